@@ -1,0 +1,39 @@
+# Functions that every folder of src/ uses: one library, its unit tests, its warnings.
+
+find_program(CCACHE_PROGRAM ccache)
+if(CCACHE_PROGRAM)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+  set(CMAKE_C_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+endif()
+
+option(TELLTALE_SANITIZE "sanitizers, as -fsanitize= takes them" "")
+
+add_library(telltale_options INTERFACE)
+target_compile_options(telltale_options INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor
+                                                  -Wno-missing-field-initializers -Werror)
+if(TELLTALE_SANITIZE)
+  target_compile_options(telltale_options INTERFACE -fsanitize=${TELLTALE_SANITIZE}
+                                                    -fno-omit-frame-pointer)
+  target_link_options(telltale_options INTERFACE -fsanitize=${TELLTALE_SANITIZE})
+endif()
+target_include_directories(telltale_options INTERFACE ${CMAKE_SOURCE_DIR}/src
+                                                      ${CMAKE_SOURCE_DIR}/include
+                                                      ${CMAKE_BINARY_DIR}/gen)
+
+# telltale_library(NAME SOURCES ... DEPS ...): static library telltale_NAME.
+function(telltale_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
+  add_library(telltale_${name} STATIC ${ARG_SOURCES})
+  target_link_libraries(telltale_${name} PUBLIC telltale_options ${ARG_DEPS})
+endfunction()
+
+# telltale_test(NAME SOURCES ... DEPS ...): a GoogleTest program in ctest; unit tests lie beside
+# their source as x_test.cc.
+function(telltale_test name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE telltale_options ${ARG_DEPS} GTest::gtest
+                                        GTest::gtest_main Threads::Threads)
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  gtest_discover_tests(${name} PROPERTIES TIMEOUT 300 DISCOVERY_TIMEOUT 120)
+endfunction()

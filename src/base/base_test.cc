@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include "base/crc32c.h"
+#include "base/status.h"
+#include "base/string_pool.h"
+
+namespace telltale {
+namespace {
+
+TEST(Crc32cTest, MatchesRfc3720Vectors) {
+  const std::string zeros(32, '\0');
+  const std::string ones(32, '\xff');
+  EXPECT_EQ(Crc32c(zeros.data(), zeros.size()), 0x8a9136aaU);
+  EXPECT_EQ(Crc32c(ones.data(), ones.size()), 0x62a8ab43U);
+  EXPECT_EQ(Crc32c("123456789", 9), 0xe3069283U);
+}
+
+TEST(Crc32cTest, ContinuesInPieces) {
+  const std::string text = "the strip of yarn on a sail";
+  const std::uint32_t first = Crc32c(text.data(), 7);
+  EXPECT_EQ(Crc32c(text.data() + 7, text.size() - 7, first), Crc32c(text.data(), text.size()));
+}
+
+TEST(StringPoolTest, GivesTheSameViewForTheSameText) {
+  StringPool pool;
+  const std::string_view a = pool.Intern(std::string("loss"));
+  EXPECT_EQ(a.data(), pool.Intern("loss").data());
+  EXPECT_EQ(pool.bytes(), 4U);
+}
+
+Result<int> Half(int n) {
+  if (n % 2 != 0) return Status(Code::kUsage, "odd");
+  return n / 2;
+}
+Status Quarter(int n, int* out) {
+  TELLTALE_ASSIGN_OR_RETURN(const int half, Half(n));
+  TELLTALE_ASSIGN_OR_RETURN(*out, Half(half));
+  return {};
+}
+
+TEST(StatusTest, MacrosPassErrorsOn) {
+  int out = 0;
+  EXPECT_TRUE(Quarter(12, &out).ok());
+  EXPECT_EQ(out, 3);
+  EXPECT_EQ(Quarter(6, &out).code(), Code::kUsage);
+}
+
+}  // namespace
+}  // namespace telltale

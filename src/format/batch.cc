@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "format/batch.h"
+
+#include <type_traits>
+#include <unordered_map>
+
+#include "format/wire.h"
+
+namespace telltale::format {
+namespace {
+
+constexpr std::size_t SizeOf(ColumnType type) {
+  switch (type) {
+    case ColumnType::kI32:
+    case ColumnType::kU32:
+    case ColumnType::kStr:
+      return 4;
+    case ColumnType::kI64:
+    case ColumnType::kU64:
+    case ColumnType::kF64:
+      return 8;
+    case ColumnType::kBool:
+      return 1;
+  }
+  return 0;
+}
+
+constexpr std::uint8_t kSeqColumn = 1;
+
+/// The strings of one batch, numbered in the order of their first use.
+class Dictionary {
+ public:
+  std::uint32_t Index(std::string_view text) {
+    const auto [found, added] = index_.try_emplace(text, static_cast<std::uint32_t>(texts_.size()));
+    if (added) texts_.push_back(text);
+    return found->second;
+  }
+  const std::vector<std::string_view>& texts() const { return texts_; }
+
+ private:
+  std::unordered_map<std::string_view, std::uint32_t> index_;
+  std::vector<std::string_view> texts_;
+};
+
+template <class Row>
+void EncodeGroup(const std::vector<Row>& rows, Dictionary* dictionary, std::string* out) {
+  Put(out, static_cast<std::uint8_t>(Row::kTable));
+  Put(out, rows.front().seq);
+  Put(out, static_cast<std::uint32_t>(rows.size()));
+  const std::size_t count_at = out->size();
+  std::uint8_t columns = 0;
+  Put(out, columns);
+  ForEachColumn<Row>([&](const ColumnDesc& desc, auto member) {
+    if (desc.id == kSeqColumn) return;
+    ++columns;
+    Put(out, desc.id);
+    Put(out, static_cast<std::uint8_t>(desc.type));
+    for (const Row& row : rows) {
+      using Value = std::remove_cvref_t<decltype(row.*member)>;
+      if constexpr (std::is_same_v<Value, std::string_view>) {
+        Put(out, dictionary->Index(row.*member));
+      } else if constexpr (std::is_same_v<Value, bool>) {
+        Put(out, static_cast<std::uint8_t>(row.*member ? 1 : 0));
+      } else {
+        Put(out, row.*member);
+      }
+    }
+  });
+  (*out)[count_at] = static_cast<char>(columns);
+}
+
+template <class Row>
+bool DecodeGroup(WireReader* in, std::uint64_t first_seq, std::uint32_t n,
+                 const std::vector<std::string_view>& texts, std::vector<Row>* out) {
+  const std::size_t begin = out->size();
+  const auto columns = in->Get<std::uint8_t>();
+  // Every known column takes at least a byte a row, so a hostile count cannot ask for much memory.
+  if (!in->ok() || columns == 0 || n > in->remaining()) return false;
+  out->resize(begin + n);
+  for (std::uint32_t i = 0; i < n; ++i) (*out)[begin + i].seq = first_seq + i;
+  for (int c = 0; c < columns; ++c) {
+    const auto id = in->Get<std::uint8_t>();
+    const auto type = static_cast<ColumnType>(in->Get<std::uint8_t>());
+    const std::size_t size = SizeOf(type);
+    if (!in->ok() || size == 0) return false;
+    const std::string_view raw = in->Bytes(size * n);
+    if (!in->ok()) return false;
+    bool good = true;
+    ForEachColumn<Row>([&](const ColumnDesc& desc, auto member) {
+      if (desc.id != id || desc.type != type || desc.id == kSeqColumn) return;
+      WireReader column(raw);
+      for (std::uint32_t i = 0; i < n; ++i) {
+        auto& field = (*out)[begin + i].*member;
+        using Value = std::remove_cvref_t<decltype(field)>;
+        if constexpr (std::is_same_v<Value, std::string_view>) {
+          const auto index = column.Get<std::uint32_t>();
+          if (index >= texts.size()) {
+            good = false;
+            return;
+          }
+          field = texts[index];
+        } else if constexpr (std::is_same_v<Value, bool>) {
+          field = column.Get<std::uint8_t>() != 0;
+        } else {
+          field = column.Get<Value>();
+        }
+      }
+    });
+    if (!good) return false;
+  }
+  return true;
+}
+
+bool SkipGroup(WireReader* in, std::uint32_t n) {
+  const auto columns = in->Get<std::uint8_t>();
+  for (int c = 0; c < columns; ++c) {
+    in->Get<std::uint8_t>();
+    const std::size_t size = SizeOf(static_cast<ColumnType>(in->Get<std::uint8_t>()));
+    if (!in->ok() || size == 0) return false;
+    in->Bytes(size * n);
+  }
+  return in->ok();
+}
+
+}  // namespace
+
+void EncodeBatch(const Batch& batch, std::string* out) {
+  Dictionary dictionary;
+  std::string groups;
+  std::uint8_t group_count = 0;
+  ForEachTable(batch.rows, [&](const auto& rows) {
+    if (rows.empty()) return;
+    ++group_count;
+    EncodeGroup(rows, &dictionary, &groups);
+  });
+  Put(out, static_cast<std::uint8_t>(JournalRecord::kBatch));
+  Put(out, batch.watermark_ns);
+  Put(out, static_cast<std::uint16_t>(batch.positions.size()));
+  for (const RingPosition& p : batch.positions) {
+    Put(out, p.producer);
+    Put(out, p.ring);
+    Put(out, p.position);
+  }
+  Put(out, static_cast<std::uint32_t>(dictionary.texts().size()));
+  for (const std::string_view text : dictionary.texts()) PutString(out, text);
+  Put(out, group_count);
+  out->append(groups);
+}
+
+Status DecodeBatch(std::string_view bytes, StringPool* pool, Batch* out) {
+  const auto bad = [](const char* what) {
+    return Status(Code::kUnusable, std::string("malformed batch: ") + what);
+  };
+  WireReader in(bytes);
+  if (in.Get<std::uint8_t>() != static_cast<std::uint8_t>(JournalRecord::kBatch)) {
+    return bad("not a batch");
+  }
+  out->watermark_ns = in.Get<std::int64_t>();
+  const auto positions = in.Get<std::uint16_t>();
+  for (int i = 0; i < positions && in.ok(); ++i) {
+    RingPosition& p = out->positions.emplace_back();
+    p.producer = in.Get<std::array<std::uint8_t, 16>>();
+    p.ring = in.Get<std::uint16_t>();
+    p.position = in.Get<std::uint64_t>();
+  }
+  const auto strings = in.Get<std::uint32_t>();
+  std::vector<std::string_view> texts;
+  for (std::uint32_t i = 0; i < strings && in.ok(); ++i) {
+    const std::string_view text = in.String();
+    if (in.ok()) texts.push_back(pool->Intern(text));
+  }
+  const auto groups = in.Get<std::uint8_t>();
+  if (!in.ok()) return bad("cut before the groups");
+  for (int g = 0; g < groups; ++g) {
+    const auto table = static_cast<TableId>(in.Get<std::uint8_t>());
+    const auto first_seq = in.Get<std::uint64_t>();
+    const auto n = in.Get<std::uint32_t>();
+    bool known = false;
+    bool good = in.ok();
+    ForEachTable(out->rows, [&](auto& rows) {
+      using Row = typename std::remove_cvref_t<decltype(rows)>::value_type;
+      if (!good || known || Row::kTable != table) return;
+      known = true;
+      good = DecodeGroup(&in, first_seq, n, texts, &rows);
+    });
+    if (good && !known) good = SkipGroup(&in, n);
+    if (!good) return bad("a group of rows does not fit its length");
+  }
+  if (in.remaining() != 0) return bad("bytes behind the last group");
+  return {};
+}
+
+}  // namespace telltale::format
