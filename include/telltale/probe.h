@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The probe's C ABI: what runs inside the user's training process.
+ *
+ * Promises. No function here throws, aborts, exits, blocks, waits for another process, writes to
+ * the user's streams, installs a signal handler or changes errno. Without `telltale run` around the
+ * process (no TELLTALE_SOCKET in the environment) every function returns at once and does nothing.
+ * On an internal error the probe switches itself off, says so once through the channel (or, before
+ * there is one, in the file named by TELLTALE_PROBE_LOG) and the training goes on.
+ *
+ * Thread safety: all functions may be called from any thread unless a comment says otherwise. In a
+ * child made by fork() without exec the probe is off until tt_reinit_after_fork().
+ *
+ * Versions: TT_ABI_MAJOR changes when a call changes meaning; calls are only added within a major.
+ */
+#ifndef TELLTALE_PROBE_H_
+#define TELLTALE_PROBE_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define TT_ABI_MAJOR 1
+#define TT_ABI_MINOR 0
+
+#if defined(__GNUC__)
+#define TT_API __attribute__((visibility("default")))
+#else
+#define TT_API
+#endif
+
+/* What the process is; decides the size of its arena. */
+typedef enum { TT_PROCESS_TRAINER = 0, TT_PROCESS_WORKER = 1, TT_PROCESS_OTHER = 2 } tt_process_kind;
+
+typedef enum { TT_MODE_TRAIN = 0, TT_MODE_EVAL = 1, TT_MODE_PREDICT = 2, TT_MODE_GLOBAL = 3 } tt_mode;
+
+/* Step phases, in the order of the columns of the table `steps`. */
+typedef enum {
+  TT_PHASE_DATA_WAIT = 0,
+  TT_PHASE_FORWARD = 1,
+  TT_PHASE_BACKWARD = 2,
+  TT_PHASE_OPTIMIZER = 3,
+  TT_PHASE_COMM_WAIT = 4,
+  TT_PHASE_OTHER = 5,
+  TT_PHASE_COUNT = 6
+} tt_phase;
+
+typedef enum { TT_SPAN_USER = 0, TT_SPAN_PHASE = 1, TT_SPAN_DATA = 2, TT_SPAN_RUNTIME = 3 } tt_span_category;
+
+typedef enum { TT_INFO = 0, TT_LOW = 1, TT_MEDIUM = 2, TT_HIGH = 3 } tt_severity;
+
+/* dtypes that the statistics kernels read. */
+typedef enum {
+  TT_DTYPE_F32 = 0,
+  TT_DTYPE_F64 = 1,
+  TT_DTYPE_F16 = 2,
+  TT_DTYPE_BF16 = 3,
+  TT_DTYPE_I64 = 4,
+  TT_DTYPE_I32 = 5,
+  TT_DTYPE_I16 = 6,
+  TT_DTYPE_I8 = 7,
+  TT_DTYPE_U8 = 8,
+  TT_DTYPE_BOOL = 9
+} tt_dtype;
+
+/* ---- life ---- */
+
+/* Registers the process with the supervisor named by TELLTALE_SOCKET and makes its arena. Returns 1
+ * when recording, 0 when not (no environment, refused, failed). Idempotent. `rank` -1: take RANK of
+ * the environment, else 0. */
+TT_API int tt_init(tt_process_kind kind, int32_t rank);
+/* 1 when this process records. One relaxed load. */
+TT_API int tt_active(void);
+/* In a forked child, before its first record: registers it as a process of its own. As tt_init. */
+TT_API int tt_reinit_after_fork(tt_process_kind kind);
+/* Changes the rank of the process from here on (a process group is known late). */
+TT_API void tt_set_rank(int32_t rank);
+/* Switches the probe off for good and records why; the adapter calls it when one of its own hooks
+ * failed. */
+TT_API void tt_disable(const char* reason, size_t reason_len);
+
+/* ---- names, clock ---- */
+
+/* Id of a name, for the calls below; the same text gives the same id. Cut at 4 KiB. 0, "(folded)",
+ * when the table of names is full (counted). */
+TT_API uint32_t tt_name(const char* text, size_t len);
+/* The channel's clock: TSC ticks where the TSC is invariant, else CLOCK_MONOTONIC ns. */
+TT_API uint64_t tt_now(void);
+
+/* ---- records ---- */
+
+/* A span that began at `begin` and ended at `end` (both of tt_now). */
+TT_API void tt_span(uint32_t name, uint64_t begin, uint64_t end, tt_span_category category);
+/* A value, now, at the open step and mode. */
+TT_API void tt_scalar(uint32_t name, double value);
+TT_API void tt_scalar_at(uint32_t name, double value, int64_t step, tt_mode mode);
+/* Something that happened once. `data` is a JSON object or empty. Texts are cut at 4 KiB each. */
+TT_API void tt_event(uint32_t kind, tt_severity severity, uint32_t subject, const char* message,
+                     size_t message_len, const char* data, size_t data_len);
+
+/* ---- the step machine (one a process, driven by the thread that trains) ----
+ *
+ * A step closes at the next data fetch or root forward after at least one optimizer call (or one
+ * that a gradient scaler skipped); with several optimizers, when one comes round again. Phases nest
+ * by exclusive time. Accumulated passes are micro-steps. EVAL and PREDICT have steps of their own:
+ * each data fetch, or each root forward where there was no fetch, begins one. Calls from other
+ * threads than the one that made the first call are ignored and counted. */
+
+/* A fetch of the next batch. */
+TT_API void tt_fetch_begin(void);
+TT_API void tt_fetch_end(int64_t batch_size); /* 0 unknown, -1: the fetch ended the epoch */
+/* A root module's forward. `mode` as the framework says (gradients off or module in eval: EVAL). */
+TT_API void tt_forward_begin(tt_mode mode);
+TT_API void tt_forward_end(int64_t batch_size); /* 0 unknown; used where no fetch told it */
+TT_API void tt_backward_begin(void);
+/* `loss`: the value, where has_loss; recorded as scalar `loss` (mean over micro-steps) when the
+ * optimizer steps; further losses before one optimizer are `loss.1`, `loss.2` by optimizer order. */
+TT_API void tt_backward_end(int has_loss, double loss);
+TT_API void tt_optimizer_begin(uint64_t optimizer);
+TT_API void tt_optimizer_end(uint64_t optimizer, int skipped, double learning_rate); /* lr NaN: unknown */
+/* A phase of any other kind, or of user code: nests like the ones above. */
+TT_API void tt_phase_begin(tt_phase phase);
+TT_API void tt_phase_end(tt_phase phase);
+/* Explicit boundary: closes the open step now. After the first call only explicit boundaries close
+ * TRAIN steps. */
+TT_API void tt_step(void);
+/* Closes what is open (at exit, so the last step is not lost). */
+TT_API void tt_finish(void);
+/* Number of the open TRAIN step, -1 before the first. */
+TT_API int64_t tt_current_step(void);
+
+/* ---- statistics ---- */
+
+typedef struct {
+  uint64_t count, nan_count, inf_count, zero_count;
+  double min, max, mean, std, l1, l2; /* over the finite elements; population std; NaN if none */
+} tt_stats;
+
+/* One pass over `count` contiguous elements, on the calling thread; allocates nothing. Returns 0,
+ * or -1 for an unknown dtype. Needs no tt_init. */
+TT_API int tt_compute_stats(const void* data, uint64_t count, tt_dtype dtype, tt_stats* out);
+/* Whether the plan asks for the statistics of tensors at the open step (0 no, 1 yes); decided once
+ * a step, cheap to ask. `tensor` is the tensor's name id; 0 asks whether any is wanted. */
+TT_API int tt_wants_stats(uint32_t tensor);
+/* Computes and records the statistics of a tensor at the open step. `collection`: name id. */
+TT_API void tt_record_stats(uint32_t tensor, uint32_t collection, const void* data, uint64_t count,
+                            tt_dtype dtype);
+/* Time from `begin` (tt_now) to now was ours: adds it to the open step's probe_ns. */
+TT_API void tt_account(uint64_t begin);
+/* Counts something that was wanted and not recorded, by a reason (name id). */
+TT_API void tt_count_skipped(uint32_t reason, uint64_t n);
+
+#ifdef __cplusplus
+} /* extern "C" */
+#endif
+#endif /* TELLTALE_PROBE_H_ */

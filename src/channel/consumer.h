@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// The agent's side of one producer's arena: attaches, copies records out, validates the copies.
+//
+// Trust: the producer is not trusted. Every value is copied out of shared memory before it is
+// checked; a malformed record ends the drain of its ring, is counted and skips the ring to its head.
+// Thread safety: none; one consumer per arena, one thread.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "base/unique_fd.h"
+#include "format/batch.h"
+
+namespace telltale::channel {
+
+struct ProducerInfo {
+  std::array<std::uint8_t, 16> uuid{};
+  std::array<std::uint8_t, 16> parent_uuid{};
+  std::int32_t pid = 0;
+  std::int32_t parent_pid = 0;
+  std::uint64_t start_time_ticks = 0;  ///< Field 22 of /proc/PID/stat.
+  std::int32_t rank = 0;               ///< As last set by the producer.
+  std::uint8_t kind = 0;               ///< tt_process_kind.
+  std::uint16_t abi_major = 0;
+  std::uint16_t abi_minor = 0;
+};
+
+/// Cumulative counters of one producer; sum(taken + dropped) == produced holds at rest.
+struct ProducerCounters {
+  std::uint64_t produced = 0;           ///< Records that the probe tried to write.
+  std::uint64_t dropped = 0;            ///< Of those, not written: ring full or no ring left.
+  std::uint64_t names_folded = 0;       ///< Names that did not fit the table.
+  std::uint64_t foreign_thread = 0;     ///< Step-machine calls from a second thread.
+  std::uint64_t skipped = 0;            ///< Wanted and not recorded (tt_count_skipped and plan).
+  std::uint64_t spans_thinned = 0;      ///< Phase spans left out by the span budget.
+  std::uint64_t malformed = 0;          ///< Found by the consumer.
+};
+
+/// Rows of one drain, with ord_ns = time_ns + duration and both on the run's clock; seq, attempt
+/// are the agent's to fill. Strings are interned in the caller's pool.
+struct Drained {
+  format::Rows rows;
+  std::vector<format::RingPosition> positions;  ///< Where each ring that moved now stands.
+  std::uint64_t records = 0;
+};
+
+class Consumer {
+ public:
+  /// Maps and checks the arena (seals, magic, versions, sizes). A major version that is not ours
+  /// gives Code::kVersion with both versions named.
+  static Result<std::unique_ptr<Consumer>> Attach(UniqueFd arena);
+  virtual ~Consumer() = default;
+
+  virtual const ProducerInfo& info() = 0;
+  virtual ProducerCounters counters() = 0;
+  /// Empty, or why the probe switched itself off.
+  virtual std::string disabled_reason() = 0;
+
+  /// Continues after positions that a journal already holds (a predecessor died between journal
+  /// write and Commit).
+  virtual void SkipTo(const std::vector<format::RingPosition>& positions) = 0;
+
+  /// Copies out at most about `max_bytes` of records. `monotonic_to_run_ns` is added to
+  /// CLOCK_MONOTONIC times. Does not free the rings: Commit does. Returns true when more is waiting.
+  virtual bool Drain(std::size_t max_bytes, std::int64_t monotonic_to_run_ns, StringPool* pool,
+                     Drained* out) = 0;
+  /// Frees what was drained, once the journal has it.
+  virtual void Commit() = 0;
+  /// Forgets what was drained since the last Commit, to drain it again (the journal refused it).
+  virtual void Rollback() = 0;
+};
+
+}  // namespace telltale::channel

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// The reading side of a run directory: the same for a live run, a finished one and a damaged one.
+// Damage never stops a reader: what is readable is served, the rest is counted in Salvage.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "base/string_pool.h"
+#include "format/records.gen.h"
+#include "store/run_info.h"
+
+namespace telltale::store {
+
+/// What a reader had to skip. Zero everywhere on a healthy run.
+struct Salvage {
+  std::uint64_t damaged_blocks = 0;    ///< Journal blocks with bytes that no CRC vouches for.
+  std::uint64_t torn_tails = 0;        ///< Journals that end inside a record.
+  std::uint64_t unreadable_files = 0;  ///< Segments or journals that could not be opened at all.
+  std::uint64_t missing_rows = 0;      ///< Gaps in sequence numbers.
+  std::uint64_t foreign_files = 0;     ///< Files that are not ours, left alone.
+  std::vector<std::string> notes;      ///< One line each: file, offset, what.
+  bool any() const {
+    return damaged_blocks + torn_tails + unreadable_files + missing_rows > 0;
+  }
+};
+
+/// One record in the order of readers. `writer` indexes Cursor::writers(); exactly one pointer of
+/// the variant is what `table` says, valid until the next call of Cursor::Next.
+struct OrderedRecord {
+  std::int64_t ord_ns = 0;
+  std::uint32_t writer = 0;
+  format::TableId table{};
+  const void* row = nullptr;
+
+  template <class Row>
+  const Row* As() const {
+    return Row::kTable == table ? static_cast<const Row*>(row) : nullptr;
+  }
+};
+
+struct CursorOptions {
+  /// Writers whose folder name begins with this are left out (rules do not read findings).
+  std::string exclude_prefix = "watch";
+  /// Rows of tables not in this mask (bit = TableId) are not delivered nor, where possible, decoded.
+  std::uint32_t table_mask = ~0U;
+};
+
+/// Delivers the records of all writers in the order (ord_ns, writer, table, seq), each once, behind
+/// the watermark: min over the writers that have not ended. The order depends on the records alone,
+/// not on when or how often Next is called.
+class Cursor {
+ public:
+  virtual ~Cursor() = default;
+  /// Appends what has become deliverable, at most about `max_rows` at a time; empty when nothing is
+  /// new. A writer that holds the others up shows in `held_by`.
+  virtual Status Next(std::size_t max_rows, std::vector<OrderedRecord>* out) = 0;
+  /// All writers have ended (or the caller gave up on those that have not) and all was delivered.
+  virtual bool AtEnd() const = 0;
+  /// Everything with ord_ns below this was delivered.
+  virtual std::int64_t frontier_ns() const = 0;
+  virtual const std::vector<std::string>& writers() const = 0;
+  /// Newest watermark of each writer, INT64_MAX where it ended.
+  virtual std::vector<std::int64_t> watermarks() const = 0;
+  /// Stops waiting for a writer from `frontier_ns` on; its later records are delivered as they come,
+  /// with ord_ns raised to the frontier at that moment. The watcher journals each such decision and
+  /// replays it: Readmit(writer, from, at) makes a replay deliver the writer's records with ord_ns
+  /// in [from, at) at `at`.
+  virtual void GiveUpOn(std::uint32_t writer) = 0;
+  virtual void Readmit(std::string_view writer, std::int64_t from_ns, std::int64_t at_ns) = 0;
+  virtual const Salvage& salvage() const = 0;
+};
+
+class RunReader {
+ public:
+  /// `run` is a run directory. Code::kUnusable: no such run; kVersion: written by a newer format.
+  static Result<std::unique_ptr<RunReader>> Open(const std::filesystem::path& run);
+  virtual ~RunReader() = default;
+
+  virtual const RunInfo& info() const = 0;
+  /// Reads run.json again and derives the state as of now.
+  virtual RunState state() = 0;
+  virtual Result<std::unique_ptr<Cursor>> NewCursor(CursorOptions options = {}) = 0;
+  /// All rows of the tables in the mask, in the order of (writer, seq) — sealed and journalled, each
+  /// once. Convenience for small tables and tests; large scans go by Cursor or ReadArrow.
+  virtual Status ReadAll(std::uint32_t table_mask, StringPool* pool, format::Rows* out,
+                         Salvage* salvage) = 0;
+};
+
+constexpr std::uint32_t MaskOf(format::TableId id) { return 1U << static_cast<unsigned>(id); }
+
+}  // namespace telltale::store
