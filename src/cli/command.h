@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// The frame of the command line: what every subcommand shares. One file a subcommand,
+// cmd_<name>.cc, with one function Register<Name> that adds it to the parser; the table in
+// commands.cc lists them.
+//
+// A subcommand sets Context::exit_code; an error is one line on stderr, written by Fail().
+#pragma once
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "base/status.h"
+
+namespace telltale::cli {
+
+/// A finding at or above --fail-on: the one exit code that no Status has.
+inline constexpr int kExitFinding = 10;
+
+struct Context {
+  std::string program;  ///< Absolute path of this binary, for the children that it starts.
+  int exit_code = 0;
+};
+
+/// Writes `telltale <command>: <message>` to stderr, line breaks made visible, and returns the exit
+/// code that belongs to the status.
+int Fail(std::string_view command, const Status& status);
+
+/// Adds the subcommand `name`. `examples` go below the help text, one a line.
+CLI::App* AddCommand(CLI::App& app, std::string name, std::string summary, std::string examples);
+
+/// Adds --json to the subcommand.
+void AddJson(CLI::App* command, bool* json);
+
+/// Runs `body` when the subcommand was chosen. It returns the exit code; a Status or an exception
+/// becomes the line of Fail().
+void OnRun(CLI::App* command, Context* context, std::function<int()> body);
+void OnRunStatus(CLI::App* command, Context* context, std::function<Status()> body);
+
+using RegisterFn = void (*)(CLI::App& app, Context* context);
+
+// One line a subcommand, here and in the table of commands.cc.
+void RegisterVersion(CLI::App& app, Context* context);
+
+/// Registers every subcommand in the order of the help text.
+void RegisterAll(CLI::App& app, Context* context);
+
+}  // namespace telltale::cli

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// The table of subcommands and what they share.
+#include <fmt/format.h>
+
+#include <array>
+#include <cstdio>
+#include <exception>
+#include <new>
+#include <utility>
+
+#include "cli/command.h"
+
+namespace telltale::cli {
+namespace {
+
+constexpr std::array kCommands = {
+    static_cast<RegisterFn>(RegisterVersion),
+};
+
+/// One error is one line, whatever a path or a foreign message holds.
+std::string OneLine(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  for (char c : text) {
+    if (c == '\n') {
+      out += "\\n";
+    } else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) {
+      out += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+    } else {
+      out += c;
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+int Fail(std::string_view command, const Status& status) {
+  fmt::print(stderr, "telltale {}: {}\n", command, OneLine(status.message()));
+  return static_cast<int>(status.code());
+}
+
+CLI::App* AddCommand(CLI::App& app, std::string name, std::string summary, std::string examples) {
+  CLI::App* command = app.add_subcommand(std::move(name), std::move(summary));
+  if (!examples.empty()) command->footer("Examples:\n" + examples);
+  return command;
+}
+
+void AddJson(CLI::App* command, bool* json) {
+  command->add_flag("--json", *json, "Print one JSON document instead of text");
+}
+
+void OnRun(CLI::App* command, Context* context, std::function<int()> body) {
+  command->callback([command, context, body = std::move(body)] {
+    // Library exceptions end here: no stack trace, one line.
+    try {
+      context->exit_code = body();
+    } catch (const CLI::Error&) {
+      throw;
+    } catch (const std::bad_alloc&) {
+      context->exit_code = Fail(
+          command->get_name(),
+          Status(Code::kLimit, "out of memory: the machine gave no more: free some and retry"));
+    } catch (const std::exception& error) {
+      context->exit_code = Fail(command->get_name(),
+                                Status(Code::kIo, fmt::format("internal error: {}: please report "
+                                                              "it with the command",
+                                                              error.what())));
+    }
+  });
+}
+
+void OnRunStatus(CLI::App* command, Context* context, std::function<Status()> body) {
+  OnRun(command, context, [command, body = std::move(body)] {
+    const Status status = body();
+    return status.ok() ? 0 : Fail(command->get_name(), status);
+  });
+}
+
+void RegisterAll(CLI::App& app, Context* context) {
+  for (RegisterFn add : kCommands) add(app, context);
+}
+
+}  // namespace telltale::cli

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// telltale: reads the command line, runs one subcommand, maps every failure to one line and an exit
+// code of the table in docs/cli.md.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <array>
+#include <climits>
+#include <cstdio>
+#include <exception>
+#include <string>
+#include <utility>
+
+#include "cli/command.h"
+
+namespace telltale::cli {
+namespace {
+
+std::string ProgramPath(const char* argv0) {
+  std::array<char, PATH_MAX> path{};
+  const ssize_t length = readlink("/proc/self/exe", path.data(), path.size() - 1);
+  return length > 0 ? std::string(path.data(), static_cast<std::size_t>(length)) : argv0;
+}
+
+/// The subcommand a usage error is about, for its "--help".
+std::string Named(const CLI::App& app) {
+  for (const CLI::App* command : app.get_subcommands()) return command->get_name();
+  return {};
+}
+
+int Main(int argc, char** argv) {
+  CLI::App app(
+      "Telltale shows what a training run is doing, why it is slow and why it goes wrong.\n"
+      "Exit codes: 0 ok, 2 usage, 3 input unusable, 4 limit, 5 storage or I/O, 6 authentication,\n"
+      "7 partial (salvaged), 8 version, 9 already running, 10 a finding at or above --fail-on.",
+      "telltale");
+  Context context;
+  context.program = ProgramPath(argc > 0 ? argv[0] : "telltale");
+  app.require_subcommand(1);
+  app.set_help_flag("-h,--help", "Print this help");
+  app.set_version_flag("--version", TELLTALE_VERSION, "Print the version");
+  app.footer(
+      "Examples:\n"
+      "  telltale run -- python train.py\n"
+      "  telltale check telltale-runs/20261120-1504-train\n"
+      "`telltale COMMAND --help` has more.");
+  RegisterAll(app, &context);
+  if (argc <= 1) {
+    fmt::print(stderr, "{}", app.help());
+    return static_cast<int>(Code::kUsage);
+  }
+  const auto named = [&](const CLI::App* command) { return command->check_name(argv[1]); };
+  if (argv[1][0] != '-' && std::as_const(app).get_subcommands(named).empty()) {
+    return Fail("usage", Status(Code::kUsage,
+                                fmt::format("no command '{}': see `telltale --help`", argv[1])));
+  }
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    // The help of the innermost command that asked.
+    const CLI::App* innermost = &app;
+    while (!innermost->get_subcommands().empty()) innermost = innermost->get_subcommands().front();
+    fmt::print("{}", innermost->help(innermost == &app ? "" : "telltale"));
+    return 0;
+  } catch (const CLI::CallForAllHelp&) {
+    fmt::print("{}", app.help("", CLI::AppFormatMode::All));
+    return 0;
+  } catch (const CLI::CallForVersion&) {
+    fmt::print("{}\n", TELLTALE_VERSION);
+    return 0;
+  } catch (const CLI::ParseError& error) {
+    const std::string command = Named(app);
+    const std::string help =
+        command.empty() ? "telltale --help" : "telltale " + command + " --help";
+    return Fail(command.empty() ? "usage" : command,
+                Status(Code::kUsage, fmt::format("{}: see `{}`", error.what(), help)));
+  }
+  return context.exit_code;
+}
+
+}  // namespace
+}  // namespace telltale::cli
+
+int main(int argc, char** argv) {
+  try {
+    return telltale::cli::Main(argc, argv);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "telltale: internal error: %s: please report it with the command\n",
+                 error.what());
+    return 5;
+  }
+}
