@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/process.h"
+
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/wait.h>
+
+namespace telltale {
+namespace {
+
+TEST(Process, KnowsItself) {
+  const std::uint64_t ticks = ProcessStartTicks(::getpid());
+  EXPECT_GT(ticks, 0U);
+  EXPECT_EQ(ProcessStartTicks(::getpid()), ticks);
+  EXPECT_EQ(ProcessParent(::getpid()), ::getppid());
+  EXPECT_TRUE(ProcessAlive(::getpid(), ticks));
+  EXPECT_FALSE(ProcessAlive(::getpid(), ticks + 1));
+  EXPECT_NE(ProcessCommandLine(::getpid()).find("base_test"), std::string::npos);
+}
+
+TEST(Process, NothingIsKnownOfAPidThatIsNot) {
+  EXPECT_EQ(ProcessStartTicks(0x7fffffff), 0U);
+  EXPECT_FALSE(OpenPidfd(0x7fffffff).valid());
+}
+
+TEST(Process, PidfdTellsTheEnd) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::pause();
+    ::_exit(0);
+  }
+  const std::uint64_t ticks = ProcessStartTicks(child);
+  const UniqueFd pidfd = OpenPidfd(child);
+  ASSERT_TRUE(pidfd.valid());
+  EXPECT_FALSE(PidfdEnded(pidfd.get()));
+  ::kill(child, SIGTERM);
+  pollfd poll_fd{pidfd.get(), POLLIN, 0};
+  ASSERT_EQ(::poll(&poll_fd, 1, 30'000), 1);
+  EXPECT_TRUE(PidfdEnded(pidfd.get()));
+  EXPECT_FALSE(ProcessAlive(child, ticks)) << "a zombie does not live";
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(FromWaitStatus(status).signal, SIGTERM);
+  if (const auto exit = PidfdExit(pidfd.get())) {  // Linux 6.15 and later tell it.
+    EXPECT_EQ(exit->signal, SIGTERM);
+  }
+}
+
+}  // namespace
+}  // namespace telltale
