@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// Samples the machine and the training's process tree: cores, memory, disks, network, pressure,
+// processes. What each metric means, its unit and its source: collect/catalogue.h, docs/metrics.md.
+//
+// Every file stays open and is read by pread, so a sample costs tens of microseconds. A source that
+// cannot be read leaves its metrics out of that sample and is counted; nothing here ever fails.
+// Thread safety: none; one thread samples.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/string_pool.h"
+#include "format/records.gen.h"
+
+namespace telltale::collect {
+
+struct SamplerOptions {
+  std::string root = "/";  ///< Below it lie proc/ and sys/; tests give a fixture tree.
+  std::string node;        ///< Host name written into each row.
+  const Clock* clock = &Clock::System();  ///< Must outlive the sampler.
+};
+
+/// Cumulative since Create().
+struct SamplerCounters {
+  std::uint64_t samples = 0;
+  std::uint64_t rows = 0;
+  std::uint64_t unreadable = 0;         ///< Reads or opens of a source that failed.
+  std::uint64_t malformed = 0;          ///< Lines of a source that could not be understood.
+  std::uint64_t counter_resets = 0;     ///< Counters that went backwards other than by wrapping.
+  std::uint64_t processes_skipped = 0;  ///< Processes of the tree beyond the limit of watched ones.
+};
+
+class Sampler {
+ public:
+  /// Opens what can be opened; never null. The first Sample() of a counter only takes its base
+  /// value, so rates begin with the second.
+  static std::unique_ptr<Sampler> Create(SamplerOptions options);
+  virtual ~Sampler() = default;
+
+  /// The processes whose trees (themselves and all descendants) are watched. A process found once
+  /// stays watched until it ends, also where its parent ends before it.
+  virtual void SetRoots(std::vector<int> pids) = 0;
+
+  /// Appends one row a metric. time_ns and ord_ns are CLOCK_MONOTONIC at reading plus
+  /// `monotonic_to_run_ns`; seq is left 0. Strings of the rows are static or interned in `pool`.
+  virtual void Sample(std::int64_t monotonic_to_run_ns, StringPool* pool,
+                      std::vector<format::MetricRow>* out) = 0;
+
+  virtual const SamplerCounters& counters() const = 0;
+};
+
+}  // namespace telltale::collect
