@@ -1,0 +1,69 @@
+# The ways in. Each target installs what it needs first (tools/setup, idempotent) and can be called in
+# any order from a clean clone. `make help` lists them.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+PYTHON := .venv/bin/python
+JOBS := $(shell nproc)
+TELLTALE := build/release/bin/telltale
+# Compilers' output is worth showing only where something fails.
+QUIET := tools/quiet
+
+.PHONY: help build demo test bench overhead check asan tsan fault clean
+
+help: ## this list
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
+
+build: ## build/release/bin/telltale and what it loads at run time
+	@tools/setup build
+	@$(QUIET) build/release.log cmake --preset release
+	@$(QUIET) build/release.log cmake --build build/release --target telltale_runtime
+
+demo: ## train a slow and a healthy network under telltale and show the verdicts
+	@tools/setup demo
+	@$(MAKE) build
+	@$(PYTHON) examples/demo/run.py
+
+test: ## build everything and run every test
+	@tools/setup test
+	@$(QUIET) build/release.log cmake --preset release
+	@$(QUIET) build/release.log cmake --build build/release
+	@ctest --preset release -j $(JOBS) -LE slow
+
+fault: ## the slow suites: kills, full disks, exhaustive damage
+	@tools/setup test
+	@$(QUIET) build/release.log cmake --preset release
+	@$(QUIET) build/release.log cmake --build build/release
+	@ctest --preset release -L slow
+
+asan: ## every test under the address and undefined-behaviour sanitizers
+	@tools/setup test
+	@$(QUIET) build/asan.log cmake --preset asan
+	@$(QUIET) build/asan.log cmake --build build/asan
+	@ctest --preset asan -j $(JOBS) -LE slow
+
+tsan: ## every test under the thread sanitizer
+	@tools/setup test
+	@$(QUIET) build/tsan.log cmake --preset tsan
+	@$(QUIET) build/tsan.log cmake --build build/tsan
+	@ctest --preset tsan -j $(JOBS) -LE slow
+
+bench: ## each benchmark with its peer in the same run
+	@tools/setup test
+	@$(QUIET) build/release.log cmake --preset release
+	@$(QUIET) build/release.log cmake --build build/release
+	@$(PYTHON) bench/run.py
+
+overhead: ## what telltale costs a training; wants a quiet machine
+	@tools/setup test
+	@$(MAKE) build
+	@$(PYTHON) bench/overhead.py $(OVERHEAD_ARGS)
+
+check: ## format, clang-tidy, layers, ruff, mypy
+	@tools/setup test
+	@tools/check
+
+clean: ## remove what the targets above made, the virtual environment too
+	rm -rf build .venv demo-out
