@@ -40,7 +40,7 @@ class Sampler {
   static std::unique_ptr<Sampler> Create(SamplerOptions options);
   virtual ~Sampler() = default;
 
-  /// The processes whose trees (themselves and all descendants) are watched. A process found once
+  /// Adds processes whose trees (themselves and all descendants) are watched. A process found once
   /// stays watched until it ends, also where its parent ends before it.
   virtual void SetRoots(std::vector<int> pids) = 0;
 

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// A tree of files that stands for /proc and /sys in tests.
+#pragma once
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "collect/sampler.h"
+
+namespace telltale::collect {
+
+class FixtureTree {
+ public:
+  FixtureTree() {
+    std::string name =
+        (std::filesystem::temp_directory_path() / "telltale-collect-XXXXXX").string();
+    EXPECT_NE(::mkdtemp(name.data()), nullptr);
+    root_ = name;
+  }
+  ~FixtureTree() { std::filesystem::remove_all(root_); }
+  FixtureTree(const FixtureTree&) = delete;
+  FixtureTree& operator=(const FixtureTree&) = delete;
+
+  /// Writes in place, so that a reader that keeps the file open sees it, as of /proc.
+  void Write(const std::string& path, const std::string& text) const {
+    std::filesystem::create_directories((root_ / path).parent_path());
+    std::ofstream(root_ / path, std::ios::binary | std::ios::trunc) << text;
+  }
+  void MakeFolder(const std::string& path) const {
+    std::filesystem::create_directories(root_ / path);
+  }
+  void Remove(const std::string& path) const { std::filesystem::remove_all(root_ / path); }
+  std::string root() const { return root_.string(); }
+
+ private:
+  std::filesystem::path root_;
+};
+
+/// A sampler over a fixture tree, and its rows by "subject name".
+class SampledTree : public ::testing::Test {
+ protected:
+  using Values = std::map<std::string, double>;
+
+  Values Sample() {
+    rows.clear();
+    if (!sampler) sampler = Sampler::Create({tree.root(), "host", &clock});
+    sampler->Sample(0, &pool, &rows);
+    Values values;
+    for (const format::MetricRow& row : rows) {
+      const auto key = std::string(row.subject) + " " + std::string(row.name);
+      EXPECT_TRUE(values.emplace(key, row.value).second) << key << " twice in one sample";
+    }
+    return values;
+  }
+
+  FixtureTree tree;
+  FakeClock clock;
+  StringPool pool;
+  std::vector<format::MetricRow> rows;
+  std::unique_ptr<Sampler> sampler;
+};
+
+}  // namespace telltale::collect

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+// /proc/meminfo and /proc/pressure: memory, and who waits for what.
+#include <array>
+#include <optional>
+
+#include "collect/source.h"
+#include "collect/text.h"
+
+namespace telltale::collect {
+namespace {
+
+class MemorySource final : public Source {
+ public:
+  explicit MemorySource(SourceContext* context)
+      : context_(context), file_(context->root + "proc/meminfo") {}
+
+  void Sample(RowSink* sink) override {
+    Reading reading = ReadFile(&file_, context_);
+    if (!reading.ok) return;
+    std::optional<double> total, available, swap_total, swap_free;
+    std::string_view line;
+    while (NextLine(&reading.text, &line)) {
+      const std::string_view key = NextField(&line);
+      std::optional<double>* value = key == "MemTotal:"       ? &total
+                                     : key == "MemAvailable:" ? &available
+                                     : key == "SwapTotal:"    ? &swap_total
+                                     : key == "SwapFree:"     ? &swap_free
+                                                              : nullptr;
+      if (value == nullptr) continue;
+      if (const auto kib = ParseNumber<std::uint64_t>(NextField(&line))) {
+        *value = static_cast<double>(*kib) * 1024;
+      } else {
+        ++context_->counters.malformed;
+      }
+    }
+    const std::string_view node = sink->Intern("node");
+    if (total) sink->Emit(MetricId::kMemTotal, node, *total);
+    if (available) sink->Emit(MetricId::kMemAvailable, node, *available);
+    if (total && available) sink->Emit(MetricId::kMemUsed, node, *total - *available);
+    if (swap_total && swap_free) sink->Emit(MetricId::kSwapUsed, node, *swap_total - *swap_free);
+  }
+
+ private:
+  SourceContext* context_;
+  KeptFile file_;
+};
+
+struct PressureFile {
+  const char* path;
+  std::optional<MetricId> some;
+  std::optional<MetricId> full;
+};
+// "full" of the processor is zero for the whole machine by definition.
+constexpr std::array<PressureFile, 3> kPressureFiles = {{
+    {"proc/pressure/cpu", MetricId::kPsiCpuSome, std::nullopt},
+    {"proc/pressure/io", MetricId::kPsiIoSome, MetricId::kPsiIoFull},
+    {"proc/pressure/memory", MetricId::kPsiMemorySome, MetricId::kPsiMemoryFull},
+}};
+
+class PressureSource final : public Source {
+ public:
+  explicit PressureSource(SourceContext* context) : context_(context) {
+    for (const PressureFile& f : kPressureFiles) files_.emplace_back(context->root + f.path);
+  }
+
+  void Sample(RowSink* sink) override {
+    for (std::size_t i = 0; i < files_.size(); ++i) {
+      Reading reading = ReadFile(&files_[i], context_);
+      std::string_view line;
+      while (reading.ok && NextLine(&reading.text, &line)) {
+        const std::string_view kind = NextField(&line);
+        const std::optional<MetricId> id = kind == "some"   ? kPressureFiles[i].some
+                                           : kind == "full" ? kPressureFiles[i].full
+                                                            : std::nullopt;
+        if (!id) continue;
+        constexpr std::string_view kKey = "avg10=";
+        const std::string_view field = NextField(&line);
+        const auto value =
+            field.starts_with(kKey) ? ParseNumber<double>(field.substr(kKey.size())) : std::nullopt;
+        if (value) {
+          sink->Emit(*id, sink->Intern("psi"), *value);
+        } else {
+          ++context_->counters.malformed;
+        }
+      }
+    }
+  }
+
+ private:
+  SourceContext* context_;
+  std::vector<KeptFile> files_;
+};
+
+}  // namespace
+
+std::unique_ptr<Source> MakeMemorySource(SourceContext* context) {
+  return std::make_unique<MemorySource>(context);
+}
+
+std::unique_ptr<Source> MakePressureSource(SourceContext* context) {
+  return std::make_unique<PressureSource>(context);
+}
+
+}  // namespace telltale::collect

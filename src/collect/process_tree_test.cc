@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collect/process_tree.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <string>
+
+#include "collect/fixture.h"
+
+namespace telltale::collect {
+namespace {
+
+constexpr std::int64_t kSecond = 1'000'000'000;
+
+class ProcessTreeTest : public SampledTree {
+ protected:
+  void WriteProcess(int pid, int parent, int ticks, int io_bytes, char state = 'S') const {
+    tree.Write(
+        fmt::format("proc/{}/stat", pid),
+        fmt::format("{} (a ) name) {} {} 1 1 0 -1 0 0 0 0 0 {} 0 0 0 20 0 3 0 77 1000 25 1\n", pid,
+                    state, parent, ticks));
+    tree.Write(fmt::format("proc/{}/io", pid),
+               fmt::format("rchar: 9\nread_bytes: {}\nwrite_bytes: {}\ncancelled_write_bytes: 7\n",
+                           io_bytes, 2 * io_bytes));
+  }
+  void WriteChildren(int pid, int tid, const std::string& children) const {
+    tree.Write(fmt::format("proc/{}/task/{}/children", pid, tid), children);
+  }
+  Values Watch(int root) {
+    sampler = Sampler::Create({tree.root(), "host", &clock});
+    sampler->SetRoots({root});
+    return Sample();
+  }
+  const double hz = static_cast<double>(::sysconf(_SC_CLK_TCK));
+};
+
+TEST_F(ProcessTreeTest, TheTreeIsTheRootAndTheChildrenOfAllThreads) {
+  WriteProcess(100, 1, 0, 0);
+  WriteProcess(101, 100, 0, 0);
+  WriteProcess(102, 100, 0, 0);
+  WriteProcess(103, 102, 0, 0);
+  WriteProcess(200, 1, 0, 0);
+  WriteChildren(100, 100, "101 ");
+  WriteChildren(100, 110, "102 ");
+  WriteChildren(101, 101, "");
+  WriteChildren(102, 102, "103 ");
+  WriteChildren(103, 103, "");
+  const Values v = Watch(100);
+  const double rss = 25.0 * static_cast<double>(::sysconf(_SC_PAGESIZE));
+  EXPECT_EQ(v.count("proc:200 proc.rss"), 0U);
+  EXPECT_DOUBLE_EQ(v.at("proc:103 proc.rss"), rss);
+  EXPECT_DOUBLE_EQ(v.at("proc:tree proc.rss"), 4 * rss);
+  EXPECT_DOUBLE_EQ(v.at("proc:tree proc.threads"), 12);
+}
+
+TEST_F(ProcessTreeTest, WithoutChildrenFilesTheParentsAreAsked) {
+  WriteProcess(100, 1, 0, 0);
+  WriteProcess(101, 100, 0, 0);
+  WriteProcess(102, 101, 0, 0);
+  WriteProcess(200, 1, 0, 0);
+  tree.MakeFolder("proc/100/task/100");
+  const Values v = Watch(100);
+  EXPECT_EQ(v.count("proc:102 proc.rss"), 1U);
+  EXPECT_EQ(v.count("proc:200 proc.rss"), 0U);
+}
+
+TEST_F(ProcessTreeTest, RatesOfAProcessAndOfTheTree) {
+  WriteProcess(100, 1, 10, 1000);
+  WriteProcess(101, 100, 10, 1000);
+  WriteChildren(100, 100, "101");
+  WriteChildren(101, 101, "");
+  EXPECT_EQ(Watch(100).count("proc:100 proc.cpu"), 0U);
+  WriteProcess(100, 1, 30, 3000);
+  WriteProcess(101, 100, 40, 2000);
+  clock.Advance(kSecond / 2);
+  const Values v = Sample();
+  EXPECT_DOUBLE_EQ(v.at("proc:100 proc.cpu"), 4000 / hz);
+  EXPECT_DOUBLE_EQ(v.at("proc:tree proc.cpu"), 10000 / hz);
+  EXPECT_DOUBLE_EQ(v.at("proc:100 proc.read_bytes_rate"), 4000);
+  EXPECT_DOUBLE_EQ(v.at("proc:101 proc.write_bytes_rate"), 4000);
+  EXPECT_DOUBLE_EQ(v.at("proc:tree proc.read_bytes_rate"), 6000);
+}
+
+TEST_F(ProcessTreeTest, NewProcessesAreFoundWithinASecondAndEndedOnesLeave) {
+  WriteProcess(100, 1, 0, 0);
+  WriteChildren(100, 100, "");
+  Watch(100);
+  WriteProcess(101, 100, 0, 0);
+  WriteChildren(100, 100, "101");
+  WriteChildren(101, 101, "");
+  clock.Advance(kSecond);
+  EXPECT_EQ(Sample().count("proc:101 proc.rss"), 1U);
+  WriteProcess(101, 100, 0, 0, 'Z');
+  const Values ended = Sample();
+  EXPECT_EQ(ended.count("proc:101 proc.rss"), 0U);
+  EXPECT_EQ(ended.count("proc:100 proc.rss"), 1U);
+}
+
+TEST_F(ProcessTreeTest, AChildStaysWatchedWhenItsParentHasEnded) {
+  WriteProcess(100, 1, 0, 0);
+  WriteProcess(101, 100, 0, 0);
+  WriteChildren(100, 100, "101");
+  WriteChildren(101, 101, "");
+  Watch(100);
+  WriteProcess(100, 1, 0, 0, 'Z');
+  WriteChildren(100, 100, "");
+  clock.Advance(kSecond);
+  const Values v = Sample();
+  EXPECT_EQ(v.count("proc:100 proc.rss"), 0U);
+  EXPECT_EQ(v.count("proc:101 proc.rss"), 1U);
+}
+
+TEST_F(ProcessTreeTest, WithoutPermissionForIoTheRestRemains) {
+  WriteProcess(100, 1, 0, 0);
+  tree.Remove("proc/100/io");
+  WriteChildren(100, 100, "");
+  const Values v = Watch(100);
+  EXPECT_EQ(v.count("proc:100 proc.rss"), 1U);
+  EXPECT_GE(sampler->counters().unreadable, 1U);
+}
+
+TEST(ProcessTree, ARealChildIsSeenAndItsEndToo) {
+  int hold[2];
+  ASSERT_EQ(::pipe(hold), 0);
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    char byte;
+    ::close(hold[1]);
+    ::_exit(::read(hold[0], &byte, 1) == 0 ? 0 : 1);
+  }
+  ::close(hold[0]);
+  auto sampler = Sampler::Create({"/", "here"});
+  sampler->SetRoots({static_cast<int>(::getpid())});
+  StringPool pool;
+  std::vector<format::MetricRow> rows;
+  const auto sees_child = [&] {
+    rows.clear();
+    sampler->Sample(0, &pool, &rows);
+    return std::any_of(rows.begin(), rows.end(), [&](const auto& row) { return row.pid == child; });
+  };
+  EXPECT_TRUE(sees_child());
+  ::close(hold[1]);
+  EXPECT_EQ(::waitpid(child, nullptr, 0), child);
+  EXPECT_FALSE(sees_child());
+}
+
+}  // namespace
+}  // namespace telltale::collect

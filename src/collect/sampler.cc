@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collect/sampler.h"
+
+#include <utility>
+
+#include "collect/process_tree.h"
+#include "collect/source.h"
+
+namespace telltale::collect {
+
+void RowSink::Emit(MetricId id, std::string_view interned_subject, double value, std::int32_t pid) {
+  const MetricDesc& metric = Describe(id);
+  format::MetricRow& row = out_->emplace_back();
+  row.ord_ns = time_ns_;
+  row.time_ns = time_ns_;
+  row.node = node_;
+  row.subject = interned_subject;
+  row.name = metric.name;
+  row.value = value;
+  row.unit = metric.unit;
+  row.pid = pid;
+}
+
+Reading ReadFile(KeptFile* file, SourceContext* context) {
+  Reading reading;
+  reading.monotonic_ns = context->clock->MonotonicNs();
+  bool failed = false;
+  if (const auto text = file->Read(reading.monotonic_ns, &context->buffer, &failed)) {
+    reading.text = *text;
+    reading.ok = true;
+  }
+  if (failed) ++context->counters.unreadable;
+  return reading;
+}
+
+namespace {
+
+class SamplerImpl final : public Sampler {
+ public:
+  explicit SamplerImpl(SamplerOptions options) : node_(std::move(options.node)) {
+    context_.root = std::move(options.root);
+    if (!context_.root.ends_with('/')) context_.root += '/';
+    context_.clock = options.clock;
+    sources_.push_back(MakeCpuSource(&context_));
+    sources_.push_back(MakeMemorySource(&context_));
+    sources_.push_back(MakeDiskSource(&context_));
+    sources_.push_back(MakeNetworkSource(&context_));
+    sources_.push_back(MakePressureSource(&context_));
+    auto tree = std::make_unique<ProcessTree>(&context_);
+    tree_ = tree.get();
+    sources_.push_back(std::move(tree));
+  }
+
+  void SetRoots(std::vector<int> pids) override { tree_->SetRoots(pids); }
+
+  void Sample(std::int64_t monotonic_to_run_ns, StringPool* pool,
+              std::vector<format::MetricRow>* out) override {
+    const std::size_t before = out->size();
+    // One time for all rows of a sample, so that readers can join them.
+    RowSink sink(context_.clock->MonotonicNs() + monotonic_to_run_ns, pool->Intern(node_), pool,
+                 out);
+    for (const auto& source : sources_) source->Sample(&sink);
+    ++context_.counters.samples;
+    context_.counters.rows += out->size() - before;
+  }
+
+  const SamplerCounters& counters() const override { return context_.counters; }
+
+ private:
+  std::string node_;
+  SourceContext context_;
+  std::vector<std::unique_ptr<Source>> sources_;
+  ProcessTree* tree_ = nullptr;
+};
+
+}  // namespace
+
+std::unique_ptr<Sampler> Sampler::Create(SamplerOptions options) {
+  return std::make_unique<SamplerImpl>(std::move(options));
+}
+
+}  // namespace telltale::collect

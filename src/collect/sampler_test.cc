@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collect/sampler.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cmath>
+
+#include "collect/catalogue.h"
+#include "collect/counter.h"
+#include "collect/fixture.h"
+
+namespace telltale::collect {
+namespace {
+
+constexpr std::int64_t kSecond = 1'000'000'000;
+
+TEST(CounterDelta, GrowsWrapsAndResets) {
+  EXPECT_EQ(CounterDelta(5, 12), 7U);
+  EXPECT_EQ(CounterDelta(0xffffff00, 0x10), 0x110U);
+  EXPECT_EQ(CounterDelta(1000, 10), std::nullopt);
+  EXPECT_EQ(CounterDelta(1ULL << 40, 10), std::nullopt);
+  EXPECT_EQ(CounterDelta(~0ULL, ~0ULL), 0U);
+}
+
+TEST_F(SampledTree, SharesOfACoreAreOverTheInterval) {
+  tree.Write("proc/stat",
+             "cpu  100 0 50 800 10 0 5 5 0 0\ncpu0 100 0 50 800 10 0 5 5 0 0\nintr 1\n");
+  EXPECT_TRUE(Sample().empty());  // Only the base.
+  tree.Write("proc/stat", "cpu  110 10 60 820 20 5 10 15 9 9\ncpu0 110 10 60 820 20 5 10 15 9 9\n");
+  clock.Advance(kSecond);
+  const Values v = Sample();
+  // 20 + 20 + 10 + 10 + 20 = 80 ticks; guest time is within user already.
+  EXPECT_DOUBLE_EQ(v.at("cpu:0 cpu.user"), 25);
+  EXPECT_DOUBLE_EQ(v.at("cpu:0 cpu.system"), 25);
+  EXPECT_DOUBLE_EQ(v.at("cpu:0 cpu.iowait"), 12.5);
+  EXPECT_DOUBLE_EQ(v.at("cpu:0 cpu.steal"), 12.5);
+  EXPECT_DOUBLE_EQ(v.at("cpu:0 cpu.idle"), 25);
+  EXPECT_DOUBLE_EQ(v.at("node cpu.user"), 25);
+}
+
+TEST_F(SampledTree, ACoreThatComesBackBeginsAnew) {
+  const auto write = [this](int zero, const std::string& one) {
+    tree.Write("proc/stat", "cpu0 " + std::to_string(zero) + " 0 0 0 0 0 0 0\n" + one);
+  };
+  write(0, "cpu1 500 0 0 0 0 0 0 0\n");
+  Sample();
+  write(10, "");
+  EXPECT_EQ(Sample().count("cpu:1 cpu.user"), 0U);
+  write(20, "cpu1 900 0 0 0 0 0 0 0\n");
+  const Values back = Sample();
+  EXPECT_EQ(back.count("cpu:1 cpu.user"), 0U);
+  EXPECT_EQ(back.count("cpu:0 cpu.user"), 1U);
+  write(30, "cpu1 910 0 0 10 0 0 0 0\n");
+  EXPECT_DOUBLE_EQ(Sample().at("cpu:1 cpu.user"), 50);
+  EXPECT_EQ(sampler->counters().counter_resets, 0U);
+}
+
+TEST_F(SampledTree, ACounterThatWasResetGivesNoValueAndIsCounted) {
+  tree.Write("proc/stat", "cpu0 500 0 0 100 0 0 0 0\n");
+  Sample();
+  tree.Write("proc/stat", "cpu0 3 0 0 110 0 0 0 0\n");
+  EXPECT_TRUE(Sample().empty());
+  EXPECT_EQ(sampler->counters().counter_resets, 1U);
+  tree.Write("proc/stat", "cpu0 13 0 0 120 0 0 0 0\n");
+  EXPECT_DOUBLE_EQ(Sample().at("cpu:0 cpu.user"), 50);
+}
+
+TEST_F(SampledTree, IdleTimeThatTheKernelCorrectsBackwardsIsNoReset) {
+  tree.Write("proc/stat", "cpu0 10 0 0 100 7 0 0 0\n");
+  Sample();
+  tree.Write("proc/stat", "cpu0 20 0 0 110 6 0 0 0\n");
+  const Values v = Sample();
+  EXPECT_DOUBLE_EQ(v.at("cpu:0 cpu.iowait"), 0);
+  EXPECT_DOUBLE_EQ(v.at("cpu:0 cpu.user"), 50);
+  EXPECT_EQ(sampler->counters().counter_resets, 0U);
+}
+
+TEST_F(SampledTree, Memory) {
+  tree.Write("proc/meminfo",
+             "MemTotal:       4000 kB\nMemFree: 1 kB\nMemAvailable:   1000 kB\n"
+             "SwapTotal:       300 kB\nSwapFree:        100 kB\n");
+  const Values v = Sample();
+  EXPECT_DOUBLE_EQ(v.at("node mem.total"), 4000 * 1024);
+  EXPECT_DOUBLE_EQ(v.at("node mem.available"), 1000 * 1024);
+  EXPECT_DOUBLE_EQ(v.at("node mem.used"), 3000 * 1024);
+  EXPECT_DOUBLE_EQ(v.at("node swap.used"), 200 * 1024);
+}
+
+TEST_F(SampledTree, DisksAreRatesOfWholeDevices) {
+  tree.MakeFolder("sys/block/vda");
+  tree.MakeFolder("sys/block/cciss!c0d0");
+  const std::string others = "7 0 loop0 9 0 9 9 9 0 9 9 0 9 9\n8 1 vda1 9 0 9 9 9 0 9 9 0 9 9\n";
+  tree.Write("proc/diskstats",
+             "254 0 vda 100 0 2000 5 10 0 80 5 0 4294967000 9 1 2 3 4\n"
+             "1 0 cciss/c0d0 0 0 0 0 0 0 0 0 0 0 0\n" +
+                 others);
+  Sample();
+  tree.Write("proc/diskstats",
+             "254 0 vda 300 0 6000 5 30 0 280 5 0 704 9 1 2 3 4\n"
+             "1 0 cciss/c0d0 0 0 0 0 0 0 0 0 0 0 0\n" +
+                 others);
+  clock.Advance(2 * kSecond);
+  const Values v = Sample();
+  EXPECT_DOUBLE_EQ(v.at("disk:vda disk.read_bytes_rate"), 4000 * 512 / 2.0);
+  EXPECT_DOUBLE_EQ(v.at("disk:vda disk.write_bytes_rate"), 200 * 512 / 2.0);
+  EXPECT_DOUBLE_EQ(v.at("disk:vda disk.read_ops_rate"), 100);
+  EXPECT_DOUBLE_EQ(v.at("disk:vda disk.write_ops_rate"), 10);
+  EXPECT_DOUBLE_EQ(v.at("disk:vda disk.busy"), 50);  // 1,000 ms over the wrap, in 2 s.
+  EXPECT_EQ(v.count("disk:cciss/c0d0 disk.busy"), 1U);
+  EXPECT_EQ(v.size(), 10U) << "a loop device or a partition was sampled";
+}
+
+TEST_F(SampledTree, ADiskThatIsPluggedInAgainBeginsAnew) {
+  tree.MakeFolder("sys/block/sda");
+  tree.Write("proc/diskstats", "8 0 sda 100 0 2000 5 10 0 80 5 0 10 9\n");
+  Sample();
+  tree.Write("proc/diskstats", "");
+  clock.Advance(kSecond);
+  Sample();
+  tree.Write("proc/diskstats", "8 0 sda 900 0 9000 5 10 0 80 5 0 10 9\n");
+  clock.Advance(kSecond);
+  EXPECT_TRUE(Sample().empty());
+}
+
+TEST_F(SampledTree, NetworkInterfaces) {
+  const std::string head = "Inter-|   Receive |  Transmit\n face |bytes packets|bytes\n";
+  tree.Write("proc/net/dev", head +
+                                 "  eth0:1000 1 0 0 0 0 0 0 500 1 0 0 0 0 0 0\n"
+                                 "  ifb0: 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n");
+  Sample();
+  tree.Write("proc/net/dev", head +
+                                 "  eth0:3000 9 1 2 0 0 0 0 600 9 3 4 0 0 0 0\n"
+                                 "  ifb0: 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n");
+  clock.Advance(kSecond / 2);
+  const Values v = Sample();
+  EXPECT_DOUBLE_EQ(v.at("net:eth0 net.recv_bytes_rate"), 4000);
+  EXPECT_DOUBLE_EQ(v.at("net:eth0 net.send_bytes_rate"), 200);
+  EXPECT_DOUBLE_EQ(v.at("net:eth0 net.errors_rate"), 20);
+  EXPECT_EQ(v.size(), 3U) << "an interface without traffic was sampled";
+}
+
+TEST_F(SampledTree, Pressure) {
+  tree.Write("proc/pressure/cpu",
+             "some avg10=12.50 avg60=1.00 avg300=0.00 total=5\n"
+             "full avg10=0.00 avg60=0.00 avg300=0.00 total=0\n");
+  tree.Write("proc/pressure/io",
+             "some avg10=1.25 avg60=0 avg300=0 total=5\n"
+             "full avg10=0.50 avg60=0 avg300=0 total=5\n");
+  const Values v = Sample();
+  EXPECT_DOUBLE_EQ(v.at("psi psi.cpu.some10"), 12.5);
+  EXPECT_DOUBLE_EQ(v.at("psi psi.io.some10"), 1.25);
+  EXPECT_DOUBLE_EQ(v.at("psi psi.io.full10"), 0.5);
+  EXPECT_EQ(v.size(), 3U);
+}
+
+TEST_F(SampledTree, ASourceThatIsNotThereIsCountedOnceAndTriedAgainLater) {
+  EXPECT_TRUE(Sample().empty());
+  const std::uint64_t sources = sampler->counters().unreadable;
+  EXPECT_EQ(sources, 7U);  // stat, meminfo, diskstats, net/dev and three of pressure.
+  clock.Advance(kSecond);
+  Sample();
+  EXPECT_EQ(sampler->counters().unreadable, sources);
+  tree.Write("proc/meminfo", "MemTotal: 4 kB\n");
+  clock.Advance(60 * kSecond);
+  EXPECT_EQ(Sample().count("node mem.total"), 1U);
+}
+
+TEST_F(SampledTree, NonsenseIsCountedAndNeverFatal) {
+  tree.Write("proc/stat", "cpu\ncpuX 1 2 3\ncpu99999999 1 2 3 4 5\ncpu0 a b\n");
+  tree.Write("proc/meminfo", "MemTotal: many kB\nMemTotal:\n\n:\n");
+  tree.Write("proc/diskstats", "8\n8 0\n8 0 sda\n8 0 sda x\n");
+  tree.Write("proc/net/dev", "eth0\n:\neth0: 1 2\n");
+  tree.Write("proc/pressure/cpu", "some\nsome avg10=\nsome avg10=much\n");
+  EXPECT_TRUE(Sample().empty());
+  EXPECT_EQ(sampler->counters().malformed, 16U);
+}
+
+TEST_F(SampledTree, RowsCarryTheRunClockTheNodeAndTheCataloguesUnit) {
+  tree.Write("proc/meminfo", "MemTotal: 4 kB\n");
+  sampler = Sampler::Create({tree.root(), "host", &clock});
+  sampler->Sample(1000, &pool, &rows);
+  ASSERT_EQ(rows.size(), 1U);
+  EXPECT_EQ(rows[0].time_ns, clock.monotonic_ns + 1000);
+  EXPECT_EQ(rows[0].ord_ns, rows[0].time_ns);
+  EXPECT_EQ(rows[0].node, "host");
+  EXPECT_EQ(rows[0].unit, "bytes");
+  EXPECT_EQ(rows[0].seq, 0U);
+}
+
+TEST(Sampler, ThisMachineHasCoresAndMemory) {
+  auto sampler = Sampler::Create({"/", "here"});
+  sampler->SetRoots({static_cast<int>(::getpid())});
+  StringPool pool;
+  std::vector<format::MetricRow> rows;
+  sampler->Sample(0, &pool, &rows);
+  bool has_memory = false;
+  bool has_self = false;
+  for (const format::MetricRow& row : rows) {
+    EXPECT_TRUE(std::isfinite(row.value)) << row.subject << ' ' << row.name;
+    has_memory |= row.name == "mem.total" && row.value > 0;
+    has_self |= row.name == "proc.rss" && row.pid == ::getpid() && row.value > 0;
+  }
+  EXPECT_TRUE(has_memory);
+  EXPECT_TRUE(has_self);
+}
+
+}  // namespace
+}  // namespace telltale::collect
