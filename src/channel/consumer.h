@@ -61,6 +61,12 @@ class Consumer {
   /// Empty, or why the probe switched itself off.
   virtual std::string disabled_reason() = 0;
 
+  /// Names seen so far are 1..name_count(); a drain adds to them. The agent answers them in the
+  /// control page.
+  virtual std::uint32_t name_count() const = 0;
+  /// Valid until the next drain. REQUIRES: 1 <= id <= name_count().
+  virtual std::string_view name(std::uint32_t id) const = 0;
+
   /// Continues after positions that a journal already holds (a predecessor died between journal
   /// write and Commit).
   virtual void SkipTo(const std::vector<format::RingPosition>& positions) = 0;

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// The supervisor's and the agent's side of a control page: makes it, maps it, publishes answers.
+// The probe maps the same page read-only and treats every word as a hint.
+//
+// Thread safety: none; one writer (the agent) at a time.
+#pragma once
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+#include "base/status.h"
+#include "base/unique_fd.h"
+#include "format/channel_layout.h"
+
+namespace telltale::channel {
+
+class ControlPage {
+ public:
+  /// A new page with room for names 0..name_limit (capped at format::kMaxNames), nothing wanted.
+  static Result<ControlPage> Create(std::uint32_t name_limit);
+  /// Maps the page of a descriptor that Create's page gave (fd()), after a restart of the agent.
+  static Result<ControlPage> Attach(UniqueFd fd);
+
+  ControlPage(ControlPage&& other) noexcept;
+  ControlPage& operator=(ControlPage&& other) noexcept;
+  ~ControlPage();
+
+  /// Read-write; dup it to hand it on.
+  int fd() const { return fd_.get(); }
+  /// A new description of the page that cannot write: what the probe is given.
+  Result<UniqueFd> ReadOnlyFd() const;
+
+  /// Statistics every `steps` steps; 0: none. Takes effect at the producer's next step.
+  void SetStatsInterval(std::uint32_t steps);
+  std::uint32_t stats_interval() const;
+  /// Answers a name: format::kNameNo, or kNameYes | bits. Ids past the page are ignored (and so
+  /// stay unanswered).
+  void SetName(std::uint32_t name, std::uint32_t word);
+  /// Says that a new plan is complete.
+  void PublishEpoch();
+  std::uint64_t epoch() const;
+
+ private:
+  ControlPage(UniqueFd fd, void* map, std::size_t bytes, std::uint32_t words)
+      : fd_(std::move(fd)), map_(map), bytes_(bytes), words_(words) {}
+  format::ControlHeader* header() const { return static_cast<format::ControlHeader*>(map_); }
+  std::atomic<std::uint32_t>* words() const;
+
+  UniqueFd fd_;
+  void* map_ = nullptr;
+  std::size_t bytes_ = 0;
+  std::uint32_t words_ = 0;  ///< As checked; never read from the page again.
+};
+
+}  // namespace telltale::channel

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+// Records: rings of threads, reserve and commit. producer_open.cc makes and registers the arena.
+#include "channel/producer.h"
+
+#include <pthread.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+namespace telltale::channel {
+namespace {
+
+using format::RecordHeader;
+using format::RecordKind;
+using format::RingState;
+
+/// How often a thread without a ring looks for one again, in records.
+constexpr std::uint32_t kClaimEvery = 256;
+
+struct ThreadState {
+  Producer::ThreadRing* ring;
+  std::uint32_t serial;    ///< Producer::serial_ that `ring` belongs to.
+  std::uint32_t unringed;  ///< Records since the last look for a ring.
+};
+thread_local ThreadState t_state;
+
+std::atomic<std::uint32_t> g_serial{0};
+/// Producers below it belong to the process before a fork.
+std::atomic<std::uint32_t> g_first_live_serial{1};
+
+pthread_key_t g_exit_key;
+// 0: no key, 1: being made, 2: made, 3: none to be had.
+std::atomic<int> g_exit_key_state{0};
+
+/// Runs at the end of a thread that owns a ring.
+void ThreadEnds(void* value) {
+  auto* ring = static_cast<Producer::ThreadRing*>(value);
+  // The ring of the process before a fork is not this process's to end.
+  if (t_state.ring != ring || ring->entry == nullptr ||
+      t_state.serial < g_first_live_serial.load(std::memory_order_relaxed)) {
+    return;
+  }
+  t_state.ring = nullptr;
+  t_state.serial = 0;
+  ring->entry->state.store(static_cast<std::uint32_t>(RingState::kEnded),
+                           std::memory_order_release);
+}
+
+bool ExitKey() {
+  int state = g_exit_key_state.load(std::memory_order_acquire);
+  if (state == 0 && g_exit_key_state.compare_exchange_strong(state, 1)) {
+    const bool made = ::pthread_key_create(&g_exit_key, ThreadEnds) == 0;
+    g_exit_key_state.store(made ? 2 : 3, std::memory_order_release);
+    return made;
+  }
+  return state == 2;
+}
+
+RecordHeader MakeHeader(RecordKind kind, std::uint8_t flags, std::size_t size, std::uint32_t name) {
+  return {static_cast<std::uint8_t>(kind), flags, static_cast<std::uint16_t>(size), name};
+}
+
+}  // namespace
+
+std::uint32_t Producer::NextSerial() {
+  return g_serial.fetch_add(1, std::memory_order_relaxed) + 1;
+}
+
+void Producer::ForgetAfterFork() {
+  g_first_live_serial.store(g_serial.load(std::memory_order_relaxed) + 1,
+                            std::memory_order_relaxed);
+}
+
+Producer::ThreadRing* Producer::Ring() {
+  ThreadState& state = t_state;
+  if (__builtin_expect(state.serial == serial_ && state.ring != nullptr, 1)) return state.ring;
+  if (state.serial == serial_ && ++state.unringed % kClaimEvery != 0) return nullptr;
+  state.serial = serial_;
+  const int saved = errno;
+  state.ring = ClaimRing();
+  errno = saved;
+  return state.ring;
+}
+
+Producer::ThreadRing* Producer::ClaimRing() {
+  for (std::uint32_t i = 0; i < ring_count_; ++i) {
+    ThreadRing& ring = rings_[i];
+    format::RingEntry& entry = *ring.entry;
+    auto state = entry.state.load(std::memory_order_acquire);
+    if (state == static_cast<std::uint32_t>(RingState::kOwned)) continue;
+    if (state == static_cast<std::uint32_t>(RingState::kEnded) &&
+        entry.tail.load(std::memory_order_acquire) != ring.head) {
+      continue;  // Not drained: its records belong to the thread that ended.
+    }
+    if (!entry.state.compare_exchange_strong(state, static_cast<std::uint32_t>(RingState::kOwned),
+                                             std::memory_order_acq_rel)) {
+      continue;
+    }
+    entry.tid.store(static_cast<std::int32_t>(::syscall(SYS_gettid)), std::memory_order_relaxed);
+    // Without a key the ring stays owned after its thread: a loss of room, not of records.
+    if (ExitKey()) ::pthread_setspecific(g_exit_key, &ring);
+    return &ring;
+  }
+  return nullptr;
+}
+
+void* Producer::Reserve(ThreadRing* ring, std::uint32_t bytes, bool critical) {
+  ring->entry->produced.store(++ring->produced, std::memory_order_relaxed);
+  const std::uint64_t to_end = ring->size - ring->place;
+  const std::uint64_t pad = to_end < bytes ? to_end : 0;
+  const std::uint64_t total = pad + bytes;
+  const std::uint64_t limit =
+      critical ? ring->size : ring->size - ring->size / format::kReserveDivisor;
+  if (__builtin_expect(ring->head + total - ring->tail > limit, 0)) {
+    const std::uint64_t tail = ring->entry->tail.load(std::memory_order_acquire);
+    if (tail >= ring->tail && tail <= ring->head) ring->tail = tail;
+    if (ring->head + total - ring->tail > limit) {
+      ring->entry->dropped.store(++ring->dropped, std::memory_order_relaxed);
+      return nullptr;
+    }
+  }
+  if (pad != 0) {
+    const RecordHeader header = MakeHeader(RecordKind::kPad, 0, pad, 0);
+    std::memcpy(ring->data + ring->place, &header, sizeof header);
+    ring->place = 0;
+  }
+  ring->pending = total;
+  char* out = ring->data + ring->place;
+  ring->place += bytes;
+  if (ring->place == ring->size) ring->place = 0;
+  return out;
+}
+
+void Producer::Commit(ThreadRing* ring) {
+  ring->head += ring->pending;
+  ring->entry->head.store(ring->head, std::memory_order_release);
+}
+
+void Producer::Span(std::uint32_t name, std::uint64_t begin, std::uint64_t end, std::uint8_t flags,
+                    std::int64_t step) {
+  ThreadRing* ring = Ring();
+  if (ring == nullptr) {
+    header_->unringed.fetch_add(1, std::memory_order_relaxed);
+    return;
+  }
+  auto* out = static_cast<format::SpanRecord*>(Reserve(ring, sizeof(format::SpanRecord), false));
+  if (out == nullptr) return;
+  *out = {MakeHeader(RecordKind::kSpan, flags, sizeof(format::SpanRecord), name), begin,
+          end > begin ? end - begin : 0, step};
+  Commit(ring);
+}
+
+void Producer::Scalar(std::uint32_t name, double value, std::int64_t step, std::uint8_t mode,
+                      std::uint64_t time) {
+  ThreadRing* ring = Ring();
+  if (ring == nullptr) {
+    header_->unringed.fetch_add(1, std::memory_order_relaxed);
+    return;
+  }
+  auto* out =
+      static_cast<format::ScalarRecord*>(Reserve(ring, sizeof(format::ScalarRecord), false));
+  if (out == nullptr) return;
+  *out = {MakeHeader(RecordKind::kScalar, mode, sizeof(format::ScalarRecord), name), time, step,
+          value};
+  Commit(ring);
+}
+
+void Producer::Step(const format::StepRecord& record) {
+  ThreadRing* ring = Ring();
+  if (ring == nullptr) {
+    header_->unringed.fetch_add(1, std::memory_order_relaxed);
+    return;
+  }
+  auto* out = static_cast<format::StepRecord*>(Reserve(ring, sizeof record, true));
+  if (out == nullptr) return;
+  *out = record;
+  out->header = MakeHeader(RecordKind::kStep, record.header.flags, sizeof record, 0);
+  Commit(ring);
+}
+
+void Producer::Stat(const format::StatRecord& record) {
+  ThreadRing* ring = Ring();
+  if (ring == nullptr) {
+    header_->unringed.fetch_add(1, std::memory_order_relaxed);
+    return;
+  }
+  auto* out = static_cast<format::StatRecord*>(Reserve(ring, sizeof record, false));
+  if (out == nullptr) return;
+  *out = record;
+  out->header =
+      MakeHeader(RecordKind::kStat, record.header.flags, sizeof record, record.header.name);
+  Commit(ring);
+}
+
+void Producer::Event(std::uint32_t kind, std::uint8_t severity, std::uint32_t subject,
+                     const char* message, std::size_t message_length, const char* data,
+                     std::size_t data_length, std::int64_t step, std::uint64_t time) {
+  ThreadRing* ring = Ring();
+  if (ring == nullptr) {
+    header_->unringed.fetch_add(1, std::memory_order_relaxed);
+    return;
+  }
+  message_length = message == nullptr ? 0 : CutText(message, message_length);
+  // Half a JSON object is none: too long a one is left out.
+  if (data == nullptr || data_length > format::kMaxTextBytes) data_length = 0;
+  const std::size_t used = sizeof(format::EventRecord) + message_length + data_length;
+  const std::size_t size = (used + 7) / 8 * 8;
+  auto* out = static_cast<char*>(Reserve(ring, static_cast<std::uint32_t>(size), true));
+  if (out == nullptr) return;
+  const format::EventRecord record{MakeHeader(RecordKind::kEvent, severity, size, kind),
+                                   time,
+                                   step,
+                                   subject,
+                                   static_cast<std::uint16_t>(message_length),
+                                   static_cast<std::uint16_t>(data_length)};
+  std::memcpy(out, &record, sizeof record);
+  if (message_length > 0) std::memcpy(out + sizeof record, message, message_length);
+  if (data_length > 0) std::memcpy(out + sizeof record + message_length, data, data_length);
+  std::memset(out + used, 0, size - used);
+  Commit(ring);
+}
+
+void Producer::Disable(const char* reason, std::size_t length) {
+  if (disabling_.exchange(1, std::memory_order_acq_rel) != 0) return;
+  if (length > format::kMaxReasonBytes) length = format::kMaxReasonBytes;
+  if (length == 0) {
+    reason = "no reason given";
+    length = std::strlen(reason);
+  }
+  std::memcpy(header_->disabled_reason, reason, length);
+  header_->disabled_bytes.store(static_cast<std::uint32_t>(length), std::memory_order_release);
+}
+
+std::uint32_t Producer::StatsInterval() const {
+  return control_ == nullptr ? 0 : control_->stats_interval_steps.load(std::memory_order_acquire);
+}
+
+std::uint32_t Producer::NameWord(std::uint32_t name) const {
+  if (control_ == nullptr || name >= word_count_) return format::kNameUnanswered;
+  return words_[name].load(std::memory_order_acquire);
+}
+
+}  // namespace telltale::channel

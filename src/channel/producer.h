@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+// The producer's side of an arena: makes it, registers it with the supervisor, writes records.
+//
+// Thread safety: the record functions may be called from any thread; each thread writes its own
+// ring, so no record waits for another thread. Open and PollAccept: one thread at a time.
+// Invariants: a record is visible only as a whole (head is stored after it); what does not fit is
+// dropped and counted; the consumer's tail is a hint that is checked.
+// Lives in memory that is zero at first. Runs in the user's process: no exceptions, no allocation,
+// no stdio, nothing that blocks.
+#pragma once
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "channel/name_table.h"
+#include "channel/ticks.h"
+#include "format/channel_layout.h"
+
+namespace telltale::channel {
+
+/// Sizes of an arena.
+struct ArenaPlan {
+  std::uint64_t arena_bytes;
+  std::uint64_t main_ring_bytes;
+  std::uint64_t ring_bytes;  ///< Of each further ring.
+  std::uint32_t rings;       ///< The main one included.
+  std::uint32_t name_limit;
+};
+/// 16 MiB: 12 for the main thread, 13 chunks of 256 KiB.
+inline constexpr ArenaPlan kTrainerPlan{16 << 20, 12 << 20, 256 << 10, 14, 16383};
+/// 1 MiB, for loader workers and others.
+inline constexpr ArenaPlan kSmallPlan{1 << 20, 512 << 10, 64 << 10, 5, 2047};
+
+enum class OpenResult {
+  kOk,
+  kNoMemory,      ///< memfd, fallocate or mmap failed.
+  kNoSupervisor,  ///< Nobody listens, or its queue is full.
+};
+
+class Producer {
+ public:
+  /// What a thread writes to; one a ring of the directory, in private memory.
+  struct alignas(64) ThreadRing {
+    format::RingEntry* entry;
+    char* data;
+    std::uint64_t size;
+    std::uint64_t head;   ///< As published.
+    std::uint64_t place;  ///< head % size.
+    std::uint64_t tail;   ///< Last believed.
+    std::uint64_t produced;
+    std::uint64_t dropped;
+    std::uint64_t pending;  ///< Bytes between Reserve and Commit.
+  };
+
+  /// Makes an arena; with `socket_path` registers it. `parent_uuid` may be null. Without a path the
+  /// caller takes the descriptor by TakeArenaFd (tests, benchmarks).
+  OpenResult Open(const ArenaPlan& plan, std::uint8_t process_kind, std::int32_t rank,
+                  format::ClockKind clock, const std::uint8_t* parent_uuid,
+                  const char* socket_path);
+  int TakeArenaFd();
+  /// Maps a control page (takes the descriptor); false where it is none.
+  bool UseControlPage(int fd);
+
+  /// Looks for the supervisor's answer, waiting at most `wait_ms`. Cheap once it has come.
+  void PollAccept(int wait_ms);
+  /// True while the answer has not come.
+  bool awaiting_accept() const { return socket_ >= 0; }
+
+  /// In a forked child: the rings of producers made so far are not this process's to touch.
+  static void ForgetAfterFork();
+
+  std::uint64_t Now() const { return Ticks(clock_); }
+  std::uint32_t Intern(const char* text, std::size_t length) { return names_.Intern(text, length); }
+
+  /// The calling thread's ring, made on its first record; null where none is left.
+  ThreadRing* Ring();
+
+  /// Room for a record of `bytes` (a multiple of 8), or null: dropped and counted.
+  static void* Reserve(ThreadRing* ring, std::uint32_t bytes, bool critical);
+  static void Commit(ThreadRing* ring);
+
+  void Span(std::uint32_t name, std::uint64_t begin, std::uint64_t end, std::uint8_t flags,
+            std::int64_t step);
+  void Scalar(std::uint32_t name, double value, std::int64_t step, std::uint8_t mode,
+              std::uint64_t time);
+  void Step(const format::StepRecord& record);
+  void Stat(const format::StatRecord& record);
+  void Event(std::uint32_t kind, std::uint8_t severity, std::uint32_t subject, const char* message,
+             std::size_t message_length, const char* data, std::size_t data_length,
+             std::int64_t step, std::uint64_t time);
+
+  void SetRank(std::int32_t rank) { header_->rank.store(rank, std::memory_order_relaxed); }
+  /// Publishes why the probe is off. The first reason stays.
+  void Disable(const char* reason, std::size_t length);
+  void CountSkipped(std::uint64_t n) { header_->skipped.fetch_add(n, std::memory_order_relaxed); }
+  void CountThinned(std::uint64_t n) {
+    header_->spans_thinned.fetch_add(n, std::memory_order_relaxed);
+  }
+  void CountForeignThread() { header_->foreign_thread.fetch_add(1, std::memory_order_relaxed); }
+
+  /// 0: no statistics now (none wanted, or no answer yet).
+  std::uint32_t StatsInterval() const;
+  /// The control page's word for a name.
+  std::uint32_t NameWord(std::uint32_t name) const;
+
+  const std::uint8_t* uuid() const { return header_->uuid; }
+  const format::ArenaHeader* header() const { return header_; }
+  /// Why the supervisor refused, or empty.
+  const char* refusal() const { return refusal_; }
+
+ private:
+  static std::uint32_t NextSerial();
+  ThreadRing* ClaimRing();
+  bool MakeArena(const ArenaPlan& plan);
+  bool Register(const char* socket_path, std::uint8_t process_kind);
+  void CloseSocket();
+
+  char* arena_;
+  format::ArenaHeader* header_;
+  format::RingEntry* directory_;
+  ThreadRing rings_[16];
+  std::uint32_t ring_count_;
+  std::uint32_t serial_;  ///< Tells this producer's threads from those of one before a fork.
+  NameTable names_;
+  format::ClockKind clock_;
+  int arena_fd_;
+  int socket_;
+  std::uint64_t socket_inode_;
+  const format::ControlHeader* control_;
+  const std::atomic<std::uint32_t>* words_;
+  std::uint32_t word_count_;
+  std::atomic<std::uint32_t> disabling_;
+  char refusal_[240];
+};
+
+}  // namespace telltale::channel

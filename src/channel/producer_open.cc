@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: Apache-2.0
+// Makes an arena and registers it with the supervisor.
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <new>
+
+#include "channel/producer.h"
+#include "channel/registration.h"
+
+namespace telltale::channel {
+namespace {
+
+constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+
+constexpr std::uint64_t RoundUp(std::uint64_t n, std::uint64_t to) {
+  return (n + to - 1) / to * to;
+}
+
+void MakeUuid(std::uint8_t* out) {
+  if (::getrandom(out, 16, GRND_NONBLOCK) != 16) {
+    // Early boot only. Unique enough on one machine.
+    const std::uint64_t parts[2] = {static_cast<std::uint64_t>(MonotonicNs()),
+                                    static_cast<std::uint64_t>(::getpid())};
+    std::memcpy(out, parts, 16);
+  }
+  out[6] = static_cast<std::uint8_t>((out[6] & 0x0F) | 0x40);  // RFC 4122 version 4.
+  out[8] = static_cast<std::uint8_t>((out[8] & 0x3F) | 0x80);
+}
+
+/// Field 22 of /proc/self/stat, 0 where it cannot be read.
+std::uint64_t StartTimeTicks() {
+  const int fd = ::open("/proc/self/stat", O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return 0;
+  char text[1024];
+  const ssize_t got = ::read(fd, text, sizeof text - 1);
+  ::close(fd);
+  if (got <= 0) return 0;
+  text[got] = 0;
+  const char* at = std::strrchr(text, ')');  // The command may hold spaces and brackets.
+  if (at == nullptr) return 0;
+  for (int field = 2; field < 22; ++field) {
+    at = std::strchr(at + 1, ' ');
+    if (at == nullptr) return 0;
+  }
+  std::uint64_t value = 0;
+  for (++at; *at >= '0' && *at <= '9'; ++at)
+    value = value * 10 + static_cast<std::uint64_t>(*at - '0');
+  return value;
+}
+
+std::uint64_t InodeOf(int fd) {
+  struct stat info {};
+  return ::fstat(fd, &info) == 0 ? info.st_ino : 0;
+}
+
+}  // namespace
+
+bool Producer::MakeArena(const ArenaPlan& plan) {
+  arena_fd_ = ::memfd_create("telltale-arena", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  if (arena_fd_ < 0) return false;
+  const auto bytes = static_cast<off_t>(plan.arena_bytes);
+  // Allocated and mapped at once: memory that is short shows here, never as a SIGBUS later.
+  void* map = MAP_FAILED;
+  int error = 0;
+  do {
+    error = ::posix_fallocate(arena_fd_, 0, bytes);
+  } while (error == EINTR);
+  if (error == 0 && ::fcntl(arena_fd_, F_ADD_SEALS, kSeals) == 0) {
+    map = ::mmap(nullptr, plan.arena_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE,
+                 arena_fd_, 0);
+  }
+  if (map == MAP_FAILED) {
+    ::close(arena_fd_);
+    arena_fd_ = -1;
+    return false;
+  }
+  arena_ = static_cast<char*>(map);
+  return true;
+}
+
+OpenResult Producer::Open(const ArenaPlan& plan, std::uint8_t process_kind, std::int32_t rank,
+                          format::ClockKind clock, const std::uint8_t* parent_uuid,
+                          const char* socket_path) {
+  constexpr std::uint32_t kRingRoom = sizeof rings_ / sizeof rings_[0];
+  if (plan.rings > kRingRoom || plan.rings == 0) return OpenResult::kNoMemory;
+  socket_ = -1;
+  clock_ = clock;
+  if (!MakeArena(plan)) return OpenResult::kNoMemory;
+
+  header_ = new (arena_) format::ArenaHeader{};
+  format::ArenaHeader& h = *header_;
+  h.abi_major = format::kChannelMajor;
+  h.abi_minor = format::kChannelMinor;
+  h.header_bytes = sizeof(format::ArenaHeader);
+  h.ring_entry_bytes = sizeof(format::RingEntry);
+  h.ring_count = plan.rings;
+  h.arena_bytes = plan.arena_bytes;
+  h.directory_offset = format::kPageBytes;
+  const std::uint64_t rings_bytes =
+      plan.main_ring_bytes + std::uint64_t{plan.rings - 1} * plan.ring_bytes;
+  h.names_offset = RoundUp(h.directory_offset + plan.rings * sizeof(format::RingEntry), 64);
+  const std::uint64_t rings_offset = plan.arena_bytes - rings_bytes;
+  h.names_bytes = rings_offset - h.names_offset;
+  h.name_limit = plan.name_limit;
+  h.process_kind = process_kind;
+  h.clock_kind = static_cast<std::uint8_t>(clock);
+  MakeUuid(h.uuid);
+  if (parent_uuid != nullptr) std::memcpy(h.parent_uuid, parent_uuid, sizeof h.parent_uuid);
+  h.pid = ::getpid();
+  h.parent_pid = ::getppid();
+  h.start_time_ticks = StartTimeTicks();
+  const ClockPair anchor = ReadClockPair(clock);
+  h.anchor_ticks = anchor.ticks;
+  h.anchor_monotonic_ns = anchor.monotonic_ns;
+  h.rank.store(rank, std::memory_order_relaxed);
+
+  ring_count_ = plan.rings;
+  directory_ = new (arena_ + h.directory_offset) format::RingEntry[plan.rings]{};
+  std::uint64_t offset = rings_offset;
+  for (std::uint32_t i = 0; i < plan.rings; ++i) {
+    const std::uint64_t size = i == 0 ? plan.main_ring_bytes : plan.ring_bytes;
+    directory_[i].offset = offset;
+    directory_[i].size = size;
+    rings_[i] = {};
+    rings_[i].entry = &directory_[i];
+    rings_[i].data = arena_ + offset;
+    rings_[i].size = size;
+    offset += size;
+  }
+  // Last, so that nobody takes half a header for a whole one.
+  std::atomic_thread_fence(std::memory_order_release);
+  h.magic = format::kArenaMagic;
+  if (!names_.Open(header_, arena_ + h.names_offset)) {
+    ::munmap(arena_, plan.arena_bytes);
+    ::close(arena_fd_);
+    arena_fd_ = -1;
+    return OpenResult::kNoMemory;
+  }
+  serial_ = NextSerial();
+  if (socket_path == nullptr) return OpenResult::kOk;
+  return Register(socket_path, process_kind) ? OpenResult::kOk : OpenResult::kNoSupervisor;
+}
+
+bool Producer::Register(const char* socket_path, std::uint8_t process_kind) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  const std::size_t length = std::strlen(socket_path);
+  bool sent = false;
+  if (length < sizeof address.sun_path) {
+    std::memcpy(address.sun_path, socket_path, length + 1);
+    socket_ = ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (socket_ >= 0 &&
+        ::connect(socket_, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) {
+      auto hello = MakeMessage<Hello>(MessageType::kHello);
+      hello.abi_major = format::kChannelMajor;
+      hello.abi_minor = format::kChannelMinor;
+      hello.arena_header_bytes = sizeof(format::ArenaHeader);
+      hello.ring_entry_bytes = sizeof(format::RingEntry);
+      hello.name_limit = header_->name_limit;
+      hello.arena_bytes = header_->arena_bytes;
+      hello.start_time_ticks = header_->start_time_ticks;
+      hello.pid = header_->pid;
+      hello.process_kind = process_kind;
+      std::memcpy(hello.uuid, header_->uuid, sizeof hello.uuid);
+      std::memcpy(hello.parent_uuid, header_->parent_uuid, sizeof hello.parent_uuid);
+      sent = SendMessage(socket_, &hello, sizeof hello, &arena_fd_, 1) == 0;
+    }
+  }
+  // The mapping and the message keep the arena alive.
+  ::close(arena_fd_);
+  arena_fd_ = -1;
+  if (!sent) {
+    if (socket_ >= 0) ::close(socket_);
+    socket_ = -1;
+    return false;
+  }
+  socket_inode_ = InodeOf(socket_);
+  return true;
+}
+
+int Producer::TakeArenaFd() {
+  const int fd = arena_fd_;
+  arena_fd_ = -1;
+  return fd;
+}
+
+void Producer::CloseSocket() {
+  ::close(socket_);
+  socket_ = -1;
+}
+
+void Producer::PollAccept(int wait_ms) {
+  if (socket_ < 0) return;
+  const int saved = errno;
+  // A program that closed all descriptors may have given ours to something of its own.
+  if (InodeOf(socket_) != socket_inode_) {
+    socket_ = -1;
+    errno = saved;
+    return;
+  }
+  if (wait_ms > 0) {
+    pollfd wait{socket_, POLLIN, 0};
+    ::poll(&wait, 1, wait_ms);
+  }
+  alignas(8) char bytes[512];
+  int fds[kMaxMessageFds];
+  int fd_count = 0;
+  const std::ptrdiff_t got = ReceiveMessage(socket_, bytes, sizeof bytes, fds, &fd_count);
+  if (got == -EAGAIN) {
+    errno = saved;
+    return;
+  }
+  Accept accept;
+  Refuse refuse;
+  int used = 0;
+  if (got > 0 && fd_count > 0 &&
+      CheckMessage(bytes, static_cast<std::size_t>(got), MessageType::kAccept, &accept)) {
+    UseControlPage(fds[0]);
+    used = 1;
+  } else if (got > 0 &&
+             CheckMessage(bytes, static_cast<std::size_t>(got), MessageType::kRefuse, &refuse)) {
+    refuse.text[sizeof refuse.text - 1] = 0;
+    std::memcpy(refusal_, refuse.text, sizeof refusal_);
+    if (refusal_[0] == 0) std::memcpy(refusal_, "refused by the supervisor", 26);
+  }
+  for (int i = used; i < fd_count; ++i) ::close(fds[i]);
+  CloseSocket();
+  errno = saved;
+}
+
+bool Producer::UseControlPage(int fd) {
+  struct stat info {};
+  bool good = false;
+  if (::fstat(fd, &info) == 0 && info.st_size >= static_cast<off_t>(format::kPageBytes) &&
+      (::fcntl(fd, F_GET_SEALS) & kSeals) == kSeals) {
+    const auto bytes = static_cast<std::size_t>(info.st_size);
+    void* map = ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED, fd, 0);
+    if (map != MAP_FAILED) {
+      const auto* control = static_cast<const format::ControlHeader*>(map);
+      const std::uint64_t offset = control->words_offset;
+      const std::uint64_t words = control->words;
+      good = control->magic == format::kControlMagic &&
+             control->abi_major == format::kChannelMajor && offset % 4 == 0 &&
+             offset >= sizeof *control && words <= format::kMaxNames &&
+             offset + words * sizeof(std::uint32_t) <= bytes;
+      if (good) {
+        words_ = reinterpret_cast<const std::atomic<std::uint32_t>*>(static_cast<const char*>(map) +
+                                                                     offset);
+        word_count_ = static_cast<std::uint32_t>(words);
+        control_ = control;
+      } else {
+        ::munmap(map, bytes);
+      }
+    }
+  }
+  ::close(fd);
+  return good;
+}
+
+}  // namespace telltale::channel

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+// The bytes of a producer's arena and of the control page: docs/formats/channel.md says what they
+// mean, channel_layout_test.cc holds both to the page's hex example. Every value here is permanent
+// within ABI major 1; fields are only added in reserved space.
+//
+// Sharing: an arena has one writer a ring (a thread of the producer) and one reader (the consumer).
+// Who writes what is said at each field. Fields that both sides touch are std::atomic.
+#pragma once
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+namespace telltale::format {
+
+inline constexpr std::uint64_t kArenaMagic = 0x3130414e45525454;    // "TTRENA01", little-endian
+inline constexpr std::uint64_t kControlMagic = 0x31304c5254435454;  // "TTCTRL01"
+inline constexpr std::uint16_t kChannelMajor = 1;
+inline constexpr std::uint16_t kChannelMinor = 0;
+
+inline constexpr std::size_t kPageBytes = 4096;
+inline constexpr std::size_t kRecordAlign = 8;
+/// Names and each text of an event are cut to this length.
+inline constexpr std::size_t kMaxTextBytes = 4096;
+inline constexpr std::size_t kMaxReasonBytes = 512;
+/// The largest record: an event with two full texts.
+inline constexpr std::size_t kMaxRecordBytes = 32 + 2 * kMaxTextBytes;
+/// Part of a ring that only steps and events may use: size / kReserveDivisor bytes.
+inline constexpr std::uint64_t kReserveDivisor = 20;
+/// Bounds that a consumer checks before it believes a header.
+inline constexpr std::uint64_t kMaxArenaBytes = 256ULL << 20;
+inline constexpr std::uint32_t kMaxRings = 256;
+inline constexpr std::uint32_t kMaxNames = 1U << 16;
+
+enum class ClockKind : std::uint8_t { kMonotonicNs = 0, kTsc = 1 };
+
+enum class RecordKind : std::uint8_t {
+  kPad = 0,  ///< Fills the ring's end; no payload is read.
+  kSpan = 1,
+  kStep = 2,
+  kScalar = 3,
+  kStat = 4,
+  kEvent = 5,
+};
+
+enum class RingState : std::uint32_t {
+  kFree = 0,
+  kOwned = 1,
+  kEnded = 2,  ///< Its thread is gone; free again once tail == head.
+};
+
+/// Step -1: none was open.
+struct RecordHeader {
+  std::uint8_t kind;   ///< RecordKind.
+  std::uint8_t flags;  ///< By kind, see k*Flag below.
+  std::uint16_t size;  ///< Of the whole record, a multiple of 8.
+  std::uint32_t name;  ///< Name id; 0 where the kind has none.
+};
+
+/// flags bits 0-1: tt_mode (span, step, scalar, stat) or tt_severity (event).
+inline constexpr std::uint8_t kModeMask = 0x03;
+/// Span: bits 2-3 tt_span_category.
+inline constexpr unsigned kCategoryShift = 2;
+/// Step: a gradient scaler skipped the optimizer.
+inline constexpr std::uint8_t kSkippedFlag = 0x04;
+
+struct SpanRecord {
+  RecordHeader header;
+  std::uint64_t begin;     ///< Ticks.
+  std::uint64_t duration;  ///< Ticks.
+  std::int64_t step;
+};
+
+struct StepRecord {
+  RecordHeader header;
+  std::uint64_t begin;
+  std::uint64_t duration;
+  std::int64_t step;
+  std::uint64_t phases[5];  ///< Exclusive ticks of tt_phase 0 to 4; the rest is `other`.
+  std::uint32_t micro_steps;
+  std::uint32_t optimizer_calls;
+  std::int64_t batch_size;
+  std::uint64_t probe;  ///< Ticks.
+};
+
+struct ScalarRecord {
+  RecordHeader header;
+  std::uint64_t time;
+  std::int64_t step;
+  double value;
+};
+
+struct StatRecord {
+  RecordHeader header;
+  std::uint64_t time;
+  std::int64_t step;
+  std::uint32_t collection;  ///< Name id.
+  std::uint32_t dtype;       ///< tt_dtype.
+  std::uint64_t count, nan_count, inf_count, zero_count;
+  double min, max, mean, std, l1, l2;
+};
+
+/// Followed by message_bytes and data_bytes of text, then zeros to a multiple of 8.
+struct EventRecord {
+  RecordHeader header;  ///< name: the event's kind.
+  std::uint64_t time;
+  std::int64_t step;
+  std::uint32_t subject;  ///< Name id, 0: none.
+  std::uint16_t message_bytes;
+  std::uint16_t data_bytes;
+};
+
+/// One entry of the ring directory. `head`, `tail` and positions count bytes since the arena was
+/// made and never wrap; position % size is the place in the ring.
+struct RingEntry {
+  alignas(64) std::atomic<std::uint32_t> state;  ///< RingState, written by the producer.
+  std::atomic<std::int32_t> tid;                 ///< Owner; changes only while tail == head.
+  std::uint64_t offset;                          ///< From the arena's begin; fixed.
+  std::uint64_t size;                            ///< Bytes, a multiple of 64; fixed.
+  alignas(64) std::atomic<std::uint64_t> head;   ///< Written by the ring's thread (release).
+  std::atomic<std::uint64_t> produced;           ///< Records tried, written by the ring's thread.
+  std::atomic<std::uint64_t> dropped;            ///< Of those, not written.
+  alignas(64) std::atomic<std::uint64_t> tail;   ///< Written by the consumer (release).
+};
+
+/// Page 0 of the arena.
+struct ArenaHeader {
+  std::uint64_t magic;
+  std::uint16_t abi_major;
+  std::uint16_t abi_minor;
+  std::uint32_t header_bytes;      ///< sizeof(ArenaHeader).
+  std::uint32_t ring_entry_bytes;  ///< sizeof(RingEntry).
+  std::uint32_t ring_count;
+  std::uint64_t arena_bytes;
+  std::uint64_t directory_offset;
+  std::uint64_t names_offset;
+  std::uint64_t names_bytes;  ///< Capacity.
+  std::uint32_t name_limit;   ///< Largest name id.
+  std::uint8_t process_kind;  ///< tt_process_kind.
+  std::uint8_t clock_kind;    ///< ClockKind.
+  std::uint16_t reserved0;
+  std::uint8_t uuid[16];
+  std::uint8_t parent_uuid[16];  ///< Zero where the parent was no producer.
+  std::int32_t pid;
+  std::int32_t parent_pid;
+  std::uint64_t start_time_ticks;  ///< Field 22 of /proc/PID/stat.
+  std::uint64_t anchor_ticks;      ///< The clock's ticks and CLOCK_MONOTONIC, read together.
+  std::int64_t anchor_monotonic_ns;
+  // Written by the producer while it lives.
+  alignas(64) std::atomic<std::uint64_t> names_published;  ///< Bytes of whole entries (release).
+  std::atomic<std::int32_t> rank;
+  std::atomic<std::uint32_t> disabled_bytes;  ///< Length of disabled_reason; not 0: off (release).
+  std::atomic<std::uint64_t> unringed;        ///< Records dropped since no ring was left.
+  std::atomic<std::uint64_t> names_folded;
+  std::atomic<std::uint64_t> foreign_thread;
+  std::atomic<std::uint64_t> skipped;
+  std::atomic<std::uint64_t> spans_thinned;
+  alignas(64) char disabled_reason[kMaxReasonBytes];
+};
+
+/// Page 0 of the control page; then `words` atomics of 32 bits, one for each name id.
+struct ControlHeader {
+  std::uint64_t magic;
+  std::uint16_t abi_major;
+  std::uint16_t abi_minor;
+  std::uint32_t words_offset;
+  std::uint32_t words;
+  std::uint32_t reserved0;
+  std::atomic<std::uint64_t> epoch;                 ///< Counts the plans published (release).
+  std::atomic<std::uint32_t> stats_interval_steps;  ///< 0: no statistics.
+  std::atomic<std::uint32_t> flags;                 ///< None defined: 0.
+};
+
+/// Answers to a name in the control page.
+inline constexpr std::uint32_t kNameUnanswered = 0;
+inline constexpr std::uint32_t kNameNo = 1;
+inline constexpr std::uint32_t kNameYes = 2;
+
+static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
+static_assert(sizeof(RecordHeader) == 8 && sizeof(SpanRecord) == 32 && sizeof(StepRecord) == 96);
+static_assert(sizeof(ScalarRecord) == 32 && sizeof(StatRecord) == 112 && sizeof(EventRecord) == 32);
+static_assert(sizeof(RingEntry) == 192 && offsetof(RingEntry, head) == 64 &&
+              offsetof(RingEntry, tail) == 128);
+static_assert(offsetof(ArenaHeader, uuid) == 64 && offsetof(ArenaHeader, pid) == 96 &&
+              offsetof(ArenaHeader, anchor_ticks) == 112 &&
+              offsetof(ArenaHeader, names_published) == 128 &&
+              offsetof(ArenaHeader, disabled_reason) == 192);
+static_assert(sizeof(ArenaHeader) == 704 && sizeof(ArenaHeader) <= kPageBytes);
+static_assert(sizeof(ControlHeader) == 40);
+
+}  // namespace telltale::format
