@@ -9,9 +9,10 @@ schema gives.
 
 import argparse
 import sys
-import tomllib
 from pathlib import Path
 from typing import Any
+
+import tomllib
 
 CPP = {
     "i32": ("std::int32_t", "0"),
@@ -151,8 +152,10 @@ def main() -> None:
     if args.page:
         args.page.write_text(page(schema))
     if args.check_page and args.check_page.read_text() != page(schema):
-        sys.exit(f"{args.check_page} is not what {args.schema} gives: run tools/gen_records.py "
-                 f"{args.schema} --page {args.check_page}")
+        sys.exit(
+            f"{args.check_page} is not what {args.schema} gives: run tools/gen_records.py "
+            f"{args.schema} --page {args.check_page}"
+        )
 
 
 if __name__ == "__main__":
