@@ -29,10 +29,11 @@ struct ParameterDesc {
 /// What the docs page, `rules list|show` and the registry know of a rule.
 struct RuleDesc {
   std::string_view name;
-  std::string_view summary;   ///< One line.
-  std::string_view formula;   ///< What is computed, in words and symbols.
+  std::string_view summary;  ///< One line.
+  std::string_view formula;  ///< What is computed, in words and symbols.
   std::string_view how_to_fix;
-  std::uint32_t table_mask;   ///< Tables it reads.
+  std::uint32_t table_mask;  ///< Tables it reads.
+  bool wrong_result;         ///< What it finds makes the result wrong, not only slow.
   std::span<const ParameterDesc> parameters;
 };
 

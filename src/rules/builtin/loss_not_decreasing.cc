@@ -1,0 +1,538 @@
+// SPDX-License-Identifier: Apache-2.0
+// LossNotDecreasing: the training loss is flat, diverges, went up again, or is not a number.
+//
+// SageMaker Debugger's rule of this name compares two single losses, num_steps apart; on mini-batch
+// noise it fires on every healthy run sooner or later. Here blocks of num_steps losses are reduced
+// to their median, a block makes progress only where it is better than the best by more than
+// diff_percent and the noise, and no progress alone is no defect: the level must be bad too.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <deque>
+#include <limits>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "rules/registry.h"
+
+namespace telltale::rules {
+namespace {
+
+constexpr ParameterDesc kParameters[] = {
+    {"use_losses_collection", 1, "",
+     "1: the loss that the framework reports; 0: every scalar whose name holds \"loss\"."},
+    {"num_steps", 10, "steps", "Losses in a block."},
+    {"diff_percent", 0.1, "%",
+     "A block is progress where its median is lower than the best by more than this and than the "
+     "noise."},
+    {"patience_steps", 100, "steps", "Steps without progress before anything is said."},
+    {"flat_percent", 2, "%",
+     "A level this close below the start, or within the noise, counts as the start."},
+    {"converged_below", 0.01, "",
+     "A loss between 0 and this has converged, whatever it did before."},
+};
+
+constexpr std::string_view kNotFound = "cause not found";
+
+double Median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  const std::size_t half = values.size() / 2;
+  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(half),
+                   values.end());
+  const double upper = values[half];
+  if (values.size() % 2 == 1) return upper;
+  return (upper +
+          *std::max_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(half))) /
+         2;
+}
+
+std::string Number(double value) { return fmt::format("{:.3g}", value); }
+
+class LossNotDecreasing final : public Rule {
+ public:
+  explicit LossNotDecreasing(const Parameters& p)
+      : losses_only_(p.Get("use_losses_collection") != 0),
+        num_steps_(static_cast<std::size_t>(std::max<std::int64_t>(2, p.GetInt("num_steps")))),
+        diff_(p.Get("diff_percent") / 100),
+        patience_blocks_(std::max<std::size_t>(
+            4, static_cast<std::size_t>(std::max<std::int64_t>(0, p.GetInt("patience_steps"))) /
+                   num_steps_)),
+        flat_(p.Get("flat_percent") / 100),
+        converged_below_(p.Get("converged_below")) {}
+
+  void OnRecord(const store::OrderedRecord& record, Reporter* reporter) override {
+    if (const auto* scalar = record.As<format::ScalarRow>()) {
+      if (scalar->name == "lr") {
+        OnLearningRate(*scalar);
+      } else if (IsLoss(scalar->name) && scalar->mode == "TRAIN") {
+        OnLoss(*scalar, reporter);
+      }
+    } else if (const auto* event = record.As<format::EventRow>()) {
+      if (event->kind == "optimizer") OnOptimizer(*event);
+    }
+  }
+
+  void OnEnd(Reporter* reporter) override {
+    for (auto& [key, series] : series_) {
+      FinishStep(&series, reporter);
+      if (series.open) {
+        Describe(&series);
+        reporter->Close(series.incident);
+        series.open = false;
+      }
+    }
+  }
+
+  bool has_data() const override { return !series_.empty(); }
+
+ private:
+  enum class State { kHealthy, kFlat, kDiverged, kRegained, kNotFinite };
+
+  struct Block {
+    double median;
+    double spread;  ///< Median absolute deviation of its losses, as a standard deviation.
+    std::int64_t first_step;
+    std::int64_t start_ns;
+    double active_s;  ///< Time of the loop until its first loss.
+    double lr;
+  };
+
+  /// The losses of one name and rank.
+  struct Series {
+    std::string subject;
+    std::uint32_t attempt = 0;
+    // The step whose losses (of its micro-steps) come in now.
+    std::int64_t step = -1;
+    double sum = 0;
+    int count = 0;
+    bool not_finite = false;
+    double bad_value = 0;
+    std::int64_t time_ns = 0;
+    double active_s = 0;
+
+    std::vector<double> first;  ///< The first three losses of the run.
+    double start = 0;           ///< Level at the start; valid once `first` is full.
+    double peak = -std::numeric_limits<double>::infinity();
+    std::int64_t peak_step = -1;
+    double peak_lr = 0;
+    double lowest = std::numeric_limits<double>::infinity();
+
+    std::vector<double> block;
+    Block building{};
+    std::deque<Block> blocks;  ///< The newest patience_blocks.
+    std::uint64_t blocks_seen = 0;
+    double best = std::numeric_limits<double>::infinity();  ///< Lowest median of a block.
+    std::uint64_t best_index = 0;                           ///< Which block that was.
+    Block origin{};                                         ///< The first of all.
+    Block progress{};                                       ///< Where the loss last made progress.
+    bool has_progress = false;
+
+    std::int64_t finite_in_row = 0;
+    State state = State::kHealthy;
+    bool open = false;
+    Incident incident;
+    double cost_from_s = 0;
+    double level = 0;
+    std::int64_t bad_step = -1;  ///< First NaN or Inf of the incident.
+    double bad_lr = 0;
+    std::int32_t rank = 0;
+  };
+
+  struct Optimizer {
+    std::string name;
+    double lr = std::numeric_limits<double>::quiet_NaN();
+  };
+
+  bool IsLoss(std::string_view name) const {
+    return losses_only_ ? name == "loss" : name.find("loss") != std::string_view::npos;
+  }
+
+  void OnLearningRate(const format::ScalarRow& scalar) {
+    if (std::isfinite(scalar.value)) optimizers_[scalar.rank].lr = scalar.value;
+  }
+
+  void OnOptimizer(const format::EventRow& event) {
+    const auto data = nlohmann::json::parse(event.data, nullptr, false);
+    if (!data.is_object()) return;
+    Optimizer& optimizer = optimizers_[event.rank];
+    if (const auto name = data.find("class"); name != data.end() && name->is_string()) {
+      optimizer.name = name->get<std::string>();
+    }
+    if (const auto lr = data.find("lr"); lr != data.end() && lr->is_number()) {
+      optimizer.lr = lr->get<double>();
+    }
+  }
+
+  void OnLoss(const format::ScalarRow& scalar, Reporter* reporter) {
+    Series& series = series_[{std::string(scalar.name), scalar.rank}];
+    if (series.subject.empty()) {
+      series.rank = scalar.rank;
+      series.subject = scalar.name == "loss" ? fmt::format("rank {}", scalar.rank)
+                                             : fmt::format("rank {}, {}", scalar.rank, scalar.name);
+    }
+    if (scalar.attempt != series.attempt) {
+      FinishStep(&series, reporter);
+      // A restart goes on from a checkpoint: the start of the first attempt stays the measure, but
+      // a block never spans two attempts.
+      series.attempt = scalar.attempt;
+      series.block.clear();
+      series.step = -1;
+      series.count = 0;
+    } else if (scalar.step < series.step) {
+      return;  // Late or seen already.
+    }
+    if (scalar.step != series.step || scalar.step < 0) {
+      FinishStep(&series, reporter);
+      if (series.step >= 0 && series.time_ns > 0 && scalar.time_ns > series.time_ns) {
+        series.active_s += static_cast<double>(scalar.time_ns - series.time_ns) / 1e9;
+      }
+      series.step = scalar.step;
+    }
+    series.time_ns = scalar.time_ns;
+    if (!std::isfinite(scalar.value)) {
+      series.not_finite = true;
+      series.bad_value = scalar.value;
+      OnNotFinite(&series, reporter);  // At once, not when the step is complete.
+    } else {
+      series.sum += scalar.value;
+      ++series.count;
+    }
+  }
+
+  void OnNotFinite(Series* series, Reporter* reporter) {
+    series->finite_in_row = 0;
+    const bool known = series->open && series->state == State::kNotFinite;
+    series->state = State::kNotFinite;
+    if (!series->open) {
+      series->open = true;
+      series->incident = Incident();
+      series->incident.subject = series->subject;
+      series->incident.first_step = series->step;
+      series->incident.start_ns = series->time_ns;
+      series->cost_from_s = series->active_s;
+    }
+    if (known) return;
+    const double lr = optimizers_[series->rank].lr;
+    series->incident.severity = Severity::kHigh;
+    series->incident.message = std::isnan(series->bad_value) ? "Loss is NaN" : "Loss is infinite";
+    series->incident.confidence = 1;
+    series->bad_step = series->step;
+    series->bad_lr = lr;
+    Describe(series);
+    reporter->Report(series->incident);
+  }
+
+  /// All losses of a step are there: their mean is its loss.
+  void FinishStep(Series* series, Reporter* reporter) {
+    const bool complete = series->count > 0 && !series->not_finite;
+    const double loss = complete ? series->sum / series->count : 0;
+    const bool any = series->count > 0 || series->not_finite;
+    series->sum = 0;
+    series->count = 0;
+    series->not_finite = false;
+    if (!any || !complete) return;
+    ++series->finite_in_row;
+    AddLoss(series, loss, reporter);
+  }
+
+  void AddLoss(Series* series, double loss, Reporter* reporter) {
+    const std::int32_t rank = series->rank;
+    series->lowest = std::min(series->lowest, loss);
+    if (series->first.size() < 3) {
+      series->first.push_back(loss);
+      // One loss is noise, so the median of three; but the second and third may have exploded.
+      series->start = std::min(series->first.front(), Median(series->first));
+    }
+    if (loss > series->peak) {
+      series->peak = loss;
+      series->peak_step = series->step;
+      series->peak_lr = optimizers_[rank].lr;
+    }
+    if (series->block.empty()) {
+      series->building = {
+          0, 0, series->step, series->time_ns, series->active_s, optimizers_[rank].lr};
+      if (!series->has_progress) {
+        series->progress = series->origin = series->building;
+        series->has_progress = true;
+      }
+    }
+    series->block.push_back(loss);
+    if (series->block.size() < num_steps_) return;
+    Block block = series->building;
+    block.median = Median(series->block);
+    std::vector<double> deviations;
+    for (double v : series->block) deviations.push_back(std::abs(v - block.median));
+    block.spread = 1.4826 * Median(std::move(deviations));
+    series->block.clear();
+    AddBlock(series, block, reporter);
+  }
+
+  void AddBlock(Series* series, const Block& block, Reporter* reporter) {
+    series->blocks.push_back(block);
+    if (series->blocks.size() > patience_blocks_) series->blocks.pop_front();
+    const std::uint64_t index = series->blocks_seen++;
+    const double noise = Noise(*series);
+    if (!(series->best < std::numeric_limits<double>::infinity()) ||
+        series->best - block.median > std::max(diff_ * std::abs(series->best), noise)) {
+      series->best = block.median;
+      series->best_index = index;
+      series->progress = block;
+    } else if (Trend(*series) > std::max(diff_ * std::abs(block.median), 2 * noise)) {
+      // Better than its own recent past, though not than the best: recovering counts.
+      series->best_index = index;
+      series->progress = block;
+    }
+    Judge(series, index, reporter);
+  }
+
+  /// Standard error of a block's median, from the spread inside blocks.
+  double Noise(const Series& series) const {
+    std::vector<double> spreads;
+    for (const Block& b : series.blocks) spreads.push_back(b.spread);
+    return 1.2533 * Median(std::move(spreads)) / std::sqrt(static_cast<double>(num_steps_));
+  }
+
+  /// How much lower the newer half of the kept blocks is than the older half.
+  double Trend(const Series& series) const {
+    if (series.blocks.size() < patience_blocks_) return 0;
+    std::vector<double> older;
+    std::vector<double> newer;
+    for (std::size_t i = 0; i < series.blocks.size(); ++i) {
+      (i < series.blocks.size() / 2 ? older : newer).push_back(series.blocks[i].median);
+    }
+    return Median(std::move(older)) - Median(std::move(newer));
+  }
+
+  /// Median of the newer half of the kept blocks: where the loss is now.
+  double Level(const Series& series) const {
+    std::vector<double> newer;
+    for (std::size_t i = series.blocks.size() / 2; i < series.blocks.size(); ++i) {
+      newer.push_back(series.blocks[i].median);
+    }
+    return Median(std::move(newer));
+  }
+
+  void Judge(Series* series, std::uint64_t index, Reporter* reporter) {
+    if (series->state == State::kNotFinite) {
+      // Over when a whole block was finite; what the level says is judged from the next block on.
+      if (series->finite_in_row < static_cast<std::int64_t>(num_steps_)) return;
+      Describe(series);
+      reporter->Close(series->incident);
+      series->open = false;
+      series->state = State::kHealthy;
+      return;
+    }
+    const double level = Level(*series);
+    const double noise = Noise(*series);
+    series->level = level;
+    const double tolerance = std::max(flat_ * std::abs(series->start), 2 * noise);
+    const bool converged = series->lowest >= 0 && level < converged_below_;
+    const bool stale = series->blocks.size() >= patience_blocks_ &&
+                       index - series->best_index >= patience_blocks_ - 1;
+
+    State now = State::kHealthy;
+    if (!converged) {
+      const double drop = series->start - series->best;
+      if (level > series->start + std::max(5 * flat_ * std::abs(series->start), 4 * noise)) {
+        now = State::kDiverged;
+      } else if (level >= series->start - tolerance) {
+        now = State::kFlat;
+      } else if (drop > tolerance && level > series->best + drop / 2 &&
+                 level > series->best + 4 * noise) {
+        now = State::kRegained;
+      }
+    }
+    if (!series->open) {
+      if (now == State::kHealthy || !stale || WarmsUp(*series)) return;
+      series->open = true;
+      series->state = now;
+      series->incident = Incident();
+      series->incident.subject = series->subject;
+      // A loss that never got below its start has gained nothing since the first step.
+      const Block& since =
+          series->best >= series->start - tolerance ? series->origin : series->progress;
+      series->incident.first_step = since.first_step;
+      series->incident.start_ns = since.start_ns;
+      series->cost_from_s = since.active_s;
+    } else if (now == State::kHealthy) {
+      // Hysteresis: over only when the loss goes down again or is clearly lower than it stood.
+      if (stale && level > series->start - 2 * tolerance && series->state != State::kRegained) {
+        now = series->state;
+      } else {
+        Describe(series);
+        reporter->Close(series->incident);
+        series->open = false;
+        series->state = State::kHealthy;
+        return;
+      }
+    }
+    series->state = now;
+    Incident& incident = series->incident;
+    const Severity severity = now == State::kRegained ? Severity::kMedium : Severity::kHigh;
+    incident.severity = std::max(incident.severity, severity);
+    incident.message = now == State::kFlat       ? "Loss does not decrease"
+                       : now == State::kDiverged ? "Loss does not decrease: it diverges"
+                                                 : "Loss lost over half of its drop";
+    // How many noise widths the level is from what a healthy loss would show, capped.
+    incident.confidence =
+        std::min(0.95, 0.6 + 0.05 * static_cast<double>(index - series->best_index) /
+                                 static_cast<double>(patience_blocks_) * 3);
+    Describe(series);
+    reporter->Report(incident);
+  }
+
+  /// A rising learning rate: a flat loss is not yet a defect.
+  bool WarmsUp(const Series& series) const {
+    const double then = series.blocks.front().lr;
+    const double now = series.blocks.back().lr;
+    return std::isfinite(then) && std::isfinite(now) && now > 1.01 * then;
+  }
+
+  void Describe(Series* series) {
+    Incident& incident = series->incident;
+    const Optimizer& optimizer = optimizers_[series->rank];
+    incident.last_step = std::max(incident.first_step, series->step);
+    incident.end_ns = std::max(incident.start_ns, series->time_ns);
+    incident.cost_seconds = std::max(0.0, series->active_s - series->cost_from_s);
+    Explain(series, optimizer);
+
+    nlohmann::ordered_json evidence;
+    const auto put = [&](const char* key, double value) {
+      if (std::isfinite(value)) evidence[key] = std::stod(fmt::format("{:.6g}", value));
+    };
+    if (series->state == State::kNotFinite) {
+      evidence["value"] =
+          std::isnan(series->bad_value) ? "NaN" : (series->bad_value > 0 ? "Inf" : "-Inf");
+      evidence["step"] = series->bad_step;
+    } else {
+      put("level", series->level);
+      evidence["steps_without_progress"] =
+          series->blocks_seen == 0 ? 0
+                                   : (series->blocks_seen - 1 - series->best_index) * num_steps_;
+      put("noise", Noise(*series));
+    }
+    put("start", series->first.empty() ? std::nan("") : series->start);
+    put("best", series->best);
+    put("peak", series->peak);
+    if (series->peak_step >= 0) evidence["peak_step"] = series->peak_step;
+    put("learning_rate", optimizer.lr);
+    if (!optimizer.name.empty()) evidence["optimizer"] = optimizer.name;
+    incident.evidence = evidence.dump();
+  }
+
+  void Explain(Series* series, const Optimizer& optimizer) {
+    Incident& incident = series->incident;
+    const bool bad = series->state == State::kNotFinite;
+    const double lr = bad ? series->bad_lr : optimizer.lr;
+    const double start = series->start;
+    const bool rose = !series->first.empty() && start > 0 && series->peak > 2 * start;
+    if (std::isfinite(lr) && lr == 0) {
+      incident.cause = "The learning rate is 0: the weights do not change.";
+      incident.advice = "Set a learning rate above 0, or look at the scheduler.";
+      return;
+    }
+    const std::string at = std::isfinite(lr) ? fmt::format(" at learning rate {}", Number(lr)) : "";
+    const std::string lower = std::isfinite(lr)
+                                  ? fmt::format("Lower the learning rate from {} to {}", Number(lr),
+                                                Number(Suggested(optimizer.name, lr)))
+                                  : std::string("Lower the learning rate tenfold");
+    if (rose) {
+      incident.cause =
+          fmt::format("The loss rose from {} to {} by step {}{}: the steps are too large.",
+                      Number(start), Number(series->peak), series->peak_step,
+                      std::isfinite(series->peak_lr)
+                          ? fmt::format(" at learning rate {}", Number(series->peak_lr))
+                          : "");
+      incident.advice = lower + " and look whether the first 100 steps go down; clip gradients.";
+    } else if (!bad && std::isfinite(lr) && lr * 5 < Usual(optimizer.name)) {
+      incident.cause = fmt::format(
+          "Probably the learning rate: {} is {:.0f} times below the {} that {} "
+          "usually starts from.",
+          Number(lr), Usual(optimizer.name) / lr, Number(Usual(optimizer.name)),
+          optimizer.name.empty() ? "an optimizer" : optimizer.name);
+      incident.advice = fmt::format(
+          "Raise the learning rate from {} to {} and look whether the first "
+          "100 steps go down.",
+          Number(lr), Number(Usual(optimizer.name)));
+    } else if (std::isfinite(lr) && lr > Usual(optimizer.name)) {
+      incident.cause = fmt::format(
+          "Probably the learning rate: {} is {:.0f} times the {} that {} usually starts from.",
+          Number(lr), lr / Usual(optimizer.name), Number(Usual(optimizer.name)),
+          optimizer.name.empty() ? "an optimizer" : optimizer.name);
+      incident.advice = lower + " and look whether the first 100 steps go down.";
+    } else {
+      incident.cause = std::string(kNotFound);
+      incident.advice =
+          bad ? "Look at the batch of that step and at divisions and logarithms in the loss" + at +
+                    "."
+              : lower +
+                    "; if it stays flat, check the labels, and that the optimizer holds the "
+                    "model's parameters.";
+    }
+  }
+
+  /// Where people usually start; only for the words of a cause, never for the decision.
+  static double Usual(std::string_view optimizer) {
+    if (optimizer.find("Adam") != std::string_view::npos ||
+        optimizer.find("RMSprop") != std::string_view::npos) {
+      return 1e-3;
+    }
+    return 0.1;
+  }
+  static double Suggested(std::string_view optimizer, double lr) {
+    return lr > Usual(optimizer) ? Usual(optimizer) : lr / 10;
+  }
+
+  const bool losses_only_;
+  const std::size_t num_steps_;
+  const double diff_;
+  const std::size_t patience_blocks_;
+  const double flat_;
+  const double converged_below_;
+
+  std::map<std::pair<std::string, std::int32_t>, Series> series_;  ///< By (name, rank).
+  std::map<std::int32_t, Optimizer> optimizers_;                   ///< By rank.
+};
+
+}  // namespace
+
+const RuleDesc kLossNotDecreasingDesc{
+    "LossNotDecreasing",
+    "The training loss is flat, diverges, went up again, or is not a number.",
+    "Losses of a step are averaged, num_steps of them make a block, a block is its median m. noise "
+    "= "
+    "1.25 × spread / √num_steps, spread = the median over blocks of their scaled median absolute "
+    "deviation. start = median of the first three losses of the run, or the first where one of "
+    "them "
+    "is 30 % above it. A block is "
+    "progress where best − m > max(diff_percent × |best|, noise), or where the newer half of the "
+    "last "
+    "patience_steps is lower than the older half by as much. level = median of the newer half. "
+    "With no "
+    "progress for patience_steps: high where level ≥ start − max(flat_percent × |start|, 2 × "
+    "noise) "
+    "(flat; diverging above start + max(5 × flat_percent × |start|, 4 × noise)); medium where the "
+    "loss "
+    "rose again by more than half of its drop, level > best + (start − best) / 2. Never where 0 ≤ "
+    "level "
+    "< converged_below, nor while the learning rate rises (warm-up). NaN and Inf are high at once "
+    "and "
+    "are over after a block of finite losses. Over when the level is below start by twice that, or "
+    "by less and falling. Cost = time of the training loop since the last progress.",
+    "Lower the learning rate and look at the first 100 steps. If the loss stays flat at any "
+    "learning "
+    "rate: check that the optimizer holds the model's parameters, that labels belong to inputs, "
+    "and "
+    "that gradients reach the first layers.",
+    store::MaskOf(format::TableId::kScalars) | store::MaskOf(format::TableId::kEvents),
+    true,
+    kParameters};
+
+std::unique_ptr<Rule> MakeLossNotDecreasing(const Parameters& parameters) {
+  return std::make_unique<LossNotDecreasing>(parameters);
+}
+
+}  // namespace telltale::rules

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+// Feeds ordered records to rules and keeps the incidents that they report. The result depends on
+// the records and their order alone, so a replay gives the same incidents and revisions.
+//
+// Thread safety: none. Memory: the rules' own, and one Finding an incident.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "format/records.gen.h"
+#include "rules/registry.h"
+#include "rules/rule.h"
+#include "store/reader.h"
+
+namespace telltale::rules {
+
+/// One incident of one rule in one of its revisions.
+struct Finding {
+  std::string id;  ///< Hash of rule, subject and where it began: the same in every replay.
+  std::uint32_t revision = 0;
+  std::string rule;
+  bool open = true;
+  /// It was open when the run ended (it closed only because nothing follows).
+  bool until_end = false;
+  Incident incident;
+};
+
+/// The words of `rules status` and of check --json.
+enum class RuleStatus : std::uint8_t {
+  kNoIssuesFound,
+  kIssuesFound,
+  kInProgress,
+  kNoData,
+  kNotApplicable,
+  kSuspended,
+  kStopped,
+  kError,
+};
+std::string_view Name(RuleStatus status);
+
+struct RuleState {
+  std::string name;
+  RuleStatus status = RuleStatus::kInProgress;
+  std::uint64_t records = 0;    ///< Records that it was given.
+  std::uint32_t incidents = 0;  ///< Opened so far.
+  std::string error;            ///< Of kError: what it threw.
+};
+
+class Engine {
+ public:
+  /// Time of the records that must pass before an incident whose numbers alone changed gets a new
+  /// revision.
+  static constexpr std::int64_t kUpdateIntervalNs = 5'000'000'000;
+
+  /// With every rule of the registry.
+  Engine();
+  /// With these alone; tests and custom sets.
+  explicit Engine(std::vector<std::pair<const RuleDesc*, std::unique_ptr<Rule>>> rules);
+  ~Engine();
+
+  /// REQUIRES: records come in the order of the cursor; no call after End().
+  void Feed(const store::OrderedRecord& record);
+  /// The run has ended and all of it was fed: closes what is open.
+  void End();
+  bool ended() const { return ended_; }
+
+  /// Revisions since the last call, in the order in which they came to be.
+  std::vector<Finding> TakeRevisions();
+  /// The present state of every incident, in the order of opening.
+  const std::vector<Finding>& findings() const { return findings_; }
+  std::vector<RuleState> rule_states() const;
+  /// Tables that at least one rule reads.
+  std::uint32_t table_mask() const;
+
+ private:
+  struct Slot;
+  class SlotReporter;
+
+  void Report(Slot* slot, const Incident& incident);
+  void Close(Slot* slot, const Incident& incident);
+  void Emit(std::size_t index);
+  template <class F>
+  void Guard(Slot* slot, F&& body);
+
+  std::vector<std::unique_ptr<Slot>> slots_;
+  std::vector<Finding> findings_;
+  std::vector<std::int64_t> emitted_ns_;  ///< By index of findings_: time of the last revision.
+  std::vector<Finding> revisions_;
+  std::map<std::pair<std::string, std::string>, std::size_t> open_;  ///< (rule, subject) → index.
+  std::int64_t now_ns_ = 0;
+  bool ending_ = false;
+  bool ended_ = false;
+};
+
+/// The row of the findings table; views point into `finding`, which must outlive it.
+format::FindingRow ToRow(const Finding& finding);
+
+/// In the order in which people read them: those that last before those that are over; wrong
+/// results before slow ones; then severity, then cost.
+std::vector<Finding> Ranked(std::vector<Finding> findings);
+
+}  // namespace telltale::rules
