@@ -152,7 +152,8 @@ Status DecodeBatch(std::string_view bytes, StringPool* pool, Batch* out) {
     return Status(Code::kUnusable, std::string("malformed batch: ") + what);
   };
   WireReader in(bytes);
-  if (in.Get<std::uint8_t>() != static_cast<std::uint8_t>(JournalRecord::kBatch)) {
+  const auto kind = static_cast<JournalRecord>(in.Get<std::uint8_t>());
+  if (kind != JournalRecord::kBatch && kind != JournalRecord::kBatchPart) {
     return bad("not a batch");
   }
   out->watermark_ns = in.Get<std::int64_t>();

@@ -22,6 +22,7 @@ enum class JournalRecord : std::uint8_t {
   kBatch = 2,
   kSealed = 3,
   kEnd = 4,
+  kBatchPart = 5,  ///< A batch that counts only together with the kBatch that ends its group.
 };
 
 /// Up to where a producer's ring had been read when the batch was made.
@@ -43,7 +44,7 @@ struct Batch {
 /// REQUIRES: within each table the rows' seq count up by one.
 void EncodeBatch(const Batch& batch, std::string* out);
 
-/// Reads what EncodeBatch wrote; strings are interned in `pool`. Unknown tables and columns are
+/// Reads what EncodeBatch wrote, as kBatch or kBatchPart; strings are interned in `pool`. Unknown tables and columns are
 /// skipped, missing columns are zero. Any malformed input gives Code::kUnusable and never reads out
 /// of bounds.
 Status DecodeBatch(std::string_view bytes, StringPool* pool, Batch* out);

@@ -24,9 +24,7 @@ struct Salvage {
   std::uint64_t missing_rows = 0;      ///< Gaps in sequence numbers.
   std::uint64_t foreign_files = 0;     ///< Files that are not ours, left alone.
   std::vector<std::string> notes;      ///< One line each: file, offset, what.
-  bool any() const {
-    return damaged_blocks + torn_tails + unreadable_files + missing_rows > 0;
-  }
+  bool any() const { return damaged_blocks + torn_tails + unreadable_files + missing_rows > 0; }
 };
 
 /// One record in the order of readers. `writer` indexes Cursor::writers(); exactly one pointer of
@@ -46,8 +44,17 @@ struct OrderedRecord {
 struct CursorOptions {
   /// Writers whose folder name begins with this are left out (rules do not read findings).
   std::string exclude_prefix = "watch";
-  /// Rows of tables not in this mask (bit = TableId) are not delivered nor, where possible, decoded.
+  /// Rows of tables not in this mask (bit = TableId) are not delivered nor, where possible,
+  /// decoded.
   std::uint32_t table_mask = ~0U;
+};
+
+/// A decision that depended on the moment and not on the records: records of `writer` with ord_ns
+/// in [from_ns, at_ns) were delivered with ord_ns raised to at_ns.
+struct Admission {
+  std::string writer;
+  std::int64_t from_ns = 0;
+  std::int64_t at_ns = 0;
 };
 
 /// Delivers the records of all writers in the order (ord_ns, writer, table, seq), each once, behind
@@ -57,7 +64,7 @@ class Cursor {
  public:
   virtual ~Cursor() = default;
   /// Appends what has become deliverable, at most about `max_rows` at a time; empty when nothing is
-  /// new. A writer that holds the others up shows in `held_by`.
+  /// new. The writer that holds the others up is the one with the lowest watermark.
   virtual Status Next(std::size_t max_rows, std::vector<OrderedRecord>* out) = 0;
   /// All writers have ended (or the caller gave up on those that have not) and all was delivered.
   virtual bool AtEnd() const = 0;
@@ -66,11 +73,15 @@ class Cursor {
   virtual const std::vector<std::string>& writers() const = 0;
   /// Newest watermark of each writer, INT64_MAX where it ended.
   virtual std::vector<std::int64_t> watermarks() const = 0;
-  /// Stops waiting for a writer from `frontier_ns` on; its later records are delivered as they come,
-  /// with ord_ns raised to the frontier at that moment. The watcher journals each such decision and
-  /// replays it: Readmit(writer, from, at) makes a replay deliver the writer's records with ord_ns
-  /// in [from, at) at `at`.
+  /// Stops waiting for a writer at the present frontier. What was read of it and not delivered is
+  /// kept back; once it writes again (or nobody is waited for any more) it is readmitted: its
+  /// records with ord_ns below the frontier of that moment are delivered at the frontier, and it is
+  /// waited for again. Do this only after Next has returned nothing.
   virtual void GiveUpOn(std::uint32_t writer) = 0;
+  /// The readmissions since the last call, those of writers that appeared late included. The
+  /// watcher journals them and a replay calls Readmit for each before its first Next: it then
+  /// delivers the same records in the same order.
+  virtual std::vector<Admission> TakeAdmissions() = 0;
   virtual void Readmit(std::string_view writer, std::int64_t from_ns, std::int64_t at_ns) = 0;
   virtual const Salvage& salvage() const = 0;
 };
@@ -85,8 +96,8 @@ class RunReader {
   /// Reads run.json again and derives the state as of now.
   virtual RunState state() = 0;
   virtual Result<std::unique_ptr<Cursor>> NewCursor(CursorOptions options = {}) = 0;
-  /// All rows of the tables in the mask, in the order of (writer, seq) — sealed and journalled, each
-  /// once. Convenience for small tables and tests; large scans go by Cursor or ReadArrow.
+  /// All rows of the tables in the mask, in the order of (writer, seq) — sealed and journalled,
+  /// each once. Convenience for small tables and tests; large scans go by Cursor or ReadArrow.
   virtual Status ReadAll(std::uint32_t table_mask, StringPool* pool, format::Rows* out,
                          Salvage* salvage) = 0;
 };

@@ -50,8 +50,8 @@ Result<RunInfo> ReadRunInfo(const std::filesystem::path& run);
 Status WriteRunInfo(const std::filesystem::path& run, const RunInfo& info);
 
 /// State as the design names it: running, finished, failed, killed, lost. A run whose supervisor is
-/// gone without an end is running while its training lives, and lost after (unless the agent saw the
-/// exit).
+/// gone without an end is running while its training lives, and lost after (unless the agent saw
+/// the exit).
 struct RunState {
   std::string state;
   std::optional<int> exit_code;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Writes one writer's folder of a run directory: journals, then Parquet segments sealed from them.
-// Recovers its own folder when it opens it: sequence numbers, ring positions and the watermark go on.
+// Recovers its own folder when it opens it: sequence numbers, ring positions and the watermark go
+// on.
 //
 // Thread safety: none, but for the sync and the seal, which run on threads of their own inside.
 #pragma once
@@ -20,8 +21,8 @@ struct WriterOptions {
   std::int64_t sync_interval_ns = 1'000'000'000;
   std::int64_t seal_interval_ns = 120'000'000'000;  ///< Age at which a journal is sealed...
   std::uint64_t seal_bytes = 32U << 20;             ///< ...or size, whichever comes first.
-  std::int64_t delete_delay_ns = 60'000'000'000;    ///< A sealed journal is deleted this much later.
-  std::uint64_t min_free_bytes = 64U << 20;         ///< Below this the disk counts as full.
+  std::int64_t delete_delay_ns = 60'000'000'000;  ///< A sealed journal is deleted this much later.
+  std::uint64_t min_free_bytes = 64U << 20;       ///< Below this the disk counts as full.
   const Clock* clock = &Clock::System();
 };
 
@@ -29,9 +30,10 @@ struct WriterCounters {
   std::uint64_t rows = 0;
   std::uint64_t journal_bytes = 0;
   std::uint64_t segment_bytes = 0;
-  std::uint64_t late_rows = 0;        ///< Rows whose ord_ns was raised to the watermark.
-  std::uint64_t write_failures = 0;   ///< Batches refused by the disk (the caller keeps them).
-  std::uint64_t salvaged_tails = 0;   ///< Torn tails cut at recovery.
+  std::uint64_t late_rows = 0;       ///< Rows whose ord_ns was raised to the watermark.
+  std::uint64_t write_failures = 0;  ///< Batches refused by the disk (the caller keeps them).
+  std::uint64_t salvaged_tails = 0;  ///< Torn tails cut at recovery.
+  std::uint64_t sync_failures = 0;   ///< Syncs that failed; each closed its journal.
 };
 
 class Writer {
@@ -45,8 +47,8 @@ class Writer {
 
   /// Appends rows as one or more batches; each is atomic. Fills seq, raises ord_ns to the last
   /// watermark, splits what is larger than a batch may be (the positions go with the last part, so
-  /// callers drain at most 64 KiB of ring at a time). On failure (disk full) nothing of it is in the
-  /// journal and the caller may try again; the journal stays well-formed.
+  /// callers drain at most 64 KiB of ring at a time). On failure (disk full) nothing of it is in
+  /// the journal and the caller may try again; the journal stays well-formed.
   virtual Status Append(format::Batch batch) = 0;
 
   /// Does what is due: syncs, rotates and seals, deletes old journals. Never blocks on the disk for

@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "store/cursor.h"
+
+#include <algorithm>
+#include <limits>
+#include <list>
+#include <map>
+#include <type_traits>
+
+#include "store/folder.h"
+#include "store/follower.h"
+
+namespace telltale::store {
+namespace {
+
+constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
+constexpr std::int64_t kBegin = std::numeric_limits<std::int64_t>::min();
+
+struct Raise {
+  std::int64_t from_ns = 0;
+  std::int64_t at_ns = 0;
+};
+
+/// A chunk and how many of its rows are still to be delivered.
+struct LiveChunk {
+  std::unique_ptr<RowChunk> rows;
+  std::size_t pending = 0;
+  std::list<LiveChunk>::iterator self;
+};
+
+struct Entry {
+  std::int64_t ord_ns = 0;
+  std::uint64_t seq = 0;
+  const void* row = nullptr;
+  LiveChunk* chunk = nullptr;
+  std::uint32_t source = 0;
+  format::TableId table{};
+};
+
+struct Source {
+  std::unique_ptr<WriterFollower> follower;
+  bool given_up = false;
+  bool ended = false;             ///< As the cursor last saw it.
+  std::int64_t left_ns = kBegin;  ///< Frontier at which it was given up, or watermark at its end.
+  std::vector<Raise> raises;
+  std::vector<Entry> parked;  ///< Read before it was given up.
+
+  bool waited_for() const { return !given_up && !ended; }
+};
+
+class CursorImpl final : public Cursor {
+ public:
+  CursorImpl(std::filesystem::path run, CursorOptions options, bool final)
+      : run_(std::move(run)), options_(std::move(options)), final_(final) {}
+
+  Status Next(std::size_t max_rows, std::vector<OrderedRecord>* out) override;
+  bool AtEnd() const override;
+  std::int64_t frontier_ns() const override { return frontier_ns_; }
+  const std::vector<std::string>& writers() const override { return names_; }
+  std::vector<std::int64_t> watermarks() const override;
+  void GiveUpOn(std::uint32_t writer) override;
+  std::vector<Admission> TakeAdmissions() override { return std::exchange(admissions_, {}); }
+  void Readmit(std::string_view writer, std::int64_t from_ns, std::int64_t at_ns) override;
+  const Salvage& salvage() const override { return salvage_; }
+
+ private:
+  void Discover();
+  /// Looks whether writers that are not waited for have written again.
+  Status PollAbsent();
+  Result<bool> Advance(std::uint32_t index);
+  void Admit(Source* source, std::int64_t from_ns);
+  void Flush();
+  void Push(Entry entry);
+  void Deliver(std::int64_t limit_ns, std::size_t max_rows, std::vector<OrderedRecord>* out);
+
+  /// Heap order: true where `a` comes after `b`.
+  struct After {
+    const std::vector<std::uint32_t>* rank;
+    bool operator()(const Entry& a, const Entry& b) const {
+      if (a.ord_ns != b.ord_ns) return a.ord_ns > b.ord_ns;
+      if (a.source != b.source) return (*rank)[a.source] > (*rank)[b.source];
+      if (a.table != b.table) return a.table > b.table;
+      return a.seq > b.seq;
+    }
+  };
+
+  const std::filesystem::path run_;
+  const CursorOptions options_;
+  const bool final_;
+  Salvage salvage_;
+  std::vector<Source> sources_;
+  std::vector<std::string> names_;   ///< In the order of discovery.
+  std::vector<std::uint32_t> rank_;  ///< By name: the order does not depend on discovery.
+  std::map<std::string, std::vector<Raise>, std::less<>> replayed_;
+  std::vector<Admission> admissions_;
+  std::vector<Entry> heap_;
+  std::list<LiveChunk> chunks_;
+  std::list<LiveChunk> delivered_;  ///< Kept until the next call: the caller holds their rows.
+  std::int64_t frontier_ns_ = kBegin;
+  std::int64_t last_delivered_ns_ = kBegin;
+};
+
+void CursorImpl::Discover() {
+  std::error_code error;
+  for (std::filesystem::directory_iterator at(run_, error), end; !error && at != end;
+       at.increment(error)) {
+    const std::string name = at->path().filename().string();
+    if (name.starts_with('.') || std::find(names_.begin(), names_.end(), name) != names_.end()) {
+      continue;
+    }
+    if (!options_.exclude_prefix.empty() && name.starts_with(options_.exclude_prefix)) continue;
+    if (!IsWriterFolder(at->path())) continue;
+    Source& source = sources_.emplace_back();
+    source.follower =
+        std::make_unique<WriterFollower>(at->path(), name, options_.table_mask, final_, &salvage_);
+    names_.push_back(name);
+    if (const auto found = replayed_.find(name); found != replayed_.end()) {
+      source.raises = found->second;
+    }
+    if (frontier_ns_ > kBegin) Admit(&source, kBegin);
+  }
+  std::vector<std::uint32_t> by_name(names_.size());
+  for (std::uint32_t i = 0; i < by_name.size(); ++i) by_name[i] = i;
+  std::sort(by_name.begin(), by_name.end(),
+            [&](std::uint32_t a, std::uint32_t b) { return names_[a] < names_[b]; });
+  rank_.resize(names_.size());
+  for (std::uint32_t i = 0; i < by_name.size(); ++i) rank_[by_name[i]] = i;
+}
+
+void CursorImpl::Admit(Source* source, std::int64_t from_ns) {
+  if (from_ns < frontier_ns_) {
+    source->raises.push_back({from_ns, frontier_ns_});
+    admissions_.push_back({source->follower->name(), from_ns, frontier_ns_});
+  }
+  for (const Entry& entry : std::exchange(source->parked, {})) Push(entry);
+}
+
+void CursorImpl::Push(Entry entry) {
+  for (const Raise& raise : sources_[entry.source].raises) {
+    if (entry.ord_ns >= raise.from_ns && entry.ord_ns < raise.at_ns) entry.ord_ns = raise.at_ns;
+  }
+  heap_.push_back(entry);
+  std::push_heap(heap_.begin(), heap_.end(), After{&rank_});
+}
+
+Result<bool> CursorImpl::Advance(std::uint32_t index) {
+  Source& source = sources_[index];
+  const std::int64_t watermark_before = source.follower->watermark_ns();
+  std::unique_ptr<RowChunk> rows;
+  TELLTALE_ASSIGN_OR_RETURN(const bool progress, source.follower->Advance(&rows));
+  if (!progress) return false;
+  if (source.given_up) {
+    source.given_up = false;
+    Admit(&source, source.left_ns);
+  } else if (source.ended) {
+    Admit(&source, watermark_before);
+  }
+  source.ended = source.follower->ended();
+  if (rows == nullptr) return true;
+  const auto at = chunks_.emplace(chunks_.end());
+  at->rows = std::move(rows);
+  at->self = at;
+  format::ForEachTable(at->rows->rows, [&](const auto& table) {
+    using Row = typename std::remove_cvref_t<decltype(table)>::value_type;
+    at->pending += table.size();
+    for (const Row& row : table) {
+      Push({.ord_ns = row.ord_ns,
+            .seq = row.seq,
+            .row = &row,
+            .chunk = &*at,
+            .source = index,
+            .table = Row::kTable});
+    }
+  });
+  return true;
+}
+
+Status CursorImpl::PollAbsent() {
+  for (std::uint32_t i = 0; i < sources_.size(); ++i) {
+    if (sources_[i].waited_for()) continue;
+    TELLTALE_ASSIGN_OR_RETURN([[maybe_unused]] const bool progress, Advance(i));
+  }
+  return {};
+}
+
+void CursorImpl::Flush() {
+  for (Source& source : sources_) {
+    if (!source.given_up || source.parked.empty()) continue;
+    Admit(&source, source.left_ns);
+    source.left_ns = frontier_ns_;
+  }
+}
+
+void CursorImpl::Deliver(std::int64_t limit_ns, std::size_t max_rows,
+                         std::vector<OrderedRecord>* out) {
+  while (!heap_.empty() && heap_.front().ord_ns < limit_ns && out->size() < max_rows) {
+    std::pop_heap(heap_.begin(), heap_.end(), After{&rank_});
+    const Entry& entry = heap_.back();
+    out->push_back({entry.ord_ns, entry.source, entry.table, entry.row});
+    last_delivered_ns_ = entry.ord_ns;
+    LiveChunk* const chunk = entry.chunk;
+    if (--chunk->pending == 0) delivered_.splice(delivered_.end(), chunks_, chunk->self);
+    heap_.pop_back();
+  }
+}
+
+Status CursorImpl::Next(std::size_t max_rows, std::vector<OrderedRecord>* out) {
+  delivered_.clear();
+  max_rows += out->size();
+  Discover();
+  TELLTALE_RETURN_IF_ERROR(PollAbsent());
+  while (true) {
+    std::int64_t limit = kNever;
+    for (const Source& source : sources_) {
+      if (source.waited_for()) limit = std::min(limit, source.follower->watermark_ns());
+    }
+    if (limit == kNever) Flush();
+    Deliver(limit, max_rows, out);
+    if (limit == kNever) {
+      // Finite, so that a writer that comes back (a further attempt) still finds its place.
+      if (last_delivered_ns_ > kBegin) {
+        frontier_ns_ = std::max(frontier_ns_, last_delivered_ns_ + (heap_.empty() ? 1 : 0));
+      }
+      return {};
+    }
+    const bool more_due = !heap_.empty() && heap_.front().ord_ns < limit;
+    frontier_ns_ = std::max(frontier_ns_, more_due ? heap_.front().ord_ns : limit);
+    if (more_due || out->size() >= max_rows) return {};
+    // Only what holds the others up is read on: the others' rows would pile up in memory.
+    bool progress = false;
+    for (std::uint32_t i = 0; i < sources_.size(); ++i) {
+      if (!sources_[i].waited_for() || sources_[i].follower->watermark_ns() > limit) continue;
+      TELLTALE_ASSIGN_OR_RETURN(const bool advanced, Advance(i));
+      progress = progress || advanced;
+    }
+    if (!progress) return {};
+  }
+}
+
+bool CursorImpl::AtEnd() const {
+  for (const Source& source : sources_) {
+    if (source.waited_for() || !source.parked.empty()) return false;
+  }
+  return heap_.empty() && (final_ || !sources_.empty());
+}
+
+std::vector<std::int64_t> CursorImpl::watermarks() const {
+  std::vector<std::int64_t> all;
+  for (const Source& source : sources_) {
+    all.push_back(source.ended ? kNever : source.follower->watermark_ns());
+  }
+  return all;
+}
+
+void CursorImpl::GiveUpOn(std::uint32_t writer) {
+  if (writer >= sources_.size() || !sources_[writer].waited_for()) return;
+  Source& source = sources_[writer];
+  source.given_up = true;
+  source.left_ns = frontier_ns_;
+  const auto mine = std::partition(heap_.begin(), heap_.end(),
+                                   [&](const Entry& entry) { return entry.source != writer; });
+  source.parked.assign(mine, heap_.end());
+  heap_.erase(mine, heap_.end());
+  std::make_heap(heap_.begin(), heap_.end(), After{&rank_});
+}
+
+void CursorImpl::Readmit(std::string_view writer, std::int64_t from_ns, std::int64_t at_ns) {
+  replayed_[std::string(writer)].push_back({from_ns, at_ns});
+  for (Source& source : sources_) {
+    if (source.follower->name() == writer) source.raises.push_back({from_ns, at_ns});
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<Cursor> MakeCursor(std::filesystem::path run, CursorOptions options, bool final) {
+  return std::make_unique<CursorImpl>(std::move(run), std::move(options), final);
+}
+
+}  // namespace telltale::store

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// Names in a writer's folder, and small durable file operations.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "format/records.gen.h"
+
+namespace telltale::store {
+
+inline constexpr std::string_view kLockName = "lock";
+inline constexpr std::string_view kTemporarySuffix = ".tmp";
+inline constexpr std::string_view kTensorFolder = "tensors";
+
+struct SegmentName {
+  format::TableId table{};
+  std::uint64_t first_seq = 0;
+  std::uint64_t last_seq = 0;
+  std::string file;
+};
+
+/// What lies in a writer's folder, sorted by number and by (table, first_seq).
+struct FolderListing {
+  std::vector<std::uint64_t> journals;
+  std::vector<SegmentName> segments;
+  std::vector<std::string> temporaries;  ///< Left by a crash, or being written right now.
+  std::vector<std::string> foreign;      ///< Not ours.
+};
+
+std::string JournalFileName(std::uint64_t number);
+std::string SegmentFileName(format::TableId table, std::uint64_t first_seq, std::uint64_t last_seq);
+std::optional<std::uint64_t> ParseJournalName(std::string_view name);
+std::optional<SegmentName> ParseSegmentName(std::string_view name);
+
+/// Code::kUnusable when there is no such folder.
+Result<FolderListing> ListFolder(const std::filesystem::path& folder);
+
+/// Folders of a run that hold a lock, a journal or a segment, sorted by name.
+std::vector<std::string> ListWriters(const std::filesystem::path& run);
+bool IsWriterFolder(const std::filesystem::path& folder);
+
+const format::TableDesc* FindTable(std::string_view name);
+const format::TableDesc* FindTable(format::TableId id);
+
+/// Makes names in `folder` durable.
+Status SyncFolder(const std::filesystem::path& folder);
+/// Writes `bytes` to `path` under a temporary name, syncs, renames, syncs the folder.
+Status ReplaceFile(const std::filesystem::path& path, std::string_view bytes);
+Result<std::string> ReadWholeFile(const std::filesystem::path& path);
+/// /proc/sys/kernel/random/boot_id, without the line's end.
+const std::string& BootId();
+std::string HostName();
+/// Start time of a process in clock ticks (field 22 of /proc/PID/stat); 0 where there is none, and
+/// for zombies.
+std::uint64_t ProcessStartTicks(std::int32_t pid);
+
+}  // namespace telltale::store

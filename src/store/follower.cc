@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "store/follower.h"
+
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <limits>
+#include <type_traits>
+
+#include "store/segment.h"
+
+namespace telltale::store {
+namespace {
+
+constexpr std::uint64_t kChunkBytes = 256 << 10;
+constexpr std::uint32_t kIdlePollsPerListing = 64;
+constexpr std::size_t kMaxNotes = 1000;
+
+std::uint64_t& SeqOf(NextSeqs* seqs, format::TableId table) {
+  return (*seqs)[static_cast<std::uint8_t>(table)];
+}
+
+}  // namespace
+
+WriterFollower::WriterFollower(std::filesystem::path folder, std::string name,
+                               std::uint32_t table_mask, bool final, Salvage* salvage)
+    : folder_(std::move(folder)),
+      name_(std::move(name)),
+      table_mask_(table_mask),
+      final_(final),
+      salvage_(salvage),
+      watermark_ns_(std::numeric_limits<std::int64_t>::min()) {}
+
+Result<bool> WriterFollower::Advance(std::unique_ptr<RowChunk>* chunk) {
+  chunk->reset();
+  if (tail_ == nullptr) return OpenNextUnit(chunk);
+  return ReadTail(chunk);
+}
+
+Result<bool> WriterFollower::ReadTail(std::unique_ptr<RowChunk>* chunk) {
+  auto rows = std::make_unique<RowChunk>();
+  JournalChunk read;
+  while (true) {
+    const Status status = tail_->Read(tail_final_ || final_, kChunkBytes, &rows->pool, &read);
+    NoteDamage();
+    if (!status.ok()) return status;
+    if (read.records > 0) break;
+    if (tail_final_) {
+      tail_.reset();
+      return OpenNextUnit(chunk);
+    }
+    if (!HasSuccessor()) return false;
+    tail_final_ = true;
+  }
+  TakeHeader(read);
+  watermark_ns_ = std::max(watermark_ns_, read.batch.watermark_ns);
+  if (Sift(&read.batch.rows)) {
+    rows->rows = std::move(read.batch.rows);
+    *chunk = std::move(rows);
+  }
+  if (read.end) {
+    watermark_ns_ = std::max(watermark_ns_, read.end->watermark_ns);
+    SkipTo(read.end->next_seq);
+    ended_ = true;
+  }
+  return true;
+}
+
+bool WriterFollower::HasSuccessor() {
+  if (::access((folder_ / JournalFileName(unit_ + 1)).c_str(), F_OK) == 0) return true;
+  // Journals are deleted in the order of numbers, after their successor began.
+  if (tail_->unlinked()) return true;
+  if (++idle_polls_ % kIdlePollsPerListing != 0) return false;
+  const Result<FolderListing> listing = ListFolder(folder_);
+  return listing.ok() && !listing->journals.empty() && listing->journals.back() > unit_;
+}
+
+std::optional<std::uint64_t> WriterFollower::JournalOf(const SegmentName& segment) {
+  if (const auto found = journal_of_.find(segment.file); found != journal_of_.end()) {
+    return found->second;
+  }
+  const Result<SegmentInfo> info = ReadSegmentInfo(folder_ / segment.file);
+  if (!info.ok()) {
+    if (noted_.try_emplace(segment.file, true).second) {
+      ++salvage_->unreadable_files;
+      Note(info.status().message());
+    }
+    return std::nullopt;
+  }
+  journal_of_.emplace(segment.file, info->journal);
+  return info->journal;
+}
+
+bool WriterFollower::MissesRowsBefore(const std::vector<SegmentName>& segments,
+                                      const JournalChunk& head) const {
+  for (const SegmentName& segment : segments) {
+    if (segment.first_seq > next_seq_[static_cast<std::uint8_t>(segment.table)]) return true;
+  }
+  if (!segments.empty() || !head.header) return false;
+  for (std::size_t i = 0; i < next_seq_.size(); ++i) {
+    if (head.header->next_seq[i] > next_seq_[i]) return true;
+  }
+  return false;
+}
+
+Result<bool> WriterFollower::OpenNextUnit(std::unique_ptr<RowChunk>* chunk) {
+  // A listing is not atomic: a journal may vanish while its segments appear. So rows that seem to
+  // be missing, and a journal that is gone when it is opened, are looked for once more.
+  for (int attempt = 0;; ++attempt) {
+    const bool last_attempt = attempt == 3;
+    const Result<FolderListing> listing = ListFolder(folder_);
+    if (!listing.ok()) return false;
+    for (const std::string& file : listing->foreign) {
+      if (!noted_.try_emplace(file, true).second) continue;
+      ++salvage_->foreign_files;
+      Note(fmt::format("{}: not ours, left alone", (folder_ / file).string()));
+    }
+    std::map<std::uint64_t, std::vector<SegmentName>> segments;
+    for (const SegmentName& segment : listing->segments) {
+      if (segment.last_seq < next_seq_[static_cast<std::uint8_t>(segment.table)]) continue;
+      if (const auto journal = JournalOf(segment)) segments[*journal].push_back(segment);
+    }
+    std::uint64_t unit = std::numeric_limits<std::uint64_t>::max();
+    const auto journal =
+        std::upper_bound(listing->journals.begin(), listing->journals.end(), unit_);
+    const auto with_segments = segments.upper_bound(unit_);
+    if (journal != listing->journals.end()) unit = *journal;
+    if (with_segments != segments.end()) unit = std::min(unit, with_segments->first);
+    if (unit == std::numeric_limits<std::uint64_t>::max()) return false;
+
+    auto loaded = std::make_unique<RowChunk>();
+    JournalChunk head;
+    std::unique_ptr<JournalFile> file;
+    if (journal != listing->journals.end() && *journal == unit) {
+      auto opened = JournalFile::Open(folder_ / JournalFileName(unit));
+      if (opened.ok()) {
+        file = std::move(opened).value();
+        // One record: the header.
+        TELLTALE_RETURN_IF_ERROR(file->Read(false, 1, &loaded->pool, &head));
+      } else if (!last_attempt) {
+        continue;
+      } else {
+        ++salvage_->unreadable_files;
+        Note(opened.status().message());
+      }
+    }
+    if (MissesRowsBefore(segments[unit], head) && attempt == 0) continue;
+
+    unit_ = unit;
+    ended_ = false;
+    tail_ = std::move(file);
+    tail_final_ = false;
+    std::int64_t watermark = watermark_ns_;
+    if (!segments[unit].empty()) LoadSegments(segments[unit], loaded.get(), &watermark);
+    if (tail_ == nullptr) watermark_ns_ = watermark;
+    TakeHeader(head);
+    // The head is the header, or the first batch where the header is damaged.
+    format::ForEachTable(head.batch.rows, [&](auto& rows) {
+      format::ForEachTable(loaded->rows, [&](auto& to) {
+        if constexpr (std::is_same_v<decltype(rows), decltype(to)>) {
+          to.insert(to.end(), rows.begin(), rows.end());
+        }
+      });
+    });
+    if (head.end) ended_ = true;
+    NoteDamage();
+    if (Sift(&loaded->rows)) *chunk = std::move(loaded);
+    return true;
+  }
+}
+
+void WriterFollower::LoadSegments(const std::vector<SegmentName>& segments, RowChunk* chunk,
+                                  std::int64_t* watermark) {
+  for (const SegmentName& segment : segments) {
+    const std::filesystem::path path = folder_ / segment.file;
+    const bool wanted = (table_mask_ & MaskOf(segment.table)) != 0;
+    const Result<SegmentInfo> info =
+        wanted ? ReadSegment(path, &chunk->pool, &chunk->rows) : ReadSegmentInfo(path);
+    if (!info.ok()) {
+      ++salvage_->unreadable_files;
+      Note(info.status().message());
+      continue;
+    }
+    *watermark = std::max(*watermark, info->watermark_after_ns);
+    if (wanted) continue;  // Sift counts.
+    std::uint64_t& next = SeqOf(&next_seq_, segment.table);
+    if (segment.first_seq > next) salvage_->missing_rows += segment.first_seq - next;
+    const std::uint64_t range = segment.last_seq - segment.first_seq + 1;
+    if (info->rows < range) salvage_->missing_rows += range - info->rows;
+    next = std::max(next, segment.last_seq + 1);
+  }
+}
+
+void WriterFollower::TakeHeader(const JournalChunk& chunk) {
+  if (!chunk.header) return;
+  watermark_ns_ = std::max(watermark_ns_, chunk.header->watermark_ns);
+  SkipTo(chunk.header->next_seq);
+}
+
+void WriterFollower::SkipTo(const NextSeqs& seqs) {
+  for (std::size_t i = 0; i < seqs.size(); ++i) {
+    if (seqs[i] <= next_seq_[i]) continue;
+    salvage_->missing_rows += seqs[i] - next_seq_[i];
+    Note(fmt::format("{}: rows {} to {} of table {} are missing", folder_.string(), next_seq_[i],
+                     seqs[i] - 1, i));
+    next_seq_[i] = seqs[i];
+  }
+}
+
+bool WriterFollower::Sift(format::Rows* rows) {
+  bool left = false;
+  format::ForEachTable(*rows, [&](auto& table) {
+    using Row = typename std::remove_cvref_t<decltype(table)>::value_type;
+    std::uint64_t& next = SeqOf(&next_seq_, Row::kTable);
+    std::uint64_t missing = 0;
+    std::erase_if(table, [&](const Row& row) {
+      if (row.seq < next) return true;
+      missing += row.seq - next;
+      next = row.seq + 1;
+      return false;
+    });
+    if (missing > 0) {
+      salvage_->missing_rows += missing;
+      Note(fmt::format("{}: {} rows before row {} of table {} are missing", folder_.string(),
+                       missing, next, FindTable(Row::kTable)->name));
+    }
+    if ((table_mask_ & MaskOf(Row::kTable)) == 0) table.clear();
+    left = left || !table.empty();
+  });
+  return left;
+}
+
+void WriterFollower::NoteDamage() {
+  if (tail_ == nullptr) return;
+  for (const Damage& damage : tail_->TakeDamage()) {
+    if (damage.torn_tail) {
+      ++salvage_->torn_tails;
+    } else {
+      ++salvage_->damaged_blocks;
+    }
+    Note(fmt::format("{}: offset {}: {} bytes: {}", tail_->path().string(), damage.offset,
+                     damage.bytes, damage.what));
+  }
+}
+
+void WriterFollower::Note(std::string text) {
+  if (salvage_->notes.size() < kMaxNotes) salvage_->notes.push_back(std::move(text));
+}
+
+}  // namespace telltale::store

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads the records of one writer in the order of sequence numbers, each once, from segments and
+// journals, while the writer goes on appending, rotating, sealing and deleting.
+//
+// Thread safety: none. Memory: one chunk at a time, at most the segments of one journal.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "base/string_pool.h"
+#include "format/records.gen.h"
+#include "store/folder.h"
+#include "store/journal_reader.h"
+#include "store/reader.h"
+
+namespace telltale::store {
+
+/// Rows with the strings they point to.
+struct RowChunk {
+  StringPool pool;
+  format::Rows rows;
+};
+
+class WriterFollower {
+ public:
+  /// `salvage` outlives the follower. `final`: the writer is known to be gone, so what its last
+  /// journal ends with is damage, not a write in progress.
+  WriterFollower(std::filesystem::path folder, std::string name, std::uint32_t table_mask,
+                 bool final, Salvage* salvage);
+
+  /// Reads the next piece, if there is one: true when rows, a newer watermark or the end came in.
+  /// `chunk` is null where the piece held no rows of the mask. Fails only with kVersion or kIo.
+  Result<bool> Advance(std::unique_ptr<RowChunk>* chunk);
+
+  const std::string& name() const { return name_; }
+  /// No row to come has a smaller ord_ns.
+  std::int64_t watermark_ns() const { return watermark_ns_; }
+  /// The writer said that nothing follows, and no later journal says otherwise.
+  bool ended() const { return ended_; }
+
+ private:
+  Result<bool> ReadTail(std::unique_ptr<RowChunk>* chunk);
+  Result<bool> OpenNextUnit(std::unique_ptr<RowChunk>* chunk);
+  bool HasSuccessor();
+  bool MissesRowsBefore(const std::vector<SegmentName>& segments, const JournalChunk& head) const;
+  void LoadSegments(const std::vector<SegmentName>& segments, RowChunk* chunk,
+                    std::int64_t* watermark);
+  void TakeHeader(const JournalChunk& chunk);
+  void SkipTo(const NextSeqs& seqs);
+  /// Drops rows that were delivered before, counts gaps, clears what the mask leaves out; true
+  /// where rows are left.
+  bool Sift(format::Rows* rows);
+  std::optional<std::uint64_t> JournalOf(const SegmentName& segment);
+  void NoteDamage();
+  void Note(std::string text);
+
+  const std::filesystem::path folder_;
+  const std::string name_;
+  const std::uint32_t table_mask_;
+  const bool final_;
+  Salvage* const salvage_;
+
+  NextSeqs next_seq_ = FirstSeqs();
+  std::int64_t watermark_ns_;
+  bool ended_ = false;
+  std::uint64_t unit_ = 0;  ///< Number of the journal being read, or read last.
+  std::unique_ptr<JournalFile> tail_;
+  bool tail_final_ = false;  ///< A successor was seen: the tail does not grow any more.
+  std::uint32_t idle_polls_ = 0;
+  std::map<std::string, std::uint64_t> journal_of_;  ///< Segment file to the journal it came from.
+  std::map<std::string, bool> noted_;                ///< Files that a note was made of.
+};
+
+}  // namespace telltale::store

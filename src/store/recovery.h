@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a writer's folder holds when a writer comes (back) to it.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+#include "store/journal_format.h"
+
+namespace telltale::store {
+
+using RingKey = std::pair<std::array<std::uint8_t, 16>, std::uint16_t>;
+
+struct RecoveredJournal {
+  std::uint64_t number = 0;
+  bool has_rows = false;
+  bool sealed = false;  ///< Segments of all its rows are durable; it only waits for deletion.
+};
+
+struct RecoveredFolder {
+  NextSeqs next_seq = FirstSeqs();
+  std::int64_t watermark_ns = 0;
+  std::map<RingKey, std::uint64_t> positions;
+  std::vector<SealedRecord> sealed;
+  std::optional<std::int64_t> monotonic_to_run_ns;  ///< Where a journal of this boot says it.
+  std::uint64_t next_number = 1;
+  std::vector<RecoveredJournal> journals;
+  std::uint64_t torn_tails = 0;
+};
+
+/// Reads all journals and the names of the segments. Code::kVersion: a later format wrote here.
+Result<RecoveredFolder> RecoverFolder(const std::filesystem::path& folder);
+
+}  // namespace telltale::store

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "store/run_info.h"
+
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+
+#include "store/folder.h"
+
+namespace telltale::store {
+namespace {
+
+using nlohmann::json;
+
+json ToJson(const Attempt& attempt) {
+  json out = {{"number", attempt.number},
+              {"start_ns", attempt.start_ns},
+              {"end_ns", attempt.end_ns},
+              {"pid", attempt.pid},
+              {"pid_start_ticks", attempt.pid_start_ticks}};
+  if (attempt.exit_code) out["exit_code"] = *attempt.exit_code;
+  if (attempt.signal) out["signal"] = *attempt.signal;
+  return out;
+}
+
+Attempt AttemptOf(const json& in) {
+  Attempt attempt;
+  attempt.number = in.value("number", attempt.number);
+  attempt.start_ns = in.value("start_ns", attempt.start_ns);
+  attempt.end_ns = in.value("end_ns", attempt.end_ns);
+  attempt.pid = in.value("pid", attempt.pid);
+  attempt.pid_start_ticks = in.value("pid_start_ticks", attempt.pid_start_ticks);
+  if (in.contains("exit_code")) attempt.exit_code = in.at("exit_code").get<int>();
+  if (in.contains("signal")) attempt.signal = in.at("signal").get<int>();
+  return attempt;
+}
+
+RunInfo FromJson(const json& in) {
+  RunInfo info;
+  const json format = in.value("format", json::object());
+  info.format_major = format.value("major", 0);
+  info.format_minor = format.value("minor", 0);
+  if (info.format_major > kRunFormatMajor) return info;  // The rest may mean something else.
+  info.id = in.value("id", info.id);
+  info.name = in.value("name", info.name);
+  info.command = in.value("command", info.command);
+  info.cwd = in.value("cwd", info.cwd);
+  info.host = in.value("host", info.host);
+  info.boot_id = in.value("boot_id", info.boot_id);
+  info.telltale_version = in.value("telltale_version", info.telltale_version);
+  info.supervisor_pid = in.value("supervisor_pid", info.supervisor_pid);
+  info.supervisor_start_ticks = in.value("supervisor_start_ticks", info.supervisor_start_ticks);
+  info.created_ns = in.value("created_ns", info.created_ns);
+  info.interval_ms = in.value("interval_ms", info.interval_ms);
+  info.overhead_budget = in.value("overhead_budget", info.overhead_budget);
+  for (const json& attempt : in.value("attempts", json::array())) {
+    info.attempts.push_back(AttemptOf(attempt));
+  }
+  info.finished = in.value("finished", info.finished);
+  return info;
+}
+
+bool Alive(std::int32_t pid, std::uint64_t start_ticks) {
+  const std::uint64_t ticks = ProcessStartTicks(pid);
+  return ticks != 0 && ticks == start_ticks;
+}
+
+}  // namespace
+
+Result<RunInfo> ReadRunInfo(const std::filesystem::path& run) {
+  const std::filesystem::path path = run / "run.json";
+  const Result<std::string> text = ReadWholeFile(path);
+  if (!text.ok()) {
+    return {text.status().code(),
+            fmt::format("{} is no run: {}; name a folder made by telltale run", run.string(),
+                        text.status().message())};
+  }
+  try {
+    RunInfo info = FromJson(json::parse(*text));
+    if (info.format_major > kRunFormatMajor) {
+      return {Code::kVersion,
+              fmt::format("{} was written by format {}, this telltale reads up to {}: install a "
+                          "newer telltale",
+                          path.string(), info.format_major, kRunFormatMajor)};
+    }
+    if (info.format_major < 1) {
+      return {Code::kUnusable, fmt::format("{} names no format version: it is not a run of ours or "
+                                           "damaged; restore it from a copy",
+                                           path.string())};
+    }
+    return info;
+  } catch (const std::exception& error) {
+    return {Code::kUnusable, fmt::format("{} cannot be read: {}; restore it from a copy",
+                                         path.string(), error.what())};
+  }
+}
+
+Status WriteRunInfo(const std::filesystem::path& run, const RunInfo& info) {
+  try {
+    json out = {{"format", {{"major", info.format_major}, {"minor", info.format_minor}}},
+                {"id", info.id},
+                {"name", info.name},
+                {"command", info.command},
+                {"cwd", info.cwd},
+                {"host", info.host},
+                {"boot_id", info.boot_id},
+                {"telltale_version", info.telltale_version},
+                {"supervisor_pid", info.supervisor_pid},
+                {"supervisor_start_ticks", info.supervisor_start_ticks},
+                {"created_ns", info.created_ns},
+                {"interval_ms", info.interval_ms},
+                {"overhead_budget", info.overhead_budget},
+                {"attempts", json::array()},
+                {"finished", info.finished}};
+    for (const Attempt& attempt : info.attempts) out["attempts"].push_back(ToJson(attempt));
+    // Arguments may hold any bytes; what is no UTF-8 is replaced, never a reason to fail.
+    const std::string text = out.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
+    return ReplaceFile(run / "run.json", text);
+  } catch (const std::exception& error) {
+    return {Code::kIo,
+            fmt::format("cannot write {}: {}", (run / "run.json").string(), error.what())};
+  }
+}
+
+RunState DeriveRunState(const RunInfo& info) {
+  const Attempt* last = info.attempts.empty() ? nullptr : &info.attempts.back();
+  RunState state;
+  if (last != nullptr) {
+    state.exit_code = last->exit_code;
+    state.signal = last->signal;
+  }
+  const bool over = info.finished || state.exit_code || state.signal;
+  const bool here = info.boot_id == BootId();
+  if (!info.finished && here) {
+    // A new attempt may be about to begin as long as the supervisor lives.
+    const bool supervised = Alive(info.supervisor_pid, info.supervisor_start_ticks);
+    const bool training = last != nullptr && !over && Alive(last->pid, last->pid_start_ticks);
+    if (supervised || training) return {.state = "running"};
+  }
+  if (!over) {
+    // On another machine nobody can be asked; the folder's freshness is the caller's to judge.
+    state.state = here || info.host == HostName() ? "lost" : "running";
+  } else if (state.signal) {
+    state.state = "killed";
+  } else if (state.exit_code.value_or(0) != 0) {
+    state.state = "failed";
+  } else {
+    state.state = "finished";
+  }
+  return state;
+}
+
+}  // namespace telltale::store

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/core.h>
+
+#include <nlohmann/json.hpp>
+#include <type_traits>
+
+#include "store/cursor.h"
+#include "store/folder.h"
+#include "store/follower.h"
+#include "store/reader.h"
+
+namespace telltale::store {
+namespace {
+
+template <class Row>
+Row Interned(Row row, StringPool* pool) {
+  format::ForEachColumn<Row>([&](const format::ColumnDesc&, auto member) {
+    using Value = std::remove_cvref_t<decltype(row.*member)>;
+    if constexpr (std::is_same_v<Value, std::string_view>) row.*member = pool->Intern(row.*member);
+  });
+  return row;
+}
+
+class RunReaderImpl final : public RunReader {
+ public:
+  RunReaderImpl(std::filesystem::path run, RunInfo info)
+      : run_(std::move(run)), info_(std::move(info)) {}
+
+  const RunInfo& info() const override { return info_; }
+
+  RunState state() override {
+    if (Result<RunInfo> info = ReadRunInfo(run_); info.ok()) info_ = std::move(info).value();
+    RunState state = DeriveRunState(info_);
+    if (state.state == "lost") AskTheAgent(&state);
+    return state;
+  }
+
+  Result<std::unique_ptr<Cursor>> NewCursor(CursorOptions options) override {
+    return MakeCursor(run_, std::move(options), state().state != "running");
+  }
+
+  Status ReadAll(std::uint32_t table_mask, StringPool* pool, format::Rows* out,
+                 Salvage* salvage) override {
+    const bool final = DeriveRunState(info_).state != "running";
+    for (const std::string& name : ListWriters(run_)) {
+      WriterFollower follower(run_ / name, name, table_mask, final, salvage);
+      while (true) {
+        std::unique_ptr<RowChunk> chunk;
+        TELLTALE_ASSIGN_OR_RETURN(const bool progress, follower.Advance(&chunk));
+        if (!progress) break;
+        if (chunk == nullptr) continue;
+        format::ForEachTable(chunk->rows, [&](const auto& rows) {
+          format::ForEachTable(*out, [&](auto& to) {
+            if constexpr (std::is_same_v<std::remove_cvref_t<decltype(rows)>,
+                                         std::remove_cvref_t<decltype(to)>>) {
+              for (const auto& row : rows) to.push_back(Interned(row, pool));
+            }
+          });
+        });
+      }
+    }
+    return {};
+  }
+
+ private:
+  /// The supervisor is gone without an end; the agent may have seen how the training ended.
+  void AskTheAgent(RunState* state) {
+    StringPool pool;
+    format::Rows rows;
+    Salvage salvage;
+    if (!ReadAll(MaskOf(format::TableId::kEvents), &pool, &rows, &salvage).ok()) return;
+    const std::uint32_t attempt = info_.attempts.empty() ? 1 : info_.attempts.back().number;
+    for (const format::EventRow& event : rows.events) {
+      if (event.kind != "run.attempt_end" || event.attempt != attempt) continue;
+      const auto data = nlohmann::json::parse(event.data, nullptr, false);
+      if (!data.is_object()) continue;
+      if (data.contains("signal") && data["signal"].is_number_integer()) {
+        state->signal = data["signal"].get<int>();
+        state->state = "killed";
+      } else if (data.contains("exit_code") && data["exit_code"].is_number_integer()) {
+        state->exit_code = data["exit_code"].get<int>();
+        state->state = *state->exit_code == 0 ? "finished" : "failed";
+      }
+    }
+  }
+
+  const std::filesystem::path run_;
+  RunInfo info_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<RunReader>> RunReader::Open(const std::filesystem::path& run) {
+  TELLTALE_ASSIGN_OR_RETURN(RunInfo info, ReadRunInfo(run));
+  return std::unique_ptr<RunReader>(std::make_unique<RunReaderImpl>(run, std::move(info)));
+}
+
+}  // namespace telltale::store

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "store/segment.h"
+
+#include <arrow/api.h>
+#include <arrow/io/file.h>
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <parquet/arrow/reader.h>
+#include <parquet/arrow/writer.h>
+#include <parquet/file_reader.h>
+#include <unistd.h>
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include <charconv>
+#include <cstring>
+#include <type_traits>
+
+#include "base/unique_fd.h"
+#include "store/arrow_rows.h"
+#include "store/folder.h"
+
+namespace telltale::store {
+namespace {
+
+constexpr int kSegmentFormat = 1;
+constexpr std::int64_t kRowGroupRows = 128 << 10;
+constexpr int kZstdLevel = 3;
+
+constexpr const char* kFormatKey = "telltale.format";
+constexpr const char* kWriterKey = "telltale.writer";
+constexpr const char* kTableKey = "telltale.table";
+constexpr const char* kJournalKey = "telltale.journal";
+constexpr const char* kFirstSeqKey = "telltale.first_seq";
+constexpr const char* kLastSeqKey = "telltale.last_seq";
+constexpr const char* kWatermarkBeforeKey = "telltale.watermark_before_ns";
+constexpr const char* kWatermarkAfterKey = "telltale.watermark_after_ns";
+
+Status FromArrow(const std::filesystem::path& path, const char* what, const arrow::Status& status) {
+  // One line: Arrow's messages may hold several.
+  std::string text = status.ToStringWithoutContextLines();
+  for (char& c : text) {
+    if (c == '\n') c = ' ';
+  }
+  return {status.IsIOError() ? Code::kIo : Code::kUnusable,
+          fmt::format("cannot {} {}: {}", what, path.string(), text)};
+}
+
+std::shared_ptr<const arrow::KeyValueMetadata> MetadataOf(const SegmentInfo& info) {
+  return arrow::key_value_metadata(
+      {kFormatKey, kWriterKey, kTableKey, kJournalKey, kFirstSeqKey, kLastSeqKey,
+       kWatermarkBeforeKey, kWatermarkAfterKey},
+      {std::to_string(kSegmentFormat), info.writer, std::string(FindTable(info.table)->name),
+       std::to_string(info.journal), std::to_string(info.first_seq), std::to_string(info.last_seq),
+       std::to_string(info.watermark_before_ns), std::to_string(info.watermark_after_ns)});
+}
+
+template <class T>
+bool Parse(const arrow::KeyValueMetadata& metadata, const char* key, T* value) {
+  const arrow::Result<std::string> text = metadata.Get(key);
+  if (!text.ok()) return false;
+  const char* const end = text->data() + text->size();
+  const auto [at, error] = std::from_chars(text->data(), end, *value);
+  return error == std::errc() && at == end;
+}
+
+Result<SegmentInfo> InfoOf(const std::filesystem::path& path, const parquet::FileMetaData& file) {
+  SegmentInfo info;
+  int format = 0;
+  const auto metadata = file.key_value_metadata();
+  if (metadata == nullptr || !Parse(*metadata, kFormatKey, &format)) {
+    return {Code::kUnusable, fmt::format("{} is no segment of ours: it lacks the key {}",
+                                         path.string(), kFormatKey)};
+  }
+  if (format > kSegmentFormat) {
+    return {
+        Code::kVersion,
+        fmt::format("{} was written by segment format {}, this telltale reads up to {}: install "
+                    "a newer telltale",
+                    path.string(), format, kSegmentFormat)};
+  }
+  info.writer = metadata->Get(kWriterKey).ValueOr("");
+  const format::TableDesc* table = FindTable(metadata->Get(kTableKey).ValueOr(""));
+  if (table == nullptr || !Parse(*metadata, kJournalKey, &info.journal) ||
+      !Parse(*metadata, kFirstSeqKey, &info.first_seq) ||
+      !Parse(*metadata, kLastSeqKey, &info.last_seq) ||
+      !Parse(*metadata, kWatermarkBeforeKey, &info.watermark_before_ns) ||
+      !Parse(*metadata, kWatermarkAfterKey, &info.watermark_after_ns)) {
+    return {Code::kUnusable, fmt::format("{}: its metadata cannot be read", path.string())};
+  }
+  info.table = table->id;
+  info.rows = static_cast<std::uint64_t>(file.num_rows());
+  return info;
+}
+
+/// Parquet's own code throws; nothing of that may leave this file.
+template <class F>
+auto Guard(const std::filesystem::path& path, const char* what, F&& f) -> decltype(f()) {
+  try {
+    return f();
+  } catch (const std::exception& error) {
+    return {Code::kUnusable, fmt::format("cannot {} {}: {}", what, path.string(), error.what())};
+  }
+}
+
+Status SyncFile(const std::filesystem::path& path) {
+  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (fd && ::fsync(fd.get()) == 0) return {};
+  return {Code::kIo, fmt::format("cannot sync {}: {}", path.string(), std::strerror(errno))};
+}
+
+}  // namespace
+
+Status WriteSegment(const std::filesystem::path& path, const format::Rows& rows,
+                    SegmentInfo* info) {
+  return Guard(path, "write", [&]() -> Status {
+    auto batch = RowsToArrow(rows, info->table);
+    if (!batch.ok()) return FromArrow(path, "write", batch.status());
+    info->rows = static_cast<std::uint64_t>((*batch)->num_rows());
+    auto file = arrow::io::FileOutputStream::Open(path.string());
+    if (!file.ok()) return FromArrow(path, "write", file.status());
+    const auto properties = parquet::WriterProperties::Builder()
+                                .compression(arrow::Compression::ZSTD)
+                                ->compression_level(kZstdLevel)
+                                ->created_by("telltale")
+                                ->build();
+    auto writer = parquet::arrow::FileWriter::Open(*(*batch)->schema(),
+                                                   arrow::default_memory_pool(), *file, properties);
+    if (!writer.ok()) return FromArrow(path, "write", writer.status());
+    const auto table = arrow::Table::FromRecordBatches({*batch});
+    if (!table.ok()) return FromArrow(path, "write", table.status());
+    arrow::Status status = (*writer)->AddKeyValueMetadata(MetadataOf(*info));
+    if (status.ok()) status = (*writer)->WriteTable(**table, kRowGroupRows);
+    if (status.ok()) status = (*writer)->Close();
+    if (status.ok()) status = (*file)->Close();
+    if (!status.ok()) return FromArrow(path, "write", status);
+    return SyncFile(path);
+  });
+}
+
+Result<SegmentInfo> ReadSegmentInfo(const std::filesystem::path& path) {
+  return Guard(path, "read", [&]() -> Result<SegmentInfo> {
+    const auto reader = parquet::ParquetFileReader::OpenFile(path.string(), false);
+    return InfoOf(path, *reader->metadata());
+  });
+}
+
+Result<SegmentInfo> ReadSegment(const std::filesystem::path& path, StringPool* pool,
+                                format::Rows* out) {
+  return Guard(path, "read", [&]() -> Result<SegmentInfo> {
+    auto parquet = parquet::ParquetFileReader::OpenFile(path.string(), false);
+    TELLTALE_ASSIGN_OR_RETURN(SegmentInfo info, InfoOf(path, *parquet->metadata()));
+    std::unique_ptr<parquet::arrow::FileReader> reader;
+    arrow::Status status =
+        parquet::arrow::FileReader::Make(arrow::default_memory_pool(), std::move(parquet), &reader);
+    if (!status.ok()) return FromArrow(path, "read", status);
+    reader->set_use_threads(false);
+    std::shared_ptr<arrow::Table> table;
+    status = reader->ReadTable(&table);
+    if (!status.ok()) return FromArrow(path, "read", status);
+    arrow::TableBatchReader batches(*table);
+    std::shared_ptr<arrow::RecordBatch> batch;
+    while (true) {
+      status = batches.ReadNext(&batch);
+      if (!status.ok()) return FromArrow(path, "read", status);
+      if (batch == nullptr) return info;
+      status = ArrowToRows(*batch, info.table, pool, out);
+      if (!status.ok()) return FromArrow(path, "read", status);
+    }
+  });
+}
+
+Result<FileDigest> DigestFile(const std::filesystem::path& path) {
+  return DigestFile(path, 0, ~0ULL);
+}
+
+Result<FileDigest> DigestFile(const std::filesystem::path& path, std::uint64_t offset,
+                              std::uint64_t length) {
+  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd) {
+    return {errno == ENOENT ? Code::kUnusable : Code::kIo,
+            fmt::format("cannot open {}: {}", path.string(), std::strerror(errno))};
+  }
+  XXH3_state_t state;
+  XXH3_128bits_reset(&state);
+  FileDigest out;
+  std::array<char, 65536> buffer;
+  while (out.bytes < length) {
+    const std::size_t want = std::min<std::uint64_t>(buffer.size(), length - out.bytes);
+    const ssize_t n =
+        ::pread(fd.get(), buffer.data(), want, static_cast<off_t>(offset + out.bytes));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) {
+      return {Code::kIo, fmt::format("cannot read {}: {}", path.string(), std::strerror(errno))};
+    }
+    if (n == 0) break;
+    XXH3_128bits_update(&state, buffer.data(), static_cast<std::size_t>(n));
+    out.bytes += static_cast<std::uint64_t>(n);
+  }
+  if (length != ~0ULL && out.bytes < length) {
+    return {Code::kPartial,
+            fmt::format("{} ends before offset {}", path.string(), offset + length)};
+  }
+  XXH128_canonical_t canonical;
+  XXH128_canonicalFromHash(&canonical, XXH3_128bits_digest(&state));
+  std::memcpy(out.digest.data(), canonical.digest, sizeof canonical.digest);
+  return out;
+}
+
+std::string ToHex(const std::array<std::uint8_t, 16>& digest) {
+  std::string text;
+  for (const std::uint8_t byte : digest) text += fmt::format("{:02x}", byte);
+  return text;
+}
+
+}  // namespace telltale::store
