@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the benchmarks of `make bench`, each with its peer in the same run, and prints the ratios.
+
+usage: run.py [NAME...]     names: sampler, stats, span, span_python (default: all that are built)
+`make overhead`, which needs a quiet machine and half an hour, is apart: bench/overhead.py.
+"""
+
+import json
+import pathlib
+import platform
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+BUILD = ROOT / "build/release"
+PROGRAMS = BUILD / "bench"
+
+
+def output_of(*command: str) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+    if done.returncode != 0:
+        sys.exit(f"bench: {' '.join(command)} ended with exit code {done.returncode}: {done.stderr.strip()}")
+    return done.stdout
+
+
+def show(*command: str) -> None:
+    """Runs a benchmark that prints its own peer and ratio."""
+    if subprocess.run(command, cwd=ROOT, check=False).returncode != 0:
+        sys.exit(f"bench: {' '.join(command)} failed")
+
+
+def google_benchmark(program: str) -> dict[str, dict[str, Any]]:
+    text = output_of(str(PROGRAMS / program), "--benchmark_format=json")
+    return {entry["name"]: entry for entry in json.loads(text)["benchmarks"]}
+
+
+def sampler() -> None:
+    """One sample of machine and process tree, beside psutil reading the same."""
+    ours = google_benchmark("sampler_bench")
+    # Debian's interpreter has psutil; nothing of ours is loaded.
+    peer = json.loads(output_of("/usr/bin/python3", "bench/sampler_psutil.py"))
+    hot = ours["SampleHot"]["real_time"]
+    paced = next(entry for name, entry in ours.items() if name.startswith("SamplePaced/500"))
+    print(
+        f"  one sample, hot        {hot:9.0f} us   psutil {peer['hot_us']:7.0f} us   x {peer['hot_us'] / hot:.1f}"
+    )
+    print(
+        f"  one sample each 500 ms {paced['cpu_us_per_sample']:9.0f} us   psutil {peer['paced_us']:7.0f} us"
+        f"   x {peer['paced_us'] / paced['cpu_us_per_sample']:.1f}"
+    )
+    print(
+        f"  share of a core        {paced['percent_of_a_core']:9.3f} %    psutil"
+        f" {peer['percent_of_a_core']:7.3f} %    limit 0.2 %"
+    )
+
+
+def stats() -> None:
+    """One pass for nine statistics, beside a plain sum and the reductions of torch and numpy."""
+    show(str(PROGRAMS / "stats_bench"))
+    show(sys.executable, "bench/stats_peers.py")
+
+
+def span() -> None:
+    """A span from C++ with the agent's consumer draining."""
+    show(str(PROGRAMS / "span_bench"))
+
+
+def span_python() -> None:
+    """A span from Python, beside torch's record_function and smdebug's writer."""
+    show(sys.executable, "bench/span_python.py")
+
+
+BENCHMARKS: dict[str, tuple[Callable[[], None], pathlib.Path]] = {
+    "sampler": (sampler, PROGRAMS / "sampler_bench"),
+    "stats": (stats, PROGRAMS / "stats_bench"),
+    "span": (span, PROGRAMS / "span_bench"),
+    "span_python": (span_python, ROOT / "bench/span_python.py"),
+}
+
+
+def processor() -> str:
+    for line in pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+        if line.startswith("model name"):
+            return line.split(":", 1)[1].strip()
+    return platform.processor()
+
+
+def main() -> int:
+    names = sys.argv[1:] or list(BENCHMARKS)
+    unknown = [name for name in names if name not in BENCHMARKS]
+    if unknown:
+        print(f"bench: unknown benchmark {unknown[0]}; there are: {', '.join(BENCHMARKS)}", file=sys.stderr)
+        return 2
+    print(
+        f"{processor()}, Linux {platform.release()}, load {pathlib.Path('/proc/loadavg').read_text().split()[0]}"
+    )
+    for name in names:
+        run, needed = BENCHMARKS[name]
+        if not needed.exists():
+            if sys.argv[1:]:
+                print(f"bench: {needed} is missing; run: make bench", file=sys.stderr)
+                return 3
+            continue
+        print(f"{name}: {run.__doc__}", flush=True)
+        run()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
