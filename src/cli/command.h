@@ -9,6 +9,7 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/status.h"
 
@@ -19,6 +20,9 @@ inline constexpr int kExitFinding = 10;
 
 struct Context {
   std::string program;  ///< Absolute path of this binary, for the children that it starts.
+  /// What follows the first `--` of `telltale run`, never looked at by the parser: the training's
+  /// words may be anything, also words of ours.
+  std::vector<std::string> training;
   int exit_code = 0;
 };
 
@@ -40,7 +44,9 @@ void OnRunStatus(CLI::App* command, Context* context, std::function<Status()> bo
 using RegisterFn = void (*)(CLI::App& app, Context* context);
 
 // One line a subcommand, here and in the table of commands.cc.
+void RegisterRun(CLI::App& app, Context* context);
 void RegisterVersion(CLI::App& app, Context* context);
+void RegisterAgent(CLI::App& app, Context* context);
 
 /// Registers every subcommand in the order of the help text.
 void RegisterAll(CLI::App& app, Context* context);

@@ -14,7 +14,9 @@ namespace telltale::cli {
 namespace {
 
 constexpr std::array kCommands = {
-    static_cast<RegisterFn>(RegisterVersion),
+    static_cast<RegisterFn>(RegisterRun),
+    RegisterVersion,
+    RegisterAgent,
 };
 
 /// One error is one line, whatever a path or a foreign message holds.

@@ -4,11 +4,13 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <climits>
 #include <cstdio>
 #include <exception>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "cli/command.h"
@@ -45,6 +47,13 @@ int Main(int argc, char** argv) {
       "  telltale check telltale-runs/20261120-1504-train\n"
       "`telltale COMMAND --help` has more.");
   RegisterAll(app, &context);
+  if (argc > 1 && std::string_view(argv[1]) == "run") {
+    char** const end = argv + argc;
+    char** const dashes = std::find_if(
+        argv + 2, end, [](const char* word) { return std::string_view(word) == "--"; });
+    if (dashes != end) context.training.assign(dashes + 1, end);
+    argc = static_cast<int>(dashes - argv);
+  }
   if (argc <= 1) {
     fmt::print(stderr, "{}", app.help());
     return static_cast<int>(Code::kUsage);

@@ -1,0 +1,586 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/agent.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "agent/outbox.h"
+#include "agent/producer.h"
+#include "base/clock.h"
+#include "base/process.h"
+#include "channel/registration.h"
+#include "collect/sampler.h"
+#include "store/run_info.h"
+#include "store/writer.h"
+
+namespace telltale::agent {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr std::int64_t kMs = 1'000'000;
+constexpr std::int64_t kBusyPeriodNs = 50 * kMs;   ///< Between drains while records come.
+constexpr std::int64_t kIdlePeriodNs = 200 * kMs;  ///< At most: readers wait for the watermark.
+constexpr std::int64_t kRefusedPeriodNs = 500 * kMs;
+constexpr std::int64_t kStatusPeriodNs = 1000 * kMs;
+constexpr std::int64_t kLedgerPeriodNs = 5000 * kMs;
+constexpr std::int64_t kClockJumpNs = 50 * kMs;
+/// A pidfd tells how a process ended once its parent has reaped it; so long it may take.
+constexpr std::int64_t kReapPatienceNs = 1000 * kMs;
+/// After the end of the training, so long its other processes may take to end.
+constexpr std::int64_t kStragglerPatienceNs = 1000 * kMs;
+/// At the end, so long a full disk may take to be freed.
+constexpr std::int64_t kFullDiskPatienceNs = 10'000 * kMs;
+/// Rows of one drain must fit one batch (format/batch.h), so that rows and positions are one unit.
+constexpr std::size_t kDrainBytes = 12U << 10;
+/// More than any arena holds: after that much, all that was there at the tick's begin is out.
+constexpr std::size_t kMaxTickBytes = 64U << 20;
+constexpr std::size_t kMaxPoolBytes = 1U << 20;
+
+std::int64_t Now() { return Clock::System().MonotonicNs(); }
+
+std::uint64_t CpuNs() {
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  const auto ns = [](const timeval& t) {
+    return static_cast<std::uint64_t>(t.tv_sec) * 1'000'000'000U +
+           static_cast<std::uint64_t>(t.tv_usec) * 1000U;
+  };
+  return ns(usage.ru_utime) + ns(usage.ru_stime);
+}
+
+Uuid UuidOf(const std::uint8_t (&bytes)[16]) {
+  Uuid uuid;
+  std::copy(std::begin(bytes), std::end(bytes), uuid.begin());
+  return uuid;
+}
+
+class Agent {
+ public:
+  Agent(AgentOptions options, std::unique_ptr<store::Writer> writer,
+        std::unique_ptr<collect::Sampler> sampler, plan::Matcher matcher)
+      : options_(std::move(options)),
+        writer_(std::move(writer)),
+        sampler_(std::move(sampler)),
+        matcher_(std::move(matcher)),
+        offset_ns_(writer_->monotonic_to_run_ns()) {
+    for (const format::RingPosition& position : writer_->RecoveredPositions()) {
+      recovered_[position.producer].push_back(position);
+    }
+  }
+
+  Status Run();
+
+ private:
+  std::int64_t RunNow() const { return Now() + offset_ns_; }
+  bool Marked(const Uuid& uuid, std::uint16_t ring, std::uint64_t at_least) const;
+
+  void Wait(std::int64_t until_ns);
+  void ReceiveMessages();
+  void Handle(const void* bytes, std::size_t size, std::vector<UniqueFd> fds);
+  void Adopt(const channel::AddProducer& message, std::vector<UniqueFd> fds);
+  void StartAttempt(std::uint32_t attempt, std::int32_t pid, UniqueFd pidfd);
+  void EndAttempt(const ProcessExit& exit, bool known);
+  template <class Message>
+  bool Send(const Message& message);
+
+  void SayStart();
+  void CheckClock();
+  void CheckLives();
+  void Sample();
+  void CountOwn();
+  bool Tick(bool ledger);
+  bool Append(format::Batch* batch);
+  void Release();
+  void SendStatus();
+  bool Finished();
+  Status Close();
+
+  AgentOptions options_;
+  std::unique_ptr<store::Writer> writer_;
+  std::unique_ptr<collect::Sampler> sampler_;
+  plan::Matcher matcher_;
+  const std::int64_t offset_ns_;
+  std::map<Uuid, std::vector<format::RingPosition>> recovered_;
+  std::vector<std::unique_ptr<Producer>> producers_;
+  std::vector<Uuid> releases_;  ///< Not yet told to the supervisor.
+
+  Outbox outbox_;
+  Ledger ledger_;
+  std::unique_ptr<StringPool> pool_ = std::make_unique<StringPool>();
+  std::vector<format::MetricRow> metrics_;
+
+  std::uint32_t attempt_ = 1;
+  bool attempt_known_ = false;
+  bool attempt_ended_ = false;  ///< The end is in the outbox or the journal.
+  UniqueFd training_;           ///< pidfd of CMD.
+  std::int64_t training_ended_at_ns_ = 0;
+  bool end_run_ = false;  ///< The supervisor asked for the end.
+  std::int64_t end_at_ns_ = 0;
+  bool orphan_ = false;  ///< The supervisor is gone.
+
+  bool refused_ = false;  ///< The journal took nothing at the last try.
+  std::int64_t refused_since_ns_ = 0;
+  bool moved_ = false;  ///< The last tick found records.
+  std::int64_t period_ns_ = kBusyPeriodNs;
+  std::int64_t clock_offset_ns_ = 0;  ///< Wall minus monotonic at the last anchor.
+  std::uint64_t append_refused_ = 0;
+  std::uint64_t metrics_dropped_ = 0;
+  std::uint64_t dropped_by_gone_ = 0;  ///< Records dropped by producers that were released.
+};
+
+bool Agent::Marked(const Uuid& uuid, std::uint16_t ring, std::uint64_t at_least) const {
+  const auto found = recovered_.find(uuid);
+  if (found == recovered_.end()) return false;
+  return std::any_of(found->second.begin(), found->second.end(), [&](const auto& position) {
+    return position.ring == ring && position.position >= at_least;
+  });
+}
+
+void Agent::SayStart() {
+  PendingEvent event;
+  event.time_ns = RunNow();
+  event.kind = "agent.start";
+  event.subject = "agent";
+  event.pid = ::getpid();
+  const bool again = options_.gap_from_monotonic_ns != 0;
+  event.message = again ? "the agent was started again" : "the agent records";
+  event.data = ordered_json{{"pid", ::getpid()}, {"again", again}}.dump();
+  outbox_.Add(event);
+  if (!again) {
+    event.kind = "plan";
+    event.subject = "plan";
+    event.message = "capture plan";
+    event.data = plan::ToJson(options_.plan);
+    outbox_.Add(event);
+    return;
+  }
+  // Records waited in the rings; only what the agent itself would have sampled is missing.
+  PendingEvent gap;
+  gap.time_ns = RunNow();
+  gap.kind = "gap";
+  gap.severity = "low";
+  gap.subject = "metrics";
+  gap.message = "no samples while the agent was away";
+  gap.data = ordered_json{{"from_ns", options_.gap_from_monotonic_ns + offset_ns_},
+                          {"to_ns", gap.time_ns},
+                          {"cause", "agent restarted"}}
+                 .dump();
+  outbox_.Add(std::move(gap));
+}
+
+void Agent::CheckClock() {
+  const Clock& clock = Clock::System();
+  const std::int64_t offset = clock.RealtimeNs() - clock.MonotonicNs();
+  if (clock_offset_ns_ != 0 && std::llabs(offset - clock_offset_ns_) <= kClockJumpNs) return;
+  PendingEvent event;
+  event.time_ns = RunNow();
+  event.kind = "clock.anchor";
+  event.subject = "clock";
+  event.message = clock_offset_ns_ == 0 ? "wall clock at the agent's start" : "wall clock jumped";
+  event.data = ordered_json{{"monotonic_ns", event.time_ns - offset_ns_},
+                            {"realtime_ns", event.time_ns - offset_ns_ + offset},
+                            {"run_ns", event.time_ns}}
+                   .dump();
+  outbox_.Add(std::move(event));
+  clock_offset_ns_ = offset;
+}
+
+void Agent::Wait(std::int64_t until_ns) {
+  std::vector<pollfd> fds;
+  if (!orphan_) fds.push_back({options_.link.get(), POLLIN, 0});
+  if (training_ && training_ended_at_ns_ == 0) fds.push_back({training_.get(), POLLIN, 0});
+  for (const auto& producer : producers_) {
+    if (!producer->ended()) fds.push_back({producer->pidfd(), POLLIN, 0});
+  }
+  const std::int64_t left_ms = std::max<std::int64_t>(0, (until_ns - Now() + kMs - 1) / kMs);
+  ::poll(fds.data(), fds.size(), static_cast<int>(left_ms));
+}
+
+void Agent::ReceiveMessages() {
+  alignas(8) char bytes[4096];
+  while (!orphan_) {
+    int raw[channel::kMaxMessageFds];
+    int count = 0;
+    const std::ptrdiff_t size =
+        channel::ReceiveMessage(options_.link.get(), bytes, sizeof bytes, raw, &count);
+    if (size == -EAGAIN) return;
+    if (size <= 0) {
+      orphan_ = true;
+      std::fprintf(stderr, "agent: the supervisor is gone: recording until the training ends\n");
+      return;
+    }
+    std::vector<UniqueFd> fds;
+    for (int i = 0; i < count; ++i) fds.emplace_back(raw[i]);
+    Handle(bytes, static_cast<std::size_t>(size), std::move(fds));
+  }
+}
+
+void Agent::Handle(const void* bytes, std::size_t size, std::vector<UniqueFd> fds) {
+  using channel::CheckMessage;
+  using channel::MessageType;
+  channel::AddProducer add;
+  channel::AttemptStart start;
+  channel::AttemptEnd end;
+  channel::EndRun end_run;
+  if (CheckMessage(bytes, size, MessageType::kAddProducer, &add)) {
+    Adopt(add, std::move(fds));
+  } else if (CheckMessage(bytes, size, MessageType::kAttemptStart, &start)) {
+    StartAttempt(start.attempt, start.pid, fds.empty() ? UniqueFd() : std::move(fds[0]));
+  } else if (CheckMessage(bytes, size, MessageType::kAttemptEnd, &end)) {
+    ProcessExit exit;
+    if (end.signal != 0) {
+      exit.signal = end.signal;
+    } else {
+      exit.exit_code = end.exit_code;
+    }
+    EndAttempt(exit, true);
+  } else if (CheckMessage(bytes, size, MessageType::kEndRun, &end_run)) {
+    end_run_ = true;
+    end_at_ns_ = Now();
+  } else {
+    std::fprintf(stderr, "agent: ignored a message of %zu bytes from the supervisor\n", size);
+  }
+}
+
+void Agent::Adopt(const channel::AddProducer& message, std::vector<UniqueFd> fds) {
+  const Uuid uuid = UuidOf(message.uuid);
+  if (fds.size() != 3) {
+    std::fprintf(stderr, "agent: producer %d came with %zu descriptors\n", message.pid, fds.size());
+    return;
+  }
+  const auto known = [&](const auto& producer) { return producer->uuid() == uuid; };
+  if (std::any_of(producers_.begin(), producers_.end(), known)) return;
+  auto adopted =
+      Producer::Adopt(uuid, std::move(fds[0]), std::move(fds[1]), std::move(fds[2]), options_.plan);
+  if (!adopted.ok()) {
+    PendingEvent event;
+    event.time_ns = RunNow();
+    event.kind = "producer.refused";
+    event.severity = "medium";
+    event.subject = fmt::format("proc:{}", message.pid);
+    event.message = fmt::format("process {} is not recorded", message.pid);
+    event.pid = message.pid;
+    event.data = ordered_json{{"reason", adopted.status().message()}}.dump(
+        -1, ' ', false, ordered_json::error_handler_t::replace);
+    outbox_.Add(std::move(event));
+    releases_.push_back(uuid);
+    return;
+  }
+  std::unique_ptr<Producer> producer = std::move(adopted).value();
+  if (const auto found = recovered_.find(uuid); found != recovered_.end()) {
+    std::vector<format::RingPosition> rings;
+    std::copy_if(found->second.begin(), found->second.end(), std::back_inserter(rings),
+                 [](const auto& position) { return position.ring < kFirstMarkRing; });
+    producer->consumer().SkipTo(rings);
+  }
+  producer->SkipMarks(Marked(uuid, kProcessMarkRing, 1), Marked(uuid, kProcessMarkRing, 2),
+                      Marked(uuid, kDisabledMarkRing, 1));
+  if (!producer->start_said) outbox_.Add(producer->StartEvent(offset_ns_, RunNow()));
+  producers_.push_back(std::move(producer));
+}
+
+void Agent::StartAttempt(std::uint32_t attempt, std::int32_t pid, UniqueFd pidfd) {
+  attempt_ = attempt;
+  attempt_known_ = true;
+  training_ = pidfd ? std::move(pidfd) : OpenPidfd(pid);
+  sampler_->SetRoots({pid});
+  attempt_ended_ = Marked({}, kAttemptMarkRing, attempt * 2 + 1);
+  if (Marked({}, kAttemptMarkRing, attempt * 2)) return;
+  PendingEvent event;
+  event.time_ns = RunNow();
+  event.kind = "run.attempt_start";
+  event.subject = "run";
+  event.message = fmt::format("attempt {} started", attempt);
+  event.pid = pid;
+  ordered_json data = {{"attempt", attempt}, {"pid", pid}};
+  if (const auto info = store::ReadRunInfo(options_.run); info.ok()) {
+    data["command"] = info.value().command;
+  }
+  event.data = data.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+  event.marks = {{{}, kAttemptMarkRing, attempt * 2}};
+  outbox_.Add(std::move(event));
+}
+
+void Agent::EndAttempt(const ProcessExit& exit, bool known) {
+  if (attempt_ended_ || !attempt_known_) return;
+  attempt_ended_ = true;
+  PendingEvent event;
+  event.time_ns = RunNow();
+  event.kind = "run.attempt_end";
+  event.subject = "run";
+  ordered_json data = {{"attempt", attempt_}};
+  if (exit.exit_code) {
+    data["exit_code"] = *exit.exit_code;
+    event.message = fmt::format("attempt {} ended with exit code {}", attempt_, *exit.exit_code);
+  } else if (exit.signal) {
+    data["signal"] = *exit.signal;
+    event.message = fmt::format("attempt {} was ended by signal {}", attempt_, *exit.signal);
+  } else {
+    event.message = fmt::format("attempt {} ended, how is not known", attempt_);
+  }
+  data["by_supervisor"] = known;
+  event.data = data.dump();
+  event.marks = {{{}, kAttemptMarkRing, attempt_ * 2 + 1}};
+  outbox_.Add(std::move(event));
+}
+
+template <class Message>
+bool Agent::Send(const Message& message) {
+  return orphan_ ||
+         channel::SendMessage(options_.link.get(), &message, sizeof message, nullptr, 0) == 0;
+}
+
+void Agent::CheckLives() {
+  const std::int64_t now = Now();
+  for (const auto& producer : producers_) {
+    if (producer->PollEnded() && producer->ended_at_ns == 0) producer->ended_at_ns = now;
+    if (producer->ended() && !producer->exit_said) {
+      const auto exit = producer->Exit();
+      if (exit || now - producer->ended_at_ns > kReapPatienceNs || end_run_) {
+        outbox_.Add(producer->ExitEvent(exit, RunNow()));
+      }
+    }
+    if (auto event = producer->DisabledEvent(RunNow())) outbox_.Add(*std::move(event));
+  }
+  if (training_ && training_ended_at_ns_ == 0 && PidfdEnded(training_.get())) {
+    training_ended_at_ns_ = now;
+  }
+  if (orphan_ && training_ended_at_ns_ != 0 && !attempt_ended_) {
+    const auto exit = PidfdExit(training_.get());
+    if (exit || now - training_ended_at_ns_ > kReapPatienceNs) {
+      EndAttempt(exit.value_or(ProcessExit{}), false);
+    }
+  }
+}
+
+void Agent::Sample() {
+  // While the disk refuses, samples are the one thing that is dropped: records wait in the rings.
+  if (refused_) {
+    metrics_dropped_ += metrics_.size();
+    metrics_.clear();
+  }
+  sampler_->Sample(offset_ns_, pool_.get(), &metrics_);
+}
+
+void Agent::CountOwn() {
+  const store::WriterCounters& counters = writer_->counters();
+  const auto set = [&](const char* name, std::uint64_t value, const char* unit, bool loss) {
+    ledger_.Set({name, "agent"}, value, {unit, loss, 0, ::getpid()});
+  };
+  set("agent.rows", counters.rows, "records", false);
+  set("agent.late_rows", counters.late_rows, "records", false);
+  set("agent.append_refused", append_refused_, "records", false);
+  set("agent.metrics_dropped", metrics_dropped_, "records", true);
+  set("agent.journal_bytes", counters.journal_bytes, "bytes", false);
+  set("agent.segment_bytes", counters.segment_bytes, "bytes", false);
+  set("agent.cpu_ns", CpuNs(), "ns", false);
+  for (const auto& producer : producers_) producer->CountInto(&ledger_);
+}
+
+bool Agent::Append(format::Batch* batch) {
+  const Status status = writer_->Append(std::move(*batch));
+  if (status.ok()) {
+    refused_ = false;
+    return true;
+  }
+  ++append_refused_;
+  if (!refused_) {
+    refused_ = true;
+    refused_since_ns_ = Now();
+    std::fprintf(stderr, "agent: %s\n", status.message().c_str());
+    SendStatus();
+  }
+  return false;
+}
+
+/// One drain of every ring with everything else that waits. False when the journal refused it.
+bool Agent::Tick(bool ledger) {
+  if (pool_->bytes() > kMaxPoolBytes && metrics_.empty()) pool_ = std::make_unique<StringPool>();
+  const bool was_refused = refused_;
+  const std::int64_t watermark = RunNow();
+  std::uint64_t records = 0;
+  // The last batch of the tick carries the watermark, the events, the samples and the ledger.
+  format::Batch batch;
+  std::vector<Producer*> in_batch;
+  for (const auto& producer : producers_) {
+    std::size_t taken = 0;
+    bool more = true;
+    while (more) {
+      channel::Drained drained;
+      more = producer->consumer().Drain(kDrainBytes, offset_ns_, pool_.get(), &drained) &&
+             taken < kMaxTickBytes;
+      taken += kDrainBytes;
+      records += drained.records;
+      if (drained.positions.empty()) break;
+      if (!in_batch.empty()) {
+        if (!Append(&batch)) {
+          for (Producer* waiting : in_batch) waiting->consumer().Rollback();
+          producer->consumer().Rollback();
+          return false;
+        }
+        for (Producer* waiting : in_batch) waiting->consumer().Commit();
+        in_batch.clear();
+        batch = {};
+      }
+      StampAttempt(attempt_, &drained.rows);
+      batch.rows = std::move(drained.rows);
+      batch.positions = std::move(drained.positions);
+      in_batch.push_back(producer.get());
+    }
+    producer->drained = !more;
+    producer->AnswerNames(matcher_);
+  }
+  CheckLives();
+  if (ledger) {
+    CountOwn();
+    ledger_.AddTo(attempt_, watermark, &batch);
+  }
+  outbox_.AddTo(attempt_, &batch);
+  batch.rows.metrics = metrics_;
+  batch.watermark_ns = watermark;
+  if (!Append(&batch)) {
+    for (Producer* waiting : in_batch) waiting->consumer().Rollback();
+    return false;
+  }
+  for (Producer* waiting : in_batch) waiting->consumer().Commit();
+  outbox_.Sent();
+  if (ledger) ledger_.Sent();
+  metrics_.clear();
+  moved_ = records > 0;
+  if (was_refused) SendStatus();
+  Release();
+  return true;
+}
+
+/// Lets go of producers that are dead, empty and wholly in the journal.
+void Agent::Release() {
+  std::erase_if(producers_, [&](const std::unique_ptr<Producer>& producer) {
+    // The tick that saw the end drained before it looked: one more drain has to follow.
+    if (!producer->exit_said || !outbox_.empty()) return false;
+    if (!producer->last_drain_done) {
+      producer->last_drain_done = true;
+      return false;
+    }
+    if (!producer->drained) return false;
+    producer->CountInto(&ledger_);
+    dropped_by_gone_ += producer->consumer().counters().dropped;
+    releases_.push_back(producer->uuid());
+    return true;
+  });
+  std::erase_if(releases_, [&](const Uuid& uuid) {
+    auto message =
+        channel::MakeMessage<channel::ReleaseProducer>(channel::MessageType::kReleaseProducer);
+    std::copy(uuid.begin(), uuid.end(), message.uuid);
+    return Send(message);
+  });
+}
+
+void Agent::SendStatus() {
+  auto message = channel::MakeMessage<channel::AgentStatus>(channel::MessageType::kAgentStatus);
+  message.disk_full = refused_ ? 1 : 0;
+  message.producers = static_cast<std::uint32_t>(producers_.size());
+  message.rows = writer_->counters().rows;
+  message.cpu_ns = CpuNs();
+  message.dropped = dropped_by_gone_;
+  for (const auto& producer : producers_)
+    message.dropped += producer->consumer().counters().dropped;
+  Send(message);  // A lost one is followed by the next.
+}
+
+bool Agent::Finished() {
+  if (end_run_) {
+    return producers_.empty() || Now() - end_at_ns_ > kStragglerPatienceNs;
+  }
+  if (!orphan_) return false;
+  if (!attempt_known_) return producers_.empty();
+  return attempt_ended_ && outbox_.empty() && producers_.empty();
+}
+
+Status Agent::Run() {
+  SayStart();
+  std::int64_t next_sample = Now();
+  std::int64_t next_ledger = Now() + kLedgerPeriodNs;
+  std::int64_t next_status = Now();
+  while (!Finished()) {
+    ReceiveMessages();
+    CheckClock();
+    if (const std::int64_t now = Now(); now >= next_sample) {
+      Sample();
+      // Behind by more than an interval: samples that were missed are not made up for.
+      next_sample = std::max(next_sample + options_.interval_ms * kMs, now);
+    }
+    const bool ledger = Now() >= next_ledger;
+    if (ledger) next_ledger = Now() + kLedgerPeriodNs;
+    const bool taken = Tick(ledger);
+    if (const Status status = writer_->Tick(); !status.ok()) {
+      std::fprintf(stderr, "agent: %s\n", status.message().c_str());
+    }
+    if (Now() >= next_status) {
+      SendStatus();
+      next_status = Now() + kStatusPeriodNs;
+    }
+    if (!taken) {
+      period_ns_ = kRefusedPeriodNs;
+    } else {
+      period_ns_ = moved_ ? kBusyPeriodNs : std::min(period_ns_ + kBusyPeriodNs, kIdlePeriodNs);
+    }
+    Wait(std::min({Now() + period_ns_, next_sample, next_status}));
+  }
+  return Close();
+}
+
+Status Agent::Close() {
+  Sample();
+  PendingEvent event;
+  event.time_ns = RunNow();
+  event.kind = "agent.stop";
+  event.subject = "agent";
+  event.message = "the agent has written everything";
+  event.pid = ::getpid();
+  outbox_.Add(std::move(event));
+  const std::int64_t deadline = Now() + kFullDiskPatienceNs;
+  // Twice: the first tick may find producers' last words, the second has the counters after them.
+  for (int done = 0; done < 2;) {
+    if (Tick(true)) {
+      ++done;
+    } else if (Now() < deadline) {
+      Wait(Now() + kRefusedPeriodNs);
+      ReceiveMessages();
+    } else {
+      break;
+    }
+  }
+  return writer_->Close(true);
+}
+
+}  // namespace
+
+Status RunAgent(AgentOptions options) {
+  const std::string host = HostName();
+  std::string name = "agent-" + host;
+  std::replace(name.begin(), name.end(), '/', '_');
+  TELLTALE_ASSIGN_OR_RETURN(plan::Matcher matcher, plan::Matcher::Create(options.plan));
+  TELLTALE_ASSIGN_OR_RETURN(std::unique_ptr<store::Writer> writer,
+                            store::Writer::Open(options.run / name, name));
+  collect::SamplerOptions sampling;
+  sampling.node = host;
+  Agent agent(std::move(options), std::move(writer), collect::Sampler::Create(sampling),
+              std::move(matcher));
+  return agent.Run();
+}
+
+}  // namespace telltale::agent

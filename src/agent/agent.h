@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// The agent: takes records out of every producer's arena, samples the machine, writes the journal.
+// One thread; the store syncs and seals on threads of its own. Ends when the supervisor says so, or
+// when the supervisor is gone and the training with all its producers has ended.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <string>
+
+#include "base/status.h"
+#include "base/unique_fd.h"
+#include "plan/capture_plan.h"
+
+namespace telltale::agent {
+
+struct AgentOptions {
+  std::filesystem::path run;       ///< The run directory.
+  UniqueFd link;                   ///< To the supervisor (channel/registration.h).
+  std::int64_t interval_ms = 500;  ///< Between samples of the machine.
+  plan::CapturePlan plan;
+  /// Not 0: a predecessor died; what was not sampled since this CLOCK_MONOTONIC time is a gap.
+  std::int64_t gap_from_monotonic_ns = 0;
+};
+
+/// Runs until the end. kRunning: another agent has the folder; kIo: the store cannot be opened.
+Status RunAgent(AgentOptions options);
+
+}  // namespace telltale::agent

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/producer.h"
+
+#include <fmt/format.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+#include <string_view>
+#include <utility>
+
+namespace telltale::agent {
+namespace {
+
+std::string Dump(const nlohmann::ordered_json& json) {
+  // A command line need not be UTF-8: what is not is replaced, never thrown at.
+  return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
+constexpr std::string_view KindName(std::uint8_t kind) {
+  return kind == 0 ? "trainer" : kind == 1 ? "worker" : "other";
+}
+
+/// Start of a process by the run's clock. /proc counts since boot with suspended time included,
+/// CLOCK_MONOTONIC without.
+std::int64_t StartNs(std::uint64_t ticks, std::int64_t monotonic_to_run_ns) {
+  timespec boot{};
+  timespec monotonic{};
+  ::clock_gettime(CLOCK_BOOTTIME, &boot);
+  ::clock_gettime(CLOCK_MONOTONIC, &monotonic);
+  const std::int64_t suspended_ns =
+      (boot.tv_sec - monotonic.tv_sec) * 1'000'000'000LL + (boot.tv_nsec - monotonic.tv_nsec);
+  const std::int64_t tick_ns = 1'000'000'000LL / ::sysconf(_SC_CLK_TCK);
+  return static_cast<std::int64_t>(ticks) * tick_ns - suspended_ns + monotonic_to_run_ns;
+}
+
+}  // namespace
+
+std::string Hex(const Uuid& uuid) {
+  std::string text;
+  for (const std::uint8_t byte : uuid) text += fmt::format("{:02x}", byte);
+  return text;
+}
+
+Result<std::unique_ptr<Producer>> Producer::Adopt(const Uuid& uuid, UniqueFd arena,
+                                                  UniqueFd control, UniqueFd pidfd,
+                                                  const plan::CapturePlan& plan) {
+  auto producer = std::unique_ptr<Producer>(new Producer());
+  producer->uuid_ = uuid;
+  producer->pidfd_ = std::move(pidfd);
+  TELLTALE_ASSIGN_OR_RETURN(producer->consumer_, channel::Consumer::Attach(std::move(arena)));
+  const channel::ProducerInfo& info = producer->consumer_->info();
+  if (info.uuid != uuid) {
+    return Status(Code::kUnusable,
+                  fmt::format("arena of pid {} holds another uuid than its hello", info.pid));
+  }
+  producer->subject_ = fmt::format("proc:{}:{}", info.pid, Hex(uuid));
+  TELLTALE_ASSIGN_OR_RETURN(channel::ControlPage page,
+                            channel::ControlPage::Attach(std::move(control)));
+  page.SetStatsInterval(plan.stats_interval_steps);
+  page.PublishEpoch();
+  producer->control_.emplace(std::move(page));
+  return producer;
+}
+
+void Producer::AnswerNames(const plan::Matcher& matcher) {
+  const std::uint32_t count = consumer_->name_count();
+  for (; answered_ < count; ++answered_) {
+    const std::uint32_t name = answered_ + 1;
+    control_->SetName(name,
+                      matcher.Wants(consumer_->name(name)) ? format::kNameYes : format::kNameNo);
+  }
+}
+
+bool Producer::PollEnded() {
+  ended_ = ended_ || PidfdEnded(pidfd_.get());
+  return ended_;
+}
+
+PendingEvent Producer::StartEvent(std::int64_t monotonic_to_run_ns, std::int64_t now_ns) {
+  const channel::ProducerInfo& info = consumer_->info();
+  PendingEvent event;
+  event.time_ns = now_ns;
+  event.kind = "process.start";
+  event.subject = fmt::format("proc:{}", info.pid);
+  event.message = fmt::format("{} {} registered", KindName(info.kind), info.pid);
+  event.rank = info.rank;
+  event.pid = info.pid;
+  // The command line only of the process itself, not of one that has its pid by now.
+  const bool same = ProcessStartTicks(info.pid) == info.start_time_ticks;
+  event.data = Dump({{"pid", info.pid},
+                     {"parent_pid", info.parent_pid},
+                     {"kind", KindName(info.kind)},
+                     {"uuid", Hex(info.uuid)},
+                     {"parent_uuid", Hex(info.parent_uuid)},
+                     {"process_start_ns", StartNs(info.start_time_ticks, monotonic_to_run_ns)},
+                     {"cmdline", same ? ProcessCommandLine(info.pid) : ""}});
+  event.marks = {{uuid_, kProcessMarkRing, 1}};
+  start_said = true;
+  return event;
+}
+
+PendingEvent Producer::ExitEvent(const std::optional<ProcessExit>& exit, std::int64_t now_ns) {
+  const channel::ProducerInfo& info = consumer_->info();
+  PendingEvent event;
+  event.time_ns = now_ns;
+  event.kind = "process.exit";
+  event.subject = fmt::format("proc:{}", info.pid);
+  event.message = fmt::format("{} {} ended", KindName(info.kind), info.pid);
+  event.rank = info.rank;
+  event.pid = info.pid;
+  nlohmann::ordered_json data = {{"pid", info.pid}, {"uuid", Hex(info.uuid)}};
+  if (exit && exit->exit_code) data["exit_code"] = *exit->exit_code;
+  if (exit && exit->signal) data["signal"] = *exit->signal;
+  event.data = Dump(data);
+  event.marks = {{uuid_, kProcessMarkRing, 2}};
+  exit_said = true;
+  return event;
+}
+
+std::optional<PendingEvent> Producer::DisabledEvent(std::int64_t now_ns) {
+  if (disabled_said_) return {};
+  const std::string reason = consumer_->disabled_reason();
+  if (reason.empty()) return {};
+  disabled_said_ = true;
+  const channel::ProducerInfo& info = consumer_->info();
+  PendingEvent event;
+  event.time_ns = now_ns;
+  event.kind = "probe.disabled";
+  event.severity = "medium";
+  event.subject = fmt::format("proc:{}", info.pid);
+  event.message = fmt::format("the probe in process {} switched itself off", info.pid);
+  event.rank = info.rank;
+  event.pid = info.pid;
+  event.data = Dump({{"reason", reason}});
+  event.marks = {{uuid_, kDisabledMarkRing, 1}};
+  return event;
+}
+
+void Producer::SkipMarks(bool start, bool exit, bool disabled) {
+  start_said = start;
+  exit_said = exit;
+  disabled_said_ = disabled;
+}
+
+void Producer::CountInto(Ledger* ledger) {
+  const channel::ProducerInfo& info = consumer_->info();
+  const channel::ProducerCounters counters = consumer_->counters();
+  const auto set = [&](const char* name, std::uint64_t value, bool loss) {
+    ledger->Set({name, subject_}, value, {"records", loss, info.rank, info.pid});
+  };
+  set("probe.records_produced", counters.produced, false);
+  set("probe.records_dropped", counters.dropped, true);
+  set("probe.names_folded", counters.names_folded, true);
+  set("probe.skipped", counters.skipped, true);
+  set("probe.spans_thinned", counters.spans_thinned, false);
+  set("probe.malformed", counters.malformed, true);
+  set("probe.foreign_thread", counters.foreign_thread, false);
+}
+
+}  // namespace telltale::agent

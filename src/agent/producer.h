@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// One registered process as the agent sees it: its rings, its control page, its life.
+// Thread safety: none; the agent's thread.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "agent/outbox.h"
+#include "base/process.h"
+#include "base/status.h"
+#include "base/unique_fd.h"
+#include "channel/consumer.h"
+#include "channel/control_page.h"
+#include "plan/capture_plan.h"
+
+namespace telltale::agent {
+
+using Uuid = std::array<std::uint8_t, 16>;
+std::string Hex(const Uuid& uuid);
+
+class Producer {
+ public:
+  /// Attaches to the arena and publishes the plan in the control page.
+  static Result<std::unique_ptr<Producer>> Adopt(const Uuid& uuid, UniqueFd arena, UniqueFd control,
+                                                 UniqueFd pidfd, const plan::CapturePlan& plan);
+
+  const Uuid& uuid() const { return uuid_; }
+  channel::Consumer& consumer() { return *consumer_; }
+  int pidfd() const { return pidfd_.get(); }
+  /// The names whose answers the plan owes; cheap where none is new.
+  void AnswerNames(const plan::Matcher& matcher);
+
+  /// True once the process has ended; asks the pidfd until then.
+  bool PollEnded();
+  bool ended() const { return ended_; }
+  /// How it ended; the kernel knows once the parent has reaped it.
+  std::optional<ProcessExit> Exit() const { return PidfdExit(pidfd_.get()); }
+
+  PendingEvent StartEvent(std::int64_t monotonic_to_run_ns, std::int64_t now_ns);
+  PendingEvent ExitEvent(const std::optional<ProcessExit>& exit, std::int64_t now_ns);
+  /// The event "probe.disabled", once, when the probe has switched itself off.
+  std::optional<PendingEvent> DisabledEvent(std::int64_t now_ns);
+  void CountInto(Ledger* ledger);
+
+  /// What a predecessor of this agent has said already.
+  void SkipMarks(bool start, bool exit, bool disabled);
+
+  bool start_said = false;
+  bool exit_said = false;
+  bool last_drain_done = false;  ///< A drain began after the end was seen.
+  bool drained = false;          ///< The rings were empty at the last look.
+  std::int64_t ended_at_ns = 0;  ///< CLOCK_MONOTONIC when the end was seen.
+
+ private:
+  Producer() = default;
+
+  Uuid uuid_{};
+  std::unique_ptr<channel::Consumer> consumer_;
+  std::optional<channel::ControlPage> control_;
+  UniqueFd pidfd_;
+  bool ended_ = false;
+  bool disabled_said_ = false;
+  std::uint32_t answered_ = 0;  ///< Names up to this one have their answer.
+  std::string subject_;         ///< proc:PID:UUID, of its ledger rows.
+};
+
+}  // namespace telltale::agent

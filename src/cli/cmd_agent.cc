@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// telltale agent: the recording process that `telltale run` starts beside the training.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <signal.h>
+
+#include <cstring>
+#include <memory>
+
+#include "agent/agent.h"
+#include "cli/command.h"
+
+namespace telltale::cli {
+namespace {
+
+struct Args {
+  std::string run;
+  int fd = -1;
+  std::int64_t interval_ms = 500;
+  std::int64_t gap_from_ns = 0;
+};
+
+Status Run(const Args& args) {
+  if (::fcntl(args.fd, F_SETFD, FD_CLOEXEC) != 0) {
+    return {Code::kUsage, fmt::format("descriptor {} is not open: the agent is started by "
+                                      "`telltale run`, not by hand",
+                                      args.fd)};
+  }
+  // A write past a limit of the file's size is an error to handle, not the end.
+  ::signal(SIGXFSZ, SIG_IGN);
+  ::signal(SIGPIPE, SIG_IGN);
+  agent::AgentOptions options;
+  options.run = args.run;
+  options.link.reset(args.fd);
+  options.interval_ms = args.interval_ms;
+  options.gap_from_monotonic_ns = args.gap_from_ns;
+  return agent::RunAgent(std::move(options));
+}
+
+}  // namespace
+
+void RegisterAgent(CLI::App& app, Context* context) {
+  CLI::App* command = AddCommand(app, "agent", "Record for `telltale run` (started by it)", "");
+  command->group("");  // Not in the help: nobody starts it by hand.
+  auto args = std::make_shared<Args>();
+  command->add_option("--run", args->run, "Run directory")->required();
+  command->add_option("--fd", args->fd, "Descriptor of the supervisor's socket")->required();
+  command->add_option("--interval", args->interval_ms, "Milliseconds between samples");
+  command->add_option("--gap-from", args->gap_from_ns, "When the agent before died");
+  OnRunStatus(command, context, [args] { return Run(*args); });
+}
+
+}  // namespace telltale::cli

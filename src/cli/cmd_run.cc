@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+// telltale run: records a training, and says at its end what is wrong with it.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <charconv>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cli/command.h"
+#include "run/command.h"
+#include "run/run_directory.h"
+#include "run/supervisor.h"
+
+namespace telltale::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Args {
+  std::string output;
+  std::string overhead = "1%";
+  std::int64_t interval_ms = 500;
+  bool quiet = false;
+  bool no_serve = false;
+};
+
+constexpr std::string_view kExamples =
+    "  telltale run -- python train.py --lr 0.1\n"
+    "  telltale run -o runs/try-2 --interval 1000 -- torchrun --nproc-per-node 2 train.py\n"
+    "  telltale run --quiet -- ./train.sh\n"
+    "The exit code is the training's own; 127 or 126 where it cannot be started, 2 on wrong "
+    "usage,\n"
+    "9 where the run directory is in use.";
+
+/// "1%", "0.5" or "0.5 %" as a fraction.
+Result<double> ParsePercent(std::string_view text) {
+  std::string_view number = text;
+  while (!number.empty() && (number.back() == '%' || number.back() == ' ')) number.remove_suffix(1);
+  double value = 0;
+  const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), value);
+  if (error != std::errc() || end != number.data() + number.size() || !std::isfinite(value) ||
+      value <= 0 || value > 100) {
+    return Status(Code::kUsage, fmt::format("--overhead '{}' is not a percentage above 0 and up to "
+                                            "100: write for example --overhead 1%",
+                                            text));
+  }
+  return value / 100;
+}
+
+/// The run's path as a user would type it.
+std::string ShortPath(const fs::path& path) {
+  std::error_code error;
+  const fs::path relative = fs::relative(path, error);
+  const bool below = !error && !relative.empty() && *relative.begin() != "..";
+  return below ? relative.string() : path.string();
+}
+
+Status CheckUsage(const Args& args, const std::vector<std::string>& training) {
+  if (training.empty()) {
+    return {Code::kUsage,
+            "no command to run: write it after two dashes: telltale run -- python train.py"};
+  }
+  if (args.interval_ms < 100 || args.interval_ms > 60'000) {
+    return {Code::kUsage, fmt::format("--interval {} is out of range: choose 100 to 60000 "
+                                      "milliseconds",
+                                      args.interval_ms)};
+  }
+  return {};
+}
+
+int Run(const Args& args, std::vector<std::string> training, const std::string& program) {
+  const auto fail = [](const Status& status) { return Fail("run", status); };
+  if (const Status status = CheckUsage(args, training); !status.ok()) return fail(status);
+  const auto overhead = ParsePercent(args.overhead);
+  if (!overhead.ok()) return fail(overhead.status());
+  if (const run::Startable start = run::CheckStartable(training[0]); start.exit_code != 0) {
+    fail(Status(Code::kUsage, start.message));
+    return start.exit_code;
+  }
+
+  run::RunRequest request;
+  request.directory = args.output;
+  request.command = training;
+  request.interval_ms = args.interval_ms;
+  request.overhead_budget = overhead.value();
+  request.telltale_version = TELLTALE_VERSION;
+  auto directory = run::RunDirectory::Prepare(request);
+  if (!directory.ok()) return fail(directory.status());
+  const std::string shown = ShortPath(directory->path());
+  if (!args.quiet) {
+    fmt::print(stderr, "telltale {} · run {} · {}\n", TELLTALE_VERSION, directory->info().name,
+               shown);
+  }
+
+  run::SupervisorOptions options;
+  options.program = program;
+  options.python_dir = fs::path(program).parent_path().parent_path() / "lib/telltale/python";
+  options.command = std::move(training);
+  options.interval_ms = args.interval_ms;
+  options.quiet = args.quiet;
+  std::error_code error;
+  if (!fs::exists(options.python_dir / "boot", error)) {
+    fmt::print(stderr,
+               "telltale: no Python adapter at {}: Python frameworks are not recorded: "
+               "install telltale again\n",
+               options.python_dir.string());
+  }
+  auto outcome = run::Supervise(options, &directory.value());
+  if (!outcome.ok()) return fail(outcome.status());
+  if (!args.quiet) fmt::print(stderr, "telltale: recorded in {}\n", shown);
+  std::fflush(nullptr);
+  run::ExitAs(outcome->exit);
+}
+
+}  // namespace
+
+void RegisterRun(CLI::App& app, Context* context) {
+  CLI::App* command = AddCommand(app, "run", "Run a training and watch it", std::string(kExamples));
+  auto args = std::make_shared<Args>();
+  command->add_option("-o,--output", args->output,
+                      "Run directory: new, empty, or an existing run for its next attempt "
+                      "(default telltale-runs/<UTC time>-<name>)");
+  command->add_option("--overhead", args->overhead, "Budget of step time, in percent")
+      ->default_str("1%");
+  command
+      ->add_option("--interval", args->interval_ms,
+                   "Milliseconds between samples of the machine, 100 to 60000")
+      ->default_str("500");
+  command->add_flag("--quiet", args->quiet, "No status line, no verdict; warnings only");
+  command->add_flag("--no-serve", args->no_serve,
+                    "Start no web server (there is none yet, so this changes nothing)");
+  command->allow_extras();  // A command without `--` gets a better word than the parser's.
+  OnRun(command, context, [args, command, context] {
+    if (const auto extra = command->remaining(); !extra.empty()) {
+      return Fail("run", Status(Code::kUsage,
+                                fmt::format("unexpected '{}': write the command after two dashes: "
+                                            "telltale run -- {}; options: telltale run --help",
+                                            extra[0], extra[0])));
+    }
+    return Run(*args, context->training, context->program);
+  });
+}
+
+}  // namespace telltale::cli

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+// Between fork and exec only async-signal-safe calls: the supervisor has other threads.
+#include "run/process.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+
+#include "base/process.h"
+
+namespace telltale::run {
+namespace {
+
+constexpr int kOomScoreStep = 300;
+
+std::vector<char*> Pointers(const std::vector<std::string>& words) {
+  std::vector<char*> out;
+  out.reserve(words.size() + 1);
+  for (const std::string& word : words) out.push_back(const_cast<char*>(word.c_str()));
+  out.push_back(nullptr);
+  return out;
+}
+
+/// Forks; the child calls `prepare` (which returns errno, 0 for go on) and executes. The parent
+/// waits until the exec has worked or failed.
+template <class Prepare>
+Result<Child> Start(const std::vector<std::string>& command, char* const* environment,
+                    Prepare prepare) {
+  std::vector<char*> argv = Pointers(command);
+  int report[2];
+  if (::pipe2(report, O_CLOEXEC) != 0) {
+    return Status(Code::kIo, fmt::format("cannot make a pipe to start '{}': {}", command[0],
+                                         std::strerror(errno)));
+  }
+  UniqueFd read_end(report[0]);
+  UniqueFd write_end(report[1]);
+  const pid_t pid = ::fork();
+  if (pid < 0) {
+    return Status(Code::kLimit, fmt::format("cannot start '{}': fork failed: {}: free processes or "
+                                            "memory and retry",
+                                            command[0], std::strerror(errno)));
+  }
+  if (pid == 0) {
+    int error = prepare(&write_end);
+    if (error == 0) {
+      ::execvpe(argv[0], argv.data(), environment);
+      error = errno;
+    }
+    [[maybe_unused]] const ssize_t n = ::write(write_end.get(), &error, sizeof error);
+    ::_exit(error == ENOENT ? 127 : 126);
+  }
+  write_end.reset();
+  Child child;
+  child.pid = pid;
+  child.pidfd = OpenPidfd(pid);
+  int error = 0;
+  ssize_t n = 0;
+  do {
+    n = ::read(read_end.get(), &error, sizeof error);
+  } while (n < 0 && errno == EINTR);
+  if (n == sizeof error) {
+    child.exec_errno = error;
+    ::waitpid(pid, nullptr, 0);
+    child.pid = -1;
+  } else if (!child.pidfd) {
+    return Status(Code::kLimit, fmt::format("cannot watch '{}': pidfd_open failed: {}: Telltale "
+                                            "needs Linux 5.3 or later and a free descriptor",
+                                            command[0], std::strerror(errno)));
+  }
+  return child;
+}
+
+/// Writes our oom_score_adj plus a step, so the kernel takes the helper first.
+void RaiseOomScore(const char* text) {
+  const int fd = ::open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+  if (fd < 0) return;
+  [[maybe_unused]] const ssize_t n = ::write(fd, text, std::strlen(text));
+  ::close(fd);
+}
+
+std::string HelperOomScore() {
+  char text[16] = {};
+  const UniqueFd fd(::open("/proc/self/oom_score_adj", O_RDONLY | O_CLOEXEC));
+  if (fd && ::read(fd.get(), text, sizeof text - 1) < 0) text[0] = '\0';
+  return std::to_string(std::min(std::atoi(text) + kOomScoreStep, 1000));
+}
+
+}  // namespace
+
+Result<Child> SpawnTraining(const std::vector<std::string>& command,
+                            const std::vector<std::string>& environment, const sigset_t& mask,
+                            const rlimit& files) {
+  std::vector<char*> envp = Pointers(environment);
+  return Start(command, envp.data(), [&](UniqueFd*) {
+    ::setrlimit(RLIMIT_NOFILE, &files);
+    return ::sigprocmask(SIG_SETMASK, &mask, nullptr) == 0 ? 0 : errno;
+  });
+}
+
+Result<Child> SpawnHelper(const std::vector<std::string>& command, const std::filesystem::path& log,
+                          int inherited) {
+  const UniqueFd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  // A log that cannot be opened (disk full) is no reason to go without the helper.
+  UniqueFd out(::open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
+  if (!out) out.reset(::open("/dev/null", O_WRONLY | O_CLOEXEC));
+  const std::string score = HelperOomScore();
+  return Start(command, environ, [&](UniqueFd* report) {
+    ::setsid();
+    sigset_t none;
+    ::sigemptyset(&none);
+    ::sigprocmask(SIG_SETMASK, &none, nullptr);
+    struct sigaction standard {};
+    standard.sa_handler = SIG_DFL;
+    for (const int signal : {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2}) {
+      ::sigaction(signal, &standard, nullptr);
+    }
+    RaiseOomScore(score.c_str());
+    if (::dup2(null.get(), STDIN_FILENO) < 0 || ::dup2(out.get(), STDOUT_FILENO) < 0 ||
+        ::dup2(out.get(), STDERR_FILENO) < 0) {
+      return errno;
+    }
+    if (inherited < 0) return 0;
+    if (report->get() == kInheritedFd) {
+      const int moved = ::fcntl(kInheritedFd, F_DUPFD_CLOEXEC, kInheritedFd + 1);
+      if (moved < 0) return errno;
+      report->release();
+      *report = UniqueFd(moved);
+    }
+    if (inherited == kInheritedFd) {
+      return ::fcntl(inherited, F_SETFD, 0) == 0 ? 0 : errno;
+    }
+    return ::dup2(inherited, kInheritedFd) >= 0 ? 0 : errno;
+  });
+}
+
+}  // namespace telltale::run

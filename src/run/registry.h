@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where producers register: a socket in a private folder, and the descriptors of every process that
+// has registered. They outlive the process and the agent, so committed records survive both.
+//
+// Trust: a peer is not trusted. Another user's process and what is no HELLO is dropped; a HELLO
+// that cannot be served is refused with its reason. Nothing here waits for a peer. Thread safety:
+// none; the supervisor's thread.
+#pragma once
+#include <poll.h>
+
+#include <array>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "base/unique_fd.h"
+#include "channel/control_page.h"
+#include "channel/registration.h"
+
+namespace telltale::run {
+
+inline constexpr std::size_t kMaxProducers = 256;
+
+struct HeldProducer {
+  std::array<std::uint8_t, 16> uuid{};
+  std::int32_t pid = 0;
+  UniqueFd arena;
+  channel::ControlPage control;
+  UniqueFd pidfd;
+  bool handed = false;  ///< The present agent has it.
+};
+
+class Registry {
+ public:
+  /// Makes the private folder and the socket in it.
+  static Result<Registry> Create(std::uint32_t attempt);
+  Registry(Registry&&) noexcept = default;
+  Registry& operator=(Registry&&) = delete;
+  ~Registry();
+
+  const std::string& socket_path() const { return socket_path_; }
+  std::vector<HeldProducer>& producers() { return producers_; }
+  std::uint64_t refused() const { return refused_; }
+
+  /// Adds what must be polled.
+  void AddTo(std::vector<pollfd>* fds) const;
+  /// Serves whoever has come; calls `note` with a line for people (the first refusals only).
+  void Serve(std::int64_t now_ns, const std::function<void(const std::string&)>& note);
+  /// The agent needs this producer no more.
+  void Release(const std::array<std::uint8_t, 16>& uuid);
+
+ private:
+  struct Pending {
+    UniqueFd socket;
+    std::int64_t since_ns;
+  };
+  Registry() = default;
+  /// True when the peer has been answered or dropped.
+  bool ServeOne(const UniqueFd& socket, const std::function<void(const std::string&)>& note);
+  void Refuse(const UniqueFd& socket, channel::RefuseReason reason, const std::string& text,
+              const std::function<void(const std::string&)>& note);
+
+  std::uint32_t attempt_ = 1;
+  std::filesystem::path folder_;
+  std::string socket_path_;
+  UniqueFd listener_;
+  std::vector<Pending> pending_;
+  std::vector<HeldProducer> producers_;
+  std::uint64_t refused_ = 0;
+};
+
+}  // namespace telltale::run

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "run/run_directory.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <ctime>
+#include <system_error>
+
+#include "base/clock.h"
+#include "run/command.h"
+
+namespace telltale::run {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kMaxSameName = 1000;
+
+std::string UtcTime(std::int64_t unix_ns) {
+  const std::time_t seconds = unix_ns / 1'000'000'000;
+  std::tm parts{};
+  ::gmtime_r(&seconds, &parts);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y%m%d-%H%M%S", &parts);
+  return text;
+}
+
+Status IoError(const char* what, const fs::path& path, int error) {
+  return {Code::kIo, fmt::format("cannot {} '{}': {}: choose another folder with -o", what,
+                                 path.string(), std::strerror(error))};
+}
+
+/// Makes the folder of a new run; mkdir decides between two that start in the same second.
+Result<fs::path> MakeDefault(const std::string& name) {
+  const fs::path root = "telltale-runs";
+  if (::mkdir(root.c_str(), 0777) != 0 && errno != EEXIST) return IoError("make", root, errno);
+  const std::string base = UtcTime(Clock::System().RealtimeNs()) + "-" + name;
+  for (int i = 1; i < kMaxSameName; ++i) {
+    const fs::path path = root / (i == 1 ? base : fmt::format("{}-{}", base, i));
+    if (::mkdir(path.c_str(), 0700) == 0) return path;
+    if (errno != EEXIST) return IoError("make", path, errno);
+  }
+  return IoError("make", root / base, EEXIST);
+}
+
+}  // namespace
+
+Result<RunDirectory> RunDirectory::Prepare(const RunRequest& request) {
+  const std::string name = RunName(request.command);
+  RunDirectory run;
+  std::error_code error;
+  if (request.directory.empty()) {
+    TELLTALE_ASSIGN_OR_RETURN(run.path_, MakeDefault(name));
+  } else {
+    run.path_ = request.directory;
+    if (const fs::path parent = run.path_.parent_path(); !parent.empty()) {
+      fs::create_directories(parent, error);
+      if (error) return IoError("make", parent, error.value());
+    }
+    if (::mkdir(run.path_.c_str(), 0700) != 0 && errno != EEXIST) {
+      return IoError("make", run.path_, errno);
+    }
+    if (!fs::is_directory(run.path_, error)) {
+      return Status(Code::kUsage, fmt::format("'{}' is not a folder: choose another with -o",
+                                              run.path_.string()));
+    }
+  }
+  run.path_ = fs::absolute(run.path_, error).lexically_normal();
+  if (error) return IoError("find", request.directory, error.value());
+  if (!run.path_.has_filename()) run.path_ = run.path_.parent_path();
+
+  run.lock_.reset(::open(run.path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!run.lock_) return IoError("open", run.path_, errno);
+  if (::flock(run.lock_.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno == EWOULDBLOCK) {
+      return Status(Code::kRunning,
+                    fmt::format("'{}' is being recorded by another telltale run: wait for its end "
+                                "or choose another folder with -o",
+                                run.path_.string()));
+    }
+    return IoError("lock", run.path_, errno);
+  }
+
+  if (fs::exists(run.path_ / "run.json", error)) {
+    TELLTALE_ASSIGN_OR_RETURN(run.info_, store::ReadRunInfo(run.path_));
+    if (store::DeriveRunState(run.info_).state == "running") {
+      const store::Attempt* last =
+          run.info_.attempts.empty() ? nullptr : &run.info_.attempts.back();
+      return Status(Code::kRunning,
+                    fmt::format("the training of '{}' still runs (pid {}): wait for its end or "
+                                "choose another folder with -o",
+                                run.path_.string(), last != nullptr ? last->pid : 0));
+    }
+  } else if (!fs::is_empty(run.path_, error) || error) {
+    return Status(Code::kUsage, fmt::format("'{}' is not empty and holds no run: choose a new or "
+                                            "empty folder, or an existing run, with -o",
+                                            run.path_.string()));
+  }
+
+  store::RunInfo& info = run.info_;
+  const std::int64_t now = Clock::System().RealtimeNs();
+  if (info.attempts.empty()) {
+    info.created_ns = now;
+    info.id = run.path_.filename().string();
+    info.name = name;
+  }
+  info.format_major = store::kRunFormatMajor;
+  info.format_minor = store::kRunFormatMinor;
+  info.command = request.command;
+  info.cwd = fs::current_path(error).string();
+  info.host = HostName();
+  info.boot_id = BootId();
+  info.telltale_version = request.telltale_version;
+  info.supervisor_pid = ::getpid();
+  info.supervisor_start_ticks = ProcessStartTicks(::getpid());
+  info.interval_ms = request.interval_ms;
+  info.overhead_budget = request.overhead_budget;
+  info.finished = false;
+  store::Attempt attempt;
+  attempt.number = info.attempts.empty() ? 1 : info.attempts.back().number + 1;
+  attempt.start_ns = now;
+  info.attempts.push_back(attempt);
+  if (::mkdir((run.path_ / "logs").c_str(), 0700) != 0 && errno != EEXIST) {
+    return IoError("make", run.path_ / "logs", errno);
+  }
+  TELLTALE_RETURN_IF_ERROR(run.Write());
+  return run;
+}
+
+Status RunDirectory::Started(pid_t pid) {
+  info_.attempts.back().pid = pid;
+  info_.attempts.back().pid_start_ticks = ProcessStartTicks(pid);
+  return Write();
+}
+
+Status RunDirectory::Ended(const ProcessExit& exit) {
+  store::Attempt& attempt = info_.attempts.back();
+  attempt.end_ns = Clock::System().RealtimeNs();
+  attempt.exit_code = exit.exit_code;
+  attempt.signal = exit.signal;
+  return Write();
+}
+
+Status RunDirectory::Finished() {
+  info_.finished = true;
+  return Write();
+}
+
+Status RunDirectory::Write() { return store::WriteRunInfo(path_, info_); }
+
+}  // namespace telltale::run

@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "run/status_feed.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cmath>
+#include <ctime>
+#include <utility>
+
+namespace telltale::run {
+namespace {
+
+using format::TableId;
+
+constexpr std::chrono::milliseconds kPeriod(500);
+constexpr std::size_t kMaxRowsATime = 4096;
+/// Steps whose rates and shares are shown: those of the last seconds.
+constexpr std::int64_t kRecentNs = 5'000'000'000;
+constexpr std::size_t kMinRecent = 2;
+
+bool DropsRecords(const format::LedgerRow& row) {
+  return row.loss && row.name != "probe.skipped" && row.name != "probe.names_folded";
+}
+
+/// 41280 as 41,280.
+std::string Grouped(std::int64_t value) {
+  std::string digits = std::to_string(value);
+  for (std::ptrdiff_t at = static_cast<std::ptrdiff_t>(digits.size()) - 3; at > (value < 0 ? 1 : 0);
+       at -= 3) {
+    digits.insert(static_cast<std::size_t>(at), 1, ',');
+  }
+  return digits;
+}
+
+struct Mark {
+  const char* shape;
+  const char* colour;
+};
+Mark MarkOf(std::string_view severity) {
+  if (severity == "high") return {"◆", "\x1b[1;31m"};
+  if (severity == "medium") return {"▲", "\x1b[33m"};
+  if (severity == "low") return {"○", ""};
+  return {"·", ""};
+}
+
+/// Columns that UTF-8 text without wide characters takes.
+std::size_t Width(std::string_view text) {
+  std::size_t width = 0;
+  for (const char c : text) width += (static_cast<unsigned char>(c) & 0xc0) != 0x80;
+  return width;
+}
+
+/// A message of the store, safe to write to a terminal.
+std::string Printable(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    out += byte < 0x20 || byte == 0x7f ? '?' : c;
+  }
+  return out;
+}
+
+}  // namespace
+
+void StatusFold::Add(const store::OrderedRecord& record) {
+  if (const auto* row = record.As<format::StepRow>()) AddStep(*row);
+  if (const auto* row = record.As<format::FindingRow>()) AddFinding(*row);
+  if (const auto* row = record.As<format::ScalarRow>()) {
+    if (row->name == "loss" && row->mode == "TRAIN" && row->attempt == attempt_) {
+      facts_.has_loss = true;
+      facts_.loss = row->value;
+    }
+  }
+  if (const auto* row = record.As<format::MetricRow>()) {
+    if (row->subject == "proc:tree" && row->name == "proc.cpu") facts_.cpu_percent = row->value;
+  }
+  if (const auto* row = record.As<format::LedgerRow>()) {
+    if (DropsRecords(*row) && row->attempt == attempt_) {
+      std::uint64_t& known = dropped_[std::string(row->subject) + "/" + std::string(row->name)];
+      facts_.dropped += row->value - std::min(known, row->value);
+      known = row->value;
+    }
+  }
+}
+
+void StatusFold::AddStep(const format::StepRow& row) {
+  if (row.mode != "TRAIN" || row.attempt != attempt_) return;
+  facts_.step = std::max(facts_.step, row.step);
+  if (row.rank != 0) return;  // Rates are those of one rank; others keep its pace.
+  const std::int64_t end_ns = row.time_ns + row.duration_ns;
+  recent_.push_back({end_ns, row.duration_ns, row.data_wait_ns, row.probe_ns});
+  recent_duration_ns_ += row.duration_ns;
+  recent_wait_ns_ += row.data_wait_ns;
+  recent_probe_ns_ += row.probe_ns;
+  while (recent_.size() > kMinRecent && recent_.front().end_ns < end_ns - kRecentNs) {
+    recent_duration_ns_ -= recent_.front().duration_ns;
+    recent_wait_ns_ -= recent_.front().wait_ns;
+    recent_probe_ns_ -= recent_.front().probe_ns;
+    recent_.pop_front();
+  }
+  if (recent_duration_ns_ <= 0) return;
+  const auto total = static_cast<double>(recent_duration_ns_);
+  facts_.steps_per_second = static_cast<double>(recent_.size()) * 1e9 / total;
+  facts_.wait_share = static_cast<double>(recent_wait_ns_) / total;
+  facts_.overhead_share = static_cast<double>(recent_probe_ns_) / total;
+}
+
+void StatusFold::AddFinding(const format::FindingRow& row) {
+  const std::string incident(row.incident);
+  const auto known = facts_.open.find(incident);
+  const bool closed = row.state == "closed";
+  FindingChange change;
+  change.time_ns = row.ord_ns;
+  change.step = row.last_step;
+  change.severity = row.severity;
+  change.message = Printable(row.message);
+  change.closed = closed;
+  if (closed) {
+    if (known != facts_.open.end()) changes_.push_back(std::move(change));
+    facts_.open.erase(incident);
+    return;
+  }
+  if (known == facts_.open.end() || known->second.severity != row.severity) {
+    changes_.push_back(std::move(change));
+  }
+  facts_.open[incident] = {std::string(row.rule), std::string(row.severity), Printable(row.message),
+                           row.last_step};
+}
+
+std::string RenderStatus(const StatusFacts& facts, int columns, bool colour) {
+  // Parts in the order of their weight; what does not fit is left out from the end.
+  struct Part {
+    std::string plain;
+    std::string painted;
+  };
+  std::vector<Part> parts;
+  const auto add = [&](std::string text) { parts.push_back({text, text}); };
+  if (facts.step < 0) {
+    add("waiting for the first step");
+  } else {
+    add(fmt::format("step {}", Grouped(facts.step)));
+    if (facts.steps_per_second > 0) {
+      add(facts.steps_per_second >= 10  ? fmt::format("{:.0f} steps/s", facts.steps_per_second)
+          : facts.steps_per_second >= 1 ? fmt::format("{:.1f} steps/s", facts.steps_per_second)
+                                        : fmt::format("{:.1f} s/step", 1 / facts.steps_per_second));
+    }
+    if (facts.has_loss) add(fmt::format("loss {:.4g}", facts.loss));
+  }
+  if (facts.cpu_percent >= 0) add(fmt::format("CPU {:.0f} %", facts.cpu_percent));
+  if (facts.wait_share >= 0) add(fmt::format("wait {:.0f} %", facts.wait_share * 100));
+  Part findings;
+  for (const char* severity : {"high", "medium", "low"}) {
+    std::map<std::string, int> rules;
+    for (const auto& [incident, finding] : facts.open) {
+      if (finding.severity == severity) ++rules[finding.rule];
+    }
+    for (const auto& [rule, count] : rules) {
+      const Mark mark = MarkOf(severity);
+      const std::string text =
+          fmt::format("{}{} {}{}", findings.plain.empty() ? "" : " ", mark.shape, rule,
+                      count > 1 ? fmt::format(" ×{}", count) : "");
+      findings.plain += text;
+      findings.painted +=
+          std::string(mark.colour) + text + (mark.colour[0] != '\0' ? "\x1b[0m" : "");
+    }
+  }
+  if (!findings.plain.empty()) parts.push_back(findings);
+  if (facts.dropped > 0)
+    add(fmt::format("{} dropped", Grouped(static_cast<std::int64_t>(facts.dropped))));
+  if (facts.overhead_share >= 0) add(fmt::format("+{:.2f} %", facts.overhead_share * 100));
+
+  std::string line;
+  std::size_t width = 0;
+  for (const Part& part : parts) {
+    const std::size_t needed = (width == 0 ? 1 : 2) + Width(part.plain);
+    if (width + needed >= static_cast<std::size_t>(columns)) break;
+    line += width == 0 ? " " : "  ";
+    line += colour ? part.painted : part.plain;
+    width += needed;
+  }
+  return line;
+}
+
+std::string RenderChange(const FindingChange& change, bool colour) {
+  const std::time_t seconds = change.time_ns / 1'000'000'000;
+  std::tm local{};
+  ::localtime_r(&seconds, &local);
+  const Mark mark = MarkOf(change.severity);
+  const bool paint = colour && mark.colour[0] != '\0';
+  return fmt::format("telltale {:02}:{:02}:{:02} step {}  {}{} {:<6}{}  {}{}", local.tm_hour,
+                     local.tm_min, local.tm_sec, change.step < 0 ? "-" : Grouped(change.step),
+                     paint ? mark.colour : "", mark.shape, change.severity, paint ? "\x1b[0m" : "",
+                     change.message, change.closed ? " (closed)" : "");
+}
+
+StatusFeed::StatusFeed(std::filesystem::path run, std::uint32_t attempt)
+    : run_(std::move(run)), attempt_(attempt) {
+  thread_ = std::thread([this] { Follow(); });
+}
+
+StatusFeed::~StatusFeed() {
+  {
+    const std::scoped_lock lock(mutex_);
+    stop_ = true;
+  }
+  wake_.notify_all();
+  thread_.join();
+}
+
+StatusFacts StatusFeed::facts() const {
+  const std::scoped_lock lock(mutex_);
+  return facts_;
+}
+
+std::vector<FindingChange> StatusFeed::TakeChanges() {
+  const std::scoped_lock lock(mutex_);
+  return std::exchange(changes_, {});
+}
+
+void StatusFeed::Follow() {
+  StatusFold fold(attempt_);
+  std::unique_ptr<store::RunReader> reader;
+  // Findings by a cursor of their own: a watcher that is away must not hold up the rest.
+  std::unique_ptr<store::Cursor> records;
+  std::unique_ptr<store::Cursor> findings;
+  std::vector<store::OrderedRecord> rows;
+  while (!stop_) {
+    if (!reader) {
+      auto opened = store::RunReader::Open(run_);
+      if (opened.ok()) reader = std::move(opened).value();
+    }
+    if (reader && !records) {
+      store::CursorOptions options;
+      options.table_mask = store::MaskOf(TableId::kSteps) | store::MaskOf(TableId::kScalars) |
+                           store::MaskOf(TableId::kMetrics) | store::MaskOf(TableId::kLedger);
+      auto made = reader->NewCursor(options);
+      if (made.ok()) records = std::move(made).value();
+      options.exclude_prefix = "agent";
+      options.table_mask = store::MaskOf(TableId::kFindings);
+      made = reader->NewCursor(options);
+      if (made.ok()) findings = std::move(made).value();
+    }
+    for (store::Cursor* cursor : {records.get(), findings.get()}) {
+      while (cursor != nullptr && !stop_) {
+        rows.clear();
+        if (!cursor->Next(kMaxRowsATime, &rows).ok() || rows.empty()) break;
+        for (const store::OrderedRecord& row : rows) fold.Add(row);
+      }
+    }
+    std::unique_lock lock(mutex_);
+    facts_ = fold.facts();
+    for (FindingChange& change : fold.TakeChanges()) changes_.push_back(std::move(change));
+    wake_.wait_for(lock, kPeriod, [this] { return stop_.load(); });
+  }
+}
+
+}  // namespace telltale::run

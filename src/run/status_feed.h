@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the status line says: read from the run like any reader does, on a thread of its own, so
+// that a slow disk never holds up the supervisor.
+#pragma once
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <filesystem>
+#include <map>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "store/reader.h"
+
+namespace telltale::run {
+
+struct OpenFinding {
+  std::string rule;
+  std::string severity;
+  std::string message;
+  std::int64_t last_step = -1;
+};
+
+/// A finding was opened, changed its severity, or was closed.
+struct FindingChange {
+  std::int64_t time_ns = 0;
+  std::int64_t step = -1;
+  std::string severity;
+  std::string message;
+  bool closed = false;
+};
+
+struct StatusFacts {
+  std::int64_t step = -1;
+  double steps_per_second = 0;
+  bool has_loss = false;
+  double loss = 0;
+  double cpu_percent = -1;  ///< Of the training's process tree, percent of one core; -1: unknown.
+  double wait_share = -1;   ///< Data wait as part of step time, newest steps; -1: unknown.
+  double overhead_share = -1;               ///< The probe's own account; -1: unknown.
+  std::uint64_t dropped = 0;                ///< Records that were dropped so far.
+  std::map<std::string, OpenFinding> open;  ///< By incident.
+};
+
+/// Folds records into facts. Thread safety: none.
+class StatusFold {
+ public:
+  explicit StatusFold(std::uint32_t attempt) : attempt_(attempt) {}
+  void Add(const store::OrderedRecord& record);
+  const StatusFacts& facts() const { return facts_; }
+  std::vector<FindingChange> TakeChanges() { return std::exchange(changes_, {}); }
+
+ private:
+  struct RecentStep {
+    std::int64_t end_ns, duration_ns, wait_ns, probe_ns;
+  };
+  void AddStep(const format::StepRow& row);
+  void AddFinding(const format::FindingRow& row);
+
+  std::uint32_t attempt_;
+  StatusFacts facts_;
+  std::deque<RecentStep> recent_;
+  std::int64_t recent_duration_ns_ = 0;
+  std::int64_t recent_wait_ns_ = 0;
+  std::int64_t recent_probe_ns_ = 0;
+  std::map<std::string, std::uint64_t> dropped_;
+  std::vector<FindingChange> changes_;
+};
+
+/// Status line text for `columns` columns, colour sequences not counted.
+std::string RenderStatus(const StatusFacts& facts, int columns, bool colour);
+/// The line for a log file: "telltale 11:02:14 step 18,400  ◆ high    message".
+std::string RenderChange(const FindingChange& change, bool colour);
+
+class StatusFeed {
+ public:
+  StatusFeed(std::filesystem::path run, std::uint32_t attempt);
+  ~StatusFeed();
+  StatusFeed(const StatusFeed&) = delete;
+  StatusFeed& operator=(const StatusFeed&) = delete;
+
+  StatusFacts facts() const;
+  std::vector<FindingChange> TakeChanges();
+
+ private:
+  void Follow();
+
+  const std::filesystem::path run_;
+  const std::uint32_t attempt_;
+  std::atomic<bool> stop_{false};
+  mutable std::mutex mutex_;  ///< Guards facts_ and changes_.
+  std::condition_variable wake_;
+  StatusFacts facts_;
+  std::vector<FindingChange> changes_;
+  std::thread thread_;
+};
+
+}  // namespace telltale::run

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "run/status_feed.h"
+
+#include <gtest/gtest.h>
+
+namespace telltale::run {
+namespace {
+
+constexpr std::int64_t kMs = 1'000'000;
+
+template <class Row>
+void Add(StatusFold* fold, const Row& row) {
+  fold->Add({row.ord_ns, 0, Row::kTable, &row});
+}
+
+format::StepRow Step(std::int64_t step, std::int64_t wait_ms) {
+  format::StepRow row;
+  row.mode = "TRAIN";
+  row.attempt = 1;
+  row.step = step;
+  row.time_ns = step * 100 * kMs;
+  row.duration_ns = 100 * kMs;
+  row.data_wait_ns = wait_ms * kMs;
+  row.probe_ns = kMs / 2;
+  return row;
+}
+
+format::FindingRow Finding(std::string_view incident, std::string_view severity,
+                           std::string_view state) {
+  format::FindingRow row;
+  row.incident = incident;
+  row.rule = "InputBound";
+  row.severity = severity;
+  row.state = state;
+  row.last_step = 18400;
+  row.message = "Input pipeline\ncannot keep up";
+  return row;
+}
+
+TEST(StatusFold, FoldsStepsOfThisAttempt) {
+  StatusFold fold(1);
+  for (std::int64_t i = 0; i < 200; ++i) Add(&fold, Step(i, i < 100 ? 0 : 40));
+  format::StepRow other = Step(5000, 0);
+  other.attempt = 2;
+  Add(&fold, other);
+  const StatusFacts& facts = fold.facts();
+  EXPECT_EQ(facts.step, 199);
+  EXPECT_NEAR(facts.steps_per_second, 10, 1e-6);
+  EXPECT_NEAR(facts.wait_share, 0.4, 1e-6) << "of the last seconds only";
+  EXPECT_NEAR(facts.overhead_share, 0.005, 1e-6);
+}
+
+TEST(StatusFold, SaysOnlyChangesOfFindings) {
+  StatusFold fold(1);
+  Add(&fold, Finding("a", "medium", "open"));
+  Add(&fold, Finding("a", "medium", "open"));
+  EXPECT_EQ(fold.TakeChanges().size(), 1U);
+  Add(&fold, Finding("a", "high", "open"));
+  ASSERT_EQ(fold.facts().open.size(), 1U);
+  Add(&fold, Finding("a", "high", "closed"));
+  const auto changes = fold.TakeChanges();
+  ASSERT_EQ(changes.size(), 2U);
+  EXPECT_EQ(changes[0].severity, "high");
+  EXPECT_TRUE(changes[1].closed);
+  EXPECT_TRUE(fold.facts().open.empty());
+  const std::string line = RenderChange(changes[1], false);
+  EXPECT_NE(line.find(" step 18,400  ◆ high    Input pipeline?cannot keep up (closed)"),
+            std::string::npos)
+      << line;
+}
+
+TEST(StatusLine, IsCutToTheWidthFromTheEnd) {
+  StatusFacts facts;
+  facts.step = 41280;
+  facts.steps_per_second = 1.83;
+  facts.has_loss = true;
+  facts.loss = 2.22;
+  facts.cpu_percent = 171;
+  facts.wait_share = 0.31;
+  facts.overhead_share = 0.0041;
+  facts.open["x"] = {"InputBound", "high", "", 1};
+  EXPECT_EQ(RenderStatus(facts, 200, false),
+            " step 41,280  1.8 steps/s  loss 2.22  CPU 171 %  wait 31 %  ◆ InputBound  +0.41 %");
+  EXPECT_EQ(RenderStatus(facts, 40, false), " step 41,280  1.8 steps/s  loss 2.22");
+  EXPECT_NE(RenderStatus(facts, 200, true).find("\x1b[1;31m◆ InputBound\x1b[0m"),
+            std::string::npos);
+  EXPECT_EQ(RenderStatus(StatusFacts{}, 80, false), " waiting for the first step");
+}
+
+}  // namespace
+}  // namespace telltale::run

@@ -1,0 +1,501 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "run/supervisor.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <initializer_list>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "base/clock.h"
+#include "channel/registration.h"
+#include "run/command.h"
+#include "run/process.h"
+#include "run/registry.h"
+#include "run/restart.h"
+#include "run/status_feed.h"
+
+namespace telltale::run {
+namespace {
+
+constexpr std::int64_t kMs = 1'000'000;
+constexpr std::int64_t kSecond = 1000 * kMs;
+constexpr std::int64_t kDrawPeriodNs = 500 * kMs;       ///< At most two redraws a second.
+constexpr std::int64_t kEndPatienceNs = 60 * kSecond;   ///< For agent and watcher after the end.
+constexpr std::int64_t kEndSilenceNs = 2 * kSecond;     ///< Then we say what we wait for.
+constexpr std::int64_t kAgentSilenceNs = 15 * kSecond;  ///< A hung agent is killed and replaced.
+constexpr std::int64_t kForever = INT64_MAX;
+constexpr rlim_t kWantedFiles = 4096;  ///< Three descriptors a producer, and ours.
+
+std::int64_t Now() { return Clock::System().MonotonicNs(); }
+
+/// Signals that are read from a descriptor. Terminal ones reach the training by themselves, since
+/// it is in our process group; what somebody sends to us is meant for the training.
+constexpr int kForwarded[] = {SIGTERM, SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2};
+
+/// One of our own processes: its life, and when to start it again.
+struct Helper {
+  const char* name;
+  Child child;
+  RestartPolicy policy;
+  std::int64_t start_at_ns = kForever;  ///< When due.
+  bool given_up = false;
+  bool done = false;  ///< Has ended as it should.
+  bool alive() const { return child.pid > 0; }
+};
+
+class Supervisor {
+ public:
+  Supervisor(const SupervisorOptions& options, RunDirectory* run, Registry registry)
+      : options_(options),
+        run_(*run),
+        registry_(std::move(registry)),
+        terminal_(STDERR_FILENO, !options.quiet) {}
+  ~Supervisor();
+
+  Result<Outcome> Run();
+
+ private:
+  Status BlockSignals();
+  void RaiseFileLimit();
+  std::vector<std::string> Environment() const;
+
+  void StartAgent();
+  void StartWatcher();
+  void TellAgent();
+  void HelperDied(Helper* helper, std::int64_t now, bool hopeless = false);
+  void ReadAgent();
+
+  void Turn(std::int64_t deadline_ns);
+  void ReadSignals();
+  void Reap(std::int64_t now);
+  void CheckAgentHang(std::int64_t now);
+  void Draw(std::int64_t now);
+  void Note(const Status& status);
+  void Warn(std::string_view line) { terminal_.Print(fmt::format("telltale: {}", line)); }
+  /// Waits until `done` or the patience is over; says what it waits for.
+  template <class Done>
+  bool Await(std::string_view what, Done done);
+
+  const SupervisorOptions& options_;
+  RunDirectory& run_;
+  Registry registry_;
+  Terminal terminal_;
+  std::unique_ptr<StatusFeed> feed_;
+
+  sigset_t old_mask_{};
+  bool blocked_ = false;
+  rlimit old_files_{};
+  UniqueFd signals_;
+
+  Child training_;
+  std::optional<ProcessExit> training_exit_;
+  Helper agent_{"agent", {}, {}, kForever, false, false};
+  Helper watcher_{"watch", {}, {}, kForever, false, false};
+  UniqueFd link_;  ///< To the agent.
+  std::int64_t agent_heard_ns_ = 0;
+  std::int64_t agent_died_ns_ = 0;
+  bool told_start_ = false;  ///< The present agent knows...
+  bool told_end_ = false;
+  bool ending_ = false;    ///< The training has ended.
+  bool skip_end_ = false;  ///< The user does not want to wait for agent and watcher.
+  bool disk_full_ = false;
+  std::int64_t next_draw_ns_ = 0;
+};
+
+Supervisor::~Supervisor() {
+  feed_.reset();
+  terminal_.GiveRow();
+  if (!blocked_) return;
+  // A line of ours to a closed pipe must not kill us where it did not before.
+  ::signal(SIGPIPE, SIG_IGN);
+  ::sigprocmask(SIG_SETMASK, &old_mask_, nullptr);
+}
+
+Status Supervisor::BlockSignals() {
+  // Blocked, never ignored or handled: a disposition would be inherited by the training.
+  sigset_t set;
+  ::sigemptyset(&set);
+  for (const int signal : kForwarded) ::sigaddset(&set, signal);
+  ::sigaddset(&set, SIGWINCH);
+  ::sigaddset(&set, SIGCONT);
+  if (terminal_.uses_row()) ::sigaddset(&set, SIGTSTP);
+  sigset_t with_pipe = set;
+  ::sigaddset(&with_pipe, SIGPIPE);
+  if (::sigprocmask(SIG_BLOCK, &with_pipe, &old_mask_) != 0) {
+    return {Code::kIo, fmt::format("cannot block signals: {}", std::strerror(errno))};
+  }
+  blocked_ = true;
+  signals_.reset(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+  if (!signals_)
+    return {Code::kLimit,
+            fmt::format("cannot make a signalfd: {}: free descriptors", std::strerror(errno))};
+  return {};
+}
+
+void Supervisor::RaiseFileLimit() {
+  if (::getrlimit(RLIMIT_NOFILE, &old_files_) != 0) return;
+  rlimit wanted = old_files_;
+  wanted.rlim_cur = std::max(wanted.rlim_cur, std::min(kWantedFiles, wanted.rlim_max));
+  ::setrlimit(RLIMIT_NOFILE, &wanted);
+}
+
+std::vector<std::string> Supervisor::Environment() const {
+  std::vector<std::string> out;
+  std::string python_path = (options_.python_dir / "boot").string();
+  for (char** at = environ; *at != nullptr; ++at) {
+    const std::string_view entry = *at;
+    if (entry.starts_with("TELLTALE_SOCKET=") || entry.starts_with("TELLTALE_RUN=") ||
+        entry.starts_with("TELLTALE_ATTEMPT=") || entry.starts_with("TELLTALE_PROBE_LOG=") ||
+        entry.starts_with("TELLTALE_PYTHON_DIR=")) {
+      continue;
+    }
+    if (constexpr std::string_view kKey = "PYTHONPATH="; entry.starts_with(kKey)) {
+      if (entry.size() > kKey.size()) python_path += ":" + std::string(entry.substr(kKey.size()));
+      continue;
+    }
+    out.emplace_back(entry);
+  }
+  out.push_back("PYTHONPATH=" + python_path);
+  out.push_back("TELLTALE_PYTHON_DIR=" + options_.python_dir.string());
+  out.push_back("TELLTALE_SOCKET=" + registry_.socket_path());
+  out.push_back("TELLTALE_RUN=" + run_.path().string());
+  out.push_back(fmt::format("TELLTALE_ATTEMPT={}", run_.attempt()));
+  out.push_back("TELLTALE_PROBE_LOG=" + (run_.path() / "logs" / "probe.log").string());
+  return out;
+}
+
+void Supervisor::StartAgent() {
+  const std::int64_t now = Now();
+  agent_.start_at_ns = kForever;
+  agent_.policy.Started(now);
+  agent_heard_ns_ = now;
+  int pair[2];
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) {
+    HelperDied(&agent_, now);
+    return;
+  }
+  link_.reset(pair[0]);
+  const UniqueFd theirs(pair[1]);
+  std::vector<std::string> command = {options_.program, "agent",
+                                      "--run",          run_.path().string(),
+                                      "--fd",           std::to_string(kInheritedFd),
+                                      "--interval",     std::to_string(options_.interval_ms)};
+  if (agent_died_ns_ != 0) {
+    command.insert(command.end(), {"--gap-from", std::to_string(agent_died_ns_)});
+  }
+  auto child = SpawnHelper(command, run_.path() / "logs" / "agent.log", theirs.get());
+  if (!child.ok() || child->exec_errno != 0) {
+    HelperDied(&agent_, now);
+    return;
+  }
+  agent_.child = std::move(child).value();
+  told_start_ = told_end_ = false;
+  for (HeldProducer& producer : registry_.producers()) producer.handed = false;
+  TellAgent();
+}
+
+void Supervisor::StartWatcher() {
+  const std::int64_t now = Now();
+  watcher_.start_at_ns = kForever;
+  watcher_.policy.Started(now);
+  auto child = SpawnHelper({options_.program, "watch", run_.path().string()},
+                           run_.path() / "logs" / "watch.log", -1);
+  if (!child.ok() || child->exec_errno != 0) {
+    HelperDied(&watcher_, now);
+    return;
+  }
+  watcher_.child = std::move(child).value();
+}
+
+/// Tells the agent what it does not know yet, in order; a full socket is tried again later.
+void Supervisor::TellAgent() {
+  if (!link_) return;
+  const auto send = [&](const auto& message, std::initializer_list<int> fds) {
+    return channel::SendMessage(link_.get(), &message, sizeof message, std::data(fds),
+                                static_cast<int>(fds.size())) == 0;
+  };
+  if (!told_start_ && training_.pidfd) {
+    const store::Attempt& attempt = run_.info().attempts.back();
+    auto start = channel::MakeMessage<channel::AttemptStart>(channel::MessageType::kAttemptStart);
+    start.attempt = attempt.number;
+    start.pid = attempt.pid;
+    start.start_time_ticks = static_cast<std::int64_t>(attempt.pid_start_ticks);
+    if (!send(start, {training_.pidfd.get()})) return;
+    told_start_ = true;
+  }
+  for (HeldProducer& producer : registry_.producers()) {
+    if (producer.handed) continue;
+    auto add = channel::MakeMessage<channel::AddProducer>(channel::MessageType::kAddProducer);
+    add.attempt = run_.attempt();
+    add.pid = producer.pid;
+    std::copy(producer.uuid.begin(), producer.uuid.end(), add.uuid);
+    if (!send(add, {producer.arena.get(), producer.control.fd(), producer.pidfd.get()})) return;
+    producer.handed = true;
+  }
+  if (!training_exit_ || told_end_) return;
+  auto end = channel::MakeMessage<channel::AttemptEnd>(channel::MessageType::kAttemptEnd);
+  end.attempt = run_.attempt();
+  end.exit_code = training_exit_->exit_code.value_or(-1);
+  end.signal = training_exit_->signal.value_or(0);
+  const auto end_run = channel::MakeMessage<channel::EndRun>(channel::MessageType::kEndRun);
+  // Said twice where the second did not fit: the agent takes the first for known.
+  told_end_ = send(end, {}) && send(end_run, {});
+}
+
+void Supervisor::HelperDied(Helper* helper, std::int64_t now, bool hopeless) {
+  helper->child = {};
+  const auto again = hopeless ? std::nullopt : helper->policy.Died(now);
+  if (again) {
+    helper->start_at_ns = *again;
+    return;
+  }
+  helper->start_at_ns = kForever;
+  if (std::exchange(helper->given_up, true)) return;
+  Warn(fmt::format(
+      "the {0} does not stay up and is not started again: the training goes on, {1}: "
+      "see {2}/logs/{0}.log",
+      helper->name, helper == &agent_ ? "nothing more is recorded" : "no more findings come live",
+      run_.path().string()));
+}
+
+void Supervisor::ReadAgent() {
+  alignas(8) char bytes[1024];
+  while (link_) {
+    int raw[channel::kMaxMessageFds];
+    int count = 0;
+    const std::ptrdiff_t size =
+        channel::ReceiveMessage(link_.get(), bytes, sizeof bytes, raw, &count);
+    for (int i = 0; i < count; ++i) ::close(raw[i]);
+    if (size == -EAGAIN) return;
+    if (size <= 0) {
+      link_.reset();
+      return;
+    }
+    const auto length = static_cast<std::size_t>(size);
+    agent_heard_ns_ = Now();
+    channel::ReleaseProducer release;
+    channel::AgentStatus status;
+    if (channel::CheckMessage(bytes, length, channel::MessageType::kReleaseProducer, &release)) {
+      registry_.Release(std::to_array(release.uuid));
+    } else if (channel::CheckMessage(bytes, length, channel::MessageType::kAgentStatus, &status)) {
+      const bool full = status.disk_full != 0;
+      if (full != disk_full_) {
+        Warn(full ? fmt::format("the disk of {} takes no more records: the training goes on, "
+                                "samples are dropped and counted: free some space",
+                                run_.path().string())
+                  : fmt::format("the disk takes records again, {} dropped so far", status.dropped));
+      }
+      disk_full_ = full;
+    }
+  }
+}
+
+void Supervisor::ReadSignals() {
+  signalfd_siginfo info;
+  while (::read(signals_.get(), &info, sizeof info) == sizeof info) {
+    const int signal = static_cast<int>(info.ssi_signo);
+    const bool by_kernel = info.ssi_code == SI_KERNEL;
+    if (signal == SIGWINCH) {
+      terminal_.Renew();
+    } else if (signal == SIGTSTP) {
+      // Stop as we would have without us, with the terminal as it was.
+      terminal_.GiveRow();
+      sigset_t stop;
+      ::sigemptyset(&stop);
+      ::sigaddset(&stop, SIGTSTP);
+      ::raise(SIGTSTP);
+      ::sigprocmask(SIG_UNBLOCK, &stop, nullptr);
+      ::sigprocmask(SIG_BLOCK, &stop, nullptr);
+      terminal_.Renew();
+      agent_heard_ns_ = Now();
+    } else if (signal == SIGCONT) {
+      terminal_.Renew();
+      agent_heard_ns_ = Now();  // The silence was ours.
+    } else if (training_.pid > 0) {
+      // A key of the terminal, or its end, has reached the training's process group by itself.
+      if (!by_kernel) ::kill(training_.pid, signal);
+    } else if (signal == SIGINT || signal == SIGTERM || signal == SIGQUIT || signal == SIGHUP) {
+      skip_end_ = true;
+    }
+  }
+}
+
+void Supervisor::Reap(std::int64_t now) {
+  int status = 0;
+  if (training_.pid > 0 && ::waitpid(training_.pid, &status, WNOHANG) == training_.pid) {
+    training_exit_ = FromWaitStatus(status);
+    training_.pid = -1;
+  }
+  for (Helper* helper : {&agent_, &watcher_}) {
+    if (!helper->alive() || ::waitpid(helper->child.pid, &status, WNOHANG) != helper->child.pid) {
+      continue;
+    }
+    const bool well = WIFEXITED(status) && WEXITSTATUS(status) == 0;
+    if (ending_ && well) {
+      helper->child = {};
+      helper->done = true;
+    } else {
+      // What a start would not change: wrong arguments, a version that it does not know.
+      const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
+      const bool hopeless =
+          code == static_cast<int>(Code::kUsage) || code == static_cast<int>(Code::kVersion);
+      HelperDied(helper, now, hopeless);
+    }
+    if (helper == &agent_) {
+      ReadAgent();
+      link_.reset();
+      agent_died_ns_ = now;
+    }
+  }
+}
+
+void Supervisor::CheckAgentHang(std::int64_t now) {
+  if (!agent_.alive() || now - agent_heard_ns_ < kAgentSilenceNs) return;
+  Warn(fmt::format("the agent has said nothing for {} s: it is started again",
+                   kAgentSilenceNs / kSecond));
+  ::kill(agent_.child.pid, SIGKILL);  // Our child and not reaped: the pid is its own.
+  agent_heard_ns_ = now;
+}
+
+void Supervisor::Draw(std::int64_t now) {
+  if (!feed_ || now < next_draw_ns_) return;
+  next_draw_ns_ = now + kDrawPeriodNs;
+  const std::vector<FindingChange> changes = feed_->TakeChanges();
+  if (terminal_.has_row()) {
+    terminal_.DrawRow(RenderStatus(feed_->facts(), terminal_.columns(), terminal_.colour()));
+    return;
+  }
+  for (const FindingChange& change : changes) {
+    terminal_.Print(RenderChange(change, terminal_.colour()));
+  }
+}
+
+/// One turn of the loop: waits for something to do, at most until `deadline_ns`, and does it.
+void Supervisor::Turn(std::int64_t deadline_ns) {
+  std::int64_t now = Now();
+  std::int64_t until = std::min({deadline_ns, agent_.start_at_ns, watcher_.start_at_ns});
+  until = std::min(until, now + kSecond);
+  if (feed_) until = std::min(until, next_draw_ns_);
+  std::vector<pollfd> fds = {{signals_.get(), POLLIN, 0}};
+  if (link_) fds.push_back({link_.get(), POLLIN, 0});
+  if (training_.pid > 0) fds.push_back({training_.pidfd.get(), POLLIN, 0});
+  for (const Helper* helper : {&agent_, &watcher_}) {
+    if (helper->alive()) fds.push_back({helper->child.pidfd.get(), POLLIN, 0});
+  }
+  registry_.AddTo(&fds);
+  const std::int64_t left_ms = std::max<std::int64_t>(0, (until - now + kMs - 1) / kMs);
+  ::poll(fds.data(), fds.size(), static_cast<int>(left_ms));
+  now = Now();
+  ReadSignals();
+  ReadAgent();
+  Reap(now);
+  registry_.Serve(now, [this](const std::string& line) { Warn(line); });
+  if (now >= agent_.start_at_ns) StartAgent();
+  if (now >= watcher_.start_at_ns) StartWatcher();
+  TellAgent();
+  CheckAgentHang(now);
+  Draw(now);
+}
+
+template <class Done>
+bool Supervisor::Await(std::string_view what, Done done) {
+  const std::int64_t begin = Now();
+  bool said = false;
+  while (!done()) {
+    const std::int64_t waited = Now() - begin;
+    if (skip_end_ || waited > kEndPatienceNs) {
+      Warn(fmt::format("not waiting for {}: it goes on by itself, the report may lack its end",
+                       what));
+      return false;
+    }
+    if (waited > kEndSilenceNs && !std::exchange(said, true) && !options_.quiet) {
+      Warn(fmt::format("waiting for {} (Ctrl-C: do not wait)", what));
+    }
+    Turn(Now() + 100 * kMs);
+  }
+  return true;
+}
+
+Result<Outcome> Supervisor::Run() {
+  RaiseFileLimit();
+  terminal_.TakeRow();
+  TELLTALE_RETURN_IF_ERROR(BlockSignals());
+  StartAgent();
+  StartWatcher();
+  auto started = SpawnTraining(ThroughBoot(options_.command, options_.python_dir / "boot/boot.py"),
+                               Environment(), old_mask_, old_files_);
+  if (!started.ok()) return started.status();
+  Outcome outcome;
+  if (started->exec_errno != 0) {
+    Warn(fmt::format("cannot start '{}': {}", options_.command[0],
+                     std::strerror(started->exec_errno)));
+    training_exit_ = ProcessExit{started->exec_errno == ENOENT ? 127 : 126, {}};
+  } else {
+    training_ = std::move(started).value();
+    Note(run_.Started(training_.pid));
+  }
+  // After the first forks, which need no other threads to be safe, and need none slowed by them.
+  if (!options_.quiet) feed_ = std::make_unique<StatusFeed>(run_.path(), run_.attempt());
+  while (!training_exit_) Turn(kForever);
+
+  ending_ = true;
+  outcome.exit = *training_exit_;
+  Note(run_.Ended(outcome.exit));
+  terminal_.GiveRow();
+  outcome.complete = Await("the agent to write its last records",
+                           [this] { return agent_.done || agent_.given_up; });
+  Note(run_.Finished());
+  outcome.complete =
+      Await("the watcher's last findings", [this] { return watcher_.done || watcher_.given_up; }) &&
+      outcome.complete;
+  for (const FindingChange& change : feed_ ? feed_->TakeChanges() : std::vector<FindingChange>{}) {
+    if (::isatty(STDERR_FILENO) == 0) terminal_.Print(RenderChange(change, false));
+  }
+  return outcome;
+}
+
+void Supervisor::Note(const Status& status) {
+  if (!status.ok()) Warn(status.message());
+}
+
+}  // namespace
+
+Result<Outcome> Supervise(const SupervisorOptions& options, RunDirectory* run) {
+  TELLTALE_ASSIGN_OR_RETURN(Registry registry, Registry::Create(run->attempt()));
+  Supervisor supervisor(options, run, std::move(registry));
+  return supervisor.Run();
+}
+
+void ExitAs(const ProcessExit& exit) {
+  if (exit.signal) {
+    // A core of ours would say nothing about the training.
+    const rlimit none{0, 0};
+    ::setrlimit(RLIMIT_CORE, &none);
+    ::prctl(PR_SET_DUMPABLE, 0);
+    ::signal(*exit.signal, SIG_DFL);
+    sigset_t set;
+    ::sigemptyset(&set);
+    ::sigaddset(&set, *exit.signal);
+    ::sigprocmask(SIG_UNBLOCK, &set, nullptr);
+    ::raise(*exit.signal);
+    ::_exit(128 + *exit.signal);
+  }
+  ::_exit(exit.exit_code.value_or(1));
+}
+
+}  // namespace telltale::run

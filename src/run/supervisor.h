@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// The supervisor: starts agent, watcher and training, holds every producer's descriptors, starts
+// again what is ours, and never touches the training.
+#pragma once
+#include <csignal>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/process.h"
+#include "base/status.h"
+#include "run/run_directory.h"
+#include "run/terminal.h"
+
+namespace telltale::run {
+
+struct SupervisorOptions {
+  std::string program;               ///< This binary, for the helpers.
+  std::filesystem::path python_dir;  ///< Folder with boot/ and the package telltale.
+  std::vector<std::string> command;  ///< The training's, not empty.
+  std::int64_t interval_ms = 500;
+  bool quiet = false;
+};
+
+struct Outcome {
+  ProcessExit exit;      ///< Of the training.
+  bool complete = true;  ///< Agent and watcher have said their last word.
+};
+
+/// Runs one attempt to its end. A Status only where the training could not be started for a reason
+/// of ours; then nothing runs. Exit codes 126 and 127 of a command that cannot be executed are an
+/// Outcome. Must be called before the process has other threads.
+Result<Outcome> Supervise(const SupervisorOptions& options, RunDirectory* run);
+
+/// Ends this process as the training ended: the same code, or the same signal raised again (without
+/// a core of ours).
+[[noreturn]] void ExitAs(const ProcessExit& exit);
+
+}  // namespace telltale::run

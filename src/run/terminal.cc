@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "run/terminal.h"
+
+#include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <termios.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+
+namespace telltale::run {
+namespace {
+
+constexpr int kMinRows = 4;
+constexpr int kMinColumns = 20;
+
+bool CapableTerminal() {
+  const char* term = ::getenv("TERM");
+  return term != nullptr && term[0] != '\0' && std::string_view(term) != "dumb";
+}
+
+}  // namespace
+
+Terminal::Terminal(int fd, bool status_row) : fd_(fd) {
+  const bool terminal = ::isatty(fd) == 1;
+  wanted_ = status_row && terminal && CapableTerminal();
+  const char* no_colour = ::getenv("NO_COLOR");
+  colour_ = terminal && CapableTerminal() && (no_colour == nullptr || no_colour[0] == '\0');
+}
+
+Terminal::~Terminal() { GiveRow(); }
+
+bool Terminal::Foreground() const {
+  const pid_t group = ::tcgetpgrp(fd_);
+  return group < 0 || group == ::getpgrp();
+}
+
+void Terminal::Write(std::string_view bytes) const {
+  // One write: the kernel does not let the training's output in between.
+  while (!bytes.empty()) {
+    const ssize_t n = ::write(fd_, bytes.data(), bytes.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return;
+    bytes.remove_prefix(static_cast<std::size_t>(n));
+  }
+}
+
+void Terminal::TakeRow() {
+  if (!wanted_ || rows_ > 0 || !Foreground()) return;
+  winsize size{};
+  if (::ioctl(fd_, TIOCGWINSZ, &size) != 0 || size.ws_row < kMinRows || size.ws_col < kMinColumns) {
+    return;
+  }
+  rows_ = size.ws_row;
+  columns_ = size.ws_col;
+  // A line feed makes room where the cursor stood on the bottom row; setting the region moves the
+  // cursor home, so it is saved around it.
+  Write(
+      fmt::format("\n\x1b"
+                  "7\x1b[1;{}r\x1b"
+                  "8\x1b[1A",
+                  rows_ - 1));
+}
+
+void Terminal::GiveRow() {
+  if (rows_ == 0) return;
+  Write(
+      fmt::format("\x1b"
+                  "7\x1b[r\x1b[{};1H\x1b[2K\x1b"
+                  "8",
+                  rows_));
+  rows_ = 0;
+  last_.clear();
+}
+
+void Terminal::Renew() {
+  if (rows_ > 0) GiveRow();
+  TakeRow();
+}
+
+void Terminal::DrawRow(std::string_view text) {
+  if (rows_ == 0 || text == last_ || !Foreground()) return;
+  last_ = text;
+  Write(
+      fmt::format("\x1b"
+                  "7\x1b[{};1H\x1b[0m\x1b[2K{}\x1b[0m\x1b"
+                  "8",
+                  rows_, text));
+}
+
+void Terminal::Print(std::string_view line) {
+  // The training may stand in the middle of a line of its own: ours begins on a fresh one there,
+  // but only a terminal knows where the cursor is, and it does not tell without being asked.
+  Write(fmt::format("{}{}\n", rows_ > 0 ? "\r" : "", line));
+}
+
+}  // namespace telltale::run

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where Telltale's own lines go: stderr, never stdout. On a terminal the bottom row is kept for the
+// status line by a scroll region, since the training writes to the terminal by itself and must not
+// be disturbed; the region is given back at the end, on a stop (Ctrl-Z) and on every way out.
+// Thread safety: none; the supervisor's thread.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace telltale::run {
+
+class Terminal {
+ public:
+  /// `fd` is stderr; `status_row` false: plain lines only.
+  Terminal(int fd, bool status_row);
+  ~Terminal();
+  Terminal(const Terminal&) = delete;
+  Terminal& operator=(const Terminal&) = delete;
+
+  /// True when the status row is in use.
+  bool has_row() const { return rows_ > 0; }
+  /// True where the row is or may come to be in use.
+  bool uses_row() const { return wanted_; }
+  bool colour() const { return colour_; }
+  int columns() const { return columns_; }
+
+  /// Takes the bottom row, where this is a terminal that can; else does nothing.
+  void TakeRow();
+  /// Gives it back, cleared.
+  void GiveRow();
+  /// The window has changed its size, or somebody else had the terminal.
+  void Renew();
+  /// Writes the status row; `text` must fit and hold colour sequences at most.
+  void DrawRow(std::string_view text);
+  /// Prints one line of ours, above the status row.
+  void Print(std::string_view line);
+
+ private:
+  bool Foreground() const;
+  void Write(std::string_view bytes) const;
+
+  int fd_;
+  bool wanted_;
+  bool colour_ = false;
+  int rows_ = 0;  ///< Of the terminal while the row is taken, else 0.
+  int columns_ = 80;
+  std::string last_;
+};
+
+}  // namespace telltale::run
