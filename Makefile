@@ -66,4 +66,4 @@ check: ## format, clang-tidy, layers, ruff, mypy
 	@tools/check
 
 clean: ## remove what the targets above made, the virtual environment too
-	rm -rf build .venv demo-out
+	rm -rf build .venv .venv-smdebug demo-out

@@ -1,0 +1,348 @@
+// SPDX-License-Identifier: Apache-2.0
+// The C ABI: finds the process's probe, or does nothing.
+//
+// The whole state lies in one private mapping that the kernel zeroes in a forked child
+// (MADV_WIPEONFORK), so that a child is silent however it was forked; the atfork handler clears the
+// pointer too, for kernels without it. Nothing is freed: other threads may be inside.
+#include "telltale/probe.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+#include "channel/producer.h"
+#include "probe/stats.h"
+#include "probe/step_machine.h"
+
+namespace {
+
+using telltale::channel::OpenResult;
+using telltale::channel::Producer;
+using telltale::format::ClockKind;
+using telltale::probe::StepMachine;
+
+struct Probe {
+  std::atomic<std::uint32_t> active;
+  Producer producer;
+  StepMachine machine;
+};
+
+/// How long tt_init waits for the supervisor's answer; later it is looked for at each step.
+constexpr int kAcceptWaitMs = 20;
+
+enum InitState : int { kNever = 0, kRunning = 1, kDone = 2, kForked = 3 };
+
+std::atomic<Probe*> g_probe{nullptr};
+std::atomic<int> g_init{kNever};
+std::atomic<int> g_fork_handler{0};
+/// ClockKind + 1; 0: not looked yet.
+std::atomic<int> g_clock{0};
+/// Of the last probe of this process or of the one it was forked from.
+std::uint8_t g_uuid[16];
+bool g_has_uuid = false;
+
+Probe* Active() {
+  Probe* probe = g_probe.load(std::memory_order_acquire);
+  if (__builtin_expect(probe == nullptr, 0)) return nullptr;
+  return probe->active.load(std::memory_order_relaxed) != 0 ? probe : nullptr;
+}
+
+void InChild() {
+  Producer::ForgetAfterFork();
+  g_probe.store(nullptr, std::memory_order_relaxed);
+  g_init.store(kForked, std::memory_order_relaxed);
+}
+
+ClockKind Clock() {
+  int known = g_clock.load(std::memory_order_relaxed);
+  if (__builtin_expect(known == 0, 0)) {
+    const int saved = errno;
+    known = static_cast<int>(telltale::channel::DetectClock()) + 1;
+    g_clock.store(known, std::memory_order_relaxed);
+    errno = saved;
+  }
+  return static_cast<ClockKind>(known - 1);
+}
+
+/// Says once why nothing is recorded, where the channel cannot.
+void Log(const char* what, const char* detail) {
+  const char* path = ::getenv("TELLTALE_PROBE_LOG");
+  if (path == nullptr || *path == 0) return;
+  const int fd = ::open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0600);
+  if (fd < 0) return;
+  char line[640];
+  std::size_t used = 0;
+  const auto add = [&](const char* text) {
+    while (*text != 0 && used + 2 < sizeof line) {
+      line[used++] = *text == '\n' ? ' ' : *text;
+      ++text;
+    }
+  };
+  char digits[12];
+  std::size_t at = sizeof digits;
+  digits[--at] = 0;
+  for (auto pid = static_cast<unsigned>(::getpid()); pid != 0; pid /= 10) {
+    digits[--at] = static_cast<char>('0' + pid % 10);
+  }
+  add("process ");
+  add(&digits[at]);
+  add(": ");
+  add(what);
+  add(detail);
+  line[used++] = '\n';
+  [[maybe_unused]] const ssize_t written = ::write(fd, line, used);
+  ::close(fd);
+}
+
+std::int32_t RankOfEnvironment() {
+  const char* text = ::getenv("RANK");
+  std::int32_t rank = 0;
+  for (; text != nullptr && *text >= '0' && *text <= '9' && rank < 100'000'000; ++text) {
+    rank = rank * 10 + (*text - '0');
+  }
+  return rank;
+}
+
+int Start(tt_process_kind kind, std::int32_t rank, const std::uint8_t* parent_uuid) {
+  const char* socket_path = ::getenv("TELLTALE_SOCKET");
+  if (socket_path == nullptr || *socket_path == 0) return 0;
+  int none = 0;
+  if (g_fork_handler.compare_exchange_strong(none, 1)) {
+    // Without the handler a forked child is still silent where the kernel wipes the mapping.
+    if (::pthread_atfork(nullptr, nullptr, InChild) != 0) {
+      Log("recording is off: ", "no memory for the fork handler");
+      return 0;
+    }
+  }
+  void* map =
+      ::mmap(nullptr, sizeof(Probe), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (map == MAP_FAILED) {
+    Log("recording is off: ", "no memory");
+    return 0;
+  }
+  ::madvise(map, sizeof(Probe), MADV_WIPEONFORK);
+  auto* probe = static_cast<Probe*>(map);
+  const ClockKind clock = Clock();
+  const auto kind_byte = static_cast<std::uint8_t>(kind);
+  if (rank < 0) rank = RankOfEnvironment();
+  OpenResult opened = OpenResult::kNoMemory;
+  if (kind == TT_PROCESS_TRAINER) {
+    opened = probe->producer.Open(telltale::channel::kTrainerPlan, kind_byte, rank, clock,
+                                  parent_uuid, socket_path);
+  }
+  if (opened == OpenResult::kNoMemory) {
+    opened = probe->producer.Open(telltale::channel::kSmallPlan, kind_byte, rank, clock,
+                                  parent_uuid, socket_path);
+  }
+  if (opened != OpenResult::kOk) {
+    Log("recording is off: ", opened == OpenResult::kNoMemory
+                                  ? "no shared memory for the arena (memory limit?)"
+                                  : "the supervisor of telltale run cannot be reached");
+    ::munmap(map, sizeof(Probe));
+    return 0;
+  }
+  probe->producer.PollAccept(kAcceptWaitMs);
+  if (probe->producer.refusal()[0] != 0) {
+    Log("recording is off: ", probe->producer.refusal());
+    return 0;
+  }
+  probe->machine.Init(&probe->producer);
+  std::memcpy(g_uuid, probe->producer.uuid(), sizeof g_uuid);
+  g_has_uuid = true;
+  probe->producer.Ring();  // The first ring, the large one, is this thread's.
+  probe->active.store(1, std::memory_order_relaxed);
+  g_probe.store(probe, std::memory_order_release);
+  return 1;
+}
+
+}  // namespace
+
+extern "C" {
+
+int tt_init(tt_process_kind kind, int32_t rank) {
+  int state = kNever;
+  if (!g_init.compare_exchange_strong(state, kRunning)) return tt_active();
+  const int saved = errno;
+  const int started = Start(kind, rank, nullptr);
+  g_init.store(kDone, std::memory_order_release);
+  errno = saved;
+  return started;
+}
+
+int tt_reinit_after_fork(tt_process_kind kind) {
+  int state = kForked;
+  if (!g_init.compare_exchange_strong(state, kRunning)) return tt_active();
+  const int saved = errno;
+  std::uint8_t parent[16];
+  std::memcpy(parent, g_uuid, sizeof parent);
+  const int started = Start(kind, -1, g_has_uuid ? parent : nullptr);
+  g_init.store(kDone, std::memory_order_release);
+  errno = saved;
+  return started;
+}
+
+int tt_active(void) { return Active() != nullptr ? 1 : 0; }
+
+void tt_set_rank(int32_t rank) {
+  if (Probe* probe = Active()) probe->producer.SetRank(rank);
+}
+
+void tt_disable(const char* reason, size_t reason_len) {
+  if (reason == nullptr) reason_len = 0;
+  if (Probe* probe = Active()) {
+    probe->producer.Disable(reason, reason_len);
+    probe->active.store(0, std::memory_order_relaxed);
+    return;
+  }
+  const int saved = errno;
+  char text[256];
+  if (reason_len >= sizeof text) reason_len = sizeof text - 1;
+  if (reason_len > 0) std::memcpy(text, reason, reason_len);
+  text[reason_len] = 0;
+  // Later tt_init calls must not start what was switched off.
+  int state = kNever;
+  g_init.compare_exchange_strong(state, kDone);
+  if (::getenv("TELLTALE_SOCKET") != nullptr) Log("recording is off: ", text);
+  errno = saved;
+}
+
+uint32_t tt_name(const char* text, size_t len) {
+  Probe* probe = Active();
+  if (probe == nullptr || (text == nullptr && len > 0)) return 0;
+  return probe->producer.Intern(text, len);
+}
+
+uint64_t tt_now(void) { return telltale::channel::Ticks(Clock()); }
+
+void tt_span(uint32_t name, uint64_t begin, uint64_t end, tt_span_category category) {
+  Probe* probe = Active();
+  if (probe == nullptr) return;
+  const unsigned flags = probe->machine.mode() | (static_cast<unsigned>(category) & 3U)
+                                                     << telltale::format::kCategoryShift;
+  probe->producer.Span(name, begin, end, static_cast<std::uint8_t>(flags), probe->machine.step());
+}
+
+void tt_scalar(uint32_t name, double value) {
+  Probe* probe = Active();
+  if (probe == nullptr) return;
+  probe->producer.Scalar(name, value, probe->machine.step(), probe->machine.mode(),
+                         probe->producer.Now());
+}
+
+void tt_scalar_at(uint32_t name, double value, int64_t step, tt_mode mode) {
+  Probe* probe = Active();
+  if (probe == nullptr) return;
+  probe->producer.Scalar(name, value, step, static_cast<std::uint8_t>(mode & 3),
+                         probe->producer.Now());
+}
+
+void tt_event(uint32_t kind, tt_severity severity, uint32_t subject, const char* message,
+              size_t message_len, const char* data, size_t data_len) {
+  Probe* probe = Active();
+  if (probe == nullptr) return;
+  probe->producer.Event(kind, static_cast<std::uint8_t>(severity & 3), subject, message,
+                        message_len, data, data_len, probe->machine.step(), probe->producer.Now());
+}
+
+void tt_fetch_begin(void) {
+  if (Probe* probe = Active()) probe->machine.FetchBegin();
+}
+void tt_fetch_end(int64_t batch_size) {
+  if (Probe* probe = Active()) probe->machine.FetchEnd(batch_size);
+}
+void tt_forward_begin(tt_mode mode) {
+  if (Probe* probe = Active()) probe->machine.ForwardBegin(mode);
+}
+void tt_forward_end(int64_t batch_size) {
+  if (Probe* probe = Active()) probe->machine.ForwardEnd(batch_size);
+}
+void tt_backward_begin(void) {
+  if (Probe* probe = Active()) probe->machine.BackwardBegin();
+}
+void tt_backward_end(int has_loss, double loss) {
+  if (Probe* probe = Active()) probe->machine.BackwardEnd(has_loss != 0, loss);
+}
+void tt_optimizer_begin(uint64_t optimizer) {
+  if (Probe* probe = Active()) probe->machine.OptimizerBegin(optimizer);
+}
+void tt_optimizer_end(uint64_t optimizer, int skipped, double learning_rate) {
+  if (Probe* probe = Active()) probe->machine.OptimizerEnd(optimizer, skipped != 0, learning_rate);
+}
+void tt_phase_begin(tt_phase phase) {
+  if (Probe* probe = Active()) probe->machine.PhaseBegin(phase);
+}
+void tt_phase_end(tt_phase phase) {
+  if (Probe* probe = Active()) probe->machine.PhaseEnd(phase);
+}
+void tt_step(void) {
+  if (Probe* probe = Active()) probe->machine.ExplicitStep();
+}
+void tt_finish(void) {
+  if (Probe* probe = Active()) probe->machine.Finish();
+}
+int64_t tt_current_step(void) {
+  Probe* probe = Active();
+  return probe == nullptr ? -1 : probe->machine.train_step();
+}
+
+int tt_compute_stats(const void* data, uint64_t count, tt_dtype dtype, tt_stats* out) {
+  return telltale::probe::ComputeStats(data, count, dtype, telltale::probe::BestKernelF32(), out);
+}
+
+int tt_wants_stats(uint32_t tensor) {
+  Probe* probe = Active();
+  if (probe == nullptr || !probe->machine.wants_stats()) return 0;
+  if (tensor == 0) return 1;
+  const std::uint32_t word = probe->producer.NameWord(tensor);
+  if (word == telltale::format::kNameUnanswered) probe->producer.CountSkipped(1);
+  return (word & telltale::format::kNameYes) != 0 ? 1 : 0;
+}
+
+void tt_record_stats(uint32_t tensor, uint32_t collection, const void* data, uint64_t count,
+                     tt_dtype dtype) {
+  Probe* probe = Active();
+  if (probe == nullptr) return;
+  const std::uint64_t begin = probe->producer.Now();
+  tt_stats stats;
+  if (tt_compute_stats(data, count, dtype, &stats) != 0) {
+    probe->producer.CountSkipped(1);
+    return;
+  }
+  telltale::format::StatRecord record{};
+  record.header.flags = probe->machine.mode();
+  record.header.name = tensor;
+  record.time = probe->producer.Now();
+  record.step = probe->machine.step();
+  record.collection = collection;
+  record.dtype = static_cast<std::uint32_t>(dtype);
+  record.count = stats.count;
+  record.nan_count = stats.nan_count;
+  record.inf_count = stats.inf_count;
+  record.zero_count = stats.zero_count;
+  record.min = stats.min;
+  record.max = stats.max;
+  record.mean = stats.mean;
+  record.std = stats.std;
+  record.l1 = stats.l1;
+  record.l2 = stats.l2;
+  probe->producer.Stat(record);
+  probe->machine.Account(begin);
+}
+
+void tt_account(uint64_t begin) {
+  if (Probe* probe = Active()) probe->machine.Account(begin);
+}
+
+void tt_count_skipped(uint32_t reason, uint64_t n) {
+  (void)reason;  // Reserved: the ledger has one counter for all reasons.
+  if (Probe* probe = Active()) probe->producer.CountSkipped(n);
+}
+
+}  // extern "C"

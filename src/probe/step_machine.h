@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+// Cuts the stream of fetches, forwards, backwards and optimizer calls into steps and phases.
+//
+// A TRAIN step closes at the next data fetch or root forward once every optimizer of the cycle has
+// been called. The cycle (one optimizer, or the several of a GAN) is learned: while it is not
+// known, or not complete, a boundary only opens a pending step, which becomes the next one when an
+// optimizer comes round again, and else is merged back. A pending step's mode is open too: it was
+// begun by a fetch, and the forward that follows says whether it is TRAIN or EVAL.
+// Exclusive time: a tick belongs to the phase on top of the stack, else to `other`.
+//
+// Thread safety: one thread drives it (the first that calls; others are counted and ignored);
+// step(), mode() and the statistics decision may be read from any.
+// Lives in memory that is zero at first; no exceptions, no allocation.
+#pragma once
+#include <atomic>
+#include <cstdint>
+
+#include "channel/producer.h"
+#include "telltale/probe.h"
+
+namespace telltale::probe {
+
+class StepMachine {
+ public:
+  /// Interns the names it uses. `producer` outlives it.
+  void Init(channel::Producer* producer);
+
+  void FetchBegin();
+  void FetchEnd(std::int64_t batch_size);
+  void ForwardBegin(tt_mode mode);
+  void ForwardEnd(std::int64_t batch_size);
+  void BackwardBegin();
+  void BackwardEnd(bool has_loss, double loss);
+  void OptimizerBegin(std::uint64_t optimizer);
+  void OptimizerEnd(std::uint64_t optimizer, bool skipped, double learning_rate);
+  void PhaseBegin(tt_phase phase);
+  void PhaseEnd(tt_phase phase);
+  void ExplicitStep();
+  void Finish();
+  void Account(std::uint64_t begin);
+
+  /// Step and mode for records made now; -1 and GLOBAL before the first.
+  std::int64_t step() const { return published_step_.load(std::memory_order_relaxed); }
+  std::uint8_t mode() const { return published_mode_.load(std::memory_order_relaxed); }
+  std::int64_t train_step() const { return published_train_.load(std::memory_order_relaxed); }
+  bool wants_stats() const { return wants_stats_.load(std::memory_order_relaxed); }
+
+ private:
+  static constexpr std::uint32_t kMaxOptimizers = 8;
+  static constexpr std::uint32_t kMaxDepth = 32;
+  static constexpr std::uint32_t kMaxHeld = 4;
+
+  struct Optimizers {
+    std::uint64_t ids[kMaxOptimizers];
+    std::uint32_t count;
+
+    bool Contains(std::uint64_t id) const;
+    void Add(std::uint64_t id);
+  };
+  struct Interval {
+    std::uint64_t begin, end;
+  };
+  struct OpenStep {
+    bool open;
+    bool by_fetch;  ///< Began at a fetch (and not at a forward).
+    bool train;     ///< Of a pending step: its mode is settled, its number is not.
+    bool skipped;
+    bool active;  ///< Anything happened in it.
+    bool forward_batch_taken;
+    std::uint8_t mode;
+    std::uint64_t begin;
+    std::uint64_t phases[TT_PHASE_COUNT];
+    std::uint32_t micro_steps, optimizer_calls;
+    std::int64_t batch_size;     ///< Of the micro-steps so far.
+    std::int64_t fetched_batch;  ///< Of the fetch that no forward has used yet.
+    std::uint64_t probe;
+    Optimizers called;
+    Interval held[kMaxHeld];  ///< data_wait spans that wait for the step's mode and number.
+    std::uint32_t held_count;
+  };
+  struct Frame {
+    std::uint64_t begin;
+    std::uint8_t phase;
+  };
+  struct LearningRate {
+    std::uint64_t optimizer;
+    double value;
+    std::int64_t step;  ///< When it was last recorded.
+  };
+  class Call;
+
+  bool Foreign();
+  void Charge(std::uint64_t now);
+  void Push(tt_phase phase, std::uint64_t now);
+  bool Pop(tt_phase phase, std::uint64_t now);
+  void DropStale(bool whole_stack);
+  bool AtBoundary() const { return machine_depth_ == 0; }
+
+  void Reset(OpenStep* step, std::uint64_t now, bool by_fetch);
+  void OpenTrain(std::uint64_t now, bool by_fetch);
+  void OpenPending(std::uint64_t now, bool by_fetch, bool train);
+  void PendingToTrain();
+  void MergePending();
+  void CloseAtPending();
+  void EvalToPending();
+  void ResolveTrain();
+  void TrainForward(std::uint64_t now);
+  void EvalForward(std::uint8_t mode, std::uint64_t now);
+  bool CycleDone() const;
+  void Close(OpenStep* step, std::uint64_t end);
+  void Publish();
+  std::int64_t PendingNumber() const;
+
+  void PhaseSpan(std::uint32_t name, std::uint64_t begin, std::uint64_t end, std::int64_t step,
+                 std::uint8_t mode);
+  void FlushHeld(OpenStep* step, std::int64_t number, std::uint8_t mode);
+  void EmitLoss();
+  void EmitLearningRate(std::uint64_t optimizer, double value);
+
+  channel::Producer* producer_;
+  std::atomic<const void*> owner_;
+  OpenStep train_, eval_, pending_;
+  OpenStep* current_;            ///< Which one time is charged to; null: none.
+  std::uint64_t last_;           ///< Charged up to here.
+  std::uint64_t last_activity_;  ///< End of the last phase.
+  std::uint64_t last_train_end_;
+  std::int64_t next_number_[3];  ///< By tt_mode.
+  Frame stack_[kMaxDepth];
+  std::uint32_t depth_;
+  std::uint32_t lost_depth_;     ///< Frames past the stack's room.
+  std::uint32_t machine_depth_;  ///< Frames of fetch, forward, backward, optimizer.
+
+  Optimizers known_;
+  Optimizers cycle_;
+  bool learned_;
+  bool explicit_;
+  bool saw_forward_;
+  bool finished_;
+  bool any_step_;
+
+  double loss_sum_;
+  std::uint32_t loss_count_;
+  LearningRate rates_[kMaxOptimizers];
+
+  std::uint32_t phase_names_[TT_PHASE_COUNT];
+  std::uint32_t loss_names_[kMaxOptimizers];
+  std::uint32_t rate_names_[kMaxOptimizers];
+
+  std::uint64_t ticks_per_span_;  ///< The span budget: one span each so many ticks.
+  std::uint64_t bucket_full_;     ///< Ticks that a full bucket holds.
+  std::uint64_t bucket_;          ///< Ticks in the bucket.
+  std::uint64_t bucket_time_;
+  std::uint32_t calls_;
+
+  std::atomic<std::int64_t> published_step_, published_train_;
+  std::atomic<std::uint8_t> published_mode_;
+  std::atomic<bool> wants_stats_;
+};
+
+}  // namespace telltale::probe

@@ -1,0 +1,368 @@
+// SPDX-License-Identifier: Apache-2.0
+// Scenarios of training loops → the steps that come out of the consumer.
+#include "probe/step_machine.h"
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "channel/testing.h"
+
+namespace telltale::probe {
+namespace {
+
+constexpr double kNoRate = std::numeric_limits<double>::quiet_NaN();
+
+class StepMachineTest : public testing::Test {
+ protected:
+  StepMachineTest()
+      : machine_(
+            static_cast<StepMachine*>(::mmap(nullptr, sizeof(StepMachine), PROT_READ | PROT_WRITE,
+                                             MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))) {
+    machine_->Init(&*producer_);
+    consumer_ = producer_.Attach();
+  }
+
+  void Fetch(std::int64_t batch) {
+    machine_->FetchBegin();
+    machine_->FetchEnd(batch);
+  }
+  void Forward(tt_mode mode = TT_MODE_TRAIN) {
+    machine_->ForwardBegin(mode);
+    machine_->ForwardEnd(0);
+  }
+  void Backward(double loss = 1.0) {
+    machine_->BackwardBegin();
+    machine_->BackwardEnd(true, loss);
+  }
+  void Optimize(std::uint64_t id = 1, bool skipped = false, double rate = kNoRate) {
+    machine_->OptimizerBegin(id);
+    machine_->OptimizerEnd(id, skipped, rate);
+  }
+  void TrainBatch(std::int64_t batch = 4, double loss = 1.0) {
+    Fetch(batch);
+    Forward();
+    Backward(loss);
+    Optimize();
+  }
+
+  /// Everything since the last call; checks what must hold for any step.
+  const format::Rows& Rows() {
+    drained_ = channel::DrainAll(consumer_.get(), &pool_);
+    consumer_->Commit();
+    for (const format::StepRow& step : drained_.rows.steps) {
+      EXPECT_EQ(step.data_wait_ns + step.forward_ns + step.backward_ns + step.optimizer_ns +
+                    step.comm_wait_ns + step.other_ns,
+                step.duration_ns);
+      EXPECT_GE(step.other_ns, 0);
+    }
+    EXPECT_EQ(consumer_->counters().malformed, 0u);
+    return drained_.rows;
+  }
+  /// "TRAIN 0 m2 o1 b8" for each step: micro-steps, optimizer calls, batch.
+  std::vector<std::string> Steps() {
+    std::vector<std::string> out;
+    for (const format::StepRow& step : Rows().steps) {
+      out.push_back(std::string(step.mode) + " " + std::to_string(step.step) + " m" +
+                    std::to_string(step.micro_steps) + " o" + std::to_string(step.optimizer_calls) +
+                    " b" + std::to_string(step.batch_size) + (step.skipped ? " skipped" : ""));
+    }
+    return out;
+  }
+  std::vector<std::string> Scalars(const format::Rows& rows) {
+    std::vector<std::string> out;
+    for (const format::ScalarRow& scalar : rows.scalars) {
+      out.push_back(std::string(scalar.name) + "@" + std::to_string(scalar.step) + "=" +
+                    std::to_string(scalar.value).substr(0, 4));
+    }
+    return out;
+  }
+
+  using Lines = std::vector<std::string>;
+  channel::TestProducer producer_;
+  StepMachine* machine_;
+  std::unique_ptr<channel::Consumer> consumer_;
+  StringPool pool_;
+  channel::Drained drained_;
+};
+
+TEST_F(StepMachineTest, APlainLoopHasOneStepABatch) {
+  EXPECT_EQ(machine_->train_step(), -1);
+  for (int i = 0; i < 3; ++i) TrainBatch(4, i);
+  EXPECT_EQ(machine_->train_step(), 2);
+  machine_->Finish();
+  const format::Rows rows = Rows();
+  ASSERT_EQ(rows.steps.size(), 3u);
+  // Each begins where the one before ended.
+  EXPECT_NEAR(rows.steps[0].time_ns + rows.steps[0].duration_ns, rows.steps[1].time_ns, 1);
+  EXPECT_NEAR(rows.steps[1].time_ns + rows.steps[1].duration_ns, rows.steps[2].time_ns, 1);
+  EXPECT_EQ(Scalars(rows), (Lines{"loss@0=0.00", "loss@1=1.00", "loss@2=2.00"}));
+  ASSERT_EQ(rows.events.size(), 2u);
+  EXPECT_EQ(rows.events[0].kind, "run.first_forward");
+  EXPECT_EQ(rows.events[1].kind, "run.last_step");
+  EXPECT_EQ(rows.events[1].step, 2);
+}
+
+TEST_F(StepMachineTest, PhaseSpansCarryTheStepTheyBelongTo) {
+  for (int i = 0; i < 3; ++i) TrainBatch();
+  machine_->Finish();
+  Lines spans;
+  for (const format::SpanRow& span : Rows().spans) {
+    EXPECT_EQ(span.category, "phase");
+    spans.push_back(std::string(span.name) + "@" + std::to_string(span.step));
+  }
+  EXPECT_EQ(spans, (Lines{"data_wait@0", "forward@0", "backward@0", "optimizer@0",  //
+                          "data_wait@1", "forward@1", "backward@1", "optimizer@1",  //
+                          "data_wait@2", "forward@2", "backward@2", "optimizer@2"}));
+}
+
+TEST_F(StepMachineTest, AccumulatedPassesAreMicroSteps) {
+  for (int i = 0; i < 6; ++i) {
+    Fetch(4);
+    Forward();
+    Backward(i);
+    if (i % 3 == 2) Optimize();
+  }
+  machine_->Finish();
+  EXPECT_EQ(Steps(), (Lines{"TRAIN 0 m3 o1 b12", "TRAIN 1 m3 o1 b12"}));
+  EXPECT_EQ(Scalars(drained_.rows), (Lines{"loss@0=1.00", "loss@1=4.00"}));
+}
+
+TEST_F(StepMachineTest, TwoOptimizersOfAGanAreOneStep) {
+  for (int i = 0; i < 3; ++i) {
+    Fetch(8);
+    Forward();
+    Backward(1);
+    Optimize(1);
+    Forward();
+    Backward(2);
+    Optimize(2);
+  }
+  machine_->Finish();
+  EXPECT_EQ(Steps(), (Lines{"TRAIN 0 m2 o2 b8", "TRAIN 1 m2 o2 b8", "TRAIN 2 m2 o2 b8"}));
+  EXPECT_EQ(Scalars(drained_.rows), (Lines{"loss@0=1.00", "loss.1@0=2.00", "loss@1=1.00",
+                                           "loss.1@1=2.00", "loss@2=1.00", "loss.1@2=2.00"}));
+}
+
+TEST_F(StepMachineTest, AGanWithoutALoaderIsCutWhereAnOptimizerComesRoundAgain) {
+  for (int i = 0; i < 3; ++i) {
+    for (const std::uint64_t optimizer : {1, 2}) {
+      Forward();
+      Backward();
+      Optimize(optimizer);
+    }
+  }
+  machine_->Finish();
+  EXPECT_EQ(Steps(), (Lines{"TRAIN 0 m2 o2 b0", "TRAIN 1 m2 o2 b0", "TRAIN 2 m2 o2 b0"}));
+}
+
+TEST_F(StepMachineTest, AGeneratorThatStepsEverySecondBatchKeepsStepsAtFetches) {
+  for (int i = 0; i < 4; ++i) {
+    Fetch(8);
+    Forward();
+    Backward();
+    Optimize(1);
+    if (i % 2 == 1) {
+      Forward();
+      Backward();
+      Optimize(2);
+    }
+  }
+  machine_->Finish();
+  EXPECT_EQ(Steps(), (Lines{"TRAIN 0 m1 o1 b8", "TRAIN 1 m2 o2 b8", "TRAIN 2 m1 o1 b8",
+                            "TRAIN 3 m2 o2 b8"}));
+}
+
+TEST_F(StepMachineTest, ASkippedOptimizerClosesItsStepToo) {
+  TrainBatch();
+  Fetch(4);
+  Forward();
+  Backward();
+  Optimize(1, true);
+  TrainBatch();
+  machine_->Finish();
+  EXPECT_EQ(Steps(), (Lines{"TRAIN 0 m1 o1 b4", "TRAIN 1 m1 o1 b4 skipped", "TRAIN 2 m1 o1 b4"}));
+}
+
+TEST_F(StepMachineTest, EvaluationBetweenEpochsHasStepsOfItsOwn) {
+  for (int epoch = 0; epoch < 2; ++epoch) {
+    for (int i = 0; i < 2; ++i) TrainBatch();
+    Fetch(-1);
+    for (int i = 0; i < 2; ++i) {
+      Fetch(16);
+      Forward(TT_MODE_EVAL);
+    }
+    Fetch(-1);
+  }
+  machine_->Finish();
+  EXPECT_EQ(Steps(), (Lines{"TRAIN 0 m1 o1 b4", "TRAIN 1 m1 o1 b4", "EVAL 0 m1 o0 b16",
+                            "EVAL 1 m1 o0 b16", "TRAIN 2 m1 o1 b4", "TRAIN 3 m1 o1 b4",
+                            "EVAL 2 m1 o0 b16", "EVAL 3 m1 o0 b16"}));
+}
+
+TEST_F(StepMachineTest, EvaluationAfterAnUnfinishedAccumulationIsNotPartOfIt) {
+  TrainBatch();
+  Fetch(4);
+  Forward();
+  Backward();  // The epoch ends before the optimizer.
+  Fetch(-1);
+  Fetch(16);
+  Forward(TT_MODE_EVAL);
+  Fetch(-1);
+  TrainBatch();
+  machine_->Finish();
+  EXPECT_EQ(Steps(), (Lines{"TRAIN 0 m1 o1 b4", "EVAL 0 m1 o0 b16", "TRAIN 1 m2 o1 b8"}));
+}
+
+TEST_F(StepMachineTest, TheWaitThatEndsAnEpochBelongsToTheNextStep) {
+  TrainBatch();
+  TrainBatch();
+  machine_->FetchBegin();
+  const std::uint64_t begin = producer_->Now();
+  while (producer_->Now() - begin < 2'000'000) {
+  }
+  machine_->FetchEnd(-1);
+  TrainBatch();
+  machine_->Finish();
+  const format::Rows rows = Rows();
+  ASSERT_EQ(rows.steps.size(), 3u);
+  const std::int64_t waited = rows.steps[2].data_wait_ns;
+  EXPECT_GT(waited, 300'000);  // 2 M ticks at no more than 6 GHz.
+  EXPECT_LT(rows.steps[1].data_wait_ns, waited);
+  EXPECT_NEAR(rows.steps[1].time_ns + rows.steps[1].duration_ns, rows.steps[2].time_ns, 1);
+}
+
+TEST_F(StepMachineTest, ATeachersForwardIsPartOfTheStep) {
+  for (int i = 0; i < 3; ++i) {
+    Fetch(4);
+    Forward(TT_MODE_EVAL);
+    Forward();
+    Backward();
+    Optimize();
+  }
+  machine_->Finish();
+  EXPECT_EQ(Steps(), (Lines{"TRAIN 0 m1 o1 b4", "TRAIN 1 m1 o1 b4", "TRAIN 2 m1 o1 b4"}));
+}
+
+TEST_F(StepMachineTest, AModelInEvalModeThatIsTrainedMakesTrainSteps) {
+  for (int i = 0; i < 2; ++i) {
+    Fetch(4);
+    Forward(TT_MODE_EVAL);
+    Backward();
+    Optimize();
+  }
+  machine_->Finish();
+  EXPECT_EQ(Steps(), (Lines{"TRAIN 0 m1 o1 b4", "TRAIN 1 m1 o1 b4"}));
+}
+
+TEST_F(StepMachineTest, OneBatchTrainedOnAgainAndAgain) {
+  Fetch(4);
+  for (int i = 0; i < 3; ++i) {
+    Forward();
+    Backward();
+    Optimize();
+  }
+  machine_->Finish();
+  EXPECT_EQ(Steps(), (Lines{"TRAIN 0 m1 o1 b4", "TRAIN 1 m1 o1 b0", "TRAIN 2 m1 o1 b0"}));
+}
+
+TEST_F(StepMachineTest, ALoopWithoutModulesIsCutAtBackward) {
+  for (int i = 0; i < 3; ++i) {
+    Backward();
+    Optimize();
+  }
+  machine_->Finish();
+  EXPECT_EQ(Steps(), (Lines{"TRAIN 0 m1 o1 b0", "TRAIN 1 m1 o1 b0", "TRAIN 2 m1 o1 b0"}));
+}
+
+TEST_F(StepMachineTest, AClosureNestsInItsOptimizer) {
+  for (int i = 0; i < 2; ++i) {
+    Fetch(4);
+    machine_->OptimizerBegin(1);
+    for (int k = 0; k < 3; ++k) {
+      Forward();
+      Backward(k);
+    }
+    machine_->OptimizerEnd(1, false, kNoRate);
+  }
+  machine_->Finish();
+  EXPECT_EQ(Steps(), (Lines{"TRAIN 0 m3 o1 b4", "TRAIN 1 m3 o1 b4"}));
+  EXPECT_EQ(Scalars(drained_.rows), (Lines{"loss@0=1.00", "loss@1=1.00"}));
+}
+
+TEST_F(StepMachineTest, NestedPhasesCountExclusively) {
+  const auto spin = [&](std::uint64_t ticks) {
+    const std::uint64_t begin = producer_->Now();
+    while (producer_->Now() - begin < ticks) {
+    }
+  };
+  Fetch(4);
+  machine_->ForwardBegin(TT_MODE_TRAIN);
+  machine_->PhaseBegin(TT_PHASE_COMM_WAIT);
+  spin(3'000'000);
+  machine_->PhaseEnd(TT_PHASE_COMM_WAIT);
+  machine_->ForwardEnd(0);
+  Backward();
+  Optimize();
+  machine_->Finish();
+  const format::Rows rows = Rows();
+  ASSERT_EQ(rows.steps.size(), 1u);
+  EXPECT_GT(rows.steps[0].comm_wait_ns, 0);
+  std::int64_t wait = 0, forward = 0;
+  for (const format::SpanRow& span : rows.spans) {
+    if (span.name == "comm_wait") wait = span.duration_ns;
+    if (span.name == "forward") forward = span.duration_ns;
+  }
+  EXPECT_NEAR(rows.steps[0].comm_wait_ns, wait, 2);
+  EXPECT_NEAR(rows.steps[0].forward_ns, forward - wait, 4);
+}
+
+TEST_F(StepMachineTest, ExplicitStepsReplaceTheAutomaticOnes) {
+  TrainBatch();
+  machine_->ExplicitStep();
+  for (int i = 0; i < 2; ++i) {
+    TrainBatch();
+    TrainBatch();
+    machine_->ExplicitStep();
+  }
+  machine_->Finish();
+  EXPECT_EQ(Steps(), (Lines{"TRAIN 0 m1 o1 b4", "TRAIN 1 m2 o2 b8", "TRAIN 2 m2 o2 b8"}));
+}
+
+TEST_F(StepMachineTest, OnlyExplicitStepsWithNothingElse) {
+  for (int i = 0; i < 3; ++i) machine_->ExplicitStep();
+  EXPECT_EQ(machine_->train_step(), 2);
+  machine_->Finish();
+  EXPECT_EQ(Steps(), (Lines{"TRAIN 0 m0 o0 b0", "TRAIN 1 m0 o0 b0"}));
+}
+
+TEST_F(StepMachineTest, AnExceptionInForwardLeavesNothingBehind) {
+  TrainBatch();
+  TrainBatch();
+  Fetch(4);
+  machine_->ForwardBegin(TT_MODE_TRAIN);  // Never ended.
+  TrainBatch();
+  TrainBatch();
+  machine_->Finish();
+  EXPECT_EQ(Steps(), (Lines{"TRAIN 0 m1 o1 b4", "TRAIN 1 m1 o1 b4", "TRAIN 2 m1 o1 b8",
+                            "TRAIN 3 m1 o1 b4"}));
+}
+
+TEST_F(StepMachineTest, LearningRateIsRecordedWhenItChanges) {
+  for (int i = 0; i < 60; ++i) {
+    Fetch(4);
+    Forward();
+    machine_->BackwardBegin();
+    machine_->BackwardEnd(false, 0);
+    Optimize(1, false, i < 3 ? 0.5 : 0.25);
+  }
+  machine_->Finish();
+  EXPECT_EQ(Scalars(Rows()), (Lines{"lr@0=0.50", "lr@3=0.25", "lr@53=0.25"}));
+}
+
+}  // namespace
+}  // namespace telltale::probe
