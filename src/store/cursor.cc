@@ -5,6 +5,7 @@
 #include <limits>
 #include <list>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <type_traits>
 
 #include "store/folder.h"
@@ -15,11 +16,6 @@ namespace {
 
 constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
 constexpr std::int64_t kBegin = std::numeric_limits<std::int64_t>::min();
-
-struct Raise {
-  std::int64_t from_ns = 0;
-  std::int64_t at_ns = 0;
-};
 
 /// A chunk and how many of its rows are still to be delivered.
 struct LiveChunk {
@@ -41,8 +37,9 @@ struct Source {
   std::unique_ptr<WriterFollower> follower;
   bool given_up = false;
   bool ended = false;             ///< As the cursor last saw it.
-  std::int64_t left_ns = kBegin;  ///< Frontier at which it was given up, or watermark at its end.
-  std::vector<Raise> raises;
+  std::int64_t left_ns = kBegin;  ///< Frontier at which it was given up.
+  bool flushed = false;           ///< All that had been read was delivered since.
+  std::vector<Admission> admissions;
   std::vector<Entry> parked;  ///< Read before it was given up.
 
   bool waited_for() const { return !given_up && !ended; }
@@ -60,7 +57,7 @@ class CursorImpl final : public Cursor {
   std::vector<std::int64_t> watermarks() const override;
   void GiveUpOn(std::uint32_t writer) override;
   std::vector<Admission> TakeAdmissions() override { return std::exchange(admissions_, {}); }
-  void Readmit(std::string_view writer, std::int64_t from_ns, std::int64_t at_ns) override;
+  void Readmit(const Admission& admission) override;
   const Salvage& salvage() const override { return salvage_; }
 
  private:
@@ -68,7 +65,8 @@ class CursorImpl final : public Cursor {
   /// Looks whether writers that are not waited for have written again.
   Status PollAbsent();
   Result<bool> Advance(std::uint32_t index);
-  void Admit(Source* source, std::int64_t from_ns);
+  /// Rows to come of the source are not delivered before the present moment of the order.
+  void Admit(Source* source, std::int64_t from_ns, const NextSeqs* from_seq);
   void Flush();
   void Push(Entry entry);
   void Deliver(std::int64_t limit_ns, std::size_t max_rows, std::vector<OrderedRecord>* out);
@@ -91,7 +89,7 @@ class CursorImpl final : public Cursor {
   std::vector<Source> sources_;
   std::vector<std::string> names_;   ///< In the order of discovery.
   std::vector<std::uint32_t> rank_;  ///< By name: the order does not depend on discovery.
-  std::map<std::string, std::vector<Raise>, std::less<>> replayed_;
+  std::map<std::string, std::vector<Admission>, std::less<>> replayed_;
   std::vector<Admission> admissions_;
   std::vector<Entry> heap_;
   std::list<LiveChunk> chunks_;
@@ -115,9 +113,9 @@ void CursorImpl::Discover() {
         std::make_unique<WriterFollower>(at->path(), name, options_.table_mask, final_, &salvage_);
     names_.push_back(name);
     if (const auto found = replayed_.find(name); found != replayed_.end()) {
-      source.raises = found->second;
+      source.admissions = found->second;
     }
-    if (frontier_ns_ > kBegin) Admit(&source, kBegin);
+    Admit(&source, kBegin, nullptr);
   }
   std::vector<std::uint32_t> by_name(names_.size());
   for (std::uint32_t i = 0; i < by_name.size(); ++i) by_name[i] = i;
@@ -127,17 +125,29 @@ void CursorImpl::Discover() {
   for (std::uint32_t i = 0; i < by_name.size(); ++i) rank_[by_name[i]] = i;
 }
 
-void CursorImpl::Admit(Source* source, std::int64_t from_ns) {
-  if (from_ns < frontier_ns_) {
-    source->raises.push_back({from_ns, frontier_ns_});
-    admissions_.push_back({source->follower->name(), from_ns, frontier_ns_});
+void CursorImpl::Admit(Source* source, std::int64_t from_ns, const NextSeqs* from_seq) {
+  // Behind what was delivered at the frontier itself, where that was delivered in part.
+  const std::int64_t at_ns =
+      last_delivered_ns_ == kBegin ? frontier_ns_ : std::max(frontier_ns_, last_delivered_ns_ + 1);
+  if (from_ns < at_ns) {
+    Admission admission{source->follower->name(), from_ns, at_ns, {}};
+    for (const format::TableDesc& table : format::kTables) {
+      const auto id = static_cast<std::uint8_t>(table.id);
+      if (from_seq != nullptr) admission.from_seq.emplace_back(id, (*from_seq)[id]);
+    }
+    admissions_.push_back(admission);
+    source->admissions.push_back(std::move(admission));
   }
   for (const Entry& entry : std::exchange(source->parked, {})) Push(entry);
 }
 
 void CursorImpl::Push(Entry entry) {
-  for (const Raise& raise : sources_[entry.source].raises) {
-    if (entry.ord_ns >= raise.from_ns && entry.ord_ns < raise.at_ns) entry.ord_ns = raise.at_ns;
+  for (const Admission& one : sources_[entry.source].admissions) {
+    if (entry.ord_ns < one.from_ns || entry.ord_ns >= one.at_ns) continue;
+    const auto concerned = [&](const auto& from) {
+      return from.first == static_cast<std::uint8_t>(entry.table) && entry.seq < from.second;
+    };
+    if (std::none_of(one.from_seq.begin(), one.from_seq.end(), concerned)) entry.ord_ns = one.at_ns;
   }
   heap_.push_back(entry);
   std::push_heap(heap_.begin(), heap_.end(), After{&rank_});
@@ -145,16 +155,18 @@ void CursorImpl::Push(Entry entry) {
 
 Result<bool> CursorImpl::Advance(std::uint32_t index) {
   Source& source = sources_[index];
-  const std::int64_t watermark_before = source.follower->watermark_ns();
+  // Where the source is not waited for, what it had before may have been delivered already.
+  const bool absent = !source.waited_for();
+  const NextSeqs seqs_before = absent ? source.follower->next_seq() : NextSeqs{};
   std::unique_ptr<RowChunk> rows;
   TELLTALE_ASSIGN_OR_RETURN(const bool progress, source.follower->Advance(&rows));
   if (!progress) return false;
-  if (source.given_up) {
-    source.given_up = false;
-    Admit(&source, source.left_ns);
-  } else if (source.ended) {
-    Admit(&source, watermark_before);
+  if (source.given_up && !source.flushed) {
+    Admit(&source, source.left_ns, nullptr);
+  } else if (absent) {
+    Admit(&source, kBegin, &seqs_before);
   }
+  source.given_up = false;
   source.ended = source.follower->ended();
   if (rows == nullptr) return true;
   const auto at = chunks_.emplace(chunks_.end());
@@ -185,9 +197,9 @@ Status CursorImpl::PollAbsent() {
 
 void CursorImpl::Flush() {
   for (Source& source : sources_) {
-    if (!source.given_up || source.parked.empty()) continue;
-    Admit(&source, source.left_ns);
-    source.left_ns = frontier_ns_;
+    if (!source.given_up || source.flushed) continue;
+    Admit(&source, source.left_ns, nullptr);
+    source.flushed = true;
   }
 }
 
@@ -256,6 +268,7 @@ void CursorImpl::GiveUpOn(std::uint32_t writer) {
   if (writer >= sources_.size() || !sources_[writer].waited_for()) return;
   Source& source = sources_[writer];
   source.given_up = true;
+  source.flushed = false;
   source.left_ns = frontier_ns_;
   const auto mine = std::partition(heap_.begin(), heap_.end(),
                                    [&](const Entry& entry) { return entry.source != writer; });
@@ -264,14 +277,36 @@ void CursorImpl::GiveUpOn(std::uint32_t writer) {
   std::make_heap(heap_.begin(), heap_.end(), After{&rank_});
 }
 
-void CursorImpl::Readmit(std::string_view writer, std::int64_t from_ns, std::int64_t at_ns) {
-  replayed_[std::string(writer)].push_back({from_ns, at_ns});
+void CursorImpl::Readmit(const Admission& admission) {
+  replayed_[admission.writer].push_back(admission);
   for (Source& source : sources_) {
-    if (source.follower->name() == writer) source.raises.push_back({from_ns, at_ns});
+    if (source.follower->name() == admission.writer) source.admissions.push_back(admission);
   }
 }
 
 }  // namespace
+
+std::string ToJson(const Admission& admission) {
+  nlohmann::json json = {{"writer", admission.writer},
+                         {"from_ns", admission.from_ns},
+                         {"at_ns", admission.at_ns},
+                         {"from_seq", admission.from_seq}};
+  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+Result<Admission> AdmissionFromJson(std::string_view json) {
+  try {
+    const nlohmann::json in = nlohmann::json::parse(json);
+    Admission admission;
+    in.at("writer").get_to(admission.writer);
+    in.at("from_ns").get_to(admission.from_ns);
+    in.at("at_ns").get_to(admission.at_ns);
+    in.at("from_seq").get_to(admission.from_seq);
+    return admission;
+  } catch (const std::exception& error) {
+    return {Code::kUnusable, std::string("not an admission: ") + error.what()};
+  }
+}
 
 std::unique_ptr<Cursor> MakeCursor(std::filesystem::path run, CursorOptions options, bool final) {
   return std::make_unique<CursorImpl>(std::move(run), std::move(options), final);

@@ -41,6 +41,8 @@ class WriterFollower {
   const std::string& name() const { return name_; }
   /// No row to come has a smaller ord_ns.
   std::int64_t watermark_ns() const { return watermark_ns_; }
+  /// First sequence number, a table, that was not read yet.
+  const NextSeqs& next_seq() const { return next_seq_; }
   /// The writer said that nothing follows, and no later journal says otherwise.
   bool ended() const { return ended_; }
 

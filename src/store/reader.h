@@ -49,13 +49,20 @@ struct CursorOptions {
   std::uint32_t table_mask = ~0U;
 };
 
-/// A decision that depended on the moment and not on the records: records of `writer` with ord_ns
-/// in [from_ns, at_ns) were delivered with ord_ns raised to at_ns.
+/// A decision that depended on the moment and not on the records: those of `writer` with from_ns <=
+/// ord_ns < at_ns and, a table, from_seq <= seq were delivered with ord_ns raised to at_ns.
 struct Admission {
   std::string writer;
   std::int64_t from_ns = 0;
   std::int64_t at_ns = 0;
+  /// First sequence number concerned, by TableId; a table that is not named: all.
+  std::vector<std::pair<std::uint8_t, std::uint64_t>> from_seq;
+
+  friend bool operator==(const Admission&, const Admission&) = default;
 };
+/// As a JSON object, for the event order.readmitted, and back.
+std::string ToJson(const Admission& admission);
+Result<Admission> AdmissionFromJson(std::string_view json);
 
 /// Delivers the records of all writers in the order (ord_ns, writer, table, seq), each once, behind
 /// the watermark: min over the writers that have not ended. The order depends on the records alone,
@@ -82,7 +89,7 @@ class Cursor {
   /// watcher journals them and a replay calls Readmit for each before its first Next: it then
   /// delivers the same records in the same order.
   virtual std::vector<Admission> TakeAdmissions() = 0;
-  virtual void Readmit(std::string_view writer, std::int64_t from_ns, std::int64_t at_ns) = 0;
+  virtual void Readmit(const Admission& admission) = 0;
   virtual const Salvage& salvage() const = 0;
 };
 
