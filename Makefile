@@ -11,10 +11,13 @@ TELLTALE := build/release/bin/telltale
 # Compilers' output is worth showing only where something fails.
 QUIET := tools/quiet
 
-.PHONY: help build demo test bench overhead check asan tsan fault clean
+.PHONY: help setup build demo test bench overhead check asan tsan fault clean
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
+
+setup: ## install what building, testing and the demo need
+	@tools/setup test
 
 build: ## build/release/bin/telltale and what it loads at run time
 	@tools/setup build
