@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs the real `telltale run` around the test's trainer, finds its processes, reads its store.
+#pragma once
+#include <sys/types.h>
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/string_pool.h"
+#include "format/records.gen.h"
+#include "oracle.h"
+#include "store/reader.h"
+
+namespace telltale::fault {
+
+/// A generous limit for things that must happen; no test's verdict depends on how fast they do.
+inline constexpr std::chrono::seconds kPatience(60);
+
+/// Waits until `condition` holds; false after the patience is over.
+bool Await(const std::function<bool()>& condition, std::chrono::milliseconds limit = kPatience);
+
+/// A folder of its own for each test, removed with it.
+class Scratch {
+ public:
+  explicit Scratch(std::string_view name);
+  ~Scratch();
+  std::filesystem::path operator/(std::string_view name) const { return path_ / name; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+struct Started {
+  pid_t pid = -1;
+  std::string err_path;  ///< Its stderr.
+  /// Waits for its end; -1000 when it does not come. Exit code, or -signal.
+  int Wait();
+  std::string Err() const;
+};
+
+/// Starts `telltale run -o RUN OPTIONS -- COMMAND` in a process group of its own.
+Started StartRun(const std::filesystem::path& run, const std::vector<std::string>& options,
+                 const std::vector<std::string>& command, const std::filesystem::path& err);
+
+/// Path of the test's trainer.
+std::string TrainerPath();
+std::string TelltalePath();
+
+/// Pid of the helper of that kind ("agent" or "watch") of this run, 0 where there is none.
+pid_t FindHelper(std::string_view kind, const std::filesystem::path& run);
+
+struct Recorded {
+  StringPool pool;
+  format::Rows rows;
+  store::Salvage salvage;
+  std::string state;
+  std::optional<int> exit_code;
+  std::optional<int> signal;
+};
+/// Reads everything in the run.
+void ReadRun(const std::filesystem::path& run, Recorded* out);
+
+/// Checks that each committed step and mark is there once and none twice; returns what is wrong, or
+/// nothing. `attempt` as in the rows.
+std::string CheckOnce(const Recorded& recorded, std::uint64_t committed, std::uint32_t attempt = 1);
+
+/// Events of that kind.
+std::size_t CountEvents(const Recorded& recorded, std::string_view kind);
+
+}  // namespace telltale::fault

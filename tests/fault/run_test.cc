@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+// telltale run around a command that is not harmed: exit codes, signals, usage, attempts.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <fstream>
+
+#include "base/process.h"
+#include "harness.h"
+
+namespace telltale::fault {
+namespace {
+
+TEST(Run, ExitCodeComesThrough) {
+  Scratch scratch("exit");
+  for (const int code : {0, 3, 130}) {
+    const auto run = scratch / std::to_string(code);
+    Started started =
+        StartRun(run, {}, {"sh", "-c", "exit " + std::to_string(code)}, scratch / "err");
+    EXPECT_EQ(started.Wait(), code) << started.Err();
+    Recorded recorded;
+    ReadRun(run, &recorded);
+    EXPECT_EQ(recorded.state, code == 0 ? "finished" : "failed");
+    EXPECT_EQ(recorded.exit_code, code);
+    EXPECT_EQ(CountEvents(recorded, "run.attempt_start"), 1U);
+    EXPECT_EQ(CountEvents(recorded, "run.attempt_end"), 1U);
+  }
+}
+
+TEST(Run, ACommandThatCannotStartSaysSoAsAShellDoes) {
+  Scratch scratch("start");
+  Started started = StartRun(scratch / "run", {}, {"no-such-program-here"}, scratch / "err");
+  EXPECT_EQ(started.Wait(), 127);
+  EXPECT_NE(started.Err().find("not found on PATH"), std::string::npos) << started.Err();
+  EXPECT_FALSE(std::filesystem::exists(scratch / "run")) << "nothing ran, nothing is left";
+  started = StartRun(scratch / "run", {}, {"/proc/version"}, scratch / "err");
+  EXPECT_EQ(started.Wait(), 126);
+  // What only the kernel finds out, at exec.
+  std::ofstream(scratch / "script") << "#!/no/such/interpreter\n";
+  std::filesystem::permissions(scratch / "script", std::filesystem::perms::owner_all);
+  started = StartRun(scratch / "run", {}, {scratch / "script"}, scratch / "err");
+  EXPECT_EQ(started.Wait(), 127);
+  EXPECT_NE(started.Err().find("cannot start"), std::string::npos) << started.Err();
+}
+
+TEST(Run, WrongUsageIsOneLineAndTwo) {
+  Scratch scratch("usage");
+  std::filesystem::create_directories(scratch / "foreign");
+  std::ofstream(scratch / "foreign/file") << "mine";
+  struct Case {
+    std::string run;
+    std::vector<std::string> options;
+    std::vector<std::string> command;
+    std::string says;
+  };
+  for (const Case& c : std::vector<Case>{{"new", {"--interval", "99"}, {"true"}, "--interval 99"},
+                                         {"new", {"--interval", "x"}, {"true"}, "interval"},
+                                         {"new", {"--overhead", "0"}, {"true"}, "--overhead '0'"},
+                                         {"new", {"--what"}, {"true"}, "--what"},
+                                         {"new", {}, {}, "no command"},
+                                         {"foreign", {}, {"true"}, "is not empty"},
+                                         {"foreign/file", {}, {"true"}, "not a folder"}}) {
+    Started started = StartRun(scratch / c.run, c.options, c.command, scratch / "err");
+    EXPECT_EQ(started.Wait(), 2) << c.says;
+    const std::string err = started.Err();
+    EXPECT_NE(err.find(c.says), std::string::npos) << err;
+    EXPECT_EQ(std::count(err.begin(), err.end(), '\n'), 1) << err;
+  }
+  EXPECT_FALSE(std::filesystem::exists(scratch / "new"));
+}
+
+TEST(Run, SignalOfTheTrainingIsRaisedAgain) {
+  Scratch scratch("signal");
+  for (const int signal : {SIGKILL, SIGSEGV, SIGTERM}) {
+    const auto run = scratch / std::to_string(signal);
+    Started started =
+        StartRun(run, {}, {"sh", "-c", "kill -" + std::to_string(signal) + " $$"}, scratch / "err");
+    EXPECT_EQ(started.Wait(), -signal);
+    Recorded recorded;
+    ReadRun(run, &recorded);
+    EXPECT_EQ(recorded.state, "killed");
+    EXPECT_EQ(recorded.signal, signal);
+  }
+}
+
+TEST(Run, ASignalSentToUsReachesTheTraining) {
+  Scratch scratch("forward");
+  Oracle* oracle = Oracle::Map((scratch / "oracle").c_str());
+  ASSERT_NE(oracle, nullptr);
+  Started started = StartRun(
+      scratch / "run", {}, {TrainerPath(), scratch / "oracle", "1000000", "1000"}, scratch / "err");
+  ASSERT_TRUE(Await([&] { return oracle->committed > 10; })) << started.Err();
+  ::kill(started.pid, SIGTERM);
+  EXPECT_EQ(started.Wait(), -SIGTERM);
+  Recorded recorded;
+  ReadRun(scratch / "run", &recorded);
+  EXPECT_EQ(recorded.signal, SIGTERM);
+  EXPECT_EQ(CheckOnce(recorded, oracle->committed), "");
+}
+
+TEST(Run, StandardStreamsAreTheTrainingsOwn) {
+  Scratch scratch("streams");
+  int out[2];
+  ASSERT_EQ(::pipe(out), 0);
+  const int saved = ::dup(STDOUT_FILENO);
+  ::dup2(out[1], STDOUT_FILENO);
+  Started started = StartRun(scratch / "run", {}, {"sh", "-c", "printf a; printf b >&2; printf c"},
+                             scratch / "err");
+  ::dup2(saved, STDOUT_FILENO);
+  ::close(saved);
+  ::close(out[1]);
+  EXPECT_EQ(started.Wait(), 0);
+  std::string text;
+  char bytes[256];
+  ssize_t n = 0;
+  // Helpers have no end of the pipe: it closes with the run.
+  while ((n = ::read(out[0], bytes, sizeof bytes)) > 0)
+    text.append(bytes, static_cast<std::size_t>(n));
+  ::close(out[0]);
+  EXPECT_EQ(text, "ac");
+  const std::string err = started.Err();
+  EXPECT_EQ(err.rfind("telltale ", 0), 0U) << "the path comes first: " << err;
+  EXPECT_NE(err.find((scratch / "run").string()), std::string::npos) << err;
+}
+
+TEST(Run, DispositionsAndMaskOfSignalsAreThoseWeWereGiven) {
+  Scratch scratch("mask");
+  Started started = StartRun(
+      scratch / "run", {},
+      {"sh", "-c", "grep -E 'SigBlk|SigIgn' /proc/self/status > " + (scratch / "inside").string()},
+      scratch / "err");
+  ASSERT_EQ(started.Wait(), 0);
+  const auto read = [](const std::filesystem::path& path) {
+    std::ifstream file(path);
+    std::string line;
+    std::string text;
+    while (std::getline(file, line)) {
+      if (line.starts_with("SigBlk") || line.starts_with("SigIgn")) text += line + "\n";
+    }
+    return text;
+  };
+  EXPECT_EQ(read(scratch / "inside"), read("/proc/self/status"));
+}
+
+TEST(Run, SecondRunOnAFinishedOneIsItsNextAttempt) {
+  Scratch scratch("attempts");
+  for (int i = 1; i <= 2; ++i) {
+    Started started = StartRun(
+        scratch / "run", {}, {TrainerPath(), scratch / ("oracle" + std::to_string(i)), "20", "100"},
+        scratch / "err");
+    ASSERT_EQ(started.Wait(), 0) << started.Err();
+  }
+  Recorded recorded;
+  ReadRun(scratch / "run", &recorded);
+  EXPECT_EQ(CheckOnce(recorded, 20, 1), "");
+  EXPECT_EQ(CheckOnce(recorded, 20, 2), "");
+  EXPECT_EQ(CountEvents(recorded, "run.attempt_start"), 2U);
+}
+
+TEST(Run, ARunningRunIsNotTakenOver) {
+  Scratch scratch("running");
+  Oracle* oracle = Oracle::Map((scratch / "oracle").c_str());
+  ASSERT_NE(oracle, nullptr);
+  Started first = StartRun(scratch / "run", {},
+                           {TrainerPath(), scratch / "oracle", "1000000", "1000"}, scratch / "err");
+  ASSERT_TRUE(Await([&] { return oracle->committed > 0; })) << first.Err();
+  Started second = StartRun(scratch / "run", {}, {"true"}, scratch / "err2");
+  EXPECT_EQ(second.Wait(), 9) << second.Err();
+  ::kill(oracle->pid, SIGKILL);
+  EXPECT_EQ(first.Wait(), -SIGKILL);
+}
+
+TEST(Run, MoreProcessesThanOneAreRecorded) {
+  Scratch scratch("many");
+  std::string script;
+  for (int i = 0; i < 8; ++i) {
+    script +=
+        TrainerPath() + " " + (scratch / ("oracle" + std::to_string(i))).string() + " 50 1000 & ";
+  }
+  Started started = StartRun(scratch / "run", {}, {"sh", "-c", script + "wait"}, scratch / "err");
+  EXPECT_EQ(started.Wait(), 0) << started.Err();
+  Recorded recorded;
+  ReadRun(scratch / "run", &recorded);
+  EXPECT_EQ(CountEvents(recorded, "process.start"), 8U);
+  EXPECT_EQ(CountEvents(recorded, "process.exit"), 8U);
+  EXPECT_EQ(std::count_if(recorded.rows.scalars.begin(), recorded.rows.scalars.end(),
+                          [](const auto& row) { return row.name == "mark"; }),
+            8 * 50);
+}
+
+}  // namespace
+}  // namespace telltale::fault
