@@ -293,7 +293,7 @@ int64_t tt_current_step(void) {
 }
 
 int tt_compute_stats(const void* data, uint64_t count, tt_dtype dtype, tt_stats* out) {
-  return telltale::probe::ComputeStats(data, count, dtype, telltale::probe::BestKernelF32(), out);
+  return telltale::probe::ComputeStats(data, count, dtype, telltale::probe::BestKernels(), out);
 }
 
 int tt_wants_stats(uint32_t tensor) {

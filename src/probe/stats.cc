@@ -83,9 +83,9 @@ void BlockPortable(const unsigned char* data, std::size_t count, BlockStats* out
     sum += x;
     l1 += std::fabs(x);
   }
-  double m2 = 0;
+  double m2 = 0, mean = 0;
   if (finite > 0) {
-    const double mean = sum / static_cast<double>(finite);
+    mean = sum / static_cast<double>(finite);
     for (std::size_t i = 0; i < count; ++i) {
       const double x = at(i);
       const double d = x - mean;
@@ -94,13 +94,27 @@ void BlockPortable(const unsigned char* data, std::size_t count, BlockStats* out
   }
   out->min = low;
   out->max = high;
-  out->sum = sum;
+  out->mean = mean;
   out->l1 = l1;
   out->m2 = m2;
 }
 
+void BlockF32Portable(const float* data, std::size_t count, float /*shift*/, BlockStats* out) {
+  BlockPortable<float>(reinterpret_cast<const unsigned char*>(data), count, out);
+}
+
+void WidenF16Portable(const void* data, std::size_t count, float* out) {
+  const auto* bytes = static_cast<const unsigned char*>(data);
+  for (std::size_t i = 0; i < count; ++i) {
+    Half value;
+    std::memcpy(&value, bytes + i * sizeof value, sizeof value);
+    out[i] = static_cast<float>(ToDouble(value));
+  }
+}
+
+/// Types that float32 cannot hold: in double.
 template <class T>
-void Run(const unsigned char* data, std::uint64_t count, StatsMerger* merger) {
+void RunWide(const unsigned char* data, std::uint64_t count, StatsMerger* merger) {
   for (std::uint64_t at = 0; at < count; at += kBlock) {
     const std::uint64_t n = count - at < kBlock ? count - at : kBlock;
     BlockStats block;
@@ -113,15 +127,59 @@ void RunF32(const float* data, std::uint64_t count, BlockKernelF32 kernel, Stats
   for (std::uint64_t at = 0; at < count; at += kBlock) {
     const std::uint64_t n = count - at < kBlock ? count - at : kBlock;
     BlockStats block;
-    kernel(data + at, n, &block);
+    kernel(data + at, n, static_cast<float>(merger->mean()), &block);
     merger->Add(block, n);
+  }
+}
+
+/// Types that float32 holds exactly: widened block by block, in the L1 cache.
+template <class Widen>
+void RunNarrow(std::size_t element_bytes, const unsigned char* data, std::uint64_t count,
+               BlockKernelF32 kernel, StatsMerger* merger, Widen widen) {
+  alignas(64) float buffer[kBlock];
+  for (std::uint64_t at = 0; at < count; at += kBlock) {
+    const std::uint64_t n = count - at < kBlock ? count - at : kBlock;
+    widen(data + at * element_bytes, n, buffer);
+    BlockStats block;
+    kernel(buffer, n, static_cast<float>(merger->mean()), &block);
+    merger->Add(block, n);
+  }
+}
+
+template <class T>
+void WidenSimple(const unsigned char* data, std::size_t count, float* out) {
+  for (std::size_t i = 0; i < count; ++i) {
+    T value;
+    std::memcpy(&value, data + i * sizeof(T), sizeof(T));
+    out[i] = static_cast<float>(ToDouble(value));
   }
 }
 
 }  // namespace
 
-void BlockF32Portable(const float* data, std::size_t count, BlockStats* out) {
-  BlockPortable<float>(reinterpret_cast<const unsigned char*>(data), count, out);
+Kernels KernelsPortable() { return {BlockF32Portable, WidenF16Portable}; }
+
+Verdict Judge(const ShiftedSums& sums, std::size_t count, double shift, BlockStats* out) {
+  constexpr double kLargest = 1e18;          // Its square is far below the largest float32.
+  constexpr double kSmallestSquare = 1e-32;  // Far above the smallest normal one.
+  if (!(sums.l1 < kLargest) || !(std::fabs(shift) < kLargest)) return Verdict::kExact;
+  const auto n = static_cast<double>(count);
+  out->nan_count = out->inf_count = 0;
+  out->zero_count = sums.zeros;
+  out->min = sums.min;
+  out->max = sums.max;
+  out->l1 = sums.l1;
+  if (sums.min == sums.max) {
+    out->mean = sums.min;
+    out->m2 = 0;
+    return Verdict::kGood;
+  }
+  const double offset = sums.deviations / n;
+  out->mean = shift + offset;
+  out->m2 = sums.squares - offset * offset * n;
+  if (sums.squares < kSmallestSquare * n) return Verdict::kExact;
+  // What is subtracted must not be much more than what remains.
+  return offset * offset * n > 8 * out->m2 ? Verdict::kShiftAgain : Verdict::kGood;
 }
 
 void StatsMerger::Add(const BlockStats& block, std::uint64_t count) {
@@ -132,7 +190,7 @@ void StatsMerger::Add(const BlockStats& block, std::uint64_t count) {
   const std::uint64_t finite = count - block.nan_count - block.inf_count;
   if (finite == 0) return;
   const auto n = static_cast<double>(finite);
-  const double mean = block.sum / n;
+  const double mean = block.mean;
   if (finite_ == 0) {
     min_ = block.min;
     max_ = block.max;
@@ -162,52 +220,51 @@ void StatsMerger::Finish(tt_stats* out) const {
   out->l2 = std::sqrt(squares_);
 }
 
-BlockKernelF32 BestKernelF32() {
-  static std::atomic<BlockKernelF32> best{nullptr};
-  BlockKernelF32 kernel = best.load(std::memory_order_relaxed);
-  if (kernel == nullptr) {
-    kernel = BlockKernelF32Avx512();
-    if (kernel == nullptr) kernel = BlockKernelF32Avx2();
-    if (kernel == nullptr) kernel = BlockF32Portable;
-    best.store(kernel, std::memory_order_relaxed);
+Kernels BestKernels() {
+  // 0: not known yet, 1: portable, 2: AVX2, 3: AVX-512.
+  static std::atomic<int> best{0};
+  int known = best.load(std::memory_order_relaxed);
+  if (known == 0) {
+    known = KernelsAvx512().block_f32 != nullptr ? 3 : KernelsAvx2().block_f32 != nullptr ? 2 : 1;
+    best.store(known, std::memory_order_relaxed);
   }
-  return kernel;
+  return known == 3 ? KernelsAvx512() : known == 2 ? KernelsAvx2() : KernelsPortable();
 }
 
-int ComputeStats(const void* data, std::uint64_t count, tt_dtype dtype, BlockKernelF32 kernel,
+int ComputeStats(const void* data, std::uint64_t count, tt_dtype dtype, const Kernels& kernels,
                  tt_stats* out) {
   const DefaultFloatEnvironment environment;
   const auto* bytes = static_cast<const unsigned char*>(data);
+  const BlockKernelF32 block = kernels.block_f32;
   StatsMerger merger;
   switch (dtype) {
     case TT_DTYPE_F32:
-      RunF32(static_cast<const float*>(data), count, kernel == nullptr ? BlockF32Portable : kernel,
-             &merger);
-      break;
-    case TT_DTYPE_F64:
-      Run<double>(bytes, count, &merger);
+      RunF32(static_cast<const float*>(data), count, block, &merger);
       break;
     case TT_DTYPE_F16:
-      Run<Half>(bytes, count, &merger);
+      RunNarrow(2, bytes, count, block, &merger, kernels.widen_f16);
       break;
     case TT_DTYPE_BF16:
-      Run<Bfloat>(bytes, count, &merger);
-      break;
-    case TT_DTYPE_I64:
-      Run<std::int64_t>(bytes, count, &merger);
-      break;
-    case TT_DTYPE_I32:
-      Run<std::int32_t>(bytes, count, &merger);
+      RunNarrow(2, bytes, count, block, &merger, WidenSimple<Bfloat>);
       break;
     case TT_DTYPE_I16:
-      Run<std::int16_t>(bytes, count, &merger);
+      RunNarrow(2, bytes, count, block, &merger, WidenSimple<std::int16_t>);
       break;
     case TT_DTYPE_I8:
-      Run<std::int8_t>(bytes, count, &merger);
+      RunNarrow(1, bytes, count, block, &merger, WidenSimple<std::int8_t>);
       break;
     case TT_DTYPE_U8:
     case TT_DTYPE_BOOL:
-      Run<std::uint8_t>(bytes, count, &merger);
+      RunNarrow(1, bytes, count, block, &merger, WidenSimple<std::uint8_t>);
+      break;
+    case TT_DTYPE_F64:
+      RunWide<double>(bytes, count, &merger);
+      break;
+    case TT_DTYPE_I64:
+      RunWide<std::int64_t>(bytes, count, &merger);
+      break;
+    case TT_DTYPE_I32:
+      RunWide<std::int32_t>(bytes, count, &merger);
       break;
     default:
       return -1;

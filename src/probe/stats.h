@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Statistics kernels: one pass over memory for min, max, mean, std, L1, L2, NaN, Inf and zeros.
 //
-// Memory is read once, in blocks that fit the L1 cache; within a block the sum of squares is taken
-// about the block's own mean, and blocks are merged in double (Chan, Golub, LeVeque 1979), so a
-// large mean or a long tensor costs no precision. Thread-safe; nothing is allocated.
+// Memory is read once, in blocks that stay in the L1 cache. A block's squares are summed about a
+// value near its mean (the mean of the block before), and blocks are merged in double (Chan, Golub,
+// LeVeque 1979), so neither a large mean nor a long tensor costs precision.
+// Thread-safe; nothing is allocated.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -19,8 +20,8 @@ inline constexpr std::size_t kBlock = 2048;
 struct BlockStats {
   std::uint64_t nan_count = 0, inf_count = 0, zero_count = 0;
   double min, max;  ///< Of the finite elements; undefined where there are none.
-  double sum, l1;   ///< Over the finite elements.
-  double m2;        ///< Sum of squares about the finite elements' mean.
+  double mean, l1;  ///< Over the finite elements.
+  double m2;        ///< Sum of squares about `mean`.
 };
 
 /// Merges blocks into a result.
@@ -28,24 +29,49 @@ class StatsMerger {
  public:
   void Add(const BlockStats& block, std::uint64_t count);
   void Finish(tt_stats* out) const;
+  double mean() const { return mean_; }
 
  private:
   std::uint64_t count_ = 0, finite_ = 0, nan_ = 0, inf_ = 0, zero_ = 0;
   double min_ = 0, max_ = 0, mean_ = 0, m2_ = 0, l1_ = 0, squares_ = 0;
 };
 
-/// float32 kernels; null where this machine cannot run them.
-using BlockKernelF32 = void (*)(const float* data, std::size_t count, BlockStats* out);
-BlockKernelF32 BlockKernelF32Avx2();
-BlockKernelF32 BlockKernelF32Avx512();
-/// The portable one, in double throughout: also what the fast ones fall back to for blocks whose
-/// squares would leave the range of float32.
-void BlockF32Portable(const float* data, std::size_t count, BlockStats* out);
+/// Statistics of at most kBlock elements; `shift` is a guess of their mean.
+using BlockKernelF32 = void (*)(const float* data, std::size_t count, float shift, BlockStats* out);
+/// Widens at most kBlock float16 values.
+using WidenF16 = void (*)(const void* data, std::size_t count, float* out);
 
-/// As tt_compute_stats, with a float32 kernel of the caller's choice (null: portable).
-int ComputeStats(const void* data, std::uint64_t count, tt_dtype dtype, BlockKernelF32 kernel,
+/// Code for one instruction set. The pointers are null where this machine cannot run it.
+struct Kernels {
+  BlockKernelF32 block_f32;
+  WidenF16 widen_f16;
+};
+Kernels KernelsAvx2();
+Kernels KernelsAvx512();
+/// In double throughout: also what the fast ones fall back to for blocks with NaN or Inf, or whose
+/// squares would leave the range of float32.
+Kernels KernelsPortable();
+/// The fastest of this machine.
+Kernels BestKernels();
+
+/// The sums that a fast kernel takes over a block, in the lanes' order, widened.
+struct ShiftedSums {
+  double deviations;  ///< Σ(x - shift)
+  double squares;     ///< Σ(x - shift)²
+  double l1;          ///< Σ|x|: not finite where any x is not.
+  double min, max;
+  std::uint64_t zeros;
+};
+enum class Verdict {
+  kGood,
+  kShiftAgain,  ///< The shift was too far from the mean: again, about `out->mean`.
+  kExact,       ///< Not finite, or out of the range where float32 squares are precise.
+};
+/// Whether the sums are precise enough, and the block's statistics from them.
+Verdict Judge(const ShiftedSums& sums, std::size_t count, double shift, BlockStats* out);
+
+/// As tt_compute_stats, with kernels of the caller's choice.
+int ComputeStats(const void* data, std::uint64_t count, tt_dtype dtype, const Kernels& kernels,
                  tt_stats* out);
-/// The fastest float32 kernel of this machine.
-BlockKernelF32 BestKernelF32();
 
 }  // namespace telltale::probe

@@ -1,8 +1,130 @@
 // SPDX-License-Identifier: Apache-2.0
+// AVX2, FMA and F16C, allowed function by function: nothing of this file runs on a machine without
+// them.
 #include "probe/stats.h"
 
-namespace telltale::probe {
+#if defined(__x86_64__)
+#include <immintrin.h>
 
-BlockKernelF32 BlockKernelF32Avx2() { return nullptr; }
+#include <limits>
+
+#define TELLTALE_AVX2 __attribute__((target("avx2,fma,f16c")))
+
+namespace telltale::probe {
+namespace {
+
+constexpr std::size_t kLanes = 8;
+constexpr std::size_t kUnroll = 4;
+/// Additions that one lane takes in float32 before it is widened: bounds the rounding error.
+constexpr std::size_t kChain = 16;
+constexpr std::size_t kSubBlock = kLanes * kUnroll * kChain;
+constexpr std::size_t kAhead = 4096;
+
+TELLTALE_AVX2 inline double Fold(const __m256* v) {
+  const __m256 four = _mm256_add_ps(_mm256_add_ps(v[0], v[1]), _mm256_add_ps(v[2], v[3]));
+  const __m256d wide = _mm256_add_pd(_mm256_cvtps_pd(_mm256_castps256_ps128(four)),
+                                     _mm256_cvtps_pd(_mm256_extractf128_ps(four, 1)));
+  alignas(32) double lanes[4];
+  _mm256_store_pd(lanes, wide);
+  return (lanes[0] + lanes[1]) + (lanes[2] + lanes[3]);
+}
+
+/// REQUIRES: count is a multiple of kLanes.
+TELLTALE_AVX2 void Sums(const float* data, std::size_t count, float shift, ShiftedSums* out) {
+  const __m256 k = _mm256_set1_ps(shift);
+  const __m256 zero = _mm256_setzero_ps();
+  const __m256 magnitude = _mm256_castsi256_ps(_mm256_set1_epi32(0x7FFFFFFF));
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  __m256 low = _mm256_set1_ps(kInf), high = _mm256_set1_ps(-kInf);
+  __m256i zeros = _mm256_setzero_si256();
+  *out = {};
+  std::size_t at = 0;
+  while (at < count) {
+    __m256 d[kUnroll], s[kUnroll], a[kUnroll];
+    for (std::size_t u = 0; u < kUnroll; ++u) d[u] = s[u] = a[u] = zero;
+    const std::size_t end = count - at < kSubBlock ? count : at + kSubBlock;
+    const auto add = [&](const float* p, std::size_t u) TELLTALE_AVX2 {
+      const __m256 x = _mm256_loadu_ps(p);
+      const __m256 e = _mm256_sub_ps(x, k);
+      d[u] = _mm256_add_ps(d[u], e);
+      s[u] = _mm256_fmadd_ps(e, e, s[u]);
+      a[u] = _mm256_add_ps(a[u], _mm256_and_ps(x, magnitude));
+      low = _mm256_min_ps(low, x);
+      high = _mm256_max_ps(high, x);
+      zeros = _mm256_sub_epi32(zeros, _mm256_castps_si256(_mm256_cmp_ps(x, zero, _CMP_EQ_OQ)));
+    };
+    for (; at + kLanes * kUnroll <= end; at += kLanes * kUnroll) {
+      _mm_prefetch(reinterpret_cast<const char*>(data + at) + kAhead, _MM_HINT_T0);
+      _mm_prefetch(reinterpret_cast<const char*>(data + at) + kAhead + 64, _MM_HINT_T0);
+#pragma GCC unroll 4
+      for (std::size_t u = 0; u < kUnroll; ++u) add(data + at + u * kLanes, u);
+    }
+    for (; at < end; at += kLanes) add(data + at, 0);
+    out->deviations += Fold(d);
+    out->squares += Fold(s);
+    out->l1 += Fold(a);
+  }
+  alignas(32) float lows[kLanes], highs[kLanes];
+  alignas(32) std::uint32_t counts[kLanes];
+  _mm256_store_ps(lows, low);
+  _mm256_store_ps(highs, high);
+  _mm256_store_si256(reinterpret_cast<__m256i*>(counts), zeros);
+  float smallest = kInf, largest = -kInf;
+  for (std::size_t i = 0; i < kLanes; ++i) {
+    smallest = lows[i] < smallest ? lows[i] : smallest;
+    largest = highs[i] > largest ? highs[i] : largest;
+    out->zeros += counts[i];
+  }
+  out->min = static_cast<double>(smallest);
+  out->max = static_cast<double>(largest);
+}
+
+void AddScalar(float x, float shift, ShiftedSums* sums) {
+  const double value = static_cast<double>(x);
+  const double e = value - static_cast<double>(shift);
+  sums->deviations += e;
+  sums->squares += e * e;
+  sums->l1 += value < 0 ? -value : value;
+  sums->min = value < sums->min ? value : sums->min;
+  sums->max = value > sums->max ? value : sums->max;
+  sums->zeros += x == 0 ? 1 : 0;
+}
+
+TELLTALE_AVX2 void Block(const float* data, std::size_t count, float shift, BlockStats* out) {
+  const std::size_t whole = count / kLanes * kLanes;
+  for (int tries = 0; tries < 2; ++tries) {
+    ShiftedSums sums;
+    Sums(data, whole, shift, &sums);
+    for (std::size_t i = whole; i < count; ++i) AddScalar(data[i], shift, &sums);
+    const Verdict verdict = Judge(sums, count, static_cast<double>(shift), out);
+    if (verdict == Verdict::kGood) return;
+    if (verdict == Verdict::kExact) break;
+    shift = static_cast<float>(out->mean);
+  }
+  KernelsPortable().block_f32(data, count, shift, out);
+}
+
+TELLTALE_AVX2 void WidenHalf(const void* data, std::size_t count, float* out) {
+  const auto* half = static_cast<const std::uint16_t*>(data);
+  std::size_t at = 0;
+  for (; at + kLanes <= count; at += kLanes) {
+    _mm256_storeu_ps(out + at,
+                     _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(half + at))));
+  }
+  if (at < count) KernelsPortable().widen_f16(half + at, count - at, out + at);
+}
+
+}  // namespace
+
+Kernels KernelsAvx2() {
+  const bool can = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+                   __builtin_cpu_supports("f16c");
+  return can ? Kernels{Block, WidenHalf} : Kernels{nullptr, nullptr};
+}
 
 }  // namespace telltale::probe
+#else
+namespace telltale::probe {
+Kernels KernelsAvx2() { return {nullptr, nullptr}; }
+}  // namespace telltale::probe
+#endif
