@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The import hook: finds the package telltale beside us, and hands a framework to its adapter right
+after the framework's own import. Imports nothing beyond sys; os is there since site.
+"""
+
+import sys
+
+# Module -> adapter module whose install(module) is called once the module has been imported.
+_TARGETS = {"torch": "telltale.adapters.torch"}
+_installed = False
+
+
+def note(text):
+    """Appends one line to the probe's log: for failures before there is a channel."""
+    try:
+        os = sys.modules["os"]
+        path = os.environ.get("TELLTALE_PROBE_LOG")
+        if path:
+            fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                os.write(fd, ("pid %d: %s\n" % (os.getpid(), text)).encode("utf-8", "replace"))
+            finally:
+                os.close(fd)
+    except Exception:
+        pass
+
+
+def _adapt(module, adapter):
+    try:
+        __import__(adapter)
+        sys.modules[adapter].install(module)
+    except Exception as error:
+        note("adapter %s not installed: %s: %s" % (adapter, type(error).__name__, error))
+
+
+class _Finder:
+    """On sys.meta_path, first. Only acts for the names it knows; all else is one set lookup."""
+
+    def __init__(self, package_dir):
+        self._package_dir = package_dir
+
+    def find_spec(self, name, path=None, target=None):
+        if name == "telltale":
+            return self._find_telltale(target)
+        if name not in _TARGETS:
+            return None
+        spec = self._ask_others(name, path, target)
+        if spec is not None and spec.loader is not None:
+            self._wrap(spec.loader, _TARGETS[name])
+        return spec
+
+    def _ask_others(self, name, path, target):
+        for finder in sys.meta_path:
+            if finder is self or not hasattr(finder, "find_spec"):
+                continue
+            spec = finder.find_spec(name, path, target)
+            if spec is not None:
+                return spec
+        return None
+
+    def _find_telltale(self, target):
+        # The version that belongs to the running supervisor, unless the user's code has a module of
+        # that name that is not ours.
+        own = self._ask_others("telltale", None, target)
+        if own is not None and not _is_ours(own):
+            return own
+        return self._ask_others("telltale", [self._package_dir], target) or own
+
+    @staticmethod
+    def _wrap(loader, adapter):
+        execute = loader.exec_module
+
+        def exec_module(module):
+            # Gone before the module runs: what it leaves behind is its own loader, unchanged.
+            try:
+                del loader.exec_module
+            except AttributeError:
+                pass
+            execute(module)
+            _adapt(module, adapter)
+
+        try:
+            loader.exec_module = exec_module
+        except AttributeError:
+            note("cannot hook the loader %r" % (loader,))
+
+
+def _is_ours(spec):
+    places = spec.submodule_search_locations
+    if not places:
+        return False
+    os = sys.modules["os"]
+    return any(os.path.exists(os.path.join(place, "_session.py")) for place in places)
+
+
+def install():
+    """Sets the import hook, once. Does nothing outside `telltale run`."""
+    global _installed
+    environ = sys.modules["os"].environ
+    directory = environ.get("TELLTALE_PYTHON_DIR")
+    if _installed or not directory or "TELLTALE_SOCKET" not in environ:
+        return
+    _installed = True
+    sys.meta_path.insert(0, _Finder(directory))

@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What each kind of hook records. Every function calls the original once, between begin and end of
+// its record, and acts only at the outermost call of its kind on the thread.
+#include <array>
+#include <cmath>
+
+#include "hook.h"
+#include "state.h"
+#include "values.h"
+
+namespace telltale::native {
+namespace {
+
+PyObject* g_training = nullptr;
+PyObject* g_enabled = nullptr;
+
+// The newest result of GradScaler.scale (address only) and the loss it was made from (owned).
+const void* g_scaled = nullptr;
+PyObject* g_unscaled = nullptr;
+
+/// Addresses seen lately. A miss only costs a call of the adapter, which keeps the true set; an
+/// address used again by another object costs it its first-sight event.
+class SeenCache {
+ public:
+  bool Insert(const PyObject* object) {
+    auto& slot = slots_[(reinterpret_cast<std::uintptr_t>(object) >> 4) % slots_.size()];
+    if (slot == object) return false;
+    slot = object;
+    return true;
+  }
+
+ private:
+  std::array<const void*, 61> slots_{};
+};
+SeenCache g_roots;
+SeenCache g_optimizers;
+
+/// Counts a call on the thread's stack.
+class Depth {
+ public:
+  explicit Depth(int* depth) : depth_(depth) { ++*depth_; }
+  ~Depth() {
+    if (*depth_ > 0) --*depth_;
+  }
+  Depth(const Depth&) = delete;
+  Depth& operator=(const Depth&) = delete;
+
+ private:
+  int* depth_;
+};
+
+class ModuleDepth {
+ public:
+  explicit ModuleDepth(ThreadState* thread) : thread_(thread) { ++thread_->module_depth; }
+  ~ModuleDepth() {
+    if (--thread_->module_depth < thread_->module_base) {
+      thread_->module_base = thread_->module_depth;
+    }
+  }
+  ModuleDepth(const ModuleDepth&) = delete;
+  ModuleDepth& operator=(const ModuleDepth&) = delete;
+
+ private:
+  ThreadState* thread_;
+};
+
+bool MaySteps() { return Ready(TT_PROCESS_TRAINER) && !g_worker; }
+
+bool GradEnabled() {
+  if (g_adapter.grad_enabled == nullptr) return true;
+  Ref enabled(PyObject_CallObject(g_adapter.grad_enabled, nullptr));
+  if (!enabled) PyErr_Clear();
+  return enabled.get() != Py_False;
+}
+
+bool IsTracing() {
+  if (g_adapter.tracing_state == nullptr) return false;
+  Ref state(PyObject_CallObject(g_adapter.tracing_state, nullptr));
+  if (!state) PyErr_Clear();
+  return state.get() != Py_None;
+}
+
+PyObject* LossForward(PyObject* self, PyObject* const* args, std::size_t nargsf,
+                      PyObject* kwnames) {
+  tt_phase_begin(TT_PHASE_FORWARD);
+  PyObject* result = CallOriginal(self, args, nargsf, kwnames);
+  tt_phase_end(TT_PHASE_FORWARD);
+  // With a gradient it is read at backward; without one it is an evaluation's.
+  double value = 0;
+  if (result != nullptr && !GradEnabled() && HostScalar(result, &value)) {
+    tt_scalar(g_names.loss, value);
+  }
+  return result;
+}
+
+PyObject* RootForward(ThreadState* thread, PyObject* self, PyObject* const* args,
+                      std::size_t nargsf, PyObject* kwnames) {
+  ModuleDepth depth(thread);
+  const std::size_t count = ArgCount(nargsf);
+  if (count == 0 || !MaySteps()) return CallOriginal(self, args, nargsf, kwnames);
+  // Tracing a graph is no pass of the training, and asking tensors anything would be traced too.
+  if (IsTracing()) return CallOriginal(self, args, nargsf, kwnames);
+  PyObject* module = args[0];
+  if (g_adapter.loss_type != nullptr &&
+      PyType_IsSubtype(Py_TYPE(module), g_adapter.loss_type) != 0) {
+    return LossForward(self, args, nargsf, kwnames);
+  }
+  if (g_roots.Insert(module)) CallAdapter(g_adapter.on_root, module, "on_root");
+  g_machine_owned = true;
+  const bool train = GradEnabled() && IsTrueAttr(module, g_training);
+  const std::int64_t size = g_fetch_seen ? 0 : InputSize(args, count);
+  tt_forward_begin(train ? TT_MODE_TRAIN : TT_MODE_EVAL);
+  PyObject* result = CallOriginal(self, args, nargsf, kwnames);
+  tt_forward_end(size);
+  return result;
+}
+
+PyObject* Forward(PyObject* self, PyObject* const* args, std::size_t nargsf, PyObject* kwnames) {
+  ThreadState& thread = ThisThread();
+  if (thread.module_depth > thread.module_base || g_recording == Recording::kOff) [[likely]] {
+    ModuleDepth depth(&thread);
+    return CallOriginal(self, args, nargsf, kwnames);
+  }
+  return RootForward(&thread, self, args, nargsf, kwnames);
+}
+
+PyObject* Backward(PyObject* self, PyObject* const* args, std::size_t nargsf, PyObject* kwnames) {
+  ThreadState& thread = ThisThread();
+  if (thread.backward_depth > 0 || !MaySteps()) return CallOriginal(self, args, nargsf, kwnames);
+  // Forward passes that run again inside (checkpointing) are part of the backward.
+  ModuleDepth modules(&thread);
+  Depth depth(&thread.backward_depth);
+  const std::uint64_t begin = tt_now();
+  double loss = 0;
+  bool has_loss = false;
+  if (ArgCount(nargsf) > 0) {
+    PyObject* tensor = args[0];
+    if (tensor == g_scaled && g_unscaled != nullptr) tensor = g_unscaled;
+    has_loss = HostScalar(tensor, &loss);
+    if (!has_loss && g_adapter.on_device_loss != nullptr && IsDeviceScalar(tensor)) {
+      CallAdapter(g_adapter.on_device_loss, tensor, "on_device_loss");
+    }
+    if (args[0] == g_scaled) {
+      g_scaled = nullptr;
+      Py_CLEAR(g_unscaled);
+    }
+  }
+  g_machine_owned = true;
+  tt_account(begin);
+  tt_backward_begin();
+  PyObject* result = CallOriginal(self, args, nargsf, kwnames);
+  tt_backward_end(has_loss ? 1 : 0, loss);
+  return result;
+}
+
+PyObject* Optimizer(PyObject* self, PyObject* const* args, std::size_t nargsf, PyObject* kwnames) {
+  ThreadState& thread = ThisThread();
+  // An optimizer that calls another, or its base class, is one step.
+  if (thread.optimizer_depth > 0 || ArgCount(nargsf) == 0 || !MaySteps()) {
+    return CallOriginal(self, args, nargsf, kwnames);
+  }
+  Depth depth(&thread.optimizer_depth);
+  PyObject* optimizer = args[0];
+  const auto id = static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(optimizer));
+  if (g_optimizers.Insert(optimizer)) {
+    CallAdapter(g_adapter.on_optimizer, optimizer, "on_optimizer");
+  }
+  if (tt_wants_stats(0) != 0) CallAdapter(g_adapter.on_stats, optimizer, "on_stats");
+  const double lr = LearningRate(optimizer);
+  g_machine_owned = true;
+  ++g_optimizer_calls;
+  tt_optimizer_begin(id);
+  PyObject* result = CallOriginal(self, args, nargsf, kwnames);
+  tt_optimizer_end(id, 0, lr);
+  return result;
+}
+
+PyObject* Scaler(PyObject* self, PyObject* const* args, std::size_t nargsf, PyObject* kwnames) {
+  if (ArgCount(nargsf) < 2 || !MaySteps() || !IsTrueAttr(args[0], g_enabled)) {
+    return CallOriginal(self, args, nargsf, kwnames);
+  }
+  PyObject* optimizer = args[1];
+  const std::uint64_t calls = g_optimizer_calls;
+  tt_phase_begin(TT_PHASE_OPTIMIZER);
+  PyObject* result = CallOriginal(self, args, nargsf, kwnames);
+  if (result != nullptr && g_optimizer_calls == calls) {
+    const auto id = static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(optimizer));
+    ++g_optimizer_calls;
+    tt_optimizer_begin(id);
+    tt_optimizer_end(id, 1, LearningRate(optimizer));
+  }
+  tt_phase_end(TT_PHASE_OPTIMIZER);
+  return result;
+}
+
+PyObject* Scale(PyObject* self, PyObject* const* args, std::size_t nargsf, PyObject* kwnames) {
+  PyObject* result = CallOriginal(self, args, nargsf, kwnames);
+  if (result == nullptr || ArgCount(nargsf) < 2 || result == args[1]) return result;
+  if (g_recording != Recording::kOn || !IsTensor(args[1]) || !IsTensor(result)) return result;
+  PyObject* old = g_unscaled;
+  g_unscaled = Detached(args[1]);
+  g_scaled = result;
+  Py_XDECREF(old);
+  return result;
+}
+
+PyObject* Next(PyObject* self, PyObject* const* args, std::size_t nargsf, PyObject* kwnames) {
+  ThreadState& thread = ThisThread();
+  if (thread.next_depth > 0 || !MayFetch() || !MaySteps()) {
+    return CallOriginal(self, args, nargsf, kwnames);
+  }
+  Depth depth(&thread.next_depth);
+  g_fetch_seen = true;
+  tt_fetch_begin();
+  PyObject* batch = CallOriginal(self, args, nargsf, kwnames);
+  if (batch != nullptr) {
+    tt_fetch_end(BatchSize(batch));
+  } else {
+    tt_fetch_end(PyErr_ExceptionMatches(PyExc_StopIteration) != 0 ? -1 : 0);
+  }
+  return batch;
+}
+
+PyObject* Iter(PyObject* self, PyObject* const* args, std::size_t nargsf, PyObject* kwnames) {
+  ThreadState& thread = ThisThread();
+  if (thread.next_depth > 0 || ArgCount(nargsf) == 0 || !MayFetch() || !MaySteps()) {
+    return CallOriginal(self, args, nargsf, kwnames);
+  }
+  Depth depth(&thread.next_depth);
+  CallAdapter(g_adapter.on_loader, args[0], "on_loader");
+  tt_phase_begin(TT_PHASE_DATA_WAIT);
+  PyObject* iterator = CallOriginal(self, args, nargsf, kwnames);
+  tt_phase_end(TT_PHASE_DATA_WAIT);
+  return iterator;
+}
+
+PyObject* Fetch(PyObject* self, PyObject* const* args, std::size_t nargsf, PyObject* kwnames) {
+  if (!Ready(TT_PROCESS_WORKER)) return CallOriginal(self, args, nargsf, kwnames);
+  const std::uint64_t begin = tt_now();
+  PyObject* result = CallOriginal(self, args, nargsf, kwnames);
+  tt_span(g_names.fetch, begin, tt_now(), TT_SPAN_DATA);
+  return result;
+}
+
+PyObject* CommWait(PyObject* self, PyObject* const* args, std::size_t nargsf, PyObject* kwnames) {
+  ThreadState& thread = ThisThread();
+  if (thread.wait_depth > 0 || !g_machine_owned || !MaySteps()) {
+    return CallOriginal(self, args, nargsf, kwnames);
+  }
+  Depth depth(&thread.wait_depth);
+  tt_phase_begin(TT_PHASE_COMM_WAIT);
+  PyObject* result = CallOriginal(self, args, nargsf, kwnames);
+  tt_phase_end(TT_PHASE_COMM_WAIT);
+  return result;
+}
+
+PyObject* NewGroup(PyObject* self, PyObject* const* args, std::size_t nargsf, PyObject* kwnames) {
+  PyObject* result = CallOriginal(self, args, nargsf, kwnames);
+  if (result != nullptr && g_recording == Recording::kOn && g_adapter.on_group != nullptr) {
+    Ref done(PyObject_CallObject(g_adapter.on_group, nullptr));
+    if (!done) DisableByException("on_group");
+  }
+  return result;
+}
+
+}  // namespace
+
+Vectorcall HookFunction(HookKind kind) {
+  switch (kind) {
+    case HookKind::kForward:
+      return Forward;
+    case HookKind::kBackward:
+      return Backward;
+    case HookKind::kOptimizer:
+      return Optimizer;
+    case HookKind::kScaler:
+      return Scaler;
+    case HookKind::kScale:
+      return Scale;
+    case HookKind::kNext:
+      return Next;
+    case HookKind::kIter:
+      return Iter;
+    case HookKind::kFetch:
+      return Fetch;
+    case HookKind::kCommWait:
+      return CommWait;
+    case HookKind::kNewGroup:
+    case HookKind::kCount:
+      break;
+  }
+  return NewGroup;
+}
+
+bool InitFrameworkHooks() {
+  g_training = PyUnicode_InternFromString("training");
+  g_enabled = PyUnicode_InternFromString("_enabled");
+  return g_training != nullptr && g_enabled != nullptr && InitValues();
+}
+
+}  // namespace telltale::native

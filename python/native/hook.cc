@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hook.h"
+
+#include <cstring>
+
+namespace telltale::native {
+namespace {
+
+PyObject* g_method_type = nullptr;
+
+HookObject* AsHook(PyObject* self) { return reinterpret_cast<HookObject*>(self); }
+
+PyObject* New(PyTypeObject* type, PyObject* args, PyObject*) {
+  PyObject* original = nullptr;
+  int kind = 0;
+  if (!PyArg_ParseTuple(args, "Oi:Hook", &original, &kind)) return nullptr;
+  if (kind < 0 || kind >= static_cast<int>(HookKind::kCount)) {
+    PyErr_SetString(PyExc_ValueError, "unknown kind of hook");
+    return nullptr;
+  }
+  using Alloc = PyObject* (*)(PyTypeObject*, Py_ssize_t);
+  auto alloc = reinterpret_cast<Alloc>(PyType_GetSlot(type, Py_tp_alloc));
+  PyObject* self = alloc(type, 0);
+  if (self == nullptr) return nullptr;
+  Py_INCREF(original);
+  AsHook(self)->original = original;
+  AsHook(self)->vectorcall = HookFunction(static_cast<HookKind>(kind));
+  return self;
+}
+
+int Traverse(PyObject* self, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(self));
+  Py_VISIT(AsHook(self)->original);
+  return 0;
+}
+
+int Clear(PyObject* self) {
+  Py_CLEAR(AsHook(self)->original);
+  return 0;
+}
+
+void Dealloc(PyObject* self) {
+  PyObject_GC_UnTrack(self);
+  Clear(self);
+  PyTypeObject* type = Py_TYPE(self);
+  using Free = void (*)(void*);
+  reinterpret_cast<Free>(PyType_GetSlot(type, Py_tp_free))(self);
+  Py_DECREF(type);
+}
+
+PyObject* Call(PyObject* self, PyObject* args, PyObject* kwargs) {
+  // Only for callers that bypass vectorcall.
+  const Py_ssize_t count = PyTuple_Size(args);
+  const Py_ssize_t named = kwargs == nullptr ? 0 : PyDict_Size(kwargs);
+  auto** stack = static_cast<PyObject**>(
+      PyMem_Malloc(sizeof(PyObject*) * static_cast<size_t>(count + named + 1)));
+  if (stack == nullptr) return PyErr_NoMemory();
+  Ref names(named > 0 ? PyTuple_New(named) : nullptr);
+  for (Py_ssize_t i = 0; i < count; ++i) stack[i] = PyTuple_GetItem(args, i);
+  if (named > 0 && names) {
+    PyObject *key = nullptr, *value = nullptr;
+    Py_ssize_t position = 0, i = 0;
+    while (PyDict_Next(kwargs, &position, &key, &value) != 0) {
+      Py_INCREF(key);
+      PyTuple_SetItem(names.get(), i, key);
+      stack[count + i++] = value;
+    }
+  }
+  PyObject* result = nullptr;
+  if (named == 0 || names) {
+    result = AsHook(self)->vectorcall(self, stack, static_cast<size_t>(count), names.get());
+  }
+  PyMem_Free(stack);
+  return result;
+}
+
+PyObject* DescrGet(PyObject* self, PyObject* object, PyObject*) {
+  if (object == nullptr || object == Py_None) {
+    Py_INCREF(self);
+    return self;
+  }
+  return PyObject_CallFunctionObjArgs(g_method_type, self, object, nullptr);
+}
+
+bool IsOwn(const char* name) {
+  return std::strcmp(name, "__class__") == 0 || std::strcmp(name, "__wrapped__") == 0 ||
+         std::strcmp(name, "__get__") == 0 || std::strcmp(name, "__call__") == 0 ||
+         std::strncmp(name, "__reduce", 8) == 0;
+}
+
+PyObject* GetAttr(PyObject* self, PyObject* name) {
+  Ref bytes(PyUnicode_AsUTF8String(name));
+  if (!bytes) return nullptr;
+  if (IsOwn(PyBytes_AsString(bytes.get()))) return PyObject_GenericGetAttr(self, name);
+  return PyObject_GetAttr(AsHook(self)->original, name);
+}
+
+int SetAttr(PyObject* self, PyObject* name, PyObject* value) {
+  return PyObject_SetAttr(AsHook(self)->original, name, value);
+}
+
+PyObject* Repr(PyObject* self) { return PyObject_Repr(AsHook(self)->original); }
+
+// A pickled or copied hook is the original: nothing of ours travels with a user's objects.
+PyObject* Reduce(PyObject* self, PyObject*) {
+  Ref module(PyImport_ImportModule("operator"));
+  if (!module) return nullptr;
+  Ref getter(PyObject_CallMethod(module.get(), "itemgetter", "i", 0));
+  if (!getter) return nullptr;
+  return Py_BuildValue("(O((O)))", getter.get(), AsHook(self)->original);
+}
+
+PyMethodDef kMethods[] = {
+    {"__reduce_ex__", Reduce, METH_O, "Pickles as the original."},
+    {"__reduce__", Reduce, METH_NOARGS, "Pickles as the original."},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+PyMemberDef kMembers[] = {
+    {"__vectorcalloffset__", T_PYSSIZET, offsetof(HookObject, vectorcall), READONLY, nullptr},
+    {"__wrapped__", T_OBJECT_EX, offsetof(HookObject, original), READONLY, nullptr},
+    {nullptr, 0, 0, 0, nullptr},
+};
+
+PyType_Slot kSlots[] = {
+    {Py_tp_new, reinterpret_cast<void*>(New)},
+    {Py_tp_dealloc, reinterpret_cast<void*>(Dealloc)},
+    {Py_tp_traverse, reinterpret_cast<void*>(Traverse)},
+    {Py_tp_clear, reinterpret_cast<void*>(Clear)},
+    {Py_tp_call, reinterpret_cast<void*>(Call)},
+    {Py_tp_descr_get, reinterpret_cast<void*>(DescrGet)},
+    {Py_tp_getattro, reinterpret_cast<void*>(GetAttr)},
+    {Py_tp_setattro, reinterpret_cast<void*>(SetAttr)},
+    {Py_tp_repr, reinterpret_cast<void*>(Repr)},
+    {Py_tp_methods, kMethods},
+    {Py_tp_members, kMembers},
+    {0, nullptr},
+};
+
+PyType_Spec kSpec = {
+    "telltale._probe.Hook",
+    sizeof(HookObject),
+    0,
+    static_cast<unsigned>(Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | kTypeMethodDescriptor |
+                          kTypeHaveVectorcall),
+    kSlots,
+};
+
+}  // namespace
+
+PyObject* MakeHookType() {
+  Ref types(PyImport_ImportModule("types"));
+  if (!types) return nullptr;
+  if (g_method_type == nullptr) g_method_type = PyObject_GetAttrString(types.get(), "MethodType");
+  if (g_method_type == nullptr || !InitFrameworkHooks()) return nullptr;
+  return PyType_FromSpec(&kSpec);
+}
+
+}  // namespace telltale::native

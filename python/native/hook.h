@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Hook: a callable that stands in for a function or method of the framework and records around it.
+//
+// It looks like what it wraps: attributes are read from and written to the original (except
+// __wrapped__, which is the original itself), it binds as a method, it adds no frame to tracebacks.
+// Invariant: the original is called exactly once with exactly the caller's arguments, and its
+// result or exception is what the caller gets.
+#pragma once
+
+#include "py_api.h"
+
+namespace telltale::native {
+
+/// What is recorded around the call. The names are those of Python's Hook(original, kind).
+enum class HookKind : int {
+  kForward = 0,    ///< nn.Module.__call__
+  kBackward = 1,   ///< Tensor.backward, autograd.backward
+  kOptimizer = 2,  ///< Optimizer.step of one class
+  kScaler = 3,     ///< GradScaler.step
+  kScale = 4,      ///< GradScaler.scale
+  kNext = 5,       ///< data loader iterator's __next__
+  kIter = 6,       ///< DataLoader.__iter__
+  kFetch = 7,      ///< dataset fetcher's fetch
+  kCommWait = 8,   ///< collectives
+  kNewGroup = 9,   ///< init_process_group
+  kCount = 10,
+};
+
+struct HookObject {
+  PyObject_HEAD Vectorcall vectorcall;
+  PyObject* original;  ///< Owned.
+};
+
+/// The behaviour of a kind; in framework_hooks.cc.
+Vectorcall HookFunction(HookKind kind);
+/// Names used by the hooks, interned once. False with an exception set.
+bool InitFrameworkHooks();
+
+/// Calls the original with the same arguments.
+inline PyObject* CallOriginal(PyObject* self, PyObject* const* args, std::size_t nargsf,
+                              PyObject* kwnames) {
+  return CallVector(reinterpret_cast<HookObject*>(self)->original, args, nargsf, kwnames);
+}
+
+PyObject* MakeHookType();
+
+}  // namespace telltale::native

@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// telltale._probe: the probe's calls as functions, and the types Span and Hook. Internal: users
+// call the package telltale.
+#include <cstdlib>
+#include <cstring>
+
+#include "hook.h"
+#include "py_api.h"
+#include "span.h"
+#include "state.h"
+
+namespace telltale::native {
+namespace {
+
+// Above this the statistics kernel runs without the GIL.
+constexpr std::uint64_t kReleaseGilBytes = 64 * 1024;
+
+PyObject* None() {
+  Py_INCREF(Py_None);
+  return Py_None;
+}
+
+bool Arity(const char* name, Py_ssize_t nargs, Py_ssize_t wanted) {
+  if (nargs == wanted) return true;
+  PyErr_Format(PyExc_TypeError, "_probe.%s takes %zd arguments, got %zd", name, wanted, nargs);
+  return false;
+}
+
+PyObject* ReadyFunction(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
+  if (!Arity("ready", nargs, 1)) return nullptr;
+  const long kind = PyLong_AsLong(args[0]);
+  if (PyErr_Occurred() != nullptr) return nullptr;
+  return PyBool_FromLong(Ready(static_cast<tt_process_kind>(kind)) ? 1 : 0);
+}
+
+PyObject* Active(PyObject*, PyObject*) {
+  return PyBool_FromLong(g_recording == Recording::kOn && tt_active() != 0);
+}
+
+PyObject* SetRank(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
+  if (!Arity("set_rank", nargs, 1)) return nullptr;
+  const long rank = PyLong_AsLong(args[0]);
+  if (PyErr_Occurred() != nullptr) return nullptr;
+  tt_set_rank(static_cast<std::int32_t>(rank));
+  return None();
+}
+
+PyObject* DisableFunction(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
+  if (!Arity("disable", nargs, 1)) return nullptr;
+  Ref text(PyUnicode_AsEncodedString(args[0], "utf-8", "backslashreplace"));
+  if (!text) return nullptr;
+  Disable(PyBytes_AsString(text.get()));
+  return None();
+}
+
+PyObject* AfterFork(PyObject*, PyObject*) {
+  AfterForkInChild();
+  return None();
+}
+
+PyObject* Now(PyObject*, PyObject*) { return PyLong_FromUnsignedLongLong(tt_now()); }
+
+PyObject* Account(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
+  if (!Arity("account", nargs, 1)) return nullptr;
+  const unsigned long long begin = PyLong_AsUnsignedLongLong(args[0]);
+  if (PyErr_Occurred() != nullptr) return nullptr;
+  tt_account(begin);
+  return None();
+}
+
+PyObject* Scalar(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
+  if (!Arity("scalar", nargs, 2)) return nullptr;
+  const double value = PyFloat_AsDouble(args[1]);
+  if (value == -1.0 && PyErr_Occurred() != nullptr) return nullptr;
+  if (!Ready(TT_PROCESS_TRAINER)) return None();
+  std::uint32_t name = 0;
+  if (!NameId(args[0], &name)) return nullptr;
+  tt_scalar(name, value);
+  return None();
+}
+
+PyObject* ScalarAt(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
+  if (!Arity("scalar_at", nargs, 4)) return nullptr;
+  const double value = PyFloat_AsDouble(args[1]);
+  const long long step = PyLong_AsLongLong(args[2]);
+  const long mode = PyLong_AsLong(args[3]);
+  if (PyErr_Occurred() != nullptr) return nullptr;
+  std::uint32_t name = 0;
+  if (!Ready(TT_PROCESS_TRAINER)) return None();
+  if (!NameId(args[0], &name)) return nullptr;
+  tt_scalar_at(name, value, step, static_cast<tt_mode>(mode));
+  return None();
+}
+
+PyObject* Event(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
+  if (!Arity("event", nargs, 5)) return nullptr;
+  if (!Ready(TT_PROCESS_TRAINER)) return None();
+  std::uint32_t kind = 0, subject = 0;
+  const long severity = PyLong_AsLong(args[1]);
+  if (PyErr_Occurred() != nullptr) return nullptr;
+  if (!NameId(args[0], &kind) || !NameId(args[2], &subject)) return nullptr;
+  Ref message(PyUnicode_AsEncodedString(args[3], "utf-8", "backslashreplace"));
+  Ref data(PyUnicode_AsEncodedString(args[4], "utf-8", "backslashreplace"));
+  if (!message || !data) return nullptr;
+  tt_event(kind, static_cast<tt_severity>(severity), subject, PyBytes_AsString(message.get()),
+           static_cast<std::size_t>(PyBytes_Size(message.get())), PyBytes_AsString(data.get()),
+           static_cast<std::size_t>(PyBytes_Size(data.get())));
+  return None();
+}
+
+PyObject* Step(PyObject*, PyObject*) {
+  if (Ready(TT_PROCESS_TRAINER) && !g_worker) {
+    g_machine_owned = true;
+    tt_step();
+  }
+  return None();
+}
+
+PyObject* Finish(PyObject*, PyObject*) {
+  if (g_recording == Recording::kOn) tt_finish();
+  return None();
+}
+
+PyObject* CurrentStep(PyObject*, PyObject*) {
+  return PyLong_FromLongLong(g_recording == Recording::kOn ? tt_current_step() : -1);
+}
+
+PyObject* RecordStats(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
+  if (!Arity("record_stats", nargs, 6)) return nullptr;
+  const unsigned long long address = PyLong_AsUnsignedLongLong(args[2]);
+  const unsigned long long count = PyLong_AsUnsignedLongLong(args[3]);
+  const long dtype = PyLong_AsLong(args[4]);
+  const unsigned long long bytes = PyLong_AsUnsignedLongLong(args[5]);
+  if (PyErr_Occurred() != nullptr) return nullptr;
+  if (g_recording != Recording::kOn) return None();
+  std::uint32_t name = 0, collection = 0;
+  if (!NameId(args[0], &name) || !NameId(args[1], &collection)) return nullptr;
+  if (tt_wants_stats(name) == 0) return None();
+  const void* data = reinterpret_cast<const void*>(static_cast<std::uintptr_t>(address));
+  if (bytes > kReleaseGilBytes) {
+    PyThreadState* thread = PyEval_SaveThread();
+    tt_record_stats(name, collection, data, count, static_cast<tt_dtype>(dtype));
+    PyEval_RestoreThread(thread);
+  } else {
+    tt_record_stats(name, collection, data, count, static_cast<tt_dtype>(dtype));
+  }
+  return None();
+}
+
+PyObject* CountSkipped(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
+  if (!Arity("count_skipped", nargs, 2)) return nullptr;
+  const unsigned long long n = PyLong_AsUnsignedLongLong(args[1]);
+  if (PyErr_Occurred() != nullptr) return nullptr;
+  std::uint32_t reason = 0;
+  if (g_recording != Recording::kOn) return None();
+  if (!NameId(args[0], &reason)) return nullptr;
+  tt_count_skipped(reason, n);
+  return None();
+}
+
+/// compute_stats(address, count, dtype) -> (count, nan, inf, zeros, min, max, mean, std, l1, l2).
+PyObject* ComputeStats(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
+  if (!Arity("compute_stats", nargs, 3)) return nullptr;
+  const unsigned long long address = PyLong_AsUnsignedLongLong(args[0]);
+  const unsigned long long count = PyLong_AsUnsignedLongLong(args[1]);
+  const long dtype = PyLong_AsLong(args[2]);
+  if (PyErr_Occurred() != nullptr) return nullptr;
+  tt_stats s;
+  std::memset(&s, 0, sizeof s);
+  PyThreadState* thread = PyEval_SaveThread();
+  const int failed =
+      tt_compute_stats(reinterpret_cast<const void*>(static_cast<std::uintptr_t>(address)), count,
+                       static_cast<tt_dtype>(dtype), &s);
+  PyEval_RestoreThread(thread);
+  if (failed != 0) return None();
+  return Py_BuildValue(
+      "(KKKKdddddd)", static_cast<unsigned long long>(s.count),
+      static_cast<unsigned long long>(s.nan_count), static_cast<unsigned long long>(s.inf_count),
+      static_cast<unsigned long long>(s.zero_count), s.min, s.max, s.mean, s.std, s.l1, s.l2);
+}
+
+struct Slot {
+  const char* name;
+  PyObject** object;
+  PyTypeObject** type;
+};
+
+/// configure(**callbacks): what the adapter gives us; see Adapter.
+PyObject* Configure(PyObject*, PyObject*, PyObject* kwargs) {
+  Adapter& a = g_adapter;
+  const Slot slots[] = {
+      {"on_wake", &a.on_wake, nullptr},           {"on_awake", &a.on_awake, nullptr},
+      {"on_root", &a.on_root, nullptr},           {"on_optimizer", &a.on_optimizer, nullptr},
+      {"on_stats", &a.on_stats, nullptr},         {"on_loader", &a.on_loader, nullptr},
+      {"on_group", &a.on_group, nullptr},         {"on_device_loss", &a.on_device_loss, nullptr},
+      {"grad_enabled", &a.grad_enabled, nullptr}, {"tracing_state", &a.tracing_state, nullptr},
+      {"decorate", &a.decorate, nullptr},         {"tensor_type", nullptr, &a.tensor_type},
+      {"loss_type", nullptr, &a.loss_type},       {"user_dict_type", nullptr, &a.user_dict_type},
+  };
+  PyObject *key = nullptr, *value = nullptr;
+  Py_ssize_t position = 0;
+  while (kwargs != nullptr && PyDict_Next(kwargs, &position, &key, &value) != 0) {
+    const Slot* found = nullptr;
+    for (const Slot& slot : slots) {
+      if (PyUnicode_CompareWithASCIIString(key, slot.name) == 0) found = &slot;
+    }
+    if (found == nullptr || (found->type != nullptr && !PyType_Check(value))) {
+      PyErr_Format(PyExc_TypeError, "_probe.configure: cannot take %R", key);
+      return nullptr;
+    }
+    Py_INCREF(value);
+    PyObject** target =
+        found->object != nullptr ? found->object : reinterpret_cast<PyObject**>(found->type);
+    PyObject* old = *target;
+    *target = value == Py_None ? nullptr : value;
+    Py_XDECREF(old);
+  }
+  return None();
+}
+
+PyCFunction Fast(FastFunction function) {
+  return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function));
+}
+
+PyMethodDef g_functions[] = {
+    {"span", Fast(SpanFunction), METH_FASTCALL, "span(name) -> Span"},
+    {"ready", Fast(ReadyFunction), METH_FASTCALL, "ready(kind_hint) -> bool; registers if needed"},
+    {"active", Active, METH_NOARGS, "Whether this process records."},
+    {"set_rank", Fast(SetRank), METH_FASTCALL, "set_rank(rank)"},
+    {"disable", Fast(DisableFunction), METH_FASTCALL, "disable(reason)"},
+    {"after_fork", AfterFork, METH_NOARGS, "This is a forked child."},
+    {"now", Now, METH_NOARGS, "The channel's clock."},
+    {"account", Fast(Account), METH_FASTCALL, "account(begin): time since then was ours"},
+    {"scalar", Fast(Scalar), METH_FASTCALL, "scalar(name, value)"},
+    {"scalar_at", Fast(ScalarAt), METH_FASTCALL, "scalar_at(name, value, step, mode)"},
+    {"event", Fast(Event), METH_FASTCALL, "event(kind, severity, subject, message, data)"},
+    {"step", Step, METH_NOARGS, "Closes the open step."},
+    {"finish", Finish, METH_NOARGS, "Closes what is open, at exit."},
+    {"current_step", CurrentStep, METH_NOARGS, "Number of the open training step, or -1."},
+    {"record_stats", Fast(RecordStats), METH_FASTCALL,
+     "record_stats(name, collection, address, count, dtype, bytes)"},
+    {"count_skipped", Fast(CountSkipped), METH_FASTCALL, "count_skipped(reason, n)"},
+    {"compute_stats", Fast(ComputeStats), METH_FASTCALL, "compute_stats(address, count, dtype)"},
+    {"configure", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(Configure)),
+     METH_VARARGS | METH_KEYWORDS, "configure(**callbacks)"},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+PyModuleDef g_module = {PyModuleDef_HEAD_INIT,
+                        "telltale._probe",
+                        "The probe's binding; internal.",
+                        -1,
+                        g_functions,
+                        nullptr,
+                        nullptr,
+                        nullptr,
+                        nullptr};
+
+}  // namespace
+}  // namespace telltale::native
+
+extern "C" __attribute__((visibility("default"))) PyObject* PyInit__probe() {
+  using namespace telltale::native;
+  if (std::getenv("TELLTALE_SOCKET") == nullptr) g_recording = Recording::kOff;
+  InitCallVector();
+  PyObject* module = PyModule_Create(&g_module);
+  if (module == nullptr) return nullptr;
+  PyObject* hook = MakeHookType();
+  PyObject* span = MakeSpanType();
+  if (hook == nullptr || span == nullptr || PyModule_AddObject(module, "Hook", hook) != 0 ||
+      PyModule_AddObject(module, "Span", span) != 0) {
+    Py_DECREF(module);
+    return nullptr;
+  }
+  return module;
+}

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// State of the binding in this process: whether records are wanted, and where each thread is.
+//
+// Ownership: the objects of Adapter are strong references that live until the process ends.
+// Thread safety: everything here is touched with the GIL held; ThreadState belongs to its thread.
+#pragma once
+
+#include "py_api.h"
+#include "telltale/probe.h"
+
+namespace telltale::native {
+
+/// kCold: nothing recorded yet; the first record registers the process (also after a fork).
+enum class Recording { kCold, kOn, kOff };
+
+/// Where the calling thread stands; each hook only acts at its outermost call.
+struct ThreadState {
+  std::int64_t module_depth = 0;  ///< Module calls on the stack.
+  std::int64_t module_base = 0;   ///< Depth that counts as outside (raised by a fork inside one).
+  int backward_depth = 0;
+  int optimizer_depth = 0;
+  int next_depth = 0;
+  int wait_depth = 0;
+};
+
+/// What the framework's adapter gave us (None or null: not there).
+struct Adapter {
+  PyObject* on_wake = nullptr;         ///< (kind_hint: int, forked: bool) -> kind or -1
+  PyObject* on_awake = nullptr;        ///< (kind) the process is registered
+  PyObject* on_root = nullptr;         ///< (module) first call of a root module
+  PyObject* on_optimizer = nullptr;    ///< (optimizer) first step of an optimizer
+  PyObject* on_stats = nullptr;        ///< (optimizer) statistics are due
+  PyObject* on_loader = nullptr;       ///< (loader) an iterator was asked for
+  PyObject* on_group = nullptr;        ///< () a process group was made
+  PyObject* decorate = nullptr;        ///< (name, function) -> function inside a span
+  PyObject* on_device_loss = nullptr;  ///< (tensor) loss that is not in main memory
+  PyObject* grad_enabled = nullptr;    ///< () -> bool
+  PyObject* tracing_state = nullptr;   ///< () -> None when no graph is being traced
+  PyTypeObject* tensor_type = nullptr;
+  PyTypeObject* loss_type = nullptr;  ///< Base class of loss modules.
+  PyTypeObject* user_dict_type = nullptr;
+};
+
+extern Recording g_recording;
+extern bool g_forked;          ///< In a child by fork that has not registered yet.
+extern bool g_fetch_seen;      ///< A data loader tells batch sizes.
+extern bool g_machine_owned;   ///< A thread has begun to drive the step machine.
+extern std::uint32_t g_epoch;  ///< Changes whenever name ids become invalid.
+extern bool g_worker;          ///< A data loader's worker: spans only, no steps.
+extern Adapter g_adapter;
+extern std::uint64_t g_optimizer_calls;  ///< Ever begun in this process.
+
+/// Ids of the names that hooks use, valid while g_recording is kOn.
+struct Names {
+  std::uint32_t fetch = 0;
+  std::uint32_t loss = 0;
+};
+extern Names g_names;
+/// Text to name id, for names given by the user. A new process starts with an empty one.
+extern PyObject* g_name_ids;
+
+/// Id of a name, through the cache. False with an exception set where `text` is not a str.
+bool NameId(PyObject* text, std::uint32_t* id);
+
+ThreadState& ThisThread();
+
+bool WakeUp(tt_process_kind hint);
+/// True when a record made now would be kept. Registers the process at its first record.
+inline bool Ready(tt_process_kind hint) {
+  if (g_recording == Recording::kOn) [[likely]]
+    return true;
+  if (g_recording == Recording::kOff) return false;
+  return WakeUp(hint);
+}
+
+/// Whether the calling thread may drive the step machine: any once one has begun, before only the
+/// main one (a thread that only prefetches must not become the owner).
+bool MayFetch();
+
+/// A hook of ours failed with the pending Python exception: clears it, switches the probe off for
+/// good and records why. `where`: the hook's name.
+void DisableByException(const char* where);
+void Disable(const char* reason);
+
+/// Calls a callback of the adapter; a failure of it disables us. Keeps a pending exception.
+void CallAdapter(PyObject* callback, PyObject* argument, const char* where);
+
+/// The process was forked and this is the child.
+void AfterForkInChild();
+
+}  // namespace telltale::native

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "values.h"
+
+#include <cmath>
+#include <limits>
+
+#include "state.h"
+
+namespace telltale::native {
+namespace {
+
+struct Strings {
+  PyObject* data = nullptr;
+  PyObject* detach = nullptr;
+  PyObject* is_cpu = nullptr;
+  PyObject* item = nullptr;
+  PyObject* lr = nullptr;
+  PyObject* numel = nullptr;
+  PyObject* param_groups = nullptr;
+  PyObject* size = nullptr;
+  PyObject* zero = nullptr;
+};
+Strings g_strings;
+
+constexpr int kMaxNesting = 4;
+
+std::int64_t FirstDimension(PyObject* tensor) {
+  Ref size(PyObject_CallMethodObjArgs(tensor, g_strings.size, g_strings.zero, nullptr));
+  const std::int64_t value = size ? PyLong_AsLongLong(size.get()) : 0;
+  if (PyErr_Occurred() != nullptr) {
+    PyErr_Clear();  // A tensor without dimensions.
+    return 0;
+  }
+  return value;
+}
+
+std::int64_t BatchSizeNested(PyObject* batch, int nesting) {
+  if (IsTensor(batch)) return FirstDimension(batch);
+  if (nesting >= kMaxNesting) return 0;
+  if (PyList_Check(batch) || PyTuple_Check(batch)) {
+    const bool list = PyList_Check(batch) != 0;
+    const Py_ssize_t length = list ? PyList_Size(batch) : PyTuple_Size(batch);
+    for (Py_ssize_t i = 0; i < length && i < 4; ++i) {
+      PyObject* element = list ? PyList_GetItem(batch, i) : PyTuple_GetItem(batch, i);
+      const std::int64_t size = BatchSizeNested(element, nesting + 1);
+      if (size > 0 && !PyUnicode_Check(element)) return size;
+    }
+    return length;
+  }
+  if (PyDict_Check(batch)) {
+    PyObject *key = nullptr, *value = nullptr;
+    Py_ssize_t position = 0;
+    while (PyDict_Next(batch, &position, &key, &value) != 0) {
+      const std::int64_t size = BatchSizeNested(value, nesting + 1);
+      if (size > 0) return size;
+    }
+    return 0;
+  }
+  PyTypeObject* user_dict = g_adapter.user_dict_type;
+  if (user_dict != nullptr && PyType_IsSubtype(Py_TYPE(batch), user_dict)) {
+    Ref data(PyObject_GetAttr(batch, g_strings.data));
+    if (data) return BatchSizeNested(data.get(), nesting + 1);
+    PyErr_Clear();
+  }
+  return 0;
+}
+
+bool HasOneElement(PyObject* tensor) {
+  Ref numel(PyObject_CallMethodObjArgs(tensor, g_strings.numel, nullptr));
+  const bool one = numel && PyLong_AsLong(numel.get()) == 1;
+  PyErr_Clear();
+  return one;
+}
+
+}  // namespace
+
+bool InitValues() {
+  Strings& s = g_strings;
+  s.data = PyUnicode_InternFromString("data");
+  s.detach = PyUnicode_InternFromString("detach");
+  s.is_cpu = PyUnicode_InternFromString("is_cpu");
+  s.item = PyUnicode_InternFromString("item");
+  s.lr = PyUnicode_InternFromString("lr");
+  s.numel = PyUnicode_InternFromString("numel");
+  s.param_groups = PyUnicode_InternFromString("param_groups");
+  s.size = PyUnicode_InternFromString("size");
+  s.zero = PyLong_FromLong(0);
+  return s.data && s.detach && s.is_cpu && s.item && s.lr && s.numel && s.param_groups && s.size &&
+         s.zero;
+}
+
+bool IsTensor(PyObject* object) {
+  PyTypeObject* type = g_adapter.tensor_type;
+  return type != nullptr && PyType_IsSubtype(Py_TYPE(object), type) != 0;
+}
+
+bool IsTrueAttr(PyObject* object, PyObject* name) {
+  Ref value(PyObject_GetAttr(object, name));
+  if (!value) {
+    PyErr_Clear();
+    return false;
+  }
+  return value.get() == Py_True;
+}
+
+std::int64_t BatchSize(PyObject* batch) { return BatchSizeNested(batch, 0); }
+
+std::int64_t InputSize(PyObject* const* args, std::size_t count) {
+  if (count < 2 || Py_TYPE(args[1]) != g_adapter.tensor_type) return 0;
+  return FirstDimension(args[1]);
+}
+
+bool HostScalar(PyObject* tensor, double* value) {
+  if (!IsTensor(tensor) || !IsTrueAttr(tensor, g_strings.is_cpu) || !HasOneElement(tensor)) {
+    return false;
+  }
+  Ref item(PyObject_CallMethodObjArgs(tensor, g_strings.item, nullptr));
+  if (item) *value = PyFloat_AsDouble(item.get());
+  if (PyErr_Occurred() != nullptr) {
+    PyErr_Clear();  // Complex, or a subclass without a value.
+    return false;
+  }
+  return true;
+}
+
+bool IsDeviceScalar(PyObject* tensor) {
+  return IsTensor(tensor) && !IsTrueAttr(tensor, g_strings.is_cpu) && HasOneElement(tensor);
+}
+
+double LearningRate(PyObject* optimizer) {
+  const double unknown = std::numeric_limits<double>::quiet_NaN();
+  Ref groups(PyObject_GetAttr(optimizer, g_strings.param_groups));
+  if (!groups || PyList_Check(groups.get()) == 0 || PyList_Size(groups.get()) < 1) {
+    PyErr_Clear();
+    return unknown;
+  }
+  PyObject* group = PyList_GetItem(groups.get(), 0);
+  if (group == nullptr || PyDict_Check(group) == 0) return unknown;
+  PyObject* lr = PyDict_GetItemWithError(group, g_strings.lr);
+  double value = unknown;
+  if (lr != nullptr) {
+    if (PyFloat_Check(lr) || PyLong_Check(lr)) {
+      value = PyFloat_AsDouble(lr);
+    } else {
+      HostScalar(lr, &value);
+    }
+  }
+  PyErr_Clear();
+  return value;
+}
+
+PyObject* Detached(PyObject* tensor) {
+  PyObject* result = PyObject_CallMethodObjArgs(tensor, g_strings.detach, nullptr);
+  if (result == nullptr) PyErr_Clear();
+  return result;
+}
+
+}  // namespace telltale::native

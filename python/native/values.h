@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Reads facts off the framework's objects without changing them or letting an exception out.
+#pragma once
+
+#include "py_api.h"
+
+namespace telltale::native {
+
+bool InitValues();
+
+bool IsTensor(PyObject* object);
+/// Samples in a batch: first dimension of the first tensor in it, else the length of a list; 0
+/// where unknown.
+std::int64_t BatchSize(PyObject* batch);
+/// Samples in a module's first argument; 0 where unknown or where asking could run user code (a
+/// tensor subclass). REQUIRES: no graph is being traced.
+std::int64_t InputSize(PyObject* const* args, std::size_t count);
+/// The value of a one-element tensor in main memory. False where it is not one.
+bool HostScalar(PyObject* tensor, double* value);
+/// True where the tensor has one element but lies on a device.
+bool IsDeviceScalar(PyObject* tensor);
+/// Learning rate of an optimizer's first group, NaN where unknown.
+double LearningRate(PyObject* optimizer);
+/// object.name is True; false on any failure.
+bool IsTrueAttr(PyObject* object, PyObject* name);
+/// tensor.detach(), or null without an exception.
+PyObject* Detached(PyObject* tensor);
+
+}  // namespace telltale::native

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Telltale in a training script: optional, since `telltale run -- python train.py` records without a
+line of it. Outside `telltale run` every call here does nothing and costs next to nothing.
+
+    import telltale
+
+    for batch in stream:
+        with telltale.span("tokenize"):
+            tokens = tokenize(batch)
+        loss = train(tokens)
+        telltale.log(loss=loss, tokens=len(tokens))
+        telltale.step()
+
+Thread safety: all functions may be called from any thread; step() belongs on the thread that trains.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable, TypeVar
+
+from ._native import probe as _probe
+from .errors import TelltaleError
+
+__all__ = ["TelltaleError", "active", "log", "span", "step"]
+__version__ = "0.1.0"
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+class _NoSpan:
+    """A span that records nothing; one object serves all."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> "_NoSpan":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        return None
+
+    def __call__(self, function: _F) -> _F:
+        return function
+
+
+_NO_SPAN = _NoSpan()
+
+if _probe is not None:
+    from . import _session
+
+    _session.start()
+    span = _probe.span
+else:
+
+    def span(name: str) -> Any:
+        """A context manager, or decorator, that records how long its block took.
+
+        Args:
+            name: what the block does; keep the number of different names small (they share a
+                table; beyond it spans are recorded as "(folded)" and counted).
+
+        Raises:
+            TypeError: `name` is not a str (only under `telltale run`).
+        """
+        return _NO_SPAN
+
+
+def active() -> bool:
+    """Whether this process is being recorded."""
+    return _probe is not None and bool(_probe.ready(0))
+
+
+def step() -> None:
+    """Ends the current training step here and begins the next.
+
+    Only needed where Telltale cannot see the step: no DataLoader, no nn.Module, no torch optimizer.
+    After the first call only these calls end training steps.
+    """
+    if _probe is not None:
+        _probe.step()
+
+
+def log(**values: Any) -> None:
+    """Records numbers at the current step.
+
+    Args:
+        values: name=number. A number is anything that float() takes; a tensor must have one element
+            (one on a device is waited for). Unit and meaning are yours; NaN and infinity are kept.
+            What is no number is counted in the ledger as skipped and otherwise ignored.
+    """
+    if _probe is None:
+        return
+    for name, value in values.items():
+        try:
+            _probe.scalar(name, float(value))
+        except Exception:
+            _probe.count_skipped("log.not_a_number", 1)

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The native binding, or None where this process is not recorded or cannot load it."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+
+def _load() -> Any:
+    if "TELLTALE_SOCKET" not in os.environ:
+        return None
+    try:
+        from . import _probe  # type: ignore[attr-defined]
+    except ImportError as error:
+        note(f"telltale: cannot load the native probe: {error}")
+        return None
+    return _probe
+
+
+def note(text: str) -> None:
+    """Appends a line to the probe's log file (TELLTALE_PROBE_LOG); never raises."""
+    path = os.environ.get("TELLTALE_PROBE_LOG")
+    if not path:
+        return
+    try:
+        fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(fd, f"pid {os.getpid()}: {text}\n".encode("utf-8", "replace"))
+        finally:
+            os.close(fd)
+    except OSError:
+        pass
+
+
+probe: Any = _load()

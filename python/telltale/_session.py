@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""This process's place in the run: what kind of process it is, its fork handler, its end."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+from typing import Any, Callable
+
+from ._native import note, probe
+
+TRAINER, WORKER, OTHER = 0, 1, 2
+"""Kinds of process, as tt_process_kind."""
+
+_wake_listeners: list[Callable[[int], None]] = []
+_kind_finders: list[Callable[[], "int | None"]] = []
+_started = False
+
+
+def kind_of_process(hint: int) -> int:
+    """What an adapter knows this process to be, else the hint of the call that woke us."""
+    for find in _kind_finders:
+        kind = find()
+        if kind is not None:
+            return kind
+    # A pool's or a manager's child that never trains would hint otherwise by its first call.
+    return TRAINER if hint == WORKER else hint
+
+
+def on_wake(listener: Callable[[int], None]) -> None:
+    """Calls `listener(kind)` after this process, and each forked child, has registered."""
+    _wake_listeners.append(listener)
+
+
+def find_kind_with(finder: "Callable[[], int | None]") -> None:
+    """Lets an adapter say what kind of process this is (None: it does not know)."""
+    _kind_finders.append(finder)
+
+
+def _wake(hint: int, forked: int) -> int:
+    kind = kind_of_process(hint)
+    if forked:
+        # Children of multiprocessing end by os._exit, without atexit.
+        util = sys.modules.get("multiprocessing.util")
+        if util is not None:
+            util.Finalize(None, finish, exitpriority=1)
+    return kind
+
+
+def notify_awake(kind: int) -> None:
+    """Called by the binding once the process is registered."""
+    for listener in list(_wake_listeners):
+        listener(kind)
+
+
+def finish() -> None:
+    """Closes the open step; at the end of the process."""
+    if probe is not None:
+        try:
+            probe.finish()
+        except Exception as error:
+            note(f"finish failed: {error}")
+
+
+def start() -> None:
+    """Connects the binding with this process, once."""
+    global _started
+    if _started or probe is None:
+        return
+    _started = True
+    probe.configure(on_wake=_wake, on_awake=notify_awake, decorate=_decorate)
+    os.register_at_fork(after_in_child=probe.after_fork)
+    atexit.register(finish)
+
+
+def _decorate(name: str, function: Any) -> Any:
+    from ._decorate import decorate
+
+    return decorate(name, function)

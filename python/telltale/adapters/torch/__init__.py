@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PyTorch: puts hooks around the calls that make up a training step.
+
+Nothing is attached to models, tensors, optimizers or loaders, so nothing of ours is copied, pickled
+or traced with them: only functions and methods of torch's own classes are replaced, by callables
+that look like them (telltale._probe.Hook).
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+from ..._native import note, probe
+from ... import _session
+from . import comm, data, events, loss, modules, optim, process
+
+
+def install(torch: ModuleType) -> None:
+    """Hooks torch, once; later calls (a reload) hook what is not hooked."""
+    if probe is None:
+        return
+    _session.start()
+    for part in (process, events, modules, loss, optim, data, comm):
+        try:
+            part.install(torch)
+        except Exception as error:
+            # This part stays unhooked; the others still tell their share.
+            note(f"torch: {part.__name__} not hooked: {type(error).__name__}: {error}")
+            events.not_hooked(part.__name__, error)

@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Replaces an attribute of a class or module by a hook."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..._native import probe
+
+# Kinds of Hook, as HookKind in hook.h.
+FORWARD, BACKWARD, OPTIMIZER, SCALER, SCALE, NEXT, ITER, FETCH, COMM_WAIT, NEW_GROUP = range(10)
+
+
+def hook(owner: Any, name: str, kind: int) -> bool:
+    """Puts a hook around owner.name as defined by `owner` itself. False: not there, or hooked."""
+    original = vars(owner).get(name)
+    if original is None or type(original) is probe.Hook:
+        return False
+    if isinstance(original, (staticmethod, classmethod, property)):
+        return False
+    setattr(owner, name, probe.Hook(original, kind))
+    return True

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Backward passes and the loss: read where it lies in main memory; copied without waiting where it
+lies on a device, and read once the copy is done.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from types import ModuleType
+from typing import Any
+
+from ..._native import probe
+from .hooking import BACKWARD, SCALE, SCALER, hook
+
+_torch: Any = None
+_TRAIN = 0
+_MAX_PENDING = 64
+# (event that ends the copy, pinned copy, step)
+_pending: "deque[tuple[Any, Any, int]]" = deque()
+
+
+def _drain() -> None:
+    while _pending and _pending[0][0].query():
+        _, copy, step = _pending.popleft()
+        probe.scalar_at("loss", copy.item(), step, _TRAIN)
+
+
+def on_device_loss(tensor: Any) -> None:
+    """Starts a copy of a loss on a CUDA device and records those that have arrived."""
+    _drain()
+    if not tensor.is_cuda or _torch.cuda.is_current_stream_capturing():
+        probe.count_skipped("loss.device", 1)
+        return
+    if len(_pending) >= _MAX_PENDING:
+        probe.count_skipped("loss.late", 1)
+        return
+    with _torch.no_grad():
+        copy = _torch.empty((), dtype=tensor.dtype, pin_memory=True)
+        copy.copy_(tensor.detach().reshape(()), non_blocking=True)
+    done = _torch.cuda.Event()
+    done.record(_torch.cuda.current_stream(tensor.device))
+    _pending.append((done, copy, probe.current_step()))
+
+
+def _scalers(torch: Any) -> "list[Any]":
+    found: "list[Any]" = []
+    for path in ("amp.GradScaler", "amp.grad_scaler.GradScaler", "cuda.amp.GradScaler"):
+        owner: Any = torch
+        for part in path.split("."):
+            owner = getattr(owner, part, None)
+        if owner is not None and owner not in found:
+            found.append(owner)
+    return found
+
+
+def install(torch: ModuleType) -> None:
+    global _torch
+    _torch = torch
+    hook(torch.Tensor, "backward", BACKWARD)
+    hook(torch.autograd, "backward", BACKWARD)
+    for scaler in _scalers(torch):
+        hook(scaler, "step", SCALER)
+        hook(scaler, "scale", SCALE)
+    probe.configure(loss_type=torch.nn.modules.loss._Loss, on_device_loss=on_device_loss)

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Optimizers: `step` is hooked once per class, when an optimizer of the class is made.
+
+The hook sits on the class, beneath what a scheduler puts on the instance, and keeps the attributes
+that torch looks for there (`hooked`). torch's own global step hooks (torch >= 2) are not used: they
+miss the end of a step that raises.
+"""
+
+from __future__ import annotations
+
+import functools
+from types import ModuleType
+from typing import Any
+
+from ..._native import note, probe
+from . import stats
+from .hooking import OPTIMIZER, hook
+
+
+def hook_class(cls: type) -> None:
+    """Hooks `step` in each class of the hierarchy that defines one, the bare base apart."""
+    for base in cls.__mro__[:-1]:
+        if base.__module__ == "torch.optim.optimizer" and base.__name__ == "Optimizer":
+            break
+        hook(base, "step", OPTIMIZER)
+
+
+def _watch(base: Any, name: str) -> None:
+    original = vars(base).get(name)
+    if original is None or hasattr(original, "_telltale"):
+        return
+
+    @functools.wraps(original)
+    def watched(self: Any, *args: Any, **kwargs: Any) -> Any:
+        result = original(self, *args, **kwargs)
+        try:
+            hook_class(type(self))
+        except Exception as error:
+            note(f"torch: optimizer {type(self).__name__} not hooked: {error}")
+        return result
+
+    watched._telltale = True  # type: ignore[attr-defined]
+    setattr(base, name, watched)
+
+
+def install(torch: ModuleType) -> None:
+    stats.install(torch)
+    base = torch.optim.Optimizer
+    # Made by its constructor, or by unpickling.
+    _watch(base, "__init__")
+    _watch(base, "__setstate__")
+    probe.configure(on_stats=stats.on_stats)
