@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+// Stands in for supervisor and agent in the adapters' tests: runs a command as `telltale run`
+// would, accepts its probes, drains their real arenas and writes each record as a JSON line.
+//
+// usage: probe_host OUT.jsonl STATS_INTERVAL PYTHON_DIR CMD [ARGS...]
+//   STATS_INTERVAL 0: no statistics. PYTHON_DIR: folder with boot/ and telltale/.
+// Exit: CMD's code, 128 + signal, 125 on an error of its own. At the end one line per producer:
+//   {"table":"producer", ...counters, "disabled": reason}.
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "base/process.h"
+#include "channel/consumer.h"
+#include "channel/control_page.h"
+#include "channel/registration.h"
+
+namespace {
+
+using telltale::StringPool;
+using telltale::UniqueFd;
+namespace channel = telltale::channel;
+namespace format = telltale::format;
+
+constexpr std::size_t kDrainBytes = 4 << 20;
+
+struct Peer {
+  UniqueFd socket;
+  UniqueFd pidfd;
+  std::unique_ptr<channel::ControlPage> control;
+  std::unique_ptr<channel::Consumer> consumer;
+  std::string disabled;
+};
+
+void SetField(nlohmann::json* json, std::string_view name, double value) {
+  // JSON has no NaN and no infinity.
+  if (std::isfinite(value)) {
+    (*json)[std::string(name)] = value;
+  } else {
+    (*json)[std::string(name)] = std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
+  }
+}
+template <class T>
+void SetField(nlohmann::json* json, std::string_view name, const T& value) {
+  (*json)[std::string(name)] = value;
+}
+
+std::string_view TableName(format::TableId id) {
+  for (const auto& table : format::kTables) {
+    if (table.id == id) return table.name;
+  }
+  return "?";
+}
+
+class Host {
+ public:
+  Host(const char* out, std::uint32_t stats_interval)
+      : out_(out, std::ios::trunc), stats_interval_(stats_interval) {}
+
+  bool Listen(const std::string& path) {
+    listener_.reset(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    if (path.size() >= sizeof address.sun_path) return false;
+    std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
+    return bind(listener_.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0 &&
+           listen(listener_.get(), 64) == 0;
+  }
+
+  /// One round: waits at most `timeout_ms` for news, then takes what there is.
+  void Round(int timeout_ms) {
+    std::vector<pollfd> fds{{listener_.get(), POLLIN, 0}};
+    for (const auto& peer : peers_) {
+      if (peer->consumer == nullptr && peer->socket) fds.push_back({peer->socket.get(), POLLIN, 0});
+    }
+    poll(fds.data(), fds.size(), timeout_ms);
+    for (;;) {
+      UniqueFd socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+      if (!socket) break;
+      auto peer = std::make_unique<Peer>();
+      peer->socket = std::move(socket);
+      peers_.push_back(std::move(peer));
+    }
+    for (const auto& peer : peers_) {
+      if (peer->consumer == nullptr && peer->socket) Register(peer.get());
+      if (peer->consumer != nullptr) Drain(peer.get());
+    }
+  }
+
+  /// Whether a registered process lives.
+  bool AnyAlive() const {
+    for (const auto& peer : peers_) {
+      if (peer->pidfd && !telltale::PidfdEnded(peer->pidfd.get())) return true;
+    }
+    return false;
+  }
+
+  void Finish() {
+    for (const auto& peer : peers_) {
+      if (peer->consumer == nullptr) continue;
+      Drain(peer.get());
+      const channel::ProducerInfo& info = peer->consumer->info();
+      const channel::ProducerCounters counters = peer->consumer->counters();
+      out_ << nlohmann::json{{"table", "producer"},
+                             {"pid", info.pid},
+                             {"parent_pid", info.parent_pid},
+                             {"rank", info.rank},
+                             {"kind", info.kind},
+                             {"produced", counters.produced},
+                             {"dropped", counters.dropped},
+                             {"names_folded", counters.names_folded},
+                             {"foreign_thread", counters.foreign_thread},
+                             {"skipped", counters.skipped},
+                             {"spans_thinned", counters.spans_thinned},
+                             {"malformed", counters.malformed},
+                             {"disabled", peer->consumer->disabled_reason()}}
+                  .dump()
+           << '\n';
+    }
+    out_.flush();
+  }
+
+ private:
+  void Register(Peer* peer) {
+    alignas(8) char bytes[1024];
+    int fds[channel::kMaxMessageFds] = {-1, -1, -1};
+    int fd_count = 0;
+    const auto size =
+        channel::ReceiveMessage(peer->socket.get(), bytes, sizeof bytes, fds, &fd_count);
+    if (size == -EAGAIN) return;
+    UniqueFd arena(fd_count > 0 ? fds[0] : -1);
+    for (int i = 1; i < fd_count; ++i) close(fds[i]);
+    channel::Hello hello;
+    if (size <= 0 || !channel::CheckMessage(bytes, static_cast<std::size_t>(size),
+                                            channel::MessageType::kHello, &hello)) {
+      peer->socket.reset();
+      return;
+    }
+    auto control = channel::ControlPage::Create(hello.name_limit);
+    auto consumer = channel::Consumer::Attach(std::move(arena));
+    if (!control.ok() || !consumer.ok()) {
+      std::fprintf(stderr, "probe_host: cannot attach to pid %d\n", hello.pid);
+      peer->socket.reset();
+      return;
+    }
+    peer->control = std::make_unique<channel::ControlPage>(std::move(control).value());
+    peer->control->SetStatsInterval(stats_interval_);
+    peer->control->PublishEpoch();
+    peer->consumer = std::move(consumer).value();
+    peer->pidfd = telltale::OpenPidfd(hello.pid);
+    auto accept = channel::MakeMessage<channel::Accept>(channel::MessageType::kAccept);
+    accept.abi_major = hello.abi_major;
+    accept.abi_minor = hello.abi_minor;
+    accept.attempt = 1;
+    auto page = peer->control->ReadOnlyFd();
+    if (!page.ok()) return;
+    const int fd = page.value().get();
+    channel::SendMessage(peer->socket.get(), &accept, sizeof accept, &fd, 1);
+  }
+
+  void Drain(Peer* peer) {
+    bool more = true;
+    while (more) {
+      channel::Drained drained;
+      more = peer->consumer->Drain(kDrainBytes, 0, &pool_, &drained);
+      format::ForEachTable(drained.rows, [&](const auto& rows) {
+        for (const auto& row : rows) Write(row);
+      });
+      peer->consumer->Commit();
+      if (drained.records == 0) break;
+    }
+  }
+
+  template <class Row>
+  void Write(const Row& row) {
+    nlohmann::json json{{"table", TableName(Row::kTable)}};
+    format::ForEachColumn<Row>([&](const format::ColumnDesc& column, auto member) {
+      SetField(&json, column.name, row.*member);
+    });
+    out_ << json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
+  }
+
+  UniqueFd listener_;
+  std::vector<std::unique_ptr<Peer>> peers_;
+  StringPool pool_;
+  std::ofstream out_;
+  std::uint32_t stats_interval_;
+};
+
+pid_t Spawn(const std::string& socket_path, const std::string& python_dir, char** command) {
+  const pid_t pid = fork();
+  if (pid != 0) return pid;
+  std::string path = python_dir + "/boot";
+  const char* old = std::getenv("PYTHONPATH");
+  if (old != nullptr && *old != '\0') path += std::string(":") + old;
+  setenv("PYTHONPATH", path.c_str(), 1);
+  setenv("TELLTALE_SOCKET", socket_path.c_str(), 1);
+  setenv("TELLTALE_PYTHON_DIR", python_dir.c_str(), 1);
+  setenv("TELLTALE_RUN", socket_path.substr(0, socket_path.rfind('/')).c_str(), 1);
+  setenv("TELLTALE_ATTEMPT", "1", 1);
+  execvp(command[0], command);
+  std::fprintf(stderr, "probe_host: cannot run %s: %s\n", command[0], std::strerror(errno));
+  _exit(127);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc < 5) {
+    std::fprintf(stderr, "usage: probe_host OUT.jsonl STATS_INTERVAL PYTHON_DIR CMD [ARGS...]\n");
+    return 2;
+  }
+  char folder[] = "/tmp/probe_host.XXXXXX";
+  if (mkdtemp(folder) == nullptr) return 125;
+  const std::string path = std::string(folder) + "/socket";
+  Host host(argv[1], static_cast<std::uint32_t>(std::atoi(argv[2])));
+  if (!host.Listen(path)) {
+    std::fprintf(stderr, "probe_host: cannot listen at %s\n", path.c_str());
+    return 125;
+  }
+  const pid_t pid = Spawn(path, argv[3], argv + 4);
+  int status = 0;
+  while (waitpid(pid, &status, WNOHANG) == 0) host.Round(5);
+  // Workers may outlive the command for a moment.
+  for (int i = 0; i < 2000 && host.AnyAlive(); ++i) host.Round(5);
+  host.Round(0);
+  host.Finish();
+  unlink(path.c_str());
+  rmdir(folder);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}

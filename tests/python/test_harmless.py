@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The training is never harmed: same results, same objects, same errors, same output."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+TRAINING = """
+import hashlib, random, sys
+import numpy, torch, torch.nn as nn
+torch.manual_seed(7); random.seed(7); numpy.random.seed(7)
+net = nn.Sequential(nn.Conv2d(1, 8, 3), nn.ReLU(), nn.Dropout(0.2), nn.Flatten(), nn.Linear(8 * 36, 10))
+crit = nn.CrossEntropyLoss()
+opt = torch.optim.Adam(net.parameters(), lr=1e-3)
+schedule = torch.optim.lr_scheduler.OneCycleLR(opt, 1e-2, total_steps=200)
+data = torch.utils.data.TensorDataset(torch.randn(400, 1, 8, 8), torch.randint(0, 10, (400,)))
+loader = torch.utils.data.DataLoader(data, batch_size=8, shuffle=True)
+for epoch in range(4):
+    for x, y in loader:
+        opt.zero_grad(); crit(net(x), y).backward(); opt.step(); schedule.step()
+digest = hashlib.sha256()
+for value in net.state_dict().values(): digest.update(value.numpy().tobytes())
+print(digest.hexdigest(), random.random(), numpy.random.rand(), torch.rand(1).item())
+"""
+
+
+def both(telltale, text, *arguments, **options):
+    script = telltale.script(text)
+    run = telltale.run([sys.executable, script, *arguments], **options)
+    plain = telltale.plain([sys.executable, script, *arguments])
+    return run, plain
+
+
+def test_200_steps_give_bit_identical_parameters(telltale):
+    run, plain = both(telltale, TRAINING, stats_every=3)
+    run.assert_clean()
+    assert len(run.steps()) == 200 and run.table("statistics")
+    assert run.out == plain.stdout
+
+
+def test_objects_carry_no_trace_of_us(telltale):
+    run, plain = both(
+        telltale,
+        """
+        import copy, pickle, torch, torch.nn as nn, warnings
+        warnings.simplefilter("error")
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2))
+        opt = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+        schedule = torch.optim.lr_scheduler.StepLR(opt, 1)
+        loader = torch.utils.data.DataLoader(torch.arange(8.0).reshape(2, 4))
+        for x in loader:
+            opt.zero_grad(); net(x).sum().backward(); opt.step(); schedule.step()
+        for thing in (net, opt, opt.state_dict(), schedule.state_dict(), loader, copy.deepcopy(net),
+                      net[0].weight, net.forward, net.__call__):
+            data = pickle.dumps(thing)
+            assert b"telltale" not in data
+            print(len(data))
+        print(sorted(vars(net)), sorted(vars(loader)), sorted(vars(opt)))
+        print(net._forward_hooks, net._forward_pre_hooks, net._backward_hooks)
+        again = copy.deepcopy(opt); again.step(); torch.save(net, "m.pt"); torch.load("m.pt")(x)
+        """,
+    )
+    run.assert_clean()
+    assert run.out == plain.stdout
+
+
+def test_scripting_tracing_and_fx_see_the_same_program(telltale):
+    run, plain = both(
+        telltale,
+        """
+        import torch, torch.nn as nn, torch.fx, inspect
+        torch.manual_seed(0)
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__(); self.a = nn.Linear(4, 4); self.loss = nn.CrossEntropyLoss()
+            def forward(self, x, y): return self.loss(torch.relu(self.a(x)), y)
+        net, x, y = Net(), torch.randn(3, 4), torch.tensor([0, 1, 2])
+        scripted = torch.jit.script(net); print(scripted.graph); print(scripted(x, y))
+        traced = torch.jit.trace(net, (x, y)); print(traced.graph); print(traced(x, y))
+        print(torch.jit.script(nn.functional.cross_entropy).graph)
+        print(torch.fx.symbolic_trace(net).code)
+        print(inspect.signature(torch.Tensor.backward), inspect.signature(torch.optim.SGD.step))
+        print(inspect.signature(net.__call__), nn.Module.__call__.__name__)
+        print(torch.Tensor.backward.__doc__[:40], inspect.getsource(torch.Tensor.backward)[:30])
+        """,
+    )
+    run.assert_clean()
+    assert run.out == plain.stdout
+
+
+def test_models_of_every_kind_still_work(telltale):
+    run, plain = both(
+        telltale,
+        """
+        import torch, torch.nn as nn
+        from torch.utils.checkpoint import checkpoint
+        torch.manual_seed(0)
+        class Own(nn.Linear):
+            def __call__(self, *args, scale=1.0): return super().__call__(*args) * scale
+        own = Own(4, 2); print(own(torch.ones(1, 4), scale=2.0))
+        lstm = nn.LSTM(4, 4); print(lstm(torch.ones(2, 1, 4), None)[0].sum())
+        x = torch.ones(2, 4, requires_grad=True)
+        checkpoint(nn.Sequential(nn.Linear(4, 4), nn.Tanh()), x).sum().backward(); print(x.grad)
+        z = nn.Linear(4, 4)(x); z.backward(torch.ones_like(z), retain_graph=True); print(x.grad)
+        torch.autograd.backward([z.sum()]); print(x.grad)
+        handle = own.register_forward_hook(lambda m, i, o: o + 1); print(own(x)); handle.remove()
+        nn.Module.__call__(own, x)
+        class Bare(torch.optim.Optimizer):
+            def __init__(self, p): super().__init__(p, {})
+            def step(self, closure=None): return "returned"
+        class Deeper(Bare):
+            def step(self, closure=None): return super().step(closure) + "!"
+        print(Deeper(own.parameters()).step())
+        """,
+    )
+    run.assert_clean()
+    assert run.out == plain.stdout
+
+
+ERRORS = {
+    "forward": "nn.Linear(4, 2)(torch.ones(1, 3))",
+    "no arguments": "nn.Linear(4, 2)()",
+    "backward": "torch.ones(3).backward()",
+    "optimizer": "torch.optim.SGD(net.parameters(), lr=0.1).step(1, 2, 3)",
+    "no parameters": "torch.optim.SGD([], lr=0.1)",
+    "own": "Own()(1)",
+    "exit": "sys.exit(7)",
+    "interrupt": "raise KeyboardInterrupt",
+}
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_errors_of_the_user_look_as_always(telltale, name):
+    run, plain = both(
+        telltale,
+        f"""
+        import sys, torch, torch.nn as nn
+        net = nn.Linear(2, 2)
+        class Own(nn.Module):
+            def forward(self, x):
+                raise RuntimeError("mine")
+        {ERRORS[name]}
+        """,
+    )
+    expected = plain.returncode if plain.returncode >= 0 else 128 - plain.returncode
+    assert run.code == expected
+    assert run.out == plain.stdout
+    if "optimizer" not in name and "no parameters" not in name:
+        assert run.err == plain.stderr
+    else:
+        # The constructor of an optimizer is watched by a Python function, which shows as a frame.
+        assert run.err.splitlines()[-1] == plain.stderr.splitlines()[-1]
+
+
+def test_a_failing_hook_switches_us_off_and_the_call_goes_on(telltale):
+    run, plain = both(
+        telltale,
+        """
+        import sys, torch, torch.nn as nn
+        torch.manual_seed(0)
+        net = nn.Linear(4, 2); opt = torch.optim.SGD(net.parameters(), lr=0.1)
+        if "telltale._probe" in sys.modules:
+            def broken(root): raise RuntimeError("injected")
+            sys.modules["telltale._probe"].configure(on_root=broken)
+        for i in range(5):
+            opt.zero_grad(); loss = net(torch.ones(1, 4)).sum(); loss.backward(); opt.step()
+            print(loss.item())
+        """,
+    )
+    assert run.code == 0 and run.out == plain.stdout and run.err == ""
+    (process,) = run.processes()
+    assert "on_root" in process["disabled"] and "injected" in process["disabled"]
+
+
+@pytest.mark.parametrize("break_it", ["socket", "library"])
+def test_without_a_supervisor_or_library_nothing_is_seen(telltale, tmp_path, break_it):
+    environment = {"TELLTALE_SOCKET": "/nonexistent/socket"}
+    if break_it == "library":
+        environment = {"TELLTALE_PYTHON_DIR": str(tmp_path / "nowhere")}
+    script = telltale.script(TRAINING)
+    run = telltale.run(["env", *(f"{k}={v}" for k, v in environment.items()), sys.executable, script])
+    plain = telltale.plain([sys.executable, script])
+    assert (run.code, run.out, run.err) == (0, plain.stdout, "")

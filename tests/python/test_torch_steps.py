@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Steps, micro-steps, phases, losses and learning rates of real trainings."""
+
+from __future__ import annotations
+
+import pytest
+
+PRELUDE = """
+import torch, torch.nn as nn
+torch.manual_seed(0)
+net = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 2))
+crit = nn.CrossEntropyLoss()
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+x, y = torch.randn(4, 8), torch.randint(0, 2, (4,))
+data = torch.utils.data.TensorDataset(torch.randn(24, 8), torch.randint(0, 2, (24,)))
+loader = torch.utils.data.DataLoader(data, batch_size=4)
+"""
+PHASES = ("data_wait_ns", "forward_ns", "backward_ns", "optimizer_ns", "comm_wait_ns", "other_ns")
+
+
+def test_a_plain_loop_without_a_loader(telltale):
+    run = telltale.python(
+        PRELUDE
+        + """
+for i in range(10):
+    opt.zero_grad(); loss = crit(net(x), y); loss.backward(); opt.step()
+    print(repr(loss.item()))
+"""
+    ).assert_clean()
+    steps = run.steps()
+    assert [row["step"] for row in steps] == list(range(10))
+    for row in steps:
+        assert sum(row[phase] for phase in PHASES) == row["duration_ns"]
+        assert row["forward_ns"] > 0 and row["backward_ns"] > 0 and row["optimizer_ns"] > 0
+        assert row["data_wait_ns"] == 0
+        assert (row["micro_steps"], row["optimizer_calls"], row["skipped"]) == (1, 1, False)
+        assert row["batch_size"] == 4
+    assert run.scalar("loss") == [float(line) for line in run.out.split()]
+    assert run.scalar("lr") and set(run.scalar("lr")) == {0.1}
+    (model,) = run.events("model")
+    assert model["facts"]["parameters"] == 8 * 16 + 16 + 32 + 2 and model["facts"]["tensors"] == 4
+    (optimizer,) = run.events("optimizer")
+    assert optimizer["facts"]["class"] == "SGD" and optimizer["facts"]["params"] == 4
+    (framework,) = run.events("framework")
+    assert framework["facts"]["name"] == "torch"
+
+
+def test_epochs_with_a_loader_scheduler_and_evaluation(telltale):
+    run = telltale.python(
+        PRELUDE
+        + """
+schedule = torch.optim.lr_scheduler.StepLR(opt, 1, gamma=0.5)
+for epoch in range(2):
+    net.train()
+    for a, b in loader:
+        opt.zero_grad(); crit(net(a), b).backward(); opt.step()
+    schedule.step()
+    net.eval()
+    with torch.no_grad():
+        for a, b in loader:
+            print(repr(crit(net(a), b).item()))
+""",
+    ).assert_clean()
+    steps = run.steps()
+    assert [row["step"] for row in steps] == list(range(12))
+    assert all(row["batch_size"] == 4 and row["data_wait_ns"] > 0 for row in steps)
+    assert len(run.steps("EVAL")) == 12
+    assert run.scalar("loss", "EVAL") == [float(line) for line in run.out.split()]
+    assert sorted(set(run.scalar("lr"))) == [0.05, 0.1]
+    assert run.span_counts()["fetch"] == 24
+    (loader,) = run.events("dataloader")
+    assert loader["facts"]["workers"] == 0 and loader["facts"]["batch_size"] == 4
+    assert loader["facts"]["length"] == 24 and loader["facts"]["dataset"] == "TensorDataset"
+
+
+def test_accumulated_passes_are_micro_steps(telltale):
+    run = telltale.python(
+        PRELUDE
+        + """
+for i, (a, b) in enumerate(loader):
+    crit(net(a), b).backward()
+    if i % 3 == 2:
+        opt.step(); opt.zero_grad()
+"""
+    ).assert_clean()
+    steps = run.steps()
+    assert [row["micro_steps"] for row in steps] == [3, 3]
+    assert [row["batch_size"] for row in steps] == [12, 12]
+
+
+def test_two_optimizers_taking_turns_are_one_step(telltale):
+    run = telltale.python(
+        PRELUDE
+        + """
+critic = nn.Linear(8, 1); opt2 = torch.optim.Adam(critic.parameters(), lr=0.01)
+for i in range(6):
+    opt2.zero_grad(); critic(x).mean().backward(); opt2.step()
+    opt.zero_grad(); crit(net(x), y).backward(); opt.step()
+"""
+    ).assert_clean()
+    steps = run.steps()
+    # The cycle is learned from its first round, so the first step may hold less or more.
+    assert all(row["optimizer_calls"] == 2 for row in steps[1:])
+    assert 5 <= len(steps) <= 7
+    assert len(run.events("optimizer")) == 2 and len(run.events("model")) == 2
+
+
+def test_a_closure_nests_and_is_one_step(telltale):
+    run = telltale.python(
+        PRELUDE
+        + """
+opt = torch.optim.LBFGS(net.parameters(), lr=0.1, max_iter=3)
+def closure():
+    opt.zero_grad(); loss = crit(net(x), y); loss.backward(); return loss
+for i in range(5): opt.step(closure)
+"""
+    ).assert_clean()
+    steps = run.steps()
+    assert len(steps) == 5
+    for row in steps:
+        assert row["optimizer_calls"] == 1 and row["micro_steps"] >= 2
+        assert row["forward_ns"] > 0 and row["backward_ns"] > 0
+
+
+def test_a_skipped_optimizer_is_a_step(telltale):
+    # A scaler of CUDA cannot be enabled on a CPU: one with torch's own step() over found_inf of ours.
+    run = telltale.python(
+        PRELUDE
+        + """
+import warnings; warnings.simplefilter("ignore")
+class Scaler(torch.cuda.amp.GradScaler):
+    def __init__(self):
+        super().__init__(enabled=False); self._enabled = True; self.found = 0.0
+    def _check_scale_growth_tracker(self, name): return None, None
+    def unscale_(self, optimizer):
+        state = self._per_optimizer_states[id(optimizer)]
+        state["found_inf_per_device"] = {"cpu": torch.tensor(self.found)}
+    def scale(self, outputs): return outputs * 8
+scaler = Scaler()
+from collections import defaultdict
+scaler._per_optimizer_states = defaultdict(
+    torch.cuda.amp.grad_scaler._refresh_per_optimizer_state)
+for i in range(6):
+    opt.zero_grad(); scaler.scale(crit(net(x), y)).backward()
+    scaler.found = float(i % 2)
+    scaler.step(opt)
+    scaler._per_optimizer_states.clear()
+"""
+    ).assert_clean()
+    steps = run.steps()
+    assert [row["skipped"] for row in steps] == [False, True] * 3
+    assert all(row["optimizer_calls"] == 1 for row in steps)
+
+
+def test_the_loss_is_recorded_as_it_was_before_scaling(telltale):
+    # GradScaler.scale itself only takes CUDA tensors; this is the hook it gets, around a like method.
+    run = telltale.python(
+        PRELUDE
+        + """
+from telltale._native import probe
+from telltale.adapters.torch.hooking import SCALE
+assert type(torch.cuda.amp.GradScaler.scale) is probe.Hook
+class Scaler:
+    def scale(self, outputs): return outputs * 1024
+Scaler.scale = probe.Hook(Scaler.scale, SCALE)
+for i in range(3):
+    opt.zero_grad(); loss = crit(net(x), y); print(repr(loss.item()))
+    Scaler().scale(loss).backward()
+    opt.step()
+"""
+    ).assert_clean()
+    assert run.scalar("loss") == [float(line) for line in run.out.split()]
+
+
+def test_an_explicit_step_rules(telltale):
+    run = telltale.python(
+        PRELUDE
+        + """
+import telltale
+for i in range(4):
+    for _ in range(3):
+        opt.zero_grad(); crit(net(x), y).backward(); opt.step()
+    with telltale.span("mine"): pass
+    telltale.log(accuracy=i / 4, wrong="text")
+    telltale.step()
+"""
+    ).assert_clean()
+    assert [row["optimizer_calls"] for row in run.steps()][1:4] == [3, 3, 3]
+    assert run.scalar("accuracy") == [0.0, 0.25, 0.5, 0.75]
+    assert run.span_counts()["mine"] == 4
+    assert run.processes()[0]["skipped"] >= 4
+
+
+@pytest.mark.parametrize("every", [1, 4])
+def test_statistics_of_weights_and_gradients(telltale, every):
+    run = telltale.python(
+        PRELUDE
+        + """
+import json
+for i in range(8):
+    opt.zero_grad(); crit(net(x), y).backward()
+    w, g = net[0].weight.detach().double(), net[0].weight.grad.double()
+    print(json.dumps([w.mean().item(), w.std(unbiased=False).item(), g.abs().sum().item()]))
+    opt.step()
+""",
+        stats_every=every,
+    ).assert_clean()
+    import json
+
+    truth = [json.loads(line) for line in run.out.splitlines()]
+    weights = run.table("statistics", name="0.weight")
+    gradients = run.table("statistics", name="gradient/0.weight")
+    taken = [row["step"] for row in weights]
+    assert taken == [row["step"] for row in gradients]
+    assert len(taken) >= 8 // every - 1 and len(taken) <= 8 // every + 1
+    for row, other in zip(weights, gradients):
+        mean, std, l1 = truth[row["step"]]
+        assert row["collection"] == "weights" and other["collection"] == "gradients"
+        assert row["count"] == 128 and row["dtype"] == "float32"
+        assert row["mean"] == pytest.approx(mean, abs=1e-7)
+        assert row["std"] == pytest.approx(std, rel=1e-5)
+        assert other["l1"] == pytest.approx(l1, rel=1e-5)
+    names = {row["name"] for row in run.table("statistics")}
+    assert names == {
+        prefix + name
+        for prefix in ("", "gradient/")
+        for name in ("0.weight", "0.bias", "2.weight", "2.bias")
+    }
