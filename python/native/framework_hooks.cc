@@ -154,43 +154,60 @@ PyObject* Backward(PyObject* self, PyObject* const* args, std::size_t nargsf, Py
   return result;
 }
 
-PyObject* Optimizer(PyObject* self, PyObject* const* args, std::size_t nargsf, PyObject* kwnames) {
-  ThreadState& thread = ThisThread();
-  // An optimizer that calls another, or its base class, is one step.
-  if (thread.optimizer_depth > 0 || ArgCount(nargsf) == 0 || !MaySteps()) {
-    return CallOriginal(self, args, nargsf, kwnames);
-  }
-  Depth depth(&thread.optimizer_depth);
-  PyObject* optimizer = args[0];
-  const auto id = static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(optimizer));
+std::uint64_t OptimizerId(const PyObject* optimizer) {
+  return static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(optimizer));
+}
+
+/// What is done once a step before an optimizer changes the weights.
+void BeforeOptimizer(PyObject* optimizer) {
   if (g_optimizers.Insert(optimizer)) {
     CallAdapter(g_adapter.on_optimizer, optimizer, "on_optimizer");
   }
-  if (tt_wants_stats(0) != 0) CallAdapter(g_adapter.on_stats, optimizer, "on_stats");
-  const double lr = LearningRate(optimizer);
   g_machine_owned = true;
-  ++g_optimizer_calls;
+}
+
+void Statistics(PyObject* optimizer) {
+  if (tt_wants_stats(0) != 0) CallAdapter(g_adapter.on_stats, optimizer, "on_stats");
+}
+
+PyObject* Optimizer(PyObject* self, PyObject* const* args, std::size_t nargsf, PyObject* kwnames) {
+  ThreadState& thread = ThisThread();
+  if (ArgCount(nargsf) == 0 || !MaySteps()) return CallOriginal(self, args, nargsf, kwnames);
+  PyObject* optimizer = args[0];
+  if (thread.in_scaler && !thread.scaler_stepped) {
+    thread.scaler_stepped = true;
+    Statistics(optimizer);  // The gradients are unscaled by now.
+  }
+  // An optimizer that calls another, or its base class, is one step.
+  if (thread.optimizer_depth > 0) return CallOriginal(self, args, nargsf, kwnames);
+  Depth depth(&thread.optimizer_depth);
+  BeforeOptimizer(optimizer);
+  const double lr = LearningRate(optimizer);
+  const std::uint64_t id = OptimizerId(optimizer);
   tt_optimizer_begin(id);
+  Statistics(optimizer);
   PyObject* result = CallOriginal(self, args, nargsf, kwnames);
   tt_optimizer_end(id, 0, lr);
   return result;
 }
 
 PyObject* Scaler(PyObject* self, PyObject* const* args, std::size_t nargsf, PyObject* kwnames) {
-  if (ArgCount(nargsf) < 2 || !MaySteps() || !IsTrueAttr(args[0], g_enabled)) {
+  ThreadState& thread = ThisThread();
+  if (ArgCount(nargsf) < 2 || thread.optimizer_depth > 0 || !MaySteps() ||
+      !IsTrueAttr(args[0], g_enabled)) {
     return CallOriginal(self, args, nargsf, kwnames);
   }
+  Depth depth(&thread.optimizer_depth);
   PyObject* optimizer = args[1];
-  const std::uint64_t calls = g_optimizer_calls;
-  tt_phase_begin(TT_PHASE_OPTIMIZER);
+  BeforeOptimizer(optimizer);
+  const double lr = LearningRate(optimizer);
+  const std::uint64_t id = OptimizerId(optimizer);
+  thread.in_scaler = true;
+  thread.scaler_stepped = false;
+  tt_optimizer_begin(id);
   PyObject* result = CallOriginal(self, args, nargsf, kwnames);
-  if (result != nullptr && g_optimizer_calls == calls) {
-    const auto id = static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(optimizer));
-    ++g_optimizer_calls;
-    tt_optimizer_begin(id);
-    tt_optimizer_end(id, 1, LearningRate(optimizer));
-  }
-  tt_phase_end(TT_PHASE_OPTIMIZER);
+  tt_optimizer_end(id, result != nullptr && !thread.scaler_stepped ? 1 : 0, lr);
+  thread.in_scaler = false;
   return result;
 }
 

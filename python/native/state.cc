@@ -18,7 +18,6 @@ bool g_worker = false;
 Adapter g_adapter;
 Names g_names;
 PyObject* g_name_ids = nullptr;
-std::uint64_t g_optimizer_calls = 0;
 
 namespace {
 // The thread that loaded us; imports normally happen on the main one.
@@ -128,6 +127,7 @@ void AfterForkInChild() {
   ThreadState& thread = ThisThread();
   thread.module_base = thread.module_depth;
   thread.backward_depth = thread.optimizer_depth = thread.next_depth = thread.wait_depth = 0;
+  thread.in_scaler = false;
 }
 
 }  // namespace telltale::native

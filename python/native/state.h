@@ -20,6 +20,8 @@ struct ThreadState {
   std::int64_t module_base = 0;   ///< Depth that counts as outside (raised by a fork inside one).
   int backward_depth = 0;
   int optimizer_depth = 0;
+  bool in_scaler = false;       ///< Inside GradScaler.step, which records the optimizer's call.
+  bool scaler_stepped = false;  ///< The optimizer did run inside it.
   int next_depth = 0;
   int wait_depth = 0;
 };
@@ -49,7 +51,6 @@ extern bool g_machine_owned;   ///< A thread has begun to drive the step machine
 extern std::uint32_t g_epoch;  ///< Changes whenever name ids become invalid.
 extern bool g_worker;          ///< A data loader's worker: spans only, no steps.
 extern Adapter g_adapter;
-extern std::uint64_t g_optimizer_calls;  ///< Ever begun in this process.
 
 /// Ids of the names that hooks use, valid while g_recording is kOn.
 struct Names {

@@ -40,11 +40,10 @@ def find_kind_with(finder: "Callable[[], int | None]") -> None:
 
 def _wake(hint: int, forked: int) -> int:
     kind = kind_of_process(hint)
-    if forked:
-        # Children of multiprocessing end by os._exit, without atexit.
-        util = sys.modules.get("multiprocessing.util")
-        if util is not None:
-            util.Finalize(None, finish, exitpriority=1)
+    # Forked children of multiprocessing end by os._exit, without atexit.
+    util = sys.modules.get("multiprocessing.util")
+    if util is not None:
+        util.Finalize(None, finish, exitpriority=1)
     return kind
 
 

@@ -501,6 +501,12 @@ void StepMachine::OptimizerBegin(std::uint64_t optimizer) {
       }
     } else if (!train_.open) {
       OpenTrain(call.now(), false);
+    } else if (!explicit_ && train_.called.Contains(optimizer)) {
+      // It comes round again with nothing in between: its passes run in a closure, inside it.
+      cycle_ = train_.called;
+      learned_ = true;
+      Close(&train_, call.now());
+      OpenTrain(call.now(), false);
     }
     current_ = &train_;
     train_.active = true;

@@ -43,7 +43,7 @@ struct Peer {
   UniqueFd pidfd;
   std::unique_ptr<channel::ControlPage> control;
   std::unique_ptr<channel::Consumer> consumer;
-  std::string disabled;
+  std::uint32_t answered = 0;  ///< Names 1..answered have their word on the page.
 };
 
 void SetField(nlohmann::json* json, std::string_view name, double value) {
@@ -181,6 +181,10 @@ class Host {
         for (const auto& row : rows) Write(row);
       });
       peer->consumer->Commit();
+      // The plan: statistics of every name.
+      for (; peer->answered < peer->consumer->name_count(); ++peer->answered) {
+        peer->control->SetName(peer->answered + 1, format::kNameYes);
+      }
       if (drained.records == 0) break;
     }
   }

@@ -28,12 +28,12 @@ class Recording:
         self.err = process.stderr
         self.rows = rows
 
-    def table(self, name: str, **match: Any) -> "list[dict[str, Any]]":
+    def table(self, table_name: str, /, **match: Any) -> "list[dict[str, Any]]":
         """Rows of a table whose columns have the given values."""
         return [
             row
             for row in self.rows
-            if row["table"] == name and all(row[key] == value for key, value in match.items())
+            if row["table"] == table_name and all(row[key] == value for key, value in match.items())
         ]
 
     def steps(self, mode: str = "TRAIN", **match: Any) -> "list[dict[str, Any]]":

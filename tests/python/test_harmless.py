@@ -57,7 +57,6 @@ def test_objects_carry_no_trace_of_us(telltale):
                       net[0].weight, net.forward, net.__call__):
             data = pickle.dumps(thing)
             assert b"telltale" not in data
-            print(len(data))
         print(sorted(vars(net)), sorted(vars(loader)), sorted(vars(opt)))
         print(net._forward_hooks, net._forward_pre_hooks, net._backward_hooks)
         again = copy.deepcopy(opt); again.step(); torch.save(net, "m.pt"); torch.load("m.pt")(x)
