@@ -44,7 +44,7 @@ def _skip(tensor: Any) -> "str | None":
     return None if _dense(tensor) else "stats.strides"
 
 
-def _record(name: str, collection: str, tensor: Any) -> None:
+def _record(name: str, collection: str, tensor: Any, begin: int) -> None:
     reason = _skip(tensor)
     if reason is not None:
         probe.count_skipped(reason, 1)
@@ -52,6 +52,8 @@ def _record(name: str, collection: str, tensor: Any) -> None:
     count = tensor.numel()
     if count == 0:
         return
+    # record_stats accounts for itself; this is for the way to it.
+    probe.account(begin)
     probe.record_stats(
         name,
         collection,
@@ -66,15 +68,14 @@ def on_stats(optimizer: Any) -> None:
     """Records every parameter and gradient of the optimizer. The GIL is released inside for large
     ones; the references held here keep their memory.
     """
-    begin = probe.now()
     for group_number, group in enumerate(optimizer.param_groups):
         for number, parameter in enumerate(group["params"]):
+            begin = probe.now()
             name = name_of(parameter) or f"param_{group_number}_{number}"
-            _record(name, "weights", parameter)
+            _record(name, "weights", parameter, begin)
             gradient = parameter.grad
             if gradient is not None:
-                _record("gradient/" + name, "gradients", gradient)
-    probe.account(begin)
+                _record("gradient/" + name, "gradients", gradient, probe.now())
 
 
 def install(torch: ModuleType) -> None:
