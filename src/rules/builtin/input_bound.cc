@@ -129,6 +129,9 @@ class InputBound final : public Rule {
     const auto data = nlohmann::json::parse(event.data, nullptr, false);
     if (!data.is_object()) return;
     if (event.kind == "framework") {
+      if (const auto cpus = data.find("cpus"); cpus != data.end() && cpus->is_number_integer()) {
+        cpus_ = std::clamp(cpus->get<int>(), 0, 65536);
+      }
       if (const auto cuda = data.find("cuda"); cuda != data.end()) {
         cuda_ = cuda->is_boolean() ? cuda->get<bool>() : !cuda->is_null();
       }
@@ -313,7 +316,7 @@ class InputBound final : public Rule {
     const LoaderFacts loader = Loader(*state);
     const bool in_process = loader.workers == 0 || (loader.workers < 0 && worker_pids_.empty());
     const double fetch_ns = FetchNs(*state, in_process);
-    const int cores = static_cast<int>(cores_.size());
+    const int cores = cpus_ > 0 ? cpus_ : static_cast<int>(cores_.size());
 
     bool found = true;
     if (in_process && (loader.known || fetch_ns > 0)) {
@@ -421,6 +424,7 @@ class InputBound final : public Rule {
   std::set<std::int32_t> worker_pids_;
   std::int64_t worker_start_ns_ = 0;
   std::set<std::string, std::less<>> cores_;
+  int cpus_ = 0;  ///< That the training may run on, where the framework says so.
   bool cuda_ = false;
   bool has_data_ = false;
 };

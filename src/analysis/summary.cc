@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "analysis/summary.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+namespace telltale::analysis {
+namespace {
+
+constexpr std::size_t kMaxNames = 512;
+constexpr std::size_t kMaxCores = 512;
+constexpr std::size_t kMaxLedgerParts = 200'000;
+constexpr std::size_t kLongest = 10;
+constexpr std::size_t kLastSteps = 30;
+constexpr std::int64_t kCoreColumnNs = 250'000'000;
+
+int CoreOf(std::string_view subject) {
+  if (!subject.starts_with("cpu:")) return -1;
+  int core = -1;
+  subject.remove_prefix(4);
+  std::from_chars(subject.data(), subject.data() + subject.size(), core);
+  return core;
+}
+
+}  // namespace
+
+PhaseTimes PhasesOf(const format::StepRow& row) {
+  return {row.data_wait_ns, row.comm_wait_ns, row.forward_ns,
+          row.backward_ns,  row.optimizer_ns, row.other_ns};
+}
+
+std::optional<std::array<double, 6>> PhaseSeries::Mean(std::int64_t from, std::int64_t to) const {
+  std::array<double, 6> out{};
+  std::uint64_t count = 0;
+  for (std::size_t phase = 0; phase < columns.size(); ++phase) {
+    count = 0;
+    const Columns& series = columns[phase];
+    for (std::size_t i = 0; i < series.columns().size(); ++i) {
+      const std::int64_t x = series.begin() + static_cast<std::int64_t>(i) * series.width();
+      if (x < from || x >= to) continue;
+      out[phase] += series.columns()[i].sum;
+      count += series.columns()[i].count;
+    }
+    if (count > 0) out[phase] /= static_cast<double>(count);
+  }
+  if (count == 0) return std::nullopt;
+  return out;
+}
+
+std::uint32_t Summary::table_mask() {
+  using format::TableId;
+  return store::MaskOf(TableId::kMetrics) | store::MaskOf(TableId::kSpans) |
+         store::MaskOf(TableId::kSteps) | store::MaskOf(TableId::kScalars) |
+         store::MaskOf(TableId::kEvents) | store::MaskOf(TableId::kLedger);
+}
+
+void Summary::OnRecord(const store::OrderedRecord& record) {
+  ++records;
+  if (first_ns == 0) first_ns = record.ord_ns;
+  last_ns = std::max(last_ns, record.ord_ns);
+  if (const auto* step = record.As<format::StepRow>()) {
+    OnStep(*step);
+  } else if (const auto* scalar = record.As<format::ScalarRow>()) {
+    OnScalar(*scalar);
+  } else if (const auto* span = record.As<format::SpanRow>()) {
+    OnSpan(*span);
+  } else if (const auto* event = record.As<format::EventRow>()) {
+    OnEvent(*event);
+  } else if (const auto* metric = record.As<format::MetricRow>()) {
+    OnMetric(*metric);
+  } else if (const auto* ledger_row = record.As<format::LedgerRow>()) {
+    OnLedger(*ledger_row);
+  }
+}
+
+void Summary::OnStep(const format::StepRow& row) {
+  if (row.duration_ns < 0) return;
+  ranks.insert(row.rank);
+  const std::pair key(std::string(row.mode), row.rank);
+  StepGroup& group = steps[key];
+  if (group.steps == 0 || row.step < group.first_step) group.first_step = row.step;
+  group.last_step = std::max(group.last_step, row.step);
+  ++group.steps;
+  group.duration_ns += row.duration_ns;
+  group.samples += std::max<std::int64_t>(0, row.batch_size);
+  group.skipped += row.skipped ? 1 : 0;
+  group.probe_ns += row.probe_ns;
+  const PhaseTimes times = PhasesOf(row);
+  for (std::size_t i = 0; i < times.size(); ++i) group.phase_ns[i] += times[i];
+
+  const auto [seen, fresh] = attempt_seen_.try_emplace(key, row.attempt);
+  const bool first_of_attempt = fresh || seen->second != row.attempt;
+  seen->second = row.attempt;
+  if (!first_of_attempt) {
+    group.steady_ns.Add(static_cast<double>(row.duration_ns));
+    group.steady_samples += std::max<std::int64_t>(0, row.batch_size);
+    for (std::size_t i = 0; i < times.size(); ++i) {
+      group.steady_phase_ns[i].Add(static_cast<double>(times[i]));
+    }
+  }
+  if (row.mode != "TRAIN") return;
+
+  RunPhases& attempt = attempts[row.attempt];
+  if (attempt.first_step < 0) attempt.first_step = row.step;
+  attempt.last_step = std::max(attempt.last_step, row.step);
+  attempt.last_step_ns = std::max(attempt.last_step_ns, row.time_ns + row.duration_ns);
+  // A first step may last 50 times as long as the others: it is in the columns, as their maximum.
+  for (std::size_t i = 0; i < times.size(); ++i) {
+    if (!first_of_attempt) phases.columns[i].Add(row.step, static_cast<double>(times[i]));
+  }
+  if (row.rank != train_rank()) return;
+  step_ns.Add(row.step, static_cast<double>(row.duration_ns));
+  last_steps.push_back(row);
+  last_steps.back().mode = {};
+  if (last_steps.size() > kLastSteps) last_steps.pop_front();
+}
+
+void Summary::OnScalar(const format::ScalarRow& row) {
+  ranks.insert(row.rank);
+  if (row.name == "lr" && std::isfinite(row.value)) lr = row.value;
+  if (row.name != "loss" || row.rank != *ranks.begin()) return;
+  if (row.mode == "EVAL") {
+    if (std::isfinite(row.value)) eval_loss.Add(row.step, row.value);
+    return;
+  }
+  if (row.mode != "TRAIN") return;
+  if (!std::isfinite(row.value)) {
+    if (loss_not_finite++ == 0) loss_not_finite_step = row.step;
+    return;
+  }
+  if (!first_loss) first_loss = row.value;
+  last_loss = row.value;
+  loss.Add(row.step, row.value);
+}
+
+void Summary::OnSpan(const format::SpanRow& row) {
+  if (row.duration_ns < 0) return;
+  std::pair key(std::string(row.category), std::string(row.name));
+  if (spans.size() >= kMaxNames && !spans.contains(key)) {
+    key = {"", "other names"};
+    ++folded;
+  }
+  SpanTotal& total = spans[key];
+  ++total.count;
+  total.total_ns += row.duration_ns;
+  total.duration_ns.Add(static_cast<double>(row.duration_ns));
+  if (longest_spans.size() >= kLongest && row.duration_ns <= longest_spans.back().duration_ns)
+    return;
+  const LongSpan span{row.duration_ns,           row.time_ns, std::string(row.name),
+                      std::string(row.category), row.step,    row.pid};
+  longest_spans.insert(std::upper_bound(longest_spans.begin(), longest_spans.end(), span,
+                                        [](const LongSpan& a, const LongSpan& b) {
+                                          return a.duration_ns > b.duration_ns;
+                                        }),
+                       span);
+  if (longest_spans.size() > kLongest) longest_spans.pop_back();
+}
+
+void Summary::OnEvent(const format::EventRow& row) {
+  const auto data = nlohmann::json::parse(row.data, nullptr, false);
+  const auto number = [&](const char* key) -> std::optional<std::int64_t> {
+    if (!data.is_object()) return std::nullopt;
+    const auto found = data.find(key);
+    if (found == data.end() || !found->is_number_integer()) return std::nullopt;
+    return found->get<std::int64_t>();
+  };
+  if (row.kind == "run.attempt_start") {
+    RunPhases& attempt = attempts[row.attempt];
+    if (attempt.start_ns == 0) attempt.start_ns = row.time_ns;
+  } else if (row.kind == "run.attempt_end") {
+    RunPhases& attempt = attempts[row.attempt];
+    attempt.end_ns = row.time_ns;
+    if (const auto code = number("exit_code")) attempt.exit_code = static_cast<int>(*code);
+    if (const auto signal = number("signal")) attempt.signal = static_cast<int>(*signal);
+  } else if (row.kind == "run.first_forward") {
+    RunPhases& attempt = attempts[row.attempt];
+    if (attempt.first_forward_ns == 0) attempt.first_forward_ns = row.time_ns;
+  } else if (row.kind == "run.last_step") {
+    RunPhases& attempt = attempts[row.attempt];
+    attempt.last_step_ns = std::max(attempt.last_step_ns, row.time_ns);
+  } else if (row.kind == "process.start") {
+    const auto kind = data.is_object() && data.contains("kind") && data["kind"].is_string()
+                          ? data["kind"].get<std::string>()
+                          : std::string();
+    trainers += kind == "trainer" ? 1 : 0;
+    workers += kind == "worker" ? 1 : 0;
+  } else if (row.kind == "gap") {
+    const auto from = number("from_ns");
+    const auto to = number("to_ns");
+    if (from && to && gaps.size() < 100) {
+      gaps.push_back({*from, *to,
+                      data.contains("cause") && data["cause"].is_string()
+                          ? data["cause"].get<std::string>()
+                          : std::string(row.message)});
+    } else {
+      ++folded;
+    }
+  } else if (row.kind == "probe.disabled") {
+    if (disabled.size() < 16) {
+      disabled.push_back(data.is_object() && data.contains("reason") && data["reason"].is_string()
+                             ? data["reason"].get<std::string>()
+                             : std::string(row.message));
+    }
+  } else if (row.kind == "framework" || row.kind == "model" || row.kind == "optimizer") {
+    facts[std::string(row.kind)] = row.data;
+  } else if (row.kind == "dataloader") {
+    if (loaders.size() < 16) loaders.emplace_back(row.data);
+  }
+}
+
+void Summary::OnMetric(const format::MetricRow& row) {
+  if (!row.node.empty()) nodes.emplace(row.node);
+  const int core = CoreOf(row.subject);
+  if (core >= 0) {
+    if (row.name != "cpu.idle") return;
+    const std::pair key(std::string(row.node), core);
+    if (cores.size() >= kMaxCores && !cores.contains(key)) {
+      ++folded;
+      return;
+    }
+    cores.try_emplace(key, 160, kCoreColumnNs).first->second.Add(row.time_ns, 100 - row.value);
+    return;
+  }
+  if (row.subject.starts_with("proc:") && row.subject != "proc:tree") return;
+  if (row.name == "cpu.idle" && row.subject == "node") {
+    if (cpu_busy.empty()) cpu_busy = Columns(512, kCoreColumnNs);
+    cpu_busy.Add(row.time_ns, 100 - row.value);
+  }
+  if (row.name == "proc.cpu") {
+    if (tree_cpu.empty()) tree_cpu = Columns(512, kCoreColumnNs);
+    tree_cpu.Add(row.time_ns, row.value);
+  }
+  MetricKey key{std::string(row.name), std::string(row.node), std::string(row.subject)};
+  if (metrics.size() >= kMaxNames && !metrics.contains(key)) {
+    ++folded;
+    return;
+  }
+  MetricTotal& total = metrics[std::move(key)];
+  total.values.Add(row.name == "cpu.idle" ? 100 - row.value : row.value);
+  if (total.unit.empty()) total.unit = row.unit;
+}
+
+void Summary::OnLedger(const format::LedgerRow& row) {
+  std::tuple key(std::string(row.name), std::string(row.subject), row.attempt);
+  if (ledger_parts_.size() >= kMaxLedgerParts && !ledger_parts_.contains(key)) {
+    ++folded;
+    return;
+  }
+  std::uint64_t& part = ledger_parts_[std::move(key)];
+  LedgerTotal& total = ledger[std::string(row.name)];
+  // Cumulative: a later row replaces the earlier one of the same subject.
+  if (row.value > part) {
+    total.value += row.value - part;
+    part = row.value;
+  }
+  total.unit = row.unit;
+  total.loss = total.loss || row.loss;
+}
+
+StepGroup const* Summary::Train(std::int32_t rank) const {
+  const auto found = steps.find({"TRAIN", rank});
+  return found == steps.end() ? nullptr : &found->second;
+}
+
+std::int32_t Summary::train_rank() const {
+  const auto found = steps.lower_bound({"TRAIN", std::numeric_limits<std::int32_t>::min()});
+  return found == steps.end() || found->first.first != "TRAIN" ? -1 : found->first.second;
+}
+
+std::int64_t Summary::train_steps() const {
+  std::int64_t last = -1;
+  for (const auto& [key, group] : steps) {
+    if (key.first == "TRAIN") last = std::max(last, group.last_step);
+  }
+  return last + 1;
+}
+
+double Summary::probe_share() const {
+  double probe = 0;
+  double all = 0;
+  for (const auto& [key, group] : steps) {
+    probe += static_cast<double>(group.probe_ns);
+    all += static_cast<double>(group.duration_ns);
+  }
+  return all > 0 ? probe / all : 0;
+}
+
+double Summary::helper_cpu_share() const {
+  const double recorded = static_cast<double>(last_ns - first_ns);
+  return recorded > 0 ? static_cast<double>(ledger_value("agent.cpu_ns")) / recorded : 0;
+}
+
+std::uint64_t Summary::ledger_value(std::string_view name) const {
+  const auto found = ledger.find(std::string(name));
+  return found == ledger.end() ? 0 : found->second.value;
+}
+
+}  // namespace telltale::analysis

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a run amounts to, gathered in one pass over its records: steps and their phases, run phases,
+// loss, spans, system usage, ledger, what Telltale itself cost. Memory is bounded whatever the
+// run's length; what exceeds a bound is counted, never dropped silently.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <vector>
+
+#include "analysis/columns.h"
+#include "analysis/quantiles.h"
+#include "format/records.gen.h"
+#include "store/reader.h"
+
+namespace telltale::analysis {
+
+inline constexpr std::array<std::string_view, 6> kPhases = {"data wait", "comm wait", "forward",
+                                                            "backward",  "optimizer", "other"};
+using PhaseTimes = std::array<std::int64_t, 6>;  ///< ns, in the order of kPhases.
+PhaseTimes PhasesOf(const format::StepRow& row);
+
+/// Steps of one mode and rank.
+struct StepGroup {
+  std::uint64_t steps = 0;
+  std::int64_t first_step = -1;
+  std::int64_t last_step = -1;
+  std::int64_t duration_ns = 0;  ///< Sum over all steps.
+  PhaseTimes phase_ns{};
+  std::int64_t samples = 0;
+  std::uint64_t skipped = 0;
+  std::int64_t probe_ns = 0;
+  /// Without the first step of each attempt: it warms up, and would distort medians (not costs).
+  Quantiles steady_ns;
+  std::array<Quantiles, 6> steady_phase_ns;
+  std::int64_t steady_samples = 0;
+};
+
+/// Phases over the axis of steps, TRAIN, all ranks.
+struct PhaseSeries {
+  std::array<Columns, 6> columns;
+  /// Mean ns of each phase over the columns that begin in [from, to); nullopt where there are none.
+  std::optional<std::array<double, 6>> Mean(std::int64_t from, std::int64_t to) const;
+};
+
+/// Where the time of one attempt went; 0 where the point was not reached.
+struct RunPhases {
+  std::int64_t start_ns = 0;
+  std::int64_t first_forward_ns = 0;
+  std::int64_t last_step_ns = 0;
+  std::int64_t end_ns = 0;
+  std::optional<int> exit_code;
+  std::optional<int> signal;
+  std::int64_t first_step = -1;
+  std::int64_t last_step = -1;
+};
+
+struct SpanTotal {
+  std::uint64_t count = 0;
+  std::int64_t total_ns = 0;
+  Quantiles duration_ns;
+};
+
+struct LongSpan {
+  std::int64_t duration_ns = 0;
+  std::int64_t time_ns = 0;
+  std::string name;
+  std::string category;
+  std::int64_t step = -1;
+  std::int32_t pid = 0;
+};
+
+struct MetricKey {
+  std::string name, node, subject;
+  auto operator<=>(const MetricKey&) const = default;
+};
+struct MetricTotal {
+  Quantiles values;
+  std::string unit;
+};
+
+struct LedgerTotal {
+  std::uint64_t value = 0;
+  std::string unit;
+  bool loss = false;
+};
+
+struct Gap {
+  std::int64_t from_ns = 0;
+  std::int64_t to_ns = 0;
+  std::string cause;
+};
+
+class Summary {
+ public:
+  void OnRecord(const store::OrderedRecord& record);
+
+  /// Tables that it reads.
+  static std::uint32_t table_mask();
+
+  std::uint64_t records = 0;
+  std::int64_t first_ns = 0;  ///< Of all records.
+  std::int64_t last_ns = 0;
+
+  std::map<std::pair<std::string, std::int32_t>, StepGroup> steps;  ///< By (mode, rank).
+  Columns step_ns;  ///< TRAIN step durations over steps, lowest rank.
+  PhaseSeries phases;
+  std::deque<format::StepRow> last_steps;  ///< The newest 30 of TRAIN; strings are not valid.
+  std::map<std::uint32_t, RunPhases> attempts;
+
+  Columns loss;       ///< TRAIN, by step.
+  Columns eval_loss;  ///< EVAL, by step of EVAL.
+  std::uint64_t loss_not_finite = 0;
+  std::int64_t loss_not_finite_step = -1;  ///< The first.
+  std::optional<double> first_loss, last_loss, lr;
+
+  std::map<std::pair<std::string, std::string>, SpanTotal> spans;  ///< By (category, name).
+  std::vector<LongSpan> longest_spans;                             ///< Longest first, at most 10.
+  std::map<MetricKey, MetricTotal> metrics;
+  /// 100 − idle of each core over time; by (node, number).
+  std::map<std::pair<std::string, int>, Columns> cores;
+  Columns cpu_busy;  ///< Of the node, over time.
+  Columns tree_cpu;  ///< Of the training's processes, percent of a core, over time.
+  std::map<std::string, LedgerTotal> ledger;  ///< By name, over all subjects.
+  std::vector<Gap> gaps;
+  std::vector<std::string> disabled;         ///< Why the probe switched itself off.
+  std::map<std::string, std::string> facts;  ///< Newest data (JSON) of framework, model, optimizer.
+  std::vector<std::string> loaders;          ///< Data (JSON) of each dataloader, at most 16.
+  std::set<std::string> nodes;
+  std::set<std::int32_t> ranks;
+  std::uint64_t trainers = 0;
+  std::uint64_t workers = 0;
+  std::uint64_t folded = 0;  ///< Names and subjects beyond the bounds.
+
+  /// TRAIN steps over all ranks; the sum of the groups.
+  StepGroup const* Train(std::int32_t rank) const;
+  /// The lowest rank with TRAIN steps, -1 where none.
+  std::int32_t train_rank() const;
+  /// Highest step + 1 of TRAIN, over attempts.
+  std::int64_t train_steps() const;
+  /// Share of step time spent in the probe.
+  double probe_share() const;
+  /// Processor time of agent and watcher over the time recorded, of one core.
+  double helper_cpu_share() const;
+  std::uint64_t ledger_value(std::string_view name) const;
+
+ private:
+  void OnStep(const format::StepRow& row);
+  void OnScalar(const format::ScalarRow& row);
+  void OnSpan(const format::SpanRow& row);
+  void OnEvent(const format::EventRow& row);
+  void OnMetric(const format::MetricRow& row);
+  void OnLedger(const format::LedgerRow& row);
+
+  std::map<std::tuple<std::string, std::string, std::uint32_t>, std::uint64_t> ledger_parts_;
+  std::map<std::pair<std::string, std::int32_t>, std::uint32_t> attempt_seen_;
+};
+
+}  // namespace telltale::analysis

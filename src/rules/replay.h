@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs the rules over a run that was or is being recorded: what `check`, the report and the verdict
+// show, and what a restarted watcher begins with. Equal to what fired live, because the order of
+// the records is, the watcher's decisions about late writers included.
+#pragma once
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "rules/engine.h"
+#include "store/reader.h"
+
+namespace telltale::rules {
+
+/// What the watcher has journalled in the run.
+struct WatchJournal {
+  std::vector<store::Admission> admissions;  ///< In the order in which they were decided.
+  std::vector<std::pair<std::string, std::uint32_t>> revisions;  ///< (incident, revision), sorted.
+};
+Result<WatchJournal> ReadWatchJournal(store::RunReader* reader);
+
+struct ReplayOptions {
+  /// Sees every record of the tables in `sink_mask`, in order, before the rules do.
+  std::function<void(const store::OrderedRecord&)> sink;
+  std::uint32_t sink_mask = 0;
+};
+
+struct Replay {
+  store::RunInfo info;
+  store::RunState state;
+  std::vector<std::string> writers;
+  std::vector<Finding> findings;  ///< Ranked.
+  std::vector<RuleState> rules;
+  store::Salvage salvage;
+  bool ended = false;  ///< The run is over: no incident is open.
+};
+Result<Replay> ReplayRun(const std::filesystem::path& run, const ReplayOptions& options = {});
+
+}  // namespace telltale::rules

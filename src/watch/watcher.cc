@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "watch/watcher.h"
+
+#include <fmt/format.h>
+#include <time.h>
+
+#include <algorithm>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+namespace telltale::watch {
+namespace {
+
+constexpr std::size_t kRowsAtATime = 8192;
+/// An empty batch this often keeps the folder's watermark moving for its readers.
+constexpr std::int64_t kWatermarkIntervalNs = 1'000'000'000;
+
+std::int64_t OwnCpuNs() {
+  timespec t{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+  return static_cast<std::int64_t>(t.tv_sec) * 1'000'000'000 + t.tv_nsec;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Watcher>> Watcher::Open(const std::filesystem::path& run,
+                                               WatchOptions options) {
+  TELLTALE_ASSIGN_OR_RETURN(auto reader, store::RunReader::Open(run));
+  std::unique_ptr<Watcher> watcher(new Watcher(std::move(reader), options));
+  // The lock of the folder first: two watchers must not read the same journal and go on from it.
+  store::WriterOptions writer_options = options.writer;
+  writer_options.clock = options.clock;
+  TELLTALE_ASSIGN_OR_RETURN(watcher->writer_,
+                            store::Writer::Open(run / "watch", "watch", writer_options));
+  TELLTALE_ASSIGN_OR_RETURN(rules::WatchJournal journal,
+                            rules::ReadWatchJournal(watcher->reader_.get()));
+  watcher->known_ = std::move(journal.revisions);
+  store::CursorOptions cursor_options;
+  cursor_options.table_mask = watcher->engine_.table_mask();
+  TELLTALE_ASSIGN_OR_RETURN(watcher->cursor_, watcher->reader_->NewCursor(cursor_options));
+  for (const store::Admission& a : journal.admissions) {
+    watcher->cursor_->Readmit(a.writer, a.from_ns, a.at_ns);
+  }
+  watcher->last_new_ns_ = options.clock->MonotonicNs();
+  return watcher;
+}
+
+std::int64_t Watcher::NowRunNs() const {
+  return options_.clock->MonotonicNs() + writer_->monotonic_to_run_ns();
+}
+
+Result<std::size_t> Watcher::Drain() {
+  std::size_t count = 0;
+  std::vector<store::OrderedRecord> records;
+  while (true) {
+    records.clear();
+    TELLTALE_RETURN_IF_ERROR(cursor_->Next(kRowsAtATime, &records));
+    for (const store::OrderedRecord& record : records) engine_.Feed(record);
+    for (const store::Admission& a : cursor_->TakeAdmissions()) {
+      given_up_.erase(a.writer);
+      const nlohmann::ordered_json data = {
+          {"writer", a.writer}, {"from_ns", a.from_ns}, {"at_ns", a.at_ns}};
+      events_.push_back(
+          {"order.readmitted", a.writer,
+           fmt::format("{} is waited for again; its late records were moved", a.writer),
+           data.dump()});
+    }
+    if (records.empty()) return count;
+    count += records.size();
+  }
+}
+
+/// Lets go of the one writer that holds up all others. What it writes later is moved, journalled by
+/// an admission, and so comes in the same place in every replay.
+void Watcher::WatchWriters() {
+  const std::int64_t now = options_.clock->MonotonicNs();
+  const std::vector<std::string>& writers = cursor_->writers();
+  const std::vector<std::int64_t> watermarks = cursor_->watermarks();
+  for (std::size_t i = 0; i < writers.size(); ++i) {
+    auto [holder, fresh] = holders_.try_emplace(writers[i]);
+    if (fresh || holder->second.watermark_ns != watermarks[i]) {
+      holder->second = {watermarks[i], now};
+    }
+  }
+  std::size_t lowest = writers.size();
+  for (std::size_t i = 0; i < writers.size(); ++i) {
+    if (given_up_.contains(writers[i]) ||
+        watermarks[i] == std::numeric_limits<std::int64_t>::max()) {
+      continue;
+    }
+    if (lowest == writers.size() || watermarks[i] < watermarks[lowest]) lowest = i;
+  }
+  if (lowest == writers.size()) return;
+  const Holder& holder = holders_[writers[lowest]];
+  if (now - holder.changed_ns < options_.give_up_ns) return;
+  const bool others_advance = std::any_of(holders_.begin(), holders_.end(), [&](const auto& other) {
+    return other.second.watermark_ns > holder.watermark_ns &&
+           other.second.changed_ns > holder.changed_ns;
+  });
+  if (!others_advance) return;
+  cursor_->GiveUpOn(static_cast<std::uint32_t>(lowest));
+  given_up_.insert(writers[lowest]);
+  const nlohmann::ordered_json data = {
+      {"writer", writers[lowest]}, {"from_ns", cursor_->frontier_ns()}, {"at_ns", NowRunNs()}};
+  events_.push_back({"order.gave_up", writers[lowest],
+                     fmt::format("{} wrote nothing for {:.0f} s while others did; not waited for",
+                                 writers[lowest], static_cast<double>(options_.give_up_ns) / 1e9),
+                     data.dump()});
+}
+
+bool Watcher::Over() {
+  const store::RunState state = reader_->state();
+  const auto& attempts = reader_->info().attempts;
+  const bool ended = state.state != "running" ||
+                     (!attempts.empty() && (attempts.back().exit_code || attempts.back().signal));
+  if (!ended) return false;
+  if (cursor_->AtEnd()) return true;
+  if (options_.clock->MonotonicNs() - last_new_ns_ < options_.abandon_ns) return false;
+  // A writer died for good without its end record; what it left was read.
+  for (std::uint32_t i = 0; i < cursor_->writers().size(); ++i) cursor_->GiveUpOn(i);
+  return true;
+}
+
+void Watcher::NoteStatuses() {
+  for (const rules::RuleState& state : engine_.rule_states()) {
+    const auto [known, fresh] = statuses_.try_emplace(state.name, state.status);
+    if (!fresh && known->second == state.status) continue;
+    known->second = state.status;
+    const nlohmann::ordered_json data = {{"rule", state.name},
+                                         {"status", rules::Name(state.status)},
+                                         {"incidents", state.incidents},
+                                         {"error", state.error}};
+    events_.push_back({"rule.status", "rule:" + state.name,
+                       fmt::format("{}: {}", state.name, rules::Name(state.status)), data.dump()});
+  }
+}
+
+/// Everything of this round in one batch: a reader sees the decisions about order together with the
+/// findings that rest on them. Where the disk refuses, it is all tried again in the next round.
+Status Watcher::Flush() {
+  const std::int64_t now = options_.clock->MonotonicNs();
+  const std::int64_t run_now = NowRunNs();
+  const bool ledger_due = now - last_ledger_ns_ >= options_.ledger_interval_ns || engine_.ended();
+  if (events_.empty() && findings_.empty() && !ledger_due &&
+      run_now - last_watermark_ns_ < kWatermarkIntervalNs) {
+    return {};
+  }
+  const auto& attempts = reader_->info().attempts;
+  const std::uint32_t attempt = attempts.empty() ? 1 : attempts.back().number;
+  format::Batch batch;
+  batch.watermark_ns = run_now;
+  for (const PendingEvent& event : events_) {
+    format::EventRow row;
+    row.time_ns = row.ord_ns = run_now;
+    row.kind = event.kind;
+    row.severity = "info";
+    row.subject = event.subject;
+    row.message = event.message;
+    row.data = event.data;
+    row.step = -1;
+    row.attempt = attempt;
+    batch.rows.events.push_back(row);
+  }
+  for (const rules::Finding& finding : findings_) {
+    format::FindingRow row = rules::ToRow(finding);
+    row.ord_ns = run_now;
+    batch.rows.findings.push_back(row);
+  }
+  if (ledger_due) {
+    const auto count = [&](std::string_view name, std::uint64_t value, std::string_view unit) {
+      format::LedgerRow row;
+      row.time_ns = row.ord_ns = run_now;
+      row.name = name;
+      row.subject = "watch";
+      row.value = value;
+      row.unit = unit;
+      row.attempt = attempt;
+      batch.rows.ledger.push_back(row);
+    };
+    count("watch.records_read", records_, "records");
+    count("watch.cpu_ns", static_cast<std::uint64_t>(OwnCpuNs()), "ns");
+    count("watch.journal_bytes", writer_->counters().journal_bytes, "bytes");
+  }
+  TELLTALE_RETURN_IF_ERROR(writer_->Append(std::move(batch)));
+  events_.clear();
+  findings_.clear();
+  last_watermark_ns_ = run_now;
+  if (ledger_due) last_ledger_ns_ = now;
+  return {};
+}
+
+Result<bool> Watcher::Poll() {
+  std::size_t read = 0;
+  if (!engine_.ended()) {
+    TELLTALE_ASSIGN_OR_RETURN(read, Drain());
+  }
+  records_ += read;
+  if (read > 0) {
+    last_new_ns_ = options_.clock->MonotonicNs();
+  } else if (!engine_.ended()) {
+    WatchWriters();
+  }
+  const bool over = engine_.ended() || (read == 0 && Over());
+  if (over && !engine_.ended()) {
+    TELLTALE_ASSIGN_OR_RETURN(read, Drain());
+    records_ += read;
+    engine_.End();
+  }
+  for (rules::Finding& finding : engine_.TakeRevisions()) {
+    if (std::binary_search(known_.begin(), known_.end(), std::pair(finding.id, finding.revision))) {
+      continue;
+    }
+    findings_.push_back(std::move(finding));
+  }
+  NoteStatuses();
+  // A full disk is no reason to stop: it is tried again until it works, also at the end.
+  const bool written = Flush().ok();
+  TELLTALE_RETURN_IF_ERROR(writer_->Tick());
+  if (!over || !written) return false;
+  TELLTALE_RETURN_IF_ERROR(writer_->Close(true));
+  return true;
+}
+
+Status Watcher::Stop() {
+  TELLTALE_RETURN_IF_ERROR(Flush());
+  return writer_->Close(false);
+}
+
+}  // namespace telltale::watch

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// The watcher: follows a run, feeds the rules, journals their findings in RUN/watch. It may die at
+// any moment: a new one replays the run from its start, takes the same decisions about late
+// writers, and writes only what the journal does not hold yet.
+//
+// Thread safety: none. Time that matters for the order is journalled; the clock is injected.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "rules/engine.h"
+#include "rules/replay.h"
+#include "store/reader.h"
+#include "store/writer.h"
+
+namespace telltale::watch {
+
+struct WatchOptions {
+  const Clock* clock = &Clock::System();
+  /// A writer that does not advance for this long, while others do, is no longer waited for.
+  std::int64_t give_up_ns = 10'000'000'000;
+  /// The run is over but a writer has not ended: nothing new for this long, and it never will.
+  std::int64_t abandon_ns = 10'000'000'000;
+  std::int64_t ledger_interval_ns = 5'000'000'000;
+  store::WriterOptions writer;
+};
+
+class Watcher {
+ public:
+  static Result<std::unique_ptr<Watcher>> Open(const std::filesystem::path& run,
+                                               WatchOptions options = {});
+
+  /// One round: reads what is new, journals what the rules say. True when the run has ended and the
+  /// folder is closed; no call after that. Cheap when nothing is new; call it every 100 ms.
+  Result<bool> Poll();
+
+  /// The watcher must go while the run goes on: keeps what it has, says nothing of an end.
+  Status Stop();
+
+  const rules::Engine& engine() const { return engine_; }
+
+ private:
+  /// What is to be journalled, owning its text.
+  struct PendingEvent {
+    std::string kind, subject, message, data;
+  };
+  struct Holder {
+    std::int64_t watermark_ns = 0;
+    std::int64_t changed_ns = 0;  ///< By the clock, when the watermark last changed.
+  };
+
+  Watcher(std::unique_ptr<store::RunReader> reader, WatchOptions options)
+      : reader_(std::move(reader)), options_(options) {}
+
+  std::int64_t NowRunNs() const;
+  /// Reads until nothing is new; returns how many records came.
+  Result<std::size_t> Drain();
+  void WatchWriters();
+  bool Over();
+  void NoteStatuses();
+  Status Flush();
+
+  std::unique_ptr<store::RunReader> reader_;
+  const WatchOptions options_;
+  std::unique_ptr<store::Cursor> cursor_;
+  std::unique_ptr<store::Writer> writer_;
+  rules::Engine engine_;
+  std::vector<std::pair<std::string, std::uint32_t>> known_;  ///< In the journal before; sorted.
+  std::map<std::string, Holder> holders_;
+  std::set<std::string> given_up_;
+  std::map<std::string, rules::RuleStatus> statuses_;
+  std::vector<rules::Finding> findings_;  ///< Not yet in the journal.
+  std::vector<PendingEvent> events_;      ///< Likewise.
+  std::uint64_t records_ = 0;
+  std::int64_t last_new_ns_ = 0;
+  std::int64_t last_ledger_ns_ = 0;
+  std::int64_t last_watermark_ns_ = 0;
+};
+
+}  // namespace telltale::watch
