@@ -45,6 +45,11 @@ using RegisterFn = void (*)(CLI::App& app, Context* context);
 
 // One line a subcommand, here and in the table of commands.cc.
 void RegisterRun(CLI::App& app, Context* context);
+void RegisterCheck(CLI::App& app, Context* context);
+void RegisterReport(CLI::App& app, Context* context);
+void RegisterLs(CLI::App& app, Context* context);
+void RegisterRules(CLI::App& app, Context* context);
+void RegisterWatch(CLI::App& app, Context* context);
 void RegisterVersion(CLI::App& app, Context* context);
 void RegisterAgent(CLI::App& app, Context* context);
 

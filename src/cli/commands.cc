@@ -14,9 +14,16 @@ namespace telltale::cli {
 namespace {
 
 constexpr std::array kCommands = {
+    // clang-format off: one line a subcommand, so that additions do not collide.
     static_cast<RegisterFn>(RegisterRun),
+    RegisterCheck,
+    RegisterReport,
+    RegisterLs,
+    RegisterRules,
     RegisterVersion,
+    RegisterWatch,
     RegisterAgent,
+    // clang-format on
 };
 
 /// One error is one line, whatever a path or a foreign message holds.

@@ -72,6 +72,10 @@ class LossNotDecreasing final : public Rule {
       }
     } else if (const auto* event = record.As<format::EventRow>()) {
       if (event->kind == "optimizer") OnOptimizer(*event);
+    } else if (const auto* step = record.As<format::StepRow>()) {
+      if (step->mode == "TRAIN" && step->data_wait_ns > 0) {
+        waited_s_[step->rank] += static_cast<double>(step->data_wait_ns) / 1e9;
+      }
     }
   }
 
@@ -96,7 +100,7 @@ class LossNotDecreasing final : public Rule {
     double spread;  ///< Median absolute deviation of its losses, as a standard deviation.
     std::int64_t first_step;
     std::int64_t start_ns;
-    double active_s;  ///< Time of the loop until its first loss.
+    double active_s;  ///< Time of the loop until its first loss, without waits for data.
     double lr;
   };
 
@@ -128,6 +132,7 @@ class LossNotDecreasing final : public Rule {
     std::uint64_t best_index = 0;                           ///< Which block that was.
     Block origin{};                                         ///< The first of all.
     Block progress{};                                       ///< Where the loss last made progress.
+    Block closed{};  ///< Where the last incident ended: what it counted is not counted again.
     bool has_progress = false;
 
     std::int64_t finite_in_row = 0;
@@ -145,6 +150,13 @@ class LossNotDecreasing final : public Rule {
     std::string name;
     double lr = std::numeric_limits<double>::quiet_NaN();
   };
+
+  /// Time of the loop so far, less the waits for data: those are InputBound's, so that the costs of
+  /// findings may be added.
+  double Worked(const Series& series) const {
+    const auto waited = waited_s_.find(series.rank);
+    return series.active_s - (waited == waited_s_.end() ? 0 : waited->second);
+  }
 
   bool IsLoss(std::string_view name) const {
     return losses_only_ ? name == "loss" : name.find("loss") != std::string_view::npos;
@@ -212,7 +224,7 @@ class LossNotDecreasing final : public Rule {
       series->incident.subject = series->subject;
       series->incident.first_step = series->step;
       series->incident.start_ns = series->time_ns;
-      series->cost_from_s = series->active_s;
+      series->cost_from_s = Worked(*series);
     }
     if (known) return;
     const double lr = optimizers_[series->rank].lr;
@@ -319,10 +331,7 @@ class LossNotDecreasing final : public Rule {
     if (series->state == State::kNotFinite) {
       // Over when a whole block was finite; what the level says is judged from the next block on.
       if (series->finite_in_row < static_cast<std::int64_t>(num_steps_)) return;
-      Describe(series);
-      reporter->Close(series->incident);
-      series->open = false;
-      series->state = State::kHealthy;
+      CloseIncident(series, reporter);
       return;
     }
     const double level = Level(*series);
@@ -352,8 +361,11 @@ class LossNotDecreasing final : public Rule {
       series->incident = Incident();
       series->incident.subject = series->subject;
       // A loss that never got below its start has gained nothing since the first step.
-      const Block& since =
-          series->best >= series->start - tolerance ? series->origin : series->progress;
+      const Block* from =
+          series->best >= series->start - tolerance ? &series->origin : &series->progress;
+      // What an earlier incident counted is not counted again.
+      if (from->start_ns < series->closed.start_ns) from = &series->closed;
+      const Block& since = *from;
       series->incident.first_step = since.first_step;
       series->incident.start_ns = since.start_ns;
       series->cost_from_s = since.active_s;
@@ -362,10 +374,7 @@ class LossNotDecreasing final : public Rule {
       if (stale && level > series->start - 2 * tolerance && series->state != State::kRegained) {
         now = series->state;
       } else {
-        Describe(series);
-        reporter->Close(series->incident);
-        series->open = false;
-        series->state = State::kHealthy;
+        CloseIncident(series, reporter);
         return;
       }
     }
@@ -384,6 +393,14 @@ class LossNotDecreasing final : public Rule {
     reporter->Report(incident);
   }
 
+  void CloseIncident(Series* series, Reporter* reporter) {
+    Describe(series);
+    reporter->Close(series->incident);
+    series->open = false;
+    series->state = State::kHealthy;
+    series->closed = {0, 0, series->step, series->time_ns, Worked(*series), 0};
+  }
+
   /// A rising learning rate: a flat loss is not yet a defect.
   bool WarmsUp(const Series& series) const {
     const double then = series.blocks.front().lr;
@@ -396,7 +413,7 @@ class LossNotDecreasing final : public Rule {
     const Optimizer& optimizer = optimizers_[series->rank];
     incident.last_step = std::max(incident.first_step, series->step);
     incident.end_ns = std::max(incident.start_ns, series->time_ns);
-    incident.cost_seconds = std::max(0.0, series->active_s - series->cost_from_s);
+    incident.cost_seconds = std::max(0.0, Worked(*series) - series->cost_from_s);
     Explain(series, optimizer);
 
     nlohmann::ordered_json evidence;
@@ -495,6 +512,7 @@ class LossNotDecreasing final : public Rule {
 
   std::map<std::pair<std::string, std::int32_t>, Series> series_;  ///< By (name, rank).
   std::map<std::int32_t, Optimizer> optimizers_;                   ///< By rank.
+  std::map<std::int32_t, double> waited_s_;  ///< By rank: data wait of TRAIN steps so far.
 };
 
 }  // namespace
@@ -502,32 +520,25 @@ class LossNotDecreasing final : public Rule {
 const RuleDesc kLossNotDecreasingDesc{
     "LossNotDecreasing",
     "The training loss is flat, diverges, went up again, or is not a number.",
-    "Losses of a step are averaged, num_steps of them make a block, a block is its median m. noise "
-    "= "
-    "1.25 × spread / √num_steps, spread = the median over blocks of their scaled median absolute "
-    "deviation. start = median of the first three losses of the run, or the first where one of "
-    "them "
-    "is 30 % above it. A block is "
-    "progress where best − m > max(diff_percent × |best|, noise), or where the newer half of the "
-    "last "
-    "patience_steps is lower than the older half by as much. level = median of the newer half. "
-    "With no "
-    "progress for patience_steps: high where level ≥ start − max(flat_percent × |start|, 2 × "
-    "noise) "
-    "(flat; diverging above start + max(5 × flat_percent × |start|, 4 × noise)); medium where the "
-    "loss "
-    "rose again by more than half of its drop, level > best + (start − best) / 2. Never where 0 ≤ "
-    "level "
-    "< converged_below, nor while the learning rate rises (warm-up). NaN and Inf are high at once "
-    "and "
+    "Losses of a step are averaged, num_steps of them make a block, a block is its median m. "
+    "noise = 1.25 × spread / √num_steps, spread = the median over blocks of their scaled median "
+    "absolute deviation. start = the smaller of the first loss of the run and the median of its "
+    "first three. A block is progress where best − m > max(diff_percent × |best|, noise), or where "
+    "the newer half of the last patience_steps is lower than the older half by more than "
+    "max(diff_percent × |m|, 2 × noise). level = median of the newer half. With no progress for "
+    "patience_steps: high where level ≥ start − max(flat_percent × |start|, 2 × noise), called "
+    "diverging above start + max(5 × flat_percent × |start|, 4 × noise); medium where the loss rose "
+    "again by more than half of its drop, level > best + (start − best) / 2. Never where 0 ≤ level < "
+    "converged_below, nor while the learning rate rises (warm-up). NaN and Inf are high at once and "
     "are over after a block of finite losses. Over when the level is below start by twice that, or "
-    "by less and falling. Cost = time of the training loop since the last progress.",
+    "by less and falling. Cost = time of the training loop since the last progress (since the first "
+    "step where the loss never got below its start), less the waits for data, which are "
+    "InputBound's.",
     "Lower the learning rate and look at the first 100 steps. If the loss stays flat at any "
-    "learning "
-    "rate: check that the optimizer holds the model's parameters, that labels belong to inputs, "
-    "and "
-    "that gradients reach the first layers.",
-    store::MaskOf(format::TableId::kScalars) | store::MaskOf(format::TableId::kEvents),
+    "learning rate: check that the optimizer holds the model's parameters, that labels belong to "
+    "inputs, and that gradients reach the first layers.",
+    store::MaskOf(format::TableId::kScalars) | store::MaskOf(format::TableId::kEvents) |
+        store::MaskOf(format::TableId::kSteps),
     true,
     kParameters};
 

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// telltale check RUN: runs the rules over a recorded run. Equal to what fired live.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "analysis/summary.h"
+#include "cli/command.h"
+#include "report/verdict.h"
+#include "rules/finding_json.h"
+#include "rules/replay.h"
+
+namespace telltale::cli {
+namespace {
+
+struct CheckOptions {
+  std::string run;
+  std::string fail_on;
+  bool json = false;
+};
+
+nlohmann::ordered_json SalvageJson(const store::Salvage& salvage) {
+  return {{"damaged_blocks", salvage.damaged_blocks},     {"torn_tails", salvage.torn_tails},
+          {"unreadable_files", salvage.unreadable_files}, {"missing_rows", salvage.missing_rows},
+          {"foreign_files", salvage.foreign_files},       {"notes", salvage.notes}};
+}
+
+int Check(const CheckOptions& options) {
+  auto loaded = report::Load(options.run);
+  if (!loaded.ok()) return Fail("check", loaded.status());
+  const report::RunData& data = *loaded;
+  const rules::Replay& replay = data.replay;
+
+  if (options.json) {
+    nlohmann::ordered_json out;
+    out["run"] = {{"id", replay.info.id},
+                  {"name", replay.info.name},
+                  {"state", replay.state.state},
+                  {"attempts", replay.info.attempts.size()},
+                  {"steps", data.summary.train_steps()}};
+    if (replay.state.exit_code) out["run"]["exit_code"] = *replay.state.exit_code;
+    if (replay.state.signal) out["run"]["signal"] = *replay.state.signal;
+    out["findings"] = nlohmann::ordered_json::array();
+    for (const rules::Finding& f : replay.findings) out["findings"].push_back(rules::ToJson(f));
+    out["rules"] = nlohmann::ordered_json::array();
+    for (const rules::RuleState& r : replay.rules) out["rules"].push_back(rules::ToJson(r));
+    out["salvage"] = SalvageJson(replay.salvage);
+    out["losses"] = nlohmann::ordered_json::object();
+    for (const auto& [name, total] : data.summary.ledger) {
+      if (total.loss && total.value > 0) out["losses"][name] = total.value;
+    }
+    // Text from a damaged run may hold any bytes.
+    fmt::print("{}\n", out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+  } else {
+    report::PrintVerdict(data, stdout, report::VerdictOptions::For(stdout));
+  }
+
+  if (!options.fail_on.empty()) {
+    const auto limit = options.fail_on == "low"      ? rules::Severity::kLow
+                       : options.fail_on == "medium" ? rules::Severity::kMedium
+                                                     : rules::Severity::kHigh;
+    const bool reached =
+        std::any_of(replay.findings.begin(), replay.findings.end(),
+                    [&](const rules::Finding& f) { return f.incident.severity >= limit; });
+    if (reached) return kExitFinding;
+  }
+  if (replay.salvage.any()) {
+    return Fail("check", Status(Code::kPartial,
+                                fmt::format("{}: part of the recording is damaged: the rest was "
+                                            "used: see `telltale verify {}`",
+                                            options.run, options.run)));
+  }
+  return 0;
+}
+
+}  // namespace
+
+void RegisterCheck(CLI::App& app, Context* context) {
+  CLI::App* command = AddCommand(
+      app, "check", "Run the rules over a recorded run and print the verdict",
+      "  telltale check telltale-runs/20261120-1504-train\n"
+      "  telltale check RUN --fail-on medium     # exit code 10 where a finding is medium or high\n"
+      "  telltale check RUN --json");
+  auto options = std::make_shared<CheckOptions>();
+  command->add_option("RUN", options->run, "Run directory")->required();
+  command
+      ->add_option("--fail-on", options->fail_on,
+                   "Exit with 10 where a finding is at least this severe")
+      ->check(CLI::IsMember({"low", "medium", "high"}));
+  AddJson(command, &options->json);
+  OnRun(command, context, [options] { return Check(*options); });
+}
+
+}  // namespace telltale::cli

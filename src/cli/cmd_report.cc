@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// telltale report RUN: writes report.html and prints where it lies.
+#include <fmt/format.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "cli/command.h"
+#include "report/html.h"
+#include "report/load.h"
+#include "report/text.h"
+
+namespace telltale::cli {
+namespace {
+
+struct ReportOptions {
+  std::string run;
+  std::string out;
+  bool json = false;
+};
+
+int Report(const ReportOptions& options) {
+  const auto data = report::Load(options.run);
+  if (!data.ok()) return Fail("report", data.status());
+  const std::filesystem::path out =
+      options.out.empty() ? std::filesystem::path(options.run) / "report.html"
+                          : std::filesystem::path(options.out);
+  if (const Status written = report::WriteReport(*data, out); !written.ok()) {
+    return Fail("report", written);
+  }
+  if (options.json) {
+    const nlohmann::ordered_json result = {{"report", out.string()},
+                                           {"verdict", report::Verdict(*data)},
+                                           {"findings", data->replay.findings.size()}};
+    fmt::print("{}\n", result.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+  } else {
+    fmt::print("{}\n", out.string());
+  }
+  if (!data->replay.salvage.any()) return 0;
+  return Fail(
+      "report",
+      Status(Code::kPartial, fmt::format("{}: part of the recording is damaged: the rest was used: "
+                                         "see `telltale verify {}`",
+                                         options.run, options.run)));
+}
+
+}  // namespace
+
+void RegisterReport(CLI::App& app, Context* context) {
+  CLI::App* command = AddCommand(app, "report", "Write the report of a run as one HTML file",
+                                 "  telltale report telltale-runs/20261120-1504-train\n"
+                                 "  telltale report RUN -o /tmp/report.html");
+  auto options = std::make_shared<ReportOptions>();
+  command->add_option("RUN", options->run, "Run directory")->required();
+  command->add_option("-o,--output", options->out, "File to write (default: RUN/report.html)");
+  AddJson(command, &options->json);
+  OnRun(command, context, [options] { return Report(*options); });
+}
+
+}  // namespace telltale::cli

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// report.html: one file that opens without a network, a script or a request, in light and dark.
+#pragma once
+#include <filesystem>
+#include <string>
+
+#include "base/status.h"
+#include "report/load.h"
+
+namespace telltale::report {
+
+std::string RenderReport(const RunData& data);
+/// Written beside its name and renamed: a reader sees the old report or the new one.
+Status WriteReport(const RunData& data, const std::filesystem::path& out);
+
+}  // namespace telltale::report

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// What every report of one run is made from, read in one pass.
+#pragma once
+#include <filesystem>
+#include <string>
+
+#include "analysis/summary.h"
+#include "base/status.h"
+#include "rules/replay.h"
+
+namespace telltale::report {
+
+struct RunData {
+  std::filesystem::path path;
+  rules::Replay replay;
+  analysis::Summary summary;
+
+  /// What to call the run: its name, else its id.
+  const std::string& title() const {
+    return replay.info.name.empty() ? replay.info.id : replay.info.name;
+  }
+  /// From the first attempt's start to the last one's end, or to the newest record.
+  double elapsed_seconds() const;
+  /// Time that the findings cost together; never more than elapsed. With several ranks the mean
+  /// over ranks, as ranks lose the same time together.
+  double lost_seconds() const;
+};
+
+Result<RunData> Load(const std::filesystem::path& run);
+
+}  // namespace telltale::report

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "report/text.h"
+
+#include <fmt/format.h>
+#include <string.h>
+#include <time.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <cmath>
+
+namespace telltale::report {
+namespace {
+
+std::string Lower(std::string text) {
+  if (text.size() > 1 && std::islower(static_cast<unsigned char>(text[1])) != 0) {
+    text[0] = static_cast<char>(std::tolower(static_cast<unsigned char>(text[0])));
+  }
+  return text;
+}
+
+/// "Loss does not decrease since step 12."
+std::string Since(const rules::Finding& f) {
+  const auto& i = f.incident;
+  if (i.first_step <= 10 || i.message.find("since") != std::string::npos) return i.message;
+  if (f.open || f.until_end) {
+    return fmt::format("{} since step {}", i.message, Thousands(i.first_step));
+  }
+  return fmt::format("{} from step {} to {}", i.message, Thousands(i.first_step),
+                     Thousands(i.last_step));
+}
+
+}  // namespace
+
+std::string Significant(double value, int digits) {
+  if (!std::isfinite(value)) return "—";
+  if (value == 0) return "0";
+  const double magnitude = std::abs(value);
+  // Rounding may carry into the next power: 9.996 is 10.0, not 10.00.
+  const double scale =
+      std::pow(10, digits - 1 - static_cast<int>(std::floor(std::log10(magnitude))));
+  const double rounded = std::round(magnitude * scale) / scale;
+  const int power = static_cast<int>(std::floor(std::log10(rounded)));
+  std::string text = power >= digits - 1
+                         ? Thousands(static_cast<std::int64_t>(std::llround(rounded)))
+                         : fmt::format("{:.{}f}", rounded, std::min(9, digits - 1 - power));
+  return value < 0 ? "−" + text : text;
+}
+
+std::string Thousands(std::int64_t value) {
+  std::string digits = std::to_string(value < 0 ? -value : value);
+  for (int at = static_cast<int>(digits.size()) - 3; at > 0; at -= 3) {
+    digits.insert(static_cast<std::size_t>(at), ",");
+  }
+  return value < 0 ? "−" + digits : digits;
+}
+
+std::string Duration(double seconds) {
+  if (!std::isfinite(seconds)) return "—";
+  if (seconds < 0) return "−" + Duration(-seconds);
+  const auto unit = [](double value, std::string_view name) {
+    return fmt::format("{}{}{}", Significant(value), kSpace, name);
+  };
+  if (seconds == 0) return fmt::format("0{}s", kSpace);
+  if (seconds < 0.9995e-3) return unit(seconds * 1e6, "µs");
+  if (seconds < 0.9995) return unit(seconds * 1e3, "ms");
+  if (seconds < 59.95) return unit(seconds, "s");
+  const auto whole = static_cast<std::int64_t>(std::llround(seconds));
+  if (whole < 3600) {
+    return fmt::format("{}{}m{}{:02}{}s", whole / 60, kSpace, kSpace, whole % 60, kSpace);
+  }
+  const std::int64_t minutes = (whole + 30) / 60;
+  if (minutes < 48 * 60) {
+    return fmt::format("{}{}h{}{:02}{}m", minutes / 60, kSpace, kSpace, minutes % 60, kSpace);
+  }
+  return fmt::format("{}{}d{}{}{}h", minutes / 1440, kSpace, kSpace, minutes % 1440 / 60, kSpace);
+}
+
+std::string Bytes(double bytes) {
+  constexpr std::array kUnits = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+  std::size_t unit = 0;
+  while (std::abs(bytes) >= 1023.5 && unit + 1 < kUnits.size()) {
+    bytes /= 1024;
+    ++unit;
+  }
+  return fmt::format("{}{}{}", Significant(bytes), kSpace, kUnits[unit]);
+}
+
+std::string Rate(double bytes_per_second) {
+  constexpr std::array kUnits = {"B/s", "kB/s", "MB/s", "GB/s", "TB/s"};
+  std::size_t unit = 0;
+  while (std::abs(bytes_per_second) >= 999.5 && unit + 1 < kUnits.size()) {
+    bytes_per_second /= 1000;
+    ++unit;
+  }
+  return fmt::format("{}{}{}", Significant(bytes_per_second), kSpace, kUnits[unit]);
+}
+
+std::string Percent(double share) {
+  const double percent = share * 100;
+  std::string text = std::abs(percent) >= 0.005 || percent == 0
+                         ? fmt::format("{:.{}f}", percent,
+                                       std::abs(percent) >= 99.95  ? 0
+                                       : std::abs(percent) >= 9.95 ? 1
+                                                                   : 2)
+                         : std::string("< 0.01");
+  if (text.find('.') != std::string::npos && text.front() != '<') {
+    text.erase(text.find_last_not_of('0') + 1);
+    if (text.back() == '.') text.pop_back();
+  }
+  return fmt::format("{}{}%", text, kSpace);
+}
+
+std::string Utc(std::int64_t ns) {
+  const time_t seconds = ns / 1'000'000'000;
+  tm parts{};
+  gmtime_r(&seconds, &parts);
+  return fmt::format("{:04}-{:02}-{:02} {:02}:{:02}:{:02} UTC", parts.tm_year + 1900,
+                     parts.tm_mon + 1, parts.tm_mday, parts.tm_hour, parts.tm_min, parts.tm_sec);
+}
+
+std::string StateWords(const store::RunState& state) {
+  if (state.state == "failed" && state.exit_code) {
+    return fmt::format("failed, exit {}", *state.exit_code);
+  }
+  if (state.state == "killed" && state.signal) {
+    const char* name = sigabbrev_np(*state.signal);
+    return name == nullptr ? fmt::format("killed, signal {}", *state.signal)
+                           : fmt::format("killed, signal {} ({})", *state.signal, name);
+  }
+  if (state.state == "running") return "still running";
+  return state.state;
+}
+
+std::string SubjectOf(const RunData& data, const rules::Finding& finding) {
+  if (data.summary.ranks.size() <= 1 && finding.incident.subject.starts_with("rank ") &&
+      finding.incident.subject.find(',') == std::string::npos) {
+    return {};
+  }
+  return finding.incident.subject;
+}
+
+std::string Verdict(const RunData& data) {
+  const auto& findings = data.replay.findings;
+  if (findings.empty()) {
+    if (data.summary.train_rank() < 0) {
+      return data.replay.ended ? "No training step was recorded."
+                               : "No training step was recorded yet.";
+    }
+    const std::size_t rules = data.replay.rules.size();
+    return fmt::format("Nothing to report in {} {}.", rules, rules == 1 ? "rule" : "rules");
+  }
+  const rules::Finding& first = findings.front();
+  const auto costliest = std::max_element(
+      findings.begin(), findings.end(), [](const rules::Finding& a, const rules::Finding& b) {
+        return a.incident.cost_seconds < b.incident.cost_seconds;
+      });
+  const std::string cost = fmt::format("{} of {}", Duration(costliest->incident.cost_seconds),
+                                       Duration(data.elapsed_seconds()));
+  if (&*costliest == &first) {
+    return costliest->incident.cost_seconds > 0 ? fmt::format("{}: {} lost.", Since(first), cost)
+                                                : Since(first) + ".";
+  }
+  return fmt::format("{}. Largest cost: {}, {}.", Since(first), Lower(Since(*costliest)), cost);
+}
+
+std::vector<std::string> Unknowns(const RunData& data) {
+  std::vector<std::string> out;
+  const analysis::Summary& s = data.summary;
+  if (s.train_rank() < 0) {
+    out.push_back(s.trainers > 0
+                      ? "A training process was seen, but it made no step that Telltale knows."
+                      : "No training process registered: nothing is known of steps or loss.");
+  }
+  std::string no_data;
+  for (const rules::RuleState& rule : data.replay.rules) {
+    if (rule.status == rules::RuleStatus::kNoData) {
+      no_data += (no_data.empty() ? "" : ", ") + rule.name;
+    }
+    if (rule.status == rules::RuleStatus::kError) {
+      out.push_back(fmt::format("The rule {} stopped: {}.", rule.name, rule.error));
+    }
+  }
+  if (!no_data.empty()) out.push_back(fmt::format("No data for: {}.", no_data));
+  for (const auto& [name, total] : s.ledger) {
+    if (!total.loss || total.value == 0) continue;
+    out.push_back(fmt::format("{}: {} {} lost.", name,
+                              Thousands(static_cast<std::int64_t>(total.value)), total.unit));
+  }
+  double gap_seconds = 0;
+  for (const analysis::Gap& gap : s.gaps) {
+    gap_seconds += static_cast<double>(gap.to_ns - gap.from_ns) / 1e9;
+  }
+  if (!s.gaps.empty()) {
+    out.push_back(fmt::format("Nothing was recorded for {} in {} {}: {}.", Duration(gap_seconds),
+                              s.gaps.size(), s.gaps.size() == 1 ? "gap" : "gaps",
+                              s.gaps.front().cause));
+  }
+  for (const std::string& reason : s.disabled) {
+    out.push_back(fmt::format("The probe switched itself off: {}.", reason));
+  }
+  const store::Salvage& v = data.replay.salvage;
+  if (v.any()) {
+    std::string text = "Part of the recording is damaged; the rest was used:";
+    const auto add = [&](std::uint64_t count, std::string_view one, std::string_view many) {
+      if (count == 0) return;
+      text +=
+          fmt::format("{} {} {}", text.back() == ':' ? "" : ",", count, count == 1 ? one : many);
+    };
+    add(v.damaged_blocks, "damaged block", "damaged blocks");
+    add(v.torn_tails, "torn tail", "torn tails");
+    add(v.unreadable_files, "unreadable file", "unreadable files");
+    add(v.missing_rows, "missing row", "missing rows");
+    out.push_back(text + ".");
+  }
+  if (s.folded > 0) {
+    out.push_back(fmt::format("{} names or subjects beyond the bounds of a report were left out.",
+                              Thousands(static_cast<std::int64_t>(s.folded))));
+  }
+  return out;
+}
+
+std::string OwnCost(const RunData& data) {
+  const analysis::Summary& s = data.summary;
+  std::string out;
+  if (s.train_rank() >= 0) {
+    out = fmt::format("Telltale cost {} of step time (budget {})", Percent(s.probe_share()),
+                      Percent(data.replay.info.overhead_budget));
+  } else {
+    out = "Telltale cost no step time";
+  }
+  if (s.ledger_value("agent.cpu_ns") > 0) {
+    out += fmt::format(", {} of a core beside it", Percent(s.helper_cpu_share()));
+  }
+  const double stored = static_cast<double>(s.ledger_value("agent.journal_bytes") +
+                                            s.ledger_value("agent.segment_bytes"));
+  if (stored > 0) out += fmt::format(", stored {}", Bytes(stored));
+  std::uint64_t lost = 0;
+  for (const auto& [name, total] : s.ledger) {
+    if (total.loss && total.unit == "records") lost += total.value;
+  }
+  const std::uint64_t produced = s.ledger_value("probe.records_produced");
+  if (produced > 0 || lost > 0) {
+    out += fmt::format(", dropped {} of {} records", Thousands(static_cast<std::int64_t>(lost)),
+                       Thousands(static_cast<std::int64_t>(produced)));
+  }
+  return out + ".";
+}
+
+}  // namespace telltale::report

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// Numbers and sentences as people read them, the same in the terminal and in the report: three
+// significant digits, a space before the unit, durations in two parts, U+2212 for minus.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "report/load.h"
+
+namespace telltale::report {
+
+inline constexpr std::string_view kSpace = "\u202f";  ///< Narrow no-break, before a unit.
+
+/// 548, 54.8, 5.48, 0.548; "—" where it is no number.
+std::string Significant(double value, int digits = 3);
+/// 78,112
+std::string Thousands(std::int64_t value);
+/// 5 h 42 m, 1 m 01 s, 12.3 s, 548 ms, 21 µs.
+std::string Duration(double seconds);
+/// 71.9 GiB (binary).
+std::string Bytes(double bytes);
+/// 41.2 MB/s (decimal).
+std::string Rate(double bytes_per_second);
+/// 18.3 %
+std::string Percent(double share);
+/// 2026-11-20 09:21:35 UTC
+std::string Utc(std::int64_t ns);
+
+/// "finished", "failed, exit 1", "killed, signal 9 (KILL)".
+std::string StateWords(const store::RunState& state);
+
+/// The verdict of the run: one or two sentences.
+std::string Verdict(const RunData& data);
+/// What the report cannot say: gaps, drops, no data, salvage; one sentence each.
+std::vector<std::string> Unknowns(const RunData& data);
+/// "Telltale cost 0.40 % of step time (budget 1 %), ..."
+std::string OwnCost(const RunData& data);
+/// Subject worth naming: empty for the only rank.
+std::string SubjectOf(const RunData& data, const rules::Finding& finding);
+
+}  // namespace telltale::report
