@@ -2,7 +2,6 @@
 #include "rules/replay.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 namespace telltale::rules {
@@ -28,15 +27,10 @@ Result<WatchJournal> ReadWatchJournal(store::RunReader* reader) {
                    [](const auto& a, const auto& b) { return a.ord_ns < b.ord_ns; });
   for (const format::EventRow& row : rows.events) {
     if (row.kind != "order.readmitted") continue;
-    const auto data = nlohmann::json::parse(row.data, nullptr, false);
-    if (!data.is_object() || !data.contains("writer") || !data["writer"].is_string() ||
-        !data.contains("from_ns") || !data["from_ns"].is_number_integer() ||
-        !data.contains("at_ns") || !data["at_ns"].is_number_integer()) {
-      continue;  // Not ours: the order is then that of the records alone.
+    // What cannot be read is not ours: the order is then that of the records alone.
+    if (auto admission = store::AdmissionFromJson(row.data); admission.ok()) {
+      journal.admissions.push_back(std::move(admission).value());
     }
-    journal.admissions.push_back({data["writer"].get<std::string>(),
-                                  data["from_ns"].get<std::int64_t>(),
-                                  data["at_ns"].get<std::int64_t>()});
   }
   return journal;
 }
@@ -53,7 +47,7 @@ Result<Replay> ReplayRun(const std::filesystem::path& run, const ReplayOptions& 
   cursor_options.table_mask = engine.table_mask() | options.sink_mask;
   TELLTALE_ASSIGN_OR_RETURN(auto cursor, reader->NewCursor(cursor_options));
   for (const store::Admission& a : journal.admissions) {
-    cursor->Readmit(a.writer, a.from_ns, a.at_ns);
+    cursor->Readmit(a);
   }
   std::vector<store::OrderedRecord> records;
   do {

@@ -39,7 +39,7 @@ Result<std::unique_ptr<Watcher>> Watcher::Open(const std::filesystem::path& run,
   cursor_options.table_mask = watcher->engine_.table_mask();
   TELLTALE_ASSIGN_OR_RETURN(watcher->cursor_, watcher->reader_->NewCursor(cursor_options));
   for (const store::Admission& a : journal.admissions) {
-    watcher->cursor_->Readmit(a.writer, a.from_ns, a.at_ns);
+    watcher->cursor_->Readmit(a);
   }
   watcher->last_new_ns_ = options.clock->MonotonicNs();
   return watcher;
@@ -58,8 +58,6 @@ Result<std::size_t> Watcher::Drain() {
     for (const store::OrderedRecord& record : records) engine_.Feed(record);
     for (const store::Admission& a : cursor_->TakeAdmissions()) {
       given_up_.erase(a.writer);
-      const nlohmann::ordered_json data = {
-          {"writer", a.writer}, {"from_ns", a.from_ns}, {"at_ns", a.at_ns}};
       events_.push_back(
           {"order.readmitted", a.writer,
            fmt::format("{} is waited for again; its late records were moved", a.writer),
