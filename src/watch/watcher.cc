@@ -61,7 +61,7 @@ Result<std::size_t> Watcher::Drain() {
       events_.push_back(
           {"order.readmitted", a.writer,
            fmt::format("{} is waited for again; its late records were moved", a.writer),
-           data.dump()});
+           store::ToJson(a)});
     }
     if (records.empty()) return count;
     count += records.size();
