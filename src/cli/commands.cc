@@ -19,6 +19,7 @@ constexpr std::array kCommands = {
     RegisterCheck,
     RegisterReport,
     RegisterLs,
+    RegisterVerify,
     RegisterRules,
     RegisterVersion,
     RegisterWatch,

@@ -93,6 +93,13 @@ Result<SegmentInfo> InfoOf(const std::filesystem::path& path, const parquet::Fil
   return info;
 }
 
+/// A flipped bit must not become a wrong value, even where nobody ran verify.
+parquet::ReaderProperties CheckedReading() {
+  parquet::ReaderProperties properties = parquet::default_reader_properties();
+  properties.set_page_checksum_verification(true);
+  return properties;
+}
+
 /// Parquet's own code throws; nothing of that may leave this file.
 template <class F>
 auto Guard(const std::filesystem::path& path, const char* what, F&& f) -> decltype(f()) {
@@ -123,6 +130,7 @@ Status WriteSegment(const std::filesystem::path& path, const format::Rows& rows,
                                 .compression(arrow::Compression::ZSTD)
                                 ->compression_level(kZstdLevel)
                                 ->created_by("telltale")
+                                ->enable_page_checksum()
                                 ->build();
     auto writer = parquet::arrow::FileWriter::Open(*(*batch)->schema(),
                                                    arrow::default_memory_pool(), *file, properties);
@@ -140,7 +148,8 @@ Status WriteSegment(const std::filesystem::path& path, const format::Rows& rows,
 
 Result<SegmentInfo> ReadSegmentInfo(const std::filesystem::path& path) {
   return Guard(path, "read", [&]() -> Result<SegmentInfo> {
-    const auto reader = parquet::ParquetFileReader::OpenFile(path.string(), false);
+    const auto reader =
+        parquet::ParquetFileReader::OpenFile(path.string(), false, CheckedReading());
     return InfoOf(path, *reader->metadata());
   });
 }
@@ -148,7 +157,7 @@ Result<SegmentInfo> ReadSegmentInfo(const std::filesystem::path& path) {
 Result<SegmentInfo> ReadSegment(const std::filesystem::path& path, StringPool* pool,
                                 format::Rows* out) {
   return Guard(path, "read", [&]() -> Result<SegmentInfo> {
-    auto parquet = parquet::ParquetFileReader::OpenFile(path.string(), false);
+    auto parquet = parquet::ParquetFileReader::OpenFile(path.string(), false, CheckedReading());
     TELLTALE_ASSIGN_OR_RETURN(SegmentInfo info, InfoOf(path, *parquet->metadata()));
     std::unique_ptr<parquet::arrow::FileReader> reader;
     arrow::Status status =

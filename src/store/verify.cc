@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "store/verify.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <set>
+#include <type_traits>
+
+#include "store/folder.h"
+#include "store/journal_reader.h"
+#include "store/run_info.h"
+#include "store/segment.h"
+
+namespace telltale::store {
+namespace {
+
+constexpr std::uint64_t kReadBytes = 1 << 20;
+
+/// Sequence numbers of one table that were found, as ranges [first, last].
+class SeqSet {
+ public:
+  void Add(std::uint64_t seq) {
+    if (!ranges_.empty() && ranges_.back().second + 1 == seq) {
+      ranges_.back().second = seq;
+    } else {
+      ranges_.emplace_back(seq, seq);
+    }
+  }
+  /// Ranges within [1, end) that are not there.
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> MissingBefore(std::uint64_t end) {
+    std::sort(ranges_.begin(), ranges_.end());
+    std::vector<std::pair<std::uint64_t, std::uint64_t>> missing;
+    std::uint64_t next = 1;
+    for (const auto& [first, last] : ranges_) {
+      if (first > next) missing.emplace_back(next, first - 1);
+      next = std::max(next, last + 1);
+    }
+    if (end > next) missing.emplace_back(next, end - 1);
+    return missing;
+  }
+
+ private:
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> ranges_;
+};
+
+/// Where the index says a tensor's bytes lie.
+struct TensorPlace {
+  std::uint64_t offset = 0;
+  std::uint64_t bytes = 0;
+  std::string digest;
+  friend auto operator<=>(const TensorPlace&, const TensorPlace&) = default;
+};
+
+class WriterVerifier {
+ public:
+  WriterVerifier(const std::filesystem::path& run, std::string name, bool over, bool finished,
+                 VerifyReport* report)
+      : folder_(run / name),
+        name_(std::move(name)),
+        over_(over),
+        finished_(finished),
+        report_(report) {}
+
+  Status Run() {
+    TELLTALE_ASSIGN_OR_RETURN(const FolderListing listing, ListFolder(folder_));
+    ++report_->writers;
+    for (const std::string& file : listing.foreign) {
+      report_->notes.push_back(fmt::format("{}/{}: not ours, left alone", name_, file));
+    }
+    for (const std::string& file : listing.temporaries) {
+      if (over_) Say(file, {}, "left by a crash while it was being written");
+    }
+    for (const std::uint64_t number : listing.journals) {
+      const bool newest = number == listing.journals.back();
+      TELLTALE_RETURN_IF_ERROR(CheckJournal(number, newest));
+    }
+    for (const SegmentName& segment : listing.segments) {
+      TELLTALE_RETURN_IF_ERROR(CheckSegment(segment));
+    }
+    for (const auto& [file, sealed] : sealed_) {
+      const bool there =
+          std::any_of(listing.segments.begin(), listing.segments.end(),
+                      [&](const SegmentName& segment) { return segment.file == file; });
+      if (!there) Say(file, {}, "is missing, though the journal says it was sealed");
+    }
+    CheckSequences();
+    CheckTensors();
+    if (finished_ && !ended_) {
+      Say(listing.journals.empty() ? "" : JournalFileName(listing.journals.back()), {},
+          "no end record, though the run is finished: its end was lost or never written");
+    }
+    return {};
+  }
+
+ private:
+  void Say(const std::string& file, std::optional<std::uint64_t> offset, std::string what) {
+    report_->problems.push_back(
+        {file.empty() ? name_ : name_ + "/" + file, offset, std::move(what)});
+  }
+
+  void TakeRows(const format::Rows& rows) {
+    format::ForEachTable(rows, [&](const auto& table) {
+      using Row = typename std::remove_cvref_t<decltype(table)>::value_type;
+      for (const Row& row : table) found_[static_cast<std::uint8_t>(Row::kTable)].Add(row.seq);
+      report_->rows += table.size();
+    });
+    for (const format::TensorRow& row : rows.tensors) {
+      tensors_[std::string(row.file)].insert({row.offset, row.bytes, std::string(row.digest)});
+    }
+  }
+
+  void TakeSeqs(const NextSeqs& seqs) {
+    for (std::size_t i = 0; i < seqs.size(); ++i) next_seq_[i] = std::max(next_seq_[i], seqs[i]);
+  }
+
+  Status CheckJournal(std::uint64_t number, bool newest) {
+    const std::string name = JournalFileName(number);
+    auto file = JournalFile::Open(folder_ / name);
+    if (!file.ok()) {
+      // Deleted since it was listed, when the run is live.
+      if (over_ || file.status().code() != Code::kUnusable) Say(name, {}, file.status().message());
+      return {};
+    }
+    ++report_->journals;
+    journals_.insert(number);
+    bool has_header = false;
+    ended_ = false;  // Only the newest journal's end counts.
+    while (true) {
+      StringPool pool;
+      JournalChunk chunk;
+      TELLTALE_RETURN_IF_ERROR((*file)->Read(over_ || !newest, kReadBytes, &pool, &chunk));
+      if (chunk.records == 0) break;
+      if (chunk.header) {
+        has_header = true;
+        TakeSeqs(chunk.header->next_seq);
+        if (chunk.header->number != number) {
+          Say(name, 0, fmt::format("its header says it is journal {}", chunk.header->number));
+        }
+      }
+      for (SealedRecord& sealed : chunk.sealed) sealed_[sealed.file] = std::move(sealed);
+      if (chunk.end) {
+        ended_ = true;
+        TakeSeqs(chunk.end->next_seq);
+      }
+      TakeRows(chunk.batch.rows);
+    }
+    report_->bytes += (*file)->file_size();
+    for (const Damage& damage : (*file)->TakeDamage()) {
+      Say(name, damage.offset, fmt::format("{} bytes: {}", damage.bytes, damage.what));
+    }
+    if (!has_header) Say(name, 0, "no header");
+    return {};
+  }
+
+  Status CheckSegment(const SegmentName& segment) {
+    ++report_->segments;
+    const std::filesystem::path path = folder_ / segment.file;
+    const Result<FileDigest> digest = DigestFile(path);
+    if (!digest.ok()) {
+      Say(segment.file, {}, digest.status().message());
+      return {};
+    }
+    report_->bytes += digest->bytes;
+    const auto sealed = sealed_.find(segment.file);
+    const bool vouched = sealed != sealed_.end();
+    if (vouched &&
+        (sealed->second.bytes != digest->bytes || sealed->second.digest != digest->digest)) {
+      Say(segment.file, {},
+          fmt::format("{} bytes with digest {}, was sealed as {} bytes with digest {}",
+                      digest->bytes, ToHex(digest->digest), sealed->second.bytes,
+                      ToHex(sealed->second.digest)));
+      // What it holds is not looked at; its rows are not reported a second time as missing.
+      for (std::uint64_t seq = segment.first_seq; seq <= segment.last_seq; ++seq) {
+        found_[static_cast<std::uint8_t>(segment.table)].Add(seq);
+      }
+      return {};
+    }
+    StringPool pool;
+    format::Rows rows;
+    const Result<SegmentInfo> info = ReadSegment(path, &pool, &rows);
+    if (!info.ok()) {
+      if (info.status().code() == Code::kVersion) return info.status();
+      Say(segment.file, {}, info.status().message());
+      return {};
+    }
+    if (!vouched && (over_ || !journals_.contains(info->journal))) {
+      Say(segment.file, {}, "no sealed record vouches for it");
+    }
+    if (info->table != segment.table || info->first_seq != segment.first_seq ||
+        info->last_seq != segment.last_seq || info->writer != name_) {
+      Say(segment.file, {}, "its metadata say something else than its name and folder");
+    }
+    TakeRows(rows);
+    return {};
+  }
+
+  void CheckSequences() {
+    for (const format::TableDesc& table : format::kTables) {
+      const auto id = static_cast<std::uint8_t>(table.id);
+      for (const auto& [first, last] : found_[id].MissingBefore(next_seq_[id])) {
+        Say("", {}, fmt::format("rows {} to {} of table {} are missing", first, last, table.name));
+      }
+    }
+  }
+
+  void CheckTensors() {
+    std::error_code error;
+    std::set<std::string> files;
+    for (std::filesystem::directory_iterator at(folder_ / kTensorFolder, error), end;
+         !error && at != end; at.increment(error)) {
+      files.insert(fmt::format("{}/{}", kTensorFolder, at->path().filename().string()));
+    }
+    for (const auto& [file, places] : tensors_) {
+      if (!files.contains(file)) Say(file, {}, "is missing, though the index names it");
+    }
+    for (const std::string& file : files) CheckTensorFile(file);
+  }
+
+  /// Every byte must lie in a range of the index, each once, and have its digest.
+  void CheckTensorFile(const std::string& file) {
+    ++report_->tensor_files;
+    std::error_code error;
+    const std::uint64_t size = std::filesystem::file_size(folder_ / file, error);
+    report_->bytes += error ? 0 : size;
+    std::uint64_t next = 0;
+    for (const TensorPlace& place : tensors_[file]) {
+      if (place.offset != next) Say(file, next, "the index does not cover these bytes once");
+      next = place.offset + place.bytes;
+      const Result<FileDigest> digest = DigestFile(folder_ / file, place.offset, place.bytes);
+      if (!digest.ok()) {
+        Say(file, place.offset, digest.status().message());
+      } else if (ToHex(digest->digest) != place.digest) {
+        Say(file, place.offset, fmt::format("{} bytes: digest differs", place.bytes));
+      }
+    }
+    // A live run may have written values whose index rows are still to come.
+    if (next != size && over_) Say(file, next, "bytes that the index does not name");
+  }
+
+  const std::filesystem::path folder_;
+  const std::string name_;
+  const bool over_;
+  const bool finished_;
+  VerifyReport* const report_;
+  std::array<SeqSet, 256> found_;
+  NextSeqs next_seq_{};
+  std::map<std::string, SealedRecord> sealed_;  ///< By file, the newest word on it.
+  std::set<std::uint64_t> journals_;
+  std::map<std::string, std::set<TensorPlace>> tensors_;
+  bool ended_ = false;
+};
+
+}  // namespace
+
+Result<VerifyReport> Verify(const std::filesystem::path& run) {
+  VerifyReport report;
+  bool over = true;
+  bool finished = false;
+  const Result<RunInfo> info = ReadRunInfo(run);
+  const std::vector<std::string> writers = ListWriters(run);
+  if (info.ok()) {
+    report.state = DeriveRunState(*info).state;
+    over = report.state != "running";
+    finished = info->finished;
+  } else {
+    // A damaged run.json hides nothing else; with no run at all there is nothing to check.
+    if (info.status().code() == Code::kVersion || writers.empty()) return info.status();
+    report.problems.push_back({"run.json", {}, info.status().message()});
+  }
+  for (const std::string& name : writers) {
+    TELLTALE_RETURN_IF_ERROR(WriterVerifier(run, name, over, finished, &report).Run());
+  }
+  return report;
+}
+
+}  // namespace telltale::store

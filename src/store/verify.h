@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// Checks every byte of a run directory that a checksum can vouch for.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+
+namespace telltale::store {
+
+struct Problem {
+  std::string file;  ///< Relative to the run.
+  std::optional<std::uint64_t> offset;
+  std::string what;
+};
+
+struct VerifyReport {
+  std::uint64_t writers = 0;
+  std::uint64_t journals = 0;
+  std::uint64_t segments = 0;
+  std::uint64_t tensor_files = 0;
+  std::uint64_t rows = 0;
+  std::uint64_t bytes = 0;
+  std::string state;  ///< Of the run; what is still being written is judged more mildly.
+  std::vector<Problem> problems;
+  std::vector<std::string> notes;  ///< Worth saying, nothing wrong: files that are not ours.
+};
+
+/// Reads journals (checksums, padding, decoding), segments (digest against the sealed record,
+/// Parquet, rows against the name), tensor files (digests and no byte outside the index), sequence
+/// numbers without gaps, the end record of a finished run, run.json. Fails with kUnusable where
+/// there is no run and kVersion where it is of a later format.
+Result<VerifyReport> Verify(const std::filesystem::path& run);
+
+}  // namespace telltale::store
