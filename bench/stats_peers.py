@@ -79,7 +79,7 @@ def main() -> None:
                 float(tensor.norm()),
                 int(torch.isnan(tensor).sum()),
                 int(torch.isinf(tensor).sum()),
-                int((tensor == 0).sum()),
+                int(torch.eq(tensor, 0).sum()),
             ]
 
         rows[f"torch {torch.__version__}, nine reductions"] = with_torch
