@@ -234,11 +234,14 @@ void Producer::Disable(const char* reason, std::size_t length) {
 }
 
 std::uint32_t Producer::StatsInterval() const {
-  return control_ == nullptr ? 0 : control_->stats_interval_steps.load(std::memory_order_acquire);
+  const format::ControlHeader* control = control_.load(std::memory_order_acquire);
+  return control == nullptr ? 0 : control->stats_interval_steps.load(std::memory_order_acquire);
 }
 
 std::uint32_t Producer::NameWord(std::uint32_t name) const {
-  if (control_ == nullptr || name >= word_count_) return format::kNameUnanswered;
+  if (control_.load(std::memory_order_acquire) == nullptr || name >= word_count_) {
+    return format::kNameUnanswered;
+  }
   return words_[name].load(std::memory_order_acquire);
 }
 

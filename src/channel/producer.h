@@ -64,7 +64,7 @@ class Producer {
   /// Looks for the supervisor's answer, waiting at most `wait_ms`. Cheap once it has come.
   void PollAccept(int wait_ms);
   /// True while the answer has not come.
-  bool awaiting_accept() const { return socket_ >= 0; }
+  bool awaiting_accept() const { return socket_.load(std::memory_order_relaxed) >= 0; }
 
   /// In a forked child: the rings of producers made so far are not this process's to touch.
   static void ForgetAfterFork();
@@ -124,9 +124,9 @@ class Producer {
   NameTable names_;
   format::ClockKind clock_;
   int arena_fd_;
-  int socket_;
+  std::atomic<int> socket_;
   std::uint64_t socket_inode_;
-  const format::ControlHeader* control_;
+  std::atomic<const format::ControlHeader*> control_;  ///< Stored last (release).
   const std::atomic<std::uint32_t>* words_;
   std::uint32_t word_count_;
   std::atomic<std::uint32_t> disabling_;

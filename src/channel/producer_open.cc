@@ -137,8 +137,7 @@ OpenResult Producer::Open(const ArenaPlan& plan, std::uint8_t process_kind, std:
     offset += size;
   }
   // Last, so that nobody takes half a header for a whole one.
-  std::atomic_thread_fence(std::memory_order_release);
-  h.magic = format::kArenaMagic;
+  std::atomic_ref(h.magic).store(format::kArenaMagic, std::memory_order_release);
   if (!names_.Open(header_, arena_ + h.names_offset)) {
     ::munmap(arena_, plan.arena_bytes);
     ::close(arena_fd_);
@@ -256,7 +255,7 @@ bool Producer::UseControlPage(int fd) {
         words_ = reinterpret_cast<const std::atomic<std::uint32_t>*>(static_cast<const char*>(map) +
                                                                      offset);
         word_count_ = static_cast<std::uint32_t>(words);
-        control_ = control;
+        control_.store(control, std::memory_order_release);
       } else {
         ::munmap(map, bytes);
       }

@@ -32,10 +32,14 @@ struct Probe {
   std::atomic<std::uint32_t> active;
   Producer producer;
   StepMachine machine;
+  std::atomic<std::uint32_t> polls;    ///< Calls made while the answer has not come.
+  std::atomic<std::uint32_t> polling;  ///< 1: a thread is looking for it.
 };
 
-/// How long tt_init waits for the supervisor's answer; later it is looked for at each step.
+/// How long tt_init waits for the supervisor's answer; later it is looked for where steps begin.
 constexpr int kAcceptWaitMs = 20;
+/// Looking costs about a microsecond: one call of so many does it.
+constexpr std::uint32_t kPollEvery = 4;
 
 enum InitState : int { kNever = 0, kRunning = 1, kDone = 2, kForked = 3 };
 
@@ -108,6 +112,30 @@ std::int32_t RankOfEnvironment() {
     rank = rank * 10 + (*text - '0');
   }
   return rank;
+}
+
+/// The supervisor's late answer: a control page, or a refusal.
+void LookForAnswer(Probe* probe) {
+  if (probe->polls.fetch_add(1, std::memory_order_relaxed) % kPollEvery != 0) return;
+  if (probe->polling.exchange(1, std::memory_order_acquire) != 0) return;
+  probe->producer.PollAccept(0);
+  if (probe->producer.refusal()[0] != 0 &&
+      probe->active.exchange(0, std::memory_order_relaxed) != 0) {
+    const int saved = errno;
+    Log("recording is off: ", probe->producer.refusal());
+    errno = saved;
+  }
+  probe->polling.store(0, std::memory_order_release);
+}
+
+/// As Active, where a step may begin.
+Probe* Stepping() {
+  Probe* probe = Active();
+  if (probe != nullptr && __builtin_expect(probe->producer.awaiting_accept(), 0)) {
+    LookForAnswer(probe);
+    return Active();
+  }
+  return probe;
 }
 
 int Start(tt_process_kind kind, std::int32_t rank, const std::uint8_t* parent_uuid) {
@@ -252,13 +280,13 @@ void tt_event(uint32_t kind, tt_severity severity, uint32_t subject, const char*
 }
 
 void tt_fetch_begin(void) {
-  if (Probe* probe = Active()) probe->machine.FetchBegin();
+  if (Probe* probe = Stepping()) probe->machine.FetchBegin();
 }
 void tt_fetch_end(int64_t batch_size) {
   if (Probe* probe = Active()) probe->machine.FetchEnd(batch_size);
 }
 void tt_forward_begin(tt_mode mode) {
-  if (Probe* probe = Active()) probe->machine.ForwardBegin(mode);
+  if (Probe* probe = Stepping()) probe->machine.ForwardBegin(mode);
 }
 void tt_forward_end(int64_t batch_size) {
   if (Probe* probe = Active()) probe->machine.ForwardEnd(batch_size);
@@ -282,7 +310,7 @@ void tt_phase_end(tt_phase phase) {
   if (Probe* probe = Active()) probe->machine.PhaseEnd(phase);
 }
 void tt_step(void) {
-  if (Probe* probe = Active()) probe->machine.ExplicitStep();
+  if (Probe* probe = Stepping()) probe->machine.ExplicitStep();
 }
 void tt_finish(void) {
   if (Probe* probe = Active()) probe->machine.Finish();

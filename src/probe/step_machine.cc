@@ -275,7 +275,6 @@ void StepMachine::Close(OpenStep* step, std::uint64_t end) {
   }
   step->open = false;
   if (current_ == step) current_ = nullptr;
-  if (producer_->awaiting_accept()) producer_->PollAccept(0);
 }
 
 /// The number that a pending TRAIN step will most likely have.

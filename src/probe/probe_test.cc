@@ -1,0 +1,416 @@
+// SPDX-License-Identifier: Apache-2.0
+// The C ABI as a user's process meets it: each case runs in a child process, registers over a real
+// socket, and is read back by a real consumer.
+#include "telltale/probe.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "channel/consumer.h"
+#include "channel/control_page.h"
+#include "channel/registration.h"
+#include "channel/testing.h"
+#include "telltale/probe.hpp"
+
+namespace telltale::probe {
+namespace {
+
+using channel::Consumer;
+using channel::ControlPage;
+
+/// The supervisor's end: takes HELLOs and answers them.
+class ProbeTest : public testing::Test {
+ protected:
+  struct Registered {
+    channel::Hello hello;
+    std::unique_ptr<Consumer> consumer;
+    ControlPage control;
+  };
+
+  void SetUp() override {
+    char folder[] = "/tmp/telltale-probe-test-XXXXXX";
+    ASSERT_NE(::mkdtemp(folder), nullptr);
+    folder_ = folder;
+    listener_ = UniqueFd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    std::strcpy(address.sun_path, Path("socket").c_str());
+    ASSERT_EQ(::bind(listener_.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+    ASSERT_EQ(::listen(listener_.get(), 16), 0);
+    ::setenv("TELLTALE_SOCKET", Path("socket").c_str(), 1);
+    ::setenv("TELLTALE_PROBE_LOG", Path("probe.log").c_str(), 1);
+    ::unsetenv("RANK");
+  }
+  void TearDown() override {
+    ::unlink(Path("socket").c_str());
+    ::unlink(Path("probe.log").c_str());
+    ::rmdir(folder_.c_str());
+    ::unsetenv("TELLTALE_SOCKET");
+  }
+  std::string Path(const char* name) const { return folder_ + "/" + name; }
+  std::string LogText() const {
+    std::ostringstream text;
+    text << std::ifstream(Path("probe.log")).rdbuf();
+    return text.str();
+  }
+
+  /// Runs `body` in a child and answers its HELLOs until it ends; true where it returned true.
+  bool RunChild(const std::function<bool()>& body) {
+    const pid_t child = ::fork();
+    if (child == 0) ::_exit(body() ? 0 : 1);
+    int status = 0;
+    for (;;) {
+      const bool ended = ::waitpid(child, &status, WNOHANG) == child;
+      while (Answer()) {
+      }
+      if (ended) break;
+      pollfd wait[16] = {{listener_.get(), POLLIN, 0}};
+      nfds_t count = 1;
+      for (const UniqueFd& socket : sockets_) wait[count++] = {socket.get(), POLLIN, 0};
+      ::poll(wait, count, 5);
+    }
+    return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+  }
+
+  bool Answer() {
+    UniqueFd accepted(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    const bool any = accepted.valid();
+    if (any) sockets_.push_back(std::move(accepted));
+    for (std::size_t i = 0; i < sockets_.size();) {
+      channel::Hello hello;
+      char bytes[512];
+      int fds[channel::kMaxMessageFds];
+      int count = 0;
+      const auto got = channel::ReceiveMessage(sockets_[i].get(), bytes, sizeof bytes, fds, &count);
+      if (got == -EAGAIN) {
+        ++i;
+        continue;
+      }
+      if (got > 0 && count == 1 &&
+          channel::CheckMessage(bytes, static_cast<std::size_t>(got), channel::MessageType::kHello,
+                                &hello)) {
+        Reply(sockets_[i].get(), hello, UniqueFd(fds[0]));
+      }
+      sockets_.erase(sockets_.begin() + static_cast<std::ptrdiff_t>(i));
+    }
+    return any;
+  }
+
+  void Reply(int socket, const channel::Hello& hello, UniqueFd arena) {
+    if (refuse_) {
+      auto refuse = channel::MakeMessage<channel::Refuse>(channel::MessageType::kRefuse);
+      std::strcpy(refuse.text, "because the test says so");
+      channel::SendMessage(socket, &refuse, sizeof refuse, nullptr, 0);
+      return;
+    }
+    auto control = ControlPage::Create(hello.name_limit);
+    auto consumer = Consumer::Attach(std::move(arena));
+    ASSERT_TRUE(control.ok() && consumer.ok()) << consumer.status().message();
+    if (prepare_control_) prepare_control_(&*control);
+    auto accept = channel::MakeMessage<channel::Accept>(channel::MessageType::kAccept);
+    auto read_only = control->ReadOnlyFd();
+    const int fd = read_only->get();
+    channel::SendMessage(socket, &accept, sizeof accept, &fd, 1);
+    registered_.push_back({hello, std::move(*consumer), std::move(*control)});
+  }
+
+  format::Rows RowsOf(std::size_t i) {
+    return channel::DrainAll(registered_.at(i).consumer.get(), &pool_).rows;
+  }
+
+  std::string folder_;
+  UniqueFd listener_;
+  std::vector<UniqueFd> sockets_;
+  std::vector<Registered> registered_;
+  std::function<void(ControlPage*)> prepare_control_;
+  bool refuse_ = false;
+  StringPool pool_;
+};
+
+TEST_F(ProbeTest, RecordsOfAllKindsArrive) {
+  ::setenv("RANK", "5", 1);
+  ASSERT_TRUE(RunChild([] {
+    if (tt_init(TT_PROCESS_TRAINER, -1) != 1 || tt_init(TT_PROCESS_OTHER, 0) != 1) return false;
+    {
+      Span span("outer");
+      Log("accuracy", 0.5);
+    }
+    tt_event(Name("kind"), TT_LOW, Name("subject"), "message", 7, "{\"a\":1}", 7);
+    const float values[3] = {1, 2, 3};
+    tt_record_stats(Name("weight"), Name("weights"), values, 3, TT_DTYPE_F32);
+    tt_scalar_at(Name("late"), 2, 17, TT_MODE_EVAL);
+    return tt_active() == 1;
+  }));
+  ASSERT_EQ(registered_.size(), 1u);
+  EXPECT_EQ(registered_[0].hello.process_kind, TT_PROCESS_TRAINER);
+  EXPECT_EQ(registered_[0].consumer->info().rank, 5);
+  const format::Rows rows = RowsOf(0);
+  ASSERT_EQ(rows.spans.size(), 1u);
+  EXPECT_EQ(rows.spans[0].name, "outer");
+  EXPECT_EQ(rows.spans[0].category, "user");
+  EXPECT_EQ(rows.spans[0].step, -1);
+  ASSERT_EQ(rows.scalars.size(), 2u);
+  EXPECT_EQ(rows.scalars[0].name, "accuracy");
+  EXPECT_EQ(rows.scalars[0].mode, "GLOBAL");
+  EXPECT_EQ(rows.scalars[1].step, 17);
+  EXPECT_EQ(rows.scalars[1].mode, "EVAL");
+  ASSERT_EQ(rows.events.size(), 1u);
+  EXPECT_EQ(rows.events[0].kind, "kind");
+  EXPECT_EQ(rows.events[0].severity, "low");
+  EXPECT_EQ(rows.events[0].subject, "subject");
+  EXPECT_EQ(rows.events[0].message, "message");
+  EXPECT_EQ(rows.events[0].data, "{\"a\":1}");
+  ASSERT_EQ(rows.statistics.size(), 1u);
+  EXPECT_EQ(rows.statistics[0].name, "weight");
+  EXPECT_EQ(rows.statistics[0].collection, "weights");
+  EXPECT_EQ(rows.statistics[0].dtype, "float32");
+  EXPECT_EQ(rows.statistics[0].mean, 2);
+  EXPECT_FALSE(std::ifstream(Path("probe.log")).good());
+}
+
+TEST_F(ProbeTest, WithoutTelltaleNothingHappens) {
+  ::unsetenv("TELLTALE_SOCKET");
+  ASSERT_TRUE(RunChild([] {
+    errno = 77;
+    const bool off = tt_init(TT_PROCESS_TRAINER, -1) == 0 && tt_active() == 0;
+    { Span span("nothing"); }
+    tt_fetch_begin();
+    tt_fetch_end(1);
+    tt_forward_begin(TT_MODE_TRAIN);
+    tt_step();
+    tt_finish();
+    tt_disable("x", 1);
+    return off && tt_name("a", 1) == 0 && tt_current_step() == -1 && tt_wants_stats(0) == 0 &&
+           tt_reinit_after_fork(TT_PROCESS_WORKER) == 0 && errno == 77;
+  }));
+  EXPECT_TRUE(registered_.empty());
+  EXPECT_FALSE(std::ifstream(Path("probe.log")).good());
+}
+
+TEST_F(ProbeTest, ASupervisorThatIsGoneIsLoggedOnce) {
+  ::setenv("TELLTALE_SOCKET", "/nonexistent/socket", 1);
+  ASSERT_TRUE(RunChild([] {
+    errno = 77;
+    return tt_init(TT_PROCESS_TRAINER, -1) == 0 && tt_init(TT_PROCESS_TRAINER, -1) == 0 &&
+           errno == 77;
+  }));
+  const std::string log = LogText();
+  EXPECT_NE(log.find("cannot be reached"), std::string::npos);
+  EXPECT_EQ(std::count(log.begin(), log.end(), '\n'), 1);
+}
+
+TEST_F(ProbeTest, ARefusalSwitchesItOffAndIsLogged) {
+  refuse_ = true;
+  ASSERT_TRUE(RunChild([] {
+    tt_init(TT_PROCESS_TRAINER, -1);
+    // A slow supervisor answers later; it is looked for when a step closes.
+    for (int i = 0; tt_active() == 1 && i < 10'000; ++i) {
+      tt_step();
+      ::usleep(1000);
+    }
+    return tt_active() == 0;
+  }));
+  EXPECT_NE(LogText().find("because the test says so"), std::string::npos);
+}
+
+TEST_F(ProbeTest, DisablingStopsItForGoodAndSaysWhy) {
+  ASSERT_TRUE(RunChild([] {
+    tt_init(TT_PROCESS_TRAINER, -1);
+    tt_scalar(Name("before"), 1);
+    tt_disable("hook failed", 11);
+    tt_scalar(1, 2);
+    return tt_active() == 0 && tt_init(TT_PROCESS_TRAINER, -1) == 0;
+  }));
+  EXPECT_EQ(registered_.at(0).consumer->disabled_reason(), "hook failed");
+  EXPECT_EQ(RowsOf(0).scalars.size(), 1u);
+}
+
+TEST_F(ProbeTest, AForkedChildIsSilentUntilItRegistersItself) {
+  ASSERT_TRUE(RunChild([] {
+    tt_init(TT_PROCESS_TRAINER, 2);
+    tt_scalar(Name("parent"), 1);
+    const pid_t child = ::fork();
+    if (child == 0) {
+      tt_scalar(1, 2);
+      Span span("silent");
+      const bool silent = tt_active() == 0 && tt_init(TT_PROCESS_TRAINER, -1) == 0;
+      const bool again = tt_reinit_after_fork(TT_PROCESS_WORKER) == 1;
+      tt_scalar(Name("child"), 3);
+      ::_exit(silent && again ? 0 : 1);
+    }
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    tt_scalar(Name("parent"), 4);
+    return status == 0;
+  }));
+  ASSERT_EQ(registered_.size(), 2u);
+  EXPECT_EQ(RowsOf(0).scalars.size(), 2u);
+  const format::Rows rows = RowsOf(1);
+  ASSERT_EQ(rows.scalars.size(), 1u);
+  EXPECT_EQ(rows.scalars[0].name, "child");
+  EXPECT_TRUE(rows.spans.empty()) << "a span that began before the fork";
+  EXPECT_EQ(registered_[1].consumer->info().parent_uuid, registered_[0].consumer->info().uuid);
+  EXPECT_EQ(registered_[1].consumer->info().kind, TT_PROCESS_WORKER);
+}
+
+TEST_F(ProbeTest, AChildThatWasForkedPastLibcIsSilentToo) {
+#if defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "the sanitizer does not survive a fork past it";
+#endif
+  ASSERT_TRUE(RunChild([] {
+    tt_init(TT_PROCESS_TRAINER, 0);
+    const auto child = static_cast<pid_t>(::syscall(SYS_fork));
+    if (child == 0) {
+      tt_scalar(1, 2);
+      ::syscall(SYS_exit_group, tt_active());
+    }
+    int status = 1;
+    ::waitpid(child, &status, 0);
+    return status == 0;
+  }));
+  EXPECT_EQ(registered_.at(0).consumer->counters().produced, 0u);
+}
+
+TEST_F(ProbeTest, ForkingWhileThreadsRecordNeitherHangsNorWritesTwice) {
+  ASSERT_TRUE(RunChild([] {
+    tt_init(TT_PROCESS_TRAINER, 0);
+    std::atomic<bool> stop{false};
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 4; ++t) {
+      threads.emplace_back([&stop, t] {
+        for (int i = 0; !stop.load(); ++i) {
+          const std::string name = "n" + std::to_string(t * 1000 + i % 500);
+          tt_scalar(tt_name(name.data(), name.size()), 1);
+        }
+      });
+    }
+    bool good = true;
+    for (int i = 0; i < 50; ++i) {
+      const pid_t child = ::fork();
+      if (child == 0) {
+        for (int k = 0; k < 1000; ++k) tt_scalar(tt_name("child", 5), 9);
+        ::_exit(tt_active());
+      }
+      int status = 0;
+      ::waitpid(child, &status, 0);
+      good = good && status == 0;
+    }
+    stop = true;
+    for (std::thread& thread : threads) thread.join();
+    return good;
+  }));
+  for (const format::ScalarRow& row : RowsOf(0).scalars) ASSERT_EQ(row.value, 1);
+  EXPECT_EQ(registered_[0].consumer->counters().malformed, 0u);
+}
+
+TEST_F(ProbeTest, AThreadThatForksAndEndsInTheChildLeavesTheParentsRingAlone) {
+  ASSERT_TRUE(RunChild([] {
+    tt_init(TT_PROCESS_TRAINER, 0);
+    bool good = false;
+    std::thread([&good] {
+      tt_scalar(1, 1);
+      const pid_t child = ::fork();
+      if (child == 0) {
+        // The last thread's end ends the process; the sanitizers' leak checks are not wanted then.
+        std::atexit([] { ::_exit(0); });
+        ::pthread_exit(nullptr);
+      }
+      int status = 1;
+      ::waitpid(child, &status, 0);
+      good = status == 0;
+      tt_scalar(1, 1);
+    }).join();
+    return good;
+  }));
+  EXPECT_EQ(RowsOf(0).scalars.size(), 2u);
+}
+
+TEST_F(ProbeTest, StatisticsFollowTheControlPage) {
+  prepare_control_ = [](ControlPage* page) {
+    page->SetStatsInterval(2);
+    // Names 1 to 20 may be the probe's own; these are given below, in order.
+    for (std::uint32_t name = 1; name < 100; ++name) page->SetName(name, format::kNameYes);
+    page->PublishEpoch();
+  };
+  ASSERT_TRUE(RunChild([] {
+    tt_init(TT_PROCESS_TRAINER, 0);
+    const std::uint32_t yes = tt_name("yes", 3);
+    std::uint32_t unanswered = 0;
+    for (int i = 0; i < 200; ++i) {
+      const std::string name = "w" + std::to_string(i);
+      unanswered = tt_name(name.data(), name.size());
+    }
+    if (tt_wants_stats(0) != 0) return false;  // No step yet.
+    // The answer may come after tt_init; steps look for it.
+    for (int i = 0; i < 10'000 && tt_wants_stats(0) == 0; ++i) {
+      tt_step();
+      ::usleep(1000);
+    }
+    for (int i = 0; i < 10; ++i) {
+      const bool even = tt_current_step() % 2 == 0;
+      if ((tt_wants_stats(0) == 1) != even || (tt_wants_stats(yes) == 1) != even ||
+          tt_wants_stats(unanswered) != 0) {
+        return false;
+      }
+      tt_step();
+    }
+    return true;
+  }));
+  EXPECT_EQ(registered_.at(0).consumer->counters().skipped, 5u);
+}
+
+TEST_F(ProbeTest, CallsFromASecondThreadDoNotDisturbTheSteps) {
+  ASSERT_TRUE(RunChild([] {
+    tt_init(TT_PROCESS_TRAINER, 0);
+    tt_step();
+    std::thread([] {
+      tt_step();
+      tt_fetch_begin();
+      tt_fetch_end(3);
+      tt_finish();
+    }).join();
+    tt_step();
+    tt_finish();
+    return true;
+  }));
+  EXPECT_EQ(RowsOf(0).steps.size(), 1u);
+  EXPECT_EQ(registered_[0].consumer->counters().foreign_thread, 4u);
+}
+
+TEST_F(ProbeTest, AccountedTimeIsInTheStep) {
+  ASSERT_TRUE(RunChild([] {
+    tt_init(TT_PROCESS_TRAINER, 0);
+    tt_step();
+    const std::uint64_t begin = tt_now();
+    while (tt_now() - begin < 3'000'000) {
+    }
+    tt_account(begin);
+    tt_step();
+    tt_finish();
+    return true;
+  }));
+  const format::Rows rows = RowsOf(0);
+  ASSERT_EQ(rows.steps.size(), 1u);
+  EXPECT_GT(rows.steps[0].probe_ns, rows.steps[0].duration_ns / 2);
+  EXPECT_LE(rows.steps[0].probe_ns, rows.steps[0].duration_ns);
+}
+
+}  // namespace
+}  // namespace telltale::probe
