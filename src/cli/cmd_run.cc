@@ -6,12 +6,14 @@
 #include <charconv>
 #include <cmath>
 #include <cstdio>
+#include <exception>
 #include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "cli/command.h"
+#include "report/verdict.h"
 #include "run/command.h"
 #include "run/run_directory.h"
 #include "run/supervisor.h"
@@ -73,6 +75,22 @@ Status CheckUsage(const Args& args, const std::vector<std::string>& training) {
   return {};
 }
 
+/// Whatever happens here, the exit code stays the training's.
+void PrintEnd(const std::string& run) {
+  try {
+    const auto data = report::Load(run);
+    if (!data.ok()) {
+      Fail("run", data.status());
+      return;
+    }
+    fmt::print(stderr, "\n");
+    report::PrintVerdict(*data, stderr, report::VerdictOptions::For(stderr));
+  } catch (const std::exception& error) {
+    Fail("run", Status(Code::kIo, fmt::format("{}: no verdict: {}: try `telltale check {}`", run,
+                                              error.what(), run)));
+  }
+}
+
 int Run(const Args& args, std::vector<std::string> training, const std::string& program) {
   const auto fail = [](const Status& status) { return Fail("run", status); };
   if (const Status status = CheckUsage(args, training); !status.ok()) return fail(status);
@@ -112,7 +130,7 @@ int Run(const Args& args, std::vector<std::string> training, const std::string& 
   }
   auto outcome = run::Supervise(options, &directory.value());
   if (!outcome.ok()) return fail(outcome.status());
-  if (!args.quiet) fmt::print(stderr, "telltale: recorded in {}\n", shown);
+  if (!args.quiet) PrintEnd(shown);
   std::fflush(nullptr);
   run::ExitAs(outcome->exit);
 }

@@ -37,9 +37,6 @@ std::string Clean(std::string_view text) {
       out += static_cast<char>(c);
     }
   }
-  // Terminals differ in the width of the narrow space.
-  std::string::size_type at = 0;
-  while ((at = out.find(kSpace, at)) != std::string::npos) out.replace(at, kSpace.size(), " ");
   return out;
 }
 
@@ -198,6 +195,10 @@ std::string FormatVerdict(const RunData& data, const VerdictOptions& options) {
   std::string out;
   for (const auto* part : {&head, &body, &foot}) {
     for (const std::string& line : *part) out += line + "\n";
+  }
+  // It kept number and unit on one line; terminals differ in its width.
+  for (auto at = out.find(kSpace); at != std::string::npos; at = out.find(kSpace, at)) {
+    out.replace(at, kSpace.size(), " ");
   }
   return out;
 }
