@@ -1,9 +1,692 @@
 // SPDX-License-Identifier: Apache-2.0
+// The report as a page: the verdict, what proves it, then SageMaker Debugger's order of sections;
+// it ends with what it cannot say. Every text of the run is escaped; no script, no request.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <iterator>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
 #include "report/html.h"
+#include "report/style.h"
+#include "report/svg.h"
 #include "report/text.h"
+#include "rules/registry.h"
 
 namespace telltale::report {
+namespace {
 
-std::string RenderReport(const RunData& data) { return Verdict(data); }
+using nlohmann::json;
+
+constexpr std::size_t kMaxFindings = 50;
+
+class Page {
+ public:
+  explicit Page(const RunData& data) : data_(data), s_(data.summary) {}
+
+  std::string Render() {
+    Head();
+    StepTime();
+    Findings();
+    Job();
+    System();
+    WhereAStepGoes();
+    Operations();
+    Rules();
+    Loop();
+    Unknown();
+    Foot();
+    return std::move(out_);
+  }
+
+ private:
+  template <class... Args>
+  void Add(fmt::format_string<Args...> text, Args&&... args) {
+    fmt::format_to(std::back_inserter(out_), text, std::forward<Args>(args)...);
+  }
+
+  void Head() {
+    const rules::Replay& r = data_.replay;
+    Add("<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
+        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src "
+        "'unsafe-inline'\">\n"
+        "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">"
+        "<meta name=\"color-scheme\" content=\"light dark\">"
+        "<title>Report: {}</title><style>",
+        Escape(data_.title()));
+    out_ += kStyle;
+    out_ += "</style></head>\n<body><main>";
+    out_ +=
+        "<div class=\"top\"><span class=\"logo\"><svg width=\"20\" height=\"20\" viewBox=\"0 0 20 "
+        "20\" fill=\"none\" stroke=\"currentColor\" stroke-width=\"1.6\" stroke-linecap=\"round\" "
+        "aria-hidden=\"true\"><path d=\"M4 2v16\"/><path d=\"M4 7c3-2.4 4.5 2 7.2.3S15 6 18 6.6\"/>"
+        "<path d=\"M4 12.5c3 1.8 4.5-1.6 7.2.2s4 .5 6.8-.6\" stroke=\"var(--p-data)\"/></svg>"
+        "Telltale report</span>";
+    Add("<span class=\"q\">{} · {} · {} steps</span></div>\n", Escape(data_.title()),
+        Escape(StateWords(r.state)), Thousands(s_.train_steps()));
+    Add("<h1>{}</h1>\n", Escape(Verdict(data_)));
+    const double elapsed = data_.elapsed_seconds();
+    const double lost = data_.lost_seconds();
+    out_ += "<p class=\"lead\">";
+    if (lost > 0 && elapsed > 0) {
+      Add("Of {}, <b>{} ({}) were lost</b>. ", Duration(elapsed), Duration(lost),
+          Percent(lost / elapsed));
+    } else {
+      Add("The run took {}; no finding cost time. ", Duration(elapsed));
+    }
+    Add("{}</p>\n", Escape(OwnCost(data_)));
+  }
+
+  std::vector<Marker> Markers() const {
+    std::vector<Marker> markers;
+    for (const auto& [number, attempt] : s_.attempts) {
+      if (number > 1 && attempt.first_step >= 0) {
+        markers.push_back({attempt.first_step, fmt::format("attempt {}", number)});
+      }
+    }
+    for (const rules::Finding& f : data_.replay.findings) {
+      if (markers.size() >= 8) break;
+      markers.push_back({f.incident.first_step, f.incident.message});
+    }
+    std::sort(markers.begin(), markers.end(),
+              [](const Marker& a, const Marker& b) { return a.x < b.x; });
+    return markers;
+  }
+
+  static std::string NsLabel(double ns) { return Duration(ns / 1e9); }
+  static std::string ValueLabel(double v) { return Significant(v); }
+
+  void StepTime() {
+    const analysis::StepGroup* group = s_.Train(s_.train_rank());
+    if (group == nullptr || s_.step_ns.empty()) return;
+    LineChart chart;
+    chart.series = &s_.step_ns;
+    chart.label = NsLabel;
+    chart.x_name = "step";
+    chart.markers = Markers();
+    chart.sentence = fmt::format(
+        "Step time over {} steps: median {}, 99 percent below {}, longest {}.",
+        Thousands(static_cast<std::int64_t>(group->steps)),
+        Duration(group->steady_ns.At(0.5) / 1e9), Duration(group->steady_ns.At(0.99) / 1e9),
+        Duration(group->steady_ns.max() / 1e9));
+    Add("<div class=\"gap\"><h3>Step time <small>by step; line = median, band = min to max{}; ▲ = "
+        "cut, with its value</small></h3>{}</div>\n",
+        s_.ranks.size() > 1 ? fmt::format(" of rank {}", s_.train_rank()) : "", Draw(chart));
+  }
+
+  static std::string_view SeverityShape(rules::Severity severity) {
+    switch (severity) {
+      case rules::Severity::kHigh:
+        return "<path d=\"M6 0 12 6 6 12 0 6Z\" fill=\"currentColor\"/>";
+      case rules::Severity::kMedium:
+        return "<path d=\"M6 1 12 11.5H0Z\" fill=\"currentColor\"/>";
+      default:
+        return "<circle cx=\"6\" cy=\"6\" r=\"4.5\" fill=\"none\" stroke=\"currentColor\" "
+               "stroke-width=\"1.3\"/>";
+    }
+  }
+  static std::string_view SeverityClass(rules::Severity severity) {
+    if (severity == rules::Severity::kHigh) return "bad";
+    return severity == rules::Severity::kMedium ? "warn" : "q";
+  }
+
+  void Findings() {
+    out_ += "<h2>Findings</h2>\n";
+    const auto& findings = data_.replay.findings;
+    if (findings.empty()) {
+      Add("<p class=\"m\">{}</p>\n", s_.train_rank() < 0
+                                         ? "None: there was nothing to judge."
+                                         : "None. What was watched is in section 5.");
+      return;
+    }
+    std::size_t shown = 0;
+    for (const rules::Finding& f : findings) {
+      if (++shown > kMaxFindings) break;
+      const rules::Incident& i = f.incident;
+      const std::string subject = SubjectOf(data_, f);
+      std::string since;
+      if (i.first_step >= 0) {
+        since = f.open || f.until_end
+                    ? fmt::format("since step {}", Thousands(i.first_step))
+                    : fmt::format("steps {} to {}, closed", Thousands(i.first_step),
+                                  Thousands(i.last_step));
+      }
+      Add("<div class=\"f\"><div><span class=\"sev {}\"><svg width=\"12\" height=\"12\" "
+          "viewBox=\"0 0 "
+          "12 12\" aria-hidden=\"true\">{}</svg>{}</span><div class=\"xs q\">{}</div></div>",
+          SeverityClass(i.severity), SeverityShape(i.severity), rules::Name(i.severity), since);
+      Add("<div><h3>{}{}</h3><p class=\"s m\">{}</p><p class=\"s next\">{}</p>", Escape(i.message),
+          subject.empty() ? "" : ": " + Escape(subject), Escape(i.cause), Escape(i.advice));
+      Add("<details><summary>{}: evidence, confidence {:.2f}</summary>{}</details></div>",
+          Escape(f.rule), i.confidence, Evidence(i.evidence));
+      Add("<div class=\"r\"><b>{}</b><div class=\"xs q\">lost</div></div></div>\n",
+          Duration(i.cost_seconds));
+    }
+    if (shown > kMaxFindings) {
+      Add("<p class=\"s q\">{} more are in <code>telltale check --json</code>.</p>\n",
+          findings.size() - kMaxFindings);
+    }
+    out_ +=
+        "<p class=\"xs q\">Order: lasting before closed; wrong results before slow ones; then by "
+        "cost.</p>\n";
+  }
+
+  static std::string Evidence(const std::string& text) {
+    const auto parsed = nlohmann::ordered_json::parse(text, nullptr, false);
+    if (!parsed.is_object()) return Escape(text);
+    std::string out;
+    for (const auto& [key, value] : parsed.items()) {
+      std::string words = key;
+      std::replace(words.begin(), words.end(), '_', ' ');
+      const std::string shown = value.is_number_float() ? Significant(value.get<double>(), 4)
+                                : value.is_string()     ? value.get<std::string>()
+                                                        : value.dump();
+      out += fmt::format("{}{} {}", out.empty() ? "" : " · ", Escape(words), Escape(shown));
+    }
+    return out;
+  }
+
+  void Item(std::string_view name, const std::string& value) {
+    if (value.empty()) return;
+    Add("<dt>{}</dt><dd>{}</dd>", name, Escape(value));
+  }
+
+  static std::string Field(const json& data, const char* key) {
+    if (!data.is_object()) return {};
+    const auto found = data.find(key);
+    if (found == data.end() || found->is_null()) return {};
+    return found->is_string() ? found->get<std::string>() : found->dump();
+  }
+  json Fact(const std::string& kind) const {
+    const auto found = s_.facts.find(kind);
+    return found == s_.facts.end() ? json() : json::parse(found->second, nullptr, false);
+  }
+
+  void Job() {
+    const store::RunInfo& info = data_.replay.info;
+    double init = 0;
+    double loop = 0;
+    double final = 0;
+    double other = 0;
+    std::int64_t previous_end = 0;
+    double between = 0;
+    for (const auto& [number, a] : s_.attempts) {
+      const std::int64_t start = a.start_ns != 0 ? a.start_ns : a.first_forward_ns;
+      const std::int64_t end = a.end_ns != 0 ? a.end_ns : s_.last_ns;
+      if (start == 0) continue;
+      if (previous_end != 0 && start > previous_end) {
+        between += static_cast<double>(start - previous_end) / 1e9;
+      }
+      previous_end = end;
+      const auto seconds = [](std::int64_t from, std::int64_t to) {
+        return std::max(0.0, static_cast<double>(to - from) / 1e9);
+      };
+      if (a.first_forward_ns == 0) {
+        other += seconds(start, end);
+        continue;
+      }
+      init += seconds(start, a.first_forward_ns);
+      const std::int64_t last = std::max(a.last_step_ns, a.first_forward_ns);
+      loop += seconds(a.first_forward_ns, std::min(last, end));
+      final += seconds(last, end);
+    }
+    const double all = init + loop + final + other + between;
+    const auto share = [&](double seconds) {
+      return all > 0 && seconds > 0
+                 ? fmt::format("{} ({})", Duration(seconds), Percent(seconds / all))
+                 : std::string("—");
+    };
+    out_ += "<section><h2>1 · Training job</h2><dl class=\"d\">";
+    const std::int64_t start = info.attempts.empty() ? s_.first_ns : info.attempts.front().start_ns;
+    if (start > 0) Item("Start", Utc(start));
+    Item("Elapsed", Duration(data_.elapsed_seconds()));
+    Item("State", StateWords(data_.replay.state));
+    if (info.attempts.size() > 1) Item("Attempts", std::to_string(info.attempts.size()));
+    Item("Initialization", share(init));
+    Item("Training loop", share(loop));
+    Item("Finalization", share(final));
+    if (between > 0) Item("Between attempts", share(between));
+    std::string command;
+    for (const std::string& word : info.command) command += (command.empty() ? "" : " ") + word;
+    Item("Command", command);
+    Item("Machine",
+         fmt::format("{}{}", info.host,
+                     s_.cores.empty() ? "" : fmt::format(", {} cores", s_.cores.size())));
+    const json framework = Fact("framework");
+    const std::string version = Field(framework, "version");
+    if (!version.empty()) {
+      Item("Framework", fmt::format("{} {}, {} threads", Field(framework, "name"), version,
+                                    Field(framework, "threads")));
+    }
+    const json model = Fact("model");
+    if (const auto n = model.is_object() ? model.find("parameters") : model.end();
+        model.is_object() && n != model.end() && n->is_number_integer()) {
+      Item("Model", fmt::format("{}, {} parameters", Field(model, "class"),
+                                Thousands(n->get<std::int64_t>())));
+    }
+    const json optimizer = Fact("optimizer");
+    if (optimizer.is_object()) {
+      Item("Optimizer", fmt::format("{}, learning rate {}", Field(optimizer, "class"),
+                                    s_.lr ? Significant(*s_.lr) : Field(optimizer, "lr")));
+    }
+    for (const std::string& text : s_.loaders) {
+      const json loader = json::parse(text, nullptr, false);
+      if (!loader.is_object()) continue;
+      const std::string batch = Field(loader, "batch_size");
+      Item("Data loader",
+           fmt::format("{}: {} workers{}", Field(loader, "dataset"), Field(loader, "workers"),
+                       batch.empty() ? "" : ", batches of " + batch));
+    }
+    const analysis::StepGroup* group = s_.Train(s_.train_rank());
+    if (group != nullptr && group->steady_ns.count() > 0) {
+      const double seconds = group->steady_ns.sum() / 1e9;
+      std::string text = fmt::format(
+          "{} steps/s", Significant(static_cast<double>(group->steady_ns.count()) / seconds));
+      if (group->steady_samples > 0) {
+        text += fmt::format(", {} samples/s",
+                            Significant(static_cast<double>(group->steady_samples) / seconds));
+      }
+      Item("Throughput", text);
+    }
+    out_ += "</dl>\n";
+    if (all > 0) {
+      std::vector<Segment> segments = {{"initialization", "", init, "var(--ink-3)"},
+                                       {"training loop", "", loop, "var(--p-fwd)"},
+                                       {"finalization", "", final, "var(--p-opt)"},
+                                       {"no step seen", "", other, "var(--p-other)"},
+                                       {"between attempts", "", between, "var(--p-data)"}};
+      Add("<div class=\"gap\"><h3>Where the run goes <small>{}</small></h3>{}<div class=\"key n\">",
+          Duration(all),
+          DrawSegments(segments,
+                       fmt::format("Initialization {}, training loop {}, finalization {}.",
+                                   share(init), share(loop), share(final))));
+      for (const Segment& s : segments) {
+        if (s.seconds <= 0) continue;
+        Add("<span><i style=\"background:{}\"></i>{} {}</span>", s.token, s.name,
+            Percent(s.seconds / all));
+      }
+      out_ += "</div></div>\n";
+    }
+    out_ += "</section>\n";
+  }
+
+  struct MetricLine {
+    std::string_view name, label;
+    double scale;
+    bool zero_hidden;  ///< Left out where it was always zero.
+  };
+
+  void System() {
+    out_ += "<section><h2>2 · System usage</h2>\n";
+    if (s_.metrics.empty()) {
+      out_ += "<p class=\"m\">No sample of the machine was recorded.</p></section>\n";
+      return;
+    }
+    constexpr double kGiB = 1.0 / (1 << 30);
+    constexpr std::array kLines = {
+        MetricLine{"cpu.idle", "CPU busy, %", 1, false},
+        MetricLine{"cpu.iowait", "I/O wait, %", 1, false},
+        MetricLine{"cpu.steal", "Stolen, %", 1, true},
+        MetricLine{"proc.cpu", "Training's CPU, % of a core", 1, false},
+        MetricLine{"proc.rss", "Training's memory, GiB", kGiB, false},
+        MetricLine{"proc.threads", "Training's threads", 1, false},
+        MetricLine{"mem.used", "Memory used, GiB", kGiB, false},
+        MetricLine{"swap.used", "Swap used, GiB", kGiB, true},
+        MetricLine{"disk.read_bytes_rate", "Disk read, MB/s", 1e-6, true},
+        MetricLine{"disk.write_bytes_rate", "Disk write, MB/s", 1e-6, true},
+        MetricLine{"disk.busy", "Disk busy, %", 1, true},
+        MetricLine{"net.recv_bytes_rate", "Network in, MB/s", 1e-6, true},
+        MetricLine{"net.send_bytes_rate", "Network out, MB/s", 1e-6, true},
+        MetricLine{"psi.cpu.some10", "Waiting for CPU, %", 1, false},
+        MetricLine{"psi.io.some10", "Waiting for I/O, %", 1, true},
+        MetricLine{"psi.memory.some10", "Waiting for memory, %", 1, true},
+    };
+    out_ += "<table><thead><tr><th scope=\"col\">Metric</th><th scope=\"col\">Where</th>";
+    for (std::string_view head : {"max", "p99", "p95", "p50", "min"}) {
+      Add("<th scope=\"col\" class=\"r\">{}</th>", head);
+    }
+    out_ += "</tr></thead><tbody>\n";
+    for (const MetricLine& line : kLines) {
+      std::vector<std::pair<const analysis::MetricKey*, const analysis::MetricTotal*>> rows;
+      for (const auto& [key, total] : s_.metrics) {
+        if (key.name != line.name || total.values.count() == 0) continue;
+        if (line.zero_hidden && total.values.max() <= 0) continue;
+        rows.emplace_back(&key, &total);
+      }
+      // The busiest few; a machine may have dozens of disks.
+      std::stable_sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) {
+        return a.second->values.max() > b.second->values.max();
+      });
+      if (rows.size() > 6) rows.resize(6);
+      bool first = true;
+      for (const auto& [key, total] : rows) {
+        std::string where = key->subject;
+        if (where == "node" || where == "psi") where = key->node;
+        if (where == "proc:tree") where = "all its processes";
+        if (const auto colon = where.find(':'); colon != std::string::npos) {
+          where = where.substr(colon + 1);
+        }
+        if (s_.nodes.size() > 1 && where != key->node) where += " on " + key->node;
+        Add("<tr><td>{}</td><td class=\"q\">{}</td>", first ? line.label : "", Escape(where));
+        for (double q : {1.0, 0.99, 0.95, 0.5, 0.0}) {
+          const analysis::Quantiles& v = total->values;
+          const double value = q == 1.0 ? v.max() : (q == 0.0 ? v.min() : v.At(q));
+          const double shown = value * line.scale;
+          Add("<td class=\"r\">{}</td>", std::abs(shown) < 0.005 ? "0" : Significant(shown));
+        }
+        out_ += "</tr>\n";
+        first = false;
+      }
+    }
+    out_ += "</tbody></table>\n";
+    Heat();
+    out_ += "</section>\n";
+  }
+
+  void Heat() {
+    if (s_.cores.empty()) return;
+    std::vector<HeatRow> rows;
+    std::vector<analysis::Columns> folded;
+    // More rows than can be told apart fold to the maximum, never the mean.
+    const std::size_t group = (s_.cores.size() + 47) / 48;
+    std::size_t index = 0;
+    folded.reserve(s_.cores.size() / group + 1);
+    for (const auto& [key, columns] : s_.cores) {
+      const std::string name = s_.nodes.size() > 1 ? fmt::format("{}:{}", key.first, key.second)
+                                                   : fmt::format("core {}", key.second);
+      if (group == 1) {
+        rows.push_back({name, &columns});
+        continue;
+      }
+      if (index % group == 0) {
+        folded.emplace_back(160, columns.width());
+        rows.push_back({name, &folded.back()});
+      }
+      for (std::size_t i = 0; i < columns.columns().size(); ++i) {
+        if (columns.columns()[i].count == 0) continue;
+        folded.back().Add(columns.begin() + static_cast<std::int64_t>(i) * columns.width(),
+                          columns.columns()[i].max);
+      }
+      ++index;
+    }
+    std::int64_t begin = std::numeric_limits<std::int64_t>::max();
+    std::int64_t end = 0;
+    for (const auto& [key, columns] : s_.cores) {
+      begin = std::min(begin, columns.begin());
+      end = std::max(end, columns.last() + columns.width());
+    }
+    Add("<div class=\"gap\"><h3>Cores over time <small>busy, %; a cell shows its maximum; empty = "
+        "nothing recorded</small></h3>{}<div class=\"key n\">",
+        DrawHeat(rows, begin, end,
+                 fmt::format("How busy {} cores were over {}.", s_.cores.size(),
+                             Duration(static_cast<double>(end - begin) / 1e9))));
+    constexpr std::array kStops = {"below 10", "10 to 35", "35 to 65", "65 to 90", "90 and more"};
+    for (std::size_t i = 0; i < kStops.size(); ++i) {
+      Add("<span><i style=\"background:var(--c{});outline:1px solid var(--line)\"></i>{}</span>", i,
+          kStops[i]);
+    }
+    out_ += "</div></div>\n";
+  }
+
+  void WhereAStepGoes() {
+    out_ += "<section><h2>3 · Where a step goes</h2>\n";
+    const std::int64_t steps = s_.train_steps();
+    const auto whole = s_.phases.Mean(std::numeric_limits<std::int64_t>::min(),
+                                      std::numeric_limits<std::int64_t>::max());
+    if (!whole) {
+      out_ += "<p class=\"m\">No step was recorded after the first.</p></section>\n";
+      return;
+    }
+    std::vector<PhaseBar> bars;
+    std::int64_t since = 0;
+    for (const rules::Finding& f : data_.replay.findings) {
+      const rules::RuleEntry* entry = rules::FindRule(f.rule);
+      if (entry != nullptr && !entry->desc->wrong_result) {
+        since = std::max(since, f.incident.first_step);
+      }
+    }
+    const auto before = s_.phases.Mean(std::numeric_limits<std::int64_t>::min(), since);
+    const auto after = s_.phases.Mean(since, std::numeric_limits<std::int64_t>::max());
+    if (since > steps / 20 && before && after) {
+      bars.push_back({fmt::format("steps 0 to {}", Thousands(since)), *before});
+      bars.push_back({fmt::format("since step {}", Thousands(since)), *after});
+    } else {
+      bars.push_back({fmt::format("{} steps, mean", Thousands(steps)), *whole});
+    }
+    for (const auto& [key, group] : s_.steps) {
+      if (key.first == "TRAIN" || group.steps == 0 || bars.size() > 5) continue;
+      PhaseBar bar;
+      bar.name = fmt::format("{}{} {}, mean", Thousands(static_cast<std::int64_t>(group.steps)),
+                             kSpace, key.first);
+      for (std::size_t i = 0; i < bar.ns.size(); ++i) {
+        bar.ns[i] = static_cast<double>(group.phase_ns[i]) / static_cast<double>(group.steps);
+      }
+      bars.push_back(bar);
+    }
+    double sum = 0;
+    for (double ns : *whole) sum += ns;
+    std::string sentence = "A step takes " + Duration(sum / 1e9) + ":";
+    for (std::size_t i = 0; i < whole->size(); ++i) {
+      sentence += fmt::format("{} {} {}", i == 0 ? "" : ",", analysis::kPhases[i],
+                              Percent(sum > 0 ? (*whole)[i] / sum : 0));
+    }
+    Add("{}<div class=\"key\">", DrawPhaseBars(bars, sentence + "."));
+    for (std::size_t i = 0; i < kPhaseTokens.size(); ++i) {
+      Add("<span><i style=\"background:{}\"></i>{} {}</span>", kPhaseTokens[i],
+          analysis::kPhases[i], Percent(sum > 0 ? (*whole)[i] / sum : 0));
+    }
+    out_ += "</div>\n";
+    PhaseTable();
+    out_ += "</section>\n";
+  }
+
+  void PhaseTable() {
+    const analysis::StepGroup* group = s_.Train(s_.train_rank());
+    if (group == nullptr || group->steady_ns.count() == 0) return;
+    out_ += "<div class=\"two gap\"><div><table><thead><tr><th scope=\"col\">Phase, ms</th>";
+    for (std::string_view head : {"max", "p99", "p95", "p50", "min"}) {
+      Add("<th scope=\"col\" class=\"r\">{}</th>", head);
+    }
+    out_ += "</tr></thead><tbody>";
+    const auto row = [&](std::string_view name, const analysis::Quantiles& v) {
+      Add("<tr><td>{}</td>", name);
+      for (double value : {v.max(), v.At(0.99), v.At(0.95), v.At(0.5), v.min()}) {
+        Add("<td class=\"r\">{}</td>", std::abs(value) < 500 ? "0" : Significant(value / 1e6));
+      }
+      out_ += "</tr>";
+    };
+    for (std::size_t i = 0; i < analysis::kPhases.size(); ++i) {
+      row(analysis::kPhases[i], group->steady_phase_ns[i]);
+    }
+    row("step", group->steady_ns);
+    out_ += "</tbody></table></div><div>";
+    std::vector<std::array<double, 6>> last;
+    for (const format::StepRow& step : s_.last_steps) {
+      std::array<double, 6> ns{};
+      const analysis::PhaseTimes times = analysis::PhasesOf(step);
+      for (std::size_t i = 0; i < ns.size(); ++i) ns[i] = static_cast<double>(times[i]);
+      last.push_back(ns);
+    }
+    Add("<h3>Last {} steps <small>phases, the newest at the right</small></h3>{}</div></div>\n",
+        last.size(),
+        DrawLastSteps(last, s_.last_steps.front().step, s_.last_steps.back().step,
+                      fmt::format("The phases of the last {} steps.", last.size())));
+  }
+
+  void Operations() {
+    out_ += "<section><h2>4 · Longest operations</h2>\n";
+    if (s_.spans.empty()) {
+      out_ += "<p class=\"m\">No span was recorded.</p></section>\n";
+      return;
+    }
+    std::vector<std::pair<const std::pair<std::string, std::string>*, const analysis::SpanTotal*>>
+        all;
+    double longest = 0;
+    for (const auto& [key, total] : s_.spans) {
+      all.emplace_back(&key, &total);
+      longest = std::max(longest, static_cast<double>(total.total_ns));
+    }
+    std::sort(all.begin(), all.end(),
+              [](const auto& a, const auto& b) { return a.second->total_ns > b.second->total_ns; });
+    if (all.size() > 12) all.resize(12);
+    out_ +=
+        "<table><thead><tr><th scope=\"col\">Span</th><th scope=\"col\">Kind</th><th "
+        "scope=\"col\"></th>";
+    for (std::string_view head : {"count", "p50", "p99", "max", "total"}) {
+      Add("<th scope=\"col\" class=\"r\">{}</th>", head);
+    }
+    out_ += "</tr></thead><tbody>\n";
+    for (const auto& [key, total] : all) {
+      Add("<tr><td>{}</td><td class=\"q\">{}</td><td><span class=\"bar\"><i "
+          "style=\"width:{:.1f}%\"></i></span></td><td class=\"r\">{}</td>",
+          Escape(key->second), Escape(key->first),
+          longest > 0 ? 100 * static_cast<double>(total->total_ns) / longest : 0,
+          Thousands(static_cast<std::int64_t>(total->count)));
+      for (double ns : {total->duration_ns.At(0.5), total->duration_ns.At(0.99),
+                        total->duration_ns.max(), static_cast<double>(total->total_ns)}) {
+        Add("<td class=\"r\">{}</td>", Duration(ns / 1e9));
+      }
+      out_ += "</tr>\n";
+    }
+    out_ +=
+        "</tbody></table>\n<p class=\"s q\">Spans of one process may run beside those of another, "
+        "so totals can exceed the run. The longest:";
+    for (std::size_t i = 0; i < std::min<std::size_t>(3, s_.longest_spans.size()); ++i) {
+      const analysis::LongSpan& span = s_.longest_spans[i];
+      Add("{} {} {}{}", i == 0 ? "" : ",", Escape(span.name),
+          Duration(static_cast<double>(span.duration_ns) / 1e9),
+          span.step >= 0 ? fmt::format(" in step {}", Thousands(span.step)) : "");
+    }
+    out_ += ".</p></section>\n";
+  }
+
+  void Rules() {
+    const auto& states = data_.replay.rules;
+    std::size_t fired = 0;
+    std::size_t no_data = 0;
+    for (const rules::RuleState& state : states) {
+      fired += state.incidents > 0 ? 1 : 0;
+      no_data += state.status == rules::RuleStatus::kNoData ? 1 : 0;
+    }
+    Add("<section><h2>5 · Rules</h2><p class=\"s m\">{} rules: {} fired, {} quiet, {} without "
+        "data.</p><table><thead><tr><th scope=\"col\">Rule</th><th scope=\"col\">State</th><th "
+        "scope=\"col\" class=\"r\">incidents</th><th scope=\"col\" class=\"r\">data points</th><th "
+        "scope=\"col\" style=\"padding-left:14px\">Parameters</th></tr></thead><tbody>\n",
+        states.size(), fired, states.size() - fired - no_data, no_data);
+    for (const rules::RuleState& state : states) {
+      std::string parameters;
+      if (const rules::RuleEntry* entry = rules::FindRule(state.name); entry != nullptr) {
+        for (const rules::ParameterDesc& p : entry->desc->parameters) {
+          parameters +=
+              fmt::format("{}{} {}", parameters.empty() ? "" : ", ", p.name, p.default_value);
+          if (p.unit == "%") parameters += " %";
+        }
+      }
+      Add("<tr><td>{}</td><td class=\"m\">{}</td><td class=\"r\">{}</td><td class=\"r\">{}</td><td "
+          "class=\"q\" style=\"padding-left:14px\">{}</td></tr>\n",
+          Escape(state.name), rules::Name(state.status), state.incidents,
+          Thousands(static_cast<std::int64_t>(state.records)), Escape(parameters));
+    }
+    out_ += "</tbody></table></section>\n";
+  }
+
+  void Loop() {
+    out_ += "<section><h2>6 · The training loop</h2><div class=\"two\">\n";
+    const analysis::StepGroup* group = s_.Train(s_.train_rank());
+    if (group != nullptr && group->steady_ns.count() >= 2) {
+      Add("<div><h3>Step duration <small>without the first step</small></h3>{}</div>\n",
+          DrawHistogram(
+              group->steady_ns, NsLabel, 380,
+              fmt::format("Distribution of {} step durations: median {}.", group->steady_ns.count(),
+                          Duration(group->steady_ns.At(0.5) / 1e9))));
+    } else {
+      out_ += "<p class=\"m\">Step duration: no step after the first.</p>\n";
+    }
+    if (!s_.loss.empty()) {
+      LineChart chart;
+      chart.series = &s_.loss;
+      chart.label = ValueLabel;
+      chart.x_name = "step";
+      chart.zero_based = false;
+      chart.cut = true;
+      chart.width = 380;
+      chart.dots = s_.eval_loss.empty() ? nullptr : &s_.eval_loss;
+      chart.dots_label = "eval";
+      chart.sentence = fmt::format("Loss from {} at the first step to {} at the last.",
+                                   Significant(s_.first_loss.value_or(0)),
+                                   Significant(s_.last_loss.value_or(0)));
+      Add("<div><h3>Loss <small>TRAIN, by step{}{}</small></h3>{}",
+          s_.eval_loss.empty() ? "" : "; dots: EVAL",
+          s_.loss_not_finite > 0
+              ? fmt::format("; {} not finite, the first in step {}",
+                            Thousands(static_cast<std::int64_t>(s_.loss_not_finite)),
+                            Thousands(s_.loss_not_finite_step))
+              : "",
+          Draw(chart));
+      out_ += "</div>\n";
+    } else {
+      Add("<p class=\"m\">Loss: {}.</p>\n",
+          s_.loss_not_finite > 0 ? "never finite" : "not recorded");
+    }
+    out_ += "</div></section>\n";
+  }
+
+  void Unknown() {
+    out_ += "<section><h2>What this report cannot say</h2><p class=\"m\">";
+    const std::vector<std::string> unknowns = Unknowns(data_);
+    for (const std::string& sentence : unknowns) Add("{} ", Escape(sentence));
+    if (unknowns.empty()) out_ += "Nothing was dropped, no gap is known, no rule lacked data. ";
+    if (!data_.replay.findings.empty()) {
+      out_ += "Expected step times are estimates from this run, not measurements. ";
+    }
+    out_ += "No price is known, so costs are in seconds.</p>";
+    const auto& notes = data_.replay.salvage.notes;
+    if (!notes.empty()) {
+      out_ += "<ul class=\"s m\">";
+      for (std::size_t i = 0; i < std::min<std::size_t>(notes.size(), 20); ++i) {
+        Add("<li>{}</li>", Escape(notes[i]));
+      }
+      if (notes.size() > 20) Add("<li>and {} more</li>", notes.size() - 20);
+      out_ += "</ul>";
+    }
+    bool any = false;
+    for (const auto& [name, total] : s_.ledger) any = any || (total.loss && total.value > 0);
+    if (any) {
+      out_ +=
+          "<table><thead><tr><th scope=\"col\">Lost</th><th scope=\"col\" class=\"r\">count</th>"
+          "<th scope=\"col\" style=\"padding-left:14px\">unit</th></tr></thead><tbody>";
+      for (const auto& [name, total] : s_.ledger) {
+        if (!total.loss || total.value == 0) continue;
+        Add("<tr><td class=\"mono\">{}</td><td class=\"r warn\">{}</td><td class=\"q\" "
+            "style=\"padding-left:14px\">{}</td></tr>",
+            Escape(name), Thousands(static_cast<std::int64_t>(total.value)), Escape(total.unit));
+      }
+      out_ += "</tbody></table>";
+    }
+    out_ += "</section>\n";
+  }
+
+  void Foot() {
+    const store::RunInfo& info = data_.replay.info;
+    Add("<p class=\"xs q gap\">telltale {} · run format {}.{} · this file opens without a network "
+        "and "
+        "sends nothing · made again with: <code>telltale report "
+        "{}</code></p>\n</main></body></html>\n",
+        Escape(info.telltale_version), info.format_major, info.format_minor,
+        Escape(data_.path.string()));
+  }
+
+  const RunData& data_;
+  const analysis::Summary& s_;
+  std::string out_;
+};
+
+}  // namespace
+
+std::string RenderReport(const RunData& data) { return Page(data).Render(); }
 
 }  // namespace telltale::report
