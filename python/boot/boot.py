@@ -12,6 +12,7 @@ try:
     import telltale_main
 
     telltale_boot.install()
+    telltale_boot.route_children(__file__)
 finally:
     sys.path.remove(_here)
 telltale_main.main(__file__)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs at the start of every Python process under `telltale run`: sets the import hook, then runs
 the sitecustomize that would have run without us. Imports nothing that site has not already loaded.
+Any Python of the user's may come here, Python 2 too: keep to what all of them parse.
 """
 
 import sys
@@ -15,7 +16,7 @@ def _chain(here):
     try:
         import sitecustomize  # noqa: F401
     except ImportError as error:
-        if error.name != "sitecustomize":
+        if getattr(error, "name", "sitecustomize") != "sitecustomize":  # Python 2 has no name.
             raise
         sys.modules["sitecustomize"] = ours
 

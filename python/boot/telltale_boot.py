@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The import hook: finds the package telltale beside us, and hands a framework to its adapter right
-after the framework's own import. Imports nothing beyond sys; os is there since site.
+after the framework's own import. Imports nothing beyond sys; os is there since site. Parsed by every
+Python of the user's, active from 3.9.
 """
 
 import sys
 
-# Module -> adapter module whose install(module) is called once the module has been imported.
+# Module -> what is done once it has been imported: a function of the module, or the name of a module
+# of ours with such a function `install`.
 _TARGETS = {"torch": "telltale.adapters.torch"}
 _installed = False
 
@@ -18,7 +20,7 @@ def note(text):
         if path:
             fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
-                os.write(fd, ("pid %d: %s\n" % (os.getpid(), text)).encode("utf-8", "replace"))
+                os.write(fd, "pid {}: {}\n".format(os.getpid(), text).encode("utf-8", "replace"))
             finally:
                 os.close(fd)
     except Exception:
@@ -27,10 +29,13 @@ def note(text):
 
 def _adapt(module, adapter):
     try:
-        __import__(adapter)
-        sys.modules[adapter].install(module)
+        if callable(adapter):
+            adapter(module)
+        else:
+            __import__(adapter)
+            sys.modules[adapter].install(module)
     except Exception as error:
-        note("adapter %s not installed: %s: %s" % (adapter, type(error).__name__, error))
+        note("adapter {} not installed: {}: {}".format(adapter, type(error).__name__, error))
 
 
 class _Finder:
@@ -82,7 +87,7 @@ class _Finder:
         try:
             loader.exec_module = exec_module
         except AttributeError:
-            note("cannot hook the loader %r" % (loader,))
+            note("cannot hook the loader {!r}".format(loader))
 
 
 def _is_ours(spec):
@@ -98,7 +103,26 @@ def install():
     global _installed
     environ = sys.modules["os"].environ
     directory = environ.get("TELLTALE_PYTHON_DIR")
-    if _installed or not directory or "TELLTALE_SOCKET" not in environ:
+    if _installed or not directory or "TELLTALE_SOCKET" not in environ or sys.version_info < (3, 9):
         return
     _installed = True
     sys.meta_path.insert(0, _Finder(directory))
+
+
+def route_children(boot_file):
+    """Children of multiprocessing inherit -I and -E, and with them the deafness to PYTHONPATH: they
+    start through boot.py as this process did.
+    """
+
+    def install_route(util):
+        spawn = util.spawnv_passfds
+
+        def spawnv_passfds(path, args, passfds):
+            args = list(args)
+            if "-c" in args and boot_file not in args:
+                args.insert(args.index("-c"), boot_file)
+            return spawn(path, args, passfds)
+
+        util.spawnv_passfds = spawnv_passfds
+
+    _TARGETS["multiprocessing.util"] = install_route

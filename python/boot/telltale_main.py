@@ -52,8 +52,9 @@ def _run_script(path, first_entry):
             source = file.read()
     except OSError as error:
         sys.stderr.write(
-            "%s: can't open file %r: [Errno %d] %s\n"
-            % (sys.executable, full, error.errno, error.strerror)
+            "{}: can't open file {!r}: [Errno {}] {}\n".format(
+                sys.executable, full, error.errno, error.strerror
+            )
         )
         sys.exit(2)
     if first_entry:

@@ -70,7 +70,9 @@ bool WakeUp(tt_process_kind hint) {
     if (kind < 0) return false;
   }
   const auto process_kind = static_cast<tt_process_kind>(kind);
-  const int active = g_forked ? tt_reinit_after_fork(process_kind) : tt_init(process_kind, -1);
+  // A fork from a process that had not registered leaves nothing to renew.
+  int active = g_forked ? tt_reinit_after_fork(process_kind) : 0;
+  if (active == 0) active = tt_init(process_kind, -1);
   if (active != 0) {
     if (g_name_ids != nullptr) PyDict_Clear(g_name_ids);
     g_names.fetch = tt_name("fetch", 5);

@@ -32,7 +32,7 @@ class _NoSpan:
 
     __slots__ = ()
 
-    def __enter__(self) -> "_NoSpan":
+    def __enter__(self) -> _NoSpan:
         return self
 
     def __exit__(self, *exception: object) -> None:

@@ -14,7 +14,7 @@ TRAINER, WORKER, OTHER = 0, 1, 2
 """Kinds of process, as tt_process_kind."""
 
 _wake_listeners: list[Callable[[int], None]] = []
-_kind_finders: list[Callable[[], "int | None"]] = []
+_kind_finders: list[Callable[[], int | None]] = []
 _started = False
 
 
@@ -33,7 +33,7 @@ def on_wake(listener: Callable[[int], None]) -> None:
     _wake_listeners.append(listener)
 
 
-def find_kind_with(finder: "Callable[[], int | None]") -> None:
+def find_kind_with(finder: Callable[[], int | None]) -> None:
     """Lets an adapter say what kind of process this is (None: it does not know)."""
     _kind_finders.append(finder)
 

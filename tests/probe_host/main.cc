@@ -3,7 +3,8 @@
 // would, accepts its probes, drains their real arenas and writes each record as a JSON line.
 //
 // usage: probe_host OUT.jsonl STATS_INTERVAL PYTHON_DIR CMD [ARGS...]
-//   STATS_INTERVAL 0: no statistics. PYTHON_DIR: folder with boot/ and telltale/.
+//   OUT that ends with ".counts": the lines of producers only, so that draining keeps up with a
+//   benchmark. STATS_INTERVAL 0: no statistics. PYTHON_DIR: folder with boot/ and telltale/.
 // Exit: CMD's code, 128 + signal, 125 on an error of its own. At the end one line per producer:
 //   {"table":"producer", ...counters, "disabled": reason}.
 #include <fcntl.h>
@@ -69,7 +70,9 @@ std::string_view TableName(format::TableId id) {
 class Host {
  public:
   Host(const char* out, std::uint32_t stats_interval)
-      : out_(out, std::ios::trunc), stats_interval_(stats_interval) {}
+      : out_(out, std::ios::trunc),
+        counts_only_(std::string_view(out).ends_with(".counts")),
+        stats_interval_(stats_interval) {}
 
   bool Listen(const std::string& path) {
     listener_.reset(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -178,6 +181,7 @@ class Host {
       channel::Drained drained;
       more = peer->consumer->Drain(kDrainBytes, 0, &pool_, &drained);
       format::ForEachTable(drained.rows, [&](const auto& rows) {
+        if (counts_only_) return;
         for (const auto& row : rows) Write(row);
       });
       peer->consumer->Commit();
@@ -202,6 +206,7 @@ class Host {
   std::vector<std::unique_ptr<Peer>> peers_;
   StringPool pool_;
   std::ofstream out_;
+  bool counts_only_;
   std::uint32_t stats_interval_;
 };
 

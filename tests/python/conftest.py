@@ -9,8 +9,9 @@ import os
 import subprocess
 import sys
 import textwrap
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Iterable
+from typing import Any
 
 import pytest
 
@@ -22,13 +23,13 @@ LIMIT_S = 240
 class Recording:
     """Exit code, output and records of one run."""
 
-    def __init__(self, process: "subprocess.CompletedProcess[str]", rows: "list[dict[str, Any]]"):
+    def __init__(self, process: subprocess.CompletedProcess[str], rows: list[dict[str, Any]]):
         self.code = process.returncode
         self.out = process.stdout
         self.err = process.stderr
         self.rows = rows
 
-    def table(self, table_name: str, /, **match: Any) -> "list[dict[str, Any]]":
+    def table(self, table_name: str, /, **match: Any) -> list[dict[str, Any]]:
         """Rows of a table whose columns have the given values."""
         return [
             row
@@ -36,26 +37,26 @@ class Recording:
             if row["table"] == table_name and all(row[key] == value for key, value in match.items())
         ]
 
-    def steps(self, mode: str = "TRAIN", **match: Any) -> "list[dict[str, Any]]":
+    def steps(self, mode: str = "TRAIN", **match: Any) -> list[dict[str, Any]]:
         return sorted(self.table("steps", mode=mode, **match), key=lambda row: row["step"])
 
-    def scalar(self, name: str, mode: str = "TRAIN") -> "list[float]":
+    def scalar(self, name: str, mode: str = "TRAIN") -> list[float]:
         rows = sorted(self.table("scalars", name=name, mode=mode), key=lambda row: row["time_ns"])
         return [row["value"] for row in rows]
 
-    def events(self, kind: str) -> "list[dict[str, Any]]":
+    def events(self, kind: str) -> list[dict[str, Any]]:
         return [
             dict(row, facts=json.loads(row["data"]) if row["data"] else {})
             for row in self.table("events", kind=kind)
         ]
 
-    def processes(self) -> "list[dict[str, Any]]":
+    def processes(self) -> list[dict[str, Any]]:
         return self.table("producer")
 
-    def span_counts(self) -> "collections.Counter[str]":
+    def span_counts(self) -> collections.Counter[str]:
         return collections.Counter(row["name"] for row in self.table("spans"))
 
-    def assert_clean(self) -> "Recording":
+    def assert_clean(self) -> Recording:
         """The run ended well, said nothing on stderr, and no probe gave up or lost anything."""
         assert self.code == 0, self.err
         assert self.err == ""
@@ -80,8 +81,8 @@ class Harness:
         self,
         command: Iterable[str],
         stats_every: int = 0,
-        env: "dict[str, str] | None" = None,
-        cwd: "Path | None" = None,
+        env: dict[str, str] | None = None,
+        cwd: Path | None = None,
     ) -> Recording:
         """Runs a command under probe_host."""
         out = self.folder / "records.jsonl"
@@ -101,11 +102,9 @@ class Harness:
         """Runs a script's text with this Python under probe_host."""
         return self.run([sys.executable, self.script(text), *arguments], **options)
 
-    def plain(self, command: Iterable[str]) -> "subprocess.CompletedProcess[str]":
+    def plain(self, command: Iterable[str]) -> subprocess.CompletedProcess[str]:
         """Runs a command without Telltale."""
-        return subprocess.run(
-            list(command), capture_output=True, text=True, timeout=LIMIT_S, cwd=self.folder
-        )
+        return subprocess.run(list(command), capture_output=True, text=True, timeout=LIMIT_S, cwd=self.folder)
 
     def probe_log(self) -> str:
         path = self.folder / "probe.log"

@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from conftest import PYTHON_DIR
 
 TRAIN = """
@@ -77,6 +76,21 @@ def test_an_interpreter_that_ignores_the_environment(telltale, flag, form):
         assert run.out == plain.stdout
 
 
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_children_of_an_isolated_interpreter(telltale, method):
+    text = f"""
+    import multiprocessing, torch
+    def train(n):
+        net = torch.nn.Linear(4, 2); opt = torch.optim.SGD(net.parameters(), lr=0.1)
+        for i in range(n): net(torch.ones(3, 4)).sum().backward(); opt.step()
+    if __name__ == "__main__":
+        child = multiprocessing.get_context({method!r}).Process(target=train, args=(3,))
+        child.start(); child.join(); print(child.exitcode)
+    """
+    run = telltale.run([sys.executable, "-I", BOOT, telltale.script(text)]).assert_clean()
+    assert run.out == "0\n" and len(run.steps()) == 3
+
+
 def test_a_missing_script_is_pythons_own_error(telltale):
     run = telltale.run([sys.executable, "-I", BOOT, "nowhere.py"])
     plain = telltale.plain([sys.executable, "-I", "nowhere.py"])
@@ -140,8 +154,7 @@ def test_children_that_train_are_trainers_of_their_own(telltale, method):
         """
     ).assert_clean()
     counts = sorted(
-        len([row for row in run.steps() if row["pid"] == process["pid"]])
-        for process in run.processes()
+        len([row for row in run.steps() if row["pid"] == process["pid"]]) for process in run.processes()
     )
     assert counts == ([2, 3, 4] if method == "fork" else [3, 4])
     assert all(process["kind"] == 0 for process in run.processes())
@@ -210,7 +223,7 @@ def test_two_ranks(telltale):
     assert len({row["pid"] for row in run.steps()}) == 2
 
 
-def versions() -> "list[Path]":
+def versions() -> list[Path]:
     return sorted(Path.home().glob(".pyenv/versions/3.*/bin/python")) or [Path(sys.executable)]
 
 
@@ -249,6 +262,17 @@ def test_the_binding_loads_in_every_supported_python(telltale, python):
         name: count for name, count in run.span_counts().items() if name == "forward"
     }
     assert run.table("scalars", name="value")[0]["value"] == 1.5
+
+
+def other_versions() -> list[Path]:
+    return sorted(Path.home().glob(".pyenv/versions/*/bin/python"))
+
+
+@pytest.mark.parametrize("python", other_versions(), ids=lambda path: path.parts[-3])
+def test_any_python_starts_as_always(telltale, python):
+    command = [str(python), "-c", "import json, sys; print(sys.version); sys.exit(3)"]
+    run, plain = telltale.run(command), telltale.plain(command)
+    assert (run.code, run.out, run.err) == (plain.returncode, plain.stdout, plain.stderr) and run.code == 3
 
 
 def test_the_start_of_python_imports_nothing_more(telltale):

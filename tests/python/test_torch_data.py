@@ -29,9 +29,7 @@ def main(workers, context, **options):
 
 @pytest.mark.parametrize("context", ["fork", "spawn", "forkserver"])
 def test_workers_are_processes_of_their_own(telltale, context):
-    run = telltale.python(
-        LOADER + f"\nif __name__ == '__main__': main(2, {context!r})\n"
-    ).assert_clean()
+    run = telltale.python(LOADER + f"\nif __name__ == '__main__': main(2, {context!r})\n").assert_clean()
     trainers = [process for process in run.processes() if process["kind"] == 0]
     workers = [process for process in run.processes() if process["kind"] == 1]
     assert len(trainers) == 1 and len(workers) == 4  # Two an epoch.

@@ -223,7 +223,5 @@ for i in range(400):
         assert other["l1"] == pytest.approx(l1, rel=1e-5)
     names = {row["name"] for row in run.table("statistics")}
     assert names == {
-        prefix + name
-        for prefix in ("", "gradient/")
-        for name in ("0.weight", "0.bias", "2.weight", "2.bias")
+        prefix + name for prefix in ("", "gradient/") for name in ("0.weight", "0.bias", "2.weight", "2.bias")
     }

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from ..._native import note, probe
 from ... import _session
+from ..._native import note, probe
 from . import comm, data, events, loss, modules, optim, process
 
 

@@ -13,11 +13,11 @@ from ..._native import probe
 from ..._session import TRAINER, on_wake
 
 _torch: Any = None
-_loaders: "weakref.WeakSet[Any]" = weakref.WeakSet()
+_loaders: weakref.WeakSet[Any] = weakref.WeakSet()
 _unhooked: list[str] = []
 
 
-def _emit(kind: str, subject: str, facts: "dict[str, Any]") -> None:
+def _emit(kind: str, subject: str, facts: dict[str, Any]) -> None:
     probe.event(kind, 0, subject, "", json.dumps(facts))
 
 

@@ -16,7 +16,7 @@ _torch: Any = None
 _TRAIN = 0
 _MAX_PENDING = 64
 # (event that ends the copy, pinned copy, step)
-_pending: "deque[tuple[Any, Any, int]]" = deque()
+_pending: deque[tuple[Any, Any, int]] = deque()
 
 
 def _drain() -> None:
@@ -42,8 +42,8 @@ def on_device_loss(tensor: Any) -> None:
     _pending.append((done, copy, probe.current_step()))
 
 
-def _scalers(torch: Any) -> "list[Any]":
-    found: "list[Any]" = []
+def _scalers(torch: Any) -> list[Any]:
+    found: list[Any] = []
     for path in ("amp.GradScaler", "amp.grad_scaler.GradScaler", "cuda.amp.GradScaler"):
         owner: Any = torch
         for part in path.split("."):

@@ -11,26 +11,24 @@ from ..._native import probe
 from . import events
 from .hooking import FORWARD, hook
 
-_roots: "weakref.WeakSet[Any]" = weakref.WeakSet()
+_roots: weakref.WeakSet[Any] = weakref.WeakSet()
 # id(parameter) -> (weak reference, name, number of parameters of the root that gave the name)
-_names: "dict[int, tuple[Any, str, int]]" = {}
-_owners: "dict[str, Any]" = {}
+_names: dict[int, tuple[Any, str, int]] = {}
+_owners: dict[str, Any] = {}
 
 
 def _unique(name: str, parameter: Any, root: Any) -> str:
     """The module-tree name; with the root's class, then a number, where another root has it."""
-    candidates = (name, f"{type(root).__name__}.{name}")
-    number = 2
+    number = 0
+    candidate = name
     while True:
-        candidate = candidates[0] if len(candidates) > 0 else f"{type(root).__name__}#{number}.{name}"
-        if len(candidates) > 0:
-            candidates = candidates[1:]
-        else:
-            number += 1
         owner = _owners.get(candidate)
         living = owner() if owner is not None else None
         if living is None or living is parameter:
             return candidate
+        number += 1
+        suffix = f"#{number}" if number > 1 else ""
+        candidate = f"{type(root).__name__}{suffix}.{name}"
 
 
 def on_root(root: Any) -> None:
@@ -58,7 +56,7 @@ def on_root(root: Any) -> None:
     events.model(root, elements, len(parameters), type(root).__name__)
 
 
-def name_of(parameter: Any) -> "str | None":
+def name_of(parameter: Any) -> str | None:
     """Module-tree name of a parameter of a root that has run, else None."""
     known = _names.get(id(parameter))
     if known is None or known[0]() is not parameter:

@@ -13,7 +13,7 @@ from ..._session import TRAINER, WORKER, find_kind_with, on_wake
 _torch: Any = None
 
 
-def _kind() -> "int | None":
+def _kind() -> int | None:
     if _torch.utils.data.get_worker_info() is not None:
         return WORKER
     return None

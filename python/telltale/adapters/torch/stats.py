@@ -11,8 +11,8 @@ from .modules import name_of
 
 _torch: Any = None
 # torch.dtype -> tt_dtype
-_dtypes: "dict[Any, int]" = {}
-_plain: "tuple[type, ...]" = ()
+_dtypes: dict[Any, int] = {}
+_plain: tuple[type, ...] = ()
 
 
 def _dense(tensor: Any) -> bool:
@@ -29,7 +29,7 @@ def _dense(tensor: Any) -> bool:
     return True
 
 
-def _skip(tensor: Any) -> "str | None":
+def _skip(tensor: Any) -> str | None:
     """Why a tensor's statistics cannot be taken here, or None."""
     if type(tensor) not in _plain:
         return "stats.subclass"
