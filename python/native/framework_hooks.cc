@@ -272,6 +272,21 @@ PyObject* CommWait(PyObject* self, PyObject* const* args, std::size_t nargsf, Py
   return result;
 }
 
+PyObject* Loss(PyObject* self, PyObject* const* args, std::size_t nargsf, PyObject* kwnames) {
+  PyObject* result = CallOriginal(self, args, nargsf, kwnames);
+  const ThreadState& thread = ThisThread();
+  // Inside a module it is that module's business; with a gradient it is read at backward.
+  if (result == nullptr || g_recording != Recording::kOn || g_worker || !g_machine_owned ||
+      thread.module_depth > thread.module_base || GradEnabled() || IsTracing()) {
+    return result;
+  }
+  double value = 0;
+  if (Py_TYPE(result) == g_adapter.tensor_type && HostScalar(result, &value)) {
+    tt_scalar(g_names.loss, value);
+  }
+  return result;
+}
+
 PyObject* NewGroup(PyObject* self, PyObject* const* args, std::size_t nargsf, PyObject* kwnames) {
   PyObject* result = CallOriginal(self, args, nargsf, kwnames);
   if (result != nullptr && g_recording == Recording::kOn && g_adapter.on_group != nullptr) {
@@ -303,6 +318,8 @@ Vectorcall HookFunction(HookKind kind) {
       return Fetch;
     case HookKind::kCommWait:
       return CommWait;
+    case HookKind::kLoss:
+      return Loss;
     case HookKind::kNewGroup:
     case HookKind::kCount:
       break;

@@ -101,13 +101,46 @@ int SetAttr(PyObject* self, PyObject* name, PyObject* value) {
 
 PyObject* Repr(PyObject* self) { return PyObject_Repr(AsHook(self)->original); }
 
-// A pickled or copied hook is the original: nothing of ours travels with a user's objects.
+/// The object that `module`.`qualified` names now, or null without an exception. New reference.
+PyObject* Resolve(PyObject* module, PyObject* qualified) {
+  PyObject* modules = PyImport_GetModuleDict();  // Borrowed.
+  PyObject* object = PyDict_GetItemWithError(modules, module);
+  Ref parts(object != nullptr ? PyObject_CallMethod(qualified, "split", "s", ".") : nullptr);
+  if (!parts || PyList_Check(parts.get()) == 0) {
+    PyErr_Clear();
+    return nullptr;
+  }
+  Py_INCREF(object);
+  for (Py_ssize_t i = 0; i < PyList_Size(parts.get()) && object != nullptr; ++i) {
+    PyObject* next = PyObject_GetAttr(object, PyList_GetItem(parts.get(), i));
+    Py_DECREF(object);
+    object = next;
+  }
+  PyErr_Clear();
+  return object;
+}
+
+// Nothing of ours travels with a user's objects. A hook that stands where the original stood
+// pickles by that name, as the original would; any other, and those of __main__ (which cloudpickle
+// sends by value), as the original itself.
 PyObject* Reduce(PyObject* self, PyObject*) {
-  Ref module(PyImport_ImportModule("operator"));
-  if (!module) return nullptr;
-  Ref getter(PyObject_CallMethod(module.get(), "itemgetter", "i", 0));
+  PyObject* original = AsHook(self)->original;
+  Ref module(PyObject_GetAttrString(original, "__module__"));
+  Ref qualified(module ? PyObject_GetAttrString(original, "__qualname__") : nullptr);
+  PyErr_Clear();
+  if (qualified && PyUnicode_Check(module.get()) && PyUnicode_Check(qualified.get()) &&
+      PyUnicode_CompareWithASCIIString(module.get(), "__main__") != 0) {
+    Ref there(Resolve(module.get(), qualified.get()));
+    if (there.get() == self) {
+      Py_INCREF(qualified.get());
+      return qualified.get();
+    }
+  }
+  Ref library(PyImport_ImportModule("operator"));
+  if (!library) return nullptr;
+  Ref getter(PyObject_CallMethod(library.get(), "itemgetter", "i", 0));
   if (!getter) return nullptr;
-  return Py_BuildValue("(O((O)))", getter.get(), AsHook(self)->original);
+  return Py_BuildValue("(O((O)))", getter.get(), original);
 }
 
 PyMethodDef kMethods[] = {

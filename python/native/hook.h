@@ -24,7 +24,8 @@ enum class HookKind : int {
   kFetch = 7,      ///< dataset fetcher's fetch
   kCommWait = 8,   ///< collectives
   kNewGroup = 9,   ///< init_process_group
-  kCount = 10,
+  kLoss = 10,      ///< functional losses
+  kCount = 11,
 };
 
 struct HookObject {

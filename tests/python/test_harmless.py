@@ -53,6 +53,8 @@ def test_objects_carry_no_trace_of_us(telltale):
         loader = torch.utils.data.DataLoader(torch.arange(8.0).reshape(2, 4))
         for x in loader:
             opt.zero_grad(); net(x).sum().backward(); opt.step(); schedule.step()
+        for thing in (torch.distributed.all_reduce, torch.Tensor.backward, torch._C._nn.mse_loss):
+            assert pickle.loads(pickle.dumps(thing)) is thing is copy.deepcopy(thing)
         for thing in (net, opt, opt.state_dict(), schedule.state_dict(), loader, copy.deepcopy(net),
                       net[0].weight, net.forward, net.__call__):
             data = pickle.dumps(thing)
@@ -79,7 +81,10 @@ def test_scripting_tracing_and_fx_see_the_same_program(telltale):
         net, x, y = Net(), torch.randn(3, 4), torch.tensor([0, 1, 2])
         scripted = torch.jit.script(net); print(scripted.graph); print(scripted(x, y))
         traced = torch.jit.trace(net, (x, y)); print(traced.graph); print(traced(x, y))
-        print(torch.jit.script(nn.functional.cross_entropy).graph)
+        for name in ("cross_entropy", "mse_loss", "l1_loss", "nll_loss", "huber_loss", "smooth_l1_loss",
+                     "binary_cross_entropy", "binary_cross_entropy_with_logits"):
+            print(torch.jit.script(getattr(nn.functional, name)).graph)
+        print(torch.jit.script(nn.functional.cross_entropy)(x, y))
         print(torch.fx.symbolic_trace(net).code)
         print(inspect.signature(torch.Tensor.backward), inspect.signature(torch.optim.SGD.step))
         print(inspect.signature(net.__call__), nn.Module.__call__.__name__)

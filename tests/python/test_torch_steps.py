@@ -73,6 +73,24 @@ for epoch in range(2):
     assert loader["facts"]["length"] == 24 and loader["facts"]["dataset"] == "TensorDataset"
 
 
+def test_functional_losses_of_an_evaluation(telltale):
+    run = telltale.python(
+        PRELUDE
+        + """
+import torch.nn.functional as F
+for a, b in loader:
+    opt.zero_grad(); F.cross_entropy(net(a), b).backward(); opt.step()
+net.eval()
+with torch.no_grad():
+    for a, b in loader: print(repr(F.cross_entropy(net(a), b).item()))
+    for a, b in loader: print(repr(F.mse_loss(net(a)[:, 0], b.float()).item()))
+    F.cross_entropy(net(a), b, reduction="none")
+"""
+    ).assert_clean()
+    assert len(run.scalar("loss")) == 6
+    assert run.scalar("loss", "EVAL") == [float(line) for line in run.out.split()]
+
+
 def test_accumulated_passes_are_micro_steps(telltale):
     run = telltale.python(
         PRELUDE

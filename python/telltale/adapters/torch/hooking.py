@@ -8,7 +8,7 @@ from typing import Any
 from ..._native import probe
 
 # Kinds of Hook, as HookKind in hook.h.
-FORWARD, BACKWARD, OPTIMIZER, SCALER, SCALE, NEXT, ITER, FETCH, COMM_WAIT, NEW_GROUP = range(10)
+FORWARD, BACKWARD, OPTIMIZER, SCALER, SCALE, NEXT, ITER, FETCH, COMM_WAIT, NEW_GROUP, LOSS = range(11)
 
 
 def hook(owner: Any, name: str, kind: int) -> bool:

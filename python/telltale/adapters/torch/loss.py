@@ -10,10 +10,23 @@ from types import ModuleType
 from typing import Any
 
 from ..._native import probe
-from .hooking import BACKWARD, SCALE, SCALER, hook
+from .hooking import BACKWARD, LOSS, SCALE, SCALER, hook
 
 _torch: Any = None
 _TRAIN = 0
+# The built-in functions beneath torch.nn.functional's losses, by the module that holds them.
+_FUNCTIONS = {
+    "_C._nn": (
+        "binary_cross_entropy",
+        "cross_entropy_loss",
+        "huber_loss",
+        "l1_loss",
+        "mse_loss",
+        "nll_loss_nd",
+        "smooth_l1_loss",
+    ),
+    "": ("binary_cross_entropy_with_logits",),
+}
 _MAX_PENDING = 64
 # (event that ends the copy, pinned copy, step)
 _pending: deque[tuple[Any, Any, int]] = deque()
@@ -53,6 +66,25 @@ def _scalers(torch: Any) -> list[Any]:
     return found
 
 
+def _hook_functions(torch: Any) -> None:
+    """Losses by torch.nn.functional that have no gradient: an evaluation's.
+
+    The functional itself stays as it is, for torch.jit compiles its source; the compiler finds a
+    built-in by identity, so each hook is registered as what it stands for. Only torch 1: what
+    torch.compile makes of a replaced built-in has not been tried.
+    """
+    if not torch.__version__.startswith("1."):
+        return
+    builtins: Any = torch.jit._builtins
+    for path, names in _FUNCTIONS.items():
+        owner = torch
+        for part in filter(None, path.split(".")):
+            owner = getattr(owner, part)
+        for name in names:
+            if hook(owner, name, LOSS):
+                builtins._register_builtin(getattr(owner, name), f"aten::{name}")
+
+
 def install(torch: ModuleType) -> None:
     global _torch
     _torch = torch
@@ -61,4 +93,5 @@ def install(torch: ModuleType) -> None:
     for scaler in _scalers(torch):
         hook(scaler, "step", SCALER)
         hook(scaler, "scale", SCALE)
+    _hook_functions(torch)
     probe.configure(loss_type=torch.nn.modules.loss._Loss, on_device_loss=on_device_loss)
