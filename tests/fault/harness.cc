@@ -70,6 +70,10 @@ Scratch::~Scratch() {
 std::string TrainerPath() { return BuildDir() / "tests/fault_trainer"; }
 std::string TelltalePath() { return BuildDir() / "bin/telltale"; }
 
+Started::~Started() {
+  if (pid > 0) ::kill(-pid, SIGKILL);
+}
+
 int Started::Wait() {
   int status = 0;
   pid_t got = 0;

@@ -9,6 +9,7 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/string_pool.h"
@@ -35,8 +36,19 @@ class Scratch {
   std::filesystem::path path_;
 };
 
+/// A run under test; what is left of it is killed with it.
 struct Started {
-  pid_t pid = -1;
+  Started() = default;
+  Started(Started&& other) noexcept
+      : pid(std::exchange(other.pid, -1)), err_path(std::move(other.err_path)) {}
+  Started& operator=(Started&& other) noexcept {
+    std::swap(pid, other.pid);
+    std::swap(err_path, other.err_path);
+    return *this;
+  }
+  ~Started();
+
+  pid_t pid = -1;  ///< Also its process group, with the training in it.
   std::string err_path;  ///< Its stderr.
   /// Waits for its end; -1000 when it does not come. Exit code, or -signal.
   int Wait();

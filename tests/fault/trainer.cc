@@ -36,6 +36,7 @@ int main(int argc, char** argv) {
   oracle->recording = tt_init(TT_PROCESS_TRAINER, 0) + 1;
   oracle->pid = ::getpid();
   const std::uint32_t mark = tt_name("mark", 4);
+  int after_signal = 0;
   for (long step = 0; step < steps; ++step) {
     tt_fetch_begin();
     tt_fetch_end(4);
@@ -51,7 +52,8 @@ int main(int argc, char** argv) {
     tt_step();
     if (step < telltale::fault::Oracle::kMaxSteps) oracle->end_ns[step] = Now();
     oracle->committed = static_cast<std::uint64_t>(step) + 1;
-    if (oracle->signals > 0) break;
+    // Some more steps, in which a second signal would show.
+    if (oracle->signals > 0 && ++after_signal > 200) break;
   }
   tt_finish();
   if (std::strcmp(end, "segv") == 0) ::raise(SIGSEGV);

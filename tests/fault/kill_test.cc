@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+// kill -9 of every process of a run at a random step: what the oracle saw committed is in the store
+// once, nothing twice, the state is true, helpers are back, the training goes on at its pace.
+// TELLTALE_FAULT_ROUNDS sets how often each is done (3; `make fault` does 20).
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdlib>
+#include <random>
+#include <thread>
+
+#include "base/process.h"
+#include "harness.h"
+
+namespace telltale::fault {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+constexpr const char* kForever = "1000000";
+
+int Rounds() {
+  const char* text = ::getenv("TELLTALE_FAULT_ROUNDS");
+  return text != nullptr ? std::max(1, std::atoi(text)) : 3;
+}
+
+/// The promise of the design, not a wish of the test.
+constexpr std::chrono::seconds kBackWithin(5);
+
+class Kill : public ::testing::TestWithParam<int> {
+ protected:
+  /// Starts a run of `steps` steps of a millisecond and waits for a random one.
+  void Start(const char* steps, const char* end = "0") {
+    oracle_ = Oracle::Map((scratch_ / "oracle").c_str());
+    ASSERT_NE(oracle_, nullptr);
+    run_ = scratch_ / "run";
+    started_ = StartRun(run_, {}, {TrainerPath(), scratch_ / "oracle", steps, "1000", end},
+                        scratch_ / "err");
+    std::random_device random;
+    const auto at = std::uniform_int_distribution<std::uint64_t>(1, 400)(random);
+    SCOPED_TRACE(fmt::format("random step {}", at));
+    ASSERT_TRUE(Await([&] { return oracle_->committed >= at; })) << started_.Err();
+    ASSERT_EQ(oracle_->recording, 2) << "the trainer is not recorded: " << started_.Err();
+  }
+  pid_t Helper(std::string_view kind) {
+    pid_t pid = 0;
+    EXPECT_TRUE(Await([&] { return (pid = FindHelper(kind, run_)) != 0; })) << started_.Err();
+    return pid;
+  }
+  /// Kills the helper and waits until another is there and the training has gone on beside it.
+  void KillAndAwaitSuccessor(std::string_view kind) {
+    const pid_t old = Helper(kind);
+    const std::uint64_t before = oracle_->committed;
+    const auto begin = steady_clock::now();
+    ASSERT_EQ(::kill(old, SIGKILL), 0);
+    ASSERT_TRUE(Await([&] {
+      const pid_t now = FindHelper(kind, run_);
+      return now != 0 && now != old;
+    })) << started_.Err();
+    EXPECT_LE(steady_clock::now() - begin, kBackWithin);
+    ASSERT_TRUE(Await([&] { return oracle_->committed >= before + 300; }));
+    const std::int64_t median_before = MedianStepNs(0, before);
+    const std::int64_t median_after = MedianStepNs(before, oracle_->committed);
+    // A training that waited would show in each step; noise of a busy machine does not reach this.
+    EXPECT_LE(median_after, 3 * median_before + 2'000'000);
+    RecordProperty("median_step_us_before", static_cast<int>(median_before / 1000));
+    RecordProperty("median_step_us_after", static_cast<int>(median_after / 1000));
+  }
+  void EndTraining() { ASSERT_EQ(::kill(oracle_->pid, SIGTERM), 0); }
+  void Read() { ReadRun(run_, &recorded_); }
+
+  std::int64_t MedianStepNs(std::uint64_t from, std::uint64_t to) const {
+    std::vector<std::int64_t> lengths;
+    for (std::uint64_t i = std::max<std::uint64_t>(from, 1); i < to; ++i) {
+      lengths.push_back(oracle_->end_ns[i] - oracle_->end_ns[i - 1]);
+    }
+    if (lengths.empty()) return 0;
+    const auto middle = lengths.begin() + static_cast<std::ptrdiff_t>(lengths.size() / 2);
+    std::nth_element(lengths.begin(), middle, lengths.end());
+    return *middle;
+  }
+
+  Scratch scratch_{"kill"};
+  std::filesystem::path run_;
+  Oracle* oracle_ = nullptr;
+  Started started_;
+  Recorded recorded_;
+};
+
+TEST_P(Kill, TheTraining) {
+  Start(kForever);
+  ASSERT_EQ(::kill(oracle_->pid, SIGKILL), 0);
+  EXPECT_EQ(started_.Wait(), -SIGKILL) << started_.Err();
+  Read();
+  EXPECT_EQ(recorded_.state, "killed");
+  EXPECT_EQ(recorded_.signal, SIGKILL);
+  EXPECT_EQ(CheckOnce(recorded_, oracle_->committed), "");
+  EXPECT_EQ(CountEvents(recorded_, "process.exit"), 1U);
+}
+
+TEST_P(Kill, TheAgent) {
+  Start(kForever);
+  KillAndAwaitSuccessor("agent");
+  EndTraining();
+  EXPECT_EQ(started_.Wait(), -SIGTERM) << started_.Err();
+  Read();
+  EXPECT_EQ(recorded_.state, "killed");
+  EXPECT_EQ(CheckOnce(recorded_, oracle_->committed), "");
+  EXPECT_EQ(CountEvents(recorded_, "agent.start"), 2U);
+  EXPECT_EQ(CountEvents(recorded_, "gap"), 1U);
+  for (const char* once :
+       {"process.start", "process.exit", "run.attempt_start", "run.attempt_end"}) {
+    EXPECT_EQ(CountEvents(recorded_, once), 1U) << once;
+  }
+}
+
+TEST_P(Kill, TheAgentAgainAndAgain) {
+  Start(kForever);
+  for (int i = 0; i < 4; ++i) KillAndAwaitSuccessor("agent");
+  EndTraining();
+  EXPECT_EQ(started_.Wait(), -SIGTERM) << started_.Err();
+  Read();
+  EXPECT_EQ(CheckOnce(recorded_, oracle_->committed), "");
+  EXPECT_EQ(CountEvents(recorded_, "process.start"), 1U);
+}
+
+TEST_P(Kill, TrainingAndAgentTogether) {
+  Start(kForever);
+  const pid_t agent = Helper("agent");
+  const bool agent_first = GetParam() % 2 == 0;
+  std::random_device random;
+  const auto apart =
+      std::chrono::microseconds(std::uniform_int_distribution<int>(0, 10'000)(random));
+  ::kill(agent_first ? agent : oracle_->pid.load(), SIGKILL);
+  std::this_thread::sleep_for(apart);  // The case itself, not a wait for something.
+  ::kill(agent_first ? oracle_->pid.load() : agent, SIGKILL);
+  EXPECT_EQ(started_.Wait(), -SIGKILL) << started_.Err();
+  Read();
+  EXPECT_EQ(recorded_.state, "killed");
+  EXPECT_EQ(CheckOnce(recorded_, oracle_->committed), "") << started_.Err();
+  EXPECT_EQ(CountEvents(recorded_, "process.exit"), 1U);
+}
+
+TEST_P(Kill, TheWatcher) {
+  Start(kForever);
+  KillAndAwaitSuccessor("watch");
+  EndTraining();
+  EXPECT_EQ(started_.Wait(), -SIGTERM) << started_.Err();
+  Read();
+  EXPECT_EQ(recorded_.state, "killed");
+  EXPECT_EQ(CheckOnce(recorded_, oracle_->committed), "");
+}
+
+TEST_P(Kill, TheSupervisor) {
+  Start("1500", "5");
+  const pid_t agent = Helper("agent");
+  const std::uint64_t ticks = ProcessStartTicks(agent);
+  const std::uint64_t before = oracle_->committed;
+  ASSERT_EQ(::kill(started_.pid, SIGKILL), 0);
+  EXPECT_EQ(started_.Wait(), -SIGKILL);
+  ASSERT_TRUE(Await([&] {
+    return oracle_->committed > before + 100 || oracle_->committed == 1500;
+  })) << "the training must go on";
+  EXPECT_EQ(ProcessStartTicks(agent), ticks) << "the agent must go on";
+  ASSERT_TRUE(Await([&] { return oracle_->committed == 1500; }));
+  ASSERT_TRUE(Await([&] { return ProcessStartTicks(agent) != ticks; })) << "and end with it";
+  Read();
+  EXPECT_EQ(CheckOnce(recorded_, 1500), "");
+  // How it ended is known where the kernel tells those that are not its parent.
+  EXPECT_TRUE((recorded_.state == "failed" && recorded_.exit_code == 5) ||
+              recorded_.state == "lost")
+      << recorded_.state;
+  EXPECT_EQ(CountEvents(recorded_, "run.attempt_end"), 1U);
+}
+
+TEST_P(Kill, SupervisorAndTrainingTogether) {
+  Start(kForever);
+  const pid_t agent = Helper("agent");
+  const std::uint64_t ticks = ProcessStartTicks(agent);
+  ::kill(started_.pid, SIGKILL);
+  ::kill(oracle_->pid, SIGKILL);
+  EXPECT_EQ(started_.Wait(), -SIGKILL);
+  ASSERT_TRUE(Await([&] { return ProcessStartTicks(agent) != ticks; }));
+  Read();
+  EXPECT_EQ(CheckOnce(recorded_, oracle_->committed), "");
+  EXPECT_TRUE((recorded_.state == "killed" && recorded_.signal == SIGKILL) ||
+              recorded_.state == "lost")
+      << recorded_.state;
+}
+
+INSTANTIATE_TEST_SUITE_P(Rounds, Kill, ::testing::Range(0, Rounds()));
+
+}  // namespace
+}  // namespace telltale::fault
