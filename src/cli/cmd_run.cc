@@ -13,6 +13,8 @@
 #include <vector>
 
 #include "cli/command.h"
+#include "report/html.h"
+#include "report/load.h"
 #include "report/verdict.h"
 #include "run/command.h"
 #include "run/run_directory.h"
@@ -75,20 +77,25 @@ Status CheckUsage(const Args& args, const std::vector<std::string>& training) {
   return {};
 }
 
-/// Whatever happens here, the exit code stays the training's.
-void PrintEnd(const std::string& run) {
+/// Writes report.html and prints the verdict. Whatever goes wrong here is one line: the exit code
+/// is the training's.
+void SayTheEnd(const fs::path& path, bool quiet) {
+  Status failed;
   try {
-    const auto data = report::Load(run);
-    if (!data.ok()) {
-      Fail("run", data.status());
-      return;
+    if (const auto data = report::Load(path); data.ok()) {
+      failed = report::WriteReport(*data, path / "report.html");
+      if (!quiet) {
+        fmt::print(stderr, "\n");
+        report::PrintVerdict(*data, stderr, report::VerdictOptions::For(stderr));
+      }
+    } else {
+      failed = data.status();
     }
-    fmt::print(stderr, "\n");
-    report::PrintVerdict(*data, stderr, report::VerdictOptions::For(stderr));
   } catch (const std::exception& error) {
-    Fail("run", Status(Code::kIo, fmt::format("{}: no verdict: {}: try `telltale check {}`", run,
-                                              error.what(), run)));
+    failed = Status(Code::kIo, fmt::format("no report: internal error: {}: the records are in {}",
+                                           error.what(), path.string()));
   }
+  if (!failed.ok()) Fail("run", failed);
 }
 
 int Run(const Args& args, std::vector<std::string> training, const std::string& program) {
@@ -130,7 +137,7 @@ int Run(const Args& args, std::vector<std::string> training, const std::string& 
   }
   auto outcome = run::Supervise(options, &directory.value());
   if (!outcome.ok()) return fail(outcome.status());
-  if (!args.quiet) PrintEnd(shown);
+  SayTheEnd(shown, args.quiet);
   std::fflush(nullptr);
   run::ExitAs(outcome->exit);
 }

@@ -82,9 +82,12 @@ TEST(DiskFull, TheTrainingGoesOnAndRecordingResumes) {
   EXPECT_GT(counters["agent.append_refused"], 0U);
   EXPECT_GT(counters["agent.metrics_dropped"], 0U);
   EXPECT_GT(counters["probe.records_dropped"], 0U);
-  std::uint64_t stored =
+  const std::uint64_t stored =
       recorded.rows.steps.size() + recorded.rows.spans.size() + recorded.rows.scalars.size();
-  EXPECT_EQ(stored + counters["probe.records_dropped"], counters["probe.records_produced"]);
+  // The kill may have hit between a record's count and its end; no other may be unaccounted for.
+  const std::uint64_t accounted = stored + counters["probe.records_dropped"];
+  EXPECT_LE(accounted, counters["probe.records_produced"]);
+  EXPECT_GE(accounted + 1, counters["probe.records_produced"]);
   std::int64_t newest = -1;
   for (const auto& row : recorded.rows.steps) newest = std::max(newest, row.step);
   EXPECT_GE(newest, static_cast<std::int64_t>(oracle->committed) - 1) << "recording must resume";
