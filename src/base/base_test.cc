@@ -4,6 +4,7 @@
 #include "base/crc32c.h"
 #include "base/status.h"
 #include "base/string_pool.h"
+#include "base/utf8.h"
 
 namespace telltale {
 namespace {
@@ -20,6 +21,18 @@ TEST(Crc32cTest, ContinuesInPieces) {
   const std::string text = "the strip of yarn on a sail";
   const std::uint32_t first = Crc32c(text.data(), 7);
   EXPECT_EQ(Crc32c(text.data() + 7, text.size() - 7, first), Crc32c(text.data(), text.size()));
+}
+
+TEST(Utf8Test, MendsWhatIsNoUtf8) {
+  std::string scratch;
+  const std::string good = "a\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80";
+  EXPECT_EQ(ToValidUtf8(good, &scratch).data(), good.data());
+  const std::string mark = "\xef\xbf\xbd";
+  EXPECT_EQ(ToValidUtf8("a\xff" "b", &scratch), "a" + mark + "b");
+  EXPECT_EQ(ToValidUtf8("\xc0\x80", &scratch), mark + mark);          // Overlong.
+  EXPECT_EQ(ToValidUtf8("\xed\xa0\x80", &scratch), mark + mark + mark);  // A surrogate.
+  EXPECT_EQ(ToValidUtf8("\xf4\x90\x80\x80", &scratch), mark + mark + mark + mark);
+  EXPECT_EQ(ToValidUtf8("x\xe2\x82", &scratch), "x" + mark + mark);   // Cut.
 }
 
 TEST(StringPoolTest, GivesTheSameViewForTheSameText) {

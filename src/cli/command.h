@@ -48,6 +48,7 @@ void RegisterRun(CLI::App& app, Context* context);
 void RegisterCheck(CLI::App& app, Context* context);
 void RegisterReport(CLI::App& app, Context* context);
 void RegisterLs(CLI::App& app, Context* context);
+void RegisterQuery(CLI::App& app, Context* context);
 void RegisterVerify(CLI::App& app, Context* context);
 void RegisterRules(CLI::App& app, Context* context);
 void RegisterWatch(CLI::App& app, Context* context);

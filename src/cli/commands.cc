@@ -20,6 +20,7 @@ constexpr std::array kCommands = {
     RegisterReport,
     RegisterLs,
     RegisterVerify,
+    RegisterQuery,
     RegisterRules,
     RegisterVersion,
     RegisterWatch,

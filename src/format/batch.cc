@@ -4,6 +4,7 @@
 #include <type_traits>
 #include <unordered_map>
 
+#include "base/utf8.h"
 #include "format/wire.h"
 
 namespace telltale::format {
@@ -166,9 +167,10 @@ Status DecodeBatch(std::string_view bytes, StringPool* pool, Batch* out) {
   }
   const auto strings = in.Get<std::uint32_t>();
   std::vector<std::string_view> texts;
+  std::string mended;
   for (std::uint32_t i = 0; i < strings && in.ok(); ++i) {
     const std::string_view text = in.String();
-    if (in.ok()) texts.push_back(pool->Intern(text));
+    if (in.ok()) texts.push_back(pool->Intern(ToValidUtf8(text, &mended)));
   }
   const auto groups = in.Get<std::uint8_t>();
   if (!in.ok()) return bad("cut before the groups");

@@ -44,7 +44,8 @@ struct Batch {
 /// REQUIRES: within each table the rows' seq count up by one.
 void EncodeBatch(const Batch& batch, std::string* out);
 
-/// Reads what EncodeBatch wrote, as kBatch or kBatchPart; strings are interned in `pool`. Unknown tables and columns are
+/// Reads what EncodeBatch wrote, as kBatch or kBatchPart; strings are interned in `pool`,
+/// bytes that are no UTF-8 replaced. Unknown tables and columns are
 /// skipped, missing columns are zero. Any malformed input gives Code::kUnusable and never reads out
 /// of bounds.
 Status DecodeBatch(std::string_view bytes, StringPool* pool, Batch* out);

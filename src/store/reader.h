@@ -4,9 +4,11 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/status.h"
@@ -103,8 +105,12 @@ class RunReader {
   /// Reads run.json again and derives the state as of now.
   virtual RunState state() = 0;
   virtual Result<std::unique_ptr<Cursor>> NewCursor(CursorOptions options = {}) = 0;
+  /// Calls `visit` with pieces of the rows of the tables in the mask, in the order of (writer, seq)
+  /// — sealed and journalled, each once — until it returns false. Rows are valid during the call.
+  using Visitor = std::function<bool(const std::string& writer, const format::Rows& rows)>;
+  virtual Status Scan(std::uint32_t table_mask, const Visitor& visit, Salvage* salvage) = 0;
   /// All rows of the tables in the mask, in the order of (writer, seq) — sealed and journalled,
-  /// each once. Convenience for small tables and tests; large scans go by Cursor or ReadArrow.
+  /// each once. Convenience for small tables and tests; large scans go by Cursor or Scan.
   virtual Status ReadAll(std::uint32_t table_mask, StringPool* pool, format::Rows* out,
                          Salvage* salvage) = 0;
 };

@@ -39,8 +39,7 @@ class RunReaderImpl final : public RunReader {
     return MakeCursor(run_, std::move(options), state().state != "running");
   }
 
-  Status ReadAll(std::uint32_t table_mask, StringPool* pool, format::Rows* out,
-                 Salvage* salvage) override {
+  Status Scan(std::uint32_t table_mask, const Visitor& visit, Salvage* salvage) override {
     const bool final = DeriveRunState(info_).state != "running";
     for (const std::string& name : ListWriters(run_)) {
       WriterFollower follower(run_ / name, name, table_mask, final, salvage);
@@ -48,18 +47,26 @@ class RunReaderImpl final : public RunReader {
         std::unique_ptr<RowChunk> chunk;
         TELLTALE_ASSIGN_OR_RETURN(const bool progress, follower.Advance(&chunk));
         if (!progress) break;
-        if (chunk == nullptr) continue;
-        format::ForEachTable(chunk->rows, [&](const auto& rows) {
-          format::ForEachTable(*out, [&](auto& to) {
-            if constexpr (std::is_same_v<std::remove_cvref_t<decltype(rows)>,
-                                         std::remove_cvref_t<decltype(to)>>) {
-              for (const auto& row : rows) to.push_back(Interned(row, pool));
-            }
-          });
-        });
+        if (chunk != nullptr && !visit(name, chunk->rows)) return {};
       }
     }
     return {};
+  }
+
+  Status ReadAll(std::uint32_t table_mask, StringPool* pool, format::Rows* out,
+                 Salvage* salvage) override {
+    const auto keep = [&](const std::string&, const format::Rows& chunk) {
+      format::ForEachTable(chunk, [&](const auto& rows) {
+        format::ForEachTable(*out, [&](auto& to) {
+          if constexpr (std::is_same_v<std::remove_cvref_t<decltype(rows)>,
+                                       std::remove_cvref_t<decltype(to)>>) {
+            for (const auto& row : rows) to.push_back(Interned(row, pool));
+          }
+        });
+      });
+      return true;
+    };
+    return Scan(table_mask, keep, salvage);
   }
 
  private:

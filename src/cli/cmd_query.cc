@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+// telltale query: rows of one table as CSV or JSON.
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/command.h"
+#include "query/query.h"
+
+namespace telltale::cli {
+namespace {
+
+struct Args {
+  std::string run;
+  query::Query query;
+  std::uint64_t limit = 0;
+  std::string format = "csv";
+  bool json = false;
+};
+
+int Run(const Args& args) {
+  query::Query query = args.query;
+  if (args.json || args.format == "json") query.format = query::Format::kJson;
+  store::Salvage salvage;
+  int write_error = 0;
+  const Status status = query::RunQuery(
+      args.run, query,
+      [&](std::string_view piece) {
+        if (std::fwrite(piece.data(), 1, piece.size(), stdout) == piece.size()) return true;
+        write_error = errno;
+        return false;
+      },
+      &salvage);
+  if (!status.ok()) return Fail("query", status);
+  if (write_error == 0 && std::fflush(stdout) != 0) write_error = errno;
+  if (write_error == EPIPE) return 0;  // The reader had enough.
+  if (write_error != 0) {
+    return Fail("query", {Code::kIo, fmt::format("cannot write the output: {}: make room or write "
+                                                 "elsewhere",
+                                                 std::strerror(write_error))});
+  }
+  if (!salvage.any()) return 0;
+  return Fail("query",
+              {Code::kPartial,
+               fmt::format("{} is damaged, the rest was printed: {} damaged blocks, {} torn tails, "
+                           "{} unreadable files, {} rows missing; `telltale verify` names them",
+                           args.run, salvage.damaged_blocks, salvage.torn_tails,
+                           salvage.unreadable_files, salvage.missing_rows)});
+}
+
+}  // namespace
+
+void RegisterQuery(CLI::App& app, Context* context) {
+  auto args = std::make_shared<Args>();
+  CLI::App* command = AddCommand(
+      app, "query", "Print rows of a table as CSV or JSON",
+      "  telltale query RUN steps --columns step,duration_ns,data_wait_ns\n"
+      "  telltale query RUN scalars --where \"name = 'loss' and step >= 100\" --limit 20\n"
+      "  telltale query RUN metrics --where \"name like 'cpu.%' and subject != 'node'\" --format "
+      "json\n"
+      "Conditions: = != < <= > >=, and, or, not, parentheses, in (1, 2), like 'a%'; texts in "
+      "single "
+      "quotes.\nTables and columns: docs/formats/records.md; every table has the column writer "
+      "besides. Rows come by\nwriter and sequence number. JSON has no NaN or infinity: they are "
+      "null there, NaN, Inf and -Inf in CSV.\nExit codes: 0, 2 unknown table or column, 3 no such "
+      "run, 7 damage was skipped, 8 a later format.");
+  command->add_option("RUN", args->run, "Run directory")->required();
+  command->add_option("TABLE", args->query.table, "Table, for example steps")->required();
+  command->add_option("--columns", args->query.columns, "Columns to print, in this order")
+      ->delimiter(',');
+  command->add_option("--where", args->query.where, "Condition that rows must meet");
+  command->add_option("--format", args->format, "csv or json")
+      ->check(CLI::IsMember({"csv", "json"}));
+  const CLI::Option* limit = command->add_option("--limit", args->limit, "At most so many rows");
+  AddJson(command, &args->json);
+  OnRun(command, context, [args, limit] {
+    if (limit->count() > 0) args->query.limit = args->limit;
+    return Run(*args);
+  });
+}
+
+}  // namespace telltale::cli
