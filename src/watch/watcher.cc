@@ -15,6 +15,22 @@ constexpr std::size_t kRowsAtATime = 8192;
 /// An empty batch this often keeps the folder's watermark moving for its readers.
 constexpr std::int64_t kWatermarkIntervalNs = 1'000'000'000;
 
+constexpr std::int64_t kLookIntervalNs = 1'000'000'000;
+
+/// Bytes in the journals of a writer's folder.
+std::uint64_t JournalBytes(const std::filesystem::path& folder) {
+  std::uint64_t sum = 0;
+  std::error_code error;
+  for (std::filesystem::directory_iterator at(folder, error), end; !error && at != end;
+       at.increment(error)) {
+    if (at->path().extension() != ".ttj") continue;
+    std::error_code gone;
+    const std::uint64_t size = at->file_size(gone);
+    if (!gone) sum += size;
+  }
+  return sum;
+}
+
 std::int64_t OwnCpuNs() {
   timespec t{};
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
@@ -26,7 +42,7 @@ std::int64_t OwnCpuNs() {
 Result<std::unique_ptr<Watcher>> Watcher::Open(const std::filesystem::path& run,
                                                WatchOptions options) {
   TELLTALE_ASSIGN_OR_RETURN(auto reader, store::RunReader::Open(run));
-  std::unique_ptr<Watcher> watcher(new Watcher(std::move(reader), options));
+  std::unique_ptr<Watcher> watcher(new Watcher(run, std::move(reader), options));
   // The lock of the folder first: two watchers must not read the same journal and go on from it.
   store::WriterOptions writer_options = options.writer;
   writer_options.clock = options.clock;
@@ -72,12 +88,22 @@ Result<std::size_t> Watcher::Drain() {
 /// an admission, and so comes in the same place in every replay.
 void Watcher::WatchWriters() {
   const std::int64_t now = options_.clock->MonotonicNs();
+  if (now - last_look_ns_ < kLookIntervalNs) return;
+  last_look_ns_ = now;
   const std::vector<std::string>& writers = cursor_->writers();
   const std::vector<std::int64_t> watermarks = cursor_->watermarks();
   for (std::size_t i = 0; i < writers.size(); ++i) {
     auto [holder, fresh] = holders_.try_emplace(writers[i]);
-    if (fresh || holder->second.watermark_ns != watermarks[i]) {
-      holder->second = {watermarks[i], now};
+    Holder& h = holder->second;
+    if (fresh || h.watermark_ns != watermarks[i]) {
+      h.watermark_ns = watermarks[i];
+      h.changed_ns = now;
+    }
+    // The cursor does not read on in those that wait, so their watermarks stand still too.
+    const std::uint64_t bytes = JournalBytes(run_ / writers[i]);
+    if (fresh || h.bytes != bytes) {
+      h.bytes = bytes;
+      h.grew_ns = now;
     }
   }
   std::size_t lowest = writers.size();
@@ -93,7 +119,8 @@ void Watcher::WatchWriters() {
   if (now - holder.changed_ns < options_.give_up_ns) return;
   const bool others_advance = std::any_of(holders_.begin(), holders_.end(), [&](const auto& other) {
     return other.second.watermark_ns > holder.watermark_ns &&
-           other.second.changed_ns > holder.changed_ns;
+           (other.second.grew_ns > holder.changed_ns ||
+            other.second.watermark_ns == std::numeric_limits<std::int64_t>::max());
   });
   if (!others_advance) return;
   cursor_->GiveUpOn(static_cast<std::uint32_t>(lowest));

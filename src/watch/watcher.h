@@ -54,10 +54,12 @@ class Watcher {
   struct Holder {
     std::int64_t watermark_ns = 0;
     std::int64_t changed_ns = 0;  ///< By the clock, when the watermark last changed.
+    std::uint64_t bytes = 0;
+    std::int64_t grew_ns = 0;  ///< By the clock, when its folder last grew.
   };
 
-  Watcher(std::unique_ptr<store::RunReader> reader, WatchOptions options)
-      : reader_(std::move(reader)), options_(options) {}
+  Watcher(std::filesystem::path run, std::unique_ptr<store::RunReader> reader, WatchOptions options)
+      : run_(std::move(run)), reader_(std::move(reader)), options_(options) {}
 
   std::int64_t NowRunNs() const;
   /// Reads until nothing is new; returns how many records came.
@@ -67,6 +69,7 @@ class Watcher {
   void NoteStatuses();
   Status Flush();
 
+  const std::filesystem::path run_;
   std::unique_ptr<store::RunReader> reader_;
   const WatchOptions options_;
   std::unique_ptr<store::Cursor> cursor_;
@@ -81,6 +84,7 @@ class Watcher {
   std::uint64_t records_ = 0;
   std::int64_t last_new_ns_ = 0;
   std::int64_t last_ledger_ns_ = 0;
+  std::int64_t last_look_ns_ = 0;
   std::int64_t last_watermark_ns_ = 0;
 };
 

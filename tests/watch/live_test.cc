@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: Apache-2.0
+// Live equals afterwards: a run of three writers is recorded in random portions while a watcher
+// follows it, dies and is restarted; one writer falls silent for longer than the watcher waits.
+// What the watcher journalled must be what a replay of the finished run says. The clock is ours, so
+// no outcome depends on this machine's speed.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <random>
+#include <set>
+#include <string>
+#include <tuple>
+
+#include "rules/replay.h"
+#include "support/sample_run.h"
+#include "watch/watcher.h"
+
+namespace telltale {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::int64_t kSecond = 1'000'000'000;
+
+/// Rule, subject, severity, state, first and last step, cause, cost: design's sense of "equal".
+using Said = std::tuple<std::string, std::string, std::string, std::string, std::int64_t,
+                        std::int64_t, std::string, double>;
+
+struct Agent {
+  std::string name;
+  std::vector<format::Batch> batches;
+  std::size_t next = 0;
+  std::unique_ptr<store::Writer> writer;
+  std::int64_t appears_ns = 0;  ///< Time since the start of the run.
+  std::int64_t silent_from_ns = 0;
+  std::int64_t silent_to_ns = 0;
+};
+
+struct Journalled {
+  std::vector<Said> newest;  ///< Of each incident, sorted.
+  std::size_t rows = 0;
+  std::set<std::pair<std::string, std::uint32_t>> unique;
+  int gave_up = 0;
+  int readmitted = 0;
+};
+
+Journalled ReadJournal(const fs::path& run) {
+  Journalled out;
+  auto reader = store::RunReader::Open(run);
+  EXPECT_TRUE(reader.ok());
+  StringPool pool;
+  format::Rows rows;
+  store::Salvage salvage;
+  EXPECT_TRUE((*reader)
+                  ->ReadAll(store::MaskOf(format::TableId::kFindings) |
+                                store::MaskOf(format::TableId::kEvents),
+                            &pool, &rows, &salvage)
+                  .ok());
+  EXPECT_FALSE(salvage.any());
+  std::map<std::string, const format::FindingRow*> newest;
+  for (const auto& row : rows.findings) {
+    ++out.rows;
+    out.unique.emplace(row.incident, row.revision);
+    auto& slot = newest[std::string(row.incident)];
+    if (slot == nullptr || slot->revision < row.revision) slot = &row;
+  }
+  for (const auto& [id, row] : newest) {
+    out.newest.emplace_back(row->rule, row->subject, row->severity, row->state, row->first_step,
+                            row->last_step, row->cause, row->cost_seconds);
+  }
+  std::sort(out.newest.begin(), out.newest.end());
+  for (const auto& row : rows.events) {
+    out.gave_up += row.kind == "order.gave_up" ? 1 : 0;
+    out.readmitted += row.kind == "order.readmitted" ? 1 : 0;
+  }
+  return out;
+}
+
+std::vector<Said> Replayed(const fs::path& run) {
+  const auto replay = rules::ReplayRun(run);
+  EXPECT_TRUE(replay.ok()) << replay.status().message();
+  std::vector<Said> out;
+  if (!replay.ok()) return out;
+  for (const rules::Finding& f : replay->findings) {
+    const format::FindingRow row = rules::ToRow(f);
+    out.emplace_back(row.rule, row.subject, row.severity, row.state, row.first_step, row.last_step,
+                     row.cause, row.cost_seconds);
+  }
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+class LiveTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    run_ = fs::temp_directory_path() /
+           ("telltale-live-" + std::to_string(getpid()) + "-" +
+            ::testing::UnitTest::GetInstance()->current_test_info()->name());
+    fs::remove_all(run_);
+    fs::create_directories(run_);
+  }
+  void TearDown() override { fs::remove_all(run_); }
+
+  fs::path run_;
+};
+
+struct Totals {
+  int restarts = 0;
+  int gave_up = 0;
+  int readmitted = 0;
+  std::size_t findings = 0;
+};
+
+void OneRound(const fs::path& run, std::uint32_t seed, Totals* totals) {
+  std::mt19937 random(seed);
+  const auto chance = [&](int percent) { return static_cast<int>(random() % 100) < percent; };
+  FakeClock clock;
+  store::WriterOptions writer_options;
+  writer_options.clock = &clock;
+  if (chance(50)) writer_options.seal_interval_ns = 4 * kSecond;
+
+  testing::SampleRun base;
+  base.steps = 300;
+  StringPool pool;
+  std::vector<Agent> agents(3);
+  for (std::size_t i = 0; i < agents.size(); ++i) {
+    testing::SampleRun sample = base;
+    sample.rank = static_cast<std::int32_t>(i);
+    sample.seed = seed * 7 + static_cast<std::uint32_t>(i);
+    sample.learns = chance(40);
+    sample.wait_share = chance(50) ? 0.6 : 0.02;
+    sample.slow_from = chance(50) ? 0 : 120;
+    if (chance(30)) sample.nan_at = 50 + static_cast<int>(random() % 200);
+    agents[i].name = "agent-" + std::string(1, static_cast<char>('a' + i));
+    agents[i].batches = testing::Cut(testing::MakeRows(sample, &pool), 200'000'000);
+  }
+  // One falls silent for longer than anybody waits; one may appear late.
+  agents[1].silent_from_ns = 3 * kSecond + static_cast<std::int64_t>(random() % 3) * kSecond;
+  agents[1].silent_to_ns =
+      agents[1].silent_from_ns + (14 + static_cast<int>(random() % 10)) * kSecond;
+  if (chance(50)) agents[2].appears_ns = 4 * kSecond;
+
+  store::RunInfo info = testing::MakeInfo(base, false);
+  ASSERT_TRUE(store::WriteRunInfo(run, info).ok());
+
+  watch::WatchOptions watch_options;
+  watch_options.clock = &clock;
+  auto opened = watch::Watcher::Open(run, watch_options);
+  ASSERT_TRUE(opened.ok()) << opened.status().message();
+  std::unique_ptr<watch::Watcher> watcher = std::move(opened).value();
+
+  std::int64_t elapsed = 0;
+  bool all_written = false;
+  bool over = false;
+  for (int turn = 0; turn < 5000 && !over; ++turn) {
+    const auto step = static_cast<std::int64_t>(50 + random() % 450) * 1'000'000;
+    elapsed += step;
+    clock.Advance(step);
+    bool written = true;
+    for (Agent& agent : agents) {
+      if (elapsed < agent.appears_ns) {
+        written = false;
+        continue;
+      }
+      if (!agent.writer && agent.next < agent.batches.size()) {
+        auto writer = store::Writer::Open(run / agent.name, agent.name, writer_options);
+        ASSERT_TRUE(writer.ok()) << writer.status().message();
+        agent.writer = std::move(writer).value();
+      }
+      const bool silent = elapsed >= agent.silent_from_ns && elapsed < agent.silent_to_ns;
+      while (!silent && agent.next < agent.batches.size() &&
+             agent.batches[agent.next].watermark_ns <= base.start_ns + elapsed) {
+        ASSERT_TRUE(agent.writer->Append(std::move(agent.batches[agent.next++])).ok());
+        if (chance(10)) break;
+      }
+      if (agent.next < agent.batches.size()) {
+        written = false;
+        ASSERT_TRUE(agent.writer->Tick().ok());
+      } else if (agent.writer) {
+        ASSERT_TRUE(agent.writer->Close(true).ok());
+        agent.writer.reset();
+      }
+    }
+    if (written && !all_written) {
+      all_written = true;
+      info.finished = true;
+      info.attempts.back().exit_code = 0;
+      ASSERT_TRUE(store::WriteRunInfo(run, info).ok());
+    }
+    if (chance(3)) {
+      // As kill -9: no last word.
+      watcher.reset();
+      ++totals->restarts;
+      if (chance(50)) continue;
+    }
+    if (!watcher) {
+      auto again = watch::Watcher::Open(run, watch_options);
+      ASSERT_TRUE(again.ok()) << again.status().message();
+      watcher = std::move(again).value();
+    }
+    if (chance(80)) {
+      const auto polled = watcher->Poll();
+      ASSERT_TRUE(polled.ok()) << polled.status().message();
+      over = *polled;
+    }
+  }
+  ASSERT_TRUE(over) << "the watcher did not see the end, seed " << seed;
+  watcher.reset();
+
+  const Journalled live = ReadJournal(run);
+  EXPECT_EQ(live.unique.size(), live.rows) << "a revision stands twice, seed " << seed;
+  EXPECT_EQ(live.newest, Replayed(run)) << "seed " << seed;
+  EXPECT_EQ(Replayed(run), Replayed(run));
+  totals->gave_up += live.gave_up;
+  totals->readmitted += live.readmitted;
+  totals->findings += live.newest.size();
+}
+
+TEST_F(LiveTest, FindingsAreThoseOfAReplay) {
+  Totals totals;
+  for (std::uint32_t seed = 1; seed <= 20; ++seed) {
+    const fs::path run = run_ / std::to_string(seed);
+    fs::create_directories(run);
+    ASSERT_NO_FATAL_FAILURE(OneRound(run, seed, &totals));
+  }
+  // The test says nothing where none of this happened.
+  EXPECT_GT(totals.restarts, 10);
+  EXPECT_GT(totals.gave_up, 5);
+  EXPECT_GT(totals.readmitted, 5);
+  EXPECT_GT(totals.findings, 20U);
+}
+
+TEST_F(LiveTest, AFindingIsThereInTheRoundAfterItsRecords) {
+  FakeClock clock;
+  store::WriterOptions writer_options;
+  writer_options.clock = &clock;
+  testing::SampleRun sample;
+  sample.steps = 200;
+  ASSERT_TRUE(store::WriteRunInfo(run_, testing::MakeInfo(sample, false)).ok());
+  auto writer = store::Writer::Open(run_ / "agent-a", "agent-a", writer_options);
+  ASSERT_TRUE(writer.ok());
+  watch::WatchOptions options;
+  options.clock = &clock;
+  auto watcher = watch::Watcher::Open(run_, options);
+  ASSERT_TRUE(watcher.ok());
+  StringPool pool;
+  for (format::Batch& batch : testing::Cut(testing::MakeRows(sample, &pool), 200'000'000)) {
+    ASSERT_TRUE((*writer)->Append(std::move(batch)).ok());
+    clock.Advance(200'000'000);
+    const auto over = (*watcher)->Poll();
+    ASSERT_TRUE(over.ok());
+    EXPECT_FALSE(*over);
+    // Whatever the engine says now is in the journal now.
+    EXPECT_EQ(ReadJournal(run_).newest.size(), (*watcher)->engine().findings().size());
+  }
+  EXPECT_EQ((*watcher)->engine().findings().size(), 2U);
+  ASSERT_TRUE((*watcher)->Stop().ok());
+}
+
+TEST_F(LiveTest, ASecondWatcherIsRefused) {
+  testing::SampleRun sample;
+  ASSERT_TRUE(store::WriteRunInfo(run_, testing::MakeInfo(sample, false)).ok());
+  auto first = watch::Watcher::Open(run_);
+  ASSERT_TRUE(first.ok());
+  const auto second = watch::Watcher::Open(run_);
+  ASSERT_FALSE(second.ok());
+  EXPECT_EQ(second.status().code(), Code::kRunning);
+}
+
+TEST_F(LiveTest, ARunWhoseAgentDiedForGoodIsClosed) {
+  FakeClock clock;
+  store::WriterOptions writer_options;
+  writer_options.clock = &clock;
+  testing::SampleRun sample;
+  sample.steps = 200;
+  store::RunInfo info = testing::MakeInfo(sample, true);
+  ASSERT_TRUE(store::WriteRunInfo(run_, info).ok());
+  {
+    auto writer = store::Writer::Open(run_ / "agent-a", "agent-a", writer_options);
+    ASSERT_TRUE(writer.ok());
+    StringPool pool;
+    for (format::Batch& batch : testing::Cut(testing::MakeRows(sample, &pool), 200'000'000)) {
+      ASSERT_TRUE((*writer)->Append(std::move(batch)).ok());
+    }
+  }  // No end record.
+  watch::WatchOptions options;
+  options.clock = &clock;
+  auto watcher = watch::Watcher::Open(run_, options);
+  ASSERT_TRUE(watcher.ok());
+  bool over = false;
+  for (int i = 0; i < 400 && !over; ++i) {
+    clock.Advance(100'000'000);
+    const auto polled = (*watcher)->Poll();
+    ASSERT_TRUE(polled.ok());
+    over = *polled;
+  }
+  EXPECT_TRUE(over);
+  for (const rules::Finding& f : (*watcher)->engine().findings()) EXPECT_FALSE(f.open);
+  EXPECT_EQ(ReadJournal(run_).newest, Replayed(run_));
+}
+
+}  // namespace
+}  // namespace telltale
