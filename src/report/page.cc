@@ -586,7 +586,8 @@ class Page {
           if (p.unit == "%") parameters += " %";
         }
       }
-      Add("<tr><td>{}</td><td class=\"m\">{}</td><td class=\"r\">{}</td><td class=\"r\">{}</td><td "
+      Add("<tr><td class=\"n\">{}</td><td class=\"m n\">{}</td><td class=\"r\">{}</td><td "
+          "class=\"r\">{}</td><td "
           "class=\"q\" style=\"padding-left:14px\">{}</td></tr>\n",
           Escape(state.name), rules::Name(state.status), state.incidents,
           Thousands(static_cast<std::int64_t>(state.records)), Escape(parameters));

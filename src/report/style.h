@@ -54,6 +54,7 @@ td.mono,code{font-family:var(--mono);font-size:12px}
 .key.n{margin-left:0}
 .key i{display:inline-block;width:9px;height:9px;border-radius:2px;margin-right:5px}
 .two{display:grid;grid-template-columns:1fr 1fr;gap:16px 32px}
+.n{white-space:nowrap}
 .bar{display:block;width:90px;height:6px;background:var(--line)}.bar i{display:block;height:6px;background:var(--ink-3)}
 .gap{margin-top:14px}
 section{break-inside:avoid}

@@ -110,7 +110,9 @@ std::string Draw(const LineChart& chart) {
   if (chart.cut) {
     const double most =
         highs[static_cast<std::size_t>(0.96 * static_cast<double>(highs.size() - 1))];
-    if (high > 1.6 * most) top = most * 1.25;
+    // The first values are no outliers: a loss begins high.
+    const double usual = std::max(most, chart.zero_based ? most : series.columns().front().max);
+    if (high > 1.6 * usual) top = usual * 1.25;
   }
   double bottom = chart.zero_based ? std::min(0.0, low) : low;
   if (!(top > bottom)) top = bottom + std::max(1e-12, std::abs(bottom) * 0.1);
@@ -143,10 +145,23 @@ std::string Draw(const LineChart& chart) {
   } else {
     ticks = {low, std::min(top, high)};
   }
+  // A round tick has no digits to spare: 50 ms, not 50.0 ms.
+  const auto tick_label = [&](double value) -> std::string {
+    if (value == 0) return "0";
+    std::string text = chart.label(value);
+    const auto point = text.find('.');
+    if (point == std::string::npos) return text;
+    auto end = text.find_first_not_of("0123456789", point + 1);
+    if (end == std::string::npos) end = text.size();
+    auto begin = end;
+    while (begin > point + 1 && text[begin - 1] == '0') --begin;
+    if (begin == point + 1) --begin;
+    return text.erase(begin, end - begin);
+  };
   for (double tick : ticks) {
     const double y = at_y(tick);
     Add(&out, "<path d=\"M{:.1f} {:.1f}H{:.1f}\" stroke=\"var(--line)\"/>", left, y, right);
-    Text(&out, left - 6, y + 4, chart.label(tick), "end");
+    Text(&out, left - 6, y + 4, chart.zero_based ? tick_label(tick) : chart.label(tick), "end");
   }
   Text(&out, left, chart.height - 6, fmt::format("{} {}", chart.x_name, Thousands(x0)));
   if (x1 - x0 > 4) {
@@ -167,7 +182,6 @@ std::string Draw(const LineChart& chart) {
   std::string cuts;
   bool pen = false;
   double last_median = 0;
-  int cut_count = 0;
   double last_cut_x = -1e9;
   const auto end_band = [&] {
     if (!band_up.empty()) bands += "M" + band_up.substr(1) + band_down + "Z";
@@ -191,7 +205,6 @@ std::string Draw(const LineChart& chart) {
     band_down = fmt::format("L{:.1f} {:.1f}", x, at_y(c.min)) + band_down;
     pen = true;
     if (c.max > top) {
-      ++cut_count;
       Add(&cuts, "<path d=\"M{:.1f} {:.1f}l3 5h-6z\" fill=\"var(--p-data)\"/>", x, upper - 10);
       if (x - last_cut_x > 64 && x < right - 20) {
         Text(&cuts, x + 5, upper - 5, chart.label(c.max));
@@ -235,9 +248,6 @@ std::string Draw(const LineChart& chart) {
     label_end = begin + TextWidth(marker.label);
     Text(&out, flip ? x - 4 : x + 4, lower - 6 - 14 * (row % 3), marker.label, flip ? "end" : "",
          "i2");
-  }
-  if (cut_count > 0) {
-    Text(&out, right, chart.height - 6 - (lower - upper) - 34 + 12, "");
   }
   return out + "</svg>";
 }
@@ -377,7 +387,7 @@ std::string DrawHistogram(const analysis::Quantiles& values, std::string (*label
   Text(&out, 0, height - 6, label(low));
   const double median = values.At(0.5);
   const double x = (median - low) / (high - low) * width;
-  if (x > 70 && x < width - 70) Text(&out, x, height - 6, "p50 " + label(median), "middle", "i");
+  if (x > 90 && x < width - 110) Text(&out, x, height - 6, "p50 " + label(median), "middle", "i");
   Text(&out, width, height - 6, label(high), "end");
   if (over > 0) {
     Text(&out, width, 12,

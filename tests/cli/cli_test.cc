@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+// The command line as a contract: exit codes, one line for an error, JSON that parses.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "support/sample_run.h"
+
+namespace telltale {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+struct Outcome {
+  int code = -1;
+  std::string out;
+  std::string err;
+};
+
+class CliTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    dir_ = fs::temp_directory_path() /
+           ("telltale-cli-" + std::to_string(getpid()) + "-" +
+            ::testing::UnitTest::GetInstance()->current_test_info()->name());
+    fs::remove_all(dir_);
+    fs::create_directories(dir_);
+  }
+  void TearDown() override { fs::remove_all(dir_); }
+
+  Outcome Run(const std::string& arguments) {
+    const std::string err = (dir_ / "stderr").string();
+    const std::string command =
+        "cd '" + dir_.string() + "' && " TELLTALE_BINARY " " + arguments + " 2>'" + err + "'";
+    Outcome outcome;
+    FILE* pipe = popen(command.c_str(), "r");
+    if (pipe == nullptr) return outcome;
+    char buffer[4096];
+    for (std::size_t n; (n = fread(buffer, 1, sizeof buffer, pipe)) > 0;) {
+      outcome.out.append(buffer, n);
+    }
+    const int status = pclose(pipe);
+    outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    std::ifstream in(err);
+    outcome.err.assign(std::istreambuf_iterator<char>(in), {});
+    return outcome;
+  }
+
+  /// What, where, why, what to do: one line, of the command.
+  void ExpectOneLine(const Outcome& outcome, const std::string& command) {
+    EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
+    EXPECT_TRUE(outcome.err.starts_with("telltale " + command + ": ")) << outcome.err;
+  }
+
+  void WriteSample(const std::string& name, bool healthy = false) {
+    testing::SampleRun sample;
+    sample.name = name;
+    sample.learns = healthy;
+    if (healthy) sample.wait_share = 0.02;
+    const Status written = testing::WriteRun(dir_ / name, sample);
+    ASSERT_TRUE(written.ok()) << written.message();
+  }
+
+  fs::path dir_;
+};
+
+TEST_F(CliTest, WrongUsageIsTwoAndOneLine) {
+  for (const char* arguments : {"nope", "check", "check a b c", "check --nope", "rules nope",
+                                "check . --fail-on terrible", "rules show NoSuchRule", "report"}) {
+    const Outcome outcome = Run(arguments);
+    EXPECT_EQ(outcome.code, 2) << arguments << ": " << outcome.err;
+    EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
+    EXPECT_TRUE(outcome.out.empty()) << outcome.out;
+  }
+  EXPECT_EQ(Run("").code, 2);
+  EXPECT_EQ(Run("--help").code, 0);
+  EXPECT_NE(Run("check --help").out.find("Examples"), std::string::npos);
+}
+
+TEST_F(CliTest, AMissingRunIsThree) {
+  for (const std::string command : {"check", "report", "ls", "watch"}) {
+    const Outcome outcome = Run(command + " no/such/run");
+    EXPECT_EQ(outcome.code, 3) << outcome.err;
+    ExpectOneLine(outcome, command);
+  }
+  EXPECT_EQ(Run("rules status no/such/run").code, 3);
+}
+
+TEST_F(CliTest, ARunOfAFutureVersionIsEight) {
+  WriteSample("future");
+  std::ifstream in(dir_ / "future" / "run.json");
+  json info = json::parse(in);
+  info["format"]["major"] = 99;
+  std::ofstream(dir_ / "future" / "run.json") << info;
+  for (const std::string command : {"check", "report"}) {
+    const Outcome outcome = Run(command + " future");
+    EXPECT_EQ(outcome.code, 8) << outcome.err;
+    ExpectOneLine(outcome, command);
+  }
+}
+
+TEST_F(CliTest, FailOnDecidesTheExitCode) {
+  WriteSample("slow");
+  WriteSample("healthy", true);
+  EXPECT_EQ(Run("check slow").code, 0);
+  EXPECT_EQ(Run("check slow --fail-on low").code, 10);
+  EXPECT_EQ(Run("check slow --fail-on high").code, 10);
+  EXPECT_EQ(Run("check healthy --fail-on low").code, 0);
+}
+
+TEST_F(CliTest, JsonHasTheFieldsOfTheContract) {
+  WriteSample("slow");
+  const Outcome outcome = Run("check slow --json");
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const json out = json::parse(outcome.out);
+  EXPECT_EQ(out["run"]["id"], "slow");
+  EXPECT_EQ(out["run"]["state"], "finished");
+  EXPECT_EQ(out["run"]["attempts"], 1);
+  EXPECT_EQ(out["run"]["steps"], 400);
+  ASSERT_EQ(out["findings"].size(), 2U);
+  for (const json& finding : out["findings"]) {
+    for (const char* field :
+         {"rule", "severity", "state", "subject", "first_step", "last_step", "start_ns", "end_ns",
+          "message", "evidence", "cause", "cost_seconds", "advice", "confidence"}) {
+      EXPECT_TRUE(finding.contains(field)) << field;
+    }
+    EXPECT_TRUE(finding["evidence"].is_object());
+  }
+  EXPECT_EQ(out["rules"].size(), 2U);
+
+  const json ls = json::parse(Run("ls . --json").out);
+  ASSERT_EQ(ls["runs"].size(), 1U);
+  for (const char* field : {"id", "state", "attempts", "steps"}) {
+    EXPECT_TRUE(ls["runs"][0].contains(field)) << field;
+  }
+  EXPECT_EQ(json::parse(Run("rules list --json").out)["rules"].size(), 2U);
+  EXPECT_EQ(json::parse(Run("rules status slow --json").out)["rules"].size(), 2U);
+  EXPECT_EQ(json::parse(Run("rules show InputBound --json").out)["name"], "InputBound");
+  EXPECT_TRUE(json::parse(Run("version --json").out).contains("version"));
+  EXPECT_TRUE(json::parse(Run("report slow --json").out).contains("report"));
+  EXPECT_TRUE(fs::exists(dir_ / "slow" / "report.html"));
+}
+
+TEST_F(CliTest, ADamagedRunIsSevenAndStillJudged) {
+  WriteSample("slow");
+  for (const auto& entry : fs::directory_iterator(dir_ / "slow" / "agent-sample")) {
+    if (entry.path().filename().string().starts_with("metrics-")) {
+      fs::resize_file(entry.path(), 100);
+    }
+  }
+  const Outcome outcome = Run("check slow --json");
+  EXPECT_EQ(outcome.code, 7) << outcome.err;
+  ExpectOneLine(outcome, "check");
+  EXPECT_EQ(json::parse(outcome.out)["findings"].size(), 2U);
+  EXPECT_EQ(Run("check slow --fail-on high").code, 10);
+  EXPECT_EQ(Run("report slow").code, 7);
+}
+
+TEST_F(CliTest, LsSkipsWhatIsNoRun) {
+  WriteSample("one", true);
+  fs::create_directories(dir_ / "deep" / "er");
+  std::ofstream(dir_ / "deep" / "er" / "run.json") << "{ not json";
+  const Outcome outcome = Run("ls .");
+  EXPECT_EQ(outcome.code, 7);
+  EXPECT_NE(outcome.out.find("one"), std::string::npos);
+  ExpectOneLine(outcome, "ls");
+  const fs::path empty = dir_ / "empty";
+  fs::create_directories(empty);
+  EXPECT_EQ(Run("ls empty").code, 0);
+}
+
+}  // namespace
+}  // namespace telltale

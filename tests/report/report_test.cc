@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+// The verdict and the page: bounded, self-contained, and whole for any run, hostile or damaged.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "report/html.h"
+#include "report/load.h"
+#include "report/svg.h"
+#include "report/text.h"
+#include "report/verdict.h"
+#include "support/sample_run.h"
+
+namespace telltale::report {
+namespace {
+
+namespace fs = std::filesystem;
+
+class ReportTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    run_ = fs::temp_directory_path() /
+           ("telltale-report-" + std::to_string(getpid()) + "-" +
+            ::testing::UnitTest::GetInstance()->current_test_info()->name());
+    fs::remove_all(run_);
+  }
+  void TearDown() override { fs::remove_all(run_); }
+
+  RunData Make(const testing::SampleRun& sample) {
+    const Status written = testing::WriteRun(run_, sample);
+    EXPECT_TRUE(written.ok()) << written.message();
+    auto data = Load(run_);
+    EXPECT_TRUE(data.ok()) << data.status().message();
+    return std::move(data).value();
+  }
+
+  fs::path run_;
+};
+
+std::size_t Count(const std::string& text, const std::string& part) {
+  std::size_t count = 0;
+  for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
+/// Every element that is opened is closed, in order. Returns what is wrong, empty where nothing.
+std::string Unbalanced(const std::string& html) {
+  const std::vector<std::string> kVoid = {"meta", "path", "rect", "circle", "!DOCTYPE"};
+  std::vector<std::string> open;
+  for (std::size_t at = html.find('<'); at != std::string::npos; at = html.find('<', at + 1)) {
+    const auto end = html.find('>', at);
+    if (end == std::string::npos) return "'<' without '>' at " + std::to_string(at);
+    const bool closing = html[at + 1] == '/';
+    const bool self = html[end - 1] == '/';
+    const auto begin = at + (closing ? 2 : 1);
+    const std::string name = html.substr(begin, html.find_first_of(" />", begin) - begin);
+    if (self) continue;
+    if (closing) {
+      if (open.empty() || open.back() != name) {
+        return "</" + name + "> closes " + (open.empty() ? "nothing" : open.back());
+      }
+      open.pop_back();
+    } else if (std::find(kVoid.begin(), kVoid.end(), name) == kVoid.end()) {
+      open.push_back(name);
+    }
+  }
+  return open.empty() ? "" : "<" + open.back() + "> is not closed";
+}
+
+void ExpectSound(const std::string& html) {
+  EXPECT_LT(html.size(), 1U << 20);
+  EXPECT_EQ(Unbalanced(html), "");
+  EXPECT_NE(html.find("default-src 'none'"), std::string::npos);
+  for (const char* request : {"<script", "http:", "https:", "src=", "url(", "@import", "<link"}) {
+    EXPECT_EQ(html.find(request), std::string::npos) << request;
+  }
+  EXPECT_EQ(html.find("nan"), std::string::npos);  // No coordinate is not a number.
+  EXPECT_EQ(html.find("inf\""), std::string::npos);
+  EXPECT_NE(html.find("What this report cannot say"), std::string::npos);
+}
+
+TEST_F(ReportTest, ASlowRunNamesItsCostAndWhatToDo) {
+  const RunData data = Make({});
+  const std::string html = RenderReport(data);
+  ExpectSound(html);
+  EXPECT_NE(html.find("Data loading takes 60 % of step time"), std::string::npos);
+  EXPECT_NE(html.find("Loss does not decrease"), std::string::npos);
+  EXPECT_NE(html.find("num_workers=2"), std::string::npos);
+  EXPECT_EQ(Count(html, "<h1>"), 1U);
+  for (const char* title : {"1 · Training job", "2 · System usage", "3 · Where a step goes",
+                            "4 · Longest operations", "5 · Rules", "6 · The training loop"}) {
+    EXPECT_NE(html.find(title), std::string::npos) << title;
+  }
+  const std::string verdict = FormatVerdict(data, {});
+  EXPECT_NE(verdict.find("Largest cost: data loading takes 60 % of step time"), std::string::npos)
+      << verdict;
+}
+
+TEST_F(ReportTest, AHealthyRunSaysSo) {
+  testing::SampleRun sample;
+  sample.learns = true;
+  sample.wait_share = 0.02;
+  const RunData data = Make(sample);
+  ExpectSound(RenderReport(data));
+  EXPECT_EQ(Verdict(data), "Nothing to report in 2 rules.");
+}
+
+TEST_F(ReportTest, HostileTextIsShownNotRun) {
+  testing::SampleRun sample;
+  sample.name = "<img src=x onerror=alert(1)>\"'&\x1b[31m\xff";
+  const RunData data = Make(sample);
+  const std::string html = RenderReport(data);
+  EXPECT_EQ(html.find("<img"), std::string::npos);
+  EXPECT_NE(html.find("&lt;img src=x onerror=alert(1)&gt;&quot;&#39;&amp;"), std::string::npos);
+  EXPECT_EQ(Unbalanced(html), "");
+  // No escape sequence of a recorded text reaches the terminal.
+  EXPECT_EQ(FormatVerdict(data, {}).find('\x1b'), std::string::npos);
+}
+
+TEST_F(ReportTest, ARunWithoutStepsOrRecordsHasAReport) {
+  testing::SampleRun sample;
+  sample.steps = 0;
+  const RunData data = Make(sample);
+  ExpectSound(RenderReport(data));
+  EXPECT_EQ(Verdict(data), "No training step was recorded.");
+
+  fs::remove_all(run_ / "agent-sample");
+  const auto empty = Load(run_);
+  ASSERT_TRUE(empty.ok()) << empty.status().message();
+  ExpectSound(RenderReport(*empty));
+  EXPECT_EQ(Verdict(*empty), "No training step was recorded.");
+}
+
+TEST_F(ReportTest, DamageIsToldAndTheRestIsUsed) {
+  Make({});
+  int damaged = 0;
+  for (const auto& entry : fs::directory_iterator(run_ / "agent-sample")) {
+    if (!entry.path().filename().string().starts_with("metrics-")) continue;
+    fs::resize_file(entry.path(), fs::file_size(entry.path()) / 2);
+    ++damaged;
+  }
+  ASSERT_GT(damaged, 0);
+  const auto data = Load(run_);
+  ASSERT_TRUE(data.ok()) << data.status().message();
+  EXPECT_TRUE(data->replay.salvage.any());
+  const std::string html = RenderReport(*data);
+  ExpectSound(html);
+  EXPECT_NE(html.find("Part of the recording is damaged"), std::string::npos);
+  EXPECT_NE(FormatVerdict(*data, {}).find("Part of the recording is damaged"), std::string::npos);
+  EXPECT_NE(Verdict(*data).find("data loading"), std::string::npos) << Verdict(*data);
+}
+
+TEST_F(ReportTest, TheVerdictHasAtMost24LinesOfItsWidth) {
+  testing::SampleRun sample;
+  sample.nan_at = 100;
+  RunData data = Make(sample);
+  const std::vector<rules::Finding> few = data.replay.findings;
+  ASSERT_GE(few.size(), 2U);
+  for (int i = 0; i < 20; ++i) data.replay.findings.push_back(few[0]);
+  for (int width : {40, 60, 98}) {
+    const std::string verdict = FormatVerdict(data, {.color = false, .width = width});
+    EXPECT_LE(Count(verdict, "\n"), 24U) << verdict;
+    EXPECT_NE(verdict.find(" more: telltale check"), std::string::npos) << verdict;
+    if (width < 98) continue;
+    std::size_t begin = 0;
+    for (auto end = verdict.find('\n'); end != std::string::npos; end = verdict.find('\n', begin)) {
+      const std::string line = verdict.substr(begin, end - begin);
+      const auto columns = std::count_if(line.begin(), line.end(), [](char c) {
+        return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U;
+      });
+      if (line.find("telltale ") == std::string::npos) {
+        EXPECT_LE(columns, width) << line;
+      }
+      begin = end + 1;
+    }
+  }
+  const std::string plain = FormatVerdict(data, {.color = false});
+  const std::string colored = FormatVerdict(data, {.color = true});
+  EXPECT_EQ(plain.find('\x1b'), std::string::npos);
+  EXPECT_NE(colored.find('\x1b'), std::string::npos);
+}
+
+TEST_F(ReportTest, TheFileIsReplacedWholeOrNotAtAll) {
+  const RunData data = Make({});
+  const fs::path out = run_ / "report.html";
+  std::ofstream(out) << "old";
+  ASSERT_TRUE(WriteReport(data, out).ok());
+  EXPECT_EQ(fs::file_size(out), RenderReport(data).size());
+  const Status failed = WriteReport(data, run_ / "no-such-folder" / "report.html");
+  EXPECT_EQ(failed.code(), Code::kIo);
+  for (const auto& entry : fs::directory_iterator(run_)) {
+    EXPECT_NE(entry.path().extension(), ".tmp");
+  }
+}
+
+TEST(TextTest, NumbersHaveThreeSignificantDigits) {
+  EXPECT_EQ(Significant(0), "0");
+  EXPECT_EQ(Significant(9.996), "10.0");
+  EXPECT_EQ(Significant(548.4), "548");
+  EXPECT_EQ(Significant(78112), "78,100");
+  EXPECT_EQ(Significant(0.05), "0.0500");
+  EXPECT_EQ(Significant(-1.5), "−1.50");
+  EXPECT_EQ(Significant(1.0 / 0.0), "—");
+  EXPECT_EQ(Thousands(1234567), "1,234,567");
+  EXPECT_EQ(Thousands(-999), "−999");
+}
+
+TEST(TextTest, DurationsHaveTwoParts) {
+  const auto plain = [](double seconds) {
+    std::string text = Duration(seconds);
+    for (auto at = text.find(kSpace); at != std::string::npos; at = text.find(kSpace)) {
+      text.replace(at, kSpace.size(), " ");
+    }
+    return text;
+  };
+  EXPECT_EQ(plain(0), "0 s");
+  EXPECT_EQ(plain(2.1e-5), "21.0 µs");
+  EXPECT_EQ(plain(0.5484), "548 ms");
+  EXPECT_EQ(plain(0.99999), "1.00 s");
+  EXPECT_EQ(plain(59.99), "1 m 00 s");
+  EXPECT_EQ(plain(3661), "1 h 01 m");
+  EXPECT_EQ(plain(20567), "5 h 43 m");
+  EXPECT_EQ(plain(200000), "2 d 7 h");
+}
+
+TEST(TextTest, EscapeKeepsGoodTextAndReplacesTheRest) {
+  EXPECT_EQ(Escape("a<b>&\"'é—𝄞"), "a&lt;b&gt;&amp;&quot;&#39;é—𝄞");
+  EXPECT_EQ(Escape("\xff"), "\xEF\xBF\xBD");
+  EXPECT_EQ(Escape(std::string_view("a\0b", 3)),
+            "a\xEF\xBF\xBD"
+            "b");
+  EXPECT_EQ(Escape("\xe2\x82"), "\xEF\xBF\xBD\xEF\xBF\xBD");
+}
+
+}  // namespace
+}  // namespace telltale::report
