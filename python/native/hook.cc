@@ -83,9 +83,8 @@ PyObject* DescrGet(PyObject* self, PyObject* object, PyObject*) {
 }
 
 bool IsOwn(const char* name) {
-  return std::strcmp(name, "__class__") == 0 || std::strcmp(name, "__wrapped__") == 0 ||
-         std::strcmp(name, "__get__") == 0 || std::strcmp(name, "__call__") == 0 ||
-         std::strncmp(name, "__reduce", 8) == 0;
+  return std::strcmp(name, "__wrapped__") == 0 || std::strcmp(name, "__get__") == 0 ||
+         std::strcmp(name, "__call__") == 0 || std::strncmp(name, "__reduce", 8) == 0;
 }
 
 PyObject* GetAttr(PyObject* self, PyObject* name) {

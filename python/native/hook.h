@@ -3,7 +3,9 @@
 // Hook: a callable that stands in for a function or method of the framework and records around it.
 //
 // It looks like what it wraps: attributes are read from and written to the original (except
-// __wrapped__, which is the original itself), it binds as a method, it adds no frame to tracebacks.
+// __wrapped__, which is the original itself; __class__ too, so that isinstance and with it inspect and
+// torch.compile take it for the function and look at its code), it binds as a method, it adds no
+// frame to tracebacks.
 // Invariant: the original is called exactly once with exactly the caller's arguments, and its
 // result or exception is what the caller gets.
 #pragma once

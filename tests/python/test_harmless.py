@@ -87,6 +87,9 @@ def test_scripting_tracing_and_fx_see_the_same_program(telltale):
         print(torch.jit.script(nn.functional.cross_entropy)(x, y))
         print(torch.fx.symbolic_trace(net).code)
         print(inspect.signature(torch.Tensor.backward), inspect.signature(torch.optim.SGD.step))
+        print(inspect.isfunction(nn.Module.__call__), nn.Module.__call__.__code__.co_name,
+              inspect.getsourcefile(net.__call__), inspect.isbuiltin(torch._C._nn.mse_loss),
+              inspect.ismethod(net.__call__), nn.Module.__call__.__class__)
         print(inspect.signature(net.__call__), nn.Module.__call__.__name__)
         print(torch.Tensor.backward.__doc__[:40], inspect.getsource(torch.Tensor.backward)[:30])
         """,
