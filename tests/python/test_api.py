@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""telltale.step, span and log: harmless without Telltale, true with it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+PACKAGE = Path(__file__).parents[2] / "python"
+
+USE = """
+import asyncio, math, threading, telltale
+
+@telltale.span("decorated")
+def double(x):
+    "Its documentation."
+    return 2 * x
+
+@telltale.span("coroutine")
+async def wait():
+    await asyncio.sleep(0)
+    return "waited"
+
+assert double(4) == 8 and double.__doc__ == "Its documentation." and double.__name__ == "double"
+assert asyncio.run(wait()) == "waited"
+with telltale.span("outer") as span:
+    with telltale.span("inner"): pass
+shared = telltale.span("recursive")
+def recurse(n):
+    with shared:
+        return n if n == 0 else recurse(n - 1)
+assert recurse(12) == 0
+try:
+    with telltale.span("raises"): raise KeyError("mine")
+except KeyError as error: assert error.args == ("mine",)
+telltale.log(a=1, b=2.5, nan=math.nan, text="no number", none=None)
+telltale.log()
+threads = [threading.Thread(target=recurse, args=(3,)) for _ in range(2)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+telltale.step()
+telltale.step()
+print(telltale.active(), telltale.TelltaleError.__mro__[1].__name__)
+"""
+
+
+def test_every_call_is_harmless_without_telltale(tmp_path):
+    script = tmp_path / "use.py"
+    script.write_text(USE)
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("TELLTALE")}
+    for version in (sys.executable,):
+        done = subprocess.run(
+            [version, str(script)],
+            capture_output=True,
+            text=True,
+            env={**environment, "PYTHONPATH": str(PACKAGE)},
+        )
+        assert (done.returncode, done.stdout, done.stderr) == (0, "False Exception\n", "")
+
+
+def test_a_library_of_another_platform_is_as_good_as_none(tmp_path):
+    package = tmp_path / "telltale"
+    subprocess.run(["cp", "-r", str(PACKAGE / "telltale"), str(package)], check=True)
+    (package / "_probe.abi3.so").write_bytes(b"\x7fELF not for this machine")
+    script = tmp_path / "use.py"
+    script.write_text(USE)
+    log = tmp_path / "probe.log"
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "TELLTALE_SOCKET": "/x", "TELLTALE_PROBE_LOG": str(log)},
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "False Exception\n", "")
+    assert "cannot load the native probe" in log.read_text()
+
+
+def test_every_call_records_under_telltale(telltale):
+    run = telltale.python(USE).assert_clean()
+    assert run.out == "True Exception\n"
+    counts = run.span_counts()
+    assert counts["outer"] == counts["inner"] == counts["decorated"] == counts["raises"] == 1
+    assert counts["coroutine"] == 1
+    # One object entered again before it is left: eight levels are kept.
+    assert counts["recursive"] == 8 + 2 * 4
+    values = {row["name"]: row["value"] for row in run.table("scalars")}
+    assert values["a"] == 1 and values["b"] == 2.5 and values["nan"] == "nan"
+    assert set(values) == {"a", "b", "nan"}
+    assert run.processes()[0]["skipped"] == 2
+    assert len(run.steps()) >= 1
