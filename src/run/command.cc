@@ -18,7 +18,8 @@ struct PythonLine {
   std::size_t script = 0;  ///< Index of the word that names the code: script, -m or -c; 0: none.
   std::string split;  ///< Not empty: this flag word comes in front and `-m`/`-c` is split off...
   std::string rest;   ///< ...into the option itself, with this text, where it has any.
-  bool isolated = false;  ///< PYTHONPATH or site is ignored.
+  bool isolated = false;  ///< PYTHONPATH is ignored.
+  bool bare = false;      ///< No site: what boot.py stands on is not there either.
 };
 
 PythonLine ParsePython(const std::vector<std::string>& command) {
@@ -36,7 +37,8 @@ PythonLine ParsePython(const std::vector<std::string>& command) {
     }
     for (std::size_t at = 1; at < word.size(); ++at) {
       const char flag = word[at];
-      if (flag == 'I' || flag == 'E' || flag == 'S') line.isolated = true;
+      if (flag == 'I' || flag == 'E') line.isolated = true;
+      if (flag == 'S') line.bare = true;
       if (flag == 'W' || flag == 'X') {
         if (at + 1 == word.size()) ++i;  // Its argument is the next word.
         break;
@@ -80,7 +82,7 @@ std::vector<std::string> ThroughBoot(std::vector<std::string> command,
                                      const std::filesystem::path& boot) {
   if (command.empty() || !IsPython(command[0])) return command;
   const PythonLine line = ParsePython(command);
-  if (!line.isolated || line.script == 0) return command;
+  if (!line.isolated || line.bare || line.script == 0) return command;
   const auto at = command.begin() + static_cast<std::ptrdiff_t>(line.script);
   const std::string& word = *at;
   if (word[0] != '-') {

@@ -25,6 +25,7 @@ TEST(Command, OnlyIsolatedPythonGoesThroughBoot) {
                                               {"python", "-W", "I", "t.py"},
                                               {"python", "-XI", "t.py"},
                                               {"python", "-I"},
+                                              {"python", "-IS", "t.py"},
                                               {"python", "-I", "-"},
                                               {"bash", "-I", "t.sh"},
                                               {"env", "python", "-I", "t.py"}}) {
@@ -36,8 +37,8 @@ TEST(Command, OnlyIsolatedPythonGoesThroughBoot) {
             (Words{"python3", "-Eu", "-W", "error", "/b.py", "-m", "mod", "a"}));
   EXPECT_EQ(boot({"python", "-Ium", "mod", "a"}),
             (Words{"python", "-Iu", "/b.py", "-m", "mod", "a"}));
-  EXPECT_EQ(boot({"python", "-S", "-cprint(1)"}),
-            (Words{"python", "-S", "/b.py", "-c", "print(1)"}));
+  EXPECT_EQ(boot({"python", "-E", "-cprint(1)"}),
+            (Words{"python", "-E", "/b.py", "-c", "print(1)"}));
   EXPECT_EQ(boot({"python", "-Imm", "a"}), (Words{"python", "-I", "/b.py", "-m", "m", "a"}));
 }
 

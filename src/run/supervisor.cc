@@ -320,9 +320,7 @@ void Supervisor::ReadSignals() {
       ::sigaddset(&stop, SIGTSTP);
       ::raise(SIGTSTP);
       ::sigprocmask(SIG_UNBLOCK, &stop, nullptr);
-      ::sigprocmask(SIG_BLOCK, &stop, nullptr);
-      terminal_.Renew();
-      agent_heard_ns_ = Now();
+      ::sigprocmask(SIG_BLOCK, &stop, nullptr);  // SIGCONT, the next signal, takes the row again.
     } else if (signal == SIGCONT) {
       terminal_.Renew();
       agent_heard_ns_ = Now();  // The silence was ours.

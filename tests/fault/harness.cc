@@ -144,23 +144,28 @@ void ReadRun(const fs::path& run, Recorded* out) {
   if (!status.ok()) out->state += ": " + status.message();
 }
 
-std::string CheckOnce(const Recorded& recorded, std::uint64_t committed, std::uint32_t attempt) {
+std::string CheckStepsOnce(const Recorded& recorded, std::uint64_t committed,
+                           std::uint32_t attempt) {
   std::vector<std::int64_t> steps;
-  std::vector<std::int64_t> marks;
   for (const auto& row : recorded.rows.steps) {
     if (row.attempt == attempt && row.mode == "TRAIN") steps.push_back(row.step);
   }
+  std::string wrong = CheckSeries("step", std::move(steps), committed);
+  if (recorded.salvage.missing_rows > 0) {
+    wrong += fmt::format("{} rows are missing by their numbers; ", recorded.salvage.missing_rows);
+  }
+  return wrong;
+}
+
+std::string CheckOnce(const Recorded& recorded, std::uint64_t committed, std::uint32_t attempt) {
+  std::vector<std::int64_t> marks;
   for (const auto& row : recorded.rows.scalars) {
     if (row.attempt == attempt && row.name == "mark") {
       marks.push_back(static_cast<std::int64_t>(row.value));
     }
   }
-  std::string wrong = CheckSeries("step", std::move(steps), committed) +
-                      CheckSeries("mark", std::move(marks), committed);
-  if (recorded.salvage.missing_rows > 0) {
-    wrong += fmt::format("{} rows are missing by their numbers; ", recorded.salvage.missing_rows);
-  }
-  return wrong;
+  return CheckStepsOnce(recorded, committed, attempt) +
+         CheckSeries("mark", std::move(marks), committed);
 }
 
 std::size_t CountEvents(const Recorded& recorded, std::string_view kind) {

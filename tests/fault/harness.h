@@ -48,7 +48,7 @@ struct Started {
   }
   ~Started();
 
-  pid_t pid = -1;  ///< Also its process group, with the training in it.
+  pid_t pid = -1;        ///< Also its process group, with the training in it.
   std::string err_path;  ///< Its stderr.
   /// Waits for its end; -1000 when it does not come. Exit code, or -signal.
   int Wait();
@@ -80,6 +80,9 @@ void ReadRun(const std::filesystem::path& run, Recorded* out);
 /// Checks that each committed step and mark is there once and none twice; returns what is wrong, or
 /// nothing. `attempt` as in the rows.
 std::string CheckOnce(const Recorded& recorded, std::uint64_t committed, std::uint32_t attempt = 1);
+/// The same of the steps alone.
+std::string CheckStepsOnce(const Recorded& recorded, std::uint64_t committed,
+                           std::uint32_t attempt = 1);
 
 /// Events of that kind.
 std::size_t CountEvents(const Recorded& recorded, std::string_view kind);

@@ -192,6 +192,29 @@ TEST_P(Kill, SupervisorAndTrainingTogether) {
       << recorded_.state;
 }
 
+TEST_P(Kill, ARealTorchTrainingAndItsAgent) {
+  if (std::system("/usr/bin/python3 -c 'import torch' 2>/dev/null") != 0) {
+    GTEST_SKIP() << "/usr/bin/python3 has no torch: not tested here";
+  }
+  oracle_ = Oracle::Map((scratch_ / "oracle").c_str());
+  ASSERT_NE(oracle_, nullptr);
+  run_ = scratch_ / "run";
+  started_ = StartRun(run_, {},
+                      {"/usr/bin/python3", TELLTALE_TORCH_TRAINER, scratch_ / "oracle", "1000000"},
+                      scratch_ / "err");
+  std::random_device random;
+  const auto at = std::uniform_int_distribution<std::uint64_t>(50, 500)(random);
+  ASSERT_TRUE(Await([&] { return oracle_->committed >= at; })) << started_.Err();
+  const pid_t agent = Helper("agent");
+  ASSERT_EQ(::kill(agent, SIGKILL), 0);
+  ASSERT_TRUE(Await([&] { return oracle_->committed >= at + 300; })) << started_.Err();
+  ASSERT_EQ(::kill(oracle_->pid, SIGKILL), 0);
+  EXPECT_EQ(started_.Wait(), -SIGKILL) << started_.Err();
+  Read();
+  EXPECT_EQ(recorded_.signal, SIGKILL);
+  EXPECT_EQ(CheckStepsOnce(recorded_, oracle_->committed), "") << started_.Err();
+}
+
 INSTANTIATE_TEST_SUITE_P(Rounds, Kill, ::testing::Range(0, Rounds()));
 
 }  // namespace
