@@ -57,6 +57,16 @@ int main(int argc, char** argv) {
   add_kernel("statistics, AVX-512", telltale::probe::KernelsAvx512());
   add_kernel("statistics, AVX2", telltale::probe::KernelsAvx2());
   add_kernel("statistics, portable", telltale::probe::KernelsPortable());
+  const auto add_dtype = [&](const char* name, tt_dtype dtype, std::size_t bytes) {
+    rows.push_back({name,
+                    [&data, &stats, dtype, bytes] {
+                      tt_compute_stats(data.data(), data.size() * 4 / bytes, dtype, &stats);
+                    },
+                    {}});
+  };
+  add_dtype("bfloat16", TT_DTYPE_BF16, 2);
+  add_dtype("int8", TT_DTYPE_I8, 1);
+  add_dtype("int64", TT_DTYPE_I64, 8);
 
   for (int round = -1; round < rounds; ++round) {
     for (Row& row : rows) {

@@ -97,7 +97,8 @@ TT_API void tt_span(uint32_t name, uint64_t begin, uint64_t end, tt_span_categor
 /* A value, now, at the open step and mode. */
 TT_API void tt_scalar(uint32_t name, double value);
 TT_API void tt_scalar_at(uint32_t name, double value, int64_t step, tt_mode mode);
-/* Something that happened once. `data` is a JSON object or empty. Texts are cut at 4 KiB each. */
+/* Something that happened once. `data` is a JSON object or empty; one of more than 4 KiB is left
+ * out, since half of one is none. The message is cut at 4 KiB. */
 TT_API void tt_event(uint32_t kind, tt_severity severity, uint32_t subject, const char* message,
                      size_t message_len, const char* data, size_t data_len);
 

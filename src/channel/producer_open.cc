@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <sys/mman.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -62,9 +63,28 @@ std::uint64_t InodeOf(int fd) {
   return ::fstat(fd, &info) == 0 ? info.st_ino : 0;
 }
 
+/// Past a limit on the size of files, allocating would be a SIGXFSZ.
+bool FileSizeAllows(std::uint64_t bytes) {
+  rlimit limit{};
+  return ::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur >= bytes;
+}
+
+/// connect() that waits a few ms where the supervisor's queue is full (many workers at once).
+bool ConnectSoon(int socket, const sockaddr_un& address) {
+  for (int tries = 0; tries < 10; ++tries) {
+    if (::connect(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) {
+      return true;
+    }
+    if (errno != EAGAIN && errno != EINTR) return false;
+    ::poll(nullptr, 0, 1);
+  }
+  return false;
+}
+
 }  // namespace
 
 bool Producer::MakeArena(const ArenaPlan& plan) {
+  if (!FileSizeAllows(plan.arena_bytes)) return false;
   arena_fd_ = ::memfd_create("telltale-arena", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (arena_fd_ < 0) return false;
   const auto bytes = static_cast<off_t>(plan.arena_bytes);
@@ -157,8 +177,7 @@ bool Producer::Register(const char* socket_path, std::uint8_t process_kind) {
   if (length < sizeof address.sun_path) {
     std::memcpy(address.sun_path, socket_path, length + 1);
     socket_ = ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (socket_ >= 0 &&
-        ::connect(socket_, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) {
+    if (socket_ >= 0 && ConnectSoon(socket_, address)) {
       auto hello = MakeMessage<Hello>(MessageType::kHello);
       hello.abi_major = format::kChannelMajor;
       hello.abi_minor = format::kChannelMinor;

@@ -114,6 +114,7 @@ TEST(Ring, SixtyFourThreadsAtOnceLoseNothingUncounted) {
   constexpr int kThreads = 64, kEach = 2000;
   std::atomic<int> running{kThreads};
   std::vector<std::thread> threads;
+  threads.reserve(kThreads);
   for (int t = 0; t < kThreads; ++t) {
     threads.emplace_back([&, t] {
       const std::string name = "thread " + std::to_string(t % 16);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The bytes of a producer's arena and of the control page: docs/formats/channel.md says what they
-// mean, channel_layout_test.cc holds both to the page's hex example. Every value here is permanent
-// within ABI major 1; fields are only added in reserved space.
+// mean, channel/channel_format_test.cc holds both to the page's hex example. Every value here is
+// permanent within ABI major 1; fields are only added in reserved space.
 //
 // Sharing: an arena has one writer a ring (a thread of the producer) and one reader (the consumer).
 // Who writes what is said at each field. Fields that both sides touch are std::atomic.

@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -40,6 +41,9 @@ struct Probe {
 constexpr int kAcceptWaitMs = 20;
 /// Looking costs about a microsecond: one call of so many does it.
 constexpr std::uint32_t kPollEvery = 4;
+
+/// Below this limit on the size of files nothing is logged: writing past it would be a SIGXFSZ.
+constexpr rlim_t kLogRoom = 16 << 20;
 
 enum InitState : int { kNever = 0, kRunning = 1, kDone = 2, kForked = 3 };
 
@@ -79,6 +83,8 @@ ClockKind Clock() {
 void Log(const char* what, const char* detail) {
   const char* path = ::getenv("TELLTALE_PROBE_LOG");
   if (path == nullptr || *path == 0) return;
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur < kLogRoom) return;
   const int fd = ::open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0600);
   if (fd < 0) return;
   char line[640];

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
@@ -216,6 +217,22 @@ TEST_F(ProbeTest, ASupervisorThatIsGoneIsLoggedOnce) {
   EXPECT_EQ(std::count(log.begin(), log.end(), '\n'), 1);
 }
 
+TEST_F(ProbeTest, ALimitOnFileSizesSwitchesItOffAndKillsNobody) {
+  ASSERT_TRUE(RunChild([] {
+    const rlimit limit{512 << 10, 512 << 10};
+    return ::setrlimit(RLIMIT_FSIZE, &limit) == 0 && tt_init(TT_PROCESS_TRAINER, -1) == 0;
+  }));
+}
+
+TEST_F(ProbeTest, MemoryForTheSmallArenaOnlyIsEnoughForATrainer) {
+  ASSERT_TRUE(RunChild([] {
+    const rlimit limit{2 << 20, 2 << 20};
+    return ::setrlimit(RLIMIT_FSIZE, &limit) == 0 && tt_init(TT_PROCESS_TRAINER, -1) == 1;
+  }));
+  EXPECT_EQ(registered_.at(0).hello.arena_bytes, 1u << 20);
+  EXPECT_EQ(registered_[0].hello.process_kind, TT_PROCESS_TRAINER);
+}
+
 TEST_F(ProbeTest, ARefusalSwitchesItOffAndIsLogged) {
   refuse_ = true;
   ASSERT_TRUE(RunChild([] {
@@ -293,6 +310,7 @@ TEST_F(ProbeTest, ForkingWhileThreadsRecordNeitherHangsNorWritesTwice) {
     tt_init(TT_PROCESS_TRAINER, 0);
     std::atomic<bool> stop{false};
     std::vector<std::thread> threads;
+    threads.reserve(4);
     for (int t = 0; t < 4; ++t) {
       threads.emplace_back([&stop, t] {
         for (int i = 0; !stop.load(); ++i) {

@@ -46,12 +46,6 @@ double ToDouble(Half h) {
   }
   return (h.bits & 0x8000) != 0 ? -value : value;
 }
-double ToDouble(Bfloat b) {
-  const std::uint32_t bits = std::uint32_t{b.bits} << 16;
-  float value;
-  std::memcpy(&value, &bits, sizeof value);
-  return value;
-}
 template <class T>
 double ToDouble(T value) {
   return static_cast<double>(value);
@@ -146,18 +140,33 @@ void RunNarrow(std::size_t element_bytes, const unsigned char* data, std::uint64
   }
 }
 
+float ToFloat(Bfloat b) {
+  const std::uint32_t bits = std::uint32_t{b.bits} << 16;
+  float value;
+  std::memcpy(&value, &bits, sizeof value);
+  return value;
+}
+template <class T>
+float ToFloat(T value) {
+  return static_cast<float>(value);
+}
+
 template <class T>
 void WidenSimple(const unsigned char* data, std::size_t count, float* out) {
   for (std::size_t i = 0; i < count; ++i) {
     T value;
     std::memcpy(&value, data + i * sizeof(T), sizeof(T));
-    out[i] = static_cast<float>(ToDouble(value));
+    out[i] = ToFloat(value);
   }
+}
+
+void WidenBf16Portable(const void* data, std::size_t count, float* out) {
+  WidenSimple<Bfloat>(static_cast<const unsigned char*>(data), count, out);
 }
 
 }  // namespace
 
-Kernels KernelsPortable() { return {BlockF32Portable, WidenF16Portable}; }
+Kernels KernelsPortable() { return {BlockF32Portable, WidenF16Portable, WidenBf16Portable}; }
 
 Verdict Judge(const ShiftedSums& sums, std::size_t count, double shift, BlockStats* out) {
   constexpr double kLargest = 1e18;          // Its square is far below the largest float32.
@@ -245,7 +254,7 @@ int ComputeStats(const void* data, std::uint64_t count, tt_dtype dtype, const Ke
       RunNarrow(2, bytes, count, block, &merger, kernels.widen_f16);
       break;
     case TT_DTYPE_BF16:
-      RunNarrow(2, bytes, count, block, &merger, WidenSimple<Bfloat>);
+      RunNarrow(2, bytes, count, block, &merger, kernels.widen_bf16);
       break;
     case TT_DTYPE_I16:
       RunNarrow(2, bytes, count, block, &merger, WidenSimple<std::int16_t>);

@@ -38,13 +38,14 @@ class StatsMerger {
 
 /// Statistics of at most kBlock elements; `shift` is a guess of their mean.
 using BlockKernelF32 = void (*)(const float* data, std::size_t count, float shift, BlockStats* out);
-/// Widens at most kBlock float16 values.
-using WidenF16 = void (*)(const void* data, std::size_t count, float* out);
+/// Widens at most kBlock values of 16 bits.
+using Widen16 = void (*)(const void* data, std::size_t count, float* out);
 
 /// Code for one instruction set. The pointers are null where this machine cannot run it.
 struct Kernels {
   BlockKernelF32 block_f32;
-  WidenF16 widen_f16;
+  Widen16 widen_f16;
+  Widen16 widen_bf16;
 };
 Kernels KernelsAvx2();
 Kernels KernelsAvx512();

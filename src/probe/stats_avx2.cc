@@ -4,6 +4,7 @@
 #include "probe/stats.h"
 
 #if defined(__x86_64__)
+#include <cpuid.h>
 #include <immintrin.h>
 
 #include <limits>
@@ -114,17 +115,30 @@ TELLTALE_AVX2 void WidenHalf(const void* data, std::size_t count, float* out) {
   if (at < count) KernelsPortable().widen_f16(half + at, count - at, out + at);
 }
 
+TELLTALE_AVX2 void WidenBfloat(const void* data, std::size_t count, float* out) {
+  const auto* bits = static_cast<const std::uint16_t*>(data);
+  std::size_t at = 0;
+  for (; at + kLanes <= count; at += kLanes) {
+    const __m256i wide =
+        _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(bits + at)));
+    _mm256_storeu_ps(out + at, _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16)));
+  }
+  if (at < count) KernelsPortable().widen_bf16(bits + at, count - at, out + at);
+}
+
 }  // namespace
 
 Kernels KernelsAvx2() {
+  // F16C by CPUID: clang has no name for it.
+  unsigned a = 0, b = 0, c = 0, d = 0;
   const bool can = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-                   __builtin_cpu_supports("f16c");
-  return can ? Kernels{Block, WidenHalf} : Kernels{nullptr, nullptr};
+                   __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+  return can ? Kernels{Block, WidenHalf, WidenBfloat} : Kernels{nullptr, nullptr, nullptr};
 }
 
 }  // namespace telltale::probe
 #else
 namespace telltale::probe {
-Kernels KernelsAvx2() { return {nullptr, nullptr}; }
+Kernels KernelsAvx2() { return {nullptr, nullptr, nullptr}; }
 }  // namespace telltale::probe
 #endif

@@ -154,17 +154,27 @@ TELLTALE_AVX512 void WidenHalf(const void* data, std::size_t count, float* out) 
   }
 }
 
+TELLTALE_AVX512 void WidenBfloat(const void* data, std::size_t count, float* out) {
+  const auto* bits = static_cast<const std::uint16_t*>(data);
+  for (std::size_t at = 0; at < count; at += kLanes) {
+    const std::size_t left = count - at;
+    const auto lanes = static_cast<__mmask16>(left >= kLanes ? 0xFFFF : (1U << left) - 1);
+    const __m512i wide = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(lanes, bits + at));
+    _mm512_mask_storeu_ps(out + at, lanes, _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16)));
+  }
+}
+
 }  // namespace
 
 Kernels KernelsAvx512() {
   const bool can = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
                    __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
-  return can ? Kernels{Block, WidenHalf} : Kernels{nullptr, nullptr};
+  return can ? Kernels{Block, WidenHalf, WidenBfloat} : Kernels{nullptr, nullptr, nullptr};
 }
 
 }  // namespace telltale::probe
 #else
 namespace telltale::probe {
-Kernels KernelsAvx512() { return {nullptr, nullptr}; }
+Kernels KernelsAvx512() { return {nullptr, nullptr, nullptr}; }
 }  // namespace telltale::probe
 #endif

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// The calls: where a step begins and ends. step_state.cc keeps the time and writes the records.
 #include "probe/step_machine.h"
-
-#include <cmath>
-#include <cstring>
 
 namespace telltale::probe {
 namespace {
@@ -10,16 +8,8 @@ namespace {
 /// One call of so many measures its own cost, for all of them. A prime, so that it meets each kind
 /// of call whatever the pattern of a step.
 constexpr std::uint32_t kSampleCalls = 17;
-constexpr std::uint64_t kSpansPerSecond = 2000;
-/// An unchanged learning rate is repeated this often.
-constexpr std::int64_t kRateEvery = 50;
 
 thread_local char t_identity;
-
-constexpr const char* kPhaseNames[TT_PHASE_COUNT] = {"data_wait", "forward",   "backward",
-                                                     "optimizer", "comm_wait", "other"};
-
-bool IsMachinePhase(std::uint8_t phase) { return phase <= TT_PHASE_OPTIMIZER; }
 
 }  // namespace
 
@@ -29,7 +19,9 @@ class StepMachine::Call {
   explicit Call(StepMachine* machine) : machine_(machine), begin_(machine->producer_->Now()) {}
   ~Call() {
     if (++machine_->calls_ % kSampleCalls != 0 || machine_->current_ == nullptr) return;
-    machine_->current_->probe += (machine_->producer_->Now() - begin_) * kSampleCalls;
+    const std::uint64_t took = machine_->producer_->Now() - begin_;
+    // A long one was interrupted by the scheduler: that is no measure of the others.
+    machine_->current_->probe += took < machine_->longest_sample_ ? took * kSampleCalls : took;
   }
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
@@ -39,38 +31,6 @@ class StepMachine::Call {
   StepMachine* machine_;
   std::uint64_t begin_;
 };
-
-bool StepMachine::Optimizers::Contains(std::uint64_t id) const {
-  for (std::uint32_t i = 0; i < count; ++i) {
-    if (ids[i] == id) return true;
-  }
-  return false;
-}
-
-void StepMachine::Optimizers::Add(std::uint64_t id) {
-  if (count < kMaxOptimizers && !Contains(id)) ids[count++] = id;
-}
-
-void StepMachine::Init(channel::Producer* producer) {
-  producer_ = producer;
-  const auto intern = [&](const char* text) { return producer_->Intern(text, std::strlen(text)); };
-  for (int i = 0; i < TT_PHASE_COUNT; ++i) phase_names_[i] = intern(kPhaseNames[i]);
-  loss_names_[0] = intern("loss");
-  rate_names_[0] = intern("lr");
-  // ns where the clock is CLOCK_MONOTONIC; for the TSC measured since the arena was made.
-  const channel::ClockPair now =
-      channel::ReadClockPair(static_cast<format::ClockKind>(producer_->header()->clock_kind));
-  const auto ticks = static_cast<double>(now.ticks - producer_->header()->anchor_ticks);
-  const auto ns = static_cast<double>(now.monotonic_ns - producer_->header()->anchor_monotonic_ns);
-  const double per_second = ns > 0 && ticks > 0 ? ticks / ns * 1e9 : 2e9;
-  ticks_per_span_ = static_cast<std::uint64_t>(per_second / kSpansPerSecond) + 1;
-  bucket_full_ = static_cast<std::uint64_t>(per_second) + ticks_per_span_;
-  bucket_ = bucket_full_;
-  bucket_time_ = now.ticks;
-  published_step_.store(-1, std::memory_order_relaxed);
-  published_train_.store(-1, std::memory_order_relaxed);
-  published_mode_.store(TT_MODE_GLOBAL, std::memory_order_relaxed);
-}
 
 bool StepMachine::Foreign() {
   const void* owner = owner_.load(std::memory_order_relaxed);
@@ -82,236 +42,6 @@ bool StepMachine::Foreign() {
   producer_->CountForeignThread();
   return true;
 }
-
-// ---- time and the stack ----
-
-void StepMachine::Charge(std::uint64_t now) {
-  if (now > last_) {
-    if (current_ != nullptr) {
-      const std::uint8_t phase =
-          depth_ == 0 ? static_cast<std::uint8_t>(TT_PHASE_OTHER) : stack_[depth_ - 1].phase;
-      current_->phases[phase] += now - last_;
-    }
-    last_ = now;
-  }
-}
-
-void StepMachine::Push(tt_phase phase, std::uint64_t now) {
-  if (IsMachinePhase(static_cast<std::uint8_t>(phase))) ++machine_depth_;
-  if (depth_ == kMaxDepth) {
-    ++lost_depth_;
-    return;
-  }
-  stack_[depth_++] = {now, static_cast<std::uint8_t>(phase)};
-}
-
-bool StepMachine::Pop(tt_phase phase, std::uint64_t now) {
-  last_activity_ = now;
-  const auto wanted = static_cast<std::uint8_t>(phase);
-  if (lost_depth_ > 0) {
-    --lost_depth_;
-    if (IsMachinePhase(wanted) && machine_depth_ > 0) --machine_depth_;
-    return false;
-  }
-  // Frames above the wanted one were never ended (an exception passed through): they end here.
-  std::uint32_t at = depth_;
-  while (at > 0 && stack_[at - 1].phase != wanted) --at;
-  if (at == 0) return false;
-  const std::uint64_t begin = stack_[at - 1].begin;
-  while (depth_ >= at) {
-    --depth_;
-    if (IsMachinePhase(stack_[depth_].phase) && machine_depth_ > 0) --machine_depth_;
-  }
-  if (current_ == nullptr) return true;
-  if (phase == TT_PHASE_DATA_WAIT && current_ == &pending_ && !pending_.train) {
-    if (pending_.held_count < kMaxHeld) {
-      pending_.held[pending_.held_count++] = {begin, now};
-    } else {
-      producer_->CountThinned(1);
-    }
-  } else {
-    PhaseSpan(phase_names_[wanted], begin, now, step(), mode());
-  }
-  return true;
-}
-
-/// Drops frames that an exception left behind: no fetch and no root forward begins inside them.
-void StepMachine::DropStale(bool whole_stack) {
-  while (depth_ > 0) {
-    const std::uint8_t top = stack_[depth_ - 1].phase;
-    if (top != TT_PHASE_FORWARD && (!whole_stack || top == TT_PHASE_DATA_WAIT)) return;
-    if (!IsMachinePhase(top) && machine_depth_ == 0) return;
-    --depth_;
-    if (IsMachinePhase(top)) --machine_depth_;
-  }
-}
-
-void StepMachine::PhaseSpan(std::uint32_t name, std::uint64_t begin, std::uint64_t end,
-                            std::int64_t step, std::uint8_t mode) {
-  if (last_ > bucket_time_) {
-    bucket_ += last_ - bucket_time_;
-    if (bucket_ > bucket_full_) bucket_ = bucket_full_;
-    bucket_time_ = last_;
-  }
-  if (bucket_ < ticks_per_span_) {
-    producer_->CountThinned(1);
-    return;
-  }
-  bucket_ -= ticks_per_span_;
-  producer_->Span(name, begin, end,
-                  static_cast<std::uint8_t>(mode | TT_SPAN_PHASE << format::kCategoryShift), step);
-}
-
-void StepMachine::FlushHeld(OpenStep* step, std::int64_t number, std::uint8_t mode) {
-  for (std::uint32_t i = 0; i < step->held_count; ++i) {
-    PhaseSpan(phase_names_[TT_PHASE_DATA_WAIT], step->held[i].begin, step->held[i].end, number,
-              mode);
-  }
-  step->held_count = 0;
-}
-
-// ---- opening and closing ----
-
-void StepMachine::Reset(OpenStep* step, std::uint64_t now, bool by_fetch) {
-  std::memset(static_cast<void*>(step), 0, sizeof *step);
-  step->open = true;
-  step->by_fetch = by_fetch;
-  step->begin = now;
-}
-
-void StepMachine::OpenTrain(std::uint64_t now, bool by_fetch) {
-  Reset(&train_, now, by_fetch);
-  train_.mode = TT_MODE_TRAIN;
-  current_ = &train_;
-}
-
-void StepMachine::OpenPending(std::uint64_t now, bool by_fetch, bool train) {
-  Reset(&pending_, now, by_fetch);
-  pending_.train = train;
-  current_ = &pending_;
-}
-
-/// The pending step is the open TRAIN step from here on. REQUIRES: no TRAIN step is open.
-void StepMachine::PendingToTrain() {
-  FlushHeld(&pending_, next_number_[TT_MODE_TRAIN], TT_MODE_TRAIN);
-  train_ = pending_;
-  train_.mode = TT_MODE_TRAIN;
-  train_.train = false;
-  pending_.open = false;
-  current_ = &train_;
-}
-
-/// The pending step was a part of the open TRAIN step.
-void StepMachine::MergePending() {
-  FlushHeld(&pending_, next_number_[TT_MODE_TRAIN], TT_MODE_TRAIN);
-  for (int i = 0; i < TT_PHASE_COUNT; ++i) train_.phases[i] += pending_.phases[i];
-  train_.micro_steps += pending_.micro_steps;
-  train_.batch_size += pending_.batch_size;
-  if (pending_.fetched_batch != 0) train_.fetched_batch = pending_.fetched_batch;
-  train_.probe += pending_.probe;
-  train_.by_fetch = train_.by_fetch || pending_.by_fetch;
-  train_.active = train_.active || pending_.active;
-  pending_.open = false;
-  current_ = &train_;
-}
-
-/// What was taken for evaluation trains after all (a teacher's forward came first, or a model in
-/// eval mode is trained).
-void StepMachine::EvalToPending() {
-  pending_ = eval_;
-  pending_.train = false;
-  pending_.micro_steps = 0;
-  eval_.open = false;
-  current_ = &pending_;
-}
-
-/// The pending step turns out to be TRAIN.
-void StepMachine::ResolveTrain() {
-  if (pending_.train) {
-    current_ = &pending_;
-  } else if (!train_.open) {
-    PendingToTrain();
-  } else if (train_.optimizer_calls == 0 || explicit_) {
-    MergePending();
-  } else {
-    pending_.train = true;
-    FlushHeld(&pending_, PendingNumber(), TT_MODE_TRAIN);
-    current_ = &pending_;
-  }
-}
-
-/// The open TRAIN step was whole: the pending one is the next.
-void StepMachine::CloseAtPending() {
-  cycle_ = train_.called;
-  learned_ = true;
-  Close(&train_, pending_.begin);
-  PendingToTrain();
-}
-
-bool StepMachine::CycleDone() const {
-  if (!learned_) return false;
-  for (std::uint32_t i = 0; i < cycle_.count; ++i) {
-    if (!train_.called.Contains(cycle_.ids[i])) return false;
-  }
-  return true;
-}
-
-void StepMachine::Close(OpenStep* step, std::uint64_t end) {
-  format::StepRecord record{};
-  record.header.flags =
-      static_cast<std::uint8_t>(step->mode | (step->skipped ? format::kSkippedFlag : 0));
-  record.begin = step->begin;
-  record.duration = end > step->begin ? end - step->begin : 0;
-  record.step = next_number_[step->mode]++;
-  for (int i = 0; i < TT_PHASE_OTHER; ++i) record.phases[i] = step->phases[i];
-  record.micro_steps = step->micro_steps;
-  record.optimizer_calls = step->optimizer_calls;
-  record.batch_size = step->batch_size + step->fetched_batch;
-  record.probe = step->probe;
-  producer_->Step(record);
-  if (step->mode == TT_MODE_TRAIN) {
-    last_train_end_ = record.begin + record.duration;
-    any_step_ = true;
-  }
-  step->open = false;
-  if (current_ == step) current_ = nullptr;
-}
-
-/// The number that a pending TRAIN step will most likely have.
-std::int64_t StepMachine::PendingNumber() const {
-  const std::int64_t next = next_number_[TT_MODE_TRAIN];
-  if (!train_.open) return next;
-  const bool own_forward = known_.count > 1 && train_.by_fetch && !pending_.by_fetch;
-  const bool same =
-      train_.optimizer_calls == 0 || explicit_ || own_forward || (learned_ && !CycleDone());
-  return same ? next : next + 1;
-}
-
-void StepMachine::Publish() {
-  std::int64_t step = published_step_.load(std::memory_order_relaxed);
-  const std::int64_t before = step;
-  std::uint8_t mode = published_mode_.load(std::memory_order_relaxed);
-  const std::uint8_t mode_before = mode;
-  std::int64_t train = next_number_[TT_MODE_TRAIN] - 1;
-  if (train_.open) train = next_number_[TT_MODE_TRAIN];
-  if (pending_.open && pending_.train) train = PendingNumber();
-  if (current_ == &eval_) {
-    step = next_number_[eval_.mode];
-    mode = eval_.mode;
-  } else if (current_ != nullptr) {
-    step = current_ == &pending_ ? PendingNumber() : next_number_[TT_MODE_TRAIN];
-    mode = TT_MODE_TRAIN;
-  }
-  published_train_.store(train, std::memory_order_relaxed);
-  if (step == before && mode == mode_before) return;
-  published_step_.store(step, std::memory_order_relaxed);
-  published_mode_.store(mode, std::memory_order_relaxed);
-  const std::uint32_t interval = producer_->StatsInterval();
-  wants_stats_.store(mode == TT_MODE_TRAIN && interval != 0 && step >= 0 && step % interval == 0,
-                     std::memory_order_relaxed);
-}
-
-// ---- the calls ----
 
 void StepMachine::FetchBegin() {
   if (Foreign()) return;
@@ -526,37 +256,6 @@ void StepMachine::OptimizerEnd(std::uint64_t optimizer, bool skipped, double lea
   train_.called.Add(optimizer);
   ++train_.optimizer_calls;
   train_.skipped = train_.skipped || skipped;
-}
-
-void StepMachine::EmitLoss() {
-  if (loss_count_ == 0) return;
-  std::uint32_t order = train_.optimizer_calls;
-  if (order >= kMaxOptimizers) order = kMaxOptimizers - 1;
-  if (loss_names_[order] == 0) {
-    const char text[] = {'l', 'o', 's', 's', '.', static_cast<char>('0' + order)};
-    loss_names_[order] = producer_->Intern(text, sizeof text);
-  }
-  producer_->Scalar(loss_names_[order], loss_sum_ / loss_count_, next_number_[TT_MODE_TRAIN],
-                    TT_MODE_TRAIN, last_);
-  loss_sum_ = 0;
-  loss_count_ = 0;
-}
-
-void StepMachine::EmitLearningRate(std::uint64_t optimizer, double value) {
-  if (std::isnan(value)) return;
-  const std::int64_t step = next_number_[TT_MODE_TRAIN];
-  std::uint32_t at = 0;
-  while (at < known_.count && known_.ids[at] != optimizer) ++at;
-  if (at == kMaxOptimizers) return;
-  LearningRate& rate = rates_[at];
-  const bool first = at == known_.count;
-  if (!first && rate.value == value && step < rate.step + kRateEvery) return;
-  rate = {optimizer, value, step};
-  if (rate_names_[at] == 0) {
-    const char text[] = {'l', 'r', '.', static_cast<char>('0' + at)};
-    rate_names_[at] = producer_->Intern(text, sizeof text);
-  }
-  producer_->Scalar(rate_names_[at], value, step, TT_MODE_TRAIN, last_);
 }
 
 void StepMachine::PhaseBegin(tt_phase phase) {

@@ -150,6 +150,7 @@ class StepMachine {
   std::uint64_t bucket_full_;     ///< Ticks that a full bucket holds.
   std::uint64_t bucket_;          ///< Ticks in the bucket.
   std::uint64_t bucket_time_;
+  std::uint64_t longest_sample_;  ///< Ticks of 20 us: no call takes longer by itself.
   std::uint32_t calls_;
 
   std::atomic<std::int64_t> published_step_, published_train_;
