@@ -148,6 +148,13 @@ PyObject* RecordStats(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   return None();
 }
 
+PyObject* Name(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
+  if (!Arity("name", nargs, 1)) return nullptr;
+  std::uint32_t id = 0;
+  if (g_recording == Recording::kOn && !NameId(args[0], &id)) return nullptr;
+  return None();
+}
+
 PyObject* CountSkipped(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   if (!Arity("count_skipped", nargs, 2)) return nullptr;
   const unsigned long long n = PyLong_AsUnsignedLongLong(args[1]);
@@ -240,6 +247,7 @@ PyMethodDef g_functions[] = {
     {"current_step", CurrentStep, METH_NOARGS, "Number of the open training step, or -1."},
     {"record_stats", Fast(RecordStats), METH_FASTCALL,
      "record_stats(name, collection, address, count, dtype, bytes)"},
+    {"name", Fast(Name), METH_FASTCALL, "name(text): announces a name, for the plan to answer it"},
     {"count_skipped", Fast(CountSkipped), METH_FASTCALL, "count_skipped(reason, n)"},
     {"compute_stats", Fast(ComputeStats), METH_FASTCALL, "compute_stats(address, count, dtype)"},
     {"configure", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(Configure)),
