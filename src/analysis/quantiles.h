@@ -34,6 +34,8 @@ class Quantiles {
   /// Nearest rank; 0 where nothing was added.
   double At(double q) const {
     if (count_ == 0) return 0;
+    if (q <= 0) return min_;
+    if (q >= 1) return max_;
     const auto rank = static_cast<std::uint64_t>(std::ceil(q * static_cast<double>(count_)));
     std::uint64_t seen = 0;
     for (const auto& [key, count] : buckets_) {

@@ -287,11 +287,6 @@ double Summary::probe_share() const {
   return all > 0 ? probe / all : 0;
 }
 
-double Summary::helper_cpu_share() const {
-  const double recorded = static_cast<double>(last_ns - first_ns);
-  return recorded > 0 ? static_cast<double>(ledger_value("agent.cpu_ns")) / recorded : 0;
-}
-
 std::uint64_t Summary::ledger_value(std::string_view name) const {
   const auto found = ledger.find(std::string(name));
   return found == ledger.end() ? 0 : found->second.value;

@@ -146,8 +146,6 @@ class Summary {
   std::int64_t train_steps() const;
   /// Share of step time spent in the probe.
   double probe_share() const;
-  /// Processor time of agent and watcher over the time recorded, of one core.
-  double helper_cpu_share() const;
   std::uint64_t ledger_value(std::string_view name) const;
 
  private:

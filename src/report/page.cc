@@ -270,8 +270,9 @@ class Page {
     }
     const json optimizer = Fact("optimizer");
     if (optimizer.is_object()) {
-      Item("Optimizer", fmt::format("{}, learning rate {}", Field(optimizer, "class"),
-                                    s_.lr ? Significant(*s_.lr) : Field(optimizer, "lr")));
+      Item("Optimizer",
+           fmt::format("{}, learning rate {}", Field(optimizer, "class"),
+                       s_.lr ? fmt::format("{:.3g}", *s_.lr) : Field(optimizer, "lr")));
     }
     for (const std::string& text : s_.loaders) {
       const json loader = json::parse(text, nullptr, false);
@@ -376,7 +377,8 @@ class Page {
           const analysis::Quantiles& v = total->values;
           const double value = q == 1.0 ? v.max() : (q == 0.0 ? v.min() : v.At(q));
           const double shown = value * line.scale;
-          Add("<td class=\"r\">{}</td>", std::abs(shown) < 0.005 ? "0" : Significant(shown));
+          Add("<td class=\"r\">{}</td>",
+              shown == 0 ? "0" : (std::abs(shown) < 0.01 ? "&lt; 0.01" : Significant(shown)));
         }
         out_ += "</tr>\n";
         first = false;

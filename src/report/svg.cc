@@ -358,14 +358,17 @@ std::string DrawHistogram(const analysis::Quantiles& values, std::string (*label
       over += count;
       return;
     }
-    // A bucket of the sketch is 2 % wide: its count is spread over the bins that it covers.
+    // A bucket of the sketch is 2 % wide: its count is spread over the bins that it covers, each by
+    // its share.
     const double from = std::max(low, value * 0.99);
-    const double to = std::min(high, value * 1.01);
+    const double to = std::max(from + 1e-12, std::min(high, value * 1.01));
     const double bin = (high - low) / kBins;
     const int first = std::clamp(static_cast<int>((from - low) / bin), 0, kBins - 1);
     const int last = std::clamp(static_cast<int>((to - low) / bin), first, kBins - 1);
     for (int i = first; i <= last; ++i) {
-      bins[static_cast<std::size_t>(i)] += static_cast<double>(count) / (last - first + 1);
+      const double overlap = std::min(to, low + (i + 1) * bin) - std::max(from, low + i * bin);
+      bins[static_cast<std::size_t>(i)] +=
+          static_cast<double>(count) * std::max(0.0, overlap) / (to - from);
     }
   });
   const double top = *std::max_element(bins.begin(), bins.end());

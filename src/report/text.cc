@@ -230,8 +230,11 @@ std::string OwnCost(const RunData& data) {
   } else {
     out = "Telltale cost no step time";
   }
-  if (s.ledger_value("agent.cpu_ns") > 0) {
-    out += fmt::format(", {} of a core beside it", Percent(s.helper_cpu_share()));
+  const double beside =
+      static_cast<double>(s.ledger_value("agent.cpu_ns") + data.replay.watch_cpu_ns);
+  const double recorded = static_cast<double>(s.last_ns - s.first_ns);
+  if (beside > 0 && recorded > 0) {
+    out += fmt::format(", {} of a core beside it", Percent(beside / recorded));
   }
   const double stored = static_cast<double>(s.ledger_value("agent.journal_bytes") +
                                             s.ledger_value("agent.segment_bytes"));

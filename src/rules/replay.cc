@@ -15,12 +15,20 @@ Result<WatchJournal> ReadWatchJournal(store::RunReader* reader) {
   StringPool pool;
   format::Rows rows;
   store::Salvage salvage;
-  TELLTALE_RETURN_IF_ERROR(reader->ReadAll(
-      store::MaskOf(format::TableId::kEvents) | store::MaskOf(format::TableId::kFindings), &pool,
-      &rows, &salvage));
+  TELLTALE_RETURN_IF_ERROR(reader->ReadAll(store::MaskOf(format::TableId::kEvents) |
+                                               store::MaskOf(format::TableId::kFindings) |
+                                               store::MaskOf(format::TableId::kLedger),
+                                           &pool, &rows, &salvage));
   WatchJournal journal;
   for (const format::FindingRow& row : rows.findings) {
     journal.revisions.emplace_back(std::string(row.incident), row.revision);
+  }
+  // Cumulative for one watcher; after a restart it counts from zero again.
+  std::uint64_t last = 0;
+  for (const format::LedgerRow& row : rows.ledger) {
+    if (row.name != "watch.cpu_ns") continue;
+    journal.cpu_ns += row.value >= last ? row.value - last : row.value;
+    last = row.value;
   }
   std::sort(journal.revisions.begin(), journal.revisions.end());
   std::stable_sort(rows.events.begin(), rows.events.end(),
@@ -63,6 +71,7 @@ Result<Replay> ReplayRun(const std::filesystem::path& run, const ReplayOptions& 
   out.ended = out.state.state != "running";
   if (out.ended) engine.End();
   out.writers = cursor->writers();
+  out.watch_cpu_ns = journal.cpu_ns;
   out.salvage = cursor->salvage();
   out.rules = engine.rule_states();
   out.findings = Ranked(engine.findings());

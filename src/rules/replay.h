@@ -18,6 +18,7 @@ namespace telltale::rules {
 struct WatchJournal {
   std::vector<store::Admission> admissions;  ///< In the order in which they were decided.
   std::vector<std::pair<std::string, std::uint32_t>> revisions;  ///< (incident, revision), sorted.
+  std::uint64_t cpu_ns = 0;  ///< Processor time of all watchers of the run so far.
 };
 Result<WatchJournal> ReadWatchJournal(store::RunReader* reader);
 
@@ -34,7 +35,8 @@ struct Replay {
   std::vector<Finding> findings;  ///< Ranked.
   std::vector<RuleState> rules;
   store::Salvage salvage;
-  bool ended = false;  ///< The run is over: no incident is open.
+  std::uint64_t watch_cpu_ns = 0;  ///< Processor time that the watcher took.
+  bool ended = false;              ///< The run is over: no incident is open.
 };
 Result<Replay> ReplayRun(const std::filesystem::path& run, const ReplayOptions& options = {});
 

@@ -217,6 +217,8 @@ class LossNotDecreasing final : public Rule {
   void OnNotFinite(Series* series, Reporter* reporter) {
     series->finite_in_row = 0;
     const bool known = series->open && series->state == State::kNotFinite;
+    // Another defect than a flat loss: an incident of its own.
+    if (series->open && !known) CloseIncident(series, reporter);
     series->state = State::kNotFinite;
     if (!series->open) {
       series->open = true;

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "analysis/summary.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+namespace telltale::analysis {
+namespace {
+
+template <class Row>
+void Feed(Summary* summary, Row row) {
+  summary->OnRecord({row.ord_ns, 0, Row::kTable, &row});
+}
+
+format::StepRow Step(std::int64_t step, std::int64_t duration) {
+  format::StepRow row;
+  row.time_ns = 1'000'000'000 + step * 100;
+  row.ord_ns = row.time_ns + duration;
+  row.duration_ns = duration;
+  row.step = step;
+  row.mode = "TRAIN";
+  row.attempt = 1;
+  row.data_wait_ns = duration / 2;
+  row.forward_ns = duration - row.data_wait_ns;
+  row.batch_size = 8;
+  row.probe_ns = duration / 100;
+  return row;
+}
+
+TEST(QuantilesTest, AreWithinOnePercentAndExactAtTheEnds) {
+  Quantiles q;
+  for (int i = 1; i <= 10000; ++i) q.Add(i);
+  EXPECT_EQ(q.min(), 1);
+  EXPECT_EQ(q.max(), 10000);
+  EXPECT_EQ(q.count(), 10000U);
+  EXPECT_EQ(q.sum(), 10000.0 * 10001 / 2);
+  for (double p : {0.01, 0.25, 0.5, 0.95, 0.99}) {
+    EXPECT_NEAR(q.At(p), p * 10000, p * 10000 * 0.0101) << p;
+  }
+}
+
+TEST(QuantilesTest, TakesZeroNegativeAndNotFinite) {
+  Quantiles q;
+  for (double v : {-5.0, -1.0, 0.0, 1.0, 5.0}) q.Add(v);
+  q.Add(std::nan(""));
+  q.Add(std::numeric_limits<double>::infinity());
+  EXPECT_EQ(q.count(), 5U);
+  EXPECT_EQ(q.not_finite(), 2U);
+  EXPECT_EQ(q.At(0.5), 0);
+  EXPECT_EQ(q.At(0), -5);
+  EXPECT_EQ(q.At(1), 5);
+  EXPECT_EQ(Quantiles().At(0.5), 0);
+}
+
+TEST(ColumnsTest, KeepEveryOutlierHoweverWideTheyGet) {
+  Columns columns(64);
+  for (std::int64_t i = 0; i < 1'000'000; ++i) columns.Add(i, i == 123'457 ? 99.0 : 1.0);
+  EXPECT_LE(columns.columns().size(), 64U);
+  std::uint64_t count = 0;
+  double max = 0;
+  double sum = 0;
+  for (const Column& c : columns.columns()) {
+    count += c.count;
+    sum += c.sum;
+    max = std::max(max, c.max);
+    EXPECT_LE(c.kept.size(), 32U);
+    EXPECT_EQ(c.median(), 1);
+  }
+  EXPECT_EQ(count, 1'000'000U);
+  EXPECT_EQ(max, 99);
+  EXPECT_EQ(sum, 1'000'098);
+}
+
+TEST(ColumnsTest, TakePointsBeforeTheFirst) {
+  Columns columns(8);
+  columns.Add(100, 1);
+  columns.Add(3, 2);
+  columns.Add(-50, 3);
+  double sum = 0;
+  for (const Column& c : columns.columns()) sum += c.sum;
+  EXPECT_EQ(sum, 6);
+  EXPECT_LE(columns.begin(), -50);
+  EXPECT_LE(columns.columns().size(), 8U);
+}
+
+TEST(SummaryTest, TheFirstStepOfAnAttemptCostsButDoesNotCountAsUsual) {
+  Summary summary;
+  Feed(&summary, Step(0, 1'000'000'000));
+  for (int i = 1; i <= 100; ++i) Feed(&summary, Step(i, 10'000'000));
+  const StepGroup* group = summary.Train(summary.train_rank());
+  ASSERT_NE(group, nullptr);
+  EXPECT_EQ(group->steps, 101U);
+  EXPECT_EQ(group->duration_ns, 2'000'000'000);
+  EXPECT_EQ(group->steady_ns.count(), 100U);
+  EXPECT_EQ(group->steady_ns.max(), 10'000'000);
+  EXPECT_EQ(summary.train_steps(), 101);
+  EXPECT_EQ(group->samples, 101 * 8);
+  EXPECT_NEAR(summary.probe_share(), 0.01, 1e-9);
+  const auto mean = summary.phases.Mean(0, 1000);
+  ASSERT_TRUE(mean.has_value());
+  EXPECT_NEAR((*mean)[0], 5'000'000, 1);
+  EXPECT_FALSE(summary.phases.Mean(5000, 6000).has_value());
+  EXPECT_EQ(summary.last_steps.size(), 30U);
+}
+
+TEST(SummaryTest, LedgersOfManySubjectsAddUpOnce) {
+  Summary summary;
+  const auto feed = [&](std::string_view subject, std::uint64_t value) {
+    format::LedgerRow row;
+    row.name = "probe.records_dropped";
+    row.subject = subject;
+    row.value = value;
+    row.loss = true;
+    Feed(&summary, row);
+  };
+  feed("proc:1", 5);
+  feed("proc:1", 7);  // Cumulative: replaces the 5.
+  feed("proc:1", 7);
+  feed("proc:2", 1);
+  EXPECT_EQ(summary.ledger_value("probe.records_dropped"), 8U);
+  EXPECT_TRUE(summary.ledger.at("probe.records_dropped").loss);
+}
+
+TEST(SummaryTest, MalformedFactsAreSkipped) {
+  Summary summary;
+  for (std::string_view data : {"", "{", "[]", "{\"from_ns\":\"x\"}", "null", "7"}) {
+    for (std::string_view kind :
+         {"gap", "process.start", "run.attempt_end", "dataloader", "framework", "probe.disabled"}) {
+      format::EventRow row;
+      row.kind = kind;
+      row.data = data;
+      Feed(&summary, row);
+    }
+  }
+  EXPECT_TRUE(summary.gaps.empty());
+  EXPECT_EQ(summary.records, 36U);
+}
+
+TEST(SummaryTest, NamesAreBounded) {
+  Summary summary;
+  for (int i = 0; i < 5000; ++i) {
+    const std::string name = "span " + std::to_string(i);
+    format::SpanRow row;
+    row.name = name;
+    row.category = "user";
+    row.duration_ns = i;
+    Feed(&summary, row);
+  }
+  EXPECT_LE(summary.spans.size(), 513U);
+  EXPECT_GT(summary.folded, 0U);
+  EXPECT_EQ(summary.longest_spans.size(), 10U);
+  EXPECT_EQ(summary.longest_spans.front().duration_ns, 4999);
+}
+
+}  // namespace
+}  // namespace telltale::analysis

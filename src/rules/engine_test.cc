@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rules/engine.h"
+
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <functional>
+#include <stdexcept>
+
+namespace telltale::rules {
+namespace {
+
+/// Says what the test tells it to say at each record.
+class Puppet final : public Rule {
+ public:
+  explicit Puppet(std::function<void(std::int64_t, Reporter*)> act) : act_(std::move(act)) {}
+  void OnRecord(const store::OrderedRecord& record, Reporter* reporter) override {
+    act_(record.ord_ns, reporter);
+  }
+  void OnEnd(Reporter*) override {}
+  bool has_data() const override { return true; }
+
+ private:
+  std::function<void(std::int64_t, Reporter*)> act_;
+};
+
+const RuleDesc kDesc{"Puppet", "", "", "", ~0U, false, {}};
+
+Engine Make(std::function<void(std::int64_t, Reporter*)> act) {
+  std::vector<std::pair<const RuleDesc*, std::unique_ptr<Rule>>> rules;
+  rules.emplace_back(&kDesc, std::make_unique<Puppet>(std::move(act)));
+  return Engine(std::move(rules));
+}
+
+void Feed(Engine* engine, std::int64_t at) {
+  const format::StepRow row;
+  engine->Feed({at, 0, format::StepRow::kTable, &row});
+}
+
+Incident At(std::string subject, double cost) {
+  Incident incident;
+  incident.subject = std::move(subject);
+  incident.start_ns = 1;
+  incident.cost_seconds = cost;
+  return incident;
+}
+
+TEST(EngineTest, ReportsThatSayNothingNewAreDropped) {
+  Engine engine = Make([](std::int64_t, Reporter* r) { r->Report(At("a", 1)); });
+  for (int i = 0; i < 100; ++i) Feed(&engine, i * 1'000'000'000LL);
+  EXPECT_EQ(engine.TakeRevisions().size(), 1U);
+  EXPECT_EQ(engine.findings().size(), 1U);
+}
+
+TEST(EngineTest, NumbersAloneMakeARevisionEachFiveSecondsOfTheRun) {
+  Engine engine =
+      Make([](std::int64_t at, Reporter* r) { r->Report(At("a", static_cast<double>(at))); });
+  for (int i = 0; i <= 100; ++i) Feed(&engine, i * 100'000'000LL);
+  const auto revisions = engine.TakeRevisions();
+  ASSERT_EQ(revisions.size(), 3U);  // At 0, 5 and 10 s.
+  for (std::size_t i = 0; i < revisions.size(); ++i) EXPECT_EQ(revisions[i].revision, i + 1);
+  // The newest state is always there.
+  EXPECT_EQ(engine.findings()[0].incident.cost_seconds, 1e10);
+}
+
+TEST(EngineTest, AHigherSeverityIsNewsAtOnce) {
+  Engine engine = Make([](std::int64_t at, Reporter* r) {
+    Incident incident = At("a", 1);
+    incident.severity = at < 2 ? Severity::kMedium : Severity::kHigh;
+    r->Report(incident);
+  });
+  for (int i = 0; i < 4; ++i) Feed(&engine, i);
+  EXPECT_EQ(engine.TakeRevisions().size(), 2U);
+}
+
+TEST(EngineTest, AClosedIncidentThatComesBackIsAnother) {
+  Engine engine = Make([](std::int64_t at, Reporter* r) {
+    Incident incident = At("a", 1);
+    incident.start_ns = at < 2 ? 1 : 2;
+    at == 1 ? r->Close(incident) : r->Report(incident);
+  });
+  for (int i = 0; i < 3; ++i) Feed(&engine, i);
+  ASSERT_EQ(engine.findings().size(), 2U);
+  EXPECT_FALSE(engine.findings()[0].open);
+  EXPECT_FALSE(engine.findings()[0].until_end);
+  EXPECT_TRUE(engine.findings()[1].open);
+  EXPECT_NE(engine.findings()[0].id, engine.findings()[1].id);
+  engine.End();
+  EXPECT_FALSE(engine.findings()[1].open);
+  EXPECT_TRUE(engine.findings()[1].until_end);
+}
+
+TEST(EngineTest, IdsAndRevisionsAreTheSameInEveryReplay) {
+  const auto act = [](std::int64_t at, Reporter* r) {
+    r->Report(At(at % 2 == 0 ? "a" : "b", static_cast<double>(at)));
+  };
+  Engine first = Make(act);
+  Engine second = Make(act);
+  std::vector<Finding> one;
+  for (int i = 0; i < 50; ++i) {
+    Feed(&first, i * 1'000'000'000LL);
+    Feed(&second, i * 1'000'000'000LL);
+    for (Finding& f : first.TakeRevisions()) one.push_back(std::move(f));  // In portions.
+  }
+  const std::vector<Finding> two = second.TakeRevisions();  // At once.
+  ASSERT_EQ(one.size(), two.size());
+  for (std::size_t i = 0; i < one.size(); ++i) {
+    EXPECT_EQ(one[i].id, two[i].id);
+    EXPECT_EQ(one[i].revision, two[i].revision);
+  }
+}
+
+TEST(EngineTest, ARuleThatThrowsIsOutAndTheOthersGoOn) {
+  std::vector<std::pair<const RuleDesc*, std::unique_ptr<Rule>>> rules;
+  int seen = 0;
+  rules.emplace_back(&kDesc, std::make_unique<Puppet>([](std::int64_t at, Reporter* r) {
+    r->Report(At("a", 1));
+    if (at == 2) throw std::runtime_error("no such column");
+  }));
+  rules.emplace_back(&kDesc, std::make_unique<Puppet>([&](std::int64_t, Reporter*) { ++seen; }));
+  Engine engine(std::move(rules));
+  for (int i = 0; i < 5; ++i) Feed(&engine, i);
+  engine.End();
+  EXPECT_EQ(seen, 5);
+  EXPECT_EQ(engine.rule_states()[0].status, RuleStatus::kError);
+  EXPECT_EQ(engine.rule_states()[0].error, "no such column");
+  EXPECT_EQ(engine.rule_states()[0].records, 3U);
+  EXPECT_FALSE(engine.findings()[0].open);
+}
+
+TEST(EngineTest, WrongResultsComeBeforeSlowOnesAndLastingBeforeOver) {
+  const auto finding = [](std::string rule, double cost, bool open) {
+    Finding f;
+    f.rule = std::move(rule);
+    f.incident.cost_seconds = cost;
+    f.open = open;
+    return f;
+  };
+  const auto ranked =
+      Ranked({finding("InputBound", 9, false), finding("InputBound", 1, true),
+              finding("InputBound", 5, true), finding("LossNotDecreasing", 2, true)});
+  EXPECT_EQ(ranked[0].rule, "LossNotDecreasing");
+  EXPECT_EQ(ranked[1].incident.cost_seconds, 5);
+  EXPECT_EQ(ranked[2].incident.cost_seconds, 1);
+  EXPECT_EQ(ranked[3].incident.cost_seconds, 9);
+}
+
+TEST(RegistryTest, EveryRuleIsDescribedAndOrdered) {
+  std::string_view before;
+  for (const RuleEntry& entry : Registry()) {
+    const RuleDesc& desc = *entry.desc;
+    EXPECT_LT(before, desc.name);
+    before = desc.name;
+    EXPECT_FALSE(desc.summary.empty());
+    EXPECT_FALSE(desc.formula.empty());
+    EXPECT_FALSE(desc.how_to_fix.empty());
+    EXPECT_NE(desc.table_mask, 0U);
+    EXPECT_NE(entry.make(Parameters(desc)), nullptr);
+    Parameters parameters(desc);
+    EXPECT_FALSE(parameters.Set("no_such", 1).ok());
+  }
+}
+
+}  // namespace
+}  // namespace telltale::rules
