@@ -12,13 +12,14 @@ namespace telltale::store {
 namespace {
 
 using nlohmann::json;
+using nlohmann::ordered_json;
 
-json ToJson(const Attempt& attempt) {
-  json out = {{"number", attempt.number},
-              {"start_ns", attempt.start_ns},
-              {"end_ns", attempt.end_ns},
-              {"pid", attempt.pid},
-              {"pid_start_ticks", attempt.pid_start_ticks}};
+ordered_json ToJson(const Attempt& attempt) {
+  ordered_json out = {{"number", attempt.number},
+                      {"start_ns", attempt.start_ns},
+                      {"end_ns", attempt.end_ns},
+                      {"pid", attempt.pid},
+                      {"pid_start_ticks", attempt.pid_start_ticks}};
   if (attempt.exit_code) out["exit_code"] = *attempt.exit_code;
   if (attempt.signal) out["signal"] = *attempt.signal;
   return out;
@@ -98,21 +99,21 @@ Result<RunInfo> ReadRunInfo(const std::filesystem::path& run) {
 
 Status WriteRunInfo(const std::filesystem::path& run, const RunInfo& info) {
   try {
-    json out = {{"format", {{"major", info.format_major}, {"minor", info.format_minor}}},
-                {"id", info.id},
-                {"name", info.name},
-                {"command", info.command},
-                {"cwd", info.cwd},
-                {"host", info.host},
-                {"boot_id", info.boot_id},
-                {"telltale_version", info.telltale_version},
-                {"supervisor_pid", info.supervisor_pid},
-                {"supervisor_start_ticks", info.supervisor_start_ticks},
-                {"created_ns", info.created_ns},
-                {"interval_ms", info.interval_ms},
-                {"overhead_budget", info.overhead_budget},
-                {"attempts", json::array()},
-                {"finished", info.finished}};
+    ordered_json out = {{"format", {{"major", info.format_major}, {"minor", info.format_minor}}},
+                        {"id", info.id},
+                        {"name", info.name},
+                        {"command", info.command},
+                        {"cwd", info.cwd},
+                        {"host", info.host},
+                        {"boot_id", info.boot_id},
+                        {"telltale_version", info.telltale_version},
+                        {"supervisor_pid", info.supervisor_pid},
+                        {"supervisor_start_ticks", info.supervisor_start_ticks},
+                        {"created_ns", info.created_ns},
+                        {"interval_ms", info.interval_ms},
+                        {"overhead_budget", info.overhead_budget},
+                        {"attempts", ordered_json::array()},
+                        {"finished", info.finished}};
     for (const Attempt& attempt : info.attempts) out["attempts"].push_back(ToJson(attempt));
     // Arguments may hold any bytes; what is no UTF-8 is replaced, never a reason to fail.
     const std::string text = out.dump(2, ' ', false, json::error_handler_t::replace) + "\n";

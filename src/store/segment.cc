@@ -124,8 +124,13 @@ Status WriteSegment(const std::filesystem::path& path, const format::Rows& rows,
     auto batch = RowsToArrow(rows, info->table);
     if (!batch.ok()) return FromArrow(path, "write", batch.status());
     info->rows = static_cast<std::uint64_t>((*batch)->num_rows());
-    auto file = arrow::io::FileOutputStream::Open(path.string());
+    UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
+    if (!fd) {
+      return {Code::kIo, fmt::format("cannot create {}: {}", path.string(), std::strerror(errno))};
+    }
+    auto file = arrow::io::FileOutputStream::Open(fd.get());
     if (!file.ok()) return FromArrow(path, "write", file.status());
+    fd.release();  // The stream closes it.
     const auto properties = parquet::WriterProperties::Builder()
                                 .compression(arrow::Compression::ZSTD)
                                 ->compression_level(kZstdLevel)

@@ -43,8 +43,12 @@ TEST_F(WriterTest, FoldersAndFilesAreTheUsersOwn) {
   struct stat st {};
   ASSERT_EQ(::stat((run_ / "agent-a").c_str(), &st), 0);
   EXPECT_EQ(st.st_mode & 0777, 0700U);
-  ASSERT_EQ(::stat((run_ / "agent-a" / JournalFileName(1)).c_str(), &st), 0);
-  EXPECT_EQ(st.st_mode & 0777, 0600U);
+  ASSERT_TRUE(writer->Append(Scalars(0, 1)).ok());
+  ASSERT_TRUE(writer->Close(true).ok());
+  for (const auto& file : std::filesystem::directory_iterator(run_ / "agent-a")) {
+    ASSERT_EQ(::stat(file.path().c_str(), &st), 0);
+    EXPECT_EQ(st.st_mode & 0777, 0600U) << file.path();
+  }
 }
 
 TEST_F(WriterTest, ASecondWriterIsToldWhoHoldsTheFolder) {
