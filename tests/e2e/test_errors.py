@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a user meets when something is wrong: one line, the table's exit code, no stack trace."""
+
+import json
+from pathlib import Path
+
+import pytest
+from conftest import Telltale
+
+READERS = ["check", "report", "verify", "query", "rules status"]
+
+
+def reader_args(command: str, run: Path) -> list[str]:
+    args = [*command.split(), str(run)]
+    return [*args, "steps"] if command == "query" else args
+
+
+def assert_one_line(stderr: str, *needles: str) -> None:
+    lines = [line for line in stderr.splitlines() if line.strip()]
+    assert len(lines) == 1, stderr
+    assert lines[0].startswith("telltale"), stderr
+    for trace in ("terminate called", "what():", "Traceback", "#0 "):
+        assert trace not in stderr
+    for needle in needles:
+        assert needle in stderr, f"{needle!r} is not in {stderr!r}"
+
+
+@pytest.mark.parametrize("command", READERS)
+def test_missing_run(telltale: Telltale, tmp_path: Path, command: str) -> None:
+    missing = tmp_path / "no-such-run"
+    done = telltale(*reader_args(command, missing))
+    assert done.returncode == 3
+    assert_one_line(done.stderr, str(missing))
+
+
+@pytest.mark.parametrize("command", READERS)
+def test_folder_that_is_no_run(telltale: Telltale, tmp_path: Path, command: str) -> None:
+    (tmp_path / "plain").mkdir()
+    done = telltale(*reader_args(command, tmp_path / "plain"))
+    assert done.returncode == 3
+    assert_one_line(done.stderr, "run.json")
+
+
+@pytest.mark.parametrize("command", READERS)
+def test_future_version(telltale: Telltale, copy_of_run: Path, command: str) -> None:
+    path = copy_of_run / "run.json"
+    info = json.loads(path.read_text())
+    for key in info:
+        if key in ("format", "format_major"):
+            info[key] = {**info[key], "major": 99} if isinstance(info[key], dict) else 99
+    path.write_text(json.dumps(info))
+    before = sorted((p, p.stat().st_size) for p in copy_of_run.rglob("*"))
+    done = telltale(*reader_args(command, copy_of_run))
+    assert done.returncode == 8, done.stderr
+    assert_one_line(done.stderr, "99")
+    assert sorted((p, p.stat().st_size) for p in copy_of_run.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["run"],
+        ["run", "--interval", "5", "--", "true"],
+        ["run", "--overhead", "lots", "--", "true"],
+        ["run", "--no-such-flag", "--", "true"],
+        ["check"],
+        ["check", "x", "--fail-on", "sometimes"],
+        ["query", "x"],
+        ["rules", "show", "NoSuchRule"],
+        ["frobnicate"],
+    ],
+    ids=" ".join,
+)
+def test_wrong_usage(telltale: Telltale, args: list[str]) -> None:
+    done = telltale(*args)
+    assert done.returncode == 2, done.stderr
+    assert_one_line(done.stderr)
+    assert done.stdout == ""
+
+
+def test_unknown_table_names_the_known_ones(telltale: Telltale, finished_run: Path) -> None:
+    done = telltale("query", finished_run, "stepz")
+    assert done.returncode == 2
+    assert_one_line(done.stderr, "stepz", "steps")
+
+
+def test_bad_where_names_the_position(telltale: Telltale, finished_run: Path) -> None:
+    done = telltale("query", finished_run, "steps", "--where", "step >> 3")
+    assert done.returncode == 2
+    assert_one_line(done.stderr)
+
+
+def test_damaged_run_is_served_and_named(telltale: Telltale, copy_of_run: Path) -> None:
+    segment = max(copy_of_run.glob("agent-*/steps-*.parquet"))
+    bytes_ = bytearray(segment.read_bytes())
+    bytes_[len(bytes_) // 2] ^= 0x10
+    segment.write_bytes(bytes_)
+    done = telltale("verify", copy_of_run)
+    assert done.returncode == 7
+    assert segment.name in done.stdout + done.stderr
+    checked = telltale("check", copy_of_run, "--json")
+    assert checked.returncode in (0, 7)
+    json.loads(checked.stdout)
+    assert telltale("report", copy_of_run, "-o", copy_of_run / "r.html").returncode in (0, 7)
+
+
+def test_damaged_run_json(telltale: Telltale, copy_of_run: Path) -> None:
+    (copy_of_run / "run.json").write_text("{ not json")
+    done = telltale("check", copy_of_run)
+    assert done.returncode == 3
+    assert_one_line(done.stderr, "run.json")
+
+
+def test_a_run_that_is_running_refuses_a_second_writer(
+    telltale: Telltale, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    inner = f"{telltale.binary} run -o {run} -- true"
+    done = telltale.run(run, "sh", "-c", f"{inner}; exit $?")
+    assert done.returncode == 9, done.stderr
+
+
+def test_run_into_a_foreign_folder_is_refused(telltale: Telltale, tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").write_text("precious")
+    done = telltale.run(tmp_path / "mine", "true")
+    assert done.returncode == 2
+    assert_one_line(done.stderr, "mine")
+    assert [p.name for p in (tmp_path / "mine").iterdir()] == ["thesis.tex"]
+
+
+@pytest.mark.parametrize("command", ["run", "check", "report", "ls", "verify", "query", "rules"])
+def test_help_has_examples(telltale: Telltale, command: str) -> None:
+    done = telltale(command, "--help")
+    assert done.returncode == 0
+    assert "xample" in done.stdout

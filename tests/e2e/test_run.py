@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One command watches a real training: what it leaves behind, and what it must not change."""
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+from conftest import REPO, Telltale
+
+TINY = REPO / "tests/e2e/train_tiny.py"
+
+
+def test_records_steps_losses_statistics_and_metrics(
+    telltale: Telltale, finished_run: Path
+) -> None:
+    steps = telltale.rows(finished_run, "steps")
+    train = [s for s in steps if s["mode"] == "TRAIN"]
+    assert [s["step"] for s in train] == list(range(60))
+    for s in train:
+        phases = ("data_wait", "forward", "backward", "optimizer", "comm_wait", "other")
+        assert sum(s[f"{p}_ns"] for p in phases) == s["duration_ns"]
+        assert s["batch_size"] == 32
+        assert s["micro_steps"] == 1
+    losses = telltale.rows(finished_run, "scalars", "--where", "name = 'loss'")
+    assert len(losses) == 60
+    assert 1.5 < losses[0]["value"] < 3.5
+    names = {s["name"] for s in telltale.rows(finished_run, "statistics")}
+    assert {"0.weight", "0.bias", "2.weight", "2.bias"} <= {n.split("/")[-1] for n in names}
+    metrics = {m["name"] for m in telltale.rows(finished_run, "metrics")}
+    assert {"cpu.user", "mem.available", "proc.rss"} <= metrics
+    kinds = {e["kind"] for e in telltale.rows(finished_run, "events")}
+    assert {"process.start", "framework", "dataloader", "run.first_forward"} <= kinds
+
+
+def test_run_state_and_list(telltale: Telltale, finished_run: Path) -> None:
+    listed = json.loads(telltale("ls", finished_run.parent, "--json").stdout)
+    [run] = listed["runs"]
+    assert run["state"] == "finished"
+    assert run["attempts"] == 1
+    assert run["steps"] == 60
+    assert telltale("verify", finished_run).returncode == 0
+
+
+def test_parameters_are_bit_identical_after_200_steps(telltale: Telltale, tmp_path: Path) -> None:
+    plain = tmp_path / "plain.pt"
+    watched = tmp_path / "watched.pt"
+    subprocess.run([telltale.python, TINY, "200", "--save", plain], check=True)
+    done = telltale.run(tmp_path / "run", telltale.python, TINY, "200", "--save", watched)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "trained 200\n"
+    assert plain.read_bytes() == watched.read_bytes() or same_parameters(
+        telltale.python, plain, watched
+    )
+    assert telltale.rows(tmp_path / "run", "steps")[-1]["step"] == 199
+
+
+def same_parameters(python: str, a: Path, b: Path) -> bool:
+    code = (
+        "import sys,torch;a,b=map(torch.load,sys.argv[1:]);"
+        "sys.exit(0 if all(x.numpy().tobytes()==y.numpy().tobytes() for x,y in zip(a,b)) else 1)"
+    )
+    return subprocess.run([python, "-c", code, a, b], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("code", [0, 3, 255])
+def test_exit_codes_come_through(telltale: Telltale, tmp_path: Path, code: int) -> None:
+    assert telltale.run(tmp_path / "run", "sh", "-c", f"exit {code}").returncode == code
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGKILL", "SIGSEGV", "SIGABRT"])
+def test_signals_come_through(telltale: Telltale, tmp_path: Path, name: str) -> None:
+    run = tmp_path / "run"
+    done = telltale.run(run, "sh", "-c", f"kill -{name.removeprefix('SIG')} $$")
+    assert done.returncode == -getattr(signal, name)
+    [listed] = json.loads(telltale("ls", tmp_path, "--json").stdout)["runs"]
+    assert listed["state"].startswith("killed")
+
+
+def test_command_that_cannot_start(telltale: Telltale, tmp_path: Path) -> None:
+    assert telltale.run(tmp_path / "a", tmp_path / "nothing-here").returncode == 127
+    plain = tmp_path / "plain.txt"
+    plain.write_text("no program")
+    assert telltale.run(tmp_path / "b", plain).returncode == 126
+
+
+def test_output_of_the_training_is_untouched(telltale: Telltale, tmp_path: Path) -> None:
+    done = telltale.run(tmp_path / "run", "sh", "-c", "printf 'a\\0b'; printf err >&2; cat", input="x")
+    assert done.stdout == "a\0bx"
+    assert "err" in done.stderr
+
+
+def test_live_findings_equal_those_of_check(telltale: Telltale, tmp_path: Path) -> None:
+    """The slow demo has findings; those that the watcher wrote live are those of the replay."""
+    run = tmp_path / "run"
+    slow = REPO / "examples/demo/train_slow.py"
+    done = telltale.run(run, telltale.python, slow, env={"OMP_NUM_THREADS": "1"}, timeout=600)
+    assert done.returncode == 0, done.stderr
+    live: dict[str, dict] = {}
+    for row in telltale.rows(run, "findings"):
+        if row["revision"] >= live.get(row["incident"], row)["revision"]:
+            live[row["incident"]] = row
+    keys = ("rule", "subject", "severity", "first_step", "last_step", "state", "cause")
+
+    def essence(finding: dict) -> tuple:
+        return (*(finding[k] for k in keys), round(finding["cost_seconds"], 6))
+
+    checked = telltale.check(run)["findings"]
+    assert sorted(map(essence, live.values())) == sorted(map(essence, checked))
+    assert {f["rule"] for f in checked} >= {"InputBound", "LossNotDecreasing"}
+
+
+def test_environment_is_left_alone(telltale: Telltale, tmp_path: Path) -> None:
+    code = "import os,sys,json;print(json.dumps([sorted(os.environ),sys.argv,sys.flags.isolated]))"
+    plain = json.loads(subprocess.check_output([telltale.python, "-c", code, "x"], text=True))
+    done = telltale.run(tmp_path / "run", telltale.python, "-c", code, "x")
+    watched = json.loads(done.stdout)
+    extra = set(watched[0]) - set(plain[0])
+    assert all(name.startswith("TELLTALE_") or name == "PYTHONPATH" for name in extra), extra
+    assert watched[1:] == plain[1:]
