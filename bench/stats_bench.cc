@@ -3,8 +3,10 @@
 // usage: stats_bench [MiB] [rounds]
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <functional>
 #include <random>
 #include <string>
@@ -57,16 +59,23 @@ int main(int argc, char** argv) {
   add_kernel("statistics, AVX-512", telltale::probe::KernelsAvx512());
   add_kernel("statistics, AVX2", telltale::probe::KernelsAvx2());
   add_kernel("statistics, portable", telltale::probe::KernelsPortable());
-  const auto add_dtype = [&](const char* name, tt_dtype dtype, std::size_t bytes) {
+  std::vector<std::uint16_t> bfloats(data.size() * 2);
+  for (std::size_t i = 0; i < bfloats.size(); ++i) {
+    std::uint32_t bits;
+    std::memcpy(&bits, &data[i / 2], sizeof bits);
+    bfloats[i] = static_cast<std::uint16_t>(bits >> 16);
+  }
+  const auto add_dtype = [&](const char* name, const void* from, tt_dtype dtype,
+                             std::size_t bytes) {
     rows.push_back({name,
-                    [&data, &stats, dtype, bytes] {
-                      tt_compute_stats(data.data(), data.size() * 4 / bytes, dtype, &stats);
+                    [&data, &stats, from, dtype, bytes] {
+                      tt_compute_stats(from, data.size() * 4 / bytes, dtype, &stats);
                     },
                     {}});
   };
-  add_dtype("bfloat16", TT_DTYPE_BF16, 2);
-  add_dtype("int8", TT_DTYPE_I8, 1);
-  add_dtype("int64", TT_DTYPE_I64, 8);
+  add_dtype("bfloat16", bfloats.data(), TT_DTYPE_BF16, 2);
+  add_dtype("int8", data.data(), TT_DTYPE_I8, 1);
+  add_dtype("int64", data.data(), TT_DTYPE_I64, 8);
 
   for (int round = -1; round < rounds; ++round) {
     for (Row& row : rows) {
