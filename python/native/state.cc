@@ -64,6 +64,7 @@ bool WakeUp(tt_process_kind hint) {
                                      static_cast<int>(g_forked)));
     if (result) kind = PyLong_AsLong(result.get());
     if (PyErr_Occurred() != nullptr) {
+      if (!result && PyErr_ExceptionMatches(PyExc_Exception) == 0) g_recording = Recording::kCold;
       DisableByException("on_wake");
       return false;
     }
@@ -92,7 +93,36 @@ void Disable(const char* reason) {
   tt_disable(reason, std::strlen(reason));
 }
 
+namespace {
+
+// An exception on its way from a signal handler of the user's to the user's code.
+PyObject *g_late_type = nullptr, *g_late_value = nullptr, *g_late_traceback = nullptr;
+
+int RaiseLate(void*) {
+  if (g_late_type == nullptr) return 0;
+  PyErr_Restore(g_late_type, g_late_value, g_late_traceback);
+  g_late_type = g_late_value = g_late_traceback = nullptr;
+  return -1;
+}
+
+/// Ctrl-C, or a handler that raises SystemExit, came while our Python code ran: it is the user's,
+/// so it is raised again as soon as the interpreter runs on. True where the pending exception was
+/// one.
+bool PassOnInterrupt() {
+  if (PyErr_ExceptionMatches(PyExc_Exception) != 0) return false;
+  if (g_late_type != nullptr) {
+    PyErr_Clear();
+    return true;
+  }
+  PyErr_Fetch(&g_late_type, &g_late_value, &g_late_traceback);
+  if (Py_AddPendingCall(RaiseLate, nullptr) != 0) PyErr_SetInterrupt();
+  return true;
+}
+
+}  // namespace
+
 void DisableByException(const char* where) {
+  if (PassOnInterrupt()) return;
   PyObject *type = nullptr, *value = nullptr, *traceback = nullptr;
   PyErr_Fetch(&type, &value, &traceback);
   char reason[512];

@@ -80,7 +80,8 @@ inline bool Ready(tt_process_kind hint) {
 bool MayFetch();
 
 /// A hook of ours failed with the pending Python exception: clears it, switches the probe off for
-/// good and records why. `where`: the hook's name.
+/// good and records why. `where`: the hook's name. An interrupt (KeyboardInterrupt, SystemExit of a
+/// signal handler) is no failure: it is raised again in the user's code.
 void DisableByException(const char* where);
 void Disable(const char* reason);
 

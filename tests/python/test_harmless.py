@@ -182,6 +182,29 @@ def test_a_failing_hook_switches_us_off_and_the_call_goes_on(telltale):
     assert "on_root" in process["disabled"] and "injected" in process["disabled"]
 
 
+@pytest.mark.parametrize("where", ["on_root", "on_optimizer", "on_wake", "on_awake"])
+@pytest.mark.parametrize("what, code", [("KeyboardInterrupt", 128 + 2), ("SystemExit(9)", 9)])
+def test_an_interrupt_inside_a_hook_reaches_the_user(telltale, where, what, code):
+    run = telltale.python(
+        f"""
+        import sys, torch, torch.nn as nn
+        fired = []
+        def interrupted(*arguments):
+            if not fired:
+                fired.append(1)
+                raise {what}
+            return 0
+        sys.modules["telltale._probe"].configure({where}=interrupted)
+        net = nn.Linear(4, 2); opt = torch.optim.SGD(net.parameters(), lr=0.1)
+        for i in range(5):
+            opt.zero_grad(); net(torch.ones(1, 4)).sum().backward(); opt.step()
+        print("not reached")
+        """
+    )
+    assert run.code == code and run.out == ""
+    assert [process["disabled"] for process in run.processes()] in ([""], [])
+
+
 @pytest.mark.parametrize("break_it", ["socket", "library"])
 def test_without_a_supervisor_or_library_nothing_is_seen(telltale, tmp_path, break_it):
     environment = {"TELLTALE_SOCKET": "/nonexistent/socket"}
