@@ -23,6 +23,7 @@
 #include "base/process.h"
 #include "channel/registration.h"
 #include "collect/sampler.h"
+#include "plan/governor.h"
 #include "store/run_info.h"
 #include "store/writer.h"
 
@@ -76,6 +77,7 @@ class Agent {
         writer_(std::move(writer)),
         sampler_(std::move(sampler)),
         matcher_(std::move(matcher)),
+        governor_(options_.overhead_budget, options_.plan.stats_interval_steps),
         offset_ns_(writer_->monotonic_to_run_ns()) {
     for (const format::RingPosition& position : writer_->RecoveredPositions()) {
       recovered_[position.producer].push_back(position);
@@ -102,6 +104,7 @@ class Agent {
   void CheckLives();
   void Sample();
   void CountOwn();
+  void Govern(const std::vector<format::StepRow>& steps);
   bool Tick(bool ledger);
   bool Append(format::Batch* batch);
   void Release();
@@ -113,6 +116,7 @@ class Agent {
   std::unique_ptr<store::Writer> writer_;
   std::unique_ptr<collect::Sampler> sampler_;
   plan::Matcher matcher_;
+  plan::Governor governor_;
   const std::int64_t offset_ns_;
   std::map<Uuid, std::vector<format::RingPosition>> recovered_;
   std::vector<std::unique_ptr<Producer>> producers_;
@@ -407,6 +411,27 @@ bool Agent::Append(format::Batch* batch) {
   return false;
 }
 
+/// Keeps the probe's cost inside the budget, and says what it does.
+void Agent::Govern(const std::vector<format::StepRow>& steps) {
+  for (const format::StepRow& step : steps) {
+    const auto decision = governor_.Add(step.duration_ns, step.probe_ns);
+    if (!decision) continue;
+    options_.plan.stats_interval_steps = decision->interval_steps;
+    for (const auto& producer : producers_) producer->SetStatsInterval(decision->interval_steps);
+    PendingEvent event;
+    event.time_ns = RunNow();
+    event.kind = "governor";
+    event.subject = "plan";
+    event.message = fmt::format("statistics every {} steps: the probe cost {:.2f} % of step time",
+                                decision->interval_steps, decision->probe_share * 100);
+    event.data = ordered_json{{"stats_interval_steps", decision->interval_steps},
+                              {"probe_share", decision->probe_share},
+                              {"budget", options_.overhead_budget}}
+                     .dump();
+    outbox_.Add(std::move(event));
+  }
+}
+
 /// One drain of every ring with everything else that waits. False when the journal refused it.
 bool Agent::Tick(bool ledger) {
   if (pool_->bytes() > kMaxPoolBytes && metrics_.empty()) pool_ = std::make_unique<StringPool>();
@@ -437,6 +462,7 @@ bool Agent::Tick(bool ledger) {
         batch = {};
       }
       StampAttempt(attempt_, &drained.rows);
+      Govern(drained.rows.steps);
       batch.rows = std::move(drained.rows);
       batch.positions = std::move(drained.positions);
       in_batch.push_back(producer.get());

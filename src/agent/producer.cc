@@ -58,9 +58,15 @@ Result<std::unique_ptr<Producer>> Producer::Adopt(const Uuid& uuid, UniqueFd are
   TELLTALE_ASSIGN_OR_RETURN(channel::ControlPage page,
                             channel::ControlPage::Attach(std::move(control)));
   page.SetStatsInterval(plan.stats_interval_steps);
+  page.SetWantAll(plan.TakesEveryName());
   page.PublishEpoch();
   producer->control_.emplace(std::move(page));
   return producer;
+}
+
+void Producer::SetStatsInterval(std::uint32_t steps) {
+  control_->SetStatsInterval(steps);
+  control_->PublishEpoch();
 }
 
 void Producer::AnswerNames(const plan::Matcher& matcher) {

@@ -31,6 +31,7 @@ class Producer {
   const Uuid& uuid() const { return uuid_; }
   channel::Consumer& consumer() { return *consumer_; }
   int pidfd() const { return pidfd_.get(); }
+  void SetStatsInterval(std::uint32_t steps);
   /// The names whose answers the plan owes; cheap where none is new.
   void AnswerNames(const plan::Matcher& matcher);
 

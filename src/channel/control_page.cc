@@ -116,6 +116,10 @@ void ControlPage::SetName(std::uint32_t name, std::uint32_t word) {
   if (name < words_) words()[name].store(word, std::memory_order_release);
 }
 
+void ControlPage::SetWantAll(bool all) {
+  header()->flags.store(all ? format::kControlWantAll : 0, std::memory_order_release);
+}
+
 void ControlPage::PublishEpoch() { header()->epoch.fetch_add(1, std::memory_order_release); }
 
 std::uint64_t ControlPage::epoch() const { return header()->epoch.load(std::memory_order_relaxed); }

@@ -37,6 +37,8 @@ class ControlPage {
   /// Answers a name: format::kNameNo, or kNameYes | bits. Ids past the page are ignored (and so
   /// stay unanswered).
   void SetName(std::uint32_t name, std::uint32_t word);
+  /// Whether a name without an answer is wanted.
+  void SetWantAll(bool all);
   /// Says that a new plan is complete.
   void PublishEpoch();
   std::uint64_t epoch() const;

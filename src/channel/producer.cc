@@ -242,7 +242,11 @@ std::uint32_t Producer::NameWord(std::uint32_t name) const {
   if (control_.load(std::memory_order_acquire) == nullptr || name >= word_count_) {
     return format::kNameUnanswered;
   }
-  return words_[name].load(std::memory_order_acquire);
+  const std::uint32_t word = words_[name].load(std::memory_order_acquire);
+  if (word != format::kNameUnanswered) return word;
+  const std::uint32_t flags =
+      control_.load(std::memory_order_acquire)->flags.load(std::memory_order_acquire);
+  return (flags & format::kControlWantAll) != 0 ? format::kNameYes : format::kNameUnanswered;
 }
 
 }  // namespace telltale::channel

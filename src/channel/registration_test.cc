@@ -130,6 +130,13 @@ TEST(ControlPage, AnswersReachTheProducerAndSurviveANewWriter) {
   EXPECT_EQ(producer->NameWord(7), format::kNameYes);
   EXPECT_EQ(producer->NameWord(8), format::kNameUnanswered);
   EXPECT_EQ(producer->NameWord(100'000), format::kNameUnanswered);
+  page->SetWantAll(true);
+  EXPECT_EQ(producer->NameWord(8), format::kNameYes) << "a plan of every name needs no answers";
+  EXPECT_EQ(producer->NameWord(100'000), format::kNameUnanswered) << "no word of the page";
+  page->SetName(7, format::kNameNo);
+  EXPECT_EQ(producer->NameWord(7), format::kNameNo) << "an answer goes first";
+  page->SetWantAll(false);
+  EXPECT_EQ(producer->NameWord(8), format::kNameUnanswered);
   auto again = ControlPage::Attach(UniqueFd(::dup(page->fd())));
   ASSERT_TRUE(again.ok());
   EXPECT_EQ(again->epoch(), 1u);

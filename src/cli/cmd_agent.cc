@@ -18,6 +18,7 @@ struct Args {
   int fd = -1;
   std::int64_t interval_ms = 500;
   std::int64_t gap_from_ns = 0;
+  double overhead = 0.01;
 };
 
 Status Run(const Args& args) {
@@ -34,6 +35,7 @@ Status Run(const Args& args) {
   options.link.reset(args.fd);
   options.interval_ms = args.interval_ms;
   options.gap_from_monotonic_ns = args.gap_from_ns;
+  options.overhead_budget = args.overhead;
   return agent::RunAgent(std::move(options));
 }
 
@@ -46,6 +48,7 @@ void RegisterAgent(CLI::App& app, Context* context) {
   command->add_option("--run", args->run, "Run directory")->required();
   command->add_option("--fd", args->fd, "Descriptor of the supervisor's socket")->required();
   command->add_option("--interval", args->interval_ms, "Milliseconds between samples");
+  command->add_option("--overhead", args->overhead, "Budget of step time, as a fraction");
   command->add_option("--gap-from", args->gap_from_ns, "When the agent before died");
   OnRunStatus(command, context, [args] { return Run(*args); });
 }

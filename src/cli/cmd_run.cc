@@ -127,6 +127,7 @@ int Run(const Args& args, std::vector<std::string> training, const std::string& 
   options.python_dir = fs::path(program).parent_path().parent_path() / "lib/telltale/python";
   options.command = std::move(training);
   options.interval_ms = args.interval_ms;
+  options.overhead_budget = overhead.value();
   options.quiet = args.quiet;
   std::error_code error;
   if (!fs::exists(options.python_dir / "boot", error)) {
@@ -150,7 +151,9 @@ void RegisterRun(CLI::App& app, Context* context) {
   command->add_option("-o,--output", args->output,
                       "Run directory: new, empty, or an existing run for its next attempt "
                       "(default telltale-runs/<UTC time>-<name>)");
-  command->add_option("--overhead", args->overhead, "Budget of step time, in percent")
+  command
+      ->add_option("--overhead", args->overhead,
+                   "Budget of step time, in percent: statistics are taken less often to keep it")
       ->default_str("1%");
   command
       ->add_option("--interval", args->interval_ms,

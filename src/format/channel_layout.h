@@ -167,9 +167,11 @@ struct ControlHeader {
   std::uint32_t reserved0;
   std::atomic<std::uint64_t> epoch;                 ///< Counts the plans published (release).
   std::atomic<std::uint32_t> stats_interval_steps;  ///< 0: no statistics.
-  std::atomic<std::uint32_t> flags;                 ///< None defined: 0.
+  std::atomic<std::uint32_t> flags;                 ///< kControlWantAll.
 };
 
+/// Flag of the control page: the plan takes every name, so one without an answer is wanted.
+inline constexpr std::uint32_t kControlWantAll = 1;
 /// Answers to a name in the control page.
 inline constexpr std::uint32_t kNameUnanswered = 0;
 inline constexpr std::uint32_t kNameNo = 1;

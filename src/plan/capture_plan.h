@@ -19,6 +19,11 @@ struct CapturePlan {
   std::vector<std::string> include = {".*"};  ///< A name must match one of these somewhere...
   std::vector<std::string> exclude;           ///< ...and none of these.
 
+  /// True where no name needs to be looked at.
+  bool TakesEveryName() const {
+    return exclude.empty() && include.size() == 1 && include[0] == ".*";
+  }
+
   friend bool operator==(const CapturePlan&, const CapturePlan&) = default;
 };
 

@@ -14,6 +14,12 @@ TEST(CapturePlan, DefaultWantsEveryName) {
   EXPECT_TRUE(matcher.value().Wants("\xff\n"));
 }
 
+TEST(CapturePlan, KnowsWhenNoNameNeedsALook) {
+  EXPECT_TRUE(CapturePlan{}.TakesEveryName());
+  EXPECT_FALSE((CapturePlan{100, {".*"}, {"bias"}}).TakesEveryName());
+  EXPECT_FALSE((CapturePlan{100, {"weight"}, {}}).TakesEveryName());
+}
+
 TEST(CapturePlan, ExcludeWinsOverInclude) {
   const auto matcher = Matcher::Create({10, {"weight$", "^head"}, {"bn"}});
   ASSERT_TRUE(matcher.ok());

@@ -191,10 +191,12 @@ void Supervisor::StartAgent() {
   }
   link_.reset(pair[0]);
   const UniqueFd theirs(pair[1]);
-  std::vector<std::string> command = {options_.program, "agent",
-                                      "--run",          run_.path().string(),
-                                      "--fd",           std::to_string(kInheritedFd),
-                                      "--interval",     std::to_string(options_.interval_ms)};
+  std::vector<std::string> command = {
+      options_.program, "agent",
+      "--run",          run_.path().string(),
+      "--fd",           std::to_string(kInheritedFd),
+      "--interval",     std::to_string(options_.interval_ms),
+      "--overhead",     fmt::format("{}", options_.overhead_budget)};
   if (agent_died_ns_ != 0) {
     command.insert(command.end(), {"--gap-from", std::to_string(agent_died_ns_)});
   }

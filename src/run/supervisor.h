@@ -20,6 +20,7 @@ struct SupervisorOptions {
   std::filesystem::path python_dir;  ///< Folder with boot/ and the package telltale.
   std::vector<std::string> command;  ///< The training's, not empty.
   std::int64_t interval_ms = 500;
+  double overhead_budget = 0.01;  ///< Fraction of step time.
   bool quiet = false;
 };
 
