@@ -2,8 +2,8 @@
 // The agent's side of one producer's arena: attaches, copies records out, validates the copies.
 //
 // Trust: the producer is not trusted. Every value is copied out of shared memory before it is
-// checked; a malformed record ends the drain of its ring, is counted and skips the ring to its head.
-// Thread safety: none; one consumer per arena, one thread.
+// checked; a malformed record ends the drain of its ring, is counted and skips the ring to its
+// head. Thread safety: none; one consumer per arena, one thread.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -32,13 +32,13 @@ struct ProducerInfo {
 
 /// Cumulative counters of one producer; sum(taken + dropped) == produced holds at rest.
 struct ProducerCounters {
-  std::uint64_t produced = 0;           ///< Records that the probe tried to write.
-  std::uint64_t dropped = 0;            ///< Of those, not written: ring full or no ring left.
-  std::uint64_t names_folded = 0;       ///< Names that did not fit the table.
-  std::uint64_t foreign_thread = 0;     ///< Step-machine calls from a second thread.
-  std::uint64_t skipped = 0;            ///< Wanted and not recorded (tt_count_skipped and plan).
-  std::uint64_t spans_thinned = 0;      ///< Phase spans left out by the span budget.
-  std::uint64_t malformed = 0;          ///< Found by the consumer.
+  std::uint64_t produced = 0;        ///< Records that the probe tried to write.
+  std::uint64_t dropped = 0;         ///< Of those, not written: ring full or no ring left.
+  std::uint64_t names_folded = 0;    ///< Names that did not fit the table.
+  std::uint64_t foreign_thread = 0;  ///< Step-machine calls from a second thread.
+  std::uint64_t skipped = 0;         ///< Wanted and not recorded (tt_count_skipped and plan).
+  std::uint64_t spans_thinned = 0;   ///< Phase spans left out by the span budget.
+  std::uint64_t malformed = 0;       ///< Found by the consumer.
 };
 
 /// Rows of one drain, with ord_ns = time_ns + duration and both on the run's clock; seq, attempt
@@ -72,7 +72,8 @@ class Consumer {
   virtual void SkipTo(const std::vector<format::RingPosition>& positions) = 0;
 
   /// Copies out at most about `max_bytes` of records. `monotonic_to_run_ns` is added to
-  /// CLOCK_MONOTONIC times. Does not free the rings: Commit does. Returns true when more is waiting.
+  /// CLOCK_MONOTONIC times. Does not free the rings: Commit does. Returns true when more is
+  /// waiting.
   virtual bool Drain(std::size_t max_bytes, std::int64_t monotonic_to_run_ns, StringPool* pool,
                      Drained* out) = 0;
   /// Frees what was drained, once the journal has it.
