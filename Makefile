@@ -33,25 +33,26 @@ test: ## build everything and run every test
 	@tools/setup test
 	@$(QUIET) build/release.log cmake --preset release
 	@$(QUIET) build/release.log cmake --build build/release
-	@ctest --preset release -j $(JOBS) -LE slow
+	@ctest --preset release -j $(JOBS)
 
-fault: ## the slow suites: kills, full disks, exhaustive damage
+fault: ## the fault tests 20 times over: kills, full disks, terminals
 	@tools/setup test
 	@$(QUIET) build/release.log cmake --preset release
 	@$(QUIET) build/release.log cmake --build build/release
-	@ctest --preset release -L slow
+	@for suite in run kill disk_full terminal; do \
+	  TELLTALE_FAULT_ROUNDS=20 build/release/tests/fault_$${suite}_test --gtest_brief=1; done
 
 asan: ## every test under the address and undefined-behaviour sanitizers
 	@tools/setup test
 	@$(QUIET) build/asan.log cmake --preset asan
 	@$(QUIET) build/asan.log cmake --build build/asan
-	@ctest --preset asan -j $(JOBS) -LE slow
+	@ctest --preset asan -j $(JOBS)
 
 tsan: ## every test under the thread sanitizer
 	@tools/setup test
 	@$(QUIET) build/tsan.log cmake --preset tsan
 	@$(QUIET) build/tsan.log cmake --build build/tsan
-	@ctest --preset tsan -j $(JOBS) -LE slow
+	@ctest --preset tsan -j $(JOBS)
 
 bench: ## each benchmark with its peer in the same run
 	@tools/setup test

@@ -33,9 +33,18 @@ extern "C" {
 #endif
 
 /* What the process is; decides the size of its arena. */
-typedef enum { TT_PROCESS_TRAINER = 0, TT_PROCESS_WORKER = 1, TT_PROCESS_OTHER = 2 } tt_process_kind;
+typedef enum {
+  TT_PROCESS_TRAINER = 0,
+  TT_PROCESS_WORKER = 1,
+  TT_PROCESS_OTHER = 2
+} tt_process_kind;
 
-typedef enum { TT_MODE_TRAIN = 0, TT_MODE_EVAL = 1, TT_MODE_PREDICT = 2, TT_MODE_GLOBAL = 3 } tt_mode;
+typedef enum {
+  TT_MODE_TRAIN = 0,
+  TT_MODE_EVAL = 1,
+  TT_MODE_PREDICT = 2,
+  TT_MODE_GLOBAL = 3
+} tt_mode;
 
 /* Step phases, in the order of the columns of the table `steps`. */
 typedef enum {
@@ -48,7 +57,12 @@ typedef enum {
   TT_PHASE_COUNT = 6
 } tt_phase;
 
-typedef enum { TT_SPAN_USER = 0, TT_SPAN_PHASE = 1, TT_SPAN_DATA = 2, TT_SPAN_RUNTIME = 3 } tt_span_category;
+typedef enum {
+  TT_SPAN_USER = 0,
+  TT_SPAN_PHASE = 1,
+  TT_SPAN_DATA = 2,
+  TT_SPAN_RUNTIME = 3
+} tt_span_category;
 
 typedef enum { TT_INFO = 0, TT_LOW = 1, TT_MEDIUM = 2, TT_HIGH = 3 } tt_severity;
 
@@ -118,10 +132,12 @@ TT_API void tt_forward_begin(tt_mode mode);
 TT_API void tt_forward_end(int64_t batch_size); /* 0 unknown; used where no fetch told it */
 TT_API void tt_backward_begin(void);
 /* `loss`: the value, where has_loss; recorded as scalar `loss` (mean over micro-steps) when the
- * optimizer steps; further losses before one optimizer are `loss.1`, `loss.2` by optimizer order. */
+ * optimizer steps; further losses before one optimizer are `loss.1`, `loss.2` by optimizer order.
+ */
 TT_API void tt_backward_end(int has_loss, double loss);
 TT_API void tt_optimizer_begin(uint64_t optimizer);
-TT_API void tt_optimizer_end(uint64_t optimizer, int skipped, double learning_rate); /* lr NaN: unknown */
+TT_API void tt_optimizer_end(uint64_t optimizer, int skipped,
+                             double learning_rate); /* lr NaN: unknown */
 /* A phase of any other kind, or of user code: nests like the ones above. */
 TT_API void tt_phase_begin(tt_phase phase);
 TT_API void tt_phase_end(tt_phase phase);

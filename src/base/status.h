@@ -40,8 +40,8 @@ class [[nodiscard]] Status {
 template <class T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : value_(std::move(value)) {}                // NOLINT(google-explicit-constructor)
-  Result(Status status) : status_(std::move(status)) {}        // NOLINT(google-explicit-constructor)
+  Result(T value) : value_(std::move(value)) {}          // NOLINT(google-explicit-constructor)
+  Result(Status status) : status_(std::move(status)) {}  // NOLINT(google-explicit-constructor)
   Result(Code code, std::string message) : status_(code, std::move(message)) {}
 
   bool ok() const { return value_.has_value(); }
@@ -63,8 +63,8 @@ class [[nodiscard]] Result {
 #define TELLTALE_CONCAT_INNER(a, b) a##b
 #define TELLTALE_CONCAT(a, b) TELLTALE_CONCAT_INNER(a, b)
 /// Returns the Status of `expr` from the calling function where it is not ok.
-#define TELLTALE_RETURN_IF_ERROR(expr)                          \
-  do {                                                          \
+#define TELLTALE_RETURN_IF_ERROR(expr)                             \
+  do {                                                             \
     if (::telltale::Status tt_s = (expr); !tt_s.ok()) return tt_s; \
   } while (false)
 /// `TELLTALE_ASSIGN_OR_RETURN(auto x, F())`.

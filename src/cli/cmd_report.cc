@@ -23,9 +23,9 @@ struct ReportOptions {
 int Report(const ReportOptions& options) {
   const auto data = report::Load(options.run);
   if (!data.ok()) return Fail("report", data.status());
-  const std::filesystem::path out =
-      options.out.empty() ? std::filesystem::path(options.run) / "report.html"
-                          : std::filesystem::path(options.out);
+  const std::filesystem::path out = options.out.empty()
+                                        ? std::filesystem::path(options.run) / "report.html"
+                                        : std::filesystem::path(options.out);
   if (const Status written = report::WriteReport(*data, out); !written.ok()) {
     return Fail("report", written);
   }

@@ -35,7 +35,8 @@ struct RingPosition {
 };
 
 struct Batch {
-  std::int64_t watermark_ns = 0;  ///< No later batch of this writer holds a row with a smaller ord_ns.
+  std::int64_t watermark_ns =
+      0;  ///< No later batch of this writer holds a row with a smaller ord_ns.
   std::vector<RingPosition> positions;
   Rows rows;
 };
