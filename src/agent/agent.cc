@@ -107,6 +107,7 @@ class Agent {
   void Govern(const std::vector<format::StepRow>& steps);
   bool Tick(bool ledger);
   bool Append(format::Batch* batch);
+  bool Flush(format::Batch* batch, std::vector<Producer*>* in_batch);
   void Release();
   void SendStatus();
   bool Finished();
@@ -432,6 +433,17 @@ void Agent::Govern(const std::vector<format::StepRow>& steps) {
   }
 }
 
+/// Journals the batch, then frees the rings it was taken from. False: all is as before the drain.
+bool Agent::Flush(format::Batch* batch, std::vector<Producer*>* in_batch) {
+  const bool taken = Append(batch);
+  for (Producer* producer : *in_batch) {
+    taken ? producer->consumer().Commit() : producer->consumer().Rollback();
+  }
+  in_batch->clear();
+  *batch = {};
+  return taken;
+}
+
 /// One drain of every ring with everything else that waits. False when the journal refused it.
 bool Agent::Tick(bool ledger) {
   if (pool_->bytes() > kMaxPoolBytes && metrics_.empty()) pool_ = std::make_unique<StringPool>();
@@ -445,21 +457,20 @@ bool Agent::Tick(bool ledger) {
     std::size_t taken = 0;
     bool more = true;
     while (more) {
+      // Commit frees all that was drained: this producer's last chunk must be journalled before its
+      // next one is taken, else a kill between the two would lose it.
+      if (!in_batch.empty() && in_batch.back() == producer.get() && !Flush(&batch, &in_batch)) {
+        return false;
+      }
       channel::Drained drained;
       more = producer->consumer().Drain(kDrainBytes, offset_ns_, pool_.get(), &drained) &&
              taken < kMaxTickBytes;
       taken += kDrainBytes;
       records += drained.records;
       if (drained.positions.empty()) break;
-      if (!in_batch.empty()) {
-        if (!Append(&batch)) {
-          for (Producer* waiting : in_batch) waiting->consumer().Rollback();
-          producer->consumer().Rollback();
-          return false;
-        }
-        for (Producer* waiting : in_batch) waiting->consumer().Commit();
-        in_batch.clear();
-        batch = {};
+      if (!in_batch.empty() && !Flush(&batch, &in_batch)) {
+        producer->consumer().Rollback();
+        return false;
       }
       StampAttempt(attempt_, &drained.rows);
       Govern(drained.rows.steps);
