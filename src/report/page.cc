@@ -23,6 +23,7 @@ namespace {
 using nlohmann::json;
 
 constexpr std::size_t kMaxFindings = 50;
+constexpr std::size_t kOpenFindings = 7;  ///< The rest folds.
 
 class Page {
  public:
@@ -146,6 +147,9 @@ class Page {
     std::size_t shown = 0;
     for (const rules::Finding& f : findings) {
       if (++shown > kMaxFindings) break;
+      if (shown == kOpenFindings + 1) {
+        Add("<details><summary>{} more</summary>\n", findings.size() - kOpenFindings);
+      }
       const rules::Incident& i = f.incident;
       const std::string subject = SubjectOf(data_, f);
       std::string since;
@@ -166,6 +170,7 @@ class Page {
       Add("<div class=\"r\"><b>{}</b><div class=\"xs q\">lost</div></div></div>\n",
           Duration(i.cost_seconds));
     }
+    if (findings.size() > kOpenFindings) out_ += "</details>\n";
     if (shown > kMaxFindings) {
       Add("<p class=\"s q\">{} more are in <code>telltale check --json</code>.</p>\n",
           findings.size() - kMaxFindings);

@@ -238,12 +238,16 @@ Result<bool> Watcher::Poll() {
     findings_.push_back(std::move(finding));
   }
   NoteStatuses();
-  // A full disk is no reason to stop: it is tried again until it works, also at the end.
-  const bool written = Flush().ok();
-  TELLTALE_RETURN_IF_ERROR(writer_->Tick());
-  if (!over || !written) return false;
-  TELLTALE_RETURN_IF_ERROR(writer_->Close(true));
-  return true;
+  // A full disk is no reason to stop: what could not be written is kept and tried again. The writer
+  // counts its failures itself.
+  Status written = Flush();
+  (void)writer_->Tick();
+  if (!over) return false;
+  if (written.ok()) written = writer_->Close(true);
+  if (written.ok()) return true;
+  if (over_ns_ == 0) over_ns_ = options_.clock->MonotonicNs();
+  if (options_.clock->MonotonicNs() - over_ns_ < options_.last_words_ns) return false;
+  return written;
 }
 
 Status Watcher::Stop() {

@@ -29,6 +29,8 @@ struct WatchOptions {
   /// The run is over but a writer has not ended: nothing new for this long, and it never will.
   std::int64_t abandon_ns = 10'000'000'000;
   std::int64_t ledger_interval_ns = 5'000'000'000;
+  /// The run is over but the disk refuses the last words: so long it is tried again.
+  std::int64_t last_words_ns = 60'000'000'000;
   store::WriterOptions writer;
 };
 
@@ -85,6 +87,7 @@ class Watcher {
   std::int64_t last_new_ns_ = 0;
   std::int64_t last_ledger_ns_ = 0;
   std::int64_t last_look_ns_ = 0;
+  std::int64_t over_ns_ = 0;  ///< By the clock, when the run was seen to be over.
   std::int64_t last_watermark_ns_ = 0;
 };
 

@@ -162,6 +162,9 @@ TEST_F(ReportTest, TheVerdictHasAtMost24LinesOfItsWidth) {
   const std::vector<rules::Finding> few = data.replay.findings;
   ASSERT_GE(few.size(), 2U);
   for (int i = 0; i < 20; ++i) data.replay.findings.push_back(few[0]);
+  const std::string html = RenderReport(data);
+  ExpectSound(html);
+  EXPECT_NE(html.find(" more</summary>"), std::string::npos);
   for (int width : {40, 60, 98}) {
     const std::string verdict = FormatVerdict(data, {.color = false, .width = width});
     EXPECT_LE(Count(verdict, "\n"), 24U) << verdict;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes a sample run, to look at reports: make_sample_run DIR slow|healthy|nan|late|empty
+// Writes a sample run, to look at reports: make_sample_run DIR slow|healthy|nan|late|empty|long
 #include <cstdio>
 #include <string>
 
@@ -23,6 +23,11 @@ int main(int argc, char** argv) {
     sample.nan_at = 250;
   }
   if (kind == "empty") sample.steps = 0;
+  if (kind == "long") {
+    sample.learns = true;
+    sample.steps = 200'000;
+    sample.step_ns = 5'000'000;
+  }
   const telltale::Status status = telltale::testing::WriteRun(argv[1], sample);
   if (!status.ok()) std::fprintf(stderr, "%s\n", status.message().c_str());
   return status.ok() ? 0 : 1;

@@ -261,6 +261,45 @@ TEST_F(LiveTest, AFindingIsThereInTheRoundAfterItsRecords) {
   ASSERT_TRUE((*watcher)->Stop().ok());
 }
 
+TEST_F(LiveTest, WhatAFullDiskRefusedIsWrittenLater) {
+  FakeClock clock;
+  testing::SampleRun sample;
+  sample.steps = 200;
+  ASSERT_TRUE(testing::WriteRun(run_, sample).ok());
+  watch::WatchOptions full;
+  full.clock = &clock;
+  full.writer.min_free_bytes = 1ULL << 62;
+  {
+    auto watcher = watch::Watcher::Open(run_, full);
+    ASSERT_TRUE(watcher.ok());
+    bool failed = false;
+    for (int i = 0; i < 2000 && !failed; ++i) {
+      clock.Advance(100'000'000);
+      const auto polled = (*watcher)->Poll();
+      failed = !polled.ok();
+      if (!failed) {
+        EXPECT_FALSE(*polled);
+      }
+    }
+    EXPECT_TRUE(failed) << "it must not wait for ever";
+    EXPECT_EQ((*watcher)->engine().findings().size(), 2U);
+  }
+  EXPECT_EQ(ReadJournal(run_).rows, 0U);
+  watch::WatchOptions options;
+  options.clock = &clock;
+  auto watcher = watch::Watcher::Open(run_, options);
+  ASSERT_TRUE(watcher.ok());
+  bool over = false;
+  for (int i = 0; i < 100 && !over; ++i) {
+    clock.Advance(100'000'000);
+    const auto polled = (*watcher)->Poll();
+    ASSERT_TRUE(polled.ok());
+    over = *polled;
+  }
+  EXPECT_TRUE(over);
+  EXPECT_EQ(ReadJournal(run_).newest, Replayed(run_));
+}
+
 TEST_F(LiveTest, ASecondWatcherIsRefused) {
   testing::SampleRun sample;
   ASSERT_TRUE(store::WriteRunInfo(run_, testing::MakeInfo(sample, false)).ok());
