@@ -59,7 +59,10 @@ Result<std::vector<SealedRecord>> SealJournal(const std::filesystem::path& folde
                      .watermark_after_ns = content.watermark_after_ns};
     const std::string file = SegmentFileName(info.table, info.first_seq, info.last_seq);
     const std::filesystem::path path = folder / file;
-    const std::filesystem::path temporary = path.string() + std::string(kTemporarySuffix);
+    // A thread that was left behind may still be at the same journal: names of one's own. The bytes
+    // are the same, so it does not matter whose rename comes last.
+    const std::filesystem::path temporary =
+        fmt::format("{}.{}{}", path.string(), ::gettid(), kTemporarySuffix);
     status = WriteSegment(temporary, content.rows, &info);
     Result<FileDigest> digest = FileDigest{};
     if (status.ok()) {

@@ -164,11 +164,13 @@ Result<SegmentInfo> ReadSegment(const std::filesystem::path& path, StringPool* p
   return Guard(path, "read", [&]() -> Result<SegmentInfo> {
     auto parquet = parquet::ParquetFileReader::OpenFile(path.string(), false, CheckedReading());
     TELLTALE_ASSIGN_OR_RETURN(SegmentInfo info, InfoOf(path, *parquet->metadata()));
+    // No thread pools of Arrow's: a reader may fork, and must not cost more than it seems to.
+    parquet::ArrowReaderProperties properties(/*use_threads=*/false);
+    properties.set_pre_buffer(false);
     std::unique_ptr<parquet::arrow::FileReader> reader;
-    arrow::Status status =
-        parquet::arrow::FileReader::Make(arrow::default_memory_pool(), std::move(parquet), &reader);
+    arrow::Status status = parquet::arrow::FileReader::Make(
+        arrow::default_memory_pool(), std::move(parquet), properties, &reader);
     if (!status.ok()) return FromArrow(path, "read", status);
-    reader->set_use_threads(false);
     std::shared_ptr<arrow::Table> table;
     status = reader->ReadTable(&table);
     if (!status.ok()) return FromArrow(path, "read", status);

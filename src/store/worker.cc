@@ -7,10 +7,16 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <chrono>
+#include <condition_variable>
 #include <csignal>
+#include <deque>
+#include <mutex>
 
 namespace telltale::store {
 namespace {
+
+constexpr std::chrono::seconds kGrace{2};
 
 void GoIdle() {
   const sched_param none{};
@@ -22,53 +28,68 @@ void GoIdle() {
 
 }  // namespace
 
-Worker::Worker(Priority priority) {
+struct Worker::State {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::deque<std::function<void()>> queue;  ///< Guarded by mutex.
+  bool busy = false;                        ///< Guarded by mutex.
+  bool stop = false;                        ///< Guarded by mutex.
+};
+
+Worker::Worker(Priority priority) : state_(std::make_shared<State>()) {
   // Signals are for the threads of the program, not for ours.
   sigset_t all;
   sigset_t before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
-  thread_ = std::thread([this, priority] { Run(priority); });
+  thread_ = std::thread([state = state_, priority] { Run(state, priority); });
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 Worker::~Worker() {
+  bool idle = false;
   {
-    const std::lock_guard lock(mutex_);
-    stop_ = true;
-    queue_.clear();
+    std::unique_lock lock(state_->mutex);
+    state_->stop = true;
+    state_->queue.clear();
+    state_->changed.notify_all();
+    idle = state_->changed.wait_for(lock, kGrace, [&] { return !state_->busy; });
   }
-  changed_.notify_all();
-  thread_.join();
+  if (idle) {
+    thread_.join();
+  } else {
+    thread_.detach();
+  }
 }
 
 void Worker::Post(std::function<void()> work) {
   {
-    const std::lock_guard lock(mutex_);
-    queue_.push_back(std::move(work));
+    const std::lock_guard lock(state_->mutex);
+    state_->queue.push_back(std::move(work));
   }
-  changed_.notify_all();
+  state_->changed.notify_all();
 }
 
 void Worker::Drain() {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return queue_.empty() && !busy_; });
+  std::unique_lock lock(state_->mutex);
+  state_->changed.wait(lock, [&] { return state_->queue.empty() && !state_->busy; });
 }
 
-void Worker::Run(Priority priority) {
+void Worker::Run(const std::shared_ptr<State>& state, Priority priority) {
   if (priority == Priority::kIdle) GoIdle();
-  std::unique_lock lock(mutex_);
+  std::unique_lock lock(state->mutex);
   while (true) {
-    changed_.wait(lock, [&] { return stop_ || !queue_.empty(); });
-    if (stop_) return;
-    const std::function<void()> work = std::move(queue_.front());
-    queue_.pop_front();
-    busy_ = true;
+    state->changed.wait(lock, [&] { return state->stop || !state->queue.empty(); });
+    if (state->stop) return;
+    std::function<void()> work = std::move(state->queue.front());
+    state->queue.pop_front();
+    state->busy = true;
     lock.unlock();
     work();
+    work = nullptr;  // What it holds goes before the owner hears that it is done.
     lock.lock();
-    busy_ = false;
-    changed_.notify_all();
+    state->busy = false;
+    state->changed.notify_all();
   }
 }
 

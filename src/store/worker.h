@@ -4,10 +4,8 @@
 //
 // Thread safety: Post from any thread; destroy from the owner's.
 #pragma once
-#include <condition_variable>
-#include <deque>
 #include <functional>
-#include <mutex>
+#include <memory>
 #include <thread>
 
 namespace telltale::store {
@@ -16,7 +14,9 @@ class Worker {
  public:
   enum class Priority { kNormal, kIdle };
   explicit Worker(Priority priority);
-  /// Finishes the piece of work in progress; what waits is dropped.
+  /// Drops what waits and gives the piece of work in progress two seconds to finish. A thread of
+  /// idle priority may starve for minutes on a busy machine: it is then left behind, so work must
+  /// own what it touches and do no harm when it goes on later.
   ~Worker();
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
@@ -26,13 +26,10 @@ class Worker {
   void Drain();
 
  private:
-  void Run(Priority priority);
+  struct State;
+  static void Run(const std::shared_ptr<State>& state, Priority priority);
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<std::function<void()>> queue_;  ///< Guarded by mutex_.
-  bool busy_ = false;                        ///< Guarded by mutex_.
-  bool stop_ = false;                        ///< Guarded by mutex_.
+  std::shared_ptr<State> state_;
   std::thread thread_;
 };
 

@@ -80,6 +80,7 @@ class WriterImpl final : public Writer {
   Status TakeSealings();
   Status Took(std::uint64_t journal, const std::vector<SealedRecord>& records);
   void DeleteDue(bool all);
+  void RemoveTemporaries();
   Status SealAllNow();
 
   const std::filesystem::path folder_;
@@ -118,8 +119,7 @@ class WriterImpl final : public Writer {
 };
 
 Status WriterImpl::Recover() {
-  TELLTALE_ASSIGN_OR_RETURN(const FolderListing listing, ListFolder(folder_));
-  for (const std::string& file : listing.temporaries) ::unlink((folder_ / file).c_str());
+  RemoveTemporaries();
   TELLTALE_ASSIGN_OR_RETURN(RecoveredFolder found, RecoverFolder(folder_));
   next_seq_ = found.next_seq;
   watermark_ns_ = found.watermark_ns;
@@ -340,6 +340,12 @@ void WriterImpl::DeleteDue(bool all) {
   }
 }
 
+void WriterImpl::RemoveTemporaries() {
+  const Result<FolderListing> listing = ListFolder(folder_);
+  if (!listing.ok()) return;
+  for (const std::string& file : listing->temporaries) ::unlink((folder_ / file).c_str());
+}
+
 Status WriterImpl::Rotate() {
   TELLTALE_RETURN_IF_ERROR(BeginJournal());
   RequestSeals();
@@ -393,8 +399,8 @@ Status WriterImpl::SealAllNow() {
 Status WriterImpl::Close(bool ended) {
   if (closed_) return {};
   closed_ = true;
-  // The thread of idle priority may starve on a busy machine; what it has begun is waited for, the
-  // rest is done here.
+  // The thread of idle priority may starve on a busy machine: what it does not finish soon is done
+  // here again.
   seal_thread_.reset();
   Status status = TakeSealings();
   if (ended) {
@@ -410,7 +416,10 @@ Status WriterImpl::Close(bool ended) {
   if (journal_ != nullptr) RequestSync();
   sync_thread_->Drain();
   sync_thread_.reset();
-  if (ended) DeleteDue(true);
+  if (ended) {
+    DeleteDue(true);
+    RemoveTemporaries();
+  }
   journal_.reset();
   lock_.reset();
   return status;
