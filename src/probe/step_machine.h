@@ -8,10 +8,10 @@
 // begun by a fetch, and the forward that follows says whether it is TRAIN or EVAL.
 // Exclusive time: a tick belongs to the phase on top of the stack, else to `other`.
 //
-// Thread safety: one thread drives it (see Claim; others are counted and ignored, Finish apart). Where
-// threads may follow each other so, the caller lets no two calls run at once (Python's GIL does).
-// step(), mode() and the statistics decision may be read from any.
-// Lives in memory that is zero at first; no exceptions, no allocation.
+// Thread safety: one thread drives it (see Claim; others are counted and ignored, Finish apart).
+// Where threads may follow each other so, the caller lets no two calls run at once (Python's GIL
+// does). step(), mode() and the statistics decision may be read from any. Lives in memory that is
+// zero at first; no exceptions, no allocation.
 #pragma once
 #include <atomic>
 #include <cstdint>

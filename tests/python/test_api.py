@@ -106,7 +106,10 @@ def test_a_spans_name_means_the_same_with_and_without_telltale(telltale):
     run = telltale.run([sys.executable, script]).assert_clean()
     environment = {k: v for k, v in os.environ.items() if not k.startswith("TELLTALE")}
     done = subprocess.run(
-        [sys.executable, script], capture_output=True, text=True, env={**environment, "PYTHONPATH": str(PACKAGE)}
+        [sys.executable, script],
+        capture_output=True,
+        text=True,
+        env={**environment, "PYTHONPATH": str(PACKAGE)},
     )
     assert run.out == done.stdout == "TypeError\n" * 4 and done.stderr == ""
     assert run.span_counts()["by name"] == 1

@@ -153,7 +153,9 @@ def test_a_module_named_telltale_is_not_executed_for_us_and_the_training_recorde
 
 def test_a_folder_named_telltale_hides_neither_us_nor_itself(telltale):
     telltale.script("name = 'theirs'", "telltale/theirs.py")
-    run = telltale.python(TRAIN_A_LITTLE + "import telltale.theirs; print(telltale.theirs.name, telltale.active())")
+    run = telltale.python(
+        TRAIN_A_LITTLE + "import telltale.theirs; print(telltale.theirs.name, telltale.active())"
+    )
     run.assert_clean()
     assert run.out == "theirs True\n" and len(run.steps()) == 3
 
