@@ -121,8 +121,11 @@ TT_API void tt_event(uint32_t kind, tt_severity severity, uint32_t subject, cons
  * A step closes at the next data fetch or root forward after at least one optimizer call (or one
  * that a gradient scaler skipped); with several optimizers, when one comes round again. Phases nest
  * by exclusive time. Accumulated passes are micro-steps. EVAL and PREDICT have steps of their own:
- * each data fetch, or each root forward where there was no fetch, begins one. Calls from other
- * threads than the one that made the first call are ignored and counted. */
+ * each data fetch, or each root forward where there was no fetch, begins one. The
+ * steps belong to one thread: the main thread if it calls first, else the first that calls
+ * backward, optimizer or tt_step; while its owner never called an optimizer, another that does so
+ * takes over (no two such calls may then run at once). Calls from other threads, tt_finish apart,
+ * are ignored and counted. */
 
 /* A fetch of the next batch. */
 TT_API void tt_fetch_begin(void);

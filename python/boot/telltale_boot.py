@@ -8,7 +8,9 @@ import sys
 
 # Module -> what is done once it has been imported: a function of the module, or the name of a module
 # of ours with such a function `install`.
-_TARGETS = {"torch": "telltale.adapters.torch"}
+_TARGETS = {"torch": "adapters.torch"}
+# Our package's name where the user has another module `telltale`.
+_PRIVATE = "_telltale"
 _installed = False
 
 
@@ -32,10 +34,23 @@ def _adapt(module, adapter):
         if callable(adapter):
             adapter(module)
         else:
+            adapter = "{}.{}".format(_package(), adapter)
             __import__(adapter)
             sys.modules[adapter].install(module)
     except Exception as error:
         note("adapter {} not installed: {}: {}".format(adapter, type(error).__name__, error))
+
+
+def _package():
+    """The name under which our package is imported; a module of the user's is not executed for it."""
+    there = sys.modules.get("telltale")
+    if there is None:
+        for finder in sys.meta_path:
+            if isinstance(finder, _Finder):
+                spec = finder.find_spec("telltale")
+                return "telltale" if spec is None or _is_ours(spec) else _PRIVATE
+        return "telltale"
+    return "telltale" if _is_ours(getattr(there, "__spec__", None)) else _PRIVATE
 
 
 class _Finder:
@@ -47,6 +62,8 @@ class _Finder:
     def find_spec(self, name, path=None, target=None):
         if name == "telltale":
             return self._find_telltale(target)
+        if name == _PRIVATE:
+            return self._find_private()
         if name not in _TARGETS:
             return None
         spec = self._ask_others(name, path, target)
@@ -67,9 +84,24 @@ class _Finder:
         # The version that belongs to the running supervisor, unless the user's code has a module of
         # that name that is not ours.
         own = self._ask_others("telltale", None, target)
+        folders = []
         if own is not None and not _is_ours(own):
+            if not _is_namespace(own):
+                return own
+            # A mere folder of that name (a clone of ours, say): a package goes before it.
+            folders = list(own.submodule_search_locations)
+        ours = self._ask_others("telltale", [self._package_dir], target)
+        if ours is None or _is_namespace(ours):
             return own
-        return self._ask_others("telltale", [self._package_dir], target) or own
+        ours.submodule_search_locations.extend(folders)
+        return ours
+
+    def _find_private(self):
+        external = sys.modules["_frozen_importlib_external"]
+        folder = self._package_dir + "/telltale"
+        return external.spec_from_file_location(
+            _PRIVATE, folder + "/__init__.py", submodule_search_locations=[folder]
+        )
 
     @staticmethod
     def _wrap(loader, adapter):
@@ -90,9 +122,13 @@ class _Finder:
             note("cannot hook the loader {!r}".format(loader))
 
 
+def _is_namespace(spec):
+    return spec.origin is None and spec.submodule_search_locations is not None
+
+
 def _is_ours(spec):
-    places = spec.submodule_search_locations
-    if not places:
+    places = spec.submodule_search_locations if spec is not None else None
+    if not places or _is_namespace(spec):
         return False
     os = sys.modules["os"]
     return any(os.path.exists(os.path.join(place, "_session.py")) for place in places)

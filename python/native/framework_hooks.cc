@@ -70,14 +70,14 @@ bool MaySteps() { return Ready(TT_PROCESS_TRAINER) && !g_worker; }
 bool GradEnabled() {
   if (g_adapter.grad_enabled == nullptr) return true;
   Ref enabled(PyObject_CallObject(g_adapter.grad_enabled, nullptr));
-  if (!enabled) PyErr_Clear();
+  if (!enabled) DropError();
   return enabled.get() != Py_False;
 }
 
 bool IsTracing() {
   if (g_adapter.tracing_state == nullptr) return false;
   Ref state(PyObject_CallObject(g_adapter.tracing_state, nullptr));
-  if (!state) PyErr_Clear();
+  if (!state) DropError();
   return state.get() != Py_None;
 }
 
@@ -107,7 +107,8 @@ PyObject* RootForward(ThreadState* thread, PyObject* self, PyObject* const* args
     return LossForward(self, args, nargsf, kwnames);
   }
   if (g_roots.Insert(module)) CallAdapter(g_adapter.on_root, module, "on_root");
-  g_machine_owned = true;
+  // Only the main thread's forward makes the steps its own; see StepMachine.
+  if (MayFetch()) g_machine_owned = true;
   const bool train = GradEnabled() && IsTrueAttr(module, g_training);
   const std::int64_t size = g_fetch_seen ? 0 : InputSize(args, count);
   tt_forward_begin(train ? TT_MODE_TRAIN : TT_MODE_EVAL);
@@ -118,7 +119,9 @@ PyObject* RootForward(ThreadState* thread, PyObject* self, PyObject* const* args
 
 PyObject* Forward(PyObject* self, PyObject* const* args, std::size_t nargsf, PyObject* kwnames) {
   ThreadState& thread = ThisThread();
-  if (thread.module_depth > thread.module_base || g_recording == Recording::kOff) [[likely]] {
+  // In a fetch (a transform, a collate function) it is part of the wait for data.
+  if (thread.module_depth > thread.module_base || thread.next_depth > 0 ||
+      g_recording == Recording::kOff) [[likely]] {
     ModuleDepth depth(&thread);
     return CallOriginal(self, args, nargsf, kwnames);
   }
@@ -224,10 +227,9 @@ PyObject* Scale(PyObject* self, PyObject* const* args, std::size_t nargsf, PyObj
 
 PyObject* Next(PyObject* self, PyObject* const* args, std::size_t nargsf, PyObject* kwnames) {
   ThreadState& thread = ThisThread();
-  if (thread.next_depth > 0 || !MayFetch() || !MaySteps()) {
-    return CallOriginal(self, args, nargsf, kwnames);
-  }
+  if (thread.next_depth > 0 || !MaySteps()) return CallOriginal(self, args, nargsf, kwnames);
   Depth depth(&thread.next_depth);
+  if (!MayFetch()) return CallOriginal(self, args, nargsf, kwnames);
   g_fetch_seen = true;
   tt_fetch_begin();
   PyObject* batch = CallOriginal(self, args, nargsf, kwnames);
@@ -277,7 +279,8 @@ PyObject* Loss(PyObject* self, PyObject* const* args, std::size_t nargsf, PyObje
   const ThreadState& thread = ThisThread();
   // Inside a module it is that module's business; with a gradient it is read at backward.
   if (result == nullptr || g_recording != Recording::kOn || g_worker || !g_machine_owned ||
-      thread.module_depth > thread.module_base || GradEnabled() || IsTracing()) {
+      thread.module_depth > thread.module_base || thread.next_depth > 0 || GradEnabled() ||
+      IsTracing()) {
     return result;
   }
   double value = 0;

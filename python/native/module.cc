@@ -136,6 +136,10 @@ PyObject* RecordStats(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   if (g_recording != Recording::kOn) return None();
   std::uint32_t name = 0, collection = 0;
   if (!NameId(args[0], &name) || !NameId(args[1], &collection)) return nullptr;
+  if (name == 0) {  // The table of names is full: nothing can be told apart any more.
+    tt_count_skipped(collection, 1);
+    return None();
+  }
   if (tt_wants_stats(name) == 0) return None();
   const void* data = reinterpret_cast<const void*>(static_cast<std::uintptr_t>(address));
   if (bytes > kReleaseGilBytes) {
@@ -231,7 +235,8 @@ PyCFunction Fast(FastFunction function) {
 }
 
 PyMethodDef g_functions[] = {
-    {"span", Fast(SpanFunction), METH_FASTCALL, "span(name) -> Span"},
+    {"span", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(SpanFunction)),
+     METH_FASTCALL | METH_KEYWORDS, "span(name) -> Span"},
     {"ready", Fast(ReadyFunction), METH_FASTCALL, "ready(kind_hint) -> bool; registers if needed"},
     {"active", Active, METH_NOARGS, "Whether this process records."},
     {"set_rank", Fast(SetRank), METH_FASTCALL, "set_rank(rank)"},

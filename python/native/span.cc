@@ -123,8 +123,11 @@ PyObject* MakeSpanType() {
   return type;
 }
 
-PyObject* SpanFunction(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
-  if (nargs != 1) {
+PyObject* SpanFunction(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  const Py_ssize_t named = kwnames != nullptr ? PyTuple_Size(kwnames) : 0;
+  const bool by_name = nargs == 0 && named == 1 &&
+                       PyUnicode_CompareWithASCIIString(PyTuple_GetItem(kwnames, 0), "name") == 0;
+  if (!by_name && (nargs != 1 || named != 0)) {
     PyErr_SetString(PyExc_TypeError, "telltale.span takes one argument, the name");
     return nullptr;
   }

@@ -9,6 +9,7 @@ namespace telltale::native {
 
 PyObject* MakeSpanType();
 /// span(name) -> Span, without the detour through the type's constructor.
-PyObject* SpanFunction(PyObject* module, PyObject* const* args, Py_ssize_t nargs);
+PyObject* SpanFunction(PyObject* module, PyObject* const* args, Py_ssize_t nargs,
+                       PyObject* kwnames);
 
 }  // namespace telltale::native

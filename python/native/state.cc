@@ -115,11 +115,20 @@ bool PassOnInterrupt() {
     return true;
   }
   PyErr_Fetch(&g_late_type, &g_late_value, &g_late_traceback);
-  if (Py_AddPendingCall(RaiseLate, nullptr) != 0) PyErr_SetInterrupt();
+  if (Py_AddPendingCall(RaiseLate, nullptr) == 0) return true;
+  // No room: the user gets a Ctrl-C of the same moment instead.
+  PyErr_Restore(g_late_type, g_late_value, g_late_traceback);
+  g_late_type = g_late_value = g_late_traceback = nullptr;
+  PyErr_Clear();
+  PyErr_SetInterrupt();
   return true;
 }
 
 }  // namespace
+
+void DropError() {
+  if (PyErr_Occurred() != nullptr && !PassOnInterrupt()) PyErr_Clear();
+}
 
 void DisableByException(const char* where) {
   if (PassOnInterrupt()) return;

@@ -79,6 +79,8 @@ inline bool Ready(tt_process_kind hint) {
 /// main one (a thread that only prefetches must not become the owner).
 bool MayFetch();
 
+/// Clears the pending exception, if any; an interrupt is passed on as by DisableByException.
+void DropError();
 /// A hook of ours failed with the pending Python exception: clears it, switches the probe off for
 /// good and records why. `where`: the hook's name. An interrupt (KeyboardInterrupt, SystemExit of a
 /// signal handler) is no failure: it is raised again in the user's code.

@@ -28,7 +28,7 @@ std::int64_t FirstDimension(PyObject* tensor) {
   Ref size(PyObject_CallMethodObjArgs(tensor, g_strings.size, g_strings.zero, nullptr));
   const std::int64_t value = size ? PyLong_AsLongLong(size.get()) : 0;
   if (PyErr_Occurred() != nullptr) {
-    PyErr_Clear();  // A tensor without dimensions.
+    DropError();  // A tensor without dimensions.
     return 0;
   }
   return value;
@@ -60,7 +60,7 @@ std::int64_t BatchSizeNested(PyObject* batch, int nesting) {
   if (user_dict != nullptr && PyType_IsSubtype(Py_TYPE(batch), user_dict)) {
     Ref data(PyObject_GetAttr(batch, g_strings.data));
     if (data) return BatchSizeNested(data.get(), nesting + 1);
-    PyErr_Clear();
+    DropError();
   }
   return 0;
 }
@@ -68,7 +68,7 @@ std::int64_t BatchSizeNested(PyObject* batch, int nesting) {
 bool HasOneElement(PyObject* tensor) {
   Ref numel(PyObject_CallMethodObjArgs(tensor, g_strings.numel, nullptr));
   const bool one = numel && PyLong_AsLong(numel.get()) == 1;
-  PyErr_Clear();
+  DropError();
   return one;
 }
 
@@ -97,7 +97,7 @@ bool IsTensor(PyObject* object) {
 bool IsTrueAttr(PyObject* object, PyObject* name) {
   Ref value(PyObject_GetAttr(object, name));
   if (!value) {
-    PyErr_Clear();
+    DropError();
     return false;
   }
   return value.get() == Py_True;
@@ -117,7 +117,7 @@ bool HostScalar(PyObject* tensor, double* value) {
   Ref item(PyObject_CallMethodObjArgs(tensor, g_strings.item, nullptr));
   if (item) *value = PyFloat_AsDouble(item.get());
   if (PyErr_Occurred() != nullptr) {
-    PyErr_Clear();  // Complex, or a subclass without a value.
+    DropError();  // Complex, or a subclass without a value.
     return false;
   }
   return true;
@@ -131,7 +131,7 @@ double LearningRate(PyObject* optimizer) {
   const double unknown = std::numeric_limits<double>::quiet_NaN();
   Ref groups(PyObject_GetAttr(optimizer, g_strings.param_groups));
   if (!groups || PyList_Check(groups.get()) == 0 || PyList_Size(groups.get()) < 1) {
-    PyErr_Clear();
+    DropError();
     return unknown;
   }
   PyObject* group = PyList_GetItem(groups.get(), 0);
@@ -145,13 +145,13 @@ double LearningRate(PyObject* optimizer) {
       HostScalar(lr, &value);
     }
   }
-  PyErr_Clear();
+  DropError();
   return value;
 }
 
 PyObject* Detached(PyObject* tensor) {
   PyObject* result = PyObject_CallMethodObjArgs(tensor, g_strings.detach, nullptr);
-  if (result == nullptr) PyErr_Clear();
+  if (result == nullptr) DropError();
   return result;
 }
 

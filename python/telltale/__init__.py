@@ -59,8 +59,10 @@ else:
                 table; beyond it spans are recorded as "(folded)" and counted).
 
         Raises:
-            TypeError: `name` is not a str (only under `telltale run`).
+            TypeError: `name` is not a str.
         """
+        if not isinstance(name, str):
+            raise TypeError("telltale.span: the name must be a str")
         return _NO_SPAN
 
 
@@ -91,6 +93,7 @@ def log(**values: Any) -> None:
         return
     for name, value in values.items():
         try:
-            _probe.scalar(name, float(value))
+            detach = getattr(value, "detach", None)  # float() of what has a gradient warns.
+            _probe.scalar(name, float(value if detach is None else detach()))
         except Exception:
             _probe.count_skipped("log.not_a_number", 1)

@@ -90,10 +90,12 @@ bool Producer::MakeArena(const ArenaPlan& plan) {
   const auto bytes = static_cast<off_t>(plan.arena_bytes);
   // Allocated and mapped at once: memory that is short shows here, never as a SIGBUS later.
   void* map = MAP_FAILED;
-  int error = 0;
-  do {
+  // A signal undoes what was allocated; a timer that is faster than the allocation would do so
+  // forever.
+  int error = EINTR;
+  for (int tries = 0; error == EINTR && tries < 64; ++tries) {
     error = ::posix_fallocate(arena_fd_, 0, bytes);
-  } while (error == EINTR);
+  }
   if (error == 0 && ::fcntl(arena_fd_, F_ADD_SEALS, kSeals) == 0) {
     map = ::mmap(nullptr, plan.arena_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE,
                  arena_fd_, 0);

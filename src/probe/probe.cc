@@ -327,6 +327,7 @@ int64_t tt_current_step(void) {
 }
 
 int tt_compute_stats(const void* data, uint64_t count, tt_dtype dtype, tt_stats* out) {
+  if (data == nullptr && count > 0) return -1;
   return telltale::probe::ComputeStats(data, count, dtype, telltale::probe::BestKernels(), out);
 }
 

@@ -267,5 +267,11 @@ TEST(Stats, AnUnknownDtypeIsRefused) {
   EXPECT_EQ(tt_compute_stats("", 0, static_cast<tt_dtype>(77), &out), -1);
 }
 
+TEST(Stats, NoMemoryIsRefusedUnlessThereIsNothingToRead) {
+  tt_stats out;
+  EXPECT_EQ(tt_compute_stats(nullptr, 8, TT_DTYPE_F32, &out), -1);
+  EXPECT_EQ(tt_compute_stats(nullptr, 0, TT_DTYPE_F32, &out), 0);
+}
+
 }  // namespace
 }  // namespace telltale::probe

@@ -2,6 +2,8 @@
 // The calls: where a step begins and ends. step_state.cc keeps the time and writes the records.
 #include "probe/step_machine.h"
 
+#include <unistd.h>
+
 namespace telltale::probe {
 namespace {
 
@@ -32,11 +34,24 @@ class StepMachine::Call {
   std::uint64_t begin_;
 };
 
-bool StepMachine::Foreign() {
+bool StepMachine::Foreign(Claim claim) {
   const void* owner = owner_.load(std::memory_order_relaxed);
   if (__builtin_expect(owner == &t_identity, 1)) return false;
-  if (owner == nullptr &&
+  if (owner == nullptr && (claim == Claim::kTrains || ::gettid() == ::getpid()) &&
       owner_.compare_exchange_strong(owner, &t_identity, std::memory_order_relaxed)) {
+    return false;
+  }
+  // The owner only ran models. In the midst of a call it may be the one that trains: autograd runs
+  // parts of a backward on threads of its own.
+  if (owner != nullptr && claim == Claim::kTrains && known_.count == 0 && !explicit_ &&
+      machine_depth_ == 0 &&
+      owner_.compare_exchange_strong(owner, &t_identity, std::memory_order_relaxed)) {
+    if (eval_.open) Close(&eval_, producer_->Now());
+    train_.open = pending_.open = false;
+    current_ = nullptr;
+    depth_ = lost_depth_ = 0;
+    loss_sum_ = 0;
+    loss_count_ = 0;
     return false;
   }
   producer_->CountForeignThread();
@@ -173,7 +188,7 @@ void StepMachine::ForwardEnd(std::int64_t batch_size) {
 }
 
 void StepMachine::BackwardBegin() {
-  if (Foreign()) return;
+  if (Foreign(Claim::kTrains)) return;
   const Call call(this);
   Charge(call.now());
   if (AtBoundary()) {
@@ -209,7 +224,7 @@ void StepMachine::BackwardEnd(bool has_loss, double loss) {
 }
 
 void StepMachine::OptimizerBegin(std::uint64_t optimizer) {
-  if (Foreign()) return;
+  if (Foreign(Claim::kTrains)) return;
   const Call call(this);
   Charge(call.now());
   if (AtBoundary()) {
@@ -250,7 +265,7 @@ void StepMachine::OptimizerEnd(std::uint64_t optimizer, bool skipped, double lea
   Charge(call.now());
   Pop(TT_PHASE_OPTIMIZER, call.now());
   if (!train_.open) return;
-  EmitLoss();
+  EmitLoss(optimizer);
   EmitLearningRate(optimizer, learning_rate);
   known_.Add(optimizer);
   train_.called.Add(optimizer);
@@ -273,7 +288,7 @@ void StepMachine::PhaseEnd(tt_phase phase) {
 }
 
 void StepMachine::ExplicitStep() {
-  if (Foreign()) return;
+  if (Foreign(Claim::kTrains)) return;
   const Call call(this);
   Charge(call.now());
   explicit_ = true;
@@ -291,7 +306,6 @@ void StepMachine::ExplicitStep() {
 }
 
 void StepMachine::Finish() {
-  if (Foreign()) return;
   const Call call(this);
   Charge(call.now());
   // What follows the last phase is finalization, not part of the step.

@@ -8,9 +8,10 @@
 // begun by a fetch, and the forward that follows says whether it is TRAIN or EVAL.
 // Exclusive time: a tick belongs to the phase on top of the stack, else to `other`.
 //
-// Thread safety: one thread drives it (the first that calls; others are counted and ignored);
-// step(), mode() and the statistics decision may be read from any.
-// Lives in memory that is zero at first; no exceptions, no allocation.
+// Thread safety: one thread drives it (see Claim; others are counted and ignored, Finish apart).
+// Where threads may follow each other so, the caller lets no two calls run at once (Python's GIL
+// does). step(), mode() and the statistics decision may be read from any. Lives in memory that is
+// zero at first; no exceptions, no allocation.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -89,7 +90,10 @@ class StepMachine {
   };
   class Call;
 
-  bool Foreign();
+  /// What a call says of its thread: one that trains makes the machine its own, or takes it over
+  /// from one that never called an optimizer; else only the main thread does, and only the first.
+  enum class Claim : std::uint8_t { kMain, kTrains };
+  bool Foreign(Claim claim = Claim::kMain);
   void Charge(std::uint64_t now);
   void Push(tt_phase phase, std::uint64_t now);
   bool Pop(tt_phase phase, std::uint64_t now);
@@ -114,7 +118,7 @@ class StepMachine {
   void PhaseSpan(std::uint32_t name, std::uint64_t begin, std::uint64_t end, std::int64_t step,
                  std::uint8_t mode);
   void FlushHeld(OpenStep* step, std::int64_t number, std::uint8_t mode);
-  void EmitLoss();
+  void EmitLoss(std::uint64_t optimizer);
   void EmitLearningRate(std::uint64_t optimizer, double value);
 
   channel::Producer* producer_;

@@ -5,9 +5,11 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "channel/testing.h"
@@ -350,6 +352,57 @@ TEST_F(StepMachineTest, AnExceptionInForwardLeavesNothingBehind) {
   machine_->Finish();
   EXPECT_EQ(Steps(), (Lines{"TRAIN 0 m1 o1 b4", "TRAIN 1 m1 o1 b4", "TRAIN 2 m1 o1 b8",
                             "TRAIN 3 m1 o1 b4"}));
+}
+
+TEST_F(StepMachineTest, TheLossIsNamedByItsOptimizerNotByItsTurn) {
+  for (int i = 0; i < 2; ++i) {
+    for (const std::uint64_t id : {1, 1, 2}) {
+      Fetch(4);
+      Forward();
+      Backward(static_cast<double>(id));
+      Optimize(id);
+    }
+  }
+  machine_->Finish();
+  for (const format::ScalarRow& scalar : Rows().scalars) {
+    EXPECT_EQ(scalar.name, scalar.value == 1 ? "loss" : "loss.1");
+  }
+}
+
+TEST_F(StepMachineTest, APrefetchersForwardDoesNotClaimTheSteps) {
+  std::thread([this] {
+    Fetch(4);
+    Forward();
+  }).join();
+  for (int i = 0; i < 3; ++i) TrainBatch(4, i);
+  machine_->Finish();
+  EXPECT_EQ(Steps(), (Lines{"TRAIN 0 m1 o1 b4", "TRAIN 1 m1 o1 b4", "TRAIN 2 m1 o1 b4"}));
+}
+
+TEST_F(StepMachineTest, TrainingOnAnotherThreadTakesOverFromOneThatNeverTrained) {
+  Forward();
+  Backward();
+  std::thread([this] {
+    for (int i = 0; i < 3; ++i) TrainBatch(4, i);
+  }).join();
+  Forward();
+  Backward();  // It does not come back.
+  machine_->Finish();
+  Lines steps = Steps();  // Of two rings, so in any order.
+  std::sort(steps.begin(), steps.end());
+  // The first fetch was still foreign.
+  EXPECT_EQ(steps, (Lines{"TRAIN 0 m1 o1 b0", "TRAIN 1 m1 o1 b4", "TRAIN 2 m1 o1 b4"}));
+}
+
+TEST_F(StepMachineTest, ABackwardInsideTheOwnersDoesNotTakeOver) {
+  Fetch(4);
+  Forward();
+  machine_->BackwardBegin();
+  std::thread([this] { Backward(9.0); }).join();
+  machine_->BackwardEnd(true, 1.0);
+  Optimize();
+  machine_->Finish();
+  EXPECT_EQ(Steps(), (Lines{"TRAIN 0 m1 o1 b4"}));
 }
 
 TEST_F(StepMachineTest, LearningRateIsRecordedWhenItChanges) {

@@ -283,9 +283,11 @@ void StepMachine::Publish() {
 
 // ---- scalars ----
 
-void StepMachine::EmitLoss() {
+/// `loss` is that of the optimizer seen first, whatever its turn in the step.
+void StepMachine::EmitLoss(std::uint64_t optimizer) {
   if (loss_count_ == 0) return;
-  std::uint32_t order = train_.optimizer_calls;
+  std::uint32_t order = 0;
+  while (order < known_.count && known_.ids[order] != optimizer) ++order;
   if (order >= kMaxOptimizers) order = kMaxOptimizers - 1;
   if (loss_names_[order] == 0) {
     const char text[] = {'l', 'o', 's', 's', '.', static_cast<char>('0' + order)};

@@ -90,3 +90,26 @@ def test_every_call_records_under_telltale(telltale):
     assert set(values) == {"a", "b", "nan"}
     assert run.processes()[0]["skipped"] == 2
     assert len(run.steps()) >= 1
+
+
+def test_a_spans_name_means_the_same_with_and_without_telltale(telltale):
+    script = telltale.script(
+        """
+        import telltale
+        with telltale.span(name="by name"): pass
+        for wrong in (lambda: telltale.span(3), lambda: telltale.span(), lambda: telltale.span("a", name="b"),
+                      lambda: telltale.span(nome="b")):
+            try: wrong()
+            except TypeError: print("TypeError")
+        """
+    )
+    run = telltale.run([sys.executable, script]).assert_clean()
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("TELLTALE")}
+    done = subprocess.run(
+        [sys.executable, script],
+        capture_output=True,
+        text=True,
+        env={**environment, "PYTHONPATH": str(PACKAGE)},
+    )
+    assert run.out == done.stdout == "TypeError\n" * 4 and done.stderr == ""
+    assert run.span_counts()["by name"] == 1

@@ -25,6 +25,14 @@ print([name for name in sys.path if "boot" in name], sorted(globals())[:9], __pa
 BOOT = str(PYTHON_DIR / "boot" / "boot.py")
 
 
+TRAIN_A_LITTLE = """
+import torch
+net = torch.nn.Linear(4, 2); opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for i in range(3):
+    opt.zero_grad(); net(torch.ones(1, 4)).sum().backward(); opt.step()
+"""
+
+
 def test_a_script(telltale):
     script = telltale.script(TRAIN + SHOW)
     run = telltale.run([sys.executable, script, "a", "-b"]).assert_clean()
@@ -135,6 +143,21 @@ def test_a_module_named_telltale_of_the_users_stays_theirs(telltale):
     script = telltale.script("import telltale, torch; print(telltale.name)")
     run = telltale.run([sys.executable, script])
     assert (run.code, run.out, run.err) == (0, "theirs\n", "")
+
+
+def test_a_module_named_telltale_is_not_executed_for_us_and_the_training_recorded(telltale):
+    telltale.script("print('executed')", "telltale.py")
+    run = telltale.python(TRAIN_A_LITTLE).assert_clean()
+    assert run.out == "" and len(run.steps()) == 3
+
+
+def test_a_folder_named_telltale_hides_neither_us_nor_itself(telltale):
+    telltale.script("name = 'theirs'", "telltale/theirs.py")
+    run = telltale.python(
+        TRAIN_A_LITTLE + "import telltale.theirs; print(telltale.theirs.name, telltale.active())"
+    )
+    run.assert_clean()
+    assert run.out == "theirs True\n" and len(run.steps()) == 3
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])

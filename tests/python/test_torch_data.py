@@ -122,3 +122,54 @@ def test_an_error_in_a_dataset_reaches_the_user_unchanged(telltale):
     plain = telltale.plain([sys.executable, telltale.script(text)])
     assert run.code == plain.returncode == 1
     assert run.err == plain.stderr
+
+
+def test_modules_inside_a_fetch_are_part_of_the_wait(telltale):
+    run = telltale.python(
+        """
+        import time, torch, torch.nn as nn
+        class Transform(nn.Module):
+            def forward(self, x):
+                time.sleep(0.01)
+                return x
+        class Data(torch.utils.data.Dataset):
+            transform = Transform()
+            def __len__(self): return 12
+            def __getitem__(self, i): return self.transform(torch.ones(8))
+        net = nn.Linear(8, 2); opt = torch.optim.SGD(net.parameters(), lr=0.01)
+        for x in torch.utils.data.DataLoader(Data(), batch_size=4):
+            opt.zero_grad(); net(x).sum().backward(); opt.step()
+        """
+    ).assert_clean()
+    steps = run.steps()
+    assert len(steps) == 3 and not run.steps("EVAL")
+    assert all(row["data_wait_ns"] >= 40_000_000 for row in steps)
+    assert all(row["forward_ns"] < 40_000_000 for row in steps[1:])
+    assert len(run.events("model")) == 1
+    (first,) = run.events("run.first_forward")
+    assert first["time_ns"] >= steps[0]["time_ns"] + 40_000_000
+
+
+def test_odd_values_of_a_loader_or_optimizer_do_not_switch_us_off(telltale):
+    run = telltale.python(
+        """
+        import math, numpy as np, torch, torch.nn as nn
+        class Loader(torch.utils.data.DataLoader):
+            @property
+            def prefetch_factor(self): return 2
+            @prefetch_factor.setter
+            def prefetch_factor(self, value): pass
+        data = torch.utils.data.TensorDataset(torch.ones(8, 4))
+        loader = Loader(data, batch_size=4, num_workers=np.int64(0))
+        net = nn.Linear(4, 2); opts = [torch.optim.SGD(net.parameters(), lr=0.0) for _ in range(200)]
+        opts[0].param_groups[0]["lr"] = math.nan
+        for i in range(2):
+            for (x,) in loader:
+                net(x).sum().backward()
+                for opt in opts: opt.step()
+        """
+    ).assert_clean()
+    (loader,) = run.events("dataloader")
+    assert loader["facts"]["workers"] == 0 and loader["facts"]["batch_size"] == 4
+    optimizers = run.events("optimizer")
+    assert len(optimizers) == 200 and optimizers[0]["facts"]["lr"] == "nan"

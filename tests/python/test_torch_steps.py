@@ -243,3 +243,23 @@ for i in range(400):
     assert names == {
         prefix + name for prefix in ("", "gradient/") for name in ("0.weight", "0.bias", "2.weight", "2.bias")
     }
+
+
+def test_tensors_without_memory_are_skipped_and_nothing_refers_to_parameters(telltale):
+    run = telltale.python(
+        PRELUDE
+        + """
+import weakref
+gone = nn.Parameter(torch.ones(1000)); gone.grad = None
+opt.add_param_group({"params": [gone]})
+for i in range(400):
+    opt.zero_grad(); crit(net(x), y).backward()
+    if i == 100: getattr(gone, "untyped_storage", gone.storage)().resize_(0)
+    opt.step()
+assert not any(weakref.getweakrefcount(p) for p in net.parameters())
+net[0].weight = nn.Parameter(net[0].weight.detach().clone())
+""",
+        stats_every=1,
+    ).assert_clean()
+    assert {row["name"] for row in run.table("statistics")} >= {"0.weight", "2.bias"}
+    assert run.processes()[0]["skipped"] >= 200

@@ -3,22 +3,55 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import math
+import operator
 import os
 import weakref
 from types import ModuleType
-from typing import Any
+from typing import Any, Callable
 
-from ..._native import probe
+from ..._native import note, probe
 from ..._session import TRAINER, on_wake
 
 _torch: Any = None
 _loaders: weakref.WeakSet[Any] = weakref.WeakSet()
+_optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
 _unhooked: list[str] = []
 
 
+def _plain(value: Any) -> Any:
+    """A value that json does not know: an integer of another library, else its text."""
+    try:
+        return operator.index(value)
+    except TypeError:
+        return str(value)
+
+
 def _emit(kind: str, subject: str, facts: dict[str, Any]) -> None:
-    probe.event(kind, 0, subject, "", json.dumps(facts))
+    facts = {
+        key: str(value) if isinstance(value, float) and not math.isfinite(value) else value
+        for key, value in facts.items()
+    }
+    probe.event(kind, 0, subject, "", json.dumps(facts, default=_plain, allow_nan=False))
+
+
+def harmless(tell: Callable[[Any], None]) -> Callable[[Any], None]:
+    """For what only tells facts: a failure is noted, once, and the recording goes on without them."""
+    noted = False
+
+    @functools.wraps(tell)
+    def guarded(subject: Any) -> None:
+        nonlocal noted
+        try:
+            tell(subject)
+        except Exception as error:
+            if not noted:
+                noted = True
+                note(f"torch: {tell.__name__}: {type(error).__name__}: {error}")
+
+    return guarded
 
 
 def not_hooked(part: str, error: Exception) -> None:
@@ -43,8 +76,9 @@ def _framework(kind: int) -> None:
     )
     for reason in _unhooked:
         probe.event("adapter.part_missing", 1, "torch", reason[:1000], "")
-    # A forked trainer tells of its own loaders.
+    # A forked trainer tells of its own.
     _loaders.clear()
+    _optimizers.clear()
 
 
 def model(module: Any, parameters: int, tensors: int, subject: str) -> None:
@@ -63,6 +97,9 @@ def model(module: Any, parameters: int, tensors: int, subject: str) -> None:
 
 def optimizer(optimizer_: Any) -> None:
     """The first step of an optimizer."""
+    if optimizer_ in _optimizers:
+        return
+    _optimizers.add(optimizer_)
     groups = optimizer_.param_groups
     lr = groups[0].get("lr") if groups else None
     _emit(
@@ -107,4 +144,4 @@ def install(torch: ModuleType) -> None:
     global _torch
     _torch = torch
     on_wake(_framework)
-    probe.configure(on_optimizer=optimizer, on_loader=loader)
+    probe.configure(on_optimizer=harmless(optimizer), on_loader=harmless(loader))

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..._native import probe
 from ..._session import on_wake
-from .modules import name_of
+from .modules import Names
 
 _torch: Any = None
 # torch.dtype -> tt_dtype
@@ -35,6 +35,16 @@ def _dense(tensor: Any) -> bool:
     return True
 
 
+def _has_memory(tensor: Any) -> bool:
+    """Whether all elements lie in memory; a storage may have been resized (sharding frees it so)."""
+    if tensor.numel() == 0:
+        return True
+    # Before torch 2 the storage has a type.
+    storage = (getattr(tensor, "untyped_storage", None) or tensor.storage)()
+    end = (tensor.storage_offset() + tensor.numel()) * tensor.element_size()
+    return tensor.data_ptr() != 0 and end <= storage.nbytes()
+
+
 def _skip(tensor: Any) -> str | None:
     """Why a tensor's statistics cannot be taken here, or None."""
     if type(tensor) not in _plain:
@@ -47,7 +57,9 @@ def _skip(tensor: Any) -> str | None:
         return "stats.dtype"
     if tensor.is_conj() or tensor.is_neg():
         return "stats.lazy"
-    return None if _dense(tensor) else "stats.strides"
+    if not _dense(tensor):
+        return "stats.strides"
+    return None if _has_memory(tensor) else "stats.storage"
 
 
 def _record(name: str, collection: str, tensor: Any, begin: int) -> None:
@@ -78,10 +90,13 @@ def on_stats(optimizer: Any) -> None:
     """Records every parameter and gradient of the optimizer. The GIL is released inside for large
     ones; the references held here keep their memory.
     """
+    begin = probe.now()
+    names = Names()
+    probe.account(begin)
     for group_number, group in enumerate(optimizer.param_groups):
         for number, parameter in enumerate(group["params"]):
             begin = probe.now()
-            name = name_of(parameter) or f"param_{group_number}_{number}"
+            name = names.of(parameter) or f"param_{group_number}_{number}"
             _record(name, "weights", parameter, begin)
             gradient = parameter.grad
             if gradient is not None:
