@@ -140,10 +140,8 @@ bool Watcher::Over() {
                      (!attempts.empty() && (attempts.back().exit_code || attempts.back().signal));
   if (!ended) return false;
   if (cursor_->AtEnd()) return true;
-  if (options_.clock->MonotonicNs() - last_new_ns_ < options_.abandon_ns) return false;
-  // A writer died for good without its end record; what it left was read.
-  for (std::uint32_t i = 0; i < cursor_->writers().size(); ++i) cursor_->GiveUpOn(i);
-  return true;
+  // Else a writer died for good without its end record.
+  return options_.clock->MonotonicNs() - last_new_ns_ >= options_.abandon_ns;
 }
 
 void Watcher::NoteStatuses() {
@@ -227,8 +225,10 @@ Result<bool> Watcher::Poll() {
   }
   const bool over = engine_.ended() || (read == 0 && Over());
   if (over && !engine_.ended()) {
-    TELLTALE_ASSIGN_OR_RETURN(read, Drain());
-    records_ += read;
+    do {
+      TELLTALE_ASSIGN_OR_RETURN(read, Drain());
+      records_ += read;
+    } while (cursor_->CloseStragglers());
     engine_.End();
   }
   for (rules::Finding& finding : engine_.TakeRevisions()) {
