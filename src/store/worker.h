@@ -16,7 +16,8 @@ class Worker {
  public:
   enum class Priority { kNormal, kIdle };
   explicit Worker(Priority priority);
-  /// Finishes the piece of work in progress; what waits is dropped.
+  /// Finishes the piece of work in progress, at normal priority where that is allowed; what waits
+  /// is dropped.
   ~Worker();
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
@@ -32,6 +33,7 @@ class Worker {
   std::condition_variable changed_;
   std::deque<std::function<void()>> queue_;  ///< Guarded by mutex_.
   bool busy_ = false;                        ///< Guarded by mutex_.
+  int tid_ = 0;                              ///< Of a thread of idle priority; guarded by mutex_.
   bool stop_ = false;                        ///< Guarded by mutex_.
   std::thread thread_;
 };
