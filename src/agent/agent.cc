@@ -109,6 +109,7 @@ class Agent {
   bool Append(format::Batch* batch);
   bool Flush(format::Batch* batch, std::vector<Producer*>* in_batch);
   void Release();
+  void TellReleases();
   void SendStatus();
   bool Finished();
   Status Close();
@@ -144,6 +145,8 @@ class Agent {
   std::int64_t clock_offset_ns_ = 0;  ///< Wall minus monotonic at the last anchor.
   std::uint64_t append_refused_ = 0;
   std::uint64_t metrics_dropped_ = 0;
+  std::uint64_t producers_refused_ = 0;  ///< By the supervisor, in this attempt.
+  std::uint64_t not_adopted_ = 0;        ///< Producers that the agent itself refused.
   std::uint64_t dropped_by_gone_ = 0;  ///< Records dropped by producers that were released.
 };
 
@@ -241,6 +244,7 @@ void Agent::Handle(const void* bytes, std::size_t size, std::vector<UniqueFd> fd
   channel::AttemptStart start;
   channel::AttemptEnd end;
   channel::EndRun end_run;
+  channel::Refused refused;
   if (CheckMessage(bytes, size, MessageType::kAddProducer, &add)) {
     Adopt(add, std::move(fds));
   } else if (CheckMessage(bytes, size, MessageType::kAttemptStart, &start)) {
@@ -256,6 +260,8 @@ void Agent::Handle(const void* bytes, std::size_t size, std::vector<UniqueFd> fd
   } else if (CheckMessage(bytes, size, MessageType::kEndRun, &end_run)) {
     end_run_ = true;
     end_at_ns_ = Now();
+  } else if (CheckMessage(bytes, size, MessageType::kRefused, &refused)) {
+    producers_refused_ = refused.count;
   } else {
     std::fprintf(stderr, "agent: ignored a message of %zu bytes from the supervisor\n", size);
   }
@@ -283,6 +289,7 @@ void Agent::Adopt(const channel::AddProducer& message, std::vector<UniqueFd> fds
         -1, ' ', false, ordered_json::error_handler_t::replace);
     outbox_.Add(std::move(event));
     releases_.push_back(uuid);
+    ++not_adopted_;
     return;
   }
   std::unique_ptr<Producer> producer = std::move(adopted).value();
@@ -392,6 +399,16 @@ void Agent::CountOwn() {
   set("agent.metrics_dropped", metrics_dropped_, "records", true);
   set("agent.journal_bytes", counters.journal_bytes, "bytes", false);
   set("agent.segment_bytes", counters.segment_bytes, "bytes", false);
+  set("agent.salvaged_tails", counters.salvaged_tails, "records", false);
+  set("agent.sync_failures", counters.sync_failures, "records", false);
+  set("agent.write_failures", counters.write_failures, "records", false);
+  const collect::SamplerCounters& sampled = sampler_->counters();
+  set("collect.unreadable", sampled.unreadable, "records", false);
+  set("collect.malformed", sampled.malformed, "records", false);
+  set("collect.processes_skipped", sampled.processes_skipped, "records", true);
+  set("run.producers_refused", not_adopted_, "records", true);
+  // The supervisor's count: no new agent begins it again, so it is of no process.
+  ledger_.Set({"run.producers_refused", "run"}, producers_refused_, {"records", true, 0, 0});
   set("agent.cpu_ns", CpuNs(), "ns", false);
   for (const auto& producer : producers_) producer->CountInto(&ledger_);
 }
@@ -518,6 +535,9 @@ void Agent::Release() {
     releases_.push_back(producer->uuid());
     return true;
   });
+}
+
+void Agent::TellReleases() {
   std::erase_if(releases_, [&](const Uuid& uuid) {
     auto message =
         channel::MakeMessage<channel::ReleaseProducer>(channel::MessageType::kReleaseProducer);
@@ -563,6 +583,7 @@ Status Agent::Run() {
     const bool ledger = Now() >= next_ledger;
     if (ledger) next_ledger = Now() + kLedgerPeriodNs;
     const bool taken = Tick(ledger);
+    TellReleases();
     if (const Status status = writer_->Tick(); !status.ok()) {
       std::fprintf(stderr, "agent: %s\n", status.message().c_str());
     }
@@ -601,6 +622,8 @@ Status Agent::Close() {
       break;
     }
   }
+  TellReleases();
+  SendStatus();  // The last sign of life: the seals may take a while.
   return writer_->Close(true);
 }
 

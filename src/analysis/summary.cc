@@ -243,7 +243,8 @@ void Summary::OnMetric(const format::MetricRow& row) {
 }
 
 void Summary::OnLedger(const format::LedgerRow& row) {
-  std::tuple key(std::string(row.name), std::string(row.subject), row.attempt);
+  // The pid too: a process that was started again counts from zero.
+  std::tuple key(std::string(row.name), std::string(row.subject), row.attempt, row.pid);
   if (ledger_parts_.size() >= kMaxLedgerParts && !ledger_parts_.contains(key)) {
     ++folded;
     return;

@@ -156,7 +156,8 @@ class Summary {
   void OnMetric(const format::MetricRow& row);
   void OnLedger(const format::LedgerRow& row);
 
-  std::map<std::tuple<std::string, std::string, std::uint32_t>, std::uint64_t> ledger_parts_;
+  std::map<std::tuple<std::string, std::string, std::uint32_t, std::int32_t>, std::uint64_t>
+      ledger_parts_;
   std::map<std::pair<std::string, std::int32_t>, std::uint32_t> attempt_seen_;
 };
 

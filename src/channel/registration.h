@@ -26,6 +26,7 @@ enum class MessageType : std::uint16_t {
   kAttemptEnd = 13,       ///< supervisor → agent.
   kEndRun = 14,           ///< supervisor → agent: seal and exit.
   kAgentStatus = 15,      ///< agent → supervisor, about once a second.
+  kRefused = 16,          ///< supervisor → agent: how many HELLOs of this attempt were refused.
 };
 
 enum class RefuseReason : std::uint32_t {
@@ -107,6 +108,11 @@ struct EndRun {
   MessageHeader header;
 };
 
+struct Refused {
+  MessageHeader header;
+  std::uint64_t count;  ///< Since the attempt began.
+};
+
 struct AgentStatus {
   MessageHeader header;
   std::uint32_t disk_full;  ///< 1: the journal refuses rows for want of space.
@@ -119,7 +125,7 @@ struct AgentStatus {
 static_assert(sizeof(MessageHeader) == 8 && sizeof(Hello) == 88 && sizeof(Accept) == 24 &&
               sizeof(Refuse) == 256 && sizeof(AddProducer) == 32 && sizeof(ReleaseProducer) == 24 &&
               sizeof(AttemptStart) == 24 && sizeof(AttemptEnd) == 24 && sizeof(EndRun) == 8 &&
-              sizeof(AgentStatus) == 40);
+              sizeof(Refused) == 16 && sizeof(AgentStatus) == 40);
 
 /// A message of type T, zeroed but for its header.
 template <class T>

@@ -58,17 +58,19 @@ Result<Replay> ReplayRun(const std::filesystem::path& run, const ReplayOptions& 
     cursor->Readmit(a);
   }
   std::vector<store::OrderedRecord> records;
-  do {
+  out.ended = out.state.state != "running";
+  while (true) {
     records.clear();
     TELLTALE_RETURN_IF_ERROR(cursor->Next(kRowsAtATime, &records));
+    // A writer that died without its end record must not hold up the others for ever.
+    if (records.empty() && !(out.ended && cursor->CloseStragglers())) break;
     for (const store::OrderedRecord& record : records) {
       if (options.sink && (options.sink_mask & store::MaskOf(record.table)) != 0) {
         options.sink(record);
       }
       engine.Feed(record);
     }
-  } while (!records.empty());
-  out.ended = out.state.state != "running";
+  }
   if (out.ended) engine.End();
   out.writers = cursor->writers();
   out.watch_cpu_ns = journal.cpu_ns;

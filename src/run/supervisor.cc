@@ -35,7 +35,7 @@ namespace {
 constexpr std::int64_t kMs = 1'000'000;
 constexpr std::int64_t kSecond = 1000 * kMs;
 constexpr std::int64_t kDrawPeriodNs = 500 * kMs;       ///< At most two redraws a second.
-constexpr std::int64_t kEndPatienceNs = 60 * kSecond;   ///< For agent and watcher after the end.
+constexpr std::int64_t kEndPatienceNs = 30 * kSecond;   ///< For agent and watcher together after the end.
 constexpr std::int64_t kEndSilenceNs = 2 * kSecond;     ///< Then we say what we wait for.
 constexpr std::int64_t kAgentSilenceNs = 15 * kSecond;  ///< A hung agent is killed and replaced.
 constexpr std::int64_t kForever = INT64_MAX;
@@ -111,7 +111,9 @@ class Supervisor {
   std::int64_t agent_died_ns_ = 0;
   bool told_start_ = false;  ///< The present agent knows...
   bool told_end_ = false;
-  bool ending_ = false;    ///< The training has ended.
+  std::uint64_t told_refused_ = 0;
+  bool ending_ = false;    ///< The training has ended...
+  std::int64_t ending_since_ns_ = 0;
   bool skip_end_ = false;  ///< The user does not want to wait for agent and watcher.
   bool disk_full_ = false;
   std::int64_t next_draw_ns_ = 0;
@@ -207,6 +209,7 @@ void Supervisor::StartAgent() {
   }
   agent_.child = std::move(child).value();
   told_start_ = told_end_ = false;
+  told_refused_ = 0;
   for (HeldProducer& producer : registry_.producers()) producer.handed = false;
   TellAgent();
 }
@@ -249,6 +252,12 @@ void Supervisor::TellAgent() {
     if (!send(add, {producer.arena.get(), producer.control.fd(), producer.pidfd.get()})) return;
     producer.handed = true;
   }
+  if (registry_.refused() != told_refused_) {
+    auto refused = channel::MakeMessage<channel::Refused>(channel::MessageType::kRefused);
+    refused.count = registry_.refused();
+    if (!send(refused, {})) return;
+    told_refused_ = refused.count;
+  }
   if (!training_exit_ || told_end_) return;
   auto end = channel::MakeMessage<channel::AttemptEnd>(channel::MessageType::kAttemptEnd);
   end.attempt = run_.attempt();
@@ -268,6 +277,12 @@ void Supervisor::HelperDied(Helper* helper, std::int64_t now, bool hopeless) {
   }
   helper->start_at_ns = kForever;
   if (std::exchange(helper->given_up, true)) return;
+  if (ending_) {
+    Warn(fmt::format("the {0} could not write its last words, the report lacks them: see "
+                     "{1}/logs/{0}.log",
+                     helper->name, run_.path().string()));
+    return;
+  }
   Warn(fmt::format(
       "the {0} does not stay up and is not started again: the training goes on, {1}: "
       "see {2}/logs/{0}.log",
@@ -353,7 +368,9 @@ void Supervisor::Reap(std::int64_t now) {
       // What a start would not change: wrong arguments, a version that it does not know.
       const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
       const bool hopeless =
-          code == static_cast<int>(Code::kUsage) || code == static_cast<int>(Code::kVersion);
+          code == static_cast<int>(Code::kUsage) || code == static_cast<int>(Code::kVersion) ||
+          // It has tried for as long as is sensible: the disk does not take the last words.
+          (ending_ && code == static_cast<int>(Code::kIo));
       HelperDied(helper, now, hopeless);
     }
     if (helper == &agent_) {
@@ -365,9 +382,10 @@ void Supervisor::Reap(std::int64_t now) {
 }
 
 void Supervisor::CheckAgentHang(std::int64_t now) {
-  if (!agent_.alive() || now - agent_heard_ns_ < kAgentSilenceNs) return;
-  Warn(fmt::format("the agent has said nothing for {} s: it is started again",
-                   kAgentSilenceNs / kSecond));
+  // Sealing the last journal may take its time, and the agent is silent then.
+  const std::int64_t limit = told_end_ ? kEndPatienceNs : kAgentSilenceNs;
+  if (!agent_.alive() || now - agent_heard_ns_ < limit) return;
+  Warn(fmt::format("the agent has said nothing for {} s: it is started again", limit / kSecond));
   ::kill(agent_.child.pid, SIGKILL);  // Our child and not reaped: the pid is its own.
   agent_heard_ns_ = now;
 }
@@ -414,10 +432,9 @@ void Supervisor::Turn(std::int64_t deadline_ns) {
 
 template <class Done>
 bool Supervisor::Await(std::string_view what, Done done) {
-  const std::int64_t begin = Now();
   bool said = false;
   while (!done()) {
-    const std::int64_t waited = Now() - begin;
+    const std::int64_t waited = Now() - ending_since_ns_;
     if (skip_end_ || waited > kEndPatienceNs) {
       Warn(fmt::format("not waiting for {}: it goes on by itself, the report may lack its end",
                        what));
@@ -454,6 +471,7 @@ Result<Outcome> Supervisor::Run() {
   while (!training_exit_) Turn(kForever);
 
   ending_ = true;
+  ending_since_ns_ = Now();
   outcome.exit = *training_exit_;
   Note(run_.Ended(outcome.exit));
   terminal_.GiveRow();

@@ -56,6 +56,7 @@ class CursorImpl final : public Cursor {
   const std::vector<std::string>& writers() const override { return names_; }
   std::vector<std::int64_t> watermarks() const override;
   void GiveUpOn(std::uint32_t writer) override;
+  bool CloseStragglers() override;
   std::vector<Admission> TakeAdmissions() override { return std::exchange(admissions_, {}); }
   void Readmit(const Admission& admission) override;
   const Salvage& salvage() const override { return salvage_; }
@@ -275,6 +276,19 @@ void CursorImpl::GiveUpOn(std::uint32_t writer) {
   source.parked.assign(mine, heap_.end());
   heap_.erase(mine, heap_.end());
   std::make_heap(heap_.begin(), heap_.end(), After{&rank_});
+}
+
+bool CursorImpl::CloseStragglers() {
+  std::int64_t lowest = kNever;
+  for (const Source& source : sources_) {
+    if (source.waited_for()) lowest = std::min(lowest, source.follower->watermark_ns());
+  }
+  bool closed = false;
+  for (Source& source : sources_) {
+    if (!source.waited_for() || source.follower->watermark_ns() > lowest) continue;
+    source.ended = closed = true;
+  }
+  return closed;
 }
 
 void CursorImpl::Readmit(const Admission& admission) {

@@ -87,6 +87,10 @@ class Cursor {
   /// records with ord_ns below the frontier of that moment are delivered at the frontier, and it is
   /// waited for again. Do this only after Next has returned nothing.
   virtual void GiveUpOn(std::uint32_t writer) = 0;
+  /// For a run that is over: those that hold the others up, and have no more to read, have died
+  /// without their end record and are taken for ended; what was read of them keeps its place in the
+  /// order. False where nobody is waited for. Do this only after Next has returned nothing.
+  virtual bool CloseStragglers() = 0;
   /// The readmissions since the last call, those of writers that appeared late included. The
   /// watcher journals them and a replay calls Readmit for each before its first Next: it then
   /// delivers the same records in the same order.

@@ -100,6 +100,7 @@ class WriterImpl final : public Writer {
   std::uint64_t next_number_ = 1;
   std::uint64_t active_number_ = 0;
   std::int64_t journal_began_ns_ = 0;
+  std::uint64_t head_bytes_ = 0;  ///< Of the active journal: what its predecessors hand on.
   std::uint64_t rows_in_journal_ = 0;
   std::vector<OldJournal> old_;
 
@@ -171,7 +172,8 @@ Status WriterImpl::BeginJournal() {
   if (journal_ != nullptr) old_.push_back({.number = active_number_});
   disk_full_ = false;
   journal_ = std::move(journal).value();
-  counters_.journal_bytes += journal_->size();
+  head_bytes_ = journal_->size();
+  counters_.journal_bytes += head_bytes_;
   active_number_ = number;
   next_number_ = number + 1;
   journal_began_ns_ = Now();
@@ -371,7 +373,7 @@ Status WriterImpl::Tick() {
   }
   if (journal_ != nullptr) {
     const bool old_enough = Now() - journal_began_ns_ >= options_.seal_interval_ns;
-    const bool large = journal_->size() >= options_.seal_bytes;
+    const bool large = journal_->size() - head_bytes_ >= options_.seal_bytes;
     if (sync_failed || (rows_in_journal_ > 0 && old_enough) || large) {
       if (const Status rotated = Rotate(); !rotated.ok() && !disk_full_) keep(rotated);
     } else if (Now() - synced_at_ns_ >= options_.sync_interval_ns &&

@@ -3,8 +3,10 @@
 
 #include <fmt/format.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <limits>
 #include <nlohmann/json.hpp>
 
@@ -140,10 +142,8 @@ bool Watcher::Over() {
                      (!attempts.empty() && (attempts.back().exit_code || attempts.back().signal));
   if (!ended) return false;
   if (cursor_->AtEnd()) return true;
-  if (options_.clock->MonotonicNs() - last_new_ns_ < options_.abandon_ns) return false;
-  // A writer died for good without its end record; what it left was read.
-  for (std::uint32_t i = 0; i < cursor_->writers().size(); ++i) cursor_->GiveUpOn(i);
-  return true;
+  // Else a writer died for good without its end record.
+  return options_.clock->MonotonicNs() - last_new_ns_ >= options_.abandon_ns;
 }
 
 void Watcher::NoteStatuses() {
@@ -199,12 +199,17 @@ Status Watcher::Flush() {
       row.subject = "watch";
       row.value = value;
       row.unit = unit;
+      row.pid = ::getpid();
       row.attempt = attempt;
       batch.rows.ledger.push_back(row);
     };
     count("watch.records_read", records_, "records");
     count("watch.cpu_ns", static_cast<std::uint64_t>(OwnCpuNs()), "ns");
-    count("watch.journal_bytes", writer_->counters().journal_bytes, "bytes");
+    const store::WriterCounters& written = writer_->counters();
+    count("watch.journal_bytes", written.journal_bytes, "bytes");
+    count("watch.salvaged_tails", written.salvaged_tails, "records");
+    count("watch.sync_failures", written.sync_failures, "records");
+    count("watch.write_failures", written.write_failures, "records");
   }
   TELLTALE_RETURN_IF_ERROR(writer_->Append(std::move(batch)));
   events_.clear();
@@ -227,8 +232,10 @@ Result<bool> Watcher::Poll() {
   }
   const bool over = engine_.ended() || (read == 0 && Over());
   if (over && !engine_.ended()) {
-    TELLTALE_ASSIGN_OR_RETURN(read, Drain());
-    records_ += read;
+    do {
+      TELLTALE_ASSIGN_OR_RETURN(read, Drain());
+      records_ += read;
+    } while (cursor_->CloseStragglers());
     engine_.End();
   }
   for (rules::Finding& finding : engine_.TakeRevisions()) {
@@ -240,14 +247,25 @@ Result<bool> Watcher::Poll() {
   NoteStatuses();
   // A full disk is no reason to stop: what could not be written is kept and tried again. The writer
   // counts its failures itself.
-  Status written = Flush();
-  (void)writer_->Tick();
+  const Status written = Flush();
+  Say(written.ok() ? writer_->Tick() : written);
   if (!over) return false;
-  if (written.ok()) written = writer_->Close(true);
-  if (written.ok()) return true;
+  if (written.ok()) {
+    // Not tried again here: the folder is let go of, and the next watcher takes it up.
+    TELLTALE_RETURN_IF_ERROR(writer_->Close(true));
+    return true;
+  }
   if (over_ns_ == 0) over_ns_ = options_.clock->MonotonicNs();
   if (options_.clock->MonotonicNs() - over_ns_ < options_.last_words_ns) return false;
-  return written;
+  return {written.code(), fmt::format("{} findings and {} events were not written: {}",
+                                      findings_.size(), events_.size(), written.message())};
+}
+
+/// Errors of the disk go to the log, each once.
+void Watcher::Say(const Status& status) {
+  if (status.ok() || status.message() == said_) return;
+  said_ = status.message();
+  std::fprintf(stderr, "watch: %s\n", said_.c_str());
 }
 
 Status Watcher::Stop() {

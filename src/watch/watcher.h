@@ -30,7 +30,7 @@ struct WatchOptions {
   std::int64_t abandon_ns = 10'000'000'000;
   std::int64_t ledger_interval_ns = 5'000'000'000;
   /// The run is over but the disk refuses the last words: so long it is tried again.
-  std::int64_t last_words_ns = 60'000'000'000;
+  std::int64_t last_words_ns = 10'000'000'000;
   store::WriterOptions writer;
 };
 
@@ -70,6 +70,7 @@ class Watcher {
   bool Over();
   void NoteStatuses();
   Status Flush();
+  void Say(const Status& status);
 
   const std::filesystem::path run_;
   std::unique_ptr<store::RunReader> reader_;
@@ -83,6 +84,7 @@ class Watcher {
   std::map<std::string, rules::RuleStatus> statuses_;
   std::vector<rules::Finding> findings_;  ///< Not yet in the journal.
   std::vector<PendingEvent> events_;      ///< Likewise.
+  std::string said_;                      ///< The error that the log had last.
   std::uint64_t records_ = 0;
   std::int64_t last_new_ns_ = 0;
   std::int64_t last_ledger_ns_ = 0;

@@ -310,6 +310,61 @@ TEST_F(LiveTest, ASecondWatcherIsRefused) {
   EXPECT_EQ(second.status().code(), Code::kRunning);
 }
 
+/// Two attempts on two hosts, the first one's agent was killed: its journal has no end record, and
+/// its last rows lie after its last watermark.
+TEST_F(LiveTest, ADeadWriterHoldsUpNoOther) {
+  FakeClock clock;
+  store::WriterOptions writer_options;
+  writer_options.clock = &clock;
+  testing::SampleRun sample;
+  sample.steps = 200;
+  ASSERT_TRUE(store::WriteRunInfo(run_, testing::MakeInfo(sample, true)).ok());
+  StringPool pool;
+  for (const int host : {0, 1}) {
+    testing::SampleRun one = sample;
+    one.rank = host;
+    one.seed = static_cast<std::uint32_t>(3 + host);
+    if (host == 1) one.nan_at = 150;
+    one.start_ns += host * 20 * kSecond;
+    const std::string name = host == 0 ? "agent-a" : "agent-b";
+    auto writer = store::Writer::Open(run_ / name, name, writer_options);
+    ASSERT_TRUE(writer.ok());
+    std::vector<format::Batch> batches = testing::Cut(testing::MakeRows(one, &pool), 200'000'000);
+    for (std::size_t i = 0; i < batches.size(); ++i) {
+      if (host == 0 && i + 1 == batches.size()) batches[i].watermark_ns = 0;
+      ASSERT_TRUE((*writer)->Append(std::move(batches[i])).ok());
+    }
+    if (host == 1) {
+      ASSERT_TRUE((*writer)->Close(true).ok());
+    }
+  }
+  std::map<std::int32_t, int> steps;
+  rules::ReplayOptions options;
+  options.sink_mask = store::MaskOf(format::TableId::kSteps);
+  options.sink = [&](const store::OrderedRecord& record) {
+    ++steps[record.As<format::StepRow>()->rank];
+  };
+  ASSERT_TRUE(rules::ReplayRun(run_, options).ok());
+  EXPECT_EQ(steps[0], 200);
+  EXPECT_EQ(steps[1], 200);
+
+  watch::WatchOptions watch_options;
+  watch_options.clock = &clock;
+  auto watcher = watch::Watcher::Open(run_, watch_options);
+  ASSERT_TRUE(watcher.ok());
+  bool over = false;
+  for (int i = 0; i < 400 && !over; ++i) {
+    clock.Advance(100'000'000);
+    const auto polled = (*watcher)->Poll();
+    ASSERT_TRUE(polled.ok());
+    over = *polled;
+  }
+  EXPECT_TRUE(over);
+  const Journalled live = ReadJournal(run_);
+  EXPECT_FALSE(live.newest.empty());
+  EXPECT_EQ(live.newest, Replayed(run_));
+}
+
 TEST_F(LiveTest, ARunWhoseAgentDiedForGoodIsClosed) {
   FakeClock clock;
   store::WriterOptions writer_options;
