@@ -230,7 +230,7 @@ for i in range(400):
     gradients = run.table("statistics", name="gradient/0.weight")
     taken = [row["step"] for row in weights]
     assert taken == [row["step"] for row in gradients]
-    # The first due step announces the name, it is answered a moment later; then each is taken.
+    # The stand-in answers a name a moment after it has seen it; from then on each due step is taken.
     assert taken and taken == list(range(taken[0], 400, every))
     for row, other in zip(weights, gradients):
         mean, std, l1 = truth[row["step"]]

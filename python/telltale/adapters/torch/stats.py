@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Statistics of an optimizer's parameters and gradients, in place, just before it steps.
-
-The capture plan answers by name, a moment after it has seen the name. So the first due step only
-announces a tensor; its statistics begin at the next.
-"""
+"""Statistics of an optimizer's parameters and gradients, in place, just before it steps."""
 
 from __future__ import annotations
 
@@ -11,14 +7,12 @@ from types import ModuleType
 from typing import Any
 
 from ..._native import probe
-from ..._session import on_wake
 from .modules import Names
 
 _torch: Any = None
 # torch.dtype -> tt_dtype
 _dtypes: dict[Any, int] = {}
 _plain: tuple[type, ...] = ()
-_announced: set[str] = set()
 
 
 def _dense(tensor: Any) -> bool:
@@ -67,10 +61,6 @@ def _record(name: str, collection: str, tensor: Any, begin: int) -> None:
     if reason is not None:
         probe.count_skipped(reason, 1)
         return
-    if name not in _announced:
-        _announced.add(name)
-        probe.name(name)
-        return
     count = tensor.numel()
     if count == 0:
         return
@@ -106,8 +96,6 @@ def on_stats(optimizer: Any) -> None:
 def install(torch: ModuleType) -> None:
     global _torch, _dtypes, _plain
     _torch = torch
-    # A forked child has a table of names of its own.
-    on_wake(lambda kind: _announced.clear())
     _plain = (torch.Tensor, torch.nn.Parameter)
     _dtypes = {
         torch.float32: 0,
