@@ -29,7 +29,7 @@ demo: ## train a slow and a healthy network under telltale and show the verdicts
 	@$(MAKE) build
 	@$(PYTHON) examples/demo/run.py
 
-test: ## build everything and run every test
+test: ## build everything and run the tests (the slow ones: make fault)
 	@tools/setup test
 	@$(QUIET) build/release.log cmake --preset release
 	@$(QUIET) build/release.log cmake --build build/release

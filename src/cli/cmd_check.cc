@@ -4,13 +4,11 @@
 
 #include <algorithm>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 
-#include "analysis/summary.h"
+#include "cli/check_json.h"
 #include "cli/command.h"
 #include "report/verdict.h"
-#include "rules/finding_json.h"
 #include "rules/replay.h"
 
 namespace telltale::cli {
@@ -22,12 +20,6 @@ struct CheckOptions {
   bool json = false;
 };
 
-nlohmann::ordered_json SalvageJson(const store::Salvage& salvage) {
-  return {{"damaged_blocks", salvage.damaged_blocks},     {"torn_tails", salvage.torn_tails},
-          {"unreadable_files", salvage.unreadable_files}, {"missing_rows", salvage.missing_rows},
-          {"foreign_files", salvage.foreign_files},       {"notes", salvage.notes}};
-}
-
 int Check(const CheckOptions& options) {
   auto loaded = report::Load(options.run);
   if (!loaded.ok()) return Fail("check", loaded.status());
@@ -35,25 +27,7 @@ int Check(const CheckOptions& options) {
   const rules::Replay& replay = data.replay;
 
   if (options.json) {
-    nlohmann::ordered_json out;
-    out["run"] = {{"id", replay.info.id},
-                  {"name", replay.info.name},
-                  {"state", replay.state.state},
-                  {"attempts", replay.info.attempts.size()},
-                  {"steps", data.summary.train_steps()}};
-    if (replay.state.exit_code) out["run"]["exit_code"] = *replay.state.exit_code;
-    if (replay.state.signal) out["run"]["signal"] = *replay.state.signal;
-    out["findings"] = nlohmann::ordered_json::array();
-    for (const rules::Finding& f : replay.findings) out["findings"].push_back(rules::ToJson(f));
-    out["rules"] = nlohmann::ordered_json::array();
-    for (const rules::RuleState& r : replay.rules) out["rules"].push_back(rules::ToJson(r));
-    out["salvage"] = SalvageJson(replay.salvage);
-    out["losses"] = nlohmann::ordered_json::object();
-    for (const auto& [name, total] : data.summary.ledger) {
-      if (total.loss && total.value > 0) out["losses"][name] = total.value;
-    }
-    // Text from a damaged run may hold any bytes.
-    fmt::print("{}\n", out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+    fmt::print("{}\n", CheckDocument(data));
   } else {
     report::PrintVerdict(data, stdout, report::VerdictOptions::For(stdout));
   }
@@ -81,7 +55,7 @@ int Check(const CheckOptions& options) {
 void RegisterCheck(CLI::App& app, Context* context) {
   CLI::App* command = AddCommand(
       app, "check", "Run the rules over a recorded run and print the verdict",
-      "  telltale check telltale-runs/20261120-1504-train\n"
+      "  telltale check telltale-runs/20261120-150412-train\n"
       "  telltale check RUN --fail-on medium     # exit code 10 where a finding is medium or high\n"
       "  telltale check RUN --json");
   auto options = std::make_shared<CheckOptions>();

@@ -11,6 +11,7 @@
 
 #include "cli/command.h"
 #include "report/text.h"
+#include "rules/finding_json.h"
 
 namespace telltale::cli {
 namespace {
@@ -77,8 +78,9 @@ int Ls(const std::string& path, bool json) {
                                     {"steps", steps},
                                     {"created_ns", data.replay.info.created_ns},
                                     {"duration_seconds", data.elapsed_seconds()},
-                                    {"findings", data.replay.findings.size()},
+                                    {"findings", nlohmann::ordered_json::array()},
                                     {"worst", nullptr}};
+      for (const auto& f : data.replay.findings) run["findings"].push_back(rules::ToJson(f));
       if (worst != nullptr) {
         run["worst"] = {{"rule", worst->rule},
                         {"severity", rules::Name(worst->incident.severity)},

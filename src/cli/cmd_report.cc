@@ -10,6 +10,7 @@
 #include "report/html.h"
 #include "report/load.h"
 #include "report/text.h"
+#include "rules/finding_json.h"
 
 namespace telltale::cli {
 namespace {
@@ -30,9 +31,10 @@ int Report(const ReportOptions& options) {
     return Fail("report", written);
   }
   if (options.json) {
-    const nlohmann::ordered_json result = {{"report", out.string()},
-                                           {"verdict", report::Verdict(*data)},
-                                           {"findings", data->replay.findings.size()}};
+    nlohmann::ordered_json result = {{"report", out.string()},
+                                     {"verdict", report::Verdict(*data)},
+                                     {"findings", nlohmann::ordered_json::array()}};
+    for (const auto& f : data->replay.findings) result["findings"].push_back(rules::ToJson(f));
     fmt::print("{}\n", result.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
   } else {
     fmt::print("{}\n", out.string());
@@ -49,7 +51,7 @@ int Report(const ReportOptions& options) {
 
 void RegisterReport(CLI::App& app, Context* context) {
   CLI::App* command = AddCommand(app, "report", "Write the report of a run as one HTML file",
-                                 "  telltale report telltale-runs/20261120-1504-train\n"
+                                 "  telltale report telltale-runs/20261120-150412-train\n"
                                  "  telltale report RUN -o /tmp/report.html");
   auto options = std::make_shared<ReportOptions>();
   command->add_option("RUN", options->run, "Run directory")->required();

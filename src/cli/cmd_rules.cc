@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "cli/check_json.h"
 #include "cli/command.h"
 #include "rules/finding_json.h"
 #include "rules/registry.h"
@@ -54,11 +55,11 @@ int Show(const std::string& name, bool json, bool markdown) {
 }
 
 int RulesStatus(const std::string& run, bool json) {
-  auto replay = rules::ReplayRun(run);
-  if (!replay.ok()) return Fail("rules", replay.status());
+  const auto loaded = report::Load(run);
+  if (!loaded.ok()) return Fail("rules", loaded.status());
+  const rules::Replay* replay = &loaded->replay;
   if (json) {
-    nlohmann::ordered_json out = {{"run", replay->info.id},
-                                  {"state", replay->state.state},
+    nlohmann::ordered_json out = {{"run", RunJson(*loaded)},
                                   {"rules", nlohmann::ordered_json::array()}};
     for (const auto& state : replay->rules) out["rules"].push_back(rules::ToJson(state));
     PrintJson(out);
@@ -78,7 +79,7 @@ void RegisterRules(CLI::App& app, Context* context) {
   CLI::App* command = AddCommand(app, "rules", "What the rules are and what they say of a run",
                                  "  telltale rules list\n"
                                  "  telltale rules show InputBound\n"
-                                 "  telltale rules status telltale-runs/20261120-1504-train");
+                                 "  telltale rules status telltale-runs/20261120-150412-train");
   command->require_subcommand(1);
   auto json = std::make_shared<bool>(false);
   auto markdown = std::make_shared<bool>(false);

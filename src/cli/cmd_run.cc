@@ -8,10 +8,12 @@
 #include <cstdio>
 #include <exception>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "cli/check_json.h"
 #include "cli/command.h"
 #include "report/html.h"
 #include "report/load.h"
@@ -30,6 +32,7 @@ struct Args {
   std::string overhead = "1%";
   std::int64_t interval_ms = 500;
   bool quiet = false;
+  bool json = false;
   bool no_serve = false;
 };
 
@@ -79,11 +82,22 @@ Status CheckUsage(const Args& args, const std::vector<std::string>& training) {
 
 /// Writes report.html and prints the verdict. Whatever goes wrong here is one line: the exit code
 /// is the training's.
-void SayTheEnd(const fs::path& path, bool quiet) {
+void SayTheEnd(const fs::path& path, bool quiet, bool json) {
   Status failed;
   try {
     if (const auto data = report::Load(path); data.ok()) {
       failed = report::WriteReport(*data, path / "report.html");
+      if (json) {
+        const fs::path file = path / "verdict.json";
+        std::ofstream out(file, std::ios::trunc);
+        out << CheckDocument(*data) << '\n';
+        out.close();
+        if (out) {
+          fmt::print(stderr, "telltale: verdict in {}\n", file.string());
+        } else {
+          Fail("run", Status(Code::kIo, fmt::format("{}: cannot be written", file.string())));
+        }
+      }
       if (!quiet) {
         fmt::print(stderr, "\n");
         report::PrintVerdict(*data, stderr, report::VerdictOptions::For(stderr));
@@ -138,7 +152,7 @@ int Run(const Args& args, std::vector<std::string> training, const std::string& 
   }
   auto outcome = run::Supervise(options, &directory.value());
   if (!outcome.ok()) return fail(outcome.status());
-  SayTheEnd(shown, args.quiet);
+  SayTheEnd(shown, args.quiet, args.json);
   std::fflush(nullptr);
   run::ExitAs(outcome->exit);
 }
@@ -160,6 +174,8 @@ void RegisterRun(CLI::App& app, Context* context) {
                    "Milliseconds between samples of the machine, 100 to 60000")
       ->default_str("500");
   command->add_flag("--quiet", args->quiet, "No status line, no verdict; warnings only");
+  command->add_flag("--json", args->json,
+                    "Write the document of `check --json` to RUN/verdict.json at the end");
   command->add_flag("--no-serve", args->no_serve,
                     "Start no web server (there is none yet, so this changes nothing)");
   command->allow_extras();  // A command without `--` gets a better word than the parser's.

@@ -44,7 +44,7 @@ int Main(int argc, char** argv) {
   app.footer(
       "Examples:\n"
       "  telltale run -- python train.py\n"
-      "  telltale check telltale-runs/20261120-1504-train\n"
+      "  telltale check telltale-runs/20261120-150412-train\n"
       "`telltale COMMAND --help` has more.");
   RegisterAll(app, &context);
   if (argc > 1 && std::string_view(argv[1]) == "run") {

@@ -126,8 +126,14 @@ std::string Draw(const LineChart& chart) {
 
   const double left = 62;
   const double right = chart.width - 58.0;
-  const double upper = 18;
-  const double lower = chart.height - 22.0;
+  // Labels of markers have rows of their own above the plot: never over the line.
+  const auto labels = std::count_if(chart.markers.begin(), chart.markers.end(), [&](const Marker& m) {
+    return m.x > series.begin() && m.x <= series.last();
+  });
+  const double room = 14.0 * static_cast<double>(std::min<std::ptrdiff_t>(3, labels));
+  const double height = chart.height + room;
+  const double upper = 18 + room;
+  const double lower = height - 22.0;
   const std::int64_t x0 = series.begin();
   const std::int64_t x1 = std::max(series.last(), x0 + 1);
   const auto at_x = [&](double x) {
@@ -136,7 +142,7 @@ std::string Draw(const LineChart& chart) {
   const auto at_y = [&](double y) {
     return lower - (std::clamp(y, bottom, top) - bottom) / (top - bottom) * (lower - upper);
   };
-  std::string out = Open(chart.width, chart.height, chart.sentence);
+  std::string out = Open(chart.width, height, chart.sentence);
 
   std::vector<double> ticks;
   if (chart.zero_based) {
@@ -163,16 +169,16 @@ std::string Draw(const LineChart& chart) {
     Add(&out, "<path d=\"M{:.1f} {:.1f}H{:.1f}\" stroke=\"var(--line)\"/>", left, y, right);
     Text(&out, left - 6, y + 4, chart.zero_based ? tick_label(tick) : chart.label(tick), "end");
   }
-  Text(&out, left, chart.height - 6, fmt::format("{} {}", chart.x_name, Thousands(x0)));
+  Text(&out, left, height - 6, fmt::format("{} {}", chart.x_name, Thousands(x0)));
   if (x1 - x0 > 4) {
     const auto middle =
         static_cast<std::int64_t>(Nice(static_cast<double>(x0 + (x1 - x0) * 6 / 10)));
     const double x = at_x(static_cast<double>(middle));
     if (x > left + 90 && x < right - 70) {
-      Text(&out, x, chart.height - 6, Thousands(middle), "middle");
+      Text(&out, x, height - 6, Thousands(middle), "middle");
     }
   }
-  Text(&out, right, chart.height - 6, Thousands(x1), "end");
+  Text(&out, right, height - 6, Thousands(x1), "end");
 
   // Columns that have no value break the line: a gap is never joined.
   std::string band_up;
@@ -241,12 +247,12 @@ std::string Draw(const LineChart& chart) {
     const double x = at_x(static_cast<double>(marker.x));
     Add(&out,
         "<path d=\"M{:.1f} {:.1f}V{:.1f}\" stroke=\"var(--ink-3)\" stroke-dasharray=\"2 2\"/>", x,
-        upper - 6, lower);
+        room > 0 ? 14.0 : upper - 6, lower);
     const bool flip = x + TextWidth(marker.label) + 6 > right;
     const double begin = flip ? x - 4 - TextWidth(marker.label) : x + 4;
     row = begin < label_end ? row + 1 : 0;
     label_end = begin + TextWidth(marker.label);
-    Text(&out, flip ? x - 4 : x + 4, lower - 6 - 14 * (row % 3), marker.label, flip ? "end" : "",
+    Text(&out, flip ? x - 4 : x + 4, 11 + 14.0 * (row % std::max(1, static_cast<int>(room / 14))), marker.label, flip ? "end" : "",
          "i2");
   }
   return out + "</svg>";

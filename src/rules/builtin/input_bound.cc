@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // InputBound: the model waits for its next batch for too large a share of the step.
 //
-// One window a (rank, attempt) slides over TRAIN steps. A window and not the whole run, so that a
-// pipeline that becomes slow later is seen, and one that recovers is closed.
+// One window a (rank, process, attempt) slides over TRAIN steps. A window and not the whole run, so
+// that a pipeline that becomes slow later is seen, and one that recovers is closed.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -91,7 +91,7 @@ class InputBound final : public Rule {
   }
 
   void OnEnd(Reporter* reporter) override {
-    for (auto& [rank, state] : ranks_) {
+    for (auto& [process, state] : processes_) {
       if (state.open) CloseIncident(&state, reporter);
     }
   }
@@ -132,8 +132,9 @@ class InputBound final : public Rule {
       if (const auto cpus = data.find("cpus"); cpus != data.end() && cpus->is_number_integer()) {
         cpus_ = std::clamp(cpus->get<int>(), 0, 65536);
       }
-      if (const auto cuda = data.find("cuda"); cuda != data.end()) {
-        cuda_ = cuda->is_boolean() ? cuda->get<bool>() : !cuda->is_null();
+      // "cuda" is what the framework was built with; only this says that a device is there.
+      if (const auto cuda = data.find("cuda_available"); cuda != data.end() && cuda->is_boolean()) {
+        cuda_ = cuda->get<bool>();
       }
       return;
     }
@@ -176,11 +177,22 @@ class InputBound final : public Rule {
     if (step.duration_ns <= 0 || step.data_wait_ns < 0 || step.data_wait_ns > step.duration_ns) {
       return;  // Not a step that can be measured.
     }
-    RankState& state = ranks_[step.rank];
-    if (step.attempt != state.attempt || step.pid != state.pid) {
+    const auto known = processes_.find({step.rank, step.pid});
+    if (known == processes_.end() || known->second.attempt != step.attempt) {
       // A restart: what was before says nothing about now.
-      if (state.open) CloseIncident(&state, reporter);
-      state = RankState();
+      for (auto at = processes_.begin(); at != processes_.end();) {
+        RankState& old = at->second;
+        if (at->first.first != step.rank || old.attempt == step.attempt) {
+          ++at;
+          continue;
+        }
+        if (old.open) CloseIncident(&old, reporter);
+        at = processes_.erase(at);
+      }
+    }
+    // Two processes may have one rank: a sweep under one run.
+    RankState& state = processes_[{step.rank, step.pid}];
+    if (state.attempt == 0 && state.last_step < 0) {
       state.attempt = step.attempt;
       state.pid = step.pid;
     } else if (step.step <= state.last_step) {
@@ -256,7 +268,8 @@ class InputBound final : public Rule {
     }
     state->open = true;
     state->incident = Incident();
-    state->incident.subject = fmt::format("rank {}", rank);
+    state->incident.subject = HasRankAlone(rank) ? fmt::format("rank {}", rank)
+                                                 : fmt::format("rank {}, pid {}", rank, state->pid);
     state->incident.severity = Severity::kMedium;
     state->described_ns = 0;
     state->incident.first_step = state->window[begin].step;
@@ -269,6 +282,11 @@ class InputBound final : public Rule {
       state->wait_ns += s.wait_ns;
       if (s.workers_started) state->start_up_wait_ns += s.wait_ns;
     }
+  }
+
+  bool HasRankAlone(std::int32_t rank) const {
+    return std::count_if(processes_.begin(), processes_.end(),
+                         [&](const auto& entry) { return entry.first.first == rank; }) == 1;
   }
 
   void CloseIncident(RankState* state, Reporter* reporter) {
@@ -416,7 +434,7 @@ class InputBound final : public Rule {
   const double high_;
   const double close_;
 
-  std::map<std::int32_t, RankState> ranks_;
+  std::map<std::pair<std::int32_t, std::int32_t>, RankState> processes_;  ///< By (rank, pid).
   std::map<std::int32_t, std::vector<LoaderFacts>> loaders_;  ///< By pid of the training process.
   // Times of the newest fetches: by pid in training processes, together in workers.
   std::map<std::int32_t, std::deque<double>> own_fetches_;

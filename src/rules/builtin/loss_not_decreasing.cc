@@ -30,7 +30,9 @@ constexpr ParameterDesc kParameters[] = {
      "noise."},
     {"patience_steps", 100, "steps", "Steps without progress before anything is said."},
     {"flat_percent", 2, "%",
-     "A level this close below the start, or within the noise, counts as the start."},
+     "A loss is flat where it fell by less than this since the start, beyond doubt; where the "
+     "noise "
+     "hides a drop of this size, nothing is said yet."},
     {"converged_below", 0.01, "",
      "A loss between 0 and this has converged, whatever it did before."},
 };
@@ -48,6 +50,21 @@ double Median(std::vector<double> values) {
           *std::max_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(half))) /
          2;
 }
+
+/// The mean, each value held within two scaled deviations of the median: nearly as exact as the
+/// mean, and a spike does not move it.
+double Middle(const std::vector<double>& values, double median, double spread) {
+  double sum = 0;
+  for (double v : values) {
+    sum += spread > 0 ? std::clamp(v, median - 2 * spread, median + 2 * spread) : median;
+  }
+  return sum / static_cast<double>(values.size());
+}
+
+/// Cells of the history; when full, pairs are merged.
+constexpr std::size_t kCells = 48;
+/// A healthy loss falls by flat_percent in this many steps at least.
+constexpr double kSlowestSteps = 200;
 
 std::string Number(double value) { return fmt::format("{:.3g}", value); }
 
@@ -98,10 +115,18 @@ class LossNotDecreasing final : public Rule {
   struct Block {
     double median;
     double spread;  ///< Median absolute deviation of its losses, as a standard deviation.
+    double middle;  ///< Mean of its losses without the influence of spikes.
     std::int64_t first_step;
     std::int64_t start_ns;
     double active_s;  ///< Time of the loop until its first loss, without waits for data.
     double lr;
+  };
+
+  /// How far the loss fell over all steps seen.
+  struct Fall {
+    double drop = 0;
+    double error = std::numeric_limits<double>::infinity();  ///< Its standard error.
+    double steps = 0;
   };
 
   /// The losses of one name and rank.
@@ -124,6 +149,12 @@ class LossNotDecreasing final : public Rule {
     double peak_lr = 0;
     double lowest = std::numeric_limits<double>::infinity();
 
+    std::vector<double> cells;  ///< Means of cell_width blocks each, over all steps.
+    std::size_t cell_width = 1;
+    double cell_sum = 0;
+    std::size_t cell_count = 0;
+    double spread_sum = 0;  ///< Of all blocks.
+
     std::vector<double> block;
     Block building{};
     std::deque<Block> blocks;  ///< The newest patience_blocks.
@@ -141,6 +172,8 @@ class LossNotDecreasing final : public Rule {
     Incident incident;
     double cost_from_s = 0;
     double level = 0;
+    double best_level = std::numeric_limits<double>::infinity();  ///< Lowest level.
+    Fall fall;
     std::int64_t bad_step = -1;  ///< First NaN or Inf of the incident.
     double bad_lr = 0;
     std::int32_t rank = 0;
@@ -267,7 +300,7 @@ class LossNotDecreasing final : public Rule {
     }
     if (series->block.empty()) {
       series->building = {
-          0, 0, series->step, series->time_ns, series->active_s, optimizers_[rank].lr};
+          0, 0, 0, series->step, series->time_ns, Worked(*series), optimizers_[rank].lr};
       if (!series->has_progress) {
         series->progress = series->origin = series->building;
         series->has_progress = true;
@@ -280,6 +313,7 @@ class LossNotDecreasing final : public Rule {
     std::vector<double> deviations;
     for (double v : series->block) deviations.push_back(std::abs(v - block.median));
     block.spread = 1.4826 * Median(std::move(deviations));
+    block.middle = Middle(series->block, block.median, block.spread);
     series->block.clear();
     AddBlock(series, block, reporter);
   }
@@ -288,6 +322,7 @@ class LossNotDecreasing final : public Rule {
     series->blocks.push_back(block);
     if (series->blocks.size() > patience_blocks_) series->blocks.pop_front();
     const std::uint64_t index = series->blocks_seen++;
+    AddCell(series, block);
     const double noise = Noise(*series);
     if (!(series->best < std::numeric_limits<double>::infinity()) ||
         series->best - block.median > std::max(diff_ * std::abs(series->best), noise)) {
@@ -300,6 +335,58 @@ class LossNotDecreasing final : public Rule {
       series->progress = block;
     }
     Judge(series, index, reporter);
+  }
+
+  static void AddCell(Series* series, const Block& block) {
+    series->spread_sum += block.spread;
+    series->cell_sum += block.middle;
+    if (++series->cell_count < series->cell_width) return;
+    series->cells.push_back(series->cell_sum / static_cast<double>(series->cell_count));
+    series->cell_sum = 0;
+    series->cell_count = 0;
+    if (series->cells.size() < kCells) return;
+    for (std::size_t i = 0; i < kCells / 2; ++i) {
+      series->cells[i] = (series->cells[2 * i] + series->cells[2 * i + 1]) / 2;
+    }
+    series->cells.resize(kCells / 2);
+    series->cell_width *= 2;
+  }
+
+  Fall FallOf(const Series& series) const {
+    Fall fall;
+    const std::size_t n = series.cells.size();
+    if (n < 4) return fall;
+    const auto cells = static_cast<double>(n);
+    fall.steps = cells * static_cast<double>(series.cell_width * num_steps_);
+    // Theil and Sen: the median of the slopes of all pairs, which an exploded block does not move.
+    std::vector<double> slopes;
+    slopes.reserve(n * (n - 1) / 2);
+    for (std::size_t i = 0; i < n; ++i) {
+      for (std::size_t k = i + 1; k < n; ++k) {
+        slopes.push_back((series.cells[k] - series.cells[i]) / static_cast<double>(k - i));
+      }
+    }
+    fall.drop = -Median(std::move(slopes)) * cells;
+    // The noise of a cell: from one cell to the next, and at least what the losses inside say.
+    std::vector<double> jumps;
+    for (std::size_t i = 1; i < n; ++i) {
+      jumps.push_back(std::abs(series.cells[i] - series.cells[i - 1]));
+    }
+    const double between = 1.4826 * Median(std::move(jumps)) / std::sqrt(2.0);
+    const double within =
+        0.8 * Spread(series) / std::sqrt(static_cast<double>(series.cell_width * num_steps_));
+    fall.error = std::max(between, within) * std::sqrt(12 / cells);
+    return fall;
+  }
+
+  /// Standard deviation of single losses, over all blocks; where some exploded, the newest.
+  double Spread(const Series& series) const {
+    if (series.blocks_seen == 0) return 0;
+    std::vector<double> newest;
+    for (const Block& b : series.blocks) newest.push_back(b.spread);
+    const double now = Median(std::move(newest));
+    const double mean = series.spread_sum / static_cast<double>(series.blocks_seen);
+    return mean > 3 * now ? now : mean;  // Not what exploded at the start.
   }
 
   /// Standard error of a block's median, from the spread inside blocks.
@@ -339,20 +426,34 @@ class LossNotDecreasing final : public Rule {
     const double level = Level(*series);
     const double noise = Noise(*series);
     series->level = level;
-    const double tolerance = std::max(flat_ * std::abs(series->start), 2 * noise);
+    // Of whole halves: the lowest single block is the noisiest.
+    if (series->blocks.size() >= patience_blocks_) {
+      series->best_level = std::min(series->best_level, level);
+    }
+    const double scale = std::abs(series->start);
+    const double spread = Spread(*series);
+    // The start is a single loss, or the median of three: it has their noise.
+    const double tolerance = std::max(flat_ * scale, 2 * spread);
     const bool converged = series->lowest >= 0 && level < converged_below_;
     const bool stale = series->blocks.size() >= patience_blocks_ &&
                        index - series->best_index >= patience_blocks_ - 1;
+    const Fall fall = FallOf(*series);
+    series->fall = fall;
+    // Flat is what is too little beyond doubt; noise that hides a drop makes the rule wait.
+    const double least = flat_ * scale * std::min(1.0, fall.steps / kSlowestSteps);
+    const bool surely_flat =
+        optimizers_[series->rank].lr == 0 || std::max(0.0, fall.drop) + 3 * fall.error < least;
+    const bool surely_risen = -fall.drop - 3 * fall.error > 5 * flat_ * scale;
 
     State now = State::kHealthy;
     if (!converged) {
-      const double drop = series->start - series->best;
-      if (level > series->start + std::max(5 * flat_ * std::abs(series->start), 4 * noise)) {
+      const double drop = series->start - series->best_level;
+      if (level > series->start + std::max(5 * flat_ * scale, surely_risen ? 0 : 4 * spread)) {
         now = State::kDiverged;
-      } else if (level >= series->start - tolerance) {
+      } else if (level >= series->start - tolerance && (series->open || surely_flat)) {
         now = State::kFlat;
-      } else if (drop > tolerance && level > series->best + drop / 2 &&
-                 level > series->best + 4 * noise) {
+      } else if (drop > std::max(tolerance, 5 * noise) && level > series->best_level + drop / 2 &&
+                 level > series->best_level + 5 * noise) {
         now = State::kRegained;
       }
     }
@@ -400,7 +501,7 @@ class LossNotDecreasing final : public Rule {
     reporter->Close(series->incident);
     series->open = false;
     series->state = State::kHealthy;
-    series->closed = {0, 0, series->step, series->time_ns, Worked(*series), 0};
+    series->closed = {0, 0, 0, series->step, series->time_ns, Worked(*series), 0};
   }
 
   /// A rising learning rate: a flat loss is not yet a defect.
@@ -432,6 +533,8 @@ class LossNotDecreasing final : public Rule {
           series->blocks_seen == 0 ? 0
                                    : (series->blocks_seen - 1 - series->best_index) * num_steps_;
       put("noise", Noise(*series));
+      put("drop", series->fall.drop);
+      put("drop_error", series->fall.error);
     }
     put("start", series->first.empty() ? std::nan("") : series->start);
     put("best", series->best);
@@ -523,23 +626,30 @@ const RuleDesc kLossNotDecreasingDesc{
     "LossNotDecreasing",
     "The training loss is flat, diverges, went up again, or is not a number.",
     "Losses of a step are averaged, num_steps of them make a block, a block is its median m. "
-    "noise = 1.25 × spread / √num_steps, spread = the median over blocks of their scaled median "
-    "absolute deviation. start = the smaller of the first loss of the run and the median of its "
-    "first three. A block is progress where best − m > max(diff_percent × |best|, noise), or where "
-    "the newer half of the last patience_steps is lower than the older half by more than "
-    "max(diff_percent × |m|, 2 × noise). level = median of the newer half. With no progress for "
-    "patience_steps: high where level ≥ start − max(flat_percent × |start|, 2 × noise), called "
-    "diverging above start + max(5 × flat_percent × |start|, 4 × noise); medium where the loss "
+    "σ = scaled median absolute deviation of the losses in a block, noise = 1.25 × σ / √num_steps. "
+    "start = the smaller of the first loss of the run and the median of its first three. A block "
+    "is "
+    "progress where best − m > max(diff_percent × |best|, noise), or where the newer half of the "
+    "last patience_steps is lower than the older half by more than max(diff_percent × |m|, 2 × "
+    "noise). level = median of the newer half. drop = fall of the line through all blocks since "
+    "the "
+    "start (median of the slopes of all pairs), error = its standard error = noise of a block × "
+    "√(12 / blocks). With no progress for patience_steps: high where the loss is flat, level ≥ "
+    "start − max(flat_percent × |start|, 2 × σ) and max(0, drop) + 3 × error < flat_percent × "
+    "|start| × "
+    "min(1, steps / 200), so a noisy loss is judged only after as many steps as the drop needs to "
+    "show; high and called diverging where level > start + max(5 × flat_percent × |start|, 4 × σ), "
+    "without the σ where drop + 3 × error < −5 × flat_percent × |start|; medium where the loss "
     "rose "
-    "again by more than half of its drop, level > best + (start − best) / 2. Never where 0 ≤ level "
-    "< "
-    "converged_below, nor while the learning rate rises (warm-up). NaN and Inf are high at once "
-    "and "
-    "are over after a block of finite losses. Over when the level is below start by twice that, or "
-    "by less and falling. Cost = time of the training loop since the last progress (since the "
-    "first "
-    "step where the loss never got below its start), less the waits for data, which are "
-    "InputBound's.",
+    "again by more than half of its drop, level > lowest level + max((start − "
+    "lowest level) / 2, 5 × noise). Never "
+    "where 0 ≤ level < converged_below, nor while the learning rate rises (warm-up). NaN and Inf "
+    "are "
+    "high at once and are over after a block of finite losses. Over when the level is below start "
+    "by "
+    "twice the tolerance, or by less and falling. Cost = time of the training loop since the last "
+    "progress (since the first step where the loss never got below its start), less the waits for "
+    "data, which are InputBound's.",
     "Lower the learning rate and look at the first 100 steps. If the loss stays flat at any "
     "learning rate: check that the optimizer holds the model's parameters, that labels belong to "
     "inputs, and that gradients reach the first layers.",

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/check_json.h"
+
+#include <nlohmann/json.hpp>
+
+#include "rules/finding_json.h"
+
+namespace telltale::cli {
+namespace {
+
+nlohmann::ordered_json SalvageJson(const store::Salvage& salvage) {
+  return {{"damaged_blocks", salvage.damaged_blocks},     {"torn_tails", salvage.torn_tails},
+          {"unreadable_files", salvage.unreadable_files}, {"missing_rows", salvage.missing_rows},
+          {"foreign_files", salvage.foreign_files},       {"notes", salvage.notes}};
+}
+
+}  // namespace
+
+nlohmann::ordered_json RunJson(const report::RunData& data) {
+  const rules::Replay& replay = data.replay;
+  nlohmann::ordered_json run = {{"id", replay.info.id},
+                                {"name", replay.info.name},
+                                {"state", replay.state.state},
+                                {"attempts", replay.info.attempts.size()},
+                                {"steps", data.summary.train_steps()}};
+  if (replay.state.exit_code) run["exit_code"] = *replay.state.exit_code;
+  if (replay.state.signal) run["signal"] = *replay.state.signal;
+  return run;
+}
+
+std::string CheckDocument(const report::RunData& data) {
+  const rules::Replay& replay = data.replay;
+  nlohmann::ordered_json out = {{"run", RunJson(data)}};
+  out["findings"] = nlohmann::ordered_json::array();
+  for (const rules::Finding& f : replay.findings) out["findings"].push_back(rules::ToJson(f));
+  out["rules"] = nlohmann::ordered_json::array();
+  for (const rules::RuleState& r : replay.rules) out["rules"].push_back(rules::ToJson(r));
+  out["salvage"] = SalvageJson(replay.salvage);
+  out["losses"] = nlohmann::ordered_json::object();
+  for (const auto& [name, total] : data.summary.ledger) {
+    if (total.loss && total.value > 0) out["losses"][name] = total.value;
+  }
+  // Text from a damaged run may hold any bytes.
+  return out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+}  // namespace telltale::cli
