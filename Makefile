@@ -33,7 +33,7 @@ test: ## build everything and run the tests (the slow ones: make fault)
 	@tools/setup test
 	@$(QUIET) build/release.log cmake --preset release
 	@$(QUIET) build/release.log cmake --build build/release
-	@ctest --preset release -j $(JOBS)
+	@ctest --preset release -j $(JOBS) -LE slow
 
 fault: ## the fault tests 20 times over: kills, full disks, terminals
 	@tools/setup test
@@ -46,13 +46,13 @@ asan: ## every test under the address and undefined-behaviour sanitizers
 	@tools/setup test
 	@$(QUIET) build/asan.log cmake --preset asan
 	@$(QUIET) build/asan.log cmake --build build/asan
-	@ctest --preset asan -j $(JOBS)
+	@ctest --preset asan -j $(JOBS) -LE slow
 
 tsan: ## every test under the thread sanitizer
 	@tools/setup test
 	@$(QUIET) build/tsan.log cmake --preset tsan
 	@$(QUIET) build/tsan.log cmake --build build/tsan
-	@ctest --preset tsan -j $(JOBS)
+	@ctest --preset tsan -j $(JOBS) -LE slow
 
 bench: ## each benchmark with its peer in the same run
 	@tools/setup test
