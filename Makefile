@@ -42,13 +42,13 @@ fault: ## the fault tests 20 times over: kills, full disks, terminals
 	@for suite in run kill disk_full terminal; do \
 	  TELLTALE_FAULT_ROUNDS=20 build/release/tests/fault_$${suite}_test --gtest_brief=1; done
 
-asan: ## every test under the address and undefined-behaviour sanitizers
+asan: ## the C++ tests under the address and undefined-behaviour sanitizers
 	@tools/setup test
 	@$(QUIET) build/asan.log cmake --preset asan
 	@$(QUIET) build/asan.log cmake --build build/asan
 	@ctest --preset asan -j $(JOBS) -LE slow
 
-tsan: ## every test under the thread sanitizer
+tsan: ## the C++ tests under the thread sanitizer
 	@tools/setup test
 	@$(QUIET) build/tsan.log cmake --preset tsan
 	@$(QUIET) build/tsan.log cmake --build build/tsan
