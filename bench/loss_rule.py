@@ -70,7 +70,9 @@ def telltale_fires(runner: str, kind: str, rate: float, values: list[float]) -> 
 
 def pairwise_fires(values: list[float]) -> bool:
     """num_steps 10, diff_percent 0.1: a loss against the one ten steps before it."""
-    return any(not values[i - 10] - values[i] >= 0.001 * abs(values[i - 10]) for i in range(20, len(values), 10))
+    return any(
+        not values[i - 10] - values[i] >= 0.001 * abs(values[i - 10]) for i in range(20, len(values), 10)
+    )
 
 
 def main() -> None:
@@ -91,7 +93,9 @@ def main() -> None:
                         row[1] += fires
                         row[2] += pairwise_fires(values)
                     else:
-                        between.append(f"{kind} {momentum:g} lr {rate:g}: {share:.3f} {'fires' if fires else 'quiet'}")
+                        between.append(
+                            f"{kind} {momentum:g} lr {rate:g}: {share:.3f} {'fires' if fires else 'quiet'}"
+                        )
     print("runs        number   LossNotDecreasing   two single losses")
     for name, (number, ours, theirs) in counts.items():
         print(f"{name:<10} {number:>7} {ours:>14} fire {theirs:>14} fire")

@@ -3,7 +3,8 @@
 
 Protocol. A round is three or more processes of bench/train_step.py: plain, watched by `telltale run`
 with the default plan (agent and watcher running), plain again, then smdebug's hook that saves nothing.
-Each process warms up for 50 steps, and its result is the median of the steps after that. A round gives
+Each process warms up for 50 steps, and its result is the median of the steps after that, with the same number of threads in torch and in OpenBLAS (whose own default is one a
+core: they wait in a busy loop and take the core from everything else). A round gives
 one pair (watched over the mean of its two plain neighbours, so that a drift of the machine cancels) and
 one A/A pair (the second plain over the first), which shows what the machine does by itself. Over the
 rounds: the median of the ratios and the half-width of its distribution-free 95 % interval (order
@@ -41,12 +42,13 @@ class Model:
     steps: int
     quick_steps: int
     warmup: int = 50
+    rounds: int = 1  # Rounds a pair asked for: a short step is noisier.
 
 
 MODELS = {
     "resnet18": Model(limit_percent=1.0, steps=25, quick_steps=5),
     "transformer": Model(limit_percent=1.0, steps=60, quick_steps=10),
-    "small": Model(limit_percent=3.0, steps=4000, quick_steps=1000),
+    "small": Model(limit_percent=3.0, steps=4000, quick_steps=1000, rounds=2),
 }
 
 
@@ -76,9 +78,10 @@ def median_interval(values: list[float]) -> tuple[float, float]:
     return middle, (ordered[n - 1 - rank] - ordered[rank]) / 2
 
 
-def step_ms(command: list[str], name: str) -> float:
+def step_ms(command: list[str], name: str, threads: int) -> float:
     """Runs one process; the median of its measured steps in milliseconds."""
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+    environment = os.environ | {"OPENBLAS_NUM_THREADS": str(threads), "OMP_NUM_THREADS": str(threads)}
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False, env=environment)
     for line in done.stdout.splitlines():
         if line.startswith("{"):
             times: list[int] = json.loads(line)["step_ns"]
@@ -115,21 +118,22 @@ def measure(name: str, threads: int, options: argparse.Namespace, smdebug: str |
     ]  # fmt: skip
     plain = [sys.executable, *arguments]
     ratios = Ratios()
-    for number in range(options.pairs):
+    pairs = options.pairs * model.rounds
+    for number in range(pairs):
         with tempfile.TemporaryDirectory(prefix="telltale-overhead-") as folder:
             watched = [str(TELLTALE), "run", "--quiet", "-o", f"{folder}/run", "--", *plain]
-            first = step_ms(plain, "plain")
-            with_telltale = step_ms(watched, "watched")
-            second = step_ms(plain, "plain")
+            first = step_ms(plain, "plain", threads)
+            with_telltale = step_ms(watched, "watched", threads)
+            second = step_ms(plain, "plain", threads)
             base = (first + second) / 2
             ratios.plain_ms += [first, second]
             ratios.watched.append(100 * (with_telltale / base - 1))
             ratios.plain.append(100 * (second / first - 1))
             if smdebug:
-                hooked = step_ms([smdebug, *arguments, "--smdebug", f"{folder}/smdebug"], "smdebug")
+                hooked = step_ms([smdebug, *arguments, "--smdebug", f"{folder}/smdebug"], "smdebug", threads)
                 ratios.smdebug.append(100 * (hooked / base - 1))
         if sys.stdout.isatty():
-            print(f"\r  {name}, {threads} thread(s): pair {number + 1}/{options.pairs}", end="", flush=True)
+            print(f"\r  {name}, {threads} thread(s): pair {number + 1}/{pairs}", end="", flush=True)
     if sys.stdout.isatty():
         print("\r\x1b[K", end="")
     return ratios

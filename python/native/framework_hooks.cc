@@ -65,6 +65,9 @@ class ModuleDepth {
   ThreadState* thread_;
 };
 
+// The newest root forward was one of training: a loss that follows it is read at its backward.
+bool g_last_forward_trains = false;
+
 bool MaySteps() { return Ready(TT_PROCESS_TRAINER) && !g_worker; }
 
 bool GradEnabled() {
@@ -74,13 +77,6 @@ bool GradEnabled() {
   return enabled.get() != Py_False;
 }
 
-bool IsTracing() {
-  if (g_adapter.tracing_state == nullptr) return false;
-  Ref state(PyObject_CallObject(g_adapter.tracing_state, nullptr));
-  if (!state) DropError();
-  return state.get() != Py_None;
-}
-
 PyObject* LossForward(PyObject* self, PyObject* const* args, std::size_t nargsf,
                       PyObject* kwnames) {
   tt_phase_begin(TT_PHASE_FORWARD);
@@ -88,7 +84,8 @@ PyObject* LossForward(PyObject* self, PyObject* const* args, std::size_t nargsf,
   tt_phase_end(TT_PHASE_FORWARD);
   // With a gradient it is read at backward; without one it is an evaluation's.
   double value = 0;
-  if (result != nullptr && !GradEnabled() && HostScalar(result, &value)) {
+  if (result != nullptr && !g_last_forward_trains && !GradEnabled() &&
+      HostScalar(result, &value)) {
     tt_scalar(g_names.loss, value);
   }
   return result;
@@ -99,8 +96,6 @@ PyObject* RootForward(ThreadState* thread, PyObject* self, PyObject* const* args
   ModuleDepth depth(thread);
   const std::size_t count = ArgCount(nargsf);
   if (count == 0 || !MaySteps()) return CallOriginal(self, args, nargsf, kwnames);
-  // Tracing a graph is no pass of the training, and asking tensors anything would be traced too.
-  if (IsTracing()) return CallOriginal(self, args, nargsf, kwnames);
   PyObject* module = args[0];
   if (g_adapter.loss_type != nullptr &&
       PyType_IsSubtype(Py_TYPE(module), g_adapter.loss_type) != 0) {
@@ -111,6 +106,7 @@ PyObject* RootForward(ThreadState* thread, PyObject* self, PyObject* const* args
   if (MayFetch()) g_machine_owned = true;
   const bool train = GradEnabled() && IsTrueAttr(module, g_training);
   const std::int64_t size = g_fetch_seen ? 0 : InputSize(args, count);
+  g_last_forward_trains = train;
   tt_forward_begin(train ? TT_MODE_TRAIN : TT_MODE_EVAL);
   PyObject* result = CallOriginal(self, args, nargsf, kwnames);
   tt_forward_end(size);
@@ -279,8 +275,8 @@ PyObject* Loss(PyObject* self, PyObject* const* args, std::size_t nargsf, PyObje
   const ThreadState& thread = ThisThread();
   // Inside a module it is that module's business; with a gradient it is read at backward.
   if (result == nullptr || g_recording != Recording::kOn || g_worker || !g_machine_owned ||
-      thread.module_depth > thread.module_base || thread.next_depth > 0 || GradEnabled() ||
-      IsTracing()) {
+      g_last_forward_trains || thread.module_depth > thread.module_base ||
+      thread.next_depth > 0 || GradEnabled()) {
     return result;
   }
   double value = 0;
@@ -288,6 +284,13 @@ PyObject* Loss(PyObject* self, PyObject* const* args, std::size_t nargsf, PyObje
     tt_scalar(g_names.loss, value);
   }
   return result;
+}
+
+/// Tracing a graph is no pass of the training, and asking tensors anything would be traced too: every
+/// module called inside counts as part of another.
+PyObject* Trace(PyObject* self, PyObject* const* args, std::size_t nargsf, PyObject* kwnames) {
+  ModuleDepth depth(&ThisThread());
+  return CallOriginal(self, args, nargsf, kwnames);
 }
 
 PyObject* NewGroup(PyObject* self, PyObject* const* args, std::size_t nargsf, PyObject* kwnames) {
@@ -323,6 +326,8 @@ Vectorcall HookFunction(HookKind kind) {
       return CommWait;
     case HookKind::kLoss:
       return Loss;
+    case HookKind::kTrace:
+      return Trace;
     case HookKind::kNewGroup:
     case HookKind::kCount:
       break;

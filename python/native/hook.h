@@ -27,7 +27,8 @@ enum class HookKind : int {
   kCommWait = 8,   ///< collectives
   kNewGroup = 9,   ///< init_process_group
   kLoss = 10,      ///< functional losses
-  kCount = 11,
+  kTrace = 11,      ///< torch.jit's tracers
+  kCount = 12,
 };
 
 struct HookObject {

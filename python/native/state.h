@@ -38,7 +38,7 @@ struct Adapter {
   PyObject* decorate = nullptr;        ///< (name, function) -> function inside a span
   PyObject* on_device_loss = nullptr;  ///< (tensor) loss that is not in main memory
   PyObject* grad_enabled = nullptr;    ///< () -> bool
-  PyObject* tracing_state = nullptr;   ///< () -> None when no graph is being traced
+  PyObject* float32 = nullptr;         ///< The dtype of that name.
   PyTypeObject* tensor_type = nullptr;
   PyTypeObject* loss_type = nullptr;  ///< Base class of loss modules.
   PyTypeObject* user_dict_type = nullptr;

@@ -2,6 +2,7 @@
 #include "values.h"
 
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include "state.h"
@@ -10,28 +11,32 @@ namespace telltale::native {
 namespace {
 
 struct Strings {
+  PyObject* base = nullptr;
   PyObject* data = nullptr;
+  PyObject* data_ptr = nullptr;
   PyObject* detach = nullptr;
+  PyObject* dtype = nullptr;
   PyObject* is_cpu = nullptr;
   PyObject* item = nullptr;
   PyObject* lr = nullptr;
   PyObject* numel = nullptr;
   PyObject* param_groups = nullptr;
-  PyObject* size = nullptr;
-  PyObject* zero = nullptr;
+  PyObject* shape = nullptr;
 };
 Strings g_strings;
 
 constexpr int kMaxNesting = 4;
 
 std::int64_t FirstDimension(PyObject* tensor) {
-  Ref size(PyObject_CallMethodObjArgs(tensor, g_strings.size, g_strings.zero, nullptr));
-  const std::int64_t value = size ? PyLong_AsLongLong(size.get()) : 0;
-  if (PyErr_Occurred() != nullptr) {
-    DropError();  // A tensor without dimensions.
+  Ref shape(PyObject_GetAttr(tensor, g_strings.shape));
+  if (!shape || !PyTuple_Check(shape.get())) {
+    DropError();
     return 0;
   }
-  return value;
+  if (PyTuple_Size(shape.get()) == 0) return 0;
+  const std::int64_t value = PyLong_AsLongLong(PyTuple_GetItem(shape.get(), 0));
+  if (value == -1) DropError();
+  return value < 0 ? 0 : value;
 }
 
 std::int64_t BatchSizeNested(PyObject* batch, int nesting) {
@@ -67,26 +72,57 @@ std::int64_t BatchSizeNested(PyObject* batch, int nesting) {
 
 bool HasOneElement(PyObject* tensor) {
   Ref numel(PyObject_CallMethodObjArgs(tensor, g_strings.numel, nullptr));
-  const bool one = numel && PyLong_AsLong(numel.get()) == 1;
-  DropError();
-  return one;
+  const long count = numel ? PyLong_AsLong(numel.get()) : -1;
+  if (count == -1) DropError();
+  return count == 1;
+}
+
+bool IsNoneAttr(PyObject* object, PyObject* name) {
+  Ref value(PyObject_GetAttr(object, name));
+  if (!value) DropError();
+  return value.get() == Py_None;
+}
+
+/// Reads the one element of a plain float tensor in main memory where it lies: item() goes through
+/// torch's dispatcher, whose code is cold here, and took a third of all that the hooks cost a small
+/// network. False: not to be read so. A view is not, for it may stand for the negative of its memory.
+bool ReadInPlace(PyObject* tensor, double* value) {
+  if (g_adapter.float32 == nullptr || !IsNoneAttr(tensor, g_strings.base)) return false;
+  Ref dtype(PyObject_GetAttr(tensor, g_strings.dtype));
+  if (dtype.get() != g_adapter.float32) {
+    DropError();
+    return false;
+  }
+  // Raises where there is no storage (sparse, a functional transform's wrapper).
+  Ref address(PyObject_CallMethodObjArgs(tensor, g_strings.data_ptr, nullptr));
+  const void* memory = address ? PyLong_AsVoidPtr(address.get()) : nullptr;
+  if (memory == nullptr) {
+    DropError();
+    return false;
+  }
+  float element = 0;
+  std::memcpy(&element, memory, sizeof element);
+  *value = element;
+  return true;
 }
 
 }  // namespace
 
 bool InitValues() {
   Strings& s = g_strings;
+  s.base = PyUnicode_InternFromString("_base");
   s.data = PyUnicode_InternFromString("data");
+  s.data_ptr = PyUnicode_InternFromString("data_ptr");
   s.detach = PyUnicode_InternFromString("detach");
+  s.dtype = PyUnicode_InternFromString("dtype");
   s.is_cpu = PyUnicode_InternFromString("is_cpu");
   s.item = PyUnicode_InternFromString("item");
   s.lr = PyUnicode_InternFromString("lr");
   s.numel = PyUnicode_InternFromString("numel");
   s.param_groups = PyUnicode_InternFromString("param_groups");
-  s.size = PyUnicode_InternFromString("size");
-  s.zero = PyLong_FromLong(0);
-  return s.data && s.detach && s.is_cpu && s.item && s.lr && s.numel && s.param_groups && s.size &&
-         s.zero;
+  s.shape = PyUnicode_InternFromString("shape");
+  return s.base && s.data && s.data_ptr && s.detach && s.dtype && s.is_cpu && s.item && s.lr &&
+         s.numel && s.param_groups && s.shape;
 }
 
 bool IsTensor(PyObject* object) {
@@ -114,6 +150,7 @@ bool HostScalar(PyObject* tensor, double* value) {
   if (!IsTensor(tensor) || !IsTrueAttr(tensor, g_strings.is_cpu) || !HasOneElement(tensor)) {
     return false;
   }
+  if (Py_TYPE(tensor) == g_adapter.tensor_type && ReadInPlace(tensor, value)) return true;
   Ref item(PyObject_CallMethodObjArgs(tensor, g_strings.item, nullptr));
   if (item) *value = PyFloat_AsDouble(item.get());
   if (PyErr_Occurred() != nullptr) {
@@ -137,6 +174,7 @@ double LearningRate(PyObject* optimizer) {
   PyObject* group = PyList_GetItem(groups.get(), 0);
   if (group == nullptr || PyDict_Check(group) == 0) return unknown;
   PyObject* lr = PyDict_GetItemWithError(group, g_strings.lr);
+  if (lr != nullptr && Py_TYPE(lr) == &PyFloat_Type) return PyFloat_AsDouble(lr);
   double value = unknown;
   if (lr != nullptr) {
     if (PyFloat_Check(lr) || PyLong_Check(lr)) {

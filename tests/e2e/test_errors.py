@@ -111,9 +111,7 @@ def test_damaged_run_json(telltale: Telltale, copy_of_run: Path) -> None:
     assert_one_line(done.stderr, "run.json")
 
 
-def test_a_run_that_is_running_refuses_a_second_writer(
-    telltale: Telltale, tmp_path: Path
-) -> None:
+def test_a_run_that_is_running_refuses_a_second_writer(telltale: Telltale, tmp_path: Path) -> None:
     run = tmp_path / "run"
     inner = f"{telltale.binary} run -o {run} -- true"
     done = telltale.run(run, "sh", "-c", f"{inner}; exit $?")

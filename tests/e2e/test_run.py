@@ -2,7 +2,6 @@
 """One command watches a real training: what it leaves behind, and what it must not change."""
 
 import json
-import os
 import signal
 import subprocess
 from pathlib import Path
@@ -13,9 +12,7 @@ from conftest import REPO, Telltale
 TINY = REPO / "tests/e2e/train_tiny.py"
 
 
-def test_records_steps_losses_statistics_and_metrics(
-    telltale: Telltale, finished_run: Path
-) -> None:
+def test_records_steps_losses_statistics_and_metrics(telltale: Telltale, finished_run: Path) -> None:
     steps = telltale.rows(finished_run, "steps")
     train = [s for s in steps if s["mode"] == "TRAIN"]
     assert [s["step"] for s in train] == list(range(60))
@@ -51,9 +48,7 @@ def test_parameters_are_bit_identical_after_200_steps(telltale: Telltale, tmp_pa
     done = telltale.run(tmp_path / "run", telltale.python, TINY, "200", "--save", watched)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "trained 200\n"
-    assert plain.read_bytes() == watched.read_bytes() or same_parameters(
-        telltale.python, plain, watched
-    )
+    assert plain.read_bytes() == watched.read_bytes() or same_parameters(telltale.python, plain, watched)
     assert telltale.rows(tmp_path / "run", "steps")[-1]["step"] == 199
 
 

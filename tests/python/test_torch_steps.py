@@ -190,6 +190,27 @@ for i in range(3):
     assert run.scalar("loss") == [float(line) for line in run.out.split()]
 
 
+def test_losses_of_every_kind_of_tensor(telltale):
+    """float32 is read where it lies; whatever else is asked of torch."""
+    run = telltale.python(
+        PRELUDE
+        + """
+base = lambda: (net(x) ** 2).mean()
+made = {
+    "double": lambda: base().double(), "half": lambda: base().half(), "one element": lambda: base().reshape(1),
+    "view": lambda: torch.stack([base(), base() + 1])[1],
+    "negative": lambda: torch.complex(base(), base()).conj().imag,
+    "expanded": lambda: base().expand(1),
+}
+for name, make in made.items():
+    opt.zero_grad(); loss = make(); loss.backward(); opt.step(); print(repr(float(loss)))
+"""
+    ).assert_clean()
+    expected = [float(line) for line in run.out.split()]
+    assert len(expected) == 6 and expected[4] < 0
+    assert run.scalar("loss") == expected
+
+
 def test_an_explicit_step_rules(telltale):
     run = telltale.python(
         PRELUDE

@@ -4,9 +4,8 @@
 from __future__ import annotations
 
 from types import ModuleType
-from typing import Any
 
-from .hooking import COMM_WAIT, NEW_GROUP, hook
+from .hooking import COMM_WAIT, NEW_GROUP, hook, hook_everywhere
 
 _COLLECTIVES = (
     "all_gather",
@@ -30,20 +29,13 @@ _COLLECTIVES = (
 )
 
 
-def _hook_everywhere(torch: Any, name: str, kind: int) -> None:
-    """Once in the module that defines it; the same hook where it is exported again."""
-    inner = torch.distributed.distributed_c10d
-    original = vars(inner).get(name)
-    if hook(inner, name, kind) and vars(torch.distributed).get(name) is original:
-        setattr(torch.distributed, name, vars(inner)[name])
-
-
 def install(torch: ModuleType) -> None:
     if not torch.distributed.is_available():
         return
+    homes = (torch.distributed.distributed_c10d, torch.distributed)
     for name in _COLLECTIVES:
-        _hook_everywhere(torch, name, COMM_WAIT)
-    _hook_everywhere(torch, "init_process_group", NEW_GROUP)
+        hook_everywhere(homes, name, COMM_WAIT)
+    hook_everywhere(homes, "init_process_group", NEW_GROUP)
     work = getattr(torch._C._distributed_c10d, "Work", None)
     if work is not None:
         hook(work, "wait", COMM_WAIT)

@@ -8,7 +8,7 @@ from typing import Any
 from ..._native import probe
 
 # Kinds of Hook, as HookKind in hook.h.
-FORWARD, BACKWARD, OPTIMIZER, SCALER, SCALE, NEXT, ITER, FETCH, COMM_WAIT, NEW_GROUP, LOSS = range(11)
+FORWARD, BACKWARD, OPTIMIZER, SCALER, SCALE, NEXT, ITER, FETCH, COMM_WAIT, NEW_GROUP, LOSS, TRACE = range(12)
 
 
 def hook(owner: Any, name: str, kind: int) -> bool:
@@ -20,3 +20,13 @@ def hook(owner: Any, name: str, kind: int) -> bool:
         return False
     setattr(owner, name, probe.Hook(original, kind))
     return True
+
+
+def hook_everywhere(modules: tuple[Any, ...], name: str, kind: int) -> None:
+    """Hooks modules[0].name, which defines it, and puts the same hook where it is exported again."""
+    original = vars(modules[0]).get(name)
+    if not hook(modules[0], name, kind):
+        return
+    for module in modules[1:]:
+        if vars(module).get(name) is original:
+            setattr(module, name, vars(modules[0])[name])

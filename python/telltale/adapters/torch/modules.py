@@ -9,7 +9,7 @@ from typing import Any
 
 from ..._native import probe
 from . import events
-from .hooking import FORWARD, hook
+from .hooking import FORWARD, TRACE, hook, hook_everywhere
 
 # id(root) -> (weak reference, its parameters' names: within the root -> told). No reference, not even a
 # weak one, is held to a tensor: torch.utils.swap_tensors refuses those that have one.
@@ -91,9 +91,11 @@ class Names:
 def install(torch: ModuleType) -> None:
     module: Any = torch.nn.Module
     hook(module, "__call__", FORWARD)
+    for name in ("trace", "trace_module", "_get_trace_graph"):
+        hook_everywhere((torch.jit._trace, torch.jit), name, TRACE)
     probe.configure(
         on_root=events.harmless(on_root),
         grad_enabled=torch.is_grad_enabled,
-        tracing_state=torch._C._get_tracing_state,
         tensor_type=torch.Tensor,
+        float32=torch.float32,
     )
