@@ -67,6 +67,7 @@ class ModuleDepth {
 
 // The newest root forward was one of training: a loss that follows it is read at its backward.
 bool g_last_forward_trains = false;
+bool g_eval_seen = false;
 
 bool MaySteps() { return Ready(TT_PROCESS_TRAINER) && !g_worker; }
 
@@ -107,6 +108,10 @@ PyObject* RootForward(ThreadState* thread, PyObject* self, PyObject* const* args
   const bool train = GradEnabled() && IsTrueAttr(module, g_training);
   const std::int64_t size = g_fetch_seen ? 0 : InputSize(args, count);
   g_last_forward_trains = train;
+  if (!train && !g_eval_seen) {
+    g_eval_seen = true;
+    CallAdapter(g_adapter.on_eval, module, "on_eval");
+  }
   tt_forward_begin(train ? TT_MODE_TRAIN : TT_MODE_EVAL);
   PyObject* result = CallOriginal(self, args, nargsf, kwnames);
   tt_forward_end(size);

@@ -206,6 +206,7 @@ PyObject* Configure(PyObject*, PyObject*, PyObject* kwargs) {
       {"on_stats", &a.on_stats, nullptr},         {"on_loader", &a.on_loader, nullptr},
       {"on_group", &a.on_group, nullptr},         {"on_device_loss", &a.on_device_loss, nullptr},
       {"grad_enabled", &a.grad_enabled, nullptr}, {"float32", &a.float32, nullptr},
+      {"on_eval", &a.on_eval, nullptr},
       {"decorate", &a.decorate, nullptr},         {"tensor_type", nullptr, &a.tensor_type},
       {"loss_type", nullptr, &a.loss_type},       {"user_dict_type", nullptr, &a.user_dict_type},
   };
