@@ -82,6 +82,12 @@ class Agent {
     for (const format::RingPosition& position : writer_->RecoveredPositions()) {
       recovered_[position.producer].push_back(position);
     }
+    // The first agent of a supervisor is handed no producer of an earlier one.
+    if (options_.gap_from_monotonic_ns == 0) {
+      for (const auto& [uuid, positions] : recovered_) {
+        if (uuid != Uuid{}) released_.push_back(uuid);
+      }
+    }
   }
 
   Status Run();
@@ -123,6 +129,8 @@ class Agent {
   std::map<Uuid, std::vector<format::RingPosition>> recovered_;
   std::vector<std::unique_ptr<Producer>> producers_;
   std::vector<Uuid> releases_;  ///< Not yet told to the supervisor.
+  /// The supervisor hands them to no agent any more: the next batch drops their positions.
+  std::vector<Uuid> released_;
 
   Outbox outbox_;
   Ledger ledger_;
@@ -147,7 +155,7 @@ class Agent {
   std::uint64_t metrics_dropped_ = 0;
   std::uint64_t producers_refused_ = 0;  ///< By the supervisor, in this attempt.
   std::uint64_t not_adopted_ = 0;        ///< Producers that the agent itself refused.
-  std::uint64_t dropped_by_gone_ = 0;  ///< Records dropped by producers that were released.
+  std::uint64_t dropped_by_gone_ = 0;    ///< Records dropped by producers that were released.
 };
 
 bool Agent::Marked(const Uuid& uuid, std::uint16_t ring, std::uint64_t at_least) const {
@@ -504,6 +512,7 @@ bool Agent::Tick(bool ledger) {
     ledger_.AddTo(attempt_, watermark, &batch);
   }
   outbox_.AddTo(attempt_, &batch);
+  for (const Uuid& uuid : released_) batch.positions.push_back({uuid, format::kReleasedRing, 0});
   batch.rows.metrics = metrics_;
   batch.watermark_ns = watermark;
   if (!Append(&batch)) {
@@ -512,6 +521,7 @@ bool Agent::Tick(bool ledger) {
   }
   for (Producer* waiting : in_batch) waiting->consumer().Commit();
   outbox_.Sent();
+  released_.clear();
   if (ledger) ledger_.Sent();
   metrics_.clear();
   moved_ = records > 0;
@@ -542,7 +552,9 @@ void Agent::TellReleases() {
     auto message =
         channel::MakeMessage<channel::ReleaseProducer>(channel::MessageType::kReleaseProducer);
     std::copy(uuid.begin(), uuid.end(), message.uuid);
-    return Send(message);
+    if (!Send(message)) return false;
+    released_.push_back(uuid);
+    return true;
   });
 }
 
@@ -615,6 +627,7 @@ Status Agent::Close() {
   for (int done = 0; done < 2;) {
     if (Tick(true)) {
       ++done;
+      TellReleases();
     } else if (Now() < deadline) {
       Wait(Now() + kRefusedPeriodNs);
       ReceiveMessages();
@@ -622,7 +635,6 @@ Status Agent::Close() {
       break;
     }
   }
-  TellReleases();
   SendStatus();  // The last sign of life: the seals may take a while.
   return writer_->Close(true);
 }
