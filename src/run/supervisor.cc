@@ -112,6 +112,7 @@ class Supervisor {
   bool told_start_ = false;  ///< The present agent knows...
   bool told_end_ = false;
   std::uint64_t told_refused_ = 0;
+  std::string told_undo_;
   bool ending_ = false;    ///< The training has ended...
   std::int64_t ending_since_ns_ = 0;
   bool skip_end_ = false;  ///< The user does not want to wait for agent and watcher.
@@ -210,6 +211,7 @@ void Supervisor::StartAgent() {
   agent_.child = std::move(child).value();
   told_start_ = told_end_ = false;
   told_refused_ = 0;
+  told_undo_.clear();
   for (HeldProducer& producer : registry_.producers()) producer.handed = false;
   TellAgent();
 }
@@ -251,6 +253,13 @@ void Supervisor::TellAgent() {
     std::copy(producer.uuid.begin(), producer.uuid.end(), add.uuid);
     if (!send(add, {producer.arena.get(), producer.control.fd(), producer.pidfd.get()})) return;
     producer.handed = true;
+  }
+  if (std::string undo = terminal_.Undo(); undo != told_undo_) {
+    auto message = channel::MakeMessage<channel::TerminalUndo>(channel::MessageType::kTerminalUndo);
+    message.bytes = static_cast<std::uint32_t>(std::min(undo.size(), sizeof message.text));
+    std::memcpy(message.text, undo.data(), message.bytes);
+    if (!(undo.empty() ? send(message, {}) : send(message, {STDERR_FILENO}))) return;
+    told_undo_ = std::move(undo);
   }
   if (registry_.refused() != told_refused_) {
     auto refused = channel::MakeMessage<channel::Refused>(channel::MessageType::kRefused);
@@ -332,6 +341,7 @@ void Supervisor::ReadSignals() {
     } else if (signal == SIGTSTP) {
       // Stop as we would have without us, with the terminal as it was.
       terminal_.GiveRow();
+      TellAgent();
       sigset_t stop;
       ::sigemptyset(&stop);
       ::sigaddset(&stop, SIGTSTP);
