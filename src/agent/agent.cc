@@ -138,7 +138,7 @@ class Agent {
   bool end_run_ = false;  ///< The supervisor asked for the end.
   std::int64_t end_at_ns_ = 0;
   bool orphan_ = false;  ///< The supervisor is gone.
-  UniqueFd terminal_;         ///< Where `undo_` belongs; only while there is something to undo.
+  UniqueFd terminal_;    ///< Where `undo_` belongs; only while there is something to undo.
   std::string undo_;
 
   bool refused_ = false;  ///< The journal took nothing at the last try.
@@ -150,7 +150,7 @@ class Agent {
   std::uint64_t metrics_dropped_ = 0;
   std::uint64_t producers_refused_ = 0;  ///< By the supervisor, in this attempt.
   std::uint64_t not_adopted_ = 0;        ///< Producers that the agent itself refused.
-  std::uint64_t dropped_by_gone_ = 0;  ///< Records dropped by producers that were released.
+  std::uint64_t dropped_by_gone_ = 0;    ///< Records dropped by producers that were released.
 };
 
 bool Agent::Marked(const Uuid& uuid, std::uint16_t ring, std::uint64_t at_least) const {

@@ -27,7 +27,7 @@ enum class MessageType : std::uint16_t {
   kEndRun = 14,           ///< supervisor → agent: seal and exit.
   kAgentStatus = 15,      ///< agent → supervisor, about once a second.
   kRefused = 16,          ///< supervisor → agent: how many HELLOs of this attempt were refused.
-  kTerminalUndo = 17,     ///< supervisor → agent, fds: terminal, where there is something to undo.
+  kTerminalUndo = 17,  ///< supervisor → agent, fds: terminal, where there is something to undo.
 };
 
 enum class RefuseReason : std::uint32_t {

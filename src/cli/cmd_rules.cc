@@ -102,9 +102,9 @@ void RegisterRules(CLI::App& app, Context* context) {
   AddJson(show, json.get());
   OnRun(show, context, [json, markdown, argument] { return Show(*argument, *json, *markdown); });
 
-  CLI::App* status = AddCommand(*command, "status", "What each rule says of a run",
-                                "  telltale rules status telltale-runs/20261120-150412-train",
-                                {0, 3, 7, 8});
+  CLI::App* status =
+      AddCommand(*command, "status", "What each rule says of a run",
+                 "  telltale rules status telltale-runs/20261120-150412-train", {0, 3, 7, 8});
   status->add_option("RUN", *argument, "Run directory")->required();
   AddJson(status, json.get());
   OnRun(status, context, [json, argument] { return RulesStatus(*argument, *json); });

@@ -158,8 +158,8 @@ int Run(const Args& args, std::vector<std::string> training, const std::string& 
 }  // namespace
 
 void RegisterRun(CLI::App& app, Context* context) {
-  CLI::App* command = AddCommand(app, "run", "Run a training and watch it", std::string(kExamples),
-                                 {3, 8, 9});
+  CLI::App* command =
+      AddCommand(app, "run", "Run a training and watch it", std::string(kExamples), {3, 8, 9});
   auto args = std::make_shared<Args>();
   command->add_option("-o,--output", args->output,
                       "Run directory: new, empty, or an existing run for its next attempt "

@@ -31,9 +31,8 @@ std::string Named(const CLI::App& app) {
 }
 
 int Main(int argc, char** argv) {
-  CLI::App app(
-      "Telltale shows what a training run is doing, why it is slow and why it goes wrong.",
-      "telltale");
+  CLI::App app("Telltale shows what a training run is doing, why it is slow and why it goes wrong.",
+               "telltale");
   Context context;
   context.program = ProgramPath(argc > 0 ? argv[0] : "telltale");
   app.require_subcommand(1);

@@ -92,11 +92,11 @@ Result<RunDirectory> RunDirectory::Prepare(const RunRequest& request) {
     if (store::DeriveRunState(run.info_, run.path_).state == "running") {
       const store::Attempt* last =
           run.info_.attempts.empty() ? nullptr : &run.info_.attempts.back();
-      return Status(Code::kRunning,
-                    fmt::format("the training of '{}' still runs (pid {} on {}): wait for its end "
-                                "or choose another folder with -o",
-                                run.path_.string(), last != nullptr ? last->pid : 0,
-                                run.info_.host));
+      return Status(
+          Code::kRunning,
+          fmt::format("the training of '{}' still runs (pid {} on {}): wait for its end "
+                      "or choose another folder with -o",
+                      run.path_.string(), last != nullptr ? last->pid : 0, run.info_.host));
     }
   } else if (!fs::is_empty(run.path_, error) || error) {
     return Status(Code::kUsage, fmt::format("'{}' is not empty and holds no run: choose a new or "

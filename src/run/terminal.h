@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where Telltale's own lines go: stderr, never stdout. On a terminal the bottom row is kept for the
 // status line by a scroll region, since the training writes to the terminal by itself and must not
-// be disturbed; the region is given back at the end, on a stop (Ctrl-Z) and on every way out; by the
-// agent where we are killed. Without a region the line would scroll away with the training's
+// be disturbed; the region is given back at the end, on a stop (Ctrl-Z) and on every way out; by
+// the agent where we are killed. Without a region the line would scroll away with the training's
 // output, or lie over it.
 // Thread safety: none; the supervisor's thread.
 #pragma once

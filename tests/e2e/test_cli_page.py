@@ -52,9 +52,7 @@ def help_of(telltale: Telltale, command: str) -> str:
     return done.stdout
 
 
-REFERENCE = {
-    row[0].strip("`"): row[1:] for row in table("Command | Arguments | Options besides `--help`")
-}
+REFERENCE = {row[0].strip("`"): row[1:] for row in table("Command | Arguments | Options besides `--help`")}
 SYNOPSES = [row[0] for row in table("Command | Does | `--json` prints")]
 
 

@@ -86,9 +86,7 @@ def test_run_writes_the_document_of_check(telltale: Telltale, ill_run: Path) -> 
 def test_check(telltale: Telltale, ill_run: Path) -> None:
     out = document(telltale, "check", ill_run)
     assert list(out) == ["run", "findings", "rules", "salvage", "losses"]
-    assert out["run"] == dict(
-        zip(RUN, ["ill", "train", "finished", 1, 70, 0], strict=True)
-    )
+    assert out["run"] == dict(zip(RUN, ["ill", "train", "finished", 1, 70, 0], strict=True))
     assert list(out["salvage"]) == SALVAGE
     assert out["salvage"] == {**dict.fromkeys(SALVAGE, 0), "notes": []}
     assert out["losses"] == {}
