@@ -106,6 +106,7 @@ class Agent {
   bool Send(const Message& message);
 
   void SayStart();
+  void UndoTerminal();
   void CheckClock();
   void CheckLives();
   void Sample();
@@ -145,6 +146,8 @@ class Agent {
   bool end_run_ = false;  ///< The supervisor asked for the end.
   std::int64_t end_at_ns_ = 0;
   bool orphan_ = false;  ///< The supervisor is gone.
+  UniqueFd terminal_;    ///< Where `undo_` belongs; only while there is something to undo.
+  std::string undo_;
 
   bool refused_ = false;  ///< The journal took nothing at the last try.
   std::int64_t refused_since_ns_ = 0;
@@ -253,6 +256,7 @@ void Agent::Handle(const void* bytes, std::size_t size, std::vector<UniqueFd> fd
   channel::AttemptEnd end;
   channel::EndRun end_run;
   channel::Refused refused;
+  channel::TerminalUndo undo;
   if (CheckMessage(bytes, size, MessageType::kAddProducer, &add)) {
     Adopt(add, std::move(fds));
   } else if (CheckMessage(bytes, size, MessageType::kAttemptStart, &start)) {
@@ -270,9 +274,22 @@ void Agent::Handle(const void* bytes, std::size_t size, std::vector<UniqueFd> fd
     end_at_ns_ = Now();
   } else if (CheckMessage(bytes, size, MessageType::kRefused, &refused)) {
     producers_refused_ = refused.count;
+  } else if (CheckMessage(bytes, size, MessageType::kTerminalUndo, &undo)) {
+    undo_.assign(undo.text, std::min<std::size_t>(undo.bytes, sizeof undo.text));
+    terminal_ = fds.empty() ? UniqueFd() : std::move(fds[0]);
   } else {
     std::fprintf(stderr, "agent: ignored a message of %zu bytes from the supervisor\n", size);
   }
+}
+
+/// Gives the terminal back that a killed supervisor has left with a scroll region.
+void Agent::UndoTerminal() {
+  if (!orphan_ || !terminal_) return;
+  // A terminal that was stopped (Ctrl-S) would hold us up: it is tried again.
+  pollfd writable{terminal_.get(), POLLOUT, 0};
+  if (::poll(&writable, 1, 0) == 0) return;
+  [[maybe_unused]] const ssize_t n = ::write(terminal_.get(), undo_.data(), undo_.size());
+  terminal_.reset();
 }
 
 void Agent::Adopt(const channel::AddProducer& message, std::vector<UniqueFd> fds) {
@@ -586,6 +603,7 @@ Status Agent::Run() {
   std::int64_t next_status = Now();
   while (!Finished()) {
     ReceiveMessages();
+    UndoTerminal();
     CheckClock();
     if (const std::int64_t now = Now(); now >= next_sample) {
       Sample();

@@ -271,11 +271,9 @@ std::int32_t Summary::train_rank() const {
 }
 
 std::int64_t Summary::train_steps() const {
-  std::int64_t last = -1;
-  for (const auto& [key, group] : steps) {
-    if (key.first == "TRAIN") last = std::max(last, group.last_step);
-  }
-  return last + 1;
+  std::int64_t sum = 0;
+  for (const auto& [number, attempt] : attempts) sum += attempt.last_step + 1;
+  return sum;
 }
 
 double Summary::probe_share() const {

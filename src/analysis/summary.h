@@ -142,7 +142,8 @@ class Summary {
   StepGroup const* Train(std::int32_t rank) const;
   /// The lowest rank with TRAIN steps, -1 where none.
   std::int32_t train_rank() const;
-  /// Highest step + 1 of TRAIN, over attempts.
+  /// TRAIN steps of all attempts together; of an attempt its highest step + 1, for each counts
+  /// anew.
   std::int64_t train_steps() const;
   /// Share of step time spent in the probe.
   double probe_share() const;

@@ -85,6 +85,22 @@ TEST(ColumnsTest, TakePointsBeforeTheFirst) {
   EXPECT_LE(columns.columns().size(), 8U);
 }
 
+TEST(SummaryTest, StepsOfAttemptsAddUp) {
+  Summary summary;
+  EXPECT_EQ(summary.train_steps(), 0);
+  for (int i = 0; i < 30; ++i) Feed(&summary, Step(i, 1000));
+  format::StepRow row = Step(0, 1000);
+  for (const std::int32_t rank : {0, 1}) {
+    for (row.attempt = 2, row.rank = rank, row.step = 0; row.step < 10; ++row.step) {
+      Feed(&summary, row);
+    }
+  }
+  row.attempt = 3;
+  row.mode = "EVAL";
+  Feed(&summary, row);
+  EXPECT_EQ(summary.train_steps(), 40);
+}
+
 TEST(SummaryTest, TheFirstStepOfAnAttemptCostsButDoesNotCountAsUsual) {
   Summary summary;
   Feed(&summary, Step(0, 1'000'000'000));

@@ -34,8 +34,9 @@ namespace {
 
 constexpr std::int64_t kMs = 1'000'000;
 constexpr std::int64_t kSecond = 1000 * kMs;
-constexpr std::int64_t kDrawPeriodNs = 500 * kMs;       ///< At most two redraws a second.
-constexpr std::int64_t kEndPatienceNs = 30 * kSecond;   ///< For agent and watcher together after the end.
+constexpr std::int64_t kDrawPeriodNs = 500 * kMs;  ///< At most two redraws a second.
+constexpr std::int64_t kEndPatienceNs =
+    30 * kSecond;  ///< For agent and watcher together after the end.
 constexpr std::int64_t kEndSilenceNs = 2 * kSecond;     ///< Then we say what we wait for.
 constexpr std::int64_t kAgentSilenceNs = 15 * kSecond;  ///< A hung agent is killed and replaced.
 constexpr std::int64_t kForever = INT64_MAX;
@@ -112,7 +113,8 @@ class Supervisor {
   bool told_start_ = false;  ///< The present agent knows...
   bool told_end_ = false;
   std::uint64_t told_refused_ = 0;
-  bool ending_ = false;    ///< The training has ended...
+  std::string told_undo_;
+  bool ending_ = false;  ///< The training has ended...
   std::int64_t ending_since_ns_ = 0;
   bool skip_end_ = false;  ///< The user does not want to wait for agent and watcher.
   bool disk_full_ = false;
@@ -210,6 +212,7 @@ void Supervisor::StartAgent() {
   agent_.child = std::move(child).value();
   told_start_ = told_end_ = false;
   told_refused_ = 0;
+  told_undo_.clear();
   for (HeldProducer& producer : registry_.producers()) producer.handed = false;
   TellAgent();
 }
@@ -252,6 +255,13 @@ void Supervisor::TellAgent() {
     if (!send(add, {producer.arena.get(), producer.control.fd(), producer.pidfd.get()})) return;
     producer.handed = true;
   }
+  if (std::string undo = terminal_.Undo(); undo != told_undo_) {
+    auto message = channel::MakeMessage<channel::TerminalUndo>(channel::MessageType::kTerminalUndo);
+    message.bytes = static_cast<std::uint32_t>(std::min(undo.size(), sizeof message.text));
+    std::memcpy(message.text, undo.data(), message.bytes);
+    if (!(undo.empty() ? send(message, {}) : send(message, {STDERR_FILENO}))) return;
+    told_undo_ = std::move(undo);
+  }
   if (registry_.refused() != told_refused_) {
     auto refused = channel::MakeMessage<channel::Refused>(channel::MessageType::kRefused);
     refused.count = registry_.refused();
@@ -278,9 +288,10 @@ void Supervisor::HelperDied(Helper* helper, std::int64_t now, bool hopeless) {
   helper->start_at_ns = kForever;
   if (std::exchange(helper->given_up, true)) return;
   if (ending_) {
-    Warn(fmt::format("the {0} could not write its last words, the report lacks them: see "
-                     "{1}/logs/{0}.log",
-                     helper->name, run_.path().string()));
+    Warn(
+        fmt::format("the {0} could not write its last words, the report lacks them: see "
+                    "{1}/logs/{0}.log",
+                    helper->name, run_.path().string()));
     return;
   }
   Warn(fmt::format(
@@ -332,6 +343,7 @@ void Supervisor::ReadSignals() {
     } else if (signal == SIGTSTP) {
       // Stop as we would have without us, with the terminal as it was.
       terminal_.GiveRow();
+      TellAgent();
       sigset_t stop;
       ::sigemptyset(&stop);
       ::sigaddset(&stop, SIGTSTP);
