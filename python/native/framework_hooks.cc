@@ -84,8 +84,7 @@ PyObject* LossForward(PyObject* self, PyObject* const* args, std::size_t nargsf,
   tt_phase_end(TT_PHASE_FORWARD);
   // With a gradient it is read at backward; without one it is an evaluation's.
   double value = 0;
-  if (result != nullptr && !g_last_forward_trains && !GradEnabled() &&
-      HostScalar(result, &value)) {
+  if (result != nullptr && !g_last_forward_trains && !GradEnabled() && HostScalar(result, &value)) {
     tt_scalar(g_names.loss, value);
   }
   return result;
@@ -275,8 +274,8 @@ PyObject* Loss(PyObject* self, PyObject* const* args, std::size_t nargsf, PyObje
   const ThreadState& thread = ThisThread();
   // Inside a module it is that module's business; with a gradient it is read at backward.
   if (result == nullptr || g_recording != Recording::kOn || g_worker || !g_machine_owned ||
-      g_last_forward_trains || thread.module_depth > thread.module_base ||
-      thread.next_depth > 0 || GradEnabled()) {
+      g_last_forward_trains || thread.module_depth > thread.module_base || thread.next_depth > 0 ||
+      GradEnabled()) {
     return result;
   }
   double value = 0;
@@ -286,8 +285,8 @@ PyObject* Loss(PyObject* self, PyObject* const* args, std::size_t nargsf, PyObje
   return result;
 }
 
-/// Tracing a graph is no pass of the training, and asking tensors anything would be traced too: every
-/// module called inside counts as part of another.
+/// Tracing a graph is no pass of the training, and asking tensors anything would be traced too:
+/// every module called inside counts as part of another.
 PyObject* Trace(PyObject* self, PyObject* const* args, std::size_t nargsf, PyObject* kwnames) {
   ModuleDepth depth(&ThisThread());
   return CallOriginal(self, args, nargsf, kwnames);

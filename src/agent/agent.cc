@@ -147,7 +147,7 @@ class Agent {
   std::uint64_t metrics_dropped_ = 0;
   std::uint64_t producers_refused_ = 0;  ///< By the supervisor, in this attempt.
   std::uint64_t not_adopted_ = 0;        ///< Producers that the agent itself refused.
-  std::uint64_t dropped_by_gone_ = 0;  ///< Records dropped by producers that were released.
+  std::uint64_t dropped_by_gone_ = 0;    ///< Records dropped by producers that were released.
 };
 
 bool Agent::Marked(const Uuid& uuid, std::uint16_t ring, std::uint64_t at_least) const {

@@ -89,8 +89,7 @@ Answer ReadAnswer(int socket) {
   channel::Accept accept;
   channel::Refuse refuse;
   const auto size = static_cast<std::size_t>(got);
-  answer.accepted =
-      channel::CheckMessage(bytes, size, MessageType::kAccept, &accept) && count == 1;
+  answer.accepted = channel::CheckMessage(bytes, size, MessageType::kAccept, &accept) && count == 1;
   if (channel::CheckMessage(bytes, size, MessageType::kRefuse, &refuse)) {
     answer.refused = static_cast<RefuseReason>(refuse.reason);
     answer.text = refuse.text;

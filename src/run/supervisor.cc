@@ -34,8 +34,9 @@ namespace {
 
 constexpr std::int64_t kMs = 1'000'000;
 constexpr std::int64_t kSecond = 1000 * kMs;
-constexpr std::int64_t kDrawPeriodNs = 500 * kMs;       ///< At most two redraws a second.
-constexpr std::int64_t kEndPatienceNs = 30 * kSecond;   ///< For agent and watcher together after the end.
+constexpr std::int64_t kDrawPeriodNs = 500 * kMs;  ///< At most two redraws a second.
+constexpr std::int64_t kEndPatienceNs =
+    30 * kSecond;  ///< For agent and watcher together after the end.
 constexpr std::int64_t kEndSilenceNs = 2 * kSecond;     ///< Then we say what we wait for.
 constexpr std::int64_t kAgentSilenceNs = 15 * kSecond;  ///< A hung agent is killed and replaced.
 constexpr std::int64_t kForever = INT64_MAX;
@@ -112,7 +113,7 @@ class Supervisor {
   bool told_start_ = false;  ///< The present agent knows...
   bool told_end_ = false;
   std::uint64_t told_refused_ = 0;
-  bool ending_ = false;    ///< The training has ended...
+  bool ending_ = false;  ///< The training has ended...
   std::int64_t ending_since_ns_ = 0;
   bool skip_end_ = false;  ///< The user does not want to wait for agent and watcher.
   bool disk_full_ = false;
@@ -278,9 +279,10 @@ void Supervisor::HelperDied(Helper* helper, std::int64_t now, bool hopeless) {
   helper->start_at_ns = kForever;
   if (std::exchange(helper->given_up, true)) return;
   if (ending_) {
-    Warn(fmt::format("the {0} could not write its last words, the report lacks them: see "
-                     "{1}/logs/{0}.log",
-                     helper->name, run_.path().string()));
+    Warn(
+        fmt::format("the {0} could not write its last words, the report lacks them: see "
+                    "{1}/logs/{0}.log",
+                    helper->name, run_.path().string()));
     return;
   }
   Warn(fmt::format(

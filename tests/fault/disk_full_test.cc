@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The disk of the run directory fills up and is freed again: the training goes on, what is lost is
-// counted and said, recording resumes without a restart. One test wants a file system of its own, the
-// other a limit on the size of the agent's files, which no write gets past.
+// counted and said, recording resumes without a restart. One test wants a file system of its own,
+// the other a limit on the size of the agent's files, which no write gets past.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mount.h>
@@ -100,9 +100,8 @@ TEST(DiskFull, RefusedWritesLoseNoRecordAndAreShown) {
   Scratch scratch("refused");
   Oracle* oracle = Oracle::Map((scratch / "oracle").c_str());
   ASSERT_NE(oracle, nullptr);
-  Started started =
-      StartRun(scratch / "run", {}, {TrainerPath(), scratch / "oracle", "1000000", "2000"},
-               scratch / "err");
+  Started started = StartRun(
+      scratch / "run", {}, {TrainerPath(), scratch / "oracle", "1000000", "2000"}, scratch / "err");
   ASSERT_TRUE(Await([&] { return oracle->committed > 50; })) << started.Err();
   pid_t agent = 0;
   ASSERT_TRUE(Await([&] { return (agent = FindHelper("agent", scratch / "run")) != 0; }));

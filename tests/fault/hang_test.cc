@@ -17,8 +17,8 @@ class Hang : public ::testing::Test {
   void Start(const char* steps) {
     oracle_ = Oracle::Map((scratch_ / "oracle").c_str());
     ASSERT_NE(oracle_, nullptr);
-    started_ = StartRun(run_, {}, {TrainerPath(), scratch_ / "oracle", steps, "5000"},
-                        scratch_ / "err");
+    started_ =
+        StartRun(run_, {}, {TrainerPath(), scratch_ / "oracle", steps, "5000"}, scratch_ / "err");
     ASSERT_TRUE(Await([&] { return oracle_->committed > 20; })) << started_.Err();
     ASSERT_TRUE(Await([&] { return (agent_ = FindHelper("agent", run_)) != 0; }));
     ticks_ = ProcessStartTicks(agent_);

@@ -26,8 +26,8 @@ TEST(Limits, TheProcessBeyondTheCapTrainsOnUnrecorded) {
   EXPECT_EQ(started.Wait(), 6) << started.Err();
   EXPECT_EQ(oracle->committed, kSteps) << "the training must go on";
 
-  const std::string said = fmt::format("process {} is not recorded: 256 processes are already",
-                                       oracle->pid.load());
+  const std::string said =
+      fmt::format("process {} is not recorded: 256 processes are already", oracle->pid.load());
   EXPECT_NE(started.Err().find(said), std::string::npos) << started.Err();
   std::stringstream log;
   log << std::ifstream(scratch / "run/logs/probe.log").rdbuf();
