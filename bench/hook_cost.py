@@ -31,7 +31,7 @@ def main() -> None:
         (torch.Tensor, "backward"),
         (torch.autograd, "backward"),
         (torch.optim.SGD, "step"),
-        (torch._C._nn, "cross_entropy_loss"),
+        (torch._C._nn, "cross_entropy_loss"),  # type: ignore[attr-defined]  # no public name for it
     ]
     hooks = [(owner, name, vars(owner)[name]) for owner, name in places]
     if any(type(hook).__name__ != "Hook" for _, _, hook in hooks):
