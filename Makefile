@@ -35,11 +35,11 @@ test: ## build everything and run the tests (the slow ones: make fault)
 	@$(QUIET) build/release.log cmake --build build/release
 	@ctest --preset release -j $(JOBS) -LE slow
 
-fault: ## the fault tests 20 times over: kills, full disks, terminals
+fault: ## the fault tests 20 times over: kills, hangs, full disks, terminals
 	@tools/setup test
 	@$(QUIET) build/release.log cmake --preset release
 	@$(QUIET) build/release.log cmake --build build/release
-	@for suite in run kill disk_full terminal; do \
+	@for suite in run kill disk_full terminal hang limits; do \
 	  TELLTALE_FAULT_ROUNDS=20 build/release/tests/fault_$${suite}_test --gtest_brief=1; done
 
 asan: ## the C++ tests under the address and undefined-behaviour sanitizers

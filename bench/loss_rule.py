@@ -37,6 +37,7 @@ def losses(kind: str, momentum: float, rate: float, batch: int, seed: int) -> li
         nn.MaxPool2d(2), nn.Flatten(),
         nn.Linear(32 * 16, 64), nn.ReLU(), nn.Linear(64, 10),
     )  # fmt: skip
+    optimizer: torch.optim.Optimizer
     if kind == "SGD":
         optimizer = torch.optim.SGD(model.parameters(), lr=rate, momentum=momentum)
     else:

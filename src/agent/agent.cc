@@ -431,9 +431,9 @@ void Agent::CountOwn() {
   set("collect.unreadable", sampled.unreadable, "records", false);
   set("collect.malformed", sampled.malformed, "records", false);
   set("collect.processes_skipped", sampled.processes_skipped, "records", true);
-  set("run.producers_refused", not_adopted_, "records", true);
+  set("run.producers_refused", not_adopted_, "processes", true);
   // The supervisor's count: no new agent begins it again, so it is of no process.
-  ledger_.Set({"run.producers_refused", "run"}, producers_refused_, {"records", true, 0, 0});
+  ledger_.Set({"run.producers_refused", "run"}, producers_refused_, {"processes", true, 0, 0});
   set("agent.cpu_ns", CpuNs(), "ns", false);
   for (const auto& producer : producers_) producer->CountInto(&ledger_);
 }
