@@ -22,6 +22,7 @@ constexpr std::array kCommands = {
     RegisterVerify,
     RegisterQuery,
     RegisterRules,
+    RegisterDoctor,
     RegisterVersion,
     RegisterWatch,
     RegisterAgent,
