@@ -57,6 +57,7 @@ void RegisterQuery(CLI::App& app, Context* context);
 void RegisterVerify(CLI::App& app, Context* context);
 void RegisterRules(CLI::App& app, Context* context);
 void RegisterWatch(CLI::App& app, Context* context);
+void RegisterDoctor(CLI::App& app, Context* context);
 void RegisterVersion(CLI::App& app, Context* context);
 void RegisterAgent(CLI::App& app, Context* context);
 

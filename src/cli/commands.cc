@@ -24,6 +24,7 @@ constexpr std::array kCommands = {
     RegisterVerify,
     RegisterQuery,
     RegisterRules,
+    RegisterDoctor,
     RegisterVersion,
     RegisterWatch,
     RegisterAgent,
