@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads a run while it is recorded: prints each step and loss as it comes, and at the end how the run
-// went and what the rules say. Works the same on a run that has ended.
+// Reads a run while it is recorded: prints each step and loss as it comes, and at the end how the
+// run went and what the rules say. Works the same on a run that has ended.
 //
 //   build/examples/follow telltale-runs/cpp
 #include <chrono>

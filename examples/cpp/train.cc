@@ -86,7 +86,8 @@ int main(int argc, char** argv) {
     }
     tt_backward_end(1, loss);
     if (tt_wants_stats(gradient_name) != 0) {
-      tt_record_stats(gradient_name, gradients_collection, gradient.data(), kFeatures, TT_DTYPE_F32);
+      tt_record_stats(gradient_name, gradients_collection, gradient.data(), kFeatures,
+                      TT_DTYPE_F32);
     }
 
     tt_optimizer_begin(kOptimizer);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The structs of the Arrow C data and C stream interface, as Arrow's specification gives them to every
- * program (https://arrow.apache.org/docs/format/CDataInterface.html). Where another header declared
- * them first, this one declares nothing: the guards' names are those of the specification.
+ * The structs of the Arrow C data and C stream interface, as Arrow's specification gives them to
+ * every program (https://arrow.apache.org/docs/format/CDataInterface.html). Where another header
+ * declared them first, this one declares nothing: the guards' names are those of the specification.
  */
 #ifndef TELLTALE_ARROW_ABI_H_
 #define TELLTALE_ARROW_ABI_H_

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reading a run directory, C ABI: tables, findings, following a live run. The same calls serve a run
- * that is being recorded, one that has ended and one that is damaged; nothing is ever written to it.
- * C++ over it: telltale/read.hpp. Python: telltale.open(). Link telltale::read.
+ * Reading a run directory, C ABI: tables, findings, following a live run. The same calls serve a
+ * run that is being recorded, one that has ended and one that is damaged; nothing is ever written
+ * to it. C++ over it: telltale/read.hpp. Python: telltale.open(). Link telltale::read.
  *
  * Data crosses as the Arrow C data interface: no Arrow is needed to use it, any Arrow can take it.
  *
@@ -58,12 +58,13 @@ TT_READ_API const char* tt_table_name(size_t index);
 TT_READ_API int tt_run_open(const char* path, tt_run** out);
 TT_READ_API void tt_run_close(tt_run* run);
 
-/* What the run is, as of now, a JSON object: id, name, state (running, finished, failed, killed, lost),
- * exit_code or signal where it ended so, command, cwd, host, telltale_version, created_ns, attempts. */
+/* What the run is, as of now, a JSON object: id, name, state (running, finished, failed, killed,
+ * lost), exit_code or signal where it ended so, command, cwd, host, telltale_version, created_ns,
+ * attempts. */
 TT_READ_API int tt_run_info(tt_run* run, char** out);
 
-/* What the rules say of what is recorded so far: a JSON array, what costs most first, each element as in
- * `telltale check --json`. Reads the run from its start. */
+/* What the rules say of what is recorded so far: a JSON array, what costs most first, each element
+ * as in `telltale check --json`. Reads the run from its start. */
 TT_READ_API int tt_run_findings(tt_run* run, char** out);
 
 typedef struct {
@@ -73,20 +74,23 @@ typedef struct {
   const char* where; /* NULL: all rows; else a condition as `telltale query --where` takes */
 } tt_table_query;
 
-/* A stream of the rows that the run holds now, by writer and sequence number, in pieces of bounded size.
- * `stream` is the caller's to release. Its errors: errno values, with the line in get_last_error. */
+/* A stream of the rows that the run holds now, by writer and sequence number, in pieces of bounded
+ * size. `stream` is the caller's to release. Its errors: errno values, with the line in
+ * get_last_error. */
 TT_READ_API int tt_run_table(tt_run* run, const tt_table_query* query,
                              struct ArrowArrayStream* stream);
 
-/* What the newest read of each table had to skip, a JSON object {table: {damaged_blocks, torn_tails,
- * unreadable_files, missing_rows, foreign_files, notes}}; {} where nothing was skipped. */
+/* What the newest table that was read to its end had to skip on the way, of other tables too, a
+ * JSON object: damaged_blocks, torn_tails, unreadable_files, missing_rows, foreign_files, notes (a
+ * line each). {} where nothing was skipped. */
 TT_READ_API int tt_run_damage(tt_run* run, char** out);
 
 /* ---- following ---- */
 
-/* Every record of the tables named, each once, from the run's start on and then as they come, behind the
- * watermark of all writers: nothing that a later call gives has a smaller ord_ns. With findings among
- * the tables the watcher is one of the writers, which holds the others back by up to a second. */
+/* Every record of the tables named, each once, from the run's start on and then as they come,
+ * behind the watermark of all writers: nothing that a later call gives has a smaller ord_ns. With
+ * findings among the tables the watcher is one of the writers, which holds the others back by up to
+ * a second. */
 TT_READ_API int tt_run_follow(tt_run* run, const char* const* tables, size_t table_count,
                               tt_follow** out);
 TT_READ_API void tt_follow_close(tt_follow* follow);
@@ -103,7 +107,7 @@ TT_READ_API int tt_follow_next(tt_follow* follow, tt_follow_state* state, const 
                                struct ArrowSchema* schema, struct ArrowArray* array);
 /* Everything with ord_ns below this was given; INT64_MIN before the first record. */
 TT_READ_API int64_t tt_follow_frontier_ns(const tt_follow* follow);
-/* As tt_run_damage, without the level of tables; {} where nothing was skipped. */
+/* As tt_run_damage, of what was followed so far. */
 TT_READ_API int tt_follow_damage(tt_follow* follow, char** out);
 
 #ifdef __cplusplus

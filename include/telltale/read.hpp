@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Thin C++17 over the reading API (telltale/read.h). Header only; nothing throws but std::bad_alloc.
+// Thin C++17 over the reading API (telltale/read.h). Header only; nothing throws but
+// std::bad_alloc.
 //
 //   telltale::Error error;
 //   auto run = telltale::Run::Open("telltale-runs/x", &error);

@@ -71,12 +71,12 @@ def _import_pyarrow(folder: Path) -> Any:
 class TableQuery(ctypes.Structure):
     """tt_table_query."""
 
-    _fields_ = [
+    _fields_ = (
         ("table", ctypes.c_char_p),
         ("columns", ctypes.POINTER(ctypes.c_char_p)),
         ("column_count", ctypes.c_size_t),
         ("where", ctypes.c_char_p),
-    ]
+    )
 
 
 # Room for the structs of Arrow's C interface, which only their addresses leave.
@@ -143,7 +143,7 @@ class Library:
             names.append(name.decode())
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def library() -> Library:
     """The library, loaded once a process."""
     return Library(_folder())

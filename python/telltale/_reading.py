@@ -66,7 +66,7 @@ def _names(values: Iterable[str]) -> Any:
 def _warn(path: str, what: str, damage: dict[str, Any]) -> None:
     counts = ", ".join(f"{n} {name.replace('_', ' ')}" for name, n in damage.items() if name != "notes" and n)
     warnings.warn(
-        f"{path} is damaged, {what} holds what could be read ({counts}); `telltale verify` names the places",
+        f"part of {path} cannot be read ({counts}): {what} holds what can; `telltale verify` names the places",
         DamageWarning,
         stacklevel=4,  # The caller of table() or pandas(), the loop over a follower.
     )
@@ -229,7 +229,7 @@ class Run:
             data = self.reader(table, columns, where).read_all()
         except (OSError, self._library.pyarrow.ArrowInvalid) as error:
             raise ReadError(5 if isinstance(error, OSError) else 3, str(error)) from error
-        damage = self.damage().get(table)
+        damage = self.damage()
         if damage:
             _warn(self.path, f"table {table}", damage)
         return data
@@ -240,7 +240,7 @@ class Run:
         return [Finding.of(finding) for finding in findings]
 
     def damage(self) -> dict[str, Any]:
-        """What the newest read of each table had to skip, by table; empty where nothing was."""
+        """What the newest read of a table had to skip, of other tables too; empty where nothing was."""
         return dict(json.loads(self._library.text("tt_run_damage", self._open_handle())))
 
     def follow(self, *tables: str, interval: float = 0.1) -> Follower:

@@ -6,7 +6,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <new>
@@ -92,7 +91,7 @@ ordered_json InfoJson(const store::RunInfo& info, const store::RunState& state) 
 /// Streams may outlive the run's handle and be read on other threads.
 struct Damage {
   std::mutex mutex;
-  std::map<std::string, store::Salvage> by_table;
+  store::Salvage of_newest_read;
 };
 
 const char* TableName(format::TableId id) {
@@ -162,9 +161,9 @@ int tt_run_table(tt_run* run, const tt_table_query* query, struct ArrowArrayStre
     }
     if (query->where != nullptr) wanted.where = query->where;
     const bool final = run->reader->state().state != "running";
-    auto note = [damage = run->damage, table = wanted.table](const store::Salvage& salvage) {
+    auto note = [damage = run->damage](const store::Salvage& salvage) {
       const std::lock_guard lock(damage->mutex);
-      damage->by_table[table] = salvage;
+      damage->of_newest_read = salvage;
     };
     TELLTALE_ASSIGN_OR_RETURN(auto reader,
                               read::OpenTable(run->path, wanted, final, std::move(note)));
@@ -175,12 +174,8 @@ int tt_run_table(tt_run* run, const tt_table_query* query, struct ArrowArrayStre
 
 int tt_run_damage(tt_run* run, char** out) {
   return Guard([&]() -> Status {
-    ordered_json all = ordered_json::object();
     const std::lock_guard lock(run->damage->mutex);
-    for (const auto& [table, salvage] : run->damage->by_table) {
-      if (salvage.any()) all[table] = SalvageJson(salvage);
-    }
-    return GiveText(all, out);
+    return GiveText(SalvageJson(run->damage->of_newest_read), out);
   });
 }
 

@@ -11,7 +11,8 @@ namespace telltale::read {
 Result<BatchShape> BatchShape::Of(format::TableId table, const std::vector<std::string>& columns) {
   const query::Table known(table);
   arrow::FieldVector all = {arrow::field("writer", arrow::utf8(), false)};
-  for (const auto& field : store::ArrowSchemaOf(table)->fields()) all.push_back(field);
+  const auto stored = store::ArrowSchemaOf(table);
+  for (const auto& field : stored->fields()) all.push_back(field);
   BatchShape shape;
   shape.table_ = table;
   arrow::FieldVector fields;

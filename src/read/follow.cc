@@ -88,8 +88,8 @@ bool Follow::Over() {
   return over_;
 }
 
-/// Watermarks move while a run goes on, even where nothing happens: one that stands still is that of
-/// a writer that is gone.
+/// Watermarks move while a run goes on, even where nothing happens: one that stands still is that
+/// of a writer that is gone.
 void Follow::LetGoOfTheSilent(std::int64_t now_ns) {
   const std::vector<std::int64_t> watermarks = cursor_->watermarks();
   std::size_t lowest = watermarks.size();

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Follows a run: what the cursor delivers, as batches of one table each. Never waits.
 //
-// Thread safety: none. Memory: what one call of the cursor delivers, and what the cursor holds back.
+// Thread safety: none. Memory: what one call of the cursor delivers, and what the cursor holds
+// back.
 #pragma once
 #include <arrow/type_fwd.h>
 
@@ -61,9 +62,9 @@ class Follow {
   std::deque<Piece> queue_;
   bool was_over_ = false;  ///< When the cursor was made: nothing more is written.
   bool over_ = false;
-  std::int64_t looked_ns_ = 0;    ///< At run.json, by the clock.
-  std::int64_t new_ns_ = 0;       ///< Something new, by the clock.
-  std::int64_t lowest_ns_ = 0;    ///< Watermark that held the others up.
+  std::int64_t looked_ns_ = 0;  ///< At run.json, by the clock.
+  std::int64_t new_ns_ = 0;     ///< Something new, by the clock.
+  std::int64_t lowest_ns_ = 0;  ///< Watermark that held the others up.
   std::int64_t lowest_since_ns_ = 0;
   bool ended_ = false;
 };
