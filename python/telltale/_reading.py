@@ -75,8 +75,8 @@ def _warn(path: str, what: str, damage: dict[str, Any]) -> None:
 class Follower:
     """The records of a run, each once, from its start on and then as they come.
 
-    Iterating waits for what comes and ends with the run; poll() never waits. Nothing that is given later
-    has a smaller ord_ns than what was given before, whatever process or machine it is from.
+    Iterating waits for what comes and ends with the run; poll() never waits. The ord_ns of a table never
+    goes back, whatever process or machine the rows are from; over all tables see frontier_ns.
     """
 
     def __init__(self, run: Run, tables: tuple[str, ...], interval: float) -> None:
@@ -127,7 +127,7 @@ class Follower:
 
     @property
     def frontier_ns(self) -> int:
-        """Every record with ord_ns below this was read; the smallest integer before the first."""
+        """Every record with ord_ns below this was given; the smallest integer before the first."""
         if not self._handle:
             raise ReadError(2, "the follower was closed: call run.follow() again")
         return int(self._library.call("tt_follow_frontier_ns", self._handle))

@@ -56,6 +56,7 @@ Result<Follow::Piece> Follow::Next() {
 /// False where nothing is new and asking again at once is of no use.
 Result<bool> Follow::Read() {
   std::vector<store::OrderedRecord> records;
+  given_ns_ = cursor_->frontier_ns();
   TELLTALE_RETURN_IF_ERROR(cursor_->Next(kRowsAtATime, &records));
   cursor_->TakeAdmissions();
   const std::int64_t now = options_.clock->MonotonicNs();

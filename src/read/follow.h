@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <deque>
 #include <filesystem>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -44,8 +45,8 @@ class Follow {
     std::shared_ptr<arrow::RecordBatch> batch;
   };
   Result<Piece> Next();
-  /// What is in the queue counts as given.
-  std::int64_t frontier_ns() const { return cursor_->frontier_ns(); }
+  /// Everything with ord_ns below this was given.
+  std::int64_t frontier_ns() const { return queue_.empty() ? cursor_->frontier_ns() : given_ns_; }
   const store::Salvage& salvage() const { return cursor_->salvage(); }
 
  private:
@@ -60,6 +61,7 @@ class Follow {
   std::unique_ptr<store::Cursor> cursor_;
   std::vector<BatchShape> shapes_;
   std::deque<Piece> queue_;
+  std::int64_t given_ns_ = std::numeric_limits<std::int64_t>::min();  ///< Before the queue's rows.
   bool was_over_ = false;  ///< When the cursor was made: nothing more is written.
   bool over_ = false;
   std::int64_t looked_ns_ = 0;  ///< At run.json, by the clock.

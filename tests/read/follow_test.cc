@@ -119,6 +119,19 @@ TEST_F(FollowTest, GivesEachRecordOnceAsItComesAndEnds) {
   EXPECT_EQ(steps_, Steps(100));
 }
 
+TEST_F(FollowTest, TheFrontierWaitsForWhatIsNotGivenYet) {
+  auto writer = NewWriter("agent-a");
+  for (const format::Batch& batch : batches_) ASSERT_TRUE(writer->Append(batch).ok());
+  auto follow = NewFollow({"steps", "scalars"});
+  const std::int64_t before = follow->frontier_ns();
+  const auto piece = follow->Next();
+  ASSERT_TRUE(piece.ok());
+  ASSERT_EQ(piece->state, State::kRecords);
+  EXPECT_EQ(follow->frontier_ns(), before) << "scalars of the same time are still to come";
+  EXPECT_EQ(Take(follow.get()), State::kWait);
+  EXPECT_EQ(follow->frontier_ns(), batches_.back().watermark_ns);
+}
+
 TEST_F(FollowTest, ARunThatIsOverIsReadAtOnceThoughAWriterDied) {
   auto writer = NewWriter("agent-a");
   for (const format::Batch& batch : batches_) ASSERT_TRUE(writer->Append(batch).ok());
