@@ -19,6 +19,7 @@ if(TELLTALE_SYSTEM_ARROW)
     add_library(telltale::arrow ALIAS Arrow::arrow_shared)
     add_library(telltale::parquet ALIAS Parquet::parquet_shared)
     message(STATUS "Arrow ${Arrow_VERSION} of the system")
+    file(WRITE "${TELLTALE_LIB_DIR}/arrow-version" "${Arrow_VERSION}\n")
     set(TelltaleArrow_FOUND TRUE)
     return()
   endif()
@@ -72,6 +73,9 @@ foreach(_telltale_library IN ITEMS "${_telltale_libarrow}" "${_telltale_libparqu
   get_filename_component(_telltale_name "${_telltale_library}" NAME)
   configure_file("${_telltale_library}" "${TELLTALE_LIB_DIR}/${_telltale_name}" COPYONLY)
 endforeach()
+
+# Python looks whether its own pyarrow is the same before both are loaded into one process.
+file(WRITE "${TELLTALE_LIB_DIR}/arrow-version" "${_telltale_arrow_version}\n")
 
 add_library(telltale::arrow SHARED IMPORTED GLOBAL)
 set_target_properties(telltale::arrow PROPERTIES

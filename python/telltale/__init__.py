@@ -11,17 +11,28 @@ line of it. Outside `telltale run` every call here does nothing and costs next t
         telltale.log(loss=loss, tokens=len(tokens))
         telltale.step()
 
+And afterwards, or while it goes on, the reading side (docs/python.md):
+
+    run = telltale.open("telltale-runs/x")
+    run.pandas("steps"), run.findings()
+
 Thread safety: all functions may be called from any thread; step() belongs on the thread that trains.
 """
 
 from __future__ import annotations
 
-from typing import Any, Callable, TypeVar
+from typing import TYPE_CHECKING, Any, Callable, TypeVar
 
 from ._native import probe as _probe
-from .errors import TelltaleError
+from .errors import DamageWarning, ReadError, TelltaleError
 
-__all__ = ["TelltaleError", "active", "log", "span", "step"]
+if TYPE_CHECKING:
+    import os
+
+    from ._reading import Run
+
+# Without open: `from telltale import *` must not hide Python's own.
+__all__ = ["DamageWarning", "ReadError", "TelltaleError", "active", "log", "span", "step"]
 __version__ = "0.1.0"
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -97,3 +108,17 @@ def log(**values: Any) -> None:
             _probe.scalar(name, float(value if detach is None else detach()))
         except Exception:
             _probe.count_skipped("log.not_a_number", 1)
+
+
+def open(path: str | os.PathLike[str]) -> Run:
+    """Opens a run directory for reading: one that is being recorded, one that has ended.
+
+    Needs pyarrow, of the version that Telltale was built with, and an installed Telltale.
+
+    Raises:
+        ReadError: no such run, one of a later format, no pyarrow or another one.
+    """
+    # Not at the top: a training imports this package and must not load pyarrow.
+    from ._reading import Run
+
+    return Run(path)

@@ -1,0 +1,277 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reading runs: what telltale.open gives. A thin wrapper over the C++ reading API (telltale/read.h).
+
+Thread safety: one Run or Follower belongs to one thread at a time; open the run once a thread.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import json
+import os
+import time
+import warnings
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from . import _library
+from .errors import DamageWarning, ReadError
+
+if TYPE_CHECKING:
+    import pandas
+    import pyarrow
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    """What a rule says: fields as in `telltale check --json`."""
+
+    id: str
+    rule: str
+    severity: str
+    state: str
+    until_end: bool
+    subject: str
+    first_step: int
+    last_step: int
+    start_ns: int
+    end_ns: int
+    message: str
+    evidence: dict[str, Any]
+    cause: str
+    cost_seconds: float
+    advice: str
+    confidence: float
+    revision: int
+
+    @classmethod
+    def of(cls, fields: dict[str, Any]) -> Finding:
+        known = {field.name for field in dataclasses.fields(cls)}
+        return cls(**{name: value for name, value in fields.items() if name in known})
+
+
+class Batch(NamedTuple):
+    """Records that a follower gave: rows of one table, by ord_ns."""
+
+    table: str
+    data: pyarrow.RecordBatch
+
+
+def _names(values: Iterable[str]) -> Any:
+    encoded = [value.encode() for value in values]
+    return (ctypes.c_char_p * len(encoded))(*encoded)
+
+
+def _warn(path: str, what: str, damage: dict[str, Any]) -> None:
+    counts = ", ".join(f"{n} {name.replace('_', ' ')}" for name, n in damage.items() if name != "notes" and n)
+    warnings.warn(
+        f"part of {path} cannot be read ({counts}): {what} holds what can; `telltale verify` names the places",
+        DamageWarning,
+        stacklevel=4,  # The caller of table() or pandas(), the loop over a follower.
+    )
+
+
+class Follower:
+    """The records of a run, each once, from its start on and then as they come.
+
+    Iterating waits for what comes and ends with the run; poll() never waits. The ord_ns of a table never
+    goes back, whatever process or machine the rows are from; over all tables see frontier_ns.
+    """
+
+    def __init__(self, run: Run, tables: tuple[str, ...], interval: float) -> None:
+        self._library = _library.library()
+        self._path = run.path
+        self._interval = interval
+        self._handle = ctypes.c_void_p()
+        self._library.try_(
+            "tt_run_follow", run._open_handle(), _names(tables), len(tables), ctypes.byref(self._handle)
+        )
+        self.ended = False
+
+    def _next(self) -> Batch | None:
+        if not self._handle:
+            raise ReadError(2, "the follower was closed: call run.follow() again")
+        if self.ended:
+            return None
+        state, table = ctypes.c_int(), ctypes.c_char_p()
+        schema, array = _library.ArrowSchema(), _library.ArrowArray()
+        self._library.try_(
+            "tt_follow_next",
+            self._handle,
+            ctypes.byref(state),
+            ctypes.byref(table),
+            ctypes.addressof(schema),
+            ctypes.addressof(array),
+        )
+        if state.value == 0:
+            data = self._library.pyarrow.RecordBatch._import_from_c(
+                ctypes.addressof(array), ctypes.addressof(schema)
+            )
+            return Batch((table.value or b"").decode(), data)
+        if state.value == 2:
+            self.ended = True
+            damage = json.loads(self._library.text("tt_follow_damage", self._handle))
+            if damage:
+                _warn(self._path, "what was followed", damage)
+        return None
+
+    def poll(self) -> list[Batch]:
+        """What is there now, perhaps nothing. `ended` then says whether the run goes on."""
+        batches: list[Batch] = []
+        while True:
+            batch = self._next()
+            if batch is None:
+                return batches
+            batches.append(batch)
+
+    @property
+    def frontier_ns(self) -> int:
+        """Every record with ord_ns below this was given; the smallest integer before the first."""
+        if not self._handle:
+            raise ReadError(2, "the follower was closed: call run.follow() again")
+        return int(self._library.call("tt_follow_frontier_ns", self._handle))
+
+    def __iter__(self) -> Iterator[Batch]:
+        while True:
+            batch = self._next()
+            if batch is not None:
+                yield batch
+            elif self.ended:
+                return
+            else:
+                time.sleep(self._interval)
+
+    def close(self) -> None:
+        if self._handle:
+            self._library.call("tt_follow_close", self._handle)
+            self._handle = ctypes.c_void_p()
+
+    def __enter__(self) -> Follower:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None):
+            self.close()
+
+
+class Run:
+    """A run directory: being recorded, ended or damaged. Nothing is ever written to it."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._library = _library.library()
+        self._handle = ctypes.c_void_p()
+        self.path = os.fspath(path)
+        self._library.try_("tt_run_open", os.fsencode(self.path), ctypes.byref(self._handle))
+
+    def _open_handle(self) -> ctypes.c_void_p:
+        if not self._handle:
+            raise ReadError(2, f"{self.path} was closed: call telltale.open() again")
+        return self._handle
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """What the run is, as of now: id, name, state, command, host, attempts and more."""
+        return dict(json.loads(self._library.text("tt_run_info", self._open_handle())))
+
+    @property
+    def state(self) -> str:
+        """running, finished, failed, killed or lost, as of now."""
+        return str(self.info["state"])
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """Names of the tables."""
+        return self._library.table_names()
+
+    def reader(
+        self, table: str, columns: Iterable[str] | None = None, where: str | None = None
+    ) -> pyarrow.RecordBatchReader:
+        """A stream of a table's rows, for tables that memory should not hold; see table()."""
+        names = _names(columns or ())
+        query = _library.TableQuery(
+            table.encode(), names, len(names), where.encode() if where is not None else None
+        )
+        stream = _library.ArrowArrayStream()
+        address = ctypes.addressof(stream)
+        self._library.try_("tt_run_table", self._open_handle(), ctypes.byref(query), address)
+        return self._library.pyarrow.RecordBatchReader._import_from_c(address)
+
+    def table(
+        self, table: str, columns: Iterable[str] | None = None, where: str | None = None
+    ) -> pyarrow.Table:
+        """The rows of a table that the run holds now, by writer and sequence number.
+
+        Args:
+            table: its name, one of `tables`.
+            columns: those wanted, in that order; all without.
+            where: a condition as `telltale query --where` takes, "name = 'loss' and step >= 100".
+
+        Raises:
+            ReadError: no such table or column, a condition that does not parse, nothing readable.
+
+        Warns:
+            DamageWarning: part of the run could not be read; the rest is here.
+        """
+        return self._table(table, columns, where)
+
+    def pandas(
+        self, table: str, columns: Iterable[str] | None = None, where: str | None = None
+    ) -> pandas.DataFrame:
+        """As table(), as a DataFrame."""
+        return self._table(table, columns, where).to_pandas()
+
+    def _table(self, table: str, columns: Iterable[str] | None, where: str | None) -> pyarrow.Table:
+        try:
+            data = self.reader(table, columns, where).read_all()
+        except (OSError, self._library.pyarrow.ArrowInvalid) as error:
+            raise ReadError(5 if isinstance(error, OSError) else 3, str(error)) from error
+        damage = self.damage()
+        if damage:
+            _warn(self.path, f"table {table}", damage)
+        return data
+
+    def findings(self) -> list[Finding]:
+        """What the rules say of what is recorded so far, what costs most first, as `telltale check`."""
+        findings = json.loads(self._library.text("tt_run_findings", self._open_handle()))
+        return [Finding.of(finding) for finding in findings]
+
+    def damage(self) -> dict[str, Any]:
+        """What the newest read of a table had to skip, of other tables too; empty where nothing was."""
+        return dict(json.loads(self._library.text("tt_run_damage", self._open_handle())))
+
+    def follow(self, *tables: str, interval: float = 0.1) -> Follower:
+        """Follows the run live.
+
+        Args:
+            tables: names of tables; without any, steps and scalars. With findings among them, records
+                come up to a second later: the watcher's word is waited for.
+            interval: seconds between two looks at the run.
+
+        Example:
+            for table, batch in telltale.open(path).follow("scalars"):
+                print(batch.to_pylist())
+        """
+        return Follower(self, tables or ("steps", "scalars"), interval)
+
+    def close(self) -> None:
+        """Lets go of the run; streams and followers live on."""
+        if self._handle:
+            self._library.call("tt_run_close", self._handle)
+            self._handle = ctypes.c_void_p()
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None):
+            self.close()
+
+    def __repr__(self) -> str:
+        return f"<telltale run {self.path}>"

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+// Following a run while the real writer writes it. The clock is ours: nothing depends on speed.
+#include "read/follow.h"
+
+#include <arrow/api.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "store/writer.h"
+#include "support/sample_run.h"
+
+namespace telltale::read {
+namespace {
+
+namespace fs = std::filesystem;
+using State = Follow::State;
+
+constexpr std::int64_t kSecond = 1'000'000'000;
+
+class FollowTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    run_ = fs::temp_directory_path() /
+           ("telltale-follow-" + std::to_string(getpid()) + "-" +
+            ::testing::UnitTest::GetInstance()->current_test_info()->name());
+    fs::remove_all(run_);
+    fs::create_directories(run_);
+    sample_.steps = 100;
+    info_ = testing::MakeInfo(sample_, false);
+    ASSERT_TRUE(store::WriteRunInfo(run_, info_).ok());
+    batches_ = testing::Cut(testing::MakeRows(sample_, &pool_), 200'000'000);
+  }
+  void TearDown() override { fs::remove_all(run_); }
+
+  std::unique_ptr<store::Writer> NewWriter(const std::string& name) {
+    store::WriterOptions options;
+    options.clock = &clock_;
+    auto writer = store::Writer::Open(run_ / name, name, options);
+    EXPECT_TRUE(writer.ok()) << writer.status().message();
+    return std::move(writer).value();
+  }
+  std::unique_ptr<Follow> NewFollow(const std::vector<std::string>& tables) {
+    FollowOptions options;
+    options.clock = &clock_;
+    auto follow = Follow::Open(run_, tables, options);
+    EXPECT_TRUE(follow.ok()) << follow.status().message();
+    return std::move(follow).value();
+  }
+  void EndRun() {
+    info_.finished = true;
+    info_.attempts.back().exit_code = 0;
+    ASSERT_TRUE(store::WriteRunInfo(run_, info_).ok());
+    clock_.Advance(kSecond);  // Beyond the interval of looks at run.json.
+  }
+
+  /// Takes what is there; checks that the order never goes back from one call to the next.
+  State Take(Follow* follow) {
+    while (true) {
+      const auto piece = follow->Next();
+      EXPECT_TRUE(piece.ok()) << piece.status().message();
+      if (!piece.ok()) return State::kEnd;
+      if (piece->state != State::kRecords) return piece->state;
+      const auto& batch = *piece->batch;
+      const auto ord = std::static_pointer_cast<arrow::Int64Array>(batch.GetColumnByName("ord_ns"));
+      std::int64_t last = last_ord_[static_cast<std::size_t>(piece->table)];
+      for (std::int64_t i = 0; i < batch.num_rows(); ++i) {
+        EXPECT_GE(ord->Value(i), last);
+        last = ord->Value(i);
+      }
+      last_ord_[static_cast<std::size_t>(piece->table)] = last;
+      if (piece->table != format::TableId::kSteps) continue;
+      const auto step = std::static_pointer_cast<arrow::Int64Array>(batch.GetColumnByName("step"));
+      for (std::int64_t i = 0; i < batch.num_rows(); ++i) steps_.push_back(step->Value(i));
+    }
+  }
+  std::vector<std::int64_t> Steps(std::int64_t n) const {
+    std::vector<std::int64_t> all;
+    for (std::int64_t i = 0; i < n; ++i) all.push_back(i);
+    return all;
+  }
+
+  fs::path run_;
+  FakeClock clock_;
+  testing::SampleRun sample_;
+  store::RunInfo info_;
+  StringPool pool_;
+  std::vector<format::Batch> batches_;
+  std::vector<std::int64_t> steps_;
+  std::vector<std::int64_t> last_ord_ =
+      std::vector<std::int64_t>(16, std::numeric_limits<std::int64_t>::min());
+};
+
+TEST_F(FollowTest, GivesEachRecordOnceAsItComesAndEnds) {
+  auto follow = NewFollow({"steps", "scalars"});
+  EXPECT_EQ(Take(follow.get()), State::kWait) << "nothing was written yet";
+  auto writer = NewWriter("agent-a");
+  const std::size_t half = batches_.size() / 2;
+  for (std::size_t i = 0; i < half; ++i) ASSERT_TRUE(writer->Append(batches_[i]).ok());
+  EXPECT_EQ(Take(follow.get()), State::kWait);
+  const std::size_t before = steps_.size();
+  EXPECT_GT(before, 0U);
+  EXPECT_LT(before, 100U);
+  EXPECT_EQ(follow->frontier_ns(), batches_[half - 1].watermark_ns);
+  EXPECT_EQ(Take(follow.get()), State::kWait) << "nothing twice";
+  EXPECT_EQ(steps_.size(), before);
+  for (std::size_t i = half; i < batches_.size(); ++i) {
+    ASSERT_TRUE(writer->Append(batches_[i]).ok());
+  }
+  ASSERT_TRUE(writer->Close(true).ok());
+  EXPECT_EQ(Take(follow.get()), State::kWait) << "another attempt may follow";
+  EndRun();
+  EXPECT_EQ(Take(follow.get()), State::kEnd);
+  EXPECT_EQ(Take(follow.get()), State::kEnd);
+  EXPECT_EQ(steps_, Steps(100));
+}
+
+TEST_F(FollowTest, TheFrontierWaitsForWhatIsNotGivenYet) {
+  auto writer = NewWriter("agent-a");
+  for (const format::Batch& batch : batches_) ASSERT_TRUE(writer->Append(batch).ok());
+  auto follow = NewFollow({"steps", "scalars"});
+  const std::int64_t before = follow->frontier_ns();
+  const auto piece = follow->Next();
+  ASSERT_TRUE(piece.ok());
+  ASSERT_EQ(piece->state, State::kRecords);
+  EXPECT_EQ(follow->frontier_ns(), before) << "scalars of the same time are still to come";
+  EXPECT_EQ(Take(follow.get()), State::kWait);
+  EXPECT_EQ(follow->frontier_ns(), batches_.back().watermark_ns);
+}
+
+TEST_F(FollowTest, ARunThatIsOverIsReadAtOnceThoughAWriterDied) {
+  auto writer = NewWriter("agent-a");
+  for (const format::Batch& batch : batches_) ASSERT_TRUE(writer->Append(batch).ok());
+  ASSERT_TRUE(writer->Close(false).ok()) << "no end record";
+  EndRun();
+  auto follow = NewFollow({"steps"});
+  EXPECT_EQ(Take(follow.get()), State::kEnd);
+  EXPECT_EQ(steps_, Steps(100));
+}
+
+TEST_F(FollowTest, AWriterThatDiesWithTheRunIsWaitedForAWhile) {
+  auto writer = NewWriter("agent-a");
+  for (const format::Batch& batch : batches_) ASSERT_TRUE(writer->Append(batch).ok());
+  auto follow = NewFollow({"steps"});
+  EXPECT_EQ(Take(follow.get()), State::kWait);
+  ASSERT_TRUE(writer->Close(false).ok());
+  EndRun();
+  EXPECT_EQ(Take(follow.get()), State::kWait) << "it may still write";
+  clock_.Advance(10 * kSecond);
+  EXPECT_EQ(Take(follow.get()), State::kEnd);
+  EXPECT_EQ(steps_, Steps(100));
+}
+
+TEST_F(FollowTest, ASilentWriterHoldsTheOthersUpForTenSeconds) {
+  auto silent = NewWriter("agent-silent");
+  ASSERT_TRUE(silent->Append(batches_[0]).ok());
+  auto writer = NewWriter("agent-a");
+  for (const format::Batch& batch : batches_) ASSERT_TRUE(writer->Append(batch).ok());
+  auto follow = NewFollow({"spans", "steps"});
+  EXPECT_EQ(Take(follow.get()), State::kWait);
+  EXPECT_LT(steps_.size(), 20U);
+  EXPECT_EQ(Take(follow.get()), State::kWait) << "the silent one is noticed";
+  clock_.Advance(9 * kSecond);
+  EXPECT_EQ(Take(follow.get()), State::kWait);
+  EXPECT_LT(steps_.size(), 20U);
+  clock_.Advance(kSecond);
+  EXPECT_EQ(Take(follow.get()), State::kWait) << "now it is let go of";
+  EXPECT_EQ(Take(follow.get()), State::kWait);
+  EXPECT_GE(steps_.size(), 100U);
+  // What it writes late comes too, in the order of that moment.
+  for (std::size_t i = 1; i < batches_.size(); ++i) ASSERT_TRUE(silent->Append(batches_[i]).ok());
+  ASSERT_TRUE(silent->Close(true).ok());
+  ASSERT_TRUE(writer->Close(true).ok());
+  EndRun();
+  EXPECT_EQ(Take(follow.get()), State::kEnd);
+  EXPECT_EQ(steps_.size(), 200U);
+}
+
+}  // namespace
+}  // namespace telltale::read
