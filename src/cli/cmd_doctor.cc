@@ -55,7 +55,7 @@ int Doctor(const std::string& folder, bool json) {
 void RegisterDoctor(CLI::App& app, Context* context) {
   CLI::App* command =
       AddCommand(app, "doctor", "Say what this machine allows, and what then happens",
-                 "  telltale doctor\n  telltale doctor /data/runs --json");
+                 "  telltale doctor\n  telltale doctor /data/runs --json", {0, 3});
   auto folder = std::make_shared<std::string>(".");
   auto json = std::make_shared<bool>(false);
   command->add_option("FOLDER", *folder, "Where runs would be written (default: the current one)");
