@@ -189,7 +189,7 @@ TEST_F(ServeTest, TheOverviewSaysWhatTheReportSays) {
   EXPECT_EQ(o["attempts"][0]["start_ns"], 0);
   const json runs = json::parse(server.Get("/api/runs").body)["runs"];
   EXPECT_EQ(runs[0]["steps"], 400);
-  EXPECT_EQ(runs[0]["findings"]["high"], 1);
+  EXPECT_EQ(runs[0]["findings"]["high"], 2);
   EXPECT_EQ(server.Get("/api/runs/none/overview").status, 404);
   EXPECT_EQ(server.Get("/api/runs/none/stream").status, 404);
 }
