@@ -59,6 +59,7 @@ void RegisterRules(CLI::App& app, Context* context);
 void RegisterWatch(CLI::App& app, Context* context);
 void RegisterDoctor(CLI::App& app, Context* context);
 void RegisterVersion(CLI::App& app, Context* context);
+void RegisterServe(CLI::App& app, Context* context);
 void RegisterAgent(CLI::App& app, Context* context);
 
 /// Registers every subcommand in the order of the help text.

@@ -25,6 +25,7 @@ constexpr std::array kCommands = {
     RegisterQuery,
     RegisterRules,
     RegisterDoctor,
+    RegisterServe,
     RegisterVersion,
     RegisterWatch,
     RegisterAgent,
