@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Real trainings with one planted defect each, and the same trainings without it.
 
-The planted one fires the rule that is meant for it and no other; the cured one none. The machine
-must not be busy with something else: a training that waits for the cores is then truly found.
+The planted one fires the rule that is meant for it and no other; the cured one none, at medium or
+high. What other programs on the machine take from a training is found too, and low.
 """
 
 import os
@@ -27,6 +27,10 @@ def findings(telltale: Telltale, run: Path, script: str) -> list[dict[str, Any]]
     assert done.returncode == 0, done.stderr
     checked = telltale.check(run)
     assert checked["run"]["state"] == "finished"
+    phases = {phase["name"]: phase["share"] for phase in checked["run_phases"]}
+    assert list(phases)[:3] == ["initialization", "training loop", "finalization"]
+    assert abs(sum(phases.values()) - 1) < 1e-6
+    assert phases["training loop"] > 0
     return list(checked["findings"])
 
 
@@ -50,9 +54,7 @@ def test_planted_defect_fires_its_rule_alone(telltale: Telltale, tmp_path: Path,
 
 @pytest.mark.parametrize("name", sorted(RULES))
 def test_cured_twin_is_left_alone(telltale: Telltale, tmp_path: Path, name: str) -> None:
-    found = findings(telltale, tmp_path / "run", f"{name}_cured.py")
-    assert serious(found) == []
-    assert RULES[name] not in [f["rule"] for f in found]
+    assert serious(findings(telltale, tmp_path / "run", f"{name}_cured.py")) == []
 
 
 def test_healthy_demo_stays_silent(telltale: Telltale, tmp_path: Path) -> None:

@@ -327,12 +327,21 @@ class CPUBottleneck final : public Rule {
       for (auto j = first; j != process->window.end(); ++j) Count(process, *j, 0, 0);
     }
     double wait = 0;
-    for (const Judged& j : process->window) wait += j.bottleneck ? j.wait() : 0;
+    double own_run = 0;
+    double outside = 0;
+    for (const Judged& j : process->window) {
+      if (!j.bottleneck) continue;
+      wait += j.wait();
+      own_run += j.at.workers + j.at.helpers;
+      outside += j.cores_full ? j.at.outside : 0;
+    }
     wait /= static_cast<double>(process->window.size());
-    const Severity severity =
-        std::max(process->incident.severity, wait >= high_     ? Severity::kHigh
-                                             : wait >= medium_ ? Severity::kMedium
-                                                               : Severity::kLow);
+    // What other programs take is no defect of this run, and nothing in it can be changed.
+    const Severity now_severity = outside > own_run ? Severity::kLow
+                                  : wait >= high_   ? Severity::kHigh
+                                  : wait >= medium_ ? Severity::kMedium
+                                                    : Severity::kLow;
+    const Severity severity = std::max(process->incident.severity, now_severity);
     const std::int64_t now = process->window.back().at.to_ns;
     if (severity == process->incident.severity && process->described_ns != 0 &&
         now < process->described_ns + kDescribeIntervalNs) {
@@ -508,21 +517,18 @@ const RuleDesc kCPUBottleneckDesc{
     "For each time between two samples that TRAIN steps cover by half: cores are saturated where "
     "their mean is busy by cpu_threshold, or where the run's processes take cpu_threshold of the "
     "cores they may use; workers where each takes cpu_threshold of a core. lack = share of "
-    "forward, "
-    "backward and optimizer − cores that the training process got, where cores are saturated and "
-    "others take at least a quarter of one; where cores had room for 20 steps before, at least 1 − "
-    "(work of a step then / now). wait = lack + share of data wait, where workers make the "
-    "batches. "
-    "A sample is a bottleneck where wait ≥ medium_share. With patience samples in window_seconds, "
-    "more than threshold of them bottlenecks: medium where the mean wait is at least medium_share, "
-    "high from high_share. Over below half of threshold. A training that fills the cores itself, "
-    "or "
-    "that loads in its own process, is no bottleneck; with a GPU nothing is said. Cost = Σ lack × "
-    "time; the waits for data are InputBound's.",
+    "forward, backward and optimizer − cores that the training process got, where cores are "
+    "saturated and others take at least a quarter of one; where cores had room for 20 steps "
+    "before, at least 1 − (work of a step then / now). wait = lack + share of data wait, where "
+    "workers make the batches. A sample is a bottleneck where wait ≥ medium_share. With patience "
+    "samples in window_seconds, more than threshold of them bottlenecks: medium where the mean "
+    "wait is at least medium_share, high from high_share; low where other programs take more than"
+    " the rest of the run does. Over below half of threshold. A training that fills the cores "
+    "itself, or that loads in its own process, is no bottleneck; with a GPU nothing is said. Cost"
+    " = Σ lack × time; the waits for data are InputBound's.",
     "Give the training a core: fewer loader workers than cores, one thread in each worker, other "
     "processes of the run at another time or niced, other programs elsewhere. Prepare batches "
-    "once, "
-    "before training.",
+    "once, before training.",
     store::MaskOf(format::TableId::kMetrics) | store::MaskOf(format::TableId::kSteps) |
         store::MaskOf(format::TableId::kEvents),
     false,

@@ -367,21 +367,17 @@ class ExplodingTensor final : public Rule {
 const RuleDesc kExplodingTensorDesc{
     "ExplodingTensor",
     "A weight or gradient holds NaN or Inf, or grew out of all proportion.",
-    "High where a captured tensor has a NaN, or an Inf unless only_nan. Gradients of a step that a "
-    "gradient scaler skipped do not count. size = root mean square of the finite elements; "
-    "normal = "
-    "the largest size of the tensor in its first normal_captures, and at least what is usual in "
-    "its "
-    "collection: the median of the weights, the largest of the gradients. A tensor explodes where "
-    "size > growth_factor × normal: high for a weight, medium for a gradient. Over after two "
-    "captures in which nothing is bad. The tensor named is the one nearest the loss, for NaN and "
-    "Inf, else the one that grew most. Cost = time of the steps since the first bad capture, less "
-    "waits for data, and less those whose loss is no number (LossNotDecreasing's).",
+    "High where a captured tensor has a NaN, or an Inf unless only_nan. Gradients of a step that "
+    "a gradient scaler skipped do not count. size = root mean square of the finite elements; "
+    "normal = the largest size of the tensor in its first normal_captures, and at least what is "
+    "usual in its collection: the median of the weights, the largest of the gradients. A tensor "
+    "explodes where size > growth_factor × normal: high for a weight, medium for a gradient. Over"
+    " after two captures in which nothing is bad. The tensor named is the one nearest the loss, "
+    "for NaN and Inf, else the one that grew most. Cost = time of the steps since the first bad "
+    "capture, less waits for data, and less those whose loss is no number (LossNotDecreasing's).",
     "Go back to the last checkpoint in which all was finite. Look for a division, square root, "
-    "norm "
-    "or logarithm at 0; lower the learning rate; clip gradients; with float16 use a gradient "
-    "scaler "
-    "or bfloat16.",
+    "norm or logarithm at 0; lower the learning rate; clip gradients; with float16 use a gradient"
+    " scaler or bfloat16.",
     store::MaskOf(format::TableId::kStatistics) | store::MaskOf(format::TableId::kSteps) |
         store::MaskOf(format::TableId::kScalars),
     true,

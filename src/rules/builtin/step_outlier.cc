@@ -377,8 +377,8 @@ class StepOutlier final : public Rule {
       }
     }
     if (!outlier || process->outliers.size() < n_outliers_ || share < low_) return;
-    const Phase phase = Widest(*process);
-    if (phase == kDataWait &&
+    const std::vector<const Outlier*> main = Main(*process);
+    if (Widest(main) == kDataWait &&
         static_cast<double>(process->outliers.size()) >
             kMaxWaitingFraction * static_cast<double>(process->window.size())) {
       return;
@@ -394,14 +394,14 @@ class StepOutlier final : public Rule {
       for (const Outlier& o : process->outliers) process->cost_ns += CostOf(o);
       process->described_ns = 0;
     }
-    const Severity severity = std::max(process->incident.severity, SeverityOf(*process, share));
+    const Severity severity = std::max(process->incident.severity, SeverityOf(main, share));
     if (severity == process->incident.severity &&
         process->last_ns < process->described_ns + kDescribeIntervalNs) {
       return;
     }
     process->incident.severity = severity;
     process->described_ns = process->last_ns;
-    Describe(process, share);
+    Describe(process, main, share);
     reporter->Report(process->incident);
   }
 
@@ -412,36 +412,60 @@ class StepOutlier final : public Rule {
 
   /// Work that takes longer now and then, at no fixed distance, is often the machine's noise or
   /// inputs of many lengths: no more than medium.
-  Severity SeverityOf(const Process& process, double share) const {
+  Severity SeverityOf(const std::vector<const Outlier*>& main, double share) const {
     const Severity severity = share >= high_     ? Severity::kHigh
                               : share >= medium_ ? Severity::kMedium
                                                  : Severity::kLow;
-    const Phase phase = Widest(process);
+    const Phase phase = Widest(main);
     const bool work = phase == kForward || phase == kBackward || phase == kOptimizer;
-    if (work && !Period(process)) {
+    if (work && !Period(main)) {
       return severity == Severity::kHigh ? Severity::kMedium : Severity::kLow;
     }
     return severity;
   }
 
-  Phases SumOfExcess(const Process& process) const {
-    Phases sum{};
+  /// Those that make up the loss: among them are always some that the machine's noise made, which
+  /// are short. Half of the excess lies in outliers of at least the middle one; a third of it still
+  /// counts.
+  static std::vector<const Outlier*> Main(const Process& process) {
+    std::vector<const Outlier*> main;
+    double total = 0;
     for (const Outlier& o : process.outliers) {
-      for (std::size_t i = 0; i < kPhaseCount; ++i) sum[i] += o.excess[i];
+      main.push_back(&o);
+      total += o.excess_ns;
+    }
+    std::vector<const Outlier*> sorted = main;
+    std::stable_sort(sorted.begin(), sorted.end(), [](const Outlier* a, const Outlier* b) {
+      return a->excess_ns > b->excess_ns;
+    });
+    double sum = 0;
+    double least = 0;
+    for (const Outlier* o : sorted) {
+      sum += o->excess_ns;
+      least = o->excess_ns / 3;
+      if (sum * 2 >= total) break;
+    }
+    std::erase_if(main, [&](const Outlier* o) { return o->excess_ns < least; });
+    return main;
+  }
+
+  static Phases SumOfExcess(const std::vector<const Outlier*>& outliers) {
+    Phases sum{};
+    for (const Outlier* o : outliers) {
+      for (std::size_t i = 0; i < kPhaseCount; ++i) sum[i] += o->excess[i];
     }
     return sum;
   }
-  Phase Widest(const Process& process) const {
-    const Phases sum = SumOfExcess(process);
+  static Phase Widest(const std::vector<const Outlier*>& outliers) {
+    const Phases sum = SumOfExcess(outliers);
     return static_cast<Phase>(std::max_element(sum.begin(), sum.end()) - sum.begin());
   }
 
   /// Steps from one outlier to the next, where that is nearly always the same.
-  std::optional<std::int64_t> Period(const Process& process) const {
+  static std::optional<std::int64_t> Period(const std::vector<const Outlier*>& outliers) {
     std::vector<double> distances;
-    for (std::size_t i = 1; i < process.outliers.size(); ++i) {
-      distances.push_back(
-          static_cast<double>(process.outliers[i].step - process.outliers[i - 1].step));
+    for (std::size_t i = 1; i < outliers.size(); ++i) {
+      distances.push_back(static_cast<double>(outliers[i]->step - outliers[i - 1]->step));
     }
     if (distances.size() < 4) return std::nullopt;
     const double median = MedianOf(distances);
@@ -466,7 +490,7 @@ class StepOutlier final : public Rule {
     process->open = false;
   }
 
-  void Describe(Process* process, double share) {
+  void Describe(Process* process, const std::vector<const Outlier*>& main, double share) {
     Incident& incident = process->incident;
     const Outlier& last = process->outliers.back();
     incident.last_step = last.step;
@@ -475,21 +499,21 @@ class StepOutlier final : public Rule {
     std::vector<double> durations;
     std::vector<double> batches;
     double excess = 0;
-    for (const Outlier& o : process->outliers) {
-      durations.push_back(o.duration_ns);
-      batches.push_back(o.batch);
-      excess += o.excess_ns;
+    for (const Outlier* o : main) {
+      durations.push_back(o->duration_ns);
+      batches.push_back(o->batch);
+      excess += o->excess_ns;
     }
-    const auto count = static_cast<double>(process->outliers.size());
+    const auto count = static_cast<double>(main.size());
     const double typical = MedianOf(std::move(durations));
     const double batch = MedianOf(std::move(batches));
     const double factor = typical / std::max(1.0, process->median);
     incident.message = fmt::format("Outlier steps take {} times the median", Figure(factor));
 
-    const Phases sum = SumOfExcess(*process);
-    const Phase phase = Widest(*process);
+    const Phases sum = SumOfExcess(main);
+    const Phase phase = Widest(main);
     const double part = excess > 0 ? sum[phase] / excess : 0;
-    const auto period = Period(*process);
+    const auto period = Period(main);
     nlohmann::ordered_json differs = nlohmann::ordered_json::array();
     const auto differ = [&](std::string_view what, double in_outliers, double in_normal,
                             std::string_view unit) {
@@ -545,7 +569,7 @@ class StepOutlier final : public Rule {
     const std::string steps =
         period ? fmt::format("Each {}th step takes {} ms instead of {}", *period, Millis(typical),
                              Millis(process->median))
-               : fmt::format("{} of {} steps take {} ms instead of {}", process->outliers.size(),
+               : fmt::format("{} of {} steps take {} ms instead of {}", main.size(),
                              process->window.size(), Millis(typical), Millis(process->median));
     if (part >= 0.5) {
       incident.cause = fmt::format("{}: {} ms more {}{}.", steps, Millis(sum[phase] / count),
@@ -563,6 +587,7 @@ class StepOutlier final : public Rule {
     nlohmann::ordered_json evidence;
     evidence["outliers"] = process->opened_outliers;
     evidence["outliers_in_window"] = process->outliers.size();
+    evidence["described"] = main.size();
     evidence["window_steps"] = process->window.size();
     evidence["share"] = Rounded(share);
     evidence["median_ms"] = Rounded(process->median / 1e6);
@@ -630,25 +655,21 @@ class StepOutlier final : public Rule {
 const RuleDesc kStepOutlierDesc{
     "StepOutlier",
     "Single steps take far longer than the others, and what is different in them.",
-    "median and σ = 1.4826 × median absolute deviation (at least 2 % of the median) of the newest "
-    "normal_steps TRAIN steps of one rank, the first three of an attempt apart. A step is an "
-    "outlier "
-    "where duration > median + stddev × σ and > ratio × median; ten in a row are a new level and "
-    "do "
-    "not count. share = Σ (duration − median) of the outliers / Σ duration over the newest "
-    "window_steps. With n_outliers of them: low from low_share, medium from medium_share, high "
-    "from "
-    "high_share; one severity less where the difference is in forward, backward or optimizer at no "
-    "fixed distance. Nothing where the difference is data wait in more than 10 % of the steps "
-    "(InputBound's). What differs: each phase, span, batch size, and the samples of cores, disks "
-    "and "
-    "network beside outliers, against those beside normal steps. Over when no outlier came for "
-    "three "
-    "times the usual distance, at least 100 steps. Cost = Σ (duration − median) less the data wait "
-    "in it.",
+    "median and σ = 1.4826 × median absolute deviation (at least 2 % of the median) of the newest"
+    " normal_steps TRAIN steps of one rank, the first three of an attempt apart. A step is an "
+    "outlier where duration > median + stddev × σ and > ratio × median; ten in a row are a new "
+    "level and do not count. share = Σ (duration − median) of the outliers / Σ duration over the "
+    "newest window_steps. With n_outliers of them: low from low_share, medium from medium_share, "
+    "high from high_share; one severity less where the difference is in forward, backward or "
+    "optimizer at no fixed distance. Nothing where the difference is data wait in more than 10 % "
+    "of the steps (InputBound's). What differs: each phase, span, batch size, and the samples of "
+    "cores, disks and network beside outliers, against those beside normal steps. Described are "
+    "the outliers that make the loss (at least a third of the excess of the one at half of the "
+    "sum), since noise makes small ones. Over when no outlier came for three times the usual "
+    "distance, at least 100 steps. Cost = Σ (duration − median) less the data wait in it.",
     "Look at what differs. Other: move checkpoints, logging and evaluation out of the loop. Data "
-    "wait: slow samples, a blocked read. Forward and backward: inputs of many lengths. Cores busy: "
-    "other programs on the machine.",
+    "wait: slow samples, a blocked read. Forward and backward: inputs of many lengths. Cores "
+    "busy: other programs on the machine.",
     store::MaskOf(format::TableId::kSteps) | store::MaskOf(format::TableId::kSpans) |
         store::MaskOf(format::TableId::kMetrics),
     false,

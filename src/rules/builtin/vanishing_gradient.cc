@@ -345,20 +345,18 @@ class VanishingGradient final : public Rule {
 const RuleDesc kVanishingGradientDesc{
     "VanishingGradient",
     "The gradients of some layers are too small to train them.",
-    "mean |g| = l1 / elements that are not zero, of each captured gradient but those of biases (a "
-    "bias before a normalization has none) and those with NaN or Inf (ExplodingTensor's). A "
-    "gradient "
-    "is small where mean |g| < threshold and mean |g| < share_of_largest × the largest of the same "
-    "step; where all are below threshold, they are small unless 0 ≤ loss < converged_below. It has "
-    "vanished after patience captures in a row, and is back after two that are not small, by twice "
-    "the threshold. High where at least half of the layers have vanished; low where they are fewer "
-    "than a quarter and all elements zero (perhaps not used); else medium. Cost = time of the "
-    "steps, "
-    "less waits for data, × the share of the weights that do not learn.",
+    "mean |g| = l1 / elements that are not zero, of each captured gradient but those of biases (a"
+    " bias before a normalization has none) and those with NaN or Inf (ExplodingTensor's). A "
+    "gradient is small where mean |g| < threshold and mean |g| < share_of_largest × the largest "
+    "of the same step; where all are below threshold, they are small unless 0 ≤ loss < "
+    "converged_below. It has vanished after patience captures in a row, and is back after two "
+    "that are not small, by twice the threshold. High where at least half of the layers have "
+    "vanished; low where they are fewer than a quarter and all elements zero (perhaps not used); "
+    "else medium. Cost = time of the steps, less waits for data, × the share of the weights that "
+    "do not learn.",
     "Use activations that do not saturate (ReLU, GELU), Kaiming or Xavier initialization, "
     "normalization between layers, residual connections. Where every element is zero: look for "
-    "dead "
-    "units, a detach(), or a branch that the loss does not use.",
+    "dead units, a detach(), or a branch that the loss does not use.",
     store::MaskOf(format::TableId::kStatistics) | store::MaskOf(format::TableId::kSteps) |
         store::MaskOf(format::TableId::kScalars),
     true,
