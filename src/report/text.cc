@@ -148,7 +148,10 @@ std::string Verdict(const RunData& data) {
       return data.replay.ended ? "No training step was recorded."
                                : "No training step was recorded yet.";
     }
-    const std::size_t rules = data.replay.rules.size();
+    // Those without data are named among what cannot be said.
+    const auto rules =
+        std::count_if(data.replay.rules.begin(), data.replay.rules.end(),
+                      [](const auto& rule) { return rule.status != rules::RuleStatus::kNoData; });
     return fmt::format("Nothing to report in {} {}.", rules, rules == 1 ? "rule" : "rules");
   }
   const rules::Finding& first = findings.front();
@@ -233,6 +236,23 @@ std::string Damage(const store::Salvage& v) {
   add(v.unreadable_files, "unreadable file", "unreadable files");
   add(v.missing_rows, "missing row", "missing rows");
   return text + ".";
+}
+
+std::string WhereTheRunGoes(const RunData& data) {
+  using analysis::RunPhase;
+  const analysis::RunShares shares = data.summary.run_shares();
+  if (shares.total <= 0 || shares.seconds_of(RunPhase::kNoStep) >= shares.total) return {};
+  std::string out;
+  for (std::size_t i = 0; i < analysis::kRunPhaseCount; ++i) {
+    const auto phase = static_cast<RunPhase>(i);
+    const double seconds = shares.seconds_of(phase);
+    // The three phases are always named; what a run seldom has only where it has it.
+    if (seconds <= 0 && i > static_cast<std::size_t>(RunPhase::kFinalization)) continue;
+    out += fmt::format("{}{} {} ({})", out.empty() ? "" : ", ", analysis::Name(phase),
+                       Duration(seconds), Percent(shares.share_of(phase)));
+  }
+  out[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(out[0])));
+  return out + ".";
 }
 
 std::string OwnCost(const RunData& data) {
