@@ -16,6 +16,7 @@ export type Finding = Pick<
   severity: Severity;
   state: "open" | "closed";
   until_end: boolean;
+  about: string; // What to name of the subject; empty where there is only one.
   evidence: Record<string, unknown>;
 };
 
@@ -44,20 +45,23 @@ export interface Overview {
   name: string;
   command: string | string[] | null;
   state: string;
-  exit: number | string | null;
-  attempts: { number: number; start_ns: number; end_ns: number | null }[];
+  state_words: string;
+  exit: { code?: number; signal?: number } | null;
+  loading: boolean; // Records that were written long ago are still being read.
+  attempts: { number: number; start_ns: number | null; end_ns: number | null }[];
   start_unix_ms: number;
   now_ns: number;
   watermark_ns: number | null;
   verdict: { title: string; severity: Severity | null; sentences: string[] };
   findings: Finding[];
+  rules: { name: string; status: string; incidents: number; records: number; error?: string }[];
   throughput: {
     steps: number;
     steps_per_s: number | null;
     samples_per_s: number | null;
     step_ms: Range | null;
   };
-  loss: { last: number | null; first: number | null } | null;
+  loss: { last: number | null; first: number | null; not_finite: number };
   step_phases: { name: string; share: number; ns: number; before_share: number | null }[];
   run_phases: { name: string; start_ns: number | null; end_ns: number | null; share: number | null }[];
   last_steps: { step: StepRow["step"]; start_ns: number; duration_ns: number; phases: Record<string, number> }[];
@@ -66,7 +70,9 @@ export interface Overview {
     probe_share: number | null;
     agent_cpu_share: number | null;
     written_bytes: number | null;
-  } | null;
+    budget: number | null;
+    sentence: string;
+  };
   ledger: (Pick<LedgerRow, "name" | "value" | "loss"> & Partial<Pick<LedgerRow, "unit">>)[];
   metrics: { name: string; unit: string; subjects: string[] }[];
   scalars: { name: string; mode: string }[];

@@ -43,8 +43,8 @@ export function TimeChart(props: Props) {
   useEffect(() => props.points(Math.max(0, width - LEFT - RIGHT)), [width]);
   const all = lines.map((line) => line.series);
   const tables = useMemo(
-    () => all.map((s): Table => (s ? shape(s, gaps) : { t: [], min: [], med: [], max: [] })),
-    [...all, gaps],
+    () => all.map((s): Table => (s ? shape(s) : { t: [], min: [], med: [], max: [] })),
+    all,
   );
   const loaded = all.some((s) => s !== null);
   const some = tables.some((t) => t.t.length > 0);

@@ -59,7 +59,7 @@ export function drawGaps(u: uPlot, gaps: readonly Gap[], attempts: Overview["att
   const base = bbox.top + bbox.height;
   attempts.forEach((attempt, i) => {
     const before = attempts[i - 1]?.end_ns;
-    if (before == null) return;
+    if (before == null || attempt.start_ns === null) return;
     ctx.strokeStyle = token("--line-2");
     ctx.lineWidth = ratio();
     ctx.beginPath();

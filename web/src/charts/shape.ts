@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // From the server's columns to what is drawn: where a line may run on, where it must break, how far
 // the axis reaches, and the sentence that says the same without a picture.
-import type { Gap, Series } from "../api";
+import type { Series } from "../api";
 import { inUnit, ns, plural } from "../format";
 
 export interface Table {
-  t: number[];
-  min: (number | null)[];
-  med: (number | null)[];
-  max: (number | null)[];
+  t: readonly number[];
+  min: readonly (number | null)[];
+  med: readonly (number | null)[];
+  max: readonly (number | null)[];
 }
 
 function median(values: number[]): number | null {
@@ -17,36 +17,13 @@ function median(values: number[]): number | null {
   return sorted[sorted.length >> 1] ?? null;
 }
 
-/**
- * Columns that hold something. A column between two samples is empty and no hole: a line breaks only
- * where a gap was recorded, or where samples are missing for five of their usual distances.
- */
-export function shape(series: Series, gaps: readonly Gap[]): Table {
-  const at: number[] = [];
-  series.t.forEach((_, i) => {
-    if (series.med[i] != null) at.push(i);
-  });
-  const time = (i: number) => series.t[i] ?? 0;
-  const usual = median(at.slice(1).map((i, n) => time(i) - time(at[n] ?? i))) ?? 0;
-  const out: Table = { t: [], min: [], med: [], max: [] };
-  const push = (t: number, min: number | null, med: number | null, max: number | null) => {
-    out.t.push(t);
-    out.min.push(min);
-    out.med.push(med);
-    out.max.push(max);
-  };
-  at.forEach((i, n) => {
-    const before = at[n - 1];
-    if (before !== undefined) {
-      const from = time(before);
-      const to = time(i);
-      const cut = gaps.some((g) => g.from_ns < to && g.to_ns > from && g.to_ns - g.from_ns > 1e8);
-      if (cut || to - from > Math.max(5 * usual, 2e9)) push((from + to) / 2, null, null, null);
-    }
-    push(time(i), series.min[i] ?? null, series.med[i] ?? null, series.max[i] ?? null);
-  });
-  return out;
-}
+/** The server's columns; a null stands where a line must not run on. */
+export const shape = (series: Series): Table => ({
+  t: series.t,
+  min: series.min,
+  med: series.med,
+  max: series.max,
+});
 
 const numbers = (values: readonly (number | null)[]) =>
   values.filter((v): v is number => v !== null && Number.isFinite(v));
@@ -105,7 +82,7 @@ export function timeTicks(from: number, to: number, count = 5): number[] {
 export function stepTicks(series: Series, from: number, to: number, count = 5): { at: number; step: number }[] {
   const steps = series.step;
   if (!steps) return [];
-  const seen = steps.filter((s): s is number => s != null);
+  const seen = steps.filter((s): s is number => s != null && s >= 0);
   if (seen.length === 0) return [];
   const wanted = ticks(Math.min(...seen), Math.max(...seen), count).filter(Number.isInteger);
   const out: { at: number; step: number }[] = [];

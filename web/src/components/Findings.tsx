@@ -4,7 +4,7 @@
 import { useEffect, useRef } from "preact/hooks";
 
 import type { Finding, Overview } from "../api";
-import { duration, percent, significant, thousands, UNKNOWN, words } from "../format";
+import { duration, percent, plural, significant, thousands, UNKNOWN, words } from "../format";
 import { type SeriesQuery, useSeries } from "../query";
 import { setWindow, useStore } from "../store";
 import { Sev } from "./marks";
@@ -16,7 +16,7 @@ const SPARK_WIDTH = 150;
 /** The line that shows what a rule looked at. */
 function lineOf(rule: string): { query: SeriesQuery; label: string } {
   if (/^Loss/.test(rule)) return { query: { kind: "scalar", name: "loss", mode: "TRAIN" }, label: "loss" };
-  if (rule === "InputBound") return { query: { kind: "steps", name: "data_wait" }, label: "data wait" };
+  if (rule === "InputBound") return { query: { kind: "steps", name: "data wait" }, label: "data wait" };
   return { query: { kind: "steps", name: "duration" }, label: "step time" };
 }
 
@@ -37,7 +37,7 @@ function shown(value: unknown): string {
   return typeof value === "object" ? JSON.stringify(value) : String(value);
 }
 
-function Item({ finding, selected, single }: { finding: Finding; selected: boolean; single: boolean }) {
+function Item({ finding, selected }: { finding: Finding; selected: boolean }) {
   const line = lineOf(finding.rule);
   const series = useSeries(line.query, SPARK_WIDTH, { whole: true, intervalMs: 3000 });
   const ref = useRef<HTMLElement>(null);
@@ -58,7 +58,7 @@ function Item({ finding, selected, single }: { finding: Finding; selected: boole
       <div>
         <h3>
           {finding.message}
-          {finding.subject && !(single && /^rank \d+$/.test(finding.subject)) && <span class="q">: {finding.subject}</span>}
+          {finding.about && <span class="q">: {finding.about}</span>}
         </h3>
         <p>{finding.cause}</p>
         <p class="next">{finding.advice}</p>
@@ -96,9 +96,8 @@ function Item({ finding, selected, single }: { finding: Finding; selected: boole
 export function Findings({ overview }: { overview: Overview }) {
   const selected = useStore((s) => s.selected);
   const findings = overview.findings;
-  const ranks = new Set(findings.map((f) => f.subject).filter((s) => /^rank \d+$/.test(s)));
   const item = (finding: Finding, i: number) => (
-    <Item key={finding.id} finding={finding} selected={i === selected} single={ranks.size <= 1} />
+    <Item key={finding.id} finding={finding} selected={i === selected} />
   );
   return (
     <div id="findings">
@@ -110,12 +109,42 @@ export function Findings({ overview }: { overview: Overview }) {
         </details>
       )}
       <p class="s q foot">
-        {findings.length > 0
-          ? "Order: open before closed; wrong results first; then by cost."
-          : "Findings appear here as soon as a rule has one."}
+        <Rules overview={overview} />{" "}
+        {findings.length > 0 && "Order: open before closed; wrong results first; then by cost."}
       </p>
       <Announcer findings={findings} />
     </div>
+  );
+}
+
+const STATUS: Record<string, string> = {
+  NoIssuesFound: "quiet",
+  IssuesFound: "fired",
+  InProgress: "watching",
+  NoData: "without data",
+  NotApplicable: "not applicable",
+  Suspended: "suspended",
+  Stopped: "stopped",
+  Error: "failed",
+};
+
+/** "3 other rules: 2 quiet, 1 without data (ExplodingTensor)." */
+function Rules({ overview }: { overview: Overview }) {
+  const fired = new Set(overview.findings.map((f) => f.rule));
+  const others = overview.rules.filter((r) => !fired.has(r.name));
+  if (others.length === 0) return null;
+  const byStatus = new Map<string, string[]>();
+  for (const rule of others) {
+    byStatus.set(rule.status, [...(byStatus.get(rule.status) ?? []), rule.name]);
+  }
+  const parts = [...byStatus].map(([status, names]) => (
+    <span key={status} title={names.join(", ")}>{names.length} {STATUS[status] ?? status}</span>
+  ));
+  return (
+    <>
+      {fired.size > 0 ? plural(others.length, "other rule") : plural(others.length, "rule")}:{" "}
+      {parts.flatMap((part, i) => (i === 0 ? [part] : [", ", part]))}.
+    </>
   );
 }
 

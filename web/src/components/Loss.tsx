@@ -2,7 +2,7 @@
 // Does it learn: loss of training and evaluation; NaN and Inf show as breaks and are named above.
 import { TimeChart } from "../charts/TimeChart";
 import type { Overview, Series } from "../api";
-import { significant } from "../format";
+import { significant, thousands } from "../format";
 import { useSeries } from "../query";
 import { Figure, usePoints } from "./Throughput";
 
@@ -24,8 +24,11 @@ export function Loss({ overview, ruler }: { overview: Overview; ruler: Series | 
   return (
     <div id="loss">
       <div class="figs">
-        <Figure id="loss" value={significant(overview.loss?.last)} name="loss now" />
-        <Figure id="loss-first" value={significant(overview.loss?.first)} name="at the start" />
+        <Figure id="loss" value={significant(overview.loss.last)} name="loss now" />
+        <Figure id="loss-first" value={significant(overview.loss.first)} name="at the start" />
+        {overview.loss.not_finite > 0 && (
+          <Figure id="not-finite" value={thousands(overview.loss.not_finite)} name="not a number, or infinite" />
+        )}
       </div>
       <TimeChart title="Loss" lines={lines} unit="" ruler={ruler} points={setPoints} />
     </div>

@@ -27,11 +27,12 @@ export function OwnCost({ overview }: { overview: Overview }) {
     <section id="own-cost">
       <div class="h"><h2>What Telltale costs, and what it lost</h2></div>
       <div class="figs">
-        <Figure id="probe-share" value={percent(cost?.probe_share)} name="of step time; budget 1 %" />
-        <Figure id="agent-share" value={percent(cost?.agent_cpu_share)} name="of a core, the agent" />
-        <Figure id="written" value={bytes(cost?.written_bytes)} name="written" />
+        <Figure id="probe-share" value={percent(cost.probe_share)} name={cost.budget === null ? "of step time" : `of step time; budget ${percent(cost.budget)}`} />
+        <Figure id="agent-share" value={percent(cost.agent_cpu_share)} name="of a core, the agent" />
+        <Figure id="written" value={bytes(cost.written_bytes)} name="written" />
       </div>
       <p class="s m" style={{ margin: "8px 0" }}>
+        {cost.sentence}{" "}
         {lost.length > 0
           ? `Lost: ${lost.map((e) => `${amount(e)} ${words(e.name)}`).join(", ")}.`
           : "Nothing was lost."}{" "}

@@ -49,6 +49,9 @@ export function RunPage() {
           {clock(Date.now() - (performance.now() - lastWord))}. It is asked again every two seconds.
         </div>
       )}
+      {overview.loading && (
+        <p class="s q" role="status">Earlier records are still being read; the numbers grow until then.</p>
+      )}
       {overview.damaged !== null && (
         <div class="note" id="damaged"><b>Damaged.</b> {overview.damaged}</div>
       )}
@@ -101,7 +104,7 @@ export function RunPage() {
                   <dd class="mono">{Array.isArray(overview.command) ? overview.command.join(" ") : overview.command}</dd>
                 </>
               )}
-              <dt>state</dt><dd>{overview.state}{overview.exit !== null && `, exit ${overview.exit}`}</dd>
+              <dt>state</dt><dd>{overview.state_words}</dd>
               <dt>attempts</dt><dd>{overview.attempts.length}</dd>
               <dt>started</dt><dd title={started.toISOString()}>{started.toLocaleString(undefined, { hour12: false })}</dd>
             </dl>

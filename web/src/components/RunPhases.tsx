@@ -10,31 +10,36 @@ const COLORS: Record<string, string> = {
 };
 
 export function RunPhases({ overview }: { overview: Overview }) {
-  const phases = overview.run_phases;
-  const length = (p: (typeof phases)[number]) =>
-    p.start_ns === null ? null : Math.max(0, (p.end_ns ?? overview.now_ns) - p.start_ns);
-  const total = phases.reduce((sum, p) => sum + (length(p) ?? 0), 0);
-  const share = (p: (typeof phases)[number]) => p.share ?? (total > 0 ? (length(p) ?? 0) / total : null);
+  const parts = overview.run_phases;
+  const length = (p: (typeof parts)[number]) =>
+    p.start_ns === null ? 0 : Math.max(0, (p.end_ns ?? overview.now_ns) - p.start_ns);
+  const total = parts.reduce((sum, p) => sum + length(p), 0);
+  // One row a phase: each attempt has its own three.
+  const rows = Object.keys(COLORS).map((name) => {
+    const own = parts.filter((p) => p.name === name);
+    const time = own.reduce((sum, p) => sum + length(p), 0);
+    return { name, reached: own.length > 0, time, share: total > 0 ? time / total : 0 };
+  });
   return (
     <div class="panel" id="run-phases">
       <div class="h">
         <h2>Where the run goes</h2>
         <span class="q">{ns(overview.now_ns)}{overview.state === "running" ? " so far" : ""}</span>
       </div>
-      <div class="bar" role="img" aria-label={phases.map((p) => `${p.name} ${percent(share(p))}`).join(", ")}>
-        {phases.map((p, i) => (
-          <i key={i} style={{ flexGrow: length(p) ?? 0, background: `var(${COLORS[p.name] ?? "--line-2"})` }} />
+      <div class="bar" role="img" aria-label={rows.map((p) => `${p.name} ${percent(p.share)}`).join(", ")}>
+        {parts.map((p, i) => (
+          <i key={i} style={{ flexGrow: length(p), background: `var(${COLORS[p.name] ?? "--line-2"})` }} />
         ))}
       </div>
       <table class="t" style={{ marginTop: "4px" }}>
         <tbody>
-          {phases.map((p, i) => (
-            <tr key={i}>
+          {rows.map((p) => (
+            <tr key={p.name}>
               <th scope="row">
                 <span class="key s"><i style={{ background: `var(${COLORS[p.name] ?? "--line-2"})` }} />{p.name}</span>
               </th>
-              <td class="r">{length(p) === null ? <span class="q">not reached</span> : ns(length(p))}</td>
-              <td class="r q">{length(p) === null ? "" : percent(share(p))}</td>
+              <td class="r">{p.reached ? ns(p.time) : <span class="q">not reached</span>}</td>
+              <td class="r q">{p.reached ? percent(p.share) : ""}</td>
             </tr>
           ))}
         </tbody>

@@ -12,7 +12,7 @@ interface Props {
 }
 
 export function Sparkline({ series, label, shade, width = 150, height = 34 }: Props) {
-  const table = series && shape(series, []);
+  const table = series && shape(series);
   const span = series ? Math.max(1, series.to - series.from) : 1;
   const x = (t: number) => (((t - (series?.from ?? 0)) / span) * width).toFixed(1);
   const range = extent(table ? [{ ...table, min: table.med, max: table.med }] : [], true);

@@ -22,7 +22,7 @@ export function Strip({ overview }: { overview: Overview }) {
   const begin = useRef<number | null>(null);
   const end = Math.max(1, overview.now_ns);
   const x = (t: number) => LEFT + (Math.min(end, Math.max(0, t)) / end) * inner;
-  const table = useMemo(() => (series ? shape(series, overview.gaps) : null), [series, overview.gaps]);
+  const table = useMemo(() => (series ? shape(series) : null), [series]);
   const range = extent(table ? [{ ...table, min: table.med, max: table.med }] : [], true);
   const y = (v: number) => Math.max(8, 38 - ((v - range.low) / (range.high - range.low || 1)) * 29);
   let line = "";
@@ -89,7 +89,7 @@ export function Strip({ overview }: { overview: Overview }) {
           <path d={line} fill="none" stroke="var(--ink-2)" stroke-width="1.1" stroke-linejoin="round" />
           {overview.attempts.length > 1 &&
             overview.attempts.map((a) => (
-              <text key={a.number} x={x(a.start_ns) + 4} y="15">attempt {a.number}</text>
+              <text key={a.number} x={x(a.start_ns ?? 0) + 4} y="15">attempt {a.number}</text>
             ))}
           {overview.findings.slice(0, LANES.length).map((f, i) => (
             <path key={f.id} d={`M${x(f.start_ns)} ${LANES[i]}H${Math.max(x(f.start_ns) + 2, x(f.end_ns))}`} stroke={color[f.severity]} stroke-width="2.5">

@@ -12,7 +12,7 @@ export function Verdict({ overview }: { overview: Overview }) {
         {quiet && <><Sev of="none" word={false} /> </>}
         {title}
       </h1>
-      <p class="lead">{sentences.join(" ")}</p>
+      <p class="lead">{sentences.filter((s) => s !== overview.own_cost.sentence).join(" ")}</p>
     </>
   );
 }
