@@ -23,9 +23,9 @@ export type Finding = Pick<
 export interface RunItem {
   id: string;
   name: string;
-  state: string;
+  state: string | null;
   attempts: number;
-  steps: number;
+  steps: number | null; // Null where nobody has opened the run yet.
   start_unix_ms: number | null;
   duration_ns: number | null;
   verdict: string | null;

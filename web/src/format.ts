@@ -73,6 +73,9 @@ export function inUnit(value: Maybe, name: string): string {
   return text === UNKNOWN || name === "" || name === "1" ? text : `${text}${SPACE}${name}`;
 }
 
+/** Short, for an axis: 50 ms and not 50.0 ms. */
+export const short = (text: string) => text.replace(/(\.\d*?)0+(?=\D|$)/, "$1").replace(/\.(?=\D|$)/, "");
+
 /** 0, 30 s, 1 m 30 s: a place on the axis of elapsed time. */
 export function elapsed(value: number): string {
   const total = Math.round(value / 1e8) / 10;

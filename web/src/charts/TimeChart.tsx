@@ -5,7 +5,7 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import uPlot from "uplot";
 
 import type { Gap, Series } from "../api";
-import { elapsed, inUnit, significant, thousands } from "../format";
+import { elapsed, inUnit, short, significant, thousands } from "../format";
 import { useWidth } from "../query";
 import { current, setWindow, shownWindow, subscribe, update, useStore } from "../store";
 import { token } from "../theme";
@@ -31,8 +31,9 @@ interface Props {
   points: (width: number) => void; // Told how many columns there is room for.
 }
 
-const RIGHT = 66;
-const LEFT = 52;
+// Room beside every chart over time, so that one moment is below itself on all of them.
+export const RIGHT = 60;
+export const LEFT = 64;
 
 export function TimeChart(props: Props) {
   const { title, note, lines, unit } = props;
@@ -178,7 +179,7 @@ function Plot(props: PlotProps) {
             gap: 4,
             ticks: { show: false },
             grid: { stroke: () => token("--line"), width: 1 },
-            splits: (_u, _i, low, high) => ticks(low, high),
+            splits: (_u, _i, low, high) => ticks(low, high, 3, latest.current.unit === "bytes"),
             values: (_u, at) => at.map((v) => axisText(v, latest.current.unit, at)),
           },
         ],
@@ -271,9 +272,9 @@ function rulerTicks(series: Series | null | undefined, from: number, to: number)
 
 /** The unit stands on the top tick only. */
 function axisText(value: number, unit: string, all: readonly number[]): string {
-  const text = inUnit(value, unit);
-  if (value === all[all.length - 1] || unit === "bytes" || unit === "bytes/s" || unit === "ns") {
-    return value === 0 ? "0" : text;
-  }
-  return unit === "percent" || unit === "" || unit === "1" ? significant(value) : significant(value);
+  if (value === 0) return "0";
+  // Where the unit depends on the size it cannot be left out.
+  const scales = unit === "bytes" || unit === "bytes/s" || unit === "ns";
+  const text = value === all[all.length - 1] || scales ? inUnit(value, unit) : significant(value);
+  return unit === "" ? text : short(text);
 }

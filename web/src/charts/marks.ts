@@ -31,6 +31,17 @@ export function drawGaps(u: uPlot, gaps: readonly Gap[], attempts: Overview["att
   const { ctx, bbox } = u;
   const pos = (at: number) => u.valToPos(at, "x", true);
   const right = bbox.left + bbox.width;
+  const taken: [number, number][] = [];
+  // Words stand where nothing else does, or not at all: the strip and the ledger have them too.
+  const place = (words: string, x: number) => {
+    ctx.font = font();
+    const end = x + ctx.measureText(words).width;
+    if (end > right || taken.some(([a, b]) => x < b && end > a)) return;
+    taken.push([x, end + 6 * ratio()]);
+    ctx.fillStyle = token("--ink-3");
+    ctx.textAlign = "left";
+    ctx.fillText(words, x, bbox.top + 10 * ratio());
+  };
   for (const gap of gaps) {
     const x = Math.max(bbox.left, pos(gap.from_ns));
     const width = Math.min(right, pos(gap.to_ns)) - x;
@@ -46,14 +57,9 @@ export function drawGaps(u: uPlot, gaps: readonly Gap[], attempts: Overview["att
       hatch(ctx, x, bbox.top, wide, bbox.height);
     }
     if (text) {
-      ctx.font = font();
-      ctx.fillStyle = token("--ink-3");
-      ctx.textAlign = "left";
       const count = gap.kind === "dropped" && gap.count ? `${thousands(gap.count)} dropped: ` : "";
       const words = `${count}${gap.cause}, ${ns(gap.to_ns - gap.from_ns)}`;
-      if (x + wide + ctx.measureText(words).width + 8 * ratio() < right) {
-        ctx.fillText(words, x + wide + 4 * ratio(), bbox.top + 10 * ratio());
-      }
+      place(words, x + wide + 4 * ratio());
     }
   }
   const base = bbox.top + bbox.height;
@@ -66,12 +72,7 @@ export function drawGaps(u: uPlot, gaps: readonly Gap[], attempts: Overview["att
     ctx.moveTo(Math.max(bbox.left, pos(before)), base);
     ctx.lineTo(Math.min(right, pos(attempt.start_ns)), base);
     ctx.stroke();
-    if (text) {
-      ctx.font = font();
-      ctx.fillStyle = token("--ink-3");
-      ctx.textAlign = "left";
-      ctx.fillText(`attempt ${attempt.number}`, pos(attempt.start_ns) + 4 * ratio(), bbox.top + 10 * ratio());
-    }
+    if (text) place(`attempt ${attempt.number}`, pos(attempt.start_ns) + 4 * ratio());
   });
 }
 
@@ -103,7 +104,7 @@ export function drawCuts(u: uPlot, tables: readonly Table[], high: number, text:
   }
 }
 
-/** The last value of each line, at its end. */
+/** The name of each line at its end, or the value where there is only one. */
 export function drawEnds(
   u: uPlot,
   ends: readonly { value: number | null; color: string; label: string }[],
@@ -122,8 +123,9 @@ export function drawEnds(
   ctx.font = font();
   ctx.textAlign = "left";
   for (const p of placed) {
-    ctx.fillStyle = token(ends.length > 1 ? p.color : "--ink");
-    const words = ends.length > 1 && p.label ? `${p.label} ${p.words}` : p.words;
-    ctx.fillText(words, bbox.left + bbox.width + 6 * ratio(), p.y + 4 * ratio(), 60 * ratio());
+    // With more than one line their names; the values stand above.
+    const named = ends.length > 1 && p.label !== "";
+    ctx.fillStyle = token(named ? p.color : "--ink");
+    ctx.fillText(named ? p.label : p.words, bbox.left + bbox.width + 6 * ratio(), p.y + 4 * ratio());
   }
 }

@@ -52,10 +52,12 @@ export function extent(tables: readonly Table[], zero: boolean, limit?: number):
 }
 
 /** Two or three round places between low and high. */
-export function ticks(low: number, high: number, count = 3): number[] {
+export function ticks(low: number, high: number, count = 3, binary = false): number[] {
   const span = high - low;
   if (!(span > 0)) return [low];
-  const power = 10 ** Math.floor(Math.log10(span / count));
+  // Memory is round in powers of 1,024 with decimal digits before them.
+  const base = binary && high >= 1024 ? 1024 ** Math.floor(Math.log(high) / Math.log(1024)) : 1;
+  const power = 10 ** Math.floor(Math.log10(span / base / count)) * base;
   const step = [1, 2, 2.5, 5, 10, 20].map((m) => m * power).find((s) => span / s <= count) ?? span;
   const out: number[] = [];
   for (let v = Math.ceil(low / step - 1e-9) * step; v <= high + step * 1e-9; v += step) {

@@ -4,13 +4,13 @@
 import { useEffect, useMemo, useRef } from "preact/hooks";
 
 import type { Heat } from "../api";
-import { percent, plural } from "../format";
+import { elapsed, percent, plural } from "../format";
+import { LEFT, RIGHT } from "../charts/TimeChart";
+import { timeTicks } from "../charts/shape";
 import { useHeat, useWidth } from "../query";
 import { current, setWindow, shownWindow, update, useStore } from "../store";
 import { token } from "../theme";
 
-const LABELS = 64; // Room for the rows' names at the left.
-const RIGHT = 66;
 const MAX_HEIGHT = 256;
 
 function rgb(hex: string): [number, number, number] {
@@ -96,7 +96,7 @@ function spoken(heat: Heat): string {
 
 export function Heatmap() {
   const [box, width] = useWidth<HTMLDivElement>();
-  const inner = Math.max(0, width - LABELS - RIGHT);
+  const inner = Math.max(0, width - LEFT - RIGHT);
   const heat = useHeat("cpu.busy", Math.min(1200, inner));
   const canvas = useRef<HTMLCanvasElement>(null);
   const window = useStore((s) => s.window);
@@ -131,12 +131,12 @@ export function Heatmap() {
           0 <span class="ramp" /> 100{"\u202f"}%
         </span>
       </div>
-      <div ref={box} style={{ paddingLeft: `${LABELS}px`, paddingRight: `${RIGHT}px` }}>
+      <div ref={box} style={{ paddingLeft: `${LEFT}px`, paddingRight: `${RIGHT}px` }}>
         {rows === 0 && heat && <p class="empty">No core was sampled in this window.</p>}
         {rows > 0 && (
           <div
             class="heat"
-            style={{ height: `${height}px` }}
+            style={{ height: `${height}px`, marginBottom: "18px" }}
             onPointerMove={(event) => {
               if (!current().pinned) update({ cursor: timeAt(event) });
             }}
@@ -162,6 +162,9 @@ export function Heatmap() {
               <span class="lab" key={r} style={{ top: `${((r + 0.5) / rows) * height - 6}px` }}>
                 {heat?.rows[r]?.replace("cpu:", "core ")}
               </span>
+            ))}
+            {timeTicks(from, to, 6).map((t) => (
+              <span class="tick" key={t} style={{ left: `${((t - from) / (to - from)) * 100}%` }}>{elapsed(t)}</span>
             ))}
             {place !== null && <span class="x" style={{ left: `${place * 100}%` }} />}
           </div>

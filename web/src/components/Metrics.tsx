@@ -13,6 +13,7 @@ type Metric = Overview["metrics"][number];
 
 interface PanelSpec {
   title: string;
+  note?: string;
   lines: { metric: string; label: string; color: string; subject?: string }[];
   zero?: boolean;
 }
@@ -21,7 +22,8 @@ interface PanelSpec {
 const PANELS: PanelSpec[] = [
   {
     title: "Processor",
-    lines: [{ metric: "proc.cpu", label: "training, percent of a core", color: "--p-fwd", subject: "proc:tree" }],
+    note: "of the training; 100 % is one core",
+    lines: [{ metric: "proc.cpu", label: "", color: "--p-fwd", subject: "proc:tree" }],
   },
   {
     title: "Memory",
@@ -45,10 +47,10 @@ const PANELS: PanelSpec[] = [
     ],
   },
   {
-    title: "Waiting",
+    title: "Tasks waiting for",
     lines: [
-      { metric: "psi.cpu.some10", label: "for a core", color: "--p-data" },
-      { metric: "psi.io.some10", label: "for I/O", color: "--p-bwd" },
+      { metric: "psi.cpu.some10", label: "a core", color: "--p-data" },
+      { metric: "psi.io.some10", label: "I/O", color: "--p-bwd" },
     ],
   },
 ];
@@ -90,7 +92,7 @@ function Panel({ spec, metrics, ruler }: { spec: PanelSpec; metrics: readonly Me
         </>
       ) : (
         <>
-          <TimeChart title={spec.title} lines={lines} unit={unit} zero height={112} ruler={ruler} points={setPoints} />
+          <TimeChart title={spec.title} note={spec.note ?? ""} lines={lines} unit={unit} zero height={112} ruler={ruler} points={setPoints} />
           {open.length > 1 && subject !== undefined && (
             <Pick label={`${spec.title}: of what`} value={subject} all={open} onPick={pick} />
           )}

@@ -92,8 +92,8 @@ export function RunPage() {
       <Metrics overview={overview} ruler={rulerSeries} />
       <div class="sec">
         <div class="grid">
-          <div class="c8"><OwnCost overview={overview} /></div>
-          <div class="c4" id="about">
+          <div class="c6"><OwnCost overview={overview} /></div>
+          <div class="c6" id="about">
             <div class="h"><h2>The run</h2></div>
             <dl class="ev">
               <dt>name</dt><dd>{overview.name}</dd>

@@ -133,19 +133,19 @@ function Row({ run, selected }: { run: RunItem; selected: boolean }) {
     <tr class={selected ? "sel" : ""} data-run={run.id}>
       <th scope="row">
         <a href={path} onClick={(e) => { e.preventDefault(); navigate(path); }}><b>{run.name}</b></a>
-        {run.attempts > 1 && <span class="s q">{plural(run.attempts, "attempt")}</span>}
+        {run.attempts > 1 && <span class="sub s q">{plural(run.attempts, "attempt")}</span>}
       </th>
-      <td><Status state={run.state} /></td>
+      <td><Status state={run.state ?? "unknown"} /></td>
       <td>
         <span class="sev" style={{ whiteSpace: "normal" }}>
-          {run.verdict !== null && run.steps > 0 && <Sev of={severity} word={false} />}
+          {run.verdict !== null && run.state !== "unreadable" && <Sev of={severity} word={false} />}
           <span class={severity === "none" ? "q" : ""}>{run.verdict ?? UNKNOWN}</span>
         </span>
       </td>
       <td class="r nw wide">
         {counts.length === 0 ? <span class="q">0</span> : counts.map((s) => `${run.findings[s]} ${s}`).join(", ")}
       </td>
-      <td class="r nw">{thousands(run.steps)}</td>
+      <td class="r nw">{run.steps === null ? UNKNOWN : thousands(run.steps)}</td>
       <td class="r nw wide" title={start === null ? "" : utc(start)}>
         {start === null ? UNKNOWN : new Date(start).toLocaleTimeString(undefined, { hour12: false })}
       </td>

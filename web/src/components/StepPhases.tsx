@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where a step goes: six phases that sum to the step, now against before, and the last 30 steps.
 import type { Overview } from "../api";
-import { ns, percent, thousands } from "../format";
+import { ns, percent, short, thousands } from "../format";
 import { PHASES, phaseColor, phaseName } from "./marks";
 
 export function StepPhases({ overview }: { overview: Overview }) {
@@ -55,7 +55,7 @@ export function StepPhases({ overview }: { overview: Overview }) {
 }
 
 const HEIGHT = 76;
-const LABEL = 44;
+const LABEL = 56;
 
 export function LastSteps({ overview }: { overview: Overview }) {
   const steps = overview.last_steps;
@@ -73,7 +73,7 @@ export function LastSteps({ overview }: { overview: Overview }) {
       <div class="h"><h2>Last {steps.length} steps</h2><span class="q">by phase; the newest at the right</span></div>
       <svg viewBox={`0 0 ${width} ${HEIGHT}`} role="img" aria-label={`Last ${steps.length} steps by phase, the longest ${ns(top)}.`}>
         <path d={`M${LABEL} 6.500H${width}M${LABEL} ${base + 0.5}H${width}`} stroke="var(--line)" />
-        <text x={LABEL - 6} y="10" text-anchor="end">{ns(top)}</text>
+        <text x={LABEL - 6} y="10" text-anchor="end">{short(ns(top))}</text>
         <text x={LABEL - 6} y={base + 4} text-anchor="end">0</text>
         {steps.map((step, i) => {
           let y = base;
