@@ -151,7 +151,8 @@ class Watched:
         self.page.wait_for_selector("table.runs tbody tr[data-run]")
 
     def open(self, name: str) -> None:
-        self.page.click(f"tr[data-run] a:text-is('{name}')")
+        """The run in the folder `name`."""
+        self.page.click(f"tr[data-run='{name}'] a")
         self.page.wait_for_selector("#verdict")
 
 

@@ -60,7 +60,7 @@ def number(text: str | None) -> int:
 
 def open_live(watched: Watched, runs: Runs) -> None:
     watched.sign_in()
-    watched.page.click("tr[data-run]:has-text('live') a >> nth=0")
+    watched.page.click("tr[data-run^='live']:has-text('live') a >> nth=0")
     watched.page.wait_for_selector("#verdict")
 
 
@@ -153,7 +153,7 @@ def test_a_hostile_name_is_text(runs: Runs, finished: Path, watched: Watched) ->
     run["id"] = "hostile-name"
     info.write_text(json.dumps(run))
     watched.sign_in()
-    page.wait_for_selector("tr[data-run] >> text='<img src=x'")
+    page.wait_for_selector("tr[data-run='hostile']:has-text('<img src=x')")
     assert page.locator("img").count() == 0
     page.click("tr[data-run]:has-text('<img src=x') a")
     page.wait_for_selector("#verdict")
