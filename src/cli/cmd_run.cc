@@ -143,6 +143,7 @@ int Run(const Args& args, std::vector<std::string> training, const std::string& 
   options.interval_ms = args.interval_ms;
   options.overhead_budget = overhead.value();
   options.quiet = args.quiet;
+  options.serve = !args.no_serve;
   std::error_code error;
   if (!fs::exists(options.python_dir / "boot", error)) {
     fmt::print(stderr,
@@ -177,7 +178,7 @@ void RegisterRun(CLI::App& app, Context* context) {
   command->add_flag("--json", args->json,
                     "Write the document of `check --json` to RUN/verdict.json at the end");
   command->add_flag("--no-serve", args->no_serve,
-                    "Start no web server (there is none yet, so this changes nothing)");
+                    "Start no live page");
   command->allow_extras();  // A command without `--` gets a better word than the parser's.
   OnRun(command, context, [args, command, context] {
     if (const auto extra = command->remaining(); !extra.empty()) {

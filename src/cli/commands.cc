@@ -22,6 +22,7 @@ constexpr std::array kCommands = {
     RegisterVerify,
     RegisterQuery,
     RegisterRules,
+    RegisterServe,
     RegisterVersion,
     RegisterWatch,
     RegisterAgent,

@@ -37,6 +37,10 @@ std::string Verdict(const RunData& data);
 std::vector<std::string> Unknowns(const RunData& data);
 /// "Telltale cost 0.40 % of step time (budget 1 %), ..."
 std::string OwnCost(const RunData& data);
+/// "Of 5 h 42 m, 18 m 02 s (5.27 %) were lost."
+std::string LostTime(const RunData& data);
+/// What of the recording could not be read, in one sentence; empty where all could.
+std::string Damage(const store::Salvage& salvage);
 /// Subject worth naming: empty for the only rank.
 std::string SubjectOf(const RunData& data, const rules::Finding& finding);
 
