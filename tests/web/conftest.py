@@ -19,7 +19,7 @@ HERE = Path(__file__).resolve().parent
 REPO = HERE.parents[1]
 PYTHON = os.environ.get("TELLTALE_PYTHON", str(REPO / ".venv/bin/python"))
 HOSTILE_NAME = "<img src=x onerror=\"document.title='owned'\">"
-PATIENCE_MS = 60_000  # Of awaited conditions; never of a wait.
+PATIENCE_MS = 150_000  # Of awaited conditions; never of a wait.
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,7 @@
 import type { RefObject } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 
-import { ApiError, get, type Heat, runPath, type Series } from "./api";
+import { ApiError, get, type Heat, type Overview, runPath, type Series } from "./api";
 import { update, useStore } from "./store";
 
 const MIN_INTERVAL_MS = 500;
@@ -72,12 +72,25 @@ function windowParams(window: readonly [number, number] | null): Record<string, 
   return window ? { from: window[0], to: window[1] } : {};
 }
 
+/** What is not recorded (yet) is not asked for: the answer would be 404, an error on the console. */
+function exists(overview: Overview | null, query: SeriesQuery): boolean {
+  if (!overview) return false;
+  if (query.kind === "steps") return overview.step_phases.length > 0;
+  if (query.kind === "scalar") {
+    return overview.scalars.some((s) => s.name === query.name && s.mode === query.mode);
+  }
+  return overview.metrics.some(
+    (m) => m.name === query.name && m.subjects.includes(query.subject ?? ""),
+  );
+}
+
 export function useSeries(query: SeriesQuery | null, points: number, asking: Asking = {}): Series | null {
   const run = useStore((s) => s.run);
   const window = useStore((s) => (asking.whole ? null : s.window));
   const revision = useStore((s) => s.revision);
+  const known = useStore((s) => query !== null && exists(s.overview, query));
   const path =
-    run === null || query === null || points <= 0
+    run === null || query === null || points <= 0 || !known
       ? null
       : runPath(run, "series", { ...query, points, ...windowParams(window) });
   return useQuery<Series>(path, revision, asking.intervalMs ?? MIN_INTERVAL_MS);
@@ -87,8 +100,9 @@ export function useHeat(name: string | null, columns: number): Heat | null {
   const run = useStore((s) => s.run);
   const window = useStore((s) => s.window);
   const revision = useStore((s) => s.revision);
+  const known = useStore((s) => s.overview?.metrics.some((m) => m.name === name) ?? false);
   const path =
-    run === null || name === null || columns <= 0
+    run === null || name === null || !known || columns <= 0
       ? null
       : runPath(run, "heatmap", { name, columns, ...windowParams(window) });
   return useQuery<Heat>(path, revision, MIN_INTERVAL_MS);

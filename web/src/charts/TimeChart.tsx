@@ -75,10 +75,10 @@ export function TimeChart(props: Props) {
           <Rows lines={lines} tables={tables} unit={unit} />
         ) : (
           width > 0 &&
-          (some || !loaded ? (
+          (some ? (
             <Plot {...props} tables={tables} width={width} gaps={gaps} spoken={spoken} />
           ) : (
-            <p class="empty">Nothing recorded in this window.</p>
+            <p class="empty">{loaded ? "Nothing recorded in this window." : ""}</p>
           ))
         )}
       </div>

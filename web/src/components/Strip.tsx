@@ -96,7 +96,7 @@ export function Strip({ overview }: { overview: Overview }) {
               <title>{f.message}</title>
             </path>
           ))}
-          {last !== null && <text class="i" x={width - RIGHT + 8} y={y(last) + 4}>{inUnit(last, series?.unit ?? "ns")}</text>}
+          {last !== null && <text class="i" x={width - RIGHT + 8} y={Math.min(36, y(last) + 4)}>{inUnit(last, series?.unit ?? "ns")}</text>}
           <text x={width - RIGHT + 8} y="51">{ns(end)}</text>
           {shown && (
             <>
