@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -47,8 +48,10 @@ UniqueFd PeerPidfd(int socket, std::int32_t pid, std::uint64_t start_ticks) {
     return UniqueFd(fd);
   }
   UniqueFd opened = OpenPidfd(pid);
-  if (opened && ProcessStartTicks(pid) != start_ticks) opened.reset();
-  return opened;
+  if (ProcessStartTicks(pid) == start_ticks) return opened;
+  // It has ended already, but its arena holds all that it recorded: a descriptor that is readable,
+  // as the pidfd of a process that has ended is, stands for it.
+  return UniqueFd(::eventfd(1, EFD_CLOEXEC));
 }
 
 bool SoundArena(int fd, std::uint64_t bytes) {
@@ -146,12 +149,10 @@ bool Registry::ServeOne(const UniqueFd& socket,
   }
   UniqueFd pidfd = PeerPidfd(socket.get(), peer.pid, hello.start_time_ticks);
   if (fds.size() != 1 || !SoundArena(fds[0].get(), hello.arena_bytes) || !pidfd) {
-    Refuse(
-        socket, RefuseReason::kMalformed,
-        fmt::format("process {} refused: its arena is not a sealed memfd of the size it says, or "
-                    "the process has ended",
-                    peer.pid),
-        note);
+    Refuse(socket, RefuseReason::kMalformed,
+           fmt::format("process {} refused: its arena is not a sealed memfd of the size it says",
+                       peer.pid),
+           note);
     return true;
   }
   auto page = channel::ControlPage::Create(hello.name_limit);
@@ -167,7 +168,8 @@ bool Registry::ServeOne(const UniqueFd& socket,
   accept.abi_minor = format::kChannelMinor;
   accept.attempt = attempt_;
   const int control = read_only->get();
-  if (channel::SendMessage(socket.get(), &accept, sizeof accept, &control, 1) != 0) return true;
+  // Where it has ended before it could be told, what it recorded is in the arena all the same.
+  channel::SendMessage(socket.get(), &accept, sizeof accept, &control, 1);
   producers_.push_back(std::move(producer));
   return true;
 }

@@ -211,6 +211,25 @@ TEST_F(RegistryTest, AnArenaThatCouldChangeUnderUsIsRefused) {
   EXPECT_TRUE(registry_->producers().empty());
 }
 
+TEST_F(RegistryTest, AProcessThatEndedBeforeItCouldBeToldIsTakenAllTheSame) {
+  const UniqueFd sealed = Arena(kSeals);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const UniqueFd socket = Connect(registry_->socket_path());
+    const channel::Hello hello = HelloOf(1);
+    const int arena = sealed.get();
+    ::_exit(channel::SendMessage(socket.get(), &hello, sizeof hello, &arena, 1) == 0 ? 0 : 1);
+  }
+  int status = 1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  ASSERT_EQ(status, 0);
+  Serve();
+  ASSERT_EQ(registry_->producers().size(), 1U);
+  EXPECT_EQ(registry_->producers().front().pid, child);
+  EXPECT_TRUE(PidfdEnded(registry_->producers().front().pidfd.get()));
+  EXPECT_EQ(registry_->refused(), 0U);
+}
+
 TEST_F(RegistryTest, WhoSaysNothingOrNonsenseIsDropped) {
   const UniqueFd silent = Connect(registry_->socket_path());
   const UniqueFd odd = Connect(registry_->socket_path());

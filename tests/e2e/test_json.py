@@ -85,7 +85,7 @@ def test_run_writes_the_document_of_check(telltale: Telltale, ill_run: Path) -> 
 
 def test_check(telltale: Telltale, ill_run: Path) -> None:
     out = document(telltale, "check", ill_run)
-    assert list(out) == ["run", "findings", "rules", "salvage", "losses"]
+    assert list(out) == ["run", "run_phases", "findings", "rules", "salvage", "losses"]
     assert out["run"] == dict(zip(RUN, ["ill", "train", "finished", 1, 70, 0], strict=True))
     assert list(out["salvage"]) == SALVAGE
     assert out["salvage"] == {**dict.fromkeys(SALVAGE, 0), "notes": []}
@@ -183,7 +183,8 @@ def test_verify(telltale: Telltale, copy_of_run: Path) -> None:
 def test_rules_list_and_show(telltale: Telltale) -> None:
     rules = document(telltale, "rules", "list")
     assert list(rules) == ["rules"]
-    assert [rule["name"] for rule in rules["rules"]] == ["InputBound", "LossNotDecreasing"]
+    pages = sorted(page.stem for page in (REPO / "docs/rules").glob("[A-Z]*.md") if page.stem != "README")
+    assert [rule["name"] for rule in rules["rules"]] == pages
     for rule in rules["rules"]:
         assert list(rule) == ["name", "summary", "formula", "how_to_fix", "parameters"]
         for parameter in rule["parameters"]:
@@ -207,22 +208,15 @@ def test_version(telltale: Telltale) -> None:
 
 def test_the_ledger_balances(telltale: Telltale, finished_run: Path) -> None:
     totals = ledger(telltale, finished_run, 1)
-    for name in (
-        *["probe.records_produced", "probe.records_dropped", "probe.names_folded", "probe.skipped"],
-        *["probe.spans_thinned", "probe.malformed", "probe.foreign_thread", "run.producers_refused"],
-        *["agent.rows", "agent.late_rows", "agent.append_refused", "agent.metrics_dropped"],
-        *["agent.journal_bytes", "agent.segment_bytes", "agent.salvaged_tails"],
-        *["agent.sync_failures", "agent.write_failures", "agent.cpu_ns"],
-        *["collect.unreadable", "collect.malformed", "collect.processes_skipped"],
-    ):
-        assert name in totals, name
+    # A counter that never left zero has no row.
+    for name in ("probe.records_produced", "agent.rows", "agent.journal_bytes", "agent.cpu_ns"):
+        assert totals.get(name, 0) > 0, name
     assert totals["probe.records_produced"] >= 120  # A step and a loss at least, 60 times.
-    assert totals["probe.records_dropped"] == totals["probe.malformed"] == 0
+    assert totals.get("probe.records_dropped", 0) == totals.get("probe.malformed", 0) == 0
     # Its own last batch is written after it was counted.
     stored = sum(len(telltale.rows(finished_run, table)) for table in ("steps", "scalars", "spans"))
     assert totals["agent.rows"] >= stored >= 120
     losses = [row for row in telltale.rows(finished_run, "ledger") if row["loss"]]
-    assert {"probe.records_dropped", "probe.skipped"} <= {row["name"] for row in losses}
     assert [row for row in losses if row["value"] > 0] == []
 
 

@@ -58,6 +58,8 @@ def test_cured_twin_is_left_alone(telltale: Telltale, tmp_path: Path, name: str)
 
 
 def test_healthy_demo_stays_silent(telltale: Telltale, tmp_path: Path) -> None:
-    done = telltale.run(tmp_path / "run", telltale.python, REPO / "examples/demo/train_healthy.py", timeout=600)
+    done = telltale.run(
+        tmp_path / "run", telltale.python, REPO / "examples/demo/train_healthy.py", timeout=600
+    )
     assert done.returncode == 0, done.stderr
     assert serious(telltale.check(tmp_path / "run")["findings"]) == []
