@@ -27,11 +27,11 @@ import sys
 import tempfile
 from dataclasses import dataclass, field
 
+from smdebug_peer import smdebug_python
+
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 TELLTALE = ROOT / "build/release/bin/telltale"
 STEP = ROOT / "bench/train_step.py"
-SMDEBUG_VENV = ROOT / ".venv-smdebug"
-SMDEBUG_PACKAGES = ["smdebug==1.0.34", "pandas==2.2.3", "protobuf==3.20.3", "numpy<2"]
 BLAS = pathlib.Path("/usr/lib/x86_64-linux-gnu/libblas.so.3")
 MAX_HALF_WIDTH = 0.5
 
@@ -88,26 +88,6 @@ def step_ms(command: list[str], name: str, threads: int) -> float:
             return statistics.median(times) / 1e6
     tail = " / ".join((done.stderr or done.stdout).strip().splitlines()[-3:])
     sys.exit(f"overhead: the {name} process ended with exit code {done.returncode} and no result: {tail}")
-
-
-def smdebug_python() -> str | None:
-    """An interpreter that has smdebug, made where it can be; None where it does not install."""
-    python = SMDEBUG_VENV / "bin/python"
-    has = [str(python), "-c", "import smdebug.pytorch"]
-    if python.exists() and subprocess.run(has, capture_output=True, check=False).returncode == 0:
-        return str(python)
-    print("overhead: installing smdebug into .venv-smdebug", flush=True)
-    for command in (
-        ["/usr/bin/python3", "-m", "venv", "--system-site-packages", str(SMDEBUG_VENV)],
-        [str(python), "-m", "pip", "install", "--quiet", *SMDEBUG_PACKAGES],
-        has,
-    ):
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            reason = (done.stderr.strip().splitlines() or ["no message"])[-1]
-            print(f"overhead: smdebug does not install here ({reason}); it is left out", flush=True)
-            return None
-    return str(python)
 
 
 def measure(name: str, threads: int, options: argparse.Namespace, smdebug: str | None) -> Ratios:

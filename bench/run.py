@@ -13,6 +13,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from smdebug_peer import smdebug_python
+
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 BUILD = ROOT / "build/release"
 PROGRAMS = BUILD / "bench"
@@ -69,7 +71,7 @@ def span() -> None:
 
 def span_python() -> None:
     """A span from Python, beside torch's record_function and smdebug's writer."""
-    show(sys.executable, "bench/span_python.py")
+    show(smdebug_python() or sys.executable, "bench/span_python.py")
 
 
 BENCHMARKS: dict[str, tuple[Callable[[], None], pathlib.Path]] = {

@@ -67,6 +67,7 @@ class ModuleDepth {
 
 // The newest root forward was one of training: a loss that follows it is read at its backward.
 bool g_last_forward_trains = false;
+bool g_eval_seen = false;
 
 bool MaySteps() { return Ready(TT_PROCESS_TRAINER) && !g_worker; }
 
@@ -84,8 +85,7 @@ PyObject* LossForward(PyObject* self, PyObject* const* args, std::size_t nargsf,
   tt_phase_end(TT_PHASE_FORWARD);
   // With a gradient it is read at backward; without one it is an evaluation's.
   double value = 0;
-  if (result != nullptr && !g_last_forward_trains && !GradEnabled() &&
-      HostScalar(result, &value)) {
+  if (result != nullptr && !g_last_forward_trains && !GradEnabled() && HostScalar(result, &value)) {
     tt_scalar(g_names.loss, value);
   }
   return result;
@@ -107,6 +107,10 @@ PyObject* RootForward(ThreadState* thread, PyObject* self, PyObject* const* args
   const bool train = GradEnabled() && IsTrueAttr(module, g_training);
   const std::int64_t size = g_fetch_seen ? 0 : InputSize(args, count);
   g_last_forward_trains = train;
+  if (!train && !g_eval_seen) {
+    g_eval_seen = true;
+    CallAdapter(g_adapter.on_eval, module, "on_eval");
+  }
   tt_forward_begin(train ? TT_MODE_TRAIN : TT_MODE_EVAL);
   PyObject* result = CallOriginal(self, args, nargsf, kwnames);
   tt_forward_end(size);
@@ -275,8 +279,8 @@ PyObject* Loss(PyObject* self, PyObject* const* args, std::size_t nargsf, PyObje
   const ThreadState& thread = ThisThread();
   // Inside a module it is that module's business; with a gradient it is read at backward.
   if (result == nullptr || g_recording != Recording::kOn || g_worker || !g_machine_owned ||
-      g_last_forward_trains || thread.module_depth > thread.module_base ||
-      thread.next_depth > 0 || GradEnabled()) {
+      g_last_forward_trains || thread.module_depth > thread.module_base || thread.next_depth > 0 ||
+      GradEnabled()) {
     return result;
   }
   double value = 0;
@@ -286,8 +290,8 @@ PyObject* Loss(PyObject* self, PyObject* const* args, std::size_t nargsf, PyObje
   return result;
 }
 
-/// Tracing a graph is no pass of the training, and asking tensors anything would be traced too: every
-/// module called inside counts as part of another.
+/// Tracing a graph is no pass of the training, and asking tensors anything would be traced too:
+/// every module called inside counts as part of another.
 PyObject* Trace(PyObject* self, PyObject* const* args, std::size_t nargsf, PyObject* kwnames) {
   ModuleDepth depth(&ThisThread());
   return CallOriginal(self, args, nargsf, kwnames);

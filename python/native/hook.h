@@ -17,7 +17,7 @@ namespace telltale::native {
 /// What is recorded around the call. The names are those of Python's Hook(original, kind).
 enum class HookKind : int {
   kForward = 0,    ///< nn.Module.__call__
-  kBackward = 1,   ///< Tensor.backward, autograd.backward
+  kBackward = 1,   ///< autograd.backward, which Tensor.backward calls
   kOptimizer = 2,  ///< Optimizer.step of one class
   kScaler = 3,     ///< GradScaler.step
   kScale = 4,      ///< GradScaler.scale

@@ -201,13 +201,21 @@ struct Slot {
 PyObject* Configure(PyObject*, PyObject*, PyObject* kwargs) {
   Adapter& a = g_adapter;
   const Slot slots[] = {
-      {"on_wake", &a.on_wake, nullptr},           {"on_awake", &a.on_awake, nullptr},
-      {"on_root", &a.on_root, nullptr},           {"on_optimizer", &a.on_optimizer, nullptr},
-      {"on_stats", &a.on_stats, nullptr},         {"on_loader", &a.on_loader, nullptr},
-      {"on_group", &a.on_group, nullptr},         {"on_device_loss", &a.on_device_loss, nullptr},
-      {"grad_enabled", &a.grad_enabled, nullptr}, {"float32", &a.float32, nullptr},
-      {"decorate", &a.decorate, nullptr},         {"tensor_type", nullptr, &a.tensor_type},
-      {"loss_type", nullptr, &a.loss_type},       {"user_dict_type", nullptr, &a.user_dict_type},
+      {"on_wake", &a.on_wake, nullptr},
+      {"on_awake", &a.on_awake, nullptr},
+      {"on_root", &a.on_root, nullptr},
+      {"on_optimizer", &a.on_optimizer, nullptr},
+      {"on_stats", &a.on_stats, nullptr},
+      {"on_loader", &a.on_loader, nullptr},
+      {"on_group", &a.on_group, nullptr},
+      {"on_device_loss", &a.on_device_loss, nullptr},
+      {"grad_enabled", &a.grad_enabled, nullptr},
+      {"float32", &a.float32, nullptr},
+      {"on_eval", &a.on_eval, nullptr},
+      {"decorate", &a.decorate, nullptr},
+      {"tensor_type", nullptr, &a.tensor_type},
+      {"loss_type", nullptr, &a.loss_type},
+      {"user_dict_type", nullptr, &a.user_dict_type},
   };
   PyObject *key = nullptr, *value = nullptr;
   Py_ssize_t position = 0;

@@ -31,6 +31,7 @@ struct Adapter {
   PyObject* on_wake = nullptr;         ///< (kind_hint: int, forked: bool) -> kind or -1
   PyObject* on_awake = nullptr;        ///< (kind) the process is registered
   PyObject* on_root = nullptr;         ///< (module) first call of a root module
+  PyObject* on_eval = nullptr;         ///< (module) first forward of a root module without gradient
   PyObject* on_optimizer = nullptr;    ///< (optimizer) first step of an optimizer
   PyObject* on_stats = nullptr;        ///< (optimizer) statistics are due
   PyObject* on_loader = nullptr;       ///< (loader) an iterator was asked for
@@ -66,7 +67,7 @@ bool NameId(PyObject* text, std::uint32_t* id);
 
 ThreadState& ThisThread();
 
-bool WakeUp(tt_process_kind hint);
+[[gnu::cold]] bool WakeUp(tt_process_kind hint);
 /// True when a record made now would be kept. Registers the process at its first record.
 inline bool Ready(tt_process_kind hint) {
   if (g_recording == Recording::kOn) [[likely]]
@@ -84,11 +85,11 @@ void DropError();
 /// A hook of ours failed with the pending Python exception: clears it, switches the probe off for
 /// good and records why. `where`: the hook's name. An interrupt (KeyboardInterrupt, SystemExit of a
 /// signal handler) is no failure: it is raised again in the user's code.
-void DisableByException(const char* where);
-void Disable(const char* reason);
+[[gnu::cold]] void DisableByException(const char* where);
+[[gnu::cold]] void Disable(const char* reason);
 
 /// Calls a callback of the adapter; a failure of it disables us. Keeps a pending exception.
-void CallAdapter(PyObject* callback, PyObject* argument, const char* where);
+[[gnu::cold]] void CallAdapter(PyObject* callback, PyObject* argument, const char* where);
 
 /// The process was forked and this is the child.
 void AfterForkInChild();

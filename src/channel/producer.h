@@ -91,7 +91,7 @@ class Producer {
 
   void SetRank(std::int32_t rank) { header_->rank.store(rank, std::memory_order_relaxed); }
   /// Publishes why the probe is off. The first reason stays.
-  void Disable(const char* reason, std::size_t length);
+  [[gnu::cold]] void Disable(const char* reason, std::size_t length);
   void CountSkipped(std::uint64_t n) { header_->skipped.fetch_add(n, std::memory_order_relaxed); }
   void CountThinned(std::uint64_t n) {
     header_->spans_thinned.fetch_add(n, std::memory_order_relaxed);
@@ -110,7 +110,7 @@ class Producer {
 
  private:
   static std::uint32_t NextSerial();
-  ThreadRing* ClaimRing();
+  [[gnu::cold]] ThreadRing* ClaimRing();
   bool MakeArena(const ArenaPlan& plan);
   bool Register(const char* socket_path, std::uint8_t process_kind);
   void CloseSocket();

@@ -80,7 +80,7 @@ ClockKind Clock() {
 }
 
 /// Says once why nothing is recorded, where the channel cannot.
-void Log(const char* what, const char* detail) {
+[[gnu::cold]] void Log(const char* what, const char* detail) {
   const char* path = ::getenv("TELLTALE_PROBE_LOG");
   if (path == nullptr || *path == 0) return;
   rlimit limit{};
@@ -121,7 +121,7 @@ std::int32_t RankOfEnvironment() {
 }
 
 /// The supervisor's late answer: a control page, or a refusal.
-void LookForAnswer(Probe* probe) {
+[[gnu::cold]] void LookForAnswer(Probe* probe) {
   if (probe->polls.fetch_add(1, std::memory_order_relaxed) % kPollEvery != 0) return;
   if (probe->polling.exchange(1, std::memory_order_acquire) != 0) return;
   probe->producer.PollAccept(0);
@@ -144,7 +144,7 @@ Probe* Stepping() {
   return probe;
 }
 
-int Start(tt_process_kind kind, std::int32_t rank, const std::uint8_t* parent_uuid) {
+[[gnu::cold]] int Start(tt_process_kind kind, std::int32_t rank, const std::uint8_t* parent_uuid) {
   const char* socket_path = ::getenv("TELLTALE_SOCKET");
   if (socket_path == nullptr || *socket_path == 0) return 0;
   int none = 0;

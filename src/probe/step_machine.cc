@@ -11,8 +11,6 @@ namespace {
 /// of call whatever the pattern of a step.
 constexpr std::uint32_t kSampleCalls = 17;
 
-thread_local char t_identity;
-
 }  // namespace
 
 /// Around every entry: measures one in kSampleCalls.
@@ -34,18 +32,17 @@ class StepMachine::Call {
   std::uint64_t begin_;
 };
 
-bool StepMachine::Foreign(Claim claim) {
-  const void* owner = owner_.load(std::memory_order_relaxed);
-  if (__builtin_expect(owner == &t_identity, 1)) return false;
-  if (owner == nullptr && (claim == Claim::kTrains || ::gettid() == ::getpid()) &&
-      owner_.compare_exchange_strong(owner, &t_identity, std::memory_order_relaxed)) {
+bool StepMachine::ForeignOrClaims(Claim claim) {
+  std::uintptr_t owner = owner_.load(std::memory_order_relaxed);
+  if (owner == 0 && (claim == Claim::kTrains || ::gettid() == ::getpid()) &&
+      owner_.compare_exchange_strong(owner, Self(), std::memory_order_relaxed)) {
     return false;
   }
   // The owner only ran models. In the midst of a call it may be the one that trains: autograd runs
   // parts of a backward on threads of its own.
-  if (owner != nullptr && claim == Claim::kTrains && known_.count == 0 && !explicit_ &&
+  if (owner != 0 && claim == Claim::kTrains && known_.count == 0 && !explicit_ &&
       machine_depth_ == 0 &&
-      owner_.compare_exchange_strong(owner, &t_identity, std::memory_order_relaxed)) {
+      owner_.compare_exchange_strong(owner, Self(), std::memory_order_relaxed)) {
     if (eval_.open) Close(&eval_, producer_->Now());
     train_.open = pending_.open = false;
     current_ = nullptr;
@@ -332,7 +329,7 @@ void StepMachine::Finish() {
 }
 
 void StepMachine::Account(std::uint64_t begin) {
-  if (owner_.load(std::memory_order_relaxed) != &t_identity || current_ == nullptr) return;
+  if (owner_.load(std::memory_order_relaxed) != Self() || current_ == nullptr) return;
   const std::uint64_t now = producer_->Now();
   if (now > begin) current_->probe += now - begin;
 }

@@ -13,6 +13,8 @@
 // does). step(), mode() and the statistics decision may be read from any. Lives in memory that is
 // zero at first; no exceptions, no allocation.
 #pragma once
+#include <pthread.h>
+
 #include <atomic>
 #include <cstdint>
 
@@ -93,7 +95,13 @@ class StepMachine {
   /// What a call says of its thread: one that trains makes the machine its own, or takes it over
   /// from one that never called an optimizer; else only the main thread does, and only the first.
   enum class Claim : std::uint8_t { kMain, kTrains };
-  bool Foreign(Claim claim = Claim::kMain);
+  bool Foreign(Claim claim = Claim::kMain) {
+    return __builtin_expect(owner_.load(std::memory_order_relaxed) != Self(), 0) &&
+           ForeignOrClaims(claim);
+  }
+  /// Tells this thread from the other living ones.
+  static std::uintptr_t Self() { return static_cast<std::uintptr_t>(::pthread_self()); }
+  [[gnu::cold]] bool ForeignOrClaims(Claim claim);
   void Charge(std::uint64_t now);
   void Push(tt_phase phase, std::uint64_t now);
   bool Pop(tt_phase phase, std::uint64_t now);
@@ -104,12 +112,12 @@ class StepMachine {
   void OpenTrain(std::uint64_t now, bool by_fetch);
   void OpenPending(std::uint64_t now, bool by_fetch, bool train);
   void PendingToTrain();
-  void MergePending();
-  void CloseAtPending();
-  void EvalToPending();
+  [[gnu::cold]] void MergePending();
+  [[gnu::cold]] void CloseAtPending();
+  [[gnu::cold]] void EvalToPending();
   void ResolveTrain();
   void TrainForward(std::uint64_t now);
-  void EvalForward(std::uint8_t mode, std::uint64_t now);
+  [[gnu::cold]] void EvalForward(std::uint8_t mode, std::uint64_t now);
   bool CycleDone() const;
   void Close(OpenStep* step, std::uint64_t end);
   void Publish();
@@ -122,7 +130,7 @@ class StepMachine {
   void EmitLearningRate(std::uint64_t optimizer, double value);
 
   channel::Producer* producer_;
-  std::atomic<const void*> owner_;
+  std::atomic<std::uintptr_t> owner_;  ///< Self() of the thread that steps; 0: none yet.
   OpenStep train_, eval_, pending_;
   OpenStep* current_;            ///< Which one time is charged to; null: none.
   std::uint64_t last_;           ///< Charged up to here.

@@ -79,6 +79,7 @@ def test_scripting_tracing_and_fx_see_the_same_program(telltale):
                 super().__init__(); self.a = nn.Linear(4, 4); self.loss = nn.CrossEntropyLoss()
             def forward(self, x, y): return self.loss(torch.relu(self.a(x)), y)
         net, x, y = Net(), torch.randn(3, 4), torch.tensor([0, 1, 2])
+        with torch.no_grad(): net(x, y)
         scripted = torch.jit.script(net); print(scripted.graph); print(scripted(x, y))
         traced = torch.jit.trace(net, (x, y)); print(traced.graph); print(traced(x, y))
         for name in ("cross_entropy", "mse_loss", "l1_loss", "nll_loss", "huber_loss", "smooth_l1_loss",

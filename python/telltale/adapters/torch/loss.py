@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import Any
 
 from ..._native import probe
+from . import events
 from .hooking import BACKWARD, LOSS, SCALE, SCALER, hook
 
 _torch: Any = None
@@ -66,13 +67,15 @@ def _scalers(torch: Any) -> list[Any]:
     return found
 
 
-def _hook_functions(torch: Any) -> None:
-    """Losses by torch.nn.functional that have no gradient: an evaluation's.
+def _hook_functions(_: Any) -> None:
+    """Losses by torch.nn.functional that have no gradient: an evaluation's. Called at the first forward
+    without a gradient, for a training that does not evaluate need not pay for it.
 
     The functional itself stays as it is, for torch.jit compiles its source; the compiler finds a
     built-in by identity, so each hook is registered as what it stands for. Only torch 1: what
     torch.compile makes of a replaced built-in has not been tried.
     """
+    torch = _torch
     if not torch.__version__.startswith("1."):
         return
     builtins: Any = torch.jit._builtins
@@ -88,10 +91,13 @@ def _hook_functions(torch: Any) -> None:
 def install(torch: ModuleType) -> None:
     global _torch
     _torch = torch
-    hook(torch.Tensor, "backward", BACKWARD)
+    # Tensor.backward calls it, with the tensor first.
     hook(torch.autograd, "backward", BACKWARD)
     for scaler in _scalers(torch):
         hook(scaler, "step", SCALER)
         hook(scaler, "scale", SCALE)
-    _hook_functions(torch)
-    probe.configure(loss_type=torch.nn.modules.loss._Loss, on_device_loss=on_device_loss)
+    probe.configure(
+        loss_type=torch.nn.modules.loss._Loss,
+        on_device_loss=on_device_loss,
+        on_eval=events.harmless(_hook_functions),
+    )
