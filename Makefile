@@ -11,7 +11,7 @@ TELLTALE := build/release/bin/telltale
 # Compilers' output is worth showing only where something fails.
 QUIET := tools/quiet
 
-.PHONY: help setup build demo test bench overhead check asan tsan fault clean
+.PHONY: help setup page build demo test bench overhead check asan tsan fault clean
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -19,8 +19,12 @@ help: ## this list
 setup: ## install what building, testing and the demo need
 	@tools/setup test
 
-build: ## build/release/bin/telltale and what it loads at run time
+page: ## web/dist, the page that the server carries inside
 	@tools/setup build
+	@$(QUIET) build/page.log npm --prefix web run --silent build
+
+build: ## build/release/bin/telltale and what it loads at run time
+	@$(MAKE) page
 	@$(QUIET) build/release.log cmake --preset release
 	@$(QUIET) build/release.log cmake --build build/release --target telltale_runtime
 
@@ -31,31 +35,36 @@ demo: ## train a slow and a healthy network under telltale and show the verdicts
 
 test: ## build everything and run the tests (the slow ones: make fault)
 	@tools/setup test
+	@$(MAKE) page
 	@$(QUIET) build/release.log cmake --preset release
 	@$(QUIET) build/release.log cmake --build build/release
 	@ctest --preset release -j $(JOBS) -LE slow
 
-fault: ## the fault tests 20 times over: kills, full disks, terminals
+fault: ## the fault tests 20 times over: kills, hangs, full disks, terminals
 	@tools/setup test
+	@$(MAKE) page
 	@$(QUIET) build/release.log cmake --preset release
 	@$(QUIET) build/release.log cmake --build build/release
-	@for suite in run kill disk_full terminal; do \
+	@for suite in run kill disk_full terminal hang limits; do \
 	  TELLTALE_FAULT_ROUNDS=20 build/release/tests/fault_$${suite}_test --gtest_brief=1; done
 
 asan: ## the C++ tests under the address and undefined-behaviour sanitizers
 	@tools/setup test
+	@$(MAKE) page
 	@$(QUIET) build/asan.log cmake --preset asan
 	@$(QUIET) build/asan.log cmake --build build/asan
 	@ctest --preset asan -j $(JOBS) -LE slow
 
 tsan: ## the C++ tests under the thread sanitizer
 	@tools/setup test
+	@$(MAKE) page
 	@$(QUIET) build/tsan.log cmake --preset tsan
 	@$(QUIET) build/tsan.log cmake --build build/tsan
 	@ctest --preset tsan -j $(JOBS) -LE slow
 
 bench: ## each benchmark with its peer in the same run
 	@tools/setup test
+	@$(MAKE) page
 	@$(QUIET) build/release.log cmake --preset release
 	@$(QUIET) build/release.log cmake --build build/release
 	@$(PYTHON) bench/run.py
@@ -65,9 +74,9 @@ overhead: ## what telltale costs a training; wants a quiet machine
 	@$(MAKE) build
 	@$(PYTHON) bench/overhead.py $(OVERHEAD_ARGS)
 
-check: ## format, clang-tidy, layers, ruff, mypy
+check: ## format, clang-tidy, layers, ruff, mypy, tsc
 	@tools/setup test
 	@tools/check
 
 clean: ## remove what the targets above made, the virtual environment too
-	rm -rf build .venv .venv-smdebug demo-out
+	rm -rf build web/dist web/node_modules web/src/records.gen.ts .venv .venv-smdebug demo-out

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The peer of sampler_bench: psutil reading the same things, at the same periods.
+"""The peer of sampler_bench: psutil reading the same things, as far as it has them, at the same periods.
+
+It has no pressure, control group, or swap of a process; ours reads these too.
 
 prints one JSON line: {"hot_us": .., "paced_us": .., "percent_of_a_core": ..}
 """
@@ -22,6 +24,7 @@ def sample(process: psutil.Process) -> None:
             member.memory_info()
             member.io_counters()
             member.num_threads()
+            member.num_ctx_switches()
 
 
 def cost_us(process: psutil.Process, samples: int, period_s: float) -> float:

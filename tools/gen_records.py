@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Generates from src/format/records.toml: the C++ header and the reference page of the records.
+"""Generates from src/format/records.toml: the C++ header, the page's TypeScript types and the
+reference page of the records.
 
-Usage: gen_records.py SCHEMA --header OUT | --page OUT | --check-page PAGE
+Usage: gen_records.py SCHEMA --header OUT | --typescript OUT | --page OUT | --check-page PAGE
 Needs only Python 3.11 (tomllib). `--check-page` exits 1 when the committed page is not what the
 schema gives.
 """
@@ -23,6 +24,8 @@ CPP = {
     "bool": ("bool", "false"),
     "str": ("std::string_view", "{}"),
 }
+
+TYPESCRIPT = {"bool": "boolean", "str": "string"}
 
 
 def load(path: Path) -> dict[str, Any]:
@@ -111,6 +114,23 @@ def header(schema: dict[str, Any]) -> str:
     return "\n".join(out)
 
 
+def typescript(schema: dict[str, Any]) -> str:
+    """Numbers are doubles in a browser: sequence numbers and times lose their last digits there."""
+    out = [
+        "// Generated from src/format/records.toml by tools/gen_records.py. Do not edit.",
+        "",
+        f"export const RECORD_SCHEMA_VERSION = {schema['version']};",
+    ]
+    for t in schema["table"]:
+        out += ["", f"/** {t['doc']} */", f"export interface {t['row']}Row {{"]
+        for c in t["all"]:
+            unit = f" [{c['unit']}]" if c["unit"] else ""
+            out += [f"  /** {c['doc']}{unit} */"]
+            out += [f"  {c['name']}: {TYPESCRIPT.get(c['type'], 'number')};"]
+        out += ["}"]
+    return "\n".join(out) + "\n"
+
+
 def page(schema: dict[str, Any]) -> str:
     out = [
         "# Records",
@@ -142,6 +162,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("schema", type=Path)
     parser.add_argument("--header", type=Path)
+    parser.add_argument("--typescript", type=Path)
     parser.add_argument("--page", type=Path)
     parser.add_argument("--check-page", type=Path)
     args = parser.parse_args()
@@ -149,6 +170,8 @@ def main() -> None:
     if args.header:
         args.header.parent.mkdir(parents=True, exist_ok=True)
         args.header.write_text(header(schema))
+    if args.typescript:
+        args.typescript.write_text(typescript(schema))
     if args.page:
         args.page.write_text(page(schema))
     if args.check_page and args.check_page.read_text() != page(schema):

@@ -3,11 +3,10 @@
 // Hook: a callable that stands in for a function or method of the framework and records around it.
 //
 // It looks like what it wraps: attributes are read from and written to the original (except
-// __wrapped__, which is the original itself; __class__ too, so that isinstance and with it inspect and
-// torch.compile take it for the function and look at its code), it binds as a method, it adds no
-// frame to tracebacks.
-// Invariant: the original is called exactly once with exactly the caller's arguments, and its
-// result or exception is what the caller gets.
+// __wrapped__, which is the original itself; __class__ too, so that isinstance and with it inspect
+// and torch.compile take it for the function and look at its code), it binds as a method, it adds
+// no frame to tracebacks. Invariant: the original is called exactly once with exactly the caller's
+// arguments, and its result or exception is what the caller gets.
 #pragma once
 
 #include "py_api.h"
@@ -27,7 +26,7 @@ enum class HookKind : int {
   kCommWait = 8,   ///< collectives
   kNewGroup = 9,   ///< init_process_group
   kLoss = 10,      ///< functional losses
-  kTrace = 11,      ///< torch.jit's tracers
+  kTrace = 11,     ///< torch.jit's tracers
   kCount = 12,
 };
 

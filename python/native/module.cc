@@ -27,6 +27,12 @@ bool Arity(const char* name, Py_ssize_t nargs, Py_ssize_t wanted) {
   return false;
 }
 
+/// Memory of a tensor, which a framework names by its address as an integer.
+const void* Memory(unsigned long long address) {
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): there is no pointer to derive it from.
+  return reinterpret_cast<const void*>(static_cast<std::uintptr_t>(address));
+}
+
 PyObject* ReadyFunction(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   if (!Arity("ready", nargs, 1)) return nullptr;
   const long kind = PyLong_AsLong(args[0]);
@@ -141,7 +147,7 @@ PyObject* RecordStats(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
     return None();
   }
   if (tt_wants_stats(name) == 0) return None();
-  const void* data = reinterpret_cast<const void*>(static_cast<std::uintptr_t>(address));
+  const void* data = Memory(address);
   if (bytes > kReleaseGilBytes) {
     PyThreadState* thread = PyEval_SaveThread();
     tt_record_stats(name, collection, data, count, static_cast<tt_dtype>(dtype));
@@ -180,9 +186,7 @@ PyObject* ComputeStats(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   tt_stats s;
   std::memset(&s, 0, sizeof s);
   PyThreadState* thread = PyEval_SaveThread();
-  const int failed =
-      tt_compute_stats(reinterpret_cast<const void*>(static_cast<std::uintptr_t>(address)), count,
-                       static_cast<tt_dtype>(dtype), &s);
+  const int failed = tt_compute_stats(Memory(address), count, static_cast<tt_dtype>(dtype), &s);
   PyEval_RestoreThread(thread);
   if (failed != 0) return None();
   return Py_BuildValue(

@@ -85,7 +85,8 @@ bool IsNoneAttr(PyObject* object, PyObject* name) {
 
 /// Reads the one element of a plain float tensor in main memory where it lies: item() goes through
 /// torch's dispatcher, whose code is cold here, and took a third of all that the hooks cost a small
-/// network. False: not to be read so. A view is not, for it may stand for the negative of its memory.
+/// network. False: not to be read so. A view is not, for it may stand for the negative of its
+/// memory.
 bool ReadInPlace(PyObject* tensor, double* value) {
   if (g_adapter.float32 == nullptr || !IsNoneAttr(tensor, g_strings.base)) return false;
   Ref dtype(PyObject_GetAttr(tensor, g_strings.dtype));

@@ -14,6 +14,7 @@ TRAINER, WORKER, OTHER = 0, 1, 2
 """Kinds of process, as tt_process_kind."""
 
 _wake_listeners: list[Callable[[int], None]] = []
+_end_listeners: list[Callable[[], None]] = []
 _kind_finders: list[Callable[[], int | None]] = []
 _started = False
 
@@ -31,6 +32,11 @@ def kind_of_process(hint: int) -> int:
 def on_wake(listener: Callable[[int], None]) -> None:
     """Calls `listener(kind)` after this process, and each forked child, has registered."""
     _wake_listeners.append(listener)
+
+
+def at_end(listener: Callable[[], None]) -> None:
+    """Calls `listener()` before the probe is closed at the end of a process."""
+    _end_listeners.append(listener)
 
 
 def find_kind_with(finder: Callable[[], int | None]) -> None:
@@ -54,10 +60,12 @@ def notify_awake(kind: int) -> None:
 
 
 def finish() -> None:
-    """Closes the open step; at the end of the process."""
-    if probe is not None:
+    """Takes what is still on its way and closes the open step; at the end of the process."""
+    if probe is None:
+        return
+    for close in (*_end_listeners, probe.finish):
         try:
-            probe.finish()
+            close()
         except Exception as error:
             note(f"finish failed: {error}")
 

@@ -82,6 +82,12 @@ class Agent {
     for (const format::RingPosition& position : writer_->RecoveredPositions()) {
       recovered_[position.producer].push_back(position);
     }
+    // The first agent of a supervisor is handed no producer of an earlier one.
+    if (options_.gap_from_monotonic_ns == 0) {
+      for (const auto& [uuid, positions] : recovered_) {
+        if (uuid != Uuid{}) released_.push_back(uuid);
+      }
+    }
   }
 
   Status Run();
@@ -100,6 +106,7 @@ class Agent {
   bool Send(const Message& message);
 
   void SayStart();
+  void UndoTerminal();
   void CheckClock();
   void CheckLives();
   void Sample();
@@ -123,6 +130,8 @@ class Agent {
   std::map<Uuid, std::vector<format::RingPosition>> recovered_;
   std::vector<std::unique_ptr<Producer>> producers_;
   std::vector<Uuid> releases_;  ///< Not yet told to the supervisor.
+  /// The supervisor hands them to no agent any more: the next batch drops their positions.
+  std::vector<Uuid> released_;
 
   Outbox outbox_;
   Ledger ledger_;
@@ -137,6 +146,8 @@ class Agent {
   bool end_run_ = false;  ///< The supervisor asked for the end.
   std::int64_t end_at_ns_ = 0;
   bool orphan_ = false;  ///< The supervisor is gone.
+  UniqueFd terminal_;    ///< Where `undo_` belongs; only while there is something to undo.
+  std::string undo_;
 
   bool refused_ = false;  ///< The journal took nothing at the last try.
   std::int64_t refused_since_ns_ = 0;
@@ -147,7 +158,7 @@ class Agent {
   std::uint64_t metrics_dropped_ = 0;
   std::uint64_t producers_refused_ = 0;  ///< By the supervisor, in this attempt.
   std::uint64_t not_adopted_ = 0;        ///< Producers that the agent itself refused.
-  std::uint64_t dropped_by_gone_ = 0;  ///< Records dropped by producers that were released.
+  std::uint64_t dropped_by_gone_ = 0;    ///< Records dropped by producers that were released.
 };
 
 bool Agent::Marked(const Uuid& uuid, std::uint16_t ring, std::uint64_t at_least) const {
@@ -245,6 +256,7 @@ void Agent::Handle(const void* bytes, std::size_t size, std::vector<UniqueFd> fd
   channel::AttemptEnd end;
   channel::EndRun end_run;
   channel::Refused refused;
+  channel::TerminalUndo undo;
   if (CheckMessage(bytes, size, MessageType::kAddProducer, &add)) {
     Adopt(add, std::move(fds));
   } else if (CheckMessage(bytes, size, MessageType::kAttemptStart, &start)) {
@@ -262,9 +274,22 @@ void Agent::Handle(const void* bytes, std::size_t size, std::vector<UniqueFd> fd
     end_at_ns_ = Now();
   } else if (CheckMessage(bytes, size, MessageType::kRefused, &refused)) {
     producers_refused_ = refused.count;
+  } else if (CheckMessage(bytes, size, MessageType::kTerminalUndo, &undo)) {
+    undo_.assign(undo.text, std::min<std::size_t>(undo.bytes, sizeof undo.text));
+    terminal_ = fds.empty() ? UniqueFd() : std::move(fds[0]);
   } else {
     std::fprintf(stderr, "agent: ignored a message of %zu bytes from the supervisor\n", size);
   }
+}
+
+/// Gives the terminal back that a killed supervisor has left with a scroll region.
+void Agent::UndoTerminal() {
+  if (!orphan_ || !terminal_) return;
+  // A terminal that was stopped (Ctrl-S) would hold us up: it is tried again.
+  pollfd writable{terminal_.get(), POLLOUT, 0};
+  if (::poll(&writable, 1, 0) == 0) return;
+  [[maybe_unused]] const ssize_t n = ::write(terminal_.get(), undo_.data(), undo_.size());
+  terminal_.reset();
 }
 
 void Agent::Adopt(const channel::AddProducer& message, std::vector<UniqueFd> fds) {
@@ -406,9 +431,9 @@ void Agent::CountOwn() {
   set("collect.unreadable", sampled.unreadable, "records", false);
   set("collect.malformed", sampled.malformed, "records", false);
   set("collect.processes_skipped", sampled.processes_skipped, "records", true);
-  set("run.producers_refused", not_adopted_, "records", true);
+  set("run.producers_refused", not_adopted_, "processes", true);
   // The supervisor's count: no new agent begins it again, so it is of no process.
-  ledger_.Set({"run.producers_refused", "run"}, producers_refused_, {"records", true, 0, 0});
+  ledger_.Set({"run.producers_refused", "run"}, producers_refused_, {"processes", true, 0, 0});
   set("agent.cpu_ns", CpuNs(), "ns", false);
   for (const auto& producer : producers_) producer->CountInto(&ledger_);
 }
@@ -504,6 +529,7 @@ bool Agent::Tick(bool ledger) {
     ledger_.AddTo(attempt_, watermark, &batch);
   }
   outbox_.AddTo(attempt_, &batch);
+  for (const Uuid& uuid : released_) batch.positions.push_back({uuid, format::kReleasedRing, 0});
   batch.rows.metrics = metrics_;
   batch.watermark_ns = watermark;
   if (!Append(&batch)) {
@@ -512,6 +538,7 @@ bool Agent::Tick(bool ledger) {
   }
   for (Producer* waiting : in_batch) waiting->consumer().Commit();
   outbox_.Sent();
+  released_.clear();
   if (ledger) ledger_.Sent();
   metrics_.clear();
   moved_ = records > 0;
@@ -542,7 +569,9 @@ void Agent::TellReleases() {
     auto message =
         channel::MakeMessage<channel::ReleaseProducer>(channel::MessageType::kReleaseProducer);
     std::copy(uuid.begin(), uuid.end(), message.uuid);
-    return Send(message);
+    if (!Send(message)) return false;
+    released_.push_back(uuid);
+    return true;
   });
 }
 
@@ -574,6 +603,7 @@ Status Agent::Run() {
   std::int64_t next_status = Now();
   while (!Finished()) {
     ReceiveMessages();
+    UndoTerminal();
     CheckClock();
     if (const std::int64_t now = Now(); now >= next_sample) {
       Sample();
@@ -615,6 +645,7 @@ Status Agent::Close() {
   for (int done = 0; done < 2;) {
     if (Tick(true)) {
       ++done;
+      TellReleases();
     } else if (Now() < deadline) {
       Wait(Now() + kRefusedPeriodNs);
       ReceiveMessages();
@@ -622,7 +653,6 @@ Status Agent::Close() {
       break;
     }
   }
-  TellReleases();
   SendStatus();  // The last sign of life: the seals may take a while.
   return writer_->Close(true);
 }

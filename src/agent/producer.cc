@@ -83,15 +83,23 @@ bool Producer::PollEnded() {
   return ended_;
 }
 
-PendingEvent Producer::StartEvent(std::int64_t monotonic_to_run_ns, std::int64_t now_ns) {
+PendingEvent Producer::NewEvent(std::string kind, std::uint16_t mark_ring, std::uint64_t mark,
+                                std::int64_t now_ns) {
   const channel::ProducerInfo& info = consumer_->info();
   PendingEvent event;
   event.time_ns = now_ns;
-  event.kind = "process.start";
+  event.kind = std::move(kind);
   event.subject = fmt::format("proc:{}", info.pid);
-  event.message = fmt::format("{} {} registered", KindName(info.kind), info.pid);
   event.rank = info.rank;
   event.pid = info.pid;
+  event.marks = {{uuid_, mark_ring, mark}};
+  return event;
+}
+
+PendingEvent Producer::StartEvent(std::int64_t monotonic_to_run_ns, std::int64_t now_ns) {
+  const channel::ProducerInfo& info = consumer_->info();
+  PendingEvent event = NewEvent("process.start", kProcessMarkRing, 1, now_ns);
+  event.message = fmt::format("{} {} registered", KindName(info.kind), info.pid);
   // The command line only of the process itself, not of one that has its pid by now.
   const bool same = ProcessStartTicks(info.pid) == info.start_time_ticks;
   event.data = Dump({{"pid", info.pid},
@@ -101,25 +109,18 @@ PendingEvent Producer::StartEvent(std::int64_t monotonic_to_run_ns, std::int64_t
                      {"parent_uuid", Hex(info.parent_uuid)},
                      {"process_start_ns", StartNs(info.start_time_ticks, monotonic_to_run_ns)},
                      {"cmdline", same ? ProcessCommandLine(info.pid) : ""}});
-  event.marks = {{uuid_, kProcessMarkRing, 1}};
   start_said = true;
   return event;
 }
 
 PendingEvent Producer::ExitEvent(const std::optional<ProcessExit>& exit, std::int64_t now_ns) {
   const channel::ProducerInfo& info = consumer_->info();
-  PendingEvent event;
-  event.time_ns = now_ns;
-  event.kind = "process.exit";
-  event.subject = fmt::format("proc:{}", info.pid);
+  PendingEvent event = NewEvent("process.exit", kProcessMarkRing, 2, now_ns);
   event.message = fmt::format("{} {} ended", KindName(info.kind), info.pid);
-  event.rank = info.rank;
-  event.pid = info.pid;
   nlohmann::ordered_json data = {{"pid", info.pid}, {"uuid", Hex(info.uuid)}};
   if (exit && exit->exit_code) data["exit_code"] = *exit->exit_code;
   if (exit && exit->signal) data["signal"] = *exit->signal;
   event.data = Dump(data);
-  event.marks = {{uuid_, kProcessMarkRing, 2}};
   exit_said = true;
   return event;
 }
@@ -129,17 +130,10 @@ std::optional<PendingEvent> Producer::DisabledEvent(std::int64_t now_ns) {
   const std::string reason = consumer_->disabled_reason();
   if (reason.empty()) return {};
   disabled_said_ = true;
-  const channel::ProducerInfo& info = consumer_->info();
-  PendingEvent event;
-  event.time_ns = now_ns;
-  event.kind = "probe.disabled";
+  PendingEvent event = NewEvent("probe.disabled", kDisabledMarkRing, 1, now_ns);
   event.severity = "medium";
-  event.subject = fmt::format("proc:{}", info.pid);
-  event.message = fmt::format("the probe in process {} switched itself off", info.pid);
-  event.rank = info.rank;
-  event.pid = info.pid;
+  event.message = fmt::format("the probe in process {} switched itself off", event.pid);
   event.data = Dump({{"reason", reason}});
-  event.marks = {{uuid_, kDisabledMarkRing, 1}};
   return event;
 }
 

@@ -58,6 +58,9 @@ class Producer {
 
  private:
   Producer() = default;
+  /// An event of this process, with the mark that keeps it from being said twice.
+  PendingEvent NewEvent(std::string kind, std::uint16_t mark_ring, std::uint64_t mark,
+                        std::int64_t now_ns);
 
   Uuid uuid_{};
   std::unique_ptr<channel::Consumer> consumer_;

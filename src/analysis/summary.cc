@@ -271,11 +271,51 @@ std::int32_t Summary::train_rank() const {
 }
 
 std::int64_t Summary::train_steps() const {
-  std::int64_t last = -1;
-  for (const auto& [key, group] : steps) {
-    if (key.first == "TRAIN") last = std::max(last, group.last_step);
+  std::int64_t sum = 0;
+  for (const auto& [number, attempt] : attempts) sum += attempt.last_step + 1;
+  return sum;
+}
+
+std::string_view Name(RunPhase phase) {
+  constexpr std::array<std::string_view, kRunPhaseCount> kNames = {
+      "initialization", "training loop", "finalization", "no step seen", "between attempts"};
+  return kNames[static_cast<std::size_t>(phase)];
+}
+
+std::vector<RunInterval> Summary::run_intervals() const {
+  std::vector<RunInterval> out;
+  std::int64_t previous_end = 0;
+  const auto add = [&](RunPhase phase, std::uint32_t attempt, std::int64_t from, std::int64_t to) {
+    if (to > from) out.push_back({phase, attempt, from, to});
+  };
+  for (const auto& [number, a] : attempts) {
+    const std::int64_t start = a.start_ns != 0 ? a.start_ns : a.first_forward_ns;
+    if (start == 0) continue;
+    const std::int64_t end = std::max(start, a.end_ns != 0 ? a.end_ns : last_ns);
+    if (previous_end != 0) add(RunPhase::kBetween, number, previous_end, start);
+    previous_end = end;
+    if (a.first_forward_ns == 0) {
+      add(RunPhase::kNoStep, number, start, end);
+      continue;
+    }
+    const std::int64_t loop = std::clamp(a.first_forward_ns, start, end);
+    // The last step that was seen; while the attempt goes on, the loop does.
+    const std::int64_t last = a.end_ns == 0 ? end : std::clamp(a.last_step_ns, loop, end);
+    add(RunPhase::kInitialization, number, start, loop);
+    add(RunPhase::kLoop, number, loop, last);
+    add(RunPhase::kFinalization, number, last, end);
   }
-  return last + 1;
+  return out;
+}
+
+RunShares Summary::run_shares() const {
+  RunShares out;
+  for (const RunInterval& interval : run_intervals()) {
+    const double seconds = static_cast<double>(interval.end_ns - interval.start_ns) / 1e9;
+    out.seconds[static_cast<std::size_t>(interval.phase)] += seconds;
+    out.total += seconds;
+  }
+  return out;
 }
 
 double Summary::probe_share() const {

@@ -61,6 +61,29 @@ struct RunPhases {
   std::int64_t last_step = -1;
 };
 
+/// Phases of a run, in order. An attempt that made no forward pass has only kNoStep; kBetween is
+/// the time between the end of one attempt and the start of the next.
+enum class RunPhase : std::uint8_t { kInitialization, kLoop, kFinalization, kNoStep, kBetween };
+inline constexpr std::size_t kRunPhaseCount = 5;
+std::string_view Name(RunPhase phase);
+
+/// One phase of one attempt.
+struct RunInterval {
+  RunPhase phase;
+  std::uint32_t attempt;
+  std::int64_t start_ns;
+  std::int64_t end_ns;
+};
+
+/// Where the time of all attempts went.
+struct RunShares {
+  std::array<double, kRunPhaseCount> seconds{};  ///< By RunPhase.
+  double total = 0;
+  double seconds_of(RunPhase phase) const { return seconds[static_cast<std::size_t>(phase)]; }
+  /// 0 where the run took no time.
+  double share_of(RunPhase phase) const { return total > 0 ? seconds_of(phase) / total : 0; }
+};
+
 struct SpanTotal {
   std::uint64_t count = 0;
   std::int64_t total_ns = 0;
@@ -142,8 +165,13 @@ class Summary {
   StepGroup const* Train(std::int32_t rank) const;
   /// The lowest rank with TRAIN steps, -1 where none.
   std::int32_t train_rank() const;
-  /// Highest step + 1 of TRAIN, over attempts.
+  /// TRAIN steps of all attempts together; of an attempt its highest step + 1, for each counts
+  /// anew.
   std::int64_t train_steps() const;
+  /// Ordered by time, without overlap; intervals of no length are left out. An attempt that goes on
+  /// ends at the newest record.
+  std::vector<RunInterval> run_intervals() const;
+  RunShares run_shares() const;
   /// Share of step time spent in the probe.
   double probe_share() const;
   std::uint64_t ledger_value(std::string_view name) const;

@@ -85,6 +85,22 @@ TEST(ColumnsTest, TakePointsBeforeTheFirst) {
   EXPECT_LE(columns.columns().size(), 8U);
 }
 
+TEST(SummaryTest, StepsOfAttemptsAddUp) {
+  Summary summary;
+  EXPECT_EQ(summary.train_steps(), 0);
+  for (int i = 0; i < 30; ++i) Feed(&summary, Step(i, 1000));
+  format::StepRow row = Step(0, 1000);
+  for (const std::int32_t rank : {0, 1}) {
+    for (row.attempt = 2, row.rank = rank, row.step = 0; row.step < 10; ++row.step) {
+      Feed(&summary, row);
+    }
+  }
+  row.attempt = 3;
+  row.mode = "EVAL";
+  Feed(&summary, row);
+  EXPECT_EQ(summary.train_steps(), 40);
+}
+
 TEST(SummaryTest, TheFirstStepOfAnAttemptCostsButDoesNotCountAsUsual) {
   Summary summary;
   Feed(&summary, Step(0, 1'000'000'000));
@@ -152,6 +168,49 @@ TEST(SummaryTest, NamesAreBounded) {
   EXPECT_GT(summary.folded, 0U);
   EXPECT_EQ(summary.longest_spans.size(), 10U);
   EXPECT_EQ(summary.longest_spans.front().duration_ns, 4999);
+}
+
+format::EventRow Event(const char* kind, std::int64_t time_ns, std::uint32_t attempt) {
+  format::EventRow row;
+  row.kind = kind;
+  row.time_ns = row.ord_ns = time_ns;
+  row.attempt = attempt;
+  return row;
+}
+
+TEST(SummaryTest, RunPhasesCoverEachAttemptWithoutOverlap) {
+  Summary summary;
+  constexpr std::int64_t kS = 1'000'000'000;
+  Feed(&summary, Event("run.attempt_start", 10 * kS, 1));
+  Feed(&summary, Event("run.first_forward", 12 * kS, 1));
+  Feed(&summary, Event("run.last_step", 18 * kS, 1));
+  Feed(&summary, Event("run.attempt_end", 20 * kS, 1));
+  // It failed before a forward pass; the third goes on.
+  Feed(&summary, Event("run.attempt_start", 24 * kS, 2));
+  Feed(&summary, Event("run.attempt_end", 25 * kS, 2));
+  Feed(&summary, Event("run.attempt_start", 25 * kS, 3));
+  Feed(&summary, Event("run.first_forward", 26 * kS, 3));
+  Feed(&summary, Event("something", 30 * kS, 3));
+
+  const auto intervals = summary.run_intervals();
+  ASSERT_EQ(intervals.size(), 7U);
+  std::int64_t at = 10 * kS;
+  for (const RunInterval& interval : intervals) {
+    EXPECT_EQ(interval.start_ns, at);
+    at = interval.end_ns;
+  }
+  EXPECT_EQ(at, 30 * kS);
+  EXPECT_EQ(intervals.back().attempt, 3U);
+  const RunShares shares = summary.run_shares();
+  EXPECT_EQ(shares.seconds_of(RunPhase::kInitialization), 3);
+  EXPECT_EQ(shares.seconds_of(RunPhase::kLoop), 10);
+  EXPECT_EQ(shares.seconds_of(RunPhase::kFinalization), 2);
+  EXPECT_EQ(shares.seconds_of(RunPhase::kNoStep), 1);
+  EXPECT_EQ(shares.seconds_of(RunPhase::kBetween), 4);
+  EXPECT_EQ(shares.total, 20);
+  EXPECT_EQ(shares.share_of(RunPhase::kLoop), 0.5);
+  EXPECT_TRUE(Summary().run_intervals().empty());
+  EXPECT_EQ(Summary().run_shares().share_of(RunPhase::kLoop), 0);
 }
 
 }  // namespace

@@ -28,11 +28,14 @@ TEST(Utf8Test, MendsWhatIsNoUtf8) {
   const std::string good = "a\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80";
   EXPECT_EQ(ToValidUtf8(good, &scratch).data(), good.data());
   const std::string mark = "\xef\xbf\xbd";
-  EXPECT_EQ(ToValidUtf8("a\xff" "b", &scratch), "a" + mark + "b");
-  EXPECT_EQ(ToValidUtf8("\xc0\x80", &scratch), mark + mark);          // Overlong.
+  EXPECT_EQ(ToValidUtf8("a\xff"
+                        "b",
+                        &scratch),
+            "a" + mark + "b");
+  EXPECT_EQ(ToValidUtf8("\xc0\x80", &scratch), mark + mark);             // Overlong.
   EXPECT_EQ(ToValidUtf8("\xed\xa0\x80", &scratch), mark + mark + mark);  // A surrogate.
   EXPECT_EQ(ToValidUtf8("\xf4\x90\x80\x80", &scratch), mark + mark + mark + mark);
-  EXPECT_EQ(ToValidUtf8("x\xe2\x82", &scratch), "x" + mark + mark);   // Cut.
+  EXPECT_EQ(ToValidUtf8("x\xe2\x82", &scratch), "x" + mark + mark);  // Cut.
 }
 
 TEST(StringPoolTest, GivesTheSameViewForTheSameText) {

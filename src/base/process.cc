@@ -120,4 +120,14 @@ std::string BootId() {
   return id;
 }
 
+std::string PidNamespace() {
+  const auto target = [](const char* link) {
+    char text[64];
+    const ssize_t n = ::readlink(link, text, sizeof text);
+    return n > 0 ? std::string(text, static_cast<std::size_t>(n)) : std::string();
+  };
+  if (target("/proc/self") != std::to_string(::getpid())) return {};
+  return target("/proc/self/ns/pid");
+}
+
 }  // namespace telltale

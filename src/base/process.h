@@ -39,5 +39,8 @@ ProcessExit FromWaitStatus(int status);
 std::string HostName();
 /// /proc/sys/kernel/random/boot_id, empty where unknown.
 std::string BootId();
+/// "pid:[4026531836]": the space that our pids are numbers of. Empty where /proc is of another one,
+/// so that no pid can be looked up.
+std::string PidNamespace();
 
 }  // namespace telltale

@@ -19,6 +19,16 @@ TEST(Process, KnowsItself) {
   EXPECT_NE(ProcessCommandLine(::getpid()).find("base_test"), std::string::npos);
 }
 
+TEST(Process, TheNamespaceOfPidsIsThatOfOurChildren) {
+  const std::string own = PidNamespace();
+  EXPECT_TRUE(own.starts_with("pid:[")) << own;
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(PidNamespace() == own ? 0 : 1);
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+}
+
 TEST(Process, NothingIsKnownOfAPidThatIsNot) {
   EXPECT_EQ(ProcessStartTicks(0x7fffffff), 0U);
   EXPECT_FALSE(OpenPidfd(0x7fffffff).valid());

@@ -98,6 +98,11 @@ Producer::ThreadRing* Producer::ClaimRing() {
                                              std::memory_order_acq_rel)) {
       continue;
     }
+    // Another thread may have had the ring and ended since it was found drained.
+    if (entry.tail.load(std::memory_order_acquire) != ring.head) {
+      entry.state.store(static_cast<std::uint32_t>(RingState::kEnded), std::memory_order_release);
+      continue;
+    }
     entry.tid.store(static_cast<std::int32_t>(::syscall(SYS_gettid)), std::memory_order_relaxed);
     // Without a key the ring stays owned after its thread: a loss of room, not of records.
     if (ExitKey()) ::pthread_setspecific(g_exit_key, &ring);

@@ -105,9 +105,11 @@ std::ptrdiff_t ReceiveMessage(int socket, void* bytes, std::size_t capacity, int
   message.msg_controllen = sizeof control;
   *fd_count = 0;
   ssize_t got = 0;
+  // A peer that died with messages of ours unread is told of as ECONNRESET, once, ahead of what it
+  // had sent before.
   do {
     got = ::recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-  } while (got < 0 && errno == EINTR);
+  } while (got < 0 && (errno == EINTR || errno == ECONNRESET));
   if (got < 0) return -errno;
   for (cmsghdr* head = CMSG_FIRSTHDR(&message); head != nullptr;
        head = CMSG_NXTHDR(&message, head)) {

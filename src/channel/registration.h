@@ -27,6 +27,7 @@ enum class MessageType : std::uint16_t {
   kEndRun = 14,           ///< supervisor → agent: seal and exit.
   kAgentStatus = 15,      ///< agent → supervisor, about once a second.
   kRefused = 16,          ///< supervisor → agent: how many HELLOs of this attempt were refused.
+  kTerminalUndo = 17,  ///< supervisor → agent, fds: terminal, where there is something to undo.
 };
 
 enum class RefuseReason : std::uint32_t {
@@ -113,6 +114,14 @@ struct Refused {
   std::uint64_t count;  ///< Since the attempt began.
 };
 
+/// What the agent writes to the terminal should the supervisor die without doing so itself; the
+/// newest counts.
+struct TerminalUndo {
+  MessageHeader header;
+  std::uint32_t bytes;  ///< Of `text`; 0: nothing to undo, no descriptor.
+  char text[52];
+};
+
 struct AgentStatus {
   MessageHeader header;
   std::uint32_t disk_full;  ///< 1: the journal refuses rows for want of space.
@@ -125,7 +134,7 @@ struct AgentStatus {
 static_assert(sizeof(MessageHeader) == 8 && sizeof(Hello) == 88 && sizeof(Accept) == 24 &&
               sizeof(Refuse) == 256 && sizeof(AddProducer) == 32 && sizeof(ReleaseProducer) == 24 &&
               sizeof(AttemptStart) == 24 && sizeof(AttemptEnd) == 24 && sizeof(EndRun) == 8 &&
-              sizeof(Refused) == 16 && sizeof(AgentStatus) == 40);
+              sizeof(Refused) == 16 && sizeof(TerminalUndo) == 64 && sizeof(AgentStatus) == 40);
 
 /// A message of type T, zeroed but for its header.
 template <class T>

@@ -82,6 +82,20 @@ TEST(CheckMessage, TakesLongerOnesAndNothingElse) {
   EXPECT_FALSE(CheckMessage(longer, sizeof end, MessageType::kAttemptEnd, &out));
 }
 
+TEST(Messages, WhatADeadPeerHadSentIsStillRead) {
+  int sockets[2];
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets), 0);
+  UniqueFd a(sockets[0]), b(sockets[1]);
+  ASSERT_EQ(SendMessage(a.get(), "last words", 10, nullptr, 0), 0);
+  ASSERT_EQ(SendMessage(b.get(), "unread", 6, nullptr, 0), 0);
+  a.reset();
+  char bytes[64];
+  int fds[kMaxMessageFds];
+  int count = -1;
+  EXPECT_EQ(ReceiveMessage(b.get(), bytes, sizeof bytes, fds, &count), 10);
+  EXPECT_EQ(ReceiveMessage(b.get(), bytes, sizeof bytes, fds, &count), 0);
+}
+
 TEST(Messages, DescriptorsTravelAndTooManyAreClosed) {
   int sockets[2];
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets), 0);

@@ -113,7 +113,7 @@ TEST(Ring, SixtyFourThreadsAtOnceLoseNothingUncounted) {
   auto consumer = producer.Attach();
   constexpr int kThreads = 64, kEach = 2000;
   std::atomic<int> running{kThreads};
-  std::vector<std::thread> threads;
+  std::vector<std::jthread> threads;  // Joined also where the test ends early.
   threads.reserve(kThreads);
   for (int t = 0; t < kThreads; ++t) {
     threads.emplace_back([&, t] {
@@ -126,7 +126,7 @@ TEST(Ring, SixtyFourThreadsAtOnceLoseNothingUncounted) {
       running.fetch_sub(1);
     });
   }
-  std::uint64_t taken = 0;
+  std::uint64_t taken = 0, folded = 0;
   bool last = false;
   while (!last) {
     last = running.load() == 0;
@@ -135,16 +135,22 @@ TEST(Ring, SixtyFourThreadsAtOnceLoseNothingUncounted) {
     consumer->Commit();
     taken += drained.records;
     for (const format::SpanRow& span : drained.rows.spans) {
-      ASSERT_EQ(span.name.substr(0, 7), "thread ");
+      // Folded where the thread that was adding a name did not run for as long as others wait.
+      if (span.name == "(folded)") {
+        ++folded;
+      } else {
+        ASSERT_EQ(span.name.substr(0, 7), "thread ");
+      }
     }
   }
-  for (std::thread& thread : threads) thread.join();
+  threads.clear();
   const ProducerCounters counters = consumer->counters();
   EXPECT_EQ(counters.produced, static_cast<std::uint64_t>(kThreads) * kEach);
   EXPECT_EQ(counters.produced, taken + counters.dropped);
   EXPECT_EQ(counters.malformed, 0u);
-  EXPECT_EQ(counters.names_folded, 0u);
-  EXPECT_EQ(consumer->name_count(), 16u);
+  EXPECT_LE(folded, counters.names_folded);
+  EXPECT_LE(counters.names_folded, folded + counters.dropped);
+  EXPECT_LE(consumer->name_count(), 16u);  // Each text once.
 }
 
 TEST(Ring, ARingOfAnEndedThreadIsUsedAgainOnceDrained) {

@@ -31,6 +31,16 @@ nlohmann::ordered_json RunJson(const report::RunData& data) {
 std::string CheckDocument(const report::RunData& data) {
   const rules::Replay& replay = data.replay;
   nlohmann::ordered_json out = {{"run", RunJson(data)}};
+  out["run_phases"] = nlohmann::ordered_json::array();
+  const analysis::RunShares shares = data.summary.run_shares();
+  for (std::size_t i = 0; i < analysis::kRunPhaseCount && shares.total > 0; ++i) {
+    const auto phase = static_cast<analysis::RunPhase>(i);
+    // What a run seldom has is there only where it has it.
+    if (i > 2 && shares.seconds_of(phase) <= 0) continue;
+    out["run_phases"].push_back({{"name", analysis::Name(phase)},
+                                 {"seconds", shares.seconds_of(phase)},
+                                 {"share", shares.share_of(phase)}});
+  }
   out["findings"] = nlohmann::ordered_json::array();
   for (const rules::Finding& f : replay.findings) out["findings"].push_back(rules::ToJson(f));
   out["rules"] = nlohmann::ordered_json::array();

@@ -42,7 +42,8 @@ Status Run(const Args& args) {
 }  // namespace
 
 void RegisterAgent(CLI::App& app, Context* context) {
-  CLI::App* command = AddCommand(app, "agent", "Record for `telltale run` (started by it)", "");
+  CLI::App* command =
+      AddCommand(app, "agent", "Record for `telltale run` (started by it)", "", {0, 3, 8, 9});
   command->group("");  // Not in the help: nobody starts it by hand.
   auto args = std::make_shared<Args>();
   command->add_option("--run", args->run, "Run directory")->required();

@@ -57,7 +57,8 @@ void RegisterCheck(CLI::App& app, Context* context) {
       app, "check", "Run the rules over a recorded run and print the verdict",
       "  telltale check telltale-runs/20261120-150412-train\n"
       "  telltale check RUN --fail-on medium     # exit code 10 where a finding is medium or high\n"
-      "  telltale check RUN --json");
+      "  telltale check RUN --json",
+      {0, 3, 7, 8, kExitFinding});
   auto options = std::make_shared<CheckOptions>();
   command->add_option("RUN", options->run, "Run directory")->required();
   command

@@ -118,7 +118,7 @@ int Ls(const std::string& path, bool json) {
 
 void RegisterLs(CLI::App& app, Context* context) {
   CLI::App* command = AddCommand(app, "ls", "List the runs below a folder",
-                                 "  telltale ls telltale-runs\n  telltale ls . --json");
+                                 "  telltale ls telltale-runs\n  telltale ls . --json", {0, 3, 7});
   auto path = std::make_shared<std::string>(".");
   auto json = std::make_shared<bool>(false);
   command->add_option("PATH", *path, "Folder (default: the current one)");

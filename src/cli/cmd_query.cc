@@ -68,8 +68,8 @@ void RegisterQuery(CLI::App& app, Context* context) {
       "single "
       "quotes.\nTables and columns: docs/formats/records.md; every table has the column writer "
       "besides. Rows come by\nwriter and sequence number. JSON has no NaN or infinity: they are "
-      "null there, NaN, Inf and -Inf in CSV.\nExit codes: 0, 2 unknown table or column, 3 no such "
-      "run, 7 damage was skipped, 8 a later format.");
+      "null there, NaN, Inf and -Inf in CSV.",
+      {0, 3, 7, 8});
   command->add_option("RUN", args->run, "Run directory")->required();
   command->add_option("TABLE", args->query.table, "Table, for example steps")->required();
   command->add_option("--columns", args->query.columns, "Columns to print, in this order")

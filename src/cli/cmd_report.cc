@@ -52,7 +52,8 @@ int Report(const ReportOptions& options) {
 void RegisterReport(CLI::App& app, Context* context) {
   CLI::App* command = AddCommand(app, "report", "Write the report of a run as one HTML file",
                                  "  telltale report telltale-runs/20261120-150412-train\n"
-                                 "  telltale report RUN -o /tmp/report.html");
+                                 "  telltale report RUN -o /tmp/report.html",
+                                 {0, 3, 7, 8});
   auto options = std::make_shared<ReportOptions>();
   command->add_option("RUN", options->run, "Run directory")->required();
   command->add_option("-o,--output", options->out, "File to write (default: RUN/report.html)");

@@ -70,7 +70,11 @@ int RulesStatus(const std::string& run, bool json) {
                  state.error.empty() ? "" : ": " + state.error);
     }
   }
-  return replay->salvage.any() ? static_cast<int>(Code::kPartial) : 0;
+  if (!replay->salvage.any()) return 0;
+  return Fail("rules", Status(Code::kPartial,
+                              fmt::format("{}: part of the recording is damaged: the rest was "
+                                          "used: see `telltale verify {}`",
+                                          run, run)));
 }
 
 }  // namespace
@@ -79,24 +83,28 @@ void RegisterRules(CLI::App& app, Context* context) {
   CLI::App* command = AddCommand(app, "rules", "What the rules are and what they say of a run",
                                  "  telltale rules list\n"
                                  "  telltale rules show InputBound\n"
-                                 "  telltale rules status telltale-runs/20261120-150412-train");
+                                 "  telltale rules status telltale-runs/20261120-150412-train",
+                                 {0, 3, 7, 8});
   command->require_subcommand(1);
   auto json = std::make_shared<bool>(false);
   auto markdown = std::make_shared<bool>(false);
   auto argument = std::make_shared<std::string>();
 
-  CLI::App* list = AddCommand(*command, "list", "All rules, one line each", "");
+  CLI::App* list = AddCommand(*command, "list", "All rules, one line each",
+                              "  telltale rules list\n  telltale rules list --json", {0});
   AddJson(list, json.get());
   OnRun(list, context, [json] { return List(*json); });
 
   CLI::App* show = AddCommand(*command, "show", "One rule: formula, parameters, what to do",
-                              "  telltale rules show LossNotDecreasing");
+                              "  telltale rules show LossNotDecreasing", {0});
   show->add_option("NAME", *argument, "Rule name")->required();
   show->add_flag("--markdown", *markdown, "As the page in docs/rules");
   AddJson(show, json.get());
   OnRun(show, context, [json, markdown, argument] { return Show(*argument, *json, *markdown); });
 
-  CLI::App* status = AddCommand(*command, "status", "What each rule says of a run", "");
+  CLI::App* status =
+      AddCommand(*command, "status", "What each rule says of a run",
+                 "  telltale rules status telltale-runs/20261120-150412-train", {0, 3, 7, 8});
   status->add_option("RUN", *argument, "Run directory")->required();
   AddJson(status, json.get());
   OnRun(status, context, [json, argument] { return RulesStatus(*argument, *json); });

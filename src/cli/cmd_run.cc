@@ -40,9 +40,7 @@ constexpr std::string_view kExamples =
     "  telltale run -- python train.py --lr 0.1\n"
     "  telltale run -o runs/try-2 --interval 1000 -- torchrun --nproc-per-node 2 train.py\n"
     "  telltale run --quiet -- ./train.sh\n"
-    "The exit code is the training's own; 127 or 126 where it cannot be started, 2 on wrong "
-    "usage,\n"
-    "9 where the run directory is in use.";
+    "The exit code is the training's own; 127 or 126 where it cannot be started. Before it starts:";
 
 /// "1%", "0.5" or "0.5 %" as a fraction.
 Result<double> ParsePercent(std::string_view text) {
@@ -143,6 +141,7 @@ int Run(const Args& args, std::vector<std::string> training, const std::string& 
   options.interval_ms = args.interval_ms;
   options.overhead_budget = overhead.value();
   options.quiet = args.quiet;
+  options.serve = !args.no_serve;
   std::error_code error;
   if (!fs::exists(options.python_dir / "boot", error)) {
     fmt::print(stderr,
@@ -160,7 +159,8 @@ int Run(const Args& args, std::vector<std::string> training, const std::string& 
 }  // namespace
 
 void RegisterRun(CLI::App& app, Context* context) {
-  CLI::App* command = AddCommand(app, "run", "Run a training and watch it", std::string(kExamples));
+  CLI::App* command =
+      AddCommand(app, "run", "Run a training and watch it", std::string(kExamples), {3, 8, 9});
   auto args = std::make_shared<Args>();
   command->add_option("-o,--output", args->output,
                       "Run directory: new, empty, or an existing run for its next attempt "
@@ -177,7 +177,7 @@ void RegisterRun(CLI::App& app, Context* context) {
   command->add_flag("--json", args->json,
                     "Write the document of `check --json` to RUN/verdict.json at the end");
   command->add_flag("--no-serve", args->no_serve,
-                    "Start no web server (there is none yet, so this changes nothing)");
+                    "Start no live page");
   command->allow_extras();  // A command without `--` gets a better word than the parser's.
   OnRun(command, context, [args, command, context] {
     if (const auto extra = command->remaining(); !extra.empty()) {

@@ -68,12 +68,11 @@ int Run(const Args& args) {
 
 void RegisterVerify(CLI::App& app, Context* context) {
   auto args = std::make_shared<Args>();
-  CLI::App* command = AddCommand(
-      app, "verify", "Check every checksum of a run",
-      "  telltale verify telltale-runs/20261120-150412-train\n"
-      "  telltale verify RUN --json\n"
-      "Exit codes: 0 every checksum holds, 3 no such run, 7 damage was found and named, 8 written "
-      "by a\nlater format. Nothing is changed.");
+  CLI::App* command = AddCommand(app, "verify", "Check every checksum of a run",
+                                 "  telltale verify telltale-runs/20261120-150412-train\n"
+                                 "  telltale verify RUN --json\n"
+                                 "Nothing is changed.",
+                                 {0, 3, 7, 8});
   command->add_option("RUN", args->run, "Run directory")->required();
   AddJson(command, &args->json);
   OnRun(command, context, [args] { return Run(*args); });

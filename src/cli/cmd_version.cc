@@ -13,7 +13,7 @@ namespace telltale::cli {
 
 void RegisterVersion(CLI::App& app, Context* context) {
   CLI::App* command = AddCommand(app, "version", "Print the version and the formats it reads",
-                                 "  telltale version\n  telltale version --json");
+                                 "  telltale version\n  telltale version --json", {0});
   auto json = std::make_shared<bool>(false);
   AddJson(command, json.get());
   OnRun(command, context, [json] {

@@ -43,8 +43,9 @@ int Watch(const std::string& run) {
 }  // namespace
 
 void RegisterWatch(CLI::App& app, Context* context) {
-  CLI::App* command = AddCommand(app, "watch", "Run the rules beside a run that is being recorded",
-                                 "  telltale watch telltale-runs/20261120-150412-train");
+  CLI::App* command =
+      AddCommand(app, "watch", "Run the rules beside a run that is being recorded",
+                 "  telltale watch telltale-runs/20261120-150412-train", {0, 3, 8, 9});
   auto run = std::make_shared<std::string>();
   command->add_option("RUN", *run, "Run directory")->required();
   OnRun(command, context, [run] { return Watch(*run); });

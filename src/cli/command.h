@@ -30,8 +30,13 @@ struct Context {
 /// code that belongs to the status.
 int Fail(std::string_view command, const Status& status);
 
-/// Adds the subcommand `name`. `examples` go below the help text, one a line.
-CLI::App* AddCommand(CLI::App& app, std::string name, std::string summary, std::string examples);
+/// "Exit codes: 0 ok; 2 wrong usage; ...", of the codes given, or of all.
+std::string ExitCodeLines(std::vector<int> codes = {});
+
+/// Adds the subcommand `name`. `examples` go below the help text, one a line, and then `codes`, the
+/// exit codes of its own besides those that every command has (2, 4 and 5).
+CLI::App* AddCommand(CLI::App& app, std::string name, std::string summary, std::string examples,
+                     std::vector<int> codes);
 
 /// Adds --json to the subcommand.
 void AddJson(CLI::App* command, bool* json);
@@ -52,7 +57,9 @@ void RegisterQuery(CLI::App& app, Context* context);
 void RegisterVerify(CLI::App& app, Context* context);
 void RegisterRules(CLI::App& app, Context* context);
 void RegisterWatch(CLI::App& app, Context* context);
+void RegisterDoctor(CLI::App& app, Context* context);
 void RegisterVersion(CLI::App& app, Context* context);
+void RegisterServe(CLI::App& app, Context* context);
 void RegisterAgent(CLI::App& app, Context* context);
 
 /// Registers every subcommand in the order of the help text.

@@ -2,9 +2,11 @@
 // The table of subcommands and what they share.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <exception>
+#include <iterator>
 #include <new>
 #include <utility>
 
@@ -22,11 +24,32 @@ constexpr std::array kCommands = {
     RegisterVerify,
     RegisterQuery,
     RegisterRules,
+    RegisterDoctor,
+    RegisterServe,
     RegisterVersion,
     RegisterWatch,
     RegisterAgent,
     // clang-format on
 };
+
+struct ExitCode {
+  int code;
+  std::string_view words;
+};
+constexpr ExitCode kExitCodes[] = {
+    {0, "ok"},
+    {2, "wrong usage"},
+    {3, "input unusable"},
+    {4, "a limit was reached"},
+    {5, "storage or I/O"},
+    {6, "authentication"},
+    {7, "partial: damaged, the rest was used"},
+    {8, "version"},
+    {9, "already running"},
+    {kExitFinding, "a finding at or above --fail-on"},
+};
+constexpr int kOfEveryCommand[] = {2, 4, 5};
+constexpr std::size_t kHelpColumns = 96;
 
 /// One error is one line, whatever a path or a foreign message holds.
 std::string OneLine(std::string_view text) {
@@ -51,9 +74,32 @@ int Fail(std::string_view command, const Status& status) {
   return static_cast<int>(status.code());
 }
 
-CLI::App* AddCommand(CLI::App& app, std::string name, std::string summary, std::string examples) {
+std::string ExitCodeLines(std::vector<int> codes) {
+  const bool all = codes.empty();
+  codes.insert(codes.end(), std::begin(kOfEveryCommand), std::end(kOfEveryCommand));
+  std::string out = "Exit codes:";
+  std::size_t column = out.size();
+  std::string_view separator;
+  for (const ExitCode& known : kExitCodes) {
+    if (!all && std::find(codes.begin(), codes.end(), known.code) == codes.end()) continue;
+    const std::string text = fmt::format("{} {}", known.code, known.words);
+    out += separator;
+    if (column + text.size() + 2 > kHelpColumns) {
+      out += "\n ";
+      column = 1;
+    }
+    out += " " + text;
+    column += text.size() + 2;
+    separator = ";";
+  }
+  return out;
+}
+
+CLI::App* AddCommand(CLI::App& app, std::string name, std::string summary, std::string examples,
+                     std::vector<int> codes) {
   CLI::App* command = app.add_subcommand(std::move(name), std::move(summary));
-  if (!examples.empty()) command->footer("Examples:\n" + examples);
+  if (!examples.empty()) examples = "Examples:\n" + examples + "\n";
+  command->footer(examples + ExitCodeLines(std::move(codes)));
   return command;
 }
 

@@ -31,11 +31,8 @@ std::string Named(const CLI::App& app) {
 }
 
 int Main(int argc, char** argv) {
-  CLI::App app(
-      "Telltale shows what a training run is doing, why it is slow and why it goes wrong.\n"
-      "Exit codes: 0 ok, 2 usage, 3 input unusable, 4 limit, 5 storage or I/O, 6 authentication,\n"
-      "7 partial (salvaged), 8 version, 9 already running, 10 a finding at or above --fail-on.",
-      "telltale");
+  CLI::App app("Telltale shows what a training run is doing, why it is slow and why it goes wrong.",
+               "telltale");
   Context context;
   context.program = ProgramPath(argc > 0 ? argv[0] : "telltale");
   app.require_subcommand(1);
@@ -45,7 +42,8 @@ int Main(int argc, char** argv) {
       "Examples:\n"
       "  telltale run -- python train.py\n"
       "  telltale check telltale-runs/20261120-150412-train\n"
-      "`telltale COMMAND --help` has more.");
+      "`telltale COMMAND --help` has more.\n" +
+      ExitCodeLines());
   RegisterAll(app, &context);
   if (argc > 1 && std::string_view(argv[1]) == "run") {
     char** const end = argv + argc;
@@ -68,8 +66,12 @@ int Main(int argc, char** argv) {
   } catch (const CLI::CallForHelp&) {
     // The help of the innermost command that asked.
     const CLI::App* innermost = &app;
-    while (!innermost->get_subcommands().empty()) innermost = innermost->get_subcommands().front();
-    fmt::print("{}", innermost->help(innermost == &app ? "" : "telltale"));
+    std::string above;
+    while (!innermost->get_subcommands().empty()) {
+      above += (above.empty() ? "" : " ") + innermost->get_name();
+      innermost = innermost->get_subcommands().front();
+    }
+    fmt::print("{}", innermost->help(above));
     return 0;
   } catch (const CLI::CallForAllHelp&) {
     fmt::print("{}", app.help("", CLI::AppFormatMode::All));

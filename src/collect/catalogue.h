@@ -3,6 +3,7 @@
 // writes rows only through it and docs/metrics.md is generated from it, so neither can part from
 // it.
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -17,10 +18,17 @@ enum class MetricId : std::uint8_t {
   kCpuIowait,
   kCpuSteal,
   kCpuIdle,
+  kCpuBusy,
+  kCpuFrequency,
   kMemTotal,
   kMemAvailable,
   kMemUsed,
+  kMemCached,
+  kMemMajorFaults,
+  kSwapTotal,
   kSwapUsed,
+  kSwapIn,
+  kSwapOut,
   kDiskReadBytes,
   kDiskWriteBytes,
   kDiskReadOps,
@@ -28,18 +36,46 @@ enum class MetricId : std::uint8_t {
   kDiskBusy,
   kNetRecvBytes,
   kNetSendBytes,
+  kNetRecvPackets,
+  kNetSendPackets,
   kNetErrors,
+  kNetDrops,
   kPsiCpuSome,
   kPsiIoSome,
   kPsiIoFull,
   kPsiMemorySome,
   kPsiMemoryFull,
+  kCgroupCpuLimit,
+  kCgroupCpuUsed,
+  kCgroupCpuThrottledPeriods,
+  kCgroupCpuThrottled,
+  kCgroupMemLimit,
+  kCgroupMemUsed,
+  kCgroupMemLimitHits,
+  kCgroupOomKills,
+  kCgroupTasksLimit,
+  kCgroupTasks,
+  // Of a process; kProcFirst and kProcCount below follow these.
   kProcCpu,
+  kProcCpuUser,
+  kProcCpuSystem,
   kProcRss,
+  kProcSwap,
+  kProcMajorFaults,
   kProcReadBytes,
   kProcWriteBytes,
+  kProcReadCalls,
+  kProcWriteCalls,
+  kProcReadCallBytes,
+  kProcWriteCallBytes,
   kProcThreads,
+  kProcVoluntarySwitches,
+  kProcInvoluntarySwitches,
 };
+
+inline constexpr std::size_t kProcFirst = static_cast<std::size_t>(MetricId::kProcCpu);
+inline constexpr std::size_t kProcCount =
+    static_cast<std::size_t>(MetricId::kProcInvoluntarySwitches) - kProcFirst + 1;
 
 enum class MetricKind : std::uint8_t {
   kGauge,  ///< The value at the moment of reading.

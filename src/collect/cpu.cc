@@ -91,6 +91,7 @@ class CpuSource final : public Source {
     sink->Emit(MetricId::kCpuIowait, subject, spent[kIowait] * percent);
     sink->Emit(MetricId::kCpuSteal, subject, spent[kSteal] * percent);
     sink->Emit(MetricId::kCpuIdle, subject, spent[kIdle] * percent);
+    sink->Emit(MetricId::kCpuBusy, subject, (total - spent[kIdle] - spent[kIowait]) * percent);
   }
 
   SourceContext* context_;

@@ -150,7 +150,7 @@ class NetworkSource final : public Source {
   }
 
  private:
-  enum Counter { kReceived, kSent, kErrors, kCounters };
+  enum Counter { kReceived, kSent, kPacketsIn, kPacketsOut, kErrors, kDrops, kCounters };
 
   void SampleLine(std::string_view line, std::int64_t now_ns, RowSink* sink) {
     // Bytes, packets, errors, drops and four more, received, then the same sent. The name ends at
@@ -168,14 +168,17 @@ class NetworkSource final : public Source {
     Device<kCounters>* device = table_.Find(name, &is_new);
     if (is_new) device->subject = "net:" + std::string(name);
     std::array<double, kCounters> rates{};
-    const bool known = device->Advance(
-        {columns[0], columns[8], columns[2] + columns[3] + columns[10] + columns[11]}, now_ns,
-        &context_->counters.counter_resets, &rates);
+    const bool known = device->Advance({columns[0], columns[8], columns[1], columns[9],
+                                        columns[2] + columns[10], columns[3] + columns[11]},
+                                       now_ns, &context_->counters.counter_resets, &rates);
     if (!known || columns[0] + columns[8] == 0) return;
     const std::string_view subject = sink->Intern(device->subject);
     sink->Emit(MetricId::kNetRecvBytes, subject, rates[kReceived]);
     sink->Emit(MetricId::kNetSendBytes, subject, rates[kSent]);
+    sink->Emit(MetricId::kNetRecvPackets, subject, rates[kPacketsIn]);
+    sink->Emit(MetricId::kNetSendPackets, subject, rates[kPacketsOut]);
     sink->Emit(MetricId::kNetErrors, subject, rates[kErrors]);
+    sink->Emit(MetricId::kNetDrops, subject, rates[kDrops]);
   }
 
   SourceContext* context_;

@@ -12,20 +12,22 @@
 #include <optional>
 #include <utility>
 
-#include "collect/counter.h"
 #include "collect/text.h"
 
 namespace telltale::collect {
 namespace {
 
 constexpr std::int64_t kRefreshNs = 1'000'000'000;
-// Two descriptors each, and the agent keeps more for every producer: well below 1,024 in all.
+// Three descriptors each, and the agent keeps as many for every producer; the supervisor has raised
+// the limit for both.
 constexpr std::size_t kMaxProcesses = 192;
 
 struct Stat {
   char state = 0;
   int parent = 0;
-  std::uint64_t ticks = 0;  ///< User and system time.
+  std::uint64_t major_faults = 0;
+  std::uint64_t user_ticks = 0;
+  std::uint64_t system_ticks = 0;
   std::uint64_t threads = 0;
   std::uint64_t rss_pages = 0;
 };
@@ -45,9 +47,9 @@ std::optional<Stat> ParseStat(std::string_view text) {
     return std::nullopt;
   }
   const auto field = [&fields](int number) { return fields[number - kFirst]; };
-  return Stat{state[0], static_cast<int>(field(4)),
-              static_cast<std::uint64_t>(field(14) + field(15)),
-              static_cast<std::uint64_t>(field(20)), static_cast<std::uint64_t>(field(24))};
+  const auto count = [&field](int number) { return static_cast<std::uint64_t>(field(number)); };
+  return Stat{state[0], static_cast<int>(field(4)), count(12), count(14), count(15), count(20),
+              count(24)};
 }
 
 bool IsEnded(char state) { return state == 'Z' || state == 'X'; }
@@ -66,11 +68,24 @@ std::vector<int> NumbersIn(const std::string& folder) {
 
 }  // namespace
 
-struct ProcessTree::Totals {
-  std::optional<double> cpu, rss, read_rate, write_rate, threads;
-  static void Add(std::optional<double>* total, double value) {
-    *total = total->value_or(0) + value;
+struct ProcessTree::Values {
+  int pid;
+  Process* process;
+  std::string_view subject;
+  RowSink* sink;
+  Totals* totals;
+  std::uint64_t* resets;
+
+  void Gauge(MetricId id, double value) {
+    sink->Emit(id, subject, value, pid);
+    std::optional<double>& total = (*totals)[Index(id)];
+    total = total.value_or(0) + value;
   }
+  void Rate(MetricId id, std::uint64_t counter, std::int64_t now_ns, double factor = 1) {
+    const auto rate = process->rates[Index(id)].Advance(counter, now_ns, resets);
+    if (rate) Gauge(id, *rate * factor);
+  }
+  static std::size_t Index(MetricId id) { return static_cast<std::size_t>(id) - kProcFirst; }
 };
 
 ProcessTree::ProcessTree(SourceContext* context)
@@ -99,10 +114,15 @@ bool ProcessTree::Add(int pid) {
     ++context_->counters.unreadable;
     return false;
   }
+  // The counts of I/O are told to the owner only.
   if (!io) ++context_->counters.unreadable;
+  UniqueFd status(::openat(dir.get(), "status", O_RDONLY | O_CLOEXEC));
+  if (!status) ++context_->counters.unreadable;
   processes_.emplace(pid, Process{.subject = fmt::format("proc:{}", pid),
                                   .stat = KeptFile(std::move(stat)),
-                                  .io = KeptFile(std::move(io))});
+                                  .io = KeptFile(std::move(io)),
+                                  .status = KeptFile(std::move(status)),
+                                  .rates = {}});
   return true;
 }
 
@@ -157,41 +177,60 @@ void ProcessTree::Refresh() {
   }
 }
 
-void ProcessTree::SampleIo(int pid, Process* process, std::string_view subject, RowSink* sink,
-                           Totals* totals) {
-  Reading reading = ReadFile(&process->io, context_);
+void ProcessTree::SampleIo(Values* values) {
+  Reading reading = ReadFile(&values->process->io, context_);
   if (!reading.ok) return;
-  std::optional<std::uint64_t> read_bytes, write_bytes;
+  constexpr std::array<std::pair<std::string_view, MetricId>, 6> kKeys = {{
+      {"rchar:", MetricId::kProcReadCallBytes},
+      {"wchar:", MetricId::kProcWriteCallBytes},
+      {"syscr:", MetricId::kProcReadCalls},
+      {"syscw:", MetricId::kProcWriteCalls},
+      {"read_bytes:", MetricId::kProcReadBytes},
+      {"write_bytes:", MetricId::kProcWriteBytes},
+  }};
+  bool any = false;
   std::string_view line;
   while (NextLine(&reading.text, &line)) {
     const std::string_view key = NextField(&line);
-    if (key == "read_bytes:") read_bytes = ParseNumber<std::uint64_t>(NextField(&line));
-    if (key == "write_bytes:") write_bytes = ParseNumber<std::uint64_t>(NextField(&line));
+    const auto* const known = std::find_if(kKeys.begin(), kKeys.end(),
+                                           [&](const auto& entry) { return entry.first == key; });
+    if (known == kKeys.end()) continue;
+    const auto value = ParseNumber<std::uint64_t>(NextField(&line));
+    if (!value) {
+      ++context_->counters.malformed;
+      continue;
+    }
+    any = true;
+    values->Rate(known->second, *value, reading.monotonic_ns);
   }
-  if (!read_bytes || !write_bytes) {
-    ++context_->counters.malformed;
-    return;
-  }
-  const double seconds = static_cast<double>(reading.monotonic_ns -
-                                             std::exchange(process->io_ns, reading.monotonic_ns)) *
-                         1e-9;
-  const auto read = CounterDelta(std::exchange(process->read_bytes, *read_bytes), *read_bytes);
-  const auto written =
-      CounterDelta(std::exchange(process->write_bytes, *write_bytes), *write_bytes);
-  if (!std::exchange(process->has_io, true) || seconds <= 0) return;
-  if (!read || !written) {
-    ++context_->counters.counter_resets;
-    return;
-  }
-  const double read_rate = static_cast<double>(*read) / seconds;
-  const double write_rate = static_cast<double>(*written) / seconds;
-  sink->Emit(MetricId::kProcReadBytes, subject, read_rate, pid);
-  sink->Emit(MetricId::kProcWriteBytes, subject, write_rate, pid);
-  Totals::Add(&totals->read_rate, read_rate);
-  Totals::Add(&totals->write_rate, write_rate);
+  if (!any) ++context_->counters.malformed;
 }
 
-/// False where the process has ended.
+void ProcessTree::SampleStatus(Values* values) {
+  Reading reading = ReadFile(&values->process->status, context_);
+  if (!reading.ok) return;
+  std::string_view line;
+  while (NextLine(&reading.text, &line)) {
+    // Some 60 lines, of which three matter.
+    const char first = line.empty() ? ' ' : line.front();
+    if (first != 'V' && first != 'v' && first != 'n') continue;
+    const std::string_view key = NextField(&line);
+    const bool swap = key == "VmSwap:";
+    const bool voluntary = key == "voluntary_ctxt_switches:";
+    if (!swap && !voluntary && key != "nonvoluntary_ctxt_switches:") continue;
+    const auto value = ParseNumber<std::uint64_t>(NextField(&line));
+    if (!value) {
+      ++context_->counters.malformed;
+    } else if (swap) {
+      values->Gauge(MetricId::kProcSwap, static_cast<double>(*value) * 1024);
+    } else {
+      values->Rate(
+          voluntary ? MetricId::kProcVoluntarySwitches : MetricId::kProcInvoluntarySwitches, *value,
+          reading.monotonic_ns);
+    }
+  }
+}
+
 bool ProcessTree::SampleOne(int pid, Process* process, RowSink* sink, Totals* totals) {
   bool failed = false;
   const std::int64_t now_ns = context_->clock->MonotonicNs();
@@ -203,21 +242,17 @@ bool ProcessTree::SampleOne(int pid, Process* process, RowSink* sink, Totals* to
     return true;
   }
   if (IsEnded(stat->state)) return false;
-  const std::string_view subject = sink->Intern(process->subject);
-  const double seconds =
-      static_cast<double>(now_ns - std::exchange(process->ticks_ns, now_ns)) * 1e-9;
-  const auto ticks = CounterDelta(std::exchange(process->ticks, stat->ticks), stat->ticks);
-  if (std::exchange(process->has_ticks, true) && seconds > 0 && ticks) {
-    const double cpu = 100.0 * static_cast<double>(*ticks) / ticks_per_second_ / seconds;
-    sink->Emit(MetricId::kProcCpu, subject, cpu, pid);
-    Totals::Add(&totals->cpu, cpu);
-  }
-  const double rss = static_cast<double>(stat->rss_pages) * page_bytes_;
-  sink->Emit(MetricId::kProcRss, subject, rss, pid);
-  Totals::Add(&totals->rss, rss);
-  sink->Emit(MetricId::kProcThreads, subject, static_cast<double>(stat->threads), pid);
-  Totals::Add(&totals->threads, static_cast<double>(stat->threads));
-  SampleIo(pid, process, subject, sink, totals);
+  Values values{pid,  process, sink->Intern(process->subject),
+                sink, totals,  &context_->counters.counter_resets};
+  const double percent = 100.0 / ticks_per_second_;
+  values.Rate(MetricId::kProcCpu, stat->user_ticks + stat->system_ticks, now_ns, percent);
+  values.Rate(MetricId::kProcCpuUser, stat->user_ticks, now_ns, percent);
+  values.Rate(MetricId::kProcCpuSystem, stat->system_ticks, now_ns, percent);
+  values.Gauge(MetricId::kProcRss, static_cast<double>(stat->rss_pages) * page_bytes_);
+  values.Rate(MetricId::kProcMajorFaults, stat->major_faults, now_ns);
+  values.Gauge(MetricId::kProcThreads, static_cast<double>(stat->threads));
+  SampleIo(&values);
+  SampleStatus(&values);
   return true;
 }
 
@@ -227,20 +262,15 @@ void ProcessTree::Sample(RowSink* sink) {
     Refresh();
     refresh_at_ns_ = now_ns + kRefreshNs;
   }
-  Totals totals;
+  Totals totals{};
   for (auto it = processes_.begin(); it != processes_.end();) {
     const bool lives = SampleOne(it->first, &it->second, sink, &totals);
     it = lives ? std::next(it) : processes_.erase(it);
   }
   const std::string_view tree = sink->Intern("proc:tree");
-  const auto emit = [&](MetricId id, const std::optional<double>& total) {
-    if (total) sink->Emit(id, tree, *total);
-  };
-  emit(MetricId::kProcCpu, totals.cpu);
-  emit(MetricId::kProcRss, totals.rss);
-  emit(MetricId::kProcReadBytes, totals.read_rate);
-  emit(MetricId::kProcWriteBytes, totals.write_rate);
-  emit(MetricId::kProcThreads, totals.threads);
+  for (std::size_t i = 0; i < totals.size(); ++i) {
+    if (totals[i]) sink->Emit(static_cast<MetricId>(kProcFirst + i), tree, *totals[i]);
+  }
 }
 
 }  // namespace telltale::collect

@@ -5,11 +5,14 @@
 // pid that the kernel gives to somebody else is never taken for it. New ones are looked for once a
 // second; one that is known stays, whatever becomes of its parent.
 #pragma once
+#include <array>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "collect/counter.h"
 #include "collect/source.h"
 
 namespace telltale::collect {
@@ -25,22 +28,21 @@ class ProcessTree final : public Source {
     std::string subject;
     KeptFile stat;
     KeptFile io;
-    bool has_ticks = false;
-    std::uint64_t ticks = 0;
-    std::int64_t ticks_ns = 0;
-    bool has_io = false;
-    std::uint64_t read_bytes = 0;
-    std::uint64_t write_bytes = 0;
-    std::int64_t io_ns = 0;
+    KeptFile status;
+    std::array<RateCounter, kProcCount> rates;  ///< By metric; gauges use none.
   };
-  struct Totals;
+  /// Where the values of one process go: its rows, and the sum over the tree.
+  struct Values;
+  using Totals = std::array<std::optional<double>, kProcCount>;
 
   void Refresh();
   bool Add(int pid);
   void ListChildren(int pid, std::vector<int>* out);
   void ListChildrenByScan(std::vector<int>* out);
+  /// False where the process has ended.
   bool SampleOne(int pid, Process* process, RowSink* sink, Totals* totals);
-  void SampleIo(int pid, Process* process, std::string_view subject, RowSink* sink, Totals* totals);
+  void SampleIo(Values* values);
+  void SampleStatus(Values* values);
 
   SourceContext* context_;
   const double ticks_per_second_;

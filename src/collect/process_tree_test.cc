@@ -7,7 +7,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <map>
 #include <string>
+#include <string_view>
 
 #include "collect/fixture.h"
 
@@ -121,6 +123,38 @@ TEST_F(ProcessTreeTest, WithoutPermissionForIoTheRestRemains) {
   const Values v = Watch(100);
   EXPECT_EQ(v.count("proc:100 proc.rss"), 1U);
   EXPECT_GE(sampler->counters().unreadable, 1U);
+}
+
+TEST(ProcessTree, WhatThisProcessDoesIsCounted) {
+  FakeClock clock;  // So that rates are counts, however long the test takes.
+  auto sampler = Sampler::Create({"/", "here", &clock});
+  sampler->SetRoots({static_cast<int>(::getpid())});
+  StringPool pool;
+  std::vector<format::MetricRow> rows;
+  sampler->Sample(0, &pool, &rows);
+  constexpr int kCalls = 1000;
+  int pipes[2];
+  ASSERT_EQ(::pipe(pipes), 0);
+  for (int i = 0; i < kCalls; ++i) {
+    char byte = 'x';
+    ASSERT_EQ(::write(pipes[1], &byte, 1), 1);
+    ASSERT_EQ(::read(pipes[0], &byte, 1), 1);
+  }
+  ::close(pipes[0]);
+  ::close(pipes[1]);
+  clock.Advance(kSecond);
+  rows.clear();
+  sampler->Sample(0, &pool, &rows);
+  std::map<std::string_view, double> values;
+  for (const auto& row : rows) {
+    if (row.pid == ::getpid()) values[row.name] = row.value;
+  }
+  if (values.count("proc.read_calls_rate") == 0) GTEST_SKIP() << "no counts of I/O here";
+  EXPECT_GE(values.at("proc.read_calls_rate"), kCalls);
+  EXPECT_GE(values.at("proc.write_calls_rate"), kCalls);
+  EXPECT_GE(values.at("proc.write_call_bytes_rate"), kCalls);
+  EXPECT_GE(values.at("proc.voluntary_switches_rate"), 0);
+  EXPECT_EQ(values.size(), kProcCount) << "a metric of a process is missing";
 }
 
 TEST(ProcessTree, ARealChildIsSeenAndItsEndToo) {

@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "collect/cgroup_source.h"
 #include "collect/process_tree.h"
 #include "collect/source.h"
 
@@ -42,16 +43,23 @@ class SamplerImpl final : public Sampler {
     if (!context_.root.ends_with('/')) context_.root += '/';
     context_.clock = options.clock;
     sources_.push_back(MakeCpuSource(&context_));
+    sources_.push_back(MakeFrequencySource(&context_));
     sources_.push_back(MakeMemorySource(&context_));
     sources_.push_back(MakeDiskSource(&context_));
     sources_.push_back(MakeNetworkSource(&context_));
     sources_.push_back(MakePressureSource(&context_));
+    auto cgroup = std::make_unique<CgroupSource>(&context_);
+    cgroup_ = cgroup.get();
+    sources_.push_back(std::move(cgroup));
     auto tree = std::make_unique<ProcessTree>(&context_);
     tree_ = tree.get();
     sources_.push_back(std::move(tree));
   }
 
-  void SetRoots(std::vector<int> pids) override { tree_->SetRoots(pids); }
+  void SetRoots(std::vector<int> pids) override {
+    if (!pids.empty()) cgroup_->SetProcess(pids.front());
+    tree_->SetRoots(pids);
+  }
 
   void Sample(std::int64_t monotonic_to_run_ns, StringPool* pool,
               std::vector<format::MetricRow>* out) override {
@@ -70,6 +78,7 @@ class SamplerImpl final : public Sampler {
   std::string node_;
   SourceContext context_;
   std::vector<std::unique_ptr<Source>> sources_;
+  CgroupSource* cgroup_ = nullptr;
   ProcessTree* tree_ = nullptr;
 };
 

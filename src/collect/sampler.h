@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Samples the machine and the training's process tree: cores, memory, disks, network, pressure,
-// processes. What each metric means, its unit and its source: collect/catalogue.h, docs/metrics.md.
+// control group, processes. What each metric means, its unit and its source: collect/catalogue.h,
+// docs/metrics.md.
 //
 // Every file stays open and is read by pread, so a sample costs tens of microseconds. A source that
 // cannot be read leaves its metrics out of that sample and is counted; nothing here ever fails.
@@ -41,7 +42,8 @@ class Sampler {
   virtual ~Sampler() = default;
 
   /// Adds processes whose trees (themselves and all descendants) are watched. A process found once
-  /// stays watched until it ends, also where its parent ends before it.
+  /// stays watched until it ends, also where its parent ends before it. The control group sampled
+  /// is that of the first.
   virtual void SetRoots(std::vector<int> pids) = 0;
 
   /// Appends one row a metric. time_ns and ord_ns are CLOCK_MONOTONIC at reading plus

@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #include <cmath>
+#include <set>
+#include <string_view>
 
 #include "collect/catalogue.h"
 #include "collect/counter.h"
@@ -36,6 +38,7 @@ TEST_F(SampledTree, SharesOfACoreAreOverTheInterval) {
   EXPECT_DOUBLE_EQ(v.at("cpu:0 cpu.iowait"), 12.5);
   EXPECT_DOUBLE_EQ(v.at("cpu:0 cpu.steal"), 12.5);
   EXPECT_DOUBLE_EQ(v.at("cpu:0 cpu.idle"), 25);
+  EXPECT_DOUBLE_EQ(v.at("cpu:0 cpu.busy"), 62.5);
   EXPECT_DOUBLE_EQ(v.at("node cpu.user"), 25);
 }
 
@@ -79,12 +82,45 @@ TEST_F(SampledTree, IdleTimeThatTheKernelCorrectsBackwardsIsNoReset) {
 TEST_F(SampledTree, Memory) {
   tree.Write("proc/meminfo",
              "MemTotal:       4000 kB\nMemFree: 1 kB\nMemAvailable:   1000 kB\n"
+             "Buffers: 5 kB\nCached: 10 kB\nSwapCached: 9 kB\n"
              "SwapTotal:       300 kB\nSwapFree:        100 kB\n");
   const Values v = Sample();
   EXPECT_DOUBLE_EQ(v.at("node mem.total"), 4000 * 1024);
   EXPECT_DOUBLE_EQ(v.at("node mem.available"), 1000 * 1024);
   EXPECT_DOUBLE_EQ(v.at("node mem.used"), 3000 * 1024);
+  EXPECT_DOUBLE_EQ(v.at("node mem.cached"), 15 * 1024);
+  EXPECT_DOUBLE_EQ(v.at("node swap.total"), 300 * 1024);
   EXPECT_DOUBLE_EQ(v.at("node swap.used"), 200 * 1024);
+}
+
+TEST_F(SampledTree, SwappingIsBytesMovedAndFaultsAreThoseThatWaited) {
+  tree.Write("proc/vmstat", "nr_free_pages 1\npgmajfault 10\npswpin 100\npswpout 1000\n");
+  EXPECT_TRUE(Sample().empty());
+  tree.Write("proc/vmstat", "nr_free_pages 1\npgmajfault 16\npswpin 104\npswpout 1000\n");
+  clock.Advance(2 * kSecond);
+  const Values v = Sample();
+  EXPECT_DOUBLE_EQ(v.at("node swap.in_bytes_rate"),
+                   2.0 * static_cast<double>(::sysconf(_SC_PAGESIZE)));
+  EXPECT_DOUBLE_EQ(v.at("node swap.out_bytes_rate"), 0);
+  EXPECT_DOUBLE_EQ(v.at("node mem.major_faults_rate"), 3);
+}
+
+TEST_F(SampledTree, FrequencyComesFromCpufreqEveryFiveSeconds) {
+  tree.MakeFolder("sys/devices/system/cpu/cpu0");  // Without: it is offline, say.
+  tree.Write("sys/devices/system/cpu/cpu1/cpufreq/scaling_cur_freq", "2400000\n");
+  tree.Write("proc/cpuinfo", "processor : 0\ncpu MHz : 9\n");
+  EXPECT_EQ(Sample(), (Values{{"cpu:1 cpu.frequency", 2400}}));
+  tree.Write("sys/devices/system/cpu/cpu1/cpufreq/scaling_cur_freq", "1200000\n");
+  clock.Advance(4 * kSecond);
+  EXPECT_TRUE(Sample().empty());
+  clock.Advance(kSecond);
+  EXPECT_EQ(Sample(), (Values{{"cpu:1 cpu.frequency", 1200}}));
+}
+
+TEST_F(SampledTree, WithoutCpufreqTheFrequencyComesFromCpuinfo) {
+  tree.Write("proc/cpuinfo",
+             "processor\t: 0\ncpu MHz\t\t: 2596.140\n\nprocessor\t: 7\ncpu MHz\t\t: 800.5\n");
+  EXPECT_EQ(Sample(), (Values{{"cpu:0 cpu.frequency", 2596.14}, {"cpu:7 cpu.frequency", 800.5}}));
 }
 
 TEST_F(SampledTree, DisksAreRatesOfWholeDevices) {
@@ -136,8 +172,11 @@ TEST_F(SampledTree, NetworkInterfaces) {
   const Values v = Sample();
   EXPECT_DOUBLE_EQ(v.at("net:eth0 net.recv_bytes_rate"), 4000);
   EXPECT_DOUBLE_EQ(v.at("net:eth0 net.send_bytes_rate"), 200);
-  EXPECT_DOUBLE_EQ(v.at("net:eth0 net.errors_rate"), 20);
-  EXPECT_EQ(v.size(), 3U) << "an interface without traffic was sampled";
+  EXPECT_DOUBLE_EQ(v.at("net:eth0 net.recv_packets_rate"), 16);
+  EXPECT_DOUBLE_EQ(v.at("net:eth0 net.send_packets_rate"), 16);
+  EXPECT_DOUBLE_EQ(v.at("net:eth0 net.errors_rate"), 8);
+  EXPECT_DOUBLE_EQ(v.at("net:eth0 net.drops_rate"), 12);
+  EXPECT_EQ(v.size(), 6U) << "an interface without traffic was sampled";
 }
 
 TEST_F(SampledTree, Pressure) {
@@ -157,7 +196,8 @@ TEST_F(SampledTree, Pressure) {
 TEST_F(SampledTree, ASourceThatIsNotThereIsCountedOnceAndTriedAgainLater) {
   EXPECT_TRUE(Sample().empty());
   const std::uint64_t sources = sampler->counters().unreadable;
-  EXPECT_EQ(sources, 7U);  // stat, meminfo, diskstats, net/dev and three of pressure.
+  // stat, cpuinfo, meminfo, vmstat, diskstats, net/dev and three of pressure.
+  EXPECT_EQ(sources, 9U);
   clock.Advance(kSecond);
   Sample();
   EXPECT_EQ(sampler->counters().unreadable, sources);
@@ -172,8 +212,12 @@ TEST_F(SampledTree, NonsenseIsCountedAndNeverFatal) {
   tree.Write("proc/diskstats", "8\n8 0\n8 0 sda\n8 0 sda x\n");
   tree.Write("proc/net/dev", "eth0\n:\neth0: 1 2\n");
   tree.Write("proc/pressure/cpu", "some\nsome avg10=\nsome avg10=much\n");
+  tree.Write("proc/vmstat", "pswpin\npgmajfault many\npsw\npg\n\n");
+  tree.Write("proc/cpuinfo",
+             "cpu MHz : 5\nprocessor : 0\ncpu MHz :\ncpu MHz\nprocessor : x\ncpu MHz : 5\n"
+             "processor : 99999999\ncpu MHz : 5\n");
   EXPECT_TRUE(Sample().empty());
-  EXPECT_EQ(sampler->counters().malformed, 16U);
+  EXPECT_EQ(sampler->counters().malformed, 20U);
 }
 
 TEST_F(SampledTree, RowsCarryTheRunClockTheNodeAndTheCataloguesUnit) {
@@ -186,6 +230,22 @@ TEST_F(SampledTree, RowsCarryTheRunClockTheNodeAndTheCataloguesUnit) {
   EXPECT_EQ(rows[0].node, "host");
   EXPECT_EQ(rows[0].unit, "bytes");
   EXPECT_EQ(rows[0].seq, 0U);
+}
+
+TEST(Catalogue, NamesAreUniqueAndSaidWhole) {
+  std::set<std::string_view> names;
+  for (const MetricDesc& metric : Catalogue()) {
+    EXPECT_TRUE(names.insert(metric.name).second) << metric.name << " twice";
+    for (const std::string_view text : {metric.unit, metric.subject, metric.source, metric.doc}) {
+      EXPECT_FALSE(text.empty()) << metric.name;
+      EXPECT_EQ(text.find('|'), std::string_view::npos) << metric.name << " breaks the table";
+    }
+    EXPECT_TRUE(metric.doc.ends_with('.')) << metric.name;
+    EXPECT_EQ(
+        metric.name.ends_with("_rate"),
+        metric.kind == MetricKind::kRate && (metric.unit == "1/s" || metric.unit == "bytes/s"))
+        << metric.name;
+  }
 }
 
 TEST(Sampler, ThisMachineHasCoresAndMemory) {

@@ -57,6 +57,7 @@ struct Reading {
 Reading ReadFile(KeptFile* file, SourceContext* context);
 
 std::unique_ptr<Source> MakeCpuSource(SourceContext* context);
+std::unique_ptr<Source> MakeFrequencySource(SourceContext* context);
 std::unique_ptr<Source> MakeMemorySource(SourceContext* context);
 std::unique_ptr<Source> MakeDiskSource(SourceContext* context);
 std::unique_ptr<Source> MakeNetworkSource(SourceContext* context);

@@ -34,6 +34,10 @@ struct RingPosition {
   friend bool operator==(const RingPosition&, const RingPosition&) = default;
 };
 
+/// A position with this ring, which no arena has, says that the producer is gone for good and its
+/// positions are needed no more.
+inline constexpr std::uint16_t kReleasedRing = 0xfffc;
+
 struct Batch {
   std::int64_t watermark_ns =
       0;  ///< No later batch of this writer holds a row with a smaller ord_ns.

@@ -71,6 +71,28 @@ enum class Verdict {
 /// Whether the sums are precise enough, and the block's statistics from them.
 Verdict Judge(const ShiftedSums& sums, std::size_t count, double shift, BlockStats* out);
 
+// What the fast kernels share.
+inline constexpr std::size_t kUnroll = 4;
+/// Additions that one lane takes in float32 before it is widened: bounds the rounding error.
+inline constexpr std::size_t kChain = 16;
+/// Distance of the software prefetch; what follows the page is fetched before it is needed.
+inline constexpr std::size_t kAhead = 4096;
+
+/// A block by kSums about `shift`, then about the mean that this gave; by kExact where that is not
+/// precise either.
+template <auto kSums, auto kExact>
+void BlockAbout(const float* data, std::size_t count, float shift, BlockStats* out) {
+  for (int tries = 0; tries < 2; ++tries) {
+    ShiftedSums sums;
+    kSums(data, count, shift, &sums);
+    const Verdict verdict = Judge(sums, count, static_cast<double>(shift), out);
+    if (verdict == Verdict::kGood) return;
+    if (verdict == Verdict::kExact) break;
+    shift = static_cast<float>(out->mean);
+  }
+  kExact(data, count, out);
+}
+
 /// As tt_compute_stats, with kernels of the caller's choice.
 int ComputeStats(const void* data, std::uint64_t count, tt_dtype dtype, const Kernels& kernels,
                  tt_stats* out);

@@ -15,11 +15,7 @@ namespace telltale::probe {
 namespace {
 
 constexpr std::size_t kLanes = 8;
-constexpr std::size_t kUnroll = 4;
-/// Additions that one lane takes in float32 before it is widened: bounds the rounding error.
-constexpr std::size_t kChain = 16;
 constexpr std::size_t kSubBlock = kLanes * kUnroll * kChain;
-constexpr std::size_t kAhead = 4096;
 
 TELLTALE_AVX2 inline double Fold(const __m256* v) {
   const __m256 four = _mm256_add_ps(_mm256_add_ps(v[0], v[1]), _mm256_add_ps(v[2], v[3]));
@@ -31,7 +27,8 @@ TELLTALE_AVX2 inline double Fold(const __m256* v) {
 }
 
 /// REQUIRES: count is a multiple of kLanes.
-TELLTALE_AVX2 void Sums(const float* data, std::size_t count, float shift, ShiftedSums* out) {
+TELLTALE_AVX2 void SumsOfWhole(const float* data, std::size_t count, float shift,
+                               ShiftedSums* out) {
   const __m256 k = _mm256_set1_ps(shift);
   const __m256 zero = _mm256_setzero_ps();
   const __m256 magnitude = _mm256_castsi256_ps(_mm256_set1_epi32(0x7FFFFFFF));
@@ -91,18 +88,14 @@ void AddScalar(float x, float shift, ShiftedSums* sums) {
   sums->zeros += x == 0 ? 1 : 0;
 }
 
-TELLTALE_AVX2 void Block(const float* data, std::size_t count, float shift, BlockStats* out) {
+void Sums(const float* data, std::size_t count, float shift, ShiftedSums* out) {
   const std::size_t whole = count / kLanes * kLanes;
-  for (int tries = 0; tries < 2; ++tries) {
-    ShiftedSums sums;
-    Sums(data, whole, shift, &sums);
-    for (std::size_t i = whole; i < count; ++i) AddScalar(data[i], shift, &sums);
-    const Verdict verdict = Judge(sums, count, static_cast<double>(shift), out);
-    if (verdict == Verdict::kGood) return;
-    if (verdict == Verdict::kExact) break;
-    shift = static_cast<float>(out->mean);
-  }
-  KernelsPortable().block_f32(data, count, shift, out);
+  SumsOfWhole(data, whole, shift, out);
+  for (std::size_t i = whole; i < count; ++i) AddScalar(data[i], shift, out);
+}
+
+void BlockExact(const float* data, std::size_t count, BlockStats* out) {
+  KernelsPortable().block_f32(data, count, 0, out);
 }
 
 TELLTALE_AVX2 void WidenHalf(const void* data, std::size_t count, float* out) {
@@ -133,7 +126,8 @@ Kernels KernelsAvx2() {
   unsigned a = 0, b = 0, c = 0, d = 0;
   const bool can = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
                    __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
-  return can ? Kernels{Block, WidenHalf, WidenBfloat} : Kernels{nullptr, nullptr, nullptr};
+  return can ? Kernels{BlockAbout<Sums, BlockExact>, WidenHalf, WidenBfloat}
+             : Kernels{nullptr, nullptr, nullptr};
 }
 
 }  // namespace telltale::probe

@@ -14,12 +14,7 @@ namespace telltale::probe {
 namespace {
 
 constexpr std::size_t kLanes = 16;
-constexpr std::size_t kUnroll = 4;
-/// Additions that one lane takes in float32 before it is widened: bounds the rounding error.
-constexpr std::size_t kChain = 16;
 constexpr std::size_t kSubBlock = kLanes * kUnroll * kChain;
-/// Distance of the software prefetch; what follows the page is fetched before it is needed.
-constexpr std::size_t kAhead = 4096;
 
 TELLTALE_AVX512 inline __m512d Widen(__m512 v) {
   return _mm512_add_pd(_mm512_cvtps_pd(_mm512_castps512_ps256(v)),
@@ -132,18 +127,6 @@ TELLTALE_AVX512 void BlockExact(const float* data, std::size_t count, BlockStats
   out->m2 = _mm512_reduce_add_pd(m2);
 }
 
-TELLTALE_AVX512 void Block(const float* data, std::size_t count, float shift, BlockStats* out) {
-  ShiftedSums sums;
-  Sums(data, count, shift, &sums);
-  Verdict verdict = Judge(sums, count, static_cast<double>(shift), out);
-  if (verdict == Verdict::kShiftAgain) {
-    const auto better = static_cast<float>(out->mean);
-    Sums(data, count, better, &sums);
-    verdict = Judge(sums, count, static_cast<double>(better), out);
-  }
-  if (verdict != Verdict::kGood) BlockExact(data, count, out);
-}
-
 TELLTALE_AVX512 void WidenHalf(const void* data, std::size_t count, float* out) {
   const auto* half = static_cast<const std::uint16_t*>(data);
   for (std::size_t at = 0; at < count; at += kLanes) {
@@ -169,7 +152,8 @@ TELLTALE_AVX512 void WidenBfloat(const void* data, std::size_t count, float* out
 Kernels KernelsAvx512() {
   const bool can = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
                    __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
-  return can ? Kernels{Block, WidenHalf, WidenBfloat} : Kernels{nullptr, nullptr, nullptr};
+  return can ? Kernels{BlockAbout<Sums, BlockExact>, WidenHalf, WidenBfloat}
+             : Kernels{nullptr, nullptr, nullptr};
 }
 
 }  // namespace telltale::probe

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <iterator>
 #include <nlohmann/json.hpp>
-#include <type_traits>
+#include <variant>
 
 namespace telltale::query {
 namespace {
@@ -18,8 +18,12 @@ std::string Quoted(std::string_view text) {
   return json(text).dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
-void PutNumber(double value, std::string* out) {
-  fmt::format_to(std::back_inserter(*out), "{}", value);
+/// A value, with the format's own words for text and for what is no finite number.
+template <class Text, class NotFinite>
+void Put(const Value& value, Text text, NotFinite not_finite, std::string* out) {
+  if (const auto* t = std::get_if<std::string_view>(&value)) return text(*t);
+  if (const auto* d = std::get_if<double>(&value); d && !std::isfinite(*d)) return not_finite(*d);
+  std::visit([&](auto v) { fmt::format_to(std::back_inserter(*out), "{}", v); }, value);
 }
 
 class CsvPrinter final : public Printer {
@@ -36,7 +40,9 @@ class CsvPrinter final : public Printer {
   void Row(const RowRef& row, std::string* out) override {
     for (std::size_t i = 0; i < columns_.size(); ++i) {
       if (i > 0) *out += ',';
-      std::visit([&](const auto& value) { Put(value, out); }, columns_[i]->get(row));
+      Put(
+          columns_[i]->get(row), [&](std::string_view text) { PutText(text, out); },
+          [&](double v) { *out += std::isnan(v) ? "NaN" : (v > 0 ? "Inf" : "-Inf"); }, out);
     }
     *out += "\r\n";
   }
@@ -55,22 +61,6 @@ class CsvPrinter final : public Printer {
     }
     *out += '"';
   }
-  template <class T>
-  static void Put(const T& value, std::string* out) {
-    if constexpr (std::is_same_v<T, std::string_view>) {
-      PutText(value, out);
-    } else if constexpr (std::is_same_v<T, bool>) {
-      *out += value ? "true" : "false";
-    } else if constexpr (std::is_same_v<T, double>) {
-      if (std::isfinite(value)) {
-        PutNumber(value, out);
-      } else {
-        *out += std::isnan(value) ? "NaN" : (value > 0 ? "Inf" : "-Inf");
-      }
-    } else {
-      fmt::format_to(std::back_inserter(*out), "{}", value);
-    }
-  }
 
   const std::vector<const Column*> columns_;
 };
@@ -88,30 +78,15 @@ class JsonPrinter final : public Printer {
     for (std::size_t i = 0; i < columns_.size(); ++i) {
       if (i > 0) *out += ',';
       *out += keys_[i];
-      std::visit([&](const auto& value) { Put(value, out); }, columns_[i]->get(row));
+      Put(
+          columns_[i]->get(row), [&](std::string_view text) { *out += Quoted(text); },
+          [&](double) { *out += "null"; }, out);
     }
     *out += '}';
   }
   void End(std::string* out) override { *out += first_ ? "]\n" : "\n]\n"; }
 
  private:
-  template <class T>
-  static void Put(const T& value, std::string* out) {
-    if constexpr (std::is_same_v<T, std::string_view>) {
-      *out += Quoted(value);
-    } else if constexpr (std::is_same_v<T, bool>) {
-      *out += value ? "true" : "false";
-    } else if constexpr (std::is_same_v<T, double>) {
-      if (std::isfinite(value)) {
-        PutNumber(value, out);
-      } else {
-        *out += "null";
-      }
-    } else {
-      fmt::format_to(std::back_inserter(*out), "{}", value);
-    }
-  }
-
   const std::vector<const Column*> columns_;
   std::vector<std::string> keys_;
   bool first_ = true;

@@ -213,33 +213,14 @@ class Page {
 
   void Job() {
     const store::RunInfo& info = data_.replay.info;
-    double init = 0;
-    double loop = 0;
-    double final = 0;
-    double other = 0;
-    std::int64_t previous_end = 0;
-    double between = 0;
-    for (const auto& [number, a] : s_.attempts) {
-      const std::int64_t start = a.start_ns != 0 ? a.start_ns : a.first_forward_ns;
-      const std::int64_t end = a.end_ns != 0 ? a.end_ns : s_.last_ns;
-      if (start == 0) continue;
-      if (previous_end != 0 && start > previous_end) {
-        between += static_cast<double>(start - previous_end) / 1e9;
-      }
-      previous_end = end;
-      const auto seconds = [](std::int64_t from, std::int64_t to) {
-        return std::max(0.0, static_cast<double>(to - from) / 1e9);
-      };
-      if (a.first_forward_ns == 0) {
-        other += seconds(start, end);
-        continue;
-      }
-      init += seconds(start, a.first_forward_ns);
-      const std::int64_t last = std::max(a.last_step_ns, a.first_forward_ns);
-      loop += seconds(a.first_forward_ns, std::min(last, end));
-      final += seconds(last, end);
-    }
-    const double all = init + loop + final + other + between;
+    using analysis::RunPhase;
+    const analysis::RunShares shares = s_.run_shares();
+    const double init = shares.seconds_of(RunPhase::kInitialization);
+    const double loop = shares.seconds_of(RunPhase::kLoop);
+    const double final = shares.seconds_of(RunPhase::kFinalization);
+    const double other = shares.seconds_of(RunPhase::kNoStep);
+    const double between = shares.seconds_of(RunPhase::kBetween);
+    const double all = shares.total;
     const auto share = [&](double seconds) {
       return all > 0 && seconds > 0
                  ? fmt::format("{} ({})", Duration(seconds), Percent(seconds / all))

@@ -127,9 +127,9 @@ std::string Draw(const LineChart& chart) {
   const double left = 62;
   const double right = chart.width - 58.0;
   // Labels of markers have rows of their own above the plot: never over the line.
-  const auto labels = std::count_if(chart.markers.begin(), chart.markers.end(), [&](const Marker& m) {
-    return m.x > series.begin() && m.x <= series.last();
-  });
+  const auto labels =
+      std::count_if(chart.markers.begin(), chart.markers.end(),
+                    [&](const Marker& m) { return m.x > series.begin() && m.x <= series.last(); });
   const double room = 14.0 * static_cast<double>(std::min<std::ptrdiff_t>(3, labels));
   const double height = chart.height + room;
   const double upper = 18 + room;
@@ -252,8 +252,8 @@ std::string Draw(const LineChart& chart) {
     const double begin = flip ? x - 4 - TextWidth(marker.label) : x + 4;
     row = begin < label_end ? row + 1 : 0;
     label_end = begin + TextWidth(marker.label);
-    Text(&out, flip ? x - 4 : x + 4, 11 + 14.0 * (row % std::max(1, static_cast<int>(room / 14))), marker.label, flip ? "end" : "",
-         "i2");
+    Text(&out, flip ? x - 4 : x + 4, 11 + 14.0 * (row % std::max(1, static_cast<int>(room / 14))),
+         marker.label, flip ? "end" : "", "i2");
   }
   return out + "</svg>";
 }

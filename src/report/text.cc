@@ -148,7 +148,10 @@ std::string Verdict(const RunData& data) {
       return data.replay.ended ? "No training step was recorded."
                                : "No training step was recorded yet.";
     }
-    const std::size_t rules = data.replay.rules.size();
+    // Those without data are named among what cannot be said.
+    const auto rules =
+        std::count_if(data.replay.rules.begin(), data.replay.rules.end(),
+                      [](const auto& rule) { return rule.status != rules::RuleStatus::kNoData; });
     return fmt::format("Nothing to report in {} {}.", rules, rules == 1 ? "rule" : "rules");
   }
   const rules::Finding& first = findings.front();
@@ -200,25 +203,56 @@ std::vector<std::string> Unknowns(const RunData& data) {
   for (const std::string& reason : s.disabled) {
     out.push_back(fmt::format("The probe switched itself off: {}.", reason));
   }
-  const store::Salvage& v = data.replay.salvage;
-  if (v.any()) {
-    std::string text = "Part of the recording is damaged; the rest was used:";
-    const auto add = [&](std::uint64_t count, std::string_view one, std::string_view many) {
-      if (count == 0) return;
-      text +=
-          fmt::format("{} {} {}", text.back() == ':' ? "" : ",", count, count == 1 ? one : many);
-    };
-    add(v.damaged_blocks, "damaged block", "damaged blocks");
-    add(v.torn_tails, "torn tail", "torn tails");
-    add(v.unreadable_files, "unreadable file", "unreadable files");
-    add(v.missing_rows, "missing row", "missing rows");
-    out.push_back(text + ".");
+  if (std::string damage = Damage(data.replay.salvage); !damage.empty()) {
+    out.push_back(std::move(damage));
   }
   if (s.folded > 0) {
     out.push_back(fmt::format("{} names or subjects beyond the bounds of a report were left out.",
                               Thousands(static_cast<std::int64_t>(s.folded))));
   }
   return out;
+}
+
+std::string LostTime(const RunData& data) {
+  const double elapsed = data.elapsed_seconds();
+  const double lost = data.lost_seconds();
+  if (lost <= 0 || elapsed <= 0) {
+    return fmt::format("The run {} {}; no finding cost time.",
+                       data.replay.ended ? "took" : "has taken", Duration(elapsed));
+  }
+  return fmt::format("Of {}, {} ({}) were lost.", Duration(elapsed), Duration(lost),
+                     Percent(lost / elapsed));
+}
+
+std::string Damage(const store::Salvage& v) {
+  if (!v.any()) return {};
+  std::string text = "Part of the recording is damaged; the rest was used:";
+  const auto add = [&](std::uint64_t count, std::string_view one, std::string_view many) {
+    if (count == 0) return;
+    text += fmt::format("{} {} {}", text.back() == ':' ? "" : ",", count, count == 1 ? one : many);
+  };
+  add(v.damaged_blocks, "damaged block", "damaged blocks");
+  add(v.torn_tails, "torn tail", "torn tails");
+  add(v.unreadable_files, "unreadable file", "unreadable files");
+  add(v.missing_rows, "missing row", "missing rows");
+  return text + ".";
+}
+
+std::string WhereTheRunGoes(const RunData& data) {
+  using analysis::RunPhase;
+  const analysis::RunShares shares = data.summary.run_shares();
+  if (shares.total <= 0 || shares.seconds_of(RunPhase::kNoStep) >= shares.total) return {};
+  std::string out;
+  for (std::size_t i = 0; i < analysis::kRunPhaseCount; ++i) {
+    const auto phase = static_cast<RunPhase>(i);
+    const double seconds = shares.seconds_of(phase);
+    // The three phases are always named; what a run seldom has only where it has it.
+    if (seconds <= 0 && i > static_cast<std::size_t>(RunPhase::kFinalization)) continue;
+    out += fmt::format("{}{} {} ({})", out.empty() ? "" : ", ", analysis::Name(phase),
+                       Duration(seconds), Percent(shares.share_of(phase)));
+  }
+  out[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(out[0])));
+  return out + ".";
 }
 
 std::string OwnCost(const RunData& data) {

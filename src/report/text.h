@@ -35,8 +35,15 @@ std::string StateWords(const store::RunState& state);
 std::string Verdict(const RunData& data);
 /// What the report cannot say: gaps, drops, no data, salvage; one sentence each.
 std::vector<std::string> Unknowns(const RunData& data);
+/// "Initialization 2.10 s (12 %), training loop 14.0 s (80 %), finalization 1.40 s (8 %)."; empty
+/// where nothing is known of it.
+std::string WhereTheRunGoes(const RunData& data);
 /// "Telltale cost 0.40 % of step time (budget 1 %), ..."
 std::string OwnCost(const RunData& data);
+/// "Of 5 h 42 m, 18 m 02 s (5.27 %) were lost."
+std::string LostTime(const RunData& data);
+/// What of the recording could not be read, in one sentence; empty where all could.
+std::string Damage(const store::Salvage& salvage);
 /// Subject worth naming: empty for the only rank.
 std::string SubjectOf(const RunData& data, const rules::Finding& finding);
 

@@ -146,6 +146,9 @@ std::string FormatVerdict(const RunData& data, const VerdictOptions& options) {
     foot.push_back(" " + Cut(Clean(unknown), width - 2));
   }
   if (!foot.empty()) foot.emplace_back();
+  if (const std::string phases = WhereTheRunGoes(data); !phases.empty()) {
+    foot.push_back(" " + Cut(Clean(phases), width - 2));
+  }
   for (const std::string& line : Wrap(Clean(OwnCost(data)), width - 2, 2)) {
     foot.push_back(" " + line);
   }

@@ -26,8 +26,12 @@ Status Parameters::Set(std::string_view name, double value) {
 
 std::span<const RuleEntry> Registry() {
   static constexpr std::array kRules = {
+      RuleEntry{&kCPUBottleneckDesc, MakeCPUBottleneck},
+      RuleEntry{&kExplodingTensorDesc, MakeExplodingTensor},
       RuleEntry{&kInputBoundDesc, MakeInputBound},
       RuleEntry{&kLossNotDecreasingDesc, MakeLossNotDecreasing},
+      RuleEntry{&kStepOutlierDesc, MakeStepOutlier},
+      RuleEntry{&kVanishingGradientDesc, MakeVanishingGradient},
   };
   return kRules;
 }

@@ -38,9 +38,17 @@ std::span<const RuleEntry> Registry();
 const RuleEntry* FindRule(std::string_view name);
 
 // One declaration a rule, defined in builtin/.
+extern const RuleDesc kCPUBottleneckDesc;
+std::unique_ptr<Rule> MakeCPUBottleneck(const Parameters& parameters);
+extern const RuleDesc kExplodingTensorDesc;
+std::unique_ptr<Rule> MakeExplodingTensor(const Parameters& parameters);
 extern const RuleDesc kInputBoundDesc;
 std::unique_ptr<Rule> MakeInputBound(const Parameters& parameters);
 extern const RuleDesc kLossNotDecreasingDesc;
 std::unique_ptr<Rule> MakeLossNotDecreasing(const Parameters& parameters);
+extern const RuleDesc kStepOutlierDesc;
+std::unique_ptr<Rule> MakeStepOutlier(const Parameters& parameters);
+extern const RuleDesc kVanishingGradientDesc;
+std::unique_ptr<Rule> MakeVanishingGradient(const Parameters& parameters);
 
 }  // namespace telltale::rules

@@ -19,7 +19,7 @@ struct PythonLine {
   std::string split;  ///< Not empty: this flag word comes in front and `-m`/`-c` is split off...
   std::string rest;   ///< ...into the option itself, with this text, where it has any.
   bool isolated = false;  ///< PYTHONPATH is ignored.
-  bool bare = false;      ///< No site: what boot.py stands on is not there either.
+  bool bare = false;      ///< No site, and so no sitecustomize.
 };
 
 PythonLine ParsePython(const std::vector<std::string>& command) {
@@ -82,7 +82,7 @@ std::vector<std::string> ThroughBoot(std::vector<std::string> command,
                                      const std::filesystem::path& boot) {
   if (command.empty() || !IsPython(command[0])) return command;
   const PythonLine line = ParsePython(command);
-  if (!line.isolated || line.bare || line.script == 0) return command;
+  if ((!line.isolated && !line.bare) || line.script == 0) return command;
   const auto at = command.begin() + static_cast<std::ptrdiff_t>(line.script);
   const std::string& word = *at;
   if (word[0] != '-') {

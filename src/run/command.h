@@ -13,10 +13,10 @@ namespace telltale::run {
 /// True for python, python3, python3.11 and paths that end so.
 bool IsPython(std::string_view program);
 
-/// `python -I|-E ...` ignores PYTHONPATH, by which the adapter enters. Such a command is returned
-/// with `boot` as its script: `python -I -u boot.py [-m|-c] ...`; the rest of the line is kept. Any
-/// other command, a Python without a script, and one without site (-S, which nothing can be added
-/// to) come back as they were.
+/// `python -I|-E ...` ignores PYTHONPATH, and `python -S ...` the sitecustomize that lies on it, by
+/// which the adapter enters. Such a command is returned with `boot` as its script: `python -I -u
+/// boot.py [-m|-c] ...`; the rest of the line is kept. Any other command, and a Python without a
+/// script, come back as they were.
 std::vector<std::string> ThroughBoot(std::vector<std::string> command,
                                      const std::filesystem::path& boot);
 

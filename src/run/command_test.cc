@@ -17,7 +17,7 @@ TEST(Command, KnowsPython) {
   }
 }
 
-TEST(Command, OnlyIsolatedPythonGoesThroughBoot) {
+TEST(Command, PythonThatWouldNotFindUsGoesThroughBoot) {
   const auto boot = [](Words words) { return ThroughBoot(std::move(words), "/b.py"); };
   for (const Words& same : std::vector<Words>{{"python", "t.py", "-I"},
                                               {"python", "-u", "t.py"},
@@ -25,7 +25,7 @@ TEST(Command, OnlyIsolatedPythonGoesThroughBoot) {
                                               {"python", "-W", "I", "t.py"},
                                               {"python", "-XI", "t.py"},
                                               {"python", "-I"},
-                                              {"python", "-IS", "t.py"},
+                                              {"python", "-S"},
                                               {"python", "-I", "-"},
                                               {"bash", "-I", "t.sh"},
                                               {"env", "python", "-I", "t.py"}}) {
@@ -33,6 +33,8 @@ TEST(Command, OnlyIsolatedPythonGoesThroughBoot) {
   }
   EXPECT_EQ(boot({"python", "-I", "t.py", "-c", "x"}),
             (Words{"python", "-I", "/b.py", "t.py", "-c", "x"}));
+  EXPECT_EQ(boot({"python", "-S", "t.py"}), (Words{"python", "-S", "/b.py", "t.py"}));
+  EXPECT_EQ(boot({"python", "-ISm", "mod"}), (Words{"python", "-IS", "/b.py", "-m", "mod"}));
   EXPECT_EQ(boot({"python3", "-Eu", "-W", "error", "-m", "mod", "a"}),
             (Words{"python3", "-Eu", "-W", "error", "/b.py", "-m", "mod", "a"}));
   EXPECT_EQ(boot({"python", "-Ium", "mod", "a"}),

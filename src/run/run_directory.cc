@@ -89,13 +89,14 @@ Result<RunDirectory> RunDirectory::Prepare(const RunRequest& request) {
 
   if (fs::exists(run.path_ / "run.json", error)) {
     TELLTALE_ASSIGN_OR_RETURN(run.info_, store::ReadRunInfo(run.path_));
-    if (store::DeriveRunState(run.info_).state == "running") {
+    if (store::DeriveRunState(run.info_, run.path_).state == "running") {
       const store::Attempt* last =
           run.info_.attempts.empty() ? nullptr : &run.info_.attempts.back();
-      return Status(Code::kRunning,
-                    fmt::format("the training of '{}' still runs (pid {}): wait for its end or "
-                                "choose another folder with -o",
-                                run.path_.string(), last != nullptr ? last->pid : 0));
+      return Status(
+          Code::kRunning,
+          fmt::format("the training of '{}' still runs (pid {} on {}): wait for its end "
+                      "or choose another folder with -o",
+                      run.path_.string(), last != nullptr ? last->pid : 0, run.info_.host));
     }
   } else if (!fs::is_empty(run.path_, error) || error) {
     return Status(Code::kUsage, fmt::format("'{}' is not empty and holds no run: choose a new or "
@@ -116,6 +117,7 @@ Result<RunDirectory> RunDirectory::Prepare(const RunRequest& request) {
   info.cwd = fs::current_path(error).string();
   info.host = HostName();
   info.boot_id = BootId();
+  info.pid_namespace = PidNamespace();
   info.telltale_version = request.telltale_version;
   info.supervisor_pid = ::getpid();
   info.supervisor_start_ticks = ProcessStartTicks(::getpid());

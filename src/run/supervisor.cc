@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "run/supervisor.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/prctl.h>
@@ -34,10 +35,12 @@ namespace {
 
 constexpr std::int64_t kMs = 1'000'000;
 constexpr std::int64_t kSecond = 1000 * kMs;
-constexpr std::int64_t kDrawPeriodNs = 500 * kMs;       ///< At most two redraws a second.
-constexpr std::int64_t kEndPatienceNs = 30 * kSecond;   ///< For agent and watcher together after the end.
+constexpr std::int64_t kDrawPeriodNs = 500 * kMs;  ///< At most two redraws a second.
+constexpr std::int64_t kEndPatienceNs =
+    30 * kSecond;  ///< For agent and watcher together after the end.
 constexpr std::int64_t kEndSilenceNs = 2 * kSecond;     ///< Then we say what we wait for.
 constexpr std::int64_t kAgentSilenceNs = 15 * kSecond;  ///< A hung agent is killed and replaced.
+constexpr std::int64_t kServerEndNs = 100 * kMs;        ///< For a server that nobody looks at.
 constexpr std::int64_t kForever = INT64_MAX;
 constexpr rlim_t kWantedFiles = 4096;  ///< Three descriptors a producer, and ours.
 
@@ -76,6 +79,9 @@ class Supervisor {
 
   void StartAgent();
   void StartWatcher();
+  void StartServer();
+  void ReadLink();
+  void EndServer();
   void TellAgent();
   void HelperDied(Helper* helper, std::int64_t now, bool hopeless = false);
   void ReadAgent();
@@ -106,13 +112,18 @@ class Supervisor {
   std::optional<ProcessExit> training_exit_;
   Helper agent_{"agent", {}, {}, kForever, false, false};
   Helper watcher_{"watch", {}, {}, kForever, false, false};
+  Helper server_{"serve", {}, {}, kForever, false, false};
+  UniqueFd page_link_;  ///< From the server: one line, the link of the page.
+  std::string page_line_;
+  std::string page_port_ = "0";
   UniqueFd link_;  ///< To the agent.
   std::int64_t agent_heard_ns_ = 0;
   std::int64_t agent_died_ns_ = 0;
   bool told_start_ = false;  ///< The present agent knows...
   bool told_end_ = false;
   std::uint64_t told_refused_ = 0;
-  bool ending_ = false;    ///< The training has ended...
+  std::string told_undo_;
+  bool ending_ = false;  ///< The training has ended...
   std::int64_t ending_since_ns_ = 0;
   bool skip_end_ = false;  ///< The user does not want to wait for agent and watcher.
   bool disk_full_ = false;
@@ -210,6 +221,7 @@ void Supervisor::StartAgent() {
   agent_.child = std::move(child).value();
   told_start_ = told_end_ = false;
   told_refused_ = 0;
+  told_undo_.clear();
   for (HeldProducer& producer : registry_.producers()) producer.handed = false;
   TellAgent();
 }
@@ -225,6 +237,55 @@ void Supervisor::StartWatcher() {
     return;
   }
   watcher_.child = std::move(child).value();
+}
+
+void Supervisor::StartServer() {
+  const std::int64_t now = Now();
+  server_.start_at_ns = kForever;
+  server_.policy.Started(now);
+  int pair[2];
+  if (::pipe2(pair, O_CLOEXEC | O_NONBLOCK) != 0) {
+    HelperDied(&server_, now);
+    return;
+  }
+  page_link_.reset(pair[0]);
+  page_line_.clear();
+  const UniqueFd theirs(pair[1]);
+  // The port of the server before, so that open pages find the new one.
+  auto child = SpawnHelper({options_.program, "serve", "--link-fd", std::to_string(kInheritedFd),
+                            "--port", page_port_, run_.path().string()},
+                           run_.path() / "logs" / "serve.log", theirs.get());
+  if (!child.ok() || child->exec_errno != 0) {
+    HelperDied(&server_, now);
+    return;
+  }
+  server_.child = std::move(child).value();
+}
+
+void Supervisor::ReadLink() {
+  if (!page_link_) return;
+  char bytes[512];
+  const ssize_t n = ::read(page_link_.get(), bytes, sizeof bytes);
+  if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (n > 0) page_line_.append(bytes, static_cast<std::size_t>(n));
+  const auto end = page_line_.find('\n');
+  if (n > 0 && end == std::string::npos && page_line_.size() < sizeof bytes) return;
+  page_link_.reset();
+  if (end == std::string::npos) return;
+  page_line_.resize(end);
+  const auto slash = page_line_.find("/#");
+  const auto colon = page_line_.rfind(':', slash);
+  if (slash == std::string::npos || colon == std::string::npos) return;
+  page_port_ = page_line_.substr(colon + 1, slash - colon - 1);
+  terminal_.Print(fmt::format("telltale: live page {}", page_line_));
+}
+
+/// Pages that are open get the last words, which the server gives them by itself.
+void Supervisor::EndServer() {
+  if (!server_.alive()) return;
+  ::kill(server_.child.pid, SIGTERM);  // Our child and not reaped: the pid is its own.
+  const std::int64_t deadline = Now() + kServerEndNs;
+  while (server_.alive() && Now() < deadline) Turn(deadline);
 }
 
 /// Tells the agent what it does not know yet, in order; a full socket is tried again later.
@@ -252,6 +313,13 @@ void Supervisor::TellAgent() {
     if (!send(add, {producer.arena.get(), producer.control.fd(), producer.pidfd.get()})) return;
     producer.handed = true;
   }
+  if (std::string undo = terminal_.Undo(); undo != told_undo_) {
+    auto message = channel::MakeMessage<channel::TerminalUndo>(channel::MessageType::kTerminalUndo);
+    message.bytes = static_cast<std::uint32_t>(std::min(undo.size(), sizeof message.text));
+    std::memcpy(message.text, undo.data(), message.bytes);
+    if (!(undo.empty() ? send(message, {}) : send(message, {STDERR_FILENO}))) return;
+    told_undo_ = std::move(undo);
+  }
   if (registry_.refused() != told_refused_) {
     auto refused = channel::MakeMessage<channel::Refused>(channel::MessageType::kRefused);
     refused.count = registry_.refused();
@@ -277,10 +345,19 @@ void Supervisor::HelperDied(Helper* helper, std::int64_t now, bool hopeless) {
   }
   helper->start_at_ns = kForever;
   if (std::exchange(helper->given_up, true)) return;
+  if (helper == &server_) {
+    if (!ending_) {
+      Warn(fmt::format("the server does not stay up: the training goes on, without its live page: "
+                       "see {}/logs/serve.log",
+                       run_.path().string()));
+    }
+    return;
+  }
   if (ending_) {
-    Warn(fmt::format("the {0} could not write its last words, the report lacks them: see "
-                     "{1}/logs/{0}.log",
-                     helper->name, run_.path().string()));
+    Warn(
+        fmt::format("the {0} could not write its last words, the report lacks them: see "
+                    "{1}/logs/{0}.log",
+                    helper->name, run_.path().string()));
     return;
   }
   Warn(fmt::format(
@@ -332,6 +409,7 @@ void Supervisor::ReadSignals() {
     } else if (signal == SIGTSTP) {
       // Stop as we would have without us, with the terminal as it was.
       terminal_.GiveRow();
+      TellAgent();
       sigset_t stop;
       ::sigemptyset(&stop);
       ::sigaddset(&stop, SIGTSTP);
@@ -356,7 +434,7 @@ void Supervisor::Reap(std::int64_t now) {
     training_exit_ = FromWaitStatus(status);
     training_.pid = -1;
   }
-  for (Helper* helper : {&agent_, &watcher_}) {
+  for (Helper* helper : {&agent_, &watcher_, &server_}) {
     if (!helper->alive() || ::waitpid(helper->child.pid, &status, WNOHANG) != helper->child.pid) {
       continue;
     }
@@ -406,13 +484,15 @@ void Supervisor::Draw(std::int64_t now) {
 /// One turn of the loop: waits for something to do, at most until `deadline_ns`, and does it.
 void Supervisor::Turn(std::int64_t deadline_ns) {
   std::int64_t now = Now();
-  std::int64_t until = std::min({deadline_ns, agent_.start_at_ns, watcher_.start_at_ns});
+  std::int64_t until = std::min(
+      {deadline_ns, agent_.start_at_ns, watcher_.start_at_ns, server_.start_at_ns});
   until = std::min(until, now + kSecond);
   if (feed_) until = std::min(until, next_draw_ns_);
   std::vector<pollfd> fds = {{signals_.get(), POLLIN, 0}};
   if (link_) fds.push_back({link_.get(), POLLIN, 0});
   if (training_.pid > 0) fds.push_back({training_.pidfd.get(), POLLIN, 0});
-  for (const Helper* helper : {&agent_, &watcher_}) {
+  if (page_link_) fds.push_back({page_link_.get(), POLLIN, 0});
+  for (const Helper* helper : {&agent_, &watcher_, &server_}) {
     if (helper->alive()) fds.push_back({helper->child.pidfd.get(), POLLIN, 0});
   }
   registry_.AddTo(&fds);
@@ -421,10 +501,12 @@ void Supervisor::Turn(std::int64_t deadline_ns) {
   now = Now();
   ReadSignals();
   ReadAgent();
+  ReadLink();
   Reap(now);
   registry_.Serve(now, [this](const std::string& line) { Warn(line); });
   if (now >= agent_.start_at_ns) StartAgent();
   if (now >= watcher_.start_at_ns) StartWatcher();
+  if (now >= server_.start_at_ns) StartServer();
   TellAgent();
   CheckAgentHang(now);
   Draw(now);
@@ -466,6 +548,7 @@ Result<Outcome> Supervisor::Run() {
     training_ = std::move(started).value();
     Note(run_.Started(training_.pid));
   }
+  if (options_.serve && !options_.quiet && !training_exit_) StartServer();
   // After the first forks, which need no other threads to be safe, and need none slowed by them.
   if (!options_.quiet) feed_ = std::make_unique<StatusFeed>(run_.path(), run_.attempt());
   while (!training_exit_) Turn(kForever);
@@ -481,6 +564,7 @@ Result<Outcome> Supervisor::Run() {
   outcome.complete =
       Await("the watcher's last findings", [this] { return watcher_.done || watcher_.given_up; }) &&
       outcome.complete;
+  EndServer();
   for (const FindingChange& change : feed_ ? feed_->TakeChanges() : std::vector<FindingChange>{}) {
     if (::isatty(STDERR_FILENO) == 0) terminal_.Print(RenderChange(change, false));
   }

@@ -22,6 +22,7 @@ struct SupervisorOptions {
   std::int64_t interval_ms = 500;
   double overhead_budget = 0.01;  ///< Fraction of step time.
   bool quiet = false;
+  bool serve = true;  ///< Start the live page; not where quiet, as nobody would get its link.
 };
 
 struct Outcome {

@@ -63,13 +63,18 @@ void Terminal::TakeRow() {
                   rows_ - 1));
 }
 
+std::string Terminal::Undo() const {
+  if (rows_ == 0) return {};
+  return fmt::format(
+      "\x1b"
+      "7\x1b[r\x1b[{};1H\x1b[2K\x1b"
+      "8",
+      rows_);
+}
+
 void Terminal::GiveRow() {
   if (rows_ == 0) return;
-  Write(
-      fmt::format("\x1b"
-                  "7\x1b[r\x1b[{};1H\x1b[2K\x1b"
-                  "8",
-                  rows_));
+  Write(Undo());
   rows_ = 0;
   last_.clear();
 }

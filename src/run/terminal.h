@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where Telltale's own lines go: stderr, never stdout. On a terminal the bottom row is kept for the
 // status line by a scroll region, since the training writes to the terminal by itself and must not
-// be disturbed; the region is given back at the end, on a stop (Ctrl-Z) and on every way out.
+// be disturbed; the region is given back at the end, on a stop (Ctrl-Z) and on every way out; by
+// the agent where we are killed. Without a region the line would scroll away with the training's
+// output, or lie over it.
 // Thread safety: none; the supervisor's thread.
 #pragma once
 #include <cstddef>
@@ -30,6 +32,8 @@ class Terminal {
   void TakeRow();
   /// Gives it back, cleared.
   void GiveRow();
+  /// What GiveRow would write now; empty while the row is not taken.
+  std::string Undo() const;
   /// The window has changed its size, or somebody else had the terminal.
   void Renew();
   /// Writes the status row; `text` must fit and hold colour sequences at most.

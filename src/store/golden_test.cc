@@ -148,6 +148,7 @@ TEST(GoldenTest, TheRunDirectoryPageShowsWhatIsWritten) {
                .cwd = "/home/ada/digits",
                .host = "n1",
                .boot_id = "0b7d4f6e-6a0f-4d5a-9f5e-1d9c2f6f3a11",
+               .pid_namespace = "pid:[4026531836]",
                .telltale_version = "0.1.0",
                .supervisor_pid = 4700,
                .supervisor_start_ticks = 881234,

@@ -74,9 +74,7 @@ class Recovery {
       }
     }
     out_.watermark_ns = std::max(out_.watermark_ns, chunk.batch.watermark_ns);
-    for (const format::RingPosition& p : chunk.batch.positions) {
-      out_.positions[{p.producer, p.ring}] = p.position;
-    }
+    EnterPositions(chunk.batch.positions, &out_.positions);
     format::ForEachTable(chunk.batch.rows, [&](const auto& rows) {
       using Row = typename std::remove_cvref_t<decltype(rows)>::value_type;
       if (rows.empty()) return;
@@ -108,6 +106,17 @@ class Recovery {
 };
 
 }  // namespace
+
+void EnterPositions(const std::vector<format::RingPosition>& batch, RingPositions* positions) {
+  for (const format::RingPosition& p : batch) {
+    if (p.ring != format::kReleasedRing) {
+      (*positions)[{p.producer, p.ring}] = p.position;
+      continue;
+    }
+    positions->erase(positions->lower_bound({p.producer, 0}),
+                     positions->upper_bound({p.producer, 0xffff}));
+  }
+}
 
 Result<RecoveredFolder> RecoverFolder(const std::filesystem::path& folder) {
   return Recovery(folder).Run();

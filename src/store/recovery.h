@@ -15,6 +15,10 @@
 namespace telltale::store {
 
 using RingKey = std::pair<std::array<std::uint8_t, 16>, std::uint16_t>;
+using RingPositions = std::map<RingKey, std::uint64_t>;
+
+/// Enters the positions of one batch; those of a producer that it says is released are dropped.
+void EnterPositions(const std::vector<format::RingPosition>& batch, RingPositions* positions);
 
 struct RecoveredJournal {
   std::uint64_t number = 0;
@@ -25,7 +29,7 @@ struct RecoveredJournal {
 struct RecoveredFolder {
   NextSeqs next_seq = FirstSeqs();
   std::int64_t watermark_ns = 0;
-  std::map<RingKey, std::uint64_t> positions;
+  RingPositions positions;
   std::vector<SealedRecord> sealed;
   std::optional<std::int64_t> monotonic_to_run_ns;  ///< Where a journal of this boot says it.
   std::uint64_t next_number = 1;

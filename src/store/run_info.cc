@@ -2,10 +2,14 @@
 #include "store/run_info.h"
 
 #include <fmt/core.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 
+#include "base/clock.h"
+#include "base/process.h"
 #include "store/folder.h"
 
 namespace telltale::store {
@@ -49,6 +53,7 @@ RunInfo FromJson(const json& in) {
   info.cwd = in.value("cwd", info.cwd);
   info.host = in.value("host", info.host);
   info.boot_id = in.value("boot_id", info.boot_id);
+  info.pid_namespace = in.value("pid_namespace", info.pid_namespace);
   info.telltale_version = in.value("telltale_version", info.telltale_version);
   info.supervisor_pid = in.value("supervisor_pid", info.supervisor_pid);
   info.supervisor_start_ticks = in.value("supervisor_start_ticks", info.supervisor_start_ticks);
@@ -65,6 +70,34 @@ RunInfo FromJson(const json& in) {
 bool Alive(std::int32_t pid, std::uint64_t start_ticks) {
   const std::uint64_t ticks = ProcessStartTicks(pid);
   return ticks != 0 && ticks == start_ticks;
+}
+
+/// True where the pids of the run mean the same processes to us.
+bool CanAskProcesses(const RunInfo& info) {
+  const std::string own = PidNamespace();
+  return info.boot_id == BootId() && !own.empty() && info.pid_namespace == own;
+}
+
+/// True where the supervisor or an agent has written a moment ago. A watcher's folder says nothing:
+/// a watcher can be started by hand, here, on a run that is long over.
+bool Moves(const std::filesystem::path& run) {
+  const std::int64_t now = Clock::System().RealtimeNs();
+  const auto fresh = [&](const std::filesystem::path& file) {
+    struct stat info {};
+    if (::stat(file.c_str(), &info) != 0) return false;
+    return std::llabs(now - (info.st_mtim.tv_sec * 1'000'000'000LL + info.st_mtim.tv_nsec)) <
+           kMovingNs;
+  };
+  if (fresh(run / "run.json")) return true;
+  for (const std::string& writer : ListWriters(run)) {
+    if (writer.starts_with("watch")) continue;
+    const auto folder = ListFolder(run / writer);
+    if (folder.ok() && !folder->journals.empty() &&
+        fresh(run / writer / JournalFileName(folder->journals.back()))) {
+      return true;
+    }
+  }
+  return false;
 }
 
 }  // namespace
@@ -106,6 +139,7 @@ Status WriteRunInfo(const std::filesystem::path& run, const RunInfo& info) {
                         {"cwd", info.cwd},
                         {"host", info.host},
                         {"boot_id", info.boot_id},
+                        {"pid_namespace", info.pid_namespace},
                         {"telltale_version", info.telltale_version},
                         {"supervisor_pid", info.supervisor_pid},
                         {"supervisor_start_ticks", info.supervisor_start_ticks},
@@ -124,7 +158,7 @@ Status WriteRunInfo(const std::filesystem::path& run, const RunInfo& info) {
   }
 }
 
-RunState DeriveRunState(const RunInfo& info) {
+RunState DeriveRunState(const RunInfo& info, const std::filesystem::path& run) {
   const Attempt* last = info.attempts.empty() ? nullptr : &info.attempts.back();
   RunState state;
   if (last != nullptr) {
@@ -132,16 +166,19 @@ RunState DeriveRunState(const RunInfo& info) {
     state.signal = last->signal;
   }
   const bool over = info.finished || state.exit_code || state.signal;
-  const bool here = info.boot_id == BootId();
-  if (!info.finished && here) {
-    // A new attempt may be about to begin as long as the supervisor lives.
-    const bool supervised = Alive(info.supervisor_pid, info.supervisor_start_ticks);
-    const bool training = last != nullptr && !over && Alive(last->pid, last->pid_start_ticks);
-    if (supervised || training) return {.state = "running"};
+  if (!info.finished) {
+    bool running = false;
+    if (CanAskProcesses(info)) {
+      // A new attempt may be about to begin as long as the supervisor lives.
+      running = Alive(info.supervisor_pid, info.supervisor_start_ticks) ||
+                (last != nullptr && !over && Alive(last->pid, last->pid_start_ticks));
+    } else {
+      running = Moves(run);
+    }
+    if (running) return {.state = "running"};
   }
   if (!over) {
-    // On another machine nobody can be asked; the folder's freshness is the caller's to judge.
-    state.state = here || info.host == HostName() ? "lost" : "running";
+    state.state = "lost";
   } else if (state.signal) {
     state.state = "killed";
   } else if (state.exit_code.value_or(0) != 0) {

@@ -34,6 +34,7 @@ struct RunInfo {
   std::string cwd;
   std::string host;
   std::string boot_id;
+  std::string pid_namespace;  ///< Of the pids below; empty: not known.
   std::string telltale_version;
   std::int32_t supervisor_pid = 0;
   std::uint64_t supervisor_start_ticks = 0;
@@ -49,14 +50,19 @@ struct RunInfo {
 Result<RunInfo> ReadRunInfo(const std::filesystem::path& run);
 Status WriteRunInfo(const std::filesystem::path& run, const RunInfo& info);
 
+/// So old may the newest write of a run that is being recorded be; the agent writes several times a
+/// second.
+inline constexpr std::int64_t kMovingNs = 30'000'000'000;
+
 /// State as the design names it: running, finished, failed, killed, lost. A run whose supervisor is
 /// gone without an end is running while its training lives, and lost after (unless the agent saw
-/// the exit).
+/// the exit). From another machine, boot or container, where its processes cannot be asked, it is
+/// running while its files move.
 struct RunState {
   std::string state;
   std::optional<int> exit_code;
   std::optional<int> signal;
 };
-RunState DeriveRunState(const RunInfo& info);
+RunState DeriveRunState(const RunInfo& info, const std::filesystem::path& run);
 
 }  // namespace telltale::store

@@ -30,7 +30,7 @@ class RunReaderImpl final : public RunReader {
 
   RunState state() override {
     if (Result<RunInfo> info = ReadRunInfo(run_); info.ok()) info_ = std::move(info).value();
-    RunState state = DeriveRunState(info_);
+    RunState state = DeriveRunState(info_, run_);
     if (state.state == "lost") AskTheAgent(&state);
     return state;
   }
@@ -40,7 +40,7 @@ class RunReaderImpl final : public RunReader {
   }
 
   Status Scan(std::uint32_t table_mask, const Visitor& visit, Salvage* salvage) override {
-    const bool final = DeriveRunState(info_).state != "running";
+    const bool final = DeriveRunState(info_, run_).state != "running";
     for (const std::string& name : ListWriters(run_)) {
       WriterFollower follower(run_ / name, name, table_mask, final, salvage);
       while (true) {

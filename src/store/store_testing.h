@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "base/process.h"
+#include "store/folder.h"
 #include "store/reader.h"
 #include "store/run_info.h"
 #include "store/writer.h"
@@ -40,7 +42,12 @@ inline void MakeRun(const std::filesystem::path& run, bool running = false) {
   info.attempts.push_back({.number = 1, .start_ns = 1, .end_ns = 2});
   info.finished = !running;
   if (!running) info.attempts.back().exit_code = 0;
-  if (running) info.host = "elsewhere";  // Cannot be asked, so it counts as running.
+  if (running) {
+    info.boot_id = BootId();
+    info.pid_namespace = PidNamespace();
+    info.supervisor_pid = ::getpid();
+    info.supervisor_start_ticks = ProcessStartTicks(::getpid());
+  }
   ASSERT_TRUE(WriteRunInfo(run, info).ok());
 }
 

@@ -262,7 +262,7 @@ Result<VerifyReport> Verify(const std::filesystem::path& run) {
   const Result<RunInfo> info = ReadRunInfo(run);
   const std::vector<std::string> writers = ListWriters(run);
   if (info.ok()) {
-    report.state = DeriveRunState(*info).state;
+    report.state = DeriveRunState(*info, run).state;
     over = report.state != "running";
     finished = info->finished;
   } else {

@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <map>
 #include <mutex>
 
 #include "store/batch_split.h"
@@ -90,7 +89,7 @@ class WriterImpl final : public Writer {
 
   NextSeqs next_seq_ = FirstSeqs();
   std::int64_t watermark_ns_ = 0;
-  std::map<RingKey, std::uint64_t> positions_;
+  RingPositions positions_;
   std::vector<format::RingPosition> recovered_;
   std::vector<SealedRecord> sealed_;
   std::int64_t monotonic_to_run_ns_ = 0;
@@ -240,9 +239,7 @@ Status WriterImpl::Append(format::Batch batch) {
   }
   next_seq_ = next_seq;
   watermark_ns_ = batch.watermark_ns;
-  for (const format::RingPosition& p : batch.positions) {
-    positions_[{p.producer, p.ring}] = p.position;
-  }
+  EnterPositions(batch.positions, &positions_);
   counters_.rows += rows_added;
   counters_.late_rows += late;
   rows_in_journal_ += rows_added;

@@ -55,7 +55,8 @@ class Writer {
   /// long: the work is handed to threads. Call it a few times a second.
   virtual Status Tick() = 0;
 
-  /// Positions found in the folder's journals at Open, newest per ring.
+  /// Positions found in the folder's journals at Open, newest per ring, without those of producers
+  /// that a batch released (format::kReleasedRing).
   virtual std::vector<format::RingPosition> RecoveredPositions() const = 0;
   /// Offset to add to CLOCK_MONOTONIC to get the run's clock.
   virtual std::int64_t monotonic_to_run_ns() const = 0;

@@ -120,6 +120,40 @@ TEST_F(WriterTest, ALaterWriterGoesOnWhereTheFirstStopped) {
   EXPECT_FALSE(all->salvage.any());
 }
 
+TEST_F(WriterTest, PositionsOfReleasedProducersAreForgotten) {
+  const auto producer = [](int i) {
+    return std::array<std::uint8_t, 16>{static_cast<std::uint8_t>(i), 7};
+  };
+  constexpr int kProducers = 100;
+  const format::RingPosition kept{{0xff}, 3, 99};
+  {
+    const auto writer = Open();
+    format::Batch first = Scalars(0, 1);
+    first.positions = {kept};
+    ASSERT_TRUE(writer->Append(first).ok());
+    for (int i = 1; i <= kProducers; ++i) {
+      format::Batch batch = Scalars(2 * i - 1, 1);
+      batch.positions = {{producer(i), 0, 640}, {producer(i), 3, 64}, {producer(i), 0xffff, 2}};
+      ASSERT_TRUE(writer->Append(batch).ok());
+      batch = Scalars(2 * i, 1);
+      batch.positions = {{producer(i), format::kReleasedRing, 0}};
+      ASSERT_TRUE(writer->Append(batch).ok());
+    }
+    // Its last word is still to come.
+    format::Batch batch;
+    batch.positions = {{producer(kProducers), 0, 704}};
+    ASSERT_TRUE(writer->Append(batch).ok());
+  }  // As after a crash: the next one reads the journal of all of this, then its own.
+  for (int i = 0; i < 2; ++i) {
+    const auto writer = Open();
+    EXPECT_EQ(writer->RecoveredPositions(),
+              (std::vector<format::RingPosition>{{producer(kProducers), 0, 704}, kept}));
+  }
+  ExpectScalars(ReadEverything(run_)->rows, 2 * kProducers + 1);
+  // One header and two positions.
+  EXPECT_LT(std::filesystem::file_size(run_ / "agent-a" / JournalFileName(3)), 400U);
+}
+
 TEST_F(WriterTest, AnOldJournalIsSealedAndLaterDeleted) {
   const auto writer = Open();
   ASSERT_TRUE(writer->Append(Scalars(0, 10)).ok());

@@ -133,15 +133,15 @@ TEST_F(CliTest, JsonHasTheFieldsOfTheContract) {
     }
     EXPECT_TRUE(finding["evidence"].is_object());
   }
-  EXPECT_EQ(out["rules"].size(), 2U);
+  EXPECT_EQ(out["rules"].size(), 6U);
 
   const json ls = json::parse(Run("ls . --json").out);
   ASSERT_EQ(ls["runs"].size(), 1U);
   for (const char* field : {"id", "state", "attempts", "steps"}) {
     EXPECT_TRUE(ls["runs"][0].contains(field)) << field;
   }
-  EXPECT_EQ(json::parse(Run("rules list --json").out)["rules"].size(), 2U);
-  EXPECT_EQ(json::parse(Run("rules status slow --json").out)["rules"].size(), 2U);
+  EXPECT_EQ(json::parse(Run("rules list --json").out)["rules"].size(), 6U);
+  EXPECT_EQ(json::parse(Run("rules status slow --json").out)["rules"].size(), 6U);
   EXPECT_EQ(json::parse(Run("rules show InputBound --json").out)["name"], "InputBound");
   EXPECT_TRUE(json::parse(Run("version --json").out).contains("version"));
   EXPECT_TRUE(json::parse(Run("report slow --json").out).contains("report"));

@@ -2,6 +2,7 @@
 """One command watches a real training: what it leaves behind, and what it must not change."""
 
 import json
+import shlex
 import signal
 import subprocess
 from pathlib import Path
@@ -39,6 +40,21 @@ def test_run_state_and_list(telltale: Telltale, finished_run: Path) -> None:
     assert run["attempts"] == 1
     assert run["steps"] == 60
     assert telltale("verify", finished_run).returncode == 0
+
+
+def test_a_live_run_is_running_also_for_another_container(telltale: Telltale, tmp_path: Path) -> None:
+    """Where its processes have other pids, or none."""
+    inside = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc"]
+    if subprocess.run([*inside, "true"], capture_output=True, check=False).returncode != 0:
+        pytest.skip("no namespaces for us here")
+    look = f"{shlex.join(inside)} {telltale.binary} ls {tmp_path} --json > {tmp_path}/seen"
+    again = f"{shlex.join(inside)} {telltale.binary} run -o {tmp_path}/run -- true 2> {tmp_path}/refused"
+    done = telltale.run(tmp_path / "run", "sh", "-c", f"{look}; {again}; echo $?")
+    assert done.stdout == "9\n", done.stderr
+    [run] = json.loads((tmp_path / "seen").read_text())["runs"]
+    assert run["state"] == "running"
+    [run] = json.loads(telltale("ls", tmp_path, "--json").stdout)["runs"]
+    assert run["state"] == "finished"
 
 
 def test_parameters_are_bit_identical_after_200_steps(telltale: Telltale, tmp_path: Path) -> None:

@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // The disk of the run directory fills up and is freed again: the training goes on, what is lost is
-// counted and said, recording resumes without a restart. A file system of its own is needed.
+// counted and said, recording resumes without a restart. One test wants a file system of its own,
+// the other a limit on the size of the agent's files, which no write gets past.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mount.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <csignal>
 #include <cstdlib>
 #include <fstream>
 #include <map>
+#include <sstream>
 
 #include "harness.h"
 
@@ -91,6 +94,51 @@ TEST(DiskFull, TheTrainingGoesOnAndRecordingResumes) {
   std::int64_t newest = -1;
   for (const auto& row : recorded.rows.steps) newest = std::max(newest, row.step);
   EXPECT_GE(newest, static_cast<std::int64_t>(oracle->committed) - 1) << "recording must resume";
+}
+
+TEST(DiskFull, RefusedWritesLoseNoRecordAndAreShown) {
+  Scratch scratch("refused");
+  Oracle* oracle = Oracle::Map((scratch / "oracle").c_str());
+  ASSERT_NE(oracle, nullptr);
+  Started started = StartRun(
+      scratch / "run", {}, {TrainerPath(), scratch / "oracle", "1000000", "2000"}, scratch / "err");
+  ASSERT_TRUE(Await([&] { return oracle->committed > 50; })) << started.Err();
+  pid_t agent = 0;
+  ASSERT_TRUE(Await([&] { return (agent = FindHelper("agent", scratch / "run")) != 0; }));
+  rlimit before{};
+  rlimit none{};
+  ASSERT_EQ(::prlimit(agent, RLIMIT_FSIZE, nullptr, &before), 0);
+  none.rlim_max = before.rlim_max;
+  ASSERT_EQ(::prlimit(agent, RLIMIT_FSIZE, &none, nullptr), 0);
+  ASSERT_TRUE(Await([&] {
+    return started.Err().find("takes no more records") != std::string::npos;
+  })) << started.Err();
+  // More than one sample of the machine (each 500 ms) falls into it; the rings hold all steps.
+  const std::uint64_t refused_at = oracle->committed;
+  ASSERT_TRUE(Await([&] { return oracle->committed > refused_at + 1500; }));
+  ASSERT_EQ(::prlimit(agent, RLIMIT_FSIZE, &before, nullptr), 0);
+  ASSERT_TRUE(Await([&] { return started.Err().find("takes records again") != std::string::npos; }))
+      << started.Err();
+  ASSERT_EQ(::kill(oracle->pid, SIGTERM), 0);
+  EXPECT_EQ(started.Wait(), -SIGTERM) << started.Err();
+
+  Recorded recorded;
+  ReadRun(scratch / "run", &recorded);
+  EXPECT_EQ(CheckOnce(recorded, oracle->committed), "");
+  EXPECT_EQ(CountEvents(recorded, "agent.start"), 1U) << "the agent must survive it";
+  std::map<std::string, std::uint64_t> counters;
+  for (const auto& row : recorded.rows.ledger) {
+    counters[std::string(row.name)] = std::max(counters[std::string(row.name)], row.value);
+  }
+  EXPECT_GT(counters["agent.append_refused"], 0U);
+  EXPECT_GT(counters["agent.metrics_dropped"], 0U);
+  EXPECT_EQ(counters["probe.records_dropped"], 0U);
+  const std::string command = TelltalePath() + " check " + (scratch / "run").string() + " > " +
+                              (scratch / "check").string();
+  ASSERT_EQ(std::system(command.c_str()), 0);
+  std::stringstream shown;
+  shown << std::ifstream(scratch / "check").rdbuf();
+  EXPECT_NE(shown.str().find("agent.metrics_dropped"), std::string::npos) << shown.str();
 }
 
 }  // namespace

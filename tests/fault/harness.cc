@@ -68,6 +68,7 @@ Scratch::~Scratch() {
 }
 
 std::string TrainerPath() { return BuildDir() / "tests/fault_trainer"; }
+std::string CrowdPath() { return BuildDir() / "tests/fault_crowd"; }
 std::string TelltalePath() { return BuildDir() / "bin/telltale"; }
 
 Started::~Started() {

@@ -59,8 +59,9 @@ struct Started {
 Started StartRun(const std::filesystem::path& run, const std::vector<std::string>& options,
                  const std::vector<std::string>& command, const std::filesystem::path& err);
 
-/// Path of the test's trainer.
+/// Paths of the test's trainer, of the crowd around one, of the product.
 std::string TrainerPath();
+std::string CrowdPath();
 std::string TelltalePath();
 
 /// Pid of the helper of that kind ("agent" or "watch") of this run, 0 where there is none.

@@ -9,6 +9,8 @@
 
 #include "base/process.h"
 #include "harness.h"
+#include "store/recovery.h"
+#include "store/writer.h"
 
 namespace telltale::fault {
 namespace {
@@ -188,6 +190,37 @@ TEST(Run, MoreProcessesThanOneAreRecorded) {
   EXPECT_EQ(std::count_if(recorded.rows.scalars.begin(), recorded.rows.scalars.end(),
                           [](const auto& row) { return row.name == "mark"; }),
             8 * 50);
+}
+
+TEST(Run, OfProcessesThatHaveEndedNoPositionsAreCarriedOn) {
+  Scratch scratch("short-lived");
+  const std::string trainer = TrainerPath() + " " + (scratch / "oracle").string() + " 2 100";
+  for (const char* count : {"100", "1"}) {
+    Started started = StartRun(
+        scratch / "run", {},
+        {"sh", "-c", "for i in $(seq " + std::string(count) + "); do " + trainer + "; done"},
+        scratch / "err");
+    EXPECT_EQ(started.Wait(), 0) << started.Err();
+    std::size_t writers = 0;
+    for (const auto& entry : std::filesystem::directory_iterator(scratch / "run")) {
+      if (!entry.path().filename().string().starts_with("agent-")) continue;
+      ++writers;
+      const auto folder = store::RecoverFolder(entry.path());
+      ASSERT_TRUE(folder.ok()) << folder.status().message();
+      EXPECT_LE(folder->positions.size(), 1U) << "the attempt's mark alone";
+      // As an agent leaves it that is killed before it could let go of a producer.
+      auto writer = store::Writer::Open(entry.path(), entry.path().filename());
+      ASSERT_TRUE(writer.ok()) << writer.status().message();
+      ASSERT_TRUE((*writer)->Append({.positions = {{{1, 2, 3}, 0, 640}}}).ok());
+    }
+    EXPECT_EQ(writers, 1U);
+  }
+  Recorded recorded;
+  ReadRun(scratch / "run", &recorded);
+  for (const char* once : {"process.start", "process.exit"}) {
+    EXPECT_EQ(CountEvents(recorded, once), 101U) << once;
+  }
+  EXPECT_EQ(recorded.rows.steps.size(), 202U);
 }
 
 }  // namespace

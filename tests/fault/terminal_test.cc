@@ -114,6 +114,25 @@ TEST_F(OnTerminal, StatusLineKeepsTheBottomRowAndGivesItBack) {
   EXPECT_NE(shown.find("\x1b[r", region), std::string::npos) << "the whole screen scrolls again";
 }
 
+TEST_F(OnTerminal, AKilledSupervisorLeavesTheTerminalAsItWas) {
+  Oracle* oracle = Oracle::Map((scratch_ / "oracle").c_str());
+  ASSERT_NE(oracle, nullptr);
+  // Beneath a shell, whose terminal it remains: the end of a session's leader would hang it up.
+  Terminal terminal({"/bin/sh", "-c", "\"$@\"; exec cat", "sh", TelltalePath(), "run", "-o",
+                     scratch_ / "run", "--", TrainerPath(), scratch_ / "oracle", "1000000", "1000"},
+                    "xterm");
+  ASSERT_TRUE(Await([&] { return terminal.Shown().find("steps/s") != std::string::npos; }))
+      << terminal.Shown();
+  const auto info = store::ReadRunInfo(scratch_ / "run");
+  ASSERT_TRUE(info.ok());
+  ASSERT_EQ(terminal.Shown().find("\x1b[r"), std::string::npos);
+  ASSERT_EQ(::kill(info->supervisor_pid, SIGKILL), 0);
+  EXPECT_TRUE(Await([&] { return terminal.Shown().find("\x1b[r\x1b[24;1H") != std::string::npos; }))
+      << "the whole screen scrolls again";
+  ::kill(oracle->pid, SIGKILL);
+  EXPECT_TRUE(Await([&] { return FindHelper("agent", scratch_ / "run") == 0; }));
+}
+
 TEST_F(OnTerminal, ADumbTerminalAndQuietGetNoControlSequences) {
   for (const char* option : {"", "--quiet"}) {
     const bool quiet = *option != '\0';

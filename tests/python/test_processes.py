@@ -84,6 +84,21 @@ def test_an_interpreter_that_ignores_the_environment(telltale, flag, form):
         assert run.out == plain.stdout
 
 
+@pytest.mark.parametrize("flag", ["-S", "-IS", "-ES"])
+@pytest.mark.parametrize("form", ["script", "command", "error"])
+def test_an_interpreter_without_site(telltale, flag, form):
+    found = "import sys; sys.path += {!r}\n".format([p for p in sys.path if p.endswith("-packages")])
+    text = found + TRAIN + SHOW + "print('site' in sys.modules)\n"
+    text += "1 / 0" if form == "error" else ""
+    script = telltale.script(text)
+    arguments = ["-c", text, "x"] if form == "command" else [script, "x"]
+    run = telltale.run([sys.executable, flag, BOOT, *arguments])
+    plain = telltale.plain([sys.executable, flag, *arguments])
+    assert run.code == plain.returncode
+    assert len(run.steps()) == 5
+    assert (run.out, run.err) == (plain.stdout, plain.stderr)
+
+
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_children_of_an_isolated_interpreter(telltale, method):
     text = f"""

@@ -67,6 +67,14 @@ def test_the_flags_of_an_interpreter(telltale, run, flag):
     assert recorded.train_steps() == list(range(5))
 
 
+def test_an_interpreter_without_site(telltale, run):
+    found = "import sys; sys.path += {!r}\n".format([p for p in sys.path if p.endswith("-packages")])
+    recorded = run(sys.executable, "-S", telltale.script(found + TRAIN + "print('site' in sys.modules)\n"))
+    assert recorded.process.returncode == 0, recorded.process.stderr
+    assert recorded.process.stdout.splitlines()[-1] == "False"
+    assert recorded.train_steps() == list(range(5))
+
+
 def test_a_shell_wrapper_a_module_and_exec(telltale, run):
     telltale.script(TRAIN, "package/train.py")
     launcher = f"exec {sys.executable} -c 'import os, sys; os.execv(sys.executable, "

@@ -107,7 +107,14 @@ TEST_F(ReportTest, AHealthyRunSaysSo) {
   sample.wait_share = 0.02;
   const RunData data = Make(sample);
   ExpectSound(RenderReport(data));
-  EXPECT_EQ(Verdict(data), "Nothing to report in 2 rules.");
+  EXPECT_EQ(Verdict(data), "Nothing to report in 3 rules.");
+  const std::string verdict = FormatVerdict(data, {});
+  // The sample has no statistics and no load of single processes.
+  EXPECT_NE(verdict.find("No data for: CPUBottleneck, ExplodingTensor, VanishingGradient."),
+            std::string::npos)
+      << verdict;
+  EXPECT_NE(verdict.find(" Initialization "), std::string::npos) << verdict;
+  EXPECT_NE(verdict.find(", training loop "), std::string::npos) << verdict;
 }
 
 TEST_F(ReportTest, HostileTextIsShownNotRun) {

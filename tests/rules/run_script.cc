@@ -24,7 +24,7 @@ namespace telltale::rules {
 namespace {
 
 using AnyRow = std::variant<format::StepRow, format::ScalarRow, format::SpanRow, format::EventRow,
-                            format::MetricRow>;
+                            format::MetricRow, format::StatisticRow>;
 
 struct Line {
   std::vector<std::string> words;
@@ -249,22 +249,47 @@ class Script {
     };
     if (kind == "steps") {
       const std::int64_t wait = Duration(Option(line, "data_wait", "0"));
+      const std::int64_t other = Duration(Option(line, "other", "0"));
+      const std::int64_t slow = Duration(Option(line, "slow", "0"));
+      const std::int64_t slow_every = std::stoll(Option(line, "slow_every", "1"));
+      const std::string slow_phase = Option(line, "slow_phase", "other");
+      std::int64_t begin = at;
       for (std::int64_t i = 0; i < count; ++i) {
         format::StepRow row;
-        fill(&row, at + i * every);
-        row.duration_ns = every;
-        row.ord_ns += every;
+        fill(&row, begin);
         row.step = from + i;
         row.mode = pool_.Intern(mode);
         row.data_wait_ns = wait;
-        row.forward_ns = (every - wait) / 2;
-        row.backward_ns = every - wait - row.forward_ns;
+        row.other_ns = other;
+        row.forward_ns = (every - wait - other) / 2;
+        row.backward_ns = every - wait - other - row.forward_ns;
+        row.duration_ns = every;
+        row.skipped = Option(line, "skipped", "0") == "1";
+        if (slow > 0 && row.step % slow_every == slow_every - 1) {
+          row.duration_ns += slow;
+          (slow_phase == "data_wait" ? row.data_wait_ns
+           : slow_phase == "forward" ? row.forward_ns
+                                     : row.other_ns) += slow;
+          if (line.options.contains("span")) {
+            format::SpanRow span;
+            fill(&span, begin);
+            span.duration_ns = slow;
+            span.ord_ns += slow;
+            span.name = pool_.Intern(line.options.at("span"));
+            span.category = "user";
+            span.mode = row.mode;
+            span.step = row.step;
+            pending_.emplace_back(span);
+          }
+        }
+        row.ord_ns += row.duration_ns;
+        begin += row.duration_ns;
         row.micro_steps = static_cast<std::uint32_t>(std::stoul(Option(line, "micro", "1")));
         row.batch_size = std::stoll(Option(line, "batch_size", "32"));
         pending_.emplace_back(row);
       }
       next_step_[counter] = from + count;
-      clock_ns_ = std::max(clock_ns_, at + count * every);
+      clock_ns_ = std::max(clock_ns_, begin);
     } else if (kind == "fetch") {
       const std::int64_t takes = Duration(Option(line, "takes", "10ms"));
       for (std::int64_t i = 0; i < count; ++i) {
@@ -291,6 +316,46 @@ class Script {
       }
       next_step_[counter] = from + last;
       if (line.options.contains("advance")) clock_ns_ = std::max(clock_ns_, at + last * every);
+    } else if (kind == "stats") {
+      // A value is the mean absolute value and the root mean square of the elements.
+      const std::int64_t interval = std::stoll(Option(line, "interval", "100"));
+      const auto elements =
+          static_cast<std::uint64_t>(std::stoull(Option(line, "elements", "1000")));
+      std::int64_t last = 0;
+      for (const Point& point : Series(line.rest, &noise_)) {
+        format::StatisticRow row;
+        row.step = from + point.offset * interval;
+        fill(&row, at + row.step * every + every / 2);
+        row.name = pool_.Intern(name);
+        row.collection = pool_.Intern(Option(line, "collection", "gradients"));
+        row.mode = pool_.Intern(mode);
+        row.dtype = "float32";
+        row.count = elements;
+        row.nan_count = std::isnan(point.value) ? 1 : 0;
+        row.inf_count = std::isinf(point.value) ? 1 : 0;
+        row.zero_count = point.value == 0 ? elements : std::stoull(Option(line, "zeros", "0"));
+        const double value = std::isfinite(point.value) ? point.value : 1;
+        row.l1 = value * static_cast<double>(elements - row.zero_count);
+        row.l2 = value * std::sqrt(static_cast<double>(elements));
+        row.min = -value;
+        row.max = value;
+        pending_.emplace_back(row);
+        last = (point.offset + 1) * interval;
+      }
+      next_step_[counter] = from + last;
+    } else if (kind == "metric") {
+      for (const Point& point : Series(line.rest, &noise_)) {
+        format::MetricRow row;
+        row.time_ns = row.ord_ns = kEpoch + at + (point.offset + 1) * every;
+        row.node = "n1";
+        row.subject = pool_.Intern(Option(line, "subject", "node"));
+        row.name = pool_.Intern(name);
+        row.value = point.value;
+        if (row.subject.starts_with("proc:") && row.subject != "proc:tree") {
+          row.pid = std::stoi(std::string(row.subject.substr(5)));
+        }
+        pending_.emplace_back(row);
+      }
     } else if (kind == "event") {
       format::EventRow row;
       fill(&row, at);
@@ -301,6 +366,7 @@ class Script {
       for (std::int64_t i = 0; i < count; ++i) {
         format::MetricRow row;
         row.time_ns = row.ord_ns = kEpoch + at;
+        row.node = "n1";
         row.subject = pool_.Intern(fmt::format("cpu:{}", i));
         row.name = "cpu.idle";
         pending_.emplace_back(row);

@@ -213,6 +213,7 @@ store::RunInfo MakeInfo(const SampleRun& sample, bool finished) {
   info.command = {"python", "train.py"};
   info.host = HostName();
   info.boot_id = BootId();
+  info.pid_namespace = PidNamespace();
   info.telltale_version = "0.1.0";
   info.created_ns = sample.start_ns;
   info.supervisor_pid = getpid();

@@ -102,10 +102,39 @@ class LiveTest : public ::testing::Test {
             ::testing::UnitTest::GetInstance()->current_test_info()->name());
     fs::remove_all(run_);
     fs::create_directories(run_);
+    writing_.clock = &clock_;
+    watching_.clock = &clock_;
   }
   void TearDown() override { fs::remove_all(run_); }
 
+  std::unique_ptr<store::Writer> OpenWriter(const std::string& name) {
+    auto writer = store::Writer::Open(run_ / name, name, writing_);
+    EXPECT_TRUE(writer.ok()) << writer.status().message();
+    return writer.ok() ? std::move(writer).value() : nullptr;
+  }
+  std::unique_ptr<watch::Watcher> OpenWatcher() {
+    auto watcher = watch::Watcher::Open(run_, watching_);
+    EXPECT_TRUE(watcher.ok()) << watcher.status().message();
+    return watcher.ok() ? std::move(watcher).value() : nullptr;
+  }
+  std::vector<format::Batch> Batches(const testing::SampleRun& sample) {
+    return testing::Cut(testing::MakeRows(sample, &pool_), 200'000'000);
+  }
+  /// Polls until the watcher has closed its folder, failed, or will never do either.
+  Result<bool> PollToTheEnd(watch::Watcher* watcher) {
+    for (int i = 0; i < 2000; ++i) {
+      clock_.Advance(100'000'000);
+      const auto polled = watcher->Poll();
+      if (!polled.ok() || *polled) return polled;
+    }
+    return false;
+  }
+
   fs::path run_;
+  FakeClock clock_;
+  store::WriterOptions writing_;
+  watch::WatchOptions watching_;
+  StringPool pool_;
 };
 
 struct Totals {
@@ -235,68 +264,43 @@ TEST_F(LiveTest, FindingsAreThoseOfAReplay) {
 }
 
 TEST_F(LiveTest, AFindingIsThereInTheRoundAfterItsRecords) {
-  FakeClock clock;
-  store::WriterOptions writer_options;
-  writer_options.clock = &clock;
   testing::SampleRun sample;
   sample.steps = 200;
   ASSERT_TRUE(store::WriteRunInfo(run_, testing::MakeInfo(sample, false)).ok());
-  auto writer = store::Writer::Open(run_ / "agent-a", "agent-a", writer_options);
-  ASSERT_TRUE(writer.ok());
-  watch::WatchOptions options;
-  options.clock = &clock;
-  auto watcher = watch::Watcher::Open(run_, options);
-  ASSERT_TRUE(watcher.ok());
-  StringPool pool;
-  for (format::Batch& batch : testing::Cut(testing::MakeRows(sample, &pool), 200'000'000)) {
-    ASSERT_TRUE((*writer)->Append(std::move(batch)).ok());
-    clock.Advance(200'000'000);
-    const auto over = (*watcher)->Poll();
+  const auto writer = OpenWriter("agent-a");
+  const auto watcher = OpenWatcher();
+  ASSERT_TRUE(writer && watcher);
+  for (format::Batch& batch : Batches(sample)) {
+    ASSERT_TRUE(writer->Append(std::move(batch)).ok());
+    clock_.Advance(200'000'000);
+    const auto over = watcher->Poll();
     ASSERT_TRUE(over.ok());
     EXPECT_FALSE(*over);
     // Whatever the engine says now is in the journal now.
-    EXPECT_EQ(ReadJournal(run_).newest.size(), (*watcher)->engine().findings().size());
+    EXPECT_EQ(ReadJournal(run_).newest.size(), watcher->engine().findings().size());
   }
-  EXPECT_EQ((*watcher)->engine().findings().size(), 2U);
-  ASSERT_TRUE((*watcher)->Stop().ok());
+  EXPECT_EQ(watcher->engine().findings().size(), 2U);
+  ASSERT_TRUE(watcher->Stop().ok());
 }
 
 TEST_F(LiveTest, WhatAFullDiskRefusedIsWrittenLater) {
-  FakeClock clock;
   testing::SampleRun sample;
   sample.steps = 200;
   ASSERT_TRUE(testing::WriteRun(run_, sample).ok());
-  watch::WatchOptions full;
-  full.clock = &clock;
-  full.writer.min_free_bytes = 1ULL << 62;
+  watching_.writer.min_free_bytes = 1ULL << 62;
   {
-    auto watcher = watch::Watcher::Open(run_, full);
-    ASSERT_TRUE(watcher.ok());
-    bool failed = false;
-    for (int i = 0; i < 2000 && !failed; ++i) {
-      clock.Advance(100'000'000);
-      const auto polled = (*watcher)->Poll();
-      failed = !polled.ok();
-      if (!failed) {
-        EXPECT_FALSE(*polled);
-      }
-    }
-    EXPECT_TRUE(failed) << "it must not wait for ever";
-    EXPECT_EQ((*watcher)->engine().findings().size(), 2U);
+    const auto watcher = OpenWatcher();
+    ASSERT_TRUE(watcher);
+    EXPECT_FALSE(PollToTheEnd(watcher.get()).ok()) << "it must not wait for ever";
+    EXPECT_EQ(watcher->engine().findings().size(), 2U);
   }
   EXPECT_EQ(ReadJournal(run_).rows, 0U);
-  watch::WatchOptions options;
-  options.clock = &clock;
-  auto watcher = watch::Watcher::Open(run_, options);
-  ASSERT_TRUE(watcher.ok());
-  bool over = false;
-  for (int i = 0; i < 100 && !over; ++i) {
-    clock.Advance(100'000'000);
-    const auto polled = (*watcher)->Poll();
-    ASSERT_TRUE(polled.ok());
-    over = *polled;
-  }
-  EXPECT_TRUE(over);
+  watching_.writer = {};
+  const auto watcher = OpenWatcher();
+  ASSERT_TRUE(watcher);
+  const auto over = PollToTheEnd(watcher.get());
+  ASSERT_TRUE(over.ok()) << over.status().message();
+  EXPECT_TRUE(*over);
   EXPECT_EQ(ReadJournal(run_).newest, Replayed(run_));
 }
 
@@ -313,29 +317,22 @@ TEST_F(LiveTest, ASecondWatcherIsRefused) {
 /// Two attempts on two hosts, the first one's agent was killed: its journal has no end record, and
 /// its last rows lie after its last watermark.
 TEST_F(LiveTest, ADeadWriterHoldsUpNoOther) {
-  FakeClock clock;
-  store::WriterOptions writer_options;
-  writer_options.clock = &clock;
   testing::SampleRun sample;
   sample.steps = 200;
   ASSERT_TRUE(store::WriteRunInfo(run_, testing::MakeInfo(sample, true)).ok());
-  StringPool pool;
   for (const int host : {0, 1}) {
     testing::SampleRun one = sample;
     one.rank = host;
     one.seed = static_cast<std::uint32_t>(3 + host);
     if (host == 1) one.nan_at = 150;
     one.start_ns += host * 20 * kSecond;
-    const std::string name = host == 0 ? "agent-a" : "agent-b";
-    auto writer = store::Writer::Open(run_ / name, name, writer_options);
-    ASSERT_TRUE(writer.ok());
-    std::vector<format::Batch> batches = testing::Cut(testing::MakeRows(one, &pool), 200'000'000);
-    for (std::size_t i = 0; i < batches.size(); ++i) {
-      if (host == 0 && i + 1 == batches.size()) batches[i].watermark_ns = 0;
-      ASSERT_TRUE((*writer)->Append(std::move(batches[i])).ok());
-    }
+    const auto writer = OpenWriter(host == 0 ? "agent-a" : "agent-b");
+    ASSERT_TRUE(writer);
+    std::vector<format::Batch> batches = Batches(one);
+    if (host == 0) batches.back().watermark_ns = 0;
+    for (format::Batch& batch : batches) ASSERT_TRUE(writer->Append(std::move(batch)).ok());
     if (host == 1) {
-      ASSERT_TRUE((*writer)->Close(true).ok());
+      ASSERT_TRUE(writer->Close(true).ok());
     }
   }
   std::map<std::int32_t, int> steps;
@@ -348,52 +345,33 @@ TEST_F(LiveTest, ADeadWriterHoldsUpNoOther) {
   EXPECT_EQ(steps[0], 200);
   EXPECT_EQ(steps[1], 200);
 
-  watch::WatchOptions watch_options;
-  watch_options.clock = &clock;
-  auto watcher = watch::Watcher::Open(run_, watch_options);
-  ASSERT_TRUE(watcher.ok());
-  bool over = false;
-  for (int i = 0; i < 400 && !over; ++i) {
-    clock.Advance(100'000'000);
-    const auto polled = (*watcher)->Poll();
-    ASSERT_TRUE(polled.ok());
-    over = *polled;
-  }
-  EXPECT_TRUE(over);
+  const auto watcher = OpenWatcher();
+  ASSERT_TRUE(watcher);
+  const auto over = PollToTheEnd(watcher.get());
+  ASSERT_TRUE(over.ok()) << over.status().message();
+  EXPECT_TRUE(*over);
   const Journalled live = ReadJournal(run_);
   EXPECT_FALSE(live.newest.empty());
   EXPECT_EQ(live.newest, Replayed(run_));
 }
 
 TEST_F(LiveTest, ARunWhoseAgentDiedForGoodIsClosed) {
-  FakeClock clock;
-  store::WriterOptions writer_options;
-  writer_options.clock = &clock;
   testing::SampleRun sample;
   sample.steps = 200;
-  store::RunInfo info = testing::MakeInfo(sample, true);
-  ASSERT_TRUE(store::WriteRunInfo(run_, info).ok());
+  ASSERT_TRUE(store::WriteRunInfo(run_, testing::MakeInfo(sample, true)).ok());
   {
-    auto writer = store::Writer::Open(run_ / "agent-a", "agent-a", writer_options);
-    ASSERT_TRUE(writer.ok());
-    StringPool pool;
-    for (format::Batch& batch : testing::Cut(testing::MakeRows(sample, &pool), 200'000'000)) {
-      ASSERT_TRUE((*writer)->Append(std::move(batch)).ok());
+    const auto writer = OpenWriter("agent-a");
+    ASSERT_TRUE(writer);
+    for (format::Batch& batch : Batches(sample)) {
+      ASSERT_TRUE(writer->Append(std::move(batch)).ok());
     }
   }  // No end record.
-  watch::WatchOptions options;
-  options.clock = &clock;
-  auto watcher = watch::Watcher::Open(run_, options);
-  ASSERT_TRUE(watcher.ok());
-  bool over = false;
-  for (int i = 0; i < 400 && !over; ++i) {
-    clock.Advance(100'000'000);
-    const auto polled = (*watcher)->Poll();
-    ASSERT_TRUE(polled.ok());
-    over = *polled;
-  }
-  EXPECT_TRUE(over);
-  for (const rules::Finding& f : (*watcher)->engine().findings()) EXPECT_FALSE(f.open);
+  const auto watcher = OpenWatcher();
+  ASSERT_TRUE(watcher);
+  const auto over = PollToTheEnd(watcher.get());
+  ASSERT_TRUE(over.ok()) << over.status().message();
+  EXPECT_TRUE(*over);
+  for (const rules::Finding& f : watcher->engine().findings()) EXPECT_FALSE(f.open);
   EXPECT_EQ(ReadJournal(run_).newest, Replayed(run_));
 }
 

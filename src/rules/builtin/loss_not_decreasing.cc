@@ -5,6 +5,9 @@
 // noise it fires on every healthy run sooner or later. Here blocks of num_steps losses are reduced
 // to their median, a block makes progress only where it is better than the best by more than
 // diff_percent and the noise, and no progress alone is no defect: the level must be bad too.
+//
+// A series is the losses of one name in one process, for a run may hold several processes of one
+// rank (a sweep). The process of the next attempt goes on with it where it is plain whose it is.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,6 +17,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "rules/registry.h"
@@ -89,25 +93,19 @@ class LossNotDecreasing final : public Rule {
       }
     } else if (const auto* event = record.As<format::EventRow>()) {
       if (event->kind == "optimizer") OnOptimizer(*event);
+      if (event->kind == "process.exit") OnProcessExit(*event);
     } else if (const auto* step = record.As<format::StepRow>()) {
       if (step->mode == "TRAIN" && step->data_wait_ns > 0) {
-        waited_s_[step->rank] += static_cast<double>(step->data_wait_ns) / 1e9;
+        ProcessOf(*step).waited_s += static_cast<double>(step->data_wait_ns) / 1e9;
       }
     }
   }
 
   void OnEnd(Reporter* reporter) override {
-    for (auto& [key, series] : series_) {
-      FinishStep(&series, reporter);
-      if (series.open) {
-        Describe(&series);
-        reporter->Close(series.incident);
-        series.open = false;
-      }
-    }
+    for (auto& [key, process] : processes_) End(&process, reporter);
   }
 
-  bool has_data() const override { return !series_.empty(); }
+  bool has_data() const override { return has_data_; }
 
  private:
   enum class State { kHealthy, kFlat, kDiverged, kRegained, kNotFinite };
@@ -129,10 +127,12 @@ class LossNotDecreasing final : public Rule {
     double steps = 0;
   };
 
-  /// The losses of one name and rank.
+  struct Process;
+
+  /// The losses of one name in one process.
   struct Series {
-    std::string subject;
-    std::uint32_t attempt = 0;
+    Process* process = nullptr;
+    std::string name;
     // The step whose losses (of its micro-steps) come in now.
     std::int64_t step = -1;
     double sum = 0;
@@ -176,7 +176,6 @@ class LossNotDecreasing final : public Rule {
     Fall fall;
     std::int64_t bad_step = -1;  ///< First NaN or Inf of the incident.
     double bad_lr = 0;
-    std::int32_t rank = 0;
   };
 
   struct Optimizer {
@@ -184,25 +183,132 @@ class LossNotDecreasing final : public Rule {
     double lr = std::numeric_limits<double>::quiet_NaN();
   };
 
+  struct Process {
+    std::int32_t rank = 0;
+    std::int32_t pid = 0;
+    std::uint32_t attempt = 0;
+    Optimizer optimizer;
+    double waited_s = 0;                   ///< Data wait of its TRAIN steps so far.
+    std::map<std::string, Series> series;  ///< By name.
+  };
+  /// Rank, pid, and 0 while it lives, else a number of its own: its pid may be given to another.
+  using ProcessKey = std::tuple<std::int32_t, std::int32_t, std::uint64_t>;
+
+  /// The living process of a row's rank and pid, made where it is new.
+  template <class Row>
+  Process& ProcessOf(const Row& row) {
+    Process& process = processes_[{row.rank, row.pid, 0}];
+    if (process.attempt == 0) {
+      process.rank = row.rank;
+      process.pid = row.pid;
+      process.attempt = row.attempt;
+    }
+    return process;
+  }
+
+  void OnProcessExit(const format::EventRow& event) {
+    auto node = processes_.extract(ProcessKey{event.rank, event.pid, 0});
+    if (node.empty()) return;
+    node.key() = ProcessKey{event.rank, event.pid, ++ended_};
+    processes_.insert(std::move(node));  // Where it is in memory stays.
+  }
+
+  /// The series of a loss, or none where its attempt is over.
+  Series* SeriesOf(const format::ScalarRow& scalar, Reporter* reporter) {
+    std::uint32_t& newest = attempts_[scalar.rank];
+    if (scalar.attempt < newest) return nullptr;
+    if (scalar.attempt > newest) {
+      newest = scalar.attempt;
+      BeginAttempt(scalar, reporter);
+    }
+    Process& process = ProcessOf(scalar);
+    const auto [at, added] = process.series.try_emplace(std::string(scalar.name));
+    Series& series = at->second;
+    if (!added) return &series;
+    series.process = &process;
+    series.name = scalar.name;
+    for (auto& [key, other] : processes_) {
+      // One that had its pid before: a finding's subject names one of them at a time.
+      if (other.rank == process.rank && other.pid == process.pid && &other != &process) {
+        End(&other, reporter);
+      }
+    }
+    return &series;
+  }
+
+  /// The first loss of a rank in an attempt. Where one process alone had losses before, this one
+  /// goes on from its checkpoint; of several nobody can say which one it was.
+  void BeginAttempt(const format::ScalarRow& scalar, Reporter* reporter) {
+    std::vector<ProcessKey> before;
+    for (const auto& [key, process] : processes_) {
+      if (process.rank == scalar.rank && process.attempt < scalar.attempt &&
+          !process.series.empty()) {
+        before.push_back(key);
+      }
+    }
+    for (const ProcessKey& key : before) {
+      if (before.size() > 1) {
+        End(&processes_[key], reporter);
+        processes_.erase(key);
+        continue;
+      }
+      for (auto& [name, series] : processes_[key].series) {
+        FinishStep(&series, reporter);
+        // The start of the first attempt stays the measure, but a block never spans two attempts.
+        series.block.clear();
+        series.step = -1;
+      }
+      auto node = processes_.extract(key);
+      Process& old = node.mapped();
+      Process& process = ProcessOf(scalar);
+      process.series = std::move(old.series);
+      for (auto& [name, series] : process.series) series.process = &process;
+      process.waited_s += old.waited_s;
+      if (process.optimizer.name.empty()) process.optimizer.name = old.optimizer.name;
+      if (!std::isfinite(process.optimizer.lr)) process.optimizer.lr = old.optimizer.lr;
+    }
+  }
+
+  /// No loss follows: closes what is open.
+  void End(Process* process, Reporter* reporter) {
+    for (auto& [name, series] : process->series) {
+      FinishStep(&series, reporter);
+      if (!series.open) continue;
+      Describe(&series);
+      reporter->Close(series.incident);
+      series.open = false;
+    }
+  }
+
+  /// Names the process only where its rank alone does not.
+  std::string Subject(const Series& series) const {
+    const Process& process = *series.process;
+    std::string subject = fmt::format("rank {}", process.rank);
+    const auto of_rank =
+        std::count_if(processes_.begin(), processes_.end(), [&](const auto& entry) {
+          return entry.second.rank == process.rank && entry.second.series.contains(series.name);
+        });
+    if (of_rank > 1) subject += fmt::format(", pid {}", process.pid);
+    if (series.name != "loss") subject += ", " + series.name;
+    return subject;
+  }
+
   /// Time of the loop so far, less the waits for data: those are InputBound's, so that the costs of
   /// findings may be added.
-  double Worked(const Series& series) const {
-    const auto waited = waited_s_.find(series.rank);
-    return series.active_s - (waited == waited_s_.end() ? 0 : waited->second);
-  }
+  static double Worked(const Series& series) { return series.active_s - series.process->waited_s; }
 
   bool IsLoss(std::string_view name) const {
     return losses_only_ ? name == "loss" : name.find("loss") != std::string_view::npos;
   }
 
   void OnLearningRate(const format::ScalarRow& scalar) {
-    if (std::isfinite(scalar.value)) optimizers_[scalar.rank].lr = scalar.value;
+    if (std::isfinite(scalar.value)) ProcessOf(scalar).optimizer.lr = scalar.value;
   }
 
   void OnOptimizer(const format::EventRow& event) {
     const auto data = nlohmann::json::parse(event.data, nullptr, false);
     if (!data.is_object()) return;
-    Optimizer& optimizer = optimizers_[event.rank];
+    Optimizer& optimizer = ProcessOf(event).optimizer;
     if (const auto name = data.find("class"); name != data.end() && name->is_string()) {
       optimizer.name = name->get<std::string>();
     }
@@ -212,23 +318,11 @@ class LossNotDecreasing final : public Rule {
   }
 
   void OnLoss(const format::ScalarRow& scalar, Reporter* reporter) {
-    Series& series = series_[{std::string(scalar.name), scalar.rank}];
-    if (series.subject.empty()) {
-      series.rank = scalar.rank;
-      series.subject = scalar.name == "loss" ? fmt::format("rank {}", scalar.rank)
-                                             : fmt::format("rank {}, {}", scalar.rank, scalar.name);
-    }
-    if (scalar.attempt != series.attempt) {
-      FinishStep(&series, reporter);
-      // A restart goes on from a checkpoint: the start of the first attempt stays the measure, but
-      // a block never spans two attempts.
-      series.attempt = scalar.attempt;
-      series.block.clear();
-      series.step = -1;
-      series.count = 0;
-    } else if (scalar.step < series.step) {
-      return;  // Late or seen already.
-    }
+    Series* const found = SeriesOf(scalar, reporter);
+    if (found == nullptr) return;
+    Series& series = *found;
+    has_data_ = true;
+    if (scalar.step < series.step) return;  // Late or seen already.
     if (scalar.step != series.step || scalar.step < 0) {
       FinishStep(&series, reporter);
       if (series.step >= 0 && series.time_ns > 0 && scalar.time_ns > series.time_ns) {
@@ -256,13 +350,13 @@ class LossNotDecreasing final : public Rule {
     if (!series->open) {
       series->open = true;
       series->incident = Incident();
-      series->incident.subject = series->subject;
+      series->incident.subject = Subject(*series);
       series->incident.first_step = series->step;
       series->incident.start_ns = series->time_ns;
       series->cost_from_s = Worked(*series);
     }
     if (known) return;
-    const double lr = optimizers_[series->rank].lr;
+    const double lr = series->process->optimizer.lr;
     series->incident.severity = Severity::kHigh;
     series->incident.message = std::isnan(series->bad_value) ? "Loss is NaN" : "Loss is infinite";
     series->incident.confidence = 1;
@@ -286,7 +380,6 @@ class LossNotDecreasing final : public Rule {
   }
 
   void AddLoss(Series* series, double loss, Reporter* reporter) {
-    const std::int32_t rank = series->rank;
     series->lowest = std::min(series->lowest, loss);
     if (series->first.size() < 3) {
       series->first.push_back(loss);
@@ -296,11 +389,11 @@ class LossNotDecreasing final : public Rule {
     if (loss > series->peak) {
       series->peak = loss;
       series->peak_step = series->step;
-      series->peak_lr = optimizers_[rank].lr;
+      series->peak_lr = series->process->optimizer.lr;
     }
     if (series->block.empty()) {
       series->building = {
-          0, 0, 0, series->step, series->time_ns, Worked(*series), optimizers_[rank].lr};
+          0, 0, 0, series->step, series->time_ns, Worked(*series), series->process->optimizer.lr};
       if (!series->has_progress) {
         series->progress = series->origin = series->building;
         series->has_progress = true;
@@ -442,7 +535,7 @@ class LossNotDecreasing final : public Rule {
     // Flat is what is too little beyond doubt; noise that hides a drop makes the rule wait.
     const double least = flat_ * scale * std::min(1.0, fall.steps / kSlowestSteps);
     const bool surely_flat =
-        optimizers_[series->rank].lr == 0 || std::max(0.0, fall.drop) + 3 * fall.error < least;
+        series->process->optimizer.lr == 0 || std::max(0.0, fall.drop) + 3 * fall.error < least;
     const bool surely_risen = -fall.drop - 3 * fall.error > 5 * flat_ * scale;
 
     State now = State::kHealthy;
@@ -462,7 +555,7 @@ class LossNotDecreasing final : public Rule {
       series->open = true;
       series->state = now;
       series->incident = Incident();
-      series->incident.subject = series->subject;
+      series->incident.subject = Subject(*series);
       // A loss that never got below its start has gained nothing since the first step.
       const Block* from =
           series->best >= series->start - tolerance ? &series->origin : &series->progress;
@@ -513,7 +606,7 @@ class LossNotDecreasing final : public Rule {
 
   void Describe(Series* series) {
     Incident& incident = series->incident;
-    const Optimizer& optimizer = optimizers_[series->rank];
+    const Optimizer& optimizer = series->process->optimizer;
     incident.last_step = std::max(incident.first_step, series->step);
     incident.end_ns = std::max(incident.start_ns, series->time_ns);
     incident.cost_seconds = std::max(0.0, Worked(*series) - series->cost_from_s);
@@ -615,9 +708,10 @@ class LossNotDecreasing final : public Rule {
   const double flat_;
   const double converged_below_;
 
-  std::map<std::pair<std::string, std::int32_t>, Series> series_;  ///< By (name, rank).
-  std::map<std::int32_t, Optimizer> optimizers_;                   ///< By rank.
-  std::map<std::int32_t, double> waited_s_;  ///< By rank: data wait of TRAIN steps so far.
+  std::map<ProcessKey, Process> processes_;
+  std::uint64_t ended_ = 0;                         ///< Processes that have ended.
+  std::map<std::int32_t, std::uint32_t> attempts_;  ///< By rank: the newest that has losses.
+  bool has_data_ = false;
 };
 
 }  // namespace
@@ -626,6 +720,8 @@ const RuleDesc kLossNotDecreasingDesc{
     "LossNotDecreasing",
     "The training loss is flat, diverges, went up again, or is not a number.",
     "Losses of a step are averaged, num_steps of them make a block, a block is its median m. "
+    "Each process has its own series; where a rank had losses in one process alone, its process of "
+    "the next attempt goes on with them. "
     "σ = scaled median absolute deviation of the losses in a block, noise = 1.25 × σ / √num_steps. "
     "start = the smaller of the first loss of the run and the median of its first three. A block "
     "is "
@@ -652,7 +748,9 @@ const RuleDesc kLossNotDecreasingDesc{
     "data, which are InputBound's.",
     "Lower the learning rate and look at the first 100 steps. If the loss stays flat at any "
     "learning rate: check that the optimizer holds the model's parameters, that labels belong to "
-    "inputs, and that gradients reach the first layers.",
+    "inputs, and that gradients reach the first layers. A training that goes on from a checkpoint "
+    "where it had converged is flat from its first step, and no loss by itself says which of the "
+    "two it is: record it as the next attempt of the earlier run (-o), whose start is the measure.",
     store::MaskOf(format::TableId::kScalars) | store::MaskOf(format::TableId::kEvents) |
         store::MaskOf(format::TableId::kSteps),
     true,

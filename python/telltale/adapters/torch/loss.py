@@ -5,11 +5,13 @@ lies on a device, and read once the copy is done.
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from types import ModuleType
 from typing import Any
 
 from ..._native import probe
+from ..._session import at_end
 from . import events
 from .hooking import BACKWARD, LOSS, SCALE, SCALER, hook
 
@@ -31,6 +33,9 @@ _FUNCTIONS = {
 _MAX_PENDING = 64
 # (event that ends the copy, pinned copy, step)
 _pending: deque[tuple[Any, Any, int]] = deque()
+# In a forked child: the copies on their way are the parent's to read, and so is the device to free
+# them on.
+_parents = _pending
 
 
 def _drain() -> None:
@@ -39,8 +44,25 @@ def _drain() -> None:
         probe.scalar_at("loss", copy.item(), step, _TRAIN)
 
 
+def _drain_last() -> None:
+    """Records the losses that have arrived and counts the others: a device that hangs must not hold
+    up the end of the process.
+    """
+    _drain()
+    if _pending:
+        probe.count_skipped("loss.late", len(_pending))
+        _pending.clear()
+
+
+def _after_fork() -> None:
+    global _pending, _parents
+    _parents, _pending = _pending, deque()
+
+
 def on_device_loss(tensor: Any) -> None:
-    """Starts a copy of a loss on a CUDA device and records those that have arrived."""
+    """Starts a copy of a loss on a CUDA device and records those that have arrived. Only losses of
+    training come here: they are taken at their backward.
+    """
     _drain()
     if not tensor.is_cuda or _torch.cuda.is_current_stream_capturing():
         probe.count_skipped("loss.device", 1)
@@ -96,6 +118,8 @@ def install(torch: ModuleType) -> None:
     for scaler in _scalers(torch):
         hook(scaler, "step", SCALER)
         hook(scaler, "scale", SCALE)
+    at_end(_drain_last)
+    os.register_at_fork(after_in_child=_after_fork)
     probe.configure(
         loss_type=torch.nn.modules.loss._Loss,
         on_device_loss=on_device_loss,

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+// telltale serve PATH...: the live page of the runs below some folders. `telltale run` starts it
+// with
+// --link-fd for its own run.
+#include <fmt/format.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cli/command.h"
+#include "server/http_server.h"
+
+namespace telltale::cli {
+namespace {
+
+struct Args {
+  std::vector<std::string> paths;
+  std::string bind = "127.0.0.1";
+  std::uint16_t port = 0;
+  std::vector<std::string> allow_hosts;
+  bool print_token = false;
+  int link_fd = -1;
+};
+
+constexpr int kBesideTraining = 10;  ///< Niceness.
+
+/// A stream is a descriptor each.
+void RaiseFileLimit() {
+  rlimit files{};
+  if (::getrlimit(RLIMIT_NOFILE, &files) != 0) return;
+  files.rlim_cur = files.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &files);
+}
+
+int Serve(const Args& args) {
+  std::string note;
+  auto auth = server::Auth::Open(&note);
+  if (!auth.ok()) return Fail("serve", auth.status());
+  const std::string token = auth->token();
+  if (args.print_token && args.paths.empty()) {
+    // A token that dies with this process would open nothing.
+    if (!note.empty()) return Fail("serve", Status(Code::kAuth, note));
+    fmt::print("{}\n", token);
+    return 0;
+  }
+  if (args.paths.empty()) {
+    return Fail("serve", Status(Code::kUsage,
+                                "no PATH: name a run or a folder that holds runs: "
+                                "telltale serve telltale-runs"));
+  }
+  for (const std::string& path : args.paths) {
+    std::error_code error;
+    if (!std::filesystem::is_directory(path, error)) {
+      return Fail("serve",
+                  Status(Code::kUnusable, fmt::format("{}: no such folder: give a run or a "
+                                                      "folder that holds runs",
+                                                      path)));
+    }
+  }
+  const bool beside = args.link_fd >= 0;
+  if (beside) {
+    // It must never outlive its supervisor, nor take from the training what that needs.
+    ::prctl(PR_SET_PDEATHSIG, SIGTERM);
+    ::setpriority(PRIO_PROCESS, 0, kBesideTraining);
+  }
+  RaiseFileLimit();
+  ::signal(SIGPIPE, SIG_IGN);
+  server::ServerOptions options;
+  options.bind = args.bind;
+  options.port = args.port;
+  options.allow_hosts = args.allow_hosts;
+  options.paths.assign(args.paths.begin(), args.paths.end());
+  options.handle_signals = true;
+  auto server = server::Server::Open(options, std::move(auth).value());
+  if (!server.ok() && beside && args.port != 0) {
+    // The port of the server before: somebody else has it now.
+    auto again = server::Auth::Open(&note);
+    if (!again.ok()) return Fail("serve", again.status());
+    options.port = 0;
+    server = server::Server::Open(options, std::move(again).value());
+  }
+  if (!server.ok()) return Fail("serve", server.status());
+  const auto link = (*server)->NewLink();
+  if (!link.ok()) return Fail("serve", link.status());
+  if (!note.empty() && !beside) fmt::print(stderr, "telltale: {}\n", note);
+  if (beside) {
+    const std::string line = *link + "\n";
+    [[maybe_unused]] const ssize_t n = ::write(args.link_fd, line.data(), line.size());
+    ::close(args.link_fd);
+  } else {
+    fmt::print("{}\n", *link);
+    if (args.print_token) fmt::print("{}\n", token);
+    std::fflush(stdout);
+  }
+  (*server)->Run();
+  return 0;
+}
+
+}  // namespace
+
+void RegisterServe(CLI::App& app, Context* context) {
+  CLI::App* command =
+      AddCommand(app, "serve", "Serve the live page of the runs below some folders",
+                 "  telltale serve telltale-runs\n"
+                 "  telltale serve --port 8080 --allow-host lab1.example.org --bind 0.0.0.0 runs\n"
+                 "  curl -H \"Authorization: Bearer $(telltale serve --print-token)\" "
+                 "http://127.0.0.1:8080/api/runs\n"
+                 "The first line on stdout is a link that opens one browser.",
+                 {0, 3, 6});
+  auto args = std::make_shared<Args>();
+  command->add_option("PATH", args->paths, "Runs, or folders that hold runs");
+  command->add_option("--bind", args->bind, "Address to listen at")->default_str("127.0.0.1");
+  command->add_option("--port", args->port, "Port (default: one that is free)");
+  command
+      ->add_option("--allow-host", args->allow_hosts,
+                   "A further name under which browsers may reach the server")
+      ->allow_extra_args(false);
+  command->add_flag("--print-token", args->print_token,
+                    "Print the token for programs; without PATH, print it and end");
+  command->add_option("--link-fd", args->link_fd, "Write the link to this descriptor")->group("");
+  OnRun(command, context, [args] { return Serve(*args); });
+}
+
+}  // namespace telltale::cli

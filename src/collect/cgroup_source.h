@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// The control group of the training: its limits, and how often it runs into them.
+#pragma once
+#include <optional>
+#include <string>
+
+#include "collect/cgroup.h"
+#include "collect/counter.h"
+#include "collect/source.h"
+
+namespace telltale::collect {
+
+class CgroupSource final : public Source {
+ public:
+  explicit CgroupSource(SourceContext* context) : context_(context) {}
+  /// Whose group; this process's own before the first call.
+  void SetProcess(int pid);
+  void Sample(RowSink* sink) override;
+
+ private:
+  /// A file of one folder that stays open until the folder is another. A file that is not there is
+  /// read as nothing: a root group, for one, has few of them.
+  struct Watched {
+    std::string path;
+    KeptFile file{UniqueFd()};
+  };
+
+  void Resolve();
+  /// True where it is another file than before.
+  bool Watch(const std::string& folder, const char* name, Watched* watched) const;
+  void SampleCpu(std::string_view subject, RowSink* sink);
+  void SampleMemory(std::string_view subject, RowSink* sink);
+  void SampleTasks(std::string_view subject, RowSink* sink);
+  std::optional<std::uint64_t> Number(Watched* watched, std::int64_t* time_ns);
+
+  SourceContext* context_;
+  std::string process_ = "self";
+  std::int64_t resolve_at_ns_ = INT64_MIN;
+  int cpu_version_ = 0;
+  int memory_version_ = 0;
+  std::optional<double> cpu_limit_, memory_limit_, tasks_limit_;  ///< Cores, bytes, tasks.
+
+  Watched cpu_used_;      ///< v1 cpuacct.usage, v2 cpu.stat of the own group.
+  Watched throttled_;     ///< cpu.stat of the group whose limit binds.
+  Watched memory_used_;   ///< Of the group whose limit binds, as the next two.
+  Watched memory_hits_;   ///< v1 memory.failcnt, v2 memory.events.
+  Watched memory_kills_;  ///< v1 memory.oom_control.
+  Watched tasks_;
+  RateCounter cpu_used_rate_, throttled_rate_, memory_hits_rate_;
+  std::optional<std::uint64_t> periods_, throttled_periods_;  ///< At the sample before.
+};
+
+}  // namespace telltale::collect

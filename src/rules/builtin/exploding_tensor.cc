@@ -1,0 +1,390 @@
+// SPDX-License-Identifier: Apache-2.0
+// ExplodingTensor: a weight or gradient holds NaN or Inf, or grew out of all proportion.
+//
+// SageMaker Debugger's rule of this name knows NaN and Inf alone, and so says it when it is too
+// late. Growth is judged against the first captures of the same run, of the tensor itself and of
+// its collection, so that what begins at zero may come to life. A capture is judged when its step
+// has ended: what a gradient scaler skipped is no defect.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "rules/builtin/numbers.h"
+#include "rules/registry.h"
+
+namespace telltale::rules {
+namespace {
+
+constexpr ParameterDesc kParameters[] = {
+    {"only_nan", 0, "", "1: NaN alone; 0: Inf too."},
+    {"growth_factor", 1000, "", "Growth of the size of a tensor from which it explodes; 0: never."},
+    {"normal_captures", 2, "captures", "First captures of a run, against which growth is judged."},
+};
+
+constexpr std::size_t kNamed = 8;  ///< Tensors that the evidence names.
+
+class ExplodingTensor final : public Rule {
+ public:
+  explicit ExplodingTensor(const Parameters& p)
+      : only_nan_(p.Get("only_nan") != 0),
+        growth_(p.Get("growth_factor")),
+        normal_(std::max<std::int64_t>(1, p.GetInt("normal_captures"))) {}
+
+  void OnRecord(const store::OrderedRecord& record, Reporter* reporter) override {
+    if (const auto* statistic = record.As<format::StatisticRow>()) {
+      if (statistic->mode == "TRAIN") OnStatistic(*statistic, reporter);
+    } else if (const auto* step = record.As<format::StepRow>()) {
+      if (step->mode == "TRAIN") OnStep(*step, reporter);
+    } else if (const auto* scalar = record.As<format::ScalarRow>()) {
+      if (scalar->name == "loss" && scalar->mode == "TRAIN") {
+        loss_not_finite_[scalar->rank] = !std::isfinite(scalar->value);
+      }
+    }
+  }
+
+  void OnEnd(Reporter* reporter) override {
+    for (auto& [key, process] : processes_) {
+      Judge(&process, false, reporter);
+      if (process.open) Close(&process, reporter);
+    }
+  }
+
+  bool has_data() const override { return has_data_; }
+
+ private:
+  enum Collection : std::uint8_t { kWeights, kGradients, kOther };
+
+  struct Tensor {
+    std::string name;
+    Collection collection = kOther;
+    double normal = 0;          ///< Largest size in the first captures.
+    std::int64_t captures = 0;  ///< With at least one finite element.
+  };
+
+  struct Sample {
+    std::size_t tensor;
+    std::uint64_t count, nan, inf;
+    double size;  ///< Root mean square of the finite elements; NaN where there is none.
+    double max_abs;
+  };
+
+  struct Bad {
+    std::string name;
+    Collection collection;
+    std::uint64_t count, nan, inf;
+    double size, normal, max_abs;
+    bool grown;
+  };
+
+  struct Process {
+    std::int32_t rank = 0;
+    std::int32_t pid = 0;
+    std::uint32_t attempt = 0;
+    std::vector<Tensor> tensors;
+    std::map<std::string, std::size_t, std::less<>> index;
+
+    std::int64_t capture_step = -1;  ///< The capture that comes in now; -1: none.
+    std::int64_t judged_step = -1;
+    std::int64_t capture_ns = 0;
+    std::vector<Sample> captured;
+    std::int64_t good_in_row = 0;
+    std::int64_t good_step = -1;  ///< Newest capture in which all was well.
+
+    double worked_s = 0;  ///< TRAIN steps less waits for data, and less those without a loss.
+    std::int64_t last_step = -1;
+    std::int64_t last_ns = 0;
+
+    bool open = false;
+    bool not_finite = false;  ///< The open incident is about NaN or Inf.
+    std::int64_t origin_step = -1;
+    std::vector<Bad> origin;  ///< What was bad in its first capture.
+    std::int64_t bad_captures = 0;
+    Incident incident;
+    double cost_from_s = 0;
+  };
+
+  Process* Find(std::int32_t rank, std::int32_t pid, std::uint32_t attempt, Reporter* reporter) {
+    const auto known = processes_.find({rank, pid});
+    if (known != processes_.end() && known->second.attempt == attempt) return &known->second;
+    // A restart: what was before says nothing about now.
+    for (auto at = processes_.begin(); at != processes_.end();) {
+      if (at->first.first != rank || at->second.attempt == attempt) {
+        ++at;
+        continue;
+      }
+      if (at->second.open) Close(&at->second, reporter);
+      at = processes_.erase(at);
+    }
+    Process& process = processes_[{rank, pid}];
+    process.rank = rank;
+    process.pid = pid;
+    process.attempt = attempt;
+    return &process;
+  }
+
+  void OnStep(const format::StepRow& step, Reporter* reporter) {
+    Process* process = Find(step.rank, step.pid, step.attempt, reporter);
+    if (step.duration_ns <= 0 || step.step <= process->last_step) return;
+    process->last_step = step.step;
+    process->last_ns = step.time_ns + step.duration_ns;
+    const bool complete = process->capture_step >= 0 && step.step >= process->capture_step;
+    // Before its time is counted: an incident costs from the step in which it was seen.
+    if (complete) Judge(process, step.skipped && step.step == process->capture_step, reporter);
+    // What a loss that is no number costs is LossNotDecreasing's.
+    const auto lost = loss_not_finite_.find(step.rank);
+    if (lost != loss_not_finite_.end() && lost->second) return;
+    const std::int64_t waited = std::clamp<std::int64_t>(step.data_wait_ns, 0, step.duration_ns);
+    process->worked_s += static_cast<double>(step.duration_ns - waited) / 1e9;
+  }
+
+  void OnStatistic(const format::StatisticRow& row, Reporter* reporter) {
+    if (row.count == 0) return;
+    Process* process = Find(row.rank, row.pid, row.attempt, reporter);
+    if (row.step < process->capture_step || row.step <= process->judged_step) return;  // Late.
+    if (row.step != process->capture_step) {
+      Judge(process, false, reporter);
+      process->capture_step = row.step;
+      process->capture_ns = row.time_ns;
+    }
+    auto found = process->index.find(row.name);
+    if (found == process->index.end()) {
+      found = process->index.emplace(std::string(row.name), process->tensors.size()).first;
+      process->tensors.push_back({std::string(row.name), row.collection == "weights" ? kWeights
+                                                         : row.collection == "gradients"
+                                                             ? kGradients
+                                                             : kOther});
+    }
+    const std::uint64_t bad = std::min(row.count, row.nan_count + row.inf_count);
+    const std::uint64_t finite = row.count - bad;
+    const double size =
+        finite == 0 ? std::nan("") : row.l2 / std::sqrt(static_cast<double>(finite));
+    process->captured.push_back({found->second, row.count, row.nan_count, row.inf_count, size,
+                                 std::max(std::abs(row.min), std::abs(row.max))});
+  }
+
+  /// What a tensor of the collection is in a normal window: gradients the largest of all, since
+  /// single ones begin at zero; weights the median one.
+  double NormalOf(const Process& process, Collection collection) const {
+    std::vector<double> sizes;
+    for (const Tensor& t : process.tensors) {
+      if (t.collection == collection && t.captures > 0) sizes.push_back(t.normal);
+    }
+    if (sizes.empty()) return 0;
+    return collection == kWeights ? MedianOf(std::move(sizes))
+                                  : *std::max_element(sizes.begin(), sizes.end());
+  }
+
+  /// All tensors of one step are there. `skipped`: a gradient scaler threw its gradients away.
+  void Judge(Process* process, bool skipped, Reporter* reporter) {
+    if (process->capture_step < 0) return;
+    const std::int64_t step = std::exchange(process->capture_step, -1);
+    process->judged_step = step;
+    const std::vector<Sample> captured = std::exchange(process->captured, {});
+    has_data_ = true;
+    const double normals[] = {NormalOf(*process, kWeights), NormalOf(*process, kGradients),
+                              NormalOf(*process, kOther)};
+    std::vector<Bad> bad;
+    bool not_finite = false;
+    for (const Sample& s : captured) {
+      Tensor& tensor = process->tensors[s.tensor];
+      if (skipped && tensor.collection == kGradients) continue;
+      const bool broken = s.nan > 0 || (s.inf > 0 && !only_nan_);
+      const double normal = std::max(tensor.normal, normals[tensor.collection]);
+      const bool judged = tensor.captures >= normal_ && std::isfinite(s.size) && growth_ > 0;
+      const bool grown = judged && normal > 0 && s.size > growth_ * normal;
+      if (broken || grown) {
+        bad.push_back({tensor.name, tensor.collection, s.count, s.nan, s.inf, s.size, normal,
+                       s.max_abs, grown});
+        not_finite = not_finite || broken;
+      } else if (std::isfinite(s.size) && tensor.captures < normal_) {
+        tensor.normal = std::max(tensor.normal, s.size);
+        ++tensor.captures;
+      }
+    }
+    if (bad.empty()) {
+      process->good_step = step;
+      // One good capture may lie between two bad ones.
+      if (process->open && ++process->good_in_row >= 2) Close(process, reporter);
+      return;
+    }
+    process->good_in_row = 0;
+    if (process->open && not_finite && !process->not_finite) Close(process, reporter);
+    if (!process->open) {
+      process->open = true;
+      process->not_finite = not_finite;
+      process->origin_step = step;
+      process->origin = bad;
+      process->bad_captures = 0;
+      process->cost_from_s = process->worked_s;
+      process->incident = Incident();
+      process->incident.subject = SubjectOfProcess(process->rank, process->pid, Alone(*process));
+      process->incident.first_step = step;
+      process->incident.start_ns = process->capture_ns;
+    }
+    ++process->bad_captures;
+    Describe(process, bad);
+    reporter->Report(process->incident);
+  }
+
+  bool Alone(const Process& process) const {
+    return std::count_if(processes_.begin(), processes_.end(),
+                         [&](const auto& entry) { return entry.first.first == process.rank; }) == 1;
+  }
+
+  void Close(Process* process, Reporter* reporter) {
+    Advance(process);
+    reporter->Close(process->incident);
+    process->open = false;
+    process->good_in_row = 0;
+  }
+
+  static void Advance(Process* process) {
+    Incident& incident = process->incident;
+    incident.last_step = std::max({incident.first_step, process->judged_step, process->last_step});
+    incident.end_ns = std::max({incident.start_ns, process->capture_ns, process->last_ns});
+    incident.cost_seconds = std::max(0.0, process->worked_s - process->cost_from_s);
+  }
+
+  static std::string Elements(std::uint64_t bad, std::uint64_t all, std::string_view what) {
+    return bad == all ? fmt::format("all {} elements are {}", all, what)
+                      : fmt::format("{} of {} elements are {}", bad, all, what);
+  }
+
+  void Describe(Process* process, const std::vector<Bad>& now) {
+    Advance(process);
+    Incident& incident = process->incident;
+    // Nearest the loss: NaN passes from there to the layers before it, in backward. Parameters come
+    // in the order of the model. Weights tell of an earlier step than gradients do.
+    const Bad* source = nullptr;
+    std::size_t weights = 0;
+    std::size_t gradients = 0;
+    for (const Bad& b : process->origin) {
+      weights += b.collection == kWeights ? 1 : 0;
+      gradients += b.collection == kGradients ? 1 : 0;
+      const bool broken = b.nan + b.inf > 0;
+      if (process->not_finite && !broken) continue;
+      if (source == nullptr || (b.collection != kWeights && process->not_finite) ||
+          (!process->not_finite && b.size / b.normal > source->size / source->normal)) {
+        source = &b;
+      }
+    }
+    if (process->not_finite) {
+      incident.severity = Severity::kHigh;
+      const bool nan = source->nan > 0;
+      incident.message = fmt::format("{} in {}", nan ? "NaN" : "Inf", source->name);
+      const std::string what =
+          Elements(nan ? source->nan : source->inf, source->count, nan ? "NaN" : "Inf");
+      const std::string before =
+          process->good_step >= 0 ? fmt::format(" (all was finite in step {})", process->good_step)
+                                  : std::string();
+      if (weights == 0) {
+        incident.cause = fmt::format(
+            "In step {} {}{}, while all weights are finite: the backward pass makes them, in this "
+            "tensor or between it and the loss.",
+            process->origin_step, what, before);
+        incident.advice =
+            "Look there for a division, square root, norm or logarithm at 0 and add an epsilon "
+            "inside it; torch.autograd.set_detect_anomaly(True) names the line. What replaces NaN "
+            "by 0 hides that these weights do not learn.";
+      } else {
+        incident.cause = fmt::format(
+            "In step {} {}{}; {} {} and {} {} are not finite, so the weights were lost in an "
+            "earlier step.",
+            process->origin_step, what, before, weights, weights == 1 ? "weight" : "weights",
+            gradients, gradients == 1 ? "gradient" : "gradients");
+        incident.advice = fmt::format(
+            "Go back to a checkpoint{}, lower the learning rate and clip gradients "
+            "(clip_grad_norm_).",
+            process->good_step >= 0 ? fmt::format(" of step {} or before", process->good_step)
+                                    : std::string());
+      }
+    } else {
+      const bool weight = source->collection != kGradients;
+      incident.severity = std::max(incident.severity, weight ? Severity::kHigh : Severity::kMedium);
+      const Bad* newest = &now.front();
+      for (const Bad& b : now) {
+        if (b.name == source->name) newest = &b;
+      }
+      incident.message = fmt::format("{} grew {}-fold", source->name,
+                                     Figure(newest->size / std::max(newest->normal, 1e-300)));
+      incident.cause = fmt::format(
+          "Its elements are {} in root mean square, {} in the first captures{}.",
+          Figure(newest->size), Figure(newest->normal),
+          process->origin.size() > 1 ? fmt::format("; {} tensors grew so", process->origin.size())
+                                     : std::string());
+      incident.advice =
+          weight
+              ? "Look at what adds to this weight besides its gradient: the sign of a penalty or "
+                "decay, then the learning rate."
+              : "Clip gradients (clip_grad_norm_) and lower the learning rate.";
+    }
+    incident.confidence = process->not_finite ? 1 : process->bad_captures > 1 ? 0.95 : 0.8;
+
+    nlohmann::ordered_json evidence;
+    evidence["step"] = process->origin_step;
+    evidence["tensor"] = source->name;
+    evidence["elements"] = source->count;
+    if (process->not_finite) {
+      evidence["nan"] = source->nan;
+      evidence["inf"] = source->inf;
+    } else {
+      evidence["size"] = Rounded(source->size);
+      evidence["normal_size"] = Rounded(source->normal);
+      evidence["max_abs"] = Rounded(source->max_abs);
+    }
+    if (process->good_step >= 0) evidence["last_good_capture"] = process->good_step;
+    evidence["bad_weights"] = weights;
+    evidence["bad_gradients"] = gradients;
+    evidence["bad_captures"] = process->bad_captures;
+    nlohmann::ordered_json names = nlohmann::ordered_json::array();
+    for (const Bad& b : process->origin) {
+      if (names.size() < kNamed) names.push_back(b.name);
+    }
+    evidence["tensors"] = names;
+    const auto lost = loss_not_finite_.find(process->rank);
+    if (lost != loss_not_finite_.end()) evidence["loss_finite"] = !lost->second;
+    incident.evidence = evidence.dump();
+  }
+
+  const bool only_nan_;
+  const double growth_;
+  const std::int64_t normal_;
+
+  std::map<std::pair<std::int32_t, std::int32_t>, Process> processes_;  ///< By (rank, pid).
+  std::map<std::int32_t, bool> loss_not_finite_;                        ///< Newest, by rank.
+  bool has_data_ = false;
+};
+
+}  // namespace
+
+const RuleDesc kExplodingTensorDesc{
+    "ExplodingTensor",
+    "A weight or gradient holds NaN or Inf, or grew out of all proportion.",
+    "High where a captured tensor has a NaN, or an Inf unless only_nan. Gradients of a step that "
+    "a gradient scaler skipped do not count. size = root mean square of the finite elements; "
+    "normal = the largest size of the tensor in its first normal_captures, and at least what is "
+    "usual in its collection: the median of the weights, the largest of the gradients. A tensor "
+    "explodes where size > growth_factor × normal: high for a weight, medium for a gradient. Over"
+    " after two captures in which nothing is bad. The tensor named is the one nearest the loss, "
+    "for NaN and Inf, else the one that grew most. Cost = time of the steps since the first bad "
+    "capture, less waits for data, and less those whose loss is no number (LossNotDecreasing's).",
+    "Go back to the last checkpoint in which all was finite. Look for a division, square root, "
+    "norm or logarithm at 0; lower the learning rate; clip gradients; with float16 use a gradient"
+    " scaler or bfloat16.",
+    store::MaskOf(format::TableId::kStatistics) | store::MaskOf(format::TableId::kSteps) |
+        store::MaskOf(format::TableId::kScalars),
+    true,
+    kParameters};
+
+std::unique_ptr<Rule> MakeExplodingTensor(const Parameters& parameters) {
+  return std::make_unique<ExplodingTensor>(parameters);
+}
+
+}  // namespace telltale::rules

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/auth.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <optional>
+
+#include "base/unique_fd.h"
+
+namespace telltale::server {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kSecretBytes = 32;
+constexpr std::size_t kCodeBytes = 16;
+constexpr std::size_t kMaxCodes = 64;
+
+/// Takes as long for a wrong guess as for a right one.
+bool Same(std::string_view a, std::string_view b) {
+  if (a.size() != b.size() || b.empty()) return false;
+  unsigned difference = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    difference |= static_cast<unsigned char>(a[i]) ^ static_cast<unsigned char>(b[i]);
+  }
+  return difference == 0;
+}
+
+bool IsSecret(std::string_view text) {
+  return text.size() == kSecretBytes * 2 &&
+         text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+}
+
+struct Secrets {
+  std::string token, session;
+};
+
+/// None where there is no such file, or none that we may read.
+Result<std::optional<Secrets>> Read(const fs::path& file) {
+  const UniqueFd fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  if (!fd) {
+    if (errno != ELOOP) return std::optional<Secrets>();
+    return Status(Code::kAuth, fmt::format("{}: is a link, and so not trusted: remove it, a new "
+                                           "one is made",
+                                           file.string()));
+  }
+  struct stat status {};
+  if (::fstat(fd.get(), &status) != 0 || status.st_uid != ::geteuid() ||
+      (status.st_mode & 077) != 0) {
+    return Status(
+        Code::kAuth,
+        fmt::format("{}: others may read it, so it protects nothing: remove it, a new one "
+                    "is made",
+                    file.string()));
+  }
+  std::array<char, kSecretBytes * 4 + 16> bytes{};
+  const ssize_t size = ::read(fd.get(), bytes.data(), bytes.size());
+  const std::string_view text(bytes.data(), size > 0 ? static_cast<std::size_t>(size) : 0);
+  const auto end = text.find('\n');
+  if (end == std::string_view::npos || text.size() != 2 * end + 2) {
+    return Status(Code::kAuth,
+                  fmt::format("{}: is damaged: remove it, a new one is made", file.string()));
+  }
+  Secrets secrets{std::string(text.substr(0, end)), std::string(text.substr(end + 1, end))};
+  if (!IsSecret(secrets.token) || !IsSecret(secrets.session)) {
+    return Status(Code::kAuth,
+                  fmt::format("{}: is damaged: remove it, a new one is made", file.string()));
+  }
+  return std::optional<Secrets>(std::move(secrets));
+}
+
+/// Whole or not at all, and never over a file that another server has made meanwhile.
+Status Write(const fs::path& file, const Secrets& secrets) {
+  std::error_code error;
+  fs::create_directories(file.parent_path(), error);
+  ::chmod(file.parent_path().c_str(), 0700);
+  const fs::path temporary = fmt::format("{}.{}", file.string(), ::getpid());
+  const std::string text = secrets.token + "\n" + secrets.session + "\n";
+  const auto fail = [&] {
+    const int reason = errno;
+    ::unlink(temporary.c_str());
+    return Status(Code::kIo,
+                  fmt::format("{}: cannot be written: {}", file.string(), std::strerror(reason)));
+  };
+  ::unlink(temporary.c_str());
+  UniqueFd fd(
+      ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!fd) return fail();
+  if (::write(fd.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
+    return fail();
+  }
+  fd.reset();
+  if (::link(temporary.c_str(), file.c_str()) != 0 && errno != EEXIST) return fail();
+  ::unlink(temporary.c_str());
+  return {};
+}
+
+}  // namespace
+
+Result<std::string> RandomHex(std::size_t bytes) {
+  std::string raw(bytes, '\0');
+  std::size_t done = 0;
+  while (done < bytes) {
+    const ssize_t n = ::getrandom(raw.data() + done, bytes - done, 0);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) {
+      return Status(Code::kAuth, fmt::format("no random bytes for a token: getrandom failed: {}: "
+                                             "is this kernel older than 3.17?",
+                                             std::strerror(errno)));
+    }
+    done += static_cast<std::size_t>(n);
+  }
+  std::string out;
+  for (const char c : raw) out += fmt::format("{:02x}", static_cast<unsigned char>(c));
+  return out;
+}
+
+fs::path Auth::File() {
+  if (const char* state = std::getenv("XDG_STATE_HOME"); state != nullptr && state[0] == '/') {
+    return fs::path(state) / "telltale/serve-token";
+  }
+  if (const char* home = std::getenv("HOME"); home != nullptr && home[0] == '/') {
+    return fs::path(home) / ".local/state/telltale/serve-token";
+  }
+  return {};
+}
+
+Result<Auth> Auth::Fresh() {
+  Auth auth;
+  TELLTALE_ASSIGN_OR_RETURN(auth.token_, RandomHex(kSecretBytes));
+  TELLTALE_ASSIGN_OR_RETURN(auth.session_, RandomHex(kSecretBytes));
+  return auth;
+}
+
+Result<Auth> Auth::Open(std::string* note) {
+  TELLTALE_ASSIGN_OR_RETURN(Auth auth, Fresh());
+  const fs::path file = File();
+  if (file.empty()) {
+    *note = "neither HOME nor XDG_STATE_HOME is set: the token is good for this server alone";
+    return auth;
+  }
+  for (const bool written : {false, true}) {
+    TELLTALE_ASSIGN_OR_RETURN(std::optional<Secrets> secrets, Read(file));
+    if (secrets) {
+      auth.token_ = std::move(secrets->token);
+      auth.session_ = std::move(secrets->session);
+      return auth;
+    }
+    if (written) break;
+    if (const Status status = Write(file, {auth.token_, auth.session_}); !status.ok()) {
+      *note = status.message() + ": the token is good for this server alone";
+      return auth;
+    }
+  }
+  *note = file.string() + ": cannot be read: the token is good for this server alone";
+  return auth;
+}
+
+Result<std::string> Auth::NewCode() {
+  TELLTALE_ASSIGN_OR_RETURN(std::string code, RandomHex(kCodeBytes));
+  codes_.push_back(code);
+  if (codes_.size() > kMaxCodes) codes_.pop_front();
+  return code;
+}
+
+bool Auth::TakeCode(std::string_view code) {
+  const auto found = std::find_if(codes_.begin(), codes_.end(),
+                                  [&](const std::string& one) { return Same(one, code); });
+  if (found == codes_.end()) return false;
+  codes_.erase(found);
+  return true;
+}
+
+bool Auth::TokenOk(std::string_view token) const { return Same(token, token_); }
+bool Auth::SessionOk(std::string_view session) const { return Same(session, session_); }
+
+}  // namespace telltale::server

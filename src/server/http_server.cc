@@ -1,0 +1,549 @@
+// SPDX-License-Identifier: Apache-2.0
+// The only unit that includes Boost, which takes long to compile.
+#include "server/http_server.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <boost/asio/write.hpp>
+#include <boost/beast/core.hpp>
+#include <boost/beast/http.hpp>
+#include <csignal>
+#include <exception>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <string_view>
+#include <utility>
+
+#include "base/clock.h"
+#include "server/assets.h"
+#include "server/request.h"
+#include "server/run_cache.h"
+
+namespace telltale::server {
+namespace {
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+namespace http = boost::beast::http;
+using asio::ip::tcp;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using Clk = std::chrono::steady_clock;
+using Request = http::request<http::string_body>;
+using Response = http::response<http::string_body>;
+
+constexpr std::uint32_t kMaxHeaderBytes = 16 << 10;
+constexpr std::uint64_t kMaxBodyBytes = 16 << 10;
+constexpr seconds kIdle(75);        ///< A connection without a request.
+constexpr seconds kWriteLimit(30);  ///< A reader that takes nothing.
+constexpr seconds kFirstLook(20);   ///< For a run to be opened.
+constexpr seconds kTick(1);
+constexpr seconds kHeartbeat(15);
+constexpr milliseconds kLastWords(700);
+constexpr std::int64_t kFreshListingNs = 500'000'000;
+constexpr std::string_view kCookie = "telltale_session";
+
+std::string_view View(beast::string_view text) { return {text.data(), text.size()}; }
+
+std::string ErrorBody(std::string_view message) {
+  return nlohmann::json({{"error", message}})
+      .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+/// What a page of ours may do: load from here, and nothing else from nowhere.
+constexpr std::string_view kPolicy =
+    "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'; "
+    "object-src 'none'";
+
+class ServerImpl final : public Server {
+ public:
+  ServerImpl(ServerOptions options, Auth auth)
+      : options_(std::move(options)),
+        auth_(std::move(auth)),
+        hosts_(options_.bind, options_.allow_hosts),
+        acceptor_(io_),
+        signals_(io_) {}
+  ~ServerImpl() override {
+    cache_.reset();  // Its thread posts to what is below.
+  }
+
+  Status Listen();
+  std::uint16_t port() const override { return port_; }
+  Result<std::string> NewLink() override;
+  void Run() override;
+  void Stop() override {
+    asio::post(io_, [this] { Wind(); });
+  }
+
+ private:
+  using Task = asio::awaitable<void>;
+
+  /// Does `task` on the server's thread; a connection that fails harms no other.
+  void Spawn(Task task) {
+    asio::co_spawn(io_, std::move(task), [](const std::exception_ptr&) {});
+  }
+
+  Task Accept();
+  Task Serve(tcp::socket socket);
+  Task Stream(beast::tcp_stream* stream, std::shared_ptr<LiveRun> run);
+  asio::awaitable<Response> Answer(const Request& request, const Target& target);
+  asio::awaitable<std::shared_ptr<LiveRun>> FindRun(std::string id);
+  asio::awaitable<Response> Runs(const Request& request);
+
+  /// Waits until `ready` or the limit; woken by whatever the loader makes known.
+  template <class Ready>
+  asio::awaitable<bool> Await(Ready ready, Clk::duration limit) {
+    const auto deadline = Clk::now() + limit;
+    while (!ready()) {
+      if (Clk::now() >= deadline || winding_) co_return false;
+      co_await Sleep(deadline);
+    }
+    co_return true;
+  }
+  /// Until then, or until something was made known.
+  Task Sleep(Clk::time_point until) {
+    asio::steady_timer timer(io_, until);
+    const auto at = waiting_.insert(&timer).first;
+    boost::system::error_code ignored;
+    co_await timer.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
+    waiting_.erase(at);
+  }
+  void Wake() {
+    for (asio::steady_timer* timer : waiting_) timer->cancel();
+  }
+  void Wind();
+
+  /// None where the sender may do what it asks.
+  std::optional<Response> Refusal(const Request& request, const Target& target) const;
+  bool Authorized(const Request& request) const;
+  Response OpenSession(const Request& request);
+  Response File(const Request& request, const Target& target) const;
+  Response Make(const Request& request, http::status status, std::string_view type,
+                std::string body) const;
+  Response Error(const Request& request, http::status status, std::string_view message) const {
+    return Make(request, status, "application/json", ErrorBody(message));
+  }
+
+  const ServerOptions options_;
+  Auth auth_;
+  const HostList hosts_;
+  asio::io_context io_{1};
+  tcp::acceptor acceptor_;
+  asio::signal_set signals_;
+  std::uint16_t port_ = 0;
+  std::set<asio::steady_timer*> waiting_;
+  std::size_t streams_ = 0;
+  bool winding_ = false;
+  std::unique_ptr<RunCache> cache_;
+};
+
+Status ServerImpl::Listen() {
+  boost::system::error_code error;
+  const auto fail = [&](std::string_view what) {
+    const bool taken = error == asio::error::address_in_use;
+    return Status(taken ? Code::kRunning : Code::kIo,
+                  fmt::format("cannot {} {} port {}: {}{}", what, options_.bind, options_.port,
+                              error.message(), taken ? ": choose another with --port" : ""));
+  };
+  const auto address = asio::ip::make_address(options_.bind, error);
+  if (error) {
+    return {Code::kUsage, fmt::format("--bind {}: is no address: write for example --bind "
+                                      "127.0.0.1 or --bind ::1",
+                                      options_.bind)};
+  }
+  const tcp::endpoint endpoint(address, options_.port);
+  acceptor_.open(endpoint.protocol(), error);
+  if (error) return fail("open a socket for");
+  acceptor_.set_option(asio::socket_base::reuse_address(true), error);
+  acceptor_.bind(endpoint, error);
+  if (error) return fail("listen at");
+  acceptor_.listen(4096, error);
+  if (error) return fail("listen at");
+  port_ = acceptor_.local_endpoint(error).port();
+  return {};
+}
+
+Result<std::string> ServerImpl::NewLink() {
+  TELLTALE_ASSIGN_OR_RETURN(const std::string code, auth_.NewCode());
+  std::string host = options_.bind;
+  if (host == "0.0.0.0" || host == "::") {
+    host = options_.allow_hosts.empty() ? "127.0.0.1" : options_.allow_hosts.front();
+  }
+  return fmt::format("http://{}:{}/#code={}", HostName(host), port_, code);
+}
+
+void ServerImpl::Run() {
+  cache_ =
+      std::make_unique<RunCache>(options_.paths, [this] { asio::post(io_, [this] { Wake(); }); });
+  if (options_.handle_signals) {
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+      boost::system::error_code ignored;
+      signals_.add(signal, ignored);
+    }
+    signals_.async_wait([this](const boost::system::error_code& error, int) {
+      if (!error) Wind();
+    });
+  }
+  Spawn(Accept());
+  io_.run();
+}
+
+/// Streams get what the run ended with, within kLastWords; then everything ends.
+void ServerImpl::Wind() {
+  if (std::exchange(winding_, true)) return;
+  boost::system::error_code ignored;
+  acceptor_.close(ignored);
+  if (streams_ == 0) {
+    io_.stop();
+    return;
+  }
+  cache_->Flush();
+  Spawn([](ServerImpl* self) -> Task {
+    const auto deadline = Clk::now() + kLastWords;
+    while (self->streams_ > 0 && Clk::now() < deadline) co_await self->Sleep(deadline);
+    self->io_.stop();
+  }(this));
+}
+
+asio::awaitable<void> ServerImpl::Accept() {
+  while (acceptor_.is_open()) {
+    boost::system::error_code error;
+    tcp::socket socket =
+        co_await acceptor_.async_accept(asio::redirect_error(asio::use_awaitable, error));
+    if (error == asio::error::operation_aborted || winding_) co_return;
+    if (error) {
+      // No descriptors left, most likely: those that are open will end.
+      asio::steady_timer pause(io_, milliseconds(50));
+      boost::system::error_code ignored;
+      co_await pause.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
+      continue;
+    }
+    boost::system::error_code ignored;
+    socket.set_option(tcp::no_delay(true), ignored);
+    Spawn(Serve(std::move(socket)));
+  }
+}
+
+asio::awaitable<void> ServerImpl::Serve(tcp::socket socket) {
+  beast::tcp_stream stream(std::move(socket));
+  beast::flat_buffer buffer(kMaxHeaderBytes + kMaxBodyBytes);
+  while (!winding_) {
+    http::request_parser<http::string_body> parser;
+    parser.header_limit(kMaxHeaderBytes);
+    parser.body_limit(kMaxBodyBytes);
+    boost::system::error_code error;
+    stream.expires_after(kIdle);
+    co_await http::async_read(stream, buffer, parser,
+                              asio::redirect_error(asio::use_awaitable, error));
+    if (error == http::error::end_of_stream || error == beast::error::timeout) break;
+    Response response;
+    std::shared_ptr<LiveRun> followed;
+    if (error) {
+      if (error.category() != http::make_error_code(http::error::bad_method).category()) break;
+      const bool large = error == http::error::header_limit || error == http::error::body_limit ||
+                         error == http::error::buffer_overflow;
+      Request none;
+      none.keep_alive(false);
+      response = Error(none, large ? http::status::payload_too_large : http::status::bad_request,
+                       large ? "the request is too large" : "this is no HTTP request");
+    } else {
+      const Request request = parser.release();
+      const auto target = ParseTarget(View(request.target()));
+      if (!target) {
+        response = Error(request, http::status::bad_request, "the address cannot be read");
+      } else if (auto refusal = Refusal(request, *target)) {
+        response = std::move(*refusal);
+      } else {
+        const bool stream_asked = request.method() == http::verb::get && target->path.size() == 4 &&
+                                  target->path[0] == "api" && target->path[1] == "runs" &&
+                                  target->path[3] == "stream";
+        if (stream_asked) followed = co_await FindRun(target->path[2]);
+        if (!followed) response = co_await Answer(request, *target);
+      }
+      if (request.method() == http::verb::head) {
+        response.content_length(response.body().size());
+        response.body().clear();
+      }
+    }
+    if (followed) {
+      co_await Stream(&stream, std::move(followed));
+      break;
+    }
+    stream.expires_after(kWriteLimit);
+    const bool keep = response.keep_alive();
+    co_await http::async_write(stream, response, asio::redirect_error(asio::use_awaitable, error));
+    if (error || !keep) break;
+  }
+  boost::system::error_code ignored;
+  stream.socket().shutdown(tcp::socket::shutdown_send, ignored);
+}
+
+asio::awaitable<void> ServerImpl::Stream(beast::tcp_stream* stream, std::shared_ptr<LiveRun> run) {
+  struct Count {
+    explicit Count(std::size_t* n) : count(n) { ++*count; }
+    ~Count() { --*count; }
+    std::size_t* count;
+  } const counted(&streams_);
+  std::string head = fmt::format(
+      "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nCache-Control: no-store\r\n"
+      "Connection: close\r\nX-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\n"
+      "Content-Security-Policy: {}\r\n\r\nretry: 1000\n\n",
+      kPolicy);
+  std::uint64_t version = 0;
+  auto tick = Clk::now();
+  auto heartbeat = tick + kHeartbeat;
+  boost::system::error_code error;
+  while (!error) {
+    run->Want(Clock::System().MonotonicNs());
+    // Held while it is written: all streams of a run share the bytes.
+    const std::shared_ptr<const Snapshot> snapshot = run->snapshot();
+    std::string_view body;
+    if (snapshot && snapshot->version != version && !snapshot->overview.empty()) {
+      version = snapshot->version;
+      head += "event: overview\ndata: ";
+      body = snapshot->overview;
+    }
+    std::string tail = body.empty() ? "" : "\n\n";
+    const auto now = Clk::now();
+    if (now >= tick && snapshot) {
+      tick = now + kTick;
+      tail += fmt::format("event: tick\ndata: {{\"now_ns\":{},\"watermark_ns\":{}}}\n\n",
+                          run->now_ns(), run->watermark_ns());
+    }
+    if (now >= heartbeat) {
+      heartbeat = now + kHeartbeat;
+      tail += ": still here\n\n";
+    }
+    if (!head.empty() || !tail.empty()) {
+      const std::array<asio::const_buffer, 3> parts = {
+          asio::buffer(head), asio::buffer(body.data(), body.size()), asio::buffer(tail)};
+      stream->expires_after(kWriteLimit);
+      co_await asio::async_write(*stream, parts, asio::redirect_error(asio::use_awaitable, error));
+      head.clear();
+      continue;
+    }
+    co_await Sleep(std::min(std::max(tick, now + kTick / 10), heartbeat));
+  }
+}
+
+asio::awaitable<std::shared_ptr<LiveRun>> ServerImpl::FindRun(std::string id) {
+  std::shared_ptr<LiveRun> run = cache_->Want(id);
+  if (!run) {
+    // It may have begun since the folders were looked through.
+    const std::int64_t asked = Clock::System().MonotonicNs();
+    cache_->Refresh();
+    co_await Await(
+        [&] {
+          run = cache_->Want(id);
+          const auto listing = cache_->listing();
+          return run != nullptr || (listing && listing->made_ns >= asked);
+        },
+        kFirstLook);
+  }
+  co_return run;
+}
+
+asio::awaitable<Response> ServerImpl::Runs(const Request& request) {
+  const std::int64_t asked = Clock::System().MonotonicNs();
+  const auto fresh = [&] {
+    const auto listing = cache_->listing();
+    return listing && listing->made_ns >= asked - kFreshListingNs;
+  };
+  if (!fresh()) {
+    cache_->Refresh();
+    co_await Await(fresh, kFirstLook);
+  }
+  const auto listing = cache_->listing();
+  if (!listing) {
+    co_return Error(request, http::status::service_unavailable,
+                    "the folders are still being looked through: ask again");
+  }
+  co_return Make(request, http::status::ok, "application/json", listing->json);
+}
+
+asio::awaitable<Response> ServerImpl::Answer(const Request& request, const Target& target) {
+  const std::vector<std::string>& path = target.path;
+  if (path.empty() || path[0] != "api") co_return File(request, target);
+  if (path.size() == 2 && path[1] == "session") co_return OpenSession(request);
+  if (request.method() != http::verb::get && request.method() != http::verb::head) {
+    Response response =
+        Error(request, http::status::method_not_allowed, "the server only reads: use GET");
+    response.set(http::field::allow, "GET, HEAD");
+    co_return response;
+  }
+  if (path.size() == 2 && path[1] == "runs") co_return co_await Runs(request);
+  if (path.size() != 4 || path[1] != "runs") {
+    co_return Error(request, http::status::not_found, "no such address: /api/runs lists the runs");
+  }
+  const std::shared_ptr<LiveRun> run = co_await FindRun(path[2]);
+  if (!run) {
+    co_return Error(request, http::status::not_found,
+                    "no run with this id below the served folders: /api/runs lists them");
+  }
+  std::shared_ptr<const Snapshot> snapshot;
+  co_await Await([&] { return (snapshot = run->snapshot()) != nullptr; }, kFirstLook);
+  if (!snapshot) {
+    co_return Error(request, http::status::service_unavailable,
+                    "the run is still being opened: ask again");
+  }
+  if (snapshot->overview.empty()) {
+    co_return Error(request, http::status::internal_server_error, snapshot->error);
+  }
+  if (path[3] == "overview") {
+    co_return Make(request, http::status::ok, "application/json", snapshot->overview);
+  }
+  Result<std::string> body(Code::kUnusable, "no such address");
+  if (path[3] == "series") {
+    const auto query = ParseSeries(target);
+    body = query.ok() ? run->Series(*query) : Result<std::string>(query.status());
+  } else if (path[3] == "heatmap") {
+    const auto query = ParseHeatmap(target);
+    body = query.ok() ? run->Heatmap(*query) : Result<std::string>(query.status());
+  }
+  if (!body.ok()) {
+    co_return Error(
+        request,
+        body.status().code() == Code::kUsage ? http::status::bad_request : http::status::not_found,
+        body.status().message());
+  }
+  co_return Make(request, http::status::ok, "application/json", std::move(body).value());
+}
+
+std::optional<Response> ServerImpl::Refusal(const Request& request, const Target& target) const {
+  const std::string_view host = View(request[http::field::host]);
+  if (!hosts_.Allows(host)) {
+    return Error(request, http::status::forbidden,
+                 fmt::format("the host '{}' is not allowed: start the server with --allow-host {}",
+                             HostName(host), HostName(host).empty() ? "NAME" : HostName(host)));
+  }
+  const http::verb verb = request.method();
+  const bool reads = verb == http::verb::get || verb == http::verb::head;
+  if (!reads &&
+      CrossOrigin(View(request[http::field::origin]), View(request["Sec-Fetch-Site"]), host)) {
+    return Error(request, http::status::forbidden,
+                 "the request comes from another page: only the server's own page may send it");
+  }
+  const bool api = !target.path.empty() && target.path[0] == "api";
+  const bool session = target.path.size() == 2 && target.path[1] == "session";
+  if (!api) {
+    if (reads) return std::nullopt;
+    Response response = Error(request, http::status::method_not_allowed, "only GET is served here");
+    response.set(http::field::allow, "GET, HEAD");
+    return response;
+  }
+  if (session || Authorized(request)) return std::nullopt;
+  Response response = Error(request, http::status::unauthorized,
+                            "not signed in: open the link that the server printed, or send the "
+                            "token of `telltale serve --print-token` as Authorization: Bearer");
+  response.set(http::field::www_authenticate, "Bearer");
+  return response;
+}
+
+bool ServerImpl::Authorized(const Request& request) const {
+  std::string_view bearer = View(request[http::field::authorization]);
+  constexpr std::string_view kScheme = "bearer ";
+  if (bearer.size() > kScheme.size() &&
+      beast::iequals(beast::string_view(bearer.data(), kScheme.size()),
+                     beast::string_view(kScheme.data(), kScheme.size()))) {
+    bearer.remove_prefix(kScheme.size());
+    return auth_.TokenOk(bearer);
+  }
+  // A browser may send several; each header is looked at.
+  const auto [begin, end] = request.equal_range(http::field::cookie);
+  return std::any_of(begin, end, [&](const auto& field) {
+    return auth_.SessionOk(CookieValue(View(field.value()), kCookie));
+  });
+}
+
+Response ServerImpl::OpenSession(const Request& request) {
+  if (request.method() != http::verb::post) {
+    Response response =
+        Error(request, http::status::method_not_allowed, "send the code of the link by POST");
+    response.set(http::field::allow, "POST");
+    return response;
+  }
+  const auto body = nlohmann::json::parse(request.body(), nullptr, false);
+  std::string code;
+  if (body.is_object() && body.contains("code") && body["code"].is_string()) {
+    code = body["code"].get<std::string>();
+  }
+  if (!auth_.TakeCode(code)) {
+    return Error(request, http::status::unauthorized,
+                 "this link was used before or is not of this server: each opens one browser; "
+                 "start `telltale serve` for a new one");
+  }
+  Response response = Make(request, http::status::ok, "application/json", "{\"ok\":true}");
+  response.set(http::field::set_cookie,
+               fmt::format("{}={}; Path=/; HttpOnly; SameSite=Strict", kCookie, auth_.session()));
+  return response;
+}
+
+Response ServerImpl::File(const Request& request, const Target& target) const {
+  const std::vector<std::string>& path = target.path;
+  // Addresses of the page: it looks at them itself.
+  const bool page = path.empty() || (path.size() == 1 && path[0].empty()) || path[0] == "runs" ||
+                    path[0] == "r" || path[0] == "compare";
+  const std::string_view name = page ? "index.html" : std::string_view(path[0]);
+  const auto assets = Assets();
+  const auto found =
+      std::find_if(assets.begin(), assets.end(), [&](const Asset& a) { return a.name == name; });
+  if (found == assets.end() || (!page && path.size() != 1)) {
+    return Error(request, http::status::not_found,
+                 assets.empty() && page
+                     ? "this telltale was built without the page: `make build` builds it; the "
+                       "API under /api/ is served"
+                     : "no such file");
+  }
+  const bool known = View(request[http::field::if_none_match]) == found->etag;
+  Response response = Make(request, known ? http::status::not_modified : http::status::ok,
+                           found->type, known ? std::string() : std::string(found->bytes));
+  response.set(http::field::etag, beast::string_view(found->etag.data(), found->etag.size()));
+  response.set(http::field::cache_control, "no-cache");
+  return response;
+}
+
+Response ServerImpl::Make(const Request& request, http::status status, std::string_view type,
+                          std::string body) const {
+  Response response(status, request.version() == 0 ? 11 : request.version());
+  const auto set = [&](http::field field, std::string_view value) {
+    response.set(field, beast::string_view(value.data(), value.size()));
+  };
+  set(http::field::server, "telltale");
+  set(http::field::content_type, type);
+  set(http::field::cache_control, "no-store");
+  response.set("Content-Security-Policy", beast::string_view(kPolicy.data(), kPolicy.size()));
+  response.set("X-Content-Type-Options", "nosniff");
+  response.set("Referrer-Policy", "no-referrer");
+  response.set("X-Frame-Options", "DENY");
+  response.set("Cross-Origin-Resource-Policy", "same-origin");
+  response.keep_alive(request.keep_alive());
+  response.body() = std::move(body);
+  response.prepare_payload();
+  return response;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Server>> Server::Open(ServerOptions options, Auth auth) {
+  try {
+    auto server = std::make_unique<ServerImpl>(std::move(options), std::move(auth));
+    TELLTALE_RETURN_IF_ERROR(server->Listen());
+    return std::unique_ptr<Server>(std::move(server));
+  } catch (const std::exception& error) {
+    return Status(Code::kIo, fmt::format("cannot start the server: {}", error.what()));
+  }
+}
+
+}  // namespace telltale::server

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// The server: one thread for all connections, coroutines over Boost.Beast, and the loader's thread
+// behind the cache. What it answers is in docs/serve.md. It only ever reads run directories.
+#pragma once
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "server/auth.h"
+
+namespace telltale::server {
+
+struct ServerOptions {
+  std::string bind = "127.0.0.1";  ///< An address, IPv4 or IPv6.
+  std::uint16_t port = 0;          ///< 0: one that is free.
+  std::vector<std::string> allow_hosts;
+  std::vector<std::filesystem::path> paths;
+  /// SIGINT, SIGTERM and SIGHUP end Run() in good order.
+  bool handle_signals = false;
+};
+
+class Server {
+ public:
+  /// Listens; answers once Run() is called. kRunning: the port is taken.
+  static Result<std::unique_ptr<Server>> Open(ServerOptions options, Auth auth);
+  virtual ~Server() = default;
+
+  virtual std::uint16_t port() const = 0;
+  /// http://127.0.0.1:PORT/#code=..., good for one browser. Before Run() or in its thread.
+  virtual Result<std::string> NewLink() = 0;
+  /// Serves until Stop() or a signal.
+  virtual void Run() = 0;
+  /// From any thread: streams get what came last, then Run() returns.
+  virtual void Stop() = 0;
+};
+
+}  // namespace telltale::server

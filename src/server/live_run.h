@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// One run directory, followed: records by the store's cursor, findings as soon as the watcher has
+// journalled them. Reading is done by the loader's thread alone, outside the lock; the server's
+// thread takes the lock to answer from memory and so waits for no disk.
+#pragma once
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "rules/engine.h"
+#include "server/run_view.h"
+#include "store/follower.h"
+#include "store/reader.h"
+
+namespace telltale::server {
+
+/// What was last made known of a run.
+struct Snapshot {
+  std::uint64_t version = 0;
+  std::string overview;  ///< JSON; empty where `error` says why the run cannot be read.
+  std::string error;
+};
+
+class LiveRun {
+ public:
+  LiveRun(std::string id, std::filesystem::path path);
+
+  // Any thread.
+  const std::string& id() const { return id_; }
+  const std::filesystem::path& path() const { return path_; }
+  std::shared_ptr<const Snapshot> snapshot() const;
+  Result<std::string> Series(const SeriesQuery& query) const;
+  Result<std::string> Heatmap(const HeatmapQuery& query) const;
+  std::int64_t now_ns() const;
+  std::int64_t watermark_ns() const { return watermark_ns_; }
+  /// Somebody asked for it just now.
+  void Want(std::int64_t now_ns) { wanted_ns_ = now_ns; }
+  std::int64_t wanted_ns() const { return wanted_ns_; }
+
+  // The loader's thread.
+  /// Reads what is new, for about `limit` at most; true where there is more to read at once.
+  bool Advance(std::chrono::milliseconds limit);
+  /// Makes known what has changed; true where there was something. At most twice a second, unless
+  /// `now`.
+  bool Publish(bool now);
+  const report::RunData& data() const { return view_.data; }
+
+ private:
+  Status Open();
+  void ReadState(std::int64_t now);
+  /// True where rows came in.
+  bool ReadWatch();
+  bool ReadRecords(std::chrono::steady_clock::time_point deadline);
+  void TakeFindings();
+  void OnFinding(const format::FindingRow& row);
+  void OnWatchEvent(const format::EventRow& row);
+
+  const std::string id_;
+  const std::filesystem::path path_;
+  std::atomic<std::int64_t> wanted_ns_{0};
+  std::atomic<std::int64_t> watermark_ns_{0};
+  std::atomic<std::int64_t> begin_ns_{0};
+  std::atomic<std::int64_t> ended_at_ns_{0};  ///< Run clock; 0 while it runs.
+
+  mutable std::mutex mutex_;  ///< Guards snapshot_, and view_ against being changed.
+  std::shared_ptr<const Snapshot> snapshot_;
+  RunView view_;  ///< Changed by the loader under the lock; read by it without.
+
+  // The loader's.
+  std::unique_ptr<store::RunReader> reader_;
+  std::unique_ptr<store::Cursor> cursor_;
+  std::map<std::string, std::unique_ptr<store::WriterFollower>> watchers_;
+  store::Salvage watch_salvage_;
+  /// Only for a run that is over and had no watcher: its findings are found here.
+  std::unique_ptr<rules::Engine> engine_;
+  std::map<std::string, rules::Finding> findings_;  ///< Newest revision by incident.
+  std::map<std::string, std::int64_t> closed_ns_;   ///< When the watcher closed it.
+  std::map<std::string, rules::RuleState> rules_;
+  std::map<std::int32_t, std::uint64_t> watch_cpu_ns_;  ///< By the watcher's pid.
+  std::set<std::string> gave_up_;
+  std::string error_;
+  std::uint64_t version_ = 0;
+  bool changed_ = true;
+  bool loading_ = true;
+  std::int64_t state_read_ns_ = 0;
+  std::int64_t published_ns_ = 0;
+  std::int64_t last_new_ns_ = 0;
+  std::filesystem::file_time_type info_time_{};
+};
+
+}  // namespace telltale::server

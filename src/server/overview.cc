@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/overview.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "report/text.h"
+#include "rules/finding_json.h"
+#include "rules/registry.h"
+
+namespace telltale::server {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json OrNull(double value, bool known = true) {
+  return known && std::isfinite(value) ? Json(value) : Json(nullptr);
+}
+
+class Overview {
+ public:
+  Overview(const RunView& view, const Moment& moment)
+      : view_(view), moment_(moment), data_(view.data), s_(view.data.summary) {}
+
+  Json Render() const {
+    const store::RunInfo& info = data_.replay.info;
+    Json out;
+    out["id"] = moment_.id;
+    out["name"] = data_.title();
+    out["command"] = info.command;
+    out["host"] = info.host;
+    out["state"] = data_.replay.state.state;
+    out["state_words"] = report::StateWords(data_.replay.state);
+    out["exit"] = Exit();
+    out["attempts"] = Attempts();
+    out["start_unix_ms"] = view_.begin_ns / 1'000'000;
+    out["now_ns"] = moment_.now_ns;
+    out["watermark_ns"] = moment_.watermark_ns;
+    out["loading"] = moment_.loading;
+    out["verdict"] = Verdict();
+    out["findings"] = Findings();
+    out["rules"] = Json::array();
+    for (const rules::RuleState& rule : data_.replay.rules) {
+      out["rules"].push_back(rules::ToJson(rule));
+    }
+    out["throughput"] = Throughput();
+    out["loss"] = {{"last", s_.last_loss ? OrNull(*s_.last_loss) : Json(nullptr)},
+                   {"first", s_.first_loss ? OrNull(*s_.first_loss) : Json(nullptr)},
+                   {"not_finite", s_.loss_not_finite}};
+    out["step_phases"] = StepPhases();
+    out["run_phases"] = RunPhases();
+    out["last_steps"] = LastSteps();
+    out["gaps"] = Gaps();
+    out["own_cost"] = OwnCost();
+    out["ledger"] = Json::array();
+    for (const auto& [name, total] : s_.ledger) {
+      out["ledger"].push_back(
+          {{"name", name}, {"value", total.value}, {"unit", total.unit}, {"loss", total.loss}});
+    }
+    out["metrics"] = Json::array();
+    for (const MetricEntry& metric : view_.metrics()) {
+      out["metrics"].push_back(
+          {{"name", metric.name}, {"unit", metric.unit}, {"subjects", metric.subjects}});
+    }
+    out["scalars"] = Json::array();
+    for (const auto& [name, mode] : view_.scalars()) {
+      out["scalars"].push_back({{"name", name}, {"mode", mode}});
+    }
+    const std::string damaged = report::Damage(data_.replay.salvage);
+    out["damaged"] = damaged.empty() ? Json(nullptr) : Json(damaged);
+    return out;
+  }
+
+ private:
+  std::int64_t Relative(std::int64_t run_ns) const { return run_ns - view_.begin_ns; }
+  Json RelativeOrNull(std::int64_t run_ns) const {
+    return run_ns == 0 ? Json(nullptr) : Json(Relative(run_ns));
+  }
+
+  /// The code, or "signal 9".
+  Json Exit() const {
+    const store::RunState& state = data_.replay.state;
+    if (state.signal) return "signal " + std::to_string(*state.signal);
+    if (state.exit_code) return *state.exit_code;
+    return nullptr;
+  }
+
+  Json Attempts() const {
+    Json out = Json::array();
+    for (const store::Attempt& attempt : data_.replay.info.attempts) {
+      out.push_back({{"number", attempt.number},
+                     {"start_ns", RelativeOrNull(attempt.start_ns)},
+                     {"end_ns", RelativeOrNull(attempt.end_ns)}});
+    }
+    return out;
+  }
+
+  Json Verdict() const {
+    const auto& findings = data_.replay.findings;
+    Json out = {{"title", report::Verdict(data_)}, {"severity", nullptr}};
+    // The worst of those that last, else of all.
+    const bool any_open = std::any_of(findings.begin(), findings.end(),
+                                      [](const auto& f) { return f.open || f.until_end; });
+    const rules::Finding* worst = nullptr;
+    for (const rules::Finding& f : findings) {
+      if (any_open && !f.open && !f.until_end) continue;
+      if (worst == nullptr || f.incident.severity > worst->incident.severity) worst = &f;
+    }
+    if (worst != nullptr) out["severity"] = rules::Name(worst->incident.severity);
+    out["sentences"] = Json::array({report::LostTime(data_), report::OwnCost(data_)});
+    for (std::string& sentence : report::Unknowns(data_)) {
+      out["sentences"].push_back(std::move(sentence));
+    }
+    return out;
+  }
+
+  Json Findings() const {
+    Json out = Json::array();
+    for (const rules::Finding& finding : data_.replay.findings) {
+      Json one = rules::ToJson(finding);
+      one["start_ns"] = Relative(finding.incident.start_ns);
+      one["end_ns"] = Relative(finding.incident.end_ns);
+      // What to show of the subject: nothing where there is only one rank.
+      one["about"] = report::SubjectOf(data_, finding);
+      out.push_back(std::move(one));
+    }
+    return out;
+  }
+
+  Json Throughput() const {
+    Json out = {{"steps", s_.train_steps()},
+                {"steps_per_s", nullptr},
+                {"samples_per_s", nullptr},
+                {"step_ms", nullptr}};
+    const analysis::StepGroup* group = s_.Train(s_.train_rank());
+    if (group == nullptr || group->steady_ns.count() == 0) return out;
+    const analysis::Quantiles& ns = group->steady_ns;
+    const double seconds = ns.sum() / 1e9;
+    if (seconds > 0) {
+      out["steps_per_s"] = static_cast<double>(ns.count()) / seconds;
+      if (group->steady_samples > 0) {
+        out["samples_per_s"] = static_cast<double>(group->steady_samples) / seconds;
+      }
+    }
+    out["step_ms"] = {{"min", ns.min() / 1e6},
+                      {"p50", ns.At(0.5) / 1e6},
+                      {"p95", ns.At(0.95) / 1e6},
+                      {"p99", ns.At(0.99) / 1e6},
+                      {"max", ns.max() / 1e6}};
+    return out;
+  }
+
+  /// Shares since the newest slow finding began, and before it: as the report's section 3.
+  Json StepPhases() const {
+    constexpr std::int64_t kFirst = std::numeric_limits<std::int64_t>::min();
+    constexpr std::int64_t kLast = std::numeric_limits<std::int64_t>::max();
+    Json out = Json::array();
+    auto shown = s_.phases.Mean(kFirst, kLast);
+    if (!shown) return out;
+    std::int64_t since = 0;
+    for (const rules::Finding& f : data_.replay.findings) {
+      const rules::RuleEntry* entry = rules::FindRule(f.rule);
+      if (entry != nullptr && !entry->desc->wrong_result) {
+        since = std::max(since, f.incident.first_step);
+      }
+    }
+    auto before = s_.phases.Mean(kFirst, since);
+    const auto after = s_.phases.Mean(since, kLast);
+    if (since > s_.train_steps() / 20 && before && after) {
+      shown = after;
+    } else {
+      before.reset();
+    }
+    const auto sum = [](const std::array<double, 6>& ns) {
+      double all = 0;
+      for (const double one : ns) all += one;
+      return all;
+    };
+    const double all = sum(*shown);
+    const double all_before = before ? sum(*before) : 0;
+    for (std::size_t i = 0; i < shown->size(); ++i) {
+      out.push_back(
+          {{"name", analysis::kPhases[i]},
+           {"share", all > 0 ? (*shown)[i] / all : 0},
+           {"ns", std::llround((*shown)[i])},
+           {"before_share", before && all_before > 0 ? Json((*before)[i] / all_before) : Json()}});
+    }
+    return out;
+  }
+
+  Json RunPhases() const {
+    struct Part {
+      const char* name;
+      std::int64_t start, end;
+    };
+    std::vector<Part> parts;
+    const std::int64_t now = view_.begin_ns + moment_.now_ns;
+    for (const auto& [number, attempt] : s_.attempts) {
+      const std::int64_t start =
+          attempt.start_ns != 0 ? attempt.start_ns : attempt.first_forward_ns;
+      if (start == 0) continue;
+      const std::int64_t end = attempt.end_ns != 0  ? attempt.end_ns
+                               : data_.replay.ended ? s_.last_ns
+                                                    : now;
+      if (attempt.first_forward_ns == 0) {
+        parts.push_back({"initialization", start, end});
+        continue;
+      }
+      parts.push_back({"initialization", start, attempt.first_forward_ns});
+      // While it runs, nobody knows yet which step is the last.
+      const bool over = attempt.end_ns != 0 || data_.replay.ended;
+      const std::int64_t last =
+          over ? std::clamp(attempt.last_step_ns, attempt.first_forward_ns, end) : end;
+      parts.push_back({"training loop", attempt.first_forward_ns, last});
+      if (over) parts.push_back({"finalization", last, end});
+    }
+    std::int64_t all = 0;
+    for (Part& part : parts) {
+      part.end = std::max(part.start, part.end);
+      all += part.end - part.start;
+    }
+    Json out = Json::array();
+    for (const Part& part : parts) {
+      const auto length = static_cast<double>(part.end - part.start);
+      out.push_back({{"name", part.name},
+                     {"start_ns", Relative(part.start)},
+                     {"end_ns", Relative(part.end)},
+                     {"share", all > 0 ? length / static_cast<double>(all) : 0}});
+    }
+    return out;
+  }
+
+  Json LastSteps() const {
+    Json out = Json::array();
+    for (const format::StepRow& row : s_.last_steps) {
+      Json phases = Json::object();
+      const analysis::PhaseTimes times = analysis::PhasesOf(row);
+      for (std::size_t i = 0; i < times.size(); ++i) {
+        phases[std::string(analysis::kPhases[i])] = times[i];
+      }
+      out.push_back({{"step", row.step},
+                     {"start_ns", Relative(row.time_ns)},
+                     {"duration_ns", row.duration_ns},
+                     {"phases", std::move(phases)}});
+    }
+    return out;
+  }
+
+  Json Gaps() const {
+    Json out = Json::array();
+    for (const analysis::Gap& gap : s_.gaps) {
+      out.push_back({{"from_ns", Relative(gap.from_ns)},
+                     {"to_ns", Relative(gap.to_ns)},
+                     {"cause", gap.cause},
+                     {"kind", "gap"},
+                     {"count", nullptr}});
+    }
+    for (const Dropped& one : view_.dropped) {
+      out.push_back({{"from_ns", Relative(one.from_ns)},
+                     {"to_ns", Relative(one.to_ns)},
+                     {"cause", one.name},
+                     {"kind", "dropped"},
+                     {"count", one.count}});
+    }
+    return out;
+  }
+
+  Json OwnCost() const {
+    const double beside =
+        static_cast<double>(s_.ledger_value("agent.cpu_ns") + data_.replay.watch_cpu_ns);
+    const double recorded = static_cast<double>(s_.last_ns - s_.first_ns);
+    return {{"probe_share", OrNull(s_.probe_share(), s_.train_rank() >= 0)},
+            {"agent_cpu_share", OrNull(beside / recorded, beside > 0 && recorded > 0)},
+            {"written_bytes",
+             s_.ledger_value("agent.journal_bytes") + s_.ledger_value("agent.segment_bytes")},
+            {"budget", data_.replay.info.overhead_budget},
+            {"sentence", report::OwnCost(data_)}};
+  }
+
+  const RunView& view_;
+  const Moment& moment_;
+  const report::RunData& data_;
+  const analysis::Summary& s_;
+};
+
+}  // namespace
+
+std::string OverviewJson(const RunView& view, const Moment& moment) {
+  // Text from a training may hold any bytes.
+  return Overview(view, moment)
+      .Render()
+      .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+}  // namespace telltale::server

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/request.h"
+
+#include <gtest/gtest.h>
+
+namespace telltale::server {
+namespace {
+
+TEST(RequestTest, TargetIsSplitBeforeItIsDecoded) {
+  const auto target = ParseTarget("/api/runs/a%2F..%2Fb/series?name=cpu.busy&subject=cpu%3A0&x=");
+  ASSERT_TRUE(target);
+  EXPECT_EQ(target->path, (std::vector<std::string>{"api", "runs", "a/../b", "series"}));
+  EXPECT_EQ(target->query.at("name"), "cpu.busy");
+  EXPECT_EQ(target->query.at("subject"), "cpu:0");
+  EXPECT_EQ(target->query.at("x"), "");
+}
+
+TEST(RequestTest, BrokenTargetsAreRefused) {
+  for (const char* text : {"", "api/runs", "/a%", "/a%2", "/a%zz", "/a%00b", "http://x/"}) {
+    EXPECT_FALSE(ParseTarget(text)) << text;
+  }
+  EXPECT_TRUE(ParseTarget("/")->path.size() == 1);
+}
+
+TEST(RequestTest, HostNames) {
+  EXPECT_EQ(HostName("LocalHost:80"), "localhost");
+  EXPECT_EQ(HostName("[::1]:8080"), "[::1]");
+  EXPECT_EQ(HostName("::1"), "[::1]");
+  EXPECT_EQ(HostName("[::1"), "");
+  EXPECT_EQ(HostName("[::1]evil"), "");
+  EXPECT_EQ(HostName(""), "");
+}
+
+TEST(RequestTest, HostsAreLoopbackAndWhatWasAllowed) {
+  const HostList hosts("0.0.0.0", {"Lab.example.org"});
+  EXPECT_TRUE(hosts.Allows("127.0.0.1:4000"));
+  EXPECT_TRUE(hosts.Allows("localhost"));
+  EXPECT_TRUE(hosts.Allows("[::1]:4000"));
+  EXPECT_TRUE(hosts.Allows("lab.example.org:4000"));
+  EXPECT_FALSE(hosts.Allows("evil.example.org"));
+  EXPECT_FALSE(hosts.Allows("127.0.0.1.evil.example.org"));
+  EXPECT_FALSE(hosts.Allows(""));
+  EXPECT_FALSE(hosts.Allows("0.0.0.0"));
+  EXPECT_TRUE(HostList("10.1.2.3", {}).Allows("10.1.2.3:80"));
+}
+
+TEST(RequestTest, OriginsOfOthers) {
+  EXPECT_FALSE(CrossOrigin("", "", "localhost:1"));
+  EXPECT_FALSE(CrossOrigin("http://localhost:1", "same-origin", "localhost:1"));
+  EXPECT_TRUE(CrossOrigin("http://localhost:2", "", "localhost:1"));
+  EXPECT_TRUE(CrossOrigin("https://localhost:1", "", "localhost:1"));
+  EXPECT_TRUE(CrossOrigin("null", "", "localhost:1"));
+  EXPECT_TRUE(CrossOrigin("", "cross-site", "localhost:1"));
+}
+
+TEST(RequestTest, Cookies) {
+  EXPECT_EQ(CookieValue("a=1; telltale_session=xyz; b=2", "telltale_session"), "xyz");
+  EXPECT_EQ(CookieValue("xtelltale_session=xyz", "telltale_session"), "");
+  EXPECT_EQ(CookieValue("telltale_session", "telltale_session"), "");
+  EXPECT_EQ(CookieValue("", "telltale_session"), "");
+}
+
+TEST(RequestTest, QueriesAreCheckedWithTheirBounds) {
+  const auto parse = [](const char* text) { return ParseSeries(*ParseTarget(text)); };
+  const auto good = parse("/?kind=scalar&name=loss&mode=TRAIN&from=5&to=10&points=7&x=step");
+  ASSERT_TRUE(good.ok());
+  EXPECT_EQ(good->kind, SeriesKind::kScalar);
+  EXPECT_EQ(good->from_ns, 5);
+  EXPECT_EQ(good->to_ns, 10);
+  EXPECT_EQ(good->points, 7U);
+  EXPECT_TRUE(good->with_step);
+  for (const char* bad : {"/?kind=scalar", "/?name=a&kind=odd", "/?name=a&from=x",
+                          "/?name=a&from=10&to=10", "/?name=a&points=0", "/?name=a&points=1000000",
+                          "/?name=a&from=1e3", "/?name=a&from=99999999999999999999"}) {
+    const auto query = parse(bad);
+    EXPECT_FALSE(query.ok()) << bad;
+    EXPECT_EQ(query.status().code(), Code::kUsage) << bad;
+  }
+}
+
+}  // namespace
+}  // namespace telltale::server

@@ -1,0 +1,369 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/run_view.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <iterator>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+namespace telltale::server {
+namespace {
+
+constexpr std::size_t kMaxDropped = 200;
+constexpr std::size_t kMaxCounters = 20'000;
+constexpr std::size_t kMaxStepMarks = 1 << 21;
+/// How often the bound of points is looked at.
+constexpr std::size_t kLookEvery = 1 << 16;
+/// Losses that lie closer together than this are one.
+constexpr std::int64_t kMergeNs = 2'000'000'000;
+constexpr std::string_view kDuration = "duration";
+
+std::string Quoted(std::string_view text) {
+  return nlohmann::json(std::string(text))
+      .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+template <class T>
+void AppendNumber(std::string* out, T value) {
+  if constexpr (std::is_floating_point_v<T>) {
+    if (!std::isfinite(value)) {
+      out->append("null");
+      return;
+    }
+  }
+  fmt::format_to(std::back_inserter(*out), "{}", value);
+}
+
+template <class T>
+void AppendArray(std::string* out, std::string_view name, const std::vector<T>& values) {
+  fmt::format_to(std::back_inserter(*out), "\"{}\":[", name);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (i > 0) out->push_back(',');
+    AppendNumber(out, values[i]);
+  }
+  out->push_back(']');
+}
+
+/// An empty column after each one that is followed by nothing for long, so that no chart draws a
+/// line over what was not recorded.
+SeriesColumns WithBreaks(const SeriesColumns& in, const std::vector<analysis::Gap>& gaps,
+                         std::int64_t begin_ns, bool sampled) {
+  if (in.t.size() < 2) return in;
+  const std::int64_t mean =
+      (in.t.back() - in.t.front()) / static_cast<std::int64_t>(in.t.size() - 1);
+  const std::int64_t limit = std::max<std::int64_t>(8 * std::max(mean, in.width_ns), 1);
+  SeriesColumns out;
+  out.width_ns = in.width_ns;
+  for (std::size_t i = 0; i < in.t.size(); ++i) {
+    if (i > 0) {
+      const std::int64_t left = in.t[i - 1];
+      const std::int64_t right = in.t[i];
+      bool broken = sampled && right - left > limit;
+      for (const analysis::Gap& gap : gaps) {
+        broken =
+            broken || (gap.to_ns - begin_ns > left && gap.from_ns - begin_ns < right &&
+                       gap.from_ns - begin_ns > left - in.width_ns && right - left > in.width_ns);
+      }
+      if (broken && right - left > 1) {
+        out.t.push_back(left + std::max<std::int64_t>(1, std::min(in.width_ns, right - left - 1)));
+        for (auto* values : {&out.min, &out.max, &out.med}) {
+          values->push_back(std::numeric_limits<float>::quiet_NaN());
+        }
+      }
+    }
+    out.t.push_back(in.t[i]);
+    out.min.push_back(in.min[i]);
+    out.max.push_back(in.max[i]);
+    out.med.push_back(in.med[i]);
+  }
+  return out;
+}
+
+/// cpu:2 before cpu:10.
+bool NaturalLess(const std::string& a, const std::string& b) {
+  const auto number = [](const std::string& text) {
+    const auto at = text.find_last_not_of("0123456789") + 1;
+    long long value = -1;
+    std::from_chars(text.data() + at, text.data() + text.size(), value);
+    return std::pair(text.substr(0, at), value);
+  };
+  return number(a) < number(b);
+}
+
+bool IsLoss(const format::LedgerRow& row) {
+  // A name that the plan skipped, or that is counted under another, left no hole in time.
+  return row.loss && row.unit == "records" && row.name != "probe.skipped" &&
+         row.name != "probe.names_folded";
+}
+
+}  // namespace
+
+std::size_t RunView::KeyHash::operator()(const Key& key) const {
+  const std::hash<std::string_view> hash;
+  std::size_t sum = static_cast<std::size_t>(key.kind);
+  for (const std::string_view part : {key.name, key.subject, key.node}) {
+    sum = sum * 1099511628211ULL + hash(part);
+  }
+  return sum;
+}
+
+RunView::Entry* RunView::At(const Key& key, std::string_view unit) {
+  if (const auto found = index_.find(key); found != index_.end()) return found->second;
+  if (entries_.size() >= kMaxSeries) {
+    ++data.summary.folded;
+    return nullptr;
+  }
+  Entry& entry = *entries_.emplace_back(std::make_unique<Entry>(Entry{key.kind,
+                                                                      std::string(key.name),
+                                                                      std::string(key.subject),
+                                                                      std::string(key.node),
+                                                                      std::string(unit),
+                                                                      {}}));
+  index_.emplace(Key{key.kind, entry.name, entry.subject, entry.node}, &entry);
+  return &entry;
+}
+
+void RunView::Put(Entry* entry, std::int64_t time_ns, double value) {
+  if (entry == nullptr) return;
+  entry->series.Add(time_ns - begin_ns, value);
+  if (++added_ % kLookEvery != 0) return;
+  std::size_t kept = 0;
+  for (const auto& one : entries_) kept += one->series.kept();
+  if (kept <= kMaxPoints) return;
+  for (const auto& one : entries_) one->series.Thin();
+}
+
+void RunView::OnRecord(const store::OrderedRecord& record) {
+  if (begin_ns == 0) begin_ns = record.ord_ns;
+  data.summary.OnRecord(record);
+  if (const auto* metric = record.As<format::MetricRow>()) {
+    if (first_node_.empty()) first_node_ = metric->node;
+    // Idle time is what the kernel counts; busy is what people read.
+    const bool idle = metric->name == "cpu.idle";
+    Put(At({SeriesKind::kMetric, idle ? "cpu.busy" : metric->name, metric->subject, metric->node},
+           metric->unit),
+        metric->time_ns, idle ? 100 - metric->value : metric->value);
+  } else if (const auto* step = record.As<format::StepRow>()) {
+    OnStep(*step);
+  } else if (const auto* scalar = record.As<format::ScalarRow>()) {
+    if (data.summary.ranks.empty() || scalar->rank != *data.summary.ranks.begin()) return;
+    Put(At({SeriesKind::kScalar, scalar->name, scalar->mode, {}}, ""), scalar->time_ns,
+        scalar->value);
+  } else if (const auto* row = record.As<format::LedgerRow>()) {
+    OnLedger(*row);
+  }
+}
+
+void RunView::OnStep(const format::StepRow& row) {
+  if (row.mode != "TRAIN" || row.duration_ns < 0 || row.rank != data.summary.train_rank()) return;
+  Put(At({SeriesKind::kSteps, kDuration, {}, {}}, "ns"), row.time_ns,
+      static_cast<double>(row.duration_ns));
+  const analysis::PhaseTimes times = analysis::PhasesOf(row);
+  for (std::size_t i = 0; i < times.size(); ++i) {
+    Put(At({SeriesKind::kSteps, analysis::kPhases[i], {}, {}}, "ns"), row.time_ns,
+        static_cast<double>(times[i]));
+  }
+  if (steps_seen_++ % step_stride_ != 0) return;
+  const std::int64_t t = row.time_ns - begin_ns;
+  if (!step_at_.empty() && step_at_.back().first > t) return;
+  step_at_.emplace_back(t, row.step);
+  if (step_at_.size() < kMaxStepMarks) return;
+  for (std::size_t i = 0; i * 2 < step_at_.size(); ++i) step_at_[i] = step_at_[i * 2];
+  step_at_.resize((step_at_.size() + 1) / 2);
+  step_stride_ *= 2;
+}
+
+void RunView::OnLedger(const format::LedgerRow& row) {
+  if (!IsLoss(row)) return;
+  std::string key = fmt::format("{}\n{}\n{}\n{}", row.name, row.subject, row.attempt, row.pid);
+  if (counters_.size() >= kMaxCounters && !counters_.contains(key)) return;
+  Counter& counter = counters_[std::move(key)];
+  if (row.value > counter.value) {
+    const std::uint64_t count = row.value - counter.value;
+    const std::int64_t from = counter.time_ns == 0 ? row.time_ns : counter.time_ns;
+    const auto same = std::find_if(dropped.rbegin(), dropped.rend(), [&](const Dropped& one) {
+      return one.name == row.name && from - one.to_ns <= kMergeNs;
+    });
+    if (same != dropped.rend()) {
+      same->to_ns = std::max(same->to_ns, row.time_ns);
+      same->count += count;
+    } else if (dropped.size() < kMaxDropped) {
+      dropped.push_back({from, row.time_ns, std::string(row.name), count});
+    } else {
+      dropped.back().to_ns = std::max(dropped.back().to_ns, row.time_ns);
+      dropped.back().count += count;
+    }
+  }
+  counter = {row.value, row.time_ns};
+}
+
+std::string RunView::Subject(const Entry& entry) const {
+  if (entry.node.empty() || entry.node == first_node_) return entry.subject;
+  return entry.node + "/" + entry.subject;
+}
+
+std::vector<MetricEntry> RunView::metrics() const {
+  std::map<std::string, MetricEntry> by_name;
+  for (const auto& entry : entries_) {
+    if (entry->kind != SeriesKind::kMetric) continue;
+    MetricEntry& metric = by_name[entry->name];
+    metric.name = entry->name;
+    metric.unit = entry->unit;
+    metric.subjects.push_back(Subject(*entry));
+  }
+  std::vector<MetricEntry> out;
+  for (auto& [name, metric] : by_name) {
+    std::sort(metric.subjects.begin(), metric.subjects.end(), NaturalLess);
+    out.push_back(std::move(metric));
+  }
+  return out;
+}
+
+std::vector<std::pair<std::string, std::string>> RunView::scalars() const {
+  std::vector<std::pair<std::string, std::string>> out;
+  for (const auto& entry : entries_) {
+    if (entry->kind == SeriesKind::kScalar) out.emplace_back(entry->name, entry->subject);
+  }
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+std::int64_t RunView::Newest() const {
+  return std::max<std::int64_t>(1, data.summary.last_ns - begin_ns + 1);
+}
+
+std::int64_t RunView::StepAt(std::int64_t t) const {
+  const auto after = std::upper_bound(step_at_.begin(), step_at_.end(),
+                                      std::pair(t, std::numeric_limits<std::int64_t>::max()));
+  return after == step_at_.begin() ? -1 : std::prev(after)->second;
+}
+
+Result<std::string> RunView::SeriesJson(const SeriesQuery& query) const {
+  const Entry* found = nullptr;
+  for (const auto& entry : entries_) {
+    if (entry->kind != query.kind || entry->name != query.name) continue;
+    if (query.kind == SeriesKind::kScalar && !query.mode.empty() && entry->subject != query.mode) {
+      continue;
+    }
+    if (query.kind == SeriesKind::kMetric && !query.subject.empty() &&
+        Subject(*entry) != query.subject) {
+      continue;
+    }
+    found = entry.get();
+    break;
+  }
+  if (found == nullptr) {
+    return Status(Code::kUnusable,
+                  fmt::format("no series '{}' in this run: the overview lists those that there are",
+                              query.name));
+  }
+  const std::int64_t to = query.to_ns == 0 ? Newest() : query.to_ns;
+  const std::vector<analysis::Gap>& gaps = data.summary.gaps;
+  const SeriesColumns columns = WithBreaks(found->series.Query(query.from_ns, to, query.points),
+                                           gaps, begin_ns, query.kind == SeriesKind::kMetric);
+  std::string out;
+  out.reserve(64 + columns.t.size() * 48);
+  fmt::format_to(std::back_inserter(out), R"({{"name":{},"unit":{},"from":{},"to":{},)",
+                 Quoted(found->name), Quoted(found->unit), query.from_ns, to);
+  AppendArray(&out, "t", columns.t);
+  out += ',';
+  AppendArray(&out, "min", columns.min);
+  out += ',';
+  AppendArray(&out, "max", columns.max);
+  out += ',';
+  AppendArray(&out, "med", columns.med);
+  if (query.with_step) {
+    std::vector<std::int64_t> steps;
+    for (const std::int64_t t : columns.t) steps.push_back(StepAt(t));
+    out += ',';
+    AppendArray(&out, "step", steps);
+  }
+  out += ",\"gaps\":[";
+  bool first = true;
+  for (const analysis::Gap& gap : gaps) {
+    const std::int64_t gap_from = gap.from_ns - begin_ns;
+    const std::int64_t gap_to = gap.to_ns - begin_ns;
+    if (gap_to < query.from_ns || gap_from > to) continue;
+    fmt::format_to(std::back_inserter(out), "{}[{},{},{}]", first ? "" : ",", gap_from, gap_to,
+                   Quoted(gap.cause));
+    first = false;
+  }
+  out += "]}";
+  return out;
+}
+
+Result<std::string> RunView::HeatmapJson(const HeatmapQuery& query) const {
+  std::vector<std::pair<std::string, const Entry*>> rows;
+  std::string unit;
+  for (const auto& entry : entries_) {
+    if (entry->kind != SeriesKind::kMetric || entry->name != query.name) continue;
+    unit = entry->unit;
+    // The sum over the machine is no row among its parts.
+    if (entry->subject == "node" || entry->subject == "proc:tree") continue;
+    rows.emplace_back(Subject(*entry), entry.get());
+  }
+  if (rows.empty()) {
+    return Status(
+        Code::kUnusable,
+        fmt::format("no metric '{}' with parts in this run: the overview lists those that "
+                    "there are",
+                    query.name));
+  }
+  std::sort(rows.begin(), rows.end(),
+            [](const auto& a, const auto& b) { return NaturalLess(a.first, b.first); });
+  const std::int64_t to = std::max(query.from_ns + 1, query.to_ns == 0 ? Newest() : query.to_ns);
+  // No narrower than the samples lie apart: a cell without one would look like a hole.
+  std::int64_t interval = 1;
+  const SeriesColumns sample = rows[0].second->series.Query(query.from_ns, to, query.columns);
+  if (sample.t.size() > 2) {
+    std::vector<std::int64_t> apart;
+    for (std::size_t i = 1; i < sample.t.size(); ++i) {
+      apart.push_back(sample.t[i] - sample.t[i - 1]);
+    }
+    const auto middle = apart.begin() + static_cast<std::ptrdiff_t>(apart.size() / 2);
+    std::nth_element(apart.begin(), middle, apart.end());
+    interval = *middle;
+  }
+  const auto wanted = static_cast<std::int64_t>(std::max<std::size_t>(1, query.columns));
+  const std::int64_t width = std::max(
+      {interval + interval / 8, (to - query.from_ns + wanted - 1) / wanted, std::int64_t{1}});
+  const auto count = static_cast<std::size_t>((to - query.from_ns + width - 1) / width);
+  std::vector<std::int64_t> t;
+  for (std::size_t i = 0; i < count; ++i) {
+    t.push_back(query.from_ns + static_cast<std::int64_t>(i) * width);
+  }
+  std::string out = "{\"rows\":[";
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    out += (i == 0 ? "" : ",") + Quoted(rows[i].first);
+  }
+  out += "],";
+  AppendArray(&out, "t", t);
+  out += ",\"values\":[";
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    std::vector<float> cells(count, std::numeric_limits<float>::quiet_NaN());
+    rows[i].second->series.ForEachMax(
+        query.from_ns, to, count * 256, [&](std::int64_t at, float value) {
+          at = std::max(at, query.from_ns);
+          float& cell = cells[static_cast<std::size_t>((at - query.from_ns) / width)];
+          if (!(cell >= value)) cell = value;
+        });
+    out += i == 0 ? "[" : ",[";
+    for (std::size_t c = 0; c < count; ++c) {
+      if (c > 0) out += ',';
+      if (std::isfinite(cells[c])) {
+        fmt::format_to(std::back_inserter(out), "{:.4g}", cells[c]);
+      } else {
+        out += "null";
+      }
+    }
+    out += ']';
+  }
+  fmt::format_to(std::back_inserter(out), "],\"unit\":{}}}", Quoted(unit));
+  return out;
+}
+
+}  // namespace telltale::server

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the server knows of one run: the summary that the report is made from, and each series in
+// full. Times that leave it are nanoseconds since the run's begin.
+//
+// Thread safety: none; live_run.h locks.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "base/status.h"
+#include "report/load.h"
+#include "server/series.h"
+
+namespace telltale::server {
+
+enum class SeriesKind : std::uint8_t { kMetric, kScalar, kSteps };
+
+/// What /api/runs/ID/series asks for. Names are as the overview lists them.
+struct SeriesQuery {
+  SeriesKind kind = SeriesKind::kMetric;
+  std::string name;
+  std::string subject;  ///< Of a metric.
+  std::string mode;     ///< Of a scalar.
+  std::int64_t from_ns = 0;
+  std::int64_t to_ns = 0;  ///< 0: to the newest record.
+  std::size_t points = 800;
+  bool with_step = false;  ///< The training step that was open at each column's begin, too.
+};
+
+struct HeatmapQuery {
+  std::string name;
+  std::int64_t from_ns = 0;
+  std::int64_t to_ns = 0;
+  std::size_t columns = 400;
+};
+
+/// Records that were dropped between two looks at a counter.
+struct Dropped {
+  std::int64_t from_ns = 0;  ///< Run clock.
+  std::int64_t to_ns = 0;
+  std::string name;
+  std::uint64_t count = 0;
+};
+
+struct MetricEntry {
+  std::string name, unit;
+  std::vector<std::string> subjects;
+};
+
+class RunView {
+ public:
+  /// Nothing is kept for series beyond this many; they are counted in the summary's `folded`.
+  static constexpr std::size_t kMaxSeries = 4096;
+  /// Points kept one by one, over all series: about 300 MB.
+  static constexpr std::size_t kMaxPoints = 24'000'000;
+
+  void OnRecord(const store::OrderedRecord& record);
+
+  report::RunData data;       ///< `summary` is filled here, the rest by the owner.
+  std::int64_t begin_ns = 0;  ///< Run clock of t = 0.
+  std::vector<Dropped> dropped;
+
+  /// Metrics in the order of names, with their subjects.
+  std::vector<MetricEntry> metrics() const;
+  /// Scalars as (name, mode).
+  std::vector<std::pair<std::string, std::string>> scalars() const;
+
+  /// kUnusable where there is no such series.
+  Result<std::string> SeriesJson(const SeriesQuery& query) const;
+  Result<std::string> HeatmapJson(const HeatmapQuery& query) const;
+
+ private:
+  struct Key {
+    SeriesKind kind;
+    std::string_view name, subject, node;  ///< `subject` is the mode of a scalar.
+    friend bool operator==(const Key&, const Key&) = default;
+  };
+  struct KeyHash {
+    std::size_t operator()(const Key& key) const;
+  };
+  struct Entry {
+    SeriesKind kind;
+    std::string name, subject, node, unit;
+    Series series;
+  };
+
+  /// The series, made where it is new; null beyond the bound.
+  Entry* At(const Key& key, std::string_view unit);
+  /// What the API calls its subject: with the node in front where it is not the first one.
+  std::string Subject(const Entry& entry) const;
+  void Put(Entry* entry, std::int64_t time_ns, double value);
+  void OnStep(const format::StepRow& row);
+  void OnLedger(const format::LedgerRow& row);
+  std::int64_t Newest() const;
+  std::int64_t StepAt(std::int64_t t) const;
+
+  std::vector<std::unique_ptr<Entry>> entries_;
+  std::unordered_map<Key, Entry*, KeyHash> index_;  ///< Keys point into the entries.
+  std::string first_node_;
+  std::size_t added_ = 0;
+  /// Begin and number of TRAIN steps, each `step_stride_`-th.
+  std::vector<std::pair<std::int64_t, std::int64_t>> step_at_;
+  std::uint64_t step_stride_ = 1;
+  std::uint64_t steps_seen_ = 0;
+  struct Counter {
+    std::uint64_t value = 0;
+    std::int64_t time_ns = 0;
+  };
+  std::map<std::string, Counter> counters_;  ///< Of losses, by name, subject, attempt and pid.
+};
+
+}  // namespace telltale::server

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/series.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+namespace telltale::server {
+namespace {
+
+constexpr std::int64_t kStep = 1000;
+
+Series Make(int count) {
+  Series series;
+  for (int i = 0; i < count; ++i) series.Add(i * kStep, i == 777 ? 5000 : i % 100);
+  return series;
+}
+
+TEST(SeriesTest, FewPointsComeAsTheyAre) {
+  const Series series = Make(50);
+  const SeriesColumns all = series.Query(0, 50 * kStep, 100);
+  EXPECT_EQ(all.t.size(), 50U);
+  EXPECT_EQ(all.width_ns, 0);
+  EXPECT_EQ(all.med[7], 7);
+  const SeriesColumns some = series.Query(10 * kStep, 12 * kStep, 100);
+  EXPECT_EQ(some.t, (std::vector<std::int64_t>{10 * kStep, 11 * kStep}));
+  EXPECT_TRUE(series.Query(60 * kStep, 70 * kStep, 10).t.empty());
+  EXPECT_TRUE(Series().Query(0, 10, 10).t.empty());
+}
+
+/// Whatever level answers, extremes are exact and the number of columns is bounded.
+TEST(SeriesTest, AnOutlierIsSeenAtEveryZoom) {
+  Series series = Make(100'000);
+  for (const bool thinned : {false, true}) {
+    for (const std::size_t columns : {1U, 10U, 300U, 2000U}) {
+      const SeriesColumns all = series.Query(0, 100'000 * kStep, columns);
+      EXPECT_LE(all.t.size(), columns + 1);
+      EXPECT_EQ(*std::max_element(all.max.begin(), all.max.end()), 5000);
+      EXPECT_EQ(*std::min_element(all.min.begin(), all.min.end()), 0);
+      EXPECT_TRUE(std::is_sorted(all.t.begin(), all.t.end()));
+      if (columns < 1000) {
+        for (const float median : all.med) EXPECT_NEAR(median, 50, 35);
+      }
+    }
+    if (!thinned) {
+      const std::size_t kept = series.kept();
+      series.Thin();
+      EXPECT_LT(series.kept(), kept);
+    }
+  }
+  // The newer half is still there point by point.
+  EXPECT_EQ(series.Query(99'990 * kStep, 100'000 * kStep, 100).t.size(), 10U);
+}
+
+TEST(SeriesTest, ColumnsStayWhereTheyAreWhileItGrows) {
+  Series series = Make(5000);
+  const SeriesColumns before = series.Query(0, 5000 * kStep, 100);
+  for (int i = 5000; i < 5100; ++i) series.Add(i * kStep, 1);
+  const SeriesColumns after = series.Query(0, 5100 * kStep, 100);
+  ASSERT_GT(after.t.size(), before.t.size() - 1);
+  for (std::size_t i = 0; i + 1 < before.t.size(); ++i) {
+    EXPECT_EQ(before.t[i], after.t[i]);
+    EXPECT_EQ(before.max[i], after.max[i]);
+  }
+}
+
+TEST(SeriesTest, LatePointsKeepTheOrder) {
+  Series series;
+  for (const int t : {10, 30, 20, 5}) series.Add(t, t);
+  const SeriesColumns all = series.Query(0, 100, 10);
+  EXPECT_EQ(all.t, (std::vector<std::int64_t>{5, 10, 20, 30}));
+  EXPECT_EQ(all.med, (std::vector<float>{5, 10, 20, 30}));
+}
+
+TEST(SeriesTest, WhatIsNotFiniteIsNoValue) {
+  Series series;
+  for (int i = 0; i < 1000; ++i) series.Add(i, i < 500 ? NAN : 1);
+  const SeriesColumns all = series.Query(0, 1000, 10);
+  EXPECT_TRUE(std::isnan(all.max.front()));
+  EXPECT_EQ(all.max.back(), 1);
+}
+
+}  // namespace
+}  // namespace telltale::server

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// The state of a run as seen from where its processes can be asked, and from where they cannot.
+#include "store/run_info.h"
+
+#include <chrono>
+
+#include "store/store_testing.h"
+
+namespace telltale::store {
+namespace {
+
+namespace fs = std::filesystem;
+
+class RunStateTest : public ::testing::Test {
+ protected:
+  /// A run whose processes have ended without a word, with a journal of an agent and of a watcher.
+  void SetUp() override {
+    MakeRun(run_, true);
+    info_ = ReadRunInfo(run_).value();
+    info_.supervisor_start_ticks += 1;  // Another process than this.
+    for (const char* name : {"agent-a", "watch"}) {
+      auto writer = Writer::Open(run_ / name, name).value();
+      ASSERT_TRUE(writer->Append(Scalars(0, 3)).ok());
+      journals_.push_back(run_ / name / JournalFileName(ListFolder(run_ / name)->journals.back()));
+    }
+  }
+  void Age(const fs::path& file, std::chrono::nanoseconds age) {
+    fs::last_write_time(file, fs::file_time_type::clock::now() - age);
+  }
+  void AgeAll(std::chrono::nanoseconds age) {
+    Age(run_ / "run.json", age);
+    for (const fs::path& journal : journals_) Age(journal, age);
+  }
+  std::string State() const { return DeriveRunState(info_, run_).state; }
+
+  TempFolder temp_;
+  const fs::path run_ = temp_.path() / "run";
+  RunInfo info_;
+  std::vector<fs::path> journals_;
+};
+
+TEST_F(RunStateTest, WhereProcessesCanBeAskedTheyAre) {
+  EXPECT_EQ(State(), "lost") << "however new its files are";
+  info_.supervisor_start_ticks -= 1;
+  AgeAll(std::chrono::hours(1));
+  EXPECT_EQ(State(), "running") << "however old its files are";
+}
+
+TEST_F(RunStateTest, FromElsewhereARunIsRunningWhileItsFilesMove) {
+  const RunInfo here = info_;
+  for (int place = 0; place < 3; ++place) {
+    info_ = here;
+    if (place == 0) info_.pid_namespace = "pid:[1]";
+    if (place == 1) info_.boot_id = "another boot";
+    if (place == 2) info_.pid_namespace.clear();  // Written where /proc was of another namespace.
+    // A live process that happens to have the pid says nothing.
+    info_.supervisor_start_ticks = ProcessStartTicks(::getpid());
+    AgeAll(std::chrono::hours(1));
+    EXPECT_EQ(State(), "lost") << place;
+    AgeAll(-std::chrono::hours(1));
+    EXPECT_EQ(State(), "lost") << place << ": a time to come is no sign of life";
+    Age(journals_[1], std::chrono::seconds(0));
+    EXPECT_EQ(State(), "lost") << place << ": a watcher can be started by hand";
+    Age(journals_[0], std::chrono::seconds(0));
+    EXPECT_EQ(State(), "running") << place;
+    Age(journals_[0], std::chrono::hours(1));
+    Age(run_ / "run.json", std::chrono::seconds(0));
+    EXPECT_EQ(State(), "running") << place << ": before the agent's first record";
+  }
+}
+
+TEST_F(RunStateTest, FromElsewhereAnEndIsBelievedOnceNothingMoves) {
+  info_.pid_namespace = "pid:[1]";
+  info_.attempts.back().exit_code = 3;
+  EXPECT_EQ(State(), "running") << "the last records are being written";
+  AgeAll(std::chrono::hours(1));
+  EXPECT_EQ(State(), "failed");
+  AgeAll(std::chrono::seconds(0));
+  info_.finished = true;
+  EXPECT_EQ(State(), "failed");
+}
+
+}  // namespace
+}  // namespace telltale::store

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Real trainings with one planted defect each, and the same trainings without it.
+
+The planted one fires the rule that is meant for it and no other; the cured one none, at medium or
+high. What other programs on the machine take from a training is found too, and low.
+"""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import REPO, Telltale
+
+PLANTED = REPO / "examples/planted"
+RULES = {
+    "cpu_bottleneck": "CPUBottleneck",
+    "exploding_tensor": "ExplodingTensor",
+    "step_outlier": "StepOutlier",
+    "vanishing_gradient": "VanishingGradient",
+}
+
+
+def findings(telltale: Telltale, run: Path, script: str) -> list[dict[str, Any]]:
+    env = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    done = telltale.run(run, telltale.python, PLANTED / script, env={**os.environ, **env}, timeout=600)
+    assert done.returncode == 0, done.stderr
+    checked = telltale.check(run)
+    assert checked["run"]["state"] == "finished"
+    phases = {phase["name"]: phase["share"] for phase in checked["run_phases"]}
+    assert list(phases)[:3] == ["initialization", "training loop", "finalization"]
+    assert abs(sum(phases.values()) - 1) < 1e-6
+    assert phases["training loop"] > 0
+    return list(checked["findings"])
+
+
+def serious(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [f for f in found if f["severity"] in ("medium", "high")]
+
+
+@pytest.mark.parametrize("name", sorted(RULES))
+def test_planted_defect_fires_its_rule_alone(telltale: Telltale, tmp_path: Path, name: str) -> None:
+    found = serious(findings(telltale, tmp_path / "run", f"{name}.py"))
+    assert [f["rule"] for f in found] == [RULES[name]], found
+    finding = found[0]
+    assert finding["cost_seconds"] > 0
+    assert finding["evidence"]
+    assert finding["cause"] not in ("", "cause not found")
+    assert finding["advice"]
+    assert 0 < finding["confidence"] <= 1
+    assert len(finding["message"].split()) <= 8
+    assert 0 <= finding["first_step"] <= finding["last_step"]
+
+
+@pytest.mark.parametrize("name", sorted(RULES))
+def test_cured_twin_is_left_alone(telltale: Telltale, tmp_path: Path, name: str) -> None:
+    assert serious(findings(telltale, tmp_path / "run", f"{name}_cured.py")) == []
+
+
+def test_healthy_demo_stays_silent(telltale: Telltale, tmp_path: Path) -> None:
+    done = telltale.run(tmp_path / "run", telltale.python, REPO / "examples/demo/train_healthy.py", timeout=600)
+    assert done.returncode == 0, done.stderr
+    assert serious(telltale.check(tmp_path / "run")["findings"]) == []

@@ -1,0 +1,351 @@
+// SPDX-License-Identifier: Apache-2.0
+// The server as a browser, a program and an attacker see it, over loopback.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "client.h"
+#include "server/assets.h"
+#include "store/writer.h"
+#include "support/sample_run.h"
+
+namespace telltale {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using testing::Connection;
+using testing::Reply;
+using testing::RunningServer;
+
+class ServeTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = (fs::temp_directory_path() / "telltale-serve-XXXXXX").string();
+    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
+    root_ = pattern;
+  }
+  void TearDown() override { fs::remove_all(root_); }
+  void Sample(const std::string& id, testing::SampleRun sample = {}) {
+    ASSERT_TRUE(testing::WriteRun(root_ / id, sample).ok());
+  }
+  fs::path root_;
+};
+
+TEST_F(ServeTest, WithoutATokenThereIsNothing) {
+  Sample("one");
+  const RunningServer server({root_});
+  for (const char* target : {"/api/runs", "/api/runs/one/overview", "/api/runs/one/stream",
+                             "/api/none", "/api", "/api/runs/one/series?name=loss"}) {
+    for (const char* method : {"GET", "HEAD", "POST", "DELETE"}) {
+      const Reply reply = server.Ask(method, target);
+      EXPECT_EQ(reply.status, 401) << method << " " << target;
+    }
+  }
+  EXPECT_NE(json::parse(server.Ask("GET", "/api/runs").body)["error"].get<std::string>(), "");
+  EXPECT_EQ(server.Ask("GET", "/api/runs", {"Authorization: Bearer "}).status, 401);
+  EXPECT_EQ(
+      server.Ask("GET", "/api/runs", {"Authorization: Bearer " + std::string(64, '0')}).status,
+      401);
+  EXPECT_EQ(server.Ask("GET", "/api/runs", {"Cookie: telltale_session=" + server.token()}).status,
+            401);
+  EXPECT_EQ(server.Get("/api/runs").status, 200);
+}
+
+TEST_F(ServeTest, TheLinkOpensOneBrowser) {
+  Sample("one");
+  const RunningServer server({root_});
+  const std::string body = json({{"code", server.code()}}).dump();
+  EXPECT_EQ(server.Ask("POST", "/api/session", {}, "{\"code\":\"\"}").status, 401);
+  EXPECT_EQ(server.Ask("POST", "/api/session", {}, "no json").status, 401);
+  const Reply first = server.Ask("POST", "/api/session", {}, body);
+  ASSERT_EQ(first.status, 200);
+  const std::string cookie = first.headers.at("set-cookie");
+  EXPECT_NE(cookie.find("HttpOnly"), std::string::npos);
+  EXPECT_NE(cookie.find("SameSite=Strict"), std::string::npos);
+  EXPECT_EQ(server.Ask("POST", "/api/session", {}, body).status, 401);
+  const std::string session = "Cookie: other=1; " + cookie.substr(0, cookie.find(';'));
+  EXPECT_EQ(server.Ask("GET", "/api/runs", {session}).status, 200);
+}
+
+TEST_F(ServeTest, AForeignHostIsToldWhichFlagAllowsIt) {
+  Sample("one");
+  const RunningServer server({root_}, {"lab.example.org"});
+  const Reply reply =
+      server.Ask("GET", "/api/runs", {server.bearer(), "Host: evil.example.org:80"});
+  EXPECT_EQ(reply.status, 403);
+  EXPECT_NE(reply.body.find("--allow-host evil.example.org"), std::string::npos);
+  EXPECT_EQ(server.Ask("GET", "/", {"Host: evil.example.org"}).status, 403);
+  EXPECT_EQ(server.Ask("GET", "/api/runs", {server.bearer(), "Host: lab.example.org"}).status, 200);
+  EXPECT_EQ(server.Ask("GET", "/api/runs", {server.bearer(), "Host: localhost:1"}).status, 200);
+}
+
+TEST_F(ServeTest, OtherPagesMaySendNothing) {
+  Sample("one");
+  const RunningServer server({root_});
+  const std::string body = json({{"code", server.code()}}).dump();
+  for (const char* method : {"POST", "PUT", "PATCH", "DELETE"}) {
+    for (const char* origin :
+         {"Origin: http://evil.example.org", "Origin: null", "Sec-Fetch-Site: cross-site"}) {
+      EXPECT_EQ(server.Ask(method, "/api/session", {server.bearer(), origin}, body).status, 403)
+          << method << " " << origin;
+    }
+  }
+  // None of them used the code up.
+  const std::string own = fmt::format("Origin: http://127.0.0.1:{}", server.port());
+  EXPECT_EQ(server.Ask("POST", "/api/session", {own}, body).status, 200);
+  EXPECT_EQ(server.Ask("DELETE", "/api/runs", {server.bearer(), own}).status, 405);
+}
+
+TEST_F(ServeTest, NoPathReachesAFile) {
+  Sample("one");
+  std::ofstream(root_ / "secret.txt") << "the secret";
+  const RunningServer server({root_});
+  for (const char* target :
+       {"/../../../../etc/passwd", "/..%2f..%2f..%2fetc%2fpasswd", "/%2e%2e/%2e%2e/etc/passwd",
+        "//etc/passwd", "/etc/passwd", "/secret.txt", "/one/run.json", "/./run.json",
+        "/api/runs/../secret.txt/overview", "/api/runs/..%2fsecret.txt/overview",
+        "/api/runs/%2fetc/overview", "/api/runs/one%2f..%2fone/overview",
+        "/api/runs/one/../../secret.txt", "/api/runs/one/run.json", "/api/runs//overview",
+        "/api/runs/one/series/../../secret.txt", "/..\\..\\etc\\passwd"}) {
+    const Reply reply = server.Get(target);
+    EXPECT_TRUE(reply.status == 404 || reply.status == 400) << target << " " << reply.status;
+    EXPECT_EQ(reply.body.find("root:"), std::string::npos) << target;
+    EXPECT_EQ(reply.body.find("secret\""), std::string::npos) << target;
+  }
+}
+
+TEST_F(ServeTest, EveryAnswerForbidsForeignContent) {
+  Sample("one");
+  const RunningServer server({root_});
+  for (const char* target : {"/", "/api/runs", "/none.js", "/api/runs/one/overview"}) {
+    const Reply reply = server.Get(target);
+    EXPECT_TRUE(reply.headers.at("content-security-policy").starts_with("default-src 'self'"))
+        << target;
+    EXPECT_NE(reply.headers.at("content-security-policy").find("frame-ancestors 'none'"),
+              std::string::npos);
+    EXPECT_EQ(reply.headers.at("x-content-type-options"), "nosniff");
+    EXPECT_EQ(reply.headers.at("referrer-policy"), "no-referrer");
+    EXPECT_FALSE(reply.headers.contains("access-control-allow-origin"));
+  }
+}
+
+TEST_F(ServeTest, ThePageIsServedWithoutSayingAnything) {
+  if (server::Assets().empty()) GTEST_SKIP() << "this build has no page";
+  testing::SampleRun sample;
+  sample.name = "zebra";
+  Sample("zebra", sample);
+  const RunningServer server({root_});
+  for (const char* target : {"/", "/runs", "/r/zebra", "/index.html"}) {
+    const Reply reply = server.Ask("GET", target);
+    EXPECT_EQ(reply.status, 200) << target;
+    EXPECT_NE(reply.body.find("<html"), std::string::npos);
+    EXPECT_EQ(reply.body.find("zebra"), std::string::npos) << "it names a run";
+  }
+  const Reply script = server.Ask("GET", "/app.js");
+  EXPECT_EQ(script.status, 200);
+  EXPECT_TRUE(script.headers.at("content-type").starts_with("text/javascript"));
+  EXPECT_EQ(server.Ask("GET", "/app.js", {"If-None-Match: " + script.headers.at("etag")}).status,
+            304);
+}
+
+TEST_F(ServeTest, MarkupInANameIsText) {
+  testing::SampleRun sample;
+  sample.name = "<img src=x onerror=alert(1)>";
+  Sample("<img src=x onerror=alert(1)>", sample);
+  const RunningServer server({root_});
+  const json runs = json::parse(server.Get("/api/runs").body)["runs"];
+  ASSERT_EQ(runs.size(), 1U);
+  EXPECT_EQ(runs[0]["name"], sample.name);
+  const std::string id = runs[0]["id"];
+  EXPECT_EQ(id.find('<'), std::string::npos);
+  const Reply reply = server.Get("/api/runs/" + id + "/overview");
+  EXPECT_EQ(json::parse(reply.body)["name"], sample.name);
+  EXPECT_EQ(reply.headers.at("content-type"), "application/json");
+}
+
+TEST_F(ServeTest, TheOverviewSaysWhatTheReportSays) {
+  Sample("one");
+  const RunningServer server({root_});
+  Connection stream(server.port());
+  stream.Send(fmt::format("GET /api/runs/one/stream HTTP/1.1\r\nHost: localhost\r\n{}\r\n\r\n",
+                          server.bearer()));
+  ASSERT_TRUE(stream.Await("\"loading\":false"));
+  const json o = json::parse(server.Get("/api/runs/one/overview").body);
+  EXPECT_EQ(o["state"], "finished");
+  EXPECT_EQ(o["exit"], 0);
+  EXPECT_EQ(o["throughput"]["steps"], 400);
+  EXPECT_GT(o["throughput"]["step_ms"]["p99"], o["throughput"]["step_ms"]["p50"]);
+  ASSERT_EQ(o["findings"].size(), 2U);
+  EXPECT_EQ(o["verdict"]["severity"], "high");
+  EXPECT_EQ(o["step_phases"].size(), 6U);
+  double share = 0;
+  for (const json& phase : o["step_phases"]) share += phase["share"].get<double>();
+  EXPECT_NEAR(share, 1, 1e-9);
+  ASSERT_EQ(o["run_phases"].size(), 3U);
+  EXPECT_EQ(o["run_phases"][0]["name"], "initialization");
+  EXPECT_EQ(o["last_steps"].size(), 30U);
+  EXPECT_TRUE(o["damaged"].is_null());
+  EXPECT_EQ(o["attempts"][0]["start_ns"], 0);
+  const json runs = json::parse(server.Get("/api/runs").body)["runs"];
+  EXPECT_EQ(runs[0]["steps"], 400);
+  EXPECT_EQ(runs[0]["findings"]["high"], 2);
+  EXPECT_EQ(server.Get("/api/runs/none/overview").status, 404);
+  EXPECT_EQ(server.Get("/api/runs/none/stream").status, 404);
+}
+
+TEST_F(ServeTest, SeriesAndHeatmapOfAnyWindow) {
+  testing::SampleRun sample;
+  sample.steps = 3000;
+  Sample("one", sample);
+  const RunningServer server({root_});
+  Connection stream(server.port());
+  stream.Send(fmt::format("GET /api/runs/one/stream HTTP/1.1\r\nHost: localhost\r\n{}\r\n\r\n",
+                          server.bearer()));
+  ASSERT_TRUE(stream.Await("\"loading\":false"));
+  const auto series = [&](const std::string& query) {
+    const Reply reply = server.Get("/api/runs/one/series?" + query);
+    EXPECT_EQ(reply.status, 200) << query << reply.body;
+    return json::parse(reply.body);
+  };
+  const json loss = series("kind=scalar&name=loss&mode=TRAIN&points=100&x=step");
+  EXPECT_LE(loss["t"].size(), 101U);
+  EXPECT_GT(loss["t"].size(), 40U);
+  for (const char* key : {"min", "max", "med", "step"}) {
+    EXPECT_EQ(loss[key].size(), loss["t"].size()) << key;
+  }
+  EXPECT_GT(loss["step"].back(), 2900);
+  const json steps = series("kind=steps&name=duration&points=50");
+  EXPECT_EQ(steps["unit"], "ns");
+  EXPECT_GT(*std::max_element(steps["max"].begin(), steps["max"].end()), 250'000'000);
+  EXPECT_FALSE(series("kind=steps&name=data%20wait&points=50")["t"].empty());
+  const json memory =
+      series("kind=metric&name=mem.used&subject=node&from=10000000000&to=20000000000");
+  EXPECT_NEAR(static_cast<double>(memory["t"].size()), 20, 1);
+  for (const json& t : memory["t"]) {
+    EXPECT_GE(t, 10'000'000'000);
+    EXPECT_LT(t, 20'000'000'000);
+  }
+  const Reply reply = server.Get("/api/runs/one/heatmap?name=cpu.busy&columns=20");
+  ASSERT_EQ(reply.status, 200);
+  const json heat = json::parse(reply.body);
+  EXPECT_EQ(heat["rows"], json({"cpu:0", "cpu:1", "cpu:2", "cpu:3"}));
+  EXPECT_EQ(heat["unit"], "percent");
+  ASSERT_EQ(heat["values"].size(), 4U);
+  for (const json& row : heat["values"]) {
+    EXPECT_EQ(row.size(), heat["t"].size());
+    EXPECT_EQ(std::count(row.begin(), row.end(), json(nullptr)), 0);
+  }
+  EXPECT_GT(heat["values"][0][0], 80) << "the busy core";
+  EXPECT_EQ(server.Get("/api/runs/one/series?kind=metric&name=none").status, 404);
+  EXPECT_EQ(server.Get("/api/runs/one/series?kind=odd&name=loss").status, 400);
+  EXPECT_EQ(server.Get("/api/runs/one/heatmap?from=9&to=3").status, 400);
+}
+
+TEST_F(ServeTest, OneConnectionServesManyRequests) {
+  Sample("one");
+  const RunningServer server({root_});
+  Connection connection(server.port());
+  for (int i = 0; i < 5; ++i) {
+    connection.Send(
+        fmt::format("GET /api/runs HTTP/1.1\r\nHost: localhost\r\n{}\r\n\r\n", server.bearer()));
+    EXPECT_EQ(connection.Receive().status, 200);
+  }
+}
+
+TEST_F(ServeTest, WhatIsTooLargeOrNoHttpEndsTheConnection) {
+  const RunningServer server({root_});
+  const std::string large(100'000, 'x');
+  EXPECT_NE(server.Ask("GET", "/" + large).status, 200);
+  EXPECT_NE(server.Ask("POST", "/api/session", {}, large).status, 200);
+  Connection connection(server.port());
+  connection.Send("\x16\x03\x01 hello\r\n\r\n");
+  const Reply reply = connection.Receive();
+  EXPECT_TRUE(reply.status == 400 || reply.status == 0);
+  EXPECT_EQ(server.Get("/api/runs").status, 200);
+}
+
+TEST_F(ServeTest, ADamagedRunIsServedWithItsDamage) {
+  testing::SampleRun sample;
+  Sample("one", sample);
+  bool hit = false;
+  for (const auto& entry : fs::directory_iterator(root_ / "one/agent-sample")) {
+    if (entry.path().extension() != ".parquet" ||
+        !entry.path().filename().string().starts_with("metrics")) {
+      continue;
+    }
+    fs::resize_file(entry.path(), entry.file_size() / 2);
+    hit = true;
+  }
+  for (const auto& entry : fs::directory_iterator(root_ / "one/agent-sample")) {
+    if (hit || entry.path().extension() != ".ttj") continue;
+    std::fstream file(entry.path(), std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(static_cast<std::streamoff>(entry.file_size() / 2));
+    file << std::string(64, '\0');
+    hit = true;
+  }
+  ASSERT_TRUE(hit);
+  const RunningServer server({root_});
+  Connection stream(server.port());
+  stream.Send(fmt::format("GET /api/runs/one/stream HTTP/1.1\r\nHost: localhost\r\n{}\r\n\r\n",
+                          server.bearer()));
+  ASSERT_TRUE(stream.Await("\"loading\":false"));
+  const json o = json::parse(server.Get("/api/runs/one/overview").body);
+  ASSERT_TRUE(o["damaged"].is_string());
+  EXPECT_GT(o["throughput"]["steps"], 0);
+}
+
+TEST_F(ServeTest, ARunThatCannotBeReadSaysWhy) {
+  fs::create_directories(root_ / "broken");
+  std::ofstream(root_ / "broken/run.json") << "{\"format\":";
+  const RunningServer server({root_});
+  const Reply reply = server.Get("/api/runs/broken/overview");
+  EXPECT_EQ(reply.status, 500);
+  EXPECT_NE(json::parse(reply.body)["error"].get<std::string>(), "");
+  EXPECT_EQ(json::parse(server.Get("/api/runs").body)["runs"].size(), 1U);
+}
+
+/// The page moves while the run goes on, in the order of what happens.
+TEST_F(ServeTest, AStreamFollowsALiveRun) {
+  testing::SampleRun sample;
+  sample.steps = 200;
+  const fs::path run = root_ / "live";
+  fs::create_directories(run);
+  ASSERT_TRUE(store::WriteRunInfo(run, testing::MakeInfo(sample, false)).ok());
+  auto writer = store::Writer::Open(run / "agent-a", "agent-a");
+  ASSERT_TRUE(writer.ok());
+  const RunningServer server({root_});
+  Connection stream(server.port());
+  stream.Send(fmt::format("GET /api/runs/live/stream HTTP/1.1\r\nHost: localhost\r\n{}\r\n\r\n",
+                          server.bearer()));
+  ASSERT_TRUE(stream.Await("event: overview"));
+  ASSERT_TRUE(stream.Await("event: tick"));
+  EXPECT_NE(stream.received().find("text/event-stream"), std::string::npos);
+  StringPool pool;
+  const std::vector<format::Batch> batches =
+      testing::Cut(testing::MakeRows(sample, &pool), 200'000'000);
+  for (std::size_t i = 0; i < batches.size(); ++i) {
+    ASSERT_TRUE((*writer)->Append(format::Batch(batches[i])).ok());
+    if (i == batches.size() / 2) {
+      stream.received().clear();
+      ASSERT_TRUE(stream.Await("\"steps\":9") || stream.Await("\"steps\":1")) << "half of it";
+    }
+  }
+  ASSERT_TRUE((*writer)->Close(true).ok());
+  ASSERT_TRUE(stream.Await("\"steps\":200,"));
+  ASSERT_TRUE(store::WriteRunInfo(run, testing::MakeInfo(sample, true)).ok());
+  ASSERT_TRUE(stream.Await("\"state\":\"finished\""));
+}
+
+TEST_F(ServeTest, ARunThatBeginsLaterIsFound) {
+  const RunningServer server({root_});
+  EXPECT_EQ(json::parse(server.Get("/api/runs").body)["runs"].size(), 0U);
+  Sample("later");
+  EXPECT_EQ(server.Get("/api/runs/later/overview").status, 200);
+}
+
+}  // namespace
+}  // namespace telltale

@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The page in Chromium, against the real server and real runs.
+
+TELLTALE_BIN names the binary, TELLTALE_PYTHON the interpreter with torch, TELLTALE_CHROMIUM the
+browser; ctest sets all three.
+"""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, Request, sync_playwright
+
+HERE = Path(__file__).resolve().parent
+REPO = HERE.parents[1]
+PYTHON = os.environ.get("TELLTALE_PYTHON", str(REPO / ".venv/bin/python"))
+HOSTILE_NAME = "<img src=x onerror=\"document.title='owned'\">"
+PATIENCE_MS = 150_000  # Of awaited conditions; never of a wait.
+
+
+@pytest.fixture(scope="session")
+def binary() -> Path:
+    path = Path(os.environ.get("TELLTALE_BIN", REPO / "build/release/bin/telltale"))
+    if not path.exists():
+        pytest.fail(f"no binary at {path}: build first, or set TELLTALE_BIN")
+    return path
+
+
+@pytest.fixture(scope="session")
+def state(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """An environment whose user has no state of telltale yet."""
+    home = tmp_path_factory.mktemp("home")
+    return {**os.environ, "HOME": str(home), "XDG_STATE_HOME": str(home / "state")}
+
+
+class Runs:
+    """A folder of runs, and the trainings that make them."""
+
+    def __init__(self, binary: Path, folder: Path, env: dict[str, str]) -> None:
+        self.binary = binary
+        self.folder = folder
+        self.env = env
+
+    def command(self, name: str, *training: object) -> list[str]:
+        out = str(self.folder / name)
+        command = ["run", "--no-serve", "-o", out, "--", PYTHON, *training]
+        return [str(self.binary), *map(str, command)]
+
+    def train(self, name: str, *training: object) -> Path:
+        subprocess.run(
+            self.command(name, *training), env=self.env, check=True, timeout=240, capture_output=True
+        )
+        return self.folder / name
+
+
+@pytest.fixture(scope="session")
+def runs(binary: Path, state: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Runs:
+    return Runs(binary, tmp_path_factory.mktemp("runs"), state)
+
+
+@pytest.fixture(scope="session")
+def finished(runs: Runs) -> Path:
+    return runs.train("finished", REPO / "tests/e2e/train_tiny.py", 200)
+
+
+@pytest.fixture(scope="session")
+def damaged(runs: Runs, finished: Path) -> Path:
+    """The finished run, with the middle of its largest segment overwritten."""
+    target = runs.folder / "damaged"
+    shutil.copytree(finished, target)
+    files = [p for p in target.glob("agent-*/*") if p.suffix in (".parquet", ".ttj")]
+    victim = max(files, key=lambda p: p.stat().st_size)
+    with victim.open("r+b") as file:
+        file.seek(victim.stat().st_size // 2)
+        file.write(os.urandom(512))
+    return target
+
+
+class Server:
+    """`telltale serve` over the folder of runs; its links sign in once each."""
+
+    def __init__(self, binary: Path, folder: Path, env: dict[str, str]) -> None:
+        self.command = [str(binary), "serve", "--port", "0", str(folder)]
+        self.env = env
+        self.process: subprocess.Popen[str] | None = None
+        self.link = ""
+
+    @property
+    def origin(self) -> str:
+        return "{0.scheme}://{0.netloc}".format(urlsplit(self.link))
+
+    def start(self) -> None:
+        self.process = subprocess.Popen(self.command, env=self.env, stdout=subprocess.PIPE, text=True)
+        assert self.process.stdout is not None
+        self.link = self.process.stdout.readline().strip()
+        assert "#code=" in self.link, f"no link from {self.command}: {self.link!r}"
+
+    def stop(self) -> None:
+        if self.process is not None:
+            self.process.terminate()
+            self.process.wait(timeout=30)
+            self.process = None
+
+
+@pytest.fixture
+def server(runs: Runs, finished: Path, binary: Path, state: dict[str, str]) -> Iterator[Server]:
+    server = Server(binary, runs.folder, state)
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    executable = os.environ.get("TELLTALE_CHROMIUM", "/usr/bin/chromium")
+    with sync_playwright() as playwright:
+        # Without the sandbox of user namespaces, which containers and root do not have.
+        browser = playwright.chromium.launch(executable_path=executable, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+class Watched:
+    """A page that keeps what must not happen: console errors and requests elsewhere."""
+
+    def __init__(self, page: Page, server: Server) -> None:
+        self.page = page
+        self.server = server
+        self.errors: list[str] = []
+        self.foreign: list[str] = []
+        self.requests: list[str] = []
+        page.set_default_timeout(PATIENCE_MS)
+        page.on("pageerror", lambda error: self.errors.append(str(error)))
+        page.on(
+            "console",
+            lambda m: self.errors.append(m.text) if m.type in ("error", "warning") else None,
+        )
+        page.on("request", self._on_request)
+
+    def _on_request(self, request: Request) -> None:
+        self.requests.append(request.url)
+        if not request.url.startswith(self.server.origin + "/"):
+            self.foreign.append(request.url)
+
+    def sign_in(self) -> None:
+        self.page.goto(self.server.link)
+        self.page.wait_for_selector("table.runs tbody tr[data-run]")
+
+    def open(self, name: str) -> None:
+        """The run in the folder `name`."""
+        self.page.click(f"tr[data-run='{name}'] a")
+        self.page.wait_for_selector("#verdict")
+
+
+@pytest.fixture
+def context(browser: Browser) -> Iterator[BrowserContext]:
+    context = browser.new_context(viewport={"width": 1440, "height": 900}, color_scheme="light")
+    yield context
+    context.close()
+
+
+@pytest.fixture
+def watched(context: BrowserContext, server: Server) -> Iterator[Watched]:
+    """Fails the test on any console error or any request that leaves the machine."""
+    watched = Watched(context.new_page(), server)
+    yield watched
+    assert watched.requests
+    assert watched.foreign == []
+    assert watched.errors == []

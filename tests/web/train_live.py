@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A training that goes on until the file STOP is there: train_live.py STOP."""
+
+import os
+import sys
+
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+torch.set_num_threads(1)
+net = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
+data = torch.utils.data.TensorDataset(torch.randn(512, 64), torch.randint(0, 10, (512,)))
+loader = torch.utils.data.DataLoader(data, batch_size=32, shuffle=True)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.05)
+criterion = nn.CrossEntropyLoss()
+while not os.path.exists(sys.argv[1]):
+    for x, y in loader:
+        optimizer.zero_grad()
+        loss = criterion(net(x), y)
+        loss.backward()
+        optimizer.step()

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the server answers under /api/, and how it is asked. Times are run-relative nanoseconds;
+// unknown is null. The session is a cookie that no script can read.
+import type { FindingRow, LedgerRow, StepRow } from "./records.gen";
+
+export type Severity = "high" | "medium" | "low" | "info";
+type Range = { min: number; p50: number; p95: number; p99: number; max: number };
+
+/** As `telltale check --json` prints it. */
+export type Finding = Pick<
+  FindingRow,
+  | "rule" | "subject" | "first_step" | "last_step" | "start_ns" | "end_ns" | "message" | "cause"
+  | "cost_seconds" | "advice" | "confidence" | "revision"
+> & {
+  id: string;
+  severity: Severity;
+  state: "open" | "closed";
+  until_end: boolean;
+  about: string; // What to name of the subject; empty where there is only one.
+  evidence: Record<string, unknown>;
+};
+
+export interface RunItem {
+  id: string;
+  name: string;
+  state: string | null;
+  attempts: number;
+  steps: number | null; // Null where nobody has opened the run yet.
+  start_unix_ms: number | null;
+  duration_ns: number | null;
+  verdict: string | null;
+  findings: Record<Severity, number>;
+}
+
+export interface Gap {
+  from_ns: number;
+  to_ns: number;
+  cause: string;
+  kind: "gap" | "dropped";
+  count: number | null;
+}
+
+export interface Overview {
+  id: string;
+  name: string;
+  command: string | string[] | null;
+  state: string;
+  state_words: string;
+  exit: { code?: number; signal?: number } | null;
+  loading: boolean; // Records that were written long ago are still being read.
+  attempts: { number: number; start_ns: number | null; end_ns: number | null }[];
+  start_unix_ms: number;
+  now_ns: number;
+  watermark_ns: number | null;
+  verdict: { title: string; severity: Severity | null; sentences: string[] };
+  findings: Finding[];
+  rules: { name: string; status: string; incidents: number; records: number; error?: string }[];
+  throughput: {
+    steps: number;
+    steps_per_s: number | null;
+    samples_per_s: number | null;
+    step_ms: Range | null;
+  };
+  loss: { last: number | null; first: number | null; not_finite: number };
+  step_phases: { name: string; share: number; ns: number; before_share: number | null }[];
+  run_phases: { name: string; start_ns: number | null; end_ns: number | null; share: number | null }[];
+  last_steps: { step: StepRow["step"]; start_ns: number; duration_ns: number; phases: Record<string, number> }[];
+  gaps: Gap[];
+  own_cost: {
+    probe_share: number | null;
+    agent_cpu_share: number | null;
+    written_bytes: number | null;
+    budget: number | null;
+    sentence: string;
+  };
+  ledger: (Pick<LedgerRow, "name" | "value" | "loss"> & Partial<Pick<LedgerRow, "unit">>)[];
+  metrics: { name: string; unit: string; subjects: string[] }[];
+  scalars: { name: string; mode: string }[];
+  damaged: string | null;
+}
+
+/** Columns of pixels: t is a column's begin; null where nothing was recorded. */
+export interface Series {
+  name: string;
+  unit: string;
+  from: number;
+  to: number;
+  t: number[];
+  min: (number | null)[];
+  max: (number | null)[];
+  med: (number | null)[];
+  step?: (number | null)[];
+  gaps: [number, number, string][];
+}
+
+export interface Heat {
+  rows: string[];
+  t: number[];
+  values: (number | null)[][];
+  unit: string;
+}
+
+export class ApiError extends Error {
+  constructor(
+    readonly status: number,
+    message: string,
+  ) {
+    super(message);
+  }
+}
+
+async function messageOf(answer: Response): Promise<string> {
+  const body: unknown = await answer.json().catch(() => null);
+  if (typeof body === "object" && body !== null && "error" in body) return String(body.error);
+  return `The server answered ${answer.status} ${answer.statusText}.`;
+}
+
+export async function get<T>(path: string, signal?: AbortSignal): Promise<T> {
+  const answer = await fetch(path, signal ? { signal } : {});
+  if (!answer.ok) throw new ApiError(answer.status, await messageOf(answer));
+  return (await answer.json()) as T;
+}
+
+/** Exchanges the one-time code of the link for the session cookie. */
+export async function signIn(code: string): Promise<void> {
+  const answer = await fetch("/api/session", {
+    method: "POST",
+    headers: { "Content-Type": "application/json" },
+    body: JSON.stringify({ code }),
+  });
+  if (!answer.ok) throw new ApiError(answer.status, await messageOf(answer));
+}
+
+export const runPath = (id: string, what: string, params: Record<string, string | number> = {}) => {
+  const query = new URLSearchParams(Object.entries(params).map(([k, v]) => [k, String(v)]));
+  const text = query.toString();
+  return `/api/runs/${encodeURIComponent(id)}/${what}${text ? `?${text}` : ""}`;
+};

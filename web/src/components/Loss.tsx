@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// Does it learn: loss of training and evaluation; NaN and Inf show as breaks and are named above.
+import { TimeChart } from "../charts/TimeChart";
+import type { Overview, Series } from "../api";
+import { significant, thousands } from "../format";
+import { useSeries } from "../query";
+import { Figure, usePoints } from "./Throughput";
+
+export function Loss({ overview, ruler }: { overview: Overview; ruler: Series | null }) {
+  const [points, setPoints] = usePoints();
+  const has = (mode: string) => overview.scalars.some((s) => s.name === "loss" && s.mode === mode);
+  const train = useSeries(has("TRAIN") ? { kind: "scalar", name: "loss", mode: "TRAIN" } : null, points);
+  const evaluation = useSeries(has("EVAL") ? { kind: "scalar", name: "loss", mode: "EVAL" } : null, points);
+  const lines = [{ label: has("EVAL") ? "train" : "", color: "--p-fwd", series: train }];
+  if (has("EVAL")) lines.push({ label: "eval", color: "--p-opt", series: evaluation });
+  if (!has("TRAIN") && !has("EVAL")) {
+    return (
+      <div id="loss">
+        <b class="s">Loss</b>
+        <p class="empty">No loss was seen. Telltale takes it where backward begins, or from <code>telltale.log("loss", value)</code>.</p>
+      </div>
+    );
+  }
+  return (
+    <div id="loss">
+      <div class="figs">
+        <Figure id="loss" value={significant(overview.loss.last)} name="loss now" />
+        <Figure id="loss-first" value={significant(overview.loss.first)} name="at the start" />
+        {overview.loss.not_finite > 0 && (
+          <Figure id="not-finite" value={thousands(overview.loss.not_finite)} name="not a number, or infinite" />
+        )}
+      </div>
+      <TimeChart title="Loss" lines={lines} unit="" ruler={ruler} points={setPoints} />
+    </div>
+  );
+}

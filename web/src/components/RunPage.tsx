@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// One run: the verdict, what to do, and the evidence below it.
+import { clock, ns } from "../format";
+import { navigate, setWindow, update, useStore, writeAddress } from "../store";
+import { Findings } from "./Findings";
+import { Heatmap } from "./Heatmap";
+import { Loss } from "./Loss";
+import { Metrics } from "./Metrics";
+import { OwnCost } from "./OwnCost";
+import { RunPhases } from "./RunPhases";
+import { LastSteps, StepPhases } from "./StepPhases";
+import { StepTimes, Throughput, usePoints, useStepSeries } from "./Throughput";
+import { Verdict } from "./Verdict";
+
+export function RunPage() {
+  const overview = useStore((s) => s.overview);
+  const error = useStore((s) => s.error);
+  const connection = useStore((s) => s.connection);
+  const lastWord = useStore((s) => s.lastWord);
+  const window = useStore((s) => s.window);
+  const ruler = useStore((s) => s.ruler);
+  const [points, setPoints] = usePoints();
+  const steps = useStepSeries(points);
+  if (!overview) {
+    return (
+      <main class="page">
+        {error === null ? (
+          <p class="q">Reading the run…</p>
+        ) : (
+          <>
+            <div class="note bad" role="alert">{error}</div>
+            <a class="l" href="/runs" onClick={(e) => { e.preventDefault(); navigate("/runs"); }}>All runs</a>
+          </>
+        )}
+      </main>
+    );
+  }
+  const rulerSeries = ruler === "step" ? steps : null;
+  const setRuler = (to: "time" | "step") => {
+    update({ ruler: to });
+    writeAddress();
+  };
+  const started = new Date(overview.start_unix_ms);
+  return (
+    <main class="page">
+      {connection === "lost" && (
+        <div class="note" role="status">
+          <b>Not live: no word from the server.</b> What you see is as of{" "}
+          {clock(Date.now() - (performance.now() - lastWord))}. It is asked again every two seconds.
+        </div>
+      )}
+      {overview.loading && (
+        <p class="s q" role="status">Earlier records are still being read; the numbers grow until then.</p>
+      )}
+      {overview.damaged !== null && (
+        <div class="note" id="damaged"><b>Damaged.</b> {overview.damaged}</div>
+      )}
+      <div class="grid">
+        <section class="c8" aria-labelledby="verdict">
+          <Verdict overview={overview} />
+          <Findings overview={overview} />
+        </section>
+        <section class="c4" aria-label="Where the time goes">
+          <StepPhases overview={overview} />
+          <RunPhases overview={overview} />
+          <LastSteps overview={overview} />
+        </section>
+      </div>
+      <section class="sec" id="progress">
+        <div class="h">
+          <h2>Progress</h2>
+          <span class="q">
+            {window ? `${ns(window[0])} to ${ns(window[1])} of the run` : `the whole run, started ${started.toLocaleString(undefined, { hour12: false })}`}
+          </span>
+          <span class="sp" />
+          {window && <button class="plain s" onClick={() => setWindow(null)}>whole run <kbd>0</kbd></button>}
+          <span class="seg" role="group" aria-label="Ruler">
+            {(["time", "step"] as const).map((r) => (
+              <button key={r} aria-pressed={ruler === r} onClick={() => setRuler(r)}>{r === "time" ? "Time" : "Step"}</button>
+            ))}
+          </span>
+        </div>
+        <div class="grid">
+          <div class="c6">
+            <Throughput overview={overview} steps={steps} onPoints={setPoints} />
+            <StepTimes overview={overview} />
+          </div>
+          <div class="c6"><Loss overview={overview} ruler={rulerSeries} /></div>
+        </div>
+      </section>
+      <section class="sec"><Heatmap /></section>
+      <Metrics overview={overview} ruler={rulerSeries} />
+      <div class="sec">
+        <div class="grid">
+          <div class="c6"><OwnCost overview={overview} /></div>
+          <div class="c6" id="about">
+            <div class="h"><h2>The run</h2></div>
+            <dl class="ev">
+              <dt>name</dt><dd>{overview.name}</dd>
+              <dt>id</dt><dd class="mono">{overview.id}</dd>
+              {overview.command !== null && (
+                <>
+                  <dt>command</dt>
+                  <dd class="mono">{Array.isArray(overview.command) ? overview.command.join(" ") : overview.command}</dd>
+                </>
+              )}
+              <dt>state</dt><dd>{overview.state_words}</dd>
+              <dt>attempts</dt><dd>{overview.attempts.length}</dd>
+              <dt>started</dt><dd title={started.toISOString()}>{started.toLocaleString(undefined, { hour12: false })}</dd>
+            </dl>
+          </div>
+        </div>
+      </div>
+    </main>
+  );
+}

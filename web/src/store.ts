@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+// The state that more than one component shows, and the addresses that keep it. One time window and
+// one crosshair hold for every chart of the run.
+import { useEffect, useReducer, useRef } from "preact/hooks";
+
+import type { Overview } from "./api";
+
+export type Window = readonly [from: number, to: number];
+export type Connection = "connecting" | "open" | "lost";
+
+export interface State {
+  run: string | null; // null: the list of runs.
+  needsSignIn: boolean;
+  signInError: string | null;
+  overview: Overview | null;
+  error: string | null;
+  connection: Connection;
+  lastWord: number; // performance.now() of the server's last event.
+  live: boolean;
+  revision: number; // Counts what should make charts ask again.
+  window: Window | null; // null: the whole run, growing.
+  cursor: number | null;
+  pinned: boolean;
+  ruler: "time" | "step";
+  selected: number; // Of the list on the screen, -1 for none.
+  help: boolean;
+  notice: string | null;
+}
+
+const state: State = {
+  run: null,
+  needsSignIn: false,
+  signInError: null,
+  overview: null,
+  error: null,
+  connection: "connecting",
+  lastWord: 0,
+  live: true,
+  revision: 0,
+  window: null,
+  cursor: null,
+  pinned: false,
+  ruler: "time",
+  selected: -1,
+  help: false,
+  notice: null,
+};
+const listeners = new Set<() => void>();
+
+export const current = (): Readonly<State> => state;
+
+export function update(change: Partial<State>): void {
+  Object.assign(state, change);
+  for (const listener of [...listeners]) listener();
+}
+
+export function subscribe(listener: () => void): () => void {
+  listeners.add(listener);
+  return () => listeners.delete(listener);
+}
+
+/** Renders again when what `select` picks is another value. */
+export function useStore<T>(select: (state: Readonly<State>) => T): T {
+  const [, render] = useReducer((n: number) => n + 1, 0);
+  const picked = select(state);
+  const last = useRef({ select, picked });
+  last.current = { select, picked };
+  useEffect(
+    () =>
+      subscribe(() => {
+        if (!Object.is(last.current.select(state), last.current.picked)) render(0);
+      }),
+    [],
+  );
+  return picked;
+}
+
+/** The window that charts show; the whole run where none is set. */
+export function shownWindow(s: Readonly<State>): Window {
+  return s.window ?? [0, Math.max(1, s.overview?.now_ns ?? 1)];
+}
+
+// Windows that [ and ] go through.
+const past: (Window | null)[] = [];
+const future: (Window | null)[] = [];
+
+export function setWindow(window: Window | null): void {
+  past.push(state.window);
+  if (past.length > 50) past.shift();
+  future.length = 0;
+  apply(window);
+}
+
+export function windowBack(): void {
+  const window = past.pop();
+  if (window === undefined) return;
+  future.push(state.window);
+  apply(window);
+}
+
+export function windowForward(): void {
+  const window = future.pop();
+  if (window === undefined) return;
+  past.push(state.window);
+  apply(window);
+}
+
+function apply(window: Window | null): void {
+  const end = Math.max(1, state.overview?.now_ns ?? 1);
+  let next = window;
+  if (next) {
+    const width = Math.min(end, Math.max(1e6, next[1] - next[0]));
+    const from = Math.round(Math.min(Math.max(0, next[0]), end - width));
+    next = width >= end ? null : [from, Math.round(from + width)];
+  }
+  update({ window: next, revision: state.revision + 1 });
+  writeAddress();
+}
+
+// Addresses: /runs and /r/<run>?w=<t0>..<t1>&x=step
+export function readAddress(): void {
+  const match = /^\/r\/([^/]+)\/?$/.exec(location.pathname);
+  const params = new URLSearchParams(location.search);
+  const w = /^(\d+)\.\.(\d+)$/.exec(params.get("w") ?? "");
+  const window: Window | null = w && Number(w[1]) < Number(w[2]) ? [Number(w[1]), Number(w[2])] : null;
+  const unknown = [...params.keys()].filter((name) => name !== "w" && name !== "x");
+  past.length = 0;
+  future.length = 0;
+  update({
+    run: match?.[1] === undefined ? null : decodeURIComponent(match[1]),
+    window,
+    ruler: params.get("x") === "step" ? "step" : "time",
+    notice: unknown.length ? `Not known in this address, so ignored: ${unknown.join(", ")}.` : null,
+    cursor: null,
+    pinned: false,
+    selected: -1,
+  });
+}
+
+export function writeAddress(): void {
+  const params: string[] = [];
+  if (state.window) params.push(`w=${state.window[0]}..${state.window[1]}`);
+  if (state.ruler === "step") params.push("x=step");
+  history.replaceState(null, "", location.pathname + (params.length ? `?${params.join("&")}` : ""));
+}
+
+export function navigate(path: string): void {
+  history.pushState(null, "", path);
+  readAddress();
+  scrollTo(0, 0);
+}
