@@ -92,7 +92,7 @@ Json Card(const std::string& id, const fs::path& path, const LiveRun* loaded) {
     return out;
   }
   out["name"] = info->name.empty() ? id : info->name;
-  out["state"] = store::DeriveRunState(*info).state;
+  out["state"] = store::DeriveRunState(*info, path).state;
   out["attempts"] = info->attempts.size();
   out["start_unix_ms"] = info->created_ns / 1'000'000;
   std::int64_t end = 0;
