@@ -24,7 +24,6 @@ namespace {
 
 using nlohmann::ordered_json;
 using telltale::Code;
-using telltale::Result;
 using telltale::Status;
 namespace format = telltale::format;
 namespace read = telltale::read;
