@@ -79,9 +79,8 @@ void ExpectSound(const std::string& html) {
   for (const char* request : {"<script", "http:", "https:", "src=", "url(", "@import", "<link"}) {
     EXPECT_EQ(html.find(request), std::string::npos) << request;
   }
-  for (const char* coordinate : {"\"nan", ",nan", " nan", "(nan", "-nan"}) {
-    EXPECT_EQ(html.find(coordinate), std::string::npos) << coordinate;
-  }
+  // No coordinate is not a number; a rule's parameter is called so.
+  EXPECT_EQ(Count(html, "nan"), Count(html, "only_nan"));
   EXPECT_EQ(html.find("inf\""), std::string::npos);
   EXPECT_NE(html.find("What this report cannot say"), std::string::npos);
 }
