@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// telltale serve PATH...: the live page of the runs below some folders. `telltale run` starts it with
+// telltale serve PATH...: the live page of the runs below some folders. `telltale run` starts it
+// with
 // --link-fd for its own run.
 #include <fmt/format.h>
 #include <signal.h>
@@ -51,15 +52,17 @@ int Serve(const Args& args) {
     return 0;
   }
   if (args.paths.empty()) {
-    return Fail("serve", Status(Code::kUsage, "no PATH: name a run or a folder that holds runs: "
-                                              "telltale serve telltale-runs"));
+    return Fail("serve", Status(Code::kUsage,
+                                "no PATH: name a run or a folder that holds runs: "
+                                "telltale serve telltale-runs"));
   }
   for (const std::string& path : args.paths) {
     std::error_code error;
     if (!std::filesystem::is_directory(path, error)) {
-      return Fail("serve", Status(Code::kUnusable, fmt::format("{}: no such folder: give a run or a "
-                                                               "folder that holds runs",
-                                                               path)));
+      return Fail("serve",
+                  Status(Code::kUnusable, fmt::format("{}: no such folder: give a run or a "
+                                                      "folder that holds runs",
+                                                      path)));
     }
   }
   const bool beside = args.link_fd >= 0;
@@ -115,8 +118,9 @@ void RegisterServe(CLI::App& app, Context* context) {
   command->add_option("PATH", args->paths, "Runs, or folders that hold runs");
   command->add_option("--bind", args->bind, "Address to listen at")->default_str("127.0.0.1");
   command->add_option("--port", args->port, "Port (default: one that is free)");
-  command->add_option("--allow-host", args->allow_hosts,
-                      "A further name under which browsers may reach the server")
+  command
+      ->add_option("--allow-host", args->allow_hosts,
+                   "A further name under which browsers may reach the server")
       ->allow_extra_args(false);
   command->add_flag("--print-token", args->print_token,
                     "Print the token for programs; without PATH, print it and end");

@@ -56,23 +56,24 @@ Result<std::optional<Secrets>> Read(const fs::path& file) {
   struct stat status {};
   if (::fstat(fd.get(), &status) != 0 || status.st_uid != ::geteuid() ||
       (status.st_mode & 077) != 0) {
-    return Status(Code::kAuth,
-                  fmt::format("{}: others may read it, so it protects nothing: remove it, a new one "
-                              "is made",
-                              file.string()));
+    return Status(
+        Code::kAuth,
+        fmt::format("{}: others may read it, so it protects nothing: remove it, a new one "
+                    "is made",
+                    file.string()));
   }
   std::array<char, kSecretBytes * 4 + 16> bytes{};
   const ssize_t size = ::read(fd.get(), bytes.data(), bytes.size());
   const std::string_view text(bytes.data(), size > 0 ? static_cast<std::size_t>(size) : 0);
   const auto end = text.find('\n');
   if (end == std::string_view::npos || text.size() != 2 * end + 2) {
-    return Status(Code::kAuth, fmt::format("{}: is damaged: remove it, a new one is made",
-                                           file.string()));
+    return Status(Code::kAuth,
+                  fmt::format("{}: is damaged: remove it, a new one is made", file.string()));
   }
   Secrets secrets{std::string(text.substr(0, end)), std::string(text.substr(end + 1, end))};
   if (!IsSecret(secrets.token) || !IsSecret(secrets.session)) {
-    return Status(Code::kAuth, fmt::format("{}: is damaged: remove it, a new one is made",
-                                           file.string()));
+    return Status(Code::kAuth,
+                  fmt::format("{}: is damaged: remove it, a new one is made", file.string()));
   }
   return std::optional<Secrets>(std::move(secrets));
 }
@@ -91,7 +92,8 @@ Status Write(const fs::path& file, const Secrets& secrets) {
                   fmt::format("{}: cannot be written: {}", file.string(), std::strerror(reason)));
   };
   ::unlink(temporary.c_str());
-  UniqueFd fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+  UniqueFd fd(
+      ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!fd) return fail();
   if (::write(fd.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
     return fail();

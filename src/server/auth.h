@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who may read: programs by the user's token, browsers by a session that a one-time code of the link
-// opens. Token and session secret are the user's, kept in one private file, so a page survives a
-// restart of the server and two servers on one machine share a cookie.
+// Who may read: programs by the user's token, browsers by a session that a one-time code of the
+// link opens. Token and session secret are the user's, kept in one private file, so a page survives
+// a restart of the server and two servers on one machine share a cookie.
 //
 // Thread safety: none.
 #pragma once

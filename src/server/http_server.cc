@@ -46,9 +46,9 @@ using Response = http::response<http::string_body>;
 
 constexpr std::uint32_t kMaxHeaderBytes = 16 << 10;
 constexpr std::uint64_t kMaxBodyBytes = 16 << 10;
-constexpr seconds kIdle(75);       ///< A connection without a request.
-constexpr seconds kWriteLimit(30); ///< A reader that takes nothing.
-constexpr seconds kFirstLook(20);  ///< For a run to be opened.
+constexpr seconds kIdle(75);        ///< A connection without a request.
+constexpr seconds kWriteLimit(30);  ///< A reader that takes nothing.
+constexpr seconds kFirstLook(20);   ///< For a run to be opened.
 constexpr seconds kTick(1);
 constexpr seconds kHeartbeat(15);
 constexpr milliseconds kLastWords(700);
@@ -185,8 +185,8 @@ Result<std::string> ServerImpl::NewLink() {
 }
 
 void ServerImpl::Run() {
-  cache_ = std::make_unique<RunCache>(options_.paths,
-                                      [this] { asio::post(io_, [this] { Wake(); }); });
+  cache_ =
+      std::make_unique<RunCache>(options_.paths, [this] { asio::post(io_, [this] { Wake(); }); });
   if (options_.handle_signals) {
     for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
       boost::system::error_code ignored;
@@ -256,8 +256,7 @@ asio::awaitable<void> ServerImpl::Serve(tcp::socket socket) {
                          error == http::error::buffer_overflow;
       Request none;
       none.keep_alive(false);
-      response = Error(none,
-                       large ? http::status::payload_too_large : http::status::bad_request,
+      response = Error(none, large ? http::status::payload_too_large : http::status::bad_request,
                        large ? "the request is too large" : "this is no HTTP request");
     } else {
       const Request request = parser.release();
@@ -284,8 +283,7 @@ asio::awaitable<void> ServerImpl::Serve(tcp::socket socket) {
     }
     stream.expires_after(kWriteLimit);
     const bool keep = response.keep_alive();
-    co_await http::async_write(stream, response,
-                               asio::redirect_error(asio::use_awaitable, error));
+    co_await http::async_write(stream, response, asio::redirect_error(asio::use_awaitable, error));
     if (error || !keep) break;
   }
   boost::system::error_code ignored;
@@ -319,7 +317,7 @@ asio::awaitable<void> ServerImpl::Stream(beast::tcp_stream* stream, std::shared_
     }
     std::string tail = body.empty() ? "" : "\n\n";
     const auto now = Clk::now();
-    if (now >= tick) {
+    if (now >= tick && snapshot) {
       tick = now + kTick;
       tail += fmt::format("event: tick\ndata: {{\"now_ns\":{},\"watermark_ns\":{}}}\n\n",
                           run->now_ns(), run->watermark_ns());
@@ -329,16 +327,14 @@ asio::awaitable<void> ServerImpl::Stream(beast::tcp_stream* stream, std::shared_
       tail += ": still here\n\n";
     }
     if (!head.empty() || !tail.empty()) {
-      const std::array<asio::const_buffer, 3> parts = {asio::buffer(head),
-                                                       asio::buffer(body.data(), body.size()),
-                                                       asio::buffer(tail)};
+      const std::array<asio::const_buffer, 3> parts = {
+          asio::buffer(head), asio::buffer(body.data(), body.size()), asio::buffer(tail)};
       stream->expires_after(kWriteLimit);
-      co_await asio::async_write(*stream, parts,
-                                 asio::redirect_error(asio::use_awaitable, error));
+      co_await asio::async_write(*stream, parts, asio::redirect_error(asio::use_awaitable, error));
       head.clear();
       continue;
     }
-    co_await Sleep(std::min(tick, heartbeat));
+    co_await Sleep(std::min(std::max(tick, now + kTick / 10), heartbeat));
   }
 }
 
@@ -382,15 +378,14 @@ asio::awaitable<Response> ServerImpl::Answer(const Request& request, const Targe
   if (path.empty() || path[0] != "api") co_return File(request, target);
   if (path.size() == 2 && path[1] == "session") co_return OpenSession(request);
   if (request.method() != http::verb::get && request.method() != http::verb::head) {
-    Response response = Error(request, http::status::method_not_allowed,
-                              "the server only reads: use GET");
+    Response response =
+        Error(request, http::status::method_not_allowed, "the server only reads: use GET");
     response.set(http::field::allow, "GET, HEAD");
     co_return response;
   }
   if (path.size() == 2 && path[1] == "runs") co_return co_await Runs(request);
   if (path.size() != 4 || path[1] != "runs") {
-    co_return Error(request, http::status::not_found,
-                    "no such address: /api/runs lists the runs");
+    co_return Error(request, http::status::not_found, "no such address: /api/runs lists the runs");
   }
   const std::shared_ptr<LiveRun> run = co_await FindRun(path[2]);
   if (!run) {
@@ -418,10 +413,10 @@ asio::awaitable<Response> ServerImpl::Answer(const Request& request, const Targe
     body = query.ok() ? run->Heatmap(*query) : Result<std::string>(query.status());
   }
   if (!body.ok()) {
-    co_return Error(request,
-                    body.status().code() == Code::kUsage ? http::status::bad_request
-                                                         : http::status::not_found,
-                    body.status().message());
+    co_return Error(
+        request,
+        body.status().code() == Code::kUsage ? http::status::bad_request : http::status::not_found,
+        body.status().message());
   }
   co_return Make(request, http::status::ok, "application/json", std::move(body).value());
 }
@@ -435,8 +430,8 @@ std::optional<Response> ServerImpl::Refusal(const Request& request, const Target
   }
   const http::verb verb = request.method();
   const bool reads = verb == http::verb::get || verb == http::verb::head;
-  if (!reads && CrossOrigin(View(request[http::field::origin]),
-                            View(request["Sec-Fetch-Site"]), host)) {
+  if (!reads &&
+      CrossOrigin(View(request[http::field::origin]), View(request["Sec-Fetch-Site"]), host)) {
     return Error(request, http::status::forbidden,
                  "the request comes from another page: only the server's own page may send it");
   }
@@ -490,8 +485,8 @@ Response ServerImpl::OpenSession(const Request& request) {
                  "start `telltale serve` for a new one");
   }
   Response response = Make(request, http::status::ok, "application/json", "{\"ok\":true}");
-  response.set(http::field::set_cookie, fmt::format("{}={}; Path=/; HttpOnly; SameSite=Strict",
-                                                    kCookie, auth_.session()));
+  response.set(http::field::set_cookie,
+               fmt::format("{}={}; Path=/; HttpOnly; SameSite=Strict", kCookie, auth_.session()));
   return response;
 }
 

@@ -76,8 +76,9 @@ Status LiveRun::Open() {
   data.replay.info = reader_->info();
   data.replay.ended = data.replay.state.state != "running";
   const std::vector<std::string> writers = store::ListWriters(path_);
-  const bool watched = std::any_of(writers.begin(), writers.end(),
-                                   [](const std::string& name) { return name.starts_with("watch"); });
+  const bool watched = std::any_of(writers.begin(), writers.end(), [](const std::string& name) {
+    return name.starts_with("watch");
+  });
   if (data.replay.ended && !watched) engine_ = std::make_unique<rules::Engine>();
   store::CursorOptions options;
   options.table_mask = analysis::Summary::table_mask();
@@ -206,8 +207,8 @@ void LiveRun::TakeFindings() {
     }
     for (auto& [id, finding] : findings_) {
       // Closed since nothing follows, and not since it was over.
-      finding.until_end = !finding.open && view_.data.replay.ended && end_ns != 0 &&
-                          closed_ns_[id] >= end_ns;
+      finding.until_end =
+          !finding.open && view_.data.replay.ended && end_ns != 0 && closed_ns_[id] >= end_ns;
       findings.push_back(finding);
     }
     for (const auto& [name, state] : rules_) states.push_back(state);

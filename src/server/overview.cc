@@ -102,9 +102,8 @@ class Overview {
     const auto& findings = data_.replay.findings;
     Json out = {{"title", report::Verdict(data_)}, {"severity", nullptr}};
     // The worst of those that last, else of all.
-    const bool any_open = std::any_of(findings.begin(), findings.end(), [](const auto& f) {
-      return f.open || f.until_end;
-    });
+    const bool any_open = std::any_of(findings.begin(), findings.end(),
+                                      [](const auto& f) { return f.open || f.until_end; });
     const rules::Finding* worst = nullptr;
     for (const rules::Finding& f : findings) {
       if (any_open && !f.open && !f.until_end) continue;
@@ -200,9 +199,10 @@ class Overview {
     std::vector<Part> parts;
     const std::int64_t now = view_.begin_ns + moment_.now_ns;
     for (const auto& [number, attempt] : s_.attempts) {
-      const std::int64_t start = attempt.start_ns != 0 ? attempt.start_ns : attempt.first_forward_ns;
+      const std::int64_t start =
+          attempt.start_ns != 0 ? attempt.start_ns : attempt.first_forward_ns;
       if (start == 0) continue;
-      const std::int64_t end = attempt.end_ns != 0 ? attempt.end_ns
+      const std::int64_t end = attempt.end_ns != 0  ? attempt.end_ns
                                : data_.replay.ended ? s_.last_ns
                                                     : now;
       if (attempt.first_forward_ns == 0) {

@@ -55,9 +55,8 @@ Status TakeNumber(const Target& target, const char* name, std::int64_t low, std:
   if (found == target.query.end()) return {};
   std::int64_t value = 0;
   if (!ParseNumber(found->second, &value) || value < low || value > high) {
-    return {Code::kUsage,
-            fmt::format("{}={}: a whole number from {} to {} is needed", name, found->second, low,
-                        high)};
+    return {Code::kUsage, fmt::format("{}={}: a whole number from {} to {} is needed", name,
+                                      found->second, low, high)};
   }
   *out = value;
   return {};

@@ -69,10 +69,9 @@ TEST(RequestTest, QueriesAreCheckedWithTheirBounds) {
   EXPECT_EQ(good->to_ns, 10);
   EXPECT_EQ(good->points, 7U);
   EXPECT_TRUE(good->with_step);
-  for (const char* bad :
-       {"/?kind=scalar", "/?name=a&kind=odd", "/?name=a&from=x", "/?name=a&from=10&to=10",
-        "/?name=a&points=0", "/?name=a&points=1000000", "/?name=a&from=1e3",
-        "/?name=a&from=99999999999999999999"}) {
+  for (const char* bad : {"/?kind=scalar", "/?name=a&kind=odd", "/?name=a&from=x",
+                          "/?name=a&from=10&to=10", "/?name=a&points=0", "/?name=a&points=1000000",
+                          "/?name=a&from=1e3", "/?name=a&from=99999999999999999999"}) {
     const auto query = parse(bad);
     EXPECT_FALSE(query.ok()) << bad;
     EXPECT_EQ(query.status().code(), Code::kUsage) << bad;

@@ -46,24 +46,30 @@ void FindRuns(const fs::path& path, int depth, std::vector<fs::path>* out) {
 /// A name that needs no escaping in an address; else one that is made of the path.
 std::string IdOf(const fs::path& path) {
   const std::string name = path.filename().string();
-  const bool plain =
-      !name.empty() && name.size() <= 128 && name.front() != '.' &&
-      std::all_of(name.begin(), name.end(), [](char c) {
-        return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-               c == '-' || c == '_' || c == '.';
-      });
+  const bool plain = !name.empty() && name.size() <= 128 && name.front() != '.' &&
+                     std::all_of(name.begin(), name.end(), [](char c) {
+                       return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+                              (c >= '0' && c <= '9') || c == '-' || c == '_' || c == '.';
+                     });
   if (plain) return name;
   std::uint64_t hash = 14695981039346656037ULL;
-  for (const char c : path.string()) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
+  for (const char c : path.string())
+    hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
   return fmt::format("run-{:016x}", hash);
 }
 
 /// What run.json alone tells; the rest is known of runs that are loaded.
 Json Card(const std::string& id, const fs::path& path, const LiveRun* loaded) {
   Json findings = {{"high", 0}, {"medium", 0}, {"low", 0}, {"info", 0}};
-  Json out = {{"id", id},           {"name", id},         {"state", nullptr},
-              {"attempts", 0},      {"steps", nullptr},   {"start_unix_ms", nullptr},
-              {"duration_ns", nullptr}, {"verdict", nullptr}, {"findings", findings}};
+  Json out = {{"id", id},
+              {"name", id},
+              {"state", nullptr},
+              {"attempts", 0},
+              {"steps", nullptr},
+              {"start_unix_ms", nullptr},
+              {"duration_ns", nullptr},
+              {"verdict", nullptr},
+              {"findings", findings}};
   if (loaded != nullptr && !loaded->data().path.empty()) {
     const report::RunData& data = loaded->data();
     out["name"] = data.title();
@@ -205,10 +211,9 @@ void RunCache::Forget() {
   std::vector<std::shared_ptr<LiveRun>> gone;  // Freed outside of the lock.
   const std::scoped_lock lock(mutex_);
   while (runs_.size() > kMaxLoaded) {
-    const auto oldest =
-        std::min_element(runs_.begin(), runs_.end(), [](const auto& a, const auto& b) {
-          return a.second->wanted_ns() < b.second->wanted_ns();
-        });
+    const auto oldest = std::min_element(
+        runs_.begin(), runs_.end(),
+        [](const auto& a, const auto& b) { return a.second->wanted_ns() < b.second->wanted_ns(); });
     if (now - oldest->second->wanted_ns() <= kKeepNs) return;
     gone.push_back(std::move(oldest->second));
     runs_.erase(oldest);

@@ -64,8 +64,9 @@ SeriesColumns WithBreaks(const SeriesColumns& in, const std::vector<analysis::Ga
       const std::int64_t right = in.t[i];
       bool broken = sampled && right - left > limit;
       for (const analysis::Gap& gap : gaps) {
-        broken = broken || (gap.to_ns - begin_ns > left && gap.from_ns - begin_ns < right &&
-                            gap.from_ns - begin_ns > left - in.width_ns && right - left > in.width_ns);
+        broken =
+            broken || (gap.to_ns - begin_ns > left && gap.from_ns - begin_ns < right &&
+                       gap.from_ns - begin_ns > left - in.width_ns && right - left > in.width_ns);
       }
       if (broken && right - left > 1) {
         out.t.push_back(left + std::max<std::int64_t>(1, std::min(in.width_ns, right - left - 1)));
@@ -116,9 +117,12 @@ RunView::Entry* RunView::At(const Key& key, std::string_view unit) {
     ++data.summary.folded;
     return nullptr;
   }
-  Entry& entry = *entries_.emplace_back(std::make_unique<Entry>(
-      Entry{key.kind, std::string(key.name), std::string(key.subject), std::string(key.node),
-            std::string(unit), {}}));
+  Entry& entry = *entries_.emplace_back(std::make_unique<Entry>(Entry{key.kind,
+                                                                      std::string(key.name),
+                                                                      std::string(key.subject),
+                                                                      std::string(key.node),
+                                                                      std::string(unit),
+                                                                      {}}));
   index_.emplace(Key{key.kind, entry.name, entry.subject, entry.node}, &entry);
   return &entry;
 }
@@ -259,9 +263,8 @@ Result<std::string> RunView::SeriesJson(const SeriesQuery& query) const {
   }
   const std::int64_t to = query.to_ns == 0 ? Newest() : query.to_ns;
   const std::vector<analysis::Gap>& gaps = data.summary.gaps;
-  const SeriesColumns columns =
-      WithBreaks(found->series.Query(query.from_ns, to, query.points), gaps, begin_ns,
-                 query.kind == SeriesKind::kMetric);
+  const SeriesColumns columns = WithBreaks(found->series.Query(query.from_ns, to, query.points),
+                                           gaps, begin_ns, query.kind == SeriesKind::kMetric);
   std::string out;
   out.reserve(64 + columns.t.size() * 48);
   fmt::format_to(std::back_inserter(out), R"({{"name":{},"unit":{},"from":{},"to":{},)",
@@ -304,10 +307,11 @@ Result<std::string> RunView::HeatmapJson(const HeatmapQuery& query) const {
     rows.emplace_back(Subject(*entry), entry.get());
   }
   if (rows.empty()) {
-    return Status(Code::kUnusable,
-                  fmt::format("no metric '{}' with parts in this run: the overview lists those that "
-                              "there are",
-                              query.name));
+    return Status(
+        Code::kUnusable,
+        fmt::format("no metric '{}' with parts in this run: the overview lists those that "
+                    "there are",
+                    query.name));
   }
   std::sort(rows.begin(), rows.end(),
             [](const auto& a, const auto& b) { return NaturalLess(a.first, b.first); });
@@ -325,9 +329,8 @@ Result<std::string> RunView::HeatmapJson(const HeatmapQuery& query) const {
     interval = *middle;
   }
   const auto wanted = static_cast<std::int64_t>(std::max<std::size_t>(1, query.columns));
-  const std::int64_t width =
-      std::max({interval + interval / 8, (to - query.from_ns + wanted - 1) / wanted,
-                std::int64_t{1}});
+  const std::int64_t width = std::max(
+      {interval + interval / 8, (to - query.from_ns + wanted - 1) / wanted, std::int64_t{1}});
   const auto count = static_cast<std::size_t>((to - query.from_ns + width - 1) / width);
   std::vector<std::int64_t> t;
   for (std::size_t i = 0; i < count; ++i) {
@@ -342,13 +345,12 @@ Result<std::string> RunView::HeatmapJson(const HeatmapQuery& query) const {
   out += ",\"values\":[";
   for (std::size_t i = 0; i < rows.size(); ++i) {
     std::vector<float> cells(count, std::numeric_limits<float>::quiet_NaN());
-    rows[i].second->series.ForEachMax(query.from_ns, to, count * 256,
-                                      [&](std::int64_t at, float value) {
-                                        at = std::max(at, query.from_ns);
-                                        float& cell = cells[static_cast<std::size_t>(
-                                            (at - query.from_ns) / width)];
-                                        if (!(cell >= value)) cell = value;
-                                      });
+    rows[i].second->series.ForEachMax(
+        query.from_ns, to, count * 256, [&](std::int64_t at, float value) {
+          at = std::max(at, query.from_ns);
+          float& cell = cells[static_cast<std::size_t>((at - query.from_ns) / width)];
+          if (!(cell >= value)) cell = value;
+        });
     out += i == 0 ? "[" : ",[";
     for (std::size_t c = 0; c < count; ++c) {
       if (c > 0) out += ',';

@@ -61,8 +61,8 @@ class RunView {
 
   void OnRecord(const store::OrderedRecord& record);
 
-  report::RunData data;         ///< `summary` is filled here, the rest by the owner.
-  std::int64_t begin_ns = 0;    ///< Run clock of t = 0.
+  report::RunData data;       ///< `summary` is filled here, the rest by the owner.
+  std::int64_t begin_ns = 0;  ///< Run clock of t = 0.
   std::vector<Dropped> dropped;
 
   /// Metrics in the order of names, with their subjects.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // One series over time, as a chart asks for it: any window in a bounded number of columns with
-// minimum, maximum and median. Points are kept as they came, and in buckets of 64; the oldest points
-// may be given up for their buckets, so memory stays bounded and a coarse zoom stays exact in its
-// extremes.
+// minimum, maximum and median. Points are kept as they came, and in buckets of 64; the oldest
+// points may be given up for their buckets, so memory stays bounded and a coarse zoom stays exact
+// in its extremes.
 //
 // Thread safety: none; the owner locks.
 #pragma once
@@ -35,8 +35,8 @@ class Series {
   /// Gives up the older half of them; their buckets stay.
   void Thin();
 
-  /// The points with from <= t < to in at most `columns` columns. A column's width is a power of two
-  /// and its begin a multiple of it, so columns stay where they are while a run grows.
+  /// The points with from <= t < to in at most `columns` columns. A column's width is a power of
+  /// two and its begin a multiple of it, so columns stay where they are while a run grows.
   SeriesColumns Query(std::int64_t from, std::int64_t to, std::size_t columns) const;
 
   /// Calls f(t, value) for the points in the window: value is the maximum of a bucket where the
@@ -69,9 +69,8 @@ class Series {
   Range Find(std::int64_t from, std::int64_t to) const;
   template <class F>
   void ForEachBucket(std::int64_t from, std::int64_t to, F&& f) const {
-    auto at =
-        std::lower_bound(buckets_.begin(), buckets_.end(), from,
-                         [](const Bucket& bucket, std::int64_t t) { return bucket.end < t; });
+    auto at = std::lower_bound(buckets_.begin(), buckets_.end(), from,
+                               [](const Bucket& bucket, std::int64_t t) { return bucket.end < t; });
     for (; at != buckets_.end() && at->begin < to; ++at) f(*at);
     const std::size_t sealed = (buckets_.size() - given_up_) * kBucket;
     if (sealed < raw_t_.size() && raw_t_[sealed] < to && raw_t_.back() >= from) {

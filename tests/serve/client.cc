@@ -15,8 +15,7 @@ namespace telltale::testing {
 
 using std::chrono::milliseconds;
 
-Connection::Connection(std::uint16_t port)
-    : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+Connection::Connection(std::uint16_t port) : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_port = htons(port);

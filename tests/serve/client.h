@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A client of the server as a test needs it: says byte for byte what it likes, over loopback. And the
-// server itself in a thread.
+// A client of the server as a test needs it: says byte for byte what it likes, over loopback. And
+// the server itself in a thread.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -17,7 +17,7 @@
 namespace telltale::testing {
 
 struct Reply {
-  int status = 0;  ///< 0: no answer.
+  int status = 0;                              ///< 0: no answer.
   std::map<std::string, std::string> headers;  ///< Names in lower case.
   std::string body;
 };
