@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the benchmarks of `make bench`, each with its peer in the same run, and prints the ratios.
 
-usage: run.py [NAME...]     names: sampler, stats, span, span_python (default: all that are built)
+usage: run.py [NAME...]     names: sampler, stats, span, serve, span_python (default: all that are built)
 `make overhead`, which needs a quiet machine and half an hour, is apart: bench/overhead.py.
 """
 
@@ -72,10 +72,16 @@ def span_python() -> None:
     show(sys.executable, "bench/span_python.py")
 
 
+def serve() -> None:
+    """The server over a run of 1 million steps and 5 million samples."""
+    show(str(PROGRAMS / "serve_bench"))
+
+
 BENCHMARKS: dict[str, tuple[Callable[[], None], pathlib.Path]] = {
     "sampler": (sampler, PROGRAMS / "sampler_bench"),
     "stats": (stats, PROGRAMS / "stats_bench"),
     "span": (span, PROGRAMS / "span_bench"),
+    "serve": (serve, PROGRAMS / "serve_bench"),
     "span_python": (span_python, ROOT / "bench/span_python.py"),
 }
 

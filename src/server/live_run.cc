@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "base/clock.h"
-#include "rules/replay.h"
 #include "server/overview.h"
 #include "store/folder.h"
 
@@ -83,10 +82,6 @@ Status LiveRun::Open() {
   store::CursorOptions options;
   options.table_mask = analysis::Summary::table_mask();
   if (engine_) options.table_mask |= engine_->table_mask();
-  TELLTALE_ASSIGN_OR_RETURN(const rules::WatchJournal journal,
-                            rules::ReadWatchJournal(reader_.get()));
-  TELLTALE_ASSIGN_OR_RETURN(cursor_, reader_->NewCursor(options));
-  for (const store::Admission& admission : journal.admissions) cursor_->Readmit(admission);
   const store::RunInfo& info = data.replay.info;
   {
     const std::scoped_lock lock(mutex_);
@@ -97,6 +92,11 @@ Status LiveRun::Open() {
     }
   }
   begin_ns_ = view_.begin_ns;
+  // What the watcher decided about late writers, before the first record is ordered.
+  ReadWatch();
+  TELLTALE_ASSIGN_OR_RETURN(cursor_, reader_->NewCursor(options));
+  for (const store::Admission& admission : admissions_) cursor_->Readmit(admission);
+  admissions_.clear();
   return {};
 }
 
@@ -163,6 +163,9 @@ void LiveRun::OnWatchEvent(const format::EventRow& row) {
     gave_up_.insert(text("writer"));
   } else if (row.kind == "order.readmitted") {
     gave_up_.erase(text("writer"));
+    // Later ones this cursor decides by itself.
+    auto admission = store::AdmissionFromJson(row.data);
+    if (cursor_ == nullptr && admission.ok()) admissions_.push_back(std::move(admission).value());
   }
 }
 

@@ -85,6 +85,7 @@ class LiveRun {
   std::map<std::string, rules::RuleState> rules_;
   std::map<std::int32_t, std::uint64_t> watch_cpu_ns_;  ///< By the watcher's pid.
   std::set<std::string> gave_up_;
+  std::vector<store::Admission> admissions_;  ///< Until there is a cursor.
   std::string error_;
   std::uint64_t version_ = 0;
   bool changed_ = true;

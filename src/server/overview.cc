@@ -100,7 +100,9 @@ class Overview {
 
   Json Verdict() const {
     const auto& findings = data_.replay.findings;
-    Json out = {{"title", report::Verdict(data_)}, {"severity", nullptr}};
+    const bool unread = moment_.loading && findings.empty();
+    Json out = {{"title", unread ? "The recording is being read." : report::Verdict(data_)},
+                {"severity", nullptr}};
     // The worst of those that last, else of all.
     const bool any_open = std::any_of(findings.begin(), findings.end(),
                                       [](const auto& f) { return f.open || f.until_end; });
