@@ -138,8 +138,8 @@ function Row({ run, selected }: { run: RunItem; selected: boolean }) {
       <td><Status state={run.state ?? "unknown"} /></td>
       <td>
         <span class="sev" style={{ whiteSpace: "normal" }}>
-          {run.verdict !== null && run.state !== "unreadable" && <Sev of={severity} word={false} />}
-          <span class={severity === "none" ? "q" : ""}>{run.verdict ?? UNKNOWN}</span>
+          {run.state !== "unreadable" && <Sev of={severity} word={false} />}
+          <span class={severity === "none" ? "q" : ""}>{run.verdict ?? (run.state === "running" ? "Nothing found yet." : "Nothing found.")}</span>
         </span>
       </td>
       <td class="r nw wide">
