@@ -39,6 +39,8 @@ class NameTable {
   std::uint64_t capacity_;
   std::uint32_t limit_;
   std::atomic<std::uint32_t> lock_;
+  std::atomic<std::uint32_t>
+      stuck_;            ///< A wait for the lock was in vain: nobody waits again for it.
   std::uint32_t count_;  ///< Under lock_.
   std::uint64_t used_;   ///< Bytes of the area; under lock_.
 };

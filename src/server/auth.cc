@@ -58,8 +58,7 @@ Result<std::optional<Secrets>> Read(const fs::path& file) {
       (status.st_mode & 077) != 0) {
     return Status(
         Code::kAuth,
-        fmt::format("{}: others may read it, so it protects nothing: remove it, a new one "
-                    "is made",
+        fmt::format("{}: not yours alone, so it protects nothing: remove it, a new one is made",
                     file.string()));
   }
   std::array<char, kSecretBytes * 4 + 16> bytes{};
@@ -98,6 +97,7 @@ Status Write(const fs::path& file, const Secrets& secrets) {
   if (::write(fd.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
     return fail();
   }
+  if (::fsync(fd.get()) != 0) return fail();
   fd.reset();
   if (::link(temporary.c_str(), file.c_str()) != 0 && errno != EEXIST) return fail();
   ::unlink(temporary.c_str());

@@ -236,6 +236,10 @@ bool LiveRun::ReadRecords(std::chrono::steady_clock::time_point deadline) {
       error_ = status.message();
       return false;
     }
+    if (!error_.empty()) {
+      error_.clear();
+      changed_ = true;
+    }
     if (records.empty()) {
       for (std::uint32_t i = 0; i < cursor_->writers().size(); ++i) {
         if (gave_up_.erase(cursor_->writers()[i]) > 0) cursor_->GiveUpOn(i);
@@ -277,7 +281,7 @@ bool LiveRun::Advance(std::chrono::milliseconds limit) {
   if (begin_ns_ == 0 && view_.begin_ns != 0) begin_ns_ = view_.begin_ns;
   const std::int64_t frontier = cursor_->frontier_ns();
   if (frontier > view_.begin_ns) watermark_ns_ = frontier - view_.begin_ns;
-  if (!more && std::exchange(loading_, false)) {
+  if (!more && error_.empty() && std::exchange(loading_, false)) {
     if (engine_ && !engine_->ended()) engine_->End();
     changed_ = true;
   }
@@ -306,7 +310,7 @@ bool LiveRun::Publish(bool now) {
   auto next = std::make_shared<Snapshot>();
   next->version = ++version_;
   if (cursor_) {
-    next->overview = OverviewJson(view_, {id_, now_ns(), watermark_ns_, loading_});
+    next->overview = OverviewJson(view_, {id_, now_ns(), watermark_ns_, loading_, error_});
   } else {
     next->error = error_;
   }

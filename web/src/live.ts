@@ -75,9 +75,9 @@ async function again(id: string): Promise<void> {
   } catch (error) {
     if (error instanceof ApiError && error.status === 401) {
       update({ needsSignIn: true });
-    } else if (error instanceof ApiError) {
-      update({ error: error.message });
     } else {
+      if (error instanceof ApiError) update({ error: error.message });
+      // A server that starts again says for a moment that it does not know the run yet.
       retry = window.setTimeout(() => void again(id), RETRY_MS);
     }
   }

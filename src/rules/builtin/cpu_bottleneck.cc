@@ -50,7 +50,7 @@ class CPUBottleneck final : public Rule {
       : threshold_(p.Get("threshold") / 100),
         cpu_threshold_(p.Get("cpu_threshold")),
         patience_(static_cast<std::size_t>(std::max<std::int64_t>(1, p.GetInt("patience")))),
-        window_ns_(static_cast<std::int64_t>(p.Get("window_seconds") * kNs)),
+        window_ns_(static_cast<std::int64_t>(std::max(0.0, p.Get("window_seconds")) * kNs)),
         medium_(p.Get("medium_share") / 100),
         high_(p.Get("high_share") / 100) {}
 

@@ -567,7 +567,7 @@ class StepOutlier final : public Rule {
     }
 
     const std::string steps =
-        period ? fmt::format("Each {}th step takes {} ms instead of {}", *period, Millis(typical),
+        period ? fmt::format("One step in {} takes {} ms instead of {}", *period, Millis(typical),
                              Millis(process->median))
                : fmt::format("{} of {} steps take {} ms instead of {}", main.size(),
                              process->window.size(), Millis(typical), Millis(process->median));
