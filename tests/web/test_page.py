@@ -23,6 +23,7 @@ class Live:
     """A training that runs until it is told to stop."""
 
     def __init__(self, runs: Runs, name: str) -> None:
+        self.name = name
         self.stop_file = runs.folder / f"stop-{name}"
         self.process = subprocess.Popen(
             runs.command(name, HERE / "train_live.py", self.stop_file),
@@ -58,15 +59,14 @@ def number(text: str | None) -> int:
     return int((text or "0").replace(",", ""))
 
 
-def open_live(watched: Watched, runs: Runs) -> None:
+def open_live(watched: Watched, live: Live) -> None:
     watched.sign_in()
-    watched.page.click("tr[data-run^='live']:has-text('live') a >> nth=0")
-    watched.page.wait_for_selector("#verdict")
+    watched.open(live.name)
 
 
-def test_numbers_move_while_the_run_goes_on(live: Live, runs: Runs, watched: Watched) -> None:
+def test_numbers_move_while_the_run_goes_on(live: Live, watched: Watched) -> None:
     page = watched.page
-    open_live(watched, runs)
+    open_live(watched, live)
     page.wait_for_selector(FIGURE.format("steps"))
     for _ in range(3):
         before = page.evaluate(VALUE, "steps")
@@ -130,9 +130,9 @@ def test_a_damaged_run_says_so_and_shows_the_rest(damaged: Path, watched: Watche
     expect(watched.page.locator("#own-cost")).to_be_visible()
 
 
-def test_gaps_are_named(live: Live, runs: Runs, watched: Watched) -> None:
+def test_gaps_are_named(live: Live, watched: Watched) -> None:
     page = watched.page
-    open_live(watched, runs)
+    open_live(watched, live)
     page.wait_for_function(f"() => Number(({VALUE})('steps')) !== 0 && ({VALUE})('steps') !== undefined")
     os.kill(live.agent(), signal.SIGKILL)
     expect(page.locator("#own-cost")).to_contain_text(re.compile(r"\d+ gap"), timeout=PATIENCE_MS)
@@ -181,13 +181,11 @@ def test_sign_in_reveals_nothing_and_a_code_works_once(
     second.close()
 
 
-def test_a_lost_server_is_told_and_found_again(
-    live: Live, runs: Runs, server: Server, browser: Browser
-) -> None:
+def test_a_lost_server_is_told_and_found_again(live: Live, server: Server, browser: Browser) -> None:
     context = browser.new_context()
     page = context.new_page()
     watched = Watched(page, server)
-    open_live(watched, runs)
+    open_live(watched, live)
     port = server.origin.rsplit(":", 1)[1]
     server.stop()
     expect(page.locator(".note")).to_contain_text("Not live", timeout=PATIENCE_MS)
