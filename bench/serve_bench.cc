@@ -101,69 +101,6 @@ void WriteBenchRun(const fs::path& run, const telltale::testing::SampleRun& samp
   Check((*watch)->Close(true));
 }
 
-/// From a batch in the journal to its numbers in an open page's stream, 100 times at odd moments:
-/// of a step, and of a finding that the watcher has written. The watcher's own look each 100 ms and
-/// the page's drawing come on top.
-int Live(const fs::path& root) {
-  const telltale::testing::SampleRun sample;
-  const fs::path run = root / "live";
-  fs::create_directories(run);
-  Check(telltale::store::WriteRunInfo(run, telltale::testing::MakeInfo(sample, false)));
-  auto agent = telltale::store::Writer::Open(run / "agent-bench", "agent-bench");
-  auto watch = telltale::store::Writer::Open(run / "watch", "watch");
-  Check(agent.ok() ? watch.status() : agent.status());
-  const telltale::testing::RunningServer server({root});
-  telltale::testing::Connection stream(server.port());
-  stream.Send(fmt::format("GET /api/runs/live/stream HTTP/1.1\r\nHost: localhost\r\n{}\r\n\r\n",
-                          server.bearer()));
-  if (!stream.Await("event: overview")) return 1;
-  std::mt19937_64 random(2);
-  std::vector<double> step_ms, finding_ms;
-  for (int i = 1; i <= 100; ++i) {
-    // At any moment of the half second between two looks.
-    stream.Read(std::chrono::milliseconds(random() % 500));
-    stream.received().clear();
-    format::Batch batch;
-    format::StepRow step;
-    step.step = i - 1;
-    step.duration_ns = kSecond;
-    step.time_ns = sample.start_ns + i * kSecond;
-    step.ord_ns = step.time_ns + kSecond - 1;
-    step.mode = "TRAIN";
-    step.attempt = 1;
-    batch.rows.steps.push_back(step);
-    batch.watermark_ns = step.ord_ns + 1;
-    auto begin = Clk::now();
-    Check((*agent)->Append(std::move(batch)));
-    if (!stream.Await(fmt::format("\"steps\":{},", i))) return 1;
-    step_ms.push_back(MsSince(begin));
-    stream.Read(std::chrono::milliseconds(random() % 500));
-    stream.received().clear();
-    const std::string message = fmt::format("Finding number {}.", i);
-    format::Batch found;
-    format::FindingRow finding;
-    finding.ord_ns = finding.time_ns = finding.start_ns = finding.end_ns = step.ord_ns;
-    finding.incident = "bench";
-    finding.revision = static_cast<std::uint32_t>(i);
-    finding.rule = "InputBound";
-    finding.severity = "high";
-    finding.state = "open";
-    finding.message = message;
-    found.rows.findings.push_back(finding);
-    found.watermark_ns = step.ord_ns;
-    begin = Clk::now();
-    Check((*watch)->Append(std::move(found)));
-    if (!stream.Await(message)) return 1;
-    finding_ms.push_back(MsSince(begin));
-  }
-  for (auto* times : {&step_ms, &finding_ms}) {
-    std::sort(times->begin(), times->end());
-    fmt::print("  journal to page, {:<12} {:8.0f} ms median, p99 {:.0f} ms   limit 1000 ms\n",
-               times == &step_ms ? "a step" : "a finding", (*times)[50], (*times)[98]);
-  }
-  return 0;
-}
-
 }  // namespace
 
 int main() {
@@ -218,7 +155,6 @@ int main() {
       fmt::print("  largest series on the wire  {:8.0f} kB\n", static_cast<double>(bytes) / 1000);
     }
   }
-  if (exit_code == 0) exit_code = Live(root);
   fs::remove_all(root);
   return exit_code;
 }
