@@ -410,18 +410,10 @@ class StepOutlier final : public Rule {
                          [&](const auto& entry) { return entry.first.first == process.rank; }) == 1;
   }
 
-  /// Work that takes longer now and then, at no fixed distance, is often the machine's noise or
-  /// inputs of many lengths: no more than medium.
+  /// Without a fixed distance it is often the machine that is busy, or inputs of many lengths.
   Severity SeverityOf(const std::vector<const Outlier*>& main, double share) const {
-    const Severity severity = share >= high_     ? Severity::kHigh
-                              : share >= medium_ ? Severity::kMedium
-                                                 : Severity::kLow;
-    const Phase phase = Widest(main);
-    const bool work = phase == kForward || phase == kBackward || phase == kOptimizer;
-    if (work && !Period(main)) {
-      return severity == Severity::kHigh ? Severity::kMedium : Severity::kLow;
-    }
-    return severity;
+    if (!Period(main)) return Severity::kLow;
+    return share >= high_ ? Severity::kHigh : share >= medium_ ? Severity::kMedium : Severity::kLow;
   }
 
   /// Those that make up the loss: among them are always some that the machine's noise made, which
@@ -660,8 +652,8 @@ const RuleDesc kStepOutlierDesc{
     "outlier where duration > median + stddev × σ and > ratio × median; ten in a row are a new "
     "level and do not count. share = Σ (duration − median) of the outliers / Σ duration over the "
     "newest window_steps. With n_outliers of them: low from low_share, medium from medium_share, "
-    "high from high_share; one severity less where the difference is in forward, backward or "
-    "optimizer at no fixed distance. Nothing where the difference is data wait in more than 10 % "
+    "high from high_share; no more than low where they come at no fixed distance (a busy machine, "
+    "inputs of many lengths). Nothing where the difference is data wait in more than 10 % "
     "of the steps (InputBound's). What differs: each phase, span, batch size, and the samples of "
     "cores, disks and network beside outliers, against those beside normal steps. Described are "
     "the outliers that make the loss (at least a third of the excess of the one at half of the "
