@@ -48,10 +48,12 @@ UniqueFd PeerPidfd(int socket, std::int32_t pid, std::uint64_t start_ticks) {
     return UniqueFd(fd);
   }
   UniqueFd opened = OpenPidfd(pid);
-  if (ProcessStartTicks(pid) == start_ticks) return opened;
   // It has ended already, but its arena holds all that it recorded: a descriptor that is readable,
   // as the pidfd of a process that has ended is, stands for it.
-  return UniqueFd(::eventfd(1, EFD_CLOEXEC));
+  if (!opened && errno == ESRCH) return UniqueFd(::eventfd(1, EFD_CLOEXEC));
+  // Of a later process, or of one that counts time otherwise: whether it lives cannot be told.
+  if (opened && ProcessStartTicks(pid) != start_ticks) opened.reset();
+  return opened;
 }
 
 bool SoundArena(int fd, std::uint64_t bytes) {
@@ -149,10 +151,12 @@ bool Registry::ServeOne(const UniqueFd& socket,
   }
   UniqueFd pidfd = PeerPidfd(socket.get(), peer.pid, hello.start_time_ticks);
   if (fds.size() != 1 || !SoundArena(fds[0].get(), hello.arena_bytes) || !pidfd) {
-    Refuse(socket, RefuseReason::kMalformed,
-           fmt::format("process {} refused: its arena is not a sealed memfd of the size it says",
-                       peer.pid),
-           note);
+    Refuse(
+        socket, RefuseReason::kMalformed,
+        fmt::format("process {} refused: its arena is not a sealed memfd of the size it says, or "
+                    "its end could not be seen",
+                    peer.pid),
+        note);
     return true;
   }
   auto page = channel::ControlPage::Create(hello.name_limit);
