@@ -1,21 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Telltale costs a training: step times of whole processes with and without it, in turn.
+"""What Telltale costs a training: step times of processes with and without it, taking turns.
 
-Protocol. A round is three or more processes of bench/train_step.py: plain, watched by `telltale run`
-with the default plan (agent and watcher running), plain again, then smdebug's hook that saves nothing.
-Each process warms up for 50 steps, and its result is the median of the steps after that, with the same number of threads in torch and in OpenBLAS (whose own default is one a
-core: they wait in a busy loop and take the core from everything else). A round gives
-one pair (watched over the mean of its two plain neighbours, so that a drift of the machine cancels) and
-one A/A pair (the second plain over the first), which shows what the machine does by itself. Over the
-rounds: the median of the ratios and the half-width of its distribution-free 95 % interval (order
-statistics of the binomial). Passes where the median is within the limit and the half-width is at most
-0.5 points; says "inconclusive" where the half-width is larger.
+Protocol. A round is three or four processes of bench/train_step.py at once: two plain ones, one watched
+by `telltale run` with the default plan (agent and watcher running), and one under smdebug's hook that
+saves nothing. They warm up for at least 50 steps, and then only one of them runs at a time: a turn of a
+few steps each, in an order that is turned round every time, the rest waiting for their turn. What the
+machine does by itself lasts longer than a turn and so hits all of them alike, which processes one after the
+other do not achieve: on a machine with neighbours two plain ones differ by 10 %. A turn's result is the
+median of its steps without the first ones (caches that the others have filled). All have the same number
+of threads in torch and in OpenBLAS, whose own default is one a core: they wait in a busy loop and take
+the core from everything else.
 
-usage: overhead.py [--pairs N] [--models LIST] [--threads LIST] [--quick] [--no-smdebug] [--json FILE]
+A cycle of turns gives one ratio of the watched process to the mean of the two plain ones and one A/A
+ratio of the second plain one to the first; a round's ratio is the median of its cycles, plus what the
+statistics of weights and gradients take, which come once in 100 steps and so not into a median: their time as
+the probe accounts for it, over 100 steps. Over the rounds: the median and the half-width of its
+distribution-free 95 % interval (order statistics of the binomial). Passes where the median is within the
+limit and the half-width is at most 0.5 points; says "inconclusive" where the half-width is larger.
+
+Agent and watcher work during everybody's turns; what they take of the machine's second core is printed.
+
+usage: overhead.py [--rounds N] [--models LIST] [--threads LIST] [--quick] [--no-smdebug] [--json FILE]
 exit code 0: all passed (or inconclusive, which is said), 1: a limit was exceeded, 2: could not measure
 """
 
 import argparse
+import contextlib
 import json
 import math
 import os
@@ -25,6 +35,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from dataclasses import dataclass, field
 
 from smdebug_peer import smdebug_python
@@ -36,30 +47,81 @@ BLAS = pathlib.Path("/usr/lib/x86_64-linux-gnu/libblas.so.3")
 MAX_HALF_WIDTH = 0.5
 
 
+STATISTICS_EVERY = 100  # Steps; the default plan's.
+
+
 @dataclass(frozen=True)
 class Model:
     limit_percent: float
-    steps: int
-    quick_steps: int
-    warmup: int = 50
-    rounds: int = 1  # Rounds a pair asked for: a short step is noisier.
+    warmup: int
+    turn: int  # Steps of a turn.
+    skip: int  # First steps of a turn that do not count.
+    cycles: int
+    rounds: int = 1  # Rounds a round asked for: a short step is noisier.
 
 
+# warmup + turn * cycles is beyond STATISTICS_EVERY, so that each run has statistics at least once.
 MODELS = {
-    "resnet18": Model(limit_percent=1.0, steps=25, quick_steps=5),
-    "transformer": Model(limit_percent=1.0, steps=60, quick_steps=10),
-    "small": Model(limit_percent=3.0, steps=4000, quick_steps=1000, rounds=2),
+    "small": Model(limit_percent=3.0, warmup=200, turn=250, skip=50, cycles=16, rounds=2),
+    "transformer": Model(limit_percent=1.0, warmup=50, turn=8, skip=2, cycles=12),
+    "resnet18": Model(limit_percent=1.0, warmup=70, turn=3, skip=1, cycles=12),
 }
 
 
 @dataclass
 class Ratios:
-    """Percent above 1 of each round."""
+    """Percent above 1 of each round, and what goes with them."""
 
     watched: list[float] = field(default_factory=list)
     plain: list[float] = field(default_factory=list)
     smdebug: list[float] = field(default_factory=list)
     plain_ms: list[float] = field(default_factory=list)
+    statistics: list[float] = field(default_factory=list)  # Percent; contained in `watched`.
+    helpers: list[float] = field(default_factory=list)  # Agent and watcher, percent of a core.
+
+
+class Trainer:
+    """One process of bench/train_step.py that waits for its turns. Use as a context manager."""
+
+    def __init__(self, name: str, command: list[str], threads: int, folder: pathlib.Path) -> None:
+        self.name = name
+        self.errors = folder / f"{name}.err"
+        environment = os.environ | {
+            "OPENBLAS_NUM_THREADS": str(threads),
+            "OMP_NUM_THREADS": str(threads),
+        }
+        with self.errors.open("w", encoding="utf-8") as errors:
+            self.process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True,
+                cwd=ROOT, env=environment,
+            )  # fmt: skip
+
+    def __enter__(self) -> "Trainer":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self.process.stdin is not None
+        try:
+            self.process.stdin.close()
+            self.process.wait(60)
+        except (BrokenPipeError, subprocess.TimeoutExpired):
+            self.process.kill()
+            self.process.wait()
+
+    def answer(self) -> list[int]:
+        """Waits for the line that ends the warm-up or a turn; the steps' times in ns."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if line.startswith("{"):
+                return json.loads(line)["step_ns"]
+        tail = " / ".join(self.errors.read_text(encoding="utf-8").strip().splitlines()[-3:])
+        sys.exit(f"overhead: the {self.name} process ended with exit code {self.process.wait()}: {tail}")
+
+    def turn_ms(self, skip: int) -> float:
+        assert self.process.stdin is not None
+        self.process.stdin.write("go\n")
+        self.process.stdin.flush()
+        return statistics.median(self.answer()[skip:]) / 1e6
 
 
 def median_interval(values: list[float]) -> tuple[float, float]:
@@ -78,42 +140,88 @@ def median_interval(values: list[float]) -> tuple[float, float]:
     return middle, (ordered[n - 1 - rank] - ordered[rank]) / 2
 
 
-def step_ms(command: list[str], name: str, threads: int) -> float:
-    """Runs one process; the median of its measured steps in milliseconds."""
-    environment = os.environ | {"OPENBLAS_NUM_THREADS": str(threads), "OMP_NUM_THREADS": str(threads)}
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False, env=environment)
-    for line in done.stdout.splitlines():
-        if line.startswith("{"):
-            times: list[int] = json.loads(line)["step_ns"]
-            return statistics.median(times) / 1e6
-    tail = " / ".join((done.stderr or done.stdout).strip().splitlines()[-3:])
-    sys.exit(f"overhead: the {name} process ended with exit code {done.returncode} and no result: {tail}")
+def query(run: pathlib.Path, table: str, columns: str) -> list[list[str]]:
+    """Rows of a table of a run, as text."""
+    command = [str(TELLTALE), "query", str(run), table, "--columns", columns, "--format", "csv"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        sys.exit(f"overhead: {' '.join(command)}: {done.stderr.strip()}")
+    return [line.split(",") for line in done.stdout.splitlines()[1:]]
+
+
+def statistics_percent(run: pathlib.Path, step_ms: float) -> float:
+    """What the steps with statistics take more than the others, spread over all: percent of a step."""
+    probe = {int(step): int(ns) for step, ns in query(run, "steps", "step,probe_ns")}
+    captured = {int(step) for (step,) in query(run, "statistics", "step")} & probe.keys()
+    if not captured:
+        sys.exit(f"overhead: {run} has no statistics: were there fewer than {STATISTICS_EVERY} steps?")
+    usual = statistics.median(probe.values())
+    extra_ns = statistics.median(probe[step] for step in captured) - usual
+    return 100 * extra_ns / (STATISTICS_EVERY * step_ms * 1e6)
+
+
+def helpers_percent(run: pathlib.Path, wall_s: float) -> float:
+    """CPU time of agent and watcher in percent of one core."""
+    newest: dict[str, int] = {}
+    for name, value in query(run, "ledger", "name,value"):
+        if name in ("agent.cpu_ns", "watch.cpu_ns"):
+            newest[name] = max(newest.get(name, 0), int(value))
+    return 100 * sum(newest.values()) / (wall_s * 1e9)
+
+
+def one_round(model: Model, arguments: list[str], threads: int, smdebug: str | None, ratios: Ratios) -> None:
+    plain = [sys.executable, *arguments]
+    with tempfile.TemporaryDirectory(prefix="telltale-overhead-") as name, contextlib.ExitStack() as stack:
+        folder = pathlib.Path(name)
+        run = folder / "run"
+        commands = {
+            "plain": plain,
+            "watched": [str(TELLTALE), "run", "--quiet", "-o", str(run), "--", *plain],
+            "plain2": plain,
+        }
+        if smdebug:
+            commands["smdebug"] = [smdebug, *arguments, "--smdebug", str(folder / "smdebug")]
+        begin = time.monotonic()
+        trainers = [
+            stack.enter_context(Trainer(name, command, threads, folder)) for name, command in commands.items()
+        ]
+        for trainer in trainers:
+            trainer.answer()
+        cycles: dict[str, list[float]] = {"watched": [], "plain": [], "smdebug": []}
+        plain_ms = []
+        for _ in range(model.cycles):
+            ms = {trainer.name: trainer.turn_ms(model.skip) for trainer in trainers}
+            trainers.reverse()
+            base = (ms["plain"] + ms["plain2"]) / 2
+            plain_ms.append(base)
+            cycles["watched"].append(100 * (ms["watched"] / base - 1))
+            cycles["plain"].append(100 * (ms["plain2"] / ms["plain"] - 1))
+            if smdebug:
+                cycles["smdebug"].append(100 * (ms["smdebug"] / base - 1))
+        stack.pop_all().close()  # The run is whole from here on.
+        wall_s = time.monotonic() - begin
+        step_ms = statistics.median(plain_ms)
+        extra = statistics_percent(run, step_ms)
+        ratios.plain_ms.append(step_ms)
+        ratios.statistics.append(extra)
+        ratios.helpers.append(helpers_percent(run, wall_s))
+        ratios.watched.append(statistics.median(cycles["watched"]) + extra)
+        ratios.plain.append(statistics.median(cycles["plain"]))
+        if smdebug:
+            ratios.smdebug.append(statistics.median(cycles["smdebug"]))
 
 
 def measure(name: str, threads: int, options: argparse.Namespace, smdebug: str | None) -> Ratios:
     model = MODELS[name]
-    steps = model.quick_steps if options.quick else model.steps
     arguments = [
-        str(STEP), name, "--steps", str(steps), "--warmup", str(model.warmup), "--threads", str(threads),
+        str(STEP), name, "--steps", str(model.turn), "--warmup", str(model.warmup), "--threads", str(threads),
     ]  # fmt: skip
-    plain = [sys.executable, *arguments]
     ratios = Ratios()
-    pairs = options.pairs * model.rounds
-    for number in range(pairs):
-        with tempfile.TemporaryDirectory(prefix="telltale-overhead-") as folder:
-            watched = [str(TELLTALE), "run", "--quiet", "-o", f"{folder}/run", "--", *plain]
-            first = step_ms(plain, "plain", threads)
-            with_telltale = step_ms(watched, "watched", threads)
-            second = step_ms(plain, "plain", threads)
-            base = (first + second) / 2
-            ratios.plain_ms += [first, second]
-            ratios.watched.append(100 * (with_telltale / base - 1))
-            ratios.plain.append(100 * (second / first - 1))
-            if smdebug:
-                hooked = step_ms([smdebug, *arguments, "--smdebug", f"{folder}/smdebug"], "smdebug", threads)
-                ratios.smdebug.append(100 * (hooked / base - 1))
+    rounds = options.rounds * model.rounds
+    for number in range(rounds):
+        one_round(model, arguments, threads, smdebug, ratios)
         if sys.stdout.isatty():
-            print(f"\r  {name}, {threads} thread(s): pair {number + 1}/{pairs}", end="", flush=True)
+            print(f"\r  {name}, {threads} thread(s): round {number + 1}/{rounds}", end="", flush=True)
     if sys.stdout.isatty():
         print("\r\x1b[K", end="")
     return ratios
@@ -149,31 +257,30 @@ def check_can_measure() -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Overhead of the default plan on real trainings.")
-    parser.add_argument("--pairs", type=int, default=20)
+    parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--models", default=",".join(MODELS), help="comma-separated: " + ", ".join(MODELS))
     parser.add_argument("--threads", default="1,2", help="torch threads; limits hold for 1")
-    parser.add_argument("--threads-pairs", type=int, help="pairs where threads is not 1; default a third")
-    parser.add_argument("--quick", action="store_true", help="6 pairs and few steps: does it run at all")
+    parser.add_argument("--threads-rounds", type=int, help="rounds where threads is not 1; default a third")
+    parser.add_argument("--quick", action="store_true", help="6 rounds: does it run at all")
     parser.add_argument("--no-smdebug", action="store_true")
     parser.add_argument("--json", default=str(ROOT / "build/overhead.json"), help="raw ratios go here")
     options = parser.parse_args()
     if options.quick:
-        options.pairs = min(options.pairs, 6)
+        options.rounds = min(options.rounds, 6)
     check_can_measure()
     smdebug = None if options.no_smdebug else smdebug_python()
 
-    columns = shutil.get_terminal_size((110, 24)).columns
+    columns = shutil.get_terminal_size((140, 24)).columns
     print(
-        f"{'model':<12} {'threads':>7} {'step':>9} {'telltale':>18} {'A/A':>18} {'smdebug':>18}  verdict"[
-            :columns
-        ]
+        f"{'model':<12} {'threads':>7} {'step':>9} {'telltale':>18} {'A/A':>18} {'smdebug':>18} {'statistics':>10}"
+        f" {'helpers':>8}  verdict"[:columns]
     )
     raw = {}
     failed = False
-    all_pairs = options.pairs
+    all_rounds = options.rounds
     for threads in [int(t) for t in options.threads.split(",")]:
         if threads != 1:
-            options.pairs = options.threads_pairs or max(6, all_pairs // 3)
+            options.rounds = options.threads_rounds or max(6, all_rounds // 3)
         for name in options.models.split(","):
             ratios = measure(name, threads, options, smdebug)
             raw[f"{name}/{threads}"] = vars(ratios)
@@ -184,7 +291,8 @@ def main() -> int:
             print(
                 f"{name:<12} {threads:>7} {statistics.median(ratios.plain_ms):>6.2f} ms"
                 f" {describe(ratios.watched):>18} {describe(ratios.plain):>18}"
-                f" {describe(ratios.smdebug):>18}  {said}",
+                f" {describe(ratios.smdebug):>18} {statistics.median(ratios.statistics):>8.2f} %"
+                f" {statistics.median(ratios.helpers):>6.2f} %  {said}",
                 flush=True,
             )
     pathlib.Path(options.json).parent.mkdir(parents=True, exist_ok=True)

@@ -2,12 +2,15 @@
 """One training whose step time bench/overhead.py measures; knows nothing of Telltale.
 
 usage: train_step.py MODEL [--steps N] [--warmup N] [--threads N] [--smdebug FOLDER]
-prints one JSON line: the times of the measured steps in nanoseconds. With --smdebug its hook is
-registered on model and loss as its documentation says, and set to save nothing.
+After the warm-up it takes turns: for each line on its standard input it makes N steps and prints one
+JSON line with their times in nanoseconds (an empty list after the warm-up); it ends at the end of its
+input. With --smdebug its hook is registered on model and loss as its documentation says, and set to
+save nothing.
 """
 
 import argparse
 import json
+import sys
 import time
 
 import torch
@@ -73,16 +76,24 @@ def main() -> None:
         hook.register_module(network)
         hook.register_loss(criterion)
 
-    times = []
-    for _ in range(options.warmup + options.steps):
-        begin = time.perf_counter_ns()
-        optimizer.zero_grad()
-        loss = criterion(network(inputs), targets)
-        loss.backward()
-        optimizer.step()
-        times.append(time.perf_counter_ns() - begin)
-    parameters = sum(p.numel() for p in network.parameters())
-    print(json.dumps({"parameters": parameters, "step_ns": times[options.warmup :]}))
+    def train(steps: int) -> list[int]:
+        times = []
+        for _ in range(steps):
+            begin = time.perf_counter_ns()
+            optimizer.zero_grad()
+            loss = criterion(network(inputs), targets)
+            loss.backward()
+            optimizer.step()
+            times.append(time.perf_counter_ns() - begin)
+        return times
+
+    train(options.warmup)
+    times: list[int] = []
+    while True:
+        print(json.dumps({"step_ns": times}), flush=True)
+        if not sys.stdin.readline():
+            return
+        times = train(options.steps)
 
 
 if __name__ == "__main__":
