@@ -89,8 +89,9 @@ TT_READ_API int tt_run_damage(tt_run* run, char** out);
 
 /* Every record of the tables named, each once, from the run's start on and then as they come,
  * behind the watermark of all writers. The ord_ns of a table never goes back; of several tables
- * those rows come together that became readable together. With findings among the tables the
- * watcher is one of the writers, which holds the others back by up to a second. */
+ * those rows come together that became readable together. Where the watcher gave up on a writer and
+ * took it back, its late records come where they came to the watcher. With findings among the
+ * tables the watcher is one of the writers, which holds the others back by up to a second. */
 TT_READ_API int tt_run_follow(tt_run* run, const char* const* tables, size_t table_count,
                               tt_follow** out);
 TT_READ_API void tt_follow_close(tt_follow* follow);

@@ -28,6 +28,7 @@ struct Args {
   std::vector<std::string> allow_hosts;
   bool print_token = false;
   int link_fd = -1;
+  int parent = 0;
 };
 
 constexpr int kBesideTraining = 10;  ///< Niceness.
@@ -69,6 +70,8 @@ int Serve(const Args& args) {
   if (beside) {
     // It must never outlive its supervisor, nor take from the training what that needs.
     ::prctl(PR_SET_PDEATHSIG, SIGTERM);
+    // One that died before is not told of by a signal.
+    if (args.parent != 0 && ::getppid() != args.parent) return 0;
     ::setpriority(PRIO_PROCESS, 0, kBesideTraining);
   }
   RaiseFileLimit();
@@ -107,14 +110,15 @@ int Serve(const Args& args) {
 }  // namespace
 
 void RegisterServe(CLI::App& app, Context* context) {
-  CLI::App* command =
-      AddCommand(app, "serve", "Serve the live page of the runs below some folders",
-                 "  telltale serve telltale-runs\n"
-                 "  telltale serve --port 8080 --allow-host lab1.example.org --bind 0.0.0.0 runs\n"
-                 "  curl -H \"Authorization: Bearer $(telltale serve --print-token)\" "
-                 "http://127.0.0.1:8080/api/runs\n"
-                 "The first line on stdout is a link that opens one browser.",
-                 {0, 3, 6});
+  CLI::App* command = AddCommand(
+      app, "serve", "Serve the live page of the runs below some folders",
+      "  telltale serve telltale-runs\n"
+      "  telltale serve --port 8080 --allow-host lab1.example.org --bind 0.0.0.0 runs\n"
+      "  curl -H \"Authorization: Bearer $(telltale serve --print-token)\" "
+      "http://127.0.0.1:8080/api/runs\n"
+      "The first line on stdout is a link. It opens one browser, within 10 minutes; later "
+      "sign in with what --print-token prints.",
+      {0, 3, 6});
   auto args = std::make_shared<Args>();
   command->add_option("PATH", args->paths, "Runs, or folders that hold runs");
   command->add_option("--bind", args->bind, "Address to listen at")->default_str("127.0.0.1");
@@ -124,8 +128,10 @@ void RegisterServe(CLI::App& app, Context* context) {
                    "A further name under which browsers may reach the server")
       ->allow_extra_args(false);
   command->add_flag("--print-token", args->print_token,
-                    "Print the token for programs; without PATH, print it and end");
+                    "Print the token for programs and to sign in with; without PATH, print it and "
+                    "end");
   command->add_option("--link-fd", args->link_fd, "Write the link to this descriptor")->group("");
+  command->add_option("--parent", args->parent, "Process to end with")->group("");
   OnRun(command, context, [args] { return Serve(*args); });
 }
 

@@ -20,7 +20,7 @@ constexpr std::int64_t kEnded = std::numeric_limits<std::int64_t>::max();
 Result<std::unique_ptr<Follow>> Follow::Open(const std::filesystem::path& run,
                                              const std::vector<std::string>& tables,
                                              FollowOptions options) {
-  std::unique_ptr<Follow> follow(new Follow(options));
+  std::unique_ptr<Follow> follow(new Follow(run, options));
   store::CursorOptions cursor;
   cursor.table_mask = 0;
   for (const std::string& name : tables) {
@@ -38,6 +38,8 @@ Result<std::unique_ptr<Follow>> Follow::Open(const std::filesystem::path& run,
   TELLTALE_ASSIGN_OR_RETURN(follow->reader_, store::RunReader::Open(run));
   follow->was_over_ = follow->over_ = follow->reader_->state().state != "running";
   TELLTALE_ASSIGN_OR_RETURN(follow->cursor_, follow->reader_->NewCursor(cursor));
+  follow->watch_log_.Advance(follow->was_over_);
+  follow->watch_log_.Readmit(follow->cursor_.get());
   follow->looked_ns_ = follow->new_ns_ = options.clock->MonotonicNs();
   return follow;
 }
@@ -57,6 +59,7 @@ Result<Follow::Piece> Follow::Next() {
 Result<bool> Follow::Read() {
   std::vector<store::OrderedRecord> records;
   given_ns_ = cursor_->frontier_ns();
+  if (!was_over_ && watch_log_.Advance(false)) watch_log_.Readmit(cursor_.get());
   TELLTALE_RETURN_IF_ERROR(cursor_->Next(kRowsAtATime, &records));
   cursor_->TakeAdmissions();
   const std::int64_t now = options_.clock->MonotonicNs();
@@ -66,6 +69,7 @@ Result<bool> Follow::Read() {
     return true;
   }
   if (!Over()) {
+    watch_log_.GiveUp(cursor_.get());
     LetGoOfTheSilent(now);
     return false;
   }

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Follows a run: what the cursor delivers, as batches of one table each. Never waits.
+// Follows a run: what the cursor delivers, as batches of one table each. Never waits. What the
+// run's watcher decided about late writers holds here too, so a run that is over comes in the order
+// in which the rules saw it.
 //
 // Thread safety: none. Memory: what one call of the cursor delivers, and what the cursor holds
 // back.
@@ -18,6 +20,7 @@
 #include "base/status.h"
 #include "read/batch_out.h"
 #include "store/reader.h"
+#include "store/watch_log.h"
 
 namespace telltale::read {
 
@@ -50,7 +53,8 @@ class Follow {
   const store::Salvage& salvage() const { return cursor_->salvage(); }
 
  private:
-  explicit Follow(FollowOptions options) : options_(options) {}
+  Follow(const std::filesystem::path& run, FollowOptions options)
+      : options_(options), watch_log_(run) {}
   Result<bool> Read();
   Status Queue(const std::vector<store::OrderedRecord>& records);
   bool Over();
@@ -59,6 +63,7 @@ class Follow {
   const FollowOptions options_;
   std::unique_ptr<store::RunReader> reader_;
   std::unique_ptr<store::Cursor> cursor_;
+  store::WatchLog watch_log_;
   std::vector<BatchShape> shapes_;
   std::deque<Piece> queue_;
   std::int64_t given_ns_ = std::numeric_limits<std::int64_t>::min();  ///< Before the queue's rows.

@@ -43,41 +43,53 @@ Result<WatchJournal> ReadWatchJournal(store::RunReader* reader) {
   return journal;
 }
 
-Result<Replay> ReplayRun(const std::filesystem::path& run, const ReplayOptions& options) {
-  TELLTALE_ASSIGN_OR_RETURN(auto reader, store::RunReader::Open(run));
-  TELLTALE_ASSIGN_OR_RETURN(const WatchJournal journal, ReadWatchJournal(reader.get()));
-  Replay out;
+Result<std::unique_ptr<Replayer>> Replayer::Open(const std::filesystem::path& run,
+                                                 std::uint32_t more_tables) {
+  std::unique_ptr<Replayer> replayer(new Replayer());
+  TELLTALE_ASSIGN_OR_RETURN(replayer->reader_, store::RunReader::Open(run));
+  TELLTALE_ASSIGN_OR_RETURN(const WatchJournal journal, ReadWatchJournal(replayer->reader_.get()));
   // Before the records: a run that ends meanwhile is then read as one that still ran.
-  out.state = reader->state();
-  out.info = reader->info();
-  Engine engine;
-  store::CursorOptions cursor_options;
-  cursor_options.table_mask = engine.table_mask() | options.sink_mask;
-  TELLTALE_ASSIGN_OR_RETURN(auto cursor, reader->NewCursor(cursor_options));
-  for (const store::Admission& a : journal.admissions) {
-    cursor->Readmit(a);
-  }
-  std::vector<store::OrderedRecord> records;
+  Replay& out = replayer->out_;
+  out.state = replayer->reader_->state();
+  out.info = replayer->reader_->info();
   out.ended = out.state.state != "running";
+  out.watch_cpu_ns = journal.cpu_ns;
+  store::CursorOptions options;
+  options.table_mask = replayer->engine_.table_mask() | more_tables;
+  TELLTALE_ASSIGN_OR_RETURN(replayer->cursor_, replayer->reader_->NewCursor(options));
+  for (const store::Admission& a : journal.admissions) replayer->cursor_->Readmit(a);
+  return replayer;
+}
+
+Result<bool> Replayer::Next(std::size_t max_rows, std::vector<store::OrderedRecord>* records) {
+  records->clear();
+  TELLTALE_RETURN_IF_ERROR(cursor_->Next(max_rows, records));
+  // A writer that died without its end record must not hold up the others for ever.
+  if (records->empty() && !(out_.ended && cursor_->CloseStragglers())) return false;
+  for (const store::OrderedRecord& record : *records) engine_.Feed(record);
+  return true;
+}
+
+Replay Replayer::Take() {
+  if (out_.ended) engine_.End();
+  out_.writers = cursor_->writers();
+  out_.salvage = cursor_->salvage();
+  out_.rules = engine_.rule_states();
+  out_.findings = Ranked(engine_.findings());
+  return std::move(out_);
+}
+
+Result<Replay> ReplayRun(const std::filesystem::path& run, const ReplayOptions& options) {
+  TELLTALE_ASSIGN_OR_RETURN(const auto replayer, Replayer::Open(run, options.sink_mask));
+  std::vector<store::OrderedRecord> records;
   while (true) {
-    records.clear();
-    TELLTALE_RETURN_IF_ERROR(cursor->Next(kRowsAtATime, &records));
-    // A writer that died without its end record must not hold up the others for ever.
-    if (records.empty() && !(out.ended && cursor->CloseStragglers())) break;
+    TELLTALE_ASSIGN_OR_RETURN(const bool more, replayer->Next(kRowsAtATime, &records));
+    if (!more) return replayer->Take();
+    if (!options.sink) continue;
     for (const store::OrderedRecord& record : records) {
-      if (options.sink && (options.sink_mask & store::MaskOf(record.table)) != 0) {
-        options.sink(record);
-      }
-      engine.Feed(record);
+      if ((options.sink_mask & store::MaskOf(record.table)) != 0) options.sink(record);
     }
   }
-  if (out.ended) engine.End();
-  out.writers = cursor->writers();
-  out.watch_cpu_ns = journal.cpu_ns;
-  out.salvage = cursor->salvage();
-  out.rules = engine.rule_states();
-  out.findings = Ranked(engine.findings());
-  return out;
 }
 
 }  // namespace telltale::rules

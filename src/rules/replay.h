@@ -23,7 +23,7 @@ struct WatchJournal {
 Result<WatchJournal> ReadWatchJournal(store::RunReader* reader);
 
 struct ReplayOptions {
-  /// Sees every record of the tables in `sink_mask`, in order, before the rules do.
+  /// Sees every record of the tables in `sink_mask`, in order.
   std::function<void(const store::OrderedRecord&)> sink;
   std::uint32_t sink_mask = 0;
 };
@@ -39,5 +39,26 @@ struct Replay {
   bool ended = false;              ///< The run is over: no incident is open.
 };
 Result<Replay> ReplayRun(const std::filesystem::path& run, const ReplayOptions& options = {});
+
+/// ReplayRun in pieces, for who has other things to do in between. Thread safety: none.
+class Replayer {
+ public:
+  /// Records of the tables in `more_tables` are delivered too, beside those that rules read.
+  static Result<std::unique_ptr<Replayer>> Open(const std::filesystem::path& run,
+                                                std::uint32_t more_tables = 0);
+  /// The next records in order, at most about `max_rows`; the rules have seen them. Valid until the
+  /// next call; there may be none. False where all was read.
+  Result<bool> Next(std::size_t max_rows, std::vector<store::OrderedRecord>* records);
+  /// REQUIRES: Next gave false; no call after this.
+  Replay Take();
+
+ private:
+  Replayer() = default;
+
+  std::unique_ptr<store::RunReader> reader_;
+  std::unique_ptr<store::Cursor> cursor_;
+  Engine engine_;
+  Replay out_;
+};
 
 }  // namespace telltale::rules

@@ -252,9 +252,10 @@ void Supervisor::StartServer() {
   page_line_.clear();
   const UniqueFd theirs(pair[1]);
   // The port of the server before, so that open pages find the new one.
-  auto child = SpawnHelper({options_.program, "serve", "--link-fd", std::to_string(kInheritedFd),
-                            "--port", page_port_, run_.path().string()},
-                           run_.path() / "logs" / "serve.log", theirs.get());
+  auto child =
+      SpawnHelper({options_.program, "serve", "--link-fd", std::to_string(kInheritedFd), "--port",
+                   page_port_, "--parent", std::to_string(::getpid()), run_.path().string()},
+                  run_.path() / "logs" / "serve.log", theirs.get());
   if (!child.ok() || child->exec_errno != 0) {
     HelperDied(&server_, now);
     return;
@@ -277,6 +278,14 @@ void Supervisor::ReadLink() {
   const auto colon = page_line_.rfind(':', slash);
   if (slash == std::string::npos || colon == std::string::npos) return;
   page_port_ = page_line_.substr(colon + 1, slash - colon - 1);
+  if (::isatty(STDERR_FILENO) == 0) {
+    // A log that others may read, and that is read when the code has long expired.
+    terminal_.Print(
+        fmt::format("telltale: live page {}/ (sign in with what `telltale serve "
+                    "--print-token` prints)",
+                    page_line_.substr(0, slash)));
+    return;
+  }
   terminal_.Print(fmt::format("telltale: live page {}", page_line_));
 }
 
@@ -347,9 +356,10 @@ void Supervisor::HelperDied(Helper* helper, std::int64_t now, bool hopeless) {
   if (std::exchange(helper->given_up, true)) return;
   if (helper == &server_) {
     if (!ending_) {
-      Warn(fmt::format("the server does not stay up: the training goes on, without its live page: "
-                       "see {}/logs/serve.log",
-                       run_.path().string()));
+      Warn(
+          fmt::format("the server does not stay up: the training goes on, without its live page: "
+                      "see {}/logs/serve.log",
+                      run_.path().string()));
     }
     return;
   }
@@ -484,8 +494,8 @@ void Supervisor::Draw(std::int64_t now) {
 /// One turn of the loop: waits for something to do, at most until `deadline_ns`, and does it.
 void Supervisor::Turn(std::int64_t deadline_ns) {
   std::int64_t now = Now();
-  std::int64_t until = std::min(
-      {deadline_ns, agent_.start_at_ns, watcher_.start_at_ns, server_.start_at_ns});
+  std::int64_t until =
+      std::min({deadline_ns, agent_.start_at_ns, watcher_.start_at_ns, server_.start_at_ns});
   until = std::min(until, now + kSecond);
   if (feed_) until = std::min(until, next_draw_ns_);
   std::vector<pollfd> fds = {{signals_.get(), POLLIN, 0}};

@@ -15,6 +15,7 @@
 #include <optional>
 
 #include "base/unique_fd.h"
+#include "server/sha256.h"
 
 namespace telltale::server {
 namespace {
@@ -41,7 +42,7 @@ bool IsSecret(std::string_view text) {
 }
 
 struct Secrets {
-  std::string token, session;
+  std::string token, sessions;
 };
 
 /// None where there is no such file, or none that we may read.
@@ -70,7 +71,7 @@ Result<std::optional<Secrets>> Read(const fs::path& file) {
                   fmt::format("{}: is damaged: remove it, a new one is made", file.string()));
   }
   Secrets secrets{std::string(text.substr(0, end)), std::string(text.substr(end + 1, end))};
-  if (!IsSecret(secrets.token) || !IsSecret(secrets.session)) {
+  if (!IsSecret(secrets.token) || !IsSecret(secrets.sessions)) {
     return Status(Code::kAuth,
                   fmt::format("{}: is damaged: remove it, a new one is made", file.string()));
   }
@@ -83,7 +84,7 @@ Status Write(const fs::path& file, const Secrets& secrets) {
   fs::create_directories(file.parent_path(), error);
   ::chmod(file.parent_path().c_str(), 0700);
   const fs::path temporary = fmt::format("{}.{}", file.string(), ::getpid());
-  const std::string text = secrets.token + "\n" + secrets.session + "\n";
+  const std::string text = secrets.token + "\n" + secrets.sessions + "\n";
   const auto fail = [&] {
     const int reason = errno;
     ::unlink(temporary.c_str());
@@ -134,15 +135,17 @@ fs::path Auth::File() {
   return {};
 }
 
-Result<Auth> Auth::Fresh() {
+Result<Auth> Auth::Fresh(const Clock* clock) {
   Auth auth;
+  auth.clock_ = clock;
   TELLTALE_ASSIGN_OR_RETURN(auth.token_, RandomHex(kSecretBytes));
-  TELLTALE_ASSIGN_OR_RETURN(auth.session_, RandomHex(kSecretBytes));
+  TELLTALE_ASSIGN_OR_RETURN(auth.secret_, RandomHex(kSecretBytes));
+  auth.BindTo("");
   return auth;
 }
 
-Result<Auth> Auth::Open(std::string* note) {
-  TELLTALE_ASSIGN_OR_RETURN(Auth auth, Fresh());
+Result<Auth> Auth::Open(std::string* note, const Clock* clock) {
+  TELLTALE_ASSIGN_OR_RETURN(Auth auth, Fresh(clock));
   const fs::path file = File();
   if (file.empty()) {
     *note = "neither HOME nor XDG_STATE_HOME is set: the token is good for this server alone";
@@ -152,11 +155,12 @@ Result<Auth> Auth::Open(std::string* note) {
     TELLTALE_ASSIGN_OR_RETURN(std::optional<Secrets> secrets, Read(file));
     if (secrets) {
       auth.token_ = std::move(secrets->token);
-      auth.session_ = std::move(secrets->session);
+      auth.secret_ = std::move(secrets->sessions);
+      auth.BindTo("");
       return auth;
     }
     if (written) break;
-    if (const Status status = Write(file, {auth.token_, auth.session_}); !status.ok()) {
+    if (const Status status = Write(file, {auth.token_, auth.secret_}); !status.ok()) {
       *note = status.message() + ": the token is good for this server alone";
       return auth;
     }
@@ -167,18 +171,21 @@ Result<Auth> Auth::Open(std::string* note) {
 
 Result<std::string> Auth::NewCode() {
   TELLTALE_ASSIGN_OR_RETURN(std::string code, RandomHex(kCodeBytes));
-  codes_.push_back(code);
+  codes_.push_back({code, clock_->MonotonicNs() + kCodeNs});
   if (codes_.size() > kMaxCodes) codes_.pop_front();
   return code;
 }
 
-bool Auth::TakeCode(std::string_view code) {
+Auth::CodeIs Auth::TakeCode(std::string_view code) {
   const auto found = std::find_if(codes_.begin(), codes_.end(),
-                                  [&](const std::string& one) { return Same(one, code); });
-  if (found == codes_.end()) return false;
+                                  [&](const Issued& one) { return Same(one.code, code); });
+  if (found == codes_.end()) return CodeIs::kUnknown;
+  if (clock_->MonotonicNs() >= found->expires_ns) return CodeIs::kExpired;
   codes_.erase(found);
-  return true;
+  return CodeIs::kGood;
 }
+
+void Auth::BindTo(std::string_view server) { session_ = HmacSha256(secret_, server); }
 
 bool Auth::TokenOk(std::string_view token) const { return Same(token, token_); }
 bool Auth::SessionOk(std::string_view session) const { return Same(session, session_); }

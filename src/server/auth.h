@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who may read: programs by the user's token, browsers by a session that a one-time code of the
-// link opens. Token and session secret are the user's, kept in one private file, so a page survives
-// a restart of the server and two servers on one machine share a cookie.
+// Who may read: programs by the user's token, browsers by a session. A session is opened by the
+// one-time code of a link, within kCodeNs, or by the token, and is good for one server alone. Token
+// and the secret that sessions are made from are the user's, kept in one private file, so a page
+// survives a restart of its server.
 //
 // Thread safety: none.
 #pragma once
+#include <cstdint>
 #include <deque>
 #include <filesystem>
 #include <string>
 #include <string_view>
 
+#include "base/clock.h"
 #include "base/status.h"
 
 namespace telltale::server {
@@ -18,27 +21,41 @@ class Auth {
  public:
   /// Reads the user's secrets, or makes them. Where no file can be kept (no home folder, a full
   /// disk) they live as long as this process; `note` then says why.
-  static Result<Auth> Open(std::string* note);
+  static Result<Auth> Open(std::string* note, const Clock* clock = &Clock::System());
   /// $XDG_STATE_HOME/telltale/serve-token, else ~/.local/state/telltale/serve-token; empty where
   /// neither is known.
   static std::filesystem::path File();
   /// With secrets of its own; for tests.
-  static Result<Auth> Fresh();
+  static Result<Auth> Fresh(const Clock* clock = &Clock::System());
+
+  /// Sessions from now on are those of the server with this name: the same again where a server of
+  /// the same user, address and folders starts again, and no other's.
+  void BindTo(std::string_view server);
 
   const std::string& token() const { return token_; }
   const std::string& session() const { return session_; }
 
+  /// How long a code can be used: a link may stand in a log that others read.
+  static constexpr std::int64_t kCodeNs = 600'000'000'000;
   /// A new code, to be used once.
   Result<std::string> NewCode();
-  /// True once for each code.
-  bool TakeCode(std::string_view code);
+  enum class CodeIs : std::uint8_t { kGood, kExpired, kUnknown };
+  /// kGood once for each code.
+  CodeIs TakeCode(std::string_view code);
 
   bool TokenOk(std::string_view token) const;
   bool SessionOk(std::string_view session) const;
 
  private:
-  std::string token_, session_;
-  std::deque<std::string> codes_;  ///< Not used yet, oldest first.
+  struct Issued {
+    std::string code;
+    std::int64_t expires_ns = 0;  ///< By the clock.
+  };
+  const Clock* clock_ = &Clock::System();
+  std::string token_;
+  std::string secret_;        ///< Sessions are made from it.
+  std::string session_;       ///< Of this server.
+  std::deque<Issued> codes_;  ///< Not used yet, oldest first.
 };
 
 /// `bytes` random bytes in hex.

@@ -12,6 +12,7 @@ namespace telltale::server {
 namespace {
 
 namespace fs = std::filesystem;
+using CodeIs = Auth::CodeIs;
 
 class AuthTest : public ::testing::Test {
  protected:
@@ -33,10 +34,42 @@ TEST_F(AuthTest, ACodeOpensOnce) {
   ASSERT_TRUE(auth.ok());
   const auto code = auth->NewCode();
   ASSERT_TRUE(code.ok());
-  EXPECT_FALSE(auth->TakeCode(""));
-  EXPECT_FALSE(auth->TakeCode(code->substr(1)));
-  EXPECT_TRUE(auth->TakeCode(*code));
-  EXPECT_FALSE(auth->TakeCode(*code));
+  EXPECT_EQ(auth->TakeCode(""), CodeIs::kUnknown);
+  EXPECT_EQ(auth->TakeCode(code->substr(1)), CodeIs::kUnknown);
+  EXPECT_EQ(auth->TakeCode(*code), CodeIs::kGood);
+  EXPECT_EQ(auth->TakeCode(*code), CodeIs::kUnknown);
+}
+
+TEST_F(AuthTest, ACodeExpires) {
+  FakeClock clock;
+  auto auth = Auth::Fresh(&clock);
+  ASSERT_TRUE(auth.ok());
+  const auto first = auth->NewCode();
+  clock.Advance(Auth::kCodeNs - 1);
+  const auto second = auth->NewCode();
+  const auto third = auth->NewCode();
+  ASSERT_TRUE(first.ok() && second.ok() && third.ok());
+  EXPECT_EQ(auth->TakeCode(*second), CodeIs::kGood);
+  clock.Advance(1);
+  EXPECT_EQ(auth->TakeCode(*first), CodeIs::kExpired);
+  EXPECT_EQ(auth->TakeCode(*first), CodeIs::kExpired) << "as often as it is tried";
+  EXPECT_EQ(auth->TakeCode(*third), CodeIs::kGood);
+}
+
+TEST_F(AuthTest, ASessionIsGoodForOneServer) {
+  std::string note;
+  auto here = Auth::Open(&note);
+  auto there = Auth::Open(&note);
+  auto again = Auth::Open(&note);
+  ASSERT_TRUE(here.ok() && there.ok() && again.ok());
+  here->BindTo("127.0.0.1\n8080\n/runs\n");
+  there->BindTo("127.0.0.1\n8081\n/runs\n");
+  again->BindTo("127.0.0.1\n8080\n/runs\n");
+  EXPECT_TRUE(again->SessionOk(here->session())) << "it survives a restart of its server";
+  EXPECT_FALSE(there->SessionOk(here->session()));
+  EXPECT_FALSE(here->SessionOk(there->session()));
+  // The token is the user's.
+  EXPECT_TRUE(there->TokenOk(here->token()));
 }
 
 TEST_F(AuthTest, TokenAndSessionAreNotTheSame) {
@@ -56,7 +89,6 @@ TEST_F(AuthTest, TheFileIsPrivateAndSharedByTheUsersServers) {
   ASSERT_TRUE(first.ok() && second.ok());
   EXPECT_EQ(note, "");
   EXPECT_EQ(first->token(), second->token());
-  EXPECT_EQ(first->session(), second->session());
   struct stat status {};
   ASSERT_EQ(stat(Auth::File().c_str(), &status), 0);
   EXPECT_EQ(status.st_mode & 0777, 0600U);

@@ -53,7 +53,11 @@ constexpr seconds kTick(1);
 constexpr seconds kHeartbeat(15);
 constexpr milliseconds kLastWords(700);
 constexpr std::int64_t kFreshListingNs = 500'000'000;
-constexpr std::string_view kCookie = "telltale_session";
+constexpr std::int64_t kRetrySeconds = 2;  ///< For a client that is refused a run for now.
+/// A first listing is given though runs are still being read after this long.
+constexpr seconds kWholeListing(2);
+/// With the port: a browser gives the cookies of one host to all of its ports.
+constexpr std::string_view kCookie = "telltale_session_";
 
 std::string_view View(beast::string_view text) { return {text.data(), text.size()}; }
 
@@ -99,7 +103,7 @@ class ServerImpl final : public Server {
   Task Serve(tcp::socket socket);
   Task Stream(beast::tcp_stream* stream, std::shared_ptr<LiveRun> run);
   asio::awaitable<Response> Answer(const Request& request, const Target& target);
-  asio::awaitable<std::shared_ptr<LiveRun>> FindRun(std::string id);
+  asio::awaitable<RunCache::Found> FindRun(std::string id);
   asio::awaitable<Response> Runs(const Request& request);
 
   /// Waits until `ready` or the limit; woken by whatever the loader makes known.
@@ -129,6 +133,8 @@ class ServerImpl final : public Server {
   std::optional<Response> Refusal(const Request& request, const Target& target) const;
   bool Authorized(const Request& request) const;
   Response OpenSession(const Request& request);
+  Response Full(const Request& request) const;
+  std::string CookieName() const { return fmt::format("{}{}", kCookie, port_); }
   Response File(const Request& request, const Target& target) const;
   Response Make(const Request& request, http::status status, std::string_view type,
                 std::string body) const;
@@ -172,6 +178,13 @@ Status ServerImpl::Listen() {
   acceptor_.listen(4096, error);
   if (error) return fail("listen at");
   port_ = acceptor_.local_endpoint(error).port();
+  std::string self = fmt::format("{}\n{}\n", options_.bind, port_);
+  for (const std::filesystem::path& path : options_.paths) {
+    std::error_code unknown;
+    const auto whole = std::filesystem::weakly_canonical(path, unknown);
+    self += (unknown ? path : whole).string() + "\n";
+  }
+  auth_.BindTo(self);
   return {};
 }
 
@@ -185,8 +198,8 @@ Result<std::string> ServerImpl::NewLink() {
 }
 
 void ServerImpl::Run() {
-  cache_ =
-      std::make_unique<RunCache>(options_.paths, [this] { asio::post(io_, [this] { Wake(); }); });
+  cache_ = std::make_unique<RunCache>(options_.paths, options_.max_loaded_runs,
+                                      [this] { asio::post(io_, [this] { Wake(); }); });
   if (options_.handle_signals) {
     for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
       boost::system::error_code ignored;
@@ -269,8 +282,14 @@ asio::awaitable<void> ServerImpl::Serve(tcp::socket socket) {
         const bool stream_asked = request.method() == http::verb::get && target->path.size() == 4 &&
                                   target->path[0] == "api" && target->path[1] == "runs" &&
                                   target->path[3] == "stream";
-        if (stream_asked) followed = co_await FindRun(target->path[2]);
-        if (!followed) response = co_await Answer(request, *target);
+        RunCache::Found found;
+        if (stream_asked) found = co_await FindRun(target->path[2]);
+        followed = std::move(found.run);
+        if (found.full) {
+          response = Full(request);
+        } else if (!followed) {
+          response = co_await Answer(request, *target);
+        }
       }
       if (request.method() == http::verb::head) {
         response.content_length(response.body().size());
@@ -292,10 +311,17 @@ asio::awaitable<void> ServerImpl::Serve(tcp::socket socket) {
 
 asio::awaitable<void> ServerImpl::Stream(beast::tcp_stream* stream, std::shared_ptr<LiveRun> run) {
   struct Count {
-    explicit Count(std::size_t* n) : count(n) { ++*count; }
-    ~Count() { --*count; }
+    Count(std::size_t* n, LiveRun* of) : count(n), run(of) {
+      ++*count;
+      run->Hold();
+    }
+    ~Count() {
+      --*count;
+      run->Release();
+    }
     std::size_t* count;
-  } const counted(&streams_);
+    LiveRun* run;
+  } const counted(&streams_, run.get());
   std::string head = fmt::format(
       "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nCache-Control: no-store\r\n"
       "Connection: close\r\nX-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\n"
@@ -338,21 +364,21 @@ asio::awaitable<void> ServerImpl::Stream(beast::tcp_stream* stream, std::shared_
   }
 }
 
-asio::awaitable<std::shared_ptr<LiveRun>> ServerImpl::FindRun(std::string id) {
-  std::shared_ptr<LiveRun> run = cache_->Want(id);
-  if (!run) {
+asio::awaitable<RunCache::Found> ServerImpl::FindRun(std::string id) {
+  RunCache::Found found = cache_->Want(id);
+  if (!found.run && !found.full) {
     // It may have begun since the folders were looked through.
     const std::int64_t asked = Clock::System().MonotonicNs();
     cache_->Refresh();
     co_await Await(
         [&] {
-          run = cache_->Want(id);
+          found = cache_->Want(id);
           const auto listing = cache_->listing();
-          return run != nullptr || (listing && listing->made_ns >= asked);
+          return found.run != nullptr || found.full || (listing && listing->made_ns >= asked);
         },
         kFirstLook);
   }
-  co_return run;
+  co_return found;
 }
 
 asio::awaitable<Response> ServerImpl::Runs(const Request& request) {
@@ -361,10 +387,11 @@ asio::awaitable<Response> ServerImpl::Runs(const Request& request) {
     const auto listing = cache_->listing();
     return listing && listing->made_ns >= asked - kFreshListingNs;
   };
-  if (!fresh()) {
-    cache_->Refresh();
-    co_await Await(fresh, kFirstLook);
-  }
+  if (!fresh()) cache_->Refresh();
+  // Steps and findings of each run, where they are known soon; else the listing says of how many
+  // they are not.
+  co_await Await([&] { return fresh() && cache_->listing()->unread == 0; }, kWholeListing);
+  if (!fresh()) co_await Await(fresh, kFirstLook);
   const auto listing = cache_->listing();
   if (!listing) {
     co_return Error(request, http::status::service_unavailable,
@@ -387,7 +414,9 @@ asio::awaitable<Response> ServerImpl::Answer(const Request& request, const Targe
   if (path.size() != 4 || path[1] != "runs") {
     co_return Error(request, http::status::not_found, "no such address: /api/runs lists the runs");
   }
-  const std::shared_ptr<LiveRun> run = co_await FindRun(path[2]);
+  const RunCache::Found found = co_await FindRun(path[2]);
+  if (found.full) co_return Full(request);
+  const std::shared_ptr<LiveRun>& run = found.run;
   if (!run) {
     co_return Error(request, http::status::not_found,
                     "no run with this id below the served folders: /api/runs lists them");
@@ -461,9 +490,10 @@ bool ServerImpl::Authorized(const Request& request) const {
     return auth_.TokenOk(bearer);
   }
   // A browser may send several; each header is looked at.
+  const std::string name = CookieName();
   const auto [begin, end] = request.equal_range(http::field::cookie);
   return std::any_of(begin, end, [&](const auto& field) {
-    return auth_.SessionOk(CookieValue(View(field.value()), kCookie));
+    return auth_.SessionOk(CookieValue(View(field.value()), name));
   });
 }
 
@@ -479,14 +509,31 @@ Response ServerImpl::OpenSession(const Request& request) {
   if (body.is_object() && body.contains("code") && body["code"].is_string()) {
     code = body["code"].get<std::string>();
   }
-  if (!auth_.TakeCode(code)) {
-    return Error(request, http::status::unauthorized,
-                 "this link was used before or is not of this server: each opens one browser; "
-                 "start `telltale serve` for a new one");
+  const Auth::CodeIs is = auth_.TokenOk(code) ? Auth::CodeIs::kGood : auth_.TakeCode(code);
+  if (is != Auth::CodeIs::kGood) {
+    return Error(
+        request, http::status::unauthorized,
+        fmt::format("{}: sign in with what `telltale serve --print-token` prints, or with "
+                    "a new link: start `telltale serve` again",
+                    is == Auth::CodeIs::kExpired
+                        ? fmt::format("this link has expired, {} minutes after it was made",
+                                      Auth::kCodeNs / 60'000'000'000)
+                        : "this link was used before or is not of this server: each "
+                          "opens one browser"));
   }
   Response response = Make(request, http::status::ok, "application/json", "{\"ok\":true}");
-  response.set(http::field::set_cookie,
-               fmt::format("{}={}; Path=/; HttpOnly; SameSite=Strict", kCookie, auth_.session()));
+  response.set(http::field::set_cookie, fmt::format("{}={}; Path=/; HttpOnly; SameSite=Strict",
+                                                    CookieName(), auth_.session()));
+  return response;
+}
+
+Response ServerImpl::Full(const Request& request) const {
+  Response response =
+      Error(request, http::status::service_unavailable,
+            fmt::format("{} runs are being looked at, and no more fit into memory: ask again in {} "
+                        "seconds, or close the page of another run",
+                        options_.max_loaded_runs, kRetrySeconds));
+  response.set(http::field::retry_after, std::to_string(kRetrySeconds));
   return response;
 }
 

@@ -2,7 +2,7 @@
 // The server: one thread for all connections, coroutines over Boost.Beast, and the loader's thread
 // behind the cache. What it answers is in docs/serve.md. It only ever reads run directories.
 #pragma once
-#include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -20,6 +20,8 @@ struct ServerOptions {
   std::uint16_t port = 0;          ///< 0: one that is free.
   std::vector<std::string> allow_hosts;
   std::vector<std::filesystem::path> paths;
+  /// Runs held in memory at once, those with an open page included; more are refused.
+  std::size_t max_loaded_runs = 32;
   /// SIGINT, SIGTERM and SIGHUP end Run() in good order.
   bool handle_signals = false;
 };
@@ -31,7 +33,8 @@ class Server {
   virtual ~Server() = default;
 
   virtual std::uint16_t port() const = 0;
-  /// http://127.0.0.1:PORT/#code=..., good for one browser. Before Run() or in its thread.
+  /// http://127.0.0.1:PORT/#code=..., good for one browser and for Auth::kCodeNs. Before Run() or
+  /// in its thread.
   virtual Result<std::string> NewLink() = 0;
   /// Serves until Stop() or a signal.
   virtual void Run() = 0;

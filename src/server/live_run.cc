@@ -2,17 +2,13 @@
 #include "server/live_run.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "base/clock.h"
 #include "server/overview.h"
-#include "store/folder.h"
 
 namespace telltale::server {
 namespace {
-
-using format::TableId;
 
 /// Few enough that the server's thread never waits long for the lock.
 constexpr std::size_t kRowsAtATime = 4096;
@@ -24,26 +20,10 @@ constexpr std::int64_t kStragglerNs = 2000 * kMs;
 
 std::int64_t Now() { return Clock::System().MonotonicNs(); }
 
-rules::Severity SeverityOf(std::string_view name) {
-  for (const auto severity :
-       {rules::Severity::kInfo, rules::Severity::kMedium, rules::Severity::kHigh}) {
-    if (rules::Name(severity) == name) return severity;
-  }
-  return rules::Severity::kLow;
-}
-
-rules::RuleStatus StatusOf(std::string_view name) {
-  for (int i = 0; i <= static_cast<int>(rules::RuleStatus::kError); ++i) {
-    const auto status = static_cast<rules::RuleStatus>(i);
-    if (rules::Name(status) == name) return status;
-  }
-  return rules::RuleStatus::kInProgress;
-}
-
 }  // namespace
 
 LiveRun::LiveRun(std::string id, std::filesystem::path path)
-    : id_(std::move(id)), path_(std::move(path)) {}
+    : id_(std::move(id)), path_(std::move(path)), watched_(path_) {}
 
 std::shared_ptr<const Snapshot> LiveRun::snapshot() const {
   const std::scoped_lock lock(mutex_);
@@ -67,24 +47,23 @@ std::int64_t LiveRun::now_ns() const {
   return std::max<std::int64_t>(0, (end != 0 ? end : Clock::System().RealtimeNs()) - begin);
 }
 
+void LiveRun::LimitPoints(std::size_t points) {
+  if (points == view_.max_points()) return;
+  const std::scoped_lock lock(mutex_);
+  view_.LimitPoints(points);
+}
+
 Status LiveRun::Open() {
   TELLTALE_ASSIGN_OR_RETURN(reader_, store::RunReader::Open(path_));
+  const store::RunState state = reader_->state();
   report::RunData& data = view_.data;
-  data.path = path_;
-  data.replay.state = reader_->state();
-  data.replay.info = reader_->info();
-  data.replay.ended = data.replay.state.state != "running";
-  const std::vector<std::string> writers = store::ListWriters(path_);
-  const bool watched = std::any_of(writers.begin(), writers.end(), [](const std::string& name) {
-    return name.starts_with("watch");
-  });
-  if (data.replay.ended && !watched) engine_ = std::make_unique<rules::Engine>();
-  store::CursorOptions options;
-  options.table_mask = analysis::Summary::table_mask();
-  if (engine_) options.table_mask |= engine_->table_mask();
   const store::RunInfo& info = data.replay.info;
   {
     const std::scoped_lock lock(mutex_);
+    data.path = path_;
+    data.replay.state = state;
+    data.replay.info = reader_->info();
+    data.replay.ended = state.state != "running";
     view_.begin_ns = info.created_ns;
     if (!info.attempts.empty() && info.attempts.front().start_ns > 0 &&
         (view_.begin_ns <= 0 || info.attempts.front().start_ns < view_.begin_ns)) {
@@ -94,9 +73,14 @@ Status LiveRun::Open() {
   begin_ns_ = view_.begin_ns;
   // What the watcher decided about late writers, before the first record is ordered.
   ReadWatch();
+  if (data.replay.ended && !watched_.log().CameToItsEnd(info)) {
+    engine_ = std::make_unique<rules::Engine>();
+  }
+  store::CursorOptions options;
+  options.table_mask = analysis::Summary::table_mask();
+  if (engine_) options.table_mask |= engine_->table_mask();
   TELLTALE_ASSIGN_OR_RETURN(cursor_, reader_->NewCursor(options));
-  for (const store::Admission& admission : admissions_) cursor_->Readmit(admission);
-  admissions_.clear();
+  watched_.log().Readmit(cursor_.get());
   return {};
 }
 
@@ -117,112 +101,44 @@ void LiveRun::ReadState(std::int64_t now) {
   data.replay.state = state;
   data.replay.info = reader_->info();
   data.replay.ended = state.state != "running";
-  if (!same) changed_ = true;
+  if (same) return;
+  changed_ = true;
+  decided_ = false;
 }
 
-void LiveRun::OnFinding(const format::FindingRow& row) {
-  rules::Finding& finding = findings_[std::string(row.incident)];
-  if (row.revision < finding.revision) return;
-  finding.id = row.incident;
-  finding.revision = row.revision;
-  finding.rule = row.rule;
-  finding.open = row.state == "open";
-  if (!finding.open) closed_ns_[finding.id] = row.ord_ns;
-  rules::Incident& incident = finding.incident;
-  incident.subject = row.subject;
-  incident.severity = SeverityOf(row.severity);
-  incident.first_step = row.first_step;
-  incident.last_step = row.last_step;
-  incident.start_ns = row.start_ns;
-  incident.end_ns = row.end_ns;
-  incident.message = row.message;
-  incident.evidence = row.evidence;
-  incident.cause = row.cause;
-  incident.cost_seconds = row.cost_seconds;
-  incident.advice = row.advice;
-  incident.confidence = row.confidence;
-}
-
-void LiveRun::OnWatchEvent(const format::EventRow& row) {
-  const auto data = nlohmann::json::parse(row.data, nullptr, false);
-  if (!data.is_object()) return;
-  const auto text = [&](const char* key) {
-    const auto found = data.find(key);
-    return found != data.end() && found->is_string() ? found->get<std::string>() : std::string();
-  };
-  if (row.kind == "rule.status") {
-    rules::RuleState& rule = rules_[text("rule")];
-    rule.name = text("rule");
-    rule.status = StatusOf(text("status"));
-    rule.error = text("error");
-    if (const auto found = data.find("incidents");
-        found != data.end() && found->is_number_unsigned()) {
-      rule.incidents = found->get<std::uint32_t>();
-    }
-  } else if (row.kind == "order.gave_up") {
-    gave_up_.insert(text("writer"));
-  } else if (row.kind == "order.readmitted") {
-    gave_up_.erase(text("writer"));
-    // Later ones this cursor decides by itself.
-    auto admission = store::AdmissionFromJson(row.data);
-    if (cursor_ == nullptr && admission.ok()) admissions_.push_back(std::move(admission).value());
-  }
-}
-
-bool LiveRun::ReadWatch() {
-  for (const std::string& name : store::ListWriters(path_)) {
-    if (!name.starts_with("watch") || watchers_.contains(name)) continue;
-    constexpr std::uint32_t kMask = store::MaskOf(TableId::kFindings) |
-                                    store::MaskOf(TableId::kEvents) |
-                                    store::MaskOf(TableId::kLedger);
-    watchers_[name] = std::make_unique<store::WriterFollower>(
-        path_ / name, name, kMask, view_.data.replay.ended, &watch_salvage_);
-  }
-  bool any = false;
-  for (auto& [name, follower] : watchers_) {
-    while (true) {
-      std::unique_ptr<store::RowChunk> chunk;
-      const Result<bool> progress = follower->Advance(&chunk);
-      if (!progress.ok() || !*progress) break;
-      if (chunk == nullptr) continue;
-      for (const format::FindingRow& row : chunk->rows.findings) OnFinding(row);
-      for (const format::EventRow& row : chunk->rows.events) OnWatchEvent(row);
-      for (const format::LedgerRow& row : chunk->rows.ledger) {
-        if (row.name == "watch.cpu_ns") watch_cpu_ns_[row.pid] = row.value;
-      }
-      any = true;
-    }
-  }
-  if (any) TakeFindings();
-  return any;
+void LiveRun::ReadWatch() {
+  const bool ended = view_.data.replay.ended;
+  if (!watched_.Advance(ended)) return;
+  decided_ = false;
+  judge_.reset();
+  watch_read_ns_ = Now();
+  // The watcher of a further attempt knows more than a replay of those before.
+  if (!ended) judged_.reset();
+  if (cursor_ != nullptr) watched_.log().Readmit(cursor_.get());
+  TakeFindings();
 }
 
 void LiveRun::TakeFindings() {
   std::vector<rules::Finding> findings;
   std::vector<rules::RuleState> states;
-  if (engine_) {
-    findings = engine_->findings();
+  if (judged_) {
+    findings = judged_->findings;
+    states = judged_->rules;
+  } else if (engine_) {
+    findings = rules::Ranked(engine_->findings());
     states = engine_->rule_states();
   } else {
     std::int64_t end_ns = 0;
     for (const auto& [number, attempt] : view_.data.summary.attempts) {
       end_ns = std::max(end_ns, attempt.end_ns);
     }
-    for (auto& [id, finding] : findings_) {
-      // Closed since nothing follows, and not since it was over.
-      finding.until_end =
-          !finding.open && view_.data.replay.ended && end_ns != 0 && closed_ns_[id] >= end_ns;
-      findings.push_back(finding);
-    }
-    for (const auto& [name, state] : rules_) states.push_back(state);
+    findings = watched_.findings(view_.data.replay.ended ? end_ns : 0);
+    states = watched_.rules();
   }
-  std::uint64_t cpu = 0;
-  for (const auto& [pid, ns] : watch_cpu_ns_) cpu += ns;
-  findings = rules::Ranked(std::move(findings));
   const std::scoped_lock lock(mutex_);
   view_.data.replay.findings = std::move(findings);
   view_.data.replay.rules = std::move(states);
-  view_.data.replay.watch_cpu_ns = cpu;
+  view_.data.replay.watch_cpu_ns = watched_.cpu_ns();
   changed_ = true;
 }
 
@@ -240,17 +156,19 @@ bool LiveRun::ReadRecords(std::chrono::steady_clock::time_point deadline) {
       error_.clear();
       changed_ = true;
     }
+    const bool ended = view_.data.replay.ended;
     if (records.empty()) {
-      for (std::uint32_t i = 0; i < cursor_->writers().size(); ++i) {
-        if (gave_up_.erase(cursor_->writers()[i]) > 0) cursor_->GiveUpOn(i);
-      }
-      const bool over = view_.data.replay.ended &&
-                        (loading_ || now - last_new_ns_ >= kStragglerNs) && !cursor_->AtEnd();
+      if (!ended) watched_.log().GiveUp(cursor_.get());
+      const bool over =
+          ended && (loading_ || now - last_new_ns_ >= kStragglerNs) && !cursor_->AtEnd();
       if (over && cursor_->CloseStragglers()) continue;
       return false;
     }
     last_new_ns_ = now;
+    last_ord_ns_ = records.back().ord_ns;
     changed_ = true;
+    decided_ = false;
+    judge_.reset();
     if (engine_) {
       for (const store::OrderedRecord& record : records) engine_->Feed(record);
     }
@@ -260,6 +178,51 @@ bool LiveRun::ReadRecords(std::chrono::steady_clock::time_point deadline) {
     }
     if (std::chrono::steady_clock::now() >= deadline) return true;
   }
+}
+
+bool LiveRun::Decide(std::chrono::steady_clock::time_point deadline) {
+  const rules::Replay& known = view_.data.replay;
+  if (!known.ended) {
+    engine_.reset();
+    judge_.reset();
+    return false;
+  }
+  if (decided_) return false;
+  // Somebody may be about to write last words.
+  if (!loading_ && Now() - std::max(last_new_ns_, watch_read_ns_) < kStragglerNs) return false;
+  const auto decide = [this] {
+    engine_.reset();
+    judge_.reset();
+    decided_ = changed_ = true;
+    return false;
+  };
+  if (engine_) {
+    engine_->End();
+    judged_.emplace();
+    judged_->findings = rules::Ranked(engine_->findings());
+    judged_->rules = engine_->rule_states();
+    return decide();
+  }
+  if (!judge_) {
+    const bool whole = watched_.log().CameToItsEnd(known.info) &&
+                       (last_new_ns_ == 0 || last_ord_ns_ < watched_.log().watermark_ns());
+    if (whole) {
+      judged_.reset();
+      return decide();
+    }
+    auto judge = rules::Replayer::Open(path_);
+    if (!judge.ok()) return decide();
+    judge_ = std::move(judge).value();
+  }
+  std::vector<store::OrderedRecord> records;
+  do {
+    const auto more = judge_->Next(kRowsAtATime, &records);
+    if (!more.ok()) return decide();
+    if (*more) continue;
+    judged_ = judge_->Take();
+    return decide();
+  } while (std::chrono::steady_clock::now() < deadline);
+  return true;
 }
 
 bool LiveRun::Advance(std::chrono::milliseconds limit) {
@@ -277,13 +240,13 @@ bool LiveRun::Advance(std::chrono::milliseconds limit) {
   ReadWatch();
   // What to show first is known before the first record is read.
   if (version_ == 0) Publish(true);
-  const bool more = ReadRecords(deadline);
+  bool more = ReadRecords(deadline);
   if (begin_ns_ == 0 && view_.begin_ns != 0) begin_ns_ = view_.begin_ns;
   const std::int64_t frontier = cursor_->frontier_ns();
   if (frontier > view_.begin_ns) watermark_ns_ = frontier - view_.begin_ns;
-  if (!more && error_.empty() && std::exchange(loading_, false)) {
-    if (engine_ && !engine_->ended()) engine_->End();
-    changed_ = true;
+  if (!more && error_.empty()) {
+    more = Decide(deadline);
+    if (!more && std::exchange(loading_, false)) changed_ = true;
   }
   if (changed_) TakeFindings();
   if (changed_) {

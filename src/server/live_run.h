@@ -7,16 +7,15 @@
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
-#include <map>
 #include <memory>
 #include <mutex>
-#include <set>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "rules/engine.h"
+#include "rules/replay.h"
 #include "server/run_view.h"
-#include "store/follower.h"
+#include "server/watched_findings.h"
 #include "store/reader.h"
 
 namespace telltale::server {
@@ -43,6 +42,10 @@ class LiveRun {
   /// Somebody asked for it just now.
   void Want(std::int64_t now_ns) { wanted_ns_ = now_ns; }
   std::int64_t wanted_ns() const { return wanted_ns_; }
+  /// Streams hold it open.
+  void Hold() { ++held_; }
+  void Release() { --held_; }
+  bool held() const { return held_ > 0; }
 
   // The loader's thread.
   /// Reads what is new, for about `limit` at most; true where there is more to read at once.
@@ -50,21 +53,26 @@ class LiveRun {
   /// Makes known what has changed; true where there was something. At most twice a second, unless
   /// `now`.
   bool Publish(bool now);
+  /// Keeps no more points one by one than this.
+  void LimitPoints(std::size_t points);
   const report::RunData& data() const { return view_.data; }
+  /// What was written before it was opened is still being read.
+  bool loading() const { return loading_; }
 
  private:
   Status Open();
   void ReadState(std::int64_t now);
-  /// True where rows came in.
-  bool ReadWatch();
+  void ReadWatch();
   bool ReadRecords(std::chrono::steady_clock::time_point deadline);
+  /// Whose findings stand once the run is over: the watcher's where it came to its own end, else
+  /// those of a replay, as all others who read the run give them. True where there is more to read.
+  bool Decide(std::chrono::steady_clock::time_point deadline);
   void TakeFindings();
-  void OnFinding(const format::FindingRow& row);
-  void OnWatchEvent(const format::EventRow& row);
 
   const std::string id_;
   const std::filesystem::path path_;
   std::atomic<std::int64_t> wanted_ns_{0};
+  std::atomic<int> held_{0};
   std::atomic<std::int64_t> watermark_ns_{0};
   std::atomic<std::int64_t> begin_ns_{0};
   std::atomic<std::int64_t> ended_at_ns_{0};  ///< Run clock; 0 while it runs.
@@ -76,16 +84,13 @@ class LiveRun {
   // The loader's.
   std::unique_ptr<store::RunReader> reader_;
   std::unique_ptr<store::Cursor> cursor_;
-  std::map<std::string, std::unique_ptr<store::WriterFollower>> watchers_;
-  store::Salvage watch_salvage_;
-  /// Only for a run that is over and had no watcher: its findings are found here.
+  WatchedFindings watched_;
+  /// Only while a run is loaded that was over before and whose watcher has no end of its own: one
+  /// pass over the records serves both.
   std::unique_ptr<rules::Engine> engine_;
-  std::map<std::string, rules::Finding> findings_;  ///< Newest revision by incident.
-  std::map<std::string, std::int64_t> closed_ns_;   ///< When the watcher closed it.
-  std::map<std::string, rules::RuleState> rules_;
-  std::map<std::int32_t, std::uint64_t> watch_cpu_ns_;  ///< By the watcher's pid.
-  std::set<std::string> gave_up_;
-  std::vector<store::Admission> admissions_;  ///< Until there is a cursor.
+  std::unique_ptr<rules::Replayer> judge_;  ///< At work on a run that ended while it was followed.
+  std::optional<rules::Replay> judged_;     ///< Its findings stand.
+  bool decided_ = false;  ///< Nothing came since whose findings stand was decided.
   std::string error_;
   std::uint64_t version_ = 0;
   bool changed_ = true;
@@ -93,6 +98,8 @@ class LiveRun {
   std::int64_t state_read_ns_ = 0;
   std::int64_t published_ns_ = 0;
   std::int64_t last_new_ns_ = 0;
+  std::int64_t last_ord_ns_ = 0;
+  std::int64_t watch_read_ns_ = 0;
   std::filesystem::file_time_type info_time_{};
 };
 

@@ -127,6 +127,8 @@ class Overview {
       Json one = rules::ToJson(finding);
       one["start_ns"] = Relative(finding.incident.start_ns);
       one["end_ns"] = Relative(finding.incident.end_ns);
+      one["start_unix_ms"] = finding.incident.start_ns / 1'000'000;
+      one["end_unix_ms"] = finding.incident.end_ns / 1'000'000;
       // What to show of the subject: nothing where there is only one rank.
       one["about"] = report::SubjectOf(data_, finding);
       out.push_back(std::move(one));

@@ -3,8 +3,9 @@
 // asks for are not read; the least recently wanted are forgotten.
 //
 // Thread safety: all functions may be called from any thread and none of them waits for the disk.
+// Memory: at most `max_loaded` runs at any moment, all together no more points than
+// kMaxLoaded runs alone would have.
 #pragma once
-#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <filesystem>
@@ -17,24 +18,31 @@
 #include <vector>
 
 #include "server/live_run.h"
+#include "server/run_list.h"
 
 namespace telltale::server {
 
 class RunCache {
  public:
   /// `published` is called from the loader's thread whenever there is something new to see.
-  RunCache(std::vector<std::filesystem::path> roots, std::function<void()> published);
+  RunCache(std::vector<std::filesystem::path> roots, std::size_t max_loaded,
+           std::function<void()> published);
   ~RunCache();
   RunCache(const RunCache&) = delete;
   RunCache& operator=(const RunCache&) = delete;
 
-  /// The run with this id, wanted from now on; null where there is none (as of the last listing).
-  std::shared_ptr<LiveRun> Want(const std::string& id);
+  struct Found {
+    std::shared_ptr<LiveRun> run;  ///< Null where there is none (as of the last listing).
+    bool full = false;             ///< There is one, but as many as may be are being looked at.
+  };
+  /// The run with this id, wanted from now on.
+  Found Want(const std::string& id);
 
-  /// The listing of all runs as JSON, and when it was made (monotonic ns); null before the first.
+  /// The listing of all runs as JSON, as of `made_ns` (monotonic); null before the first.
   struct Listing {
     std::int64_t made_ns = 0;
     std::string json;
+    std::size_t unread = 0;  ///< Runs whose steps and findings are still being read.
   };
   std::shared_ptr<const Listing> listing() const;
   /// Asks for a new listing.
@@ -44,21 +52,29 @@ class RunCache {
 
  private:
   void Load();
-  void List();
+  /// True where there is more to do at once.
+  bool List(const RunList::Loaded& loaded);
   std::vector<std::shared_ptr<LiveRun>> Wanted();
   void Forget();
 
-  const std::vector<std::filesystem::path> roots_;
+  const std::size_t max_loaded_;
   const std::function<void()> published_;
-  mutable std::mutex mutex_;  ///< Guards what follows, the thread apart.
+  mutable std::mutex mutex_;  ///< Guards what follows, up to the loader's own.
   std::condition_variable wake_;
-  std::map<std::string, std::filesystem::path> paths_;  ///< By id.
-  std::map<std::string, std::shared_ptr<LiveRun>> runs_;
+  RunList::Paths paths_;
+  RunList::Loaded runs_;
+  std::vector<std::shared_ptr<LiveRun>> gone_;  ///< To be freed by the loader.
   std::shared_ptr<const Listing> listing_;
+  std::int64_t asked_ns_ = 0;  ///< For a listing.
   bool refresh_ = true;
   bool flush_ = false;
   bool nudged_ = false;
   bool stop_ = false;
+
+  // The loader's.
+  RunList list_;
+  std::int64_t list_began_ns_ = 0;
+  std::int64_t listed_ns_ = 0;
   std::thread thread_;
 };
 

@@ -131,10 +131,23 @@ void RunView::Put(Entry* entry, std::int64_t time_ns, double value) {
   if (entry == nullptr) return;
   entry->series.Add(time_ns - begin_ns, value);
   if (++added_ % kLookEvery != 0) return;
-  std::size_t kept = 0;
-  for (const auto& one : entries_) kept += one->series.kept();
-  if (kept <= kMaxPoints) return;
+  if (kept() <= max_points_) return;
   for (const auto& one : entries_) one->series.Thin();
+}
+
+void RunView::LimitPoints(std::size_t points) {
+  max_points_ = points;
+  // Each pass gives up half of what is left.
+  for (std::size_t before = kept() + 1; kept() > max_points_ && kept() < before;) {
+    before = kept();
+    for (const auto& one : entries_) one->series.Thin();
+  }
+}
+
+std::size_t RunView::kept() const {
+  std::size_t sum = 0;
+  for (const auto& one : entries_) sum += one->series.kept();
+  return sum;
 }
 
 void RunView::OnRecord(const store::OrderedRecord& record) {

@@ -56,10 +56,13 @@ class RunView {
  public:
   /// Nothing is kept for series beyond this many; they are counted in the summary's `folded`.
   static constexpr std::size_t kMaxSeries = 4096;
-  /// Points kept one by one, over all series: about 300 MB.
+  /// Points kept one by one, over all series, unless LimitPoints says otherwise: about 300 MB.
   static constexpr std::size_t kMaxPoints = 24'000'000;
 
   void OnRecord(const store::OrderedRecord& record);
+  /// Gives up what is beyond `points` now, and from now on; buckets stay.
+  void LimitPoints(std::size_t points);
+  std::size_t max_points() const { return max_points_; }
 
   report::RunData data;       ///< `summary` is filled here, the rest by the owner.
   std::int64_t begin_ns = 0;  ///< Run clock of t = 0.
@@ -98,10 +101,12 @@ class RunView {
   void OnLedger(const format::LedgerRow& row);
   std::int64_t Newest() const;
   std::int64_t StepAt(std::int64_t t) const;
+  std::size_t kept() const;
 
   std::vector<std::unique_ptr<Entry>> entries_;
   std::unordered_map<Key, Entry*, KeyHash> index_;  ///< Keys point into the entries.
   std::string first_node_;
+  std::size_t max_points_ = kMaxPoints;
   std::size_t added_ = 0;
   /// Begin and number of TRAIN steps, each `step_stride_`-th.
   std::vector<std::pair<std::int64_t, std::int64_t>> step_at_;

@@ -5,7 +5,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <vector>
+
+#include "server/run_view.h"
 
 namespace telltale::server {
 namespace {
@@ -80,6 +83,27 @@ TEST(SeriesTest, WhatIsNotFiniteIsNoValue) {
   const SeriesColumns all = series.Query(0, 1000, 10);
   EXPECT_TRUE(std::isnan(all.max.front()));
   EXPECT_EQ(all.max.back(), 1);
+}
+
+TEST(RunViewTest, ALowerLimitGivesUpPointsAndKeepsExtremes) {
+  RunView view;
+  format::MetricRow row;
+  row.name = "mem.used";
+  row.subject = "node";
+  for (int i = 0; i < 4000; ++i) {
+    row.time_ns = row.ord_ns = 1 + i;
+    row.value = i == 1234 ? 1e6 : i;
+    view.OnRecord({row.ord_ns, 0, format::TableId::kMetrics, &row});
+  }
+  SeriesQuery query;
+  query.name = "mem.used";
+  query.points = 4000;
+  const auto ask = [&] { return nlohmann::json::parse(view.SeriesJson(query).value()); };
+  EXPECT_EQ(ask()["t"].size(), 4000U);
+  view.LimitPoints(500);
+  const nlohmann::json after = ask();
+  EXPECT_LT(after["t"].size(), 4000U);
+  EXPECT_EQ(*std::max_element(after["max"].begin(), after["max"].end()), 1e6);
 }
 
 }  // namespace

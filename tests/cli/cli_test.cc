@@ -176,5 +176,30 @@ TEST_F(CliTest, LsSkipsWhatIsNoRun) {
   EXPECT_EQ(Run("ls empty").code, 0);
 }
 
+/// A supervisor that was killed before its server could ask to be told of that.
+TEST_F(CliTest, AServerWhoseSupervisorIsGoneEndsAtOnce) {
+  WriteSample("one");
+  int link[2];
+  ASSERT_EQ(pipe(link), 0);
+  const pid_t supervisor = fork();
+  ASSERT_GE(supervisor, 0);
+  if (supervisor == 0) {
+    const pid_t self = getpid();
+    if (fork() != 0) _exit(0);
+    while (getppid() == self) usleep(1000);
+    const std::string parent = std::to_string(self);
+    const std::string fd = std::to_string(link[1]);
+    const std::string run = (dir_ / "one").string();
+    execl(TELLTALE_BINARY, "telltale", "serve", "--link-fd", fd.c_str(), "--parent", parent.c_str(),
+          run.c_str(), nullptr);
+    _exit(1);
+  }
+  close(link[1]);
+  ASSERT_EQ(waitpid(supervisor, nullptr, 0), supervisor);
+  char byte = 0;
+  EXPECT_EQ(read(link[0], &byte, 1), 0) << "it served: nobody would end it";
+  close(link[0]);
+}
+
 }  // namespace
 }  // namespace telltale

@@ -2,9 +2,12 @@
 """One command watches a real training: what it leaves behind, and what it must not change."""
 
 import json
+import os
+import re
 import shlex
 import signal
 import subprocess
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -55,6 +58,40 @@ def test_a_live_run_is_running_also_for_another_container(telltale: Telltale, tm
     assert run["state"] == "running"
     [run] = json.loads(telltale("ls", tmp_path, "--json").stdout)["runs"]
     assert run["state"] == "finished"
+
+
+def test_a_log_gets_the_address_of_the_live_page_without_its_code(telltale: Telltale, tmp_path: Path) -> None:
+    state = {"XDG_STATE_HOME": str(tmp_path / "state")}
+    process = subprocess.Popen(
+        [str(telltale.binary), "run", "-o", str(tmp_path / "run"), "--", "cat"],
+        env={**os.environ, **state},
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdin is not None
+    assert process.stderr is not None
+    line = next(line for line in process.stderr if "live page" in line)
+    address = re.search(r"http://127\.0\.0\.1:\d+/", line)
+    assert address, line
+    assert "code=" not in line
+    # What the line tells to do signs in.
+    assert "telltale serve --print-token" in line
+    token = telltale("serve", "--print-token", env=state).stdout.strip()
+    request = urllib.request.Request(
+        address[0] + "api/session",
+        data=json.dumps({"code": token}).encode(),
+        headers={"Content-Type": "application/json"},
+    )
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        cookie = answer.headers["Set-Cookie"].split(";")[0]
+    request = urllib.request.Request(address[0] + "api/runs", headers={"Cookie": cookie})
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        assert [run["id"] for run in json.load(answer)["runs"]] == ["run"]
+    process.stdin.close()
+    rest = process.stderr.read()
+    assert process.wait(timeout=60) == 0, rest
+    assert "code=" not in rest
 
 
 def test_parameters_are_bit_identical_after_200_steps(telltale: Telltale, tmp_path: Path) -> None:

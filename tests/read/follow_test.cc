@@ -6,13 +6,17 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <compare>
 #include <filesystem>
 #include <limits>
 #include <string>
 #include <vector>
 
+#include "rules/replay.h"
 #include "store/writer.h"
 #include "support/sample_run.h"
+#include "watch/watcher.h"
 
 namespace telltale::read {
 namespace {
@@ -178,6 +182,89 @@ TEST_F(FollowTest, ASilentWriterHoldsTheOthersUpForTenSeconds) {
   EndRun();
   EXPECT_EQ(Take(follow.get()), State::kEnd);
   EXPECT_EQ(steps_.size(), 200U);
+}
+
+/// A writer falls silent, is given up on by the watcher and comes back. What it wrote late is
+/// moved; where to, the watcher's journal says. Whoever follows gets the order in which the rules
+/// saw it.
+TEST_F(FollowTest, TheOrderIsThatOfTheWatcher) {
+  struct Given {
+    std::int64_t ord_ns, step;
+    auto operator<=>(const Given&) const = default;
+  };
+  using Order = std::vector<Given>;
+  const auto take = [](Follow* follow, Order* order) {
+    while (true) {
+      const auto piece = follow->Next();
+      ASSERT_TRUE(piece.ok()) << piece.status().message();
+      if (piece->state != State::kRecords) return;
+      const auto column = [&](const char* name) {
+        return std::static_pointer_cast<arrow::Int64Array>(piece->batch->GetColumnByName(name));
+      };
+      for (std::int64_t i = 0; i < piece->batch->num_rows(); ++i) {
+        order->push_back({column("ord_ns")->Value(i), column("step")->Value(i)});
+      }
+    }
+  };
+  testing::SampleRun other = sample_;
+  other.rank = 1;
+  auto late = testing::Cut(testing::MakeRows(other, &pool_), 200'000'000);
+  auto silent = NewWriter("agent-silent");
+  auto writer = NewWriter("agent-a");
+  watch::WatchOptions watching;
+  watching.clock = &clock_;
+  auto watcher = watch::Watcher::Open(run_, watching);
+  ASSERT_TRUE(watcher.ok());
+  const auto watch = [&] {
+    const auto over = (*watcher)->Poll();
+    ASSERT_TRUE(over.ok()) << over.status().message();
+  };
+  Order live;
+  auto beside = NewFollow({"steps"});
+  std::size_t late_next = 0;
+  for (std::size_t i = 0; i < batches_.size(); ++i) {
+    ASSERT_TRUE(writer->Append(batches_[i]).ok());
+    const bool quiet = i > 2 && i < batches_.size() - 4;
+    while (!quiet && late_next <= i) ASSERT_TRUE(silent->Append(late[late_next++]).ok());
+    clock_.Advance(kSecond);
+    watch();
+    take(beside.get(), &live);
+  }
+  ASSERT_TRUE(writer->Close(true).ok());
+  while (late_next < late.size()) ASSERT_TRUE(silent->Append(late[late_next++]).ok());
+  ASSERT_TRUE(silent->Close(true).ok());
+  EndRun();
+  for (bool over = false; !over;) {
+    clock_.Advance(kSecond);
+    const auto polled = (*watcher)->Poll();
+    ASSERT_TRUE(polled.ok()) << polled.status().message();
+    over = *polled;
+    take(beside.get(), &live);
+  }
+  Order replayed;
+  rules::ReplayOptions options;
+  options.sink_mask = store::MaskOf(format::TableId::kSteps);
+  options.sink = [&](const store::OrderedRecord& record) {
+    replayed.push_back({record.ord_ns, record.As<format::StepRow>()->step});
+  };
+  ASSERT_TRUE(rules::ReplayRun(run_, options).ok());
+  ASSERT_EQ(replayed.size(), 200U);
+  Order afterwards;
+  auto follow = NewFollow({"steps"});
+  take(follow.get(), &afterwards);
+  EXPECT_EQ(afterwards, replayed);
+  EXPECT_EQ(live, replayed);
+  // The test says nothing where no record was moved.
+  std::vector<std::int64_t> own;
+  for (const auto* all : {&batches_, &late}) {
+    for (const format::Batch& batch : *all) {
+      for (const format::StepRow& row : batch.rows.steps) own.push_back(row.ord_ns);
+    }
+  }
+  std::sort(own.begin(), own.end());
+  std::vector<std::int64_t> given;
+  for (const Given& one : replayed) given.push_back(one.ord_ns);
+  EXPECT_NE(given, own);
 }
 
 }  // namespace

@@ -81,17 +81,28 @@ RunningServer::RunningServer(std::vector<std::filesystem::path> paths,
                              std::vector<std::string> allow_hosts) {
   auto auth = server::Auth::Fresh();
   EXPECT_TRUE(auth.ok());
-  token_ = auth->token();
   server::ServerOptions options;
   options.paths = std::move(paths);
   options.allow_hosts = std::move(allow_hosts);
-  auto server = server::Server::Open(options, std::move(auth).value());
+  Start(std::move(options), std::move(auth).value(), {});
+}
+
+RunningServer::RunningServer(server::ServerOptions options, server::Auth auth,
+                             const std::function<void()>& linked) {
+  Start(std::move(options), std::move(auth), linked);
+}
+
+void RunningServer::Start(server::ServerOptions options, server::Auth auth,
+                          const std::function<void()>& linked) {
+  token_ = auth.token();
+  auto server = server::Server::Open(std::move(options), std::move(auth));
   EXPECT_TRUE(server.ok()) << server.status().message();
   server_ = std::move(server).value();
   port_ = server_->port();
   const auto link = server_->NewLink();
   EXPECT_TRUE(link.ok());
   code_ = link->substr(link->find("#code=") + 6);
+  if (linked) linked();
   thread_ = std::thread([this] { server_->Run(); });
 }
 
@@ -115,6 +126,13 @@ Reply RunningServer::Ask(std::string_view method, std::string_view target,
   text += body;
   connection.Send(text);
   return connection.Receive();
+}
+
+std::string RunningServer::SignIn(const std::string& code) const {
+  const Reply reply = Ask("POST", "/api/session", {}, "{\"code\":\"" + code + "\"}");
+  const auto cookie = reply.headers.find("set-cookie");
+  if (reply.status != 200 || cookie == reply.headers.end()) return "";
+  return "Cookie: " + cookie->second.substr(0, cookie->second.find(';'));
 }
 
 Reply RunningServer::Get(std::string_view target) const { return Ask("GET", target, {bearer()}); }

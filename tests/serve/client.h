@@ -4,6 +4,7 @@
 #pragma once
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -48,10 +49,15 @@ class RunningServer {
  public:
   explicit RunningServer(std::vector<std::filesystem::path> paths,
                          std::vector<std::string> allow_hosts = {});
+  /// `linked` is called once code() is made, before anything is served.
+  RunningServer(server::ServerOptions options, server::Auth auth,
+                const std::function<void()>& linked = {});
   ~RunningServer();
   std::uint16_t port() const { return port_; }
   const std::string& token() const { return token_; }
   const std::string& code() const { return code_; }
+  /// POSTs the code; the answer's cookie as a header line.
+  std::string SignIn(const std::string& code) const;
   void Stop() { server_->Stop(); }
 
   /// Sends one request with the right Host on a connection of its own. `headers`: whole lines.
@@ -62,6 +68,8 @@ class RunningServer {
   std::string bearer() const { return "Authorization: Bearer " + token_; }
 
  private:
+  void Start(server::ServerOptions options, server::Auth auth, const std::function<void()>& linked);
+
   std::unique_ptr<server::Server> server_;
   std::uint16_t port_ = 0;
   std::string token_, code_;

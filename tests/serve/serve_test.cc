@@ -3,14 +3,19 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "client.h"
+#include "report/text.h"
 #include "server/assets.h"
 #include "store/writer.h"
 #include "support/sample_run.h"
+#include "watch/watcher.h"
 
 namespace telltale {
 namespace {
@@ -50,7 +55,10 @@ TEST_F(ServeTest, WithoutATokenThereIsNothing) {
   EXPECT_EQ(
       server.Ask("GET", "/api/runs", {"Authorization: Bearer " + std::string(64, '0')}).status,
       401);
-  EXPECT_EQ(server.Ask("GET", "/api/runs", {"Cookie: telltale_session=" + server.token()}).status,
+  EXPECT_EQ(server
+                .Ask("GET", "/api/runs",
+                     {fmt::format("Cookie: telltale_session_{}={}", server.port(), server.token())})
+                .status,
             401);
   EXPECT_EQ(server.Get("/api/runs").status, 200);
 }
@@ -69,6 +77,45 @@ TEST_F(ServeTest, TheLinkOpensOneBrowser) {
   EXPECT_EQ(server.Ask("POST", "/api/session", {}, body).status, 401);
   const std::string session = "Cookie: other=1; " + cookie.substr(0, cookie.find(';'));
   EXPECT_EQ(server.Ask("GET", "/api/runs", {session}).status, 200);
+}
+
+TEST_F(ServeTest, AnOldLinkOpensNothingAndSaysWhatDoes) {
+  Sample("one");
+  FakeClock clock;
+  auto auth = server::Auth::Fresh(&clock);
+  ASSERT_TRUE(auth.ok());
+  const RunningServer server({.paths = {root_}}, std::move(auth).value(),
+                             [&] { clock.Advance(server::Auth::kCodeNs); });
+  const Reply reply =
+      server.Ask("POST", "/api/session", {}, json({{"code", server.code()}}).dump());
+  EXPECT_EQ(reply.status, 401);
+  EXPECT_NE(reply.body.find("expired"), std::string::npos) << reply.body;
+  EXPECT_NE(reply.body.find("--print-token"), std::string::npos) << reply.body;
+  // What --print-token prints opens a session too, as often as it is asked.
+  for (int i = 0; i < 2; ++i) {
+    const std::string session = server.SignIn(server.token());
+    EXPECT_EQ(server.Ask("GET", "/api/runs", {session}).status, 200);
+  }
+}
+
+/// The user's servers share a token; a browser sends the cookies of one port to the others too.
+TEST_F(ServeTest, ASessionIsGoodForItsServerAlone) {
+  Sample("one");
+  setenv("XDG_STATE_HOME", (root_ / "state").c_str(), 1);
+  std::string note;
+  auto first = server::Auth::Open(&note);
+  auto second = server::Auth::Open(&note);
+  unsetenv("XDG_STATE_HOME");
+  ASSERT_TRUE(first.ok() && second.ok()) << note;
+  const RunningServer here({.paths = {root_}}, std::move(first).value());
+  const RunningServer there({.paths = {root_}}, std::move(second).value());
+  const std::string session = here.SignIn(here.code());
+  EXPECT_EQ(here.Ask("GET", "/api/runs", {session}).status, 200);
+  const std::string renamed = fmt::format("Cookie: telltale_session_{}={}", there.port(),
+                                          session.substr(session.find('=') + 1));
+  EXPECT_EQ(there.Ask("GET", "/api/runs", {session}).status, 401);
+  EXPECT_EQ(there.Ask("GET", "/api/runs", {renamed}).status, 401);
+  EXPECT_EQ(there.Ask("GET", "/api/runs", {here.bearer()}).status, 200);
 }
 
 TEST_F(ServeTest, AForeignHostIsToldWhichFlagAllowsIt) {
@@ -195,6 +242,77 @@ TEST_F(ServeTest, TheOverviewSaysWhatTheReportSays) {
   EXPECT_EQ(runs[0]["findings"]["high"], 2);
   EXPECT_EQ(server.Get("/api/runs/none/overview").status, 404);
   EXPECT_EQ(server.Get("/api/runs/none/stream").status, 404);
+  // Since the run's begin, as all times here, and on the wall clock, as check says it.
+  const auto replay = rules::ReplayRun(root_ / "one");
+  ASSERT_TRUE(replay.ok());
+  const json& finding = o["findings"][0];
+  const rules::Incident& incident = replay->findings[0].incident;
+  EXPECT_EQ(finding["start_unix_ms"], incident.start_ns / 1'000'000);
+  EXPECT_EQ(finding["end_unix_ms"], incident.end_ns / 1'000'000);
+  EXPECT_EQ(finding["start_ns"].get<std::int64_t>() / 1'000'000,
+            incident.start_ns / 1'000'000 - o["start_unix_ms"].get<std::int64_t>());
+}
+
+/// A program that asks once gets what `ls --json` gives; nobody has opened a run here.
+TEST_F(ServeTest, TheListingKnowsStepsAndFindingsOfEveryRun) {
+  Sample("one");
+  testing::SampleRun healthy;
+  healthy.name = "two";
+  healthy.steps = 300;
+  healthy.learns = true;
+  healthy.wait_share = 0.02;
+  Sample("two", healthy);
+  const RunningServer server({root_});
+  json listing;
+  do {
+    listing = json::parse(server.Get("/api/runs").body);
+  } while (listing["unread"] != 0);
+  EXPECT_EQ(listing["left_out"], 0);
+  ASSERT_EQ(listing["runs"].size(), 2U);
+  for (const json& run : listing["runs"]) {
+    const auto data = report::Load(root_ / run["id"].get<std::string>());
+    ASSERT_TRUE(data.ok());
+    EXPECT_EQ(run["state"], data->replay.state.state);
+    EXPECT_EQ(run["attempts"], data->replay.info.attempts.size());
+    EXPECT_EQ(run["steps"], data->summary.train_steps());
+    EXPECT_EQ(run["verdict"], report::Verdict(*data));
+    int findings = 0;
+    for (const json& count : run["findings"]) findings += count.get<int>();
+    EXPECT_EQ(findings, data->replay.findings.size());
+  }
+}
+
+TEST_F(ServeTest, NoMoreRunsAreLoadedThanMayBe) {
+  for (const char* id : {"one", "two", "three"}) Sample(id);
+  auto auth = server::Auth::Fresh();
+  ASSERT_TRUE(auth.ok());
+  server::ServerOptions options;
+  options.paths = {root_};
+  options.max_loaded_runs = 2;
+  const RunningServer server(options, std::move(auth).value());
+  const auto open = [&](const std::string& id) {
+    auto stream = std::make_unique<Connection>(server.port());
+    stream->Send(fmt::format("GET /api/runs/{}/stream HTTP/1.1\r\nHost: localhost\r\n{}\r\n\r\n",
+                             id, server.bearer()));
+    EXPECT_TRUE(stream->Await("event: overview")) << id;
+    return stream;
+  };
+  auto one = open("one");
+  const auto two = open("two");
+  for (const char* what : {"overview", "stream"}) {
+    const Reply reply = server.Get(std::string("/api/runs/three/") + what);
+    EXPECT_EQ(reply.status, 503) << what;
+    EXPECT_EQ(reply.headers.at("retry-after"), "2");
+    EXPECT_NE(reply.body.find("2 runs are being looked at"), std::string::npos) << reply.body;
+  }
+  EXPECT_EQ(server.Get("/api/runs/one/overview").status, 200) << "those open go on";
+  EXPECT_EQ(server.Get("/api/runs").status, 200);
+  one.reset();
+  Reply reply;
+  do {
+    reply = server.Get("/api/runs/three/overview");
+  } while (reply.status == 503);
+  EXPECT_EQ(reply.status, 200) << "the place of the page that was closed";
 }
 
 TEST_F(ServeTest, SeriesAndHeatmapOfAnyWindow) {
@@ -338,6 +456,138 @@ TEST_F(ServeTest, AStreamFollowsALiveRun) {
   ASSERT_TRUE(stream.Await("\"steps\":200,"));
   ASSERT_TRUE(store::WriteRunInfo(run, testing::MakeInfo(sample, true)).ok());
   ASSERT_TRUE(stream.Await("\"state\":\"finished\""));
+}
+
+/// A run as it grows, with a watcher beside it.
+class WatchedRunTest : public ServeTest {
+ protected:
+  void SetUp() override {
+    ServeTest::SetUp();
+    sample_.steps = 200;
+    // In the past: the watcher's clock is the machine's.
+    sample_.start_ns = 1'700'000'000'000'000'000;
+    fs::create_directories(run_ = root_ / "one");
+    ASSERT_TRUE(store::WriteRunInfo(run_, testing::MakeInfo(sample_, false)).ok());
+    batches_ = testing::Cut(testing::MakeRows(sample_, &pool_), 200'000'000);
+    auto writer = store::Writer::Open(run_ / "agent-a", "agent-a");
+    ASSERT_TRUE(writer.ok());
+    writer_ = std::move(writer).value();
+  }
+  void Write(std::size_t from, std::size_t to) {
+    for (std::size_t i = from; i < to; ++i) ASSERT_TRUE(writer_->Append(batches_[i]).ok());
+  }
+  void End() {
+    ASSERT_TRUE(writer_->Close(true).ok());
+    ASSERT_TRUE(store::WriteRunInfo(run_, testing::MakeInfo(sample_, true)).ok());
+  }
+  /// A watcher that is killed after what was written so far.
+  void WatchAndDie() {
+    auto watcher = watch::Watcher::Open(run_);
+    ASSERT_TRUE(watcher.ok());
+    const auto over = (*watcher)->Poll();
+    ASSERT_TRUE(over.ok());
+    EXPECT_FALSE(*over);
+  }
+  std::set<std::string> Replayed() const {
+    std::set<std::string> ids;
+    const auto replay = rules::ReplayRun(run_);
+    EXPECT_TRUE(replay.ok());
+    for (const rules::Finding& f : replay->findings) ids.insert(f.id);
+    EXPECT_EQ(ids.size(), 2U);
+    return ids;
+  }
+  static std::set<std::string> Ids(const json& overview) {
+    std::set<std::string> ids;
+    for (const json& f : overview["findings"]) {
+      ids.insert(f["id"].get<std::string>());
+      EXPECT_EQ(f["state"], "closed");
+    }
+    return ids;
+  }
+  std::unique_ptr<Connection> Stream(const RunningServer& server) const {
+    auto stream = std::make_unique<Connection>(server.port());
+    stream->Send(fmt::format("GET /api/runs/one/stream HTTP/1.1\r\nHost: localhost\r\n{}\r\n\r\n",
+                             server.bearer()));
+    return stream;
+  }
+
+  testing::SampleRun sample_;
+  fs::path run_;
+  StringPool pool_;
+  std::vector<format::Batch> batches_;
+  std::unique_ptr<store::Writer> writer_;
+};
+
+TEST_F(WatchedRunTest, OfAWatcherThatDiedTheLastWordsAreNotBelieved) {
+  Write(0, 2);
+  WatchAndDie();
+  Write(2, batches_.size());
+  End();
+  const RunningServer server({root_});
+  json listing;
+  do {
+    listing = json::parse(server.Get("/api/runs").body);
+  } while (listing["unread"] != 0);
+  EXPECT_EQ(listing["runs"][0]["findings"]["high"], 2);
+  const auto stream = Stream(server);
+  ASSERT_TRUE(stream->Await("\"loading\":false"));
+  EXPECT_EQ(Ids(json::parse(server.Get("/api/runs/one/overview").body)), Replayed());
+}
+
+TEST_F(WatchedRunTest, NorWhereTheRunEndsOnTheScreen) {
+  Write(0, 2);
+  WatchAndDie();
+  const RunningServer server({root_});
+  const auto stream = Stream(server);
+  ASSERT_TRUE(stream->Await("\"loading\":false"));
+  Write(2, batches_.size());
+  End();
+  ASSERT_TRUE(stream->Await("\"state\":\"finished\""));
+  const std::set<std::string> replayed = Replayed();
+  for (const std::string& id : replayed) {
+    EXPECT_TRUE(stream->Await("\"id\":\"" + id)) << "the finding comes by itself";
+  }
+  EXPECT_EQ(Ids(json::parse(server.Get("/api/runs/one/overview").body)), replayed);
+}
+
+/// Of a watcher that came to its end the journal is believed: its findings are those of a replay,
+/// and nothing is computed twice. A finding that no replay gives shows which it was.
+TEST_F(WatchedRunTest, OfAWatcherThatCameToItsEndTheyAre) {
+  Write(0, batches_.size());
+  End();
+  {
+    auto watch = store::Writer::Open(run_ / "watch", "watch");
+    ASSERT_TRUE(watch.ok());
+    format::Batch batch;
+    batch.watermark_ns = batches_.back().watermark_ns + 1;
+    format::FindingRow finding;
+    finding.ord_ns = batches_.back().watermark_ns;
+    finding.incident = "planted";
+    finding.rule = "InputBound";
+    finding.severity = "low";
+    finding.state = "closed";
+    finding.message = "Planted";
+    batch.rows.findings.push_back(finding);
+    format::LedgerRow ledger;
+    ledger.ord_ns = finding.ord_ns;
+    ledger.name = "watch.cpu_ns";
+    ledger.attempt = 1;
+    batch.rows.ledger.push_back(ledger);
+    ASSERT_TRUE((*watch)->Append(std::move(batch)).ok());
+    ASSERT_TRUE((*watch)->Close(true).ok());
+  }
+  const RunningServer server({root_});
+  json listing;
+  do {
+    listing = json::parse(server.Get("/api/runs").body);
+  } while (listing["unread"] != 0);
+  EXPECT_EQ(listing["runs"][0]["findings"]["low"], 1);
+  EXPECT_EQ(listing["runs"][0]["findings"]["high"], 0);
+  EXPECT_EQ(listing["runs"][0]["steps"], 200);
+  const auto stream = Stream(server);
+  ASSERT_TRUE(stream->Await("\"loading\":false"));
+  EXPECT_EQ(Ids(json::parse(server.Get("/api/runs/one/overview").body)),
+            (std::set<std::string>{"planted"}));
 }
 
 TEST_F(ServeTest, ARunThatBeginsLaterIsFound) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Says nothing about any run before it succeeds. A code works once; a new one is the server's to give.
+// Says nothing about any run before it succeeds. A code works once and for
+// 10 minutes; what `telltale serve --print-token` prints works always.
 import { useState } from "preact/hooks";
 
 import { tryCode } from "../live";
@@ -20,7 +21,7 @@ export function SignIn({ onDone }: { onDone: () => void }) {
           void tryCode(code).then((ok) => ok && onDone());
         }}
       >
-        <label for="code">Link or code</label>
+        <label for="code">Link, code or token</label>
         <input
           class="in mono"
           id="code"
@@ -35,7 +36,7 @@ export function SignIn({ onDone }: { onDone: () => void }) {
         <button class="btn p" disabled={code.trim() === ""}>Sign in</button>
       </form>
       <p class="s q end">
-        The link is the first line that <code>telltale serve</code> prints; it signs in once. Start it again for a new one.
+        The link is the first line that <code>telltale serve</code> prints; it signs in once, within 10 minutes. Later, or for the page of <code>telltale run</code>: paste what <code>telltale serve --print-token</code> prints on that machine.
       </p>
       <p class="s q" style={{ marginTop: "8px" }}>After this page your browser talks to this server only.</p>
     </main>

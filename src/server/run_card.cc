@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/run_card.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "base/clock.h"
+#include "report/text.h"
+#include "store/folder.h"
+
+namespace telltale::server {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+using format::TableId;
+
+constexpr std::size_t kRowsAtATime = 4096;
+/// Steps, and the events that say when an attempt ended.
+constexpr std::uint32_t kTables = store::MaskOf(TableId::kSteps) | store::MaskOf(TableId::kEvents);
+
+std::string Text(const Json& json) {
+  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+/// `facts` null: the records are not read yet.
+std::string Text(const std::string& id, const store::RunInfo& info, const store::RunState& state,
+                 const CardFacts* facts) {
+  Json out = {{"id", id},
+              {"name", info.name.empty() ? id : info.name},
+              {"state", state.state},
+              {"attempts", info.attempts.size()},
+              {"steps", nullptr},
+              {"start_unix_ms", info.created_ns / 1'000'000},
+              {"duration_ns", nullptr},
+              {"verdict", nullptr},
+              {"findings", {{"high", 0}, {"medium", 0}, {"low", 0}, {"info", 0}}}};
+  if (facts != nullptr) {
+    out["steps"] = facts->steps;
+    out["duration_ns"] = facts->duration_ns;
+    out["verdict"] = facts->verdict;
+    for (const auto& [severity, count] : facts->findings) out["findings"][severity] = count;
+    return Text(out);
+  }
+  std::int64_t end = info.attempts.empty() ? 0 : info.attempts.back().end_ns;
+  if (end == 0 && state.state == "running") end = Clock::System().RealtimeNs();
+  if (end > info.created_ns) out["duration_ns"] = end - info.created_ns;
+  return Text(out);
+}
+
+std::string Unreadable(const std::string& id, const std::string& why) {
+  Json out = Json::parse(Text(id, {}, {"unreadable", {}, {}}, nullptr));
+  out["start_unix_ms"] = nullptr;
+  out["verdict"] = why;
+  return Text(out);
+}
+
+CardFacts FactsOf(const report::RunData& data) {
+  CardFacts facts;
+  facts.steps = data.summary.train_steps();
+  facts.duration_ns = static_cast<std::int64_t>(data.elapsed_seconds() * 1e9);
+  facts.verdict = report::Verdict(data);
+  for (const rules::Finding& f : data.replay.findings) {
+    ++facts.findings[std::string(rules::Name(f.incident.severity))];
+  }
+  return facts;
+}
+
+std::uint64_t Mixed(std::uint64_t sum, std::int64_t value) {
+  return (sum ^ static_cast<std::uint64_t>(value)) * 1099511628211ULL;
+}
+
+std::uint64_t MixedFile(std::uint64_t sum, const fs::path& file) {
+  struct stat info {};
+  if (::stat(file.c_str(), &info) != 0) return Mixed(sum, -1);
+  sum = Mixed(sum, info.st_mtim.tv_sec * 1'000'000'000LL + info.st_mtim.tv_nsec);
+  return Mixed(sum, info.st_size);
+}
+
+/// Changes when the run does. Of a run whose supervisor wrote its end only the watcher's folder can
+/// still grow: a watcher may be started by hand.
+std::uint64_t StampOf(const fs::path& run, bool finished) {
+  std::uint64_t sum = MixedFile(14695981039346656037ULL, run / "run.json");
+  for (const std::string& writer : store::ListWriters(run)) {
+    if (finished && !writer.starts_with("watch")) continue;
+    // Files that come and go, and the one that grows.
+    sum = MixedFile(sum, run / writer);
+    const auto folder = store::ListFolder(run / writer);
+    if (folder.ok() && !folder->journals.empty()) {
+      sum = MixedFile(sum, run / writer / store::JournalFileName(folder->journals.back()));
+    }
+  }
+  return sum;
+}
+
+}  // namespace
+
+std::string CardJson(const std::string& id, const report::RunData& data) {
+  const CardFacts facts = FactsOf(data);
+  return Text(id, data.replay.info, data.replay.state, &facts);
+}
+
+void RunCard::Look() {
+  // One that runs may end without a word in its files.
+  if (looked_ && over_ && StampOf(path_, info_.finished) == stamp_) return;
+  auto reader = store::RunReader::Open(path_);
+  // Before the files are read: what changes meanwhile is seen by the next look.
+  stamp_ = StampOf(path_, reader.ok() && (*reader)->info().finished);
+  if (!reader.ok()) {
+    json_ = Unreadable(id_, reader.status().message());
+    reading_.reset();
+    created_ns_ = 0;
+    looked_ = whole_ = over_ = true;
+    info_ = {};
+    facts_.reset();
+    return;
+  }
+  state_ = (*reader)->state();
+  info_ = (*reader)->info();
+  created_ns_ = info_.created_ns;
+  const bool over = state_.state != "running";
+  // What is over is read from its begin: no record may be missing from what is then kept.
+  if (over) reading_.reset();
+  looked_ = true;
+  whole_ = begun_ = false;
+  over_ = over;
+  // What was known before stands until more is.
+  json_ = Text(id_, info_, state_, facts_ ? &*facts_ : nullptr);
+}
+
+void RunCard::Begin() {
+  begun_ = true;
+  if (!reading_) reading_ = std::make_unique<Reading>(path_);
+  Reading& r = *reading_;
+  r.data.path = path_;
+  r.data.replay.info = info_;
+  r.data.replay.state = state_;
+  r.data.replay.ended = over_;
+  r.watched.Advance(over_);
+  if (over_ && !r.watched.log().CameToItsEnd(info_)) {
+    OpenReplayer();
+  }
+  for (const std::string& name : store::ListWriters(path_)) {
+    const bool known = std::any_of(r.writers.begin(), r.writers.end(),
+                                   [&](const auto& one) { return one->name() == name; });
+    if (known || name.starts_with("watch")) continue;
+    r.writers.push_back(
+        std::make_unique<store::WriterFollower>(path_ / name, name, kTables, over_, &r.salvage));
+  }
+}
+
+bool RunCard::Advance(std::chrono::steady_clock::time_point deadline) {
+  if (whole_) return false;
+  if (!begun_) Begin();
+  if (reading_->replayer ? Replay(deadline) : ReadWriters(deadline)) return true;
+  Finish();
+  return !whole_;
+}
+
+/// Each writer by itself: their order matters to no number here, and so none waits for another.
+bool RunCard::ReadWriters(std::chrono::steady_clock::time_point deadline) {
+  for (const auto& writer : reading_->writers) {
+    while (true) {
+      std::unique_ptr<store::RowChunk> chunk;
+      const Result<bool> progress = writer->Advance(&chunk);
+      // What cannot be read is left out here; the run's own page says so.
+      if (!progress.ok() || !*progress) break;
+      if (chunk != nullptr) {
+        format::ForEachTable(chunk->rows, [&](const auto& rows) {
+          using Row = typename std::remove_cvref_t<decltype(rows)>::value_type;
+          for (const Row& row : rows) {
+            reading_->data.summary.OnRecord({row.ord_ns, 0, Row::kTable, &row});
+          }
+        });
+      }
+      if (std::chrono::steady_clock::now() >= deadline) return true;
+    }
+  }
+  return false;
+}
+
+bool RunCard::Replay(std::chrono::steady_clock::time_point deadline) {
+  std::vector<store::OrderedRecord> records;
+  do {
+    const auto more = reading_->replayer->Next(kRowsAtATime, &records);
+    if (!more.ok()) {
+      reading_->replayer.reset();
+      return false;
+    }
+    if (!*more) return false;
+    for (const store::OrderedRecord& record : records) {
+      if ((kTables & store::MaskOf(record.table)) != 0) reading_->data.summary.OnRecord(record);
+    }
+  } while (std::chrono::steady_clock::now() < deadline);
+  return true;
+}
+
+void RunCard::OpenReplayer() {
+  auto replayer = rules::Replayer::Open(path_, kTables);
+  reading_->replayed = true;
+  if (!replayer.ok()) return;
+  reading_->replayer = std::move(replayer).value();
+  reading_->data.summary = {};
+}
+
+void RunCard::Finish() {
+  Reading& r = *reading_;
+  // Records that the watcher did not live to see.
+  if (over_ && !r.replayed && r.data.summary.last_ns >= r.watched.log().watermark_ns()) {
+    OpenReplayer();
+    if (r.replayer) return;
+  }
+  if (r.replayer) {
+    r.data.replay = r.replayer->Take();
+  } else {
+    std::int64_t end_ns = 0;
+    for (const auto& [number, attempt] : r.data.summary.attempts) {
+      end_ns = std::max(end_ns, attempt.end_ns);
+    }
+    r.data.replay.findings = r.watched.findings(over_ ? end_ns : 0);
+    r.data.replay.rules = r.watched.rules();
+  }
+  facts_ = FactsOf(r.data);
+  json_ = Text(id_, r.data.replay.info, r.data.replay.state, &*facts_);
+  whole_ = true;
+  if (over_) reading_.reset();
+}
+
+}  // namespace telltale::server

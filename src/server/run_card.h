@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// One run in the listing: what run.json says at once, steps and findings once its records are read.
+// They are read in small pieces and once only; of a run that is over nothing is read again until
+// its files change. Findings are those that `telltale check` gives: see LiveRun::Decide.
+//
+// Thread safety: none. Memory: of a run that is over its line of JSON alone.
+#pragma once
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "report/load.h"
+#include "server/watched_findings.h"
+#include "store/follower.h"
+
+namespace telltale::server {
+
+/// What the records of a run tell its line of the listing.
+struct CardFacts {
+  std::int64_t steps = 0;
+  std::int64_t duration_ns = 0;
+  std::string verdict;
+  std::map<std::string, int> findings;  ///< By severity.
+};
+
+/// The run as the listing shows it, as a JSON object.
+std::string CardJson(const std::string& id, const report::RunData& data);
+
+class RunCard {
+ public:
+  RunCard(std::string id, std::filesystem::path path)
+      : id_(std::move(id)), path_(std::move(path)) {}
+
+  /// Looks what has changed; reads no records.
+  void Look();
+  /// Reads on until the deadline, a piece at least; true where there is more.
+  bool Advance(std::chrono::steady_clock::time_point deadline);
+  /// Steps and findings are those of all that there was at the last look.
+  bool whole() const { return whole_; }
+
+  const std::filesystem::path& path() const { return path_; }
+  const std::string& json() const { return json_; }
+  std::int64_t created_ns() const { return created_ns_; }
+
+ private:
+  struct Reading {
+    explicit Reading(const std::filesystem::path& run) : watched(run) {}
+    report::RunData data;
+    WatchedFindings watched;
+    std::vector<std::unique_ptr<store::WriterFollower>> writers;
+    store::Salvage salvage;
+    std::unique_ptr<rules::Replayer> replayer;  ///< Where the watcher has no end of its own.
+    bool replayed = false;
+  };
+  void Begin();
+  /// True where there is more.
+  bool ReadWriters(std::chrono::steady_clock::time_point deadline);
+  bool Replay(std::chrono::steady_clock::time_point deadline);
+  void OpenReplayer();
+  void Finish();
+
+  const std::string id_;
+  const std::filesystem::path path_;
+  std::string json_;
+  std::int64_t created_ns_ = 0;
+  std::uint64_t stamp_ = 0;
+  bool looked_ = false;
+  bool begun_ = false;  ///< To read what the last look found.
+  bool whole_ = false;
+  bool over_ = false;
+  store::RunInfo info_;
+  store::RunState state_;
+  std::optional<CardFacts> facts_;
+  std::unique_ptr<Reading> reading_;
+};
+
+}  // namespace telltale::server

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/watched_findings.h"
+
+#include <nlohmann/json.hpp>
+#include <utility>
+
+namespace telltale::server {
+namespace {
+
+rules::Severity SeverityOf(std::string_view name) {
+  for (const auto severity :
+       {rules::Severity::kInfo, rules::Severity::kMedium, rules::Severity::kHigh}) {
+    if (rules::Name(severity) == name) return severity;
+  }
+  return rules::Severity::kLow;
+}
+
+rules::RuleStatus StatusOf(std::string_view name) {
+  for (int i = 0; i <= static_cast<int>(rules::RuleStatus::kError); ++i) {
+    const auto status = static_cast<rules::RuleStatus>(i);
+    if (rules::Name(status) == name) return status;
+  }
+  return rules::RuleStatus::kInProgress;
+}
+
+}  // namespace
+
+bool WatchedFindings::Advance(bool final) {
+  return log_.Advance(final, [this](const format::Rows& rows) {
+    for (const format::FindingRow& row : rows.findings) OnFinding(row);
+    for (const format::EventRow& row : rows.events) OnEvent(row);
+    for (const format::LedgerRow& row : rows.ledger) {
+      if (row.name == "watch.cpu_ns") cpu_ns_[row.pid] = row.value;
+    }
+  });
+}
+
+void WatchedFindings::OnFinding(const format::FindingRow& row) {
+  auto& [finding, closed_ns] = findings_[std::string(row.incident)];
+  if (row.revision < finding.revision) return;
+  finding.id = row.incident;
+  finding.revision = row.revision;
+  finding.rule = row.rule;
+  finding.open = row.state == "open";
+  if (!finding.open) closed_ns = row.ord_ns;
+  rules::Incident& incident = finding.incident;
+  incident.subject = row.subject;
+  incident.severity = SeverityOf(row.severity);
+  incident.first_step = row.first_step;
+  incident.last_step = row.last_step;
+  incident.start_ns = row.start_ns;
+  incident.end_ns = row.end_ns;
+  incident.message = row.message;
+  incident.evidence = row.evidence;
+  incident.cause = row.cause;
+  incident.cost_seconds = row.cost_seconds;
+  incident.advice = row.advice;
+  incident.confidence = row.confidence;
+}
+
+void WatchedFindings::OnEvent(const format::EventRow& row) {
+  if (row.kind != "rule.status") return;
+  const auto data = nlohmann::json::parse(row.data, nullptr, false);
+  if (!data.is_object()) return;
+  const auto text = [&](const char* key) {
+    const auto found = data.find(key);
+    return found != data.end() && found->is_string() ? found->get<std::string>() : std::string();
+  };
+  rules::RuleState& rule = rules_[text("rule")];
+  rule.name = text("rule");
+  rule.status = StatusOf(text("status"));
+  rule.error = text("error");
+  if (const auto found = data.find("incidents");
+      found != data.end() && found->is_number_unsigned()) {
+    rule.incidents = found->get<std::uint32_t>();
+  }
+}
+
+std::vector<rules::Finding> WatchedFindings::findings(std::int64_t run_end_ns) const {
+  std::vector<rules::Finding> out;
+  for (const auto& [id, newest] : findings_) {
+    out.push_back(newest.finding);
+    // Closed since nothing follows, and not since it was over.
+    out.back().until_end =
+        !newest.finding.open && run_end_ns != 0 && newest.closed_ns >= run_end_ns;
+  }
+  return rules::Ranked(std::move(out));
+}
+
+std::vector<rules::RuleState> WatchedFindings::rules() const {
+  std::vector<rules::RuleState> out;
+  for (const auto& [name, state] : rules_) out.push_back(state);
+  return out;
+}
+
+std::uint64_t WatchedFindings::cpu_ns() const {
+  std::uint64_t sum = 0;
+  for (const auto& [pid, ns] : cpu_ns_) sum += ns;
+  return sum;
+}
+
+}  // namespace telltale::server

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+// The listing of runs, piece by piece: what is read, what is not read again, what is left out.
+#include "server/run_list.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "store/watch_log.h"
+#include "support/sample_run.h"
+
+namespace telltale::server {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr RunList::Deadline kOnePiece = RunList::Deadline::min();
+constexpr RunList::Deadline kAll = RunList::Deadline::max();
+
+class RunListTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = (fs::temp_directory_path() / "telltale-list-XXXXXX").string();
+    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
+    root_ = pattern;
+  }
+  void TearDown() override { fs::remove_all(root_); }
+  void Sample(const std::string& id, int steps = 20) {
+    testing::SampleRun sample;
+    sample.steps = steps;
+    ASSERT_TRUE(testing::WriteRun(root_ / id, sample).ok());
+  }
+  static json Whole(RunList* list) {
+    list->Begin();
+    const RunList::Progress progress = list->Advance(kAll, {});
+    EXPECT_FALSE(progress.more);
+    EXPECT_TRUE(progress.found && progress.looked);
+    const RunList::Rendered rendered = list->Render({});
+    EXPECT_EQ(rendered.unread, 0U);
+    return json::parse(rendered.json);
+  }
+  fs::path root_;
+};
+
+TEST_F(RunListTest, IsMadeInPieces) {
+  for (int i = 0; i < 30; ++i) Sample("run-" + std::to_string(i), 5);
+  RunList list({root_});
+  list.Begin();
+  int pieces = 1;
+  int looked_at = 0;
+  for (RunList::Progress progress; (progress = list.Advance(kOnePiece, {})).more; ++pieces) {
+    if (!progress.looked) continue;
+    looked_at = pieces;
+    // Known at once: what run.json says.
+    const json runs = json::parse(list.Render({}).json)["runs"];
+    ASSERT_EQ(runs.size(), 30U);
+    EXPECT_EQ(runs[0]["state"], "finished");
+    EXPECT_TRUE(runs[0]["steps"].is_null());
+  }
+  EXPECT_GT(looked_at, 60) << "each folder and each run is a piece";
+  EXPECT_GT(pieces, looked_at + 30) << "and so is what is read of a run";
+  for (const json& run : json::parse(list.Render({}).json)["runs"]) EXPECT_EQ(run["steps"], 5);
+}
+
+TEST_F(RunListTest, SaysHowManyItLeavesOut) {
+  for (const char* id : {"a", "b", "c", "d", "e"}) Sample(id, 5);
+  RunList list({root_}, 3);
+  const json listing = Whole(&list);
+  EXPECT_EQ(listing["runs"].size(), 3U);
+  EXPECT_EQ(listing["left_out"], 2);
+  fs::remove_all(root_ / "a");
+  fs::remove_all(root_ / "b");
+  EXPECT_EQ(Whole(&list)["left_out"], 0);
+}
+
+TEST_F(RunListTest, ReadsARunThatIsOverOnce) {
+  Sample("one");
+  RunCard card("one", root_ / "one");
+  card.Look();
+  EXPECT_FALSE(card.whole());
+  while (card.Advance(kAll)) {
+  }
+  EXPECT_TRUE(card.whole());
+  card.Look();
+  EXPECT_TRUE(card.whole()) << "nothing has changed";
+  // A watcher that was started by hand writes in its folder.
+  auto watch = store::Writer::Open(root_ / "one/watch", "watch");
+  ASSERT_TRUE(watch.ok());
+  card.Look();
+  EXPECT_FALSE(card.whole());
+  while (card.Advance(kAll)) {
+  }
+  EXPECT_TRUE(card.whole());
+  EXPECT_EQ(json::parse(card.json())["steps"], 20);
+  // A further attempt.
+  testing::SampleRun sample;
+  store::RunInfo info = testing::MakeInfo(sample, true);
+  info.attempts.push_back(info.attempts.back());
+  info.attempts.back().number = 2;
+  ASSERT_TRUE(store::WriteRunInfo(root_ / "one", info).ok());
+  card.Look();
+  EXPECT_FALSE(card.whole());
+  EXPECT_EQ(json::parse(card.json())["attempts"], 2);
+  EXPECT_EQ(json::parse(card.json())["steps"], 20) << "what was known stands meanwhile";
+}
+
+TEST_F(RunListTest, CountsTheStepsOfARunThatGoesOn) {
+  testing::SampleRun sample;
+  sample.steps = 40;
+  fs::create_directories(root_ / "live");
+  ASSERT_TRUE(store::WriteRunInfo(root_ / "live", testing::MakeInfo(sample, false)).ok());
+  auto writer = store::Writer::Open(root_ / "live/agent-a", "agent-a");
+  // Holds up whoever waits for all writers.
+  auto silent = store::Writer::Open(root_ / "live/agent-b", "agent-b");
+  ASSERT_TRUE(writer.ok() && silent.ok());
+  StringPool pool;
+  const auto batches = testing::Cut(testing::MakeRows(sample, &pool), 200'000'000);
+  RunList list({root_});
+  const auto steps = [&] { return Whole(&list)["runs"][0]["steps"].get<int>(); };
+  EXPECT_EQ(steps(), 0);
+  std::set<int> seen;
+  for (const format::Batch& batch : batches) {
+    ASSERT_TRUE((*writer)->Append(format::Batch(batch)).ok());
+    seen.insert(steps());
+  }
+  EXPECT_GT(seen.size(), 5U);
+  EXPECT_EQ(*seen.rbegin(), 40);
+}
+
+TEST_F(RunListTest, TheWatchersEndIsToldFromItsDeath) {
+  Sample("one");
+  const store::RunInfo info = store::ReadRunInfo(root_ / "one").value();
+  const auto ended = [&](const store::RunInfo& of) {
+    store::WatchLog log(root_ / "one");
+    log.Advance(true);
+    return log.CameToItsEnd(of);
+  };
+  EXPECT_FALSE(ended(info)) << "there was none";
+  const auto watch = [&](bool to_the_end) {
+    auto writer = store::Writer::Open(root_ / "one/watch", "watch");
+    ASSERT_TRUE(writer.ok());
+    format::Batch batch;
+    batch.watermark_ns = 1;
+    format::LedgerRow row;
+    row.name = "watch.cpu_ns";
+    row.attempt = 1;
+    batch.rows.ledger.push_back(row);
+    ASSERT_TRUE((*writer)->Append(std::move(batch)).ok());
+    if (to_the_end) {
+      ASSERT_TRUE((*writer)->Close(true).ok());
+    }
+  };
+  watch(false);
+  EXPECT_FALSE(ended(info)) << "it died";
+  watch(true);
+  EXPECT_TRUE(ended(info)) << "it was started again";
+  store::RunInfo again = info;
+  again.attempts.push_back(again.attempts.back());
+  again.attempts.back().number = 2;
+  EXPECT_FALSE(ended(again)) << "the further attempt had none";
+}
+
+}  // namespace
+}  // namespace telltale::server
