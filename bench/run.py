@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the benchmarks of `make bench`, each with its peer in the same run, and prints the ratios.
 
-usage: run.py [NAME...]     names: sampler, stats, span, serve, span_python (default: all that are built)
+usage: run.py [NAME...]     names: the table below (default: all that are built)
 `make overhead`, which needs a quiet machine and half an hour, is apart: bench/overhead.py.
 """
 
@@ -18,19 +18,27 @@ from smdebug_peer import smdebug_python
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 BUILD = ROOT / "build/release"
 PROGRAMS = BUILD / "bench"
+STREAMS_TEST = BUILD / "tests/serve_streams_test"
+
+
+class BenchmarkError(Exception):
+    """A benchmark did not run, or what it measured is beyond its limit."""
 
 
 def output_of(*command: str) -> str:
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
     if done.returncode != 0:
-        sys.exit(f"bench: {' '.join(command)} ended with exit code {done.returncode}: {done.stderr.strip()}")
+        raise BenchmarkError(
+            f"{' '.join(command)} ended with exit code {done.returncode}: {done.stderr.strip()}"
+        )
     return done.stdout
 
 
 def show(*command: str) -> None:
     """Runs a benchmark that prints its own peer and ratio."""
-    if subprocess.run(command, cwd=ROOT, check=False).returncode != 0:
-        sys.exit(f"bench: {' '.join(command)} failed")
+    code = subprocess.run(command, cwd=ROOT, check=False).returncode
+    if code != 0:
+        raise BenchmarkError(f"{' '.join(command)} ended with exit code {code}")
 
 
 def google_benchmark(program: str) -> dict[str, dict[str, Any]]:
@@ -79,12 +87,36 @@ def serve() -> None:
     show(str(PROGRAMS / "serve_bench"))
 
 
+def page() -> None:
+    """The page over the same run, and over a live one, in a browser."""
+    show(sys.executable, "bench/page_bench.py")
+
+
+def latency() -> None:
+    """From the journal to the page and to a finding."""
+    show(str(PROGRAMS / "latency_bench"))
+
+
+def streams() -> None:
+    """A request beside 500 event streams; goal p99 500 ms."""
+    show(str(STREAMS_TEST), "--gtest_brief=1", "--gtest_filter=*FiveHundred*")
+
+
+def ingest() -> None:
+    """A recording beside 500 event streams, and without."""
+    show(str(PROGRAMS / "ingest_bench"))
+
+
 BENCHMARKS: dict[str, tuple[Callable[[], None], pathlib.Path]] = {
     "sampler": (sampler, PROGRAMS / "sampler_bench"),
     "stats": (stats, PROGRAMS / "stats_bench"),
     "span": (span, PROGRAMS / "span_bench"),
-    "serve": (serve, PROGRAMS / "serve_bench"),
     "span_python": (span_python, ROOT / "bench/span_python.py"),
+    "serve": (serve, PROGRAMS / "serve_bench"),
+    "page": (page, PROGRAMS / "serve_bench"),
+    "latency": (latency, PROGRAMS / "latency_bench"),
+    "streams": (streams, STREAMS_TEST),
+    "ingest": (ingest, PROGRAMS / "ingest_bench"),
 }
 
 
@@ -104,6 +136,7 @@ def main() -> int:
     print(
         f"{processor()}, Linux {platform.release()}, load {pathlib.Path('/proc/loadavg').read_text().split()[0]}"
     )
+    failed = []
     for name in names:
         run, needed = BENCHMARKS[name]
         if not needed.exists():
@@ -112,8 +145,14 @@ def main() -> int:
                 return 3
             continue
         print(f"{name}: {run.__doc__}", flush=True)
-        run()
-    return 0
+        try:
+            run()
+        except BenchmarkError as failure:
+            failed.append(name)
+            print(f"bench: {name}: {failure}", file=sys.stderr, flush=True)
+    if failed:
+        print(f"bench: beyond their limits, or not run: {', '.join(failed)}", file=sys.stderr)
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

@@ -267,8 +267,11 @@ bool LiveRun::Advance(std::chrono::milliseconds limit) {
 
 bool LiveRun::Publish(bool now) {
   const std::int64_t at = Now();
-  if (!changed_ || (!now && at - published_ns_ < kPublishEveryNs)) return false;
+  // Charts are asked for once the first records are known of: they are not made to wait.
+  const bool first = !records_published_ && view_.data.summary.records > 0;
+  if (!changed_ || (!now && !first && at - published_ns_ < kPublishEveryNs)) return false;
   changed_ = false;
+  records_published_ = records_published_ || first;
   published_ns_ = at;
   auto next = std::make_shared<Snapshot>();
   next->version = ++version_;

@@ -97,6 +97,7 @@ class LiveRun {
   bool loading_ = true;
   std::int64_t state_read_ns_ = 0;
   std::int64_t published_ns_ = 0;
+  bool records_published_ = false;
   std::int64_t last_new_ns_ = 0;
   std::int64_t last_ord_ns_ = 0;
   std::int64_t watch_read_ns_ = 0;

@@ -48,6 +48,23 @@ void AppendArray(std::string* out, std::string_view name, const std::vector<T>& 
   out->push_back(']');
 }
 
+/// A cell of a heat map. Hundreds of thousands are written at a time, most of them shares: those
+/// have one digit after the point.
+void AppendCell(std::string* out, float value, bool percent) {
+  if (!std::isfinite(value)) {
+    out->append("null");
+  } else if (percent && value >= 0 && value < 1e6F) {
+    const long tenths = std::lround(value * 10);
+    const fmt::format_int whole(tenths / 10);
+    out->append(whole.data(), whole.size());
+    if (tenths % 10 == 0) return;
+    out->push_back('.');
+    out->push_back(static_cast<char>('0' + tenths % 10));
+  } else {
+    fmt::format_to(std::back_inserter(*out), "{:.4g}", value);
+  }
+}
+
 /// An empty column after each one that is followed by nothing for long, so that no chart draws a
 /// line over what was not recorded.
 SeriesColumns WithBreaks(const SeriesColumns& in, const std::vector<analysis::Gap>& gaps,
@@ -356,6 +373,7 @@ Result<std::string> RunView::HeatmapJson(const HeatmapQuery& query) const {
   out += "],";
   AppendArray(&out, "t", t);
   out += ",\"values\":[";
+  const bool percent = unit == "percent";
   for (std::size_t i = 0; i < rows.size(); ++i) {
     std::vector<float> cells(count, std::numeric_limits<float>::quiet_NaN());
     rows[i].second->series.ForEachMax(
@@ -367,11 +385,7 @@ Result<std::string> RunView::HeatmapJson(const HeatmapQuery& query) const {
     out += i == 0 ? "[" : ",[";
     for (std::size_t c = 0; c < count; ++c) {
       if (c > 0) out += ',';
-      if (std::isfinite(cells[c])) {
-        fmt::format_to(std::back_inserter(out), "{:.4g}", cells[c]);
-      } else {
-        out += "null";
-      }
+      AppendCell(&out, cells[c], percent);
     }
     out += ']';
   }

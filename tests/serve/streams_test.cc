@@ -2,7 +2,6 @@
 // Many pages at once: 500 event streams of a live run on the server's one thread.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 
 #include <algorithm>
 #include <chrono>
@@ -11,6 +10,8 @@
 
 #include "client.h"
 #include "store/writer.h"
+#include "stream_crowd.h"
+#include "support/recording.h"
 #include "support/sample_run.h"
 
 namespace telltale {
@@ -22,11 +23,7 @@ using testing::Connection;
 constexpr std::size_t kStreams = 500;
 
 TEST(StreamsTest, FiveHundredFollowOneRun) {
-  rlimit files{};
-  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &files), 0);
-  files.rlim_cur = std::min<rlim_t>(files.rlim_max, 4096);
-  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &files), 0);
-  ASSERT_GE(files.rlim_cur, 2 * kStreams + 100);
+  ASSERT_TRUE(testing::RaiseFileLimit(2 * kStreams));
   std::string pattern = (fs::temp_directory_path() / "telltale-streams-XXXXXX").string();
   ASSERT_NE(mkdtemp(pattern.data()), nullptr);
   const fs::path root = pattern;
@@ -67,6 +64,33 @@ TEST(StreamsTest, FiveHundredFollowOneRun) {
                request_ms[request_ms.size() * 99 / 100]);
   }
   fs::remove_all(root);
+}
+
+/// More records than a ring has room for, at a fixed rate: where the streams held up the agent,
+/// some of them would be dropped.
+TEST(StreamsTest, ARecordingBesideThemLosesNothing) {
+  constexpr long kRecordsASecond = 40'000;
+  constexpr long kSeconds = 10;
+  ASSERT_TRUE(testing::RaiseFileLimit(2 * kStreams));
+  const fault::Scratch scratch("streams");
+  testing::Recording recording(scratch / "", kRecordsASecond, kSeconds);
+  ASSERT_TRUE(recording.AwaitReady()) << recording.Err();
+  const testing::RunningServer server({recording.root()});
+  const testing::StreamCrowd crowd(
+      server.port(),
+      fmt::format("GET /api/runs/live/stream HTTP/1.1\r\nHost: localhost\r\n{}\r\n\r\n",
+                  server.bearer()),
+      kStreams);
+  ASSERT_TRUE(crowd.ok());
+  recording.Go();
+  testing::Recorded recorded;
+  ASSERT_TRUE(recording.Follow(&recorded)) << recording.Err();
+  EXPECT_TRUE(crowd.ok()) << "the server closed a stream";
+  EXPECT_EQ(recorded.values, static_cast<std::uint64_t>(kRecordsASecond * kSeconds / 2));
+  EXPECT_EQ(recorded.spans, recorded.values);
+  EXPECT_EQ(recorded.missing, 0U);
+  EXPECT_EQ(recorded.twice, 0U);
+  EXPECT_EQ(recorded.dropped, 0U);
 }
 
 }  // namespace

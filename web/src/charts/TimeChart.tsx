@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Lines over time: median as the line, min to max of a pixel as the band, gaps never joined. The
 // drawing is uPlot's; the words beside it are ours. Drag selects the window, double-click resets it.
-import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import uPlot from "uplot";
 
 import type { Gap, Series } from "../api";
@@ -41,7 +41,7 @@ export function TimeChart(props: Props) {
   const gaps = useStore((s) => s.overview?.gaps) ?? [];
   const cursor = useStore((s) => s.cursor);
   const [asTable, setAsTable] = useState(false);
-  useEffect(() => props.points(Math.max(0, width - LEFT - RIGHT)), [width]);
+  useLayoutEffect(() => props.points(Math.max(0, width - LEFT - RIGHT)), [width]);
   const all = lines.map((line) => line.series);
   const tables = useMemo(
     () => all.map((s): Table => (s ? shape(s) : { t: [], min: [], med: [], max: [] })),
@@ -132,7 +132,7 @@ function Plot(props: PlotProps) {
 
   // Made anew only where uPlot cannot change: the number of lines.
   const count = lines.length;
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (!host.current) return;
     const range = () => extent(latest.current.tables, latest.current.zero ?? false, latest.current.limit);
     const series: uPlot.Series[] = [{}];
@@ -247,11 +247,11 @@ function Plot(props: PlotProps) {
     };
   }, [count, height]);
 
-  useEffect(() => plot.current?.setSize({ width, height }), [width]);
+  useLayoutEffect(() => plot.current?.setSize({ width, height }), [width]);
   const window = useStore((s) => s.window);
   const end = useStore((s) => s.overview?.now_ns);
   const ruler = useStore((s) => s.ruler);
-  useEffect(() => {
+  useLayoutEffect(() => {
     const parts = tables.map((t) => [t.t, t.min, t.max, t.med] as unknown as uPlot.AlignedData);
     const joined = parts.length > 1
       ? uPlot.join(parts, parts.map((p) => p.map(() => 2 as const)))

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Cores × time: each cell its nearest sample, the largest where many fold into one pixel, hatched
 // where nothing was recorded. One canvas pixel a CSS pixel: no smoothing.
-import { useEffect, useMemo, useRef } from "preact/hooks";
+import { useLayoutEffect, useMemo, useRef } from "preact/hooks";
 
 import type { Heat } from "../api";
 import { elapsed, percent, plural } from "../format";
@@ -18,15 +18,19 @@ function rgb(hex: string): [number, number, number] {
   return [(n >> 16) & 255, (n >> 8) & 255, n & 255];
 }
 
+/** As ImageData has a pixel, on a little-endian machine. */
+const pixel = ([r, g, b]: readonly [number, number, number]) =>
+  (255 << 24) | (Math.round(b) << 16) | (Math.round(g) << 8) | Math.round(r);
+
 /** 256 colours over the five stops of the cool scale. */
-function ramp(): [number, number, number][] {
+function ramp(): number[] {
   const stops = [0, 1, 2, 3, 4].map((i) => rgb(token(`--c${i}`)));
   return Array.from({ length: 256 }, (_, i) => {
     const at = (i / 255) * 4;
     const low = Math.min(3, Math.floor(at));
     const mix = (k: 0 | 1 | 2) =>
       (stops[low]?.[k] ?? 0) + ((stops[low + 1]?.[k] ?? 0) - (stops[low]?.[k] ?? 0)) * (at - low);
-    return [mix(0), mix(1), mix(2)];
+    return pixel([mix(0), mix(1), mix(2)]);
   });
 }
 
@@ -40,7 +44,8 @@ function columnsOf(heat: Heat, row: readonly (number | null)[], width: number, f
   if (at.length === 0) return out;
   const time = (i: number | undefined) => heat.t[i ?? 0] ?? 0;
   const column = (time(heat.t.length - 1) - time(0)) / Math.max(1, heat.t.length - 1);
-  const steps = at.slice(1).map((i, n) => time(i) - time(at[n])).sort((a, b) => a - b);
+  // Where no column is empty they all lie equally far apart.
+  const steps = at.length === row.length ? [] : at.slice(1).map((i, n) => time(i) - time(at[n])).sort((a, b) => a - b);
   const reach = 1.6 * Math.max(column, steps[steps.length >> 1] ?? column);
   let n = 0;
   for (let px = 0; px < width; px++) {
@@ -57,8 +62,9 @@ function paint(canvas: HTMLCanvasElement, heat: Heat, from: number, to: number):
   const ctx = canvas.getContext("2d");
   if (!ctx || width === 0) return;
   const image = ctx.createImageData(width, height);
+  const pixels = new Uint32Array(image.data.buffer);
   const colors = ramp();
-  const [bg, mark] = [rgb(token("--bg")), rgb(token("--hatch"))];
+  const [bg, mark] = [pixel(rgb(token("--bg"))), pixel(rgb(token("--hatch")))];
   const columns = heat.values.map((row) => columnsOf(heat, row, width, from, to));
   const end = (heat.t[heat.t.length - 1] ?? 0) + ((heat.t[1] ?? 0) - (heat.t[0] ?? 0));
   const rows = heat.rows.length;
@@ -77,7 +83,7 @@ function paint(canvas: HTMLCanvasElement, heat: Heat, from: number, to: number):
       const hatched = !future && (x + y) % 6 === 0;
       const color =
         line ? bg : value >= 0 ? colors[Math.min(255, Math.round(value * 2.55))] : hatched ? mark : bg;
-      image.data.set([...(color ?? bg), 255], 4 * (y * width + x));
+      pixels[y * width + x] = color ?? bg;
     }
   }
   ctx.putImageData(image, 0, 0);
@@ -106,7 +112,7 @@ export function Heatmap() {
   const rows = heat?.rows.length ?? 0;
   const height = Math.min(MAX_HEIGHT, rows * (rows <= 4 ? 22 : rows <= 16 ? 12 : 8));
   const text = useMemo(() => (heat ? spoken(heat) : ""), [heat]);
-  useEffect(() => {
+  useLayoutEffect(() => {
     const draw = () => {
       if (canvas.current && heat) paint(canvas.current, heat, from, to);
     };

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs in the measured page before its own script: notes when what was drawn had been painted, and
+// which answers a zoom still waits for. All times are performance.now().
+(() => {
+  const bench = { marks: {}, painted: {}, drawn: 0, answered: 0, pending: 0, asked: 0, input: 0, seen: [] };
+  window.bench = bench;
+
+  // The frame that shows what is done now is out once the task after it runs.
+  const afterPaint = (then) =>
+    requestAnimationFrame(() => {
+      const channel = new MessageChannel();
+      channel.port1.onmessage = () => then(performance.now());
+      channel.port2.postMessage(0);
+    });
+  const mark = (name) => {
+    if (name in bench.marks) return;
+    bench.marks[name] = null;
+    afterPaint((at) => (bench.marks[name] = at));
+  };
+
+  const canvas = CanvasRenderingContext2D.prototype;
+  for (const name of ["stroke", "putImageData"]) {
+    const original = canvas[name];
+    canvas[name] = function (...args) {
+      const part = this.canvas.closest("#throughput") ? "chart" : "rest";
+      mark(part);
+      bench.drawn = performance.now();
+      afterPaint((at) => (bench.painted[part] = at));
+      return original.apply(this, args);
+    };
+  }
+
+  new MutationObserver(() => {
+    const verdict = document.querySelector("#verdict")?.textContent ?? "";
+    if (verdict !== "" && !verdict.includes("being read")) mark("verdict");
+    const steps = document.querySelector("[data-value='steps']")?.textContent?.replace(/\D/g, "");
+    if (steps && steps !== bench.steps) {
+      bench.steps = steps;
+      afterPaint(() => bench.seen.push([Number(steps), Date.now()]));
+    }
+  }).observe(document, { childList: true, subtree: true, characterData: true });
+
+  // Questions about a window; those about the whole run are no part of a zoom.
+  const ask = window.fetch;
+  window.fetch = async (input, init) => {
+    const windowed = /\/(series|heatmap)\?.*\bfrom=/.test(String(input));
+    if (!windowed) return ask(input, init);
+    bench.asked++;
+    bench.pending++;
+    const answer = await ask(input, init);
+    const json = answer.json.bind(answer);
+    answer.json = async () => {
+      const value = await json();
+      bench.pending--;
+      bench.answered = performance.now();
+      return value;
+    };
+    return answer;
+  };
+
+  const began = (event) => {
+    bench.input = event.timeStamp;
+    bench.asked = 0;
+    bench.painted = {};
+  };
+  for (const name of ["mouseup", "keydown"]) addEventListener(name, began, true);
+
+  /** Everything that the last input asked for is on the screen, and nothing was drawn for a while. */
+  window.benchSettled = () =>
+    bench.asked > 0 &&
+    bench.pending === 0 &&
+    bench.drawn > bench.answered &&
+    bench.painted.chart > 0 &&
+    Math.max(bench.painted.chart, bench.painted.rest ?? 0) > bench.drawn &&
+    performance.now() - bench.drawn > 250;
+})();
