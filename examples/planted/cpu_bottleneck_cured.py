@@ -25,7 +25,9 @@ def main():
     torch.set_num_threads(1)
     labels = torch.randint(0, 10, (4096,))
     inputs = torch.randn(10, 512)[labels] + torch.randn(4096, 512)
-    model = nn.Sequential(nn.Linear(512, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 10))
+    model = nn.Sequential(
+        nn.Linear(512, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 10)
+    )
     criterion = nn.CrossEntropyLoss()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.02)
     cores = len(os.sched_getaffinity(0))

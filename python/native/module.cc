@@ -65,6 +65,11 @@ PyObject* AfterFork(PyObject*, PyObject*) {
   return None();
 }
 
+PyObject* KeepForever(PyObject*, PyObject* object) {
+  Py_INCREF(object);
+  return None();
+}
+
 PyObject* Now(PyObject*, PyObject*) { return PyLong_FromUnsignedLongLong(tt_now()); }
 
 PyObject* Account(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
@@ -254,6 +259,7 @@ PyMethodDef g_functions[] = {
     {"set_rank", Fast(SetRank), METH_FASTCALL, "set_rank(rank)"},
     {"disable", Fast(DisableFunction), METH_FASTCALL, "disable(reason)"},
     {"after_fork", AfterFork, METH_NOARGS, "This is a forked child."},
+    {"keep_forever", KeepForever, METH_O, "keep_forever(object): it is never freed"},
     {"now", Now, METH_NOARGS, "The channel's clock."},
     {"account", Fast(Account), METH_FASTCALL, "account(begin): time since then was ours"},
     {"scalar", Fast(Scalar), METH_FASTCALL, "scalar(name, value)"},

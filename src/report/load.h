@@ -21,8 +21,9 @@ struct RunData {
   }
   /// From the first attempt's start to the last one's end, or to the newest record.
   double elapsed_seconds() const;
-  /// Time that the findings cost together; never more than elapsed. With several ranks the mean
-  /// over ranks, as ranks lose the same time together.
+  /// Time that the findings cost together: each second of a rank once, whatever it was lost to;
+  /// never more than elapsed. With several ranks the mean over ranks, as ranks lose the same time
+  /// together.
   double lost_seconds() const;
 };
 

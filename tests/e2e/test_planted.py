@@ -16,6 +16,7 @@ PLANTED = REPO / "examples/planted"
 RULES = {
     "cpu_bottleneck": "CPUBottleneck",
     "exploding_tensor": "ExplodingTensor",
+    "growing_weight": "ExplodingTensor",
     "step_outlier": "StepOutlier",
     "vanishing_gradient": "VanishingGradient",
 }

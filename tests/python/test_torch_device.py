@@ -49,3 +49,24 @@ child.start(); child.join()
     run = telltale.python(STAND_IN + child).assert_clean()
     assert len(run.processes()) == 2
     assert late(run) == [(1, 100.5, "TRAIN")]
+
+
+def test_no_descendant_frees_what_its_ancestor_copies(telltale, tmp_path):
+    script = f"""
+class Freed(Copy):
+    def __del__(self, write=os.write, pid=os.getpid): write(log, b"%d " % pid())
+log = os.open({str(tmp_path / "freed")!r}, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+loss._pending.append((Freed(True), torch.tensor(100.5), 1))
+# A child and a child of it, each of which ends as an interpreter does.
+generation = 0
+while generation < 2:
+    child = os.fork()
+    if child != 0:
+        assert os.waitpid(child, 0)[1] == 0
+        break
+    generation += 1
+if generation == 0: print(os.getpid())
+"""
+    run = telltale.python(STAND_IN + script).assert_clean()
+    assert (tmp_path / "freed").read_text().split() == run.out.split()
+    assert late(run) == [(1, 100.5, "TRAIN")]

@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "report/html.h"
@@ -207,6 +209,59 @@ TEST_F(ReportTest, TheFileIsReplacedWholeOrNotAtAll) {
   for (const auto& entry : fs::directory_iterator(run_)) {
     EXPECT_NE(entry.path().extension(), ".tmp");
   }
+}
+
+rules::Finding Cost(const std::string& rule, const std::string& subject, double from_s, double to_s,
+                    double cost_s) {
+  rules::Finding finding;
+  finding.rule = rule;
+  finding.incident.subject = subject;
+  finding.incident.start_ns = static_cast<std::int64_t>(from_s * 1e9);
+  finding.incident.end_ns = static_cast<std::int64_t>(to_s * 1e9);
+  finding.incident.cost_seconds = cost_s;
+  return finding;
+}
+
+/// Seconds lost of a run of 100 s.
+double Lost(std::set<std::int32_t> ranks, std::vector<rules::Finding> findings) {
+  RunData data;
+  data.summary.first_ns = 1;
+  data.summary.last_ns = 100'000'000'001;
+  data.summary.ranks = std::move(ranks);
+  data.replay.findings = std::move(findings);
+  return data.lost_seconds();
+}
+
+TEST(LostTest, ATrainingThatIsWrongForTwoReasonsLosesItsTimeOnce) {
+  const auto loss = Cost("LossNotDecreasing", "rank 0", 10, 70, 60);
+  EXPECT_NEAR(Lost({0}, {loss}), 60, 1e-6);
+  EXPECT_NEAR(Lost({0}, {loss, Cost("VanishingGradient", "rank 0", 10, 70, 30)}), 60, 1e-6);
+  // Until 30 s half of it, then all of it; the name of a loss is no other rank.
+  EXPECT_NEAR(Lost({0}, {Cost("VanishingGradient", "rank 0", 10, 50, 20),
+                         Cost("LossNotDecreasing", "rank 0, loss_g", 30, 90, 60)}),
+              10 + 60, 1e-6);
+  EXPECT_NEAR(Lost({0}, {loss, Cost("ExplodingTensor", "rank 0", 80, 90, 10)}), 70, 1e-6);
+}
+
+TEST(LostTest, WaitsAddToWrongResultsAndNoSecondIsLostTwice) {
+  const auto loss = Cost("LossNotDecreasing", "rank 0", 0, 100, 40);
+  EXPECT_NEAR(Lost({0}, {loss, Cost("InputBound", "rank 0", 0, 100, 60)}), 100, 1e-6);
+  EXPECT_NEAR(Lost({0}, {loss, Cost("InputBound", "rank 0", 0, 50, 10)}), 50, 1e-6);
+  EXPECT_NEAR(Lost({0}, {Cost("LossNotDecreasing", "rank 0", 0, 80, 80),
+                         Cost("CPUBottleneck", "rank 0", 20, 100, 40)}),
+              80 + 10, 1e-6);
+}
+
+TEST(LostTest, RanksLoseTheSameTimeTogether) {
+  EXPECT_NEAR(Lost({0, 1}, {Cost("InputBound", "rank 0", 0, 50, 20),
+                            Cost("InputBound", "rank 1", 0, 50, 10)}),
+              15, 1e-6);
+  EXPECT_NEAR(Lost({0}, {Cost("LossNotDecreasing", "rank 0, pid 7", 0, 50, 50),
+                         Cost("LossNotDecreasing", "rank 0, pid 8", 50, 90, 40)}),
+              90, 1e-6);
+  // One that has no length, or costs longer than it lasted.
+  EXPECT_NEAR(Lost({0}, {Cost("StepOutlier", "rank 0", 5, 5, 2)}), 2, 1e-6);
+  EXPECT_EQ(Lost({0}, {}), 0);
 }
 
 TEST(TextTest, NumbersHaveThreeSignificantDigits) {

@@ -232,6 +232,7 @@ class Script {
         line.options.contains("at") ? Duration(line.options.at("at")) : clock_ns_;
     const std::int64_t every = Duration(Option(line, "every", "100ms"));
     const std::int64_t count = std::stoll(Option(line, "count", "1"));
+    writer_ = static_cast<std::uint32_t>(std::stoul(Option(line, "node", "0")));
     const std::string mode = Option(line, "mode", "TRAIN");
     const std::int32_t rank = std::stoi(Option(line, "rank", "0"));
     const std::int32_t pid = std::stoi(Option(line, "pid", std::to_string(100 + rank)));
@@ -265,6 +266,7 @@ class Script {
         row.backward_ns = every - wait - other - row.forward_ns;
         row.duration_ns = every;
         row.skipped = Option(line, "skipped", "0") == "1";
+        row.optimizer_calls = static_cast<std::uint32_t>(std::stoul(Option(line, "calls", "1")));
         if (slow > 0 && row.step % slow_every == slow_every - 1) {
           row.duration_ns += slow;
           (slow_phase == "data_wait" ? row.data_wait_ns
@@ -279,14 +281,14 @@ class Script {
             span.category = "user";
             span.mode = row.mode;
             span.step = row.step;
-            pending_.emplace_back(span);
+            Push(span);
           }
         }
         row.ord_ns += row.duration_ns;
         begin += row.duration_ns;
         row.micro_steps = static_cast<std::uint32_t>(std::stoul(Option(line, "micro", "1")));
         row.batch_size = std::stoll(Option(line, "batch_size", "32"));
-        pending_.emplace_back(row);
+        Push(row);
       }
       next_step_[counter] = from + count;
       clock_ns_ = std::max(clock_ns_, begin);
@@ -300,7 +302,7 @@ class Script {
         row.name = "fetch";
         row.category = "data";
         row.mode = pool_.Intern(mode);
-        pending_.emplace_back(row);
+        Push(row);
       }
     } else if (kind == "scalar") {
       std::int64_t last = 0;
@@ -311,7 +313,7 @@ class Script {
         row.value = point.value;
         row.step = from + point.offset;
         row.mode = pool_.Intern(mode);
-        pending_.emplace_back(row);
+        Push(row);
         last = point.offset + 1;
       }
       next_step_[counter] = from + last;
@@ -339,7 +341,7 @@ class Script {
         row.l2 = value * std::sqrt(static_cast<double>(elements));
         row.min = -value;
         row.max = value;
-        pending_.emplace_back(row);
+        Push(row);
         last = (point.offset + 1) * interval;
       }
       next_step_[counter] = from + last;
@@ -347,48 +349,53 @@ class Script {
       for (const Point& point : Series(line.rest, &noise_)) {
         format::MetricRow row;
         row.time_ns = row.ord_ns = kEpoch + at + (point.offset + 1) * every;
-        row.node = "n1";
+        row.node = pool_.Intern(fmt::format("n{}", writer_));
         row.subject = pool_.Intern(Option(line, "subject", "node"));
         row.name = pool_.Intern(name);
         row.value = point.value;
         if (row.subject.starts_with("proc:") && row.subject != "proc:tree") {
           row.pid = std::stoi(std::string(row.subject.substr(5)));
         }
-        pending_.emplace_back(row);
+        Push(row);
       }
     } else if (kind == "event") {
       format::EventRow row;
       fill(&row, at);
       row.kind = pool_.Intern(line.words.at(2));
       row.data = pool_.Intern(line.rest);
-      pending_.emplace_back(row);
+      Push(row);
     } else if (kind == "cores") {
       for (std::int64_t i = 0; i < count; ++i) {
         format::MetricRow row;
         row.time_ns = row.ord_ns = kEpoch + at;
-        row.node = "n1";
+        row.node = pool_.Intern(fmt::format("n{}", writer_));
         row.subject = pool_.Intern(fmt::format("cpu:{}", i));
         row.name = "cpu.idle";
-        pending_.emplace_back(row);
+        Push(row);
       }
     } else {
       throw std::runtime_error("no such kind of record");
     }
   }
 
+  template <class Row>
+  void Push(const Row& row) {
+    pending_.push_back({writer_, row});
+  }
+
   void Flush() {
     if (!engine_) throw std::runtime_error("no rule yet");
-    const auto ord = [](const AnyRow& row) {
-      return std::visit([](const auto& r) { return r.ord_ns; }, row);
+    const auto ord = [](const Pending& pending) {
+      return std::visit([](const auto& r) { return r.ord_ns; }, pending.row);
     };
     std::stable_sort(pending_.begin(), pending_.end(),
-                     [&](const AnyRow& a, const AnyRow& b) { return ord(a) < ord(b); });
-    for (const AnyRow& row : pending_) {
+                     [&](const Pending& a, const Pending& b) { return ord(a) < ord(b); });
+    for (const Pending& pending : pending_) {
       std::visit(
           [&](const auto& r) {
-            engine_->Feed({r.ord_ns, 0, std::remove_cvref_t<decltype(r)>::kTable, &r});
+            engine_->Feed({r.ord_ns, pending.writer, std::remove_cvref_t<decltype(r)>::kTable, &r});
           },
-          row);
+          pending.row);
     }
     pending_.clear();
   }
@@ -455,6 +462,11 @@ class Script {
     return true;
   }
 
+  struct Pending {
+    std::uint32_t writer;
+    AnyRow row;
+  };
+
   static constexpr std::int64_t kEpoch = 1'800'000'000'000'000'000;
 
   int number_ = 0;
@@ -463,7 +475,8 @@ class Script {
   std::unique_ptr<Engine> engine_;
   StringPool pool_;
   Noise noise_;
-  std::vector<AnyRow> pending_;
+  std::vector<Pending> pending_;
+  std::uint32_t writer_ = 0;  ///< Of what is loaded now: the agent of its node.
   std::int64_t clock_ns_ = 0;
   std::map<std::string, std::int64_t> next_step_;
 };

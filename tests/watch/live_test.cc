@@ -130,6 +130,16 @@ class LiveTest : public ::testing::Test {
     return false;
   }
 
+  /// A watcher sees the run to its end, and what it journals is what a replay says.
+  std::unique_ptr<watch::Watcher> WatchToTheEnd() {
+    auto watcher = OpenWatcher();
+    if (!watcher) return nullptr;
+    const auto over = PollToTheEnd(watcher.get());
+    EXPECT_TRUE(over.ok() && *over) << over.status().message();
+    EXPECT_EQ(ReadJournal(run_).newest, Replayed(run_));
+    return watcher;
+  }
+
   fs::path run_;
   FakeClock clock_;
   store::WriterOptions writing_;
@@ -296,12 +306,7 @@ TEST_F(LiveTest, WhatAFullDiskRefusedIsWrittenLater) {
   }
   EXPECT_EQ(ReadJournal(run_).rows, 0U);
   watching_.writer = {};
-  const auto watcher = OpenWatcher();
-  ASSERT_TRUE(watcher);
-  const auto over = PollToTheEnd(watcher.get());
-  ASSERT_TRUE(over.ok()) << over.status().message();
-  EXPECT_TRUE(*over);
-  EXPECT_EQ(ReadJournal(run_).newest, Replayed(run_));
+  ASSERT_TRUE(WatchToTheEnd());
 }
 
 TEST_F(LiveTest, ASecondWatcherIsRefused) {
@@ -345,14 +350,8 @@ TEST_F(LiveTest, ADeadWriterHoldsUpNoOther) {
   EXPECT_EQ(steps[0], 200);
   EXPECT_EQ(steps[1], 200);
 
-  const auto watcher = OpenWatcher();
-  ASSERT_TRUE(watcher);
-  const auto over = PollToTheEnd(watcher.get());
-  ASSERT_TRUE(over.ok()) << over.status().message();
-  EXPECT_TRUE(*over);
-  const Journalled live = ReadJournal(run_);
-  EXPECT_FALSE(live.newest.empty());
-  EXPECT_EQ(live.newest, Replayed(run_));
+  ASSERT_TRUE(WatchToTheEnd());
+  EXPECT_FALSE(ReadJournal(run_).newest.empty());
 }
 
 TEST_F(LiveTest, ARunWhoseAgentDiedForGoodIsClosed) {
@@ -366,13 +365,9 @@ TEST_F(LiveTest, ARunWhoseAgentDiedForGoodIsClosed) {
       ASSERT_TRUE(writer->Append(std::move(batch)).ok());
     }
   }  // No end record.
-  const auto watcher = OpenWatcher();
+  const auto watcher = WatchToTheEnd();
   ASSERT_TRUE(watcher);
-  const auto over = PollToTheEnd(watcher.get());
-  ASSERT_TRUE(over.ok()) << over.status().message();
-  EXPECT_TRUE(*over);
   for (const rules::Finding& f : watcher->engine().findings()) EXPECT_FALSE(f.open);
-  EXPECT_EQ(ReadJournal(run_).newest, Replayed(run_));
 }
 
 }  // namespace

@@ -2,23 +2,25 @@
 // CPUBottleneck: without a GPU, the training thread waits while cores or workers are saturated.
 //
 // SageMaker Debugger's rule of this name fires on one hot core among many and proves no wait. Here
-// each interval between two samples counts only where both are seen: no core (or no worker) has
-// room, and the training thread got less of a core than its phases asked for, or waited for
-// batches. A training that saturates the cores itself has no bottleneck but its own work.
+// each interval between two samples counts only where both are seen: no core that the run may use
+// (or no worker) has room, and the training thread got less of a core than its phases asked for, or
+// waited for batches. A training that saturates the cores itself has no bottleneck but its own
+// work.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 #include <deque>
-#include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "rules/builtin/numbers.h"
+#include "rules/builtin/processes.h"
 #include "rules/registry.h"
 
 namespace telltale::rules {
@@ -41,6 +43,11 @@ constexpr double kNs = 1e9;
 constexpr double kLeastWait = 0.05;
 /// Below this many percent of a core nobody else is in the way.
 constexpr double kLeastOthers = 25;
+/// A control group that is held back in this share of the scheduler's periods, in percent, has no
+/// room, though its mean load may be lower: it takes its share in bursts.
+constexpr double kHeldBack = 50;
+/// First steps of an attempt: what compiles in them wants every core, once.
+constexpr std::int64_t kWarmupSteps = 3;
 constexpr double kMinNormalSteps = 20;
 constexpr std::int64_t kDescribeIntervalNs = 1'000'000'000;
 
@@ -56,11 +63,11 @@ class CPUBottleneck final : public Rule {
 
   void OnRecord(const store::OrderedRecord& record, Reporter* reporter) override {
     if (const auto* metric = record.As<format::MetricRow>()) {
-      OnMetric(*metric);
+      OnMetric(*metric, record.writer);
     } else if (const auto* step = record.As<format::StepRow>()) {
-      if (step->mode == "TRAIN") OnStep(*step, reporter);
+      if (step->mode == "TRAIN") OnStep(*step, record.writer, reporter);
     } else if (const auto* event = record.As<format::EventRow>()) {
-      OnEvent(*event);
+      OnEvent(*event, record.writer);
     }
   }
 
@@ -79,29 +86,48 @@ class CPUBottleneck final : public Rule {
     double idle = 0;  ///< Percent of all cores, waits for a disk included.
     bool has_idle = false;
     double tree = 0;
+    // Of the control group.
+    double limit = 0;  ///< Cores that it may use; 0: as many as there are.
+    double group = 0;
+    double throttled = 0;  ///< Time held back by the limit, summed over cores.
+    double held_back = 0;  ///< Percent of the scheduler's periods in which it was.
     std::set<std::string, std::less<>> cores;
     std::map<std::int32_t, double> cpu;  ///< By pid.
   };
 
+  /// Pids are those of one node, whose agent writes all its records: other nodes may have the same.
+  struct Node {
+    Tick tick;
+    std::int64_t last_tick_ns = 0;
+    std::set<std::int32_t> workers;
+    int cpus = 0;  ///< That the training may run on, where the framework says so.
+  };
+
   struct Interval {
-    std::int64_t from_ns, to_ns;
-    double busy;     ///< Percent of all cores.
-    double own;      ///< The training process, percent of a core; so are the next four.
-    double workers;  ///< Of data loaders.
-    double helpers;  ///< Other processes of the run.
-    double outside;  ///< Other programs.
-    double tree;
-    int worker_count;
-    int cores;
+    std::int64_t from_ns = 0, to_ns = 0;
+    double busy = 0;      ///< Percent of all cores.
+    double own = 0;       ///< The training process, percent of a core; so are the next six.
+    double workers = 0;   ///< Of data loaders.
+    double trainers = 0;  ///< Other ranks.
+    double helpers = 0;   ///< Other processes of the run.
+    double outside = 0;   ///< Other programs.
+    double tree = 0;
+    double group = 0;  ///< What counts against the limit: the control group, the run at least.
+    double limit = 0, throttled = 0, held_back = 0;  ///< As in Tick.
+    double allowed = 0;                              ///< Cores that the run may use.
+    int worker_count = 0;
+    int cores = 0;
   };
 
   struct Judged {
     Interval at;
-    std::int64_t first_step, last_step;
-    double lack;       ///< Share of its time for which the training thread had no core.
-    double data_wait;  ///< Share of its time, where workers make the batches.
-    bool bottleneck;
-    bool cores_full;
+    std::int64_t first_step = -1, last_step = -1;
+    double lack = 0;       ///< Share of its time for which the training thread had no core.
+    double data_wait = 0;  ///< Share of its time, where workers make the batches.
+    double outside = 0;    ///< Of a core, in percent: other programs that are in the way.
+    bool bottleneck = false;
+    bool machine_full = false;
+    bool cores_full = false;  ///< The machine's, or those that the run may use.
     double wait() const { return lack + data_wait; }
   };
 
@@ -110,11 +136,9 @@ class CPUBottleneck final : public Rule {
     double data_wait, compute;  ///< Shares of its duration.
   };
 
-  struct Process {
-    std::int32_t rank = 0;
-    std::int32_t pid = 0;
-    std::uint32_t attempt = 0;
-    std::int64_t last_step = -1;
+  struct Process : TrainingProcess {
+    std::uint32_t writer = 0;     ///< Of its node.
+    std::int64_t seen = 0;        ///< Steps of this attempt.
     std::deque<Interval> queued;  ///< Later than the newest step.
     std::deque<Step> steps;       ///< That intervals yet to come may touch.
     std::deque<Judged> window;
@@ -122,8 +146,6 @@ class CPUBottleneck final : public Rule {
     double normal_compute_ns = 0;
     double normal_steps = 0;
 
-    bool open = false;
-    Incident incident;
     std::int64_t described_ns = 0;
     double cost_ns = 0;
     double open_compute_ns = 0;
@@ -131,33 +153,35 @@ class CPUBottleneck final : public Rule {
     std::int64_t bottlenecks = 0;
   };
 
-  void OnEvent(const format::EventRow& event) {
+  void OnEvent(const format::EventRow& event, std::uint32_t writer) {
     if (event.kind == "worker.start") {
-      workers_.insert(event.pid);
+      nodes_[writer].workers.insert(event.pid);
       return;
     }
     if (event.kind != "framework") return;
     const auto data = nlohmann::json::parse(event.data, nullptr, false);
     if (!data.is_object()) return;
     if (const auto cpus = data.find("cpus"); cpus != data.end() && cpus->is_number_integer()) {
-      cpus_ = std::clamp(cpus->get<int>(), 0, 65536);
+      nodes_[writer].cpus = std::clamp(cpus->get<int>(), 0, 65536);
     }
     if (const auto cuda = data.find("cuda_available"); cuda != data.end() && cuda->is_boolean()) {
       cuda_ = cuda->get<bool>();
     }
   }
 
-  void OnMetric(const format::MetricRow& row) {
+  void OnMetric(const format::MetricRow& row, std::uint32_t writer) {
     const bool cpu = row.name == "cpu.idle" || row.name == "cpu.iowait";
-    if ((!cpu && row.name != "proc.cpu") || !std::isfinite(row.value)) return;
-    Tick& tick = ticks_[std::string(row.node)];
-    if (row.time_ns != tick.time_ns) {
-      FinishTick(tick, &last_tick_ns_[std::string(row.node)]);
-      const std::set<std::string, std::less<>> cores = std::move(tick.cores);
-      tick = Tick();
-      tick.time_ns = row.time_ns;
-      tick.cores = cores;
+    const bool group = row.name.starts_with("cgroup.cpu_");
+    if ((!cpu && !group && row.name != "proc.cpu") || !std::isfinite(row.value)) return;
+    Node& node = nodes_[writer];
+    if (row.time_ns != node.tick.time_ns) {
+      FinishTick(&node, writer);
+      std::set<std::string, std::less<>> cores = std::move(node.tick.cores);
+      node.tick = Tick();
+      node.tick.time_ns = row.time_ns;
+      node.tick.cores = std::move(cores);
     }
+    Tick& tick = node.tick;
     if (cpu) {
       if (row.subject == "node") {
         tick.idle += row.value;
@@ -165,6 +189,11 @@ class CPUBottleneck final : public Rule {
       } else if (row.subject.starts_with("cpu:") && !tick.cores.contains(row.subject)) {
         tick.cores.emplace(row.subject);
       }
+    } else if (group) {
+      (row.name == "cgroup.cpu_limit"       ? tick.limit
+       : row.name == "cgroup.cpu_used"      ? tick.group
+       : row.name == "cgroup.cpu_throttled" ? tick.throttled
+                                            : tick.held_back) = row.value;
     } else if (row.subject == "proc:tree") {
       tick.tree = row.value;
     } else if (row.pid != 0) {
@@ -172,64 +201,64 @@ class CPUBottleneck final : public Rule {
     }
   }
 
-  /// All values of one sample are there. Rates are over the time since the sample before; after a
-  /// gap they would speak of a time that nobody saw.
-  void FinishTick(const Tick& tick, std::int64_t* last_ns) {
+  /// All values of one sample are there.
+  void FinishTick(Node* node, std::uint32_t writer) {
+    const Tick& tick = node->tick;
     if (!tick.has_idle || tick.cores.empty()) return;
-    const std::int64_t before = std::exchange(*last_ns, tick.time_ns);
-    const std::int64_t width = tick.time_ns - before;
-    if (before == 0 || width <= 0) return;
-    narrowest_ns_ = narrowest_ns_ == 0 ? width : std::min(narrowest_ns_, width);
-    if (width > 4 * narrowest_ns_ + 1'000'000'000) return;
-    const int cores = static_cast<int>(tick.cores.size());
-    const double busy = std::clamp(100 - tick.idle, 0.0, 100.0);
-    double workers = 0;
-    int worker_count = 0;
+    const auto from_ns = times_.Since(&node->last_tick_ns, tick.time_ns);
+    if (!from_ns) return;
+    Interval interval;
+    interval.from_ns = *from_ns;
+    interval.to_ns = tick.time_ns;
+    interval.cores = static_cast<int>(tick.cores.size());
+    interval.busy = std::clamp(100 - tick.idle, 0.0, 100.0);
+    interval.tree = tick.tree;
+    interval.group = tick.limit > 0 ? std::max(tick.group, tick.tree) : tick.tree;
+    interval.limit = tick.limit;
+    interval.throttled = tick.throttled;
+    interval.held_back = tick.held_back;
+    interval.allowed = interval.cores;
+    if (node->cpus > 0) interval.allowed = std::min<double>(interval.allowed, node->cpus);
+    if (tick.limit > 0) interval.allowed = std::min(interval.allowed, tick.limit);
     for (const auto& [pid, value] : tick.cpu) {
-      if (!workers_.contains(pid)) continue;
-      workers += value;
-      ++worker_count;
+      if (!node->workers.contains(pid)) continue;
+      interval.workers += value;
+      ++interval.worker_count;
+    }
+    const auto of = [&](const Process& process) {
+      const auto own = tick.cpu.find(process.pid);
+      return process.writer == writer && own != tick.cpu.end() ? std::optional(own->second)
+                                                               : std::nullopt;
+    };
+    double trainers = 0;
+    std::set<std::int32_t> counted;  // A process may have changed its rank.
+    for (const auto& [key, process] : processes_) {
+      if (counted.insert(process.pid).second) trainers += of(process).value_or(0);
     }
     for (auto& [key, process] : processes_) {
-      const auto own = tick.cpu.find(process.pid);
-      if (own == tick.cpu.end()) continue;
-      process.queued.push_back({before, tick.time_ns, busy, own->second, workers,
-                                std::max(0.0, tick.tree - own->second - workers),
-                                std::max(0.0, busy * cores - tick.tree), tick.tree, worker_count,
-                                cores});
+      const auto own = of(process);
+      if (!own) continue;
+      interval.own = *own;
+      interval.trainers = trainers - *own;
+      interval.helpers = std::max(0.0, tick.tree - trainers - interval.workers);
+      interval.outside = std::max(0.0, interval.busy * interval.cores - tick.tree);
+      process.queued.push_back(interval);
       if (process.queued.size() > kQueued) process.queued.pop_front();
     }
   }
 
-  Process* Find(const format::StepRow& step, Reporter* reporter) {
-    const auto known = processes_.find({step.rank, step.pid});
-    if (known != processes_.end() && known->second.attempt == step.attempt) return &known->second;
-    // A restart: what was before says nothing about now.
-    for (auto at = processes_.begin(); at != processes_.end();) {
-      if (at->first.first != step.rank || at->second.attempt == step.attempt) {
-        ++at;
-        continue;
-      }
-      if (at->second.open) Close(&at->second, reporter);
-      at = processes_.erase(at);
-    }
-    Process& process = processes_[{step.rank, step.pid}];
-    process.rank = step.rank;
-    process.pid = step.pid;
-    process.attempt = step.attempt;
-    return &process;
-  }
-
-  void OnStep(const format::StepRow& row, Reporter* reporter) {
+  void OnStep(const format::StepRow& row, std::uint32_t writer, Reporter* reporter) {
     if (row.duration_ns <= 0 || cuda_) return;  // With a GPU its load would have to be known.
-    Process* process = Find(row, reporter);
-    if (row.step <= process->last_step) return;  // Seen already.
-    process->last_step = row.step;
+    Process* process = processes_.Find(row, [&](Process* former) { Close(former, reporter); });
+    if (process == nullptr || !process->BeginStep(row.step)) return;
+    process->writer = writer;
     const auto duration = static_cast<double>(row.duration_ns);
     const std::int64_t end_ns = row.time_ns + row.duration_ns;
-    process->steps.push_back(
-        {row.step, row.time_ns, end_ns, static_cast<double>(row.data_wait_ns) / duration,
-         static_cast<double>(row.forward_ns + row.backward_ns + row.optimizer_ns) / duration});
+    if (++process->seen > kWarmupSteps) {
+      process->steps.push_back(
+          {row.step, row.time_ns, end_ns, static_cast<double>(row.data_wait_ns) / duration,
+           static_cast<double>(row.forward_ns + row.backward_ns + row.optimizer_ns) / duration});
+    }
     while (!process->queued.empty() && process->queued.front().to_ns <= end_ns) {
       const Interval interval = process->queued.front();
       process->queued.pop_front();
@@ -250,7 +279,8 @@ class CPUBottleneck final : public Rule {
     double waited = 0;
     double compute = 0;
     double steps = 0;
-    Judged judged{at, -1, -1, 0, 0, false, false};
+    Judged judged;
+    judged.at = at;
     for (const Step& s : process->steps) {
       const std::int64_t overlap = std::min(s.end_ns, at.to_ns) - std::max(s.start_ns, at.from_ns);
       if (overlap <= 0) continue;
@@ -265,10 +295,16 @@ class CPUBottleneck final : public Rule {
     const auto width = static_cast<double>(at.to_ns - at.from_ns);
     if (covered < width / 2) return;  // Evaluation, a start, a gap: nothing is known.
     has_data_ = true;
-    const int allowed = cpus_ > 0 ? std::min(cpus_, at.cores) : at.cores;
-    judged.cores_full = at.busy >= cpu_threshold_ || at.tree >= cpu_threshold_ * allowed;
+    judged.machine_full = at.busy >= cpu_threshold_;
+    judged.cores_full =
+        judged.machine_full || at.tree >= cpu_threshold_ * at.allowed ||
+        (at.limit > 0 && (at.group >= cpu_threshold_ * at.limit || at.held_back >= kHeldBack));
+    // Where only what the run may use is full, nothing outside its group is in the way.
+    judged.outside = judged.machine_full || at.allowed >= at.cores
+                         ? at.outside
+                         : std::max(0.0, at.group - at.tree);
     const bool workers_full = at.worker_count > 0 && at.workers >= cpu_threshold_ * at.worker_count;
-    const double others = at.workers + at.helpers + at.outside;
+    const double others = at.workers + at.trainers + at.helpers + judged.outside;
     const double compute_share = compute / covered;
     if (judged.cores_full && others >= kLeastOthers) {
       // A thread that computes wants a core for all of that time.
@@ -316,14 +352,10 @@ class CPUBottleneck final : public Rule {
       if (share <= threshold_) return;
       const auto first = std::find_if(process->window.begin(), process->window.end(),
                                       [](const Judged& j) { return j.bottleneck; });
-      process->open = true;
       process->described_ns = 0;
+      processes_.Open(process, first->first_step, first->at.from_ns);
       process->bottlenecks = 0;
       process->cost_ns = process->open_compute_ns = process->open_steps = 0;
-      process->incident = Incident();
-      process->incident.subject = SubjectOfProcess(process->rank, process->pid, Alone(*process));
-      process->incident.first_step = first->first_step;
-      process->incident.start_ns = first->at.from_ns;
       for (auto j = first; j != process->window.end(); ++j) Count(process, *j, 0, 0);
     }
     double wait = 0;
@@ -332,8 +364,8 @@ class CPUBottleneck final : public Rule {
     for (const Judged& j : process->window) {
       if (!j.bottleneck) continue;
       wait += j.wait();
-      own_run += j.at.workers + j.at.helpers;
-      outside += j.cores_full ? j.at.outside : 0;
+      own_run += j.at.workers + j.at.trainers + j.at.helpers;
+      outside += j.cores_full ? j.outside : 0;
     }
     wait /= static_cast<double>(process->window.size());
     // What other programs take is no defect of this run, and nothing in it can be changed.
@@ -353,11 +385,6 @@ class CPUBottleneck final : public Rule {
     reporter->Report(process->incident);
   }
 
-  bool Alone(const Process& process) const {
-    return std::count_if(processes_.begin(), processes_.end(),
-                         [&](const auto& entry) { return entry.first.first == process.rank; }) == 1;
-  }
-
   void Close(Process* process, Reporter* reporter) {
     process->incident.cost_seconds = process->cost_ns / kNs;
     reporter->Close(process->incident);
@@ -371,40 +398,45 @@ class CPUBottleneck final : public Rule {
 
   void Describe(Process* process, double share) {
     Incident& incident = process->incident;
-    Judged sum{};
-    double wait = 0;
+    Interval sum;
+    double lack = 0;
+    double data_wait = 0;
+    double outside = 0;
     double count = 0;
     double full = 0;
-    double width = 0;
+    double machine_full = 0;
     for (const Judged& j : process->window) {
       if (!j.bottleneck) continue;
       ++count;
       full += j.cores_full ? 1 : 0;
-      width += static_cast<double>(j.at.to_ns - j.at.from_ns);
-      sum.at.busy += j.at.busy;
-      sum.at.own += j.at.own;
-      sum.at.workers += j.at.workers;
-      sum.at.helpers += j.at.helpers;
-      sum.at.outside += j.at.outside;
-      sum.lack += j.lack;
-      sum.data_wait += j.data_wait;
-      wait += j.wait();
-      sum.at.worker_count = std::max(sum.at.worker_count, j.at.worker_count);
-      sum.at.cores = j.at.cores;
+      machine_full += j.machine_full ? 1 : 0;
+      sum.busy += j.at.busy;
+      sum.own += j.at.own;
+      sum.workers += j.at.workers;
+      sum.trainers += j.at.trainers;
+      sum.helpers += j.at.helpers;
+      sum.group += j.at.group;
+      sum.throttled += j.at.throttled;
+      sum.held_back += j.at.held_back;
+      outside += j.outside;
+      lack += j.lack;
+      data_wait += j.data_wait;
+      sum.worker_count = std::max(sum.worker_count, j.at.worker_count);
+      sum.limit = j.at.limit;
+      sum.allowed = j.at.allowed;
+      sum.cores = j.at.cores;
       incident.last_step = j.last_step;
       incident.end_ns = j.at.to_ns;
     }
     count = std::max(1.0, count);
-    const double busy = sum.at.busy / count;
-    const double own = sum.at.own / count;
-    const double workers = sum.at.workers / count;
-    const double helpers = sum.at.helpers / count;
-    const double outside = sum.at.outside / count;
-    const double lack = sum.lack / count;
-    const double data_wait = sum.data_wait / count;
+    for (double* mean : {&sum.busy, &sum.own, &sum.workers, &sum.trainers, &sum.helpers, &sum.group,
+                         &sum.throttled, &sum.held_back, &outside, &lack, &data_wait}) {
+      *mean /= count;
+    }
     const bool cores_full = full * 2 > count;
+    const bool limited = sum.allowed < sum.cores && machine_full * 2 <= full;
     incident.cost_seconds = process->cost_ns / kNs;
-    const int limit = cpus_ > 0 ? std::min(cpus_, sum.at.cores) : sum.at.cores;
+    const int limit = std::max(1, static_cast<int>(sum.allowed));
 
     if (cores_full) {
       incident.message = "Training waits for busy cores";
@@ -413,55 +445,33 @@ class CPUBottleneck final : public Rule {
         if (percent < 10) return;
         takers += fmt::format("{}{} {}", takers.empty() ? "" : ", ", who, Cores(percent));
       };
-      taker(workers, fmt::format("{} loader {}", sum.at.worker_count,
-                                 sum.at.worker_count == 1 ? "worker takes" : "workers take"));
-      taker(helpers, "other processes of this run take");
-      taker(outside, "other programs take");
+      taker(sum.workers, fmt::format("{} loader {}", sum.worker_count,
+                                     sum.worker_count == 1 ? "worker takes" : "workers take"));
+      taker(sum.trainers, "other ranks take");
+      taker(sum.helpers, "other processes of this run take");
+      taker(outside, limited ? "other programs of the group take" : "other programs take");
       std::string waits;
       if (lack > 0) waits = fmt::format("waits for a core in {:.0f} % of its time", 100 * lack);
       if (data_wait > 0) {
         waits += fmt::format("{}waits for batches in {:.0f} %", waits.empty() ? "" : " and ",
                              100 * data_wait);
       }
-      incident.cause = fmt::format("{} cores are {:.0f} % busy: {}; the training gets {} and {}.",
-                                   sum.at.cores, busy, takers, Cores(own), waits);
-      if (workers >= helpers && workers >= outside) {
-        if (sum.at.worker_count > 0 && workers / sum.at.worker_count > 130) {
-          incident.advice =
-              "Let each worker use one thread: torch.set_num_threads(1) and cv2.setNumThreads(0) "
-              "in "
-              "worker_init_fn.";
-        } else if (sum.at.worker_count > std::max(1, limit - 1)) {
-          incident.advice = fmt::format(
-              "Set num_workers={} in the DataLoader, so that the training keeps a core, and make "
-              "a batch cheaper: prepare it once, before training.",
-              std::max(1, limit - 1));
-        } else {
-          incident.advice =
-              "Make a batch cheaper (prepare it once, before training, vectorise the transform), "
-              "or "
-              "use a machine with more cores.";
-        }
-      } else if (helpers >= outside) {
-        incident.advice =
-            "Run the other processes of this run before or after the training loop, fewer of them, "
-            "or with os.nice(19).";
-      } else {
-        incident.advice =
-            "Look with top at what else runs on this machine: stop it, or give the training cores "
-            "of its own (taskset).";
-      }
+      incident.cause = fmt::format("{}: {}; the training gets {} and {}.", Full(sum, limited),
+                                   takers, Cores(sum.own), waits);
+      incident.advice = AdviseCores(sum, outside, limited, limit);
     } else {
       incident.message = "Training waits for busy workers";
       incident.cause = fmt::format(
           "{} loader {} busy for {:.0f} % of a core each, and the training waits for batches in "
           "{:.0f} % of its time, while {} of {} cores are free.",
-          sum.at.worker_count, sum.at.worker_count == 1 ? "worker is" : "workers are",
-          workers / std::max(1, sum.at.worker_count), 100 * data_wait,
-          Figure((100 - busy) / 100 * sum.at.cores), sum.at.cores);
-      const int more = std::min(std::max(1, limit - 1), 2 * sum.at.worker_count);
+          sum.worker_count, sum.worker_count == 1 ? "worker is" : "workers are",
+          sum.workers / std::max(1, sum.worker_count), 100 * data_wait,
+          Figure(std::max(
+              0.0, std::min(sum.allowed - sum.group / 100, (100 - sum.busy) / 100 * sum.cores))),
+          Figure(sum.allowed));
+      const int more = std::min(std::max(1, limit - 1), 2 * sum.worker_count);
       incident.advice =
-          more > sum.at.worker_count
+          more > sum.worker_count
               ? fmt::format("Set num_workers={} in the DataLoader.", more)
               : std::string("Make a batch cheaper: vectorise the transform, or prepare it once.");
     }
@@ -472,14 +482,22 @@ class CPUBottleneck final : public Rule {
     evidence["samples"] = process->window.size();
     evidence["bottlenecks"] = process->bottlenecks;
     evidence["share"] = Rounded(share);
-    evidence["cores"] = sum.at.cores;
-    evidence["cores_busy"] = Rounded(busy);
-    evidence["training_cpu"] = Rounded(own);
-    evidence["workers"] = sum.at.worker_count;
-    evidence["workers_cpu"] = Rounded(workers);
-    evidence["other_processes_cpu"] = Rounded(helpers);
+    evidence["cores"] = sum.cores;
+    evidence["cores_busy"] = Rounded(sum.busy);
+    if (sum.allowed < sum.cores) evidence["cores_allowed"] = Rounded(sum.allowed);
+    if (sum.limit > 0) {
+      evidence["group_limit"] = Rounded(sum.limit);
+      evidence["group_cpu"] = Rounded(sum.group);
+      evidence["group_throttled"] = Rounded(sum.throttled);
+      evidence["group_throttled_periods"] = Rounded(sum.held_back);
+    }
+    evidence["training_cpu"] = Rounded(sum.own);
+    evidence["workers"] = sum.worker_count;
+    evidence["workers_cpu"] = Rounded(sum.workers);
+    evidence["other_ranks_cpu"] = Rounded(sum.trainers);
+    evidence["other_processes_cpu"] = Rounded(sum.helpers);
     evidence["other_programs_cpu"] = Rounded(outside);
-    evidence["waits"] = Rounded(wait / count);
+    evidence["waits"] = Rounded(lack + data_wait);
     evidence["waits_for_core"] = Rounded(lack);
     evidence["waits_for_data"] = Rounded(data_wait);
     if (process->normal_steps >= kMinNormalSteps) {
@@ -492,6 +510,67 @@ class CPUBottleneck final : public Rule {
     incident.evidence = evidence.dump();
   }
 
+  /// Which cores have no room.
+  static std::string Full(const Interval& mean, bool limited) {
+    if (!limited) return fmt::format("{} cores are {:.0f} % busy", mean.cores, mean.busy);
+    if (mean.limit <= 0 || mean.limit > mean.allowed) {
+      return fmt::format("The run may use {} of {} cores and takes {}", Figure(mean.allowed),
+                         mean.cores, Figure(mean.group / 100));
+    }
+    return fmt::format("The control group may use {} of {} cores, takes {}{}", Figure(mean.limit),
+                       mean.cores, Figure(mean.group / 100),
+                       mean.held_back >= 1
+                           ? fmt::format(" and is held back in {:.0f} % of the scheduler's periods",
+                                         mean.held_back)
+                           : std::string());
+  }
+
+  /// `limit`: whole cores that the run may use.
+  static std::string AdviseCores(const Interval& mean, double outside, bool limited, int limit) {
+    const std::string more = !limited ? std::string("use a machine with more cores")
+                             : mean.limit > 0 && mean.limit <= mean.allowed
+                                 ? fmt::format(
+                                       "raise the limit of {} cores (docker --cpus, "
+                                       "resources.limits.cpu, cpu.max)",
+                                       Figure(mean.limit))
+                                 : std::string("let the run use more cores (taskset, cpuset)");
+    const double most = std::max({mean.workers, mean.trainers, mean.helpers, outside});
+    if (mean.workers >= most) {
+      if (mean.worker_count > 0 && mean.workers / mean.worker_count > 130) {
+        return "Let each worker use one thread: torch.set_num_threads(1) and cv2.setNumThreads(0) "
+               "in worker_init_fn.";
+      }
+      if (mean.worker_count > std::max(1, limit - 1)) {
+        return fmt::format(
+            "Set num_workers={} in the DataLoader, so that the training keeps a core, and make a "
+            "batch cheaper: prepare it once, before training{}.",
+            std::max(1, limit - 1), limited ? "; or " + more : std::string());
+      }
+      return fmt::format(
+          "Make a batch cheaper (prepare it once, before training, vectorise the transform), or "
+          "{}.",
+          more);
+    }
+    if (mean.trainers >= most) {
+      return fmt::format(
+          "Give each rank fewer threads (OMP_NUM_THREADS), so that all ranks together have {}, or "
+          "{}.",
+          limit, more);
+    }
+    if (mean.helpers >= most) {
+      return fmt::format(
+          "Run the other processes of this run before or after the training loop, fewer of them, "
+          "or with os.nice(19){}.",
+          limited ? "; or " + more : std::string());
+    }
+    if (limited) {
+      return "Look at what else runs in the control group (container, pod): stop it, or " + more +
+             ".";
+    }
+    return "Look with top at what else runs on this machine: stop it, or give the training cores "
+           "of its own (taskset).";
+  }
+
   const double threshold_;
   const double cpu_threshold_;
   const std::size_t patience_;
@@ -499,12 +578,9 @@ class CPUBottleneck final : public Rule {
   const double medium_;
   const double high_;
 
-  std::map<std::pair<std::int32_t, std::int32_t>, Process> processes_;  ///< By (rank, pid).
-  std::map<std::string, Tick> ticks_;                                   ///< By node.
-  std::set<std::int32_t> workers_;
-  std::map<std::string, std::int64_t> last_tick_ns_;  ///< By node.
-  std::int64_t narrowest_ns_ = 0;
-  int cpus_ = 0;  ///< That the training may run on, where the framework says so.
+  ProcessTable<Process> processes_;
+  std::map<std::uint32_t, Node> nodes_;  ///< By writer.
+  SampleTimes times_;
   bool cuda_ = false;
   bool has_data_ = false;
 };
@@ -514,11 +590,16 @@ class CPUBottleneck final : public Rule {
 const RuleDesc kCPUBottleneckDesc{
     "CPUBottleneck",
     "Without a GPU: the training thread waits while cores or workers are saturated.",
-    "For each time between two samples that TRAIN steps cover by half: cores are saturated where "
-    "their mean is busy by cpu_threshold, or where the run's processes take cpu_threshold of the "
-    "cores they may use; workers where each takes cpu_threshold of a core. lack = share of "
-    "forward, backward and optimizer − cores that the training process got, where cores are "
-    "saturated and others take at least a quarter of one; where cores had room for 20 steps "
+    "For each time between two samples that TRAIN steps cover by half, the first three of an "
+    "attempt apart: cores are saturated where "
+    "their mean is busy by cpu_threshold, or where the run takes "
+    "cpu_threshold of the cores that it may use (those of the machine, of its affinity, of the "
+    "limit of its control group, whichever are fewest) or its control group that share of its "
+    "limit, or where the limit held the group back in half of the scheduler's periods; workers "
+    "where each takes cpu_threshold of a "
+    "core. lack = share of forward, backward and optimizer − cores that the training process got, "
+    "where cores are saturated and others take at least a quarter of one (where only the limit is "
+    "reached: others in its group); where cores had room for 20 steps "
     "before, at least 1 − (work of a step then / now). wait = lack + share of data wait, where "
     "workers make the batches. A sample is a bottleneck where wait ≥ medium_share. With patience "
     "samples in window_seconds, more than threshold of them bottlenecks: medium where the mean "

@@ -16,7 +16,9 @@
 #include <utility>
 #include <vector>
 
+#include "rules/builtin/captures.h"
 #include "rules/builtin/numbers.h"
+#include "rules/builtin/processes.h"
 #include "rules/registry.h"
 
 namespace telltale::rules {
@@ -44,7 +46,7 @@ class ExplodingTensor final : public Rule {
       if (step->mode == "TRAIN") OnStep(*step, reporter);
     } else if (const auto* scalar = record.As<format::ScalarRow>()) {
       if (scalar->name == "loss" && scalar->mode == "TRAIN") {
-        loss_not_finite_[scalar->rank] = !std::isfinite(scalar->value);
+        loss_not_finite_[{scalar->rank, scalar->pid}] = !std::isfinite(scalar->value);
       }
     }
   }
@@ -52,7 +54,7 @@ class ExplodingTensor final : public Rule {
   void OnEnd(Reporter* reporter) override {
     for (auto& [key, process] : processes_) {
       Judge(&process, false, reporter);
-      if (process.open) Close(&process, reporter);
+      if (process.open) Close(&process, true, reporter);
     }
   }
 
@@ -64,8 +66,12 @@ class ExplodingTensor final : public Rule {
   struct Tensor {
     std::string name;
     Collection collection = kOther;
-    double normal = 0;          ///< Largest size in the first captures.
-    std::int64_t captures = 0;  ///< With at least one finite element.
+    double normal = 0;            ///< Largest size in the first captures.
+    std::int64_t captures = 0;    ///< With at least one finite element.
+    std::int64_t good_step = -1;  ///< Newest capture in which it was well.
+    bool bad = false;
+    int good_in_row = 0;
+    Presence presence;
   };
 
   struct Sample {
@@ -83,83 +89,55 @@ class ExplodingTensor final : public Rule {
     bool grown;
   };
 
-  struct Process {
-    std::int32_t rank = 0;
-    std::int32_t pid = 0;
-    std::uint32_t attempt = 0;
+  struct Process : TensorProcess {
     std::vector<Tensor> tensors;
     std::map<std::string, std::size_t, std::less<>> index;
-
-    std::int64_t capture_step = -1;  ///< The capture that comes in now; -1: none.
-    std::int64_t judged_step = -1;
-    std::int64_t capture_ns = 0;
     std::vector<Sample> captured;
-    std::int64_t good_in_row = 0;
-    std::int64_t good_step = -1;  ///< Newest capture in which all was well.
+    std::int64_t look_step = 0;  ///< When to look next for tensors that come no more.
 
-    double worked_s = 0;  ///< TRAIN steps less waits for data, and less those without a loss.
-    std::int64_t last_step = -1;
-    std::int64_t last_ns = 0;
-
-    bool open = false;
     bool not_finite = false;  ///< The open incident is about NaN or Inf.
     std::int64_t origin_step = -1;
-    std::vector<Bad> origin;  ///< What was bad in its first capture.
+    std::int64_t good_step = -1;  ///< Before its first capture: all that is bad in it was well.
+    std::vector<Bad> origin;      ///< What was bad in its first capture.
     std::int64_t bad_captures = 0;
-    Incident incident;
-    double cost_from_s = 0;
   };
 
-  Process* Find(std::int32_t rank, std::int32_t pid, std::uint32_t attempt, Reporter* reporter) {
-    const auto known = processes_.find({rank, pid});
-    if (known != processes_.end() && known->second.attempt == attempt) return &known->second;
-    // A restart: what was before says nothing about now.
-    for (auto at = processes_.begin(); at != processes_.end();) {
-      if (at->first.first != rank || at->second.attempt == attempt) {
-        ++at;
-        continue;
-      }
-      if (at->second.open) Close(&at->second, reporter);
-      at = processes_.erase(at);
-    }
-    Process& process = processes_[{rank, pid}];
-    process.rank = rank;
-    process.pid = pid;
-    process.attempt = attempt;
-    return &process;
+  template <class Row>
+  Process* Find(const Row& row, Reporter* reporter) {
+    return processes_.Find(row, [&](Process* process) { Close(process, true, reporter); });
   }
 
   void OnStep(const format::StepRow& step, Reporter* reporter) {
-    Process* process = Find(step.rank, step.pid, step.attempt, reporter);
-    if (step.duration_ns <= 0 || step.step <= process->last_step) return;
-    process->last_step = step.step;
-    process->last_ns = step.time_ns + step.duration_ns;
-    const bool complete = process->capture_step >= 0 && step.step >= process->capture_step;
+    Process* process = Find(step, reporter);
+    if (process == nullptr || !process->BeginStep(step)) return;
     // Before its time is counted: an incident costs from the step in which it was seen.
-    if (complete) Judge(process, step.skipped && step.step == process->capture_step, reporter);
+    if (process->CompleteAt(step.step)) {
+      Judge(process, step.skipped && step.step == process->capture_step, reporter);
+    }
+    if (process->open && step.step >= process->look_step) {
+      CloseIfOver(process, step.step, false, reporter);
+    }
     // What a loss that is no number costs is LossNotDecreasing's.
-    const auto lost = loss_not_finite_.find(step.rank);
-    if (lost != loss_not_finite_.end() && lost->second) return;
-    const std::int64_t waited = std::clamp<std::int64_t>(step.data_wait_ns, 0, step.duration_ns);
-    process->worked_s += static_cast<double>(step.duration_ns - waited) / 1e9;
+    const auto lost = loss_not_finite_.find({step.rank, step.pid});
+    if (lost == loss_not_finite_.end() || !lost->second) process->CountWork(step);
   }
 
   void OnStatistic(const format::StatisticRow& row, Reporter* reporter) {
     if (row.count == 0) return;
-    Process* process = Find(row.rank, row.pid, row.attempt, reporter);
-    if (row.step < process->capture_step || row.step <= process->judged_step) return;  // Late.
+    Process* process = Find(row, reporter);
+    if (process == nullptr || process->Late(row.step)) return;
     if (row.step != process->capture_step) {
       Judge(process, false, reporter);
-      process->capture_step = row.step;
-      process->capture_ns = row.time_ns;
+      process->BeginCapture(row);
     }
     auto found = process->index.find(row.name);
     if (found == process->index.end()) {
       found = process->index.emplace(std::string(row.name), process->tensors.size()).first;
-      process->tensors.push_back({std::string(row.name), row.collection == "weights" ? kWeights
-                                                         : row.collection == "gradients"
-                                                             ? kGradients
-                                                             : kOther});
+      Tensor& tensor = process->tensors.emplace_back();
+      tensor.name = row.name;
+      tensor.collection = row.collection == "weights"     ? kWeights
+                          : row.collection == "gradients" ? kGradients
+                                                          : kOther;
     }
     const std::uint64_t bad = std::min(row.count, row.nan_count + row.inf_count);
     const std::uint64_t finite = row.count - bad;
@@ -184,16 +162,18 @@ class ExplodingTensor final : public Rule {
   /// All tensors of one step are there. `skipped`: a gradient scaler threw its gradients away.
   void Judge(Process* process, bool skipped, Reporter* reporter) {
     if (process->capture_step < 0) return;
-    const std::int64_t step = std::exchange(process->capture_step, -1);
-    process->judged_step = step;
+    const std::int64_t step = process->EndCapture();
     const std::vector<Sample> captured = std::exchange(process->captured, {});
     has_data_ = true;
     const double normals[] = {NormalOf(*process, kWeights), NormalOf(*process, kGradients),
                               NormalOf(*process, kOther)};
     std::vector<Bad> bad;
     bool not_finite = false;
+    bool recovered = false;
+    std::int64_t good_step = step;
     for (const Sample& s : captured) {
       Tensor& tensor = process->tensors[s.tensor];
+      tensor.presence.See(step);
       if (skipped && tensor.collection == kGradients) continue;
       const bool broken = s.nan > 0 || (s.inf > 0 && !only_nan_);
       const double normal = std::max(tensor.normal, normals[tensor.collection]);
@@ -203,53 +183,58 @@ class ExplodingTensor final : public Rule {
         bad.push_back({tensor.name, tensor.collection, s.count, s.nan, s.inf, s.size, normal,
                        s.max_abs, grown});
         not_finite = not_finite || broken;
-      } else if (std::isfinite(s.size) && tensor.captures < normal_) {
+        good_step = std::min(good_step, tensor.good_step);
+        tensor.bad = true;
+        tensor.good_in_row = 0;
+        continue;
+      }
+      if (std::isfinite(s.size) && tensor.captures < normal_) {
         tensor.normal = std::max(tensor.normal, s.size);
         ++tensor.captures;
       }
+      tensor.good_step = step;
+      // One good capture may lie between two bad ones.
+      if (tensor.bad && ++tensor.good_in_row >= 2) {
+        tensor.bad = false;
+        recovered = true;
+      }
     }
     if (bad.empty()) {
-      process->good_step = step;
-      // One good capture may lie between two bad ones.
-      if (process->open && ++process->good_in_row >= 2) Close(process, reporter);
+      CloseIfOver(process, step, recovered, reporter);
       return;
     }
-    process->good_in_row = 0;
-    if (process->open && not_finite && !process->not_finite) Close(process, reporter);
+    if (process->open && not_finite && !process->not_finite) Close(process, true, reporter);
     if (!process->open) {
-      process->open = true;
+      processes_.Open(process, step, process->capture_ns);
       process->not_finite = not_finite;
       process->origin_step = step;
+      process->good_step = good_step;
       process->origin = bad;
       process->bad_captures = 0;
       process->cost_from_s = process->worked_s;
-      process->incident = Incident();
-      process->incident.subject = SubjectOfProcess(process->rank, process->pid, Alone(*process));
-      process->incident.first_step = step;
-      process->incident.start_ns = process->capture_ns;
     }
     ++process->bad_captures;
     Describe(process, bad);
     reporter->Report(process->incident);
   }
 
-  bool Alone(const Process& process) const {
-    return std::count_if(processes_.begin(), processes_.end(),
-                         [&](const auto& entry) { return entry.first.first == process.rank; }) == 1;
+  /// Closes where no tensor is bad any more. One that comes no more is not: nothing is known of it,
+  /// and what its last bad capture said stands. `recovered`: the others were well in this capture.
+  void CloseIfOver(Process* process, std::int64_t step, bool recovered, Reporter* reporter) {
+    process->look_step = step + std::max<std::int64_t>(1, process->widest);
+    bool any_bad = false;
+    for (Tensor& tensor : process->tensors) {
+      if (tensor.presence.GoneAt(step, process->widest)) tensor.bad = false;
+      any_bad = any_bad || tensor.bad;
+    }
+    if (!any_bad && process->open) Close(process, recovered, reporter);
   }
 
-  void Close(Process* process, Reporter* reporter) {
-    Advance(process);
+  /// `until_now`: it lasted until now, else until it was described last.
+  void Close(Process* process, bool until_now, Reporter* reporter) {
+    if (until_now) process->Extend(1);
     reporter->Close(process->incident);
     process->open = false;
-    process->good_in_row = 0;
-  }
-
-  static void Advance(Process* process) {
-    Incident& incident = process->incident;
-    incident.last_step = std::max({incident.first_step, process->judged_step, process->last_step});
-    incident.end_ns = std::max({incident.start_ns, process->capture_ns, process->last_ns});
-    incident.cost_seconds = std::max(0.0, process->worked_s - process->cost_from_s);
   }
 
   static std::string Elements(std::uint64_t bad, std::uint64_t all, std::string_view what) {
@@ -257,11 +242,20 @@ class ExplodingTensor final : public Rule {
                       : fmt::format("{} of {} elements are {}", bad, all, what);
   }
 
+  /// Whether a tensor says more of the cause. Of NaN the one nearest the loss: they pass from there
+  /// to the layers before it, in backward, and parameters come in the order of the model. Of growth
+  /// a weight, then the larger.
+  static bool SaysMore(const Bad& bad, const Bad& than, bool not_finite) {
+    const bool weight = bad.collection != kGradients;
+    if (not_finite) return bad.collection != kWeights;
+    if (weight != (than.collection != kGradients)) return weight;
+    return bad.size / bad.normal > than.size / than.normal;
+  }
+
   void Describe(Process* process, const std::vector<Bad>& now) {
-    Advance(process);
+    process->Extend(1);
     Incident& incident = process->incident;
-    // Nearest the loss: NaN passes from there to the layers before it, in backward. Parameters come
-    // in the order of the model. Weights tell of an earlier step than gradients do.
+    // Weights tell of an earlier step than gradients do.
     const Bad* source = nullptr;
     std::size_t weights = 0;
     std::size_t gradients = 0;
@@ -270,10 +264,7 @@ class ExplodingTensor final : public Rule {
       gradients += b.collection == kGradients ? 1 : 0;
       const bool broken = b.nan + b.inf > 0;
       if (process->not_finite && !broken) continue;
-      if (source == nullptr || (b.collection != kWeights && process->not_finite) ||
-          (!process->not_finite && b.size / b.normal > source->size / source->normal)) {
-        source = &b;
-      }
+      if (source == nullptr || SaysMore(b, *source, process->not_finite)) source = &b;
     }
     if (process->not_finite) {
       incident.severity = Severity::kHigh;
@@ -348,7 +339,7 @@ class ExplodingTensor final : public Rule {
       if (names.size() < kNamed) names.push_back(b.name);
     }
     evidence["tensors"] = names;
-    const auto lost = loss_not_finite_.find(process->rank);
+    const auto lost = loss_not_finite_.find({process->rank, process->pid});
     if (lost != loss_not_finite_.end()) evidence["loss_finite"] = !lost->second;
     incident.evidence = evidence.dump();
   }
@@ -357,8 +348,8 @@ class ExplodingTensor final : public Rule {
   const double growth_;
   const std::int64_t normal_;
 
-  std::map<std::pair<std::int32_t, std::int32_t>, Process> processes_;  ///< By (rank, pid).
-  std::map<std::int32_t, bool> loss_not_finite_;                        ///< Newest, by rank.
+  ProcessTable<Process> processes_;
+  std::map<std::pair<std::int32_t, std::int32_t>, bool> loss_not_finite_;  ///< By (rank, pid).
   bool has_data_ = false;
 };
 
@@ -372,8 +363,10 @@ const RuleDesc kExplodingTensorDesc{
     "normal = the largest size of the tensor in its first normal_captures, and at least what is "
     "usual in its collection: the median of the weights, the largest of the gradients. A tensor "
     "explodes where size > growth_factor × normal: high for a weight, medium for a gradient. Over"
-    " after two captures in which nothing is bad. The tensor named is the one nearest the loss, "
-    "for NaN and Inf, else the one that grew most. Cost = time of the steps since the first bad "
+    " where each tensor that was bad was well in two of its captures, or stays away for four times "
+    "the widest distance of its captures. The tensor named is the one nearest the loss, "
+    "for NaN and Inf, else the weight that grew most, then the gradient. Cost = time of the steps "
+    "since the first bad "
     "capture, less waits for data, and less those whose loss is no number (LossNotDecreasing's).",
     "Go back to the last checkpoint in which all was finite. Look for a division, square root, "
     "norm or logarithm at 0; lower the learning rate; clip gradients; with float16 use a gradient"

@@ -15,6 +15,8 @@
 #include <utility>
 #include <vector>
 
+#include "rules/builtin/numbers.h"
+#include "rules/builtin/processes.h"
 #include "rules/registry.h"
 
 namespace telltale::rules {
@@ -53,17 +55,6 @@ struct LoaderFacts {
   bool persistent = false;
 };
 
-double Ms(double ns) { return ns / 1e6; }
-
-/// Three significant digits, without an exponent.
-std::string Short(double value) {
-  if (!std::isfinite(value)) return "—";
-  const double magnitude = std::abs(value);
-  if (magnitude >= 99.95) return fmt::format("{:.0f}", value);
-  if (magnitude >= 9.995) return fmt::format("{:.1f}", value);
-  return fmt::format("{:.2f}", value);
-}
-
 class InputBound final : public Rule {
  public:
   explicit InputBound(const Parameters& p)
@@ -86,6 +77,8 @@ class InputBound final : public Rule {
     } else if (const auto* metric = record.As<format::MetricRow>()) {
       if (metric->name == "cpu.idle" && metric->subject.starts_with("cpu:")) {
         cores_.emplace(metric->subject);
+      } else if (metric->name == "cgroup.cpu_limit" && std::isfinite(metric->value)) {
+        limit_ = metric->value;
       }
     }
   }
@@ -99,18 +92,13 @@ class InputBound final : public Rule {
   bool has_data() const override { return has_data_; }
 
  private:
-  struct RankState {
-    std::uint32_t attempt = 0;
-    std::int32_t pid = 0;
-    std::int64_t last_step = -1;
+  struct Process : TrainingProcess {
     std::int64_t seen = 0;  ///< Steps of this attempt.
     std::int64_t micro_batch = 0;
     std::deque<Sample> window;
     std::int64_t window_ns = 0;
     std::int64_t window_wait_ns = 0;
 
-    bool open = false;
-    Incident incident;
     std::int64_t described_ns = 0;
     // Over the incident.
     std::int64_t steps = 0;
@@ -177,28 +165,10 @@ class InputBound final : public Rule {
     if (step.duration_ns <= 0 || step.data_wait_ns < 0 || step.data_wait_ns > step.duration_ns) {
       return;  // Not a step that can be measured.
     }
-    const auto known = processes_.find({step.rank, step.pid});
-    if (known == processes_.end() || known->second.attempt != step.attempt) {
-      // A restart: what was before says nothing about now.
-      for (auto at = processes_.begin(); at != processes_.end();) {
-        RankState& old = at->second;
-        if (at->first.first != step.rank || old.attempt == step.attempt) {
-          ++at;
-          continue;
-        }
-        if (old.open) CloseIncident(&old, reporter);
-        at = processes_.erase(at);
-      }
-    }
-    // Two processes may have one rank: a sweep under one run.
-    RankState& state = processes_[{step.rank, step.pid}];
-    if (state.attempt == 0 && state.last_step < 0) {
-      state.attempt = step.attempt;
-      state.pid = step.pid;
-    } else if (step.step <= state.last_step) {
-      return;  // Seen already.
-    }
-    state.last_step = step.step;
+    Process* const found =
+        processes_.Find(step, [&](Process* former) { CloseIncident(former, reporter); });
+    if (found == nullptr || !found->BeginStep(step.step)) return;
+    Process& state = *found;
     if (step.batch_size > 0 && step.micro_steps > 0) {
       state.micro_batch = step.batch_size / step.micro_steps;
     }
@@ -219,7 +189,7 @@ class InputBound final : public Rule {
         static_cast<double>(state.window_wait_ns) / static_cast<double>(state.window_ns);
     if (!state.open) {
       if (share < medium_) return;
-      Open(step.rank, &state);
+      Open(&state);
     } else if (share < close_) {
       CloseIncident(&state, reporter);
       // The next incident needs a window of its own.
@@ -240,7 +210,7 @@ class InputBound final : public Rule {
     reporter->Report(state.incident);
   }
 
-  void Push(RankState* state, const Sample& sample) {
+  void Push(Process* state, const Sample& sample) {
     state->window.push_back(sample);
     state->window_ns += sample.duration_ns;
     state->window_wait_ns += sample.wait_ns;
@@ -254,7 +224,7 @@ class InputBound final : public Rule {
   }
 
   /// The incident begins where, looking back from now, the excess over the threshold is largest.
-  void Open(std::int32_t rank, RankState* state) {
+  void Open(Process* state) {
     double excess = 0;
     double best = -1;
     std::size_t begin = 0;
@@ -266,14 +236,9 @@ class InputBound final : public Rule {
         begin = i;
       }
     }
-    state->open = true;
-    state->incident = Incident();
-    state->incident.subject = HasRankAlone(rank) ? fmt::format("rank {}", rank)
-                                                 : fmt::format("rank {}, pid {}", rank, state->pid);
+    processes_.Open(state, state->window[begin].step, state->window[begin].start_ns);
     state->incident.severity = Severity::kMedium;
     state->described_ns = 0;
-    state->incident.first_step = state->window[begin].step;
-    state->incident.start_ns = state->window[begin].start_ns;
     state->steps = state->time_ns = state->wait_ns = state->start_up_wait_ns = 0;
     for (std::size_t i = begin; i < state->window.size(); ++i) {
       const Sample& s = state->window[i];
@@ -284,18 +249,13 @@ class InputBound final : public Rule {
     }
   }
 
-  bool HasRankAlone(std::int32_t rank) const {
-    return std::count_if(processes_.begin(), processes_.end(),
-                         [&](const auto& entry) { return entry.first.first == rank; }) == 1;
-  }
-
-  void CloseIncident(RankState* state, Reporter* reporter) {
+  void CloseIncident(Process* state, Reporter* reporter) {
     Describe(state);
     reporter->Close(state->incident);
     state->open = false;
   }
 
-  LoaderFacts Loader(const RankState& state) const {
+  LoaderFacts Loader(const Process& state) const {
     const auto found = loaders_.find(state.pid);
     if (found == loaders_.end() || found->second.empty()) return {};
     for (const LoaderFacts& facts : found->second) {
@@ -305,18 +265,14 @@ class InputBound final : public Rule {
   }
 
   /// Median time one batch takes to make, and where; 0 where no fetch was recorded.
-  double FetchNs(const RankState& state, bool in_process) const {
+  double FetchNs(const Process& state, bool in_process) const {
     const auto own = own_fetches_.find(state.pid);
     if (in_process && own == own_fetches_.end()) return 0;
     const std::deque<double>& fetches = in_process ? own->second : worker_fetches_;
-    std::vector<double> all(fetches.begin(), fetches.end());
-    if (all.empty()) return 0;
-    const auto middle = all.begin() + static_cast<std::ptrdiff_t>(all.size() / 2);
-    std::nth_element(all.begin(), middle, all.end());
-    return *middle;
+    return MedianOf({fetches.begin(), fetches.end()});
   }
 
-  void Describe(RankState* state) {
+  void Describe(Process* state) {
     Incident& incident = state->incident;
     if (!state->window.empty()) {
       const Sample& last = state->window.back();
@@ -334,14 +290,15 @@ class InputBound final : public Rule {
     const LoaderFacts loader = Loader(*state);
     const bool in_process = loader.workers == 0 || (loader.workers < 0 && worker_pids_.empty());
     const double fetch_ns = FetchNs(*state, in_process);
-    const int cores = cpus_ > 0 ? cpus_ : static_cast<int>(cores_.size());
+    int cores = cpus_ > 0 ? cpus_ : static_cast<int>(cores_.size());
+    if (limit_ > 0 && (cores == 0 || limit_ < cores)) cores = std::max(1, static_cast<int>(limit_));
 
     bool found = true;
     if (in_process && (loader.known || fetch_ns > 0)) {
       incident.cause = fmt::format(
           "The loader runs in the training process (num_workers=0): every batch is made while the "
           "model waits{}.",
-          fetch_ns > 0 ? fmt::format(", {} ms a batch", Short(Ms(fetch_ns))) : "");
+          fetch_ns > 0 ? fmt::format(", {} ms a batch", Millis(fetch_ns)) : "");
       incident.advice = AdviseWorkers(0, fetch_ns, compute_ns, step_ns, cores, loader);
     } else if (loader.workers > 0 && !loader.persistent &&
                state->start_up_wait_ns * 2 > state->wait_ns) {
@@ -353,8 +310,8 @@ class InputBound final : public Rule {
     } else if (loader.workers > 0 && fetch_ns > 0 && fetch_ns / loader.workers > compute_ns) {
       incident.cause = fmt::format(
           "{} {} make {} batches/s ({} ms a batch each), the model could take {}.", loader.workers,
-          loader.workers == 1 ? "worker" : "workers", Short(loader.workers * 1e9 / fetch_ns),
-          Short(Ms(fetch_ns)), Short(1e9 / std::max(1.0, compute_ns)));
+          loader.workers == 1 ? "worker" : "workers", Plain(loader.workers * 1e9 / fetch_ns),
+          Millis(fetch_ns), Plain(1e9 / std::max(1.0, compute_ns)));
       incident.advice = AdviseWorkers(loader.workers, fetch_ns, compute_ns, step_ns, cores, loader);
     } else {
       found = false;
@@ -382,11 +339,11 @@ class InputBound final : public Rule {
       evidence["window_steps"] = state->window.size();
       evidence["window_seconds"] = rounded(static_cast<double>(state->window_ns) / 1e9);
     }
-    evidence["step_ms"] = rounded(Ms(step_ns));
-    evidence["data_wait_ms"] = rounded(Ms(wait_ns));
-    evidence["compute_ms"] = rounded(Ms(compute_ns));
+    evidence["step_ms"] = rounded(step_ns / 1e6);
+    evidence["data_wait_ms"] = rounded(wait_ns / 1e6);
+    evidence["compute_ms"] = rounded(compute_ns / 1e6);
     if (fetch_ns > 0) {
-      evidence["fetch_ms"] = rounded(Ms(fetch_ns));
+      evidence["fetch_ms"] = rounded(fetch_ns / 1e6);
       evidence["fetch_in"] = in_process ? "training process" : "worker";
       evidence["batches_per_s_one_worker"] = rounded(1e9 / fetch_ns);
       evidence["batches_per_s_model"] = rounded(1e9 / std::max(1.0, compute_ns));
@@ -417,13 +374,13 @@ class InputBound final : public Rule {
     if (!cuda_ && cores > 0) expected_ns = std::max(expected_ns, (fetch_ns + compute_ns) / cores);
     if (suggested <= workers || expected_ns >= step_ns) {
       return fmt::format("Make a batch cheaper: {} ms each is too slow for {} {}.{}",
-                         Short(Ms(fetch_ns)), cores > 0 ? cores : workers,
+                         Millis(fetch_ns), cores > 0 ? cores : workers,
                          cores > 0 ? (cores == 1 ? "core" : "cores") : "workers", transform);
     }
     return fmt::format(
         "Set num_workers={} in the DataLoader: a step then takes about {} ms instead "
         "of {}.{}",
-        suggested, Short(Ms(expected_ns)), Short(Ms(step_ns)), transform);
+        suggested, Millis(expected_ns), Millis(step_ns), transform);
   }
 
   const std::size_t window_steps_;
@@ -434,7 +391,7 @@ class InputBound final : public Rule {
   const double high_;
   const double close_;
 
-  std::map<std::pair<std::int32_t, std::int32_t>, RankState> processes_;  ///< By (rank, pid).
+  ProcessTable<Process> processes_;
   std::map<std::int32_t, std::vector<LoaderFacts>> loaders_;  ///< By pid of the training process.
   // Times of the newest fetches: by pid in training processes, together in workers.
   std::map<std::int32_t, std::deque<double>> own_fetches_;
@@ -442,7 +399,8 @@ class InputBound final : public Rule {
   std::set<std::int32_t> worker_pids_;
   std::int64_t worker_start_ns_ = 0;
   std::set<std::string, std::less<>> cores_;
-  int cpus_ = 0;  ///< That the training may run on, where the framework says so.
+  int cpus_ = 0;      ///< That the training may run on, where the framework says so.
+  double limit_ = 0;  ///< Cores that its control group may use; 0: all.
   bool cuda_ = false;
   bool has_data_ = false;
 };

@@ -20,6 +20,7 @@
 #include <tuple>
 #include <vector>
 
+#include "rules/builtin/numbers.h"
 #include "rules/registry.h"
 
 namespace telltale::rules {
@@ -42,18 +43,6 @@ constexpr ParameterDesc kParameters[] = {
 };
 
 constexpr std::string_view kNotFound = "cause not found";
-
-double Median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  const std::size_t half = values.size() / 2;
-  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(half),
-                   values.end());
-  const double upper = values[half];
-  if (values.size() % 2 == 1) return upper;
-  return (upper +
-          *std::max_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(half))) /
-         2;
-}
 
 /// The mean, each value held within two scaled deviations of the median: nearly as exact as the
 /// mean, and a spike does not move it.
@@ -95,9 +84,7 @@ class LossNotDecreasing final : public Rule {
       if (event->kind == "optimizer") OnOptimizer(*event);
       if (event->kind == "process.exit") OnProcessExit(*event);
     } else if (const auto* step = record.As<format::StepRow>()) {
-      if (step->mode == "TRAIN" && step->data_wait_ns > 0) {
-        ProcessOf(*step).waited_s += static_cast<double>(step->data_wait_ns) / 1e9;
-      }
+      if (step->mode == "TRAIN") OnStep(*step);
     }
   }
 
@@ -167,6 +154,7 @@ class LossNotDecreasing final : public Rule {
     bool has_progress = false;
 
     std::int64_t finite_in_row = 0;
+    std::size_t opposed = 0;  ///< Steps with several losses and several optimizers (a GAN).
     State state = State::kHealthy;
     bool open = false;
     Incident incident;
@@ -189,6 +177,7 @@ class LossNotDecreasing final : public Rule {
     std::uint32_t attempt = 0;
     Optimizer optimizer;
     double waited_s = 0;                   ///< Data wait of its TRAIN steps so far.
+    std::uint32_t optimizer_calls = 0;     ///< In its newest TRAIN step.
     std::map<std::string, Series> series;  ///< By name.
   };
   /// Rank, pid, and 0 while it lives, else a number of its own: its pid may be given to another.
@@ -301,6 +290,12 @@ class LossNotDecreasing final : public Rule {
     return losses_only_ ? name == "loss" : name.find("loss") != std::string_view::npos;
   }
 
+  void OnStep(const format::StepRow& step) {
+    Process& process = ProcessOf(step);
+    process.optimizer_calls = step.optimizer_calls;
+    if (step.data_wait_ns > 0) process.waited_s += static_cast<double>(step.data_wait_ns) / 1e9;
+  }
+
   void OnLearningRate(const format::ScalarRow& scalar) {
     if (std::isfinite(scalar.value)) ProcessOf(scalar).optimizer.lr = scalar.value;
   }
@@ -371,6 +366,7 @@ class LossNotDecreasing final : public Rule {
     const bool complete = series->count > 0 && !series->not_finite;
     const double loss = complete ? series->sum / series->count : 0;
     const bool any = series->count > 0 || series->not_finite;
+    if (series->count > 1 && series->process->optimizer_calls > 1) ++series->opposed;
     series->sum = 0;
     series->count = 0;
     series->not_finite = false;
@@ -384,7 +380,7 @@ class LossNotDecreasing final : public Rule {
     if (series->first.size() < 3) {
       series->first.push_back(loss);
       // One loss is noise, so the median of three; but the second and third may have exploded.
-      series->start = std::min(series->first.front(), Median(series->first));
+      series->start = std::min(series->first.front(), MedianOf(series->first));
     }
     if (loss > series->peak) {
       series->peak = loss;
@@ -402,10 +398,10 @@ class LossNotDecreasing final : public Rule {
     series->block.push_back(loss);
     if (series->block.size() < num_steps_) return;
     Block block = series->building;
-    block.median = Median(series->block);
+    block.median = MedianOf(series->block);
     std::vector<double> deviations;
     for (double v : series->block) deviations.push_back(std::abs(v - block.median));
-    block.spread = 1.4826 * Median(std::move(deviations));
+    block.spread = 1.4826 * MedianOf(std::move(deviations));
     block.middle = Middle(series->block, block.median, block.spread);
     series->block.clear();
     AddBlock(series, block, reporter);
@@ -459,13 +455,13 @@ class LossNotDecreasing final : public Rule {
         slopes.push_back((series.cells[k] - series.cells[i]) / static_cast<double>(k - i));
       }
     }
-    fall.drop = -Median(std::move(slopes)) * cells;
+    fall.drop = -MedianOf(std::move(slopes)) * cells;
     // The noise of a cell: from one cell to the next, and at least what the losses inside say.
     std::vector<double> jumps;
     for (std::size_t i = 1; i < n; ++i) {
       jumps.push_back(std::abs(series.cells[i] - series.cells[i - 1]));
     }
-    const double between = 1.4826 * Median(std::move(jumps)) / std::sqrt(2.0);
+    const double between = 1.4826 * MedianOf(std::move(jumps)) / std::sqrt(2.0);
     const double within =
         0.8 * Spread(series) / std::sqrt(static_cast<double>(series.cell_width * num_steps_));
     fall.error = std::max(between, within) * std::sqrt(12 / cells);
@@ -477,7 +473,7 @@ class LossNotDecreasing final : public Rule {
     if (series.blocks_seen == 0) return 0;
     std::vector<double> newest;
     for (const Block& b : series.blocks) newest.push_back(b.spread);
-    const double now = Median(std::move(newest));
+    const double now = MedianOf(std::move(newest));
     const double mean = series.spread_sum / static_cast<double>(series.blocks_seen);
     return mean > 3 * now ? now : mean;  // Not what exploded at the start.
   }
@@ -486,7 +482,7 @@ class LossNotDecreasing final : public Rule {
   double Noise(const Series& series) const {
     std::vector<double> spreads;
     for (const Block& b : series.blocks) spreads.push_back(b.spread);
-    return 1.2533 * Median(std::move(spreads)) / std::sqrt(static_cast<double>(num_steps_));
+    return 1.2533 * MedianOf(std::move(spreads)) / std::sqrt(static_cast<double>(num_steps_));
   }
 
   /// How much lower the newer half of the kept blocks is than the older half.
@@ -497,7 +493,7 @@ class LossNotDecreasing final : public Rule {
     for (std::size_t i = 0; i < series.blocks.size(); ++i) {
       (i < series.blocks.size() / 2 ? older : newer).push_back(series.blocks[i].median);
     }
-    return Median(std::move(older)) - Median(std::move(newer));
+    return MedianOf(std::move(older)) - MedianOf(std::move(newer));
   }
 
   /// Median of the newer half of the kept blocks: where the loss is now.
@@ -506,7 +502,7 @@ class LossNotDecreasing final : public Rule {
     for (std::size_t i = series.blocks.size() / 2; i < series.blocks.size(); ++i) {
       newer.push_back(series.blocks[i].median);
     }
-    return Median(std::move(newer));
+    return MedianOf(std::move(newer));
   }
 
   void Judge(Series* series, std::uint64_t index, Reporter* reporter) {
@@ -551,7 +547,9 @@ class LossNotDecreasing final : public Rule {
       }
     }
     if (!series->open) {
-      if (now == State::kHealthy || !stale || WarmsUp(*series)) return;
+      // What one model gains the other loses: nobody can say from the losses which way it goes.
+      const bool opposed = series->opposed >= num_steps_;
+      if (now == State::kHealthy || !stale || opposed || WarmsUp(*series)) return;
       series->open = true;
       series->state = now;
       series->incident = Incident();
@@ -739,7 +737,10 @@ const RuleDesc kLossNotDecreasingDesc{
     "rose "
     "again by more than half of its drop, level > lowest level + max((start − "
     "lowest level) / 2, 5 × noise). Never "
-    "where 0 ≤ level < converged_below, nor while the learning rate rises (warm-up). NaN and Inf "
+    "where 0 ≤ level < converged_below, nor while the learning rate rises (warm-up), nor where "
+    "steps "
+    "have several losses and several optimizers (a GAN: what one model gains the other loses). NaN "
+    "and Inf "
     "are "
     "high at once and are over after a block of finite losses. Over when the level is below start "
     "by "

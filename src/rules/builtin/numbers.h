@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Small things that several rules need: medians, numbers as people read them, who trains.
+// Small things that several rules need: medians, numbers as people read them, the time that a
+// sample speaks of.
 #pragma once
 #include <fmt/format.h>
 
@@ -7,8 +8,9 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
-#include <string_view>
+#include <utility>
 #include <vector>
 
 namespace telltale::rules {
@@ -32,21 +34,38 @@ inline std::string Figure(double value) {
   return fmt::format("{:.3g}", value);
 }
 
-/// A duration in ms, three significant digits without an exponent.
-inline std::string Millis(double ns) {
-  const double ms = ns / 1e6;
-  const double magnitude = std::abs(ms);
-  return fmt::format("{:.{}f}", ms, magnitude >= 99.95 ? 0 : magnitude >= 9.995 ? 1 : 2);
+/// Three significant digits without an exponent, two of them after the point at most.
+inline std::string Plain(double value) {
+  if (!std::isfinite(value)) return "—";
+  const double magnitude = std::abs(value);
+  return fmt::format("{:.{}f}", value, magnitude >= 99.95 ? 0 : magnitude >= 9.995 ? 1 : 2);
 }
+
+/// A duration in ms.
+inline std::string Millis(double ns) { return Plain(ns / 1e6); }
 
 /// For evidence: enough digits to compute with, none that only look exact.
 inline double Rounded(double value) {
   return std::isfinite(value) ? std::stod(fmt::format("{:.5g}", value)) : value;
 }
 
-/// "rank 0", and the pid too where two processes have this rank (a sweep under one run).
-inline std::string SubjectOfProcess(std::int32_t rank, std::int32_t pid, bool alone) {
-  return alone ? fmt::format("rank {}", rank) : fmt::format("rank {}, pid {}", rank, pid);
-}
+/// Rates are over the time since the sample before; after a gap they would speak of a time that
+/// nobody saw.
+class SampleTimes {
+ public:
+  /// Since when a sample at `now_ns` speaks; `last_ns` is the sample before of its series and
+  /// becomes this one. Nothing for a first sample and after a gap.
+  std::optional<std::int64_t> Since(std::int64_t* last_ns, std::int64_t now_ns) {
+    const std::int64_t before = std::exchange(*last_ns, now_ns);
+    const std::int64_t width = now_ns - before;
+    if (before == 0 || width <= 0) return std::nullopt;
+    narrowest_ns_ = narrowest_ns_ == 0 ? width : std::min(narrowest_ns_, width);
+    if (width > 4 * narrowest_ns_ + 1'000'000'000) return std::nullopt;
+    return before;
+  }
+
+ private:
+  std::int64_t narrowest_ns_ = 0;
+};
 
 }  // namespace telltale::rules

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "rules/builtin/numbers.h"
+#include "rules/builtin/processes.h"
 #include "rules/registry.h"
 
 namespace telltale::rules {
@@ -132,11 +133,7 @@ class StepOutlier final : public Rule {
     double normal_batch;
   };
 
-  struct Process {
-    std::int32_t rank = 0;
-    std::int32_t pid = 0;
-    std::uint32_t attempt = 0;
-    std::int64_t last_step = -1;
+  struct Process : TrainingProcess {
     std::int64_t last_ns = 0;
     std::int64_t seen = 0;
 
@@ -155,8 +152,6 @@ class StepOutlier final : public Rule {
     std::int64_t normals = 0;
     std::int64_t outlier_steps = 0;
 
-    bool open = false;
-    Incident incident;
     std::int64_t described_ns = 0;
     std::int64_t opened_outliers = 0;
     double cost_ns = 0;
@@ -171,7 +166,7 @@ class StepOutlier final : public Rule {
   void OnSpan(const format::SpanRow& span) {
     if (span.duration_ns <= 0 || span.category == "phase") return;
     for (auto& [key, process] : processes_) {
-      if (key.second != span.pid) continue;
+      if (key != std::pair(span.rank, span.pid)) continue;
       auto found = process.open_spans.find(span.name);
       if (found == process.open_spans.end()) {
         if (process.open_spans.size() >= kMaxNames) return;
@@ -193,13 +188,9 @@ class StepOutlier final : public Rule {
     const double value = metric.name == "cpu.idle" ? 100 - metric.value : metric.value;
     std::int64_t& last = sampled_ns_[std::string(metric.name) + "/" + std::string(metric.node) +
                                      "/" + std::string(metric.subject)];
-    const std::int64_t from = std::exchange(last, metric.time_ns);
-    // Rates are over the time since the sample before; after a gap they say nothing.
-    const std::int64_t width = metric.time_ns - from;
-    if (from == 0 || width <= 0) return;
-    narrowest_ns_ = narrowest_ns_ == 0 ? width : std::min(narrowest_ns_, width);
-    if (width > 4 * narrowest_ns_ + 1'000'000'000) return;
-    samples_.push_back({from, metric.time_ns, index, value});
+    const auto from = times_.Since(&last, metric.time_ns);
+    if (!from) return;
+    samples_.push_back({*from, metric.time_ns, index, value});
     if (samples_.size() > kSamplesKept) samples_.pop_front();
   }
 
@@ -224,30 +215,10 @@ class StepOutlier final : public Rule {
     }
   }
 
-  Process* Find(const format::StepRow& step, Reporter* reporter) {
-    const auto known = processes_.find({step.rank, step.pid});
-    if (known != processes_.end() && known->second.attempt == step.attempt) return &known->second;
-    // A restart: what was before says nothing about now.
-    for (auto at = processes_.begin(); at != processes_.end();) {
-      if (at->first.first != step.rank || at->second.attempt == step.attempt) {
-        ++at;
-        continue;
-      }
-      if (at->second.open) Close(&at->second, reporter);
-      at = processes_.erase(at);
-    }
-    Process& process = processes_[{step.rank, step.pid}];
-    process.rank = step.rank;
-    process.pid = step.pid;
-    process.attempt = step.attempt;
-    return &process;
-  }
-
   void OnStep(const format::StepRow& row, Reporter* reporter) {
     if (row.duration_ns <= 0) return;
-    Process* process = Find(row, reporter);
-    if (row.step <= process->last_step) return;  // Seen already.
-    process->last_step = row.step;
+    Process* process = processes_.Find(row, [&](Process* former) { Close(former, reporter); });
+    if (process == nullptr || !process->BeginStep(row.step)) return;
     process->last_ns = row.time_ns + row.duration_ns;
     const auto spans = std::exchange(process->open_spans, {});
     if (++process->seen <= kWarmupSteps) return;
@@ -384,11 +355,7 @@ class StepOutlier final : public Rule {
       return;
     }
     if (!process->open) {
-      process->open = true;
-      process->incident = Incident();
-      process->incident.subject = SubjectOfProcess(process->rank, process->pid, Alone(*process));
-      process->incident.first_step = process->outliers.front().step;
-      process->incident.start_ns = process->outliers.front().start_ns;
+      processes_.Open(process, process->outliers.front().step, process->outliers.front().start_ns);
       process->opened_outliers = static_cast<std::int64_t>(process->outliers.size());
       process->cost_ns = 0;
       for (const Outlier& o : process->outliers) process->cost_ns += CostOf(o);
@@ -403,11 +370,6 @@ class StepOutlier final : public Rule {
     process->described_ns = process->last_ns;
     Describe(process, main, share);
     reporter->Report(process->incident);
-  }
-
-  bool Alone(const Process& process) const {
-    return std::count_if(processes_.begin(), processes_.end(),
-                         [&](const auto& entry) { return entry.first.first == process.rank; }) == 1;
   }
 
   /// Without a fixed distance it is often the machine that is busy, or inputs of many lengths.
@@ -632,12 +594,12 @@ class StepOutlier final : public Rule {
   const double medium_;
   const double high_;
 
-  std::map<std::pair<std::int32_t, std::int32_t>, Process> processes_;  ///< By (rank, pid).
+  ProcessTable<Process> processes_;
   std::deque<Pending> samples_;  ///< That lie later than the newest step.
   std::deque<std::pair<std::int64_t, std::int64_t>> intervals_;  ///< Newest outliers, of any rank.
   std::array<Sides, std::size(kCompared)> metrics_{};
   std::map<std::string, std::int64_t> sampled_ns_;
-  std::int64_t narrowest_ns_ = 0;
+  SampleTimes times_;
   std::int64_t judged_from_ns_ = 0;
   bool has_data_ = false;
 };

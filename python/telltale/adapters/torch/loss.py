@@ -33,9 +33,6 @@ _FUNCTIONS = {
 _MAX_PENDING = 64
 # (event that ends the copy, pinned copy, step)
 _pending: deque[tuple[Any, Any, int]] = deque()
-# In a forked child: the copies on their way are the parent's to read, and so is the device to free
-# them on.
-_parents = _pending
 
 
 def _drain() -> None:
@@ -55,8 +52,12 @@ def _drain_last() -> None:
 
 
 def _after_fork() -> None:
-    global _pending, _parents
-    _parents, _pending = _pending, deque()
+    global _pending
+    # The copies on their way are the parent's. To free an event or a pinned copy here, now, in a child of
+    # this child or as the interpreter ends, is a call into CUDA, which fails in a forked process: they
+    # are leaked. A list would not do: the end of the interpreter empties it.
+    probe.keep_forever(_pending)
+    _pending = deque()
 
 
 def on_device_loss(tensor: Any) -> None:
