@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // telltale report RUN: writes report.html and prints where it lies.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "base/printable.h"
+#include "cli/check_json.h"
 #include "cli/command.h"
 #include "report/html.h"
 #include "report/load.h"
@@ -35,9 +38,10 @@ int Report(const ReportOptions& options) {
                                      {"verdict", report::Verdict(*data)},
                                      {"findings", nlohmann::ordered_json::array()}};
     for (const auto& f : data->replay.findings) result["findings"].push_back(rules::ToJson(f));
-    fmt::print("{}\n", result.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+    fmt::print("{}\n", JsonText(result));
   } else {
-    fmt::print("{}\n", out.string());
+    // A program gets the path as it is.
+    fmt::print("{}\n", ::isatty(STDOUT_FILENO) == 1 ? Printable(out.string()) : out.string());
   }
   if (!data->replay.salvage.any()) return 0;
   return Fail(

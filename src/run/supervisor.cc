@@ -23,6 +23,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/printable.h"
 #include "channel/registration.h"
 #include "run/command.h"
 #include "run/process.h"
@@ -92,7 +93,9 @@ class Supervisor {
   void CheckAgentHang(std::int64_t now);
   void Draw(std::int64_t now);
   void Note(const Status& status);
-  void Warn(std::string_view line) { terminal_.Print(fmt::format("telltale: {}", line)); }
+  void Warn(std::string_view line) {
+    terminal_.Print(fmt::format("telltale: {}", Printable(line)));
+  }
   /// Waits until `done` or the patience is over; says what it waits for.
   template <class Done>
   bool Await(std::string_view what, Done done);
@@ -230,8 +233,9 @@ void Supervisor::StartWatcher() {
   const std::int64_t now = Now();
   watcher_.start_at_ns = kForever;
   watcher_.policy.Started(now);
-  auto child = SpawnHelper({options_.program, "watch", run_.path().string()},
-                           run_.path() / "logs" / "watch.log", -1);
+  auto child = SpawnHelper(
+      {options_.program, "watch", run_.path().string()},
+      run_.path() / "logs" / "watch.log", -1);
   if (!child.ok() || child->exec_errno != 0) {
     HelperDied(&watcher_, now);
     return;
@@ -347,9 +351,10 @@ void Supervisor::HelperDied(Helper* helper, std::int64_t now, bool hopeless) {
   if (std::exchange(helper->given_up, true)) return;
   if (helper == &server_) {
     if (!ending_) {
-      Warn(fmt::format("the server does not stay up: the training goes on, without its live page: "
-                       "see {}/logs/serve.log",
-                       run_.path().string()));
+      Warn(
+          fmt::format("the server does not stay up: the training goes on, without its live page: "
+                      "see {}/logs/serve.log",
+                      run_.path().string()));
     }
     return;
   }
@@ -484,8 +489,8 @@ void Supervisor::Draw(std::int64_t now) {
 /// One turn of the loop: waits for something to do, at most until `deadline_ns`, and does it.
 void Supervisor::Turn(std::int64_t deadline_ns) {
   std::int64_t now = Now();
-  std::int64_t until = std::min(
-      {deadline_ns, agent_.start_at_ns, watcher_.start_at_ns, server_.start_at_ns});
+  std::int64_t until =
+      std::min({deadline_ns, agent_.start_at_ns, watcher_.start_at_ns, server_.start_at_ns});
   until = std::min(until, now + kSecond);
   if (feed_) until = std::min(until, next_draw_ns_);
   std::vector<pollfd> fds = {{signals_.get(), POLLIN, 0}};
