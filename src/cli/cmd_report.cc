@@ -10,6 +10,7 @@
 #include "base/printable.h"
 #include "cli/check_json.h"
 #include "cli/command.h"
+#include "cli/report_keeper.h"
 #include "report/html.h"
 #include "report/load.h"
 #include "report/text.h"
@@ -22,9 +23,11 @@ struct ReportOptions {
   std::string run;
   std::string out;
   bool json = false;
+  int beside = 0;  ///< Pid of the watcher that started us; 0: a person did.
 };
 
 int Report(const ReportOptions& options) {
+  if (options.beside != 0 && !BecomeReportChild(options.beside)) return 0;
   const auto data = report::Load(options.run);
   if (!data.ok()) return Fail("report", data.status());
   const std::filesystem::path out = options.out.empty()
@@ -33,6 +36,7 @@ int Report(const ReportOptions& options) {
   if (const Status written = report::WriteReport(*data, out); !written.ok()) {
     return Fail("report", written);
   }
+  if (options.beside != 0) return 0;
   if (options.json) {
     nlohmann::ordered_json result = {{"report", out.string()},
                                      {"verdict", report::Verdict(*data)},
@@ -62,6 +66,7 @@ void RegisterReport(CLI::App& app, Context* context) {
   command->add_option("RUN", options->run, "Run directory")->required();
   command->add_option("-o,--output", options->out, "File to write (default: RUN/report.html)");
   AddJson(command, &options->json);
+  command->add_option("--beside", options->beside, "Pid of the watcher")->group("");
   OnRun(command, context, [options] { return Report(*options); });
 }
 

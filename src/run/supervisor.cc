@@ -234,7 +234,7 @@ void Supervisor::StartWatcher() {
   watcher_.start_at_ns = kForever;
   watcher_.policy.Started(now);
   auto child = SpawnHelper(
-      {options_.program, "watch", run_.path().string()},
+      {options_.program, "watch", run_.path().string(), "--supervisor", std::to_string(::getpid())},
       run_.path() / "logs" / "watch.log", -1);
   if (!child.ok() || child->exec_errno != 0) {
     HelperDied(&watcher_, now);
