@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "base/crc32c.h"
+#include "base/printable.h"
 #include "base/status.h"
 #include "base/string_pool.h"
 #include "base/utf8.h"
@@ -36,6 +37,32 @@ TEST(Utf8Test, MendsWhatIsNoUtf8) {
   EXPECT_EQ(ToValidUtf8("\xed\xa0\x80", &scratch), mark + mark + mark);  // A surrogate.
   EXPECT_EQ(ToValidUtf8("\xf4\x90\x80\x80", &scratch), mark + mark + mark + mark);
   EXPECT_EQ(ToValidUtf8("x\xe2\x82", &scratch), "x" + mark + mark);  // Cut.
+}
+
+TEST(PrintableTest, ATerminalObeysNothingOfIt) {
+  EXPECT_EQ(Printable("a\xc3\xa9 \xe2\x80\x94 <b>"), "a\xc3\xa9 \xe2\x80\x94 <b>");
+  EXPECT_EQ(Printable("\x1b]0;owned\x07\n"), "\\x1b]0;owned\\x07\\n");
+  EXPECT_EQ(Printable("\xc2\x9b"
+                      "2J\x7f"),
+            "\\x9b2J\\x7f");
+  EXPECT_EQ(Printable("\x9b"
+                      "2J"),
+            "\xef\xbf\xbd"
+            "2J")
+      << "C1 of eight bits";
+  EXPECT_EQ(Printable("\xe2\x80\xaegnp"), "\\u202egnp");
+  EXPECT_EQ(Printable("\xe2\x81\xa6x"), "\\u2066x");
+  EXPECT_EQ(Printable("\xe2\x80\xaf\xe2\x80\xa6"), "\xe2\x80\xaf\xe2\x80\xa6") << "neighbours stay";
+  EXPECT_EQ(Printable(std::string_view("a\0b", 3)), "a\\x00b");
+}
+
+TEST(PrintableTest, LinesStayLines) {
+  EXPECT_EQ(PrintableLines("a\tb\r\nc\rd\n"), "a\tb\r\nc\\x0dd\n");
+}
+
+TEST(PrintableTest, JsonStaysTheSameJson) {
+  EXPECT_EQ(PrintableJson("{\n  \"a\": \"\\u001b\x7f\xc2\x9b\xe2\x80\xae\"\n}"),
+            "{\n  \"a\": \"\\u001b\\u007f\\u009b\\u202e\"\n}");
 }
 
 TEST(StringPoolTest, GivesTheSameViewForTheSameText) {

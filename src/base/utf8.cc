@@ -4,10 +4,9 @@
 #include <cstdint>
 
 namespace telltale {
-namespace {
 
-/// Length of the character at the begin of `text`, 0 where there is none.
-std::size_t CharacterLength(std::string_view text) {
+std::size_t Utf8Length(std::string_view text) {
+  if (text.empty()) return 0;
   const auto byte = [&](std::size_t i) { return static_cast<std::uint8_t>(text[i]); };
   const std::uint8_t lead = byte(0);
   if (lead < 0x80) return 1;
@@ -33,12 +32,10 @@ std::size_t CharacterLength(std::string_view text) {
   return length;
 }
 
-}  // namespace
-
 std::size_t ValidUtf8Prefix(std::string_view text) {
   std::size_t at = 0;
   while (at < text.size()) {
-    const std::size_t n = CharacterLength(text.substr(at));
+    const std::size_t n = Utf8Length(text.substr(at));
     if (n == 0) break;
     at += n;
   }

@@ -6,6 +6,9 @@
 
 namespace telltale {
 
+/// Length of the character at the begin of `text`, 0 where there is none.
+std::size_t Utf8Length(std::string_view text);
+
 /// Length of the longest prefix that is valid UTF-8 (RFC 3629: no surrogates, no overlong forms).
 std::size_t ValidUtf8Prefix(std::string_view text);
 

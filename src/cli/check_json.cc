@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/printable.h"
 #include "rules/finding_json.h"
 
 namespace telltale::cli {
@@ -28,6 +29,10 @@ nlohmann::ordered_json RunJson(const report::RunData& data) {
   return run;
 }
 
+std::string JsonText(const nlohmann::ordered_json& document) {
+  return PrintableJson(document.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+}
+
 std::string CheckDocument(const report::RunData& data) {
   const rules::Replay& replay = data.replay;
   nlohmann::ordered_json out = {{"run", RunJson(data)}};
@@ -50,8 +55,7 @@ std::string CheckDocument(const report::RunData& data) {
   for (const auto& [name, total] : data.summary.ledger) {
     if (total.loss && total.value > 0) out["losses"][name] = total.value;
   }
-  // Text from a damaged run may hold any bytes.
-  return out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace);
+  return JsonText(out);
 }
 
 }  // namespace telltale::cli

@@ -10,6 +10,9 @@ namespace telltale::cli {
 
 /// The run as {id, name, state, attempts, steps, exit_code?, signal?}.
 nlohmann::ordered_json RunJson(const report::RunData& data);
+/// A document as it is printed: text from a damaged run may hold any bytes, and a terminal may show
+/// it.
+std::string JsonText(const nlohmann::ordered_json& document);
 /// What `check --json` prints and `run --json` writes.
 std::string CheckDocument(const report::RunData& data);
 

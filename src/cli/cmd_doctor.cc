@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "base/printable.h"
+#include "cli/check_json.h"
 #include "cli/command.h"
 #include "cli/doctor.h"
 
@@ -38,11 +40,11 @@ int Doctor(const std::string& folder, bool json) {
                                {"found", check.found},
                                {"effect", check.effect}});
     }
-    fmt::print("{}\n", out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+    fmt::print("{}\n", JsonText(out));
   } else {
     for (const Check& check : checks) {
-      fmt::print("{:<8} {:<14} {}\n{:<23} → {}\n", Name(check.finding), check.name, check.found, "",
-                 check.effect);
+      fmt::print("{:<8} {:<14} {}\n{:<23} → {}\n", Name(check.finding), check.name,
+                 Printable(check.found), "", check.effect);
     }
     fmt::print("\n{}\n", records ? "telltale run records here."
                                  : "telltale run cannot record here: see what stops it above.");

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "base/printable.h"
+#include "cli/check_json.h"
 #include "cli/command.h"
 #include "report/text.h"
 #include "rules/finding_json.h"
@@ -94,18 +96,18 @@ int Ls(const std::string& path, bool json) {
          at = duration.find(report::kSpace)) {
       duration.replace(at, report::kSpace.size(), " ");
     }
-    fmt::print("{:<32} {:<22} {:>8} {:>10} {:>10}  {}\n", data.replay.info.id,
+    fmt::print("{:<32} {:<22} {:>8} {:>10} {:>10}  {}\n", Printable(data.replay.info.id),
                report::StateWords(data.replay.state), data.replay.info.attempts.size(),
                report::Thousands(steps), duration,
                worst == nullptr ? "none"
                                 : fmt::format("{} {}", rules::Name(worst->incident.severity),
-                                              worst->incident.message));
+                                              Printable(worst->incident.message)));
   }
   if (json) {
     out["unreadable"] = broken;
-    fmt::print("{}\n", out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+    fmt::print("{}\n", JsonText(out));
   } else if (runs.empty() && broken.empty()) {
-    fmt::print("no runs below {}\n", path);
+    fmt::print("no runs below {}\n", Printable(path));
   }
   if (broken.empty()) return 0;
   if (!json) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // telltale query: rows of one table as CSV or JSON.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
@@ -10,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "base/printable.h"
 #include "cli/command.h"
 #include "query/query.h"
 
@@ -29,9 +31,13 @@ int Run(const Args& args) {
   if (args.json || args.format == "json") query.format = query::Format::kJson;
   store::Salvage salvage;
   int write_error = 0;
+  // Other programs get every byte; a terminal would obey some.
+  const bool shown = ::isatty(STDOUT_FILENO) == 1;
   const Status status = query::RunQuery(
       args.run, query,
       [&](std::string_view piece) {
+        const std::string text = shown ? PrintableLines(piece) : std::string();
+        if (shown) piece = text;
         if (std::fwrite(piece.data(), 1, piece.size(), stdout) == piece.size()) return true;
         write_error = errno;
         return false;

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // telltale report RUN: writes report.html and prints where it lies.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "base/printable.h"
+#include "cli/check_json.h"
 #include "cli/command.h"
+#include "cli/report_keeper.h"
 #include "report/html.h"
 #include "report/load.h"
 #include "report/text.h"
@@ -19,9 +23,11 @@ struct ReportOptions {
   std::string run;
   std::string out;
   bool json = false;
+  int beside = 0;  ///< Pid of the watcher that started us; 0: a person did.
 };
 
 int Report(const ReportOptions& options) {
+  if (options.beside != 0 && !BecomeReportChild(options.beside)) return 0;
   const auto data = report::Load(options.run);
   if (!data.ok()) return Fail("report", data.status());
   const std::filesystem::path out = options.out.empty()
@@ -30,14 +36,16 @@ int Report(const ReportOptions& options) {
   if (const Status written = report::WriteReport(*data, out); !written.ok()) {
     return Fail("report", written);
   }
+  if (options.beside != 0) return 0;
   if (options.json) {
     nlohmann::ordered_json result = {{"report", out.string()},
                                      {"verdict", report::Verdict(*data)},
                                      {"findings", nlohmann::ordered_json::array()}};
     for (const auto& f : data->replay.findings) result["findings"].push_back(rules::ToJson(f));
-    fmt::print("{}\n", result.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+    fmt::print("{}\n", JsonText(result));
   } else {
-    fmt::print("{}\n", out.string());
+    // A program gets the path as it is.
+    fmt::print("{}\n", ::isatty(STDOUT_FILENO) == 1 ? Printable(out.string()) : out.string());
   }
   if (!data->replay.salvage.any()) return 0;
   return Fail(
@@ -58,6 +66,7 @@ void RegisterReport(CLI::App& app, Context* context) {
   command->add_option("RUN", options->run, "Run directory")->required();
   command->add_option("-o,--output", options->out, "File to write (default: RUN/report.html)");
   AddJson(command, &options->json);
+  command->add_option("--beside", options->beside, "Pid of the watcher")->group("");
   OnRun(command, context, [options] { return Report(*options); });
 }
 

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "base/printable.h"
 #include "cli/check_json.h"
 #include "cli/command.h"
 #include "rules/finding_json.h"
@@ -15,9 +16,7 @@
 namespace telltale::cli {
 namespace {
 
-void PrintJson(const nlohmann::ordered_json& out) {
-  fmt::print("{}\n", out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
-}
+void PrintJson(const nlohmann::ordered_json& out) { fmt::print("{}\n", JsonText(out)); }
 
 int List(bool json) {
   if (json) {
@@ -67,7 +66,7 @@ int RulesStatus(const std::string& run, bool json) {
     for (const auto& state : replay->rules) {
       fmt::print("{:<20} {:<14} {} {}, {} records read{}\n", state.name, rules::Name(state.status),
                  state.incidents, state.incidents == 1 ? "incident" : "incidents", state.records,
-                 state.error.empty() ? "" : ": " + state.error);
+                 state.error.empty() ? "" : ": " + Printable(state.error));
     }
   }
   if (!replay->salvage.any()) return 0;

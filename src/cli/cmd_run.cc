@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "base/printable.h"
 #include "cli/check_json.h"
 #include "cli/command.h"
 #include "report/html.h"
@@ -91,7 +92,7 @@ void SayTheEnd(const fs::path& path, bool quiet, bool json) {
         out << CheckDocument(*data) << '\n';
         out.close();
         if (out) {
-          fmt::print(stderr, "telltale: verdict in {}\n", file.string());
+          fmt::print(stderr, "telltale: verdict in {}\n", Printable(file.string()));
         } else {
           Fail("run", Status(Code::kIo, fmt::format("{}: cannot be written", file.string())));
         }
@@ -130,8 +131,8 @@ int Run(const Args& args, std::vector<std::string> training, const std::string& 
   if (!directory.ok()) return fail(directory.status());
   const std::string shown = ShortPath(directory->path());
   if (!args.quiet) {
-    fmt::print(stderr, "telltale {} · run {} · {}\n", TELLTALE_VERSION, directory->info().name,
-               shown);
+    fmt::print(stderr, "telltale {} · run {} · {}\n", TELLTALE_VERSION,
+               Printable(directory->info().name), Printable(shown));
   }
 
   run::SupervisorOptions options;
@@ -176,8 +177,7 @@ void RegisterRun(CLI::App& app, Context* context) {
   command->add_flag("--quiet", args->quiet, "No status line, no verdict; warnings only");
   command->add_flag("--json", args->json,
                     "Write the document of `check --json` to RUN/verdict.json at the end");
-  command->add_flag("--no-serve", args->no_serve,
-                    "Start no live page");
+  command->add_flag("--no-serve", args->no_serve, "Start no live page");
   command->allow_extras();  // A command without `--` gets a better word than the parser's.
   OnRun(command, context, [args, command, context] {
     if (const auto extra = command->remaining(); !extra.empty()) {

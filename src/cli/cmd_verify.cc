@@ -6,6 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "base/printable.h"
+#include "cli/check_json.h"
 #include "cli/command.h"
 #include "store/verify.h"
 
@@ -18,10 +20,6 @@ struct Args {
   std::string run;
   bool json = false;
 };
-
-std::string Dump(const ordered_json& json) {
-  return json.dump(2, ' ', false, ordered_json::error_handler_t::replace);
-}
 
 void PrintJson(const store::VerifyReport& report) {
   ordered_json problems = ordered_json::array();
@@ -36,17 +34,17 @@ void PrintJson(const store::VerifyReport& report) {
                             {"segments", report.segments},   {"tensor_files", report.tensor_files},
                             {"rows", report.rows},           {"bytes", report.bytes},
                             {"problems", problems},          {"notes", report.notes}};
-  fmt::print("{}\n", Dump(out));
+  fmt::print("{}\n", JsonText(out));
 }
 
 void PrintText(const Args& args, const store::VerifyReport& report) {
   for (const store::Problem& problem : report.problems) {
     const std::string place = problem.offset ? fmt::format(" offset {}:", *problem.offset) : "";
-    fmt::print("{}:{} {}\n", problem.file, place, problem.what);
+    fmt::print("{}:{} {}\n", Printable(problem.file), place, Printable(problem.what));
   }
-  for (const std::string& note : report.notes) fmt::print("{}\n", note);
+  for (const std::string& note : report.notes) fmt::print("{}\n", Printable(note));
   fmt::print("{}: {} · {} writers, {} journals, {} segments, {} tensor files, {} rows, {} bytes\n",
-             args.run,
+             Printable(args.run),
              report.problems.empty() ? "every checksum holds"
                                      : fmt::format("{} problems", report.problems.size()),
              report.writers, report.journals, report.segments, report.tensor_files, report.rows,

@@ -1,15 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 // telltale watch RUN: runs the rules beside a run that is being recorded. `telltale run` starts it;
-// by hand it serves where the run was recorded without a watcher or on another machine.
+// by hand it serves where the run was recorded without a watcher or on another machine. It keeps
+// report.html true besides.
 #include <fmt/format.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <time.h>
+#include <unistd.h>
 
+#include <filesystem>
 #include <memory>
 #include <string>
 
 #include "cli/command.h"
+#include "cli/report_keeper.h"
+#include "report/html.h"
+#include "report/load.h"
 #include "watch/watcher.h"
 
 namespace telltale::cli {
@@ -17,7 +23,22 @@ namespace {
 
 constexpr long kPollNs = 100'000'000;
 
-int Watch(const std::string& run) {
+struct WatchArgs {
+  std::string run;
+  int supervisor = 0;  ///< Its pid; 0: we were started by hand.
+};
+
+/// The last report, where nobody else writes it.
+void WriteLastReport(const std::string& run) {
+  const auto data = report::Load(run);
+  const Status written =
+      data.ok() ? report::WriteReport(*data, std::filesystem::path(run) / "report.html")
+                : data.status();
+  if (!written.ok()) Fail("watch", written);
+}
+
+int Watch(const WatchArgs& args, const std::string& program) {
+  const std::string& run = args.run;
   // Waited for below, so that a signal ends the pause and never interrupts a write.
   sigset_t stop;
   sigemptyset(&stop);
@@ -28,10 +49,17 @@ int Watch(const std::string& run) {
 
   auto watcher = watch::Watcher::Open(run);
   if (!watcher.ok()) return Fail("watch", watcher.status());
+  ReportKeeper keeper(program, run);
   while (true) {
     const auto over = (*watcher)->Poll();
     if (!over.ok()) return Fail("watch", over.status());
-    if (*over) return 0;
+    if (*over) {
+      keeper.Stop();
+      // The supervisor writes it when we have ended, unless it has ended before us.
+      if (args.supervisor == 0 || ::getppid() != args.supervisor) WriteLastReport(run);
+      return 0;
+    }
+    keeper.Tick();
     const timespec pause{0, kPollNs};
     if (sigtimedwait(&stop, nullptr, &pause) > 0) {
       const Status stopped = (*watcher)->Stop();
@@ -46,9 +74,10 @@ void RegisterWatch(CLI::App& app, Context* context) {
   CLI::App* command =
       AddCommand(app, "watch", "Run the rules beside a run that is being recorded",
                  "  telltale watch telltale-runs/20261120-150412-train", {0, 3, 8, 9});
-  auto run = std::make_shared<std::string>();
-  command->add_option("RUN", *run, "Run directory")->required();
-  OnRun(command, context, [run] { return Watch(*run); });
+  auto args = std::make_shared<WatchArgs>();
+  command->add_option("RUN", args->run, "Run directory")->required();
+  command->add_option("--supervisor", args->supervisor, "Pid of the supervisor")->group("");
+  OnRun(command, context, [args, context] { return Watch(*args, context->program); });
 }
 
 }  // namespace telltale::cli

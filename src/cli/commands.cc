@@ -10,6 +10,7 @@
 #include <new>
 #include <utility>
 
+#include "base/printable.h"
 #include "cli/command.h"
 
 namespace telltale::cli {
@@ -51,26 +52,10 @@ constexpr ExitCode kExitCodes[] = {
 constexpr int kOfEveryCommand[] = {2, 4, 5};
 constexpr std::size_t kHelpColumns = 96;
 
-/// One error is one line, whatever a path or a foreign message holds.
-std::string OneLine(std::string_view text) {
-  std::string out;
-  out.reserve(text.size());
-  for (char c : text) {
-    if (c == '\n') {
-      out += "\\n";
-    } else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) {
-      out += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
-    } else {
-      out += c;
-    }
-  }
-  return out;
-}
-
 }  // namespace
 
 int Fail(std::string_view command, const Status& status) {
-  fmt::print(stderr, "telltale {}: {}\n", command, OneLine(status.message()));
+  fmt::print(stderr, "telltale {}: {}\n", command, Printable(status.message()));
   return static_cast<int>(status.code());
 }
 

@@ -8,6 +8,8 @@
 #include <nlohmann/json.hpp>
 #include <variant>
 
+#include "base/printable.h"
+
 namespace telltale::query {
 namespace {
 
@@ -15,7 +17,7 @@ using nlohmann::json;
 
 /// A JSON string, quotes included.
 std::string Quoted(std::string_view text) {
-  return json(text).dump(-1, ' ', false, json::error_handler_t::replace);
+  return PrintableJson(json(text).dump(-1, ' ', false, json::error_handler_t::replace));
 }
 
 /// A value, with the format's own words for text and for what is no finite number.

@@ -39,6 +39,7 @@ class Page {
     Operations();
     Rules();
     Loop();
+    OwnCosts();
     Unknown();
     Foot();
     return std::move(out_);
@@ -69,17 +70,12 @@ class Page {
         "Telltale report</span>";
     Add("<span class=\"q\">{} · {} · {} steps</span></div>\n", Escape(data_.title()),
         Escape(StateWords(r.state)), Thousands(s_.train_steps()));
-    Add("<h1>{}</h1>\n", Escape(Verdict(data_)));
-    const double elapsed = data_.elapsed_seconds();
-    const double lost = data_.lost_seconds();
-    out_ += "<p class=\"lead\">";
-    if (lost > 0 && elapsed > 0) {
-      Add("Of {}, <b>{} ({}) were lost</b>. ", Duration(elapsed), Duration(lost),
-          Percent(lost / elapsed));
-    } else {
-      Add("The run took {}; no finding cost time. ", Duration(elapsed));
+    Add("<h1 id=\"verdict\">{}</h1>\n<p class=\"lead\">{}", Escape(Verdict(data_)),
+        Escape(LostTime(data_)));
+    if (!r.ended && s_.last_ns > 0) {
+      Add(" Still running: this is what was recorded until {}.", Utc(s_.last_ns));
     }
-    Add("{}</p>\n", Escape(OwnCost(data_)));
+    out_ += "</p>\n";
   }
 
   std::vector<Marker> Markers() const {
@@ -136,13 +132,11 @@ class Page {
   }
 
   void Findings() {
-    out_ += "<h2>Findings</h2>\n";
+    out_ += "<h2 id=\"findings\">Findings</h2>\n";
     const auto& findings = data_.replay.findings;
     if (findings.empty()) {
-      Add("<p class=\"m\">{}</p>\n", s_.train_rank() < 0
-                                         ? "None: there was nothing to judge."
-                                         : "None. What was watched is in section 5.");
-      return;
+      Add("<p class=\"m\">{}</p>\n",
+          s_.train_rank() < 0 ? "None: there was nothing to judge." : "None.");
     }
     std::size_t shown = 0;
     for (const rules::Finding& f : findings) {
@@ -152,32 +146,27 @@ class Page {
       }
       const rules::Incident& i = f.incident;
       const std::string subject = SubjectOf(data_, f);
-      std::string since;
-      if (i.first_step >= 0) {
-        since = f.open || f.until_end
-                    ? fmt::format("since step {}", Thousands(i.first_step))
-                    : fmt::format("steps {} to {}, closed", Thousands(i.first_step),
-                                  Thousands(i.last_step));
-      }
       Add("<div class=\"f\"><div><span class=\"sev {}\"><svg width=\"12\" height=\"12\" "
           "viewBox=\"0 0 "
           "12 12\" aria-hidden=\"true\">{}</svg>{}</span><div class=\"xs q\">{}</div></div>",
-          SeverityClass(i.severity), SeverityShape(i.severity), rules::Name(i.severity), since);
+          SeverityClass(i.severity), SeverityShape(i.severity), rules::Name(i.severity),
+          SinceWords(f));
       Add("<div><h3>{}{}</h3><p class=\"s m\">{}</p><p class=\"s next\">{}</p>", Escape(i.message),
           subject.empty() ? "" : ": " + Escape(subject), Escape(i.cause), Escape(i.advice));
-      Add("<details><summary>{}: evidence, confidence {:.2f}</summary>{}</details></div>",
-          Escape(f.rule), i.confidence, Evidence(i.evidence));
-      Add("<div class=\"r\"><b>{}</b><div class=\"xs q\">lost</div></div></div>\n",
-          Duration(i.cost_seconds));
+      Add("<details><summary>Evidence</summary><span class=\"ev\">{}{}confidence {} · rule "
+          "{}</span></details></div>",
+          Evidence(i.evidence), i.evidence.empty() ? "" : " · ", Percent(i.confidence),
+          Escape(f.rule));
+      Add("<div class=\"r\"><b>{}</b><div class=\"xs q\">{}</div></div></div>\n",
+          Duration(i.cost_seconds), i.cost_seconds > 0 ? "lost" : "");
     }
     if (findings.size() > kOpenFindings) out_ += "</details>\n";
     if (shown > kMaxFindings) {
       Add("<p class=\"s q\">{} more are in <code>telltale check --json</code>.</p>\n",
           findings.size() - kMaxFindings);
     }
-    out_ +=
-        "<p class=\"xs q\">Order: lasting before closed; wrong results before slow ones; then by "
-        "cost.</p>\n";
+    Add("<p class=\"xs q order\">{} {}</p>\n", RulesWords(data_),
+        findings.empty() ? "" : kOrderWords);
   }
 
   static std::string Evidence(const std::string& text) {
@@ -187,9 +176,11 @@ class Page {
     for (const auto& [key, value] : parsed.items()) {
       std::string words = key;
       std::replace(words.begin(), words.end(), '_', ' ');
-      const std::string shown = value.is_number_float() ? Significant(value.get<double>(), 4)
-                                : value.is_string()     ? value.get<std::string>()
-                                                        : value.dump();
+      const std::string shown = value.is_number_integer() ? Thousands(value.get<std::int64_t>())
+                                : value.is_number_float() ? Significant(value.get<double>(), 4)
+                                : value.is_null()         ? "—"
+                                : value.is_string()       ? value.get<std::string>()
+                                                          : value.dump();
       out += fmt::format("{}{} {}", out.empty() ? "" : " · ", Escape(words), Escape(shown));
     }
     return out;
@@ -224,7 +215,7 @@ class Page {
     const auto share = [&](double seconds) {
       return all > 0 && seconds > 0
                  ? fmt::format("{} ({})", Duration(seconds), Percent(seconds / all))
-                 : std::string("—");
+                 : std::string("not reached");
     };
     out_ += "<section><h2>1 · Training job</h2><dl class=\"d\">";
     const std::int64_t start = info.attempts.empty() ? s_.first_ns : info.attempts.front().start_ns;
@@ -421,7 +412,7 @@ class Page {
   }
 
   void WhereAStepGoes() {
-    out_ += "<section><h2>3 · Where a step goes</h2>\n";
+    out_ += "<section id=\"step-phases\"><h2>3 · Where a step goes</h2>\n";
     const std::int64_t steps = s_.train_steps();
     const auto whole = s_.phases.Mean(std::numeric_limits<std::int64_t>::min(),
                                       std::numeric_limits<std::int64_t>::max());
@@ -430,16 +421,10 @@ class Page {
       return;
     }
     std::vector<PhaseBar> bars;
-    std::int64_t since = 0;
-    for (const rules::Finding& f : data_.replay.findings) {
-      const rules::RuleEntry* entry = rules::FindRule(f.rule);
-      if (entry != nullptr && !entry->desc->wrong_result) {
-        since = std::max(since, f.incident.first_step);
-      }
-    }
+    const std::int64_t since = SlowSince(data_);
     const auto before = s_.phases.Mean(std::numeric_limits<std::int64_t>::min(), since);
     const auto after = s_.phases.Mean(since, std::numeric_limits<std::int64_t>::max());
-    if (since > steps / 20 && before && after) {
+    if (since > 0 && before && after) {
       bars.push_back({fmt::format("steps 0 to {}", Thousands(since)), *before});
       bars.push_back({fmt::format("since step {}", Thousands(since)), *after});
     } else {
@@ -506,21 +491,13 @@ class Page {
   }
 
   void Operations() {
-    out_ += "<section><h2>4 · Longest operations</h2>\n";
+    out_ += "<section id=\"operations\"><h2>4 · Longest operations</h2>\n";
     if (s_.spans.empty()) {
       out_ += "<p class=\"m\">No span was recorded.</p></section>\n";
       return;
     }
-    std::vector<std::pair<const std::pair<std::string, std::string>*, const analysis::SpanTotal*>>
-        all;
-    double longest = 0;
-    for (const auto& [key, total] : s_.spans) {
-      all.emplace_back(&key, &total);
-      longest = std::max(longest, static_cast<double>(total.total_ns));
-    }
-    std::sort(all.begin(), all.end(),
-              [](const auto& a, const auto& b) { return a.second->total_ns > b.second->total_ns; });
-    if (all.size() > 12) all.resize(12);
+    const std::vector<Operation> all = LongestOperations(s_);
+    const auto longest = static_cast<double>(all.front().total->total_ns);
     out_ +=
         "<table><thead><tr><th scope=\"col\">Span</th><th scope=\"col\">Kind</th><th "
         "scope=\"col\"></th>";
@@ -528,10 +505,10 @@ class Page {
       Add("<th scope=\"col\" class=\"r\">{}</th>", head);
     }
     out_ += "</tr></thead><tbody>\n";
-    for (const auto& [key, total] : all) {
+    for (const auto& [kind, name, total] : all) {
       Add("<tr><td>{}</td><td class=\"q\">{}</td><td><span class=\"bar\"><i "
           "style=\"width:{:.1f}%\"></i></span></td><td class=\"r\">{}</td>",
-          Escape(key->second), Escape(key->first),
+          Escape(*name), Escape(*kind),
           longest > 0 ? 100 * static_cast<double>(total->total_ns) / longest : 0,
           Thousands(static_cast<std::int64_t>(total->count)));
       for (double ns : {total->duration_ns.At(0.5), total->duration_ns.At(0.99),
@@ -554,17 +531,10 @@ class Page {
 
   void Rules() {
     const auto& states = data_.replay.rules;
-    std::size_t fired = 0;
-    std::size_t no_data = 0;
-    for (const rules::RuleState& state : states) {
-      fired += state.incidents > 0 ? 1 : 0;
-      no_data += state.status == rules::RuleStatus::kNoData ? 1 : 0;
-    }
-    Add("<section><h2>5 · Rules</h2><p class=\"s m\">{} rules: {} fired, {} quiet, {} without "
-        "data.</p><table><thead><tr><th scope=\"col\">Rule</th><th scope=\"col\">State</th><th "
+    Add("<section><h2>5 · Rules</h2><table><thead><tr><th scope=\"col\">Rule</th><th "
+        "scope=\"col\">State</th><th "
         "scope=\"col\" class=\"r\">incidents</th><th scope=\"col\" class=\"r\">data points</th><th "
-        "scope=\"col\" style=\"padding-left:14px\">Parameters</th></tr></thead><tbody>\n",
-        states.size(), fired, states.size() - fired - no_data, no_data);
+        "scope=\"col\" style=\"padding-left:14px\">Parameters</th></tr></thead><tbody>\n");
     for (const rules::RuleState& state : states) {
       std::string parameters;
       if (const rules::RuleEntry* entry = rules::FindRule(state.name); entry != nullptr) {
@@ -578,7 +548,11 @@ class Page {
           "class=\"r\">{}</td><td "
           "class=\"q\" style=\"padding-left:14px\">{}</td></tr>\n",
           Escape(state.name), rules::Name(state.status), state.incidents,
-          Thousands(static_cast<std::int64_t>(state.records)), Escape(parameters));
+          // The watcher's journal does not say how many.
+          state.records == 0 && state.status != rules::RuleStatus::kNoData
+              ? "—"
+              : Thousands(static_cast<std::int64_t>(state.records)),
+          Escape(parameters));
     }
     out_ += "</tbody></table></section>\n";
   }
@@ -624,6 +598,28 @@ class Page {
     out_ += "</div></section>\n";
   }
 
+  void OwnCosts() {
+    Add("<section id=\"own-cost\"><h2>What Telltale costs, and what it lost</h2><p class=\"m\">{}",
+        Escape(OwnCost(data_)));
+    const auto lost = [](const auto& entry) { return entry.second.loss && entry.second.value > 0; };
+    if (std::none_of(s_.ledger.begin(), s_.ledger.end(), lost)) {
+      out_ += " Nothing was lost.</p></section>\n";
+      return;
+    }
+    out_ +=
+        "</p><table class=\"gap\"><thead><tr><th scope=\"col\">Lost</th><th scope=\"col\" "
+        "class=\"r\">count</th>"
+        "<th scope=\"col\" style=\"padding-left:14px\">unit</th></tr></thead><tbody>";
+    for (const auto& entry : s_.ledger) {
+      if (!lost(entry)) continue;
+      const auto& [name, total] = entry;
+      Add("<tr><td class=\"mono\">{}</td><td class=\"r warn\">{}</td><td class=\"q\" "
+          "style=\"padding-left:14px\">{}</td></tr>",
+          Escape(name), Thousands(static_cast<std::int64_t>(total.value)), Escape(total.unit));
+    }
+    out_ += "</tbody></table></section>\n";
+  }
+
   void Unknown() {
     out_ += "<section><h2>What this report cannot say</h2><p class=\"m\">";
     const std::vector<std::string> unknowns = Unknowns(data_);
@@ -641,20 +637,6 @@ class Page {
       }
       if (notes.size() > 20) Add("<li>and {} more</li>", notes.size() - 20);
       out_ += "</ul>";
-    }
-    bool any = false;
-    for (const auto& [name, total] : s_.ledger) any = any || (total.loss && total.value > 0);
-    if (any) {
-      out_ +=
-          "<table><thead><tr><th scope=\"col\">Lost</th><th scope=\"col\" class=\"r\">count</th>"
-          "<th scope=\"col\" style=\"padding-left:14px\">unit</th></tr></thead><tbody>";
-      for (const auto& [name, total] : s_.ledger) {
-        if (!total.loss || total.value == 0) continue;
-        Add("<tr><td class=\"mono\">{}</td><td class=\"r warn\">{}</td><td class=\"q\" "
-            "style=\"padding-left:14px\">{}</td></tr>",
-            Escape(name), Thousands(static_cast<std::int64_t>(total.value)), Escape(total.unit));
-      }
-      out_ += "</tbody></table>";
     }
     out_ += "</section>\n";
   }

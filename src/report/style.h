@@ -58,10 +58,12 @@ td.mono,code{font-family:var(--mono);font-size:12px}
 .bar{display:block;width:90px;height:6px;background:var(--line)}.bar i{display:block;height:6px;background:var(--ink-3)}
 .gap{margin-top:14px}
 section{break-inside:avoid}
-@media (max-width:720px){main{padding:20px 16px}.two,dl.d{grid-template-columns:1fr}dl.d{gap:0}dl.d dd{margin-bottom:4px}
+@media screen and (max-width:720px){main{padding:20px 16px}.two,dl.d{grid-template-columns:1fr}dl.d{gap:0}dl.d dd{margin-bottom:4px}
 .f{grid-template-columns:1fr}.f>.r{text-align:left}.key{margin-left:0}table{display:block;overflow-x:auto}}
-@page{size:A4;margin:14mm}
-@media print{main{padding:0;max-width:none}}
+@page{margin:14mm}
+@media print{main{padding:0;max-width:none}.bar,.bar i,.key i{print-color-adjust:exact;-webkit-print-color-adjust:exact}
+section{break-inside:auto}h2,h3,thead,summary{break-after:avoid}tr,svg,.gap,dl.d{break-inside:avoid}
+details::details-content{content-visibility:visible;display:block;block-size:auto}summary{list-style:none}}
 )css";
 
 }  // namespace telltale::report

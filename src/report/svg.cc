@@ -7,6 +7,7 @@
 #include <cmath>
 #include <iterator>
 
+#include "base/printable.h"
 #include "report/text.h"
 
 namespace telltale::report {
@@ -51,23 +52,7 @@ double Nice(double v) {
 
 std::string Escape(std::string_view text) {
   std::string out;
-  out.reserve(text.size() + 16);
-  for (std::size_t i = 0; i < text.size();) {
-    const auto c = static_cast<unsigned char>(text[i]);
-    std::size_t length = c < 0x80          ? 1
-                         : (c >> 5U) == 6  ? 2
-                         : (c >> 4U) == 14 ? 3
-                         : (c >> 3U) == 30 ? 4
-                                           : 0;
-    bool good = length > 0 && i + length <= text.size() && c != 0xC0 && c != 0xC1 && c < 0xF5;
-    for (std::size_t k = 1; good && k < length; ++k) {
-      good = (static_cast<unsigned char>(text[i + k]) & 0xC0U) == 0x80U;
-    }
-    if (!good || (c < 0x20 && c != '\n' && c != '\t') || c == 0x7f) {
-      out += "\xEF\xBF\xBD";
-      ++i;
-      continue;
-    }
+  for (const char c : WithoutControls(text)) {
     if (c == '&') {
       out += "&amp;";
     } else if (c == '<') {
@@ -79,9 +64,8 @@ std::string Escape(std::string_view text) {
     } else if (c == '\'') {
       out += "&#39;";
     } else {
-      out.append(text, i, length);
+      out += c;
     }
-    i += length;
   }
   return out;
 }

@@ -14,7 +14,7 @@
 
 namespace telltale::report {
 
-/// For text and attribute values; control characters and broken UTF-8 become U+FFFD.
+/// For text and attribute values; what base/printable.h names and broken UTF-8 become U+FFFD.
 std::string Escape(std::string_view text);
 
 inline constexpr int kPageWidth = 816;

@@ -9,9 +9,21 @@
 #include <array>
 #include <cctype>
 #include <cmath>
+#include <set>
+
+#include "rules/registry.h"
 
 namespace telltale::report {
 namespace {
+
+/// A finding that began this early began with the run.
+constexpr std::int64_t kStartSteps = 3;
+constexpr std::size_t kMaxOperations = 12;
+
+/// By rules::RuleStatus.
+constexpr std::array<std::string_view, 8> kStatusWords = {
+    "quiet",          "fired",     "watching", "without data",
+    "not applicable", "suspended", "stopped",  "failed"};
 
 std::string Lower(std::string text) {
   if (text.size() > 1 && std::islower(static_cast<unsigned char>(text[1])) != 0) {
@@ -131,6 +143,57 @@ std::string StateWords(const store::RunState& state) {
   }
   if (state.state == "running") return "still running";
   return state.state;
+}
+
+std::string SinceWords(const rules::Finding& finding) {
+  const rules::Incident& i = finding.incident;
+  if (i.first_step < 0) return {};
+  if (!finding.open && !finding.until_end) {
+    return fmt::format("steps {} to {}, closed", Thousands(i.first_step), Thousands(i.last_step));
+  }
+  return i.first_step <= kStartSteps ? "from the start"
+                                     : fmt::format("since step {}", Thousands(i.first_step));
+}
+
+std::string RulesWords(const RunData& data) {
+  std::set<std::string_view> fired;
+  for (const rules::Finding& f : data.replay.findings) fired.insert(f.rule);
+  std::array<std::size_t, kStatusWords.size()> count{};
+  std::size_t all = 0;
+  for (const rules::RuleState& rule : data.replay.rules) {
+    if (fired.contains(rule.name)) continue;
+    ++count[static_cast<std::size_t>(rule.status)];
+    ++all;
+  }
+  if (all == 0) return {};
+  std::string out =
+      fmt::format("{} {}{}:", all, fired.empty() ? "" : "other ", all == 1 ? "rule" : "rules");
+  for (std::size_t i = 0; i < count.size(); ++i) {
+    if (count[i] == 0) continue;
+    out += fmt::format("{} {} {}", out.back() == ':' ? "" : ",", count[i], kStatusWords[i]);
+  }
+  return out + ".";
+}
+
+std::int64_t SlowSince(const RunData& data) {
+  std::int64_t since = 0;
+  for (const rules::Finding& f : data.replay.findings) {
+    const rules::RuleEntry* entry = rules::FindRule(f.rule);
+    if (entry != nullptr && !entry->desc->wrong_result) {
+      since = std::max(since, f.incident.first_step);
+    }
+  }
+  return since > data.summary.train_steps() / 20 ? since : 0;
+}
+
+std::vector<Operation> LongestOperations(const analysis::Summary& summary) {
+  std::vector<Operation> out;
+  for (const auto& [key, total] : summary.spans) out.push_back({&key.first, &key.second, &total});
+  std::stable_sort(out.begin(), out.end(), [](const Operation& a, const Operation& b) {
+    return a.total->total_ns > b.total->total_ns;
+  });
+  if (out.size() > kMaxOperations) out.resize(kMaxOperations);
+  return out;
 }
 
 std::string SubjectOf(const RunData& data, const rules::Finding& finding) {

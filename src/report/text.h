@@ -31,6 +31,19 @@ std::string Utc(std::int64_t ns);
 /// "finished", "failed, exit 1", "killed, signal 9 (KILL)".
 std::string StateWords(const store::RunState& state);
 
+/// The step from which on the newest finding about speed lasts; 0 where there is none, or it has
+/// lasted almost from the start. Phases before and after it are compared.
+std::int64_t SlowSince(const RunData& data);
+
+/// Spans of one name and category.
+struct Operation {
+  const std::string* category;
+  const std::string* name;
+  const analysis::SpanTotal* total;
+};
+/// Those that took longest together, at most 12; they point into the summary.
+std::vector<Operation> LongestOperations(const analysis::Summary& summary);
+
 /// The verdict of the run: one or two sentences.
 std::string Verdict(const RunData& data);
 /// What the report cannot say: gaps, drops, no data, salvage; one sentence each.
@@ -44,6 +57,12 @@ std::string OwnCost(const RunData& data);
 std::string LostTime(const RunData& data);
 /// What of the recording could not be read, in one sentence; empty where all could.
 std::string Damage(const store::Salvage& salvage);
+/// "from the start", "since step 18,400", "steps 3 to 90, closed"; empty where no step is known.
+std::string SinceWords(const rules::Finding& finding);
+/// "4 other rules: 3 quiet, 1 without data."
+std::string RulesWords(const RunData& data);
+inline constexpr std::string_view kOrderWords =
+    "Order: lasting before closed; wrong results before slow ones; then by cost.";
 /// Subject worth naming: empty for the only rank.
 std::string SubjectOf(const RunData& data, const rules::Finding& finding);
 

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <vector>
 
+#include "base/printable.h"
 #include "report/text.h"
 
 namespace telltale::report {
@@ -17,27 +18,11 @@ namespace {
 constexpr int kMaxLines = 24;
 constexpr std::string_view kReset = "\x1b[0m";
 
-/// Columns that a text takes: code points, as everything here is narrow. Control characters from a
-/// recorded text never reach the terminal.
+/// Columns that a text takes: code points, as everything here is narrow.
 std::size_t Width(std::string_view text) {
   return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) {
     return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U;
   }));
-}
-
-std::string Clean(std::string_view text) {
-  std::string out;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const auto c = static_cast<unsigned char>(text[i]);
-    if (c < 0x20 || c == 0x7f) {
-      out += ' ';
-    } else if (c == 0xC2 && i + 1 < text.size() && static_cast<unsigned char>(text[i + 1]) < 0xA0) {
-      ++i;  // C1 controls.
-    } else {
-      out += static_cast<char>(c);
-    }
-  }
-  return out;
 }
 
 std::string Cut(const std::string& text, std::size_t width) {
@@ -121,21 +106,21 @@ std::string FormatVerdict(const RunData& data, const VerdictOptions& options) {
   std::string rule_line;
   for (std::size_t i = 0; i < width; ++i) rule_line += "─";
 
-  std::string title =
-      fmt::format(" {}   {}   {}   {} steps", Clean(data.title()), StateWords(replay.state),
-                  Clean(Duration(data.elapsed_seconds())), Thousands(data.summary.train_steps()));
+  std::string title = fmt::format(
+      " {}   {}   {}   {} steps", Printable(data.title()), StateWords(replay.state),
+      Printable(Duration(data.elapsed_seconds())), Thousands(data.summary.train_steps()));
   if (replay.info.attempts.size() > 1) {
     title += fmt::format("   {} attempts", replay.info.attempts.size());
   }
   const double lost = data.lost_seconds();
   if (lost > 0 && data.elapsed_seconds() > 0) {
-    title += fmt::format("   lost {} ({:.0f} %)", Clean(Duration(lost)),
+    title += fmt::format("   lost {} ({:.0f} %)", Printable(Duration(lost)),
                          100 * lost / data.elapsed_seconds());
   }
   head.push_back(rule_line);
   head.push_back(Cut(title, width));
   head.emplace_back();
-  for (const std::string& line : Wrap(Clean(Verdict(data)), width - 2, 2)) {
+  for (const std::string& line : Wrap(Printable(Verdict(data)), width - 2, 2)) {
     head.push_back(" " + line);
   }
   head.emplace_back();
@@ -143,21 +128,21 @@ std::string FormatVerdict(const RunData& data, const VerdictOptions& options) {
   std::size_t unknown_lines = 0;
   for (const std::string& unknown : Unknowns(data)) {
     if (++unknown_lines > 4) break;
-    foot.push_back(" " + Cut(Clean(unknown), width - 2));
+    foot.push_back(" " + Cut(Printable(unknown), width - 2));
   }
   if (!foot.empty()) foot.emplace_back();
   if (const std::string phases = WhereTheRunGoes(data); !phases.empty()) {
-    foot.push_back(" " + Cut(Clean(phases), width - 2));
+    foot.push_back(" " + Cut(Printable(phases), width - 2));
   }
-  for (const std::string& line : Wrap(Clean(OwnCost(data)), width - 2, 2)) {
+  for (const std::string& line : Wrap(Printable(OwnCost(data)), width - 2, 2)) {
     foot.push_back(" " + line);
   }
   std::error_code error;
   const std::filesystem::path html = data.path / "report.html";
   foot.push_back(" " +
                  (std::filesystem::exists(html, error)
-                      ? fmt::format("report  {}", Clean(html.string()))
-                      : fmt::format("report  telltale report {}", Clean(data.path.string()))));
+                      ? fmt::format("report  {}", Printable(html.string()))
+                      : fmt::format("report  telltale report {}", Printable(data.path.string()))));
   foot.push_back(rule_line);
 
   // What is left belongs to the findings: three lines each, the rest is counted.
@@ -168,8 +153,8 @@ std::string FormatVerdict(const RunData& data, const VerdictOptions& options) {
     std::vector<std::string> lines;
     const Mark mark = MarkOf(i.severity);
     const std::string subject = SubjectOf(data, finding);
-    const std::string cost = Clean(Duration(i.cost_seconds));
-    std::string heading = Clean(i.message) + (subject.empty() ? "" : ": " + Clean(subject));
+    const std::string cost = Printable(Duration(i.cost_seconds));
+    std::string heading = Printable(i.message) + (subject.empty() ? "" : ": " + Printable(subject));
     if (!finding.open && !finding.until_end) heading += " (closed)";
     heading = Cut(heading, width - 12 - Width(cost) - 2);
     const std::string pad(width - 12 - Width(heading) - Width(cost) - 1, ' ');
@@ -177,10 +162,10 @@ std::string FormatVerdict(const RunData& data, const VerdictOptions& options) {
     lines.push_back(fmt::format(" {}{} {:<7}{} {}{}{}", options.color ? mark.color : "", mark.shape,
                                 word, options.color && !mark.color.empty() ? kReset : "", heading,
                                 pad, cost));
-    for (const std::string& line : Wrap(Clean(i.cause), width - 12, 2)) {
+    for (const std::string& line : Wrap(Printable(i.cause), width - 12, 2)) {
       lines.push_back(std::string(11, ' ') + line);
     }
-    const std::vector<std::string> advice = Wrap("→ " + Clean(i.advice), width - 14, 2);
+    const std::vector<std::string> advice = Wrap("→ " + Printable(i.advice), width - 14, 2);
     for (std::size_t n = 0; n < advice.size(); ++n) {
       lines.push_back(std::string(n == 0 ? 11 : 13, ' ') + advice[n]);
     }
@@ -191,7 +176,7 @@ std::string FormatVerdict(const RunData& data, const VerdictOptions& options) {
   }
   if (shown < replay.findings.size()) {
     body.push_back(fmt::format(" and {} more: telltale check {} --json",
-                               replay.findings.size() - shown, Clean(data.path.string())));
+                               replay.findings.size() - shown, Printable(data.path.string())));
   }
   if (!body.empty()) body.emplace_back();
 

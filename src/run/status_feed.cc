@@ -8,6 +8,8 @@
 #include <ctime>
 #include <utility>
 
+#include "base/printable.h"
+
 namespace telltale::run {
 namespace {
 
@@ -49,16 +51,6 @@ std::size_t Width(std::string_view text) {
   std::size_t width = 0;
   for (const char c : text) width += (static_cast<unsigned char>(c) & 0xc0) != 0x80;
   return width;
-}
-
-/// A message of the store, safe to write to a terminal.
-std::string Printable(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    out += byte < 0x20 || byte == 0x7f ? '?' : c;
-  }
-  return out;
 }
 
 }  // namespace
@@ -113,7 +105,7 @@ void StatusFold::AddFinding(const format::FindingRow& row) {
   FindingChange change;
   change.time_ns = row.ord_ns;
   change.step = row.last_step;
-  change.severity = row.severity;
+  change.severity = Printable(row.severity);
   change.message = Printable(row.message);
   change.closed = closed;
   if (closed) {
@@ -124,7 +116,7 @@ void StatusFold::AddFinding(const format::FindingRow& row) {
   if (known == facts_.open.end() || known->second.severity != row.severity) {
     changes_.push_back(std::move(change));
   }
-  facts_.open[incident] = {std::string(row.rule), std::string(row.severity), Printable(row.message),
+  facts_.open[incident] = {Printable(row.rule), Printable(row.severity), Printable(row.message),
                            row.last_step};
 }
 

@@ -64,7 +64,7 @@ TEST(StatusFold, SaysOnlyChangesOfFindings) {
   EXPECT_TRUE(changes[1].closed);
   EXPECT_TRUE(fold.facts().open.empty());
   const std::string line = RenderChange(changes[1], false);
-  EXPECT_NE(line.find(" step 18,400  ◆ high    Input pipeline?cannot keep up (closed)"),
+  EXPECT_NE(line.find(" step 18,400  ◆ high    Input pipeline\\ncannot keep up (closed)"),
             std::string::npos)
       << line;
 }

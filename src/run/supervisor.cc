@@ -23,6 +23,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/printable.h"
 #include "channel/registration.h"
 #include "run/command.h"
 #include "run/process.h"
@@ -92,7 +93,9 @@ class Supervisor {
   void CheckAgentHang(std::int64_t now);
   void Draw(std::int64_t now);
   void Note(const Status& status);
-  void Warn(std::string_view line) { terminal_.Print(fmt::format("telltale: {}", line)); }
+  void Warn(std::string_view line) {
+    terminal_.Print(fmt::format("telltale: {}", Printable(line)));
+  }
   /// Waits until `done` or the patience is over; says what it waits for.
   template <class Done>
   bool Await(std::string_view what, Done done);
@@ -230,8 +233,9 @@ void Supervisor::StartWatcher() {
   const std::int64_t now = Now();
   watcher_.start_at_ns = kForever;
   watcher_.policy.Started(now);
-  auto child = SpawnHelper({options_.program, "watch", run_.path().string()},
-                           run_.path() / "logs" / "watch.log", -1);
+  auto child = SpawnHelper(
+      {options_.program, "watch", run_.path().string(), "--supervisor", std::to_string(::getpid())},
+      run_.path() / "logs" / "watch.log", -1);
   if (!child.ok() || child->exec_errno != 0) {
     HelperDied(&watcher_, now);
     return;

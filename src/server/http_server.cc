@@ -71,6 +71,11 @@ constexpr std::string_view kPolicy =
     "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'; "
     "object-src 'none'";
 
+/// A report brings its style along, and nothing else.
+constexpr std::string_view kReportPolicy =
+    "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; base-uri 'none'; "
+    "form-action 'none'";
+
 class ServerImpl final : public Server {
  public:
   ServerImpl(ServerOptions options, Auth auth)
@@ -432,6 +437,12 @@ asio::awaitable<Response> ServerImpl::Answer(const Request& request, const Targe
   }
   if (path[3] == "overview") {
     co_return Make(request, http::status::ok, "application/json", snapshot->overview);
+  }
+  if (path[3] == "report") {
+    Response response = Make(request, http::status::ok, "text/html; charset=utf-8", run->Report());
+    response.set("Content-Security-Policy",
+                 beast::string_view(kReportPolicy.data(), kReportPolicy.size()));
+    co_return response;
   }
   Result<std::string> body(Code::kUnusable, "no such address");
   if (path[3] == "series") {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "report/html.h"
 #include "server/overview.h"
 
 namespace telltale::server {
@@ -38,6 +39,11 @@ Result<std::string> LiveRun::Series(const SeriesQuery& query) const {
 Result<std::string> LiveRun::Heatmap(const HeatmapQuery& query) const {
   const std::scoped_lock lock(mutex_);
   return view_.HeatmapJson(query);
+}
+
+std::string LiveRun::Report() const {
+  const std::scoped_lock lock(mutex_);
+  return report::RenderReport(view_.data);
 }
 
 std::int64_t LiveRun::now_ns() const {

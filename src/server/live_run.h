@@ -37,6 +37,8 @@ class LiveRun {
   std::shared_ptr<const Snapshot> snapshot() const;
   Result<std::string> Series(const SeriesQuery& query) const;
   Result<std::string> Heatmap(const HeatmapQuery& query) const;
+  /// The report of what is known now, as HTML.
+  std::string Report() const;
   std::int64_t now_ns() const;
   std::int64_t watermark_ns() const { return watermark_ns_; }
   /// Somebody asked for it just now.

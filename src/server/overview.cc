@@ -9,7 +9,6 @@
 
 #include "report/text.h"
 #include "rules/finding_json.h"
-#include "rules/registry.h"
 
 namespace telltale::server {
 namespace {
@@ -46,12 +45,16 @@ class Overview {
     for (const rules::RuleState& rule : data_.replay.rules) {
       out["rules"].push_back(rules::ToJson(rule));
     }
+    out["rules_words"] = report::RulesWords(data_);
+    out["order_words"] = report::kOrderWords;
     out["throughput"] = Throughput();
     out["loss"] = {{"last", s_.last_loss ? OrNull(*s_.last_loss) : Json(nullptr)},
                    {"first", s_.first_loss ? OrNull(*s_.first_loss) : Json(nullptr)},
                    {"not_finite", s_.loss_not_finite}};
     out["step_phases"] = StepPhases();
+    out["step_phases_since"] = report::SlowSince(data_);
     out["run_phases"] = RunPhases();
+    out["operations"] = Operations();
     out["last_steps"] = LastSteps();
     out["gaps"] = Gaps();
     out["own_cost"] = OwnCost();
@@ -129,6 +132,7 @@ class Overview {
       one["end_ns"] = Relative(finding.incident.end_ns);
       one["start_unix_ms"] = finding.incident.start_ns / 1'000'000;
       one["end_unix_ms"] = finding.incident.end_ns / 1'000'000;
+      one["since"] = report::SinceWords(finding);
       // What to show of the subject: nothing where there is only one rank.
       one["about"] = report::SubjectOf(data_, finding);
       out.push_back(std::move(one));
@@ -166,16 +170,10 @@ class Overview {
     Json out = Json::array();
     auto shown = s_.phases.Mean(kFirst, kLast);
     if (!shown) return out;
-    std::int64_t since = 0;
-    for (const rules::Finding& f : data_.replay.findings) {
-      const rules::RuleEntry* entry = rules::FindRule(f.rule);
-      if (entry != nullptr && !entry->desc->wrong_result) {
-        since = std::max(since, f.incident.first_step);
-      }
-    }
+    const std::int64_t since = report::SlowSince(data_);
     auto before = s_.phases.Mean(kFirst, since);
     const auto after = s_.phases.Mean(since, kLast);
-    if (since > s_.train_steps() / 20 && before && after) {
+    if (since > 0 && before && after) {
       shown = after;
     } else {
       before.reset();
@@ -197,43 +195,33 @@ class Overview {
     return out;
   }
 
+  Json Operations() const {
+    Json out = Json::array();
+    for (const auto& [category, name, total] : report::LongestOperations(s_)) {
+      out.push_back({{"name", *name},
+                     {"category", *category},
+                     {"count", total->count},
+                     {"p50_ns", std::llround(total->duration_ns.At(0.5))},
+                     {"max_ns", std::llround(total->duration_ns.max())},
+                     {"total_ns", total->total_ns}});
+    }
+    return out;
+  }
+
   Json RunPhases() const {
-    struct Part {
-      const char* name;
-      std::int64_t start, end;
-    };
-    std::vector<Part> parts;
-    const std::int64_t now = view_.begin_ns + moment_.now_ns;
-    for (const auto& [number, attempt] : s_.attempts) {
-      const std::int64_t start =
-          attempt.start_ns != 0 ? attempt.start_ns : attempt.first_forward_ns;
-      if (start == 0) continue;
-      const std::int64_t end = attempt.end_ns != 0  ? attempt.end_ns
-                               : data_.replay.ended ? s_.last_ns
-                                                    : now;
-      if (attempt.first_forward_ns == 0) {
-        parts.push_back({"initialization", start, end});
-        continue;
-      }
-      parts.push_back({"initialization", start, attempt.first_forward_ns});
-      // While it runs, nobody knows yet which step is the last.
-      const bool over = attempt.end_ns != 0 || data_.replay.ended;
-      const std::int64_t last =
-          over ? std::clamp(attempt.last_step_ns, attempt.first_forward_ns, end) : end;
-      parts.push_back({"training loop", attempt.first_forward_ns, last});
-      if (over) parts.push_back({"finalization", last, end});
+    std::vector<analysis::RunInterval> parts = s_.run_intervals();
+    // What goes on reaches until now.
+    if (!data_.replay.ended && !parts.empty()) {
+      parts.back().end_ns = std::max(parts.back().end_ns, view_.begin_ns + moment_.now_ns);
     }
     std::int64_t all = 0;
-    for (Part& part : parts) {
-      part.end = std::max(part.start, part.end);
-      all += part.end - part.start;
-    }
+    for (const analysis::RunInterval& part : parts) all += part.end_ns - part.start_ns;
     Json out = Json::array();
-    for (const Part& part : parts) {
-      const auto length = static_cast<double>(part.end - part.start);
-      out.push_back({{"name", part.name},
-                     {"start_ns", Relative(part.start)},
-                     {"end_ns", Relative(part.end)},
+    for (const analysis::RunInterval& part : parts) {
+      const auto length = static_cast<double>(part.end_ns - part.start_ns);
+      out.push_back({{"name", analysis::Name(part.phase)},
+                     {"start_ns", Relative(part.start_ns)},
+                     {"end_ns", Relative(part.end_ns)},
                      {"share", all > 0 ? length / static_cast<double>(all) : 0}});
     }
     return out;

@@ -232,6 +232,10 @@ TEST_F(ServeTest, TheOverviewSaysWhatTheReportSays) {
   double share = 0;
   for (const json& phase : o["step_phases"]) share += phase["share"].get<double>();
   EXPECT_NEAR(share, 1, 1e-9);
+  EXPECT_EQ(o["findings"][0]["since"], "from the start");
+  EXPECT_TRUE(o["rules_words"].get<std::string>().find(" other rules: ") != std::string::npos);
+  ASSERT_FALSE(o["operations"].empty());
+  EXPECT_EQ(o["operations"][0]["name"], "fetch");
   ASSERT_EQ(o["run_phases"].size(), 3U);
   EXPECT_EQ(o["run_phases"][0]["name"], "initialization");
   EXPECT_EQ(o["last_steps"].size(), 30U);
@@ -318,6 +322,34 @@ TEST_F(ServeTest, NoMoreRunsAreLoadedThanMayBe) {
     reply = server.Get("/api/runs/three/overview");
   } while (reply.status == 503);
   EXPECT_EQ(reply.status, 200) << "the place of the page that was closed";
+}
+
+TEST_F(ServeTest, TheReportIsMadeOfWhatIsKnownAndMayLoadNothing) {
+  testing::SampleRun sample;
+  sample.name = "<img src=x onerror=alert(1)>";
+  Sample("one", sample);
+  const RunningServer server({root_});
+  Connection stream(server.port());
+  stream.Send(fmt::format("GET /api/runs/one/stream HTTP/1.1\r\nHost: localhost\r\n{}\r\n\r\n",
+                          server.bearer()));
+  ASSERT_TRUE(stream.Await("\"loading\":false"));
+  const json o = json::parse(server.Get("/api/runs/one/overview").body);
+  const Reply reply = server.Get("/api/runs/one/report");
+  ASSERT_EQ(reply.status, 200);
+  EXPECT_EQ(reply.headers.at("content-type"), "text/html; charset=utf-8");
+  const std::string& policy = reply.headers.at("content-security-policy");
+  EXPECT_TRUE(policy.starts_with("default-src 'none'; style-src 'unsafe-inline';")) << policy;
+  EXPECT_NE(policy.find("frame-ancestors 'none'"), std::string::npos);
+  for (const char* header : {"x-content-type-options", "referrer-policy", "x-frame-options",
+                             "cross-origin-resource-policy"}) {
+    EXPECT_TRUE(reply.headers.contains(header)) << header;
+  }
+  EXPECT_EQ(reply.body.find("<img"), std::string::npos);
+  EXPECT_NE(reply.body.find("&lt;img src=x"), std::string::npos);
+  EXPECT_NE(reply.body.find("<h1 id=\"verdict\">" + o["verdict"]["title"].get<std::string>()),
+            std::string::npos);
+  EXPECT_EQ(server.Ask("GET", "/api/runs/one/report").status, 401) << "it names the run";
+  EXPECT_EQ(server.Get("/api/runs/none/report").status, 404);
 }
 
 TEST_F(ServeTest, SeriesAndHeatmapOfAnyWindow) {

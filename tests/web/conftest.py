@@ -5,9 +5,11 @@ TELLTALE_BIN names the binary, TELLTALE_PYTHON the interpreter with torch, TELLT
 browser; ctest sets all three.
 """
 
+import json
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -17,8 +19,10 @@ from playwright.sync_api import Browser, BrowserContext, Page, Request, sync_pla
 
 HERE = Path(__file__).resolve().parent
 REPO = HERE.parents[1]
+sys.path.append(str(REPO / "tests/e2e"))
+from hostile import NAME  # noqa: E402
+
 PYTHON = os.environ.get("TELLTALE_PYTHON", str(REPO / ".venv/bin/python"))
-HOSTILE_NAME = "<img src=x onerror=\"document.title='owned'\">"
 PATIENCE_MS = 150_000  # Of awaited conditions; never of a wait.
 
 
@@ -65,6 +69,24 @@ def runs(binary: Path, state: dict[str, str], tmp_path_factory: pytest.TempPathF
 @pytest.fixture(scope="session")
 def finished(runs: Runs) -> Path:
     return runs.train("finished", REPO / "tests/e2e/train_tiny.py", 200)
+
+
+@pytest.fixture(scope="session")
+def late(runs: Runs) -> Path:
+    """1,000 steps that wait for data from step 400 on; steps 0 and 500 take many times as long."""
+    program = os.environ.get("TELLTALE_SAMPLE_RUN", str(REPO / "build/release/tests/make_sample_run"))
+    subprocess.run([program, runs.folder / "late", "late"], check=True)
+    return runs.folder / "late"
+
+
+@pytest.fixture(scope="session")
+def hostile(runs: Runs) -> Path:
+    """All names of the training are hostile.NAME, and that of the run."""
+    run = runs.train("hostile", REPO / "tests/e2e/train_hostile.py")
+    path = run / "run.json"
+    info = json.loads(path.read_text())
+    path.write_text(json.dumps({**info, "name": NAME, "host": NAME, "command": ["python", NAME]}))
+    return run
 
 
 @pytest.fixture(scope="session")

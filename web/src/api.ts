@@ -16,6 +16,7 @@ export type Finding = Pick<
   severity: Severity;
   state: "open" | "closed";
   until_end: boolean;
+  since: string; // "since step 18,400".
   about: string; // What to name of the subject; empty where there is only one.
   evidence: Record<string, unknown>;
 };
@@ -54,6 +55,8 @@ export interface Overview {
   watermark_ns: number | null;
   verdict: { title: string; severity: Severity | null; sentences: string[] };
   findings: Finding[];
+  rules_words: string; // "4 other rules: 3 quiet, 1 without data."
+  order_words: string;
   rules: { name: string; status: string; incidents: number; records: number; error?: string }[];
   throughput: {
     steps: number;
@@ -63,7 +66,9 @@ export interface Overview {
   };
   loss: { last: number | null; first: number | null; not_finite: number };
   step_phases: { name: string; share: number; ns: number; before_share: number | null }[];
+  step_phases_since: number; // Where before and now part; 0 where all steps are together.
   run_phases: { name: string; start_ns: number | null; end_ns: number | null; share: number | null }[];
+  operations: { name: string; category: string; count: number; p50_ns: number; max_ns: number; total_ns: number }[];
   last_steps: { step: StepRow["step"]; start_ns: number; duration_ns: number; phases: Record<string, number> }[];
   gaps: Gap[];
   own_cost: {

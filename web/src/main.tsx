@@ -6,6 +6,7 @@ import { useEffect } from "preact/hooks";
 import "uplot/dist/uPlot.min.css";
 import "./tokens.css";
 import "./app.css";
+import { Goto } from "./components/Goto";
 import { Header } from "./components/Header";
 import { Help } from "./components/Help";
 import { RunPage } from "./components/RunPage";
@@ -23,6 +24,7 @@ function Page() {
   const overview = useStore((s) => s.overview);
   const notice = useStore((s) => s.notice);
   const help = useStore((s) => s.help);
+  const goto = useStore((s) => s.goto);
   useEffect(() => {
     if (needsSignIn || run === null) leave();
     else follow(run);
@@ -36,6 +38,7 @@ function Page() {
     <>
       <Header />
       {run !== null && overview && <Strip overview={overview} />}
+      {run !== null && overview && goto && <Goto />}
       {notice !== null && <div class="note" role="status">{notice}</div>}
       {run === null ? <Runs /> : <RunPage key={run} />}
       {help && <Help />}

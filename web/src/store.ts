@@ -24,6 +24,9 @@ export interface State {
   ruler: "time" | "step";
   selected: number; // Of the list on the screen, -1 for none.
   help: boolean;
+  singleKeys: boolean; // Characters alone do something.
+  goto: boolean; // The field for a step or a time is open.
+  place: string | null; // What the crosshair was last put on.
   notice: string | null;
 }
 
@@ -43,6 +46,9 @@ const state: State = {
   ruler: "time",
   selected: -1,
   help: false,
+  singleKeys: true,
+  goto: false,
+  place: null,
   notice: null,
 };
 const listeners = new Set<() => void>();
@@ -117,13 +123,22 @@ function apply(window: Window | null): void {
   writeAddress();
 }
 
-// Addresses: /runs and /r/<run>?w=<t0>..<t1>&x=step
+/** Puts the crosshair somewhere and keeps it there, or lets it go. */
+export function pin(at: number | null): void {
+  update({ cursor: at, pinned: at !== null, place: null });
+  writeAddress();
+}
+
+const ADDRESS_NAMES = ["w", "x", "at"];
+
+// Addresses: /runs and /r/<run>?w=<t0>..<t1>&x=step&at=<crosshair>
 export function readAddress(): void {
   const match = /^\/r\/([^/]+)\/?$/.exec(location.pathname);
   const params = new URLSearchParams(location.search);
   const w = /^(\d+)\.\.(\d+)$/.exec(params.get("w") ?? "");
   const window: Window | null = w && Number(w[1]) < Number(w[2]) ? [Number(w[1]), Number(w[2])] : null;
-  const unknown = [...params.keys()].filter((name) => name !== "w" && name !== "x");
+  const at = /^\d+$/.test(params.get("at") ?? "") ? Number(params.get("at")) : null;
+  const unknown = [...params.keys()].filter((name) => !ADDRESS_NAMES.includes(name));
   past.length = 0;
   future.length = 0;
   update({
@@ -131,9 +146,11 @@ export function readAddress(): void {
     window,
     ruler: params.get("x") === "step" ? "step" : "time",
     notice: unknown.length ? `Not known in this address, so ignored: ${unknown.join(", ")}.` : null,
-    cursor: null,
-    pinned: false,
+    cursor: at,
+    pinned: at !== null,
     selected: -1,
+    goto: false,
+    place: null,
   });
 }
 
@@ -141,6 +158,7 @@ export function writeAddress(): void {
   const params: string[] = [];
   if (state.window) params.push(`w=${state.window[0]}..${state.window[1]}`);
   if (state.ruler === "step") params.push("x=step");
+  if (state.pinned && state.cursor !== null) params.push(`at=${state.cursor}`);
   history.replaceState(null, "", location.pathname + (params.length ? `?${params.join("&")}` : ""));
 }
 

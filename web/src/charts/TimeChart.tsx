@@ -7,7 +7,7 @@ import uPlot from "uplot";
 import type { Gap, Series } from "../api";
 import { elapsed, inUnit, short, significant, thousands } from "../format";
 import { useWidth } from "../query";
-import { current, setWindow, shownWindow, subscribe, update, useStore } from "../store";
+import { current, pin, setWindow, shownWindow, subscribe, update, useStore } from "../store";
 import { token } from "../theme";
 import { drawCuts, drawEnds, drawGaps } from "./marks";
 import { extent, lastValue, sentence, shape, stepTicks, type Table, ticks, timeTicks, valueAt } from "./shape";
@@ -148,6 +148,10 @@ function Plot(props: PlotProps) {
       font: `11px ${token("--sans")}`,
       ticks: { stroke: () => token("--line-2"), width: 1, size: 4 },
     };
+    const place = (c: uPlot) => {
+      const { cursor } = current();
+      c.setCursor({ left: cursor === null ? -10 : c.valToPos(cursor, "x"), top: 0 }, false);
+    };
     const u = new uPlot(
       {
         width: latest.current.width,
@@ -195,6 +199,8 @@ function Plot(props: PlotProps) {
           },
         },
         hooks: {
+          // A crosshair that stays is where its moment is now.
+          setScale: [(c, key) => key === "x" && place(c)],
           drawClear: [(c) => drawGaps(c, latest.current.gaps, current().overview?.attempts ?? [], latest.current.gapText ?? false)],
           draw: [
             (c) => {
@@ -230,12 +236,12 @@ function Plot(props: PlotProps) {
     };
     u.over.addEventListener("pointermove", move);
     u.over.addEventListener("pointerleave", out);
-    u.over.addEventListener("click", () => update({ pinned: !current().pinned }));
+    u.over.addEventListener("click", () => pin(current().pinned ? null : current().cursor));
     let at: number | null = null;
     const stop = subscribe(() => {
       if (current().cursor === at) return;
       at = current().cursor;
-      u.setCursor({ left: at === null ? -10 : u.valToPos(at, "x"), top: 0 }, false);
+      place(u);
     });
     const redraw = () => u.redraw();
     addEventListener("themechange", redraw);

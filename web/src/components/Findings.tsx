@@ -4,9 +4,10 @@
 import { useEffect, useRef } from "preact/hooks";
 
 import type { Finding, Overview } from "../api";
-import { duration, percent, plural, significant, thousands, UNKNOWN, words } from "../format";
+import { duration, percent, significant, thousands, UNKNOWN, words } from "../format";
+import { fit } from "../places";
 import { type SeriesQuery, useSeries } from "../query";
-import { setWindow, useStore } from "../store";
+import { useStore } from "../store";
 import { Sev } from "./marks";
 import { Sparkline } from "./Sparkline";
 
@@ -18,15 +19,6 @@ function lineOf(rule: string): { query: SeriesQuery; label: string } {
   if (/^Loss/.test(rule)) return { query: { kind: "scalar", name: "loss", mode: "TRAIN" }, label: "loss" };
   if (rule === "InputBound") return { query: { kind: "steps", name: "data wait" }, label: "data wait" };
   return { query: { kind: "steps", name: "duration" }, label: "step time" };
-}
-
-function since(finding: Finding): string {
-  if (finding.first_step < 0) return "";
-  const open = finding.state === "open" || finding.until_end;
-  if (finding.first_step <= 3 && open) return "from the start";
-  return open
-    ? `since step ${thousands(finding.first_step)}`
-    : `steps ${thousands(finding.first_step)} to ${thousands(finding.last_step)}`;
 }
 
 function shown(value: unknown): string {
@@ -42,18 +34,17 @@ function Item({ finding, selected }: { finding: Finding; selected: boolean }) {
   const series = useSeries(line.query, SPARK_WIDTH, { whole: true, intervalMs: 3000 });
   const ref = useRef<HTMLElement>(null);
   useEffect(() => {
-    if (selected) ref.current?.scrollIntoView({ block: "nearest" });
+    if (!selected) return;
+    const fold = ref.current?.closest("details");
+    if (fold) fold.open = true;
+    ref.current?.scrollIntoView({ block: "nearest" });
   }, [selected]);
   const color = finding.severity === "high" ? "--bad-bg" : finding.severity === "medium" ? "--warn-bg" : "--line";
-  const margin = Math.max(1e9, (finding.end_ns - finding.start_ns) * 0.1);
   return (
-    <article ref={ref} class={`f ${selected ? "sel" : ""}`} data-finding={finding.id}>
+    <article ref={ref} class={`f ${selected ? "sel" : ""}`} data-finding={finding.id} aria-current={selected}>
       <div>
         <Sev of={finding.severity} />
-        <div class="xs q">
-          {since(finding)}
-          {finding.state === "closed" && !finding.until_end && <><br />closed</>}
-        </div>
+        <div class="xs q">{finding.since}</div>
       </div>
       <div>
         <h3>
@@ -76,7 +67,7 @@ function Item({ finding, selected }: { finding: Finding; selected: boolean }) {
             <dt>rule</dt>
             <dd><code>{finding.rule}</code></dd>
           </dl>
-          <button class="l s" onClick={() => setWindow([finding.start_ns - margin, finding.end_ns + margin])}>
+          <button class="l s" onClick={() => fit(finding)}>
             Show this time
           </button>
         </details>
@@ -109,42 +100,10 @@ export function Findings({ overview }: { overview: Overview }) {
         </details>
       )}
       <p class="s q foot">
-        <Rules overview={overview} />{" "}
-        {findings.length > 0 && "Order: open before closed; wrong results first; then by cost."}
+        {overview.rules_words} {findings.length > 0 && overview.order_words}
       </p>
       <Announcer findings={findings} />
     </div>
-  );
-}
-
-const STATUS: Record<string, string> = {
-  NoIssuesFound: "quiet",
-  IssuesFound: "fired",
-  InProgress: "watching",
-  NoData: "without data",
-  NotApplicable: "not applicable",
-  Suspended: "suspended",
-  Stopped: "stopped",
-  Error: "failed",
-};
-
-/** "3 other rules: 2 quiet, 1 without data (ExplodingTensor)." */
-function Rules({ overview }: { overview: Overview }) {
-  const fired = new Set(overview.findings.map((f) => f.rule));
-  const others = overview.rules.filter((r) => !fired.has(r.name));
-  if (others.length === 0) return null;
-  const byStatus = new Map<string, string[]>();
-  for (const rule of others) {
-    byStatus.set(rule.status, [...(byStatus.get(rule.status) ?? []), rule.name]);
-  }
-  const parts = [...byStatus].map(([status, names]) => (
-    <span key={status} title={names.join(", ")}>{names.length} {STATUS[status] ?? status}</span>
-  ));
-  return (
-    <>
-      {fired.size > 0 ? plural(others.length, "other rule") : plural(others.length, "rule")}:{" "}
-      {parts.flatMap((part, i) => (i === 0 ? [part] : [", ", part]))}.
-    </>
   );
 }
 

@@ -54,7 +54,7 @@ export function Header() {
       )}
       <span class="sp" />
       {run !== null && overview && <Live overview={overview} />}
-      <button class="plain s wide" title="All keys (?)" onClick={() => update({ help: true })}>Keys</button>
+      <button class="plain s" title="All keys (?)" onClick={() => update({ help: true })}>Keys</button>
       <button class="plain s" title="Theme (Shift T)" onClick={toggleTheme}>{dark ? "Light" : "Dark"}</button>
     </header>
   );

@@ -6,6 +6,7 @@ import { Findings } from "./Findings";
 import { Heatmap } from "./Heatmap";
 import { Loss } from "./Loss";
 import { Metrics } from "./Metrics";
+import { Operations } from "./Operations";
 import { OwnCost } from "./OwnCost";
 import { RunPhases } from "./RunPhases";
 import { LastSteps, StepPhases } from "./StepPhases";
@@ -19,6 +20,7 @@ export function RunPage() {
   const lastWord = useStore((s) => s.lastWord);
   const window = useStore((s) => s.window);
   const ruler = useStore((s) => s.ruler);
+  const place = useStore((s) => s.place);
   const [points, setPoints] = usePoints();
   const steps = useStepSeries(points);
   if (!overview) {
@@ -56,13 +58,14 @@ export function RunPage() {
         <div class="note" id="damaged"><b>Damaged.</b> {overview.damaged}</div>
       )}
       <div class="grid">
-        <section class="c8" aria-labelledby="verdict">
+        <section class="c8" id="overview" aria-labelledby="verdict">
           <Verdict overview={overview} />
           <Findings overview={overview} />
         </section>
-        <section class="c4" aria-label="Where the time goes">
+        <section class="c4" id="where" aria-label="Where the time goes">
           <StepPhases overview={overview} />
           <RunPhases overview={overview} />
+          <Operations overview={overview} />
           <LastSteps overview={overview} />
         </section>
       </div>
@@ -72,6 +75,7 @@ export function RunPage() {
           <span class="q">
             {window ? `${ns(window[0])} to ${ns(window[1])} of the run` : `the whole run, started ${started.toLocaleString(undefined, { hour12: false })}`}
           </span>
+          {place !== null && <span class="s" id="place" role="status">{place}</span>}
           <span class="sp" />
           {window && <button class="plain s" onClick={() => setWindow(null)}>whole run <kbd>0</kbd></button>}
           <span class="seg" role="group" aria-label="Ruler">
@@ -88,7 +92,7 @@ export function RunPage() {
           <div class="c6"><Loss overview={overview} ruler={rulerSeries} /></div>
         </div>
       </section>
-      <section class="sec"><Heatmap /></section>
+      <section class="sec" id="cores"><Heatmap /></section>
       <Metrics overview={overview} ruler={rulerSeries} />
       <div class="sec">
         <div class="grid">

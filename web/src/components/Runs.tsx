@@ -101,9 +101,9 @@ export function Runs() {
                 <th scope="col">Status</th>
                 <th scope="col">Verdict</th>
                 <th scope="col" class="r wide">Findings</th>
-                <th scope="col" class="r">Steps</th>
+                <th scope="col" class="r wide">Steps</th>
                 <th scope="col" class="r wide">Started</th>
-                <th scope="col" class="r">Duration</th>
+                <th scope="col" class="r wide">Duration</th>
               </tr>
             </thead>
             <tbody>
@@ -145,11 +145,11 @@ function Row({ run, selected }: { run: RunItem; selected: boolean }) {
       <td class="r nw wide">
         {counts.length === 0 ? <span class="q">0</span> : counts.map((s) => `${run.findings[s]} ${s}`).join(", ")}
       </td>
-      <td class="r nw">{run.steps === null ? UNKNOWN : thousands(run.steps)}</td>
+      <td class="r nw wide">{run.steps === null ? UNKNOWN : thousands(run.steps)}</td>
       <td class="r nw wide" title={start === null ? "" : utc(start)}>
         {start === null ? UNKNOWN : new Date(start).toLocaleTimeString(undefined, { hour12: false })}
       </td>
-      <td class="r nw">{ns(run.duration_ns)}</td>
+      <td class="r nw wide">{ns(run.duration_ns)}</td>
     </tr>
   );
 }

@@ -7,6 +7,7 @@ import { PHASES, phaseColor, phaseName } from "./marks";
 export function StepPhases({ overview }: { overview: Overview }) {
   const phases = overview.step_phases;
   const before = phases.some((p) => p.before_share !== null);
+  const since = overview.step_phases_since;
   const bar = (share: (p: (typeof phases)[number]) => number, label: string) => (
     <>
       <div class="xs q">{label}</div>
@@ -24,8 +25,8 @@ export function StepPhases({ overview }: { overview: Overview }) {
         <p class="empty">No training step yet.</p>
       ) : (
         <>
-          {before && bar((p) => p.before_share ?? 0, "before")}
-          {bar((p) => p.share, before ? "now" : "all steps")}
+          {before && bar((p) => p.before_share ?? 0, `steps 0 to ${thousands(since)}`)}
+          {bar((p) => p.share, before ? `since step ${thousands(since)}` : `${thousands(overview.throughput.steps)} steps, mean`)}
           <table class="t" style={{ marginTop: "8px" }}>
             <thead>
               <tr>

@@ -39,13 +39,13 @@ export function Strip({ overview }: { overview: Overview }) {
   const last = table ? lastValue(table) : null;
   const color = { high: "var(--bad)", medium: "var(--warn)", low: "var(--ink-3)", info: "var(--ink-3)" };
   return (
-    <div class="strip">
+    <div class="strip" role="region" aria-label="Whole run">
       <div ref={box}>
         <svg
           width="100%"
           height={HEIGHT}
           role="img"
-          aria-label={`Whole run. ${table ? sentence("Step time", table, series?.unit ?? "ns", overview.gaps.length) : ""}`}
+          aria-label={`${table ? sentence("Step time", table, series?.unit ?? "ns", overview.gaps.length) : ""}`}
           onPointerDown={(event) => {
             begin.current = at(event);
             event.currentTarget.setPointerCapture(event.pointerId);
