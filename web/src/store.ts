@@ -71,13 +71,13 @@ export function useStore<T>(select: (state: Readonly<State>) => T): T {
   const picked = select(state);
   const last = useRef({ select, picked });
   last.current = { select, picked };
-  useEffect(
-    () =>
-      subscribe(() => {
-        if (!Object.is(last.current.select(state), last.current.picked)) render(0);
-      }),
-    [],
-  );
+  useEffect(() => {
+    const look = () => {
+      if (!Object.is(last.current.select(state), last.current.picked)) render(0);
+    };
+    look(); // What changed between the first render and now.
+    return subscribe(look);
+  }, []);
   return picked;
 }
 
