@@ -47,6 +47,7 @@ fault: ## the fault tests 20 times over: kills, hangs, full disks, terminals
 	@$(QUIET) build/release.log cmake --build build/release
 	@for suite in run kill disk_full terminal hang limits; do \
 	  TELLTALE_FAULT_ROUNDS=20 build/release/tests/fault_$${suite}_test --gtest_brief=1; done
+	@ctest --preset release -R web/test_soak
 
 asan: ## the C++ tests under the address and undefined-behaviour sanitizers
 	@tools/setup test

@@ -8,6 +8,7 @@
 #include <iterator>
 
 #include "base/printable.h"
+#include "base/utf8.h"
 #include "report/text.h"
 
 namespace telltale::report {
@@ -25,9 +26,24 @@ std::string Open(double width, double height, const std::string& sentence) {
       width, height, Escape(sentence));
 }
 
-/// Room for a text in pixels; the report's 11 px font is about 6 px a character.
+constexpr double kCharacter = 6;  ///< Pixels, of the report's 11 px font.
+
+/// At most so many characters, the last an ellipsis where there were more.
+std::string Shorten(std::string_view text, double characters) {
+  std::string out;
+  while (!text.empty()) {
+    const std::size_t length = std::max<std::size_t>(1, Utf8Length(text));
+    characters -= 1;
+    if (characters < 1 && length < text.size()) return out + "…";
+    out += text.substr(0, length);
+    text.remove_prefix(length);
+  }
+  return out;
+}
+
+/// Room for a text in pixels.
 double TextWidth(std::string_view text) {
-  return 6.0 * static_cast<double>(std::count_if(text.begin(), text.end(), [](char c) {
+  return kCharacter * static_cast<double>(std::count_if(text.begin(), text.end(), [](char c) {
            return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U;
          }));
 }
@@ -232,12 +248,14 @@ std::string Draw(const LineChart& chart) {
     Add(&out,
         "<path d=\"M{:.1f} {:.1f}V{:.1f}\" stroke=\"var(--ink-3)\" stroke-dasharray=\"2 2\"/>", x,
         room > 0 ? 14.0 : upper - 6, lower);
-    const bool flip = x + TextWidth(marker.label) + 6 > right;
-    const double begin = flip ? x - 4 - TextWidth(marker.label) : x + 4;
+    // On the side where it fits, else on the wider one as far as it does.
+    const bool flip = x + TextWidth(marker.label) + 6 > right && x > right - x;
+    const std::string label = Shorten(marker.label, (flip ? x - 4 : right - x - 4) / kCharacter);
+    const double begin = flip ? x - 4 - TextWidth(label) : x + 4;
     row = begin < label_end ? row + 1 : 0;
-    label_end = begin + TextWidth(marker.label);
+    label_end = begin + TextWidth(label);
     Text(&out, flip ? x - 4 : x + 4, 11 + 14.0 * (row % std::max(1, static_cast<int>(room / 14))),
-         marker.label, flip ? "end" : "", "i2");
+         label, flip ? "end" : "", "i2");
   }
   return out + "</svg>";
 }

@@ -159,6 +159,15 @@ TEST_F(ReportTest, WhatWasFoundAndWhatWasWatchedHaveTheSameWordsEverywhere) {
   EXPECT_EQ(SinceWords(finding), "");
 }
 
+TEST_F(ReportTest, ALongNameStaysInItsPicture) {
+  RunData data = Make({});
+  data.replay.findings[0].incident.message = "NaN in " + std::string(300, 'x');
+  data.replay.findings[0].incident.first_step = 300;
+  const std::string html = RenderReport(data);
+  EXPECT_NE(html.find("xxx…</text>"), std::string::npos);
+  EXPECT_EQ(html.find(std::string(130, 'x') + "…"), std::string::npos) << "816 px";
+}
+
 TEST_F(ReportTest, ARunWithoutStepsOrRecordsHasAReport) {
   testing::SampleRun sample;
   sample.steps = 0;
