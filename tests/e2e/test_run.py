@@ -94,7 +94,9 @@ def test_a_log_gets_the_address_of_the_live_page_without_its_code(telltale: Tell
     assert "code=" not in rest
 
 
-def test_where_no_token_can_be_kept_the_log_gets_a_link_that_opens(telltale: Telltale, tmp_path: Path) -> None:
+def test_where_no_token_can_be_kept_the_log_gets_a_link_that_opens(
+    telltale: Telltale, tmp_path: Path
+) -> None:
     (tmp_path / "file").write_text("no folder")
     process = subprocess.Popen(
         [str(telltale.binary), "run", "-o", str(tmp_path / "run"), "--", "cat"],
