@@ -10,10 +10,15 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <map>
+#include <memory>
 #include <mutex>
 #include <sstream>
+#include <string>
+#include <vector>
 
 #include "base/clock.h"
+#include "rules/replay.h"
 #include "server/run_cache.h"
 #include "store/writer.h"
 #include "support/sample_run.h"
