@@ -93,9 +93,10 @@ int Serve(const Args& args) {
   if (!server.ok()) return Fail("serve", server.status());
   const auto link = (*server)->NewLink();
   if (!link.ok()) return Fail("serve", link.status());
-  if (!note.empty() && !beside) fmt::print(stderr, "telltale: {}\n", note);
+  if (!note.empty()) fmt::print(stderr, "telltale: {}\n", note);
   if (beside) {
-    const std::string line = *link + "\n";
+    // Whether others can learn the token from its file.
+    const std::string line = fmt::format("{} {}\n", *link, note.empty() ? "kept" : "unkept");
     [[maybe_unused]] const ssize_t n = ::write(args.link_fd, line.data(), line.size());
     ::close(args.link_fd);
   } else {

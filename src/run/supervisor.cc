@@ -116,7 +116,7 @@ class Supervisor {
   Helper agent_{"agent", {}, {}, kForever, false, false};
   Helper watcher_{"watch", {}, {}, kForever, false, false};
   Helper server_{"serve", {}, {}, kForever, false, false};
-  UniqueFd page_link_;  ///< From the server: one line, the link of the page.
+  UniqueFd page_link_;  ///< From the server: one line, the link and whether the token is kept.
   std::string page_line_;
   std::string page_port_ = "0";
   UniqueFd link_;  ///< To the agent.
@@ -278,11 +278,15 @@ void Supervisor::ReadLink() {
   page_link_.reset();
   if (end == std::string::npos) return;
   page_line_.resize(end);
+  const auto space = page_line_.find(' ');
+  const bool token_kept =
+      space != std::string::npos && page_line_.compare(space, std::string::npos, " kept") == 0;
+  page_line_.resize(std::min(space, page_line_.size()));
   const auto slash = page_line_.find("/#");
   const auto colon = page_line_.rfind(':', slash);
   if (slash == std::string::npos || colon == std::string::npos) return;
   page_port_ = page_line_.substr(colon + 1, slash - colon - 1);
-  if (::isatty(STDERR_FILENO) == 0) {
+  if (token_kept && ::isatty(STDERR_FILENO) == 0) {
     // A log that others may read, and that is read when the code has long expired.
     terminal_.Print(
         fmt::format("telltale: live page {}/ (sign in with what `telltale serve "

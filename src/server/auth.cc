@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -105,7 +106,22 @@ Status Write(const fs::path& file, const Secrets& secrets) {
   return {};
 }
 
+class BootClock final : public Clock {
+ public:
+  std::int64_t MonotonicNs() const override {
+    timespec t{};
+    clock_gettime(CLOCK_BOOTTIME, &t);
+    return static_cast<std::int64_t>(t.tv_sec) * 1'000'000'000 + t.tv_nsec;
+  }
+  std::int64_t RealtimeNs() const override { return System().RealtimeNs(); }
+};
+
 }  // namespace
+
+const Clock& Auth::CodeClock() {
+  static const BootClock clock;
+  return clock;
+}
 
 Result<std::string> RandomHex(std::size_t bytes) {
   std::string raw(bytes, '\0');

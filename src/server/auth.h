@@ -21,12 +21,14 @@ class Auth {
  public:
   /// Reads the user's secrets, or makes them. Where no file can be kept (no home folder, a full
   /// disk) they live as long as this process; `note` then says why.
-  static Result<Auth> Open(std::string* note, const Clock* clock = &Clock::System());
+  static Result<Auth> Open(std::string* note, const Clock* clock = &CodeClock());
   /// $XDG_STATE_HOME/telltale/serve-token, else ~/.local/state/telltale/serve-token; empty where
   /// neither is known.
   static std::filesystem::path File();
   /// With secrets of its own; for tests.
-  static Result<Auth> Fresh(const Clock* clock = &Clock::System());
+  static Result<Auth> Fresh(const Clock* clock = &CodeClock());
+  /// What codes expire by: its monotonic time goes on while the machine sleeps (CLOCK_BOOTTIME).
+  static const Clock& CodeClock();
 
   /// Sessions from now on are those of the server with this name: the same again where a server of
   /// the same user, address and folders starts again, and no other's.
@@ -51,7 +53,7 @@ class Auth {
     std::string code;
     std::int64_t expires_ns = 0;  ///< By the clock.
   };
-  const Clock* clock_ = &Clock::System();
+  const Clock* clock_ = &CodeClock();
   std::string token_;
   std::string secret_;        ///< Sessions are made from it.
   std::string session_;       ///< Of this server.

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <time.h>
 
 #include <filesystem>
 #include <fstream>
@@ -54,6 +55,17 @@ TEST_F(AuthTest, ACodeExpires) {
   EXPECT_EQ(auth->TakeCode(*first), CodeIs::kExpired);
   EXPECT_EQ(auth->TakeCode(*first), CodeIs::kExpired) << "as often as it is tried";
   EXPECT_EQ(auth->TakeCode(*third), CodeIs::kGood);
+}
+
+TEST_F(AuthTest, CodesExpireThoughTheMachineSleeps) {
+  timespec before{};
+  clock_gettime(CLOCK_BOOTTIME, &before);
+  const std::int64_t now = Auth::CodeClock().MonotonicNs();
+  timespec after{};
+  clock_gettime(CLOCK_BOOTTIME, &after);
+  const auto ns = [](const timespec& t) { return t.tv_sec * 1'000'000'000 + t.tv_nsec; };
+  EXPECT_GE(now, ns(before));
+  EXPECT_LE(now, ns(after));
 }
 
 TEST_F(AuthTest, ASessionIsGoodForOneServer) {

@@ -336,7 +336,7 @@ asio::awaitable<void> ServerImpl::Stream(beast::tcp_stream* stream, std::shared_
   auto tick = Clk::now();
   auto heartbeat = tick + kHeartbeat;
   boost::system::error_code error;
-  while (!error) {
+  while (!error && !run->retired()) {
     run->Want(Clock::System().MonotonicNs());
     // Held while it is written: all streams of a run share the bytes.
     const std::shared_ptr<const Snapshot> snapshot = run->snapshot();

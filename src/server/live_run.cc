@@ -24,7 +24,9 @@ std::int64_t Now() { return Clock::System().MonotonicNs(); }
 }  // namespace
 
 LiveRun::LiveRun(std::string id, std::filesystem::path path)
-    : id_(std::move(id)), path_(std::move(path)), watched_(path_) {}
+    : id_(std::move(id)),
+      path_(std::move(path)),
+      watched_(std::make_unique<WatchedFindings>(path_)) {}
 
 std::shared_ptr<const Snapshot> LiveRun::snapshot() const {
   const std::scoped_lock lock(mutex_);
@@ -79,15 +81,33 @@ Status LiveRun::Open() {
   begin_ns_ = view_.begin_ns;
   // What the watcher decided about late writers, before the first record is ordered.
   ReadWatch();
-  if (data.replay.ended && !watched_.log().CameToItsEnd(info)) {
+  if (data.replay.ended && !watched_->log().CameToItsEnd(info)) {
     engine_ = std::make_unique<rules::Engine>();
   }
   store::CursorOptions options;
   options.table_mask = analysis::Summary::table_mask();
   if (engine_) options.table_mask |= engine_->table_mask();
   TELLTALE_ASSIGN_OR_RETURN(cursor_, reader_->NewCursor(options));
-  watched_.log().Readmit(cursor_.get());
+  watched_->log().Readmit(cursor_.get());
   return {};
+}
+
+void LiveRun::Reset() {
+  cursor_.reset();
+  reader_.reset();
+  watched_ = std::make_unique<WatchedFindings>(path_);
+  engine_.reset();
+  judge_.reset();
+  judged_.reset();
+  decided_ = records_published_ = false;
+  loading_ = changed_ = true;
+  state_read_ns_ = last_new_ns_ = last_ord_ns_ = watch_read_ns_ = 0;
+  info_time_ = {};
+  begin_ns_ = watermark_ns_ = ended_at_ns_ = 0;
+  const std::size_t points = view_.max_points();
+  const std::scoped_lock lock(mutex_);
+  view_ = RunView();
+  view_.LimitPoints(points);
 }
 
 void LiveRun::ReadState(std::int64_t now) {
@@ -100,6 +120,12 @@ void LiveRun::ReadState(std::int64_t now) {
   if (!error && written == info_time_ && data.replay.ended) return;
   info_time_ = written;
   const store::RunState state = reader_->state();
+  // Recorded anew in the same place; or it goes on, and what was read as the end of it was none.
+  if (reader_->info().created_ns != data.replay.info.created_ns ||
+      (data.replay.ended && state.state == "running")) {
+    Reset();
+    return;
+  }
   const bool same = state.state == data.replay.state.state &&
                     reader_->info().attempts.size() == data.replay.info.attempts.size();
   if (same && data.replay.ended) return;
@@ -114,13 +140,13 @@ void LiveRun::ReadState(std::int64_t now) {
 
 void LiveRun::ReadWatch() {
   const bool ended = view_.data.replay.ended;
-  if (!watched_.Advance(ended)) return;
+  if (!watched_->Advance(ended)) return;
   decided_ = false;
   judge_.reset();
   watch_read_ns_ = Now();
   // The watcher of a further attempt knows more than a replay of those before.
   if (!ended) judged_.reset();
-  if (cursor_ != nullptr) watched_.log().Readmit(cursor_.get());
+  if (cursor_ != nullptr) watched_->log().Readmit(cursor_.get());
   TakeFindings();
 }
 
@@ -134,17 +160,13 @@ void LiveRun::TakeFindings() {
     findings = rules::Ranked(engine_->findings());
     states = engine_->rule_states();
   } else {
-    std::int64_t end_ns = 0;
-    for (const auto& [number, attempt] : view_.data.summary.attempts) {
-      end_ns = std::max(end_ns, attempt.end_ns);
-    }
-    findings = watched_.findings(view_.data.replay.ended ? end_ns : 0);
-    states = watched_.rules();
+    findings = watched_->findings();
+    states = watched_->rules();
   }
   const std::scoped_lock lock(mutex_);
   view_.data.replay.findings = std::move(findings);
   view_.data.replay.rules = std::move(states);
-  view_.data.replay.watch_cpu_ns = watched_.cpu_ns();
+  view_.data.replay.watch_cpu_ns = watched_->cpu_ns();
   changed_ = true;
 }
 
@@ -164,7 +186,7 @@ bool LiveRun::ReadRecords(std::chrono::steady_clock::time_point deadline) {
     }
     const bool ended = view_.data.replay.ended;
     if (records.empty()) {
-      if (!ended) watched_.log().GiveUp(cursor_.get());
+      if (!ended) watched_->log().GiveUp(cursor_.get());
       const bool over =
           ended && (loading_ || now - last_new_ns_ >= kStragglerNs) && !cursor_->AtEnd();
       if (over && cursor_->CloseStragglers()) continue;
@@ -210,8 +232,8 @@ bool LiveRun::Decide(std::chrono::steady_clock::time_point deadline) {
     return decide();
   }
   if (!judge_) {
-    const bool whole = watched_.log().CameToItsEnd(known.info) &&
-                       (last_new_ns_ == 0 || last_ord_ns_ < watched_.log().watermark_ns());
+    const bool whole = watched_->log().CameToItsEnd(known.info) &&
+                       (last_new_ns_ == 0 || last_ord_ns_ < watched_->log().watermark_ns());
     if (whole) {
       judged_.reset();
       return decide();
@@ -233,6 +255,7 @@ bool LiveRun::Decide(std::chrono::steady_clock::time_point deadline) {
 
 bool LiveRun::Advance(std::chrono::milliseconds limit) {
   const auto deadline = std::chrono::steady_clock::now() + limit;
+  if (cursor_) ReadState(Now());
   if (!cursor_) {
     if (const Status status = Open(); !status.ok()) {
       if (error_ != status.message()) changed_ = true;
@@ -242,7 +265,6 @@ bool LiveRun::Advance(std::chrono::milliseconds limit) {
     }
     error_.clear();
   }
-  ReadState(Now());
   ReadWatch();
   // What to show first is known before the first record is read.
   if (version_ == 0) Publish(true);

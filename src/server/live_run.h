@@ -48,6 +48,12 @@ class LiveRun {
   void Hold() { ++held_; }
   void Release() { --held_; }
   bool held() const { return held_ > 0; }
+  /// It is followed for so long after somebody asked for it.
+  static constexpr std::int64_t kWantedNs = 15'000'000'000;
+  bool followed(std::int64_t now_ns) const { return held() || now_ns - wanted_ns_ <= kWantedNs; }
+  /// Another run has its id now: streams of this one end.
+  void Retire() { retired_ = true; }
+  bool retired() const { return retired_; }
 
   // The loader's thread.
   /// Reads what is new, for about `limit` at most; true where there is more to read at once.
@@ -63,6 +69,8 @@ class LiveRun {
 
  private:
   Status Open();
+  /// Forgets all that was read: the next Advance opens the run anew.
+  void Reset();
   void ReadState(std::int64_t now);
   void ReadWatch();
   bool ReadRecords(std::chrono::steady_clock::time_point deadline);
@@ -75,6 +83,7 @@ class LiveRun {
   const std::filesystem::path path_;
   std::atomic<std::int64_t> wanted_ns_{0};
   std::atomic<int> held_{0};
+  std::atomic<bool> retired_{false};
   std::atomic<std::int64_t> watermark_ns_{0};
   std::atomic<std::int64_t> begin_ns_{0};
   std::atomic<std::int64_t> ended_at_ns_{0};  ///< Run clock; 0 while it runs.
@@ -86,7 +95,7 @@ class LiveRun {
   // The loader's.
   std::unique_ptr<store::RunReader> reader_;
   std::unique_ptr<store::Cursor> cursor_;
-  WatchedFindings watched_;
+  std::unique_ptr<WatchedFindings> watched_;
   /// Only while a run is loaded that was over before and whose watcher has no end of its own: one
   /// pass over the records serves both.
   std::unique_ptr<rules::Engine> engine_;

@@ -17,8 +17,6 @@ constexpr std::size_t kMaxLoaded = 8;
 constexpr std::chrono::milliseconds kPeriod(100);
 constexpr std::chrono::milliseconds kSlice(50);
 constexpr std::int64_t kSecond = 1'000'000'000;
-/// A run is followed for so long after somebody asked for it; a stream asks each second.
-constexpr std::int64_t kWantedNs = 15 * kSecond;
 /// Wanted a moment ago: not forgotten even beyond kMaxLoaded.
 constexpr std::int64_t kKeepNs = 60 * kSecond;
 /// Not even where another run needs its place.
@@ -59,16 +57,22 @@ RunCache::~RunCache() {
 RunCache::Found RunCache::Want(const std::string& id) {
   const std::int64_t now = Now();
   const std::scoped_lock lock(mutex_);
-  if (const auto found = runs_.find(id); found != runs_.end()) {
-    const bool asleep = now - found->second->wanted_ns() > kWantedNs;
-    found->second->Want(now);
-    if (asleep) {
-      nudged_ = true;
-      wake_.notify_all();
-    }
-    return {found->second};
-  }
   const auto path = paths_.find(id);
+  if (const auto found = runs_.find(id); found != runs_.end()) {
+    const bool other = path != paths_.end() && path->second != found->second->path();
+    if (!other) {
+      const bool asleep = !found->second->followed(now);
+      found->second->Want(now);
+      if (asleep) {
+        nudged_ = true;
+        wake_.notify_all();
+      }
+      return {found->second};
+    }
+    found->second->Retire();
+    gone_.push_back(std::move(found->second));
+    runs_.erase(found);
+  }
   if (path == paths_.end()) return {};
   if (runs_.size() >= max_loaded_) {
     const auto oldest = Oldest(&runs_);
@@ -109,7 +113,7 @@ std::vector<std::shared_ptr<LiveRun>> RunCache::Wanted() {
   const std::scoped_lock lock(mutex_);
   std::vector<std::shared_ptr<LiveRun>> out;
   for (const auto& [id, run] : runs_) {
-    if (now - run->wanted_ns() <= kWantedNs) out.push_back(run);
+    if (run->followed(now)) out.push_back(run);
   }
   return out;
 }
@@ -166,12 +170,12 @@ void RunCache::Load() {
       asked_ns = asked_ns_;
       loaded = runs_;
     }
-    if (list && list_.looked()) {
+    if (list && list_.rested()) {
       list = false;
       list_began_ns_ = Now();
       list_.Begin();
     }
-    bool more = list_.busy() && Now() - asked_ns <= kWantedNs && List(loaded);
+    bool more = list_.busy() && Now() - asked_ns <= LiveRun::kWantedNs && List(loaded);
     bool any = false;
     auto wanted = Wanted();
     const bool idle = wanted.empty();
@@ -186,7 +190,8 @@ void RunCache::Load() {
     loaded.clear();
     wanted.clear();
     Forget();
-    if (more) continue;
+    // One that was asked for while the last went on.
+    if (more || (list && list_.rested())) continue;
     std::unique_lock lock(mutex_);
     const auto due = [this] { return stop_ || refresh_ || flush_ || nudged_; };
     // Where nobody looks, nothing is done at all.

@@ -19,7 +19,8 @@ using Json = nlohmann::ordered_json;
 using format::TableId;
 
 constexpr std::size_t kRowsAtATime = 4096;
-/// Steps, and the events that say when an attempt ended.
+/// All that a run's line needs where run.json says how long it took: steps, and the events that say
+/// when an attempt ended. Else that is told by the newest record of any table.
 constexpr std::uint32_t kTables = store::MaskOf(TableId::kSteps) | store::MaskOf(TableId::kEvents);
 
 std::string Text(const Json& json) {
@@ -120,10 +121,16 @@ void RunCard::Look() {
   }
   state_ = (*reader)->state();
   info_ = (*reader)->info();
+  if (created_ns_ != info_.created_ns) {
+    // Recorded anew in the same place.
+    reading_.reset();
+    facts_.reset();
+  }
   created_ns_ = info_.created_ns;
   const bool over = state_.state != "running";
-  // What is over is read from its begin: no record may be missing from what is then kept.
-  if (over) reading_.reset();
+  // What is over is read from its begin: no record may be missing from what is then kept. So is one
+  // that goes on after all: what was read last was taken for its end.
+  if (over || over_) reading_.reset();
   looked_ = true;
   whole_ = begun_ = false;
   over_ = over;
@@ -133,7 +140,11 @@ void RunCard::Look() {
 
 void RunCard::Begin() {
   begun_ = true;
-  if (!reading_) reading_ = std::make_unique<Reading>(path_);
+  if (!reading_) {
+    reading_ = std::make_unique<Reading>(path_);
+    const bool timed = over_ && !info_.attempts.empty() && info_.attempts.back().end_ns > 0;
+    reading_->tables = timed ? kTables : analysis::Summary::table_mask();
+  }
   Reading& r = *reading_;
   r.data.path = path_;
   r.data.replay.info = info_;
@@ -148,7 +159,7 @@ void RunCard::Begin() {
                                    [&](const auto& one) { return one->name() == name; });
     if (known || name.starts_with("watch")) continue;
     r.writers.push_back(
-        std::make_unique<store::WriterFollower>(path_ / name, name, kTables, over_, &r.salvage));
+        std::make_unique<store::WriterFollower>(path_ / name, name, r.tables, over_, &r.salvage));
   }
 }
 
@@ -192,14 +203,15 @@ bool RunCard::Replay(std::chrono::steady_clock::time_point deadline) {
     }
     if (!*more) return false;
     for (const store::OrderedRecord& record : records) {
-      if ((kTables & store::MaskOf(record.table)) != 0) reading_->data.summary.OnRecord(record);
+      if ((reading_->tables & store::MaskOf(record.table)) == 0) continue;
+      reading_->data.summary.OnRecord(record);
     }
   } while (std::chrono::steady_clock::now() < deadline);
   return true;
 }
 
 void RunCard::OpenReplayer() {
-  auto replayer = rules::Replayer::Open(path_, kTables);
+  auto replayer = rules::Replayer::Open(path_, reading_->tables);
   reading_->replayed = true;
   if (!replayer.ok()) return;
   reading_->replayer = std::move(replayer).value();
@@ -208,19 +220,19 @@ void RunCard::OpenReplayer() {
 
 void RunCard::Finish() {
   Reading& r = *reading_;
-  // Records that the watcher did not live to see.
-  if (over_ && !r.replayed && r.data.summary.last_ns >= r.watched.log().watermark_ns()) {
+  // Records that the watcher did not live to see, of whatever table.
+  const std::int64_t watched_ns = r.watched.log().watermark_ns();
+  const bool unseen = std::any_of(r.writers.begin(), r.writers.end(), [&](const auto& writer) {
+    return writer->watermark_ns() > watched_ns;
+  });
+  if (over_ && !r.replayed && (unseen || r.data.summary.last_ns >= watched_ns)) {
     OpenReplayer();
     if (r.replayer) return;
   }
   if (r.replayer) {
     r.data.replay = r.replayer->Take();
   } else {
-    std::int64_t end_ns = 0;
-    for (const auto& [number, attempt] : r.data.summary.attempts) {
-      end_ns = std::max(end_ns, attempt.end_ns);
-    }
-    r.data.replay.findings = r.watched.findings(over_ ? end_ns : 0);
+    r.data.replay.findings = r.watched.findings();
     r.data.replay.rules = r.watched.rules();
   }
   facts_ = FactsOf(r.data);

@@ -51,6 +51,7 @@ class RunCard {
   struct Reading {
     explicit Reading(const std::filesystem::path& run) : watched(run) {}
     report::RunData data;
+    std::uint32_t tables = 0;  ///< That are read.
     WatchedFindings watched;
     std::vector<std::unique_ptr<store::WriterFollower>> writers;
     store::Salvage salvage;

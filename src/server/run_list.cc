@@ -4,6 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
+#include <utility>
+
+#include "base/clock.h"
 
 namespace telltale::server {
 namespace {
@@ -27,11 +31,12 @@ std::string IdOf(const fs::path& path) {
   return fmt::format("run-{:016x}", hash);
 }
 
-/// The run itself where somebody looks at it and all of it was read.
-const LiveRun* Known(const RunList::Loaded& loaded, const std::string& id) {
+/// The run itself where it is followed, as somebody looks at it, and all of it was read.
+const LiveRun* Known(const RunList::Loaded& loaded, const std::string& id, const fs::path& path) {
   const auto found = loaded.find(id);
   if (found == loaded.end()) return nullptr;
   const LiveRun& run = *found->second;
+  if (run.path() != path || !run.followed(Clock::System().MonotonicNs())) return nullptr;
   return run.data().path.empty() || run.loading() ? nullptr : &run;
 }
 
@@ -39,6 +44,7 @@ const LiveRun* Known(const RunList::Loaded& loaded, const std::string& id) {
 
 void RunList::Begin() {
   phase_ = Phase::kWalk;
+  look_calls_ = read_calls_ = 0;
   root_ = 0;
   beyond_ = 0;
   folders_.clear();
@@ -88,8 +94,16 @@ bool RunList::Walk() {
 void RunList::TakeFound() {
   std::sort(found_.begin(), found_.end());
   found_.erase(std::unique(found_.begin(), found_.end()), found_.end());
-  paths_.clear();
+  // What is still there keeps its id.
+  const Paths before = std::exchange(paths_, {});
+  std::set<fs::path> named;
+  for (const auto& [id, path] : before) {
+    if (!std::binary_search(found_.begin(), found_.end(), path)) continue;
+    paths_.emplace(id, path);
+    named.insert(path);
+  }
   for (const fs::path& path : found_) {
+    if (named.contains(path)) continue;
     std::string id = IdOf(path);
     for (int n = 2; paths_.contains(id); ++n) id = fmt::format("{}~{}", IdOf(path), n);
     paths_.emplace(std::move(id), path);
@@ -105,6 +119,7 @@ void RunList::TakeFound() {
 
 RunList::Progress RunList::Advance(Deadline deadline, const Loaded& loaded) {
   Progress progress;
+  if (phase_ != Phase::kIdle) ++(phase_ == Phase::kRead ? read_calls_ : look_calls_);
   const auto all_due = [this] {
     due_.clear();
     for (const auto& [id, path] : paths_) due_.push_back(id);
@@ -130,7 +145,8 @@ RunList::Progress RunList::Advance(Deadline deadline, const Loaded& loaded) {
         phase_ = Phase::kIdle;
         continue;
       }
-      if (Known(loaded, due_.front()) != nullptr || !cards_.at(due_.front()).Advance(deadline)) {
+      RunCard& card = cards_.at(due_.front());
+      if (Known(loaded, due_.front(), card.path()) != nullptr || !card.Advance(deadline)) {
         due_.pop_front();
       }
     }
@@ -147,7 +163,7 @@ RunList::Rendered RunList::Render(const Loaded& loaded) const {
   Rendered out;
   std::vector<Line> lines;
   for (const auto& [id, card] : cards_) {
-    const LiveRun* const run = Known(loaded, id);
+    const LiveRun* const run = Known(loaded, id, card.path());
     if (run == nullptr && !card.whole()) ++out.unread;
     lines.push_back({card.created_ns(), run != nullptr ? CardJson(id, run->data()) : card.json()});
   }

@@ -36,6 +36,12 @@ class RunList {
   /// The last look is done, though runs may still be to read.
   bool looked() const { return phase_ == Phase::kRead || phase_ == Phase::kIdle; }
 
+  /// A new look may begin without that those before it keep all runs from being read: as many
+  /// calls of Advance went into reading as into looking.
+  bool rested() const {
+    return phase_ == Phase::kIdle || (phase_ == Phase::kRead && read_calls_ >= look_calls_);
+  }
+
   struct Progress {
     bool more = false;    ///< To do at once.
     bool found = false;   ///< The folders were walked: paths() are new.
@@ -66,6 +72,8 @@ class RunList {
   const std::vector<std::filesystem::path> roots_;
   const std::size_t max_runs_;
   Phase phase_ = Phase::kIdle;
+  std::uint64_t look_calls_ = 0;  ///< Of Advance, since Begin.
+  std::uint64_t read_calls_ = 0;
   std::size_t root_ = 0;  ///< The next to walk.
   std::vector<Folder> folders_;
   std::vector<std::filesystem::path> found_;

@@ -36,13 +36,12 @@ bool WatchedFindings::Advance(bool final) {
 }
 
 void WatchedFindings::OnFinding(const format::FindingRow& row) {
-  auto& [finding, closed_ns] = findings_[std::string(row.incident)];
+  rules::Finding& finding = findings_[std::string(row.incident)];
   if (row.revision < finding.revision) return;
   finding.id = row.incident;
   finding.revision = row.revision;
   finding.rule = row.rule;
   finding.open = row.state == "open";
-  if (!finding.open) closed_ns = row.ord_ns;
   rules::Incident& incident = finding.incident;
   incident.subject = row.subject;
   incident.severity = SeverityOf(row.severity);
@@ -59,7 +58,22 @@ void WatchedFindings::OnFinding(const format::FindingRow& row) {
 }
 
 void WatchedFindings::OnEvent(const format::EventRow& row) {
-  if (row.kind != "rule.status") return;
+  if (row.kind == "rule.status") OnStatus(row);
+  if (row.kind == "rules.ended") OnRunEnd(row);
+}
+
+/// Each watcher of a run says it of all findings, so the newest counts.
+void WatchedFindings::OnRunEnd(const format::EventRow& row) {
+  const auto data = nlohmann::json::parse(row.data, nullptr, false);
+  const auto incidents = data.find("until_end");
+  until_end_.clear();
+  if (incidents == data.end() || !incidents->is_array()) return;
+  for (const auto& incident : *incidents) {
+    if (incident.is_string()) until_end_.insert(incident.get<std::string>());
+  }
+}
+
+void WatchedFindings::OnStatus(const format::EventRow& row) {
   const auto data = nlohmann::json::parse(row.data, nullptr, false);
   if (!data.is_object()) return;
   const auto text = [&](const char* key) {
@@ -76,13 +90,12 @@ void WatchedFindings::OnEvent(const format::EventRow& row) {
   }
 }
 
-std::vector<rules::Finding> WatchedFindings::findings(std::int64_t run_end_ns) const {
+std::vector<rules::Finding> WatchedFindings::findings() const {
   std::vector<rules::Finding> out;
-  for (const auto& [id, newest] : findings_) {
-    out.push_back(newest.finding);
-    // Closed since nothing follows, and not since it was over.
-    out.back().until_end =
-        !newest.finding.open && run_end_ns != 0 && newest.closed_ns >= run_end_ns;
+  for (const auto& [id, finding] : findings_) {
+    out.push_back(finding);
+    // A further attempt may have opened it again.
+    out.back().until_end = !finding.open && until_end_.contains(id);
   }
   return rules::Ranked(std::move(out));
 }

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -24,22 +25,20 @@ class WatchedFindings {
   bool Advance(bool final);
   store::WatchLog& log() { return log_; }
 
-  /// Ranked. Of a run that ended at `run_end_ns`, those that were closed only by that are marked;
-  /// 0: it goes on.
-  std::vector<rules::Finding> findings(std::int64_t run_end_ns) const;
+  /// Ranked. Those that only the end of the run closed are marked, as the watcher says it.
+  std::vector<rules::Finding> findings() const;
   std::vector<rules::RuleState> rules() const;
   std::uint64_t cpu_ns() const;
 
  private:
-  struct Newest {
-    rules::Finding finding;
-    std::int64_t closed_ns = 0;  ///< When the watcher closed it.
-  };
   void OnFinding(const format::FindingRow& row);
   void OnEvent(const format::EventRow& row);
+  void OnStatus(const format::EventRow& row);
+  void OnRunEnd(const format::EventRow& row);
 
   store::WatchLog log_;
-  std::map<std::string, Newest> findings_;  ///< By incident.
+  std::map<std::string, rules::Finding> findings_;  ///< By incident.
+  std::set<std::string> until_end_;                 ///< Incidents.
   std::map<std::string, rules::RuleState> rules_;
   std::map<std::int32_t, std::uint64_t> cpu_ns_;  ///< By the watcher's pid.
 };

@@ -62,7 +62,11 @@ void WatchLog::Readmit(Cursor* cursor) {
 void WatchLog::GiveUp(Cursor* cursor) {
   for (std::uint32_t i = 0; i < cursor->writers().size(); ++i) {
     const auto found = gave_up_.find(cursor->writers()[i]);
-    if (found == gave_up_.end() || cursor->frontier_ns() < found->second) continue;
+    if (found == gave_up_.end()) continue;
+    // One that stands behind our frontier already would hold us up before we get to that place.
+    if (cursor->frontier_ns() < found->second && cursor->watermarks()[i] > cursor->frontier_ns()) {
+      continue;
+    }
     gave_up_.erase(found);
     cursor->GiveUpOn(i);
   }

@@ -36,9 +36,9 @@ class WatchLog {
   /// over before its first Next; while it goes on before each: a decision is journalled after the
   /// records that it rests on, and may then come too late for a reader that was faster.
   void Readmit(Cursor* cursor);
-  /// Lets the cursor give up on whom the watcher gave up on, at the same place of the order. Only
-  /// where Next has returned nothing, and for a run that goes on: of one that is over the
-  /// readmissions say it all.
+  /// Lets the cursor give up on whom the watcher gave up on, at the same place of the order, or
+  /// before it where that writer alone would keep us from it. Only where Next has returned nothing,
+  /// and for a run that goes on: of one that is over the readmissions say it all.
   void GiveUp(Cursor* cursor);
 
   /// The watcher came to its own end, and that in the newest attempt: its findings are those of a

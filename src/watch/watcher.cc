@@ -152,6 +152,17 @@ bool Watcher::Over() {
   return options_.clock->MonotonicNs() - last_new_ns_ >= options_.abandon_ns;
 }
 
+/// Which findings only the end of the run has closed: their rows do not tell.
+void Watcher::NoteEnd() {
+  nlohmann::ordered_json incidents = nlohmann::ordered_json::array();
+  for (const rules::Finding& finding : engine_.findings()) {
+    if (finding.until_end) incidents.push_back(finding.id);
+  }
+  const nlohmann::ordered_json data = {{"until_end", std::move(incidents)}};
+  events_.push_back(
+      {"rules.ended", "watch", "The run is over: what was open is closed", data.dump()});
+}
+
 void Watcher::NoteStatuses() {
   for (const rules::RuleState& state : engine_.rule_states()) {
     const auto [known, fresh] = statuses_.try_emplace(state.name, state.status);
@@ -243,6 +254,7 @@ Result<bool> Watcher::Poll() {
       records_ += read;
     } while (cursor_->CloseStragglers());
     engine_.End();
+    NoteEnd();
   }
   for (rules::Finding& finding : engine_.TakeRevisions()) {
     if (std::binary_search(known_.begin(), known_.end(), std::pair(finding.id, finding.revision))) {

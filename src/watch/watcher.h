@@ -68,6 +68,7 @@ class Watcher {
   Result<std::size_t> Drain();
   void WatchWriters();
   bool Over();
+  void NoteEnd();
   void NoteStatuses();
   Status Flush();
   void Say(const Status& status);

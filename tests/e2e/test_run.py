@@ -94,6 +94,35 @@ def test_a_log_gets_the_address_of_the_live_page_without_its_code(telltale: Tell
     assert "code=" not in rest
 
 
+def test_where_no_token_can_be_kept_the_log_gets_a_link_that_opens(
+    telltale: Telltale, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("no folder")
+    process = subprocess.Popen(
+        [str(telltale.binary), "run", "-o", str(tmp_path / "run"), "--", "cat"],
+        env={**os.environ, "XDG_STATE_HOME": str(tmp_path / "file")},
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdin is not None
+    assert process.stderr is not None
+    line = next(line for line in process.stderr if "live page" in line)
+    link = re.search(r"(http://127\.0\.0\.1:\d+/)#code=([0-9a-f]+)$", line.rstrip())
+    assert link, line
+    request = urllib.request.Request(
+        link[1] + "api/session",
+        data=json.dumps({"code": link[2]}).encode(),
+        headers={"Content-Type": "application/json"},
+    )
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        assert answer.status == 200
+    process.stdin.close()
+    rest = process.stderr.read()
+    assert process.wait(timeout=60) == 0, rest
+    assert "good for this server alone" in (tmp_path / "run/logs/serve.log").read_text()
+
+
 def test_parameters_are_bit_identical_after_200_steps(telltale: Telltale, tmp_path: Path) -> None:
     plain = tmp_path / "plain.pt"
     watched = tmp_path / "watched.pt"

@@ -130,6 +130,134 @@ TEST_F(RunListTest, CountsTheStepsOfARunThatGoesOn) {
   EXPECT_EQ(*seen.rbegin(), 40);
 }
 
+/// As check, ls and the page have it, also where no attempt's end was written.
+TEST_F(RunListTest, ARunWithoutAnEndTakesAsLongAsItsRecordsGo) {
+  testing::SampleRun sample;
+  sample.steps = 40;
+  for (const char* id : {"running", "left"}) {
+    fs::create_directories(root_ / id);
+    store::RunInfo info = testing::MakeInfo(sample, false);
+    if (id == std::string("left")) info.supervisor_start_ticks = 1;
+    ASSERT_TRUE(store::WriteRunInfo(root_ / id, info).ok());
+    auto writer = store::Writer::Open(root_ / id / "agent-a", "agent-a");
+    ASSERT_TRUE(writer.ok());
+    StringPool pool;
+    auto batches = testing::Cut(testing::MakeRows(sample, &pool), 200'000'000);
+    format::Batch last;
+    format::MetricRow metric;
+    metric.time_ns = metric.ord_ns = batches.back().watermark_ns + 60'000'000'000;
+    metric.name = "mem.used";
+    metric.value = 1;
+    last.watermark_ns = metric.ord_ns + 1;
+    last.rows.metrics.push_back(metric);
+    batches.push_back(std::move(last));
+    for (format::Batch& batch : batches) ASSERT_TRUE((*writer)->Append(std::move(batch)).ok());
+  }
+  RunList list({root_});
+  const json listing = Whole(&list);
+  ASSERT_EQ(listing["runs"].size(), 2U);
+  for (const json& run : listing["runs"]) {
+    const std::string id = run["id"];
+    const auto data = report::Load(root_ / id);
+    ASSERT_TRUE(data.ok());
+    const json expected = json::parse(CardJson(id, *data));
+    EXPECT_EQ(run["state"] == "running", id == "running");
+    EXPECT_EQ(run["duration_ns"], expected["duration_ns"]);
+    EXPECT_GT(run["duration_ns"], 60'000'000'000);
+    // A run that goes on shows what its watcher says; this one has none.
+    if (id == "left") {
+      EXPECT_EQ(run, expected);
+    }
+  }
+}
+
+TEST_F(RunListTest, AFolderThatIsRecordedAnewIsAnotherRun) {
+  testing::SampleRun sample;
+  sample.steps = 40;
+  const auto record = [&] {
+    fs::create_directories(root_ / "live");
+    ASSERT_TRUE(store::WriteRunInfo(root_ / "live", testing::MakeInfo(sample, false)).ok());
+    auto writer = store::Writer::Open(root_ / "live/agent-a", "agent-a");
+    ASSERT_TRUE(writer.ok());
+    StringPool pool;
+    for (format::Batch& batch : testing::Cut(testing::MakeRows(sample, &pool), 200'000'000)) {
+      ASSERT_TRUE((*writer)->Append(std::move(batch)).ok());
+    }
+  };
+  record();
+  RunList list({root_});
+  EXPECT_EQ(Whole(&list)["runs"][0]["steps"], 40);
+  fs::remove_all(root_ / "live");
+  sample.steps = 10;
+  sample.start_ns += 3'600'000'000'000;
+  record();
+  const json run = Whole(&list)["runs"][0];
+  EXPECT_EQ(run["steps"], 10);
+  EXPECT_LT(run["duration_ns"], 3'600'000'000'000);
+}
+
+/// One that was loaded and that nobody looks at any more stands still: its line is read.
+TEST_F(RunListTest, ARunThatIsNoLongerFollowedIsRead) {
+  testing::SampleRun sample;
+  sample.steps = 40;
+  fs::create_directories(root_ / "live");
+  ASSERT_TRUE(store::WriteRunInfo(root_ / "live", testing::MakeInfo(sample, false)).ok());
+  auto writer = store::Writer::Open(root_ / "live/agent-a", "agent-a");
+  ASSERT_TRUE(writer.ok());
+  const auto run = std::make_shared<LiveRun>("live", root_ / "live");
+  run->Want(Clock::System().MonotonicNs());
+  while (run->Advance(std::chrono::seconds(60))) {
+  }
+  ASSERT_FALSE(run->loading());
+  StringPool pool;
+  for (format::Batch& batch : testing::Cut(testing::MakeRows(sample, &pool), 200'000'000)) {
+    ASSERT_TRUE((*writer)->Append(std::move(batch)).ok());
+  }
+  RunList list({root_});
+  const auto steps = [&] {
+    list.Begin();
+    list.Advance(kAll, {{"live", run}});
+    return json::parse(list.Render({{"live", run}}).json)["runs"][0]["steps"].get<int>();
+  };
+  run->Hold();
+  run->Want(0);
+  EXPECT_EQ(steps(), 0) << "a page shows it, and says the same";
+  run->Release();
+  EXPECT_EQ(steps(), 40);
+}
+
+TEST_F(RunListTest, ARunKeepsItsId) {
+  Sample("b/run", 5);
+  RunList list({root_});
+  Whole(&list);
+  EXPECT_EQ(list.paths().at("run").parent_path().filename(), "b");
+  Sample("a/run", 5);
+  Whole(&list);
+  EXPECT_EQ(list.paths().at("run").parent_path().filename(), "b");
+  EXPECT_EQ(list.paths().at("run~2").parent_path().filename(), "a");
+}
+
+/// Else, where looks are asked for all the time, no run would ever be read.
+TEST_F(RunListTest, ReadingHasAsLongAsLookingHad) {
+  for (int i = 0; i < 10; ++i) Sample("run-" + std::to_string(i), 200);
+  RunList list({root_});
+  EXPECT_TRUE(list.rested());
+  list.Begin();
+  int looking = 0;
+  while (!list.looked()) {
+    EXPECT_FALSE(list.rested());
+    list.Advance(kOnePiece, {});
+    ++looking;
+  }
+  int reading = 0;
+  while (!list.rested()) {
+    ASSERT_TRUE(list.Advance(kOnePiece, {}).more || !list.busy());
+    ++reading;
+  }
+  EXPECT_TRUE(reading == looking || !list.busy()) << reading << " pieces after " << looking;
+  EXPECT_GT(reading, 5);
+}
+
 TEST_F(RunListTest, TheWatchersEndIsToldFromItsDeath) {
   Sample("one");
   const store::RunInfo info = store::ReadRunInfo(root_ / "one").value();

@@ -525,6 +525,28 @@ class WatchedRunTest : public ServeTest {
     ASSERT_TRUE(over.ok());
     EXPECT_FALSE(*over);
   }
+  /// A watcher that came to its end, with a finding that no replay gives.
+  void PlantWatch() {
+    auto watch = store::Writer::Open(run_ / "watch", "watch");
+    ASSERT_TRUE(watch.ok());
+    format::Batch batch;
+    batch.watermark_ns = batches_.back().watermark_ns + 1;
+    format::FindingRow finding;
+    finding.ord_ns = batches_.back().watermark_ns;
+    finding.incident = "planted";
+    finding.rule = "InputBound";
+    finding.severity = "low";
+    finding.state = "closed";
+    finding.message = "Planted";
+    batch.rows.findings.push_back(finding);
+    format::LedgerRow ledger;
+    ledger.ord_ns = finding.ord_ns;
+    ledger.name = "watch.cpu_ns";
+    ledger.attempt = 1;
+    batch.rows.ledger.push_back(ledger);
+    ASSERT_TRUE((*watch)->Append(std::move(batch)).ok());
+    ASSERT_TRUE((*watch)->Close(true).ok());
+  }
   std::set<std::string> Replayed() const {
     std::set<std::string> ids;
     const auto replay = rules::ReplayRun(run_);
@@ -592,27 +614,7 @@ TEST_F(WatchedRunTest, NorWhereTheRunEndsOnTheScreen) {
 TEST_F(WatchedRunTest, OfAWatcherThatCameToItsEndTheyAre) {
   Write(0, batches_.size());
   End();
-  {
-    auto watch = store::Writer::Open(run_ / "watch", "watch");
-    ASSERT_TRUE(watch.ok());
-    format::Batch batch;
-    batch.watermark_ns = batches_.back().watermark_ns + 1;
-    format::FindingRow finding;
-    finding.ord_ns = batches_.back().watermark_ns;
-    finding.incident = "planted";
-    finding.rule = "InputBound";
-    finding.severity = "low";
-    finding.state = "closed";
-    finding.message = "Planted";
-    batch.rows.findings.push_back(finding);
-    format::LedgerRow ledger;
-    ledger.ord_ns = finding.ord_ns;
-    ledger.name = "watch.cpu_ns";
-    ledger.attempt = 1;
-    batch.rows.ledger.push_back(ledger);
-    ASSERT_TRUE((*watch)->Append(std::move(batch)).ok());
-    ASSERT_TRUE((*watch)->Close(true).ok());
-  }
+  PlantWatch();
   const RunningServer server({root_});
   json listing;
   do {
@@ -625,6 +627,28 @@ TEST_F(WatchedRunTest, OfAWatcherThatCameToItsEndTheyAre) {
   ASSERT_TRUE(stream->Await("\"loading\":false"));
   EXPECT_EQ(Ids(json::parse(server.Get("/api/runs/one/overview").body)),
             (std::set<std::string>{"planted"}));
+}
+
+/// Whatever table they are of: the listing reads steps and events alone.
+TEST_F(WatchedRunTest, NotWhereRecordsCameAfterIt) {
+  Write(0, batches_.size());
+  format::Batch batch;
+  format::MetricRow metric;
+  metric.time_ns = metric.ord_ns = batches_.back().watermark_ns + 1'000'000'000;
+  metric.name = "mem.used";
+  metric.value = 1;
+  batch.watermark_ns = metric.ord_ns + 1;
+  batch.rows.metrics.push_back(metric);
+  ASSERT_TRUE(writer_->Append(std::move(batch)).ok());
+  End();
+  PlantWatch();
+  const RunningServer server({root_});
+  json listing;
+  do {
+    listing = json::parse(server.Get("/api/runs").body);
+  } while (listing["unread"] != 0);
+  EXPECT_EQ(listing["runs"][0]["findings"]["low"], 0);
+  EXPECT_EQ(listing["runs"][0]["findings"]["high"], 2);
 }
 
 TEST_F(ServeTest, ARunThatBeginsLaterIsFound) {

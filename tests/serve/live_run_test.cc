@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+// One run as the server follows it, where it does not grow as one expects: folders that are
+// replaced, attempts that follow, writers that die, streams that stall.
+#include "server/live_run.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "rules/replay.h"
+#include "server/run_cache.h"
+#include "store/writer.h"
+#include "support/sample_run.h"
+#include "watch/watcher.h"
+
+namespace telltale::server {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::chrono::milliseconds kLong(60'000);
+constexpr std::int64_t kSecond = 1'000'000'000;
+
+class LiveRunTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = (fs::temp_directory_path() / "telltale-live-XXXXXX").string();
+    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
+    root_ = pattern;
+    run_ = root_ / "one";
+    sample_.steps = 100;
+    sample_.start_ns = 1'700'000'000'000'000'000;  // That of the FakeClock.
+  }
+  void TearDown() override { fs::remove_all(root_); }
+
+  void WriteInfo(bool finished) {
+    fs::create_directories(run_);
+    ASSERT_TRUE(store::WriteRunInfo(run_, testing::MakeInfo(sample_, finished)).ok());
+  }
+  std::vector<format::Batch> Batches() {
+    return testing::Cut(testing::MakeRows(sample_, &pool_), 200'000'000);
+  }
+  std::unique_ptr<store::Writer> NewWriter(const std::string& name) {
+    store::WriterOptions options;
+    options.clock = &clock_;
+    auto writer = store::Writer::Open(run_ / name, name, options);
+    EXPECT_TRUE(writer.ok()) << writer.status().message();
+    return std::move(writer).value();
+  }
+  /// run.json is looked at twice a second.
+  static bool Until(LiveRun* run, const std::function<bool()>& is) {
+    const auto deadline = std::chrono::steady_clock::now() + kLong;
+    while (!is() && std::chrono::steady_clock::now() < deadline) run->Advance(kLong);
+    return is();
+  }
+  static std::int64_t Steps(const LiveRun& run) { return run.data().summary.train_steps(); }
+
+  fs::path root_, run_;
+  FakeClock clock_;
+  testing::SampleRun sample_;
+  StringPool pool_;
+};
+
+/// A second writer appears and dies before it wrote anything: the watcher lets go of it at a place
+/// of the order that whoever waits for it never gets to.
+TEST_F(LiveRunTest, AWriterThatDiedEarlyHoldsUpNobodyWhoComesLater) {
+  WriteInfo(false);
+  auto writer = NewWriter("agent-a");
+  watch::WatchOptions watching;
+  watching.clock = &clock_;
+  auto watcher = watch::Watcher::Open(run_, watching);
+  ASSERT_TRUE(watcher.ok());
+  const std::vector<format::Batch> batches = Batches();
+  ASSERT_GT(batches.size(), 20U);
+  std::unique_ptr<store::Writer> late;
+  for (std::size_t i = 0; i < batches.size(); ++i) {
+    if (i == 4) late = NewWriter("agent-late");
+    ASSERT_TRUE(writer->Append(batches[i]).ok());
+    clock_.Advance(kSecond);
+    const auto over = (*watcher)->Poll();
+    ASSERT_TRUE(over.ok()) << over.status().message();
+  }
+  LiveRun run("one", run_);
+  EXPECT_TRUE(Until(&run, [&] { return Steps(run) == sample_.steps; })) << Steps(run);
+}
+
+TEST_F(LiveRunTest, AFolderThatIsRecordedAnewIsAnotherRun) {
+  const auto record = [&] {
+    WriteInfo(false);
+    auto writer = NewWriter("agent-a");
+    for (const format::Batch& batch : Batches()) ASSERT_TRUE(writer->Append(batch).ok());
+  };
+  record();
+  LiveRun run("one", run_);
+  ASSERT_TRUE(Until(&run, [&] { return Steps(run) == 100; }));
+  run.Publish(true);
+  const std::uint64_t version = run.snapshot()->version;
+  fs::remove_all(run_);
+  sample_.steps = 30;
+  sample_.start_ns += 3600 * kSecond;
+  record();
+  EXPECT_TRUE(Until(&run, [&] { return Steps(run) == 30; }));
+  EXPECT_EQ(run.data().replay.info.created_ns, sample_.start_ns);
+  EXPECT_EQ(run.data().summary.attempts.size(), 1U);
+  EXPECT_LT(run.watermark_ns(), 3600 * kSecond);
+  ASSERT_TRUE(run.Publish(true));
+  EXPECT_GT(run.snapshot()->version, version) << "open pages get it";
+}
+
+/// Of a run that is over a torn record is damage; of one that goes on it is being written.
+TEST_F(LiveRunTest, AFurtherAttemptIsReadAsOneThatGoesOn) {
+  ASSERT_TRUE(testing::WriteRun(run_, sample_).ok());
+  LiveRun run("one", run_);
+  ASSERT_TRUE(Until(&run, [&] { return Steps(run) == 100 && !run.loading(); }));
+  ASSERT_TRUE(run.data().replay.ended);
+  store::RunInfo info = testing::MakeInfo(sample_, true);
+  testing::SampleRun further = sample_;
+  further.attempt = 2;
+  further.start_ns = info.attempts.back().end_ns + kSecond;
+  info.finished = false;
+  info.attempts.push_back(testing::MakeInfo(further, false).attempts.front());
+  ASSERT_TRUE(store::WriteRunInfo(run_, info).ok());
+  ASSERT_TRUE(Until(&run, [&] { return !run.data().replay.ended; }));
+  // The journal of its writer, of which the last bytes are not there yet.
+  sample_ = further;
+  {
+    const fs::path real = run_;
+    run_ = root_ / "aside";
+    fs::create_directories(run_);
+    auto writer = NewWriter("agent-b");
+    for (const format::Batch& batch : Batches()) ASSERT_TRUE(writer->Append(batch).ok());
+    ASSERT_TRUE(writer->Close(false).ok());
+    run_ = real;
+  }
+  std::string name, bytes;
+  for (const auto& entry : fs::directory_iterator(root_ / "aside/agent-b")) {
+    if (entry.path().extension() != ".ttj") continue;
+    ASSERT_EQ(name, "") << "one journal";
+    name = entry.path().filename().string();
+    std::ostringstream text;
+    text << std::ifstream(entry.path(), std::ios::binary).rdbuf();
+    bytes = text.str();
+  }
+  ASSERT_GT(bytes.size(), 1000U);
+  fs::create_directories(run_ / "agent-b");
+  std::ofstream journal(run_ / "agent-b" / name, std::ios::binary);
+  journal << bytes.substr(0, bytes.size() - 100) << std::flush;
+  EXPECT_TRUE(Until(&run, [&] { return Steps(run) > 150; }));
+  for (int i = 0; i < 3; ++i) run.Advance(kLong);
+  journal << bytes.substr(bytes.size() - 100) << std::flush;
+  EXPECT_TRUE(Until(&run, [&] { return Steps(run) == 200; }));
+  EXPECT_FALSE(run.data().replay.salvage.any());
+}
+
+/// What the watcher says of a finding that ended by itself, though it read that after the run.
+TEST_F(LiveRunTest, WhatOnlyTheEndClosedIsAsAReplayHasIt) {
+  sample_.steps = 400;
+  sample_.nan_at = 50;
+  ASSERT_TRUE(testing::WriteRun(run_, sample_).ok());
+  watch::WatchOptions watching;
+  watching.clock = &clock_;
+  clock_.Advance(3600 * kSecond);
+  auto watcher = watch::Watcher::Open(run_, watching);
+  ASSERT_TRUE(watcher.ok());
+  for (bool over = false; !over; clock_.Advance(kSecond)) {
+    const auto polled = (*watcher)->Poll();
+    ASSERT_TRUE(polled.ok()) << polled.status().message();
+    over = *polled;
+  }
+  std::map<std::string, bool> replayed, watched;
+  const auto replay = rules::ReplayRun(run_);
+  ASSERT_TRUE(replay.ok());
+  for (const rules::Finding& f : replay->findings) replayed[f.id] = f.until_end;
+  WatchedFindings journal(run_);
+  journal.Advance(true);
+  for (const rules::Finding& f : journal.findings()) watched[f.id] = f.until_end;
+  EXPECT_EQ(watched, replayed);
+  int by_the_end = 0;
+  for (const auto& [id, until_end] : replayed) by_the_end += until_end ? 1 : 0;
+  EXPECT_GT(by_the_end, 0);
+  EXPECT_LT(by_the_end, replayed.size());
+}
+
+class RunCacheTest : public LiveRunTest {
+ protected:
+  /// Waits for what the loader's thread makes known.
+  bool Await(const std::function<bool()>& is) {
+    std::unique_lock lock(mutex_);
+    return published_.wait_for(lock, kLong, is);
+  }
+  void Published() {
+    const std::scoped_lock lock(mutex_);
+    published_.notify_all();
+  }
+  std::mutex mutex_;
+  std::condition_variable published_;
+};
+
+/// A stream that cannot write asks for nothing meanwhile; its page goes on afterwards.
+TEST_F(RunCacheTest, ARunWithAStreamIsFollowedThoughNobodyAsks) {
+  WriteInfo(false);
+  auto writer = NewWriter("agent-a");
+  RunCache cache({root_}, 4, [this] { Published(); });
+  RunCache::Found found;
+  ASSERT_TRUE(Await([&] { return (found = cache.Want("one")).run != nullptr; }));
+  found.run->Hold();
+  ASSERT_TRUE(Await([&] { return found.run->snapshot() != nullptr; }));
+  found.run->Want(Clock::System().MonotonicNs() - 2 * LiveRun::kWantedNs);
+  for (const format::Batch& batch : Batches()) ASSERT_TRUE(writer->Append(batch).ok());
+  EXPECT_TRUE(Await(
+      [&] { return found.run->snapshot()->overview.find("\"steps\":100,") != std::string::npos; }));
+  found.run->Release();
+}
+
+TEST_F(RunCacheTest, AnIdThatIsAnothersNowLeadsToThatOne) {
+  const auto sample = [&](const char* name, int steps) {
+    sample_.steps = steps;
+    ASSERT_TRUE(testing::WriteRun(root_ / name / "one", sample_).ok());
+  };
+  sample("b", 10);
+  RunCache cache({root_}, 4, [this] { Published(); });
+  RunCache::Found first;
+  ASSERT_TRUE(Await([&] { return (first = cache.Want("one")).run != nullptr; }));
+  fs::remove_all(root_ / "b");
+  sample("c", 20);
+  cache.Refresh();
+  RunCache::Found second;
+  ASSERT_TRUE(Await([&] {
+    second = cache.Want("one");
+    return second.run != nullptr && second.run != first.run;
+  }));
+  EXPECT_EQ(second.run->path().parent_path().filename(), "c");
+  EXPECT_TRUE(first.run->retired()) << "its streams end, and their pages ask anew";
+  EXPECT_FALSE(second.run->retired());
+}
+
+}  // namespace
+}  // namespace telltale::server
