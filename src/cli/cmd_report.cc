@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "base/clock.h"
 #include "base/printable.h"
 #include "cli/check_json.h"
 #include "cli/command.h"
@@ -28,7 +29,8 @@ struct ReportOptions {
 
 int Report(const ReportOptions& options) {
   if (options.beside != 0 && !BecomeReportChild(options.beside)) return 0;
-  const auto data = report::Load(options.run);
+  const auto data = options.beside == 0 ? report::Load(options.run)
+                                        : report::Load(options.run, Clock::System().RealtimeNs());
   if (!data.ok()) return Fail("report", data.status());
   const std::filesystem::path out = options.out.empty()
                                         ? std::filesystem::path(options.run) / "report.html"

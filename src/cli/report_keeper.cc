@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/report_keeper.h"
 
+#include <fcntl.h>
 #include <sched.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -8,13 +9,19 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
+#include <cstdio>
 #include <utility>
 
 #include "base/clock.h"
+#include "base/unique_fd.h"
+#include "report/html.h"
 
 namespace telltale::cli {
 namespace {
+
+namespace fs = std::filesystem;
 
 std::int64_t Now() { return Clock::System().MonotonicNs(); }
 
@@ -28,7 +35,20 @@ std::int64_t CpuNs(const rusage& usage) {
 }  // namespace
 
 ReportKeeper::ReportKeeper(std::string program, std::filesystem::path run)
-    : program_(std::move(program)), run_(std::move(run)), schedule_(Now()) {}
+    : program_(std::move(program)), run_(std::move(run)), schedule_(Now()) {
+  // Of a report whose writer was killed together with the watcher before us.
+  std::error_code error;
+  for (fs::directory_iterator at(run_, error), end; !error && at != end; at.increment(error)) {
+    int pid = 0;
+    int length = 0;
+    const std::string name = at->path().filename().string();
+    if (std::sscanf(name.c_str(), "report.html.%d.tmp%n", &pid, &length) != 1 || pid <= 0 ||
+        length != static_cast<int>(name.size()) || ::kill(pid, 0) == 0 || errno != ESRCH) {
+      continue;
+    }
+    ::unlink(at->path().c_str());
+  }
+}
 
 void ReportKeeper::Reap(int options) {
   if (child_.pid <= 0) return;
@@ -54,12 +74,20 @@ void ReportKeeper::Tick() {
 
 void ReportKeeper::Stop() {
   if (child_.pid <= 0) return;
-  ::kill(child_.pid, SIGKILL);  // Our child and not reaped: the pid is its own.
+  const int pid = child_.pid;
+  ::kill(pid, SIGKILL);  // Our child and not reaped: the pid is its own.
   Reap(0);
+  ::unlink(report::PartialPath(run_ / "report.html", pid).c_str());
 }
 
 bool BecomeReportChild(int parent_pid) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  // Where sessions share the cores (autogroup) a priority counts only among the processes of one,
+  // and ours has a session of its own.
+  if (const UniqueFd group(::open("/proc/self/autogroup", O_WRONLY | O_CLOEXEC)); group) {
+    [[maybe_unused]] const ssize_t wrote = ::write(group.get(), "19", 2);
+  }
+  ::setpriority(PRIO_PROCESS, 0, 19);
   const sched_param none{};
   ::sched_setscheduler(0, SCHED_IDLE, &none);
   // ioprio_set(IOPRIO_WHO_PROCESS, this thread, IOPRIO_CLASS_IDLE << 13); glibc has no wrapper.

@@ -12,9 +12,13 @@
 
 namespace telltale::report {
 
+std::filesystem::path PartialPath(const std::filesystem::path& out, int pid) {
+  return fmt::format("{}.{}.tmp", out.string(), pid);
+}
+
 Status WriteReport(const RunData& data, const std::filesystem::path& out) {
   const std::string html = RenderReport(data);
-  const std::string partial = fmt::format("{}.{}.tmp", out.string(), ::getpid());
+  const std::filesystem::path partial = PartialPath(out, ::getpid());
   const auto fail = [&](std::string_view what) {
     const int error = errno;
     ::unlink(partial.c_str());

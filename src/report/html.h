@@ -10,6 +10,8 @@
 namespace telltale::report {
 
 std::string RenderReport(const RunData& data);
+/// What process `pid` writes before it is renamed to `out`.
+std::filesystem::path PartialPath(const std::filesystem::path& out, int pid);
 /// Written beside its name and renamed: a reader sees the old report or the new one.
 Status WriteReport(const RunData& data, const std::filesystem::path& out);
 

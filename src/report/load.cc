@@ -12,10 +12,11 @@
 
 namespace telltale::report {
 
-Result<RunData> Load(const std::filesystem::path& run) {
+Result<RunData> Load(const std::filesystem::path& run, std::int64_t until_ns) {
   RunData data;
   data.path = run;
   rules::ReplayOptions options;
+  options.until_ns = until_ns;
   options.sink_mask = analysis::Summary::table_mask();
   options.sink = [&](const store::OrderedRecord& record) { data.summary.OnRecord(record); };
   TELLTALE_ASSIGN_OR_RETURN(data.replay, rules::ReplayRun(run, options));

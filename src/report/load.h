@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // What every report of one run is made from, read in one pass.
 #pragma once
+#include <cstdint>
 #include <filesystem>
+#include <limits>
 #include <string>
 
 #include "analysis/summary.h"
@@ -27,6 +29,8 @@ struct RunData {
   double lost_seconds() const;
 };
 
-Result<RunData> Load(const std::filesystem::path& run);
+/// Of a run that goes on, what was recorded until about `until_ns` (Unix time).
+Result<RunData> Load(const std::filesystem::path& run,
+                     std::int64_t until_ns = std::numeric_limits<std::int64_t>::max());
 
 }  // namespace telltale::report

@@ -85,10 +85,12 @@ Result<Replay> ReplayRun(const std::filesystem::path& run, const ReplayOptions& 
   while (true) {
     TELLTALE_ASSIGN_OR_RETURN(const bool more, replayer->Next(kRowsAtATime, &records));
     if (!more) return replayer->Take();
-    if (!options.sink) continue;
-    for (const store::OrderedRecord& record : records) {
-      if ((options.sink_mask & store::MaskOf(record.table)) != 0) options.sink(record);
+    if (options.sink) {
+      for (const store::OrderedRecord& record : records) {
+        if ((options.sink_mask & store::MaskOf(record.table)) != 0) options.sink(record);
+      }
     }
+    if (replayer->PastWhileRunning(options.until_ns)) return replayer->Take();
   }
 }
 

@@ -5,6 +5,7 @@
 #pragma once
 #include <filesystem>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -26,6 +27,9 @@ struct ReplayOptions {
   /// Sees every record of the tables in `sink_mask`, in order.
   std::function<void(const store::OrderedRecord&)> sink;
   std::uint32_t sink_mask = 0;
+  /// Of a run that goes on, records from about here on are left: who reads more slowly than it
+  /// writes would never come to an end.
+  std::int64_t until_ns = std::numeric_limits<std::int64_t>::max();
 };
 
 struct Replay {
@@ -49,7 +53,11 @@ class Replayer {
   /// The next records in order, at most about `max_rows`; the rules have seen them. Valid until the
   /// next call; there may be none. False where all was read.
   Result<bool> Next(std::size_t max_rows, std::vector<store::OrderedRecord>* records);
-  /// REQUIRES: Next gave false; no call after this.
+  /// Everything before this was delivered; the run goes on.
+  bool PastWhileRunning(std::int64_t ns) const {
+    return !out_.ended && cursor_->frontier_ns() > ns;
+  }
+  /// Call nothing after this. Of a run that is over, REQUIRES: Next gave false.
   Replay Take();
 
  private:

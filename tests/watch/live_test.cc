@@ -293,6 +293,28 @@ TEST_F(LiveTest, AFindingIsThereInTheRoundAfterItsRecords) {
   ASSERT_TRUE(watcher->Stop().ok());
 }
 
+TEST_F(LiveTest, AReplayOfARunThatGoesOnMayEndBeforeItsNewestRecord) {
+  testing::SampleRun sample;
+  sample.steps = 4000;
+  ASSERT_TRUE(store::WriteRunInfo(run_, testing::MakeInfo(sample, false)).ok());
+  const auto writer = OpenWriter("agent-a");
+  ASSERT_TRUE(writer);
+  for (format::Batch& batch : Batches(sample)) {
+    ASSERT_TRUE(writer->Append(std::move(batch)).ok());
+  }
+  std::vector<std::int64_t> ends;
+  rules::ReplayOptions options;
+  options.sink_mask = store::MaskOf(format::TableId::kSteps);
+  options.sink = [&](const store::OrderedRecord& record) { ends.push_back(record.ord_ns); };
+  ASSERT_TRUE(rules::ReplayRun(run_, options).ok());
+  const std::vector<std::int64_t> all = std::exchange(ends, {});
+  options.until_ns = all[all.size() / 4];
+  ASSERT_TRUE(rules::ReplayRun(run_, options).ok());
+  EXPECT_GT(ends.back(), options.until_ns);
+  EXPECT_LT(ends.size(), all.size());
+  EXPECT_TRUE(std::equal(ends.begin(), ends.end(), all.begin()));
+}
+
 TEST_F(LiveTest, WhatAFullDiskRefusedIsWrittenLater) {
   testing::SampleRun sample;
   sample.steps = 200;
