@@ -100,7 +100,7 @@ class CPUBottleneck final : public Rule {
     Tick tick;
     std::int64_t last_tick_ns = 0;
     std::set<std::int32_t> workers;
-    int cpus = 0;  ///< That the training may run on, where the framework says so.
+    std::map<std::int32_t, int> cpus;  ///< By pid: what its framework says that it may run on.
   };
 
   struct Interval {
@@ -162,10 +162,10 @@ class CPUBottleneck final : public Rule {
     const auto data = nlohmann::json::parse(event.data, nullptr, false);
     if (!data.is_object()) return;
     if (const auto cpus = data.find("cpus"); cpus != data.end() && cpus->is_number_integer()) {
-      nodes_[writer].cpus = std::clamp(cpus->get<int>(), 0, 65536);
+      nodes_[writer].cpus[event.pid] = std::clamp(cpus->get<int>(), 0, 65536);
     }
     if (const auto cuda = data.find("cuda_available"); cuda != data.end() && cuda->is_boolean()) {
-      cuda_ = cuda->get<bool>();
+      cuda_ = cuda_ || cuda->get<bool>();  // Another process may have no use for it.
     }
   }
 
@@ -218,8 +218,6 @@ class CPUBottleneck final : public Rule {
     interval.throttled = tick.throttled;
     interval.held_back = tick.held_back;
     interval.allowed = interval.cores;
-    if (node->cpus > 0) interval.allowed = std::min<double>(interval.allowed, node->cpus);
-    if (tick.limit > 0) interval.allowed = std::min(interval.allowed, tick.limit);
     for (const auto& [pid, value] : tick.cpu) {
       if (!node->workers.contains(pid)) continue;
       interval.workers += value;
@@ -231,10 +229,18 @@ class CPUBottleneck final : public Rule {
                                                                : std::nullopt;
     };
     double trainers = 0;
+    double cpus = 0;
     std::set<std::int32_t> counted;  // A process may have changed its rank.
     for (const auto& [key, process] : processes_) {
-      if (counted.insert(process.pid).second) trainers += of(process).value_or(0);
+      const auto own = of(process);
+      if (!own || !counted.insert(process.pid).second) continue;
+      trainers += *own;
+      const auto may_use = node->cpus.find(process.pid);
+      const bool known = may_use != node->cpus.end() && may_use->second > 0;
+      cpus += known ? may_use->second : interval.cores;
     }
+    if (cpus > 0) interval.allowed = std::min(interval.allowed, cpus);
+    if (tick.limit > 0) interval.allowed = std::min(interval.allowed, tick.limit);
     for (auto& [key, process] : processes_) {
       const auto own = of(process);
       if (!own) continue;
