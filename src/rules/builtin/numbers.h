@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -39,6 +40,11 @@ inline std::string Plain(double value) {
   if (!std::isfinite(value)) return "—";
   const double magnitude = std::abs(value);
   return fmt::format("{:.{}f}", value, magnitude >= 99.95 ? 0 : magnitude >= 9.995 ? 1 : 2);
+}
+
+/// The probe's name of the loss of a further optimizer (a GAN has one): loss.1, loss.2.
+inline bool IsFurtherLoss(std::string_view name) {
+  return name.size() == 6 && name.starts_with("loss.") && name[5] >= '1' && name[5] <= '9';
 }
 
 /// A duration in ms.
