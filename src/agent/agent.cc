@@ -607,8 +607,10 @@ Status Agent::Run() {
     CheckClock();
     if (const std::int64_t now = Now(); now >= next_sample) {
       Sample();
-      // Behind by more than an interval: samples that were missed are not made up for.
-      next_sample = std::max(next_sample + options_.interval_ms * kMs, now);
+      // Behind by more than an interval: samples that were missed are not made up for, and none
+      // follows at once.
+      next_sample += options_.interval_ms * kMs;
+      if (next_sample <= now) next_sample = now + options_.interval_ms * kMs;
     }
     const bool ledger = Now() >= next_ledger;
     if (ledger) next_ledger = Now() + kLedgerPeriodNs;

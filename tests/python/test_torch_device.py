@@ -70,3 +70,13 @@ if generation == 0: print(os.getpid())
     run = telltale.python(STAND_IN + script).assert_clean()
     assert (tmp_path / "freed").read_text().split() == run.out.split()
     assert late(run) == [(1, 100.5, "TRAIN")]
+
+
+def test_a_device_in_use_is_told_once_it_is(telltale):
+    script = """
+torch.cuda.is_initialized = lambda: True
+for i in range(2): loss.on_device_loss(torch.ones((), device="meta"))
+"""
+    run = telltale.python(STAND_IN + script).assert_clean()
+    told = [row["facts"]["cuda_available"] for row in run.events("framework")]
+    assert told == [False, True]

@@ -98,9 +98,9 @@ class CPUBottleneck final : public Rule {
   /// Pids are those of one node, whose agent writes all its records: other nodes may have the same.
   struct Node {
     Tick tick;
-    std::int64_t last_tick_ns = 0;
+    SampleTimes times;
     std::set<std::int32_t> workers;
-    int cpus = 0;  ///< That the training may run on, where the framework says so.
+    std::map<std::int32_t, int> cpus;  ///< By pid: what its framework says that it may run on.
   };
 
   struct Interval {
@@ -144,6 +144,7 @@ class CPUBottleneck final : public Rule {
     std::deque<Judged> window;
     // Where cores had room: what a step's work takes.
     double normal_compute_ns = 0;
+    double normal_cpu_ns = 0;
     double normal_steps = 0;
 
     std::int64_t described_ns = 0;
@@ -162,10 +163,10 @@ class CPUBottleneck final : public Rule {
     const auto data = nlohmann::json::parse(event.data, nullptr, false);
     if (!data.is_object()) return;
     if (const auto cpus = data.find("cpus"); cpus != data.end() && cpus->is_number_integer()) {
-      nodes_[writer].cpus = std::clamp(cpus->get<int>(), 0, 65536);
+      nodes_[writer].cpus[event.pid] = std::clamp(cpus->get<int>(), 0, 65536);
     }
     if (const auto cuda = data.find("cuda_available"); cuda != data.end() && cuda->is_boolean()) {
-      cuda_ = cuda->get<bool>();
+      cuda_ = cuda_ || cuda->get<bool>();  // Another process may have no use for it.
     }
   }
 
@@ -205,7 +206,7 @@ class CPUBottleneck final : public Rule {
   void FinishTick(Node* node, std::uint32_t writer) {
     const Tick& tick = node->tick;
     if (!tick.has_idle || tick.cores.empty()) return;
-    const auto from_ns = times_.Since(&node->last_tick_ns, tick.time_ns);
+    const auto from_ns = node->times.Since(tick.time_ns);
     if (!from_ns) return;
     Interval interval;
     interval.from_ns = *from_ns;
@@ -218,8 +219,6 @@ class CPUBottleneck final : public Rule {
     interval.throttled = tick.throttled;
     interval.held_back = tick.held_back;
     interval.allowed = interval.cores;
-    if (node->cpus > 0) interval.allowed = std::min<double>(interval.allowed, node->cpus);
-    if (tick.limit > 0) interval.allowed = std::min(interval.allowed, tick.limit);
     for (const auto& [pid, value] : tick.cpu) {
       if (!node->workers.contains(pid)) continue;
       interval.workers += value;
@@ -231,10 +230,18 @@ class CPUBottleneck final : public Rule {
                                                                : std::nullopt;
     };
     double trainers = 0;
+    double cpus = 0;
     std::set<std::int32_t> counted;  // A process may have changed its rank.
     for (const auto& [key, process] : processes_) {
-      if (counted.insert(process.pid).second) trainers += of(process).value_or(0);
+      const auto own = of(process);
+      if (!own || !counted.insert(process.pid).second) continue;
+      trainers += *own;
+      const auto may_use = node->cpus.find(process.pid);
+      const bool known = may_use != node->cpus.end() && may_use->second > 0;
+      cpus += known ? may_use->second : interval.cores;
     }
+    if (cpus > 0) interval.allowed = std::min(interval.allowed, cpus);
+    if (tick.limit > 0) interval.allowed = std::min(interval.allowed, tick.limit);
     for (auto& [key, process] : processes_) {
       const auto own = of(process);
       if (!own) continue;
@@ -306,17 +313,22 @@ class CPUBottleneck final : public Rule {
     const bool workers_full = at.worker_count > 0 && at.workers >= cpu_threshold_ * at.worker_count;
     const double others = at.workers + at.trainers + at.helpers + judged.outside;
     const double compute_share = compute / covered;
+    const double cpu = at.own / 100 * covered;
     if (judged.cores_full && others >= kLeastOthers) {
       // A thread that computes wants a core for all of that time.
       judged.lack = compute_share - at.own / 100;
       if (process->normal_steps >= kMinNormalSteps && steps > 0 && compute > 0) {
-        // Where it has several threads, a step's work says it: more time than with free cores.
-        const double normal = process->normal_compute_ns / process->normal_steps;
+        // Where it has several threads, a step's work says it: more time than with free cores, for
+        // as much CPU time. Where a step takes more of that, its work grew.
+        const double normal_cpu = process->normal_cpu_ns / process->normal_steps;
+        const double grown = normal_cpu > 0 ? std::max(1.0, cpu / steps / normal_cpu) : 1;
+        const double normal = process->normal_compute_ns / process->normal_steps * grown;
         judged.lack = std::max(judged.lack, compute_share * (1 - normal * steps / compute));
       }
       if (judged.lack < kLeastWait) judged.lack = 0;
     } else if (!judged.cores_full) {
       process->normal_compute_ns += compute;
+      process->normal_cpu_ns += cpu;
       process->normal_steps += steps;
     }
     if ((judged.cores_full || workers_full) && at.worker_count > 0) {
@@ -324,7 +336,11 @@ class CPUBottleneck final : public Rule {
     }
     judged.bottleneck = judged.wait() >= medium_;
     process->window.push_back(judged);
-    while (process->window.front().at.to_ns < at.to_ns - window_ns_) process->window.pop_front();
+    // Where samples are far apart, patience of them make the window.
+    while (process->window.size() > patience_ &&
+           process->window.front().at.to_ns < at.to_ns - window_ns_) {
+      process->window.pop_front();
+    }
     if (process->open) Count(process, judged, compute, steps);
     Judge(process, reporter);
   }
@@ -580,7 +596,6 @@ class CPUBottleneck final : public Rule {
 
   ProcessTable<Process> processes_;
   std::map<std::uint32_t, Node> nodes_;  ///< By writer.
-  SampleTimes times_;
   bool cuda_ = false;
   bool has_data_ = false;
 };
@@ -600,9 +615,11 @@ const RuleDesc kCPUBottleneckDesc{
     "core. lack = share of forward, backward and optimizer − cores that the training process got, "
     "where cores are saturated and others take at least a quarter of one (where only the limit is "
     "reached: others in its group); where cores had room for 20 steps "
-    "before, at least 1 − (work of a step then / now). wait = lack + share of data wait, where "
+    "before, at least 1 − (work of a step then / now, × its CPU time now / then where that grew). "
+    "wait = lack + share of data wait, where "
     "workers make the batches. A sample is a bottleneck where wait ≥ medium_share. With patience "
-    "samples in window_seconds, more than threshold of them bottlenecks: medium where the mean "
+    "samples in window_seconds (longer where they are so far apart), more than threshold of them "
+    "bottlenecks: medium where the mean "
     "wait is at least medium_share, high from high_share; low where other programs take more than"
     " the rest of the run does. Over below half of threshold. A training that fills the cores "
     "itself, or that loads in its own process, is no bottleneck; with a GPU nothing is said. Cost"

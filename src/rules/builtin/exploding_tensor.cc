@@ -71,6 +71,8 @@ class ExplodingTensor final : public Rule {
     std::int64_t good_step = -1;  ///< Newest capture in which it was well.
     bool bad = false;
     int good_in_row = 0;
+    bool broken = false;  ///< It is bad for NaN or Inf; else it grew.
+    int finite_in_row = 0;
     Presence presence;
   };
 
@@ -176,6 +178,9 @@ class ExplodingTensor final : public Rule {
       tensor.presence.See(step);
       if (skipped && tensor.collection == kGradients) continue;
       const bool broken = s.nan > 0 || (s.inf > 0 && !only_nan_);
+      // One good capture may lie between two bad ones.
+      tensor.finite_in_row = broken ? 0 : tensor.finite_in_row + 1;
+      tensor.broken = broken || (tensor.broken && tensor.finite_in_row < 2);
       const double normal = std::max(tensor.normal, normals[tensor.collection]);
       const bool judged = tensor.captures >= normal_ && std::isfinite(s.size) && growth_ > 0;
       const bool grown = judged && normal > 0 && s.size > growth_ * normal;
@@ -193,16 +198,16 @@ class ExplodingTensor final : public Rule {
         ++tensor.captures;
       }
       tensor.good_step = step;
-      // One good capture may lie between two bad ones.
       if (tensor.bad && ++tensor.good_in_row >= 2) {
         tensor.bad = false;
         recovered = true;
       }
     }
-    if (bad.empty()) {
-      CloseIfOver(process, step, recovered, reporter);
-      return;
+    // What grew is no part of an incident about NaN: that is over without it.
+    if (bad.empty() || process->not_finite) {
+      CloseIfOver(process, step, recovered || !bad.empty(), reporter);
     }
+    if (bad.empty()) return;
     if (process->open && not_finite && !process->not_finite) Close(process, true, reporter);
     if (!process->open) {
       processes_.Open(process, step, process->capture_ns);
@@ -222,10 +227,10 @@ class ExplodingTensor final : public Rule {
   /// and what its last bad capture said stands. `recovered`: the others were well in this capture.
   void CloseIfOver(Process* process, std::int64_t step, bool recovered, Reporter* reporter) {
     process->look_step = step + std::max<std::int64_t>(1, process->widest);
-    bool any_bad = false;
+    bool any_bad = false;  // In the way that the incident is about.
     for (Tensor& tensor : process->tensors) {
       if (tensor.presence.GoneAt(step, process->widest)) tensor.bad = false;
-      any_bad = any_bad || tensor.bad;
+      any_bad = any_bad || (tensor.bad && (tensor.broken || !process->not_finite));
     }
     if (!any_bad && process->open) Close(process, recovered, reporter);
   }
@@ -299,7 +304,7 @@ class ExplodingTensor final : public Rule {
     } else {
       const bool weight = source->collection != kGradients;
       incident.severity = std::max(incident.severity, weight ? Severity::kHigh : Severity::kMedium);
-      const Bad* newest = &now.front();
+      const Bad* newest = source;
       for (const Bad& b : now) {
         if (b.name == source->name) newest = &b;
       }

@@ -75,6 +75,9 @@ class LossNotDecreasing final : public Rule {
 
   void OnRecord(const store::OrderedRecord& record, Reporter* reporter) override {
     if (const auto* scalar = record.As<format::ScalarRow>()) {
+      if (scalar->mode == "TRAIN" && IsFurtherLoss(scalar->name)) {
+        ProcessOf(*scalar).several_losses = true;
+      }
       if (scalar->name == "lr") {
         OnLearningRate(*scalar);
       } else if (IsLoss(scalar->name) && scalar->mode == "TRAIN") {
@@ -178,6 +181,7 @@ class LossNotDecreasing final : public Rule {
     Optimizer optimizer;
     double waited_s = 0;                   ///< Data wait of its TRAIN steps so far.
     std::uint32_t optimizer_calls = 0;     ///< In its newest TRAIN step.
+    bool several_losses = false;           ///< One for each of several optimizers.
     std::map<std::string, Series> series;  ///< By name.
   };
   /// Rank, pid, and 0 while it lives, else a number of its own: its pid may be given to another.
@@ -366,7 +370,10 @@ class LossNotDecreasing final : public Rule {
     const bool complete = series->count > 0 && !series->not_finite;
     const double loss = complete ? series->sum / series->count : 0;
     const bool any = series->count > 0 || series->not_finite;
-    if (series->count > 1 && series->process->optimizer_calls > 1) ++series->opposed;
+    const Process& process = *series->process;
+    if (process.several_losses || (series->count > 1 && process.optimizer_calls > 1)) {
+      ++series->opposed;
+    }
     series->sum = 0;
     series->count = 0;
     series->not_finite = false;

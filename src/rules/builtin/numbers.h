@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -41,6 +42,11 @@ inline std::string Plain(double value) {
   return fmt::format("{:.{}f}", value, magnitude >= 99.95 ? 0 : magnitude >= 9.995 ? 1 : 2);
 }
 
+/// The probe's name of the loss of a further optimizer (a GAN has one): loss.1, loss.2.
+inline bool IsFurtherLoss(std::string_view name) {
+  return name.size() == 6 && name.starts_with("loss.") && name[5] >= '1' && name[5] <= '9';
+}
+
 /// A duration in ms.
 inline std::string Millis(double ns) { return Plain(ns / 1e6); }
 
@@ -49,23 +55,28 @@ inline double Rounded(double value) {
   return std::isfinite(value) ? std::stod(fmt::format("{:.5g}", value)) : value;
 }
 
-/// Rates are over the time since the sample before; after a gap they would speak of a time that
-/// nobody saw.
+/// Of one series. Rates are over the time since the sample before; after a gap they would speak of
+/// a time that nobody saw.
 class SampleTimes {
  public:
-  /// Since when a sample at `now_ns` speaks; `last_ns` is the sample before of its series and
-  /// becomes this one. Nothing for a first sample and after a gap.
-  std::optional<std::int64_t> Since(std::int64_t* last_ns, std::int64_t now_ns) {
-    const std::int64_t before = std::exchange(*last_ns, now_ns);
+  /// Since when a sample at `now_ns` speaks. Nothing for a first sample and after a gap: one far
+  /// wider than the newest samples mostly are. A single narrow one says nothing of the others.
+  std::optional<std::int64_t> Since(std::int64_t now_ns) {
+    const std::int64_t before = std::exchange(last_ns_, now_ns);
     const std::int64_t width = now_ns - before;
     if (before == 0 || width <= 0) return std::nullopt;
-    narrowest_ns_ = narrowest_ns_ == 0 ? width : std::min(narrowest_ns_, width);
-    if (width > 4 * narrowest_ns_ + 1'000'000'000) return std::nullopt;
+    const double usual = MedianOf(widths_);
+    if (widths_.size() == kWidths) widths_.erase(widths_.begin());
+    widths_.push_back(static_cast<double>(width));
+    if (usual > 0 && static_cast<double>(width) > 4 * usual + 1e9) return std::nullopt;
     return before;
   }
 
  private:
-  std::int64_t narrowest_ns_ = 0;
+  static constexpr std::size_t kWidths = 5;
+
+  std::int64_t last_ns_ = 0;
+  std::vector<double> widths_;  ///< Of the newest.
 };
 
 }  // namespace telltale::rules

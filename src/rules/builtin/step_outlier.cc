@@ -186,9 +186,9 @@ class StepOutlier final : public Rule {
     if (metric.name.starts_with("cpu.") && !node) return;
     if (metric.name.starts_with("proc.") && !tree) return;
     const double value = metric.name == "cpu.idle" ? 100 - metric.value : metric.value;
-    std::int64_t& last = sampled_ns_[std::string(metric.name) + "/" + std::string(metric.node) +
-                                     "/" + std::string(metric.subject)];
-    const auto from = times_.Since(&last, metric.time_ns);
+    SampleTimes& times = sampled_[std::string(metric.name) + "/" + std::string(metric.node) + "/" +
+                                  std::string(metric.subject)];
+    const auto from = times.Since(metric.time_ns);
     if (!from) return;
     samples_.push_back({*from, metric.time_ns, index, value});
     if (samples_.size() > kSamplesKept) samples_.pop_front();
@@ -598,8 +598,7 @@ class StepOutlier final : public Rule {
   std::deque<Pending> samples_;  ///< That lie later than the newest step.
   std::deque<std::pair<std::int64_t, std::int64_t>> intervals_;  ///< Newest outliers, of any rank.
   std::array<Sides, std::size(kCompared)> metrics_{};
-  std::map<std::string, std::int64_t> sampled_ns_;
-  SampleTimes times_;
+  std::map<std::string, SampleTimes> sampled_;
   std::int64_t judged_from_ns_ = 0;
   bool has_data_ = false;
 };

@@ -54,7 +54,8 @@ class VanishingGradient final : public Rule {
     } else if (const auto* step = record.As<format::StepRow>()) {
       if (step->mode == "TRAIN") OnStep(*step, reporter);
     } else if (const auto* scalar = record.As<format::ScalarRow>()) {
-      if (scalar->name == "loss" && scalar->mode == "TRAIN") OnLoss(*scalar);
+      const bool loss = scalar->name == "loss" || IsFurtherLoss(scalar->name);
+      if (loss && scalar->mode == "TRAIN") OnLoss(*scalar);
     }
   }
 

@@ -59,10 +59,7 @@ def not_hooked(part: str, error: Exception) -> None:
     _unhooked.append(f"{part}: {type(error).__name__}: {error}")
 
 
-def _framework(kind: int) -> None:
-    if kind != TRAINER:
-        return
-    cuda = _torch.version.cuda
+def _tell_framework() -> None:
     _emit(
         "framework",
         "torch",
@@ -71,9 +68,22 @@ def _framework(kind: int) -> None:
             "version": str(_torch.__version__),
             "threads": _torch.get_num_threads(),
             "cpus": len(os.sched_getaffinity(0)),
-            "cuda": cuda,
+            "cuda": _torch.version.cuda,
+            "cuda_available": _torch.cuda.is_initialized(),
         },
     )
+
+
+def device_seen() -> None:
+    """A training on a device began: at the start torch may not have used it yet."""
+    if _torch.cuda.is_initialized():
+        _tell_framework()
+
+
+def _framework(kind: int) -> None:
+    if kind != TRAINER:
+        return
+    _tell_framework()
     for reason in _unhooked:
         probe.event("adapter.part_missing", 1, "torch", reason[:1000], "")
     # A forked trainer tells of its own.

@@ -33,6 +33,7 @@ _FUNCTIONS = {
 _MAX_PENDING = 64
 # (event that ends the copy, pinned copy, step)
 _pending: deque[tuple[Any, Any, int]] = deque()
+_device_seen = False
 
 
 def _drain() -> None:
@@ -52,7 +53,8 @@ def _drain_last() -> None:
 
 
 def _after_fork() -> None:
-    global _pending
+    global _pending, _device_seen
+    _device_seen = False
     # The copies on their way are the parent's. To free an event or a pinned copy here, now, in a child of
     # this child or as the interpreter ends, is a call into CUDA, which fails in a forked process: they
     # are leaked. A list would not do: the end of the interpreter empties it.
@@ -64,6 +66,10 @@ def on_device_loss(tensor: Any) -> None:
     """Starts a copy of a loss on a CUDA device and records those that have arrived. Only losses of
     training come here: they are taken at their backward.
     """
+    global _device_seen
+    if not _device_seen:
+        _device_seen = True
+        events.device_seen()
     _drain()
     if not tensor.is_cuda or _torch.cuda.is_current_stream_capturing():
         probe.count_skipped("loss.device", 1)
