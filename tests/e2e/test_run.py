@@ -60,18 +60,24 @@ def test_a_live_run_is_running_also_for_another_container(telltale: Telltale, tm
     assert run["state"] == "finished"
 
 
-def test_a_log_gets_the_address_of_the_live_page_without_its_code(telltale: Telltale, tmp_path: Path) -> None:
-    state = {"XDG_STATE_HOME": str(tmp_path / "state")}
+def beside_a_log(
+    telltale: Telltale, run: Path, variables: dict[str, str]
+) -> tuple[subprocess.Popen[str], str]:
+    """A run whose stderr is no terminal, up to its line about the live page; ends with its input."""
     process = subprocess.Popen(
-        [str(telltale.binary), "run", "-o", str(tmp_path / "run"), "--", "cat"],
-        env={**os.environ, **state},
+        [str(telltale.binary), "run", "-o", str(run), "--", "cat"],
+        env={**os.environ, **variables},
         stdin=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
-    assert process.stdin is not None
     assert process.stderr is not None
-    line = next(line for line in process.stderr if "live page" in line)
+    return process, next(line for line in process.stderr if "live page" in line)
+
+
+def test_a_log_gets_the_address_of_the_live_page_without_its_code(telltale: Telltale, tmp_path: Path) -> None:
+    state = {"XDG_STATE_HOME": str(tmp_path / "state")}
+    process, line = beside_a_log(telltale, tmp_path / "run", state)
     address = re.search(r"http://127\.0\.0\.1:\d+/", line)
     assert address, line
     assert "code=" not in line
@@ -88,9 +94,8 @@ def test_a_log_gets_the_address_of_the_live_page_without_its_code(telltale: Tell
     request = urllib.request.Request(address[0] + "api/runs", headers={"Cookie": cookie})
     with urllib.request.urlopen(request, timeout=60) as answer:
         assert [run["id"] for run in json.load(answer)["runs"]] == ["run"]
-    process.stdin.close()
-    rest = process.stderr.read()
-    assert process.wait(timeout=60) == 0, rest
+    _, rest = process.communicate(timeout=60)
+    assert process.returncode == 0, rest
     assert "code=" not in rest
 
 
@@ -98,16 +103,8 @@ def test_where_no_token_can_be_kept_the_log_gets_a_link_that_opens(
     telltale: Telltale, tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_text("no folder")
-    process = subprocess.Popen(
-        [str(telltale.binary), "run", "-o", str(tmp_path / "run"), "--", "cat"],
-        env={**os.environ, "XDG_STATE_HOME": str(tmp_path / "file")},
-        stdin=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdin is not None
-    assert process.stderr is not None
-    line = next(line for line in process.stderr if "live page" in line)
+    state = {"XDG_STATE_HOME": str(tmp_path / "file")}
+    process, line = beside_a_log(telltale, tmp_path / "run", state)
     link = re.search(r"(http://127\.0\.0\.1:\d+/)#code=([0-9a-f]+)$", line.rstrip())
     assert link, line
     request = urllib.request.Request(
@@ -117,9 +114,8 @@ def test_where_no_token_can_be_kept_the_log_gets_a_link_that_opens(
     )
     with urllib.request.urlopen(request, timeout=60) as answer:
         assert answer.status == 200
-    process.stdin.close()
-    rest = process.stderr.read()
-    assert process.wait(timeout=60) == 0, rest
+    _, rest = process.communicate(timeout=60)
+    assert process.returncode == 0, rest
     assert "good for this server alone" in (tmp_path / "run/logs/serve.log").read_text()
 
 

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -25,6 +26,19 @@ using nlohmann::json;
 using testing::Connection;
 using testing::Reply;
 using testing::RunningServer;
+
+/// What /api/runs says once `is` holds of it.
+json Listing(const RunningServer& server, const std::function<bool(const json&)>& is) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (true) {
+    json listing = json::parse(server.Get("/api/runs").body);
+    if (is(listing)) return listing;
+    if (std::chrono::steady_clock::now() >= deadline) {
+      ADD_FAILURE() << "the listing stays " << listing.dump();
+      return listing;
+    }
+  }
+}
 
 class ServeTest : public ::testing::Test {
  protected:
@@ -242,11 +256,8 @@ TEST_F(ServeTest, TheOverviewSaysWhatTheReportSays) {
   EXPECT_TRUE(o["damaged"].is_null());
   EXPECT_EQ(o["attempts"][0]["start_ns"], 0);
   // A listing may be half a second old, from before the run was read.
-  json runs;
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-  do {
-    runs = json::parse(server.Get("/api/runs").body)["runs"];
-  } while (runs[0]["steps"] != 400 && std::chrono::steady_clock::now() < deadline);
+  const json runs =
+      Listing(server, [](const json& now) { return now["runs"][0]["steps"] == 400; })["runs"];
   EXPECT_EQ(runs[0]["steps"], 400);
   EXPECT_EQ(runs[0]["findings"]["high"], 2);
   EXPECT_EQ(server.Get("/api/runs/none/overview").status, 404);
@@ -272,10 +283,7 @@ TEST_F(ServeTest, TheListingKnowsStepsAndFindingsOfEveryRun) {
   healthy.wait_share = 0.02;
   Sample("two", healthy);
   const RunningServer server({root_});
-  json listing;
-  do {
-    listing = json::parse(server.Get("/api/runs").body);
-  } while (listing["unread"] != 0);
+  const json listing = Listing(server, [](const json& now) { return now["unread"] == 0; });
   EXPECT_EQ(listing["left_out"], 0);
   ASSERT_EQ(listing["runs"].size(), 2U);
   for (const json& run : listing["runs"]) {
@@ -583,10 +591,7 @@ TEST_F(WatchedRunTest, OfAWatcherThatDiedTheLastWordsAreNotBelieved) {
   Write(2, batches_.size());
   End();
   const RunningServer server({root_});
-  json listing;
-  do {
-    listing = json::parse(server.Get("/api/runs").body);
-  } while (listing["unread"] != 0);
+  const json listing = Listing(server, [](const json& now) { return now["unread"] == 0; });
   EXPECT_EQ(listing["runs"][0]["findings"]["high"], 2);
   const auto stream = Stream(server);
   ASSERT_TRUE(stream->Await("\"loading\":false"));
@@ -616,10 +621,7 @@ TEST_F(WatchedRunTest, OfAWatcherThatCameToItsEndTheyAre) {
   End();
   PlantWatch();
   const RunningServer server({root_});
-  json listing;
-  do {
-    listing = json::parse(server.Get("/api/runs").body);
-  } while (listing["unread"] != 0);
+  const json listing = Listing(server, [](const json& now) { return now["unread"] == 0; });
   EXPECT_EQ(listing["runs"][0]["findings"]["low"], 1);
   EXPECT_EQ(listing["runs"][0]["findings"]["high"], 0);
   EXPECT_EQ(listing["runs"][0]["steps"], 200);
@@ -643,10 +645,7 @@ TEST_F(WatchedRunTest, NotWhereRecordsCameAfterIt) {
   End();
   PlantWatch();
   const RunningServer server({root_});
-  json listing;
-  do {
-    listing = json::parse(server.Get("/api/runs").body);
-  } while (listing["unread"] != 0);
+  const json listing = Listing(server, [](const json& now) { return now["unread"] == 0; });
   EXPECT_EQ(listing["runs"][0]["findings"]["low"], 0);
   EXPECT_EQ(listing["runs"][0]["findings"]["high"], 2);
 }
