@@ -128,6 +128,17 @@ def test_g_says_what_it_does_not_find(late: Path, watched: Watched) -> None:
     assert window(page) is None
 
 
+def test_what_g_and_the_help_open_has_the_focus_before_a_frame_is_drawn(late: Path, watched: Watched) -> None:
+    page = open_late(watched)
+    press = """(key) => {
+        document.body.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
+        return Promise.resolve().then(() => document.activeElement.closest("form, aside")?.localName ?? null);
+    }"""
+    assert page.evaluate(press, "g") == "form"
+    page.keyboard.press("Escape")
+    assert page.evaluate(press, "?") == "aside"
+
+
 def test_outliers_and_findings_in_time(late: Path, watched: Watched) -> None:
     page = open_late(watched)
     place = page.locator("#place")

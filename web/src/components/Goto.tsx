@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A field for a step or a time, under the strip; the crosshair goes there.
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
 
 import { goTo } from "../places";
 import { update } from "../store";
@@ -9,7 +9,8 @@ export function Goto() {
   const [text, setText] = useState("");
   const [wrong, setWrong] = useState<string | null>(null);
   const field = useRef<HTMLInputElement>(null);
-  useEffect(() => {
+  // Before the next key comes: after a paint, the first letters of who types fast are the page's keys.
+  useLayoutEffect(() => {
     const before = document.activeElement as HTMLElement | null;
     field.current?.focus();
     return () => before?.focus();

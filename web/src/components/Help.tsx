@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // All keys of the screen that is shown. Opens with the focus inside, and gives it back.
-import { useEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 
 import { keysOf, setSingleKeys } from "../keys";
 import { update, useStore } from "../store";
@@ -9,7 +9,7 @@ export function Help() {
   const run = useStore((s) => s.run);
   const singleKeys = useStore((s) => s.singleKeys);
   const close = useRef<HTMLButtonElement>(null);
-  useEffect(() => {
+  useLayoutEffect(() => {
     const before = document.activeElement as HTMLElement | null;
     close.current?.focus();
     return () => before?.focus();
