@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Hooks that ask the server again when the run or the window changed: one request at a time each,
-// at most twice a second; what is on the screen stays until the finer answer is there.
+// at most twice a second, those in view first; what is on the screen stays until the finer answer is
+// there.
 import type { RefObject } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 
@@ -8,23 +9,48 @@ import { ApiError, get, type Heat, type Overview, runPath, type Series } from ".
 import { update, useStore } from "./store";
 
 const MIN_INTERVAL_MS = 500;
+const RETRY_MS = 2000;
 // The answer for all cores is by far the largest: the lines come first.
 const HEAT_AFTER_MS = 10;
+// What nobody sees leaves server and browser to what is in view.
+const OUT_OF_VIEW_AFTER_MS = 300;
+const OUT_OF_VIEW_INTERVAL_MS = 2000;
 
-/** `afterMs`: so long it leaves the way to others that were asked at the same time. */
-function useQuery<T>(path: string | null, revision: number, intervalMs: number, afterMs = 0): T | null {
-  const [answer, setAnswer] = useState<{ path: string; value: T } | null>(null);
-  const task = useRef({ path: null as string | null, busy: false, dirty: false, began: -1e9, timer: 0 });
+/** What a chart has room for; 0 points before it is laid out. */
+export interface Room {
+  points: number;
+  inView: boolean;
+}
+export const NO_ROOM: Room = { points: 0, inView: false };
+
+/**
+ * What `path` answers. Until it does, the last answer for the same `about` stays.
+ * `afterMs`: so long it leaves the way to others that were asked at the same time.
+ */
+function useQuery<T>(about: string | null, path: string | null, revision: number, intervalMs: number, afterMs = 0): T | null {
+  const [answer, setAnswer] = useState<{ about: string | null; value: T } | null>(null);
+  const task = useRef({
+    about,
+    path: null as string | null,
+    revision: -1,
+    intervalMs,
+    afterMs,
+    busy: false,
+    dirty: false,
+    began: -1e9,
+    timer: 0,
+  });
   useLayoutEffect(() => {
     const t = task.current;
-    const changed = t.path !== path;
+    t.about = about;
+    t.intervalMs = intervalMs;
+    t.afterMs = afterMs;
+    if (t.path !== path) t.began = -1e9; // A new question does not wait for its turn.
+    if (t.path !== path || t.revision !== revision) t.dirty = path !== null;
     t.path = path;
-    t.dirty = path !== null;
-    if (changed) {
-      clearTimeout(t.timer); // A new question does not wait for its turn.
-      t.timer = 0;
-      t.began = -1e9;
-    }
+    t.revision = revision;
+    clearTimeout(t.timer);
+    t.timer = 0;
     const run = async () => {
       t.timer = 0;
       const asked = t.path;
@@ -34,22 +60,26 @@ function useQuery<T>(path: string | null, revision: number, intervalMs: number, 
       t.began = performance.now();
       try {
         const value = await get<T>(asked);
-        if (asked === t.path) setAnswer({ path: asked, value });
+        if (asked === t.path) setAnswer({ about: t.about, value });
       } catch (error) {
         if (error instanceof ApiError && error.status === 401) update({ needsSignIn: true });
-        // Else what is there stays; the stream tells of a lost connection.
+        // Else what is there stays, and the question; the stream tells of a lost connection.
+        else if (asked === t.path && (!(error instanceof ApiError) || error.status >= 500)) {
+          t.dirty = true;
+          t.began = performance.now() + RETRY_MS - t.intervalMs;
+        }
       }
       t.busy = false;
       if (t.dirty) schedule();
     };
     const schedule = () => {
       if (t.busy || t.timer !== 0 || !t.dirty) return;
-      const wait = Math.max(afterMs, t.began + intervalMs - performance.now());
+      const wait = Math.max(t.afterMs, t.began + t.intervalMs - performance.now());
       if (wait > 0) t.timer = window.setTimeout(() => void run(), wait);
       else void run();
     };
     schedule();
-  }, [path, revision, intervalMs]);
+  }, [about, path, revision, intervalMs, afterMs]);
   useEffect(
     () => () => {
       task.current.path = null;
@@ -57,7 +87,7 @@ function useQuery<T>(path: string | null, revision: number, intervalMs: number, 
     },
     [],
   );
-  return answer?.value ?? null;
+  return answer !== null && answer.about === about ? answer.value : null;
 }
 
 export interface SeriesQuery {
@@ -72,6 +102,10 @@ interface Asking {
   whole?: boolean; // Ignores the window.
   intervalMs?: number;
 }
+
+/** The last two arguments of `useQuery`. */
+const turn = (inView: boolean, intervalMs: number, afterMs = 0): [number, number] =>
+  inView ? [intervalMs, afterMs] : [OUT_OF_VIEW_INTERVAL_MS, OUT_OF_VIEW_AFTER_MS];
 
 function windowParams(window: readonly [number, number] | null): Record<string, number> {
   return window ? { from: window[0], to: window[1] } : {};
@@ -89,28 +123,30 @@ function exists(overview: Overview | null, query: SeriesQuery): boolean {
   );
 }
 
-export function useSeries(query: SeriesQuery | null, points: number, asking: Asking = {}): Series | null {
+export function useSeries(query: SeriesQuery | null, { points, inView }: Room, asking: Asking = {}): Series | null {
   const run = useStore((s) => s.run);
   const window = useStore((s) => (asking.whole ? null : s.window));
   const revision = useStore((s) => s.revision);
   const known = useStore((s) => query !== null && exists(s.overview, query));
+  const about = run === null || query === null ? null : runPath(run, "series", { ...query });
   const path =
     run === null || query === null || points <= 0 || !known
       ? null
       : runPath(run, "series", { ...query, points, ...windowParams(window) });
-  return useQuery<Series>(path, revision, asking.intervalMs ?? MIN_INTERVAL_MS);
+  return useQuery<Series>(about, path, revision, ...turn(inView, asking.intervalMs ?? MIN_INTERVAL_MS));
 }
 
-export function useHeat(name: string | null, columns: number): Heat | null {
+export function useHeat(name: string | null, { points: columns, inView }: Room): Heat | null {
   const run = useStore((s) => s.run);
   const window = useStore((s) => s.window);
   const revision = useStore((s) => s.revision);
   const known = useStore((s) => s.overview?.metrics.some((m) => m.name === name) ?? false);
+  const about = run === null || name === null ? null : runPath(run, "heatmap", { name });
   const path =
     run === null || name === null || !known || columns <= 0
       ? null
       : runPath(run, "heatmap", { name, columns, ...windowParams(window) });
-  return useQuery<Heat>(path, revision, MIN_INTERVAL_MS, HEAT_AFTER_MS);
+  return useQuery<Heat>(about, path, revision, ...turn(inView, MIN_INTERVAL_MS, HEAT_AFTER_MS));
 }
 
 /** The width of an element in CSS pixels, 0 before it is laid out. */
@@ -126,4 +162,20 @@ export function useWidth<E extends HTMLElement>(): [RefObject<E>, number] {
     return () => observer.disconnect();
   }, []);
   return [ref, width];
+}
+
+/** Whether any of an element can be seen now. */
+export function useInView<E extends Element>(ref: RefObject<E>): boolean {
+  const [inView, setInView] = useState(false);
+  useLayoutEffect(() => {
+    const element = ref.current;
+    if (!element) return;
+    // The observer's first word comes a frame later.
+    const { top, bottom } = element.getBoundingClientRect();
+    setInView(top < innerHeight && bottom > 0);
+    const observer = new IntersectionObserver((entries) => setInView(entries[entries.length - 1]?.isIntersecting ?? true));
+    observer.observe(element);
+    return () => observer.disconnect();
+  }, []);
+  return inView;
 }

@@ -11,8 +11,11 @@ function chosen(): string | null {
   }
 }
 
+const tokens = new Map<string, string>();
+
 function show(theme: string): void {
   document.documentElement.dataset.theme = theme;
+  tokens.clear();
   dispatchEvent(new Event("themechange"));
 }
 
@@ -33,6 +36,12 @@ export function toggleTheme(): void {
   show(next);
 }
 
-/** The value of a token, for canvases. */
-export const token = (name: string) =>
-  getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+/** The value of a token, for canvases. Kept until the theme changes: asking makes the browser lay out. */
+export function token(name: string): string {
+  let value = tokens.get(name);
+  if (value === undefined) {
+    value = getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+    tokens.set(name, value);
+  }
+  return value;
+}

@@ -6,7 +6,7 @@ import uPlot from "uplot";
 
 import type { Gap, Series } from "../api";
 import { elapsed, inUnit, short, significant, thousands } from "../format";
-import { useWidth } from "../query";
+import { type Room, useInView, useWidth } from "../query";
 import { current, pin, setWindow, shownWindow, subscribe, update, useStore } from "../store";
 import { token } from "../theme";
 import { drawCuts, drawEnds, drawGaps } from "./marks";
@@ -28,7 +28,7 @@ interface Props {
   limit?: number; // The end of the scale, as 100 for percent.
   ruler?: Series | null; // With steps, for the ruler of steps.
   gapText?: boolean;
-  points: (width: number) => void; // Told how many columns there is room for.
+  onRoom: (room: Room) => void;
 }
 
 // Room beside every chart over time, so that one moment is below itself on all of them.
@@ -41,7 +41,8 @@ export function TimeChart(props: Props) {
   const gaps = useStore((s) => s.overview?.gaps) ?? [];
   const cursor = useStore((s) => s.cursor);
   const [asTable, setAsTable] = useState(false);
-  useLayoutEffect(() => props.points(Math.max(0, width - LEFT - RIGHT)), [width]);
+  const inView = useInView(box);
+  useLayoutEffect(() => props.onRoom({ points: Math.max(0, width - LEFT - RIGHT), inView }), [width, inView]);
   const all = lines.map((line) => line.series);
   const tables = useMemo(
     () => all.map((s): Table => (s ? shape(s) : { t: [], min: [], med: [], max: [] })),
@@ -49,9 +50,11 @@ export function TimeChart(props: Props) {
   );
   const loaded = all.some((s) => s !== null);
   const some = tables.some((t) => t.t.length > 0);
-  const spoken = lines
-    .map((line, i) => sentence([title, line.label].filter(Boolean).join(", "), tables[i] as Table, unit, gaps.length))
-    .join(" ");
+  const names = lines.map((line) => [title, line.label].filter(Boolean).join(", "));
+  const spoken = useMemo(
+    () => names.map((name, i) => sentence(name, tables[i] as Table, unit, gaps.length)).join(" "),
+    [tables, names.join("\n"), unit, gaps.length],
+  );
   return (
     <div>
       <div class="charthead s">
@@ -76,7 +79,7 @@ export function TimeChart(props: Props) {
         ) : (
           width > 0 &&
           (some ? (
-            <Plot {...props} tables={tables} width={width} gaps={gaps} spoken={spoken} />
+            <Plot {...props} tables={tables} width={width} gaps={gaps} spoken={spoken} inView={inView} />
           ) : (
             <p class="empty">{loaded ? "Nothing recorded in this window." : ""}</p>
           ))
@@ -120,21 +123,23 @@ interface PlotProps extends Props {
   width: number;
   gaps: readonly Gap[];
   spoken: string;
+  inView: boolean;
 }
 
 function Plot(props: PlotProps) {
-  const { tables, lines, unit, width } = props;
+  const { tables, lines, unit, width, inView } = props;
   const height = props.height ?? 128;
+  const reach = useMemo(() => extent(tables, props.zero ?? false, props.limit), [tables, props.zero, props.limit]);
   const host = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot | null>(null);
-  const latest = useRef(props);
-  latest.current = props;
+  const latest = useRef({ ...props, reach });
+  latest.current = { ...props, reach };
 
   // Made anew only where uPlot cannot change: the number of lines.
   const count = lines.length;
   useLayoutEffect(() => {
     if (!host.current) return;
-    const range = () => extent(latest.current.tables, latest.current.zero ?? false, latest.current.limit);
+    const range = () => latest.current.reach;
     const series: uPlot.Series[] = [{}];
     const bands: uPlot.Band[] = [];
     for (let i = 0; i < count; i++) {
@@ -257,13 +262,19 @@ function Plot(props: PlotProps) {
   const window = useStore((s) => s.window);
   const end = useStore((s) => s.overview?.now_ns);
   const ruler = useStore((s) => s.ruler);
+  const drawn = useRef<unknown[]>([]);
   useLayoutEffect(() => {
+    const wanted = [tables, window, end, ruler, unit, props.ruler, count, height];
+    // Out of view what is there waits for the answer of the new window.
+    if (!inView && drawn.current[0] === tables) return;
+    if (wanted.every((v, i) => v === drawn.current[i])) return;
+    drawn.current = wanted;
     const parts = tables.map((t) => [t.t, t.min, t.max, t.med] as unknown as uPlot.AlignedData);
     const joined = parts.length > 1
       ? uPlot.join(parts, parts.map((p) => p.map(() => 2 as const)))
       : (parts[0] ?? ([[]] as unknown as uPlot.AlignedData));
     plot.current?.setData(joined);
-  }, [tables, window, end, ruler, unit, props.ruler, count, height]);
+  }, [tables, window, end, ruler, unit, props.ruler, count, height, inView]);
 
   return <div ref={host} role="img" aria-label={props.spoken} />;
 }

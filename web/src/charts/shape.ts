@@ -119,5 +119,10 @@ export function valueAt(table: Table, at: number): number | null {
   }
   return table.med[low - 1] ?? null;
 }
-export const lastValue = (table: Table): number | null =>
-  numbers(table.med)[numbers(table.med).length - 1] ?? null;
+export function lastValue(table: Table): number | null {
+  for (let i = table.med.length - 1; i >= 0; i--) {
+    const v = table.med[i];
+    if (v != null && Number.isFinite(v)) return v;
+  }
+  return null;
+}

@@ -31,7 +31,7 @@ function shown(value: unknown): string {
 
 function Item({ finding, selected }: { finding: Finding; selected: boolean }) {
   const line = lineOf(finding.rule);
-  const series = useSeries(line.query, SPARK_WIDTH, { whole: true, intervalMs: 3000 });
+  const series = useSeries(line.query, { points: SPARK_WIDTH, inView: true }, { whole: true, intervalMs: 3000 });
   const ref = useRef<HTMLElement>(null);
   useEffect(() => {
     if (!selected) return;

@@ -7,7 +7,7 @@ import type { Heat } from "../api";
 import { elapsed, percent, plural } from "../format";
 import { LEFT, RIGHT } from "../charts/TimeChart";
 import { timeTicks } from "../charts/shape";
-import { useHeat, useWidth } from "../query";
+import { useHeat, useInView, useWidth } from "../query";
 import { current, setWindow, shownWindow, update, useStore } from "../store";
 import { token } from "../theme";
 
@@ -103,7 +103,8 @@ function spoken(heat: Heat): string {
 export function Heatmap() {
   const [box, width] = useWidth<HTMLDivElement>();
   const inner = Math.max(0, width - LEFT - RIGHT);
-  const heat = useHeat("cpu.busy", Math.min(1200, inner));
+  const inView = useInView(box);
+  const heat = useHeat("cpu.busy", { points: Math.min(1200, inner), inView });
   const canvas = useRef<HTMLCanvasElement>(null);
   const window = useStore((s) => s.window);
   const end = useStore((s) => s.overview?.now_ns);
@@ -112,14 +113,20 @@ export function Heatmap() {
   const rows = heat?.rows.length ?? 0;
   const height = Math.min(MAX_HEIGHT, rows * (rows <= 4 ? 22 : rows <= 16 ? 12 : 8));
   const text = useMemo(() => (heat ? spoken(heat) : ""), [heat]);
+  const drawn = useRef<unknown[]>([]);
   useLayoutEffect(() => {
     const draw = () => {
       if (canvas.current && heat) paint(canvas.current, heat, from, to);
     };
-    draw();
+    const wanted = [heat, from, to, inner, height];
+    const waits = !inView && drawn.current[0] === heat; // For the answer of the new window.
+    if (!waits && !wanted.every((v, i) => v === drawn.current[i])) {
+      drawn.current = wanted;
+      draw();
+    }
     addEventListener("themechange", draw);
     return () => removeEventListener("themechange", draw);
-  }, [heat, from, to, inner, height]);
+  }, [heat, from, to, inner, height, inView]);
 
   const timeAt = (event: PointerEvent) => {
     const rect = (event.currentTarget as HTMLElement).getBoundingClientRect();

@@ -6,8 +6,7 @@ import { useState } from "preact/hooks";
 import { TimeChart } from "../charts/TimeChart";
 import type { Overview, Series } from "../api";
 import { words } from "../format";
-import { useSeries } from "../query";
-import { usePoints } from "./Throughput";
+import { NO_ROOM, useSeries } from "../query";
 
 type Metric = Overview["metrics"][number];
 
@@ -64,7 +63,7 @@ function Pick({ label, value, all, onPick }: { label: string; value: string; all
 }
 
 function Panel({ spec, metrics, ruler }: { spec: PanelSpec; metrics: readonly Metric[]; ruler: Series | null }) {
-  const [points, setPoints] = usePoints();
+  const [room, setRoom] = useState(NO_ROOM);
   const known = spec.lines.map((line) => metrics.find((m) => m.name === line.metric) ?? null);
   const open = known.find((m, i) => m && spec.lines[i]?.subject === undefined)?.subjects ?? [];
   const [picked, pick] = useState("");
@@ -77,8 +76,8 @@ function Panel({ spec, metrics, ruler }: { spec: PanelSpec; metrics: readonly Me
       : null;
   };
   const [first, second] = [queryOf(0), queryOf(1)];
-  const a = useSeries(first, points);
-  const b = useSeries(second, points);
+  const a = useSeries(first, room);
+  const b = useSeries(second, room);
   const unit = known.find((m) => m)?.unit ?? "";
   const lines = [first && { ...spec.lines[0], series: a }, second && { ...spec.lines[1], series: b }]
     .filter((line) => line !== null)
@@ -92,7 +91,7 @@ function Panel({ spec, metrics, ruler }: { spec: PanelSpec; metrics: readonly Me
         </>
       ) : (
         <>
-          <TimeChart title={spec.title} note={spec.note ?? ""} lines={lines} unit={unit} zero height={112} ruler={ruler} points={setPoints} />
+          <TimeChart title={spec.title} note={spec.note ?? ""} lines={lines} unit={unit} zero height={112} ruler={ruler} onRoom={setRoom} />
           {open.length > 1 && subject !== undefined && (
             <Pick label={`${spec.title}: of what`} value={subject} all={open} onPick={pick} />
           )}
@@ -103,7 +102,7 @@ function Panel({ spec, metrics, ruler }: { spec: PanelSpec; metrics: readonly Me
 }
 
 function AnyMetric({ metrics, ruler }: { metrics: readonly Metric[]; ruler: Series | null }) {
-  const [points, setPoints] = usePoints();
+  const [room, setRoom] = useState(NO_ROOM);
   const [name, setName] = useState("");
   const [picked, pick] = useState("");
   const metric =
@@ -111,7 +110,7 @@ function AnyMetric({ metrics, ruler }: { metrics: readonly Metric[]; ruler: Seri
   const subject = metric?.subjects.includes(picked)
     ? picked
     : (metric?.subjects.find((s) => s === "node" || s === "proc:tree") ?? metric?.subjects[0]);
-  const series = useSeries(metric && subject !== undefined ? { kind: "metric", name: metric.name, subject } : null, points);
+  const series = useSeries(metric && subject !== undefined ? { kind: "metric", name: metric.name, subject } : null, room);
   if (!metric || subject === undefined) return null;
   return (
     <div class="c4" data-panel="any">
@@ -123,7 +122,7 @@ function AnyMetric({ metrics, ruler }: { metrics: readonly Metric[]; ruler: Seri
         zero
         height={112}
         ruler={ruler}
-        points={setPoints}
+        onRoom={setRoom}
       />
       <Pick label="Metric" value={metric.name} all={metrics.map((m) => m.name)} onPick={setName} />{" "}
       <Pick label="Of what" value={subject} all={metric.subjects} onPick={pick} />

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // One run: the verdict, what to do, and the evidence below it.
+import { useState } from "preact/hooks";
+
+import type { Overview } from "../api";
 import { clock, ns } from "../format";
+import { NO_ROOM } from "../query";
 import { navigate, setWindow, update, useStore, writeAddress } from "../store";
 import { Findings } from "./Findings";
 import { Heatmap } from "./Heatmap";
@@ -10,7 +14,7 @@ import { Operations } from "./Operations";
 import { OwnCost } from "./OwnCost";
 import { RunPhases } from "./RunPhases";
 import { LastSteps, StepPhases } from "./StepPhases";
-import { StepTimes, Throughput, usePoints, useStepSeries } from "./Throughput";
+import { StepTimes, Throughput, useStepSeries } from "./Throughput";
 import { Verdict } from "./Verdict";
 
 export function RunPage() {
@@ -18,11 +22,6 @@ export function RunPage() {
   const error = useStore((s) => s.error);
   const connection = useStore((s) => s.connection);
   const lastWord = useStore((s) => s.lastWord);
-  const window = useStore((s) => s.window);
-  const ruler = useStore((s) => s.ruler);
-  const place = useStore((s) => s.place);
-  const [points, setPoints] = usePoints();
-  const steps = useStepSeries(points);
   if (!overview) {
     return (
       <main class="page">
@@ -37,11 +36,6 @@ export function RunPage() {
       </main>
     );
   }
-  const rulerSeries = ruler === "step" ? steps : null;
-  const setRuler = (to: "time" | "step") => {
-    update({ ruler: to });
-    writeAddress();
-  };
   const started = new Date(overview.start_unix_ms);
   return (
     <main class="page">
@@ -69,31 +63,7 @@ export function RunPage() {
           <LastSteps overview={overview} />
         </section>
       </div>
-      <section class="sec" id="progress">
-        <div class="h">
-          <h2>Progress</h2>
-          <span class="q">
-            {window ? `${ns(window[0])} to ${ns(window[1])} of the run` : `the whole run, started ${started.toLocaleString(undefined, { hour12: false })}`}
-          </span>
-          {place !== null && <span class="s" id="place" role="status">{place}</span>}
-          <span class="sp" />
-          {window && <button class="plain s" onClick={() => setWindow(null)}>whole run <kbd>0</kbd></button>}
-          <span class="seg" role="group" aria-label="Ruler">
-            {(["time", "step"] as const).map((r) => (
-              <button key={r} aria-pressed={ruler === r} onClick={() => setRuler(r)}>{r === "time" ? "Time" : "Step"}</button>
-            ))}
-          </span>
-        </div>
-        <div class="grid">
-          <div class="c6">
-            <Throughput overview={overview} steps={steps} onPoints={setPoints} />
-            <StepTimes overview={overview} />
-          </div>
-          <div class="c6"><Loss overview={overview} ruler={rulerSeries} /></div>
-        </div>
-      </section>
-      <section class="sec" id="cores"><Heatmap /></section>
-      <Metrics overview={overview} ruler={rulerSeries} />
+      <Charts overview={overview} />
       <div class="sec">
         <div class="grid">
           <div class="c6"><OwnCost overview={overview} /></div>
@@ -116,5 +86,49 @@ export function RunPage() {
         </div>
       </div>
     </main>
+  );
+}
+
+/** All that a window changes. Apart, so that a zoom leaves the rest as it is. */
+function Charts({ overview }: { overview: Overview }) {
+  const window = useStore((s) => s.window);
+  const ruler = useStore((s) => s.ruler);
+  const place = useStore((s) => s.place);
+  const [room, setRoom] = useState(NO_ROOM);
+  // The ruler of steps stands below every chart.
+  const steps = useStepSeries(ruler === "step" ? { ...room, inView: true } : room);
+  const rulerSeries = ruler === "step" ? steps : null;
+  const setRuler = (to: "time" | "step") => {
+    update({ ruler: to });
+    writeAddress();
+  };
+  return (
+    <>
+      <section class="sec" id="progress">
+        <div class="h">
+          <h2>Progress</h2>
+          <span class="q">
+            {window ? `${ns(window[0])} to ${ns(window[1])} of the run` : `the whole run, started ${new Date(overview.start_unix_ms).toLocaleString(undefined, { hour12: false })}`}
+          </span>
+          {place !== null && <span class="s" id="place" role="status">{place}</span>}
+          <span class="sp" />
+          {window && <button class="plain s" onClick={() => setWindow(null)}>whole run <kbd>0</kbd></button>}
+          <span class="seg" role="group" aria-label="Ruler">
+            {(["time", "step"] as const).map((r) => (
+              <button key={r} aria-pressed={ruler === r} onClick={() => setRuler(r)}>{r === "time" ? "Time" : "Step"}</button>
+            ))}
+          </span>
+        </div>
+        <div class="grid">
+          <div class="c6">
+            <Throughput overview={overview} steps={steps} onRoom={setRoom} />
+            <StepTimes overview={overview} />
+          </div>
+          <div class="c6"><Loss overview={overview} ruler={rulerSeries} /></div>
+        </div>
+      </section>
+      <section class="sec" id="cores"><Heatmap /></section>
+      <Metrics overview={overview} ruler={rulerSeries} />
+    </>
   );
 }

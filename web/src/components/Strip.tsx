@@ -16,21 +16,28 @@ const LANES = [43, 47, 51];
 export function Strip({ overview }: { overview: Overview }) {
   const [box, width] = useWidth<HTMLDivElement>();
   const inner = Math.max(1, width - LEFT - RIGHT);
-  const series = useSeries(width > 0 ? { kind: "steps", name: "duration" } : null, Math.min(1500, inner), { whole: true, intervalMs: 1000 });
+  const series = useSeries(width > 0 ? { kind: "steps", name: "duration" } : null, { points: Math.min(1500, inner), inView: true }, { whole: true, intervalMs: 1000 });
   const window = useStore((s) => s.window);
   const [brush, setBrush] = useState<Window | null>(null);
   const begin = useRef<number | null>(null);
   const end = Math.max(1, overview.now_ns);
   const x = (t: number) => LEFT + (Math.min(end, Math.max(0, t)) / end) * inner;
   const table = useMemo(() => (series ? shape(series) : null), [series]);
-  const range = extent(table ? [{ ...table, min: table.med, max: table.med }] : [], true);
+  const range = useMemo(() => extent(table ? [{ ...table, min: table.med, max: table.med }] : [], true), [table]);
   const y = (v: number) => Math.max(8, 38 - ((v - range.low) / (range.high - range.low || 1)) * 29);
-  let line = "";
-  let pen = "M";
-  table?.med.forEach((v, i) => {
-    line += v === null ? "" : `${pen}${x(table.t[i] ?? 0).toFixed(1)} ${y(v).toFixed(1)}`;
-    pen = v === null ? "M" : "L";
-  });
+  const line = useMemo(() => {
+    let path = "";
+    let pen = "M";
+    table?.med.forEach((v, i) => {
+      path += v === null ? "" : `${pen}${x(table.t[i] ?? 0).toFixed(1)} ${y(v).toFixed(1)}`;
+      pen = v === null ? "M" : "L";
+    });
+    return path;
+  }, [table, end, inner]);
+  const spoken = useMemo(
+    () => (table ? sentence("Step time", table, series?.unit ?? "ns", overview.gaps.length) : ""),
+    [table, overview.gaps.length],
+  );
   const at = (event: PointerEvent) => {
     const rect = (event.currentTarget as Element).getBoundingClientRect();
     return (Math.min(inner, Math.max(0, event.clientX - rect.left - LEFT)) / inner) * end;
@@ -45,7 +52,7 @@ export function Strip({ overview }: { overview: Overview }) {
           width="100%"
           height={HEIGHT}
           role="img"
-          aria-label={`${table ? sentence("Step time", table, series?.unit ?? "ns", overview.gaps.length) : ""}`}
+          aria-label={spoken}
           onPointerDown={(event) => {
             begin.current = at(event);
             event.currentTarget.setPointerCapture(event.pointerId);

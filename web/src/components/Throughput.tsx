@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // How fast it goes: steps and samples a second, and each step's time with its outliers.
-import { useState } from "preact/hooks";
 
 import { TimeChart } from "../charts/TimeChart";
 import type { Overview, Series } from "../api";
 import { duration, significant, thousands, UNKNOWN } from "../format";
-import { useSeries } from "../query";
+import { type Room, useSeries } from "../query";
 
-export function useStepSeries(points: number): Series | null {
-  return useSeries({ kind: "steps", name: "duration", x: "step" }, points);
+export function useStepSeries(room: Room): Series | null {
+  return useSeries({ kind: "steps", name: "duration", x: "step" }, room);
 }
 
-export function Throughput({ overview, steps, onPoints }: { overview: Overview; steps: Series | null; onPoints: (n: number) => void }) {
+export function Throughput({ overview, steps, onRoom }: { overview: Overview; steps: Series | null; onRoom: (room: Room) => void }) {
   const { throughput } = overview;
   return (
     <div id="throughput">
@@ -29,7 +28,7 @@ export function Throughput({ overview, steps, onPoints }: { overview: Overview; 
         zero
         ruler={steps}
         gapText
-        points={onPoints}
+        onRoom={onRoom}
       />
     </div>
   );
@@ -66,10 +65,4 @@ export function StepTimes({ overview }: { overview: Overview }) {
       </tbody>
     </table>
   );
-}
-
-/** Points that a chart has room for, told by the chart itself. */
-export function usePoints(): [number, (n: number) => void] {
-  const [points, setPoints] = useState(0);
-  return [points, setPoints];
 }
