@@ -9,10 +9,9 @@
 // Exclusive time: a tick belongs to the phase on top of the stack, else to `other`.
 //
 // Thread safety: one thread drives it (see Claim; others are counted and ignored, Finish and
-// LossArrived apart).
-// Where threads may follow each other so, the caller lets no two calls run at once (Python's GIL
-// does). step(), mode() and the statistics decision may be read from any. Lives in memory that is
-// zero at first; no exceptions, no allocation.
+// LossArrived apart). Where threads may follow each other so, the caller lets no two calls run at
+// once (Python's GIL does). step(), mode() and the statistics decision may be read from any. Lives
+// in memory that is zero at first; no exceptions, no allocation.
 #pragma once
 #include <pthread.h>
 
