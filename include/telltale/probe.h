@@ -24,7 +24,7 @@ extern "C" {
 #endif
 
 #define TT_ABI_MAJOR 1
-#define TT_ABI_MINOR 0
+#define TT_ABI_MINOR 1
 
 #if defined(__GNUC__)
 #define TT_API __attribute__((visibility("default")))
@@ -138,6 +138,14 @@ TT_API void tt_backward_begin(void);
  * optimizer steps; further losses before one optimizer are `loss.1`, `loss.2` by optimizer order.
  */
 TT_API void tt_backward_end(int has_loss, double loss);
+/* Before tt_backward_begin, where the loss cannot be read yet (it lies on a device): returns what
+ * it is called in tt_loss_arrived, or 0: not taken. Recorded as a loss of tt_backward_end is, with
+ * the same name and step, once all that belong to the same call of an optimizer have arrived; at
+ * tt_finish without those that have not. */
+TT_API uint64_t tt_loss_later(void);
+/* From any thread, but never while another call of the step machine runs. What another process
+ * was given (a parent by fork) means nothing here. */
+TT_API void tt_loss_arrived(uint64_t loss, double value);
 TT_API void tt_optimizer_begin(uint64_t optimizer);
 TT_API void tt_optimizer_end(uint64_t optimizer, int skipped,
                              double learning_rate); /* lr NaN: unknown */

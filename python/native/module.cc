@@ -91,16 +91,16 @@ PyObject* Scalar(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   return None();
 }
 
-PyObject* ScalarAt(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
-  if (!Arity("scalar_at", nargs, 4)) return nullptr;
+PyObject* LossLater(PyObject*, PyObject*) {
+  return PyLong_FromUnsignedLongLong(g_recording == Recording::kOn ? tt_loss_later() : 0);
+}
+
+PyObject* LossArrived(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
+  if (!Arity("loss_arrived", nargs, 2)) return nullptr;
+  const unsigned long long loss = PyLong_AsUnsignedLongLong(args[0]);
   const double value = PyFloat_AsDouble(args[1]);
-  const long long step = PyLong_AsLongLong(args[2]);
-  const long mode = PyLong_AsLong(args[3]);
   if (PyErr_Occurred() != nullptr) return nullptr;
-  std::uint32_t name = 0;
-  if (!Ready(TT_PROCESS_TRAINER)) return None();
-  if (!NameId(args[0], &name)) return nullptr;
-  tt_scalar_at(name, value, step, static_cast<tt_mode>(mode));
+  if (g_recording == Recording::kOn) tt_loss_arrived(loss, value);
   return None();
 }
 
@@ -131,10 +131,6 @@ PyObject* Step(PyObject*, PyObject*) {
 PyObject* Finish(PyObject*, PyObject*) {
   if (g_recording == Recording::kOn) tt_finish();
   return None();
-}
-
-PyObject* CurrentStep(PyObject*, PyObject*) {
-  return PyLong_FromLongLong(g_recording == Recording::kOn ? tt_current_step() : -1);
 }
 
 PyObject* RecordStats(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
@@ -263,11 +259,11 @@ PyMethodDef g_functions[] = {
     {"now", Now, METH_NOARGS, "The channel's clock."},
     {"account", Fast(Account), METH_FASTCALL, "account(begin): time since then was ours"},
     {"scalar", Fast(Scalar), METH_FASTCALL, "scalar(name, value)"},
-    {"scalar_at", Fast(ScalarAt), METH_FASTCALL, "scalar_at(name, value, step, mode)"},
+    {"loss_later", LossLater, METH_NOARGS, "loss_later() -> what loss_arrived calls it, or 0"},
+    {"loss_arrived", Fast(LossArrived), METH_FASTCALL, "loss_arrived(loss, value)"},
     {"event", Fast(Event), METH_FASTCALL, "event(kind, severity, subject, message, data)"},
     {"step", Step, METH_NOARGS, "Closes the open step."},
     {"finish", Finish, METH_NOARGS, "Closes what is open, at exit."},
-    {"current_step", CurrentStep, METH_NOARGS, "Number of the open training step, or -1."},
     {"record_stats", Fast(RecordStats), METH_FASTCALL,
      "record_stats(name, collection, address, count, dtype, bytes)"},
     {"name", Fast(Name), METH_FASTCALL, "name(text): announces a name, for the plan to answer it"},

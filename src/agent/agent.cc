@@ -19,6 +19,7 @@
 
 #include "agent/outbox.h"
 #include "agent/producer.h"
+#include "agent/sample_schedule.h"
 #include "base/clock.h"
 #include "base/process.h"
 #include "channel/registration.h"
@@ -598,20 +599,14 @@ bool Agent::Finished() {
 
 Status Agent::Run() {
   SayStart();
-  std::int64_t next_sample = Now();
+  SampleSchedule samples(options_.interval_ms * kMs);
   std::int64_t next_ledger = Now() + kLedgerPeriodNs;
   std::int64_t next_status = Now();
   while (!Finished()) {
     ReceiveMessages();
     UndoTerminal();
     CheckClock();
-    if (const std::int64_t now = Now(); now >= next_sample) {
-      Sample();
-      // Behind by more than an interval: samples that were missed are not made up for, and none
-      // follows at once.
-      next_sample += options_.interval_ms * kMs;
-      if (next_sample <= now) next_sample = now + options_.interval_ms * kMs;
-    }
+    if (samples.Due()) Sample();
     const bool ledger = Now() >= next_ledger;
     if (ledger) next_ledger = Now() + kLedgerPeriodNs;
     const bool taken = Tick(ledger);
@@ -628,7 +623,7 @@ Status Agent::Run() {
     } else {
       period_ns_ = moved_ ? kBusyPeriodNs : std::min(period_ns_ + kBusyPeriodNs, kIdlePeriodNs);
     }
-    Wait(std::min({Now() + period_ns_, next_sample, next_status}));
+    Wait(std::min({Now() + period_ns_, samples.next_ns(), next_status}));
   }
   return Close();
 }

@@ -303,6 +303,13 @@ void tt_backward_begin(void) {
 void tt_backward_end(int has_loss, double loss) {
   if (Probe* probe = Active()) probe->machine.BackwardEnd(has_loss != 0, loss);
 }
+uint64_t tt_loss_later(void) {
+  Probe* probe = Active();
+  return probe == nullptr ? 0 : probe->machine.LossLater();
+}
+void tt_loss_arrived(uint64_t loss, double value) {
+  if (Probe* probe = Active()) probe->machine.LossArrived(loss, value);
+}
 void tt_optimizer_begin(uint64_t optimizer) {
   if (Probe* probe = Active()) probe->machine.OptimizerBegin(optimizer);
 }

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -197,9 +198,10 @@ TEST_F(ProbeTest, WithoutTelltaleNothingHappens) {
     tt_forward_begin(TT_MODE_TRAIN);
     tt_step();
     tt_finish();
+    tt_loss_arrived(1, 2);
     tt_disable("x", 1);
     return off && tt_name("a", 1) == 0 && tt_current_step() == -1 && tt_wants_stats(0) == 0 &&
-           tt_reinit_after_fork(TT_PROCESS_WORKER) == 0 && errno == 77;
+           tt_loss_later() == 0 && tt_reinit_after_fork(TT_PROCESS_WORKER) == 0 && errno == 77;
   }));
   EXPECT_TRUE(registered_.empty());
   EXPECT_FALSE(std::ifstream(Path("probe.log")).good());
@@ -409,6 +411,41 @@ TEST_F(ProbeTest, CallsFromASecondThreadDoNotDisturbTheSteps) {
   }));
   EXPECT_EQ(RowsOf(0).steps.size(), 1u);
   EXPECT_EQ(registered_[0].consumer->counters().foreign_thread, 3u);
+}
+
+TEST_F(ProbeTest, ALossMayArriveAfterItsStep) {
+  ASSERT_TRUE(RunChild([] {
+    tt_init(TT_PROCESS_TRAINER, 0);
+    std::uint64_t losses[2] = {};
+    for (std::uint64_t& loss : losses) {
+      loss = tt_loss_later();
+      tt_backward_begin();
+      tt_backward_end(0, 0);
+      tt_optimizer_begin(1);
+      tt_optimizer_end(1, 0, std::nan(""));
+    }
+    tt_loss_arrived(losses[0], 5);
+    const pid_t child = ::fork();
+    if (child == 0) {
+      // What the parent was given means nothing here, before and after it registers.
+      tt_loss_arrived(losses[1], 7);
+      const bool again = tt_reinit_after_fork(TT_PROCESS_TRAINER) == 1;
+      tt_loss_arrived(losses[1], 7);
+      ::_exit(again ? 0 : 1);
+    }
+    int status = 1;
+    ::waitpid(child, &status, 0);
+    tt_loss_arrived(losses[1], 6);
+    return status == 0 && losses[0] != 0;
+  }));
+  const format::Rows rows = RowsOf(0);
+  ASSERT_EQ(rows.scalars.size(), 2u);
+  for (std::size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(rows.scalars[i].name, "loss");
+    EXPECT_EQ(rows.scalars[i].step, static_cast<std::int64_t>(i));
+    EXPECT_EQ(rows.scalars[i].value, 5.0 + static_cast<double>(i));
+  }
+  EXPECT_TRUE(RowsOf(1).scalars.empty());
 }
 
 TEST_F(ProbeTest, AccountedTimeIsInTheStep) {

@@ -49,6 +49,8 @@ bool StepMachine::ForeignOrClaims(Claim claim) {
     depth_ = lost_depth_ = 0;
     loss_sum_ = 0;
     loss_count_ = 0;
+    if (late_open_ != 0) late_[late_open_ % kMaxLate].id = 0;
+    late_open_ = 0;
     return false;
   }
   producer_->CountForeignThread();
@@ -220,6 +222,26 @@ void StepMachine::BackwardEnd(bool has_loss, double loss) {
   }
 }
 
+std::uint64_t StepMachine::LossLater() {
+  if (Foreign(Claim::kTrains)) return 0;
+  if (late_open_ == 0) {
+    LateLosses& late = late_[(late_ids_ + 1) % kMaxLate];
+    if (late.id != 0) return 0;
+    late = LateLosses{};
+    late.id = late_open_ = ++late_ids_;
+  }
+  ++late_[late_open_ % kMaxLate].missing;
+  return late_open_;
+}
+
+void StepMachine::LossArrived(std::uint64_t loss, double value) {
+  LateLosses& late = late_[loss % kMaxLate];
+  if (loss == 0 || late.id != loss || late.missing == 0) return;
+  late.sum += value;
+  ++late.count;
+  if (--late.missing == 0 && late.named) EmitLate(&late);
+}
+
 void StepMachine::OptimizerBegin(std::uint64_t optimizer) {
   if (Foreign(Claim::kTrains)) return;
   const Call call(this);
@@ -322,6 +344,10 @@ void StepMachine::Finish() {
   train_.open = false;
   current_ = nullptr;
   Publish();
+  for (std::uint64_t id = late_ids_ + 1; id <= late_ids_ + kMaxLate; ++id) {  // The oldest first.
+    LateLosses& late = late_[id % kMaxLate];
+    if (late.id != 0 && late.named && late.count > 0) EmitLate(&late);
+  }
   if (finished_ || !any_step_) return;
   finished_ = true;
   producer_->Event(producer_->Intern("run.last_step", 13), TT_INFO, 0, nullptr, 0, nullptr, 0,

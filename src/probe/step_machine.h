@@ -8,10 +8,10 @@
 // begun by a fetch, and the forward that follows says whether it is TRAIN or EVAL.
 // Exclusive time: a tick belongs to the phase on top of the stack, else to `other`.
 //
-// Thread safety: one thread drives it (see Claim; others are counted and ignored, Finish apart).
-// Where threads may follow each other so, the caller lets no two calls run at once (Python's GIL
-// does). step(), mode() and the statistics decision may be read from any. Lives in memory that is
-// zero at first; no exceptions, no allocation.
+// Thread safety: one thread drives it (see Claim; others are counted and ignored, Finish and
+// LossArrived apart). Where threads may follow each other so, the caller lets no two calls run at
+// once (Python's GIL does). step(), mode() and the statistics decision may be read from any. Lives
+// in memory that is zero at first; no exceptions, no allocation.
 #pragma once
 #include <pthread.h>
 
@@ -34,6 +34,9 @@ class StepMachine {
   void ForwardEnd(std::int64_t batch_size);
   void BackwardBegin();
   void BackwardEnd(bool has_loss, double loss);
+  /// Before BackwardBegin, of a loss that is read later: what it is called then, or 0: not taken.
+  std::uint64_t LossLater();
+  void LossArrived(std::uint64_t loss, double value);
   void OptimizerBegin(std::uint64_t optimizer);
   void OptimizerEnd(std::uint64_t optimizer, bool skipped, double learning_rate);
   void PhaseBegin(tt_phase phase);
@@ -52,6 +55,7 @@ class StepMachine {
   static constexpr std::uint32_t kMaxOptimizers = 8;
   static constexpr std::uint32_t kMaxDepth = 32;
   static constexpr std::uint32_t kMaxHeld = 4;
+  static constexpr std::uint32_t kMaxLate = 64;
 
   struct Optimizers {
     std::uint64_t ids[kMaxOptimizers];
@@ -90,6 +94,16 @@ class StepMachine {
     double value;
     std::int64_t step;  ///< When it was last recorded.
   };
+  /// The losses before one call of an optimizer that are read later.
+  struct LateLosses {
+    std::uint64_t id;  ///< 0: free.
+    std::int64_t step;
+    double sum;           ///< Of those that have arrived.
+    std::uint32_t count;  ///< How many have.
+    std::uint32_t missing;
+    std::uint32_t name;
+    bool named;  ///< The optimizer was called: `name` and `step` are known.
+  };
   class Call;
 
   /// What a call says of its thread: one that trains makes the machine its own, or takes it over
@@ -127,6 +141,7 @@ class StepMachine {
                  std::uint8_t mode);
   void FlushHeld(OpenStep* step, std::int64_t number, std::uint8_t mode);
   void EmitLoss(std::uint64_t optimizer);
+  void EmitLate(LateLosses* late);
   void EmitLearningRate(std::uint64_t optimizer, double value);
 
   channel::Producer* producer_;
@@ -152,7 +167,10 @@ class StepMachine {
 
   double loss_sum_;
   std::uint32_t loss_count_;
+  std::uint64_t late_open_;  ///< Id of those that the next call of an optimizer names; 0: none.
+  std::uint64_t late_ids_;   ///< Given so far.
   LearningRate rates_[kMaxOptimizers];
+  LateLosses late_[kMaxLate];  ///< By id % kMaxLate.
 
   std::uint32_t phase_names_[TT_PHASE_COUNT];
   std::uint32_t loss_names_[kMaxOptimizers];

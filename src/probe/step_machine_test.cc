@@ -10,6 +10,7 @@
 #include <limits>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "channel/testing.h"
@@ -40,6 +41,13 @@ class StepMachineTest : public testing::Test {
   void Backward(double loss = 1.0) {
     machine_->BackwardBegin();
     machine_->BackwardEnd(true, loss);
+  }
+  /// A backward whose loss is read later; what the loss is called then.
+  std::uint64_t LateBackward() {
+    const std::uint64_t loss = machine_->LossLater();
+    machine_->BackwardBegin();
+    machine_->BackwardEnd(false, 0);
+    return loss;
   }
   void Optimize(std::uint64_t id = 1, bool skipped = false, double rate = kNoRate) {
     machine_->OptimizerBegin(id);
@@ -367,6 +375,90 @@ TEST_F(StepMachineTest, TheLossIsNamedByItsOptimizerNotByItsTurn) {
   for (const format::ScalarRow& scalar : Rows().scalars) {
     EXPECT_EQ(scalar.name, scalar.value == 1 ? "loss" : "loss.1");
   }
+}
+
+TEST_F(StepMachineTest, ALossReadLaterIsNamedAndNumberedAsOneReadAtOnce) {
+  std::vector<std::pair<std::uint64_t, double>> late;
+  for (int i = 0; i < 4; ++i) {
+    // A critic that steps twice for each step of what it judges.
+    for (const std::uint64_t optimizer : {1, 1, 2}) {
+      const double loss = 10.0 * i + static_cast<double>(optimizer);
+      Fetch(4);
+      Forward();
+      Backward(loss);
+      late.emplace_back(LateBackward(), loss);
+      Optimize(optimizer);
+    }
+  }
+  for (const auto& [loss, value] : late) {
+    EXPECT_NE(loss, 0u);
+    machine_->LossArrived(loss, value);
+  }
+  machine_->Finish();
+  Lines scalars = Scalars(Rows());
+  std::sort(scalars.begin(), scalars.end());
+  ASSERT_EQ(scalars.size(), 24u);
+  for (std::size_t i = 0; i < scalars.size(); i += 2) EXPECT_EQ(scalars[i], scalars[i + 1]);
+  EXPECT_EQ(std::count_if(scalars.begin(), scalars.end(),
+                          [](const std::string& line) { return line.starts_with("loss.1@"); }),
+            8);
+}
+
+TEST_F(StepMachineTest, LossesReadLaterAreRecordedAsTheirMeanOnceAllAreThere) {
+  const std::uint64_t one = LateBackward();
+  const std::uint64_t two = LateBackward();
+  machine_->LossArrived(one, 1);
+  Optimize();
+  EXPECT_TRUE(Rows().scalars.empty());
+  machine_->LossArrived(two, 4);
+  EXPECT_EQ(Scalars(Rows()), (Lines{"loss@0=2.50"}));
+  const std::uint64_t early = LateBackward();
+  machine_->LossArrived(early, 7);
+  EXPECT_TRUE(Rows().scalars.empty()) << "its optimizer is not known";
+  Optimize(2);
+  EXPECT_EQ(Scalars(Rows()), (Lines{"loss.1@0=7.00"}));
+}
+
+TEST_F(StepMachineTest, AtTheEndLossesThatHaveArrivedDoNotWaitForTheOthers) {
+  const std::uint64_t one = LateBackward();
+  const std::uint64_t two = LateBackward();
+  Optimize();
+  const std::uint64_t unused = LateBackward();  // No optimizer follows.
+  machine_->LossArrived(one, 3);
+  machine_->LossArrived(unused, 8);
+  machine_->Finish();
+  machine_->LossArrived(two, 9);
+  EXPECT_EQ(Scalars(Rows()), (Lines{"loss@0=3.00"}));
+}
+
+TEST_F(StepMachineTest, LossesThatNeverArriveTakeNoMoreRoomThanThereIs) {
+  std::vector<std::uint64_t> taken;
+  for (int i = 0; i < 100; ++i) {
+    const std::uint64_t loss = LateBackward();
+    if (loss != 0) taken.push_back(loss);
+    Optimize();
+  }
+  ASSERT_EQ(taken.size(), 64u);
+  machine_->LossArrived(0, 1);
+  machine_->LossArrived(taken.back() + 1, 1);
+  EXPECT_TRUE(Rows().scalars.empty()) << "nobody was given these";
+  machine_->LossArrived(taken.front(), 5);
+  EXPECT_EQ(Scalars(Rows()), (Lines{"loss@0=5.00"}));
+  EXPECT_NE(LateBackward(), 0u) << "there is room again";
+}
+
+TEST_F(StepMachineTest, ALossReadLaterBelongsToTheThreadThatSteps) {
+  const std::uint64_t before = LateBackward();
+  std::thread([this] {
+    TrainBatch();  // It takes over: what went before was of no optimizer.
+    TrainBatch();
+  }).join();
+  EXPECT_EQ(machine_->LossLater(), 0u);
+  machine_->LossArrived(before, 9);
+  machine_->Finish();
+  Lines scalars = Scalars(Rows());
+  std::sort(scalars.begin(), scalars.end());
+  EXPECT_EQ(scalars, (Lines{"loss@0=1.00", "loss@1=1.00"}));
 }
 
 TEST_F(StepMachineTest, APrefetchersForwardDoesNotClaimTheSteps) {

@@ -283,9 +283,11 @@ void StepMachine::Publish() {
 
 // ---- scalars ----
 
-/// `loss` is that of the optimizer seen first, whatever its turn in the step.
+/// The losses since the last call of an optimizer are this one's: those that were read are
+/// recorded, those that arrive later learn their name and step. `loss` is that of the optimizer
+/// seen first, whatever its turn in the step.
 void StepMachine::EmitLoss(std::uint64_t optimizer) {
-  if (loss_count_ == 0) return;
+  if (loss_count_ == 0 && late_open_ == 0) return;
   std::uint32_t order = 0;
   while (order < known_.count && known_.ids[order] != optimizer) ++order;
   if (order >= kMaxOptimizers) order = kMaxOptimizers - 1;
@@ -293,10 +295,26 @@ void StepMachine::EmitLoss(std::uint64_t optimizer) {
     const char text[] = {'l', 'o', 's', 's', '.', static_cast<char>('0' + order)};
     loss_names_[order] = producer_->Intern(text, sizeof text);
   }
-  producer_->Scalar(loss_names_[order], loss_sum_ / loss_count_, next_number_[TT_MODE_TRAIN],
-                    TT_MODE_TRAIN, last_);
+  const std::int64_t step = next_number_[TT_MODE_TRAIN];
+  if (late_open_ != 0) {
+    LateLosses& late = late_[late_open_ % kMaxLate];
+    late_open_ = 0;
+    late.name = loss_names_[order];
+    late.step = step;
+    late.named = true;
+    if (late.missing == 0) EmitLate(&late);
+  }
+  if (loss_count_ == 0) return;
+  producer_->Scalar(loss_names_[order], loss_sum_ / loss_count_, step, TT_MODE_TRAIN, last_);
   loss_sum_ = 0;
   loss_count_ = 0;
+}
+
+/// REQUIRES: named, and at least one has arrived.
+void StepMachine::EmitLate(LateLosses* late) {
+  producer_->Scalar(late->name, late->sum / late->count, late->step, TT_MODE_TRAIN,
+                    producer_->Now());
+  late->id = 0;
 }
 
 void StepMachine::EmitLearningRate(std::uint64_t optimizer, double value) {

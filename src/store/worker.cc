@@ -18,6 +18,8 @@ namespace {
 
 constexpr std::chrono::seconds kGrace{2};
 
+/// Idle beside the threads of our own session only: where sessions share the cores (autogroup) ours
+/// has a whole share, and less (/proc/self/autogroup) would hold up the draining of the rings too.
 void GoIdle() {
   const sched_param none{};
   ::sched_setscheduler(0, SCHED_IDLE, &none);

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "support/sample_run.h"
+#include "support/temp_folder.h"
 
 namespace telltale {
 namespace {
@@ -26,15 +27,6 @@ struct Outcome {
 
 class CliTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    dir_ = fs::temp_directory_path() /
-           ("telltale-cli-" + std::to_string(getpid()) + "-" +
-            ::testing::UnitTest::GetInstance()->current_test_info()->name());
-    fs::remove_all(dir_);
-    fs::create_directories(dir_);
-  }
-  void TearDown() override { fs::remove_all(dir_); }
-
   Outcome Run(const std::string& arguments) {
     const std::string err = (dir_ / "stderr").string();
     const std::string command =
@@ -68,7 +60,8 @@ class CliTest : public ::testing::Test {
     ASSERT_TRUE(written.ok()) << written.message();
   }
 
-  fs::path dir_;
+  const testing::TempFolder folder_{"cli"};
+  const fs::path dir_ = folder_.path();
 };
 
 TEST_F(CliTest, WrongUsageIsTwoAndOneLine) {

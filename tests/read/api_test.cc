@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // telltale/read.h through telltale/read.hpp, as a program outside uses it.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -12,6 +11,7 @@
 #include "rules/finding_json.h"
 #include "rules/replay.h"
 #include "support/sample_run.h"
+#include "support/temp_folder.h"
 #include "telltale/read.hpp"
 
 namespace telltale {
@@ -22,18 +22,14 @@ namespace fs = std::filesystem;
 class ReadApi : public ::testing::Test {
  protected:
   void SetUp() override {
-    run_ = fs::temp_directory_path() /
-           ("telltale-read-" + std::to_string(getpid()) + "-" +
-            ::testing::UnitTest::GetInstance()->current_test_info()->name());
-    fs::remove_all(run_);
     testing::SampleRun sample;
     sample.steps = 120;
     const Status written = testing::WriteRun(run_, sample);
     ASSERT_TRUE(written.ok()) << written.message();
   }
-  void TearDown() override { fs::remove_all(run_); }
 
-  fs::path run_;
+  const testing::TempFolder folder_{"read"};
+  const fs::path run_ = folder_.path();
 };
 
 TEST_F(ReadApi, GivesColumnsOfEveryType) {

@@ -4,7 +4,6 @@
 
 #include <arrow/api.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <compare>
@@ -16,6 +15,7 @@
 #include "rules/replay.h"
 #include "store/writer.h"
 #include "support/sample_run.h"
+#include "support/temp_folder.h"
 #include "watch/watcher.h"
 
 namespace telltale::read {
@@ -29,17 +29,11 @@ constexpr std::int64_t kSecond = 1'000'000'000;
 class FollowTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    run_ = fs::temp_directory_path() /
-           ("telltale-follow-" + std::to_string(getpid()) + "-" +
-            ::testing::UnitTest::GetInstance()->current_test_info()->name());
-    fs::remove_all(run_);
-    fs::create_directories(run_);
     sample_.steps = 100;
     info_ = testing::MakeInfo(sample_, false);
     ASSERT_TRUE(store::WriteRunInfo(run_, info_).ok());
     batches_ = testing::Cut(testing::MakeRows(sample_, &pool_), 200'000'000);
   }
-  void TearDown() override { fs::remove_all(run_); }
 
   std::unique_ptr<store::Writer> NewWriter(const std::string& name) {
     store::WriterOptions options;
@@ -88,7 +82,8 @@ class FollowTest : public ::testing::Test {
     return all;
   }
 
-  fs::path run_;
+  const testing::TempFolder folder_{"follow"};
+  const fs::path run_ = folder_.path();
   FakeClock clock_;
   testing::SampleRun sample_;
   store::RunInfo info_;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The verdict and the page: bounded, self-contained, and whole for any run, hostile or damaged.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -17,6 +16,7 @@
 #include "report/text.h"
 #include "report/verdict.h"
 #include "support/sample_run.h"
+#include "support/temp_folder.h"
 
 namespace telltale::report {
 namespace {
@@ -25,14 +25,6 @@ namespace fs = std::filesystem;
 
 class ReportTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    run_ = fs::temp_directory_path() /
-           ("telltale-report-" + std::to_string(getpid()) + "-" +
-            ::testing::UnitTest::GetInstance()->current_test_info()->name());
-    fs::remove_all(run_);
-  }
-  void TearDown() override { fs::remove_all(run_); }
-
   RunData Make(const testing::SampleRun& sample) {
     const Status written = testing::WriteRun(run_, sample);
     EXPECT_TRUE(written.ok()) << written.message();
@@ -41,7 +33,8 @@ class ReportTest : public ::testing::Test {
     return std::move(data).value();
   }
 
-  fs::path run_;
+  const testing::TempFolder folder_{"report"};
+  const fs::path run_ = folder_.path();
 };
 
 std::size_t Count(const std::string& text, const std::string& part) {

@@ -22,6 +22,7 @@
 #include "server/run_cache.h"
 #include "store/writer.h"
 #include "support/sample_run.h"
+#include "support/temp_folder.h"
 #include "watch/watcher.h"
 
 namespace telltale::server {
@@ -35,14 +36,9 @@ constexpr std::int64_t kSecond = 1'000'000'000;
 class LiveRunTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    std::string pattern = (fs::temp_directory_path() / "telltale-live-XXXXXX").string();
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    root_ = pattern;
-    run_ = root_ / "one";
     sample_.steps = 100;
     sample_.start_ns = 1'700'000'000'000'000'000;  // That of the FakeClock.
   }
-  void TearDown() override { fs::remove_all(root_); }
 
   void WriteInfo(bool finished) {
     fs::create_directories(run_);
@@ -66,7 +62,9 @@ class LiveRunTest : public ::testing::Test {
   }
   static std::int64_t Steps(const LiveRun& run) { return run.data().summary.train_steps(); }
 
-  fs::path root_, run_;
+  const testing::TempFolder folder_{"live"};
+  const fs::path root_ = folder_.path();
+  fs::path run_ = root_ / "one";
   FakeClock clock_;
   testing::SampleRun sample_;
   StringPool pool_;

@@ -10,6 +10,7 @@
 
 #include "store/watch_log.h"
 #include "support/sample_run.h"
+#include "support/temp_folder.h"
 
 namespace telltale::server {
 namespace {
@@ -22,12 +23,6 @@ constexpr RunList::Deadline kAll = RunList::Deadline::max();
 
 class RunListTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string pattern = (fs::temp_directory_path() / "telltale-list-XXXXXX").string();
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    root_ = pattern;
-  }
-  void TearDown() override { fs::remove_all(root_); }
   void Sample(const std::string& id, int steps = 20) {
     testing::SampleRun sample;
     sample.steps = steps;
@@ -42,7 +37,9 @@ class RunListTest : public ::testing::Test {
     EXPECT_EQ(rendered.unread, 0U);
     return json::parse(rendered.json);
   }
-  fs::path root_;
+
+  const testing::TempFolder folder_{"list"};
+  const fs::path root_ = folder_.path();
 };
 
 TEST_F(RunListTest, IsMadeInPieces) {

@@ -16,6 +16,7 @@
 #include "server/assets.h"
 #include "store/writer.h"
 #include "support/sample_run.h"
+#include "support/temp_folder.h"
 #include "watch/watcher.h"
 
 namespace telltale {
@@ -42,16 +43,12 @@ json Listing(const RunningServer& server, const std::function<bool(const json&)>
 
 class ServeTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string pattern = (fs::temp_directory_path() / "telltale-serve-XXXXXX").string();
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    root_ = pattern;
-  }
-  void TearDown() override { fs::remove_all(root_); }
   void Sample(const std::string& id, testing::SampleRun sample = {}) {
     ASSERT_TRUE(testing::WriteRun(root_ / id, sample).ok());
   }
-  fs::path root_;
+
+  const testing::TempFolder folder_{"serve"};
+  const fs::path root_ = folder_.path();
 };
 
 TEST_F(ServeTest, WithoutATokenThereIsNothing) {
@@ -507,7 +504,6 @@ TEST_F(ServeTest, AStreamFollowsALiveRun) {
 class WatchedRunTest : public ServeTest {
  protected:
   void SetUp() override {
-    ServeTest::SetUp();
     sample_.steps = 200;
     // In the past: the watcher's clock is the machine's.
     sample_.start_ns = 1'700'000'000'000'000'000;

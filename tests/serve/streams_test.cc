@@ -13,6 +13,7 @@
 #include "stream_crowd.h"
 #include "support/recording.h"
 #include "support/sample_run.h"
+#include "support/temp_folder.h"
 
 namespace telltale {
 namespace {
@@ -24,9 +25,8 @@ constexpr std::size_t kStreams = 500;
 
 TEST(StreamsTest, FiveHundredFollowOneRun) {
   ASSERT_TRUE(testing::RaiseFileLimit(2 * kStreams));
-  std::string pattern = (fs::temp_directory_path() / "telltale-streams-XXXXXX").string();
-  ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-  const fs::path root = pattern;
+  const testing::TempFolder folder("streams");
+  const fs::path root = folder.path();
   testing::SampleRun sample;
   sample.steps = 400;
   fs::create_directories(root / "live");
@@ -63,7 +63,6 @@ TEST(StreamsTest, FiveHundredFollowOneRun) {
                request_ms.size(), kStreams, request_ms[request_ms.size() / 2],
                request_ms[request_ms.size() * 99 / 100]);
   }
-  fs::remove_all(root);
 }
 
 /// More records than a ring has room for, at a fixed rate: where the streams held up the agent,

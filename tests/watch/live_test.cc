@@ -4,7 +4,6 @@
 // What the watcher journalled must be what a replay of the finished run says. The clock is ours, so
 // no outcome depends on this machine's speed.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -17,6 +16,7 @@
 
 #include "rules/replay.h"
 #include "support/sample_run.h"
+#include "support/temp_folder.h"
 #include "watch/watcher.h"
 
 namespace telltale {
@@ -97,15 +97,9 @@ std::vector<Said> Replayed(const fs::path& run) {
 class LiveTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    run_ = fs::temp_directory_path() /
-           ("telltale-live-" + std::to_string(getpid()) + "-" +
-            ::testing::UnitTest::GetInstance()->current_test_info()->name());
-    fs::remove_all(run_);
-    fs::create_directories(run_);
     writing_.clock = &clock_;
     watching_.clock = &clock_;
   }
-  void TearDown() override { fs::remove_all(run_); }
 
   std::unique_ptr<store::Writer> OpenWriter(const std::string& name) {
     auto writer = store::Writer::Open(run_ / name, name, writing_);
@@ -140,7 +134,8 @@ class LiveTest : public ::testing::Test {
     return watcher;
   }
 
-  fs::path run_;
+  const testing::TempFolder folder_{"watch"};
+  const fs::path run_ = folder_.path();
   FakeClock clock_;
   store::WriterOptions writing_;
   watch::WatchOptions watching_;

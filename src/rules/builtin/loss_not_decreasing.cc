@@ -157,7 +157,7 @@ class LossNotDecreasing final : public Rule {
     bool has_progress = false;
 
     std::int64_t finite_in_row = 0;
-    std::size_t opposed = 0;  ///< Steps with several losses and several optimizers (a GAN).
+    std::size_t opposed = 0;  ///< Steps while other optimizers had losses of their own (a GAN).
     State state = State::kHealthy;
     bool open = false;
     Incident incident;
@@ -180,7 +180,6 @@ class LossNotDecreasing final : public Rule {
     std::uint32_t attempt = 0;
     Optimizer optimizer;
     double waited_s = 0;                   ///< Data wait of its TRAIN steps so far.
-    std::uint32_t optimizer_calls = 0;     ///< In its newest TRAIN step.
     bool several_losses = false;           ///< One for each of several optimizers.
     std::map<std::string, Series> series;  ///< By name.
   };
@@ -296,7 +295,6 @@ class LossNotDecreasing final : public Rule {
 
   void OnStep(const format::StepRow& step) {
     Process& process = ProcessOf(step);
-    process.optimizer_calls = step.optimizer_calls;
     if (step.data_wait_ns > 0) process.waited_s += static_cast<double>(step.data_wait_ns) / 1e9;
   }
 
@@ -370,10 +368,7 @@ class LossNotDecreasing final : public Rule {
     const bool complete = series->count > 0 && !series->not_finite;
     const double loss = complete ? series->sum / series->count : 0;
     const bool any = series->count > 0 || series->not_finite;
-    const Process& process = *series->process;
-    if (process.several_losses || (series->count > 1 && process.optimizer_calls > 1)) {
-      ++series->opposed;
-    }
+    if (series->process->several_losses) ++series->opposed;
     series->sum = 0;
     series->count = 0;
     series->not_finite = false;
@@ -745,10 +740,8 @@ const RuleDesc kLossNotDecreasingDesc{
     "again by more than half of its drop, level > lowest level + max((start − "
     "lowest level) / 2, 5 × noise). Never "
     "where 0 ≤ level < converged_below, nor while the learning rate rises (warm-up), nor where "
-    "steps "
-    "have several losses and several optimizers (a GAN: what one model gains the other loses). NaN "
-    "and Inf "
-    "are "
+    "several optimizers have each a loss of its own (a GAN: what one model gains the other loses). "
+    "NaN and Inf are "
     "high at once and are over after a block of finite losses. Over when the level is below start "
     "by "
     "twice the tolerance, or by less and falling. Cost = time of the training loop since the last "

@@ -16,7 +16,6 @@ from . import events
 from .hooking import BACKWARD, LOSS, SCALE, SCALER, hook
 
 _torch: Any = None
-_TRAIN = 0
 # The built-in functions beneath torch.nn.functional's losses, by the module that holds them.
 _FUNCTIONS = {
     "_C._nn": (
@@ -31,15 +30,15 @@ _FUNCTIONS = {
     "": ("binary_cross_entropy_with_logits",),
 }
 _MAX_PENDING = 64
-# (event that ends the copy, pinned copy, step)
+# (event that ends the copy, pinned copy, what the probe calls the loss)
 _pending: deque[tuple[Any, Any, int]] = deque()
 _device_seen = False
 
 
 def _drain() -> None:
     while _pending and _pending[0][0].query():
-        _, copy, step = _pending.popleft()
-        probe.scalar_at("loss", copy.item(), step, _TRAIN)
+        _, copy, loss = _pending.popleft()
+        probe.loss_arrived(loss, copy.item())
 
 
 def _drain_last() -> None:
@@ -62,27 +61,40 @@ def _after_fork() -> None:
     _pending = deque()
 
 
+def _start_copy(tensor: Any) -> tuple[Any, Any] | None:
+    """The event that ends the copy of a loss on a CUDA device, and the copy; None: it cannot be copied."""
+    if not tensor.is_cuda or _torch.cuda.is_current_stream_capturing():
+        return None
+    with _torch.no_grad():
+        copy = _torch.empty((), dtype=tensor.dtype, pin_memory=True)
+        copy.copy_(tensor.detach().reshape(()), non_blocking=True)
+    done = _torch.cuda.Event()
+    done.record(_torch.cuda.current_stream(tensor.device))
+    return done, copy
+
+
 def on_device_loss(tensor: Any) -> None:
-    """Starts a copy of a loss on a CUDA device and records those that have arrived. Only losses of
-    training come here: they are taken at their backward.
+    """Starts a copy of a loss on a device and records those that have arrived. Only losses of training
+    come here: they are taken just before their backward, and which optimizer they are for shows when it
+    steps.
     """
     global _device_seen
     if not _device_seen:
         _device_seen = True
         events.device_seen()
     _drain()
-    if not tensor.is_cuda or _torch.cuda.is_current_stream_capturing():
-        probe.count_skipped("loss.device", 1)
-        return
     if len(_pending) >= _MAX_PENDING:
         probe.count_skipped("loss.late", 1)
         return
-    with _torch.no_grad():
-        copy = _torch.empty((), dtype=tensor.dtype, pin_memory=True)
-        copy.copy_(tensor.detach().reshape(()), non_blocking=True)
-    done = _torch.cuda.Event()
-    done.record(_torch.cuda.current_stream(tensor.device))
-    _pending.append((done, copy, probe.current_step()))
+    started = _start_copy(tensor)
+    if started is None:
+        probe.count_skipped("loss.device", 1)
+        return
+    loss = probe.loss_later()
+    if loss == 0:
+        probe.count_skipped("loss.refused", 1)
+        return
+    _pending.append((*started, loss))
 
 
 def _scalers(torch: Any) -> list[Any]:
