@@ -57,7 +57,7 @@ export interface Overview {
   findings: Finding[];
   rules_words: string; // "4 other rules: 3 quiet, 1 without data."
   order_words: string;
-  rules: { name: string; status: string; incidents: number; records: number; error?: string }[];
+  rules: { name: string; status: string; incidents: number; records: number | null; error?: string }[];
   throughput: {
     steps: number;
     steps_per_s: number | null;
