@@ -31,6 +31,13 @@ export interface RunItem {
   duration_ns: number | null;
   verdict: string | null;
   findings: Record<Severity, number>;
+  damaged: boolean | null; // Part of what was read for this line; null as `steps`.
+}
+
+export interface Listing {
+  runs: RunItem[];
+  unread: number; // Runs whose steps and findings are still being read.
+  left_out: number; // Runs beyond those that a listing holds.
 }
 
 export interface Gap {
