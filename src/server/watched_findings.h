@@ -6,7 +6,6 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <map>
 #include <set>
 #include <string>
@@ -42,7 +41,7 @@ class WatchedFindings {
   std::map<std::string, rules::Finding> findings_;  ///< By incident.
   std::set<std::string> until_end_;                 ///< Incidents.
   std::map<std::string, rules::RuleState> rules_;
-  std::map<std::string, std::uint64_t, std::less<>> records_;  ///< That a rule was given.
+  std::map<std::string, std::uint64_t> records_;  ///< That a rule was given.
   std::map<std::int32_t, std::uint64_t> cpu_ns_;  ///< By the watcher's pid.
 };
 
