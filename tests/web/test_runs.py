@@ -51,7 +51,7 @@ def test_it_says_what_could_not_be_read(runs: Runs, torn: Path, unreadable: Path
     assert "damaged in part" not in row(page, "finished")
     assert "run.json" in row(page, "unreadable") and "Nothing" not in row(page, "unreadable")
     # No column of it claims a nought.
-    assert page.locator("tr[data-run='unreadable'] td.r").all_inner_texts() == ["—"] * 4
+    assert page.locator("tr[data-run='unreadable'] td.r").all_inner_texts() == ["\u2014"] * 4
     # The run that nobody could read is none of those in which nothing was found.
     assert "3 runs" not in page.inner_text("h1")
     # And the command helps.
