@@ -65,7 +65,8 @@ int RulesStatus(const std::string& run, bool json) {
   } else {
     for (const auto& state : replay->rules) {
       fmt::print("{:<20} {:<14} {} {}, {} records read{}\n", state.name, rules::Name(state.status),
-                 state.incidents, state.incidents == 1 ? "incident" : "incidents", state.records,
+                 state.incidents, state.incidents == 1 ? "incident" : "incidents",
+                 state.records.value_or(0),
                  state.error.empty() ? "" : ": " + Printable(state.error));
     }
   }

@@ -9,6 +9,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "report/html.h"
@@ -24,6 +25,9 @@ using nlohmann::json;
 
 constexpr std::size_t kMaxFindings = 50;
 constexpr std::size_t kOpenFindings = 7;  ///< The rest folds.
+constexpr std::string_view kNotCounted =
+    " title=\"Not known: the watcher of this run wrote no count. telltale rules status RUN has "
+    "it.\"";
 
 class Page {
  public:
@@ -531,7 +535,7 @@ class Page {
 
   void Rules() {
     const auto& states = data_.replay.rules;
-    Add("<section><h2>5 · Rules</h2><table><thead><tr><th scope=\"col\">Rule</th><th "
+    Add("<section id=\"rules\"><h2>5 · Rules</h2><table><thead><tr><th scope=\"col\">Rule</th><th "
         "scope=\"col\">State</th><th "
         "scope=\"col\" class=\"r\">incidents</th><th scope=\"col\" class=\"r\">data points</th><th "
         "scope=\"col\" style=\"padding-left:14px\">Parameters</th></tr></thead><tbody>\n");
@@ -545,13 +549,11 @@ class Page {
         }
       }
       Add("<tr><td class=\"n\">{}</td><td class=\"m n\">{}</td><td class=\"r\">{}</td><td "
-          "class=\"r\">{}</td><td "
+          "class=\"r\"{}>{}</td><td "
           "class=\"q\" style=\"padding-left:14px\">{}</td></tr>\n",
           Escape(state.name), rules::Name(state.status), state.incidents,
-          // The watcher's journal does not say how many.
-          state.records == 0 && state.status != rules::RuleStatus::kNoData
-              ? "—"
-              : Thousands(static_cast<std::int64_t>(state.records)),
+          state.records ? "" : kNotCounted,
+          state.records ? Thousands(static_cast<std::int64_t>(*state.records)) : "—",
           Escape(parameters));
     }
     out_ += "</tbody></table></section>\n";

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -46,9 +47,9 @@ std::string_view Name(RuleStatus status);
 struct RuleState {
   std::string name;
   RuleStatus status = RuleStatus::kInProgress;
-  std::uint64_t records = 0;    ///< Records that it was given.
-  std::uint32_t incidents = 0;  ///< Opened so far.
-  std::string error;            ///< Of kError: what it threw.
+  std::optional<std::uint64_t> records;  ///< Records that it was given; none: nobody said.
+  std::uint32_t incidents = 0;           ///< Opened so far.
+  std::string error;                     ///< Of kError: what it threw.
 };
 
 class Engine {

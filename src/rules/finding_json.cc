@@ -51,7 +51,8 @@ nlohmann::ordered_json ToJson(const RuleState& state) {
   nlohmann::ordered_json out = {{"name", state.name},
                                 {"status", Name(state.status)},
                                 {"incidents", state.incidents},
-                                {"records", state.records}};
+                                {"records", nullptr}};
+  if (state.records) out["records"] = *state.records;
   if (!state.error.empty()) out["error"] = state.error;
   return out;
 }

@@ -38,11 +38,13 @@ std::string Text(const std::string& id, const store::RunInfo& info, const store:
               {"start_unix_ms", info.created_ns / 1'000'000},
               {"duration_ns", nullptr},
               {"verdict", nullptr},
-              {"findings", {{"high", 0}, {"medium", 0}, {"low", 0}, {"info", 0}}}};
+              {"findings", {{"high", 0}, {"medium", 0}, {"low", 0}, {"info", 0}}},
+              {"damaged", nullptr}};
   if (facts != nullptr) {
     out["steps"] = facts->steps;
     out["duration_ns"] = facts->duration_ns;
     out["verdict"] = facts->verdict;
+    out["damaged"] = facts->damaged;
     for (const auto& [severity, count] : facts->findings) out["findings"][severity] = count;
     return Text(out);
   }
@@ -64,6 +66,7 @@ CardFacts FactsOf(const report::RunData& data) {
   facts.steps = data.summary.train_steps();
   facts.duration_ns = static_cast<std::int64_t>(data.elapsed_seconds() * 1e9);
   facts.verdict = report::Verdict(data);
+  facts.damaged = data.replay.salvage.any();
   for (const rules::Finding& f : data.replay.findings) {
     ++facts.findings[std::string(rules::Name(f.incident.severity))];
   }
@@ -177,7 +180,7 @@ bool RunCard::ReadWriters(std::chrono::steady_clock::time_point deadline) {
     while (true) {
       std::unique_ptr<store::RowChunk> chunk;
       const Result<bool> progress = writer->Advance(&chunk);
-      // What cannot be read is left out here; the run's own page says so.
+      // What cannot be read is left out, and the line says so: `damaged`.
       if (!progress.ok() || !*progress) break;
       if (chunk != nullptr) {
         format::ForEachTable(chunk->rows, [&](const auto& rows) {
@@ -234,6 +237,7 @@ void RunCard::Finish() {
   } else {
     r.data.replay.findings = r.watched.findings();
     r.data.replay.rules = r.watched.rules();
+    r.data.replay.salvage = r.salvage;
   }
   facts_ = FactsOf(r.data);
   json_ = Text(id_, r.data.replay.info, r.data.replay.state, &*facts_);

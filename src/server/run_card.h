@@ -26,6 +26,7 @@ struct CardFacts {
   std::int64_t duration_ns = 0;
   std::string verdict;
   std::map<std::string, int> findings;  ///< By severity.
+  bool damaged = false;                 ///< Part of what was read for it.
 };
 
 /// The run as the listing shows it, as a JSON object.

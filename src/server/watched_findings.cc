@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/watched_findings.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <string_view>
 #include <utility>
 
 namespace telltale::server {
@@ -29,9 +31,7 @@ bool WatchedFindings::Advance(bool final) {
   return log_.Advance(final, [this](const format::Rows& rows) {
     for (const format::FindingRow& row : rows.findings) OnFinding(row);
     for (const format::EventRow& row : rows.events) OnEvent(row);
-    for (const format::LedgerRow& row : rows.ledger) {
-      if (row.name == "watch.cpu_ns") cpu_ns_[row.pid] = row.value;
-    }
+    for (const format::LedgerRow& row : rows.ledger) OnLedger(row);
   });
 }
 
@@ -90,6 +90,16 @@ void WatchedFindings::OnStatus(const format::EventRow& row) {
   }
 }
 
+void WatchedFindings::OnLedger(const format::LedgerRow& row) {
+  constexpr std::string_view kRule = "rule:";
+  if (row.name == "watch.cpu_ns") {
+    cpu_ns_[row.pid] = row.value;
+  } else if (row.name == "rule.records_read" && row.subject.starts_with(kRule)) {
+    // Each watcher of a run reads it from its begin, so the newest has them all.
+    records_[std::string(row.subject.substr(kRule.size()))] = row.value;
+  }
+}
+
 std::vector<rules::Finding> WatchedFindings::findings() const {
   std::vector<rules::Finding> out;
   for (const auto& [id, finding] : findings_) {
@@ -101,8 +111,19 @@ std::vector<rules::Finding> WatchedFindings::findings() const {
 }
 
 std::vector<rules::RuleState> WatchedFindings::rules() const {
+  // The event of a status has them as they were when it changed.
+  std::map<std::string_view, std::uint32_t> incidents;
+  for (const auto& [id, finding] : findings_) ++incidents[finding.rule];
   std::vector<rules::RuleState> out;
-  for (const auto& [name, state] : rules_) out.push_back(state);
+  for (const auto& [name, state] : rules_) {
+    rules::RuleState& rule = out.emplace_back(state);
+    if (const auto found = incidents.find(name); found != incidents.end()) {
+      rule.incidents = std::max(rule.incidents, found->second);
+    }
+    if (const auto found = records_.find(name); found != records_.end()) {
+      rule.records = found->second;
+    }
+  }
   return out;
 }
 

@@ -34,12 +34,14 @@ class WatchedFindings {
   void OnFinding(const format::FindingRow& row);
   void OnEvent(const format::EventRow& row);
   void OnStatus(const format::EventRow& row);
+  void OnLedger(const format::LedgerRow& row);
   void OnRunEnd(const format::EventRow& row);
 
   store::WatchLog log_;
   std::map<std::string, rules::Finding> findings_;  ///< By incident.
   std::set<std::string> until_end_;                 ///< Incidents.
   std::map<std::string, rules::RuleState> rules_;
+  std::map<std::string, std::uint64_t> records_;  ///< That a rule was given.
   std::map<std::int32_t, std::uint64_t> cpu_ns_;  ///< By the watcher's pid.
 };
 

@@ -189,6 +189,7 @@ Status Watcher::Flush() {
   }
   const auto& attempts = reader_->info().attempts;
   const std::uint32_t attempt = attempts.empty() ? 1 : attempts.back().number;
+  std::vector<std::pair<std::string, std::uint64_t>> given;  // Rows point into it.
   format::Batch batch;
   batch.watermark_ns = run_now;
   for (const PendingEvent& event : events_) {
@@ -209,11 +210,12 @@ Status Watcher::Flush() {
     batch.rows.findings.push_back(row);
   }
   if (ledger_due) {
-    const auto count = [&](std::string_view name, std::uint64_t value, std::string_view unit) {
+    const auto count = [&](std::string_view name, std::uint64_t value, std::string_view unit,
+                           std::string_view subject = "watch") {
       format::LedgerRow row;
       row.time_ns = row.ord_ns = run_now;
       row.name = name;
-      row.subject = "watch";
+      row.subject = subject;
       row.value = value;
       row.unit = unit;
       row.pid = ::getpid();
@@ -227,6 +229,12 @@ Status Watcher::Flush() {
     count("watch.salvaged_tails", written.salvaged_tails, "records");
     count("watch.sync_failures", written.sync_failures, "records");
     count("watch.write_failures", written.write_failures, "records");
+    for (const rules::RuleState& state : engine_.rule_states()) {
+      given.emplace_back("rule:" + state.name, state.records.value_or(0));
+    }
+    for (const auto& [subject, records] : given) {
+      count("rule.records_read", records, "records", subject);
+    }
   }
   TELLTALE_RETURN_IF_ERROR(writer_->Append(std::move(batch)));
   events_.clear();

@@ -152,6 +152,21 @@ TEST_F(ReportTest, WhatWasFoundAndWhatWasWatchedHaveTheSameWordsEverywhere) {
   EXPECT_EQ(SinceWords(finding), "");
 }
 
+TEST_F(ReportTest, ADashAmongTheRulesSaysWhyNothingIsKnown) {
+  RunData data = Make({});
+  const std::string why = "title=\"Not known: the watcher of this run wrote no count.";
+  const std::string html = RenderReport(data);
+  EXPECT_EQ(html.find(why), std::string::npos);
+  ASSERT_GT(data.replay.rules[0].records.value_or(0), 0U);
+  data.replay.rules[0].records.reset();
+  data.replay.rules[1].records = 0;
+  const std::string older = RenderReport(data);
+  ExpectSound(older);
+  EXPECT_EQ(Count(older, why), 1U) << "nought is a number";
+  const auto cell = older.find(why);
+  EXPECT_EQ(older.substr(older.find('>', cell), 9), ">—</td>");
+}
+
 TEST_F(ReportTest, ALongNameStaysInItsPicture) {
   RunData data = Make({});
   data.replay.findings[0].incident.message = "NaN in " + std::string(300, 'x');

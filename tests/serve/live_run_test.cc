@@ -13,8 +13,10 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <sstream>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "base/clock.h"
@@ -188,6 +190,62 @@ TEST_F(LiveRunTest, WhatOnlyTheEndClosedIsAsAReplayHasIt) {
   for (const auto& [id, until_end] : replayed) by_the_end += until_end ? 1 : 0;
   EXPECT_GT(by_the_end, 0);
   EXPECT_LT(by_the_end, replayed.size());
+}
+
+/// While the run goes on too, and where the state of a rule stays as it is.
+TEST_F(LiveRunTest, WhatTheWatcherCountsOfEachRuleIsWhatAReplayCounts) {
+  using Counts =
+      std::map<std::string, std::tuple<std::string, std::uint32_t, std::optional<std::uint64_t>>>;
+  const auto counts = [](const std::vector<rules::RuleState>& states) {
+    Counts out;
+    for (const rules::RuleState& state : states) {
+      out[state.name] = {std::string(rules::Name(state.status)), state.incidents, state.records};
+    }
+    return out;
+  };
+  const auto journalled = [&](bool final) {
+    WatchedFindings journal(run_);
+    journal.Advance(final);
+    return counts(journal.rules());
+  };
+  sample_.steps = 400;
+  WriteInfo(false);
+  watch::WatchOptions watching;
+  watching.clock = &clock_;
+  auto watcher = watch::Watcher::Open(run_, watching);
+  ASSERT_TRUE(watcher.ok());
+  const auto poll = [&] {
+    clock_.Advance(2 * watching.ledger_interval_ns);
+    const auto over = (*watcher)->Poll();
+    EXPECT_TRUE(over.ok()) << over.status().message();
+    return over.ok() && *over;
+  };
+  const testing::SampleRun first = sample_;
+  auto writer = NewWriter("agent-a");
+  std::uint64_t before = 0;
+  // One rank after the other: by the second no rule changes its state any more.
+  for (const int rank : {0, 1}) {
+    sample_.rank = rank;
+    sample_.start_ns = first.start_ns + rank * 60 * kSecond;
+    for (const format::Batch& batch : Batches()) ASSERT_TRUE(writer->Append(batch).ok());
+    ASSERT_FALSE(poll());
+    const Counts now = journalled(false);
+    EXPECT_EQ(now, counts((*watcher)->engine().rule_states()));
+    const std::uint64_t given = std::get<2>(now.at("InputBound")).value_or(0);
+    EXPECT_GE(given, before + 400) << "each step";
+    before = given;
+  }
+  ASSERT_TRUE(writer->Close(true).ok());
+  sample_ = first;
+  WriteInfo(true);
+  bool over = false;
+  for (int i = 0; i < 10 && !over; ++i) over = poll();
+  ASSERT_TRUE(over);
+  const auto replay = rules::ReplayRun(run_);
+  ASSERT_TRUE(replay.ok());
+  const Counts all = journalled(true);
+  EXPECT_EQ(all, counts(replay->rules));
+  EXPECT_EQ(std::get<1>(all.at("LossNotDecreasing")), 2U) << "one a rank";
 }
 
 class RunCacheTest : public LiveRunTest {

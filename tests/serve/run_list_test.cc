@@ -5,12 +5,16 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <string>
 
 #include "store/watch_log.h"
 #include "support/sample_run.h"
 #include "support/temp_folder.h"
+#include "watch/watcher.h"
 
 namespace telltale::server {
 namespace {
@@ -71,6 +75,42 @@ TEST_F(RunListTest, SaysHowManyItLeavesOut) {
   fs::remove_all(root_ / "a");
   fs::remove_all(root_ / "b");
   EXPECT_EQ(Whole(&list)["left_out"], 0);
+}
+
+/// Both where the watcher's findings stand and where a replay gives them.
+TEST_F(RunListTest, SaysWhichRunsAreDamaged) {
+  testing::SampleRun sample;
+  sample.start_ns = 1'700'000'000'000'000'000;  // Before the watcher's clock.
+  for (const char* id : {"whole", "replayed", "watched"}) {
+    ASSERT_TRUE(testing::WriteRun(root_ / id, sample).ok());
+  }
+  auto watcher = watch::Watcher::Open(root_ / "watched");
+  ASSERT_TRUE(watcher.ok()) << watcher.status().message();
+  for (bool over = false; !over;) {
+    const auto polled = (*watcher)->Poll();
+    ASSERT_TRUE(polled.ok()) << polled.status().message();
+    over = *polled;
+  }
+  for (const char* id : {"replayed", "watched"}) {
+    bool hit = false;
+    for (const auto& entry : fs::directory_iterator(root_ / id / "agent-sample")) {
+      if (!entry.path().filename().string().starts_with("steps-")) continue;
+      std::ofstream(entry.path(), std::ios::binary | std::ios::trunc) << "no parquet";
+      hit = true;
+    }
+    ASSERT_TRUE(hit) << "the run has a segment of steps";
+  }
+  fs::create_directories(root_ / "unreadable");
+  std::ofstream(root_ / "unreadable/run.json") << "{\"format\":";
+  RunList list({root_});
+  const json listing = Whole(&list);
+  std::map<std::string, json> damaged;
+  for (const json& run : listing["runs"]) damaged[run["id"].get<std::string>()] = run["damaged"];
+  ASSERT_EQ(damaged.size(), 4U);
+  EXPECT_EQ(damaged["replayed"], true);
+  EXPECT_EQ(damaged["watched"], true);
+  EXPECT_EQ(damaged["whole"], false);
+  EXPECT_TRUE(damaged["unreadable"].is_null()) << "nothing of it was read";
 }
 
 TEST_F(RunListTest, ReadsARunThatIsOverOnce) {

@@ -21,6 +21,11 @@ def crosshair(page: Page) -> int | None:
     return int(match[1]) if match else None
 
 
+def marked(page: Page) -> int | None:
+    match = re.search(r"[?&]m=(\d+)", page.evaluate("location.href"))
+    return int(match[1]) if match else None
+
+
 def open_late(watched: Watched) -> Page:
     watched.sign_in()
     watched.open("late")
@@ -46,7 +51,7 @@ def listed(page: Page) -> set[str]:
 def test_zoom_pan_and_the_windows_before_and_after(late: Path, watched: Watched) -> None:
     page = open_late(watched)
     assert listed(page) == {
-        *("W", "S", "A", "D", "F", "0", "[", "]", ".", ",", "G", "1", "6"),
+        *("W", "S", "A", "D", "F", "0", "[", "]", ".", ",", "G", "M", "1", "6"),
         *("J", "K", "Enter", "L", "Y", "T", "Esc", "?"),
     }
     page.keyboard.press("w")
@@ -137,6 +142,48 @@ def test_what_g_and_the_help_open_has_the_focus_before_a_frame_is_drawn(late: Pa
     assert page.evaluate(press, "g") == "form"
     page.keyboard.press("Escape")
     assert page.evaluate(press, "?") == "aside"
+
+
+def test_m_marks_a_moment_to_measure_from(late: Path, watched: Watched) -> None:
+    page = open_late(watched)
+    mark = page.locator("#mark")
+    page.keyboard.press("m")
+    expect(page.locator("#place")).to_contain_text("Nothing to mark")
+    assert marked(page) is None
+    go_to(page, "10s")
+    expect(page.locator("#goto")).to_have_count(0)
+    picture = "document.querySelector('#throughput .chart canvas').toDataURL()"
+    before = page.evaluate(picture)
+    page.keyboard.press("m")
+    expect(mark).to_have_text(re.compile(r"^Mark at 10\s*s$"))
+    expect(page.locator(".strip [data-mark]")).to_have_count(1)
+    expect(page.locator(".heat .x")).to_have_count(2)
+    page.wait_for_function(f"(before) => {picture} !== before", arg=before)
+    assert marked(page) == 10 * SECOND
+    # The crosshair goes on and says how far it is.
+    for text, away in (("12.5s", r"2\.50\s*s after it"), ("7s", r"3\.00\s*s before it")):
+        go_to(page, text)
+        expect(mark).to_have_text(re.compile(rf"^Mark at 10\s*s; the crosshair is {away}$"))
+    # The link shows the same.
+    page.goto(page.evaluate("location.href"))
+    page.wait_for_selector("#verdict")
+    expect(mark).to_have_text(re.compile(r"3\.00\s*s before it$"))
+    # First the crosshair, then the mark.
+    page.keyboard.press("Escape")
+    expect(mark).to_have_text(re.compile(r"^Mark at 10\s*s$"))
+    assert crosshair(page) is None and marked(page) == 10 * SECOND
+    page.keyboard.press("Escape")
+    expect(mark).to_have_count(0)
+    assert marked(page) is None
+    # Another place moves it; the same takes it away.
+    for text, at in (("10s", 10 * SECOND), ("11s", 11 * SECOND)):
+        go_to(page, text)
+        expect(page.locator("#goto")).to_have_count(0)
+        page.keyboard.press("m")
+        assert marked(page) == at
+    page.keyboard.press("m")
+    assert marked(page) is None
+    expect(page.locator(".strip [data-mark]")).to_have_count(0)
 
 
 def test_outliers_and_findings_in_time(late: Path, watched: Watched) -> None:

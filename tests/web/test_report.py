@@ -2,7 +2,9 @@
 """The report as a person gets it from the page: the same words in the same order, readable without
 script, on paper, and without asking for anything else."""
 
+import json
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -101,6 +103,20 @@ def test_a_finished_run_has_the_file_too(runs: Runs, finished: Path, watched: Wa
     report = open_report(watched, "finished")
     assert words(report, "h1")[0] in html
     assert "till running" not in html
+
+
+def test_what_the_watcher_gave_to_each_rule_is_counted(runs: Runs, finished: Path, watched: Watched) -> None:
+    status = subprocess.run(
+        [runs.binary, "rules", "status", finished, "--json"], env=runs.env, check=True, capture_output=True
+    )
+    rules = json.loads(status.stdout)["rules"]
+    assert len(rules) >= 6 and sum(rule["records"] > 0 for rule in rules) >= 3
+    report = open_report(watched, "finished")
+    # Every record is read: nothing grows any more.
+    expect(watched.page.locator("text=Earlier records are still being read")).to_have_count(0)
+    report.reload()
+    shown = zip(*(words(report, f"#rules tbody td:nth-child({n})") for n in (1, 3, 4)))
+    assert sorted(shown) == sorted((r["name"], str(r["incidents"]), f"{r['records']:,}") for r in rules)
 
 
 def test_on_paper_nothing_is_folded_away(hostile: Path, watched: Watched, tmp_path: Path) -> None:

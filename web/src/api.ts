@@ -31,6 +31,13 @@ export interface RunItem {
   duration_ns: number | null;
   verdict: string | null;
   findings: Record<Severity, number>;
+  damaged: boolean | null; // Part of what was read for this line; null as `steps`.
+}
+
+export interface Listing {
+  runs: RunItem[];
+  unread: number; // Runs whose steps and findings are still being read.
+  left_out: number; // Runs beyond those that a listing holds.
 }
 
 export interface Gap {
@@ -57,7 +64,7 @@ export interface Overview {
   findings: Finding[];
   rules_words: string; // "4 other rules: 3 quiet, 1 without data."
   order_words: string;
-  rules: { name: string; status: string; incidents: number; records: number; error?: string }[];
+  rules: { name: string; status: string; incidents: number; records: number | null; error?: string }[];
   throughput: {
     steps: number;
     steps_per_s: number | null;

@@ -2,7 +2,7 @@
 // Single keys, inert in inputs and with modifiers; who types by voice can switch them off.
 import { ended, setLive } from "./live";
 import { fit, toFinding, toOutlier } from "./places";
-import { current, navigate, pin, setWindow, shownWindow, update, windowBack, windowForward } from "./store";
+import { current, navigate, pin, setMark, setWindow, shownWindow, update, windowBack, windowForward } from "./store";
 import { toggleTheme } from "./theme";
 
 interface Key {
@@ -19,6 +19,7 @@ const KEYS: readonly Key[] = [
   { keys: "[ ]", does: "the window before, after", on: "run" },
   { keys: ". ,", does: "next, previous outlier; with Shift: finding", on: "run" },
   { keys: "G", does: "go to a step or a time", on: "run" },
+  { keys: "M", does: "mark the moment under the crosshair, to measure from; there again: no mark", on: "run" },
   { keys: "1 to 6", does: "findings, where time goes, progress, cores, machine, own cost", on: "run" },
   { keys: "J K", does: "down and up the findings", on: "run" },
   { keys: "J K", does: "down and up the list of runs", on: "runs" },
@@ -28,7 +29,7 @@ const KEYS: readonly Key[] = [
   { keys: "L", does: "live on or off, while the run goes on", on: "run" },
   { keys: "Y", does: "copy the link to what is shown" },
   { keys: "T", does: "with Shift: light or dark" },
-  { keys: "Esc", does: "close, or let the crosshair go", on: "run" },
+  { keys: "Esc", does: "close, or let the crosshair go, then the mark", on: "run" },
   { keys: "Esc", does: "close, or leave the filter", on: "runs" },
   { keys: "?", does: "this list" },
 ];
@@ -106,6 +107,15 @@ function fitSelected(): void {
   if (finding) fit(finding);
 }
 
+function mark(): void {
+  const { cursor, mark: marked } = current();
+  if (cursor === null && marked === null) {
+    update({ place: "Nothing to mark: put the crosshair somewhere first." });
+    return;
+  }
+  setMark(cursor === marked ? null : cursor);
+}
+
 /** Keys of the screen of one run. */
 const ON_RUN: Record<string, (event: KeyboardEvent) => void> = {
   w: () => zoom(0.5),
@@ -126,6 +136,7 @@ const ON_RUN: Record<string, (event: KeyboardEvent) => void> = {
     event.preventDefault(); // The letter is not for the field that opens.
     update({ goto: true });
   },
+  m: mark,
   l: () => {
     const { overview, live } = current();
     if (overview && !ended(overview)) setLive(!live);
@@ -143,7 +154,10 @@ const ACTIONS: Record<string, (event: KeyboardEvent) => void> = {
   Escape: () => {
     if (current().help) update({ help: false });
     else if (current().goto) update({ goto: false });
-    else if (current().run !== null) pin(null);
+    else if (current().run !== null) {
+      if (current().cursor === null) setMark(null);
+      pin(null);
+    }
   },
   "/": (event) => {
     const filter = document.getElementById("filter");

@@ -21,6 +21,7 @@ export interface State {
   window: Window | null; // null: the whole run, growing.
   cursor: number | null;
   pinned: boolean;
+  mark: number | null; // The moment from which the crosshair is measured.
   ruler: "time" | "step";
   selected: number; // Of the list on the screen, -1 for none.
   help: boolean;
@@ -43,6 +44,7 @@ const state: State = {
   window: null,
   cursor: null,
   pinned: false,
+  mark: null,
   ruler: "time",
   selected: -1,
   help: false,
@@ -129,15 +131,21 @@ export function pin(at: number | null): void {
   writeAddress();
 }
 
-const ADDRESS_NAMES = ["w", "x", "at"];
+export function setMark(at: number | null): void {
+  update({ mark: at });
+  writeAddress();
+}
 
-// Addresses: /runs and /r/<run>?w=<t0>..<t1>&x=step&at=<crosshair>
+const ADDRESS_NAMES = ["w", "x", "at", "m"];
+
+// Addresses: /runs and /r/<run>?w=<t0>..<t1>&x=step&at=<crosshair>&m=<mark>
 export function readAddress(): void {
   const match = /^\/r\/([^/]+)\/?$/.exec(location.pathname);
   const params = new URLSearchParams(location.search);
   const w = /^(\d+)\.\.(\d+)$/.exec(params.get("w") ?? "");
   const window: Window | null = w && Number(w[1]) < Number(w[2]) ? [Number(w[1]), Number(w[2])] : null;
-  const at = /^\d+$/.test(params.get("at") ?? "") ? Number(params.get("at")) : null;
+  const moment = (name: string) => (/^\d+$/.test(params.get(name) ?? "") ? Number(params.get(name)) : null);
+  const at = moment("at");
   const unknown = [...params.keys()].filter((name) => !ADDRESS_NAMES.includes(name));
   past.length = 0;
   future.length = 0;
@@ -148,6 +156,7 @@ export function readAddress(): void {
     notice: unknown.length ? `Not known in this address, so ignored: ${unknown.join(", ")}.` : null,
     cursor: at,
     pinned: at !== null,
+    mark: moment("m"),
     selected: -1,
     goto: false,
     place: null,
@@ -159,6 +168,7 @@ export function writeAddress(): void {
   if (state.window) params.push(`w=${state.window[0]}..${state.window[1]}`);
   if (state.ruler === "step") params.push("x=step");
   if (state.pinned && state.cursor !== null) params.push(`at=${state.cursor}`);
+  if (state.mark !== null) params.push(`m=${state.mark}`);
   history.replaceState(null, "", location.pathname + (params.length ? `?${params.join("&")}` : ""));
 }
 

@@ -9,7 +9,7 @@ import { elapsed, inUnit, short, significant, thousands } from "../format";
 import { type Room, useInView, useWidth } from "../query";
 import { current, pin, setWindow, shownWindow, subscribe, update, useStore } from "../store";
 import { token } from "../theme";
-import { drawCuts, drawEnds, drawGaps } from "./marks";
+import { drawCuts, drawEnds, drawGaps, drawMark } from "./marks";
 import { extent, lastValue, sentence, shape, stepTicks, type Table, ticks, timeTicks, valueAt } from "./shape";
 
 export interface Line {
@@ -214,6 +214,7 @@ function Plot(props: PlotProps) {
                 const line = latest.current.lines[i];
                 return { value: lastValue(t), color: line?.color ?? "--ink", label: line?.label ?? "" };
               }), (v) => inUnit(v, latest.current.unit));
+              drawMark(c, current().mark);
             },
           ],
           setSelect: [
@@ -243,7 +244,12 @@ function Plot(props: PlotProps) {
     u.over.addEventListener("pointerleave", out);
     u.over.addEventListener("click", () => pin(current().pinned ? null : current().cursor));
     let at: number | null = null;
+    let marked = current().mark;
     const stop = subscribe(() => {
+      if (current().mark !== marked) {
+        marked = current().mark;
+        u.redraw(false);
+      }
       if (current().cursor === at) return;
       at = current().cursor;
       place(u);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What uPlot does not draw: gaps of three kinds, values above the axis, names at the lines' ends.
+// What uPlot does not draw: gaps of three kinds, values above the axis, names at the lines' ends, the
+// marked moment.
 import type uPlot from "uplot";
 
 import type { Gap, Overview } from "../api";
@@ -128,4 +129,21 @@ export function drawEnds(
     ctx.fillStyle = token(named ? p.color : "--ink");
     ctx.fillText(named ? p.label : p.words, bbox.left + bbox.width + 6 * ratio(), p.y + 4 * ratio());
   }
+}
+
+/** The moment from which the crosshair is measured. */
+export function drawMark(u: uPlot, at: number | null): void {
+  if (at === null) return;
+  const { ctx, bbox } = u;
+  const x = u.valToPos(at, "x", true);
+  if (x < bbox.left || x > bbox.left + bbox.width) return;
+  ctx.save();
+  ctx.strokeStyle = token("--accent");
+  ctx.lineWidth = ratio();
+  ctx.setLineDash([4 * ratio(), 3 * ratio()]);
+  ctx.beginPath();
+  ctx.moveTo(x, bbox.top);
+  ctx.lineTo(x, bbox.top + bbox.height);
+  ctx.stroke();
+  ctx.restore();
 }

@@ -109,6 +109,7 @@ export function Heatmap() {
   const window = useStore((s) => s.window);
   const end = useStore((s) => s.overview?.now_ns);
   const cursor = useStore((s) => s.cursor);
+  const mark = useStore((s) => s.mark);
   const [from, to] = useMemo(() => shownWindow(current()), [window, end]);
   const rows = heat?.rows.length ?? 0;
   const height = Math.min(MAX_HEIGHT, rows * (rows <= 4 ? 22 : rows <= 16 ? 12 : 8));
@@ -133,7 +134,9 @@ export function Heatmap() {
     return Math.round(from + ((event.clientX - rect.left) / Math.max(1, rect.width)) * (to - from));
   };
   const drag = useRef<number | null>(null);
-  const place = cursor === null || cursor < from || cursor > to ? null : (cursor - from) / (to - from);
+  const placeOf = (at: number | null) => (at === null || at < from || at > to ? null : (at - from) / (to - from));
+  const place = placeOf(cursor);
+  const marked = placeOf(mark);
   return (
     <div>
       <div class="h">
@@ -179,6 +182,7 @@ export function Heatmap() {
             {timeTicks(from, to, 6).map((t) => (
               <span class="tick" key={t} style={{ left: `${((t - from) / (to - from)) * 100}%` }}>{elapsed(t)}</span>
             ))}
+            {marked !== null && <span class="x" style={{ left: `${marked * 100}%`, background: "var(--accent)" }} />}
             {place !== null && <span class="x" style={{ left: `${place * 100}%` }} />}
           </div>
         )}

@@ -9,6 +9,7 @@ import { navigate, setWindow, update, useStore, writeAddress } from "../store";
 import { Findings } from "./Findings";
 import { Heatmap } from "./Heatmap";
 import { Loss } from "./Loss";
+import { Mark } from "./Mark";
 import { Metrics } from "./Metrics";
 import { Operations } from "./Operations";
 import { OwnCost } from "./OwnCost";
@@ -111,6 +112,7 @@ function Charts({ overview }: { overview: Overview }) {
             {window ? `${ns(window[0])} to ${ns(window[1])} of the run` : `the whole run, started ${new Date(overview.start_unix_ms).toLocaleString(undefined, { hour12: false })}`}
           </span>
           {place !== null && <span class="s" id="place" role="status">{place}</span>}
+          <Mark />
           <span class="sp" />
           {window && <button class="plain s" onClick={() => setWindow(null)}>whole run <kbd>0</kbd></button>}
           <span class="seg" role="group" aria-label="Ruler">

@@ -3,7 +3,7 @@
 import { useMemo, useRef, useState } from "preact/hooks";
 
 import type { Overview } from "../api";
-import { inUnit, ns } from "../format";
+import { elapsed, inUnit, ns } from "../format";
 import { extent, lastValue, sentence, shape } from "../charts/shape";
 import { useSeries, useWidth } from "../query";
 import { setWindow, useStore, type Window } from "../store";
@@ -18,6 +18,7 @@ export function Strip({ overview }: { overview: Overview }) {
   const inner = Math.max(1, width - LEFT - RIGHT);
   const series = useSeries(width > 0 ? { kind: "steps", name: "duration" } : null, { points: Math.min(1500, inner), inView: true }, { whole: true, intervalMs: 1000 });
   const window = useStore((s) => s.window);
+  const mark = useStore((s) => s.mark);
   const [brush, setBrush] = useState<Window | null>(null);
   const begin = useRef<number | null>(null);
   const end = Math.max(1, overview.now_ns);
@@ -103,6 +104,11 @@ export function Strip({ overview }: { overview: Overview }) {
               <title>{f.message}</title>
             </path>
           ))}
+          {mark !== null && (
+            <path data-mark d={`M${x(mark)} 4V54`} stroke="var(--accent)" stroke-dasharray="4 3">
+              <title>{`Mark at ${elapsed(mark)}`}</title>
+            </path>
+          )}
           {last !== null && <text class="i" x={width - RIGHT + 8} y={Math.min(36, y(last) + 4)}>{inUnit(last, series?.unit ?? "ns")}</text>}
           <text x={width - RIGHT + 8} y="51">{ns(end)}</text>
           {shown && (
