@@ -26,7 +26,8 @@ class MedianInterval(unittest.TestCase):
         self.assertEqual(overhead.verdict(0.9, 0.5, 1.0), "pass")
         self.assertEqual(overhead.verdict(1.1, 0.5, 1.0), "FAIL")
         self.assertEqual(overhead.verdict(0.2, 0.6, 1.0), "inconclusive")
-        self.assertEqual(overhead.verdict(9.0, 0.6, 1.0), "inconclusive")
+        self.assertEqual(overhead.verdict(1.5, 0.6, 1.0), "inconclusive")
+        self.assertEqual(overhead.verdict(9.0, 0.6, 1.0), "FAIL")
 
 
 if __name__ == "__main__":
