@@ -96,8 +96,19 @@ void Engine::Guard(Slot* slot, F&& body) {
   }
 }
 
+void Engine::NoteLives(const store::OrderedRecord& record) {
+  const auto* event = record.As<format::EventRow>();
+  process_ends_ = event != nullptr && event->kind == "process.exit";
+  const auto* step = record.As<format::StepRow>();
+  if (step == nullptr || step->attempt <= attempt_) return;
+  // What was before a restart says nothing about now.
+  attempt_ = step->attempt;
+  lasted_.clear();
+}
+
 void Engine::Feed(const store::OrderedRecord& record) {
   now_ns_ = std::max(now_ns_, record.ord_ns);
+  NoteLives(record);
   for (auto& slot : slots_) {
     if ((slot->desc->table_mask & store::MaskOf(record.table)) == 0 || slot->failed) continue;
     ++slot->records;
@@ -119,6 +130,7 @@ void Engine::End() {
     Emit(index);
   }
   for (const auto& [key, index] : left) open_.erase(key);
+  for (const std::size_t index : lasted_) findings_[index].until_end = true;
   ended_ = true;
 }
 
@@ -155,6 +167,7 @@ void Engine::Close(Slot* slot, const Incident& incident) {
   finding.open = false;
   finding.until_end = ending_;
   const std::size_t index = found->second;
+  if (process_ends_) lasted_.push_back(index);
   open_.erase(found);
   Emit(index);
 }

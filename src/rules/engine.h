@@ -26,7 +26,8 @@ struct Finding {
   std::uint32_t revision = 0;
   std::string rule;
   bool open = true;
-  /// It was open when the run ended (it closed only because nothing follows).
+  /// The run has ended, and it was open when its process or the run did (it closed only because
+  /// nothing follows); no later attempt made a step since.
   bool until_end = false;
   Incident incident;
 };
@@ -84,6 +85,8 @@ class Engine {
 
   void Report(Slot* slot, const Incident& incident);
   void Close(Slot* slot, const Incident& incident);
+  /// Whether what closes at this record closes only because its process has ended.
+  void NoteLives(const store::OrderedRecord& record);
   void Emit(std::size_t index);
   template <class F>
   void Guard(Slot* slot, F&& body);
@@ -93,7 +96,10 @@ class Engine {
   std::vector<std::int64_t> emitted_ns_;  ///< By index of findings_: time of the last revision.
   std::vector<Finding> revisions_;
   std::map<std::pair<std::string, std::string>, std::size_t> open_;  ///< (rule, subject) → index.
+  std::vector<std::size_t> lasted_;  ///< Closed by the end of their process in this attempt.
+  std::uint32_t attempt_ = 0;        ///< The newest that made a step.
   std::int64_t now_ns_ = 0;
+  bool process_ends_ = false;
   bool ending_ = false;
   bool ended_ = false;
 };

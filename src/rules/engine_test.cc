@@ -90,6 +90,54 @@ TEST(EngineTest, AClosedIncidentThatComesBackIsAnother) {
   EXPECT_TRUE(engine.findings()[1].until_end);
 }
 
+/// Reports at each step, and closes where the process ends.
+Engine MakeWithExits() {
+  std::vector<std::pair<const RuleDesc*, std::unique_ptr<Rule>>> rules;
+  rules.emplace_back(&kDesc, std::make_unique<Puppet>([](std::int64_t at, Reporter* r) {
+    at == 2 ? r->Close(At("a", 1)) : r->Report(At(at < 2 ? "a" : "b", 1));
+  }));
+  return Engine(std::move(rules));
+}
+
+void FeedExit(Engine* engine, std::int64_t at) {
+  format::EventRow row;
+  row.kind = "process.exit";
+  engine->Feed({at, 0, format::EventRow::kTable, &row});
+}
+
+void FeedStep(Engine* engine, std::int64_t at, std::uint32_t attempt) {
+  format::StepRow row;
+  row.attempt = attempt;
+  engine->Feed({at, 0, format::StepRow::kTable, &row});
+}
+
+TEST(EngineTest, WhatClosedWithItsProcessLastedOnceTheRunEnds) {
+  Engine engine = MakeWithExits();
+  FeedStep(&engine, 1, 1);
+  FeedExit(&engine, 2);
+  FeedStep(&engine, 3, 1);  // Of another process.
+  ASSERT_EQ(engine.findings().size(), 2U);
+  EXPECT_FALSE(engine.findings()[0].open);
+  EXPECT_FALSE(engine.findings()[0].until_end);
+  EXPECT_EQ(engine.TakeRevisions().size(), 3U);
+  engine.End();
+  EXPECT_TRUE(engine.findings()[0].until_end);
+  EXPECT_TRUE(engine.findings()[1].until_end);
+  // Its closing was said when it closed.
+  ASSERT_EQ(engine.TakeRevisions().size(), 1U);
+  EXPECT_EQ(engine.findings()[0].revision, 2U);
+}
+
+TEST(EngineTest, WhatClosedBeforeAStepOfALaterAttemptIsOver) {
+  Engine engine = MakeWithExits();
+  FeedStep(&engine, 1, 1);
+  FeedExit(&engine, 2);
+  FeedStep(&engine, 3, 2);
+  engine.End();
+  EXPECT_FALSE(engine.findings()[0].until_end);
+  EXPECT_TRUE(engine.findings()[1].until_end);
+}
+
 TEST(EngineTest, IdsAndRevisionsAreTheSameInEveryReplay) {
   const auto act = [](std::int64_t at, Reporter* r) {
     r->Report(At(at % 2 == 0 ? "a" : "b", static_cast<double>(at)));

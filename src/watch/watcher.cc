@@ -152,7 +152,7 @@ bool Watcher::Over() {
   return options_.clock->MonotonicNs() - last_new_ns_ >= options_.abandon_ns;
 }
 
-/// Which findings only the end of the run has closed: their rows do not tell.
+/// Which findings only the end of the run, or of their process, has closed: their rows do not tell.
 void Watcher::NoteEnd() {
   nlohmann::ordered_json incidents = nlohmann::ordered_json::array();
   for (const rules::Finding& finding : engine_.findings()) {

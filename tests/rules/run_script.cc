@@ -241,9 +241,10 @@ class Script {
     const std::string counter = fmt::format("{}/{}/{}/{}/{}", kind, name, mode, rank, attempt);
     const std::int64_t from =
         line.options.contains("from") ? std::stoll(line.options.at("from")) : next_step_[counter];
+    const std::int64_t late = Duration(Option(line, "late", "0"));
     const auto fill = [&](auto* row, std::int64_t begin) {
       row->time_ns = kEpoch + begin;
-      row->ord_ns = row->time_ns;
+      row->ord_ns = row->time_ns + late;
       row->rank = rank;
       row->pid = pid;
       row->attempt = attempt;
@@ -433,6 +434,8 @@ class Script {
         ok = row.severity == want;
       } else if (key == "state") {
         ok = row.state == want;
+      } else if (key == "until_end") {
+        ok = (finding.until_end ? "true" : "false") == want;
       } else if (key == "subject") {
         ok = row.subject == want;
       } else if (key == "first_step") {

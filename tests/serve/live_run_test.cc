@@ -167,6 +167,7 @@ TEST_F(LiveRunTest, AFurtherAttemptIsReadAsOneThatGoesOn) {
 TEST_F(LiveRunTest, WhatOnlyTheEndClosedIsAsAReplayHasIt) {
   sample_.steps = 400;
   sample_.nan_at = 50;
+  sample_.exits = true;  // What was open then has lasted too.
   ASSERT_TRUE(testing::WriteRun(run_, sample_).ok());
   watch::WatchOptions watching;
   watching.clock = &clock_;

@@ -125,6 +125,7 @@ format::Rows MakeRows(const SampleRun& sample, StringPool* pool) {
     now += duration;
   }
   event(now, "run.last_step", "{}");
+  if (sample.exits) event(now + 100'000'000, "process.exit", "{\"exit_code\":0}");
   const std::int64_t end = now + 300'000'000;
   event(end, "run.attempt_end", "{\"exit_code\":0}");
 

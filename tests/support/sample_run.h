@@ -24,6 +24,7 @@ struct SampleRun {
   int slow_from = 0;    ///< First step that waits; before it 1 %.
   bool learns = false;  ///< Loss falls; else it stays at 2.3.
   int nan_at = -1;      ///< Step whose loss is NaN.
+  bool exits = false;   ///< The end of its process is recorded, before that of the attempt.
   int cores = 4;
   int workers = 0;
   std::uint32_t attempt = 1;

@@ -169,6 +169,7 @@ void OneRound(const fs::path& run, std::uint32_t seed, Totals* totals) {
     sample.wait_share = chance(50) ? 0.6 : 0.02;
     sample.slow_from = chance(50) ? 0 : 120;
     if (chance(30)) sample.nan_at = 50 + static_cast<int>(random() % 200);
+    sample.exits = (seed + i) % 3 != 0;
     agents[i].name = "agent-" + std::string(1, static_cast<char>('a' + i));
     agents[i].batches = testing::Cut(testing::MakeRows(sample, &pool), 200'000'000);
   }

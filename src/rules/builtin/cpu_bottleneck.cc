@@ -67,14 +67,12 @@ class CPUBottleneck final : public Rule {
     } else if (const auto* step = record.As<format::StepRow>()) {
       if (step->mode == "TRAIN") OnStep(*step, record.writer, reporter);
     } else if (const auto* event = record.As<format::EventRow>()) {
-      OnEvent(*event, record.writer);
+      OnEvent(*event, record.writer, reporter);
     }
   }
 
   void OnEnd(Reporter* reporter) override {
-    for (auto& [key, process] : processes_) {
-      if (process.open) Close(&process, reporter);
-    }
+    for (auto& [key, process] : processes_) End(&process, reporter);
   }
 
   bool has_data() const override { return has_data_; }
@@ -154,7 +152,21 @@ class CPUBottleneck final : public Rule {
     std::int64_t bottlenecks = 0;
   };
 
-  void OnEvent(const format::EventRow& event, std::uint32_t writer) {
+  void OnExit(const format::EventRow& event, std::uint32_t writer, Reporter* reporter) {
+    Node& node = nodes_[writer];
+    // All of the newest sample came before: its load is still that of a process of the run.
+    FinishTick(&node, writer);
+    processes_.End(event, [&](Process* process) { End(process, reporter); });
+    // Who has its pid next is another.
+    node.workers.erase(event.pid);
+    node.cpus.erase(event.pid);
+  }
+
+  void OnEvent(const format::EventRow& event, std::uint32_t writer, Reporter* reporter) {
+    if (event.kind == "process.exit") {
+      OnExit(event, writer, reporter);
+      return;
+    }
     if (event.kind == "worker.start") {
       nodes_[writer].workers.insert(event.pid);
       return;
@@ -202,7 +214,7 @@ class CPUBottleneck final : public Rule {
     }
   }
 
-  /// All values of one sample are there.
+  /// All values of one sample are there. A second call for the same sample does nothing.
   void FinishTick(Node* node, std::uint32_t writer) {
     const Tick& tick = node->tick;
     if (!tick.has_idle || tick.cores.empty()) return;
@@ -399,6 +411,11 @@ class CPUBottleneck final : public Rule {
     process->incident.severity = severity;
     Describe(process, share);
     reporter->Report(process->incident);
+  }
+
+  /// No record of the process follows.
+  void End(Process* process, Reporter* reporter) {
+    if (process->open) Close(process, reporter);
   }
 
   void Close(Process* process, Reporter* reporter) {
@@ -621,9 +638,9 @@ const RuleDesc kCPUBottleneckDesc{
     "samples in window_seconds (longer where they are so far apart), more than threshold of them "
     "bottlenecks: medium where the mean "
     "wait is at least medium_share, high from high_share; low where other programs take more than"
-    " the rest of the run does. Over below half of threshold. A training that fills the cores "
-    "itself, or that loads in its own process, is no bottleneck; with a GPU nothing is said. Cost"
-    " = Σ lack × time; the waits for data are InputBound's.",
+    " the rest of the run does. Over below half of threshold, and where its process ends. A "
+    "training that fills the cores itself, or that loads in its own process, is no bottleneck; "
+    "with a GPU nothing is said. Cost = Σ lack × time; the waits for data are InputBound's.",
     "Give the training a core: fewer loader workers than cores, one thread in each worker, other "
     "processes of the run at another time or niced, other programs elsewhere. Prepare batches "
     "once, before training.",

@@ -11,6 +11,7 @@
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -45,17 +46,16 @@ class ExplodingTensor final : public Rule {
     } else if (const auto* step = record.As<format::StepRow>()) {
       if (step->mode == "TRAIN") OnStep(*step, reporter);
     } else if (const auto* scalar = record.As<format::ScalarRow>()) {
-      if (scalar->name == "loss" && scalar->mode == "TRAIN") {
-        loss_not_finite_[{scalar->rank, scalar->pid}] = !std::isfinite(scalar->value);
+      if (scalar->name == "loss" && scalar->mode == "TRAIN") OnLoss(*scalar, reporter);
+    } else if (const auto* event = record.As<format::EventRow>()) {
+      if (event->kind == "process.exit") {
+        processes_.End(*event, [&](Process* process) { End(process, reporter); });
       }
     }
   }
 
   void OnEnd(Reporter* reporter) override {
-    for (auto& [key, process] : processes_) {
-      Judge(&process, false, reporter);
-      if (process.open) Close(&process, true, reporter);
-    }
+    for (auto& [key, process] : processes_) End(&process, reporter);
   }
 
   bool has_data() const override { return has_data_; }
@@ -95,7 +95,8 @@ class ExplodingTensor final : public Rule {
     std::vector<Tensor> tensors;
     std::map<std::string, std::size_t, std::less<>> index;
     std::vector<Sample> captured;
-    std::int64_t look_step = 0;  ///< When to look next for tensors that come no more.
+    std::int64_t look_step = 0;       ///< When to look next for tensors that come no more.
+    std::optional<bool> loss_finite;  ///< Of the newest loss.
 
     bool not_finite = false;  ///< The open incident is about NaN or Inf.
     std::int64_t origin_step = -1;
@@ -109,6 +110,11 @@ class ExplodingTensor final : public Rule {
     return processes_.Find(row, [&](Process* process) { Close(process, true, reporter); });
   }
 
+  void OnLoss(const format::ScalarRow& loss, Reporter* reporter) {
+    Process* process = Find(loss, reporter);
+    if (process != nullptr) process->loss_finite = std::isfinite(loss.value);
+  }
+
   void OnStep(const format::StepRow& step, Reporter* reporter) {
     Process* process = Find(step, reporter);
     if (process == nullptr || !process->BeginStep(step)) return;
@@ -120,8 +126,7 @@ class ExplodingTensor final : public Rule {
       CloseIfOver(process, step.step, false, reporter);
     }
     // What a loss that is no number costs is LossNotDecreasing's.
-    const auto lost = loss_not_finite_.find({step.rank, step.pid});
-    if (lost == loss_not_finite_.end() || !lost->second) process->CountWork(step);
+    if (process->loss_finite.value_or(true)) process->CountWork(step);
   }
 
   void OnStatistic(const format::StatisticRow& row, Reporter* reporter) {
@@ -235,6 +240,12 @@ class ExplodingTensor final : public Rule {
     if (!any_bad && process->open) Close(process, recovered, reporter);
   }
 
+  /// No record of the process follows.
+  void End(Process* process, Reporter* reporter) {
+    Judge(process, false, reporter);
+    if (process->open) Close(process, true, reporter);
+  }
+
   /// `until_now`: it lasted until now, else until it was described last.
   void Close(Process* process, bool until_now, Reporter* reporter) {
     if (until_now) process->Extend(1);
@@ -344,8 +355,7 @@ class ExplodingTensor final : public Rule {
       if (names.size() < kNamed) names.push_back(b.name);
     }
     evidence["tensors"] = names;
-    const auto lost = loss_not_finite_.find({process->rank, process->pid});
-    if (lost != loss_not_finite_.end()) evidence["loss_finite"] = !lost->second;
+    if (process->loss_finite) evidence["loss_finite"] = *process->loss_finite;
     incident.evidence = evidence.dump();
   }
 
@@ -354,7 +364,6 @@ class ExplodingTensor final : public Rule {
   const std::int64_t normal_;
 
   ProcessTable<Process> processes_;
-  std::map<std::pair<std::int32_t, std::int32_t>, bool> loss_not_finite_;  ///< By (rank, pid).
   bool has_data_ = false;
 };
 
@@ -369,15 +378,15 @@ const RuleDesc kExplodingTensorDesc{
     "usual in its collection: the median of the weights, the largest of the gradients. A tensor "
     "explodes where size > growth_factor × normal: high for a weight, medium for a gradient. Over"
     " where each tensor that was bad was well in two of its captures, or stays away for four times "
-    "the widest distance of its captures. The tensor named is the one nearest the loss, "
-    "for NaN and Inf, else the weight that grew most, then the gradient. Cost = time of the steps "
-    "since the first bad "
+    "the widest distance of its captures; and where its process ends. The tensor named is the one "
+    "nearest the loss, for NaN and Inf, else the weight that grew most, then the gradient. Cost = "
+    "time of the steps since the first bad "
     "capture, less waits for data, and less those whose loss is no number (LossNotDecreasing's).",
     "Go back to the last checkpoint in which all was finite. Look for a division, square root, "
     "norm or logarithm at 0; lower the learning rate; clip gradients; with float16 use a gradient"
     " scaler or bfloat16.",
     store::MaskOf(format::TableId::kStatistics) | store::MaskOf(format::TableId::kSteps) |
-        store::MaskOf(format::TableId::kScalars),
+        store::MaskOf(format::TableId::kScalars) | store::MaskOf(format::TableId::kEvents),
     true,
     kParameters};
 

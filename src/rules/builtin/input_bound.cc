@@ -69,11 +69,11 @@ class InputBound final : public Rule {
 
   void OnRecord(const store::OrderedRecord& record, Reporter* reporter) override {
     if (const auto* step = record.As<format::StepRow>()) {
-      OnStep(*step, reporter);
+      OnStep(*step, record.writer, reporter);
     } else if (const auto* span = record.As<format::SpanRow>()) {
-      OnSpan(*span);
+      OnSpan(*span, record.writer);
     } else if (const auto* event = record.As<format::EventRow>()) {
-      OnEvent(*event);
+      OnEvent(*event, record.writer, reporter);
     } else if (const auto* metric = record.As<format::MetricRow>()) {
       if (metric->name == "cpu.idle" && metric->subject.starts_with("cpu:")) {
         cores_.emplace(metric->subject);
@@ -84,16 +84,18 @@ class InputBound final : public Rule {
   }
 
   void OnEnd(Reporter* reporter) override {
-    for (auto& [process, state] : processes_) {
-      if (state.open) CloseIncident(&state, reporter);
-    }
+    for (auto& [key, process] : processes_) End(&process, reporter);
   }
 
   bool has_data() const override { return has_data_; }
 
  private:
+  /// Writer and pid: pids are those of one node, whose agent writes all its records.
+  using Pid = std::pair<std::uint32_t, std::int32_t>;
+
   struct Process : TrainingProcess {
-    std::int64_t seen = 0;  ///< Steps of this attempt.
+    std::uint32_t writer = 0;  ///< Of its node.
+    std::int64_t seen = 0;     ///< Steps of this attempt.
     std::int64_t micro_batch = 0;
     std::deque<Sample> window;
     std::int64_t window_ns = 0;
@@ -107,9 +109,23 @@ class InputBound final : public Rule {
     std::int64_t start_up_wait_ns = 0;  ///< Of it: in steps during which workers began.
   };
 
-  void OnEvent(const format::EventRow& event) {
+  void OnExit(const format::EventRow& event, std::uint32_t writer, Reporter* reporter) {
+    processes_.End(event, [&](Process* process) { End(process, reporter); });
+    // Who has its pid next is another.
+    const Pid pid(writer, event.pid);
+    loaders_.erase(pid);
+    own_fetches_.erase(pid);
+    worker_pids_.erase(pid);
+  }
+
+  void OnEvent(const format::EventRow& event, std::uint32_t writer, Reporter* reporter) {
+    if (event.kind == "process.exit") {
+      OnExit(event, writer, reporter);
+      return;
+    }
     if (event.kind == "worker.start") {
-      worker_pids_.insert(event.pid);
+      workers_seen_ = true;
+      worker_pids_.emplace(writer, event.pid);
       worker_start_ns_ = std::max(worker_start_ns_, event.time_ns);
       return;
     }
@@ -140,7 +156,7 @@ class InputBound final : public Rule {
     facts.batch_size = number("batch_size", 0);
     facts.pin_memory = flag("pin_memory");
     facts.persistent = flag("persistent_workers");
-    auto& loaders = loaders_[event.pid];
+    auto& loaders = loaders_[{writer, event.pid}];
     for (LoaderFacts& known : loaders) {
       if (known.batch_size == facts.batch_size && known.workers == facts.workers) {
         known = facts;
@@ -150,17 +166,17 @@ class InputBound final : public Rule {
     if (loaders.size() < 32) loaders.push_back(facts);
   }
 
-  void OnSpan(const format::SpanRow& span) {
+  void OnSpan(const format::SpanRow& span, std::uint32_t writer) {
     if (span.name != "fetch" || span.category != "data" || span.duration_ns < 0) return;
     if (span.mode == "EVAL" || span.mode == "PREDICT") return;
     // Workers of one epoch have other pids than those of the next: they share one list.
-    std::deque<double>& fetches =
-        worker_pids_.contains(span.pid) ? worker_fetches_ : own_fetches_[span.pid];
+    const Pid pid(writer, span.pid);
+    std::deque<double>& fetches = worker_pids_.contains(pid) ? worker_fetches_ : own_fetches_[pid];
     fetches.push_back(static_cast<double>(span.duration_ns));
     if (fetches.size() > kFetchesKept) fetches.pop_front();
   }
 
-  void OnStep(const format::StepRow& step, Reporter* reporter) {
+  void OnStep(const format::StepRow& step, std::uint32_t writer, Reporter* reporter) {
     if (step.mode != "TRAIN") return;
     if (step.duration_ns <= 0 || step.data_wait_ns < 0 || step.data_wait_ns > step.duration_ns) {
       return;  // Not a step that can be measured.
@@ -169,6 +185,7 @@ class InputBound final : public Rule {
         processes_.Find(step, [&](Process* former) { CloseIncident(former, reporter); });
     if (found == nullptr || !found->BeginStep(step.step)) return;
     Process& state = *found;
+    state.writer = writer;
     if (step.batch_size > 0 && step.micro_steps > 0) {
       state.micro_batch = step.batch_size / step.micro_steps;
     }
@@ -249,6 +266,11 @@ class InputBound final : public Rule {
     }
   }
 
+  /// No record of the process follows.
+  void End(Process* process, Reporter* reporter) {
+    if (process->open) CloseIncident(process, reporter);
+  }
+
   void CloseIncident(Process* state, Reporter* reporter) {
     Describe(state);
     reporter->Close(state->incident);
@@ -256,7 +278,7 @@ class InputBound final : public Rule {
   }
 
   LoaderFacts Loader(const Process& state) const {
-    const auto found = loaders_.find(state.pid);
+    const auto found = loaders_.find({state.writer, state.pid});
     if (found == loaders_.end() || found->second.empty()) return {};
     for (const LoaderFacts& facts : found->second) {
       if (facts.batch_size > 0 && facts.batch_size == state.micro_batch) return facts;
@@ -266,7 +288,7 @@ class InputBound final : public Rule {
 
   /// Median time one batch takes to make, and where; 0 where no fetch was recorded.
   double FetchNs(const Process& state, bool in_process) const {
-    const auto own = own_fetches_.find(state.pid);
+    const auto own = own_fetches_.find({state.writer, state.pid});
     if (in_process && own == own_fetches_.end()) return 0;
     const std::deque<double>& fetches = in_process ? own->second : worker_fetches_;
     return MedianOf({fetches.begin(), fetches.end()});
@@ -288,7 +310,7 @@ class InputBound final : public Rule {
     incident.message = fmt::format("Data loading takes {:.0f} % of step time", share * 100);
 
     const LoaderFacts loader = Loader(*state);
-    const bool in_process = loader.workers == 0 || (loader.workers < 0 && worker_pids_.empty());
+    const bool in_process = loader.workers == 0 || (loader.workers < 0 && !workers_seen_);
     const double fetch_ns = FetchNs(*state, in_process);
     int cores = cpus_ > 0 ? cpus_ : static_cast<int>(cores_.size());
     if (limit_ > 0 && (cores == 0 || limit_ < cores)) cores = std::max(1, static_cast<int>(limit_));
@@ -392,11 +414,12 @@ class InputBound final : public Rule {
   const double close_;
 
   ProcessTable<Process> processes_;
-  std::map<std::int32_t, std::vector<LoaderFacts>> loaders_;  ///< By pid of the training process.
-  // Times of the newest fetches: by pid in training processes, together in workers.
-  std::map<std::int32_t, std::deque<double>> own_fetches_;
+  std::map<Pid, std::vector<LoaderFacts>> loaders_;  ///< Of training processes.
+  // Times of the newest fetches: by process in training processes, together in workers.
+  std::map<Pid, std::deque<double>> own_fetches_;
   std::deque<double> worker_fetches_;
-  std::set<std::int32_t> worker_pids_;
+  std::set<Pid> worker_pids_;  ///< Those that live.
+  bool workers_seen_ = false;
   std::int64_t worker_start_ns_ = 0;
   std::set<std::string, std::less<>> cores_;
   int cpus_ = 0;      ///< That the training may run on, where the framework says so.
@@ -417,8 +440,9 @@ const RuleDesc kInputBoundDesc{
     "count. Medium from medium_share, high from high_share; an incident keeps its highest "
     "severity, "
     "begins where the excess over medium_share is largest when looking back, and is over when the "
-    "share of a window falls below close_share. Cost = Σ data_wait since it began. Expected step "
-    "time = max(compute, fetch / workers), and not below (fetch + compute) / cores where compute "
+    "share of a window falls below close_share or its process ends. Cost = Σ data_wait since "
+    "it began. Expected step time = max(compute, fetch / workers), and not below (fetch + compute) "
+    "/ cores where compute "
     "and "
     "loading share the cores. Confidence = 0.5 + 0.25 × min(1, steps / window_steps) + 0.25 if the "
     "cause is known.",

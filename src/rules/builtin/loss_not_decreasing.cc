@@ -7,7 +7,8 @@
 // diff_percent and the noise, and no progress alone is no defect: the level must be bad too.
 //
 // A series is the losses of one name in one process, for a run may hold several processes of one
-// rank (a sweep). The process of the next attempt goes on with it where it is plain whose it is.
+// rank (a sweep). Its incident ends with its process. The process of the next attempt goes on with
+// the series where it is plain whose it is.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,11 +17,14 @@
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "rules/builtin/numbers.h"
+#include "rules/builtin/processes.h"
 #include "rules/registry.h"
 
 namespace telltale::rules {
@@ -75,19 +79,15 @@ class LossNotDecreasing final : public Rule {
 
   void OnRecord(const store::OrderedRecord& record, Reporter* reporter) override {
     if (const auto* scalar = record.As<format::ScalarRow>()) {
-      if (scalar->mode == "TRAIN" && IsFurtherLoss(scalar->name)) {
-        ProcessOf(*scalar).several_losses = true;
-      }
-      if (scalar->name == "lr") {
-        OnLearningRate(*scalar);
-      } else if (IsLoss(scalar->name) && scalar->mode == "TRAIN") {
-        OnLoss(*scalar, reporter);
-      }
+      if (!exits_.Had(*scalar)) OnScalar(*scalar, reporter);
     } else if (const auto* event = record.As<format::EventRow>()) {
-      if (event->kind == "optimizer") OnOptimizer(*event);
-      if (event->kind == "process.exit") OnProcessExit(*event);
+      if (event->kind == "process.exit") {
+        OnProcessExit(*event, reporter);
+      } else if (event->kind == "optimizer" && !exits_.Had(*event)) {
+        OnOptimizer(*event);
+      }
     } else if (const auto* step = record.As<format::StepRow>()) {
-      if (step->mode == "TRAIN") OnStep(*step);
+      if (step->mode == "TRAIN" && !exits_.Had(*step)) OnStep(*step);
     }
   }
 
@@ -186,6 +186,11 @@ class LossNotDecreasing final : public Rule {
   /// Rank, pid, and 0 while it lives, else a number of its own: its pid may be given to another.
   using ProcessKey = std::tuple<std::int32_t, std::int32_t, std::uint64_t>;
 
+  struct Rank {
+    std::uint32_t attempt = 0;    ///< The newest that has losses.
+    std::set<std::string> ended;  ///< Names of the losses that its forgotten processes had.
+  };
+
   /// The living process of a row's rank and pid, made where it is new.
   template <class Row>
   Process& ProcessOf(const Row& row) {
@@ -198,16 +203,54 @@ class LossNotDecreasing final : public Rule {
     return process;
   }
 
-  void OnProcessExit(const format::EventRow& event) {
-    auto node = processes_.extract(ProcessKey{event.rank, event.pid, 0});
-    if (node.empty()) return;
+  void OnScalar(const format::ScalarRow& scalar, Reporter* reporter) {
+    if (scalar.mode == "TRAIN" && IsFurtherLoss(scalar.name)) {
+      ProcessOf(scalar).several_losses = true;
+    }
+    if (scalar.name == "lr") {
+      OnLearningRate(scalar);
+    } else if (IsLoss(scalar.name) && scalar.mode == "TRAIN") {
+      OnLoss(scalar, reporter);
+    }
+  }
+
+  void OnProcessExit(const format::EventRow& event, Reporter* reporter) {
+    const auto at = processes_.find(ProcessKey{event.rank, event.pid, 0});
+    if (at == processes_.end() || at->second.attempt > event.attempt) return;
+    exits_.Add(event);
+    End(&at->second, reporter);
+    // The next attempt may go on with its series.
+    auto node = processes_.extract(at);
     node.key() = ProcessKey{event.rank, event.pid, ++ended_};
     processes_.insert(std::move(node));  // Where it is in memory stays.
+    ForgetEnded(event.rank);
+  }
+
+  /// Series are of use after the end of their process only where no other of its rank had losses:
+  /// of several nobody can say which one the next attempt goes on with. Of those that ended the
+  /// names alone stay.
+  void ForgetEnded(std::int32_t rank) {
+    Rank& of_rank = ranks_[rank];
+    const auto with_losses =
+        std::count_if(processes_.begin(), processes_.end(), [&](const auto& entry) {
+          return entry.second.rank == rank && !entry.second.series.empty();
+        });
+    const bool several = with_losses > 1 || !of_rank.ended.empty();
+    for (auto at = processes_.begin(); at != processes_.end();) {
+      const auto& [key, process] = *at;
+      const bool ended = std::get<2>(key) != 0;
+      if (process.rank != rank || !ended || (!several && !process.series.empty())) {
+        ++at;
+        continue;
+      }
+      for (const auto& [name, series] : process.series) of_rank.ended.insert(name);
+      at = processes_.erase(at);
+    }
   }
 
   /// The series of a loss, or none where its attempt is over.
   Series* SeriesOf(const format::ScalarRow& scalar, Reporter* reporter) {
-    std::uint32_t& newest = attempts_[scalar.rank];
+    std::uint32_t& newest = ranks_[scalar.rank].attempt;
     if (scalar.attempt < newest) return nullptr;
     if (scalar.attempt > newest) {
       newest = scalar.attempt;
@@ -219,12 +262,7 @@ class LossNotDecreasing final : public Rule {
     if (!added) return &series;
     series.process = &process;
     series.name = scalar.name;
-    for (auto& [key, other] : processes_) {
-      // One that had its pid before: a finding's subject names one of them at a time.
-      if (other.rank == process.rank && other.pid == process.pid && &other != &process) {
-        End(&other, reporter);
-      }
-    }
+    ForgetEnded(scalar.rank);
     return &series;
   }
 
@@ -232,6 +270,7 @@ class LossNotDecreasing final : public Rule {
   /// goes on from its checkpoint; of several nobody can say which one it was.
   void BeginAttempt(const format::ScalarRow& scalar, Reporter* reporter) {
     std::vector<ProcessKey> before;
+    const bool forgotten = !std::exchange(ranks_[scalar.rank].ended, {}).empty();
     for (const auto& [key, process] : processes_) {
       if (process.rank == scalar.rank && process.attempt < scalar.attempt &&
           !process.series.empty()) {
@@ -239,7 +278,7 @@ class LossNotDecreasing final : public Rule {
       }
     }
     for (const ProcessKey& key : before) {
-      if (before.size() > 1) {
+      if (before.size() > 1 || forgotten) {
         End(&processes_[key], reporter);
         processes_.erase(key);
         continue;
@@ -265,14 +304,11 @@ class LossNotDecreasing final : public Rule {
   void End(Process* process, Reporter* reporter) {
     for (auto& [name, series] : process->series) {
       FinishStep(&series, reporter);
-      if (!series.open) continue;
-      Describe(&series);
-      reporter->Close(series.incident);
-      series.open = false;
+      if (series.open) CloseIncident(&series, reporter);
     }
   }
 
-  /// Names the process only where its rank alone does not.
+  /// Names the process only where its rank alone does not: those that have ended count too.
   std::string Subject(const Series& series) const {
     const Process& process = *series.process;
     std::string subject = fmt::format("rank {}", process.rank);
@@ -280,7 +316,10 @@ class LossNotDecreasing final : public Rule {
         std::count_if(processes_.begin(), processes_.end(), [&](const auto& entry) {
           return entry.second.rank == process.rank && entry.second.series.contains(series.name);
         });
-    if (of_rank > 1) subject += fmt::format(", pid {}", process.pid);
+    const auto ranked = ranks_.find(process.rank);
+    const bool alone =
+        of_rank == 1 && (ranked == ranks_.end() || !ranked->second.ended.contains(series.name));
+    if (!alone) subject += fmt::format(", pid {}", process.pid);
     if (series.name != "loss") subject += ", " + series.name;
     return subject;
   }
@@ -709,8 +748,9 @@ class LossNotDecreasing final : public Rule {
   const double converged_below_;
 
   std::map<ProcessKey, Process> processes_;
-  std::uint64_t ended_ = 0;                         ///< Processes that have ended.
-  std::map<std::int32_t, std::uint32_t> attempts_;  ///< By rank: the newest that has losses.
+  std::uint64_t ended_ = 0;  ///< Processes that have ended.
+  EndedProcesses exits_;
+  std::map<std::int32_t, Rank> ranks_;
   bool has_data_ = false;
 };
 
@@ -744,9 +784,9 @@ const RuleDesc kLossNotDecreasingDesc{
     "NaN and Inf are "
     "high at once and are over after a block of finite losses. Over when the level is below start "
     "by "
-    "twice the tolerance, or by less and falling. Cost = time of the training loop since the last "
-    "progress (since the first step where the loss never got below its start), less the waits for "
-    "data, which are InputBound's.",
+    "twice the tolerance, or by less and falling; and where its process ends. Cost = time of "
+    "the training loop since the last progress (since the first step where the loss never got "
+    "below its start), less the waits for data, which are InputBound's.",
     "Lower the learning rate and look at the first 100 steps. If the loss stays flat at any "
     "learning rate: check that the optimizer holds the model's parameters, that labels belong to "
     "inputs, and that gradients reach the first layers. A training that goes on from a checkpoint "

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a rule keeps of each training process, and which of them a row belongs to.
+// What a rule keeps of each training process until it ends, and which of them a row belongs to.
 #pragma once
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <string>
 #include <utility>
 
+#include "format/records.gen.h"
 #include "rules/rule.h"
 
 namespace telltale::rules {
@@ -31,20 +33,49 @@ struct TrainingProcess {
   }
 };
 
-/// By (rank, pid): a run may hold several processes of one rank (a sweep).
+/// When each training process ended, and so which rows came late. A process may end while its rings
+/// are full: what the agent drains after the event is a row of the process that ended, not of one
+/// that has its pid by now. Every row of the ended one began before it ended, those of the other
+/// begin later.
+class EndedProcesses {
+ public:
+  void Add(const format::EventRow& exit) {
+    ended_[{exit.rank, exit.pid}] = {exit.attempt, exit.time_ns};
+  }
+  /// The row is of a process that has ended.
+  template <class Row>
+  bool Had(const Row& row) const {
+    if (ended_.empty()) return false;
+    const auto found = ended_.find({row.rank, row.pid});
+    return found != ended_.end() && row.attempt <= found->second.attempt &&
+           row.time_ns < found->second.time_ns;
+  }
+
+ private:
+  struct End {
+    std::uint32_t attempt = 0;
+    std::int64_t time_ns = 0;
+  };
+  std::map<std::pair<std::int32_t, std::int32_t>, End> ended_;  ///< By (rank, pid): the newest.
+};
+
+/// By (rank, pid): a run may hold several processes of one rank (a sweep). Of those that ended only
+/// their number and when they ended stay.
 template <class Process>
 class ProcessTable {
  public:
-  /// Whose row it is, made where it is new; nullptr where its attempt is over. The first row of an
-  /// attempt ends the rank's processes of those before it, what was before a restart says nothing
-  /// about now: `close(process)` is called for those that have an open incident.
+  /// Whose row it is, made where it is new; nullptr where its attempt is over or its process has
+  /// ended. The first row of an attempt ends the rank's processes of those before it, what was
+  /// before a restart says nothing about now: `close(process)` is called for those that have an
+  /// open incident.
   template <class Row, class Close>
   Process* Find(const Row& row, Close&& close) {
+    if (ended_.Had(row)) return nullptr;
     const auto known = processes_.find({row.rank, row.pid});
     if (known != processes_.end() && known->second.attempt == row.attempt) return &known->second;
-    const auto [newest, first] = attempts_.try_emplace(row.rank, row.attempt);
-    if (row.attempt < newest->second) return nullptr;
-    newest->second = row.attempt;
+    Rank& of_rank = ranks_.try_emplace(row.rank, Rank{row.attempt, 0}).first->second;
+    if (row.attempt < of_rank.attempt) return nullptr;
+    if (row.attempt > of_rank.attempt) of_rank = {row.attempt, 0};
     for (auto at = processes_.begin(); at != processes_.end();) {
       if (at->first.first != row.rank || at->second.attempt == row.attempt) {
         ++at;
@@ -60,17 +91,31 @@ class ProcessTable {
     return &process;
   }
 
+  /// On process.exit: `close(process)` judges what is complete by now and closes the incident where
+  /// one is open; then nothing is kept of the process. Nothing happens where the table does not
+  /// know it (a loader's worker).
+  template <class Close>
+  void End(const format::EventRow& exit, Close&& close) {
+    const auto known = processes_.find({exit.rank, exit.pid});
+    if (known == processes_.end() || known->second.attempt > exit.attempt) return;
+    close(&known->second);
+    processes_.erase(known);
+    ++ranks_[exit.rank].ended;
+    ended_.Add(exit);
+  }
+
   /// Begins the incident of a process. Its subject has the pid only where the rank alone does not
-  /// say which process it is.
+  /// say which process it is: those of the attempt that have ended count too.
   void Open(Process* process, std::int64_t first_step, std::int64_t start_ns) const {
-    const auto of_rank =
-        std::count_if(processes_.begin(), processes_.end(),
-                      [&](const auto& entry) { return entry.first.first == process->rank; });
+    const auto living = std::count_if(processes_.begin(), processes_.end(), [&](const auto& entry) {
+      return entry.first.first == process->rank;
+    });
+    const auto of_rank = ranks_.find(process->rank);
+    const bool alone = living + (of_rank == ranks_.end() ? 0 : of_rank->second.ended) == 1;
     process->open = true;
     process->incident = Incident();
-    process->incident.subject = of_rank == 1
-                                    ? fmt::format("rank {}", process->rank)
-                                    : fmt::format("rank {}, pid {}", process->rank, process->pid);
+    process->incident.subject = alone ? fmt::format("rank {}", process->rank)
+                                      : fmt::format("rank {}, pid {}", process->rank, process->pid);
     process->incident.first_step = first_step;
     process->incident.start_ns = start_ns;
   }
@@ -79,8 +124,14 @@ class ProcessTable {
   auto end() { return processes_.end(); }
 
  private:
+  struct Rank {
+    std::uint32_t attempt = 0;  ///< The newest.
+    std::ptrdiff_t ended = 0;   ///< Processes of that attempt that have ended.
+  };
+
   std::map<std::pair<std::int32_t, std::int32_t>, Process> processes_;
-  std::map<std::int32_t, std::uint32_t> attempts_;  ///< By rank: the newest.
+  std::map<std::int32_t, Rank> ranks_;
+  EndedProcesses ended_;
 };
 
 }  // namespace telltale::rules

@@ -101,13 +101,15 @@ class StepOutlier final : public Rule {
       OnSpan(*span);
     } else if (const auto* metric = record.As<format::MetricRow>()) {
       OnMetric(*metric);
+    } else if (const auto* event = record.As<format::EventRow>()) {
+      if (event->kind == "process.exit") {
+        processes_.End(*event, [&](Process* process) { End(process, reporter); });
+      }
     }
   }
 
   void OnEnd(Reporter* reporter) override {
-    for (auto& [key, process] : processes_) {
-      if (process.open) Close(&process, reporter);
-    }
+    for (auto& [key, process] : processes_) End(&process, reporter);
   }
 
   bool has_data() const override { return has_data_; }
@@ -431,6 +433,11 @@ class StepOutlier final : public Rule {
     return static_cast<std::int64_t>(median);
   }
 
+  /// No record of the process follows.
+  void End(Process* process, Reporter* reporter) {
+    if (process->open) Close(process, reporter);
+  }
+
   void Close(Process* process, Reporter* reporter) {
     Incident& incident = process->incident;
     incident.cost_seconds = std::max(0.0, process->cost_ns / 1e9);
@@ -619,12 +626,13 @@ const RuleDesc kStepOutlierDesc{
     "cores, disks and network beside outliers, against those beside normal steps. Described are "
     "the outliers that make the loss (at least a third of the excess of the one at half of the "
     "sum), since noise makes small ones. Over when no outlier came for three times the usual "
-    "distance, at least 100 steps. Cost = Σ (duration − median) less the data wait in it.",
+    "distance, at least 100 steps, and where its process ends. Cost = Σ (duration − median) "
+    "less the data wait in it.",
     "Look at what differs. Other: move checkpoints, logging and evaluation out of the loop. Data "
     "wait: slow samples, a blocked read. Forward and backward: inputs of many lengths. Cores "
     "busy: other programs on the machine.",
     store::MaskOf(format::TableId::kSteps) | store::MaskOf(format::TableId::kSpans) |
-        store::MaskOf(format::TableId::kMetrics),
+        store::MaskOf(format::TableId::kMetrics) | store::MaskOf(format::TableId::kEvents),
     false,
     kParameters};
 

@@ -12,6 +12,7 @@
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -55,15 +56,16 @@ class VanishingGradient final : public Rule {
       if (step->mode == "TRAIN") OnStep(*step, reporter);
     } else if (const auto* scalar = record.As<format::ScalarRow>()) {
       const bool loss = scalar->name == "loss" || IsFurtherLoss(scalar->name);
-      if (loss && scalar->mode == "TRAIN") OnLoss(*scalar);
+      if (loss && scalar->mode == "TRAIN") OnLoss(*scalar, reporter);
+    } else if (const auto* event = record.As<format::EventRow>()) {
+      if (event->kind == "process.exit") {
+        processes_.End(*event, [&](Process* process) { End(process, reporter); });
+      }
     }
   }
 
   void OnEnd(Reporter* reporter) override {
-    for (auto& [key, process] : processes_) {
-      Judge(&process, reporter);
-      if (process.open) Close(&process, true, reporter);
-    }
+    for (auto& [key, process] : processes_) End(&process, reporter);
   }
 
   bool has_data() const override { return has_data_; }
@@ -88,7 +90,14 @@ class VanishingGradient final : public Rule {
     Presence presence;
   };
 
+  /// Of the newest step that has any; of several (two models in turn) the largest.
+  struct Loss {
+    std::int64_t step;
+    double value;
+  };
+
   struct Process : TensorProcess {
+    std::optional<Loss> loss;
     std::vector<Tensor> tensors;  ///< In the order of the optimizer, which is mostly the model's.
     std::map<std::string, std::size_t, std::less<>> index;
     std::vector<std::size_t> captured;
@@ -100,21 +109,18 @@ class VanishingGradient final : public Rule {
     std::int64_t captures_open = 0;
   };
 
-  /// Of the newest step that has any; of several (two models in turn) the largest.
-  struct Loss {
-    std::int64_t step = -1;
-    double value = 0;
-  };
-
   template <class Row>
   Process* Find(const Row& row, Reporter* reporter) {
     return processes_.Find(row, [&](Process* process) { Close(process, true, reporter); });
   }
 
-  void OnLoss(const format::ScalarRow& scalar) {
-    Loss& loss = losses_[{scalar.rank, scalar.pid}];
-    if (scalar.step != loss.step || !(scalar.value <= loss.value))
-      loss = {scalar.step, scalar.value};
+  void OnLoss(const format::ScalarRow& scalar, Reporter* reporter) {
+    Process* process = Find(scalar, reporter);
+    if (process == nullptr) return;
+    std::optional<Loss>& loss = process->loss;
+    if (!loss || scalar.step != loss->step || !(scalar.value <= loss->value)) {
+      loss = Loss{scalar.step, scalar.value};
+    }
   }
 
   void OnStep(const format::StepRow& step, Reporter* reporter) {
@@ -152,9 +158,7 @@ class VanishingGradient final : public Rule {
   }
 
   bool Converged(const Process& process) const {
-    const auto loss = losses_.find({process.rank, process.pid});
-    return loss != losses_.end() && loss->second.value >= 0 &&
-           loss->second.value < converged_below_;
+    return process.loss && process.loss->value >= 0 && process.loss->value < converged_below_;
   }
 
   /// All gradients of one step are there.
@@ -222,6 +226,12 @@ class VanishingGradient final : public Rule {
     }
     if (!vanished && process->open) Close(process, false, reporter);
     return !vanished;
+  }
+
+  /// No record of the process follows.
+  void End(Process* process, Reporter* reporter) {
+    Judge(process, reporter);
+    if (process->open) Close(process, true, reporter);
   }
 
   /// `still`: the gradients had not come back when the records ended.
@@ -327,9 +337,8 @@ class VanishingGradient final : public Rule {
     evidence["captured_step"] = process->judged_step;
     evidence["share_of_weights"] = Rounded(process->idle_share);
     evidence["mean_abs"] = names;
-    if (const auto loss = losses_.find({process->rank, process->pid});
-        loss != losses_.end() && std::isfinite(loss->second.value)) {
-      evidence["loss"] = Rounded(loss->second.value);
+    if (process->loss && std::isfinite(process->loss->value)) {
+      evidence["loss"] = Rounded(process->loss->value);
     }
     incident.evidence = evidence.dump();
   }
@@ -340,7 +349,6 @@ class VanishingGradient final : public Rule {
   const double converged_below_;
 
   ProcessTable<Process> processes_;
-  std::map<std::pair<std::int32_t, std::int32_t>, Loss> losses_;  ///< By (rank, pid).
   bool has_data_ = false;
 };
 
@@ -356,7 +364,8 @@ const RuleDesc kVanishingGradientDesc{
     "converged_below. It has vanished after patience captures in a row, and is back after two "
     "that are not small, by twice the threshold. Only captures in which it is count for a "
     "gradient (two models in turn); one that stays away for four times the widest distance of its"
-    " captures is no layer any more. High where at least half of the layers have "
+    " captures is no layer any more. Over where none has vanished any more, and where its process "
+    "ends. High where at least half of the layers have "
     "vanished; low where they are fewer than a quarter and all elements zero (perhaps not used); "
     "else medium. Cost = time of the steps, less waits for data, × the share of the weights that "
     "do not learn.",
@@ -364,7 +373,7 @@ const RuleDesc kVanishingGradientDesc{
     "normalization between layers, residual connections. Where every element is zero: look for "
     "dead units, a detach(), or a branch that the loss does not use.",
     store::MaskOf(format::TableId::kStatistics) | store::MaskOf(format::TableId::kSteps) |
-        store::MaskOf(format::TableId::kScalars),
+        store::MaskOf(format::TableId::kScalars) | store::MaskOf(format::TableId::kEvents),
     true,
     kParameters};
 
