@@ -7,11 +7,13 @@ import { current, setWindow, showOverview, update } from "./store";
 
 const RETRY_MS = 2000;
 const ENDED_MS = 5000; // A run that is over may get a further attempt.
+const LAST_WORDS_MS = 15_000;
 
 let followed: string | null = null;
 let source: EventSource | null = null;
 let timer = 0;
 let turn = 0; // Counts up when what was asked before is of no more interest.
+let ran = false; // The run went on while it was followed.
 let held: Overview | null = null; // The newest while the page is paused.
 
 export const ended = (o: Overview) => o.state !== "running";
@@ -46,6 +48,7 @@ function silence(): void {
 export function leave(): void {
   silence();
   followed = null;
+  ran = false;
   held = null;
 }
 
@@ -75,7 +78,18 @@ function askIn(id: string, ms: number): void {
 
 /** True where no stream is needed any more. */
 function rests(id: string, overview: Overview): boolean {
+  clearTimeout(timer);
+  if (!ended(overview)) ran = true;
   if (!ended(overview) || overview.loading) return false;
+  if (ran) {
+    // The last findings come after the end, and the server of `telltale run` ends with them.
+    timer = window.setTimeout(() => {
+      ran = false;
+      silence();
+      void ask(id);
+    }, LAST_WORDS_MS);
+    return false;
+  }
   silence();
   if (!document.hidden) askIn(id, ENDED_MS);
   return true;

@@ -53,7 +53,8 @@ export function RunPage() {
           ) : (
             <>
               <b>Not live: no word from the server.</b> What you see is as of{" "}
-              {clock(Date.now() - (performance.now() - lastWord))}. It is asked again every two seconds.
+              {clock(Date.now() - (performance.now() - lastWord))}. It is asked again every two seconds. If the
+              run is over, its server may be too: <code>telltale serve</code> and the folder of the run show it.
             </>
           )}
         </div>
