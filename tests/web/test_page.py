@@ -45,7 +45,9 @@ HATCHED = """([selector, left, right]) => {
   const hex = getComputedStyle(document.documentElement).getPropertyValue("--hatch").trim();
   const hatch = [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16));
   const part = [Math.round(x + left * width), Math.round((right - left) * width)];
-  const { data } = canvas.getContext("2d").getImageData(part[0], 0, part[1], canvas.height);
+  const copy = new OffscreenCanvas(canvas.width, canvas.height).getContext("2d");
+  copy.drawImage(canvas, 0, 0);
+  const { data } = copy.getImageData(part[0], 0, part[1], canvas.height);
   let count = 0;
   for (let i = 0; i < data.length; i += 4) {
     if (data[i + 3] > 128 && hatch.every((v, k) => Math.abs(data[i + k] - v) <= 6)) count++;
