@@ -5,6 +5,7 @@ TELLTALE_BIN names the binary, TELLTALE_PYTHON the interpreter with torch, TELLT
 browser; ctest sets all three.
 """
 
+import contextlib
 import json
 import os
 import shutil
@@ -12,10 +13,11 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, Request, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, Request, expect, sync_playwright
 
 HERE = Path(__file__).resolve().parent
 REPO = HERE.parents[1]
@@ -24,6 +26,7 @@ from hostile import NAME  # noqa: E402
 
 PYTHON = os.environ.get("TELLTALE_PYTHON", str(REPO / ".venv/bin/python"))
 PATIENCE_MS = 150_000  # Of awaited conditions; never of a wait.
+expect.set_options(timeout=PATIENCE_MS)
 
 
 @pytest.fixture(scope="session")
@@ -91,15 +94,52 @@ def hostile(runs: Runs) -> Path:
 
 @pytest.fixture(scope="session")
 def damaged(runs: Runs, finished: Path) -> Path:
-    """The finished run, with the middle of its largest segment overwritten."""
+    """The finished run, with the middle of its largest segment but that of the steps overwritten."""
     target = runs.folder / "damaged"
     shutil.copytree(finished, target)
     files = [p for p in target.glob("agent-*/*") if p.suffix in (".parquet", ".ttj")]
+    files = [p for p in files if not p.name.startswith("steps-")]
     victim = max(files, key=lambda p: p.stat().st_size)
     with victim.open("r+b") as file:
         file.seek(victim.stat().st_size // 2)
         file.write(os.urandom(512))
     return target
+
+
+class Live:
+    """A training that runs until it is told to stop."""
+
+    def __init__(self, runs: Runs, name: str) -> None:
+        self.name = name
+        self.stop_file = runs.folder / f"stop-{name}"
+        self.process = subprocess.Popen(
+            runs.command(name, HERE / "train_live.py", self.stop_file),
+            env=runs.env,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+
+    def stop(self) -> None:
+        self.stop_file.touch()
+        assert self.process.wait(timeout=120) == 0
+
+    def agent(self) -> int:
+        """The agent's process id: a child of the supervisor."""
+        for stat in Path("/proc").glob("[0-9]*/stat"):
+            with contextlib.suppress(OSError):
+                parent = int(stat.read_text().rsplit(")", 1)[1].split()[1])
+                command = (stat.parent / "cmdline").read_bytes().split(b"\0")
+                if parent == self.process.pid and b"agent" in command[:2]:
+                    return int(stat.parent.name)
+        raise AssertionError("the run has no agent")
+
+
+@pytest.fixture
+def live(runs: Runs, request: pytest.FixtureRequest) -> Iterator[Live]:
+    live = Live(runs, f"live-{request.node.name.split('[')[0]}")
+    yield live
+    if live.process.poll() is None:
+        live.stop()
 
 
 class Server:
@@ -193,3 +233,30 @@ def watched(context: BrowserContext, server: Server) -> Iterator[Watched]:
     assert watched.requests
     assert watched.foreign == []
     assert watched.errors == []
+
+
+# Each chart has its lines, or says that there is nothing to draw.
+DRAWN = """() => {
+  const charts = [...document.querySelectorAll(".chart")];
+  return charts.length > 0 && charts.every((c) => c.querySelector("canvas") || c.textContent.trim());
+}"""
+
+
+def drawn(page: Page) -> None:
+    """Waits until all is there: what is out of view is asked for later."""
+    page.wait_for_function(DRAWN, timeout=PATIENCE_MS)
+
+
+def overview_of(page: Page, run: str) -> dict[str, Any]:
+    """What the server says of a run, once all of it is read."""
+    read: dict[str, Any] = page.evaluate(
+        """async (run) => {
+          let overview;
+          do {
+            overview = await (await fetch(`/api/runs/${run}/overview`)).json();
+          } while (overview.loading);
+          return overview;
+        }""",
+        run,
+    )
+    return read

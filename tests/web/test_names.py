@@ -4,7 +4,7 @@ tests/e2e/test_names.py."""
 
 from pathlib import Path
 
-from conftest import Watched
+from conftest import Watched, drawn
 from hostile import NAME, SHOWN
 from playwright.sync_api import Page, expect
 
@@ -33,7 +33,12 @@ def test_names_are_text_on_every_screen(hostile: Path, watched: Watched) -> None
     for part in (".crumb b", "#about dd >> nth=0", "#about dd >> nth=2"):
         expect(page.locator(part)).to_contain_text(SHOWN)
     assert SHOWN in page.title()
+    # A value that it logs, by its name.
+    values = page.locator("#values")
+    expect(values.locator("select")).to_contain_text(SHOWN)
+    expect(values.locator(".val")).to_have_text("209")
     # Every field, panel and fold once.
+    drawn(page)
     for fold in page.locator("summary").all():
         fold.click()
     tables = page.locator("button:text-is('table')")

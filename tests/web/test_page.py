@@ -2,56 +2,58 @@
 """What a person sees: a live run whose numbers move, finished and damaged runs, runs with gaps,
 sign-in. No console error, and no request that leaves the machine (conftest)."""
 
-import contextlib
+import json
 import os
 import re
 import signal
-import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-from conftest import HERE, PATIENCE_MS, Runs, Server, Watched
+from conftest import PATIENCE_MS, Live, Server, Watched, drawn, overview_of
 from playwright.sync_api import Browser, expect
 
 FIGURE = "[data-value='{}']"
 VALUE = "(name) => document.querySelector(`[data-value='${name}']`)?.textContent"
+# What a person sees or hears of an element: its picture or its words.
+SEEN = """(selector) => {
+  const e = document.querySelector(selector);
+  return e instanceof HTMLCanvasElement ? e.toDataURL() : (e?.getAttribute("aria-label") ?? e?.textContent);
+}"""
+MOVING = (
+    ".strip svg",
+    FIGURE.format("steps"),
+    FIGURE.format("loss"),
+    "#step-phases",
+    "#run-phases",
+    "#last-steps",
+    "#throughput .chart canvas",
+    "#throughput .chart [role=img]",
+    "#loss .chart [role=img]",
+    "#values .chart [role=img]",
+    # Below the fold.
+    ".heat canvas",
+    "[data-panel='processor'] .chart [role=img]",
+    "[data-panel='memory'] .chart canvas",
+    "#own-cost",
+)
 
-
-class Live:
-    """A training that runs until it is told to stop."""
-
-    def __init__(self, runs: Runs, name: str) -> None:
-        self.name = name
-        self.stop_file = runs.folder / f"stop-{name}"
-        self.process = subprocess.Popen(
-            runs.command(name, HERE / "train_live.py", self.stop_file),
-            env=runs.env,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-
-    def stop(self) -> None:
-        self.stop_file.touch()
-        assert self.process.wait(timeout=120) == 0
-
-    def agent(self) -> int:
-        """The agent's process id: a child of the supervisor."""
-        for stat in Path("/proc").glob("[0-9]*/stat"):
-            with contextlib.suppress(OSError):
-                parent = int(stat.read_text().rsplit(")", 1)[1].split()[1])
-                command = (stat.parent / "cmdline").read_bytes().split(b"\0")
-                if parent == self.process.pid and b"agent" in command[:2]:
-                    return int(stat.parent.name)
-        raise AssertionError("the run has no agent")
-
-
-@pytest.fixture
-def live(runs: Runs, request: pytest.FixtureRequest) -> Iterator[Live]:
-    live = Live(runs, f"live-{request.node.name.split('[')[0]}")
-    yield live
-    if live.process.poll() is None:
-        live.stop()
+# Pixels of the colour of the hatch in the columns `left` to `right` (shares of the plot's width).
+HATCHED = """([selector, left, right]) => {
+  const canvas = document.querySelector(selector + " canvas");
+  const over = document.querySelector(selector + " .u-over");
+  const scale = canvas.width / canvas.clientWidth;
+  const [x, width] = [over.offsetLeft * scale, over.offsetWidth * scale];
+  const hex = getComputedStyle(document.documentElement).getPropertyValue("--hatch").trim();
+  const hatch = [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16));
+  const part = [Math.round(x + left * width), Math.round((right - left) * width)];
+  const copy = new OffscreenCanvas(canvas.width, canvas.height).getContext("2d");
+  copy.drawImage(canvas, 0, 0);
+  const { data } = copy.getImageData(part[0], 0, part[1], canvas.height);
+  let count = 0;
+  for (let i = 0; i < data.length; i += 4) {
+    if (data[i + 3] > 128 && hatch.every((v, k) => Math.abs(data[i + k] - v) <= 6)) count++;
+  }
+  return count;
+}"""
 
 
 def number(text: str | None) -> int:
@@ -72,12 +74,10 @@ def test_numbers_move_while_the_run_goes_on(live: Live, watched: Watched) -> Non
         page.wait_for_function(f"(before) => ({VALUE})('steps') !== before", arg=before)
         assert number(page.evaluate(VALUE, "steps")) > number(before)
     expect(page.locator(".live")).to_contain_text("live")
-    # The charts have asked again by themselves.
-    page.wait_for_function(
-        "() => performance.getEntriesByType('resource').filter(e => e.name.includes('/series')).length > 20"
-    )
-    for name in ("throughput", "loss", "step-phases", "run-phases", "last-steps", "own-cost"):
-        expect(page.locator(f"#{name}")).to_be_visible()
+    for part in MOVING:
+        page.locator(part).first.scroll_into_view_if_needed()
+        before = page.wait_for_function(SEEN, arg=part).json_value()
+        page.wait_for_function(f"([part, before]) => ({SEEN})(part) !== before", arg=[part, before])
     expect(page.locator(".heat canvas")).to_have_attribute("aria-label", re.compile(r"\d+ cores? over time"))
 
     # Paused, nothing moves; L again catches up.
@@ -123,13 +123,17 @@ def test_a_finished_run_is_complete_by_keyboard_and_in_both_themes(finished: Pat
 
 
 def test_a_damaged_run_says_so_and_shows_the_rest(damaged: Path, watched: Watched) -> None:
+    page = watched.page
     watched.sign_in()
     watched.open("damaged")
-    expect(watched.page.locator("#damaged")).to_contain_text("damaged")
-    expect(watched.page.locator("#own-cost")).to_be_visible()
+    expect(page.locator("#damaged")).to_contain_text("damaged")
+    expect(page.locator("#own-cost")).to_be_visible()
+    # Another segment was hit.
+    expect(page.locator(FIGURE.format("steps"))).to_have_text("200")
+    expect(page.locator("#throughput .chart canvas")).to_be_visible()
 
 
-def test_gaps_are_named(live: Live, watched: Watched) -> None:
+def test_gaps_are_named_and_no_line_is_drawn_over_them(live: Live, watched: Watched) -> None:
     page = watched.page
     open_live(watched, live)
     page.wait_for_function(f"() => Number(({VALUE})('steps')) !== 0 && ({VALUE})('steps') !== undefined")
@@ -139,6 +143,30 @@ def test_gaps_are_named(live: Live, watched: Watched) -> None:
     before = page.evaluate(VALUE, "steps")
     page.wait_for_function(f"(before) => ({VALUE})('steps') !== before", arg=before)
     live.stop()
+    expect(page.locator("header")).to_contain_text("done", timeout=PATIENCE_MS)
+
+    gap = next(g for g in overview_of(page, live.name)["gaps"] if g["kind"] == "gap")
+    begin, end = gap["from_ns"], gap["to_ns"]
+    series = page.evaluate(
+        "async (path) => (await fetch(path)).json()",
+        f"/api/runs/{live.name}/series?kind=metric&name=proc.cpu&subject=proc:tree&points=4000",
+    )
+    assert any(g[:2] == [begin, end] for g in series["gaps"])
+    columns = list(zip(series["t"], series["min"], series["med"], series["max"]))
+    last = max(i for i, column in enumerate(columns) if column[0] <= begin and column[2] is not None)
+    # The line breaks right after the last sample before it.
+    assert columns[last + 1][1:] == (None, None, None), columns[last : last + 3]
+    assert any(t >= end and med is not None for t, _, med, _ in columns)
+
+    # Three times as wide as the gap, which is then the middle third.
+    width = end - begin
+    assert begin > width > 0
+    page.goto(f"{watched.server.origin}/r/{live.name}?w={begin - width}..{end + width}")
+    drawn(page)
+    chart = "#throughput .chart"
+    assert page.evaluate(HATCHED, [chart, 0.40, 0.60]) > 50
+    assert page.evaluate(HATCHED, [chart, 0.02, 0.30]) == 0
+    assert page.evaluate(HATCHED, [chart, 0.70, 0.98]) == 0
 
 
 def test_sign_in_reveals_nothing_and_a_code_works_once(
@@ -175,3 +203,23 @@ def test_a_lost_server_is_told_and_found_again(live: Live, server: Server, brows
     expect(page.locator(".note")).to_have_count(0, timeout=PATIENCE_MS)
     live.stop()
     context.close()
+
+
+def test_ranks_and_workers_are_named(late: Path, watched: Watched) -> None:
+    page = watched.page
+    watched.sign_in()
+    overview = overview_of(page, "late") | {"rank": 1, "ranks": 4}
+    metric = next(m for m in overview["metrics"] if m["name"] == "cpu.iowait")
+    metric["labels"] = {"node": "worker 0 (4711)"}
+    events = f"event: overview\ndata: {json.dumps(overview)}\n\n"
+    # A training of four ranks is too much for a test; what the server says of one is in tests/serve.
+    page.route("**/api/runs/late/stream", lambda r: r.fulfill(content_type="text/event-stream", body=events))
+    page.route("**/api/runs/late/overview", lambda r: r.fulfill(json=overview))
+    watched.open("late")
+    for heading in ("#step-phases .h", "#last-steps .h", "#progress .h"):
+        expect(page.locator(heading)).to_contain_text("rank 1 of 4")
+    any_metric = page.locator("[data-panel='any']")
+    expect(any_metric.locator(".charthead .el")).to_have_text("worker 0 (4711)")
+    of_what = any_metric.locator("select").nth(1)
+    expect(of_what.locator("option").first).to_have_text("worker 0 (4711)")
+    expect(of_what).to_have_value("node")

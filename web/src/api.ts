@@ -19,6 +19,8 @@ export type Finding = Pick<
   since: string; // "since step 18,400".
   about: string; // What to name of the subject; empty where there is only one.
   evidence: Record<string, unknown>;
+  start_unix_ms: number;
+  end_unix_ms: number;
 };
 
 export interface RunItem {
@@ -52,9 +54,10 @@ export interface Overview {
   id: string;
   name: string;
   command: string | string[] | null;
+  host: string;
   state: string;
   state_words: string;
-  exit: { code?: number; signal?: number } | null;
+  exit: { code: number } | { signal: number } | null;
   loading: boolean; // Records that were written long ago are still being read.
   attempts: { number: number; start_ns: number | null; end_ns: number | null }[];
   start_unix_ms: number;
@@ -65,6 +68,8 @@ export interface Overview {
   rules_words: string; // "4 other rules: 3 quiet, 1 without data."
   order_words: string;
   rules: { name: string; status: string; incidents: number; records: number | null; error?: string }[];
+  rank: number | null; // Whose steps and loss these are; null where there is no step yet.
+  ranks: number;
   throughput: {
     steps: number;
     steps_per_s: number | null;
@@ -86,7 +91,8 @@ export interface Overview {
     sentence: string;
   };
   ledger: (Pick<LedgerRow, "name" | "value" | "loss"> & Partial<Pick<LedgerRow, "unit">>)[];
-  metrics: { name: string; unit: string; subjects: string[] }[];
+  // The labels of subjects that have a better name: "proc:4711" is "worker 0 (4711)".
+  metrics: { name: string; unit: string; subjects: string[]; labels: Record<string, string> }[];
   scalars: { name: string; mode: string }[];
   damaged: string | null;
 }

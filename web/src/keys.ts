@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Single keys, inert in inputs and with modifiers; who types by voice can switch them off.
-import { ended, setLive } from "./live";
+import { ended, toggleLive } from "./live";
 import { fit, toFinding, toOutlier } from "./places";
-import { current, navigate, pin, setMark, setWindow, shownWindow, update, windowBack, windowForward } from "./store";
+import { current, navigate, pin, setMark, setWindow, shownWindow, update, windowBack, windowForward, writeAddress } from "./store";
 import { toggleTheme } from "./theme";
 
 interface Key {
@@ -26,7 +26,7 @@ const KEYS: readonly Key[] = [
   { keys: "Enter", does: "evidence of the selected finding", on: "run" },
   { keys: "Enter", does: "open the selected run", on: "runs" },
   { keys: "/", does: "filter the runs", on: "runs" },
-  { keys: "L", does: "live on or off, while the run goes on", on: "run" },
+  { keys: "L", does: "live on or off, while the run goes on; in a past window: back to now", on: "run" },
   { keys: "Y", does: "copy the link to what is shown" },
   { keys: "T", does: "with Shift: light or dark" },
   { keys: "Esc", does: "close, or let the crosshair go, then the mark", on: "run" },
@@ -138,8 +138,8 @@ const ON_RUN: Record<string, (event: KeyboardEvent) => void> = {
   },
   m: mark,
   l: () => {
-    const { overview, live } = current();
-    if (overview && !ended(overview)) setLive(!live);
+    const { overview } = current();
+    if (overview && !ended(overview)) toggleLive();
   },
   ...Object.fromEntries(PARTS.map((_, n) => [String(n + 1), () => part(n)])),
 };
@@ -148,7 +148,10 @@ const ACTIONS: Record<string, (event: KeyboardEvent) => void> = {
   j: () => move(1),
   k: () => move(-1),
   Enter: open,
-  y: () => void navigator.clipboard?.writeText(location.href),
+  y: () => {
+    if (current().run !== null) writeAddress(); // A window that follows has gone on.
+    void navigator.clipboard?.writeText(location.href);
+  },
   T: toggleTheme,
   "?": () => update({ help: !current().help }),
   Escape: () => {

@@ -14,7 +14,7 @@ import { Runs } from "./components/Runs";
 import { SignIn } from "./components/SignIn";
 import { Strip } from "./components/Strip";
 import { startKeys } from "./keys";
-import { follow, leave, useLink } from "./live";
+import { follow, leave, startLive, useLink } from "./live";
 import { readAddress, useStore } from "./store";
 import { startTheme } from "./theme";
 
@@ -49,6 +49,7 @@ function Page() {
 async function start(): Promise<void> {
   startTheme();
   startKeys();
+  startLive();
   await useLink();
   readAddress();
   addEventListener("popstate", readAddress);

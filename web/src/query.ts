@@ -6,7 +6,7 @@ import type { RefObject } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 
 import { ApiError, get, type Heat, type Overview, runPath, type Series } from "./api";
-import { update, useStore } from "./store";
+import { update, useStore, type Window } from "./store";
 
 const MIN_INTERVAL_MS = 500;
 const RETRY_MS = 2000;
@@ -23,15 +23,23 @@ export interface Room {
 }
 export const NO_ROOM: Room = { points: 0, inView: false };
 
+/** What is asked for. */
+interface Question {
+  about: string | null; // Whose last answer stays until there is a newer one.
+  path: string | null;
+  chosen: string | null; // Of the path what somebody chose: it waits for no turn.
+}
+
 /**
- * What `path` answers. Until it does, the last answer for the same `about` stays.
+ * What the path answers.
  * `afterMs`: so long it leaves the way to others that were asked at the same time.
  */
-function useQuery<T>(about: string | null, path: string | null, revision: number, intervalMs: number, afterMs = 0): T | null {
+function useQuery<T>({ about, path, chosen }: Question, revision: number, intervalMs: number, afterMs = 0): T | null {
   const [answer, setAnswer] = useState<{ about: string | null; value: T } | null>(null);
   const task = useRef({
     about,
     path: null as string | null,
+    chosen: null as string | null,
     revision: -1,
     intervalMs,
     afterMs,
@@ -45,26 +53,27 @@ function useQuery<T>(about: string | null, path: string | null, revision: number
     t.about = about;
     t.intervalMs = intervalMs;
     t.afterMs = afterMs;
-    if (t.path !== path) t.began = -1e9; // A new question does not wait for its turn.
+    if (t.chosen !== chosen) t.began = -1e9;
     if (t.path !== path || t.revision !== revision) t.dirty = path !== null;
     t.path = path;
+    t.chosen = chosen;
     t.revision = revision;
     clearTimeout(t.timer);
     t.timer = 0;
     const run = async () => {
       t.timer = 0;
-      const asked = t.path;
+      const { path: asked, chosen: before } = t;
       if (asked === null) return;
       t.busy = true;
       t.dirty = false;
       t.began = performance.now();
       try {
         const value = await get<T>(asked);
-        if (asked === t.path) setAnswer({ about: t.about, value });
+        if (before === t.chosen) setAnswer({ about: t.about, value });
       } catch (error) {
         if (error instanceof ApiError && error.status === 401) update({ needsSignIn: true });
         // Else what is there stays, and the question; the stream tells of a lost connection.
-        else if (asked === t.path && (!(error instanceof ApiError) || error.status >= 500)) {
+        else if (before === t.chosen && (!(error instanceof ApiError) || error.status >= 500)) {
           t.dirty = true;
           t.began = performance.now() + RETRY_MS - t.intervalMs;
         }
@@ -79,10 +88,10 @@ function useQuery<T>(about: string | null, path: string | null, revision: number
       else void run();
     };
     schedule();
-  }, [about, path, revision, intervalMs, afterMs]);
+  }, [about, path, chosen, revision, intervalMs, afterMs]);
   useEffect(
     () => () => {
-      task.current.path = null;
+      task.current.path = task.current.chosen = null;
       clearTimeout(task.current.timer);
     },
     [],
@@ -107,8 +116,16 @@ interface Asking {
 const turn = (inView: boolean, intervalMs: number, afterMs = 0): [number, number] =>
   inView ? [intervalMs, afterMs] : [OUT_OF_VIEW_INTERVAL_MS, OUT_OF_VIEW_AFTER_MS];
 
-function windowParams(window: readonly [number, number] | null): Record<string, number> {
-  return window ? { from: window[0], to: window[1] } : {};
+/** Of a window that follows only its width was chosen. */
+function questionOf(
+  about: string | null,
+  window: Window | null,
+  follows: boolean,
+  pathOf: ((params: Record<string, number>) => string) | null,
+): Question {
+  if (pathOf === null) return { about, path: null, chosen: null };
+  const path = pathOf(window ? { from: window[0], to: window[1] } : {});
+  return { about, path, chosen: window && follows ? pathOf({ from: 0, to: window[1] - window[0] }) : path };
 }
 
 /** What is not recorded (yet) is not asked for: the answer would be 404, an error on the console. */
@@ -126,27 +143,31 @@ function exists(overview: Overview | null, query: SeriesQuery): boolean {
 export function useSeries(query: SeriesQuery | null, { points, inView }: Room, asking: Asking = {}): Series | null {
   const run = useStore((s) => s.run);
   const window = useStore((s) => (asking.whole ? null : s.window));
+  const follows = useStore((s) => s.follows);
   const revision = useStore((s) => s.revision);
   const known = useStore((s) => query !== null && exists(s.overview, query));
   const about = run === null || query === null ? null : runPath(run, "series", { ...query });
-  const path =
+  const pathOf =
     run === null || query === null || points <= 0 || !known
       ? null
-      : runPath(run, "series", { ...query, points, ...windowParams(window) });
-  return useQuery<Series>(about, path, revision, ...turn(inView, asking.intervalMs ?? MIN_INTERVAL_MS));
+      : (params: Record<string, number>) => runPath(run, "series", { ...query, points, ...params });
+  const question = questionOf(about, window, follows, pathOf);
+  return useQuery<Series>(question, revision, ...turn(inView, asking.intervalMs ?? MIN_INTERVAL_MS));
 }
 
 export function useHeat(name: string | null, { points: columns, inView }: Room): Heat | null {
   const run = useStore((s) => s.run);
   const window = useStore((s) => s.window);
+  const follows = useStore((s) => s.follows);
   const revision = useStore((s) => s.revision);
   const known = useStore((s) => s.overview?.metrics.some((m) => m.name === name) ?? false);
   const about = run === null || name === null ? null : runPath(run, "heatmap", { name });
-  const path =
+  const pathOf =
     run === null || name === null || !known || columns <= 0
       ? null
-      : runPath(run, "heatmap", { name, columns, ...windowParams(window) });
-  return useQuery<Heat>(about, path, revision, ...turn(inView, MIN_INTERVAL_MS, HEAT_AFTER_MS));
+      : (params: Record<string, number>) => runPath(run, "heatmap", { name, columns, ...params });
+  const question = questionOf(about, window, follows, pathOf);
+  return useQuery<Heat>(question, revision, ...turn(inView, MIN_INTERVAL_MS, HEAT_AFTER_MS));
 }
 
 /** The width of an element in CSS pixels, 0 before it is laid out. */

@@ -19,6 +19,7 @@ export interface State {
   live: boolean;
   revision: number; // Counts what should make charts ask again.
   window: Window | null; // null: the whole run, growing.
+  follows: boolean; // The window reached to now when it was chosen, and goes along with it.
   cursor: number | null;
   pinned: boolean;
   mark: number | null; // The moment from which the crosshair is measured.
@@ -42,6 +43,7 @@ const state: State = {
   live: true,
   revision: 0,
   window: null,
+  follows: false,
   cursor: null,
   pinned: false,
   mark: null,
@@ -121,8 +123,19 @@ function apply(window: Window | null): void {
     const from = Math.round(Math.min(Math.max(0, next[0]), end - width));
     next = width >= end ? null : [from, Math.round(from + width)];
   }
-  update({ window: next, revision: state.revision + 1 });
+  const follows = next !== null && next[1] >= end - (next[1] - next[0]) / 100;
+  update({ window: next, follows, revision: state.revision + 1 });
   writeAddress();
+}
+
+/**
+ * The newest overview. A window that follows keeps its width; the address gets it with the next write:
+ * browsers bound how often a page may write there.
+ */
+export function showOverview(overview: Overview, change: Partial<State>): void {
+  const { window, follows } = state;
+  const by = follows && window ? Math.max(0, overview.now_ns - window[1]) : 0;
+  update({ overview, ...(window && by > 0 ? { window: [window[0] + by, window[1] + by] as const } : {}), ...change });
 }
 
 /** Puts the crosshair somewhere and keeps it there, or lets it go. */
@@ -134,6 +147,15 @@ export function pin(at: number | null): void {
 export function setMark(at: number | null): void {
   update({ mark: at });
   writeAddress();
+}
+
+/** What cannot be decoded stays as it is: no run is called so, as the server then says. */
+function decoded(text: string): string {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
 }
 
 const ADDRESS_NAMES = ["w", "x", "at", "m"];
@@ -150,8 +172,9 @@ export function readAddress(): void {
   past.length = 0;
   future.length = 0;
   update({
-    run: match?.[1] === undefined ? null : decodeURIComponent(match[1]),
+    run: match?.[1] === undefined ? null : decoded(match[1]),
     window,
+    follows: false,
     ruler: params.get("x") === "step" ? "step" : "time",
     notice: unknown.length ? `Not known in this address, so ignored: ${unknown.join(", ")}.` : null,
     cursor: at,

@@ -3,7 +3,7 @@ import { useEffect, useState } from "preact/hooks";
 
 import type { Overview } from "../api";
 import { ns } from "../format";
-import { ended, setLive } from "../live";
+import { ended, toggleLive } from "../live";
 import { navigate, update, useStore } from "../store";
 import { toggleTheme } from "../theme";
 import { Logo, Status } from "./marks";
@@ -12,9 +12,10 @@ function Live({ overview }: { overview: Overview }) {
   const live = useStore((s) => s.live);
   const connection = useStore((s) => s.connection);
   const window = useStore((s) => s.window);
+  const follows = useStore((s) => s.follows);
   if (ended(overview)) return <Status state={overview.state} />;
   if (connection === "lost") return <span class="live lost s warn"><i />not live</span>;
-  const away = window !== null && window[1] < overview.now_ns - 2e9;
+  const away = window !== null && !follows;
   const behind = overview.watermark_ns === null ? null : Math.max(0, overview.now_ns - overview.watermark_ns);
   const text = !live
     ? "paused"
@@ -24,7 +25,7 @@ function Live({ overview }: { overview: Overview }) {
         ? "live"
         : `live, ${(behind / 1e9).toFixed(1)}\u202fs behind`;
   return (
-    <button class={`plain s live ${live && !away ? "on" : "paused"}`} title="Live on or off (L)" aria-pressed={live} onClick={() => setLive(!live)}>
+    <button class={`plain s live ${live && !away ? "on" : "paused"}`} title={away ? "Back to now (L)" : "Live on or off (L)"} aria-pressed={live && !away} onClick={toggleLive}>
       <i />{text}
     </button>
   );

@@ -7,6 +7,7 @@ import { TimeChart } from "../charts/TimeChart";
 import type { Overview, Series } from "../api";
 import { words } from "../format";
 import { NO_ROOM, useSeries } from "../query";
+import { Pick } from "./Pick";
 
 type Metric = Overview["metrics"][number];
 
@@ -54,18 +55,14 @@ const PANELS: PanelSpec[] = [
   },
 ];
 
-function Pick({ label, value, all, onPick }: { label: string; value: string; all: readonly string[]; onPick: (v: string) => void }) {
-  return (
-    <select class="pick" aria-label={label} value={value} onChange={(e) => onPick(e.currentTarget.value)}>
-      {all.map((v) => <option key={v} value={v}>{v}</option>)}
-    </select>
-  );
-}
+/** What a metric is of: its label where there is one. */
+const nameOf = (metric: Metric | null | undefined) => (subject: string) => metric?.labels[subject] ?? subject;
 
 function Panel({ spec, metrics, ruler }: { spec: PanelSpec; metrics: readonly Metric[]; ruler: Series | null }) {
   const [room, setRoom] = useState(NO_ROOM);
   const known = spec.lines.map((line) => metrics.find((m) => m.name === line.metric) ?? null);
-  const open = known.find((m, i) => m && spec.lines[i]?.subject === undefined)?.subjects ?? [];
+  const of = known.find((m, i) => m && spec.lines[i]?.subject === undefined);
+  const open = of?.subjects ?? [];
   const [picked, pick] = useState("");
   const subject = open.includes(picked) ? picked : (open.find((s) => s !== "net:lo") ?? open[0]);
   const queryOf = (i: number) => {
@@ -93,7 +90,7 @@ function Panel({ spec, metrics, ruler }: { spec: PanelSpec; metrics: readonly Me
         <>
           <TimeChart title={spec.title} note={spec.note ?? ""} lines={lines} unit={unit} zero height={112} ruler={ruler} onRoom={setRoom} />
           {open.length > 1 && subject !== undefined && (
-            <Pick label={`${spec.title}: of what`} value={subject} all={open} onPick={pick} />
+            <Pick label={`${spec.title}: of what`} value={subject} all={open} nameOf={nameOf(of)} onPick={pick} />
           )}
         </>
       )}
@@ -116,7 +113,7 @@ function AnyMetric({ metrics, ruler }: { metrics: readonly Metric[]; ruler: Seri
     <div class="c4" data-panel="any">
       <TimeChart
         title={words(metric.name)}
-        note={subject}
+        note={nameOf(metric)(subject)}
         lines={[{ label: "", color: "--p-fwd", series }]}
         unit={metric.unit}
         zero
@@ -125,7 +122,7 @@ function AnyMetric({ metrics, ruler }: { metrics: readonly Metric[]; ruler: Seri
         onRoom={setRoom}
       />
       <Pick label="Metric" value={metric.name} all={metrics.map((m) => m.name)} onPick={setName} />{" "}
-      <Pick label="Of what" value={subject} all={metric.subjects} onPick={pick} />
+      <Pick label="Of what" value={subject} all={metric.subjects} nameOf={nameOf(metric)} onPick={pick} />
     </div>
   );
 }

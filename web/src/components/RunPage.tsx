@@ -4,18 +4,21 @@ import { useState } from "preact/hooks";
 
 import type { Overview } from "../api";
 import { clock, ns } from "../format";
+import { ended } from "../live";
 import { NO_ROOM } from "../query";
 import { navigate, setWindow, update, useStore, writeAddress } from "../store";
 import { Findings } from "./Findings";
 import { Heatmap } from "./Heatmap";
 import { Loss } from "./Loss";
 import { Mark } from "./Mark";
+import { ofRank } from "./marks";
 import { Metrics } from "./Metrics";
 import { Operations } from "./Operations";
 import { OwnCost } from "./OwnCost";
 import { RunPhases } from "./RunPhases";
 import { LastSteps, StepPhases } from "./StepPhases";
 import { StepTimes, Throughput, useStepSeries } from "./Throughput";
+import { Values } from "./Values";
 import { Verdict } from "./Verdict";
 
 export function RunPage() {
@@ -42,8 +45,18 @@ export function RunPage() {
     <main class="page">
       {connection === "lost" && (
         <div class="note" role="status">
-          <b>Not live: no word from the server.</b> What you see is as of{" "}
-          {clock(Date.now() - (performance.now() - lastWord))}. It is asked again every two seconds.
+          {ended(overview) ? (
+            <>
+              <b>The run is over, and its server with it.</b> See it again with:{" "}
+              <code>telltale serve</code> and the folder of the run.
+            </>
+          ) : (
+            <>
+              <b>Not live: no word from the server.</b> What you see is as of{" "}
+              {clock(Date.now() - (performance.now() - lastWord))}. It is asked again every two seconds. If the
+              run is over, its server may be too: <code>telltale serve</code> and the folder of the run show it.
+            </>
+          )}
         </div>
       )}
       {overview.loading && (
@@ -99,6 +112,9 @@ function Charts({ overview }: { overview: Overview }) {
   // The ruler of steps stands below every chart.
   const steps = useStepSeries(ruler === "step" ? { ...room, inView: true } : room);
   const rulerSeries = ruler === "step" ? steps : null;
+  const shown = window
+    ? `${ns(window[0])} to ${ns(window[1])} of the run`
+    : `the whole run, started ${new Date(overview.start_unix_ms).toLocaleString(undefined, { hour12: false })}`;
   const setRuler = (to: "time" | "step") => {
     update({ ruler: to });
     writeAddress();
@@ -109,7 +125,7 @@ function Charts({ overview }: { overview: Overview }) {
         <div class="h">
           <h2>Progress</h2>
           <span class="q">
-            {window ? `${ns(window[0])} to ${ns(window[1])} of the run` : `the whole run, started ${new Date(overview.start_unix_ms).toLocaleString(undefined, { hour12: false })}`}
+            {[ofRank(overview), shown].filter(Boolean).join("; ")}
           </span>
           {place !== null && <span class="s" id="place" role="status">{place}</span>}
           <Mark />
@@ -126,7 +142,10 @@ function Charts({ overview }: { overview: Overview }) {
             <Throughput overview={overview} steps={steps} onRoom={setRoom} />
             <StepTimes overview={overview} />
           </div>
-          <div class="c6"><Loss overview={overview} ruler={rulerSeries} /></div>
+          <div class="c6">
+            <Loss overview={overview} ruler={rulerSeries} />
+            <Values overview={overview} ruler={rulerSeries} />
+          </div>
         </div>
       </section>
       <section class="sec" id="cores"><Heatmap /></section>

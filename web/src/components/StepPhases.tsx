@@ -2,7 +2,7 @@
 // Where a step goes: six phases that sum to the step, now against before, and the last 30 steps.
 import type { Overview } from "../api";
 import { ns, percent, short, thousands } from "../format";
-import { PHASES, phaseColor, phaseName } from "./marks";
+import { ofRank, PHASES, phaseColor, phaseName } from "./marks";
 
 export function StepPhases({ overview }: { overview: Overview }) {
   const phases = overview.step_phases;
@@ -20,7 +20,7 @@ export function StepPhases({ overview }: { overview: Overview }) {
   );
   return (
     <div class="panel" id="step-phases">
-      <div class="h"><h2>Where a step goes</h2></div>
+      <div class="h"><h2>Where a step goes</h2><span class="q">{ofRank(overview)}</span></div>
       {phases.length === 0 ? (
         <p class="empty">No training step yet.</p>
       ) : (
@@ -71,7 +71,7 @@ export function LastSteps({ overview }: { overview: Overview }) {
     Object.entries(step.phases).find(([name]) => phaseName(name) === phase)?.[1] ?? 0;
   return (
     <div class="panel" id="last-steps">
-      <div class="h"><h2>Last {steps.length} steps</h2><span class="q">by phase; the newest at the right</span></div>
+      <div class="h"><h2>Last {steps.length} steps</h2><span class="q">{[ofRank(overview), "by phase", "the newest at the right"].filter(Boolean).join("; ")}</span></div>
       <svg viewBox={`0 0 ${width} ${HEIGHT}`} role="img" aria-label={`Last ${steps.length} steps by phase, the longest ${ns(top)}.`}>
         <path d={`M${LABEL} 6.500H${width}M${LABEL} ${base + 0.5}H${width}`} stroke="var(--line)" />
         <text x={LABEL - 6} y="10" text-anchor="end">{short(ns(top))}</text>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The small signs that every screen shares: severity, phases, the logo. Shape and word carry the
 // meaning, colour repeats it.
-import type { Severity } from "../api";
+import type { Overview, Severity } from "../api";
 
 const SHAPES: Record<Severity | "none", { cls: string; d: string; word: string; fill: boolean }> = {
   high: { cls: "bad", d: "M6 0 12 6 6 12 0 6Z", word: "high", fill: true },
@@ -36,6 +36,9 @@ export const PHASES = [
 export const phaseName = (name: string) => name.replace(/_ns$/, "").replace(/_/g, " ");
 export const phaseColor = (name: string) =>
   PHASES.find((p) => p.name === phaseName(name))?.color ?? "--p-other";
+
+/** Whose numbers a part shows, where there are several ranks. */
+export const ofRank = ({ rank, ranks }: Overview) => (rank !== null && ranks > 1 ? `rank ${rank} of ${ranks}` : "");
 
 export function Logo() {
   return (
