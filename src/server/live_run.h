@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // One run directory, followed: records by the store's cursor, findings as soon as the watcher has
 // journalled them. Reading is done by the loader's thread alone, outside the lock; the server's
-// thread takes the lock to answer from memory and so waits for no disk. The report, which takes long
-// to render, is made by the loader too, without the lock.
+// thread takes the lock to answer from memory and so waits for no disk. The report takes long to
+// render: the loader makes it too, without the lock.
 #pragma once
 #include <atomic>
 #include <chrono>

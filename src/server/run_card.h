@@ -53,7 +53,7 @@ class RunCard {
   bool Advance(std::chrono::steady_clock::time_point deadline);
   /// Steps and findings are those of all that there was at the last look.
   bool whole() const { return whole_; }
-  /// Why the rules could not read the records to their end; the line then has what the watcher said.
+  /// Why the rules could not read all records; the line then has what the watcher said.
   const Status& replay_status() const { return replay_status_; }
 
   const std::filesystem::path& path() const { return path_; }
