@@ -575,7 +575,7 @@ class Page {
     out_ += "<div class=\"two gap\">\n";
     const analysis::StepGroup* group = s_.Train(s_.train_rank());
     if (group != nullptr && group->steady_ns.count() >= 2) {
-      Add("<div><h3>Step times <small>how often each; without the first step</small></h3>{}</div>\n",
+      Add("<div><h3>Step times <small>how often; without the first step</small></h3>{}</div>\n",
           DrawHistogram(
               group->steady_ns, NsLabel, 380,
               fmt::format("Distribution of {} step durations: median {}.", group->steady_ns.count(),
@@ -627,8 +627,9 @@ class Page {
     const auto& values = s_.scalars().values;
     if (values.empty()) return;
     Add("<div class=\"gap\" id=\"values\"><h3>Values <small>as logged{}; each with its "
-        "step</small></h3><table><thead><tr><th scope=\"col\">Value</th><th scope=\"col\">Mode</th>",
+        "step</small></h3>",
         OfRank());
+    out_ += "<table><thead><tr><th scope=\"col\">Value</th><th scope=\"col\">Mode</th>";
     for (std::string_view head : {"last", "step", "min", "step", "max", "step", "count"}) {
       Add("<th scope=\"col\" class=\"r\">{}</th>", head);
     }
@@ -639,8 +640,7 @@ class Page {
       Add("<tr><td>{}</td><td class=\"q\">{}</td>", Escape(key.first), Escape(key.second));
       const bool any = total.count > 0;
       for (const analysis::ScalarTotal::At& at : {total.last, total.min, total.max}) {
-        Add("<td class=\"r\">{}</td><td class=\"r q\">{}</td>",
-            any ? Logged(at.value) : "—",
+        Add("<td class=\"r\">{}</td><td class=\"r q\">{}</td>", any ? Logged(at.value) : "—",
             any && at.step >= 0 ? Thousands(at.step) : "—");
       }
       Add("<td class=\"r\">{}{}</td></tr>\n", Thousands(static_cast<std::int64_t>(total.count)),
