@@ -12,6 +12,7 @@ namespace {
 constexpr std::size_t kMaxNames = 512;
 constexpr std::size_t kMaxCores = 512;
 constexpr std::size_t kMaxLedgerParts = 200'000;
+constexpr std::size_t kMaxProcesses = 256;
 constexpr std::size_t kLongest = 10;
 constexpr std::size_t kLastSteps = 30;
 constexpr std::int64_t kCoreColumnNs = 250'000'000;
@@ -110,7 +111,15 @@ void Summary::OnStep(const format::StepRow& row) {
   for (std::size_t i = 0; i < times.size(); ++i) {
     if (!first_of_attempt) phases.columns[i].Add(row.step, static_cast<double>(times[i]));
   }
-  if (row.rank != train_rank()) return;
+  const std::int32_t shown = train_rank();
+  if (shown != seen_train_rank_) {
+    // A lower rank made its first step: what was kept is another's.
+    seen_train_rank_ = shown;
+    step_ns = Columns();
+    last_steps.clear();
+    scalars_.erase(scalars_.upper_bound(shown), scalars_.end());
+  }
+  if (row.rank != shown) return;
   step_ns.Add(row.step, static_cast<double>(row.duration_ns));
   last_steps.push_back(row);
   last_steps.back().mode = {};
@@ -120,19 +129,37 @@ void Summary::OnStep(const format::StepRow& row) {
 void Summary::OnScalar(const format::ScalarRow& row) {
   ranks.insert(row.rank);
   if (row.name == "lr" && std::isfinite(row.value)) lr = row.value;
-  if (row.name != "loss" || row.rank != *ranks.begin()) return;
+  if (seen_train_rank_ >= 0 && row.rank > seen_train_rank_) return;
+  RankScalars& of = scalars_[row.rank];
+  const bool finite = std::isfinite(row.value);
+  std::pair key(std::string(row.name), std::string(row.mode));
+  if (of.values.size() < kMaxNames || of.values.contains(key)) {
+    ScalarTotal& total = of.values[std::move(key)];
+    if (finite) {
+      const ScalarTotal::At at{row.value, row.step};
+      if (total.count == 0 || row.value < total.min.value) total.min = at;
+      if (total.count == 0 || row.value > total.max.value) total.max = at;
+      total.last = at;
+      ++total.count;
+    } else {
+      ++total.not_finite;
+    }
+  } else {
+    ++folded;
+  }
+  if (row.name != "loss") return;
   if (row.mode == "EVAL") {
-    if (std::isfinite(row.value)) eval_loss.Add(row.step, row.value);
+    if (finite) of.eval_loss.Add(row.step, row.value);
     return;
   }
   if (row.mode != "TRAIN") return;
-  if (!std::isfinite(row.value)) {
-    if (loss_not_finite++ == 0) loss_not_finite_step = row.step;
+  if (!finite) {
+    if (of.loss_not_finite++ == 0) of.loss_not_finite_step = row.step;
     return;
   }
-  if (!first_loss) first_loss = row.value;
-  last_loss = row.value;
-  loss.Add(row.step, row.value);
+  if (!of.first_loss) of.first_loss = row.value;
+  of.last_loss = row.value;
+  of.loss.Add(row.step, row.value);
 }
 
 void Summary::OnSpan(const format::SpanRow& row) {
@@ -186,6 +213,16 @@ void Summary::OnEvent(const format::EventRow& row) {
                           : std::string();
     trainers += kind == "trainer" ? 1 : 0;
     workers += kind == "worker" ? 1 : 0;
+    if (ProcessFacts* process = Process(row.pid); process != nullptr) {
+      // A pid that was given out again: what it was before is over.
+      if (!process->kind.empty()) *process = {};
+      process->kind = kind;
+      process->rank = row.rank;
+    }
+  } else if (row.kind == "worker.start") {
+    const auto id = number("worker_id");
+    ProcessFacts* process = id ? Process(row.pid) : nullptr;
+    if (process != nullptr) process->worker_id = *id;
   } else if (row.kind == "gap") {
     const auto from = number("from_ns");
     const auto to = number("to_ns");
@@ -223,7 +260,10 @@ void Summary::OnMetric(const format::MetricRow& row) {
     cores.try_emplace(key, 160, kCoreColumnNs).first->second.Add(row.time_ns, 100 - row.value);
     return;
   }
-  if (row.subject.starts_with("proc:") && row.subject != "proc:tree") return;
+  if (row.subject.starts_with("proc:") && row.subject != "proc:tree") {
+    OnProcessMetric(row);
+    return;
+  }
   if (row.name == "cpu.idle" && row.subject == "node") {
     if (cpu_busy.empty()) cpu_busy = Columns(512, kCoreColumnNs);
     cpu_busy.Add(row.time_ns, 100 - row.value);
@@ -240,6 +280,27 @@ void Summary::OnMetric(const format::MetricRow& row) {
   MetricTotal& total = metrics[std::move(key)];
   total.values.Add(row.name == "cpu.idle" ? 100 - row.value : row.value);
   if (total.unit.empty()) total.unit = row.unit;
+}
+
+void Summary::OnProcessMetric(const format::MetricRow& row) {
+  if (row.name != "proc.cpu" && row.name != "proc.rss") return;
+  const std::string_view digits = std::string_view(row.subject).substr(5);
+  std::int32_t pid = 0;
+  std::from_chars(digits.data(), digits.data() + digits.size(), pid);
+  if (!processes.contains(pid)) return;
+  MetricKey key{std::string(row.name), std::string(row.node), std::string(row.subject)};
+  // Of several nodes each may have a process of this number.
+  if (process_metrics.size() >= 2 * kMaxProcesses && !process_metrics.contains(key)) return;
+  MetricTotal& total = process_metrics[std::move(key)];
+  total.values.Add(row.value);
+  if (total.unit.empty()) total.unit = row.unit;
+}
+
+ProcessFacts* Summary::Process(std::int32_t pid) {
+  const auto found = processes.find(pid);
+  if (found != processes.end()) return &found->second;
+  if (pid <= 0 || processes.size() >= kMaxProcesses) return nullptr;
+  return &processes[pid];
 }
 
 void Summary::OnLedger(const format::LedgerRow& row) {
@@ -268,6 +329,17 @@ StepGroup const* Summary::Train(std::int32_t rank) const {
 std::int32_t Summary::train_rank() const {
   const auto found = steps.lower_bound({"TRAIN", std::numeric_limits<std::int32_t>::min()});
   return found == steps.end() || found->first.first != "TRAIN" ? -1 : found->first.second;
+}
+
+std::int32_t Summary::shown_rank() const {
+  const std::int32_t rank = train_rank();
+  return rank >= 0 || ranks.empty() ? rank : *ranks.begin();
+}
+
+const RankScalars& Summary::scalars() const {
+  static const auto kNone = RankScalars();
+  const auto found = scalars_.find(shown_rank());
+  return found == scalars_.end() ? kNone : found->second;
 }
 
 std::int64_t Summary::train_steps() const {

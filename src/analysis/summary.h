@@ -108,6 +108,35 @@ struct MetricTotal {
   std::string unit;
 };
 
+/// One scalar of one mode. Last, lowest and highest are of finite values and mean something only
+/// where there are any.
+struct ScalarTotal {
+  struct At {
+    double value = 0;
+    std::int64_t step = -1;
+  };
+  std::uint64_t count = 0;  ///< Finite values.
+  std::uint64_t not_finite = 0;
+  At last, min, max;
+};
+
+/// What one rank logged.
+struct RankScalars {
+  Columns loss;       ///< TRAIN, by step.
+  Columns eval_loss;  ///< EVAL, by step of EVAL.
+  std::uint64_t loss_not_finite = 0;
+  std::int64_t loss_not_finite_step = -1;  ///< The first.
+  std::optional<double> first_loss, last_loss;
+  std::map<std::pair<std::string, std::string>, ScalarTotal> values;  ///< By (name, mode).
+};
+
+/// A process of the training that registered.
+struct ProcessFacts {
+  std::string kind;             ///< trainer, worker or other; empty where not known (yet).
+  std::int64_t worker_id = -1;  ///< Of a data loader's worker.
+  std::int32_t rank = 0;
+};
+
 struct LedgerTotal {
   std::uint64_t value = 0;
   std::string unit;
@@ -132,20 +161,20 @@ class Summary {
   std::int64_t last_ns = 0;
 
   std::map<std::pair<std::string, std::int32_t>, StepGroup> steps;  ///< By (mode, rank).
-  Columns step_ns;  ///< TRAIN step durations over steps, lowest rank.
+  Columns step_ns;  ///< TRAIN step durations over steps, of train_rank().
   PhaseSeries phases;
-  std::deque<format::StepRow> last_steps;  ///< The newest 30 of TRAIN; strings are not valid.
+  /// The newest 30 of TRAIN, of train_rank(); strings are not valid.
+  std::deque<format::StepRow> last_steps;
   std::map<std::uint32_t, RunPhases> attempts;
 
-  Columns loss;       ///< TRAIN, by step.
-  Columns eval_loss;  ///< EVAL, by step of EVAL.
-  std::uint64_t loss_not_finite = 0;
-  std::int64_t loss_not_finite_step = -1;  ///< The first.
-  std::optional<double> first_loss, last_loss, lr;
+  std::optional<double> lr;
 
   std::map<std::pair<std::string, std::string>, SpanTotal> spans;  ///< By (category, name).
   std::vector<LongSpan> longest_spans;                             ///< Longest first, at most 10.
   std::map<MetricKey, MetricTotal> metrics;
+  /// Processor and memory of each process in `processes`, since it registered.
+  std::map<MetricKey, MetricTotal> process_metrics;
+  std::map<std::int32_t, ProcessFacts> processes;  ///< By pid, the first 256.
   /// 100 − idle of each core over time; by (node, number).
   std::map<std::pair<std::string, int>, Columns> cores;
   Columns cpu_busy;  ///< Of the node, over time.
@@ -165,6 +194,11 @@ class Summary {
   StepGroup const* Train(std::int32_t rank) const;
   /// The lowest rank with TRAIN steps, -1 where none.
   std::int32_t train_rank() const;
+  /// Whose steps and scalars are shown: train_rank(), where no rank trains the lowest; -1 where
+  /// there is none.
+  std::int32_t shown_rank() const;
+  /// Of shown_rank().
+  const RankScalars& scalars() const;
   /// TRAIN steps of all attempts together; of an attempt its highest step + 1, for each counts
   /// anew.
   std::int64_t train_steps() const;
@@ -182,11 +216,17 @@ class Summary {
   void OnSpan(const format::SpanRow& row);
   void OnEvent(const format::EventRow& row);
   void OnMetric(const format::MetricRow& row);
+  void OnProcessMetric(const format::MetricRow& row);
+  /// The facts of a process, new where it is; null beyond the bound.
+  ProcessFacts* Process(std::int32_t pid);
   void OnLedger(const format::LedgerRow& row);
 
   std::map<std::tuple<std::string, std::string, std::uint32_t, std::int32_t>, std::uint64_t>
       ledger_parts_;
   std::map<std::pair<std::string, std::int32_t>, std::uint32_t> attempt_seen_;
+  std::int32_t seen_train_rank_ = -1;  ///< train_rank() as of the newest TRAIN step.
+  /// None of a rank above seen_train_rank_, once there is one: they would never be shown.
+  std::map<std::int32_t, RankScalars> scalars_;
 };
 
 }  // namespace telltale::analysis

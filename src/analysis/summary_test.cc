@@ -121,6 +121,51 @@ TEST(SummaryTest, TheFirstStepOfAnAttemptCostsButDoesNotCountAsUsual) {
   EXPECT_EQ(summary.last_steps.size(), 30U);
 }
 
+TEST(SummaryTest, ScalarsAreOfTheRankWhoseStepsAreShown) {
+  Summary summary;
+  EXPECT_EQ(summary.shown_rank(), -1);
+  EXPECT_TRUE(summary.scalars().values.empty());
+  const auto scalar = [&](std::int32_t rank, std::int64_t step, double value) {
+    format::ScalarRow row;
+    row.name = "loss";
+    row.mode = "TRAIN";
+    row.rank = rank;
+    row.step = step;
+    row.value = value;
+    Feed(&summary, row);
+  };
+  const auto step = [&](std::int32_t rank, std::int64_t number) {
+    format::StepRow row = Step(number, 1000);
+    row.rank = rank;
+    Feed(&summary, row);
+  };
+  scalar(2, 0, 9);
+  EXPECT_EQ(summary.shown_rank(), 2);
+  scalar(1, 0, 5);
+  step(2, 0);
+  EXPECT_EQ(summary.shown_rank(), 2);
+  EXPECT_EQ(summary.scalars().last_loss, 9);
+  step(1, 0);
+  EXPECT_EQ(summary.shown_rank(), 1);
+  EXPECT_EQ(summary.scalars().first_loss, 5) << "logged before its first step ended";
+  scalar(2, 1, 8);
+  scalar(1, 1, 7);
+  scalar(1, 2, 4);
+  scalar(1, 3, std::nan(""));
+  step(2, 1);
+  step(1, 1);
+  const ScalarTotal& total = summary.scalars().values.at({"loss", "TRAIN"});
+  EXPECT_EQ(total.count, 3U);
+  EXPECT_EQ(total.not_finite, 1U);
+  EXPECT_EQ(total.last.value, 4);
+  EXPECT_EQ(total.last.step, 2);
+  EXPECT_EQ(total.min.value, 4);
+  EXPECT_EQ(total.max.value, 7);
+  EXPECT_EQ(total.max.step, 1);
+  EXPECT_EQ(summary.last_steps.size(), 2U);
+  for (const format::StepRow& row : summary.last_steps) EXPECT_EQ(row.rank, 1);
+}
+
 TEST(SummaryTest, LedgersOfManySubjectsAddUpOnce) {
   Summary summary;
   const auto feed = [&](std::string_view subject, std::uint64_t value) {

@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/printable.h"
@@ -14,6 +16,7 @@
 #include "cli/command.h"
 #include "report/text.h"
 #include "rules/finding_json.h"
+#include "server/run_card.h"
 
 namespace telltale::cli {
 namespace {
@@ -37,6 +40,55 @@ void FindRuns(const fs::path& path, int depth, std::vector<fs::path>* out) {
   }
 }
 
+/// A run's line, as text or as JSON.
+struct Line {
+  std::int64_t created_ns = 0;
+  std::string text;
+  nlohmann::ordered_json json;
+};
+
+Line LineOf(const report::RunData& data, bool json) {
+  Line line;
+  line.created_ns = data.replay.info.created_ns;
+  const rules::Finding* worst = nullptr;
+  for (const rules::Finding& f : data.replay.findings) {
+    if (worst == nullptr || f.incident.severity > worst->incident.severity) worst = &f;
+  }
+  const std::int64_t steps = data.summary.train_steps();
+  if (json) {
+    line.json = {{"id", data.replay.info.id},
+                 {"name", data.replay.info.name},
+                 {"path", data.path.string()},
+                 {"state", data.replay.state.state},
+                 {"attempts", data.replay.info.attempts.size()},
+                 {"steps", steps},
+                 {"created_ns", line.created_ns},
+                 {"duration_seconds", data.elapsed_seconds()},
+                 {"findings", nlohmann::ordered_json::array()},
+                 {"worst", nullptr}};
+    for (const auto& f : data.replay.findings) line.json["findings"].push_back(rules::ToJson(f));
+    if (worst != nullptr) {
+      line.json["worst"] = {{"rule", worst->rule},
+                            {"severity", rules::Name(worst->incident.severity)},
+                            {"message", worst->incident.message}};
+    }
+    return line;
+  }
+  std::string duration = report::Duration(data.elapsed_seconds());
+  for (auto at = duration.find(report::kSpace); at != std::string::npos;
+       at = duration.find(report::kSpace)) {
+    duration.replace(at, report::kSpace.size(), " ");
+  }
+  line.text = fmt::format("{:<32} {:<22} {:>8} {:>10} {:>10}  {}\n",
+                          Printable(data.replay.info.id), report::StateWords(data.replay.state),
+                          data.replay.info.attempts.size(), report::Thousands(steps), duration,
+                          worst == nullptr
+                              ? "none"
+                              : fmt::format("{} {}", rules::Name(worst->incident.severity),
+                                            Printable(worst->incident.message)));
+  return line;
+}
+
 int Ls(const std::string& path, bool json) {
   std::error_code error;
   if (!fs::is_directory(path, error)) {
@@ -47,66 +99,29 @@ int Ls(const std::string& path, bool json) {
   }
   std::vector<fs::path> found;
   FindRuns(path, kMaxDepth, &found);
-  std::vector<report::RunData> runs;
+  // One run is in memory at a time; of those before it only the lines are.
+  std::vector<Line> lines;
   std::vector<std::string> broken;
   for (const fs::path& run : found) {
-    auto data = report::Load(run);
+    const auto data = server::ReadCard(run);
     if (data.ok()) {
-      runs.push_back(std::move(data).value());
+      lines.push_back(LineOf(*data, json));
     } else {
       broken.push_back(data.status().message());
     }
   }
-  std::sort(runs.begin(), runs.end(), [](const auto& a, const auto& b) {
-    return a.replay.info.created_ns > b.replay.info.created_ns;
-  });
-  nlohmann::ordered_json out = {{"runs", nlohmann::ordered_json::array()}};
-  if (!json && !runs.empty()) {
-    fmt::print("{:<32} {:<22} {:>8} {:>10} {:>10}  {}\n", "run", "state", "attempts", "steps",
-               "duration", "worst finding");
-  }
-  for (const report::RunData& data : runs) {
-    const rules::Finding* worst = nullptr;
-    for (const rules::Finding& f : data.replay.findings) {
-      if (worst == nullptr || f.incident.severity > worst->incident.severity) worst = &f;
-    }
-    const std::int64_t steps = data.summary.train_steps();
-    if (json) {
-      nlohmann::ordered_json run = {{"id", data.replay.info.id},
-                                    {"name", data.replay.info.name},
-                                    {"path", data.path.string()},
-                                    {"state", data.replay.state.state},
-                                    {"attempts", data.replay.info.attempts.size()},
-                                    {"steps", steps},
-                                    {"created_ns", data.replay.info.created_ns},
-                                    {"duration_seconds", data.elapsed_seconds()},
-                                    {"findings", nlohmann::ordered_json::array()},
-                                    {"worst", nullptr}};
-      for (const auto& f : data.replay.findings) run["findings"].push_back(rules::ToJson(f));
-      if (worst != nullptr) {
-        run["worst"] = {{"rule", worst->rule},
-                        {"severity", rules::Name(worst->incident.severity)},
-                        {"message", worst->incident.message}};
-      }
-      out["runs"].push_back(std::move(run));
-      continue;
-    }
-    std::string duration = report::Duration(data.elapsed_seconds());
-    for (auto at = duration.find(report::kSpace); at != std::string::npos;
-         at = duration.find(report::kSpace)) {
-      duration.replace(at, report::kSpace.size(), " ");
-    }
-    fmt::print("{:<32} {:<22} {:>8} {:>10} {:>10}  {}\n", Printable(data.replay.info.id),
-               report::StateWords(data.replay.state), data.replay.info.attempts.size(),
-               report::Thousands(steps), duration,
-               worst == nullptr ? "none"
-                                : fmt::format("{} {}", rules::Name(worst->incident.severity),
-                                              Printable(worst->incident.message)));
-  }
+  std::stable_sort(lines.begin(), lines.end(),
+                   [](const Line& a, const Line& b) { return a.created_ns > b.created_ns; });
   if (json) {
+    nlohmann::ordered_json out = {{"runs", nlohmann::ordered_json::array()}};
+    for (Line& line : lines) out["runs"].push_back(std::move(line.json));
     out["unreadable"] = broken;
     fmt::print("{}\n", JsonText(out));
-  } else if (runs.empty() && broken.empty()) {
+  } else if (!lines.empty()) {
+    fmt::print("{:<32} {:<22} {:>8} {:>10} {:>10}  {}\n", "run", "state", "attempts", "steps",
+               "duration", "worst finding");
+    for (const Line& line : lines) fmt::print("{}", line.text);
+  } else if (broken.empty()) {
     fmt::print("no runs below {}\n", Printable(path));
   }
   if (broken.empty()) return 0;

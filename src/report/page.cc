@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The report as a page: the verdict, what proves it, then SageMaker Debugger's order of sections;
-// it ends with what it cannot say. Every text of the run is escaped; no script, no request.
+// The report as a page: the verdict and what proves it, then SageMaker Debugger's order of sections
+// under the headings of the live page; it ends with what it cannot say. Every text of the run is
+// escaped; no script, no request.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <iterator>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -25,6 +27,7 @@ using nlohmann::json;
 
 constexpr std::size_t kMaxFindings = 50;
 constexpr std::size_t kOpenFindings = 7;  ///< The rest folds.
+constexpr std::size_t kMaxValues = 60;
 constexpr std::string_view kNotCounted =
     " title=\"Not known: the watcher of this run wrote no count. telltale rules status RUN has "
     "it.\"";
@@ -35,14 +38,13 @@ class Page {
 
   std::string Render() {
     Head();
-    StepTime();
     Findings();
-    Job();
-    System();
+    TheRun();
+    Machine();
     WhereAStepGoes();
     Operations();
     Rules();
-    Loop();
+    Progress();
     OwnCosts();
     Unknown();
     Foot();
@@ -100,24 +102,6 @@ class Page {
 
   static std::string NsLabel(double ns) { return Duration(ns / 1e9); }
   static std::string ValueLabel(double v) { return Significant(v); }
-
-  void StepTime() {
-    const analysis::StepGroup* group = s_.Train(s_.train_rank());
-    if (group == nullptr || s_.step_ns.empty()) return;
-    LineChart chart;
-    chart.series = &s_.step_ns;
-    chart.label = NsLabel;
-    chart.x_name = "step";
-    chart.markers = Markers();
-    chart.sentence = fmt::format(
-        "Step time over {} steps: median {}, 99 percent below {}, longest {}.",
-        Thousands(static_cast<std::int64_t>(group->steps)),
-        Duration(group->steady_ns.At(0.5) / 1e9), Duration(group->steady_ns.At(0.99) / 1e9),
-        Duration(group->steady_ns.max() / 1e9));
-    Add("<div class=\"gap\"><h3>Step time <small>by step; line = median, band = min to max{}; ▲ = "
-        "cut, with its value</small></h3>{}</div>\n",
-        s_.ranks.size() > 1 ? fmt::format(" of rank {}", s_.train_rank()) : "", Draw(chart));
-  }
 
   static std::string_view SeverityShape(rules::Severity severity) {
     switch (severity) {
@@ -206,7 +190,7 @@ class Page {
     return found == s_.facts.end() ? json() : json::parse(found->second, nullptr, false);
   }
 
-  void Job() {
+  void TheRun() {
     const store::RunInfo& info = data_.replay.info;
     using analysis::RunPhase;
     const analysis::RunShares shares = s_.run_shares();
@@ -221,7 +205,7 @@ class Page {
                  ? fmt::format("{} ({})", Duration(seconds), Percent(seconds / all))
                  : std::string("not reached");
     };
-    out_ += "<section><h2>1 · Training job</h2><dl class=\"d\">";
+    out_ += "<section id=\"about\"><h2>1 · The run</h2><dl class=\"d\">";
     const std::int64_t start = info.attempts.empty() ? s_.first_ns : info.attempts.front().start_ns;
     if (start > 0) Item("Start", Utc(start));
     Item("Elapsed", Duration(data_.elapsed_seconds()));
@@ -302,8 +286,8 @@ class Page {
     bool zero_hidden;  ///< Left out where it was always zero.
   };
 
-  void System() {
-    out_ += "<section><h2>2 · System usage</h2>\n";
+  void Machine() {
+    out_ += "<section id=\"machine\"><h2>2 · The machine</h2>\n";
     if (s_.metrics.empty()) {
       out_ += "<p class=\"m\">No sample of the machine was recorded.</p></section>\n";
       return;
@@ -334,10 +318,12 @@ class Page {
     out_ += "</tr></thead><tbody>\n";
     for (const MetricLine& line : kLines) {
       std::vector<std::pair<const analysis::MetricKey*, const analysis::MetricTotal*>> rows;
-      for (const auto& [key, total] : s_.metrics) {
-        if (key.name != line.name || total.values.count() == 0) continue;
-        if (line.zero_hidden && total.values.max() <= 0) continue;
-        rows.emplace_back(&key, &total);
+      for (const auto* metrics : {&s_.metrics, &s_.process_metrics}) {
+        for (const auto& [key, total] : *metrics) {
+          if (key.name != line.name || total.values.count() == 0) continue;
+          if (line.zero_hidden && total.values.max() <= 0) continue;
+          rows.emplace_back(&key, &total);
+        }
       }
       // The busiest few; a machine may have dozens of disks.
       std::stable_sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) {
@@ -349,6 +335,7 @@ class Page {
         std::string where = key->subject;
         if (where == "node" || where == "psi") where = key->node;
         if (where == "proc:tree") where = "all its processes";
+        if (std::string label = ProcessLabel(s_, where); !label.empty()) where = std::move(label);
         if (const auto colon = where.find(':'); colon != std::string::npos) {
           where = where.substr(colon + 1);
         }
@@ -402,7 +389,7 @@ class Page {
       begin = std::min(begin, columns.begin());
       end = std::max(end, columns.last() + columns.width());
     }
-    Add("<div class=\"gap\"><h3>Cores over time <small>busy, %; a cell shows its maximum; empty = "
+    Add("<div class=\"gap\"><h3>Cores <small>over time; busy, %; a cell shows its maximum; empty = "
         "nothing recorded</small></h3>{}<div class=\"key n\">",
         DrawHeat(rows, begin, end,
                  fmt::format("How busy {} cores were over {}.", s_.cores.size(),
@@ -488,8 +475,8 @@ class Page {
       for (std::size_t i = 0; i < ns.size(); ++i) ns[i] = static_cast<double>(times[i]);
       last.push_back(ns);
     }
-    Add("<h3>Last {} steps <small>phases, the newest at the right</small></h3>{}</div></div>\n",
-        last.size(),
+    Add("<h3>Last {} steps <small>by phase{}; the newest at the right</small></h3>{}</div></div>\n",
+        last.size(), OfRank(),
         DrawLastSteps(last, s_.last_steps.front().step, s_.last_steps.back().step,
                       fmt::format("The phases of the last {} steps.", last.size())));
   }
@@ -559,45 +546,115 @@ class Page {
     out_ += "</tbody></table></section>\n";
   }
 
-  void Loop() {
-    out_ += "<section><h2>6 · The training loop</h2><div class=\"two\">\n";
+  void StepTime() {
+    const analysis::StepGroup* group = s_.Train(s_.train_rank());
+    if (group == nullptr || s_.step_ns.empty()) return;
+    LineChart chart;
+    chart.series = &s_.step_ns;
+    chart.label = NsLabel;
+    chart.x_name = "step";
+    chart.markers = Markers();
+    chart.sentence = fmt::format(
+        "Step time over {} steps: median {}, 99 percent below {}, longest {}.",
+        Thousands(static_cast<std::int64_t>(group->steps)),
+        Duration(group->steady_ns.At(0.5) / 1e9), Duration(group->steady_ns.At(0.99) / 1e9),
+        Duration(group->steady_ns.max() / 1e9));
+    Add("<h3>Step time <small>by step; line = median, band = min to max{}; ▲ = cut, with its "
+        "value</small></h3>{}\n",
+        OfRank(), Draw(chart));
+  }
+
+  /// " of rank 0" where there are several.
+  std::string OfRank() const {
+    return s_.ranks.size() > 1 ? fmt::format(" of rank {}", s_.shown_rank()) : std::string();
+  }
+
+  void Progress() {
+    out_ += "<section id=\"progress\"><h2>6 · Progress</h2>\n";
+    StepTime();
+    out_ += "<div class=\"two gap\">\n";
     const analysis::StepGroup* group = s_.Train(s_.train_rank());
     if (group != nullptr && group->steady_ns.count() >= 2) {
-      Add("<div><h3>Step duration <small>without the first step</small></h3>{}</div>\n",
+      Add("<div><h3>Step times <small>how often; without the first step</small></h3>{}</div>\n",
           DrawHistogram(
               group->steady_ns, NsLabel, 380,
               fmt::format("Distribution of {} step durations: median {}.", group->steady_ns.count(),
                           Duration(group->steady_ns.At(0.5) / 1e9))));
     } else {
-      out_ += "<p class=\"m\">Step duration: no step after the first.</p>\n";
+      out_ += "<p class=\"m\">Step times: no step after the first.</p>\n";
     }
-    if (!s_.loss.empty()) {
+    const analysis::RankScalars& scalars = s_.scalars();
+    if (!scalars.loss.empty()) {
       LineChart chart;
-      chart.series = &s_.loss;
+      chart.series = &scalars.loss;
       chart.label = ValueLabel;
       chart.x_name = "step";
       chart.zero_based = false;
       chart.cut = true;
       chart.width = 380;
-      chart.dots = s_.eval_loss.empty() ? nullptr : &s_.eval_loss;
+      chart.dots = scalars.eval_loss.empty() ? nullptr : &scalars.eval_loss;
       chart.dots_label = "eval";
       chart.sentence = fmt::format("Loss from {} at the first step to {} at the last.",
-                                   Significant(s_.first_loss.value_or(0)),
-                                   Significant(s_.last_loss.value_or(0)));
-      Add("<div><h3>Loss <small>TRAIN, by step{}{}</small></h3>{}",
-          s_.eval_loss.empty() ? "" : "; dots: EVAL",
-          s_.loss_not_finite > 0
+                                   Significant(scalars.first_loss.value_or(0)),
+                                   Significant(scalars.last_loss.value_or(0)));
+      Add("<div><h3>Loss <small>TRAIN{}, by step{}{}</small></h3>{}", OfRank(),
+          scalars.eval_loss.empty() ? "" : "; dots: EVAL",
+          scalars.loss_not_finite > 0
               ? fmt::format("; {} not finite, the first in step {}",
-                            Thousands(static_cast<std::int64_t>(s_.loss_not_finite)),
-                            Thousands(s_.loss_not_finite_step))
+                            Thousands(static_cast<std::int64_t>(scalars.loss_not_finite)),
+                            Thousands(scalars.loss_not_finite_step))
               : "",
           Draw(chart));
       out_ += "</div>\n";
     } else {
       Add("<p class=\"m\">Loss: {}.</p>\n",
-          s_.loss_not_finite > 0 ? "never finite" : "not recorded");
+          scalars.loss_not_finite > 0 ? "never finite" : "not recorded");
     }
-    out_ += "</div></section>\n";
+    out_ += "</div>\n";
+    Values();
+    out_ += "</section>\n";
+  }
+
+  /// Four significant digits, whatever the magnitude: a training logs what it likes.
+  static std::string Logged(double value) {
+    const double magnitude = std::abs(value);
+    if (magnitude == 0 || (magnitude >= 1e-3 && magnitude < 1e9)) return Significant(value, 4);
+    return fmt::format("{}{:.4g}", value < 0 ? "−" : "", magnitude);
+  }
+
+  /// What was logged: the training's own values, and those that the adapter logs.
+  void Values() {
+    const auto& values = s_.scalars().values;
+    if (values.empty()) return;
+    Add("<div class=\"gap\" id=\"values\"><h3>Values <small>as logged{}; each with its "
+        "step</small></h3>",
+        OfRank());
+    out_ += "<table><thead><tr><th scope=\"col\">Value</th><th scope=\"col\">Mode</th>";
+    for (std::string_view head : {"last", "step", "min", "step", "max", "step", "count"}) {
+      Add("<th scope=\"col\" class=\"r\">{}</th>", head);
+    }
+    out_ += "</tr></thead><tbody>\n";
+    std::size_t shown = 0;
+    for (const auto& [key, total] : values) {
+      if (++shown > kMaxValues) break;
+      Add("<tr><td>{}</td><td class=\"q\">{}</td>", Escape(key.first), Escape(key.second));
+      const bool any = total.count > 0;
+      for (const analysis::ScalarTotal::At& at : {total.last, total.min, total.max}) {
+        Add("<td class=\"r\">{}</td><td class=\"r q\">{}</td>", any ? Logged(at.value) : "—",
+            any && at.step >= 0 ? Thousands(at.step) : "—");
+      }
+      Add("<td class=\"r\">{}{}</td></tr>\n", Thousands(static_cast<std::int64_t>(total.count)),
+          total.not_finite > 0
+              ? fmt::format(", {} not finite",
+                            Thousands(static_cast<std::int64_t>(total.not_finite)))
+              : "");
+    }
+    out_ += "</tbody></table>";
+    if (values.size() > kMaxValues) {
+      Add("<p class=\"s q\">{} more are in <code>telltale query RUN scalars</code>.</p>",
+          values.size() - kMaxValues);
+    }
+    out_ += "</div>\n";
   }
 
   void OwnCosts() {

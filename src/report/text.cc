@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <charconv>
 #include <cmath>
 #include <set>
 
@@ -196,6 +197,24 @@ std::vector<Operation> LongestOperations(const analysis::Summary& summary) {
   return out;
 }
 
+std::string ProcessLabel(const analysis::Summary& summary, std::string_view subject) {
+  constexpr std::string_view kProcess = "proc:";
+  if (!subject.starts_with(kProcess)) return {};
+  const std::string_view digits = subject.substr(kProcess.size());
+  std::int32_t pid = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), pid);
+  if (error != std::errc() || end != digits.data() + digits.size()) return {};
+  const auto found = summary.processes.find(pid);
+  if (found == summary.processes.end()) return {};
+  const analysis::ProcessFacts& process = found->second;
+  if (process.worker_id >= 0) return fmt::format("worker {} ({})", process.worker_id, pid);
+  if (process.kind == "trainer" && summary.ranks.size() > 1) {
+    return fmt::format("trainer, rank {} ({})", process.rank, pid);
+  }
+  if (process.kind != "trainer" && process.kind != "worker") return {};
+  return fmt::format("{} ({})", process.kind, pid);
+}
+
 std::string SubjectOf(const RunData& data, const rules::Finding& finding) {
   if (data.summary.ranks.size() <= 1 && finding.incident.subject.starts_with("rank ") &&
       finding.incident.subject.find(',') == std::string::npos) {
@@ -322,10 +341,11 @@ std::string OwnCost(const RunData& data) {
   const analysis::Summary& s = data.summary;
   std::string out;
   if (s.train_rank() >= 0) {
-    out = fmt::format("Telltale cost {} of step time (budget {})", Percent(s.probe_share()),
-                      Percent(data.replay.info.overhead_budget));
+    // Not all that it costs: the dispatch of hooks, for one, is outside of what it can time.
+    out = fmt::format("Telltale accounts for {} of step time (budget {})",
+                      Percent(s.probe_share()), Percent(data.replay.info.overhead_budget));
   } else {
-    out = "Telltale cost no step time";
+    out = "Telltale accounts for no step time";
   }
   const double beside =
       static_cast<double>(s.ledger_value("agent.cpu_ns") + data.replay.watch_cpu_ns);

@@ -51,7 +51,7 @@ std::vector<std::string> Unknowns(const RunData& data);
 /// "Initialization 2.10 s (12 %), training loop 14.0 s (80 %), finalization 1.40 s (8 %)."; empty
 /// where nothing is known of it.
 std::string WhereTheRunGoes(const RunData& data);
-/// "Telltale cost 0.40 % of step time (budget 1 %), ..."
+/// "Telltale accounts for 0.40 % of step time (budget 1 %), ...": its own measure of itself.
 std::string OwnCost(const RunData& data);
 /// "Of 5 h 42 m, 18 m 02 s (5.27 %) were lost."
 std::string LostTime(const RunData& data);
@@ -63,6 +63,9 @@ std::string SinceWords(const rules::Finding& finding);
 std::string RulesWords(const RunData& data);
 inline constexpr std::string_view kOrderWords =
     "Order: lasting before closed; wrong results before slow ones; then by cost.";
+/// "worker 0 (4711)" for proc:4711, "trainer, rank 1 (4701)" where there are several ranks; empty
+/// where the subject is no process that registered.
+std::string ProcessLabel(const analysis::Summary& summary, std::string_view subject);
 /// Subject worth naming: empty for the only rank.
 std::string SubjectOf(const RunData& data, const rules::Finding& finding);
 

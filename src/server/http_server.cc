@@ -110,6 +110,7 @@ class ServerImpl final : public Server {
   asio::awaitable<Response> Answer(const Request& request, const Target& target);
   asio::awaitable<RunCache::Found> FindRun(std::string id);
   asio::awaitable<Response> Runs(const Request& request);
+  asio::awaitable<Response> Report(const Request& request, std::shared_ptr<LiveRun> run);
 
   /// Waits until `ready` or the limit; woken by whatever the loader makes known.
   template <class Ready>
@@ -439,10 +440,7 @@ asio::awaitable<Response> ServerImpl::Answer(const Request& request, const Targe
     co_return Make(request, http::status::ok, "application/json", snapshot->overview);
   }
   if (path[3] == "report") {
-    Response response = Make(request, http::status::ok, "text/html; charset=utf-8", run->Report());
-    response.set("Content-Security-Policy",
-                 beast::string_view(kReportPolicy.data(), kReportPolicy.size()));
-    co_return response;
+    co_return co_await Report(request, run);
   }
   Result<std::string> body(Code::kUnusable, "no such address");
   if (path[3] == "series") {
@@ -459,6 +457,32 @@ asio::awaitable<Response> ServerImpl::Answer(const Request& request, const Targe
         body.status().message());
   }
   co_return Make(request, http::status::ok, "application/json", std::move(body).value());
+}
+
+asio::awaitable<Response> ServerImpl::Report(const Request& request,
+                                             std::shared_ptr<LiveRun> run) {
+  const std::uint64_t asked = run->AskReport();
+  cache_->Nudge();
+  std::shared_ptr<const std::string> html;
+  co_await Await(
+      [&] {
+        html = run->Report(asked);
+        // Of a run that cannot be read any more none is made.
+        return html != nullptr || run->retired() || run->snapshot()->overview.empty();
+      },
+      kFirstLook);
+  if (!html) {
+    const std::shared_ptr<const Snapshot> snapshot = run->snapshot();
+    if (!snapshot->error.empty()) {
+      co_return Error(request, http::status::internal_server_error, snapshot->error);
+    }
+    co_return Error(request, http::status::service_unavailable,
+                    "the report is still being made: ask again");
+  }
+  Response response = Make(request, http::status::ok, "text/html; charset=utf-8", *html);
+  response.set("Content-Security-Policy",
+               beast::string_view(kReportPolicy.data(), kReportPolicy.size()));
+  co_return response;
 }
 
 std::optional<Response> ServerImpl::Refusal(const Request& request, const Target& target) const {

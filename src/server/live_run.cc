@@ -43,9 +43,9 @@ Result<std::string> LiveRun::Heatmap(const HeatmapQuery& query) const {
   return view_.HeatmapJson(query);
 }
 
-std::string LiveRun::Report() const {
+std::shared_ptr<const std::string> LiveRun::Report(std::uint64_t asked) const {
   const std::scoped_lock lock(mutex_);
-  return report::RenderReport(view_.data);
+  return report_made_ >= asked ? report_ : nullptr;
 }
 
 std::int64_t LiveRun::now_ns() const {
@@ -310,6 +310,17 @@ bool LiveRun::Publish(bool now) {
   }
   const std::scoped_lock lock(mutex_);
   snapshot_ = std::move(next);
+  return true;
+}
+
+bool LiveRun::MakeReport() {
+  // The loader alone writes report_made_, so it reads it without the lock.
+  const std::uint64_t asked = report_asked_;
+  if (asked == report_made_ || !cursor_) return false;
+  auto html = std::make_shared<const std::string>(report::RenderReport(view_.data));
+  const std::scoped_lock lock(mutex_);
+  report_ = std::move(html);
+  report_made_ = asked;
   return true;
 }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // One run directory, followed: records by the store's cursor, findings as soon as the watcher has
 // journalled them. Reading is done by the loader's thread alone, outside the lock; the server's
-// thread takes the lock to answer from memory and so waits for no disk.
+// thread takes the lock to answer from memory and so waits for no disk. The report takes long to
+// render: the loader makes it too, without the lock.
 #pragma once
 #include <atomic>
 #include <chrono>
@@ -37,8 +38,10 @@ class LiveRun {
   std::shared_ptr<const Snapshot> snapshot() const;
   Result<std::string> Series(const SeriesQuery& query) const;
   Result<std::string> Heatmap(const HeatmapQuery& query) const;
-  /// The report of what is known now, as HTML.
-  std::string Report() const;
+  /// Asks for a report of what is known now; the loader makes it. What it returns is for Report.
+  std::uint64_t AskReport() { return ++report_asked_; }
+  /// As HTML; null until one was made that is no older than the asking.
+  std::shared_ptr<const std::string> Report(std::uint64_t asked) const;
   std::int64_t now_ns() const;
   std::int64_t watermark_ns() const { return watermark_ns_; }
   /// Somebody asked for it just now.
@@ -61,6 +64,8 @@ class LiveRun {
   /// Makes known what has changed; true where there was something. At most twice a second, unless
   /// `now`.
   bool Publish(bool now);
+  /// Makes the report, where one was asked for since the last; true where it did.
+  bool MakeReport();
   /// Keeps no more points one by one than this.
   void LimitPoints(std::size_t points);
   const report::RunData& data() const { return view_.data; }
@@ -88,8 +93,12 @@ class LiveRun {
   std::atomic<std::int64_t> begin_ns_{0};
   std::atomic<std::int64_t> ended_at_ns_{0};  ///< Run clock; 0 while it runs.
 
-  mutable std::mutex mutex_;  ///< Guards snapshot_, and view_ against being changed.
+  std::atomic<std::uint64_t> report_asked_{0};
+
+  mutable std::mutex mutex_;  ///< Guards snapshot_ and the report, and view_ against being changed.
   std::shared_ptr<const Snapshot> snapshot_;
+  std::shared_ptr<const std::string> report_;  ///< The newest.
+  std::uint64_t report_made_ = 0;              ///< How often it had been asked for by then.
   RunView view_;  ///< Changed by the loader under the lock; read by it without.
 
   // The loader's.

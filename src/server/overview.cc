@@ -34,6 +34,9 @@ class Overview {
     out["state"] = data_.replay.state.state;
     out["state_words"] = report::StateWords(data_.replay.state);
     out["exit"] = Exit();
+    // Whose steps and scalars these are, of how many.
+    out["rank"] = s_.ranks.empty() ? Json(nullptr) : Json(s_.shown_rank());
+    out["ranks"] = s_.ranks.size();
     out["attempts"] = Attempts();
     out["start_unix_ms"] = view_.begin_ns / 1'000'000;
     out["now_ns"] = moment_.now_ns;
@@ -48,9 +51,10 @@ class Overview {
     out["rules_words"] = report::RulesWords(data_);
     out["order_words"] = report::kOrderWords;
     out["throughput"] = Throughput();
-    out["loss"] = {{"last", s_.last_loss ? OrNull(*s_.last_loss) : Json(nullptr)},
-                   {"first", s_.first_loss ? OrNull(*s_.first_loss) : Json(nullptr)},
-                   {"not_finite", s_.loss_not_finite}};
+    const analysis::RankScalars& scalars = s_.scalars();
+    out["loss"] = {{"last", scalars.last_loss ? OrNull(*scalars.last_loss) : Json(nullptr)},
+                   {"first", scalars.first_loss ? OrNull(*scalars.first_loss) : Json(nullptr)},
+                   {"not_finite", scalars.loss_not_finite}};
     out["step_phases"] = StepPhases();
     out["step_phases_since"] = report::SlowSince(data_);
     out["run_phases"] = RunPhases();
@@ -65,8 +69,12 @@ class Overview {
     }
     out["metrics"] = Json::array();
     for (const MetricEntry& metric : view_.metrics()) {
-      out["metrics"].push_back(
-          {{"name", metric.name}, {"unit", metric.unit}, {"subjects", metric.subjects}});
+      Json labels = Json::object();
+      for (const auto& [subject, label] : metric.labels) labels[subject] = label;
+      out["metrics"].push_back({{"name", metric.name},
+                                {"unit", metric.unit},
+                                {"subjects", metric.subjects},
+                                {"labels", std::move(labels)}});
     }
     out["scalars"] = Json::array();
     for (const auto& [name, mode] : view_.scalars()) {
@@ -85,12 +93,17 @@ class Overview {
     return run_ns == 0 ? Json(nullptr) : Json(Relative(run_ns));
   }
 
-  /// The code, or "signal 9".
+  /// {"code": 0} or {"signal": 9}; null while the run goes on, and where nobody saw its end.
   Json Exit() const {
     const store::RunState& state = data_.replay.state;
-    if (state.signal) return "signal " + std::to_string(*state.signal);
-    if (state.exit_code) return *state.exit_code;
-    return nullptr;
+    if (!state.signal && !state.exit_code) return nullptr;
+    Json out = Json::object();
+    if (state.signal) {
+      out["signal"] = *state.signal;
+    } else {
+      out["code"] = *state.exit_code;
+    }
+    return out;
   }
 
   Json Attempts() const {

@@ -108,6 +108,12 @@ void RunCache::Flush() {
   wake_.notify_all();
 }
 
+void RunCache::Nudge() {
+  const std::scoped_lock lock(mutex_);
+  nudged_ = true;
+  wake_.notify_all();
+}
+
 std::vector<std::shared_ptr<LiveRun>> RunCache::Wanted() {
   const std::int64_t now = Now();
   const std::scoped_lock lock(mutex_);
@@ -185,6 +191,7 @@ void RunCache::Load() {
     for (const std::shared_ptr<LiveRun>& run : wanted) {
       more = run->Advance(kSlice) || more;
       any = run->Publish(flush) || any;
+      any = run->MakeReport() || any;
     }
     if (any) published_();
     loaded.clear();

@@ -49,6 +49,8 @@ class RunCache {
   void Refresh();
   /// Reads everything that is wanted once more and makes it known at once.
   void Flush();
+  /// Somebody waits for what the loader alone can make: it looks now, not in its next period.
+  void Nudge();
 
  private:
   void Load();

@@ -107,6 +107,23 @@ std::string CardJson(const std::string& id, const report::RunData& data) {
   return Text(id, data.replay.info, data.replay.state, &facts);
 }
 
+Result<report::RunData> ReadCard(const fs::path& run) {
+  TELLTALE_ASSIGN_OR_RETURN(const auto reader, store::RunReader::Open(run));
+  // What the watcher has not judged yet is judged here.
+  if (reader->state().state == "running") return report::Load(run, Clock::System().RealtimeNs());
+  std::optional<report::RunData> data;
+  RunCard card(reader->info().id, run, [&](const report::RunData& whole) { data = whole; });
+  card.Look();
+  while (card.Advance(std::chrono::steady_clock::time_point::max())) {
+  }
+  TELLTALE_RETURN_IF_ERROR(card.replay_status());
+  if (!data) {
+    return Status(Code::kUnusable, run.string() + ": run.json cannot be read any more: was the run "
+                                                  "removed meanwhile?");
+  }
+  return std::move(*data);
+}
+
 void RunCard::Look() {
   // One that runs may end without a word in its files.
   if (looked_ && over_ && StampOf(path_, info_.finished) == stamp_) return;
@@ -143,6 +160,7 @@ void RunCard::Look() {
 
 void RunCard::Begin() {
   begun_ = true;
+  replay_status_ = {};
   if (!reading_) {
     reading_ = std::make_unique<Reading>(path_);
     const bool timed = over_ && !info_.attempts.empty() && info_.attempts.back().end_ns > 0;
@@ -201,6 +219,7 @@ bool RunCard::Replay(std::chrono::steady_clock::time_point deadline) {
   do {
     const auto more = reading_->replayer->Next(kRowsAtATime, &records);
     if (!more.ok()) {
+      replay_status_ = more.status();
       reading_->replayer.reset();
       return false;
     }
@@ -216,7 +235,10 @@ bool RunCard::Replay(std::chrono::steady_clock::time_point deadline) {
 void RunCard::OpenReplayer() {
   auto replayer = rules::Replayer::Open(path_, reading_->tables);
   reading_->replayed = true;
-  if (!replayer.ok()) return;
+  if (!replayer.ok()) {
+    replay_status_ = replayer.status();
+    return;
+  }
   reading_->replayer = std::move(replayer).value();
   reading_->data.summary = {};
 }
@@ -240,6 +262,7 @@ void RunCard::Finish() {
     r.data.replay.salvage = r.salvage;
   }
   facts_ = FactsOf(r.data);
+  if (seen_) seen_(r.data);
   json_ = Text(id_, r.data.replay.info, r.data.replay.state, &*facts_);
   whole_ = true;
   if (over_) reading_.reset();

@@ -8,12 +8,15 @@
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "base/status.h"
 #include "report/load.h"
 #include "server/watched_findings.h"
 #include "store/follower.h"
@@ -32,10 +35,17 @@ struct CardFacts {
 /// The run as the listing shows it, as a JSON object.
 std::string CardJson(const std::string& id, const report::RunData& data);
 
+/// One run as its line has it, read in one go: no rule runs again where the run is over and its
+/// watcher came to its own end. The summary then has steps and events alone.
+Result<report::RunData> ReadCard(const std::filesystem::path& run);
+
 class RunCard {
  public:
-  RunCard(std::string id, std::filesystem::path path)
-      : id_(std::move(id)), path_(std::move(path)) {}
+  /// Sees what a whole line was made from.
+  using Seen = std::function<void(const report::RunData&)>;
+
+  RunCard(std::string id, std::filesystem::path path, Seen seen = {})
+      : id_(std::move(id)), path_(std::move(path)), seen_(std::move(seen)) {}
 
   /// Looks what has changed; reads no records.
   void Look();
@@ -43,6 +53,8 @@ class RunCard {
   bool Advance(std::chrono::steady_clock::time_point deadline);
   /// Steps and findings are those of all that there was at the last look.
   bool whole() const { return whole_; }
+  /// Why the rules could not read all records; the line then has what the watcher said.
+  const Status& replay_status() const { return replay_status_; }
 
   const std::filesystem::path& path() const { return path_; }
   const std::string& json() const { return json_; }
@@ -68,6 +80,8 @@ class RunCard {
 
   const std::string id_;
   const std::filesystem::path path_;
+  const Seen seen_;
+  Status replay_status_;
   std::string json_;
   std::int64_t created_ns_ = 0;
   std::uint64_t stamp_ = 0;

@@ -10,6 +10,8 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "report/text.h"
+
 namespace telltale::server {
 namespace {
 
@@ -121,7 +123,7 @@ bool IsLoss(const format::LedgerRow& row) {
 
 std::size_t RunView::KeyHash::operator()(const Key& key) const {
   const std::hash<std::string_view> hash;
-  std::size_t sum = static_cast<std::size_t>(key.kind);
+  std::size_t sum = static_cast<std::size_t>(key.kind) + 31 * static_cast<std::size_t>(key.rank);
   for (const std::string_view part : {key.name, key.subject, key.node}) {
     sum = sum * 1099511628211ULL + hash(part);
   }
@@ -139,8 +141,9 @@ RunView::Entry* RunView::At(const Key& key, std::string_view unit) {
                                                                       std::string(key.subject),
                                                                       std::string(key.node),
                                                                       std::string(unit),
+                                                                      key.rank,
                                                                       {}}));
-  index_.emplace(Key{key.kind, entry.name, entry.subject, entry.node}, &entry);
+  index_.emplace(Key{key.kind, entry.name, entry.subject, entry.node, entry.rank}, &entry);
   return &entry;
 }
 
@@ -174,27 +177,28 @@ void RunView::OnRecord(const store::OrderedRecord& record) {
     if (first_node_.empty()) first_node_ = metric->node;
     // Idle time is what the kernel counts; busy is what people read.
     const bool idle = metric->name == "cpu.idle";
-    Put(At({SeriesKind::kMetric, idle ? "cpu.busy" : metric->name, metric->subject, metric->node},
-           metric->unit),
+    const std::string_view name = idle ? "cpu.busy" : metric->name;
+    Put(At({SeriesKind::kMetric, name, metric->subject, metric->node, 0}, metric->unit),
         metric->time_ns, idle ? 100 - metric->value : metric->value);
   } else if (const auto* step = record.As<format::StepRow>()) {
     OnStep(*step);
   } else if (const auto* scalar = record.As<format::ScalarRow>()) {
-    if (data.summary.ranks.empty() || scalar->rank != *data.summary.ranks.begin()) return;
-    Put(At({SeriesKind::kScalar, scalar->name, scalar->mode, {}}, ""), scalar->time_ns,
-        scalar->value);
+    OnScalar(*scalar);
   } else if (const auto* row = record.As<format::LedgerRow>()) {
     OnLedger(*row);
   }
 }
 
 void RunView::OnStep(const format::StepRow& row) {
-  if (row.mode != "TRAIN" || row.duration_ns < 0 || row.rank != data.summary.train_rank()) return;
-  Put(At({SeriesKind::kSteps, kDuration, {}, {}}, "ns"), row.time_ns,
+  if (row.mode != "TRAIN" || row.duration_ns < 0) return;
+  const std::int32_t shown = data.summary.train_rank();
+  if (shown != train_rank_) ForgetRanksAbove(shown);
+  if (row.rank != shown) return;
+  Put(At({SeriesKind::kSteps, kDuration, {}, {}, shown}, "ns"), row.time_ns,
       static_cast<double>(row.duration_ns));
   const analysis::PhaseTimes times = analysis::PhasesOf(row);
   for (std::size_t i = 0; i < times.size(); ++i) {
-    Put(At({SeriesKind::kSteps, analysis::kPhases[i], {}, {}}, "ns"), row.time_ns,
+    Put(At({SeriesKind::kSteps, analysis::kPhases[i], {}, {}, shown}, "ns"), row.time_ns,
         static_cast<double>(times[i]));
   }
   if (steps_seen_++ % step_stride_ != 0) return;
@@ -205,6 +209,26 @@ void RunView::OnStep(const format::StepRow& row) {
   for (std::size_t i = 0; i * 2 < step_at_.size(); ++i) step_at_[i] = step_at_[i * 2];
   step_at_.resize((step_at_.size() + 1) / 2);
   step_stride_ *= 2;
+}
+
+/// Until a rank trains nobody knows whose scalars will be shown; afterwards it can only be a lower
+/// one.
+void RunView::OnScalar(const format::ScalarRow& row) {
+  if (train_rank_ >= 0 && row.rank > train_rank_) return;
+  Put(At({SeriesKind::kScalar, row.name, row.mode, {}, row.rank}, ""), row.time_ns, row.value);
+}
+
+void RunView::ForgetRanksAbove(std::int32_t rank) {
+  train_rank_ = rank;
+  const auto gone = [rank](const Entry& entry) {
+    return entry.kind != SeriesKind::kMetric && entry.rank > rank;
+  };
+  // The index first: its keys are in the entries.
+  std::erase_if(index_, [&](const auto& item) { return gone(*item.second); });
+  std::erase_if(entries_, [&](const auto& entry) { return gone(*entry); });
+  step_at_.clear();
+  step_stride_ = 1;
+  steps_seen_ = 0;
 }
 
 void RunView::OnLedger(const format::LedgerRow& row) {
@@ -243,7 +267,13 @@ std::vector<MetricEntry> RunView::metrics() const {
     MetricEntry& metric = by_name[entry->name];
     metric.name = entry->name;
     metric.unit = entry->unit;
-    metric.subjects.push_back(Subject(*entry));
+    std::string subject = Subject(*entry);
+    // Events name no node: of a further one nobody knows the processes.
+    if (entry->node == first_node_) {
+      std::string label = report::ProcessLabel(data.summary, entry->subject);
+      if (!label.empty()) metric.labels.emplace(subject, std::move(label));
+    }
+    metric.subjects.push_back(std::move(subject));
   }
   std::vector<MetricEntry> out;
   for (auto& [name, metric] : by_name) {
@@ -255,8 +285,10 @@ std::vector<MetricEntry> RunView::metrics() const {
 
 std::vector<std::pair<std::string, std::string>> RunView::scalars() const {
   std::vector<std::pair<std::string, std::string>> out;
+  const std::int32_t shown = data.summary.shown_rank();
   for (const auto& entry : entries_) {
-    if (entry->kind == SeriesKind::kScalar) out.emplace_back(entry->name, entry->subject);
+    if (entry->kind != SeriesKind::kScalar || entry->rank != shown) continue;
+    out.emplace_back(entry->name, entry->subject);
   }
   std::sort(out.begin(), out.end());
   return out;
@@ -274,8 +306,10 @@ std::int64_t RunView::StepAt(std::int64_t t) const {
 
 Result<std::string> RunView::SeriesJson(const SeriesQuery& query) const {
   const Entry* found = nullptr;
+  const std::int32_t shown = data.summary.shown_rank();
   for (const auto& entry : entries_) {
     if (entry->kind != query.kind || entry->name != query.name) continue;
+    if (query.kind != SeriesKind::kMetric && entry->rank != shown) continue;
     if (query.kind == SeriesKind::kScalar && !query.mode.empty() && entry->subject != query.mode) {
       continue;
     }

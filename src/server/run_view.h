@@ -50,6 +50,8 @@ struct Dropped {
 struct MetricEntry {
   std::string name, unit;
   std::vector<std::string> subjects;
+  /// What to call a subject where its own words do not say it: proc:4711 is "worker 0 (4711)".
+  std::map<std::string, std::string> labels;
 };
 
 class RunView {
@@ -70,7 +72,7 @@ class RunView {
 
   /// Metrics in the order of names, with their subjects.
   std::vector<MetricEntry> metrics() const;
-  /// Scalars as (name, mode).
+  /// Scalars of the summary's shown_rank(), as (name, mode).
   std::vector<std::pair<std::string, std::string>> scalars() const;
 
   /// kUnusable where there is no such series.
@@ -81,6 +83,7 @@ class RunView {
   struct Key {
     SeriesKind kind;
     std::string_view name, subject, node;  ///< `subject` is the mode of a scalar.
+    std::int32_t rank;                     ///< Of steps and scalars; 0 of a metric.
     friend bool operator==(const Key&, const Key&) = default;
   };
   struct KeyHash {
@@ -89,6 +92,7 @@ class RunView {
   struct Entry {
     SeriesKind kind;
     std::string name, subject, node, unit;
+    std::int32_t rank;
     Series series;
   };
 
@@ -98,6 +102,9 @@ class RunView {
   std::string Subject(const Entry& entry) const;
   void Put(Entry* entry, std::int64_t time_ns, double value);
   void OnStep(const format::StepRow& row);
+  void OnScalar(const format::ScalarRow& row);
+  /// Steps and scalars of higher ranks are no more shown.
+  void ForgetRanksAbove(std::int32_t rank);
   void OnLedger(const format::LedgerRow& row);
   std::int64_t Newest() const;
   std::int64_t StepAt(std::int64_t t) const;
@@ -108,6 +115,7 @@ class RunView {
   std::string first_node_;
   std::size_t max_points_ = kMaxPoints;
   std::size_t added_ = 0;
+  std::int32_t train_rank_ = -1;  ///< The summary's, as of the newest TRAIN step.
   /// Begin and number of TRAIN steps, each `step_stride_`-th.
   std::vector<std::pair<std::int64_t, std::int64_t>> step_at_;
   std::uint64_t step_stride_ = 1;

@@ -88,10 +88,16 @@ TEST_F(ReportTest, ASlowRunNamesItsCostAndWhatToDo) {
   EXPECT_NE(html.find("Loss does not decrease"), std::string::npos);
   EXPECT_NE(html.find("num_workers=2"), std::string::npos);
   EXPECT_EQ(Count(html, "<h1"), 1U);
-  for (const char* title : {"1 · Training job", "2 · System usage", "3 · Where a step goes",
-                            "4 · Longest operations", "5 · Rules", "6 · The training loop"}) {
-    EXPECT_NE(html.find(title), std::string::npos) << title;
+  // SageMaker Debugger's order, in the words of the live page.
+  std::size_t before = html.find("<h2 id=\"findings\">");
+  for (const char* title : {"1 · The run", "2 · The machine", "3 · Where a step goes",
+                            "4 · Longest operations", "5 · Rules", "6 · Progress"}) {
+    const auto at = html.find(title);
+    ASSERT_NE(at, std::string::npos) << title;
+    EXPECT_GT(at, before) << title;
+    before = at;
   }
+  EXPECT_GT(html.find("<h3>Step time "), before) << "findings come before charts";
   const std::string verdict = FormatVerdict(data, {});
   EXPECT_NE(verdict.find("Largest cost: data loading takes 60 % of step time"), std::string::npos)
       << verdict;
@@ -111,6 +117,79 @@ TEST_F(ReportTest, AHealthyRunSaysSo) {
       << verdict;
   EXPECT_NE(verdict.find(" Initialization "), std::string::npos) << verdict;
   EXPECT_NE(verdict.find(", training loop "), std::string::npos) << verdict;
+}
+
+TEST_F(ReportTest, WhatWasLoggedIsInATableWithItsSteps) {
+  testing::SampleRun sample;
+  sample.nan_at = 100;
+  RunData data = Make(sample);
+  const auto scalar = [&](std::int64_t step, double value) {
+    format::ScalarRow row;
+    row.ord_ns = row.time_ns = data.summary.last_ns;
+    row.name = "<accuracy>";
+    row.mode = "EVAL";
+    row.step = step;
+    row.value = value;
+    data.summary.OnRecord({row.ord_ns, 0, format::ScalarRow::kTable, &row});
+  };
+  scalar(10, 0.5);
+  scalar(20, 0.93);
+  scalar(30, -2e-7);
+  const std::string html = RenderReport(data);
+  ExpectSound(html);
+  const auto row = [](const std::string& name, const std::vector<std::string>& cells) {
+    std::string out = "<tr><td>" + name + "</td>";
+    for (std::size_t i = 0; i < cells.size(); ++i) {
+      const char* kind = i == 0 ? "q" : i % 2 == 1 ? "r" : "r q";
+      out += std::string("<td class=\"") + kind + "\">" + cells[i] + "</td>";
+    }
+    return out;
+  };
+  // Mode, then last, lowest and highest, each with its step, and how many.
+  EXPECT_NE(html.find(row("&lt;accuracy&gt;", {"EVAL", "−2e-07", "30", "−2e-07", "30", "0.9300",
+                                               "20", "3"})),
+            std::string::npos)
+      << html.substr(html.find("id=\"values\""), 2000);
+  EXPECT_NE(html.find(row("lr", {"TRAIN", "1.000", "399", "1.000", "0", "1.000", "0", "400"})),
+            std::string::npos);
+  EXPECT_NE(html.find("399, 1 not finite</td>"), std::string::npos) << "the loss";
+  EXPECT_EQ(html.find("TRAIN of rank"), std::string::npos) << "there is only one";
+  data.summary.ranks.insert(1);
+  EXPECT_NE(RenderReport(data).find("Loss <small>TRAIN of rank 0, by step"), std::string::npos);
+}
+
+TEST_F(ReportTest, ProcessesAreNamedByWhatTheyDo) {
+  RunData data = Make({});
+  format::EventRow start;
+  start.ord_ns = start.time_ns = data.summary.last_ns;
+  start.kind = "process.start";
+  start.data = "{\"kind\":\"worker\"}";
+  start.pid = 4711;
+  format::EventRow worker = start;
+  worker.kind = "worker.start";
+  worker.data = "{\"worker_id\":3}";
+  format::MetricRow metric;
+  metric.ord_ns = metric.time_ns = data.summary.last_ns;
+  metric.node = "sample";
+  metric.name = "proc.cpu";
+  metric.subject = "proc:4711";
+  metric.value = 42;
+  metric.unit = "percent";
+  data.summary.OnRecord({metric.ord_ns, 0, format::MetricRow::kTable, &metric});
+  EXPECT_EQ(RenderReport(data).find(">4711<"), std::string::npos) << "it has not registered";
+  data.summary.OnRecord({start.ord_ns, 0, format::EventRow::kTable, &start});
+  data.summary.OnRecord({worker.ord_ns, 0, format::EventRow::kTable, &worker});
+  data.summary.OnRecord({metric.ord_ns, 0, format::MetricRow::kTable, &metric});
+  const std::string html = RenderReport(data);
+  ExpectSound(html);
+  EXPECT_NE(html.find("<td class=\"q\">worker 3 (4711)</td><td class=\"r\">42.0</td>"),
+            std::string::npos);
+}
+
+TEST_F(ReportTest, TheCostIsWhatTelltaleAccountsFor) {
+  const RunData data = Make({});
+  EXPECT_TRUE(OwnCost(data).starts_with("Telltale accounts for 0.25")) << OwnCost(data);
+  EXPECT_NE(FormatVerdict(data, {}).find("Telltale accounts for"), std::string::npos);
 }
 
 TEST_F(ReportTest, HostileTextIsShownNotRun) {

@@ -453,8 +453,13 @@ class Script {
       } else if (key == "advice~") {
         ok = row.advice.find(want) != std::string_view::npos;
       } else if (key.starts_with("evidence.")) {
-        const auto found = evidence.find(key.substr(9));
-        ok = found != evidence.end() &&
+        // evidence.KEY, or evidence.KEY.NAME of what has a value by name.
+        const std::string name = key.substr(9);
+        const auto dot = name.find('.');
+        const bool nested = dot != std::string::npos && evidence.contains(name.substr(0, dot));
+        const nlohmann::json& of = nested ? evidence.at(name.substr(0, dot)) : evidence;
+        const auto found = of.find(nested ? name.substr(dot + 1) : name);
+        ok = found != of.end() &&
              (found->is_number() ? InRange(found->get<double>(), want)
                                  : found->dump() == want || found->dump() == '"' + want + '"');
       } else {

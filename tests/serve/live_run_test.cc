@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -20,6 +21,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "report/html.h"
 #include "rules/replay.h"
 #include "server/run_cache.h"
 #include "store/writer.h"
@@ -93,6 +95,26 @@ TEST_F(LiveRunTest, AWriterThatDiedEarlyHoldsUpNobodyWhoComesLater) {
   }
   LiveRun run("one", run_);
   EXPECT_TRUE(Until(&run, [&] { return Steps(run) == sample_.steps; })) << Steps(run);
+}
+
+/// It takes long to render: whoever answers requests only takes what the reader has made.
+TEST_F(LiveRunTest, TheReportIsMadeByWhoReadsTheRun) {
+  ASSERT_TRUE(testing::WriteRun(run_, sample_).ok());
+  LiveRun run("one", run_);
+  ASSERT_TRUE(Until(&run, [&] { return Steps(run) == 100 && !run.loading(); }));
+  EXPECT_FALSE(run.MakeReport()) << "nobody asked";
+  const std::uint64_t first = run.AskReport();
+  EXPECT_EQ(run.Report(first), nullptr);
+  ASSERT_TRUE(run.MakeReport());
+  const auto report = run.Report(first);
+  ASSERT_NE(report, nullptr);
+  EXPECT_EQ(*report, report::RenderReport(run.data()));
+  EXPECT_FALSE(run.MakeReport()) << "it is there";
+  const std::uint64_t second = run.AskReport();
+  EXPECT_EQ(run.Report(second), nullptr) << "the first may be of an hour ago";
+  EXPECT_NE(run.Report(first), nullptr);
+  ASSERT_TRUE(run.MakeReport());
+  EXPECT_NE(run.Report(second), nullptr);
 }
 
 TEST_F(LiveRunTest, AFolderThatIsRecordedAnewIsAnotherRun) {

@@ -4,12 +4,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "store/watch_log.h"
 #include "support/sample_run.h"
@@ -326,6 +328,47 @@ TEST_F(RunListTest, TheWatchersEndIsToldFromItsDeath) {
   again.attempts.push_back(again.attempts.back());
   again.attempts.back().number = 2;
   EXPECT_FALSE(ended(again)) << "the further attempt had none";
+}
+
+TEST_F(RunListTest, ACardReadsTheWatchersFindingsWhereItCameToItsEnd) {
+  const auto watch = [&](const std::string& id, bool to_the_end) {
+    auto writer = store::Writer::Open(root_ / id / "watch", "watch");
+    ASSERT_TRUE(writer.ok());
+    format::Batch batch;
+    batch.watermark_ns = testing::SampleRun().start_ns + 3'600'000'000'000;
+    format::LedgerRow row;
+    row.name = "watch.cpu_ns";
+    row.attempt = 1;
+    batch.rows.ledger.push_back(row);
+    format::FindingRow finding;
+    finding.incident = "of-the-watcher";
+    finding.revision = 1;
+    finding.rule = "InputBound";
+    finding.severity = "high";
+    finding.state = "closed";
+    finding.evidence = "{}";
+    batch.rows.findings.push_back(finding);
+    ASSERT_TRUE((*writer)->Append(std::move(batch)).ok());
+    if (to_the_end) {
+      ASSERT_TRUE((*writer)->Close(true).ok());
+    }
+  };
+  const auto told = [&](const std::string& id) {
+    const auto data = ReadCard(root_ / id);
+    EXPECT_TRUE(data.ok()) << data.status().message();
+    if (!data.ok()) return false;
+    EXPECT_EQ(data->summary.train_steps(), 20);
+    EXPECT_EQ(data->replay.state.state, "finished");
+    return std::any_of(data->replay.findings.begin(), data->replay.findings.end(),
+                       [](const auto& f) { return f.id == "of-the-watcher"; });
+  };
+  Sample("whole");
+  watch("whole", true);
+  EXPECT_TRUE(told("whole"));
+  Sample("died");
+  watch("died", false);
+  EXPECT_FALSE(told("died")) << "a replay says what there is";
+  EXPECT_FALSE(ReadCard(root_ / "none").ok());
 }
 
 }  // namespace

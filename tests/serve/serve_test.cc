@@ -234,7 +234,9 @@ TEST_F(ServeTest, TheOverviewSaysWhatTheReportSays) {
   ASSERT_TRUE(stream.Await("\"loading\":false"));
   const json o = json::parse(server.Get("/api/runs/one/overview").body);
   EXPECT_EQ(o["state"], "finished");
-  EXPECT_EQ(o["exit"], 0);
+  EXPECT_EQ(o["exit"], json({{"code", 0}}));
+  EXPECT_EQ(o["rank"], 0);
+  EXPECT_EQ(o["ranks"], 1);
   EXPECT_EQ(o["throughput"]["steps"], 400);
   EXPECT_GT(o["throughput"]["step_ms"]["p99"], o["throughput"]["step_ms"]["p50"]);
   ASSERT_EQ(o["findings"].size(), 2U);

@@ -82,6 +82,8 @@ class VanishingGradient final : public Rule {
     std::string name;
     std::uint64_t elements = 0;
     double mean = 0;  ///< Of |g| over the elements that are not zero, newest capture.
+    double first_mean = 0;
+    std::int64_t first_step = -1;  ///< Of its first capture.
     std::int64_t small_in_row = 0;
     std::int64_t alive_in_row = 0;
     Moment small_since;  ///< Valid while small_in_row > 0 or vanished.
@@ -154,6 +156,10 @@ class VanishingGradient final : public Rule {
     tensor.elements = row.count;
     const std::uint64_t live = row.count - std::min(row.count, row.zero_count);
     tensor.mean = live == 0 ? 0 : row.l1 / static_cast<double>(live);
+    if (tensor.first_step < 0) {
+      tensor.first_step = row.step;
+      tensor.first_mean = tensor.mean;
+    }
     process->captured.push_back(found->second);
   }
 
@@ -268,6 +274,8 @@ class VanishingGradient final : public Rule {
     double elements = 0;
     double idle_elements = 0;
     nlohmann::ordered_json names = nlohmann::ordered_json::object();
+    nlohmann::ordered_json first_means = nlohmann::ordered_json::object();
+    nlohmann::ordered_json fell = nlohmann::ordered_json::object();
     for (const Tensor& t : process->tensors) {
       if (t.gone) continue;
       ++all;
@@ -276,7 +284,14 @@ class VanishingGradient final : public Rule {
       ++vanished;
       zero += t.mean == 0 ? 1 : 0;
       idle_elements += static_cast<double>(t.elements);
-      if (names.size() < kNamed) names[t.name] = Rounded(t.mean);
+      if (names.size() >= kNamed) continue;
+      names[t.name] = Rounded(t.mean);
+      first_means[t.name] = Rounded(t.first_mean);
+      if (t.small_since.step > t.first_step) {
+        fell[t.name] = t.small_since.step;
+      } else {
+        fell[t.name] = "small from the first capture";
+      }
     }
     process->idle_share = elements > 0 ? idle_elements / elements : 0;
     process->Extend(process->idle_share);
@@ -337,6 +352,8 @@ class VanishingGradient final : public Rule {
     evidence["captured_step"] = process->judged_step;
     evidence["share_of_weights"] = Rounded(process->idle_share);
     evidence["mean_abs"] = names;
+    evidence["first_mean_abs"] = first_means;
+    evidence["fell_at_step"] = fell;
     if (process->loss && std::isfinite(process->loss->value)) {
       evidence["loss"] = Rounded(process->loss->value);
     }
@@ -368,7 +385,8 @@ const RuleDesc kVanishingGradientDesc{
     "ends. High where at least half of the layers have "
     "vanished; low where they are fewer than a quarter and all elements zero (perhaps not used); "
     "else medium. Cost = time of the steps, less waits for data, × the share of the weights that "
-    "do not learn.",
+    "do not learn. The evidence names of each gradient the mean of its first capture and the step "
+    "at which it fell.",
     "Use activations that do not saturate (ReLU, GELU), Kaiming or Xavier initialization, "
     "normalization between layers, residual connections. Where every element is zero: look for "
     "dead units, a detach(), or a branch that the loss does not use.",

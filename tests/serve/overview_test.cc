@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the overview says of a run, from records given to it one by one; and that the page's types
+// know all of it.
+#include "server/overview.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <regex>
+#include <set>
+#include <string>
+
+#include "server/run_view.h"
+
+namespace telltale::server {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::int64_t kBegin = 1'700'000'000'000'000'000;
+constexpr std::int64_t kMs = 1'000'000;
+
+class OverviewTest : public ::testing::Test {
+ protected:
+  void SetUp() override { view_.begin_ns = kBegin; }
+
+  template <class Row>
+  void Feed(Row row) {
+    view_.OnRecord({row.ord_ns, 0, Row::kTable, &row});
+  }
+  void Step(std::int32_t rank, std::int64_t step) {
+    format::StepRow row;
+    row.time_ns = kBegin + step * 100 * kMs;
+    row.duration_ns = (rank + 1) * 10 * kMs;
+    row.ord_ns = row.time_ns + row.duration_ns;
+    row.forward_ns = row.duration_ns;
+    row.step = step;
+    row.mode = "TRAIN";
+    row.rank = rank;
+    row.attempt = 1;
+    Feed(row);
+  }
+  void Scalar(std::int32_t rank, std::int64_t step, const char* name, const char* mode,
+              double value) {
+    format::ScalarRow row;
+    row.time_ns = row.ord_ns = kBegin + step * 100 * kMs + kMs;
+    row.name = name;
+    row.mode = mode;
+    row.step = step;
+    row.rank = rank;
+    row.attempt = 1;
+    row.value = value;
+    Feed(row);
+  }
+  void Event(const char* kind, std::int32_t pid, const char* data, std::int32_t rank = 0) {
+    format::EventRow row;
+    row.time_ns = row.ord_ns = kBegin;
+    row.kind = kind;
+    row.data = data;
+    row.pid = pid;
+    row.rank = rank;
+    row.attempt = 1;
+    Feed(row);
+  }
+  void Metric(const char* name, const char* subject) {
+    format::MetricRow row;
+    row.time_ns = row.ord_ns = kBegin + kMs;
+    row.node = "n0";
+    row.name = name;
+    row.subject = subject;
+    row.unit = "percent";
+    row.value = 42;
+    Feed(row);
+  }
+  json Overview() const { return json::parse(OverviewJson(view_, {.id = "one"})); }
+  json Series(SeriesKind kind, const std::string& name) const {
+    SeriesQuery query;
+    query.kind = kind;
+    query.name = name;
+    const auto body = view_.SeriesJson(query);
+    EXPECT_TRUE(body.ok()) << body.status().message();
+    return body.ok() ? json::parse(*body) : json();
+  }
+
+  RunView view_;
+};
+
+TEST_F(OverviewTest, TheExitIsACodeOrASignal) {
+  EXPECT_TRUE(Overview()["exit"].is_null());
+  view_.data.replay.state.exit_code = 3;
+  EXPECT_EQ(Overview()["exit"].dump(), R"({"code":3})");
+  view_.data.replay.state.exit_code.reset();
+  view_.data.replay.state.signal = 9;
+  EXPECT_EQ(Overview()["exit"].dump(), R"({"signal":9})");
+}
+
+TEST_F(OverviewTest, StepsAndScalarsAreOfTheSameRank) {
+  EXPECT_TRUE(Overview()["rank"].is_null());
+  EXPECT_EQ(Overview()["ranks"], 0);
+  // What is logged in a step comes before the step, which is told when it ends.
+  Scalar(1, 0, "loss", "TRAIN", 5);
+  Scalar(1, 0, "only_of_one", "TRAIN", 7);
+  EXPECT_EQ(Overview()["rank"], 1);
+  EXPECT_EQ(Overview()["loss"]["first"], 5);
+  Scalar(0, 0, "loss", "TRAIN", 2);
+  Step(1, 0);
+  json o = Overview();
+  EXPECT_EQ(o["rank"], 1) << "it alone trains so far";
+  EXPECT_EQ(o["ranks"], 2);
+  EXPECT_EQ(o["loss"]["first"], 5);
+  EXPECT_EQ(Series(SeriesKind::kScalar, "loss")["max"], json::array({5.0}));
+  EXPECT_EQ(o["scalars"].size(), 2U);
+  Step(0, 0);
+  Step(1, 1);
+  Scalar(1, 1, "loss", "TRAIN", 4);
+  o = Overview();
+  EXPECT_EQ(o["rank"], 0) << "the lowest that trains";
+  EXPECT_EQ(o["loss"]["first"], 2) << "from before its first step ended";
+  EXPECT_EQ(o["loss"]["last"], 2);
+  EXPECT_EQ(o["scalars"].size(), 1U);
+  EXPECT_EQ(o["last_steps"].size(), 1U);
+  EXPECT_EQ(Series(SeriesKind::kScalar, "loss")["max"], json::array({2.0}));
+  EXPECT_EQ(Series(SeriesKind::kSteps, "duration")["max"].size(), 1U);
+}
+
+TEST_F(OverviewTest, ARankThatOnlyEvaluatesIsNotShown) {
+  Scalar(0, 0, "accuracy", "EVAL", 0.5);
+  Step(1, 0);
+  Scalar(1, 1, "loss", "TRAIN", 3);
+  const json o = Overview();
+  EXPECT_EQ(o["rank"], 1);
+  EXPECT_EQ(o["ranks"], 2);
+  EXPECT_EQ(o["loss"]["last"], 3);
+  ASSERT_EQ(o["scalars"].size(), 1U);
+  EXPECT_EQ(o["scalars"][0]["name"], "loss");
+}
+
+TEST_F(OverviewTest, ProcessesHaveLabels) {
+  Event("process.start", 4700, R"({"kind":"trainer"})");
+  Event("worker.start", 4711, R"({"worker_id":0,"workers":2})");
+  Event("process.start", 4711, R"({"kind":"worker"})");
+  Event("process.start", 4712, R"({"kind":"worker"})");
+  Event("process.start", 4800, R"({"kind":"other"})");
+  for (const char* subject :
+       {"proc:tree", "proc:4700", "proc:4711", "proc:4712", "proc:4800", "proc:9", "proc:x"}) {
+    Metric("proc.cpu", subject);
+  }
+  Metric("mem.used", "node");
+  const json metrics = Overview()["metrics"];
+  ASSERT_EQ(metrics.size(), 2U);
+  EXPECT_EQ(metrics[0]["name"], "mem.used");
+  EXPECT_EQ(metrics[0]["labels"], json::object());
+  EXPECT_EQ(metrics[1]["subjects"].size(), 7U);
+  EXPECT_EQ(metrics[1]["labels"], json({{"proc:4700", "trainer (4700)"},
+                                        {"proc:4711", "worker 0 (4711)"},
+                                        {"proc:4712", "worker (4712)"}}));
+  Step(0, 0);
+  Step(1, 0);
+  EXPECT_EQ(Overview()["metrics"][1]["labels"]["proc:4700"], "trainer, rank 0 (4700)");
+  // The number is given out again.
+  Event("process.start", 4711, R"({"kind":"trainer"})", 1);
+  EXPECT_EQ(Overview()["metrics"][1]["labels"]["proc:4711"], "trainer, rank 1 (4711)");
+}
+
+/// Names at the first level of `export interface Overview`.
+std::set<std::string> TypedKeys() {
+  std::ifstream in(TELLTALE_PAGE_API);
+  EXPECT_TRUE(in.good()) << TELLTALE_PAGE_API;
+  std::set<std::string> keys;
+  const std::regex key(R"(^  (\w+)\??:.*)");
+  bool inside = false;
+  for (std::string line; std::getline(in, line);) {
+    if (line.starts_with("export interface Overview ")) inside = true;
+    if (inside && line.starts_with("}")) break;
+    std::smatch match;
+    if (inside && std::regex_match(line, match, key)) keys.insert(match[1].str());
+  }
+  return keys;
+}
+
+TEST_F(OverviewTest, ThePagesTypesHaveEachOfItsKeys) {
+  const json o = Overview();
+  std::set<std::string> sent;
+  for (const auto& [key, value] : o.items()) sent.insert(key);
+  EXPECT_EQ(TypedKeys(), sent);
+}
+
+}  // namespace
+}  // namespace telltale::server
