@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "agent/budget.h"
 #include "agent/outbox.h"
 #include "agent/producer.h"
 #include "agent/sample_schedule.h"
@@ -24,7 +25,6 @@
 #include "base/process.h"
 #include "channel/registration.h"
 #include "collect/sampler.h"
-#include "plan/governor.h"
 #include "store/run_info.h"
 #include "store/writer.h"
 
@@ -78,7 +78,7 @@ class Agent {
         writer_(std::move(writer)),
         sampler_(std::move(sampler)),
         matcher_(std::move(matcher)),
-        governor_(options_.overhead_budget, options_.plan.stats_interval_steps),
+        budget_(options_.overhead_budget, options_.plan.stats_interval_steps),
         offset_ns_(writer_->monotonic_to_run_ns()) {
     for (const format::RingPosition& position : writer_->RecoveredPositions()) {
       recovered_[position.producer].push_back(position);
@@ -112,9 +112,9 @@ class Agent {
   void CheckLives();
   void Sample();
   void CountOwn();
-  void Govern(const std::vector<format::StepRow>& steps);
   bool Tick(bool ledger);
   bool Append(format::Batch* batch);
+  void Settle(bool taken, std::vector<Producer*>* in_batch);
   bool Flush(format::Batch* batch, std::vector<Producer*>* in_batch);
   void Release();
   void TellReleases();
@@ -126,7 +126,7 @@ class Agent {
   std::unique_ptr<store::Writer> writer_;
   std::unique_ptr<collect::Sampler> sampler_;
   plan::Matcher matcher_;
-  plan::Governor governor_;
+  Budget budget_;
   const std::int64_t offset_ns_;
   std::map<Uuid, std::vector<format::RingPosition>> recovered_;
   std::vector<std::unique_ptr<Producer>> producers_;
@@ -455,34 +455,27 @@ bool Agent::Append(format::Batch* batch) {
   return false;
 }
 
-/// Keeps the probe's cost inside the budget, and says what it does.
-void Agent::Govern(const std::vector<format::StepRow>& steps) {
-  for (const format::StepRow& step : steps) {
-    const auto decision = governor_.Add(step.duration_ns, step.probe_ns);
-    if (!decision) continue;
-    options_.plan.stats_interval_steps = decision->interval_steps;
-    for (const auto& producer : producers_) producer->SetStatsInterval(decision->interval_steps);
-    PendingEvent event;
-    event.time_ns = RunNow();
-    event.kind = "governor";
-    event.subject = "plan";
-    event.message = fmt::format("statistics every {} steps: the probe cost {:.2f} % of step time",
-                                decision->interval_steps, decision->probe_share * 100);
-    event.data = ordered_json{{"stats_interval_steps", decision->interval_steps},
-                              {"probe_share", decision->probe_share},
-                              {"budget", options_.overhead_budget}}
-                     .dump();
-    outbox_.Add(std::move(event));
+/// After the journal's word on a batch: frees the rings it was taken from, or takes its drains back.
+void Agent::Settle(bool taken, std::vector<Producer*>* in_batch) {
+  for (Producer* producer : *in_batch) {
+    taken ? producer->consumer().Commit() : producer->consumer().Rollback();
   }
+  in_batch->clear();
+  if (!taken) {
+    budget_.Rollback();
+    return;
+  }
+  budget_.Commit(RunNow(), &outbox_);
+  const std::uint32_t interval = budget_.interval_steps();
+  if (options_.plan.stats_interval_steps == interval) return;
+  options_.plan.stats_interval_steps = interval;
+  for (const auto& producer : producers_) producer->SetStatsInterval(interval);
 }
 
 /// Journals the batch, then frees the rings it was taken from. False: all is as before the drain.
 bool Agent::Flush(format::Batch* batch, std::vector<Producer*>* in_batch) {
   const bool taken = Append(batch);
-  for (Producer* producer : *in_batch) {
-    taken ? producer->consumer().Commit() : producer->consumer().Rollback();
-  }
-  in_batch->clear();
+  Settle(taken, in_batch);
   *batch = {};
   return taken;
 }
@@ -491,6 +484,8 @@ bool Agent::Flush(format::Batch* batch, std::vector<Producer*>* in_batch) {
 bool Agent::Tick(bool ledger) {
   if (pool_->bytes() > kMaxPoolBytes && metrics_.empty()) pool_ = std::make_unique<StringPool>();
   const bool was_refused = refused_;
+  // First, also where the journal takes nothing: a process whose end was not seen wakes every wait.
+  CheckLives();
   const std::int64_t watermark = RunNow();
   std::uint64_t records = 0;
   // The last batch of the tick carries the watermark, the events, the samples and the ledger.
@@ -516,7 +511,7 @@ bool Agent::Tick(bool ledger) {
         return false;
       }
       StampAttempt(attempt_, &drained.rows);
-      Govern(drained.rows.steps);
+      budget_.Offer(drained.rows.steps);
       batch.rows = std::move(drained.rows);
       batch.positions = std::move(drained.positions);
       in_batch.push_back(producer.get());
@@ -524,7 +519,6 @@ bool Agent::Tick(bool ledger) {
     producer->drained = !more;
     producer->AnswerNames(matcher_);
   }
-  CheckLives();
   if (ledger) {
     CountOwn();
     ledger_.AddTo(attempt_, watermark, &batch);
@@ -533,12 +527,10 @@ bool Agent::Tick(bool ledger) {
   for (const Uuid& uuid : released_) batch.positions.push_back({uuid, format::kReleasedRing, 0});
   batch.rows.metrics = metrics_;
   batch.watermark_ns = watermark;
-  if (!Append(&batch)) {
-    for (Producer* waiting : in_batch) waiting->consumer().Rollback();
-    return false;
-  }
-  for (Producer* waiting : in_batch) waiting->consumer().Commit();
-  outbox_.Sent();
+  const bool journalled = Append(&batch);
+  if (journalled) outbox_.Sent();
+  Settle(journalled, &in_batch);
+  if (!journalled) return false;
   released_.clear();
   if (ledger) ledger_.Sent();
   metrics_.clear();
@@ -551,13 +543,8 @@ bool Agent::Tick(bool ledger) {
 /// Lets go of producers that are dead, empty and wholly in the journal.
 void Agent::Release() {
   std::erase_if(producers_, [&](const std::unique_ptr<Producer>& producer) {
-    // The tick that saw the end drained before it looked: one more drain has to follow.
-    if (!producer->exit_said || !outbox_.empty()) return false;
-    if (!producer->last_drain_done) {
-      producer->last_drain_done = true;
-      return false;
-    }
-    if (!producer->drained) return false;
+    // A tick looks for ends before it drains, so nothing has been written since.
+    if (!producer->exit_said || !producer->drained || !outbox_.empty()) return false;
     producer->CountInto(&ledger_);
     dropped_by_gone_ += producer->consumer().counters().dropped;
     releases_.push_back(producer->uuid());

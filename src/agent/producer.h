@@ -52,7 +52,6 @@ class Producer {
 
   bool start_said = false;
   bool exit_said = false;
-  bool last_drain_done = false;  ///< A drain began after the end was seen.
   bool drained = false;          ///< The rings were empty at the last look.
   std::int64_t ended_at_ns = 0;  ///< CLOCK_MONOTONIC when the end was seen.
 

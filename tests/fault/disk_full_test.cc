@@ -8,6 +8,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <fstream>
@@ -139,6 +141,56 @@ TEST(DiskFull, RefusedWritesLoseNoRecordAndAreShown) {
   std::stringstream shown;
   shown << std::ifstream(scratch / "check").rdbuf();
   EXPECT_NE(shown.str().find("agent.metrics_dropped"), std::string::npos) << shown.str();
+}
+
+TEST(DiskFull, AProcessThatEndsMeanwhileDoesNotKeepTheAgentBusy) {
+  Scratch scratch("busy");
+  Oracle* oracle = Oracle::Map((scratch / "oracle").c_str());
+  Oracle* other = Oracle::Map((scratch / "other").c_str());
+  ASSERT_NE(oracle, nullptr);
+  ASSERT_NE(other, nullptr);
+  const auto trainer = [&](const char* name) {
+    return TrainerPath() + " " + (scratch / name).string() + " 1000000 1000 & ";
+  };
+  Started started =
+      StartRun(scratch / "run", {}, {"sh", "-c", trainer("oracle") + trainer("other") + "wait"},
+               scratch / "err");
+  ASSERT_TRUE(Await([&] { return oracle->committed > 50 && other->committed > 50; }))
+      << started.Err();
+  pid_t agent = 0;
+  ASSERT_TRUE(Await([&] { return (agent = FindHelper("agent", scratch / "run")) != 0; }));
+  rlimit before{};
+  rlimit none{};
+  ASSERT_EQ(::prlimit(agent, RLIMIT_FSIZE, nullptr, &before), 0);
+  none.rlim_max = before.rlim_max;
+  const auto refused_from = std::chrono::steady_clock::now();
+  ASSERT_EQ(::prlimit(agent, RLIMIT_FSIZE, &none, nullptr), 0);
+  ASSERT_TRUE(Await([&] {
+    return started.Err().find("takes no more records") != std::string::npos;
+  })) << started.Err();
+  // Each has more waiting than one batch holds, 12 KiB, when one of them ends.
+  const std::uint64_t refused_at = oracle->committed;
+  ASSERT_TRUE(Await([&] { return oracle->committed > refused_at + 500; }));
+  ASSERT_EQ(::kill(other->pid, SIGKILL), 0);
+  const std::uint64_t ended_at = oracle->committed;
+  ASSERT_TRUE(Await([&] { return oracle->committed > ended_at + 1500; }));
+  ASSERT_EQ(::prlimit(agent, RLIMIT_FSIZE, &before, nullptr), 0);
+  ASSERT_TRUE(Await([&] { return started.Err().find("takes records again") != std::string::npos; }))
+      << started.Err();
+  const std::chrono::duration<double> refused_for = std::chrono::steady_clock::now() - refused_from;
+  ASSERT_EQ(::kill(oracle->pid, SIGKILL), 0);
+  EXPECT_EQ(started.Wait(), 0) << started.Err();
+
+  Recorded recorded;
+  ReadRun(scratch / "run", &recorded);
+  EXPECT_EQ(CountEvents(recorded, "process.exit"), 2U);
+  std::uint64_t tries = 0;
+  for (const auto& row : recorded.rows.ledger) {
+    if (row.name == "agent.append_refused") tries = std::max(tries, row.value);
+  }
+  EXPECT_GT(tries, 0U);
+  // A sample, the status and the pause of half a second each end a wait: five tries a second.
+  EXPECT_LT(static_cast<double>(tries), 20 + 10 * refused_for.count());
 }
 
 }  // namespace
