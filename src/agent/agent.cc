@@ -110,6 +110,7 @@ class Agent {
   void UndoTerminal();
   void CheckClock();
   void CheckLives();
+  void SayLeft();
   void Sample();
   void CountOwn();
   bool Tick(bool ledger);
@@ -159,6 +160,7 @@ class Agent {
   std::uint64_t metrics_dropped_ = 0;
   std::uint64_t producers_refused_ = 0;  ///< By the supervisor, in this attempt.
   std::uint64_t not_adopted_ = 0;        ///< Producers that the agent itself refused.
+  std::uint64_t producers_left_ = 0;     ///< Lived on when the recording ended.
   std::uint64_t dropped_by_gone_ = 0;    ///< Records dropped by producers that were released.
 };
 
@@ -326,7 +328,7 @@ void Agent::Adopt(const channel::AddProducer& message, std::vector<UniqueFd> fds
     producer->consumer().SkipTo(rings);
   }
   producer->SkipMarks(Marked(uuid, kProcessMarkRing, 1), Marked(uuid, kProcessMarkRing, 2),
-                      Marked(uuid, kDisabledMarkRing, 1));
+                      Marked(uuid, kDisabledMarkRing, 1), Marked(uuid, kLeftMarkRing, 1));
   if (!producer->start_said) outbox_.Add(producer->StartEvent(offset_ns_, RunNow()));
   producers_.push_back(std::move(producer));
 }
@@ -405,6 +407,17 @@ void Agent::CheckLives() {
   }
 }
 
+/// The recording ends: names the processes that go on, for what they record now is lost.
+void Agent::SayLeft() {
+  for (const auto& producer : producers_) {
+    if (producer->PollEnded()) continue;
+    auto event = producer->LeftEvent(RunNow());
+    if (!event) continue;
+    outbox_.Add(*std::move(event));
+    ++producers_left_;
+  }
+}
+
 void Agent::Sample() {
   // While the disk refuses, samples are the one thing that is dropped: records wait in the rings.
   if (refused_) {
@@ -433,6 +446,7 @@ void Agent::CountOwn() {
   set("collect.malformed", sampled.malformed, "records", false);
   set("collect.processes_skipped", sampled.processes_skipped, "records", true);
   set("run.producers_refused", not_adopted_, "processes", true);
+  set("run.producers_left", producers_left_, "processes", true);
   // The supervisor's count: no new agent begins it again, so it is of no process.
   ledger_.Set({"run.producers_refused", "run"}, producers_refused_, {"processes", true, 0, 0});
   set("agent.cpu_ns", CpuNs(), "ns", false);
@@ -627,6 +641,7 @@ Status Agent::Close() {
   const std::int64_t deadline = Now() + kFullDiskPatienceNs;
   // Twice: the first tick may find producers' last words, the second has the counters after them.
   for (int done = 0; done < 2;) {
+    SayLeft();
     if (Tick(true)) {
       ++done;
       TellReleases();
