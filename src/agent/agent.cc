@@ -469,7 +469,7 @@ bool Agent::Append(format::Batch* batch) {
   return false;
 }
 
-/// After the journal's word on a batch: frees the rings it was taken from, or takes its drains back.
+/// After the journal's word on a batch: frees the rings it is from, or takes its drains back.
 void Agent::Settle(bool taken, std::vector<Producer*>* in_batch) {
   for (Producer* producer : *in_batch) {
     taken ? producer->consumer().Commit() : producer->consumer().Rollback();

@@ -98,6 +98,29 @@ TEST(DiskFull, TheTrainingGoesOnAndRecordingResumes) {
   EXPECT_GE(newest, static_cast<std::int64_t>(oracle->committed) - 1) << "recording must resume";
 }
 
+TEST(DiskFull, HowItEndedIsKnownThoughTheDiskStaysFull) {
+  Scratch scratch("end");
+  const SmallDisk disk(scratch / "disk");
+  if (!disk.mounted()) GTEST_SKIP() << "mounting a tmpfs needs root: not tested here";
+  Oracle* oracle = Oracle::Map((scratch / "oracle").c_str());
+  ASSERT_NE(oracle, nullptr);
+  Started started =
+      StartRun(scratch / "disk/run", {}, {TrainerPath(), scratch / "oracle", "1000000", "1000"},
+               scratch / "err");
+  ASSERT_TRUE(Await([&] { return oracle->committed > 100; })) << started.Err();
+  disk.Fill();
+  ASSERT_TRUE(Await([&] {
+    return started.Err().find("takes no more records") != std::string::npos;
+  })) << started.Err();
+  disk.Fill();  // What was given up meanwhile.
+  ASSERT_EQ(::kill(oracle->pid, SIGTERM), 0);
+  EXPECT_EQ(started.Wait(), -SIGTERM) << started.Err();
+  Recorded recorded;
+  ReadRun(scratch / "disk/run", &recorded);
+  EXPECT_EQ(recorded.state, "killed") << started.Err();
+  EXPECT_EQ(recorded.signal, SIGTERM);
+}
+
 TEST(DiskFull, RefusedWritesLoseNoRecordAndAreShown) {
   Scratch scratch("refused");
   Oracle* oracle = Oracle::Map((scratch / "oracle").c_str());
