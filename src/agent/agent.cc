@@ -108,6 +108,7 @@ class Agent {
 
   void SayStart();
   void UndoTerminal();
+  void RemoveSocket();
   void CheckClock();
   void CheckLives();
   void SayLeft();
@@ -148,6 +149,7 @@ class Agent {
   bool end_run_ = false;  ///< The supervisor asked for the end.
   std::int64_t end_at_ns_ = 0;
   bool orphan_ = false;  ///< The supervisor is gone.
+  const pid_t supervisor_ = ::getppid();
   UniqueFd terminal_;    ///< Where `undo_` belongs; only while there is something to undo.
   std::string undo_;
 
@@ -293,6 +295,15 @@ void Agent::UndoTerminal() {
   if (::poll(&writable, 1, 0) == 0) return;
   [[maybe_unused]] const ssize_t n = ::write(terminal_.get(), undo_.data(), undo_.size());
   terminal_.reset();
+}
+
+/// Removes the folder that a killed supervisor has left among the temporary files.
+void Agent::RemoveSocket() {
+  // A link that breaks says less: it does so a moment before, and may while the supervisor lives.
+  if (!orphan_ || options_.socket.empty() || ::getppid() == supervisor_) return;
+  ::unlink(options_.socket.c_str());
+  ::rmdir(options_.socket.parent_path().c_str());
+  options_.socket.clear();
 }
 
 void Agent::Adopt(const channel::AddProducer& message, std::vector<UniqueFd> fds) {
@@ -606,6 +617,7 @@ Status Agent::Run() {
   while (!Finished()) {
     ReceiveMessages();
     UndoTerminal();
+    RemoveSocket();
     CheckClock();
     if (samples.Due()) Sample();
     const bool ledger = Now() >= next_ledger;
@@ -652,6 +664,7 @@ Status Agent::Close() {
       break;
     }
   }
+  RemoveSocket();
   SendStatus();  // The last sign of life: the seals may take a while.
   return writer_->Close(true);
 }

@@ -1,13 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// What lives on when the recording ends: processes that the command leaves behind.
+// What is left behind: processes that live on after the command, the socket of a supervisor that
+// was killed.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <csignal>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <string>
 
 #include "base/unique_fd.h"
 #include "harness.h"
@@ -61,6 +66,36 @@ TEST(Outlive, AProcessThatTheCommandLeavesBehindIsNamedAndCounted) {
   std::stringstream shown;
   shown << std::ifstream(scratch / "check").rdbuf();
   EXPECT_NE(shown.str().find("run.producers_left"), std::string::npos) << shown.str();
+}
+
+/// A variable of the environment that a process was started with.
+std::string Variable(pid_t pid, const std::string& name) {
+  std::ifstream environment("/proc/" + std::to_string(pid) + "/environ");
+  for (std::string entry; std::getline(environment, entry, '\0');) {
+    if (entry.starts_with(name + "=")) return entry.substr(name.size() + 1);
+  }
+  return {};
+}
+
+TEST(Outlive, TheSocketOfAKilledSupervisorIsRemoved) {
+  Scratch scratch("socket");
+  Oracle* oracle = Oracle::Map((scratch / "oracle").c_str());
+  ASSERT_NE(oracle, nullptr);
+  Started started = StartRun(
+      scratch / "run", {}, {TrainerPath(), scratch / "oracle", "1000000", "1000"}, scratch / "err");
+  ASSERT_TRUE(Await([&] { return oracle->committed > 50; })) << started.Err();
+  ASSERT_TRUE(Await([&] {
+    Recorded recorded;
+    ReadRun(scratch / "run", &recorded);
+    return CountEvents(recorded, "agent.start") == 1;
+  }));
+  const std::filesystem::path socket = Variable(oracle->pid, "TELLTALE_SOCKET");
+  ASSERT_TRUE(std::filesystem::exists(socket)) << socket;
+  ASSERT_EQ(::kill(started.pid, SIGKILL), 0);
+  EXPECT_EQ(started.Wait(), -SIGKILL);
+  EXPECT_TRUE(Await([&] { return !std::filesystem::exists(socket.parent_path()); })) << socket;
+  EXPECT_EQ(::kill(oracle->pid, SIGKILL), 0);
+  EXPECT_TRUE(Await([&] { return FindHelper("agent", scratch / "run") == 0; }));
 }
 
 }  // namespace
