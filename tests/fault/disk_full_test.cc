@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The disk of the run directory fills up and is freed again: the training goes on, what is lost is
-// counted and said, recording resumes without a restart. Some tests want a file system of their own,
-// others a limit on the size of the agent's files, which no write gets past.
+// counted and said, recording resumes without a restart. Some tests want a file system of their
+// own, others a limit on the size of the agent's files, which no write gets past.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mount.h>
