@@ -15,9 +15,13 @@ namespace {
 PyObject* g_training = nullptr;
 PyObject* g_enabled = nullptr;
 
-// The newest result of GradScaler.scale (address only) and the loss it was made from (owned).
-const void* g_scaled = nullptr;
+// The newest result of GradScaler.scale (by weak reference: its graph must not live longer for us)
+// and the loss it was made from. Both owned, or both null.
+PyObject* g_scaled = nullptr;
 PyObject* g_unscaled = nullptr;
+// A loss was scaled and the scaler has not stepped since: another tensor that goes backward may be
+// made from the scaled one, and its value is no loss.
+bool g_scale_pending = false;
 
 /// Addresses seen lately. A miss only costs a call of the adapter, which keeps the true set; an
 /// address used again by another object costs it its first-sight event.
@@ -68,6 +72,36 @@ class ModuleDepth {
 // The newest root forward was one of training: a loss that follows it is read at its backward.
 bool g_last_forward_trains = false;
 bool g_eval_seen = false;
+
+void ForgetScaled() {
+  Py_CLEAR(g_scaled);
+  Py_CLEAR(g_unscaled);
+}
+
+/// True for the tensor itself, never for one that has its address by now.
+bool IsNewestScaled(const PyObject* tensor) {
+  if (g_scaled == nullptr) return false;
+  Ref scaled(PyObject_CallObject(g_scaled, nullptr));
+  if (!scaled) DropError();
+  return scaled.get() == tensor;
+}
+
+/// What a backward pass from `tensor` says of the loss; true where `*loss` is its value.
+bool TakeLoss(PyObject* tensor, double* loss) {
+  if (IsNewestScaled(tensor)) {
+    tensor = g_unscaled;
+  } else if (g_scale_pending) {
+    if (HostScalar(tensor, loss) || IsDeviceScalar(tensor)) tt_count_skipped(0, 1);
+    return false;
+  }
+  Py_INCREF(tensor);  // Another thread may scale its loss while torch is asked about this one.
+  const Ref kept(tensor);
+  if (HostScalar(tensor, loss)) return true;
+  if (g_adapter.on_device_loss != nullptr && IsDeviceScalar(tensor)) {
+    CallAdapter(g_adapter.on_device_loss, tensor, "on_device_loss");
+  }
+  return false;
+}
 
 bool MaySteps() { return Ready(TT_PROCESS_TRAINER) && !g_worker; }
 
@@ -136,19 +170,7 @@ PyObject* Backward(PyObject* self, PyObject* const* args, std::size_t nargsf, Py
   Depth depth(&thread.backward_depth);
   const std::uint64_t begin = tt_now();
   double loss = 0;
-  bool has_loss = false;
-  if (ArgCount(nargsf) > 0) {
-    PyObject* tensor = args[0];
-    if (tensor == g_scaled && g_unscaled != nullptr) tensor = g_unscaled;
-    has_loss = HostScalar(tensor, &loss);
-    if (!has_loss && g_adapter.on_device_loss != nullptr && IsDeviceScalar(tensor)) {
-      CallAdapter(g_adapter.on_device_loss, tensor, "on_device_loss");
-    }
-    if (args[0] == g_scaled) {
-      g_scaled = nullptr;
-      Py_CLEAR(g_unscaled);
-    }
-  }
+  const bool has_loss = ArgCount(nargsf) > 0 && TakeLoss(args[0], &loss);
   g_machine_owned = true;
   tt_account(begin);
   tt_backward_begin();
@@ -201,6 +223,8 @@ PyObject* Scaler(PyObject* self, PyObject* const* args, std::size_t nargsf, PyOb
     return CallOriginal(self, args, nargsf, kwnames);
   }
   Depth depth(&thread.optimizer_depth);
+  g_scale_pending = false;
+  ForgetScaled();
   PyObject* optimizer = args[1];
   BeforeOptimizer(optimizer);
   const double lr = LearningRate(optimizer);
@@ -217,11 +241,17 @@ PyObject* Scaler(PyObject* self, PyObject* const* args, std::size_t nargsf, PyOb
 PyObject* Scale(PyObject* self, PyObject* const* args, std::size_t nargsf, PyObject* kwnames) {
   PyObject* result = CallOriginal(self, args, nargsf, kwnames);
   if (result == nullptr || ArgCount(nargsf) < 2 || result == args[1]) return result;
-  if (g_recording != Recording::kOn || !IsTensor(args[1]) || !IsTensor(result)) return result;
-  PyObject* old = g_unscaled;
+  if (g_recording != Recording::kOn) return result;
+  g_scale_pending = true;
+  ForgetScaled();
+  if (!IsTensor(args[1]) || !IsTensor(result)) return result;
   g_unscaled = Detached(args[1]);
-  g_scaled = result;
-  Py_XDECREF(old);
+  if (g_unscaled == nullptr) return result;
+  g_scaled = PyWeakref_NewRef(result, nullptr);
+  if (g_scaled == nullptr) {
+    DropError();
+    ForgetScaled();
+  }
   return result;
 }
 

@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "agent/budget.h"
 #include "agent/outbox.h"
 #include "agent/producer.h"
 #include "agent/sample_schedule.h"
@@ -24,7 +25,6 @@
 #include "base/process.h"
 #include "channel/registration.h"
 #include "collect/sampler.h"
-#include "plan/governor.h"
 #include "store/run_info.h"
 #include "store/writer.h"
 
@@ -78,7 +78,7 @@ class Agent {
         writer_(std::move(writer)),
         sampler_(std::move(sampler)),
         matcher_(std::move(matcher)),
-        governor_(options_.overhead_budget, options_.plan.stats_interval_steps),
+        budget_(options_.overhead_budget, options_.plan.stats_interval_steps),
         offset_ns_(writer_->monotonic_to_run_ns()) {
     for (const format::RingPosition& position : writer_->RecoveredPositions()) {
       recovered_[position.producer].push_back(position);
@@ -108,13 +108,15 @@ class Agent {
 
   void SayStart();
   void UndoTerminal();
+  void RemoveSocket();
   void CheckClock();
   void CheckLives();
+  void SayLeft();
   void Sample();
   void CountOwn();
-  void Govern(const std::vector<format::StepRow>& steps);
   bool Tick(bool ledger);
   bool Append(format::Batch* batch);
+  void Settle(bool taken, std::vector<Producer*>* in_batch);
   bool Flush(format::Batch* batch, std::vector<Producer*>* in_batch);
   void Release();
   void TellReleases();
@@ -126,7 +128,7 @@ class Agent {
   std::unique_ptr<store::Writer> writer_;
   std::unique_ptr<collect::Sampler> sampler_;
   plan::Matcher matcher_;
-  plan::Governor governor_;
+  Budget budget_;
   const std::int64_t offset_ns_;
   std::map<Uuid, std::vector<format::RingPosition>> recovered_;
   std::vector<std::unique_ptr<Producer>> producers_;
@@ -147,6 +149,7 @@ class Agent {
   bool end_run_ = false;  ///< The supervisor asked for the end.
   std::int64_t end_at_ns_ = 0;
   bool orphan_ = false;  ///< The supervisor is gone.
+  const pid_t supervisor_ = ::getppid();
   UniqueFd terminal_;    ///< Where `undo_` belongs; only while there is something to undo.
   std::string undo_;
 
@@ -159,6 +162,7 @@ class Agent {
   std::uint64_t metrics_dropped_ = 0;
   std::uint64_t producers_refused_ = 0;  ///< By the supervisor, in this attempt.
   std::uint64_t not_adopted_ = 0;        ///< Producers that the agent itself refused.
+  std::uint64_t producers_left_ = 0;     ///< Lived on when the recording ended.
   std::uint64_t dropped_by_gone_ = 0;    ///< Records dropped by producers that were released.
 };
 
@@ -293,6 +297,15 @@ void Agent::UndoTerminal() {
   terminal_.reset();
 }
 
+/// Removes the folder that a killed supervisor has left among the temporary files.
+void Agent::RemoveSocket() {
+  // A link that breaks says less: it does so a moment before, and may while the supervisor lives.
+  if (!orphan_ || options_.socket.empty() || ::getppid() == supervisor_) return;
+  ::unlink(options_.socket.c_str());
+  ::rmdir(options_.socket.parent_path().c_str());
+  options_.socket.clear();
+}
+
 void Agent::Adopt(const channel::AddProducer& message, std::vector<UniqueFd> fds) {
   const Uuid uuid = UuidOf(message.uuid);
   if (fds.size() != 3) {
@@ -326,7 +339,7 @@ void Agent::Adopt(const channel::AddProducer& message, std::vector<UniqueFd> fds
     producer->consumer().SkipTo(rings);
   }
   producer->SkipMarks(Marked(uuid, kProcessMarkRing, 1), Marked(uuid, kProcessMarkRing, 2),
-                      Marked(uuid, kDisabledMarkRing, 1));
+                      Marked(uuid, kDisabledMarkRing, 1), Marked(uuid, kLeftMarkRing, 1));
   if (!producer->start_said) outbox_.Add(producer->StartEvent(offset_ns_, RunNow()));
   producers_.push_back(std::move(producer));
 }
@@ -405,6 +418,17 @@ void Agent::CheckLives() {
   }
 }
 
+/// The recording ends: names the processes that go on, for what they record now is lost.
+void Agent::SayLeft() {
+  for (const auto& producer : producers_) {
+    if (producer->PollEnded()) continue;
+    auto event = producer->LeftEvent(RunNow());
+    if (!event) continue;
+    outbox_.Add(*std::move(event));
+    ++producers_left_;
+  }
+}
+
 void Agent::Sample() {
   // While the disk refuses, samples are the one thing that is dropped: records wait in the rings.
   if (refused_) {
@@ -433,6 +457,7 @@ void Agent::CountOwn() {
   set("collect.malformed", sampled.malformed, "records", false);
   set("collect.processes_skipped", sampled.processes_skipped, "records", true);
   set("run.producers_refused", not_adopted_, "processes", true);
+  set("run.producers_left", producers_left_, "processes", true);
   // The supervisor's count: no new agent begins it again, so it is of no process.
   ledger_.Set({"run.producers_refused", "run"}, producers_refused_, {"processes", true, 0, 0});
   set("agent.cpu_ns", CpuNs(), "ns", false);
@@ -455,34 +480,27 @@ bool Agent::Append(format::Batch* batch) {
   return false;
 }
 
-/// Keeps the probe's cost inside the budget, and says what it does.
-void Agent::Govern(const std::vector<format::StepRow>& steps) {
-  for (const format::StepRow& step : steps) {
-    const auto decision = governor_.Add(step.duration_ns, step.probe_ns);
-    if (!decision) continue;
-    options_.plan.stats_interval_steps = decision->interval_steps;
-    for (const auto& producer : producers_) producer->SetStatsInterval(decision->interval_steps);
-    PendingEvent event;
-    event.time_ns = RunNow();
-    event.kind = "governor";
-    event.subject = "plan";
-    event.message = fmt::format("statistics every {} steps: the probe cost {:.2f} % of step time",
-                                decision->interval_steps, decision->probe_share * 100);
-    event.data = ordered_json{{"stats_interval_steps", decision->interval_steps},
-                              {"probe_share", decision->probe_share},
-                              {"budget", options_.overhead_budget}}
-                     .dump();
-    outbox_.Add(std::move(event));
+/// After the journal's word on a batch: frees the rings it is from, or takes its drains back.
+void Agent::Settle(bool taken, std::vector<Producer*>* in_batch) {
+  for (Producer* producer : *in_batch) {
+    taken ? producer->consumer().Commit() : producer->consumer().Rollback();
   }
+  in_batch->clear();
+  if (!taken) {
+    budget_.Rollback();
+    return;
+  }
+  budget_.Commit(RunNow(), &outbox_);
+  const std::uint32_t interval = budget_.interval_steps();
+  if (options_.plan.stats_interval_steps == interval) return;
+  options_.plan.stats_interval_steps = interval;
+  for (const auto& producer : producers_) producer->SetStatsInterval(interval);
 }
 
 /// Journals the batch, then frees the rings it was taken from. False: all is as before the drain.
 bool Agent::Flush(format::Batch* batch, std::vector<Producer*>* in_batch) {
   const bool taken = Append(batch);
-  for (Producer* producer : *in_batch) {
-    taken ? producer->consumer().Commit() : producer->consumer().Rollback();
-  }
-  in_batch->clear();
+  Settle(taken, in_batch);
   *batch = {};
   return taken;
 }
@@ -491,6 +509,8 @@ bool Agent::Flush(format::Batch* batch, std::vector<Producer*>* in_batch) {
 bool Agent::Tick(bool ledger) {
   if (pool_->bytes() > kMaxPoolBytes && metrics_.empty()) pool_ = std::make_unique<StringPool>();
   const bool was_refused = refused_;
+  // First, also where the journal takes nothing: a process whose end was not seen wakes every wait.
+  CheckLives();
   const std::int64_t watermark = RunNow();
   std::uint64_t records = 0;
   // The last batch of the tick carries the watermark, the events, the samples and the ledger.
@@ -516,7 +536,7 @@ bool Agent::Tick(bool ledger) {
         return false;
       }
       StampAttempt(attempt_, &drained.rows);
-      Govern(drained.rows.steps);
+      budget_.Offer(drained.rows.steps);
       batch.rows = std::move(drained.rows);
       batch.positions = std::move(drained.positions);
       in_batch.push_back(producer.get());
@@ -524,7 +544,6 @@ bool Agent::Tick(bool ledger) {
     producer->drained = !more;
     producer->AnswerNames(matcher_);
   }
-  CheckLives();
   if (ledger) {
     CountOwn();
     ledger_.AddTo(attempt_, watermark, &batch);
@@ -533,12 +552,10 @@ bool Agent::Tick(bool ledger) {
   for (const Uuid& uuid : released_) batch.positions.push_back({uuid, format::kReleasedRing, 0});
   batch.rows.metrics = metrics_;
   batch.watermark_ns = watermark;
-  if (!Append(&batch)) {
-    for (Producer* waiting : in_batch) waiting->consumer().Rollback();
-    return false;
-  }
-  for (Producer* waiting : in_batch) waiting->consumer().Commit();
-  outbox_.Sent();
+  const bool journalled = Append(&batch);
+  if (journalled) outbox_.Sent();
+  Settle(journalled, &in_batch);
+  if (!journalled) return false;
   released_.clear();
   if (ledger) ledger_.Sent();
   metrics_.clear();
@@ -551,13 +568,8 @@ bool Agent::Tick(bool ledger) {
 /// Lets go of producers that are dead, empty and wholly in the journal.
 void Agent::Release() {
   std::erase_if(producers_, [&](const std::unique_ptr<Producer>& producer) {
-    // The tick that saw the end drained before it looked: one more drain has to follow.
-    if (!producer->exit_said || !outbox_.empty()) return false;
-    if (!producer->last_drain_done) {
-      producer->last_drain_done = true;
-      return false;
-    }
-    if (!producer->drained) return false;
+    // A tick looks for ends before it drains, so nothing has been written since.
+    if (!producer->exit_said || !producer->drained || !outbox_.empty()) return false;
     producer->CountInto(&ledger_);
     dropped_by_gone_ += producer->consumer().counters().dropped;
     releases_.push_back(producer->uuid());
@@ -605,6 +617,7 @@ Status Agent::Run() {
   while (!Finished()) {
     ReceiveMessages();
     UndoTerminal();
+    RemoveSocket();
     CheckClock();
     if (samples.Due()) Sample();
     const bool ledger = Now() >= next_ledger;
@@ -640,6 +653,7 @@ Status Agent::Close() {
   const std::int64_t deadline = Now() + kFullDiskPatienceNs;
   // Twice: the first tick may find producers' last words, the second has the counters after them.
   for (int done = 0; done < 2;) {
+    SayLeft();
     if (Tick(true)) {
       ++done;
       TellReleases();
@@ -650,6 +664,7 @@ Status Agent::Close() {
       break;
     }
   }
+  RemoveSocket();
   SendStatus();  // The last sign of life: the seals may take a while.
   return writer_->Close(true);
 }

@@ -16,6 +16,7 @@ namespace telltale::agent {
 struct AgentOptions {
   std::filesystem::path run;       ///< The run directory.
   UniqueFd link;                   ///< To the supervisor (channel/registration.h).
+  std::filesystem::path socket;    ///< The supervisor's, alone in its folder; may be empty.
   std::int64_t interval_ms = 500;  ///< Between samples of the machine.
   plan::CapturePlan plan;
   double overhead_budget = 0.01;  ///< Part of step time that the probe may cost.

@@ -137,10 +137,25 @@ std::optional<PendingEvent> Producer::DisabledEvent(std::int64_t now_ns) {
   return event;
 }
 
-void Producer::SkipMarks(bool start, bool exit, bool disabled) {
+std::optional<PendingEvent> Producer::LeftEvent(std::int64_t now_ns) {
+  if (left_said_) return {};
+  left_said_ = true;
+  const channel::ProducerInfo& info = consumer_->info();
+  PendingEvent event = NewEvent("producer.left", kLeftMarkRing, 1, now_ns);
+  event.severity = "medium";
+  event.message =
+      fmt::format("{} {} goes on after the command: no more of it is recorded: let the command "
+                  "wait for it",
+                  KindName(info.kind), info.pid);
+  event.data = Dump({{"pid", info.pid}, {"uuid", Hex(info.uuid)}});
+  return event;
+}
+
+void Producer::SkipMarks(bool start, bool exit, bool disabled, bool left) {
   start_said = start;
   exit_said = exit;
   disabled_said_ = disabled;
+  left_said_ = left;
 }
 
 void Producer::CountInto(Ledger* ledger) {

@@ -45,14 +45,15 @@ class Producer {
   PendingEvent ExitEvent(const std::optional<ProcessExit>& exit, std::int64_t now_ns);
   /// The event "probe.disabled", once, when the probe has switched itself off.
   std::optional<PendingEvent> DisabledEvent(std::int64_t now_ns);
+  /// The event "producer.left", once: it lives on when the recording ends.
+  std::optional<PendingEvent> LeftEvent(std::int64_t now_ns);
   void CountInto(Ledger* ledger);
 
   /// What a predecessor of this agent has said already.
-  void SkipMarks(bool start, bool exit, bool disabled);
+  void SkipMarks(bool start, bool exit, bool disabled, bool left);
 
   bool start_said = false;
   bool exit_said = false;
-  bool last_drain_done = false;  ///< A drain began after the end was seen.
   bool drained = false;          ///< The rings were empty at the last look.
   std::int64_t ended_at_ns = 0;  ///< CLOCK_MONOTONIC when the end was seen.
 
@@ -68,6 +69,7 @@ class Producer {
   UniqueFd pidfd_;
   bool ended_ = false;
   bool disabled_said_ = false;
+  bool left_said_ = false;
   std::uint32_t answered_ = 0;  ///< Names up to this one have their answer.
   std::string subject_;         ///< proc:PID:UUID, of its ledger rows.
 };

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstring>
 #include <string>
+#include <utility>
 
 #include "channel/clock_map.h"
 #include "channel/record_reader.h"
@@ -78,7 +79,8 @@ class ArenaConsumer final : public Consumer {
   std::vector<std::string> names_;
   std::uint64_t names_read_ = 0;  ///< Bytes of the names area.
   bool names_bad_ = false;
-  std::uint64_t malformed_ = 0;
+  std::uint64_t malformed_ = 0;      ///< Of records that are committed, and of names.
+  std::uint64_t malformed_now_ = 0;  ///< Since the last commit: a rollback delivers them again.
   ClockMap clock_map_;
   std::string buffer_;
   std::size_t next_ring_ = 0;  ///< Where a drain begins, so that a full ring starves no other.
@@ -149,7 +151,7 @@ ProducerCounters ArenaConsumer::counters() {
   c.foreign_thread = h.foreign_thread.load(std::memory_order_relaxed);
   c.skipped = h.skipped.load(std::memory_order_relaxed);
   c.spans_thinned = h.spans_thinned.load(std::memory_order_relaxed);
-  c.malformed = malformed_;
+  c.malformed = malformed_ + malformed_now_;
   return c;
 }
 
@@ -201,7 +203,7 @@ std::size_t ArenaConsumer::DrainRing(std::size_t i, std::uint64_t head, std::siz
   if (head == ring.position) return 0;
   if (head < ring.position || head - ring.position > ring.size ||
       head % format::kRecordAlign != 0) {
-    ++malformed_;
+    ++malformed_now_;
     ring.position = head;
     return 0;
   }
@@ -221,7 +223,7 @@ std::size_t ArenaConsumer::DrainRing(std::size_t i, std::uint64_t head, std::siz
       const ReadResult result = reader->Read(std::string_view(buffer_).substr(at), &out->rows);
       if (result.bytes == 0) {
         if (whole || piece - at >= format::kMaxRecordBytes) {
-          ++malformed_;
+          ++malformed_now_;
           ring.position = head;
           return taken + at;
         }
@@ -261,7 +263,7 @@ bool ArenaConsumer::Drain(std::size_t max_bytes, std::int64_t monotonic_to_run_n
       out->positions.push_back(position);
     }
   }
-  malformed_ += reader.malformed();
+  malformed_now_ += reader.malformed();
   next_ring_ = (next_ring_ + 1) % rings_.size();
   bool more = false;
   for (std::size_t i = 0; i < rings_.size(); ++i) {
@@ -271,6 +273,7 @@ bool ArenaConsumer::Drain(std::size_t max_bytes, std::int64_t monotonic_to_run_n
 }
 
 void ArenaConsumer::Commit() {
+  malformed_ += std::exchange(malformed_now_, 0);
   for (std::size_t i = 0; i < rings_.size(); ++i) {
     if (rings_[i].committed == rings_[i].position) continue;
     rings_[i].committed = rings_[i].position;
@@ -279,6 +282,7 @@ void ArenaConsumer::Commit() {
 }
 
 void ArenaConsumer::Rollback() {
+  malformed_now_ = 0;
   for (Ring& ring : rings_) ring.position = ring.committed;
 }
 

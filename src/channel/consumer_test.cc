@@ -80,6 +80,25 @@ TEST(Consumer, RollbackDeliversAgain) {
   EXPECT_TRUE(DrainAll(consumer.get(), &pool).rows.scalars.empty());
 }
 
+TEST(Consumer, WhatIsMalformedCountsOnceHoweverOftenItIsDelivered) {
+  TestProducer producer;
+  auto consumer = producer.Attach();
+  StringPool pool;
+  WriteNumbers(&*producer, 0, 3);
+  const format::RecordHeader unknown_kind{77, 0, 32, 0};
+  std::memcpy(producer->Ring()->data + 32, &unknown_kind, sizeof unknown_kind);
+  for (int i = 0; i < 3; ++i) {
+    DrainAll(consumer.get(), &pool);
+    EXPECT_EQ(consumer->counters().malformed, 1u);
+    consumer->Rollback();
+  }
+  DrainAll(consumer.get(), &pool);
+  consumer->Commit();
+  EXPECT_EQ(consumer->counters().malformed, 1u);
+  consumer->Rollback();
+  EXPECT_EQ(consumer->counters().malformed, 1u) << "what is committed stays";
+}
+
 TEST(Consumer, ASmallBudgetTakesEverythingInPieces) {
   TestProducer producer;
   auto consumer = producer.Attach();

@@ -63,14 +63,18 @@ bool NameTable::Open(format::ArenaHeader* header, char* area) {
   std::size_t slots = 64;
   while (slots < std::size_t{limit_} * 2) slots *= 2;
   slot_mask_ = slots - 1;
-  const std::size_t bytes = slots * sizeof(std::uint64_t) + (limit_ + 1) * sizeof(Entry);
   // Populated, so that no thread that holds the lock waits for a page.
-  void* map = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+  void* map = ::mmap(nullptr, MapBytes(), PROT_READ | PROT_WRITE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
   if (map == MAP_FAILED) return false;
   slots_ = static_cast<std::atomic<std::uint64_t>*>(map);
   entries_ = reinterpret_cast<Entry*>(slots_ + slots);
   return true;
+}
+
+void NameTable::Close() {
+  if (slots_ != nullptr) ::munmap(slots_, MapBytes());
+  slots_ = nullptr;
 }
 
 std::uint32_t NameTable::Find(const char* text, std::size_t length, std::uint32_t hash,

@@ -18,6 +18,8 @@ class NameTable {
  public:
   /// `area` has header->names_bytes bytes. False where memory is short. Once.
   bool Open(format::ArenaHeader* header, char* area);
+  /// Gives back what Open has mapped, if anything. REQUIRES: no thread is inside, or comes.
+  void Close();
   /// Id of the text, cut to kMaxTextBytes; 0 "(folded)" where the table is full (counted).
   std::uint32_t Intern(const char* text, std::size_t length);
 
@@ -30,6 +32,9 @@ class NameTable {
   std::uint32_t Find(const char* text, std::size_t length, std::uint32_t hash,
                      std::size_t* slot) const;
   std::uint32_t Fold();
+  std::size_t MapBytes() const {
+    return (slot_mask_ + 1) * sizeof(std::uint64_t) + (limit_ + 1) * sizeof(Entry);
+  }
 
   format::ArenaHeader* header_;
   char* area_;

@@ -57,6 +57,8 @@ class Producer {
   OpenResult Open(const ArenaPlan& plan, std::uint8_t process_kind, std::int32_t rank,
                   format::ClockKind clock, const std::uint8_t* parent_uuid,
                   const char* socket_path);
+  /// Gives back what Open has mapped, if anything. REQUIRES: no thread has recorded anything.
+  void Close();
   int TakeArenaFd();
   /// Maps a control page (takes the descriptor); false where it is none.
   bool UseControlPage(int fd);
@@ -115,7 +117,8 @@ class Producer {
   bool Register(const char* socket_path, std::uint8_t process_kind);
   void CloseSocket();
 
-  char* arena_;
+  char* arena_;  ///< Null: not open.
+  std::uint64_t arena_bytes_;
   format::ArenaHeader* header_;
   format::RingEntry* directory_;
   ThreadRing rings_[16];

@@ -106,6 +106,7 @@ bool Producer::MakeArena(const ArenaPlan& plan) {
     return false;
   }
   arena_ = static_cast<char*>(map);
+  arena_bytes_ = plan.arena_bytes;
   return true;
 }
 
@@ -161,7 +162,7 @@ OpenResult Producer::Open(const ArenaPlan& plan, std::uint8_t process_kind, std:
   // Last, so that nobody takes half a header for a whole one.
   std::atomic_ref(h.magic).store(format::kArenaMagic, std::memory_order_release);
   if (!names_.Open(header_, arena_ + h.names_offset)) {
-    ::munmap(arena_, plan.arena_bytes);
+    Close();
     ::close(arena_fd_);
     arena_fd_ = -1;
     return OpenResult::kNoMemory;
@@ -205,6 +206,13 @@ bool Producer::Register(const char* socket_path, std::uint8_t process_kind) {
   }
   socket_inode_ = InodeOf(socket_);
   return true;
+}
+
+void Producer::Close() {
+  if (arena_ == nullptr) return;
+  names_.Close();
+  ::munmap(arena_, arena_bytes_);
+  arena_ = nullptr;
 }
 
 int Producer::TakeArenaFd() {

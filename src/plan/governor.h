@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Keeps what the probe costs the training inside the budget: it stretches the interval of
 // statistics when the probe's own account of its time is above it, and takes the interval back when
-// there is room. It controls on what Telltale accounts for, never on a measured slow-down.
+// there is room. Where it cannot, it says so. It controls on what Telltale accounts for, never on a
+// measured slow-down.
 // Deterministic: decides from the steps it was given alone. Thread safety: none.
 #pragma once
 #include <cstdint>
@@ -18,10 +19,13 @@ class Governor {
   struct Decision {
     std::uint32_t interval_steps;
     double probe_share;  ///< Of the steps that led to it.
+    /// The probe costs more than the budget and nothing is left to stretch: the interval stays.
+    bool exceeded;
   };
 
   /// A step that has ended. Gives a decision when enough steps were seen to make one and it changes
-  /// the interval.
+  /// the interval, or finds for the first time that the budget cannot be kept. That is found again
+  /// only after the cost was clearly inside the budget.
   std::optional<Decision> Add(std::int64_t duration_ns, std::int64_t probe_ns);
 
   std::uint32_t interval() const { return interval_; }
@@ -33,6 +37,7 @@ class Governor {
   std::int64_t steps_ = 0;
   std::int64_t duration_ns_ = 0;
   std::int64_t probe_ns_ = 0;
+  bool exceeded_ = false;  ///< Said, and not clearly better since.
 };
 
 }  // namespace telltale::plan

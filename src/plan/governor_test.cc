@@ -46,8 +46,44 @@ TEST(Governor, SettlesInsteadOfSwinging) {
 
 TEST(Governor, WithoutStatisticsThereIsNothingToGovern) {
   Governor governor(0.01, 0);
-  EXPECT_FALSE(governor.Add(1, 1'000'000'000'000).has_value());
+  for (int i = 0; i < 10'000; ++i) EXPECT_FALSE(governor.Add(20 * kMs, 100'000).has_value());
   EXPECT_EQ(governor.interval(), 0U);
+}
+
+/// How often it says that the budget cannot be kept in 1000 steps of 20 ms that cost so much.
+int TimesExceeded(Governor* governor, std::int64_t probe_us) {
+  int times = 0;
+  for (int i = 0; i < 1000; ++i) {
+    const auto decision = governor->Add(20 * kMs, probe_us * 1000);
+    times += decision && decision->exceeded ? 1 : 0;
+  }
+  return times;
+}
+
+TEST(Governor, SaysOnceThatThereIsNothingToStretch) {
+  Governor governor(0.01, 0);
+  EXPECT_EQ(TimesExceeded(&governor, 400), 1);
+  EXPECT_EQ(TimesExceeded(&governor, 300), 0);
+  EXPECT_EQ(TimesExceeded(&governor, 190), 0) << "hardly inside the budget";
+  EXPECT_EQ(TimesExceeded(&governor, 300), 0) << "as it was";
+  EXPECT_EQ(TimesExceeded(&governor, 20), 0);
+  EXPECT_EQ(TimesExceeded(&governor, 300), 1) << "it was better between";
+  EXPECT_EQ(governor.interval(), 0U);
+}
+
+TEST(Governor, SaysOnceThatTheWidestIntervalIsNotEnough) {
+  Governor governor(0.01, 1);
+  int stretched = 0;
+  int exceeded = 0;
+  for (int i = 0; i < 100'000; ++i) {
+    const auto decision = governor.Add(20 * kMs, 400'000);  // 2 %, with statistics or without.
+    if (!decision) continue;
+    ++(decision->exceeded ? exceeded : stretched);
+    EXPECT_TRUE(!decision->exceeded || decision->interval_steps == 1024) << i;
+  }
+  EXPECT_EQ(stretched, 10);
+  EXPECT_EQ(exceeded, 1);
+  EXPECT_EQ(governor.interval(), 1024U);
 }
 
 }  // namespace

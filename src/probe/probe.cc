@@ -179,12 +179,16 @@ Probe* Stepping() {
     Log("recording is off: ", opened == OpenResult::kNoMemory
                                   ? "no shared memory for the arena (memory limit?)"
                                   : "the supervisor of telltale run cannot be reached");
+    probe->producer.Close();
     ::munmap(map, sizeof(Probe));
     return 0;
   }
   probe->producer.PollAccept(kAcceptWaitMs);
   if (probe->producer.refusal()[0] != 0) {
     Log("recording is off: ", probe->producer.refusal());
+    // No thread has it yet. One that is refused later keeps it: threads may be inside.
+    probe->producer.Close();
+    ::munmap(map, sizeof(Probe));
     return 0;
   }
   probe->machine.Init(&probe->producer);

@@ -249,6 +249,37 @@ TEST_F(ProbeTest, ARefusalSwitchesItOffAndIsLogged) {
   EXPECT_NE(LogText().find("because the test says so"), std::string::npos);
 }
 
+/// Arenas mapped into this process.
+int MappedArenas() {
+  int count = 0;
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    if (line.find("telltale-arena") != std::string::npos) ++count;
+  }
+  return count;
+}
+
+TEST_F(ProbeTest, ARefusedProcessKeepsNoArena) {
+  refuse_ = true;
+  // Only an answer that comes within tt_init's wait counts here.
+  bool early = false;
+  for (int i = 0; !early && i < 200; ++i) {
+    early = RunChild([] {
+      const int before = MappedArenas();
+      return tt_init(TT_PROCESS_TRAINER, -1) == 0 && MappedArenas() == before;
+    });
+  }
+  EXPECT_TRUE(early);
+}
+
+TEST_F(ProbeTest, WithoutASupervisorNoArenaIsKept) {
+  ::setenv("TELLTALE_SOCKET", "/nonexistent/socket", 1);
+  EXPECT_TRUE(RunChild([] {
+    const int before = MappedArenas();
+    return tt_init(TT_PROCESS_TRAINER, -1) == 0 && MappedArenas() == before;
+  }));
+}
+
 TEST_F(ProbeTest, DisablingStopsItForGoodAndSaysWhy) {
   ASSERT_TRUE(RunChild([] {
     tt_init(TT_PROCESS_TRAINER, -1);

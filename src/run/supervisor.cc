@@ -211,6 +211,7 @@ void Supervisor::StartAgent() {
       options_.program, "agent",
       "--run",          run_.path().string(),
       "--fd",           std::to_string(kInheritedFd),
+      "--socket",       registry_.socket_path(),
       "--interval",     std::to_string(options_.interval_ms),
       "--overhead",     fmt::format("{}", options_.overhead_budget)};
   if (agent_died_ns_ != 0) {

@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <fmt/core.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -37,6 +38,19 @@ struct CloseDir {
   void operator()(DIR* dir) const { ::closedir(dir); }
 };
 using UniqueDir = std::unique_ptr<DIR, CloseDir>;
+
+/// Writes from the file's begin; errno says why not.
+bool WriteWhole(int fd, std::string_view bytes) {
+  std::size_t done = 0;
+  while (done < bytes.size()) {
+    const ssize_t n =
+        ::pwrite(fd, bytes.data() + done, bytes.size() - done, static_cast<off_t>(done));
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return false;
+    done += static_cast<std::size_t>(n);
+  }
+  return true;
+}
 
 }  // namespace
 
@@ -143,26 +157,38 @@ Status SyncFolder(const std::filesystem::path& folder) {
   return {};
 }
 
-Status ReplaceFile(const std::filesystem::path& path, std::string_view bytes) {
+Status ReplaceFile(const std::filesystem::path& path, std::string_view bytes, std::size_t room) {
   const std::filesystem::path temporary = fmt::format("{}.{}.tmp", path.string(), ::getpid());
   const UniqueFd fd(
       ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!fd) return IoError("write", path);
-  std::size_t done = 0;
-  bool good = true;
-  while (good && done < bytes.size()) {
-    const ssize_t n = ::write(fd.get(), bytes.data() + done, bytes.size() - done);
-    if (n < 0 && errno == EINTR) continue;
-    good = n > 0;
-    if (good) done += static_cast<std::size_t>(n);
+  if (room > 0) {
+    // Not every file system can; the file is as good without.
+    [[maybe_unused]] const int reserved =
+        ::fallocate(fd.get(), FALLOC_FL_KEEP_SIZE, 0, static_cast<off_t>(bytes.size() + room));
   }
-  good = good && ::fsync(fd.get()) == 0 && ::rename(temporary.c_str(), path.c_str()) == 0;
-  if (!good) {
+  if (!WriteWhole(fd.get(), bytes) || ::fsync(fd.get()) != 0 ||
+      ::rename(temporary.c_str(), path.c_str()) != 0) {
     Status status = IoError("write", path);
     ::unlink(temporary.c_str());
     return status;
   }
   return SyncFolder(path.has_parent_path() ? path.parent_path() : ".");
+}
+
+Status OverwriteText(const std::filesystem::path& path, std::string_view text) {
+  const UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW));
+  struct stat info {};
+  if (!fd || ::fstat(fd.get(), &info) != 0) return IoError("write over", path);
+  std::string bytes(text);
+  bytes.resize(std::max(bytes.size(), static_cast<std::size_t>(info.st_size)), '\n');
+  // Before a byte is changed: half of the new text over half of the old one would be neither.
+  if (::fallocate(fd.get(), FALLOC_FL_KEEP_SIZE, 0, static_cast<off_t>(bytes.size())) != 0 &&
+      (errno != EOPNOTSUPP || bytes.size() > static_cast<std::size_t>(info.st_blocks) * 512)) {
+    return IoError("write over", path);
+  }
+  if (!WriteWhole(fd.get(), bytes) || ::fsync(fd.get()) != 0) return IoError("write over", path);
+  return {};
 }
 
 Result<std::string> ReadWholeFile(const std::filesystem::path& path) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Names in a writer's folder, and small durable file operations.
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -49,8 +50,13 @@ const format::TableDesc* FindTable(format::TableId id);
 
 /// Makes names in `folder` durable.
 Status SyncFolder(const std::filesystem::path& folder);
-/// Writes `bytes` to `path` under a temporary name, syncs, renames, syncs the folder.
-Status ReplaceFile(const std::filesystem::path& path, std::string_view bytes);
+/// Writes `bytes` to `path` under a temporary name, syncs, renames, syncs the folder. Keeps `room`
+/// bytes of the disk after its end, where the file system can, for OverwriteText.
+Status ReplaceFile(const std::filesystem::path& path, std::string_view bytes, std::size_t room = 0);
+/// Writes over the text that is there, with line ends after the new one where the old was longer:
+/// needs no room on the disk that the file has not. In one write, yet not safe from a power cut.
+/// Where there is no room nothing has changed.
+Status OverwriteText(const std::filesystem::path& path, std::string_view text);
 Result<std::string> ReadWholeFile(const std::filesystem::path& path);
 /// /proc/sys/kernel/random/boot_id, without the line's end.
 const std::string& BootId();

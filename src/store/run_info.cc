@@ -18,6 +18,9 @@ namespace {
 using nlohmann::json;
 using nlohmann::ordered_json;
 
+/// What an attempt's end adds to run.json is less.
+constexpr std::size_t kRoomBytes = 4096;
+
 ordered_json ToJson(const Attempt& attempt) {
   ordered_json out = {{"number", attempt.number},
                       {"start_ns", attempt.start_ns},
@@ -151,7 +154,10 @@ Status WriteRunInfo(const std::filesystem::path& run, const RunInfo& info) {
     for (const Attempt& attempt : info.attempts) out["attempts"].push_back(ToJson(attempt));
     // Arguments may hold any bytes; what is no UTF-8 is replaced, never a reason to fail.
     const std::string text = out.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
-    return ReplaceFile(run / "run.json", text);
+    Status status = ReplaceFile(run / "run.json", text, kRoomBytes);
+    // A full disk takes no new file; how the run ended must be known all the same.
+    if (!status.ok() && OverwriteText(run / "run.json", text).ok()) return {};
+    return status;
   } catch (const std::exception& error) {
     return {Code::kIo,
             fmt::format("cannot write {}: {}", (run / "run.json").string(), error.what())};

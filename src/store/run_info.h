@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// run.json: what a run is. Written by the supervisor alone, replaced atomically; read by everyone.
+// run.json: what a run is. Written by the supervisor alone, replaced atomically (on a full disk
+// written over); read by everyone.
 // Layout: docs/formats/run-directory.md.
 #pragma once
 #include <cstdint>

@@ -3,6 +3,7 @@
 #include "store/run_info.h"
 
 #include <chrono>
+#include <string>
 
 #include "store/store_testing.h"
 
@@ -67,6 +68,32 @@ TEST_F(RunStateTest, FromElsewhereARunIsRunningWhileItsFilesMove) {
     Age(run_ / "run.json", std::chrono::seconds(0));
     EXPECT_EQ(State(), "running") << place << ": before the agent's first record";
   }
+}
+
+TEST(RunInfo, IsWrittenOverWhereNoNewFileCanBeMade) {
+  TempFolder temp;
+  const fs::path run = temp.path() / "run";
+  MakeRun(run, true);
+  // In the way of the new file.
+  fs::create_directories(run / ("run.json." + std::to_string(::getpid()) + ".tmp"));
+  RunInfo info = ReadRunInfo(run).value();
+  info.attempts.back().end_ns = 1'700'000'000'000'000'000;
+  info.attempts.back().signal = 15;
+  ASSERT_TRUE(WriteRunInfo(run, info).ok());
+  EXPECT_EQ(ReadRunInfo(run).value().attempts.back().signal, 15);
+  info.finished = true;
+  info.name = "";  // Shorter than before: nothing of the old text may be left.
+  ASSERT_TRUE(WriteRunInfo(run, info).ok());
+  EXPECT_TRUE(ReadRunInfo(run).value().finished);
+  EXPECT_EQ(ReadRunInfo(run).value().name, "");
+  EXPECT_EQ(DeriveRunState(info, run).state, "killed");
+}
+
+TEST(RunInfo, ThatCannotBeWrittenIsAnErrorOfTheNewFile) {
+  TempFolder temp;
+  const Status status = WriteRunInfo(temp.path() / "not-there", {});
+  EXPECT_EQ(status.code(), Code::kIo);
+  EXPECT_NE(status.message().find("No such file"), std::string::npos) << status.message();
 }
 
 TEST_F(RunStateTest, FromElsewhereAnEndIsBelievedOnceNothingMoves) {

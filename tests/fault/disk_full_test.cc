@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // The disk of the run directory fills up and is freed again: the training goes on, what is lost is
-// counted and said, recording resumes without a restart. One test wants a file system of its own,
-// the other a limit on the size of the agent's files, which no write gets past.
+// counted and said, recording resumes without a restart. Some tests want a file system of their
+// own, others a limit on the size of the agent's files, which no write gets past.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <fstream>
@@ -96,6 +98,29 @@ TEST(DiskFull, TheTrainingGoesOnAndRecordingResumes) {
   EXPECT_GE(newest, static_cast<std::int64_t>(oracle->committed) - 1) << "recording must resume";
 }
 
+TEST(DiskFull, HowItEndedIsKnownThoughTheDiskStaysFull) {
+  Scratch scratch("end");
+  const SmallDisk disk(scratch / "disk");
+  if (!disk.mounted()) GTEST_SKIP() << "mounting a tmpfs needs root: not tested here";
+  Oracle* oracle = Oracle::Map((scratch / "oracle").c_str());
+  ASSERT_NE(oracle, nullptr);
+  Started started =
+      StartRun(scratch / "disk/run", {}, {TrainerPath(), scratch / "oracle", "1000000", "1000"},
+               scratch / "err");
+  ASSERT_TRUE(Await([&] { return oracle->committed > 100; })) << started.Err();
+  disk.Fill();
+  ASSERT_TRUE(Await([&] {
+    return started.Err().find("takes no more records") != std::string::npos;
+  })) << started.Err();
+  disk.Fill();  // What was given up meanwhile.
+  ASSERT_EQ(::kill(oracle->pid, SIGTERM), 0);
+  EXPECT_EQ(started.Wait(), -SIGTERM) << started.Err();
+  Recorded recorded;
+  ReadRun(scratch / "disk/run", &recorded);
+  EXPECT_EQ(recorded.state, "killed") << started.Err();
+  EXPECT_EQ(recorded.signal, SIGTERM);
+}
+
 TEST(DiskFull, RefusedWritesLoseNoRecordAndAreShown) {
   Scratch scratch("refused");
   Oracle* oracle = Oracle::Map((scratch / "oracle").c_str());
@@ -139,6 +164,56 @@ TEST(DiskFull, RefusedWritesLoseNoRecordAndAreShown) {
   std::stringstream shown;
   shown << std::ifstream(scratch / "check").rdbuf();
   EXPECT_NE(shown.str().find("agent.metrics_dropped"), std::string::npos) << shown.str();
+}
+
+TEST(DiskFull, AProcessThatEndsMeanwhileDoesNotKeepTheAgentBusy) {
+  Scratch scratch("busy");
+  Oracle* oracle = Oracle::Map((scratch / "oracle").c_str());
+  Oracle* other = Oracle::Map((scratch / "other").c_str());
+  ASSERT_NE(oracle, nullptr);
+  ASSERT_NE(other, nullptr);
+  const auto trainer = [&](const char* name) {
+    return TrainerPath() + " " + (scratch / name).string() + " 1000000 1000 & ";
+  };
+  Started started =
+      StartRun(scratch / "run", {}, {"sh", "-c", trainer("oracle") + trainer("other") + "wait"},
+               scratch / "err");
+  ASSERT_TRUE(Await([&] { return oracle->committed > 50 && other->committed > 50; }))
+      << started.Err();
+  pid_t agent = 0;
+  ASSERT_TRUE(Await([&] { return (agent = FindHelper("agent", scratch / "run")) != 0; }));
+  rlimit before{};
+  rlimit none{};
+  ASSERT_EQ(::prlimit(agent, RLIMIT_FSIZE, nullptr, &before), 0);
+  none.rlim_max = before.rlim_max;
+  const auto refused_from = std::chrono::steady_clock::now();
+  ASSERT_EQ(::prlimit(agent, RLIMIT_FSIZE, &none, nullptr), 0);
+  ASSERT_TRUE(Await([&] {
+    return started.Err().find("takes no more records") != std::string::npos;
+  })) << started.Err();
+  // Each has more waiting than one batch holds, 12 KiB, when one of them ends.
+  const std::uint64_t refused_at = oracle->committed;
+  ASSERT_TRUE(Await([&] { return oracle->committed > refused_at + 500; }));
+  ASSERT_EQ(::kill(other->pid, SIGKILL), 0);
+  const std::uint64_t ended_at = oracle->committed;
+  ASSERT_TRUE(Await([&] { return oracle->committed > ended_at + 1500; }));
+  ASSERT_EQ(::prlimit(agent, RLIMIT_FSIZE, &before, nullptr), 0);
+  ASSERT_TRUE(Await([&] { return started.Err().find("takes records again") != std::string::npos; }))
+      << started.Err();
+  const std::chrono::duration<double> refused_for = std::chrono::steady_clock::now() - refused_from;
+  ASSERT_EQ(::kill(oracle->pid, SIGKILL), 0);
+  EXPECT_EQ(started.Wait(), 0) << started.Err();
+
+  Recorded recorded;
+  ReadRun(scratch / "run", &recorded);
+  EXPECT_EQ(CountEvents(recorded, "process.exit"), 2U);
+  std::uint64_t tries = 0;
+  for (const auto& row : recorded.rows.ledger) {
+    if (row.name == "agent.append_refused") tries = std::max(tries, row.value);
+  }
+  EXPECT_GT(tries, 0U);
+  // A sample, the status and the pause of half a second each end a wait: five tries a second.
+  EXPECT_LT(static_cast<double>(tries), 20 + 10 * refused_for.count());
 }
 
 }  // namespace

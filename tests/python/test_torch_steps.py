@@ -190,6 +190,59 @@ for i in range(3):
     assert run.scalar("loss") == [float(line) for line in run.out.split()]
 
 
+# GradScaler only takes CUDA tensors; this is the hooks it gets, around like methods.
+SCALED = (
+    PRELUDE
+    + """
+from telltale._native import probe
+from telltale.adapters.torch.hooking import SCALE, SCALER
+class Scaler:
+    _enabled = True
+    def scale(self, outputs): return outputs * 1024
+    def step(self, optimizer): optimizer.step()
+Scaler.scale = probe.Hook(Scaler.scale, SCALE)
+Scaler.step = probe.Hook(Scaler.step, SCALER)
+scaler = Scaler()
+"""
+)
+
+
+def test_what_is_made_from_a_scaled_loss_is_no_loss(telltale):
+    run = telltale.python(
+        SCALED
+        + """
+for i in range(6):
+    opt.zero_grad(); loss = crit(net(x), y); scaled = scaler.scale(loss)
+    if i % 2: (scaled / 2).backward()
+    else: scaled.backward(); print(repr(loss.item()))
+    scaler.step(opt)
+# The scaler has stepped: a loss that was never scaled is one again.
+opt.zero_grad(); loss = crit(net(x), y); print(repr(loss.item())); loss.backward(); opt.step()
+"""
+    ).assert_clean()
+    assert run.scalar("loss") == [float(line) for line in run.out.split()]
+    assert [process["skipped"] for process in run.processes()] == [3]
+
+
+def test_a_tensor_at_the_address_of_a_scaled_loss_is_not_taken_for_it(telltale):
+    run = telltale.python(
+        SCALED
+        + """
+again = 0
+for i in range(50):
+    opt.zero_grad(); loss = crit(net(x), y)
+    scaled = scaler.scale(loss); address = id(scaled); del scaled
+    other = loss * 2; again += id(other) == address
+    other.backward(); scaler.step(opt)
+print(again)
+"""
+    ).assert_clean()
+    assert run.scalar("loss") == []
+    assert [process["skipped"] for process in run.processes()] == [50]
+    if int(run.out) == 0:
+        pytest.skip("no address was used again")
+
+
 def test_losses_of_every_kind_of_tensor(telltale):
     """float32 is read where it lies; whatever else is asked of torch."""
     run = telltale.python(
