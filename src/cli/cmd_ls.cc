@@ -12,6 +12,7 @@
 #include "base/printable.h"
 #include "cli/check_json.h"
 #include "cli/command.h"
+#include "cli/output.h"
 #include "report/text.h"
 #include "rules/finding_json.h"
 
@@ -62,8 +63,8 @@ int Ls(const std::string& path, bool json) {
   });
   nlohmann::ordered_json out = {{"runs", nlohmann::ordered_json::array()}};
   if (!json && !runs.empty()) {
-    fmt::print("{:<32} {:<22} {:>8} {:>10} {:>10}  {}\n", "run", "state", "attempts", "steps",
-               "duration", "worst finding");
+    Print("{:<32} {:<22} {:>8} {:>10} {:>10}  {}\n", "run", "state", "attempts", "steps",
+          "duration", "worst finding");
   }
   for (const report::RunData& data : runs) {
     const rules::Finding* worst = nullptr;
@@ -96,18 +97,18 @@ int Ls(const std::string& path, bool json) {
          at = duration.find(report::kSpace)) {
       duration.replace(at, report::kSpace.size(), " ");
     }
-    fmt::print("{:<32} {:<22} {:>8} {:>10} {:>10}  {}\n", Printable(data.replay.info.id),
-               report::StateWords(data.replay.state), data.replay.info.attempts.size(),
-               report::Thousands(steps), duration,
-               worst == nullptr ? "none"
-                                : fmt::format("{} {}", rules::Name(worst->incident.severity),
-                                              Printable(worst->incident.message)));
+    Print("{:<32} {:<22} {:>8} {:>10} {:>10}  {}\n", Printable(data.replay.info.id),
+          report::StateWords(data.replay.state), data.replay.info.attempts.size(),
+          report::Thousands(steps), duration,
+          worst == nullptr ? "none"
+                           : fmt::format("{} {}", rules::Name(worst->incident.severity),
+                                         Printable(worst->incident.message)));
   }
   if (json) {
     out["unreadable"] = broken;
-    fmt::print("{}\n", JsonText(out));
+    Print("{}\n", JsonText(out));
   } else if (runs.empty() && broken.empty()) {
-    fmt::print("no runs below {}\n", Printable(path));
+    Print("no runs below {}\n", Printable(path));
   }
   if (broken.empty()) return 0;
   if (!json) {
