@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <memory>
 #include <string>
 
 #include "cli/check_json.h"
 #include "cli/command.h"
+#include "cli/output.h"
 #include "report/verdict.h"
 #include "rules/replay.h"
 
@@ -27,9 +29,9 @@ int Check(const CheckOptions& options) {
   const rules::Replay& replay = data.replay;
 
   if (options.json) {
-    fmt::print("{}\n", CheckDocument(data));
+    Print("{}\n", CheckDocument(data));
   } else {
-    report::PrintVerdict(data, stdout, report::VerdictOptions::For(stdout));
+    WriteOut(report::FormatVerdict(data, report::VerdictOptions::For(stdout)));
   }
 
   if (!options.fail_on.empty()) {

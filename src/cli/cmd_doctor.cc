@@ -13,6 +13,7 @@
 #include "cli/check_json.h"
 #include "cli/command.h"
 #include "cli/doctor.h"
+#include "cli/output.h"
 
 namespace telltale::cli {
 namespace {
@@ -40,14 +41,14 @@ int Doctor(const std::string& folder, bool json) {
                                {"found", check.found},
                                {"effect", check.effect}});
     }
-    fmt::print("{}\n", JsonText(out));
+    Print("{}\n", JsonText(out));
   } else {
     for (const Check& check : checks) {
-      fmt::print("{:<8} {:<14} {}\n{:<23} → {}\n", Name(check.finding), check.name,
-                 Printable(check.found), "", check.effect);
+      Print("{:<8} {:<14} {}\n{:<23} → {}\n", Name(check.finding), check.name,
+            Printable(check.found), "", check.effect);
     }
-    fmt::print("\n{}\n", records ? "telltale run records here."
-                                 : "telltale run cannot record here: see what stops it above.");
+    Print("\n{}\n", records ? "telltale run records here."
+                            : "telltale run cannot record here: see what stops it above.");
   }
   return records ? 0 : static_cast<int>(Code::kUnusable);
 }

@@ -14,6 +14,7 @@
 #include "base/printable.h"
 #include "cli/check_json.h"
 #include "cli/command.h"
+#include "cli/output.h"
 #include "report/text.h"
 #include "rules/finding_json.h"
 #include "server/run_card.h"
@@ -116,13 +117,13 @@ int Ls(const std::string& path, bool json) {
     nlohmann::ordered_json out = {{"runs", nlohmann::ordered_json::array()}};
     for (Line& line : lines) out["runs"].push_back(std::move(line.json));
     out["unreadable"] = broken;
-    fmt::print("{}\n", JsonText(out));
+    Print("{}\n", JsonText(out));
   } else if (!lines.empty()) {
-    fmt::print("{:<32} {:<22} {:>8} {:>10} {:>10}  {}\n", "run", "state", "attempts", "steps",
+    Print("{:<32} {:<22} {:>8} {:>10} {:>10}  {}\n", "run", "state", "attempts", "steps",
                "duration", "worst finding");
-    for (const Line& line : lines) fmt::print("{}", line.text);
+    for (const Line& line : lines) Print("{}", line.text);
   } else if (broken.empty()) {
-    fmt::print("no runs below {}\n", Printable(path));
+    Print("no runs below {}\n", Printable(path));
   }
   if (broken.empty()) return 0;
   if (!json) {

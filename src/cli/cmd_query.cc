@@ -3,9 +3,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,6 +10,7 @@
 
 #include "base/printable.h"
 #include "cli/command.h"
+#include "cli/output.h"
 #include "query/query.h"
 
 namespace telltale::cli {
@@ -30,7 +28,6 @@ int Run(const Args& args) {
   query::Query query = args.query;
   if (args.json || args.format == "json") query.format = query::Format::kJson;
   store::Salvage salvage;
-  int write_error = 0;
   // Other programs get every byte; a terminal would obey some.
   const bool shown = ::isatty(STDOUT_FILENO) == 1;
   const Status status = query::RunQuery(
@@ -38,19 +35,11 @@ int Run(const Args& args) {
       [&](std::string_view piece) {
         const std::string text = shown ? PrintableLines(piece) : std::string();
         if (shown) piece = text;
-        if (std::fwrite(piece.data(), 1, piece.size(), stdout) == piece.size()) return true;
-        write_error = errno;
-        return false;
+        return WriteOut(piece);
       },
       &salvage);
   if (!status.ok()) return Fail("query", status);
-  if (write_error == 0 && std::fflush(stdout) != 0) write_error = errno;
-  if (write_error == EPIPE) return 0;  // The reader had enough.
-  if (write_error != 0) {
-    return Fail("query", {Code::kIo, fmt::format("cannot write the output: {}: make room or write "
-                                                 "elsewhere",
-                                                 std::strerror(write_error))});
-  }
+  if (OutputError() != 0) return 0;  // Main says so, unless the reader had enough.
   if (!salvage.any()) return 0;
   return Fail("query",
               {Code::kPartial,

@@ -11,6 +11,7 @@
 #include "base/printable.h"
 #include "cli/check_json.h"
 #include "cli/command.h"
+#include "cli/output.h"
 #include "cli/report_keeper.h"
 #include "report/html.h"
 #include "report/load.h"
@@ -44,10 +45,10 @@ int Report(const ReportOptions& options) {
                                      {"verdict", report::Verdict(*data)},
                                      {"findings", nlohmann::ordered_json::array()}};
     for (const auto& f : data->replay.findings) result["findings"].push_back(rules::ToJson(f));
-    fmt::print("{}\n", JsonText(result));
+    Print("{}\n", JsonText(result));
   } else {
     // A program gets the path as it is.
-    fmt::print("{}\n", ::isatty(STDOUT_FILENO) == 1 ? Printable(out.string()) : out.string());
+    Print("{}\n", ::isatty(STDOUT_FILENO) == 1 ? Printable(out.string()) : out.string());
   }
   if (!data->replay.salvage.any()) return 0;
   return Fail(

@@ -9,6 +9,7 @@
 #include "base/printable.h"
 #include "cli/check_json.h"
 #include "cli/command.h"
+#include "cli/output.h"
 #include "rules/finding_json.h"
 #include "rules/registry.h"
 #include "rules/replay.h"
@@ -16,7 +17,7 @@
 namespace telltale::cli {
 namespace {
 
-void PrintJson(const nlohmann::ordered_json& out) { fmt::print("{}\n", JsonText(out)); }
+void PrintJson(const nlohmann::ordered_json& out) { Print("{}\n", JsonText(out)); }
 
 int List(bool json) {
   if (json) {
@@ -26,7 +27,7 @@ int List(bool json) {
     return 0;
   }
   for (const auto& entry : rules::Registry()) {
-    fmt::print("{:<20} {}\n", entry.desc->name, entry.desc->summary);
+    Print("{:<20} {}\n", entry.desc->name, entry.desc->summary);
   }
   return 0;
 }
@@ -41,14 +42,14 @@ int Show(const std::string& name, bool json, bool markdown) {
   if (json) {
     PrintJson(rules::ToJson(desc));
   } else if (markdown) {
-    fmt::print("{}", rules::ToMarkdown(desc));
+    Print("{}", rules::ToMarkdown(desc));
   } else {
-    fmt::print("{}: {}\n\nWhat is computed\n  {}\n\nParameters\n", desc.name, desc.summary,
-               desc.formula);
+    Print("{}: {}\n\nWhat is computed\n  {}\n\nParameters\n", desc.name, desc.summary,
+          desc.formula);
     for (const auto& p : desc.parameters) {
-      fmt::print("  {:<22} {:>6} {:<6} {}\n", p.name, p.default_value, p.unit, p.doc);
+      Print("  {:<22} {:>6} {:<6} {}\n", p.name, p.default_value, p.unit, p.doc);
     }
-    fmt::print("\nWhat to do\n  {}\n", desc.how_to_fix);
+    Print("\nWhat to do\n  {}\n", desc.how_to_fix);
   }
   return 0;
 }
@@ -64,10 +65,9 @@ int RulesStatus(const std::string& run, bool json) {
     PrintJson(out);
   } else {
     for (const auto& state : replay->rules) {
-      fmt::print("{:<20} {:<14} {} {}, {} records read{}\n", state.name, rules::Name(state.status),
-                 state.incidents, state.incidents == 1 ? "incident" : "incidents",
-                 state.records.value_or(0),
-                 state.error.empty() ? "" : ": " + Printable(state.error));
+      Print("{:<20} {:<14} {} {}, {} records read{}\n", state.name, rules::Name(state.status),
+            state.incidents, state.incidents == 1 ? "incident" : "incidents",
+            state.records.value_or(0), state.error.empty() ? "" : ": " + Printable(state.error));
     }
   }
   if (!replay->salvage.any()) return 0;

@@ -3,25 +3,36 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <charconv>
 #include <cmath>
+#include <csignal>
 #include <cstdio>
+#include <cstring>
+#include <ctime>
 #include <exception>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 #include <string>
+#include <system_error>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/printable.h"
+#include "base/process.h"
 #include "cli/check_json.h"
 #include "cli/command.h"
+#include "cli/output.h"
 #include "report/html.h"
 #include "report/load.h"
 #include "report/verdict.h"
 #include "run/command.h"
+#include "run/process.h"
+#include "run/registry.h"
 #include "run/run_directory.h"
 #include "run/supervisor.h"
+#include "store/folder.h"
 
 namespace telltale::cli {
 namespace {
@@ -36,6 +47,8 @@ struct Args {
   bool json = false;
   bool no_serve = false;
 };
+
+constexpr timespec kReportPatience{.tv_sec = 2, .tv_nsec = 0};  ///< Then we say what takes so long.
 
 constexpr std::string_view kExamples =
     "  telltale run -- python train.py --lr 0.1\n"
@@ -79,6 +92,48 @@ Status CheckUsage(const Args& args, const std::vector<std::string>& training) {
   return {};
 }
 
+/// Trouble of ours that must not keep the training from its start; other codes are the caller's.
+bool IsOurs(const Status& status) {
+  return status.code() == Code::kIo || status.code() == Code::kLimit;
+}
+
+/// The training takes our place. Returns only where it cannot be executed.
+int StartUnrecorded(const Status& why, const std::vector<std::string>& training,
+                    const sigset_t& mask) {
+  Say("telltale run: NOT RECORDED: {}: the training starts without Telltale\n",
+      Printable(why.message()));
+  const int error = run::BecomeTraining(training, mask);
+  Fail("run", Status(Code::kUsage,
+                     fmt::format("cannot start '{}': {}", training[0], std::strerror(error))));
+  return error == ENOENT ? 127 : 126;
+}
+
+/// While the report is made: a line when that takes long, and our end, as the training's, at a
+/// signal to us. REQUIRES: these signals are blocked, as Supervise leaves them.
+void EndAtASignal(const fs::path& path, const ProcessExit& exit, bool quiet) {
+  const std::string waits = quiet ? "" : "telltale: writing the report (Ctrl-C: end without it)\n";
+  const std::string skipped = fmt::format("telltale: no report: `telltale report {}` writes it\n",
+                                          Printable(path.string()));
+  const fs::path partial = report::PartialPath(path / "report.html", ::getpid());
+  try {
+    std::thread([waits, skipped, partial, exit] {
+      sigset_t ends;
+      ::sigemptyset(&ends);
+      for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) ::sigaddset(&ends, signal);
+      int signal = ::sigtimedwait(&ends, nullptr, &kReportPatience);
+      if (signal < 0) {
+        if (errno == EAGAIN) WriteErr(waits);
+        ::sigwait(&ends, &signal);
+      }
+      ::unlink(partial.c_str());
+      WriteErr(skipped);
+      run::ExitAs(exit);
+    }).detach();
+  } catch (const std::system_error&) {
+    // No thread is to be had: then the report is waited for.
+  }
+}
+
 /// Writes report.html and prints the verdict. Whatever goes wrong here is one line: the exit code
 /// is the training's.
 void SayTheEnd(const fs::path& path, bool quiet, bool json) {
@@ -88,18 +143,15 @@ void SayTheEnd(const fs::path& path, bool quiet, bool json) {
       failed = report::WriteReport(*data, path / "report.html");
       if (json) {
         const fs::path file = path / "verdict.json";
-        std::ofstream out(file, std::ios::trunc);
-        out << CheckDocument(*data) << '\n';
-        out.close();
-        if (out) {
-          fmt::print(stderr, "telltale: verdict in {}\n", Printable(file.string()));
+        if (const Status written = store::ReplaceFile(file, CheckDocument(*data) + "\n");
+            written.ok()) {
+          Say("telltale: verdict in {}\n", Printable(file.string()));
         } else {
-          Fail("run", Status(Code::kIo, fmt::format("{}: cannot be written", file.string())));
+          Fail("run", written);
         }
       }
       if (!quiet) {
-        fmt::print(stderr, "\n");
-        report::PrintVerdict(*data, stderr, report::VerdictOptions::For(stderr));
+        WriteErr("\n" + report::FormatVerdict(*data, report::VerdictOptions::For(stderr)));
       }
     } else {
       failed = data.status();
@@ -112,6 +164,12 @@ void SayTheEnd(const fs::path& path, bool quiet, bool json) {
 }
 
 int Run(const Args& args, std::vector<std::string> training, const std::string& program) {
+  run::SupervisorOptions options;
+  // A line of ours to a pipe that nobody reads must not end us.
+  sigset_t pipe;
+  ::sigemptyset(&pipe);
+  ::sigaddset(&pipe, SIGPIPE);
+  ::sigprocmask(SIG_BLOCK, &pipe, &options.mask);
   const auto fail = [](const Status& status) { return Fail("run", status); };
   if (const Status status = CheckUsage(args, training); !status.ok()) return fail(status);
   const auto overhead = ParsePercent(args.overhead);
@@ -128,14 +186,21 @@ int Run(const Args& args, std::vector<std::string> training, const std::string& 
   request.overhead_budget = overhead.value();
   request.telltale_version = TELLTALE_VERSION;
   auto directory = run::RunDirectory::Prepare(request);
-  if (!directory.ok()) return fail(directory.status());
+  if (!directory.ok()) {
+    const Status& status = directory.status();
+    return IsOurs(status) ? StartUnrecorded(status, training, options.mask) : fail(status);
+  }
+  auto registry = run::Registry::Create(directory->attempt());
+  if (!registry.ok()) {
+    directory->Abandon();
+    return StartUnrecorded(registry.status(), training, options.mask);
+  }
   const std::string shown = ShortPath(directory->path());
   if (!args.quiet) {
-    fmt::print(stderr, "telltale {} · run {} · {}\n", TELLTALE_VERSION,
-               Printable(directory->info().name), Printable(shown));
+    Say("telltale {} · run {} · {}\n", TELLTALE_VERSION, Printable(directory->info().name),
+        Printable(shown));
   }
 
-  run::SupervisorOptions options;
   options.program = program;
   options.python_dir = fs::path(program).parent_path().parent_path() / "lib/telltale/python";
   options.command = std::move(training);
@@ -145,15 +210,17 @@ int Run(const Args& args, std::vector<std::string> training, const std::string& 
   options.serve = !args.no_serve;
   std::error_code error;
   if (!fs::exists(options.python_dir / "boot", error)) {
-    fmt::print(stderr,
-               "telltale: no Python adapter at {}: Python frameworks are not recorded: "
-               "install telltale again\n",
-               options.python_dir.string());
+    Say("telltale: no Python adapter at {}: Python frameworks are not recorded: "
+        "install telltale again\n",
+        options.python_dir.string());
   }
-  auto outcome = run::Supervise(options, &directory.value());
-  if (!outcome.ok()) return fail(outcome.status());
+  auto outcome = run::Supervise(options, &directory.value(), std::move(registry).value());
+  if (!outcome.ok()) {
+    directory->Abandon();
+    return StartUnrecorded(outcome.status(), options.command, options.mask);
+  }
+  EndAtASignal(shown, outcome->exit, args.quiet);
   SayTheEnd(shown, args.quiet, args.json);
-  std::fflush(nullptr);
   run::ExitAs(outcome->exit);
 }
 
@@ -174,7 +241,8 @@ void RegisterRun(CLI::App& app, Context* context) {
       ->add_option("--interval", args->interval_ms,
                    "Milliseconds between samples of the machine, 100 to 60000")
       ->default_str("500");
-  command->add_flag("--quiet", args->quiet, "No status line, no verdict; warnings only");
+  command->add_flag("--quiet", args->quiet,
+                    "No status line, no live page, no verdict; warnings only");
   command->add_flag("--json", args->json,
                     "Write the document of `check --json` to RUN/verdict.json at the end");
   command->add_flag("--no-serve", args->no_serve, "Start no live page");

@@ -9,13 +9,14 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
+#include <cerrno>
 #include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "cli/command.h"
+#include "cli/output.h"
 #include "server/http_server.h"
 
 namespace telltale::cli {
@@ -49,7 +50,7 @@ int Serve(const Args& args) {
   if (args.print_token && args.paths.empty()) {
     // A token that dies with this process would open nothing.
     if (!note.empty()) return Fail("serve", Status(Code::kAuth, note));
-    fmt::print("{}\n", token);
+    Print("{}\n", token);
     return 0;
   }
   if (args.paths.empty()) {
@@ -93,16 +94,17 @@ int Serve(const Args& args) {
   if (!server.ok()) return Fail("serve", server.status());
   const auto link = (*server)->NewLink();
   if (!link.ok()) return Fail("serve", link.status());
-  if (!note.empty()) fmt::print(stderr, "telltale: {}\n", note);
+  if (!note.empty()) Say("telltale: {}\n", note);
   if (beside) {
     // Whether others can learn the token from its file.
     const std::string line = fmt::format("{} {}\n", *link, note.empty() ? "kept" : "unkept");
     [[maybe_unused]] const ssize_t n = ::write(args.link_fd, line.data(), line.size());
     ::close(args.link_fd);
   } else {
-    fmt::print("{}\n", *link);
-    if (args.print_token) fmt::print("{}\n", token);
-    std::fflush(stdout);
+    Print("{}\n", *link);
+    if (args.print_token) Print("{}\n", token);
+    // Main says so: who would open the page, was not told where it is.
+    if (const int error = OutputError(); error != 0 && error != EPIPE) return 0;
   }
   (*server)->Run();
   return 0;

@@ -9,6 +9,7 @@
 #include "base/printable.h"
 #include "cli/check_json.h"
 #include "cli/command.h"
+#include "cli/output.h"
 #include "store/verify.h"
 
 namespace telltale::cli {
@@ -34,21 +35,21 @@ void PrintJson(const store::VerifyReport& report) {
                             {"segments", report.segments},   {"tensor_files", report.tensor_files},
                             {"rows", report.rows},           {"bytes", report.bytes},
                             {"problems", problems},          {"notes", report.notes}};
-  fmt::print("{}\n", JsonText(out));
+  Print("{}\n", JsonText(out));
 }
 
 void PrintText(const Args& args, const store::VerifyReport& report) {
   for (const store::Problem& problem : report.problems) {
     const std::string place = problem.offset ? fmt::format(" offset {}:", *problem.offset) : "";
-    fmt::print("{}:{} {}\n", Printable(problem.file), place, Printable(problem.what));
+    Print("{}:{} {}\n", Printable(problem.file), place, Printable(problem.what));
   }
-  for (const std::string& note : report.notes) fmt::print("{}\n", Printable(note));
-  fmt::print("{}: {} · {} writers, {} journals, {} segments, {} tensor files, {} rows, {} bytes\n",
-             Printable(args.run),
-             report.problems.empty() ? "every checksum holds"
-                                     : fmt::format("{} problems", report.problems.size()),
-             report.writers, report.journals, report.segments, report.tensor_files, report.rows,
-             report.bytes);
+  for (const std::string& note : report.notes) Print("{}\n", Printable(note));
+  Print("{}: {} · {} writers, {} journals, {} segments, {} tensor files, {} rows, {} bytes\n",
+        Printable(args.run),
+        report.problems.empty() ? "every checksum holds"
+                                : fmt::format("{} problems", report.problems.size()),
+        report.writers, report.journals, report.segments, report.tensor_files, report.rows,
+        report.bytes);
 }
 
 int Run(const Args& args) {

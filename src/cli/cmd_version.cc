@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
+#include "cli/output.h"
 #include "format/records.gen.h"
 #include "store/run_info.h"
 
@@ -22,10 +23,10 @@ void RegisterVersion(CLI::App& app, Context* context) {
           {"version", TELLTALE_VERSION},
           {"run_format", fmt::format("{}.{}", store::kRunFormatMajor, store::kRunFormatMinor)},
           {"record_schema", format::kRecordSchemaVersion}};
-      fmt::print("{}\n", out.dump(2));
+      Print("{}\n", out.dump(2));
     } else {
-      fmt::print("telltale {} · run format {}.{} · record schema {}\n", TELLTALE_VERSION,
-                 store::kRunFormatMajor, store::kRunFormatMinor, format::kRecordSchemaVersion);
+      Print("telltale {} · run format {}.{} · record schema {}\n", TELLTALE_VERSION,
+            store::kRunFormatMajor, store::kRunFormatMinor, format::kRecordSchemaVersion);
     }
     return 0;
   });

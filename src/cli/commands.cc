@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdio>
 #include <exception>
 #include <iterator>
 #include <new>
@@ -12,6 +11,7 @@
 
 #include "base/printable.h"
 #include "cli/command.h"
+#include "cli/output.h"
 
 namespace telltale::cli {
 namespace {
@@ -55,7 +55,7 @@ constexpr std::size_t kHelpColumns = 96;
 }  // namespace
 
 int Fail(std::string_view command, const Status& status) {
-  fmt::print(stderr, "telltale {}: {}\n", command, Printable(status.message()));
+  Say("telltale {}: {}\n", command, Printable(status.message()));
   return static_cast<int>(status.code());
 }
 

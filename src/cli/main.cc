@@ -6,14 +6,17 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <climits>
 #include <cstdio>
+#include <cstring>
 #include <exception>
 #include <string>
 #include <string_view>
 #include <utility>
 
 #include "cli/command.h"
+#include "cli/output.h"
 
 namespace telltale::cli {
 namespace {
@@ -53,7 +56,7 @@ int Main(int argc, char** argv) {
     argc = static_cast<int>(dashes - argv);
   }
   if (argc <= 1) {
-    fmt::print(stderr, "{}", app.help());
+    WriteErr(app.help());
     return static_cast<int>(Code::kUsage);
   }
   const auto named = [&](const CLI::App* command) { return command->check_name(argv[1]); };
@@ -71,13 +74,13 @@ int Main(int argc, char** argv) {
       above += (above.empty() ? "" : " ") + innermost->get_name();
       innermost = innermost->get_subcommands().front();
     }
-    fmt::print("{}", innermost->help(above));
+    WriteOut(innermost->help(above));
     return 0;
   } catch (const CLI::CallForAllHelp&) {
-    fmt::print("{}", app.help("", CLI::AppFormatMode::All));
+    WriteOut(app.help("", CLI::AppFormatMode::All));
     return 0;
   } catch (const CLI::CallForVersion&) {
-    fmt::print("{}\n", TELLTALE_VERSION);
+    WriteOut(TELLTALE_VERSION "\n");
     return 0;
   } catch (const CLI::ParseError& error) {
     const std::string command = Named(app);
@@ -89,12 +92,23 @@ int Main(int argc, char** argv) {
   return context.exit_code;
 }
 
+/// The exit code, once all that was printed is out or is known not to be.
+int Finish(int argc, char** argv, int code) {
+  const int error = OutputError();
+  if (error == 0 || error == EPIPE) return code;  // The reader of a pipe had enough.
+  return Fail(argc > 1 ? argv[1] : "usage",
+              Status(Code::kIo, fmt::format("cannot write the output: {}: make room or write "
+                                            "elsewhere",
+                                            std::strerror(error))));
+}
+
 }  // namespace
 }  // namespace telltale::cli
 
 int main(int argc, char** argv) {
+  telltale::cli::HoldStandardStreams();
   try {
-    return telltale::cli::Main(argc, argv);
+    return telltale::cli::Finish(argc, argv, telltale::cli::Main(argc, argv));
   } catch (const std::exception& error) {
     std::fprintf(stderr, "telltale: internal error: %s: please report it with the command\n",
                  error.what());

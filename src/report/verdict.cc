@@ -143,6 +143,7 @@ std::string FormatVerdict(const RunData& data, const VerdictOptions& options) {
                  (std::filesystem::exists(html, error)
                       ? fmt::format("report  {}", Printable(html.string()))
                       : fmt::format("report  telltale report {}", Printable(data.path.string()))));
+  foot.push_back(fmt::format(" page    telltale serve {}", Printable(data.path.string())));
   foot.push_back(rule_line);
 
   // What is left belongs to the findings: three lines each, the rest is counted.
@@ -189,10 +190,6 @@ std::string FormatVerdict(const RunData& data, const VerdictOptions& options) {
     out.replace(at, kSpace.size(), " ");
   }
   return out;
-}
-
-void PrintVerdict(const RunData& data, std::FILE* stream, const VerdictOptions& options) {
-  fmt::print(stream, "{}", FormatVerdict(data, options));
 }
 
 }  // namespace telltale::report

@@ -16,6 +16,5 @@ struct VerdictOptions {
 };
 
 std::string FormatVerdict(const RunData& data, const VerdictOptions& options);
-void PrintVerdict(const RunData& data, std::FILE* stream, const VerdictOptions& options);
 
 }  // namespace telltale::report

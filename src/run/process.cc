@@ -9,8 +9,10 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 
 #include "base/process.h"
 
@@ -27,10 +29,13 @@ std::vector<char*> Pointers(const std::vector<std::string>& words) {
   return out;
 }
 
+/// Whether a child may run without a pidfd of it.
+enum class Watch { kMust, kMay };
+
 /// Forks; the child calls `prepare` (which returns errno, 0 for go on) and executes. The parent
 /// waits until the exec has worked or failed.
 template <class Prepare>
-Result<Child> Start(const std::vector<std::string>& command, char* const* environment,
+Result<Child> Start(const std::vector<std::string>& command, char* const* environment, Watch watch,
                     Prepare prepare) {
   std::vector<char*> argv = Pointers(command);
   int report[2];
@@ -59,6 +64,14 @@ Result<Child> Start(const std::vector<std::string>& command, char* const* enviro
   Child child;
   child.pid = pid;
   child.pidfd = OpenPidfd(pid);
+  if (!child.pidfd && watch == Watch::kMust) {
+    const int why = errno;
+    ::kill(pid, SIGKILL);  // Our child and not reaped: the pid is its own.
+    ::waitpid(pid, nullptr, 0);
+    return Status(Code::kLimit, fmt::format("cannot watch '{}': pidfd_open failed: {}: Telltale "
+                                            "needs Linux 5.3 or later and a free descriptor",
+                                            command[0], std::strerror(why)));
+  }
   int error = 0;
   ssize_t n = 0;
   do {
@@ -68,10 +81,6 @@ Result<Child> Start(const std::vector<std::string>& command, char* const* enviro
     child.exec_errno = error;
     ::waitpid(pid, nullptr, 0);
     child.pid = -1;
-  } else if (!child.pidfd) {
-    return Status(Code::kLimit, fmt::format("cannot watch '{}': pidfd_open failed: {}: Telltale "
-                                            "needs Linux 5.3 or later and a free descriptor",
-                                            command[0], std::strerror(errno)));
   }
   return child;
 }
@@ -97,10 +106,24 @@ Result<Child> SpawnTraining(const std::vector<std::string>& command,
                             const std::vector<std::string>& environment, const sigset_t& mask,
                             const rlimit& files) {
   std::vector<char*> envp = Pointers(environment);
-  return Start(command, envp.data(), [&](UniqueFd*) {
+  return Start(command, envp.data(), Watch::kMay, [&](UniqueFd*) {
     ::setrlimit(RLIMIT_NOFILE, &files);
     return ::sigprocmask(SIG_SETMASK, &mask, nullptr) == 0 ? 0 : errno;
   });
+}
+
+int BecomeTraining(const std::vector<std::string>& command, const sigset_t& mask) {
+  std::vector<char*> argv = Pointers(command);
+  // One that a line of ours to a closed pipe has left pending would survive the exec.
+  sigset_t pipe;
+  ::sigemptyset(&pipe);
+  ::sigaddset(&pipe, SIGPIPE);
+  const timespec none{};
+  while (::sigtimedwait(&pipe, nullptr, &none) == SIGPIPE) {
+  }
+  if (::sigprocmask(SIG_SETMASK, &mask, nullptr) != 0) return errno;
+  ::execvp(argv[0], argv.data());
+  return errno;
 }
 
 Result<Child> SpawnHelper(const std::vector<std::string>& command, const std::filesystem::path& log,
@@ -110,7 +133,7 @@ Result<Child> SpawnHelper(const std::vector<std::string>& command, const std::fi
   UniqueFd out(::open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
   if (!out) out.reset(::open("/dev/null", O_WRONLY | O_CLOEXEC));
   const std::string score = HelperOomScore();
-  return Start(command, environ, [&](UniqueFd* report) {
+  return Start(command, environ, Watch::kMust, [&](UniqueFd* report) {
     ::setsid();
     sigset_t none;
     ::sigemptyset(&none);

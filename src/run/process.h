@@ -17,7 +17,7 @@ namespace telltale::run {
 
 struct Child {
   pid_t pid = -1;
-  UniqueFd pidfd;
+  UniqueFd pidfd;      ///< Of a helper always; of the training not where pidfd_open failed.
   int exec_errno = 0;  ///< Not 0: it ended at once since the program could not be executed.
 };
 
@@ -28,9 +28,13 @@ Result<Child> SpawnTraining(const std::vector<std::string>& command,
                             const std::vector<std::string>& environment, const sigset_t& mask,
                             const rlimit& files);
 
+/// Takes our place with `command`, under the signal mask `mask`: nothing of us is left. Returns
+/// only where it cannot be executed: errno.
+int BecomeTraining(const std::vector<std::string>& command, const sigset_t& mask);
+
 /// Starts one of our helpers: session of its own, stdin /dev/null, stdout and stderr appended to
 /// `log`, oom_score_adj above the training's, no signal blocked or ignored. `inherited` (or -1) is
-/// the one descriptor it gets, under number kInheritedFd.
+/// the one descriptor it gets, under number kInheritedFd. One that cannot be watched does not run.
 inline constexpr int kInheritedFd = 3;
 Result<Child> SpawnHelper(const std::vector<std::string>& command, const std::filesystem::path& log,
                           int inherited);

@@ -32,8 +32,11 @@ std::string UtcTime(std::int64_t unix_ns) {
 }
 
 Status IoError(const char* what, const fs::path& path, int error) {
-  return {Code::kIo, fmt::format("cannot {} '{}': {}: choose another folder with -o", what,
-                                 path.string(), std::strerror(error))};
+  // A path that can never be is a slip of the pen, not the machine's trouble.
+  const bool slip = error == ENOTDIR || error == ENAMETOOLONG || error == ELOOP;
+  return {slip ? Code::kUsage : Code::kIo,
+          fmt::format("cannot {} '{}': {}: choose another folder with -o", what, path.string(),
+                      std::strerror(error))};
 }
 
 /// Makes the folder of a new run; mkdir decides between two that start in the same second.
@@ -57,15 +60,15 @@ Result<RunDirectory> RunDirectory::Prepare(const RunRequest& request) {
   std::error_code error;
   if (request.directory.empty()) {
     TELLTALE_ASSIGN_OR_RETURN(run.path_, MakeDefault(name));
+    run.made_ = true;
   } else {
     run.path_ = request.directory;
     if (const fs::path parent = run.path_.parent_path(); !parent.empty()) {
       fs::create_directories(parent, error);
       if (error) return IoError("make", parent, error.value());
     }
-    if (::mkdir(run.path_.c_str(), 0700) != 0 && errno != EEXIST) {
-      return IoError("make", run.path_, errno);
-    }
+    run.made_ = ::mkdir(run.path_.c_str(), 0700) == 0;
+    if (!run.made_ && errno != EEXIST) return IoError("make", run.path_, errno);
     if (!fs::is_directory(run.path_, error)) {
       return Status(Code::kUsage, fmt::format("'{}' is not a folder: choose another with -o",
                                               run.path_.string()));
@@ -89,6 +92,7 @@ Result<RunDirectory> RunDirectory::Prepare(const RunRequest& request) {
 
   if (fs::exists(run.path_ / "run.json", error)) {
     TELLTALE_ASSIGN_OR_RETURN(run.info_, store::ReadRunInfo(run.path_));
+    run.before_ = run.info_;
     if (store::DeriveRunState(run.info_, run.path_).state == "running") {
       const store::Attempt* last =
           run.info_.attempts.empty() ? nullptr : &run.info_.attempts.back();
@@ -129,10 +133,28 @@ Result<RunDirectory> RunDirectory::Prepare(const RunRequest& request) {
   attempt.start_ns = now;
   info.attempts.push_back(attempt);
   if (::mkdir((run.path_ / "logs").c_str(), 0700) != 0 && errno != EEXIST) {
-    return IoError("make", run.path_ / "logs", errno);
+    Status failed = IoError("make", run.path_ / "logs", errno);
+    run.Abandon();
+    return failed;
   }
-  TELLTALE_RETURN_IF_ERROR(run.Write());
+  if (const Status failed = run.Write(); !failed.ok()) {
+    run.Abandon();
+    return Status(failed.code(),
+                  failed.message() + ": free some space or choose another folder with -o");
+  }
   return run;
+}
+
+void RunDirectory::Abandon() {
+  std::error_code ignored;
+  if (before_) {
+    // Where the disk takes nothing it still holds the old one: run.json is replaced whole.
+    [[maybe_unused]] const Status status = store::WriteRunInfo(path_, *before_);
+    return;
+  }
+  fs::remove(path_ / "run.json", ignored);
+  fs::remove_all(path_ / "logs", ignored);
+  if (made_) fs::remove(path_, ignored);
 }
 
 Status RunDirectory::Started(pid_t pid) {

@@ -3,6 +3,7 @@
 // One owner, the supervisor's thread. The directory is locked (flock) while a supervisor has it.
 #pragma once
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,7 +26,8 @@ struct RunRequest {
 class RunDirectory {
  public:
   /// Makes the folder, or takes an existing run for its next attempt. kUsage: a folder with foreign
-  /// content; kRunning: somebody has the run; kVersion: written by a newer format; kIo.
+  /// content, a path that no folder can have; kRunning: somebody has the run; kVersion: written by
+  /// a newer format; kUnusable: run.json is damaged; kIo: disk full, not writable, and the like.
   static Result<RunDirectory> Prepare(const RunRequest& request);
 
   const std::filesystem::path& path() const { return path_; }  ///< Absolute.
@@ -38,6 +40,8 @@ class RunDirectory {
   Status Ended(const ProcessExit& exit);
   /// Every row is in the store: readers may call the run finished.
   Status Finished();
+  /// There is no attempt after all: leaves run.json, and the folder, as Prepare found them.
+  void Abandon();
 
  private:
   RunDirectory() = default;
@@ -45,6 +49,8 @@ class RunDirectory {
 
   std::filesystem::path path_;
   store::RunInfo info_;
+  bool made_ = false;                     ///< By us: the folder was not there.
+  std::optional<store::RunInfo> before_;  ///< The run as it was; none: the folder held none.
   UniqueFd lock_;
 };
 

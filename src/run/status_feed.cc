@@ -174,16 +174,20 @@ std::string RenderStatus(const StatusFacts& facts, int columns, bool colour) {
   return line;
 }
 
-std::string RenderChange(const FindingChange& change, bool colour) {
-  const std::time_t seconds = change.time_ns / 1'000'000'000;
+std::string LocalTime(std::int64_t unix_ns) {
+  const std::time_t seconds = unix_ns / 1'000'000'000;
   std::tm local{};
   ::localtime_r(&seconds, &local);
+  return fmt::format("{:02}:{:02}:{:02}", local.tm_hour, local.tm_min, local.tm_sec);
+}
+
+std::string RenderChange(const FindingChange& change, bool colour) {
   const Mark mark = MarkOf(change.severity);
   const bool paint = colour && mark.colour[0] != '\0';
-  return fmt::format("telltale {:02}:{:02}:{:02} step {}  {}{} {:<6}{}  {}{}", local.tm_hour,
-                     local.tm_min, local.tm_sec, change.step < 0 ? "-" : Grouped(change.step),
-                     paint ? mark.colour : "", mark.shape, change.severity, paint ? "\x1b[0m" : "",
-                     change.message, change.closed ? " (closed)" : "");
+  return fmt::format("telltale {} step {}  {}{} {:<6}{}  {}{}", LocalTime(change.time_ns),
+                     change.step < 0 ? "-" : Grouped(change.step), paint ? mark.colour : "",
+                     mark.shape, change.severity, paint ? "\x1b[0m" : "", change.message,
+                     change.closed ? " (closed)" : "");
 }
 
 StatusFeed::StatusFeed(std::filesystem::path run, std::uint32_t attempt)

@@ -72,6 +72,8 @@ class StatusFold {
   std::vector<FindingChange> changes_;
 };
 
+/// "11:02:14", in the zone of this process.
+std::string LocalTime(std::int64_t unix_ns);
 /// Status line text for `columns` columns, colour sequences not counted.
 std::string RenderStatus(const StatusFacts& facts, int columns, bool colour);
 /// The line for a log file: "telltale 11:02:14 step 18,400  ◆ high    message".

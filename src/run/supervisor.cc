@@ -26,6 +26,7 @@
 #include "base/printable.h"
 #include "channel/registration.h"
 #include "run/command.h"
+#include "run/plain_lines.h"
 #include "run/process.h"
 #include "run/registry.h"
 #include "run/restart.h"
@@ -42,6 +43,7 @@ constexpr std::int64_t kEndPatienceNs =
 constexpr std::int64_t kEndSilenceNs = 2 * kSecond;     ///< Then we say what we wait for.
 constexpr std::int64_t kAgentSilenceNs = 15 * kSecond;  ///< A hung agent is killed and replaced.
 constexpr std::int64_t kServerEndNs = 100 * kMs;        ///< For a server that nobody looks at.
+constexpr std::int64_t kBlindPeriodNs = 50 * kMs;       ///< A training without a pidfd is asked.
 constexpr std::int64_t kForever = INT64_MAX;
 constexpr rlim_t kWantedFiles = 4096;  ///< Three descriptors a producer, and ours.
 
@@ -83,6 +85,7 @@ class Supervisor {
   void StartServer();
   void ReadLink();
   void EndServer();
+  void GiveUp();
   void TellAgent();
   void HelperDied(Helper* helper, std::int64_t now, bool hopeless = false);
   void ReadAgent();
@@ -105,9 +108,8 @@ class Supervisor {
   Registry registry_;
   Terminal terminal_;
   std::unique_ptr<StatusFeed> feed_;
+  PlainLines plain_lines_{Now()};
 
-  sigset_t old_mask_{};
-  bool blocked_ = false;
   rlimit old_files_{};
   UniqueFd signals_;
 
@@ -136,10 +138,11 @@ class Supervisor {
 Supervisor::~Supervisor() {
   feed_.reset();
   terminal_.GiveRow();
-  if (!blocked_) return;
-  // A line of ours to a closed pipe must not kill us where it did not before.
-  ::signal(SIGPIPE, SIG_IGN);
-  ::sigprocmask(SIG_SETMASK, &old_mask_, nullptr);
+  if (::sigismember(&options_.mask, SIGTSTP) == 1) return;
+  sigset_t stop;
+  ::sigemptyset(&stop);
+  ::sigaddset(&stop, SIGTSTP);
+  ::sigprocmask(SIG_UNBLOCK, &stop, nullptr);
 }
 
 Status Supervisor::BlockSignals() {
@@ -152,10 +155,9 @@ Status Supervisor::BlockSignals() {
   if (terminal_.uses_row()) ::sigaddset(&set, SIGTSTP);
   sigset_t with_pipe = set;
   ::sigaddset(&with_pipe, SIGPIPE);
-  if (::sigprocmask(SIG_BLOCK, &with_pipe, &old_mask_) != 0) {
+  if (::sigprocmask(SIG_BLOCK, &with_pipe, nullptr) != 0) {
     return {Code::kIo, fmt::format("cannot block signals: {}", std::strerror(errno))};
   }
-  blocked_ = true;
   signals_.reset(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
   if (!signals_)
     return {Code::kLimit,
@@ -306,6 +308,17 @@ void Supervisor::EndServer() {
   while (server_.alive() && Now() < deadline) Turn(deadline);
 }
 
+/// Takes back what was set up for a training that could not be started.
+void Supervisor::GiveUp() {
+  for (Helper* helper : {&agent_, &watcher_, &server_}) {
+    if (!helper->alive()) continue;
+    ::kill(helper->child.pid, SIGKILL);  // Our child and not reaped: the pid is its own.
+    ::waitpid(helper->child.pid, nullptr, 0);
+    helper->child = {};
+  }
+  ::setrlimit(RLIMIT_NOFILE, &old_files_);
+}
+
 /// Tells the agent what it does not know yet, in order; a full socket is tried again later.
 void Supervisor::TellAgent() {
   if (!link_) return;
@@ -313,13 +326,14 @@ void Supervisor::TellAgent() {
     return channel::SendMessage(link_.get(), &message, sizeof message, std::data(fds),
                                 static_cast<int>(fds.size())) == 0;
   };
-  if (!told_start_ && training_.pidfd) {
-    const store::Attempt& attempt = run_.info().attempts.back();
+  const store::Attempt& attempt = run_.info().attempts.back();
+  if (!told_start_ && attempt.pid > 0) {
     auto start = channel::MakeMessage<channel::AttemptStart>(channel::MessageType::kAttemptStart);
     start.attempt = attempt.number;
     start.pid = attempt.pid;
     start.start_time_ticks = static_cast<std::int64_t>(attempt.pid_start_ticks);
-    if (!send(start, {training_.pidfd.get()})) return;
+    // Without a pidfd of ours the agent tries to get one itself.
+    if (!(training_.pidfd ? send(start, {training_.pidfd.get()}) : send(start, {}))) return;
     told_start_ = true;
   }
   for (HeldProducer& producer : registry_.producers()) {
@@ -498,6 +512,11 @@ void Supervisor::Draw(std::int64_t now) {
   for (const FindingChange& change : changes) {
     terminal_.Print(RenderChange(change, terminal_.colour()));
   }
+  // A terminal that may come to have the row is not filled with lines.
+  if (terminal_.uses_row()) return;
+  const std::string line =
+      plain_lines_.Due(now, Clock::System().RealtimeNs(), feed_->facts(), terminal_.colour());
+  if (!line.empty()) terminal_.Print(line);
 }
 
 /// One turn of the loop: waits for something to do, at most until `deadline_ns`, and does it.
@@ -509,7 +528,15 @@ void Supervisor::Turn(std::int64_t deadline_ns) {
   if (feed_) until = std::min(until, next_draw_ns_);
   std::vector<pollfd> fds = {{signals_.get(), POLLIN, 0}};
   if (link_) fds.push_back({link_.get(), POLLIN, 0});
-  if (training_.pid > 0) fds.push_back({training_.pidfd.get(), POLLIN, 0});
+  if (training_.pid > 0) {
+    // It may have failed for want of a descriptor. Our child and not reaped: the pid is its own.
+    if (!training_.pidfd) training_.pidfd = OpenPidfd(training_.pid);
+    if (training_.pidfd) {
+      fds.push_back({training_.pidfd.get(), POLLIN, 0});
+    } else {
+      until = std::min(until, now + kBlindPeriodNs);
+    }
+  }
   if (page_link_) fds.push_back({page_link_.get(), POLLIN, 0});
   for (const Helper* helper : {&agent_, &watcher_, &server_}) {
     if (helper->alive()) fds.push_back({helper->child.pidfd.get(), POLLIN, 0});
@@ -552,12 +579,18 @@ bool Supervisor::Await(std::string_view what, Done done) {
 Result<Outcome> Supervisor::Run() {
   RaiseFileLimit();
   terminal_.TakeRow();
-  TELLTALE_RETURN_IF_ERROR(BlockSignals());
+  if (Status blocked = BlockSignals(); !blocked.ok()) {
+    GiveUp();
+    return blocked;
+  }
   StartAgent();
   StartWatcher();
   auto started = SpawnTraining(ThroughBoot(options_.command, options_.python_dir / "boot/boot.py"),
-                               Environment(), old_mask_, old_files_);
-  if (!started.ok()) return started.status();
+                               Environment(), options_.mask, old_files_);
+  if (!started.ok()) {
+    GiveUp();
+    return started.status();
+  }
   Outcome outcome;
   if (started->exec_errno != 0) {
     Warn(fmt::format("cannot start '{}': {}", options_.command[0],
@@ -596,8 +629,7 @@ void Supervisor::Note(const Status& status) {
 
 }  // namespace
 
-Result<Outcome> Supervise(const SupervisorOptions& options, RunDirectory* run) {
-  TELLTALE_ASSIGN_OR_RETURN(Registry registry, Registry::Create(run->attempt()));
+Result<Outcome> Supervise(const SupervisorOptions& options, RunDirectory* run, Registry registry) {
   Supervisor supervisor(options, run, std::move(registry));
   return supervisor.Run();
 }

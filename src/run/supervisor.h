@@ -10,6 +10,7 @@
 
 #include "base/process.h"
 #include "base/status.h"
+#include "run/registry.h"
 #include "run/run_directory.h"
 #include "run/terminal.h"
 
@@ -23,6 +24,7 @@ struct SupervisorOptions {
   double overhead_budget = 0.01;  ///< Fraction of step time.
   bool quiet = false;
   bool serve = true;  ///< Start the live page; not where quiet, as nobody would get its link.
+  sigset_t mask{};    ///< Of blocked signals, as we were given it: the training's.
 };
 
 struct Outcome {
@@ -30,10 +32,12 @@ struct Outcome {
   bool complete = true;  ///< Agent and watcher have said their last word.
 };
 
-/// Runs one attempt to its end. A Status only where the training could not be started for a reason
-/// of ours; then nothing runs. Exit codes 126 and 127 of a command that cannot be executed are an
-/// Outcome. Must be called before the process has other threads.
-Result<Outcome> Supervise(const SupervisorOptions& options, RunDirectory* run);
+/// Runs one attempt to its end. A Status (kIo, kLimit) only where the training could not be started
+/// for a reason of ours; then nothing runs. Exit codes 126 and 127 of a command that cannot be
+/// executed are an Outcome. Must be called before the process has other threads.
+/// The signals that it reads (INT, TERM, HUP, QUIT and others) stay blocked, and SIGPIPE: what is
+/// said after the training's end must not end us otherwise than the training ended.
+Result<Outcome> Supervise(const SupervisorOptions& options, RunDirectory* run, Registry registry);
 
 /// Ends this process as the training ended: the same code, or the same signal raised again (without
 /// a core of ours).

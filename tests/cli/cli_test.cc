@@ -4,7 +4,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -106,6 +109,86 @@ TEST_F(CliTest, FailOnDecidesTheExitCode) {
   EXPECT_EQ(Run("check slow --fail-on low").code, 10);
   EXPECT_EQ(Run("check slow --fail-on high").code, 10);
   EXPECT_EQ(Run("check healthy --fail-on low").code, 0);
+}
+
+TEST_F(CliTest, TheVerdictNamesTheReportAndThePage) {
+  WriteSample("slow");
+  const Outcome outcome = Run("check slow");
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  const auto report = outcome.out.find("\n report  telltale report slow\n");
+  EXPECT_NE(report, std::string::npos) << outcome.out;
+  EXPECT_NE(outcome.out.find("\n page    telltale serve slow\n", report), std::string::npos)
+      << outcome.out;
+}
+
+TEST_F(CliTest, OutputThatCannotBeWrittenIsFiveAndOneLine) {
+  WriteSample("slow");
+  ASSERT_EQ(setenv("XDG_STATE_HOME", dir_.c_str(), 1), 0);
+  for (const std::string arguments : {"--help",
+                                      "--version",
+                                      "check slow",
+                                      "check slow --json",
+                                      "check slow --fail-on low",
+                                      "report slow",
+                                      "report slow --json",
+                                      "ls .",
+                                      "ls . --json",
+                                      "rules list",
+                                      "rules list --json",
+                                      "rules show InputBound",
+                                      "rules show InputBound --json",
+                                      "rules show InputBound --markdown",
+                                      "rules status slow",
+                                      "rules status slow --json",
+                                      "query slow steps",
+                                      "query slow steps --json",
+                                      "query slow steps --limit 1",
+                                      "verify slow",
+                                      "verify slow --json",
+                                      "version",
+                                      "version --json",
+                                      "doctor",
+                                      "doctor --json",
+                                      "check --help",
+                                      "serve slow",
+                                      "serve --print-token"}) {
+    for (const char* broken : {" > /dev/full", " >&-"}) {
+      const Outcome outcome = Run(arguments + broken);
+      EXPECT_EQ(outcome.code, 5) << arguments << broken << ": " << outcome.err;
+      ExpectOneLine(outcome, arguments.substr(0, arguments.find(' ')));
+      EXPECT_NE(outcome.err.find("cannot write the output: "), std::string::npos) << outcome.err;
+    }
+  }
+}
+
+/// `telltale version | head -0` where the pipe's signal is ignored, as under many launchers.
+TEST_F(CliTest, AReaderThatHadEnoughIsNoError) {
+  int link[2];
+  ASSERT_EQ(pipe(link), 0);
+  close(link[0]);
+  const std::string err = (dir_ / "stderr").string();
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    signal(SIGPIPE, SIG_IGN);
+    dup2(link[1], STDOUT_FILENO);
+    if (freopen(err.c_str(), "w", stderr) == nullptr) _exit(99);
+    execl(TELLTALE_BINARY, "telltale", "version", nullptr);
+    _exit(98);
+  }
+  close(link[1]);
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  EXPECT_EQ(fs::file_size(err), 0U);
+}
+
+TEST_F(CliTest, QuietSaysThatItLeavesOutThePage) {
+  const std::string help = Run("run --help").out;
+  const auto quiet = help.find("--quiet");
+  ASSERT_NE(quiet, std::string::npos) << help;
+  EXPECT_NE(help.substr(quiet, help.find("\n  --", quiet) - quiet).find("page"), std::string::npos)
+      << help;
 }
 
 TEST_F(CliTest, JsonHasTheFieldsOfTheContract) {

@@ -66,15 +66,17 @@ def test_a_folder_that_cannot_be_written_stops(telltale: Telltale, tmp_path: Pat
     assert [c["name"] for c in out["checks"] if c["finding"] == "stops"] == ["disk"]
 
 
-def test_what_needs_a_socket_folder_is_what_run_refuses(telltale: Telltale, tmp_path: Path) -> None:
+def test_without_a_socket_folder_run_does_not_record(telltale: Telltale, tmp_path: Path) -> None:
     env = {"TMPDIR": "/nowhere-at-all"}
     done = telltale("doctor", "--json", env=env)
     assert done.returncode == 3
     checks = json.loads(done.stdout)["checks"]
     assert [c["name"] for c in checks if c["finding"] == "stops"] == ["socket folder"]
     run = telltale("run", "-o", tmp_path / "run", "--", "true", env=env)
-    assert run.returncode != 0
+    assert run.returncode == 0
+    assert "NOT RECORDED" in run.stderr
     assert "TMPDIR" in run.stderr
+    assert not (tmp_path / "run").exists()
 
 
 def test_metrics_of_the_page_are_in_a_real_run(telltale: Telltale, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 """What a user meets when something is wrong: one line, the table's exit code, no stack trace."""
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -88,6 +89,24 @@ def test_bad_where_names_the_position(telltale: Telltale, finished_run: Path) ->
     done = telltale("query", finished_run, "steps", "--where", "step >> 3")
     assert done.returncode == 2
     assert_one_line(done.stderr)
+
+
+@pytest.mark.parametrize("args", [[], ["--json"]], ids=["text", "json"])
+@pytest.mark.parametrize("command", [*READERS, "ls", "doctor"])
+def test_output_that_cannot_be_written(
+    telltale: Telltale, copy_of_run: Path, command: str, args: list[str]
+) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [telltale.binary, *reader_args(command, copy_of_run), *args],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=240,
+            check=False,
+        )
+    assert done.returncode == 5, done.stderr
+    assert_one_line(done.stderr, f"telltale {command.split()[0]}: cannot write the output: ")
 
 
 def test_damaged_run_is_served_and_named(telltale: Telltale, copy_of_run: Path) -> None:

@@ -4,12 +4,18 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
+#include <cstdlib>
 #include <fstream>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include "base/process.h"
 #include "harness.h"
 #include "store/recovery.h"
+#include "store/run_info.h"
 #include "store/writer.h"
 
 namespace telltale::fault {
@@ -63,7 +69,8 @@ TEST(Run, WrongUsageIsOneLineAndTwo) {
                                          {"new", {"--what"}, {"true"}, "--what"},
                                          {"new", {}, {}, "no command"},
                                          {"foreign", {}, {"true"}, "is not empty"},
-                                         {"foreign/file", {}, {"true"}, "not a folder"}}) {
+                                         {"foreign/file", {}, {"true"}, "not a folder"},
+                                         {"foreign/file/x", {}, {"true"}, "Not a directory"}}) {
     Started started = StartRun(scratch / c.run, c.options, c.command, scratch / "err");
     EXPECT_EQ(started.Wait(), 2) << c.says;
     const std::string err = started.Err();
@@ -71,6 +78,115 @@ TEST(Run, WrongUsageIsOneLineAndTwo) {
     EXPECT_EQ(std::count(err.begin(), err.end(), '\n'), 1) << err;
   }
   EXPECT_FALSE(std::filesystem::exists(scratch / "new"));
+}
+
+TEST(Run, ABrokenStderrChangesNothing) {
+  Scratch scratch("stderr");
+  // A full disk, a closed descriptor, a pipe that nobody reads.
+  for (const char* broken : {"2> /dev/full", "2>&-", "2>&1 | true"}) {
+    for (const int code : {0, 3}) {
+      const auto run = scratch / "run";
+      const auto answer = scratch / "code";
+      std::filesystem::remove_all(run);
+      const std::string script = "{ " + TelltalePath() + " run -o " + run.string() +
+                                 " -- sh -c 'exit " + std::to_string(code) + "'; echo $? > " +
+                                 answer.string() + "; } " + broken;
+      ASSERT_NE(std::system(script.c_str()), -1);
+      int got = -1;
+      std::ifstream(answer) >> got;
+      EXPECT_EQ(got, code) << script;
+      Recorded recorded;
+      ReadRun(run, &recorded);
+      EXPECT_EQ(recorded.exit_code, code) << broken << ": " << recorded.state;
+      EXPECT_TRUE(std::filesystem::exists(run / "report.html")) << broken;
+    }
+  }
+}
+
+TEST(Run, ASignalWhileTheReportIsWrittenEndsUsAsTheTraining) {
+  Scratch scratch("skip");
+  // The report is held up: what it is written to has no reader.
+  Started started = StartRun(
+      scratch / "run", {}, {"sh", "-c", "mkfifo \"$TELLTALE_RUN/report.html.$PPID.tmp\" && exit 3"},
+      scratch / "err");
+  ASSERT_TRUE(Await([&] { return started.Err().find("writing the report") != std::string::npos; }))
+      << started.Err();
+  ASSERT_EQ(::kill(started.pid, SIGTERM), 0);
+  EXPECT_EQ(started.Wait(), 3) << started.Err();
+  EXPECT_NE(started.Err().find("no report: `telltale report "), std::string::npos) << started.Err();
+}
+
+/// While it lives, TMPDIR names a folder in which nobody, root neither, can make a file.
+class NoSocketFolder {
+ public:
+  NoSocketFolder() {
+    if (const char* given = ::getenv("TMPDIR"); given != nullptr) given_ = given;
+    ::setenv("TMPDIR", "/proc", 1);
+  }
+  ~NoSocketFolder() {
+    if (given_) {
+      ::setenv("TMPDIR", given_->c_str(), 1);
+    } else {
+      ::unsetenv("TMPDIR");
+    }
+  }
+  NoSocketFolder(const NoSocketFolder&) = delete;
+  NoSocketFolder& operator=(const NoSocketFolder&) = delete;
+
+ private:
+  std::optional<std::string> given_;
+};
+
+/// The training starts unrecorded: one line says so, and its end is its own.
+void ExpectUnrecorded(const std::filesystem::path& run, const std::filesystem::path& err,
+                      const std::string& says) {
+  struct End {
+    std::string script;
+    int code;
+  };
+  // The second needs the environment to be as we were given it.
+  for (const End& end : std::vector<End>{{"exit 3", 3},
+                                         {"test -z \"$TELLTALE_SOCKET$TELLTALE_RUN\"", 0},
+                                         {"kill -TERM $$", -SIGTERM}}) {
+    for (const char* option : {"--no-serve", "--quiet"}) {
+      Started started = StartRun(run, {option}, {"sh", "-c", end.script}, err);
+      EXPECT_EQ(started.Wait(), end.code) << started.Err();
+      const std::string text = started.Err();
+      EXPECT_EQ(text.rfind("telltale run: NOT RECORDED: ", 0), 0U) << text;
+      EXPECT_NE(text.find(says), std::string::npos) << text;
+      EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1) << text;
+    }
+  }
+  Started started = StartRun(run, {"--interval", "99"}, {"true"}, err);
+  EXPECT_EQ(started.Wait(), 2) << "wrong usage stays an error";
+}
+
+TEST(Run, WhereNoRunCanBeMadeTheTrainingStartsUnrecorded) {
+  Scratch scratch("unwritable");
+  // A folder in which nobody, root neither, can make one.
+  ExpectUnrecorded("/proc/telltale-run", scratch / "err", "choose another folder with -o");
+}
+
+TEST(Run, WhereNoProcessCanRegisterTheTrainingStartsUnrecorded) {
+  Scratch scratch("unregistered");
+  const NoSocketFolder no_folder;
+  ExpectUnrecorded(scratch / "run", scratch / "err", "set TMPDIR");
+  EXPECT_FALSE(std::filesystem::exists(scratch / "run")) << "nothing was recorded";
+}
+
+TEST(Run, AnAttemptThatIsNotRecordedLeavesTheRunAsItWas) {
+  Scratch scratch("unregistered-attempt");
+  Started first = StartRun(scratch / "run", {}, {"sh", "-c", "exit 3"}, scratch / "err");
+  ASSERT_EQ(first.Wait(), 3) << first.Err();
+  const NoSocketFolder no_folder;
+  Started second = StartRun(scratch / "run", {}, {"true"}, scratch / "err");
+  EXPECT_EQ(second.Wait(), 0) << second.Err();
+  const auto info = store::ReadRunInfo(scratch / "run");
+  ASSERT_TRUE(info.ok()) << info.status().message();
+  EXPECT_EQ(info->attempts.size(), 1U);
+  Recorded recorded;
+  ReadRun(scratch / "run", &recorded);
+  EXPECT_EQ(recorded.state, "failed");
 }
 
 TEST(Run, SignalOfTheTrainingIsRaisedAgain) {
