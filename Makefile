@@ -40,7 +40,7 @@ test: ## build everything and run the tests (the slow ones: make fault)
 	@$(QUIET) build/release.log cmake --build build/release
 	@ctest --preset release -j $(JOBS) -LE slow
 
-fault: ## the fault tests 20 times over: kills, hangs, full disks, terminals
+fault: ## each kind of kill 20 times; hangs, full disks, terminals, limits, the page over an hour's steps
 	@tools/setup test
 	@$(MAKE) page
 	@$(QUIET) build/release.log cmake --preset release
