@@ -32,7 +32,7 @@ class CleanClone(unittest.TestCase):
         self.git("add", "--all")
         self.git("commit", "--quiet", "--message", "x")
 
-    def run_it(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    def run_it(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         command = [str(self.root / "tools/clean_clone"), *arguments]
         return subprocess.run(command, capture_output=True, text=True, check=False)
 
