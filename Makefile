@@ -11,10 +11,10 @@ TELLTALE := build/release/bin/telltale
 # Compilers' output is worth showing only where something fails.
 QUIET := tools/quiet
 
-.PHONY: help setup page build demo test bench overhead check asan tsan fault clean
+.PHONY: help setup page build demo test bench overhead check asan tsan fault clean-clone clean
 
 help: ## this list
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
 
 setup: ## install what building, testing and the demo need
 	@tools/setup test
@@ -40,7 +40,7 @@ test: ## build everything and run the tests (the slow ones: make fault)
 	@$(QUIET) build/release.log cmake --build build/release
 	@ctest --preset release -j $(JOBS) -LE slow
 
-fault: ## the fault tests 20 times over: kills, hangs, full disks, terminals
+fault: ## each kind of kill 20 times; hangs, full disks, terminals, limits, the page over eight hours
 	@tools/setup test
 	@$(MAKE) page
 	@$(QUIET) build/release.log cmake --preset release
@@ -78,6 +78,9 @@ overhead: ## what telltale costs a training; wants a quiet machine
 check: ## format, clang-tidy, layers, ruff, mypy, tsc
 	@tools/setup test
 	@tools/check
+
+clean-clone: ## demo and tests in a fresh clone of HEAD; the demo within 15 minutes
+	@tools/clean_clone $(CLEAN_CLONE_ARGS)
 
 clean: ## remove what the targets above made, the virtual environment too
 	rm -rf build web/dist web/node_modules web/src/records.gen.ts .venv .venv-smdebug demo-out

@@ -19,6 +19,10 @@ distribution-free 95 % interval (order statistics of the binomial). Passes where
 limit and the half-width is at most 0.5 points; fails where even the lower end of the interval is above the
 limit, or where it can tell and the median is; else it is inconclusive.
 
+Beside it stands what the probe accounts for by itself (probe_ns of a step, and the statistics' share): it
+is what the page shows and the governor keeps below --overhead, and less than what is measured, since the
+framework's dispatch to the hooks and what their calls do to the caches are not in it.
+
 All of Telltale's own processes are stopped (SIGSTOP) while it is not the watched one's turn, so that the plain
 ones are as without it; what they take of a core is printed.
 
@@ -79,6 +83,7 @@ class Ratios:
     smdebug: list[float] = field(default_factory=list)
     plain_ms: list[float] = field(default_factory=list)
     statistics: list[float] = field(default_factory=list)  # Percent; contained in `watched`.
+    accounted: list[float] = field(default_factory=list)  # Percent, as the probe says; with `statistics`.
     helpers: list[float] = field(default_factory=list)  # Agent and watcher, percent of a core.
 
 
@@ -179,15 +184,18 @@ def query(run: pathlib.Path, table: str, columns: str) -> list[list[str]]:
     return [line.split(",") for line in done.stdout.splitlines()[1:]]
 
 
-def statistics_percent(run: pathlib.Path, step_ms: float) -> float:
-    """What the steps with statistics take more than the others, spread over all: percent of a step."""
+def accounted_percent(run: pathlib.Path, step_ms: float) -> tuple[float, float]:
+    """What the probe says it took: of a step in all, and of that what the steps with statistics take more
+    than the others, spread over all; percent of a step."""
     probe = {int(step): int(ns) for step, ns in query(run, "steps", "step,probe_ns")}
     captured = {int(step) for (step,) in query(run, "statistics", "step")} & probe.keys()
     if not captured:
         sys.exit(f"overhead: {run} has no statistics: were there fewer than {STATISTICS_EVERY} steps?")
     usual = statistics.median(probe.values())
     extra_ns = statistics.median(probe[step] for step in captured) - usual
-    return 100 * extra_ns / (STATISTICS_EVERY * step_ms * 1e6)
+    step_ns = step_ms * 1e6
+    extra = 100 * extra_ns / (STATISTICS_EVERY * step_ns)
+    return 100 * usual / step_ns + extra, extra
 
 
 def helpers_percent(run: pathlib.Path, wall_s: float) -> float:
@@ -236,9 +244,10 @@ def one_round(model: Model, arguments: list[str], threads: int, smdebug: str | N
         stack.pop_all().close()  # The run is whole from here on.
         wall_s = time.monotonic() - begin
         step_ms = statistics.median(plain_ms)
-        extra = statistics_percent(run, step_ms)
+        accounted, extra = accounted_percent(run, step_ms)
         ratios.plain_ms.append(step_ms)
         ratios.statistics.append(extra)
+        ratios.accounted.append(accounted)
         ratios.helpers.append(helpers_percent(run, wall_s))
         ratios.watched.append(statistics.median(cycles["watched"]) + extra)
         ratios.plain.append(statistics.median(cycles["plain"]))
@@ -307,8 +316,8 @@ def main() -> int:
 
     columns = shutil.get_terminal_size((140, 24)).columns
     print(
-        f"{'model':<12} {'threads':>7} {'step':>9} {'telltale':>18} {'A/A':>18} {'smdebug':>18} {'statistics':>10}"
-        f" {'helpers':>8}  verdict"[:columns]
+        f"{'model':<12} {'threads':>7} {'step':>9} {'telltale':>18} {'accounted':>10} {'A/A':>18} {'smdebug':>18}"
+        f" {'statistics':>10} {'helpers':>8}  verdict"[:columns]
     )
     raw = {}
     said_all = set()
@@ -325,7 +334,8 @@ def main() -> int:
             said_all.add(said)
             print(
                 f"{name:<12} {threads:>7} {statistics.median(ratios.plain_ms):>6.2f} ms"
-                f" {describe(ratios.watched):>18} {describe(ratios.plain):>18}"
+                f" {describe(ratios.watched):>18} {statistics.median(ratios.accounted):>8.2f} %"
+                f" {describe(ratios.plain):>18}"
                 f" {describe(ratios.smdebug):>18} {statistics.median(ratios.statistics):>8.2f} %"
                 f" {statistics.median(ratios.helpers):>6.2f} %  {said} (limit {limit:g} %)",
                 flush=True,

@@ -5,6 +5,7 @@ import math
 import pathlib
 import sys
 import unittest
+from unittest import mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import overhead
@@ -28,6 +29,19 @@ class MedianInterval(unittest.TestCase):
         self.assertEqual(overhead.verdict(0.2, 0.6, 1.0), "inconclusive")
         self.assertEqual(overhead.verdict(1.5, 0.6, 1.0), "inconclusive")
         self.assertEqual(overhead.verdict(9.0, 0.6, 1.0), "FAIL")
+
+
+class Accounted(unittest.TestCase):
+    def test_the_probes_own_account_holds_the_statistics_once_in_their_interval(self) -> None:
+        # A microsecond in each step of 0.1 ms, 100 more where the statistics are.
+        tables = {
+            "steps": [[str(step), "101000" if step == 50 else "1000"] for step in range(120)],
+            "statistics": [["50"], ["50"]],
+        }
+        with mock.patch.object(overhead, "query", lambda run, table, columns: tables[table]):
+            accounted, statistics = overhead.accounted_percent(pathlib.Path("run"), 0.1)
+        self.assertAlmostEqual(statistics, 1.0)
+        self.assertAlmostEqual(accounted, 2.0)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The statistics kernels beside a plain vectorised sum over the same memory, interleaved.
-// usage: stats_bench [MiB] [rounds]
+// usage: stats_bench [MiB] [rounds]; exit code 1 where the fastest of them is below its limit.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -18,6 +18,8 @@
 namespace {
 
 using telltale::probe::Kernels;
+
+constexpr double kLeastPercent = 60;  // Of the plain sum.
 
 struct Row {
   std::string name;
@@ -91,13 +93,16 @@ int main(int argc, char** argv) {
   for (Row& row : rows) {
     std::sort(row.gb_per_s.begin(), row.gb_per_s.end());
     const double median = row.gb_per_s[row.gb_per_s.size() / 2];
-    const bool plain = row.name.rfind("plain", 0) == 0;
-    (plain ? limit : best) = std::max(plain ? limit : best, median);
+    const bool plain = row.name.starts_with("plain");
+    if (plain) limit = std::max(limit, median);
+    // The limit holds for float32; the other types are shown beside it.
+    if (row.name.starts_with("statistics")) best = std::max(best, median);
     std::printf("  %-22s %6.2f GB/s [%.2f..%.2f]", row.name.c_str(), median, row.gb_per_s.front(),
                 row.gb_per_s.back());
     std::printf(plain ? "\n" : "   %3.0f %% of the plain sum\n", 100 * median / limit);
   }
-  std::printf("  nine statistics of %zu MiB in one pass: %.0f %% of the plain sum (goal: 60)\n",
-              mib, 100 * best / limit);
-  return 0;
+  const double percent = 100 * best / limit;
+  std::printf("  nine statistics of %zu MiB in one pass: %.0f %% of the plain sum   limit %.0f %%\n",
+              mib, percent, kLeastPercent);
+  return percent >= kLeastPercent ? 0 : 1;
 }

@@ -45,6 +45,8 @@ def main() -> int:
     print("\nThe verdicts are as they should be. The reports:")
     for run in runs:
         print(f"  {ROOT / run / 'report.html'}")
+    print("\nBoth runs as a page in a browser:")
+    print(f"  {TELLTALE.relative_to(ROOT)} serve {OUT.relative_to(ROOT)}")
     return 0
 
 

@@ -3,8 +3,10 @@
 
 import json
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow.parquet
 import pytest
 from conftest import Telltale
 
@@ -55,6 +57,22 @@ def test_future_version(telltale: Telltale, copy_of_run: Path, command: str) -> 
     assert done.returncode == 8, done.stderr
     assert_one_line(done.stderr, "99")
     assert sorted((p, p.stat().st_size) for p in copy_of_run.rglob("*")) == before
+
+
+def test_future_version_in_the_list(telltale: Telltale, copy_of_run: Path) -> None:
+    path = copy_of_run / "run.json"
+    info = json.loads(path.read_text())
+    info["format"]["major"] = 99
+    path.write_text(json.dumps(info))
+    done = telltale("ls", copy_of_run.parent)
+    assert done.returncode == 7, done.stderr
+    assert_one_line(done.stderr, "99")
+    listed = telltale("ls", copy_of_run.parent, "--json")
+    assert listed.returncode == 7
+    document = json.loads(listed.stdout)
+    assert document["runs"] == []
+    [reason] = document["unreadable"]
+    assert "99" in reason
 
 
 @pytest.mark.parametrize(
@@ -109,18 +127,54 @@ def test_output_that_cannot_be_written(
     assert_one_line(done.stderr, f"telltale {command.split()[0]}: cannot write the output: ")
 
 
-def test_damaged_run_is_served_and_named(telltale: Telltale, copy_of_run: Path) -> None:
-    segment = max(copy_of_run.glob("agent-*/steps-*.parquet"))
+def flip_a_bit_of_a_page(segment: Path) -> None:
+    group = pyarrow.parquet.ParquetFile(segment).metadata.row_group(0)
+    columns = [group.column(i) for i in range(group.num_columns)]
+    [column] = [c for c in columns if c.path_in_schema == "duration_ns"]
+    begin = column.dictionary_page_offset if column.has_dictionary_page else column.data_page_offset
     bytes_ = bytearray(segment.read_bytes())
-    bytes_[len(bytes_) // 2] ^= 0x10
+    bytes_[begin + column.total_compressed_size - 1] ^= 0x10
     segment.write_bytes(bytes_)
-    done = telltale("verify", copy_of_run)
-    assert done.returncode == 7
-    assert segment.name in done.stdout + done.stderr
+
+
+def cut_the_end_off(segment: Path) -> None:
+    segment.write_bytes(segment.read_bytes()[:-100])
+
+
+@pytest.mark.parametrize("damage", [flip_a_bit_of_a_page, cut_the_end_off])
+def test_damaged_run_is_served_and_named(
+    telltale: Telltale, finished_run: Path, copy_of_run: Path, damage: Callable[[Path], None]
+) -> None:
+    segment = max(copy_of_run.glob("agent-*/steps-*.parquet"))
+    damage(segment)
+    verified = telltale("verify", copy_of_run)
+    assert verified.returncode == 7
+    assert segment.name in verified.stdout + verified.stderr
+
     checked = telltale("check", copy_of_run, "--json")
-    assert checked.returncode in (0, 7)
-    json.loads(checked.stdout)
-    assert telltale("report", copy_of_run, "-o", copy_of_run / "r.html").returncode in (0, 7)
+    assert checked.returncode == 7
+    assert_one_line(checked.stderr, "damaged", str(copy_of_run))
+    salvage = json.loads(checked.stdout)["salvage"]
+    assert salvage["unreadable_files"] + salvage["missing_rows"] > 0
+
+    reported = telltale("report", copy_of_run, "-o", copy_of_run / "r.html")
+    assert reported.returncode == 7
+    assert_one_line(reported.stderr, "damaged", str(copy_of_run))
+    assert (copy_of_run / "r.html").stat().st_size > 1000
+
+    # The table that was hit, and another, of which everything is there.
+    assert telltale("query", copy_of_run, "steps").returncode == 7
+    whole = telltale("query", finished_run, "scalars").stdout
+    assert len(whole.splitlines()) > 60
+    assert telltale("query", copy_of_run, "scalars").stdout == whole
+
+    status = telltale("rules", "status", copy_of_run)
+    assert status.returncode == 7
+    assert_one_line(status.stderr, "damaged", str(copy_of_run))
+    assert "InputBound" in status.stdout
+
+    listed = telltale("ls", copy_of_run.parent, "--json")
+    assert [run["id"] for run in json.loads(listed.stdout)["runs"]] == ["run"]
 
 
 def test_damaged_run_json(telltale: Telltale, copy_of_run: Path) -> None:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Real trainings with one planted defect each, and the same trainings without it.
 
-The planted one fires the rule that is meant for it and no other; the cured one none, at medium or
-high. What other programs on the machine take from a training is found too, and low.
+The planted one fires the rule that is meant for it and no other at medium or high; the cured one none
+at all. But what other programs on the machine take from a training is found too, and low.
 """
 
 import os
@@ -13,6 +13,8 @@ import pytest
 from conftest import REPO, Telltale
 
 PLANTED = REPO / "examples/planted"
+# What these find low is the machine's doing: other programs, single slow steps without a pattern.
+OF_THE_MACHINE = {"CPUBottleneck", "StepOutlier"}
 RULES = {
     "cpu_bottleneck": "CPUBottleneck",
     "exploding_tensor": "ExplodingTensor",
@@ -39,6 +41,11 @@ def serious(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [f for f in found if f["severity"] in ("medium", "high")]
 
 
+def of_the_training(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """All but what the machine alone can be blamed for."""
+    return [f for f in found if f["severity"] not in ("info", "low") or f["rule"] not in OF_THE_MACHINE]
+
+
 @pytest.mark.parametrize("name", sorted(RULES))
 def test_planted_defect_fires_its_rule_alone(telltale: Telltale, tmp_path: Path, name: str) -> None:
     found = serious(findings(telltale, tmp_path / "run", f"{name}.py"))
@@ -55,7 +62,7 @@ def test_planted_defect_fires_its_rule_alone(telltale: Telltale, tmp_path: Path,
 
 @pytest.mark.parametrize("name", sorted(RULES))
 def test_cured_twin_is_left_alone(telltale: Telltale, tmp_path: Path, name: str) -> None:
-    assert serious(findings(telltale, tmp_path / "run", f"{name}_cured.py")) == []
+    assert of_the_training(findings(telltale, tmp_path / "run", f"{name}_cured.py")) == []
 
 
 def test_healthy_demo_stays_silent(telltale: Telltale, tmp_path: Path) -> None:
@@ -63,4 +70,4 @@ def test_healthy_demo_stays_silent(telltale: Telltale, tmp_path: Path) -> None:
         tmp_path / "run", telltale.python, REPO / "examples/demo/train_healthy.py", timeout=600
     )
     assert done.returncode == 0, done.stderr
-    assert serious(telltale.check(tmp_path / "run")["findings"]) == []
+    assert of_the_training(telltale.check(tmp_path / "run")["findings"]) == []

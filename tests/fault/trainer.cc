@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A training for fault tests: real probe, real steps of a fixed length, no framework. It tells an
 // oracle file what it has committed.
-// usage: fault_trainer ORACLE STEPS STEP_MICROSECONDS [EXIT_CODE | segv | int]
+// usage: fault_trainer ORACLE STEPS STEP_MICROSECONDS [EXIT_CODE | segv | int [wait]]
+// wait: a step's time goes into its fetch, so that a rule has something to find.
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -32,17 +33,19 @@ int main(int argc, char** argv) {
   const long steps = std::atol(argv[2]);
   const long step_us = std::atol(argv[3]);
   const char* end = argc > 4 ? argv[4] : "0";
+  const bool wait = argc > 5 && std::strcmp(argv[5], "wait") == 0;
   if (std::strcmp(end, "int") == 0) ::signal(SIGINT, OnInterrupt);
   oracle->recording = tt_init(TT_PROCESS_TRAINER, 0) + 1;
   oracle->pid = ::getpid();
   const std::uint32_t mark = tt_name("mark", 4);
   int after_signal = 0;
+  const timespec pause{step_us / 1'000'000, step_us % 1'000'000 * 1000};
   for (long step = 0; step < steps; ++step) {
     tt_fetch_begin();
+    if (wait) ::nanosleep(&pause, nullptr);
     tt_fetch_end(4);
     tt_forward_begin(TT_MODE_TRAIN);
-    const timespec pause{step_us / 1'000'000, step_us % 1'000'000 * 1000};
-    ::nanosleep(&pause, nullptr);
+    if (!wait) ::nanosleep(&pause, nullptr);
     tt_forward_end(4);
     tt_backward_begin();
     tt_backward_end(1, 1.0 / static_cast<double>(step + 1));

@@ -138,6 +138,19 @@ def test_a_virtual_environment_with_its_own_sitecustomize(telltale, tmp_path):
         assert theirs == imported
 
 
+def test_a_sitecustomize_on_pythonpath_runs_and_the_training_is_recorded(telltale, tmp_path):
+    theirs = tmp_path / "theirs" / "sitecustomize.py"
+    theirs.parent.mkdir()
+    theirs.write_text("import sys; sys.theirs = __file__\n")
+    text = TRAIN_A_LITTLE + "import sys, sitecustomize, telltale\n"
+    text += "print(sys.theirs, sitecustomize.__file__, telltale.active())\n"
+    text += "print([entry for entry in sys.path if entry.endswith(('boot', 'theirs'))])"
+    run = telltale.run([sys.executable, telltale.script(text)], env={"PYTHONPATH": str(theirs.parent)})
+    run.assert_clean()
+    assert run.out.splitlines() == [f"{theirs} {theirs} True", str([str(theirs.parent)])]
+    assert len(run.steps()) == 3
+
+
 def test_a_sitecustomize_that_fails_fails_as_always(telltale, tmp_path):
     (tmp_path / "theirs").mkdir()
     (tmp_path / "theirs" / "sitecustomize.py").write_text("raise KeyError('theirs')\n")
