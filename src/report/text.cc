@@ -342,8 +342,8 @@ std::string OwnCost(const RunData& data) {
   std::string out;
   if (s.train_rank() >= 0) {
     // Not all that it costs: the dispatch of hooks, for one, is outside of what it can time.
-    out = fmt::format("Telltale accounts for {} of step time (budget {})",
-                      Percent(s.probe_share()), Percent(data.replay.info.overhead_budget));
+    out = fmt::format("Telltale accounts for {} of step time (budget {})", Percent(s.probe_share()),
+                      Percent(data.replay.info.overhead_budget));
   } else {
     out = "Telltale accounts for no step time";
   }

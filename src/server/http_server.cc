@@ -459,8 +459,7 @@ asio::awaitable<Response> ServerImpl::Answer(const Request& request, const Targe
   co_return Make(request, http::status::ok, "application/json", std::move(body).value());
 }
 
-asio::awaitable<Response> ServerImpl::Report(const Request& request,
-                                             std::shared_ptr<LiveRun> run) {
+asio::awaitable<Response> ServerImpl::Report(const Request& request, std::shared_ptr<LiveRun> run) {
   const std::uint64_t asked = run->AskReport();
   cache_->Nudge();
   std::shared_ptr<const std::string> html;
