@@ -34,8 +34,11 @@ void Budget::Commit(std::int64_t now_ns, Outbox* outbox) {
     if (!decision) continue;
     PendingEvent event;
     event.time_ns = now_ns;
-    event.kind = decision->exceeded ? "budget.exceeded" : "governor";
-    if (decision->exceeded) event.severity = "medium";
+    event.kind = "governor";
+    if (decision->exceeded) {
+      event.kind = "budget.exceeded";
+      event.severity = "medium";
+    }
     event.subject = "plan";
     event.message = Message(*decision, share_);
     event.data = nlohmann::ordered_json{{"stats_interval_steps", decision->interval_steps},
