@@ -22,7 +22,8 @@ constexpr std::int64_t kRecentNs = 5'000'000'000;
 constexpr std::size_t kMinRecent = 2;
 
 bool DropsRecords(const format::LedgerRow& row) {
-  return row.loss && row.name != "probe.skipped" && row.name != "probe.names_folded";
+  return row.loss && row.unit == "records" && row.name != "probe.skipped" &&
+         row.name != "probe.names_folded";
 }
 
 /// 41280 as 41,280.
