@@ -24,8 +24,8 @@ class Run(unittest.TestCase):
             return run.main(), errors.getvalue()
 
     def test_what_is_not_built_is_named_and_fails(self) -> None:
-        built = mock.Mock(__doc__="built")
-        table = {"gone": (mock.Mock(__doc__="gone"), pathlib.Path("/nowhere")), "built": (built, run.ROOT)}
+        built = mock.Mock()
+        table = {"gone": (mock.Mock(), pathlib.Path("/nowhere")), "built": (built, run.ROOT)}
         with mock.patch.object(run, "BENCHMARKS", table):
             code, errors = self.run_main()
         self.assertEqual(code, 1)

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The check of the demo passes the true verdicts and names each way of being wrong."""
+
+import pathlib
+import sys
+import unittest
+from typing import Any
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+import check_demo
+
+VERDICT = "Loss does not decrease. Largest cost: data loading takes 61 % of step time, 12.2 s of 22.5 s."
+
+
+def finding(rule: str, severity: str, cost: float, **more: Any) -> dict[str, Any]:
+    return {"rule": rule, "severity": severity, "cost_seconds": cost, "message": rule, **more}
+
+
+def waiting(severity: str = "high", cost: float = 12.2, share: float = 0.609) -> dict[str, Any]:
+    message = "Data loading takes 61 % of step time"
+    evidence = {"share": share}
+    return finding("InputBound", severity, cost, evidence=evidence, advice="a") | {"message": message}
+
+
+LOSS = finding("LossNotDecreasing", "high", 7.9)
+
+
+class Slow(unittest.TestCase):
+    def problems(self, *findings: dict[str, Any], verdict: str = VERDICT) -> str:
+        return "\n".join(check_demo.problems_of_slow(list(findings), verdict))
+
+    def test_the_true_verdict_passes(self) -> None:
+        self.assertEqual(self.problems(LOSS, waiting(), finding("CPUBottleneck", "low", 1)), "")
+
+    def test_another_larger_cost_does_not(self) -> None:
+        costly = {**LOSS, "cost_seconds": 20.0}
+        self.assertIn("the largest cost is LossNotDecreasing", self.problems(costly, waiting()))
+
+    def test_a_missing_milder_or_further_finding_does_not(self) -> None:
+        self.assertIn("LossNotDecreasing is not found", self.problems(waiting()))
+        self.assertIn("InputBound is not found, or not high", self.problems(LOSS, waiting("medium")))
+        further = finding("ExplodingTensor", "medium", 0)
+        self.assertIn("ExplodingTensor is medium", self.problems(LOSS, waiting(), further))
+
+    def test_another_share_in_the_evidence_does_not(self) -> None:
+        self.assertIn("is not the share in its evidence", self.problems(LOSS, waiting(share=0.4)))
+
+    def test_a_verdict_without_the_words_or_the_share_does_not(self) -> None:
+        said = self.problems(LOSS, waiting(), verdict="Loss does not decrease.")
+        self.assertIn("the verdict does not say 'Largest cost: data loading takes'", said)
+        self.assertIn("names no share", said)
+
+
+class Healthy(unittest.TestCase):
+    def test_only_the_machines_own_low_findings_pass(self) -> None:
+        low = [finding("CPUBottleneck", "low", 1), finding("StepOutlier", "low", 1)]
+        self.assertEqual(check_demo.problems_of_healthy(low), [])
+        for wrong in (finding("CPUBottleneck", "medium", 1), finding("VanishingGradient", "low", 0)):
+            self.assertEqual(len(check_demo.problems_of_healthy([*low, wrong])), 1)
+
+
+if __name__ == "__main__":
+    unittest.main()
