@@ -46,11 +46,15 @@ struct Line {
   std::int64_t created_ns = 0;
   std::string text;
   nlohmann::ordered_json json;
+  std::string damage;  ///< Of what was read for the line.
 };
 
 Line LineOf(const report::RunData& data, bool json) {
   Line line;
   line.created_ns = data.replay.info.created_ns;
+  if (const std::string damage = report::Damage(data.replay.salvage); !damage.empty()) {
+    line.damage = fmt::format("{}: {}", data.path.string(), damage);
+  }
   const rules::Finding* worst = nullptr;
   for (const rules::Finding& f : data.replay.findings) {
     if (worst == nullptr || f.incident.severity > worst->incident.severity) worst = &f;
@@ -66,7 +70,8 @@ Line LineOf(const report::RunData& data, bool json) {
                  {"created_ns", line.created_ns},
                  {"duration_seconds", data.elapsed_seconds()},
                  {"findings", nlohmann::ordered_json::array()},
-                 {"worst", nullptr}};
+                 {"worst", nullptr},
+                 {"damaged", line.damage.empty() ? nlohmann::ordered_json() : line.damage}};
     for (const auto& f : data.replay.findings) line.json["findings"].push_back(rules::ToJson(f));
     if (worst != nullptr) {
       line.json["worst"] = {{"rule", worst->rule},
@@ -103,10 +108,12 @@ int Ls(const std::string& path, bool json) {
   // One run is in memory at a time; of those before it only the lines are.
   std::vector<Line> lines;
   std::vector<std::string> broken;
+  std::vector<std::string> damaged;
   for (const fs::path& run : found) {
     const auto data = server::ReadCard(run);
     if (data.ok()) {
       lines.push_back(LineOf(*data, json));
+      if (!lines.back().damage.empty()) damaged.push_back(lines.back().damage);
     } else {
       broken.push_back(data.status().message());
     }
@@ -119,15 +126,17 @@ int Ls(const std::string& path, bool json) {
     out["unreadable"] = broken;
     Print("{}\n", JsonText(out));
   } else if (!lines.empty()) {
-    Print("{:<32} {:<22} {:>8} {:>10} {:>10}  {}\n", "run", "state", "attempts", "steps",
-               "duration", "worst finding");
+    Print("{:<32} {:<22} {:>8} {:>10} {:>10}  {}\n", "run", "state", "attempts", "steps", "duration",
+          "worst finding");
     for (const Line& line : lines) Print("{}", line.text);
   } else if (broken.empty()) {
     Print("no runs below {}\n", Printable(path));
   }
-  if (broken.empty()) return 0;
+  if (broken.empty() && damaged.empty()) return 0;
   if (!json) {
-    for (const std::string& message : broken) Fail("ls", Status(Code::kPartial, message));
+    for (const auto* messages : {&broken, &damaged}) {
+      for (const std::string& message : *messages) Fail("ls", Status(Code::kPartial, message));
+    }
   }
   return static_cast<int>(Code::kPartial);
 }

@@ -143,8 +143,9 @@ def test_ls(telltale: Telltale, ill_run: Path) -> None:
     [run] = out["runs"]
     assert list(run) == [
         *["id", "name", "path", "state", "attempts", "steps", "created_ns", "duration_seconds"],
-        *["findings", "worst"],
+        *["findings", "worst", "damaged"],
     ]
+    assert run["damaged"] is None
     checked = document(telltale, "check", ill_run)
     for key in ("id", "name", "state", "attempts", "steps"):
         assert run[key] == checked["run"][key]
