@@ -174,7 +174,9 @@ def test_damaged_run_is_served_and_named(
     assert "InputBound" in status.stdout
 
     listed = telltale("ls", copy_of_run.parent, "--json")
-    assert [run["id"] for run in json.loads(listed.stdout)["runs"]] == ["run"]
+    assert listed.returncode == 7
+    [run] = json.loads(listed.stdout)["runs"]
+    assert run["id"] == "run" and str(copy_of_run) in run["damaged"]
 
 
 def test_damaged_run_json(telltale: Telltale, copy_of_run: Path) -> None:
