@@ -102,7 +102,8 @@ int main(int argc, char** argv) {
     std::printf(plain ? "\n" : "   %3.0f %% of the plain sum\n", 100 * median / limit);
   }
   const double percent = 100 * best / limit;
-  std::printf("  nine statistics of %zu MiB in one pass: %.0f %% of the plain sum   limit %.0f %%\n",
-              mib, percent, kLeastPercent);
+  std::printf(
+      "  nine statistics of %zu MiB in one pass: %.0f %% of the plain sum   limit %.0f %%\n", mib,
+      percent, kLeastPercent);
   return percent >= kLeastPercent ? 0 : 1;
 }

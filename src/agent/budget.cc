@@ -41,10 +41,11 @@ void Budget::Commit(std::int64_t now_ns, Outbox* outbox) {
     }
     event.subject = "plan";
     event.message = Message(*decision, share_);
-    event.data = nlohmann::ordered_json{{"stats_interval_steps", decision->interval_steps},
-                                        {"probe_share", decision->probe_share},
-                                        {"budget", share_}}
-                     .dump();
+    event.data = nlohmann::ordered_json{
+        {"stats_interval_steps", decision->interval_steps},
+        {"probe_share", decision->probe_share},
+        {"budget",
+         share_}}.dump();
     outbox->Add(std::move(event));
   }
   offered_.clear();

@@ -143,10 +143,10 @@ std::optional<PendingEvent> Producer::LeftEvent(std::int64_t now_ns) {
   const channel::ProducerInfo& info = consumer_->info();
   PendingEvent event = NewEvent("producer.left", kLeftMarkRing, 1, now_ns);
   event.severity = "medium";
-  event.message =
-      fmt::format("{} {} goes on after the command: no more of it is recorded: let the command "
-                  "wait for it",
-                  KindName(info.kind), info.pid);
+  event.message = fmt::format(
+      "{} {} goes on after the command: no more of it is recorded: let the command "
+      "wait for it",
+      KindName(info.kind), info.pid);
   event.data = Dump({{"pid", info.pid}, {"uuid", Hex(info.uuid)}});
   return event;
 }

@@ -71,7 +71,8 @@ Line LineOf(const report::RunData& data, bool json) {
                  {"duration_seconds", data.elapsed_seconds()},
                  {"findings", nlohmann::ordered_json::array()},
                  {"worst", nullptr},
-                 {"damaged", line.damage.empty() ? nlohmann::ordered_json() : line.damage}};
+                 {"damaged", nullptr}};
+    if (!line.damage.empty()) line.json["damaged"] = line.damage;
     for (const auto& f : data.replay.findings) line.json["findings"].push_back(rules::ToJson(f));
     if (worst != nullptr) {
       line.json["worst"] = {{"rule", worst->rule},
@@ -85,13 +86,13 @@ Line LineOf(const report::RunData& data, bool json) {
        at = duration.find(report::kSpace)) {
     duration.replace(at, report::kSpace.size(), " ");
   }
-  line.text = fmt::format("{:<32} {:<22} {:>8} {:>10} {:>10}  {}\n",
-                          Printable(data.replay.info.id), report::StateWords(data.replay.state),
-                          data.replay.info.attempts.size(), report::Thousands(steps), duration,
-                          worst == nullptr
-                              ? "none"
-                              : fmt::format("{} {}", rules::Name(worst->incident.severity),
-                                            Printable(worst->incident.message)));
+  line.text =
+      fmt::format("{:<32} {:<22} {:>8} {:>10} {:>10}  {}\n", Printable(data.replay.info.id),
+                  report::StateWords(data.replay.state), data.replay.info.attempts.size(),
+                  report::Thousands(steps), duration,
+                  worst == nullptr ? "none"
+                                   : fmt::format("{} {}", rules::Name(worst->incident.severity),
+                                                 Printable(worst->incident.message)));
   return line;
 }
 
@@ -126,8 +127,8 @@ int Ls(const std::string& path, bool json) {
     out["unreadable"] = broken;
     Print("{}\n", JsonText(out));
   } else if (!lines.empty()) {
-    Print("{:<32} {:<22} {:>8} {:>10} {:>10}  {}\n", "run", "state", "attempts", "steps", "duration",
-          "worst finding");
+    Print("{:<32} {:<22} {:>8} {:>10} {:>10}  {}\n", "run", "state", "attempts", "steps",
+          "duration", "worst finding");
     for (const Line& line : lines) Print("{}", line.text);
   } else if (broken.empty()) {
     Print("no runs below {}\n", Printable(path));

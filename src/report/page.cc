@@ -644,10 +644,9 @@ class Page {
             any && at.step >= 0 ? Thousands(at.step) : "—");
       }
       Add("<td class=\"r\">{}{}</td></tr>\n", Thousands(static_cast<std::int64_t>(total.count)),
-          total.not_finite > 0
-              ? fmt::format(", {} not finite",
-                            Thousands(static_cast<std::int64_t>(total.not_finite)))
-              : "");
+          total.not_finite > 0 ? fmt::format(", {} not finite",
+                                             Thousands(static_cast<std::int64_t>(total.not_finite)))
+                               : "");
     }
     out_ += "</tbody></table>";
     if (values.size() > kMaxValues) {

@@ -118,8 +118,9 @@ Result<report::RunData> ReadCard(const fs::path& run) {
   }
   TELLTALE_RETURN_IF_ERROR(card.replay_status());
   if (!data) {
-    return Status(Code::kUnusable, run.string() + ": run.json cannot be read any more: was the run "
-                                                  "removed meanwhile?");
+    return Status(Code::kUnusable, run.string() +
+                                       ": run.json cannot be read any more: was the run "
+                                       "removed meanwhile?");
   }
   return std::move(*data);
 }

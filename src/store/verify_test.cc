@@ -263,9 +263,8 @@ class SmallLiveJournalTest : public ::testing::Test {
     whole_ = Slurp(path_);
     written_ = ReadEverything(run_);
     ASSERT_NO_FATAL_FAILURE(ExpectScalars(written_->rows, 16));
-    for (const std::size_t rows :
-         {written_->rows.steps.size(), written_->rows.metrics.size(), written_->rows.events.size(),
-          written_->rows.spans.size()}) {
+    for (const std::size_t rows : {written_->rows.steps.size(), written_->rows.metrics.size(),
+                                   written_->rows.events.size(), written_->rows.spans.size()}) {
       ASSERT_EQ(rows, 2U);
     }
   }

@@ -146,8 +146,8 @@ TEST_F(ReportTest, WhatWasLoggedIsInATableWithItsSteps) {
     return out;
   };
   // Mode, then last, lowest and highest, each with its step, and how many.
-  EXPECT_NE(html.find(row("&lt;accuracy&gt;", {"EVAL", "−2e-07", "30", "−2e-07", "30", "0.9300",
-                                               "20", "3"})),
+  EXPECT_NE(html.find(row("&lt;accuracy&gt;",
+                          {"EVAL", "−2e-07", "30", "−2e-07", "30", "0.9300", "20", "3"})),
             std::string::npos)
       << html.substr(html.find("id=\"values\""), 2000);
   EXPECT_NE(html.find(row("lr", {"TRAIN", "1.000", "399", "1.000", "0", "1.000", "0", "400"})),

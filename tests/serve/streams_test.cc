@@ -164,10 +164,10 @@ TEST(StreamsTest, FiveHundredFollowOneRunAndARequestIsAnsweredInTime) {
   std::sort(request_ms.begin(), request_ms.end());
   const double p99 = request_ms[request_ms.size() * 99 / 100];
   RecordProperty("request_p99_ms", fmt::format("{:.1f}", p99));
-  fmt::print("  {} requests beside {} streams and {} overviews to each: median {:.1f} ms, "
-             "p99 {:.1f} ms   limit {:.0f} ms\n",
-             request_ms.size(), kStreams, overviews, request_ms[request_ms.size() / 2], p99,
-             kLimitMs);
+  fmt::print(
+      "  {} requests beside {} streams and {} overviews to each: median {:.1f} ms, "
+      "p99 {:.1f} ms   limit {:.0f} ms\n",
+      request_ms.size(), kStreams, overviews, request_ms[request_ms.size() / 2], p99, kLimitMs);
   if (!kSanitized) {
     EXPECT_LE(p99, kLimitMs);
   }
