@@ -148,7 +148,9 @@ def main() -> int:
         run, needed = BENCHMARKS[name]
         if not needed.exists():
             failed.append(name)
-            print(f"bench: {name}: skipped, {needed} is missing; run: make bench", file=sys.stderr, flush=True)
+            print(
+                f"bench: {name}: skipped, {needed} is missing; run: make bench", file=sys.stderr, flush=True
+            )
             continue
         print(f"{name}: {run.__doc__}", flush=True)
         try:

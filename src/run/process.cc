@@ -60,7 +60,6 @@ Result<Child> Start(const std::vector<std::string>& command, char* const* enviro
     [[maybe_unused]] const ssize_t n = ::write(write_end.get(), &error, sizeof error);
     ::_exit(error == ENOENT ? 127 : 126);
   }
-  write_end.reset();
   Child child;
   child.pid = pid;
   child.pidfd = OpenPidfd(pid);
@@ -72,6 +71,7 @@ Result<Child> Start(const std::vector<std::string>& command, char* const* enviro
                                             "needs Linux 5.3 or later and a free descriptor",
                                             command[0], std::strerror(why)));
   }
+  write_end.reset();
   int error = 0;
   ssize_t n = 0;
   do {

@@ -50,7 +50,7 @@ def finding() -> Members:
     """A selection of a table's columns, and what the server adds."""
     match = re.search(r"type Finding = Pick<\s*FindingRow,([^>]*)>\s*&\s*{", SOURCE)
     assert match
-    picked: Members = {name: (False, "") for name in re.findall(r'"(\w+)"', match[1])}
+    picked: Members = dict.fromkeys(re.findall(r'"(\w+)"', match[1]), (False, ""))
     return picked | members(block(SOURCE, match.end() - 1))
 
 
