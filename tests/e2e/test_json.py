@@ -10,7 +10,7 @@ import pytest
 from conftest import REPO, Telltale
 
 RUN = ["id", "name", "state", "attempts", "steps", "exit_code"]
-FINDING = {
+FINDING: dict[str, type | tuple[type, ...]] = {
     "id": str,
     "rule": str,
     "severity": str,
@@ -233,8 +233,8 @@ def test_attempts_add_up(telltale: Telltale, tmp_path: Path) -> None:
     out = document(telltale, "check", run)
     assert out["run"] == dict(zip(RUN, ["run", "train_tiny", "failed", 3, 50, 3], strict=True))
     assert out["salvage"]["missing_rows"] == 0
-    steps = telltale.rows(run, "steps", "--where", "mode = 'TRAIN'")
-    assert [(row["attempt"], row["step"]) for row in steps] == [
+    trained = telltale.rows(run, "steps", "--where", "mode = 'TRAIN'")
+    assert [(row["attempt"], row["step"]) for row in trained] == [
         *((1, step) for step in range(20)),
         *((2, step) for step in range(30)),
     ]

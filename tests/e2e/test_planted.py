@@ -2,7 +2,9 @@
 """Real trainings with one planted defect each, and the same trainings without it.
 
 The planted one fires the rule that is meant for it and no other at medium or high; the cured one none
-at all. But what other programs on the machine take from a training is found too, and low.
+at all. But what other programs on the machine take from a training is found too, and rightly: beside a test
+that wakes at a regular pace even as a pattern. So the rules of the machine are judged by their own trainings,
+whose steps are long.
 """
 
 import os
@@ -41,14 +43,19 @@ def serious(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [f for f in found if f["severity"] in ("medium", "high")]
 
 
-def of_the_training(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """All but what the machine alone can be blamed for."""
-    return [f for f in found if f["severity"] not in ("info", "low") or f["rule"] not in OF_THE_MACHINE]
+def of_the_training(found: list[dict[str, Any]], judged: str | None = None) -> list[dict[str, Any]]:
+    """All but what the machine alone can be blamed for; of the rule `judged` (None: of any) only what is low."""
+    return [
+        f
+        for f in found
+        if f["rule"] not in OF_THE_MACHINE
+        or (judged in (None, f["rule"]) and f["severity"] not in ("info", "low"))
+    ]
 
 
 @pytest.mark.parametrize("name", sorted(RULES))
 def test_planted_defect_fires_its_rule_alone(telltale: Telltale, tmp_path: Path, name: str) -> None:
-    found = serious(findings(telltale, tmp_path / "run", f"{name}.py"))
+    found = of_the_training(serious(findings(telltale, tmp_path / "run", f"{name}.py")), RULES[name])
     assert [f["rule"] for f in found] == [RULES[name]], found
     finding = found[0]
     assert finding["cost_seconds"] > 0
@@ -62,7 +69,7 @@ def test_planted_defect_fires_its_rule_alone(telltale: Telltale, tmp_path: Path,
 
 @pytest.mark.parametrize("name", sorted(RULES))
 def test_cured_twin_is_left_alone(telltale: Telltale, tmp_path: Path, name: str) -> None:
-    assert of_the_training(findings(telltale, tmp_path / "run", f"{name}_cured.py")) == []
+    assert of_the_training(findings(telltale, tmp_path / "run", f"{name}_cured.py"), RULES[name]) == []
 
 
 def test_healthy_demo_stays_silent(telltale: Telltale, tmp_path: Path) -> None:

@@ -69,6 +69,11 @@ class Live:
         match = re.search(r"([\d,]+) steps</span>", self.read())
         return int(match[1].replace(",", "")) if match else -1
 
+    def wait_for_another(self, what: str) -> None:
+        """A report that is newer than what is there now."""
+        before = self.report.stat().st_mtime_ns
+        wait_for(what, lambda: self.report.stat().st_mtime_ns > before)
+
     def end(self) -> int:
         self.stop_file.touch()
         return self.process.wait(PATIENCE_S)
@@ -101,8 +106,7 @@ def test_helpers_that_die_do_not_end_it(live: Live) -> None:
     wait_for("a first report", lambda: live.says("still running"))
     for who in ("agent", "watch"):
         live.kill(who)
-        before = live.report.stat().st_mtime_ns
-        wait_for(f"a report after the death of {who}", lambda b=before: live.report.stat().st_mtime_ns > b)
+        live.wait_for_another(f"a report after the death of {who}")
     assert live.end() == 0
     assert "finished" in head(live)
     assert "gap" in live.read().split("What this report cannot say")[1], "the agent was away"

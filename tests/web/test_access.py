@@ -2,6 +2,7 @@
 """The page for those who use no mouse, see less, or want no movement: focus, targets, names, contrast."""
 
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from conftest import Server, Watched, drawn
@@ -124,7 +125,7 @@ def test_it_has_landmarks_and_one_title(late: Path, watched: Watched) -> None:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_text_stands_out_from_what_is_behind_it(
-    late: Path, server: Server, browser: Browser, scheme: str
+    late: Path, server: Server, browser: Browser, scheme: Literal["light", "dark"]
 ) -> None:
     context = browser.new_context(viewport={"width": 1440, "height": 900}, color_scheme=scheme)
     page = context.new_page()

@@ -93,10 +93,10 @@ def test_g_goes_to_a_step_and_to_a_time(late: Path, watched: Watched) -> None:
     expect(page.locator("#goto")).to_have_count(0)
     begin = page.evaluate("async () => (await (await fetch('/api/runs/late/overview')).json()).start_unix_ms")
     clock = page.evaluate("(ms) => new Date(ms).toTimeString().slice(0, 8)", begin + 30_000)
-    for text, at in ((clock, 30), ("10s", 10), ("+2.5s", 12.5), ("-500ms", 12)):
+    for text, seconds in ((clock, 30), ("10s", 10), ("+2.5s", 12.5), ("-500ms", 12)):
         go_to(page, text)
         expect(page.locator("#goto")).to_have_count(0)
-        assert crosshair(page) == at * SECOND, text
+        assert crosshair(page) == seconds * SECOND, text
     # Outside of the window: it moves there, as wide as it was.
     page.keyboard.press("w")
     page.keyboard.press("w")

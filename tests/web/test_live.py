@@ -3,10 +3,11 @@
 server that is gone."""
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 from conftest import REPO, Live, Runs, Server, Watched, drawn
-from playwright.sync_api import Browser, BrowserContext, Page, expect
+from playwright.sync_api import Browser, BrowserContext, Page, Request, expect
 
 STEPS = "[data-value='steps']"
 # A browser has six connections to one server.
@@ -28,6 +29,11 @@ def edges(url: str) -> tuple[int, int]:
     """Of the window that is asked for; nought where it is the whole run."""
     found = dict(re.findall(r"[?&](from|to)=(\d+)", url))
     return int(found.get("from", 0)), int(found.get("to", 0))
+
+
+def steps_past(end: int) -> Callable[[Request], bool]:
+    """Whether a request is for steps of a window that ends later."""
+    return lambda request: "kind=steps" in request.url and edges(request.url)[1] > end
 
 
 def one_more(context: BrowserContext, server: Server, run: str) -> Page:
@@ -75,7 +81,7 @@ def test_a_window_that_reaches_to_now_goes_along(live: Live, watched: Watched) -
     end, width = int(match[2]), int(match[2]) - int(match[1])
     # The server is asked for later and later windows of the same width.
     for _ in range(3):
-        with page.expect_request(lambda r, end=end: "kind=steps" in r.url and edges(r.url)[1] > end) as asked:
+        with page.expect_request(steps_past(end)) as asked:
             pass
         begin, end = edges(asked.value.url)
         assert end - begin == width

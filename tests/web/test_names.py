@@ -6,7 +6,7 @@ from pathlib import Path
 
 from conftest import Watched, drawn
 from hostile import NAME, SHOWN
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Dialog, Page, expect
 
 
 def expect_text_only(page: Page) -> None:
@@ -22,7 +22,12 @@ def expect_text_only(page: Page) -> None:
 def test_names_are_text_on_every_screen(hostile: Path, watched: Watched) -> None:
     page = watched.page
     dialogs: list[str] = []
-    page.on("dialog", lambda d: (dialogs.append(d.message), d.dismiss()))
+
+    def dismiss(dialog: Dialog) -> None:
+        dialogs.append(dialog.message)
+        dialog.dismiss()
+
+    page.on("dialog", dismiss)
     watched.sign_in()
     row = page.locator("tr[data-run='hostile']")
     expect(row).to_contain_text(SHOWN)

@@ -6,19 +6,33 @@ import json
 import re
 import subprocess
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from conftest import Runs, Server, Watched
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Request, expect
 
 # What the report shows as U+FFFD.
 CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+
+BACKGROUNDS: dict[Literal["light", "dark"], str] = {"light": "rgb(255, 255, 255)", "dark": "rgb(20, 24, 27)"}
 
 
 def words(page: Page, selector: str) -> list[str]:
     """What elements say, unfolded or not, with single spaces."""
     texts = page.locator(selector).evaluate_all("all => all.map(e => e.textContent)")
     return [re.sub(r"\s+", " ", CONTROLS.sub("\ufffd", text)).strip() for text in texts]
+
+
+def requests_of(page: Page) -> list[str]:
+    """The addresses it asks for from now on; the list grows."""
+    seen: list[str] = []
+
+    def note(request: Request) -> None:
+        seen.append(request.url)
+
+    page.on("request", note)
+    return seen
 
 
 def open_report(watched: Watched, run: str) -> Page:
@@ -78,11 +92,10 @@ def test_it_needs_no_script_and_asks_for_nothing(late: Path, server: Server, bro
     page.wait_for_selector("tr[data-run='late']")
     state = first.storage_state()
     first.close()
-    for scheme, background in (("light", "rgb(255, 255, 255)"), ("dark", "rgb(20, 24, 27)")):
+    for scheme, background in BACKGROUNDS.items():
         context = browser.new_context(java_script_enabled=False, storage_state=state, color_scheme=scheme)
         report = context.new_page()
-        requests: list[str] = []
-        report.on("request", lambda r, seen=requests: seen.append(r.url))
+        requests = requests_of(report)
         answer = report.goto(f"{server.origin}/api/runs/late/report")
         assert answer is not None and answer.status == 200
         headers = answer.all_headers()

@@ -3,6 +3,7 @@
 who see fewer colours, and heat scales that a grey print keeps."""
 
 import re
+from collections.abc import Iterable
 from itertools import combinations, pairwise
 from pathlib import Path
 
@@ -32,18 +33,23 @@ SEEN_WITH = {
 }
 
 
+def three(values: Iterable[float]) -> RGB:
+    r, g, b = values
+    return r, g, b
+
+
 def themes() -> dict[str, dict[str, RGB]]:
     text = TOKENS.read_text()
     light, dark = text.split('[data-theme="dark"]')
     out = {}
     for name, part in (("light", light), ("dark", dark)):
         pairs = re.findall(r"--([\w-]+):\s*#([0-9a-f]{6});", part)
-        out[name] = {k: tuple(int(v[i : i + 2], 16) / 255 for i in (0, 2, 4)) for k, v in pairs}
+        out[name] = {k: three(int(v[i : i + 2], 16) / 255 for i in (0, 2, 4)) for k, v in pairs}
     return out
 
 
 def linear(color: RGB) -> RGB:
-    return tuple(c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in color)
+    return three(c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in color)
 
 
 def luminance(color: RGB) -> float:
@@ -70,7 +76,7 @@ def distance(a: RGB, b: RGB, seen_with: str) -> float:
     def seen(color: RGB) -> RGB:
         source = linear(color)
         return lab(
-            tuple(sum(w * c for w, c in zip(row, source, strict=True)) for row in SEEN_WITH[seen_with])
+            three(sum(w * c for w, c in zip(row, source, strict=True)) for row in SEEN_WITH[seen_with])
         )
 
     return sum((p - q) ** 2 for p, q in zip(seen(a), seen(b), strict=True)) ** 0.5
