@@ -394,6 +394,7 @@ asio::awaitable<Response> ServerImpl::Runs(const Request& request) {
     return listing && listing->made_ns >= asked - kFreshListingNs;
   };
   if (!fresh()) cache_->Refresh();
+  cache_->WantListing();
   // Steps and findings of each run, where they are known soon; else the listing says of how many
   // they are not.
   co_await Await([&] { return fresh() && cache_->listing()->unread == 0; }, kWholeListing);

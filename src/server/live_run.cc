@@ -266,8 +266,6 @@ bool LiveRun::Advance(std::chrono::milliseconds limit) {
     error_.clear();
   }
   ReadWatch();
-  // What to show first is known before the first record is read.
-  if (version_ == 0) Publish(true);
   bool more = ReadRecords(deadline);
   if (begin_ns_ == 0 && view_.begin_ns != 0) begin_ns_ = view_.begin_ns;
   const std::int64_t frontier = cursor_->frontier_ns();

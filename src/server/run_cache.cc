@@ -102,6 +102,13 @@ void RunCache::Refresh() {
   wake_.notify_all();
 }
 
+void RunCache::WantListing() {
+  const std::scoped_lock lock(mutex_);
+  listing_asked_ns_ = Now();
+  nudged_ = true;
+  wake_.notify_all();
+}
+
 void RunCache::Flush() {
   const std::scoped_lock lock(mutex_);
   flush_ = true;
@@ -165,7 +172,8 @@ void RunCache::Load() {
   bool list = false;  // Asked for and not begun.
   while (true) {
     bool flush = false;
-    std::int64_t asked_ns = 0;
+    std::int64_t looked_for_ns = 0;
+    std::int64_t read_for_ns = 0;
     RunList::Loaded loaded;
     {
       const std::scoped_lock lock(mutex_);
@@ -173,18 +181,28 @@ void RunCache::Load() {
       list = std::exchange(refresh_, false) || list;
       flush = std::exchange(flush_, false);
       nudged_ = false;
-      asked_ns = asked_ns_;
+      looked_for_ns = asked_ns_;
+      read_for_ns = listing_asked_ns_;
       loaded = runs_;
     }
-    if (list && list_.rested()) {
+    const bool reads = Now() - read_for_ns <= LiveRun::kWantedNs;
+    const auto may_begin = [&] { return list && (!reads || list_.rested()); };
+    if (may_begin()) {
       list = false;
       list_began_ns_ = Now();
       list_.Begin();
     }
-    bool more = list_.busy() && Now() - asked_ns <= LiveRun::kWantedNs && List(loaded);
-    bool any = false;
     auto wanted = Wanted();
     const bool idle = wanted.empty();
+    // Runs are read for the listing only where somebody looks at it, and not while somebody waits
+    // for the first word on a run.
+    const bool awaited = std::any_of(wanted.begin(), wanted.end(),
+                                     [](const auto& run) { return run->snapshot() == nullptr; });
+    const bool due =
+        list_.busy() && (list_.looked() ? reads : Now() - looked_for_ns <= LiveRun::kWantedNs);
+    const bool later = due && awaited && list_.looked();
+    bool more = later || (due && List(loaded));
+    bool any = false;
     const std::size_t points =
         RunView::kMaxPoints * kMaxLoaded / std::max(kMaxLoaded, loaded.size());
     for (const auto& [id, run] : loaded) run->LimitPoints(points);
@@ -198,14 +216,14 @@ void RunCache::Load() {
     wanted.clear();
     Forget();
     // One that was asked for while the last went on.
-    if (more || (list && list_.rested())) continue;
+    if (more || may_begin()) continue;
     std::unique_lock lock(mutex_);
-    const auto due = [this] { return stop_ || refresh_ || flush_ || nudged_; };
+    const auto woken = [this] { return stop_ || refresh_ || flush_ || nudged_; };
     // Where nobody looks, nothing is done at all.
     if (idle) {
-      wake_.wait(lock, due);
+      wake_.wait(lock, woken);
     } else {
-      wake_.wait_for(lock, kPeriod, due);
+      wake_.wait_for(lock, kPeriod, woken);
     }
   }
 }

@@ -45,8 +45,10 @@ class RunCache {
     std::size_t unread = 0;  ///< Runs whose steps and findings are still being read.
   };
   std::shared_ptr<const Listing> listing() const;
-  /// Asks for a new listing.
+  /// Asks for a new listing; of runs that were not read yet it knows what run.json says.
   void Refresh();
+  /// Somebody looks at the listing: the runs in it are read.
+  void WantListing();
   /// Reads everything that is wanted once more and makes it known at once.
   void Flush();
   /// Somebody waits for what the loader alone can make: it looks now, not in its next period.
@@ -67,7 +69,8 @@ class RunCache {
   RunList::Loaded runs_;
   std::vector<std::shared_ptr<LiveRun>> gone_;  ///< To be freed by the loader.
   std::shared_ptr<const Listing> listing_;
-  std::int64_t asked_ns_ = 0;  ///< For a listing.
+  std::int64_t asked_ns_ = 0;          ///< For a look at the folders.
+  std::int64_t listing_asked_ns_ = 0;  ///< For the steps and findings of every run.
   bool refresh_ = true;
   bool flush_ = false;
   bool nudged_ = false;

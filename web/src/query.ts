@@ -185,6 +185,30 @@ export function useWidth<E extends HTMLElement>(): [RefObject<E>, number] {
   return [ref, width];
 }
 
+// So long what is drawn waits for the answer of another window: drawn anew before, it would be drawn twice.
+const ANSWER_MS = 100;
+
+/**
+ * Draws where anything has changed: at once where it is in `urgent`; else after a while, and only in view.
+ */
+export function useDrawing(urgent: readonly unknown[], patient: readonly unknown[], inView: boolean, draw: () => void): void {
+  const state = useRef({ draw, wanted: [] as readonly unknown[], drawn: [] as readonly unknown[], timer: 0 });
+  state.current.draw = draw;
+  useLayoutEffect(() => {
+    const s = state.current;
+    const now = () => {
+      clearTimeout(s.timer);
+      s.timer = 0;
+      s.drawn = s.wanted;
+      s.draw();
+    };
+    s.wanted = [...urgent, ...patient];
+    if (urgent.some((v, i) => v !== s.drawn[i]) || s.drawn.length === 0) now();
+    else if (inView && s.timer === 0 && s.wanted.some((v, i) => v !== s.drawn[i])) s.timer = window.setTimeout(now, ANSWER_MS);
+  }, [...urgent, ...patient, inView]);
+  useEffect(() => () => clearTimeout(state.current.timer), []);
+}
+
 /** Whether any of an element can be seen now. */
 export function useInView<E extends Element>(ref: RefObject<E>): boolean {
   const [inView, setInView] = useState(false);

@@ -6,7 +6,7 @@ import uPlot from "uplot";
 
 import type { Gap, Series } from "../api";
 import { elapsed, inUnit, short, significant, thousands } from "../format";
-import { type Room, useInView, useWidth } from "../query";
+import { type Room, useDrawing, useInView, useWidth } from "../query";
 import { current, pin, setWindow, shownWindow, subscribe, update, useStore } from "../store";
 import { token } from "../theme";
 import { drawCuts, drawEnds, drawGaps, drawMark } from "./marks";
@@ -268,19 +268,13 @@ function Plot(props: PlotProps) {
   const window = useStore((s) => s.window);
   const end = useStore((s) => s.overview?.now_ns);
   const ruler = useStore((s) => s.ruler);
-  const drawn = useRef<unknown[]>([]);
-  useLayoutEffect(() => {
-    const wanted = [tables, window, end, ruler, unit, props.ruler, count, height];
-    // Out of view what is there waits for the answer of the new window.
-    if (!inView && drawn.current[0] === tables) return;
-    if (wanted.every((v, i) => v === drawn.current[i])) return;
-    drawn.current = wanted;
+  useDrawing([tables, count, height], [window, end, ruler, unit, props.ruler], inView, () => {
     const parts = tables.map((t) => [t.t, t.min, t.max, t.med] as unknown as uPlot.AlignedData);
     const joined = parts.length > 1
       ? uPlot.join(parts, parts.map((p) => p.map(() => 2 as const)))
       : (parts[0] ?? ([[]] as unknown as uPlot.AlignedData));
     plot.current?.setData(joined);
-  }, [tables, window, end, ruler, unit, props.ruler, count, height, inView]);
+  });
 
   return <div ref={host} role="img" aria-label={props.spoken} />;
 }

@@ -7,11 +7,12 @@ import type { Heat } from "../api";
 import { elapsed, percent, plural } from "../format";
 import { LEFT, RIGHT } from "../charts/TimeChart";
 import { timeTicks } from "../charts/shape";
-import { useHeat, useInView, useWidth } from "../query";
+import { useDrawing, useHeat, useInView, useWidth } from "../query";
 import { current, setWindow, shownWindow, update, useStore } from "../store";
 import { token } from "../theme";
 
 const MAX_HEIGHT = 256;
+const MAX_COLUMNS = 600; // Two pixels each on a wide screen; the answer has as many values a core.
 
 function rgb(hex: string): [number, number, number] {
   const n = Number.parseInt(hex.slice(1), 16);
@@ -104,7 +105,7 @@ export function Heatmap() {
   const [box, width] = useWidth<HTMLDivElement>();
   const inner = Math.max(0, width - LEFT - RIGHT);
   const inView = useInView(box);
-  const heat = useHeat("cpu.busy", { points: Math.min(1200, inner), inView });
+  const heat = useHeat("cpu.busy", { points: Math.min(MAX_COLUMNS, inner), inView });
   const canvas = useRef<HTMLCanvasElement>(null);
   const window = useStore((s) => s.window);
   const end = useStore((s) => s.overview?.now_ns);
@@ -114,20 +115,15 @@ export function Heatmap() {
   const rows = heat?.rows.length ?? 0;
   const height = Math.min(MAX_HEIGHT, rows * (rows <= 4 ? 22 : rows <= 16 ? 12 : 8));
   const text = useMemo(() => (heat ? spoken(heat) : ""), [heat]);
-  const drawn = useRef<unknown[]>([]);
+  const draw = () => {
+    if (canvas.current && heat) paint(canvas.current, heat, from, to);
+  };
+  // The canvas is empty once its size has changed.
+  useDrawing([heat, inner, height], [from, to], inView, draw);
   useLayoutEffect(() => {
-    const draw = () => {
-      if (canvas.current && heat) paint(canvas.current, heat, from, to);
-    };
-    const wanted = [heat, from, to, inner, height];
-    const waits = !inView && drawn.current[0] === heat; // For the answer of the new window.
-    if (!waits && !wanted.every((v, i) => v === drawn.current[i])) {
-      drawn.current = wanted;
-      draw();
-    }
     addEventListener("themechange", draw);
     return () => removeEventListener("themechange", draw);
-  }, [heat, from, to, inner, height, inView]);
+  });
 
   const timeAt = (event: PointerEvent) => {
     const rect = (event.currentTarget as HTMLElement).getBoundingClientRect();
