@@ -16,6 +16,35 @@ const HEAT_AFTER_MS = 10;
 const OUT_OF_VIEW_AFTER_MS = 300;
 const OUT_OF_VIEW_INTERVAL_MS = 2000;
 
+// Answers that come close together are shown together: each by itself is a frame of its own.
+const TOGETHER_MS = 60;
+let pending = 0;
+let together = 0;
+const answers: (() => void)[] = [];
+
+function showAnswers(): void {
+  clearTimeout(together);
+  together = 0;
+  for (const show of answers.splice(0)) show();
+}
+
+function deliver(show: () => void): void {
+  answers.push(show);
+  if (pending === 0) showAnswers();
+  else if (together === 0) together = window.setTimeout(showAnswers, TOGETHER_MS);
+}
+
+async function ask<T>(path: string): Promise<T> {
+  pending++;
+  try {
+    return await get<T>(path);
+  } finally {
+    pending--;
+    // The last one failed: nobody else shows those before it.
+    if (pending === 0) queueMicrotask(showAnswers);
+  }
+}
+
 /** What a chart has room for; 0 points before it is laid out. */
 export interface Room {
   points: number;
@@ -45,6 +74,7 @@ function useQuery<T>({ about, path, chosen }: Question, revision: number, interv
     afterMs,
     busy: false,
     dirty: false,
+    shown: false,
     began: -1e9,
     timer: 0,
   });
@@ -68,8 +98,15 @@ function useQuery<T>({ about, path, chosen }: Question, revision: number, interv
       t.dirty = false;
       t.began = performance.now();
       try {
-        const value = await get<T>(asked);
-        if (before === t.chosen) setAnswer({ about: t.about, value });
+        const value = await ask<T>(asked);
+        const show = () => {
+          if (before !== t.chosen) return;
+          setAnswer({ about: t.about, value });
+          t.shown = true;
+        };
+        // The first is not kept waiting: there is nothing to see yet.
+        if (t.shown) deliver(show);
+        else show();
       } catch (error) {
         if (error instanceof ApiError && error.status === 401) update({ needsSignIn: true });
         // Else what is there stays, and the question; the stream tells of a lost connection.

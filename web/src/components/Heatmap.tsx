@@ -91,9 +91,17 @@ function paint(canvas: HTMLCanvasElement, heat: Heat, from: number, to: number):
 }
 
 function spoken(heat: Heat): string {
-  const all = heat.values.map((row) => row.filter((v): v is number => v !== null));
-  const mean = (row: number[]) => row.reduce((a, b) => a + b, 0) / row.length;
-  const means = all.map((row) => (row.length ? mean(row) : -1));
+  const mean = (values: readonly (number | null)[]) => {
+    let sum = 0;
+    let count = 0;
+    for (const v of values) {
+      if (v === null) continue;
+      sum += v;
+      count++;
+    }
+    return count > 0 ? sum / count : -1;
+  };
+  const means = heat.values.map(mean);
   const busiest = means.indexOf(Math.max(...means));
   const top = means[busiest] ?? -1;
   if (top < 0) return "Cores over time: nothing recorded in this window.";
