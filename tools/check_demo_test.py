@@ -39,8 +39,11 @@ class Slow(unittest.TestCase):
     def test_a_missing_milder_or_further_finding_does_not(self) -> None:
         self.assertIn("LossNotDecreasing is not found", self.problems(waiting()))
         self.assertIn("InputBound is not found, or not high", self.problems(LOSS, waiting("medium")))
-        further = finding("ExplodingTensor", "medium", 0)
-        self.assertIn("ExplodingTensor is medium", self.problems(LOSS, waiting(), further))
+        further = finding("CPUBottleneck", "medium", 0)
+        self.assertIn("CPUBottleneck is medium", self.problems(LOSS, waiting(), further))
+
+    def test_dead_units_are_the_rates_doing(self) -> None:
+        self.assertEqual(self.problems(LOSS, waiting(), finding("VanishingGradient", "high", 3.5)), "")
 
     def test_another_share_in_the_evidence_does_not(self) -> None:
         self.assertIn("is not the share in its evidence", self.problems(LOSS, waiting(share=0.4)))

@@ -206,6 +206,9 @@ PyObject* Optimizer(PyObject* self, PyObject* const* args, std::size_t nargsf, P
   // An optimizer that calls another, or its base class, is one step.
   if (thread.optimizer_depth > 0) return CallOriginal(self, args, nargsf, kwnames);
   Depth depth(&thread.optimizer_depth);
+  // A step without its scaler, after scaler.unscale_ for example: what was scaled is used up.
+  g_scale_pending = false;
+  ForgetScaled();
   BeforeOptimizer(optimizer);
   const double lr = LearningRate(optimizer);
   const std::uint64_t id = OptimizerId(optimizer);
@@ -245,8 +248,11 @@ PyObject* Scale(PyObject* self, PyObject* const* args, std::size_t nargsf, PyObj
   g_scale_pending = true;
   ForgetScaled();
   if (!IsTensor(args[1]) || !IsTensor(result)) return result;
-  g_unscaled = Detached(args[1]);
-  if (g_unscaled == nullptr) return result;
+  // Another thread may come in here.
+  PyObject* unscaled = Detached(args[1]);
+  ForgetScaled();
+  if (unscaled == nullptr) return result;
+  g_unscaled = unscaled;
   g_scaled = PyWeakref_NewRef(result, nullptr);
   if (g_scaled == nullptr) {
     DropError();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // telltale run: records a training, and says at its end what is wrong with it.
 #include <fmt/format.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -117,16 +118,23 @@ void EndAtASignal(const fs::path& path, const ProcessExit& exit, bool quiet) {
   const fs::path partial = report::PartialPath(path / "report.html", ::getpid());
   try {
     std::thread([waits, skipped, partial, exit] {
+      // The main thread may be inside stderr, which nobody need read: neither its lock nor a write
+      // may keep us from our end.
+      const auto tell = [](const std::string& text) {
+        pollfd out{STDERR_FILENO, POLLOUT, 0};
+        if (text.empty() || ::poll(&out, 1, 0) != 1 || (out.revents & POLLOUT) == 0) return;
+        [[maybe_unused]] const ssize_t n = ::write(STDERR_FILENO, text.data(), text.size());
+      };
       sigset_t ends;
       ::sigemptyset(&ends);
       for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) ::sigaddset(&ends, signal);
       int signal = ::sigtimedwait(&ends, nullptr, &kReportPatience);
       if (signal < 0) {
-        if (errno == EAGAIN) WriteErr(waits);
+        if (errno == EAGAIN) tell(waits);
         ::sigwait(&ends, &signal);
       }
       ::unlink(partial.c_str());
-      WriteErr(skipped);
+      tell(skipped);
       run::ExitAs(exit);
     }).detach();
   } catch (const std::system_error&) {

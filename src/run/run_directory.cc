@@ -152,8 +152,13 @@ void RunDirectory::Abandon() {
     [[maybe_unused]] const Status status = store::WriteRunInfo(path_, *before_);
     return;
   }
-  fs::remove(path_ / "run.json", ignored);
-  fs::remove_all(path_ / "logs", ignored);
+  // Prepare found it empty and holds its lock: all that is in it is ours, a helper's folder too.
+  std::vector<fs::path> ours;
+  for (fs::directory_iterator at(path_, ignored), end; !ignored && at != end;
+       at.increment(ignored)) {
+    ours.push_back(at->path());
+  }
+  for (const fs::path& path : ours) fs::remove_all(path, ignored);
   if (made_) fs::remove(path_, ignored);
 }
 

@@ -2,6 +2,7 @@
 #include "run/terminal.h"
 
 #include <fmt/format.h>
+#include <poll.h>
 #include <sys/ioctl.h>
 #include <termios.h>
 #include <unistd.h>
@@ -86,6 +87,8 @@ void Terminal::Renew() {
 
 void Terminal::DrawRow(std::string_view text) {
   if (rows_ == 0 || text == last_ || !Foreground()) return;
+  pollfd out{fd_, POLLOUT, 0};
+  if (::poll(&out, 1, 0) == 0) return;  // Stopped: as in Print.
   last_ = text;
   Write(
       fmt::format("\x1b"
@@ -97,6 +100,10 @@ void Terminal::DrawRow(std::string_view text) {
 void Terminal::Print(std::string_view line) {
   // The training may stand in the middle of a line of its own: ours begins on a fresh one there,
   // but only a terminal knows where the cursor is, and it does not tell without being asked.
+  // What nobody reads (a full pipe, a stopped terminal) is lost, never waited for: the loop has
+  // signals to pass on.
+  pollfd out{fd_, POLLOUT, 0};
+  if (::poll(&out, 1, 0) == 0) return;
   Write(fmt::format("{}{}\n", rows_ > 0 ? "\r" : "", line));
 }
 

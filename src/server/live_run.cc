@@ -315,7 +315,12 @@ bool LiveRun::MakeReport() {
   // The loader alone writes report_made_, so it reads it without the lock.
   const std::uint64_t asked = report_asked_;
   if (asked == report_made_ || !cursor_) return false;
-  auto html = std::make_shared<const std::string>(report::RenderReport(view_.data));
+  std::shared_ptr<const std::string> html;
+  try {
+    html = std::make_shared<const std::string>(report::RenderReport(view_.data));
+  } catch (const std::bad_alloc&) {
+    // Who asked is told to ask again; the server goes on.
+  }
   const std::scoped_lock lock(mutex_);
   report_ = std::move(html);
   report_made_ = asked;

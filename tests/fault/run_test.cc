@@ -88,6 +88,7 @@ TEST(Run, ABrokenStderrChangesNothing) {
       const auto run = scratch / "run";
       const auto answer = scratch / "code";
       std::filesystem::remove_all(run);
+      std::filesystem::remove(answer);
       const std::string script = "{ " + TelltalePath() + " run -o " + run.string() +
                                  " -- sh -c 'exit " + std::to_string(code) + "'; echo $? > " +
                                  answer.string() + "; } " + broken;

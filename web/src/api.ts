@@ -118,6 +118,9 @@ export interface Heat {
   unit: string;
 }
 
+// Longer than the server itself waits for its disk.
+const PATIENCE_MS = 30_000;
+
 export class ApiError extends Error {
   constructor(
     readonly status: number,
@@ -134,7 +137,7 @@ async function messageOf(answer: Response): Promise<string> {
 }
 
 export async function get<T>(path: string, signal?: AbortSignal): Promise<T> {
-  const answer = await fetch(path, signal ? { signal } : {});
+  const answer = await fetch(path, { signal: signal ?? AbortSignal.timeout(PATIENCE_MS) });
   if (!answer.ok) throw new ApiError(answer.status, await messageOf(answer));
   return (await answer.json()) as T;
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Single keys, inert in inputs and with modifiers; who types by voice can switch them off.
+import { elapsed } from "./format";
 import { ended, toggleLive } from "./live";
 import { fit, toFinding, toOutlier } from "./places";
 import { current, navigate, pin, setMark, setWindow, shownWindow, update, windowBack, windowForward, writeAddress } from "./store";
@@ -113,7 +114,9 @@ function mark(): void {
     update({ place: "Nothing to mark: put the crosshair somewhere first." });
     return;
   }
-  setMark(cursor === marked ? null : cursor);
+  const at = cursor === marked ? null : cursor;
+  setMark(at);
+  update({ place: at === null ? "No mark." : `Marked ${elapsed(at)}.` });
 }
 
 /** Keys of the screen of one run. */

@@ -5,11 +5,13 @@
 import { ApiError, get, type Overview, runPath, signIn } from "./api";
 import { current, setWindow, showOverview, update } from "./store";
 
+const SILENCE_MS = 15_000; // The server has a word every second.
 const RETRY_MS = 2000;
 const ENDED_MS = 5000; // A run that is over may get a further attempt.
 const LAST_WORDS_MS = 15_000;
 
 let followed: string | null = null;
+let watch = 0;
 let source: EventSource | null = null;
 let timer = 0;
 let turn = 0; // Counts up when what was asked before is of no more interest.
@@ -43,6 +45,7 @@ function silence(): void {
   source?.close();
   source = null;
   clearTimeout(timer);
+  clearTimeout(watch);
 }
 
 export function leave(): void {
@@ -98,11 +101,25 @@ function rests(id: string, overview: Overview): boolean {
 function connect(id: string): void {
   const events = new EventSource(runPath(id, "stream"));
   source = events;
+  const lost = () => {
+    if (source !== events) return;
+    clearTimeout(watch);
+    events.close();
+    update({ connection: "lost" });
+    askIn(id, current().overview ? RETRY_MS : 0);
+  };
+  // A stopped server, or a tunnel that is gone, closes nothing.
+  const listen = () => {
+    clearTimeout(watch);
+    watch = window.setTimeout(lost, SILENCE_MS);
+  };
+  listen();
   events.onopen = () => {
     if (source === events) heard();
   };
   events.addEventListener("overview", (event) => {
     if (source !== events) return;
+    listen();
     const overview = JSON.parse((event as MessageEvent<string>).data) as Overview;
     heard();
     show(overview);
@@ -110,6 +127,7 @@ function connect(id: string): void {
   });
   events.addEventListener("tick", (event) => {
     if (source !== events) return;
+    listen();
     const tick = JSON.parse((event as MessageEvent<string>).data) as Pick<
       Overview,
       "now_ns" | "watermark_ns"
@@ -117,12 +135,7 @@ function connect(id: string): void {
     const { overview, live } = current();
     heard(overview && live && !ended(overview) ? { overview: { ...overview, ...tick } } : {});
   });
-  events.onerror = () => {
-    if (source !== events) return;
-    events.close();
-    update({ connection: "lost" });
-    askIn(id, current().overview ? RETRY_MS : 0);
-  };
+  events.onerror = lost;
 }
 
 /** One plain request: a stream does not say why it broke, and a run that is over needs none. */
@@ -131,7 +144,7 @@ async function ask(id: string): Promise<void> {
   try {
     const overview = await get<Overview>(runPath(id, "overview"));
     if (mine !== turn) return;
-    heard();
+    heard({ error: null });
     // What is the same leaves the charts alone.
     if (JSON.stringify(overview) !== JSON.stringify(held ?? current().overview)) show(overview);
     if (!rests(id, overview) && !document.hidden) connect(id);
@@ -140,7 +153,9 @@ async function ask(id: string): Promise<void> {
     if (error instanceof ApiError && error.status === 401) {
       update({ needsSignIn: true });
     } else {
-      update({ connection: "lost", ...(error instanceof ApiError ? { error: error.message } : {}) });
+      // Where the server says nothing, what it said last is no news any more.
+      const said = error instanceof ApiError ? { error: error.message } : current().overview ? { error: null } : {};
+      update({ connection: "lost", ...said });
       // A server that starts again says for a moment that it does not know the run yet.
       askIn(id, RETRY_MS);
     }

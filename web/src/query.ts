@@ -18,6 +18,7 @@ const OUT_OF_VIEW_INTERVAL_MS = 2000;
 
 // Answers that come close together are shown together: each by itself is a frame of its own.
 const TOGETHER_MS = 60;
+const STALE_MS = 250;
 let pending = 0;
 let together = 0;
 const answers: (() => void)[] = [];
@@ -74,7 +75,7 @@ function useQuery<T>({ about, path, chosen }: Question, revision: number, interv
     afterMs,
     busy: false,
     dirty: false,
-    shown: false,
+    shownAt: -Infinity,
     began: -1e9,
     timer: 0,
   });
@@ -84,7 +85,7 @@ function useQuery<T>({ about, path, chosen }: Question, revision: number, interv
     t.intervalMs = intervalMs;
     t.afterMs = afterMs;
     if (t.chosen !== chosen) t.began = -1e9;
-    if (t.path !== path || t.revision !== revision) t.dirty = path !== null;
+    if (t.path !== path || t.chosen !== chosen || t.revision !== revision) t.dirty = path !== null;
     t.path = path;
     t.chosen = chosen;
     t.revision = revision;
@@ -92,7 +93,7 @@ function useQuery<T>({ about, path, chosen }: Question, revision: number, interv
     t.timer = 0;
     const run = async () => {
       t.timer = 0;
-      const { path: asked, chosen: before } = t;
+      const { about: of, path: asked, chosen: before } = t;
       if (asked === null) return;
       t.busy = true;
       t.dirty = false;
@@ -100,17 +101,21 @@ function useQuery<T>({ about, path, chosen }: Question, revision: number, interv
       try {
         const value = await ask<T>(asked);
         const show = () => {
-          if (before !== t.chosen) return;
-          setAnswer({ about: t.about, value });
-          t.shown = true;
+          if (t.path === null || of !== t.about) return;
+          const now = performance.now();
+          // While a key is held every answer is of a window before; it is nearer than what is there.
+          if (before !== t.chosen && now - t.shownAt < STALE_MS) return;
+          t.shownAt = now;
+          setAnswer({ about: of, value });
         };
         // The first is not kept waiting: there is nothing to see yet.
-        if (t.shown) deliver(show);
+        if (t.shownAt > 0) deliver(show);
         else show();
       } catch (error) {
         if (error instanceof ApiError && error.status === 401) update({ needsSignIn: true });
-        // Else what is there stays, and the question; the stream tells of a lost connection.
-        else if (before === t.chosen && (!(error instanceof ApiError) || error.status >= 500)) {
+        // Else what is there stays, and the question; the stream tells of a lost connection. A server
+        // that starts again does not know the run for a moment.
+        else if (before === t.chosen && (!(error instanceof ApiError) || error.status >= 500 || error.status === 404)) {
           t.dirty = true;
           t.began = performance.now() + RETRY_MS - t.intervalMs;
         }

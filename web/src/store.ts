@@ -124,7 +124,7 @@ function apply(window: Window | null): void {
     next = width >= end ? null : [from, Math.round(from + width)];
   }
   const follows = next !== null && next[1] >= end - (next[1] - next[0]) / 100;
-  update({ window: next, follows, revision: state.revision + 1 });
+  update({ window: next, follows });
   writeAddress();
 }
 

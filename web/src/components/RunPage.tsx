@@ -29,7 +29,9 @@ export function RunPage() {
   if (!overview) {
     return (
       <main class="page">
-        {error === null ? (
+        {error === null && connection === "lost" ? (
+          <div class="note" role="status"><b>The server does not answer.</b> It is asked again every two seconds.</div>
+        ) : error === null ? (
           <p class="q">Reading the run…</p>
         ) : (
           <>
@@ -45,7 +47,9 @@ export function RunPage() {
     <main class="page">
       {connection === "lost" && (
         <div class="note" role="status">
-          {ended(overview) ? (
+          {error !== null ? (
+            <><b>Not live.</b> {error}</>
+          ) : ended(overview) ? (
             <>
               <b>The run is over, and its server with it.</b> See it again with:{" "}
               <code>telltale serve</code> and the folder of the run.

@@ -53,7 +53,7 @@ export function Strip({ overview }: { overview: Overview }) {
           width="100%"
           height={HEIGHT}
           role="img"
-          aria-label={spoken}
+          aria-label={spoken || "Step time of the whole run"}
           onPointerDown={(event) => {
             begin.current = at(event);
             event.currentTarget.setPointerCapture(event.pointerId);
