@@ -65,7 +65,8 @@ TEST_F(RunListTest, IsMadeInPieces) {
   }
   EXPECT_GT(looked_at, 60) << "each folder and each run is a piece";
   EXPECT_GT(pieces, looked_at + 30) << "and so is what is read of a run";
-  for (const json& run : json::parse(list.Render({}).json)["runs"]) EXPECT_EQ(run["steps"], 5);
+  const json runs = json::parse(list.Render({}).json)["runs"];
+  for (const json& run : runs) EXPECT_EQ(run["steps"], 5);
 }
 
 TEST_F(RunListTest, SaysHowManyItLeavesOut) {
