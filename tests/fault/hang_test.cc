@@ -21,6 +21,11 @@ class Hang : public ::testing::Test {
         StartRun(run_, {}, {TrainerPath(), scratch_ / "oracle", steps, "5000"}, scratch_ / "err");
     ASSERT_TRUE(Await([&] { return oracle_->committed > 20; })) << started_.Err();
     ASSERT_TRUE(Await([&] { return (agent_ = FindHelper("agent", run_)) != 0; }));
+    ASSERT_TRUE(Await([&] {
+      Recorded so_far;
+      ReadRun(run_, &so_far);
+      return CountEvents(so_far, "agent.start") == 1;
+    })) << "an agent that has said nothing yet has no start to be counted";
     ticks_ = ProcessStartTicks(agent_);
   }
 
