@@ -24,7 +24,7 @@ is what the page shows and the governor keeps below --overhead, and less than wh
 framework's dispatch to the hooks and what their calls do to the caches are not in it.
 
 All of Telltale's own processes are stopped (SIGSTOP) while it is not the watched one's turn, so that the plain
-ones are as without it; what they take of a core is printed.
+ones are as without it; what they take of a core while they run is printed.
 
 usage: overhead.py [--rounds N] [--models LIST] [--threads LIST] [--quick] [--no-smdebug] [--json FILE]
 exit code 0: all passed, 1: a limit was exceeded, 2: could not measure, 3: something was inconclusive
@@ -84,7 +84,7 @@ class Ratios:
     plain_ms: list[float] = field(default_factory=list)
     statistics: list[float] = field(default_factory=list)  # Percent; contained in `watched`.
     accounted: list[float] = field(default_factory=list)  # Percent, as the probe says; with `statistics`.
-    helpers: list[float] = field(default_factory=list)  # Agent and watcher, percent of a core.
+    helpers: list[float] = field(default_factory=list)  # Agent and watcher while they run, percent of a core.
 
 
 class Trainer:
@@ -134,6 +134,8 @@ class Trainer:
 class WatchedTrainer(Trainer):
     """The one under `telltale run`. Between its turns nothing of Telltale runs."""
 
+    paused_s = 0.0
+
     def pause(self) -> None:
         supervisor = self.process.pid
         children = [
@@ -147,10 +149,12 @@ class WatchedTrainer(Trainer):
         ]
         for pid in self.stopped:
             os.kill(pid, signal.SIGSTOP)
+        self.paused_at = time.monotonic()
 
     def resume(self) -> None:
         for pid in self.stopped:
             os.kill(pid, signal.SIGCONT)
+        self.paused_s += time.monotonic() - self.paused_at
 
     def turn_ms(self, skip: int) -> float:
         self.resume()
@@ -248,7 +252,7 @@ def one_round(model: Model, arguments: list[str], threads: int, smdebug: str | N
         ratios.plain_ms.append(step_ms)
         ratios.statistics.append(extra)
         ratios.accounted.append(accounted)
-        ratios.helpers.append(helpers_percent(run, wall_s))
+        ratios.helpers.append(helpers_percent(run, wall_s - watched.paused_s))
         ratios.watched.append(statistics.median(cycles["watched"]) + extra)
         ratios.plain.append(statistics.median(cycles["plain"]))
         if smdebug:
