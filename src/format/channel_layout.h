@@ -15,7 +15,7 @@ namespace telltale::format {
 inline constexpr std::uint64_t kArenaMagic = 0x3130414e45525454;    // "TTRENA01", little-endian
 inline constexpr std::uint64_t kControlMagic = 0x31304c5254435454;  // "TTCTRL01"
 inline constexpr std::uint16_t kChannelMajor = 1;
-inline constexpr std::uint16_t kChannelMinor = 0;
+inline constexpr std::uint16_t kChannelMinor = 1;
 
 inline constexpr std::size_t kPageBytes = 4096;
 inline constexpr std::size_t kRecordAlign = 8;
@@ -40,6 +40,9 @@ enum class RecordKind : std::uint8_t {
   kScalar = 3,
   kStat = 4,
   kEvent = 5,
+  kStatMore = 6,   ///< Since 1.1, as all that follow.
+  kHistogram = 7,
+  kTensor = 8,
 };
 
 enum class RingState : std::uint32_t {
@@ -98,6 +101,51 @@ struct StatRecord {
   std::uint64_t count, nan_count, inf_count, zero_count;
   double min, max, mean, std, l1, l2;
 };
+
+struct StatMoreRecord {
+  StatRecord stat;
+  double abs_min, abs_std, prod;
+};
+
+inline constexpr std::uint32_t kHistogramBins = 64;
+/// Ranks of a histogram record's quantiles.
+inline constexpr double kQuantileRanks[] = {0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99};
+inline constexpr std::uint32_t kQuantiles = 9;
+
+/// Bins of equal width from min to max of the finite elements, the last one closed: as numpy.histogram.
+struct HistogramRecord {
+  RecordHeader header;  ///< name: the tensor.
+  std::uint64_t time;
+  std::int64_t step;
+  std::uint64_t count;  ///< Elements of the tensor.
+  std::uint64_t taken;  ///< Of those, in the histogram: finite ones, of a sample of a large tensor.
+  std::uint32_t dtype;
+  std::uint32_t reserved0;
+  double min, max;
+  double quantiles[kQuantiles];
+  std::uint64_t bins[kHistogramBins];
+};
+
+/// Shape, dtype and, unless flags has kShapeOnlyFlag, the values of a tensor. Followed by ndim sizes
+/// (i64) and, with kInlineFlag, `bytes` bytes of values, then zeros to a multiple of 8; else the values
+/// fill the slots slot, slot + 1, ... of the slab.
+struct TensorRecord {
+  RecordHeader header;  ///< name: the tensor.
+  std::uint64_t time;
+  std::int64_t step;
+  std::uint64_t bytes;
+  std::uint32_t slot;
+  std::uint8_t dtype;
+  std::uint8_t ndim;
+  std::uint16_t reserved0;
+};
+inline constexpr std::uint8_t kShapeOnlyFlag = 0x04;
+inline constexpr std::uint8_t kInlineFlag = 0x08;
+/// Values up to this many bytes travel in the ring.
+inline constexpr std::size_t kMaxInlineBytes = 4096;
+
+/// A name that stands for a tensor is this byte, its collection, this byte, its name.
+inline constexpr char kTensorMark = 0x1d;
 
 /// Followed by message_bytes and data_bytes of text, then zeros to a multiple of 8.
 struct EventRecord {
@@ -168,6 +216,44 @@ struct ControlHeader {
   std::atomic<std::uint64_t> epoch;                 ///< Counts the plans published (release).
   std::atomic<std::uint32_t> stats_interval_steps;  ///< 0: no statistics.
   std::atomic<std::uint32_t> flags;                 ///< kControlWantAll.
+  // Since 1.1.
+  std::uint32_t rules_offset;                  ///< Of kControlRules ControlRule, a multiple of 64.
+  std::atomic<std::uint32_t> unanswered_mask;  ///< Rules that take every tensor: those of one that has no answer.
+  std::atomic<std::uint64_t> rules_sequence;   ///< Odd while the rules are being written (a sequence lock).
+  std::atomic<std::uint64_t> slab_bytes;       ///< Part of the slab that may be used; 0: no raw values.
+};
+
+/// When one mode's steps are due: a step of the list, or one in [start, end) that `interval` divides.
+struct ControlWhen {
+  std::uint32_t interval;  ///< 0: by the list alone.
+  std::uint32_t listed;
+  std::int64_t start, end;  ///< end: exclusive; INT64_MAX: none.
+  std::int64_t list[32];    ///< Ascending; the next of a longer list follow as these pass.
+};
+/// One thing that the plan takes, of the tensors whose word has the rule's bit.
+struct ControlRule {
+  std::uint32_t take;          ///< TT_TAKE_ bits; 0: the rule is not in use.
+  std::uint32_t max_elements;  ///< Of a histogram's sample; 0: 65,536.
+  ControlWhen when[4];         ///< By tt_mode.
+};
+/// A name's word is kNameYes | mask << kNameMaskShift, a bit of the mask for each rule.
+inline constexpr std::uint32_t kControlRules = 24;
+inline constexpr unsigned kNameMaskShift = 8;
+
+/// The slab: a memfd that the supervisor makes and the agent and the producer map. A table of one
+/// 32-bit word a slot, then the slots. The producer makes a slot kSlotFilling, then kSlotFull; the agent
+/// kSlotTaken when it has drained the slot's record, then kSlotFree.
+inline constexpr std::uint64_t kSlabMagic = 0x313042414c535454;  // "TTSLAB01"
+inline constexpr std::size_t kSlotBytes = 4096;
+inline constexpr std::uint32_t kSlotFree = 0;
+inline constexpr std::uint32_t kSlotFilling = 1;
+inline constexpr std::uint32_t kSlotFull = 2;
+inline constexpr std::uint32_t kSlotTaken = 3;
+/// Page 0 of the slab.
+struct SlabHeader {
+  std::uint64_t magic;
+  std::uint32_t slots;
+  std::uint32_t slots_offset;  ///< Of slot 0, a multiple of kPageBytes; the words begin at kPageBytes.
 };
 
 /// Flag of the control page: the plan takes every name, so one without an answer is wanted.
@@ -187,6 +273,7 @@ static_assert(offsetof(ArenaHeader, uuid) == 64 && offsetof(ArenaHeader, pid) ==
               offsetof(ArenaHeader, names_published) == 128 &&
               offsetof(ArenaHeader, disabled_reason) == 192);
 static_assert(sizeof(ArenaHeader) == 704 && sizeof(ArenaHeader) <= kPageBytes);
-static_assert(sizeof(ControlHeader) == 40);
+static_assert(sizeof(ControlHeader) == 64 && sizeof(ControlWhen) == 280 && sizeof(ControlRule) == 1128);
+static_assert(sizeof(StatMoreRecord) == 136 && sizeof(HistogramRecord) == 648 && sizeof(TensorRecord) == 40);
 
 }  // namespace telltale::format

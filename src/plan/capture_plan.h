@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The capture plan: which tensors' statistics to record, how often. Regular expressions are RE2's
-// (linear time) and are matched here, never in the training's process: the agent publishes yes or
-// no for each name.
-// Thread safety: const methods may be called from any thread.
+// The capture plan: collections of tensors, what is taken of them, and at which steps of each mode.
+// Thread safety: none of its own; a plan is a value.
 #pragma once
+#include <array>
 #include <cstdint>
-#include <memory>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,38 +13,63 @@
 
 namespace telltale::plan {
 
-struct CapturePlan {
-  std::uint32_t stats_interval_steps = 100;   ///< 0: no statistics.
-  std::vector<std::string> include = {".*"};  ///< A name must match one of these somewhere...
-  std::vector<std::string> exclude;           ///< ...and none of these.
+/// What is taken, as TT_TAKE_ of telltale/probe.h.
+inline constexpr std::uint32_t kStats = 1;
+inline constexpr std::uint32_t kHistogram = 2;
+inline constexpr std::uint32_t kRaw = 4;
+inline constexpr std::uint32_t kShape = 8;
+inline constexpr std::uint32_t kMore = 16;
 
-  /// True where no name needs to be looked at.
-  bool TakesEveryName() const {
-    return exclude.empty() && include.size() == 1 && include[0] == ".*";
-  }
+inline constexpr std::int64_t kNoEnd = std::numeric_limits<std::int64_t>::max();
+
+/// A step of `steps` is due, and one of [start, end) that `interval` divides (0: none).
+struct When {
+  std::uint32_t interval = 0;
+  std::int64_t start = 0;
+  std::int64_t end = kNoEnd;
+  std::vector<std::int64_t> steps;  ///< Ascending.
+
+  bool Due(std::int64_t step) const;
+  friend bool operator==(const When&, const When&) = default;
+};
+
+/// A named set of tensors and what is taken of them. A tensor belongs to it when the adapter says it is of
+/// the collection of this name, when its name is one of `tensors`, when a pattern of `include` is found in
+/// its name, or when it belongs to a module (or one beneath) of `modules`; unless one of `exclude` is found.
+struct Collection {
+  std::string name;
+  std::vector<std::string> include;  ///< RE2, found anywhere in the name.
+  std::vector<std::string> exclude;
+  std::vector<std::string> tensors;
+  std::vector<std::string> modules;
+  std::uint32_t take = kStats;
+  std::uint32_t max_elements = 0;  ///< Of a histogram's sample; 0: the default.
+  std::array<When, 4> when;        ///< By tt_mode: TRAIN, EVAL, PREDICT, GLOBAL.
+  /// What the user asked by name, for fronts that show no more than that; empty: all.
+  std::vector<std::string> reductions;
+
+  friend bool operator==(const Collection&, const Collection&) = default;
+};
+
+struct CapturePlan {
+  std::string level = "steps";  ///< system, steps, tensors, operators, all; or custom.
+  std::vector<Collection> collections;
+  std::uint64_t slab_bytes = 256ULL << 20;  ///< Bound on raw values on their way to the disk.
 
   friend bool operator==(const CapturePlan&, const CapturePlan&) = default;
 };
 
-/// The plan as a JSON object, for the record of what was asked.
+/// What `telltale run` records where nothing is asked: statistics of weights and gradients every 100 steps.
+CapturePlan DefaultPlan();
+/// The plan of a named level. kUsage names the levels.
+Result<CapturePlan> PlanOfLevel(std::string_view level);
+
+/// The plan as a JSON object, for the run and for requests; FromJson reads it back, all keys optional.
+/// kUsage says which key is wrong and what to write.
 std::string ToJson(const CapturePlan& plan);
-/// Reads what ToJson wrote; missing keys take the default. kUsage names the key that is wrong.
 Result<CapturePlan> FromJson(std::string_view text);
-
-class Matcher {
- public:
-  /// kUsage names the pattern that RE2 does not take, and why.
-  static Result<Matcher> Create(const CapturePlan& plan);
-  Matcher(Matcher&&) noexcept;
-  Matcher& operator=(Matcher&&) noexcept;
-  ~Matcher();
-
-  bool Wants(std::string_view name) const;
-
- private:
-  struct Patterns;
-  explicit Matcher(std::unique_ptr<Patterns> patterns);
-  std::unique_ptr<Patterns> patterns_;
-};
+/// A plan file; docs/formats/plan.md. `where`: its name, for messages, which name the line.
+Result<CapturePlan> FromToml(std::string_view text, std::string_view where);
+std::string ToToml(const CapturePlan& plan);
 
 }  // namespace telltale::plan
