@@ -128,7 +128,6 @@ const RecordReader::NameViews* RecordReader::Find(std::uint32_t id) {
     return &views;
   }
   std::string_view text = names_[id - 1];
-  views.collection = "";
   if (!text.empty() && text[0] == format::kTensorMark) {
     text.remove_prefix(1);
     // Without the second mark it is a collection alone.
@@ -152,7 +151,7 @@ bool RecordReader::TensorName(std::uint32_t id, std::string_view* name,
   const NameViews* views = Find(id);
   if (views == nullptr) return false;
   *name = views->name;
-  *collection = views->collection.data() == nullptr ? std::string_view("") : views->collection;
+  *collection = views->collection;
   return true;
 }
 
@@ -297,7 +296,7 @@ bool RecordReader::ReadStat(std::string_view bytes, bool more, format::Rows* row
     return false;
   }
   // A name that is no tensor's: the record says the collection.
-  if (row.collection.empty() && !Name(r.collection, &row.collection)) return false;
+  if (row.collection.data() == nullptr && !Name(r.collection, &row.collection)) return false;
   if (more) {
     const auto m = Load<format::StatMoreRecord>(bytes);
     row.more = true;
@@ -340,6 +339,7 @@ bool RecordReader::ReadHistogram(std::string_view bytes, format::Rows* rows) {
     bins[i] = static_cast<std::int64_t>(r.bins[i]);
   }
   if (sum != r.taken) return false;
+  if (row.collection.data() == nullptr) row.collection = "";
   row.ord_ns = row.time_ns;
   row.dtype = format::kDtypes[r.dtype].name;
   row.step = r.step;
@@ -363,6 +363,7 @@ bool RecordReader::ReadTensor(std::string_view bytes, Drained* out) {
       !Time(r.time, &tensor.time_ns) || r.dtype >= format::kDtypeCount || r.ndim > kMaxDims) {
     return false;
   }
+  if (tensor.collection.data() == nullptr) tensor.collection = "";
   std::string_view rest = bytes.substr(sizeof r);
   const std::size_t shape_bytes = r.ndim * sizeof(std::int64_t);
   if (rest.size() < shape_bytes) return false;

@@ -40,13 +40,13 @@ class RecordReader {
   /// What an id stands for, interned.
   struct NameViews {
     std::string_view name;        ///< Null: not looked up yet.
-    std::string_view collection;  ///< Of a tensor, else empty.
+    std::string_view collection;  ///< Of a tensor, else null.
   };
 
   const NameViews* Find(std::uint32_t id);
   bool Name(std::uint32_t id, std::string_view* out);
   std::string_view Intern(std::string_view text);
-  /// Name and collection of a tensor's record.
+  /// Name and collection of a tensor's record; the collection is null where the name has none.
   bool TensorName(std::uint32_t id, std::string_view* name, std::string_view* collection);
   bool Time(std::uint64_t ticks, std::int64_t* out) const;
   bool ReadSpan(std::string_view bytes, format::Rows* rows);

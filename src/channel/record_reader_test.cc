@@ -87,7 +87,7 @@ TEST_F(RecordReaderTest, ATensorsNameIsItsCollectionAndItsName) {
     const Drained drained = Drain();
     ASSERT_EQ(drained.rows.statistics.size(), 1u);
     EXPECT_EQ(drained.rows.statistics[0].name, c.name);
-    if (!c.collection.empty()) EXPECT_EQ(drained.rows.statistics[0].collection, c.collection);
+    EXPECT_EQ(drained.rows.statistics[0].collection, c.collection);
   }
 }
 

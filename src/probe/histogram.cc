@@ -39,7 +39,7 @@ constexpr int kLockTries = 200;
 constexpr std::size_t kStackBytes = 256 << 10;
 constexpr int kNice = 10;
 /// At the end of the process: pauses of 0.1 ms for a sample that the helper is computing.
-constexpr int kFlushPauses = 200;
+constexpr int kFlushPauses = 2000;
 constexpr timespec kFlushPause{0, 100'000};
 
 enum HelperState : std::uint32_t { kNoHelper = 0, kStarting = 1, kRuns = 2, kRefused = 3 };
