@@ -447,7 +447,7 @@ uint64_t tt_plan_epoch(void) {
 int tt_current(int64_t* step) {
   Probe* probe = Active();
   if (step != nullptr) *step = probe == nullptr ? -1 : probe->machine.step();
-  return probe == nullptr ? TT_MODE_GLOBAL : probe->machine.mode();
+  return probe == nullptr ? int{TT_MODE_GLOBAL} : int{probe->machine.mode()};
 }
 
 void tt_account(uint64_t begin) {
