@@ -242,8 +242,7 @@ bool Producer::Tensor(const format::TensorRecord& record, const std::int64_t* sh
   auto* out = static_cast<char*>(Reserve(ring, static_cast<std::uint32_t>(size), false));
   if (out == nullptr) return false;
   format::TensorRecord copy = record;
-  copy.header =
-      MakeHeader(RecordKind::kTensor, record.header.flags, size, record.header.name);
+  copy.header = MakeHeader(RecordKind::kTensor, record.header.flags, size, record.header.name);
   std::memcpy(out, &copy, sizeof copy);
   if (shape_bytes > 0) std::memcpy(out + sizeof copy, shape, shape_bytes);
   if (value_bytes > 0) std::memcpy(out + sizeof copy + shape_bytes, values, value_bytes);

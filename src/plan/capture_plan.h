@@ -33,9 +33,10 @@ struct When {
   friend bool operator==(const When&, const When&) = default;
 };
 
-/// A named set of tensors and what is taken of them. A tensor belongs to it when the adapter says it is of
-/// the collection of this name, when its name is one of `tensors`, when a pattern of `include` is found in
-/// its name, or when it belongs to a module (or one beneath) of `modules`; unless one of `exclude` is found.
+/// A named set of tensors and what is taken of them. A tensor belongs to it when the adapter says
+/// it is of the collection of this name, when its name is one of `tensors`, when a pattern of
+/// `include` is found in its name, or when it belongs to a module (or one beneath) of `modules`;
+/// unless one of `exclude` is found.
 struct Collection {
   std::string name;
   std::vector<std::string> include;  ///< RE2, found anywhere in the name.
@@ -59,13 +60,14 @@ struct CapturePlan {
   friend bool operator==(const CapturePlan&, const CapturePlan&) = default;
 };
 
-/// What `telltale run` records where nothing is asked: statistics of weights and gradients every 100 steps.
+/// What `telltale run` records where nothing is asked: statistics of weights and gradients every
+/// 100 steps.
 CapturePlan DefaultPlan();
 /// The plan of a named level. kUsage names the levels.
 Result<CapturePlan> PlanOfLevel(std::string_view level);
 
-/// The plan as a JSON object, for the run and for requests; FromJson reads it back, all keys optional.
-/// kUsage says which key is wrong and what to write.
+/// The plan as a JSON object, for the run and for requests; FromJson reads it back, all keys
+/// optional. kUsage says which key is wrong and what to write.
 std::string ToJson(const CapturePlan& plan);
 Result<CapturePlan> FromJson(std::string_view text);
 /// A plan file; docs/formats/plan.md. `where`: its name, for messages, which name the line.

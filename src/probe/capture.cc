@@ -23,7 +23,8 @@ T Relaxed(const T& field) {
 std::uint32_t DueMask(const ControlRule* rules, std::int64_t step, std::uint8_t mode) {
   std::uint32_t mask = 0;
   for (std::uint32_t i = 0; i < kControlRules; ++i) {
-    if (Relaxed(rules[i].take) != 0 && Due(rules[i].when[mode & format::kModeMask], step)) mask |= 1U << i;
+    if (Relaxed(rules[i].take) != 0 && Due(rules[i].when[mode & format::kModeMask], step))
+      mask |= 1U << i;
   }
   return mask;
 }
@@ -102,8 +103,9 @@ void Capture::UpdateOnce() {
     }
   }
   const Rules& rules = rules_[index];
-  const std::uint32_t due = DueMask(rules.rules, step_.load(std::memory_order_relaxed),
-                                    static_cast<std::uint8_t>(mode_.load(std::memory_order_relaxed)));
+  const std::uint32_t due =
+      DueMask(rules.rules, step_.load(std::memory_order_relaxed),
+              static_cast<std::uint8_t>(mode_.load(std::memory_order_relaxed)));
   now_.store(index << 32 | due, std::memory_order_release);
   any_due_.store(TakeOfMask(rules.rules, due), std::memory_order_relaxed);
 }
