@@ -169,7 +169,7 @@ inline std::uint32_t JudgeHello(const Hello& hello, char* text, std::size_t text
 }
 
 /// Largest number of descriptors in one message.
-inline constexpr int kMaxMessageFds = 3;
+inline constexpr int kMaxMessageFds = 4;
 
 /// Sends one message with `fd_count` descriptors, never blocking. 0, or errno.
 int SendMessage(int socket, const void* bytes, std::size_t size, const int* fds, int fd_count);
