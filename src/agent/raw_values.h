@@ -30,8 +30,8 @@ class RawValues {
 
   /// The batch that is being made holds the positions behind these records of one producer; its
   /// slab may be null.
-  void Offer(std::vector<channel::DrainedTensor> tensors,
-             std::shared_ptr<channel::SlabReader> slab, format::Batch* batch);
+  void Offer(std::vector<channel::DrainedTensor> tensors, std::shared_ptr<channel::SlabReader> slab,
+             format::Batch* batch);
   /// Adds index rows, and the mark that goes with them. `counted`: the batch has the ledger too.
   void AddTo(bool counted, format::Batch* batch);
   /// The journal has taken the batch, or not: all is then as before it.
@@ -52,7 +52,7 @@ class RawValues {
   std::uint64_t taken_ = 0;           ///< As the journal says, over all agents of the folder.
   std::uint64_t settled_before_ = 0;  ///< By agents before this one.
   std::uint64_t lost_ = 0;            ///< With them.
-  std::uint64_t rows_ = 0;  ///< Tensors whose rows are in the journal.
+  std::uint64_t rows_ = 0;            ///< Tensors whose rows are in the journal.
   bool rows_out_ = false;             ///< The batch that is being made has rows of ours.
   std::uint64_t rows_offered_ = 0;
   std::uint64_t drops_ = 0;  ///< Of those counters that are in the journal.

@@ -81,7 +81,7 @@ struct TensorWriter::Row {
 /// A tensor whose values wait for the disk.
 struct TensorWriter::Job {
   Row row;
-  std::string values;                        ///< Where they came in the ring.
+  std::string values;                         ///< Where they came in the ring.
   std::shared_ptr<channel::SlabReader> slab;  ///< Where not.
   std::uint32_t slot = 0;
 
@@ -153,7 +153,7 @@ class TensorWriter::Loop {
       s_.waiting_bytes -= job.values.size();
       s_.working = true;
       lock.unlock();
-      std::uint64_t TensorCounters::* dropped = Write(&job);
+      std::uint64_t TensorCounters::*dropped = Write(&job);
       job.FreeSlots();
       job.slab.reset();  // The agent asks whether anybody uses it.
       lock.lock();
@@ -167,7 +167,7 @@ class TensorWriter::Loop {
 
  private:
   /// REQUIRES: the mutex.
-  void Settle(Job* job, std::uint64_t TensorCounters::* dropped) {
+  void Settle(Job* job, std::uint64_t TensorCounters::*dropped) {
     if (dropped != nullptr) {
       ++(s_.counters.*dropped);
       return;
@@ -178,7 +178,7 @@ class TensorWriter::Loop {
   }
 
   /// The disk refused: says so once, and is left alone for a while.
-  std::uint64_t TensorCounters::* Refused(const Status& status) {
+  std::uint64_t TensorCounters::*Refused(const Status& status) {
     if (!refused_) std::fprintf(stderr, "agent: raw values: %s\n", status.message().c_str());
     refused_ = true;
     again_at_ = steady_clock::now() + kRefusedPause;
@@ -200,7 +200,7 @@ class TensorWriter::Loop {
   }
 
   /// Null where the values are in the file, else where it is counted that they are not.
-  std::uint64_t TensorCounters::* Write(Job* job) {
+  std::uint64_t TensorCounters::*Write(Job* job) {
     Row& row = job->row;
     if (refused_ && steady_clock::now() < again_at_) return &TensorCounters::dropped_disk;
     std::span<const std::byte> values = std::as_bytes(std::span(job->values));
@@ -209,8 +209,8 @@ class TensorWriter::Loop {
       if (values.size() != row.row.bytes) return &TensorCounters::dropped_slab;
     }
     row.SetViews();
-    if (file_ != nullptr && (file_->size() >= s_.options.close_bytes || file_->broken() ||
-                             !file_->HasRoom(row.row))) {
+    if (file_ != nullptr &&
+        (file_->size() >= s_.options.close_bytes || file_->broken() || !file_->HasRoom(row.row))) {
       CloseFile();
     }
     if (const Status space = CheckSpace(row.row.bytes); !space.ok()) return Refused(space);
@@ -368,7 +368,7 @@ void TensorWriter::Add(const channel::DrainedTensor& tensor,
   const bool sound =
       dtype != nullptr && store::TensorBytes(tensor.shape, dtype->bytes) == tensor.bytes;
   std::unique_lock lock(state_->mutex);
-  std::uint64_t TensorCounters::* dropped = nullptr;
+  std::uint64_t TensorCounters::*dropped = nullptr;
   if (!there || !sound) {
     dropped = &TensorCounters::dropped_slab;
   } else if (state_->stop || state_->finish) {

@@ -37,10 +37,10 @@ struct TensorWriterOptions {
 struct TensorCounters {
   std::uint64_t stored = 0;
   std::uint64_t stored_bytes = 0;
-  std::uint64_t dropped_disk = 0;   ///< The disk was full, or reported an error.
-  std::uint64_t dropped_queue = 0;  ///< Too much was waiting for the disk already.
-  std::uint64_t dropped_slab = 0;   ///< The slots, shape or dtype of the record made no sense.
-  std::uint64_t dropped_end = 0;    ///< Waited for the disk when the recording ended.
+  std::uint64_t dropped_disk = 0;      ///< The disk was full, or reported an error.
+  std::uint64_t dropped_queue = 0;     ///< Too much was waiting for the disk already.
+  std::uint64_t dropped_slab = 0;      ///< The slots, shape or dtype of the record made no sense.
+  std::uint64_t dropped_end = 0;       ///< Waited for the disk when the recording ended.
   std::uint64_t unfinished_files = 0;  ///< Of dead writers, left as they are.
   std::uint64_t sync_failures = 0;     ///< Files that keep the name of an unfinished one.
   std::uint64_t dropped() const {

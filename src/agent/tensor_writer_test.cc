@@ -130,8 +130,9 @@ class TensorWriterTest : public ::testing::Test {
       const auto tensor = store::OpenTensor(run_, "agent-a", row);
       EXPECT_TRUE(tensor.ok()) << tensor.status().message();
       if (!tensor.ok()) continue;
-      stored.emplace_back(row.name, std::string(reinterpret_cast<const char*>(tensor->values.data()),
-                                                tensor->values.size()));
+      stored.emplace_back(
+          row.name,
+          std::string(reinterpret_cast<const char*>(tensor->values.data()), tensor->values.size()));
     }
     return stored;
   }
@@ -164,8 +165,10 @@ TEST_F(TensorWriterTest, StoresInOrderAndFinishesTheFile) {
   EXPECT_EQ(writer.counters().stored, 6U);
   EXPECT_EQ(writer.counters().stored_bytes, 9U);
   EXPECT_EQ(writer.counters().dropped(), 0U);
-  EXPECT_EQ(Stored(), (Pairs{{"a", "xy0"}, {"empty", ""}, {"a", "xy1"}, {"empty", ""},
-                             {"a", "xy2"}, {"empty", ""}}));
+  EXPECT_EQ(
+      Stored(),
+      (Pairs{
+          {"a", "xy0"}, {"empty", ""}, {"a", "xy1"}, {"empty", ""}, {"a", "xy2"}, {"empty", ""}}));
   EXPECT_EQ(headers_, 1);
   EXPECT_TRUE(notes_.empty()) << notes_[0];
   EXPECT_TRUE(std::filesystem::exists(folder_ / "tensors/00000001.safetensors"));
@@ -244,8 +247,7 @@ TEST_F(TensorWriterTest, AFullDiskDropsCountsAndTakesAgainWhenThereIsRoom) {
   none.rlim_cur = store::kTensorHeaderBytes + 7;
   ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &none), 0);
   writer.Add(Tensor("a", 1, "second"), nullptr, 3);
-  const bool dropped =
-      JournalUntil(&writer, [&] { return writer.counters().dropped_disk == 1; });
+  const bool dropped = JournalUntil(&writer, [&] { return writer.counters().dropped_disk == 1; });
   ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
   ASSERT_TRUE(dropped);
   // It is left alone for a moment after that.
@@ -297,10 +299,11 @@ class SlabTensorWriterTest : public TensorWriterTest {
     TensorWriterTest::SetUp();
     UniqueFd fd = channel::CreateSlab(64 * format::kSlotBytes).value();
     ASSERT_TRUE(producer_.Map(::dup(fd.get())));
-    slab_ = std::make_shared<channel::SlabReader>(
-        channel::SlabReader::Attach(std::move(fd)).value());
+    slab_ =
+        std::make_shared<channel::SlabReader>(channel::SlabReader::Attach(std::move(fd)).value());
   }
-  /// What the agent gets of a tensor that the producer has put into the slab; none where it is full.
+  /// What the agent gets of a tensor that the producer has put into the slab; none where it is
+  /// full.
   std::optional<channel::DrainedTensor> Produce(std::int64_t step, const std::string& values) {
     std::uint32_t slot = 0;
     void* data = nullptr;
@@ -324,7 +327,8 @@ TEST_F(SlabTensorWriterTest, SlotsAreStoredAndFreeAgain) {
   // Many times what the slab holds.
   for (int step = 0; step < 40; ++step) {
     std::optional<channel::DrainedTensor> tensor;
-    ASSERT_TRUE(JournalUntil(&writer, [&] { return (tensor = Produce(step, values)).has_value(); }));
+    ASSERT_TRUE(
+        JournalUntil(&writer, [&] { return (tensor = Produce(step, values)).has_value(); }));
     writer.Add(*tensor, slab_, 3);
   }
   End(&writer);

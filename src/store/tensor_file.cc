@@ -318,8 +318,8 @@ Result<std::unique_ptr<TensorIndex>> ReadTensorIndex(const std::filesystem::path
                                                      const std::set<std::string>& files) {
   auto index = std::make_unique<TensorIndex>();
   Salvage salvage;
-  WriterFollower follower(folder, folder.filename().string(),
-                          MaskOf(format::TableId::kTensors), false, &salvage);
+  WriterFollower follower(folder, folder.filename().string(), MaskOf(format::TableId::kTensors),
+                          false, &salvage);
   while (true) {
     std::unique_ptr<RowChunk> chunk;
     TELLTALE_ASSIGN_OR_RETURN(const bool progress, follower.Advance(&chunk));
@@ -337,10 +337,9 @@ Result<std::unique_ptr<TensorIndex>> ReadTensorIndex(const std::filesystem::path
     }
   }
   for (auto& [file, rows] : index->rows) {
-    std::stable_sort(rows.begin(), rows.end(),
-                     [](const format::TensorRow& a, const format::TensorRow& b) {
-                       return a.offset < b.offset;
-                     });
+    std::stable_sort(
+        rows.begin(), rows.end(),
+        [](const format::TensorRow& a, const format::TensorRow& b) { return a.offset < b.offset; });
   }
   return index;
 }
@@ -369,8 +368,8 @@ Result<FinishedPart> FinishPart(const std::filesystem::path& folder, const std::
     next += row.bytes;
   }
   if (!sound || static_cast<std::uint64_t>(info.st_size) < next) {
-    return {Code::kUnusable, fmt::format("{}: its index does not describe it; it is left as it is",
-                                         path.string())};
+    return {Code::kUnusable,
+            fmt::format("{}: its index does not describe it; it is left as it is", path.string())};
   }
   if (::ftruncate(fd.get(), static_cast<off_t>(next)) != 0) return IoError("cut", path, errno);
   if (!has_header) {
@@ -421,9 +420,8 @@ TensorFile::~TensorFile() {
 Result<std::span<const std::byte>> TensorFile::Bytes(std::uint64_t offset,
                                                      std::uint64_t bytes) const {
   if (offset > size_ || bytes > size_ - offset) {
-    return {Code::kPartial,
-            fmt::format("the file ends at {}, before the {} bytes at offset {}", size_, bytes,
-                        offset)};
+    return {Code::kPartial, fmt::format("the file ends at {}, before the {} bytes at offset {}",
+                                        size_, bytes, offset)};
   }
   return std::span<const std::byte>(data_ + offset, bytes);
 }

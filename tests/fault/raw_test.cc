@@ -43,10 +43,9 @@ class Raw : public ::testing::TestWithParam<int> {
     oracle_ = Oracle::Map((scratch_ / "oracle").c_str());
     ASSERT_NE(oracle_, nullptr);
     run_ = scratch_ / "run";
-    started_ = StartRun(run_,
-                        {"--level", "system", "--collect", "weights:raw,interval=1", "--overhead",
-                         "100%"},
-                        {RawTrainerPath(), scratch_ / "oracle", "1000000", "2000"}, scratch_ / "err");
+    started_ = StartRun(
+        run_, {"--level", "system", "--collect", "weights:raw,interval=1", "--overhead", "100%"},
+        {RawTrainerPath(), scratch_ / "oracle", "1000000", "2000"}, scratch_ / "err");
     ASSERT_TRUE(Await([&] { return oracle_->committed >= 20; })) << started_.Err();
     ASSERT_EQ(oracle_->recording, 2) << "the trainer is not recorded: " << started_.Err();
     ASSERT_TRUE(Await([&] { return NewestStep() >= 20; })) << started_.Err();
