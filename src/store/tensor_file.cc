@@ -336,6 +336,10 @@ Result<std::unique_ptr<TensorIndex>> ReadTensorIndex(const std::filesystem::path
       index->rows[file].push_back(kept);
     }
   }
+  if (salvage.unreadable_files + salvage.missing_rows + salvage.damaged_blocks > 0) {
+    return {Code::kPartial, fmt::format("{}: part of its index is damaged: {}", folder.string(),
+                                        salvage.notes.empty() ? "" : salvage.notes.front())};
+  }
   for (auto& [file, rows] : index->rows) {
     std::stable_sort(
         rows.begin(), rows.end(),

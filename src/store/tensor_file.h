@@ -143,7 +143,8 @@ struct TensorIndex {
   StringPool pool;
   std::map<std::string, std::vector<format::TensorRow>, std::less<>> rows;
 };
-/// The rows of `files` that are in the writer's folder now, from journals and segments.
+/// The rows of `files` that are in the writer's folder now, from journals and segments. kPartial:
+/// not all can be read, so what they do not name is not for certain nobody's.
 Result<std::unique_ptr<TensorIndex>> ReadTensorIndex(const std::filesystem::path& folder,
                                                      const std::set<std::string>& files);
 

@@ -340,6 +340,17 @@ TEST_F(TensorFileTest, AFileThatNoRowNamesIsRemovedAndAStrangeOneLeftAlone) {
   EXPECT_EQ(std::filesystem::file_size(folder_ / (name + ".part")), 194U);
 }
 
+TEST_F(TensorFileTest, WhereTheIndexIsDamagedNothingIsTakenForNobodys) {
+  const auto file = Begin();
+  Store(file.get(), Tensor("w", "F32", "[1]"), Values<float>({0.5F}));
+  ASSERT_TRUE(writer_->Close(true).ok());
+  EXPECT_TRUE(ReadTensorIndex(folder_, {file->file()}).ok());
+  const std::filesystem::path segment = folder_ / "tensors-000000000001-000000000001.parquet";
+  ASSERT_TRUE(std::filesystem::exists(segment));
+  std::filesystem::resize_file(segment, 100);
+  EXPECT_EQ(ReadTensorIndex(folder_, {file->file()}).status().code(), Code::kPartial);
+}
+
 TEST_F(TensorFileTest, AWriteThatFailsLeavesTheFileAsItWas) {
   const auto file = Begin();
   Store(file.get(), Tensor("a", "U8", "[1]"), "x");
