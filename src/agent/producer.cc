@@ -5,6 +5,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <string_view>
 #include <utility>
@@ -76,6 +77,16 @@ void Producer::AnswerNames(const plan::Matcher& matcher) {
     control_->SetName(name,
                       matcher.Wants(consumer_->name(name)) ? format::kNameYes : format::kNameNo);
   }
+}
+
+void Producer::AttachSlab(UniqueFd slab) {
+  auto reader = channel::SlabReader::Attach(std::move(slab));
+  if (!reader.ok()) {
+    std::fprintf(stderr, "agent: %s: %s\n", subject_.c_str(), reader.status().message().c_str());
+    return;
+  }
+  slab_ = std::make_shared<channel::SlabReader>(std::move(reader).value());
+  slab_->FreeTaken();
 }
 
 bool Producer::PollEnded() {

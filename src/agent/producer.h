@@ -15,6 +15,7 @@
 #include "base/unique_fd.h"
 #include "channel/consumer.h"
 #include "channel/control_page.h"
+#include "channel/slab.h"
 #include "plan/capture_plan.h"
 
 namespace telltale::agent {
@@ -34,6 +35,11 @@ class Producer {
   void SetStatsInterval(std::uint32_t steps);
   /// The names whose answers the plan owes; cheap where none is new.
   void AnswerNames(const plan::Matcher& matcher);
+
+  /// Maps the slab in which its tensors' values come, and frees what a dead agent had taken of it.
+  void AttachSlab(UniqueFd slab);
+  /// Null where there is none. Whoever else holds it has not written its values yet.
+  const std::shared_ptr<channel::SlabReader>& slab() const { return slab_; }
 
   /// True once the process has ended; asks the pidfd until then.
   bool PollEnded();
@@ -66,6 +72,7 @@ class Producer {
   Uuid uuid_{};
   std::unique_ptr<channel::Consumer> consumer_;
   std::optional<channel::ControlPage> control_;
+  std::shared_ptr<channel::SlabReader> slab_;
   UniqueFd pidfd_;
   bool ended_ = false;
   bool disabled_said_ = false;
