@@ -17,8 +17,9 @@
 #include <utility>
 #include <vector>
 
-#include "agent/budget.h"
+#include "agent/capture.h"
 #include "agent/outbox.h"
+#include "agent/own_cpu.h"
 #include "agent/producer.h"
 #include "agent/sample_schedule.h"
 #include "base/clock.h"
@@ -73,12 +74,10 @@ Uuid UuidOf(const std::uint8_t (&bytes)[16]) {
 class Agent {
  public:
   Agent(AgentOptions options, std::unique_ptr<store::Writer> writer,
-        std::unique_ptr<collect::Sampler> sampler, plan::Matcher matcher)
+        std::unique_ptr<collect::Sampler> sampler)
       : options_(std::move(options)),
         writer_(std::move(writer)),
         sampler_(std::move(sampler)),
-        matcher_(std::move(matcher)),
-        budget_(options_.overhead_budget, options_.plan.stats_interval_steps),
         offset_ns_(writer_->monotonic_to_run_ns()) {
     for (const format::RingPosition& position : writer_->RecoveredPositions()) {
       recovered_[position.producer].push_back(position);
@@ -86,11 +85,15 @@ class Agent {
     // The first agent of a supervisor is handed no producer of an earlier one.
     if (options_.gap_from_monotonic_ns == 0) {
       for (const auto& [uuid, positions] : recovered_) {
-        if (uuid != Uuid{}) released_.push_back(uuid);
+        // An answered request stays answered.
+        const bool request = positions.front().ring == kRequestMarkRing;
+        if (uuid != Uuid{} && !request) released_.push_back(uuid);
       }
     }
   }
 
+  /// kUsage, kLimit: the plan is none.
+  Status Prepare();
   Status Run();
 
  private:
@@ -127,8 +130,7 @@ class Agent {
   AgentOptions options_;
   std::unique_ptr<store::Writer> writer_;
   std::unique_ptr<collect::Sampler> sampler_;
-  plan::Matcher matcher_;
-  Budget budget_;
+  std::unique_ptr<Capture> capture_;  ///< Not null once Prepare was ok.
   const std::int64_t offset_ns_;
   std::map<Uuid, std::vector<format::RingPosition>> recovered_;
   std::vector<std::unique_ptr<Producer>> producers_;
@@ -145,6 +147,7 @@ class Agent {
   bool attempt_known_ = false;
   bool attempt_ended_ = false;  ///< The end is in the outbox or the journal.
   UniqueFd training_;           ///< pidfd of CMD.
+  pid_t training_pid_ = 0;
   std::int64_t training_ended_at_ns_ = 0;
   bool end_run_ = false;  ///< The supervisor asked for the end.
   std::int64_t end_at_ns_ = 0;
@@ -185,11 +188,7 @@ void Agent::SayStart() {
   event.data = ordered_json{{"pid", ::getpid()}, {"again", again}}.dump();
   outbox_.Add(event);
   if (!again) {
-    event.kind = "plan";
-    event.subject = "plan";
-    event.message = "capture plan";
-    event.data = plan::ToJson(options_.plan);
-    outbox_.Add(event);
+    capture_->SayPlan(RunNow(), &outbox_);
     return;
   }
   // Records waited in the rings; only what the agent itself would have sampled is missing.
@@ -315,7 +314,7 @@ void Agent::Adopt(const channel::AddProducer& message, std::vector<UniqueFd> fds
   const auto known = [&](const auto& producer) { return producer->uuid() == uuid; };
   if (std::any_of(producers_.begin(), producers_.end(), known)) return;
   auto adopted =
-      Producer::Adopt(uuid, std::move(fds[0]), std::move(fds[1]), std::move(fds[2]), options_.plan);
+      Producer::Adopt(uuid, std::move(fds[0]), std::move(fds[1]), std::move(fds[2]));
   if (!adopted.ok()) {
     PendingEvent event;
     event.time_ns = RunNow();
@@ -338,6 +337,7 @@ void Agent::Adopt(const channel::AddProducer& message, std::vector<UniqueFd> fds
                  [](const auto& position) { return position.ring < kFirstMarkRing; });
     producer->consumer().SkipTo(rings);
   }
+  capture_->Introduce(producer.get());
   producer->SkipMarks(Marked(uuid, kProcessMarkRing, 1), Marked(uuid, kProcessMarkRing, 2),
                       Marked(uuid, kDisabledMarkRing, 1), Marked(uuid, kLeftMarkRing, 1));
   if (!producer->start_said) outbox_.Add(producer->StartEvent(offset_ns_, RunNow()));
@@ -348,6 +348,7 @@ void Agent::StartAttempt(std::uint32_t attempt, std::int32_t pid, UniqueFd pidfd
   attempt_ = attempt;
   attempt_known_ = true;
   training_ = pidfd ? std::move(pidfd) : OpenPidfd(pid);
+  training_pid_ = pid;
   sampler_->SetRoots({pid});
   attempt_ended_ = Marked({}, kAttemptMarkRing, attempt * 2 + 1);
   if (Marked({}, kAttemptMarkRing, attempt * 2)) return;
@@ -436,6 +437,7 @@ void Agent::Sample() {
     metrics_.clear();
   }
   sampler_->Sample(offset_ns_, pool_.get(), &metrics_);
+  capture_->See(metrics_);
 }
 
 void Agent::CountOwn() {
@@ -486,15 +488,8 @@ void Agent::Settle(bool taken, std::vector<Producer*>* in_batch) {
     taken ? producer->consumer().Commit() : producer->consumer().Rollback();
   }
   in_batch->clear();
-  if (!taken) {
-    budget_.Rollback();
-    return;
-  }
-  budget_.Commit(RunNow(), &outbox_);
-  const std::uint32_t interval = budget_.interval_steps();
-  if (options_.plan.stats_interval_steps == interval) return;
-  options_.plan.stats_interval_steps = interval;
-  for (const auto& producer : producers_) producer->SetStatsInterval(interval);
+  capture_->Settle(taken, RunNow(), &outbox_);
+  if (taken) capture_->Publish(producers_, [this] { return RunNow(); });
 }
 
 /// Journals the batch, then frees the rings it was taken from. False: all is as before the drain.
@@ -536,13 +531,14 @@ bool Agent::Tick(bool ledger) {
         return false;
       }
       StampAttempt(attempt_, &drained.rows);
-      budget_.Offer(drained.rows.steps);
+      producer->See(drained.rows.steps);
+      capture_->Offer(drained.rows);
       batch.rows = std::move(drained.rows);
       batch.positions = std::move(drained.positions);
       in_batch.push_back(producer.get());
     }
     producer->drained = !more;
-    producer->AnswerNames(matcher_);
+    capture_->AnswerNames(producer.get());
   }
   if (ledger) {
     CountOwn();
@@ -609,8 +605,23 @@ bool Agent::Finished() {
   return attempt_ended_ && outbox_.empty() && producers_.empty();
 }
 
+Status Agent::Prepare() {
+  CaptureOptions capture;
+  capture.run = options_.run;
+  capture.plan = options_.plan;
+  capture.overhead_budget = options_.overhead_budget;
+  capture.attempt_start_ns = options_.attempt_start_ns;
+  TELLTALE_ASSIGN_OR_RETURN(
+      capture_, Capture::Create(std::move(capture), [this](const store::RequestId& id) {
+        return Marked(id, kRequestMarkRing, 1);
+      }));
+  return {};
+}
+
 Status Agent::Run() {
   SayStart();
+  // What a predecessor took over must hold before a producer is told of the plan.
+  capture_->Poll(RunNow(), &outbox_);
   SampleSchedule samples(options_.interval_ms * kMs);
   std::int64_t next_ledger = Now() + kLedgerPeriodNs;
   std::int64_t next_status = Now();
@@ -620,8 +631,13 @@ Status Agent::Run() {
     RemoveSocket();
     CheckClock();
     if (samples.Due()) Sample();
+    capture_->Poll(RunNow(), &outbox_);
     const bool ledger = Now() >= next_ledger;
-    if (ledger) next_ledger = Now() + kLedgerPeriodNs;
+    if (ledger) {
+      next_ledger = Now() + kLedgerPeriodNs;
+      capture_->CountOwn(OwnCpuNs(supervisor_, training_pid_), RunNow(), &outbox_);
+      samples.SetInterval(options_.interval_ms * kMs * capture_->sampling_stretch());
+    }
     const bool taken = Tick(ledger);
     TellReleases();
     if (const Status status = writer_->Tick(); !status.ok()) {
@@ -675,13 +691,12 @@ Status RunAgent(AgentOptions options) {
   const std::string host = HostName();
   std::string name = "agent-" + host;
   std::replace(name.begin(), name.end(), '/', '_');
-  TELLTALE_ASSIGN_OR_RETURN(plan::Matcher matcher, plan::Matcher::Create(options.plan));
   TELLTALE_ASSIGN_OR_RETURN(std::unique_ptr<store::Writer> writer,
                             store::Writer::Open(options.run / name, name));
   collect::SamplerOptions sampling;
   sampling.node = host;
-  Agent agent(std::move(options), std::move(writer), collect::Sampler::Create(sampling),
-              std::move(matcher));
+  Agent agent(std::move(options), std::move(writer), collect::Sampler::Create(sampling));
+  TELLTALE_RETURN_IF_ERROR(agent.Prepare());
   return agent.Run();
 }
 

@@ -20,6 +20,7 @@ inline constexpr std::uint16_t kProcessMarkRing = 0xffff;  ///< Of a producer: 1
 inline constexpr std::uint16_t kAttemptMarkRing = 0xfffe;  ///< Of producer 0: attempt × 2, end + 1.
 inline constexpr std::uint16_t kDisabledMarkRing = 0xfffd;  ///< Of a producer: 1 probe.disabled.
 inline constexpr std::uint16_t kLeftMarkRing = 0xfffc;      ///< Of a producer: 1 producer.left.
+inline constexpr std::uint16_t kRequestMarkRing = 0xfffb;   ///< Of a request's id: 1 answered.
 inline constexpr std::uint16_t kFirstMarkRing = 0xfff0;
 
 struct PendingEvent {

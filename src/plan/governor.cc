@@ -30,8 +30,9 @@ constexpr double kBackRoom = 0.6;
 constexpr std::int64_t kUnshedNs = 60'000'000'000;
 constexpr double kUnshedShare = 0.25;
 constexpr std::uint32_t kUnshedStretch = 64;
-/// So long a rule that was not seen twice may hold up the taking back.
+/// So long a mode that makes less than this part of the steps may hold up the taking back.
 constexpr std::int64_t kPatienceNs = 60'000'000'000;
+constexpr std::int64_t kRarePart = 10;
 constexpr double kClearlyInside = 0.8;
 /// Part of the budget that Telltale's own processes may take before the machine is sampled less often.
 constexpr double kOwnPart = 0.5;
@@ -144,12 +145,15 @@ Governor::Estimate Governor::EstimateOf(const Mode& mode, std::size_t which) con
 }
 
 bool Governor::KnowsAll() const {
+  std::int64_t steps = 0;
+  for (const Mode& mode : modes_) steps += mode.steps;
   for (std::size_t which = 0; which < modes_.size(); ++which) {
     const Mode& mode = modes_[which];
     if (mode.work.count() < kMinWork) continue;
+    if (since_ns_ >= kPatienceNs && mode.steps < steps / kRarePart) continue;
     for (std::size_t i = 0; i < rules_.size(); ++i) {
       const When& when = rules_[i].when[which];
-      if (when.interval == 0 || mode.newest >= when.end) continue;
+      if (when.interval == 0 || mode.newest < when.start || mode.newest >= when.end) continue;
       if ((rules_[i].take & Allowed(thinning_.shed, rules_[i].core)) == 0) continue;
       if (mode.extra[i].cost.count() < 2) return false;
     }
@@ -215,7 +219,7 @@ std::optional<Governor::Decision> Governor::Add(const StepCost& cost) {
   }
 
   if (since_ns_ < kBackNs || (thinning_.stretch == 1 && thinning_.shed == 0)) return {};
-  if (!KnowsAll() && since_ns_ < kPatienceNs) return {};
+  if (!KnowsAll()) return {};
   double needed = 1;
   double share = 0;
   for (std::size_t which = 0; which < modes_.size(); ++which) {
