@@ -103,11 +103,12 @@ class PlanEvents {
     if (event.kind == "governor") {
       thinned_ = event.message;
     } else if (event.kind == "plan") {
-      if (const auto plan = data.find("plan"); plan != data.end()) plan_ = plan->dump();
-      const auto epoch = data.find("epoch");
-      if (epoch != data.end() && epoch->is_number_unsigned()) epoch_ = epoch->get<std::uint64_t>();
+      if (const auto found = data.find("plan"); found != data.end()) plan_ = found->dump();
+      const auto count = data.find("epoch");
+      if (count != data.end() && count->is_number_unsigned()) epoch_ = count->get<std::uint64_t>();
       thinned_.clear();
-    } else if (const auto of = data.find("id"); of != data.end() && *of == id) {
+    } else if (const auto of = data.find("id");
+               of != data.end() && of->is_string() && of->get<std::string>() == id) {
       answered = true;
       refused = event.kind == "request.refused";
       message = event.message;

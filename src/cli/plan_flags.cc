@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <string_view>
 #include <utility>
 
@@ -143,8 +144,14 @@ std::string ExplainPlan(const plan::CapturePlan& plan) {
   if (plan.collections.empty()) out += "# (nothing of tensors)\n";
   if (const auto compiled = plan::Compiled::Create(plan); compiled.ok()) {
     for (const Need& need : kNeeds) {
-      if (compiled->MaskOf(need.collection, "") != 0) continue;
-      out += fmt::format("# The rule {} will have no data: nothing is taken of {}.\n", need.rule,
+      const std::uint32_t mask = compiled->MaskOf(need.collection, "");
+      bool statistics = false;
+      for (std::size_t i = 0; i < compiled->planned().size(); ++i) {
+        const bool takes = (mask >> i & 1U) != 0;
+        statistics = statistics || (takes && (compiled->planned()[i].take & plan::kStats) != 0);
+      }
+      if (statistics) continue;
+      out += fmt::format("# The rule {} will have no data: no statistics are taken of {}.\n", need.rule,
                          need.collection);
     }
   }
