@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any, Mapping, Union
+from collections.abc import Mapping
+from typing import Any, Union
 
 LEVELS = ("system", "steps", "tensors", "operators", "all")
 # What one event of the probe holds.

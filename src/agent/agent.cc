@@ -313,8 +313,7 @@ void Agent::Adopt(const channel::AddProducer& message, std::vector<UniqueFd> fds
   }
   const auto known = [&](const auto& producer) { return producer->uuid() == uuid; };
   if (std::any_of(producers_.begin(), producers_.end(), known)) return;
-  auto adopted =
-      Producer::Adopt(uuid, std::move(fds[0]), std::move(fds[1]), std::move(fds[2]));
+  auto adopted = Producer::Adopt(uuid, std::move(fds[0]), std::move(fds[1]), std::move(fds[2]));
   if (!adopted.ok()) {
     PendingEvent event;
     event.time_ns = RunNow();
@@ -611,10 +610,10 @@ Status Agent::Prepare() {
   capture.plan = options_.plan;
   capture.overhead_budget = options_.overhead_budget;
   capture.attempt_start_ns = options_.attempt_start_ns;
-  TELLTALE_ASSIGN_OR_RETURN(
-      capture_, Capture::Create(std::move(capture), [this](const store::RequestId& id) {
-        return Marked(id, kRequestMarkRing, 1);
-      }));
+  TELLTALE_ASSIGN_OR_RETURN(capture_,
+                            Capture::Create(std::move(capture), [this](const store::RequestId& id) {
+                              return Marked(id, kRequestMarkRing, 1);
+                            }));
   return {};
 }
 

@@ -20,7 +20,7 @@ struct AgentOptions {
   std::int64_t interval_ms = 500;  ///< Between samples of the machine.
   plan::CapturePlan plan = plan::DefaultPlan();
   std::int64_t attempt_start_ns = 0;  ///< Unix time; requests of before are not of this attempt.
-  double overhead_budget = 0.01;  ///< Part of step time that the probe may cost.
+  double overhead_budget = 0.01;      ///< Part of step time that the probe may cost.
   /// Not 0: a predecessor died; what was not sampled since this CLOCK_MONOTONIC time is a gap.
   std::int64_t gap_from_monotonic_ns = 0;
 };

@@ -22,13 +22,15 @@ std::vector<std::string> ShedWords(std::uint32_t shed) {
 }
 
 std::string Message(const plan::Governor::Decision& decision, double budget) {
-  const std::string cost = fmt::format("Telltale costs {:.2f} % of step time, the budget is {:.2f} %",
-                                       decision.share * 100, budget * 100);
+  const std::string cost =
+      fmt::format("Telltale costs {:.2f} % of step time, the budget is {:.2f} %",
+                  decision.share * 100, budget * 100);
   if (decision.exceeded) return cost + ": nothing is left to take less often";
   std::string done;
   const auto add = [&](const std::string& text) { done += (done.empty() ? "" : ", ") + text; };
   if (decision.thinning.stretch > 1) {
-    add(fmt::format("tensors are taken {} times less often than planned", decision.thinning.stretch));
+    add(fmt::format("tensors are taken {} times less often than planned",
+                    decision.thinning.stretch));
   }
   if (decision.thinning.shed > 0) {
     std::string words;
@@ -70,13 +72,14 @@ void Budget::Say(const plan::Governor::Decision& decision, std::int64_t now_ns, 
   }
   event.subject = "plan";
   event.message = Message(decision, share_);
-  event.data = nlohmann::ordered_json{{"stretch", decision.thinning.stretch},
-                                      {"shed", ShedWords(decision.thinning.shed)},
-                                      {"sampling_stretch", decision.sampling_stretch},
-                                      {"share", decision.share},
-                                      {"own_share", decision.own_share},
-                                      {"budget", share_}}
-                   .dump();
+  event.data = nlohmann::ordered_json{
+      {"stretch", decision.thinning.stretch},
+      {"shed", ShedWords(decision.thinning.shed)},
+      {"sampling_stretch", decision.sampling_stretch},
+      {"share", decision.share},
+      {"own_share", decision.own_share},
+      {"budget",
+       share_}}.dump();
   outbox->Add(std::move(event));
 }
 

@@ -56,8 +56,8 @@ void Capture::SayPlan(const std::string& who, const std::string& id, std::int64_
   outbox->Add(std::move(event));
 }
 
-/// {"plan": {...}} or {"toml": "...", "where": "plan.toml"}, with "base": "current" where it is added to
-/// the plan as it is.
+/// {"plan": {...}} or {"toml": "...", "where": "plan.toml"}, with "base": "current" where it is
+/// added to the plan as it is.
 Result<plan::CapturePlan> Capture::PlanOf(const std::string& body) const {
   try {
     const ordered_json json = ordered_json::parse(body, nullptr, false);
@@ -107,7 +107,8 @@ void Capture::Refuse(const store::RequestId& id, const std::string& who, const s
   outbox->Add(std::move(event));
 }
 
-void Capture::Done(const Open& open, const SeenStep* step, std::int64_t now_ns, Outbox* outbox) const {
+void Capture::Done(const Open& open, const SeenStep* step, std::int64_t now_ns,
+                   Outbox* outbox) const {
   PendingEvent event;
   event.time_ns = now_ns;
   event.kind = "request.done";
@@ -116,15 +117,16 @@ void Capture::Done(const Open& open, const SeenStep* step, std::int64_t now_ns, 
   if (step != nullptr) {
     data["mode"] = kModes[step->mode];
     data["step"] = step->step;
-    event.message = fmt::format("capture plan {} holds from {} step {} on", epoch_, kModes[step->mode],
-                                step->step);
+    event.message = fmt::format("capture plan {} holds from {} step {} on", epoch_,
+                                kModes[step->mode], step->step);
   } else if (newest_[0] >= 0) {
     // Known only once a step has ended under it, and none has for a while.
     data["mode"] = kModes[0];
     data["after_step"] = newest_[0];
-    event.message = fmt::format("capture plan {} holds from the step that begins next: {} step {} is the "
-                                "newest that has ended",
-                                epoch_, kModes[0], newest_[0]);
+    event.message = fmt::format(
+        "capture plan {} holds from the step that begins next: {} step {} is the "
+        "newest that has ended",
+        epoch_, kModes[0], newest_[0]);
   } else {
     event.message = fmt::format("capture plan {} holds from the first step on", epoch_);
   }
@@ -142,8 +144,8 @@ void Capture::Take(const store::Request& request, std::int64_t now_ns, Outbox* o
     return;
   }
   if (request.kind != "plan") {
-    Refuse(request.id, request.who, fmt::format("this telltale knows no request '{}'", request.kind),
-           now_ns, outbox);
+    Refuse(request.id, request.who,
+           fmt::format("this telltale knows no request '{}'", request.kind), now_ns, outbox);
   } else if (earlier && first_look_) {
     Refuse(request.id, request.who, "the attempt that it was asked of has ended: ask again", now_ns,
            outbox);

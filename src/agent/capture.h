@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The capture plan of a run while it goes on: follows requests for another one, from readers and from
-// inside the training, holds the budget, and brings what comes of both to every producer's control page.
-// Each edit is answered once, whatever dies when: the answer's mark travels with its event.
-// Thread safety: none; the agent's thread.
+// The capture plan of a run while it goes on: follows requests for another one, from readers and
+// from inside the training, holds the budget, and brings what comes of both to every producer's
+// control page. Each edit is answered once, whatever dies when: the answer's mark travels with its
+// event. Thread safety: none; the agent's thread.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -27,8 +27,8 @@ namespace telltale::agent {
 
 struct CaptureOptions {
   std::filesystem::path run;
-  plan::CapturePlan plan;          ///< As the attempt was started.
-  double overhead_budget = 0.01;   ///< Part of step time.
+  plan::CapturePlan plan;             ///< As the attempt was started.
+  double overhead_budget = 0.01;      ///< Part of step time.
   std::int64_t attempt_start_ns = 0;  ///< Unix time: what was asked before is of earlier attempts.
 };
 
@@ -50,7 +50,8 @@ class Capture {
   void Offer(const format::Rows& rows);
   /// Whether it has them.
   void Settle(bool taken, std::int64_t now_ns, Outbox* outbox);
-  /// The newest sample of the machine, and every few seconds the processor time of all that is ours.
+  /// The newest sample of the machine, and every few seconds the processor time of all that is
+  /// ours.
   void See(const std::vector<format::MetricRow>& sample) { own_cpu_.See(sample); }
   void CountOwn(std::uint64_t cpu_ns, std::int64_t now_ns, Outbox* outbox);
 
@@ -85,7 +86,8 @@ class Capture {
   Result<plan::CapturePlan> PlanOf(const std::string& body) const;
   Status Edit(const std::string& body);
   void Take(const store::Request& request, std::int64_t now_ns, Outbox* outbox);
-  void SayPlan(const std::string& who, const std::string& id, std::int64_t now_ns, Outbox* outbox) const;
+  void SayPlan(const std::string& who, const std::string& id, std::int64_t now_ns,
+               Outbox* outbox) const;
   void Refuse(const store::RequestId& id, const std::string& who, const std::string& why,
               std::int64_t now_ns, Outbox* outbox) const;
   void Done(const Open& open, const SeenStep* step, std::int64_t now_ns, Outbox* outbox) const;
@@ -98,12 +100,12 @@ class Capture {
   OwnCpu own_cpu_;
   store::RequestReader requests_;
   std::uint64_t epoch_ = 1;
-  bool edited_ = false;  ///< Since it was last published.
+  bool edited_ = false;     ///< Since it was last published.
   bool producers_ = false;  ///< There were some when it was last published.
   bool first_look_ = true;
   std::vector<Open> open_;
   std::vector<Asked> asked_;
-  std::vector<SeenStep> steps_;          ///< Offered.
+  std::vector<SeenStep> steps_;                         ///< Offered.
   std::array<std::int64_t, 4> newest_{-1, -1, -1, -1};  ///< Step of each mode that has ended.
 };
 

@@ -23,7 +23,8 @@ std::string ReadAll(const std::string& path) {
   return std::move(out).str();
 }
 
-/// Fields 14 and 15 of /proc/PID/stat, with 16 and 17 where `reaped`; 0 where there is no such process.
+/// Fields 14 and 15 of /proc/PID/stat, with 16 and 17 where `reaped`; 0 where there is no such
+/// process.
 std::uint64_t TimeOf(pid_t pid, bool reaped) {
   const std::string text = ReadAll(fmt::format("/proc/{}/stat", pid));
   const auto end = text.rfind(')');  // The name before it may hold anything.

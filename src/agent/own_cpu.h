@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What Telltale's own processes take from the training: their processor time, where cores are scarce.
-// Thread safety: none; the agent's thread.
+// What Telltale's own processes take from the training: their processor time, where cores are
+// scarce. Thread safety: none; the agent's thread.
 #pragma once
 #include <sys/types.h>
 
@@ -12,16 +12,17 @@
 
 namespace telltale::agent {
 
-/// User and system time so far of the supervisor and of its children except the training, ours included;
-/// what these children have waited for counts too. Where /proc does not tell: of this process.
+/// User and system time so far of the supervisor and of its children except the training, ours
+/// included; what these children have waited for counts too. Where /proc does not tell: of this
+/// process.
 std::uint64_t OwnCpuNs(pid_t supervisor, pid_t training);
 
 class OwnCpu {
  public:
   /// Takes the node's idle share out of a sample of the machine.
   void See(const std::vector<format::MetricRow>& sample);
-  /// The share of step time that `cpu_ns` more since the last call come to, over `cores`: all of it where
-  /// hardly a core was idle, else 0. None at the first call.
+  /// The share of step time that `cpu_ns` more since the last call come to, over `cores`: all of it
+  /// where hardly a core was idle, else 0. None at the first call.
   std::optional<double> Share(std::uint64_t cpu_ns, std::int64_t now_ns, unsigned cores);
 
  private:

@@ -34,8 +34,8 @@ class Producer {
   int pidfd() const { return pidfd_.get(); }
   /// Whether the answers to names are of this plan, or of one before.
   enum class Names { kKept, kAgain };
-  /// Writes the rules, thinned as they are, and with kAgain every name's answer, so that the probe sees
-  /// all of it at once.
+  /// Writes the rules, thinned as they are, and with kAgain every name's answer, so that the probe
+  /// sees all of it at once.
   void Publish(const plan::Compiled& compiled, std::uint64_t slab_bytes, Names names);
   /// The names whose answers the plan owes; cheap where none is new.
   void AnswerNames(const plan::Compiled& compiled);
@@ -79,10 +79,10 @@ class Producer {
   bool ended_ = false;
   bool disabled_said_ = false;
   bool left_said_ = false;
-  std::uint32_t answered_ = 0;  ///< Names up to this one have their answer.
+  std::uint32_t answered_ = 0;                   ///< Names up to this one have their answer.
   plan::PassedSteps passed_{-1, -1, -1, -1};     ///< Newest step of each mode that has ended.
   plan::PassedSteps published_{-1, -1, -1, -1};  ///< As the rules were last written with.
-  std::string subject_;         ///< proc:PID:UUID, of its ledger rows.
+  std::string subject_;                          ///< proc:PID:UUID, of its ledger rows.
 };
 
 }  // namespace telltale::agent

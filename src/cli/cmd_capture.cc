@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// telltale capture: what a run records of tensors, and another plan for it while it goes on. The plan
-// reaches the agent as a request in the run directory, so it works from any machine that can write there.
+// telltale capture: what a run records of tensors, and another plan for it while it goes on. The
+// plan reaches the agent as a request in the run directory, so it works from any machine that can
+// write there.
 #include <fmt/format.h>
 #include <time.h>
 
@@ -147,8 +148,8 @@ int Capture(const Args& args) {
     return fail({Code::kUsage, "--show changes nothing: leave it out, or the options of the plan"});
   }
   if (args.wait_s < 0 || args.wait_s > 3600) {
-    return fail({Code::kUsage, fmt::format("--wait {} is out of range: choose 0 to 3600 seconds",
-                                           args.wait_s)});
+    return fail({Code::kUsage,
+                 fmt::format("--wait {} is out of range: choose 0 to 3600 seconds", args.wait_s)});
   }
   auto events = PlanEvents::Open(args.run);
   if (!events.ok()) return fail(events.status());
@@ -166,8 +167,8 @@ int Capture(const Args& args) {
                                               "something else",
                                               args.run, state.state)});
   }
-  const auto plan = PlanOf(args.plan, args.plan.whole() || !current.ok() ? plan::CapturePlan{}
-                                                                         : *current);
+  const auto plan =
+      PlanOf(args.plan, args.plan.whole() || !current.ok() ? plan::CapturePlan{} : *current);
   if (!plan.ok()) return fail(plan.status());
   store::Request request;
   request.who = store::RequestWho();
@@ -196,10 +197,11 @@ int Capture(const Args& args) {
     if (const Status read = events->Read(id); !read.ok()) return fail(read);
     if (events->answered) break;
     if (clock.MonotonicNs() >= deadline) {
-      return fail({Code::kLimit, fmt::format("no answer within {} s: the request stays in {}/requests "
-                                             "and holds once the agent takes it: see `telltale capture "
-                                             "{} --show`",
-                                             args.wait_s, args.run, args.run)});
+      return fail(
+          {Code::kLimit, fmt::format("no answer within {} s: the request stays in {}/requests "
+                                     "and holds once the agent takes it: see `telltale capture "
+                                     "{} --show`",
+                                     args.wait_s, args.run, args.run)});
     }
     events->GiveUpOnTheDead();
     ::nanosleep(&kPause, nullptr);

@@ -99,8 +99,9 @@ Result<plan::CapturePlan> PlanOf(const PlanFlags& flags, const plan::CapturePlan
   if (!flags.file.empty()) {
     const auto text = store::ReadWholeFile(flags.file);
     if (!text.ok()) {
-      return Status(Code::kUnusable, fmt::format("--plan '{}': {}: name a file of docs/formats/plan.md",
-                                                 flags.file, text.status().message()));
+      return Status(Code::kUnusable,
+                    fmt::format("--plan '{}': {}: name a file of docs/formats/plan.md", flags.file,
+                                text.status().message()));
     }
     TELLTALE_ASSIGN_OR_RETURN(plan, plan::FromToml(*text, flags.file));
   }
@@ -151,8 +152,8 @@ std::string ExplainPlan(const plan::CapturePlan& plan) {
         statistics = statistics || (takes && (compiled->planned()[i].take & plan::kStats) != 0);
       }
       if (statistics) continue;
-      out += fmt::format("# The rule {} will have no data: no statistics are taken of {}.\n", need.rule,
-                         need.collection);
+      out += fmt::format("# The rule {} will have no data: no statistics are taken of {}.\n",
+                         need.rule, need.collection);
     }
   }
   return out + "\n" + plan::ToToml(plan);

@@ -23,8 +23,9 @@ struct PlanFlags {
 /// Adds --plan, --level and --collect.
 void AddPlanFlags(CLI::App* command, PlanFlags* flags);
 
-/// The plan file, the level and what --collect says, united in this order; where neither file nor level is
-/// named, --collect adds to `base`. kUsage, kLimit: it is no plan; kUnusable: the file cannot be read.
+/// The plan file, the level and what --collect says, united in this order; where neither file nor
+/// level is named, --collect adds to `base`. kUsage, kLimit: it is no plan; kUnusable: the file
+/// cannot be read.
 Result<plan::CapturePlan> PlanOf(const PlanFlags& flags, const plan::CapturePlan& base);
 
 /// A table as comments and the plan as TOML: a plan file.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The plan as JSON. Plan files, requests and --collect all pass through the reader here, so that each key
-// means the same everywhere and is checked once.
+// The plan as JSON. Plan files, requests and --collect all pass through the reader here, so that
+// each key means the same everywhere and is checked once.
 #include "plan/capture_plan.h"
 
 #include <fmt/format.h>
@@ -36,16 +36,31 @@ constexpr TakeWord kTakeWords[] = {{"statistics", kStats},
                                    {"shape", kShape}};
 
 // What is not in tt_stats is derived from it where that is exact: variance, sum, abs_max, abs_mean,
-// abs_sum and the norms of the absolute values. The smallest absolute value and the product are not.
-constexpr Reduction kReductions[] = {
-    {"min", kStats},          {"max", kStats},          {"mean", kStats},
-    {"std", kStats},          {"variance", kStats},     {"sum", kStats},
-    {"prod", kStats | kMore}, {"abs_min", kStats | kMore}, {"abs_max", kStats},
-    {"abs_mean", kStats},     {"abs_std", kStats | kMore}, {"abs_variance", kStats | kMore},
-    {"abs_sum", kStats},      {"abs_prod", kStats | kMore}, {"l1_norm", kStats},
-    {"l2_norm", kStats},      {"abs_l1_norm", kStats},  {"abs_l2_norm", kStats},
-    {"nan", kStats},          {"inf", kStats},          {"zeros", kStats},
-    {"quantiles", kStats | kHistogram}, {"histogram", kStats | kHistogram}};
+// abs_sum and the norms of the absolute values. The smallest absolute value and the product are
+// not.
+constexpr Reduction kReductions[] = {{"min", kStats},
+                                     {"max", kStats},
+                                     {"mean", kStats},
+                                     {"std", kStats},
+                                     {"variance", kStats},
+                                     {"sum", kStats},
+                                     {"prod", kStats | kMore},
+                                     {"abs_min", kStats | kMore},
+                                     {"abs_max", kStats},
+                                     {"abs_mean", kStats},
+                                     {"abs_std", kStats | kMore},
+                                     {"abs_variance", kStats | kMore},
+                                     {"abs_sum", kStats},
+                                     {"abs_prod", kStats | kMore},
+                                     {"l1_norm", kStats},
+                                     {"l2_norm", kStats},
+                                     {"abs_l1_norm", kStats},
+                                     {"abs_l2_norm", kStats},
+                                     {"nan", kStats},
+                                     {"inf", kStats},
+                                     {"zeros", kStats},
+                                     {"quantiles", kStats | kHistogram},
+                                     {"histogram", kStats | kHistogram}};
 
 constexpr std::string_view kModeKeys[] = {"train", "eval", "predict", "global"};
 constexpr std::string_view kWhenKeys[] = {"interval", "start", "end", "steps"};
@@ -95,7 +110,8 @@ Check ReadTexts(const ordered_json& in, const std::string& key, std::vector<std:
   return {};
 }
 
-constexpr std::uint64_t kMaxStep = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()) - 1;
+constexpr std::uint64_t kMaxStep =
+    static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()) - 1;
 
 /// Reads the keys of a When that are there.
 Check ReadWhen(const ordered_json& in, const std::string& path, When* out) {
@@ -210,10 +226,11 @@ Check CollectionFromJson(const std::string& name, const ordered_json& in, const 
     return static_cast<unsigned char>(c) < 0x20 || c == 0x7f;
   });
   if (name.empty() || name.size() > kMaxNameBytes || control) {
-    return Wrong(path, fmt::format("has a name that is none: write 1 to {} printable bytes",
-                                   kMaxNameBytes));
+    return Wrong(
+        path, fmt::format("has a name that is none: write 1 to {} printable bytes", kMaxNameBytes));
   }
-  if (!in.is_object()) return Wrong(path, "is not a table of keys: write for example interval = 10");
+  if (!in.is_object())
+    return Wrong(path, "is not a table of keys: write for example interval = 10");
   *out = {};
   out->name = name;
   std::uint32_t take = 0;
@@ -244,7 +261,8 @@ Check CollectionFromJson(const std::string& name, const ordered_json& in, const 
       flat[key] = value;
     } else if (IsOneOf(kModeKeys, key)) {
       mode_said = true;
-      if (!value.is_object()) wrong = Wrong(where, "is not a table: write for example interval = 1");
+      if (!value.is_object())
+        wrong = Wrong(where, "is not a table: write for example interval = 1");
     } else {
       wrong = Wrong(where, fmt::format("is no key: write any of {}, {}, {}", Join(kCollectionKeys),
                                        Join(kWhenKeys), Join(kModeKeys)));
@@ -256,10 +274,12 @@ Check CollectionFromJson(const std::string& name, const ordered_json& in, const 
   // Absolute values, products and histograms are read beside the statistics.
   if ((out->take & (kMore | kHistogram)) != 0) out->take |= kStats;
   if (out->take == 0) {
-    return Wrong(path + ".take", "is empty, so that nothing is taken: write [\"statistics\"], or leave "
-                                 "the collection out");
+    return Wrong(path + ".take",
+                 "is empty, so that nothing is taken: write [\"statistics\"], or leave "
+                 "the collection out");
   }
-  // Without a word about the time every mode has the default; where only a mode has one, the others rest.
+  // Without a word about the time every mode has the default; where only a mode has one, the others
+  // rest.
   if (!flat.empty() || !mode_said) {
     When when;
     if (auto wrong = ReadWhen(flat, path + ".", &when); wrong) return wrong;
@@ -271,8 +291,7 @@ Check CollectionFromJson(const std::string& name, const ordered_json& in, const 
     const std::string where = fmt::format("{}.{}", path, kModeKeys[mode]);
     for (const auto& [key, value] : found->items()) {
       if (!IsOneOf(kWhenKeys, key)) {
-        return Wrong(where + "." + key,
-                     fmt::format("is no key: write any of {}", Join(kWhenKeys)));
+        return Wrong(where + "." + key, fmt::format("is no key: write any of {}", Join(kWhenKeys)));
       }
     }
     out->when[mode] = {};
@@ -294,7 +313,8 @@ ordered_json CollectionToJson(const Collection& collection) {
   list("reductions", collection.reductions);
   if (collection.max_elements != 0) out["max_elements"] = collection.max_elements;
   const auto& when = collection.when;
-  const bool same = std::all_of(when.begin(), when.end(), [&](const When& w) { return w == when[0]; });
+  const bool same =
+      std::all_of(when.begin(), when.end(), [&](const When& w) { return w == when[0]; });
   if (same) {
     out.update(WhenToJson(when[0]));
     return out;
@@ -325,7 +345,8 @@ Check PlanFromJson(const ordered_json& in, CapturePlan* out) {
   for (const auto& [key, value] : in.items()) {
     if (key == "level") continue;
     if (key == "slab_bytes") {
-      if (auto wrong = ReadNumber(value, key, &out->slab_bytes, kMaxSlabBytes, "268435456"); wrong) {
+      if (auto wrong = ReadNumber(value, key, &out->slab_bytes, kMaxSlabBytes, "268435456");
+          wrong) {
         return wrong;
       }
     } else if (key != "collections") {
@@ -334,7 +355,8 @@ Check PlanFromJson(const ordered_json& in, CapturePlan* out) {
   }
   if (collections == in.end()) return {};
   if (!collections->is_object() || collections->size() > kMaxCollections) {
-    return Wrong("collections", fmt::format("is not a table of at most {} collections", kMaxCollections));
+    return Wrong("collections",
+                 fmt::format("is not a table of at most {} collections", kMaxCollections));
   }
   CapturePlan more;
   more.slab_bytes = out->slab_bytes;
@@ -383,11 +405,13 @@ Result<CapturePlan> FromJson(std::string_view text) {
   try {
     const auto json = ordered_json::parse(text, nullptr, false);
     CapturePlan plan;
-    const auto wrong = json.is_discarded() ? Check(Wrong("", "is not JSON")) : PlanFromJson(json, &plan);
+    const auto wrong =
+        json.is_discarded() ? Check(Wrong("", "is not JSON")) : PlanFromJson(json, &plan);
     if (wrong) {
-      return Status(Code::kUsage, wrong->key.empty()
-                                      ? fmt::format("capture plan: it {}", wrong->what)
-                                      : fmt::format("capture plan: {} {}", wrong->key, wrong->what));
+      return Status(Code::kUsage,
+                    wrong->key.empty()
+                        ? fmt::format("capture plan: it {}", wrong->what)
+                        : fmt::format("capture plan: {} {}", wrong->key, wrong->what));
     }
     return plan;
   } catch (const std::exception& error) {
@@ -460,8 +484,8 @@ Result<Collection> ParseCollect(std::string_view text) {
   const std::string name(text.substr(0, colon));
   ordered_json json = ordered_json::object();
   const auto append = [](ordered_json* object, const std::string& key, ordered_json value) {
-    if (const auto found = object->find(key); found != object->end() && found->is_array() &&
-                                              value.is_array()) {
+    if (const auto found = object->find(key);
+        found != object->end() && found->is_array() && value.is_array()) {
       for (ordered_json& item : value) found->push_back(std::move(item));
     } else {
       (*object)[key] = std::move(value);
@@ -490,7 +514,8 @@ Result<Collection> ParseCollect(std::string_view text) {
   Collection collection;
   try {
     if (const auto wrong = CollectionFromJson(name, json, name, &collection); wrong) {
-      return Status(Code::kUsage, fmt::format("--collect '{}': {} {}", text, wrong->key, wrong->what));
+      return Status(Code::kUsage,
+                    fmt::format("--collect '{}': {} {}", text, wrong->key, wrong->what));
     }
   } catch (const std::exception& error) {
     return Status(Code::kUsage, fmt::format("--collect '{}': {}", text, error.what()));

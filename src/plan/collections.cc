@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of docs/formats/plan.md. Patterns are SageMaker Debugger's, without its look-ahead, which RE2
-// has not (an `exclude` says it), and without its slips: `[A-z]` and `[^/bias]`.
+// The table of docs/formats/plan.md. Patterns are SageMaker Debugger's, without its look-ahead,
+// which RE2 has not (an `exclude` says it), and without its slips: `[A-z]` and `[^/bias]`.
 #include "plan/collections.h"
 
 #include <algorithm>

@@ -11,8 +11,9 @@ struct BuiltIn {
   std::string_view name;
   /// Collections of adapters that belong to it, separated by spaces; its own name among them.
   std::string_view adapters;
-  /// RE2 patterns for tensors that no adapter puts into a collection (save_tensor without one): such a
-  /// tensor belongs to it where the first is found in its name and the second, if any, is not.
+  /// RE2 patterns for tensors that no adapter puts into a collection (save_tensor without one):
+  /// such a tensor belongs to it where the first is found in its name and the second, if any, is
+  /// not.
   std::string_view include, exclude;
   /// Weights and what trains them: the last that the governor gives up.
   bool core;

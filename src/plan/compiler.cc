@@ -32,9 +32,10 @@ Status Compile(std::string_view collection, const std::vector<std::string>& text
     auto pattern = std::make_unique<re2::RE2>(text, options);
     if (!pattern->ok()) {
       return {Code::kUsage,
-              fmt::format("capture plan: collection '{}': pattern '{}' is not a regular expression: {}: "
-                          "correct it (RE2 syntax; for a look-ahead write an exclude)",
-                          collection, text, pattern->error())};
+              fmt::format(
+                  "capture plan: collection '{}': pattern '{}' is not a regular expression: {}: "
+                  "correct it (RE2 syntax; for a look-ahead write an exclude)",
+                  collection, text, pattern->error())};
     }
     patterns->push_back(std::move(pattern));
   }
@@ -58,9 +59,7 @@ bool IsWordOf(std::string_view words, std::string_view word) {
 }
 
 /// No adapter has said what it is: the default patterns may.
-bool Unsorted(std::string_view collection) {
-  return collection.empty() || collection == "default";
-}
+bool Unsorted(std::string_view collection) { return collection.empty() || collection == "default"; }
 
 bool TakesEveryName(const std::string& pattern) {
   return pattern.empty() || pattern == ".*" || pattern == "^.*$" || pattern == ".*$" ||
@@ -164,17 +163,18 @@ Result<Compiled> Compiled::Create(const CapturePlan& plan) {
     auto same = std::find(out.planned_.begin(), out.planned_.end(), rule);
     if (same == out.planned_.end()) {
       if (out.planned_.size() == format::kControlRules) {
-        return Status(Code::kLimit,
-                      fmt::format("capture plan: more than {} combinations of what is taken and when, "
-                                  "the one of collection '{}' is too many: give some collections the "
-                                  "same take, interval, start, end and steps",
-                                  format::kControlRules, collection.name));
+        return Status(
+            Code::kLimit,
+            fmt::format("capture plan: more than {} combinations of what is taken and when, "
+                        "the one of collection '{}' is too many: give some collections the "
+                        "same take, interval, start, end and steps",
+                        format::kControlRules, collection.name));
       }
       same = out.planned_.insert(out.planned_.end(), std::move(rule));
     }
     member.rule = static_cast<std::uint32_t>(same - out.planned_.begin());
-    const bool every = member.Everything() ||
-                       std::any_of(collection.include.begin(), collection.include.end(), TakesEveryName);
+    const bool every = member.Everything() || std::any_of(collection.include.begin(),
+                                                          collection.include.end(), TakesEveryName);
     if (every && collection.exclude.empty()) out.unanswered_mask_ |= 1U << member.rule;
     for (const When& when : collection.when) out.slides_ |= when.steps.size() > kListRoom;
     out.members_.push_back(std::move(member));
@@ -200,8 +200,7 @@ std::vector<format::ControlRule> Compiled::rules(const PassedSteps& passed) cons
 std::uint32_t Compiled::MaskOf(std::string_view collection, std::string_view name) const {
   std::uint32_t mask = 0;
   for (const Member& member : members_) {
-    const bool takes =
-        name.empty() ? member.CouldTake(collection) : member.Takes(collection, name);
+    const bool takes = name.empty() ? member.CouldTake(collection) : member.Takes(collection, name);
     if (takes) mask |= 1U << member.rule;
   }
   return mask;

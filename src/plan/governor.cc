@@ -11,8 +11,8 @@ constexpr std::uint32_t kMaxStretch = 1024;
 constexpr std::uint32_t kMaxSamplingStretch = 8;
 /// It acts above the budget and then aims so far below it, so that it settles.
 constexpr double kTarget = 0.75;
-/// Where the probe's fixed cost leaves nothing, what is taken may still cost this part of the budget: a run
-/// without any statistics would not be cheaper in a way that its user could see.
+/// Where the probe's fixed cost leaves nothing, what is taken may still cost this part of the
+/// budget: a run without any statistics would not be cheaper in a way that its user could see.
 constexpr double kFloor = 0.1;
 /// Steps of a mode whose durations are of warming up.
 constexpr std::int64_t kWarmUpSteps = 2;
@@ -34,7 +34,8 @@ constexpr std::uint32_t kUnshedStretch = 64;
 constexpr std::int64_t kPatienceNs = 60'000'000'000;
 constexpr std::int64_t kRarePart = 10;
 constexpr double kClearlyInside = 0.8;
-/// Part of the budget that Telltale's own processes may take before the machine is sampled less often.
+/// Part of the budget that Telltale's own processes may take before the machine is sampled less
+/// often.
 constexpr double kOwnPart = 0.5;
 constexpr double kOwnTarget = 0.3;
 
@@ -82,7 +83,8 @@ void Governor::Learn(const StepCost& cost, Mode* mode) {
   const std::int64_t probe = std::clamp<std::int64_t>(cost.probe_ns, 0, cost.duration_ns);
   if (!warm_up) mode->work.Add(cost.duration_ns - probe);
 
-  // The rarest rule that was due answers for the step: those that are due more often are seen without it.
+  // The rarest rule that was due answers for the step: those that are due more often are seen
+  // without it.
   std::size_t rarest = kNone;
   bool listed = false;
   for (std::size_t i = 0; i < rules_.size(); ++i) {
@@ -138,8 +140,8 @@ Governor::Estimate Governor::EstimateOf(const Mode& mode, std::size_t which) con
   out.fixed = share(base) + own_share_;
   out.listed = share(listed);
   out.share = out.fixed + out.listed + share(now);
-  const double room = std::max(work * (budget_ * kTarget - own_share_) - base - listed,
-                               work * budget_ * kFloor);
+  const double room =
+      std::max(work * (budget_ * kTarget - own_share_) - base - listed, work * budget_ * kFloor);
   out.needed = std::max(1.0, planned / room);
   return out;
 }
@@ -229,7 +231,8 @@ std::optional<Governor::Decision> Governor::Add(const StepCost& cost) {
   }
   if (thinning_.stretch > 1) {
     if (share > budget_ * kTarget || needed > thinning_.stretch * kBackRoom) return {};
-    thinning_.stretch = std::max(static_cast<std::uint32_t>(std::ceil(needed)), thinning_.stretch / 2);
+    thinning_.stretch =
+        std::max(static_cast<std::uint32_t>(std::ceil(needed)), thinning_.stretch / 2);
   } else {
     if (since_ns_ < kUnshedNs || share > budget_ * kUnshedShare) return {};
     // Back to the stage below it that gave something up.

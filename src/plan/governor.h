@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Keeps what Telltale costs the training inside the budget. It controls on what Telltale accounts for:
-// the probe's time in each step, and the share that its own processes take where cores are scarce; never on
-// a measured slow-down. docs/guide/governor.md says in words what is here.
+// Keeps what Telltale costs the training inside the budget. It controls on what Telltale accounts
+// for: the probe's time in each step, and the share that its own processes take where cores are
+// scarce; never on a measured slow-down. docs/guide/governor.md says in words what is here.
 //
-// From the steps it learns three things a mode: how long a step works, what the probe costs in one where
-// nothing is taken, and what taking costs, by rule. So it knows what the plan will cost before a whole
-// interval has passed, and by how much to stretch.
-// Deterministic: decides from what it was given alone. Thread safety: none.
+// From the steps it learns three things a mode: how long a step works, what the probe costs in one
+// where nothing is taken, and what taking costs, by rule. So it knows what the plan will cost
+// before a whole interval has passed, and by how much to stretch. Deterministic: decides from what
+// it was given alone. Thread safety: none.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -61,17 +61,18 @@ class Governor {
   struct Decision {
     Thinning thinning;
     std::uint32_t sampling_stretch = 1;  ///< Of the interval between samples of the machine.
-    double share = 0;      ///< Of step time that Telltale costs as it is now, own processes included.
+    double share = 0;  ///< Of step time that Telltale costs as it is now, own processes included.
     double own_share = 0;  ///< Of that, its own processes.
     /// The cost is above the budget and nothing is left to thin.
     bool exceeded = false;
   };
 
-  /// Gives a decision where it changes the thinning, or finds for the first time that the budget cannot be
-  /// kept (found again only after the cost was clearly inside). After a decision that changes the thinning
-  /// steps count no more until Published().
+  /// Gives a decision where it changes the thinning, or finds for the first time that the budget
+  /// cannot be kept (found again only after the cost was clearly inside). After a decision that
+  /// changes the thinning steps count no more until Published().
   std::optional<Decision> Add(const StepCost& cost);
-  /// What Telltale's own processes take from the training, as a share of step time; 0 where cores are idle.
+  /// What Telltale's own processes take from the training, as a share of step time; 0 where cores
+  /// are idle.
   std::optional<Decision> AddOwn(double share);
   /// The rules went to the producers at this time; steps that began before are of the old ones.
   void Published(std::int64_t now_ns);
@@ -95,12 +96,12 @@ class Governor {
     std::int64_t steps = 0;    ///< Since the last decision.
   };
   struct Estimate {
-    double share = 0;    ///< Of step time, as thinned now.
-    double fixed = 0;    ///< Of that, what thinning cannot change.
-    double needed = 1;   ///< Stretch that would bring it inside.
-    double listed = 0;   ///< Of that, what lists of steps cost.
-    bool sure = false;   ///< More than one step of the dearest rule was seen.
-    bool seen = false;   ///< Something is known of this mode.
+    double share = 0;   ///< Of step time, as thinned now.
+    double fixed = 0;   ///< Of that, what thinning cannot change.
+    double needed = 1;  ///< Stretch that would bring it inside.
+    double listed = 0;  ///< Of that, what lists of steps cost.
+    bool sure = false;  ///< More than one step of the dearest rule was seen.
+    bool seen = false;  ///< Something is known of this mode.
   };
 
   void Learn(const StepCost& cost, Mode* mode);
@@ -118,10 +119,10 @@ class Governor {
   std::uint32_t sampling_stretch_ = 1;
   std::array<Mode, 4> modes_;
   double own_share_ = 0;
-  bool waiting_ = false;            ///< For Published().
+  bool waiting_ = false;  ///< For Published().
   std::int64_t published_ns_ = 0;
-  std::int64_t since_ns_ = 0;       ///< Duration of the steps counted since the last decision.
-  bool exceeded_ = false;           ///< Said, and not clearly better since.
+  std::int64_t since_ns_ = 0;  ///< Duration of the steps counted since the last decision.
+  bool exceeded_ = false;      ///< Said, and not clearly better since.
 };
 
 }  // namespace telltale::plan

@@ -26,7 +26,8 @@ CapturePlan System() {
   return plan;
 }
 
-/// Weights change in TRAIN alone and gradients are there alone; what a pass yields is of every mode.
+/// Weights change in TRAIN alone and gradients are there alone; what a pass yields is of every
+/// mode.
 CapturePlan Tensors() {
   CapturePlan plan;
   plan.level = "tensors";
@@ -63,9 +64,10 @@ Result<CapturePlan> PlanOfLevel(std::string_view level) {
   if (level == "tensors") return Tensors();
   if (level == "all") return All();
   if (level == "operators") {
-    return Status(Code::kUsage,
-                  "level 'operators' is not there yet: operator windows come with profiling: choose "
-                  "system, steps, tensors or all");
+    return Status(
+        Code::kUsage,
+        "level 'operators' is not there yet: operator windows come with profiling: choose "
+        "system, steps, tensors or all");
   }
   return Status(Code::kUsage,
                 fmt::format("no level '{}': choose system, steps, tensors or all", level));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tree of a plan, as JSON objects, between its texts (JSON, TOML, --collect) and the plan itself.
-// Thread safety: stateless.
+// The tree of a plan, as JSON objects, between its texts (JSON, TOML, --collect) and the plan
+// itself. Thread safety: stateless.
 #pragma once
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -18,7 +18,8 @@ struct KeyError {
 
 /// Both may throw what nlohmann::json does; their callers turn that into a Status.
 std::optional<KeyError> PlanFromJson(const nlohmann::ordered_json& in, CapturePlan* out);
-std::optional<KeyError> CollectionFromJson(const std::string& name, const nlohmann::ordered_json& in,
+std::optional<KeyError> CollectionFromJson(const std::string& name,
+                                           const nlohmann::ordered_json& in,
                                            const std::string& path, Collection* out);
 nlohmann::ordered_json PlanToJson(const CapturePlan& plan);
 nlohmann::ordered_json CollectionToJson(const Collection& collection);

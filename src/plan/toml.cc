@@ -3,10 +3,10 @@
 #define TOML_EXCEPTIONS 0
 #define TOML_ENABLE_UNRELEASED_FEATURES 0
 #include <fmt/format.h>
+#include <toml++/toml.h>
 
 #include <algorithm>
 #include <exception>
-#include <toml++/toml.h>
 #include <utility>
 
 #include "plan/plan_json.h"
@@ -52,7 +52,8 @@ std::string FindPlace(std::string_view where, const toml::table& root, const std
     std::size_t used = 0;
     for (const auto& [name, value] : *at->as_table()) {
       const std::string_view text = name.str();
-      const bool fits = rest.starts_with(text) && (rest.size() == text.size() || rest[text.size()] == '.');
+      const bool fits =
+          rest.starts_with(text) && (rest.size() == text.size() || rest[text.size()] == '.');
       if (fits && text.size() + 1 > used) {
         next = &value;
         used = text.size() + 1;

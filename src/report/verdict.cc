@@ -139,7 +139,8 @@ std::string FormatVerdict(const RunData& data, const VerdictOptions& options) {
   }
   // Never thinned without a word.
   if (const std::string capture = CaptureWords(data); !capture.empty()) {
-    for (const std::string& line : Wrap(Printable(capture), width - 2, 2)) foot.push_back(" " + line);
+    for (const std::string& line : Wrap(Printable(capture), width - 2, 2))
+      foot.push_back(" " + line);
   }
   std::error_code error;
   const std::filesystem::path html = data.path / "report.html";

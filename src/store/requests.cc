@@ -60,9 +60,10 @@ RequestId NewId(std::int64_t time_ns) {
 
 Status MakeFolder(const fs::path& path) {
   if (::mkdir(path.c_str(), 0700) == 0 || errno == EEXIST) return {};
-  return {Code::kIo, fmt::format("cannot make '{}': {}: the run's folder must be writable for whoever "
-                                 "asks something of it",
-                                 path.string(), std::strerror(errno))};
+  return {Code::kIo,
+          fmt::format("cannot make '{}': {}: the run's folder must be writable for whoever "
+                      "asks something of it",
+                      path.string(), std::strerror(errno))};
 }
 
 /// Null, or why it is no request.
@@ -76,7 +77,8 @@ std::string Parse(const std::string& text, Request* out) {
                        version.get<std::int64_t>(), kRequestMajor);
   }
   const json body = in.value("body", json());
-  if (!in.value("kind", json()).is_string() || !body.is_object()) return "it has no kind or no body";
+  if (!in.value("kind", json()).is_string() || !body.is_object())
+    return "it has no kind or no body";
   out->kind = in["kind"].get<std::string>();
   if (const json time = in.value("time_ns", json()); time.is_number_integer()) {
     out->time_ns = time.get<std::int64_t>();
@@ -113,21 +115,20 @@ Result<Request> WriteRequest(const fs::path& run, Request request) {
       return Status(Code::kUsage, "a request's body must be a JSON object");
     }
     if (request.body.size() > kMaxBytes / 2) {
-      return Status(Code::kLimit, fmt::format("a request may be of {} bytes, this one is of {}: ask for "
-                                              "less at once",
-                                              kMaxBytes / 2, request.body.size()));
+      return Status(Code::kLimit,
+                    fmt::format("a request may be of {} bytes, this one is of {}: ask for "
+                                "less at once",
+                                kMaxBytes / 2, request.body.size()));
     }
     if (request.time_ns == 0) request.time_ns = Clock::System().RealtimeNs();
     if (request.id == RequestId{}) request.id = NewId(request.time_ns);
     const fs::path folder = run / kRequestFolder / RequestFolderName(request.who);
     TELLTALE_RETURN_IF_ERROR(MakeFolder(run / kRequestFolder));
     TELLTALE_RETURN_IF_ERROR(MakeFolder(folder));
-    const ordered_json out = {{"version", kRequestMajor},
-                              {"id", Hex(request.id)},
-                              {"who", request.who},
-                              {"time_ns", request.time_ns},
-                              {"kind", request.kind},
-                              {"body", ordered_json::parse(request.body)}};
+    const ordered_json out = {
+        {"version", kRequestMajor}, {"id", Hex(request.id)},
+        {"who", request.who},       {"time_ns", request.time_ns},
+        {"kind", request.kind},     {"body", ordered_json::parse(request.body)}};
     TELLTALE_RETURN_IF_ERROR(
         ReplaceFile(folder / (Hex(request.id) + std::string(kSuffix)),
                     out.dump(2, ' ', false, json::error_handler_t::replace) + "\n"));
@@ -161,7 +162,8 @@ RequestReader::Found RequestReader::Poll() {
     if (!fs::exists(folder_, error)) return found;
     std::vector<fs::path> folders;
     if (changed(folder_)) {
-      for (fs::directory_iterator at(folder_, error), end; !error && at != end; at.increment(error)) {
+      for (fs::directory_iterator at(folder_, error), end; !error && at != end;
+           at.increment(error)) {
         folders.push_back(at->path());
         stamps_.try_emplace(folders.back().string(), Stamp{});  // Known from here on.
       }
@@ -178,7 +180,8 @@ RequestReader::Found RequestReader::Poll() {
       stamps_.try_emplace(folder.string(), Stamp{});
       if (!look) continue;
       const std::string who = folder.filename().string();
-      for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
+      for (fs::directory_iterator at(folder, error), end; !error && at != end;
+           at.increment(error)) {
         const std::string name = at->path().filename().string();
         if (!name.ends_with(kSuffix) || seen_.size() >= kMaxSeen) continue;
         const auto id = IdOf(std::string_view(name).substr(0, name.size() - kSuffix.size()));
@@ -187,7 +190,8 @@ RequestReader::Found RequestReader::Poll() {
         request.id = *id;
         std::string why;
         std::error_code size_error;
-        if (const auto size = fs::file_size(at->path(), size_error); size_error || size > kMaxBytes) {
+        if (const auto size = fs::file_size(at->path(), size_error);
+            size_error || size > kMaxBytes) {
           why = "it is too large, or cannot be read";
         } else if (const auto text = ReadWholeFile(at->path()); !text.ok()) {
           why = text.status().message();

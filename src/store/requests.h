@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a reader asks of the writers of a run: one JSON file a request in requests/<who>/, written once and
-// never changed; the agent follows them and answers in its own journal. docs/formats/requests.md.
-// Thread safety: none of its own; requests of several processes do not disturb each other.
+// What a reader asks of the writers of a run: one JSON file a request in requests/<who>/, written
+// once and never changed; the agent follows them and answers in its own journal.
+// docs/formats/requests.md. Thread safety: none of its own; requests of several processes do not
+// disturb each other.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -35,8 +36,8 @@ std::string RequestFolderName(std::string_view who);
 /// host:pid of this process.
 std::string RequestWho();
 
-/// Fills id and time where they are zero and writes the file: under a temporary name, synced, renamed.
-/// kUsage: the body is no JSON object; kLimit: it is above 1 MiB; kIo.
+/// Fills id and time where they are zero and writes the file: under a temporary name, synced,
+/// renamed. kUsage: the body is no JSON object; kLimit: it is above 1 MiB; kIo.
 Result<Request> WriteRequest(const std::filesystem::path& run, Request request);
 
 /// Follows the folder. A look at which nothing has changed costs one stat for each folder in it.
