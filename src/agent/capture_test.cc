@@ -33,9 +33,8 @@ class CaptureTest : public ::testing::Test {
     options.run = run_;
     options.plan = plan::DefaultPlan();
     options.attempt_start_ns = attempt_start_ns;
-    auto capture = Capture::Create(options, [this](const store::RequestId& id) {
-      return answered_.contains(id);
-    });
+    auto capture = Capture::Create(
+        options, [this](const store::RequestId& id) { return answered_.contains(id); });
     EXPECT_TRUE(capture.ok()) << capture.status().message();
     return std::move(capture).value();
   }

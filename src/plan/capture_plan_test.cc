@@ -13,7 +13,8 @@ namespace telltale::plan {
 namespace {
 
 TEST(When, IsSageMakerDebuggersSaveRule) {
-  // step in steps OR (start <= step < end AND step % interval == 0); the list knows no start and no end.
+  // step in steps OR (start <= step < end AND step % interval == 0); the list knows no start and no
+  // end.
   const When when{.interval = 100, .start = 150, .end = 500, .steps = {3, 7, 900}};
   for (std::int64_t step = 0; step < 1000; ++step) {
     const bool listed = step == 3 || step == 7 || step == 900;
@@ -151,8 +152,8 @@ TEST(CapturePlan, WhatIsWrongIsNamed) {
 }
 
 TEST(CapturePlan, AWrongLineOfAFileIsNamed) {
-  const auto key = FromToml("level = 'all'\n\n[collections.a]\ntake = ['statistics']\nintervall = 3\n",
-                            "my.toml");
+  const auto key = FromToml(
+      "level = 'all'\n\n[collections.a]\ntake = ['statistics']\nintervall = 3\n", "my.toml");
   ASSERT_FALSE(key.ok());
   EXPECT_EQ(key.status().message().rfind("my.toml:5: collections.a.intervall", 0), 0U)
       << key.status().message();
@@ -167,7 +168,8 @@ TEST(Collect, ReadsTheFormsOfThePage) {
   EXPECT_EQ(plain->name, "losses");
   EXPECT_EQ(plain->when[3].interval, 100U);
   const auto full = ParseCollect(
-      "mine:values,histogram,include=^fc(1,2)?[0-9]{1,2}\\,x,include=b+,modules=a+b.c,interval=10,start=5,"
+      "mine:values,histogram,include=^fc(1,2)?[0-9]{1,2}\\,x,include=b+,modules=a+b.c,interval=10,"
+      "start=5,"
       "end=50,steps=1+2,eval.interval=1");
   ASSERT_TRUE(full.ok()) << full.status().message();
   EXPECT_EQ(full->take, kRaw | kHistogram | kStats);
@@ -175,7 +177,8 @@ TEST(Collect, ReadsTheFormsOfThePage) {
   EXPECT_EQ(full->modules, (std::vector<std::string>{"a", "b.c"}));
   EXPECT_EQ(full->when[0], (When{.interval = 10, .start = 5, .end = 50, .steps = {1, 2}}));
   EXPECT_EQ(full->when[1], When{.interval = 1});
-  for (const char* wrong : {"", ":interval=1", "a:interval", "a:interval=x", "a:nope=1", "a:day.interval=1"}) {
+  for (const char* wrong :
+       {"", ":interval=1", "a:interval", "a:interval=x", "a:nope=1", "a:day.interval=1"}) {
     EXPECT_EQ(ParseCollect(wrong).status().code(), Code::kUsage) << wrong;
   }
 }

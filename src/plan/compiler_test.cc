@@ -63,7 +63,8 @@ TEST(Compiled, BuiltInCollectionsHoldWhatAdaptersPutIntoThem) {
 }
 
 TEST(Compiled, NamesDecideWhereNoAdapterDoes) {
-  const Compiled weights = Compile(R"({"collections": {"weights": {}, "gradients": {"interval": 3}}})");
+  const Compiled weights =
+      Compile(R"({"collections": {"weights": {}, "gradients": {"interval": 3}}})");
   EXPECT_TRUE(Takes(weights, "default", "my.weight"));
   EXPECT_TRUE(Takes(weights, "default", "gradient/my.weight"));
   EXPECT_EQ(weights.MaskOf("default", "gradient/my.weight"), 2U) << "as a gradient alone";
@@ -102,12 +103,15 @@ TEST(Compiled, WhatTakesEveryTensorNeedsNoAnswer) {
 }
 
 TEST(Compiled, APatternThatIsNoneIsNamed) {
-  const auto plan = FromJson(R"({"collections": {"a": {"include": ["(?!x)"]}}})");
+  const auto plan = FromJson(R"({"collections": {"a": {"include": ["(?!x)"]
+}
+}
+})");
   ASSERT_TRUE(plan.ok());
-  const auto compiled = Compiled::Create(*plan);
-  ASSERT_FALSE(compiled.ok());
-  EXPECT_EQ(compiled.status().code(), Code::kUsage);
-  EXPECT_NE(compiled.status().message().find("'(?!x)'"), std::string::npos);
+const auto compiled = Compiled::Create(*plan);
+ASSERT_FALSE(compiled.ok());
+EXPECT_EQ(compiled.status().code(), Code::kUsage);
+EXPECT_NE(compiled.status().message().find("'(?!x)'"), std::string::npos);
 }
 
 TEST(Compiled, MoreRulesThanAPageHoldsAreRefused) {
