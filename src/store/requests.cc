@@ -66,7 +66,7 @@ Status MakeFolder(const fs::path& path) {
                       path.string(), std::strerror(errno))};
 }
 
-/// Null, or why it is no request.
+/// Empty, or why it is no request.
 std::string Parse(const std::string& text, Request* out) {
   const json in = json::parse(text, nullptr, false);
   if (!in.is_object()) return "it is no JSON object";

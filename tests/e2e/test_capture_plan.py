@@ -15,7 +15,9 @@ SCRIPT = REPO / "tests/e2e/train_steps.py"
 class Live:
     """A training under `telltale run` that ends when asked."""
 
-    def __init__(self, telltale: Telltale, *options: str, script_args: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, telltale: Telltale, *options: str, overhead: str = "100%", script_args: tuple[str, ...] = ()
+    ) -> None:
         self.telltale = telltale
         self.run = telltale.tmp / "run"
         self.stop = telltale.tmp / "stop"
@@ -27,7 +29,7 @@ class Live:
                 str(self.run),
                 "--quiet",
                 "--overhead",
-                "100%",
+                overhead,
                 *options,
                 "--",
                 telltale.python,
@@ -47,7 +49,7 @@ class Live:
     def __exit__(self, *_: object) -> None:
         self.stop.touch()
         try:
-            out, err = self.process.communicate(timeout=120)
+            _, err = self.process.communicate(timeout=120)
         except subprocess.TimeoutExpired:
             self.process.kill()
             raise
@@ -81,7 +83,7 @@ def test_a_plan_at_the_start_is_what_is_recorded(telltale: Telltale) -> None:
     with Live(
         telltale,
         "--collect",
-        "gradients:start=10,end=50,train.interval=20,train.start=10,train.end=70,train.steps=3",
+        "gradients:train.interval=20,train.start=10,train.end=70,train.steps=3",
         "--collect",
         "weights:interval=0",
         "--collect",
@@ -129,7 +131,7 @@ def test_the_training_asks_itself(telltale: Telltale) -> None:
 
 
 def test_too_much_is_thinned_and_said(telltale: Telltale) -> None:
-    with Live(telltale, "--level", "all", "--overhead", "1%") as live:
+    with Live(telltale, "--level", "all", overhead="1%") as live:
         live.wait_for(lambda: live.events("governor"))
     assert "Capture: the governor acted" in telltale("check", live.run).stdout
     assert "Capture: what was thinned" in (live.run / "report.html").read_text()
