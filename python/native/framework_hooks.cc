@@ -192,7 +192,7 @@ void BeforeOptimizer(PyObject* optimizer) {
 }
 
 void Statistics(PyObject* optimizer) {
-  if (tt_wants_stats(0) != 0) CallAdapter(g_adapter.on_stats, optimizer, "on_stats");
+  if (tt_due(0, TT_STEP_OPEN, TT_MODE_OPEN) != 0) CallAdapter(g_adapter.on_stats, optimizer, "on_stats");
 }
 
 PyObject* Optimizer(PyObject* self, PyObject* const* args, std::size_t nargsf, PyObject* kwnames) {
