@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <map>
@@ -21,6 +22,7 @@
 #include "agent/outbox.h"
 #include "agent/own_cpu.h"
 #include "agent/producer.h"
+#include "agent/raw_values.h"
 #include "agent/sample_schedule.h"
 #include "base/clock.h"
 #include "base/process.h"
@@ -47,6 +49,9 @@ constexpr std::int64_t kReapPatienceNs = 1000 * kMs;
 constexpr std::int64_t kStragglerPatienceNs = 1000 * kMs;
 /// At the end, so long a full disk may take to be freed.
 constexpr std::int64_t kFullDiskPatienceNs = 10'000 * kMs;
+/// At the end, so long the values of tensors may take to the disk, and their files to be synced.
+constexpr std::int64_t kValuesPatienceNs = 8'000 * kMs;
+constexpr std::chrono::milliseconds kSealPatience{4'000};
 /// Rows of one drain must fit one batch (format/batch.h), so that rows and positions are one unit.
 constexpr std::size_t kDrainBytes = 12U << 10;
 /// More than any arena holds: after that much, all that was there at the tick's begin is out.
@@ -73,12 +78,13 @@ Uuid UuidOf(const std::uint8_t (&bytes)[16]) {
 
 class Agent {
  public:
-  Agent(AgentOptions options, std::unique_ptr<store::Writer> writer,
-        std::unique_ptr<collect::Sampler> sampler)
+  Agent(AgentOptions options, const std::filesystem::path& folder,
+        std::unique_ptr<store::Writer> writer, std::unique_ptr<collect::Sampler> sampler)
       : options_(std::move(options)),
         writer_(std::move(writer)),
         sampler_(std::move(sampler)),
-        offset_ns_(writer_->monotonic_to_run_ns()) {
+        offset_ns_(writer_->monotonic_to_run_ns()),
+        raw_(folder, writer_->RecoveredPositions()) {
     for (const format::RingPosition& position : writer_->RecoveredPositions()) {
       recovered_[position.producer].push_back(position);
     }
@@ -125,6 +131,7 @@ class Agent {
   void TellReleases();
   void SendStatus();
   bool Finished();
+  void CloseValues();
   Status Close();
 
   AgentOptions options_;
@@ -132,6 +139,7 @@ class Agent {
   std::unique_ptr<collect::Sampler> sampler_;
   std::unique_ptr<Capture> capture_;  ///< Not null once Prepare was ok.
   const std::int64_t offset_ns_;
+  RawValues raw_;
   std::map<Uuid, std::vector<format::RingPosition>> recovered_;
   std::vector<std::unique_ptr<Producer>> producers_;
   std::vector<Uuid> releases_;  ///< Not yet told to the supervisor.
@@ -307,7 +315,7 @@ void Agent::RemoveSocket() {
 
 void Agent::Adopt(const channel::AddProducer& message, std::vector<UniqueFd> fds) {
   const Uuid uuid = UuidOf(message.uuid);
-  if (fds.size() != 3) {
+  if (fds.size() != 3 && fds.size() != 4) {
     std::fprintf(stderr, "agent: producer %d came with %zu descriptors\n", message.pid, fds.size());
     return;
   }
@@ -330,6 +338,7 @@ void Agent::Adopt(const channel::AddProducer& message, std::vector<UniqueFd> fds
     return;
   }
   std::unique_ptr<Producer> producer = std::move(adopted).value();
+  if (fds.size() == 4) producer->AttachSlab(std::move(fds[3]));
   if (const auto found = recovered_.find(uuid); found != recovered_.end()) {
     std::vector<format::RingPosition> rings;
     std::copy_if(found->second.begin(), found->second.end(), std::back_inserter(rings),
@@ -463,6 +472,7 @@ void Agent::CountOwn() {
   ledger_.Set({"run.producers_refused", "run"}, producers_refused_, {"processes", true, 0, 0});
   set("agent.cpu_ns", CpuNs(), "ns", false);
   for (const auto& producer : producers_) producer->CountInto(&ledger_);
+  raw_.CountInto(::getpid(), &ledger_);
 }
 
 bool Agent::Append(format::Batch* batch) {
@@ -487,6 +497,7 @@ void Agent::Settle(bool taken, std::vector<Producer*>* in_batch) {
     taken ? producer->consumer().Commit() : producer->consumer().Rollback();
   }
   in_batch->clear();
+  raw_.Settle(taken, attempt_);
   capture_->Settle(taken, RunNow(), &outbox_);
   if (taken) capture_->Publish(producers_, [this] { return RunNow(); });
 }
@@ -534,6 +545,7 @@ bool Agent::Tick(bool ledger) {
       capture_->Offer(drained.rows);
       batch.rows = std::move(drained.rows);
       batch.positions = std::move(drained.positions);
+      raw_.Offer(std::move(drained.tensors), producer->slab(), &batch);
       in_batch.push_back(producer.get());
     }
     producer->drained = !more;
@@ -544,6 +556,7 @@ bool Agent::Tick(bool ledger) {
     ledger_.AddTo(attempt_, watermark, &batch);
   }
   outbox_.AddTo(attempt_, &batch);
+  raw_.AddTo(ledger, &batch);
   for (const Uuid& uuid : released_) batch.positions.push_back({uuid, format::kReleasedRing, 0});
   batch.rows.metrics = metrics_;
   batch.watermark_ns = watermark;
@@ -565,6 +578,7 @@ void Agent::Release() {
   std::erase_if(producers_, [&](const std::unique_ptr<Producer>& producer) {
     // A tick looks for ends before it drains, so nothing has been written since.
     if (!producer->exit_said || !producer->drained || !outbox_.empty()) return false;
+    if (producer->slab() != nullptr && producer->slab().use_count() > 1) return false;
     producer->CountInto(&ledger_);
     dropped_by_gone_ += producer->consumer().counters().dropped;
     releases_.push_back(producer->uuid());
@@ -656,8 +670,23 @@ Status Agent::Run() {
   return Close();
 }
 
+/// Gives the values that are on their way the time that there is, and the journal their rows.
+void Agent::CloseValues() {
+  const std::int64_t deadline = Now() + kValuesPatienceNs;
+  Tick(false);  // What was recorded last must be on its way before the last file is finished.
+  raw_.Finish();
+  while (!raw_.finished() && Now() < deadline) {
+    Tick(false);
+    SendStatus();
+    Wait(Now() + kBusyPeriodNs);
+    ReceiveMessages();
+  }
+  raw_.GiveUp();
+}
+
 Status Agent::Close() {
   Sample();
+  CloseValues();
   PendingEvent event;
   event.time_ns = RunNow();
   event.kind = "agent.stop";
@@ -670,7 +699,7 @@ Status Agent::Close() {
   for (int done = 0; done < 2;) {
     SayLeft();
     if (Tick(true)) {
-      ++done;
+      if (!raw_.HasRows()) ++done;
       TellReleases();
     } else if (Now() < deadline) {
       Wait(Now() + kRefusedPeriodNs);
@@ -681,6 +710,7 @@ Status Agent::Close() {
   }
   RemoveSocket();
   SendStatus();  // The last sign of life: the seals may take a while.
+  raw_.AwaitSeals(kSealPatience);
   return writer_->Close(true);
 }
 
@@ -694,7 +724,8 @@ Status RunAgent(AgentOptions options) {
                             store::Writer::Open(options.run / name, name));
   collect::SamplerOptions sampling;
   sampling.node = host;
-  Agent agent(std::move(options), std::move(writer), collect::Sampler::Create(sampling));
+  const std::filesystem::path folder = options.run / name;
+  Agent agent(std::move(options), folder, std::move(writer), collect::Sampler::Create(sampling));
   TELLTALE_RETURN_IF_ERROR(agent.Prepare());
   return agent.Run();
 }

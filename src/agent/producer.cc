@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <string_view>
 #include <utility>
@@ -92,6 +93,16 @@ void Producer::See(const std::vector<format::StepRow>& steps) {
 
 void Producer::Slide(const plan::Compiled& compiled, std::uint64_t slab_bytes) {
   if (passed_ != published_) Publish(compiled, slab_bytes, Names::kKept);
+}
+
+void Producer::AttachSlab(UniqueFd slab) {
+  auto reader = channel::SlabReader::Attach(std::move(slab));
+  if (!reader.ok()) {
+    std::fprintf(stderr, "agent: %s: %s\n", subject_.c_str(), reader.status().message().c_str());
+    return;
+  }
+  slab_ = std::make_shared<channel::SlabReader>(std::move(reader).value());
+  slab_->FreeTaken();
 }
 
 bool Producer::PollEnded() {

@@ -15,6 +15,7 @@
 #include "base/unique_fd.h"
 #include "channel/consumer.h"
 #include "channel/control_page.h"
+#include "channel/slab.h"
 #include "format/records.gen.h"
 #include "plan/compiler.h"
 
@@ -43,6 +44,11 @@ class Producer {
   void See(const std::vector<format::StepRow>& steps);
   /// Publishes the next part of such lists where steps have passed since.
   void Slide(const plan::Compiled& compiled, std::uint64_t slab_bytes);
+
+  /// Maps the slab in which its tensors' values come, and frees what a dead agent had taken of it.
+  void AttachSlab(UniqueFd slab);
+  /// Null where there is none. Whoever else holds it has not written its values yet.
+  const std::shared_ptr<channel::SlabReader>& slab() const { return slab_; }
 
   /// True once the process has ended; asks the pidfd until then.
   bool PollEnded();
@@ -75,6 +81,7 @@ class Producer {
   Uuid uuid_{};
   std::unique_ptr<channel::Consumer> consumer_;
   std::optional<channel::ControlPage> control_;
+  std::shared_ptr<channel::SlabReader> slab_;
   UniqueFd pidfd_;
   bool ended_ = false;
   bool disabled_said_ = false;
