@@ -67,9 +67,15 @@ Result<std::unique_ptr<Producer>> Producer::Adopt(const Uuid& uuid, UniqueFd are
 void Producer::Publish(const plan::Compiled& compiled, std::uint64_t slab_bytes, Names names) {
   const std::vector<format::ControlRule> rules = compiled.rules(passed_);
   if (names == Names::kAgain) {
+    // All answers first: between the first word and the rules a probe sees some of both plans.
+    std::vector<std::uint32_t> words;
+    words.reserve(answered_);
+    for (std::uint32_t name = 1; name <= answered_; ++name) {
+      words.push_back(compiled.WordOf(consumer_->name(name)));
+    }
     control_->BeginRules();
     for (std::uint32_t name = 1; name <= answered_; ++name) {
-      control_->SetName(name, compiled.WordOf(consumer_->name(name)));
+      control_->SetName(name, words[name - 1]);
     }
   }
   control_->SetRules(rules, compiled.unanswered_mask(), slab_bytes);

@@ -152,9 +152,11 @@ Check ReadTake(const ordered_json& in, const std::string& key, std::uint32_t* ou
   std::vector<std::string> words;
   if (auto wrong = ReadTexts(in, key, &words); wrong) return wrong;
   *out = 0;
-  for (const std::string& word : words) {
-    const auto found = std::find_if(std::begin(kTakeWords), std::end(kTakeWords),
-                                    [&](const TakeWord& known) { return known.word == word; });
+  for (const std::string& given : words) {
+    const std::string_view word = given == "raw" ? "values" : std::string_view(given);
+    const auto* const found =
+        std::find_if(std::begin(kTakeWords), std::end(kTakeWords),
+                     [&](const TakeWord& known) { return known.word == word; });
     if (found == std::end(kTakeWords)) {
       return Wrong(key, fmt::format("knows no '{}': write any of statistics, more, histogram, "
                                     "values, shape",
