@@ -17,6 +17,9 @@ namespace telltale::agent {
 /// process.
 std::uint64_t OwnCpuNs(pid_t supervisor, pid_t training);
 
+/// The same of the probe's helper threads, which make histograms, in these processes.
+std::uint64_t HelperThreadsNs(const std::vector<pid_t>& producers);
+
 class OwnCpu {
  public:
   /// Takes the node's idle share out of a sample of the machine.

@@ -39,6 +39,10 @@ constexpr double kClearlyInside = 0.8;
 constexpr double kOwnPart = 0.5;
 constexpr double kOwnTarget = 0.3;
 
+/// Histograms are made beside the training: stretching lowers what that costs, but is seen only
+/// later.
+constexpr int kOwnTimes = 4;
+
 constexpr std::size_t kNone = std::numeric_limits<std::size_t>::max();
 
 bool DueByInterval(const When& when, std::uint32_t stretch, std::int64_t step) {
@@ -137,9 +141,9 @@ Governor::Estimate Governor::EstimateOf(const Mode& mode, std::size_t which) con
   const double now = planned / thinning_.stretch;
   const auto share = [&](double ns) { return ns / (work + base + listed + now); };
   out.seen = true;
-  out.fixed = share(base) + own_share_;
+  out.fixed = share(base);
   out.listed = share(listed);
-  out.share = out.fixed + out.listed + share(now);
+  out.share = out.fixed + own_share_ + out.listed + share(now);
   const double room =
       std::max(work * (budget_ * kTarget - own_share_) - base - listed, work * budget_ * kFloor);
   out.needed = std::max(1.0, planned / room);
@@ -210,7 +214,8 @@ std::optional<Governor::Decision> Governor::Add(const StepCost& cost) {
   }
 
   // What no thinning changes, or all that there is to thin is: said once.
-  const bool fixed = own.fixed > budget_ && (mode.base.count() >= kMinBase || own_share_ > budget_);
+  const bool fixed =
+      (own.fixed > budget_ && mode.base.count() >= kMinBase) || own_above_ >= kOwnTimes;
   if (fixed || (above && (lists || own.needed > thinning_.stretch))) {
     if (!exceeded_) {
       exceeded_ = true;
@@ -248,6 +253,7 @@ std::optional<Governor::Decision> Governor::Add(const StepCost& cost) {
 
 std::optional<Governor::Decision> Governor::AddOwn(double share) {
   own_share_ = std::max(0.0, share);
+  own_above_ = own_share_ > budget_ ? own_above_ + 1 : 0;
   const std::uint32_t before = sampling_stretch_;
   if (own_share_ > budget_ * kOwnPart && sampling_stretch_ < kMaxSamplingStretch) {
     const double wanted = std::ceil(sampling_stretch_ * own_share_ / (budget_ * kOwnTarget));

@@ -119,6 +119,7 @@ class Governor {
   std::uint32_t sampling_stretch_ = 1;
   std::array<Mode, 4> modes_;
   double own_share_ = 0;
+  int own_above_ = 0;     ///< So often in a row own processes alone were above the budget.
   bool waiting_ = false;  ///< For Published().
   std::int64_t published_ns_ = 0;
   std::int64_t since_ns_ = 0;  ///< Duration of the steps counted since the last decision.
