@@ -123,6 +123,7 @@ class Agent {
   void SayLeft();
   void Sample();
   void CountOwn();
+  void CountOwnCpu();
   bool Tick(bool ledger);
   bool Append(format::Batch* batch);
   void Settle(bool taken, std::vector<Producer*>* in_batch);
@@ -618,6 +619,19 @@ bool Agent::Finished() {
   return attempt_ended_ && outbox_.empty() && producers_.empty();
 }
 
+/// What our processes and threads take from the training is a part of the budget.
+void Agent::CountOwnCpu() {
+  std::uint64_t cpu_ns = OwnCpuNs(supervisor_, training_pid_);
+  if (capture_->TakesHistograms()) {
+    std::vector<pid_t> pids;
+    for (const auto& producer : producers_) {
+      if (!producer->ended()) pids.push_back(producer->consumer().info().pid);
+    }
+    cpu_ns += HelperThreadsNs(pids);
+  }
+  capture_->CountOwn(cpu_ns, RunNow(), &outbox_);
+}
+
 Status Agent::Prepare() {
   CaptureOptions capture;
   capture.run = options_.run;
@@ -648,7 +662,7 @@ Status Agent::Run() {
     const bool ledger = Now() >= next_ledger;
     if (ledger) {
       next_ledger = Now() + kLedgerPeriodNs;
-      capture_->CountOwn(OwnCpuNs(supervisor_, training_pid_), RunNow(), &outbox_);
+      CountOwnCpu();
       samples.SetInterval(options_.interval_ms * kMs * capture_->sampling_stretch());
     }
     const bool taken = Tick(ledger);

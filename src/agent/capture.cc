@@ -227,6 +227,13 @@ void Capture::CountOwn(std::uint64_t cpu_ns, std::int64_t now_ns, Outbox* outbox
   }
 }
 
+bool Capture::TakesHistograms() const {
+  const auto planned = compiled_.planned();
+  return std::any_of(planned.begin(), planned.end(), [](const plan::PlannedRule& rule) {
+    return (rule.take & plan::kHistogram) != 0;
+  });
+}
+
 void Capture::Introduce(Producer* producer) const {
   producer->Publish(compiled_, plan_.slab_bytes, Producer::Names::kAgain);
 }

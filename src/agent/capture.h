@@ -62,6 +62,8 @@ class Capture {
   /// Publishes what has changed, if anything, to all.
   void Publish(const Producers& producers, const std::function<std::int64_t()>& run_now);
 
+  /// Some histogram is taken, so a helper thread may be at work in each producer.
+  bool TakesHistograms() const;
   std::uint32_t sampling_stretch() const { return budget_.sampling_stretch(); }
 
  private:

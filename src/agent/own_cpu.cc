@@ -5,10 +5,12 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <string>
+#include <string_view>
+#include <system_error>
 #include <utility>
 
 namespace telltale::agent {
@@ -17,6 +19,9 @@ namespace {
 /// Below it a process of ours runs instead of the training, not beside it.
 constexpr double kIdleCores = 0.5;
 
+/// As the probe names its thread, and /proc ends the line.
+constexpr std::string_view kHelperName = "telltale-stats\n";
+
 std::string ReadAll(const std::string& path) {
   std::ifstream in(path);
   std::ostringstream out;
@@ -24,10 +29,9 @@ std::string ReadAll(const std::string& path) {
   return std::move(out).str();
 }
 
-/// Fields 14 and 15 of /proc/PID/stat, with 16 and 17 where `reaped`; 0 where there is no such
-/// process.
-std::uint64_t TimeOf(pid_t pid, bool reaped) {
-  const std::string text = ReadAll(fmt::format("/proc/{}/stat", pid));
+/// Fields 14 and 15 of a stat file of /proc, with 16 and 17 where `reaped`; 0 where there is none.
+std::uint64_t TimeOf(const std::string& path, bool reaped) {
+  const std::string text = ReadAll(path);
   const auto end = text.rfind(')');  // The name before it may hold anything.
   if (end == std::string::npos) return 0;
   std::istringstream fields(text.substr(end + 1));
@@ -56,10 +60,24 @@ std::uint64_t OwnCpuNs(pid_t supervisor, pid_t training) {
   std::uint64_t sum = OfThisProcess();
   // A new parent means that the supervisor is gone: its pid may be another's by now.
   if (::getppid() != supervisor) return sum;
-  sum += TimeOf(supervisor, false);
+  sum += TimeOf(fmt::format("/proc/{}/stat", supervisor), false);
   std::istringstream children(ReadAll(fmt::format("/proc/{0}/task/{0}/children", supervisor)));
   for (pid_t pid = 0; children >> pid;) {
-    if (pid != self && pid != training) sum += TimeOf(pid, true);
+    if (pid != self && pid != training) sum += TimeOf(fmt::format("/proc/{}/stat", pid), true);
+  }
+  return sum;
+}
+
+std::uint64_t HelperThreadsNs(const std::vector<pid_t>& producers) {
+  std::uint64_t sum = 0;
+  for (const pid_t pid : producers) {
+    std::error_code error;
+    const std::filesystem::path tasks = fmt::format("/proc/{}/task", pid);
+    for (std::filesystem::directory_iterator at(tasks, error), end; !error && at != end;
+         at.increment(error)) {
+      const std::string task = at->path().string();
+      if (ReadAll(task + "/comm") == kHelperName) sum += TimeOf(task + "/stat", false);
+    }
   }
   return sum;
 }

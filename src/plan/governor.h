@@ -97,7 +97,7 @@ class Governor {
   };
   struct Estimate {
     double share = 0;   ///< Of step time, as thinned now.
-    double fixed = 0;   ///< Of that, what thinning cannot change.
+    double fixed = 0;   ///< Of that, the probe where nothing is taken.
     double needed = 1;  ///< Stretch that would bring it inside.
     double listed = 0;  ///< Of that, what lists of steps cost.
     bool sure = false;  ///< More than one step of the dearest rule was seen.
