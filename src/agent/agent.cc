@@ -18,8 +18,9 @@
 #include <utility>
 #include <vector>
 
-#include "agent/budget.h"
+#include "agent/capture.h"
 #include "agent/outbox.h"
+#include "agent/own_cpu.h"
 #include "agent/producer.h"
 #include "agent/raw_values.h"
 #include "agent/sample_schedule.h"
@@ -78,13 +79,10 @@ Uuid UuidOf(const std::uint8_t (&bytes)[16]) {
 class Agent {
  public:
   Agent(AgentOptions options, const std::filesystem::path& folder,
-        std::unique_ptr<store::Writer> writer, std::unique_ptr<collect::Sampler> sampler,
-        plan::Matcher matcher)
+        std::unique_ptr<store::Writer> writer, std::unique_ptr<collect::Sampler> sampler)
       : options_(std::move(options)),
         writer_(std::move(writer)),
         sampler_(std::move(sampler)),
-        matcher_(std::move(matcher)),
-        budget_(options_.overhead_budget, options_.plan.stats_interval_steps),
         offset_ns_(writer_->monotonic_to_run_ns()),
         raw_(folder, writer_->RecoveredPositions()) {
     for (const format::RingPosition& position : writer_->RecoveredPositions()) {
@@ -93,11 +91,15 @@ class Agent {
     // The first agent of a supervisor is handed no producer of an earlier one.
     if (options_.gap_from_monotonic_ns == 0) {
       for (const auto& [uuid, positions] : recovered_) {
-        if (uuid != Uuid{}) released_.push_back(uuid);
+        // An answered request stays answered.
+        const bool request = positions.front().ring == kRequestMarkRing;
+        if (uuid != Uuid{} && !request) released_.push_back(uuid);
       }
     }
   }
 
+  /// kUsage, kLimit: the plan is none.
+  Status Prepare();
   Status Run();
 
  private:
@@ -121,6 +123,7 @@ class Agent {
   void SayLeft();
   void Sample();
   void CountOwn();
+  void CountOwnCpu();
   bool Tick(bool ledger);
   bool Append(format::Batch* batch);
   void Settle(bool taken, std::vector<Producer*>* in_batch);
@@ -135,8 +138,7 @@ class Agent {
   AgentOptions options_;
   std::unique_ptr<store::Writer> writer_;
   std::unique_ptr<collect::Sampler> sampler_;
-  plan::Matcher matcher_;
-  Budget budget_;
+  std::unique_ptr<Capture> capture_;  ///< Not null once Prepare was ok.
   const std::int64_t offset_ns_;
   RawValues raw_;
   std::map<Uuid, std::vector<format::RingPosition>> recovered_;
@@ -154,6 +156,7 @@ class Agent {
   bool attempt_known_ = false;
   bool attempt_ended_ = false;  ///< The end is in the outbox or the journal.
   UniqueFd training_;           ///< pidfd of CMD.
+  pid_t training_pid_ = 0;
   std::int64_t training_ended_at_ns_ = 0;
   bool end_run_ = false;  ///< The supervisor asked for the end.
   std::int64_t end_at_ns_ = 0;
@@ -194,11 +197,7 @@ void Agent::SayStart() {
   event.data = ordered_json{{"pid", ::getpid()}, {"again", again}}.dump();
   outbox_.Add(event);
   if (!again) {
-    event.kind = "plan";
-    event.subject = "plan";
-    event.message = "capture plan";
-    event.data = plan::ToJson(options_.plan);
-    outbox_.Add(event);
+    capture_->SayPlan(RunNow(), &outbox_);
     return;
   }
   // Records waited in the rings; only what the agent itself would have sampled is missing.
@@ -323,8 +322,7 @@ void Agent::Adopt(const channel::AddProducer& message, std::vector<UniqueFd> fds
   }
   const auto known = [&](const auto& producer) { return producer->uuid() == uuid; };
   if (std::any_of(producers_.begin(), producers_.end(), known)) return;
-  auto adopted =
-      Producer::Adopt(uuid, std::move(fds[0]), std::move(fds[1]), std::move(fds[2]), options_.plan);
+  auto adopted = Producer::Adopt(uuid, std::move(fds[0]), std::move(fds[1]), std::move(fds[2]));
   if (!adopted.ok()) {
     PendingEvent event;
     event.time_ns = RunNow();
@@ -348,6 +346,7 @@ void Agent::Adopt(const channel::AddProducer& message, std::vector<UniqueFd> fds
                  [](const auto& position) { return position.ring < kFirstMarkRing; });
     producer->consumer().SkipTo(rings);
   }
+  capture_->Introduce(producer.get());
   producer->SkipMarks(Marked(uuid, kProcessMarkRing, 1), Marked(uuid, kProcessMarkRing, 2),
                       Marked(uuid, kDisabledMarkRing, 1), Marked(uuid, kLeftMarkRing, 1));
   if (!producer->start_said) outbox_.Add(producer->StartEvent(offset_ns_, RunNow()));
@@ -358,6 +357,7 @@ void Agent::StartAttempt(std::uint32_t attempt, std::int32_t pid, UniqueFd pidfd
   attempt_ = attempt;
   attempt_known_ = true;
   training_ = pidfd ? std::move(pidfd) : OpenPidfd(pid);
+  training_pid_ = pid;
   sampler_->SetRoots({pid});
   attempt_ended_ = Marked({}, kAttemptMarkRing, attempt * 2 + 1);
   if (Marked({}, kAttemptMarkRing, attempt * 2)) return;
@@ -446,6 +446,7 @@ void Agent::Sample() {
     metrics_.clear();
   }
   sampler_->Sample(offset_ns_, pool_.get(), &metrics_);
+  capture_->See(metrics_);
 }
 
 void Agent::CountOwn() {
@@ -498,15 +499,8 @@ void Agent::Settle(bool taken, std::vector<Producer*>* in_batch) {
   }
   in_batch->clear();
   raw_.Settle(taken, attempt_);
-  if (!taken) {
-    budget_.Rollback();
-    return;
-  }
-  budget_.Commit(RunNow(), &outbox_);
-  const std::uint32_t interval = budget_.interval_steps();
-  if (options_.plan.stats_interval_steps == interval) return;
-  options_.plan.stats_interval_steps = interval;
-  for (const auto& producer : producers_) producer->SetStatsInterval(interval);
+  capture_->Settle(taken, RunNow(), &outbox_);
+  if (taken) capture_->Publish(producers_, [this] { return RunNow(); });
 }
 
 /// Journals the batch, then frees the rings it was taken from. False: all is as before the drain.
@@ -548,14 +542,15 @@ bool Agent::Tick(bool ledger) {
         return false;
       }
       StampAttempt(attempt_, &drained.rows);
-      budget_.Offer(drained.rows.steps);
+      producer->See(drained.rows.steps);
+      capture_->Offer(drained.rows);
       batch.rows = std::move(drained.rows);
       batch.positions = std::move(drained.positions);
       raw_.Offer(std::move(drained.tensors), producer->slab(), &batch);
       in_batch.push_back(producer.get());
     }
     producer->drained = !more;
-    producer->AnswerNames(matcher_);
+    capture_->AnswerNames(producer.get());
   }
   if (ledger) {
     CountOwn();
@@ -624,8 +619,36 @@ bool Agent::Finished() {
   return attempt_ended_ && outbox_.empty() && producers_.empty();
 }
 
+/// What our processes and threads take from the training is a part of the budget.
+void Agent::CountOwnCpu() {
+  std::uint64_t cpu_ns = OwnCpuNs(supervisor_, training_pid_);
+  if (capture_->TakesHistograms()) {
+    std::vector<pid_t> pids;
+    for (const auto& producer : producers_) {
+      if (!producer->ended()) pids.push_back(producer->consumer().info().pid);
+    }
+    cpu_ns += HelperThreadsNs(pids);
+  }
+  capture_->CountOwn(cpu_ns, RunNow(), &outbox_);
+}
+
+Status Agent::Prepare() {
+  CaptureOptions capture;
+  capture.run = options_.run;
+  capture.plan = options_.plan;
+  capture.overhead_budget = options_.overhead_budget;
+  capture.attempt_start_ns = options_.attempt_start_ns;
+  TELLTALE_ASSIGN_OR_RETURN(capture_,
+                            Capture::Create(std::move(capture), [this](const store::RequestId& id) {
+                              return Marked(id, kRequestMarkRing, 1);
+                            }));
+  return {};
+}
+
 Status Agent::Run() {
   SayStart();
+  // What a predecessor took over must hold before a producer is told of the plan.
+  capture_->Poll(RunNow(), &outbox_);
   SampleSchedule samples(options_.interval_ms * kMs);
   std::int64_t next_ledger = Now() + kLedgerPeriodNs;
   std::int64_t next_status = Now();
@@ -635,8 +658,13 @@ Status Agent::Run() {
     RemoveSocket();
     CheckClock();
     if (samples.Due()) Sample();
+    capture_->Poll(RunNow(), &outbox_);
     const bool ledger = Now() >= next_ledger;
-    if (ledger) next_ledger = Now() + kLedgerPeriodNs;
+    if (ledger) {
+      next_ledger = Now() + kLedgerPeriodNs;
+      CountOwnCpu();
+      samples.SetInterval(options_.interval_ms * kMs * capture_->sampling_stretch());
+    }
     const bool taken = Tick(ledger);
     TellReleases();
     if (const Status status = writer_->Tick(); !status.ok()) {
@@ -706,14 +734,13 @@ Status RunAgent(AgentOptions options) {
   const std::string host = HostName();
   std::string name = "agent-" + host;
   std::replace(name.begin(), name.end(), '/', '_');
-  TELLTALE_ASSIGN_OR_RETURN(plan::Matcher matcher, plan::Matcher::Create(options.plan));
   TELLTALE_ASSIGN_OR_RETURN(std::unique_ptr<store::Writer> writer,
                             store::Writer::Open(options.run / name, name));
   collect::SamplerOptions sampling;
   sampling.node = host;
   const std::filesystem::path folder = options.run / name;
-  Agent agent(std::move(options), folder, std::move(writer), collect::Sampler::Create(sampling),
-              std::move(matcher));
+  Agent agent(std::move(options), folder, std::move(writer), collect::Sampler::Create(sampling));
+  TELLTALE_RETURN_IF_ERROR(agent.Prepare());
   return agent.Run();
 }
 

@@ -50,6 +50,7 @@ using RegisterFn = void (*)(CLI::App& app, Context* context);
 
 // One line a subcommand, here and in the table of commands.cc.
 void RegisterRun(CLI::App& app, Context* context);
+void RegisterCapture(CLI::App& app, Context* context);
 void RegisterCheck(CLI::App& app, Context* context);
 void RegisterReport(CLI::App& app, Context* context);
 void RegisterLs(CLI::App& app, Context* context);
