@@ -26,6 +26,7 @@
 #include "rules/finding_json.h"
 #include "rules/replay.h"
 #include "store/reader.h"
+#include "store/tensor_file.h"
 #include "telltale/read.h"
 
 namespace {
@@ -108,7 +109,7 @@ ordered_json SummaryJson(const read::TensorSummary& tensor) {
                       {"statistics", tensor.statistics},
                       {"histograms", tensor.histograms}};
   for (const std::string& text : tensor.shapes) {
-    if (const auto shape = read::ParseShape(text)) out["shapes"].push_back(*shape);
+    if (const auto shape = store::ParseShape(text)) out["shapes"].push_back(*shape);
   }
   for (const auto& [mode, steps] : tensor.steps) out["steps"][mode] = steps;
   return out;

@@ -4,7 +4,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstring>
 #include <iterator>
 #include <limits>
@@ -12,6 +11,7 @@
 #include <utility>
 
 #include "store/column_scan.h"
+#include "store/tensor_file.h"
 
 namespace telltale::read {
 namespace {
@@ -21,24 +21,6 @@ constexpr format::TableId kTables[] = {format::TableId::kTensors, format::TableI
 // Known from the start, in the order in which a mode is chosen where none is named.
 constexpr std::string_view kModes[] = {"TRAIN", "EVAL", "PREDICT", "GLOBAL"};
 constexpr std::size_t kMaxModes = 32;
-
-/// The text's number, without copying it.
-bool ParseNumber(std::string_view text, std::int64_t* value) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *value);
-  return error == std::errc() && end == text.data() + text.size();
-}
-
-/// Elements of a shape; nothing where their number has no meaning.
-std::optional<std::uint64_t> ElementsOf(const std::vector<std::int64_t>& extents) {
-  std::uint64_t elements = 1;
-  for (const std::int64_t extent : extents) {
-    if (extent < 0) return std::nullopt;
-    if (__builtin_mul_overflow(elements, static_cast<std::uint64_t>(extent), &elements)) {
-      return std::nullopt;
-    }
-  }
-  return elements;
-}
 
 Status Mismatch(std::string_view file, std::uint64_t bytes, std::string_view dtype,
                 std::string_view shape) {
@@ -51,24 +33,6 @@ Status Mismatch(std::string_view file, std::uint64_t bytes, std::string_view dty
 
 }  // namespace
 
-std::optional<std::vector<std::int64_t>> ParseShape(std::string_view text) {
-  if (text.size() < 2 || text.front() != '[' || text.back() != ']') return std::nullopt;
-  text = text.substr(1, text.size() - 2);
-  std::vector<std::int64_t> extents;
-  while (true) {
-    while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
-    if (text.empty()) return extents.empty() ? std::optional(extents) : std::nullopt;
-    const std::size_t comma = text.find(',');
-    std::string_view one = text.substr(0, comma);
-    while (!one.empty() && one.back() == ' ') one.remove_suffix(1);
-    std::int64_t extent = 0;
-    if (!ParseNumber(one, &extent) || extent < 0) return std::nullopt;
-    extents.push_back(extent);
-    if (comma == std::string_view::npos) return extents;
-    text.remove_prefix(comma + 1);
-  }
-}
-
 Result<Values> ValuesAt(MappedFiles* files, std::string_view writer, std::string_view file,
                         std::uint64_t offset, std::uint64_t bytes, std::string_view dtype,
                         std::string_view shape) {
@@ -79,16 +43,14 @@ Result<Values> ValuesAt(MappedFiles* files, std::string_view writer, std::string
                                         "know: install a newer telltale",
                                         dtype)};
   }
-  const auto extents = ParseShape(shape);
-  const auto elements = extents ? ElementsOf(*extents) : std::nullopt;
+  const auto extents = store::ParseShape(shape);
+  const auto expected = extents ? store::TensorBytes(*extents, known->item_bytes) : std::nullopt;
   std::uint64_t end = 0;
-  std::uint64_t expected = 0;
-  if (!elements || __builtin_mul_overflow(*elements, std::uint64_t{known->item_bytes}, &expected) ||
-      expected != bytes || __builtin_add_overflow(offset, bytes, &end)) {
+  if (!expected || *expected != bytes || __builtin_add_overflow(offset, bytes, &end)) {
     return Mismatch(file, bytes, dtype, shape);
   }
   TELLTALE_ASSIGN_OR_RETURN(const auto mapping, files->Get(writer, file, end));
-  values.data = mapping->data() + offset;
+  values.data = mapping->bytes().data() + offset;
   values.owner = mapping;
   values.bytes = bytes;
   values.dtype = *known;
@@ -113,17 +75,9 @@ std::uint8_t Tensor::ModeIndex(std::string_view mode) {
 
 std::uint32_t Tensor::ShapeIndex(std::string_view text) {
   for (std::size_t i = shapes_.size(); i > 0; --i) {
-    if (shapes_[i - 1].text == text) return static_cast<std::uint32_t>(i - 1);
+    if (shapes_[i - 1] == text) return static_cast<std::uint32_t>(i - 1);
   }
-  Shape shape{.text = std::string(text)};
-  if (auto extents = ParseShape(text)) {
-    if (const auto elements = ElementsOf(*extents)) {
-      shape.extents = *std::move(extents);
-      shape.elements = *elements;
-      shape.valid = true;
-    }
-  }
-  shapes_.push_back(std::move(shape));
+  shapes_.emplace_back(text);
   return static_cast<std::uint32_t>(shapes_.size() - 1);
 }
 
@@ -307,18 +261,17 @@ Result<Values> Tensor::At(std::span<const std::int64_t> steps, const Which& whic
   for (const std::int64_t step : steps) {
     TELLTALE_ASSIGN_OR_RETURN(const Location* const at, Find(step, which));
     const Location& first = found.empty() ? *at : *found[0];
-    if (shapes_[at->shape].text != shapes_[first.shape].text ||
-        at->dtype.name != first.dtype.name) {
+    if (shapes_[at->shape] != shapes_[first.shape] || at->dtype.name != first.dtype.name) {
       return {
           Code::kUsage,
           fmt::format("tensor '{}' has shape {} ({}) at step {} and {} ({}) at step {}: read them "
                       "apart",
-                      name_, shapes_[first.shape].text, first.dtype.name, first.step,
-                      shapes_[at->shape].text, at->dtype.name, at->step)};
+                      name_, shapes_[first.shape], first.dtype.name, first.step, shapes_[at->shape],
+                      at->dtype.name, at->step)};
     }
     std::uint64_t own_end = 0;
     if (at->bytes != first.bytes || __builtin_add_overflow(at->offset, at->bytes, &own_end)) {
-      return Mismatch(files_[at->file].file, at->bytes, at->dtype.name, shapes_[at->shape].text);
+      return Mismatch(files_[at->file].file, at->bytes, at->dtype.name, shapes_[at->shape]);
     }
     end = at->file == first.file ? std::max(end, own_end) : end;
     found.push_back(at);
@@ -334,7 +287,7 @@ Result<Values> Tensor::At(std::span<const std::int64_t> steps, const Which& whic
   }
   const auto view = [&](const Location& at) {
     return ValuesAt(&mapped_, files_[at.file].writer, files_[at.file].file, at.offset, at.bytes,
-                    at.dtype.name, shapes_[at.shape].text);
+                    at.dtype.name, shapes_[at.shape]);
   };
   // To the end of the newest first, so that one mapping reaches over all.
   TELLTALE_RETURN_IF_ERROR(

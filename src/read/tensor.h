@@ -83,13 +83,6 @@ class Tensor {
     std::string writer;
     std::string file;
   };
-  struct Shape {
-    std::string text;
-    std::vector<std::int64_t> extents;
-    std::uint64_t elements = 0;
-    bool valid = false;
-  };
-
   Status ReadKeys(std::size_t kind);
   Status ReadLocations();
   std::uint8_t ModeIndex(std::string_view mode);
@@ -108,13 +101,10 @@ class Tensor {
   std::vector<Location> locations_;  ///< By (mode, step, rank), one each: the newest.
   std::uint32_t located_modes_ = 0;
   std::vector<File> files_;
-  std::vector<Shape> shapes_;
+  std::vector<std::string> shapes_;
   MappedFiles mapped_;
   store::Salvage salvage_;
 };
-
-/// A shape as the table tensors has it, "[64, 3]"; nothing where it is none.
-std::optional<std::vector<std::int64_t>> ParseShape(std::string_view text);
 
 /// Values that a row of the table tensors names.
 Result<Values> ValuesAt(MappedFiles* files, std::string_view writer, std::string_view file,

@@ -13,6 +13,7 @@
 
 #include "read/dtype.h"
 #include "store/column_scan.h"
+#include "store/tensor_file.h"
 
 namespace telltale::read {
 namespace {
@@ -121,7 +122,7 @@ class Lister {
     std::string name(text);
     if (const auto found = entries_.find(name); found != entries_.end()) return found->second.get();
     const bool wanted =
-        pattern_.empty() || name == pattern_ || ::fnmatch(pattern_.c_str(), name.c_str(), 0) == 0;
+        pattern_.empty() || name == pattern_ || ::fnmatch(pattern_.c_str(), name.c_str(), 0) == 0);
     std::unique_ptr<Entry>& entry = entries_[name];
     if (wanted) {
       entry = std::make_unique<Entry>();
