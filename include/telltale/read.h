@@ -37,7 +37,8 @@ typedef enum {
   TT_READ_UNUSABLE = 3, /* no such run, or nothing of it can be read */
   TT_READ_LIMIT = 4,    /* out of memory */
   TT_READ_IO = 5,
-  TT_READ_VERSION = 8 /* written by a later format */
+  TT_READ_PARTIAL = 7, /* values that are lost */
+  TT_READ_VERSION = 8  /* written by a later format */
 } tt_read_code;
 
 typedef struct tt_run tt_run;

@@ -426,6 +426,13 @@ class Run {
     return steps;
   }
 
+  /// Values that a row of the table tensors names.
+  std::optional<Array> Values(const tt_tensor_row& row, Error* error) {
+    Array array;
+    if (!detail::Ok(tt_run_values(handle_.get(), &row, &array.array_), error)) return std::nullopt;
+    return array;
+  }
+
   std::optional<Follower> Follow(const std::vector<std::string>& tables, Error* error) {
     std::vector<const char*> names;
     for (const std::string& table : tables) names.push_back(table.c_str());

@@ -23,14 +23,10 @@ TEST(TfRecord, IsReadAsItWasWritten) {
   }
 }
 
-TEST(TfRecord, IsWhatTensorFlowWrites) {
-  // The first record of an event file that TensorFlow wrote: Event{file_version: "brain.Event:2"}
-  // without a time.
-  const std::string payload =
-      "\x1a\x0d"
-      "brain.Event:2";
-  const std::string record = RecordOf(payload);
-  EXPECT_EQ(record.substr(0, 8), std::string("\x0f\0\0\0\0\0\0\0", 8));
+TEST(TfRecord, BeginsAsEveryEventFileOfTensorFlow) {
+  // Its first record is 24 bytes long.
+  const std::string record = RecordOf(std::string(24, 'x'));
+  EXPECT_EQ(record.substr(0, 12), std::string("\x18\0\0\0\0\0\0\0\xa3\x7fK\"", 12));
 }
 
 TEST(TfRecord, TakesTheConstantChecksumOfSmdebug) {
