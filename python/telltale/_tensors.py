@@ -334,11 +334,8 @@ def _of_one(table: pyarrow.Table, mode: str | None, rank: int | None) -> pyarrow
     newest = {row["step"]: row for row in rows if row["mode"] == mode and row["rank"] == rank}
     if not newest:
         raise ReadError(_USAGE, f"nothing was recorded in mode {mode} by rank {rank}")
-    return (
-        table.schema.empty_table()
-        if not newest
-        else type(table).from_pylist([newest[step] for step in sorted(newest)], schema=table.schema)
-    )
+    chosen = [newest[step] for step in sorted(newest)]
+    return type(table).from_pylist(chosen, schema=table.schema)
 
 
 class TensorList(Sequence["Tensor"]):

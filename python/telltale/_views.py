@@ -38,7 +38,7 @@ _TYPES = {
 _ONLY_BITS = frozenset(("bfloat16", "float8_e4m3fn", "float8_e5m2"))
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def numpy_module() -> Any:
     try:
         import numpy
@@ -60,7 +60,7 @@ class _Memory:
         self._library.call(self._release, ctypes.byref(self._owner))
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _bits_class() -> Any:
     numpy = numpy_module()
 
@@ -143,7 +143,7 @@ def as_float(array: Any) -> Any:
     return plain.astype(numpy.float64)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _float8(element_type: str) -> Any:
     """The value of each of the 256 bit patterns."""
     numpy = numpy_module()
