@@ -119,12 +119,18 @@ def ingest() -> None:
     show(str(PROGRAMS / "ingest_bench"))
 
 
+def reading() -> None:
+    """Steps and values of one small tensor, beside smdebug's trial over the same data."""
+    show(sys.executable, "bench/reading_bench.py")
+
+
 BENCHMARKS: dict[str, tuple[Callable[[], None], pathlib.Path]] = {
     "sampler": (sampler, PROGRAMS / "sampler_bench"),
     "stats": (stats, PROGRAMS / "stats_bench"),
     "span": (span, PROGRAMS / "span_bench"),
     "capture": (capture, BUILD / "bin/telltale"),
     "span_python": (span_python, ROOT / "bench/span_python.py"),
+    "reading": (reading, PROGRAMS / "million_steps"),
     "serve": (serve, PROGRAMS / "serve_bench"),
     "page": (page, PROGRAMS / "serve_bench"),
     "latency": (latency, PROGRAMS / "latency_bench"),

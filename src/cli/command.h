@@ -55,6 +55,8 @@ void RegisterCheck(CLI::App& app, Context* context);
 void RegisterReport(CLI::App& app, Context* context);
 void RegisterLs(CLI::App& app, Context* context);
 void RegisterQuery(CLI::App& app, Context* context);
+void RegisterImport(CLI::App& app, Context* context);
+void RegisterExport(CLI::App& app, Context* context);
 void RegisterVerify(CLI::App& app, Context* context);
 void RegisterRules(CLI::App& app, Context* context);
 void RegisterWatch(CLI::App& app, Context* context);

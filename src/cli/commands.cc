@@ -25,6 +25,8 @@ constexpr std::array kCommands = {
     RegisterLs,
     RegisterVerify,
     RegisterQuery,
+    RegisterImport,
+    RegisterExport,
     RegisterRules,
     RegisterDoctor,
     RegisterServe,
