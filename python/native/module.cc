@@ -9,6 +9,7 @@
 #include "py_api.h"
 #include "span.h"
 #include "state.h"
+#include "torch_capture.h"
 
 namespace telltale::native {
 namespace {
@@ -296,7 +297,8 @@ extern "C" __attribute__((visibility("default"))) PyObject* PyInit__probe() {
   PyObject* hook = MakeHookType();
   PyObject* span = MakeSpanType();
   if (hook == nullptr || span == nullptr || PyModule_AddObject(module, "Hook", hook) != 0 ||
-      PyModule_AddObject(module, "Span", span) != 0) {
+      PyModule_AddObject(module, "Span", span) != 0 || !InitTorchCapture() ||
+      PyModule_AddFunctions(module, g_torch_capture_functions) != 0) {
     Py_DECREF(module);
     return nullptr;
   }

@@ -7,6 +7,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "torch_capture.h"
+
 namespace telltale::native {
 
 Recording g_recording = Recording::kCold;
@@ -154,6 +156,7 @@ void DisableByException(const char* where) {
 void CallAdapter(PyObject* callback, PyObject* argument, const char* where) {
   if (callback == nullptr) return;
   ErrorGuard guard;
+  const OutsideCompiler outside;
   Ref result(PyObject_CallFunctionObjArgs(callback, argument, nullptr));
   if (!result) DisableByException(where);
 }
@@ -168,7 +171,8 @@ void AfterForkInChild() {
   ThreadState& thread = ThisThread();
   thread.module_base = thread.module_depth;
   thread.backward_depth = thread.optimizer_depth = thread.next_depth = thread.wait_depth = 0;
-  thread.in_scaler = false;
+  thread.loss_depth = 0;
+  thread.in_scaler = thread.watching = false;
 }
 
 }  // namespace telltale::native
