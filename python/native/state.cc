@@ -172,7 +172,8 @@ void AfterForkInChild() {
   thread.module_base = thread.module_depth;
   thread.backward_depth = thread.optimizer_depth = thread.next_depth = thread.wait_depth = 0;
   thread.loss_depth = 0;
-  thread.in_scaler = thread.watching = false;
+  thread.in_scaler = false;
+  thread.watching = 0;
 }
 
 }  // namespace telltale::native

@@ -24,8 +24,8 @@ struct ThreadState {
   bool scaler_stepped = false;  ///< The optimizer did run inside it.
   int next_depth = 0;
   int wait_depth = 0;
-  int loss_depth = 0;                ///< Calls of loss modules on the stack.
-  bool watching = false;             ///< Inside a root's forward whose calls the adapter is told.
+  int loss_depth = 0;  ///< Calls of loss modules on the stack.
+  int watching = 0;    ///< Inside a root's forward whose calls the adapter is told; kWatch bits.
   std::uint64_t recorded_ticks = 0;  ///< Spent in records that account for themselves.
 };
 

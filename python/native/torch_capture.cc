@@ -50,7 +50,8 @@ struct Torch {
   PyObject* dtypes = nullptr;       ///< dict: torch.dtype -> tt_dtype
   PyObject* strided = nullptr;      ///< torch.strided
   PyObject* storage = nullptr;      ///< Name of the method that gives a tensor's storage.
-  PyObject* on_forward = nullptr;   ///< (root, train: bool) -> watch the calls inside
+  PyObject* on_forward = nullptr;   ///< (root, train: bool) -> kWatch bits
+  PyObject* on_inputs = nullptr;    ///< (module, args, kwargs or None, None) before the call
   PyObject* on_module = nullptr;    ///< (module, args, kwargs or None, result)
   PyObject* on_loss = nullptr;      ///< (loss module, args, kwargs or None, result)
   PyObject* on_function = nullptr;  ///< (function, args, kwargs or None, result)
@@ -417,6 +418,7 @@ PyObject* ConfigureTorch(PyObject*, PyObject*, PyObject* kwargs) {
       {"strided", &t.strided},
       {"storage", &t.storage},
       {"on_forward", &t.on_forward},
+      {"on_inputs", &t.on_inputs},
       {"on_module", &t.on_module},
       {"on_loss", &t.on_loss},
       {"on_function", &t.on_function},
@@ -514,11 +516,18 @@ OutsideCompiler::~OutsideCompiler() {
   Py_DECREF(prior_);
 }
 
-bool WatchForward(PyObject* module, bool train) {
-  if (g_torch.on_forward == nullptr) return false;
+int WatchForward(PyObject* module, bool train) {
+  if (g_torch.on_forward == nullptr) return 0;
   const Ref answer(Ask(g_torch.on_forward, "on_forward",
                        {module, train ? Py_True : Py_False, nullptr, nullptr}));
-  return answer.get() == Py_True;
+  const long watch = answer ? PyLong_AsLong(answer.get()) : 0;
+  if (watch == -1) DropError();
+  return watch > 0 ? static_cast<int>(watch) : 0;
+}
+
+void TellInputs(const CallArguments& call) {
+  if (ArgCount(call.nargsf) == 0) return;
+  TellCall(g_torch.on_inputs, "on_inputs", call.args[0], call, 1, Py_None);
 }
 
 void TellModule(const CallArguments& call, PyObject* result) {

@@ -39,9 +39,15 @@ struct CallArguments {
   PyObject* kwnames;
 };
 
-/// A root's forward begins: true where the adapter wants to be told of the calls inside.
-[[gnu::cold]] bool WatchForward(PyObject* module, bool train);
-/// A module was called inside a watched forward (or is its root, which is told last).
+/// What the adapter wants to be told of the calls inside a root's forward; bits.
+inline constexpr int kWatchResults = 1;
+inline constexpr int kWatchInputs = 2;
+
+/// A root's forward begins: what the adapter wants to be told of it.
+[[gnu::cold]] int WatchForward(PyObject* module, bool train);
+/// A module inside a watched forward, or its root, is about to be called.
+[[gnu::cold]] void TellInputs(const CallArguments& call);
+/// A module inside a watched forward was called (its root is told last).
 [[gnu::cold]] void TellModule(const CallArguments& call, PyObject* result);
 /// A loss module was called that belongs to no root.
 [[gnu::cold]] void TellLossModule(const CallArguments& call, PyObject* result);
