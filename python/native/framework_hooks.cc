@@ -164,10 +164,13 @@ PyObject* RootForward(ThreadState* thread, PyObject* self, PyObject* const* args
     CallAdapter(g_adapter.on_eval, module, "on_eval");
   }
   tt_forward_begin(train ? TT_MODE_TRAIN : TT_MODE_EVAL);
-  thread->watching = AnythingDue() && WatchForward(module, train);
+  thread->watching = AnythingDue() ? WatchForward(module, train) : 0;
+  if ((thread->watching & kWatchInputs) != 0) TellInputs({args, nargsf, kwnames});
   PyObject* result = CallOriginal(self, args, nargsf, kwnames);
-  if (thread->watching && result != nullptr) TellModule({args, nargsf, kwnames}, result);
-  thread->watching = false;
+  if ((thread->watching & kWatchResults) != 0 && result != nullptr) {
+    TellModule({args, nargsf, kwnames}, result);
+  }
+  thread->watching = 0;
   tt_forward_end(size);
   return result;
 }
@@ -176,6 +179,9 @@ PyObject* RootForward(ThreadState* thread, PyObject* self, PyObject* const* args
 PyObject* WatchedForward(ThreadState* thread, PyObject* self, PyObject* const* args,
                          std::size_t nargsf, PyObject* kwnames) {
   const ModuleDepth depth(thread);
+  // What runs in a fetch or in a backward (checkpointing) is no part of the forward.
+  const bool outside = thread->next_depth > 0 || thread->backward_depth > 0;
+  if ((thread->watching & kWatchInputs) != 0 && !outside) TellInputs({args, nargsf, kwnames});
   PyObject* result = nullptr;
   if (ArgCount(nargsf) > 0 && IsLossModule(args[0])) {
     const LossDepth loss(thread);
@@ -183,9 +189,7 @@ PyObject* WatchedForward(ThreadState* thread, PyObject* self, PyObject* const* a
   } else {
     result = CallOriginal(self, args, nargsf, kwnames);
   }
-  // What runs in a fetch or in a backward (checkpointing) is no part of the forward.
-  if (result != nullptr && thread->watching && thread->next_depth == 0 &&
-      thread->backward_depth == 0) {
+  if (result != nullptr && (thread->watching & kWatchResults) != 0 && !outside) {
     TellModule({args, nargsf, kwnames}, result);
   }
   return result;
@@ -196,7 +200,7 @@ PyObject* Forward(PyObject* self, PyObject* const* args, std::size_t nargsf, PyO
   // In a fetch (a transform, a collate function) it is part of the wait for data.
   if (thread.module_depth > thread.module_base || thread.next_depth > 0 ||
       g_recording == Recording::kOff) [[likely]] {
-    if (thread.watching) [[unlikely]]
+    if (thread.watching != 0) [[unlikely]]
       return WatchedForward(&thread, self, args, nargsf, kwnames);
     ModuleDepth depth(&thread);
     return CallOriginal(self, args, nargsf, kwnames);
