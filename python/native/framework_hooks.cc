@@ -384,8 +384,13 @@ PyObject* Loss(PyObject* self, PyObject* const* args, std::size_t nargsf, PyObje
 /// Tracing a graph is no pass of the training, and asking tensors anything would be traced too:
 /// every module called inside counts as part of another.
 PyObject* Trace(PyObject* self, PyObject* const* args, std::size_t nargsf, PyObject* kwnames) {
-  ModuleDepth depth(&ThisThread());
-  return CallOriginal(self, args, nargsf, kwnames);
+  ThreadState& thread = ThisThread();
+  ModuleDepth depth(&thread);
+  const int watching = thread.watching;
+  thread.watching = 0;
+  PyObject* result = CallOriginal(self, args, nargsf, kwnames);
+  thread.watching = watching;
+  return result;
 }
 
 PyObject* NewGroup(PyObject* self, PyObject* const* args, std::size_t nargsf, PyObject* kwnames) {
