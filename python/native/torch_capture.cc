@@ -169,24 +169,6 @@ std::int64_t Extent(const View& view) {
   return last + 1;
 }
 
-/// Whether the elements fill one block of memory, in any order.
-bool FillsBlock(const View& view) {
-  std::array<std::uint32_t, TT_MAX_DIMS> order{};
-  std::uint32_t count = 0;
-  for (std::uint32_t i = 0; i < view.array.ndim; ++i) {
-    if (view.shape[i] == 1) continue;
-    std::uint32_t at = count++;
-    for (; at > 0 && view.strides[order[at - 1]] > view.strides[i]; --at) order[at] = order[at - 1];
-    order[at] = i;
-  }
-  std::int64_t expected = 1;
-  for (std::uint32_t i = 0; i < count; ++i) {
-    if (view.strides[order[i]] != expected) return false;
-    expected *= view.shape[order[i]];
-  }
-  return true;
-}
-
 /// Whether all elements lie in the tensor's storage, which may have been resized (sharding frees
 /// the full parameters so). -1 with an exception set.
 int InStorage(PyObject* tensor, std::int64_t extent, unsigned element_bytes) {
@@ -223,11 +205,6 @@ bool Arrange(PyObject* tensor, bool contiguous, std::uint32_t take, std::int64_t
   Ref strides(CallNoArgs(tensor, g_strings.stride));
   if (!strides || !Sizes(strides.get(), view->strides.data(), array.ndim)) return false;
   array.strides = view->strides.data();
-  if ((take & ~kUnordered) == 0 && FillsBlock(*view)) {
-    array.ndim = 1;
-    array.strides = nullptr;
-    view->shape[0] = count;
-  }
   return true;
 }
 

@@ -57,7 +57,7 @@ class _Entry:
         self.root = root
         self.collection = collection
         self.wrapper = False
-        self.ids: dict[tuple[str, str, int, str], tuple[int, int]] = {}
+        self.ids: dict[tuple[str, str, int, str], int] = {}
         self.calls = 0
         self.moment: tuple[int, int] | None = None
         # id of what the last call gave
@@ -70,24 +70,22 @@ class _Entry:
             self.calls = 0
         return self.calls
 
-    def give(self, what: str, value: Any, collection: str, general: str = "") -> None:
-        """Records what is due of the tensors in `value`. `general`: a collection that has them too."""
+    def give(self, what: str, value: Any, collection: str) -> None:
+        """Records what is due of the tensors in `value`."""
         number = self.number()
         if number >= _MAX_CALLS:
             probe.count_skipped("capture.calls", 1)
             return
         for suffix, tensor in _leaves(value):
             key = (what, suffix, number, collection)
-            ids = self.ids.get(key)
-            if ids is None:
-                ids = self.ids[key] = self._name(what + suffix, number, collection, general)
-            take = probe.due(ids[0]) if ids[0] else 0
-            if ids[1]:
-                take |= probe.due(ids[1])
-            if take and ids[0]:
-                tensors.record(tensor, ids[0], take)
+            name_id = self.ids.get(key)
+            if name_id is None:
+                name_id = self.ids[key] = probe.tensor(collection, self._name(what + suffix, number))
+            take = probe.due(name_id) if name_id else 0
+            if take:
+                tensors.record(tensor, name_id, take)
 
-    def _name(self, what: str, number: int, collection: str, general: str) -> tuple[int, int]:
+    def _name(self, what: str, number: int) -> str:
         name = f"{self.path}.{what}" if self.path else what
         root = self.root() if self.root is not None else None
         if root is not None:
@@ -97,9 +95,7 @@ class _Entry:
             if told is None:
                 told = names["/" + name] = modules.unique(name, None, root)
             name = told
-        if number:
-            name = f"{name}#{number + 1}"
-        return probe.tensor(collection, name), probe.tensor(general, name) if general else 0
+        return f"{name}#{number + 1}" if number else name
 
 
 class _Table:
@@ -307,12 +303,10 @@ def on_module(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None,
         _give_arguments(inner, args, kwargs)
         entry = inner
     entry.last = id(result)
-    if entry.collection != "outputs":
-        entry.give("output", result, entry.collection, "outputs")
-    elif _evaluation and not entry.path:
-        entry.give("output", result, "predictions", "outputs")
+    if _evaluation and not entry.path:
+        entry.give("output", result, "predictions")
     else:
-        entry.give("output", result, "outputs")
+        entry.give("output", result, entry.collection)
     entry.calls += 1
 
 

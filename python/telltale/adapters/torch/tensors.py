@@ -13,11 +13,9 @@ import math
 from types import ModuleType
 from typing import Any, Callable
 
+from ..._capture import DTYPE_CODES, TAKE_MORE, TAKE_RAW, TAKE_SHAPE, TAKE_STATS
 from ..._native import note, probe
 from . import device, shards
-
-STATS, HISTOGRAM, RAW, SHAPE, MORE = 1, 2, 4, 8, 16
-"""What the plan can ask of a tensor, as TT_TAKE_ of telltale/probe.h."""
 
 # Why the binding refused a tensor, as Refusal in torch_capture.cc.
 TYPE, LAYOUT, DEVICE, DTYPE, LAZY, DIMENSIONS, STORAGE, FAILED = range(1, 9)
@@ -32,25 +30,6 @@ _COUNTERS = {
     FAILED: "capture.wrapped",
 }
 _MAX_COPY_BYTES = 16 << 20
-_DTYPES = {
-    "float32": 0,
-    "float64": 1,
-    "float16": 2,
-    "bfloat16": 3,
-    "int64": 4,
-    "int32": 5,
-    "int16": 6,
-    "int8": 7,
-    "uint8": 8,
-    "bool": 9,
-    "complex64": 10,
-    "complex128": 11,
-    "float8_e4m3fn": 12,
-    "float8_e5m2": 13,
-    "uint16": 14,
-    "uint32": 15,
-    "uint64": 16,
-}
 # dtypes that the kernels do not read, and one that holds all their values.
 _WIDER = {
     "complex32": "complex64",
@@ -176,7 +155,7 @@ def _sparse(tensor: Any, name_id: int, take: int) -> bool:
     # With the zeros in place where that is cheap.
     if _small(tensor, tensor.element_size()):
         return _copied(tensor.detach().to_dense(), name_id, take)
-    if values is None or values.device.type != "cpu" or take & ~STATS:
+    if values is None or values.device.type != "cpu" or take & ~TAKE_STATS:
         return False
     return _with_zeros(values.detach().contiguous(), int(tensor.numel()), name_id)
 
@@ -216,15 +195,16 @@ def _on_device(tensor: Any, name_id: int, take: int) -> bool:
     dtype = dtypes.get(tensor.dtype)
     if dtype is None:
         return False
-    if take & SHAPE:
-        probe.record(name_id, 0, dtype, tuple(tensor.shape), None, SHAPE)
-        take &= ~SHAPE
+    if take & TAKE_SHAPE:
+        # Any address: a shape alone reads no memory.
+        probe.record(name_id, id(tensor), dtype, tuple(tensor.shape), None, TAKE_SHAPE)
+        take &= ~TAKE_SHAPE
     if not take:
         return True
     # Values and histograms of a device are not fetched.
-    if take & ~(STATS | MORE):
+    if take & ~(TAKE_STATS | TAKE_MORE):
         probe.count_skipped("capture.device_values", 1)
-    return not take & STATS or device.add(tensor, name_id, dtype)
+    return not take & TAKE_STATS or device.add(tensor, name_id, dtype)
 
 
 def _other_dtype(tensor: Any, name_id: int, take: int) -> bool:
@@ -244,7 +224,7 @@ def _lazy(tensor: Any, name_id: int, take: int) -> bool:
 
 def _many_dimensions(tensor: Any, name_id: int, take: int) -> bool:
     # Without an order the elements are those of one dimension; the shape itself has no place to go.
-    if take & (RAW | SHAPE) or not _small(tensor, tensor.element_size()):
+    if take & (TAKE_RAW | TAKE_SHAPE) or not _small(tensor, tensor.element_size()):
         return False
     return _copied(tensor.detach().reshape(-1), name_id, take)
 
@@ -271,7 +251,7 @@ def install(torch: ModuleType) -> None:
     global _torch, _plain, _COMPRESSED, _mode_enabled, tensor_type
     _torch = torch
     tensor_type = torch.Tensor
-    dtypes.update((getattr(torch, name), code) for name, code in _DTYPES.items() if hasattr(torch, name))
+    dtypes.update((getattr(torch, name), code) for name, code in DTYPE_CODES.items() if hasattr(torch, name))
     for name, wider in _WIDER.items():
         if hasattr(torch, name):
             _wider[getattr(torch, name)] = getattr(torch, wider)
