@@ -17,7 +17,7 @@ import sys
 
 import torch
 
-rows = open(sys.argv[1], "w")
+rows: list[str] = []
 depth = 0
 root = None
 rounds: dict[int, int] = {}
@@ -63,7 +63,7 @@ def write(collection: str, name: str, mode: str, step: int, tensor) -> None:
         "shape": list(tensor.shape),
         **numbers(tensor),
     }
-    rows.write(json.dumps(row) + "\n")
+    rows.append(json.dumps(row))
 
 
 def train_step() -> int:
@@ -143,6 +143,8 @@ watch_modules()
 for cls in list(vars(torch.optim).values()):
     if isinstance(cls, type) and issubclass(cls, torch.optim.Optimizer) and cls is not torch.optim.Optimizer:
         watch_optimizer(cls)
+out = sys.argv[1]
 sys.argv = sys.argv[2:]
 runpy.run_path(sys.argv[0], run_name="__main__")
-rows.close()
+with open(out, "w") as file:
+    file.write("\n".join(rows))
