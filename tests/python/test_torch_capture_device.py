@@ -39,7 +39,21 @@ class Probe:
         self.skipped[reason] = self.skipped.get(reason, 0) + n
 
     def record_computed(self, name_id, *values):
-        names = "dtype count nan inf zero min max mean std l1 l2 step mode".split()
+        names = [
+            "dtype",
+            "count",
+            "nan",
+            "inf",
+            "zero",
+            "min",
+            "max",
+            "mean",
+            "std",
+            "l1",
+            "l2",
+            "step",
+            "mode",
+        ]
         self.rows[name_id, values[-2]] = dict(zip(names, values))
 
 
