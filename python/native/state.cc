@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "capture.h"
 #include "torch_capture.h"
 
 namespace telltale::native {
@@ -78,6 +79,7 @@ bool WakeUp(tt_process_kind hint) {
   if (active == 0) active = tt_init(process_kind, -1);
   if (active != 0) {
     if (g_name_ids != nullptr) PyDict_Clear(g_name_ids);
+    ForgetTensors();
     g_names.fetch = tt_name("fetch", 5);
     g_names.loss = tt_name("loss", 4);
     g_worker = process_kind == TT_PROCESS_WORKER;

@@ -32,7 +32,16 @@ if TYPE_CHECKING:
     from ._reading import Run
 
 # Without open: `from telltale import *` must not hide Python's own.
-__all__ = ["DamageWarning", "ReadError", "TelltaleError", "active", "log", "span", "step"]
+__all__ = [
+    "DamageWarning",
+    "ReadError",
+    "TelltaleError",
+    "active",
+    "log",
+    "save_tensor",
+    "span",
+    "step",
+]
 __version__ = "0.1.0"
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -108,6 +117,38 @@ def log(**values: Any) -> None:
             _probe.scalar(name, float(value if detach is None else detach()))
         except Exception:
             _probe.count_skipped("log.not_a_number", 1)
+
+
+def save_tensor(name: str, value: Any, collection: str = "default") -> bool:
+    """Gives the capture plan a tensor of your own at the current step.
+
+    What is recorded of it (statistics, histogram, values, shape), and at which steps, the plan says
+    for its collection and its name: nothing where no plan asks, and then this costs next to nothing.
+
+    Args:
+        name: what the tensor is called; keep the number of different names small.
+        value: a numpy array, a tensor of torch, TensorFlow or JAX (one on a device is waited for and
+            copied, where it is due), a list of numbers, a number. Any shape; float16 to float64,
+            bfloat16, float8, integers, bool, complex. It is read before the call returns.
+        collection: the set of tensors that it belongs to, by which plans ask.
+
+    Returns:
+        Whether the plan asked for it and it was given.
+
+    Raises:
+        TypeError: `name` or `collection` is not a str.
+    """
+    if not isinstance(name, str) or not isinstance(collection, str):
+        raise TypeError("telltale.save_tensor: name and collection must be str")
+    if _probe is None:
+        return False
+    from ._capture import save
+
+    try:
+        return save(collection, name, value)
+    except Exception:
+        _probe.count_skipped("save_tensor.failed", 1)
+        return False
 
 
 def open(path: str | os.PathLike[str]) -> Run:
