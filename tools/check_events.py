@@ -22,7 +22,7 @@ WRITTEN_CXX = (
     re.compile(r'\bkind\s*=\s*producer_->Intern\(\s*"([^"]+)"'),
 )
 READ_CXX = (re.compile(r'\b(?:row|event)(?:\.|->)kind\s*[!=]=\s*"([^"]+)"'),)
-WRITTEN_PYTHON = (re.compile(r'\b(?:probe\.event|_emit)\(\s*"([^"]+)"'),)
+WRITTEN_PYTHON = (re.compile(r'\b(?:probe\.event|_?emit)\(\s*"([^"]+)"'),)
 
 
 def kinds(

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hooks on layers and losses: they hand what passes to the collector of the call in progress. Without
+one (nothing of the kind is asked for) a hook is one look at an attribute.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+
+from ..._native import probe
+from .. import naming
+from ..sharing import TRAIN, harmless, leaves, replace
+from .steps import place
+
+_ACTIVATIONS = {
+    "Activation",
+    "ELU",
+    "GELU",
+    "LeakyReLU",
+    "PReLU",
+    "ReLU",
+    "Softmax",
+    "Attention",
+    "AdditiveAttention",
+    "GroupedQueryAttention",
+    "MultiHeadAttention",
+}
+FORWARD = ("inputs", "outputs", "activations", "labels", "predictions")
+"""Collections that only the layers' calls can fill."""
+
+
+class Collector:
+    """What a call of a model's function gathers: (collection, name, array), in order. A backend says in `flush`
+    what becomes of it.
+    """
+
+    def __init__(self, mode: int, wanted: frozenset[str]) -> None:
+        self.mode = mode
+        self.wanted = wanted
+        self.layers = not wanted.isdisjoint(FORWARD)
+        self.depth = 0
+        self.found: list[tuple[str, str, Any]] = []
+        self._taken: set[tuple[str, str]] = set()
+
+    def add(self, collection: str, name: str, value: Any) -> None:
+        """A module that is called again within a step is recorded once."""
+        if collection not in self.wanted or getattr(value, "shape", None) is None:
+            return
+        if (collection, name) in self._taken:
+            probe.count_skipped("module.again", 1)
+            return
+        self._taken.add((collection, name))
+        self.found.append((collection, name, value))
+
+    def layer(self, layer: Any, arguments: Any, outputs: Any) -> None:
+        """A layer was called; the root once all beneath it were."""
+        name = naming.of_layer(layer)
+        if "inputs" in self.wanted:
+            for suffix, value in leaves(tuple(arguments)):
+                self.add("inputs", f"{name}.input{suffix}", value)
+        for suffix, value in leaves(outputs):
+            self.add("outputs", f"{name}.output{suffix}", value)
+            if _is_activation(layer):
+                self.add("activations", f"{name}.output{suffix}", value)
+            if self.depth == 0 and self.mode != TRAIN:
+                self.add("predictions", "predictions" + suffix, value)
+
+    def labels(self, value: Any) -> None:
+        for suffix, part in leaves(value):
+            self.add("labels", "labels" + suffix, part)
+
+    def gradients(self, gradients: Any, variables: Any) -> None:
+        for gradient, variable in zip(gradients, variables):
+            if gradient is not None:
+                self.add("gradients", naming.of_gradient(variable), gradient)
+
+    def flush(self) -> None:
+        """At the end of a root layer's call, of the loss, of an optimizer's call."""
+
+
+def _is_activation(layer: Any) -> bool:
+    if type(layer).__name__ in _ACTIVATIONS:
+        return True
+    function = getattr(layer, "activation", None)
+    return callable(function) and getattr(function, "__name__", "linear") != "linear"
+
+
+@harmless("keras.layer")
+def _called(collector: Collector, layer: Any, arguments: Any, outputs: Any) -> None:
+    collector.layer(layer, arguments, outputs)
+    if collector.depth == 0:
+        collector.flush()
+
+
+def _call(original: Callable[..., Any]) -> Callable[..., Any]:
+    def hooked(self: Any, *args: Any, **kwargs: Any) -> Any:
+        collector = place.collector
+        if collector is None or not collector.layers:
+            return original(self, *args, **kwargs)
+        collector.depth += 1
+        try:
+            outputs = original(self, *args, **kwargs)
+        finally:
+            collector.depth -= 1
+        _called(collector, self, args, outputs)
+        return outputs
+
+    return hooked
+
+
+@harmless("keras.labels")
+def _labelled(collector: Collector, value: Any) -> None:
+    collector.labels(value)
+    collector.flush()
+
+
+def _loss(original: Callable[..., Any]) -> Callable[..., Any]:
+    def hooked(self: Any, *args: Any, **kwargs: Any) -> Any:
+        collector = place.collector
+        if collector is not None and "labels" in collector.wanted:
+            _labelled(collector, kwargs["y"] if "y" in kwargs else args[1] if len(args) > 1 else None)
+        return original(self, *args, **kwargs)
+
+    return hooked
+
+
+def install(layer: Any, base_trainer: Any) -> None:
+    """Hooks the classes. Subclasses of the user's that override a method call the base's, or are not seen."""
+    replace(layer, "__call__", _call)
+    replace(base_trainer, "_compute_loss", _loss)

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keras on torch: the adapter for torch sees fetch, forward, backward and loss of each batch. What it cannot see is
+added here: Keras' own optimizers, which step and record weights and gradients; the mode PREDICT; what layers give,
+by Keras' names.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Callable
+
+from ..._native import probe
+from ..sharing import EVAL, PREDICT, TRAIN, batch_size, harmless, unavailable
+from . import values
+from .layers import FORWARD, Collector
+from .steps import Call, place, returned
+
+_torch: Any = None
+
+
+class EagerCollector(Collector):
+    """Records at once what it is given, where it is due."""
+
+    def add(self, collection: str, name: str, value: Any) -> None:
+        if collection in self.wanted and isinstance(value, _torch.Tensor):
+            step, mode = probe.current()
+            if (collection, name) in self._taken:
+                probe.count_skipped("module.again", 1)
+                return
+            self._taken.add((collection, name))
+            values.save(collection, name, value, step, mode)
+
+    def layer(self, layer: Any, arguments: Any, outputs: Any) -> None:
+        if probe.due(0):
+            super().layer(layer, arguments, outputs)
+
+    def labels(self, value: Any) -> None:
+        if probe.due(0):
+            super().labels(value)
+
+
+class _Function:
+    """A model's train, test or predict function with the recording around it."""
+
+    def __init__(self, model: Any, function: Callable[..., Any], mode: int) -> None:
+        self._model = model
+        self._function = function
+        self._mode = mode
+        self._compiled = bool(model.jit_compile)
+
+    def __call__(self, data: Any) -> Any:
+        if not probe.ready(0) or place.call is not None:
+            return self._function(data)
+        self._begin(data)
+        try:
+            result = self._function(data)
+        finally:
+            place.call = place.collector = None
+        self._end(data)
+        return result
+
+    @harmless("keras.begin")
+    def _begin(self, data: Any) -> None:
+        place.call = Call(self._model, self._mode)
+        place.updated = False
+        wanted = frozenset(name for name in FORWARD if probe.wanted(name))
+        if wanted and self._compiled:
+            for name in sorted(wanted):
+                unavailable("keras", name, "the step is compiled by torch.compile (jit_compile)")
+        elif wanted:
+            place.collector = EagerCollector(self._mode, wanted)
+        if self._mode == PREDICT:
+            # The first to say so: the model's own forward would count as an evaluation's.
+            probe.forward_begin(PREDICT)
+
+    @harmless("keras.end")
+    def _end(self, data: Any) -> None:
+        if self._mode == PREDICT:
+            probe.forward_end(batch_size(data))
+        elif self._mode == TRAIN and not place.updated:
+            # The update was compiled with the rest, or skipped by an optimizer that scales the loss.
+            identity = id(self._model.optimizer)
+            probe.optimizer_begin(identity)
+            probe.optimizer_end(identity, not self._compiled, math.nan)
+        step, mode = probe.current()
+        returned((step, mode if mode in (TRAIN, EVAL, PREDICT) else self._mode))
+
+
+def wrap(model: Any, function: Callable[..., Any], mode: int) -> Callable[..., Any]:
+    recording = _Function(model, function, mode)
+
+    def call(data: Any) -> Any:
+        return recording(data)
+
+    return call
+
+
+def compiling() -> bool:
+    """Whether torch.compile is looking at the code that asks: a constant to it."""
+    return bool(_torch.compiler.is_compiling())
+
+
+def install(torch: Any) -> None:
+    global _torch
+    _torch = torch
