@@ -15,7 +15,7 @@ from typing import Any
 
 from ... import _session
 from ..._native import note, probe
-from ..sharing import emit, forget
+from ..sharing import emit, forget, harmless
 from . import functions, jax, layers, logs, optimizers, steps, tensorflow, torch
 
 _name = ""
@@ -30,6 +30,7 @@ class _Sources(dict[str, Any]):
         return sys.modules["keras.src." + name]
 
 
+@harmless("keras.framework")
 def _tell(kind: int) -> None:
     if kind != _session.TRAINER:
         return
@@ -49,6 +50,7 @@ def _parts(source: Any) -> list[Any]:
         sys.modules.get("keras.src.optimizers.loss_scale_optimizer"), "LossScaleOptimizer", None
     )
     around: Any = None
+    guard: Any = None
     if _name == "tensorflow":
         backend: Any = tensorflow
         tf = sys.modules["tensorflow"]
@@ -59,14 +61,15 @@ def _parts(source: Any) -> list[Any]:
         prepare = lambda: jax.install(sys.modules["jax"], source)  # noqa: E731
     else:
         backend = torch
-        prepare = lambda: torch.install(sys.modules["torch"])  # noqa: E731
+        prepare = lambda: torch.install(sys.modules["torch"], source)  # noqa: E731
+        guard = torch.outside_symbolic
         around = optimizers.Eager(torch.compiling)
     return [
         prepare,
         lambda: functions.install(trainer, backend.wrap, _name),
         lambda: functions.install_compile(base_trainer),
         lambda: logs.install(source, trainer, _name == "torch"),
-        lambda: layers.install(source["layers.layer"].Layer, base_trainer),
+        lambda: layers.install(source["layers.layer"].Layer, base_trainer, guard),
         lambda: optimizers.install(base_optimizer, loss_scale, around),
     ]
 
@@ -83,6 +86,8 @@ def install(keras: ModuleType) -> None:
         return
     _name = str(keras.config.backend())
     _session.on_wake(_tell)
+    if probe.active():
+        _tell(_session.TRAINER)
     if _name not in ("tensorflow", "jax", "torch"):
         _unhooked.append(f"keras: no adapter for the backend {_name}")
         return

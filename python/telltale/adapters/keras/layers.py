@@ -25,6 +25,7 @@ _ACTIVATIONS = {
     "GroupedQueryAttention",
     "MultiHeadAttention",
 }
+Guard = Callable[[Callable[..., Any]], Callable[..., Any]]
 FORWARD = ("inputs", "outputs", "activations", "labels", "predictions")
 """Collections that only the layers' calls can fill."""
 
@@ -58,12 +59,12 @@ class Collector:
         if "inputs" in self.wanted:
             for suffix, value in leaves(tuple(arguments)):
                 self.add("inputs", f"{name}.input{suffix}", value)
+        if self.depth == 0 and self.mode != TRAIN:
+            collection, name = "predictions", "predictions"
+        else:
+            collection, name = "activations" if _is_activation(layer) else "outputs", f"{name}.output"
         for suffix, value in leaves(outputs):
-            self.add("outputs", f"{name}.output{suffix}", value)
-            if _is_activation(layer):
-                self.add("activations", f"{name}.output{suffix}", value)
-            if self.depth == 0 and self.mode != TRAIN:
-                self.add("predictions", "predictions" + suffix, value)
+            self.add(collection, name + suffix, value)
 
     def labels(self, value: Any) -> None:
         for suffix, part in leaves(value):
@@ -92,20 +93,28 @@ def _called(collector: Collector, layer: Any, arguments: Any, outputs: Any) -> N
         collector.flush()
 
 
-def _call(original: Callable[..., Any]) -> Callable[..., Any]:
-    def hooked(self: Any, *args: Any, **kwargs: Any) -> Any:
-        collector = place.collector
-        if collector is None or not collector.layers:
-            return original(self, *args, **kwargs)
-        collector.depth += 1
-        try:
-            outputs = original(self, *args, **kwargs)
-        finally:
-            collector.depth -= 1
-        _called(collector, self, args, outputs)
-        return outputs
+def _call(guard: Guard | None) -> Callable[[Any], Callable[..., Any]]:
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        plain = original if guard is None else guard(original)
 
-    return hooked
+        def collecting(self: Any, collector: Collector, args: Any, kwargs: Any) -> Any:
+            collector.depth += 1
+            try:
+                outputs = plain(self, *args, **kwargs)
+            finally:
+                collector.depth -= 1
+            _called(collector, self, args, outputs)
+            return outputs
+
+        def hooked(self: Any, *args: Any, **kwargs: Any) -> Any:
+            collector = place.collector
+            if collector is None or not collector.layers:
+                return plain(self, *args, **kwargs)
+            return collecting(self, collector, args, kwargs)
+
+        return hooked
+
+    return make
 
 
 @harmless("keras.labels")
@@ -124,7 +133,9 @@ def _loss(original: Callable[..., Any]) -> Callable[..., Any]:
     return hooked
 
 
-def install(layer: Any, base_trainer: Any) -> None:
-    """Hooks the classes. Subclasses of the user's that override a method call the base's, or are not seen."""
-    replace(layer, "__call__", _call)
+def install(layer: Any, base_trainer: Any, guard: Guard | None) -> None:
+    """Hooks the classes. Subclasses of the user's that override a method call the base's, or are not seen.
+    `guard`: what a backend puts around a layer's call.
+    """
+    replace(layer, "__call__", _call(guard))
     replace(base_trainer, "_compute_loss", _loss)

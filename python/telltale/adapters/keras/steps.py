@@ -24,6 +24,8 @@ class Place(threading.local):
     call: Call | None = None
     # What gathers tensors inside it, where any are asked for.
     collector: Any = None
+    # Calls of layers on the stack (torch).
+    deep = 0
     # Samples of each batch of the coming call, where its iterator tells.
     sizes: list[int] = []  # noqa: RUF012  Replaced, never changed.
     # (step, mode) of the call that returned last.

@@ -7,6 +7,7 @@ by Keras' names.
 from __future__ import annotations
 
 import math
+import sys
 from typing import Any, Callable
 
 from ..._native import probe
@@ -16,6 +17,9 @@ from .layers import FORWARD, Collector
 from .steps import Call, place, returned
 
 _torch: Any = None
+_any_symbolic: Any = None
+# Kind of a hook that makes the adapter for torch overlook what is called inside, as HookKind in hook.h.
+_TRACE = 11
 
 
 class EagerCollector(Collector):
@@ -100,6 +104,41 @@ def compiling() -> bool:
     return bool(_torch.compiler.is_compiling())
 
 
-def install(torch: Any) -> None:
-    global _torch
+def outside_symbolic(original: Callable[..., Any]) -> Callable[..., Any]:
+    """A layer's call that only finds out shapes is no pass of the training: the adapter for torch must not take
+    it for one.
+    """
+    unseen = probe.Hook(original, _TRACE)
+
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if compiling():
+            return original(self, *args, **kwargs)
+        if place.deep == 0 and _any_symbolic(args, kwargs):
+            return unseen(self, *args, **kwargs)
+        place.deep += 1
+        try:
+            return original(self, *args, **kwargs)
+        finally:
+            place.deep -= 1
+
+    return call
+
+
+def _hook_spec(sources: Any) -> None:
+    core = sources["backend.torch.core"]
+    original = core.compute_output_spec
+    if type(original) is probe.Hook:
+        return
+    hook = probe.Hook(original, _TRACE)
+    for name in ("keras.src.backend.torch.core", "keras.src.backend.torch", "keras.src.backend"):
+        module = sys.modules.get(name)
+        if module is not None and vars(module).get("compute_output_spec") is original:
+            module.compute_output_spec = hook  # type: ignore[attr-defined]
+
+
+def install(torch: Any, sources: Any) -> None:
+    """`sources`: modules by their name within keras.src."""
+    global _torch, _any_symbolic
     _torch = torch
+    _any_symbolic = sources["backend.common.keras_tensor"].any_symbolic_tensors
+    _hook_spec(sources)

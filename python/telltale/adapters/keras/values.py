@@ -21,15 +21,14 @@ def due(step: int, mode: int) -> bool:
 
 
 def to_numpy(value: Any) -> Any:
-    """The array as numpy sees it, without a copy where it lies in main memory; None where torch has it on a
-    device, which must not be waited for.
+    """The array as numpy (or torch) has it, without a copy where it lies in main memory; None where torch has
+    it on a device, which must not be waited for.
     """
     if hasattr(value, "trainable") and not callable(value.value):  # A variable of Keras.
         value = value.value
     detach = getattr(value, "detach", None)
     if detach is not None:  # torch
-        value = detach()
-        return value.numpy() if value.device.type == "cpu" else None
+        return detach() if value.device.type == "cpu" else None
     return value.numpy() if hasattr(value, "numpy") else numpy.asarray(value)
 
 
