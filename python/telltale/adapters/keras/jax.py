@@ -16,7 +16,7 @@ import numpy
 from ... import _capture
 from ..._native import probe
 from .. import naming
-from ..sharing import EVAL, TRAIN, batch_size, emit, failed, harmless, unavailable
+from ..sharing import EVAL, PREDICT, TRAIN, batch_size, emit, failed, harmless, leaves, unavailable
 from . import values
 from .layers import FORWARD, Collector
 from .rate import Rate
@@ -112,8 +112,10 @@ class _Again:
     def _due(self, step: int) -> frozenset[str]:
         """Which collections have to be computed at this step."""
         found = {name for name in FORWARD if name != "labels" and probe.wanted(name)}
-        if self._mode == TRAIN:
+        if self._mode != EVAL:
+            # In training they are outputs, and predict() gives them back.
             found.discard("predictions")
+        if self._mode == TRAIN:
             if probe.wanted("gradients") and any(
                 probe.due(probe.tensor("gradients", naming.of_gradient(variable)), step, TRAIN)
                 for variable in self._model.trainable_variables
@@ -191,7 +193,7 @@ class _Function:
         finally:
             place.call = place.collector = None
         begin = probe.now()
-        self._end(call, rate)
+        self._end(call, rate, result)
         probe.account(begin)
         return result
 
@@ -221,12 +223,15 @@ class _Function:
         self._again(state, data, call.step)
 
     @harmless("keras.end")
-    def _end(self, call: Call, rate: float) -> None:
+    def _end(self, call: Call, rate: float, result: Any) -> None:
         if not self._warned:
             self._warned = True
             unavailable("keras", "phase.forward", "forward, backward and update are one compiled function")
         updates = self._accumulation is not None and self._accumulation.updates()
         close(call, updates, rate if updates else math.nan)
+        if self._mode == PREDICT and call.captured and probe.wanted("predictions"):
+            for suffix, value in leaves(result[0]):
+                values.save("predictions", "predictions" + suffix, value, call.step, PREDICT)
 
 
 def wrap(model: Any, function: Callable[..., Any], mode: int) -> Callable[..., Any]:

@@ -10,7 +10,7 @@ from typing import Any, Callable
 from ..._native import probe
 from .. import naming
 from ..sharing import TRAIN, harmless, leaves, replace
-from .steps import place
+from . import steps
 
 _ACTIVATIONS = {
     "Activation",
@@ -107,7 +107,7 @@ def _call(guard: Guard | None) -> Callable[[Any], Callable[..., Any]]:
             return outputs
 
         def hooked(self: Any, *args: Any, **kwargs: Any) -> Any:
-            collector = place.collector
+            collector = steps.collector()
             if collector is None or not collector.layers:
                 return plain(self, *args, **kwargs)
             return collecting(self, collector, args, kwargs)
@@ -125,7 +125,7 @@ def _labelled(collector: Collector, value: Any) -> None:
 
 def _loss(original: Callable[..., Any]) -> Callable[..., Any]:
     def hooked(self: Any, *args: Any, **kwargs: Any) -> Any:
-        collector = place.collector
+        collector = steps.collector()
         if collector is not None and "labels" in collector.wanted:
             _labelled(collector, kwargs["y"] if "y" in kwargs else args[1] if len(args) > 1 else None)
         return original(self, *args, **kwargs)

@@ -11,7 +11,7 @@ from typing import Any, Callable
 from ..._native import probe
 from .. import naming
 from ..sharing import TRAIN, failed, harmless, inside, replace
-from . import values
+from . import steps, values
 from .functions import announce
 from .rate import Rate
 from .steps import Accumulation, place
@@ -32,7 +32,7 @@ def _collect(collector: Any, optimizer: Any, gradients: Any, variables: Any) -> 
 def _apply(around: Around | None) -> Callable[[Any], Callable[..., Any]]:
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
         def hooked(self: Any, grads: Any, trainable_variables: Any = None) -> Any:
-            collector = place.collector
+            collector = steps.collector()
             if collector is not None:
                 _collect(collector, self, grads, trainable_variables)
             end = around(self, grads, trainable_variables) if around is not None else None
@@ -60,7 +60,7 @@ def _unscaled(optimizer: Any, optimizer_variables: Any, gradients: Any) -> Any:
 
 def _stateless_apply(original: Callable[..., Any]) -> Callable[..., Any]:
     def hooked(self: Any, optimizer_variables: Any, grads: Any, trainable_variables: Any) -> Any:
-        collector = place.collector
+        collector = steps.collector()
         if collector is None:
             return original(self, optimizer_variables, grads, trainable_variables)
         _collect(collector, self, _unscaled(self, optimizer_variables, grads), None)
@@ -79,6 +79,7 @@ class Eager:
     """
 
     def __init__(self, compiling: Callable[[], bool]) -> None:
+        # Whether the call only describes what will be done.
         self._compiling = compiling
         # Optimizer -> (its learning rate, its accumulation of gradients)
         self._known: weakref.WeakKeyDictionary[Any, tuple[Rate, Accumulation]] = weakref.WeakKeyDictionary()

@@ -57,6 +57,19 @@ class Call:
 place = Place()
 
 
+def _never() -> bool:
+    return False
+
+
+# Whether a compiler of the backend's (torch.compile) is looking at the code that asks: nothing is recorded then.
+compiling = _never
+
+
+def collector() -> Any:
+    """What gathers tensors in the call in progress, or None."""
+    return None if compiling() else place.collector
+
+
 def opened(call: Call) -> None:
     """After its first fetch: the step's number is known, before its mode is told to the machine."""
     if call.fetched:

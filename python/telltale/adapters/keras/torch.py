@@ -12,7 +12,7 @@ from typing import Any, Callable
 
 from ..._native import probe
 from ..sharing import EVAL, PREDICT, TRAIN, batch_size, harmless, unavailable
-from . import values
+from . import steps, values
 from .layers import FORWARD, Collector
 from .steps import Call, place, returned
 
@@ -140,5 +140,6 @@ def install(torch: Any, sources: Any) -> None:
     """`sources`: modules by their name within keras.src."""
     global _torch, _any_symbolic
     _torch = torch
+    steps.compiling = compiling
     _any_symbolic = sources["backend.common.keras_tensor"].any_symbolic_tensors
     _hook_spec(sources)
