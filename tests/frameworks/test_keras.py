@@ -208,7 +208,7 @@ told(3, "predictions", out[32:], mode="PREDICT")
         if expected["mode"] == "TRAIN" and expected["step"] >= 3:
             same(train[expected["name"], expected["step"]], expected)
         elif expected["mode"] == "PREDICT":
-            same(recorded.statistics("PREDICT")["predictions", expected["step"]], expected)
+            same(recorded.statistics("PREDICT")["net.output", expected["step"]], expected)
     assert {row["count"] for (name, _), row in train.items() if name == "net/hidden.output"} == {24 * 16}
 
 

@@ -230,8 +230,9 @@ class _Function:
         updates = self._accumulation is not None and self._accumulation.updates()
         close(call, updates, rate if updates else math.nan)
         if self._mode == PREDICT and call.captured and probe.wanted("predictions"):
+            name = naming.of_layer(self._model)
             for suffix, value in leaves(result[0]):
-                values.save("predictions", "predictions" + suffix, value, call.step, PREDICT)
+                values.save("predictions", f"{name}.output{suffix}", value, call.step, PREDICT)
 
 
 def wrap(model: Any, function: Callable[..., Any], mode: int) -> Callable[..., Any]:

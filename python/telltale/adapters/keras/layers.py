@@ -25,6 +25,8 @@ _ACTIVATIONS = {
     "GroupedQueryAttention",
     "MultiHeadAttention",
 }
+# Calls of one layer within one step that have names of their own.
+_MAX_CALLS = 16
 Guard = Callable[[Callable[..., Any]], Callable[..., Any]]
 FORWARD = ("inputs", "outputs", "activations", "labels", "predictions")
 """Collections that only the layers' calls can fill."""
@@ -41,17 +43,25 @@ class Collector:
         self.layers = not wanted.isdisjoint(FORWARD)
         self.depth = 0
         self.found: list[tuple[str, str, Any]] = []
-        self._taken: set[tuple[str, str]] = set()
+        self._times: dict[tuple[str, str], int] = {}
+
+    def number(self, collection: str, name: str) -> str | None:
+        """The name with "#2" where a layer gives it for the second time within a step, and so on; None where it
+        has given it too often.
+        """
+        times = self._times[collection, name] = self._times.get((collection, name), 0) + 1
+        if times > _MAX_CALLS:
+            probe.count_skipped("capture.calls", 1)
+            return None
+        return name if times == 1 else f"{name}#{times}"
 
     def add(self, collection: str, name: str, value: Any) -> None:
-        """A module that is called again within a step is recorded once."""
+        """Takes an array in, if its collection is wanted."""
         if collection not in self.wanted or getattr(value, "shape", None) is None:
             return
-        if (collection, name) in self._taken:
-            probe.count_skipped("module.again", 1)
-            return
-        self._taken.add((collection, name))
-        self.found.append((collection, name, value))
+        numbered = self.number(collection, name)
+        if numbered is not None:
+            self.found.append((collection, numbered, value))
 
     def layer(self, layer: Any, arguments: Any, outputs: Any) -> None:
         """A layer was called; the root once all beneath it were."""
@@ -60,11 +70,11 @@ class Collector:
             for suffix, value in leaves(tuple(arguments)):
                 self.add("inputs", f"{name}.input{suffix}", value)
         if self.depth == 0 and self.mode != TRAIN:
-            collection, name = "predictions", "predictions"
+            collection = "predictions"
         else:
-            collection, name = "activations" if _is_activation(layer) else "outputs", f"{name}.output"
+            collection = "activations" if _is_activation(layer) else "outputs"
         for suffix, value in leaves(outputs):
-            self.add(collection, name + suffix, value)
+            self.add(collection, f"{name}.output{suffix}", value)
 
     def labels(self, value: Any) -> None:
         for suffix, part in leaves(value):

@@ -27,12 +27,10 @@ class EagerCollector(Collector):
 
     def add(self, collection: str, name: str, value: Any) -> None:
         if collection in self.wanted and isinstance(value, _torch.Tensor):
-            step, mode = probe.current()
-            if (collection, name) in self._taken:
-                probe.count_skipped("module.again", 1)
-                return
-            self._taken.add((collection, name))
-            values.save(collection, name, value, step, mode)
+            numbered = self.number(collection, name)
+            if numbered is not None:
+                step, mode = probe.current()
+                values.save(collection, numbered, value, step, mode)
 
     def layer(self, layer: Any, arguments: Any, outputs: Any) -> None:
         if probe.due(0):
