@@ -39,6 +39,15 @@ def path() -> str:
     return on_path
 
 
+def smdebug_path() -> str | None:
+    """The folder that makes `import smdebug` Telltale's, None: this installation has none."""
+    done = subprocess.run(
+        [path(), "smdebug-path"], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
+    folder = done.stdout.strip()
+    return folder if done.returncode == 0 and os.path.isdir(folder) else None
+
+
 def ask(*arguments: str) -> Any:
     """What `telltale ARGUMENTS --json` prints.
 

@@ -31,15 +31,15 @@ __all__ = ["LocalEstimator", "LocalTrainingJob"]
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9\-]*[A-Za-z0-9])?")
 # Arguments of SageMaker's estimators that say where in its cloud a job runs: taken, and not used.
 _OF_THE_CLOUD = frozenset(
-    {
-        "checkpoint_local_path", "checkpoint_s3_uri", "code_location", "container_log_level", "disable_output_compression",
-        "disable_profiler", "enable_network_isolation", "enable_sagemaker_metrics", "encrypt_inter_container_traffic",
-        "environment_variables", "framework_version", "git_config", "image_uri", "input_mode", "instance_type",
-        "keep_alive_period_in_seconds", "max_retry_attempts", "max_run", "max_wait", "metric_definitions", "model_uri",
-        "output_kms_key", "py_version", "role", "sagemaker_session", "script_mode", "security_group_ids", "subnets", "tags",
-        "train_instance_count", "train_instance_type", "use_spot_instances", "volume_kms_key", "volume_size",
-    }
-)  # fmt: skip
+    """
+    checkpoint_local_path checkpoint_s3_uri code_location container_log_level disable_output_compression
+    disable_profiler enable_network_isolation enable_sagemaker_metrics encrypt_inter_container_traffic
+    environment_variables framework_version git_config image_uri input_mode instance_type
+    keep_alive_period_in_seconds max_retry_attempts max_run max_wait metric_definitions model_uri
+    output_kms_key py_version role sagemaker_session script_mode security_group_ids subnets tags
+    train_instance_count train_instance_type use_spot_instances volume_kms_key volume_size
+    """.split()
+)
 
 
 class LocalEstimator:
@@ -49,8 +49,8 @@ class LocalEstimator:
         entry_point: the script; below source_dir where that is given.
         source_dir: folder that becomes the working directory of the training.
         hyperparameters: given to the script as `--name value`, and as SM_HPS and SM_HP_NAME.
-        rules: Rule and ProfilerRule objects: those whose statuses are summed up. Telltale runs all of its rules
-            in any case.
+        rules: Rule and ProfilerRule objects: those whose statuses are summed up. Telltale runs all of its
+            rules in any case.
         debugger_hook_config: what to save; None: Telltale's own default (statistics of weights and
             gradients); False: no tensors.
         profiler_config: how closely to watch the machine.
@@ -169,7 +169,7 @@ class LocalEstimator:
             hook_config=self.debugger_hook_config,
             tensorboard=self.tensorboard_output_config,
             more=self.environment,
-            python_path=[os.path.abspath(path) for path in self.dependencies],
+            python_path=self._python_path(),
         )
         command = [_command.path(), "run", "-o", str(run), *self._options(files), *self.run_options, "--"]
         command += [*self._interpreter(script), str(script), *argument_list(self._hyperparameters)]
@@ -249,6 +249,11 @@ class LocalEstimator:
         if not script.is_file():
             raise ConfigError(f"LocalEstimator: entry_point: no file {script}")
         return script
+
+    def _python_path(self) -> list[str]:
+        """The dependencies, and what serves `import smdebug`, as SageMaker's containers have it."""
+        smdebug = _command.smdebug_path()
+        return [*map(os.path.abspath, self.dependencies), *([smdebug] if smdebug else [])]
 
     def _interpreter(self, script: Path) -> list[str]:
         return ["sh"] if script.suffix == ".sh" else [self.python or sys.executable]

@@ -23,9 +23,11 @@ NORMS = ("l1_norm", "l2_norm")
 SCALAR_COLLECTIONS = frozenset({"losses", "metrics", "feature_importance", "average_shap", "sm_metrics"})
 # What needs no include_regex.
 BUILT_IN = frozenset(
-    "all default weights biases gradients losses metrics inputs outputs layers activations labels predictions "
-    "optimizer_state optimizer_variables sm_metrics hyperparameters feature_importance average_shap full_shap "
-    "trees".split()
+    """
+    all default weights biases gradients losses metrics inputs outputs layers activations labels predictions
+    optimizer_state optimizer_variables sm_metrics hyperparameters feature_importance average_shap full_shap
+    trees
+    """.split()
 )
 # Of these Telltale's rules read statistics; how often where nothing is said.
 _RULE_NEEDS = {
@@ -156,7 +158,8 @@ def _take(where: str, name: str, parameters: Mapping[str, Any]) -> dict[str, Any
         if plain not in (*REDUCTIONS, *NORMS):
             known = ", ".join((*REDUCTIONS, *NORMS))
             raise ConfigError(
-                f"{where}: reductions: knows no '{reduction}': write any of {known}, each also with abs_ before it"
+                f"{where}: reductions: knows no '{reduction}': write any of {known}, each also with abs_ "
+                "before it"
             )
     take = []
     if flag(f"{where}: save_raw_tensor", parameters.get("save_raw_tensor", False)) or not reductions:
@@ -252,8 +255,8 @@ def _check_keys(where: str, parameters: Mapping[str, Any], known: frozenset[str]
         if key in known or (field in _SAVE_KEYS and mode in ("", *MODES)):
             continue
         raise ConfigError(
-            f"{where}: no parameter '{key}': write any of {', '.join(sorted(known))}, {', '.join(_SAVE_KEYS)}, "
-            "the last four also for one mode, as train.save_interval"
+            f"{where}: no parameter '{key}': write any of {', '.join((*sorted(known), *_SAVE_KEYS))}, the last "
+            "four also for one mode, as train.save_interval"
         )
 
 

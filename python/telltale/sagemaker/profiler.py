@@ -177,7 +177,7 @@ class FrameworkProfile:
         start_unix_time: int | None = None,
         duration: float | None = None,
     ) -> None:
-        given = [
+        given: list[MetricsConfig] = [
             config
             for config in (
                 detailed_profiling_config,

@@ -93,7 +93,7 @@ class Rule(RuleBase):
         except (TypeError, KeyError):
             raise ConfigError(
                 f"Rule.sagemaker: {base_config!r} is none of rule_configs: write for example "
-                "rule_configs.loss_not_decreasing(); for what is about the machine take ProfilerRule.sagemaker"
+                "rule_configs.loss_not_decreasing(); what is about the machine is a ProfilerRule.sagemaker"
             ) from None
         if rule_parameters and "rule_to_invoke" in rule_parameters:
             raise ConfigError(

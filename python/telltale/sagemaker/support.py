@@ -95,6 +95,6 @@ def _check_profile(profile: FrameworkProfile) -> None:
         raise UnsupportedError(
             f"FrameworkProfile: {names}",
             "operators, Python functions and collective libraries are not profiled yet",
-            "leave framework_profile_params out, or give it a dataloader_profiling_config alone: steps, their "
-            "phases and data loading are recorded at every step anyway",
+            "leave framework_profile_params out, or give it a dataloader_profiling_config alone: steps, "
+            "their phases and data loading are recorded at every step anyway",
         )
