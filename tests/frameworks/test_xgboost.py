@@ -10,25 +10,18 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "python"))
 
-import xgboost_cases as cases  # noqa: E402
+import xgboost_cases as cases
 
 pytest.importorskip("xgboost")
-# The plan of cases.EVERYTHING as a plan file.
-PLAN = """
-[collections.all]
-include = [".*"]
-take = ["values", "statistics"]
-interval = 1
-"""
 
 
 def test_train(run):
-    recorded = run(cases.TRAIN, PLAN).assert_clean()
+    recorded = run(cases.TRAIN, cases.EVERYTHING).assert_clean()
     cases.check_train(recorded.folder, recorded)
 
 
 def test_cv(run):
-    recorded = run(cases.CV, PLAN).assert_clean()
+    recorded = run(cases.CV, cases.EVERYTHING).assert_clean()
     cases.check_cv(recorded.folder, recorded)
 
 
@@ -43,7 +36,7 @@ def test_a_loop_of_the_users_own(run):
 
 def test_trainings_are_bit_identical(run):
     pytest.importorskip("sklearn")
-    recorded = run(cases.IDENTITY, PLAN)
+    recorded = run(cases.IDENTITY, cases.EVERYTHING)
     assert recorded.code == 0, recorded.err
     plain = run.plain(cases.IDENTITY)
     assert recorded.out == plain.stdout and len(plain.stdout.splitlines()) == 14
@@ -59,7 +52,7 @@ booster = xgb.train({"nthread": 1, "tree_method": "hist"}, data, 4, evals=[(data
 print(json.dumps(booster.predict(data).tolist()))
 """
     )
-    recorded = run(script, PLAN)
+    recorded = run(script, cases.EVERYTHING)
     assert recorded.code == 0, recorded.err
     tensors = cases.Tensors(recorded.folder, recorded)
     cases.numpy.testing.assert_allclose(

@@ -32,7 +32,7 @@ from telltale.sagemaker.debugger import (  # noqa: E402
     get_default_profiler_rule,
 )
 from telltale.sagemaker.debugger import rule_configs as exported_rule_configs  # noqa: E402
-from telltale.sagemaker.plan import plan_of  # noqa: E402
+from telltale.sagemaker.plan import plan_of, to_toml  # noqa: E402
 from telltale.sagemaker.rule_configs import SMS, ActionList, Email, StopTraining  # noqa: E402
 
 MODEL_RULES = {
@@ -272,6 +272,14 @@ def test_hook_wide_settings():
         collections_of(hook={"save_everything": "true"})
 
 
+def test_a_plan_file():
+    plan = {"level": "custom", "collections": {'a "b"': {"include": ["x\\.y"], "train": {"interval": 3}}}}
+    assert to_toml(plan) == (
+        'level = "custom"\n[collections]\n\n[collections."a \\"b\\""]\ninclude = ["x\\\\.y"]\n'
+        "train = {interval = 3}\n"
+    )
+
+
 def test_rules_bring_what_they_read():
     vanishing = Rule.sagemaker(rule_configs.vanishing_gradient())
     own = Rule.sagemaker(
@@ -508,7 +516,7 @@ def test_the_plan_is_one_that_telltale_takes(estimator):
     made.fit(logs=False)
     run = made.latest_training_job.run
     explained = subprocess.run(
-        [str(BUILD / "bin" / "telltale"), "run", "--plan", str(run.parent / f"{run.name}.job" / "plan.json"),
+        [str(BUILD / "bin" / "telltale"), "run", "--plan", str(run.parent / f"{run.name}.job" / "plan.toml"),
          "--explain-plan"],
         capture_output=True, text=True, env={**os.environ},
     )  # fmt: skip

@@ -50,8 +50,8 @@ def run(telltale):
         folder = telltale.folder / "run"
         options = ["--quiet", "-o", str(folder)]
         if plan is not None:
-            path = telltale.folder / "plan.json"
-            path.write_text(json.dumps(plan))
+            path = telltale.folder / "plan.toml"
+            path.write_text(plan)
             options += ["--plan", str(path)]
         process = subprocess.run(
             [str(TELLTALE), "run", *options, "--", sys.executable, telltale.script(text)],
@@ -121,7 +121,7 @@ print(sorted(set(asked)))
 
 
 def test_a_plan_takes_one_collection_at_its_interval(run):
-    plan = {"collections": {"average_shap": {"take": ["values"], "interval": 20}}, "level": "custom"}
+    plan = '[collections.average_shap]\ntake = ["values"]\ninterval = 20\n'
     script = (
         cases.DATA
         + """

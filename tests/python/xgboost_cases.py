@@ -16,10 +16,11 @@ import numpy
 import pytest
 
 # Everything, at every round: no name has to wait for its answer.
-EVERYTHING = {
-    "level": "custom",
-    "collections": {"all": {"include": [".*"], "take": ["values", "statistics"], "interval": 1}},
-}
+EVERYTHING = """
+[collections.all]
+take = ["values", "statistics"]
+interval = 1
+"""
 
 DATA = """
 import json, sys

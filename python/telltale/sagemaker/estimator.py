@@ -8,7 +8,6 @@ Thread safety: one estimator belongs to one thread at a time.
 from __future__ import annotations
 
 import datetime
-import json
 import os
 import re
 import subprocess
@@ -21,7 +20,7 @@ from ..errors import ConfigError, UnsupportedError
 from . import _command, support
 from .environment import argument_list, environment_of
 from .hook_config import DebuggerHookConfig, TensorBoardOutputConfig
-from .plan import plan_of
+from .plan import plan_of, to_toml
 from .profiler import ProfilerConfig
 from .rules import ProfilerRule, Rule, RuleBase
 from .training_job import LocalTrainingJob
@@ -253,7 +252,8 @@ class LocalEstimator:
     def _python_path(self) -> list[str]:
         """The dependencies, and what serves `import smdebug`, as SageMaker's containers have it."""
         smdebug = _command.smdebug_path()
-        return [*map(os.path.abspath, self.dependencies), *([smdebug] if smdebug else [])]
+        folders = [os.path.abspath(os.fspath(folder)) for folder in self.dependencies]
+        return folders if smdebug is None else [*folders, smdebug]
 
     def _interpreter(self, script: Path) -> list[str]:
         return ["sh"] if script.suffix == ".sh" else [self.python or sys.executable]
@@ -261,8 +261,8 @@ class LocalEstimator:
     def _options(self, files: Path) -> list[str]:
         options = [] if self.interval_ms is None else ["--interval", str(self.interval_ms)]
         if self.plan is not None:
-            path = files / "plan.json"
-            path.write_text(json.dumps(self.plan, indent=1) + "\n", encoding="utf-8")
+            path = files / "plan.toml"
+            path.write_text(to_toml(self.plan), encoding="utf-8")
             options += ["--plan", str(path)]
         return options
 

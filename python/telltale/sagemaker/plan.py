@@ -5,6 +5,7 @@ save_interval, start_step, end_step, save_steps and the modes.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -103,6 +104,22 @@ def plan_of(
             collections[name] = _collection(CollectionConfig(name, of_hook), hook, default, histograms)
     _add_needs(collections, rules)
     return _plan(collections)
+
+
+def to_toml(plan: Mapping[str, Any]) -> str:
+    """The plan as a plan file."""
+
+    def value_of(value: Any) -> str:
+        if isinstance(value, Mapping):
+            return "{" + ", ".join(f"{key} = {value_of(item)}" for key, item in value.items()) + "}"
+        # What is left are texts, whole numbers and lists of them, in which JSON is TOML.
+        return json.dumps(value, ensure_ascii=False)
+
+    lines = [f"level = {value_of(plan['level'])}", "[collections]"]
+    for name, collection in plan["collections"].items():
+        lines += ["", f"[collections.{value_of(name)}]"]
+        lines += [f"{key} = {value_of(value)}" for key, value in collection.items()]
+    return "\n".join(lines) + "\n"
 
 
 def _plan(collections: dict[str, dict[str, Any]]) -> dict[str, Any]:
@@ -254,9 +271,10 @@ def _check_keys(where: str, parameters: Mapping[str, Any], known: frozenset[str]
         mode, _, field = str(key).rpartition(".")
         if key in known or (field in _SAVE_KEYS and mode in ("", *MODES)):
             continue
+        names = ", ".join((*sorted(known), *_SAVE_KEYS))
         raise ConfigError(
-            f"{where}: no parameter '{key}': write any of {', '.join((*sorted(known), *_SAVE_KEYS))}, the last "
-            "four also for one mode, as train.save_interval"
+            f"{where}: no parameter '{key}': write any of {names}, the last four also for one mode, as "
+            "train.save_interval"
         )
 
 
