@@ -31,11 +31,14 @@ class Subject:
         self._features: list[str] | None = None
         self._recorded_rounds = 0  # Of the model: the trees before it are recorded.
         self._refused: set[str] = set()  # What this model cannot give.
+        self._epoch: int | None = None  # Of the plan, when its names were announced.
+        self._begin = 0  # Since then the time is ours; what the probe does accounts for itself.
 
     def capture(self, booster: Any, train: Any, evaluated: Any) -> None:
         """Records what is due of the round that has just ended. `evaluated`: a matrix, or None."""
         if not probe.due(0):
             return
+        self._begin = probe.now()
         data = train if evaluated is None else evaluated
         if probe.wanted("hyperparameters"):
             self._try("hyperparameters", lambda: self._hyperparameters(booster))
@@ -50,9 +53,16 @@ class Subject:
             self._try("trees", lambda: self._trees(booster))
         if probe.wanted("full_shap") or probe.wanted("average_shap"):
             self._try("shap", lambda: self._shap(booster, train))
+        probe.account(self._begin)
 
     def announce(self, booster: Any) -> None:
-        """Makes the names known that the plan may ask for, so that it has answered them when they are due."""
+        """Makes the names known that the plan may ask for, so that it has answered them when they are due;
+        once for each plan.
+        """
+        epoch = probe.plan_epoch()
+        if epoch == self._epoch:
+            return
+        self._epoch = epoch
         names = {
             "hyperparameters": lambda: [f"hyperparameters/{name}" for name in hyperparameters.of(booster)],
             "predictions": lambda: ["predictions"],
@@ -94,7 +104,10 @@ class Subject:
         return found
 
     def _record(self, collection: str, name: str, array: Any, take: int) -> None:
-        if not probe.record_buffer(self._tensor(collection, name), array, take):
+        probe.account(self._begin)
+        given = probe.record_buffer(self._tensor(collection, name), array, take)
+        self._begin = probe.now()
+        if not given:
             probe.count_skipped(f"xgboost.{collection}.dtype", 1)
 
     def _hyperparameters(self, booster: Any) -> None:

@@ -105,8 +105,6 @@ def _begin_training(opened: Round, api: str) -> None:
         folds=folds,
         parameters=hyperparameters.of(boosters[0]),
     )
-    for subject, booster in zip(training.subjects, boosters):
-        subject.announce(booster)
 
 
 def _open(api: str, container: Any, model: Any, train: Any, evals: Any) -> None:
@@ -118,11 +116,13 @@ def _open(api: str, container: Any, model: Any, train: Any, evals: Any) -> None:
     training = _trainings.setdefault(model if container is None else container, Training())
     _local.round = opened = Round(training, container, model, train, list(evals or ()))
     probe.optimizer_begin(_OPTIMIZER)
+    begin = probe.now()
     if training.number == 0:
         training.data = weakref.ref(train)
-        begin = probe.now()
         _begin_training(opened, api)
-        probe.account(begin)
+    for subject, booster in zip(training.subjects, opened.boosters()):
+        subject.announce(booster)
+    probe.account(begin)
 
 
 def _close(failed: bool) -> None:
@@ -133,9 +133,7 @@ def _close(failed: bool) -> None:
     boosters = opened.boosters()
     try:
         if not failed:
-            begin = probe.now()
             _record(opened, boosters)
-            probe.account(begin)
     finally:
         probe.optimizer_end(_OPTIMIZER, failed, hyperparameters.learning_rate(boosters[0]))
 
@@ -144,7 +142,9 @@ def _record(opened: Round, boosters: list[Any]) -> None:
     folds = getattr(opened.model, "cvfolds", None)
     if opened.container is not None:
         trained_on = "train" if folds is not None else metrics.name_of(opened.train, opened.evals)
+        begin = probe.now()
         metrics.record_history(opened.container.history, trained_on)
+        probe.account(begin)
     for number, (subject, booster) in enumerate(zip(opened.training.subjects, boosters)):
         if folds is not None:
             subject.capture(booster, folds[number].dtrain, folds[number].dtest)
