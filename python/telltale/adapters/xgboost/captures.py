@@ -23,12 +23,14 @@ _BIAS = "bias"
 class Subject:
     """One booster of a training; `cv` has one a fold, whose names begin with `prefix`.
 
-    Holds no reference to a booster or a matrix: they are given with each round.
+    Holds no reference to a booster or a matrix: they are given with each round. A booster that has not been
+    trained yet is asked for nothing, since that would have it set itself up.
     """
 
-    def __init__(self, prefix: str = "") -> None:
+    def __init__(self, prefix: str, train: Any) -> None:
         self._prefix = prefix
-        self._features: list[str] | None = None
+        names = train.feature_names
+        self._features = list(names) if names else [f"f{i}" for i in range(train.num_col())]
         self._recorded_rounds = 0  # Of the model: the trees before it are recorded.
         self._refused: set[str] = set()  # What this model cannot give.
         self._epoch: int | None = None  # Of the plan, when its names were announced.
@@ -68,11 +70,11 @@ class Subject:
             "predictions": lambda: ["predictions"],
             "labels": lambda: ["labels"],
             "feature_importance": lambda: [
-                name for kind in IMPORTANCES for name in self._importance_names(booster, kind)
+                name for kind in IMPORTANCES for name in self._importance_names(kind)
             ],
             "trees": lambda: ["trees/json"],
-            "full_shap": lambda: self._shap_names(booster, "full_shap"),
-            "average_shap": lambda: self._shap_names(booster, "average_shap"),
+            "full_shap": lambda: self._shap_names("full_shap"),
+            "average_shap": lambda: self._shap_names("average_shap"),
         }
         for collection, of_booster in names.items():
             if probe.wanted(collection):
@@ -126,13 +128,13 @@ class Subject:
             self._record("labels", "labels", values.in_main_memory(data.get_label()), take)
 
     def _importance(self, booster: Any, kind: str) -> None:
-        names = self._importance_names(booster, kind)
+        names = self._importance_names(kind)
         due = self._due("feature_importance", names)
         if not due:
             return
-        shares = values.shares(booster.get_score(importance_type=kind), self._feature_names(booster))
+        shares = values.shares(booster.get_score(importance_type=kind), self._features)
         for index, take in due:
-            array = shares if self._one_vector(booster) else values.part(shares, index)
+            array = shares if self._one_vector() else values.part(shares, index)
             self._record("feature_importance", names[index], array, take)
 
     def _trees(self, booster: Any) -> None:
@@ -144,37 +146,30 @@ class Subject:
             self._record("trees", "trees/json", values.of_text(text), take)
 
     def _shap(self, booster: Any, train: Any) -> None:
-        names = {c: self._shap_names(booster, c) for c in ("full_shap", "average_shap") if probe.wanted(c)}
+        names = {c: self._shap_names(c) for c in ("full_shap", "average_shap") if probe.wanted(c)}
         due = {collection: self._due(collection, found) for collection, found in names.items()}
         if not any(due.values()):
             return
         classes = hyperparameters.of(booster).get("num_class", 1)
-        full = values.contributions(booster, train, len(self._feature_names(booster)) + 1, classes)
+        full = values.contributions(booster, train, len(self._features) + 1, classes)
         for collection, found in due.items():
             array = full if collection == "full_shap" else values.mean_of_absolutes(full)
             for index, take in found:
-                column = array if self._one_vector(booster) else values.part(array, index)
+                column = array if self._one_vector() else values.part(array, index)
                 self._record(collection, names[collection][index], column, take)
 
-    def _feature_names(self, booster: Any) -> list[str]:
-        if self._features is None:
-            names = booster.feature_names
-            self._features = list(names) if names else [f"f{i}" for i in range(booster.num_features())]
-        return self._features
+    def _one_vector(self) -> bool:
+        return len(self._features) > MAX_NAMED_FEATURES
 
-    def _one_vector(self, booster: Any) -> bool:
-        return len(self._feature_names(booster)) > MAX_NAMED_FEATURES
-
-    def _importance_names(self, booster: Any, kind: str) -> list[str]:
+    def _importance_names(self, kind: str) -> list[str]:
         whole = f"feature_importance/{kind}"
-        if self._one_vector(booster):
+        if self._one_vector():
             return [whole]
-        return [f"{whole}/{feature}" for feature in self._feature_names(booster)]
+        return [f"{whole}/{feature}" for feature in self._features]
 
-    def _shap_names(self, booster: Any, collection: str) -> list[str]:
+    def _shap_names(self, collection: str) -> list[str]:
         """One a column of what XGBoost gives: the features, and behind them the bias."""
-        if self._one_vector(booster):
+        if self._one_vector():
             return [collection]
-        features = self._feature_names(booster)
-        bias = _BIAS if _BIAS not in features else f"({_BIAS})"
-        return [f"{collection}/{column}" for column in [*features, bias]]
+        bias = _BIAS if _BIAS not in self._features else f"({_BIAS})"
+        return [f"{collection}/{column}" for column in [*self._features, bias]]

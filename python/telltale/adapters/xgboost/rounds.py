@@ -93,17 +93,18 @@ def _begin_training(opened: Round, api: str) -> None:
     _count += 1
     training.number = _count
     events.first_round()
-    boosters = opened.boosters()
-    folds = len(boosters) if api == "cv" else 0
-    training.subjects = [Subject(f"fold{i}/" if folds else "") for i in range(len(boosters))]
+    folds = list(getattr(opened.model, "cvfolds", ()))
+    training.subjects = [Subject(f"fold{i}/", fold.dtrain) for i, fold in enumerate(folds)]
+    if not folds:
+        training.subjects = [Subject("", opened.train)]
     events.training(
         training.number,
         api,
         features=int(opened.train.num_col()),
         rows=int(opened.train.num_row()),
         sets=["train", "test"] if folds else [str(name) for _, name in opened.evals],
-        folds=folds,
-        parameters=hyperparameters.of(boosters[0]),
+        folds=len(folds),
+        parameters=hyperparameters.of(opened.boosters()[0]),
     )
 
 
