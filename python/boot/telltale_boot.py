@@ -12,6 +12,7 @@ _TARGETS = {
     "keras": "adapters.keras",
     "tensorflow": "adapters.tensorflow",
     "torch": "adapters.torch",
+    "xgboost": "adapters.xgboost",
 }
 # Our package's name where the user has another module `telltale`.
 _PRIVATE = "_telltale"
