@@ -27,6 +27,7 @@ constexpr std::array kCommands = {
     RegisterRules,
     RegisterDoctor,
     RegisterServe,
+    RegisterSmdebugPath,
     RegisterVersion,
     RegisterWatch,
     RegisterAgent,
