@@ -120,7 +120,10 @@ class Recorder:
         try:
             os.makedirs(self._folder, exist_ok=True)
             descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o644)
-            os.close(descriptor)
+            try:
+                os.write(descriptor, json.dumps(self._owner()).encode())
+            finally:
+                os.close(descriptor)
         except FileExistsError:
             self._claimed = self._is_stale(path)
         except OSError as error:
@@ -138,6 +141,14 @@ class Recorder:
         safe = "".join(c if c.isalnum() or c in "-_." else "_" for c in self._worker)
         return os.path.join(self._folder, f"{POINTER_PREFIX}{safe}.json")
 
+    def _owner(self):
+        return {
+            "run": os.environ.get("TELLTALE_RUN"),
+            "host": os.uname().nodename,
+            "pid": self._pid,
+            "ended": False,
+        }
+
     def _is_stale(self, path):
         """Whether the pointer that is there is of another run, or of a process that is no more."""
         try:
@@ -147,6 +158,8 @@ class Recorder:
                 return True
             if there["ended"]:
                 return True
+            if there["host"] != os.uname().nodename:
+                return False
             os.kill(there["pid"], 0)
         except ProcessLookupError:
             return True
@@ -178,12 +191,11 @@ class Recorder:
         pointer = {
             "format": "telltale-smdebug",
             "version": POINTER_VERSION,
-            "run": os.environ.get("TELLTALE_RUN"),
+            **self._owner(),
             "framework": self._framework,
             "key": self.key,
             "worker": self._worker,
             "num_workers": self._num_workers,
-            "pid": self._pid,
             "collections": collections,
             "ended": ended,
             "steps": self._steps if ended else None,

@@ -12,7 +12,17 @@ import weakref
 
 from .._telltale import package
 from .._telltale.guard import harmless, switch_off
-from .._telltale.recorder import HISTOGRAM, MORE, RAW, SHAPE, STATS, Recorder, pointer_folder, pointers, recording
+from .._telltale.recorder import (
+    HISTOGRAM,
+    MORE,
+    RAW,
+    SHAPE,
+    STATS,
+    Recorder,
+    pointer_folder,
+    pointers,
+    recording,
+)
 from ..exceptions import InvalidCollectionConfiguration, SMDebugRuntimeError, SMDebugTypeError
 from .collection import NON_HISTOGRAM_COLLECTIONS, NON_REDUCTION_COLLECTIONS, Collection, CollectionKeys
 from .collection_manager import CollectionManager
@@ -74,6 +84,7 @@ class BaseHook:
     default_include_collections = ()
     # What an unpickled or copied hook sees: it does nothing.
     _live = False
+    _due = ()
 
     def __init__(
         self,
@@ -145,6 +156,8 @@ class BaseHook:
         self._waiting_scalars = []
         self._waiting_tensors = {}
         self._known_names = -1
+        self._writes = False
+        self._closed = False
         self._recorder = None
         self._live = False
         self._start()
@@ -243,7 +256,9 @@ class BaseHook:
         """
         array = self._to_numpy(tensor_value)
         if array is None:
-            self.logger.warning("smdebug (Telltale): save_tensor(%r): no array can be made of it", tensor_name)
+            self.logger.warning(
+                "smdebug (Telltale): save_tensor(%r): no array can be made of it", tensor_name
+            )
             return
         if isinstance(collections_to_write, str):
             collections_to_write = [collections_to_write]
@@ -263,6 +278,7 @@ class BaseHook:
             return
         try:
             self._end_step()
+            self._closed = True
             self._point(ended=True)
         except Exception as error:
             switch_off(self, error)
@@ -290,6 +306,8 @@ class BaseHook:
         self._writes = self.save_all_workers or self.worker == CHIEF_WORKER
         workers = self._worker_count() if self.save_all_workers else 1
         self._writes = self._writes and self._recorder.claim(self.worker, workers)
+        if self._writes:
+            self._point(ended=False)
 
     def _is_sound(self, collection):
         try:
@@ -299,9 +317,7 @@ class BaseHook:
                 raise InvalidCollectionConfiguration(collection.name)
             collection.matches("")
         except Exception as error:  # Of the user's patterns too.
-            self.logger.error(
-                "smdebug (Telltale): collection %s is not saved: %s", collection.name, error
-            )
+            self.logger.error("smdebug (Telltale): collection %s is not saved: %s", collection.name, error)
             return False
         return True
 
@@ -321,6 +337,9 @@ class BaseHook:
             return False
         self._due = tuple(c for c in self._to_save if self._is_due(c, mode, mode_step))
         self._decisions = self._decisions_by_due.setdefault(tuple(c.name for c in self._due), {})
+        if self._closed:
+            self._closed = False
+            self._point(ended=False)
         self._recorder.open_step(mode, mode_step, self.step)
         while self._waiting_scalars:
             self._save_scalar(*self._waiting_scalars.pop(0))
@@ -334,6 +353,7 @@ class BaseHook:
                 self._known_names = names
                 self._point(ended=False)
         self._due = ()
+        self._decisions = {}
 
     @staticmethod
     def _is_due(collection, mode, mode_step):
@@ -413,7 +433,7 @@ class BaseHook:
         tensor = self._recorder.tensor("scalar", name)
         if tensor:
             self._recorder.record_array(tensor, array, RAW)
-        self._recorder.scalar(name, float(array.reshape(())))
+        self._recorder.scalar(name, float(array.reshape(()).real))
 
     def _save_waiting(self):
         """Saves what save_tensor was given, at a step at which anything is."""
@@ -443,7 +463,7 @@ class BaseHook:
         import numpy as np
 
         try:
-            array = np.asarray(value)
+            array = np.array([value]) if np.isscalar(value) else np.asarray(value)
         except Exception:
             return None
         return array if array.dtype.kind in "biufc" else None

@@ -72,10 +72,7 @@ def _add_collections(manager, configurations, base):
         collection = manager.get(configuration["CollectionName"])
         params = configuration.get("CollectionParameters") or {}
         collection.save_config = SaveConfig(
-            {
-                mode: SaveConfigMode.from_dict(fields)
-                for mode, fields in save_config_of(params, base).items()
-            }
+            {mode: SaveConfigMode.from_dict(fields) for mode, fields in save_config_of(params, base).items()}
         )
         if "reductions" in params:
             collection.reduction_config = ReductionConfig.from_dict(params)

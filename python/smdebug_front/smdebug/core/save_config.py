@@ -167,7 +167,9 @@ class SaveConfig:
             return cls({mode: obj for mode in ModeKeys})
         if isinstance(obj, dict):
             return cls.from_dict(obj)
-        raise SMDebugTypeError(f"save_config={obj!r} must be a SaveConfig, a SaveConfigMode or a dict by mode")
+        raise SMDebugTypeError(
+            f"save_config={obj!r} must be a SaveConfig, a SaveConfigMode or a dict by mode"
+        )
 
     def __eq__(self, other):
         if not isinstance(other, SaveConfig):
