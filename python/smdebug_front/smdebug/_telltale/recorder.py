@@ -192,6 +192,7 @@ class Recorder:
             "format": "telltale-smdebug",
             "version": POINTER_VERSION,
             **self._owner(),
+            "run_relative": os.path.relpath(os.environ.get("TELLTALE_RUN") or ".", self._folder),
             "framework": self._framework,
             "key": self.key,
             "worker": self._worker,

@@ -164,7 +164,7 @@ class SaveConfig:
         if isinstance(obj, SaveConfig):
             return obj
         if isinstance(obj, SaveConfigMode):
-            return cls({mode: obj for mode in ModeKeys})
+            return cls(dict.fromkeys(ModeKeys, obj))
         if isinstance(obj, dict):
             return cls.from_dict(obj)
         raise SMDebugTypeError(
