@@ -33,6 +33,8 @@ class HookSource:
     def __init__(self, folder):
         self._folder = folder
         self._followers = {}
+        self._read_collections = None
+        self._manager = None
         self._pointers = []
         self._workers = {}
         self._framework = None
@@ -74,7 +76,11 @@ class HookSource:
         )
 
     def collections(self):
-        return CollectionManager.from_json_dict(self._pointers[0]["collections"])
+        fields = self._pointers[0]["collections"]
+        if fields != self._read_collections:
+            self._read_collections = fields
+            self._manager = CollectionManager.from_json_dict(fields)
+        return self._manager
 
     def home(self, name):
         """None: what is in a collection is what its configuration says."""
@@ -178,6 +184,7 @@ class RunSource:
         self._path = path
         self._follower = package.telltale().open(path).follow("steps", "scalars", "statistics", "tensors")
         self._workers = {}
+        self._manager = CollectionManager()
         self._homes = {}
         self._global = {}
         self._unnumbered = {}
@@ -190,10 +197,9 @@ class RunSource:
         return sorted(self._workers.values()) or ["worker_0"]
 
     def collections(self):
-        manager = CollectionManager()
         for name in sorted(set(self._homes.values()) | {"default", "all"}):
-            manager.create_collection(name)
-        return manager
+            self._manager.create_collection(name)
+        return self._manager
 
     def home(self, name):
         """The collection of a tensor."""

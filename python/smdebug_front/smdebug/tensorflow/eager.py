@@ -69,7 +69,8 @@ def attach_optimizer(hook, optimizer):
     def recording_apply(grads, trainable_variables=None, *args, **kwargs):
         seen = own()
         if seen is not None and tf.executing_eagerly():
-            _see_gradients(seen, grads, trainable_variables, optimizer)
+            grads = list(grads)
+            _save_gradients(seen, grads, trainable_variables, optimizer)
         if trainable_variables is None:
             return apply(grads, *args, **kwargs)
         return apply(grads, trainable_variables, *args, **kwargs)
@@ -81,15 +82,10 @@ def attach_optimizer(hook, optimizer):
         hook._say_once(f"the gradients that {type(optimizer).__name__} is given cannot be seen")
 
 
-def _see_gradients(hook, grads, variables, optimizer):
-    _save_gradients(hook, grads, variables, optimizer)
-
-
 @harmless()
 def _save_gradients(hook, grads, variables, optimizer):
     if not hook._due or not hook._is_collection_due(CollectionKeys.GRADIENTS):
         return
-    grads = list(grads)
     if variables is None:
         if grads and isinstance(grads[0], tuple):
             grads, variables = zip(*grads)
@@ -141,7 +137,7 @@ def _save_step(hook, target, sources, gradients):
     sources, gradients = flat(sources), flat_with_none(gradients)
     hook._save_gradients(gradients, sources)
     for variable in sources:
-        name = name_of_variable(variable, hook._model)
+        name = name_of_variable(variable, hook._current_model())
         hook._save(f"weights/{name}:0", variable)
     if hook._layers is not None:
         hook._layers.save(hook)

@@ -152,10 +152,14 @@ class KerasHook(BaseHook, tf.keras.callbacks.Callback):
             if optimizer is not None:
                 attach_optimizer(self, optimizer)
 
+    def _current_model(self):
+        """The model, without the work of bringing its variables up to date; older Keras has one attribute."""
+        return getattr(self, "_model", None) or getattr(self, "model", None)
+
     @harmless()
     def _begin_batch(self, mode):
         self.set_mode(mode)
-        if self._next_step() and self._prepared_model is not self._model:
+        if self._next_step() and self._prepared_model is not self._current_model():
             self._prepare_model()
 
     @harmless()
@@ -194,7 +198,7 @@ class KerasHook(BaseHook, tf.keras.callbacks.Callback):
 
     def _prepare_model(self):
         """Names the model's variables, and puts them into their collections."""
-        self._prepared_model = model = self._model
+        self._prepared_model = model = self._current_model()
         biases = self.get_collection(CollectionKeys.BIASES)
         self._weights = []
         for layer in getattr(model, "layers", ()):
@@ -209,12 +213,13 @@ class KerasHook(BaseHook, tf.keras.callbacks.Callback):
             decisions.clear()
 
     def _save_variables(self):
+        model = self.model  # On some backends this is what brings its variables up to date.
         for name, variable in self._weights or ():
             self._save(name, variable)
         if not self._is_collection_due(CollectionKeys.OPTIMIZER_VARIABLES):
             return
         collection = self.get_collection(CollectionKeys.OPTIMIZER_VARIABLES)
-        optimizer = getattr(self._model, "optimizer", None)
+        optimizer = getattr(model, "optimizer", None)
         variables = getattr(optimizer, "variables", ())
         for variable in variables() if callable(variables) else variables:
             name = str(getattr(variable, "path", None) or variable.name)
@@ -232,7 +237,7 @@ class KerasHook(BaseHook, tf.keras.callbacks.Callback):
         collection = self.get_collection(CollectionKeys.GRADIENTS)
         for gradient, variable in zip(gradients, variables):
             if gradient is not None:
-                name = f"gradients/{name_of_variable(variable, self._model)}Grad"
+                name = f"gradients/{name_of_variable(variable, self._current_model())}Grad"
                 collection.add_tensor_name(name)
                 self._save(name, gradient)
 

@@ -121,24 +121,21 @@ class SessionHook(BaseHook, _v1.train.SessionRunHook):
         return self._found[key]
 
     def _wanted(self, fetches, graph):
-        variables = {}
-        for variable in _v1.global_variables():
-            variables[variable.op.name] = variable
+        variables = {variable.op.name: variable.name for variable in _v1.global_variables()}
         wanted = {}
-        for name, operation in _ancestors(fetches).items():
-            if name in variables:
-                # The handle of a resource variable has no value; what reads it has.
-                candidates = [(variables[name].name, variables[name].value())] if not graph.finalized else []
-            else:
-                candidates = [(tensor.name, tensor) for tensor in operation.outputs]
-            if operation.type == "ReadVariableOp" and operation.inputs[0].op.name in variables:
-                variable = variables[operation.inputs[0].op.name]
-                candidates.append((variable.name, operation.outputs[0]))
-            for tensor_name, tensor in candidates:
-                if tensor.dtype.name.startswith(_FETCHABLE) and any(
-                    c.matches(tensor_name) for c in self._due
-                ):
-                    wanted.setdefault(tensor_name, tensor)
+        for operation in _ancestors(fetches).values():
+            # What a branch that is not taken would compute cannot be fetched.
+            if operation._get_control_flow_context() is not None or operation.type in ("Switch", "Merge"):
+                continue
+            named = [(tensor.name, tensor) for tensor in operation.outputs]
+            if operation.type == "ReadVariableOp":
+                # A resource variable has no value of its own: what reads it stands for it.
+                variable = variables.get(operation.inputs[0].op.name)
+                named.append((variable, operation.outputs[0]))
+            for name, tensor in named:
+                if name and graph.is_fetchable(tensor) and tensor.dtype.name.startswith(_FETCHABLE):
+                    if any(c.matches(name) for c in self._due):
+                        wanted.setdefault(name, tensor)
         return wanted
 
     @harmless()

@@ -63,7 +63,8 @@ class Trial:
         # (mode, step in the mode) -> _Step, and back from the step over all modes
         self._steps = {}
         self._where = {}
-        self._polled = 0.0
+        # Steps over all modes behind the last complete one
+        self._open = set()
         self.refresh_data()
 
     # -- what the source tells --
@@ -71,6 +72,8 @@ class Trial:
     def add_step(self, mode, mode_step, global_step):
         self._steps.setdefault((mode, mode_step), _Step()).global_step = global_step
         self._where.setdefault(global_step, (mode, mode_step))
+        if global_step > self.last_complete_step:
+            self._open.add(global_step)
 
     def add_row(self, name, mode, mode_step, worker, make=Saved):
         step = self._steps.get((mode, mode_step))
@@ -97,7 +100,6 @@ class Trial:
         if self.loaded_all_steps:
             return
         self._source.poll(self)
-        self._polled = time.monotonic()
         self._collections = self._source.collections()
         self.loaded_all_steps = self._source.ended
         self._complete()
@@ -108,22 +110,28 @@ class Trial:
             self.refresh_data()
 
     def _complete(self):
-        known = sorted(s for s in self._where if s > self.last_complete_step)
+        """Moves last_complete_step on: steps before a complete one that are not will never be."""
+        known = sorted(self._open)
+        last = self.last_complete_step
         if self.loaded_all_steps:
-            self.last_complete_step = known[-1] if known else self.last_complete_step
-            return
-        for number in reversed(known):
-            where = self._where[number]
-            if self._source.is_written(*where, self._steps[where].rows):
-                self.last_complete_step = number
-                return
-        if len(known) > self._window:
-            self.last_complete_step = known[self._window // 2]
-            self.logger.info(
-                "smdebug (Telltale): %d steps wait for a worker: up to step %d they count as complete",
-                len(known),
-                self.last_complete_step,
-            )
+            last = known[-1] if known else last
+        else:
+            for number in reversed(known):
+                where = self._where[number]
+                if self._source.is_written(*where, self._steps[where].rows):
+                    last = number
+                    break
+            else:
+                if len(known) > self._window:
+                    last = known[self._window // 2]
+                    self.logger.info(
+                        "smdebug (Telltale): %d steps wait for a worker: up to step %d they count as complete",
+                        len(known),
+                        last,
+                    )
+        if last != self.last_complete_step:
+            self.last_complete_step = last
+            self._open = {step for step in known if step > last}
 
     # -- steps and modes --
 
