@@ -102,7 +102,7 @@ def _made(model: Any, kind: str, mode: int, wrap: Wrap, backend: str) -> None:
     if function is None or hasattr(function, _HELD) or not probe.ready(0):
         return
     recording = wrap(model, function, mode)
-    functools.update_wrapper(recording, function)
+    functools.update_wrapper(recording, function, updated=())
     setattr(recording, _HELD, True)
     setattr(model, attribute, recording)
     if mode == TRAIN:
