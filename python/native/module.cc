@@ -10,6 +10,7 @@
 #include "py_api.h"
 #include "span.h"
 #include "state.h"
+#include "torch_capture.h"
 
 namespace telltale::native {
 namespace {
@@ -266,7 +267,8 @@ extern "C" __attribute__((visibility("default"))) PyObject* PyInit__probe() {
   if (module == nullptr) return nullptr;
   PyObject* hook = MakeHookType();
   PyObject* span = MakeSpanType();
-  if (hook == nullptr || span == nullptr || !AddCaptureFunctions(module) ||
+  if (hook == nullptr || span == nullptr || !AddCaptureFunctions(module) || !InitTorchCapture() ||
+      PyModule_AddFunctions(module, g_torch_capture_functions) != 0 ||
       PyModule_AddObject(module, "Hook", hook) != 0 ||
       PyModule_AddObject(module, "Span", span) != 0) {
     Py_DECREF(module);

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "capture.h"
+#include "torch_capture.h"
 
 namespace telltale::native {
 
@@ -157,6 +158,7 @@ void DisableByException(const char* where) {
 void CallAdapter(PyObject* callback, PyObject* argument, const char* where) {
   if (callback == nullptr) return;
   ErrorGuard guard;
+  const OutsideCompiler outside;
   Ref result(PyObject_CallFunctionObjArgs(callback, argument, nullptr));
   if (!result) DisableByException(where);
 }
@@ -171,7 +173,9 @@ void AfterForkInChild() {
   ThreadState& thread = ThisThread();
   thread.module_base = thread.module_depth;
   thread.backward_depth = thread.optimizer_depth = thread.next_depth = thread.wait_depth = 0;
+  thread.loss_depth = 0;
   thread.in_scaler = false;
+  thread.watching = 0;
 }
 
 }  // namespace telltale::native
