@@ -431,6 +431,10 @@ void tt_record_computed(uint32_t tensor, const tt_stats* stats, tt_dtype dtype, 
                         int mode) {
   Probe* probe = Active();
   if (probe == nullptr || stats == nullptr) return;
+  if (tensor == 0) {  // The table of names was full.
+    probe->producer.CountSkipped(1);
+    return;
+  }
   probe->capture.RecordStats(tensor, 0, *stats, dtype, StepOf(*probe, step), ModeOf(*probe, mode));
 }
 
