@@ -61,6 +61,7 @@ void RegisterVerify(CLI::App& app, Context* context);
 void RegisterRules(CLI::App& app, Context* context);
 void RegisterWatch(CLI::App& app, Context* context);
 void RegisterDoctor(CLI::App& app, Context* context);
+void RegisterSmdebugPath(CLI::App& app, Context* context);
 void RegisterVersion(CLI::App& app, Context* context);
 void RegisterServe(CLI::App& app, Context* context);
 void RegisterAgent(CLI::App& app, Context* context);

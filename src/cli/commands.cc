@@ -30,6 +30,7 @@ constexpr std::array kCommands = {
     RegisterRules,
     RegisterDoctor,
     RegisterServe,
+    RegisterSmdebugPath,
     RegisterVersion,
     RegisterWatch,
     RegisterAgent,

@@ -113,13 +113,12 @@ def hook_functions() -> None:
     """Losses by torch.nn.functional. Called at the first forward without a gradient (those of an evaluation
     are seen nowhere else), or when a plan asks for losses or labels: who does neither need not pay for it.
 
-    The functional itself stays as it is, for torch.jit compiles its source; the compiler finds a
-    built-in by identity, so each hook is registered as what it stands for. Only torch 1: what
-    torch.compile makes of a replaced built-in has not been tried.
+    The functional itself stays as it is: torch.jit compiles its source, and finds a built-in by identity, so
+    each hook is registered as what it stands for; torch.compile puts the functional into its graph as it is.
     """
     global _functions_hooked
     torch = _torch
-    if _functions_hooked or not torch.__version__.startswith("1."):
+    if _functions_hooked:
         return
     _functions_hooked = True
     builtins: Any = torch.jit._builtins
