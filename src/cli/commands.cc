@@ -19,6 +19,7 @@ namespace {
 constexpr std::array kCommands = {
     // clang-format off: one line a subcommand, so that additions do not collide.
     static_cast<RegisterFn>(RegisterRun),
+    RegisterCapture,
     RegisterCheck,
     RegisterReport,
     RegisterLs,
@@ -29,6 +30,7 @@ constexpr std::array kCommands = {
     RegisterRules,
     RegisterDoctor,
     RegisterServe,
+    RegisterSmdebugPath,
     RegisterVersion,
     RegisterWatch,
     RegisterAgent,

@@ -318,8 +318,8 @@ Result<std::unique_ptr<TensorIndex>> ReadTensorIndex(const std::filesystem::path
                                                      const std::set<std::string>& files) {
   auto index = std::make_unique<TensorIndex>();
   Salvage salvage;
-  WriterFollower follower(folder, folder.filename().string(),
-                          MaskOf(format::TableId::kTensors), false, &salvage);
+  WriterFollower follower(folder, folder.filename().string(), MaskOf(format::TableId::kTensors),
+                          false, &salvage);
   while (true) {
     std::unique_ptr<RowChunk> chunk;
     TELLTALE_ASSIGN_OR_RETURN(const bool progress, follower.Advance(&chunk));
@@ -336,11 +336,14 @@ Result<std::unique_ptr<TensorIndex>> ReadTensorIndex(const std::filesystem::path
       index->rows[file].push_back(kept);
     }
   }
+  if (salvage.unreadable_files + salvage.missing_rows + salvage.damaged_blocks > 0) {
+    return {Code::kPartial, fmt::format("{}: part of its index is damaged: {}", folder.string(),
+                                        salvage.notes.empty() ? "" : salvage.notes.front())};
+  }
   for (auto& [file, rows] : index->rows) {
-    std::stable_sort(rows.begin(), rows.end(),
-                     [](const format::TensorRow& a, const format::TensorRow& b) {
-                       return a.offset < b.offset;
-                     });
+    std::stable_sort(
+        rows.begin(), rows.end(),
+        [](const format::TensorRow& a, const format::TensorRow& b) { return a.offset < b.offset; });
   }
   return index;
 }
@@ -369,8 +372,8 @@ Result<FinishedPart> FinishPart(const std::filesystem::path& folder, const std::
     next += row.bytes;
   }
   if (!sound || static_cast<std::uint64_t>(info.st_size) < next) {
-    return {Code::kUnusable, fmt::format("{}: its index does not describe it; it is left as it is",
-                                         path.string())};
+    return {Code::kUnusable,
+            fmt::format("{}: its index does not describe it; it is left as it is", path.string())};
   }
   if (::ftruncate(fd.get(), static_cast<off_t>(next)) != 0) return IoError("cut", path, errno);
   if (!has_header) {
@@ -421,9 +424,8 @@ TensorFile::~TensorFile() {
 Result<std::span<const std::byte>> TensorFile::Bytes(std::uint64_t offset,
                                                      std::uint64_t bytes) const {
   if (offset > size_ || bytes > size_ - offset) {
-    return {Code::kPartial,
-            fmt::format("the file ends at {}, before the {} bytes at offset {}", size_, bytes,
-                        offset)};
+    return {Code::kPartial, fmt::format("the file ends at {}, before the {} bytes at offset {}",
+                                        size_, bytes, offset)};
   }
   return std::span<const std::byte>(data_ + offset, bytes);
 }

@@ -105,8 +105,8 @@ class TensorFileWriter {
   bool empty() const { return header_.empty(); }
   bool HasRoom(const format::TensorRow& row) const { return header_.HasRoom(row); }
 
-  /// Appends the values of the row's tensor and says where they lie. The bytes may change meanwhile:
-  /// what the digest is of is what the file has. On failure the file is as before.
+  /// Appends the values of the row's tensor and says where they lie. The bytes may change
+  /// meanwhile: what the digest is of is what the file has. On failure the file is as before.
   Result<Placed> Append(format::TensorRow row, std::span<const std::byte> values);
   /// Writes the header in the room kept for it; nothing is appended after that. May be tried again.
   Result<Placed> WriteHeader();
@@ -143,7 +143,8 @@ struct TensorIndex {
   StringPool pool;
   std::map<std::string, std::vector<format::TensorRow>, std::less<>> rows;
 };
-/// The rows of `files` that are in the writer's folder now, from journals and segments.
+/// The rows of `files` that are in the writer's folder now, from journals and segments. kPartial:
+/// not all can be read, so what they do not name is not for certain nobody's.
 Result<std::unique_ptr<TensorIndex>> ReadTensorIndex(const std::filesystem::path& folder,
                                                      const std::set<std::string>& files);
 
@@ -190,8 +191,8 @@ struct MappedTensor {
   std::shared_ptr<const TensorFile> file;  ///< Holds them.
   std::span<const std::byte> values;
 };
-/// Finds and maps them. kUsage: of this tensor only the shape was taken; kUnusable: the row makes no
-/// sense, or its file is gone; kPartial: the file ends before. Digests are for verify.
+/// Finds and maps them. kUsage: of this tensor only the shape was taken; kUnusable: the row makes
+/// no sense, or its file is gone; kPartial: the file ends before. Digests are for verify.
 Result<MappedTensor> OpenTensor(const std::filesystem::path& run, std::string_view writer,
                                 const format::TensorRow& row);
 
