@@ -373,8 +373,10 @@ def _awake(_: int) -> None:
     _moment = None
     _called = {}
     _current[0] = None
-    for known in (_tables, _loss_modules, _loss_classes, _named_calls):
-        known.clear()  # type: ignore[attr-defined]
+    _tables.clear()
+    _loss_modules.clear()
+    _loss_classes.clear()
+    _named_calls.clear()
 
 
 def hook_functions_with(hook: Callable[[], None]) -> None:
