@@ -29,6 +29,7 @@ from .errors import DamageWarning, ReadError, TelltaleError
 if TYPE_CHECKING:
     import os
 
+    from ._plan import Plan
     from ._reading import Run
 
 # Without open: `from telltale import *` must not hide Python's own.
@@ -37,6 +38,7 @@ __all__ = [
     "ReadError",
     "TelltaleError",
     "active",
+    "capture",
     "log",
     "save_tensor",
     "span",
@@ -117,6 +119,31 @@ def log(**values: Any) -> None:
             _probe.scalar(name, float(value if detach is None else detach()))
         except Exception:
             _probe.count_skipped("log.not_a_number", 1)
+
+
+def capture(plan: Plan, add: bool = False) -> None:
+    """Asks for another capture plan for the whole run, all its processes; returns at once.
+
+    The agent answers in the run: an event `plan` and, with the step from which it holds, `request.done`, or
+    `request.refused` with the reason. Outside `telltale run` it does nothing. Ask from one rank: each call
+    is a request of its own.
+
+    Args:
+        plan: the name of a level ("steps", "tensors", "all", ...); a mapping with the keys of a plan file
+            (docs/formats/plan.md), for example {"collections": {"gradients": {"interval": 10}}}; the path
+            of a plan file; or the text of one.
+        add: add its collections to what is recorded now; else it takes its place.
+
+    Raises:
+        TypeError: `plan` is none of these.
+        ValueError: it is above 4 KiB: use `telltale capture RUN --plan FILE`.
+        OSError: the file cannot be read.
+    """
+    if _probe is None:
+        return
+    from ._plan import request_of
+
+    _probe.request_plan(request_of(plan, add))
 
 
 def save_tensor(name: str, value: Any, collection: str = "default") -> bool:
