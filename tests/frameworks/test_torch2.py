@@ -14,6 +14,10 @@ from pathlib import Path
 import pytest
 from torch_lab import Lab, compare
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "python"))
+from test_torch_capture import *  # noqa: F403  The same rows, with this torch.
+from test_torch_capture_device import *  # noqa: F403
+
 torch = pytest.importorskip("torch", minversion="2.0")
 
 MLP = """
