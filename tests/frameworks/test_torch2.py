@@ -288,7 +288,8 @@ def test_fully_sharded_data_parallel_1(lab, original):
         lab,
         "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n"
         "from torch.distributed.fsdp.wrap import ModuleWrapPolicy\n"
-        f"model = FSDP(net, auto_wrap_policy=ModuleWrapPolicy({{Block}}), use_orig_params={original})",
+        f"model = FSDP(net, auto_wrap_policy=ModuleWrapPolicy({{Block}}), use_orig_params={original}, "
+        "device_id=torch.device('cpu'))",
         34500,
     )
     events = {

@@ -159,11 +159,11 @@ _script_type: Any = ()
 
 def _tell_unseen(root: Any, reason: str, count: int) -> None:
     message = (
-        f"{reason} runs {count} module{'s' if count > 1 else ''} of {type(root).__name__}: what the modules"
+        f"{reason} runs {count} module{'s' if count > 1 else ''} of {modules.class_name(root)}: what the modules"
         " inside take and give is not recorded; parameters, gradients, losses and the outermost outputs are"
     )
     probe.event(
-        "capture.unseen", 0, type(root).__name__, message, json.dumps({"by": reason, "modules": count})
+        "capture.unseen", 0, modules.class_name(root), message, json.dumps({"by": reason, "modules": count})
     )
 
 
