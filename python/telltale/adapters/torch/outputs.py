@@ -30,6 +30,8 @@ _LABELS = frozenset(("label", "labels", "target", "targets"))
 _MAX_CALLS = 16
 _MAX_LEAVES = 64
 _MAX_DEPTH = 4
+# Names of one module: keys made anew at each call must not grow the training's memory.
+_MAX_NAMES = 2048
 _MAX_REBUILDS = 4
 
 _loss_type: Any = ()
@@ -79,6 +81,9 @@ class _Entry:
         for suffix, tensor in _leaves(value):
             key = (what, suffix, number, collection)
             name_id = self.ids.get(key)
+            if name_id is None and len(self.ids) >= _MAX_NAMES:
+                probe.count_skipped("capture.names", 1)
+                continue
             if name_id is None:
                 name_id = self.ids[key] = probe.tensor(collection, self._name(what + suffix, number))
             take = probe.due(name_id) if name_id else 0
@@ -361,6 +366,8 @@ def on_function(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | N
 def on_backward(loss: Any) -> None:
     """A backward pass begins from a loss."""
     if owns() and _wants("losses"):
+        if type(loss) is tensors.tensor_type and loss.numel() != 1:
+            return  # Given a gradient of its own: no loss.
         _now()
         entry = _named("")
         entry.give("loss", loss, "losses")
