@@ -140,7 +140,7 @@ class Subject:
     def _trees(self, booster: Any) -> None:
         for _, take in self._due("trees", ["trees/json"]):
             # All of them, for XGBoost 1.7 trains on differently after it has cut a model (tree_method approx).
-            trees = booster.get_dump(with_stats=True, dump_format="json")
+            trees = values.dump(booster)
             # As many as before: they were changed in place, or it is a linear model.
             begin = self._recorded_trees if self._recorded_trees < len(trees) else 0
             self._recorded_trees = len(trees)

@@ -55,6 +55,14 @@ def shares(scores: dict[str, Any], features: list[str]) -> Any:
     return found / total if total != 0 else found
 
 
+def dump(booster: Any) -> list[str]:
+    """XGBoost's own dump of each tree as JSON, with statistics where it has them for this kind of model."""
+    try:
+        return list(booster.get_dump(with_stats=True, dump_format="json"))
+    except Exception:
+        return list(booster.get_dump(with_stats=False, dump_format="json"))
+
+
 def trees_as_json(trees: list[str], begin: int) -> str:
     """The trees from `begin` on of XGBoost's own dump as JSON: {"first_tree": begin, "trees": [...]}."""
     return f'{{"first_tree": {begin}, "trees": [{", ".join(trees[begin:])}]}}'
@@ -69,7 +77,12 @@ def contributions(booster: Any, data: Any, columns: int, classes: Any) -> Any:
     limit = max(1, min(MAX_SHAP_ROWS, MAX_SHAP_VALUES // values))
     if rows > limit:
         chosen = _numpy().linspace(0, rows - 1, limit).astype("int32")
-        data = data.slice(chosen, allow_groups=True)
+        try:
+            data = data.slice(chosen, allow_groups=True)
+        except Exception:
+            # A QuantileDMatrix cannot be cut: all of it, where that takes no more memory.
+            if rows * values > MAX_SHAP_VALUES:
+                raise
     return booster.predict(data, pred_contribs=True)
 
 
