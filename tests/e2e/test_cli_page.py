@@ -61,7 +61,7 @@ def test_every_command_is_on_the_page(telltale: Telltale) -> None:
     found += [f"rules {name}" for name in commands(help_of(telltale, "rules"))]
     assert len(found) >= 12
     assert sorted(REFERENCE) == sorted(found)
-    described = {word for cell in SYNOPSES for word in re.findall(r"`(\w+)", cell)}
+    described = {word for cell in SYNOPSES for word in re.findall(r"`([\w-]+)", cell)}
     assert described == {name.split()[0] for name in found}
 
 

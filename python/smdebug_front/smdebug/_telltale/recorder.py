@@ -1,0 +1,279 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hands what a hook saves to Telltale's probe, and tells a trial where it went.
+
+In Telltale's tables a tensor of hook number n is (collection "smdebug/<collection>", name as smdebug calls
+it), with the step and mode of smdebug's own counting; "smdebug#n/..." from the second hook of a process on.
+Two scalars frame each saved step: "smdebug/global_step" at its begin (value: the step over all modes) and
+"smdebug/saved" at its end (value: the rows handed over). A pointer file in out_dir, one a worker, names the
+run and the collections.
+
+Thread safety: as the hook's: one thread at a time.
+"""
+
+import itertools
+import json
+import os
+import time
+
+from ..core.logger import get_logger
+from . import package
+
+# What is taken of a tensor, as TT_TAKE_ of telltale/probe.h.
+STATS, HISTOGRAM, RAW, SHAPE, MORE = 1, 2, 4, 8, 16
+
+POINTER_PREFIX = "telltale-"
+POINTER_VERSION = 1
+
+_numbers = itertools.count(1)
+_said_inert = False
+_missing = object()
+_probe = _missing
+
+
+def probe():
+    """Telltale's native binding, or None where this process is not recorded."""
+    global _probe
+    if _probe is _missing:
+        try:
+            native = package.part("_native").probe
+            _probe = native if native is not None and hasattr(native, "record") else None
+        except ImportError as error:
+            get_logger().warning("smdebug (Telltale): %s", error)
+            _probe = None
+    return _probe
+
+
+def recording():
+    """Whether this process is recorded; where not, says so once."""
+    global _said_inert
+    native = probe()
+    if native is not None and native.ready(0):
+        return True
+    if not _said_inert:
+        _said_inert = True
+        get_logger().warning(
+            "smdebug (Telltale): nothing is saved, for this process is not recorded: start it as "
+            "`telltale run -- python ...`; the training goes on"
+        )
+    return False
+
+
+def pointer_folder(out_dir):
+    """Where the pointer files of an out_dir lie: there, or in the run where it is in a bucket."""
+    if out_dir.startswith("s3://"):
+        run = os.environ.get("TELLTALE_RUN")
+        return os.path.join(run, "smdebug", *out_dir[5:].split("/")) if run else None
+    return os.path.abspath(os.path.expanduser(out_dir))
+
+
+def pointers(folder):
+    """The pointer files of a folder, parsed; [] where there are none."""
+    found = []
+    try:
+        names = sorted(os.listdir(folder))
+    except OSError:
+        return found
+    for name in names:
+        if name.startswith(POINTER_PREFIX) and name.endswith(".json"):
+            try:
+                with open(os.path.join(folder, name), encoding="utf-8") as file:
+                    pointer = json.load(file)
+            except (OSError, ValueError):
+                continue
+            if isinstance(pointer, dict) and pointer.get("format") == "telltale-smdebug":
+                found.append(pointer)
+    return found
+
+
+class Recorder:
+    """What one hook saves, from one process."""
+
+    def __init__(self, framework, out_dir):
+        self._probe = probe()
+        number = next(_numbers)
+        self.key = "smdebug" if number == 1 else f"smdebug#{number}"
+        self._framework = framework
+        self._folder = pointer_folder(out_dir)
+        self._pid = os.getpid()
+        self._worker = None
+        self._num_workers = 1
+        self._claimed = None
+        self._written = None
+        self._steps = 0
+        # The open step: (mode, step in the mode, step over all modes), rows handed over, whether begun.
+        self._step = None
+        self._rows = 0
+        self._begun = False
+
+    # -- the place --
+
+    def claim(self, worker, num_workers):
+        """Whether this process is the one that writes as `worker`: of several that are unknown to each other
+        the first.
+        """
+        self._worker, self._num_workers = worker, num_workers
+        if self._claimed is not None and self._pid == os.getpid():
+            return self._claimed
+        self._pid = os.getpid()  # A forked child claims for itself.
+        self._claimed = True
+        path = self._path()
+        try:
+            os.makedirs(self._folder, exist_ok=True)
+            descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o644)
+            try:
+                os.write(descriptor, json.dumps(self._owner()).encode())
+            finally:
+                os.close(descriptor)
+        except FileExistsError:
+            self._claimed = self._is_stale(path)
+        except OSError as error:
+            self._fall_back(error)
+        if not self._claimed:
+            get_logger().warning(
+                "smdebug (Telltale): process %d saves nothing: another one already saves to %s as %s",
+                self._pid,
+                self._folder,
+                worker,
+            )
+        return self._claimed
+
+    def _path(self):
+        safe = "".join(c if c.isalnum() or c in "-_." else "_" for c in self._worker)
+        return os.path.join(self._folder, f"{POINTER_PREFIX}{safe}.json")
+
+    def _owner(self):
+        return {
+            "run": os.environ.get("TELLTALE_RUN"),
+            "host": os.uname().nodename,
+            "pid": self._pid,
+            "ended": False,
+        }
+
+    def _is_stale(self, path):
+        """Whether the pointer that is there is of another run, or of a process that is no more."""
+        try:
+            with open(path, encoding="utf-8") as file:
+                there = json.load(file)
+            if there["run"] != os.environ.get("TELLTALE_RUN"):
+                return True
+            if there["ended"]:
+                return True
+            if there["host"] != os.uname().nodename:
+                return False
+            os.kill(there["pid"], 0)
+        except ProcessLookupError:
+            return True
+        except (OSError, ValueError, KeyError, TypeError):
+            return False
+        return there["pid"] == self._pid
+
+    def _fall_back(self, error):
+        run = os.environ.get("TELLTALE_RUN")
+        if run is None:
+            return
+        there = os.path.join(run, "smdebug", self._folder.lstrip("/"))
+        get_logger().warning(
+            "smdebug (Telltale): %s cannot be written (%s): create_trial(%r) opens what this hook saves",
+            self._folder,
+            error,
+            there,
+        )
+        self._folder = there
+        try:
+            os.makedirs(there, exist_ok=True)
+        except OSError:
+            pass
+
+    def point(self, collections, ended):
+        """Writes the pointer file where it would change."""
+        if not self._claimed:
+            return
+        pointer = {
+            "format": "telltale-smdebug",
+            "version": POINTER_VERSION,
+            **self._owner(),
+            "run_relative": os.path.relpath(os.environ.get("TELLTALE_RUN") or ".", self._folder),
+            "framework": self._framework,
+            "key": self.key,
+            "worker": self._worker,
+            "num_workers": self._num_workers,
+            "collections": collections,
+            "ended": ended,
+            "steps": self._steps if ended else None,
+        }
+        if pointer == self._written:
+            return
+        self._written = pointer
+        path = self._path()
+        temporary = f"{path}.{self._pid}.tmp"
+        try:
+            with open(temporary, "w", encoding="utf-8") as file:
+                json.dump({**pointer, "written_ns": time.time_ns()}, file)
+            os.replace(temporary, path)
+        except OSError as error:
+            get_logger().warning("smdebug (Telltale): cannot write %s: %s", path, error)
+
+    # -- the steps --
+
+    def open_step(self, mode, step, global_step):
+        """A step begins; nothing is recorded of it before its first tensor."""
+        self.close_step()
+        self._step = (mode.value - 1, step, global_step)
+        self._rows = 0
+        self._begun = False
+
+    def close_step(self):
+        """Tells how much was handed over of the open step, where anything was."""
+        if self._step is not None and self._begun:
+            mode, step, _ = self._step
+            self._probe.scalar_at(f"{self.key}/saved", float(self._rows), step, mode)
+        self._step = None
+
+    @property
+    def has_step(self):
+        return self._step is not None
+
+    def _begin(self):
+        if not self._begun:
+            self._begun = True
+            self._steps += 1
+            mode, step, global_step = self._step
+            self._probe.scalar_at(f"{self.key}/global_step", float(global_step), step, mode)
+
+    # -- the tensors --
+
+    def tensor(self, collection, name):
+        """Id of a tensor; 0: the table of names is full."""
+        return self._probe.tensor(f"{self.key}/{collection}", name)
+
+    def skipped(self, reason):
+        """Counts something that was to be saved and could not be read."""
+        self._probe.count_skipped(f"smdebug.{reason}", 1)
+
+    def _count(self, take):
+        if take & (RAW | SHAPE):
+            self._rows += 1
+        if take & (STATS | HISTOGRAM | MORE):
+            self._rows += 1
+
+    def record_memory(self, tensor, address, dtype, shape, strides, take):
+        """An array in main memory, which the caller keeps alive. `strides` in elements; None: C order."""
+        self._begin()
+        mode, step, _ = self._step
+        self._probe.record(tensor, address, dtype, shape, strides, take, step, mode)
+        self._count(take)
+
+    def record_array(self, tensor, array, take):
+        """A numpy array, of at least one element."""
+        self._begin()
+        mode, step, _ = self._step
+        if self._probe.record_buffer(tensor, array, take, step, mode):
+            self._count(take)
+        else:
+            self.skipped("dtype")
+
+    def scalar(self, name, value):
+        """A number of Telltale's own table of scalars, at the open step."""
+        self._begin()
+        mode, step, _ = self._step
+        self._probe.scalar_at(name, value, step, mode)

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The parts that all frameworks share, under the paths by which scripts import them."""

@@ -1,0 +1,255 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The hook for Keras: a callback of fit, evaluate and predict, and a wrapper of tf.GradientTape.
+
+A step is a batch of its mode. At the end of a batch: losses and metrics as Keras gives them, weights, biases and
+optimizer variables as they then are. What a layer takes and gives and the gradients have values where the model
+runs eagerly (compile(run_eagerly=True)) or under wrap_tape in eager code; inside a compiled step they are
+Telltale's own adapter's, not this hook's.
+"""
+
+import tensorflow as tf
+
+from .._telltale.guard import harmless
+from ..core.collection import DEFAULT_TF_COLLECTIONS, CollectionKeys
+from ..core.hook import BaseHook
+from ..core.modes import ModeKeys
+from ..core.singleton_utils import set_hook
+from .collection import CollectionManager
+from .eager import LayerValues, attach_optimizer, wrap_tape_of
+from .values import flat, name_of_variable, to_numpy
+
+_LOSSES = ("loss", "val_loss")
+
+
+class KerasHook(BaseHook, tf.keras.callbacks.Callback):
+    """
+    hook = KerasHook(out_dir="out", include_collections=["weights"])
+    model.fit(x, y, callbacks=[hook])
+    """
+
+    framework = "tensorflow"
+    manager_class = CollectionManager
+    default_collections = DEFAULT_TF_COLLECTIONS
+    default_include_collections = (
+        CollectionKeys.METRICS,
+        CollectionKeys.LOSSES,
+        CollectionKeys.SM_METRICS,
+    )
+
+    def __init__(self, out_dir=None, *args, **kwargs):
+        tf.keras.callbacks.Callback.__init__(self)
+        BaseHook.__init__(self, out_dir, *args, **kwargs)
+        self.tape = None
+        self._tape_collections = False
+        self._layers = None
+        # Names by mode are the same: (name, variable) of the model's weights, once known.
+        self._weights = None
+        self._prepared_model = None
+        self._said = set()
+        set_hook(self)
+
+    # -- what a script calls --
+
+    def wrap_optimizer(self, optimizer):
+        """Lets the hook see the gradients that the optimizer is given, where they have values. Gives the same
+        optimizer.
+        """
+        self._attach_optimizer(optimizer)
+        return optimizer
+
+    @harmless()
+    def _attach_optimizer(self, optimizer):
+        attach_optimizer(self, optimizer)
+
+    def wrap_tape(self, tape):
+        """Makes each `with` of the tape a step, and saves gradients, weights and loss of tape.gradient(). Gives
+        the same tape.
+        """
+        self._attach_tape(tape)
+        return tape
+
+    @harmless()
+    def _attach_tape(self, tape):
+        if not isinstance(tape, tf.GradientTape):
+            self.logger.warning("smdebug (Telltale): wrap_tape: %s is no GradientTape", type(tape).__name__)
+            return
+        self.tape = tape
+        self.set_mode(ModeKeys.TRAIN)
+        if not self._tape_collections:
+            self._tape_collections = True
+            self.get_collection(CollectionKeys.WEIGHTS).include("^weights/.*/((?!bias).)*$")
+            self.get_collection(CollectionKeys.LOSSES).include(".*loss.*")
+            self.get_collection(CollectionKeys.GRADIENTS).include("^gradient")
+        wrap_tape_of(self, tape)
+
+    def register_model(self, model):
+        """Lets the hook see what the model's layers take and give, where they run eagerly."""
+        self._attach_layers(model)
+
+    @harmless()
+    def record_tensor_value(self, tensor_name, tensor_value):
+        """Saves a value of the collection metrics. save_tensor() does what this does, of any collection."""
+        self.get_collection(CollectionKeys.METRICS).add_tensor_name(tensor_name)
+        self._save(tensor_name, tensor_value)
+
+    @harmless()
+    def save_tape_logs(self, model_inputs=None, outputs=None):
+        """Saves inputs and predictions of a training step of the script's own."""
+        self._save_all("inputs", model_inputs, CollectionKeys.INPUTS)
+        self._save_all("predictions", outputs, CollectionKeys.OUTPUTS)
+
+    def set_gradients(self, gradients=None, gradients_and_variables=None):
+        """Accepted: gradients are seen where they have values."""
+
+    def set_optimizer_variables(self, optimizer_variables):
+        """Accepted: the variables of the model's optimizer are known."""
+
+    @harmless()
+    def add_to_collection(self, collection_name, variable):
+        """Adds a tensor or variable to a collection."""
+        self.get_collection(collection_name).add(variable)
+
+    # -- what Keras calls --
+
+    def on_train_begin(self, logs=None):
+        self.set_mode(ModeKeys.TRAIN)
+        self._begin_training()
+
+    def on_test_begin(self, logs=None):
+        self.set_mode(ModeKeys.EVAL)
+
+    def on_predict_begin(self, logs=None):
+        self.set_mode(ModeKeys.PREDICT)
+
+    def on_train_batch_begin(self, batch, logs=None):
+        self._begin_batch(ModeKeys.TRAIN)
+
+    def on_test_batch_begin(self, batch, logs=None):
+        self._begin_batch(ModeKeys.EVAL)
+
+    def on_predict_batch_begin(self, batch, logs=None):
+        self._begin_batch(ModeKeys.PREDICT)
+
+    def on_train_batch_end(self, batch, logs=None):
+        self._end_batch(batch, logs)
+
+    def on_test_batch_end(self, batch, logs=None):
+        self._end_batch(batch, logs)
+
+    def on_predict_batch_end(self, batch, logs=None):
+        self._end_batch(batch, logs)
+
+    @harmless()
+    def on_epoch_end(self, epoch, logs=None):
+        """The epoch's metrics, the validation's among them, at the last step."""
+        self._save_metrics(logs, always=True)
+
+    @harmless()
+    def _begin_training(self):
+        if getattr(self.model, "run_eagerly", False):
+            self._attach_layers(self.model)
+            optimizer = getattr(self.model, "optimizer", None)
+            if optimizer is not None:
+                attach_optimizer(self, optimizer)
+
+    def _current_model(self):
+        """The model, without the work of bringing its variables up to date; older Keras has one attribute."""
+        return getattr(self, "_model", None) or getattr(self, "model", None)
+
+    @harmless()
+    def _begin_batch(self, mode):
+        self.set_mode(mode)
+        if self._next_step() and self._prepared_model is not self._current_model():
+            self._prepare_model()
+
+    @harmless()
+    def _end_batch(self, batch, logs):
+        if not self._due:
+            return
+        self._save_metrics(logs)
+        if self._is_collection_due(CollectionKeys.METRICS):
+            self.get_collection(CollectionKeys.METRICS).add_tensor_name("batch")
+            self._save("batch", batch)
+        self._save_variables()
+        if self._layers is not None:
+            self._layers.save(self)
+        self._save_waiting()
+
+    # -- what is saved --
+
+    def _save_metrics(self, logs, always=False):
+        for name, value in (logs or {}).items():
+            if name == "outputs" or not isinstance(name, str):
+                continue
+            home = CollectionKeys.LOSSES if name in _LOSSES else CollectionKeys.METRICS
+            collection = self.get_collection(home)
+            collection.add_tensor_name(name)
+            if not always:
+                self._save(name, value)
+            elif collection in self._to_save and self._recorder.has_step:
+                self._save_now(home, name, value)
+
+    def _save_now(self, home, name, value):
+        """At the open step, due or not."""
+        array = self._to_numpy(value)
+        tensor = self._recorder.tensor(home, name)
+        if array is not None and array.size and tensor:
+            self._recorder.record_array(tensor, array, self._take_of(self.get_collection(home)))
+
+    def _prepare_model(self):
+        """Names the model's variables, and puts them into their collections."""
+        self._prepared_model = model = self._current_model()
+        biases = self.get_collection(CollectionKeys.BIASES)
+        self._weights = []
+        for layer in getattr(model, "layers", ()):
+            for variable in layer.weights:
+                name = name_of_variable(variable, model)
+                name = name if name.startswith(f"{layer.name}/") else f"{layer.name}/{name}"
+                name = f"{layer.name}/weights/{name}:0"
+                if not biases.matches(name):
+                    self.get_collection(CollectionKeys.WEIGHTS).add_tensor_name(name)
+                self._weights.append((name, variable))
+        for decisions in self._decisions_by_due.values():
+            decisions.clear()
+
+    def _save_variables(self):
+        model = self.model  # On some backends this is what brings its variables up to date.
+        for name, variable in self._weights or ():
+            self._save(name, variable)
+        if not self._is_collection_due(CollectionKeys.OPTIMIZER_VARIABLES):
+            return
+        collection = self.get_collection(CollectionKeys.OPTIMIZER_VARIABLES)
+        optimizer = getattr(model, "optimizer", None)
+        variables = getattr(optimizer, "variables", ())
+        for variable in variables() if callable(variables) else variables:
+            name = str(getattr(variable, "path", None) or variable.name)
+            collection.add_tensor_name(name)
+            self._save(name, variable)
+
+    def _save_all(self, prefix, values, home):
+        values = flat(values)
+        for number, value in enumerate(values):
+            name = prefix if len(values) == 1 else f"{prefix}_{number}"
+            self.get_collection(home).add_tensor_name(name)
+            self._save(name, value)
+
+    def _save_gradients(self, gradients, variables):
+        collection = self.get_collection(CollectionKeys.GRADIENTS)
+        for gradient, variable in zip(gradients, variables):
+            if gradient is not None:
+                name = f"gradients/{name_of_variable(variable, self._current_model())}Grad"
+                collection.add_tensor_name(name)
+                self._save(name, gradient)
+
+    @harmless()
+    def _attach_layers(self, model):
+        if self._layers is None or self._layers.model is not model:
+            self._layers = LayerValues(model)
+
+    def _to_numpy(self, value):
+        return to_numpy(value)
+
+    def _say_once(self, text):
+        if text not in self._said:
+            self._said.add(text)
+            self.logger.warning("smdebug (Telltale): %s", text)

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The trees of one boosting round as columns, a node a row."""
+
+import json
+
+import numpy as np
+
+_NUMBERS = ("Tree", "Node", "Split", "Gain", "Cover")
+_TEXTS = ("ID", "Feature", "Yes", "No", "Missing", "Category")
+
+
+def _nodes(tree, number):
+    waiting = [tree]
+    while waiting:
+        node = waiting.pop()
+        waiting += node.get("children", ())
+        leaf = "leaf" in node
+        condition = float("nan") if leaf else node["split_condition"]
+        categories = isinstance(condition, list)
+        yield {
+            "Tree": number,
+            "Node": node["nodeid"],
+            "Split": float("nan") if categories else condition,
+            "Gain": node["leaf"] if leaf else node.get("gain", float("nan")),
+            "Cover": node.get("cover", float("nan")),
+            "ID": f"{number}-{node['nodeid']}",
+            "Feature": "Leaf" if leaf else str(node["split"]),
+            "Yes": "nan" if leaf else f"{number}-{node['yes']}",
+            "No": "nan" if leaf else f"{number}-{node['no']}",
+            "Missing": "nan" if leaf else f"{number}-{node.get('missing', node['yes'])}",
+            "Category": ",".join(map(str, condition)) if categories else "nan",
+        }
+
+
+def columns_of(booster, iteration):
+    """{column: numpy array} of the trees that the round added, by tree and node: Tree, Node (int64); Split,
+    Gain (of a leaf its value), Cover (float64); ID, Feature, Yes, No, Missing, Category (texts).
+    """
+    dumps = booster[iteration : iteration + 1].get_dump(with_stats=True, dump_format="json")
+    first = iteration * len(dumps)
+    rows = [node for number, dump in enumerate(dumps, first) for node in _nodes(json.loads(dump), number)]
+    rows.sort(key=lambda row: (row["Tree"], row["Node"]))
+    columns = {}
+    for name in (*_NUMBERS, *_TEXTS):
+        kind = np.int64 if name in ("Tree", "Node") else np.float64 if name in _NUMBERS else np.str_
+        columns[name] = np.array([row[name] for row in rows], dtype=kind)
+    return columns
