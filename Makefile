@@ -11,10 +11,10 @@ TELLTALE := build/release/bin/telltale
 # Compilers' output is worth showing only where something fails.
 QUIET := tools/quiet
 
-.PHONY: help setup page build demo test bench overhead check asan tsan fault clean-clone clean
+.PHONY: help setup page build demo test test-frameworks bench overhead check asan tsan fault clean-clone clean
 
 help: ## this list
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
 
 setup: ## install what building, testing and the demo need
 	@tools/setup test
@@ -39,6 +39,11 @@ test: ## build everything and run the tests (the slow ones: make fault)
 	@$(QUIET) build/release.log cmake --preset release
 	@$(QUIET) build/release.log cmake --build build/release
 	@ctest --preset release -j $(JOBS) -LE slow
+
+test-frameworks: ## the adapters on today's torch, Keras, TensorFlow, JAX, XGBoost, Lightning, Transformers; 8 GB
+	@tools/setup frameworks
+	@$(MAKE) build
+	@.venv-frameworks/bin/python -m pytest tests/frameworks
 
 fault: ## each kind of kill 20 times; hangs, full disks, terminals, limits, the page over eight hours
 	@tools/setup test
@@ -83,4 +88,4 @@ clean-clone: ## demo and tests in a fresh clone of HEAD; the demo within 15 minu
 	@tools/clean_clone $(CLEAN_CLONE_ARGS)
 
 clean: ## remove what the targets above made, the virtual environment too
-	rm -rf build web/dist web/node_modules web/src/records.gen.ts .venv .venv-smdebug demo-out
+	rm -rf build web/dist web/node_modules web/src/records.gen.ts .venv .venv-frameworks .venv-smdebug demo-out

@@ -23,37 +23,36 @@ Beside it stands what the probe accounts for by itself (probe_ns of a step, and 
 is what the page shows and the governor keeps below --overhead, and less than what is measured, since the
 framework's dispatch to the hooks and what their calls do to the caches are not in it.
 
+With --level all everything is asked for at every step, and the governor has to keep it inside its budget of 1 %:
+what capturing took is then measured on the steps that captured, beside the watched process's others.
+
 All of Telltale's own processes are stopped (SIGSTOP) while it is not the watched one's turn, so that the plain
 ones are as without it; what they take of a core while they run is printed.
 
-usage: overhead.py [--rounds N] [--models LIST] [--threads LIST] [--quick] [--no-smdebug] [--json FILE]
+usage: overhead.py [--rounds N] [--models LIST] [--level LEVEL] [--threads LIST] [--quick] [--no-smdebug] [--json FILE]
 exit code 0: all passed, 1: a limit was exceeded, 2: could not measure, 3: something was inconclusive
 """
 
 import argparse
 import contextlib
 import json
-import math
 import os
 import pathlib
 import shutil
-import signal
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 from dataclasses import dataclass, field
 
 from smdebug_peer import smdebug_python
+from turns import ROOT, STEP, TELLTALE, Trainer, WatchedTrainer, median_interval, query
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
-TELLTALE = ROOT / "build/release/bin/telltale"
-STEP = ROOT / "bench/train_step.py"
 BLAS = pathlib.Path("/usr/lib/x86_64-linux-gnu/libblas.so.3")
 MAX_HALF_WIDTH = 0.5
 
 
+DEFAULT_LEVEL = "steps"
 STATISTICS_EVERY = 100  # Steps; the default plan's.
 
 
@@ -72,6 +71,13 @@ MODELS = {
     "transformer": Model(limit_percent=1.0, warmup=50, turn=8, skip=2, cycles=12),
     "resnet18": Model(limit_percent=1.0, warmup=70, turn=3, skip=1, cycles=12),
 }
+# With --level all, where the governor has to thin out: it may take its budget of 1 % and a fifth.
+GOVERNED_LIMIT_PERCENT = 1.2
+GOVERNED = {
+    "mlp": Model(limit_percent=GOVERNED_LIMIT_PERCENT, warmup=200, turn=8, skip=2, cycles=24),
+    "transformer": Model(limit_percent=GOVERNED_LIMIT_PERCENT, warmup=200, turn=8, skip=2, cycles=24),
+    "resnet18": Model(limit_percent=GOVERNED_LIMIT_PERCENT, warmup=150, turn=6, skip=2, cycles=16),
+}
 
 
 @dataclass
@@ -85,107 +91,6 @@ class Ratios:
     statistics: list[float] = field(default_factory=list)  # Percent; contained in `watched`.
     accounted: list[float] = field(default_factory=list)  # Percent, as the probe says; with `statistics`.
     helpers: list[float] = field(default_factory=list)  # Agent and watcher while they run, percent of a core.
-
-
-class Trainer:
-    """One process of bench/train_step.py that waits for its turns. Use as a context manager."""
-
-    def __init__(self, name: str, command: list[str], threads: int, folder: pathlib.Path) -> None:
-        self.name = name
-        self.errors = folder / f"{name}.err"
-        environment = os.environ | {
-            "OPENBLAS_NUM_THREADS": str(threads),
-            "OMP_NUM_THREADS": str(threads),
-        }
-        with self.errors.open("w", encoding="utf-8") as errors:
-            self.process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True,
-                cwd=ROOT, env=environment,
-            )  # fmt: skip
-
-    def __enter__(self) -> "Trainer":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        assert self.process.stdin is not None
-        try:
-            self.process.stdin.close()
-            self.process.wait(60)
-        except (BrokenPipeError, subprocess.TimeoutExpired):
-            self.process.kill()
-            self.process.wait()
-
-    def answer(self) -> list[int]:
-        """Waits for the line that ends the warm-up or a turn; the steps' times in ns."""
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            if line.startswith("{"):
-                return json.loads(line)["step_ns"]
-        tail = " / ".join(self.errors.read_text(encoding="utf-8").strip().splitlines()[-3:])
-        sys.exit(f"overhead: the {self.name} process ended with exit code {self.process.wait()}: {tail}")
-
-    def turn_ms(self, skip: int) -> float:
-        assert self.process.stdin is not None
-        self.process.stdin.write("go\n")
-        self.process.stdin.flush()
-        return statistics.median(self.answer()[skip:]) / 1e6
-
-
-class WatchedTrainer(Trainer):
-    """The one under `telltale run`. Between its turns nothing of Telltale runs."""
-
-    paused_s = 0.0
-
-    def pause(self) -> None:
-        supervisor = self.process.pid
-        children = [
-            int(pid)
-            for task in pathlib.Path(f"/proc/{supervisor}/task").iterdir()
-            for pid in (task / "children").read_text(encoding="ascii").split()
-        ]
-        # All but the training, which waits for its turn by itself.
-        self.stopped = [supervisor] + [
-            pid for pid in children if os.readlink(f"/proc/{pid}/exe") == str(TELLTALE.resolve())
-        ]
-        for pid in self.stopped:
-            os.kill(pid, signal.SIGSTOP)
-        self.paused_at = time.monotonic()
-
-    def resume(self) -> None:
-        for pid in self.stopped:
-            os.kill(pid, signal.SIGCONT)
-        self.paused_s += time.monotonic() - self.paused_at
-
-    def turn_ms(self, skip: int) -> float:
-        self.resume()
-        ms = super().turn_ms(skip)
-        self.pause()
-        return ms
-
-
-def median_interval(values: list[float]) -> tuple[float, float]:
-    """Median and half-width of the interval of order statistics that holds it with >= 95 %."""
-    ordered = sorted(values)
-    n = len(ordered)
-    middle = statistics.median(ordered)
-    rank = 0  # Values to leave out at each end.
-    while True:
-        outside = 2 * sum(math.comb(n, k) for k in range(rank + 2)) / 2**n
-        if outside > 0.05 or rank + 1 >= n // 2:
-            break
-        rank += 1
-    if n < 6:  # Not even the whole range holds it with 95 %.
-        return middle, math.inf
-    return middle, (ordered[n - 1 - rank] - ordered[rank]) / 2
-
-
-def query(run: pathlib.Path, table: str, columns: str) -> list[list[str]]:
-    """Rows of a table of a run, as text."""
-    command = [str(TELLTALE), "query", str(run), table, "--columns", columns, "--format", "csv"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        sys.exit(f"overhead: {' '.join(command)}: {done.stderr.strip()}")
-    return [line.split(",") for line in done.stdout.splitlines()[1:]]
 
 
 def accounted_percent(run: pathlib.Path, step_ms: float) -> tuple[float, float]:
@@ -202,6 +107,22 @@ def accounted_percent(run: pathlib.Path, step_ms: float) -> tuple[float, float]:
     return 100 * usual / step_ns + extra, extra
 
 
+def governed_percent(run: pathlib.Path, warmup: int, step_ms: float) -> float:
+    """What the probe says it took of a step, on average over the steps after the warm-up."""
+    probe = [int(ns) for step, ns in query(run, "steps", "step,probe_ns") if int(step) >= warmup]
+    return 100 * statistics.mean(probe) / (step_ms * 1e6)
+
+
+def captured_percent(run: pathlib.Path, watched: Trainer, warmup: int, step_ms: float) -> float:
+    """What capturing took of a step, spread over all steps of the turns: by the times of the steps at which the
+    plan took anything, beside the median of the others. Not by the probe's account, which it is to check."""
+    captured = {int(step) for (step,) in query(run, "statistics", "step")}
+    times = list(enumerate(watched.steps_ns, start=warmup))
+    usual = statistics.median([ns for step, ns in times if step not in captured] or watched.steps_ns)
+    extra_ns = sum(ns - usual for step, ns in times if step in captured)
+    return 100 * extra_ns / (len(times) * step_ms * 1e6)
+
+
 def helpers_percent(run: pathlib.Path, wall_s: float) -> float:
     """CPU time of agent and watcher in percent of one core."""
     newest: dict[str, int] = {}
@@ -211,14 +132,16 @@ def helpers_percent(run: pathlib.Path, wall_s: float) -> float:
     return 100 * sum(newest.values()) / (wall_s * 1e9)
 
 
-def one_round(model: Model, arguments: list[str], threads: int, smdebug: str | None, ratios: Ratios) -> None:
+def one_round(
+    model: Model, arguments: list[str], threads: int, level: str, smdebug: str | None, ratios: Ratios
+) -> None:
     plain = [sys.executable, *arguments]
     with tempfile.TemporaryDirectory(prefix="telltale-overhead-") as name, contextlib.ExitStack() as stack:
         folder = pathlib.Path(name)
         run = folder / "run"
         commands = {
             "plain": plain,
-            "watched": [str(TELLTALE), "run", "-o", str(run), "--", *plain],
+            "watched": [str(TELLTALE), "run", "--level", level, "-o", str(run), "--", *plain],
             "plain2": plain,
         }
         if smdebug:
@@ -248,7 +171,11 @@ def one_round(model: Model, arguments: list[str], threads: int, smdebug: str | N
         stack.pop_all().close()  # The run is whole from here on.
         wall_s = time.monotonic() - begin
         step_ms = statistics.median(plain_ms)
-        accounted, extra = accounted_percent(run, step_ms)
+        if level == DEFAULT_LEVEL:
+            accounted, extra = accounted_percent(run, step_ms)
+        else:
+            extra = captured_percent(run, watched, model.warmup, step_ms)
+            accounted = governed_percent(run, model.warmup, step_ms)
         ratios.plain_ms.append(step_ms)
         ratios.statistics.append(extra)
         ratios.accounted.append(accounted)
@@ -259,15 +186,19 @@ def one_round(model: Model, arguments: list[str], threads: int, smdebug: str | N
             ratios.smdebug.append(statistics.median(cycles["smdebug"]))
 
 
+def models_of(level: str) -> dict[str, Model]:
+    return MODELS if level == DEFAULT_LEVEL else GOVERNED
+
+
 def measure(name: str, threads: int, options: argparse.Namespace, smdebug: str | None) -> Ratios:
-    model = MODELS[name]
+    model = models_of(options.level)[name]
     arguments = [
         str(STEP), name, "--steps", str(model.turn), "--warmup", str(model.warmup), "--threads", str(threads),
     ]  # fmt: skip
     ratios = Ratios()
     rounds = options.rounds
     for number in range(rounds):
-        one_round(model, arguments, threads, smdebug, ratios)
+        one_round(model, arguments, threads, options.level, smdebug, ratios)
         if sys.stdout.isatty():
             print(f"\r  {name}, {threads} thread(s): round {number + 1}/{rounds}", end="", flush=True)
     if sys.stdout.isatty():
@@ -306,7 +237,10 @@ def check_can_measure() -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description="Overhead of the default plan on real trainings.")
     parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--models", default=",".join(MODELS), help="comma-separated: " + ", ".join(MODELS))
+    parser.add_argument("--models", help="comma-separated: " + ", ".join({**MODELS, **GOVERNED}))
+    parser.add_argument(
+        "--level", default=DEFAULT_LEVEL, help=f"capture level; all: limit {GOVERNED_LIMIT_PERCENT:g} %%"
+    )
     parser.add_argument("--threads", default="1,2", help="torch threads; limits hold for 1")
     parser.add_argument("--threads-rounds", type=int, help="rounds where threads is not 1; default a third")
     parser.add_argument("--quick", action="store_true", help="6 rounds: does it run at all")
@@ -329,11 +263,11 @@ def main() -> int:
     for threads in [int(t) for t in options.threads.split(",")]:
         if threads != 1:
             options.rounds = options.threads_rounds or max(6, all_rounds // 3)
-        for name in options.models.split(","):
+        for name in (options.models or ",".join(models_of(options.level))).split(","):
             ratios = measure(name, threads, options, smdebug)
             raw[f"{name}/{threads}"] = vars(ratios)
             middle, half_width = median_interval(ratios.watched)
-            limit = MODELS[name].limit_percent
+            limit = models_of(options.level)[name].limit_percent
             said = verdict(middle, half_width, limit) if threads == 1 else "beside"
             said_all.add(said)
             print(

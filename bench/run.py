@@ -86,6 +86,11 @@ def span_python() -> None:
     show(smdebug_python() or sys.executable, "bench/span_python.py")
 
 
+def capture() -> None:
+    """Every weight and gradient at every step, beside smdebug."""
+    show(sys.executable, "bench/capture_bench.py")
+
+
 def serve() -> None:
     """The server over a run of 1 million steps and 5 million samples."""
     show(str(PROGRAMS / "serve_bench"))
@@ -114,11 +119,18 @@ def ingest() -> None:
     show(str(PROGRAMS / "ingest_bench"))
 
 
+def reading() -> None:
+    """Steps and values of one small tensor, beside smdebug's trial over the same data."""
+    show(sys.executable, "bench/reading_bench.py")
+
+
 BENCHMARKS: dict[str, tuple[Callable[[], None], pathlib.Path]] = {
     "sampler": (sampler, PROGRAMS / "sampler_bench"),
     "stats": (stats, PROGRAMS / "stats_bench"),
     "span": (span, PROGRAMS / "span_bench"),
+    "capture": (capture, BUILD / "bin/telltale"),
     "span_python": (span_python, ROOT / "bench/span_python.py"),
+    "reading": (reading, PROGRAMS / "million_steps"),
     "serve": (serve, PROGRAMS / "serve_bench"),
     "page": (page, PROGRAMS / "serve_bench"),
     "latency": (latency, PROGRAMS / "latency_bench"),

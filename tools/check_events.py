@@ -22,7 +22,9 @@ WRITTEN_CXX = (
     re.compile(r'\bkind\s*=\s*producer_->Intern\(\s*"([^"]+)"'),
 )
 READ_CXX = (re.compile(r'\b(?:row|event)(?:\.|->)kind\s*[!=]=\s*"([^"]+)"'),)
-WRITTEN_PYTHON = (re.compile(r'\b(?:probe\.event|_emit)\(\s*"([^"]+)"'),)
+# The binding's calls that write a kind of their own.
+WRITTEN_NATIVE = (re.compile(r'"(plan\.request)"'),)
+WRITTEN_PYTHON = (re.compile(r'\b(?:probe\.event|_?emit)\(\s*"([^"]+)"'),)
 
 
 def kinds(
@@ -44,6 +46,7 @@ def kinds(
 def main() -> int:
     root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent.parent)
     written = kinds(root, "src", {".cc", ".h"}, WRITTEN_CXX) | kinds(root, "python", {".py"}, WRITTEN_PYTHON)
+    written |= kinds(root, "python", {".cc"}, WRITTEN_NATIVE)
     read = kinds(root, "src", {".cc", ".h"}, READ_CXX)
     page = root / PAGE
     documented = set(ROW.findall(page.read_text(encoding="utf-8"))) if page.exists() else set()

@@ -178,7 +178,8 @@ typedef struct {
  * or -1 for an unknown dtype. Needs no tt_init. */
 TT_API int tt_compute_stats(const void* data, uint64_t count, tt_dtype dtype, tt_stats* out);
 /* Whether the plan asks for the statistics of tensors at the open step (0 no, 1 yes); decided once
- * a step, cheap to ask. `tensor` is the tensor's name id; 0 asks whether any is wanted. */
+ * a step, cheap to ask. `tensor` is the tensor's name id; 0, and an id of tt_name, which does not tell
+ * the collection, ask whether any is wanted. Since 1.2 tt_tensor and tt_due tell more. */
 TT_API int tt_wants_stats(uint32_t tensor);
 /* Computes and records the statistics of a tensor at the open step. `collection`: name id. */
 TT_API void tt_record_stats(uint32_t tensor, uint32_t collection, const void* data, uint64_t count,
@@ -193,6 +194,8 @@ enum {
   TT_TAKE_SHAPE = 8,     /* shape and dtype alone */
   TT_TAKE_MORE = 16      /* smallest and deviation of the absolute values, product; with the statistics */
 };
+/* Bit of tt_wanted's answer alone. */
+#define TT_TAKE_UNKNOWN 0x80000000u
 /* As `step` or `mode`: those of the open step. */
 #define TT_STEP_OPEN INT64_MIN
 #define TT_MODE_OPEN (-1)
@@ -223,10 +226,18 @@ TT_API void tt_record_tensor(uint32_t tensor, const tt_array* array, uint32_t ta
 /* Statistics that were computed elsewhere (on a device). */
 TT_API void tt_record_computed(uint32_t tensor, const tt_stats* stats, tt_dtype dtype, int64_t step,
                                int mode);
-/* What tt_take_more computes beside tt_stats, over the finite elements; NaN if none. */
+/* What TT_TAKE_MORE adds to tt_stats, over the finite elements; NaN if none. */
 typedef struct {
   double abs_min, abs_std, prod;
 } tt_more_stats;
+/* What the plan asks of the tensor at some step or other; of the tensor (collection, ""): of any of
+ * that collection. With TT_TAKE_UNKNOWN where the plan has not answered it yet: ask again. */
+TT_API uint32_t tt_wanted(uint32_t tensor);
+/* Changes whenever what is asked may have changed; 0 before the first plan. */
+TT_API uint64_t tt_plan_epoch(void);
+/* Mode and (where `step` is not null) step of records made now; TT_MODE_GLOBAL and -1 before the
+ * first. */
+TT_API int tt_current(int64_t* step);
 
 /* Time from `begin` (tt_now) to now was ours: adds it to the open step's probe_ns. */
 TT_API void tt_account(uint64_t begin);

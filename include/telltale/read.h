@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reading a run directory, C ABI: tables, findings, following a live run. The same calls serve a
- * run that is being recorded, one that has ended and one that is damaged; nothing is ever written
- * to it. C++ over it: telltale/read.hpp. Python: telltale.open(). Link telltale::read.
+ * Reading a run directory, C ABI: tables, tensors, findings, following a live run. The same calls
+ * serve a run that is being recorded, one that has ended and one that is damaged; nothing is ever
+ * written to it. C++ over it: telltale/read.hpp. Python: telltale.open(). Link telltale::read.
  *
  * Data crosses as the Arrow C data interface: no Arrow is needed to use it, any Arrow can take it.
  *
@@ -37,7 +37,8 @@ typedef enum {
   TT_READ_UNUSABLE = 3, /* no such run, or nothing of it can be read */
   TT_READ_LIMIT = 4,    /* out of memory */
   TT_READ_IO = 5,
-  TT_READ_VERSION = 8 /* written by a later format */
+  TT_READ_PARTIAL = 7, /* values that are lost */
+  TT_READ_VERSION = 8  /* written by a later format */
 } tt_read_code;
 
 typedef struct tt_run tt_run;
@@ -84,6 +85,89 @@ TT_READ_API int tt_run_table(tt_run* run, const tt_table_query* query,
  * JSON object: damaged_blocks, torn_tails, unreadable_files, missing_rows, foreign_files, notes (a
  * line each). {} where nothing was skipped. */
 TT_READ_API int tt_run_damage(tt_run* run, char** out);
+
+/* ---- tensors ---- */
+
+typedef struct tt_tensor tt_tensor;
+
+/* What may have been recorded of a tensor at a step. */
+#define TT_RECORDED_VALUES 1u
+#define TT_RECORDED_STATISTICS 2u
+#define TT_RECORDED_HISTOGRAMS 4u
+
+/* Where a call takes them: mode NULL is the one in which there are records, TRAIN first, then EVAL,
+ * PREDICT, GLOBAL; rank TT_ANY_RANK is any, of values the lowest that has the step. */
+#define TT_ANY_RANK INT32_MIN
+
+/* Ascending, each once; released with tt_steps_release. */
+typedef struct {
+  const int64_t* values;
+  size_t count;
+  void* owner;
+} tt_steps;
+TT_READ_API void tt_steps_release(tt_steps* steps);
+
+/* Values of a tensor at one step, or at several as one array. Read-only; released with
+ * tt_array_release, until when they stay, also after run and tensor were closed. */
+typedef struct {
+  const void* data;    /* of the first step; C order within a step; perhaps not aligned */
+  uint64_t bytes;      /* of one step */
+  int64_t step_stride; /* bytes from one step to the next, perhaps negative */
+  const char* dtype;   /* "float32", "bfloat16", "float8_e4m3fn", "bool", ... */
+  uint32_t item_bytes;
+  size_t dimensions; /* of one step, and their extents */
+  const int64_t* shape;
+  const int64_t* steps; /* what the values are of, in the order asked for */
+  size_t step_count;
+  int32_t rank;   /* of the first step */
+  int32_t copied; /* 0: `data` lies in the mapped file; 1: it was put together */
+  void* owner;
+} tt_array;
+TT_READ_API void tt_array_release(tt_array* array);
+
+/* The tensors whose name matches `pattern` (as a shell's, over the whole name: * ? [abc]; or the
+ * name; NULL: all), by name: a JSON array of objects: name, collections, dtypes, shapes (lists of
+ * integers; none where only statistics were taken), ranks, steps (an object: how many by mode),
+ * first_step, last_step, and how many records there are: values, statistics, histograms. */
+TT_READ_API int tt_run_tensors(tt_run* run, const char* pattern, char** out);
+/* Steps of the run itself, those of the table steps. */
+TT_READ_API int tt_run_steps(tt_run* run, const char* mode, int32_t rank, tt_steps* out);
+
+/* One tensor, as the run holds it when it is first asked for something; open it again on a run that
+ * is being recorded. Nothing is read yet. */
+TT_READ_API int tt_run_tensor(tt_run* run, const char* name, tt_tensor** out);
+TT_READ_API void tt_tensor_close(tt_tensor* tensor);
+
+/* Steps at which any of `recorded` (TT_RECORDED_ together; 0: anything) was. TT_READ_USAGE: no
+ * record of it in that mode. */
+TT_READ_API int tt_tensor_steps(tt_tensor* tensor, const char* mode, int32_t rank,
+                                uint32_t recorded, tt_steps* out);
+/* The values at one step: a view of the file, which may still be growing. TT_READ_USAGE: none were
+ * recorded then. */
+TT_READ_API int tt_tensor_at(tt_tensor* tensor, int64_t step, const char* mode, int32_t rank,
+                             tt_array* out);
+/* The values at several steps as one array, without a copy where they lie at a constant distance in
+ * one file. TT_READ_USAGE: none at one of them, or of another shape. */
+TT_READ_API int tt_tensor_values(tt_tensor* tensor, const int64_t* steps, size_t count,
+                                 const char* mode, int32_t rank, tt_array* out);
+/* The rows of the tensor in table statistics, histograms or tensors; columns as in tt_table_query.
+ */
+TT_READ_API int tt_tensor_table(tt_tensor* tensor, const char* table, const char* const* columns,
+                                size_t column_count, struct ArrowArrayStream* stream);
+/* As tt_run_damage, of what was read of the tensor so far. */
+TT_READ_API int tt_tensor_damage(tt_tensor* tensor, char** out);
+
+/* A row of the table tensors, as a follower gives it; `file` is not empty. */
+typedef struct {
+  const char* writer;
+  const char* file;
+  uint64_t offset;
+  uint64_t bytes;
+  const char* dtype;
+  const char* shape;
+} tt_tensor_row;
+/* Its values; step_count is 0. */
+TT_READ_API int tt_run_values(tt_run* run, const tt_tensor_row* row, tt_array* out);
 
 /* ---- following ---- */
 

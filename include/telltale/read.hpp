@@ -12,7 +12,9 @@
 //     for (std::int64_t i = 0; i < batch.rows(); ++i) use(duration_ns[i]);
 //   }
 #pragma once
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <optional>
 #include <string>
@@ -44,6 +46,8 @@ inline std::string Take(char* text) {
   tt_text_free(text);
   return out;
 }
+
+inline const char* Mode(const std::string& mode) { return mode.empty() ? nullptr : mode.c_str(); }
 
 /// Arrow's letter for a type.
 template <class T>
@@ -191,6 +195,7 @@ class Table {
 
  private:
   friend class Run;
+  friend class Tensor;
   Table(std::string name, const ArrowArrayStream& stream)
       : name_(std::move(name)), schema_(Batch::NewSchema()), stream_(stream) {}
 
@@ -231,6 +236,137 @@ class Follower {
   std::unique_ptr<tt_follow, Close> handle_;
 };
 
+/// Step numbers, ascending.
+class Steps {
+ public:
+  Steps() = default;
+  Steps(Steps&& other) noexcept : steps_(std::exchange(other.steps_, {})) {}
+  Steps& operator=(Steps&& other) noexcept {
+    if (this == &other) return *this;
+    tt_steps_release(&steps_);
+    steps_ = std::exchange(other.steps_, {});
+    return *this;
+  }
+  Steps(const Steps&) = delete;
+  Steps& operator=(const Steps&) = delete;
+  ~Steps() { tt_steps_release(&steps_); }
+
+  const std::int64_t* begin() const { return steps_.values; }
+  const std::int64_t* end() const { return steps_.values + steps_.count; }
+  std::size_t size() const { return steps_.count; }
+  std::int64_t operator[](std::size_t index) const { return steps_.values[index]; }
+
+ private:
+  friend class Run;
+  friend class Tensor;
+  tt_steps steps_{};
+};
+
+/// Values of a tensor at one step or several, read-only; see tt_array. They stay as long as this.
+class Array {
+ public:
+  Array() = default;
+  Array(Array&& other) noexcept : array_(std::exchange(other.array_, {})) {}
+  Array& operator=(Array&& other) noexcept {
+    if (this == &other) return *this;
+    tt_array_release(&array_);
+    array_ = std::exchange(other.array_, {});
+    return *this;
+  }
+  Array(const Array&) = delete;
+  Array& operator=(const Array&) = delete;
+  ~Array() { tt_array_release(&array_); }
+
+  const char* dtype() const { return array_.dtype; }
+  /// Of one step.
+  std::vector<std::int64_t> shape() const {
+    return {array_.shape, array_.shape + array_.dimensions};
+  }
+  std::size_t elements() const {
+    return array_.item_bytes == 0 ? 0 : static_cast<std::size_t>(array_.bytes / array_.item_bytes);
+  }
+  std::size_t steps() const { return array_.step_count; }
+  bool copied() const { return array_.copied != 0; }
+  /// Element `index` of the step at position `step`, wherever it lies: files do not align.
+  template <class T>
+  T Get(std::size_t index, std::size_t step = 0) const {
+    static_assert(std::is_trivially_copyable_v<T>);
+    T value;
+    std::memcpy(&value,
+                static_cast<const char*>(array_.data) +
+                    static_cast<std::ptrdiff_t>(step) * array_.step_stride + index * sizeof(T),
+                sizeof(T));
+    return value;
+  }
+  const tt_array& raw() const { return array_; }
+
+ private:
+  friend class Run;
+  friend class Tensor;
+  tt_array array_{};
+};
+
+/// One tensor; see tt_run_tensor. `mode` empty and `rank` TT_ANY_RANK: as the C calls say.
+class Tensor {
+ public:
+  std::optional<telltale::Steps> Steps(Error* error, const std::string& mode = {},
+                                       std::int32_t rank = TT_ANY_RANK,
+                                       std::uint32_t recorded = 0) {
+    telltale::Steps steps;
+    if (!detail::Ok(
+            tt_tensor_steps(handle_.get(), detail::Mode(mode), rank, recorded, &steps.steps_),
+            error)) {
+      return std::nullopt;
+    }
+    return steps;
+  }
+  std::optional<Array> At(std::int64_t step, Error* error, const std::string& mode = {},
+                          std::int32_t rank = TT_ANY_RANK) {
+    Array array;
+    if (!detail::Ok(tt_tensor_at(handle_.get(), step, detail::Mode(mode), rank, &array.array_),
+                    error)) {
+      return std::nullopt;
+    }
+    return array;
+  }
+  std::optional<Array> Values(const std::int64_t* steps, std::size_t count, Error* error,
+                              const std::string& mode = {}, std::int32_t rank = TT_ANY_RANK) {
+    Array array;
+    if (!detail::Ok(
+            tt_tensor_values(handle_.get(), steps, count, detail::Mode(mode), rank, &array.array_),
+            error)) {
+      return std::nullopt;
+    }
+    return array;
+  }
+  /// Rows of this tensor in statistics, histograms or tensors; `columns` empty: all.
+  std::optional<telltale::Table> Table(const std::string& table, Error* error,
+                                       const std::vector<std::string>& columns = {}) {
+    std::vector<const char*> names;
+    for (const std::string& column : columns) names.push_back(column.c_str());
+    ArrowArrayStream stream{};
+    if (!detail::Ok(
+            tt_tensor_table(handle_.get(), table.c_str(), names.data(), names.size(), &stream),
+            error)) {
+      return std::nullopt;
+    }
+    telltale::Table out(table, stream);
+    if (out.stream_.get_schema(&out.stream_, out.schema_.get()) != 0) {
+      if (error != nullptr) *error = {TT_READ_UNUSABLE, "the table has no schema"};
+      return std::nullopt;
+    }
+    return out;
+  }
+
+ private:
+  friend class Run;
+  struct Close {
+    void operator()(tt_tensor* tensor) const { tt_tensor_close(tensor); }
+  };
+  explicit Tensor(tt_tensor* handle) : handle_(handle) {}
+  std::unique_ptr<tt_tensor, Close> handle_;
+};
+
 /// A run directory. Not thread-safe; open it once a thread.
 class Run {
  public:
@@ -261,6 +397,40 @@ class Run {
       return std::nullopt;
     }
     return table;
+  }
+
+  /// JSON, as tt_run_tensors says; `pattern` empty: all.
+  std::optional<std::string> Tensors(Error* error, const std::string& pattern = {}) {
+    char* text = nullptr;
+    if (!detail::Ok(
+            tt_run_tensors(handle_.get(), pattern.empty() ? nullptr : pattern.c_str(), &text),
+            error)) {
+      return std::nullopt;
+    }
+    return detail::Take(text);
+  }
+  std::optional<telltale::Tensor> Tensor(const std::string& name, Error* error) {
+    tt_tensor* tensor = nullptr;
+    if (!detail::Ok(tt_run_tensor(handle_.get(), name.c_str(), &tensor), error)) {
+      return std::nullopt;
+    }
+    return telltale::Tensor(tensor);
+  }
+  /// Steps of the run itself.
+  std::optional<telltale::Steps> Steps(Error* error, const std::string& mode = {},
+                                       std::int32_t rank = TT_ANY_RANK) {
+    telltale::Steps steps;
+    if (!detail::Ok(tt_run_steps(handle_.get(), detail::Mode(mode), rank, &steps.steps_), error)) {
+      return std::nullopt;
+    }
+    return steps;
+  }
+
+  /// Values that a row of the table tensors names.
+  std::optional<Array> Values(const tt_tensor_row& row, Error* error) {
+    Array array;
+    if (!detail::Ok(tt_run_values(handle_.get(), &row, &array.array_), error)) return std::nullopt;
+    return array;
   }
 
   std::optional<Follower> Follow(const std::vector<std::string>& tables, Error* error) {

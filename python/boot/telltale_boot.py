@@ -8,7 +8,12 @@ import sys
 
 # Module -> what is done once it has been imported: a function of the module, or the name of a module
 # of ours with such a function `install`.
-_TARGETS = {"torch": "adapters.torch"}
+_TARGETS = {
+    "keras": "adapters.keras",
+    "tensorflow": "adapters.tensorflow",
+    "torch": "adapters.torch",
+    "xgboost": "adapters.xgboost",
+}
 # Our package's name where the user has another module `telltale`.
 _PRIVATE = "_telltale"
 _installed = False

@@ -7,6 +7,7 @@
 
 #include "hook.h"
 #include "state.h"
+#include "torch_capture.h"
 #include "values.h"
 
 namespace telltale::native {
@@ -96,6 +97,7 @@ bool TakeLoss(PyObject* tensor, double* loss) {
   }
   Py_INCREF(tensor);  // Another thread may scale its loss while torch is asked about this one.
   const Ref kept(tensor);
+  if (AnythingDue()) TellLoss(tensor);
   if (HostScalar(tensor, loss)) return true;
   if (g_adapter.on_device_loss != nullptr && IsDeviceScalar(tensor)) {
     CallAdapter(g_adapter.on_device_loss, tensor, "on_device_loss");
@@ -112,11 +114,30 @@ bool GradEnabled() {
   return enabled.get() != Py_False;
 }
 
+/// Functional losses inside a loss module are that module's business.
+class LossDepth {
+ public:
+  explicit LossDepth(ThreadState* thread) : thread_(thread) { ++thread_->loss_depth; }
+  ~LossDepth() { --thread_->loss_depth; }
+  LossDepth(const LossDepth&) = delete;
+  LossDepth& operator=(const LossDepth&) = delete;
+
+ private:
+  ThreadState* thread_;
+};
+
+bool IsLossModule(PyObject* module) {
+  return g_adapter.loss_type != nullptr &&
+         PyType_IsSubtype(Py_TYPE(module), g_adapter.loss_type) != 0;
+}
+
 PyObject* LossForward(PyObject* self, PyObject* const* args, std::size_t nargsf,
                       PyObject* kwnames) {
+  const LossDepth depth(&ThisThread());
   tt_phase_begin(TT_PHASE_FORWARD);
   PyObject* result = CallOriginal(self, args, nargsf, kwnames);
   tt_phase_end(TT_PHASE_FORWARD);
+  if (result != nullptr && AnythingDue()) TellLossModule({args, nargsf, kwnames}, result);
   // With a gradient it is read at backward; without one it is an evaluation's.
   double value = 0;
   if (result != nullptr && !g_last_forward_trains && !GradEnabled() && HostScalar(result, &value)) {
@@ -131,10 +152,7 @@ PyObject* RootForward(ThreadState* thread, PyObject* self, PyObject* const* args
   const std::size_t count = ArgCount(nargsf);
   if (count == 0 || !MaySteps()) return CallOriginal(self, args, nargsf, kwnames);
   PyObject* module = args[0];
-  if (g_adapter.loss_type != nullptr &&
-      PyType_IsSubtype(Py_TYPE(module), g_adapter.loss_type) != 0) {
-    return LossForward(self, args, nargsf, kwnames);
-  }
+  if (IsLossModule(module)) return LossForward(self, args, nargsf, kwnames);
   if (g_roots.Insert(module)) CallAdapter(g_adapter.on_root, module, "on_root");
   // Only the main thread's forward makes the steps its own; see StepMachine.
   if (MayFetch()) g_machine_owned = true;
@@ -146,8 +164,34 @@ PyObject* RootForward(ThreadState* thread, PyObject* self, PyObject* const* args
     CallAdapter(g_adapter.on_eval, module, "on_eval");
   }
   tt_forward_begin(train ? TT_MODE_TRAIN : TT_MODE_EVAL);
+  thread->watching = AnythingDue() ? WatchForward(module, train) : 0;
+  if ((thread->watching & kWatchInputs) != 0) TellInputs({args, nargsf, kwnames});
   PyObject* result = CallOriginal(self, args, nargsf, kwnames);
+  if ((thread->watching & kWatchResults) != 0 && result != nullptr) {
+    TellModule({args, nargsf, kwnames}, result);
+  }
+  thread->watching = 0;
   tt_forward_end(size);
+  return result;
+}
+
+/// A module inside a root whose calls the plan asks for.
+PyObject* WatchedForward(ThreadState* thread, PyObject* self, PyObject* const* args,
+                         std::size_t nargsf, PyObject* kwnames) {
+  const ModuleDepth depth(thread);
+  // What runs in a fetch or in a backward (checkpointing) is no part of the forward.
+  const bool outside = thread->next_depth > 0 || thread->backward_depth > 0;
+  if ((thread->watching & kWatchInputs) != 0 && !outside) TellInputs({args, nargsf, kwnames});
+  PyObject* result = nullptr;
+  if (ArgCount(nargsf) > 0 && IsLossModule(args[0])) {
+    const LossDepth loss(thread);
+    result = CallOriginal(self, args, nargsf, kwnames);
+  } else {
+    result = CallOriginal(self, args, nargsf, kwnames);
+  }
+  if (result != nullptr && (thread->watching & kWatchResults) != 0 && !outside) {
+    TellModule({args, nargsf, kwnames}, result);
+  }
   return result;
 }
 
@@ -156,6 +200,8 @@ PyObject* Forward(PyObject* self, PyObject* const* args, std::size_t nargsf, PyO
   // In a fetch (a transform, a collate function) it is part of the wait for data.
   if (thread.module_depth > thread.module_base || thread.next_depth > 0 ||
       g_recording == Recording::kOff) [[likely]] {
+    if (thread.watching != 0) [[unlikely]]
+      return WatchedForward(&thread, self, args, nargsf, kwnames);
     ModuleDepth depth(&thread);
     return CallOriginal(self, args, nargsf, kwnames);
   }
@@ -192,7 +238,7 @@ void BeforeOptimizer(PyObject* optimizer) {
 }
 
 void Statistics(PyObject* optimizer) {
-  if (tt_wants_stats(0) != 0) CallAdapter(g_adapter.on_stats, optimizer, "on_stats");
+  if (AnythingDue()) TellOptimizer(optimizer);
 }
 
 PyObject* Optimizer(PyObject* self, PyObject* const* args, std::size_t nargsf, PyObject* kwnames) {
@@ -236,7 +282,10 @@ PyObject* Scaler(PyObject* self, PyObject* const* args, std::size_t nargsf, PyOb
   thread.scaler_stepped = false;
   tt_optimizer_begin(id);
   PyObject* result = CallOriginal(self, args, nargsf, kwnames);
-  tt_optimizer_end(id, result != nullptr && !thread.scaler_stepped ? 1 : 0, lr);
+  const bool skipped = result != nullptr && !thread.scaler_stepped;
+  // The gradients, unscaled by now, say why.
+  if (skipped) Statistics(optimizer);
+  tt_optimizer_end(id, skipped ? 1 : 0, lr);
   thread.in_scaler = false;
   return result;
 }
@@ -313,6 +362,12 @@ PyObject* CommWait(PyObject* self, PyObject* const* args, std::size_t nargsf, Py
 PyObject* Loss(PyObject* self, PyObject* const* args, std::size_t nargsf, PyObject* kwnames) {
   PyObject* result = CallOriginal(self, args, nargsf, kwnames);
   const ThreadState& thread = ThisThread();
+  if (result != nullptr && thread.loss_depth == 0 && thread.backward_depth == 0 &&
+      g_recording == Recording::kOn && !g_worker && g_machine_owned && WantsLossFunctions() &&
+      AnythingDue()) {
+    TellLossFunction(reinterpret_cast<HookObject*>(self)->original, {args, nargsf, kwnames},
+                     result);
+  }
   // Inside a module it is that module's business; with a gradient it is read at backward.
   if (result == nullptr || g_recording != Recording::kOn || g_worker || !g_machine_owned ||
       g_last_forward_trains || thread.module_depth > thread.module_base || thread.next_depth > 0 ||
@@ -329,8 +384,13 @@ PyObject* Loss(PyObject* self, PyObject* const* args, std::size_t nargsf, PyObje
 /// Tracing a graph is no pass of the training, and asking tensors anything would be traced too:
 /// every module called inside counts as part of another.
 PyObject* Trace(PyObject* self, PyObject* const* args, std::size_t nargsf, PyObject* kwnames) {
-  ModuleDepth depth(&ThisThread());
-  return CallOriginal(self, args, nargsf, kwnames);
+  ThreadState& thread = ThisThread();
+  ModuleDepth depth(&thread);
+  const int watching = thread.watching;
+  thread.watching = 0;
+  PyObject* result = CallOriginal(self, args, nargsf, kwnames);
+  thread.watching = watching;
+  return result;
 }
 
 PyObject* NewGroup(PyObject* self, PyObject* const* args, std::size_t nargsf, PyObject* kwnames) {

@@ -100,6 +100,15 @@ int SetAttr(PyObject* self, PyObject* name, PyObject* value) {
 
 PyObject* Repr(PyObject* self) { return PyObject_Repr(AsHook(self)->original); }
 
+// As a key, or compared, a hook is what it wraps: a table of functions that was made before it was
+// put there (of a tensor subclass, of torch.compile) still finds it.
+Py_hash_t Hash(PyObject* self) { return PyObject_Hash(AsHook(self)->original); }
+
+PyObject* RichCompare(PyObject* self, PyObject* other, int operation) {
+  PyObject* compared = Py_TYPE(other) == Py_TYPE(self) ? AsHook(other)->original : other;
+  return PyObject_RichCompare(AsHook(self)->original, compared, operation);
+}
+
 /// The object that `module`.`qualified` names now, or null without an exception. New reference.
 PyObject* Resolve(PyObject* module, PyObject* qualified) {
   PyObject* modules = PyImport_GetModuleDict();  // Borrowed.
@@ -164,6 +173,8 @@ PyType_Slot kSlots[] = {
     {Py_tp_getattro, reinterpret_cast<void*>(GetAttr)},
     {Py_tp_setattro, reinterpret_cast<void*>(SetAttr)},
     {Py_tp_repr, reinterpret_cast<void*>(Repr)},
+    {Py_tp_hash, reinterpret_cast<void*>(Hash)},
+    {Py_tp_richcompare, reinterpret_cast<void*>(RichCompare)},
     {Py_tp_methods, kMethods},
     {Py_tp_members, kMembers},
     {0, nullptr},

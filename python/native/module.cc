@@ -5,16 +5,15 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "capture.h"
 #include "hook.h"
 #include "py_api.h"
 #include "span.h"
 #include "state.h"
+#include "torch_capture.h"
 
 namespace telltale::native {
 namespace {
-
-// Above this the statistics kernel runs without the GIL.
-constexpr std::uint64_t kReleaseGilBytes = 64 * 1024;
 
 PyObject* None() {
   Py_INCREF(Py_None);
@@ -133,32 +132,6 @@ PyObject* Finish(PyObject*, PyObject*) {
   return None();
 }
 
-PyObject* RecordStats(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
-  if (!Arity("record_stats", nargs, 6)) return nullptr;
-  const unsigned long long address = PyLong_AsUnsignedLongLong(args[2]);
-  const unsigned long long count = PyLong_AsUnsignedLongLong(args[3]);
-  const long dtype = PyLong_AsLong(args[4]);
-  const unsigned long long bytes = PyLong_AsUnsignedLongLong(args[5]);
-  if (PyErr_Occurred() != nullptr) return nullptr;
-  if (g_recording != Recording::kOn) return None();
-  std::uint32_t name = 0, collection = 0;
-  if (!NameId(args[0], &name) || !NameId(args[1], &collection)) return nullptr;
-  if (name == 0) {  // The table of names is full: nothing can be told apart any more.
-    tt_count_skipped(collection, 1);
-    return None();
-  }
-  if (tt_wants_stats(name) == 0) return None();
-  const void* data = Memory(address);
-  if (bytes > kReleaseGilBytes) {
-    PyThreadState* thread = PyEval_SaveThread();
-    tt_record_stats(name, collection, data, count, static_cast<tt_dtype>(dtype));
-    PyEval_RestoreThread(thread);
-  } else {
-    tt_record_stats(name, collection, data, count, static_cast<tt_dtype>(dtype));
-  }
-  return None();
-}
-
 PyObject* Name(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   if (!Arity("name", nargs, 1)) return nullptr;
   std::uint32_t id = 0;
@@ -264,8 +237,6 @@ PyMethodDef g_functions[] = {
     {"event", Fast(Event), METH_FASTCALL, "event(kind, severity, subject, message, data)"},
     {"step", Step, METH_NOARGS, "Closes the open step."},
     {"finish", Finish, METH_NOARGS, "Closes what is open, at exit."},
-    {"record_stats", Fast(RecordStats), METH_FASTCALL,
-     "record_stats(name, collection, address, count, dtype, bytes)"},
     {"name", Fast(Name), METH_FASTCALL, "name(text): announces a name, for the plan to answer it"},
     {"count_skipped", Fast(CountSkipped), METH_FASTCALL, "count_skipped(reason, n)"},
     {"compute_stats", Fast(ComputeStats), METH_FASTCALL, "compute_stats(address, count, dtype)"},
@@ -291,11 +262,14 @@ extern "C" __attribute__((visibility("default"))) PyObject* PyInit__probe() {
   using namespace telltale::native;
   if (std::getenv("TELLTALE_SOCKET") == nullptr) g_recording = Recording::kOff;
   InitCallVector();
+  InitCapture();
   PyObject* module = PyModule_Create(&g_module);
   if (module == nullptr) return nullptr;
   PyObject* hook = MakeHookType();
   PyObject* span = MakeSpanType();
-  if (hook == nullptr || span == nullptr || PyModule_AddObject(module, "Hook", hook) != 0 ||
+  if (hook == nullptr || span == nullptr || !AddCaptureFunctions(module) || !InitTorchCapture() ||
+      PyModule_AddFunctions(module, g_torch_capture_functions) != 0 ||
+      PyModule_AddObject(module, "Hook", hook) != 0 ||
       PyModule_AddObject(module, "Span", span) != 0) {
     Py_DECREF(module);
     return nullptr;

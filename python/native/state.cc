@@ -7,6 +7,9 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "capture.h"
+#include "torch_capture.h"
+
 namespace telltale::native {
 
 Recording g_recording = Recording::kCold;
@@ -76,6 +79,7 @@ bool WakeUp(tt_process_kind hint) {
   if (active == 0) active = tt_init(process_kind, -1);
   if (active != 0) {
     if (g_name_ids != nullptr) PyDict_Clear(g_name_ids);
+    ForgetTensors();
     g_names.fetch = tt_name("fetch", 5);
     g_names.loss = tt_name("loss", 4);
     g_worker = process_kind == TT_PROCESS_WORKER;
@@ -154,6 +158,7 @@ void DisableByException(const char* where) {
 void CallAdapter(PyObject* callback, PyObject* argument, const char* where) {
   if (callback == nullptr) return;
   ErrorGuard guard;
+  const OutsideCompiler outside;
   Ref result(PyObject_CallFunctionObjArgs(callback, argument, nullptr));
   if (!result) DisableByException(where);
 }
@@ -168,7 +173,9 @@ void AfterForkInChild() {
   ThreadState& thread = ThisThread();
   thread.module_base = thread.module_depth;
   thread.backward_depth = thread.optimizer_depth = thread.next_depth = thread.wait_depth = 0;
+  thread.loss_depth = 0;
   thread.in_scaler = false;
+  thread.watching = 0;
 }
 
 }  // namespace telltale::native

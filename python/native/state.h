@@ -24,6 +24,9 @@ struct ThreadState {
   bool scaler_stepped = false;  ///< The optimizer did run inside it.
   int next_depth = 0;
   int wait_depth = 0;
+  int loss_depth = 0;  ///< Calls of loss modules on the stack.
+  int watching = 0;    ///< Inside a root's forward whose calls the adapter is told; kWatch bits.
+  std::uint64_t recorded_ticks = 0;  ///< Spent in records that account for themselves.
 };
 
 /// What the framework's adapter gave us (None or null: not there).
@@ -33,7 +36,7 @@ struct Adapter {
   PyObject* on_root = nullptr;         ///< (module) first call of a root module
   PyObject* on_eval = nullptr;         ///< (module) first forward of a root module without gradient
   PyObject* on_optimizer = nullptr;    ///< (optimizer) first step of an optimizer
-  PyObject* on_stats = nullptr;        ///< (optimizer) statistics are due
+  PyObject* on_stats = nullptr;        ///< (optimizer) something is due
   PyObject* on_loader = nullptr;       ///< (loader) an iterator was asked for
   PyObject* on_group = nullptr;        ///< () a process group was made
   PyObject* decorate = nullptr;        ///< (name, function) -> function inside a span

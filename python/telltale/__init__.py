@@ -29,10 +29,21 @@ from .errors import DamageWarning, ReadError, TelltaleError
 if TYPE_CHECKING:
     import os
 
+    from ._plan import Plan
     from ._reading import Run
 
 # Without open: `from telltale import *` must not hide Python's own.
-__all__ = ["DamageWarning", "ReadError", "TelltaleError", "active", "log", "span", "step"]
+__all__ = [
+    "DamageWarning",
+    "ReadError",
+    "TelltaleError",
+    "active",
+    "capture",
+    "log",
+    "save_tensor",
+    "span",
+    "step",
+]
 __version__ = "0.1.0"
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -108,6 +119,63 @@ def log(**values: Any) -> None:
             _probe.scalar(name, float(value if detach is None else detach()))
         except Exception:
             _probe.count_skipped("log.not_a_number", 1)
+
+
+def capture(plan: Plan, add: bool = False) -> None:
+    """Asks for another capture plan for the whole run, all its processes; returns at once.
+
+    The agent answers in the run: an event `plan` and, with the step from which it holds, `request.done`, or
+    `request.refused` with the reason. Outside `telltale run` it does nothing. Ask from one rank: each call
+    is a request of its own.
+
+    Args:
+        plan: the name of a level ("steps", "tensors", "all", ...); a mapping with the keys of a plan file
+            (docs/formats/plan.md), for example {"collections": {"gradients": {"interval": 10}}}; the path
+            of a plan file; or the text of one.
+        add: add its collections to what is recorded now; else it takes its place.
+
+    Raises:
+        TypeError: `plan` is none of these.
+        ValueError: it is above 4 KiB: use `telltale capture RUN --plan FILE`.
+        OSError: the file cannot be read.
+    """
+    if _probe is None:
+        return
+    from ._plan import request_of
+
+    _probe.request_plan(request_of(plan, add))
+
+
+def save_tensor(name: str, value: Any, collection: str = "default") -> bool:
+    """Gives the capture plan a tensor of your own at the current step.
+
+    What is recorded of it (statistics, histogram, values, shape), and at which steps, the plan says
+    for its collection and its name: nothing where no plan asks, and then this costs next to nothing.
+
+    Args:
+        name: what the tensor is called; keep the number of different names small.
+        value: a numpy array, a tensor of torch, TensorFlow or JAX (one on a device is waited for and
+            copied, where it is due), a list of numbers, a number. Any shape; float16 to float64,
+            bfloat16, float8, integers, bool, complex. It is read before the call returns.
+        collection: the set of tensors that it belongs to, by which plans ask.
+
+    Returns:
+        Whether the plan asked for it and it was given.
+
+    Raises:
+        TypeError: `name` or `collection` is not a str.
+    """
+    if not isinstance(name, str) or not isinstance(collection, str):
+        raise TypeError("telltale.save_tensor: name and collection must be str")
+    if _probe is None:
+        return False
+    from ._capture import save
+
+    try:
+        return save(collection, name, value)
+    except Exception:
+        _probe.count_skipped("save_tensor.failed", 1)
+        return False
 
 
 def open(path: str | os.PathLike[str]) -> Run:

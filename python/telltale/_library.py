@@ -79,6 +79,46 @@ class TableQuery(ctypes.Structure):
     )
 
 
+class StepsStruct(ctypes.Structure):
+    """tt_steps."""
+
+    _fields_ = (("values", ctypes.c_void_p), ("count", ctypes.c_size_t), ("owner", ctypes.c_void_p))
+
+
+class ArrayStruct(ctypes.Structure):
+    """tt_array."""
+
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("bytes", ctypes.c_uint64),
+        ("step_stride", ctypes.c_int64),
+        ("dtype", ctypes.c_char_p),
+        ("item_bytes", ctypes.c_uint32),
+        ("dimensions", ctypes.c_size_t),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("steps", ctypes.POINTER(ctypes.c_int64)),
+        ("step_count", ctypes.c_size_t),
+        ("rank", ctypes.c_int32),
+        ("copied", ctypes.c_int32),
+        ("owner", ctypes.c_void_p),
+    )
+
+
+class TensorRow(ctypes.Structure):
+    """tt_tensor_row."""
+
+    _fields_ = (
+        ("writer", ctypes.c_char_p),
+        ("file", ctypes.c_char_p),
+        ("offset", ctypes.c_uint64),
+        ("bytes", ctypes.c_uint64),
+        ("dtype", ctypes.c_char_p),
+        ("shape", ctypes.c_char_p),
+    )
+
+
+ANY_RANK = -(2**31)  # TT_ANY_RANK.
+
 # Room for the structs of Arrow's C interface, which only their addresses leave.
 ArrowArrayStream = ctypes.c_void_p * 5
 ArrowSchema = ctypes.c_void_p * 9
@@ -93,6 +133,9 @@ class Library:
         self._c = ctypes.CDLL(str(folder / _NAME))
         handle, text = ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)
         names = ctypes.POINTER(ctypes.c_char_p)
+        steps, array = ctypes.POINTER(StepsStruct), ctypes.POINTER(ArrayStruct)
+        mode, rank, size = ctypes.c_char_p, ctypes.c_int32, ctypes.c_size_t
+        numbers = ctypes.POINTER(ctypes.c_int64)
         for name, result, arguments in (
             ("tt_read_error", ctypes.c_char_p, []),
             ("tt_read_version", ctypes.c_char_p, []),
@@ -104,6 +147,18 @@ class Library:
             ("tt_run_findings", ctypes.c_int, [handle, text]),
             ("tt_run_damage", ctypes.c_int, [handle, text]),
             ("tt_run_table", ctypes.c_int, [handle, ctypes.POINTER(TableQuery), ctypes.c_void_p]),
+            ("tt_run_tensors", ctypes.c_int, [handle, ctypes.c_char_p, text]),
+            ("tt_run_steps", ctypes.c_int, [handle, mode, rank, steps]),
+            ("tt_run_tensor", ctypes.c_int, [handle, ctypes.c_char_p, ctypes.POINTER(handle)]),
+            ("tt_run_values", ctypes.c_int, [handle, ctypes.POINTER(TensorRow), array]),
+            ("tt_tensor_close", None, [handle]),
+            ("tt_tensor_steps", ctypes.c_int, [handle, mode, rank, ctypes.c_uint32, steps]),
+            ("tt_tensor_at", ctypes.c_int, [handle, ctypes.c_int64, mode, rank, array]),
+            ("tt_tensor_values", ctypes.c_int, [handle, numbers, size, mode, rank, array]),
+            ("tt_tensor_table", ctypes.c_int, [handle, ctypes.c_char_p, names, size, ctypes.c_void_p]),
+            ("tt_tensor_damage", ctypes.c_int, [handle, text]),
+            ("tt_steps_release", None, [steps]),
+            ("tt_array_release", None, [array]),
             ("tt_run_follow", ctypes.c_int, [handle, names, ctypes.c_size_t, ctypes.POINTER(handle)]),
             ("tt_follow_close", None, [handle]),
             ("tt_follow_next", ctypes.c_int, [handle, ctypes.POINTER(ctypes.c_int), names, handle, handle]),
@@ -125,10 +180,10 @@ class Library:
     def try_(self, name: str, *arguments: Any) -> None:
         self.check(getattr(self._c, name)(*arguments))
 
-    def text(self, name: str, handle: Any) -> str:
+    def text(self, name: str, handle: Any, *arguments: Any) -> str:
         """What a call that gives a text gives."""
         out = ctypes.c_void_p()
-        self.try_(name, handle, ctypes.byref(out))
+        self.try_(name, handle, *arguments, ctypes.byref(out))
         try:
             return ctypes.string_at(out.value or 0).decode("utf-8", "replace")
         finally:

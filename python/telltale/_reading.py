@@ -8,17 +8,22 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
+import fnmatch
 import json
 import os
+import re
 import time
 import warnings
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from . import _library
+from . import _library, _pictures
+from ._tensors import Tensor, TensorList, Value, _summaries
+from ._views import array_of, steps_of
 from .errors import DamageWarning, ReadError
 
 if TYPE_CHECKING:
+    import numpy
     import pandas
     import pyarrow
 
@@ -234,6 +239,80 @@ class Run:
             _warn(self.path, f"table {table}", damage)
         return data
 
+    def steps(self, mode: str | None = None, rank: int | None = None) -> numpy.ndarray[Any, Any]:
+        """Steps that the run took: int64, ascending, each once; none where it has recorded none.
+
+        Args:
+            mode: "TRAIN", "EVAL" or "PREDICT"; without, the first of these in which there are steps.
+            rank: of this rank only.
+        """
+        given = _library.StepsStruct()
+        self._library.try_(
+            "tt_run_steps",
+            self._open_handle(),
+            None if mode is None else mode.encode(),
+            _library.ANY_RANK if rank is None else rank,
+            ctypes.byref(given),
+        )
+        return steps_of(self._library, given)
+
+    def tensors(
+        self, pattern: str | None = None, *, regex: str | None = None, collection: str | None = None
+    ) -> TensorList:
+        """The tensors of which anything was recorded, by name.
+
+        Args:
+            pattern: as a shell's, over the whole name: "layer1.*", "*.weight"; without, all.
+            regex: a regular expression that is to be found in the name.
+            collection: its name: "weights", "gradients", ...
+
+        Example:
+            run.tensors("layer1.*")[0].at(100)
+        """
+        found = _summaries(self, pattern)
+        if regex is not None:
+            try:
+                expression = re.compile(regex)
+            except re.error as error:
+                raise ReadError(2, f"the expression {regex!r} does not parse: {error}") from None
+            found = [one for one in found if expression.search(one["name"])]
+        if collection is not None:
+            found = [one for one in found if collection in one["collections"]]
+        return TensorList(self, found)
+
+    def tensor(self, name: str) -> Tensor:
+        """One tensor, by its whole name. Nothing is read yet: that it is not there, its calls say."""
+        return Tensor(self, name)
+
+    def follow_values(self, pattern: str = "*", *, interval: float = 0.1) -> Iterator[Value]:
+        """Values of tensors as they are recorded, from the run's start on; ends with the run.
+
+        Args:
+            pattern: of their names, as for tensors().
+            interval: seconds between two looks at the run.
+
+        Example:
+            for name, step, mode, rank, array in run.follow_values("*.weight"):
+                print(name, step, abs(array).max())
+        """
+        columns = ("name", "step", "mode", "rank", "writer", "file", "offset", "bytes", "dtype", "shape")
+        with self.follow("tensors", interval=interval) as follower:
+            for batch in follower:
+                for row in zip(*(batch.data[column].to_pylist() for column in columns)):
+                    name, step, mode, rank, writer, file, offset, size, dtype, shape = row
+                    wanted = name == pattern or fnmatch.fnmatchcase(name, pattern)
+                    # Of shapes alone there are no values; a file's header is no tensor.
+                    if not file or name == "__header__" or not wanted:
+                        continue
+                    place = _library.TensorRow(
+                        writer.encode(), file.encode(), offset, size, dtype.encode(), shape.encode()
+                    )
+                    given = _library.ArrayStruct()
+                    self._library.try_(
+                        "tt_run_values", self._open_handle(), ctypes.byref(place), ctypes.byref(given)
+                    )
+                    yield Value(name, step, mode, rank, array_of(self._library, given, many=False))
+
     def findings(self) -> list[Finding]:
         """What the rules say of what is recorded so far, what costs most first, as `telltale check`."""
         findings = json.loads(self._library.text("tt_run_findings", self._open_handle()))
@@ -275,3 +354,16 @@ class Run:
 
     def __repr__(self) -> str:
         return f"<telltale run {self.path}>"
+
+    def _repr_html_(self) -> str:
+        info = self.info
+        rows: list[tuple[str, object]] = [
+            ("name", info["name"]),
+            ("state", info["state"]),
+            ("command", " ".join(info["command"])),
+            ("host", info["host"]),
+            ("attempts", len(info["attempts"])),
+            ("steps", len(self.steps())),
+            ("folder", self.path),
+        ]
+        return _pictures.table_html(("run", info["id"]), rows)

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <map>
@@ -17,9 +18,11 @@
 #include <utility>
 #include <vector>
 
-#include "agent/budget.h"
+#include "agent/capture.h"
 #include "agent/outbox.h"
+#include "agent/own_cpu.h"
 #include "agent/producer.h"
+#include "agent/raw_values.h"
 #include "agent/sample_schedule.h"
 #include "base/clock.h"
 #include "base/process.h"
@@ -46,6 +49,9 @@ constexpr std::int64_t kReapPatienceNs = 1000 * kMs;
 constexpr std::int64_t kStragglerPatienceNs = 1000 * kMs;
 /// At the end, so long a full disk may take to be freed.
 constexpr std::int64_t kFullDiskPatienceNs = 10'000 * kMs;
+/// At the end, so long the values of tensors may take to the disk, and their files to be synced.
+constexpr std::int64_t kValuesPatienceNs = 8'000 * kMs;
+constexpr std::chrono::milliseconds kSealPatience{4'000};
 /// Rows of one drain must fit one batch (format/batch.h), so that rows and positions are one unit.
 constexpr std::size_t kDrainBytes = 12U << 10;
 /// More than any arena holds: after that much, all that was there at the tick's begin is out.
@@ -72,25 +78,28 @@ Uuid UuidOf(const std::uint8_t (&bytes)[16]) {
 
 class Agent {
  public:
-  Agent(AgentOptions options, std::unique_ptr<store::Writer> writer,
-        std::unique_ptr<collect::Sampler> sampler, plan::Matcher matcher)
+  Agent(AgentOptions options, const std::filesystem::path& folder,
+        std::unique_ptr<store::Writer> writer, std::unique_ptr<collect::Sampler> sampler)
       : options_(std::move(options)),
         writer_(std::move(writer)),
         sampler_(std::move(sampler)),
-        matcher_(std::move(matcher)),
-        budget_(options_.overhead_budget, options_.plan.stats_interval_steps),
-        offset_ns_(writer_->monotonic_to_run_ns()) {
+        offset_ns_(writer_->monotonic_to_run_ns()),
+        raw_(folder, writer_->RecoveredPositions()) {
     for (const format::RingPosition& position : writer_->RecoveredPositions()) {
       recovered_[position.producer].push_back(position);
     }
     // The first agent of a supervisor is handed no producer of an earlier one.
     if (options_.gap_from_monotonic_ns == 0) {
       for (const auto& [uuid, positions] : recovered_) {
-        if (uuid != Uuid{}) released_.push_back(uuid);
+        // An answered request stays answered.
+        const bool request = positions.front().ring == kRequestMarkRing;
+        if (uuid != Uuid{} && !request) released_.push_back(uuid);
       }
     }
   }
 
+  /// kUsage, kLimit: the plan is none.
+  Status Prepare();
   Status Run();
 
  private:
@@ -114,6 +123,7 @@ class Agent {
   void SayLeft();
   void Sample();
   void CountOwn();
+  void CountOwnCpu();
   bool Tick(bool ledger);
   bool Append(format::Batch* batch);
   void Settle(bool taken, std::vector<Producer*>* in_batch);
@@ -122,14 +132,15 @@ class Agent {
   void TellReleases();
   void SendStatus();
   bool Finished();
+  void CloseValues();
   Status Close();
 
   AgentOptions options_;
   std::unique_ptr<store::Writer> writer_;
   std::unique_ptr<collect::Sampler> sampler_;
-  plan::Matcher matcher_;
-  Budget budget_;
+  std::unique_ptr<Capture> capture_;  ///< Not null once Prepare was ok.
   const std::int64_t offset_ns_;
+  RawValues raw_;
   std::map<Uuid, std::vector<format::RingPosition>> recovered_;
   std::vector<std::unique_ptr<Producer>> producers_;
   std::vector<Uuid> releases_;  ///< Not yet told to the supervisor.
@@ -145,6 +156,7 @@ class Agent {
   bool attempt_known_ = false;
   bool attempt_ended_ = false;  ///< The end is in the outbox or the journal.
   UniqueFd training_;           ///< pidfd of CMD.
+  pid_t training_pid_ = 0;
   std::int64_t training_ended_at_ns_ = 0;
   bool end_run_ = false;  ///< The supervisor asked for the end.
   std::int64_t end_at_ns_ = 0;
@@ -185,11 +197,7 @@ void Agent::SayStart() {
   event.data = ordered_json{{"pid", ::getpid()}, {"again", again}}.dump();
   outbox_.Add(event);
   if (!again) {
-    event.kind = "plan";
-    event.subject = "plan";
-    event.message = "capture plan";
-    event.data = plan::ToJson(options_.plan);
-    outbox_.Add(event);
+    capture_->SayPlan(RunNow(), &outbox_);
     return;
   }
   // Records waited in the rings; only what the agent itself would have sampled is missing.
@@ -308,14 +316,13 @@ void Agent::RemoveSocket() {
 
 void Agent::Adopt(const channel::AddProducer& message, std::vector<UniqueFd> fds) {
   const Uuid uuid = UuidOf(message.uuid);
-  if (fds.size() != 3) {
+  if (fds.size() != 3 && fds.size() != 4) {
     std::fprintf(stderr, "agent: producer %d came with %zu descriptors\n", message.pid, fds.size());
     return;
   }
   const auto known = [&](const auto& producer) { return producer->uuid() == uuid; };
   if (std::any_of(producers_.begin(), producers_.end(), known)) return;
-  auto adopted =
-      Producer::Adopt(uuid, std::move(fds[0]), std::move(fds[1]), std::move(fds[2]), options_.plan);
+  auto adopted = Producer::Adopt(uuid, std::move(fds[0]), std::move(fds[1]), std::move(fds[2]));
   if (!adopted.ok()) {
     PendingEvent event;
     event.time_ns = RunNow();
@@ -332,12 +339,14 @@ void Agent::Adopt(const channel::AddProducer& message, std::vector<UniqueFd> fds
     return;
   }
   std::unique_ptr<Producer> producer = std::move(adopted).value();
+  if (fds.size() == 4) producer->AttachSlab(std::move(fds[3]));
   if (const auto found = recovered_.find(uuid); found != recovered_.end()) {
     std::vector<format::RingPosition> rings;
     std::copy_if(found->second.begin(), found->second.end(), std::back_inserter(rings),
                  [](const auto& position) { return position.ring < kFirstMarkRing; });
     producer->consumer().SkipTo(rings);
   }
+  capture_->Introduce(producer.get());
   producer->SkipMarks(Marked(uuid, kProcessMarkRing, 1), Marked(uuid, kProcessMarkRing, 2),
                       Marked(uuid, kDisabledMarkRing, 1), Marked(uuid, kLeftMarkRing, 1));
   if (!producer->start_said) outbox_.Add(producer->StartEvent(offset_ns_, RunNow()));
@@ -348,6 +357,7 @@ void Agent::StartAttempt(std::uint32_t attempt, std::int32_t pid, UniqueFd pidfd
   attempt_ = attempt;
   attempt_known_ = true;
   training_ = pidfd ? std::move(pidfd) : OpenPidfd(pid);
+  training_pid_ = pid;
   sampler_->SetRoots({pid});
   attempt_ended_ = Marked({}, kAttemptMarkRing, attempt * 2 + 1);
   if (Marked({}, kAttemptMarkRing, attempt * 2)) return;
@@ -436,6 +446,7 @@ void Agent::Sample() {
     metrics_.clear();
   }
   sampler_->Sample(offset_ns_, pool_.get(), &metrics_);
+  capture_->See(metrics_);
 }
 
 void Agent::CountOwn() {
@@ -462,6 +473,7 @@ void Agent::CountOwn() {
   ledger_.Set({"run.producers_refused", "run"}, producers_refused_, {"processes", true, 0, 0});
   set("agent.cpu_ns", CpuNs(), "ns", false);
   for (const auto& producer : producers_) producer->CountInto(&ledger_);
+  raw_.CountInto(::getpid(), &ledger_);
 }
 
 bool Agent::Append(format::Batch* batch) {
@@ -486,15 +498,9 @@ void Agent::Settle(bool taken, std::vector<Producer*>* in_batch) {
     taken ? producer->consumer().Commit() : producer->consumer().Rollback();
   }
   in_batch->clear();
-  if (!taken) {
-    budget_.Rollback();
-    return;
-  }
-  budget_.Commit(RunNow(), &outbox_);
-  const std::uint32_t interval = budget_.interval_steps();
-  if (options_.plan.stats_interval_steps == interval) return;
-  options_.plan.stats_interval_steps = interval;
-  for (const auto& producer : producers_) producer->SetStatsInterval(interval);
+  raw_.Settle(taken, attempt_);
+  capture_->Settle(taken, RunNow(), &outbox_);
+  if (taken) capture_->Publish(producers_, [this] { return RunNow(); });
 }
 
 /// Journals the batch, then frees the rings it was taken from. False: all is as before the drain.
@@ -536,19 +542,22 @@ bool Agent::Tick(bool ledger) {
         return false;
       }
       StampAttempt(attempt_, &drained.rows);
-      budget_.Offer(drained.rows.steps);
+      producer->See(drained.rows.steps);
+      capture_->Offer(drained.rows);
       batch.rows = std::move(drained.rows);
       batch.positions = std::move(drained.positions);
+      raw_.Offer(std::move(drained.tensors), producer->slab(), &batch);
       in_batch.push_back(producer.get());
     }
     producer->drained = !more;
-    producer->AnswerNames(matcher_);
+    capture_->AnswerNames(producer.get());
   }
   if (ledger) {
     CountOwn();
     ledger_.AddTo(attempt_, watermark, &batch);
   }
   outbox_.AddTo(attempt_, &batch);
+  raw_.AddTo(ledger, &batch);
   for (const Uuid& uuid : released_) batch.positions.push_back({uuid, format::kReleasedRing, 0});
   batch.rows.metrics = metrics_;
   batch.watermark_ns = watermark;
@@ -570,6 +579,7 @@ void Agent::Release() {
   std::erase_if(producers_, [&](const std::unique_ptr<Producer>& producer) {
     // A tick looks for ends before it drains, so nothing has been written since.
     if (!producer->exit_said || !producer->drained || !outbox_.empty()) return false;
+    if (producer->slab() != nullptr && producer->slab().use_count() > 1) return false;
     producer->CountInto(&ledger_);
     dropped_by_gone_ += producer->consumer().counters().dropped;
     releases_.push_back(producer->uuid());
@@ -609,8 +619,36 @@ bool Agent::Finished() {
   return attempt_ended_ && outbox_.empty() && producers_.empty();
 }
 
+/// What our processes and threads take from the training is a part of the budget.
+void Agent::CountOwnCpu() {
+  std::uint64_t cpu_ns = OwnCpuNs(supervisor_, training_pid_);
+  if (capture_->TakesHistograms()) {
+    std::vector<pid_t> pids;
+    for (const auto& producer : producers_) {
+      if (!producer->ended()) pids.push_back(producer->consumer().info().pid);
+    }
+    cpu_ns += HelperThreadsNs(pids);
+  }
+  capture_->CountOwn(cpu_ns, RunNow(), &outbox_);
+}
+
+Status Agent::Prepare() {
+  CaptureOptions capture;
+  capture.run = options_.run;
+  capture.plan = options_.plan;
+  capture.overhead_budget = options_.overhead_budget;
+  capture.attempt_start_ns = options_.attempt_start_ns;
+  TELLTALE_ASSIGN_OR_RETURN(capture_,
+                            Capture::Create(std::move(capture), [this](const store::RequestId& id) {
+                              return Marked(id, kRequestMarkRing, 1);
+                            }));
+  return {};
+}
+
 Status Agent::Run() {
   SayStart();
+  // What a predecessor took over must hold before a producer is told of the plan.
+  capture_->Poll(RunNow(), &outbox_);
   SampleSchedule samples(options_.interval_ms * kMs);
   std::int64_t next_ledger = Now() + kLedgerPeriodNs;
   std::int64_t next_status = Now();
@@ -620,8 +658,13 @@ Status Agent::Run() {
     RemoveSocket();
     CheckClock();
     if (samples.Due()) Sample();
+    capture_->Poll(RunNow(), &outbox_);
     const bool ledger = Now() >= next_ledger;
-    if (ledger) next_ledger = Now() + kLedgerPeriodNs;
+    if (ledger) {
+      next_ledger = Now() + kLedgerPeriodNs;
+      CountOwnCpu();
+      samples.SetInterval(options_.interval_ms * kMs * capture_->sampling_stretch());
+    }
     const bool taken = Tick(ledger);
     TellReleases();
     if (const Status status = writer_->Tick(); !status.ok()) {
@@ -641,8 +684,23 @@ Status Agent::Run() {
   return Close();
 }
 
+/// Gives the values that are on their way the time that there is, and the journal their rows.
+void Agent::CloseValues() {
+  const std::int64_t deadline = Now() + kValuesPatienceNs;
+  Tick(false);  // What was recorded last must be on its way before the last file is finished.
+  raw_.Finish();
+  while (!raw_.finished() && Now() < deadline) {
+    Tick(false);
+    SendStatus();
+    Wait(Now() + kBusyPeriodNs);
+    ReceiveMessages();
+  }
+  raw_.GiveUp();
+}
+
 Status Agent::Close() {
   Sample();
+  CloseValues();
   PendingEvent event;
   event.time_ns = RunNow();
   event.kind = "agent.stop";
@@ -655,7 +713,7 @@ Status Agent::Close() {
   for (int done = 0; done < 2;) {
     SayLeft();
     if (Tick(true)) {
-      ++done;
+      if (!raw_.HasRows()) ++done;
       TellReleases();
     } else if (Now() < deadline) {
       Wait(Now() + kRefusedPeriodNs);
@@ -666,6 +724,7 @@ Status Agent::Close() {
   }
   RemoveSocket();
   SendStatus();  // The last sign of life: the seals may take a while.
+  raw_.AwaitSeals(kSealPatience);
   return writer_->Close(true);
 }
 
@@ -675,13 +734,13 @@ Status RunAgent(AgentOptions options) {
   const std::string host = HostName();
   std::string name = "agent-" + host;
   std::replace(name.begin(), name.end(), '/', '_');
-  TELLTALE_ASSIGN_OR_RETURN(plan::Matcher matcher, plan::Matcher::Create(options.plan));
   TELLTALE_ASSIGN_OR_RETURN(std::unique_ptr<store::Writer> writer,
                             store::Writer::Open(options.run / name, name));
   collect::SamplerOptions sampling;
   sampling.node = host;
-  Agent agent(std::move(options), std::move(writer), collect::Sampler::Create(sampling),
-              std::move(matcher));
+  const std::filesystem::path folder = options.run / name;
+  Agent agent(std::move(options), folder, std::move(writer), collect::Sampler::Create(sampling));
+  TELLTALE_RETURN_IF_ERROR(agent.Prepare());
   return agent.Run();
 }
 

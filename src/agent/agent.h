@@ -18,8 +18,9 @@ struct AgentOptions {
   UniqueFd link;                   ///< To the supervisor (channel/registration.h).
   std::filesystem::path socket;    ///< The supervisor's, alone in its folder; may be empty.
   std::int64_t interval_ms = 500;  ///< Between samples of the machine.
-  plan::CapturePlan plan;
-  double overhead_budget = 0.01;  ///< Part of step time that the probe may cost.
+  plan::CapturePlan plan = plan::DefaultPlan();
+  std::int64_t attempt_start_ns = 0;  ///< Unix time; requests of before are not of this attempt.
+  double overhead_budget = 0.01;      ///< Part of step time that the probe may cost.
   /// Not 0: a predecessor died; what was not sampled since this CLOCK_MONOTONIC time is a gap.
   std::int64_t gap_from_monotonic_ns = 0;
 };

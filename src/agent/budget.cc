@@ -3,52 +3,95 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 
 namespace telltale::agent {
 namespace {
 
+constexpr std::array<std::string_view, 4> kModes = {"TRAIN", "EVAL", "PREDICT", "GLOBAL"};
+
+/// What is not taken any more, in the order in which it was given up.
+std::vector<std::string> ShedWords(std::uint32_t shed) {
+  const auto end = plan::kShedOrder.begin() + std::min<std::size_t>(shed, plan::kShedOrder.size());
+  return {plan::kShedOrder.begin(), end};
+}
+
 std::string Message(const plan::Governor::Decision& decision, double budget) {
-  if (!decision.exceeded) {
-    return fmt::format("statistics every {} steps: the probe cost {:.2f} % of step time",
-                       decision.interval_steps, decision.probe_share * 100);
+  const std::string cost =
+      fmt::format("Telltale costs {:.2f} % of step time, the budget is {:.2f} %",
+                  decision.share * 100, budget * 100);
+  if (decision.exceeded) return cost + ": nothing is left to take less often";
+  std::string done;
+  const auto add = [&](const std::string& text) { done += (done.empty() ? "" : ", ") + text; };
+  if (decision.thinning.stretch > 1) {
+    add(fmt::format("tensors are taken {} times less often than planned",
+                    decision.thinning.stretch));
   }
-  return fmt::format("the probe costs {:.2f} % of step time, the budget is {:.2f} %: {}",
-                     decision.probe_share * 100, budget * 100,
-                     decision.interval_steps == 0
-                         ? std::string("there are no statistics to take less often")
-                         : fmt::format("statistics are as rare as they get, every {} steps",
-                                       decision.interval_steps));
+  if (decision.thinning.shed > 0) {
+    std::string words;
+    for (const std::string& word : ShedWords(decision.thinning.shed)) {
+      words += (words.empty() ? "" : ", ") + word;
+    }
+    add(fmt::format("not taken any more: {}", words));
+  }
+  if (decision.sampling_stretch > 1) {
+    add(fmt::format("the machine is sampled {} times less often", decision.sampling_stretch));
+  }
+  if (done.empty()) done = "everything is taken as planned again";
+  return cost + ": " + done;
 }
 
 }  // namespace
 
+std::optional<unsigned> ModeOf(std::string_view mode) {
+  const auto* const found = std::find(kModes.begin(), kModes.end(), mode);
+  if (found == kModes.end()) return {};
+  return static_cast<unsigned>(found - kModes.begin());
+}
+
 void Budget::Offer(const std::vector<format::StepRow>& steps) {
-  for (const format::StepRow& step : steps) offered_.emplace_back(step.duration_ns, step.probe_ns);
+  for (const format::StepRow& step : steps) {
+    const auto mode = ModeOf(step.mode);
+    if (!mode) continue;
+    offered_.push_back({*mode, step.step, step.time_ns, step.duration_ns, step.probe_ns});
+  }
+}
+
+void Budget::Say(const plan::Governor::Decision& decision, std::int64_t now_ns, Outbox* outbox) {
+  PendingEvent event;
+  event.time_ns = now_ns;
+  event.kind = "governor";
+  if (decision.exceeded) {
+    event.kind = "budget.exceeded";
+    event.severity = "medium";
+  }
+  event.subject = "plan";
+  event.message = Message(decision, share_);
+  event.data = nlohmann::ordered_json{
+      {"stretch", decision.thinning.stretch},
+      {"shed", ShedWords(decision.thinning.shed)},
+      {"sampling_stretch", decision.sampling_stretch},
+      {"share", decision.share},
+      {"own_share", decision.own_share},
+      {"budget",
+       share_}}.dump();
+  outbox->Add(std::move(event));
 }
 
 void Budget::Commit(std::int64_t now_ns, Outbox* outbox) {
-  for (const auto& [duration_ns, probe_ns] : offered_) {
-    const auto decision = governor_.Add(duration_ns, probe_ns);
-    if (!decision) continue;
-    PendingEvent event;
-    event.time_ns = now_ns;
-    event.kind = "governor";
-    if (decision->exceeded) {
-      event.kind = "budget.exceeded";
-      event.severity = "medium";
-    }
-    event.subject = "plan";
-    event.message = Message(*decision, share_);
-    event.data = nlohmann::ordered_json{
-        {"stats_interval_steps", decision->interval_steps},
-        {"probe_share", decision->probe_share},
-        {"budget",
-         share_}}.dump();
-    outbox->Add(std::move(event));
+  for (const plan::StepCost& cost : offered_) {
+    if (const auto decision = governor_.Add(cost)) Say(*decision, now_ns, outbox);
   }
   offered_.clear();
+}
+
+void Budget::OwnCost(double share, std::int64_t now_ns, Outbox* outbox) {
+  if (const auto decision = governor_.AddOwn(share)) Say(*decision, now_ns, outbox);
 }
 
 }  // namespace telltale::agent

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Holds what the probe costs the training to the budget, by the steps that the journal has taken: a
-// batch that it refuses is drained again, and its steps count once all the same.
+// Holds what Telltale costs the training to the budget, by the steps that the journal has taken: a
+// batch that it refuses is drained again, and its steps count once all the same. Says what it did.
 // Thread safety: none; the agent's thread.
 #pragma once
 #include <cstdint>
-#include <utility>
+#include <optional>
+#include <span>
+#include <string_view>
 #include <vector>
 
 #include "agent/outbox.h"
@@ -13,11 +15,14 @@
 
 namespace telltale::agent {
 
+/// tt_mode of a row's mode.
+std::optional<unsigned> ModeOf(std::string_view mode);
+
 class Budget {
  public:
-  /// `share` is a fraction of step time; `interval_steps` the plan's, 0 for no statistics.
-  Budget(double share, std::uint32_t interval_steps)
-      : share_(share), governor_(share, interval_steps) {}
+  /// `share` is a fraction of step time.
+  Budget(double share, std::span<const plan::PlannedRule> rules)
+      : share_(share), governor_(share, rules) {}
 
   /// Steps of the batch that the journal is given next.
   void Offer(const std::vector<format::StepRow>& steps);
@@ -25,14 +30,22 @@ class Budget {
   void Commit(std::int64_t now_ns, Outbox* outbox);
   /// It has nothing of it.
   void Rollback() { offered_.clear(); }
+  /// What Telltale's own processes take from the training, as a share of step time.
+  void OwnCost(double share, std::int64_t now_ns, Outbox* outbox);
 
-  /// Steps between statistics, as last decided; 0: none.
-  std::uint32_t interval_steps() const { return governor_.interval(); }
+  /// Another plan.
+  void Restart(std::span<const plan::PlannedRule> rules) { governor_.SetRules(rules); }
+  /// The rules, thinned as thinning() says, went to the producers.
+  void Published(std::int64_t now_ns) { governor_.Published(now_ns); }
+  const plan::Thinning& thinning() const { return governor_.thinning(); }
+  std::uint32_t sampling_stretch() const { return governor_.sampling_stretch(); }
 
  private:
+  void Say(const plan::Governor::Decision& decision, std::int64_t now_ns, Outbox* outbox);
+
   const double share_;
   plan::Governor governor_;
-  std::vector<std::pair<std::int64_t, std::int64_t>> offered_;  ///< Duration, of it the probe; ns.
+  std::vector<plan::StepCost> offered_;
 };
 
 }  // namespace telltale::agent

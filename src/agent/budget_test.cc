@@ -3,59 +3,103 @@
 
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 namespace telltale::agent {
 namespace {
 
 constexpr std::int64_t kMs = 1'000'000;
 
-/// Steps of 100 ms that cost 5 % of it.
-std::vector<format::StepRow> Steps(std::size_t count) {
-  format::StepRow row;
-  row.duration_ns = 100 * kMs;
-  row.probe_ns = 5 * kMs;
-  return std::vector<format::StepRow>(count, row);
+/// Steps of 100 ms that cost 5 % of it, each with statistics.
+std::vector<format::StepRow> Steps(std::size_t count, std::int64_t first = 0) {
+  std::vector<format::StepRow> rows(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    rows[i].mode = "TRAIN";
+    rows[i].step = first + static_cast<std::int64_t>(i);
+    rows[i].time_ns = rows[i].step * 100 * kMs;
+    rows[i].duration_ns = 100 * kMs;
+    rows[i].probe_ns = 5 * kMs;
+  }
+  return rows;
 }
 
-/// "kind severity" of what waits in the outbox.
-std::vector<std::string> Said(Outbox* outbox) {
+std::vector<plan::PlannedRule> EveryStep() {
+  plan::PlannedRule rule;
+  rule.take = plan::kStats;
+  rule.core = true;
+  rule.when[0].interval = 1;
+  return {rule};
+}
+
+std::vector<PendingEvent> Said(Outbox* outbox) {
   format::Batch batch;
   outbox->AddTo(1, &batch);
-  std::vector<std::string> said;
+  std::vector<PendingEvent> said;
   for (const format::EventRow& row : batch.rows.events) {
-    said.push_back(std::string(row.kind) + " " + std::string(row.severity));
+    PendingEvent event;
+    event.kind = row.kind;
+    event.severity = row.severity;
+    event.message = row.message;
+    event.data = row.data;
+    said.push_back(event);
   }
   outbox->Sent();
   return said;
 }
 
 TEST(Budget, StepsThatTheJournalRefusesCountOnce) {
-  Budget budget(0.01, 10);
+  Budget budget(0.01, EveryStep());
   Outbox outbox;
   for (int i = 0; i < 1000; ++i) {
-    budget.Offer(Steps(40));
+    budget.Offer(Steps(4));
     budget.Rollback();
   }
-  // 4 s in all: not enough to decide by.
-  budget.Offer(Steps(40));
+  EXPECT_EQ(budget.thinning(), plan::Thinning{});
+  budget.Offer(Steps(4));
   budget.Commit(0, &outbox);
-  EXPECT_EQ(budget.interval_steps(), 10U);
-  EXPECT_TRUE(outbox.empty());
-  budget.Offer(Steps(10));
+  EXPECT_TRUE(outbox.empty()) << "too few to decide by";
+  budget.Offer(Steps(4, 4));
   budget.Commit(0, &outbox);
-  EXPECT_EQ(budget.interval_steps(), 20U);
-  EXPECT_EQ(Said(&outbox), std::vector<std::string>{"governor info"});
+  EXPECT_GE(budget.thinning().stretch, 5U);
+  const auto said = Said(&outbox);
+  ASSERT_EQ(said.size(), 1U);
+  EXPECT_EQ(said[0].kind, "governor");
+  const auto data = nlohmann::json::parse(said[0].data);
+  EXPECT_EQ(data["stretch"], budget.thinning().stretch);
+  EXPECT_NEAR(data["share"].get<double>(), 0.05, 0.001);
+  EXPECT_TRUE(data["shed"].empty());
+  EXPECT_NE(said[0].message.find("times less often"), std::string::npos) << said[0].message;
 }
 
 TEST(Budget, ThatItCannotBeKeptIsSaidOnce) {
-  Budget budget(0.01, 0);
+  Budget budget(0.01, {});
   Outbox outbox;
   for (int i = 0; i < 20; ++i) {
-    budget.Offer(Steps(100));
+    budget.Offer(Steps(100, i * 100));
     budget.Commit(0, &outbox);
   }
-  EXPECT_EQ(Said(&outbox), std::vector<std::string>{"budget.exceeded medium"});
+  const auto said = Said(&outbox);
+  ASSERT_EQ(said.size(), 1U);
+  EXPECT_EQ(said[0].kind, "budget.exceeded");
+  EXPECT_EQ(said[0].severity, "medium");
+}
+
+TEST(Budget, OwnProcessesAreSaidToo) {
+  Budget budget(0.01, EveryStep());
+  Outbox outbox;
+  budget.OwnCost(0.02, 0, &outbox);
+  EXPECT_GT(budget.sampling_stretch(), 1U);
+  const auto said = Said(&outbox);
+  ASSERT_EQ(said.size(), 1U);
+  EXPECT_NE(said[0].message.find("sampled"), std::string::npos) << said[0].message;
+}
+
+TEST(ModeOf, KnowsTheFour) {
+  EXPECT_EQ(ModeOf("TRAIN"), 0U);
+  EXPECT_EQ(ModeOf("GLOBAL"), 3U);
+  EXPECT_FALSE(ModeOf("train").has_value());
 }
 
 }  // namespace

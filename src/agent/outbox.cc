@@ -35,6 +35,8 @@ void StampAttempt(std::uint32_t attempt, format::Rows* rows) {
   for (auto& row : rows->steps) row.attempt = attempt;
   for (auto& row : rows->scalars) row.attempt = attempt;
   for (auto& row : rows->statistics) row.attempt = attempt;
+  for (auto& row : rows->histograms) row.attempt = attempt;
+  for (auto& row : rows->tensors) row.attempt = attempt;
   for (auto& row : rows->events) row.attempt = attempt;
 }
 

@@ -19,7 +19,12 @@ namespace telltale::agent {
 inline constexpr std::uint16_t kProcessMarkRing = 0xffff;  ///< Of a producer: 1 start, 2 exit.
 inline constexpr std::uint16_t kAttemptMarkRing = 0xfffe;  ///< Of producer 0: attempt × 2, end + 1.
 inline constexpr std::uint16_t kDisabledMarkRing = 0xfffd;  ///< Of a producer: 1 probe.disabled.
-inline constexpr std::uint16_t kLeftMarkRing = 0xfffc;      ///< Of a producer: 1 producer.left.
+// 0xfffc is format::kReleasedRing.
+inline constexpr std::uint16_t kLeftMarkRing = 0xfff8;  ///< Of a producer: 1 producer.left.
+inline constexpr std::uint16_t kRequestMarkRing = 0xfffb;  ///< Of a request's id: 1 answered.
+/// Of producer 0: tensors whose values were taken out of rings, and what became of them is known.
+inline constexpr std::uint16_t kValuesTakenMarkRing = 0xfffa;
+inline constexpr std::uint16_t kValuesSettledMarkRing = 0xfff9;
 inline constexpr std::uint16_t kFirstMarkRing = 0xfff0;
 
 struct PendingEvent {

@@ -5,9 +5,13 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <string_view>
 #include <utility>
+
+#include "agent/budget.h"
 
 namespace telltale::agent {
 namespace {
@@ -43,8 +47,7 @@ std::string Hex(const Uuid& uuid) {
 }
 
 Result<std::unique_ptr<Producer>> Producer::Adopt(const Uuid& uuid, UniqueFd arena,
-                                                  UniqueFd control, UniqueFd pidfd,
-                                                  const plan::CapturePlan& plan) {
+                                                  UniqueFd control, UniqueFd pidfd) {
   auto producer = std::unique_ptr<Producer>(new Producer());
   producer->uuid_ = uuid;
   producer->pidfd_ = std::move(pidfd);
@@ -57,25 +60,55 @@ Result<std::unique_ptr<Producer>> Producer::Adopt(const Uuid& uuid, UniqueFd are
   producer->subject_ = fmt::format("proc:{}:{}", info.pid, Hex(uuid));
   TELLTALE_ASSIGN_OR_RETURN(channel::ControlPage page,
                             channel::ControlPage::Attach(std::move(control)));
-  page.SetStatsInterval(plan.stats_interval_steps);
-  page.SetWantAll(plan.TakesEveryName());
-  page.PublishEpoch();
   producer->control_.emplace(std::move(page));
   return producer;
 }
 
-void Producer::SetStatsInterval(std::uint32_t steps) {
-  control_->SetStatsInterval(steps);
+void Producer::Publish(const plan::Compiled& compiled, std::uint64_t slab_bytes, Names names) {
+  const std::vector<format::ControlRule> rules = compiled.rules(passed_);
+  if (names == Names::kAgain) {
+    // All answers first: between the first word and the rules a probe sees some of both plans.
+    std::vector<std::uint32_t> words;
+    words.reserve(answered_);
+    for (std::uint32_t name = 1; name <= answered_; ++name) {
+      words.push_back(compiled.WordOf(consumer_->name(name)));
+    }
+    control_->BeginRules();
+    for (std::uint32_t name = 1; name <= answered_; ++name) {
+      control_->SetName(name, words[name - 1]);
+    }
+  }
+  control_->SetRules(rules, compiled.unanswered_mask(), slab_bytes);
   control_->PublishEpoch();
+  published_ = passed_;
 }
 
-void Producer::AnswerNames(const plan::Matcher& matcher) {
+void Producer::AnswerNames(const plan::Compiled& compiled) {
   const std::uint32_t count = consumer_->name_count();
   for (; answered_ < count; ++answered_) {
     const std::uint32_t name = answered_ + 1;
-    control_->SetName(name,
-                      matcher.Wants(consumer_->name(name)) ? format::kNameYes : format::kNameNo);
+    control_->SetName(name, compiled.WordOf(consumer_->name(name)));
   }
+}
+
+void Producer::See(const std::vector<format::StepRow>& steps) {
+  for (const format::StepRow& row : steps) {
+    if (const auto mode = ModeOf(row.mode)) passed_[*mode] = std::max(passed_[*mode], row.step);
+  }
+}
+
+void Producer::Slide(const plan::Compiled& compiled, std::uint64_t slab_bytes) {
+  if (passed_ != published_) Publish(compiled, slab_bytes, Names::kKept);
+}
+
+void Producer::AttachSlab(UniqueFd slab) {
+  auto reader = channel::SlabReader::Attach(std::move(slab));
+  if (!reader.ok()) {
+    std::fprintf(stderr, "agent: %s: %s\n", subject_.c_str(), reader.status().message().c_str());
+    return;
+  }
+  slab_ = std::make_shared<channel::SlabReader>(std::move(reader).value());
+  slab_->FreeTaken();
 }
 
 bool Producer::PollEnded() {

@@ -15,7 +15,9 @@
 #include "base/unique_fd.h"
 #include "channel/consumer.h"
 #include "channel/control_page.h"
-#include "plan/capture_plan.h"
+#include "channel/slab.h"
+#include "format/records.gen.h"
+#include "plan/compiler.h"
 
 namespace telltale::agent {
 
@@ -24,16 +26,29 @@ std::string Hex(const Uuid& uuid);
 
 class Producer {
  public:
-  /// Attaches to the arena and publishes the plan in the control page.
+  /// Attaches to the arena and the control page; the plan is published next.
   static Result<std::unique_ptr<Producer>> Adopt(const Uuid& uuid, UniqueFd arena, UniqueFd control,
-                                                 UniqueFd pidfd, const plan::CapturePlan& plan);
+                                                 UniqueFd pidfd);
 
   const Uuid& uuid() const { return uuid_; }
   channel::Consumer& consumer() { return *consumer_; }
   int pidfd() const { return pidfd_.get(); }
-  void SetStatsInterval(std::uint32_t steps);
+  /// Whether the answers to names are of this plan, or of one before.
+  enum class Names { kKept, kAgain };
+  /// Writes the rules, thinned as they are, and with kAgain every name's answer, so that the probe
+  /// sees all of it at once.
+  void Publish(const plan::Compiled& compiled, std::uint64_t slab_bytes, Names names);
   /// The names whose answers the plan owes; cheap where none is new.
-  void AnswerNames(const plan::Matcher& matcher);
+  void AnswerNames(const plan::Compiled& compiled);
+  /// Steps that it has made: lists of steps that are longer than a rule follow them.
+  void See(const std::vector<format::StepRow>& steps);
+  /// Publishes the next part of such lists where steps have passed since.
+  void Slide(const plan::Compiled& compiled, std::uint64_t slab_bytes);
+
+  /// Maps the slab in which its tensors' values come, and frees what a dead agent had taken of it.
+  void AttachSlab(UniqueFd slab);
+  /// Null where there is none. Whoever else holds it has not written its values yet.
+  const std::shared_ptr<channel::SlabReader>& slab() const { return slab_; }
 
   /// True once the process has ended; asks the pidfd until then.
   bool PollEnded();
@@ -66,12 +81,15 @@ class Producer {
   Uuid uuid_{};
   std::unique_ptr<channel::Consumer> consumer_;
   std::optional<channel::ControlPage> control_;
+  std::shared_ptr<channel::SlabReader> slab_;
   UniqueFd pidfd_;
   bool ended_ = false;
   bool disabled_said_ = false;
   bool left_said_ = false;
-  std::uint32_t answered_ = 0;  ///< Names up to this one have their answer.
-  std::string subject_;         ///< proc:PID:UUID, of its ledger rows.
+  std::uint32_t answered_ = 0;                   ///< Names up to this one have their answer.
+  plan::PassedSteps passed_{-1, -1, -1, -1};     ///< Newest step of each mode that has ended.
+  plan::PassedSteps published_{-1, -1, -1, -1};  ///< As the rules were last written with.
+  std::string subject_;                          ///< proc:PID:UUID, of its ledger rows.
 };
 
 }  // namespace telltale::agent

@@ -9,6 +9,7 @@
 namespace telltale::analysis {
 namespace {
 
+constexpr std::size_t kCaptureChanges = 50;
 constexpr std::size_t kMaxNames = 512;
 constexpr std::size_t kMaxCores = 512;
 constexpr std::size_t kMaxLedgerParts = 200'000;
@@ -240,6 +241,13 @@ void Summary::OnEvent(const format::EventRow& row) {
                              ? data["reason"].get<std::string>()
                              : std::string(row.message));
     }
+  } else if (row.kind == "plan") {
+    plans.push_back({row.time_ns, std::string(row.message)});
+    if (plans.size() > kCaptureChanges) plans.pop_front();
+  } else if (row.kind == "governor" || row.kind == "budget.exceeded") {
+    ++thinned_count;
+    thinned.push_back({row.time_ns, std::string(row.message)});
+    if (thinned.size() > kCaptureChanges) thinned.pop_front();
   } else if (row.kind == "framework" || row.kind == "model" || row.kind == "optimizer") {
     facts[std::string(row.kind)] = row.data;
   } else if (row.kind == "dataloader") {

@@ -149,6 +149,12 @@ struct Gap {
   std::string cause;
 };
 
+/// What the plan was changed to, or the governor has thinned of it; a sentence.
+struct CaptureChange {
+  std::int64_t time_ns = 0;
+  std::string message;
+};
+
 class Summary {
  public:
   void OnRecord(const store::OrderedRecord& record);
@@ -181,6 +187,10 @@ class Summary {
   Columns tree_cpu;  ///< Of the training's processes, percent of a core, over time.
   std::map<std::string, LedgerTotal> ledger;  ///< By name, over all subjects.
   std::vector<Gap> gaps;
+  /// The last 50 of each; the first `plan` of an attempt is what it was started with.
+  std::deque<CaptureChange> plans;
+  std::deque<CaptureChange> thinned;
+  std::uint64_t thinned_count = 0;
   std::vector<std::string> disabled;         ///< Why the probe switched itself off.
   std::map<std::string, std::string> facts;  ///< Newest data (JSON) of framework, model, optimizer.
   std::vector<std::string> loaders;          ///< Data (JSON) of each dataloader, at most 16.

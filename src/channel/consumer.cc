@@ -98,7 +98,7 @@ Status ArenaConsumer::Open() {
                                 "." + std::to_string(format::kChannelMinor) +
                                 "; install the same version on both sides"};
   }
-  if (h.header_bytes < sizeof(ArenaHeader) || h.ring_entry_bytes != sizeof(RingEntry) ||
+  if (h.header_bytes < format::kArenaHeaderBytesMin || h.ring_entry_bytes != sizeof(RingEntry) ||
       h.arena_bytes != bytes_ || h.ring_count == 0 || h.ring_count > format::kMaxRings ||
       h.name_limit >= format::kMaxNames || h.clock_kind > 1) {
     return Unusable("sizes in its header are not what its version says");
@@ -151,6 +151,9 @@ ProducerCounters ArenaConsumer::counters() {
   c.foreign_thread = h.foreign_thread.load(std::memory_order_relaxed);
   c.skipped = h.skipped.load(std::memory_order_relaxed);
   c.spans_thinned = h.spans_thinned.load(std::memory_order_relaxed);
+  c.raw_dropped = h.raw_dropped.load(std::memory_order_relaxed);
+  c.histogram_dropped = h.histogram_dropped.load(std::memory_order_relaxed);
+  c.unanswered = h.unanswered.load(std::memory_order_relaxed);
   c.malformed = malformed_ + malformed_now_;
   return c;
 }
@@ -220,7 +223,7 @@ std::size_t ArenaConsumer::DrainRing(std::size_t i, std::uint64_t head, std::siz
     buffer_.assign(arena_ + ring.offset + place, piece);
     std::size_t at = 0;
     while (at < piece) {
-      const ReadResult result = reader->Read(std::string_view(buffer_).substr(at), &out->rows);
+      const ReadResult result = reader->Read(std::string_view(buffer_).substr(at), out);
       if (result.bytes == 0) {
         if (whole || piece - at >= format::kMaxRecordBytes) {
           ++malformed_now_;

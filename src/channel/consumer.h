@@ -8,6 +8,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -38,13 +39,32 @@ struct ProducerCounters {
   std::uint64_t foreign_thread = 0;  ///< Step-machine calls from a second thread.
   std::uint64_t skipped = 0;         ///< Wanted and not recorded (tt_count_skipped and plan).
   std::uint64_t spans_thinned = 0;   ///< Phase spans left out by the span budget.
+  std::uint64_t raw_dropped = 0;     ///< Values of tensors that found no room on their way.
+  std::uint64_t histogram_dropped = 0;  ///< Histograms likewise.
+  std::uint64_t unanswered = 0;      ///< Tensors that were due before the plan had answered them.
   std::uint64_t malformed = 0;       ///< Found by the consumer.
+};
+
+/// Values of a tensor that are to be stored. Strings are interned as those of rows are.
+struct DrainedTensor {
+  std::string_view name, collection;
+  std::int64_t time_ns = 0;
+  std::int64_t step = -1;
+  std::string_view mode;
+  std::int32_t rank = 0;
+  std::int32_t pid = 0;
+  std::uint8_t dtype = 0;  ///< tt_dtype.
+  std::vector<std::int64_t> shape;
+  std::uint64_t bytes = 0;            ///< Those of dtype and shape.
+  std::optional<std::uint32_t> slot;  ///< Of the slab; not checked against it. Else in `values`.
+  std::string values;
 };
 
 /// Rows of one drain, with ord_ns = time_ns + duration and both on the run's clock; seq, attempt
 /// are the agent's to fill. Strings are interned in the caller's pool.
 struct Drained {
   format::Rows rows;
+  std::vector<DrainedTensor> tensors;
   std::vector<format::RingPosition> positions;  ///< Where each ring that moved now stands.
   std::uint64_t records = 0;
 };

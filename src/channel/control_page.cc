@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <limits>
 #include <new>
 #include <string>
 
@@ -23,8 +24,14 @@ Status IoError(const char* what) {
   return {Code::kIo, std::string("control page: ") + what + " failed: " + std::strerror(errno)};
 }
 
+constexpr std::size_t kRulesBytes = format::kControlRules * sizeof(format::ControlRule);
+
+std::size_t RulesOffset(std::uint32_t words) {
+  return (kWordsOffset + std::size_t{words} * sizeof(std::uint32_t) + 63) / 64 * 64;
+}
+
 std::size_t PageBytesFor(std::uint32_t words) {
-  const std::size_t raw = kWordsOffset + std::size_t{words} * sizeof(std::uint32_t);
+  const std::size_t raw = RulesOffset(words) + kRulesBytes;
   return (raw + format::kPageBytes - 1) / format::kPageBytes * format::kPageBytes;
 }
 
@@ -49,6 +56,7 @@ Result<ControlPage> ControlPage::Create(std::uint32_t name_limit) {
   header->abi_minor = format::kChannelMinor;
   header->words_offset = kWordsOffset;
   header->words = words;
+  header->rules_offset = static_cast<std::uint32_t>(RulesOffset(words));
   return ControlPage(std::move(fd), map, bytes, words);
 }
 
@@ -65,7 +73,7 @@ Result<ControlPage> ControlPage::Attach(UniqueFd fd) {
   const std::uint32_t words = page.header()->words;
   if (page.header()->magic != format::kControlMagic ||
       page.header()->words_offset != kWordsOffset || words > format::kMaxNames ||
-      PageBytesFor(words) > bytes) {
+      PageBytesFor(words) > bytes || page.header()->rules_offset != RulesOffset(words)) {
     return Status{Code::kUnusable, "control page: no valid header"};
   }
   page.words_ = words;
@@ -104,20 +112,55 @@ std::atomic<std::uint32_t>* ControlPage::words() const {
   return reinterpret_cast<std::atomic<std::uint32_t>*>(static_cast<char*>(map_) + kWordsOffset);
 }
 
-void ControlPage::SetStatsInterval(std::uint32_t steps) {
-  header()->stats_interval_steps.store(steps, std::memory_order_release);
-}
-
-std::uint32_t ControlPage::stats_interval() const {
-  return header()->stats_interval_steps.load(std::memory_order_relaxed);
+std::uint64_t* ControlPage::rules() const {
+  return reinterpret_cast<std::uint64_t*>(static_cast<char*>(map_) + RulesOffset(words_));
 }
 
 void ControlPage::SetName(std::uint32_t name, std::uint32_t word) {
   if (name < words_) words()[name].store(word, std::memory_order_release);
 }
 
-void ControlPage::SetWantAll(bool all) {
-  header()->flags.store(all ? format::kControlWantAll : 0, std::memory_order_release);
+void ControlPage::BeginRules() {
+  std::atomic<std::uint64_t>& sequence = header()->rules_sequence;
+  // Odd already: a predecessor died in the midst of it.
+  sequence.store(sequence.load(std::memory_order_relaxed) | 1, std::memory_order_release);
+}
+
+void ControlPage::SetRules(std::span<const format::ControlRule> rules,
+                           std::uint32_t unanswered_mask, std::uint64_t slab_bytes) {
+  BeginRules();
+  rules = rules.first(std::min<std::size_t>(rules.size(), format::kControlRules));
+  // Release, each: none may appear before the sequence is odd.
+  std::uint64_t* out = this->rules();
+  std::uint32_t interval = 0;
+  for (std::size_t i = 0; i < format::kControlRules; ++i) {
+    const format::ControlRule rule = i < rules.size() ? rules[i] : format::ControlRule{};
+    std::uint64_t words[sizeof rule / sizeof(std::uint64_t)];
+    std::memcpy(words, &rule, sizeof rule);
+    for (const std::uint64_t word : words) __atomic_store_n(out++, word, __ATOMIC_RELEASE);
+    // Statistics of TRAIN steps, the most frequent: all that a probe of version 1.0 knows.
+    const std::uint32_t every = rule.when[0].interval;
+    if ((rule.take & 1) != 0 && every != 0 && (interval == 0 || every < interval)) {
+      interval = every;
+    }
+  }
+  ControlHeader& h = *header();
+  h.unanswered_mask.store(unanswered_mask, std::memory_order_release);
+  h.slab_bytes.store(slab_bytes, std::memory_order_release);
+  h.stats_interval_steps.store(interval, std::memory_order_release);
+  h.flags.store(unanswered_mask != 0 ? format::kControlWantAll : 0, std::memory_order_release);
+  h.rules_sequence.store(h.rules_sequence.load(std::memory_order_relaxed) + 1,
+                         std::memory_order_release);
+}
+
+format::ControlRule ControlPage::EveryStep(std::uint32_t take, std::uint32_t interval) {
+  format::ControlRule rule{};
+  rule.take = take;
+  for (format::ControlWhen& when : rule.when) {
+    when.interval = interval;
+    when.end = std::numeric_limits<std::int64_t>::max();
+  }
+  return rule;
 }
 
 void ControlPage::PublishEpoch() { header()->epoch.fetch_add(1, std::memory_order_release); }

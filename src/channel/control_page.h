@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <utility>
 
 #include "base/status.h"
@@ -31,14 +32,19 @@ class ControlPage {
   /// A new description of the page that cannot write: what the probe is given.
   Result<UniqueFd> ReadOnlyFd() const;
 
-  /// Statistics every `steps` steps; 0: none. Takes effect at the producer's next step.
-  void SetStatsInterval(std::uint32_t steps);
-  std::uint32_t stats_interval() const;
-  /// Answers a name: format::kNameNo, or kNameYes | bits. Ids past the page are ignored (and so
-  /// stay unanswered).
+  /// Begins an edit whose parts must appear together: names, then SetRules, which ends it. A probe
+  /// goes by the rules it has until then.
+  void BeginRules();
+  /// Answers a name: format::kNameNo, or kNameYes | mask << kNameMaskShift. Ids past the page are
+  /// ignored (and so stay unanswered).
   void SetName(std::uint32_t name, std::uint32_t word);
-  /// Whether a name without an answer is wanted.
-  void SetWantAll(bool all);
+  /// Publishes the rules (what is past kControlRules is left out): a probe takes them up where its
+  /// next step begins. `unanswered_mask`: those that take every tensor, so also one without an
+  /// answer. `slab_bytes`: bound on raw values on their way; 0: none are taken.
+  void SetRules(std::span<const format::ControlRule> rules, std::uint32_t unanswered_mask,
+                std::uint64_t slab_bytes);
+  /// A rule that takes `take` of each `interval`th step of every mode.
+  static format::ControlRule EveryStep(std::uint32_t take, std::uint32_t interval);
   /// Says that a new plan is complete.
   void PublishEpoch();
   std::uint64_t epoch() const;
@@ -48,6 +54,7 @@ class ControlPage {
       : fd_(std::move(fd)), map_(map), bytes_(bytes), words_(words) {}
   format::ControlHeader* header() const { return static_cast<format::ControlHeader*>(map_); }
   std::atomic<std::uint32_t>* words() const;
+  std::uint64_t* rules() const;
 
   UniqueFd fd_;
   void* map_ = nullptr;

@@ -92,6 +92,12 @@ std::uint32_t NameTable::Find(const char* text, std::size_t length, std::uint32_
   }
 }
 
+bool NameTable::IsTensor(std::uint32_t id) const {
+  if (id == 0 || id > limit_) return false;
+  const Entry entry = entries_[id];  // Zero where no such id was given.
+  return entry.length > 0 && area_[entry.offset] == format::kTensorMark;
+}
+
 std::uint32_t NameTable::Fold() {
   header_->names_folded.fetch_add(1, std::memory_order_relaxed);
   return 0;

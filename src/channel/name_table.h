@@ -22,6 +22,8 @@ class NameTable {
   void Close();
   /// Id of the text, cut to kMaxTextBytes; 0 "(folded)" where the table is full (counted).
   std::uint32_t Intern(const char* text, std::size_t length);
+  /// Whether an id that Intern gave stands for a tensor (format::kTensorMark).
+  bool IsTensor(std::uint32_t id) const;
 
  private:
   struct Entry {

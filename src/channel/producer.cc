@@ -199,6 +199,59 @@ void Producer::Stat(const format::StatRecord& record) {
   Commit(ring);
 }
 
+void Producer::StatMore(const format::StatMoreRecord& record) {
+  ThreadRing* ring = Ring();
+  if (ring == nullptr) {
+    header_->unringed.fetch_add(1, std::memory_order_relaxed);
+    return;
+  }
+  auto* out = static_cast<format::StatMoreRecord*>(Reserve(ring, sizeof record, false));
+  if (out == nullptr) return;
+  *out = record;
+  out->stat.header = MakeHeader(RecordKind::kStatMore, record.stat.header.flags, sizeof record,
+                                record.stat.header.name);
+  Commit(ring);
+}
+
+void Producer::Histogram(const format::HistogramRecord& record) {
+  ThreadRing* ring = Ring();
+  if (ring == nullptr) {
+    header_->unringed.fetch_add(1, std::memory_order_relaxed);
+    return;
+  }
+  auto* out = static_cast<format::HistogramRecord*>(Reserve(ring, sizeof record, false));
+  if (out == nullptr) return;
+  *out = record;
+  out->header =
+      MakeHeader(RecordKind::kHistogram, record.header.flags, sizeof record, record.header.name);
+  Commit(ring);
+}
+
+bool Producer::Tensor(const format::TensorRecord& record, const std::int64_t* shape,
+                      const void* values) {
+  ThreadRing* ring = Ring();
+  if (ring == nullptr) {
+    header_->unringed.fetch_add(1, std::memory_order_relaxed);
+    return false;
+  }
+  const std::size_t shape_bytes = record.ndim * sizeof(std::int64_t);
+  const std::size_t value_bytes =
+      (record.header.flags & format::kInlineFlag) != 0 ? record.bytes : 0;
+  const std::size_t used = sizeof record + shape_bytes + value_bytes;
+  const std::size_t size = (used + 7) / 8 * 8;
+  auto* out = static_cast<char*>(Reserve(ring, static_cast<std::uint32_t>(size), false));
+  if (out == nullptr) return false;
+  format::TensorRecord copy = record;
+  copy.header =
+      MakeHeader(RecordKind::kTensor, record.header.flags, size, record.header.name);
+  std::memcpy(out, &copy, sizeof copy);
+  if (shape_bytes > 0) std::memcpy(out + sizeof copy, shape, shape_bytes);
+  if (value_bytes > 0) std::memcpy(out + sizeof copy + shape_bytes, values, value_bytes);
+  std::memset(out + used, 0, size - used);
+  Commit(ring);
+  return true;
+}
+
 void Producer::Event(std::uint32_t kind, std::uint8_t severity, std::uint32_t subject,
                      const char* message, std::size_t message_length, const char* data,
                      std::size_t data_length, std::int64_t step, std::uint64_t time) {
@@ -238,20 +291,40 @@ void Producer::Disable(const char* reason, std::size_t length) {
   header_->disabled_bytes.store(static_cast<std::uint32_t>(length), std::memory_order_release);
 }
 
-std::uint32_t Producer::StatsInterval() const {
+std::uint64_t Producer::RulesSequence() const {
   const format::ControlHeader* control = control_.load(std::memory_order_acquire);
-  return control == nullptr ? 0 : control->stats_interval_steps.load(std::memory_order_acquire);
+  if (control == nullptr || rules_ == nullptr) return 0;
+  return control->rules_sequence.load(std::memory_order_acquire);
+}
+
+std::uint64_t Producer::ReadRules(format::ControlRule* out, std::uint32_t* unanswered_mask,
+                                  std::uint64_t* slab_bytes) const {
+  const std::uint64_t sequence = RulesSequence();
+  if (sequence == 0 || sequence % 2 != 0) return 0;
+  // Acquire, each: the sequence is read again only after all of them.
+  constexpr std::size_t kRuleWords = sizeof(format::ControlRule) / sizeof(std::uint64_t);
+  const std::uint64_t* from = rules_;
+  for (std::uint32_t i = 0; i < format::kControlRules; ++i) {
+    std::uint64_t words[kRuleWords];
+    for (std::uint64_t& word : words) word = __atomic_load_n(from++, __ATOMIC_ACQUIRE);
+    std::memcpy(&out[i], words, sizeof words);
+  }
+  const format::ControlHeader* control = control_.load(std::memory_order_relaxed);
+  *unanswered_mask = control->unanswered_mask.load(std::memory_order_acquire);
+  *slab_bytes = control->slab_bytes.load(std::memory_order_acquire);
+  return control->rules_sequence.load(std::memory_order_relaxed) == sequence ? sequence : 0;
+}
+
+std::uint64_t Producer::PlanEpoch() const {
+  const format::ControlHeader* control = control_.load(std::memory_order_acquire);
+  return control == nullptr ? 0 : control->epoch.load(std::memory_order_acquire);
 }
 
 std::uint32_t Producer::NameWord(std::uint32_t name) const {
   if (control_.load(std::memory_order_acquire) == nullptr || name >= word_count_) {
     return format::kNameUnanswered;
   }
-  const std::uint32_t word = words_[name].load(std::memory_order_acquire);
-  if (word != format::kNameUnanswered) return word;
-  const std::uint32_t flags =
-      control_.load(std::memory_order_acquire)->flags.load(std::memory_order_acquire);
-  return (flags & format::kControlWantAll) != 0 ? format::kNameYes : format::kNameUnanswered;
+  return words_[name].load(std::memory_order_acquire);
 }
 
 }  // namespace telltale::channel

@@ -13,6 +13,7 @@
 #include <cstdint>
 
 #include "channel/name_table.h"
+#include "channel/slab_writer.h"
 #include "channel/ticks.h"
 #include "format/channel_layout.h"
 
@@ -73,6 +74,7 @@ class Producer {
 
   std::uint64_t Now() const { return Ticks(clock_); }
   std::uint32_t Intern(const char* text, std::size_t length) { return names_.Intern(text, length); }
+  bool IsTensor(std::uint32_t name) const { return names_.IsTensor(name); }
 
   /// The calling thread's ring, made on its first record; null where none is left.
   ThreadRing* Ring();
@@ -87,6 +89,11 @@ class Producer {
               std::uint64_t time);
   void Step(const format::StepRecord& record);
   void Stat(const format::StatRecord& record);
+  void StatMore(const format::StatMoreRecord& record);
+  void Histogram(const format::HistogramRecord& record);
+  /// `record` with its kind's flags and its `bytes`; `shape` has record.ndim sizes; `values` are
+  /// record.bytes bytes where the flags have kInlineFlag, else unused. False: dropped and counted.
+  bool Tensor(const format::TensorRecord& record, const std::int64_t* shape, const void* values);
   void Event(std::uint32_t kind, std::uint8_t severity, std::uint32_t subject, const char* message,
              std::size_t message_length, const char* data, std::size_t data_length,
              std::int64_t step, std::uint64_t time);
@@ -98,12 +105,26 @@ class Producer {
   void CountThinned(std::uint64_t n) {
     header_->spans_thinned.fetch_add(n, std::memory_order_relaxed);
   }
+  void CountRawDropped() { header_->raw_dropped.fetch_add(1, std::memory_order_relaxed); }
+  void CountHistogramDropped() {
+    header_->histogram_dropped.fetch_add(1, std::memory_order_relaxed);
+  }
+  void CountUnanswered() { header_->unanswered.fetch_add(1, std::memory_order_relaxed); }
   void CountForeignThread() { header_->foreign_thread.fetch_add(1, std::memory_order_relaxed); }
 
-  /// 0: no statistics now (none wanted, or no answer yet).
-  std::uint32_t StatsInterval() const;
-  /// The control page's word for a name.
+  /// Changes with each edit of the rules; odd while one is being written. 0: no control page yet,
+  /// or none with rules.
+  std::uint64_t RulesSequence() const;
+  /// Copies the rules as of the sequence number that it returns; 0: they are being written, or
+  /// there are none, and `out` holds nothing of use.
+  std::uint64_t ReadRules(format::ControlRule* out, std::uint32_t* unanswered_mask,
+                          std::uint64_t* slab_bytes) const;
+  /// Counts the plans published so far.
+  std::uint64_t PlanEpoch() const;
+  /// The control page's word for a name; kNameUnanswered past the page.
   std::uint32_t NameWord(std::uint32_t name) const;
+  /// Where raw values go.
+  SlabWriter& slab() { return slab_; }
 
   const std::uint8_t* uuid() const { return header_->uuid; }
   const format::ArenaHeader* header() const { return header_; }
@@ -132,6 +153,8 @@ class Producer {
   std::atomic<const format::ControlHeader*> control_;  ///< Stored last (release).
   const std::atomic<std::uint32_t>* words_;
   std::uint32_t word_count_;
+  const std::uint64_t* rules_;  ///< kControlRules ControlRule; null: a page without.
+  SlabWriter slab_;
   std::atomic<std::uint32_t> disabling_;
   char refusal_[240];
 };

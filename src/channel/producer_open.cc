@@ -252,8 +252,10 @@ void Producer::PollAccept(int wait_ms) {
   int used = 0;
   if (got > 0 && fd_count > 0 &&
       CheckMessage(bytes, static_cast<std::size_t>(got), MessageType::kAccept, &accept)) {
+    // The slab first: rules that ask for raw values must find it.
+    if (fd_count > 1) slab_.Map(fds[1]);
     UseControlPage(fds[0]);
-    used = 1;
+    used = fd_count > 1 ? 2 : 1;
   } else if (got > 0 &&
              CheckMessage(bytes, static_cast<std::size_t>(got), MessageType::kRefuse, &refuse)) {
     refuse.text[sizeof refuse.text - 1] = 0;
@@ -276,6 +278,8 @@ bool Producer::UseControlPage(int fd) {
       const auto* control = static_cast<const format::ControlHeader*>(map);
       const std::uint64_t offset = control->words_offset;
       const std::uint64_t words = control->words;
+      const std::uint64_t rules = control->rules_offset;
+      constexpr std::uint64_t kRulesBytes = format::kControlRules * sizeof(format::ControlRule);
       good = control->magic == format::kControlMagic &&
              control->abi_major == format::kChannelMajor && offset % 4 == 0 &&
              offset >= sizeof *control && words <= format::kMaxNames &&
@@ -284,6 +288,12 @@ bool Producer::UseControlPage(int fd) {
         words_ = reinterpret_cast<const std::atomic<std::uint32_t>*>(static_cast<const char*>(map) +
                                                                      offset);
         word_count_ = static_cast<std::uint32_t>(words);
+        // A supervisor of version 1.0 has no rules: then nothing is captured.
+        const bool has_rules = control->abi_minor >= 1 && rules % 64 == 0 && rules >= sizeof *control &&
+                               rules + kRulesBytes <= bytes;
+        rules_ = has_rules ? reinterpret_cast<const std::uint64_t*>(
+                                 static_cast<const char*>(map) + rules)
+                           : nullptr;
         control_.store(control, std::memory_order_release);
       } else {
         ::munmap(map, bytes);

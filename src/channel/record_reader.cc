@@ -2,7 +2,14 @@
 #include "channel/record_reader.h"
 
 #include <algorithm>
+#include <cmath>
+#include <cstdio>
 #include <cstring>
+#include <optional>
+#include <span>
+#include <utility>
+
+#include "format/dtypes.h"
 
 namespace telltale::channel {
 namespace {
@@ -13,8 +20,8 @@ using format::RecordKind;
 constexpr std::string_view kModes[] = {"TRAIN", "EVAL", "PREDICT", "GLOBAL"};
 constexpr std::string_view kCategories[] = {"user", "phase", "data", "runtime"};
 constexpr std::string_view kSeverities[] = {"info", "low", "medium", "high"};
-constexpr std::string_view kDtypes[] = {"float32", "float64", "float16", "bfloat16", "int64",
-                                        "int32",   "int16",   "int8",    "uint8",    "bool"};
+/// Most dimensions of a tensor: TT_MAX_DIMS.
+constexpr std::size_t kMaxDims = 16;
 
 template <class T>
 T Load(std::string_view bytes) {
@@ -48,6 +55,45 @@ std::size_t Utf8Length(std::string_view text) {
   return length;
 }
 
+std::string ListText(std::span<const std::int64_t> values) {
+  std::string out = "[";
+  for (const std::int64_t value : values) {
+    if (out.size() > 1) out += ',';
+    out += std::to_string(value);
+  }
+  return out += ']';
+}
+
+/// As JSON, which has no NaN.
+std::string ListText(std::span<const double> values) {
+  std::string out = "[";
+  for (const double value : values) {
+    if (out.size() > 1) out += ',';
+    char text[32] = "null";
+    if (std::isfinite(value)) std::snprintf(text, sizeof text, "%.17g", value);
+    out += text;
+  }
+  return out += ']';
+}
+
+/// Bytes of the values; nothing where a size is negative or the product is too large.
+std::optional<std::uint64_t> ValueBytes(std::span<const std::int64_t> shape,
+                                        std::uint64_t element_bytes) {
+  std::uint64_t bytes = element_bytes;
+  bool empty = false;
+  for (const std::int64_t size : shape) {
+    if (size < 0) return std::nullopt;
+    empty = empty || size == 0;
+  }
+  if (empty) return 0;
+  for (const std::int64_t size : shape) {
+    if (__builtin_mul_overflow(bytes, static_cast<std::uint64_t>(size), &bytes)) {
+      return std::nullopt;
+    }
+  }
+  return bytes;
+}
+
 }  // namespace
 
 std::string PrintableUtf8(std::string_view text) {
@@ -68,13 +114,44 @@ std::string PrintableUtf8(std::string_view text) {
   return out;
 }
 
-bool RecordReader::Name(std::uint32_t id, std::string_view* out) {
-  if (id >= views_.size()) return false;
-  if (views_[id].data() == nullptr) {
-    views_[id] = id == 0 ? std::string_view("(folded)") : pool_->Intern(names_[id - 1]);
-    if (views_[id].data() == nullptr) views_[id] = "";
+std::string_view RecordReader::Intern(std::string_view text) {
+  const std::string_view interned = pool_->Intern(text);
+  return interned.data() == nullptr ? std::string_view("") : interned;
+}
+
+const RecordReader::NameViews* RecordReader::Find(std::uint32_t id) {
+  if (id >= views_.size()) return nullptr;
+  NameViews& views = views_[id];
+  if (views.name.data() != nullptr) return &views;
+  if (id == 0) {
+    views.name = "(folded)";
+    return &views;
   }
-  *out = views_[id];
+  std::string_view text = names_[id - 1];
+  if (!text.empty() && text[0] == format::kTensorMark) {
+    text.remove_prefix(1);
+    // Without the second mark it is a collection alone.
+    const std::size_t end = std::min(text.find(format::kTensorMark), text.size());
+    views.collection = Intern(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  views.name = Intern(text);
+  return &views;
+}
+
+bool RecordReader::Name(std::uint32_t id, std::string_view* out) {
+  const NameViews* views = Find(id);
+  if (views == nullptr) return false;
+  *out = views->name;
+  return true;
+}
+
+bool RecordReader::TensorName(std::uint32_t id, std::string_view* name,
+                              std::string_view* collection) {
+  const NameViews* views = Find(id);
+  if (views == nullptr) return false;
+  *name = views->name;
+  *collection = views->collection;
   return true;
 }
 
@@ -85,7 +162,8 @@ bool RecordReader::Time(std::uint64_t ticks, std::int64_t* out) const {
   return true;
 }
 
-ReadResult RecordReader::Read(std::string_view bytes, format::Rows* rows) {
+ReadResult RecordReader::Read(std::string_view bytes, Drained* out) {
+  format::Rows* rows = &out->rows;
   if (bytes.size() < sizeof(RecordHeader)) return {};
   const auto header = Load<RecordHeader>(bytes);
   if (header.size < sizeof header || header.size % format::kRecordAlign != 0 ||
@@ -112,7 +190,19 @@ ReadResult RecordReader::Read(std::string_view bytes, format::Rows* rows) {
       break;
     case RecordKind::kStat:
       fits = header.size >= sizeof(format::StatRecord);
-      good = fits && ReadStat(record, rows);
+      good = fits && ReadStat(record, false, rows);
+      break;
+    case RecordKind::kStatMore:
+      fits = header.size >= sizeof(format::StatMoreRecord);
+      good = fits && ReadStat(record, true, rows);
+      break;
+    case RecordKind::kHistogram:
+      fits = header.size >= sizeof(format::HistogramRecord);
+      good = fits && ReadHistogram(record, rows);
+      break;
+    case RecordKind::kTensor:
+      fits = header.size >= sizeof(format::TensorRecord);
+      good = fits && ReadTensor(record, out);
       break;
     case RecordKind::kEvent:
       fits = header.size >= sizeof(format::EventRecord);
@@ -198,15 +288,24 @@ bool RecordReader::ReadScalar(std::string_view bytes, format::Rows* rows) {
   return true;
 }
 
-bool RecordReader::ReadStat(std::string_view bytes, format::Rows* rows) {
+bool RecordReader::ReadStat(std::string_view bytes, bool more, format::Rows* rows) {
   const auto r = Load<format::StatRecord>(bytes);
   format::StatisticRow row;
-  if (!Name(r.header.name, &row.name) || !Name(r.collection, &row.collection) ||
-      !Time(r.time, &row.time_ns) || r.dtype >= std::size(kDtypes)) {
+  if (!TensorName(r.header.name, &row.name, &row.collection) || !Time(r.time, &row.time_ns) ||
+      r.dtype >= format::kDtypeCount) {
     return false;
   }
+  // A name that is no tensor's: the record says the collection.
+  if (row.collection.data() == nullptr && !Name(r.collection, &row.collection)) return false;
+  if (more) {
+    const auto m = Load<format::StatMoreRecord>(bytes);
+    row.more = true;
+    row.abs_min = m.abs_min;
+    row.abs_std = m.abs_std;
+    row.prod = m.prod;
+  }
   row.ord_ns = row.time_ns;
-  row.dtype = kDtypes[r.dtype];
+  row.dtype = format::kDtypes[r.dtype].name;
   row.step = r.step;
   row.mode = kModes[r.header.flags & format::kModeMask];
   row.rank = info_.rank;
@@ -222,6 +321,86 @@ bool RecordReader::ReadStat(std::string_view bytes, format::Rows* rows) {
   row.l1 = r.l1;
   row.l2 = r.l2;
   rows->statistics.push_back(row);
+  return true;
+}
+
+bool RecordReader::ReadHistogram(std::string_view bytes, format::Rows* rows) {
+  const auto r = Load<format::HistogramRecord>(bytes);
+  format::HistogramRow row;
+  if (!TensorName(r.header.name, &row.name, &row.collection) || !Time(r.time, &row.time_ns) ||
+      r.dtype >= format::kDtypeCount || r.taken > r.count) {
+    return false;
+  }
+  std::int64_t bins[format::kHistogramBins];
+  std::uint64_t sum = 0;
+  for (std::uint32_t i = 0; i < format::kHistogramBins; ++i) {
+    if (r.bins[i] > r.taken) return false;
+    sum += r.bins[i];
+    bins[i] = static_cast<std::int64_t>(r.bins[i]);
+  }
+  if (sum != r.taken) return false;
+  if (row.collection.data() == nullptr) row.collection = "";
+  row.ord_ns = row.time_ns;
+  row.dtype = format::kDtypes[r.dtype].name;
+  row.step = r.step;
+  row.mode = kModes[r.header.flags & format::kModeMask];
+  row.rank = info_.rank;
+  row.pid = info_.pid;
+  row.count = r.count;
+  row.taken = r.taken;
+  row.min = r.min;
+  row.max = r.max;
+  row.bins = Intern(ListText(std::span<const std::int64_t>(bins)));
+  row.quantiles = Intern(ListText(std::span<const double>(r.quantiles)));
+  rows->histograms.push_back(row);
+  return true;
+}
+
+bool RecordReader::ReadTensor(std::string_view bytes, Drained* out) {
+  const auto r = Load<format::TensorRecord>(bytes);
+  DrainedTensor tensor;
+  if (!TensorName(r.header.name, &tensor.name, &tensor.collection) ||
+      !Time(r.time, &tensor.time_ns) || r.dtype >= format::kDtypeCount || r.ndim > kMaxDims) {
+    return false;
+  }
+  if (tensor.collection.data() == nullptr) tensor.collection = "";
+  std::string_view rest = bytes.substr(sizeof r);
+  const std::size_t shape_bytes = r.ndim * sizeof(std::int64_t);
+  if (rest.size() < shape_bytes) return false;
+  tensor.shape.resize(r.ndim);
+  if (shape_bytes > 0) std::memcpy(tensor.shape.data(), rest.data(), shape_bytes);
+  rest.remove_prefix(shape_bytes);
+  const auto value_bytes = ValueBytes(tensor.shape, format::DtypeBytes(r.dtype));
+  if (!value_bytes) return false;
+  const std::string_view mode = kModes[r.header.flags & format::kModeMask];
+  if ((r.header.flags & format::kShapeOnlyFlag) != 0) {
+    format::TensorRow row;
+    row.name = tensor.name;
+    row.collection = tensor.collection;
+    row.ord_ns = row.time_ns = tensor.time_ns;
+    row.dtype = format::kDtypes[r.dtype].safetensors;
+    row.shape = Intern(ListText(std::span<const std::int64_t>(tensor.shape)));
+    row.step = r.step;
+    row.mode = mode;
+    row.rank = info_.rank;
+    row.pid = info_.pid;
+    out->rows.tensors.push_back(row);
+    return true;
+  }
+  if (r.bytes != *value_bytes) return false;
+  if ((r.header.flags & format::kInlineFlag) != 0) {
+    if (r.bytes > rest.size()) return false;
+    tensor.values.assign(rest.substr(0, r.bytes));
+  } else {
+    tensor.slot = r.slot;
+  }
+  tensor.step = r.step;
+  tensor.mode = mode;
+  tensor.rank = info_.rank;
+  tensor.pid = info_.pid;
+  tensor.dtype = r.dtype;
+  tensor.bytes = r.bytes;
+  out->tensors.push_back(std::move(tensor));
   return true;
 }
 

@@ -31,18 +31,30 @@ class RecordReader {
         views_(names.size() + 1) {}
 
   void SetThread(std::int32_t tid) { tid_ = tid; }
-  /// Reads the record at the begin of `bytes`.
-  ReadResult Read(std::string_view bytes, format::Rows* rows);
+  /// Reads the record at the begin of `bytes` into out->rows or out->tensors.
+  ReadResult Read(std::string_view bytes, Drained* out);
   /// Records that were whole but held nonsense; they are skipped alone.
   std::uint64_t malformed() const { return malformed_; }
 
  private:
+  /// What an id stands for, interned.
+  struct NameViews {
+    std::string_view name;        ///< Null: not looked up yet.
+    std::string_view collection;  ///< Of a tensor, else null.
+  };
+
+  const NameViews* Find(std::uint32_t id);
   bool Name(std::uint32_t id, std::string_view* out);
+  std::string_view Intern(std::string_view text);
+  /// Name and collection of a tensor's record; the collection is null where the name has none.
+  bool TensorName(std::uint32_t id, std::string_view* name, std::string_view* collection);
   bool Time(std::uint64_t ticks, std::int64_t* out) const;
   bool ReadSpan(std::string_view bytes, format::Rows* rows);
   bool ReadStep(std::string_view bytes, format::Rows* rows);
   bool ReadScalar(std::string_view bytes, format::Rows* rows);
-  bool ReadStat(std::string_view bytes, format::Rows* rows);
+  bool ReadStat(std::string_view bytes, bool more, format::Rows* rows);
+  bool ReadHistogram(std::string_view bytes, format::Rows* rows);
+  bool ReadTensor(std::string_view bytes, Drained* out);
   bool ReadEvent(std::string_view bytes, format::Rows* rows);
 
   const std::vector<std::string>& names_;
@@ -50,7 +62,7 @@ class RecordReader {
   const ClockMap& clock_;
   std::int64_t offset_ns_;
   StringPool* pool_;
-  std::vector<std::string_view> views_;  ///< By id, interned on first use.
+  std::vector<NameViews> views_;  ///< By id, interned on first use.
   std::int32_t tid_ = 0;
   std::uint64_t malformed_ = 0;
 };

@@ -61,7 +61,7 @@ std::uint32_t JudgeHello(const Hello& hello, std::uint16_t major, std::uint16_t 
     versions("its version is too old", "upgrade telltale in the training's environment");
     return static_cast<std::uint32_t>(RefuseReason::kMinorTooOld);
   }
-  if (hello.arena_header_bytes < sizeof(format::ArenaHeader) ||
+  if (hello.arena_header_bytes < format::kArenaHeaderBytesMin ||
       hello.ring_entry_bytes != sizeof(format::RingEntry) ||
       hello.arena_bytes > format::kMaxArenaBytes || hello.name_limit >= format::kMaxNames) {
     versions("its arena's layout is not what its version says", "install a matching version");

@@ -17,10 +17,12 @@ inline constexpr std::uint32_t kMessageMagic = 0x47525454;  // "TTRG"
 
 enum class MessageType : std::uint16_t {
   kHello = 1,   ///< probe → supervisor, fds: arena.
-  kAccept = 2,  ///< supervisor → probe, fds: control page, read-only.
+  /// supervisor → probe, fds: control page, read-only; for a trainer then the slab.
+  kAccept = 2,
   kRefuse = 3,  ///< supervisor → probe.
 
-  kAddProducer = 10,      ///< supervisor → agent, fds: arena, control page (read-write), pidfd.
+  /// supervisor → agent, fds: arena, control page (read-write), pidfd, and for a trainer the slab.
+  kAddProducer = 10,
   kReleaseProducer = 11,  ///< agent → supervisor: dead, drained and journalled; close its fds.
   kAttemptStart = 12,     ///< supervisor → agent.
   kAttemptEnd = 13,       ///< supervisor → agent.
@@ -169,7 +171,7 @@ inline std::uint32_t JudgeHello(const Hello& hello, char* text, std::size_t text
 }
 
 /// Largest number of descriptors in one message.
-inline constexpr int kMaxMessageFds = 3;
+inline constexpr int kMaxMessageFds = 4;
 
 /// Sends one message with `fd_count` descriptors, never blocking. 0, or errno.
 int SendMessage(int socket, const void* bytes, std::size_t size, const int* fds, int fd_count);

@@ -11,7 +11,6 @@
 #include <cerrno>
 #include <string>
 
-#include "channel/control_page.h"
 #include "channel/testing.h"
 
 namespace telltale::channel {
@@ -107,64 +106,17 @@ TEST(Messages, DescriptorsTravelAndTooManyAreClosed) {
   int pipes[2];
   ASSERT_EQ(::pipe2(pipes, O_CLOEXEC), 0);
   UniqueFd reading(pipes[0]), writing(pipes[1]);
-  const int sent[3] = {writing.get(), reading.get(), writing.get()};
-  ASSERT_EQ(SendMessage(a.get(), "hello", 5, sent, 3), 0);
-  EXPECT_EQ(SendMessage(a.get(), "hello", 5, sent, 4), EINVAL);
+  const int sent[5] = {writing.get(), reading.get(), writing.get(), writing.get(), writing.get()};
+  ASSERT_EQ(SendMessage(a.get(), "hello", 5, sent, 4), 0);
+  EXPECT_EQ(SendMessage(a.get(), "hello", 5, sent, 5), EINVAL);
   EXPECT_EQ(ReceiveMessage(b.get(), bytes, sizeof bytes, fds, &count), 5);
-  ASSERT_EQ(count, 3);
+  ASSERT_EQ(count, 4);
   writing.reset();
   EXPECT_EQ(::write(fds[0], "x", 1), 1);
   EXPECT_NE(::fcntl(fds[0], F_GETFD) & FD_CLOEXEC, 0);
   for (const int fd : fds) ::close(fd);
   EXPECT_EQ(::read(reading.get(), bytes, 2), 1);
   EXPECT_EQ(::read(reading.get(), bytes, 2), 0) << "a write end is still open";
-}
-
-TEST(ControlPage, TheProbesDescriptorCannotWrite) {
-  auto page = ControlPage::Create(100);
-  ASSERT_TRUE(page.ok()) << page.status().message();
-  auto read_only = page->ReadOnlyFd();
-  ASSERT_TRUE(read_only.ok());
-  EXPECT_EQ(::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, read_only->get(), 0),
-            MAP_FAILED);
-  EXPECT_NE(::ftruncate(page->fd(), 0), 0);
-}
-
-TEST(ControlPage, AnswersReachTheProducerAndSurviveANewWriter) {
-  auto page = ControlPage::Create(100);
-  ASSERT_TRUE(page.ok());
-  TestProducer producer;
-  EXPECT_EQ(producer->StatsInterval(), 0u);
-  ASSERT_TRUE(producer->UseControlPage(page->ReadOnlyFd()->release()));
-  page->SetStatsInterval(50);
-  page->SetName(7, format::kNameYes);
-  page->SetName(100'000, format::kNameYes);
-  page->PublishEpoch();
-  EXPECT_EQ(producer->StatsInterval(), 50u);
-  EXPECT_EQ(producer->NameWord(7), format::kNameYes);
-  EXPECT_EQ(producer->NameWord(8), format::kNameUnanswered);
-  EXPECT_EQ(producer->NameWord(100'000), format::kNameUnanswered);
-  page->SetWantAll(true);
-  EXPECT_EQ(producer->NameWord(8), format::kNameYes) << "a plan of every name needs no answers";
-  EXPECT_EQ(producer->NameWord(100'000), format::kNameUnanswered) << "no word of the page";
-  page->SetName(7, format::kNameNo);
-  EXPECT_EQ(producer->NameWord(7), format::kNameNo) << "an answer goes first";
-  page->SetWantAll(false);
-  EXPECT_EQ(producer->NameWord(8), format::kNameUnanswered);
-  auto again = ControlPage::Attach(UniqueFd(::dup(page->fd())));
-  ASSERT_TRUE(again.ok());
-  EXPECT_EQ(again->epoch(), 1u);
-  EXPECT_EQ(again->stats_interval(), 50u);
-  again->SetName(8, format::kNameNo);
-  EXPECT_EQ(producer->NameWord(8), format::kNameNo);
-}
-
-TEST(ControlPage, TheProducerRefusesOneThatCouldShrink) {
-  TestProducer producer;
-  const int fd = ::memfd_create("x", MFD_CLOEXEC);
-  ASSERT_EQ(::ftruncate(fd, 8192), 0);
-  EXPECT_FALSE(producer->UseControlPage(fd));
-  EXPECT_EQ(producer->StatsInterval(), 0u);
 }
 
 }  // namespace

@@ -8,6 +8,8 @@
 #include <memory>
 
 #include "agent/agent.h"
+#include "plan/capture_plan.h"
+#include "store/run_info.h"
 #include "cli/command.h"
 
 namespace telltale::cli {
@@ -38,6 +40,13 @@ Status Run(const Args& args) {
   options.interval_ms = args.interval_ms;
   options.gap_from_monotonic_ns = args.gap_from_ns;
   options.overhead_budget = args.overhead;
+  // Where run.json cannot be read the training is recorded all the same.
+  if (const auto info = store::ReadRunInfo(args.run); info.ok()) {
+    if (!info->plan.empty()) {
+      TELLTALE_ASSIGN_OR_RETURN(options.plan, plan::FromJson(info->plan));
+    }
+    if (!info->attempts.empty()) options.attempt_start_ns = info->attempts.back().start_ns;
+  }
   return agent::RunAgent(std::move(options));
 }
 

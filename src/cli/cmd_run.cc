@@ -25,6 +25,8 @@
 #include "cli/check_json.h"
 #include "cli/command.h"
 #include "cli/output.h"
+#include "cli/plan_flags.h"
+#include "plan/capture_plan.h"
 #include "report/html.h"
 #include "report/load.h"
 #include "report/verdict.h"
@@ -47,6 +49,8 @@ struct Args {
   bool quiet = false;
   bool json = false;
   bool no_serve = false;
+  PlanFlags plan;
+  bool explain = false;
 };
 
 constexpr timespec kReportPatience{.tv_sec = 2, .tv_nsec = 0};  ///< Then we say what takes so long.
@@ -55,6 +59,8 @@ constexpr std::string_view kExamples =
     "  telltale run -- python train.py --lr 0.1\n"
     "  telltale run -o runs/try-2 --interval 1000 -- torchrun --nproc-per-node 2 train.py\n"
     "  telltale run --quiet -- ./train.sh\n"
+    "  telltale run --level tensors --collect 'losses:values,interval=1' -- python train.py\n"
+    "  telltale run --level tensors --explain-plan > plan.toml\n"
     "The exit code is the training's own; 127 or 126 where it cannot be started. Before it starts:";
 
 /// "1%", "0.5" or "0.5 %" as a fraction.
@@ -179,7 +185,14 @@ int Run(const Args& args, std::vector<std::string> training, const std::string& 
   ::sigaddset(&pipe, SIGPIPE);
   ::sigprocmask(SIG_BLOCK, &pipe, &options.mask);
   const auto fail = [](const Status& status) { return Fail("run", status); };
+  const auto plan = PlanOf(args.plan, plan::DefaultPlan());
+  if (args.explain && training.empty()) {
+    if (!plan.ok()) return fail(plan.status());
+    WriteOut(args.json ? plan::ToJson(*plan) + "\n" : ExplainPlan(*plan));
+    return 0;
+  }
   if (const Status status = CheckUsage(args, training); !status.ok()) return fail(status);
+  if (!plan.ok()) return fail(plan.status());
   const auto overhead = ParsePercent(args.overhead);
   if (!overhead.ok()) return fail(overhead.status());
   if (const run::Startable start = run::CheckStartable(training[0]); start.exit_code != 0) {
@@ -192,6 +205,7 @@ int Run(const Args& args, std::vector<std::string> training, const std::string& 
   request.command = training;
   request.interval_ms = args.interval_ms;
   request.overhead_budget = overhead.value();
+  request.plan = plan::ToJson(*plan);
   request.telltale_version = TELLTALE_VERSION;
   auto directory = run::RunDirectory::Prepare(request);
   if (!directory.ok()) {
@@ -208,6 +222,9 @@ int Run(const Args& args, std::vector<std::string> training, const std::string& 
     Say("telltale {} · run {} · {}\n", TELLTALE_VERSION, Printable(directory->info().name),
         Printable(shown));
   }
+
+  // Its stdout is the training's.
+  if (args.explain) WriteErr(ExplainPlan(*plan));
 
   options.program = program;
   options.python_dir = fs::path(program).parent_path().parent_path() / "lib/telltale/python";
@@ -249,10 +266,14 @@ void RegisterRun(CLI::App& app, Context* context) {
       ->add_option("--interval", args->interval_ms,
                    "Milliseconds between samples of the machine, 100 to 60000")
       ->default_str("500");
+  AddPlanFlags(command, &args->plan);
+  command->add_flag("--explain-plan", args->explain,
+                    "Print the capture plan as a plan file; without a command, nothing else");
   command->add_flag("--quiet", args->quiet,
                     "No status line, no live page, no verdict; warnings only");
   command->add_flag("--json", args->json,
-                    "Write the document of `check --json` to RUN/verdict.json at the end");
+                    "Write the document of `check --json` to RUN/verdict.json at the end; with "
+                    "--explain-plan and no command, print the plan as JSON");
   command->add_flag("--no-serve", args->no_serve, "Start no live page");
   command->allow_extras();  // A command without `--` gets a better word than the parser's.
   OnRun(command, context, [args, command, context] {

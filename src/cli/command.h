@@ -50,10 +50,13 @@ using RegisterFn = void (*)(CLI::App& app, Context* context);
 
 // One line a subcommand, here and in the table of commands.cc.
 void RegisterRun(CLI::App& app, Context* context);
+void RegisterCapture(CLI::App& app, Context* context);
 void RegisterCheck(CLI::App& app, Context* context);
 void RegisterReport(CLI::App& app, Context* context);
 void RegisterLs(CLI::App& app, Context* context);
 void RegisterQuery(CLI::App& app, Context* context);
+void RegisterImport(CLI::App& app, Context* context);
+void RegisterExport(CLI::App& app, Context* context);
 void RegisterVerify(CLI::App& app, Context* context);
 void RegisterRules(CLI::App& app, Context* context);
 void RegisterWatch(CLI::App& app, Context* context);

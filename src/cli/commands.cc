@@ -19,11 +19,14 @@ namespace {
 constexpr std::array kCommands = {
     // clang-format off: one line a subcommand, so that additions do not collide.
     static_cast<RegisterFn>(RegisterRun),
+    RegisterCapture,
     RegisterCheck,
     RegisterReport,
     RegisterLs,
     RegisterVerify,
     RegisterQuery,
+    RegisterImport,
+    RegisterExport,
     RegisterRules,
     RegisterDoctor,
     RegisterServe,

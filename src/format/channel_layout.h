@@ -203,7 +203,13 @@ struct ArenaHeader {
   std::atomic<std::uint64_t> skipped;
   std::atomic<std::uint64_t> spans_thinned;
   alignas(64) char disabled_reason[kMaxReasonBytes];
+  // Since 1.1: what the plan asked for and was not recorded.
+  alignas(64) std::atomic<std::uint64_t> raw_dropped;  ///< Values: no room on their way.
+  std::atomic<std::uint64_t> histogram_dropped;        ///< No room for the snapshot, or no helper.
+  std::atomic<std::uint64_t> unanswered;  ///< The plan had not answered the tensor's name.
 };
+/// sizeof(ArenaHeader) of 1.0. The page is zero behind it, so what 1.1 added reads as 0.
+inline constexpr std::uint32_t kArenaHeaderBytesMin = 704;
 
 /// Page 0 of the control page; then `words` atomics of 32 bits, one for each name id.
 struct ControlHeader {
@@ -272,7 +278,9 @@ static_assert(offsetof(ArenaHeader, uuid) == 64 && offsetof(ArenaHeader, pid) ==
               offsetof(ArenaHeader, anchor_ticks) == 112 &&
               offsetof(ArenaHeader, names_published) == 128 &&
               offsetof(ArenaHeader, disabled_reason) == 192);
-static_assert(sizeof(ArenaHeader) == 704 && sizeof(ArenaHeader) <= kPageBytes);
+static_assert(offsetof(ArenaHeader, raw_dropped) == kArenaHeaderBytesMin);
+static_assert(sizeof(ArenaHeader) == 768 && sizeof(ArenaHeader) <= kPageBytes);
+static_assert(sizeof(ControlRule) % sizeof(std::uint64_t) == 0 && sizeof(SlabHeader) == 16);
 static_assert(sizeof(ControlHeader) == 64 && sizeof(ControlWhen) == 280 && sizeof(ControlRule) == 1128);
 static_assert(sizeof(StatMoreRecord) == 136 && sizeof(HistogramRecord) == 648 && sizeof(TensorRecord) == 40);
 

@@ -1,100 +1,528 @@
 // SPDX-License-Identifier: Apache-2.0
+// The plan as JSON. Plan files, requests and --collect all pass through the reader here, so that
+// each key means the same everywhere and is checked once.
 #include "plan/capture_plan.h"
 
 #include <fmt/format.h>
-#include <re2/re2.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
+#include <charconv>
+#include <exception>
+#include <iterator>
 #include <utility>
+
+#include "plan/plan_json.h"
 
 namespace telltale::plan {
 namespace {
 
-/// Memory that one pattern may take when compiled.
-constexpr std::int64_t kMaxPatternBytes = 1 << 20;
-/// Names come from the user's process; a name is matched up to here.
-constexpr std::size_t kMaxNameBytes = 4096;
+using nlohmann::ordered_json;
 
-using PatternList = std::vector<std::unique_ptr<re2::RE2>>;
+constexpr std::uint32_t kDefaultInterval = 100;
+constexpr std::size_t kMaxCollections = 256;
+constexpr std::size_t kMaxListItems = 4096;
+constexpr std::size_t kMaxSteps = 100'000;
+constexpr std::size_t kMaxNameBytes = 256;
+constexpr std::uint64_t kMaxSlabBytes = 64ULL << 30;
 
-Result<PatternList> Compile(const std::vector<std::string>& texts) {
-  re2::RE2::Options options;
-  options.set_log_errors(false);
-  options.set_max_mem(kMaxPatternBytes);
-  options.set_encoding(re2::RE2::Options::EncodingLatin1);  // Names need not be UTF-8.
-  PatternList patterns;
-  for (const std::string& text : texts) {
-    auto pattern = std::make_unique<re2::RE2>(text, options);
-    if (!pattern->ok()) {
-      return Status(Code::kUsage, fmt::format("capture plan: pattern '{}' is not a regular "
-                                              "expression: {}: correct it (RE2 syntax)",
-                                              text, pattern->error()));
-    }
-    patterns.push_back(std::move(pattern));
-  }
-  return patterns;
+struct TakeWord {
+  std::string_view word;
+  std::uint32_t take;
+};
+constexpr TakeWord kTakeWords[] = {{"statistics", kStats},
+                                   {"more", kMore},
+                                   {"histogram", kHistogram},
+                                   {"values", kRaw},
+                                   {"shape", kShape}};
+
+// What is not in tt_stats is derived from it where that is exact: variance, sum, abs_max, abs_mean,
+// abs_sum and the norms of the absolute values. The smallest absolute value and the product are
+// not.
+constexpr Reduction kReductions[] = {{"min", kStats},
+                                     {"max", kStats},
+                                     {"mean", kStats},
+                                     {"std", kStats},
+                                     {"variance", kStats},
+                                     {"sum", kStats},
+                                     {"prod", kStats | kMore},
+                                     {"abs_min", kStats | kMore},
+                                     {"abs_max", kStats},
+                                     {"abs_mean", kStats},
+                                     {"abs_std", kStats | kMore},
+                                     {"abs_variance", kStats | kMore},
+                                     {"abs_sum", kStats},
+                                     {"abs_prod", kStats | kMore},
+                                     {"l1_norm", kStats},
+                                     {"l2_norm", kStats},
+                                     {"abs_l1_norm", kStats},
+                                     {"abs_l2_norm", kStats},
+                                     {"nan", kStats},
+                                     {"inf", kStats},
+                                     {"zeros", kStats},
+                                     {"quantiles", kStats | kHistogram},
+                                     {"histogram", kStats | kHistogram}};
+
+constexpr std::string_view kModeKeys[] = {"train", "eval", "predict", "global"};
+constexpr std::string_view kWhenKeys[] = {"interval", "start", "end", "steps"};
+constexpr std::string_view kCollectionKeys[] = {"include", "exclude",      "tensors",   "modules",
+                                                "take",    "max_elements", "reductions"};
+
+bool IsOneOf(std::span<const std::string_view> words, std::string_view word) {
+  return std::find(words.begin(), words.end(), word) != words.end();
 }
 
-bool AnyMatches(const PatternList& patterns, re2::StringPiece name) {
-  return std::any_of(patterns.begin(), patterns.end(),
-                     [&](const auto& pattern) { return re2::RE2::PartialMatch(name, *pattern); });
+std::string Join(std::span<const std::string_view> words) {
+  std::string out;
+  for (const std::string_view word : words) {
+    if (!out.empty()) out += ", ";
+    out += word;
+  }
+  return out;
+}
+
+KeyError Wrong(std::string key, std::string what) { return {std::move(key), std::move(what)}; }
+
+using Check = std::optional<KeyError>;
+
+template <class Number>
+Check ReadNumber(const ordered_json& in, const std::string& key, Number* out, std::uint64_t most,
+                 std::string_view example) {
+  if (!in.is_number_integer() || (!in.is_number_unsigned() && in.get<std::int64_t>() < 0) ||
+      in.get<std::uint64_t>() > most) {
+    return Wrong(key, fmt::format("is not a number from 0 to {}: write {}", most, example));
+  }
+  *out = static_cast<Number>(in.get<std::uint64_t>());
+  return {};
+}
+
+Check ReadTexts(const ordered_json& in, const std::string& key, std::vector<std::string>* out) {
+  out->clear();
+  if (in.is_string()) {
+    out->push_back(in.get<std::string>());
+    return {};
+  }
+  const auto text = [](const ordered_json& item) { return item.is_string(); };
+  if (!in.is_array() || in.size() > kMaxListItems || !std::all_of(in.begin(), in.end(), text)) {
+    return Wrong(key, fmt::format("is not a list of at most {} texts: write for example [\"fc\"]",
+                                  kMaxListItems));
+  }
+  *out = in.get<std::vector<std::string>>();
+  return {};
+}
+
+constexpr std::uint64_t kMaxStep =
+    static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()) - 1;
+
+/// Reads the keys of a When that are there.
+Check ReadWhen(const ordered_json& in, const std::string& path, When* out) {
+  bool interval = false;
+  bool steps = false;
+  for (const auto& [key, value] : in.items()) {
+    const std::string where = path + key;
+    Check wrong;
+    if (key == "interval") {
+      interval = true;
+      wrong = ReadNumber(value, where, &out->interval, UINT32_MAX, "100, or 0 for the steps alone");
+    } else if (key == "start") {
+      wrong = ReadNumber(value, where, &out->start, kMaxStep, "0");
+    } else if (key == "end") {
+      wrong = ReadNumber(value, where, &out->end, kMaxStep, "1000 for the steps before it");
+    } else if (key == "steps") {
+      steps = true;
+      if (!value.is_array() || value.size() > kMaxSteps) {
+        return Wrong(where, fmt::format("is not a list of at most {} steps: write for example "
+                                        "[0, 10, 500], or use interval, start and end",
+                                        kMaxSteps));
+      }
+      for (const ordered_json& item : value) {
+        std::int64_t step = 0;
+        if (wrong = ReadNumber(item, where, &step, kMaxStep, "[0, 10, 500]"); wrong) break;
+        out->steps.push_back(step);
+      }
+      std::sort(out->steps.begin(), out->steps.end());
+      out->steps.erase(std::unique(out->steps.begin(), out->steps.end()), out->steps.end());
+    }
+    if (wrong) return wrong;
+  }
+  if (!interval) out->interval = steps ? 0 : kDefaultInterval;
+  return {};
+}
+
+Check ReadTake(const ordered_json& in, const std::string& key, std::uint32_t* out) {
+  std::vector<std::string> words;
+  if (auto wrong = ReadTexts(in, key, &words); wrong) return wrong;
+  *out = 0;
+  for (const std::string& given : words) {
+    const std::string_view word = given == "raw" ? "values" : std::string_view(given);
+    const auto* const found =
+        std::find_if(std::begin(kTakeWords), std::end(kTakeWords),
+                     [&](const TakeWord& known) { return known.word == word; });
+    if (found == std::end(kTakeWords)) {
+      return Wrong(key, fmt::format("knows no '{}': write any of statistics, more, histogram, "
+                                    "values, shape",
+                                    word));
+    }
+    *out |= found->take;
+  }
+  return {};
+}
+
+Check ReadReductions(const ordered_json& in, const std::string& key, Collection* out,
+                     std::uint32_t* take) {
+  if (auto wrong = ReadTexts(in, key, &out->reductions); wrong) return wrong;
+  for (const std::string& name : out->reductions) {
+    const auto found = std::find_if(std::begin(kReductions), std::end(kReductions),
+                                    [&](const Reduction& known) { return known.name == name; });
+    if (found == std::end(kReductions)) {
+      std::string names;
+      for (const Reduction& known : kReductions) {
+        names += (names.empty() ? "" : ", ") + std::string(known.name);
+      }
+      return Wrong(key, fmt::format("knows no '{}': write any of {}", name, names));
+    }
+    *take |= found->take;
+  }
+  return {};
+}
+
+ordered_json WhenToJson(const When& when) {
+  ordered_json out = {{"interval", when.interval}};
+  if (when.start != 0) out["start"] = when.start;
+  if (when.end != kNoEnd) out["end"] = when.end;
+  if (!when.steps.empty()) out["steps"] = when.steps;
+  return out;
+}
+
+std::vector<std::string> TakeList(std::uint32_t take) {
+  std::vector<std::string> out;
+  for (const TakeWord& known : kTakeWords) {
+    if ((take & known.take) != 0) out.emplace_back(known.word);
+  }
+  return out;
 }
 
 }  // namespace
 
-std::string ToJson(const CapturePlan& plan) {
-  const nlohmann::ordered_json json = {{"stats_interval_steps", plan.stats_interval_steps},
-                                       {"include", plan.include},
-                                       {"exclude", plan.exclude}};
-  return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+bool When::Listed(std::int64_t step) const {
+  return std::binary_search(steps.begin(), steps.end(), step);
 }
 
-Result<CapturePlan> FromJson(std::string_view text) {
-  const auto json = nlohmann::json::parse(text, nullptr, false);
-  const auto wrong = [](std::string_view what) {
-    return Status(Code::kUsage, fmt::format("capture plan: {}", what));
+bool When::Due(std::int64_t step) const {
+  return Listed(step) || (interval != 0 && start <= step && step < end && step % interval == 0);
+}
+
+std::span<const Reduction> Reductions() { return kReductions; }
+
+std::string TakeWords(std::uint32_t take, std::string_view separator) {
+  std::string out;
+  for (const std::string& word : TakeList(take)) {
+    if (!out.empty()) out += separator;
+    out += word;
+  }
+  return out;
+}
+
+Check CollectionFromJson(const std::string& name, const ordered_json& in, const std::string& path,
+                         Collection* out) {
+  const bool control = std::any_of(name.begin(), name.end(), [](char c) {
+    return static_cast<unsigned char>(c) < 0x20 || c == 0x7f;
+  });
+  if (name.empty() || name.size() > kMaxNameBytes || control) {
+    return Wrong(
+        path, fmt::format("has a name that is none: write 1 to {} printable bytes", kMaxNameBytes));
+  }
+  if (!in.is_object())
+    return Wrong(path, "is not a table of keys: write for example interval = 10");
+  *out = {};
+  out->name = name;
+  std::uint32_t take = 0;
+  bool take_said = false;
+  ordered_json flat = ordered_json::object();
+  bool mode_said = false;
+  for (const auto& [key, value] : in.items()) {
+    const std::string where = path + "." + key;
+    Check wrong;
+    std::uint32_t read = 0;
+    if (key == "include") {
+      wrong = ReadTexts(value, where, &out->include);
+    } else if (key == "exclude") {
+      wrong = ReadTexts(value, where, &out->exclude);
+    } else if (key == "tensors") {
+      wrong = ReadTexts(value, where, &out->tensors);
+    } else if (key == "modules") {
+      wrong = ReadTexts(value, where, &out->modules);
+    } else if (key == "take") {
+      wrong = ReadTake(value, where, &read);
+      take_said = true;
+    } else if (key == "reductions") {
+      wrong = ReadReductions(value, where, out, &read);
+      take_said = true;
+    } else if (key == "max_elements") {
+      wrong = ReadNumber(value, where, &out->max_elements, 1U << 24, "65536");
+    } else if (IsOneOf(kWhenKeys, key)) {
+      flat[key] = value;
+    } else if (IsOneOf(kModeKeys, key)) {
+      mode_said = true;
+      if (!value.is_object())
+        wrong = Wrong(where, "is not a table: write for example interval = 1");
+    } else {
+      wrong = Wrong(where, fmt::format("is no key: write any of {}, {}, {}", Join(kCollectionKeys),
+                                       Join(kWhenKeys), Join(kModeKeys)));
+    }
+    if (wrong) return wrong;
+    take |= read;
+  }
+  if (take_said) out->take = take;
+  // Absolute values, products and histograms are read beside the statistics.
+  if ((out->take & (kMore | kHistogram)) != 0) out->take |= kStats;
+  if (out->take == 0) {
+    return Wrong(path + ".take",
+                 "is empty, so that nothing is taken: write [\"statistics\"], or leave "
+                 "the collection out");
+  }
+  // Without a word about the time every mode has the default; where only a mode has one, the others
+  // rest.
+  if (!flat.empty() || !mode_said) {
+    When when;
+    if (auto wrong = ReadWhen(flat, path + ".", &when); wrong) return wrong;
+    out->when.fill(when);
+  }
+  for (std::size_t mode = 0; mode < std::size(kModeKeys); ++mode) {
+    const auto found = in.find(std::string(kModeKeys[mode]));
+    if (found == in.end()) continue;
+    const std::string where = fmt::format("{}.{}", path, kModeKeys[mode]);
+    for (const auto& [key, value] : found->items()) {
+      if (!IsOneOf(kWhenKeys, key)) {
+        return Wrong(where + "." + key, fmt::format("is no key: write any of {}", Join(kWhenKeys)));
+      }
+    }
+    out->when[mode] = {};
+    if (auto wrong = ReadWhen(*found, where + ".", &out->when[mode]); wrong) return wrong;
+  }
+  return {};
+}
+
+ordered_json CollectionToJson(const Collection& collection) {
+  ordered_json out = ordered_json::object();
+  const auto list = [&](const char* key, const std::vector<std::string>& items) {
+    if (!items.empty()) out[key] = items;
   };
-  if (!json.is_object()) return wrong("not a JSON object: write {\"stats_interval_steps\": 100}");
-  CapturePlan plan;
-  if (const auto it = json.find("stats_interval_steps"); it != json.end()) {
-    if (!it->is_number_unsigned() || it->get<std::uint64_t>() > UINT32_MAX) {
-      return wrong("stats_interval_steps is not a number of steps: write 100, or 0 for none");
-    }
-    plan.stats_interval_steps = it->get<std::uint32_t>();
+  list("include", collection.include);
+  list("exclude", collection.exclude);
+  list("tensors", collection.tensors);
+  list("modules", collection.modules);
+  out["take"] = TakeList(collection.take);
+  list("reductions", collection.reductions);
+  if (collection.max_elements != 0) out["max_elements"] = collection.max_elements;
+  const auto& when = collection.when;
+  const bool same =
+      std::all_of(when.begin(), when.end(), [&](const When& w) { return w == when[0]; });
+  if (same) {
+    out.update(WhenToJson(when[0]));
+    return out;
   }
-  for (auto [key, list] : {std::pair{"include", &plan.include}, {"exclude", &plan.exclude}}) {
-    const auto it = json.find(key);
-    if (it == json.end()) continue;
-    if (!it->is_array() ||
-        !std::all_of(it->begin(), it->end(), [](const auto& item) { return item.is_string(); })) {
-      return wrong(fmt::format("{} is not a list of texts: write [\"weight$\"]", key));
-    }
-    *list = it->get<std::vector<std::string>>();
+  for (std::size_t mode = 0; mode < when.size(); ++mode) {
+    if (when[mode] != When{}) out[std::string(kModeKeys[mode])] = WhenToJson(when[mode]);
   }
+  return out;
+}
+
+Check PlanFromJson(const ordered_json& in, CapturePlan* out) {
+  if (!in.is_object()) return Wrong("", "is not an object: write {\"level\": \"tensors\"}");
+  const auto level = in.find("level");
+  const auto collections = in.find("collections");
+  *out = {};
+  out->level = "custom";
+  if (level != in.end()) {
+    if (!level->is_string()) return Wrong("level", "is not a text: write \"tensors\"");
+    const std::string name = level->get<std::string>();
+    if (name != "custom") {
+      Result<CapturePlan> plan = PlanOfLevel(name);
+      if (!plan.ok()) return Wrong("level", plan.status().message());
+      *out = std::move(plan).value();
+    }
+  } else if (collections == in.end()) {
+    *out = DefaultPlan();
+  }
+  for (const auto& [key, value] : in.items()) {
+    if (key == "level") continue;
+    if (key == "slab_bytes") {
+      if (auto wrong = ReadNumber(value, key, &out->slab_bytes, kMaxSlabBytes, "268435456");
+          wrong) {
+        return wrong;
+      }
+    } else if (key != "collections") {
+      return Wrong(key, "is no key: write level, slab_bytes and collections");
+    }
+  }
+  if (collections == in.end()) return {};
+  if (!collections->is_object() || collections->size() > kMaxCollections) {
+    return Wrong("collections",
+                 fmt::format("is not a table of at most {} collections", kMaxCollections));
+  }
+  CapturePlan more;
+  more.slab_bytes = out->slab_bytes;
+  for (const auto& [name, value] : collections->items()) {
+    Collection collection;
+    if (auto wrong = CollectionFromJson(name, value, "collections." + name, &collection); wrong) {
+      return wrong;
+    }
+    more.collections.push_back(std::move(collection));
+  }
+  *out = Union(std::move(*out), more);
+  return {};
+}
+
+ordered_json PlanToJson(const CapturePlan& plan) {
+  ordered_json collections = ordered_json::object();
+  for (const Collection& collection : plan.collections) {
+    collections[collection.name] = CollectionToJson(collection);
+  }
+  return {{"level", plan.level}, {"slab_bytes", plan.slab_bytes}, {"collections", collections}};
+}
+
+CapturePlan Union(CapturePlan plan, const CapturePlan& more) {
+  bool changed = false;
+  for (const Collection& collection : more.collections) {
+    const auto same = std::find_if(plan.collections.begin(), plan.collections.end(),
+                                   [&](const Collection& c) { return c.name == collection.name; });
+    if (same == plan.collections.end()) {
+      plan.collections.push_back(collection);
+      changed = true;
+    } else if (*same != collection) {
+      *same = collection;
+      changed = true;
+    }
+  }
+  plan.slab_bytes = std::max(plan.slab_bytes, more.slab_bytes);
+  if (changed) plan.level = "custom";
   return plan;
 }
 
-struct Matcher::Patterns {
-  PatternList include;
-  PatternList exclude;
-};
-
-Matcher::Matcher(std::unique_ptr<Patterns> patterns) : patterns_(std::move(patterns)) {}
-Matcher::Matcher(Matcher&&) noexcept = default;
-Matcher& Matcher::operator=(Matcher&&) noexcept = default;
-Matcher::~Matcher() = default;
-
-Result<Matcher> Matcher::Create(const CapturePlan& plan) {
-  auto patterns = std::make_unique<Patterns>();
-  TELLTALE_ASSIGN_OR_RETURN(patterns->include, Compile(plan.include));
-  TELLTALE_ASSIGN_OR_RETURN(patterns->exclude, Compile(plan.exclude));
-  return Matcher(std::move(patterns));
+std::string ToJson(const CapturePlan& plan) {
+  return PlanToJson(plan).dump(-1, ' ', false, ordered_json::error_handler_t::replace);
 }
 
-bool Matcher::Wants(std::string_view name) const {
-  const re2::StringPiece piece(name.data(), std::min(name.size(), kMaxNameBytes));
-  return AnyMatches(patterns_->include, piece) && !AnyMatches(patterns_->exclude, piece);
+Result<CapturePlan> FromJson(std::string_view text) {
+  try {
+    const auto json = ordered_json::parse(text, nullptr, false);
+    CapturePlan plan;
+    const auto wrong =
+        json.is_discarded() ? Check(Wrong("", "is not JSON")) : PlanFromJson(json, &plan);
+    if (wrong) {
+      return Status(Code::kUsage,
+                    wrong->key.empty()
+                        ? fmt::format("capture plan: it {}", wrong->what)
+                        : fmt::format("capture plan: {} {}", wrong->key, wrong->what));
+    }
+    return plan;
+  } catch (const std::exception& error) {
+    return Status(Code::kUsage, fmt::format("capture plan: cannot be read: {}", error.what()));
+  }
+}
+
+namespace {
+
+/// At commas outside of brackets, so that a pattern may hold them.
+std::vector<std::string> SplitOptions(std::string_view text) {
+  std::vector<std::string> out(1);
+  int depth = 0;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (c == '\\' && i + 1 < text.size()) {
+      out.back() += c;
+      out.back() += text[++i];
+      continue;
+    }
+    if (c == '(' || c == '[' || c == '{') ++depth;
+    if (c == ')' || c == ']' || c == '}') --depth;
+    if (c == ',' && depth <= 0) {
+      out.emplace_back();
+    } else {
+      out.back() += c;
+    }
+  }
+  return out;
+}
+
+std::vector<std::string> SplitList(std::string_view text) {
+  std::vector<std::string> out(1);
+  for (const char c : text) {
+    if (c == '+') {
+      out.emplace_back();
+    } else {
+      out.back() += c;
+    }
+  }
+  return out;
+}
+
+/// A number where it is one, else the text, which the reader then refuses with its own word.
+ordered_json NumberOf(const std::string& text) {
+  std::uint64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size() || text.empty()) return text;
+  return number;
+}
+
+ordered_json ValueOf(std::string_view key, const std::string& text) {
+  if (key == "steps") {
+    ordered_json list = ordered_json::array();
+    for (const std::string& item : SplitList(text)) list.push_back(NumberOf(item));
+    return list;
+  }
+  // A plus belongs to the pattern there: several patterns are several keys.
+  if (key == "include" || key == "exclude") return ordered_json::array({text});
+  if (key == "interval" || key == "start" || key == "end" || key == "max_elements") {
+    return NumberOf(text);
+  }
+  return SplitList(text);
+}
+
+}  // namespace
+
+Result<Collection> ParseCollect(std::string_view text) {
+  const auto colon = text.find(':');
+  const std::string name(text.substr(0, colon));
+  ordered_json json = ordered_json::object();
+  const auto append = [](ordered_json* object, const std::string& key, ordered_json value) {
+    if (const auto found = object->find(key);
+        found != object->end() && found->is_array() && value.is_array()) {
+      for (ordered_json& item : value) found->push_back(std::move(item));
+    } else {
+      (*object)[key] = std::move(value);
+    }
+  };
+  if (colon != std::string_view::npos) {
+    for (const std::string& option : SplitOptions(text.substr(colon + 1))) {
+      const auto equals = option.find('=');
+      if (equals == std::string::npos) {
+        append(&json, "take", ordered_json(SplitList(option)));
+        continue;
+      }
+      const std::string key = option.substr(0, equals);
+      const std::string value = option.substr(equals + 1);
+      const auto dot = key.find('.');
+      if (dot == std::string::npos) {
+        append(&json, key, ValueOf(key, value));
+        continue;
+      }
+      const std::string mode = key.substr(0, dot);
+      const std::string inner = key.substr(dot + 1);
+      if (!json.contains(mode)) json[mode] = ordered_json::object();
+      if (json[mode].is_object()) append(&json[mode], inner, ValueOf(inner, value));
+    }
+  }
+  Collection collection;
+  try {
+    if (const auto wrong = CollectionFromJson(name, json, name, &collection); wrong) {
+      return Status(Code::kUsage,
+                    fmt::format("--collect '{}': {} {}", text, wrong->key, wrong->what));
+    }
+  } catch (const std::exception& error) {
+    return Status(Code::kUsage, fmt::format("--collect '{}': {}", text, error.what()));
+  }
+  return collection;
 }
 
 }  // namespace telltale::plan

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <limits>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -30,12 +31,16 @@ struct When {
   std::vector<std::int64_t> steps;  ///< Ascending.
 
   bool Due(std::int64_t step) const;
+  bool Listed(std::int64_t step) const;
+  /// No step is due, ever.
+  bool Never() const { return interval == 0 && steps.empty(); }
   friend bool operator==(const When&, const When&) = default;
 };
 
-/// A named set of tensors and what is taken of them. A tensor belongs to it when the adapter says it is of
-/// the collection of this name, when its name is one of `tensors`, when a pattern of `include` is found in
-/// its name, or when it belongs to a module (or one beneath) of `modules`; unless one of `exclude` is found.
+/// A named set of tensors and what is taken of them. A tensor belongs to it when the adapter says
+/// it is of the collection of this name, when its name is one of `tensors`, when a pattern of
+/// `include` is found in its name, or when it belongs to a module (or one beneath) of `modules`;
+/// unless one of `exclude` is found.
 struct Collection {
   std::string name;
   std::vector<std::string> include;  ///< RE2, found anywhere in the name.
@@ -51,6 +56,13 @@ struct Collection {
   friend bool operator==(const Collection&, const Collection&) = default;
 };
 
+/// The words of `reductions` and what each needs taken; docs/formats/plan.md.
+struct Reduction {
+  std::string_view name;
+  std::uint32_t take;
+};
+std::span<const Reduction> Reductions();
+
 struct CapturePlan {
   std::string level = "steps";  ///< system, steps, tensors, operators, all; or custom.
   std::vector<Collection> collections;
@@ -59,13 +71,25 @@ struct CapturePlan {
   friend bool operator==(const CapturePlan&, const CapturePlan&) = default;
 };
 
-/// What `telltale run` records where nothing is asked: statistics of weights and gradients every 100 steps.
+/// What `telltale run` records where nothing is asked: statistics of weights and gradients every
+/// 100 steps.
 CapturePlan DefaultPlan();
-/// The plan of a named level. kUsage names the levels.
+/// The plan of a named level. kUsage names the levels, and says of `operators` that there is none
+/// yet.
 Result<CapturePlan> PlanOfLevel(std::string_view level);
+/// Both: a collection that both name is as `more` has it. The bound on raw values is the larger.
+CapturePlan Union(CapturePlan plan, const CapturePlan& more);
+/// `NAME[:key=value,...]` of --collect: keys as in a plan file, `+` between the items of a list, a
+/// mode's own keys as `eval.interval=1`, and what is taken also without a key:
+/// `losses:values,interval=1`.
+Result<Collection> ParseCollect(std::string_view text);
+/// "statistics, histogram": what the bits say, in the words of plan files.
+std::string TakeWords(std::uint32_t take, std::string_view separator = ", ");
 
-/// The plan as a JSON object, for the run and for requests; FromJson reads it back, all keys optional.
-/// kUsage says which key is wrong and what to write.
+/// The plan as a JSON object with the keys of a plan file, for the run and for requests. FromJson
+/// reads it back: without a key `level` the plan is what the collections say, with it they are
+/// added to the level's; without both it is DefaultPlan(). kUsage says which key is wrong and what
+/// to write. Whether the patterns are any, Compiled::Create finds.
 std::string ToJson(const CapturePlan& plan);
 Result<CapturePlan> FromJson(std::string_view text);
 /// A plan file; docs/formats/plan.md. `where`: its name, for messages, which name the line.

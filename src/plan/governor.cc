@@ -1,52 +1,268 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plan/governor.h"
 
-#include <algorithm>
+#include <cmath>
 #include <limits>
 
 namespace telltale::plan {
 namespace {
 
-/// A window holds at least so many intervals, so that a step with statistics weighs what it should.
-constexpr std::int64_t kMinIntervals = 3;
-constexpr std::int64_t kMinWindowNs = 5'000'000'000;
 constexpr std::uint32_t kMaxStretch = 1024;
-constexpr std::uint32_t kMaxInterval = std::numeric_limits<std::uint32_t>::max();
-/// The interval is taken back only where twice the cost would still leave this part of the budget.
-constexpr double kRoom = 0.8;
+constexpr std::uint32_t kMaxSamplingStretch = 8;
+/// It acts above the budget and then aims so far below it, so that it settles.
+constexpr double kTarget = 0.75;
+/// Where the probe's fixed cost leaves nothing, what is taken may still cost this part of the
+/// budget: a run without any statistics would not be cheaper in a way that its user could see.
+constexpr double kFloor = 0.1;
+/// Steps of a mode whose durations are of warming up.
+constexpr std::int64_t kWarmUpSteps = 2;
+constexpr std::size_t kMinWork = 3;
+/// A cost that was seen once counts where it is so many times the budget.
+constexpr double kPlain = 2;
+/// Lists are judged by what they have cost over so many steps at least.
+constexpr std::int64_t kMinListedSteps = 20;
+constexpr std::size_t kMinBase = 16;
+
+/// Taken back at most once in so much step time, and only where this part of the stretch is enough.
+constexpr std::int64_t kBackNs = 5'000'000'000;
+constexpr double kBackRoom = 0.6;
+/// What was shed comes back after so much step time at a part of the budget, stretched.
+constexpr std::int64_t kUnshedNs = 60'000'000'000;
+constexpr double kUnshedShare = 0.25;
+constexpr std::uint32_t kUnshedStretch = 64;
+/// So long a mode that makes less than this part of the steps may hold up the taking back.
+constexpr std::int64_t kPatienceNs = 60'000'000'000;
+constexpr std::int64_t kRarePart = 10;
+constexpr double kClearlyInside = 0.8;
+/// Part of the budget that Telltale's own processes may take before the machine is sampled less
+/// often.
+constexpr double kOwnPart = 0.5;
+constexpr double kOwnTarget = 0.3;
+
+/// Histograms are made beside the training: stretching lowers what that costs, but is seen only
+/// later.
+constexpr int kOwnTimes = 4;
+
+constexpr std::size_t kNone = std::numeric_limits<std::size_t>::max();
+
+bool DueByInterval(const When& when, std::uint32_t stretch, std::int64_t step) {
+  const std::uint32_t interval = Stretched(when.interval, stretch);
+  return interval != 0 && when.start <= step && step < when.end && step % interval == 0;
+}
 
 }  // namespace
 
-std::optional<Governor::Decision> Governor::Add(std::int64_t duration_ns, std::int64_t probe_ns) {
-  ++steps_;
-  duration_ns_ += std::max<std::int64_t>(duration_ns, 0);
-  probe_ns_ += std::max<std::int64_t>(probe_ns, 0);
-  // Whole intervals, so that the share does not depend on where a window begins.
-  const std::int64_t interval = std::max<std::int64_t>(interval_, 1);
-  if (steps_ % interval != 0 || steps_ < kMinIntervals * interval || duration_ns_ < kMinWindowNs) {
+Governor::Governor(double budget, std::span<const PlannedRule> rules) : budget_(budget) {
+  SetRules(rules);
+}
+
+void Governor::SetRules(std::span<const PlannedRule> rules) {
+  rules_.assign(rules.begin(), rules.end());
+  thinning_ = {};
+  Forget();
+  exceeded_ = false;
+  waiting_ = false;
+}
+
+/// What taking costs: it is another thing now, or was measured with little else known.
+void Governor::Forget() {
+  for (Mode& mode : modes_) {
+    mode.extra.assign(rules_.size(), {});
+    mode.listed_ns = 0;
+    mode.steps = 0;
+  }
+  since_ns_ = 0;
+}
+
+void Governor::Published(std::int64_t now_ns) {
+  waiting_ = false;
+  published_ns_ = now_ns;
+}
+
+void Governor::Learn(const StepCost& cost, Mode* mode) {
+  const bool warm_up = mode->seen < kWarmUpSteps;
+  ++mode->seen;
+  ++mode->steps;
+  mode->newest = std::max(mode->newest, cost.step);
+  const std::int64_t probe = std::clamp<std::int64_t>(cost.probe_ns, 0, cost.duration_ns);
+  if (!warm_up) mode->work.Add(cost.duration_ns - probe);
+
+  // The rarest rule that was due answers for the step: those that are due more often are seen
+  // without it.
+  std::size_t rarest = kNone;
+  bool listed = false;
+  for (std::size_t i = 0; i < rules_.size(); ++i) {
+    if ((rules_[i].take & Allowed(thinning_.shed, rules_[i].core)) == 0) continue;
+    const When& when = rules_[i].when[cost.mode];
+    if (DueByInterval(when, thinning_.stretch, cost.step)) {
+      if (rarest == kNone || when.interval > rules_[rarest].when[cost.mode].interval) rarest = i;
+    } else {
+      listed = listed || when.Listed(cost.step);
+    }
+  }
+  if (rarest == kNone && !listed) {
+    if (!warm_up) mode->base.Add(probe);
+    return;
+  }
+  const double extra = std::max(0.0, static_cast<double>(probe) - mode->base.mean());
+  if (rarest == kNone) {
+    mode->listed_ns += extra;
+    return;
+  }
+  Extra& known = mode->extra[rarest];
+  if (known.warm_up && !warm_up) {
+    known.cost.Clear();
+    known.warm_up = false;
+  }
+  if (warm_up && known.cost.count() == 0) known.warm_up = true;
+  known.cost.Add(static_cast<std::int64_t>(extra));
+}
+
+Governor::Estimate Governor::EstimateOf(const Mode& mode, std::size_t which) const {
+  Estimate out;
+  if (mode.work.count() < kMinWork) return out;
+  const double work = std::max(mode.work.mean(), 1.0);
+  const double base = mode.base.mean();
+  const double listed =
+      mode.steps >= kMinListedSteps ? mode.listed_ns / static_cast<double>(mode.steps) : 0;
+  double planned = 0;  // A step, at no stretch.
+  double dearest = 0;
+  for (std::size_t i = 0; i < rules_.size(); ++i) {
+    const When& when = rules_[i].when[which];
+    if (when.interval == 0 || mode.newest >= when.end) continue;
+    const Extra& extra = mode.extra[i];
+    const double rate = extra.cost.mean() / when.interval;
+    planned += rate;
+    if (rate > dearest) {
+      dearest = rate;
+      out.sure = extra.cost.count() >= 3 && !extra.warm_up;
+    }
+  }
+  const double now = planned / thinning_.stretch;
+  const auto share = [&](double ns) { return ns / (work + base + listed + now); };
+  out.seen = true;
+  out.fixed = share(base);
+  out.listed = share(listed);
+  out.share = out.fixed + own_share_ + out.listed + share(now);
+  const double room =
+      std::max(work * (budget_ * kTarget - own_share_) - base - listed, work * budget_ * kFloor);
+  out.needed = std::max(1.0, planned / room);
+  return out;
+}
+
+bool Governor::KnowsAll() const {
+  std::int64_t steps = 0;
+  for (const Mode& mode : modes_) steps += mode.steps;
+  for (std::size_t which = 0; which < modes_.size(); ++which) {
+    const Mode& mode = modes_[which];
+    if (mode.work.count() < kMinWork) continue;
+    if (since_ns_ >= kPatienceNs && mode.steps < steps / kRarePart) continue;
+    for (std::size_t i = 0; i < rules_.size(); ++i) {
+      const When& when = rules_[i].when[which];
+      if (when.interval == 0 || mode.newest < when.start || mode.newest >= when.end) continue;
+      if ((rules_[i].take & Allowed(thinning_.shed, rules_[i].core)) == 0) continue;
+      if (mode.extra[i].cost.count() < 2) return false;
+    }
+  }
+  return true;
+}
+
+/// Whether the plan has something that this stage gives up.
+bool Governor::Sheddable(std::uint32_t stage) const {
+  return std::any_of(rules_.begin(), rules_.end(), [&](const PlannedRule& rule) {
+    return (rule.take & Allowed(stage - 1, rule.core)) != (rule.take & Allowed(stage, rule.core));
+  });
+}
+
+bool Governor::ShedNext() {
+  for (std::uint32_t stage = thinning_.shed + 1; stage <= kShedOrder.size(); ++stage) {
+    if (!Sheddable(stage)) continue;
+    thinning_.shed = stage;
+    return true;
+  }
+  return false;
+}
+
+Governor::Decision Governor::Say(double share, bool exceeded) const {
+  return {thinning_, sampling_stretch_, share, own_share_, exceeded};
+}
+
+std::optional<Governor::Decision> Governor::Add(const StepCost& cost) {
+  if (waiting_ || cost.begin_ns < published_ns_ || cost.mode >= modes_.size() || cost.step < 0 ||
+      cost.duration_ns <= 0) {
     return {};
   }
-  const double share = static_cast<double>(probe_ns_) / static_cast<double>(duration_ns_);
-  steps_ = duration_ns_ = probe_ns_ = 0;
-  const bool widest =
-      planned_ == 0 || interval_ / planned_ >= kMaxStretch || interval_ > kMaxInterval / 2;
-  std::uint32_t next = interval_;
-  bool exceeded = false;
-  if (share > budget_) {
-    exceeded = widest;
-    if (!widest) next = interval_ * 2;
-  } else if (interval_ > planned_ && share * 2 < budget_ * kRoom) {
-    next = std::max(interval_ / 2, planned_);
+  Mode& mode = modes_[cost.mode];
+  Learn(cost, &mode);
+  since_ns_ += cost.duration_ns;
+
+  const Estimate own = EstimateOf(mode, cost.mode);
+  if (!own.seen) return {};
+  const Thinning before = thinning_;
+  const bool above = own.share > budget_ && (own.sure || own.share > kPlain * budget_);
+  // Lists are not stretched: where they alone are too dear, only shedding helps.
+  const bool lists = own.listed > budget_ * kTarget;
+  if (above && (lists || own.needed > thinning_.stretch)) {
+    const double wanted = std::ceil(std::min<double>(own.needed, kMaxStretch));
+    thinning_.stretch = std::max(thinning_.stretch, static_cast<std::uint32_t>(wanted));
+    if (lists || own.needed > kMaxStretch) ShedNext();
+    if (thinning_ != before) {
+      Forget();
+      waiting_ = true;
+      return Say(own.share, false);
+    }
   }
-  const bool found = exceeded && !exceeded_;
-  if (exceeded) {
-    exceeded_ = true;
-  } else if (share < budget_ * kRoom) {
+
+  // What no thinning changes, or all that there is to thin is: said once.
+  const bool fixed =
+      (own.fixed > budget_ && mode.base.count() >= kMinBase) || own_above_ >= kOwnTimes;
+  if (fixed || (above && (lists || own.needed > thinning_.stretch))) {
+    if (!exceeded_) {
+      exceeded_ = true;
+      return Say(own.share, true);
+    }
+  } else if (own.share < budget_ * kClearlyInside) {
     exceeded_ = false;
   }
-  if (next == interval_ && !found) return {};
-  interval_ = next;
-  return Decision{next, share, exceeded};
+
+  if (since_ns_ < kBackNs || (thinning_.stretch == 1 && thinning_.shed == 0)) return {};
+  if (!KnowsAll()) return {};
+  double needed = 1;
+  double share = 0;
+  for (std::size_t which = 0; which < modes_.size(); ++which) {
+    const Estimate estimate = EstimateOf(modes_[which], which);
+    needed = std::max(needed, estimate.needed);
+    share = std::max(share, estimate.share);
+  }
+  if (thinning_.stretch > 1) {
+    if (share > budget_ * kTarget || needed > thinning_.stretch * kBackRoom) return {};
+    thinning_.stretch =
+        std::max(static_cast<std::uint32_t>(std::ceil(needed)), thinning_.stretch / 2);
+  } else {
+    if (since_ns_ < kUnshedNs || share > budget_ * kUnshedShare) return {};
+    // Back to the stage below it that gave something up.
+    do {
+      --thinning_.shed;
+    } while (thinning_.shed > 0 && !Sheddable(thinning_.shed));
+    thinning_.stretch = kUnshedStretch;
+  }
+  Forget();
+  waiting_ = true;
+  return Say(share, false);
+}
+
+std::optional<Governor::Decision> Governor::AddOwn(double share) {
+  own_share_ = std::max(0.0, share);
+  own_above_ = own_share_ > budget_ ? own_above_ + 1 : 0;
+  const std::uint32_t before = sampling_stretch_;
+  if (own_share_ > budget_ * kOwnPart && sampling_stretch_ < kMaxSamplingStretch) {
+    const double wanted = std::ceil(sampling_stretch_ * own_share_ / (budget_ * kOwnTarget));
+    sampling_stretch_ = static_cast<std::uint32_t>(std::min<double>(kMaxSamplingStretch, wanted));
+  } else if (sampling_stretch_ > 1 && own_share_ * 2 < budget_ * kOwnTarget) {
+    sampling_stretch_ /= 2;
+  }
+  if (sampling_stretch_ == before) return {};
+  return Say(own_share_, false);
 }
 
 }  // namespace telltale::plan

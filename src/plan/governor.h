@@ -1,43 +1,129 @@
 // SPDX-License-Identifier: Apache-2.0
-// Keeps what the probe costs the training inside the budget: it stretches the interval of
-// statistics when the probe's own account of its time is above it, and takes the interval back when
-// there is room. Where it cannot, it says so. It controls on what Telltale accounts for, never on a
-// measured slow-down.
-// Deterministic: decides from the steps it was given alone. Thread safety: none.
+// Keeps what Telltale costs the training inside the budget. It controls on what Telltale accounts
+// for: the probe's time in each step, and the share that its own processes take where cores are
+// scarce; never on a measured slow-down. docs/guide/governor.md says in words what is here.
+//
+// From the steps it learns three things a mode: how long a step works, what the probe costs in one
+// where nothing is taken, and what taking costs, by rule. So it knows what the plan will cost
+// before a whole interval has passed, and by how much to stretch. Deterministic: decides from what
+// it was given alone. Thread safety: none.
 #pragma once
+#include <algorithm>
+#include <array>
 #include <cstdint>
 #include <optional>
+#include <span>
+#include <vector>
+
+#include "plan/thinning.h"
 
 namespace telltale::plan {
 
-class Governor {
+/// A step that has ended.
+struct StepCost {
+  unsigned mode = 0;  ///< tt_mode.
+  std::int64_t step = 0;
+  std::int64_t begin_ns = 0;
+  std::int64_t duration_ns = 0;
+  std::int64_t probe_ns = 0;  ///< Of the duration.
+};
+
+/// The mean of the last N.
+template <std::size_t N>
+class Newest {
  public:
-  /// `budget` is a fraction of step time; `interval` the plan's, in steps, 0 for no statistics.
-  Governor(double budget, std::uint32_t interval)
-      : budget_(budget), planned_(interval), interval_(interval) {}
-
-  struct Decision {
-    std::uint32_t interval_steps;
-    double probe_share;  ///< Of the steps that led to it.
-    /// The probe costs more than the budget and nothing is left to stretch: the interval stays.
-    bool exceeded;
-  };
-
-  /// A step that has ended. Gives a decision when enough steps were seen to make one and it changes
-  /// the interval, or finds for the first time that the budget cannot be kept. That is found again
-  /// only after the cost was clearly inside the budget.
-  std::optional<Decision> Add(std::int64_t duration_ns, std::int64_t probe_ns);
-
-  std::uint32_t interval() const { return interval_; }
+  void Add(std::int64_t value) {
+    values_[count_ % N] = value;
+    ++count_;
+  }
+  void Clear() { count_ = 0; }
+  std::size_t count() const { return count_; }  ///< Of all that were added.
+  double mean() const {
+    const std::size_t n = std::min(count_, N);
+    double sum = 0;
+    for (std::size_t i = 0; i < n; ++i) sum += static_cast<double>(values_[i]);
+    return n == 0 ? 0 : sum / static_cast<double>(n);
+  }
 
  private:
-  double budget_;
-  std::uint32_t planned_;
-  std::uint32_t interval_;
-  std::int64_t steps_ = 0;
-  std::int64_t duration_ns_ = 0;
-  std::int64_t probe_ns_ = 0;
-  bool exceeded_ = false;  ///< Said, and not clearly better since.
+  std::array<std::int64_t, N> values_{};
+  std::size_t count_ = 0;
+};
+
+class Governor {
+ public:
+  /// `budget` is a fraction of step time.
+  Governor(double budget, std::span<const PlannedRule> rules);
+
+  /// Another plan: nothing is thinned and what taking costs is learnt anew.
+  void SetRules(std::span<const PlannedRule> rules);
+
+  struct Decision {
+    Thinning thinning;
+    std::uint32_t sampling_stretch = 1;  ///< Of the interval between samples of the machine.
+    double share = 0;  ///< Of step time that Telltale costs as it is now, own processes included.
+    double own_share = 0;  ///< Of that, its own processes.
+    /// The cost is above the budget and nothing is left to thin.
+    bool exceeded = false;
+  };
+
+  /// Gives a decision where it changes the thinning, or finds for the first time that the budget
+  /// cannot be kept (found again only after the cost was clearly inside). After a decision that
+  /// changes the thinning steps count no more until Published().
+  std::optional<Decision> Add(const StepCost& cost);
+  /// What Telltale's own processes take from the training, as a share of step time; 0 where cores
+  /// are idle.
+  std::optional<Decision> AddOwn(double share);
+  /// The rules went to the producers at this time; steps that began before are of the old ones.
+  void Published(std::int64_t now_ns);
+
+  const Thinning& thinning() const { return thinning_; }
+  std::uint32_t sampling_stretch() const { return sampling_stretch_; }
+
+ private:
+  /// What one rule costs where it is due.
+  struct Extra {
+    Newest<8> cost;
+    bool warm_up = false;  ///< The only one so far is of the first steps: the next one replaces it.
+  };
+  struct Mode {
+    std::int64_t seen = 0;
+    std::int64_t newest = -1;  ///< Number of its newest step.
+    Newest<32> work;           ///< Duration without the probe.
+    Newest<32> base;           ///< Probe where nothing was due.
+    std::vector<Extra> extra;  ///< By rule.
+    double listed_ns = 0;      ///< Cost of steps that only lists name, since the last decision.
+    std::int64_t steps = 0;    ///< Since the last decision.
+  };
+  struct Estimate {
+    double share = 0;   ///< Of step time, as thinned now.
+    double fixed = 0;   ///< Of that, the probe where nothing is taken.
+    double needed = 1;  ///< Stretch that would bring it inside.
+    double listed = 0;  ///< Of that, what lists of steps cost.
+    bool sure = false;  ///< More than one step of the dearest rule was seen.
+    bool seen = false;  ///< Something is known of this mode.
+  };
+
+  void Learn(const StepCost& cost, Mode* mode);
+  Estimate EstimateOf(const Mode& mode, std::size_t which) const;
+  /// Every rule that can still come due was seen twice.
+  bool KnowsAll() const;
+  bool Sheddable(std::uint32_t stage) const;
+  bool ShedNext();
+  void Forget();
+  Decision Say(double share, bool exceeded) const;
+
+  const double budget_;
+  std::vector<PlannedRule> rules_;
+  Thinning thinning_;
+  std::uint32_t sampling_stretch_ = 1;
+  std::array<Mode, 4> modes_;
+  double own_share_ = 0;
+  int own_above_ = 0;     ///< So often in a row own processes alone were above the budget.
+  bool waiting_ = false;  ///< For Published().
+  std::int64_t published_ns_ = 0;
+  std::int64_t since_ns_ = 0;  ///< Duration of the steps counted since the last decision.
+  bool exceeded_ = false;      ///< Said, and not clearly better since.
 };
 
 }  // namespace telltale::plan

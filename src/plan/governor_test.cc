@@ -3,87 +3,227 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
+
 namespace telltale::plan {
 namespace {
 
 constexpr std::int64_t kMs = 1'000'000;
+constexpr std::int64_t kUs = 1'000;
 
-/// Steps of 20 ms; each costs `base_us`, and each that takes statistics `stats_us` more.
-int RunSteps(Governor* governor, int steps, std::int64_t base_us, std::int64_t stats_us) {
-  int decisions = 0;
-  for (int i = 0; i < steps; ++i) {
-    const bool stats = i % static_cast<int>(governor->interval()) == 0;
-    decisions += governor->Add(20 * kMs, (base_us + (stats ? stats_us : 0)) * 1000) ? 1 : 0;
-  }
-  return decisions;
+PlannedRule Every(std::uint32_t interval, std::uint32_t take = kStats, bool core = true) {
+  PlannedRule rule;
+  rule.take = take;
+  rule.core = core;
+  rule.when[0].interval = interval;
+  return rule;
 }
+
+/// A training of steps of 20 ms: what the governor decides is published as the next step begins.
+struct Training {
+  Governor governor;
+  std::vector<PlannedRule> rules;
+  std::int64_t base_ns = 10 * kUs;
+  /// Cost of what is taken, by the bits that are left of a rule.
+  std::function<std::int64_t(std::uint32_t take)> cost;
+  std::int64_t step = 0;
+  std::int64_t now_ns = 0;
+  std::int64_t spent_ns = 0;
+  std::int64_t worked_ns = 0;
+  std::vector<Governor::Decision> decisions;
+  int exceeded = 0;
+
+  Training(double budget, std::vector<PlannedRule> planned, std::int64_t capture_ns)
+      : governor(budget, planned),
+        rules(std::move(planned)),
+        cost([capture_ns](std::uint32_t take) { return take == 0 ? 0 : capture_ns; }) {}
+
+  void Run(int steps) {
+    for (int i = 0; i < steps; ++i, ++step) {
+      const Thinning thinning = governor.thinning();
+      std::int64_t probe = base_ns;
+      for (const PlannedRule& rule : rules) {
+        const std::uint32_t interval = Stretched(rule.when[0].interval, thinning.stretch);
+        const bool due = (interval != 0 && step % interval == 0) || rule.when[0].Listed(step);
+        if (due) probe += cost(rule.take & Allowed(thinning.shed, rule.core));
+      }
+      const StepCost one{0, step, now_ns, 20 * kMs + probe, probe};
+      now_ns += one.duration_ns;
+      spent_ns += probe;
+      worked_ns += one.duration_ns;
+      if (const auto decision = governor.Add(one)) {
+        decisions.push_back(*decision);
+        exceeded += decision->exceeded ? 1 : 0;
+        governor.Published(now_ns);
+      }
+    }
+  }
+  double Share() const { return static_cast<double>(spent_ns) / static_cast<double>(worked_ns); }
+  void Restart() { spent_ns = worked_ns = 0; }
+};
 
 TEST(Governor, LeavesThePlanAloneInsideTheBudget) {
-  Governor governor(0.01, 100);
-  EXPECT_EQ(RunSteps(&governor, 20'000, 10, 5'000), 0);
-  EXPECT_EQ(governor.interval(), 100U);
+  Training training(0.01, {Every(100)}, 5 * kMs);
+  training.Run(20'000);
+  EXPECT_TRUE(training.decisions.empty());
 }
 
-TEST(Governor, StretchesUntilTheCostIsInsideTheBudget) {
-  Governor governor(0.01, 10);
-  // 7 ms each 10 steps of 20 ms is 3.5 %; each 40 steps 0.88 %.
-  EXPECT_GT(RunSteps(&governor, 20'000, 0, 7'000), 0);
-  EXPECT_EQ(governor.interval(), 40U);
+TEST(Governor, TwentyTimesTheBudgetIsInsideItWithinTwentySteps) {
+  Training training(0.01, {Every(1)}, 4 * kMs);  // 17 % of each step.
+  training.Run(20);
+  ASSERT_FALSE(training.decisions.empty());
+  training.Restart();
+  training.Run(2000);
+  EXPECT_LT(training.Share(), 0.01);
+  EXPECT_GT(training.Share(), 0.005) << "as much as the budget allows, not less";
 }
 
-TEST(Governor, TakesTheIntervalBackWhenThereIsRoom) {
-  Governor governor(0.01, 10);
-  RunSteps(&governor, 20'000, 0, 7'000);
-  RunSteps(&governor, 20'000, 0, 100);
-  EXPECT_EQ(governor.interval(), 10U);
+TEST(Governor, StretchesInProportion) {
+  Training training(0.01, {Every(10)}, 7 * kMs);  // 3.4 %.
+  training.Run(1000);
+  ASSERT_FALSE(training.decisions.empty());
+  EXPECT_GE(training.governor.thinning().stretch, 4U);
+  EXPECT_LE(training.governor.thinning().stretch, 7U);
+  EXPECT_EQ(training.governor.thinning().shed, 0U);
+}
+
+TEST(Governor, KnowsTheWholeIntervalFromOneStep) {
+  // Step 0 is half of the first four steps and 0.9 % of a hundred.
+  Training training(0.01, {Every(100)}, 18 * kMs);
+  training.Run(1000);
+  EXPECT_TRUE(training.decisions.empty());
 }
 
 TEST(Governor, SettlesInsteadOfSwinging) {
-  Governor governor(0.01, 10);
-  RunSteps(&governor, 20'000, 0, 7'000);
-  EXPECT_EQ(RunSteps(&governor, 100'000, 0, 7'000), 0);
+  Training training(0.01, {Every(10)}, 7 * kMs);
+  training.Run(20'000);
+  const std::size_t settled = training.decisions.size();
+  EXPECT_LE(settled, 3U);
+  training.Run(100'000);
+  EXPECT_EQ(training.decisions.size(), settled);
 }
 
-TEST(Governor, WithoutStatisticsThereIsNothingToGovern) {
-  Governor governor(0.01, 0);
-  for (int i = 0; i < 10'000; ++i) EXPECT_FALSE(governor.Add(20 * kMs, 100'000).has_value());
-  EXPECT_EQ(governor.interval(), 0U);
+TEST(Governor, TakesBackSlowlyWhenThereIsRoom) {
+  Training training(0.01, {Every(10)}, 40 * kMs);
+  training.Run(3000);
+  const std::uint32_t stretched = training.governor.thinning().stretch;
+  EXPECT_GT(stretched, 16U);
+  training.cost = [](std::uint32_t) { return 100 * kUs; };
+  training.Run(250);
+  EXPECT_GE(training.governor.thinning().stretch, stretched / 2);
+  training.Run(50'000);
+  EXPECT_EQ(training.governor.thinning().stretch, 1U);
+  EXPECT_FALSE(training.decisions.back().exceeded);
 }
 
-/// How often it says that the budget cannot be kept in 1000 steps of 20 ms that cost so much.
-int TimesExceeded(Governor* governor, std::int64_t probe_us) {
-  int times = 0;
-  for (int i = 0; i < 1000; ++i) {
-    const auto decision = governor->Add(20 * kMs, probe_us * 1000);
-    times += decision && decision->exceeded ? 1 : 0;
-  }
-  return times;
+TEST(Governor, SeveralRulesAreStretchedByOneFactor) {
+  Training training(0.01, {Every(1), Every(100)}, 2 * kMs);
+  training.Run(5000);
+  training.Restart();
+  training.Run(20'000);
+  EXPECT_LT(training.Share(), 0.01);
+  EXPECT_EQ(training.governor.thinning().shed, 0U);
 }
 
-TEST(Governor, SaysOnceThatThereIsNothingToStretch) {
-  Governor governor(0.01, 0);
-  EXPECT_EQ(TimesExceeded(&governor, 400), 1);
-  EXPECT_EQ(TimesExceeded(&governor, 300), 0);
-  EXPECT_EQ(TimesExceeded(&governor, 190), 0) << "hardly inside the budget";
-  EXPECT_EQ(TimesExceeded(&governor, 300), 0) << "as it was";
-  EXPECT_EQ(TimesExceeded(&governor, 20), 0);
-  EXPECT_EQ(TimesExceeded(&governor, 300), 1) << "it was better between";
-  EXPECT_EQ(governor.interval(), 0U);
+TEST(Governor, WhereStretchingIsNotEnoughItShedsInOrder) {
+  // Steps that were named one by one are not stretched.
+  PlannedRule listed = Every(0, kRaw | kHistogram | kMore | kStats);
+  for (std::int64_t i = 0; i < 5000; ++i) listed.when[0].steps.push_back(i);
+  Training training(0.01, {listed}, 0);
+  training.cost = [](std::uint32_t take) {
+    return ((take & kRaw) != 0 ? 4 * kMs : 0) + ((take & kHistogram) != 0 ? 2 * kMs : 0) +
+           ((take & kStats) != 0 ? 50 * kUs : 0);
+  };
+  training.Run(300);
+  EXPECT_EQ(training.governor.thinning().shed, 2U) << "values, then histograms, and no more";
+  ASSERT_EQ(training.decisions.size(), 2U);
+  EXPECT_EQ(training.decisions[0].thinning.shed, 1U);
 }
 
-TEST(Governor, SaysOnceThatTheWidestIntervalIsNotEnough) {
-  Governor governor(0.01, 1);
-  int stretched = 0;
-  int exceeded = 0;
-  for (int i = 0; i < 100'000; ++i) {
-    const auto decision = governor.Add(20 * kMs, 400'000);  // 2 %, with statistics or without.
-    if (!decision) continue;
-    ++(decision->exceeded ? exceeded : stretched);
-    EXPECT_TRUE(!decision->exceeded || decision->interval_steps == 1024) << i;
-  }
-  EXPECT_EQ(stretched, 10);
-  EXPECT_EQ(exceeded, 1);
-  EXPECT_EQ(governor.interval(), 1024U);
+TEST(Governor, WhatWasShedComesBackAfterAMinuteOfRoom) {
+  PlannedRule listed = Every(0, kRaw | kStats);
+  for (std::int64_t i = 0; i < 100; ++i) listed.when[0].steps.push_back(i);
+  Training training(0.01, {listed}, 4 * kMs);
+  training.cost = [](std::uint32_t take) { return (take & kRaw) != 0 ? 4 * kMs : 0; };
+  training.Run(100);
+  EXPECT_EQ(training.governor.thinning().shed, 1U);
+  training.Run(2000);
+  EXPECT_EQ(training.governor.thinning().shed, 1U) << "not within 40 s";
+  training.Run(10'000);
+  EXPECT_EQ(training.governor.thinning(), Thinning{});
+}
+
+TEST(Governor, ThatTheProbeAloneIsTooDearIsSaidOnce) {
+  Training training(0.01, {}, 0);
+  training.base_ns = 400 * kUs;
+  training.Run(1000);
+  EXPECT_EQ(training.exceeded, 1);
+  training.base_ns = 300 * kUs;
+  training.Run(1000);
+  EXPECT_EQ(training.exceeded, 1);
+  training.base_ns = 20 * kUs;
+  training.Run(1000);
+  training.base_ns = 300 * kUs;
+  training.Run(1000);
+  EXPECT_EQ(training.exceeded, 2) << "it was better between";
+  EXPECT_EQ(training.governor.thinning(), Thinning{});
+}
+
+TEST(Governor, ADearProbeDoesNotEndAllStatistics) {
+  Training training(0.01, {Every(100)}, 1 * kMs);
+  training.base_ns = 400 * kUs;
+  training.Run(5000);
+  EXPECT_EQ(training.exceeded, 1);
+  EXPECT_EQ(training.governor.thinning().shed, 0U);
+  EXPECT_LT(training.governor.thinning().stretch, 1024U);
+}
+
+TEST(Governor, StepsOfTheOldRulesDoNotCount) {
+  Governor governor(0.01, std::vector<PlannedRule>{Every(1)});
+  std::int64_t now = 0;
+  std::int64_t step = 0;
+  const auto add = [&] {
+    now += 24 * kMs;
+    return governor.Add({0, step++, now - 24 * kMs, 24 * kMs, 4 * kMs});
+  };
+  int decisions = 0;
+  for (int i = 0; i < 10; ++i) decisions += add() ? 1 : 0;
+  EXPECT_EQ(decisions, 1);
+  const std::uint32_t stretch = governor.thinning().stretch;
+  governor.Published(now + 100 * 24 * kMs);
+  for (int i = 0; i < 100; ++i) EXPECT_FALSE(add()) << "began before the rules were out";
+  EXPECT_EQ(governor.thinning().stretch, stretch);
+}
+
+TEST(Governor, AnotherPlanBeginsAnew) {
+  Training training(0.01, {Every(1)}, 4 * kMs);
+  training.Run(100);
+  EXPECT_GT(training.governor.thinning().stretch, 1U);
+  const std::vector<PlannedRule> other = {Every(1000)};
+  training.governor.SetRules(other);
+  EXPECT_EQ(training.governor.thinning(), Thinning{});
+}
+
+TEST(Governor, ItsOwnProcessesTakeFromTheBudgetAndAreSampledLess) {
+  Training training(0.01, {Every(100)}, 15 * kMs);  // 0.75 %.
+  training.Run(1000);
+  EXPECT_TRUE(training.decisions.empty());
+  const auto decision = training.governor.AddOwn(0.008);
+  ASSERT_TRUE(decision.has_value());
+  EXPECT_GT(decision->sampling_stretch, 1U);
+  training.Run(1000);
+  EXPECT_GT(training.governor.thinning().stretch, 1U);
+  for (int i = 0; i < 5; ++i) training.governor.AddOwn(0.0);
+  EXPECT_EQ(training.governor.sampling_stretch(), 1U);
+}
+
+TEST(Governor, IsDeterministic) {
+  const auto run = [] {
+    Training training(0.01, {Every(1), Every(7, kHistogram | kStats)}, 3 * kMs);
+    training.Run(5000);
+    return training.decisions.size() * 10'000 + training.governor.thinning().stretch;
+  };
+  EXPECT_EQ(run(), run());
 }
 
 }  // namespace

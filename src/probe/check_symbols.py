@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks that what runs inside the user's process cannot end it, throw into it or start threads.
+"""Checks that what runs inside the user's process cannot end it, throw into it or start threads,
+but for the one helper thread.
 
 usage: check_symbols.py NM ARCHIVE...
 """
@@ -17,6 +18,10 @@ BANNED = re.compile(
 )
 
 
+# The helper thread of the histograms: started with all signals blocked, never waited for.
+ALLOWED = {"histogram.cc.o": {"pthread_create", "pthread_sigmask"}}
+
+
 def main() -> int:
     nm, archives = sys.argv[1], sys.argv[2:]
     found = []
@@ -26,7 +31,8 @@ def main() -> int:
         for line in listing.splitlines():
             name = line.split()[-1].split("@")[0]
             undefined += 1
-            if BANNED.match(name):
+            member = line.split()[0].rstrip(":").rsplit(":", 1)[-1]
+            if BANNED.match(name) and name not in ALLOWED.get(member, ()):
                 found.append(line.strip())
     for line in found:
         print(f"banned symbol in the probe: {line}")

@@ -19,6 +19,7 @@
 #include <new>
 
 #include "channel/producer.h"
+#include "probe/capture.h"
 #include "probe/stats.h"
 #include "probe/step_machine.h"
 
@@ -27,12 +28,14 @@ namespace {
 using telltale::channel::OpenResult;
 using telltale::channel::Producer;
 using telltale::format::ClockKind;
+using telltale::probe::Capture;
 using telltale::probe::StepMachine;
 
 struct Probe {
   std::atomic<std::uint32_t> active;
   Producer producer;
   StepMachine machine;
+  Capture capture;
   std::atomic<std::uint32_t> polls;    ///< Calls made while the answer has not come.
   std::atomic<std::uint32_t> polling;  ///< 1: a thread is looking for it.
 };
@@ -144,6 +147,14 @@ Probe* Stepping() {
   return probe;
 }
 
+std::int64_t StepOf(const Probe& probe, std::int64_t step) {
+  return step == TT_STEP_OPEN ? probe.machine.step() : step;
+}
+
+std::uint8_t ModeOf(const Probe& probe, int mode) {
+  return mode < 0 ? probe.machine.mode() : static_cast<std::uint8_t>(mode & 3);
+}
+
 [[gnu::cold]] int Start(tt_process_kind kind, std::int32_t rank, const std::uint8_t* parent_uuid) {
   const char* socket_path = ::getenv("TELLTALE_SOCKET");
   if (socket_path == nullptr || *socket_path == 0) return 0;
@@ -191,7 +202,8 @@ Probe* Stepping() {
     ::munmap(map, sizeof(Probe));
     return 0;
   }
-  probe->machine.Init(&probe->producer);
+  probe->capture.Init(&probe->producer);
+  probe->machine.Init(&probe->producer, &probe->capture);
   std::memcpy(g_uuid, probe->producer.uuid(), sizeof g_uuid);
   g_has_uuid = true;
   probe->producer.Ring();  // The first ring, the large one, is this thread's.
@@ -330,7 +342,10 @@ void tt_step(void) {
   if (Probe* probe = Stepping()) probe->machine.ExplicitStep();
 }
 void tt_finish(void) {
-  if (Probe* probe = Active()) probe->machine.Finish();
+  if (Probe* probe = Active()) {
+    probe->machine.Finish();
+    probe->capture.Flush();
+  }
 }
 int64_t tt_current_step(void) {
   Probe* probe = Active();
@@ -344,11 +359,10 @@ int tt_compute_stats(const void* data, uint64_t count, tt_dtype dtype, tt_stats*
 
 int tt_wants_stats(uint32_t tensor) {
   Probe* probe = Active();
-  if (probe == nullptr || !probe->machine.wants_stats()) return 0;
-  if (tensor == 0) return 1;
-  const std::uint32_t word = probe->producer.NameWord(tensor);
-  if (word == telltale::format::kNameUnanswered) probe->producer.CountSkipped(1);
-  return (word & telltale::format::kNameYes) != 0 ? 1 : 0;
+  if (probe == nullptr || (probe->capture.any_due() & TT_TAKE_STATS) == 0) return 0;
+  // The plan goes by collections, which a plain name does not tell: any tensor's are its, too.
+  if (!probe->producer.IsTensor(tensor)) return 1;
+  return (probe->capture.DueNow(tensor) & TT_TAKE_STATS) != 0 ? 1 : 0;
 }
 
 void tt_record_stats(uint32_t tensor, uint32_t collection, const void* data, uint64_t count,
@@ -361,25 +375,79 @@ void tt_record_stats(uint32_t tensor, uint32_t collection, const void* data, uin
     probe->producer.CountSkipped(1);
     return;
   }
-  telltale::format::StatRecord record{};
-  record.header.flags = probe->machine.mode();
-  record.header.name = tensor;
-  record.time = probe->producer.Now();
-  record.step = probe->machine.step();
-  record.collection = collection;
-  record.dtype = static_cast<std::uint32_t>(dtype);
-  record.count = stats.count;
-  record.nan_count = stats.nan_count;
-  record.inf_count = stats.inf_count;
-  record.zero_count = stats.zero_count;
-  record.min = stats.min;
-  record.max = stats.max;
-  record.mean = stats.mean;
-  record.std = stats.std;
-  record.l1 = stats.l1;
-  record.l2 = stats.l2;
-  probe->producer.Stat(record);
+  probe->capture.RecordStats(tensor, collection, stats, dtype, probe->machine.step(),
+                             probe->machine.mode());
   probe->machine.Account(begin);
+}
+
+uint32_t tt_tensor(const char* collection, size_t collection_len, const char* name,
+                   size_t name_len) {
+  Probe* probe = Stepping();
+  if (probe == nullptr || (collection == nullptr && collection_len > 0) ||
+      (name == nullptr && name_len > 0)) {
+    return 0;
+  }
+  constexpr char kMark = telltale::format::kTensorMark;
+  // A collection is a word of an adapter; one that is longer is cut.
+  constexpr std::size_t kMaxCollection = 256;
+  constexpr std::size_t kRoom = telltale::format::kMaxTextBytes + 1;
+  char text[kRoom];
+  std::size_t used = 0;
+  text[used++] = kMark;
+  for (std::size_t i = 0; i < collection_len && i < kMaxCollection; ++i) {
+    text[used++] = collection[i] == kMark ? '_' : collection[i];
+  }
+  text[used++] = kMark;
+  // One byte more than is kept, so that the cut falls between characters.
+  if (name_len > kRoom - used) name_len = kRoom - used;
+  if (name_len > 0) std::memcpy(text + used, name, name_len);
+  return probe->producer.Intern(text, used + name_len);
+}
+
+uint32_t tt_due(uint32_t tensor, int64_t step, int mode) {
+  Probe* probe = Active();
+  if (probe == nullptr) return 0;
+  if (step == TT_STEP_OPEN && mode < 0) {
+    const std::uint32_t any = probe->capture.any_due();
+    return tensor == 0 || any == 0 ? any : probe->capture.DueNow(tensor);
+  }
+  probe = Stepping();  // Who numbers its steps itself may never open one here.
+  if (probe == nullptr) return 0;
+  return probe->capture.DueAt(tensor, StepOf(*probe, step), ModeOf(*probe, mode));
+}
+
+void tt_record_tensor(uint32_t tensor, const tt_array* array, uint32_t take, int64_t step,
+                      int mode) {
+  Probe* probe = Active();
+  if (probe == nullptr || array == nullptr || take == 0) return;
+  const std::uint64_t begin = probe->producer.Now();
+  const int saved = errno;
+  probe->capture.Record(tensor, *array, take, StepOf(*probe, step), ModeOf(*probe, mode));
+  errno = saved;
+  probe->machine.Account(begin);
+}
+
+void tt_record_computed(uint32_t tensor, const tt_stats* stats, tt_dtype dtype, int64_t step,
+                        int mode) {
+  Probe* probe = Active();
+  if (probe == nullptr || stats == nullptr) return;
+  probe->capture.RecordStats(tensor, 0, *stats, dtype, StepOf(*probe, step), ModeOf(*probe, mode));
+}
+
+uint32_t tt_wanted(uint32_t tensor) {
+  Probe* probe = Stepping();
+  return probe == nullptr || tensor == 0 ? 0 : probe->capture.Wanted(tensor);
+}
+
+uint64_t tt_plan_epoch(void) {
+  Probe* probe = Stepping();
+  return probe == nullptr ? 0 : probe->capture.epoch();
+}
+
+int tt_current(int64_t* step) {
+  Probe* probe = Active();
+  if (step != nullptr) *step = probe == nullptr ? -1 : probe->machine.step();
+  return probe == nullptr ? TT_MODE_GLOBAL : probe->machine.mode();
 }
 
 void tt_account(uint64_t begin) {

@@ -20,6 +20,7 @@
 #include <cstring>
 #include <fstream>
 #include <functional>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -28,6 +29,7 @@
 #include "channel/consumer.h"
 #include "channel/control_page.h"
 #include "channel/registration.h"
+#include "channel/slab.h"
 #include "channel/testing.h"
 #include "telltale/probe.hpp"
 
@@ -44,6 +46,7 @@ class ProbeTest : public testing::Test {
     channel::Hello hello;
     std::unique_ptr<Consumer> consumer;
     ControlPage control;
+    std::optional<channel::SlabReader> slab;
   };
 
   void SetUp() override {
@@ -128,9 +131,20 @@ class ProbeTest : public testing::Test {
     if (prepare_control_) prepare_control_(&*control);
     auto accept = channel::MakeMessage<channel::Accept>(channel::MessageType::kAccept);
     auto read_only = control->ReadOnlyFd();
-    const int fd = read_only->get();
-    channel::SendMessage(socket, &accept, sizeof accept, &fd, 1);
-    registered_.push_back({hello, std::move(*consumer), std::move(*control)});
+    UniqueFd slab;
+    std::optional<channel::SlabReader> reader;
+    if (with_slab_) {
+      auto made = channel::CreateSlab(1 << 20);
+      ASSERT_TRUE(made.ok()) << made.status().message();
+      slab = std::move(made).value();
+      auto attached = channel::SlabReader::Attach(UniqueFd(::dup(slab.get())));
+      ASSERT_TRUE(attached.ok()) << attached.status().message();
+      reader.emplace(std::move(attached).value());
+    }
+    const int fds[] = {read_only->get(), slab.get()};
+    channel::SendMessage(socket, &accept, sizeof accept, fds, slab ? 2 : 1);
+    registered_.push_back(
+        {hello, std::move(*consumer), std::move(*control), std::move(reader)});
   }
 
   format::Rows RowsOf(std::size_t i) {
@@ -143,6 +157,7 @@ class ProbeTest : public testing::Test {
   std::vector<Registered> registered_;
   std::function<void(ControlPage*)> prepare_control_;
   bool refuse_ = false;
+  bool with_slab_ = false;
   StringPool pool_;
 };
 
@@ -393,38 +408,186 @@ TEST_F(ProbeTest, AThreadThatForksAndEndsInTheChildLeavesTheParentsRingAlone) {
   EXPECT_EQ(RowsOf(0).scalars.size(), 2u);
 }
 
-TEST_F(ProbeTest, StatisticsFollowTheControlPage) {
-  prepare_control_ = [](ControlPage* page) {
-    page->SetStatsInterval(2);
-    // Names 1 to 20 may be the probe's own; these are given below, in order.
-    for (std::uint32_t name = 1; name < 100; ++name) page->SetName(name, format::kNameYes);
-    page->PublishEpoch();
-  };
+/// A rule of TRAIN steps that `interval` divides, for all names below 100 and those without answer.
+void AskForEven(ControlPage* page, std::uint32_t take) {
+  format::ControlRule rule = ControlPage::EveryStep(take, 2);
+  for (const std::size_t mode : {1, 2, 3}) rule.when[mode] = {};
+  for (std::uint32_t name = 1; name < 100; ++name) {
+    page->SetName(name, format::kNameYes | 1U << format::kNameMaskShift);
+  }
+  page->SetRules({&rule, 1}, 0, 64 << 20);
+}
+
+/// The answer may come after tt_init; steps look for it.
+bool StepUntilAnyIsDue() {
+  for (int i = 0; i < 10'000 && tt_due(0, TT_STEP_OPEN, TT_MODE_OPEN) == 0; ++i) {
+    tt_step();
+    ::usleep(1000);
+  }
+  return tt_due(0, TT_STEP_OPEN, TT_MODE_OPEN) != 0;
+}
+
+TEST_F(ProbeTest, WhatIsDueFollowsTheControlPage) {
+  prepare_control_ = [](ControlPage* page) { AskForEven(page, TT_TAKE_STATS | TT_TAKE_RAW); };
   ASSERT_TRUE(RunChild([] {
     tt_init(TT_PROCESS_TRAINER, 0);
-    const std::uint32_t yes = tt_name("yes", 3);
+    const std::uint32_t yes = tt_tensor("weights", 7, "yes", 3);
+    if (yes == 0 || yes != tt_tensor("weights", 7, "yes", 3) ||
+        yes == tt_tensor("biases", 6, "yes", 3)) {
+      return false;
+    }
     std::uint32_t unanswered = 0;
     for (int i = 0; i < 200; ++i) {
       const std::string name = "w" + std::to_string(i);
-      unanswered = tt_name(name.data(), name.size());
+      unanswered = tt_tensor("weights", 7, name.data(), name.size());
     }
-    if (tt_wants_stats(0) != 0) return false;  // No step yet.
-    // The answer may come after tt_init; steps look for it.
-    for (int i = 0; i < 10'000 && tt_wants_stats(0) == 0; ++i) {
-      tt_step();
-      ::usleep(1000);
-    }
+    std::int64_t open = 0;
+    if (tt_current(&open) != TT_MODE_GLOBAL || open != -1) return false;
+    if (tt_due(0, TT_STEP_OPEN, TT_MODE_OPEN) != 0) return false;  // No step yet.
+    if (!StepUntilAnyIsDue() || tt_plan_epoch() == 0) return false;
+    const std::uint32_t asked = TT_TAKE_STATS | TT_TAKE_RAW;
+    if (tt_wanted(yes) != asked || tt_wanted(unanswered) != TT_TAKE_UNKNOWN) return false;
     for (int i = 0; i < 10; ++i) {
       const bool even = tt_current_step() % 2 == 0;
-      if ((tt_wants_stats(0) == 1) != even || (tt_wants_stats(yes) == 1) != even ||
+      const std::uint32_t now = even ? asked : 0;
+      if (tt_due(0, TT_STEP_OPEN, TT_MODE_OPEN) != now || tt_due(yes, TT_STEP_OPEN, -1) != now ||
+          tt_due(unanswered, TT_STEP_OPEN, -1) != 0 || tt_wants_stats(0) != (even ? 1 : 0) ||
+          tt_wants_stats(yes) != (even ? 1 : 0) ||
+          tt_wants_stats(tt_name("plain", 5)) != (even ? 1 : 0) ||
           tt_wants_stats(unanswered) != 0) {
         return false;
       }
+      if (tt_current(&open) != TT_MODE_TRAIN || open != tt_current_step()) return false;
       tt_step();
     }
+    return tt_due(yes, 6, TT_MODE_TRAIN) == asked && tt_due(yes, 7, TT_MODE_TRAIN) == 0 &&
+           tt_due(yes, 6, TT_MODE_EVAL) == 0 && tt_due(0, 8, TT_MODE_TRAIN) == asked &&
+           tt_due(yes, -2, TT_MODE_TRAIN) == 0;
+  }));
+  // 5 even steps, twice each.
+  EXPECT_EQ(registered_.at(0).consumer->counters().unanswered, 10u);
+  EXPECT_EQ(registered_.at(0).consumer->counters().skipped, 0u);
+}
+
+TEST_F(ProbeTest, ATensorIsGivenOverTheRealChannel) {
+  with_slab_ = true;
+  prepare_control_ = [](ControlPage* page) { AskForEven(page, 31); };
+  ASSERT_TRUE(RunChild([] {
+    tt_init(TT_PROCESS_TRAINER, 0);
+    const std::uint32_t tensor = tt_tensor("weights", 7, "w", 1);
+    if (!StepUntilAnyIsDue()) return false;
+    std::vector<float> values(3000);
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i) - 7;
+    const std::int64_t shape[] = {3, 1000};
+    const tt_array array{values.data(), TT_DTYPE_F32, 2, shape, nullptr};
+    errno = 77;
+    tt_record_tensor(tensor, &array, tt_due(tensor, TT_STEP_OPEN, -1), TT_STEP_OPEN, TT_MODE_OPEN);
+    tt_record_tensor(tensor, &array, TT_TAKE_SHAPE, 41, TT_MODE_EVAL);
+    const bool kept = errno == 77;
+    tt_finish();  // The histogram is there now.
+    return kept;
+  }));
+  channel::Drained drained = channel::DrainAll(registered_.at(0).consumer.get(), &pool_);
+  ASSERT_EQ(drained.rows.statistics.size(), 1u);
+  EXPECT_TRUE(drained.rows.statistics[0].more);
+  EXPECT_EQ(drained.rows.statistics[0].count, 3000u);
+  EXPECT_EQ(drained.rows.statistics[0].collection, "weights");
+  EXPECT_EQ(drained.rows.statistics[0].prod, 0) << "one of them is zero";
+  ASSERT_EQ(drained.rows.histograms.size(), 1u);
+  EXPECT_EQ(drained.rows.histograms[0].taken, 3000u);
+  ASSERT_EQ(drained.rows.tensors.size(), 1u);
+  EXPECT_EQ(drained.rows.tensors[0].shape, "[3,1000]");
+  EXPECT_EQ(drained.rows.tensors[0].step, 41);
+  EXPECT_EQ(drained.rows.tensors[0].mode, "EVAL");
+  ASSERT_EQ(drained.tensors.size(), 1u);
+  ASSERT_TRUE(drained.tensors[0].slot.has_value());
+  ASSERT_TRUE(registered_[0].slab.has_value());
+  const auto data = registered_[0].slab->Data(*drained.tensors[0].slot, drained.tensors[0].bytes);
+  ASSERT_EQ(data.size(), 12'000u);
+  float last = 0;
+  std::memcpy(&last, data.data() + 11'996, sizeof last);
+  EXPECT_EQ(last, 2992);
+}
+
+TEST_F(ProbeTest, AForkedChildHasAHelperOfItsOwn) {
+  prepare_control_ = [](ControlPage* page) { AskForEven(page, TT_TAKE_HISTOGRAM); };
+  ASSERT_TRUE(RunChild([] {
+    tt_init(TT_PROCESS_TRAINER, 0);
+    const float values[] = {1, 2, 3};
+    const std::int64_t three = 3;
+    const tt_array array{values, TT_DTYPE_F32, 1, &three, nullptr};
+    const auto give = [&] {
+      tt_record_tensor(tt_tensor("weights", 7, "w", 1), &array, TT_TAKE_HISTOGRAM, 2,
+                       TT_MODE_TRAIN);
+      tt_finish();
+    };
+    give();
+    const pid_t child = ::fork();
+    if (child == 0) {
+      tt_record_tensor(1, &array, TT_TAKE_HISTOGRAM, 2, TT_MODE_TRAIN);  // Not registered.
+      const bool again = tt_reinit_after_fork(TT_PROCESS_TRAINER) == 1;
+      give();
+      ::_exit(again ? 0 : 1);
+    }
+    int status = 1;
+    ::waitpid(child, &status, 0);
+    give();
+    return status == 0;
+  }));
+  EXPECT_EQ(RowsOf(0).histograms.size(), 2u);
+  EXPECT_EQ(RowsOf(1).histograms.size(), 1u);
+}
+
+TEST_F(ProbeTest, NonsenseGivenIsCountedAndRefused) {
+  ASSERT_TRUE(RunChild([] {
+    tt_init(TT_PROCESS_TRAINER, 0);
+    const float value = 1;
+    const std::int64_t one = 1, negative = -1;
+    const std::int64_t huge[] = {1LL << 40, 1LL << 40};
+    const tt_array good{&value, TT_DTYPE_F32, 1, &one, nullptr};
+    const tt_array bad[] = {{&value, static_cast<tt_dtype>(99), 1, &one, nullptr},
+                            {&value, TT_DTYPE_F32, 17, &one, nullptr},
+                            {&value, TT_DTYPE_F32, 1, nullptr, nullptr},
+                            {&value, TT_DTYPE_F32, 1, &negative, nullptr},
+                            {&value, TT_DTYPE_F32, 2, huge, nullptr},
+                            {nullptr, TT_DTYPE_F32, 1, &one, nullptr}};
+    const std::uint32_t tensor = tt_tensor("c", 1, "n", 1);
+    for (const tt_array& array : bad) tt_record_tensor(tensor, &array, 31, 1, TT_MODE_TRAIN);
+    tt_record_tensor(0, &good, 31, 1, TT_MODE_TRAIN);
+    tt_record_tensor(tensor, nullptr, 31, 1, TT_MODE_TRAIN);
+    tt_record_computed(tensor, nullptr, TT_DTYPE_F32, 1, TT_MODE_TRAIN);
+    tt_record_tensor(tensor, &good, 0, 1, TT_MODE_TRAIN);
+    return tt_tensor(nullptr, 5, "n", 1) == 0 && tt_active() == 1;
+  }));
+  const format::Rows rows = RowsOf(0);
+  EXPECT_TRUE(rows.statistics.empty());
+  EXPECT_TRUE(rows.tensors.empty());
+  EXPECT_EQ(registered_[0].consumer->counters().skipped, 7u);
+}
+
+TEST_F(ProbeTest, NamesOfTensorsAreCutAndKeptApart) {
+  ASSERT_TRUE(RunChild([] {
+    tt_init(TT_PROCESS_TRAINER, 0);
+    const std::string large(1 << 20, 'n');
+    const std::string strange("a/../\0b\xf0\x9f\x98\x80", 11);
+    const tt_stats stats{};
+    const std::uint32_t ids[] = {
+        tt_tensor("weights", 7, large.data(), large.size()),
+        tt_tensor("weights", 7, strange.data(), strange.size()),
+        tt_tensor("we\x1dights", 8, "n", 1),
+        tt_tensor(large.data(), large.size(), "n", 1),
+    };
+    for (const std::uint32_t id : ids) tt_record_computed(id, &stats, TT_DTYPE_F32, 1, 0);
     return true;
   }));
-  EXPECT_EQ(registered_.at(0).consumer->counters().skipped, 5u);
+  const format::Rows rows = RowsOf(0);
+  ASSERT_EQ(rows.statistics.size(), 4u);
+  EXPECT_EQ(rows.statistics[0].name, std::string(4096 - 9, 'n'));
+  EXPECT_EQ(rows.statistics[0].collection, "weights");
+  EXPECT_EQ(rows.statistics[1].name, std::string("a/../\0b\xf0\x9f\x98\x80", 11));
+  EXPECT_EQ(rows.statistics[2].collection, "we_ights");
+  EXPECT_EQ(rows.statistics[2].name, "n");
+  EXPECT_EQ(rows.statistics[3].collection, std::string(256, 'n'));
 }
 
 TEST_F(ProbeTest, CallsFromASecondThreadDoNotDisturbTheSteps) {

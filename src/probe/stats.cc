@@ -5,51 +5,15 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
-#if defined(__x86_64__)
-#include <xmmintrin.h>
-#endif
+
+#include "probe/array_view.h"
+#include "probe/elements.h"
+#include "probe/float_environment.h"
 
 namespace telltale::probe {
 namespace {
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-
-/// The kernels run with the default floating-point environment: a training that flushes denormals
-/// or traps on NaN must neither change our counts nor be trapped by them; its sticky flags stay.
-class DefaultFloatEnvironment {
- public:
-#if defined(__x86_64__)
-  DefaultFloatEnvironment() : saved_(_mm_getcsr()) { _mm_setcsr(0x1F80); }
-  ~DefaultFloatEnvironment() { _mm_setcsr(saved_); }
-
- private:
-  unsigned saved_;
-#endif
-};
-
-struct Half {
-  std::uint16_t bits;
-};
-struct Bfloat {
-  std::uint16_t bits;
-};
-
-double ToDouble(Half h) {
-  const unsigned exponent = (h.bits >> 10) & 31;
-  const unsigned fraction = h.bits & 1023;
-  double value;
-  if (exponent == 31) {
-    value = fraction != 0 ? kNan : std::numeric_limits<double>::infinity();
-  } else {
-    value = exponent == 0 ? fraction * 0x1p-24
-                          : (fraction + 1024) * 0x1p-25 * static_cast<double>(1U << exponent);
-  }
-  return (h.bits & 0x8000) != 0 ? -value : value;
-}
-template <class T>
-double ToDouble(T value) {
-  return static_cast<double>(value);
-}
 
 /// Two passes over a block that is in the cache after the first.
 template <class T>
@@ -59,11 +23,7 @@ void BlockPortable(const unsigned char* data, std::size_t count, BlockStats* out
   double high = -low;
   double sum = 0, l1 = 0;
   std::size_t finite = 0;
-  const auto at = [&](std::size_t i) {
-    T value;  // Tensors may lie at any address.
-    std::memcpy(&value, data + i * sizeof(T), sizeof(T));
-    return ToDouble(value);
-  };
+  const auto at = [&](std::size_t i) { return ToDouble(Load<T>(data, i)); };
   for (std::size_t i = 0; i < count; ++i) {
     const double x = at(i);
     if (!(std::fabs(x) <= std::numeric_limits<double>::max())) {
@@ -100,9 +60,7 @@ void BlockF32Portable(const float* data, std::size_t count, float /*shift*/, Blo
 void WidenF16Portable(const void* data, std::size_t count, float* out) {
   const auto* bytes = static_cast<const unsigned char*>(data);
   for (std::size_t i = 0; i < count; ++i) {
-    Half value;
-    std::memcpy(&value, bytes + i * sizeof value, sizeof value);
-    out[i] = static_cast<float>(ToDouble(value));
+    out[i] = static_cast<float>(ToDouble(Load<Half>(bytes, i)));
   }
 }
 
@@ -140,24 +98,9 @@ void RunNarrow(std::size_t element_bytes, const unsigned char* data, std::uint64
   }
 }
 
-float ToFloat(Bfloat b) {
-  const std::uint32_t bits = std::uint32_t{b.bits} << 16;
-  float value;
-  std::memcpy(&value, &bits, sizeof value);
-  return value;
-}
-template <class T>
-float ToFloat(T value) {
-  return static_cast<float>(value);
-}
-
 template <class T>
 void WidenSimple(const unsigned char* data, std::size_t count, float* out) {
-  for (std::size_t i = 0; i < count; ++i) {
-    T value;
-    std::memcpy(&value, data + i * sizeof(T), sizeof(T));
-    out[i] = ToFloat(value);
-  }
+  for (std::size_t i = 0; i < count; ++i) out[i] = ToFloat(Load<T>(data, i));
 }
 
 void WidenBf16Portable(const void* data, std::size_t count, float* out) {
@@ -240,46 +183,90 @@ Kernels BestKernels() {
   return known == 3 ? KernelsAvx512() : known == 2 ? KernelsAvx2() : KernelsPortable();
 }
 
+int AddElements(const void* data, std::uint64_t count, tt_dtype dtype, const Kernels& kernels,
+                StatsMerger* merger) {
+  const auto* bytes = static_cast<const unsigned char*>(data);
+  const BlockKernelF32 block = kernels.block_f32;
+  switch (dtype) {
+    case TT_DTYPE_F32:
+      RunF32(static_cast<const float*>(data), count, block, merger);
+      return 0;
+    case TT_DTYPE_F16:
+      RunNarrow(2, bytes, count, block, merger, kernels.widen_f16);
+      return 0;
+    case TT_DTYPE_BF16:
+      RunNarrow(2, bytes, count, block, merger, kernels.widen_bf16);
+      return 0;
+    case TT_DTYPE_F8E4M3:
+      RunNarrow(1, bytes, count, block, merger, WidenSimple<Float8E4M3>);
+      return 0;
+    case TT_DTYPE_F8E5M2:
+      RunNarrow(1, bytes, count, block, merger, WidenSimple<Float8E5M2>);
+      return 0;
+    case TT_DTYPE_I16:
+      RunNarrow(2, bytes, count, block, merger, WidenSimple<std::int16_t>);
+      return 0;
+    case TT_DTYPE_U16:
+      RunNarrow(2, bytes, count, block, merger, WidenSimple<std::uint16_t>);
+      return 0;
+    case TT_DTYPE_I8:
+      RunNarrow(1, bytes, count, block, merger, WidenSimple<std::int8_t>);
+      return 0;
+    case TT_DTYPE_U8:
+    case TT_DTYPE_BOOL:
+      RunNarrow(1, bytes, count, block, merger, WidenSimple<std::uint8_t>);
+      return 0;
+    case TT_DTYPE_F64:
+      RunWide<double>(bytes, count, merger);
+      return 0;
+    case TT_DTYPE_I64:
+      RunWide<std::int64_t>(bytes, count, merger);
+      return 0;
+    case TT_DTYPE_I32:
+      RunWide<std::int32_t>(bytes, count, merger);
+      return 0;
+    case TT_DTYPE_U32:
+      RunWide<std::uint32_t>(bytes, count, merger);
+      return 0;
+    case TT_DTYPE_U64:
+      RunWide<std::uint64_t>(bytes, count, merger);
+      return 0;
+    case TT_DTYPE_C64:
+      RunWide<Complex<float>>(bytes, count, merger);
+      return 0;
+    case TT_DTYPE_C128:
+      RunWide<Complex<double>>(bytes, count, merger);
+      return 0;
+  }
+  return -1;
+}
+
 int ComputeStats(const void* data, std::uint64_t count, tt_dtype dtype, const Kernels& kernels,
                  tt_stats* out) {
   const DefaultFloatEnvironment environment;
-  const auto* bytes = static_cast<const unsigned char*>(data);
-  const BlockKernelF32 block = kernels.block_f32;
   StatsMerger merger;
-  switch (dtype) {
-    case TT_DTYPE_F32:
-      RunF32(static_cast<const float*>(data), count, block, &merger);
-      break;
-    case TT_DTYPE_F16:
-      RunNarrow(2, bytes, count, block, &merger, kernels.widen_f16);
-      break;
-    case TT_DTYPE_BF16:
-      RunNarrow(2, bytes, count, block, &merger, kernels.widen_bf16);
-      break;
-    case TT_DTYPE_I16:
-      RunNarrow(2, bytes, count, block, &merger, WidenSimple<std::int16_t>);
-      break;
-    case TT_DTYPE_I8:
-      RunNarrow(1, bytes, count, block, &merger, WidenSimple<std::int8_t>);
-      break;
-    case TT_DTYPE_U8:
-    case TT_DTYPE_BOOL:
-      RunNarrow(1, bytes, count, block, &merger, WidenSimple<std::uint8_t>);
-      break;
-    case TT_DTYPE_F64:
-      RunWide<double>(bytes, count, &merger);
-      break;
-    case TT_DTYPE_I64:
-      RunWide<std::int64_t>(bytes, count, &merger);
-      break;
-    case TT_DTYPE_I32:
-      RunWide<std::int32_t>(bytes, count, &merger);
-      break;
-    default:
-      return -1;
-  }
+  if (AddElements(data, count, dtype, kernels, &merger) != 0) return -1;
   merger.Finish(out);
   return 0;
+}
+
+void ComputeViewStats(const ArrayView& view, const Kernels& kernels, tt_stats* out) {
+  const DefaultFloatEnvironment environment;
+  StatsMerger merger;
+  if (view.contiguous()) {
+    AddElements(view.data, view.walk(), view.dtype, kernels, &merger);
+  } else {
+    ForEachBlock(view, [&](const void* data, std::uint64_t n) {
+      AddElements(data, n, view.dtype, kernels, &merger);
+    });
+  }
+  merger.Finish(out);
+  out->count *= view.repeats;
+  out->nan_count *= view.repeats;
+  out->inf_count *= view.repeats;
+  out->zero_count *= view.repeats;
+  out->l1 *= static_cast<double>(view.repeats);
+  out->l2 *= std::sqrt(static_cast<double>(view.repeats));
 }
 
 }  // namespace telltale::probe

@@ -4,7 +4,7 @@
 // Memory is read once, in blocks that stay in the L1 cache. A block's squares are summed about a
 // value near its mean (the mean of the block before), and blocks are merged in double (Chan, Golub,
 // LeVeque 1979), so neither a large mean nor a long tensor costs precision.
-// Thread-safe; nothing is allocated.
+// Complex elements go in by their absolute value. Thread-safe; nothing is allocated.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -93,8 +93,16 @@ void BlockAbout(const float* data, std::size_t count, float shift, BlockStats* o
   kExact(data, count, out);
 }
 
+/// Adds elements to a result; -1 for an unknown dtype. REQUIRES: the default float environment.
+int AddElements(const void* data, std::uint64_t count, tt_dtype dtype, const Kernels& kernels,
+                StatsMerger* merger);
+
 /// As tt_compute_stats, with kernels of the caller's choice.
 int ComputeStats(const void* data, std::uint64_t count, tt_dtype dtype, const Kernels& kernels,
                  tt_stats* out);
+
+struct ArrayView;
+/// Statistics of all elements of an array.
+void ComputeViewStats(const ArrayView& view, const Kernels& kernels, tt_stats* out);
 
 }  // namespace telltale::probe

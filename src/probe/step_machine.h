@@ -10,7 +10,7 @@
 //
 // Thread safety: one thread drives it (see Claim; others are counted and ignored, Finish and
 // LossArrived apart). Where threads may follow each other so, the caller lets no two calls run at
-// once (Python's GIL does). step(), mode() and the statistics decision may be read from any. Lives
+// once (Python's GIL does). step() and mode() may be read from any. Lives
 // in memory that is zero at first; no exceptions, no allocation.
 #pragma once
 #include <pthread.h>
@@ -23,10 +23,12 @@
 
 namespace telltale::probe {
 
+class Capture;
+
 class StepMachine {
  public:
-  /// Interns the names it uses. `producer` outlives it.
-  void Init(channel::Producer* producer);
+  /// Interns the names it uses. `producer` and `capture`, which is told of the steps, outlive it.
+  void Init(channel::Producer* producer, Capture* capture = nullptr);
 
   void FetchBegin();
   void FetchEnd(std::int64_t batch_size);
@@ -49,7 +51,6 @@ class StepMachine {
   std::int64_t step() const { return published_step_.load(std::memory_order_relaxed); }
   std::uint8_t mode() const { return published_mode_.load(std::memory_order_relaxed); }
   std::int64_t train_step() const { return published_train_.load(std::memory_order_relaxed); }
-  bool wants_stats() const { return wants_stats_.load(std::memory_order_relaxed); }
 
  private:
   static constexpr std::uint32_t kMaxOptimizers = 8;
@@ -145,6 +146,7 @@ class StepMachine {
   void EmitLearningRate(std::uint64_t optimizer, double value);
 
   channel::Producer* producer_;
+  Capture* capture_;
   std::atomic<std::uintptr_t> owner_;  ///< Self() of the thread that steps; 0: none yet.
   OpenStep train_, eval_, pending_;
   OpenStep* current_;            ///< Which one time is charged to; null: none.
@@ -185,7 +187,6 @@ class StepMachine {
 
   std::atomic<std::int64_t> published_step_, published_train_;
   std::atomic<std::uint8_t> published_mode_;
-  std::atomic<bool> wants_stats_;
 };
 
 }  // namespace telltale::probe

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "probe/capture.h"
 #include "probe/step_machine.h"
 
 namespace telltale::probe {
@@ -31,8 +32,9 @@ void StepMachine::Optimizers::Add(std::uint64_t id) {
   if (count < kMaxOptimizers && !Contains(id)) ids[count++] = id;
 }
 
-void StepMachine::Init(channel::Producer* producer) {
+void StepMachine::Init(channel::Producer* producer, Capture* capture) {
   producer_ = producer;
+  capture_ = capture;
   const auto intern = [&](const char* text) { return producer_->Intern(text, std::strlen(text)); };
   for (int i = 0; i < TT_PHASE_COUNT; ++i) phase_names_[i] = intern(kPhaseNames[i]);
   loss_names_[0] = intern("loss");
@@ -276,9 +278,7 @@ void StepMachine::Publish() {
   if (step == before && mode == mode_before) return;
   published_step_.store(step, std::memory_order_relaxed);
   published_mode_.store(mode, std::memory_order_relaxed);
-  const std::uint32_t interval = producer_->StatsInterval();
-  wants_stats_.store(mode == TT_MODE_TRAIN && interval != 0 && step >= 0 && step % interval == 0,
-                     std::memory_order_relaxed);
+  if (capture_ != nullptr) capture_->StepChanged(step, mode);
 }
 
 // ---- scalars ----

@@ -10,14 +10,23 @@
 #include <mutex>
 #include <new>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "read/follow.h"
+#include "read/mapped_files.h"
+#include "read/run_steps.h"
 #include "read/table_stream.h"
+#include "read/tensor.h"
+#include "read/tensor_list.h"
+#include "read/tensor_table.h"
 #include "rules/finding_json.h"
 #include "rules/replay.h"
 #include "store/reader.h"
+#include "store/tensor_file.h"
 #include "telltale/read.h"
 
 namespace {
@@ -87,6 +96,60 @@ ordered_json InfoJson(const store::RunInfo& info, const store::RunState& state) 
   return out;
 }
 
+ordered_json SummaryJson(const read::TensorSummary& tensor) {
+  ordered_json out = {{"name", tensor.name},
+                      {"collections", tensor.collections},
+                      {"dtypes", tensor.dtypes},
+                      {"shapes", ordered_json::array()},
+                      {"ranks", tensor.ranks},
+                      {"steps", ordered_json::object()},
+                      {"first_step", tensor.first_step},
+                      {"last_step", tensor.last_step},
+                      {"values", tensor.values},
+                      {"statistics", tensor.statistics},
+                      {"histograms", tensor.histograms}};
+  for (const std::string& text : tensor.shapes) {
+    if (const auto shape = store::ParseShape(text)) out["shapes"].push_back(*shape);
+  }
+  for (const auto& [mode, steps] : tensor.steps) out["steps"][mode] = steps;
+  return out;
+}
+
+read::Which WhichOf(const char* mode, int32_t rank) {
+  read::Which which;
+  if (mode != nullptr) which.mode = mode;
+  if (rank != TT_ANY_RANK) which.rank = rank;
+  return which;
+}
+
+void GiveSteps(std::vector<std::int64_t> steps, tt_steps* out) {
+  auto owner = std::make_unique<std::vector<std::int64_t>>(std::move(steps));
+  out->values = owner->data();
+  out->count = owner->size();
+  out->owner = owner.release();
+}
+
+void GiveArray(read::Values values, tt_array* out) {
+  auto owner = std::make_unique<read::Values>(std::move(values));
+  *out = {.data = owner->data,
+          .bytes = owner->bytes,
+          .step_stride = owner->stride,
+          .dtype = owner->dtype.name.data(),  // A literal.
+          .item_bytes = owner->dtype.item_bytes,
+          .dimensions = owner->shape.size(),
+          .shape = owner->shape.data(),
+          .steps = owner->steps.data(),
+          .step_count = owner->steps.size(),
+          .rank = owner->rank,
+          .copied = owner->copied ? 1 : 0,
+          .owner = nullptr};
+  out->owner = owner.release();
+}
+
+std::vector<std::string> NamesOf(const char* const* columns, size_t count) {
+  return {columns, columns + count};
+}
+
 /// Streams may outlive the run's handle and be read on other threads.
 struct Damage {
   std::mutex mutex;
@@ -106,6 +169,14 @@ struct tt_run {
   std::filesystem::path path;
   std::unique_ptr<store::RunReader> reader;
   std::shared_ptr<Damage> damage = std::make_shared<Damage>();
+  std::unique_ptr<read::MappedFiles> files;
+};
+
+struct tt_tensor {
+  std::filesystem::path path;
+  bool final = false;
+  std::unique_ptr<read::Tensor> tensor;
+  store::Salvage of_tables;
 };
 
 struct tt_follow {
@@ -126,6 +197,7 @@ int tt_run_open(const char* path, tt_run** out) {
   return Guard([&]() -> Status {
     auto run = std::make_unique<tt_run>();
     run->path = path;
+    run->files = std::make_unique<read::MappedFiles>(run->path);
     TELLTALE_ASSIGN_OR_RETURN(run->reader, store::RunReader::Open(run->path));
     *out = run.release();
     return {};
@@ -175,6 +247,119 @@ int tt_run_damage(tt_run* run, char** out) {
   return Guard([&]() -> Status {
     const std::lock_guard lock(run->damage->mutex);
     return GiveText(SalvageJson(run->damage->of_newest_read), out);
+  });
+}
+
+void tt_steps_release(tt_steps* steps) {
+  delete static_cast<std::vector<std::int64_t>*>(steps->owner);
+  *steps = {};
+}
+
+void tt_array_release(tt_array* array) {
+  delete static_cast<read::Values*>(array->owner);
+  *array = {};
+}
+
+int tt_run_tensors(tt_run* run, const char* pattern, char** out) {
+  return Guard([&]() -> Status {
+    const bool final = run->reader->state().state != "running";
+    store::Salvage salvage;
+    TELLTALE_ASSIGN_OR_RETURN(
+        const std::vector<read::TensorSummary> tensors,
+        read::ListTensors(run->path, pattern == nullptr ? "" : pattern, final, &salvage));
+    ordered_json list = ordered_json::array();
+    for (const read::TensorSummary& tensor : tensors) list.push_back(SummaryJson(tensor));
+    const std::lock_guard lock(run->damage->mutex);
+    run->damage->of_newest_read = std::move(salvage);
+    return GiveText(list, out);
+  });
+}
+
+int tt_run_steps(tt_run* run, const char* mode, int32_t rank, tt_steps* out) {
+  return Guard([&]() -> Status {
+    const bool final = run->reader->state().state != "running";
+    store::Salvage salvage;
+    TELLTALE_ASSIGN_OR_RETURN(std::vector<std::int64_t> steps,
+                              read::RunSteps(run->path, WhichOf(mode, rank), final, &salvage));
+    {
+      const std::lock_guard lock(run->damage->mutex);
+      run->damage->of_newest_read = std::move(salvage);
+    }
+    GiveSteps(std::move(steps), out);
+    return {};
+  });
+}
+
+int tt_run_tensor(tt_run* run, const char* name, tt_tensor** out) {
+  return Guard([&]() -> Status {
+    auto tensor = std::make_unique<tt_tensor>();
+    tensor->path = run->path;
+    tensor->final = run->reader->state().state != "running";
+    tensor->tensor = std::make_unique<read::Tensor>(run->path, name, tensor->final);
+    *out = tensor.release();
+    return {};
+  });
+}
+
+void tt_tensor_close(tt_tensor* tensor) { delete tensor; }
+
+int tt_tensor_steps(tt_tensor* tensor, const char* mode, int32_t rank, uint32_t recorded,
+                    tt_steps* out) {
+  return Guard([&]() -> Status {
+    TELLTALE_ASSIGN_OR_RETURN(std::vector<std::int64_t> steps,
+                              tensor->tensor->Steps(WhichOf(mode, rank), recorded));
+    GiveSteps(std::move(steps), out);
+    return {};
+  });
+}
+
+int tt_tensor_at(tt_tensor* tensor, int64_t step, const char* mode, int32_t rank, tt_array* out) {
+  return Guard([&]() -> Status {
+    TELLTALE_ASSIGN_OR_RETURN(read::Values values, tensor->tensor->At(step, WhichOf(mode, rank)));
+    GiveArray(std::move(values), out);
+    return {};
+  });
+}
+
+int tt_tensor_values(tt_tensor* tensor, const int64_t* steps, size_t count, const char* mode,
+                     int32_t rank, tt_array* out) {
+  return Guard([&]() -> Status {
+    TELLTALE_ASSIGN_OR_RETURN(
+        read::Values values,
+        tensor->tensor->At(std::span<const std::int64_t>(steps, count), WhichOf(mode, rank)));
+    GiveArray(std::move(values), out);
+    return {};
+  });
+}
+
+int tt_tensor_table(tt_tensor* tensor, const char* table, const char* const* columns,
+                    size_t column_count, struct ArrowArrayStream* stream) {
+  return Guard([&]() -> Status {
+    store::Salvage salvage;
+    TELLTALE_ASSIGN_OR_RETURN(
+        auto reader, read::TensorTable(tensor->path, table, tensor->tensor->name(),
+                                       NamesOf(columns, column_count), tensor->final, &salvage));
+    tensor->of_tables = std::move(salvage);
+    const arrow::Status exported = arrow::ExportRecordBatchReader(std::move(reader), stream);
+    return exported.ok() ? Status()
+                         : read::FromArrow(std::string("cannot export ") + table, exported);
+  });
+}
+
+int tt_tensor_damage(tt_tensor* tensor, char** out) {
+  return Guard([&] {
+    const store::Salvage& of_index = tensor->tensor->salvage();
+    return GiveText(SalvageJson(of_index.any() ? of_index : tensor->of_tables), out);
+  });
+}
+
+int tt_run_values(tt_run* run, const tt_tensor_row* row, tt_array* out) {
+  return Guard([&]() -> Status {
+    TELLTALE_ASSIGN_OR_RETURN(read::Values values,
+                              read::ValuesAt(run->files.get(), row->writer, row->file, row->offset,
+                                             row->bytes, row->dtype, row->shape));
+    GiveArray(std::move(values), out);
+    return {};
   });
 }
 

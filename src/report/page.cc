@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <deque>
 #include <iterator>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -46,6 +47,7 @@ class Page {
     Rules();
     Progress();
     OwnCosts();
+    CaptureChanges();
     Unknown();
     Foot();
     return std::move(out_);
@@ -676,6 +678,26 @@ class Page {
           Escape(name), Thousands(static_cast<std::int64_t>(total.value)), Escape(total.unit));
     }
     out_ += "</tbody></table></section>\n";
+  }
+
+  void CaptureChanges() {
+    if (s_.thinned.empty() && s_.plans.size() < 2) return;
+    out_ += "<section id=\"capture\"><h2>Capture: what was thinned</h2><p class=\"m\">";
+    if (s_.thinned.empty()) {
+      out_ += "Nothing was thinned. ";
+    } else {
+      Add("{} ", Escape(CaptureWords(data_)));
+    }
+    out_ += "What was asked for and not taken has no records; nothing stands in for it.</p>";
+    out_ += "<ul class=\"s m\">";
+    const auto list = [&](const std::deque<analysis::CaptureChange>& changes) {
+      for (const analysis::CaptureChange& change : changes) {
+        Add("<li>{}: {}</li>", Escape(Utc(change.time_ns)), Escape(change.message));
+      }
+    };
+    list(s_.plans);
+    list(s_.thinned);
+    out_ += "</ul></section>\n";
   }
 
   void Unknown() {

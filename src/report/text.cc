@@ -337,6 +337,16 @@ std::string WhereTheRunGoes(const RunData& data) {
   return out + ".";
 }
 
+std::string CaptureWords(const RunData& data) {
+  const analysis::Summary& s = data.summary;
+  if (s.thinned.empty()) return {};
+  return fmt::format("Capture: the governor acted {}; last: {}.",
+                     s.thinned_count == 1
+                         ? std::string("once")
+                         : Thousands(static_cast<std::int64_t>(s.thinned_count)) + " times",
+                     s.thinned.back().message);
+}
+
 std::string OwnCost(const RunData& data) {
   const analysis::Summary& s = data.summary;
   std::string out;

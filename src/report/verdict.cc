@@ -137,6 +137,11 @@ std::string FormatVerdict(const RunData& data, const VerdictOptions& options) {
   for (const std::string& line : Wrap(Printable(OwnCost(data)), width - 2, 2)) {
     foot.push_back(" " + line);
   }
+  // Never thinned without a word.
+  if (const std::string capture = CaptureWords(data); !capture.empty()) {
+    for (const std::string& line : Wrap(Printable(capture), width - 2, 2))
+      foot.push_back(" " + line);
+  }
   std::error_code error;
   const std::filesystem::path html = data.path / "report.html";
   foot.push_back(" " +

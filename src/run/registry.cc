@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -16,6 +17,8 @@
 #include <utility>
 
 #include "base/process.h"
+#include "channel/slab.h"
+#include "telltale/probe.h"
 
 namespace telltale::run {
 namespace {
@@ -61,6 +64,17 @@ bool SoundArena(int fd, std::uint64_t bytes) {
   return ::fstat(fd, &info) == 0 && S_ISREG(info.st_mode) &&
          static_cast<std::uint64_t>(info.st_size) == bytes &&
          (::fcntl(fd, F_GET_SEALS) & kArenaSeals) == kArenaSeals;
+}
+
+/// A trainer's slab, where its version knows what that is. Without one its raw values are skipped,
+/// and counted by the probe.
+UniqueFd SlabFor(const channel::Hello& hello) {
+  if (hello.process_kind != TT_PROCESS_TRAINER || hello.abi_minor < 1) return {};
+  // Past a limit on the size of files making it would be a SIGXFSZ.
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur < 2 * kSlabBytes) return {};
+  auto slab = channel::CreateSlab(kSlabBytes);
+  return slab.ok() ? std::move(slab).value() : UniqueFd();
 }
 
 }  // namespace
@@ -165,15 +179,16 @@ bool Registry::ServeOne(const UniqueFd& socket,
     Refuse(socket, RefuseReason::kTooManyProducers, read_only.status().message(), note);
     return true;
   }
-  HeldProducer producer{{}, peer.pid, std::move(fds[0]), std::move(page).value(), std::move(pidfd)};
+  HeldProducer producer{
+      {}, peer.pid, std::move(fds[0]), std::move(page).value(), std::move(pidfd), SlabFor(hello)};
   std::copy(std::begin(hello.uuid), std::end(hello.uuid), producer.uuid.begin());
   auto accept = channel::MakeMessage<channel::Accept>(channel::MessageType::kAccept);
   accept.abi_major = format::kChannelMajor;
   accept.abi_minor = format::kChannelMinor;
   accept.attempt = attempt_;
-  const int control = read_only->get();
+  const int given[] = {read_only->get(), producer.slab.get()};
   // Where it has ended before it could be told, what it recorded is in the arena all the same.
-  channel::SendMessage(socket.get(), &accept, sizeof accept, &control, 1);
+  channel::SendMessage(socket.get(), &accept, sizeof accept, given, producer.slab ? 2 : 1);
   producers_.push_back(std::move(producer));
   return true;
 }

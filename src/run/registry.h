@@ -23,6 +23,8 @@
 namespace telltale::run {
 
 inline constexpr std::size_t kMaxProducers = 256;
+/// Of the slab of a trainer; it takes memory only where raw values are asked for.
+inline constexpr std::uint64_t kSlabBytes = 256U << 20;
 
 struct HeldProducer {
   std::array<std::uint8_t, 16> uuid{};
@@ -30,6 +32,7 @@ struct HeldProducer {
   UniqueFd arena;
   channel::ControlPage control;
   UniqueFd pidfd;
+  UniqueFd slab;        ///< Of a trainer, for raw values; invalid where there is none.
   bool handed = false;  ///< The present agent has it.
 };
 

@@ -73,6 +73,7 @@ UniqueFd Connect(const std::string& path) {
 struct Answer {
   bool closed = false;  ///< The registry has hung up; without another word, if nothing else is set.
   bool accepted = false;
+  bool slab = false;
   std::optional<RefuseReason> refused;
   std::string text;
 };
@@ -89,7 +90,8 @@ Answer ReadAnswer(int socket) {
   channel::Accept accept;
   channel::Refuse refuse;
   const auto size = static_cast<std::size_t>(got);
-  answer.accepted = channel::CheckMessage(bytes, size, MessageType::kAccept, &accept) && count == 1;
+  answer.accepted = channel::CheckMessage(bytes, size, MessageType::kAccept, &accept) && count >= 1;
+  answer.slab = answer.accepted && count == 2;
   if (channel::CheckMessage(bytes, size, MessageType::kRefuse, &refuse)) {
     answer.refused = static_cast<RefuseReason>(refuse.reason);
     answer.text = refuse.text;
@@ -209,6 +211,26 @@ TEST_F(RegistryTest, AnArenaThatCouldChangeUnderUsIsRefused) {
   EXPECT_EQ(ReadAnswer(socket.get()).refused, RefuseReason::kMalformed);
   EXPECT_EQ(registry_->refused(), 4U);
   EXPECT_TRUE(registry_->producers().empty());
+}
+
+TEST_F(RegistryTest, ATrainerThatKnowsOfItGetsASlab) {
+  const UniqueFd arena = Arena(kSeals);
+  EXPECT_TRUE(Offer(HelloOf(1), arena.get()).slab);
+  channel::Hello worker = HelloOf(2);
+  worker.process_kind = 1;
+  EXPECT_FALSE(Offer(worker, arena.get()).slab);
+  channel::Hello before = HelloOf(3);
+  before.abi_minor = 0;
+  const Answer answer = Offer(before, arena.get());
+  EXPECT_TRUE(answer.accepted);
+  EXPECT_FALSE(answer.slab) << "it would not know what to do with a second descriptor";
+  ASSERT_EQ(registry_->producers().size(), 3U);
+  // The run holds it, so that what lies in it survives the agent.
+  struct stat info {};
+  ASSERT_EQ(::fstat(registry_->producers()[0].slab.get(), &info), 0);
+  EXPECT_GE(static_cast<std::uint64_t>(info.st_size), kSlabBytes);
+  EXPECT_LT(static_cast<std::uint64_t>(info.st_blocks) * 512, kSlabBytes / 16) << "it is sparse";
+  EXPECT_FALSE(registry_->producers()[1].slab);
 }
 
 TEST_F(RegistryTest, AProcessThatEndedBeforeItCouldBeToldIsTakenAllTheSame) {

@@ -127,6 +127,7 @@ Result<RunDirectory> RunDirectory::Prepare(const RunRequest& request) {
   info.supervisor_start_ticks = ProcessStartTicks(::getpid());
   info.interval_ms = request.interval_ms;
   info.overhead_budget = request.overhead_budget;
+  info.plan = request.plan;
   info.finished = false;
   store::Attempt attempt;
   attempt.number = info.attempts.empty() ? 1 : info.attempts.back().number + 1;

@@ -45,7 +45,7 @@ constexpr std::int64_t kAgentSilenceNs = 15 * kSecond;  ///< A hung agent is kil
 constexpr std::int64_t kServerEndNs = 100 * kMs;        ///< For a server that nobody looks at.
 constexpr std::int64_t kBlindPeriodNs = 50 * kMs;       ///< A training without a pidfd is asked.
 constexpr std::int64_t kForever = INT64_MAX;
-constexpr rlim_t kWantedFiles = 4096;  ///< Three descriptors a producer, and ours.
+constexpr rlim_t kWantedFiles = 4096;  ///< Four descriptors a producer, and ours.
 
 std::int64_t Now() { return Clock::System().MonotonicNs(); }
 
@@ -342,7 +342,12 @@ void Supervisor::TellAgent() {
     add.attempt = run_.attempt();
     add.pid = producer.pid;
     std::copy(producer.uuid.begin(), producer.uuid.end(), add.uuid);
-    if (!send(add, {producer.arena.get(), producer.control.fd(), producer.pidfd.get()})) return;
+    const int arena = producer.arena.get();
+    const int control = producer.control.fd();
+    const int pidfd = producer.pidfd.get();
+    const bool sent = producer.slab ? send(add, {arena, control, pidfd, producer.slab.get()})
+                                    : send(add, {arena, control, pidfd});
+    if (!sent) return;
     producer.handed = true;
   }
   if (std::string undo = terminal_.Undo(); undo != told_undo_) {

@@ -63,6 +63,7 @@ RunInfo FromJson(const json& in) {
   info.created_ns = in.value("created_ns", info.created_ns);
   info.interval_ms = in.value("interval_ms", info.interval_ms);
   info.overhead_budget = in.value("overhead_budget", info.overhead_budget);
+  if (in.contains("plan") && in.at("plan").is_object()) info.plan = in.at("plan").dump();
   for (const json& attempt : in.value("attempts", json::array())) {
     info.attempts.push_back(AttemptOf(attempt));
   }
@@ -152,6 +153,11 @@ Status WriteRunInfo(const std::filesystem::path& run, const RunInfo& info) {
                         {"attempts", ordered_json::array()},
                         {"finished", info.finished}};
     for (const Attempt& attempt : info.attempts) out["attempts"].push_back(ToJson(attempt));
+    if (!info.plan.empty()) {
+      if (ordered_json plan = ordered_json::parse(info.plan, nullptr, false); plan.is_object()) {
+        out["plan"] = std::move(plan);
+      }
+    }
     // Arguments may hold any bytes; what is no UTF-8 is replaced, never a reason to fail.
     const std::string text = out.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
     Status status = ReplaceFile(run / "run.json", text, kRoomBytes);

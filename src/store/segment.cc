@@ -197,14 +197,18 @@ Result<FileDigest> DigestFile(const std::filesystem::path& path, std::uint64_t o
     return {errno == ENOENT ? Code::kUnusable : Code::kIo,
             fmt::format("cannot open {}: {}", path.string(), std::strerror(errno))};
   }
+  return DigestFile(fd.get(), path, offset, length);
+}
+
+Result<FileDigest> DigestFile(int fd, const std::filesystem::path& path, std::uint64_t offset,
+                              std::uint64_t length) {
   XXH3_state_t state;
   XXH3_128bits_reset(&state);
   FileDigest out;
   std::array<char, 65536> buffer;
   while (out.bytes < length) {
     const std::size_t want = std::min<std::uint64_t>(buffer.size(), length - out.bytes);
-    const ssize_t n =
-        ::pread(fd.get(), buffer.data(), want, static_cast<off_t>(offset + out.bytes));
+    const ssize_t n = ::pread(fd, buffer.data(), want, static_cast<off_t>(offset + out.bytes));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) {
       return {Code::kIo, fmt::format("cannot read {}: {}", path.string(), std::strerror(errno))};

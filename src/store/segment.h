@@ -44,6 +44,9 @@ Result<FileDigest> DigestFile(const std::filesystem::path& path);
 /// Of `length` bytes from `offset` on; Code::kPartial where the file ends before.
 Result<FileDigest> DigestFile(const std::filesystem::path& path, std::uint64_t offset,
                               std::uint64_t length);
+/// The same of an open file; `path` is for messages.
+Result<FileDigest> DigestFile(int fd, const std::filesystem::path& path, std::uint64_t offset,
+                              std::uint64_t length);
 std::string ToHex(const std::array<std::uint8_t, 16>& digest);
 
 }  // namespace telltale::store

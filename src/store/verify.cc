@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store/verify.h"
 
+#include <fcntl.h>
 #include <fmt/core.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <array>
@@ -9,10 +11,12 @@
 #include <set>
 #include <type_traits>
 
+#include "base/unique_fd.h"
 #include "store/folder.h"
 #include "store/journal_reader.h"
 #include "store/run_info.h"
 #include "store/segment.h"
+#include "store/tensor_file.h"
 
 namespace telltale::store {
 namespace {
@@ -108,6 +112,7 @@ class WriterVerifier {
       report_->rows += table.size();
     });
     for (const format::TensorRow& row : rows.tensors) {
+      if (row.file.empty()) continue;  // Shape and dtype alone.
       tensors_[std::string(row.file)].insert({row.offset, row.bytes, std::string(row.digest)});
     }
   }
@@ -209,35 +214,69 @@ class WriterVerifier {
   void CheckTensors() {
     std::error_code error;
     std::set<std::string> files;
+    for (const auto& [file, places] : tensors_) files.insert(file);
     for (std::filesystem::directory_iterator at(folder_ / kTensorFolder, error), end;
          !error && at != end; at.increment(error)) {
-      files.insert(fmt::format("{}/{}", kTensorFolder, at->path().filename().string()));
-    }
-    for (const auto& [file, places] : tensors_) {
-      if (!files.contains(file)) Say(file, {}, "is missing, though the index names it");
+      std::string file = fmt::format("{}/{}", kTensorFolder, at->path().filename().string());
+      if (file.ends_with(kPartSuffix)) file.resize(file.size() - kPartSuffix.size());
+      files.insert(std::move(file));
     }
     for (const std::string& file : files) CheckTensorFile(file);
   }
 
-  /// Every byte must lie in a range of the index, each once, and have its digest.
+  /// The file, or its .part: it may get its name between the two looks.
+  UniqueFd OpenTensorFile(const std::string& file, bool* part) const {
+    UniqueFd fd;
+    for (int look = 0; look < 3 && !fd; ++look) {
+      *part = look == 1;
+      const std::string name = *part ? file + std::string(kPartSuffix) : file;
+      fd.reset(::open((folder_ / name).c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+    }
+    return fd;
+  }
+
+  /// Every byte must lie in a range of the index, each once, and have its digest. Of a .part the
+  /// header may be missing, and what its writer had no time to index.
   void CheckTensorFile(const std::string& file) {
+    const std::set<TensorPlace>& places = tensors_[file];
+    bool part = false;
+    const UniqueFd fd = OpenTensorFile(file, &part);
+    struct stat info {};
+    if (!fd || ::fstat(fd.get(), &info) != 0) {
+      if (!places.empty()) Say(file, {}, "is missing, though the index names it");
+      return;
+    }
+    const std::string name = part ? file + std::string(kPartSuffix) : file;
+    if (!S_ISREG(info.st_mode)) {
+      report_->notes.push_back(fmt::format("{}/{}: not ours, left alone", name_, name));
+      return;
+    }
     ++report_->tensor_files;
-    std::error_code error;
-    const std::uint64_t size = std::filesystem::file_size(folder_ / file, error);
-    report_->bytes += error ? 0 : size;
+    const auto size = static_cast<std::uint64_t>(info.st_size);
+    report_->bytes += size;
     std::uint64_t next = 0;
-    for (const TensorPlace& place : tensors_[file]) {
-      if (place.offset != next) Say(file, next, "the index does not cover these bytes once");
+    if (part && !places.empty()) next = places.begin()->offset;
+    for (const TensorPlace& place : places) {
+      if (place.offset != next) Say(name, next, "the index does not cover these bytes once");
       next = place.offset + place.bytes;
-      const Result<FileDigest> digest = DigestFile(folder_ / file, place.offset, place.bytes);
+      const Result<FileDigest> digest =
+          DigestFile(fd.get(), folder_ / name, place.offset, place.bytes);
       if (!digest.ok()) {
-        Say(file, place.offset, digest.status().message());
+        Say(name, place.offset, digest.status().message());
       } else if (ToHex(digest->digest) != place.digest) {
-        Say(file, place.offset, fmt::format("{} bytes: digest differs", place.bytes));
+        Say(name, place.offset, fmt::format("{} bytes: digest differs", place.bytes));
       }
     }
     // A live run may have written values whose index rows are still to come.
-    if (next != size && over_) Say(file, next, "bytes that the index does not name");
+    if (!over_) return;
+    if (part) {
+      report_->notes.push_back(
+          fmt::format("{}/{}: its writer died before it was finished: {} values, to be read by "
+                      "their rows in the table tensors",
+                      name_, name, places.size()));
+    } else if (next != size) {
+      Say(name, next, "bytes that the index does not name");
+    }
   }
 
   const std::filesystem::path folder_;

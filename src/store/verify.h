@@ -30,9 +30,10 @@ struct VerifyReport {
 };
 
 /// Reads journals (checksums, padding, decoding), segments (digest against the sealed record,
-/// Parquet, rows against the name), tensor files (digests and no byte outside the index), sequence
-/// numbers without gaps, the end record of a finished run, run.json. Fails with kUnusable where
-/// there is no run and kVersion where it is of a later format.
+/// Parquet, rows against the name), tensor files (digests, and no byte outside the index but in
+/// what a dead writer left unfinished), sequence numbers without gaps, the end record of a finished
+/// run, run.json. Fails with kUnusable where there is no run and kVersion where it is of a later
+/// format.
 Result<VerifyReport> Verify(const std::filesystem::path& run);
 
 }  // namespace telltale::store

@@ -277,5 +277,68 @@ TEST_F(CliTest, AServerWhoseSupervisorIsGoneEndsAtOnce) {
   close(link[0]);
 }
 
+TEST_F(CliTest, ExplainPlanPrintsAPlanFileAndStartsNothing) {
+  const Outcome outcome =
+      Run("run --level tensors --collect 'losses:values,interval=1' --explain-plan");
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_NE(outcome.out.find("[collections.losses]"), std::string::npos) << outcome.out;
+  EXPECT_FALSE(fs::exists(dir_ / "telltale-runs"));
+  // What it prints is a plan, the same one.
+  std::ofstream(dir_ / "plan.toml") << outcome.out;
+  const Outcome again = Run("run --plan plan.toml --explain-plan --json");
+  EXPECT_EQ(again.code, 0) << again.err;
+  const json plan = json::parse(again.out);
+  EXPECT_EQ(plan["level"], "custom");
+  EXPECT_EQ(plan["collections"]["losses"]["interval"], 1);
+  EXPECT_EQ(plan["collections"]["gradients"]["train"]["interval"], 100);
+  EXPECT_EQ(plan, json::parse(Run("run --level tensors --collect 'losses:values,interval=1' "
+                                  "--explain-plan --json")
+                                  .out));
+}
+
+TEST_F(CliTest, ExplainPlanNamesRulesWithoutData) {
+  EXPECT_NE(Run("run --level system --explain-plan").out.find("VanishingGradient"),
+            std::string::npos);
+  EXPECT_EQ(Run("run --explain-plan").out.find("VanishingGradient"), std::string::npos);
+}
+
+TEST_F(CliTest, AWrongPlanIsTwoAndOneLine) {
+  std::ofstream(dir_ / "wrong.toml") << "[collections.a]\nintervall = 1\n";
+  for (const char* arguments :
+       {"run --level most --explain-plan", "run --level operators -- true",
+        "run --collect 'a:nope=1' --explain-plan", "run --collect 'a:include=((' -- true",
+        "run --plan wrong.toml -- true"}) {
+    const Outcome outcome = Run(arguments);
+    EXPECT_EQ(outcome.code, 2) << arguments;
+    ExpectOneLine(outcome, "run");
+    EXPECT_FALSE(fs::exists(dir_ / "telltale-runs")) << arguments;
+  }
+  EXPECT_NE(Run("run --plan wrong.toml -- true").err.find("wrong.toml:2: collections.a.intervall"),
+            std::string::npos);
+  EXPECT_EQ(Run("run --plan nowhere.toml -- true").code, 3);
+}
+
+TEST_F(CliTest, APlanStandsInRunJson) {
+  const Outcome outcome = Run("run -o r --quiet --level system -- true");
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  std::ifstream in(dir_ / "r" / "run.json");
+  const json info = json::parse(in);
+  EXPECT_EQ(info["plan"]["level"], "system");
+  const Outcome shown = Run("capture r --show --json");
+  EXPECT_EQ(shown.code, 0) << shown.err;
+  EXPECT_EQ(json::parse(shown.out)["plan"]["level"], "system");
+}
+
+TEST_F(CliTest, OnlyARunThatGoesOnTakesAnotherPlan) {
+  WriteSample("over");
+  const Outcome outcome = Run("capture over --level all");
+  EXPECT_EQ(outcome.code, 3) << outcome.err;
+  ExpectOneLine(outcome, "capture");
+  EXPECT_FALSE(fs::exists(dir_ / "over" / "requests"));
+  EXPECT_EQ(Run("capture over").code, 0) << "a run of before plans shows the default";
+  EXPECT_EQ(Run("capture over --show --level all").code, 2);
+  EXPECT_EQ(Run("capture no/such/run").code, 3);
+}
+
 }  // namespace
 }  // namespace telltale

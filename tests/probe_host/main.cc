@@ -2,9 +2,13 @@
 // Stands in for supervisor and agent in the adapters' tests: runs a command as `telltale run`
 // would, accepts its probes, drains their real arenas and writes each record as a JSON line.
 //
-// usage: probe_host OUT.jsonl STATS_INTERVAL PYTHON_DIR CMD [ARGS...]
+// usage: probe_host OUT.jsonl INTERVAL[:TAKE[:MODES]] PYTHON_DIR CMD [ARGS...]
 //   OUT that ends with ".counts": the lines of producers only, so that draining keeps up with a
-//   benchmark. STATS_INTERVAL 0: no statistics. PYTHON_DIR: folder with boot/ and telltale/.
+//   benchmark. The plan: of every tensor, at each INTERVALth step (0: never) of the MODES (bits by
+//   tt_mode, default 1: TRAIN), TAKE (TT_TAKE_ bits, default 1: statistics). Names that are no
+//   tensors' are answered with no. PYTHON_DIR: folder with boot/ and telltale/.
+//   Values of tensors are lines {"table":"values", name, collection, dtype, shape, step, mode, rank,
+//   pid, hex}.
 // Exit: CMD's code, 128 + signal, 125 on an error of its own. At the end one line per producer:
 //   {"table":"producer", ...counters, "disabled": reason}.
 #include <fcntl.h>
@@ -16,19 +20,27 @@
 
 #include <cerrno>
 #include <cmath>
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/process.h"
 #include "channel/consumer.h"
 #include "channel/control_page.h"
 #include "channel/registration.h"
+#include "channel/slab.h"
+#include "format/dtypes.h"
+#include "telltale/probe.h"
 
 namespace {
 
@@ -38,12 +50,49 @@ namespace channel = telltale::channel;
 namespace format = telltale::format;
 
 constexpr std::size_t kDrainBytes = 4 << 20;
+constexpr std::uint64_t kSlabBytes = 64 << 20;
+
+/// What is taken of every tensor.
+struct Plan {
+  std::uint32_t interval = 0;
+  std::uint32_t take = TT_TAKE_STATS;
+  std::uint32_t modes = 1;
+
+  /// INTERVAL[:TAKE[:MODES]].
+  static Plan Parse(const char* text) {
+    Plan plan;
+    char* end = nullptr;
+    plan.interval = static_cast<std::uint32_t>(std::strtoul(text, &end, 10));
+    if (*end == ':') plan.take = static_cast<std::uint32_t>(std::strtoul(end + 1, &end, 10));
+    if (*end == ':') plan.modes = static_cast<std::uint32_t>(std::strtoul(end + 1, &end, 10));
+    return plan;
+  }
+  format::ControlRule Rule() const {
+    format::ControlRule rule = channel::ControlPage::EveryStep(interval != 0 ? take : 0, interval);
+    for (unsigned mode = 0; mode < std::size(rule.when); ++mode) {
+      if ((modes >> mode & 1) == 0) rule.when[mode] = {};
+    }
+    return rule;
+  }
+};
+
+std::string Hex(std::span<const std::byte> bytes) {
+  constexpr char kDigits[] = "0123456789abcdef";
+  std::string out;
+  out.reserve(bytes.size() * 2);
+  for (const std::byte byte : bytes) {
+    out += kDigits[std::to_integer<unsigned>(byte) >> 4];
+    out += kDigits[std::to_integer<unsigned>(byte) & 15];
+  }
+  return out;
+}
 
 struct Peer {
   UniqueFd socket;
   UniqueFd pidfd;
   std::unique_ptr<channel::ControlPage> control;
   std::unique_ptr<channel::Consumer> consumer;
+  std::optional<channel::SlabReader> slab;  ///< Of a trainer.
   std::uint32_t answered = 0;  ///< Names 1..answered have their word on the page.
 };
 
@@ -69,10 +118,10 @@ std::string_view TableName(format::TableId id) {
 
 class Host {
  public:
-  Host(const char* out, std::uint32_t stats_interval)
+  Host(const char* out, const Plan& plan)
       : out_(out, std::ios::trunc),
         counts_only_(std::string_view(out).ends_with(".counts")),
-        stats_interval_(stats_interval) {}
+        plan_(plan) {}
 
   bool Listen(const std::string& path) {
     listener_.reset(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -129,6 +178,9 @@ class Host {
                              {"foreign_thread", counters.foreign_thread},
                              {"skipped", counters.skipped},
                              {"spans_thinned", counters.spans_thinned},
+                             {"raw_dropped", counters.raw_dropped},
+                             {"histogram_dropped", counters.histogram_dropped},
+                             {"unanswered", counters.unanswered},
                              {"malformed", counters.malformed},
                              {"disabled", peer->consumer->disabled_reason()}}
                   .dump()
@@ -140,7 +192,7 @@ class Host {
  private:
   void Register(Peer* peer) {
     alignas(8) char bytes[1024];
-    int fds[channel::kMaxMessageFds] = {-1, -1, -1};
+    int fds[channel::kMaxMessageFds] = {};
     int fd_count = 0;
     const auto size =
         channel::ReceiveMessage(peer->socket.get(), bytes, sizeof bytes, fds, &fd_count);
@@ -161,7 +213,9 @@ class Host {
       return;
     }
     peer->control = std::make_unique<channel::ControlPage>(std::move(control).value());
-    peer->control->SetStatsInterval(stats_interval_);
+    // Every tensor is taken, so none has to wait for its answer.
+    const format::ControlRule rule = plan_.Rule();
+    peer->control->SetRules({&rule, 1}, plan_.interval != 0 ? 1 : 0, kSlabBytes);
     peer->control->PublishEpoch();
     peer->consumer = std::move(consumer).value();
     peer->pidfd = telltale::OpenPidfd(hello.pid);
@@ -171,8 +225,17 @@ class Host {
     accept.attempt = 1;
     auto page = peer->control->ReadOnlyFd();
     if (!page.ok()) return;
-    const int fd = page.value().get();
-    channel::SendMessage(peer->socket.get(), &accept, sizeof accept, &fd, 1);
+    UniqueFd slab;
+    if (hello.process_kind == TT_PROCESS_TRAINER) {
+      auto made = channel::CreateSlab(kSlabBytes);
+      if (made.ok()) {
+        slab = std::move(made).value();
+        auto reader = channel::SlabReader::Attach(UniqueFd(dup(slab.get())));
+        if (reader.ok()) peer->slab.emplace(std::move(reader).value());
+      }
+    }
+    const int sent[] = {page.value().get(), slab.get()};
+    channel::SendMessage(peer->socket.get(), &accept, sizeof accept, sent, slab ? 2 : 1);
   }
 
   void Drain(Peer* peer) {
@@ -184,10 +247,14 @@ class Host {
         if (counts_only_) return;
         for (const auto& row : rows) Write(row);
       });
+      for (const channel::DrainedTensor& tensor : drained.tensors) WriteValues(peer, tensor);
       peer->consumer->Commit();
-      // The plan: statistics of every name.
       for (; peer->answered < peer->consumer->name_count(); ++peer->answered) {
-        peer->control->SetName(peer->answered + 1, format::kNameYes);
+        const std::string_view name = peer->consumer->name(peer->answered + 1);
+        const bool tensor = !name.empty() && name[0] == format::kTensorMark;
+        peer->control->SetName(peer->answered + 1,
+                               tensor ? format::kNameYes | 1U << format::kNameMaskShift
+                                      : format::kNameNo);
       }
       if (drained.records == 0) break;
     }
@@ -202,12 +269,34 @@ class Host {
     out_ << json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
   }
 
+  void WriteValues(Peer* peer, const channel::DrainedTensor& tensor) {
+    std::span<const std::byte> values = std::as_bytes(std::span(tensor.values));
+    if (tensor.slot && peer->slab) {
+      peer->slab->Take(*tensor.slot, tensor.bytes);
+      values = peer->slab->Data(*tensor.slot, tensor.bytes);
+    }
+    if (!counts_only_) {
+      const nlohmann::json json{{"table", "values"},
+                                {"name", tensor.name},
+                                {"collection", tensor.collection},
+                                {"dtype", format::kDtypes[tensor.dtype].name},
+                                {"shape", tensor.shape},
+                                {"step", tensor.step},
+                                {"mode", tensor.mode},
+                                {"rank", tensor.rank},
+                                {"pid", tensor.pid},
+                                {"hex", Hex(values)}};
+      out_ << json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
+    }
+    if (tensor.slot && peer->slab) peer->slab->Free(*tensor.slot, tensor.bytes);
+  }
+
   UniqueFd listener_;
   std::vector<std::unique_ptr<Peer>> peers_;
   StringPool pool_;
   std::ofstream out_;
   bool counts_only_;
-  std::uint32_t stats_interval_;
+  Plan plan_;
 };
 
 pid_t Spawn(const std::string& socket_path, const std::string& python_dir, char** command) {
@@ -230,13 +319,13 @@ pid_t Spawn(const std::string& socket_path, const std::string& python_dir, char*
 
 int main(int argc, char** argv) {
   if (argc < 5) {
-    std::fprintf(stderr, "usage: probe_host OUT.jsonl STATS_INTERVAL PYTHON_DIR CMD [ARGS...]\n");
+    std::fprintf(stderr, "usage: probe_host OUT.jsonl INTERVAL[:TAKE[:MODES]] PYTHON_DIR CMD [ARGS...]\n");
     return 2;
   }
   char folder[] = "/tmp/probe_host.XXXXXX";
   if (mkdtemp(folder) == nullptr) return 125;
   const std::string path = std::string(folder) + "/socket";
-  Host host(argv[1], static_cast<std::uint32_t>(std::atoi(argv[2])));
+  Host host(argv[1], Plan::Parse(argv[2]));
   if (!host.Listen(path)) {
     std::fprintf(stderr, "probe_host: cannot listen at %s\n", path.c_str());
     return 125;

@@ -181,6 +181,8 @@ class InputBound final : public Rule {
     if (step.duration_ns <= 0 || step.data_wait_ns < 0 || step.data_wait_ns > step.duration_ns) {
       return;  // Not a step that can be measured.
     }
+    // Neither an input pipeline nor a model was seen in it, as in a boosting round.
+    if (step.data_wait_ns == 0 && step.forward_ns == 0) return;
     Process* const found =
         processes_.Find(step, [&](Process* former) { CloseIncident(former, reporter); });
     if (found == nullptr || !found->BeginStep(step.step)) return;

@@ -12,7 +12,35 @@ from types import ModuleType
 
 from ... import _session
 from ..._native import note, probe
-from . import comm, data, events, loss, modules, optim, process
+from . import (
+    comm,
+    data,
+    device,
+    events,
+    loggers,
+    loss,
+    modules,
+    optim,
+    outputs,
+    parameters,
+    process,
+    tensors,
+)
+
+_PARTS = (
+    process,
+    events,
+    tensors,
+    device,
+    modules,
+    loss,
+    parameters,
+    outputs,
+    optim,
+    data,
+    comm,
+    loggers,
+)
 
 
 def install(torch: ModuleType) -> None:
@@ -20,7 +48,7 @@ def install(torch: ModuleType) -> None:
     if probe is None:
         return
     _session.start()
-    for part in (process, events, modules, loss, optim, data, comm):
+    for part in _PARTS:
         try:
             part.install(torch)
         except Exception as error:

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..._native import probe
 from ..._session import at_end
-from . import events
+from . import events, outputs
 from .hooking import BACKWARD, LOSS, SCALE, SCALER, hook
 
 _torch: Any = None
@@ -33,6 +33,7 @@ _MAX_PENDING = 64
 # (event that ends the copy, pinned copy, what the probe calls the loss)
 _pending: deque[tuple[Any, Any, int]] = deque()
 _device_seen = False
+_functions_hooked = False
 
 
 def _drain() -> None:
@@ -108,17 +109,18 @@ def _scalers(torch: Any) -> list[Any]:
     return found
 
 
-def _hook_functions(_: Any) -> None:
-    """Losses by torch.nn.functional that have no gradient: an evaluation's. Called at the first forward
-    without a gradient, for a training that does not evaluate need not pay for it.
+def hook_functions() -> None:
+    """Losses by torch.nn.functional. Called at the first forward without a gradient (those of an evaluation
+    are seen nowhere else), or when a plan asks for losses or labels: who does neither need not pay for it.
 
-    The functional itself stays as it is, for torch.jit compiles its source; the compiler finds a
-    built-in by identity, so each hook is registered as what it stands for. Only torch 1: what
-    torch.compile makes of a replaced built-in has not been tried.
+    The functional itself stays as it is: torch.jit compiles its source, and finds a built-in by identity, so
+    each hook is registered as what it stands for; torch.compile puts the functional into its graph as it is.
     """
+    global _functions_hooked
     torch = _torch
-    if not torch.__version__.startswith("1."):
+    if _functions_hooked:
         return
+    _functions_hooked = True
     builtins: Any = torch.jit._builtins
     for path, names in _FUNCTIONS.items():
         owner = torch
@@ -142,5 +144,6 @@ def install(torch: ModuleType) -> None:
     probe.configure(
         loss_type=torch.nn.modules.loss._Loss,
         on_device_loss=on_device_loss,
-        on_eval=events.harmless(_hook_functions),
+        on_eval=events.harmless(lambda _: hook_functions()),
     )
+    outputs.hook_functions_with(hook_functions)

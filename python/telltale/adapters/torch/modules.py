@@ -1,26 +1,75 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Root modules: the forward pass, and the names of the parameters."""
+"""Root modules: the forward pass, and the names of what is in them.
+
+A name is that of the module tree, as torch prints it, without what wrappers add (DataParallel,
+DistributedDataParallel, FullyShardedDataParallel, torch.compile, activation checkpointing), so that it is
+the same on each rank, and the same with and without the wrapper. Where two roots have the same name, that of
+the second is preceded by its class, then by a number too.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import weakref
+from collections.abc import Iterator
 from types import ModuleType
-from typing import Any
+from typing import Any, Callable
 
 from ..._native import probe
 from . import events
 from .hooking import FORWARD, TRACE, hook, hook_everywhere
 
-# id(root) -> (weak reference, its parameters' names: within the root -> told). No reference, not even a
-# weak one, is held to a tensor: torch.utils.swap_tensors refuses those that have one.
-_roots: dict[int, tuple[Any, dict[str, str]]] = {}
+# Class of a wrapper (of torch's, or of Lightning Fabric's) -> its attribute that holds what it wraps.
+_WRAPPERS = {
+    "DataParallel": "module",
+    "DistributedDataParallel": "module",
+    "FullyShardedDataParallel": "_fsdp_wrapped_module",
+    "OptimizedModule": "_orig_mod",
+    "CheckpointWrapper": "_checkpoint_wrapped_module",
+    "OffloadWrapper": "_checkpoint_wrapped_module",
+    "_FabricModule": "_forward_module",
+}
+_LIBRARIES = ("torch.", "lightning.", "lightning_fabric.")
+_HIDDEN = {"_fsdp_wrapped_module", "_orig_mod", "_checkpoint_wrapped_module"}
+# The table of names cuts them at 4 KiB.
+_LONGEST = 1000
+
+# id(unwrapped root) -> what is known of it
+_roots: dict[int, Root] = {}
 # Told name -> weak reference to the root that gave it
 _owners: dict[str, Any] = {}
+# Changes whenever a name may have: a root came or went.
+_version = 0
+_listeners: list[Callable[[], None]] = []
 
 
-def _unique(name: str, taken: str | None, root: Any) -> str:
+def unwrap(module: Any) -> Any:
+    """What a wrapper wraps, however many there are."""
+    for _ in range(8):
+        kind = type(module)
+        attribute = _WRAPPERS.get(kind.__name__)
+        if attribute is None or not kind.__module__.startswith(_LIBRARIES):
+            break
+        inner = getattr(module, attribute, None)
+        if inner is None:
+            break
+        module = inner
+    return module
+
+
+def clean(path: str) -> str:
+    """A path in the module tree without the parts that wrappers add; a very long one shortened."""
+    if "_" in path and not _HIDDEN.isdisjoint(path.split(".")):
+        path = ".".join(part for part in path.split(".") if part not in _HIDDEN)
+    if len(path) > _LONGEST:
+        digest = hashlib.blake2b(path.encode("utf-8", "replace"), digest_size=8).hexdigest()
+        path = f"{path[: _LONGEST - 40]}~{digest}"
+    return path
+
+
+def unique(name: str, taken: str | None, root: Any) -> str:
     """The module-tree name; with the root's class, then a number, where another root has it. `taken`:
-    what the parameter is called already.
+    what the thing is called already.
     """
     number = 0
     candidate = name
@@ -37,14 +86,52 @@ def _unique(name: str, taken: str | None, root: Any) -> str:
         candidate = f"{type(root).__name__}{suffix}.{name}"
 
 
-def on_root(root: Any) -> None:
+class Root:
+    """One root module that has run. No reference, not even a weak one, is held to a tensor:
+    torch.utils.swap_tensors refuses those that have one.
+    """
+
+    __slots__ = ("names", "outer", "reference")
+
+    def __init__(self, module: Any, outer: Any) -> None:
+        self.reference = weakref.ref(module)
+        # What was called: the module itself or what wraps it.
+        self.outer = weakref.ref(outer)
+        # Its parameters' names: within the root -> told.
+        self.names: dict[str, str] = {}
+
+
+def version() -> int:
+    """A number that changes when the names of parameters may have."""
+    return _version
+
+
+def at_root(listener: Callable[[], None]) -> None:
+    """Calls `listener()` at the first forward of each root module."""
+    _listeners.append(listener)
+
+
+def root_of(module: Any) -> Root | None:
+    """What is known of a root module, or of a wrapper's, that has run."""
+    root = _roots.get(id(module))
+    if root is not None and root.reference() is module:
+        return root
+    inner = unwrap(module)
+    root = _roots.get(id(inner))
+    return root if root is not None and root.reference() is inner else None
+
+
+def on_root(module: Any) -> None:
     """The first forward of a root module: records the event `model`."""
-    known = _roots.get(id(root))
-    if known is not None and known[0]() is root:
+    global _version
+    if getattr(module, "_is_replica", False) or root_of(module) is not None:
         return
-    _roots.pop(id(root), None)
-    _roots[id(root)] = (weakref.ref(root), {})
-    parameters = list(root.parameters())
+    inner = unwrap(module)
+    _roots[id(inner)] = Root(inner, module)
+    _version += 1
+    for listener in _listeners:
+        listener()
+    parameters = list(inner.parameters())
     if not parameters:
         return
     elements = 0
@@ -53,7 +140,7 @@ def on_root(root: Any) -> None:
             elements += parameter.numel()
         except Exception:  # A lazy parameter has no shape before the first forward.
             pass
-    events.model(root, elements, len(parameters), type(root).__name__)
+    events.model(inner, elements, len(parameters), type(inner).__name__)
 
 
 class Names:
@@ -62,14 +149,16 @@ class Names:
     """
 
     def __init__(self) -> None:
+        global _version
         # id(parameter) -> (parameter, name, number of parameters of the root that gave the name)
         self._found: dict[int, tuple[Any, str, int]] = {}
-        for key, (reference, names) in list(_roots.items()):
-            root = reference()
-            if root is None:
+        for key, root in list(_roots.items()):
+            module = root.reference()
+            if module is None:
                 del _roots[key]
+                _version += 1
             else:
-                self._add(root, names)
+                self._add(module, root.names)
 
     def _add(self, root: Any, names: dict[str, str]) -> None:
         parameters = list(root.named_parameters())
@@ -77,15 +166,30 @@ class Names:
             known = self._found.get(id(parameter))
             if known is not None and known[2] >= len(parameters):
                 continue
-            unique = names.get(name)
-            if unique is None:
-                unique = names[name] = _unique(name, known[1] if known is not None else None, root)
-            self._found[id(parameter)] = (parameter, unique, len(parameters))
+            told = names.get(name)
+            if told is None:
+                told = names[name] = unique(clean(name), known[1] if known is not None else None, root)
+            self._found[id(parameter)] = (parameter, told, len(parameters))
 
     def of(self, parameter: Any) -> str | None:
         """The name of a parameter of a root that has run, else None."""
         known = self._found.get(id(parameter))
         return known[1] if known is not None and known[0] is parameter else None
+
+
+def roots() -> Iterator[Root]:
+    """Those that live."""
+    for root in list(_roots.values()):
+        if root.reference() is not None:
+            yield root
+
+
+def parts(root: Any) -> Iterator[tuple[str, Any]]:
+    """Path and module of everything in a root, itself first as the empty path. What a wrapper inside it
+    wraps has the wrapper's path.
+    """
+    for path, module in root.named_modules():
+        yield clean(path), module
 
 
 def install(torch: ModuleType) -> None:

@@ -12,8 +12,7 @@ import functools
 from types import ModuleType
 from typing import Any
 
-from ..._native import note, probe
-from . import stats
+from ..._native import note
 from .hooking import OPTIMIZER, hook
 
 
@@ -44,9 +43,7 @@ def _watch(base: Any, name: str) -> None:
 
 
 def install(torch: ModuleType) -> None:
-    stats.install(torch)
     base = torch.optim.Optimizer
     # Made by its constructor, or by unpickling.
     _watch(base, "__init__")
     _watch(base, "__setstate__")
-    probe.configure(on_stats=stats.on_stats)

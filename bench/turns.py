@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Processes of bench/train_step.py that take turns, one of them watched by `telltale run`, and what their times
+say. bench/overhead.py says why they take turns.
+"""
+
+import json
+import math
+import os
+import pathlib
+import signal
+import statistics
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+TELLTALE = ROOT / "build/release/bin/telltale"
+STEP = ROOT / "bench/train_step.py"
+
+
+class Trainer:
+    """One process of bench/train_step.py that waits for its turns. Use as a context manager."""
+
+    def __init__(self, name: str, command: list[str], threads: int, folder: pathlib.Path) -> None:
+        self.name = name
+        self.errors = folder / f"{name}.err"
+        self.steps_ns: list[int] = []  # Of every turn, in order; the warm-up's are not among them.
+        environment = os.environ | {
+            "OPENBLAS_NUM_THREADS": str(threads),
+            "OMP_NUM_THREADS": str(threads),
+        }
+        with self.errors.open("w", encoding="utf-8") as errors:
+            self.process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True,
+                cwd=ROOT, env=environment,
+            )  # fmt: skip
+
+    def __enter__(self) -> "Trainer":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self.process.stdin is not None
+        try:
+            self.process.stdin.close()
+            self.process.wait(60)
+        except (BrokenPipeError, subprocess.TimeoutExpired):
+            self.process.kill()
+            self.process.wait()
+
+    def answer(self) -> list[int]:
+        """Waits for the line that ends the warm-up or a turn; the steps' times in ns."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if line.startswith("{"):
+                return json.loads(line)["step_ns"]
+        tail = " / ".join(self.errors.read_text(encoding="utf-8").strip().splitlines()[-3:])
+        sys.exit(
+            f"{pathlib.Path(sys.argv[0]).stem}: the {self.name} process ended with exit code {self.process.wait()}: {tail}"
+        )
+
+    def turn_ms(self, skip: int) -> float:
+        """Takes a turn; the median of its steps without the first `skip`, in ms."""
+        assert self.process.stdin is not None
+        self.process.stdin.write("go\n")
+        self.process.stdin.flush()
+        times = self.answer()
+        self.steps_ns += times
+        return statistics.median(times[skip:]) / 1e6
+
+
+class WatchedTrainer(Trainer):
+    """The one under `telltale run`. Between its turns nothing of Telltale runs."""
+
+    paused_s = 0.0
+
+    def pause(self) -> None:
+        supervisor = self.process.pid
+        children = [
+            int(pid)
+            for task in pathlib.Path(f"/proc/{supervisor}/task").iterdir()
+            for pid in (task / "children").read_text(encoding="ascii").split()
+        ]
+        # All but the training, which waits for its turn by itself.
+        self.stopped = [supervisor] + [
+            pid for pid in children if os.readlink(f"/proc/{pid}/exe") == str(TELLTALE.resolve())
+        ]
+        for pid in self.stopped:
+            os.kill(pid, signal.SIGSTOP)
+        self.paused_at = time.monotonic()
+
+    def resume(self) -> None:
+        for pid in self.stopped:
+            os.kill(pid, signal.SIGCONT)
+        self.paused_s += time.monotonic() - self.paused_at
+
+    def turn_ms(self, skip: int) -> float:
+        self.resume()
+        ms = super().turn_ms(skip)
+        self.pause()
+        return ms
+
+
+def median_interval(values: list[float]) -> tuple[float, float]:
+    """Median and half-width of the interval of order statistics that holds it with >= 95 %."""
+    ordered = sorted(values)
+    n = len(ordered)
+    middle = statistics.median(ordered)
+    rank = 0  # Values to leave out at each end.
+    while True:
+        outside = 2 * sum(math.comb(n, k) for k in range(rank + 2)) / 2**n
+        if outside > 0.05 or rank + 1 >= n // 2:
+            break
+        rank += 1
+    if n < 6:  # Not even the whole range holds it with 95 %.
+        return middle, math.inf
+    return middle, (ordered[n - 1 - rank] - ordered[rank]) / 2
+
+
+def query(run: pathlib.Path, table: str, columns: str) -> list[list[str]]:
+    """Rows of a table of a run, as text."""
+    command = [str(TELLTALE), "query", str(run), table, "--columns", columns, "--format", "csv"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        sys.exit(f"{pathlib.Path(sys.argv[0]).stem}: {' '.join(command)}: {done.stderr.strip()}")
+    return [line.split(",") for line in done.stdout.splitlines()[1:]]

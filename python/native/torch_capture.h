@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Tensors of torch, read where they lie, and the calls of modules and losses that the adapter is
+// told of while the plan asks for what they take and give.
+//
+// Everything here runs with the GIL held; it is released while a large tensor is read.
+#pragma once
+
+#include "py_api.h"
+#include "state.h"
+
+namespace telltale::native {
+
+/// Functions of telltale._probe; ends with an empty one.
+extern PyMethodDef g_torch_capture_functions[];
+/// Interns the names used here, once. False with an exception set.
+bool InitTorchCapture();
+
+/// While it lives, torch.compile leaves the frames of our own Python alone: its callback, which
+/// stands on the thread that runs compiled code, is put aside.
+class OutsideCompiler {
+ public:
+  OutsideCompiler();
+  ~OutsideCompiler();
+  OutsideCompiler(const OutsideCompiler&) = delete;
+  OutsideCompiler& operator=(const OutsideCompiler&) = delete;
+
+ private:
+  PyObject* prior_ = nullptr;  ///< Owned; null where nothing was put aside.
+};
+
+/// Whether the plan asks for anything at the open step.
+inline bool AnythingDue() { return tt_due(0, TT_STEP_OPEN, TT_MODE_OPEN) != 0; }
+
+/// The arguments of a hooked call, as its vectorcall has them.
+struct CallArguments {
+  PyObject* const* args;
+  std::size_t nargsf;
+  PyObject* kwnames;
+};
+
+/// What the adapter wants to be told of the calls inside a root's forward; bits.
+inline constexpr int kWatchResults = 1;
+inline constexpr int kWatchInputs = 2;
+
+/// A root's forward begins: what the adapter wants to be told of it.
+[[gnu::cold]] int WatchForward(PyObject* module, bool train);
+/// A module inside a watched forward, or its root, is about to be called.
+[[gnu::cold]] void TellInputs(const CallArguments& call);
+/// A module inside a watched forward was called (its root is told last).
+[[gnu::cold]] void TellModule(const CallArguments& call, PyObject* result);
+/// A loss module was called that belongs to no root.
+[[gnu::cold]] void TellLossModule(const CallArguments& call, PyObject* result);
+/// A functional loss was called; `function`: what torch itself calls it.
+[[gnu::cold]] void TellLossFunction(PyObject* function, const CallArguments& call,
+                                    PyObject* result);
+/// Whether functional losses are to be told.
+bool WantsLossFunctions();
+/// A backward pass begins from this loss (as it was before it was scaled).
+[[gnu::cold]] void TellLoss(PyObject* tensor);
+/// An optimizer is about to change its parameters.
+[[gnu::cold]] void TellOptimizer(PyObject* optimizer);
+
+}  // namespace telltale::native

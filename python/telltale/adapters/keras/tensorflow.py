@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keras on TensorFlow: variables are read from the host before a step; what is only known inside the compiled
+function comes out by a branch in its graph (../tensorflow/graph.py).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Callable
+
+from ..._native import probe
+from ..sharing import PREDICT, TRAIN, batch_size, harmless, inside, replace, unavailable
+from ..tensorflow import graph, tape
+from . import values
+from .layers import FORWARD, Collector
+from .rate import Rate
+from .steps import Accumulation, Call, close, open_without_fetch, place
+
+_IN_GRAPH = (*FORWARD, "gradients")
+
+
+def _wanted(mode: int) -> frozenset[str]:
+    names = _IN_GRAPH if mode == TRAIN else FORWARD
+    return frozenset(name for name in names if probe.wanted(name))
+
+
+class GraphCollector(Collector):
+    """Puts what it gathers into the graph that is being traced; records it at once where nothing is traced."""
+
+    def flush(self) -> None:
+        found, self.found = self.found, []
+        symbolic = [item for item in found if graph.is_symbolic(item[2])]
+        if symbolic:
+            graph.add(symbolic)
+        call = place.call
+        if call is None or len(symbolic) == len(found) or not values.due(call.step, call.mode):
+            return
+        for collection, name, value in found:
+            if not graph.is_symbolic(value):
+                values.save(collection, name, graph.dense(value), call.step, call.mode)
+
+
+class _Function:
+    """A model's train, test or predict function with the recording around it."""
+
+    def __init__(self, model: Any, function: Callable[..., Any], mode: int) -> None:
+        self._model = model
+        self._function = function
+        self._mode = mode
+        self._rate = Rate(lambda: model.optimizer)
+        self._accumulation = Accumulation(model.optimizer) if mode == TRAIN else None
+        self._epoch = -1
+        # What the graph brings out; None: not traced yet.
+        self._traced: frozenset[str] | None = None
+        self._warned = False
+
+    def __call__(self, *args: Any) -> Any:
+        if not probe.ready(0) or place.call is not None:
+            return self._function(*args)
+        begin = probe.now()
+        again = self._traced_again()
+        if again is not None:
+            probe.account(begin)
+            return again(*args)
+        call = self._begin(args)
+        if call is None:
+            return self._function(*args)
+        probe.account(begin)
+        inside.model = True
+        try:
+            result = self._function(*args)
+        finally:
+            inside.model = False
+            place.call = place.collector = None
+            _close_gate()
+        begin = probe.now()
+        self._end(call)
+        probe.account(begin)
+        return result
+
+    @harmless("keras.retrace")
+    def _traced_again(self) -> Any:
+        """The model's function made anew, where the plan has come to ask for what this one's graph lacks."""
+        epoch = probe.plan_epoch()
+        if self._traced is None or epoch == self._epoch:
+            return None
+        self._epoch = epoch
+        if _wanted(self._mode) <= self._traced:
+            return None
+        # No third time for this one, should the model not make another.
+        self._traced = frozenset(_IN_GRAPH)
+        kind = "train" if self._mode == TRAIN else "predict" if self._mode == PREDICT else "test"
+        getattr(self._model, f"make_{kind}_function")(force=True)
+        made = getattr(self._model, f"{kind}_function")
+        return made if callable(made) and getattr(made, "__wrapped__", None) is not self._function else None
+
+    @harmless("keras.begin")
+    def _begin(self, args: tuple[Any, ...]) -> Call | None:
+        call = Call(self._model, self._mode)
+        open_without_fetch(call)
+        call.sizes = _sizes(args, self._mode)
+        wanted = _wanted(self._mode)
+        if self._traced is None:
+            self._traced = wanted
+        if values.due(call.step, call.mode):
+            graph.gate.open(call.step, call.mode)
+            if self._mode == TRAIN:
+                trainable = self._model.trainable_variables
+                values.weights(trainable, trainable, call.step)
+                if self._model.optimizer is not None:
+                    state = self._model.optimizer.variables
+                    values.optimizer_state(state, state, call.step)
+        if not self._warned:
+            self._warned = True
+            unavailable("keras", "phase.data_wait", "TensorFlow fetches batches inside the compiled function")
+            unavailable("keras", "phase.forward", "forward, backward and update are one compiled function")
+        if self._traced:
+            place.collector = GraphCollector(self._mode, self._traced)
+        place.call = call
+        return call
+
+    @harmless("keras.end")
+    def _end(self, call: Call) -> None:
+        updates = self._accumulation is not None and self._accumulation.updates()
+        close(call, updates, self._rate.now() if updates else math.nan)
+
+
+@harmless("tensorflow.gate")
+def _close_gate() -> None:
+    graph.gate.close()
+
+
+def _sizes(args: tuple[Any, ...], mode: int) -> list[int]:
+    """Samples of each batch of the coming call."""
+    if mode == PREDICT:
+        return [batch_size(data) for data in args[0]] if args and isinstance(args[0], list) else []
+    sizes, place.sizes = place.sizes, []
+    return sizes
+
+
+@harmless("keras.sizes")
+def _note_sizes(iterator: Any, begin: int, end: int) -> None:
+    adapter = iterator.data_adapter
+    size = adapter.batch_size or 0
+    sizes = [size] * (end - begin + 1)
+    count = adapter.num_batches
+    if count is not None and not iterator.steps_per_epoch:
+        sizes = sizes[: max(count - begin, 1)]
+        if adapter.has_partial_batch and begin + len(sizes) == count:
+            sizes[-1] = adapter.partial_batch_size
+    place.sizes = sizes
+
+
+def _next(original: Callable[..., Any]) -> Callable[..., Any]:
+    """TFEpochIterator.__next__: tells which batches come, and fetches none."""
+
+    def hooked(self: Any) -> Any:
+        item = original(self)
+        _note_sizes(self, item[0], item[1])
+        return item
+
+    return hooked
+
+
+def wrap(model: Any, function: Callable[..., Any], mode: int) -> Callable[..., Any]:
+    recording = _Function(model, function, mode)
+
+    def call(*args: Any) -> Any:
+        return recording(*args)
+
+    return call
+
+
+def around(eager: Any) -> Any:
+    """What an optimizer's call in a loop of the user's does beside its work."""
+
+    def call(optimizer: Any, gradients: Any, variables: Any) -> Any:
+        if inside.model:
+            return None
+        tape.applied()
+        return eager(optimizer, gradients, variables)
+
+    return call
+
+
+def install(trainer_module: Any, tensorflow: Any) -> None:
+    graph.install(tensorflow)
+    replace(trainer_module.TFEpochIterator, "__next__", _next)

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keras on torch: the adapter for torch sees fetch, forward, backward and loss of each batch. What it cannot see is
+added here: Keras' own optimizers, which step and record weights and gradients; the mode PREDICT; what layers give,
+by Keras' names.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from typing import Any, Callable
+
+from ..._native import probe
+from ..sharing import EVAL, PREDICT, TRAIN, batch_size, harmless, unavailable
+from . import steps, values
+from .layers import FORWARD, Collector
+from .steps import Call, place, returned
+
+_torch: Any = None
+_any_symbolic: Any = None
+# Kind of a hook that makes the adapter for torch overlook what is called inside, as HookKind in hook.h.
+_TRACE = 11
+
+
+class EagerCollector(Collector):
+    """Records at once what it is given, where it is due."""
+
+    def add(self, collection: str, name: str, value: Any) -> None:
+        if collection in self.wanted and isinstance(value, _torch.Tensor):
+            numbered = self.number(collection, name)
+            if numbered is not None:
+                step, mode = probe.current()
+                values.save(collection, numbered, value, step, mode)
+
+    def layer(self, layer: Any, arguments: Any, outputs: Any) -> None:
+        if probe.due(0):
+            super().layer(layer, arguments, outputs)
+
+    def labels(self, value: Any) -> None:
+        if probe.due(0):
+            super().labels(value)
+
+
+class _Function:
+    """A model's train, test or predict function with the recording around it."""
+
+    def __init__(self, model: Any, function: Callable[..., Any], mode: int) -> None:
+        self._model = model
+        self._function = function
+        self._mode = mode
+        self._compiled = bool(model.jit_compile)
+
+    def __call__(self, data: Any) -> Any:
+        if not probe.ready(0) or place.call is not None:
+            return self._function(data)
+        self._begin(data)
+        try:
+            result = self._function(data)
+        finally:
+            place.call = place.collector = None
+        self._end(data)
+        return result
+
+    @harmless("keras.begin")
+    def _begin(self, data: Any) -> None:
+        place.call = Call(self._model, self._mode)
+        place.updated = False
+        wanted = frozenset(name for name in FORWARD if probe.wanted(name))
+        if wanted and self._compiled:
+            for name in sorted(wanted):
+                unavailable("keras", name, "the step is compiled by torch.compile (jit_compile)")
+        elif wanted:
+            place.collector = EagerCollector(self._mode, wanted)
+        if self._mode == PREDICT:
+            # The first to say so: the model's own forward would count as an evaluation's.
+            probe.forward_begin(PREDICT)
+
+    @harmless("keras.end")
+    def _end(self, data: Any) -> None:
+        if self._mode == PREDICT:
+            probe.forward_end(batch_size(data))
+        elif self._mode == TRAIN and not place.updated:
+            # The update was compiled with the rest, or skipped by an optimizer that scales the loss.
+            identity = id(self._model.optimizer)
+            probe.optimizer_begin(identity)
+            probe.optimizer_end(identity, not self._compiled, math.nan)
+        step, mode = probe.current()
+        returned((step, mode if mode in (TRAIN, EVAL, PREDICT) else self._mode))
+
+
+def wrap(model: Any, function: Callable[..., Any], mode: int) -> Callable[..., Any]:
+    recording = _Function(model, function, mode)
+
+    def call(data: Any) -> Any:
+        return recording(data)
+
+    return call
+
+
+def compiling() -> bool:
+    """Whether torch.compile is looking at the code that asks: a constant to it."""
+    return bool(_torch.compiler.is_compiling())
+
+
+def outside_symbolic(original: Callable[..., Any]) -> Callable[..., Any]:
+    """A layer's call that only finds out shapes is no pass of the training: the adapter for torch must not take
+    it for one.
+    """
+    unseen = probe.Hook(original, _TRACE)
+
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if compiling():
+            return original(self, *args, **kwargs)
+        if place.deep == 0 and _any_symbolic(args, kwargs):
+            return unseen(self, *args, **kwargs)
+        place.deep += 1
+        try:
+            return original(self, *args, **kwargs)
+        finally:
+            place.deep -= 1
+
+    return call
+
+
+def _hook_spec(sources: Any) -> None:
+    core = sources["backend.torch.core"]
+    original = core.compute_output_spec
+    if type(original) is probe.Hook:
+        return
+    hook = probe.Hook(original, _TRACE)
+    for name in ("keras.src.backend.torch.core", "keras.src.backend.torch", "keras.src.backend"):
+        module = sys.modules.get(name)
+        if module is not None and vars(module).get("compute_output_spec") is original:
+            module.compute_output_spec = hook  # type: ignore[attr-defined]
+
+
+def install(torch: Any, sources: Any) -> None:
+    """`sources`: modules by their name within keras.src."""
+    global _torch, _any_symbolic
+    _torch = torch
+    steps.compiling = compiling
+    _any_symbolic = sources["backend.common.keras_tensor"].any_symbolic_tensors
+    _hook_spec(sources)

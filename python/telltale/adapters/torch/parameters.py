@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Parameters, gradients and the state of optimizers, as they are just before an optimizer steps: gradients
+unscaled, weights and state not yet changed. In an evaluation the parameters are those of the root's forward.
+"""
+
+from __future__ import annotations
+
+import struct
+import weakref
+from collections.abc import Iterable
+from types import ModuleType
+from typing import Any
+
+from ..._native import probe
+from ..._session import on_wake
+from . import device, modules, shards, tensors
+from .thread import claim
+
+# One parameter of a table, as Entry in torch_capture.cc.
+_ENTRY = struct.Struct("=QIIQQ")
+_MAX_STATE = 16
+
+
+class _Named:
+    """A list of parameters with their names; without any reference to one."""
+
+    def __init__(self, parameters: list[Any], told: list[str]) -> None:
+        self.told = told
+        self.ids = [
+            (probe.tensor(_collection(name), name), probe.tensor("gradients", "gradient/" + name))
+            for name in told
+        ]
+        self.table = self._pack(parameters, True)
+        self._without_gradients: bytearray | None = None
+
+    def _pack(self, parameters: list[Any], gradients: bool) -> bytearray:
+        packed = bytearray()
+        for parameter, (value, gradient) in zip(parameters, self.ids):
+            packed += _ENTRY.pack(id(parameter), value, gradient if gradients else 0, 0, 0)
+        return packed
+
+    def record(self, parameters: list[Any], gradients: bool = True) -> bool:
+        """Records what is due. False: these are not the parameters it was made for."""
+        table = self.table
+        if not gradients:
+            if self._without_gradients is None:
+                self._without_gradients = self._pack(parameters, False)
+            table = self._without_gradients
+        refused = probe.record_parameters(parameters, table)
+        if refused is None:
+            return True
+        if refused is False:
+            return False
+        for position, is_gradient, why, take in refused:
+            parameter = parameters[position]
+            tensor = parameter.grad if is_gradient else parameter
+            if tensor is not None:
+                tensors.refused(tensor, self.ids[position][is_gradient], take, why)
+        return True
+
+
+class _Known:
+    """What is kept of an optimizer, or of a root that is evaluated."""
+
+    def __init__(self, owner: Any, version: int, groups: list[_Named]) -> None:
+        self.owner = weakref.ref(owner)
+        self.version = version
+        self.groups = groups
+        # (group, position) -> key of the state -> (name, id)
+        self.state: dict[tuple[int, int], dict[str, int]] = {}
+
+
+# id of an optimizer or root -> what is kept of it
+_known: dict[int, _Known] = {}
+
+
+def _collection(name: str) -> str:
+    last = name.partition(".shard.")[0].rpartition(".")[2]
+    return "biases" if "bias" in last else "weights"
+
+
+def _name_all(groups: Iterable[list[Any]]) -> list[_Named]:
+    names = modules.Names()
+    held = shards.Shards([root.outer() for root in modules.roots() if root.outer() is not None])
+    named = []
+    for group_number, parameters in enumerate(groups):
+        told = []
+        for number, parameter in enumerate(parameters):
+            if type(parameter).__name__ == "FlatParameter":
+                tensors.add_type(type(parameter))
+            name = names.of(parameter) or f"param_{group_number}_{number}"
+            told.append(held.name(name, parameter))
+        named.append(_Named(parameters, told))
+    return named
+
+
+def _find(owner: Any, groups: list[list[Any]]) -> _Known:
+    known = _known.get(id(owner))
+    if known is None or known.owner() is not owner or known.version != modules.version():
+        if len(_known) > 64:
+            for key, old in list(_known.items()):
+                if old.owner() is None:
+                    del _known[key]
+        # Naming may find that a root has gone, which changes the version.
+        named = _name_all(groups)
+        known = _known[id(owner)] = _Known(owner, modules.version(), named)
+    return known
+
+
+def _record(owner: Any, groups: list[list[Any]], gradients: bool) -> _Known:
+    done = 0
+    known = _find(owner, groups)
+    for attempt in range(2):
+        if len(known.groups) == len(groups):
+            while done < len(groups) and known.groups[done].record(groups[done], gradients):
+                done += 1
+            if done == len(groups):
+                break
+        if attempt == 0:
+            # Other parameters than before.
+            _known.pop(id(owner), None)
+            known = _find(owner, groups)
+    return known
+
+
+def on_optimizer(optimizer: Any) -> None:
+    """An optimizer is about to step: records what is due of its parameters, gradients and state."""
+    claim()
+    groups = [group["params"] for group in optimizer.param_groups]
+    scaled = getattr(optimizer, "grad_scale", None) is not None
+    if scaled and probe.wanted("gradients"):
+        # A fused optimizer unscales while it steps: its gradients are not yet what they mean.
+        probe.count_skipped("capture.scaled_gradients", sum(len(group) for group in groups))
+    known = _record(optimizer, groups, not scaled)
+    if probe.wanted("optimizer_state"):
+        _state(optimizer, groups, known)
+    if device.waiting():
+        tensors.launch_device()
+    device.end_step()
+
+
+def _state(optimizer: Any, groups: list[list[Any]], known: _Known) -> None:
+    state = optimizer.state
+    for group_number, (named, parameters) in enumerate(zip(known.groups, groups)):
+        for position, parameter in enumerate(parameters):
+            # Not by index: the dict makes an entry for what it does not have.
+            of_parameter = state.get(parameter)
+            if not of_parameter:
+                continue
+            ids = known.state.setdefault((group_number, position), {})
+            for key, value in of_parameter.items():
+                if not isinstance(value, tensors.tensor_type):
+                    continue
+                name_id = ids.get(key)
+                if name_id is None and len(ids) < _MAX_STATE:
+                    name_id = ids[key] = probe.tensor("optimizer_state", f"{named.told[position]}.{key}")
+                take = probe.due(name_id) if name_id else 0
+                if take:
+                    tensors.record(value, name_id, take)
+
+
+def on_evaluation(root: Any) -> None:
+    """The parameters of a root that is called in an evaluation, as far as they are due there."""
+    parameters = list(root.parameters())
+    known = _known.get(id(root))
+    if known is not None and known.owner() is root and known.version == modules.version():
+        if not any(value and probe.due(value) for value, _ in known.groups[0].ids):
+            return
+    _record(root, [parameters], False)
+
+
+def announce(root: Any) -> None:
+    """Tells the names of a root's parameters before they are due for the first time, for the plan to answer."""
+    _name_all([list(root.parameters())])
+
+
+def _awake(_: int) -> None:
+    # Ids of names are those of the process.
+    _known.clear()
+    shards.forget()
+
+
+def install(_: ModuleType) -> None:
+    on_wake(_awake)
+    probe.configure(on_stats=tensors.careful(on_optimizer))

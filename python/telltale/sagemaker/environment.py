@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a script written for SageMaker finds around it: its command line, the variables SM_*, and the
+configuration files of Debugger.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..errors import ConfigError, UnsupportedError
+from .hook_config import DebuggerHookConfig, TensorBoardOutputConfig
+
+
+def argument_list(hyperparameters: Mapping[str, Any]) -> list[str]:
+    """The hyper-parameters as a command line, as SageMaker's containers write it."""
+    out = []
+    for name, value in hyperparameters.items():
+        out += [f"-{name}" if len(name) == 1 else f"--{name}", str(value)]
+    return out
+
+
+def _folder(channel: str, place: Any) -> str:
+    try:
+        path = os.fspath(place)
+    except TypeError:
+        raise ConfigError(
+            f"fit: inputs: {channel}: {place!r} is no path: write for example '/data/train'"
+        ) from None
+    if path.startswith("file://"):
+        path = path[len("file://") :]
+    if "://" in path:
+        raise UnsupportedError(
+            f"fit: inputs: {channel}: {path}",
+            "data is taken from this machine alone",
+            "give a folder that is here",
+        )
+    if not os.path.exists(path):
+        raise ConfigError(f"fit: inputs: {channel}: no file or folder {path}")
+    return os.path.abspath(path)
+
+
+def channels_of(inputs: Any) -> dict[str, str]:
+    """Channel -> absolute path.
+
+    Raises:
+        ConfigError: a path that is none.
+        UnsupportedError: one in a cloud.
+    """
+    if inputs is None:
+        return {}
+    named = inputs if isinstance(inputs, Mapping) else {"training": inputs}
+    return {str(channel): _folder(str(channel), place) for channel, place in named.items()}
+
+
+def environment_of(
+    job: str,
+    files: Path,
+    hyperparameters: Mapping[str, Any],
+    inputs: Any,
+    hook_config: DebuggerHookConfig | bool | None,
+    tensorboard: TensorBoardOutputConfig | None,
+    more: Mapping[str, str],
+    python_path: Sequence[str],
+) -> dict[str, str]:
+    """The environment of a training, ours with SageMaker's variables; makes the folder `files` and in it what
+    they point to.
+
+    Raises:
+        ConfigError: as channels_of, or the folder cannot be made.
+    """
+    channels = channels_of(inputs)
+    try:
+        for name in ("model", "output", "output/data"):
+            (files / name).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"fit: output_path: {error}") from error
+    host = socket.gethostname() or "algo-1"
+    variables = {
+        "TRAINING_JOB_NAME": job,
+        "SM_TRAINING_ENV": json.dumps({"job_name": job, "hyperparameters": _plain(hyperparameters)}),
+        "SM_MODEL_DIR": str(files / "model"),
+        "SM_OUTPUT_DIR": str(files / "output"),
+        "SM_OUTPUT_DATA_DIR": str(files / "output" / "data"),
+        "SM_HPS": json.dumps(_plain(hyperparameters)),
+        "SM_CHANNELS": json.dumps(sorted(channels)),
+        "SM_HOSTS": json.dumps([host]),
+        "SM_CURRENT_HOST": host,
+        "SM_NUM_CPUS": str(len(os.sched_getaffinity(0))),
+        **{f"SM_CHANNEL_{channel.upper()}": path for channel, path in channels.items()},
+        **{f"SM_HP_{name.upper()}": str(value) for name, value in hyperparameters.items()},
+    }
+    if isinstance(hook_config, DebuggerHookConfig):
+        # For a hook that the script itself makes by create_from_json_file.
+        request = {**hook_config.to_request(), "LocalPath": str(files / "tensors")}
+        variables["SMDEBUG_CONFIG_FILE_PATH"] = _write(files / "debughookconfig.json", request)
+    if tensorboard is not None:
+        request = {**tensorboard.to_request(), "LocalPath": str(files / "tensorboard")}
+        variables["TENSORBOARD_CONFIG_FILE_PATH"] = _write(files / "tensorboardoutputconfig.json", request)
+    environment = {**os.environ, **variables, **{name: str(value) for name, value in more.items()}}
+    if python_path:
+        there = [environment["PYTHONPATH"]] if environment.get("PYTHONPATH") else []
+        environment["PYTHONPATH"] = os.pathsep.join([*python_path, *there])
+    return environment
+
+
+def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
+    """As JSON has them; what it has no word for as text."""
+    return {
+        name: value if isinstance(value, (bool, int, float, str)) or value is None else str(value)
+        for name, value in values.items()
+    }
+
+
+def _write(path: Path, content: Mapping[str, Any]) -> str:
+    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    return str(path)

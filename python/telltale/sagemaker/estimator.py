@@ -1,0 +1,297 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A training on this machine, shaped like a job of SageMaker's: LocalEstimator takes the configuration,
+fit() starts `telltale run` with it.
+
+Thread safety: one estimator belongs to one thread at a time.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..errors import ConfigError, UnsupportedError
+from . import _command, support
+from .environment import argument_list, environment_of
+from .hook_config import DebuggerHookConfig, TensorBoardOutputConfig
+from .plan import plan_of, to_toml
+from .profiler import ProfilerConfig
+from .rules import ProfilerRule, Rule, RuleBase
+from .training_job import LocalTrainingJob
+
+__all__ = ["LocalEstimator", "LocalTrainingJob"]
+
+_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9\-]*[A-Za-z0-9])?")
+# Arguments of SageMaker's estimators that say where in its cloud a job runs: taken, and not used.
+_OF_THE_CLOUD = frozenset(
+    """
+    checkpoint_local_path checkpoint_s3_uri code_location container_log_level disable_output_compression
+    disable_profiler enable_network_isolation enable_sagemaker_metrics encrypt_inter_container_traffic
+    environment_variables framework_version git_config image_uri input_mode instance_type
+    keep_alive_period_in_seconds max_retry_attempts max_run max_wait metric_definitions model_uri
+    output_kms_key py_version role sagemaker_session script_mode security_group_ids subnets tags
+    train_instance_count train_instance_type use_spot_instances volume_kms_key volume_size
+    """.split()
+)
+
+
+class LocalEstimator:
+    """What to train, and what to watch.
+
+    Args:
+        entry_point: the script; below source_dir where that is given.
+        source_dir: folder that becomes the working directory of the training.
+        hyperparameters: given to the script as `--name value`, and as SM_HPS and SM_HP_NAME.
+        rules: Rule and ProfilerRule objects: those whose statuses are summed up. Telltale runs all of its
+            rules in any case.
+        debugger_hook_config: what to save; None: Telltale's own default (statistics of weights and
+            gradients); False: no tensors.
+        profiler_config: how closely to watch the machine.
+        tensorboard_output_config: record histograms too; `telltale export` then writes TensorBoard's files.
+        base_job_name: begin of the jobs' names; of None that of the script.
+        output_path: folder for the runs.
+        environment: further variables of the training.
+        dependencies: folders put on the training's PYTHONPATH.
+        framework: "pytorch", "tensorflow" or "xgboost": how often is saved where nothing is said (each 500
+            steps, for XGBoost each 10).
+        python: the interpreter, of None this one; not used where entry_point is a shell script.
+        run_options: further options of `telltale run`, for example ("--overhead", "2%").
+        cloud: arguments of SageMaker's estimators that say where in the cloud a job runs (role,
+            instance_type, image_uri, ...): taken, and not used.
+
+    Raises:
+        ConfigError: something that cannot be meant.
+        UnsupportedError: a rule, an action or a profile that Telltale has not yet; several instances.
+        TypeError: an argument that no estimator has.
+    """
+
+    def __init__(
+        self,
+        entry_point: str | os.PathLike[str],
+        source_dir: str | os.PathLike[str] | None = None,
+        hyperparameters: Mapping[str, Any] | None = None,
+        rules: Iterable[RuleBase] | None = None,
+        debugger_hook_config: DebuggerHookConfig | bool | None = None,
+        profiler_config: ProfilerConfig | None = None,
+        tensorboard_output_config: TensorBoardOutputConfig | None = None,
+        base_job_name: str | None = None,
+        output_path: str | os.PathLike[str] = "telltale-runs",
+        environment: Mapping[str, str] | None = None,
+        dependencies: Sequence[str | os.PathLike[str]] = (),
+        framework: str | None = None,
+        python: str | None = None,
+        run_options: Sequence[str] = (),
+        instance_count: int = 1,
+        **cloud: Any,
+    ) -> None:
+        unknown = sorted(set(cloud) - _OF_THE_CLOUD)
+        if unknown:
+            raise TypeError(f"LocalEstimator: no argument {', '.join(unknown)}")
+        if instance_count != 1 or cloud.get("train_instance_count", 1) != 1:
+            raise UnsupportedError(
+                f"LocalEstimator: instance_count={instance_count}",
+                "the training runs on this machine alone",
+                "leave it out; several processes here: let the script, or entry_point, start them",
+            )
+        self.rules = _rules(rules)
+        support.check_rules(self.rules, _available_rules(self.rules))
+        self.interval_ms = support.sampling_interval_ms(profiler_config)
+        self.plan = plan_of(
+            debugger_hook_config, self.rules, framework, histograms=tensorboard_output_config is not None
+        )
+        self.entry_point = entry_point
+        self.source_dir = source_dir
+        self.debugger_hook_config = debugger_hook_config
+        self.profiler_config = profiler_config
+        self.tensorboard_output_config = tensorboard_output_config
+        self.base_job_name = _job_name(base_job_name, entry_point)
+        self.output_path = output_path
+        self.environment = dict(environment or {})
+        self.dependencies = tuple(dependencies)
+        self.python = python
+        self.run_options = tuple(run_options)
+        self._hyperparameters = dict(hyperparameters or {})
+        self.latest_training_job: LocalTrainingJob | None = None
+        self.jobs: list[LocalTrainingJob] = []
+
+    def hyperparameters(self) -> dict[str, Any]:
+        """What the script is given."""
+        return dict(self._hyperparameters)
+
+    def set_hyperparameters(self, **hyperparameters: Any) -> None:
+        """More of them, or others."""
+        self._hyperparameters.update(hyperparameters)
+
+    def fit(
+        self,
+        inputs: str | os.PathLike[str] | Mapping[str, Any] | None = None,
+        wait: bool = True,
+        logs: str | bool = "All",
+        job_name: str | None = None,
+        experiment_config: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Starts the training.
+
+        Args:
+            inputs: a folder, the channel `training`, or a mapping of channels to folders: the script finds
+                them in SM_CHANNEL_<NAME>.
+            wait: until it has ended; else latest_training_job.wait() does.
+            logs: False or "None": what the training prints goes to a file, RUN.log, instead of to our own
+                stdout and stderr.
+            job_name: of this job, and of its run directory.
+            experiment_config: taken, and not used.
+
+        Raises:
+            ConfigError: no such script or folder, a name that is none, no command telltale.
+            UnsupportedError: an input that lies in a cloud.
+            TrainingError: it has been waited for, and failed.
+        """
+        script = self._script()
+        name = job_name or f"{self.base_job_name}-{_now()}"
+        if not _NAME.fullmatch(name):
+            raise ConfigError(f"fit: job_name {name!r}: write letters, digits and hyphens")
+        folder = Path(self.output_path).resolve()
+        run = folder / name
+        # Beside the run, since its directory has to be empty before the run begins.
+        files = folder / f"{name}.job"
+        environment = environment_of(
+            job=name,
+            files=files,
+            hyperparameters=self._hyperparameters,
+            inputs=inputs,
+            hook_config=self.debugger_hook_config,
+            tensorboard=self.tensorboard_output_config,
+            more=self.environment,
+            python_path=self._python_path(),
+        )
+        command = [_command.path(), "run", "-o", str(run), *self._options(files), *self.run_options, "--"]
+        command += [*self._interpreter(script), str(script), *argument_list(self._hyperparameters)]
+        quiet = logs in (False, None, "None", "none")
+        log = open(files / "log", "wb") if quiet else None
+        try:
+            process = subprocess.Popen(
+                command,
+                cwd=None if self.source_dir is None else os.path.abspath(self.source_dir),
+                env=environment,
+                stdout=log,
+                stderr=subprocess.STDOUT if quiet else None,
+            )
+        finally:
+            if log is not None:
+                log.close()
+        job = LocalTrainingJob(
+            name, run, process, self.rules, self.debugger_hook_config, files / "log" if quiet else None
+        )
+        self.latest_training_job = job
+        self.jobs.append(job)
+        if wait:
+            job.wait()
+
+    def rule_job_summary(self) -> list[dict[str, Any]]:
+        """Of the newest job: see LocalTrainingJob.rule_job_summary.
+
+        Raises:
+            ConfigError: nothing was started yet.
+        """
+        return self._latest().rule_job_summary()
+
+    def latest_job_debugger_artifacts_path(self) -> str:
+        """The run directory of the newest job: tensors and statistics are there. Errors as above."""
+        return str(self._latest().run)
+
+    def latest_job_profiler_artifacts_path(self) -> str:
+        """The same folder: steps, spans and metrics of the machine are there. Errors as above."""
+        return str(self._latest().run)
+
+    def latest_job_tensorboard_artifacts_path(self) -> str:
+        """Where `telltale export` may write for TensorBoard. Errors as above."""
+        return str(self._latest().run / "tensorboard")
+
+    def logs(self) -> None:
+        """Waits for the newest job, whose output has been on our own stdout."""
+        self._latest().wait()
+
+    def enable_default_profiling(self, **_: Any) -> None:
+        """Raises UnsupportedError."""
+        self._no_live_profiler("enable_default_profiling")
+
+    def disable_profiling(self) -> None:
+        """Raises UnsupportedError."""
+        self._no_live_profiler("disable_profiling")
+
+    def update_profiler(self, **_: Any) -> None:
+        """Raises UnsupportedError."""
+        self._no_live_profiler("update_profiler")
+
+    def _no_live_profiler(self, method: str) -> None:
+        raise UnsupportedError(
+            method,
+            "the samples of the machine keep their interval while a job runs",
+            "give ProfilerConfig(system_monitor_interval_millis=...) before fit; what is captured of tensors "
+            "changes by `telltale capture RUN`",
+        )
+
+    def _latest(self) -> LocalTrainingJob:
+        if self.latest_training_job is None:
+            raise ConfigError("LocalEstimator: no training was started yet: call fit()")
+        return self.latest_training_job
+
+    def _script(self) -> Path:
+        base = Path(self.source_dir) if self.source_dir is not None else Path()
+        script = (base / self.entry_point).resolve()
+        if not script.is_file():
+            raise ConfigError(f"LocalEstimator: entry_point: no file {script}")
+        return script
+
+    def _python_path(self) -> list[str]:
+        """The dependencies, and what serves `import smdebug`, as SageMaker's containers have it."""
+        smdebug = _command.smdebug_path()
+        folders = [os.path.abspath(os.fspath(folder)) for folder in self.dependencies]
+        return folders if smdebug is None else [*folders, smdebug]
+
+    def _interpreter(self, script: Path) -> list[str]:
+        return ["sh"] if script.suffix == ".sh" else [self.python or sys.executable]
+
+    def _options(self, files: Path) -> list[str]:
+        options = [] if self.interval_ms is None else ["--interval", str(self.interval_ms)]
+        if self.plan is not None:
+            path = files / "plan.toml"
+            path.write_text(to_toml(self.plan), encoding="utf-8")
+            options += ["--plan", str(path)]
+        return options
+
+
+def _rules(rules: Iterable[RuleBase] | None) -> list[RuleBase]:
+    found = list(rules or ())
+    for rule in found:
+        if not isinstance(rule, (Rule, ProfilerRule)):
+            raise ConfigError(
+                f"LocalEstimator: rules: {rule!r} is neither a Rule nor a ProfilerRule: write for example "
+                "Rule.sagemaker(rule_configs.loss_not_decreasing())"
+            )
+    return found
+
+
+def _available_rules(rules: list[RuleBase]) -> dict[str, Mapping[str, Any]]:
+    if not rules:
+        return {}
+    return {rule["name"]: rule for rule in _command.ask("rules", "list")["rules"]}
+
+
+def _job_name(base: str | None, entry_point: str | os.PathLike[str]) -> str:
+    if base is None:
+        base = re.sub(r"[^A-Za-z0-9]+", "-", Path(entry_point).stem).strip("-") or "training"
+    if not _NAME.fullmatch(base):
+        raise ConfigError(f"LocalEstimator: base_job_name {base!r}: write letters, digits and hyphens")
+    return base
+
+
+def _now() -> str:
+    now = datetime.datetime.now(datetime.timezone.utc)
+    return f"{now:%Y-%m-%d-%H-%M-%S}-{now.microsecond // 1000:03d}"

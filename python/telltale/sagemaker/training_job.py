@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One training that was started on this machine."""
+
+from __future__ import annotations
+
+import datetime
+import signal
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ..errors import ReadError, TrainingError
+from . import _command
+from .hook_config import DebuggerHookConfig
+from .rules import RuleBase
+from .support import REPORT
+
+
+class LocalTrainingJob:
+    """A training under `telltale run`.
+
+    Attributes:
+        name: of the job.
+        run: its run directory, for telltale.open and `telltale check`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        run: Path,
+        process: subprocess.Popen[bytes],
+        rules: Sequence[RuleBase],
+        hook_config: DebuggerHookConfig | bool | None,
+        log: Path | None,
+    ) -> None:
+        self.name = name
+        self.run = run
+        self._process = process
+        self._rules = list(rules)
+        self._hook_config = hook_config
+        self._log = log
+        self._stopped = False
+
+    @property
+    def job_name(self) -> str:
+        """As name."""
+        return self.name
+
+    def wait(self, logs: str | bool = True) -> None:
+        """Until the training has ended, and its report is written.
+
+        Raises:
+            TrainingError: it failed; not where stop() ended it.
+        """
+        code = self._process.wait()
+        if code == 0 or self._stopped:
+            return
+        ended = f"by signal {signal.Signals(-code).name}" if code < 0 else f"with code {code}"
+        printed = f"; what it printed is in {self._log}" if self._log is not None else ""
+        raise TrainingError(
+            f"the training {self.name} ended {ended}: its records are in {self.run}{printed}",
+            code,
+            str(self.run),
+        )
+
+    def stop(self) -> None:
+        """Asks the training to end (SIGTERM) and waits until it has."""
+        self._stopped = True
+        if self._process.poll() is None:
+            self._process.terminate()
+        self._process.wait()
+
+    def status(self) -> str:
+        """InProgress, Completed, Failed or Stopped."""
+        code = self._process.poll()
+        if code is None:
+            return "InProgress"
+        if self._stopped:
+            return "Stopped"
+        return "Completed" if code == 0 else "Failed"
+
+    def rule_job_summary(self) -> list[dict[str, Any]]:
+        """What the rules that the estimator was given say so far.
+
+        Returns:
+            One dict a rule: RuleConfigurationName, RuleEvaluationStatus (NoIssuesFound, IssuesFound,
+            InProgress, Error, and Telltale's NoData: what the rule needs was not recorded), StatusDetails (of
+            IssuesFound: message and advice of the finding that costs most), LastModifiedTime. While the run
+            has no records yet: InProgress.
+
+        Raises:
+            ReadError: the run cannot be read.
+        """
+        if not self._rules:
+            return []
+        try:
+            document = _command.ask("check", str(self.run))
+        except ReadError:
+            if self._process.poll() is not None:
+                raise
+            document = None  # It has only begun.
+        now = datetime.datetime.now(datetime.timezone.utc)
+        summaries = []
+        for rule in self._rules:
+            status, details = _status_of(rule, document)
+            summaries.append(
+                {
+                    "RuleConfigurationName": rule.name,
+                    "RuleEvaluationStatus": status,
+                    "StatusDetails": details,
+                    "LastModifiedTime": now,
+                }
+            )
+        return summaries
+
+    def describe(self) -> dict[str, Any]:
+        """The facts of the job under SageMaker's keys, as far as there are such facts here."""
+        facts: dict[str, Any] = {
+            "TrainingJobName": self.name,
+            "TrainingJobStatus": self.status(),
+            "DebugRuleEvaluationStatuses": self.rule_job_summary(),
+            "ModelArtifacts": {"S3ModelArtifacts": str(self.run.parent / f"{self.name}.job" / "model")},
+        }
+        if isinstance(self._hook_config, DebuggerHookConfig):
+            facts["DebugHookConfig"] = self._hook_config.to_request()
+        return facts
+
+    def __repr__(self) -> str:
+        return f"<LocalTrainingJob {self.name}: {self.status()}>"
+
+
+def _status_of(rule: RuleBase, document: Any) -> tuple[str, str]:
+    """(status, details) of one rule by the document of `telltale check --json`."""
+    if document is None:
+        return "InProgress", ""
+    findings = [f for f in document["findings"] if rule.rule in (REPORT, f["rule"])]
+    running = document["run"]["state"] == "running"
+    if rule.rule == REPORT:
+        status = "IssuesFound" if findings else "InProgress" if running else "NoIssuesFound"
+    else:
+        status = next((each["status"] for each in document["rules"] if each["name"] == rule.rule), "NoData")
+    if not findings:
+        return status, ""
+    worst = findings[0]
+    return status, f"RuleEvaluationConditionMet: {worst['message']}. {worst['cause']} {worst['advice']}"

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// The capture plan of a run while it goes on: follows requests for another one, from readers and
+// from inside the training, holds the budget, and brings what comes of both to every producer's
+// control page. Each edit is answered once, whatever dies when: the answer's mark travels with its
+// event. Thread safety: none; the agent's thread.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "agent/budget.h"
+#include "agent/outbox.h"
+#include "agent/own_cpu.h"
+#include "agent/producer.h"
+#include "base/status.h"
+#include "format/batch.h"
+#include "plan/capture_plan.h"
+#include "plan/compiler.h"
+#include "store/requests.h"
+
+namespace telltale::agent {
+
+struct CaptureOptions {
+  std::filesystem::path run;
+  plan::CapturePlan plan;             ///< As the attempt was started.
+  double overhead_budget = 0.01;      ///< Part of step time.
+  std::int64_t attempt_start_ns = 0;  ///< Unix time: what was asked before is of earlier attempts.
+};
+
+class Capture {
+ public:
+  /// Whether the journal holds the answer to a request.
+  using Answered = std::function<bool(const store::RequestId&)>;
+  using Producers = std::vector<std::unique_ptr<Producer>>;
+
+  /// kUsage, kLimit: the plan is none.
+  static Result<std::unique_ptr<Capture>> Create(CaptureOptions options, Answered answered);
+
+  /// The event `plan` of the start.
+  void SayPlan(std::int64_t now_ns, Outbox* outbox) { SayPlan("telltale run", {}, now_ns, outbox); }
+
+  /// Looks for requests and for answers that are due. `now_ns`: run clock.
+  void Poll(std::int64_t now_ns, Outbox* outbox);
+  /// Rows of the batch that the journal is given next.
+  void Offer(const format::Rows& rows);
+  /// Whether it has them.
+  void Settle(bool taken, std::int64_t now_ns, Outbox* outbox);
+  /// The newest sample of the machine, and every few seconds the processor time of all that is
+  /// ours.
+  void See(const std::vector<format::MetricRow>& sample) { own_cpu_.See(sample); }
+  void CountOwn(std::uint64_t cpu_ns, std::int64_t now_ns, Outbox* outbox);
+
+  /// A producer that was adopted: publishes the plan to it.
+  void Introduce(Producer* producer) const;
+  /// Answers a producer's new names.
+  void AnswerNames(Producer* producer) const;
+  /// Publishes what has changed, if anything, to all.
+  void Publish(const Producers& producers, const std::function<std::int64_t()>& run_now);
+
+  /// Some histogram is taken, so a helper thread may be at work in each producer.
+  bool TakesHistograms() const;
+  std::uint32_t sampling_stretch() const { return budget_.sampling_stretch(); }
+
+ private:
+  /// A request that was taken and is answered when the first step under it is known.
+  struct Open {
+    store::RequestId id{};
+    std::string who;
+    std::int64_t published_ns = 0;  ///< 0: not yet.
+  };
+  /// From inside the training: becomes a request once the journal has its event.
+  struct Asked {
+    std::string who;
+    std::string body;
+  };
+  struct SeenStep {
+    unsigned mode = 0;
+    std::int64_t step = 0;
+    std::int64_t begin_ns = 0;
+  };
+
+  Capture(CaptureOptions options, Answered answered, plan::Compiled compiled);
+  Result<plan::CapturePlan> PlanOf(const std::string& body) const;
+  Status Edit(const std::string& body);
+  void Take(const store::Request& request, std::int64_t now_ns, Outbox* outbox);
+  void SayPlan(const std::string& who, const std::string& id, std::int64_t now_ns,
+               Outbox* outbox) const;
+  void Refuse(const store::RequestId& id, const std::string& who, const std::string& why,
+              std::int64_t now_ns, Outbox* outbox) const;
+  void Done(const Open& open, const SeenStep* step, std::int64_t now_ns, Outbox* outbox) const;
+
+  const CaptureOptions options_;
+  const Answered answered_;
+  plan::CapturePlan plan_;
+  plan::Compiled compiled_;
+  Budget budget_;
+  OwnCpu own_cpu_;
+  store::RequestReader requests_;
+  std::uint64_t epoch_ = 1;
+  bool edited_ = false;     ///< Since it was last published.
+  bool producers_ = false;  ///< There were some when it was last published.
+  bool first_look_ = true;
+  std::vector<Open> open_;
+  std::vector<Asked> asked_;
+  std::vector<SeenStep> steps_;                         ///< Offered.
+  std::array<std::int64_t, 4> newest_{-1, -1, -1, -1};  ///< Step of each mode that has ended.
+};
+
+}  // namespace telltale::agent

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/capture.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace telltale::agent {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::int64_t kMs = 1'000'000;
+
+class CaptureTest : public ::testing::Test {
+ protected:
+  CaptureTest() {
+    char name[] = "/tmp/telltale-capture-XXXXXX";
+    run_ = ::mkdtemp(name);
+  }
+  ~CaptureTest() override {
+    std::error_code ignored;
+    std::filesystem::remove_all(run_, ignored);
+  }
+
+  std::unique_ptr<Capture> Open(std::int64_t attempt_start_ns = 0) {
+    CaptureOptions options;
+    options.run = run_;
+    options.plan = plan::DefaultPlan();
+    options.attempt_start_ns = attempt_start_ns;
+    auto capture = Capture::Create(
+        options, [this](const store::RequestId& id) { return answered_.contains(id); });
+    EXPECT_TRUE(capture.ok()) << capture.status().message();
+    return std::move(capture).value();
+  }
+
+  store::RequestId Ask(const std::string& body, const std::string& kind = "plan",
+                       std::int64_t time_ns = 0) {
+    store::Request request;
+    request.who = "n1:7";
+    request.kind = kind;
+    request.body = body;
+    request.time_ns = time_ns;
+    const auto written = store::WriteRequest(run_, request);
+    EXPECT_TRUE(written.ok()) << written.status().message();
+    return written->id;
+  }
+
+  struct Said {
+    std::string kind;
+    json data;
+  };
+  /// What waits, as if the journal took it: answers hold from then on.
+  std::vector<Said> Take() {
+    format::Batch batch;
+    outbox_.AddTo(1, &batch);
+    std::vector<Said> said;
+    for (const format::EventRow& row : batch.rows.events) {
+      said.push_back({std::string(row.kind), json::parse(row.data)});
+    }
+    for (const format::RingPosition& mark : batch.positions) answered_.insert(mark.producer);
+    outbox_.Sent();
+    return said;
+  }
+
+  void Tick(Capture* capture, std::int64_t now_ns) {
+    capture->Poll(now_ns, &outbox_);
+    capture->Settle(true, now_ns, &outbox_);
+    capture->Publish({}, [now_ns] { return now_ns; });
+  }
+
+  std::filesystem::path run_;
+  std::set<store::RequestId> answered_;
+  Outbox outbox_;
+};
+
+TEST_F(CaptureTest, AnEditIsSaidAndAnsweredOnce) {
+  auto capture = Open();
+  const auto id = Ask(R"({"plan": {"collections": {"gradients": {"interval": 1}}}})");
+  Tick(capture.get(), 1 * kMs);
+  Tick(capture.get(), 2 * kMs);
+  const auto said = Take();
+  ASSERT_EQ(said.size(), 2U);
+  EXPECT_EQ(said[0].kind, "plan");
+  EXPECT_EQ(said[0].data["epoch"], 2);
+  EXPECT_EQ(said[0].data["request"], store::Hex(id));
+  EXPECT_EQ(said[0].data["plan"]["collections"]["gradients"]["interval"], 1);
+  EXPECT_FALSE(said[0].data["plan"]["collections"].contains("weights"));
+  EXPECT_EQ(said[1].kind, "request.done") << "nobody trains: it holds from the first step on";
+  EXPECT_FALSE(said[1].data.contains("step"));
+  Tick(capture.get(), 3 * kMs);
+  EXPECT_TRUE(Take().empty());
+  // An agent that comes after a death takes the plan over without a word.
+  auto next = Open();
+  Tick(next.get(), 4 * kMs);
+  EXPECT_TRUE(Take().empty());
+  next->SayPlan(0, &outbox_);
+  EXPECT_EQ(Take()[0].data["plan"]["collections"]["gradients"]["interval"], 1);
+}
+
+TEST_F(CaptureTest, AnAdditionKeepsWhatIsThere) {
+  auto capture = Open();
+  Ask(R"({"base": "current", "toml": "[collections.losses]\ninterval = 1", "where": "x.toml"})");
+  Tick(capture.get(), 1 * kMs);
+  const auto said = Take();
+  ASSERT_FALSE(said.empty());
+  EXPECT_EQ(said[0].data["plan"]["collections"].size(), 4U);
+}
+
+TEST_F(CaptureTest, WhatIsNoPlanIsRefusedWithAReason) {
+  auto capture = Open();
+  Ask(R"({"plan": {"level": "operators"}})");
+  Ask(R"({"toml": "[collections.a]\ninclude = '(('"})");
+  Ask(R"({"nothing": 1})");
+  Ask("{}", "dance");
+  Tick(capture.get(), 1 * kMs);
+  const auto said = Take();
+  ASSERT_EQ(said.size(), 4U);
+  for (const Said& one : said) EXPECT_EQ(one.kind, "request.refused");
+  EXPECT_NE(said[0].data["why"].get<std::string>().find("profiling"), std::string::npos);
+  EXPECT_NE(said[1].data["why"].get<std::string>().find("'(('"), std::string::npos);
+  EXPECT_NE(said[3].data["why"].get<std::string>().find("dance"), std::string::npos);
+  capture->SayPlan(0, &outbox_);
+  EXPECT_EQ(Take()[0].data["plan"]["level"], "steps");
+}
+
+TEST_F(CaptureTest, WhatAnEarlierAttemptWasAskedIsRefused) {
+  Ask(R"({"plan": {"level": "all"}})", "plan", 5);
+  auto capture = Open(1000);
+  Tick(capture.get(), 1 * kMs);
+  const auto said = Take();
+  ASSERT_EQ(said.size(), 1U);
+  EXPECT_EQ(said[0].kind, "request.refused");
+}
+
+TEST_F(CaptureTest, TheTrainingAsksThroughTheJournal) {
+  auto capture = Open();
+  format::Rows rows;
+  format::EventRow event;
+  event.kind = "plan.request";
+  event.data = R"({"base":"none","plan":{"level":"system"}})";
+  event.rank = 3;
+  event.pid = 77;
+  rows.events.push_back(event);
+  capture->Offer(rows);
+  capture->Settle(false, 1 * kMs, &outbox_);
+  Tick(capture.get(), 2 * kMs);
+  EXPECT_TRUE(Take().empty()) << "the journal refused it: it is drained again";
+  capture->Offer(rows);
+  capture->Settle(true, 3 * kMs, &outbox_);
+  Tick(capture.get(), 4 * kMs);
+  const auto said = Take();
+  ASSERT_FALSE(said.empty());
+  EXPECT_EQ(said[0].kind, "plan");
+  EXPECT_EQ(said[0].data["plan"]["level"], "system");
+  EXPECT_EQ(said[0].data["who"], "telltale.capture, rank 3, pid 77");
+}
+
+TEST_F(CaptureTest, TheGovernorsWordIsPublished) {
+  CaptureOptions options;
+  options.run = run_;
+  options.plan = plan::PlanOfLevel("all").value();
+  auto capture = Capture::Create(options, [](const store::RequestId&) { return false; });
+  ASSERT_TRUE(capture.ok());
+  format::Rows rows;
+  for (int i = 0; i < 20; ++i) {
+    format::StepRow row;
+    row.mode = "TRAIN";
+    row.step = i;
+    row.time_ns = i * 10 * kMs;
+    row.duration_ns = 10 * kMs;
+    row.probe_ns = 2 * kMs;
+    rows.steps.push_back(row);
+  }
+  (*capture)->Offer(rows);
+  (*capture)->Settle(true, 300 * kMs, &outbox_);
+  (*capture)->Publish({}, [] { return 301 * kMs; });
+  const auto said = Take();
+  ASSERT_EQ(said.size(), 1U);
+  EXPECT_EQ(said[0].kind, "governor");
+  EXPECT_GE(said[0].data["stretch"].get<int>(), 20);
+}
+
+}  // namespace
+}  // namespace telltale::agent

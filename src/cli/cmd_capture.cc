@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+// telltale capture: what a run records of tensors, and another plan for it while it goes on. The
+// plan reaches the agent as a request in the run directory, so it works from any machine that can
+// write there.
+#include <fmt/format.h>
+#include <time.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/printable.h"
+#include "cli/command.h"
+#include "cli/output.h"
+#include "cli/plan_flags.h"
+#include "plan/capture_plan.h"
+#include "plan/compiler.h"
+#include "store/reader.h"
+#include "store/requests.h"
+
+namespace telltale::cli {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr std::int64_t kSecondNs = 1'000'000'000;
+constexpr timespec kPause{.tv_sec = 0, .tv_nsec = 50'000'000};
+constexpr std::size_t kRowsAtOnce = 4096;
+/// A writer that is so far behind the others has died: its records are not waited for.
+constexpr std::int64_t kBehindNs = 3 * kSecondNs;
+
+constexpr std::string_view kExamples =
+    "  telltale capture telltale-runs/x --show\n"
+    "  telltale capture telltale-runs/x --collect 'gradients:histogram,interval=10'\n"
+    "  telltale capture telltale-runs/x --level tensors";
+
+struct Args {
+  std::string run;
+  PlanFlags plan;
+  bool show = false;
+  bool json = false;
+  int wait_s = 10;
+};
+
+/// What the events of a run say of its plan, as they come in.
+class PlanEvents {
+ public:
+  static Result<PlanEvents> Open(const std::string& run) {
+    PlanEvents out;
+    TELLTALE_ASSIGN_OR_RETURN(out.reader_, store::RunReader::Open(run));
+    store::CursorOptions options;
+    options.table_mask = store::MaskOf(format::TableId::kEvents);
+    TELLTALE_ASSIGN_OR_RETURN(out.cursor_, out.reader_->NewCursor(options));
+    out.plan_ = out.reader_->info().plan;
+    return out;
+  }
+
+  /// Reads what has become readable. `id`: the request whose answer is looked for.
+  Status Read(const std::string& id) {
+    while (true) {
+      std::vector<store::OrderedRecord> records;
+      TELLTALE_RETURN_IF_ERROR(cursor_->Next(kRowsAtOnce, &records));
+      if (records.empty()) return {};
+      for (const store::OrderedRecord& record : records) {
+        if (const auto* event = record.As<format::EventRow>()) See(*event, id);
+      }
+    }
+  }
+
+  void GiveUpOnTheDead() {
+    const std::vector<std::int64_t> marks = cursor_->watermarks();
+    std::int64_t newest = std::numeric_limits<std::int64_t>::min();
+    for (const std::int64_t mark : marks) {
+      if (mark != std::numeric_limits<std::int64_t>::max()) newest = std::max(newest, mark);
+    }
+    for (std::size_t i = 0; i < marks.size(); ++i) {
+      if (marks[i] < newest - kBehindNs) cursor_->GiveUpOn(static_cast<std::uint32_t>(i));
+    }
+  }
+
+  store::RunReader& reader() { return *reader_; }
+  const std::string& plan() const { return plan_; }  ///< JSON; empty: not known.
+  std::uint64_t epoch() const { return epoch_; }
+  const std::string& thinned() const { return thinned_; }  ///< The newest word of the governor.
+
+  bool answered = false;
+  bool refused = false;
+  std::string message;
+  ordered_json answer;
+
+ private:
+  void See(const format::EventRow& event, const std::string& id) {
+    const bool ours = event.kind == "plan" || event.kind == "request.done" ||
+                      event.kind == "request.refused" || event.kind == "governor";
+    if (!ours) return;
+    const auto data = ordered_json::parse(event.data, nullptr, false);
+    if (!data.is_object()) return;
+    if (event.kind == "governor") {
+      thinned_ = event.message;
+    } else if (event.kind == "plan") {
+      if (const auto found = data.find("plan"); found != data.end()) plan_ = found->dump();
+      const auto count = data.find("epoch");
+      if (count != data.end() && count->is_number_unsigned()) epoch_ = count->get<std::uint64_t>();
+      thinned_.clear();
+    } else if (const auto of = data.find("id");
+               of != data.end() && of->is_string() && of->get<std::string>() == id) {
+      answered = true;
+      refused = event.kind == "request.refused";
+      message = event.message;
+      answer = data;
+    }
+  }
+
+  std::unique_ptr<store::RunReader> reader_;
+  std::unique_ptr<store::Cursor> cursor_;
+  std::string plan_;
+  std::uint64_t epoch_ = 0;
+  std::string thinned_;
+};
+
+/// The plan that holds now, as far as the records say.
+Result<plan::CapturePlan> CurrentPlan(const PlanEvents& events) {
+  if (events.plan().empty()) return plan::DefaultPlan();
+  return plan::FromJson(events.plan());
+}
+
+void Show(const plan::CapturePlan& plan, const PlanEvents& events, bool json) {
+  if (json) {
+    const ordered_json out = {{"epoch", events.epoch()},
+                              {"plan", ordered_json::parse(plan::ToJson(plan), nullptr, false)},
+                              {"governor", events.thinned()}};
+    Print("{}\n", out.dump(2, ' ', false, ordered_json::error_handler_t::replace));
+    return;
+  }
+  if (!events.thinned().empty()) Print("# {}\n", Printable(events.thinned()));
+  WriteOut(ExplainPlan(plan));
+}
+
+int Capture(const Args& args) {
+  const auto fail = [](const Status& status) { return Fail("capture", status); };
+  if (args.show && args.plan.any()) {
+    return fail({Code::kUsage, "--show changes nothing: leave it out, or the options of the plan"});
+  }
+  if (args.wait_s < 0 || args.wait_s > 3600) {
+    return fail({Code::kUsage,
+                 fmt::format("--wait {} is out of range: choose 0 to 3600 seconds", args.wait_s)});
+  }
+  auto events = PlanEvents::Open(args.run);
+  if (!events.ok()) return fail(events.status());
+  if (const Status read = events->Read({}); !read.ok()) return fail(read);
+  const auto current = CurrentPlan(*events);
+  if (!args.plan.any()) {
+    if (!current.ok()) return fail(current.status());
+    Show(*current, *events, args.json);
+    return 0;
+  }
+
+  const store::RunState state = events->reader().state();
+  if (state.state != "running") {
+    return fail({Code::kUnusable, fmt::format("{} is {}: only a run that goes on can record "
+                                              "something else",
+                                              args.run, state.state)});
+  }
+  const auto plan =
+      PlanOf(args.plan, args.plan.whole() || !current.ok() ? plan::CapturePlan{} : *current);
+  if (!plan.ok()) return fail(plan.status());
+  store::Request request;
+  request.who = store::RequestWho();
+  request.kind = "plan";
+  ordered_json body;
+  if (args.plan.whole()) {
+    body = {{"base", "none"}};
+    body["plan"] = ordered_json::parse(plan::ToJson(*plan), nullptr, false);
+  } else {
+    // Added by the agent to the plan that holds when it looks: two that ask at once undo nothing.
+    plan::CapturePlan more;
+    more.level = "custom";
+    const auto added = PlanOf(args.plan, more);
+    if (!added.ok()) return fail(added.status());
+    body = {{"base", "current"}};
+    body["plan"] = ordered_json::parse(plan::ToJson(*added), nullptr, false);
+  }
+  request.body = body.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+  const auto written = store::WriteRequest(args.run, std::move(request));
+  if (!written.ok()) return fail(written.status());
+
+  const std::string id = store::Hex(written->id);
+  const Clock& clock = Clock::System();
+  const std::int64_t deadline = clock.MonotonicNs() + args.wait_s * kSecondNs;
+  while (true) {
+    if (const Status read = events->Read(id); !read.ok()) return fail(read);
+    if (events->answered) break;
+    if (clock.MonotonicNs() >= deadline) {
+      return fail(
+          {Code::kLimit, fmt::format("no answer within {} s: the request stays in {}/requests "
+                                     "and holds once the agent takes it: see `telltale capture "
+                                     "{} --show`",
+                                     args.wait_s, args.run, args.run)});
+    }
+    events->GiveUpOnTheDead();
+    ::nanosleep(&kPause, nullptr);
+  }
+  if (events->refused) {
+    const std::string why = events->answer.value("why", events->message);
+    return fail({Code::kUsage, fmt::format("the agent refuses: {}", why)});
+  }
+  if (args.json) {
+    ordered_json out = events->answer;
+    out["plan"] = ordered_json::parse(events->plan(), nullptr, false);
+    Print("{}\n", out.dump(2, ' ', false, ordered_json::error_handler_t::replace));
+  } else {
+    Print("{}\n", Printable(events->message));
+  }
+  return 0;
+}
+
+}  // namespace
+
+void RegisterCapture(CLI::App& app, Context* context) {
+  CLI::App* command = AddCommand(app, "capture", "Show or change what a run records of tensors",
+                                 std::string(kExamples), {0, 3, 8});
+  auto args = std::make_shared<Args>();
+  command->add_option("RUN", args->run, "Run directory")->required();
+  AddPlanFlags(command, &args->plan);
+  command->add_flag("--show", args->show, "Print the plan that holds, and what of it is thinned");
+  command->add_option("--wait", args->wait_s, "Seconds to wait for the agent's answer")
+      ->default_str("10");
+  AddJson(command, &args->json);
+  OnRun(command, context, [args] { return Capture(*args); });
+}
+
+}  // namespace telltale::cli

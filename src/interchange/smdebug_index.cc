@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "interchange/smdebug_index.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <exception>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <system_error>
+#include <tuple>
+
+namespace telltale::interchange {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr std::string_view kReductions = "smdebug/reductions/";
+constexpr std::string_view kSuffix = ".json";
+// In the order in which one is chosen, where a tensor is in several.
+constexpr std::array<std::string_view, 12> kBuiltIn{
+    "weights", "biases", "gradients",   "losses", "metrics",    "inputs",
+    "outputs", "layers", "predictions", "labels", "sm_metrics", "optimizer_variables"};
+
+std::string ReadText(const fs::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+}
+
+/// Names of the entries of a folder, sorted; none where it cannot be listed.
+std::vector<fs::path> EntriesOf(const fs::path& folder) {
+  std::vector<fs::path> entries;
+  std::error_code error;
+  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
+    entries.push_back(at->path());
+  }
+  std::sort(entries.begin(), entries.end());
+  return entries;
+}
+
+/// "000000000010_worker_0.json"; what is still being written ends in .tmp.
+std::optional<IndexFile> ParseIndexName(const fs::path& path) {
+  const std::string name = path.filename().string();
+  const std::size_t bar = name.find('_');
+  if (bar == std::string::npos || !name.ends_with(kSuffix)) return std::nullopt;
+  IndexFile file{.path = path};
+  const auto [end, error] = std::from_chars(name.data(), name.data() + bar, file.step);
+  if (error != std::errc() || end != name.data() + bar) return std::nullopt;
+  file.worker = name.substr(bar + 1, name.size() - bar - 1 - kSuffix.size());
+  if (file.worker.empty()) return std::nullopt;
+  return file;
+}
+
+/// Lower is chosen first.
+std::size_t RankOf(std::string_view collection) {
+  if (collection == "all") return kBuiltIn.size() + 2;
+  if (collection == "default") return kBuiltIn.size() + 1;
+  const auto found = std::find(kBuiltIn.begin(), kBuiltIn.end(), collection);
+  return static_cast<std::size_t>(found - kBuiltIn.begin());
+}
+
+}  // namespace
+
+Result<std::vector<IndexFile>> ListIndex(const fs::path& folder) {
+  std::vector<IndexFile> files;
+  for (const fs::path& part : EntriesOf(folder / "index")) {
+    for (const fs::path& path : EntriesOf(part)) {
+      if (auto file = ParseIndexName(path)) files.push_back(*std::move(file));
+    }
+  }
+  if (files.empty()) {
+    return {Code::kUnusable,
+            fmt::format("{} holds nothing that SageMaker Debugger saved: it has no index; name the "
+                        "folder that was the hook's out_dir",
+                        folder.string())};
+  }
+  std::sort(files.begin(), files.end(), [](const IndexFile& a, const IndexFile& b) {
+    return std::tie(a.step, a.worker) < std::tie(b.step, b.worker);
+  });
+  return files;
+}
+
+Result<Index> ReadIndex(const fs::path& path) {
+  try {
+    const json text = json::parse(ReadText(path));
+    Index index;
+    const json& meta = text.at("meta");
+    index.mode = meta.at("mode").get<std::string>();
+    index.mode_step = meta.at("mode_step").get<std::int64_t>();
+    index.event_file = meta.value("event_file_name", std::string());
+    // A list that has nothing is null, or is not there.
+    if (const auto list = text.find("tensor_payload"); list != text.end() && list->is_array()) {
+      for (const json& one : *list) {
+        index.tensors.push_back({one.at("tensorname").get<std::string>(),
+                                 one.at("start_idx").get<std::uint64_t>(),
+                                 one.at("length").get<std::uint64_t>()});
+      }
+    }
+    if (const auto list = text.find("shape_payload"); list != text.end() && list->is_array()) {
+      for (const json& one : *list) {
+        index.shapes.push_back({one.at("originalname").get<std::string>(),
+                                one.at("shape").get<std::vector<std::int64_t>>()});
+      }
+    }
+    return index;
+  } catch (const std::exception& error) {
+    return {Code::kPartial, fmt::format("{}: {}", path.string(), error.what())};
+  }
+}
+
+std::map<std::string, std::string, std::less<>> ReadCollections(const fs::path& folder) {
+  std::map<std::string, std::string, std::less<>> of;
+  for (const fs::path& part : EntriesOf(folder / "collections")) {
+    for (const fs::path& path : EntriesOf(part)) {
+      const json text = json::parse(ReadText(path), nullptr, false);
+      if (!text.is_object() || !text.contains("collections")) continue;
+      for (const auto& [name, collection] : text["collections"].items()) {
+        if (!collection.is_object() || !collection.contains("tensor_names")) continue;
+        for (const json& tensor : collection["tensor_names"]) {
+          if (!tensor.is_string()) continue;
+          std::string& chosen = of[tensor.get<std::string>()];
+          if (chosen.empty() || RankOf(name) < RankOf(chosen)) chosen = name;
+        }
+      }
+    }
+  }
+  return of;
+}
+
+std::optional<Reduction> ParseReduction(std::string_view tag) {
+  if (!tag.starts_with(kReductions)) return std::nullopt;
+  tag.remove_prefix(kReductions.size());
+  const std::size_t slash = tag.find('/');
+  if (slash == std::string_view::npos || slash == 0) return std::nullopt;
+  return Reduction{tag.substr(0, slash), tag.substr(slash + 1)};
+}
+
+}  // namespace telltale::interchange

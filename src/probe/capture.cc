@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "probe/capture.h"
+
+#include <cstddef>
+#include <iterator>
+
+#include "format/dtypes.h"
+#include "probe/array_view.h"
+#include "probe/more_stats.h"
+#include "probe/stats.h"
+
+namespace telltale::probe {
+namespace {
+
+using format::ControlRule;
+using format::kControlRules;
+
+std::uint32_t DueMask(const ControlRule* rules, std::int64_t step, std::uint8_t mode) {
+  std::uint32_t mask = 0;
+  for (std::uint32_t i = 0; i < kControlRules; ++i) {
+    if (rules[i].take != 0 && Due(rules[i].when[mode & format::kModeMask], step)) mask |= 1U << i;
+  }
+  return mask;
+}
+
+/// What the rules of the mask take together.
+std::uint32_t TakeOfMask(const ControlRule* rules, std::uint32_t mask) {
+  std::uint32_t take = 0;
+  mask &= (1U << kControlRules) - 1;
+  for (; mask != 0; mask &= mask - 1) take |= rules[__builtin_ctz(mask)].take;
+  return take;
+}
+
+void FillStat(const tt_stats& stats, tt_dtype dtype, format::StatRecord* record) {
+  record->dtype = static_cast<std::uint32_t>(dtype);
+  record->count = stats.count;
+  record->nan_count = stats.nan_count;
+  record->inf_count = stats.inf_count;
+  record->zero_count = stats.zero_count;
+  record->min = stats.min;
+  record->max = stats.max;
+  record->mean = stats.mean;
+  record->std = stats.std;
+  record->l1 = stats.l1;
+  record->l2 = stats.l2;
+}
+
+}  // namespace
+
+bool Due(const format::ControlWhen& when, std::int64_t step) {
+  if (step < 0) return false;
+  if (when.interval != 0 && step >= when.start && step < when.end && step % when.interval == 0) {
+    return true;
+  }
+  const std::uint32_t listed =
+      when.listed < std::size(when.list) ? when.listed : std::uint32_t{std::size(when.list)};
+  for (std::uint32_t i = 0; i < listed; ++i) {
+    if (when.list[i] == step) return true;
+  }
+  return false;
+}
+
+void Capture::Init(channel::Producer* producer) {
+  producer_ = producer;
+  histograms_.Init(producer);
+  StepChanged(-1, TT_MODE_GLOBAL);
+}
+
+void Capture::StepChanged(std::int64_t step, std::uint8_t mode) {
+  step_.store(step, std::memory_order_relaxed);
+  mode_.store(mode, std::memory_order_relaxed);
+  Update();
+}
+
+void Capture::Update() {
+  // Sequentially consistent: who finds it busy has said so before the other one looks again.
+  dirty_.store(1);
+  while (dirty_.load() != 0 && busy_.exchange(1) == 0) {
+    dirty_.store(0);
+    UpdateOnce();
+    busy_.store(0);
+  }
+}
+
+void Capture::UpdateOnce() {
+  std::uint64_t index = now_.load(std::memory_order_relaxed) >> 32;
+  if (producer_->RulesSequence() != sequence_.load(std::memory_order_relaxed)) {
+    Rules& other = rules_[1 - index];
+    const std::uint64_t sequence =
+        producer_->ReadRules(other.rules, &other.unanswered_mask, &other.slab_bytes);
+    if (sequence != 0) {
+      index = 1 - index;
+      sequence_.store(sequence, std::memory_order_release);
+    }
+  }
+  const Rules& rules = rules_[index];
+  const std::uint32_t due = DueMask(rules.rules, step_.load(std::memory_order_relaxed),
+                                    static_cast<std::uint8_t>(mode_.load(std::memory_order_relaxed)));
+  now_.store(index << 32 | due, std::memory_order_release);
+  any_due_.store(TakeOfMask(rules.rules, due), std::memory_order_relaxed);
+}
+
+bool Capture::MaskOf(std::uint32_t tensor, const Rules& rules, std::uint32_t* mask) const {
+  const std::uint32_t word = producer_->NameWord(tensor);
+  if (word == format::kNameUnanswered) {
+    *mask = rules.unanswered_mask;
+    return false;
+  }
+  *mask = (word & format::kNameYes) != 0 ? word >> format::kNameMaskShift : 0;
+  return true;
+}
+
+std::uint32_t Capture::TakeOf(std::uint32_t tensor, const Rules& rules, std::uint32_t due_mask) {
+  if (due_mask == 0) return 0;
+  std::uint32_t mask = 0;
+  const bool answered = MaskOf(tensor, rules, &mask);
+  const std::uint32_t take = TakeOfMask(rules.rules, mask & due_mask);
+  if (!answered && take == 0) producer_->CountUnanswered();
+  return take;
+}
+
+std::uint32_t Capture::DueNow(std::uint32_t tensor) {
+  const std::uint64_t now = now_.load(std::memory_order_acquire);
+  return TakeOf(tensor, InUse(now), static_cast<std::uint32_t>(now));
+}
+
+std::uint32_t Capture::DueAt(std::uint32_t tensor, std::int64_t step, std::uint8_t mode) {
+  LookForNewRules();
+  const Rules& rules = InUse(now_.load(std::memory_order_acquire));
+  const std::uint32_t due = DueMask(rules.rules, step, mode);
+  return tensor == 0 ? TakeOfMask(rules.rules, due) : TakeOf(tensor, rules, due);
+}
+
+std::uint32_t Capture::Wanted(std::uint32_t tensor) {
+  LookForNewRules();
+  const Rules& rules = InUse(now_.load(std::memory_order_acquire));
+  std::uint32_t mask = 0;
+  const bool answered = MaskOf(tensor, rules, &mask);
+  return TakeOfMask(rules.rules, mask) | (answered ? 0 : std::uint32_t{TT_TAKE_UNKNOWN});
+}
+
+std::uint64_t Capture::epoch() {
+  LookForNewRules();
+  return sequence_.load(std::memory_order_acquire);
+}
+
+std::uint32_t Capture::SampleSize(std::uint32_t tensor, std::int64_t step,
+                                  std::uint8_t mode) const {
+  const Rules& rules = InUse(now_.load(std::memory_order_acquire));
+  std::uint32_t mask = 0;
+  MaskOf(tensor, rules, &mask);
+  mask &= DueMask(rules.rules, step, mode);
+  std::uint32_t most = 0;
+  for (; mask != 0; mask &= mask - 1) {
+    const ControlRule& rule = rules.rules[__builtin_ctz(mask)];
+    if ((rule.take & TT_TAKE_HISTOGRAM) == 0) continue;
+    const std::uint32_t wanted = rule.max_elements == 0 ? kDefaultSample : rule.max_elements;
+    most = wanted > most ? wanted : most;
+  }
+  return most;
+}
+
+void Capture::Record(std::uint32_t tensor, const tt_array& array, std::uint32_t take,
+                     std::int64_t step, std::uint8_t mode) {
+  ArrayView view;
+  if (tensor == 0 || !MakeView(array, &view)) {
+    producer_->CountSkipped(1);
+    return;
+  }
+  mode &= format::kModeMask;
+  const std::uint64_t time = producer_->Now();
+  if ((take & (TT_TAKE_STATS | TT_TAKE_MORE | TT_TAKE_HISTOGRAM)) != 0) {
+    ArrayView any_order = view;
+    ForgetOrder(&any_order);
+    tt_stats stats;
+    ComputeViewStats(any_order, BestKernels(), &stats);
+    format::StatMoreRecord record{};
+    record.stat.header.flags = mode;
+    record.stat.header.name = tensor;
+    record.stat.time = time;
+    record.stat.step = step;
+    FillStat(stats, array.dtype, &record.stat);
+    if ((take & TT_TAKE_MORE) != 0) {
+      tt_more_stats more;
+      ComputeMoreStats(any_order, stats, &more);
+      record.abs_min = more.abs_min;
+      record.abs_std = more.abs_std;
+      record.prod = more.prod;
+      producer_->StatMore(record);
+    } else {
+      producer_->Stat(record.stat);
+    }
+    if ((take & TT_TAKE_HISTOGRAM) != 0) {
+      format::HistogramRecord histogram{};
+      histogram.header.flags = mode;
+      histogram.header.name = tensor;
+      histogram.time = time;
+      histogram.step = step;
+      histogram.count = stats.count;
+      histogram.dtype = static_cast<std::uint32_t>(array.dtype);
+      histogram.min = stats.min;
+      histogram.max = stats.max;
+      if (!histograms_.Add(view, SampleSize(tensor, step, mode), histogram)) {
+        producer_->CountHistogramDropped();
+      }
+    }
+  }
+  if ((take & (TT_TAKE_RAW | TT_TAKE_SHAPE)) == 0) return;
+  format::TensorRecord record{};
+  record.header.flags = mode;
+  record.header.name = tensor;
+  record.time = time;
+  record.step = step;
+  record.dtype = static_cast<std::uint8_t>(array.dtype);
+  record.ndim = static_cast<std::uint8_t>(array.ndim);
+  if ((take & TT_TAKE_RAW) != 0) {
+    RecordRaw(array, view, &record);
+  } else {
+    record.header.flags |= format::kShapeOnlyFlag;
+    producer_->Tensor(record, array.shape, nullptr);
+  }
+}
+
+void Capture::RecordRaw(const tt_array& array, const ArrayView& view,
+                        format::TensorRecord* record) {
+  if (__builtin_mul_overflow(view.count, std::uint64_t{view.element_bytes}, &record->bytes)) {
+    producer_->CountRawDropped();
+    return;
+  }
+  if (record->bytes <= format::kMaxInlineBytes) {
+    record->header.flags |= format::kInlineFlag;
+    alignas(16) unsigned char buffer[format::kMaxInlineBytes];
+    const void* values = view.data;
+    if (!view.contiguous()) {
+      CopyElements(view, 0, view.count, buffer);
+      values = buffer;
+    }
+    producer_->Tensor(*record, array.shape, values);
+    return;
+  }
+  const std::uint64_t limit = InUse(now_.load(std::memory_order_acquire)).slab_bytes;
+  channel::SlabWriter& slab = producer_->slab();
+  void* data = nullptr;
+  if (!slab.Claim(record->bytes, limit, &record->slot, &data)) {
+    producer_->CountRawDropped();
+    return;
+  }
+  CopyElements(view, 0, view.count, data);
+  slab.Publish(record->slot, record->bytes);
+  // Dropped and counted there where the ring is full.
+  if (!producer_->Tensor(*record, array.shape, nullptr)) slab.Abandon(record->slot, record->bytes);
+}
+
+void Capture::RecordStats(std::uint32_t tensor, std::uint32_t collection, const tt_stats& stats,
+                          tt_dtype dtype, std::int64_t step, std::uint8_t mode) {
+  if (static_cast<std::uint32_t>(dtype) >= format::kDtypeCount) {
+    producer_->CountSkipped(1);
+    return;
+  }
+  format::StatRecord record{};
+  record.header.flags = static_cast<std::uint8_t>(mode & format::kModeMask);
+  record.header.name = tensor;
+  record.time = producer_->Now();
+  record.step = step;
+  FillStat(stats, dtype, &record);
+  record.collection = collection;
+  producer_->Stat(record);
+}
+
+}  // namespace telltale::probe

@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bins and quantiles against numpy's rules written out element by element, and against numbers that
+// numpy gave; the pool: order, bounds, threads, the end of the process.
+#include "probe/histogram.h"
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <set>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "channel/testing.h"
+
+namespace telltale::probe {
+namespace {
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+constexpr double kInf = std::numeric_limits<double>::infinity();
+
+struct Result {
+  std::vector<std::uint64_t> bins = std::vector<std::uint64_t>(64);
+  std::vector<double> quantiles;
+  double min = kNan, max = kNan;
+  std::uint64_t taken = 0;
+};
+
+/// numpy/lib/_histograms_impl.py for equal bins of a range, and numpy.quantile's linear method.
+Result AsNumpy(const std::vector<double>& all, double low, double high) {
+  Result r;
+  std::vector<double> values;
+  for (const double x : all) {
+    if (std::isfinite(x)) values.push_back(x);
+  }
+  r.taken = values.size();
+  if (values.empty()) {
+    r.quantiles.assign(9, kNan);
+    return r;
+  }
+  if (low == high) {
+    low -= 0.5;
+    high += 0.5;
+  }
+  r.min = low;
+  r.max = high;
+  std::vector<double> edges(65);
+  const double step = (high - low) / 64;
+  for (int i = 0; i < 65; ++i) {
+    const volatile double product = i * step;  // Not to be contracted.
+    edges[static_cast<std::size_t>(i)] = product + low;
+  }
+  edges[64] = high;
+  for (const double x : values) {
+    auto index = static_cast<std::size_t>((x - low) / (high - low) * 64);
+    if (index == 64) --index;
+    if (x < edges[index]) {
+      --index;
+    } else if (x >= edges[index + 1] && index != 63) {
+      ++index;
+    }
+    ++r.bins[index];
+  }
+  std::sort(values.begin(), values.end());
+  for (const double rank : format::kQuantileRanks) {
+    const double at = static_cast<double>(values.size() - 1) * rank;
+    const auto below = static_cast<std::size_t>(std::floor(at));
+    const double a = values[below];
+    const double b = values[std::min(below + 1, values.size() - 1)];
+    const double t = at - std::floor(at);
+    const volatile double up = (b - a) * t, down = (b - a) * (1 - t);
+    r.quantiles.push_back(t >= 0.5 ? b - down : a + up);
+  }
+  return r;
+}
+
+template <class T>
+Result Ours(std::vector<T> values, double low, double high) {
+  std::vector<T> scratch(values.size());
+  format::HistogramRecord record{};
+  record.min = low;
+  record.max = high;
+  ComputeHistogram(values.data(), static_cast<std::uint32_t>(values.size()), scratch.data(), &record);
+  Result r;
+  r.bins.assign(record.bins, record.bins + 64);
+  r.quantiles.assign(record.quantiles, record.quantiles + 9);
+  r.min = record.min;
+  r.max = record.max;
+  r.taken = record.taken;
+  return r;
+}
+
+void ExpectSame(const Result& got, const Result& expected) {
+  EXPECT_EQ(got.taken, expected.taken);
+  EXPECT_EQ(got.bins, expected.bins);
+  for (std::size_t i = 0; i < 9; ++i) {
+    if (std::isnan(expected.quantiles[i])) {
+      EXPECT_TRUE(std::isnan(got.quantiles[i]));
+    } else {
+      EXPECT_EQ(got.quantiles[i], expected.quantiles[i]) << i;
+    }
+  }
+  if (expected.taken == 0) {
+    EXPECT_TRUE(std::isnan(got.min) && std::isnan(got.max));
+    return;
+  }
+  EXPECT_EQ(got.min, expected.min);
+  EXPECT_EQ(got.max, expected.max);
+}
+
+template <class T>
+void Check(const std::vector<T>& values) {
+  double low = kInf, high = -kInf;
+  for (const T x : values) {
+    if (!std::isfinite(x)) continue;
+    low = std::min(low, static_cast<double>(x));
+    high = std::max(high, static_cast<double>(x));
+  }
+  if (low > high) low = high = kNan;
+  ExpectSame(Ours(values, low, high),
+             AsNumpy(std::vector<double>(values.begin(), values.end()), low, high));
+}
+
+template <class T>
+class HistogramOf : public testing::Test {};
+using Types = testing::Types<float, double>;
+TYPED_TEST_SUITE(HistogramOf, Types);
+
+TYPED_TEST(HistogramOf, RandomValuesOfAnyCount) {
+  using T = TypeParam;
+  std::mt19937_64 random(5);
+  for (const std::size_t count : {1, 2, 3, 63, 64, 65, 1000, 1023, 1024, 1025, 5000, 65'536}) {
+    SCOPED_TRACE(count);
+    std::vector<T> normal(count), wide(count), few(count);
+    for (std::size_t i = 0; i < count; ++i) {
+      normal[i] = static_cast<T>(std::normal_distribution<double>(0.01, 0.3)(random));
+      wide[i] = static_cast<T>(std::exp(std::normal_distribution<double>(0, 20)(random)));
+      if (i % 2 == 0) wide[i] = -wide[i];
+      few[i] = static_cast<T>(random() % 5) / 4;  // On the edges of bins.
+    }
+    Check(normal);
+    Check(wide);
+    Check(few);
+  }
+}
+
+TYPED_TEST(HistogramOf, WhatIsSpecial) {
+  using T = TypeParam;
+  const T nan = std::numeric_limits<T>::quiet_NaN(), inf = std::numeric_limits<T>::infinity();
+  Check(std::vector<T>{});
+  Check(std::vector<T>{nan, inf, -inf});
+  Check(std::vector<T>{nan, 1, inf, 2, -inf, 3, nan});
+  Check(std::vector<T>(100, T{7}));
+  Check(std::vector<T>(3000, T{0}));
+  Check(std::vector<T>{T{-0.0}, T{0.0}, T{-0.0}, T{1}});
+  std::vector<T> steps(2000);
+  std::iota(steps.begin(), steps.end(), T{0});
+  Check(steps);
+  std::reverse(steps.begin(), steps.end());
+  Check(steps);
+}
+
+TEST(Histogram, ARangeThatDoubleCannotDivideHoldsEverythingAllTheSame) {
+  const auto total = [](const Result& r) {
+    return std::accumulate(r.bins.begin(), r.bins.end(), std::uint64_t{0});
+  };
+  EXPECT_EQ(total(Ours(std::vector<double>(10, 1e300), 1e300, 1e300)), 10u);
+  const double largest = std::numeric_limits<double>::max();
+  const Result all = Ours(std::vector<double>{-largest, 0, largest}, -largest, largest);
+  EXPECT_EQ(total(all), 3u);
+  EXPECT_EQ(all.bins[0], 1u);
+  EXPECT_EQ(all.bins[32], 1u);
+  EXPECT_EQ(all.bins[63], 1u);
+  const double tiny = std::numeric_limits<double>::denorm_min();
+  EXPECT_EQ(total(Ours(std::vector<double>{0, tiny, 2 * tiny}, 0, 2 * tiny)), 3u);
+  // Values that changed since their statistics were taken.
+  EXPECT_EQ(total(Ours(std::vector<double>{-5, 0.5, 9}, 0, 1)), 3u);
+}
+
+TEST(Histogram, NumbersThatNumpyGave) {
+  // a = numpy.arange(10.) ** 2; numpy.histogram(a, 64) and numpy.quantile(a, ranks).
+  std::vector<double> values;
+  for (int i = 0; i < 10; ++i) values.push_back(i * i);
+  const Result r = Ours(values, 0, 81);
+  std::vector<std::uint64_t> bins(64);
+  for (const std::size_t bin : {0, 0, 3, 7, 12, 19, 28, 38, 50, 63}) ++bins[bin];
+  EXPECT_EQ(r.bins, bins);
+  const double quantiles[] = {0.09, 0.45, 0.9, 5.25, 20.5, 45.75, 65.7, 73.35, 79.47};
+  for (std::size_t i = 0; i < 9; ++i) EXPECT_NEAR(r.quantiles[i], quantiles[i], 1e-12);
+}
+
+class PoolTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    pool_ = static_cast<HistogramPool*>(::mmap(nullptr, sizeof(HistogramPool),
+                                               PROT_READ | PROT_WRITE,
+                                               MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    pool_->Init(&*producer_);
+  }
+  bool Add(const std::vector<float>& values, std::int64_t step, std::uint32_t most = 0) {
+    const auto count = static_cast<std::int64_t>(values.size());
+    ArrayView view;
+    EXPECT_TRUE(MakeView({values.data(), TT_DTYPE_F32, 1, &count, nullptr}, &view));
+    format::HistogramRecord record{};
+    record.step = step;
+    record.time = producer_->Now();
+    record.count = values.size();
+    record.min = *std::min_element(values.begin(), values.end());
+    record.max = *std::max_element(values.begin(), values.end());
+    return pool_->Add(view, most, record);
+  }
+  std::vector<format::HistogramRow> Rows() {
+    pool_->Flush();
+    return channel::DrainAll(consumer_.get(), &strings_).rows.histograms;
+  }
+
+  channel::TestProducer producer_{channel::kTrainerPlan};
+  std::unique_ptr<channel::Consumer> consumer_ = producer_.Attach();
+  HistogramPool* pool_ = nullptr;
+  StringPool strings_;
+};
+
+TEST_F(PoolTest, EveryTakenSampleBecomesARecordOrWasRefused) {
+  std::vector<float> values(50'000);
+  std::iota(values.begin(), values.end(), 0.0f);
+  std::set<std::int64_t> taken;
+  for (std::int64_t step = 0; step < 600; ++step) {
+    if (Add(values, step)) taken.insert(step);
+  }
+  EXPECT_GE(taken.size(), 14u * 5) << "as many as the pool holds go in without any wait";
+  std::set<std::int64_t> got;
+  for (const auto& row : Rows()) {
+    EXPECT_TRUE(got.insert(row.step).second) << row.step;
+    EXPECT_EQ(row.taken, 50'000u);
+  }
+  EXPECT_EQ(got, taken);
+}
+
+TEST_F(PoolTest, ALargeTensorGivesASampleSpreadOverIt) {
+  std::vector<float> values(1'000'000);
+  std::iota(values.begin(), values.end(), 0.0f);
+  ASSERT_TRUE(Add(values, 1));
+  ASSERT_TRUE(Add(values, 2, 640));
+  ASSERT_TRUE(Add(values, 3, 1));
+  ASSERT_TRUE(Add(values, 4, ~0U));
+  const auto rows = Rows();
+  ASSERT_EQ(rows.size(), 4u);
+  EXPECT_EQ(rows[0].taken, kDefaultSample);
+  EXPECT_EQ(rows[0].count, 1'000'000u);
+  EXPECT_EQ(rows[0].max, 999'999);
+  std::string bins(rows[0].bins);
+  std::replace(bins.begin(), bins.end(), ',', ' ');
+  std::istringstream stream(bins.substr(1));
+  for (int i = 0; i < 64; ++i) {
+    std::uint64_t bin = 0;
+    stream >> bin;
+    EXPECT_NEAR(static_cast<double>(bin), 1024, 64) << i;
+  }
+  EXPECT_EQ(rows[1].taken, 640u);
+  EXPECT_EQ(rows[2].taken, 64u);
+  EXPECT_EQ(rows[3].taken, kMaxSample);
+}
+
+TEST_F(PoolTest, EveryDtypeAndStrideIsWidened) {
+  const std::uint8_t bytes[] = {1, 2, 3, 4, 5, 6};
+  const std::int64_t integers[] = {-1, 0, 1LL << 40, 7};
+  const float complex[] = {3, 4, 0, 0, -5, 12};
+  const std::uint16_t half[] = {0x3C00, 0xC000};  // 1, -2.
+  const std::int64_t three = 3, four = 4, two = 2, every_second = 2;
+  const tt_array arrays[] = {{bytes, TT_DTYPE_U8, 1, &three, &every_second},
+                             {integers, TT_DTYPE_I64, 1, &four, nullptr},
+                             {complex, TT_DTYPE_C64, 1, &three, nullptr},
+                             {half, TT_DTYPE_F16, 1, &two, nullptr},
+                             {half, TT_DTYPE_BF16, 1, &two, nullptr}};
+  for (const tt_array& array : arrays) {
+    ArrayView view;
+    ASSERT_TRUE(MakeView(array, &view));
+    tt_stats stats;
+    ComputeViewStats(view, BestKernels(), &stats);
+    format::HistogramRecord record{};
+    record.time = producer_->Now();
+    record.count = view.count;
+    record.dtype = static_cast<std::uint32_t>(array.dtype);
+    record.min = stats.min;
+    record.max = stats.max;
+    ASSERT_TRUE(pool_->Add(view, 0, record));
+  }
+  const auto rows = Rows();
+  ASSERT_EQ(rows.size(), 5u);
+  EXPECT_EQ(rows[0].quantiles.substr(0, 6), "[1.04," ) << rows[0].quantiles;
+  EXPECT_EQ(rows[1].max, 1099511627776.0);
+  EXPECT_EQ(rows[2].max, 13);
+  EXPECT_EQ(rows[2].min, 0);
+  EXPECT_EQ(rows[3].min, -2);
+  for (const auto& row : rows) EXPECT_EQ(row.taken, row.count);
+}
+
+TEST_F(PoolTest, SamplesOfSeveralThreadsAllArrive) {
+  const std::vector<float> values = {1, 2, 3, 4};
+  std::atomic<int> taken{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 50; ++i) {
+        if (Add(values, t * 1000 + i)) taken.fetch_add(1);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(Rows().size(), static_cast<std::size_t>(taken.load()));
+  EXPECT_GT(taken.load(), 0);
+}
+
+}  // namespace
+}  // namespace telltale::probe

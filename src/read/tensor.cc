@@ -1,0 +1,320 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "read/tensor.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstring>
+#include <iterator>
+#include <limits>
+#include <tuple>
+#include <utility>
+
+#include "store/column_scan.h"
+#include "store/tensor_file.h"
+
+namespace telltale::read {
+namespace {
+
+constexpr format::TableId kTables[] = {format::TableId::kTensors, format::TableId::kStatistics,
+                                       format::TableId::kHistograms};
+// Known from the start, in the order in which a mode is chosen where none is named.
+constexpr std::string_view kModes[] = {"TRAIN", "EVAL", "PREDICT", "GLOBAL"};
+constexpr std::size_t kMaxModes = 32;
+
+Status Mismatch(std::string_view file, std::uint64_t bytes, std::string_view dtype,
+                std::string_view shape) {
+  return {
+      Code::kUnusable,
+      fmt::format("the index says {} bytes of {} with shape {} in {}, which do not go together: "
+                  "`telltale verify` names what is damaged",
+                  bytes, dtype, shape, file)};
+}
+
+}  // namespace
+
+Result<Values> ValuesAt(MappedFiles* files, std::string_view writer, std::string_view file,
+                        std::uint64_t offset, std::uint64_t bytes, std::string_view dtype,
+                        std::string_view shape) {
+  Values values;
+  const Dtype* const known = FindDtype(dtype);
+  if (known == nullptr) {
+    return {Code::kVersion, fmt::format("the values are of type '{}', which this telltale does not "
+                                        "know: install a newer telltale",
+                                        dtype)};
+  }
+  const auto extents = store::ParseShape(shape);
+  const auto expected = extents ? store::TensorBytes(*extents, known->item_bytes) : std::nullopt;
+  std::uint64_t end = 0;
+  if (!expected || *expected != bytes || __builtin_add_overflow(offset, bytes, &end)) {
+    return Mismatch(file, bytes, dtype, shape);
+  }
+  TELLTALE_ASSIGN_OR_RETURN(const auto mapping, files->Get(writer, file, end));
+  values.data = mapping->bytes().data() + offset;
+  values.owner = mapping;
+  values.bytes = bytes;
+  values.dtype = *known;
+  values.shape = *extents;
+  return values;
+}
+
+Tensor::Tensor(std::filesystem::path run, std::string name, bool final)
+    : run_(std::move(run)),
+      name_(std::move(name)),
+      final_(final),
+      modes_(std::begin(kModes), std::end(kModes)),
+      mapped_(run_) {}
+
+std::uint8_t Tensor::ModeIndex(std::string_view mode) {
+  const auto found = std::find(modes_.begin(), modes_.end(), mode);
+  if (found != modes_.end()) return static_cast<std::uint8_t>(found - modes_.begin());
+  // A writer knows four; a damaged or later one must not make us grow without bound.
+  if (modes_.size() < kMaxModes) modes_.emplace_back(mode);
+  return static_cast<std::uint8_t>(modes_.size() - 1);
+}
+
+std::uint32_t Tensor::ShapeIndex(std::string_view text) {
+  for (std::size_t i = shapes_.size(); i > 0; --i) {
+    if (shapes_[i - 1] == text) return static_cast<std::uint32_t>(i - 1);
+  }
+  shapes_.emplace_back(text);
+  return static_cast<std::uint32_t>(shapes_.size() - 1);
+}
+
+std::optional<std::uint8_t> Tensor::ModeOf(const std::string& mode, std::uint32_t present) const {
+  for (std::size_t i = 0; i < modes_.size(); ++i) {
+    if ((present >> i & 1U) == 0) continue;
+    if (mode.empty() || mode == modes_[i]) return static_cast<std::uint8_t>(i);
+  }
+  return std::nullopt;
+}
+
+Status Tensor::ReadKeys(std::size_t kind) {
+  Keys& keys = keys_[kind];
+  if (keys.read) return {};
+  const bool values = kTables[kind] == format::TableId::kTensors;
+  store::ScanRequest request{
+      .table = kTables[kind], .columns = {"step", "rank", "mode"}, .name = name_, .final = final_};
+  if (values) request.columns.emplace_back("file");
+  const auto take = [&](const store::ScanPiece& piece) {
+    std::vector<std::uint8_t> modes;
+    for (const std::string_view mode : piece.columns[2].texts) modes.push_back(ModeIndex(mode));
+    // Of shapes alone there are no values.
+    std::vector<char> stored;
+    if (values) {
+      for (const std::string_view file : piece.columns[3].texts) stored.push_back(!file.empty());
+    }
+    const std::size_t room = keys.steps.size() + piece.rows;
+    if (keys.steps.capacity() < room) {
+      keys.steps.reserve(room * 2);
+      keys.ranks.reserve(room * 2);
+      keys.modes.reserve(room * 2);
+    }
+    for (std::size_t i = 0; i < piece.rows; ++i) {
+      if (values && stored[piece.columns[3].codes[i]] == 0) continue;
+      keys.steps.push_back(piece.columns[0].ints[i]);
+      keys.ranks.push_back(static_cast<std::int32_t>(piece.columns[1].ints[i]));
+      keys.modes.push_back(modes[piece.columns[2].codes[i]]);
+    }
+    return Status();
+  };
+  TELLTALE_RETURN_IF_ERROR(store::ScanColumns(run_, request, take, &salvage_));
+  keys.read = true;
+  return {};
+}
+
+Result<std::vector<std::int64_t>> Tensor::Steps(const Which& which, std::uint32_t kinds) {
+  if (kinds == 0) kinds = kAnything;
+  std::uint32_t present = 0;
+  std::size_t records = 0;
+  for (std::size_t kind = 0; kind < keys_.size(); ++kind) {
+    if ((kinds >> kind & 1U) == 0) continue;
+    TELLTALE_RETURN_IF_ERROR(ReadKeys(kind));
+    for (const std::uint8_t mode : keys_[kind].modes) present |= 1U << mode;
+    records += keys_[kind].steps.size();
+  }
+  const auto mode = ModeOf(which.mode, present);
+  if (!mode) return NotRecorded(which, "record");
+  std::vector<std::int64_t> steps;
+  steps.reserve(records);
+  for (std::size_t kind = 0; kind < keys_.size(); ++kind) {
+    if ((kinds >> kind & 1U) == 0) continue;
+    const Keys& keys = keys_[kind];
+    for (std::size_t i = 0; i < keys.steps.size(); ++i) {
+      if (keys.modes[i] != *mode || (which.rank && keys.ranks[i] != *which.rank)) continue;
+      steps.push_back(keys.steps[i]);
+    }
+  }
+  if (!std::is_sorted(steps.begin(), steps.end())) std::sort(steps.begin(), steps.end());
+  steps.erase(std::unique(steps.begin(), steps.end()), steps.end());
+  return steps;
+}
+
+Status Tensor::ReadLocations() {
+  if (located_) return {};
+  const store::ScanRequest request{
+      .table = format::TableId::kTensors,
+      .columns = {"step", "rank", "mode", "attempt", "offset", "bytes", "file", "dtype", "shape"},
+      .name = name_,
+      .final = final_};
+  enum : std::size_t { kStep, kRank, kMode, kAttempt, kOffset, kBytes, kFile, kDtype, kShape };
+  const auto take = [&](const store::ScanPiece& piece) {
+    const auto& columns = piece.columns;
+    std::vector<std::uint8_t> modes;
+    for (const std::string_view mode : columns[kMode].texts) modes.push_back(ModeIndex(mode));
+    std::vector<std::uint32_t> files;
+    for (const std::string_view file : columns[kFile].texts) {
+      if (files_.empty() || files_.back().file != file || files_.back().writer != piece.writer) {
+        files_.push_back({std::string(piece.writer), std::string(file)});
+      }
+      files.push_back(static_cast<std::uint32_t>(files_.size() - 1));
+    }
+    std::vector<std::uint32_t> shapes;
+    for (const std::string_view shape : columns[kShape].texts) shapes.push_back(ShapeIndex(shape));
+    std::vector<Dtype> dtypes;
+    for (const std::string_view dtype : columns[kDtype].texts) {
+      const Dtype* const known = FindDtype(dtype);
+      dtypes.push_back(known == nullptr ? Dtype{} : *known);
+    }
+    for (std::size_t i = 0; i < piece.rows; ++i) {
+      if (columns[kFile].Text(i).empty()) continue;
+      Location location;
+      location.step = columns[kStep].ints[i];
+      location.offset = static_cast<std::uint64_t>(columns[kOffset].ints[i]);
+      location.bytes = static_cast<std::uint64_t>(columns[kBytes].ints[i]);
+      location.rank = static_cast<std::int32_t>(columns[kRank].ints[i]);
+      location.attempt = static_cast<std::uint32_t>(columns[kAttempt].ints[i]);
+      location.file = files[columns[kFile].codes[i]];
+      location.shape = shapes[columns[kShape].codes[i]];
+      location.mode = modes[columns[kMode].codes[i]];
+      location.dtype = dtypes[columns[kDtype].codes[i]];
+      locations_.push_back(location);
+    }
+    return Status();
+  };
+  TELLTALE_RETURN_IF_ERROR(store::ScanColumns(run_, request, take, &salvage_));
+  const auto key = [](const Location& at) {
+    return std::tuple(at.mode, at.step, at.rank, at.attempt);
+  };
+  const auto before = [&](const Location& a, const Location& b) { return key(a) < key(b); };
+  if (!std::is_sorted(locations_.begin(), locations_.end(), before)) {
+    std::stable_sort(locations_.begin(), locations_.end(), before);
+  }
+  // Of what was recorded twice, after a restart for example, the newest is what counts.
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < locations_.size(); ++i) {
+    const Location& at = locations_[i];
+    if (i + 1 < locations_.size()) {
+      const Location& next = locations_[i + 1];
+      if (std::tie(at.mode, at.step, at.rank) == std::tie(next.mode, next.step, next.rank)) {
+        continue;
+      }
+    }
+    locations_[kept++] = at;
+  }
+  locations_.resize(kept);
+  for (const Location& at : locations_) located_modes_ |= 1U << at.mode;
+  located_ = true;
+  return {};
+}
+
+Status Tensor::NotRecorded(const Which& which, std::string_view what) const {
+  return {
+      Code::kUsage,
+      fmt::format("{} holds no {} of tensor '{}'{}{}: telltale query {} statistics, or tensors, "
+                  "shows what there is",
+                  run_.string(), what, name_, which.mode.empty() ? "" : " in mode ", which.mode,
+                  run_.string())};
+}
+
+Result<const Tensor::Location*> Tensor::Find(std::int64_t step, const Which& which) {
+  TELLTALE_RETURN_IF_ERROR(ReadLocations());
+  const auto mode = ModeOf(which.mode, located_modes_);
+  if (!mode) return NotRecorded(which, "value");
+  const auto wanted =
+      std::tuple(*mode, step, which.rank.value_or(std::numeric_limits<std::int32_t>::min()));
+  const auto found = std::lower_bound(locations_.begin(), locations_.end(), wanted,
+                                      [](const Location& at, const auto& key) {
+                                        return std::tuple(at.mode, at.step, at.rank) < key;
+                                      });
+  if (found == locations_.end() || found->mode != *mode || found->step != step ||
+      (which.rank && found->rank != *which.rank)) {
+    return {Code::kUsage,
+            fmt::format("no value of tensor '{}' at step {} of mode {}{} was recorded", name_, step,
+                        modes_[*mode],
+                        which.rank ? fmt::format(" by rank {}", *which.rank) : std::string())};
+  }
+  return &*found;
+}
+
+Result<Values> Tensor::At(std::int64_t step, const Which& which) {
+  return At(std::span<const std::int64_t>(&step, 1), which);
+}
+
+Result<Values> Tensor::At(std::span<const std::int64_t> steps, const Which& which) {
+  if (steps.empty()) {
+    return {Code::kUsage, fmt::format("no step of tensor '{}' was named", name_)};
+  }
+  std::vector<const Location*> found;
+  found.reserve(steps.size());
+  std::uint64_t end = 0;
+  for (const std::int64_t step : steps) {
+    TELLTALE_ASSIGN_OR_RETURN(const Location* const at, Find(step, which));
+    const Location& first = found.empty() ? *at : *found[0];
+    if (shapes_[at->shape] != shapes_[first.shape] || at->dtype.name != first.dtype.name) {
+      return {
+          Code::kUsage,
+          fmt::format("tensor '{}' has shape {} ({}) at step {} and {} ({}) at step {}: read them "
+                      "apart",
+                      name_, shapes_[first.shape], first.dtype.name, first.step, shapes_[at->shape],
+                      at->dtype.name, at->step)};
+    }
+    std::uint64_t own_end = 0;
+    if (at->bytes != first.bytes || __builtin_add_overflow(at->offset, at->bytes, &own_end)) {
+      return Mismatch(files_[at->file].file, at->bytes, at->dtype.name, shapes_[at->shape]);
+    }
+    end = at->file == first.file ? std::max(end, own_end) : end;
+    found.push_back(at);
+  }
+  const Location& first = *found[0];
+  const auto distance = [](const Location& from, const Location& to) {
+    return static_cast<std::int64_t>(to.offset - from.offset);
+  };
+  const std::int64_t stride = found.size() > 1 ? distance(first, *found[1]) : 0;
+  bool one_view = true;
+  for (std::size_t i = 1; i < found.size() && one_view; ++i) {
+    one_view = found[i]->file == first.file && distance(*found[i - 1], *found[i]) == stride;
+  }
+  const auto view = [&](const Location& at) {
+    return ValuesAt(&mapped_, files_[at.file].writer, files_[at.file].file, at.offset, at.bytes,
+                    at.dtype.name, shapes_[at.shape]);
+  };
+  // To the end of the newest first, so that one mapping reaches over all.
+  TELLTALE_RETURN_IF_ERROR(
+      mapped_.Get(files_[first.file].writer, files_[first.file].file, end).status());
+  TELLTALE_ASSIGN_OR_RETURN(Values values, view(first));
+  values.steps.assign(steps.begin(), steps.end());
+  values.rank = first.rank;
+  if (one_view) {
+    values.stride = found.size() > 1 ? stride : static_cast<std::int64_t>(values.bytes);
+    return values;
+  }
+  std::uint64_t total = 0;
+  if (__builtin_mul_overflow(values.bytes, std::uint64_t{found.size()}, &total)) {
+    return {Code::kLimit, fmt::format("{} steps of tensor '{}' are more than memory can hold",
+                                      found.size(), name_)};
+  }
+  // Not zeroed before it is written.
+  const std::shared_ptr<std::byte[]> copy(new std::byte[total]);
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    TELLTALE_ASSIGN_OR_RETURN(const Values one, view(*found[i]));
+    if (one.bytes > 0) std::memcpy(copy.get() + i * values.bytes, one.data, one.bytes);
+  }
+  values.owner = copy;
+  values.data = copy.get();
+  values.stride = static_cast<std::int64_t>(values.bytes);
+  values.copied = true;
+  return values;
+}
+
+}  // namespace telltale::read

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// One tensor of a run over its steps: when it was recorded, and its values as views of the files.
+//
+// Thread safety: none. What is read is what the run held when it was first asked for; open it again
+// to see what came since. Memory: 13 bytes a record and kind that was asked for, 56 of values.
+#pragma once
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "read/dtype.h"
+#include "read/mapped_files.h"
+#include "read/tensor_list.h"
+#include "store/reader.h"
+
+namespace telltale::read {
+
+/// Values of one step, or of several of the same shape.
+struct Values {
+  std::shared_ptr<const void> owner;  ///< What keeps `data` there.
+  const std::byte* data = nullptr;    ///< C order; perhaps not aligned.
+  std::uint64_t bytes = 0;            ///< Of one step.
+  std::int64_t stride = 0;            ///< Bytes from one step to the next.
+  bool copied = false;                ///< False: `data` lies in the file.
+  Dtype dtype;
+  std::vector<std::int64_t> shape;  ///< Of one step.
+  std::vector<std::int64_t> steps;  ///< What they are of.
+  std::int32_t rank = 0;            ///< Of the first step.
+};
+
+/// Which records are meant. `mode` empty: that in which there are any, TRAIN first, then EVAL,
+/// PREDICT, GLOBAL. `rank` not set: the lowest that has the step.
+struct Which {
+  std::string mode;
+  std::optional<std::int32_t> rank;
+};
+
+class Tensor {
+ public:
+  Tensor(std::filesystem::path run, std::string name, bool final);
+
+  /// Ascending, each once; `kinds`: of kValues, kStatistics, kHistograms; 0 is any. kUsage where
+  /// there is no record of the tensor, or none of the mode.
+  Result<std::vector<std::int64_t>> Steps(const Which& which, std::uint32_t kinds);
+  /// Code::kUsage: no values at that step; kPartial: they are lost.
+  Result<Values> At(std::int64_t step, const Which& which);
+  /// Values at `steps`, in that order, as one array: a view where they lie in one file at a
+  /// constant distance, else copied once. kUsage: no values at one of them, or another shape than
+  /// the first's.
+  Result<Values> At(std::span<const std::int64_t> steps, const Which& which);
+
+  const std::string& name() const { return name_; }
+  const store::Salvage& salvage() const { return salvage_; }
+
+ private:
+  /// Steps of one kind of record, in the order of writing.
+  struct Keys {
+    bool read = false;
+    std::vector<std::int64_t> steps;
+    std::vector<std::int32_t> ranks;
+    std::vector<std::uint8_t> modes;  ///< Index into modes_.
+  };
+  struct Location {
+    std::int64_t step = 0;
+    std::uint64_t offset = 0;
+    std::uint64_t bytes = 0;
+    std::int32_t rank = 0;
+    std::uint32_t attempt = 0;
+    std::uint32_t file = 0;   ///< Index into files_.
+    std::uint32_t shape = 0;  ///< Index into shapes_.
+    std::uint8_t mode = 0;    ///< Index into modes_.
+    Dtype dtype;
+  };
+  struct File {
+    std::string writer;
+    std::string file;
+  };
+  Status ReadKeys(std::size_t kind);
+  Status ReadLocations();
+  std::uint8_t ModeIndex(std::string_view mode);
+  std::uint32_t ShapeIndex(std::string_view text);
+  /// The mode's index; nothing where no record is of it. `present`: bit i is modes_[i].
+  std::optional<std::uint8_t> ModeOf(const std::string& mode, std::uint32_t present) const;
+  Result<const Location*> Find(std::int64_t step, const Which& which);
+  Status NotRecorded(const Which& which, std::string_view what) const;
+
+  const std::filesystem::path run_;
+  const std::string name_;
+  const bool final_;
+  std::vector<std::string> modes_;
+  std::array<Keys, 3> keys_;
+  bool located_ = false;
+  std::vector<Location> locations_;  ///< By (mode, step, rank), one each: the newest.
+  std::uint32_t located_modes_ = 0;
+  std::vector<File> files_;
+  std::vector<std::string> shapes_;
+  MappedFiles mapped_;
+  store::Salvage salvage_;
+};
+
+/// Values that a row of the table tensors names.
+Result<Values> ValuesAt(MappedFiles* files, std::string_view writer, std::string_view file,
+                        std::uint64_t offset, std::uint64_t bytes, std::string_view dtype,
+                        std::string_view shape);
+
+}  // namespace telltale::read

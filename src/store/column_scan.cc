@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "store/column_scan.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <memory>
+#include <type_traits>
+#include <utility>
+
+#include "base/string_pool.h"
+#include "store/folder.h"
+#include "store/journal_reader.h"
+#include "store/segment_scan.h"
+
+namespace telltale::store {
+namespace {
+
+constexpr std::uint64_t kChunkBytes = 256 << 10;
+constexpr std::size_t kMaxNotes = 1000;
+
+/// Sequence numbers that were read, as ranges.
+class Coverage {
+ public:
+  void Add(std::uint64_t first, std::uint64_t last) {
+    ranges_.emplace_back(first, last);
+    std::sort(ranges_.begin(), ranges_.end());
+  }
+  bool Has(std::uint64_t seq) const { return Holds(seq, seq); }
+  /// All of [first, last], which may be empty.
+  bool Holds(std::uint64_t first, std::uint64_t last) const {
+    for (const auto& [begin, end] : ranges_) {
+      if (first > last) return true;
+      if (first >= begin && first <= end) first = end + 1;
+    }
+    return first > last;
+  }
+
+ private:
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> ranges_;
+};
+
+struct OpenJournal {
+  std::unique_ptr<JournalFile> file;
+  StringPool pool;
+  JournalChunk head;
+};
+
+/// Appends one field to a column of its type.
+template <class Value>
+void Append(const Value& value, ScanColumn* column) {
+  if constexpr (std::is_same_v<Value, std::string_view>) {
+    if (column->texts.empty() || column->texts.back() != value) column->texts.push_back(value);
+    column->codes.push_back(static_cast<std::uint32_t>(column->texts.size() - 1));
+  } else if constexpr (std::is_same_v<Value, double>) {
+    column->reals.push_back(value);
+  } else {
+    column->ints.push_back(static_cast<std::int64_t>(value));
+  }
+}
+
+class WriterScan {
+ public:
+  WriterScan(std::filesystem::path folder, std::string writer, const ScanRequest& request,
+             const ScanVisitor& visit, Salvage* salvage)
+      : folder_(std::move(folder)),
+        writer_(std::move(writer)),
+        request_(request),
+        visit_(visit),
+        salvage_(salvage) {}
+
+  Status Run() {
+    TELLTALE_RETURN_IF_ERROR(OpenJournals());
+    TELLTALE_RETURN_IF_ERROR(ReadSegments());
+    for (std::size_t i = 0; i < journals_.size(); ++i) {
+      TELLTALE_RETURN_IF_ERROR(ReadJournal(i));
+      journals_[i].reset();
+    }
+    if (highest_ > seen_) salvage_->missing_rows += highest_ - seen_;
+    return {};
+  }
+
+ private:
+  /// Before the segments are listed: a journal that is deleted meanwhile is in them, and what is
+  /// open stays readable.
+  Status OpenJournals() {
+    const Result<FolderListing> listing = ListFolder(folder_);
+    if (!listing.ok()) return {};
+    for (const std::uint64_t number : listing->journals) {
+      auto opened = JournalFile::Open(folder_ / JournalFileName(number));
+      if (!opened.ok()) {
+        if (opened.status().code() != Code::kUnusable) Unreadable(opened.status());
+        continue;
+      }
+      auto journal = std::make_unique<OpenJournal>();
+      journal->file = std::move(opened).value();
+      // One record: the header.
+      TELLTALE_RETURN_IF_ERROR(journal->file->Read(false, 1, &journal->pool, &journal->head));
+      journals_.push_back(std::move(journal));
+    }
+    return {};
+  }
+
+  Status ReadSegments() {
+    const Result<FolderListing> listing = ListFolder(folder_);
+    if (!listing.ok()) return {};
+    for (const SegmentName& segment : listing->segments) {
+      if (segment.table != request_.table) continue;
+      Status stopped;
+      bool given = false;
+      const auto visit = [&](const ScanPiece& piece) {
+        given = true;
+        stopped = visit_(piece);
+        return stopped;
+      };
+      const Result<std::uint64_t> rows =
+          ScanSegment(folder_ / segment.file, writer_, request_, visit);
+      if (!stopped.ok()) return stopped;
+      if (!rows.ok()) {
+        Unreadable(rows.status());
+        // Its journal may be there still; but no row is given twice.
+        if (!given) continue;
+      }
+      covered_.Add(segment.first_seq, segment.last_seq);
+      seen_ += rows.ok() ? *rows : 0;
+      highest_ = std::max(highest_, segment.last_seq);
+    }
+    return {};
+  }
+
+  /// Whether the segments hold all that the journal has of the table.
+  bool Sealed(std::size_t index) const {
+    if (index + 1 >= journals_.size()) return false;
+    const auto& begin = journals_[index]->head.header;
+    const auto& end = journals_[index + 1]->head.header;
+    const auto at = static_cast<std::size_t>(request_.table);
+    if (!begin || !end || begin->next_seq[at] == 0 || end->next_seq[at] == 0) return false;
+    return covered_.Holds(begin->next_seq[at], end->next_seq[at] - 1);
+  }
+
+  Status ReadJournal(std::size_t index) {
+    if (Sealed(index)) return {};
+    OpenJournal& journal = *journals_[index];
+    // The head is the header, or the first batch where the header is damaged.
+    TELLTALE_RETURN_IF_ERROR(Give(journal.head.batch.rows));
+    const bool final = request_.final || index + 1 < journals_.size();
+    while (true) {
+      StringPool pool;
+      JournalChunk chunk;
+      const Status status = journal.file->Read(final, kChunkBytes, &pool, &chunk);
+      NoteDamage(journal.file.get());
+      if (!status.ok()) return status;
+      if (chunk.records == 0) return {};
+      TELLTALE_RETURN_IF_ERROR(Give(chunk.batch.rows));
+    }
+  }
+
+  Status Give(const format::Rows& rows) {
+    ScanPiece piece{.writer = writer_};
+    piece.columns.resize(request_.columns.size());
+    format::ForEachTable(rows, [&](const auto& of_table) {
+      using Row = typename std::remove_cvref_t<decltype(of_table)>::value_type;
+      if (Row::kTable == request_.table) Gather<Row>(of_table, &piece);
+    });
+    return piece.rows == 0 ? Status() : visit_(piece);
+  }
+
+  template <class Row>
+  void Gather(const std::vector<Row>& rows, ScanPiece* piece) {
+    std::vector<const Row*> chosen;
+    for (const Row& row : rows) {
+      if (covered_.Has(row.seq) || row.seq <= highest_in_journals_) continue;
+      highest_in_journals_ = row.seq;
+      highest_ = std::max(highest_, row.seq);
+      ++seen_;
+      if constexpr (requires { row.name; }) {
+        if (request_.name && row.name != *request_.name) continue;
+      }
+      chosen.push_back(&row);
+    }
+    piece->rows = chosen.size();
+    if (chosen.empty()) return;
+    format::ForEachColumn<Row>([&](const format::ColumnDesc& desc, auto member) {
+      for (std::size_t i = 0; i < request_.columns.size(); ++i) {
+        if (request_.columns[i] != desc.name) continue;
+        for (const Row* row : chosen) Append(row->*member, &piece->columns[i]);
+      }
+    });
+  }
+
+  void Unreadable(const Status& why) {
+    ++salvage_->unreadable_files;
+    Note(why.message());
+  }
+
+  void NoteDamage(JournalFile* file) {
+    for (const Damage& damage : file->TakeDamage()) {
+      if (damage.torn_tail) {
+        ++salvage_->torn_tails;
+      } else {
+        ++salvage_->damaged_blocks;
+      }
+      Note(fmt::format("{}: offset {}: {} bytes: {}", file->path().string(), damage.offset,
+                       damage.bytes, damage.what));
+    }
+  }
+
+  void Note(std::string text) {
+    if (salvage_->notes.size() < kMaxNotes) salvage_->notes.push_back(std::move(text));
+  }
+
+  const std::filesystem::path folder_;
+  const std::string writer_;
+  const ScanRequest& request_;
+  const ScanVisitor& visit_;
+  Salvage* const salvage_;
+  std::vector<std::unique_ptr<OpenJournal>> journals_;
+  Coverage covered_;
+  std::uint64_t seen_ = 0;
+  std::uint64_t highest_ = 0;
+  std::uint64_t highest_in_journals_ = 0;
+};
+
+}  // namespace
+
+std::optional<format::ColumnType> TypeOfColumn(format::TableId table, std::string_view name) {
+  for (const format::ColumnDesc& column : FindTable(table)->columns) {
+    if (column.name == name) return column.type;
+  }
+  return std::nullopt;
+}
+
+Status ScanColumns(const std::filesystem::path& run, const ScanRequest& request,
+                   const ScanVisitor& visit, Salvage* salvage) {
+  for (const std::string& name : request.columns) {
+    if (!TypeOfColumn(request.table, name)) {
+      return {Code::kUsage,
+              fmt::format("table {} has no column '{}'", FindTable(request.table)->name, name)};
+    }
+  }
+  for (const std::string& writer : ListWriters(run)) {
+    WriterScan scan(run / writer, writer, request, visit, salvage);
+    TELLTALE_RETURN_IF_ERROR(scan.Run());
+  }
+  return {};
+}
+
+}  // namespace telltale::store

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// A few columns of one table of a run, sealed and journalled, each row once: what it takes to find
+// one tensor among many. Row groups that cannot hold the name are not read, a column that is
+// constant by its statistics is not decoded.
+//
+// Thread safety: none; a call stands alone. Memory: one row group of the columns asked for.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "format/records.gen.h"
+#include "store/reader.h"
+
+namespace telltale::store {
+
+struct ScanRequest {
+  format::TableId table{};
+  std::vector<std::string> columns;
+  /// Only rows whose column `name` is this; the table then has such a column.
+  std::optional<std::string> name;
+  bool final = false;  ///< The run is over: what a journal ends with is damage.
+};
+
+/// Values of one column; which member holds them follows from the column's type.
+struct ScanColumn {
+  std::vector<std::int64_t> ints;       ///< i32, i64, u32, bool; u64 as its bits.
+  std::vector<double> reals;            ///< f64.
+  std::vector<std::uint32_t> codes;     ///< str: indices into `texts`...
+  std::vector<std::string_view> texts;  ///< ...in which a text may stand twice.
+
+  std::string_view Text(std::size_t row) const { return texts[codes[row]]; }
+};
+
+/// Valid during the call of the visitor.
+struct ScanPiece {
+  std::string_view writer;
+  std::size_t rows = 0;             ///< Above zero.
+  std::vector<ScanColumn> columns;  ///< As asked for, in that order.
+};
+using ScanVisitor = std::function<Status(const ScanPiece&)>;
+
+/// Calls `visit` with the rows by (writer, seq), as far as segments and journals are in that order.
+/// What the visitor fails with ends the scan. Otherwise fails only with kUsage (no such column),
+/// kVersion or kIo; damage is counted in `salvage`.
+Status ScanColumns(const std::filesystem::path& run, const ScanRequest& request,
+                   const ScanVisitor& visit, Salvage* salvage);
+
+/// Type of a column; nothing where the table has none of that name.
+std::optional<format::ColumnType> TypeOfColumn(format::TableId table, std::string_view name);
+
+}  // namespace telltale::store

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "store/requests.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+
+#include "store/folder.h"
+#include "store/store_testing.h"
+
+namespace telltale::store {
+namespace {
+
+namespace fs = std::filesystem;
+
+Request Plan(const std::string& who, std::int64_t time_ns = 0) {
+  Request request;
+  request.who = who;
+  request.time_ns = time_ns;
+  request.kind = "plan";
+  request.body = R"({"base": "none"})";
+  return request;
+}
+
+TEST(Requests, EachIsFoundOnceInTheOrderOfTime) {
+  const TempFolder temp;
+  RequestReader reader(temp.path());
+  EXPECT_TRUE(reader.Poll().requests.empty()) << "there is no folder yet";
+  ASSERT_TRUE(WriteRequest(temp.path(), Plan("n1:2", 2000)).ok());
+  ASSERT_TRUE(WriteRequest(temp.path(), Plan("n2:9", 1000)).ok());
+  auto found = reader.Poll();
+  ASSERT_EQ(found.requests.size(), 2U);
+  EXPECT_TRUE(found.damaged.empty());
+  EXPECT_EQ(found.requests[0].who, "n2:9");
+  EXPECT_EQ(found.requests[0].kind, "plan");
+  EXPECT_EQ(found.requests[0].body, R"({"base":"none"})");
+  EXPECT_EQ(found.requests[1].time_ns, 2000);
+  EXPECT_TRUE(reader.Poll().requests.empty());
+  // Into a folder that is known, at once.
+  const auto third = WriteRequest(temp.path(), Plan("n1:2"));
+  ASSERT_TRUE(third.ok());
+  found = reader.Poll();
+  ASSERT_EQ(found.requests.size(), 1U);
+  EXPECT_EQ(found.requests[0].id, third->id);
+  EXPECT_EQ(RequestReader(temp.path()).Poll().requests.size(), 3U) << "to another reader, all";
+}
+
+TEST(Requests, IdsGrowWithTimeAndDiffer) {
+  const TempFolder temp;
+  const auto a = WriteRequest(temp.path(), Plan("w", 5));
+  const auto b = WriteRequest(temp.path(), Plan("w", 5));
+  const auto c = WriteRequest(temp.path(), Plan("w", 6));
+  ASSERT_TRUE(a.ok() && b.ok() && c.ok());
+  EXPECT_NE(a->id, b->id);
+  EXPECT_LT(a->id, c->id);
+  EXPECT_LT(b->id, c->id);
+}
+
+TEST(Requests, WhatIsNoneIsNamedOnce) {
+  const TempFolder temp;
+  const fs::path folder = temp.path() / "requests" / "w";
+  fs::create_directories(folder);
+  const std::string id(32, 'a');
+  std::ofstream(folder / (id + ".json")) << "{\"version\": 99}";
+  std::ofstream(folder / (std::string(32, 'b') + ".json")) << "no";
+  std::ofstream(folder / "notes.txt") << "mine";
+  std::ofstream(folder / "x.json") << "{}";
+  std::ofstream(temp.path() / "requests" / "file") << "mine";
+  RequestReader reader(temp.path());
+  const auto found = reader.Poll();
+  EXPECT_TRUE(found.requests.empty());
+  ASSERT_EQ(found.damaged.size(), 2U);
+  EXPECT_TRUE(reader.Poll().damaged.empty());
+  for (const auto& damaged : found.damaged) {
+    EXPECT_EQ(damaged.who, "w");
+    EXPECT_FALSE(damaged.why.empty());
+  }
+}
+
+TEST(Requests, AFolderIsNamedAsFilesCanBe) {
+  EXPECT_EQ(RequestFolderName("n1.lan:42"), "n1.lan_42");
+  EXPECT_EQ(RequestFolderName("../x"), "_.._x");
+  EXPECT_EQ(RequestFolderName(""), "_");
+  EXPECT_EQ(RequestFolderName(std::string(1000, 'a')).size(), 100U);
+}
+
+TEST(Requests, ABodyMustBeAnObject) {
+  const TempFolder temp;
+  Request request = Plan("w");
+  request.body = "[]";
+  EXPECT_EQ(WriteRequest(temp.path(), request).status().code(), Code::kUsage);
+  request.body = "{\"a\": \"" + std::string(1 << 20, 'x') + "\"}";
+  EXPECT_EQ(WriteRequest(temp.path(), request).status().code(), Code::kLimit);
+  EXPECT_EQ(WriteRequest(temp.path() / "nowhere", Plan("w")).status().code(), Code::kIo);
+}
+
+TEST(Requests, ThePageShowsWhatIsWritten) {
+  std::ifstream in(std::string(TELLTALE_SOURCE_DIR) + "/docs/formats/requests.md");
+  const std::string page((std::istreambuf_iterator<char>(in)), {});
+  const auto begin = page.find("```json\n") + 8;
+  const std::string shown = page.substr(begin, page.find("```", begin) - begin);
+  const TempFolder temp;
+  Request request;
+  for (std::size_t i = 0; i < request.id.size(); ++i) {
+    request.id[i] = static_cast<std::uint8_t>(i + 16);
+  }
+  request.who = "n1:4711";
+  request.time_ns = 1'700'000'000'000'000'000;
+  request.kind = "plan";
+  request.body = R"({"base": "current", "plan": {"collections": {"losses": {"interval": 1}}}})";
+  ASSERT_TRUE(WriteRequest(temp.path(), request).ok());
+  const fs::path file =
+      temp.path() / "requests" / "n1_4711" / "101112131415161718191a1b1c1d1e1f.json";
+  EXPECT_EQ(ReadWholeFile(file).value(), shown);
+}
+
+}  // namespace
+}  // namespace telltale::store

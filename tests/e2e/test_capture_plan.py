@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Capture plans on a real training: at its start, from outside while it goes on, from inside."""
+
+import json
+import subprocess
+import time
+from pathlib import Path
+from typing import Any, Callable
+
+from conftest import REPO, Telltale
+
+SCRIPT = REPO / "tests/e2e/train_steps.py"
+
+
+class Live:
+    """A training under `telltale run` that ends when asked."""
+
+    def __init__(
+        self, telltale: Telltale, *options: str, overhead: str = "100%", script_args: tuple[str, ...] = ()
+    ) -> None:
+        self.telltale = telltale
+        self.run = telltale.tmp / "run"
+        self.stop = telltale.tmp / "stop"
+        self.process = subprocess.Popen(
+            [
+                str(telltale.binary),
+                "run",
+                "-o",
+                str(self.run),
+                "--quiet",
+                "--overhead",
+                overhead,
+                *options,
+                "--",
+                telltale.python,
+                str(SCRIPT),
+                str(self.stop),
+                *script_args,
+            ],
+            cwd=telltale.tmp,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def __enter__(self) -> "Live":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop.touch()
+        try:
+            _, err = self.process.communicate(timeout=120)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            raise
+        assert self.process.returncode == 0, err
+
+    def wait_for(self, what: Callable[[], Any]) -> Any:
+        deadline = time.monotonic() + 120
+        while time.monotonic() < deadline:
+            assert self.process.poll() is None, self.process.communicate()
+            if (self.run / "run.json").exists() and (found := what()):
+                return found
+            time.sleep(0.2)
+        raise AssertionError("it did not come")
+
+    def events(self, kind: str) -> list[dict[str, Any]]:
+        return [row for row in self.telltale.rows(self.run, "events") if row["kind"] == kind]
+
+    def statistics_from(self, step: int) -> bool:
+        done = self.telltale(
+            "query", self.run, "statistics", "--format", "json", "--limit", "1", "--where", f"step >= {step}"
+        )
+        return done.returncode in (0, 7) and '"step"' in done.stdout
+
+
+def steps_of(telltale: Telltale, run: Path, collection: str) -> set[int]:
+    rows = telltale.rows(run, "statistics", "--limit", "1000000")
+    return {row["step"] for row in rows if row["collection"] == collection and row["mode"] == "TRAIN"}
+
+
+def test_a_plan_at_the_start_is_what_is_recorded(telltale: Telltale) -> None:
+    with Live(
+        telltale,
+        "--collect",
+        "gradients:train.interval=20,train.start=10,train.end=70,train.steps=3",
+        "--collect",
+        "weights:interval=0",
+        "--collect",
+        "biases:interval=0",
+    ) as live:
+        live.wait_for(
+            lambda: telltale(
+                "query", live.run, "steps", "--where", "step = 100", "--format", "json", "--limit", "1"
+            ).stdout.count('"step"')
+        )
+    assert steps_of(telltale, live.run, "gradients") == {3, 20, 40, 60}
+    assert steps_of(telltale, live.run, "weights") == set()
+
+
+def test_an_edit_holds_from_the_step_that_it_says(telltale: Telltale) -> None:
+    with Live(telltale, "--level", "system") as live:
+        live.wait_for(lambda: live.telltale.rows(live.run, "steps", "--limit", "1"))
+        done = telltale("capture", live.run, "--collect", "gradients:train.interval=1", "--json")
+        assert done.returncode == 0, done.stderr
+        answer = json.loads(done.stdout)
+        live.wait_for(lambda: live.statistics_from(answer["step"] + 20))
+        refused = telltale("capture", live.run, "--collect", "x:include=((")
+        assert refused.returncode == 2
+    first = answer["step"]
+    steps = steps_of(telltale, live.run, "gradients")
+    # The step that was open when it was published may have taken it up as well: none is left out after.
+    assert min(steps) in (first - 1, first)
+    assert set(range(first, max(steps) + 1)) <= steps
+    plans = live.events("plan")
+    assert [json.loads(row["data"])["epoch"] for row in plans] == [1, 2]
+    assert len(live.events("request.done")) == 1
+    shown = json.loads(telltale("capture", live.run, "--show", "--json").stdout)
+    assert list(shown["plan"]["collections"]) == ["gradients"]
+
+
+def test_the_training_asks_itself(telltale: Telltale) -> None:
+    with Live(
+        telltale, "--level", "system", script_args=("[collections.weights]\ninterval = 1\n", "20")
+    ) as live:
+        live.wait_for(lambda: live.statistics_from(0))
+    (done,) = live.events("request.done")
+    steps = steps_of(telltale, live.run, "weights")
+    assert min(steps) > 20
+    assert "telltale.capture" in json.loads(done["data"])["who"]
+
+
+def test_too_much_is_thinned_and_said(telltale: Telltale) -> None:
+    with Live(telltale, "--level", "all", overhead="1%") as live:
+        live.wait_for(lambda: live.events("governor"))
+    assert "Capture: the governor acted" in telltale("check", live.run).stdout
+    assert "Capture: what was thinned" in (live.run / "report.html").read_text()

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What Telltale adds to the memory of the training's own process, with everything asked for at every step."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+from conftest import REPO, Telltale
+
+MEBI = 1 << 20
+LIMIT = 64 * MEBI
+SLAB = 128 * MEBI
+STEPS = 40
+
+STATISTICS = """
+level = "custom"
+[[collection]]
+name = "weights"
+take = ["stats", "more", "histogram"]
+interval = 1
+[[collection]]
+name = "gradients"
+take = ["stats", "more", "histogram"]
+interval = 1
+[[collection]]
+name = "outputs"
+take = ["stats", "more", "histogram"]
+interval = 1
+"""
+RAW = f"slab_bytes = {SLAB}\n" + STATISTICS.replace('["stats", "more", "histogram"]', '["stats", "raw"]')
+
+
+def memory(text: str) -> dict[str, int]:
+    return json.loads(text.strip().splitlines()[-1])
+
+
+@pytest.mark.parametrize(("plan", "table", "pool"), [(STATISTICS, "histograms", 0), (RAW, "tensors", SLAB)])
+def test_added_memory_is_bounded(
+    telltale: Telltale, tmp_path: Path, plan: str, table: str, pool: int
+) -> None:
+    command = [telltale.python, str(REPO / "tests/e2e/train_mlp.py"), str(STEPS)]
+    plain = memory(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    (tmp_path / "plan.toml").write_text(plan)
+    run = tmp_path / "run"
+    done = telltale(
+        "run", "--plan", tmp_path / "plan.toml", "--overhead", "100%", "--quiet", "-o", run, "--", *command
+    )
+    assert done.returncode == 0, done.stderr
+    watched = memory(done.stdout)
+    assert telltale.rows(run, table), "the plan took nothing"
+    added = sum(watched.values()) - sum(plain.values())
+    assert added <= LIMIT + pool, f"{added / MEBI:.0f} MiB more: {plain} -> {watched}"
+    # The two kinds apart: what is the process's own does not hide in the slab's allowance.
+    assert watched["RssAnon"] - plain["RssAnon"] <= LIMIT

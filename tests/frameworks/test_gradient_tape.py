@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Loops of the user's own by tf.GradientTape: eager and inside tf.function, with Keras' optimizers and without."""
+
+from __future__ import annotations
+
+import pytest
+from conftest import EVERYTHING, TOLD, what_was_told
+
+PRELUDE = (
+    TOLD
+    + """
+import hashlib
+import tensorflow as tf
+tf.random.set_seed(3)
+rng = np.random.default_rng(1)
+x = tf.constant(rng.normal(size=(48, 6)).astype("float32"))
+y = tf.constant(rng.normal(size=(48, 1)).astype("float32"))
+def batch(step): return x[step % 3 * 16:step % 3 * 16 + 16], y[step % 3 * 16:step % 3 * 16 + 16]
+"""
+)
+
+KERAS_EAGER = """
+import keras
+keras.utils.set_random_seed(3)
+model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(5, activation="tanh", name="a"),
+                          keras.layers.Dense(1, name="b")], name="m")
+optimizer = keras.optimizers.Adam(0.01)
+for step in range(6):
+    a, b = batch(step)
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean((model(a, training=True) - b) ** 2)
+    variables = model.trainable_variables
+    gradients = tape.gradient(loss, variables)
+    for v, g in zip(variables, gradients):
+        told(step, v.path, v.numpy()); told(step, "gradient/" + v.path, g.numpy())
+    print("LOSS", repr(float(loss)))
+    optimizer.apply_gradients(zip(gradients, variables))
+print("DIGEST", hashlib.sha256(b"".join(w.tobytes() for w in model.get_weights())).hexdigest())
+"""
+
+OWN_UPDATE = """
+w = tf.Variable(tf.random.stateless_normal((6, 1), (1, 2)), name="w")
+c = tf.Variable(tf.zeros((1,)), name="bias")
+for step in range(6):
+    a, b = batch(step)
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean((a @ w + c - b) ** 2)
+    dw, dc = tape.gradient(loss, [w, c])
+    for v, g in ((w, dw), (c, dc)):
+        told(step, v.name, v.numpy()); told(step, "gradient/" + v.name, g.numpy())
+    print("LOSS", repr(float(loss)))
+    w.assign_sub(0.1 * dw); c.assign_sub(0.1 * dc)
+print("DIGEST", hashlib.sha256(w.numpy().tobytes() + c.numpy().tobytes()).hexdigest())
+"""
+
+FUNCTION = """
+w = tf.Variable(tf.random.stateless_normal((6, 1), (1, 2)), name="w")
+c = tf.Variable(tf.zeros((1,)), name="bias")
+@tf.function
+def train_step(a, b):
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean((a @ w + c - b) ** 2)
+    dw, dc = tape.gradient(loss, [w, c])
+    w.assign_sub(0.1 * dw); c.assign_sub(0.1 * dc)
+    return {"loss": loss, "gradients": (dw, dc)}
+for step in range(6):
+    before = [("w:0", w.numpy()), ("bias:0", c.numpy())]
+    out = train_step(*batch(step))
+    for name, value in before: told(step, name, value)
+    for name, value in zip(("w:0", "bias:0"), out["gradients"]): told(step, "gradient/" + name, value.numpy())
+    print("LOSS", repr(float(out["loss"])))
+print("DIGEST", hashlib.sha256(w.numpy().tobytes() + c.numpy().tobytes()).hexdigest())
+"""
+
+
+def lines(output: str, word: str) -> list[str]:
+    return [line[len(word) + 1 :] for line in output.splitlines() if line.startswith(word + " ")]
+
+
+@pytest.mark.parametrize("loop", [KERAS_EAGER, OWN_UPDATE, FUNCTION], ids=["keras", "own", "function"])
+def test_steps_losses_and_statistics(run, same, loop):
+    recorded = run(PRELUDE + loop, plan=EVERYTHING)
+    assert recorded.code == 0, recorded.err
+    assert [row["step"] for row in recorded.steps()] == list(range(6))
+    assert all(row["optimizer_calls"] == 1 for row in recorded.steps())
+    losses = [float(line) for line in lines(recorded.out, "LOSS")]
+    assert [recorded.scalar("loss")[step] for step in range(6)] == losses
+    rows = recorded.statistics()
+    told = what_was_told(recorded.out)
+    assert {name for name, _ in rows} >= {row["name"] for row in told}
+    for expected in told:
+        # The plan may answer new names only after the first step.
+        if expected["step"] > 0:
+            same(rows[expected["name"], expected["step"]], expected)
+    plain = run.plain(PRELUDE + loop)
+    assert lines(recorded.out, "DIGEST") == lines(plain.stdout, "DIGEST") != []
+
+
+def test_phases_of_an_eager_loop(run):
+    recorded = run(PRELUDE + KERAS_EAGER).assert_clean()
+    for row in recorded.steps():
+        assert row["forward_ns"] > 0 and row["backward_ns"] > 0 and row["optimizer_ns"] > 0
+    assert abs(recorded.scalar("lr")[0] - 0.01) < 1e-6
+
+
+def test_a_derivative_of_a_derivative_is_no_step(run):
+    script = (
+        PRELUDE
+        + """
+w = tf.Variable([1.0, 2.0])
+v = tf.constant([0.5, 0.5])
+for step in range(4):
+    with tf.GradientTape() as outer:
+        with tf.GradientTape() as inner:
+            inner.watch(v)
+            inside = tf.reduce_sum(w * v ** 3)
+        loss = tf.reduce_sum(inner.gradient(inside, v) ** 2)
+    w.assign_sub(0.01 * outer.gradient(loss, w))
+print("W", w.numpy().tolist())
+"""
+    )
+    recorded = run(script).assert_clean()
+    assert [row["step"] for row in recorded.steps()] == list(range(4))
+    assert lines(recorded.out, "W") == lines(run.plain(script).stdout, "W")
+
+
+def test_a_gan_with_two_functions_is_one_step_a_round(run):
+    script = (
+        PRELUDE
+        + """
+g = tf.Variable(0.5); d = tf.Variable(0.25)
+@tf.function
+def train_d(a):
+    with tf.GradientTape() as tape: loss = tf.reduce_mean((d * a - g) ** 2)
+    d.assign_sub(0.1 * tape.gradient(loss, d)); return loss
+@tf.function
+def train_g(a):
+    with tf.GradientTape() as tape: loss = tf.reduce_mean((d * a - g) ** 4)
+    g.assign_sub(0.1 * tape.gradient(loss, g)); return loss
+for step in range(6):
+    train_d(x); train_g(x)
+"""
+    )
+    recorded = run(script).assert_clean()
+    steps = recorded.steps()
+    # The cycle is learned from its first round.
+    assert 5 <= len(steps) <= 7
+    assert all(row["optimizer_calls"] == 2 for row in steps[1:-1])

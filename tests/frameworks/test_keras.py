@@ -1,0 +1,328 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keras 3 on its three backends: real small trainings, unchanged, against what Keras itself says of them."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+from conftest import EVERYTHING, TOLD, what_was_told
+
+BACKENDS = ("tensorflow", "jax", "torch")
+PARAMETERS = {"net/hidden/kernel", "net/hidden/bias", "net/head/kernel", "net/head/bias"}
+
+MODEL = (
+    TOLD
+    + """
+import hashlib
+import keras
+keras.utils.set_random_seed(7)
+rng = np.random.default_rng(0)
+x = rng.normal(size=(72, 8)).astype("float32")
+y = rng.integers(0, 3, 72).astype("int32")
+
+def build(dropout=0.0, **options):
+    model = keras.Sequential([
+        keras.Input((8,)),
+        keras.layers.Dense(16, activation="relu", name="hidden"),
+        keras.layers.Dropout(dropout, name="drop"),
+        keras.layers.Dense(3, name="head"),
+    ], name="net")
+    options.setdefault("optimizer", keras.optimizers.SGD(0.05, momentum=0.9))
+    model.compile(loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+                  metrics=["accuracy"], **options)
+    return model
+
+def digest(model):
+    return hashlib.sha256(b"".join(np.asarray(w).tobytes() for w in model.get_weights())).hexdigest()
+"""
+)
+
+FIT = """
+logs = []
+class Watch(keras.callbacks.Callback):
+    def on_train_batch_end(self, batch, logs=None): print("TRAIN", json.dumps(logs))
+    def on_test_batch_end(self, batch, logs=None): print("EVAL", json.dumps(logs))
+model = build(dropout=0.25)
+options = dict(callbacks=[Watch()]) if "watch" in sys.argv else {}
+history = model.fit(x, y, batch_size=16, epochs=2, validation_data=(x[:32], y[:32]), verbose=0, **options)
+print("HISTORY", json.dumps({key: [float(v) for v in value] for key, value in history.history.items()}))
+out = model.predict(x[:40], batch_size=16, verbose=0)
+print("PREDICTED", hashlib.sha256(np.ascontiguousarray(out).tobytes()).hexdigest())
+print("DIGEST", digest(model))
+"""
+
+
+def lines(output: str, word: str) -> list[str]:
+    return [line[len(word) + 1 :] for line in output.splitlines() if line.startswith(word + " ")]
+
+
+@pytest.fixture(params=BACKENDS)
+def backend(request) -> str:
+    return request.param
+
+
+def test_fit_steps_modes_losses_and_metrics(run, backend):
+    recorded = run(MODEL + FIT, env={"KERAS_BACKEND": backend}, arguments=("watch",)).assert_clean()
+    train = recorded.steps("TRAIN")
+    assert [row["step"] for row in train] == list(range(10))
+    assert [row["batch_size"] for row in train] == [16, 16, 16, 16, 8] * 2
+    assert all(row["optimizer_calls"] == 1 and row["micro_steps"] == 1 for row in train)
+    assert not any(row["skipped"] for row in train)
+    assert [row["batch_size"] for row in recorded.steps("EVAL")] == [16, 16] * 2
+    assert [row["batch_size"] for row in recorded.steps("PREDICT")] == [16, 16, 8]
+    for mode in ("TRAIN", "EVAL"):
+        told = [json.loads(line) for line in lines(recorded.out, mode)]
+        assert recorded.scalar("accuracy", mode) == dict(enumerate(row["accuracy"] for row in told))
+        if backend != "torch" or mode == "EVAL":
+            assert recorded.scalar("loss", mode) == dict(enumerate(row["loss"] for row in told))
+    if backend == "torch":
+        # Of each batch, where Keras' own is the running mean of the epoch.
+        told = [json.loads(line)["loss"] for line in lines(recorded.out, "TRAIN")]
+        losses = recorded.scalar("loss")
+        assert math.isclose(losses[0], told[0], rel_tol=1e-6)
+        assert math.isclose((losses[0] + losses[1]) / 2, told[1], rel_tol=1e-6)
+        assert sum(row["forward_ns"] > 0 and row["backward_ns"] > 0 for row in train) == 10
+    if backend != "tensorflow":
+        assert all(row["data_wait_ns"] > 0 for row in train)
+    (history,) = (json.loads(line) for line in lines(recorded.out, "HISTORY"))
+    assert list(recorded.scalar("val_loss").items()) == [
+        (4, history["val_loss"][0]),
+        (9, history["val_loss"][1]),
+    ]
+    assert math.isclose(recorded.scalar("lr")[0], 0.05, rel_tol=1e-6)
+    (framework,) = [row for row in recorded.events("framework") if row["facts"]["name"] == "keras"]
+    assert framework["facts"]["backend"] == backend
+    (model,) = [row for row in recorded.events("model") if row["subject"] == "net"]
+    assert model["facts"]["parameters"] == 8 * 16 + 16 + 16 * 3 + 3 and model["facts"]["tensors"] == 4
+
+
+@pytest.mark.parametrize("plan", [None, EVERYTHING], ids=["default", "everything"])
+def test_the_training_is_bit_identical(run, backend, plan):
+    env = {"KERAS_BACKEND": backend}
+    recorded = run(MODEL + FIT, plan=plan, env=env)
+    assert recorded.code == 0, recorded.err
+    plain = run.plain(MODEL + FIT, env=env)
+    for word in ("DIGEST", "PREDICTED", "HISTORY"):
+        assert lines(recorded.out, word) == lines(plain.stdout, word) != []
+    assert recorded.err == plain.stderr
+
+
+GRADIENTS = {
+    "tensorflow": """
+import tensorflow as tf
+def gradients(model, a, b):
+    with tf.GradientTape() as tape:
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)(b, model(a, training=True))
+    return [np.asarray(g) for g in tape.gradient(loss, [v.value for v in model.trainable_variables])]
+""",
+    "jax": """
+import jax
+def gradients(model, a, b):
+    fixed = [v.value for v in model.non_trainable_variables]
+    def loss(trainable):
+        out, _ = model.stateless_call(trainable, fixed, a, training=True)
+        return keras.losses.SparseCategoricalCrossentropy(from_logits=True)(b, out)
+    return [np.asarray(g) for g in jax.grad(loss)([v.value for v in model.trainable_variables])]
+""",
+    "torch": """
+import torch
+def gradients(model, a, b):
+    # By hand: a second backward pass would be one of the training's.
+    w1, b1, w2, b2 = [v.value.detach().numpy().astype("float64") for v in model.trainable_variables]
+    h = a @ w1 + b1
+    r = np.maximum(h, 0)
+    o = r @ w2 + b2
+    e = np.exp(o - o.max(1, keepdims=True)); p = e / e.sum(1, keepdims=True)
+    p[np.arange(len(b)), b] -= 1; p /= len(b)
+    dr = (p @ w2.T) * (h > 0)
+    return [a.T @ dr, dr.sum(0), r.T @ p, p.sum(0)]
+""",
+}
+BY_BATCH = """
+model = build()
+for step in range(4):
+    a, b = x[step * 16:step * 16 + 16], y[step * 16:step * 16 + 16]
+    for v, g in zip(model.trainable_variables, gradients(model, a, b)):
+        told(step, v.path, v.numpy() if not hasattr(v.value, "detach") else v.value.detach().numpy())
+        told(step, "gradient/" + v.path, g)
+    model.train_on_batch(a, b)
+print("DIGEST", digest(model))
+"""
+
+
+def test_statistics_of_weights_and_gradients(run, backend, same):
+    script = MODEL + GRADIENTS[backend] + BY_BATCH
+    plan = "[collections.weights]\ninterval = 1\n[collections.gradients]\ninterval = 1\n"
+    recorded = run(script, plan=plan, env={"KERAS_BACKEND": backend})
+    assert recorded.code == 0, recorded.err
+    rows = recorded.statistics()
+    told = what_was_told(recorded.out)
+    assert len(told) == 4 * 8
+    # The plan answers new names while the first step is made, which may be too late for that one.
+    assert {name for name, _ in rows} == PARAMETERS | {"gradient/" + name for name in PARAMETERS}
+    for expected in told:
+        if expected["step"] > 0:
+            row = rows[expected["name"], expected["step"]]
+            assert row["dtype"] == "float32"
+            if backend == "torch" and expected["name"].startswith("gradient/"):
+                # Recomputed in float64: equal to within the rounding of the float32 pass itself.
+                assert row["count"] == expected["count"]
+                assert math.isclose(row["l2"], expected["l2"], rel_tol=1e-4)
+            else:
+                same(row, expected)
+    assert recorded.names("biases") == {name for name in PARAMETERS if name.endswith("bias")}
+    assert recorded.names("weights") == {name for name in PARAMETERS if name.endswith("kernel")}
+    assert [row["step"] for row in recorded.steps()] == list(range(4))
+
+
+def test_what_layers_give_labels_and_optimizer_variables(run, backend, same):
+    script = (
+        MODEL
+        + """
+model = build()
+model.fit(x, y, batch_size=24, epochs=2, shuffle=False, verbose=0)
+for step in range(3):
+    for epoch in range(2):
+        told(step + 3 * epoch, "labels", y[step * 24:step * 24 + 24])
+        told(step + 3 * epoch, "net.input.0", x[step * 24:step * 24 + 24])
+for step, rows in enumerate((slice(0, 32), slice(32, 40))):
+    told(step, "predictions", model.predict(x[rows], verbose=0), mode="OWN")
+out = model.predict(x[:40], batch_size=32, verbose=0)
+told(2, "predictions", out[:32], mode="PREDICT")
+told(3, "predictions", out[32:], mode="PREDICT")
+"""
+    )
+    recorded = run(script, plan=EVERYTHING, env={"KERAS_BACKEND": backend})
+    assert recorded.code == 0, recorded.err
+    train = recorded.statistics("TRAIN")
+    names = {name for name, _ in train}
+    assert {"net.input.0", "net/hidden.output", "net/drop.output", "net/head.output", "net.output"} <= names
+    assert {"net/hidden.input.0", "net/head.input.0", "labels"} <= names
+    assert {"loss", "accuracy"} <= names | {"loss"}
+    assert recorded.names("activations") == {"net/hidden.output"}
+    state = recorded.names("optimizer_state")
+    assert any("momentum" in name for name in state) and any("iteration" in name for name in state)
+    for expected in what_was_told(recorded.out):
+        if expected["mode"] == "TRAIN" and expected["step"] >= 3:
+            same(train[expected["name"], expected["step"]], expected)
+        elif expected["mode"] == "PREDICT":
+            same(recorded.statistics("PREDICT")["net.output", expected["step"]], expected)
+    assert {row["count"] for (name, _), row in train.items() if name == "net/hidden.output"} == {24 * 16}
+
+
+def test_a_plan_that_asks_nothing_adds_nothing(run, backend):
+    script = (
+        MODEL
+        + """
+model = build()
+model.fit(x, y, batch_size=24, epochs=1, verbose=0)
+if keras.config.backend() == "tensorflow":
+    import gc, tensorflow as tf
+    graphs = [o for o in gc.get_objects() if type(o).__name__ == "FuncGraph"]
+    print("OPS", sum("telltale" in op.name for g in graphs for op in g.get_operations()), len(graphs) > 0)
+"""
+    )
+    recorded = run(script, plan="[collections]\n", env={"KERAS_BACKEND": backend}).assert_clean()
+    assert [row["step"] for row in recorded.steps()] == [0, 1, 2]
+    assert recorded.table("statistics") == []
+    if backend == "tensorflow":
+        assert lines(recorded.out, "OPS") == ["0 True"]
+
+
+def test_a_train_step_of_the_users_own(run, backend, same):
+    """Two optimizers and a loss of its own, in a model's train_step."""
+    body = {
+        "tensorflow": """
+    def train_step(self, data):
+        a, b = data
+        with tf.GradientTape() as tape:
+            loss = keras.ops.mean((self(a, training=True)[:, 0] - keras.ops.cast(b, "float32")) ** 2)
+        variables = self.trainable_variables
+        self.optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables))
+        return {"own": loss}
+""",
+        "jax": """
+    def train_step(self, state, data):
+        trainable, fixed, optimizer, metrics = state
+        a, b = data
+        def compute(trainable, fixed):
+            out, fixed = self.stateless_call(trainable, fixed, a, training=True)
+            return keras.ops.mean((out[:, 0] - keras.ops.cast(b, "float32")) ** 2), fixed
+        (loss, fixed), gradients = jax.value_and_grad(compute, has_aux=True)(trainable, fixed)
+        trainable, optimizer = self.optimizer.stateless_apply(optimizer, gradients, trainable)
+        return {"own": loss}, (trainable, fixed, optimizer, metrics)
+""",
+        "torch": """
+    def train_step(self, data):
+        a, b = data
+        self.zero_grad()
+        loss = ((self(a, training=True)[:, 0] - b.float()) ** 2).mean()
+        loss.backward()
+        variables = self.trainable_weights[:]
+        with torch.no_grad():
+            self.optimizer.apply([v.value.grad for v in variables], variables)
+        return {"own": loss}
+""",
+    }[backend]
+    script = (
+        MODEL
+        + f"import {backend if backend != 'tensorflow' else 'tensorflow as tf'}\n"
+        + "class Own(keras.Model):\n"
+        + "    def __init__(self):\n"
+        + "        super().__init__(name='own')\n"
+        + "        self.dense = keras.layers.Dense(1, name='only')\n"
+        + "    def call(self, a): return self.dense(a)\n"
+        + body
+        + """
+model = Own()
+model.compile(optimizer=keras.optimizers.SGD(0.0))
+model.fit(x, y, batch_size=24, epochs=2, shuffle=False, verbose=0)
+w, c = (np.asarray(v).astype("float64") for v in model.get_weights())
+for step in range(3):
+    a, b = x[step * 24:step * 24 + 24], y[step * 24:step * 24 + 24]
+    d = 2 * (a @ w[:, 0] + c[0] - b) / 24
+    told(3 + step, "gradient/own/only/kernel", a.T @ d)
+    print("OWN", json.dumps([3 + step, float(np.mean((a @ w[:, 0] + c[0] - b) ** 2))]))
+"""
+    )
+    recorded = run(script, plan="[collections.gradients]\ninterval = 1\n", env={"KERAS_BACKEND": backend})
+    assert recorded.code == 0, recorded.err
+    rows = recorded.statistics()
+    for expected in what_was_told(recorded.out):
+        row = rows[expected["name"], expected["step"]]
+        assert row["count"] == 8
+        assert math.isclose(row["l2"], expected["l2"], rel_tol=1e-5)
+    for line in lines(recorded.out, "OWN"):
+        step, value = json.loads(line)
+        assert math.isclose(recorded.scalar("own")[step], value, rel_tol=1e-5)
+
+
+def test_several_batches_a_call_and_accumulated_gradients(run):
+    script = (
+        MODEL
+        + """
+model = build(steps_per_execution=2)
+model.fit(x[:64], y[:64], batch_size=16, epochs=2, verbose=0)
+model = build(optimizer=keras.optimizers.SGD(0.05, gradient_accumulation_steps=2))
+model.fit(x[:64], y[:64], batch_size=16, epochs=1, verbose=0)
+"""
+    )
+    for backend in ("tensorflow", "jax"):
+        recorded = run(script, env={"KERAS_BACKEND": backend}).assert_clean()
+        steps = recorded.steps()
+        assert [row["step"] for row in steps] == list(range(6))
+        assert [(row["micro_steps"], row["batch_size"]) for row in steps] == [(2, 32)] * 6
+
+
+def test_what_xla_compiles_is_said_to_be_out_of_reach(run):
+    script = (
+        MODEL + "\nmodel = build(jit_compile=True)\nmodel.fit(x, y, batch_size=24, epochs=1, verbose=0)\n"
+    )
+    recorded = run(script, plan=EVERYTHING, env={"KERAS_BACKEND": "tensorflow"})
+    assert recorded.code == 0, recorded.err
+    reasons = {row["subject"]: row["message"] for row in recorded.events("capture.unavailable")}
+    assert "XLA" in reasons["gradients"]
+    assert recorded.names("gradients") == set()
+    assert recorded.names("weights") == {name for name in PARAMETERS if name.endswith("kernel")}

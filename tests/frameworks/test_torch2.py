@@ -1,0 +1,381 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is captured of trainings that need torch 2: torch.compile, torch.func, sharding, the loops of Lightning and
+the Hugging Face Trainer. Run by a Python that has them; tests/python/test_torch_capture.py runs there too.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from torch_lab import Lab, compare
+
+torch = pytest.importorskip("torch", minversion="2.0")
+
+MLP = """
+import torch, torch.nn as nn
+torch.manual_seed(0)
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__(); self.line, self.act = nn.Linear(8, 8), nn.ReLU()
+    def forward(self, x): return x + self.act(self.line(x))
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__(); self.first, self.second, self.head = Block(), Block(), nn.Linear(8, 4)
+    def forward(self, x): return self.head(self.second(self.first(x)))
+net = Net()
+crit = nn.CrossEntropyLoss()
+x, y = torch.randn(6, 8), torch.randint(0, 4, (6,))
+def make(): return torch.optim.SGD(net.parameters(), lr=0.05)
+def train(n, opt, model):
+    model.train()
+    for _ in range(n):
+        opt.zero_grad(); crit(model(x), y).backward(); opt.step()
+def digest(): return [p.double().sum().item() for p in net.parameters()]
+"""
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Lab:
+    return Lab(tmp_path, sys.executable)
+
+
+COMPILED = {
+    "whole": "model = torch.compile(net, backend='aot_eager', fullgraph=True)",
+    "in place": "model = net; net.compile(backend='aot_eager', fullgraph=True)",
+    "sequence": "model = torch.compile(nn.Sequential(net), backend='aot_eager', fullgraph=True)",
+    "a part": "model = net; net.second = torch.compile(net.second, backend='aot_eager', fullgraph=True)",
+    "with a break": "Block.forward = lambda self, x: (torch._dynamo.graph_break(), x + self.act(self.line(x)))[1]\n"
+    "model = torch.compile(net, backend='aot_eager')",
+}
+
+
+@pytest.mark.parametrize("what", COMPILED)
+def test_a_compiled_model_has_the_same_graphs_as_without_us(lab, what):
+    script = f"""{MLP}
+{COMPILED[what]}
+opt = make(); train(5, opt, model)
+from torch._dynamo.utils import counters
+print(dict(counters["stats"]), dict(counters["graph_break"]), counters["frames"], digest())
+"""
+    captured = lab.run(script)
+    assert captured.out == lab.plain(script)
+    assert captured.steps() == list(range(5))
+    prefix = "0." if what == "sequence" else ""
+    rows = captured.statistics()
+    names = captured.names()
+    for name in ("first.line.weight", "gradient/first.line.weight", "head.bias"):
+        name = name.replace("gradient/", f"gradient/{prefix}") if "/" in name else prefix + name
+        assert {step for found, _, step in rows if found == name} == set(range(5)), name
+    assert not any("_orig_mod" in name for name in names)
+    # The outermost output, and where torch.compile runs a part alone, what is around it too.
+    assert {step for found, _, step in rows if found == "output"} == set(range(5))
+    assert ("first.line.output" in names) == (what == "a part")
+    if what == "a part":
+        assert "second.output" in names
+    (event,) = captured.table("events", kind="capture.unseen")
+    assert "torch.compile" in event["message"]
+
+
+def test_nothing_of_ours_is_compiled_and_parameters_are_those_of_eager(lab):
+    script = f"""{MLP}
+import os
+model = torch.compile(net, backend="eager") if os.environ.get("TELLTALE_SOCKET") else net
+opt = make(); train(4, opt, model)
+"""
+    captured = lab.run(script)
+    truth = {
+        key: row
+        for key, row in lab.truth(script).items()
+        if row["collection"] in ("weights", "biases", "gradients")
+    }
+    compare(captured, truth)
+
+
+def test_functional_transforms_see_nothing_of_us(lab):
+    script = f"""{MLP}
+from torch.func import functional_call, grad, vmap, jvp
+params = dict(net.named_parameters())
+def loss(p, a, b): return nn.functional.cross_entropy(functional_call(net, p, (a[None],)), b[None])
+with torch.no_grad():
+    plain = {{k: v.detach() for k, v in params.items()}}
+for _ in range(3):
+    each = vmap(grad(loss), in_dims=(None, 0, 0))(plain, x, y)
+    print([v.double().sum().item() for v in each.values()])
+print(jvp(lambda a: net(a), (x,), (torch.ones_like(x),))[1].sum().item())
+opt = make(); train(3, opt, net); print(digest())
+"""
+    captured = lab.run(script)
+    assert captured.out == lab.plain(script)
+    rows = captured.statistics()
+    assert {step for name, mode, step in rows if (name, mode) == ("gradient/head.bias", "TRAIN")} == {0, 1, 2}
+
+
+def test_modes_of_the_users_count_nothing_of_ours(lab):
+    script = f"""{MLP}
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+class Functions(TorchFunctionMode):
+    seen = []
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        self.seen.append(getattr(function, "__name__", "?")); return function(*args, **(kwargs or {{}}))
+class Dispatches(TorchDispatchMode):
+    seen = []
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.seen.append(str(function)); return function(*args, **(kwargs or {{}}))
+opt = make()
+with Functions(): train(3, opt, net)
+with Dispatches(): train(3, opt, net)
+print(Functions.seen, Dispatches.seen)
+"""
+    captured = lab.run(script)
+    assert captured.out == lab.plain(script)
+    assert {step for name, _, step in captured.statistics() if name == "output"} == set(range(6))
+
+
+NEW_DTYPES = {
+    "float8_e4m3fn": "torch.randn(40).to(torch.float8_e4m3fn)",
+    "float8_e5m2": "torch.randn(40).to(torch.float8_e5m2)",
+    "uint16": "torch.arange(9).to(torch.uint16)",
+    "uint32": "torch.arange(9).to(torch.uint32)",
+    "uint64": "torch.arange(9).to(torch.uint64)",
+}
+
+
+def test_dtypes_of_torch_2(lab):
+    script = f"""
+import torch, torch.nn as nn
+torch.manual_seed(0)
+class Give(nn.Module):
+    def __init__(self, tensor): super().__init__(); self.tensor = tensor
+    def forward(self, x): return self.tensor
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__(); self.line = nn.Linear(2, 1)
+        for name, text in {NEW_DTYPES!r}.items(): self.add_module(name, Give(eval(text)))
+    def forward(self, x):
+        for name, module in self.named_children():
+            if name != "line": module(x)
+        return self.line(x)
+net = Net(); opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for _ in range(2):
+    opt.zero_grad(); net(torch.ones(1, 2)).sum().backward(); opt.step()
+"""
+    captured = lab.run(script)
+    compare(captured, lab.truth(script))
+
+
+def test_a_scaler_on_the_cpu_unscales_first(lab):
+    script = f"""{MLP}
+import os
+scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, enabled=bool(os.environ.get("TELLTALE_SOCKET")))
+opt = make()
+for _ in range(4):
+    opt.zero_grad(); scaler.scale(crit(net(x), y)).backward(); scaler.step(opt); scaler.update()
+"""
+    captured = lab.run(script)
+    truth = {key: row for key, row in lab.truth(script).items() if key[0].startswith("gradient/")}
+    compare(captured, truth)
+
+
+def test_a_fused_optimizer_with_a_scaler_has_no_gradients_yet(lab):
+    script = f"""{MLP}
+scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+opt = torch.optim.SGD(net.parameters(), lr=0.05, fused=True)
+for _ in range(4):
+    opt.zero_grad(); scaler.scale(crit(net(x), y)).backward(); scaler.step(opt); scaler.update()
+"""
+    captured = lab.run(script)
+    assert captured.names("gradients") == set() and "head.weight" in captured.names("weights")
+    assert sum(captured.losses().values()) >= 4 * 6
+
+
+def test_parameters_can_be_swapped_and_converted(lab):
+    script = f"""{MLP}
+torch.__future__.set_swap_module_params_on_conversion(True)
+opt = make(); train(3, opt, net)
+net.double(); x = x.double(); opt = make(); train(3, opt, net)
+print(digest())
+"""
+    captured = lab.run(script)
+    assert captured.out == lab.plain(script)
+    dtypes = {
+        (row["step"], row["dtype"]) for row in captured.table("statistics", name="head.weight", mode="TRAIN")
+    }
+    assert dtypes == {(step, "float32" if step < 3 else "float64") for step in range(6)}
+
+
+def test_functional_losses_of_an_evaluation(lab):
+    script = f"""{MLP}
+import torch.nn.functional as F
+opt = make()
+for _ in range(3):
+    opt.zero_grad(); F.cross_entropy(net(x), y).backward(); opt.step()
+net.eval()
+with torch.no_grad():
+    for _ in range(4): print(repr(F.cross_entropy(net(x), y).item()))
+    step = torch.compile(lambda a, b: F.cross_entropy(net(a), b), backend="aot_eager", fullgraph=True)
+    step(x, y)
+print(torch.jit.script(F.cross_entropy)(net(x), y).item())
+"""
+    captured = lab.run(script)
+    assert captured.out == lab.plain(script)
+    values = [float(line) for line in captured.out.split()[:4]]
+    losses = captured.scalars("loss", "EVAL")
+    assert [losses[step] for step in range(4)] == values
+
+
+RANKS = ["-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_port"]
+
+
+def sharded(lab: Lab, wrap: str, port: int):
+    script = f"""
+import torch.distributed as dist, os
+dist.init_process_group("gloo")
+{MLP}
+from torch.distributed.device_mesh import init_device_mesh
+mesh = init_device_mesh("cpu", (2,))
+{wrap}
+opt = torch.optim.SGD(model.parameters(), lr=0.05); train(4, opt, model)
+dist.barrier()
+"""
+    return lab.run(script, *RANKS, str(port + os.getpid() % 1000))
+
+
+def check_shards(captured, full: dict[str, int]) -> None:
+    """Each parameter is whole over the two ranks."""
+    counts: dict[tuple[str, int], int] = {}
+    for row in captured.table("statistics", collection="weights"):
+        name, _, rank = row["name"].partition(".shard.")
+        assert rank == str(row["rank"]), row["name"]
+        counts[name, row["step"]] = counts.get((name, row["step"]), 0) + row["count"]
+    assert {name for name, _ in counts} == set(full)
+    for (name, step), count in counts.items():
+        assert count == full[name], (name, step)
+
+
+WEIGHTS = {"first.line.weight": 64, "second.line.weight": 64, "head.weight": 32}
+
+
+def test_fully_sharded_data_parallel_2(lab):
+    captured = sharded(
+        lab,
+        "from torch.distributed.fsdp import fully_shard\n"
+        "for part in (net.first, net.second, net): fully_shard(part, mesh=mesh)\nmodel = net",
+        33500,
+    )
+    check_shards(captured, WEIGHTS)
+    events = {
+        (row["subject"], row["rank"]): json.loads(row["data"])
+        for row in captured.table("events", kind="tensor.shard")
+    }
+    assert events["head.weight.shard.0", 0]["global_shape"] == [4, 8]
+    assert events["head.weight.shard.1", 1]["local_shape"] == [2, 8]
+    assert "gradient/head.weight.shard.1" in captured.names("gradients")
+
+
+@pytest.mark.parametrize("original", [True, False])
+def test_fully_sharded_data_parallel_1(lab, original):
+    captured = sharded(
+        lab,
+        "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n"
+        "from torch.distributed.fsdp.wrap import ModuleWrapPolicy\n"
+        f"model = FSDP(net, auto_wrap_policy=ModuleWrapPolicy({{Block}}), use_orig_params={original})",
+        34500,
+    )
+    events = {
+        row["subject"]: json.loads(row["data"]) for row in captured.table("events", kind="tensor.shard")
+    }
+    assert not any("_fsdp" in row["name"] for row in captured.table("statistics"))
+    if original:
+        check_shards(captured, WEIGHTS)
+        assert events["head.weight.shard.0"]["global_shape"] == [4, 8]
+    else:
+        flat = {"first._flat_param": 72, "second._flat_param": 72, "_flat_param": 36}
+        check_shards(captured, flat)
+        assert events["_flat_param.shard.1"]["parameters"] == ["head.weight", "head.bias"]
+        assert events["_flat_param.shard.1"]["global_shapes"] == [[4, 8], [4]]
+
+
+def test_two_ranks_of_distributed_data_parallel(lab):
+    captured = sharded(lab, "model = nn.parallel.DistributedDataParallel(net)", 35500)
+    names = [{row["name"] for row in captured.table("statistics", rank=rank)} for rank in (0, 1)]
+    assert names[0] == names[1] and {"head.weight", "output", "first.act.output"} <= names[0]
+
+
+def test_a_loop_of_lightning(lab):
+    if importlib.util.find_spec("lightning") is None:
+        pytest.skip("no Lightning")
+    script = f"""{MLP}
+import lightning, warnings, logging
+warnings.simplefilter("ignore"); logging.disable(logging.WARNING)
+class Module(lightning.LightningModule):
+    def __init__(self): super().__init__(); self.net, self.crit = net, crit
+    def forward(self, a): return self.net(a)
+    def training_step(self, batch, i):
+        loss = self.crit(self(batch[0]), batch[1]); self.log("train_loss", loss); return loss
+    def validation_step(self, batch, i):
+        out = self(batch[0])
+        self.log("val_loss", self.crit(out, batch[1])); self.log("accuracy", (out.argmax(1) == batch[1]).float().mean())
+    def configure_optimizers(self): return torch.optim.SGD(self.parameters(), lr=0.05)
+data = torch.utils.data.TensorDataset(torch.randn(24, 8), torch.randint(0, 4, (24,)))
+loader = torch.utils.data.DataLoader(data, batch_size=6)
+trainer = lightning.Trainer(max_epochs=2, accelerator="cpu", logger=False, enable_checkpointing=False,
+    enable_progress_bar=False, enable_model_summary=False, num_sanity_val_steps=0)
+trainer.fit(Module(), loader, loader)
+print(digest())
+"""
+    captured = lab.run(script)
+    assert captured.out == lab.plain(script)
+    assert captured.steps() == list(range(8)) and len(captured.steps("EVAL")) == 8
+    rows = captured.statistics()
+    steps = {step for name, mode, step in rows if (name, mode) == ("gradient/net.head.weight", "TRAIN")}
+    assert steps == set(range(8))
+    assert {"net.first.act.output", "net.head.output", "output"} <= captured.names()
+    losses = captured.scalars("loss")
+    logged = captured.scalars("train_loss")
+    assert losses.keys() == logged.keys() == set(range(8))
+    assert all(logged[step] == pytest.approx(losses[step]) for step in losses)
+    assert len(captured.scalars("val_loss", "EVAL")) == len(captured.scalars("accuracy", "EVAL")) == 8
+
+
+def test_a_loop_of_the_hugging_face_trainer(lab):
+    if importlib.util.find_spec("accelerate") is None:
+        pytest.skip("the Trainer needs accelerate")
+    script = """
+import torch, transformers, warnings
+transformers.logging.set_verbosity_error(); warnings.simplefilter("ignore")
+transformers.set_seed(0)
+config = transformers.BertConfig(vocab_size=50, hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
+    intermediate_size=32, max_position_embeddings=16, num_labels=3)
+net = transformers.BertForSequenceClassification(config)
+data = [dict(input_ids=torch.randint(0, 50, (8,)), labels=torch.tensor(i % 3)) for i in range(24)]
+arguments = transformers.TrainingArguments("out", max_steps=6, per_device_train_batch_size=4, logging_steps=2,
+    eval_strategy="steps", eval_steps=3, per_device_eval_batch_size=8, save_strategy="no", report_to=[],
+    disable_tqdm=True, use_cpu=True)
+trainer = transformers.Trainer(net, arguments, train_dataset=data, eval_dataset=data,
+    compute_metrics=lambda p: dict(accuracy=float((p.predictions.argmax(1) == p.label_ids).mean())))
+trainer.remove_callback(transformers.PrinterCallback)
+trainer.train()
+print([p.double().sum().item() for p in net.parameters()])
+"""
+    captured = lab.run(script)
+    assert captured.out == lab.plain(script)
+    assert captured.steps() == list(range(6))
+    rows = captured.statistics()
+    gradient = {step for name, mode, step in rows if (name, mode) == ("gradient/classifier.weight", "TRAIN")}
+    assert gradient == set(range(6))
+    assert {
+        "labels",
+        "output.logits",
+        "output.loss",
+        "bert.encoder.layer.0.output.dense.output",
+    } <= captured.names()
+    assert (
+        len(captured.scalars("eval_loss", "EVAL")) == 2
+        and len(captured.scalars("eval_accuracy", "EVAL")) == 2
+    )

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""XGBoost of PyPI: the cases of tests/python/xgboost_cases.py."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "python"))
+
+import xgboost_cases as cases
+
+pytest.importorskip("xgboost")
+
+
+def test_train(run):
+    recorded = run(cases.TRAIN, cases.EVERYTHING).assert_clean()
+    cases.check_train(recorded.folder, recorded)
+
+
+def test_cv(run):
+    recorded = run(cases.CV, cases.EVERYTHING).assert_clean()
+    cases.check_cv(recorded.folder, recorded)
+
+
+def test_the_scikit_learn_api(run):
+    pytest.importorskip("sklearn")
+    cases.check_sklearn(run(cases.SKLEARN).assert_clean())
+
+
+def test_a_loop_of_the_users_own(run):
+    cases.check_loop(run(cases.LOOP).assert_clean())
+
+
+def test_trainings_are_bit_identical(run):
+    pytest.importorskip("sklearn")
+    recorded = run(cases.IDENTITY, cases.EVERYTHING)
+    assert recorded.code == 0, recorded.err
+    plain = run.plain(cases.IDENTITY)
+    assert recorded.out == plain.stdout and len(plain.stdout.splitlines()) == 14
+
+
+def test_a_quantile_matrix(run):
+    """What the scikit-learn API makes of its data where trees are built from histograms."""
+    script = (
+        cases.DATA
+        + """
+data = xgb.QuantileDMatrix(X, y)
+booster = xgb.train({"nthread": 1, "tree_method": "hist"}, data, 4, evals=[(data, "train")], verbose_eval=False)
+print(json.dumps(booster.predict(data).tolist()))
+"""
+    )
+    recorded = run(script, cases.EVERYTHING)
+    assert recorded.code == 0, recorded.err
+    tensors = cases.Tensors(recorded.folder, recorded)
+    cases.numpy.testing.assert_allclose(
+        tensors("predictions", 3), cases.json.loads(recorded.out.splitlines()[-1]), rtol=1e-5
+    )

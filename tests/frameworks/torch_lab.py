@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs a training under the real `telltale run` with a plan, and compares what was captured with torch_truth.py."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import textwrap
+from pathlib import Path
+from typing import Any
+
+BUILD = Path(os.environ.get("TELLTALE_BUILD_DIR", Path(__file__).parents[2] / "build" / "dev"))
+TELLTALE = BUILD / "bin" / "telltale"
+TRUTH = Path(__file__).with_name("torch_truth.py")
+LIMIT_S = 600
+# Every tensor, every step, in every mode: what has no answer yet is taken too, so nothing depends on speed.
+EVERYTHING = '[collections.all]\ninterval = 1\ntake = ["statistics", "shape"]\n'
+
+
+class Captured:
+    """One recorded run."""
+
+    def __init__(self, folder: Path, process: subprocess.CompletedProcess[str]):
+        self.folder = folder
+        self.code, self.out, self.err = process.returncode, process.stdout, process.stderr
+        assert self.code == 0, self.err
+
+    def table(self, table_name: str, /, **match: Any) -> list[dict[str, Any]]:
+        done = subprocess.run(
+            [str(TELLTALE), "query", str(self.folder), table_name, "--format", "json"],
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_S,
+        )
+        assert done.returncode == 0, done.stderr
+        rows = json.loads(done.stdout)
+        return [row for row in rows if all(row[key] == value for key, value in match.items())]
+
+    def statistics(self, **match: Any) -> dict[tuple[str, str, int], dict[str, Any]]:
+        """(name, mode, step) -> row; each once."""
+        found: dict[tuple[str, str, int], dict[str, Any]] = {}
+        for row in self.table("statistics", **match):
+            key = (row["name"], row["mode"], row["step"])
+            assert key not in found, key
+            found[key] = row
+        return found
+
+    def names(self, *collections: str) -> set[str]:
+        rows = self.table("statistics")
+        return {row["name"] for row in rows if not collections or row["collection"] in collections}
+
+    def shapes(self) -> dict[tuple[str, str, int], list[int]]:
+        rows = self.table("tensors")
+        return {
+            (row["name"], row["mode"], row["step"]): [int(n) for n in _shape(row["shape"])] for row in rows
+        }
+
+    def steps(self, mode: str = "TRAIN") -> list[int]:
+        return sorted(row["step"] for row in self.table("steps", mode=mode))
+
+    def scalars(self, name: str, mode: str = "TRAIN") -> dict[int, float]:
+        return {row["step"]: row["value"] for row in self.table("scalars", name=name, mode=mode)}
+
+    def losses(self) -> dict[str, float]:
+        """What was lost, by name, apart from nothing."""
+        return {row["name"]: row["value"] for row in self.table("ledger") if row["loss"] and row["value"] > 0}
+
+
+def _shape(value: Any) -> list[Any]:
+    return json.loads(value) if isinstance(value, str) else value
+
+
+class Lab:
+    """A folder with a script, run with one interpreter."""
+
+    def __init__(self, folder: Path, python: str):
+        self.folder, self.python = folder, python
+        self.environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+
+    def script(self, text: str, name: str = "train.py") -> Path:
+        path = self.folder / name
+        path.write_text(textwrap.dedent(text))
+        return path
+
+    def run(self, text: str, *launcher: str, plan: str = EVERYTHING, run: str = "run") -> Captured:
+        """Records a script. `launcher`: what stands between the interpreter and the script."""
+        script = self.script(text)
+        plan_file = self.folder / "plan.toml"
+        plan_file.write_text(plan)
+        command = [str(TELLTALE), "run", "--quiet", "--plan", str(plan_file), "-o", str(self.folder / run)]
+        # The governor would thin what a comparison wants whole.
+        command += ["--overhead", "100%", "--", self.python, *launcher, str(script)]
+        return Captured(self.folder / run, self._process(command))
+
+    def plain(self, text: str, *launcher: str) -> str:
+        process = self._process([self.python, *launcher, str(self.script(text))])
+        assert process.returncode == 0, process.stderr
+        return process.stdout
+
+    def truth(self, text: str) -> dict[tuple[str, str, int], dict[str, Any]]:
+        """(name, mode, step) -> what torch says, of the same script."""
+        out = self.folder / "truth.jsonl"
+        process = self._process([self.python, str(TRUTH), str(out), str(self.script(text))])
+        assert process.returncode == 0, process.stderr
+        rows = [json.loads(line) for line in out.read_text().splitlines()]
+        return {(row["name"], row["mode"], row["step"]): row for row in rows}
+
+    def _process(self, command: list[str]) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_S,
+            cwd=self.folder,
+            env=self.environment,
+            errors="surrogateescape",
+        )
+
+
+def check(row: dict[str, Any], truth: dict[str, Any]) -> None:
+    """One tensor at one step: counts exact, the mean within 1e-6 of mean|x|, the rest within 1e-5."""
+    what = (row["name"], row["mode"], row["step"])
+    assert row["collection"] == truth["collection"], what
+    assert row["dtype"] == truth["dtype"], what
+    for name, column in (
+        ("count", "count"),
+        ("nan", "nan_count"),
+        ("inf", "inf_count"),
+        ("zero", "zero_count"),
+    ):
+        assert row[column] == truth[name], (what, name)
+    if "mean" not in truth:
+        assert all(row[name] is None for name in ("min", "mean", "l2")), what
+        return
+    for name in ("min", "max"):
+        assert row[name] == truth[name], (what, name)
+    assert abs(row["mean"] - truth["mean"]) <= 1e-6 * truth["mean_abs"] + 1e-300, (
+        what,
+        row["mean"],
+        truth["mean"],
+    )
+    for name in ("std", "l1", "l2"):
+        # A deviation far below the values' size is rounding in either.
+        bound = 1e-5 * truth[name] + 1e-7 * truth["mean_abs"]
+        assert abs(row[name] - truth[name]) <= bound, (what, name, row[name], truth[name])
+
+
+def compare(captured: Captured, truth: dict[tuple[str, str, int], dict[str, Any]]) -> int:
+    """Everything that torch tells of was captured, once, with the same numbers and shape. Gives the number."""
+    rows = captured.statistics()
+    shapes = captured.shapes()
+    assert truth
+    missing = sorted(set(truth) - set(rows))
+    assert not missing, missing[:10]
+    for key, expected in truth.items():
+        check(rows[key], expected)
+        assert shapes[key] == expected["shape"], key
+    return len(truth)

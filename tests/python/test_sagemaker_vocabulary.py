@@ -1,0 +1,525 @@
+# SPDX-License-Identifier: Apache-2.0
+"""telltale.sagemaker: SageMaker's words become a plan, a run, a summary; what there is not is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import BUILD
+
+PACKAGE = Path(__file__).parents[2] / "python"
+sys.path.insert(0, str(PACKAGE))
+
+from telltale import TelltaleError  # noqa: E402
+from telltale.errors import ConfigError, TrainingError, UnsupportedError  # noqa: E402
+from telltale.sagemaker import LocalEstimator, rule_configs, support  # noqa: E402
+from telltale.sagemaker.debugger import (  # noqa: E402
+    CollectionConfig,
+    DataloaderProfilingConfig,
+    DebuggerHookConfig,
+    DetailedProfilingConfig,
+    FrameworkProfile,
+    ProfilerConfig,
+    ProfilerRule,
+    PythonProfilingConfig,
+    Rule,
+    TensorBoardOutputConfig,
+    get_default_profiler_rule,
+)
+from telltale.sagemaker.debugger import rule_configs as exported_rule_configs  # noqa: E402
+from telltale.sagemaker.plan import plan_of, to_toml  # noqa: E402
+from telltale.sagemaker.rule_configs import SMS, ActionList, Email, StopTraining  # noqa: E402
+
+MODEL_RULES = {
+    "vanishing_gradient": "VanishingGradient",
+    "exploding_tensor": "ExplodingTensor",
+    "dead_relu": "DeadRelu",
+    "saturated_activation": "SaturatedActivation",
+    "poor_weight_initialization": "PoorWeightInitialization",
+    "weight_update_ratio": "WeightUpdateRatio",
+    "all_zero": "AllZero",
+    "class_imbalance": "ClassImbalance",
+    "loss_not_decreasing": "LossNotDecreasing",
+    "overfit": "Overfit",
+    "overtraining": "Overtraining",
+    "similar_across_runs": "SimilarAcrossRuns",
+    "stalled_training_rule": "StalledTrainingRule",
+    "tensor_variance": "TensorVariance",
+    "unchanged_tensor": "UnchangedTensor",
+    "check_input_images": "CheckInputImages",
+    "nlp_sequence_ratio": "NLPSequenceRatio",
+    "confusion": "Confusion",
+    "feature_importance_overweight": "FeatureImportanceOverweight",
+    "tree_depth": "TreeDepth",
+    "create_xgboost_report": "CreateXgboostReport",
+}
+PROFILER_RULES = [
+    "BatchSize",
+    "CPUBottleneck",
+    "Dataloader",
+    "GPUMemoryIncrease",
+    "IOBottleneck",
+    "LoadBalancing",
+    "LowGPUUtilization",
+    "MaxInitializationTime",
+    "OverallFrameworkMetrics",
+    "OverallSystemUsage",
+    "ProfilerReport",
+    "StepOutlier",
+]
+EVERY_500 = {mode: {"interval": 500} for mode in ("train", "eval", "predict", "global")}
+
+
+def collections_of(*configs: CollectionConfig, **options) -> dict:
+    hook = DebuggerHookConfig(collection_configs=configs, hook_parameters=options.pop("hook", None))
+    plan = plan_of(hook, **options)
+    assert plan["level"] == "custom"
+    return plan["collections"]
+
+
+def when(parameters: dict, hook: dict | None = None, mode: str = "train") -> dict:
+    return collections_of(CollectionConfig("gradients", parameters), hook=hook)["gradients"][mode]
+
+
+# ---- the vocabulary ----
+
+
+def test_every_rule_of_sagemaker_has_its_name():
+    assert len(MODEL_RULES) + len(PROFILER_RULES) == 33
+    for function, name in MODEL_RULES.items():
+        rule = Rule.sagemaker(getattr(rule_configs, function)())
+        assert (rule.name, rule.rule) == (name, name)
+    for name in PROFILER_RULES:
+        rule = ProfilerRule.sagemaker(getattr(rule_configs, name)())
+        assert (rule.name, rule.rule, rule.given_parameters) == (name, name, {})
+    assert exported_rule_configs is rule_configs
+    assert get_default_profiler_rule().rule == "ProfilerReport"
+
+
+def test_a_rule_takes_a_name_parameters_collections_and_actions():
+    rule = Rule.sagemaker(
+        rule_configs.loss_not_decreasing(),
+        name="mine",
+        rule_parameters={"num_steps": "20"},
+        collections_to_save=[CollectionConfig("losses", {"save_interval": "5"})],
+        actions=ActionList(StopTraining("job"), Email("a.b+c@Example.org"), SMS("+15551234567")),
+    )
+    assert rule.name == "mine" and rule.rule == "LossNotDecreasing"
+    assert rule.given_parameters == {"num_steps": "20"}
+    assert rule.collection_configs == [CollectionConfig("losses", {"save_interval": "5"})]
+    assert [json.loads(rule.actions.serialize())[i]["name"] for i in range(3)] == [
+        "stoptraining",
+        "email",
+        "sms",
+    ]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda: Rule.sagemaker("vanishing_gradient"),
+        lambda: Rule.sagemaker(rule_configs.BatchSize()),
+        lambda: Rule.sagemaker(rule_configs.overfit(), rule_parameters={"rule_to_invoke": "x"}),
+        lambda: Rule.sagemaker(rule_configs.overfit(), actions="stop"),
+        lambda: Rule.custom("mine", source="rule.py"),
+        lambda: ProfilerRule.sagemaker(rule_configs.overfit()),
+        lambda: rule_configs.StepOutlier(sigma=3),
+        lambda: rule_configs.ProfilerReport(CPUBottleneck_sigma=3),
+        lambda: ActionList("stop"),
+        lambda: Email("nobody"),
+        lambda: SMS("0555"),
+        lambda: StopTraining("a b"),
+        lambda: CollectionConfig(""),
+        lambda: CollectionConfig("weights", ["save_interval"]),
+        lambda: DebuggerHookConfig(collection_configs=["weights"]),
+        lambda: ProfilerConfig(system_monitor_interval_millis=300),
+        lambda: ProfilerConfig(framework_profile_params=DetailedProfilingConfig()),
+        lambda: FrameworkProfile(start_step=1, start_unix_time=1),
+        lambda: DetailedProfilingConfig(num_steps=0),
+        lambda: DataloaderProfilingConfig(metrics_regex="("),
+        lambda: PythonProfilingConfig(python_profiler="cProfile"),
+    ],
+)
+def test_what_makes_no_sense_is_an_error_of_the_one_hierarchy(wrong):
+    with pytest.raises(ConfigError) as raised:
+        wrong()
+    assert isinstance(raised.value, TelltaleError)
+    assert not isinstance(raised.value, UnsupportedError)
+
+
+# ---- the plan ----
+
+
+def test_nothing_said_is_telltales_own_plan_and_false_is_no_tensors():
+    assert plan_of(None) is None
+    assert plan_of(None, [Rule.sagemaker(rule_configs.vanishing_gradient())]) is None
+    assert plan_of(False, [Rule.sagemaker(rule_configs.vanishing_gradient())]) == {
+        "level": "custom",
+        "collections": {},
+    }
+    assert collections_of(CollectionConfig("gradients"), hook={"dry_run": "true"}) == {}
+
+
+def test_a_collection_without_reductions_saves_values_every_500_steps():
+    assert collections_of(CollectionConfig("gradients")) == {"gradients": {"take": ["values"], **EVERY_500}}
+    assert collections_of(CollectionConfig("trees"), framework="xgboost")["trees"]["train"] == {
+        "interval": 10
+    }
+
+
+def test_save_configurations_mean_what_they_meant():
+    assert when({"save_interval": "100", "start_step": "150"}) == {"interval": 100, "start": 150}
+    assert when({"save_interval": 7, "end_step": "10000"}) == {"interval": 7, "end": 10000}
+    assert when({"end_step": "None"}) == {"interval": 500}
+    # The steps come to the interval, they do not take its place.
+    assert when({"save_steps": "1,2, 30"}) == {"interval": 500, "steps": [1, 2, 30]}
+    assert when({"save_steps": [3, 1]}) == {"interval": 500, "steps": [1, 3]}
+    # A collection is switched off by an end before its begin.
+    assert when({"end_step": 0}) == {"interval": 0, "steps": []}
+
+
+def test_a_mode_goes_before_all_modes_and_a_collection_before_the_hook():
+    hook = {"save_interval": "40", "eval.start_step": "5"}
+    parameters = {"train.save_interval": "50"}
+    assert when(parameters, hook, "train") == {"interval": 50}
+    assert when(parameters, hook, "eval") == {"interval": 40, "start": 5}
+    assert when({"save_interval": "9"}, {"train.save_interval": "3"}, "train") == {"interval": 9}
+    assert when({"train.save_interval": "100", "eval.save_interval": "10"}, None, "eval") == {"interval": 10}
+    assert when({"train.save_interval": "100"}, None, "predict") == {"interval": 500}
+    # To SageMaker's hook all steps were GLOBAL where the script did not say more.
+    assert when({"global.save_interval": "8"}, None, "train") == {"interval": 8}
+
+
+def test_reductions_are_taken_in_place_of_values():
+    wanted = {"reductions": "min,abs_max,l2_norm,abs_l1_norm"}
+    found = collections_of(CollectionConfig("weights", wanted))["weights"]
+    assert found["take"] == [] and found["reductions"] == ["min", "abs_max", "l2_norm", "abs_l1_norm"]
+    more = {**wanted, "save_raw_tensor": "true", "save_shape": True}
+    assert collections_of(CollectionConfig("weights", more))["weights"]["take"] == ["values", "shape"]
+    of_hook = collections_of(CollectionConfig("weights"), hook={"reductions": ["mean"]})["weights"]
+    assert of_hook["reductions"] == ["mean"] and of_hook["take"] == []
+    # Losses and the like are numbers: they stay what they are.
+    assert collections_of(CollectionConfig("losses", wanted))["losses"]["take"] == ["values"]
+    assert "reductions" not in collections_of(CollectionConfig("losses", wanted))["losses"]
+
+
+def test_histograms_where_asked_for_or_for_tensorboard():
+    asked = {"save_histogram": "true"}
+    assert collections_of(CollectionConfig("weights", asked))["weights"]["take"] == ["values", "histogram"]
+    board = collections_of(
+        CollectionConfig("weights"), CollectionConfig("biases", {"save_histogram": False}), histograms=True
+    )
+    assert board["weights"]["take"] == ["values", "histogram"] and board["biases"]["take"] == ["values"]
+
+
+def test_patterns_of_custom_collections():
+    def patterns(text: str) -> tuple[list[str], list[str]]:
+        found = collections_of(CollectionConfig("mine", {"include_regex": text}))["mine"]
+        return found["include"], found.get("exclude", [])
+
+    assert patterns("relu,conv") == (["relu", "conv"], [])
+    assert patterns("fc[1,2],a{1,3}b") == (["fc[1,2]", "a{1,3}b"], [])
+    # A module's outputs and inputs under Telltale's names too.
+    assert patterns(".*relu_output") == ([".*relu_output", r".*relu\.output"], [])
+    assert patterns("conv1_output_0")[0][1] == r"conv1\.output"
+    assert patterns("conv1_output_1")[0][1] == r"conv1\.output\.1"
+    assert patterns("embedding0_input_0")[0][1] == r"embedding0\.input\.0"
+    # RE2 does not look ahead; what this says is there all the same.
+    assert patterns("^(?!gradient).*weight") == ([".*weight"], ["^gradient"])
+    for wrong in ("(", "a(?=b)", "(?<!x)y", r"(a)\1"):
+        with pytest.raises(ConfigError):
+            patterns(wrong)
+
+
+def test_biases_are_no_weights_to_sagemaker():
+    import re
+
+    exclude = collections_of(CollectionConfig("weights"))["weights"]["exclude"]
+    out = [
+        n for n in ("fc.weight", "fc.bias", "bias_net.weight", "lstm.bias_ih_l0") if re.search(exclude[0], n)
+    ]
+    assert out == ["fc.bias", "lstm.bias_ih_l0"]
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        CollectionConfig("mine"),
+        CollectionConfig("weights", {"save_intervall": "5"}),
+        CollectionConfig("weights", {"test.save_interval": "5"}),
+        CollectionConfig("weights", {"save_interval": "often"}),
+        CollectionConfig("weights", {"save_interval": 0}),
+        CollectionConfig("weights", {"save_steps": "1,x"}),
+        CollectionConfig("weights", {"reductions": "median"}),
+        CollectionConfig("weights", {"save_shape": "perhaps"}),
+    ],
+)
+def test_a_wrong_collection_says_what_to_write(config):
+    with pytest.raises(ConfigError, match=r"write|true"):
+        collections_of(config)
+
+
+def test_hook_wide_settings():
+    found = collections_of(hook={"save_all": "True", "include_regex": "relu", "include_workers": "all"})
+    assert found["all"] == {"take": ["values"], **EVERY_500}
+    assert found["default"] == {"include": ["relu"], "take": ["values"], **EVERY_500}
+    with pytest.raises(ConfigError, match="save_everything"):
+        collections_of(hook={"save_everything": "true"})
+
+
+def test_a_plan_file():
+    plan = {"level": "custom", "collections": {'a "b"': {"include": ["x\\.y"], "train": {"interval": 3}}}}
+    assert to_toml(plan) == (
+        'level = "custom"\n[collections]\n\n[collections."a \\"b\\""]\ninclude = ["x\\\\.y"]\n'
+        "train = {interval = 3}\n"
+    )
+
+
+def test_rules_bring_what_they_read():
+    vanishing = Rule.sagemaker(rule_configs.vanishing_gradient())
+    own = Rule.sagemaker(
+        rule_configs.exploding_tensor(),
+        collections_to_save=[CollectionConfig("weights", {"save_interval": 3})],
+    )
+    found = plan_of(DebuggerHookConfig(collection_configs=[CollectionConfig("gradients")]), [vanishing, own])
+    assert found["collections"]["gradients"]["take"] == ["values", "statistics"]
+    assert found["collections"]["weights"]["train"] == {"interval": 3}
+    assert found["collections"]["biases"] == {"take": ["statistics"], "interval": 100}
+
+
+# ---- what there is not ----
+
+AVAILABLE = {
+    "LossNotDecreasing": {"parameters": [{"name": "num_steps", "default": 10}, {"name": "on", "default": 1}]},
+    "StepOutlier": {"parameters": []},
+}
+
+
+@pytest.mark.parametrize(
+    ("rule", "named"),
+    [
+        (Rule.sagemaker(rule_configs.dead_relu()), "DeadRelu"),
+        (
+            Rule.sagemaker(rule_configs.loss_not_decreasing(), rule_parameters={"num_steps": "20"}),
+            "num_steps",
+        ),
+        (Rule.sagemaker(rule_configs.loss_not_decreasing(), rule_parameters={"mode": "EVAL"}), "mode"),
+        (Rule.sagemaker(rule_configs.loss_not_decreasing(), actions=StopTraining()), "StopTraining"),
+        (Rule.custom("mine", source="rule.py", rule_to_invoke="Mine"), "mine"),
+        (ProfilerRule.sagemaker(rule_configs.BatchSize()), "BatchSize"),
+        (ProfilerRule.sagemaker(rule_configs.StepOutlier(stddev=3)), "stddev"),
+        (
+            ProfilerRule.sagemaker(rule_configs.ProfilerReport(CPUBottleneck_threshold=60)),
+            "CPUBottleneck_threshold",
+        ),
+    ],
+)
+def test_rules_parameters_and_actions_that_are_not_there_are_refused(rule, named):
+    with pytest.raises(UnsupportedError, match=named) as raised:
+        support.check_rules([rule], AVAILABLE)
+    assert "leave" in str(raised.value) and named in raised.value.setting
+
+
+def test_what_is_there_is_taken():
+    support.check_rules(
+        [
+            Rule.sagemaker(
+                rule_configs.loss_not_decreasing(), rule_parameters={"num_steps": "10", "on": "True"}
+            ),
+            ProfilerRule.sagemaker(rule_configs.StepOutlier(scan_interval_us=1000)),
+            ProfilerRule.sagemaker(rule_configs.ProfilerReport()),
+        ],
+        AVAILABLE,
+    )
+
+
+def test_profiles():
+    assert support.sampling_interval_ms(None) is None
+    assert support.sampling_interval_ms(ProfilerConfig(system_monitor_interval_millis=1000)) == 1000
+    assert support.sampling_interval_ms(ProfilerConfig(disable_profiler=True)) == 60000
+    loaders = FrameworkProfile(dataloader_profiling_config=DataloaderProfilingConfig())
+    assert support.sampling_interval_ms(ProfilerConfig(framework_profile_params=loaders)) is None
+    for profile in (
+        FrameworkProfile(),
+        FrameworkProfile(local_path="/opt/ml/output/profiler/", start_step=5, num_steps=2),
+        FrameworkProfile(python_profiling_config=PythonProfilingConfig()),
+    ):
+        with pytest.raises(UnsupportedError, match="framework_profile_params"):
+            support.sampling_interval_ms(ProfilerConfig(framework_profile_params=profile))
+    kinds = FrameworkProfile(start_step=5, num_steps=2).metrics_configs
+    assert [kind.to_request() for kind in kinds] == [{"StartStep": 5, "NumSteps": 2}] * 5
+    assert FrameworkProfile().metrics_configs[2].to_request() == {"StartStep": 9, "NumSteps": 3}
+    timed = DetailedProfilingConfig(start_unix_time=1_600_000_000, duration=30)
+    assert timed.to_request() == {"StartTimeInSecSinceEpoch": 1_600_000_000, "DurationInSeconds": 30}
+
+
+# ---- the estimator ----
+
+TRAIN = """
+import argparse, json, os, sys
+parser = argparse.ArgumentParser()
+parser.add_argument("--lr", type=float)
+parser.add_argument("-n", type=int)
+parser.add_argument("--code", type=int, default=0)
+arguments = parser.parse_args()
+seen = {key: value for key, value in os.environ.items() if key.startswith(("SM_", "SMDEBUG", "OWN", "TRAINING_"))}
+with open(os.environ["SM_MODEL_DIR"] + "/seen.json", "w") as file:
+    json.dump({"lr": arguments.lr, "n": arguments.n, "cwd": os.getcwd(), "variables": seen}, file)
+sys.exit(arguments.code)
+"""
+
+
+@pytest.fixture
+def estimator(tmp_path, monkeypatch):
+    """Makes a LocalEstimator of TRAIN that uses the binary under test."""
+    monkeypatch.setenv("TELLTALE_PREFIX", str(BUILD))
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "train_it.py").write_text(TRAIN)
+
+    def make(**options) -> LocalEstimator:
+        options.setdefault("run_options", ("--quiet",))
+        return LocalEstimator("train_it.py", source_dir=source, output_path=tmp_path / "runs", **options)
+
+    return make
+
+
+def test_a_job_runs_with_its_hyperparameters_and_sagemakers_environment(estimator, tmp_path):
+    hook = DebuggerHookConfig(
+        hook_parameters={"save_interval": 20}, collection_configs=[CollectionConfig("weights")]
+    )
+    data = tmp_path / "data"
+    data.mkdir()
+    made = estimator(
+        hyperparameters={"lr": 0.5, "n": 3},
+        rules=[
+            Rule.sagemaker(rule_configs.loss_not_decreasing(), name="falls"),
+            ProfilerRule.sagemaker(rule_configs.ProfilerReport()),
+        ],
+        debugger_hook_config=hook,
+        profiler_config=ProfilerConfig(system_monitor_interval_millis=200),
+        tensorboard_output_config=TensorBoardOutputConfig("s3://bucket/board"),
+        environment={"OWN": "1"},
+        role="arn:aws:iam::0:role/x",
+        instance_type="ml.m5.xlarge",
+    )
+    made.fit({"training": data}, logs=False)
+    job = made.latest_training_job
+    assert job.name.startswith("train-it-20") and job.status() == "Completed"
+    run = Path(made.latest_job_debugger_artifacts_path())
+    assert run == tmp_path / "runs" / job.name == Path(made.latest_job_profiler_artifacts_path())
+    assert json.loads((run / "run.json").read_text())["name"]
+    model = Path(job.describe()["ModelArtifacts"]["S3ModelArtifacts"])
+    seen = json.loads((model / "seen.json").read_text())
+    assert (seen["lr"], seen["n"], seen["cwd"]) == (0.5, 3, str(tmp_path / "source"))
+    variables = seen["variables"]
+    assert variables["SM_CHANNEL_TRAINING"] == str(data) and variables["SM_HP_LR"] == "0.5"
+    assert json.loads(variables["SM_HPS"]) == {"lr": 0.5, "n": 3} and variables["OWN"] == "1"
+    request = json.loads(Path(variables["SMDEBUG_CONFIG_FILE_PATH"]).read_text())
+    assert request["HookParameters"] == {"save_interval": "20"}
+    assert request["CollectionConfigurations"] == [{"CollectionName": "weights"}]
+    summary = made.rule_job_summary()
+    assert [each["RuleConfigurationName"] for each in summary] == ["falls", "ProfilerReport"]
+    assert [each["RuleEvaluationStatus"] for each in summary] == ["NoData", "NoIssuesFound"]
+    assert job.rule_job_summary()[0]["StatusDetails"] == ""
+
+
+def test_a_job_that_fails_says_so_and_one_that_is_not_waited_for_is_in_progress(estimator):
+    made = estimator(hyperparameters={"code": 3})
+    with pytest.raises(TrainingError, match="code 3") as raised:
+        made.fit(logs=False)
+    assert raised.value.code == 3 and raised.value.run == str(made.latest_training_job.run)
+    assert made.latest_training_job.status() == "Failed"
+    made.fit(wait=False, logs=False, job_name="second")
+    second = made.latest_training_job
+    assert second.name == "second" and second is made.jobs[1]
+    with pytest.raises(TrainingError):
+        second.wait()
+
+
+def test_a_job_can_be_stopped(estimator, tmp_path):
+    (tmp_path / "source" / "train_it.py").write_text(
+        "import os, time\nopen(os.environ['SM_MODEL_DIR'] + '/up', 'w').close()\nwhile True: time.sleep(1)\n"
+    )
+    made = estimator()
+    made.fit(wait=False, logs=False)
+    job = made.latest_training_job
+    up = Path(job.describe()["ModelArtifacts"]["S3ModelArtifacts"]) / "up"
+    while not up.exists():
+        assert job.status() == "InProgress"
+    job.stop()
+    assert job.status() == "Stopped"
+    job.wait()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"rules": [Rule.sagemaker(rule_configs.tree_depth())]},
+        {
+            "rules": [
+                Rule.sagemaker(rule_configs.vanishing_gradient(), rule_parameters={"threshold": "0.001"})
+            ]
+        },
+        {"profiler_config": ProfilerConfig(framework_profile_params=FrameworkProfile())},
+        {"instance_count": 2},
+    ],
+)
+def test_the_estimator_refuses_before_anything_runs(estimator, tmp_path, options):
+    with pytest.raises(UnsupportedError):
+        estimator(**options)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_wrong_arguments_of_the_estimator(estimator, tmp_path):
+    for wrong, error in (
+        ({"rules": ["loss"]}, ConfigError),
+        ({"base_job_name": "a job"}, ConfigError),
+        ({"instances": 2}, TypeError),
+    ):
+        with pytest.raises(error):
+            estimator(**wrong)
+    made = estimator()
+    with pytest.raises(ConfigError, match="fit"):
+        made.rule_job_summary()
+    with pytest.raises(UnsupportedError, match="s3://"):
+        made.fit("s3://bucket/data")
+    with pytest.raises(ConfigError, match="no file or folder"):
+        made.fit(str(tmp_path / "nothing"))
+    with pytest.raises(ConfigError, match="job_name"):
+        made.fit(job_name="a/b")
+    with pytest.raises(UnsupportedError):
+        made.disable_profiling()
+    with pytest.raises(ConfigError, match="no file"):
+        LocalEstimator("nothing.py").fit()
+
+
+def test_the_plan_is_one_that_telltale_takes(estimator):
+    made = estimator(
+        debugger_hook_config=DebuggerHookConfig(
+            hook_parameters={"save_interval": "10", "include_regex": "relu", "reductions": "mean,abs_prod"},
+            collection_configs=[
+                CollectionConfig("weights", {"train.save_interval": "5", "eval.save_steps": "1,2"}),
+                CollectionConfig("gradients", {"end_step": 0}),
+                CollectionConfig("mine", {"include_regex": "^(?!gradient).*conv.*_output"}),
+                CollectionConfig("losses", {"save_histogram": "true"}),
+            ],
+        ),
+        rules=[Rule.sagemaker(rule_configs.vanishing_gradient())],
+        hyperparameters={"lr": 1},
+    )
+    made.fit(logs=False)
+    run = made.latest_training_job.run
+    explained = subprocess.run(
+        [str(BUILD / "bin" / "telltale"), "run", "--plan", str(run.parent / f"{run.name}.job" / "plan.toml"),
+         "--explain-plan"],
+        capture_output=True, text=True, env={**os.environ},
+    )  # fmt: skip
+    assert explained.returncode == 0, explained.stderr
+    for name in ("weights", "mine", "losses", "default"):
+        assert name in explained.stdout

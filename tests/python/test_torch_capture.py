@@ -1,0 +1,464 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is captured of real PyTorch trainings, unchanged under the real `telltale run`, against what torch itself
+says of the same script in a second run. One test a case; those that need torch 2 are in tests/frameworks.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "frameworks"))
+from torch_lab import Lab, compare
+
+MLP = """
+import torch, torch.nn as nn
+torch.manual_seed(0)
+net = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
+crit = nn.CrossEntropyLoss()
+opt = torch.optim.Adam(net.parameters(), lr=0.01)
+x, y = torch.randn(6, 8), torch.randint(0, 4, (6,))
+def train(n):
+    net.train()
+    for _ in range(n):
+        opt.zero_grad(); loss = crit(net(x), y); loss.backward(); opt.step()
+def evaluate(n):
+    net.eval()
+    with torch.no_grad():
+        for _ in range(n): crit(net(x), y)
+"""
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Lab:
+    return Lab(tmp_path, sys.executable)
+
+
+def test_parameters_gradients_state_and_outputs_of_each_mode(lab):
+    script = (
+        MLP
+        + "train(5); evaluate(3); train(4); evaluate(2)\nprint(sum(p.sum().item() for p in net.parameters()))"
+    )
+    captured = lab.run(script)
+    assert captured.out == lab.plain(script)
+    truth = lab.truth(script)
+    assert compare(captured, truth) > 200
+    assert captured.steps() == list(range(9)) and captured.steps("EVAL") == list(range(5))
+    assert captured.losses() == {}
+    assert captured.names("weights") == {"0.weight", "2.weight"}
+    assert captured.names("biases") == {"0.bias", "2.bias"}
+    assert captured.names("optimizer_state") >= {"0.weight.exp_avg", "2.bias.exp_avg_sq"}
+    assert captured.names("activations") == {"1.output"}
+    rows = captured.statistics()
+    # The parameters of an evaluation are those of its forward.
+    assert rows["0.weight", "EVAL", 0]["l2"] == pytest.approx(rows["0.weight", "TRAIN", 5]["l2"], rel=1e-12)
+    assert rows["input.0", "TRAIN", 0]["count"] == 48 and rows["0.input.0", "EVAL", 1]["count"] == 48
+    assert rows["CrossEntropyLoss.target", "TRAIN", 3]["dtype"] == "int64"
+    for step, loss in captured.scalars("loss").items():
+        assert rows["loss", "TRAIN", step]["mean"] == pytest.approx(loss)
+        assert rows["CrossEntropyLoss.output", "TRAIN", step]["max"] == pytest.approx(loss)
+    for step, loss in captured.scalars("loss", "EVAL").items():
+        assert rows["CrossEntropyLoss.output", "EVAL", step]["mean"] == pytest.approx(loss)
+
+
+def test_a_module_reused_a_parameter_without_gradient_and_memory_in_another_order(lab):
+    script = """
+import torch, torch.nn as nn
+torch.manual_seed(0)
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 8, 3); self.norm = nn.BatchNorm2d(8); self.act = nn.ReLU(inplace=True)
+        self.again = nn.Conv2d(8, 8, 3, padding=1); self.unused = nn.Linear(3, 3); self.head = nn.Linear(8, 2)
+        self.frozen = nn.Parameter(torch.ones(3), requires_grad=False)
+    def forward(self, x):
+        x = self.act(self.norm(self.conv(x)))
+        x = self.act(self.again(x)); x = self.act(self.again(x))
+        return self.head(x.mean((2, 3)))
+net = Net().to(memory_format=torch.channels_last)
+opt = torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9)
+x = torch.randn(2, 3, 8, 8).contiguous(memory_format=torch.channels_last)
+for _ in range(4):
+    opt.zero_grad(); net(x).sum().backward(); opt.step()
+"""
+    captured = lab.run(script)
+    compare(captured, lab.truth(script))
+    names = captured.names()
+    assert {"act.output", "act.output#2", "act.output#3", "again.output#2"} <= names
+    assert {"unused.weight", "frozen"} <= names
+    assert not {"gradient/unused.weight", "gradient/frozen", "unused.output"} & names
+    # An input is what the module was given, not what it made of it in place.
+    rows = captured.statistics()
+    assert rows["act.input.0", "TRAIN", 0]["min"] < 0 <= rows["act.output", "TRAIN", 0]["min"]
+    assert captured.losses() == {}
+
+
+ODD = {
+    "nan": "torch.full((3, 4), float('nan'))",
+    "infinite": "torch.tensor([1.0, float('inf'), -float('inf'), 0.0])",
+    "empty": "torch.empty(0, 5)",
+    "scalar": "torch.tensor(2.5)",
+    "conjugate": "torch.view_as_complex(torch.randn(4, 2)).conj()",
+    "negative": "torch.view_as_complex(torch.randn(4, 2)).conj().imag",
+    "complex": "torch.randn(3, dtype=torch.complex128)",
+    "half": "torch.randn(70).half()",
+    "bfloat16": "torch.randn(70).bfloat16()",
+    "integer": "torch.arange(-3, 9, dtype=torch.int16)",
+    "boolean": "torch.tensor([True, False, True])",
+    "strided": "torch.randn(6, 10)[::2, 1::3]",
+    "transposed": "torch.randn(6, 10).t()",
+    "expanded": "torch.randn(1, 7).expand(5, 7)",
+    "sparse": "torch.eye(5).to_sparse()",
+    "compressed": "torch.eye(5).to_sparse_csr()",
+    "quantized": "torch.quantize_per_tensor(torch.randn(9), 0.1, 3, torch.qint8)",
+    "large expanded": "torch.ones(1).expand(1_342_177_280)",
+}
+
+
+def test_tensors_of_every_kind(lab):
+    """A module gives each of them; 5 GB too, of one element and of a sparse file."""
+    script = f"""
+import torch, torch.nn as nn
+torch.manual_seed(0)
+with open("large", "wb") as file: file.truncate(5 << 30)
+class Give(nn.Module):
+    def __init__(self, tensor): super().__init__(); self.tensor = tensor
+    def forward(self, x): return self.tensor
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__(); self.line = nn.Linear(2, 1)
+        torch.manual_seed(1)
+        for name, text in {ODD!r}.items(): self.add_module(name, Give(eval(text)))
+        self.add_module("large file", Give(torch.from_file("large", True, 5 << 30, dtype=torch.uint8)))
+    def forward(self, x):
+        for name, module in self.named_children():
+            if name != "line": module(x)
+        return self.line(x)
+net = Net(); opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for _ in range(2):
+    opt.zero_grad(); net(torch.ones(1, 2)).sum().backward(); opt.step()
+print(net.line.weight.sum().item())
+"""
+    captured = lab.run(script)
+    assert captured.out == lab.plain(script)
+    small = (
+        script.replace("large expanded", "none").replace("1_342_177_280", "1").replace("5 << 30", "1 << 12")
+    )
+    truth = {
+        key: row
+        for key, row in lab.truth(small).items()
+        if key[0] not in ("none.output", "large file.output")
+    }
+    rows, shapes = captured.statistics(), captured.shapes()
+    from torch_lab import check
+
+    for key, expected in truth.items():
+        if expected["dtype"] == "qint8":
+            expected["dtype"] = "float32"  # What it stands for.
+        check(rows[key], expected)
+        if "sparse" not in key[0] and "compressed" not in key[0]:
+            assert shapes[key] == expected["shape"], key
+    for name, count, l1 in (("large expanded", 1_342_177_280, 1_342_177_280), ("large file", 5 << 30, 0)):
+        row = rows[f"{name}.output", "TRAIN", 1]
+        assert (row["count"], row["l1"], row["nan_count"]) == (count, l1, 0)
+
+
+def test_gradients_that_are_sparse(lab):
+    script = """
+import torch, torch.nn as nn
+torch.manual_seed(0)
+small, large = nn.Embedding(50, 4, sparse=True), nn.Embedding(2_000_000, 4, sparse=True)
+class Net(nn.Module):
+    def __init__(self): super().__init__(); self.small, self.large = small, large
+    def forward(self, i): return (self.small(i) - self.large(i)).sum() * 0.5
+net = Net(); opt = torch.optim.SparseAdam(net.parameters(), lr=0.1)
+for n in range(3):
+    opt.zero_grad(); net(torch.tensor([1, 7, 7, 2 + n])).backward(); opt.step()
+"""
+    captured = lab.run(script)
+    rows, truth = captured.statistics(), lab.truth(script)
+    from torch_lab import check
+
+    for key in truth:
+        if key[0].startswith("gradient/"):
+            check(rows[key], truth[key])
+    # The values of a tensor that would be large with its zeros have statistics, and no shape.
+    assert rows["gradient/large.weight", "TRAIN", 0]["count"] == 8_000_000
+
+
+def test_subclasses_are_refused_with_a_counter(lab):
+    script = """
+import torch, torch.nn as nn
+class Own(torch.Tensor):
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        print(getattr(function, "__name__", function)); return super().__torch_function__(function, types, args, kwargs or {})
+class Give(nn.Module):
+    def forward(self, x): return torch.ones(3).as_subclass(Own)
+net = nn.Linear(2, 1); net.give = Give(); opt = torch.optim.SGD(net.parameters(), lr=0.1)
+class Net(nn.Module):
+    def __init__(self): super().__init__(); self.net, self.give = nn.Linear(2, 1), Give()
+    def forward(self, x): self.give(x); return self.net(x)
+net = Net(); opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for _ in range(3):
+    opt.zero_grad(); net(torch.ones(1, 2)).sum().backward(); opt.step()
+"""
+    captured = lab.run(script)
+    assert captured.out == lab.plain(script) == ""
+    assert "give.output" not in captured.names()
+    assert "output" in captured.names()
+    assert sum(captured.losses().values()) >= 3
+
+
+def test_names_of_any_text(lab):
+    script = """
+import torch, torch.nn as nn
+net = nn.Sequential()
+for name in ("../up", "nul\\0here", "\\U0001f525", "x" * (1 << 20), "y" * (1 << 20), " ", "a\\x1db", "line\\nbreak"):
+    if "." not in name: net.add_module(name, nn.Linear(2, 2))
+other = nn.ParameterDict({"../up": nn.Parameter(torch.ones(2))}) if torch.__version__ >= "2" else None
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for _ in range(3):
+    opt.zero_grad(); net(torch.ones(1, 2)).sum().backward(); opt.step()
+print(sum(p.sum().item() for p in net.parameters()))
+"""
+    captured = lab.run(script)
+    assert captured.out == lab.plain(script)
+    names = captured.names("weights")
+    assert "\U0001f525.weight" in names and " .weight" in names
+    # Nothing is mixed up: eight values of each of the seven layers, each step.
+    rows = captured.table("statistics", collection="weights")
+    assert len(names) == 7 and len(rows) == 7 * 3
+    assert all(len(name) <= 1100 for name in names)
+
+
+def test_two_models_and_two_optimizers(lab):
+    script = """
+import torch, torch.nn as nn
+torch.manual_seed(0)
+class Generator(nn.Sequential): pass
+class Critic(nn.Sequential): pass
+g = Generator(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3)); d = Critic(nn.Linear(3, 8), nn.LeakyReLU(), nn.Linear(8, 1))
+og, od = torch.optim.Adam(g.parameters(), lr=1e-3), torch.optim.Adam(d.parameters(), lr=1e-3)
+bce = nn.BCEWithLogitsLoss()
+for i in range(8):
+    z, real = torch.randn(5, 4), torch.randn(5, 3)
+    od.zero_grad()
+    (bce(d(real), torch.ones(5, 1)) + bce(d(g(z).detach()), torch.zeros(5, 1))).backward(); od.step()
+    og.zero_grad(); bce(d(g(z)), torch.ones(5, 1)).backward(); og.step()
+"""
+    first, second = lab.run(script), lab.run(script, run="second")
+    names = first.names("weights", "biases", "gradients")
+    assert names == second.names("weights", "biases", "gradients")
+    # The critic ran first, so its names are the plain ones.
+    wanted = {f"{layer}.{kind}" for layer in (0, 2) for kind in ("weight", "bias")}
+    wanted |= {f"Generator.{name}" for name in wanted}
+    assert names == wanted | {f"gradient/{name}" for name in wanted}
+    counts = {row["name"]: row["count"] for row in first.table("statistics", collection="weights")}
+    assert counts == {"0.weight": 24, "2.weight": 8, "Generator.0.weight": 32, "Generator.2.weight": 24}
+    rows = first.statistics()
+    assert {("output", "TRAIN", 3), ("output#2", "TRAIN", 3), ("Generator.output", "TRAIN", 3)} <= set(rows)
+    assert {name.partition("#")[0] for name in first.names("losses")} == {"loss", "BCEWithLogitsLoss.output"}
+
+
+def test_data_parallel_has_the_names_of_what_it_wraps(lab):
+    script = MLP.replace("opt =", "inner = net; net = nn.DataParallel(net); opt =") + "train(3); evaluate(2)"
+    captured = lab.run(script)
+    compare(
+        captured, {k: v for k, v in lab.truth(script).items() if k[0].startswith(("gradient", "0.w", "2.b"))}
+    )
+    assert not any(name.startswith(("module", "DataParallel")) for name in captured.names())
+    assert {"0.output", "output", "2.input.0"} <= captured.names()
+
+
+def test_two_ranks_of_distributed_data_parallel_have_the_same_names(lab):
+    script = (
+        "import torch.distributed as dist; dist.init_process_group('gloo')\n"
+        + MLP.replace("opt =", "net = nn.parallel.DistributedDataParallel(net); opt =").replace(
+            "torch.randn(6, 8)", "torch.randn(6, 8) + dist.get_rank()"
+        )
+        + "train(4); dist.barrier()\n"
+    )
+    port = str(31500 + os.getpid() % 1000)
+    launcher = ["-m", "torch.distributed.run", "-r", "1", "-t", "1", "--nproc_per_node", "2"]
+    captured = lab.run(script, *launcher, "--master_port", port)
+    by_rank: dict[int, dict] = {0: {}, 1: {}}
+    for row in captured.table("statistics"):
+        by_rank[row["rank"]][row["name"], row["step"]] = row
+    assert by_rank[0].keys() == by_rank[1].keys()
+    assert {"0.weight", "gradient/2.bias", "0.output", "output", "input.0"} <= {
+        name for name, _ in by_rank[0]
+    }
+    for key, row in by_rank[0].items():
+        if key[0].startswith("gradient/"):  # Averaged over the ranks.
+            assert row["l2"] == pytest.approx(by_rank[1][key]["l2"], rel=1e-6)
+    assert by_rank[0]["input.0", 0]["mean"] != by_rank[1]["input.0", 0]["mean"]
+
+
+@pytest.mark.parametrize("how", ["torch.jit.trace(net, x)", "torch.jit.script(net)"])
+def test_programs_of_torch_jit(lab, how):
+    script = MLP.replace("opt =", f"x = torch.randn(6, 8); net = {how}; opt =") + "train(4); evaluate(2)"
+    captured = lab.run(script)
+    truth = lab.truth(script)
+    seen = {
+        key: row
+        for key, row in truth.items()
+        if key[0].startswith(("gradient/", "0.w", "0.b", "2.", "output"))
+    }
+    compare(captured, {key: row for key, row in seen.items() if not key[0].startswith("2.output")})
+    (event,) = captured.table("events", kind="capture.unseen")
+    assert "torch.jit" in event["message"]
+
+
+def test_autocast_to_bfloat16(lab):
+    script = MLP.replace(
+        "loss = crit(net(x), y);",
+        "\n        with torch.autocast('cpu', dtype=torch.bfloat16): out = net(x)\n        loss = crit(out.float(), y);",
+    )
+    script += "train(4)"
+    captured = lab.run(script)
+    compare(captured, lab.truth(script))
+    dtypes = {row["name"]: row["dtype"] for row in captured.table("statistics")}
+    assert dtypes["0.output"] == dtypes["output"] == "bfloat16" and dtypes["0.weight"] == "float32"
+
+
+def test_accumulated_passes_are_told_apart(lab):
+    script = (
+        MLP
+        + """
+for i in range(9):
+    crit(net(x + i), y).backward()
+    if i % 3 == 2: opt.step(); opt.zero_grad()
+"""
+    )
+    captured = lab.run(script)
+    compare(captured, lab.truth(script))
+    assert captured.steps() == [0, 1, 2]
+    assert {"output", "output#2", "output#3", "loss#3"} <= captured.names()
+    assert "output#4" not in captured.names()
+
+
+def test_functional_losses_and_labels(lab):
+    script = (
+        MLP
+        + """
+import torch.nn.functional as F
+for _ in range(3):
+    opt.zero_grad(); F.cross_entropy(net(x), y).backward(); opt.step()
+net.eval()
+with torch.no_grad():
+    for _ in range(2): F.mse_loss(net(x)[:, 0], y.float())
+"""
+    )
+    captured = lab.run(script)
+    rows = captured.statistics()
+    assert {step for name, mode, step in rows if (name, mode) == ("cross_entropy.target", "TRAIN")} == {
+        0,
+        1,
+        2,
+    }
+    assert {step for name, mode, step in rows if (name, mode) == ("mse_loss.output", "EVAL")} == {0, 1}
+    assert rows["cross_entropy.output", "TRAIN", 1]["mean"] == pytest.approx(captured.scalars("loss")[1])
+
+
+def test_values_are_those_of_the_tensor(lab):
+    script = (
+        MLP
+        + """
+import json
+truth = {}
+for step in range(3):
+    opt.zero_grad(); crit(net(x), y).backward()
+    truth[step] = net[0].weight.tolist()
+    opt.step()
+print(json.dumps(truth))
+"""
+    )
+    plan = '[collections.all]\ninterval = 1\ntake = ["values"]\n'
+    captured = lab.run(script, plan=plan)
+    import json
+
+    import torch
+
+    truth = {int(step): value for step, value in json.loads(captured.out).items()}
+    rows = [row for row in captured.table("tensors") if row["name"] == "0.weight"]
+    assert {row["step"] for row in rows} == {0, 1, 2}
+    (agent,) = captured.folder.glob("agent-*")
+    for row in rows:
+        with open(agent / row["file"], "rb") as file:
+            file.seek(row["offset"])
+            values = torch.frombuffer(bytearray(file.read(row["bytes"])), dtype=torch.float32)
+        assert values.reshape(16, 8).tolist() == truth[row["step"]]
+
+
+def test_nothing_is_attached_to_the_model_and_nothing_told_that_no_plan_asks(lab):
+    script = (
+        MLP
+        + """
+import copy, pickle, sys
+told = 0
+if "telltale._probe" in sys.modules:
+    probe = sys.modules["telltale._probe"]
+    from telltale.adapters.torch import outputs
+    def counted(*call):
+        global told
+        told += 1
+        return outputs.on_module(*call)
+    probe.configure_torch(on_module=counted)
+train(5); evaluate(2)
+for thing in (net, opt, copy.deepcopy(net), net.state_dict()): assert b"telltale" not in pickle.dumps(thing)
+print(sorted(vars(net)), net._forward_hooks, net._forward_pre_hooks, torch.nn.modules.module._global_forward_hooks)
+print(told, file=sys.stderr)
+"""
+    )
+    plain = lab.plain(script)
+    gradients = lab.run(script, plan="[collections.gradients]\ninterval = 1\n")
+    assert gradients.out == plain and gradients.err.splitlines()[-1] == "0"
+    everything = lab.run(script, run="second")
+    assert everything.out == plain and everything.err.splitlines()[-1] == str(7 * 4)
+
+
+def test_a_failure_of_ours_is_counted_and_the_training_goes_on(lab):
+    script = (
+        MLP
+        + """
+import sys
+if "telltale._probe" in sys.modules:
+    from telltale.adapters.torch import outputs, parameters, tensors
+    def broken(*_): raise RuntimeError("injected")
+    tensors.refused = broken; outputs._Entry.give = broken; parameters._find = broken
+train(5)
+print(sum(p.sum().item() for p in net.parameters()))
+"""
+    )
+    captured = lab.run(script)
+    assert captured.out == lab.plain(script)
+    assert captured.steps() == list(range(5)) and captured.statistics() == {}
+    assert sum(captured.losses().values()) >= 5
+
+
+def test_the_gradients_of_a_skipped_step_say_why(lab):
+    # GradScaler of torch 1 only takes CUDA tensors; this is the hook it gets, around a like method.
+    script = (
+        MLP
+        + """
+import sys
+class Scaler:
+    _enabled = True
+    def step(self, optimizer):
+        if all(torch.isfinite(p.grad).all() for p in net.parameters()): optimizer.step()
+if "telltale._probe" in sys.modules:
+    from telltale.adapters.torch.hooking import SCALER
+    Scaler.step = sys.modules["telltale._probe"].Hook(Scaler.step, SCALER)
+for i in range(4):
+    opt.zero_grad(); (crit(net(x), y) * (float("inf") if i == 2 else 1)).backward(); Scaler().step(opt)
+"""
+    )
+    captured = lab.run(script)
+    rows = captured.statistics()
+    assert captured.steps() == [0, 1, 2, 3]
+    bad = [rows["gradient/2.bias", "TRAIN", step] for step in range(4)]
+    assert [row["inf_count"] + row["nan_count"] > 0 for row in bad] == [False, False, True, False]
