@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from pathlib import Path
 
 import pytest
 from smdebug_lab import LIMIT_S, Lab
@@ -802,3 +803,36 @@ except ImportError as error:
 """
     done = lab.plain(text)
     assert done.stdout == "SMDebugNotImplementedError 1\n" * 2 + "True\n", done.stderr
+
+
+RECORDING = Path(__file__).resolve().parents[1] / "data" / "smdebug" / "recording"
+
+
+def test_a_folder_that_amazons_smdebug_wrote(lab: Lab) -> None:
+    if not RECORDING.is_dir():
+        pytest.skip("tests/data/smdebug/recording is not there")
+    told = lab.read(
+        """
+trial = create_trial(sys.argv[2])
+expected = json.load(open(sys.argv[2] + "/expected.json"))
+for key, value in expected.items():
+    mode, step, name = key.split(" ", 2)
+    name, _, reduction = name.partition(" ")
+    tensor = trial.tensor(name)
+    if reduction:
+        saved = tensor.reduction_values(int(step), mode=modes[mode])
+        assert np.isclose(saved[(reduction, False)], value, rtol=1e-6), key
+    else:
+        assert np.allclose(tensor.value(int(step), mode=modes[mode]), value, rtol=1e-6), key
+gradient = trial.tensor("gradient/Sequential_0.weight")
+tell([trial.steps(modes.TRAIN), trial.steps(modes.EVAL), trial.global_step(modes.EVAL, 0), trial.workers(),
+      trial.tensor_names(collection="reduced"), sorted(map(list, gradient.reduction_values(0, modes.TRAIN))),
+      trial.loaded_all_steps])
+""",
+        RECORDING,
+    )
+    assert told[:4] == [[0, 1, 2], [0], 3, ["worker_0"]]
+    assert told[4] == ["gradient/Sequential_0.bias", "gradient/Sequential_0.weight"]
+    assert ["mean", False] in told[5]
+    assert ["l2", False] in told[5]
+    assert told[6] is True
