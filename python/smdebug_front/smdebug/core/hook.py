@@ -289,6 +289,7 @@ class BaseHook:
     def _prepare(self):
         """What is to be saved, looked at as late as the first step: scripts go on configuring until then."""
         self.prepared_collections = True
+        self.save_config.merge_default_save_config(SaveConfig())
         everything = CollectionKeys.ALL in self.include_collections
         for name, collection in self.get_collections().items():
             if collection.save_config is None:
@@ -380,11 +381,12 @@ class BaseHook:
         self._decisions[name] = None
         collections = [c for c in self._due if c.matches(name)]
         if collections:
+            home = self._home_of(name, collections)
             take = 0
             for collection in collections:
                 collection.add_tensor_name(name)
                 take |= self._take_of(collection)
-            tensor = self._recorder.tensor(self._home_of(name, collections), name) if take else 0
+            tensor = self._recorder.tensor(home, name) if take else 0
             if tensor:
                 self._decisions[name] = (tensor, take)
         return self._decisions[name]
@@ -413,9 +415,12 @@ class BaseHook:
         """The one collection under which Telltale's tables have it: the most telling."""
         general = (CollectionKeys.DEFAULT, CollectionKeys.ALL)
         every = [c for c in self.get_collections().values() if c.name not in general]
-        for collection in every:
-            if collection.name in self.default_collections and collection.matches(name):
-                return collection.name
+        built_in = [c for c in every if c.name in self.default_collections]
+        # One that was told of the tensor before one whose pattern happens to fit.
+        for belongs in (Collection.has_tensor_name, Collection.matches):
+            for collection in built_in:
+                if belongs(collection, name):
+                    return collection.name
         own = [c.name for c in collections if c.name not in general]
         return own[0] if own else collections[0].name
 
