@@ -163,6 +163,7 @@ bool AppendChunk(const arrow::Array& chunk, format::ColumnType type, ScanColumn*
       }
       const auto& texts = static_cast<const arrow::StringArray&>(*typed.dictionary());
       const auto& codes = static_cast<const arrow::Int32Array&>(*typed.indices());
+      AppendTexts(texts, &out->texts);
       const std::int32_t* const raw = codes.raw_values();
       for (std::int64_t i = 0; i < codes.length(); ++i) {
         if (raw[i] < 0 || raw[i] >= texts.length()) return false;
