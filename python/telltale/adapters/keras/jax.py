@@ -48,7 +48,12 @@ class _Again:
         def forward(state: Any, data: Any) -> list[tuple[str, str, Any]]:
             place.collector = collector = Collector(mode, wanted & set(FORWARD))
             arguments = {"training": mode == TRAIN} if model._call_has_training_arg else {}
-            model.stateless_call(state[0], state[1], unpack(data)[0], **arguments)
+            inputs = unpack(data)[0]
+            # It calls what the model is made of, but not the model.
+            collector.depth = 1
+            outputs = model.stateless_call(state[0], state[1], inputs, **arguments)[0]
+            collector.depth = 0
+            collector.layer(model, (inputs,), outputs)
             return collector.found
 
         def compute(state: Any, data: Any) -> dict[str, Any]:

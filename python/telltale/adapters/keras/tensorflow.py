@@ -27,6 +27,18 @@ def _wanted(mode: int) -> frozenset[str]:
 class GraphCollector(Collector):
     """Puts what it gathers into the graph that is being traced; records it at once where nothing is traced."""
 
+    def __init__(self, mode: int, wanted: frozenset[str]) -> None:
+        super().__init__(mode, wanted)
+        self._graph: Any = None
+
+    def number(self, collection: str, name: str) -> str | None:
+        # A call may trace its function several times: what repeats itself in another graph is no second call.
+        current = graph.current()
+        if current is not self._graph:
+            self._graph = current
+            self._times.clear()
+        return super().number(collection, name)
+
     def flush(self) -> None:
         found, self.found = self.found, []
         symbolic = [item for item in found if graph.is_symbolic(item[2])]

@@ -81,6 +81,11 @@ def is_symbolic(value: Any) -> bool:
     return isinstance(value, _tf.Tensor) and not hasattr(value, "numpy")
 
 
+def current() -> Any:
+    """The graph that is being traced; an empty one where nothing is."""
+    return _tf.compat.v1.get_default_graph()
+
+
 def _within(tensor: Any, graph: Any) -> bool:
     """Whether a tensor can be used in a graph: it is of the graph, or of one around it."""
     own = getattr(getattr(tensor, "values", tensor), "graph", None)
@@ -122,7 +127,7 @@ def _fits(value: Any) -> bool:
 
 def add(found: list[tuple[str, str, Any]]) -> None:
     """Adds the branch for (collection, name, tensor) to the graph that is being traced."""
-    graph = _tf.compat.v1.get_default_graph()
+    graph = current()
     reason = _why_not(graph)
     if reason is not None:
         for collection in {collection for collection, _, _ in found}:
