@@ -32,9 +32,9 @@ def record(logs: Any, step: int, mode: int) -> None:
             continue
         name = str(name)
         is_loss = name == "loss" or name.endswith("_loss")
-        # torch's adapter has the loss of each batch, from its backward pass.
-        if not (_skip_train_loss and mode == TRAIN and name == "loss"):
-            probe.scalar_at(name, value, step, mode)
+        if _skip_train_loss and mode == TRAIN and name == "loss":
+            continue  # torch's adapter has the loss of each batch, from its backward pass.
+        probe.scalar_at(name, value, step, mode)
         if tensors:
             collection = "losses" if is_loss else "metrics"
             _capture.save(collection, name, numpy.asarray(value), step=step, mode=mode)

@@ -141,3 +141,5 @@ def install(torch: Any, sources: Any) -> None:
     steps.compiling = compiling
     _any_symbolic = sources["backend.common.keras_tensor"].any_symbolic_tensors
     _hook_spec(sources)
+    # To the adapter for torch: what a layer takes and gives is recorded here.
+    sources["layers.layer"].Layer._telltale_names_itself = True
