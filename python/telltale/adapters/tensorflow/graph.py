@@ -34,13 +34,18 @@ class _Gate:
     def open(self, step: int, mode: int) -> None:
         self.step, self.mode = step, mode
         if self._variable is not None and not self._open:
-            self._variable.assign(True)
+            self._assign(True)
         self._open = True
 
     def close(self) -> None:
         if self._open and self._variable is not None:
-            self._variable.assign(False)
+            self._assign(False)
         self._open = False
+
+    def _assign(self, value: bool) -> None:
+        # At once, even where a graph is being traced: it must not become part of that.
+        with _tf.init_scope():
+            self._variable.assign(value)
 
     def variable(self) -> Any:
         """The variable that a graph asks."""
