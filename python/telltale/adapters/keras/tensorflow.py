@@ -60,6 +60,8 @@ class _Function:
         self._function = function
         self._mode = mode
         self._rate = Rate(lambda: model.optimizer)
+        # The learning rate of the call in progress.
+        self._now = math.nan
         self._accumulation = Accumulation(model.optimizer) if mode == TRAIN else None
         self._epoch = -1
         # What the graph brings out; None: not traced yet.
@@ -111,6 +113,8 @@ class _Function:
         call = Call(self._model, self._mode)
         open_without_fetch(call)
         call.sizes = _sizes(args, self._mode)
+        if self._mode == TRAIN:
+            self._now = float(self._rate.now())
         wanted = _wanted(self._mode)
         if self._traced is None:
             self._traced = wanted
@@ -134,7 +138,7 @@ class _Function:
     @harmless("keras.end")
     def _end(self, call: Call) -> None:
         updates = self._accumulation is not None and self._accumulation.updates()
-        close(call, updates, self._rate.now() if updates else math.nan)
+        close(call, updates, self._now if updates else math.nan)
 
 
 @harmless("tensorflow.gate")
