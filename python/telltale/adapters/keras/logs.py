@@ -20,13 +20,17 @@ from .steps import place
 _open: dict[int, tuple[int, int]] = {}
 _MAX_OPEN = 4096
 _skip_train_loss = False
+# (step, mode) of the tensors that were recorded last: the batches of one update are one step.
+_recorded: tuple[int, int] | None = None
 
 
 def record(logs: Any, step: int, mode: int) -> None:
     """Scalars (and, where asked for, tensors of the collections `losses` and `metrics`)."""
     if not isinstance(logs, dict):
         return
-    tensors = probe.due(0, step, mode)
+    global _recorded
+    tensors = probe.due(0, step, mode) if _recorded != (step, mode) else 0
+    _recorded = (step, mode)
     for name, value in logs.items():
         if not isinstance(value, float):
             continue

@@ -130,6 +130,10 @@ class Accumulation:
         # Where a checkpoint was loaded it does not begin at 0.
         self._seen = int(optimizer._iterations.value) if self._every > 1 else 0
 
+    def coming(self) -> bool:
+        """Whether the next call updates."""
+        return (self._seen + 1) % self._every == 0
+
     def updates(self) -> bool:
         """True at each call that updates; counts the calls."""
         self._seen += 1

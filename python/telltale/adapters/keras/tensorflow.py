@@ -64,6 +64,7 @@ class _Function:
         self._now = math.nan
         self._accumulation = Accumulation(model.optimizer) if mode == TRAIN else None
         self._epoch = -1
+        self._captured = -1
         # What the graph brings out; None: not traced yet.
         self._traced: frozenset[str] | None = None
         self._warned = False
@@ -113,12 +114,14 @@ class _Function:
         call = Call(self._model, self._mode)
         open_without_fetch(call)
         call.sizes = _sizes(args, self._mode)
-        if self._mode == TRAIN:
+        if self._accumulation is not None and self._accumulation.coming():
             self._now = float(self._rate.now())
         wanted = _wanted(self._mode)
         if self._traced is None:
             self._traced = wanted
-        if values.due(call.step, call.mode):
+        # The batches of one update are one step: the first is recorded.
+        if call.step != self._captured and values.due(call.step, call.mode):
+            self._captured = call.step
             graph.gate.open(call.step, call.mode)
             if self._mode == TRAIN:
                 trainable = self._model.trainable_variables
@@ -160,7 +163,7 @@ def _note_sizes(iterator: Any, begin: int, end: int) -> None:
     size = adapter.batch_size or 0
     sizes = [size] * (end - begin + 1)
     count = adapter.num_batches
-    if count is not None and not iterator.steps_per_epoch:
+    if size and count is not None and not iterator.steps_per_epoch:
         sizes = sizes[: max(count - begin, 1)]
         if adapter.has_partial_batch and begin + len(sizes) == count:
             sizes[-1] = adapter.partial_batch_size
