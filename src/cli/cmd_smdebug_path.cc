@@ -20,9 +20,10 @@ void RegisterSmdebugPath(CLI::App& app, Context* context) {
         std::filesystem::path(program).parent_path().parent_path() / "lib/telltale/smdebug";
     std::error_code error;
     if (!std::filesystem::exists(folder / "smdebug/__init__.py", error)) {
-      return {Code::kUnusable,
-              fmt::format("no package smdebug in {}: the installation is incomplete: install it again",
-                          folder.string())};
+      return {
+          Code::kUnusable,
+          fmt::format("no package smdebug in {}: the installation is incomplete: install it again",
+                      folder.string())};
     }
     Print("{}\n", folder.string());
     return {};

@@ -273,7 +273,6 @@ class Recorder:
             self.skipped("dtype")
 
     def scalar(self, name, value):
-        """A number of Telltale's own table of scalars, at the open step."""
-        self._begin()
+        """A number of Telltale's own table of scalars, at the open step; the trial knows nothing of it."""
         mode, step, _ = self._step
         self._probe.scalar_at(name, value, step, mode)

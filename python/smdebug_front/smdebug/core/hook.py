@@ -153,7 +153,7 @@ class BaseHook:
         # (names of the collections that are due) -> {name of a tensor -> (id, take) or None}
         self._decisions_by_due = {}
         self._decisions = {}
-        self._waiting_scalars = []
+        self._waiting_scalars = {}
         self._waiting_tensors = {}
         self._known_names = -1
         self._writes = False
@@ -236,18 +236,17 @@ class BaseHook:
 
     @harmless()
     def save_scalar(self, name, value, sm_metric=False, timestamp=None):
-        """Saves a number as the tensor and the scalar "scalar/<name>", at the step that is open, else at the
-        next.
+        """Saves a number: as the tensor "scalar/<name>" of the open step where that is one of those that are
+        saved, else of the next that is (of several the last); as a scalar of Telltale's at once.
         """
         array = self._to_numpy(value)
         if array is None or array.size != 1:
             self.logger.error("smdebug (Telltale): save_scalar(%r): %r is no number", name, type(value))
             return
         name = f"scalar/{name}"
+        self._waiting_scalars[name] = array
         if self._recorder.has_step:
-            self._save_scalar(name, array)
-        else:
-            self._waiting_scalars.append((name, array))
+            self._recorder.scalar(name, float(array.reshape(()).real))
 
     @harmless()
     def save_tensor(self, tensor_name, tensor_value, collections_to_write=CollectionKeys.DEFAULT):
@@ -277,6 +276,8 @@ class BaseHook:
         if not self._live:
             return
         try:
+            if self._recorder.has_step and self._writes:
+                self._save_scalars()
             self._end_step()
             self._closed = True
             self._point(ended=True)
@@ -288,6 +289,7 @@ class BaseHook:
     def _prepare(self):
         """What is to be saved, looked at as late as the first step: scripts go on configuring until then."""
         self.prepared_collections = True
+        self.save_config.merge_default_save_config(SaveConfig())
         everything = CollectionKeys.ALL in self.include_collections
         for name, collection in self.get_collections().items():
             if collection.save_config is None:
@@ -341,12 +343,12 @@ class BaseHook:
             self._closed = False
             self._point(ended=False)
         self._recorder.open_step(mode, mode_step, self.step)
-        while self._waiting_scalars:
-            self._save_scalar(*self._waiting_scalars.pop(0))
         return bool(self._due)
 
     def _end_step(self):
         if self._recorder.has_step:
+            if self._due:
+                self._save_scalars()
             self._recorder.close_step()
             names = sum(len(c.tensor_names) for c in self.get_collections().values())
             if names != self._known_names:
@@ -379,11 +381,12 @@ class BaseHook:
         self._decisions[name] = None
         collections = [c for c in self._due if c.matches(name)]
         if collections:
+            home = self._home_of(name, collections)
             take = 0
             for collection in collections:
                 collection.add_tensor_name(name)
                 take |= self._take_of(collection)
-            tensor = self._recorder.tensor(self._home_of(name, collections), name) if take else 0
+            tensor = self._recorder.tensor(home, name) if take else 0
             if tensor:
                 self._decisions[name] = (tensor, take)
         return self._decisions[name]
@@ -412,9 +415,12 @@ class BaseHook:
         """The one collection under which Telltale's tables have it: the most telling."""
         general = (CollectionKeys.DEFAULT, CollectionKeys.ALL)
         every = [c for c in self.get_collections().values() if c.name not in general]
-        for collection in every:
-            if collection.name in self.default_collections and collection.matches(name):
-                return collection.name
+        built_in = [c for c in every if c.name in self.default_collections]
+        # One that was told of the tensor before one whose pattern happens to fit.
+        for belongs in (Collection.has_tensor_name, Collection.matches):
+            for collection in built_in:
+                if belongs(collection, name):
+                    return collection.name
         own = [c.name for c in collections if c.name not in general]
         return own[0] if own else collections[0].name
 
@@ -429,11 +435,13 @@ class BaseHook:
     def _save_outputs(self, name, value):
         self._save(f"{name}_output_0", value)
 
-    def _save_scalar(self, name, array):
-        tensor = self._recorder.tensor("scalar", name)
-        if tensor:
-            self._recorder.record_array(tensor, array, RAW)
-        self._recorder.scalar(name, float(array.reshape(()).real))
+    def _save_scalars(self):
+        """Saves what save_scalar was given since the last step that was saved, at the open one."""
+        waiting, self._waiting_scalars = self._waiting_scalars, {}
+        for name, array in waiting.items():
+            tensor = self._recorder.tensor("scalar", name)
+            if tensor:
+                self._recorder.record_array(tensor, array, RAW)
 
     def _save_waiting(self):
         """Saves what save_tensor was given, at a step at which anything is."""

@@ -58,12 +58,31 @@ def _not_finite(reduction_name, row, abs):
     return math.nan
 
 
+def _imported(reduction_name, row, abs):
+    """Of a row that another tool's reductions became: without a count, and NaN in what was not saved."""
+    if reduction_name in ALLOWED_NORMS:
+        value = row[reduction_name]
+    else:
+        deviation = row["abs_std" if abs else "std"]
+        value = {
+            "min": row["abs_min"] if abs else row["min"],
+            "max": None if abs else row["max"],
+            "mean": None if abs else row["mean"],
+            "std": deviation,
+            "variance": deviation * deviation,
+            "prod": math.fabs(row["prod"]) if abs else row["prod"],
+        }.get(reduction_name)
+    return None if value is None or math.isnan(value) else np.float64(value)
+
+
 def of_statistics(reduction_name, row, abs=False, of_sample=False):
     """The reduction as a float64, of a row of the table `statistics` as a dict; None: the row does not tell.
 
     `of_sample`: deviation and variance as torch.std and torch.var give them.
     """
     check_name(reduction_name)
+    if not row["count"]:
+        return _imported(reduction_name, row, abs)
     if row["nan_count"] or row["inf_count"]:
         value = _not_finite(reduction_name, row, abs)
         return None if value is None else np.float64(value)
@@ -71,7 +90,7 @@ def of_statistics(reduction_name, row, abs=False, of_sample=False):
     if abs:
         known = {
             "max": max(math.fabs(low), math.fabs(high)),
-            "mean": row["l1"] / count if count else math.nan,
+            "mean": row["l1"] / count,
             "sum": row["l1"],
         }
         if more:

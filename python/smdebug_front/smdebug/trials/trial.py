@@ -325,7 +325,8 @@ class Trial:
             config = collection.reduction_config
             if config is None or not config.asked() or not collection.matches(name):
                 continue
-            if collection.save_config is None or collection.save_config.should_save_step(mode, mode_step):
+            config_of_mode = collection.save_config and collection.save_config.mode_save_configs[mode]
+            if config_of_mode is None or config_of_mode.should_save_step(mode_step):
                 asked.update(dict.fromkeys(config.asked()))
         return list(asked) or [(each, False) for each in ("min", "max", "mean", "std", "l1", "l2")]
 

@@ -3,7 +3,7 @@
 
 import os
 
-from .._telltale import package
+from .._telltale.imported import ImportedSource
 from .._telltale.recorder import pointers
 from .._telltale.source import HookSource, RunSource
 from ..exceptions import SMDebugNotImplementedError
@@ -19,16 +19,6 @@ def _of_smdebug(path):
     return not pointers(path) and os.path.isdir(os.path.join(path, "collections"))
 
 
-def _imported(path):
-    try:
-        reader = package.part("interchange.smdebug")
-    except ImportError:
-        raise SMDebugNotImplementedError(
-            f"{path} was written by Amazon's smdebug: this Telltale cannot import that yet"
-        ) from None
-    return reader.source(path)
-
-
 def create_trial(
     path, name=None, profiler=False, output_dir="/opt/ml/processing/outputs/", range_steps=None, **kwargs
 ):
@@ -42,6 +32,7 @@ def create_trial(
 
     Raises:
         SMDebugNotImplementedError: a bucket; profiler=True.
+        IndexReaderException: what Amazon's smdebug wrote cannot be read.
         MissingCollectionFiles: the training has ended, and a worker of it never began to save.
     """
     path = os.fspath(path).strip()
@@ -59,7 +50,7 @@ def create_trial(
     if _is_run(path):
         source = RunSource(path)
     elif _of_smdebug(path):
-        source = _imported(path)
+        source = ImportedSource(path)
     else:
         source = HookSource(path)
     return LocalTrial(name, path, source, range_steps)

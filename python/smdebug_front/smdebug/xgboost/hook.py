@@ -231,6 +231,8 @@ class Hook(BaseHook, xgboost.callback.TrainingCallback):
     def _save(self, name, value):
         if isinstance(value, (str, bytes)):
             value = np.array([value])
+        elif isinstance(value, (list, tuple)):
+            value = np.array(value)
         if isinstance(value, np.ndarray) and value.dtype.kind in "US":
             self._save_texts(name, value)
         elif value is not None:
@@ -240,12 +242,13 @@ class Hook(BaseHook, xgboost.callback.TrainingCallback):
         collections = [c for c in self._due if c.matches(name)]
         if not collections or texts.size == 0:
             return
+        home = self._home_of(name, collections)
         for collection in collections:
             collection.add_tensor_name(name)
         encoded = np.char.encode(texts, "utf-8") if texts.dtype.kind == "U" else texts
         width = max(1, encoded.dtype.itemsize)
         rows = np.ascontiguousarray(encoded.astype(f"S{width}")).view(np.uint8).reshape(*texts.shape, width)
-        tensor = self._recorder.tensor(self._home_of(name, collections) + "+text", name)
+        tensor = self._recorder.tensor(f"{home}+text", name)
         if tensor:
             self._recorder.record_array(tensor, rows, RAW)
 
