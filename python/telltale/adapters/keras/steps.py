@@ -32,6 +32,8 @@ class Place(threading.local):
     last: tuple[int, int] | None = None
     # The newest TRAIN step.
     last_train = 0
+    # The loss of the present batch is recorded by another adapter.
+    loss_seen = False
     # Epochs begun.
     epoch = 0
     # Of loops that run eagerly: inside an optimizer's call; an optimizer was called in the present step.
