@@ -78,8 +78,8 @@ typedef enum {
   TT_DTYPE_I8 = 7,
   TT_DTYPE_U8 = 8,
   TT_DTYPE_BOOL = 9,
-  TT_DTYPE_C64 = 10,  /* complex of two float32; reductions are of the absolute values */
-  TT_DTYPE_C128 = 11, /* complex of two float64 */
+  TT_DTYPE_C64 = 10,    /* complex of two float32; reductions are of the absolute values */
+  TT_DTYPE_C128 = 11,   /* complex of two float64 */
   TT_DTYPE_F8E4M3 = 12, /* OCP float8 E4M3FN: NaN, no Inf */
   TT_DTYPE_F8E5M2 = 13, /* OCP float8 E5M2: NaN and Inf */
   TT_DTYPE_U16 = 14,
@@ -178,8 +178,8 @@ typedef struct {
  * or -1 for an unknown dtype. Needs no tt_init. */
 TT_API int tt_compute_stats(const void* data, uint64_t count, tt_dtype dtype, tt_stats* out);
 /* Whether the plan asks for the statistics of tensors at the open step (0 no, 1 yes); decided once
- * a step, cheap to ask. `tensor` is the tensor's name id; 0, and an id of tt_name, which does not tell
- * the collection, ask whether any is wanted. Since 1.2 tt_tensor and tt_due tell more. */
+ * a step, cheap to ask. `tensor` is the tensor's name id; 0, and an id of tt_name, which does not
+ * tell the collection, ask whether any is wanted. Since 1.2 tt_tensor and tt_due tell more. */
 TT_API int tt_wants_stats(uint32_t tensor);
 /* Computes and records the statistics of a tensor at the open step. `collection`: name id. */
 TT_API void tt_record_stats(uint32_t tensor, uint32_t collection, const void* data, uint64_t count,
@@ -192,7 +192,8 @@ enum {
   TT_TAKE_HISTOGRAM = 2, /* histogram and quantiles; brings the statistics with it */
   TT_TAKE_RAW = 4,       /* the values */
   TT_TAKE_SHAPE = 8,     /* shape and dtype alone */
-  TT_TAKE_MORE = 16      /* smallest and deviation of the absolute values, product; with the statistics */
+  TT_TAKE_MORE =
+      16 /* smallest and deviation of the absolute values, product; with the statistics */
 };
 /* Bit of tt_wanted's answer alone. */
 #define TT_TAKE_UNKNOWN 0x80000000u
@@ -203,24 +204,26 @@ enum {
 
 /* An array in main memory. */
 typedef struct {
-  const void* data;       /* of the first element; null only where there is none */
+  const void* data; /* of the first element; null only where there is none */
   tt_dtype dtype;
   uint32_t ndim;          /* 0: a scalar */
   const int64_t* shape;   /* ndim sizes, none negative */
   const int64_t* strides; /* ndim strides in elements, or null: C order. May be 0 or negative. */
 } tt_array;
 
-/* Id of a tensor: the pair of its collection ("weights", "gradients", "outputs", ..., as the adapter
- * knows it) and its name. The same pair gives the same id; 0 when the table of names is full (counted).
- * The plan answers it within a drain of the agent, by the name and by the collection. */
+/* Id of a tensor: the pair of its collection ("weights", "gradients", "outputs", ..., as the
+ * adapter knows it) and its name. The same pair gives the same id; 0 when the table of names is
+ * full (counted). The plan answers it within a drain of the agent, by the name and by the
+ * collection. */
 TT_API uint32_t tt_tensor(const char* collection, size_t collection_len, const char* name,
                           size_t name_len);
-/* What the plan asks of the tensor at this step and mode: TT_TAKE_ bits; 0: nothing. `tensor` 0: what
- * it asks of any. A tensor not yet answered: 0 (counted), or what the plan takes of every name. */
+/* What the plan asks of the tensor at this step and mode: TT_TAKE_ bits; 0: nothing. `tensor` 0:
+ * what it asks of any. A tensor not yet answered: 0 (counted), or what the plan takes of every
+ * name. */
 TT_API uint32_t tt_due(uint32_t tensor, int64_t step, int mode);
-/* Gives what `take` asks of the tensor's values: reads `array` before it returns, never after. What is
- * computed in place is (statistics); the rest is copied to bounded pools (histogram: in this process,
- * raw values: shared with the agent), and counted as skipped where there is no room. */
+/* Gives what `take` asks of the tensor's values: reads `array` before it returns, never after. What
+ * is computed in place is (statistics); the rest is copied to bounded pools (histogram: in this
+ * process, raw values: shared with the agent), and counted as skipped where there is no room. */
 TT_API void tt_record_tensor(uint32_t tensor, const tt_array* array, uint32_t take, int64_t step,
                              int mode);
 /* Statistics that were computed elsewhere (on a device). */

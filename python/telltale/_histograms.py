@@ -56,7 +56,8 @@ class Histograms:
         chosen = [newest[step] for step in sorted(newest)]
         bins = [json.loads(row["bins"]) for row in chosen]
         width = max(map(len, bins))
-        chosen, bins = zip(*((row, counts) for row, counts in zip(chosen, bins) if len(counts) == width))
+        chosen = [row for row, counts in zip(chosen, bins) if len(counts) == width]
+        bins = [counts for counts in bins if len(counts) == width]
         quantiles = [json.loads(row["quantiles"] or "[]") for row in chosen]
         nan = [float("nan")] * len(QUANTILES)
         return cls._of(

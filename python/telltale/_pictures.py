@@ -95,10 +95,10 @@ def tiles_of(array: Any, max_tiles: int) -> list[Any]:
     """
     numpy = numpy_module()
     values = as_float(array)
-    if values.ndim == 0 or values.size == 0:
+    if values.size == 0:
         return []
-    if values.ndim == 1:
-        return [_grey(values[numpy.newaxis, :])]
+    if values.ndim < 2:
+        return [_grey(values.reshape(1, -1))]
     if values.ndim == 2:
         return [_grey(values)]
     if values.ndim >= 4 and values.shape[-3] == 3:

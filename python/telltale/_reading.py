@@ -13,14 +13,14 @@ import json
 import os
 import re
 import time
-import warnings
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import _library, _pictures
+from ._damage import warn as _warn
 from ._tensors import Tensor, TensorList, Value, _summaries
 from ._views import array_of, steps_of
-from .errors import DamageWarning, ReadError
+from .errors import ReadError
 
 if TYPE_CHECKING:
     import numpy
@@ -68,15 +68,6 @@ def _names(values: Iterable[str]) -> Any:
     return (ctypes.c_char_p * len(encoded))(*encoded)
 
 
-def _warn(path: str, what: str, damage: dict[str, Any]) -> None:
-    counts = ", ".join(f"{n} {name.replace('_', ' ')}" for name, n in damage.items() if name != "notes" and n)
-    warnings.warn(
-        f"part of {path} cannot be read ({counts}): {what} holds what can; `telltale verify` names the places",
-        DamageWarning,
-        stacklevel=4,  # The caller of table() or pandas(), the loop over a follower.
-    )
-
-
 class Follower:
     """The records of a run, each once, from its start on and then as they come.
 
@@ -117,8 +108,7 @@ class Follower:
         if state.value == 2:
             self.ended = True
             damage = json.loads(self._library.text("tt_follow_damage", self._handle))
-            if damage:
-                _warn(self._path, "what was followed", damage)
+            _warn(self._path, "what was followed", damage, 4)
         return None
 
     def poll(self) -> list[Batch]:
@@ -234,9 +224,7 @@ class Run:
             data = self.reader(table, columns, where).read_all()
         except (OSError, self._library.pyarrow.ArrowInvalid) as error:
             raise ReadError(5 if isinstance(error, OSError) else 3, str(error)) from error
-        damage = self.damage()
-        if damage:
-            _warn(self.path, f"table {table}", damage)
+        _warn(self.path, f"table {table}", self.damage(), 4)
         return data
 
     def steps(self, mode: str | None = None, rank: int | None = None) -> numpy.ndarray[Any, Any]:
@@ -254,6 +242,7 @@ class Run:
             _library.ANY_RANK if rank is None else rank,
             ctypes.byref(given),
         )
+        _warn(self.path, "the list of steps", self.damage(), 3)
         return steps_of(self._library, given)
 
     def tensors(
@@ -270,6 +259,7 @@ class Run:
             run.tensors("layer1.*")[0].at(100)
         """
         found = _summaries(self, pattern)
+        _warn(self.path, "the list of tensors", self.damage(), 3)
         if regex is not None:
             try:
                 expression = re.compile(regex)

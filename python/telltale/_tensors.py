@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from . import _library, _pictures
+from ._damage import warn
 from ._histograms import Histograms
 from ._views import array_of, numpy_module, steps_of
 from .errors import ReadError
@@ -45,6 +46,7 @@ class _Handle:
     def __init__(self, library: _library.Library, run: Any, name: str) -> None:
         self._library = library
         self.pointer = ctypes.c_void_p()
+        self.told = False  # Of damage, once.
         library.try_("tt_run_tensor", run, name.encode(), ctypes.byref(self.pointer))
 
     def __del__(self) -> None:
@@ -84,6 +86,13 @@ class Tensor:
             near = difflib.get_close_matches(self.name, self._run.tensors().names, 1)
             meant = f": did you mean {near[0]!r}?" if near else ": run.tensors() lists those there are"
             raise ReadError(_USAGE, f"{self._run.path} holds no tensor {self.name!r}{meant}") from None
+
+    def _tell(self, handle: _Handle) -> None:
+        """Warns the caller of the method that calls, once, where part could not be read."""
+        if not handle.told:
+            damage = json.loads(self._library.text("tt_tensor_damage", handle.pointer))
+            handle.told = bool(damage)
+            warn(self._run.path, f"tensor {self.name}", damage, 4)
 
     def _is_recorded(self) -> bool:
         return any(tensor["name"] == self.name for tensor in _summaries(self._run, self.name))
@@ -140,8 +149,9 @@ class Tensor:
         """
         if of not in _RECORDED:
             raise ReadError(_USAGE, f"no such record: {of!r}: choose values, statistics or histograms")
-        given = _library.StepsStruct()
-        self._try("tt_tensor_steps", self._open(), *_which(mode, rank), _RECORDED[of], ctypes.byref(given))
+        given, handle = _library.StepsStruct(), self._open()
+        self._try("tt_tensor_steps", handle, *_which(mode, rank), _RECORDED[of], ctypes.byref(given))
+        self._tell(handle)
         return steps_of(self._library, given)
 
     def at(self, step: int, rank: int | None = None, mode: str | None = None) -> numpy.ndarray[Any, Any]:
@@ -153,8 +163,9 @@ class Tensor:
         Raises:
             ReadError: no values were recorded at that step (code 2), or they are lost.
         """
-        given = _library.ArrayStruct()
-        self._try("tt_tensor_at", self._open(), int(step), *_which(mode, rank), ctypes.byref(given))
+        given, handle = _library.ArrayStruct(), self._open()
+        self._try("tt_tensor_at", handle, int(step), *_which(mode, rank), ctypes.byref(given))
+        self._tell(handle)
         return array_of(self._library, given, many=False)
 
     def values(
@@ -176,11 +187,10 @@ class Tensor:
         if steps is None:
             steps = self.steps(mode, rank, "values")
         wanted = numpy.ascontiguousarray(steps if hasattr(steps, "__len__") else list(steps), numpy.int64)
-        given = _library.ArrayStruct()
+        given, handle = _library.ArrayStruct(), self._open()
         pointer = wanted.ctypes.data_as(ctypes.POINTER(ctypes.c_int64))
-        self._try(
-            "tt_tensor_values", self._open(), pointer, len(wanted), *_which(mode, rank), ctypes.byref(given)
-        )
+        self._try("tt_tensor_values", handle, pointer, len(wanted), *_which(mode, rank), ctypes.byref(given))
+        self._tell(handle)
         return array_of(self._library, given, many=True)
 
     def __getitem__(self, key: int | slice) -> numpy.ndarray[Any, Any]:
@@ -204,11 +214,10 @@ class Tensor:
         """Its rows of a table ("statistics", "histograms" or "tensors") as a stream."""
         wanted = [column.encode() for column in columns or ()]
         names = (ctypes.c_char_p * len(wanted))(*wanted)
-        stream = _library.ArrowArrayStream()
+        stream, handle = _library.ArrowArrayStream(), self._open()
         address = ctypes.addressof(stream)
-        self._library.try_(
-            "tt_tensor_table", self._open().pointer, table.encode(), names, len(names), address
-        )
+        self._library.try_("tt_tensor_table", handle.pointer, table.encode(), names, len(names), address)
+        self._tell(handle)
         return self._library.pyarrow.RecordBatchReader._import_from_c(address)
 
     def statistics(self, columns: Iterable[str] | None = None) -> pyarrow.Table:

@@ -64,7 +64,7 @@ class _Memory:
 def _bits_class() -> Any:
     numpy = numpy_module()
 
-    class BitsArray(numpy.ndarray):  # type: ignore[misc, name-defined]
+    class BitsArray(numpy.ndarray):  # type: ignore[name-defined]
         """The bits of elements of a type that numpy lacks; `element_type` names it ("bfloat16").
 
         With the package ml_dtypes installed such tensors come as arrays of its types instead.

@@ -204,6 +204,12 @@ void Producer::CountInto(Ledger* ledger) {
   set("probe.spans_thinned", counters.spans_thinned, false);
   set("probe.malformed", counters.malformed, true);
   set("probe.foreign_thread", counters.foreign_thread, false);
+  const auto tensors = [&](const char* name, std::uint64_t value) {
+    ledger->Set({name, subject_}, value, {"tensors", true, info.rank, info.pid});
+  };
+  tensors("probe.raw_dropped", counters.raw_dropped);
+  tensors("probe.histogram_dropped", counters.histogram_dropped);
+  tensors("probe.unanswered", counters.unanswered);
 }
 
 }  // namespace telltale::agent

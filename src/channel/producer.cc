@@ -242,8 +242,7 @@ bool Producer::Tensor(const format::TensorRecord& record, const std::int64_t* sh
   auto* out = static_cast<char*>(Reserve(ring, static_cast<std::uint32_t>(size), false));
   if (out == nullptr) return false;
   format::TensorRecord copy = record;
-  copy.header =
-      MakeHeader(RecordKind::kTensor, record.header.flags, size, record.header.name);
+  copy.header = MakeHeader(RecordKind::kTensor, record.header.flags, size, record.header.name);
   std::memcpy(out, &copy, sizeof copy);
   if (shape_bytes > 0) std::memcpy(out + sizeof copy, shape, shape_bytes);
   if (value_bytes > 0) std::memcpy(out + sizeof copy + shape_bytes, values, value_bytes);
@@ -301,17 +300,18 @@ std::uint64_t Producer::ReadRules(format::ControlRule* out, std::uint32_t* unans
                                   std::uint64_t* slab_bytes) const {
   const std::uint64_t sequence = RulesSequence();
   if (sequence == 0 || sequence % 2 != 0) return 0;
-  // Acquire, each: the sequence is read again only after all of them.
-  constexpr std::size_t kRuleWords = sizeof(format::ControlRule) / sizeof(std::uint64_t);
-  const std::uint64_t* from = rules_;
-  for (std::uint32_t i = 0; i < format::kControlRules; ++i) {
-    std::uint64_t words[kRuleWords];
-    for (std::uint64_t& word : words) word = __atomic_load_n(from++, __ATOMIC_ACQUIRE);
-    std::memcpy(&out[i], words, sizeof words);
+  // Acquire, each: the sequence is read again only after all of them. `out` may be read meanwhile.
+  using Word [[gnu::may_alias]] = std::uint64_t;
+  constexpr std::size_t kRuleWords = sizeof(format::ControlRule) / sizeof(Word);
+  auto* to = reinterpret_cast<Word*>(out);
+  for (std::size_t i = 0; i < format::kControlRules * kRuleWords; ++i) {
+    __atomic_store_n(&to[i], __atomic_load_n(&rules_[i], __ATOMIC_ACQUIRE), __ATOMIC_RELAXED);
   }
   const format::ControlHeader* control = control_.load(std::memory_order_relaxed);
-  *unanswered_mask = control->unanswered_mask.load(std::memory_order_acquire);
-  *slab_bytes = control->slab_bytes.load(std::memory_order_acquire);
+  __atomic_store_n(unanswered_mask, control->unanswered_mask.load(std::memory_order_acquire),
+                   __ATOMIC_RELAXED);
+  __atomic_store_n(slab_bytes, control->slab_bytes.load(std::memory_order_acquire),
+                   __ATOMIC_RELAXED);
   return control->rules_sequence.load(std::memory_order_relaxed) == sequence ? sequence : 0;
 }
 

@@ -116,7 +116,8 @@ class Producer {
   /// or none with rules.
   std::uint64_t RulesSequence() const;
   /// Copies the rules as of the sequence number that it returns; 0: they are being written, or
-  /// there are none, and `out` holds nothing of use.
+  /// there are none, and `out` holds nothing of use. Stores atomically, word by word: a thread that
+  /// reads `out` so meanwhile gets old words and new ones.
   std::uint64_t ReadRules(format::ControlRule* out, std::uint32_t* unanswered_mask,
                           std::uint64_t* slab_bytes) const;
   /// Counts the plans published so far.

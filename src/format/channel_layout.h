@@ -40,7 +40,7 @@ enum class RecordKind : std::uint8_t {
   kScalar = 3,
   kStat = 4,
   kEvent = 5,
-  kStatMore = 6,   ///< Since 1.1, as all that follow.
+  kStatMore = 6,  ///< Since 1.1, as all that follow.
   kHistogram = 7,
   kTensor = 8,
 };
@@ -112,7 +112,8 @@ inline constexpr std::uint32_t kHistogramBins = 64;
 inline constexpr double kQuantileRanks[] = {0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99};
 inline constexpr std::uint32_t kQuantiles = 9;
 
-/// Bins of equal width from min to max of the finite elements, the last one closed: as numpy.histogram.
+/// Bins of equal width from min to max of the finite elements, the last one closed: as
+/// numpy.histogram.
 struct HistogramRecord {
   RecordHeader header;  ///< name: the tensor.
   std::uint64_t time;
@@ -126,9 +127,9 @@ struct HistogramRecord {
   std::uint64_t bins[kHistogramBins];
 };
 
-/// Shape, dtype and, unless flags has kShapeOnlyFlag, the values of a tensor. Followed by ndim sizes
-/// (i64) and, with kInlineFlag, `bytes` bytes of values, then zeros to a multiple of 8; else the values
-/// fill the slots slot, slot + 1, ... of the slab.
+/// Shape, dtype and, unless flags has kShapeOnlyFlag, the values of a tensor. Followed by ndim
+/// sizes (i64) and, with kInlineFlag, `bytes` bytes of values, then zeros to a multiple of 8; else
+/// the values fill the slots slot, slot + 1, ... of the slab.
 struct TensorRecord {
   RecordHeader header;  ///< name: the tensor.
   std::uint64_t time;
@@ -223,13 +224,16 @@ struct ControlHeader {
   std::atomic<std::uint32_t> stats_interval_steps;  ///< 0: no statistics.
   std::atomic<std::uint32_t> flags;                 ///< kControlWantAll.
   // Since 1.1.
-  std::uint32_t rules_offset;                  ///< Of kControlRules ControlRule, a multiple of 64.
-  std::atomic<std::uint32_t> unanswered_mask;  ///< Rules that take every tensor: those of one that has no answer.
-  std::atomic<std::uint64_t> rules_sequence;   ///< Odd while the rules are being written (a sequence lock).
-  std::atomic<std::uint64_t> slab_bytes;       ///< Part of the slab that may be used; 0: no raw values.
+  std::uint32_t rules_offset;  ///< Of kControlRules ControlRule, a multiple of 64.
+  std::atomic<std::uint32_t>
+      unanswered_mask;  ///< Rules that take every tensor: those of one that has no answer.
+  std::atomic<std::uint64_t>
+      rules_sequence;  ///< Odd while the rules are being written (a sequence lock).
+  std::atomic<std::uint64_t> slab_bytes;  ///< Part of the slab that may be used; 0: no raw values.
 };
 
-/// When one mode's steps are due: a step of the list, or one in [start, end) that `interval` divides.
+/// When one mode's steps are due: a step of the list, or one in [start, end) that `interval`
+/// divides.
 struct ControlWhen {
   std::uint32_t interval;  ///< 0: by the list alone.
   std::uint32_t listed;
@@ -247,8 +251,8 @@ inline constexpr std::uint32_t kControlRules = 24;
 inline constexpr unsigned kNameMaskShift = 8;
 
 /// The slab: a memfd that the supervisor makes and the agent and the producer map. A table of one
-/// 32-bit word a slot, then the slots. The producer makes a slot kSlotFilling, then kSlotFull; the agent
-/// kSlotTaken when it has drained the slot's record, then kSlotFree.
+/// 32-bit word a slot, then the slots. The producer makes a slot kSlotFilling, then kSlotFull; the
+/// agent kSlotTaken when it has drained the slot's record, then kSlotFree.
 inline constexpr std::uint64_t kSlabMagic = 0x313042414c535454;  // "TTSLAB01"
 inline constexpr std::size_t kSlotBytes = 4096;
 inline constexpr std::uint32_t kSlotFree = 0;
@@ -259,7 +263,8 @@ inline constexpr std::uint32_t kSlotTaken = 3;
 struct SlabHeader {
   std::uint64_t magic;
   std::uint32_t slots;
-  std::uint32_t slots_offset;  ///< Of slot 0, a multiple of kPageBytes; the words begin at kPageBytes.
+  std::uint32_t
+      slots_offset;  ///< Of slot 0, a multiple of kPageBytes; the words begin at kPageBytes.
 };
 
 /// Flag of the control page: the plan takes every name, so one without an answer is wanted.
@@ -281,7 +286,9 @@ static_assert(offsetof(ArenaHeader, uuid) == 64 && offsetof(ArenaHeader, pid) ==
 static_assert(offsetof(ArenaHeader, raw_dropped) == kArenaHeaderBytesMin);
 static_assert(sizeof(ArenaHeader) == 768 && sizeof(ArenaHeader) <= kPageBytes);
 static_assert(sizeof(ControlRule) % sizeof(std::uint64_t) == 0 && sizeof(SlabHeader) == 16);
-static_assert(sizeof(ControlHeader) == 64 && sizeof(ControlWhen) == 280 && sizeof(ControlRule) == 1128);
-static_assert(sizeof(StatMoreRecord) == 136 && sizeof(HistogramRecord) == 648 && sizeof(TensorRecord) == 40);
+static_assert(sizeof(ControlHeader) == 64 && sizeof(ControlWhen) == 280 &&
+              sizeof(ControlRule) == 1128);
+static_assert(sizeof(StatMoreRecord) == 136 && sizeof(HistogramRecord) == 648 &&
+              sizeof(TensorRecord) == 40);
 
 }  // namespace telltale::format

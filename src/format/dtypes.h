@@ -14,7 +14,7 @@ struct DtypeInfo {
   std::uint8_t bytes;            ///< Of one element.
 };
 
-/// By code. C128 is no dtype of safetensors: a file that holds one is read by Telltale alone.
+/// By code. Of the complex ones files hold pairs of real numbers (docs/formats/tensors.md).
 inline constexpr DtypeInfo kDtypes[] = {
     {"float32", "F32", 4},     {"float64", "F64", 8},         {"float16", "F16", 2},
     {"bfloat16", "BF16", 2},   {"int64", "I64", 8},           {"int32", "I32", 4},

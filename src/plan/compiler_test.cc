@@ -103,15 +103,12 @@ TEST(Compiled, WhatTakesEveryTensorNeedsNoAnswer) {
 }
 
 TEST(Compiled, APatternThatIsNoneIsNamed) {
-  const auto plan = FromJson(R"({"collections": {"a": {"include": ["(?!x)"]
-}
-}
-})");
+  const auto plan = FromJson(R"j({"collections": {"a": {"include": ["(?!x)"]}}})j");
   ASSERT_TRUE(plan.ok());
-const auto compiled = Compiled::Create(*plan);
-ASSERT_FALSE(compiled.ok());
-EXPECT_EQ(compiled.status().code(), Code::kUsage);
-EXPECT_NE(compiled.status().message().find("'(?!x)'"), std::string::npos);
+  const auto compiled = Compiled::Create(*plan);
+  ASSERT_FALSE(compiled.ok());
+  EXPECT_EQ(compiled.status().code(), Code::kUsage);
+  EXPECT_NE(compiled.status().message().find("'(?!x)'"), std::string::npos);
 }
 
 TEST(Compiled, MoreRulesThanAPageHoldsAreRefused) {

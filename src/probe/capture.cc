@@ -2,7 +2,6 @@
 #include "probe/capture.h"
 
 #include <cstddef>
-#include <iterator>
 
 #include "format/dtypes.h"
 #include "probe/array_view.h"
@@ -15,10 +14,17 @@ namespace {
 using format::ControlRule;
 using format::kControlRules;
 
+/// A field of rules that another thread may be writing anew: harmless whichever it is.
+template <class T>
+T Relaxed(const T& field) {
+  return __atomic_load_n(&field, __ATOMIC_RELAXED);
+}
+
 std::uint32_t DueMask(const ControlRule* rules, std::int64_t step, std::uint8_t mode) {
   std::uint32_t mask = 0;
   for (std::uint32_t i = 0; i < kControlRules; ++i) {
-    if (rules[i].take != 0 && Due(rules[i].when[mode & format::kModeMask], step)) mask |= 1U << i;
+    if (Relaxed(rules[i].take) != 0 && Due(rules[i].when[mode & format::kModeMask], step))
+      mask |= 1U << i;
   }
   return mask;
 }
@@ -27,7 +33,7 @@ std::uint32_t DueMask(const ControlRule* rules, std::int64_t step, std::uint8_t 
 std::uint32_t TakeOfMask(const ControlRule* rules, std::uint32_t mask) {
   std::uint32_t take = 0;
   mask &= (1U << kControlRules) - 1;
-  for (; mask != 0; mask &= mask - 1) take |= rules[__builtin_ctz(mask)].take;
+  for (; mask != 0; mask &= mask - 1) take |= Relaxed(rules[__builtin_ctz(mask)].take);
   return take;
 }
 
@@ -49,13 +55,16 @@ void FillStat(const tt_stats& stats, tt_dtype dtype, format::StatRecord* record)
 
 bool Due(const format::ControlWhen& when, std::int64_t step) {
   if (step < 0) return false;
-  if (when.interval != 0 && step >= when.start && step < when.end && step % when.interval == 0) {
+  const std::uint32_t interval = Relaxed(when.interval);
+  if (interval != 0 && step >= Relaxed(when.start) && step < Relaxed(when.end) &&
+      step % interval == 0) {
     return true;
   }
-  const std::uint32_t listed =
-      when.listed < std::size(when.list) ? when.listed : std::uint32_t{std::size(when.list)};
+  constexpr std::uint32_t kRoom = sizeof when.list / sizeof when.list[0];
+  const std::uint32_t said = Relaxed(when.listed);
+  const std::uint32_t listed = said < kRoom ? said : kRoom;
   for (std::uint32_t i = 0; i < listed; ++i) {
-    if (when.list[i] == step) return true;
+    if (Relaxed(when.list[i]) == step) return true;
   }
   return false;
 }
@@ -94,8 +103,9 @@ void Capture::UpdateOnce() {
     }
   }
   const Rules& rules = rules_[index];
-  const std::uint32_t due = DueMask(rules.rules, step_.load(std::memory_order_relaxed),
-                                    static_cast<std::uint8_t>(mode_.load(std::memory_order_relaxed)));
+  const std::uint32_t due =
+      DueMask(rules.rules, step_.load(std::memory_order_relaxed),
+              static_cast<std::uint8_t>(mode_.load(std::memory_order_relaxed)));
   now_.store(index << 32 | due, std::memory_order_release);
   any_due_.store(TakeOfMask(rules.rules, due), std::memory_order_relaxed);
 }
@@ -103,7 +113,7 @@ void Capture::UpdateOnce() {
 bool Capture::MaskOf(std::uint32_t tensor, const Rules& rules, std::uint32_t* mask) const {
   const std::uint32_t word = producer_->NameWord(tensor);
   if (word == format::kNameUnanswered) {
-    *mask = rules.unanswered_mask;
+    *mask = Relaxed(rules.unanswered_mask);
     return false;
   }
   *mask = (word & format::kNameYes) != 0 ? word >> format::kNameMaskShift : 0;
@@ -153,8 +163,9 @@ std::uint32_t Capture::SampleSize(std::uint32_t tensor, std::int64_t step,
   std::uint32_t most = 0;
   for (; mask != 0; mask &= mask - 1) {
     const ControlRule& rule = rules.rules[__builtin_ctz(mask)];
-    if ((rule.take & TT_TAKE_HISTOGRAM) == 0) continue;
-    const std::uint32_t wanted = rule.max_elements == 0 ? kDefaultSample : rule.max_elements;
+    if ((Relaxed(rule.take) & TT_TAKE_HISTOGRAM) == 0) continue;
+    const std::uint32_t said = Relaxed(rule.max_elements);
+    const std::uint32_t wanted = said == 0 ? kDefaultSample : said;
     most = wanted > most ? wanted : most;
   }
   return most;
@@ -238,7 +249,7 @@ void Capture::RecordRaw(const tt_array& array, const ArrayView& view,
     producer_->Tensor(*record, array.shape, values);
     return;
   }
-  const std::uint64_t limit = InUse(now_.load(std::memory_order_acquire)).slab_bytes;
+  const std::uint64_t limit = Relaxed(InUse(now_.load(std::memory_order_acquire)).slab_bytes);
   channel::SlabWriter& slab = producer_->slab();
   void* data = nullptr;
   if (!slab.Claim(record->bytes, limit, &record->slot, &data)) {

@@ -431,6 +431,10 @@ void tt_record_computed(uint32_t tensor, const tt_stats* stats, tt_dtype dtype, 
                         int mode) {
   Probe* probe = Active();
   if (probe == nullptr || stats == nullptr) return;
+  if (tensor == 0) {  // The table of names was full.
+    probe->producer.CountSkipped(1);
+    return;
+  }
   probe->capture.RecordStats(tensor, 0, *stats, dtype, StepOf(*probe, step), ModeOf(*probe, mode));
 }
 
@@ -447,7 +451,7 @@ uint64_t tt_plan_epoch(void) {
 int tt_current(int64_t* step) {
   Probe* probe = Active();
   if (step != nullptr) *step = probe == nullptr ? -1 : probe->machine.step();
-  return probe == nullptr ? TT_MODE_GLOBAL : probe->machine.mode();
+  return probe == nullptr ? int{TT_MODE_GLOBAL} : int{probe->machine.mode()};
 }
 
 void tt_account(uint64_t begin) {

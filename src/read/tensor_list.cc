@@ -121,8 +121,9 @@ class Lister {
   Entry* Find(std::string_view text) {
     std::string name(text);
     if (const auto found = entries_.find(name); found != entries_.end()) return found->second.get();
-    const bool wanted =
-        pattern_.empty() || name == pattern_ || ::fnmatch(pattern_.c_str(), name.c_str(), 0) == 0);
+    const bool wanted = name != store::kHeaderRow &&
+                        (pattern_.empty() || name == pattern_ ||
+                         ::fnmatch(pattern_.c_str(), name.c_str(), 0) == 0);
     std::unique_ptr<Entry>& entry = entries_[name];
     if (wanted) {
       entry = std::make_unique<Entry>();

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cmath>
 #include <ctime>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "base/printable.h"
@@ -59,6 +60,7 @@ std::size_t Width(std::string_view text) {
 void StatusFold::Add(const store::OrderedRecord& record) {
   if (const auto* row = record.As<format::StepRow>()) AddStep(*row);
   if (const auto* row = record.As<format::FindingRow>()) AddFinding(*row);
+  if (const auto* row = record.As<format::EventRow>()) AddEvent(*row);
   if (const auto* row = record.As<format::ScalarRow>()) {
     if (row->name == "loss" && row->mode == "TRAIN" && row->attempt == attempt_) {
       facts_.has_loss = true;
@@ -121,6 +123,25 @@ void StatusFold::AddFinding(const format::FindingRow& row) {
                            row.last_step};
 }
 
+void StatusFold::AddEvent(const format::EventRow& row) {
+  if (row.attempt != attempt_) return;
+  if (row.kind == "plan") {
+    // Another plan begins without any thinning.
+    facts_.stretch = 1;
+    facts_.shed = false;
+    return;
+  }
+  if (row.kind != "governor") return;
+  const auto data = nlohmann::json::parse(row.data, nullptr, false);
+  if (!data.is_object()) return;
+  const auto stretch = data.find("stretch");
+  if (stretch != data.end() && stretch->is_number_unsigned()) {
+    facts_.stretch = stretch->get<std::uint32_t>();
+  }
+  const auto shed = data.find("shed");
+  facts_.shed = shed != data.end() && shed->is_array() && !shed->empty();
+}
+
 std::string RenderStatus(const StatusFacts& facts, int columns, bool colour) {
   // Parts in the order of their weight; what does not fit is left out from the end.
   struct Part {
@@ -162,6 +183,9 @@ std::string RenderStatus(const StatusFacts& facts, int columns, bool colour) {
   if (facts.dropped > 0)
     add(fmt::format("{} dropped", Grouped(static_cast<std::int64_t>(facts.dropped))));
   if (facts.overhead_share >= 0) add(fmt::format("+{:.2f} %", facts.overhead_share * 100));
+  if (facts.stretch > 1 || facts.shed) {
+    add(fmt::format("thinned ×{}{}", facts.stretch, facts.shed ? " and shed" : ""));
+  }
 
   std::string line;
   std::size_t width = 0;
@@ -230,7 +254,8 @@ void StatusFeed::Follow() {
     if (reader && !records) {
       store::CursorOptions options;
       options.table_mask = store::MaskOf(TableId::kSteps) | store::MaskOf(TableId::kScalars) |
-                           store::MaskOf(TableId::kMetrics) | store::MaskOf(TableId::kLedger);
+                           store::MaskOf(TableId::kMetrics) | store::MaskOf(TableId::kLedger) |
+                           store::MaskOf(TableId::kEvents);
       auto made = reader->NewCursor(options);
       if (made.ok()) records = std::move(made).value();
       options.exclude_prefix = "agent";

@@ -42,8 +42,10 @@ struct StatusFacts {
   double loss = 0;
   double cpu_percent = -1;  ///< Of the training's process tree, percent of one core; -1: unknown.
   double wait_share = -1;   ///< Data wait as part of step time, newest steps; -1: unknown.
-  double overhead_share = -1;               ///< The probe's own account; -1: unknown.
-  std::uint64_t dropped = 0;                ///< Records that were dropped so far.
+  double overhead_share = -1;  ///< The probe's own account; -1: unknown.
+  std::uint32_t stretch = 1;   ///< The governor takes tensors so many times less often.
+  bool shed = false;           ///< It has given up some of what the plan takes.
+  std::uint64_t dropped = 0;   ///< Records that were dropped so far.
   std::map<std::string, OpenFinding> open;  ///< By incident.
 };
 
@@ -61,6 +63,7 @@ class StatusFold {
   };
   void AddStep(const format::StepRow& row);
   void AddFinding(const format::FindingRow& row);
+  void AddEvent(const format::EventRow& row);
 
   std::uint32_t attempt_;
   StatusFacts facts_;

@@ -69,6 +69,21 @@ TEST(StatusFold, SaysOnlyChangesOfFindings) {
       << line;
 }
 
+TEST(StatusFold, SaysHowFarThePlanIsThinned) {
+  StatusFold fold(1);
+  format::EventRow event;
+  event.kind = "governor";
+  event.attempt = 1;
+  event.data = R"({"stretch":27,"shed":["values"]})";
+  Add(&fold, event);
+  EXPECT_EQ(fold.facts().stretch, 27U);
+  EXPECT_TRUE(fold.facts().shed);
+  event.kind = "plan";
+  Add(&fold, event);
+  EXPECT_EQ(fold.facts().stretch, 1U);
+  EXPECT_FALSE(fold.facts().shed);
+}
+
 TEST(StatusLine, IsCutToTheWidthFromTheEnd) {
   StatusFacts facts;
   facts.step = 41280;
@@ -81,6 +96,8 @@ TEST(StatusLine, IsCutToTheWidthFromTheEnd) {
   facts.open["x"] = {"InputBound", "high", "", 1};
   EXPECT_EQ(RenderStatus(facts, 200, false),
             " step 41,280  1.8 steps/s  loss 2.22  CPU 171 %  wait 31 %  ◆ InputBound  +0.41 %");
+  facts.stretch = 27;
+  EXPECT_TRUE(RenderStatus(facts, 200, false).ends_with("+0.41 %  thinned ×27"));
   EXPECT_EQ(RenderStatus(facts, 40, false), " step 41,280  1.8 steps/s  loss 2.22");
   EXPECT_NE(RenderStatus(facts, 200, true).find("\x1b[1;31m◆ InputBound\x1b[0m"),
             std::string::npos);

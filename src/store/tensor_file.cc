@@ -18,13 +18,13 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "format/dtypes.h"
 #include "format/wire.h"
 #include "store/folder.h"
 #include "store/follower.h"
 #include "store/journal_writer.h"
 #include "store/reader.h"
 #include "store/segment.h"
-#include "telltale/probe.h"
 
 namespace telltale::store {
 namespace {
@@ -40,24 +40,16 @@ constexpr std::uint64_t kLeastHeaderBytes = 64;
 constexpr std::uint64_t kMostHeaderBytes = 64U << 20;
 
 /// By tt_dtype. Readers of safetensors know no complex128, and older ones no complex64.
-constexpr std::array<TensorDtype, 17> kDtypes{{{"F32", "F32", 4},
-                                               {"F64", "F64", 8},
-                                               {"F16", "F16", 2},
-                                               {"BF16", "BF16", 2},
-                                               {"I64", "I64", 8},
-                                               {"I32", "I32", 4},
-                                               {"I16", "I16", 2},
-                                               {"I8", "I8", 1},
-                                               {"U8", "U8", 1},
-                                               {"BOOL", "BOOL", 1},
-                                               {"C64", "F32", 8},
-                                               {"C128", "F64", 16},
-                                               {"F8_E4M3", "F8_E4M3", 1},
-                                               {"F8_E5M2", "F8_E5M2", 1},
-                                               {"U16", "U16", 2},
-                                               {"U32", "U32", 4},
-                                               {"U64", "U64", 8}}};
-static_assert(TT_DTYPE_C64 == 10 && TT_DTYPE_F8E5M2 == 13 && TT_DTYPE_U64 == kDtypes.size() - 1);
+constexpr auto kDtypes = [] {
+  std::array<TensorDtype, format::kDtypeCount> out{};
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    const format::DtypeInfo& dtype = format::kDtypes[i];
+    out[i] = {dtype.safetensors, dtype.safetensors, dtype.bytes};
+    if (dtype.safetensors == "C64") out[i].stored = "F32";
+    if (dtype.safetensors == "C128") out[i].stored = "F64";
+  }
+  return out;
+}();
 
 Status IoError(const char* what, const std::filesystem::path& path, int error) {
   return {Code::kIo, fmt::format("cannot {} {}: {}{}", what, path.string(), std::strerror(error),

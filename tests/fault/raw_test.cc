@@ -130,6 +130,7 @@ class Raw : public ::testing::TestWithParam<int> {
     const std::uint64_t gone = Counted("raw.lost") + Counted("raw.dropped_disk") +
                                Counted("raw.dropped_queue") + Counted("raw.dropped_slab") +
                                Counted("raw.dropped_end") + Counted("probe.skipped") +
+                               Counted("probe.raw_dropped") + Counted("probe.unanswered") +
                                Counted("probe.records_dropped");
     // From the step on at which the plan was there; the end may have hit between two tensors.
     const std::uint64_t steps = oracle_->committed - static_cast<std::uint64_t>(first);

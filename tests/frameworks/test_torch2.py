@@ -14,6 +14,10 @@ from pathlib import Path
 import pytest
 from torch_lab import Lab, compare
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "python"))
+from test_torch_capture import *  # noqa: F403  The same rows, with this torch.
+from test_torch_capture_device import *  # noqa: F403
+
 torch = pytest.importorskip("torch", minversion="2.0")
 
 MLP = """
@@ -284,7 +288,8 @@ def test_fully_sharded_data_parallel_1(lab, original):
         lab,
         "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n"
         "from torch.distributed.fsdp.wrap import ModuleWrapPolicy\n"
-        f"model = FSDP(net, auto_wrap_policy=ModuleWrapPolicy({{Block}}), use_orig_params={original})",
+        f"model = FSDP(net, auto_wrap_policy=ModuleWrapPolicy({{Block}}), use_orig_params={original}, "
+        "device_id=torch.device('cpu'))",
         34500,
     )
     events = {

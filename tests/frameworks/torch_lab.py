@@ -10,9 +10,20 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
-BUILD = Path(os.environ.get("TELLTALE_BUILD_DIR", Path(__file__).parents[2] / "build" / "dev"))
-TELLTALE = BUILD / "bin" / "telltale"
+ROOT = Path(__file__).resolve().parents[2]
 TRUTH = Path(__file__).with_name("torch_truth.py")
+
+
+def _binary() -> Path:
+    if "TELLTALE_BIN" in os.environ:
+        return Path(os.environ["TELLTALE_BIN"])
+    if "TELLTALE_BUILD_DIR" in os.environ:
+        return Path(os.environ["TELLTALE_BUILD_DIR"]) / "bin" / "telltale"
+    builds = (ROOT / "build" / kind / "bin" / "telltale" for kind in ("dev", "release"))
+    return next((path for path in builds if path.exists()), ROOT / "build" / "release" / "bin" / "telltale")
+
+
+TELLTALE = _binary()
 LIMIT_S = 600
 # Every tensor, every step, in every mode: what has no answer yet is taken too, so nothing depends on speed.
 EVERYTHING = '[collections.all]\ninterval = 1\ntake = ["statistics", "shape"]\n'

@@ -130,7 +130,7 @@ assert (rows[:, 1:] == expected).all()
 for shown in (run, run.tensors(), weight, run.tensor("MSELoss_output_0"), histograms, picture):
     assert shown._repr_html_().startswith("<"), shown
     assert repr(shown)
-only_statistics = run.tensor("gradient/Sequential_2.weight")
+only_statistics = run.tensor("gradient/Sequential_0.weight")
 assert only_statistics._repr_html_()
 """
     check(python, code, run)

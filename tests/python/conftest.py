@@ -80,7 +80,7 @@ class Harness:
     def run(
         self,
         command: Iterable[str],
-        stats_every: int = 0,
+        stats_every: int | str = 0,
         env: dict[str, str] | None = None,
         cwd: Path | None = None,
     ) -> Recording:

@@ -427,6 +427,8 @@ def test_a_job_runs_with_its_hyperparameters_and_sagemakers_environment(estimato
     assert [each["RuleConfigurationName"] for each in summary] == ["falls", "ProfilerReport"]
     assert [each["RuleEvaluationStatus"] for each in summary] == ["NoData", "NoIssuesFound"]
     assert job.rule_job_summary()[0]["StatusDetails"] == ""
+    board = Path(made.latest_job_tensorboard_artifacts_path())
+    assert board.is_dir() and made.latest_job_tensorboard_artifacts_path() == str(board)
 
 
 def test_a_job_that_fails_says_so_and_one_that_is_not_waited_for_is_in_progress(estimator):

@@ -99,7 +99,7 @@ def environment_of(
         request = {**hook_config.to_request(), "LocalPath": str(files / "tensors")}
         variables["SMDEBUG_CONFIG_FILE_PATH"] = _write(files / "debughookconfig.json", request)
     if tensorboard is not None:
-        request = {**tensorboard.to_request(), "LocalPath": str(files / "tensorboard")}
+        request = {**tensorboard.to_request(), "LocalPath": str(files / "tensorboard-of-the-script")}
         variables["TENSORBOARD_CONFIG_FILE_PATH"] = _write(files / "tensorboardoutputconfig.json", request)
     environment = {**os.environ, **variables, **{name: str(value) for name, value in more.items()}}
     if python_path:

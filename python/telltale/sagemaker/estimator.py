@@ -53,7 +53,7 @@ class LocalEstimator:
         debugger_hook_config: what to save; None: Telltale's own default (statistics of weights and
             gradients); False: no tensors.
         profiler_config: how closely to watch the machine.
-        tensorboard_output_config: record histograms too; `telltale export` then writes TensorBoard's files.
+        tensorboard_output_config: record histograms too; see latest_job_tensorboard_artifacts_path.
         base_job_name: begin of the jobs' names; of None that of the script.
         output_path: folder for the runs.
         environment: further variables of the training.
@@ -210,8 +210,19 @@ class LocalEstimator:
         return str(self._latest().run)
 
     def latest_job_tensorboard_artifacts_path(self) -> str:
-        """Where `telltale export` may write for TensorBoard. Errors as above."""
-        return str(self._latest().run / "tensorboard")
+        """A folder for TensorBoard, made of the newest job at the first call. Errors as above, and:
+
+        Raises:
+            ConfigError: the job still runs.
+            ReadError: its run cannot be exported.
+        """
+        job = self._latest()
+        if job.status() == "InProgress":
+            raise ConfigError(f"TensorBoard: {job.name} still runs: call latest_training_job.wait() first")
+        folder = job.run.parent / f"{job.name}.job" / "tensorboard"
+        if not folder.exists():
+            _command.ask("export", "tensorboard", str(job.run), "-o", str(folder))
+        return str(folder)
 
     def logs(self) -> None:
         """Waits for the newest job, whose output has been on our own stdout."""

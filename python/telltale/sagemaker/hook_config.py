@@ -106,7 +106,7 @@ class DebuggerHookConfig:
 
 
 class TensorBoardOutputConfig:
-    """That TensorBoard is to show the run: histograms are recorded too, for `telltale export` to write.
+    """That TensorBoard is to show the run: histograms are recorded too.
 
     Args:
         s3_output_path: kept, and not used.

@@ -145,7 +145,7 @@ def _collection(
     patterns = texts(f"{where}: include_regex", parameters.get("include_regex", []))
     if not patterns and config.name not in BUILT_IN:
         raise ConfigError(
-            f"{where}: a collection of this name is not built in: give its tensors as "
+            f"{where}: a collection of this name is not built in: write which tensors it has as "
             'parameters={"include_regex": "..."}'
         )
     include, exclude = patterns_of(where, patterns)

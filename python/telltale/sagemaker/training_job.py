@@ -57,7 +57,7 @@ class LocalTrainingJob:
         if code == 0 or self._stopped:
             return
         ended = f"by signal {signal.Signals(-code).name}" if code < 0 else f"with code {code}"
-        printed = f"; what it printed is in {self._log}" if self._log is not None else ""
+        printed = "" if self._log is None else f"; {_last_line(self._log)} (all it printed is in {self._log})"
         raise TrainingError(
             f"the training {self.name} ended {ended}: its records are in {self.run}{printed}",
             code,
@@ -128,6 +128,14 @@ class LocalTrainingJob:
 
     def __repr__(self) -> str:
         return f"<LocalTrainingJob {self.name}: {self.status()}>"
+
+
+def _last_line(log: Path) -> str:
+    try:
+        lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
+    except OSError as error:
+        return str(error)
+    return next((line for line in reversed(lines) if line.strip()), "it printed nothing")
 
 
 def _status_of(rule: RuleBase, document: Any) -> tuple[str, str]:

@@ -67,6 +67,14 @@ def clean(path: str) -> str:
     return path
 
 
+def class_name(module: Any) -> str:
+    """The class as the user wrote it: fully_shard() puts another over it."""
+    kind = type(module)
+    if kind.__module__.startswith("torch.distributed.fsdp.") and len(kind.__bases__) > 1:
+        kind = kind.__bases__[-1]
+    return kind.__name__
+
+
 def unique(name: str, taken: str | None, root: Any) -> str:
     """The module-tree name; with the root's class, then a number, where another root has it. `taken`:
     what the thing is called already.
@@ -83,7 +91,7 @@ def unique(name: str, taken: str | None, root: Any) -> str:
             return candidate
         number += 1
         suffix = f"#{number}" if number > 1 else ""
-        candidate = f"{type(root).__name__}{suffix}.{name}"
+        candidate = f"{class_name(root)}{suffix}.{name}"
 
 
 class Root:
@@ -140,7 +148,7 @@ def on_root(module: Any) -> None:
             elements += parameter.numel()
         except Exception:  # A lazy parameter has no shape before the first forward.
             pass
-    events.model(inner, elements, len(parameters), type(inner).__name__)
+    events.model(inner, elements, len(parameters), class_name(inner))
 
 
 class Names:

@@ -30,6 +30,8 @@ _LABELS = frozenset(("label", "labels", "target", "targets"))
 _MAX_CALLS = 16
 _MAX_LEAVES = 64
 _MAX_DEPTH = 4
+# Names of one module: keys made anew at each call must not grow the training's memory.
+_MAX_NAMES = 2048
 _MAX_REBUILDS = 4
 
 _loss_type: Any = ()
@@ -79,6 +81,9 @@ class _Entry:
         for suffix, tensor in _leaves(value):
             key = (what, suffix, number, collection)
             name_id = self.ids.get(key)
+            if name_id is None and len(self.ids) >= _MAX_NAMES:
+                probe.count_skipped("capture.names", 1)
+                continue
             if name_id is None:
                 name_id = self.ids[key] = probe.tensor(collection, self._name(what + suffix, number))
             take = probe.due(name_id) if name_id else 0
@@ -159,11 +164,11 @@ _script_type: Any = ()
 
 def _tell_unseen(root: Any, reason: str, count: int) -> None:
     message = (
-        f"{reason} runs {count} module{'s' if count > 1 else ''} of {type(root).__name__}: what the modules"
+        f"{reason} runs {count} module{'s' if count > 1 else ''} of {modules.class_name(root)}: what the modules"
         " inside take and give is not recorded; parameters, gradients, losses and the outermost outputs are"
     )
     probe.event(
-        "capture.unseen", 0, type(root).__name__, message, json.dumps({"by": reason, "modules": count})
+        "capture.unseen", 0, modules.class_name(root), message, json.dumps({"by": reason, "modules": count})
     )
 
 
@@ -361,6 +366,8 @@ def on_function(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | N
 def on_backward(loss: Any) -> None:
     """A backward pass begins from a loss."""
     if owns() and _wants("losses"):
+        if type(loss) is tensors.tensor_type and loss.numel() != 1:
+            return  # Given a gradient of its own: no loss.
         _now()
         entry = _named("")
         entry.give("loss", loss, "losses")
@@ -373,8 +380,10 @@ def _awake(_: int) -> None:
     _moment = None
     _called = {}
     _current[0] = None
-    for known in (_tables, _loss_modules, _loss_classes, _named_calls):
-        known.clear()  # type: ignore[attr-defined]
+    _tables.clear()
+    _loss_modules.clear()
+    _loss_classes.clear()
+    _named_calls.clear()
 
 
 def hook_functions_with(hook: Callable[[], None]) -> None:

@@ -155,7 +155,7 @@ def _state(optimizer: Any, groups: list[list[Any]], known: _Known) -> None:
                 if name_id is None and len(ids) < _MAX_STATE:
                     name_id = ids[key] = probe.tensor("optimizer_state", f"{named.told[position]}.{key}")
                 take = probe.due(name_id) if name_id else 0
-                if take:
+                if name_id and take:
                     tensors.record(value, name_id, take)
 
 

@@ -31,7 +31,7 @@ class Subject:
         self._prefix = prefix
         names = train.feature_names
         self._features = list(names) if names else [f"f{i}" for i in range(train.num_col())]
-        self._recorded_rounds = 0  # Of the model: the trees before it are recorded.
+        self._recorded_trees = 0
         self._refused: set[str] = set()  # What this model cannot give.
         self._epoch: int | None = None  # Of the plan, when its names were announced.
         self._begin = 0  # Since then the time is ours; what the probe does accounts for itself.
@@ -139,11 +139,12 @@ class Subject:
 
     def _trees(self, booster: Any) -> None:
         for _, take in self._due("trees", ["trees/json"]):
-            end = booster.num_boosted_rounds()
-            begin = self._recorded_rounds if self._recorded_rounds < end else 0
-            text = values.trees_as_json(booster, begin, end)
-            self._recorded_rounds = end
-            self._record("trees", "trees/json", values.of_text(text), take)
+            # All of them, for XGBoost 1.7 trains on differently after it has cut a model (tree_method approx).
+            trees = values.dump(booster)
+            # As many as before: they were changed in place, or it is a linear model.
+            begin = self._recorded_trees if self._recorded_trees < len(trees) else 0
+            self._recorded_trees = len(trees)
+            self._record("trees", "trees/json", values.of_text(values.trees_as_json(trees, begin)), take)
 
     def _shap(self, booster: Any, train: Any) -> None:
         names = {c: self._shap_names(c) for c in ("full_shap", "average_shap") if probe.wanted(c)}

@@ -28,7 +28,9 @@ def failed(what: str, error: BaseException) -> None:
         probe.count_skipped(f"xgboost.{what}", 1)
         if what not in _noted:
             _noted.add(what)
-            note(f"xgboost: {what}: {type(error).__name__}: {error}")
+            # XGBoost puts its stack behind its message.
+            message = str(error).split("\n", 1)[0]
+            note(f"xgboost: {what}: {type(error).__name__}: {message}")
     except Exception:
         pass
 
@@ -39,7 +41,9 @@ def not_hooked(part: str, error: Exception) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """A value as JSON knows it: numbers, truth and texts as they are, anything else its text."""
+    """A value as JSON knows it: numbers, truth, texts and lists of them, anything else its text."""
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
     if isinstance(value, (bool, int, str)) or value is None:
         return value
     if isinstance(value, float):

@@ -55,20 +55,17 @@ def shares(scores: dict[str, Any], features: list[str]) -> Any:
     return found / total if total != 0 else found
 
 
-def trees_as_json(booster: Any, begin: int, end: int) -> str:
-    """The trees of the rounds [begin, end): {"first_tree": index in the model, "trees": [...]}, each as
-    XGBoost's own dump with statistics. A model that cannot be cut (a linear one) is told whole.
-    """
-    trees, first = None, 0
-    if 0 < begin < end:
-        try:
-            trees = booster[begin:end].get_dump(with_stats=True, dump_format="json")
-            first = begin * (len(trees) // (end - begin))
-        except Exception:
-            trees = None
-    if trees is None:
-        trees = booster.get_dump(with_stats=True, dump_format="json")
-    return f'{{"first_tree": {first}, "trees": [{", ".join(trees)}]}}'
+def dump(booster: Any) -> list[str]:
+    """XGBoost's own dump of each tree as JSON, with statistics where it has them for this kind of model."""
+    try:
+        return list(booster.get_dump(with_stats=True, dump_format="json"))
+    except Exception:
+        return list(booster.get_dump(with_stats=False, dump_format="json"))
+
+
+def trees_as_json(trees: list[str], begin: int) -> str:
+    """The trees from `begin` on of XGBoost's own dump as JSON: {"first_tree": begin, "trees": [...]}."""
+    return f'{{"first_tree": {begin}, "trees": [{", ".join(trees[begin:])}]}}'
 
 
 def contributions(booster: Any, data: Any, columns: int, classes: Any) -> Any:
@@ -80,7 +77,12 @@ def contributions(booster: Any, data: Any, columns: int, classes: Any) -> Any:
     limit = max(1, min(MAX_SHAP_ROWS, MAX_SHAP_VALUES // values))
     if rows > limit:
         chosen = _numpy().linspace(0, rows - 1, limit).astype("int32")
-        data = data.slice(chosen, allow_groups=True)
+        try:
+            data = data.slice(chosen, allow_groups=True)
+        except Exception:
+            # A QuantileDMatrix cannot be cut: all of it, where that takes no more memory.
+            if rows * values > MAX_SHAP_VALUES:
+                raise
     return booster.predict(data, pred_contribs=True)
 
 
