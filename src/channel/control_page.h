@@ -13,6 +13,7 @@
 #include "base/status.h"
 #include "base/unique_fd.h"
 #include "format/channel_layout.h"
+#include "format/control_collections.h"
 
 namespace telltale::channel {
 

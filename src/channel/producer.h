@@ -16,6 +16,7 @@
 #include "channel/slab_writer.h"
 #include "channel/ticks.h"
 #include "format/channel_layout.h"
+#include "format/control_collections.h"
 
 namespace telltale::channel {
 

@@ -9,8 +9,6 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <iterator>
-#include <string_view>
 
 namespace telltale::format {
 
@@ -248,31 +246,8 @@ struct ControlRule {
   std::uint32_t max_elements;  ///< Of a histogram's sample; 0: 65,536.
   ControlWhen when[4];         ///< By tt_mode.
 };
-/// Collections that adapters know, by their place in the table behind the rules. Only added to.
-inline constexpr std::string_view kKnownCollections[] = {"weights",      "biases",
-                                                         "gradients",    "losses",
-                                                         "metrics",      "inputs",
-                                                         "outputs",      "layers",
-                                                         "activations",  "labels",
-                                                         "predictions",  "optimizer_state",
-                                                         "default",      "optimizer_variables",
-                                                         "sm_metrics",   "hyperparameters",
-                                                         "trees",        "feature_importance",
-                                                         "average_shap", "full_shap"};
-inline constexpr std::size_t kControlCollections = 32;
-/// Rules by which each tensor of a collection is taken whatever its name, and all by which one
-/// could be: where both are the same a tensor needs no answer of its own.
-struct ControlCollection {
-  std::uint32_t takes;
-  std::uint32_t could;  ///< kCouldUnknown: the writer has not said.
-};
-inline constexpr std::uint32_t kCouldUnknown = 0xffffffff;
 /// A name's word is kNameYes | mask << kNameMaskShift, a bit of the mask for each rule.
 inline constexpr std::uint32_t kControlRules = 24;
-/// What begins at rules_offset: the rules, then the collections.
-inline constexpr std::size_t kControlRulesBytes =
-    kControlRules * sizeof(ControlRule) + kControlCollections * sizeof(ControlCollection);
-static_assert(std::size(kKnownCollections) <= kControlCollections && kControlRules < 32);
 inline constexpr unsigned kNameMaskShift = 8;
 
 /// The slab: a memfd that the supervisor makes and the agent and the producer map. A table of one

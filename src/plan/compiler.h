@@ -12,6 +12,7 @@
 
 #include "base/status.h"
 #include "format/channel_layout.h"
+#include "format/control_collections.h"
 #include "plan/capture_plan.h"
 #include "plan/thinning.h"
 

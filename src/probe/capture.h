@@ -12,6 +12,7 @@
 
 #include "channel/producer.h"
 #include "format/channel_layout.h"
+#include "format/control_collections.h"
 #include "probe/histogram.h"
 #include "telltale/probe.h"
 
