@@ -140,6 +140,7 @@ std::uint32_t Capture::TakeOf(std::uint32_t tensor, const Rules& rules, std::uin
 }
 
 std::uint32_t Capture::DueNow(std::uint32_t tensor) {
+  if (sequence_.load(std::memory_order_relaxed) == 0) LookForNewRules();
   const std::uint64_t now = now_.load(std::memory_order_acquire);
   return TakeOf(tensor, InUse(now), static_cast<std::uint32_t>(now));
 }

@@ -176,6 +176,16 @@ TEST_F(CaptureTest, ACollectionThatLeavesNoDoubtNeedsNoAnswer) {
   EXPECT_EQ(capture_->Wanted(mine), TT_TAKE_UNKNOWN);
 }
 
+TEST_F(CaptureTest, TheFirstRulesAreTakenUpWithinAStep) {
+  const std::uint32_t tensor = Tensor("a");
+  capture_->StepChanged(0, TT_MODE_TRAIN);
+  EXPECT_EQ(capture_->any_due(), 0u);
+  Answer(tensor, 1);
+  SetRules({ControlPage::EveryStep(TT_TAKE_STATS, 100)});
+  EXPECT_EQ(capture_->any_due(), std::uint32_t{TT_TAKE_STATS});
+  EXPECT_EQ(capture_->DueNow(tensor), std::uint32_t{TT_TAKE_STATS});
+}
+
 TEST_F(CaptureTest, AnEditIsTakenUpWithTheNextStep) {
   const std::uint32_t a = Tensor("a");
   Answer(a, 1);
