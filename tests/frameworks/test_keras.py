@@ -198,7 +198,7 @@ told(3, "predictions", out[32:], mode="PREDICT")
     assert recorded.code == 0, recorded.err
     train = recorded.statistics("TRAIN")
     names = {name for name, _ in train}
-    assert {"net.input.0", "net/hidden.output", "net/drop.output", "net/head.output", "net.output"} <= names
+    assert {"net.input.0", "net/hidden.output", "drop.output", "net/head.output", "net.output"} <= names
     assert {"net/hidden.input.0", "net/head.input.0", "labels"} <= names
     assert {"loss", "accuracy"} <= names | {"loss"}
     assert recorded.names("activations") == {"net/hidden.output"}

@@ -48,7 +48,12 @@ class _Again:
         def forward(state: Any, data: Any) -> list[tuple[str, str, Any]]:
             place.collector = collector = Collector(mode, wanted & set(FORWARD))
             arguments = {"training": mode == TRAIN} if model._call_has_training_arg else {}
-            model.stateless_call(state[0], state[1], unpack(data)[0], **arguments)
+            inputs = unpack(data)[0]
+            # It calls what the model is made of, but not the model.
+            collector.depth = 1
+            outputs = model.stateless_call(state[0], state[1], inputs, **arguments)[0]
+            collector.depth = 0
+            collector.layer(model, (inputs,), outputs)
             return collector.found
 
         def compute(state: Any, data: Any) -> dict[str, Any]:
@@ -181,6 +186,7 @@ class _Function:
         self._accumulation = Accumulation(model.optimizer) if mode == TRAIN else None
         self._again = _Again(model, mode)
         self._warned = False
+        self._captured = -1
 
     def __call__(self, state: Any, iterator: Any) -> Any:
         if not probe.ready(0) or place.call is not None:
@@ -198,7 +204,7 @@ class _Function:
         return result
 
     def _rate_of(self, state: Any) -> float:
-        if self._mode != TRAIN or len(state) < 3:
+        if self._accumulation is None or not self._accumulation.coming() or len(state) < 3:
             return math.nan
         return float(self._rate.now(state[2]))
 
@@ -208,7 +214,9 @@ class _Function:
         begin = probe.now()
         call.sizes.append(batch_size(data))
         opened(call)
-        if state is not None and not call.captured and values.due(call.step, call.mode):
+        # The batches of one update are one step: the first is recorded.
+        if state is not None and call.step != self._captured and values.due(call.step, call.mode):
+            self._captured = call.step
             call.captured = True
             self._capture(call, state, data)
         probe.account(begin)
