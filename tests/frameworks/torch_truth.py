@@ -27,7 +27,7 @@ calls: dict[tuple, int] = {}
 
 def numbers(tensor) -> dict:
     x = tensor.detach()
-    if x.is_sparse:
+    if x.layout is not torch.strided:
         x = x.to_dense()
     if x.is_quantized:
         x = x.dequantize()
@@ -105,7 +105,8 @@ def watch_modules() -> None:
 
     def watched(self, *args, **kwargs):
         global depth, root, evaluations
-        if isinstance(self, torch.nn.modules.loss._Loss) and depth == 0:
+        outside = isinstance(self, torch.nn.modules.loss._Loss) and depth == 0
+        if outside or torch._C._get_tracing_state() is not None:
             return call(self, *args, **kwargs)
         training = self.training and torch.is_grad_enabled()
         if depth == 0:
