@@ -184,16 +184,18 @@ void Capture::Record(std::uint32_t tensor, const tt_array& array, std::uint32_t 
     ArrayView any_order = view;
     ForgetOrder(&any_order);
     tt_stats stats;
-    ComputeViewStats(any_order, BestKernels(), &stats);
+    const bool more_too = (take & TT_TAKE_MORE) != 0;
+    Magnitudes magnitudes;
+    ComputeViewStats(any_order, BestKernels(), &stats, more_too ? &magnitudes : nullptr);
     format::StatMoreRecord record{};
     record.stat.header.flags = mode;
     record.stat.header.name = tensor;
     record.stat.time = time;
     record.stat.step = step;
     FillStat(stats, array.dtype, &record.stat);
-    if ((take & TT_TAKE_MORE) != 0) {
+    if (more_too) {
       tt_more_stats more;
-      ComputeMoreStats(any_order, stats, &more);
+      ComputeMoreStats(any_order, stats, &magnitudes, &more);
       record.abs_min = more.abs_min;
       record.abs_std = more.abs_std;
       record.prod = more.prod;

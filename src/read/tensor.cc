@@ -126,27 +126,36 @@ Status Tensor::ReadKeys(std::size_t kind) {
 Result<std::vector<std::int64_t>> Tensor::Steps(const Which& which, std::uint32_t kinds) {
   if (kinds == 0) kinds = kAnything;
   std::uint32_t present = 0;
-  std::size_t records = 0;
   for (std::size_t kind = 0; kind < keys_.size(); ++kind) {
     if ((kinds >> kind & 1U) == 0) continue;
     TELLTALE_RETURN_IF_ERROR(ReadKeys(kind));
     for (const std::uint8_t mode : keys_[kind].modes) present |= 1U << mode;
-    records += keys_[kind].steps.size();
   }
   const auto mode = ModeOf(which.mode, present);
   if (!mode) return NotRecorded(which, "record");
   std::vector<std::int64_t> steps;
-  steps.reserve(records);
   for (std::size_t kind = 0; kind < keys_.size(); ++kind) {
     if ((kinds >> kind & 1U) == 0) continue;
     const Keys& keys = keys_[kind];
+    std::vector<std::int64_t> own;
+    own.reserve(keys.steps.size());
     for (std::size_t i = 0; i < keys.steps.size(); ++i) {
       if (keys.modes[i] != *mode || (which.rank && keys.ranks[i] != *which.rank)) continue;
-      steps.push_back(keys.steps[i]);
+      own.push_back(keys.steps[i]);
+    }
+    // Mostly they come in order, and the kinds at the same steps: a sort of all would cost the
+    // most.
+    if (!std::is_sorted(own.begin(), own.end())) std::sort(own.begin(), own.end());
+    own.erase(std::unique(own.begin(), own.end()), own.end());
+    if (steps.empty()) {
+      steps = std::move(own);
+    } else if (!own.empty() && own != steps) {
+      std::vector<std::int64_t> both;
+      both.reserve(own.size() + steps.size());
+      std::set_union(steps.begin(), steps.end(), own.begin(), own.end(), std::back_inserter(both));
+      steps = std::move(both);
     }
   }
-  if (!std::is_sorted(steps.begin(), steps.end())) std::sort(steps.begin(), steps.end());
-  steps.erase(std::unique(steps.begin(), steps.end()), steps.end());
   return steps;
 }
 

@@ -78,7 +78,8 @@ class Lister {
         summary.collections.emplace(columns[kCollection].Text(i));
         const std::string_view dtype = columns[kDtype].Text(i);
         const Dtype* const known = FindDtype(dtype);
-        summary.dtypes.emplace(known == nullptr ? dtype : known->name);
+        // Of shapes alone the type may not be known.
+        if (!dtype.empty()) summary.dtypes.emplace(known == nullptr ? dtype : known->name);
         if (has_shape) summary.shapes.emplace(columns[kShape].Text(i));
       }
       const std::int64_t step = columns[kStep].ints[i];
@@ -121,9 +122,9 @@ class Lister {
   Entry* Find(std::string_view text) {
     std::string name(text);
     if (const auto found = entries_.find(name); found != entries_.end()) return found->second.get();
-    const bool wanted = name != store::kHeaderRow &&
-                        (pattern_.empty() || name == pattern_ ||
-                         ::fnmatch(pattern_.c_str(), name.c_str(), 0) == 0);
+    const bool wanted =
+        name != store::kHeaderRow &&
+        (pattern_.empty() || name == pattern_ || ::fnmatch(pattern_.c_str(), name.c_str(), 0) == 0);
     std::unique_ptr<Entry>& entry = entries_[name];
     if (wanted) {
       entry = std::make_unique<Entry>();

@@ -105,9 +105,7 @@ template <class ArrayType>
 void AppendInts(const arrow::Array& chunk, std::vector<std::int64_t>* out) {
   const auto& typed = static_cast<const ArrayType&>(chunk);
   const auto* const values = typed.raw_values();
-  for (std::int64_t i = 0; i < chunk.length(); ++i) {
-    out->push_back(static_cast<std::int64_t>(values[i]));
-  }
+  out->insert(out->end(), values, values + chunk.length());
 }
 
 void AppendTexts(const arrow::StringArray& values, std::vector<std::string_view>* out) {
@@ -166,10 +164,10 @@ bool AppendChunk(const arrow::Array& chunk, format::ColumnType type, ScanColumn*
       const auto& texts = static_cast<const arrow::StringArray&>(*typed.dictionary());
       const auto& codes = static_cast<const arrow::Int32Array&>(*typed.indices());
       AppendTexts(texts, &out->texts);
+      const std::int32_t* const raw = codes.raw_values();
       for (std::int64_t i = 0; i < codes.length(); ++i) {
-        const std::int32_t code = codes.Value(i);
-        if (code < 0 || code >= texts.length()) return false;
-        out->codes.push_back(base + static_cast<std::uint32_t>(code));
+        if (raw[i] < 0 || raw[i] >= texts.length()) return false;
+        out->codes.push_back(base + static_cast<std::uint32_t>(raw[i]));
       }
       return true;
     }
