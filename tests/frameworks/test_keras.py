@@ -273,7 +273,7 @@ def test_a_train_step_of_the_users_own(run, backend, same):
         + "    def __init__(self):\n"
         + "        super().__init__(name='own')\n"
         + "        self.dense = keras.layers.Dense(1, name='only')\n"
-        + "    def call(self, a): return self.dense(a)\n"
+        + "    def call(self, a, training=False): return self.dense(a)\n"
         + body
         + """
 model = Own()
