@@ -147,7 +147,12 @@ tell({
         ]
     )
     assert told["eval names"] == sorted(
-        ["CrossEntropyLoss_output_0", "relu_output_0", *(f"Net_{name}" for name in parameters)]
+        [
+            "CrossEntropyLoss_output_0",
+            "relu_output_0",
+            "scalar/learning_rate",
+            *(f"Net_{name}" for name in parameters),
+        ]
     )
     assert told["gradients"] == [f"gradient/Net_{name}" for name in parameters]
     assert told["relu"] == ["relu_output_0"]
@@ -229,7 +234,7 @@ tell([
     assert told == [
         "TensorUnavailable",
         "StepUnavailable",
-        "TensorUnavailableForStep",
+        "StepUnavailable",
         "TensorUnavailableForStep",
         "NoMoreData",
         "InvalidWorker",
