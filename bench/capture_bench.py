@@ -41,10 +41,10 @@ class Row:
 
 
 ROWS = {
-    "reductions": Row("resnet18", "reductions", '["stats", "more"]', 8, 4, 6, 1 / 20),
-    "histograms": Row("resnet18", "histograms", '["stats", "histogram"]', 6, 3, 4, 1 / 60),
+    "reductions": Row("resnet18", "reductions", '["statistics", "more"]', 8, 4, 6, 1 / 20),
+    "histograms": Row("resnet18", "histograms", '["statistics", "histogram"]', 6, 3, 4, 1 / 60),
     "raw": Row("resnet18", "raw", '["raw"]', 8, 4, 6, 1 / 4),
-    "small": Row("small", "reductions", '["stats", "more"]', 200, 200, 16, 1.0, 10.0),
+    "small": Row("small", "reductions", '["statistics", "more"]', 200, 200, 16, 1.0, 10.0),
 }
 # A budget that is never reached: nothing is thinned out.
 NO_BUDGET = "100%"
@@ -65,10 +65,9 @@ print(best / 1e6, data.numel() * 4 / 1e6, 2 * len(list(make(sys.argv[2])[0].para
 
 def plan_of(row: Row) -> str:
     collections = "".join(
-        f'[[collection]]\nname = "{name}"\ntake = {row.take}\ninterval = 1\n\n'
-        for name in ("weights", "gradients")
+        f"[collections.{name}]\ntake = {row.take}\ninterval = 1\n\n" for name in ("weights", "gradients")
     )
-    return f'level = "custom"\n\n{collections}'
+    return collections
 
 
 def one_round(row: Row, smdebug: str) -> tuple[float, float, float, int]:

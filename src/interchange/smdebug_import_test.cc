@@ -133,7 +133,8 @@ TEST_F(SmdebugImport, MakesARunThatVerifies) {
     recording_.Add("conv1.weight", {1, 2, 3});
     recording_.Write(step, step < 10 ? "TRAIN" : "EVAL", step % 10, "worker_3");
   }
-  const auto report = ImportSmdebug(from_, run_, {.telltale_version = "9", .file_bytes = 300'000});
+  const auto report = ImportSmdebug(
+      from_, run_, {.telltale_version = "9", .file_bytes = store::kTensorHeaderBytes + 100});
   ASSERT_TRUE(report.ok()) << report.status().message();
   EXPECT_EQ(report->steps, 40U);
   EXPECT_EQ(report->workers, 2U);

@@ -130,7 +130,7 @@ class Export {
     };
     TELLTALE_RETURN_IF_ERROR(reader->Scan(tables, take, &report_.salvage));
     TELLTALE_RETURN_IF_ERROR(failed);
-    for (const auto& [key, file] : files_) {
+    for (const auto& [name, file] : files_) {
       TELLTALE_RETURN_IF_ERROR(file->Flush());
       report_.files.push_back(file->path());
     }
@@ -183,12 +183,12 @@ class Export {
 
   /// TRAIN, TRAIN_rank1, ...: TensorBoard shows each folder as a run.
   Result<EventFile*> FileOf(std::string_view mode, std::int32_t rank) {
-    std::unique_ptr<EventFile>& file = files_[{std::string(mode), rank}];
-    if (file != nullptr) return file.get();
     // A damaged or foreign run must not write outside of the folder.
     static const std::set<std::string_view> known{"TRAIN", "EVAL", "PREDICT", "GLOBAL"};
     std::string name(known.contains(mode) ? mode : "OTHER");
     if (rank != 0) name += fmt::format("_rank{}", rank);
+    std::unique_ptr<EventFile>& file = files_[name];
+    if (file != nullptr) return file.get();
     std::error_code error;
     fs::create_directories(folder_ / name, error);
     if (error) {
@@ -202,7 +202,7 @@ class Export {
   const fs::path folder_;
   const ExportOptions options_;
   std::string name_;
-  std::map<std::pair<std::string, std::int32_t>, std::unique_ptr<EventFile>> files_;
+  std::map<std::string, std::unique_ptr<EventFile>> files_;
   ExportReport report_;
 };
 

@@ -47,15 +47,15 @@ const Layout kLayouts[] = {
     {{7}, {-2}, 14},
     {{7}, {0}, 4},
     {{3, 4}, {4, 1}, 0},
-    {{4, 3}, {1, 4}, 0},              // Transposed.
-    {{3, 4}, {-4, -1}, 11},           // Turned round.
+    {{4, 3}, {1, 4}, 0},     // Transposed.
+    {{3, 4}, {-4, -1}, 11},  // Turned round.
     {{2, 3, 4}, {12, 4, 1}, 0},
-    {{4, 2, 3}, {1, 12, 4}, 0},       // Channels last.
-    {{5, 1, 7}, {14, 99, 2}, 0},      // A slice with a step.
-    {{3, 5, 2}, {0, 2, 1}, 6},        // Expanded.
+    {{4, 2, 3}, {1, 12, 4}, 0},   // Channels last.
+    {{5, 1, 7}, {14, 99, 2}, 0},  // A slice with a step.
+    {{3, 5, 2}, {0, 2, 1}, 6},    // Expanded.
     {{2, 3, 2}, {7, 0, -1}, 9},
-    {{6, 3}, {1, 1}, 0},              // A sliding window.
-    {{300, 40}, {1, 301}, 5},         // More than a block.
+    {{6, 3}, {1, 1}, 0},       // A sliding window.
+    {{300, 40}, {1, 301}, 5},  // More than a block.
     {{41, 3, 61}, {200, 0, 3}, 0},
     {{1, 1, 1}, {5, 0, -5}, 2},
     {{2, 1, 2, 1, 2, 1, 2, 1, 2, 1, 2, 1, 2, 1, 2, 1},
@@ -154,26 +154,41 @@ long double ValueOf(const unsigned char* at, tt_dtype dtype) {
     if (exponent == top && fraction == (1U << fraction_bits) - 1) {
       return std::numeric_limits<long double>::quiet_NaN();
     }
-    if (exponent == 0) return sign * std::ldexp(static_cast<long double>(fraction), 1 - bias - fraction_bits);
+    if (exponent == 0)
+      return sign * std::ldexp(static_cast<long double>(fraction), 1 - bias - fraction_bits);
     return sign * std::ldexp(static_cast<long double>(fraction + (1U << fraction_bits)),
                              exponent - bias - fraction_bits);
   };
   switch (dtype) {
-    case TT_DTYPE_F32: return static_cast<long double>(load(float{}));
-    case TT_DTYPE_F64: return static_cast<long double>(load(double{}));
-    case TT_DTYPE_F16: return minifloat(load(std::uint16_t{}), 5, 10, true);
-    case TT_DTYPE_BF16: return minifloat(load(std::uint16_t{}), 8, 7, true);
-    case TT_DTYPE_I64: return static_cast<long double>(load(std::int64_t{}));
-    case TT_DTYPE_I32: return load(std::int32_t{});
-    case TT_DTYPE_I16: return load(std::int16_t{});
-    case TT_DTYPE_I8: return load(std::int8_t{});
+    case TT_DTYPE_F32:
+      return static_cast<long double>(load(float{}));
+    case TT_DTYPE_F64:
+      return static_cast<long double>(load(double{}));
+    case TT_DTYPE_F16:
+      return minifloat(load(std::uint16_t{}), 5, 10, true);
+    case TT_DTYPE_BF16:
+      return minifloat(load(std::uint16_t{}), 8, 7, true);
+    case TT_DTYPE_I64:
+      return static_cast<long double>(load(std::int64_t{}));
+    case TT_DTYPE_I32:
+      return load(std::int32_t{});
+    case TT_DTYPE_I16:
+      return load(std::int16_t{});
+    case TT_DTYPE_I8:
+      return load(std::int8_t{});
     case TT_DTYPE_U8:
-    case TT_DTYPE_BOOL: return load(std::uint8_t{});
-    case TT_DTYPE_U16: return load(std::uint16_t{});
-    case TT_DTYPE_U32: return load(std::uint32_t{});
-    case TT_DTYPE_U64: return static_cast<long double>(load(std::uint64_t{}));
-    case TT_DTYPE_F8E4M3: return minifloat(load(std::uint8_t{}), 4, 3, false);
-    case TT_DTYPE_F8E5M2: return minifloat(load(std::uint8_t{}), 5, 2, true);
+    case TT_DTYPE_BOOL:
+      return load(std::uint8_t{});
+    case TT_DTYPE_U16:
+      return load(std::uint16_t{});
+    case TT_DTYPE_U32:
+      return load(std::uint32_t{});
+    case TT_DTYPE_U64:
+      return static_cast<long double>(load(std::uint64_t{}));
+    case TT_DTYPE_F8E4M3:
+      return minifloat(load(std::uint8_t{}), 4, 3, false);
+    case TT_DTYPE_F8E5M2:
+      return minifloat(load(std::uint8_t{}), 5, 2, true);
     case TT_DTYPE_C64: {
       float parts[2];
       std::memcpy(parts, at, sizeof parts);
@@ -239,13 +254,14 @@ void CheckStats(const tt_array& array, const std::vector<long double>& values) {
   const Expected e = Expect(values);
   for (const Kernels& kernels : {KernelsPortable(), BestKernels()}) {
     tt_stats s;
-    ComputeViewStats(view, kernels, &s);
+    Magnitudes magnitudes;
+    ComputeViewStats(view, kernels, &s, &magnitudes);
     EXPECT_EQ(s.count, e.count);
     EXPECT_EQ(s.nan_count, e.nan);
     EXPECT_EQ(s.inf_count, e.inf);
     EXPECT_EQ(s.zero_count, e.zero);
     tt_more_stats more;
-    ComputeMoreStats(view, s, &more);
+    ComputeMoreStats(view, s, &magnitudes, &more);
     if (e.finite == 0) {
       EXPECT_TRUE(std::isnan(s.min) && std::isnan(s.l2) && std::isnan(more.abs_min) &&
                   std::isnan(more.abs_std) && std::isnan(more.prod));
@@ -360,7 +376,7 @@ TEST(MoreStats, ProductsNeitherOverflowNorUnderflowOnTheWay) {
   tt_stats stats;
   ComputeViewStats(view, BestKernels(), &stats);
   tt_more_stats more;
-  ComputeMoreStats(view, stats, &more);
+  ComputeMoreStats(view, stats, nullptr, &more);
   EXPECT_NEAR(more.prod, -7, 1e-9);
 
   const auto product = [](double factor, std::uint64_t times) {
@@ -379,6 +395,47 @@ TEST(MoreStats, ProductsNeitherOverflowNorUnderflowOnTheWay) {
             std::numeric_limits<double>::denorm_min());
 }
 
+TEST(MoreStats, OnePassAgreesWithTwo) {
+  std::mt19937 random(5);
+  std::normal_distribution<float> normal;
+  const auto values_of = [&](auto&& next) {
+    std::vector<float> values(5003);
+    for (float& x : values) x = next();
+    return values;
+  };
+  const auto sign = [&] { return random() % 2 != 0 ? -1.0f : 1.0f; };
+  const std::vector<std::vector<float>> cases = {
+      values_of([&] { return normal(random) * 0.02f; }),
+      values_of([&] { return std::fabs(normal(random)); }),
+      values_of([&] { return -1 - std::fabs(normal(random)); }),
+      values_of(
+          [&] { return sign() * (1 + normal(random) * 1e-3f); }),  // Deviation by rounding alone.
+      values_of([&] { return sign() * (1 + (random() % 1024) * 1e-6f); }),  // A finite product.
+      values_of([&] { return sign() * 3; }),                                // An infinite one.
+      values_of([&] { return normal(random) * 1e-42f; }),                   // Not normal.
+      values_of([&] { return random() % 3 == 0 ? 0 : normal(random); }),
+      {-2.5f},
+  };
+  for (const Kernels& kernels : {KernelsPortable(), KernelsAvx2(), KernelsAvx512()}) {
+    if (kernels.block_f32 == nullptr) continue;
+    for (const std::vector<float>& values : cases) {
+      const auto count = static_cast<std::int64_t>(values.size());
+      ArrayView view;
+      ASSERT_TRUE(MakeView({values.data(), TT_DTYPE_F32, 1, &count, nullptr}, &view));
+      tt_stats stats;
+      Magnitudes magnitudes;
+      ComputeViewStats(view, kernels, &stats, &magnitudes);
+      tt_more_stats one, two;
+      ComputeMoreStats(view, stats, &magnitudes, &one);
+      ComputeMoreStats(view, stats, nullptr, &two);
+      EXPECT_EQ(one.abs_min, two.abs_min);
+      EXPECT_NEAR(one.abs_std, two.abs_std, 1e-5 * two.abs_std);
+      EXPECT_EQ(one.prod, two.prod);
+      EXPECT_EQ(std::signbit(one.prod), std::signbit(two.prod));
+    }
+  }
+}
+
 TEST(MoreStats, NothingFiniteIsNotANumber) {
   const double values[] = {kNan, kInf};
   const std::int64_t two = 2;
@@ -387,7 +444,7 @@ TEST(MoreStats, NothingFiniteIsNotANumber) {
   tt_stats stats;
   ComputeViewStats(view, BestKernels(), &stats);
   tt_more_stats more;
-  ComputeMoreStats(view, stats, &more);
+  ComputeMoreStats(view, stats, nullptr, &more);
   EXPECT_TRUE(std::isnan(more.abs_min) && std::isnan(more.abs_std) && std::isnan(more.prod));
 }
 

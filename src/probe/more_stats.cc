@@ -28,6 +28,48 @@ std::int64_t Clamped(std::int64_t exponent) {
   return exponent < -kMaxExponent ? -kMaxExponent : exponent;
 }
 
+/// The product by the bounds of its logarithm; NaN where they do not tell.
+double ProductByBounds(const tt_stats& stats, const Magnitudes& magnitudes) {
+  constexpr double kBelowAll =
+      -1076;  // Half of the smallest double, which rounds to 0, and a little.
+  constexpr double kAboveAll = 1025;
+  constexpr std::uint32_t kSmallestNormal = 0x00800000;
+  if (stats.zero_count > 0) return 0;
+  const LogBounds log2(magnitudes, stats.count);
+  const bool negative = (magnitudes.signs >> 31) != 0;
+  if (log2.high < kBelowAll) return negative ? -0.0 : 0.0;
+  // Of what is not normal the bits tell no lower bound.
+  if (log2.low > kAboveAll && magnitudes.smallest >= kSmallestNormal) {
+    const double infinity = std::numeric_limits<double>::infinity();
+    return negative ? -infinity : infinity;
+  }
+  return kNan;
+}
+
+/// Standard deviation of the absolute values from the sums of one pass; NaN where it would be
+/// little more than their rounding.
+double AbsStdBySums(const tt_stats& stats) {
+  constexpr double kPrecise = 1e-2;  // Of the mean square; the sums are good to some 1e-7.
+  if (stats.min >= 0 || stats.max <= 0) return stats.std;
+  const auto n = static_cast<double>(stats.count);
+  const double mean_square = stats.l2 * stats.l2 / n;
+  const double variance = mean_square - (stats.l1 / n) * (stats.l1 / n);
+  return variance > kPrecise * mean_square ? std::sqrt(variance) : kNan;
+}
+
+/// False where a second pass is needed.
+bool FromOnePass(const ArrayView& view, const tt_stats& stats, const Magnitudes* magnitudes,
+                 tt_more_stats* out) {
+  if (magnitudes == nullptr || !magnitudes->known || view.repeats != 1 ||
+      stats.nan_count + stats.inf_count != 0) {
+    return false;
+  }
+  out->abs_min = static_cast<double>(std::bit_cast<float>(magnitudes->smallest));
+  out->abs_std = AbsStdBySums(stats);
+  out->prod = ProductByBounds(stats, *magnitudes);
+  return out->abs_std == out->abs_std && out->prod == out->prod;
+}
+
 }  // namespace
 
 void Product::Normalise() {
@@ -81,11 +123,13 @@ double Product::value() const {
   return value;
 }
 
-void ComputeMoreStats(const ArrayView& view, const tt_stats& stats, tt_more_stats* out) {
+void ComputeMoreStats(const ArrayView& view, const tt_stats& stats, const Magnitudes* magnitudes,
+                      tt_more_stats* out) {
   *out = {kNan, kNan, kNan};
   const std::uint64_t finite = stats.count - stats.nan_count - stats.inf_count;
   if (finite == 0) return;
   const DefaultFloatEnvironment environment;
+  if (FromOnePass(view, stats, magnitudes, out)) return;
   const double mean = stats.l1 / static_cast<double>(finite);
   double low = std::numeric_limits<double>::infinity();
   double squares = 0;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What TT_TAKE_MORE adds to the statistics: a second pass in double, for those who ask for it.
+// What TT_TAKE_MORE adds to the statistics: from what one pass has gathered where that is enough,
+// which it nearly always is, else by a second pass in double.
 #pragma once
 #include <cstdint>
 
@@ -24,7 +25,8 @@ class Product {
   std::int64_t exponent_ = 0;
 };
 
-/// `stats`: of the same view. Allocates nothing.
-void ComputeMoreStats(const ArrayView& view, const tt_stats& stats, tt_more_stats* out);
+/// `stats`, and `magnitudes` where not null: of the same view. Allocates nothing.
+void ComputeMoreStats(const ArrayView& view, const tt_stats& stats, const Magnitudes* magnitudes,
+                      tt_more_stats* out);
 
 }  // namespace telltale::probe

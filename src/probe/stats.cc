@@ -75,26 +75,32 @@ void RunWide(const unsigned char* data, std::uint64_t count, StatsMerger* merger
   }
 }
 
-void RunF32(const float* data, std::uint64_t count, BlockKernelF32 kernel, StatsMerger* merger) {
+/// One block that float32 holds; its magnitudes while it is in the cache.
+void AddBlockF32(const float* data, std::uint64_t n, const Kernels& kernels, StatsMerger* merger,
+                 Magnitudes* magnitudes) {
+  BlockStats block;
+  kernels.block_f32(data, n, static_cast<float>(merger->mean()), &block);
+  merger->Add(block, n);
+  if (magnitudes != nullptr) kernels.magnitudes_f32(data, n, magnitudes);
+}
+
+void RunF32(const float* data, std::uint64_t count, const Kernels& kernels, StatsMerger* merger,
+            Magnitudes* magnitudes) {
   for (std::uint64_t at = 0; at < count; at += kBlock) {
     const std::uint64_t n = count - at < kBlock ? count - at : kBlock;
-    BlockStats block;
-    kernel(data + at, n, static_cast<float>(merger->mean()), &block);
-    merger->Add(block, n);
+    AddBlockF32(data + at, n, kernels, merger, magnitudes);
   }
 }
 
 /// Types that float32 holds exactly: widened block by block, in the L1 cache.
 template <class Widen>
 void RunNarrow(std::size_t element_bytes, const unsigned char* data, std::uint64_t count,
-               BlockKernelF32 kernel, StatsMerger* merger, Widen widen) {
+               const Kernels& kernels, StatsMerger* merger, Magnitudes* magnitudes, Widen widen) {
   alignas(64) float buffer[kBlock];
   for (std::uint64_t at = 0; at < count; at += kBlock) {
     const std::uint64_t n = count - at < kBlock ? count - at : kBlock;
     widen(data + at * element_bytes, n, buffer);
-    BlockStats block;
-    kernel(buffer, n, static_cast<float>(merger->mean()), &block);
-    merger->Add(block, n);
+    AddBlockF32(buffer, n, kernels, merger, magnitudes);
   }
 }
 
@@ -103,13 +109,26 @@ void WidenSimple(const unsigned char* data, std::size_t count, float* out) {
   for (std::size_t i = 0; i < count; ++i) out[i] = ToFloat(Load<T>(data, i));
 }
 
+void MagnitudesPortable(const float* data, std::size_t count, Magnitudes* out) {
+  for (std::size_t i = 0; i < count; ++i) {
+    std::uint32_t bits;
+    std::memcpy(&bits, data + i, sizeof bits);
+    const std::uint32_t magnitude = bits & 0x7FFFFFFF;
+    out->smallest = magnitude < out->smallest ? magnitude : out->smallest;
+    out->signs ^= bits;
+    out->logs += magnitude >> 8;
+  }
+}
+
 void WidenBf16Portable(const void* data, std::size_t count, float* out) {
   WidenSimple<Bfloat>(static_cast<const unsigned char*>(data), count, out);
 }
 
 }  // namespace
 
-Kernels KernelsPortable() { return {BlockF32Portable, WidenF16Portable, WidenBf16Portable}; }
+Kernels KernelsPortable() {
+  return {BlockF32Portable, WidenF16Portable, WidenBf16Portable, MagnitudesPortable};
+}
 
 Verdict Judge(const ShiftedSums& sums, std::size_t count, double shift, BlockStats* out) {
   constexpr double kLargest = 1e18;          // Its square is far below the largest float32.
@@ -184,37 +203,37 @@ Kernels BestKernels() {
 }
 
 int AddElements(const void* data, std::uint64_t count, tt_dtype dtype, const Kernels& kernels,
-                StatsMerger* merger) {
+                StatsMerger* merger, Magnitudes* magnitudes) {
   const auto* bytes = static_cast<const unsigned char*>(data);
-  const BlockKernelF32 block = kernels.block_f32;
+  if (magnitudes != nullptr) magnitudes->known = FitsFloat(dtype);
   switch (dtype) {
     case TT_DTYPE_F32:
-      RunF32(static_cast<const float*>(data), count, block, merger);
+      RunF32(static_cast<const float*>(data), count, kernels, merger, magnitudes);
       return 0;
     case TT_DTYPE_F16:
-      RunNarrow(2, bytes, count, block, merger, kernels.widen_f16);
+      RunNarrow(2, bytes, count, kernels, merger, magnitudes, kernels.widen_f16);
       return 0;
     case TT_DTYPE_BF16:
-      RunNarrow(2, bytes, count, block, merger, kernels.widen_bf16);
+      RunNarrow(2, bytes, count, kernels, merger, magnitudes, kernels.widen_bf16);
       return 0;
     case TT_DTYPE_F8E4M3:
-      RunNarrow(1, bytes, count, block, merger, WidenSimple<Float8E4M3>);
+      RunNarrow(1, bytes, count, kernels, merger, magnitudes, WidenSimple<Float8E4M3>);
       return 0;
     case TT_DTYPE_F8E5M2:
-      RunNarrow(1, bytes, count, block, merger, WidenSimple<Float8E5M2>);
+      RunNarrow(1, bytes, count, kernels, merger, magnitudes, WidenSimple<Float8E5M2>);
       return 0;
     case TT_DTYPE_I16:
-      RunNarrow(2, bytes, count, block, merger, WidenSimple<std::int16_t>);
+      RunNarrow(2, bytes, count, kernels, merger, magnitudes, WidenSimple<std::int16_t>);
       return 0;
     case TT_DTYPE_U16:
-      RunNarrow(2, bytes, count, block, merger, WidenSimple<std::uint16_t>);
+      RunNarrow(2, bytes, count, kernels, merger, magnitudes, WidenSimple<std::uint16_t>);
       return 0;
     case TT_DTYPE_I8:
-      RunNarrow(1, bytes, count, block, merger, WidenSimple<std::int8_t>);
+      RunNarrow(1, bytes, count, kernels, merger, magnitudes, WidenSimple<std::int8_t>);
       return 0;
     case TT_DTYPE_U8:
     case TT_DTYPE_BOOL:
-      RunNarrow(1, bytes, count, block, merger, WidenSimple<std::uint8_t>);
+      RunNarrow(1, bytes, count, kernels, merger, magnitudes, WidenSimple<std::uint8_t>);
       return 0;
     case TT_DTYPE_F64:
       RunWide<double>(bytes, count, merger);
@@ -245,19 +264,20 @@ int ComputeStats(const void* data, std::uint64_t count, tt_dtype dtype, const Ke
                  tt_stats* out) {
   const DefaultFloatEnvironment environment;
   StatsMerger merger;
-  if (AddElements(data, count, dtype, kernels, &merger) != 0) return -1;
+  if (AddElements(data, count, dtype, kernels, &merger, nullptr) != 0) return -1;
   merger.Finish(out);
   return 0;
 }
 
-void ComputeViewStats(const ArrayView& view, const Kernels& kernels, tt_stats* out) {
+void ComputeViewStats(const ArrayView& view, const Kernels& kernels, tt_stats* out,
+                      Magnitudes* magnitudes) {
   const DefaultFloatEnvironment environment;
   StatsMerger merger;
   if (view.contiguous()) {
-    AddElements(view.data, view.walk(), view.dtype, kernels, &merger);
+    AddElements(view.data, view.walk(), view.dtype, kernels, &merger, magnitudes);
   } else {
     ForEachBlock(view, [&](const void* data, std::uint64_t n) {
-      AddElements(data, n, view.dtype, kernels, &merger);
+      AddElements(data, n, view.dtype, kernels, &merger, magnitudes);
     });
   }
   merger.Finish(out);

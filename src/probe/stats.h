@@ -24,6 +24,24 @@ struct BlockStats {
   double m2;        ///< Sum of squares about `mean`.
 };
 
+/// What the bits of float32 elements say of their absolute values, for `more` statistics. Means
+/// nothing where any is NaN or infinite.
+struct Magnitudes {
+  bool known = false;
+  std::uint32_t smallest = 0x7F800000;  ///< Bits of the smallest absolute value.
+  std::uint32_t signs = 0;              ///< All elements' bits, by exclusive or.
+  std::uint64_t logs = 0;  ///< Sum of the bits without sign and the 8 lowest: see LogBounds.
+};
+
+/// Bounds of log2 of the absolute value of the product of normal elements. By the bits of a
+/// float32, e + m of 2^e (1 + m): log2(1 + m) lies between m and m + 0.0861.
+struct LogBounds {
+  double low, high;
+  LogBounds(const Magnitudes& magnitudes, std::uint64_t count)
+      : low(static_cast<double>(magnitudes.logs) * 0x1p-15 - 127.0 * static_cast<double>(count)),
+        high(low + (0.0861 + 0x1p-15) * static_cast<double>(count)) {}
+};
+
 /// Merges blocks into a result.
 class StatsMerger {
  public:
@@ -41,11 +59,15 @@ using BlockKernelF32 = void (*)(const float* data, std::size_t count, float shif
 /// Widens at most kBlock values of 16 bits.
 using Widen16 = void (*)(const void* data, std::size_t count, float* out);
 
+/// Adds at most kBlock elements.
+using MagnitudesF32 = void (*)(const float* data, std::size_t count, Magnitudes* out);
+
 /// Code for one instruction set. The pointers are null where this machine cannot run it.
 struct Kernels {
   BlockKernelF32 block_f32;
   Widen16 widen_f16;
   Widen16 widen_bf16;
+  MagnitudesF32 magnitudes_f32;
 };
 Kernels KernelsAvx2();
 Kernels KernelsAvx512();
@@ -93,16 +115,19 @@ void BlockAbout(const float* data, std::size_t count, float shift, BlockStats* o
   kExact(data, count, out);
 }
 
-/// Adds elements to a result; -1 for an unknown dtype. REQUIRES: the default float environment.
+/// Adds elements to a result, and to the magnitudes, where not null; -1 for an unknown dtype.
+/// REQUIRES: the default float environment.
 int AddElements(const void* data, std::uint64_t count, tt_dtype dtype, const Kernels& kernels,
-                StatsMerger* merger);
+                StatsMerger* merger, Magnitudes* magnitudes);
 
 /// As tt_compute_stats, with kernels of the caller's choice.
 int ComputeStats(const void* data, std::uint64_t count, tt_dtype dtype, const Kernels& kernels,
                  tt_stats* out);
 
 struct ArrayView;
-/// Statistics of all elements of an array.
-void ComputeViewStats(const ArrayView& view, const Kernels& kernels, tt_stats* out);
+/// Statistics of all elements of an array; of its magnitudes in the same pass, where float32 holds
+/// them.
+void ComputeViewStats(const ArrayView& view, const Kernels& kernels, tt_stats* out,
+                      Magnitudes* magnitudes = nullptr);
 
 }  // namespace telltale::probe

@@ -119,6 +119,37 @@ TELLTALE_AVX2 void WidenBfloat(const void* data, std::size_t count, float* out) 
   if (at < count) KernelsPortable().widen_bf16(bits + at, count - at, out + at);
 }
 
+TELLTALE_AVX2 void MagnitudesOf(const float* data, std::size_t count, Magnitudes* out) {
+  const __m256i mask = _mm256_set1_epi32(0x7FFFFFFF);
+  __m256i low[2] = {mask, mask};
+  __m256i signs = _mm256_setzero_si256();
+  // A block adds at most 256 times 0x7FFFFF to a lane.
+  __m256i logs[2] = {signs, signs};
+  std::size_t at = 0;
+  for (; at + 2 * kLanes <= count; at += 2 * kLanes) {
+#pragma GCC unroll 2
+    for (std::size_t u = 0; u < 2; ++u) {
+      const __m256i bits =
+          _mm256_loadu_si256(reinterpret_cast<const __m256i*>(data + at + u * kLanes));
+      const __m256i magnitude = _mm256_and_si256(bits, mask);
+      low[u] = _mm256_min_epu32(low[u], magnitude);
+      signs = _mm256_xor_si256(signs, bits);
+      logs[u] = _mm256_add_epi32(logs[u], _mm256_srli_epi32(magnitude, 8));
+    }
+  }
+  alignas(32) std::uint32_t lows[kLanes], all_signs[kLanes], first[kLanes], second[kLanes];
+  _mm256_store_si256(reinterpret_cast<__m256i*>(lows), _mm256_min_epu32(low[0], low[1]));
+  _mm256_store_si256(reinterpret_cast<__m256i*>(all_signs), signs);
+  _mm256_store_si256(reinterpret_cast<__m256i*>(first), logs[0]);
+  _mm256_store_si256(reinterpret_cast<__m256i*>(second), logs[1]);
+  for (std::size_t i = 0; i < kLanes; ++i) {
+    out->smallest = lows[i] < out->smallest ? lows[i] : out->smallest;
+    out->signs ^= all_signs[i];
+    out->logs += std::uint64_t{first[i]} + second[i];
+  }
+  KernelsPortable().magnitudes_f32(data + at, count - at, out);
+}
+
 }  // namespace
 
 Kernels KernelsAvx2() {
@@ -126,13 +157,13 @@ Kernels KernelsAvx2() {
   unsigned a = 0, b = 0, c = 0, d = 0;
   const bool can = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
                    __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
-  return can ? Kernels{BlockAbout<Sums, BlockExact>, WidenHalf, WidenBfloat}
-             : Kernels{nullptr, nullptr, nullptr};
+  return can ? Kernels{BlockAbout<Sums, BlockExact>, WidenHalf, WidenBfloat, MagnitudesOf}
+             : Kernels{nullptr, nullptr, nullptr, nullptr};
 }
 
 }  // namespace telltale::probe
 #else
 namespace telltale::probe {
-Kernels KernelsAvx2() { return {nullptr, nullptr, nullptr}; }
+Kernels KernelsAvx2() { return {nullptr, nullptr, nullptr, nullptr}; }
 }  // namespace telltale::probe
 #endif

@@ -147,18 +147,44 @@ TELLTALE_AVX512 void WidenBfloat(const void* data, std::size_t count, float* out
   }
 }
 
+TELLTALE_AVX512 void MagnitudesOf(const float* data, std::size_t count, Magnitudes* out) {
+  const __m512i mask = _mm512_set1_epi32(0x7FFFFFFF);
+  __m512i low = mask;
+  __m512i signs = _mm512_setzero_si512();
+  // A block adds at most 128 times 0x7FFFFF to a lane.
+  __m512i logs = signs;
+  for (std::size_t at = 0; at < count; at += kLanes) {
+    const std::size_t left = count - at;
+    const auto lanes = static_cast<__mmask16>(left >= kLanes ? 0xFFFF : (1U << left) - 1);
+    const __m512i bits = _mm512_maskz_loadu_epi32(lanes, data + at);
+    const __m512i magnitude = _mm512_and_si512(bits, mask);
+    low = _mm512_mask_min_epu32(low, lanes, low, magnitude);
+    signs = _mm512_xor_si512(signs, bits);
+    logs = _mm512_add_epi32(logs, _mm512_srli_epi32(magnitude, 8));
+  }
+  const std::uint32_t smallest = _mm512_reduce_min_epu32(low);
+  out->smallest = smallest < out->smallest ? smallest : out->smallest;
+  alignas(64) std::uint32_t all_signs[kLanes], sums[kLanes];
+  _mm512_store_si512(all_signs, signs);
+  _mm512_store_si512(sums, logs);
+  for (std::size_t i = 0; i < kLanes; ++i) {
+    out->signs ^= all_signs[i];
+    out->logs += sums[i];
+  }
+}
+
 }  // namespace
 
 Kernels KernelsAvx512() {
   const bool can = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
                    __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
-  return can ? Kernels{BlockAbout<Sums, BlockExact>, WidenHalf, WidenBfloat}
-             : Kernels{nullptr, nullptr, nullptr};
+  return can ? Kernels{BlockAbout<Sums, BlockExact>, WidenHalf, WidenBfloat, MagnitudesOf}
+             : Kernels{nullptr, nullptr, nullptr, nullptr};
 }
 
 }  // namespace telltale::probe
 #else
 namespace telltale::probe {
-Kernels KernelsAvx512() { return {nullptr, nullptr, nullptr}; }
+Kernels KernelsAvx512() { return {nullptr, nullptr, nullptr, nullptr}; }
 }  // namespace telltale::probe
 #endif

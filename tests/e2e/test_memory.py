@@ -14,21 +14,19 @@ SLAB = 128 * MEBI
 STEPS = 40
 
 STATISTICS = """
-level = "custom"
-[[collection]]
-name = "weights"
-take = ["stats", "more", "histogram"]
+[collections.weights]
+take = ["statistics", "more", "histogram"]
 interval = 1
-[[collection]]
-name = "gradients"
-take = ["stats", "more", "histogram"]
+[collections.gradients]
+take = ["statistics", "more", "histogram"]
 interval = 1
-[[collection]]
-name = "outputs"
-take = ["stats", "more", "histogram"]
+[collections.outputs]
+take = ["statistics", "more", "histogram"]
 interval = 1
 """
-RAW = f"slab_bytes = {SLAB}\n" + STATISTICS.replace('["stats", "more", "histogram"]', '["stats", "raw"]')
+RAW = f"slab_bytes = {SLAB}\n" + STATISTICS.replace(
+    '["statistics", "more", "histogram"]', '["statistics", "raw"]'
+)
 
 
 def memory(text: str) -> dict[str, int]:

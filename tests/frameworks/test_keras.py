@@ -198,7 +198,7 @@ told(3, "predictions", out[32:], mode="PREDICT")
     assert recorded.code == 0, recorded.err
     train = recorded.statistics("TRAIN")
     names = {name for name, _ in train}
-    assert {"net.input.0", "net/hidden.output", "net/drop.output", "net/head.output", "net.output"} <= names
+    assert {"net.input.0", "net/hidden.output", "drop.output", "net/head.output", "net.output"} <= names
     assert {"net/hidden.input.0", "net/head.input.0", "labels"} <= names
     assert {"loss", "accuracy"} <= names | {"loss"}
     assert recorded.names("activations") == {"net/hidden.output"}
@@ -273,7 +273,7 @@ def test_a_train_step_of_the_users_own(run, backend, same):
         + "    def __init__(self):\n"
         + "        super().__init__(name='own')\n"
         + "        self.dense = keras.layers.Dense(1, name='only')\n"
-        + "    def call(self, a): return self.dense(a)\n"
+        + "    def call(self, a, training=False): return self.dense(a)\n"
         + body
         + """
 model = Own()
@@ -326,3 +326,33 @@ def test_what_xla_compiles_is_said_to_be_out_of_reach(run):
     assert "XLA" in reasons["gradients"]
     assert recorded.names("gradients") == set()
     assert recorded.names("weights") == {name for name in PARAMETERS if name.endswith("kernel")}
+
+
+def test_a_plan_that_changes_in_the_midst_of_fit(run, backend):
+    script = (
+        MODEL
+        + """
+import time
+import telltale
+class Ask(keras.callbacks.Callback):
+    def on_epoch_begin(self, epoch, logs=None):
+        if epoch == 1:
+            telltale.capture({"collections": {"gradients": {"interval": 1}, "outputs": {"interval": 1}}})
+            self.asked = time.time()
+    def on_epoch_end(self, epoch, logs=None):
+        # Until the plan is there, or for a minute: steps go on meanwhile.
+        self.model.stop_training = epoch > 1 and (answered() or time.time() - self.asked > 60)
+def answered():
+    from telltale._native import probe
+    return probe.wanted("gradients") and probe.due(probe.tensor("gradients", "gradient/net/head/kernel"), 0, 0)
+model = build(dropout=0.25)
+model.fit(x, y, batch_size=24, epochs=100000, verbose=0, callbacks=[Ask()])
+model.fit(x, y, batch_size=24, epochs=2, verbose=0)
+"""
+    )
+    recorded = run(script, plan="[collections]\n", env={"KERAS_BACKEND": backend})
+    assert recorded.code == 0, recorded.err
+    last = recorded.steps()[-1]["step"]
+    rows = recorded.statistics()
+    for name in ("gradient/net/hidden/kernel", "net/head.output"):
+        assert {step for other, step in rows if other == name} >= {last - 2, last - 1, last}

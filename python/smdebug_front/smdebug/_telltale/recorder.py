@@ -23,6 +23,7 @@ STATS, HISTOGRAM, RAW, SHAPE, MORE = 1, 2, 4, 8, 16
 
 POINTER_PREFIX = "telltale-"
 POINTER_VERSION = 1
+_FIRST_WORD_S = 0.5
 
 _numbers = itertools.count(1)
 _said_inert = False
@@ -184,8 +185,8 @@ class Recorder:
         except OSError:
             pass
 
-    def point(self, collections, ended):
-        """Writes the pointer file where it would change."""
+    def point(self, collections, saved, ended):
+        """Writes the pointer file where it would change. `saved`: names of the collections that are."""
         if not self._claimed:
             return
         pointer = {
@@ -198,6 +199,7 @@ class Recorder:
             "worker": self._worker,
             "num_workers": self._num_workers,
             "collections": collections,
+            "saved": saved,
             "ended": ended,
             "steps": self._steps if ended else None,
         }
@@ -212,6 +214,14 @@ class Recorder:
             os.replace(temporary, path)
         except OSError as error:
             get_logger().warning("smdebug (Telltale): cannot write %s: %s", path, error)
+
+    def await_agent(self):
+        """Waits, half a second at most, once, for the agent to say how much room there is for values: those of
+        the first step, which is always saved by default, would be dropped before.
+        """
+        deadline = time.monotonic() + _FIRST_WORD_S
+        while self._probe.plan_epoch() == 0 and time.monotonic() < deadline:
+            time.sleep(0.002)
 
     # -- the steps --
 
@@ -238,6 +248,7 @@ class Recorder:
             self._begun = True
             self._steps += 1
             mode, step, global_step = self._step
+            self._probe.due(0, step, mode)  # Makes the probe look how much room there is for values.
             self._probe.scalar_at(f"{self.key}/global_step", float(global_step), step, mode)
 
     # -- the tensors --

@@ -310,6 +310,7 @@ class BaseHook:
         self._writes = self._writes and self._recorder.claim(self.worker, workers)
         if self._writes:
             self._point(ended=False)
+            self._recorder.await_agent()
 
     def _is_sound(self, collection):
         try:
@@ -370,7 +371,8 @@ class BaseHook:
         return any(c.name == name for c in self._due)
 
     def _point(self, ended):
-        self._recorder.point(self.collection_manager.to_json_dict(), ended)
+        saved = [collection.name for collection in self._to_save]
+        self._recorder.point(self.collection_manager.to_json_dict(), saved, ended)
 
     # -- tensors --
 

@@ -68,7 +68,7 @@ def _parts(source: Any) -> list[Any]:
         prepare,
         lambda: functions.install(trainer, backend.wrap, _name),
         lambda: functions.install_compile(base_trainer),
-        lambda: logs.install(source, trainer, _name == "torch"),
+        lambda: logs.install(source, trainer),
         lambda: layers.install(source["layers.layer"].Layer, base_trainer, guard),
         lambda: optimizers.install(base_optimizer, loss_scale, around),
     ]

@@ -20,7 +20,7 @@ from ..sharing import EVAL, PREDICT, TRAIN, batch_size, emit, failed, harmless, 
 from . import values
 from .layers import FORWARD, Collector
 from .rate import Rate
-from .steps import Accumulation, Call, close, opened, place
+from .steps import Accumulation, Call, close, open_without_fetch, opened, place
 
 _jax: Any = None
 _keras_src: dict[str, Any] = {}
@@ -48,7 +48,12 @@ class _Again:
         def forward(state: Any, data: Any) -> list[tuple[str, str, Any]]:
             place.collector = collector = Collector(mode, wanted & set(FORWARD))
             arguments = {"training": mode == TRAIN} if model._call_has_training_arg else {}
-            model.stateless_call(state[0], state[1], unpack(data)[0], **arguments)
+            inputs = unpack(data)[0]
+            # It calls what the model is made of, but not the model.
+            collector.depth = 1
+            outputs = model.stateless_call(state[0], state[1], inputs, **arguments)[0]
+            collector.depth = 0
+            collector.layer(model, (inputs,), outputs)
             return collector.found
 
         def compute(state: Any, data: Any) -> dict[str, Any]:
@@ -181,6 +186,7 @@ class _Function:
         self._accumulation = Accumulation(model.optimizer) if mode == TRAIN else None
         self._again = _Again(model, mode)
         self._warned = False
+        self._captured = -1
 
     def __call__(self, state: Any, iterator: Any) -> Any:
         if not probe.ready(0) or place.call is not None:
@@ -189,7 +195,11 @@ class _Function:
         place.call = call
         rate = self._rate_of(state)
         try:
-            result = self._function(state, _Timed(iterator, self, call, state))
+            if hasattr(iterator, "__next__"):
+                iterator = _Timed(iterator, self, call, state)
+            else:
+                self._given(call, state, iterator)
+            result = self._function(state, iterator)
         finally:
             place.call = place.collector = None
         begin = probe.now()
@@ -197,8 +207,15 @@ class _Function:
         probe.account(begin)
         return result
 
+    @harmless("keras.given")
+    def _given(self, call: Call, state: Any, batches: Any) -> None:
+        """Before Keras 3.6 the function is given its batches."""
+        open_without_fetch(call)
+        for number, data in enumerate(batches):
+            self.fetched(call, state if number == 0 else None, data)
+
     def _rate_of(self, state: Any) -> float:
-        if self._mode != TRAIN or len(state) < 3:
+        if self._accumulation is None or not self._accumulation.coming() or len(state) < 3:
             return math.nan
         return float(self._rate.now(state[2]))
 
@@ -208,7 +225,9 @@ class _Function:
         begin = probe.now()
         call.sizes.append(batch_size(data))
         opened(call)
-        if state is not None and not call.captured and values.due(call.step, call.mode):
+        # The batches of one update are one step: the first is recorded.
+        if state is not None and call.step != self._captured and values.due(call.step, call.mode):
+            self._captured = call.step
             call.captured = True
             self._capture(call, state, data)
         probe.account(begin)

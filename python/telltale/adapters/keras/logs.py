@@ -16,25 +16,28 @@ from ..._native import probe
 from ..sharing import EVAL, TRAIN, batch_size, harmless, replace
 from .steps import place
 
-# id(logs) -> (step, mode), from the end of a batch until its logs are read. The reader holds the logs.
-_open: dict[int, tuple[int, int]] = {}
+# id(logs) -> (step, mode, whether the loss is recorded elsewhere), from the end of a batch until its logs are read. The reader holds the logs.
+_open: dict[int, tuple[int, int, bool]] = {}
 _MAX_OPEN = 4096
-_skip_train_loss = False
+# (step, mode) of the tensors that were recorded last: the batches of one update are one step.
+_recorded: tuple[int, int] | None = None
 
 
-def record(logs: Any, step: int, mode: int) -> None:
+def record(logs: Any, step: int, mode: int, without_loss: bool) -> None:
     """Scalars (and, where asked for, tensors of the collections `losses` and `metrics`)."""
     if not isinstance(logs, dict):
         return
-    tensors = probe.due(0, step, mode)
+    global _recorded
+    tensors = probe.due(0, step, mode) if _recorded != (step, mode) else 0
+    _recorded = (step, mode)
     for name, value in logs.items():
         if not isinstance(value, float):
             continue
         name = str(name)
         is_loss = name == "loss" or name.endswith("_loss")
-        # torch's adapter has the loss of each batch, from its backward pass.
-        if not (_skip_train_loss and mode == TRAIN and name == "loss"):
-            probe.scalar_at(name, value, step, mode)
+        if without_loss and name == "loss":
+            continue  # torch's adapter has the loss of each batch, from its backward pass.
+        probe.scalar_at(name, value, step, mode)
         if tensors:
             collection = "losses" if is_loss else "metrics"
             _capture.save(collection, name, numpy.asarray(value), step=step, mode=mode)
@@ -45,7 +48,7 @@ def _remember(logs: Any) -> None:
     if place.last is not None and isinstance(logs, dict):
         if len(_open) >= _MAX_OPEN:
             _open.clear()
-        _open[id(logs)] = place.last
+        _open[id(logs)] = (*place.last, place.loss_seen)
 
 
 @harmless("keras.logs")
@@ -140,13 +143,11 @@ def _flatten(original: Callable[..., Any]) -> Callable[..., Any]:
 def _returned(result: Any, mode: int) -> None:
     logs = result if isinstance(result, dict) else _flattened.pop() if _flattened else None
     if logs is not None and place.last is not None and place.last[1] == mode:
-        record(logs, *place.last)
+        record(logs, *place.last, place.loss_seen)
 
 
-def install(keras_src: dict[str, Any], trainer: Any, skip_train_loss: bool) -> None:
+def install(keras_src: dict[str, Any], trainer: Any) -> None:
     """Hooks the list of callbacks and the trainer. `keras_src`: modules by their name within keras.src."""
-    global _skip_train_loss
-    _skip_train_loss = skip_train_loss
     callbacks = keras_src["callbacks.callback_list"].CallbackList
     pythonify = keras_src["utils.python_utils"].pythonify_logs
     for kind in ("train", "test"):

@@ -112,6 +112,7 @@ class Eager:
             place.in_optimizer = False
             return None
 
+        @harmless("keras.optimizer")
         def end() -> None:
             place.in_optimizer = False
             probe.optimizer_end(identity, False, rate)

@@ -32,6 +32,8 @@ class Place(threading.local):
     last: tuple[int, int] | None = None
     # The newest TRAIN step.
     last_train = 0
+    # The loss of the present batch is recorded by another adapter.
+    loss_seen = False
     # Epochs begun.
     epoch = 0
     # Of loops that run eagerly: inside an optimizer's call; an optimizer was called in the present step.
@@ -129,6 +131,10 @@ class Accumulation:
         self._every = int(getattr(optimizer, "gradient_accumulation_steps", None) or 1)
         # Where a checkpoint was loaded it does not begin at 0.
         self._seen = int(optimizer._iterations.value) if self._every > 1 else 0
+
+    def coming(self) -> bool:
+        """Whether the next call updates."""
+        return (self._seen + 1) % self._every == 0
 
     def updates(self) -> bool:
         """True at each call that updates; counts the calls."""

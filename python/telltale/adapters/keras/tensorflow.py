@@ -27,6 +27,18 @@ def _wanted(mode: int) -> frozenset[str]:
 class GraphCollector(Collector):
     """Puts what it gathers into the graph that is being traced; records it at once where nothing is traced."""
 
+    def __init__(self, mode: int, wanted: frozenset[str]) -> None:
+        super().__init__(mode, wanted)
+        self._graph: Any = None
+
+    def number(self, collection: str, name: str) -> str | None:
+        # A call may trace its function several times: what repeats itself in another graph is no second call.
+        current = graph.current()
+        if current is not self._graph:
+            self._graph = current
+            self._times.clear()
+        return super().number(collection, name)
+
     def flush(self) -> None:
         found, self.found = self.found, []
         symbolic = [item for item in found if graph.is_symbolic(item[2])]
@@ -48,8 +60,11 @@ class _Function:
         self._function = function
         self._mode = mode
         self._rate = Rate(lambda: model.optimizer)
+        # The learning rate of the call in progress.
+        self._now = math.nan
         self._accumulation = Accumulation(model.optimizer) if mode == TRAIN else None
         self._epoch = -1
+        self._captured = -1
         # What the graph brings out; None: not traced yet.
         self._traced: frozenset[str] | None = None
         self._warned = False
@@ -99,10 +114,14 @@ class _Function:
         call = Call(self._model, self._mode)
         open_without_fetch(call)
         call.sizes = _sizes(args, self._mode)
+        if self._accumulation is not None and self._accumulation.coming():
+            self._now = float(self._rate.now())
         wanted = _wanted(self._mode)
         if self._traced is None:
             self._traced = wanted
-        if values.due(call.step, call.mode):
+        # The batches of one update are one step: the first is recorded.
+        if call.step != self._captured and values.due(call.step, call.mode):
+            self._captured = call.step
             graph.gate.open(call.step, call.mode)
             if self._mode == TRAIN:
                 trainable = self._model.trainable_variables
@@ -122,7 +141,7 @@ class _Function:
     @harmless("keras.end")
     def _end(self, call: Call) -> None:
         updates = self._accumulation is not None and self._accumulation.updates()
-        close(call, updates, self._rate.now() if updates else math.nan)
+        close(call, updates, self._now if updates else math.nan)
 
 
 @harmless("tensorflow.gate")
@@ -144,7 +163,7 @@ def _note_sizes(iterator: Any, begin: int, end: int) -> None:
     size = adapter.batch_size or 0
     sizes = [size] * (end - begin + 1)
     count = adapter.num_batches
-    if count is not None and not iterator.steps_per_epoch:
+    if size and count is not None and not iterator.steps_per_epoch:
         sizes = sizes[: max(count - begin, 1)]
         if adapter.has_partial_batch and begin + len(sizes) == count:
             sizes[-1] = adapter.partial_batch_size

@@ -65,6 +65,14 @@ class _Function:
     def _begin(self, data: Any) -> None:
         place.call = Call(self._model, self._mode)
         place.updated = False
+        # What is compiled as a whole has no backward pass that the adapter for torch would see.
+        place.loss_seen = self._mode == TRAIN and not self._compiled
+        if self._compiled and self._mode == TRAIN:
+            step = probe.current()[0]
+            if values.due(step, TRAIN):
+                variables = self._model.trainable_variables
+                values.weights(variables, variables, step)
+                unavailable("keras", "gradients", "the step is compiled by torch.compile (jit_compile)")
         wanted = frozenset(name for name in FORWARD if probe.wanted(name))
         if wanted and self._compiled:
             for name in sorted(wanted):
@@ -141,3 +149,5 @@ def install(torch: Any, sources: Any) -> None:
     steps.compiling = compiling
     _any_symbolic = sources["backend.common.keras_tensor"].any_symbolic_tensors
     _hook_spec(sources)
+    # To the adapter for torch: what a layer takes and gives is recorded here.
+    sources["layers.layer"].Layer._telltale_names_itself = True

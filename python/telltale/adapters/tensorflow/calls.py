@@ -51,7 +51,8 @@ def _begin(training: _Training) -> None:
     if not probe.due(0, training.step, TRAIN):
         return
     begin = probe.now()
-    tape.weights(training.variables, training.step)
+    with _tf.init_scope():  # The function may be in the midst of being traced.
+        tape.weights(training.variables, training.step)
     if training.gradients:
         graph.gate.open(training.step, TRAIN)
     elif training.calls > 0 and probe.wanted("gradients"):

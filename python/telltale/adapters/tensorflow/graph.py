@@ -34,13 +34,18 @@ class _Gate:
     def open(self, step: int, mode: int) -> None:
         self.step, self.mode = step, mode
         if self._variable is not None and not self._open:
-            self._variable.assign(True)
+            self._assign(True)
         self._open = True
 
     def close(self) -> None:
         if self._open and self._variable is not None:
-            self._variable.assign(False)
+            self._assign(False)
         self._open = False
+
+    def _assign(self, value: bool) -> None:
+        # At once, even where a graph is being traced: it must not become part of that.
+        with _tf.init_scope():
+            self._variable.assign(value)
 
     def variable(self) -> Any:
         """The variable that a graph asks."""
@@ -79,6 +84,11 @@ def is_symbolic(value: Any) -> bool:
     """Whether a value is a tensor of a graph, without numbers in it."""
     value = getattr(value, "values", value) if isinstance(value, _tf.IndexedSlices) else value
     return isinstance(value, _tf.Tensor) and not hasattr(value, "numpy")
+
+
+def current() -> Any:
+    """The graph that is being traced; an empty one where nothing is."""
+    return _tf.compat.v1.get_default_graph()
 
 
 def _within(tensor: Any, graph: Any) -> bool:
@@ -122,7 +132,7 @@ def _fits(value: Any) -> bool:
 
 def add(found: list[tuple[str, str, Any]]) -> None:
     """Adds the branch for (collection, name, tensor) to the graph that is being traced."""
-    graph = _tf.compat.v1.get_default_graph()
+    graph = current()
     reason = _why_not(graph)
     if reason is not None:
         for collection in {collection for collection, _, _ in found}:

@@ -115,6 +115,16 @@ def _loss(target: Any) -> float | None:
     return loss_value(first, _state.losses - 1)
 
 
+@harmless("tensorflow.backward")
+def _backward_begin() -> None:
+    probe.backward_begin()
+
+
+@harmless("tensorflow.backward")
+def _backward_end(loss: float | None) -> None:
+    probe.backward_end(loss)
+
+
 @harmless("tensorflow.gradients")
 def _taken(sources: Any, result: Any) -> None:
     """The gradient of an eager pass is there."""
@@ -151,11 +161,11 @@ def _gradient(original: Callable[..., Any]) -> Callable[..., Any]:
             calls.traced(target, sources, result)
             return result
         loss = _loss(target)
-        probe.backward_begin()
+        _backward_begin()
         try:
             result = original(self, target, sources, *args, **kwargs)
         finally:
-            probe.backward_end(loss)
+            _backward_end(loss)
         _taken(sources, result)
         return result
 

@@ -136,6 +136,8 @@ def on_root(module: Any) -> None:
     global _version
     if getattr(module, "_is_replica", False) or root_of(module) is not None:
         return
+    if getattr(type(module), "_telltale_names_itself", False):
+        return  # A layer of Keras: its own adapter tells of it, by Keras' names.
     inner = unwrap(module)
     _roots[id(inner)] = Root(inner, module)
     _version += 1
