@@ -209,8 +209,8 @@ bool Arrange(PyObject* tensor, bool contiguous, std::uint32_t take, std::int64_t
   return true;
 }
 
-/// Where the elements of a tensor lie. `known`: the address at which a tensor of this name was last
-/// found whole in its storage, to spare asking again; updated. May leave an exception.
+/// Where the elements of a tensor lie. `known`: address and size at which a tensor of this name was
+/// last found whole in its storage, to spare asking again; updated. May leave an exception.
 Refusal Look(PyObject* tensor, std::uint32_t take, std::uint64_t* known, View* view) {
   if (!IsPlain(tensor)) return Refusal::kType;
   Ref layout(PyObject_GetAttr(tensor, g_strings.layout));
@@ -238,8 +238,9 @@ Refusal Look(PyObject* tensor, std::uint32_t take, std::uint64_t* known, View* v
   if (array.data == nullptr) return Refusal::kStorage;
   const unsigned element_bytes = ElementBytes(array.dtype);
   view->bytes = static_cast<std::uint64_t>(count) * element_bytes;
-  const auto at = static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(array.data));
-  // A storage that is resized moves.
+  // Address and size: a storage that is resized moves.
+  const auto at = static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(array.data)) ^
+                  (view->bytes << 48 | view->bytes >> 16);
   if (array.strides == nullptr && known != nullptr && *known == at) return Refusal::kNone;
   const std::int64_t extent = array.strides == nullptr ? count : Extent(*view);
   const int whole = InStorage(tensor, extent, element_bytes);
