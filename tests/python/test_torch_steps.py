@@ -315,7 +315,6 @@ for i in range(400):
     for row in gradients:
         assert row["collection"] == "gradients" and row["count"] == 128 and row["dtype"] == "float32"
         assert row["l1"] == pytest.approx(truth[row["step"]][2], rel=1e-5)
-    # The stand-in's rule takes outputs and losses too.
     parameters = ("weights", "biases", "gradients")
     names = {row["name"] for row in run.table("statistics") if row["collection"] in parameters}
     assert names == {
