@@ -160,18 +160,21 @@ print("DIGEST", digest(model))
 
 def test_statistics_of_weights_and_gradients(run, backend, same):
     script = MODEL + GRADIENTS[backend] + BY_BATCH
-    plan = "[collections.weights]\ninterval = 1\n[collections.gradients]\ninterval = 1\n"
+    each_step = 'interval = 1\ntake = ["statistics", "shape"]\n'
+    plan = f"[collections.weights]\n{each_step}[collections.gradients]\n{each_step}"
     recorded = run(script, plan=plan, env={"KERAS_BACKEND": backend})
     assert recorded.code == 0, recorded.err
     rows = recorded.statistics()
     told = what_was_told(recorded.out)
     assert len(told) == 4 * 8
+    shapes = {(row["name"], row["step"]): json.loads(row["shape"]) for row in recorded.table("tensors")}
     # The plan answers new names while the first step is made, which may be too late for that one.
     assert {name for name, _ in rows} == PARAMETERS | {"gradient/" + name for name in PARAMETERS}
     for expected in told:
         if expected["step"] > 0:
             row = rows[expected["name"], expected["step"]]
             assert row["dtype"] == "float32"
+            assert shapes[expected["name"], expected["step"]] == expected["shape"]
             if backend == "torch" and expected["name"].startswith("gradient/"):
                 # Recomputed in float64: equal to within the rounding of the float32 pass itself.
                 assert row["count"] == expected["count"]
