@@ -116,18 +116,20 @@ class Runner:
         plan: str | None = None,
         env: dict[str, str] | None = None,
         arguments: tuple[str, ...] = (),
+        options: tuple[str, ...] = (),
     ) -> Recorded:
         """Runs the text of a script under `telltale run`; `plan`: the text of a plan file (TOML)."""
         self._count += 1
         folder = self.work / f"run{self._count}"
         # No thinning: a training of a few milliseconds has no budget for what these plans ask.
-        options = ["--quiet", "--overhead", "100%", "-o", str(folder)]
+        budget = () if "--overhead" in options else ("--overhead", "100%")
+        given = ["--quiet", *budget, *options, "-o", str(folder)]
         if plan is not None:
             path = self.work / f"plan{self._count}.toml"
             path.write_text(plan)
-            options += ["--plan", str(path)]
+            given += ["--plan", str(path)]
         process = subprocess.run(
-            [str(TELLTALE), "run", *options, "--", sys.executable, str(self.script(script)), *arguments],
+            [str(TELLTALE), "run", *given, "--", sys.executable, str(self.script(script)), *arguments],
             capture_output=True,
             text=True,
             timeout=LIMIT_S,

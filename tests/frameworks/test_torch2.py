@@ -160,7 +160,7 @@ class Give(nn.Module):
 class Net(nn.Module):
     def __init__(self):
         super().__init__(); self.line = nn.Linear(2, 1)
-        for name, text in {NEW_DTYPES!r}.items(): self.add_module(name, Give(eval(text)))
+        for name, text in {NEW_DTYPES!r}.items(): self.add_module("a " + name, Give(eval(text)))
     def forward(self, x):
         for name, module in self.named_children():
             if name != "line": module(x)

@@ -222,6 +222,7 @@ class LocalEstimator:
         folder = job.run.parent / f"{job.name}.job" / "tensorboard"
         if not folder.exists():
             _command.ask("export", "tensorboard", str(job.run), "-o", str(folder))
+            folder.mkdir(exist_ok=True)  # There may have been nothing to export.
         return str(folder)
 
     def logs(self) -> None:

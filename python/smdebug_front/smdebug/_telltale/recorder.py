@@ -185,8 +185,8 @@ class Recorder:
         except OSError:
             pass
 
-    def point(self, collections, ended):
-        """Writes the pointer file where it would change."""
+    def point(self, collections, saved, ended):
+        """Writes the pointer file where it would change. `saved`: names of the collections that are."""
         if not self._claimed:
             return
         pointer = {
@@ -199,6 +199,7 @@ class Recorder:
             "worker": self._worker,
             "num_workers": self._num_workers,
             "collections": collections,
+            "saved": saved,
             "ended": ended,
             "steps": self._steps if ended else None,
         }

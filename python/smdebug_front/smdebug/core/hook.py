@@ -371,7 +371,8 @@ class BaseHook:
         return any(c.name == name for c in self._due)
 
     def _point(self, ended):
-        self._recorder.point(self.collection_manager.to_json_dict(), ended)
+        saved = [collection.name for collection in self._to_save]
+        self._recorder.point(self.collection_manager.to_json_dict(), saved, ended)
 
     # -- tensors --
 

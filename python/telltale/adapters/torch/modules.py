@@ -63,7 +63,9 @@ def clean(path: str) -> str:
         path = ".".join(part for part in path.split(".") if part not in _HIDDEN)
     if len(path) > _LONGEST:
         digest = hashlib.blake2b(path.encode("utf-8", "replace"), digest_size=8).hexdigest()
-        path = f"{path[: _LONGEST - 40]}~{digest}"
+        last = path.rpartition(".")[2]  # weight, bias: what it is.
+        end = f".{last}" if len(last) <= 40 else ""
+        path = f"{path[: _LONGEST - 80]}~{digest}{end}"
     return path
 
 

@@ -155,9 +155,14 @@ def _sparse(tensor: Any, name_id: int, take: int) -> bool:
     # With the zeros in place where that is cheap.
     if _small(tensor, tensor.element_size()):
         return _copied(tensor.detach().to_dense(), name_id, take)
-    if values is None or values.device.type != "cpu" or take & ~TAKE_STATS:
+    dtype = dtypes.get(tensor.dtype)
+    if values is None or values.device.type != "cpu" or dtype is None:
         return False
-    return _with_zeros(values.detach().contiguous(), int(tensor.numel()), name_id)
+    if take & TAKE_SHAPE:
+        probe.record(name_id, id(tensor), dtype, tuple(tensor.shape), None, TAKE_SHAPE)
+    if take & ~(TAKE_STATS | TAKE_SHAPE):
+        probe.count_skipped("capture.sparse_values", 1)
+    return not take & ~TAKE_SHAPE or _with_zeros(values.detach().contiguous(), int(tensor.numel()), name_id)
 
 
 def _small_sparse(tensor: Any) -> bool:

@@ -8,11 +8,12 @@ pickled or called in another order with them.
 
 from __future__ import annotations
 
+import sys
 from types import ModuleType
 
 from ... import _session
 from ..._native import note, probe
-from . import events, hyperparameters, rounds
+from . import captures, events, hyperparameters, rounds
 
 
 def install(xgboost: ModuleType) -> None:
@@ -27,3 +28,19 @@ def install(xgboost: ModuleType) -> None:
             # This part stays unhooked; the others still tell their share.
             note(f"xgboost: {part.__name__} not hooked: {type(error).__name__}: {error}")
             events.not_hooked(part.__name__, error)
+    _wake_early()
+
+
+def _wake_early() -> None:
+    """Registers the process and asks what the plan wants while the script still reads its data: the first
+    rounds of a small training are over before an answer is there. Not in children, which may never train: a
+    loader's worker is only known as one later.
+    """
+    processes = sys.modules.get("multiprocessing.process")
+    if processes is not None and processes.parent_process() is not None:
+        return
+    try:
+        if probe.ready(_session.TRAINER):
+            captures.announce_early()
+    except Exception as error:
+        note(f"xgboost: {type(error).__name__}: {error}")

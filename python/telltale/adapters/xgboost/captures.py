@@ -20,6 +20,27 @@ MAX_NAMED_FEATURES = 1000
 _BIAS = "bias"
 
 
+# The names that are the same in each training, by collection; of cv they have the fold before them.
+_FIXED_NAMES = {"predictions": "predictions", "labels": "labels", "trees": "trees/json"}
+_COLLECTIONS = (
+    *_FIXED_NAMES,
+    "hyperparameters",
+    "feature_importance",
+    "full_shap",
+    "average_shap",
+    "metrics",
+    "losses",
+)
+
+
+def announce_early() -> None:
+    """Before any training: what is asked now has been answered by the time it begins."""
+    for collection in _COLLECTIONS:
+        probe.wanted(collection)
+    for collection, name in _FIXED_NAMES.items():
+        probe.tensor(collection, name)
+
+
 class Subject:
     """One booster of a training; `cv` has one a fold, whose names begin with `prefix`.
 
@@ -65,14 +86,12 @@ class Subject:
         if epoch == self._epoch:
             return
         self._epoch = epoch
-        names = {
+        names: dict[str, Callable[[], list[str]]] = {
             "hyperparameters": lambda: [f"hyperparameters/{name}" for name in hyperparameters.of(booster)],
-            "predictions": lambda: ["predictions"],
-            "labels": lambda: ["labels"],
+            **{collection: partial(list, (name,)) for collection, name in _FIXED_NAMES.items()},
             "feature_importance": lambda: [
                 name for kind in IMPORTANCES for name in self._importance_names(kind)
             ],
-            "trees": lambda: ["trees/json"],
             "full_shap": lambda: self._shap_names("full_shap"),
             "average_shap": lambda: self._shap_names("average_shap"),
         }
