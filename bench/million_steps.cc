@@ -115,7 +115,7 @@ class Run {
     format::TensorRow row;
     row.time_ns = row.ord_ns = now_;
     row.name = store::kHeaderRow;
-    row.mode = "GLOBAL";
+    row.mode = "TRAIN";  // As the agent's: that of the tensor before it.
     row.file = pool_.Intern(file_->file());
     row.bytes = header.bytes;
     row.digest = pool_.Intern(header.digest);

@@ -164,6 +164,8 @@ class ValueFiles {
     row->bytes = placed.bytes;
     row->digest = pool->Intern(placed.digest);
     time_ns_ = row->time_ns;
+    step_ = row->step;
+    mode_ = row->mode;
     return {};
   }
 
@@ -176,8 +178,9 @@ class ValueFiles {
     row.name = store::kHeaderRow;
     row.dtype = "U8";
     row.shape = pool->Intern(fmt::format("[{}]", header.bytes));
-    row.step = -1;
-    row.mode = "GLOBAL";
+    // As the agent's: of the step and mode before it, so that columns of one value stay so.
+    row.step = step_;
+    row.mode = pool->Intern(mode_);
     row.attempt = 1;
     row.file = pool->Intern(file_->file());
     row.offset = header.offset;
@@ -201,7 +204,9 @@ class ValueFiles {
   const fs::path folder_;
   const std::uint64_t file_bytes_;
   std::uint64_t number_ = 0;
-  std::int64_t time_ns_ = 0;
+  std::int64_t time_ns_ = 0;  ///< Of the newest tensor, as the next two.
+  std::int64_t step_ = 0;
+  std::string mode_;
   std::unique_ptr<store::TensorFileWriter> file_;
   std::vector<std::unique_ptr<store::TensorFileWriter>> full_;
 };

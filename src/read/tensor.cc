@@ -23,28 +23,6 @@ constexpr format::TableId kTables[] = {format::TableId::kTensors, format::TableI
 constexpr std::string_view kModes[] = {"TRAIN", "EVAL", "PREDICT", "GLOBAL"};
 constexpr std::size_t kMaxModes = 32;
 
-/// Takes the rows out of the piece whose file is one of these codes.
-void DropShapes(const std::vector<std::uint32_t>& left_out, store::ScanPiece* piece) {
-  const store::ScanColumn& files = piece->columns[3];
-  std::vector<std::size_t> kept;
-  for (std::size_t i = 0; i < piece->rows; ++i) {
-    if (std::find(left_out.begin(), left_out.end(), files.Code(i)) == left_out.end()) {
-      kept.push_back(i);
-    }
-  }
-  for (std::size_t c = 0; c < 3; ++c) {
-    store::ScanColumn& column = piece->columns[c];
-    if (column.constant) continue;
-    for (std::size_t i = 0; i < kept.size(); ++i) {
-      if (!column.ints.empty()) column.ints[i] = column.ints[kept[i]];
-      if (!column.codes.empty()) column.codes[i] = column.codes[kept[i]];
-    }
-    if (!column.ints.empty()) column.ints.resize(kept.size());
-    if (!column.codes.empty()) column.codes.resize(kept.size());
-  }
-  piece->rows = kept.size();
-}
-
 void Add(const store::Salvage& more, store::Salvage* to) {
   to->damaged_blocks += more.damaged_blocks;
   to->torn_tails += more.torn_tails;
@@ -125,27 +103,21 @@ std::optional<std::uint8_t> Tensor::ModeOf(const std::string& mode, std::uint32_
 /// The steps of one kind of record. On a thread of its own where several kinds are read at once.
 Status Tensor::ReadKeys(std::size_t kind) {
   Keys& keys = keys_[kind];
-  const bool values = kTables[kind] == format::TableId::kTensors;
   store::ScanRequest request{
       .table = kTables[kind], .columns = {"step", "rank", "mode"}, .name = name_, .final = final_};
-  if (values) request.columns.emplace_back("file");
+  // Of shapes alone there are no values.
+  if (kTables[kind] == format::TableId::kTensors) request.not_empty = "file";
   const auto take = [&](store::ScanPiece& piece) {
     Keys::Part part;
     for (const std::string_view mode : piece.columns[2].texts) {
       part.modes_of_codes.push_back(ModeIndex(mode));
     }
-    // Of shapes alone there are no values.
-    std::vector<std::uint32_t> left_out;
-    for (std::size_t i = 0; values && i < piece.columns[3].texts.size(); ++i) {
-      if (piece.columns[3].texts[i].empty()) left_out.push_back(static_cast<std::uint32_t>(i));
-    }
-    if (!left_out.empty()) DropShapes(left_out, &piece);
     part.rows = piece.rows;
     part.steps = std::move(piece.columns[0]);
     part.ranks = std::move(piece.columns[1]);
     part.modes = std::move(piece.columns[2]);
     part.modes.texts.clear();  // They live no longer than the piece.
-    if (part.rows > 0) keys.parts.push_back(std::move(part));
+    keys.parts.push_back(std::move(part));
     return Status();
   };
   TELLTALE_RETURN_IF_ERROR(store::ScanColumns(run_, request, take, &keys.salvage));
@@ -235,6 +207,7 @@ Status Tensor::ReadLocations() {
       .table = format::TableId::kTensors,
       .columns = {"step", "rank", "mode", "attempt", "offset", "bytes", "file", "dtype", "shape"},
       .name = name_,
+      .not_empty = "file",
       .final = final_};
   enum : std::size_t { kStep, kRank, kMode, kAttempt, kOffset, kBytes, kFile, kDtype, kShape };
   const auto take = [&](store::ScanPiece& piece) {
@@ -256,7 +229,6 @@ Status Tensor::ReadLocations() {
       dtypes.push_back(known == nullptr ? Dtype{} : *known);
     }
     for (std::size_t i = 0; i < piece.rows; ++i) {
-      if (columns[kFile].Text(i).empty()) continue;
       Location location;
       location.step = columns[kStep].Int(i);
       location.offset = static_cast<std::uint64_t>(columns[kOffset].Int(i));

@@ -178,12 +178,24 @@ class WriterScan {
       }
       chosen.push_back(&row);
     }
+    if (request_.not_empty) DropEmpty(&chosen);
     piece->rows = chosen.size();
     if (chosen.empty()) return;
     format::ForEachColumn<Row>([&](const format::ColumnDesc& desc, auto member) {
       for (std::size_t i = 0; i < request_.columns.size(); ++i) {
         if (request_.columns[i] != desc.name) continue;
         for (const Row* row : chosen) Append(row->*member, &piece->columns[i]);
+      }
+    });
+  }
+
+  template <class Row>
+  void DropEmpty(std::vector<const Row*>* rows) {
+    format::ForEachColumn<Row>([&](const format::ColumnDesc& desc, auto member) {
+      if constexpr (std::is_same_v<std::remove_cvref_t<decltype(std::declval<Row>().*member)>,
+                                   std::string_view>) {
+        if (desc.name != *request_.not_empty) return;
+        std::erase_if(*rows, [&](const Row* row) { return (row->*member).empty(); });
       }
     });
   }

@@ -25,6 +25,8 @@ struct ScanRequest {
   std::vector<std::string> columns;
   /// Only rows whose column `name` is this; the table then has such a column.
   std::optional<std::string> name;
+  /// Only rows whose text in this column is not empty.
+  std::optional<std::string> not_empty;
   bool final = false;  ///< The run is over: what a journal ends with is damage.
 };
 

@@ -191,6 +191,33 @@ TEST_F(ColumnScan, FindsTheNameAmongManyRowGroups) {
   EXPECT_EQ(Scan(run_, std::nullopt).steps.size(), 300'000U);
 }
 
+TEST_F(ColumnScan, LeavesOutRowsWithoutAText) {
+  format::Batch batch = Statistics(0, 30);
+  for (format::StatisticRow& row : batch.rows.statistics)
+    row.collection = row.step % 3 == 0 ? "" : "x";
+  auto writer = Open();
+  ASSERT_TRUE(writer->Append(std::move(batch)).ok());
+  const auto count = [&] {
+    std::vector<std::int64_t> steps;
+    Salvage salvage;
+    const ScanRequest request{.table = format::TableId::kStatistics,
+                              .columns = {"step"},
+                              .name = "b",
+                              .not_empty = "collection"};
+    const auto take = [&](ScanPiece& piece) {
+      for (std::size_t i = 0; i < piece.rows; ++i) steps.push_back(piece.columns[0].Int(i));
+      return Status();
+    };
+    EXPECT_TRUE(ScanColumns(run_, request, take, &salvage).ok());
+    EXPECT_FALSE(salvage.any());
+    for (const std::int64_t step : steps) EXPECT_NE(step % 3, 0);
+    return steps.size();
+  };
+  EXPECT_EQ(count(), 20U) << "of a journal";
+  ASSERT_TRUE(writer->Close(true).ok());
+  EXPECT_EQ(count(), 20U) << "of a segment";
+}
+
 TEST_F(ColumnScan, SaysThatThereIsNoSuchColumn) {
   Salvage salvage;
   const Status status = ScanColumns(

@@ -62,6 +62,15 @@ Presence PresenceOf(const parquet::RowGroupMetaData& group, int column, std::str
   return low == high ? Presence::kAll : Presence::kSome;
 }
 
+/// Whether a text of the group may be empty, by the statistics of its column.
+bool MayBeEmpty(const parquet::RowGroupMetaData& group, int column) {
+  const auto statistics = StatisticsOf(group, column);
+  if (statistics == nullptr || statistics->physical_type() != parquet::Type::BYTE_ARRAY) {
+    return true;
+  }
+  return ViewOf(static_cast<const parquet::ByteArrayStatistics&>(*statistics).min()).empty();
+}
+
 /// Fills a column of equal values from the statistics; false where they do not say so.
 bool FillConstant(const parquet::RowGroupMetaData& group, int column, format::ColumnType type,
                   std::deque<std::string>* held, ScanColumn* out) {
@@ -234,6 +243,7 @@ class SegmentScan {
     };
     for (const std::string& name : request_.columns) columns_.push_back(add(name));
     if (request_.name) name_column_ = add("name");
+    if (request_.not_empty) text_column_ = add(*request_.not_empty);
     const arrow::Status made = parquet::arrow::FileReader::Make(
         arrow::default_memory_pool(), std::move(parquet), properties, &reader_);
     return made.ok() ? Status() : Failed(path_, made.ToStringWithoutContextLines());
@@ -245,21 +255,27 @@ class SegmentScan {
   Status Group(int index, std::string_view writer, const ScanVisitor& visit) {
     const auto group = metadata_->RowGroup(index);
     const auto rows = static_cast<std::size_t>(group->num_rows());
-    std::vector<Range> chosen;
-    std::size_t chosen_rows = 0;
-    Presence presence = Presence::kAll;
+    std::vector<Range> chosen = {{0, rows}};
     if (request_.name) {
       if (name_column_ < 0) return {};
-      presence = PresenceOf(*group, name_column_, *request_.name);
+      const Presence presence = PresenceOf(*group, name_column_, *request_.name);
       if (presence == Presence::kNone) return {};
       if (presence == Presence::kSome) {
-        TELLTALE_RETURN_IF_ERROR(Choose(index, &chosen));
-        for (const Range& range : chosen) chosen_rows += range.end - range.begin;
-        if (chosen_rows == 0) return {};
-        if (chosen_rows == rows) presence = Presence::kAll;
+        TELLTALE_RETURN_IF_ERROR(Choose(
+            index, name_column_, [&](std::string_view text) { return text == *request_.name; },
+            &chosen));
       }
     }
-    ScanPiece piece{.writer = writer, .rows = presence == Presence::kAll ? rows : chosen_rows};
+    if (request_.not_empty) {
+      if (text_column_ < 0) return {};
+      if (MayBeEmpty(*group, text_column_)) {
+        TELLTALE_RETURN_IF_ERROR(Choose(
+            index, text_column_, [](std::string_view text) { return !text.empty(); }, &chosen));
+      }
+    }
+    std::size_t chosen_rows = 0;
+    for (const Range& range : chosen) chosen_rows += range.end - range.begin;
+    ScanPiece piece{.writer = writer, .rows = chosen_rows};
     if (piece.rows == 0) return {};
     std::deque<std::string> held;
     std::vector<std::shared_ptr<arrow::Table>> tables;  // The texts lie in them.
@@ -272,7 +288,7 @@ class SegmentScan {
       }
       if (FillConstant(*group, columns_[i], type, &held, &column)) continue;
       TELLTALE_RETURN_IF_ERROR(Read(index, columns_[i], type, rows, &column, &tables));
-      if (presence == Presence::kAll) continue;
+      if (chosen_rows == rows) continue;
       Keep(chosen, &column.ints);
       Keep(chosen, &column.reals);
       Keep(chosen, &column.codes);
@@ -305,27 +321,27 @@ class SegmentScan {
     return {};
   }
 
-  /// The rows of the group that have the name.
-  Status Choose(int group, std::vector<Range>* chosen) {
-    ScanColumn names;
+  /// Leaves of the rows chosen those whose text `wanted` takes.
+  template <class F>
+  Status Choose(int group, int column, F&& wanted, std::vector<Range>* chosen) {
+    ScanColumn texts;
     std::vector<std::shared_ptr<arrow::Table>> tables;
     const auto rows = static_cast<std::size_t>(metadata_->RowGroup(group)->num_rows());
-    TELLTALE_RETURN_IF_ERROR(
-        Read(group, name_column_, format::ColumnType::kStr, rows, &names, &tables));
-    std::vector<char> wanted;
-    bool any = false;
-    for (const std::string_view text : names.texts) {
-      wanted.push_back(text == *request_.name ? 1 : 0);
-      any = any || wanted.back() != 0;
-    }
-    for (std::size_t i = 0; any && i < names.codes.size(); ++i) {
-      if (wanted[names.codes[i]] == 0) continue;
-      if (!chosen->empty() && chosen->back().end == i) {
-        ++chosen->back().end;
-      } else {
-        chosen->push_back({i, i + 1});
+    TELLTALE_RETURN_IF_ERROR(Read(group, column, format::ColumnType::kStr, rows, &texts, &tables));
+    std::vector<char> taken;
+    for (const std::string_view text : texts.texts) taken.push_back(wanted(text) ? 1 : 0);
+    std::vector<Range> left;
+    for (const Range& range : *chosen) {
+      for (std::size_t i = range.begin; i < range.end; ++i) {
+        if (taken[texts.codes[i]] == 0) continue;
+        if (!left.empty() && left.back().end == i) {
+          ++left.back().end;
+        } else {
+          left.push_back({i, i + 1});
+        }
       }
     }
+    *chosen = std::move(left);
     return {};
   }
 
@@ -335,6 +351,7 @@ class SegmentScan {
   std::unique_ptr<parquet::arrow::FileReader> reader_;
   std::vector<int> columns_;  ///< Of the file, -1 where it lacks one.
   int name_column_ = -1;
+  int text_column_ = -1;  ///< The one that is not to be empty.
 };
 
 }  // namespace
