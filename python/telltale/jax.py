@@ -255,6 +255,9 @@ def _leaves(prefix: str, tree: Any) -> list[tuple[str, Any]]:
 def _record(collection: str, prefix: str, tree: Any, number: int, mode: int) -> None:
     if tree is None:
         return
+    if "jax" not in sys.modules:
+        probe.count_skipped("jax.not_loaded", 1)
+        return
     import numpy
 
     from . import _capture

@@ -78,7 +78,7 @@ void Producer::Publish(const plan::Compiled& compiled, std::uint64_t slab_bytes,
       control_->SetName(name, words[name - 1]);
     }
   }
-  control_->SetRules(rules, compiled.unanswered_mask(), slab_bytes);
+  control_->SetRules(rules, compiled.unanswered_mask(), slab_bytes, compiled.collections());
   control_->PublishEpoch();
   published_ = passed_;
 }

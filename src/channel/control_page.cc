@@ -24,14 +24,12 @@ Status IoError(const char* what) {
   return {Code::kIo, std::string("control page: ") + what + " failed: " + std::strerror(errno)};
 }
 
-constexpr std::size_t kRulesBytes = format::kControlRules * sizeof(format::ControlRule);
-
 std::size_t RulesOffset(std::uint32_t words) {
   return (kWordsOffset + std::size_t{words} * sizeof(std::uint32_t) + 63) / 64 * 64;
 }
 
 std::size_t PageBytesFor(std::uint32_t words) {
-  const std::size_t raw = RulesOffset(words) + kRulesBytes;
+  const std::size_t raw = RulesOffset(words) + format::kControlRulesBytes;
   return (raw + format::kPageBytes - 1) / format::kPageBytes * format::kPageBytes;
 }
 
@@ -127,7 +125,8 @@ void ControlPage::BeginRules() {
 }
 
 void ControlPage::SetRules(std::span<const format::ControlRule> rules,
-                           std::uint32_t unanswered_mask, std::uint64_t slab_bytes) {
+                           std::uint32_t unanswered_mask, std::uint64_t slab_bytes,
+                           std::span<const format::ControlCollection> collections) {
   BeginRules();
   rules = rules.first(std::min<std::size_t>(rules.size(), format::kControlRules));
   // Release, each: none may appear before the sequence is odd.
@@ -143,6 +142,14 @@ void ControlPage::SetRules(std::span<const format::ControlRule> rules,
     if ((rule.take & 1) != 0 && every != 0 && (interval == 0 || every < interval)) {
       interval = every;
     }
+  }
+  for (std::size_t i = 0; i < format::kControlCollections; ++i) {
+    const format::ControlCollection known =
+        i < collections.size() ? collections[i]
+                               : format::ControlCollection{0, format::kCouldUnknown};
+    std::uint64_t word = 0;
+    std::memcpy(&word, &known, sizeof word);
+    __atomic_store_n(out++, word, __ATOMIC_RELEASE);
   }
   ControlHeader& h = *header();
   h.unanswered_mask.store(unanswered_mask, std::memory_order_release);

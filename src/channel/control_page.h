@@ -13,6 +13,7 @@
 #include "base/status.h"
 #include "base/unique_fd.h"
 #include "format/channel_layout.h"
+#include "format/control_collections.h"
 
 namespace telltale::channel {
 
@@ -41,8 +42,10 @@ class ControlPage {
   /// Publishes the rules (what is past kControlRules is left out): a probe takes them up where its
   /// next step begins. `unanswered_mask`: those that take every tensor, so also one without an
   /// answer. `slab_bytes`: bound on raw values on their way; 0: none are taken.
+  /// `collections`: as format::kKnownCollections; of what it does not name nothing is known.
   void SetRules(std::span<const format::ControlRule> rules, std::uint32_t unanswered_mask,
-                std::uint64_t slab_bytes);
+                std::uint64_t slab_bytes,
+                std::span<const format::ControlCollection> collections = {});
   /// A rule that takes `take` of each `interval`th step of every mode.
   static format::ControlRule EveryStep(std::uint32_t take, std::uint32_t interval);
   /// Says that a new plan is complete.

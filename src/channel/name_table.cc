@@ -92,10 +92,15 @@ std::uint32_t NameTable::Find(const char* text, std::size_t length, std::uint32_
   }
 }
 
-bool NameTable::IsTensor(std::uint32_t id) const {
-  if (id == 0 || id > limit_) return false;
+std::string_view NameTable::Text(std::uint32_t id) const {
+  if (id == 0 || id > limit_) return {};
   const Entry entry = entries_[id];  // Zero where no such id was given.
-  return entry.length > 0 && area_[entry.offset] == format::kTensorMark;
+  return {area_ + entry.offset, entry.length};
+}
+
+bool NameTable::IsTensor(std::uint32_t id) const {
+  const std::string_view text = Text(id);
+  return !text.empty() && text.front() == format::kTensorMark;
 }
 
 std::uint32_t NameTable::Fold() {

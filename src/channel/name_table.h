@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 
 #include "format/channel_layout.h"
 
@@ -24,6 +25,8 @@ class NameTable {
   std::uint32_t Intern(const char* text, std::size_t length);
   /// Whether an id that Intern gave stands for a tensor (format::kTensorMark).
   bool IsTensor(std::uint32_t id) const;
+  /// Of an id that Intern gave; empty for any other.
+  std::string_view Text(std::uint32_t id) const;
 
  private:
   struct Entry {

@@ -8,6 +8,8 @@
 
 #include <cerrno>
 #include <cstring>
+#include <iterator>
+#include <string_view>
 
 namespace telltale::channel {
 namespace {
@@ -296,8 +298,24 @@ std::uint64_t Producer::RulesSequence() const {
   return control->rules_sequence.load(std::memory_order_acquire);
 }
 
+int Producer::KnownCollection(std::uint32_t name, bool* whole) const {
+  *whole = false;
+  if (!names_.IsTensor(name)) return -1;
+  std::string_view text = names_.Text(name);
+  text.remove_prefix(1);
+  const std::size_t end = text.find(format::kTensorMark);
+  if (end == std::string_view::npos) return -1;
+  *whole = end + 1 == text.size();
+  text.remove_suffix(text.size() - end);
+  for (std::size_t i = 0; i < std::size(format::kKnownCollections); ++i) {
+    if (format::kKnownCollections[i] == text) return static_cast<int>(i);
+  }
+  return -1;
+}
+
 std::uint64_t Producer::ReadRules(format::ControlRule* out, std::uint32_t* unanswered_mask,
-                                  std::uint64_t* slab_bytes) const {
+                                  std::uint64_t* slab_bytes,
+                                  format::ControlCollection* collections) const {
   const std::uint64_t sequence = RulesSequence();
   if (sequence == 0 || sequence % 2 != 0) return 0;
   // Acquire, each: the sequence is read again only after all of them. `out` may be read meanwhile.
@@ -306,6 +324,13 @@ std::uint64_t Producer::ReadRules(format::ControlRule* out, std::uint32_t* unans
   auto* to = reinterpret_cast<Word*>(out);
   for (std::size_t i = 0; i < format::kControlRules * kRuleWords; ++i) {
     __atomic_store_n(&to[i], __atomic_load_n(&rules_[i], __ATOMIC_ACQUIRE), __ATOMIC_RELAXED);
+  }
+  if (collections != nullptr) {
+    auto* known = reinterpret_cast<Word*>(collections);
+    const std::uint64_t* from = rules_ + format::kControlRules * kRuleWords;
+    for (std::size_t i = 0; i < format::kControlCollections; ++i) {
+      __atomic_store_n(&known[i], __atomic_load_n(&from[i], __ATOMIC_ACQUIRE), __ATOMIC_RELAXED);
+    }
   }
   const format::ControlHeader* control = control_.load(std::memory_order_relaxed);
   __atomic_store_n(unanswered_mask, control->unanswered_mask.load(std::memory_order_acquire),

@@ -16,6 +16,7 @@
 #include "channel/slab_writer.h"
 #include "channel/ticks.h"
 #include "format/channel_layout.h"
+#include "format/control_collections.h"
 
 namespace telltale::channel {
 
@@ -118,8 +119,13 @@ class Producer {
   /// Copies the rules as of the sequence number that it returns; 0: they are being written, or
   /// there are none, and `out` holds nothing of use. Stores atomically, word by word: a thread that
   /// reads `out` so meanwhile gets old words and new ones.
+  /// `collections`: kControlCollections of them, or null.
   std::uint64_t ReadRules(format::ControlRule* out, std::uint32_t* unanswered_mask,
-                          std::uint64_t* slab_bytes) const;
+                          std::uint64_t* slab_bytes,
+                          format::ControlCollection* collections = nullptr) const;
+  /// Of a tensor's name id: the place of its collection in format::kKnownCollections, or -1;
+  /// `whole` is true where it stands for the collection as such (its name is empty).
+  int KnownCollection(std::uint32_t name, bool* whole) const;
   /// Counts the plans published so far.
   std::uint64_t PlanEpoch() const;
   /// The control page's word for a name; kNameUnanswered past the page.

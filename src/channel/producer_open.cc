@@ -279,7 +279,6 @@ bool Producer::UseControlPage(int fd) {
       const std::uint64_t offset = control->words_offset;
       const std::uint64_t words = control->words;
       const std::uint64_t rules = control->rules_offset;
-      constexpr std::uint64_t kRulesBytes = format::kControlRules * sizeof(format::ControlRule);
       good = control->magic == format::kControlMagic &&
              control->abi_major == format::kChannelMajor && offset % 4 == 0 &&
              offset >= sizeof *control && words <= format::kMaxNames &&
@@ -289,11 +288,12 @@ bool Producer::UseControlPage(int fd) {
                                                                      offset);
         word_count_ = static_cast<std::uint32_t>(words);
         // A supervisor of version 1.0 has no rules: then nothing is captured.
-        const bool has_rules = control->abi_minor >= 1 && rules % 64 == 0 && rules >= sizeof *control &&
-                               rules + kRulesBytes <= bytes;
-        rules_ = has_rules ? reinterpret_cast<const std::uint64_t*>(
-                                 static_cast<const char*>(map) + rules)
-                           : nullptr;
+        const bool has_rules = control->abi_minor >= 1 && rules % 64 == 0 &&
+                               rules >= sizeof *control &&
+                               rules + format::kControlRulesBytes <= bytes;
+        rules_ = has_rules
+                     ? reinterpret_cast<const std::uint64_t*>(static_cast<const char*>(map) + rules)
+                     : nullptr;
         control_.store(control, std::memory_order_release);
       } else {
         ::munmap(map, bytes);

@@ -245,7 +245,7 @@ TEST_F(RecordReaderTest, NonsenseIsCountedAndSkippedAlone) {
       tensor([](format::TensorRecord*) {}, negative),
       tensor([](format::TensorRecord*) {}, huge),
       tensor([](format::TensorRecord* r) { r->header.name = 4000; }, two),
-      tensor([](format::TensorRecord* r) { r->time = ~0ULL; }, two),
+      tensor([](format::TensorRecord* r) { r->time = 1ULL << 63; }, two),
       histogram([](format::HistogramRecord* r) { r->dtype = 17; }),
       histogram([](format::HistogramRecord* r) { r->taken = 101; }),
       histogram([](format::HistogramRecord* r) { r->bins[5] = 1; }),

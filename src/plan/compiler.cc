@@ -118,6 +118,14 @@ struct Compiled::Member {
     return AnyMatches(include, name);
   }
 
+  /// Whether each tensor of the adapters' collection `of` belongs to it.
+  bool TakesAllOf(std::string_view of) const {
+    if (!exclude.empty()) return false;
+    return Everything() || of == collection.name ||
+           (built_in != nullptr && IsWordOf(built_in->adapters, of)) ||
+           std::any_of(collection.include.begin(), collection.include.end(), TakesEveryName);
+  }
+
   /// Whether some tensor of the adapters' collection `of` could belong to it.
   bool CouldTake(std::string_view of) const {
     if (Everything() || !include.empty() || !collection.tensors.empty() ||
@@ -204,6 +212,19 @@ std::uint32_t Compiled::MaskOf(std::string_view collection, std::string_view nam
     if (takes) mask |= 1U << member.rule;
   }
   return mask;
+}
+
+std::array<format::ControlCollection, format::kControlCollections> Compiled::collections() const {
+  std::array<format::ControlCollection, format::kControlCollections> out;
+  out.fill({0, format::kCouldUnknown});
+  for (std::size_t i = 0; i < std::size(format::kKnownCollections); ++i) {
+    const std::string_view known = format::kKnownCollections[i];
+    out[i] = {0, MaskOf(known, "")};
+    for (const Member& member : members_) {
+      if (member.TakesAllOf(known)) out[i].takes |= 1U << member.rule;
+    }
+  }
+  return out;
 }
 
 std::uint32_t Compiled::WordOf(std::string_view name_text) const {

@@ -12,6 +12,7 @@
 
 #include "base/status.h"
 #include "format/channel_layout.h"
+#include "format/control_collections.h"
 #include "plan/capture_plan.h"
 #include "plan/thinning.h"
 
@@ -37,6 +38,8 @@ class Compiled {
   bool slides() const { return slides_; }
   /// Rules that take every tensor.
   std::uint32_t unanswered_mask() const { return unanswered_mask_; }
+  /// For ControlPage::SetRules: what the known collections say of tensors whatever their names.
+  std::array<format::ControlCollection, format::kControlCollections> collections() const;
   /// The word of a name of the channel. Of a tensor without a name, (collection, ""), the rules
   /// that could take one of that collection. Names that are no tensors: kNameNo.
   std::uint32_t WordOf(std::string_view name_text) const;

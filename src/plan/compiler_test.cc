@@ -3,8 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <iterator>
 #include <numeric>
 #include <string>
+#include <string_view>
 
 #include "plan/collections.h"
 
@@ -92,6 +95,29 @@ TEST(Compiled, ACollectionWithoutANameIsAnsweredByWhatCouldBe) {
   EXPECT_FALSE(Takes(weights, "outputs", "")) << "no hook on outputs for that";
   const Compiled pattern = Compile(R"({"collections": {"mine": {"include": ["relu"]}}})");
   EXPECT_TRUE(Takes(pattern, "outputs", ""));
+}
+
+TEST(Compiled, KnownCollectionsNeedNoAnswerWithoutPatterns) {
+  const auto of = [](const Compiled& compiled, std::string_view name) {
+    const auto* const known =
+        std::find(std::begin(format::kKnownCollections), std::end(format::kKnownCollections), name);
+    return compiled
+        .collections()[static_cast<std::size_t>(known - std::begin(format::kKnownCollections))];
+  };
+  const Compiled plain = Compile(R"({"collections": {"gradients": {}}})");
+  EXPECT_EQ(of(plain, "gradients").takes, 1U);
+  EXPECT_EQ(of(plain, "gradients").could, 1U);
+  EXPECT_EQ(of(plain, "outputs").takes, 0U);
+  EXPECT_EQ(of(plain, "outputs").could, 0U);
+  EXPECT_EQ(of(plain, "default").takes, 0U);
+  EXPECT_EQ(of(plain, "default").could, 1U) << "its name decides";
+  const Compiled excluded = Compile(R"({"collections": {"gradients": {"exclude": ["bn"]}}})");
+  EXPECT_EQ(of(excluded, "gradients").takes, 0U);
+  EXPECT_EQ(of(excluded, "gradients").could, 1U);
+  const Compiled pattern =
+      Compile(R"({"collections": {"gradients": {}, "fc": {"include": ["fc"], "interval": 1}}})");
+  EXPECT_EQ(of(pattern, "gradients").takes, 1U);
+  EXPECT_EQ(of(pattern, "gradients").could, 3U);
 }
 
 TEST(Compiled, WhatTakesEveryTensorNeedsNoAnswer) {

@@ -95,8 +95,8 @@ void Capture::UpdateOnce() {
   std::uint64_t index = now_.load(std::memory_order_relaxed) >> 32;
   if (producer_->RulesSequence() != sequence_.load(std::memory_order_relaxed)) {
     Rules& other = rules_[1 - index];
-    const std::uint64_t sequence =
-        producer_->ReadRules(other.rules, &other.unanswered_mask, &other.slab_bytes);
+    const std::uint64_t sequence = producer_->ReadRules(other.rules, &other.unanswered_mask,
+                                                        &other.slab_bytes, other.collections);
     if (sequence != 0) {
       index = 1 - index;
       sequence_.store(sequence, std::memory_order_release);
@@ -114,7 +114,17 @@ bool Capture::MaskOf(std::uint32_t tensor, const Rules& rules, std::uint32_t* ma
   const std::uint32_t word = producer_->NameWord(tensor);
   if (word == format::kNameUnanswered) {
     *mask = Relaxed(rules.unanswered_mask);
-    return false;
+    bool whole = false;
+    const int known = producer_->KnownCollection(tensor, &whole);
+    if (known < 0) return false;
+    // Copied rules of no page are zeros: nothing is known then.
+    const std::uint32_t could = Relaxed(rules.collections[known].could);
+    if (sequence_.load(std::memory_order_relaxed) == 0 || could == format::kCouldUnknown) {
+      return false;
+    }
+    const std::uint32_t takes = Relaxed(rules.collections[known].takes);
+    *mask |= whole ? could : takes;
+    return whole || takes == could;
   }
   *mask = (word & format::kNameYes) != 0 ? word >> format::kNameMaskShift : 0;
   return true;
@@ -130,6 +140,7 @@ std::uint32_t Capture::TakeOf(std::uint32_t tensor, const Rules& rules, std::uin
 }
 
 std::uint32_t Capture::DueNow(std::uint32_t tensor) {
+  if (sequence_.load(std::memory_order_relaxed) == 0) LookForNewRules();
   const std::uint64_t now = now_.load(std::memory_order_acquire);
   return TakeOf(tensor, InUse(now), static_cast<std::uint32_t>(now));
 }

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the plan asks of tensors, and taking it: a private copy of the control page's rules, which of
-// them are due at the open step, and the records of a tensor that was given.
+// What the plan asks of tensors, and taking it: a private copy of the control page's rules, which
+// of them are due at the open step, and the records of a tensor that was given.
 //
 // Thread safety: all of it may be called from any thread. The rules are copied by one thread at a
-// time (`busy_`); nobody waits for it: who finds it busy leaves word (`dirty_`) and goes by the rules
-// as they were. There are two copies, of which `now_` names the one in use.
-// Lives in memory that is zero at first; no exceptions, no allocation, errno as the caller sees to.
+// time (`busy_`); nobody waits for it: who finds it busy leaves word (`dirty_`) and goes by the
+// rules as they were. There are two copies, of which `now_` names the one in use. Lives in memory
+// that is zero at first; no exceptions, no allocation, errno as the caller sees to.
 #pragma once
 #include <atomic>
 #include <cstdint>
 
 #include "channel/producer.h"
 #include "format/channel_layout.h"
+#include "format/control_collections.h"
 #include "probe/histogram.h"
 #include "telltale/probe.h"
 
@@ -29,20 +30,26 @@ class Capture {
   /// The open step is another one: finds out which rules are due, new ones first.
   void StepChanged(std::int64_t step, std::uint8_t mode);
 
-  /// TT_TAKE_ bits that any tensor is asked for at the open step.
-  std::uint32_t any_due() const { return any_due_.load(std::memory_order_relaxed); }
+  /// TT_TAKE_ bits that any tensor is asked for at the open step. The first rules are taken up within
+  /// a step: a process registers as its first step begins, and that step is of most plans.
+  std::uint32_t any_due() {
+    if (sequence_.load(std::memory_order_relaxed) == 0) LookForNewRules();
+    return any_due_.load(std::memory_order_relaxed);
+  }
   /// Of one tensor, at the open step.
   std::uint32_t DueNow(std::uint32_t tensor);
   /// At any step; tensor 0: of any tensor.
   std::uint32_t DueAt(std::uint32_t tensor, std::int64_t step, std::uint8_t mode);
-  /// What the tensor is asked for at some step or other; TT_TAKE_UNKNOWN where it has no answer yet.
+  /// What the tensor is asked for at some step or other; TT_TAKE_UNKNOWN where it has no answer
+  /// yet.
   std::uint32_t Wanted(std::uint32_t tensor);
   /// Changes when the rules do.
   std::uint64_t epoch();
 
   void Record(std::uint32_t tensor, const tt_array& array, std::uint32_t take, std::int64_t step,
               std::uint8_t mode);
-  /// Statistics that are there already. `collection`: name id for a name that is no tensor's, else 0.
+  /// Statistics that are there already. `collection`: name id for a name that is no tensor's, else
+  /// 0.
   void RecordStats(std::uint32_t tensor, std::uint32_t collection, const tt_stats& stats,
                    tt_dtype dtype, std::int64_t step, std::uint8_t mode);
   /// Records what is still being computed, at the end of the process.
@@ -53,6 +60,7 @@ class Capture {
     format::ControlRule rules[format::kControlRules];
     std::uint32_t unanswered_mask;
     std::uint64_t slab_bytes;
+    format::ControlCollection collections[format::kControlCollections];
   };
 
   void Update();
@@ -61,8 +69,8 @@ class Capture {
     if (producer_->RulesSequence() != sequence_.load(std::memory_order_acquire)) Update();
   }
   const Rules& InUse(std::uint64_t now) const { return rules_[now >> 32]; }
-  /// Rules that the tensor's name has been answered with; false: not answered (and the mask is that
-  /// of rules that take every name).
+  /// Rules that the tensor's name has been answered with, or that its collection leaves no doubt
+  /// of; false: not answered (and the mask is that of rules that take it whatever its name).
   bool MaskOf(std::uint32_t tensor, const Rules& rules, std::uint32_t* mask) const;
   std::uint32_t TakeOf(std::uint32_t tensor, const Rules& rules, std::uint32_t due_mask);
   std::uint32_t SampleSize(std::uint32_t tensor, std::int64_t step, std::uint8_t mode) const;

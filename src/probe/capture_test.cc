@@ -147,6 +147,45 @@ TEST_F(CaptureTest, ANameWithoutAnswerIsTakenByRulesOfEveryTensor) {
   EXPECT_EQ(consumer_->counters().unanswered, 0u);
 }
 
+TEST_F(CaptureTest, ACollectionThatLeavesNoDoubtNeedsNoAnswer) {
+  const auto tensor = [&](std::string_view collection, std::string_view name) {
+    std::string text(1, format::kTensorMark);
+    text.append(collection).append(1, format::kTensorMark).append(name);
+    return producer_->Intern(text.data(), text.size());
+  };
+  const std::uint32_t weight = tensor("weights", "w");
+  const std::uint32_t gradient = tensor("gradients", "g");
+  const std::uint32_t output = tensor("outputs", "o");
+  const std::uint32_t outputs = tensor("outputs", "");
+  const std::uint32_t mine = tensor("mine", "m");
+  std::vector<format::ControlCollection> known(std::size(format::kKnownCollections));
+  known[0] = {0b01, 0b01};  // weights
+  known[2] = {0b00, 0b00};  // gradients
+  known[6] = {0b01, 0b11};  // outputs
+  const std::vector<ControlRule> rules = {ControlPage::EveryStep(TT_TAKE_STATS, 1),
+                                          ControlPage::EveryStep(TT_TAKE_RAW, 1)};
+  page_->SetRules(rules, 0, 0, known);
+  capture_->StepChanged(0, TT_MODE_TRAIN);
+  EXPECT_EQ(capture_->DueNow(weight), std::uint32_t{TT_TAKE_STATS});
+  EXPECT_EQ(capture_->DueNow(gradient), 0u);
+  EXPECT_EQ(capture_->Wanted(gradient), 0u);
+  EXPECT_EQ(consumer_->counters().unanswered, 0u);
+  EXPECT_EQ(capture_->DueNow(output), std::uint32_t{TT_TAKE_STATS});
+  EXPECT_EQ(capture_->Wanted(output), TT_TAKE_STATS | TT_TAKE_UNKNOWN);
+  EXPECT_EQ(capture_->Wanted(outputs), std::uint32_t{TT_TAKE_STATS | TT_TAKE_RAW});
+  EXPECT_EQ(capture_->Wanted(mine), TT_TAKE_UNKNOWN);
+}
+
+TEST_F(CaptureTest, TheFirstRulesAreTakenUpWithinAStep) {
+  const std::uint32_t tensor = Tensor("a");
+  capture_->StepChanged(0, TT_MODE_TRAIN);
+  EXPECT_EQ(capture_->any_due(), 0u);
+  Answer(tensor, 1);
+  SetRules({ControlPage::EveryStep(TT_TAKE_STATS, 100)});
+  EXPECT_EQ(capture_->any_due(), std::uint32_t{TT_TAKE_STATS});
+  EXPECT_EQ(capture_->DueNow(tensor), std::uint32_t{TT_TAKE_STATS});
+}
+
 TEST_F(CaptureTest, AnEditIsTakenUpWithTheNextStep) {
   const std::uint32_t a = Tensor("a");
   Answer(a, 1);

@@ -100,21 +100,21 @@ Key* Sort(Key* keys, std::uint32_t count, Key* scratch) {
 /// The inner edges of numpy.linspace(low, high, kHistogramBins + 1).
 class Edges {
  public:
-  Edges(double low, double high) : low_(low) {
-    const double width = high - low;
-    step_ = std::isfinite(width) ? width / kHistogramBins
-                                 : high / kHistogramBins - low / kHistogramBins;
-    // A width so small that a step of it is none.
-    small_width_ = step_ == 0 ? width : 0;
+  Edges(double low, double high) : low_(low), width_(high - low) {
+    infinite_ = !std::isfinite(width_);
+    step_ = infinite_ ? (high / 2 - low / 2) / kHistogramBins : width_ / kHistogramBins;
   }
   double operator[](std::uint32_t i) const {
-    const double at = small_width_ != 0 ? static_cast<double>(i) / kHistogramBins * small_width_
-                                        : static_cast<double>(i) * step_;
-    return at + low_;
+    // numpy refuses a width that double cannot hold: by halves it can.
+    if (infinite_) return (static_cast<double>(i) * step_ + low_ / 2) * 2;
+    // A width so small that a step of it is none.
+    if (step_ == 0) return static_cast<double>(i) / kHistogramBins * width_ + low_;
+    return static_cast<double>(i) * step_ + low_;
   }
 
  private:
-  double low_, step_, small_width_;
+  double low_, width_, step_;
+  bool infinite_;
 };
 
 /// numpy's linear interpolation between a and b.

@@ -21,14 +21,21 @@ Result<std::vector<std::int64_t>> RunSteps(const std::filesystem::path& run, con
   std::map<std::string, std::vector<std::int64_t>, std::less<>> by_mode;
   const store::ScanRequest request{
       .table = format::TableId::kSteps, .columns = {"step", "mode", "rank"}, .final = final};
-  const auto take = [&](const store::ScanPiece& piece) {
+  const auto take = [&](store::ScanPiece& piece) {
     std::vector<std::vector<std::int64_t>*> steps;
     for (const std::string_view mode : piece.columns[1].texts) {
       steps.push_back(&by_mode[std::string(mode)]);
     }
+    const store::ScanColumn& numbers = piece.columns[0];
+    if (!which.rank && piece.columns[1].constant && !numbers.constant) {
+      std::vector<std::int64_t>& to = *steps[0];
+      if (to.capacity() - to.size() < piece.rows) to.reserve(2 * (to.size() + piece.rows));
+      to.insert(to.end(), numbers.ints.begin(), numbers.ints.end());
+      return Status();
+    }
     for (std::size_t i = 0; i < piece.rows; ++i) {
-      if (which.rank && piece.columns[2].ints[i] != *which.rank) continue;
-      steps[piece.columns[1].codes[i]]->push_back(piece.columns[0].ints[i]);
+      if (which.rank && piece.columns[2].Int(i) != *which.rank) continue;
+      steps[piece.columns[1].Code(i)]->push_back(numbers.Int(i));
     }
     return Status();
   };

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <future>
 #include <iterator>
 #include <limits>
 #include <tuple>
@@ -21,6 +22,37 @@ constexpr format::TableId kTables[] = {format::TableId::kTensors, format::TableI
 // Known from the start, in the order in which a mode is chosen where none is named.
 constexpr std::string_view kModes[] = {"TRAIN", "EVAL", "PREDICT", "GLOBAL"};
 constexpr std::size_t kMaxModes = 32;
+
+/// Takes the rows out of the piece whose file is one of these codes.
+void DropShapes(const std::vector<std::uint32_t>& left_out, store::ScanPiece* piece) {
+  const store::ScanColumn& files = piece->columns[3];
+  std::vector<std::size_t> kept;
+  for (std::size_t i = 0; i < piece->rows; ++i) {
+    if (std::find(left_out.begin(), left_out.end(), files.Code(i)) == left_out.end()) {
+      kept.push_back(i);
+    }
+  }
+  for (std::size_t c = 0; c < 3; ++c) {
+    store::ScanColumn& column = piece->columns[c];
+    if (column.constant) continue;
+    for (std::size_t i = 0; i < kept.size(); ++i) {
+      if (!column.ints.empty()) column.ints[i] = column.ints[kept[i]];
+      if (!column.codes.empty()) column.codes[i] = column.codes[kept[i]];
+    }
+    if (!column.ints.empty()) column.ints.resize(kept.size());
+    if (!column.codes.empty()) column.codes.resize(kept.size());
+  }
+  piece->rows = kept.size();
+}
+
+void Add(const store::Salvage& more, store::Salvage* to) {
+  to->damaged_blocks += more.damaged_blocks;
+  to->torn_tails += more.torn_tails;
+  to->unreadable_files += more.unreadable_files;
+  to->missing_rows += more.missing_rows;
+  to->foreign_files += more.foreign_files;
+  to->notes.insert(to->notes.end(), more.notes.begin(), more.notes.end());
+}
 
 Status Mismatch(std::string_view file, std::uint64_t bytes, std::string_view dtype,
                 std::string_view shape) {
@@ -66,6 +98,7 @@ Tensor::Tensor(std::filesystem::path run, std::string name, bool final)
       mapped_(run_) {}
 
 std::uint8_t Tensor::ModeIndex(std::string_view mode) {
+  const std::lock_guard lock(modes_mutex_);
   const auto found = std::find(modes_.begin(), modes_.end(), mode);
   if (found != modes_.end()) return static_cast<std::uint8_t>(found - modes_.begin());
   // A writer knows four; a damaged or later one must not make us grow without bound.
@@ -89,64 +122,76 @@ std::optional<std::uint8_t> Tensor::ModeOf(const std::string& mode, std::uint32_
   return std::nullopt;
 }
 
+/// The steps of one kind of record. On a thread of its own where several kinds are read at once.
 Status Tensor::ReadKeys(std::size_t kind) {
   Keys& keys = keys_[kind];
-  if (keys.read) return {};
   const bool values = kTables[kind] == format::TableId::kTensors;
   store::ScanRequest request{
       .table = kTables[kind], .columns = {"step", "rank", "mode"}, .name = name_, .final = final_};
   if (values) request.columns.emplace_back("file");
-  const auto take = [&](const store::ScanPiece& piece) {
-    std::vector<std::uint8_t> modes;
-    for (const std::string_view mode : piece.columns[2].texts) modes.push_back(ModeIndex(mode));
+  const auto take = [&](store::ScanPiece& piece) {
+    Keys::Part part;
+    for (const std::string_view mode : piece.columns[2].texts) {
+      part.modes_of_codes.push_back(ModeIndex(mode));
+    }
     // Of shapes alone there are no values.
-    std::vector<char> stored;
-    if (values) {
-      for (const std::string_view file : piece.columns[3].texts) stored.push_back(!file.empty());
+    std::vector<std::uint32_t> left_out;
+    for (std::size_t i = 0; values && i < piece.columns[3].texts.size(); ++i) {
+      if (piece.columns[3].texts[i].empty()) left_out.push_back(static_cast<std::uint32_t>(i));
     }
-    const std::size_t room = keys.steps.size() + piece.rows;
-    if (keys.steps.capacity() < room) {
-      keys.steps.reserve(room * 2);
-      keys.ranks.reserve(room * 2);
-      keys.modes.reserve(room * 2);
-    }
-    for (std::size_t i = 0; i < piece.rows; ++i) {
-      if (values && stored[piece.columns[3].codes[i]] == 0) continue;
-      keys.steps.push_back(piece.columns[0].ints[i]);
-      keys.ranks.push_back(static_cast<std::int32_t>(piece.columns[1].ints[i]));
-      keys.modes.push_back(modes[piece.columns[2].codes[i]]);
-    }
+    if (!left_out.empty()) DropShapes(left_out, &piece);
+    part.rows = piece.rows;
+    part.steps = std::move(piece.columns[0]);
+    part.ranks = std::move(piece.columns[1]);
+    part.modes = std::move(piece.columns[2]);
+    part.modes.texts.clear();  // They live no longer than the piece.
+    if (part.rows > 0) keys.parts.push_back(std::move(part));
     return Status();
   };
-  TELLTALE_RETURN_IF_ERROR(store::ScanColumns(run_, request, take, &salvage_));
+  TELLTALE_RETURN_IF_ERROR(store::ScanColumns(run_, request, take, &keys.salvage));
   keys.read = true;
+  return {};
+}
+
+Status Tensor::ReadKinds(std::uint32_t kinds) {
+  std::vector<std::size_t> unread;
+  for (std::size_t kind = 0; kind < keys_.size(); ++kind) {
+    if ((kinds >> kind & 1U) != 0 && !keys_[kind].read) unread.push_back(kind);
+  }
+  // Each table is apart from the others: together they take as long as the largest.
+  std::vector<std::future<Status>> others;
+  for (std::size_t i = 1; i < unread.size(); ++i) {
+    others.push_back(
+        std::async(std::launch::async, [this, kind = unread[i]] { return ReadKeys(kind); }));
+  }
+  Status status = unread.empty() ? Status() : ReadKeys(unread[0]);
+  for (std::future<Status>& other : others) {
+    Status of_other = other.get();
+    if (status.ok()) status = std::move(of_other);
+  }
+  if (!status.ok()) return status;
+  for (const std::size_t kind : unread) Add(keys_[kind].salvage, &salvage_);
   return {};
 }
 
 Result<std::vector<std::int64_t>> Tensor::Steps(const Which& which, std::uint32_t kinds) {
   if (kinds == 0) kinds = kAnything;
+  TELLTALE_RETURN_IF_ERROR(ReadKinds(kinds));
   std::uint32_t present = 0;
   for (std::size_t kind = 0; kind < keys_.size(); ++kind) {
     if ((kinds >> kind & 1U) == 0) continue;
-    TELLTALE_RETURN_IF_ERROR(ReadKeys(kind));
-    for (const std::uint8_t mode : keys_[kind].modes) present |= 1U << mode;
+    for (const Keys::Part& part : keys_[kind].parts) {
+      for (std::size_t i = 0; i < (part.modes.constant ? 1 : part.rows); ++i) {
+        present |= 1U << part.Mode(i);
+      }
+    }
   }
   const auto mode = ModeOf(which.mode, present);
   if (!mode) return NotRecorded(which, "record");
   std::vector<std::int64_t> steps;
   for (std::size_t kind = 0; kind < keys_.size(); ++kind) {
     if ((kinds >> kind & 1U) == 0) continue;
-    const Keys& keys = keys_[kind];
-    std::vector<std::int64_t> own;
-    own.reserve(keys.steps.size());
-    for (std::size_t i = 0; i < keys.steps.size(); ++i) {
-      if (keys.modes[i] != *mode || (which.rank && keys.ranks[i] != *which.rank)) continue;
-      own.push_back(keys.steps[i]);
-    }
-    // Mostly they come in order, and the kinds at the same steps: a sort of all would cost the
-    // most.
-    if (!std::is_sorted(own.begin(), own.end())) std::sort(own.begin(), own.end());
-    own.erase(std::unique(own.begin(), own.end()), own.end());
+    std::vector<std::int64_t> own = StepsOf(keys_[kind], *mode, which.rank);
     if (steps.empty()) {
       steps = std::move(own);
     } else if (!own.empty() && own != steps) {
@@ -159,6 +204,31 @@ Result<std::vector<std::int64_t>> Tensor::Steps(const Which& which, std::uint32_
   return steps;
 }
 
+/// Ascending, each once.
+std::vector<std::int64_t> Tensor::StepsOf(const Keys& keys, std::uint8_t mode,
+                                          std::optional<std::int32_t> rank) {
+  std::vector<std::int64_t> steps;
+  std::size_t rows = 0;
+  for (const Keys::Part& part : keys.parts) rows += part.rows;
+  steps.reserve(rows);
+  for (const Keys::Part& part : keys.parts) {
+    if (part.modes.constant && !rank && !part.steps.constant) {
+      if (part.Mode(0) == mode) {
+        steps.insert(steps.end(), part.steps.ints.begin(), part.steps.ints.end());
+      }
+      continue;
+    }
+    for (std::size_t i = 0; i < part.rows; ++i) {
+      if (part.Mode(i) != mode || (rank && part.ranks.Int(i) != *rank)) continue;
+      steps.push_back(part.steps.Int(i));
+    }
+  }
+  // Mostly they come in order, and the kinds at the same steps: a sort of all would cost the most.
+  if (!std::is_sorted(steps.begin(), steps.end())) std::sort(steps.begin(), steps.end());
+  steps.erase(std::unique(steps.begin(), steps.end()), steps.end());
+  return steps;
+}
+
 Status Tensor::ReadLocations() {
   if (located_) return {};
   const store::ScanRequest request{
@@ -167,7 +237,7 @@ Status Tensor::ReadLocations() {
       .name = name_,
       .final = final_};
   enum : std::size_t { kStep, kRank, kMode, kAttempt, kOffset, kBytes, kFile, kDtype, kShape };
-  const auto take = [&](const store::ScanPiece& piece) {
+  const auto take = [&](store::ScanPiece& piece) {
     const auto& columns = piece.columns;
     std::vector<std::uint8_t> modes;
     for (const std::string_view mode : columns[kMode].texts) modes.push_back(ModeIndex(mode));
@@ -188,15 +258,15 @@ Status Tensor::ReadLocations() {
     for (std::size_t i = 0; i < piece.rows; ++i) {
       if (columns[kFile].Text(i).empty()) continue;
       Location location;
-      location.step = columns[kStep].ints[i];
-      location.offset = static_cast<std::uint64_t>(columns[kOffset].ints[i]);
-      location.bytes = static_cast<std::uint64_t>(columns[kBytes].ints[i]);
-      location.rank = static_cast<std::int32_t>(columns[kRank].ints[i]);
-      location.attempt = static_cast<std::uint32_t>(columns[kAttempt].ints[i]);
-      location.file = files[columns[kFile].codes[i]];
-      location.shape = shapes[columns[kShape].codes[i]];
-      location.mode = modes[columns[kMode].codes[i]];
-      location.dtype = dtypes[columns[kDtype].codes[i]];
+      location.step = columns[kStep].Int(i);
+      location.offset = static_cast<std::uint64_t>(columns[kOffset].Int(i));
+      location.bytes = static_cast<std::uint64_t>(columns[kBytes].Int(i));
+      location.rank = static_cast<std::int32_t>(columns[kRank].Int(i));
+      location.attempt = static_cast<std::uint32_t>(columns[kAttempt].Int(i));
+      location.file = files[columns[kFile].Code(i)];
+      location.shape = shapes[columns[kShape].Code(i)];
+      location.mode = modes[columns[kMode].Code(i)];
+      location.dtype = dtypes[columns[kDtype].Code(i)];
       locations_.push_back(location);
     }
     return Status();

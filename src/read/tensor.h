@@ -2,13 +2,15 @@
 // One tensor of a run over its steps: when it was recorded, and its values as views of the files.
 //
 // Thread safety: none. What is read is what the run held when it was first asked for; open it again
-// to see what came since. Memory: 13 bytes a record and kind that was asked for, 56 of values.
+// to see what came since. Memory: 8 to 24 bytes a record and kind
+// that was asked for, 56 of values.
 #pragma once
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -19,6 +21,7 @@
 #include "read/dtype.h"
 #include "read/mapped_files.h"
 #include "read/tensor_list.h"
+#include "store/column_scan.h"
 #include "store/reader.h"
 
 namespace telltale::read {
@@ -61,12 +64,19 @@ class Tensor {
   const store::Salvage& salvage() const { return salvage_; }
 
  private:
-  /// Steps of one kind of record, in the order of writing.
+  /// Steps of one kind of record, in the order of writing, as they were read.
   struct Keys {
+    struct Part {
+      std::size_t rows = 0;
+      store::ScanColumn steps;
+      store::ScanColumn ranks;
+      store::ScanColumn modes;
+      std::vector<std::uint8_t> modes_of_codes;  ///< Indices into modes_.
+      std::uint8_t Mode(std::size_t row) const { return modes_of_codes[modes.Code(row)]; }
+    };
     bool read = false;
-    std::vector<std::int64_t> steps;
-    std::vector<std::int32_t> ranks;
-    std::vector<std::uint8_t> modes;  ///< Index into modes_.
+    std::vector<Part> parts;
+    store::Salvage salvage;
   };
   struct Location {
     std::int64_t step = 0;
@@ -83,7 +93,10 @@ class Tensor {
     std::string writer;
     std::string file;
   };
+  Status ReadKinds(std::uint32_t kinds);
   Status ReadKeys(std::size_t kind);
+  static std::vector<std::int64_t> StepsOf(const Keys& keys, std::uint8_t mode,
+                                           std::optional<std::int32_t> rank);
   Status ReadLocations();
   std::uint8_t ModeIndex(std::string_view mode);
   std::uint32_t ShapeIndex(std::string_view text);
@@ -95,7 +108,8 @@ class Tensor {
   const std::filesystem::path run_;
   const std::string name_;
   const bool final_;
-  std::vector<std::string> modes_;
+  std::mutex modes_mutex_;
+  std::vector<std::string> modes_;  ///< Guarded by modes_mutex_ while several kinds are read.
   std::array<Keys, 3> keys_;
   bool located_ = false;
   std::vector<Location> locations_;  ///< By (mode, step, rank), one each: the newest.

@@ -62,16 +62,15 @@ class Lister {
     const Entry* seen_by = nullptr;
     std::array<std::uint32_t, 3> seen{};
     for (std::size_t i = 0; i < piece.rows; ++i) {
-      const std::uint32_t code = columns[kName].codes[i];
+      const std::uint32_t code = columns[kName].Code(i);
       if (!by_name[code]) by_name[code] = Cached{.entry = Find(columns[kName].texts[code])};
       Cached& cached = *by_name[code];
       if (cached.entry == nullptr) continue;
       Entry& entry = *cached.entry;
       TensorSummary& summary = entry.summary;
       const bool has_shape = source.kind == kValues;
-      const std::array<std::uint32_t, 3> now{columns[kCollection].codes[i],
-                                             columns[kDtype].codes[i],
-                                             has_shape ? columns[kShape].codes[i] : 0};
+      const std::array<std::uint32_t, 3> now{columns[kCollection].Code(i), columns[kDtype].Code(i),
+                                             has_shape ? columns[kShape].Code(i) : 0};
       if (seen_by != &entry || seen != now) {
         seen_by = &entry;
         seen = now;
@@ -82,9 +81,9 @@ class Lister {
         if (!dtype.empty()) summary.dtypes.emplace(known == nullptr ? dtype : known->name);
         if (has_shape) summary.shapes.emplace(columns[kShape].Text(i));
       }
-      const std::int64_t step = columns[kStep].ints[i];
-      const auto rank = static_cast<std::int32_t>(columns[kRank].ints[i]);
-      const std::uint32_t mode = columns[kMode].codes[i];
+      const std::int64_t step = columns[kStep].Int(i);
+      const auto rank = static_cast<std::int32_t>(columns[kRank].Int(i));
+      const std::uint32_t mode = columns[kMode].Code(i);
       if (cached.course == nullptr || cached.mode != mode || cached.rank != rank) {
         summary.ranks.insert(rank);
         cached.mode = mode;
@@ -151,7 +150,7 @@ Result<std::vector<TensorSummary>> ListTensors(const std::filesystem::path& run,
       request.columns.emplace_back("file");
       request.columns.emplace_back("shape");
     }
-    const auto take = [&](const store::ScanPiece& piece) {
+    const auto take = [&](store::ScanPiece& piece) {
       lister.Take(source, piece);
       return Status();
     };

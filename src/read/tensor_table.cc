@@ -19,7 +19,9 @@ arrow::Result<std::shared_ptr<arrow::Array>> ToArray(const store::ScanColumn& co
   const auto numbers = [&](auto builder) -> arrow::Result<std::shared_ptr<arrow::Array>> {
     using Value = typename decltype(builder)::value_type;
     ARROW_RETURN_NOT_OK(builder.Reserve(static_cast<std::int64_t>(rows)));
-    for (const std::int64_t value : column.ints) builder.UnsafeAppend(static_cast<Value>(value));
+    for (std::size_t i = 0; i < rows; ++i) {
+      builder.UnsafeAppend(static_cast<Value>(column.Int(i)));
+    }
     return builder.Finish();
   };
   switch (type.id()) {
@@ -34,13 +36,13 @@ arrow::Result<std::shared_ptr<arrow::Array>> ToArray(const store::ScanColumn& co
     case arrow::Type::BOOL: {
       arrow::BooleanBuilder builder;
       ARROW_RETURN_NOT_OK(builder.Reserve(static_cast<std::int64_t>(rows)));
-      for (const std::int64_t value : column.ints) builder.UnsafeAppend(value != 0);
+      for (std::size_t i = 0; i < rows; ++i) builder.UnsafeAppend(column.Int(i) != 0);
       return builder.Finish();
     }
     case arrow::Type::DOUBLE: {
       arrow::DoubleBuilder builder;
-      ARROW_RETURN_NOT_OK(
-          builder.AppendValues(column.reals.data(), static_cast<std::int64_t>(rows)));
+      ARROW_RETURN_NOT_OK(builder.Reserve(static_cast<std::int64_t>(rows)));
+      for (std::size_t i = 0; i < rows; ++i) builder.UnsafeAppend(column.Real(i));
       return builder.Finish();
     }
     default: {
@@ -81,7 +83,7 @@ Result<std::shared_ptr<arrow::RecordBatchReader>> TensorTable(
     request.columns.push_back(field->name());
   }
   arrow::RecordBatchVector batches;
-  const auto take = [&](const store::ScanPiece& piece) -> Status {
+  const auto take = [&](store::ScanPiece& piece) -> Status {
     arrow::ArrayVector arrays;
     for (std::size_t i = 0; i < positions.size(); ++i) {
       auto array = positions[i] < 0

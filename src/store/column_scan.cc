@@ -108,7 +108,7 @@ class WriterScan {
       if (segment.table != request_.table) continue;
       Status stopped;
       bool given = false;
-      const auto visit = [&](const ScanPiece& piece) {
+      const auto visit = [&](ScanPiece& piece) {
         given = true;
         stopped = visit_(piece);
         return stopped;

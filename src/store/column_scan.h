@@ -28,23 +28,28 @@ struct ScanRequest {
   bool final = false;  ///< The run is over: what a journal ends with is damage.
 };
 
-/// Values of one column; which member holds them follows from the column's type.
+/// Values of one column; which member holds them follows from the column's type. A constant column
+/// may have one value for all rows.
 struct ScanColumn {
   std::vector<std::int64_t> ints;       ///< i32, i64, u32, bool; u64 as its bits.
   std::vector<double> reals;            ///< f64.
   std::vector<std::uint32_t> codes;     ///< str: indices into `texts`...
   std::vector<std::string_view> texts;  ///< ...in which a text may stand twice.
+  bool constant = false;
 
-  std::string_view Text(std::size_t row) const { return texts[codes[row]]; }
+  std::int64_t Int(std::size_t row) const { return ints[constant ? 0 : row]; }
+  double Real(std::size_t row) const { return reals[constant ? 0 : row]; }
+  std::uint32_t Code(std::size_t row) const { return codes[constant ? 0 : row]; }
+  std::string_view Text(std::size_t row) const { return texts[Code(row)]; }
 };
 
-/// Valid during the call of the visitor.
+/// Valid during the call of the visitor, which may move numbers out of it.
 struct ScanPiece {
   std::string_view writer;
   std::size_t rows = 0;             ///< Above zero.
   std::vector<ScanColumn> columns;  ///< As asked for, in that order.
 };
-using ScanVisitor = std::function<Status(const ScanPiece&)>;
+using ScanVisitor = std::function<Status(ScanPiece&)>;
 
 /// Calls `visit` with the rows by (writer, seq), as far as segments and journals are in that order.
 /// What the visitor fails with ends the scan. Otherwise fails only with kUsage (no such column),

@@ -33,13 +33,13 @@ Found Scan(const std::filesystem::path& run, std::optional<std::string> name) {
                             .final = true};
   const Status status = ScanColumns(
       run, request,
-      [&](const ScanPiece& piece) {
+      [&](ScanPiece& piece) {
         EXPECT_GT(piece.rows, 0U);
         for (std::size_t i = 0; i < piece.rows; ++i) {
-          found.steps.push_back(piece.columns[0].ints.at(i));
+          found.steps.push_back(piece.columns[0].Int(i));
           found.modes.emplace_back(piece.columns[1].Text(i));
-          found.ranks.push_back(piece.columns[2].ints.at(i));
-          found.means.push_back(piece.columns[3].reals.at(i));
+          found.ranks.push_back(piece.columns[2].Int(i));
+          found.means.push_back(piece.columns[3].Real(i));
         }
         return Status();
       },
@@ -195,7 +195,7 @@ TEST_F(ColumnScan, SaysThatThereIsNoSuchColumn) {
   Salvage salvage;
   const Status status = ScanColumns(
       run_, {.table = format::TableId::kSteps, .columns = {"stepp"}},
-      [](const ScanPiece&) { return Status(); }, &salvage);
+      [](ScanPiece&) { return Status(); }, &salvage);
   EXPECT_EQ(status.code(), Code::kUsage);
   EXPECT_NE(status.message().find("stepp"), std::string::npos);
 }
@@ -207,7 +207,7 @@ TEST_F(ColumnScan, EndsWithWhatTheVisitorSays) {
   Salvage salvage;
   const Status status = ScanColumns(
       run_, {.table = format::TableId::kStatistics, .columns = {"step"}},
-      [](const ScanPiece&) { return Status(Code::kLimit, "enough"); }, &salvage);
+      [](ScanPiece&) { return Status(Code::kLimit, "enough"); }, &salvage);
   EXPECT_EQ(status.code(), Code::kLimit);
   EXPECT_FALSE(salvage.any());
 }

@@ -8,6 +8,8 @@
 #include <parquet/metadata.h>
 #include <parquet/statistics.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <deque>
 #include <exception>
 #include <memory>
@@ -60,9 +62,9 @@ Presence PresenceOf(const parquet::RowGroupMetaData& group, int column, std::str
   return low == high ? Presence::kAll : Presence::kSome;
 }
 
-/// Fills a column of `rows` equal values from the statistics; false where they do not say so.
+/// Fills a column of equal values from the statistics; false where they do not say so.
 bool FillConstant(const parquet::RowGroupMetaData& group, int column, format::ColumnType type,
-                  std::size_t rows, std::deque<std::string>* held, ScanColumn* out) {
+                  std::deque<std::string>* held, ScanColumn* out) {
   const auto statistics = StatisticsOf(group, column);
   if (statistics == nullptr) return false;
   std::int64_t value = 0;
@@ -71,7 +73,8 @@ bool FillConstant(const parquet::RowGroupMetaData& group, int column, format::Co
     const auto& typed = static_cast<const parquet::ByteArrayStatistics&>(*statistics);
     if (ViewOf(typed.min()) != ViewOf(typed.max())) return false;
     out->texts.assign(1, held->emplace_back(ViewOf(typed.min())));
-    out->codes.assign(rows, 0);
+    out->codes.assign(1, 0);
+    out->constant = true;
     return true;
   }
   if (type == format::ColumnType::kI32 && statistics->physical_type() == parquet::Type::INT32) {
@@ -86,18 +89,20 @@ bool FillConstant(const parquet::RowGroupMetaData& group, int column, format::Co
   } else {
     return false;
   }
-  out->ints.assign(rows, value);
+  out->ints.assign(1, value);
+  out->constant = true;
   return true;
 }
 
-void FillZero(format::ColumnType type, std::size_t rows, ScanColumn* out) {
+void FillZero(format::ColumnType type, ScanColumn* out) {
+  out->constant = true;
   if (type == format::ColumnType::kStr) {
     out->texts.assign(1, std::string_view());
-    out->codes.assign(rows, 0);
+    out->codes.assign(1, 0);
   } else if (type == format::ColumnType::kF64) {
-    out->reals.assign(rows, 0);
+    out->reals.assign(1, 0);
   } else {
-    out->ints.assign(rows, 0);
+    out->ints.assign(1, 0);
   }
 }
 
@@ -165,21 +170,38 @@ bool AppendChunk(const arrow::Array& chunk, format::ColumnType type, ScanColumn*
       const auto& codes = static_cast<const arrow::Int32Array&>(*typed.indices());
       AppendTexts(texts, &out->texts);
       const std::int32_t* const raw = codes.raw_values();
+      std::uint32_t highest = 0;
+      const std::size_t begin = out->codes.size();
+      out->codes.resize(begin + static_cast<std::size_t>(codes.length()));
+      std::uint32_t* const to = out->codes.data() + begin;
       for (std::int64_t i = 0; i < codes.length(); ++i) {
-        if (raw[i] < 0 || raw[i] >= texts.length()) return false;
-        out->codes.push_back(base + static_cast<std::uint32_t>(raw[i]));
+        const auto code = static_cast<std::uint32_t>(raw[i]);
+        highest = std::max(highest, code);
+        to[i] = base + code;
       }
+      // A negative one is high here.
+      if (codes.length() > 0 && highest >= static_cast<std::uint64_t>(texts.length())) return false;
       return true;
     }
   }
   return false;
 }
 
+/// Rows [begin, end).
+struct Range {
+  std::size_t begin = 0;
+  std::size_t end = 0;
+};
+
 template <class T>
-void Keep(const std::vector<std::size_t>& rows, std::vector<T>* values) {
+void Keep(const std::vector<Range>& ranges, std::vector<T>* values) {
   if (values->empty()) return;
-  for (std::size_t i = 0; i < rows.size(); ++i) (*values)[i] = (*values)[rows[i]];
-  values->resize(rows.size());
+  auto to = values->begin();
+  for (const Range& range : ranges) {
+    to = std::copy(values->begin() + static_cast<std::ptrdiff_t>(range.begin),
+                   values->begin() + static_cast<std::ptrdiff_t>(range.end), to);
+  }
+  values->erase(to, values->end());
 }
 
 /// One segment that is open.
@@ -223,7 +245,8 @@ class SegmentScan {
   Status Group(int index, std::string_view writer, const ScanVisitor& visit) {
     const auto group = metadata_->RowGroup(index);
     const auto rows = static_cast<std::size_t>(group->num_rows());
-    std::vector<std::size_t> chosen;
+    std::vector<Range> chosen;
+    std::size_t chosen_rows = 0;
     Presence presence = Presence::kAll;
     if (request_.name) {
       if (name_column_ < 0) return {};
@@ -231,11 +254,12 @@ class SegmentScan {
       if (presence == Presence::kNone) return {};
       if (presence == Presence::kSome) {
         TELLTALE_RETURN_IF_ERROR(Choose(index, &chosen));
-        if (chosen.empty()) return {};
-        if (chosen.size() == rows) presence = Presence::kAll;
+        for (const Range& range : chosen) chosen_rows += range.end - range.begin;
+        if (chosen_rows == 0) return {};
+        if (chosen_rows == rows) presence = Presence::kAll;
       }
     }
-    ScanPiece piece{.writer = writer, .rows = presence == Presence::kAll ? rows : chosen.size()};
+    ScanPiece piece{.writer = writer, .rows = presence == Presence::kAll ? rows : chosen_rows};
     if (piece.rows == 0) return {};
     std::deque<std::string> held;
     std::vector<std::shared_ptr<arrow::Table>> tables;  // The texts lie in them.
@@ -243,10 +267,10 @@ class SegmentScan {
       ScanColumn& column = piece.columns.emplace_back();
       const format::ColumnType type = *TypeOfColumn(request_.table, request_.columns[i]);
       if (columns_[i] < 0) {
-        FillZero(type, piece.rows, &column);
+        FillZero(type, &column);
         continue;
       }
-      if (FillConstant(*group, columns_[i], type, piece.rows, &held, &column)) continue;
+      if (FillConstant(*group, columns_[i], type, &held, &column)) continue;
       TELLTALE_RETURN_IF_ERROR(Read(index, columns_[i], type, rows, &column, &tables));
       if (presence == Presence::kAll) continue;
       Keep(chosen, &column.ints);
@@ -282,7 +306,7 @@ class SegmentScan {
   }
 
   /// The rows of the group that have the name.
-  Status Choose(int group, std::vector<std::size_t>* chosen) {
+  Status Choose(int group, std::vector<Range>* chosen) {
     ScanColumn names;
     std::vector<std::shared_ptr<arrow::Table>> tables;
     const auto rows = static_cast<std::size_t>(metadata_->RowGroup(group)->num_rows());
@@ -295,7 +319,12 @@ class SegmentScan {
       any = any || wanted.back() != 0;
     }
     for (std::size_t i = 0; any && i < names.codes.size(); ++i) {
-      if (wanted[names.codes[i]] != 0) chosen->push_back(i);
+      if (wanted[names.codes[i]] == 0) continue;
+      if (!chosen->empty() && chosen->back().end == i) {
+        ++chosen->back().end;
+      } else {
+        chosen->push_back({i, i + 1});
+      }
     }
     return {};
   }

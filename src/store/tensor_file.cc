@@ -169,7 +169,7 @@ TensorHeader::TensorHeader(std::uint64_t header_bytes)
     : header_bytes_(header_bytes), text_(R"({"__metadata__":{"telltale":"1"})") {}
 
 std::string TensorHeader::KeyOf(const format::TensorRow& row) const {
-  const std::string base = fmt::format("{}/{}/{}/{}", row.mode, row.step, row.rank, row.name);
+  std::string base = fmt::format("{}/{}/{}/{}", row.mode, row.step, row.rank, row.name);
   const auto found = keys_.find(base);
   if (found == keys_.end()) return base;
   // Two processes of a rank, two collections, or a module that ran twice in the step.

@@ -84,11 +84,14 @@ class Recorded:
         return path.read_text() if path.exists() else ""
 
     def assert_clean(self) -> Recorded:
-        """The training ended well and nothing that was recorded was lost."""
+        """The training ended well and nothing was lost; but a name that is new at a step may not be answered in
+        time for it.
+        """
         assert self.code == 0, self.err
         assert self.events("probe.disabled") == []
         assert self.probe_log() == ""
-        assert [row for row in self.table("ledger") if row["loss"] and row["value"] > 0] == []
+        lost = [row for row in self.table("ledger") if row["loss"] and row["value"] > 0]
+        assert [row for row in lost if row["name"] != "probe.unanswered"] == []
         return self
 
 
@@ -118,7 +121,9 @@ class Runner:
         """Runs the text of a script under `telltale run`; `plan`: the text of a plan file (TOML)."""
         self._count += 1
         folder = self.work / f"run{self._count}"
-        given = ["--quiet", *options, "-o", str(folder)]
+        # No thinning: a training of a few milliseconds has no budget for what these plans ask.
+        budget = () if "--overhead" in options else ("--overhead", "100%")
+        given = ["--quiet", *budget, *options, "-o", str(folder)]
         if plan is not None:
             path = self.work / f"plan{self._count}.toml"
             path.write_text(plan)

@@ -126,7 +126,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 class Functions(TorchFunctionMode):
     seen = []
     def __torch_function__(self, function, types, args=(), kwargs=None):
-        self.seen.append(getattr(function, "__name__", "?")); return function(*args, **(kwargs or {{}}))
+        name = getattr(function, "__name__", "?")
+        if name != "__get__": self.seen.append(name)  # The size of a batch is asked of its shape.
+        return function(*args, **(kwargs or {{}}))
 class Dispatches(TorchDispatchMode):
     seen = []
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
@@ -160,7 +162,7 @@ class Give(nn.Module):
 class Net(nn.Module):
     def __init__(self):
         super().__init__(); self.line = nn.Linear(2, 1)
-        for name, text in {NEW_DTYPES!r}.items(): self.add_module(name, Give(eval(text)))
+        for name, text in {NEW_DTYPES!r}.items(): self.add_module("a " + name, Give(eval(text)))
     def forward(self, x):
         for name, module in self.named_children():
             if name != "line": module(x)

@@ -19,6 +19,7 @@ import torch
 
 rows: list[str] = []
 depth = 0
+tracing = False
 root = None
 rounds: dict[int, int] = {}
 evaluations = -1
@@ -27,12 +28,12 @@ calls: dict[tuple, int] = {}
 
 def numbers(tensor) -> dict:
     x = tensor.detach()
-    if x.is_sparse:
+    if x.layout is not torch.strided:
         x = x.to_dense()
     if x.is_quantized:
         x = x.dequantize()
     x = x.resolve_conj().resolve_neg()
-    x = (x.abs() if x.is_complex() else x).double()
+    x = x.to(torch.complex128).abs() if x.is_complex() else x.double()
     finite = x[torch.isfinite(x)]
     out = {
         "count": x.numel(),
@@ -105,7 +106,7 @@ def watch_modules() -> None:
 
     def watched(self, *args, **kwargs):
         global depth, root, evaluations
-        if isinstance(self, torch.nn.modules.loss._Loss) and depth == 0:
+        if tracing or (isinstance(self, torch.nn.modules.loss._Loss) and depth == 0):
             return call(self, *args, **kwargs)
         training = self.training and torch.is_grad_enabled()
         if depth == 0:
@@ -139,7 +140,23 @@ def watch_modules() -> None:
     torch.nn.Module.__call__ = watched
 
 
+def watch_tracing() -> None:
+    """Tracing calls the model, which is no pass of the training."""
+    trace = torch.jit.trace
+
+    def watched(*args, **kwargs):
+        global tracing
+        tracing = True
+        try:
+            return trace(*args, **kwargs)
+        finally:
+            tracing = False
+
+    torch.jit.trace = watched
+
+
 watch_modules()
+watch_tracing()
 for cls in list(vars(torch.optim).values()):
     if isinstance(cls, type) and issubclass(cls, torch.optim.Optimizer) and cls is not torch.optim.Optimizer:
         watch_optimizer(cls)

@@ -16,7 +16,7 @@ from ..core.logger import get_logger
 from ..core.modes import ModeKeys
 from ..exceptions import IndexReaderException
 from . import package
-from .saved import Saved
+from .saved import HEADER_ROW, Saved
 
 _MODES = {mode.name: mode for mode in ModeKeys}
 _INDEX_FILE = re.compile(r"^(\d+)_(.+)\.json$")
@@ -78,6 +78,10 @@ class ImportedSource:
     def collections(self):
         return self._collections
 
+    def is_saved(self, collection):
+        """True: which were only configured is not known."""
+        return True
+
     def home(self, name):
         """None: what is in a collection is what its configuration says."""
         return None
@@ -100,6 +104,8 @@ class ImportedSource:
     def _take(self, sink, table, batch):
         columns = (batch.column(c).to_pylist() for c in ("name", "mode", "step", "rank"))
         for row, (name, mode, step, rank) in enumerate(zip(*columns)):
+            if name == HEADER_ROW:
+                continue
             worker = f"worker_{rank}"
             if worker not in self.workers and rank < len(self.workers):
                 worker = self.workers[rank]

@@ -108,6 +108,11 @@ class Recorder:
 
     # -- the place --
 
+    @property
+    def is_inherited(self):
+        """Whether this process was forked from the one that saves."""
+        return self._pid != os.getpid()
+
     def claim(self, worker, num_workers):
         """Whether this process is the one that writes as `worker`: of several that are unknown to each other
         the first.
@@ -185,8 +190,8 @@ class Recorder:
         except OSError:
             pass
 
-    def point(self, collections, ended):
-        """Writes the pointer file where it would change."""
+    def point(self, collections, saved, ended):
+        """Writes the pointer file where it would change. `saved`: names of the collections that are."""
         if not self._claimed:
             return
         pointer = {
@@ -199,6 +204,7 @@ class Recorder:
             "worker": self._worker,
             "num_workers": self._num_workers,
             "collections": collections,
+            "saved": saved,
             "ended": ended,
             "steps": self._steps if ended else None,
         }

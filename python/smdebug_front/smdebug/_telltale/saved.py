@@ -28,6 +28,8 @@ _DTYPES = {
     "C128": "<c16",
 }
 _TEXT = "+text"
+# The row of a file's own header in the table `tensors`.
+HEADER_ROW = "__header__"
 
 
 @lru_cache(maxsize=8)

@@ -12,7 +12,7 @@ from ..core.modes import ModeKeys
 from ..exceptions import MissingCollectionFiles
 from . import package
 from .recorder import pointers
-from .saved import Saved
+from .saved import HEADER_ROW, Saved
 
 _MODES = {mode.name: mode for mode in ModeKeys}
 # A hook has said that it is closed, and rows of it are still on their way to the run.
@@ -81,6 +81,10 @@ class HookSource:
             self._read_collections = fields
             self._manager = CollectionManager.from_json_dict(fields)
         return self._manager
+
+    def is_saved(self, collection):
+        """Whether the hook saves a collection, by name, or only has it."""
+        return collection in self._pointers[0]["saved"] or collection not in self._pointers[0]["collections"]
 
     def home(self, name):
         """None: what is in a collection is what its configuration says."""
@@ -201,6 +205,10 @@ class RunSource:
             self._manager.create_collection(name)
         return self._manager
 
+    def is_saved(self, collection):
+        """True: which were only configured is not known."""
+        return True
+
     def home(self, name):
         """The collection of a tensor."""
         return self._homes.get(name)
@@ -254,7 +262,7 @@ class RunSource:
         for row, (name, home, mode, step, rank, pid) in enumerate(zip(names, homes, *columns)):
             # What hooks saved is opened by their own folder.
             front = home if table != "scalars" else name
-            if step < 0 or front.startswith(("smdebug/", "smdebug#")):
+            if step < 0 or name == HEADER_ROW or front.startswith(("smdebug/", "smdebug#")):
                 continue
             mode = _MODES[mode]
             self._homes.setdefault(name, home)

@@ -127,11 +127,13 @@ class SessionHook(BaseHook, _v1.train.SessionRunHook):
             # What a branch that is not taken would compute cannot be fetched.
             if operation._get_control_flow_context() is not None or operation.type in ("Switch", "Merge"):
                 continue
-            named = [(tensor.name, tensor) for tensor in operation.outputs]
-            if operation.type == "ReadVariableOp":
-                # A resource variable has no value of its own: what reads it stands for it.
-                variable = variables.get(operation.inputs[0].op.name)
-                named.append((variable, operation.outputs[0]))
+            named = []
+            if operation.name not in variables:
+                named += [(tensor.name, tensor) for tensor in operation.outputs]
+            if operation.type in ("ReadVariableOp", "Identity"):
+                # What reads a variable in the step stands for it: the variable itself has a value at no moment of
+                # the step that is known, or none.
+                named.append((variables.get(operation.inputs[0].op.name), operation.outputs[0]))
             for name, tensor in named:
                 if name and graph.is_fetchable(tensor) and tensor.dtype.name.startswith(_FETCHABLE):
                     if any(c.matches(name) for c in self._due):

@@ -325,6 +325,8 @@ class Trial:
             config = collection.reduction_config
             if config is None or not config.asked() or not collection.matches(name):
                 continue
+            if not self._source.is_saved(collection.name):
+                continue
             config_of_mode = collection.save_config and collection.save_config.mode_save_configs[mode]
             if config_of_mode is None or config_of_mode.should_save_step(mode_step):
                 asked.update(dict.fromkeys(config.asked()))

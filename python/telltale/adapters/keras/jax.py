@@ -20,7 +20,7 @@ from ..sharing import EVAL, PREDICT, TRAIN, batch_size, emit, failed, harmless, 
 from . import values
 from .layers import FORWARD, Collector
 from .rate import Rate
-from .steps import Accumulation, Call, close, opened, place
+from .steps import Accumulation, Call, close, open_without_fetch, opened, place
 
 _jax: Any = None
 _keras_src: dict[str, Any] = {}
@@ -195,13 +195,24 @@ class _Function:
         place.call = call
         rate = self._rate_of(state)
         try:
-            result = self._function(state, _Timed(iterator, self, call, state))
+            if hasattr(iterator, "__next__"):
+                iterator = _Timed(iterator, self, call, state)
+            else:
+                self._given(call, state, iterator)
+            result = self._function(state, iterator)
         finally:
             place.call = place.collector = None
         begin = probe.now()
         self._end(call, rate, result)
         probe.account(begin)
         return result
+
+    @harmless("keras.given")
+    def _given(self, call: Call, state: Any, batches: Any) -> None:
+        """Before Keras 3.6 the function is given its batches."""
+        open_without_fetch(call)
+        for number, data in enumerate(batches):
+            self.fetched(call, state if number == 0 else None, data)
 
     def _rate_of(self, state: Any) -> float:
         if self._accumulation is None or not self._accumulation.coming() or len(state) < 3:

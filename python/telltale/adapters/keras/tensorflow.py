@@ -116,9 +116,8 @@ class _Function:
         call.sizes = _sizes(args, self._mode)
         if self._accumulation is not None and self._accumulation.coming():
             self._now = float(self._rate.now())
-        wanted = _wanted(self._mode)
         if self._traced is None:
-            self._traced = wanted
+            self._traced = _wanted(self._mode)
         # The batches of one update are one step: the first is recorded.
         if call.step != self._captured and values.due(call.step, call.mode):
             self._captured = call.step

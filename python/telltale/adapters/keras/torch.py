@@ -49,6 +49,8 @@ class _Function:
         self._function = function
         self._mode = mode
         self._compiled = bool(model.jit_compile)
+        self._epoch = -1
+        self._wanted: frozenset[str] = frozenset()
 
     def __call__(self, data: Any) -> Any:
         if not probe.ready(0) or place.call is not None:
@@ -73,7 +75,11 @@ class _Function:
                 variables = self._model.trainable_variables
                 values.weights(variables, variables, step)
                 unavailable("keras", "gradients", "the step is compiled by torch.compile (jit_compile)")
-        wanted = frozenset(name for name in FORWARD if probe.wanted(name))
+        epoch = probe.plan_epoch()
+        if epoch != self._epoch:
+            self._epoch = epoch
+            self._wanted = frozenset(name for name in FORWARD if probe.wanted(name))
+        wanted = self._wanted
         if wanted and self._compiled:
             for name in sorted(wanted):
                 unavailable("keras", name, "the step is compiled by torch.compile (jit_compile)")

@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Any, Callable
 
 from ..._native import probe
-from . import events
+from . import events, tensors
 from .hooking import FORWARD, TRACE, hook, hook_everywhere
 
 # Class of a wrapper (of torch's, or of Lightning Fabric's) -> its attribute that holds what it wraps.
@@ -63,7 +63,9 @@ def clean(path: str) -> str:
         path = ".".join(part for part in path.split(".") if part not in _HIDDEN)
     if len(path) > _LONGEST:
         digest = hashlib.blake2b(path.encode("utf-8", "replace"), digest_size=8).hexdigest()
-        path = f"{path[: _LONGEST - 40]}~{digest}"
+        last = path.rpartition(".")[2]  # weight, bias: what it is.
+        end = f".{last}" if len(last) <= 40 else ""
+        path = f"{path[: _LONGEST - 80]}~{digest}{end}"
     return path
 
 
@@ -208,7 +210,7 @@ def install(torch: ModuleType) -> None:
     for name in ("trace", "trace_module", "_get_trace_graph"):
         hook_everywhere((torch.jit._trace, torch.jit), name, TRACE)
     probe.configure(
-        on_root=events.harmless(on_root),
+        on_root=tensors.careful(on_root),
         grad_enabled=torch.is_grad_enabled,
         tensor_type=torch.Tensor,
         float32=torch.float32,

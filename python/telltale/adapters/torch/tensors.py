@@ -67,10 +67,11 @@ class _Undisturbed:
 
     def __enter__(self) -> None:
         c = _torch._C
-        self._grad = _torch.is_grad_enabled()
-        c._set_grad_enabled(False)
+        # First: a mode would see what follows.
         self._function = c.DisableTorchFunction()
         self._function.__enter__()
+        self._grad = _torch.is_grad_enabled()
+        c._set_grad_enabled(False)
         # A context manager; in torch 1 the object itself is the guard.
         self._dispatch = c._DisableTorchDispatch()
         if hasattr(self._dispatch, "__enter__"):
@@ -80,8 +81,8 @@ class _Undisturbed:
         if hasattr(self._dispatch, "__exit__"):
             self._dispatch.__exit__(*exception)
         del self._dispatch
-        self._function.__exit__(*exception)
         _torch._C._set_grad_enabled(self._grad)
+        self._function.__exit__(*exception)
 
 
 def careful(part: Callable[..., Any]) -> Callable[..., Any]:
@@ -155,9 +156,14 @@ def _sparse(tensor: Any, name_id: int, take: int) -> bool:
     # With the zeros in place where that is cheap.
     if _small(tensor, tensor.element_size()):
         return _copied(tensor.detach().to_dense(), name_id, take)
-    if values is None or values.device.type != "cpu" or take & ~TAKE_STATS:
+    dtype = dtypes.get(tensor.dtype)
+    if values is None or values.device.type != "cpu" or dtype is None:
         return False
-    return _with_zeros(values.detach().contiguous(), int(tensor.numel()), name_id)
+    if take & TAKE_SHAPE:
+        probe.record(name_id, id(tensor), dtype, tuple(tensor.shape), None, TAKE_SHAPE)
+    if take & ~(TAKE_STATS | TAKE_SHAPE):
+        probe.count_skipped("capture.sparse_values", 1)
+    return not take & ~TAKE_SHAPE or _with_zeros(values.detach().contiguous(), int(tensor.numel()), name_id)
 
 
 def _small_sparse(tensor: Any) -> bool:
