@@ -2,6 +2,7 @@
 //
 // What each kind of hook records. Every function calls the original once, between begin and end of
 // its record, and acts only at the outermost call of its kind on the thread.
+#include <algorithm>
 #include <array>
 #include <cmath>
 
@@ -241,6 +242,26 @@ void Statistics(PyObject* optimizer) {
   if (AnythingDue()) TellOptimizer(optimizer);
 }
 
+/// Calls an optimizer's step and, before it changes the weights, records what is due: when its
+/// closure, if it has one, has made the gradients.
+PyObject* CallOptimizer(PyObject* self, PyObject* optimizer, const CallArguments& call) {
+  std::array<PyObject*, 8> replaced{};
+  const std::size_t count = ArgCount(call.nargsf);
+  const std::size_t named =
+      call.kwnames == nullptr ? 0 : static_cast<std::size_t>(PyTuple_Size(call.kwnames));
+  std::size_t position = 0;
+  const bool may_have_closure = count + named > 1 && count + named <= replaced.size();
+  const Ref closure(may_have_closure && AnythingDue() ? WatchClosure(call, &position) : nullptr);
+  if (!closure) {
+    Statistics(optimizer);
+    return CallOriginal(self, call.args, call.nargsf, call.kwnames);
+  }
+  std::copy_n(call.args, count + named, replaced.begin());
+  replaced[position] = closure.get();
+  // Without the flag that there is room before the first argument.
+  return CallOriginal(self, replaced.data(), count, call.kwnames);
+}
+
 PyObject* Optimizer(PyObject* self, PyObject* const* args, std::size_t nargsf, PyObject* kwnames) {
   ThreadState& thread = ThisThread();
   if (ArgCount(nargsf) == 0 || !MaySteps()) return CallOriginal(self, args, nargsf, kwnames);
@@ -259,8 +280,7 @@ PyObject* Optimizer(PyObject* self, PyObject* const* args, std::size_t nargsf, P
   const double lr = LearningRate(optimizer);
   const std::uint64_t id = OptimizerId(optimizer);
   tt_optimizer_begin(id);
-  Statistics(optimizer);
-  PyObject* result = CallOriginal(self, args, nargsf, kwnames);
+  PyObject* result = CallOptimizer(self, optimizer, {args, nargsf, kwnames});
   tt_optimizer_end(id, 0, lr);
   return result;
 }

@@ -56,6 +56,7 @@ struct Torch {
   PyObject* on_loss = nullptr;      ///< (loss module, args, kwargs or None, result)
   PyObject* on_function = nullptr;  ///< (function, args, kwargs or None, result)
   PyObject* on_backward = nullptr;  ///< (tensor)
+  PyObject* on_closure = nullptr;   ///< (optimizer, closure) -> callable that calls tell_optimizer
   PyObject* set_eval_frame = nullptr;
 };
 Torch g_torch;
@@ -208,8 +209,8 @@ bool Arrange(PyObject* tensor, bool contiguous, std::uint32_t take, std::int64_t
   return true;
 }
 
-/// Where the elements of a tensor lie. `known`: the address at which a tensor of this name was last
-/// found whole in its storage, to spare asking again; updated. May leave an exception.
+/// Where the elements of a tensor lie. `known`: address and size at which a tensor of this name was
+/// last found whole in its storage, to spare asking again; updated. May leave an exception.
 Refusal Look(PyObject* tensor, std::uint32_t take, std::uint64_t* known, View* view) {
   if (!IsPlain(tensor)) return Refusal::kType;
   Ref layout(PyObject_GetAttr(tensor, g_strings.layout));
@@ -237,8 +238,9 @@ Refusal Look(PyObject* tensor, std::uint32_t take, std::uint64_t* known, View* v
   if (array.data == nullptr) return Refusal::kStorage;
   const unsigned element_bytes = ElementBytes(array.dtype);
   view->bytes = static_cast<std::uint64_t>(count) * element_bytes;
-  const auto at = static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(array.data));
-  // A storage that is resized moves.
+  // Address and size: a storage that is resized moves.
+  const auto at = static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(array.data)) ^
+                  (view->bytes << 48 | view->bytes >> 16);
   if (array.strides == nullptr && known != nullptr && *known == at) return Refusal::kNone;
   const std::int64_t extent = array.strides == nullptr ? count : Extent(*view);
   const int whole = InStorage(tensor, extent, element_bytes);
@@ -381,6 +383,12 @@ PyObject* RecordParameters(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   return refused != nullptr ? refused : None();
 }
 
+/// tell_optimizer(optimizer): what is due of it is recorded now.
+PyObject* TellOptimizerFunction(PyObject*, PyObject* optimizer) {
+  if (g_recording == Recording::kOn && AnythingDue()) TellOptimizer(optimizer);
+  return None();
+}
+
 struct Slot {
   const char* name;
   PyObject** object;
@@ -400,6 +408,7 @@ PyObject* ConfigureTorch(PyObject*, PyObject*, PyObject* kwargs) {
       {"on_loss", &t.on_loss},
       {"on_function", &t.on_function},
       {"on_backward", &t.on_backward},
+      {"on_closure", &t.on_closure},
       {"set_eval_frame", &t.set_eval_frame},
   };
   PyObject *key = nullptr, *value = nullptr;
@@ -528,6 +537,27 @@ void TellLoss(PyObject* tensor) {
   const Ref done(Ask(g_torch.on_backward, "on_backward", {tensor, nullptr, nullptr, nullptr}));
 }
 
+PyObject* WatchClosure(const CallArguments& call, std::size_t* position) {
+  const std::size_t count = ArgCount(call.nargsf);
+  const Py_ssize_t named = call.kwnames == nullptr ? 0 : PyTuple_Size(call.kwnames);
+  std::size_t at = 0;  // That of the optimizer itself.
+  if (count > 1) at = 1;
+  for (Py_ssize_t i = 0; at == 0 && i < named; ++i) {
+    PyObject* name = PyTuple_GetItem(call.kwnames, i);
+    if (PyUnicode_CompareWithASCIIString(name, "closure") == 0) {
+      at = count + static_cast<std::size_t>(i);
+    }
+  }
+  if (at == 0 || g_torch.on_closure == nullptr || PyCallable_Check(call.args[at]) == 0) {
+    return nullptr;
+  }
+  *position = at;
+  PyObject* watched =
+      Ask(g_torch.on_closure, "on_closure", {call.args[0], call.args[at], nullptr, nullptr});
+  if (watched != nullptr && PyCallable_Check(watched) == 0) Py_CLEAR(watched);
+  return watched;
+}
+
 void TellOptimizer(PyObject* optimizer) {
   if (g_adapter.on_stats == nullptr) return;
   const Ref done(Ask(g_adapter.on_stats, "on_stats", {optimizer, nullptr, nullptr, nullptr}));
@@ -538,6 +568,7 @@ PyMethodDef g_torch_capture_functions[] = {
      "record_torch(tensor, id, take[, step, mode]) -> 0, or why it was refused"},
     {"record_parameters", Fast(RecordParameters), METH_FASTCALL,
      "record_parameters(parameters, table) -> None, False or what was refused"},
+    {"tell_optimizer", TellOptimizerFunction, METH_O, "tell_optimizer(optimizer)"},
     {"configure_torch", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(ConfigureTorch)),
      METH_VARARGS | METH_KEYWORDS, "configure_torch(**values)"},
     {nullptr, nullptr, 0, nullptr},

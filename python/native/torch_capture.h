@@ -58,6 +58,10 @@ inline constexpr int kWatchInputs = 2;
 bool WantsLossFunctions();
 /// A backward pass begins from this loss (as it was before it was scaled).
 [[gnu::cold]] void TellLoss(PyObject* tensor);
+/// The closure that an optimizer is given makes its gradients: a callable that calls it and then
+/// has the adapter told of the optimizer, the first time. Null without an exception where there is
+/// no closure. `*position`: its place among the arguments.
+[[gnu::cold]] PyObject* WatchClosure(const CallArguments& call, std::size_t* position);
 /// An optimizer is about to change its parameters.
 [[gnu::cold]] void TellOptimizer(PyObject* optimizer);
 

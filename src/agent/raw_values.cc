@@ -62,13 +62,13 @@ void RawValues::CountInto(std::int32_t pid, Ledger* ledger) {
   const auto set = [&](const char* name, std::uint64_t value, const char* unit, bool loss) {
     ledger->Set({name, "agent"}, value, {unit, loss, 0, pid});
   };
-  set("raw.stored", counters.stored, "records", false);
+  set("raw.stored", counters.stored, "tensors", false);
   set("raw.stored_bytes", counters.stored_bytes, "bytes", false);
-  set("raw.dropped_disk", counters.dropped_disk, "records", true);
-  set("raw.dropped_queue", counters.dropped_queue, "records", true);
-  set("raw.dropped_slab", counters.dropped_slab, "records", true);
-  set("raw.dropped_end", counters.dropped_end, "records", true);
-  set("raw.lost", lost_, "records", true);
+  set("raw.dropped_disk", counters.dropped_disk, "tensors", true);
+  set("raw.dropped_queue", counters.dropped_queue, "tensors", true);
+  set("raw.dropped_slab", counters.dropped_slab, "tensors", true);
+  set("raw.dropped_end", counters.dropped_end, "tensors", true);
+  set("raw.lost", lost_, "tensors", true);
   set("raw.unfinished_files", counters.unfinished_files, "files", false);
   set("raw.sync_failures", counters.sync_failures, "files", false);
 }

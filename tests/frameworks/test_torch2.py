@@ -126,7 +126,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 class Functions(TorchFunctionMode):
     seen = []
     def __torch_function__(self, function, types, args=(), kwargs=None):
-        self.seen.append(getattr(function, "__name__", "?")); return function(*args, **(kwargs or {{}}))
+        name = getattr(function, "__name__", "?")
+        if name != "__get__": self.seen.append(name)  # The size of a batch is asked of its shape.
+        return function(*args, **(kwargs or {{}}))
 class Dispatches(TorchDispatchMode):
     seen = []
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):

@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -200,4 +202,26 @@ assert all("telltale verify" in str(w.message) and w.filename == "<string>" for 
 assert run.damage()["missing_rows"] == 300 and run.damage()["notes"]
 """
     done = python(code, damaged_run)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_smdebug_front_finds_its_installation(prefix: Path, finished_run: Path) -> None:
+    folder = sh(prefix / "bin" / "telltale", "smdebug-path").stdout.strip()
+    assert Path(folder) == prefix / "lib" / "telltale" / "smdebug"
+    code = """
+import sys
+from smdebug import modes
+from smdebug.trials import create_trial
+trial = create_trial(sys.argv[1])
+assert trial.steps(modes.TRAIN) == list(range(300)) and trial.loaded_all_steps
+assert len(trial.tensor("loss").values(modes.TRAIN)) == 300
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code, finished_run],
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+        env={**os.environ, "PYTHONPATH": folder, "PATH": "/nowhere"},
+    )
     assert done.returncode == 0, done.stderr

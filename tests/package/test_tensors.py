@@ -136,7 +136,7 @@ assert only_statistics._repr_html_()
     check(python, code, run)
 
 
-def test_plots_without_matplotlib_and_with(python: Any, run: Path, tmp_path: Path) -> None:
+def test_plots_without_matplotlib(python: Any, run: Path, tmp_path: Path) -> None:
     (tmp_path / "matplotlib").mkdir()
     (tmp_path / "matplotlib" / "__init__.py").write_text("raise ImportError('not installed')\n")
     code = """
@@ -144,6 +144,9 @@ picture = run.tensor("Sequential_0.weight").plot()
 assert picture.format == "svg" and picture._repr_html_().count("<rect") > 2
 """
     check(python, code, run, paths=str(tmp_path))
+
+
+def test_plots_with_matplotlib(python: Any, run: Path) -> None:
     pytest.importorskip("matplotlib")
     code = """
 import matplotlib

@@ -96,7 +96,8 @@ def test_statistics_of_every_dtype_and_layout_are_numpys(telltale):
             product = np.prod(finite)
         # numpy's product may leave the range on the way where ours does not.
         if np.isfinite(product) and abs(product) > 1e-290:
-            assert row["prod"] == pytest.approx(product, rel=1e-9)
+            # numpy's absolute values of complex64 have the precision of float32.
+            assert row["prod"] == pytest.approx(product, rel=1e-5 if exact else 1e-9)
     assert not rows
 
 

@@ -228,6 +228,7 @@ def test_rule_takes_both_documented_forms(monkeypatch):
     assert Mine(base, [other]).trials == [base, other]
     assert Mine(base, other).trials == [base, other]
     assert Mine(base, "", [other]).trials == [base, other]
+    assert Mine(base, None, '{"name": "stoptraining"}').other_trials is None
     assert Mine(base, [other], '{"name": "stoptraining"}').other_trials == [other]
     assert Mine(base, action_str='[{"name": "Email", "endpoint": "a@b.c"}]', other_trials=[other]).report == {
         "RuleTriggered": 0,

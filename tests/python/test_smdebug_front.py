@@ -685,6 +685,35 @@ print("trained", hook._live)
     assert "the training goes on" in done.stderr
 
 
+def test_forked_children_neither_end_the_trial_nor_save(lab: Lab) -> None:
+    text = (
+        LOOP
+        + """
+import json, os
+from torch.utils.data import DataLoader
+def ended():
+    return json.load(open(sys.argv[1] + "/telltale-worker_0.json"))["ended"]
+for epoch in range(2):
+    for _ in DataLoader(range(4), num_workers=2):
+        step()
+    print(ended())
+child = os.fork()
+if child == 0:
+    step()
+    hook.close()
+    os._exit(0)
+os.waitpid(child, 0)
+step()
+hook.close()
+print(ended())
+"""
+    )
+    done = lab.train(text)
+    assert done.stdout == "False\nFalse\nTrue\n"
+    assert "another one already saves" in done.stderr
+    assert lab.read("tell([trial.steps(), len(trial.tensor('0_output_0').steps())])") == [[0, 2, 4, 6, 8], 5]
+
+
 TWO_RANKS = """
 import os, sys
 import torch

@@ -348,6 +348,31 @@ for i in range(9):
     assert "output#4" not in captured.names()
 
 
+@pytest.mark.parametrize(
+    "optimizer", ["SGD(net.parameters(), lr=0.1)", "LBFGS(net.parameters(), max_iter=3)"]
+)
+def test_gradients_that_a_closure_makes(lab, optimizer):
+    script = (
+        MLP
+        + f"""
+opt = torch.optim.{optimizer}
+def closure():
+    opt.zero_grad(); loss = crit(net(x), y); loss.backward()
+    norms.append(net[0].weight.grad.double().norm().item()); return loss
+for _ in range(4):
+    norms = []; opt.step(closure) if _ % 2 else opt.step(closure=closure); print(repr(norms[0]))
+"""
+    )
+    captured = lab.run(script)
+    assert captured.out == lab.plain(script)
+    rows = captured.statistics()
+    first = [float(line) for line in captured.out.split()]
+    assert [rows["gradient/0.weight", "TRAIN", step]["l2"] for step in range(4)] == pytest.approx(
+        first, rel=1e-5
+    )
+    assert captured.steps() == [0, 1, 2, 3]
+
+
 def test_functional_losses_and_labels(lab):
     script = (
         MLP

@@ -21,12 +21,11 @@ def main() -> None:
     hook = Hook(
         out_dir=str(folder),
         save_config=SaveConfig(save_interval=2),
-        include_collections=["weights", "biases", "gradients", "losses", "reduced"],
+        include_collections=["weights", "biases", "gradients", "losses", "last_layer"],
         reduction_config=ReductionConfig(save_shape=True, save_raw_tensor=True),
     )
-    reduced = hook.get_collection("reduced")
-    reduced.include("^gradient/Sequential_0")
-    reduced.reduction_config = ReductionConfig(
+    hook.get_collection("last_layer").include("Sequential_2")
+    hook.get_collection("gradients").reduction_config = ReductionConfig(
         reductions=["min", "max", "mean", "std", "variance", "sum", "prod"],
         abs_reductions=["mean", "min"],
         norms=["l1", "l2"],

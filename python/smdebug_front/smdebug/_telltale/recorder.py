@@ -108,6 +108,11 @@ class Recorder:
 
     # -- the place --
 
+    @property
+    def is_inherited(self):
+        """Whether this process was forked from the one that saves."""
+        return self._pid != os.getpid()
+
     def claim(self, worker, num_workers):
         """Whether this process is the one that writes as `worker`: of several that are unknown to each other
         the first.

@@ -227,12 +227,12 @@ class BaseHook:
     def set_mode(self, mode):
         """The mode of the steps that begin from here on. What is no mode is logged and ignored."""
         if not isinstance(mode, ModeKeys):
-            self.logger.error(
+            get_logger().error(
                 "smdebug (Telltale): set_mode(%r): no mode: one of %s", mode, ", ".join(ALLOWED_MODE_NAMES)
             )
             return
         self.mode = mode
-        self.mode_steps.setdefault(mode, -1)
+        self.__dict__.setdefault("mode_steps", {}).setdefault(mode, -1)  # A copy of a hook has none.
 
     @harmless()
     def save_scalar(self, name, value, sm_metric=False, timestamp=None):
@@ -273,7 +273,8 @@ class BaseHook:
 
     def close(self):
         """Ends the open step; a trial of out_dir then waits for no more."""
-        if not self._live:
+        # A worker of a data loader that ends must not end the trial.
+        if not self._live or self._recorder.is_inherited:
             return
         try:
             if self._recorder.has_step and self._writes:
@@ -333,6 +334,8 @@ class BaseHook:
     def _open_step(self, mode_step):
         if not self.prepared_collections:
             self._prepare()
+        elif self._writes and self._recorder.is_inherited:
+            self._writes = self._recorder.claim(self.worker, 1)
         mode = self.mode
         self.mode_steps[mode] = mode_step
         self.mode_steps[ModeKeys.GLOBAL] = self.step

@@ -36,8 +36,8 @@ class Rule(ABC):
             action_str: what is done when it fires, as JSON: [{"name": "stoptraining"}].
             other_trials: further trials; may also be the second argument, as the documentation has it.
         """
-        if _are_trials(action_str):
-            action_str, other_trials = (other_trials if isinstance(other_trials, str) else None), action_str
+        if _are_trials(action_str) or isinstance(other_trials, str):
+            action_str, other_trials = other_trials, action_str
         if isinstance(other_trials, Trial):
             other_trials = [other_trials]
         self.base_trial = base_trial

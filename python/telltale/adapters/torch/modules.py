@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Any, Callable
 
 from ..._native import probe
-from . import events
+from . import events, tensors
 from .hooking import FORWARD, TRACE, hook, hook_everywhere
 
 # Class of a wrapper (of torch's, or of Lightning Fabric's) -> its attribute that holds what it wraps.
@@ -210,7 +210,7 @@ def install(torch: ModuleType) -> None:
     for name in ("trace", "trace_module", "_get_trace_graph"):
         hook_everywhere((torch.jit._trace, torch.jit), name, TRACE)
     probe.configure(
-        on_root=events.harmless(on_root),
+        on_root=tensors.careful(on_root),
         grad_enabled=torch.is_grad_enabled,
         tensor_type=torch.Tensor,
         float32=torch.float32,

@@ -9,7 +9,7 @@ import struct
 import weakref
 from collections.abc import Iterable
 from types import ModuleType
-from typing import Any
+from typing import Any, Callable
 
 from ..._native import probe
 from ..._session import on_wake
@@ -139,6 +139,21 @@ def on_optimizer(optimizer: Any) -> None:
     device.end_step()
 
 
+def on_closure(optimizer: Any, closure: Callable[..., Any]) -> Callable[..., Any]:
+    """An optimizer is given a closure, which makes its gradients: one that records them when it has."""
+    told = False
+
+    def watched(*args: Any, **kwargs: Any) -> Any:
+        nonlocal told
+        result = closure(*args, **kwargs)
+        if not told:
+            told = True
+            probe.tell_optimizer(optimizer)
+        return result
+
+    return watched
+
+
 def _state(optimizer: Any, groups: list[list[Any]], known: _Known) -> None:
     state = optimizer.state
     for group_number, (named, parameters) in enumerate(zip(known.groups, groups)):
@@ -183,3 +198,4 @@ def _awake(_: int) -> None:
 def install(_: ModuleType) -> None:
     on_wake(_awake)
     probe.configure(on_stats=tensors.careful(on_optimizer))
+    probe.configure_torch(on_closure=tensors.careful(on_closure))

@@ -67,10 +67,11 @@ class _Undisturbed:
 
     def __enter__(self) -> None:
         c = _torch._C
-        self._grad = _torch.is_grad_enabled()
-        c._set_grad_enabled(False)
+        # First: a mode would see what follows.
         self._function = c.DisableTorchFunction()
         self._function.__enter__()
+        self._grad = _torch.is_grad_enabled()
+        c._set_grad_enabled(False)
         # A context manager; in torch 1 the object itself is the guard.
         self._dispatch = c._DisableTorchDispatch()
         if hasattr(self._dispatch, "__enter__"):
@@ -80,8 +81,8 @@ class _Undisturbed:
         if hasattr(self._dispatch, "__exit__"):
             self._dispatch.__exit__(*exception)
         del self._dispatch
-        self._function.__exit__(*exception)
         _torch._C._set_grad_enabled(self._grad)
+        self._function.__exit__(*exception)
 
 
 def careful(part: Callable[..., Any]) -> Callable[..., Any]:
