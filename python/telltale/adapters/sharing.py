@@ -87,6 +87,9 @@ class _Inside(threading.local):
     model = False
     # TRAIN step whose weights are recorded already.
     weights_step = -1
+    # A Keras model was trained on this thread by fit or train_on_batch: a gradient taken elsewhere, with no
+    # optimizer, is somebody looking at the model.
+    model_trains = False
 
 
 inside = _Inside()

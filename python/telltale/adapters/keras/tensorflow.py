@@ -82,6 +82,7 @@ class _Function:
             return self._function(*args)
         probe.account(begin)
         inside.model = True
+        inside.model_trains = inside.model_trains or self._mode == TRAIN
         try:
             result = self._function(*args)
         finally:

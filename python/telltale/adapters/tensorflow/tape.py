@@ -43,6 +43,9 @@ def applied() -> None:
 
 
 def _eager() -> bool:
+    """Whether what this thread does now may be a pass of an eager loop."""
+    if inside.model_trains and not _state.applied:
+        return False
     return not inside.model and bool(_tf.executing_eagerly()) and bool(probe.ready(0))
 
 
