@@ -64,10 +64,9 @@ print(best / 1e6, data.numel() * 4 / 1e6, 2 * len(list(make(sys.argv[2])[0].para
 
 
 def plan_of(row: Row) -> str:
-    collections = "".join(
+    return "".join(
         f"[collections.{name}]\ntake = {row.take}\ninterval = 1\n\n" for name in ("weights", "gradients")
     )
-    return collections
 
 
 def one_round(row: Row, smdebug: str) -> tuple[float, float, float, int]:

@@ -9,19 +9,20 @@ from unittest import mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import overhead
+import turns
 
 
 class MedianInterval(unittest.TestCase):
     def test_twenty_pairs_leave_out_five_at_each_end(self) -> None:
         # The tables of order statistics: ranks 6 and 15 hold the median of 20 with 95.9 %.
-        self.assertEqual(overhead.median_interval([float(i) for i in range(1, 21)]), (10.5, (15 - 6) / 2))
+        self.assertEqual(turns.median_interval([float(i) for i in range(1, 21)]), (10.5, (15 - 6) / 2))
 
     def test_one_wild_pair_does_not_move_it(self) -> None:
         calm = [0.1 * i for i in range(20)]
-        self.assertEqual(overhead.median_interval(calm), overhead.median_interval([*calm[:-1], 1e9]))
+        self.assertEqual(turns.median_interval(calm), overhead.median_interval([*calm[:-1], 1e9]))
 
     def test_too_few_pairs_say_nothing(self) -> None:
-        self.assertEqual(overhead.median_interval([1.0] * 5)[1], math.inf)
+        self.assertEqual(turns.median_interval([1.0] * 5)[1], math.inf)
 
     def test_verdicts(self) -> None:
         self.assertEqual(overhead.verdict(0.9, 0.5, 1.0), "pass")

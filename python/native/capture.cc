@@ -112,7 +112,8 @@ class Arguments {
       PyObject* key = PyTuple_GetItem(kwnames, i);
       std::size_t at = 0;
       while (at < n && PyUnicode_CompareWithASCIIString(key, names[at]) != 0) ++at;
-      if (at == n || values_[at] != nullptr) return Wrong(function, "an argument is unknown or given twice");
+      if (at == n || values_[at] != nullptr)
+        return Wrong(function, "an argument is unknown or given twice");
       values_[at] = args[count + i];
     }
     for (std::size_t i = 0; i < n; ++i) {
@@ -241,7 +242,8 @@ PyObject* Wanted(PyObject*, PyObject* const* args, Py_ssize_t count, PyObject* k
   if ((take & TT_TAKE_UNKNOWN) != 0) {
     std::size_t at = 0;
     while (at < g_unanswered_count && g_unanswered[at] != id) ++at;
-    if (at == g_unanswered_count && at < g_unanswered.size()) g_unanswered[g_unanswered_count++] = id;
+    if (at == g_unanswered_count && at < g_unanswered.size())
+      g_unanswered[g_unanswered_count++] = id;
   }
   return PyLong_FromUnsignedLong(take & ~TT_TAKE_UNKNOWN);
 }
@@ -311,10 +313,10 @@ PyObject* Record(PyObject*, PyObject* const* args, Py_ssize_t count, PyObject* k
   std::int64_t shape[TT_MAX_DIMS] = {};
   std::int64_t strides[TT_MAX_DIMS] = {};
   const Py_ssize_t ndim = a[3] == nullptr ? 0 : Sizes(a[3], shape);
-  const Py_ssize_t stride_count =
-      a[4] == nullptr || ndim < 0 ? ndim : Sizes(a[4], strides);
+  const Py_ssize_t stride_count = a[4] == nullptr || ndim < 0 ? ndim : Sizes(a[4], strides);
   if (ndim == -1 || stride_count == -1) {
-    if (PyErr_Occurred() == nullptr) PyErr_SetString(PyExc_TypeError, "_probe.record: shape and strides");
+    if (PyErr_Occurred() == nullptr)
+      PyErr_SetString(PyExc_TypeError, "_probe.record: shape and strides");
     return nullptr;
   }
   if (ndim < 0 || stride_count != ndim || dtype < 0) {
@@ -378,14 +380,14 @@ PyObject* RecordBuffer(PyObject*, PyObject* const* args, Py_ssize_t count, PyObj
     DropError();
     return PyBool_FromLong(0);
   }
-  const bool given =
-      g_recording == Recording::kOn && GiveBuffer(buffer, tensor, take, step, static_cast<int>(mode));
+  const bool given = g_recording == Recording::kOn &&
+                     GiveBuffer(buffer, tensor, take, step, static_cast<int>(mode));
   g_release_buffer(&buffer);
   return PyBool_FromLong(given ? 1 : 0);
 }
 
 PyObject* RecordComputed(PyObject*, PyObject* const* args, Py_ssize_t count, PyObject* kwnames) {
-  static constexpr const char* kNames[] = {"tensor_id", "dtype", "count", "nan", "inf",
+  static constexpr const char* kNames[] = {"tensor_id", "dtype", "count", "nan",  "inf",
                                            "zero",      "min",   "max",   "mean", "std",
                                            "l1",        "l2",    "step",  "mode"};
   Arguments<14> a;
@@ -585,7 +587,9 @@ void InitCapture() {
   g_release_buffer = reinterpret_cast<ReleaseBuffer>(dlsym(RTLD_DEFAULT, "PyBuffer_Release"));
 }
 
-bool AddCaptureFunctions(PyObject* module) { return PyModule_AddFunctions(module, g_functions) == 0; }
+bool AddCaptureFunctions(PyObject* module) {
+  return PyModule_AddFunctions(module, g_functions) == 0;
+}
 
 void ForgetTensors() {
   if (g_tensor_ids != nullptr) PyDict_Clear(g_tensor_ids);

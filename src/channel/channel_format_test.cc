@@ -67,7 +67,9 @@ std::string BytesOf(int fd, std::size_t bytes) {
 TEST(ChannelFormat, TensorRecordsAreThePagesExample) {
   TestProducer made(kTrainerPlan, format::ClockKind::kMonotonicNs);
   Producer& producer = *made;
-  const std::string name = "\x1dweights\x1d" "conv1.weight";
+  const std::string name =
+      "\x1dweights\x1d"
+      "conv1.weight";
   ASSERT_EQ(producer.Intern(name.data(), name.size()), 1u);
   const std::int64_t shape[] = {2, 1};
   const float values[] = {1, 2};

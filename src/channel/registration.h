@@ -16,7 +16,7 @@ namespace telltale::channel {
 inline constexpr std::uint32_t kMessageMagic = 0x47525454;  // "TTRG"
 
 enum class MessageType : std::uint16_t {
-  kHello = 1,   ///< probe → supervisor, fds: arena.
+  kHello = 1,  ///< probe → supervisor, fds: arena.
   /// supervisor → probe, fds: control page, read-only; for a trainer then the slab.
   kAccept = 2,
   kRefuse = 3,  ///< supervisor → probe.

@@ -20,7 +20,8 @@
 namespace telltale::channel {
 
 /// A sealed memfd with room for `bytes` of values, rounded up to whole slots (at most 16 GiB). Its
-/// table is backed by memory, its slots are not yet: the producer sees to that before it fills them.
+/// table is backed by memory, its slots are not yet: the producer sees to that before it fills
+/// them.
 Result<UniqueFd> CreateSlab(std::uint64_t bytes);
 
 class SlabReader {

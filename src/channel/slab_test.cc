@@ -123,7 +123,8 @@ TEST_F(SlabTest, ARunAcrossWhatIsBackedAndWhatIsNot) {
   SlabReader reader = Reader();
   for (int i = 0; i < 6; ++i) {
     ASSERT_GE(slots[static_cast<std::size_t>(i)], 0) << i;
-    const auto data = reader.Data(static_cast<std::uint32_t>(slots[static_cast<std::size_t>(i)]), 5 << 20);
+    const auto data =
+        reader.Data(static_cast<std::uint32_t>(slots[static_cast<std::size_t>(i)]), 5 << 20);
     ASSERT_EQ(data.size(), 5u << 20);
     EXPECT_EQ(data.front(), std::byte(static_cast<unsigned char>('a' + i)));
     EXPECT_EQ(data.back(), std::byte(static_cast<unsigned char>('a' + i)));
@@ -224,9 +225,8 @@ TEST_F(SlabTest, ThreadsNeverShareASlot) {
 
 TEST_F(SlabTest, WhatIsNoSlabIsRefusedByBothSides) {
   const auto refused = [](UniqueFd fd) {
-    auto* writer = static_cast<SlabWriter*>(::mmap(nullptr, sizeof(SlabWriter),
-                                                   PROT_READ | PROT_WRITE,
-                                                   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    auto* writer = static_cast<SlabWriter*>(::mmap(
+        nullptr, sizeof(SlabWriter), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
     const bool mapped = writer->Map(::dup(fd.get()));
     return !mapped && !SlabReader::Attach(std::move(fd)).ok();
   };
@@ -239,7 +239,8 @@ TEST_F(SlabTest, WhatIsNoSlabIsRefusedByBothSides) {
   for (int field = 0; field < 3; ++field) {
     auto slab = CreateSlab(16 * kSlot);
     ASSERT_TRUE(slab.ok());
-    void* map = ::mmap(nullptr, format::kPageBytes, PROT_READ | PROT_WRITE, MAP_SHARED, slab->get(), 0);
+    void* map =
+        ::mmap(nullptr, format::kPageBytes, PROT_READ | PROT_WRITE, MAP_SHARED, slab->get(), 0);
     auto* header = static_cast<format::SlabHeader*>(map);
     if (field == 0) header->slots = 17;
     if (field == 1) header->slots = 0xFFFFFFFF;
@@ -252,8 +253,8 @@ TEST_F(SlabTest, WhatIsNoSlabIsRefusedByBothSides) {
 TEST_F(SlabTest, ADescriptorThatIsAnotherFileByNowIsNotWrittenTo) {
   auto fd = CreateSlab(16 << 20);
   ASSERT_TRUE(fd.ok());
-  auto* writer = static_cast<SlabWriter*>(::mmap(nullptr, sizeof(SlabWriter), PROT_READ | PROT_WRITE,
-                                                 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  auto* writer = static_cast<SlabWriter*>(::mmap(
+      nullptr, sizeof(SlabWriter), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
   const int given = ::dup(fd->get());
   ASSERT_TRUE(writer->Map(given));
   // As a program that closes every descriptor and opens its own.

@@ -33,8 +33,7 @@ bool SlabWriter::Map(int fd) {
       const auto* header = static_cast<const format::SlabHeader*>(map);
       const std::uint64_t slots = header->slots;
       const std::uint64_t offset = header->slots_offset;
-      good = header->magic == format::kSlabMagic && slots > 0 &&
-             offset % format::kPageBytes == 0 &&
+      good = header->magic == format::kSlabMagic && slots > 0 && offset % format::kPageBytes == 0 &&
              offset >= format::kPageBytes + slots * sizeof(std::uint32_t) && offset <= bytes &&
              slots <= (bytes - offset) / kSlotBytes;
       if (good) {
@@ -96,9 +95,8 @@ std::uint64_t SlabWriter::Take(std::uint64_t from, std::uint64_t to, std::uint64
     for (; claimed < begin + need; ++claimed) {
       std::uint32_t free = format::kSlotFree;
       // Acquire: the reader is done with what it freed.
-      if (!words_[claimed].compare_exchange_strong(free, format::kSlotFilling,
-                                                   std::memory_order_acquire,
-                                                   std::memory_order_relaxed)) {
+      if (!words_[claimed].compare_exchange_strong(
+              free, format::kSlotFilling, std::memory_order_acquire, std::memory_order_relaxed)) {
         break;
       }
     }

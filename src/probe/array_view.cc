@@ -47,7 +47,8 @@ void CopyRun(const unsigned char* from, std::int64_t stride, std::uint32_t eleme
     std::memcpy(out, from, count * element_bytes);
     return;
   }
-  const auto step = static_cast<std::ptrdiff_t>(stride) * static_cast<std::ptrdiff_t>(element_bytes);
+  const auto step =
+      static_cast<std::ptrdiff_t>(stride) * static_cast<std::ptrdiff_t>(element_bytes);
   switch (element_bytes) {
     case 1:
       return CopyStrided<std::uint8_t>(from, step, count, out);
@@ -151,14 +152,14 @@ void CopyElements(const ArrayView& view, std::uint64_t first, std::uint64_t coun
     count -= n;
     if (count == 0) return;
     // The whole run was taken: on to the next one, as an odometer goes.
-    offset -= static_cast<std::ptrdiff_t>(index[last]) *
-              static_cast<std::ptrdiff_t>(view.strides[last]);
+    offset -=
+        static_cast<std::ptrdiff_t>(index[last]) * static_cast<std::ptrdiff_t>(view.strides[last]);
     index[last] = 0;
     for (std::uint32_t i = last; i-- > 0;) {
       offset += static_cast<std::ptrdiff_t>(view.strides[i]);
       if (++index[i] < view.shape[i]) break;
-      offset -= static_cast<std::ptrdiff_t>(view.shape[i]) *
-                static_cast<std::ptrdiff_t>(view.strides[i]);
+      offset -=
+          static_cast<std::ptrdiff_t>(view.shape[i]) * static_cast<std::ptrdiff_t>(view.strides[i]);
       index[i] = 0;
     }
   }

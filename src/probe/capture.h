@@ -30,8 +30,8 @@ class Capture {
   /// The open step is another one: finds out which rules are due, new ones first.
   void StepChanged(std::int64_t step, std::uint8_t mode);
 
-  /// TT_TAKE_ bits that any tensor is asked for at the open step. The first rules are taken up within
-  /// a step: a process registers as its first step begins, and that step is of most plans.
+  /// TT_TAKE_ bits that any tensor is asked for at the open step. The first rules are taken up
+  /// within a step: a process registers as its first step begins, and that step is of most plans.
   std::uint32_t any_due() {
     if (sequence_.load(std::memory_order_relaxed) == 0) LookForNewRules();
     return any_due_.load(std::memory_order_relaxed);

@@ -55,7 +55,8 @@ constexpr std::array<float, 256> Float8Table() {
     const int exponent = static_cast<int>((bits & 0x7F) >> fraction_bits);
     const unsigned fraction = bits & (kOne - 1);
     float value = static_cast<float>(exponent == 0 ? fraction : fraction + kOne);
-    for (int e = (exponent == 0 ? 1 : exponent) - kBias - fraction_bits; e != 0; e += e < 0 ? 1 : -1) {
+    for (int e = (exponent == 0 ? 1 : exponent) - kBias - fraction_bits; e != 0;
+         e += e < 0 ? 1 : -1) {
       value *= e < 0 ? 0.5f : 2.0f;
     }
     if (exponent == kExponents - 1) {
@@ -143,23 +144,55 @@ constexpr bool FitsFloat(tt_dtype dtype) {
 template <class F>
 bool WithElementType(tt_dtype dtype, F&& f) {
   switch (dtype) {
-    case TT_DTYPE_F32: f.template operator()<float>(); return true;
-    case TT_DTYPE_F64: f.template operator()<double>(); return true;
-    case TT_DTYPE_F16: f.template operator()<Half>(); return true;
-    case TT_DTYPE_BF16: f.template operator()<Bfloat>(); return true;
-    case TT_DTYPE_I64: f.template operator()<std::int64_t>(); return true;
-    case TT_DTYPE_I32: f.template operator()<std::int32_t>(); return true;
-    case TT_DTYPE_I16: f.template operator()<std::int16_t>(); return true;
-    case TT_DTYPE_I8: f.template operator()<std::int8_t>(); return true;
+    case TT_DTYPE_F32:
+      f.template operator()<float>();
+      return true;
+    case TT_DTYPE_F64:
+      f.template operator()<double>();
+      return true;
+    case TT_DTYPE_F16:
+      f.template operator()<Half>();
+      return true;
+    case TT_DTYPE_BF16:
+      f.template operator()<Bfloat>();
+      return true;
+    case TT_DTYPE_I64:
+      f.template operator()<std::int64_t>();
+      return true;
+    case TT_DTYPE_I32:
+      f.template operator()<std::int32_t>();
+      return true;
+    case TT_DTYPE_I16:
+      f.template operator()<std::int16_t>();
+      return true;
+    case TT_DTYPE_I8:
+      f.template operator()<std::int8_t>();
+      return true;
     case TT_DTYPE_U8:
-    case TT_DTYPE_BOOL: f.template operator()<std::uint8_t>(); return true;
-    case TT_DTYPE_C64: f.template operator()<Complex<float>>(); return true;
-    case TT_DTYPE_C128: f.template operator()<Complex<double>>(); return true;
-    case TT_DTYPE_F8E4M3: f.template operator()<Float8E4M3>(); return true;
-    case TT_DTYPE_F8E5M2: f.template operator()<Float8E5M2>(); return true;
-    case TT_DTYPE_U16: f.template operator()<std::uint16_t>(); return true;
-    case TT_DTYPE_U32: f.template operator()<std::uint32_t>(); return true;
-    case TT_DTYPE_U64: f.template operator()<std::uint64_t>(); return true;
+    case TT_DTYPE_BOOL:
+      f.template operator()<std::uint8_t>();
+      return true;
+    case TT_DTYPE_C64:
+      f.template operator()<Complex<float>>();
+      return true;
+    case TT_DTYPE_C128:
+      f.template operator()<Complex<double>>();
+      return true;
+    case TT_DTYPE_F8E4M3:
+      f.template operator()<Float8E4M3>();
+      return true;
+    case TT_DTYPE_F8E5M2:
+      f.template operator()<Float8E5M2>();
+      return true;
+    case TT_DTYPE_U16:
+      f.template operator()<std::uint16_t>();
+      return true;
+    case TT_DTYPE_U32:
+      f.template operator()<std::uint32_t>();
+      return true;
+    case TT_DTYPE_U64:
+      f.template operator()<std::uint64_t>();
+      return true;
   }
   return false;
 }

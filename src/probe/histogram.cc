@@ -62,8 +62,7 @@ std::uint64_t KeyOf(double value) {
   return bits ^ ((bits >> 63) != 0 ? ~0ULL : 1ULL << 63);
 }
 double ValueOf(std::uint32_t key) {
-  return static_cast<double>(
-      std::bit_cast<float>(key ^ ((key >> 31) != 0 ? 1U << 31 : ~0U)));
+  return static_cast<double>(std::bit_cast<float>(key ^ ((key >> 31) != 0 ? 1U << 31 : ~0U)));
 }
 double ValueOf(std::uint64_t key) {
   return std::bit_cast<double>(key ^ ((key >> 63) != 0 ? 1ULL << 63 : ~0ULL));
@@ -156,7 +155,8 @@ void Compute(Value* values, std::uint32_t count, void* scratch, format::Histogra
     const Key* const end = sorted + taken;
     for (std::uint32_t i = 0; i + 1 < kHistogramBins; ++i) {
       const double edge = edges[i + 1];
-      const Key* to = std::partition_point(from, end, [edge](Key key) { return ValueOf(key) < edge; });
+      const Key* to =
+          std::partition_point(from, end, [edge](Key key) { return ValueOf(key) < edge; });
       record->bins[i] = static_cast<std::uint64_t>(to - from);
       from = to;
     }
@@ -166,8 +166,8 @@ void Compute(Value* values, std::uint32_t count, void* scratch, format::Histogra
     const double at = static_cast<double>(taken - 1) * format::kQuantileRanks[i];
     const auto below = static_cast<std::uint32_t>(at);
     const std::uint32_t above = below + 1 < taken ? below + 1 : below;
-    record->quantiles[i] = Between(ValueOf(sorted[below]), ValueOf(sorted[above]),
-                                   at - static_cast<double>(below));
+    record->quantiles[i] =
+        Between(ValueOf(sorted[below]), ValueOf(sorted[above]), at - static_cast<double>(below));
   }
 }
 
@@ -218,9 +218,9 @@ void ForEachPiece(std::uint64_t elements, std::uint32_t sample, Copy&& copy) {
   const std::uint64_t last = elements - kSampleBlock;
   for (std::uint32_t i = 0; i < blocks; ++i) {
     const std::uint64_t first =
-        blocks == 1 ? 0
-                    : static_cast<std::uint64_t>(static_cast<unsigned __int128>(last) * i /
-                                                 (blocks - 1));
+        blocks == 1
+            ? 0
+            : static_cast<std::uint64_t>(static_cast<unsigned __int128>(last) * i / (blocks - 1));
     copy(first, kSampleBlock, i * kSampleBlock);
   }
 }
@@ -377,9 +377,7 @@ void HistogramPool::Help() {
   }
 }
 
-void* HistogramPool::HelperMain(void* self) {
-  static_cast<HistogramPool*>(self)->Help();
-}
+void* HistogramPool::HelperMain(void* self) { static_cast<HistogramPool*>(self)->Help(); }
 
 bool HistogramPool::StartHelper() {
   std::uint32_t state = kNoHelper;

@@ -3,9 +3,9 @@
 // the tensor, and computed and recorded by a helper thread of ours.
 //
 // The pool (16 MiB of address space) and the thread are made when the first sample comes. What
-// finds no room is refused, never waited for. The thread sleeps on a futex, has all signals blocked,
-// yields to others (nice) and touches nothing but the pool, so a process may end at any moment
-// without it.
+// finds no room is refused, never waited for. The thread sleeps on a futex, has all signals
+// blocked, yields to others (nice) and touches nothing but the pool, so a process may end at any
+// moment without it.
 //
 // Thread safety: Add and Flush may be called from any thread. Samples are computed in the order in
 // which they were taken, by one thread at a time (`consumer_`). Lives in memory that is zero at
@@ -74,10 +74,10 @@ class HistogramPool {
   channel::Producer* producer_;
   std::atomic<char*> pool_;
   Job jobs_[kJobs];
-  std::atomic<std::uint32_t> lock_;     ///< Around Claim; waited for only for a moment.
-  std::uint64_t head_;                  ///< Jobs claimed; under lock_.
-  std::uint64_t pool_head_;             ///< Bytes claimed, never wraps; under lock_.
-  std::atomic<std::uint64_t> claimed_;  ///< head_, for the consumer.
+  std::atomic<std::uint32_t> lock_;              ///< Around Claim; waited for only for a moment.
+  std::uint64_t head_;                           ///< Jobs claimed; under lock_.
+  std::uint64_t pool_head_;                      ///< Bytes claimed, never wraps; under lock_.
+  std::atomic<std::uint64_t> claimed_;           ///< head_, for the consumer.
   std::atomic<std::uint64_t> tail_, pool_tail_;  ///< Written by the consumer (release).
   std::atomic<std::uint32_t> consumer_;          ///< 1: a thread computes.
   std::atomic<std::uint32_t> helper_;            ///< HelperState.

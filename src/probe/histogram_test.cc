@@ -88,7 +88,8 @@ Result Ours(std::vector<T> values, double low, double high) {
   format::HistogramRecord record{};
   record.min = low;
   record.max = high;
-  ComputeHistogram(values.data(), static_cast<std::uint32_t>(values.size()), scratch.data(), &record);
+  ComputeHistogram(values.data(), static_cast<std::uint32_t>(values.size()), scratch.data(),
+                   &record);
   Result r;
   r.bins.assign(record.bins, record.bins + 64);
   r.quantiles.assign(record.quantiles, record.quantiles + 9);
@@ -200,9 +201,9 @@ TEST(Histogram, NumbersThatNumpyGave) {
 class PoolTest : public testing::Test {
  protected:
   void SetUp() override {
-    pool_ = static_cast<HistogramPool*>(::mmap(nullptr, sizeof(HistogramPool),
-                                               PROT_READ | PROT_WRITE,
-                                               MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    pool_ =
+        static_cast<HistogramPool*>(::mmap(nullptr, sizeof(HistogramPool), PROT_READ | PROT_WRITE,
+                                           MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
     pool_->Init(&*producer_);
   }
   bool Add(const std::vector<float>& values, std::int64_t step, std::uint32_t most = 0) {
@@ -295,7 +296,7 @@ TEST_F(PoolTest, EveryDtypeAndStrideIsWidened) {
   }
   const auto rows = Rows();
   ASSERT_EQ(rows.size(), 5u);
-  EXPECT_EQ(rows[0].quantiles.substr(0, 6), "[1.04," ) << rows[0].quantiles;
+  EXPECT_EQ(rows[0].quantiles.substr(0, 6), "[1.04,") << rows[0].quantiles;
   EXPECT_EQ(rows[1].max, 1099511627776.0);
   EXPECT_EQ(rows[2].max, 13);
   EXPECT_EQ(rows[2].min, 0);

@@ -143,8 +143,7 @@ class ProbeTest : public testing::Test {
     }
     const int fds[] = {read_only->get(), slab.get()};
     channel::SendMessage(socket, &accept, sizeof accept, fds, slab ? 2 : 1);
-    registered_.push_back(
-        {hello, std::move(*consumer), std::move(*control), std::move(reader)});
+    registered_.push_back({hello, std::move(*consumer), std::move(*control), std::move(reader)});
   }
 
   format::Rows RowsOf(std::size_t i) {

@@ -53,7 +53,8 @@ std::vector<std::string> Unknowns(const RunData& data);
 std::string WhereTheRunGoes(const RunData& data);
 /// "Telltale accounts for 0.40 % of step time (budget 1 %), ...": its own measure of itself.
 std::string OwnCost(const RunData& data);
-/// "Capture: thinned twice; last: ...", of what the governor took less of; empty where it did nothing.
+/// "Capture: thinned twice; last: ...", of what the governor took less of; empty where it did
+/// nothing.
 std::string CaptureWords(const RunData& data);
 /// "Of 5 h 42 m, 18 m 02 s (5.27 %) were lost."
 std::string LostTime(const RunData& data);

@@ -42,8 +42,8 @@ struct RunInfo {
   std::int64_t created_ns = 0;
   std::int64_t interval_ms = 500;
   double overhead_budget = 0.01;
-  /// The capture plan at the start of the newest attempt, a JSON object (docs/formats/plan.md); empty: not
-  /// known. What it became since: the events `plan`.
+  /// The capture plan at the start of the newest attempt, a JSON object (docs/formats/plan.md);
+  /// empty: not known. What it became since: the events `plan`.
   std::string plan;
   std::vector<Attempt> attempts;
   bool finished = false;  ///< The supervisor wrote the end itself.

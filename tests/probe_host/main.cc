@@ -7,8 +7,8 @@
 //   benchmark. The plan: of every tensor, at each INTERVALth step (0: never) of the MODES (bits by
 //   tt_mode, default 1: TRAIN), TAKE (TT_TAKE_ bits, default 1: statistics). Names that are no
 //   tensors' are answered with no. PYTHON_DIR: folder with boot/ and telltale/.
-//   Values of tensors are lines {"table":"values", name, collection, dtype, shape, step, mode, rank,
-//   pid, hex}.
+//   Values of tensors are lines {"table":"values", name, collection, dtype, shape, step, mode,
+//   rank, pid, hex}.
 // Exit: CMD's code, 128 + signal, 125 on an error of its own. At the end one line per producer:
 //   {"table":"producer", ...counters, "disabled": reason}.
 #include <fcntl.h>
@@ -93,7 +93,7 @@ struct Peer {
   std::unique_ptr<channel::ControlPage> control;
   std::unique_ptr<channel::Consumer> consumer;
   std::optional<channel::SlabReader> slab;  ///< Of a trainer.
-  std::uint32_t answered = 0;  ///< Names 1..answered have their word on the page.
+  std::uint32_t answered = 0;               ///< Names 1..answered have their word on the page.
 };
 
 void SetField(nlohmann::json* json, std::string_view name, double value) {
@@ -252,9 +252,9 @@ class Host {
       for (; peer->answered < peer->consumer->name_count(); ++peer->answered) {
         const std::string_view name = peer->consumer->name(peer->answered + 1);
         const bool tensor = !name.empty() && name[0] == format::kTensorMark;
-        peer->control->SetName(peer->answered + 1,
-                               tensor ? format::kNameYes | 1U << format::kNameMaskShift
-                                      : format::kNameNo);
+        peer->control->SetName(
+            peer->answered + 1,
+            tensor ? format::kNameYes | 1U << format::kNameMaskShift : format::kNameNo);
       }
       if (drained.records == 0) break;
     }
@@ -319,7 +319,8 @@ pid_t Spawn(const std::string& socket_path, const std::string& python_dir, char*
 
 int main(int argc, char** argv) {
   if (argc < 5) {
-    std::fprintf(stderr, "usage: probe_host OUT.jsonl INTERVAL[:TAKE[:MODES]] PYTHON_DIR CMD [ARGS...]\n");
+    std::fprintf(stderr,
+                 "usage: probe_host OUT.jsonl INTERVAL[:TAKE[:MODES]] PYTHON_DIR CMD [ARGS...]\n");
     return 2;
   }
   char folder[] = "/tmp/probe_host.XXXXXX";
