@@ -41,6 +41,7 @@ int Clear(PyObject* self) {
 
 void Dealloc(PyObject* self) {
   PyObject_GC_UnTrack(self);
+  if (AsHook(self)->weak_references != nullptr) PyObject_ClearWeakRefs(self);
   Clear(self);
   PyTypeObject* type = Py_TYPE(self);
   using Free = void (*)(void*);
@@ -159,6 +160,7 @@ PyMethodDef kMethods[] = {
 
 PyMemberDef kMembers[] = {
     {"__vectorcalloffset__", T_PYSSIZET, offsetof(HookObject, vectorcall), READONLY, nullptr},
+    {"__weaklistoffset__", T_PYSSIZET, offsetof(HookObject, weak_references), READONLY, nullptr},
     {"__wrapped__", T_OBJECT_EX, offsetof(HookObject, original), READONLY, nullptr},
     {nullptr, 0, 0, 0, nullptr},
 };

@@ -32,7 +32,8 @@ enum class HookKind : int {
 
 struct HookObject {
   PyObject_HEAD Vectorcall vectorcall;
-  PyObject* original;  ///< Owned.
+  PyObject* original;         ///< Owned.
+  PyObject* weak_references;  ///< torch.compile keeps some to the functions that it reads.
 };
 
 /// The behaviour of a kind; in framework_hooks.cc.
