@@ -8,9 +8,9 @@
 #include <memory>
 
 #include "agent/agent.h"
+#include "cli/command.h"
 #include "plan/capture_plan.h"
 #include "store/run_info.h"
-#include "cli/command.h"
 
 namespace telltale::cli {
 namespace {
