@@ -49,7 +49,7 @@ class Live:
     def __exit__(self, *_: object) -> None:
         self.stop.touch()
         try:
-            _, err = self.process.communicate(timeout=120)
+            err = self.process.communicate(timeout=120)[1]
         except subprocess.TimeoutExpired:
             self.process.kill()
             raise

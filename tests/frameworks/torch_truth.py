@@ -137,12 +137,12 @@ def watch_modules() -> None:
             write(collection, name, mode, step, result)
         return result
 
-    torch.nn.Module.__call__ = watched
+    torch.nn.Module.__call__ = watched  # type: ignore[method-assign]
 
 
 def watch_tracing() -> None:
     """Tracing calls the model, which is no pass of the training."""
-    trace = torch.jit.trace
+    trace = torch.jit.trace  # type: ignore[attr-defined]
 
     def watched(*args, **kwargs):
         global tracing
@@ -152,7 +152,7 @@ def watch_tracing() -> None:
         finally:
             tracing = False
 
-    torch.jit.trace = watched
+    torch.jit.trace = watched  # type: ignore[attr-defined]
 
 
 watch_modules()

@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "python"))
 from telltale.adapters.torch import device  # noqa: E402
 
 
-class OnDevice(torch.Tensor):
+class OnDevice(torch.Tensor):  # type: ignore[name-defined]
     is_cuda = True
     __torch_function__ = torch._C._disabled_torch_function_impl
 
