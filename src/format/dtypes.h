@@ -36,6 +36,14 @@ inline constexpr DtypeInfo kDtypes[] = {
 };
 inline constexpr std::uint32_t kDtypeCount = static_cast<std::uint32_t>(std::size(kDtypes));
 
+/// By either name; null where it is unknown.
+constexpr const DtypeInfo* FindDtype(std::string_view name) {
+  for (const DtypeInfo& dtype : kDtypes) {
+    if (dtype.name == name || dtype.safetensors == name) return &dtype;
+  }
+  return nullptr;
+}
+
 /// Bytes of one element; 0: no such dtype.
 constexpr std::size_t DtypeBytes(std::uint32_t dtype) {
   return dtype < kDtypeCount ? kDtypes[dtype].bytes : 0;

@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <charconv>
 #include <cmath>
@@ -24,6 +23,7 @@
 #include "base/string_pool.h"
 #include "base/unique_fd.h"
 #include "base/utf8.h"
+#include "format/dtypes.h"
 #include "interchange/array_statistics.h"
 #include "interchange/smdebug_index.h"
 #include "interchange/tf_event.h"
@@ -90,27 +90,8 @@ std::string_view DtypeOf(std::int32_t type) {
 
 /// As the table statistics names a type.
 std::string_view LongName(std::string_view dtype) {
-  constexpr std::array<std::pair<std::string_view, std::string_view>, 15> kNames{{
-      {"F32", "float32"},
-      {"F64", "float64"},
-      {"F16", "float16"},
-      {"BF16", "bfloat16"},
-      {"I64", "int64"},
-      {"I32", "int32"},
-      {"I16", "int16"},
-      {"I8", "int8"},
-      {"U8", "uint8"},
-      {"BOOL", "bool"},
-      {"C64", "complex64"},
-      {"C128", "complex128"},
-      {"U16", "uint16"},
-      {"U32", "uint32"},
-      {"U64", "uint64"},
-  }};
-  for (const auto& [name, long_name] : kNames) {
-    if (name == dtype) return long_name;
-  }
-  return dtype;
+  const format::DtypeInfo* const known = format::FindDtype(dtype);
+  return known == nullptr ? dtype : known->name;
 }
 
 std::int64_t ToNs(double seconds) {

@@ -135,7 +135,7 @@ void GiveArray(read::Values values, tt_array* out) {
           .bytes = owner->bytes,
           .step_stride = owner->stride,
           .dtype = owner->dtype.name.data(),  // A literal.
-          .item_bytes = owner->dtype.item_bytes,
+          .item_bytes = owner->dtype.bytes,
           .dimensions = owner->shape.size(),
           .shape = owner->shape.data(),
           .steps = owner->steps.data(),

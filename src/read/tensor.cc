@@ -47,14 +47,14 @@ Result<Values> ValuesAt(MappedFiles* files, std::string_view writer, std::string
                         std::uint64_t offset, std::uint64_t bytes, std::string_view dtype,
                         std::string_view shape) {
   Values values;
-  const Dtype* const known = FindDtype(dtype);
+  const format::DtypeInfo* const known = format::FindDtype(dtype);
   if (known == nullptr) {
     return {Code::kVersion, fmt::format("the values are of type '{}', which this telltale does not "
                                         "know: install a newer telltale",
                                         dtype)};
   }
   const auto extents = store::ParseShape(shape);
-  const auto expected = extents ? store::TensorBytes(*extents, known->item_bytes) : std::nullopt;
+  const auto expected = extents ? store::TensorBytes(*extents, known->bytes) : std::nullopt;
   std::uint64_t end = 0;
   if (!expected || *expected != bytes || __builtin_add_overflow(offset, bytes, &end)) {
     return Mismatch(file, bytes, dtype, shape);
@@ -223,10 +223,10 @@ Status Tensor::ReadLocations() {
     }
     std::vector<std::uint32_t> shapes;
     for (const std::string_view shape : columns[kShape].texts) shapes.push_back(ShapeIndex(shape));
-    std::vector<Dtype> dtypes;
+    std::vector<format::DtypeInfo> dtypes;
     for (const std::string_view dtype : columns[kDtype].texts) {
-      const Dtype* const known = FindDtype(dtype);
-      dtypes.push_back(known == nullptr ? Dtype{} : *known);
+      const format::DtypeInfo* const known = format::FindDtype(dtype);
+      dtypes.push_back(known == nullptr ? format::DtypeInfo{} : *known);
     }
     for (std::size_t i = 0; i < piece.rows; ++i) {
       Location location;

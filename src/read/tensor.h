@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "read/dtype.h"
+#include "format/dtypes.h"
 #include "read/mapped_files.h"
 #include "read/tensor_list.h"
 #include "store/column_scan.h"
@@ -33,7 +33,7 @@ struct Values {
   std::uint64_t bytes = 0;            ///< Of one step.
   std::int64_t stride = 0;            ///< Bytes from one step to the next.
   bool copied = false;                ///< False: `data` lies in the file.
-  Dtype dtype;
+  format::DtypeInfo dtype;
   std::vector<std::int64_t> shape;  ///< Of one step.
   std::vector<std::int64_t> steps;  ///< What they are of.
   std::int32_t rank = 0;            ///< Of the first step.
@@ -87,7 +87,7 @@ class Tensor {
     std::uint32_t file = 0;   ///< Index into files_.
     std::uint32_t shape = 0;  ///< Index into shapes_.
     std::uint8_t mode = 0;    ///< Index into modes_.
-    Dtype dtype;
+    format::DtypeInfo dtype;
   };
   struct File {
     std::string writer;

@@ -11,7 +11,7 @@
 #include <tuple>
 #include <unordered_map>
 
-#include "read/dtype.h"
+#include "format/dtypes.h"
 #include "store/column_scan.h"
 #include "store/tensor_file.h"
 
@@ -76,7 +76,7 @@ class Lister {
         seen = now;
         summary.collections.emplace(columns[kCollection].Text(i));
         const std::string_view dtype = columns[kDtype].Text(i);
-        const Dtype* const known = FindDtype(dtype);
+        const format::DtypeInfo* const known = format::FindDtype(dtype);
         // Of shapes alone the type may not be known.
         if (!dtype.empty()) summary.dtypes.emplace(known == nullptr ? dtype : known->name);
         if (has_shape) summary.shapes.emplace(columns[kShape].Text(i));
