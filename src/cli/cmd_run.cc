@@ -22,11 +22,13 @@
 
 #include "base/printable.h"
 #include "base/process.h"
+#include "channel/control_page.h"
 #include "cli/check_json.h"
 #include "cli/command.h"
 #include "cli/output.h"
 #include "cli/plan_flags.h"
 #include "plan/capture_plan.h"
+#include "plan/compiler.h"
 #include "report/html.h"
 #include "report/load.h"
 #include "report/verdict.h"
@@ -53,6 +55,7 @@ struct Args {
   bool explain = false;
 };
 
+constexpr plan::PassedSteps kNothingPassed{-1, -1, -1, -1};
 constexpr timespec kReportPatience{.tv_sec = 2, .tv_nsec = 0};  ///< Then we say what takes so long.
 
 constexpr std::string_view kExamples =
@@ -193,6 +196,8 @@ int Run(const Args& args, std::vector<std::string> training, const std::string& 
   }
   if (const Status status = CheckUsage(args, training); !status.ok()) return fail(status);
   if (!plan.ok()) return fail(plan.status());
+  const auto compiled = plan::Compiled::Create(*plan);
+  if (!compiled.ok()) return fail(compiled.status());
   const auto overhead = ParsePercent(args.overhead);
   if (!overhead.ok()) return fail(overhead.status());
   if (const run::Startable start = run::CheckStartable(training[0]); start.exit_code != 0) {
@@ -212,7 +217,12 @@ int Run(const Args& args, std::vector<std::string> training, const std::string& 
     const Status& status = directory.status();
     return IsOurs(status) ? StartUnrecorded(status, training, options.mask) : fail(status);
   }
-  auto registry = run::Registry::Create(directory->attempt());
+  auto registry = run::Registry::Create(
+      directory->attempt(), [&, slab_bytes = plan->slab_bytes](channel::ControlPage* page) {
+        page->SetRules(compiled->rules(kNothingPassed), compiled->unanswered_mask(), slab_bytes,
+                       compiled->collections());
+        page->PublishEpoch();
+      });
   if (!registry.ok()) {
     directory->Abandon();
     return StartUnrecorded(registry.status(), training, options.mask);

@@ -79,9 +79,10 @@ UniqueFd SlabFor(const channel::Hello& hello) {
 
 }  // namespace
 
-Result<Registry> Registry::Create(std::uint32_t attempt) {
+Result<Registry> Registry::Create(std::uint32_t attempt, FirstPage first_page) {
   Registry registry;
   registry.attempt_ = attempt;
+  registry.first_page_ = std::move(first_page);
   const char* tmp = ::getenv("TMPDIR");
   // sun_path holds 107 characters: a long TMPDIR cannot be used.
   std::string folder = tmp != nullptr && tmp[0] == '/' && std::strlen(tmp) < 64 ? tmp : "/tmp";
@@ -179,6 +180,7 @@ bool Registry::ServeOne(const UniqueFd& socket,
     Refuse(socket, RefuseReason::kTooManyProducers, read_only.status().message(), note);
     return true;
   }
+  if (first_page_) first_page_(&*page);
   HeldProducer producer{
       {}, peer.pid, std::move(fds[0]), std::move(page).value(), std::move(pidfd), SlabFor(hello)};
   std::copy(std::begin(hello.uuid), std::end(hello.uuid), producer.uuid.begin());

@@ -38,8 +38,12 @@ struct HeldProducer {
 
 class Registry {
  public:
+  /// Writes a new control page before its producer is accepted, so that a plan holds from the first
+  /// step on, whenever the agent comes.
+  using FirstPage = std::function<void(channel::ControlPage* page)>;
+
   /// Makes the private folder and the socket in it.
-  static Result<Registry> Create(std::uint32_t attempt);
+  static Result<Registry> Create(std::uint32_t attempt, FirstPage first_page = {});
   Registry(Registry&&) noexcept = default;
   Registry& operator=(Registry&&) = delete;
   ~Registry();
@@ -67,6 +71,7 @@ class Registry {
               const std::function<void(const std::string&)>& note);
 
   std::uint32_t attempt_ = 1;
+  FirstPage first_page_;
   std::filesystem::path folder_;
   std::string socket_path_;
   UniqueFd listener_;

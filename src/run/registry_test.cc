@@ -233,6 +233,16 @@ TEST_F(RegistryTest, ATrainerThatKnowsOfItGetsASlab) {
   EXPECT_FALSE(registry_->producers()[1].slab);
 }
 
+TEST_F(RegistryTest, AControlPageIsWrittenBeforeItsProducerIsAccepted) {
+  auto registry = Registry::Create(1, [](channel::ControlPage* page) { page->PublishEpoch(); });
+  ASSERT_TRUE(registry.ok());
+  registry_.emplace(std::move(registry).value());
+  const UniqueFd arena = Arena(kSeals);
+  EXPECT_TRUE(Offer(HelloOf(1), arena.get()).accepted);
+  ASSERT_EQ(registry_->producers().size(), 1U);
+  EXPECT_EQ(registry_->producers()[0].control.epoch(), 1U);
+}
+
 TEST_F(RegistryTest, AProcessThatEndedBeforeItCouldBeToldIsTakenAllTheSame) {
   const UniqueFd sealed = Arena(kSeals);
   const pid_t child = ::fork();

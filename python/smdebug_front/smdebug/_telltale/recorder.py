@@ -23,7 +23,6 @@ STATS, HISTOGRAM, RAW, SHAPE, MORE = 1, 2, 4, 8, 16
 
 POINTER_PREFIX = "telltale-"
 POINTER_VERSION = 1
-_FIRST_WORD_S = 0.5
 
 _numbers = itertools.count(1)
 _said_inert = False
@@ -219,14 +218,6 @@ class Recorder:
             os.replace(temporary, path)
         except OSError as error:
             get_logger().warning("smdebug (Telltale): cannot write %s: %s", path, error)
-
-    def await_agent(self):
-        """Waits, half a second at most, once, for the agent to say how much room there is for values: those of
-        the first step, which is always saved by default, would be dropped before.
-        """
-        deadline = time.monotonic() + _FIRST_WORD_S
-        while self._probe.plan_epoch() == 0 and time.monotonic() < deadline:
-            time.sleep(0.002)
 
     # -- the steps --
 

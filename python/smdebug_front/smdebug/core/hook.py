@@ -311,7 +311,6 @@ class BaseHook:
         self._writes = self._writes and self._recorder.claim(self.worker, workers)
         if self._writes:
             self._point(ended=False)
-            self._recorder.await_agent()
 
     def _is_sound(self, collection):
         try:
