@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the adapters of Keras, TensorFlow and JAX share: hooks that cannot fail, names, facts told once."""
+"""What the adapters of Keras, TensorFlow, JAX and XGBoost share: hooks that cannot fail, names, facts told once."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ def failed(where: str, error: BaseException) -> None:
     try:
         if where not in _noted:
             _noted.add(where)
-            note(f"{where}: {type(error).__name__}: {error}")
+            # A library may put its stack behind its message.
+            message = str(error).split("\n", 1)[0]
+            note(f"{where}: {type(error).__name__}: {message}")
         probe.count_skipped(f"hook.{where}", 1)
     except Exception:
         pass

@@ -9,8 +9,9 @@ import os
 from types import ModuleType
 from typing import Any
 
-from ..._native import note, probe
+from ..._native import probe
 from ..._session import on_wake
+from .. import sharing
 
 # An event's data is cut at 4 KiB: what is longer is left out whole.
 _MAX_DATA = 4000
@@ -19,20 +20,11 @@ _MAX_LIST = 16
 _xgboost: Any = None
 _told = False
 _unhooked: list[str] = []
-_noted: set[str] = set()
 
 
 def failed(what: str, error: BaseException) -> None:
     """Something of ours failed: it is noted once and counted each time; the training goes on."""
-    try:
-        probe.count_skipped(f"xgboost.{what}", 1)
-        if what not in _noted:
-            _noted.add(what)
-            # XGBoost puts its stack behind its message.
-            message = str(error).split("\n", 1)[0]
-            note(f"xgboost: {what}: {type(error).__name__}: {message}")
-    except Exception:
-        pass
+    sharing.failed(f"xgboost.{what}", error)
 
 
 def not_hooked(part: str, error: Exception) -> None:
