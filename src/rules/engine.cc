@@ -46,7 +46,9 @@ std::string_view Name(RuleStatus status) {
 }
 
 struct Engine::Slot {
-  const RuleDesc* desc = nullptr;
+  std::string name;  ///< Of the instance.
+  const RuleDesc* desc = nullptr;  ///< Null where the rule could not be made.
+  std::unique_ptr<RuleDesc> owned_desc;
   std::unique_ptr<Rule> rule;
   std::uint64_t records = 0;
   std::uint32_t incidents = 0;
@@ -67,17 +69,63 @@ class Engine::SlotReporter final : public Reporter {
 
 Engine::Engine() {
   for (const RuleEntry& entry : Registry()) {
-    slots_.push_back(std::make_unique<Slot>());
-    slots_.back()->desc = entry.desc;
-    slots_.back()->rule = entry.make(Parameters(*entry.desc));
+    if (!entry.desc->by_default) continue;
+    Add(std::string(entry.desc->name), entry.desc, entry.make(Parameters(*entry.desc)));
   }
 }
 
 Engine::Engine(std::vector<std::pair<const RuleDesc*, std::unique_ptr<Rule>>> rules) {
-  for (auto& [desc, rule] : rules) {
-    slots_.push_back(std::make_unique<Slot>());
-    slots_.back()->desc = desc;
-    slots_.back()->rule = std::move(rule);
+  for (auto& [desc, rule] : rules) Add(std::string(desc->name), desc, std::move(rule));
+}
+
+Engine::Engine(Engine&&) noexcept = default;
+Engine& Engine::operator=(Engine&&) noexcept = default;
+
+Result<Engine> Engine::Create(const RuleSet& set, const ForeignMaker& foreign) {
+  TELLTALE_ASSIGN_OR_RETURN(const std::vector<RuleSpec> specs, Resolve(set));
+  Engine engine{std::vector<std::pair<const RuleDesc*, std::unique_ptr<Rule>>>()};
+  for (const RuleSpec& spec : specs) {
+    if (spec.source == RuleSource::kBuiltIn) {
+      const RuleEntry* entry = FindRule(spec.rule);
+      TELLTALE_ASSIGN_OR_RETURN(const Parameters parameters, ParametersOf(spec));
+      engine.Add(spec.name, entry->desc, entry->make(parameters));
+      continue;
+    }
+    ForeignRule made;
+    Status status(Code::kUsage, "rules of the user's own are not run here");
+    if (foreign) {
+      auto result = foreign(spec);
+      status = result.status();
+      if (result.ok()) made = std::move(result).value();
+    }
+    engine.Add(spec.name, made.desc.get(), std::move(made.rule));
+    Slot& slot = *engine.slots_.back();
+    slot.owned_desc = std::move(made.desc);
+    if (!status.ok()) {
+      slot.failed = true;
+      slot.error = status.message();
+    }
+  }
+  return engine;
+}
+
+void Engine::Add(std::string name, const RuleDesc* desc, std::unique_ptr<Rule> rule) {
+  auto slot = std::make_unique<Slot>();
+  slot->name = std::move(name);
+  slot->desc = desc;
+  slot->rule = std::move(rule);
+  for (const format::TableDesc& table : format::kTables) {
+    if (desc == nullptr || (desc->table_mask & store::MaskOf(table.id)) == 0) continue;
+    const auto at = static_cast<std::size_t>(table.id);
+    if (by_table_.size() <= at) by_table_.resize(at + 1);
+    by_table_[at].push_back(slot.get());
+  }
+  slots_.push_back(std::move(slot));
+}
+
+void Engine::Bind(const RuleContext& context) {
+  for (auto& slot : slots_) {
+    Guard(slot.get(), [&](Reporter*) { slot->rule->Bind(context); });
   }
 }
 
@@ -106,13 +154,35 @@ void Engine::NoteLives(const store::OrderedRecord& record) {
   lasted_.clear();
 }
 
+const std::vector<Engine::Slot*>& Engine::WantedBy(const Series& series) {
+  if (series.id < wanted_.size()) return wanted_[series.id];
+  std::vector<Slot*>& wanted = wanted_.emplace_back();
+  for (Slot* slot : by_table_[static_cast<std::size_t>(series.table)]) {
+    Guard(slot, [&](Reporter*) {
+      if (slot->rule->Wants(series)) wanted.push_back(slot);
+    });
+  }
+  return wanted;
+}
+
+void Engine::Deliver(Slot* slot, const Record& record) {
+  if (slot->failed) return;
+  ++slot->records;
+  Guard(slot, [&](Reporter* reporter) { slot->rule->OnRecord(record, reporter); });
+}
+
 void Engine::Feed(const store::OrderedRecord& record) {
   now_ns_ = std::max(now_ns_, record.ord_ns);
   NoteLives(record);
-  for (auto& slot : slots_) {
-    if ((slot->desc->table_mask & store::MaskOf(record.table)) == 0 || slot->failed) continue;
-    ++slot->records;
-    Guard(slot.get(), [&](Reporter* reporter) { slot->rule->OnRecord(record, reporter); });
+  const auto table = static_cast<std::size_t>(record.table);
+  if (table >= by_table_.size() || by_table_[table].empty()) return;
+  const std::uint64_t refused = series_.refused();
+  const Series* series = series_.Find(record);
+  if (series != nullptr) {
+    const Record known{record, series->id};
+    for (Slot* slot : WantedBy(*series)) Deliver(slot, known);
+  } else if (series_.refused() == refused) {
+    for (Slot* slot : by_table_[table]) Deliver(slot, Record{record, kNoSeries});
   }
 }
 
@@ -135,12 +205,13 @@ void Engine::End() {
 }
 
 void Engine::Report(Slot* slot, const Incident& incident) {
-  const std::pair<std::string, std::string> key(slot->desc->name, incident.subject);
+  const std::pair<std::string, std::string> key(slot->name, incident.subject);
   const auto found = open_.find(key);
   if (found == open_.end()) {
     Finding finding;
-    finding.id = IncidentId(slot->desc->name, incident);
-    finding.rule = slot->desc->name;
+    finding.id = IncidentId(slot->name, incident);
+    finding.rule = slot->name;
+    finding.wrong_result = slot->desc->wrong_result;
     finding.incident = incident;
     findings_.push_back(std::move(finding));
     emitted_ns_.push_back(0);
@@ -159,7 +230,7 @@ void Engine::Report(Slot* slot, const Incident& incident) {
 }
 
 void Engine::Close(Slot* slot, const Incident& incident) {
-  const std::pair<std::string, std::string> key(slot->desc->name, incident.subject);
+  const std::pair<std::string, std::string> key(slot->name, incident.subject);
   const auto found = open_.find(key);
   if (found == open_.end()) return;
   Finding& finding = findings_[found->second];
@@ -184,17 +255,21 @@ std::vector<Finding> Engine::TakeRevisions() { return std::exchange(revisions_, 
 std::vector<RuleState> Engine::rule_states() const {
   std::vector<RuleState> out;
   for (const auto& slot : slots_) {
-    RuleState state{std::string(slot->desc->name), RuleStatus::kInProgress, slot->records,
-                    slot->incidents, slot->error};
+    RuleState state{slot->name, RuleStatus::kInProgress, slot->records, slot->incidents,
+                    slot->error, {}, {}};
+    if (slot->desc != nullptr && slot->owned_desc == nullptr) state.rule = slot->desc->name;
     if (slot->failed) {
       state.status = RuleStatus::kError;
     } else if (slot->incidents > 0) {
       state.status = RuleStatus::kIssuesFound;
+    } else if (ended_ && !slot->rule->applies()) {
+      state.status = RuleStatus::kNotApplicable;
     } else if (!slot->rule->has_data()) {
       state.status = RuleStatus::kNoData;
     } else if (ended_) {
       state.status = RuleStatus::kNoIssuesFound;
     }
+    if (!slot->failed) state.summary = slot->rule->Summary();
     out.push_back(std::move(state));
   }
   return out;
@@ -202,7 +277,9 @@ std::vector<RuleState> Engine::rule_states() const {
 
 std::uint32_t Engine::table_mask() const {
   std::uint32_t mask = 0;
-  for (const auto& slot : slots_) mask |= slot->desc->table_mask;
+  for (const auto& slot : slots_) {
+    if (slot->desc != nullptr) mask |= slot->desc->table_mask;
+  }
   return mask;
 }
 
@@ -232,9 +309,7 @@ format::FindingRow ToRow(const Finding& finding) {
 
 std::vector<Finding> Ranked(std::vector<Finding> findings) {
   const auto key = [](const Finding& f) {
-    const RuleEntry* entry = FindRule(f.rule);
-    const bool wrong = entry != nullptr && entry->desc->wrong_result;
-    return std::tuple(!(f.open || f.until_end), !wrong, -f.incident.cost_seconds,
+    return std::tuple(!(f.open || f.until_end), !f.wrong_result, -f.incident.cost_seconds,
                       f.incident.start_ns, f.id);
   };
   std::stable_sort(findings.begin(), findings.end(),

@@ -5,6 +5,7 @@
 // Thread safety: none. Memory: the rules' own, and one Finding an incident.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -16,6 +17,8 @@
 #include "format/records.gen.h"
 #include "rules/registry.h"
 #include "rules/rule.h"
+#include "rules/rule_set.h"
+#include "rules/series.h"
 #include "store/reader.h"
 
 namespace telltale::rules {
@@ -29,6 +32,7 @@ struct Finding {
   /// The run has ended, and it was open when its process or the run did (it closed only because
   /// nothing follows); no later attempt made a step since.
   bool until_end = false;
+  bool wrong_result = false;  ///< As the rule's description says.
   Incident incident;
 };
 
@@ -50,7 +54,15 @@ struct RuleState {
   RuleStatus status = RuleStatus::kInProgress;
   std::optional<std::uint64_t> records;  ///< Records that it was given; none: nobody said.
   std::uint32_t incidents = 0;           ///< Opened so far.
-  std::string error;                     ///< Of kError: what it threw.
+  std::string error;                     ///< Of kError and kSuspended: why.
+  std::string rule;                      ///< Of the registry; empty for a rule of the user's.
+  std::string summary;                   ///< Rule::Summary.
+};
+
+/// A rule that is none of the registry: an expression, a process of the user's.
+struct ForeignRule {
+  std::unique_ptr<RuleDesc> desc;
+  std::unique_ptr<Rule> rule;
 };
 
 class Engine {
@@ -59,11 +71,22 @@ class Engine {
   /// revision.
   static constexpr std::int64_t kUpdateIntervalNs = 5'000'000'000;
 
-  /// With every rule of the registry.
+  /// With the rules that run by default.
   Engine();
-  /// With these alone; tests and custom sets.
+  /// With these alone; tests.
   explicit Engine(std::vector<std::pair<const RuleDesc*, std::unique_ptr<Rule>>> rules);
   ~Engine();
+  Engine(Engine&&) noexcept;
+  Engine& operator=(Engine&&) noexcept;
+
+  /// Makes a rule of the user's; kUsage where it is none. Never called for kBuiltIn.
+  using ForeignMaker = std::function<Result<ForeignRule>(const RuleSpec&)>;
+  /// With the rules of a set. kUsage: the set names what there is not. A rule that cannot be made
+  /// is in the engine with its error, the others run.
+  static Result<Engine> Create(const RuleSet& set, const ForeignMaker& foreign = nullptr);
+
+  /// Lends `context` to every rule. REQUIRES: before the first Feed.
+  void Bind(const RuleContext& context);
 
   /// REQUIRES: records come in the order of the cursor; no call after End().
   void Feed(const store::OrderedRecord& record);
@@ -76,12 +99,19 @@ class Engine {
   /// The present state of every incident, in the order of opening.
   const std::vector<Finding>& findings() const { return findings_; }
   std::vector<RuleState> rule_states() const;
+  /// Records of series that were too many to be known; no rule was given them.
+  std::uint64_t refused_records() const { return series_.refused(); }
   /// Tables that at least one rule reads.
   std::uint32_t table_mask() const;
 
  private:
   struct Slot;
   class SlotReporter;
+
+  void Add(std::string name, const RuleDesc* desc, std::unique_ptr<Rule> rule);
+  /// The slots that want the records of a series.
+  const std::vector<Slot*>& WantedBy(const Series& series);
+  void Deliver(Slot* slot, const Record& record);
 
   void Report(Slot* slot, const Incident& incident);
   void Close(Slot* slot, const Incident& incident);
@@ -92,6 +122,9 @@ class Engine {
   void Guard(Slot* slot, F&& body);
 
   std::vector<std::unique_ptr<Slot>> slots_;
+  std::vector<std::vector<Slot*>> by_table_;  ///< By TableId: the slots that read the table.
+  SeriesTable series_;
+  std::vector<std::vector<Slot*>> wanted_;  ///< By series.
   std::vector<Finding> findings_;
   std::vector<std::int64_t> emitted_ns_;  ///< By index of findings_: time of the last revision.
   std::vector<Finding> revisions_;

@@ -14,7 +14,7 @@ namespace {
 class Puppet final : public Rule {
  public:
   explicit Puppet(std::function<void(std::int64_t, Reporter*)> act) : act_(std::move(act)) {}
-  void OnRecord(const store::OrderedRecord& record, Reporter* reporter) override {
+  void OnRecord(const Record& record, Reporter* reporter) override {
     act_(record.ord_ns, reporter);
   }
   void OnEnd(Reporter*) override {}
@@ -180,6 +180,7 @@ TEST(EngineTest, WrongResultsComeBeforeSlowOnesAndLastingBeforeOver) {
   const auto finding = [](std::string rule, double cost, bool open) {
     Finding f;
     f.rule = std::move(rule);
+    f.wrong_result = f.rule == "LossNotDecreasing";
     f.incident.cost_seconds = cost;
     f.open = open;
     return f;

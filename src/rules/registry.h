@@ -15,17 +15,30 @@ namespace telltale::rules {
 /// Values of a rule's parameters: the defaults of its RuleDesc, with overrides.
 class Parameters {
  public:
-  explicit Parameters(const RuleDesc& desc) {
-    for (const ParameterDesc& p : desc.parameters) values_.emplace(p.name, p.default_value);
+  /// `source`: the defaults of SageMaker Debugger's released code instead of its documentation's.
+  explicit Parameters(const RuleDesc& desc, bool source = false) {
+    for (const ParameterDesc& p : desc.parameters) {
+      if (p.text != nullptr) {
+        texts_.emplace(p.name, p.text);
+      } else {
+        values_.emplace(p.name, source ? p.source.value_or(p.default_value) : p.default_value);
+      }
+    }
   }
-  /// Code::kUsage where the rule has no such parameter.
+  /// Code::kUsage where the rule has no such parameter, or it is text.
   Status Set(std::string_view name, double value);
-  /// REQUIRES: the rule declares `name`.
+  /// As people write it: a number, True, False, text. Code::kUsage names what is wrong.
+  Status SetText(std::string_view name, std::string_view value);
+  /// REQUIRES: the rule declares `name`, as a number.
   double Get(std::string_view name) const { return values_.find(name)->second; }
   std::int64_t GetInt(std::string_view name) const { return static_cast<std::int64_t>(Get(name)); }
+  /// REQUIRES: the rule declares `name`, as text.
+  const std::string& Text(std::string_view name) const { return texts_.find(name)->second; }
+  bool IsText(std::string_view name) const { return texts_.contains(name); }
 
  private:
   std::map<std::string, double, std::less<>> values_;
+  std::map<std::string, std::string, std::less<>> texts_;
 };
 
 struct RuleEntry {
@@ -38,17 +51,10 @@ std::span<const RuleEntry> Registry();
 const RuleEntry* FindRule(std::string_view name);
 
 // One declaration a rule, defined in builtin/.
-extern const RuleDesc kCPUBottleneckDesc;
-std::unique_ptr<Rule> MakeCPUBottleneck(const Parameters& parameters);
-extern const RuleDesc kExplodingTensorDesc;
-std::unique_ptr<Rule> MakeExplodingTensor(const Parameters& parameters);
-extern const RuleDesc kInputBoundDesc;
-std::unique_ptr<Rule> MakeInputBound(const Parameters& parameters);
-extern const RuleDesc kLossNotDecreasingDesc;
-std::unique_ptr<Rule> MakeLossNotDecreasing(const Parameters& parameters);
-extern const RuleDesc kStepOutlierDesc;
-std::unique_ptr<Rule> MakeStepOutlier(const Parameters& parameters);
-extern const RuleDesc kVanishingGradientDesc;
-std::unique_ptr<Rule> MakeVanishingGradient(const Parameters& parameters);
+#define TELLTALE_RULE(name)         \
+  extern const RuleDesc k##name##Desc; \
+  std::unique_ptr<Rule> Make##name(const Parameters& parameters);
+#include "rules/builtin/rules.inc"
+#undef TELLTALE_RULE
 
 }  // namespace telltale::rules

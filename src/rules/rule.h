@@ -7,11 +7,14 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/status.h"
+#include "rules/series.h"
 #include "store/reader.h"
 
 namespace telltale::rules {
@@ -24,7 +27,33 @@ struct ParameterDesc {
   double default_value;
   std::string_view unit;
   std::string_view doc;
+  /// The default of a parameter that is text (a regular expression, a list); null: it is a number.
+  const char* text = nullptr;
+  /// What SageMaker Debugger's released code has where its documentation says otherwise: the
+  /// preset "source". The default above is the documentation's.
+  std::optional<double> source = std::nullopt;
 };
+
+/// What is taken of a collection; the bits of TT_TAKE_ in telltale/probe.h.
+inline constexpr std::uint32_t kTakeStatistics = 1;
+inline constexpr std::uint32_t kTakeHistogram = 2;
+inline constexpr std::uint32_t kTakeValues = 4;
+inline constexpr std::uint32_t kTakeShape = 8;
+
+/// Tensors that a rule cannot do without: enabling it adds them to the capture plan.
+struct NeedDesc {
+  /// A built-in collection (weights, gradients, ...), or a name of the rule's own for `include`.
+  std::string_view collection;
+  /// RE2, found anywhere in the tensor's name; "{parameter}": the text of that parameter, where it
+  /// is not empty. Empty: what the collection's name says.
+  std::string_view include;
+  std::uint32_t take = kTakeStatistics;
+  std::uint32_t interval = 100;  ///< Steps.
+};
+
+/// Which of SageMaker Debugger's lists a rule comes from, or our own.
+enum class Family : std::uint8_t { kModel, kTree, kProfiler, kOwn };
+std::string_view Name(Family family);
 
 /// What the docs page, `rules list|show` and the registry know of a rule.
 struct RuleDesc {
@@ -35,6 +64,13 @@ struct RuleDesc {
   std::uint32_t table_mask;  ///< Tables it reads.
   bool wrong_result;         ///< What it finds makes the result wrong, not only slow.
   std::span<const ParameterDesc> parameters;
+  std::span<const NeedDesc> needs = {};
+  Family family = Family::kOwn;
+  /// Runs where nobody asked. Off: it needs parameters or tensors that only the user can name, or
+  /// what it needs costs more than a default may.
+  bool by_default = true;
+  /// A training that has it, in a sentence or a few lines of code; for the page of the rule.
+  std::string_view example = {};
 };
 
 /// The present state of an incident, as the rule sees it. The engine numbers revisions, writes
@@ -64,14 +100,51 @@ class Reporter {
   virtual void Close(const Incident& incident) = 0;
 };
 
+/// A record and whose it is.
+struct Record : store::OrderedRecord {
+  /// Of a record of `metrics`, `spans`, `scalars`, `statistics`, `tensors` or `histograms`: the id
+  /// of its series, a small number that counts up; else kNoSeries.
+  std::uint32_t series = kNoSeries;
+};
+
+/// Reads the values of a record of `tensors`.
+class TensorValues {
+ public:
+  virtual ~TensorValues() = default;
+  /// Elements in C order as doubles, at most `limit` of them (the first). kUsage: only the shape
+  /// was taken; kUnusable, kPartial: they are gone or damaged.
+  virtual Result<std::vector<double>> Read(const Record& record, std::size_t limit) = 0;
+};
+
+/// What the engine lends to a rule for its life.
+struct RuleContext {
+  TensorValues* values = nullptr;  ///< Null where there are none (a rule script without values).
+  /// Folder of the run; empty in scripts and tests.
+  std::string run;
+};
+
 class Rule {
  public:
   virtual ~Rule() = default;
-  virtual void OnRecord(const store::OrderedRecord& record, Reporter* reporter) = 0;
+  /// Once, before everything else.
+  virtual void Bind(const RuleContext& context) { static_cast<void>(context); }
+  /// Once for each series, before its first record. The records of a series that the rule does not
+  /// want never come, which is what keeps a rule cheap where there are millions.
+  virtual bool Wants(const Series& series) {
+    static_cast<void>(series);
+    return true;
+  }
+  virtual void OnRecord(const Record& record, Reporter* reporter) = 0;
   /// The run has ended and no record follows: say the last word, close what is open.
   virtual void OnEnd(Reporter* reporter) = 0;
   /// False while the rule has not seen what it needs (status NoData).
   virtual bool has_data() const = 0;
+  /// False where the run is none that the rule is about (status NotApplicable), once the run has
+  /// ended and nothing was found: no GPU, no workers, one rank.
+  virtual bool applies() const { return true; }
+  /// What the report shows of a rule that only reports (OverallSystemUsage): a JSON object, empty
+  /// where there is nothing. Valid at any time; asked seldom.
+  virtual std::string Summary() const { return {}; }
 };
 
 }  // namespace telltale::rules

@@ -61,7 +61,7 @@ class CPUBottleneck final : public Rule {
         medium_(p.Get("medium_share") / 100),
         high_(p.Get("high_share") / 100) {}
 
-  void OnRecord(const store::OrderedRecord& record, Reporter* reporter) override {
+  void OnRecord(const Record& record, Reporter* reporter) override {
     if (const auto* metric = record.As<format::MetricRow>()) {
       OnMetric(*metric, record.writer);
     } else if (const auto* step = record.As<format::StepRow>()) {

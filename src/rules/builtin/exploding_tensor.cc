@@ -40,7 +40,7 @@ class ExplodingTensor final : public Rule {
         growth_(p.Get("growth_factor")),
         normal_(std::max<std::int64_t>(1, p.GetInt("normal_captures"))) {}
 
-  void OnRecord(const store::OrderedRecord& record, Reporter* reporter) override {
+  void OnRecord(const Record& record, Reporter* reporter) override {
     if (const auto* statistic = record.As<format::StatisticRow>()) {
       if (statistic->mode == "TRAIN") OnStatistic(*statistic, reporter);
     } else if (const auto* step = record.As<format::StepRow>()) {

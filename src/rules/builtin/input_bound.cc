@@ -67,7 +67,7 @@ class InputBound final : public Rule {
         high_(p.Get("high_share") / 100),
         close_(p.Get("close_share") / 100) {}
 
-  void OnRecord(const store::OrderedRecord& record, Reporter* reporter) override {
+  void OnRecord(const Record& record, Reporter* reporter) override {
     if (const auto* step = record.As<format::StepRow>()) {
       OnStep(*step, record.writer, reporter);
     } else if (const auto* span = record.As<format::SpanRow>()) {

@@ -77,7 +77,7 @@ class LossNotDecreasing final : public Rule {
         flat_(p.Get("flat_percent") / 100),
         converged_below_(p.Get("converged_below")) {}
 
-  void OnRecord(const store::OrderedRecord& record, Reporter* reporter) override {
+  void OnRecord(const Record& record, Reporter* reporter) override {
     if (const auto* scalar = record.As<format::ScalarRow>()) {
       if (!exits_.Had(*scalar)) OnScalar(*scalar, reporter);
     } else if (const auto* event = record.As<format::EventRow>()) {

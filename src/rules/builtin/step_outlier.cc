@@ -94,7 +94,7 @@ class StepOutlier final : public Rule {
         medium_(p.Get("medium_share") / 100),
         high_(p.Get("high_share") / 100) {}
 
-  void OnRecord(const store::OrderedRecord& record, Reporter* reporter) override {
+  void OnRecord(const Record& record, Reporter* reporter) override {
     if (const auto* step = record.As<format::StepRow>()) {
       if (step->mode == "TRAIN") OnStep(*step, reporter);
     } else if (const auto* span = record.As<format::SpanRow>()) {

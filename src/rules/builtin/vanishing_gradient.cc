@@ -47,7 +47,7 @@ class VanishingGradient final : public Rule {
         patience_(std::max<std::int64_t>(1, p.GetInt("patience"))),
         converged_below_(p.Get("converged_below")) {}
 
-  void OnRecord(const store::OrderedRecord& record, Reporter* reporter) override {
+  void OnRecord(const Record& record, Reporter* reporter) override {
     if (const auto* statistic = record.As<format::StatisticRow>()) {
       if (statistic->mode == "TRAIN" && statistic->collection == "gradients") {
         OnGradient(*statistic, reporter);

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rules/series.h"
+
+namespace telltale::rules {
+namespace {
+
+std::uint64_t Mix(std::uint64_t hash, std::uint64_t value) {
+  hash ^= value;
+  hash *= 0x9e3779b97f4a7c15ULL;
+  return hash ^ (hash >> 29U);
+}
+
+}  // namespace
+
+bool SeriesTable::Key::Is(const Series& series) const {
+  return table == series.table && rank == series.rank && pid == series.pid &&
+         attempt == series.attempt && name == series.name && collection == series.collection &&
+         mode == series.mode;
+}
+
+std::uint64_t SeriesTable::Key::Hash() const {
+  const std::hash<std::string_view> text;
+  std::uint64_t hash = static_cast<std::uint64_t>(table);
+  hash = Mix(hash, text(name));
+  hash = Mix(hash, text(collection));
+  hash = Mix(hash, text(mode));
+  hash = Mix(hash, static_cast<std::uint32_t>(rank));
+  hash = Mix(hash, static_cast<std::uint32_t>(pid));
+  return Mix(hash, attempt);
+}
+
+bool SeriesTable::KeyOf(const store::OrderedRecord& record, Key* key) {
+  const auto process = [&](const auto& row) {
+    key->mode = row.mode;
+    key->rank = row.rank;
+    key->pid = row.pid;
+    key->attempt = row.attempt;
+  };
+  key->table = record.table;
+  if (const auto* statistic = record.As<format::StatisticRow>()) {
+    key->name = statistic->name;
+    key->collection = statistic->collection;
+    process(*statistic);
+  } else if (const auto* scalar = record.As<format::ScalarRow>()) {
+    key->name = scalar->name;
+    process(*scalar);
+  } else if (const auto* span = record.As<format::SpanRow>()) {
+    key->name = span->name;
+    key->collection = span->category;
+    process(*span);
+  } else if (const auto* metric = record.As<format::MetricRow>()) {
+    key->name = metric->name;
+    key->collection = metric->subject;
+    key->mode = metric->node;
+    key->pid = metric->pid;
+  } else if (const auto* tensor = record.As<format::TensorRow>()) {
+    key->name = tensor->name;
+    key->collection = tensor->collection;
+    process(*tensor);
+  } else if (const auto* histogram = record.As<format::HistogramRow>()) {
+    key->name = histogram->name;
+    key->collection = histogram->collection;
+    process(*histogram);
+  } else {
+    return false;
+  }
+  return true;
+}
+
+const Series* SeriesTable::Find(const store::OrderedRecord& record) {
+  Key key;
+  if (!KeyOf(record, &key)) return nullptr;
+  if (last_ != kNoSeries && next_[last_] != kNoSeries && key.Is(series_[next_[last_]])) {
+    last_ = next_[last_];
+    return &series_[last_];
+  }
+  const std::uint64_t hash = key.Hash();
+  std::uint32_t id = kNoSeries;
+  const auto [begin, end] = by_hash_.equal_range(hash);
+  for (auto at = begin; at != end && id == kNoSeries; ++at) {
+    if (key.Is(series_[at->second])) id = at->second;
+  }
+  if (id == kNoSeries) {
+    if (series_.size() >= kMaxSeries) {
+      ++refused_;
+      return nullptr;
+    }
+    id = static_cast<std::uint32_t>(series_.size());
+    Series& series = series_.emplace_back();
+    series.id = id;
+    series.table = key.table;
+    series.name = key.name;
+    series.collection = key.collection;
+    series.mode = key.mode;
+    series.rank = key.rank;
+    series.pid = key.pid;
+    series.attempt = key.attempt;
+    by_hash_.emplace(hash, id);
+    next_.push_back(kNoSeries);
+  }
+  if (last_ != kNoSeries) next_[last_] = id;
+  last_ = id;
+  return &series_[id];
+}
+
+}  // namespace telltale::rules

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// The series of a run: what a tensor, a scalar, a span or a metric of one process is called, with a
+// small number that stands for it. A rule decides once for each whether it wants its records, and
+// keeps what it knows of it in a vector.
+//
+// Thread safety: none. Memory: about 200 bytes a series, at most kMaxSeries.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "format/records.gen.h"
+#include "store/reader.h"
+
+namespace telltale::rules {
+
+inline constexpr std::uint32_t kNoSeries = ~0U;
+
+struct Series {
+  std::uint32_t id = kNoSeries;
+  format::TableId table{};
+  std::string name;
+  /// Collection of a tensor, category of a span, subject of a metric; else empty.
+  std::string collection;
+  std::string mode;  ///< Node of a metric.
+  std::int32_t rank = 0;
+  std::int32_t pid = 0;
+  std::uint32_t attempt = 0;
+};
+
+class SeriesTable {
+ public:
+  /// A program that makes a name of each step must not take the memory of the watcher.
+  static constexpr std::size_t kMaxSeries = 200'000;
+
+  /// The series of a record, entered where it is new; nullptr where its table has none, and where
+  /// there are too many (counted in refused()).
+  const Series* Find(const store::OrderedRecord& record);
+  const Series& operator[](std::uint32_t id) const { return series_[id]; }
+  std::size_t size() const { return series_.size(); }
+  /// Records of series that were not entered.
+  std::uint64_t refused() const { return refused_; }
+
+ private:
+  /// What identifies a series, as views of a row.
+  struct Key {
+    format::TableId table{};
+    std::string_view name, collection, mode;
+    std::int32_t rank = 0;
+    std::int32_t pid = 0;
+    std::uint32_t attempt = 0;
+
+    bool Is(const Series& series) const;
+    std::uint64_t Hash() const;
+  };
+  static bool KeyOf(const store::OrderedRecord& record, Key* key);
+
+  std::deque<Series> series_;
+  std::unordered_multimap<std::uint64_t, std::uint32_t> by_hash_;
+  /// Which came after which the last time: the tensors of a step come in the same order each time,
+  /// so that one comparison mostly finds them.
+  std::vector<std::uint32_t> next_;
+  std::uint32_t last_ = kNoSeries;
+  std::uint64_t refused_ = 0;
+};
+
+}  // namespace telltale::rules
