@@ -138,6 +138,20 @@ TEST(EngineTest, WhatClosedBeforeAStepOfALaterAttemptIsOver) {
   EXPECT_TRUE(engine.findings()[1].until_end);
 }
 
+TEST(EngineTest, WhatRecoversInTheLastRecordDidNotLast) {
+  std::vector<std::pair<const RuleDesc*, std::unique_ptr<Rule>>> rules;
+  rules.emplace_back(&kDesc, std::make_unique<Puppet>([](std::int64_t at, Reporter* r) {
+    at == 2 ? r->Recover(At("a", 1)) : r->Report(At("a", 1));
+  }));
+  Engine engine(std::move(rules));
+  FeedStep(&engine, 1, 1);
+  FeedExit(&engine, 2);
+  ASSERT_EQ(engine.findings().size(), 1U);
+  EXPECT_FALSE(engine.findings()[0].open);
+  engine.End();
+  EXPECT_FALSE(engine.findings()[0].until_end);
+}
+
 TEST(EngineTest, IdsAndRevisionsAreTheSameInEveryReplay) {
   const auto act = [](std::int64_t at, Reporter* r) {
     r->Report(At(at % 2 == 0 ? "a" : "b", static_cast<double>(at)));

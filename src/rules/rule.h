@@ -60,8 +60,11 @@ class Reporter {
   virtual ~Reporter() = default;
   /// Opens the incident, or updates it where it is open.
   virtual void Report(const Incident& incident) = 0;
-  /// Closes it with its last state.
+  /// Closes it with its last state. Where the record that is being read ends its process, or none
+  /// follows, it lasted until then.
   virtual void Close(const Incident& incident) = 0;
+  /// Closes it since it is over, though the record that shows this may end its process too.
+  virtual void Recover(const Incident& incident) = 0;
 };
 
 class Rule {

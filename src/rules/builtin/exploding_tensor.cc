@@ -107,7 +107,7 @@ class ExplodingTensor final : public Rule {
 
   template <class Row>
   Process* Find(const Row& row, Reporter* reporter) {
-    return processes_.Find(row, [&](Process* process) { Close(process, true, reporter); });
+    return processes_.Find(row, [&](Process* process) { Close(process, reporter); });
   }
 
   void OnLoss(const format::ScalarRow& loss, Reporter* reporter) {
@@ -213,7 +213,8 @@ class ExplodingTensor final : public Rule {
       CloseIfOver(process, step, recovered || !bad.empty(), reporter);
     }
     if (bad.empty()) return;
-    if (process->open && not_finite && !process->not_finite) Close(process, true, reporter);
+    // Another defect than growth: an incident of its own.
+    if (process->open && not_finite && !process->not_finite) Recover(process, true, reporter);
     if (!process->open) {
       processes_.Open(process, step, process->capture_ns);
       process->not_finite = not_finite;
@@ -237,19 +238,26 @@ class ExplodingTensor final : public Rule {
       if (tensor.presence.GoneAt(step, process->widest)) tensor.bad = false;
       any_bad = any_bad || (tensor.bad && (tensor.broken || !process->not_finite));
     }
-    if (!any_bad && process->open) Close(process, recovered, reporter);
+    if (!any_bad && process->open) Recover(process, recovered, reporter);
   }
 
   /// No record of the process follows.
   void End(Process* process, Reporter* reporter) {
     Judge(process, false, reporter);
-    if (process->open) Close(process, true, reporter);
+    if (process->open) Close(process, reporter);
   }
 
-  /// `until_now`: it lasted until now, else until it was described last.
-  void Close(Process* process, bool until_now, Reporter* reporter) {
-    if (until_now) process->Extend(1);
+  /// It is open, and no capture follows.
+  void Close(Process* process, Reporter* reporter) {
+    process->Extend(1);
     reporter->Close(process->incident);
+    process->open = false;
+  }
+
+  /// It is over. `until_now`: it lasted until now, else until it was described last.
+  void Recover(Process* process, bool until_now, Reporter* reporter) {
+    if (until_now) process->Extend(1);
+    reporter->Recover(process->incident);
     process->open = false;
   }
 

@@ -304,7 +304,7 @@ class LossNotDecreasing final : public Rule {
   void End(Process* process, Reporter* reporter) {
     for (auto& [name, series] : process->series) {
       FinishStep(&series, reporter);
-      if (series.open) CloseIncident(&series, reporter);
+      if (series.open) CloseIncident(&series, false, reporter);
     }
   }
 
@@ -381,7 +381,7 @@ class LossNotDecreasing final : public Rule {
     series->finite_in_row = 0;
     const bool known = series->open && series->state == State::kNotFinite;
     // Another defect than a flat loss: an incident of its own.
-    if (series->open && !known) CloseIncident(series, reporter);
+    if (series->open && !known) CloseIncident(series, true, reporter);
     series->state = State::kNotFinite;
     if (!series->open) {
       series->open = true;
@@ -550,7 +550,7 @@ class LossNotDecreasing final : public Rule {
     if (series->state == State::kNotFinite) {
       // Over when a whole block was finite; what the level says is judged from the next block on.
       if (series->finite_in_row < static_cast<std::int64_t>(num_steps_)) return;
-      CloseIncident(series, reporter);
+      CloseIncident(series, true, reporter);
       return;
     }
     const double level = Level(*series);
@@ -609,7 +609,7 @@ class LossNotDecreasing final : public Rule {
       if (stale && level > series->start - 2 * tolerance && series->state != State::kRegained) {
         now = series->state;
       } else {
-        CloseIncident(series, reporter);
+        CloseIncident(series, true, reporter);
         return;
       }
     }
@@ -628,9 +628,10 @@ class LossNotDecreasing final : public Rule {
     reporter->Report(incident);
   }
 
-  void CloseIncident(Series* series, Reporter* reporter) {
+  /// `over`: not only because no loss follows.
+  void CloseIncident(Series* series, bool over, Reporter* reporter) {
     Describe(series);
-    reporter->Close(series->incident);
+    over ? reporter->Recover(series->incident) : reporter->Close(series->incident);
     series->open = false;
     series->state = State::kHealthy;
     series->closed = {0, 0, 0, series->step, series->time_ns, Worked(*series), 0};

@@ -243,7 +243,7 @@ class VanishingGradient final : public Rule {
   /// `still`: the gradients had not come back when the records ended.
   void Close(Process* process, bool still, Reporter* reporter) {
     if (still) process->Extend(process->idle_share);
-    reporter->Close(process->incident);
+    still ? reporter->Close(process->incident) : reporter->Recover(process->incident);
     process->open = false;
   }
 
