@@ -214,6 +214,7 @@ void Supervisor::StartAgent() {
       "--run",          run_.path().string(),
       "--fd",           std::to_string(kInheritedFd),
       "--socket",       registry_.socket_path(),
+      "--supervisor",   std::to_string(::getpid()),
       "--interval",     std::to_string(options_.interval_ms),
       "--overhead",     fmt::format("{}", options_.overhead_budget)};
   if (agent_died_ns_ != 0) {
