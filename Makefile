@@ -54,7 +54,7 @@ fault: ## each kind of kill 20 times; hangs, full disks, terminals, limits, the 
 	  TELLTALE_FAULT_ROUNDS=20 build/release/tests/fault_$${suite}_test --gtest_brief=1; done
 	@ctest --preset release -R web/test_soak
 
-asan: ## the C++ tests under the address and undefined-behaviour sanitizers
+asan: ## the C++ tests, and the Python binding's, under the address and undefined-behaviour sanitizers
 	@tools/setup test
 	@$(MAKE) page
 	@$(QUIET) build/asan.log cmake --preset asan
