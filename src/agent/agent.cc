@@ -164,7 +164,7 @@ class Agent {
   bool end_run_ = false;  ///< The supervisor asked for the end.
   std::int64_t end_at_ns_ = 0;
   bool orphan_ = false;  ///< The supervisor is gone.
-  UniqueFd terminal_;  ///< Where `undo_` belongs; only while there is something to undo.
+  UniqueFd terminal_;    ///< Where `undo_` belongs; only while there is something to undo.
   std::string undo_;
 
   bool refused_ = false;  ///< The journal took nothing at the last try.

@@ -16,9 +16,9 @@
 namespace telltale::agent {
 
 struct AgentOptions {
-  std::filesystem::path run;       ///< The run directory.
-  UniqueFd link;                   ///< To the supervisor (channel/registration.h).
-  std::filesystem::path socket;    ///< The supervisor's, alone in its folder; may be empty.
+  std::filesystem::path run;     ///< The run directory.
+  UniqueFd link;                 ///< To the supervisor (channel/registration.h).
+  std::filesystem::path socket;  ///< The supervisor's, alone in its folder; may be empty.
   /// The supervisor, our parent while it lives. 0: who is our parent now.
   pid_t supervisor = 0;
   std::int64_t interval_ms = 500;  ///< Between samples of the machine.

@@ -245,31 +245,17 @@ TEST(Run, StandardStreamsAreTheTrainingsOwn) {
   EXPECT_NE(err.find((scratch / "run").string()), std::string::npos) << err;
 }
 
-/// As long as it lives, this process and those that it starts ignore SIGCHLD.
-class ChildrenIgnored {
- public:
-  ChildrenIgnored() : before_(::signal(SIGCHLD, SIG_IGN)) {}
-  ~ChildrenIgnored() { ::signal(SIGCHLD, before_); }
-  ChildrenIgnored(const ChildrenIgnored&) = delete;
-  ChildrenIgnored& operator=(const ChildrenIgnored&) = delete;
-
- private:
-  void (*before_)(int);
-};
-
 /// As a daemon that has no use for the ends of its children starts us: the kernel would reap ours.
 TEST(Run, WhereSigchldWasIgnoredTheEndOfTheTrainingIsSeenAndItStaysIgnoredInside) {
   Scratch scratch("sigchld");
-  Started failing;
-  Started looking;
-  {
-    const ChildrenIgnored ignored;
-    failing = StartRun(scratch / "failing", {}, {"sh", "-c", "exit 5"}, scratch / "err");
-    // Not through a shell, which takes SIGCHLD for itself.
-    looking = StartRun(scratch / "looking", {}, {"cp", "/proc/self/status", scratch / "inside"},
-                       scratch / "err2");
-  }
+  const auto ignore = [] { ::signal(SIGCHLD, SIG_IGN); };
+  Started failing =
+      StartRun(scratch / "failing", {}, {"sh", "-c", "exit 5"}, scratch / "err", ignore);
   EXPECT_EQ(failing.Wait(), 5) << failing.Err();
+  // Not through a shell, which takes SIGCHLD for itself.
+  Started looking =
+      StartRun(scratch / "looking", {}, {"cp", "/proc/self/status", scratch / "inside"},
+               scratch / "err", ignore);
   EXPECT_EQ(looking.Wait(), 0) << looking.Err();
   Recorded recorded;
   ReadRun(scratch / "failing", &recorded);
