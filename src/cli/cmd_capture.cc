@@ -131,12 +131,18 @@ Result<plan::CapturePlan> CurrentPlan(const PlanEvents& events) {
 }
 
 void Show(const plan::CapturePlan& plan, const PlanEvents& events, bool json) {
+  const bool known = !events.plan().empty();
   if (json) {
-    const ordered_json out = {{"epoch", events.epoch()},
-                              {"plan", ordered_json::parse(plan::ToJson(plan), nullptr, false)},
-                              {"governor", events.thinned()}};
+    ordered_json out = {
+        {"epoch", events.epoch()}, {"plan", nullptr}, {"governor", events.thinned()}};
+    if (known) out["plan"] = ordered_json::parse(plan::ToJson(plan), nullptr, false);
     Print("{}\n", out.dump(2, ' ', false, ordered_json::error_handler_t::replace));
     return;
+  }
+  if (!known) {
+    WriteOut(
+        "# The run has no plan in it: it was imported, or recorded before there were plans.\n"
+        "# This is what is recorded where nothing is said:\n");
   }
   if (!events.thinned().empty()) Print("# {}\n", Printable(events.thinned()));
   WriteOut(ExplainPlan(plan));
@@ -163,12 +169,12 @@ int Capture(const Args& args) {
 
   const store::RunState state = events->reader().state();
   if (state.state != "running") {
-    return fail({Code::kUnusable, fmt::format("{} is {}: only a run that goes on can record "
-                                              "something else",
-                                              args.run, state.state)});
+    return fail({Code::kUnusable,
+                 fmt::format("{} is {}: only a run that goes on can record something else: give "
+                             "the options to `telltale run`",
+                             args.run, state.state)});
   }
-  const auto plan =
-      PlanOf(args.plan, args.plan.whole() || !current.ok() ? plan::CapturePlan{} : *current);
+  const auto plan = PlanOf(args.plan, args.plan.whole() || !current.ok() ? Nothing() : *current);
   if (!plan.ok()) return fail(plan.status());
   store::Request request;
   request.who = store::RequestWho();
@@ -179,9 +185,7 @@ int Capture(const Args& args) {
     body["plan"] = ordered_json::parse(plan::ToJson(*plan), nullptr, false);
   } else {
     // Added by the agent to the plan that holds when it looks: two that ask at once undo nothing.
-    plan::CapturePlan more;
-    more.level = "custom";
-    const auto added = PlanOf(args.plan, more);
+    const auto added = PlanOf(args.plan, Nothing(), current.ok() ? *current : Nothing());
     if (!added.ok()) return fail(added.status());
     body = {{"base", "current"}};
     body["plan"] = ordered_json::parse(plan::ToJson(*added), nullptr, false);

@@ -63,6 +63,7 @@ constexpr std::string_view kExamples =
     "  telltale run -o runs/try-2 --interval 1000 -- torchrun --nproc-per-node 2 train.py\n"
     "  telltale run --quiet -- ./train.sh\n"
     "  telltale run --level tensors --collect 'losses:values,interval=1' -- python train.py\n"
+    "  telltale run --level system --rules VanishingGradient -- python train.py\n"
     "  telltale run --level tensors --explain-plan > plan.toml\n"
     "The exit code is the training's own; 127 or 126 where it cannot be started. Before it starts:";
 
@@ -188,7 +189,7 @@ int Run(const Args& args, std::vector<std::string> training, const std::string& 
   ::sigaddset(&pipe, SIGPIPE);
   ::sigprocmask(SIG_BLOCK, &pipe, &options.mask);
   const auto fail = [](const Status& status) { return Fail("run", status); };
-  const auto plan = PlanOf(args.plan, plan::DefaultPlan());
+  const auto plan = PlanOfRun(args.plan);
   if (args.explain && training.empty()) {
     if (!plan.ok()) return fail(plan.status());
     WriteOut(args.json ? plan::ToJson(*plan) + "\n" : ExplainPlan(*plan));

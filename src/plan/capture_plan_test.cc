@@ -26,6 +26,8 @@ TEST(When, IsSageMakerDebuggersSaveRule) {
   const When nothing{.interval = 1, .end = 0};
   EXPECT_FALSE(nothing.Due(0)) << "an end of 0 switches off";
   EXPECT_TRUE(When{}.Never());
+  EXPECT_TRUE(nothing.Never());
+  EXPECT_FALSE((When{.interval = 1, .end = 0, .steps = {3}}).Never());
 }
 
 TEST(CapturePlan, EveryLevelComesBackAsJsonAndAsToml) {

@@ -297,9 +297,33 @@ TEST_F(CliTest, ExplainPlanPrintsAPlanFileAndStartsNothing) {
 }
 
 TEST_F(CliTest, ExplainPlanNamesRulesWithoutData) {
-  EXPECT_NE(Run("run --level system --explain-plan").out.find("VanishingGradient"),
-            std::string::npos);
-  EXPECT_EQ(Run("run --explain-plan").out.find("VanishingGradient"), std::string::npos);
+  const std::string none = Run("run --level system --explain-plan").out;
+  EXPECT_NE(none.find("The rule VanishingGradient will have no data"), std::string::npos) << none;
+  EXPECT_EQ(Run("run --explain-plan").out.find("will have no data"), std::string::npos);
+}
+
+TEST_F(CliTest, WhatRulesNeedMakesThePlan) {
+  const auto plan_of = [&](const std::string& options) {
+    const Outcome outcome = Run("run " + options + " --explain-plan --json");
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return json::parse(outcome.out, nullptr, false)["collections"];
+  };
+  json needs = json::object();
+  for (const json& rule : json::parse(Run("rules list --json").out)["rules"]) {
+    for (const json& need : rule["captures"]) needs[need["collection"].get<std::string>()] = need;
+  }
+  const json all = plan_of("");
+  ASSERT_EQ(all.size(), needs.size());
+  for (const auto& [name, need] : needs.items()) {
+    EXPECT_EQ(all[name]["take"], json::array({need["take"]})) << name;
+    EXPECT_EQ(all[name]["train"]["interval"], need["interval"]) << name;
+  }
+  const json one = plan_of("--level system --rules VanishingGradient");
+  ASSERT_EQ(one.size(), 1U);
+  EXPECT_TRUE(one.contains("gradients"));
+  const Outcome wrong = Run("run --rules NoSuchRule --explain-plan");
+  EXPECT_EQ(wrong.code, 2);
+  ExpectOneLine(wrong, "run");
 }
 
 TEST_F(CliTest, AWrongPlanIsTwoAndOneLine) {
