@@ -111,6 +111,11 @@ Result<plan::CapturePlan> PlanOf(const PlanFlags& flags, const plan::CapturePlan
                                       flags.file, text.status().message()));
     }
     TELLTALE_ASSIGN_OR_RETURN(plan, plan::FromToml(*text, flags.file));
+    // Before the other options, whose patterns are not of the file.
+    if (const auto of_file = plan::Compiled::Create(plan); !of_file.ok()) {
+      return Status(of_file.status().code(),
+                    fmt::format("{}: {}", flags.file, of_file.status().message()));
+    }
   }
   if (!flags.level.empty()) {
     TELLTALE_ASSIGN_OR_RETURN(plan, plan::PlanOfLevel(flags.level));

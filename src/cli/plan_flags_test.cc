@@ -154,5 +154,14 @@ TEST(PlanOptions, AFileThatIsTooLargeOrNoneIsRefused) {
   EXPECT_EQ(of_bytes("\xef\xbb\xbflevel = 'all'\r\n"), Code::kOk);
 }
 
+TEST(PlanOptions, AWrongPatternOfAFileNamesTheFile) {
+  const store::TempFolder folder;
+  const std::string file = (folder.path() / "plan.toml").string();
+  std::ofstream(file) << "[collections.mine]\ninclude = '(('\n";
+  const auto plan = PlanOfRun({.file = file});
+  ASSERT_EQ(plan.status().code(), Code::kUsage);
+  EXPECT_EQ(plan.status().message().find(file), 0U) << plan.status().message();
+}
+
 }  // namespace
 }  // namespace telltale::cli
