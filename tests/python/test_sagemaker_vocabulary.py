@@ -273,23 +273,21 @@ def test_hook_wide_settings():
 
 
 def test_a_plan_file():
-    plan = {"level": "custom", "collections": {'a "b"': {"include": ["x\\.y"], "train": {"interval": 3}}}}
+    plan = {"level": "custom", "collections": {'a "b"': {"include": ["x\\.y\x7f"], "train": {"interval": 3}}}}
     assert to_toml(plan) == (
-        'level = "custom"\n[collections]\n\n[collections."a \\"b\\""]\ninclude = ["x\\\\.y"]\n'
+        'level = "custom"\n[collections]\n\n[collections."a \\"b\\""]\ninclude = ["x\\\\.y\\u007f"]\n'
         "train = {interval = 3}\n"
     )
 
 
-def test_rules_bring_what_they_read():
-    vanishing = Rule.sagemaker(rule_configs.vanishing_gradient())
+def test_rules_bring_their_collections():
     own = Rule.sagemaker(
         rule_configs.exploding_tensor(),
         collections_to_save=[CollectionConfig("weights", {"save_interval": 3})],
     )
-    found = plan_of(DebuggerHookConfig(collection_configs=[CollectionConfig("gradients")]), [vanishing, own])
-    assert found["collections"]["gradients"]["take"] == ["values", "statistics"]
+    found = plan_of(DebuggerHookConfig(collection_configs=[CollectionConfig("gradients")]), [own])
+    assert list(found["collections"]) == ["gradients", "weights"]
     assert found["collections"]["weights"]["train"] == {"interval": 3}
-    assert found["collections"]["biases"] == {"take": ["statistics"], "interval": 100}
 
 
 # ---- what there is not ----
@@ -482,6 +480,7 @@ def test_wrong_arguments_of_the_estimator(estimator, tmp_path):
     for wrong, error in (
         ({"rules": ["loss"]}, ConfigError),
         ({"base_job_name": "a job"}, ConfigError),
+        ({"debugger_hook_config": {"collection_configs": []}}, ConfigError),
         ({"instances": 2}, TypeError),
     ):
         with pytest.raises(error):
@@ -499,6 +498,31 @@ def test_wrong_arguments_of_the_estimator(estimator, tmp_path):
         made.disable_profiling()
     with pytest.raises(ConfigError, match="no file"):
         LocalEstimator("nothing.py").fit()
+
+
+def plan_in(made: LocalEstimator) -> dict:
+    made.fit(logs=False)
+    return json.loads((made.latest_training_job.run / "run.json").read_text())["plan"]["collections"]
+
+
+def test_what_the_rules_need_is_captured_unless_nothing_is(estimator):
+    rules = [
+        Rule.sagemaker(rule_configs.vanishing_gradient()),
+        ProfilerRule.sagemaker(rule_configs.ProfilerReport()),
+        ProfilerRule.sagemaker(rule_configs.StepOutlier()),
+    ]
+    losses = DebuggerHookConfig(collection_configs=[CollectionConfig("losses")])
+    plan = plan_in(estimator(rules=rules, debugger_hook_config=losses))
+    assert set(plan) == {"losses", "gradients"}
+    assert plan["gradients"] == {"take": ["statistics"], "train": {"interval": 100}}
+    # How often a collection of the user's is saved stays the user's word.
+    gradients = DebuggerHookConfig(collection_configs=[CollectionConfig("gradients", {"save_interval": "7"})])
+    plan = plan_in(estimator(rules=rules, debugger_hook_config=gradients))
+    assert plan["gradients"] == {"take": ["statistics", "values"], "interval": 7}
+    for nothing in (False, DebuggerHookConfig(hook_parameters={"dry_run": "true"})):
+        assert plan_in(estimator(rules=rules, debugger_hook_config=nothing)) == {}
+    # True is what nothing said is: Telltale's own plan.
+    assert plan_in(estimator(debugger_hook_config=True)) == plan_in(estimator()) != {}
 
 
 def test_the_plan_is_one_that_telltale_takes(estimator):
