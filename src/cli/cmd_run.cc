@@ -27,6 +27,7 @@
 #include "cli/command.h"
 #include "cli/output.h"
 #include "cli/plan_flags.h"
+#include "cli/rule_needs.h"
 #include "plan/capture_plan.h"
 #include "plan/compiler.h"
 #include "report/html.h"
@@ -232,6 +233,13 @@ int Run(const Args& args, std::vector<std::string> training, const std::string& 
   if (!args.quiet) {
     Say("telltale {} · run {} · {}\n", TELLTALE_VERSION, Printable(directory->info().name),
         Printable(shown));
+  }
+
+  const std::size_t lacking = Unserved(*compiled).size();
+  if (lacking > 0 && !args.quiet) {
+    Say("telltale: {} of the rules get less than they need by this plan: --explain-plan says "
+        "which, --rules all adds it\n",
+        lacking);
   }
 
   // Its stdout is the training's.

@@ -296,6 +296,20 @@ TEST_F(CliTest, ExplainPlanPrintsAPlanFileAndStartsNothing) {
                                   .out));
 }
 
+TEST_F(CliTest, TheFolderOfSmdebugIsSaidAsJsonToo) {
+  const Outcome plain = Run("smdebug-path");
+  ASSERT_EQ(plain.code, 0) << plain.err;
+  EXPECT_EQ(json::parse(Run("smdebug-path --json").out)["path"].get<std::string>() + "\n", plain.out);
+}
+
+TEST_F(CliTest, APlanThatStarvesRulesIsSaidAtTheStart) {
+  const std::string words = "of the rules get less than they need";
+  EXPECT_NE(Run("run -o a --no-serve --level system -- true").err.find(words), std::string::npos);
+  EXPECT_EQ(Run("run -o b --no-serve -- true").err.find(words), std::string::npos);
+  EXPECT_EQ(Run("run -o c --no-serve --quiet --level system -- true").err.find(words),
+            std::string::npos);
+}
+
 TEST_F(CliTest, ExplainPlanNamesRulesWithoutData) {
   const std::string none = Run("run --level system --explain-plan").out;
   EXPECT_NE(none.find("The rule VanishingGradient will have no data"), std::string::npos) << none;
