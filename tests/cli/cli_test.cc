@@ -299,7 +299,8 @@ TEST_F(CliTest, ExplainPlanPrintsAPlanFileAndStartsNothing) {
 TEST_F(CliTest, TheFolderOfSmdebugIsSaidAsJsonToo) {
   const Outcome plain = Run("smdebug-path");
   ASSERT_EQ(plain.code, 0) << plain.err;
-  EXPECT_EQ(json::parse(Run("smdebug-path --json").out)["path"].get<std::string>() + "\n", plain.out);
+  EXPECT_EQ(json::parse(Run("smdebug-path --json").out)["path"].get<std::string>() + "\n",
+            plain.out);
 }
 
 TEST_F(CliTest, APlanThatStarvesRulesIsSaidAtTheStart) {
