@@ -32,6 +32,7 @@ from telltale.sagemaker.debugger import (  # noqa: E402
     get_default_profiler_rule,
 )
 from telltale.sagemaker.debugger import rule_configs as exported_rule_configs  # noqa: E402
+from telltale.sagemaker.environment import gpu_count  # noqa: E402
 from telltale.sagemaker.plan import plan_of, to_toml  # noqa: E402
 from telltale.sagemaker.rule_configs import SMS, ActionList, Email, StopTraining  # noqa: E402
 
@@ -418,6 +419,8 @@ def test_a_job_runs_with_its_hyperparameters_and_sagemakers_environment(estimato
     variables = seen["variables"]
     assert variables["SM_CHANNEL_TRAINING"] == str(data) and variables["SM_HP_LR"] == "0.5"
     assert json.loads(variables["SM_HPS"]) == {"lr": 0.5, "n": 3} and variables["OWN"] == "1"
+    assert json.loads(variables["SM_USER_ARGS"]) == ["--lr", "0.5", "-n", "3"]
+    assert int(variables["SM_NUM_GPUS"]) >= 0 and Path(variables["SM_INPUT_CONFIG_DIR"]).is_dir()
     request = json.loads(Path(variables["SMDEBUG_CONFIG_FILE_PATH"]).read_text())
     assert request["HookParameters"] == {"save_interval": "20"}
     assert request["CollectionConfigurations"] == [{"CollectionName": "weights"}]
@@ -425,8 +428,22 @@ def test_a_job_runs_with_its_hyperparameters_and_sagemakers_environment(estimato
     assert [each["RuleConfigurationName"] for each in summary] == ["falls", "ProfilerReport"]
     assert [each["RuleEvaluationStatus"] for each in summary] == ["NoData", "NoIssuesFound"]
     assert job.rule_job_summary()[0]["StatusDetails"] == ""
+    assert list(summary[0]) == [
+        *("RuleConfigurationName", "RuleEvaluationJobArn", "RuleEvaluationStatus", "StatusDetails"),
+        "LastModifiedTime",
+    ]
     board = Path(made.latest_job_tensorboard_artifacts_path())
     assert board.is_dir() and made.latest_job_tensorboard_artifacts_path() == str(board)
+
+
+def test_gpus_are_counted_as_cuda_sees_them(tmp_path, monkeypatch):
+    for name in ("nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm", "null"):
+        (tmp_path / name).touch()
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert gpu_count(str(tmp_path)) == 2 and gpu_count(str(tmp_path / "nowhere")) == 0
+    for visible, count in (("", 0), ("-1", 0), ("0", 1), ("0, 1,3", 3), ("0,-1,1", 1), ("GPU-8f,MIG-1", 2)):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+        assert gpu_count(str(tmp_path)) == count, visible
 
 
 def test_a_job_that_fails_says_so_and_one_that_is_not_waited_for_is_in_progress(estimator):
@@ -440,6 +457,10 @@ def test_a_job_that_fails_says_so_and_one_that_is_not_waited_for_is_in_progress(
     assert second.name == "second" and second is made.jobs[1]
     with pytest.raises(TrainingError):
         second.wait()
+    # It would become the next attempt of that run.
+    with pytest.raises(ConfigError, match="second"):
+        made.fit(logs=False, job_name="second")
+    assert len(made.jobs) == 2
 
 
 def test_a_job_can_be_stopped(estimator, tmp_path):
