@@ -168,6 +168,7 @@ def test_nothing_said_is_telltales_own_plan_and_false_is_no_tensors():
 
 def test_a_collection_without_reductions_saves_values_every_500_steps():
     assert collections_of(CollectionConfig("gradients")) == {"gradients": {"take": ["values"], **EVERY_500}}
+    assert list(collections_of(CollectionConfig("tensorflow_summaries"))) == ["tensorflow_summaries"]
     assert collections_of(CollectionConfig("trees"), framework="xgboost")["trees"]["train"] == {
         "interval": 10
     }
@@ -232,7 +233,7 @@ def test_patterns_of_custom_collections():
     assert patterns("embedding0_input_0")[0][1] == r"embedding0\.input\.0"
     # RE2 does not look ahead; what this says is there all the same.
     assert patterns("^(?!gradient).*weight") == ([".*weight"], ["^gradient"])
-    for wrong in ("(", "a(?=b)", "(?<!x)y", r"(a)\1"):
+    for wrong in ("(", "a(?=b)", "(?<!x)y", r"(a)\1", r"(?P<n>a)(?P=n)", "(a)?(?(1)b|c)"):
         with pytest.raises(ConfigError):
             patterns(wrong)
 

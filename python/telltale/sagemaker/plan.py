@@ -26,8 +26,8 @@ SCALAR_COLLECTIONS = frozenset({"losses", "metrics", "feature_importance", "aver
 BUILT_IN = frozenset(
     """
     all default weights biases gradients losses metrics inputs outputs layers activations labels predictions
-    optimizer_state optimizer_variables sm_metrics hyperparameters feature_importance average_shap full_shap
-    trees
+    optimizer_state optimizer_variables sm_metrics tensorflow_summaries hyperparameters feature_importance
+    average_shap full_shap trees
     """.split()
 )
 
@@ -49,7 +49,7 @@ _COLLECTION_KEYS = frozenset({*_REDUCTION_KEYS, "include_regex", "save_histogram
 # SageMaker's names of a module's inputs and outputs, in Telltale's.
 _PORT = re.compile(r"_(input|output)(?:_(\d+))?")
 _LOOK_AHEAD = re.compile(r"\^?\(\?!([^()]*)\)(.*)", re.S)
-_NOT_RE2 = re.compile(r"\(\?(?:[=!]|<[=!])|\\[1-9]")
+_NOT_RE2 = re.compile(r"\(\?(?:[=!>(]|<[=!]|P=)|\\[1-9]")
 
 
 def hook_config_of(given: Any) -> DebuggerHookConfig | bool | None:
