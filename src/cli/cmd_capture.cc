@@ -16,6 +16,7 @@
 
 #include "base/clock.h"
 #include "base/printable.h"
+#include "cli/check_json.h"
 #include "cli/command.h"
 #include "cli/output.h"
 #include "cli/plan_flags.h"
@@ -136,7 +137,7 @@ void Show(const plan::CapturePlan& plan, const PlanEvents& events, bool json) {
     ordered_json out = {
         {"epoch", events.epoch()}, {"plan", nullptr}, {"governor", events.thinned()}};
     if (known) out["plan"] = ordered_json::parse(plan::ToJson(plan), nullptr, false);
-    Print("{}\n", out.dump(2, ' ', false, ordered_json::error_handler_t::replace));
+    Print("{}\n", JsonText(out));
     return;
   }
   if (!known) {
@@ -217,7 +218,7 @@ int Capture(const Args& args) {
   if (args.json) {
     ordered_json out = events->answer;
     out["plan"] = ordered_json::parse(events->plan(), nullptr, false);
-    Print("{}\n", out.dump(2, ' ', false, ordered_json::error_handler_t::replace));
+    Print("{}\n", JsonText(out));
   } else {
     Print("{}\n", Printable(events->message));
   }

@@ -193,7 +193,7 @@ int Run(const Args& args, std::vector<std::string> training, const std::string& 
   const auto plan = PlanOfRun(args.plan);
   if (args.explain && training.empty()) {
     if (!plan.ok()) return fail(plan.status());
-    WriteOut(args.json ? plan::ToJson(*plan) + "\n" : ExplainPlan(*plan));
+    WriteOut(args.json ? PrintableJson(plan::ToJson(*plan)) + "\n" : ExplainPlan(*plan));
     return 0;
   }
   if (const Status status = CheckUsage(args, training); !status.ok()) return fail(status);

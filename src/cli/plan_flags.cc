@@ -176,7 +176,8 @@ std::string ExplainPlan(const plan::CapturePlan& plan) {
   if (const auto compiled = plan::Compiled::Create(plan); compiled.ok()) {
     for (const std::string& line : Unserved(*compiled)) out += fmt::format("# {}\n", line);
   }
-  return out + "\n" + plan::ToToml(plan);
+  // Escapes of JSON are TOML's too, and what may hold any character is a quoted text in it.
+  return out + "\n" + PrintableJson(plan::ToToml(plan));
 }
 
 }  // namespace telltale::cli

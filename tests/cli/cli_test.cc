@@ -296,6 +296,23 @@ TEST_F(CliTest, ExplainPlanPrintsAPlanFileAndStartsNothing) {
                                   .out));
 }
 
+TEST_F(CliTest, APlanCannotCommandATerminal) {
+  // C1's control sequence introducer, and a mark that turns the direction of writing.
+  const std::string marks = "\xc2\x9b\xe2\x80\xae";
+  const std::string options = "--collect 'x" + marks + ":include=a" + marks + "' --explain-plan";
+  const Outcome text = Run("run " + options);
+  const Outcome document = Run("run " + options + " --json");
+  for (const Outcome& outcome : {text, document}) {
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    EXPECT_EQ(outcome.out.find('\x9b'), std::string::npos) << outcome.out;
+    EXPECT_EQ(outcome.out.find("\xe2\x80\xae"), std::string::npos) << outcome.out;
+  }
+  std::ofstream(dir_ / "marks.toml") << text.out;
+  const json same = json::parse(Run("run --plan marks.toml --explain-plan --json").out);
+  EXPECT_EQ(same, json::parse(document.out));
+  EXPECT_TRUE(same["collections"].contains("x" + marks));
+}
+
 TEST_F(CliTest, TheFolderOfSmdebugIsSaidAsJsonToo) {
   const Outcome plain = Run("smdebug-path");
   ASSERT_EQ(plain.code, 0) << plain.err;
