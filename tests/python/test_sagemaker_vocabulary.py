@@ -520,6 +520,9 @@ def test_wrong_arguments_of_the_estimator(estimator, tmp_path):
         made.disable_profiling()
     with pytest.raises(ConfigError, match="no file"):
         LocalEstimator("nothing.py").fit()
+    with pytest.raises(UnsupportedError, match="output_path"):
+        LocalEstimator("nothing.py", output_path="s3://bucket/runs")
+    assert LocalEstimator("nothing.py", output_path=f"file://{tmp_path}").output_path == str(tmp_path)
 
 
 def plan_in(made: LocalEstimator) -> dict:

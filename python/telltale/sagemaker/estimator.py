@@ -117,7 +117,7 @@ class LocalEstimator:
         self.profiler_config = profiler_config
         self.tensorboard_output_config = tensorboard_output_config
         self.base_job_name = _job_name(base_job_name, entry_point)
-        self.output_path = output_path
+        self.output_path = _local(output_path)
         self.environment = dict(environment or {})
         self.dependencies = tuple(dependencies)
         self.python = python
@@ -298,6 +298,24 @@ def _rules(rules: Iterable[RuleBase] | None) -> list[RuleBase]:
                 "Rule.sagemaker(rule_configs.loss_not_decreasing())"
             )
     return found
+
+
+def _local(path: str | os.PathLike[str]) -> str:
+    """A folder of this machine, of output_path.
+
+    Raises:
+        UnsupportedError: it lies in a cloud.
+    """
+    text = os.fspath(path)
+    if text.startswith("file://"):
+        return text[len("file://") :]
+    if "://" in text:
+        raise UnsupportedError(
+            f"LocalEstimator: output_path={text!r}",
+            "runs are written to this machine alone",
+            "leave it out, or give a folder that is here",
+        )
+    return text
 
 
 def _names_of(rules: list[RuleBase]) -> list[str]:
