@@ -341,7 +341,8 @@ TEST_F(CliTest, WhatRulesNeedMakesThePlan) {
     return json::parse(outcome.out, nullptr, false)["collections"];
   };
   json needs = json::object();
-  for (const json& rule : json::parse(Run("rules list --json").out)["rules"]) {
+  const json list = json::parse(Run("rules list --json").out);
+  for (const json& rule : list["rules"]) {
     for (const json& need : rule["captures"]) needs[need["collection"].get<std::string>()] = need;
   }
   const json all = plan_of("");

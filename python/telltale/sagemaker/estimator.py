@@ -10,13 +10,14 @@ from __future__ import annotations
 import datetime
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..errors import ConfigError, UnsupportedError
+from ..errors import ConfigError, ReadError, UnsupportedError
 from . import _command, support
 from .environment import argument_list, environment_of
 from .hook_config import DebuggerHookConfig, TensorBoardOutputConfig
@@ -229,7 +230,11 @@ class LocalEstimator:
             raise ConfigError(f"TensorBoard: {job.name} still runs: call latest_training_job.wait() first")
         folder = job.run.parent / f"{job.name}.job" / "tensorboard"
         if not folder.exists():
-            _command.ask("export", "tensorboard", str(job.run), "-o", str(folder))
+            try:
+                _command.ask("export", "tensorboard", str(job.run), "-o", str(folder))
+            except ReadError:
+                shutil.rmtree(folder, ignore_errors=True)  # A part of it must not pass for the whole.
+                raise
             folder.mkdir(exist_ok=True)  # There may have been nothing to export.
         return str(folder)
 
