@@ -16,9 +16,11 @@
 
 #include "base/clock.h"
 #include "base/printable.h"
+#include "cli/check_json.h"
 #include "cli/command.h"
 #include "cli/output.h"
 #include "cli/plan_flags.h"
+#include "cli/rule_flags.h"
 #include "plan/capture_plan.h"
 #include "plan/compiler.h"
 #include "store/reader.h"
@@ -43,6 +45,9 @@ constexpr std::string_view kExamples =
 struct Args {
   std::string run;
   PlanFlags plan;
+  RuleFlags rules;  ///< Those of --rule.
+
+  bool any() const { return plan.any() || rules.any(); }
   bool show = false;
   bool json = false;
   int wait_s = 10;
@@ -130,21 +135,33 @@ Result<plan::CapturePlan> CurrentPlan(const PlanEvents& events) {
   return plan::FromJson(events.plan());
 }
 
-void Show(const plan::CapturePlan& plan, const PlanEvents& events, bool json) {
+/// What the rules of the run need.
+std::vector<rules::Need> NeedsOfRun(const store::RunInfo& info) {
+  const auto set = rules::RuleSetFromJson(info.rules);
+  return rules::NeedsOf(set.ok() ? *set : rules::RuleSet());
+}
+
+void Show(const plan::CapturePlan& plan, PlanEvents& events, bool json) {
+  const bool known = !events.plan().empty();
   if (json) {
-    const ordered_json out = {{"epoch", events.epoch()},
-                              {"plan", ordered_json::parse(plan::ToJson(plan), nullptr, false)},
-                              {"governor", events.thinned()}};
-    Print("{}\n", out.dump(2, ' ', false, ordered_json::error_handler_t::replace));
+    ordered_json out = {
+        {"epoch", events.epoch()}, {"plan", nullptr}, {"governor", events.thinned()}};
+    if (known) out["plan"] = ordered_json::parse(plan::ToJson(plan), nullptr, false);
+    Print("{}\n", JsonText(out));
     return;
   }
+  if (!known) {
+    WriteOut(
+        "# The run has no plan in it: it was imported, or recorded before there were plans.\n"
+        "# This is what is recorded where nothing is said:\n");
+  }
   if (!events.thinned().empty()) Print("# {}\n", Printable(events.thinned()));
-  WriteOut(ExplainPlan(plan));
+  WriteOut(ExplainPlan(plan, NeedsOfRun(events.reader().info())));
 }
 
 int Capture(const Args& args) {
   const auto fail = [](const Status& status) { return Fail("capture", status); };
-  if (args.show && args.plan.any()) {
+  if (args.show && args.any()) {
     return fail({Code::kUsage, "--show changes nothing: leave it out, or the options of the plan"});
   }
   if (args.wait_s < 0 || args.wait_s > 3600) {
@@ -155,7 +172,7 @@ int Capture(const Args& args) {
   if (!events.ok()) return fail(events.status());
   if (const Status read = events->Read({}); !read.ok()) return fail(read);
   const auto current = CurrentPlan(*events);
-  if (!args.plan.any()) {
+  if (!args.any()) {
     if (!current.ok()) return fail(current.status());
     Show(*current, *events, args.json);
     return 0;
@@ -163,12 +180,16 @@ int Capture(const Args& args) {
 
   const store::RunState state = events->reader().state();
   if (state.state != "running") {
-    return fail({Code::kUnusable, fmt::format("{} is {}: only a run that goes on can record "
-                                              "something else",
-                                              args.run, state.state)});
+    return fail({Code::kUnusable,
+                 fmt::format("{} is {}: only a run that goes on can record something else: give "
+                             "the options to `telltale run`",
+                             args.run, state.state)});
   }
+  const auto asked = RuleSetOf(args.rules);
+  if (!asked.ok()) return fail(asked.status());
+  const std::vector<rules::Need> needs = NeedsOfAsked(*asked, false);
   const auto plan =
-      PlanOf(args.plan, args.plan.whole() || !current.ok() ? plan::CapturePlan{} : *current);
+      PlanOf(args.plan, args.plan.whole() || !current.ok() ? Nothing() : *current, needs);
   if (!plan.ok()) return fail(plan.status());
   store::Request request;
   request.who = store::RequestWho();
@@ -179,9 +200,7 @@ int Capture(const Args& args) {
     body["plan"] = ordered_json::parse(plan::ToJson(*plan), nullptr, false);
   } else {
     // Added by the agent to the plan that holds when it looks: two that ask at once undo nothing.
-    plan::CapturePlan more;
-    more.level = "custom";
-    const auto added = PlanOf(args.plan, more);
+    const auto added = PlanOf(args.plan, Nothing(), needs, current.ok() ? *current : Nothing());
     if (!added.ok()) return fail(added.status());
     body = {{"base", "current"}};
     body["plan"] = ordered_json::parse(plan::ToJson(*added), nullptr, false);
@@ -213,7 +232,7 @@ int Capture(const Args& args) {
   if (args.json) {
     ordered_json out = events->answer;
     out["plan"] = ordered_json::parse(events->plan(), nullptr, false);
-    Print("{}\n", out.dump(2, ' ', false, ordered_json::error_handler_t::replace));
+    Print("{}\n", JsonText(out));
   } else {
     Print("{}\n", Printable(events->message));
   }
@@ -228,6 +247,7 @@ void RegisterCapture(CLI::App& app, Context* context) {
   auto args = std::make_shared<Args>();
   command->add_option("RUN", args->run, "Run directory")->required();
   AddPlanFlags(command, &args->plan);
+  AddRuleFlag(command, &args->rules);
   command->add_flag("--show", args->show, "Print the plan that holds, and what of it is thinned");
   command->add_option("--wait", args->wait_s, "Seconds to wait for the agent's answer")
       ->default_str("10");

@@ -10,6 +10,7 @@
 #include "cli/check_json.h"
 #include "cli/command.h"
 #include "cli/output.h"
+#include "plan/capture_plan.h"
 #include "rules/finding_json.h"
 #include "rules/registry.h"
 #include "rules/replay.h"
@@ -47,8 +48,18 @@ int Show(const std::string& name, bool json, bool markdown) {
     Print("{}: {}\n\nWhat is computed\n  {}\n\nParameters\n", desc.name, desc.summary,
           desc.formula);
     for (const auto& p : desc.parameters) {
-      Print("  {:<22} {:>6} {:<6} {}\n", p.name, p.default_value, p.unit, p.doc);
+      const std::string value =
+          p.text != nullptr ? fmt::format("\"{}\"", p.text) : fmt::format("{}", p.default_value);
+      Print("  {:<22} {:>6} {:<6} {}{}\n", p.name, value, p.unit, p.doc,
+            p.source ? fmt::format(" (preset=source: {})", *p.source) : "");
     }
+    if (!desc.needs.empty()) Print("\nWhat it needs of tensors\n");
+    for (const auto& need : desc.needs) {
+      Print("  {:<22} {}, each {} TRAIN steps{}\n", need.collection,
+            plan::TakeWords(need.take, " and "), need.interval,
+            need.include.empty() ? "" : fmt::format(", names with {}", need.include));
+    }
+    if (!desc.example.empty()) Print("\nExample\n  {}\n", desc.example);
     Print("\nWhat to do\n  {}\n", desc.how_to_fix);
   }
   return 0;

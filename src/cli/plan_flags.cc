@@ -6,10 +6,13 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <set>
 #include <string_view>
 #include <utility>
 
 #include "base/printable.h"
+#include "cli/rule_flags.h"
+#include "cli/rule_needs.h"
 #include "plan/collections.h"
 #include "plan/compiler.h"
 #include "store/folder.h"
@@ -17,16 +20,11 @@
 namespace telltale::cli {
 namespace {
 
+constexpr std::uint64_t kMaxFileBytes = 8ULL << 20;  ///< Of a plan file.
 constexpr std::array<std::string_view, 4> kModes = {"TRAIN", "EVAL", "PREDICT", "GLOBAL"};
 
-/// What a rule of the table in docs/rules cannot do without.
-struct Need {
-  std::string_view rule;
-  std::string_view collection;
-};
-constexpr Need kNeeds[] = {{"VanishingGradient", "gradients"}, {"ExplodingTensor", "gradients"}};
-
 std::string WhenWords(const plan::When& when) {
+  if (when.Never()) return "never";
   std::string out;
   if (when.interval == 1) {
     out = "every step";
@@ -44,7 +42,7 @@ std::string WhenWords(const plan::When& when) {
     if (when.steps.size() > shown) list += fmt::format(" and {} more", when.steps.size() - shown);
     out += (out.empty() ? "steps " : " and steps ") + list;
   }
-  return out.empty() ? "never" : out;
+  return out;
 }
 
 std::string WhenWords(const plan::Collection& collection) {
@@ -94,20 +92,32 @@ void AddPlanFlags(CLI::App* command, PlanFlags* flags) {
       ->allow_extra_args(false);
 }
 
-Result<plan::CapturePlan> PlanOf(const PlanFlags& flags, const plan::CapturePlan& base) {
+Result<plan::CapturePlan> PlanOf(const PlanFlags& flags, const plan::CapturePlan& base,
+                                 const std::vector<rules::Need>& needs,
+                                 const plan::CapturePlan& holds) {
+  if (!flags.file.empty() && !flags.level.empty()) {
+    return Status(Code::kUsage,
+                  fmt::format("--plan and --level both say the whole plan: leave one out, or write "
+                              "level = \"{}\" into {}",
+                              flags.level, flags.file));
+  }
   plan::CapturePlan plan = base;
   if (!flags.file.empty()) {
-    const auto text = store::ReadWholeFile(flags.file);
+    const auto text = store::ReadWholeFile(flags.file, kMaxFileBytes);
     if (!text.ok()) {
-      return Status(Code::kUnusable,
-                    fmt::format("--plan '{}': {}: name a file of docs/formats/plan.md", flags.file,
-                                text.status().message()));
+      const Code code = text.status().code() == Code::kLimit ? Code::kLimit : Code::kUnusable;
+      return Status(code, fmt::format("--plan '{}': {}: name a file of docs/formats/plan.md",
+                                      flags.file, text.status().message()));
     }
     TELLTALE_ASSIGN_OR_RETURN(plan, plan::FromToml(*text, flags.file));
+    // Before the other options, whose patterns are not of the file.
+    if (const auto of_file = plan::Compiled::Create(plan); !of_file.ok()) {
+      return Status(of_file.status().code(),
+                    fmt::format("{}: {}", flags.file, of_file.status().message()));
+    }
   }
   if (!flags.level.empty()) {
-    TELLTALE_ASSIGN_OR_RETURN(plan::CapturePlan level, plan::PlanOfLevel(flags.level));
-    plan = flags.file.empty() ? std::move(level) : plan::Union(std::move(plan), level);
+    TELLTALE_ASSIGN_OR_RETURN(plan, plan::PlanOfLevel(flags.level));
   }
   plan::CapturePlan more;
   more.slab_bytes = plan.slab_bytes;
@@ -116,47 +126,59 @@ Result<plan::CapturePlan> PlanOf(const PlanFlags& flags, const plan::CapturePlan
     more.collections.push_back(std::move(collection));
   }
   plan = plan::Union(std::move(plan), more);
+  std::set<std::string> said;
+  for (const plan::Collection& collection : plan.collections) said.insert(collection.name);
+  TELLTALE_RETURN_IF_ERROR(AddNeeds(needs, holds, said, &plan));
   const auto compiled = plan::Compiled::Create(plan);
   if (!compiled.ok()) return compiled.status();
   return plan;
 }
 
-std::string ExplainPlan(const plan::CapturePlan& plan) {
+Result<plan::CapturePlan> PlanOfRun(const PlanFlags& flags, const rules::RuleSet& set) {
+  // A whole plan is the user's word: of the rules only those that the user names add to it.
+  if (flags.whole()) return PlanOf(flags, Nothing(), NeedsOfAsked(set, false));
+  const std::vector<rules::Need> needs = NeedsOfAsked(set, true);
+  plan::CapturePlan base = plan::DefaultPlan();
+  TELLTALE_RETURN_IF_ERROR(AddNeeds(needs, Nothing(), {}, &base));
+  return PlanOf(flags, base, needs);
+}
+
+plan::CapturePlan Nothing() {
+  plan::CapturePlan plan;
+  plan.level = "custom";
+  return plan;
+}
+
+std::string ExplainPlan(const plan::CapturePlan& plan, const std::vector<rules::Need>& needs) {
   struct Row {
-    std::string name, takes, when, of;
+    std::string name, takes, when, of, rules;
   };
-  std::vector<Row> rows = {{"collection", "takes", "when", "of"}};
+  std::vector<Row> rows = {{"collection", "takes", "when", "of", "for the rules"}};
   for (const plan::Collection& collection : plan.collections) {
     rows.push_back({Printable(collection.name), plan::TakeWords(collection.take),
-                    WhenWords(collection), OfWords(collection)});
+                    WhenWords(collection), OfWords(collection), NeededBy(needs, collection.name)});
+    if (rows.back().rules.empty()) rows.back().rules = "-";
   }
-  std::size_t widths[3] = {};
+  std::size_t widths[4] = {};
   for (const Row& row : rows) {
     widths[0] = std::max(widths[0], row.name.size());
     widths[1] = std::max(widths[1], row.takes.size());
     widths[2] = std::max(widths[2], row.when.size());
+    widths[3] = std::max(widths[3], row.of.size());
   }
   std::string out = fmt::format("# Capture plan, level {}. What no line names costs nothing.\n#\n",
                                 Printable(plan.level));
   for (const Row& row : rows) {
-    out += fmt::format("# {}  {}  {}  {}\n", Padded(row.name, widths[0]),
-                       Padded(row.takes, widths[1]), Padded(row.when, widths[2]), row.of);
+    out += fmt::format("# {}  {}  {}  {}  {}\n", Padded(row.name, widths[0]),
+                       Padded(row.takes, widths[1]), Padded(row.when, widths[2]),
+                       Padded(row.of, widths[3]), row.rules);
   }
   if (plan.collections.empty()) out += "# (nothing of tensors)\n";
   if (const auto compiled = plan::Compiled::Create(plan); compiled.ok()) {
-    for (const Need& need : kNeeds) {
-      const std::uint32_t mask = compiled->MaskOf(need.collection, "");
-      bool statistics = false;
-      for (std::size_t i = 0; i < compiled->planned().size(); ++i) {
-        const bool takes = (mask >> i & 1U) != 0;
-        statistics = statistics || (takes && (compiled->planned()[i].take & plan::kStats) != 0);
-      }
-      if (statistics) continue;
-      out += fmt::format("# The rule {} will have no data: no statistics are taken of {}.\n",
-                         need.rule, need.collection);
-    }
+    for (const std::string& line : Unserved(*compiled, needs)) out += fmt::format("# {}\n", line);
   }
-  return out + "\n" + plan::ToToml(plan);
+  // Escapes of JSON are TOML's too, and what may hold any character is a quoted text in it.
+  return out + "\n" + PrintableJson(plan::ToToml(plan));
 }
 
 }  // namespace telltale::cli

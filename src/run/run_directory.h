@@ -21,6 +21,7 @@ struct RunRequest {
   std::int64_t interval_ms = 500;
   double overhead_budget = 0.01;
   std::string plan;  ///< The capture plan, a JSON object; empty: the default.
+  std::string rules;  ///< The set of rules, a JSON object; empty: the default.
   std::string telltale_version;
 };
 

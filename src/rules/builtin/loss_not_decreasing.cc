@@ -820,7 +820,9 @@ const RuleDesc kLossNotDecreasingDesc{
     store::MaskOf(format::TableId::kScalars) | store::MaskOf(format::TableId::kEvents) |
         store::MaskOf(format::TableId::kSteps),
     true,
-    kParameters};
+    kParameters,
+    {},
+    Family::kModel};
 
 std::unique_ptr<Rule> MakeLossNotDecreasing(const Parameters& parameters) {
   return std::make_unique<LossNotDecreasing>(parameters);

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/rule_needs.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <map>
+#include <utility>
+
+#include "format/control_collections.h"
+#include "plan/thinning.h"
+
+namespace telltale::cli {
+namespace {
+
+constexpr std::size_t kTrain = 0;  ///< In Collection::when.
+
+static_assert(rules::kTakeStatistics == plan::kStats && rules::kTakeHistogram == plan::kHistogram &&
+              rules::kTakeValues == plan::kRaw && rules::kTakeShape == plan::kShape);
+
+plan::Collection CollectionOf(const rules::Need& need) {
+  plan::Collection out;
+  out.name = need.collection;
+  if (!need.include.empty()) out.include.push_back(need.include);
+  out.take = need.take;
+  out.when[kTrain].interval = need.interval;
+  return out;
+}
+
+/// Of a collection that nobody but rules asked for: it serves this need too.
+void Widen(const rules::Need& need, plan::Collection* collection) {
+  plan::When& when = collection->when[kTrain];
+  if (need.interval > 0 && (when.interval == 0 || need.interval < when.interval)) {
+    when.interval = need.interval;
+  }
+}
+
+enum class Served : std::uint8_t { kNothing, kSome, kAll };
+
+/// What a plan takes for a need: of each tensor of the collection, or of some that it names.
+Served ServedBy(const plan::Compiled& plan, const rules::Need& need) {
+  std::uint32_t all = 0;
+  const auto known = plan.collections();
+  for (std::size_t i = 0; i < std::size(format::kKnownCollections); ++i) {
+    if (format::kKnownCollections[i] == need.collection) all = known[i].takes;
+  }
+  const std::uint32_t some = plan.MaskOf(need.collection, "");
+  // Of a collection of the user's words nobody knows which tensors are all.
+  if (!need.include.empty()) all |= some;
+  Served served = Served::kNothing;
+  for (std::size_t i = 0; i < plan.planned().size(); ++i) {
+    const plan::PlannedRule& rule = plan.planned()[i];
+    const bool takes = (rule.take & need.take) == need.take && !rule.when[kTrain].Never();
+    if (!takes) continue;
+    if ((all >> i & 1U) != 0) return Served::kAll;
+    if ((some >> i & 1U) != 0) served = Served::kSome;
+  }
+  return served;
+}
+
+}  // namespace
+
+Status AddNeeds(const std::vector<rules::Need>& needs, const plan::CapturePlan& holds,
+                const std::set<std::string>& said, plan::CapturePlan* plan) {
+  for (const rules::Need& need : needs) {
+    const plan::Collection wanted = CollectionOf(need);
+    const auto is_it = [&](const plan::Collection& c) { return c.name == need.collection; };
+    auto there = std::find_if(plan->collections.begin(), plan->collections.end(), is_it);
+    const bool fresh = there == plan->collections.end();
+    if (fresh) {
+      const auto now = std::find_if(holds.collections.begin(), holds.collections.end(), is_it);
+      plan->collections.push_back(now == holds.collections.end() ? wanted : *now);
+      there = std::prev(plan->collections.end());
+    }
+    const plan::Collection before = *there;
+    there->take |= wanted.take;
+    for (const std::string& pattern : wanted.include) {
+      const bool has = std::find(there->include.begin(), there->include.end(), pattern) !=
+                       there->include.end();
+      if (!has) there->include.push_back(pattern);
+    }
+    const bool held = std::any_of(holds.collections.begin(), holds.collections.end(), is_it);
+    if (!held && !said.contains(need.collection)) Widen(need, &*there);
+    // It is the level's plan only where the level takes all of this.
+    if (fresh || !(*there == before)) plan->level = "custom";
+  }
+  return {};
+}
+
+std::string NeededBy(const std::vector<rules::Need>& needs, std::string_view collection) {
+  std::set<std::string_view> names;
+  for (const rules::Need& need : needs) {
+    if (need.collection == collection) names.insert(need.rule);
+  }
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+std::vector<std::string> Unserved(const plan::Compiled& plan,
+                                  const std::vector<rules::Need>& needs) {
+  struct Of {
+    bool whole = true;
+    bool any = false;
+    std::string lacking;
+  };
+  std::map<std::string_view, Of> rules;
+  for (const rules::Need& need : needs) {
+    Of& of = rules[need.rule];
+    const Served served = ServedBy(plan, need);
+    of.any = of.any || served != Served::kNothing;
+    if (served == Served::kAll) continue;
+    of.whole = false;
+    of.lacking += fmt::format("{}{} of {}", of.lacking.empty() ? "" : ", ",
+                              plan::TakeWords(need.take, " and "), need.collection);
+  }
+  std::vector<std::string> out;
+  for (const auto& [name, of] : rules) {
+    if (of.whole) continue;
+    out.push_back(fmt::format(
+        "The rule {} will {}: it needs {} in TRAIN steps: --rule {} adds what the plan does not "
+        "mention.",
+        name, of.any ? "see a part only" : "have no data", of.lacking, name));
+  }
+  return out;
+}
+
+}  // namespace telltale::cli
