@@ -10,6 +10,7 @@
 
 #include "base/printable.h"
 #include "store/folder.h"
+#include "store/run_info.h"
 
 namespace telltale::cli {
 namespace {
@@ -81,6 +82,14 @@ Result<rules::RuleSet> RuleSetOf(const RuleFlags& flags, rules::RuleSet base) {
   }
   if (const auto resolved = rules::Resolve(set); !resolved.ok()) return resolved.status();
   return set;
+}
+
+Result<rules::RuleSet> RuleSetOfRun(const RuleFlags& flags, const std::string& run) {
+  rules::RuleSet base;
+  if (const auto info = store::ReadRunInfo(run); info.ok()) {
+    if (auto own = rules::RuleSetFromJson(info->rules); own.ok()) base = std::move(own).value();
+  }
+  return RuleSetOf(flags, std::move(base));
 }
 
 std::vector<rules::Need> NeedsOfAsked(rules::RuleSet set, bool defaults) {

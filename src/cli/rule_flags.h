@@ -30,6 +30,10 @@ void AddRuleFlag(CLI::App* command, RuleFlags* flags);
 /// set names what there is not; kUnusable, kLimit: the file cannot be read.
 Result<rules::RuleSet> RuleSetOf(const RuleFlags& flags, rules::RuleSet base = {});
 
+/// The same over the rules that the run was started with, for a judgement by others. What is wrong
+/// with the run itself is for its reader to say.
+Result<rules::RuleSet> RuleSetOfRun(const RuleFlags& flags, const std::string& run);
+
 /// The needs of the rules that were asked for by name; with `defaults`, of all that run.
 std::vector<rules::Need> NeedsOfAsked(rules::RuleSet set, bool defaults);
 

@@ -82,12 +82,14 @@ Status LiveRun::Open() {
   // What the watcher decided about late writers, before the first record is ordered.
   ReadWatch();
   if (data.replay.ended && !watched_->log().CameToItsEnd(info)) {
-    engine_ = std::make_unique<rules::Engine>();
+    TELLTALE_ASSIGN_OR_RETURN(rules::RunEngine engine, rules::EngineOf(path_, info));
+    engine_ = std::make_unique<rules::RunEngine>(std::move(engine));
   }
   store::CursorOptions options;
   options.table_mask = analysis::Summary::table_mask();
-  if (engine_) options.table_mask |= engine_->table_mask();
+  if (engine_) options.table_mask |= engine_->engine.table_mask();
   TELLTALE_ASSIGN_OR_RETURN(cursor_, reader_->NewCursor(options));
+  if (engine_) engine_->values->Follow(cursor_.get());
   watched_->log().Readmit(cursor_.get());
   return {};
 }
@@ -157,8 +159,8 @@ void LiveRun::TakeFindings() {
     findings = judged_->findings;
     states = judged_->rules;
   } else if (engine_) {
-    findings = rules::Ranked(engine_->findings());
-    states = engine_->rule_states();
+    findings = rules::Ranked(engine_->engine.findings());
+    states = engine_->engine.rule_states();
   } else {
     findings = watched_->findings();
     states = watched_->rules();
@@ -198,7 +200,7 @@ bool LiveRun::ReadRecords(std::chrono::steady_clock::time_point deadline) {
     decided_ = false;
     judge_.reset();
     if (engine_) {
-      for (const store::OrderedRecord& record : records) engine_->Feed(record);
+      for (const store::OrderedRecord& record : records) engine_->engine.Feed(record);
     }
     {
       const std::scoped_lock lock(mutex_);
@@ -225,10 +227,10 @@ bool LiveRun::Decide(std::chrono::steady_clock::time_point deadline) {
     return false;
   };
   if (engine_) {
-    engine_->End();
+    engine_->engine.End();
     judged_.emplace();
-    judged_->findings = rules::Ranked(engine_->findings());
-    judged_->rules = engine_->rule_states();
+    judged_->findings = rules::Ranked(engine_->engine.findings());
+    judged_->rules = engine_->engine.rule_states();
     return decide();
   }
   if (!judge_) {

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -17,6 +18,7 @@
 #include "base/clock.h"
 #include "rules/engine.h"
 #include "rules/replay.h"
+#include "rules/run_engine.h"
 #include "store/reader.h"
 #include "store/writer.h"
 
@@ -32,12 +34,14 @@ struct WatchOptions {
   /// The run is over but the disk refuses the last words: so long it is tried again.
   std::int64_t last_words_ns = 10'000'000'000;
   store::WriterOptions writer;
+  /// Instead of the rules that the run was started with.
+  std::optional<rules::RuleSet> rules;
 };
 
 class Watcher {
  public:
   static Result<std::unique_ptr<Watcher>> Open(const std::filesystem::path& run,
-                                               WatchOptions options = {});
+                                               const WatchOptions& options = {});
 
   /// One round: reads what is new, journals what the rules say. True when the run has ended and the
   /// folder is closed; no call after that. Cheap when nothing is new; call it every 100 ms.
@@ -46,7 +50,7 @@ class Watcher {
   /// The watcher must go while the run goes on: keeps what it has, says nothing of an end.
   Status Stop();
 
-  const rules::Engine& engine() const { return engine_; }
+  const rules::Engine& engine() const { return rules_.engine; }
 
  private:
   /// What is to be journalled, owning its text.
@@ -60,7 +64,8 @@ class Watcher {
     std::int64_t grew_ns = 0;  ///< By the clock, when its folder last grew.
   };
 
-  Watcher(std::filesystem::path run, std::unique_ptr<store::RunReader> reader, WatchOptions options)
+  Watcher(std::filesystem::path run, std::unique_ptr<store::RunReader> reader,
+          const WatchOptions& options)
       : run_(std::move(run)), reader_(std::move(reader)), options_(options) {}
 
   std::int64_t NowRunNs() const;
@@ -78,11 +83,12 @@ class Watcher {
   const WatchOptions options_;
   std::unique_ptr<store::Cursor> cursor_;
   std::unique_ptr<store::Writer> writer_;
-  rules::Engine engine_;
+  rules::RunEngine rules_;
   std::vector<std::pair<std::string, std::uint32_t>> known_;  ///< In the journal before; sorted.
   std::map<std::string, Holder> holders_;
   std::set<std::string> given_up_;
   std::map<std::string, rules::RuleStatus> statuses_;
+  bool summed_up_ = false;  ///< The last words of the rules that only report are said.
   std::vector<rules::Finding> findings_;  ///< Not yet in the journal.
   std::vector<PendingEvent> events_;      ///< Likewise.
   std::string said_;                      ///< The error that the log had last.
