@@ -109,10 +109,10 @@ bool IsOurs(const Status& status) {
 
 /// The training takes our place. Returns only where it cannot be executed.
 int StartUnrecorded(const Status& why, const std::vector<std::string>& training,
-                    const sigset_t& mask) {
+                    const run::GivenSignals& signals) {
   Say("telltale run: NOT RECORDED: {}: the training starts without Telltale\n",
       Printable(why.message()));
-  const int error = run::BecomeTraining(training, mask);
+  const int error = run::BecomeTraining(training, signals);
   Fail("run", Status(Code::kUsage,
                      fmt::format("cannot start '{}': {}", training[0], std::strerror(error))));
   return error == ENOENT ? 127 : 126;
@@ -183,10 +183,7 @@ void SayTheEnd(const fs::path& path, bool quiet, bool json) {
 int Run(const Args& args, std::vector<std::string> training, const std::string& program) {
   run::SupervisorOptions options;
   // A line of ours to a pipe that nobody reads must not end us.
-  sigset_t pipe;
-  ::sigemptyset(&pipe);
-  ::sigaddset(&pipe, SIGPIPE);
-  ::sigprocmask(SIG_BLOCK, &pipe, &options.mask);
+  options.signals = run::TakeSignals();
   const auto fail = [](const Status& status) { return Fail("run", status); };
   const auto plan = PlanOf(args.plan, plan::DefaultPlan());
   if (args.explain && training.empty()) {
@@ -215,7 +212,7 @@ int Run(const Args& args, std::vector<std::string> training, const std::string& 
   auto directory = run::RunDirectory::Prepare(request);
   if (!directory.ok()) {
     const Status& status = directory.status();
-    return IsOurs(status) ? StartUnrecorded(status, training, options.mask) : fail(status);
+    return IsOurs(status) ? StartUnrecorded(status, training, options.signals) : fail(status);
   }
   auto registry = run::Registry::Create(
       directory->attempt(), [&, slab_bytes = plan->slab_bytes](channel::ControlPage* page) {
@@ -225,7 +222,7 @@ int Run(const Args& args, std::vector<std::string> training, const std::string& 
       });
   if (!registry.ok()) {
     directory->Abandon();
-    return StartUnrecorded(registry.status(), training, options.mask);
+    return StartUnrecorded(registry.status(), training, options.signals);
   }
   const std::string shown = ShortPath(directory->path());
   if (!args.quiet) {
@@ -252,7 +249,7 @@ int Run(const Args& args, std::vector<std::string> training, const std::string& 
   auto outcome = run::Supervise(options, &directory.value(), std::move(registry).value());
   if (!outcome.ok()) {
     directory->Abandon();
-    return StartUnrecorded(outcome.status(), options.command, options.mask);
+    return StartUnrecorded(outcome.status(), options.command, options.signals);
   }
   EndAtASignal(shown, outcome->exit, args.quiet);
   SayTheEnd(shown, args.quiet, args.json);

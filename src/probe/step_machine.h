@@ -162,6 +162,7 @@ class StepMachine {
   Optimizers known_;
   Optimizers cycle_;
   bool learned_;
+  bool fetches_again_;  ///< Optimizers of one step have batches of their own.
   bool explicit_;
   bool saw_forward_;
   bool finished_;

@@ -187,6 +187,44 @@ TEST_F(StepMachineTest, AGeneratorThatStepsEverySecondBatchKeepsStepsAtFetches) 
                             "TRAIN 3 m2 o2 b8"}));
 }
 
+TEST_F(StepMachineTest, ABatchThatAGeneratorLeavesOutHasItsOwnNumberFromItsFetch) {
+  for (int i = 0; i < 12; ++i) {
+    Fetch(4);
+    EXPECT_EQ(machine_->step(), i);
+    Forward();
+    Backward();
+    EXPECT_EQ(machine_->step(), i);
+    Optimize(1);
+    if (i % 5 == 0) {
+      Forward();
+      // While the first optimizer is the only one known, a second pass begins another step.
+      EXPECT_EQ(machine_->step(), i == 0 ? 1 : i);
+      Backward();
+      Optimize(2);
+    }
+    EXPECT_EQ(machine_->step(), i);
+  }
+  machine_->Finish();
+  EXPECT_EQ(Rows().steps.size(), 12u);
+}
+
+TEST_F(StepMachineTest, OptimizersWithBatchesOfTheirOwnShareTheNumberOfTheirStep) {
+  for (int i = 0; i < 4; ++i) {
+    for (const std::uint64_t optimizer : {1, 2}) {
+      Fetch(4);
+      Forward();
+      Backward();
+      // The first time nobody knows that the second batch is no next step.
+      EXPECT_EQ(machine_->step(), i == 0 && optimizer == 2 ? 1 : i);
+      Optimize(optimizer);
+      EXPECT_EQ(machine_->step(), i);
+    }
+  }
+  machine_->Finish();
+  EXPECT_EQ(Steps(), (Lines{"TRAIN 0 m2 o2 b8", "TRAIN 1 m2 o2 b8", "TRAIN 2 m2 o2 b8",
+                            "TRAIN 3 m2 o2 b8"}));
+}
+
 TEST_F(StepMachineTest, ASkippedOptimizerClosesItsStepToo) {
   TrainBatch();
   Fetch(4);

@@ -176,6 +176,7 @@ void StepMachine::PendingToTrain() {
 /// The pending step was a part of the open TRAIN step.
 void StepMachine::MergePending() {
   FlushHeld(&pending_, next_number_[TT_MODE_TRAIN], TT_MODE_TRAIN);
+  fetches_again_ = fetches_again_ || (pending_.by_fetch && train_.optimizer_calls > 0);
   for (int i = 0; i < TT_PHASE_COUNT; ++i) train_.phases[i] += pending_.phases[i];
   train_.micro_steps += pending_.micro_steps;
   train_.batch_size += pending_.batch_size;
@@ -214,6 +215,8 @@ void StepMachine::ResolveTrain() {
 
 /// The open TRAIN step was whole: the pending one is the next.
 void StepMachine::CloseAtPending() {
+  // A batch that the rest of the cycle did not use: a generator steps at some batches only.
+  if (pending_.by_fetch && learned_ && !CycleDone()) fetches_again_ = false;
   cycle_ = train_.called;
   learned_ = true;
   Close(&train_, pending_.begin);
@@ -254,8 +257,8 @@ std::int64_t StepMachine::PendingNumber() const {
   const std::int64_t next = next_number_[TT_MODE_TRAIN];
   if (!train_.open) return next;
   const bool own_forward = known_.count > 1 && train_.by_fetch && !pending_.by_fetch;
-  const bool same =
-      train_.optimizer_calls == 0 || explicit_ || own_forward || (learned_ && !CycleDone());
+  const bool rest_of_cycle = learned_ && !CycleDone() && (!pending_.by_fetch || fetches_again_);
+  const bool same = train_.optimizer_calls == 0 || explicit_ || own_forward || rest_of_cycle;
   return same ? next : next + 1;
 }
 

@@ -41,6 +41,7 @@ class ExplodingTensor final : public Rule {
         normal_(std::max<std::int64_t>(1, p.GetInt("normal_captures"))) {}
 
   void OnRecord(const Record& record, Reporter* reporter) override {
+    writer_ = record.writer;
     if (const auto* statistic = record.As<format::StatisticRow>()) {
       if (statistic->mode == "TRAIN") OnStatistic(*statistic, reporter);
     } else if (const auto* step = record.As<format::StepRow>()) {
@@ -49,7 +50,7 @@ class ExplodingTensor final : public Rule {
       if (scalar->name == "loss" && scalar->mode == "TRAIN") OnLoss(*scalar, reporter);
     } else if (const auto* event = record.As<format::EventRow>()) {
       if (event->kind == "process.exit") {
-        processes_.End(*event, [&](Process* process) { End(process, reporter); });
+        processes_.End(*event, writer_, [&](Process* process) { End(process, reporter); });
       }
     }
   }
@@ -107,7 +108,7 @@ class ExplodingTensor final : public Rule {
 
   template <class Row>
   Process* Find(const Row& row, Reporter* reporter) {
-    return processes_.Find(row, [&](Process* process) { Close(process, reporter); });
+    return processes_.Find(row, writer_, [&](Process* process) { Close(process, reporter); });
   }
 
   void OnLoss(const format::ScalarRow& loss, Reporter* reporter) {
@@ -372,6 +373,7 @@ class ExplodingTensor final : public Rule {
   const std::int64_t normal_;
 
   ProcessTable<Process> processes_;
+  std::uint32_t writer_ = 0;  ///< Of the record that is read.
   bool has_data_ = false;
 };
 

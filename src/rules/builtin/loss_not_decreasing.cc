@@ -17,6 +17,7 @@
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <string>
 #include <tuple>
@@ -78,6 +79,7 @@ class LossNotDecreasing final : public Rule {
         converged_below_(p.Get("converged_below")) {}
 
   void OnRecord(const Record& record, Reporter* reporter) override {
+    writer_ = record.writer;
     if (const auto* scalar = record.As<format::ScalarRow>()) {
       if (!exits_.Had(*scalar)) OnScalar(*scalar, reporter);
     } else if (const auto* event = record.As<format::EventRow>()) {
@@ -175,6 +177,7 @@ class LossNotDecreasing final : public Rule {
   };
 
   struct Process {
+    std::uint32_t writer = 0;  ///< Of its node.
     std::int32_t rank = 0;
     std::int32_t pid = 0;
     std::uint32_t attempt = 0;
@@ -196,6 +199,7 @@ class LossNotDecreasing final : public Rule {
   Process& ProcessOf(const Row& row) {
     Process& process = processes_[{row.rank, row.pid, 0}];
     if (process.attempt == 0) {
+      process.writer = writer_;
       process.rank = row.rank;
       process.pid = row.pid;
       process.attempt = row.attempt;
@@ -215,15 +219,32 @@ class LossNotDecreasing final : public Rule {
   }
 
   void OnProcessExit(const format::EventRow& event, Reporter* reporter) {
-    const auto at = processes_.find(ProcessKey{event.rank, event.pid, 0});
-    if (at == processes_.end() || at->second.attempt > event.attempt) return;
-    exits_.Add(event);
-    End(&at->second, reporter);
-    // The next attempt may go on with its series.
-    auto node = processes_.extract(at);
-    node.key() = ProcessKey{event.rank, event.pid, ++ended_};
-    processes_.insert(std::move(node));  // Where it is in memory stays.
-    ForgetEnded(event.rank);
+    // Its rank may have changed since its last row.
+    Retire(event.pid, event.attempt, event.time_ns, std::nullopt, reporter);
+  }
+
+  /// No row follows of the process with this pid, but for those under the rank `but`.
+  void Retire(std::int32_t pid, std::uint32_t attempt, std::int64_t time_ns,
+              std::optional<std::int32_t> but, Reporter* reporter) {
+    std::vector<ProcessKey> over;
+    for (const auto& [key, process] : processes_) {
+      const bool living = std::get<2>(key) == 0;
+      if (living && process.pid == pid && process.writer == writer_ && process.attempt <= attempt &&
+          process.rank != but) {
+        over.push_back(key);
+      }
+    }
+    for (const ProcessKey& key : over) {
+      const auto at = processes_.find(key);
+      const std::int32_t rank = at->second.rank;
+      exits_.Add(rank, pid, attempt, time_ns);
+      End(&at->second, reporter);
+      // The next attempt may go on with its series.
+      auto node = processes_.extract(at);
+      node.key() = ProcessKey{rank, pid, ++ended_};
+      processes_.insert(std::move(node));  // Where it is in memory stays.
+      ForgetEnded(rank);
+    }
   }
 
   /// Series are of use after the end of their process only where no other of its rank had losses:
@@ -262,6 +283,8 @@ class LossNotDecreasing final : public Rule {
     if (!added) return &series;
     series.process = &process;
     series.name = scalar.name;
+    // What it was under another rank (a process group is known late) is over.
+    Retire(scalar.pid, scalar.attempt, scalar.time_ns, scalar.rank, reporter);
     ForgetEnded(scalar.rank);
     return &series;
   }
@@ -751,6 +774,7 @@ class LossNotDecreasing final : public Rule {
   std::map<ProcessKey, Process> processes_;
   std::uint64_t ended_ = 0;  ///< Processes that have ended.
   EndedProcesses exits_;
+  std::uint32_t writer_ = 0;  ///< Of the record that is read.
   std::map<std::int32_t, Rank> ranks_;
   bool has_data_ = false;
 };

@@ -48,6 +48,7 @@ class VanishingGradient final : public Rule {
         converged_below_(p.Get("converged_below")) {}
 
   void OnRecord(const Record& record, Reporter* reporter) override {
+    writer_ = record.writer;
     if (const auto* statistic = record.As<format::StatisticRow>()) {
       if (statistic->mode == "TRAIN" && statistic->collection == "gradients") {
         OnGradient(*statistic, reporter);
@@ -59,7 +60,7 @@ class VanishingGradient final : public Rule {
       if (loss && scalar->mode == "TRAIN") OnLoss(*scalar, reporter);
     } else if (const auto* event = record.As<format::EventRow>()) {
       if (event->kind == "process.exit") {
-        processes_.End(*event, [&](Process* process) { End(process, reporter); });
+        processes_.End(*event, writer_, [&](Process* process) { End(process, reporter); });
       }
     }
   }
@@ -113,7 +114,7 @@ class VanishingGradient final : public Rule {
 
   template <class Row>
   Process* Find(const Row& row, Reporter* reporter) {
-    return processes_.Find(row, [&](Process* process) { Close(process, true, reporter); });
+    return processes_.Find(row, writer_, [&](Process* process) { Close(process, true, reporter); });
   }
 
   void OnLoss(const format::ScalarRow& scalar, Reporter* reporter) {
@@ -366,6 +367,7 @@ class VanishingGradient final : public Rule {
   const double converged_below_;
 
   ProcessTable<Process> processes_;
+  std::uint32_t writer_ = 0;  ///< Of the record that is read.
   bool has_data_ = false;
 };
 
