@@ -150,7 +150,7 @@ TEST(PlanOptions, AFileThatIsTooLargeOrNoneIsRefused) {
   };
   EXPECT_EQ(of_bytes("level = 'syst\xff'\n"), Code::kUsage);
   EXPECT_EQ(of_bytes(std::string("\xff\xfel\0e\0v\0", 8)), Code::kUsage);
-  EXPECT_EQ(of_bytes(std::string("level = 'all'\n\0", 15)), Code::kUsage);
+  EXPECT_EQ(of_bytes(std::string("\0level = 'all'\n", 15)), Code::kUsage);
   EXPECT_EQ(of_bytes("\xef\xbb\xbflevel = 'all'\r\n"), Code::kOk);
 }
 
