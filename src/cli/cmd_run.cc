@@ -235,6 +235,9 @@ int Run(const Args& args, std::vector<std::string> training, const std::string& 
         Printable(shown));
   }
 
+  if (!args.quiet) {
+    for (const std::string& line : LikelySlips(*plan)) Say("telltale: {}\n", line);
+  }
   const std::size_t lacking = Unserved(*compiled).size();
   if (lacking > 0 && !args.quiet) {
     Say("telltale: {} of the rules get less than they need by this plan: --explain-plan says "

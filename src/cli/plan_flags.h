@@ -37,6 +37,9 @@ Result<plan::CapturePlan> PlanOfRun(PlanFlags flags);
 Result<plan::CapturePlan> PlanOf(const PlanFlags& flags, const plan::CapturePlan& base,
                                  const plan::CapturePlan& holds = Nothing());
 
+/// One line for each collection that is called nearly as a built-in one and names no tensors.
+std::vector<std::string> LikelySlips(const plan::CapturePlan& plan);
+
 /// A table as comments and the plan as TOML: a plan file.
 std::string ExplainPlan(const plan::CapturePlan& plan);
 

@@ -154,6 +154,32 @@ TEST(PlanOptions, AFileThatIsTooLargeOrNoneIsRefused) {
   EXPECT_EQ(of_bytes("\xef\xbb\xbflevel = 'all'\r\n"), Code::kOk);
 }
 
+TEST(PlanOptions, ANameThatIsNearlyABuiltInOneIsSaid) {
+  const auto slips_of = [](const char* collect) {
+    plan::CapturePlan plan = Nothing();
+    plan.collections.push_back(plan::ParseCollect(collect).value());
+    return LikelySlips(plan);
+  };
+  const struct {
+    const char* written;
+    const char* meant;
+  } slips[] = {{"gradient", "'gradients'"}, {"loss", "'losses'"},
+               {"bias", "'biases'"},        {"Weights", "'weights'"},
+               {"wieghts", "'weights'"},    {"feature_importances", "'feature_importance'"}};
+  for (const auto& slip : slips) {
+    const auto said = slips_of(slip.written);
+    ASSERT_EQ(said.size(), 1U) << slip.written;
+    EXPECT_NE(said[0].find(slip.meant), std::string::npos) << said[0];
+  }
+  for (const char* fine :
+       {"gradients", "mine", "a", "heads", "gradient:include=x", "loss:tensors=y"}) {
+    EXPECT_TRUE(slips_of(fine).empty()) << fine;
+  }
+  plan::CapturePlan plan = Nothing();
+  plan.collections.push_back(plan::ParseCollect("gradient").value());
+  EXPECT_NE(ExplainPlan(plan).find("write 'gradients'"), std::string::npos);
+}
+
 TEST(PlanOptions, AWrongPatternOfAFileNamesTheFile) {
   const store::TempFolder folder;
   const std::string file = (folder.path() / "plan.toml").string();
