@@ -68,6 +68,13 @@ TEST(RuleNeeds, AreAddedToWhatTheUserSays) {
   EXPECT_EQ(Find(*plan, "biases")->when[0].interval, 100U);
 }
 
+TEST(RuleNeeds, SurviveACollectionThatTakesAnotherThing) {
+  const auto plan = PlanOfRun({.collect = {"gradients:values,interval=10"}});
+  ASSERT_TRUE(plan.ok()) << plan.status().message();
+  EXPECT_EQ(Find(*plan, "gradients")->take, plan::kRaw | plan::kStats);
+  EXPECT_TRUE(Unserved(*plan).empty());
+}
+
 TEST(RuleNeeds, OfARunThatGoesOnLeaveWhatHolds) {
   plan::CapturePlan holds = Nothing();
   holds.collections.push_back(plan::ParseCollect("gradients:values,interval=7").value());
