@@ -17,8 +17,8 @@ constexpr double kFloor = 0.1;
 /// Steps of a mode whose durations are of warming up.
 constexpr std::int64_t kWarmUpSteps = 2;
 constexpr std::size_t kMinWork = 3;
-/// No step counts as more than so many medians of the newest ones.
-constexpr double kMedians = 2;
+/// A step that is longer than so many medians of the newest ones has waited for something.
+constexpr double kPause = 3;
 /// A cost that was seen once counts where it is so many times the budget; one of the first steps
 /// alone, which find neither memory nor code in place, where it is so many times.
 constexpr double kPlain = 2;
@@ -100,7 +100,7 @@ void Governor::Learn(const StepCost& cost, Mode* mode) {
   const std::int64_t probe = std::clamp<std::int64_t>(cost.probe_ns, 0, cost.duration_ns);
   if (!warm_up) mode->work.Add(cost.duration_ns - probe);
   since_ns_ += std::min(static_cast<double>(cost.duration_ns),
-                        kMedians * mode->work.median() + static_cast<double>(probe));
+                        kPause * mode->work.median() + static_cast<double>(probe));
 
   // The rarest rule that was due answers for the step: those that are due more often are seen
   // without it.
@@ -150,7 +150,7 @@ void Governor::LearnExtra(const StepCost& cost, double extra, bool warm_up, std:
 Governor::Estimate Governor::EstimateOf(const Mode& mode, std::size_t which) const {
   Estimate out;
   if (mode.work.count() < kMinWork) return out;
-  const double work = std::max(mode.work.mean_below(kMedians * mode.work.median()), 1.0);
+  const double work = std::max(mode.work.mean_up_to(kPause * mode.work.median()), 1.0);
   const double base = mode.base.mean();
   const double listed =
       mode.steps >= kMinListedSteps ? mode.listed_ns / static_cast<double>(mode.steps) : 0;

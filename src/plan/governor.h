@@ -6,7 +6,7 @@
 // From the steps it learns three things a mode: how long a step works, what the probe costs in one
 // where nothing is taken, and what taking costs, by rule. So it knows what the plan will cost
 // before a whole interval has passed, and by how much to stretch. A step that waited for something
-// (a checkpoint, an input stall, a paused process) counts as little more than the others: what one
+// (a checkpoint, an input stall, a paused process) says nothing of how long steps work: what a
 // pause takes pays for no capture. Deterministic: decides from what it was given alone. Thread
 // safety: none.
 #pragma once
@@ -56,12 +56,18 @@ class Newest {
     std::nth_element(sorted.begin(), middle, sorted.begin() + static_cast<std::ptrdiff_t>(n));
     return static_cast<double>(*middle);
   }
-  /// The mean where none counts more than `limit`.
-  double mean_below(double limit) const {
+  /// The mean of those that are no more than `limit`.
+  double mean_up_to(double limit) const {
     const std::size_t n = std::min(count_, N);
     double sum = 0;
-    for (std::size_t i = 0; i < n; ++i) sum += std::min(static_cast<double>(values_[i]), limit);
-    return n == 0 ? 0 : sum / static_cast<double>(n);
+    int taken = 0;
+    for (std::size_t i = 0; i < n; ++i) {
+      const auto value = static_cast<double>(values_[i]);
+      if (value > limit) continue;
+      sum += value;
+      ++taken;
+    }
+    return taken == 0 ? 0 : sum / taken;
   }
 
  private:
