@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <random>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -80,6 +82,43 @@ TEST(Governor, TwentyTimesTheBudgetIsInsideItWithinTwentySteps) {
   training.Run(2000);
   EXPECT_LT(training.Share(), 0.01);
   EXPECT_GT(training.Share(), 0.005) << "as much as the budget allows, not less";
+}
+
+TEST(Governor, KeepsTheBudgetAtStepsOfAnyLength) {
+  for (const std::int64_t work_ns : {10 * kMs, 30 * kMs, 100 * kMs, 300 * kMs}) {
+    for (const std::int64_t percent : {5, 30, 150}) {
+      SCOPED_TRACE(std::to_string(work_ns / kMs) + " ms, " + std::to_string(percent) + " %");
+      std::minstd_rand random(7);
+      const auto about = [&](std::int64_t ns) {
+        return ns * (80 + static_cast<std::int64_t>(random() % 41)) / 100;
+      };
+      Governor governor(0.01, std::vector<PlannedRule>{Every(1, kStats | kHistogram)});
+      Thinning taken;  // As the training has it: 0.2 s after the decision.
+      std::int64_t now = 0, publish_at = -1, spent = 0, worked = 0;
+      for (std::int64_t step = 0; step < 6000; ++step) {
+        const std::int64_t work = about(work_ns);
+        const std::int64_t pause = step % 100 == 57 ? 5000 * kMs : 0;
+        std::int64_t probe = step % 3 == 0 ? 27 * kUs : 0;  // A sample stands for others.
+        if (step % taken.stretch == 0) {
+          probe += about(work_ns * percent / 100) * (step == 0 ? 5 : 1);
+        }
+        const std::int64_t begin = now;
+        now += work + pause + probe;
+        if (governor.Add({0, step, begin, now - begin, probe})) publish_at = now + 200 * kMs;
+        if (publish_at >= 0 && now >= publish_at) {
+          taken = governor.thinning();
+          governor.Published(now);
+          publish_at = -1;
+        }
+        if (step < 200) continue;
+        spent += probe;
+        worked += work + probe;
+      }
+      const double share = static_cast<double>(spent) / static_cast<double>(worked);
+      EXPECT_LT(share, 0.012);
+      EXPECT_GT(share, 0.005);
+    }
+  }
 }
 
 TEST(Governor, APauseBetweenTwoStepsPaysForNothing) {

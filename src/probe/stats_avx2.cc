@@ -175,7 +175,7 @@ Kernels KernelsAvx2() {
     known.store(can, std::memory_order_relaxed);
   }
   return can == 2 ? Kernels{BlockAbout<Sums, BlockExact>, WidenHalf, WidenBfloat, MagnitudesOf}
-             : Kernels{nullptr, nullptr, nullptr, nullptr};
+                  : Kernels{nullptr, nullptr, nullptr, nullptr};
 }
 
 }  // namespace telltale::probe
