@@ -270,6 +270,21 @@ TEST_F(PoolTest, ALargeTensorGivesASampleSpreadOverIt) {
   EXPECT_EQ(rows[3].taken, kMaxSample);
 }
 
+TEST_F(PoolTest, ABurstOfLargeTensorsGetsSmallerSamplesInsteadOfNone) {
+  // Of 256 KiB each the pool holds 56, and may not be emptied before the last one comes.
+  std::vector<float> values(100'000);
+  std::iota(values.begin(), values.end(), 0.0f);
+  for (std::int64_t step = 0; step < 90; ++step) EXPECT_TRUE(Add(values, step)) << step;
+  const auto rows = Rows();
+  EXPECT_EQ(rows.size(), 90u);
+  for (const auto& row : rows) {
+    EXPECT_GE(row.taken, kLeastSample);
+    EXPECT_LE(row.taken, kDefaultSample);
+    EXPECT_EQ(row.count, 100'000u);
+    EXPECT_EQ(row.max, 99'999);
+  }
+}
+
 TEST_F(PoolTest, EveryDtypeAndStrideIsWidened) {
   const std::uint8_t bytes[] = {1, 2, 3, 4, 5, 6};
   const std::int64_t integers[] = {-1, 0, 1LL << 40, 7};
