@@ -43,6 +43,12 @@ constexpr int kNice = 10;
 /// At the end of the process: pauses of 0.1 ms for a sample that the helper is computing.
 constexpr int kFlushPauses = 2000;
 constexpr timespec kFlushPause{0, 100'000};
+/// Of the helper, for a drain: two seconds in all, in which an agent that died is followed by
+/// another.
+constexpr int kShortPauses = 50;
+constexpr int kRoomPauses = 150;
+constexpr timespec kShortPause{0, 1'000'000};
+constexpr timespec kLongPause{0, 20'000'000};
 
 enum HelperState : std::uint32_t { kNoHelper = 0, kStarting = 1, kRuns = 2, kRefused = 3 };
 
@@ -379,13 +385,23 @@ void HistogramPool::Flush() {
   }
 }
 
+void HistogramPool::AwaitRoom() {
+  for (int pauses = 0; pauses < kRoomPauses; ++pauses) {
+    const bool none =
+        tail_.load(std::memory_order_relaxed) == claimed_.load(std::memory_order_relaxed);
+    if (none || producer_->HasRoom(sizeof(format::HistogramRecord))) return;
+    ::nanosleep(pauses < kShortPauses ? &kShortPause : &kLongPause, nullptr);
+  }
+}
+
 void HistogramPool::Help() {
   ::prctl(PR_SET_NAME, "telltale-stats");
   ::setpriority(PRIO_PROCESS, static_cast<id_t>(::syscall(SYS_gettid)), kNice);
   for (;;) {
     const std::uint32_t seen = wake_.load(std::memory_order_seq_cst);
-    while (WorkOne() == Work::kDone) {
-    }
+    do {
+      AwaitRoom();
+    } while (WorkOne() == Work::kDone);
     sleeping_.store(1, std::memory_order_seq_cst);
     // Returns at once where a sample came since `seen` was read.
     ::syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&wake_), FUTEX_WAIT_PRIVATE, seen,

@@ -4,9 +4,9 @@
 //
 // The pool (16 MiB of address space) and the thread are made when the first sample comes. Where
 // much of it is taken, samples of large tensors become smaller, so that it is not the same tensors
-// each time that have none. What finds no room is refused, never waited for. The thread sleeps on a
-// futex, has all signals blocked, yields to others (nice) and touches nothing but the pool, so a
-// process may end at any moment without it.
+// each time that have none. What finds no room is refused, never waited for; the thread itself may
+// wait until its ring is drained. It sleeps on a futex, has all signals blocked, yields to others
+// (nice) and touches nothing but the pool, so a process may end at any moment without it.
 //
 // Thread safety: Add and Flush may be called from any thread. Samples are computed in the order in
 // which they were taken, by one thread at a time (`consumer_`). Lives in memory that is zero at
@@ -74,6 +74,8 @@ class HistogramPool {
   [[gnu::cold]] bool StartHelper();
   static void* HelperMain(void* self);
   [[noreturn]] void Help();
+  /// Waits where a sample waits and the helper's ring is full, up to two seconds.
+  void AwaitRoom();
   Work WorkOne();
   void Wake();
 
