@@ -200,7 +200,7 @@ PyObject* Forward(PyObject* self, PyObject* const* args, std::size_t nargsf, PyO
   ThreadState& thread = ThisThread();
   // In a fetch (a transform, a collate function) it is part of the wait for data.
   if (thread.module_depth > thread.module_base || thread.next_depth > 0 ||
-      g_recording == Recording::kOff) [[likely]] {
+      g_recording == Recording::kOff || (g_backwards > 0 && HelpsBackward())) [[likely]] {
     if (thread.watching != 0) [[unlikely]]
       return WatchedForward(&thread, self, args, nargsf, kwnames);
     ModuleDepth depth(&thread);
@@ -211,15 +211,20 @@ PyObject* Forward(PyObject* self, PyObject* const* args, std::size_t nargsf, PyO
 
 PyObject* Backward(PyObject* self, PyObject* const* args, std::size_t nargsf, PyObject* kwnames) {
   ThreadState& thread = ThisThread();
-  if (thread.backward_depth > 0 || !MaySteps()) return CallOriginal(self, args, nargsf, kwnames);
+  if (thread.backward_depth > 0 || HelpsBackward() || !MaySteps()) {
+    return CallOriginal(self, args, nargsf, kwnames);
+  }
+  thread.trains = true;
   // Forward passes that run again inside (checkpointing) are part of the backward.
   ModuleDepth modules(&thread);
   Depth depth(&thread.backward_depth);
+  Depth running(&g_backwards);
   const std::uint64_t begin = tt_now();
+  const std::uint64_t recorded = thread.recorded_ticks;
   double loss = 0;
   const bool has_loss = ArgCount(nargsf) > 0 && TakeLoss(args[0], &loss);
   g_machine_owned = true;
-  tt_account(begin);
+  tt_account(begin + (thread.recorded_ticks - recorded));
   tt_backward_begin();
   PyObject* result = CallOriginal(self, args, nargsf, kwnames);
   tt_backward_end(has_loss ? 1 : 0, loss);
@@ -240,6 +245,17 @@ void BeforeOptimizer(PyObject* optimizer) {
 
 void Statistics(PyObject* optimizer) {
   if (AnythingDue()) TellOptimizer(optimizer);
+}
+
+/// An optimizer that takes the scaler itself (fused ones of torch 1) unscales its gradients inside
+/// of its step, if it does: what they stand for is not known before.
+bool IsGivenScaler(PyObject* kwnames) {
+  for (Py_ssize_t i = 0; kwnames != nullptr && i < PyTuple_Size(kwnames); ++i) {
+    if (PyUnicode_CompareWithASCIIString(PyTuple_GetItem(kwnames, i), "grad_scaler") == 0) {
+      return true;
+    }
+  }
+  return false;
 }
 
 /// Calls an optimizer's step and, before it changes the weights, records what is due: when its
@@ -268,11 +284,17 @@ PyObject* Optimizer(PyObject* self, PyObject* const* args, std::size_t nargsf, P
   PyObject* optimizer = args[0];
   if (thread.in_scaler && !thread.scaler_stepped) {
     thread.scaler_stepped = true;
-    Statistics(optimizer);  // The gradients are unscaled by now.
+    if (IsGivenScaler(kwnames)) {
+      if (AnythingDue()) tt_count_skipped(0, 1);
+    } else {
+      // The gradients are unscaled by now, or the optimizer says by how much they are not.
+      Statistics(optimizer);
+    }
   }
   // An optimizer that calls another, or its base class, is one step.
   if (thread.optimizer_depth > 0) return CallOriginal(self, args, nargsf, kwnames);
   Depth depth(&thread.optimizer_depth);
+  if (g_backwards == 0) thread.trains = true;
   // A step without its scaler, after scaler.unscale_ for example: what was scaled is used up.
   g_scale_pending = false;
   ForgetScaled();
@@ -292,6 +314,7 @@ PyObject* Scaler(PyObject* self, PyObject* const* args, std::size_t nargsf, PyOb
     return CallOriginal(self, args, nargsf, kwnames);
   }
   Depth depth(&thread.optimizer_depth);
+  if (g_backwards == 0) thread.trains = true;
   g_scale_pending = false;
   ForgetScaled();
   PyObject* optimizer = args[1];

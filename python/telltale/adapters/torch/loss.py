@@ -5,14 +5,15 @@ lies on a device, and read once the copy is done.
 
 from __future__ import annotations
 
+import functools
 import os
 from collections import deque
 from types import ModuleType
-from typing import Any
+from typing import Any, Callable
 
 from ..._native import probe
 from ..._session import at_end
-from . import events, outputs
+from . import events, outputs, tensors
 from .hooking import BACKWARD, LOSS, SCALE, SCALER, hook
 
 _torch: Any = None
@@ -64,11 +65,11 @@ def _after_fork() -> None:
 
 def _start_copy(tensor: Any) -> tuple[Any, Any] | None:
     """The event that ends the copy of a loss on a CUDA device, and the copy; None: it cannot be copied."""
-    if not tensor.is_cuda or _torch.cuda.is_current_stream_capturing():
+    if not tensor.is_cuda:
         return None
-    with _torch.no_grad():
-        copy = _torch.empty((), dtype=tensor.dtype, pin_memory=True)
-        copy.copy_(tensor.detach().reshape(()), non_blocking=True)
+    # The default device or tensor type may be the user's CUDA device.
+    copy = _torch.empty((), dtype=tensor.dtype, device="cpu", pin_memory=True)
+    copy.copy_(tensor.detach().reshape(()), non_blocking=True)
     done = _torch.cuda.Event()
     done.record(_torch.cuda.current_stream(tensor.device))
     return done, copy
@@ -83,6 +84,10 @@ def on_device_loss(tensor: Any) -> None:
     if not _device_seen:
         _device_seen = True
         events.device_seen()
+    if tensor.is_cuda and _torch.cuda.is_current_stream_capturing():
+        # Even to ask whether a copy is done would break the graph that is being captured.
+        probe.count_skipped("loss.device", 1)
+        return
     _drain()
     if len(_pending) >= _MAX_PENDING:
         probe.count_skipped("loss.late", 1)
@@ -96,6 +101,17 @@ def on_device_loss(tensor: Any) -> None:
         probe.count_skipped("loss.refused", 1)
         return
     _pending.append((*started, loss))
+
+
+def _careful(tell: Callable[[Any], None]) -> Callable[[Any], None]:
+    """As tensors.careful; a dispatch mode of the user's does not see the copy either."""
+
+    @functools.wraps(tell)
+    def undisturbed(tensor: Any) -> None:
+        with tensors.undisturbed():
+            tell(tensor)
+
+    return tensors.careful(undisturbed)
 
 
 def _scalers(torch: Any) -> list[Any]:
@@ -143,7 +159,7 @@ def install(torch: ModuleType) -> None:
     os.register_at_fork(after_in_child=_after_fork)
     probe.configure(
         loss_type=torch.nn.modules.loss._Loss,
-        on_device_loss=on_device_loss,
+        on_device_loss=_careful(on_device_loss),
         on_eval=events.harmless(lambda _: hook_functions()),
     )
     outputs.hook_functions_with(hook_functions)

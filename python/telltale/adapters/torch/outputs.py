@@ -18,7 +18,7 @@ from typing import Any, Callable
 
 from ..._native import probe
 from ..._session import on_wake
-from . import device, modules, parameters, tensors
+from . import modules, parameters, tensors
 from .thread import owns
 
 # Bits of what on_forward answers, as kWatch in torch_capture.h.
@@ -223,7 +223,7 @@ def on_forward(module: Any, train: bool) -> int:
     if root is None:
         return 0
     _now()
-    device.begin_forward()
+    tensors.begin_device_forward()
     _evaluation = not train
     table = _tables.get(id(root))
     if table is None or table.root() is not root:
@@ -366,12 +366,19 @@ def on_function(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | N
 def on_backward(loss: Any) -> None:
     """A backward pass begins from a loss."""
     if owns() and _wants("losses"):
-        if type(loss) is tensors.tensor_type and loss.numel() != 1:
-            return  # Given a gradient of its own: no loss.
+        if isinstance(loss, (list, tuple)):
+            loss = [one if _may_be_loss(one) else None for one in loss]
+        elif not _may_be_loss(loss):
+            return
         _now()
         entry = _named("")
         entry.give("loss", loss, "losses")
         entry.calls += 1
+
+
+def _may_be_loss(value: Any) -> bool:
+    """Other than what has several elements: that is given a gradient of its own. A subclass is not asked."""
+    return type(value) is not tensors.tensor_type or value.numel() == 1
 
 
 def _awake(_: int) -> None:
