@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "hook.h"
+#include "seen_cache.h"
 #include "state.h"
 #include "torch_capture.h"
 #include "values.h"
@@ -25,20 +26,6 @@ PyObject* g_unscaled = nullptr;
 // made from the scaled one, and its value is no loss.
 bool g_scale_pending = false;
 
-/// Addresses seen lately. A miss only costs a call of the adapter, which keeps the true set; an
-/// address used again by another object costs it its first-sight event.
-class SeenCache {
- public:
-  bool Insert(const PyObject* object) {
-    auto& slot = slots_[(reinterpret_cast<std::uintptr_t>(object) >> 4) % slots_.size()];
-    if (slot == object) return false;
-    slot = object;
-    return true;
-  }
-
- private:
-  std::array<const void*, 61> slots_{};
-};
 SeenCache g_roots;
 SeenCache g_optimizers;
 
@@ -132,6 +119,18 @@ bool IsLossModule(PyObject* module) {
          PyType_IsSubtype(Py_TYPE(module), g_adapter.loss_type) != 0;
 }
 
+/// A loss of an evaluation: it has no backward at which it would be read.
+void TakeEvalLoss(PyObject* result) {
+  double value = 0;
+  if (HostScalar(result, &value)) {
+    tt_scalar(g_names.loss, value);
+  } else if (g_adapter.on_device_eval != nullptr && IsDeviceScalar(result)) {
+    const std::uint64_t begin = tt_now();
+    CallAdapter(g_adapter.on_device_eval, result, "on_device_eval");
+    tt_account(begin);
+  }
+}
+
 PyObject* LossForward(PyObject* self, PyObject* const* args, std::size_t nargsf,
                       PyObject* kwnames) {
   const LossDepth depth(&ThisThread());
@@ -140,10 +139,7 @@ PyObject* LossForward(PyObject* self, PyObject* const* args, std::size_t nargsf,
   tt_phase_end(TT_PHASE_FORWARD);
   if (result != nullptr && AnythingDue()) TellLossModule({args, nargsf, kwnames}, result);
   // With a gradient it is read at backward; without one it is an evaluation's.
-  double value = 0;
-  if (result != nullptr && !g_last_forward_trains && !GradEnabled() && HostScalar(result, &value)) {
-    tt_scalar(g_names.loss, value);
-  }
+  if (result != nullptr && !g_last_forward_trains && !GradEnabled()) TakeEvalLoss(result);
   return result;
 }
 
@@ -417,10 +413,7 @@ PyObject* Loss(PyObject* self, PyObject* const* args, std::size_t nargsf, PyObje
       GradEnabled()) {
     return result;
   }
-  double value = 0;
-  if (Py_TYPE(result) == g_adapter.tensor_type && HostScalar(result, &value)) {
-    tt_scalar(g_names.loss, value);
-  }
+  if (Py_TYPE(result) == g_adapter.tensor_type) TakeEvalLoss(result);
   return result;
 }
 

@@ -42,6 +42,7 @@ struct Adapter {
   PyObject* on_group = nullptr;        ///< () a process group was made
   PyObject* decorate = nullptr;        ///< (name, function) -> function inside a span
   PyObject* on_device_loss = nullptr;  ///< (tensor) loss that is not in main memory
+  PyObject* on_device_eval = nullptr;  ///< (tensor) the same of an evaluation
   PyObject* grad_enabled = nullptr;    ///< () -> bool
   PyObject* float32 = nullptr;         ///< The dtype of that name.
   PyTypeObject* tensor_type = nullptr;

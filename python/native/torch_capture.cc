@@ -5,6 +5,7 @@
 #include <cstring>
 #include <string_view>
 
+#include "seen_cache.h"
 #include "values.h"
 
 namespace telltale::native {
@@ -101,21 +102,17 @@ constinit Collection g_labels{"labels"};
 constinit Collection g_losses{"losses"};
 constinit Collection g_outputs{"outputs"};
 
-/// Roots whose training forward was told since g_told_epoch. Addresses only: one that is used again
-/// by another root costs that one the early announcement of its names.
-std::array<const PyObject*, 13> g_told_roots{};
+/// Roots whose training forward was told since g_told_epoch.
+SeenCache g_told_roots;
 std::uint32_t g_told_epoch = 0;
 
 /// Whether a root was told before; it counts as told from now on.
-bool WasTold(const PyObject* root) {
+bool WasTold(PyObject* root) {
   if (g_told_epoch != g_epoch) {
-    g_told_roots.fill(nullptr);
+    g_told_roots.Clear();
     g_told_epoch = g_epoch;
   }
-  auto& slot = g_told_roots[(reinterpret_cast<std::uintptr_t>(root) >> 4) % g_told_roots.size()];
-  const bool told = slot == root;
-  slot = root;
-  return told;
+  return !g_told_roots.Insert(root);
 }
 
 // ---- reading a tensor ----

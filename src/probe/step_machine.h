@@ -134,6 +134,7 @@ class StepMachine {
   void TrainForward(std::uint64_t now);
   [[gnu::cold]] void EvalForward(std::uint8_t mode, std::uint64_t now);
   bool CycleDone() const;
+  bool CycleBegun() const;
   void Close(OpenStep* step, std::uint64_t end);
   void Publish();
   std::int64_t PendingNumber() const;

@@ -187,6 +187,23 @@ TEST_F(StepMachineTest, AGeneratorThatStepsEverySecondBatchKeepsStepsAtFetches) 
                             "TRAIN 3 m2 o2 b8"}));
 }
 
+TEST_F(StepMachineTest, ATrainingThatFollowsAnotherNumbersItsForwardsAtOnce) {
+  std::int64_t expected = 0;
+  for (std::uint64_t optimizer = 1; optimizer <= 12; ++optimizer) {
+    for (int i = 0; i < 3; ++i) {
+      Forward();
+      // What the forward gives is recorded under this number, before the optimizer is called.
+      EXPECT_EQ(machine_->step(), expected) << "optimizer " << optimizer;
+      Backward();
+      Optimize(optimizer);
+      EXPECT_EQ(machine_->step(), expected);
+      ++expected;
+    }
+  }
+  machine_->Finish();
+  EXPECT_EQ(Rows().steps.size(), 36u);
+}
+
 TEST_F(StepMachineTest, ASkippedOptimizerClosesItsStepToo) {
   TrainBatch();
   Fetch(4);
@@ -256,6 +273,20 @@ TEST_F(StepMachineTest, ATeachersForwardIsPartOfTheStep) {
   }
   machine_->Finish();
   EXPECT_EQ(Steps(), (Lines{"TRAIN 0 m1 o1 b4", "TRAIN 1 m1 o1 b4", "TRAIN 2 m1 o1 b4"}));
+}
+
+TEST_F(StepMachineTest, EachTeachersForwardHasANumberOfItsOwn) {
+  for (std::int64_t i = 0; i < 3; ++i) {
+    Fetch(4);
+    Forward(TT_MODE_EVAL);
+    EXPECT_EQ(machine_->mode(), std::uint8_t{TT_MODE_EVAL});
+    EXPECT_EQ(machine_->step(), i);
+    Forward();
+    EXPECT_EQ(machine_->mode(), std::uint8_t{TT_MODE_TRAIN});
+    EXPECT_EQ(machine_->step(), i);
+    Backward();
+    Optimize();
+  }
 }
 
 TEST_F(StepMachineTest, AModelInEvalModeThatIsTrainedMakesTrainSteps) {

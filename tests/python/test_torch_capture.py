@@ -585,3 +585,42 @@ for _ in range(2):
     rows = captured.statistics(collection="losses")
     assert {name for name, _, _ in rows} == {"loss.0", "CrossEntropyLoss.output"}
     assert all(row["count"] == 1 for row in rows.values())
+
+
+def test_models_that_follow_each_other_have_the_same_names(lab):
+    """The next one often lies where the last one lay."""
+    script = """
+import torch, torch.nn as nn
+torch.manual_seed(0)
+x = torch.randn(6, 8)
+def fold():
+    net = nn.Sequential(nn.Linear(8, 4), nn.ReLU(), nn.Linear(4, 1)); opt = torch.optim.SGD(net.parameters(), lr=0.1)
+    for _ in range(2):
+        opt.zero_grad(); net(x).sum().backward(); opt.step()
+for _ in range(6): fold()
+"""
+    captured = lab.run(script)
+    assert captured.steps() == list(range(12))
+    assert captured.names("weights") == {"0.weight", "2.weight"}
+    rows = captured.statistics()
+    for name in ("0.weight", "gradient/2.bias", "1.output", "output"):
+        assert {step for found, _, step in rows if found == name} == set(range(12)), name
+    assert len(captured.table("events", kind="model")) == 6
+
+
+def test_a_module_made_anew_for_each_call_renames_nothing(lab):
+    script = (
+        MLP
+        + """
+import sys
+for _ in range(200):
+    opt.zero_grad(); crit(nn.Softmax(dim=1)(net(x)), y).backward(); opt.step()
+if "telltale._probe" in sys.modules:
+    from telltale.adapters.torch import modules
+    print(modules.version(), len(modules._roots), file=sys.stderr)
+"""
+    )
+    captured = lab.run(script, plan="[collections.gradients]\ninterval = 1\n")
+    version, roots = map(int, captured.err.split()[-2:])
+    assert version <= 2 and roots <= 200
+    assert captured.steps() == list(range(200))

@@ -13,7 +13,7 @@ from typing import Any, Callable
 
 from ..._native import probe
 from ..._session import at_end
-from . import events, outputs, tensors
+from . import events, outputs, shards, tensors
 from .hooking import BACKWARD, LOSS, SCALE, SCALER, hook
 
 _torch: Any = None
@@ -31,16 +31,32 @@ _FUNCTIONS = {
     "": ("binary_cross_entropy_with_logits",),
 }
 _MAX_PENDING = 64
-# (event that ends the copy, pinned copy, what the probe calls the loss)
-_pending: deque[tuple[Any, Any, int]] = deque()
+# (event that ends the copy, pinned copy, what the probe calls the loss or, of an evaluation, step and mode)
+_pending: deque[tuple[Any, Any, Any]] = deque()
 _device_seen = False
 _functions_hooked = False
+
+
+class _Here:
+    """The event of a copy that need not be made."""
+
+    @staticmethod
+    def query() -> bool:
+        return True
+
+
+def _lies_here(tensor: Any) -> bool:
+    """Of a distributed tensor in main memory the value is at hand."""
+    return type(tensor) is _torch.Tensor and tensor.is_cpu
 
 
 def _drain() -> None:
     while _pending and _pending[0][0].query():
         _, copy, loss = _pending.popleft()
-        probe.loss_arrived(loss, copy.item())
+        if isinstance(loss, tuple):
+            probe.scalar_at("loss", copy.item(), *loss)
+        else:
+            probe.loss_arrived(loss, copy.item())
 
 
 def _drain_last() -> None:
@@ -76,11 +92,23 @@ def _start_copy(tensor: Any) -> tuple[Any, Any] | None:
 
 
 def on_device_loss(tensor: Any) -> None:
-    """Starts a copy of a loss on a device and records those that have arrived. Only losses of training
-    come here: they are taken just before their backward, and which optimizer they are for shows when it
-    steps.
+    """Starts a copy of a loss on a device and records those that have arrived. Losses of training are taken
+    just before their backward: which optimizer they are for shows when it steps.
     """
+    _take(tensor, None)
+
+
+def on_device_eval(tensor: Any) -> None:
+    """The same of a loss of an evaluation, at the step and mode that are open."""
+    _take(tensor, probe.current())
+
+
+def _take(tensor: Any, moment: tuple[int, int] | None) -> None:
     global _device_seen
+    tensor = shards.whole_value(tensor)
+    if tensor is None:
+        probe.count_skipped("loss.distributed", 1)
+        return
     if not _device_seen:
         _device_seen = True
         events.device_seen()
@@ -92,15 +120,17 @@ def on_device_loss(tensor: Any) -> None:
     if len(_pending) >= _MAX_PENDING:
         probe.count_skipped("loss.late", 1)
         return
-    started = _start_copy(tensor)
+    started = (_Here, tensor.detach().clone()) if _lies_here(tensor) else _start_copy(tensor)
     if started is None:
         probe.count_skipped("loss.device", 1)
         return
-    loss = probe.loss_later()
+    loss = moment if moment is not None else probe.loss_later()
     if loss == 0:
         probe.count_skipped("loss.refused", 1)
         return
     _pending.append((*started, loss))
+    if started[0] is _Here:
+        _drain()
 
 
 def _careful(tell: Callable[[Any], None]) -> Callable[[Any], None]:
@@ -160,6 +190,7 @@ def install(torch: ModuleType) -> None:
     probe.configure(
         loss_type=torch.nn.modules.loss._Loss,
         on_device_loss=_careful(on_device_loss),
+        on_device_eval=_careful(on_device_eval),
         on_eval=events.harmless(lambda _: hook_functions()),
     )
     outputs.hook_functions_with(hook_functions)

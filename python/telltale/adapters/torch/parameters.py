@@ -202,7 +202,9 @@ def on_evaluation(root: Any) -> None:
 
 def announce(root: Any) -> None:
     """Tells the names of a root's parameters before they are due for the first time, for the plan to answer."""
-    _name_all([list(root.parameters())])
+    parameters = list(root.parameters())
+    if parameters:
+        _name_all([parameters])
 
 
 def _awake(_: int) -> None:
