@@ -265,3 +265,22 @@ print(container.before_iteration(None, 0, dtrain, []))
     )
     recorded = run(script)
     assert recorded.code == 0 and recorded.out == "False\n", recorded.err
+
+
+def test_features_are_not_named_for_nothing(run):
+    """A matrix may have millions of them; no plan asks for any here."""
+    script = (
+        cases.DATA
+        + """
+asked = []
+class Matrix(xgb.DMatrix):
+    feature_names = property(lambda self: asked.append(1), lambda self, names: None)
+matrix = Matrix(X, y)
+booster, container = xgb.Booster({"nthread": 1}, [matrix]), xgb.callback.CallbackContainer([])
+del asked[:]
+container.before_iteration(booster, 0, matrix, [])
+print(len(asked))
+"""
+    )
+    recorded = run(script)
+    assert recorded.code == 0 and recorded.out == "0\n", recorded.err

@@ -101,9 +101,7 @@ def _begin_training(opened: Round, api: str) -> None:
     training.given = hyperparameters.kept(opened.boosters[0])
     events.first_round()
     folds = opened.folds or ()
-    training.subjects = [Subject(f"fold{i}/", fold.dtrain) for i, fold in enumerate(folds)]
-    if not folds:
-        training.subjects = [Subject("", opened.train)]
+    training.subjects = [Subject(f"fold{i}/") for i in range(len(folds))] or [Subject("")]
     events.training(
         training.number,
         api,
@@ -131,8 +129,8 @@ def _open(api: str, container: Any, model: Any, train: Any, evals: Any) -> None:
     if training.number == 0:
         training.data = weakref.ref(train)
         _begin_training(opened, api)
-    for subject, booster in zip(training.subjects, opened.boosters):
-        subject.announce(booster)
+    for number, (subject, booster) in enumerate(zip(training.subjects, opened.boosters)):
+        subject.announce(booster, train if opened.folds is None else opened.folds[number].dtrain)
     probe.account(begin)
 
 
