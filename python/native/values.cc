@@ -131,8 +131,8 @@ bool InitValues() {
   s.numel = PyUnicode_InternFromString("numel");
   s.param_groups = PyUnicode_InternFromString("param_groups");
   s.shape = PyUnicode_InternFromString("shape");
-  return s.base && s.data && s.data_ptr && s.detach && s.dtype && s.is_cpu && s.item && s.local_tensor &&
-         s.lr && s.numel && s.param_groups && s.shape;
+  return s.base && s.data && s.data_ptr && s.detach && s.dtype && s.is_cpu && s.item &&
+         s.local_tensor && s.lr && s.numel && s.param_groups && s.shape;
 }
 
 bool IsTensor(PyObject* object) {

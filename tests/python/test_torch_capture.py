@@ -624,3 +624,47 @@ if "telltale._probe" in sys.modules:
     version, roots = map(int, captured.err.split()[-2:])
     assert version <= 2 and roots <= 200
     assert captured.steps() == list(range(200))
+
+
+def test_a_pass_without_gradients_inside_a_step_records_no_parameters(lab):
+    script = (
+        MLP
+        + """
+for _ in range(3):
+    opt.zero_grad()
+    for part in (x, x + 1):
+        net.eval()
+        with torch.no_grad(): net(part)
+        net.train(); crit(net(part), y).backward()
+    opt.step()
+"""
+    )
+    captured = lab.run(script, plan="[collections.weights]\ninterval = 1\n")
+    rows = captured.statistics()
+    assert {step for name, mode, step in rows if (name, mode) == ("0.weight", "TRAIN")} == {0, 1, 2}
+
+
+def test_of_a_container_without_end_a_part_is_looked_at(lab):
+    script = (
+        MLP
+        + """
+import sys
+class Many(list):
+    seen = 0
+    def __iter__(self):
+        for item in range(100_000):
+            Many.seen += 1
+            yield item
+class Net(nn.Module):
+    def __init__(self): super().__init__(); self.net = net
+    def forward(self, many, value): return self.net(value)
+root = Net()
+for _ in range(2):
+    opt.zero_grad(); crit(root(Many(), x), y).backward(); opt.step()
+print(Many.seen, file=sys.stderr)
+"""
+    )
+    captured = lab.run(script)
+    assert 0 < int(captured.err.split()[-1]) <= 2 * 5000
+    assert {"input.1", "output", "net.0.output"} <= captured.names()
+    assert sum(captured.losses().values()) >= 2

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import Any, Callable
 
+from ..._capture import TRAIN
 from ..._native import probe
 from ..._session import on_wake
 from . import modules, parameters, tensors
@@ -30,6 +31,8 @@ _LABELS = frozenset(("label", "labels", "target", "targets"))
 _MAX_CALLS = 16
 _MAX_LEAVES = 64
 _MAX_DEPTH = 4
+# Items of all containers of one value that are looked at: a list may have millions.
+_MAX_ITEMS = 4096
 # Names of one module: keys made anew at each call must not grow the training's memory.
 _MAX_NAMES = 2048
 _MAX_REBUILDS = 4
@@ -178,25 +181,31 @@ def _leaves(value: Any) -> Iterator[tuple[str, Any]]:
         yield "", value
         return
     left = _MAX_LEAVES
-    for leaf in _inside(value, "", 0):
+    items = iter(range(_MAX_ITEMS))
+    for leaf in _inside(value, "", 0, items):
         if left == 0:
-            probe.count_skipped("capture.many_tensors", 1)
-            return
+            break
         left -= 1
         yield leaf
+    else:
+        if next(items, None) is not None:
+            return
+    probe.count_skipped("capture.many_tensors", 1)
 
 
-def _inside(value: Any, place: str, depth: int) -> Iterator[tuple[str, Any]]:
+def _inside(value: Any, place: str, depth: int, items: Iterator[int]) -> Iterator[tuple[str, Any]]:
+    """`items` ends when enough were looked at."""
     if isinstance(value, tensors.tensor_type):
         yield place, value
     elif depth < _MAX_DEPTH:
+        # The bound comes first in zip(): it takes no item that is not looked at.
         if isinstance(value, (list, tuple)):
-            for index, item in enumerate(value):
-                yield from _inside(item, f"{place}.{index}", depth + 1)
+            for _, (index, item) in zip(items, enumerate(value)):
+                yield from _inside(item, f"{place}.{index}", depth + 1, items)
         elif isinstance(value, dict):
-            for key, item in value.items():
+            for _, (key, item) in zip(items, value.items()):
                 if isinstance(key, (str, int)):
-                    yield from _inside(item, f"{place}.{modules.clean(str(key))}", depth + 1)
+                    yield from _inside(item, f"{place}.{modules.clean(str(key))}", depth + 1, items)
 
 
 def _now() -> None:
@@ -236,7 +245,8 @@ def on_forward(module: Any, train: bool) -> int:
         parameters.announce(root)
     if table.moment is not _moment:
         table.moment = _moment
-        if not train and _wants("weights", "biases"):
+        # A pass without gradients inside a step of training is none: the optimizer records them.
+        if not train and probe.current()[1] != TRAIN and _wants("weights", "biases"):
             parameters.on_evaluation(root)
     if _hook_functions is not None and _wants("labels", "losses"):
         _hook_functions()
