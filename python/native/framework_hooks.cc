@@ -239,10 +239,6 @@ void BeforeOptimizer(PyObject* optimizer) {
   g_machine_owned = true;
 }
 
-void Statistics(PyObject* optimizer) {
-  if (AnythingDue()) TellOptimizer(optimizer);
-}
-
 /// An optimizer that takes the scaler itself (fused ones of torch 1) unscales its gradients inside
 /// of its step, if it does: what they stand for is not known before.
 bool IsGivenScaler(PyObject* kwnames) {
@@ -252,6 +248,16 @@ bool IsGivenScaler(PyObject* kwnames) {
     }
   }
   return false;
+}
+
+/// Records what is due of an optimizer. `kwnames`: of the call of its step.
+void Statistics(PyObject* optimizer, PyObject* kwnames) {
+  if (!AnythingDue()) return;
+  if (IsGivenScaler(kwnames)) {
+    tt_count_skipped(0, 1);
+  } else {
+    TellOptimizer(optimizer);
+  }
 }
 
 /// Calls an optimizer's step and, before it changes the weights, records what is due: when its
@@ -265,7 +271,7 @@ PyObject* CallOptimizer(PyObject* self, PyObject* optimizer, const CallArguments
   const bool may_have_closure = count + named > 1 && count + named <= replaced.size();
   const Ref closure(may_have_closure && AnythingDue() ? WatchClosure(call, &position) : nullptr);
   if (!closure) {
-    Statistics(optimizer);
+    Statistics(optimizer, call.kwnames);
     return CallOriginal(self, call.args, call.nargsf, call.kwnames);
   }
   std::copy_n(call.args, count + named, replaced.begin());
@@ -280,12 +286,8 @@ PyObject* Optimizer(PyObject* self, PyObject* const* args, std::size_t nargsf, P
   PyObject* optimizer = args[0];
   if (thread.in_scaler && !thread.scaler_stepped) {
     thread.scaler_stepped = true;
-    if (IsGivenScaler(kwnames)) {
-      if (AnythingDue()) tt_count_skipped(0, 1);
-    } else {
-      // The gradients are unscaled by now, or the optimizer says by how much they are not.
-      Statistics(optimizer);
-    }
+    // The gradients are unscaled by now, or the optimizer says by how much they are not.
+    Statistics(optimizer, kwnames);
   }
   // An optimizer that calls another, or its base class, is one step.
   if (thread.optimizer_depth > 0) return CallOriginal(self, args, nargsf, kwnames);
@@ -323,7 +325,7 @@ PyObject* Scaler(PyObject* self, PyObject* const* args, std::size_t nargsf, PyOb
   PyObject* result = CallOriginal(self, args, nargsf, kwnames);
   const bool skipped = result != nullptr && !thread.scaler_stepped;
   // The gradients, unscaled by now, say why.
-  if (skipped) Statistics(optimizer);
+  if (skipped) Statistics(optimizer, nullptr);
   tt_optimizer_end(id, skipped ? 1 : 0, lr);
   thread.in_scaler = false;
   return result;

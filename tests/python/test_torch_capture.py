@@ -668,3 +668,27 @@ print(Many.seen, file=sys.stderr)
     assert 0 < int(captured.err.split()[-1]) <= 2 * 5000
     assert {"input.1", "output", "net.0.output"} <= captured.names()
     assert sum(captured.losses().values()) >= 2
+
+
+def test_what_a_module_gives_in_a_dataclass(lab):
+    script = (
+        MLP
+        + """
+import dataclasses
+@dataclasses.dataclass
+class Given:
+    logits: torch.Tensor
+    parts: dict
+class Net(nn.Module):
+    def __init__(self): super().__init__(); self.net = net
+    def forward(self, value):
+        out = self.net(value)
+        return Given(out, {"first": out[:1]})
+root = Net()
+for _ in range(2):
+    opt.zero_grad(); crit(root(x).logits, y).backward(); opt.step()
+"""
+    )
+    captured = lab.run(script)
+    assert {"output.logits", "output.parts.first", "net.output"} <= captured.names("outputs")
+    assert captured.losses() == {}

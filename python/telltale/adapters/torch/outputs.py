@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from types import ModuleType
 from typing import Any, Callable
 
@@ -81,7 +81,9 @@ class _Entry:
         if number >= _MAX_CALLS:
             probe.count_skipped("capture.calls", 1)
             return
-        for suffix, tensor in _leaves(value):
+        alone = isinstance(value, tensors.tensor_type)
+        leaves: Iterable[tuple[str, Any]] = (("", value),) if alone else _leaves(value)
+        for suffix, tensor in leaves:
             key = (what, suffix, number, collection)
             name_id = self.ids.get(key)
             if name_id is None and len(self.ids) >= _MAX_NAMES:
@@ -176,10 +178,7 @@ def _tell_unseen(root: Any, reason: str, count: int) -> None:
 
 
 def _leaves(value: Any) -> Iterator[tuple[str, Any]]:
-    """The tensors in a value, each with its place in it."""
-    if isinstance(value, tensors.tensor_type):
-        yield "", value
-        return
+    """The tensors in a container, each with its place in it."""
     left = _MAX_LEAVES
     items = iter(range(_MAX_ITEMS))
     for leaf in _inside(value, "", 0, items):
@@ -206,6 +205,11 @@ def _inside(value: Any, place: str, depth: int, items: Iterator[int]) -> Iterato
             for _, (key, item) in zip(items, value.items()):
                 if isinstance(key, (str, int)):
                     yield from _inside(item, f"{place}.{modules.clean(str(key))}", depth + 1, items)
+        elif hasattr(type(value), "__dataclass_fields__"):
+            # As it lies in the object: an attribute that computes is the user's code.
+            for _, (key, item) in zip(items, list(getattr(value, "__dict__", {}).items())):
+                if key in type(value).__dataclass_fields__:
+                    yield from _inside(item, f"{place}.{key}", depth + 1, items)
 
 
 def _now() -> None:

@@ -57,12 +57,13 @@ def record_scaled(tensor: Any, name_id: int, take: int, scale: Any) -> None:
     called inside undisturbed().
     """
     tensor = shards.local_part(tensor)
+    strided_here = tensor.is_cpu and scale.is_cpu and tensor.layout is _torch.strided
     if type(tensor) not in _plain:
         probe.count_skipped("capture.subclass", 1)
     elif tensor.is_cuda and scale.is_cuda:
         if not _on_device(tensor, name_id, take, scale):
             probe.count_skipped("capture.device", 1)
-    elif scale.is_cpu and tensor.layout is _torch.strided and _small(tensor, tensor.element_size()):
+    elif strided_here and _small(tensor, tensor.element_size()):
         # torch's own scalers divide by multiplying with the reciprocal, taken in float64.
         record(tensor.detach() * (1.0 / float(scale)), name_id, take)
     else:
