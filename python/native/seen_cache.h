@@ -33,7 +33,10 @@ class SeenCache {
   }
 
   void Clear() {
-    for (PyObject*& slot : slots_) Py_CLEAR(slot);
+    for (PyObject*& slot : slots_) {
+      Py_XDECREF(slot);
+      slot = nullptr;
+    }
   }
 
  private:
