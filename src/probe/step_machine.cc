@@ -286,11 +286,14 @@ void StepMachine::OptimizerEnd(std::uint64_t optimizer, bool skipped, double lea
   if (!train_.open) return;
   EmitLoss(optimizer);
   EmitLearningRate(optimizer, learning_rate);
-  const bool unseen = !known_.Contains(optimizer);
   known_.Add(optimizer);
   train_.called.Add(optimizer);
-  // None of the cycle was called in this step: another training, with a cycle of its own.
-  if (learned_ && unseen && !CycleBegun()) learned_ = false;
+  if (learned_ && !together_.Contains(optimizer) && !CycleBegun()) {
+    // Another training, with a cycle of its own.
+    learned_ = false;
+    together_.count = 0;
+  }
+  together_.Add(optimizer);
   ++train_.optimizer_calls;
   train_.skipped = train_.skipped || skipped;
 }

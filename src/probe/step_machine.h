@@ -162,6 +162,7 @@ class StepMachine {
 
   Optimizers known_;
   Optimizers cycle_;
+  Optimizers together_;  ///< Called since the first that had none of the cycle in its step.
   bool learned_;
   bool explicit_;
   bool saw_forward_;

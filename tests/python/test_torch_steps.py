@@ -362,6 +362,7 @@ for i in range(3):
     opt.zero_grad(); Again.apply(crit(net(x), y)).backward(); opt.step()
 """
     ).assert_clean()
-    assert [row["subject"] for row in run.events("model")] == ["Sequential"]
+    classes = [row["facts"]["class"] for row in run.events("model")]
+    assert classes == ["torch.nn.modules.container.Sequential"]
     assert [(row["step"], row["micro_steps"]) for row in run.steps()] == [(0, 1), (1, 1), (2, 1)]
     assert [process["foreign_thread"] for process in run.processes()] == [0]
