@@ -45,11 +45,6 @@ class _Here:
         return True
 
 
-def _lies_here(tensor: Any) -> bool:
-    """Of a distributed tensor in main memory the value is at hand."""
-    return type(tensor) is _torch.Tensor and tensor.is_cpu
-
-
 def _drain() -> None:
     while _pending and _pending[0][0].query():
         _, copy, loss = _pending.popleft()
@@ -120,7 +115,12 @@ def _take(tensor: Any, moment: tuple[int, int] | None) -> None:
     if len(_pending) >= _MAX_PENDING:
         probe.count_skipped("loss.late", 1)
         return
-    started = (_Here, tensor.detach().clone()) if _lies_here(tensor) else _start_copy(tensor)
+    started: tuple[Any, Any] | None
+    if type(tensor) is _torch.Tensor and tensor.is_cpu:
+        # Of a distributed tensor in main memory the value is at hand.
+        started = _Here, tensor.detach().clone()
+    else:
+        started = _start_copy(tensor)
     if started is None:
         probe.count_skipped("loss.device", 1)
         return
