@@ -47,9 +47,9 @@ class Producer {
 
   /// Maps the slab in which its tensors' values come.
   void AttachSlab(UniqueFd slab);
-  /// What each drain gave of tensors; `all`: the rings hold nothing more. Then those slots are freed
-  /// that a dead agent had taken and no record named: the journal has their records, so their
-  /// values are stored or counted as lost.
+  /// What each drain gave of tensors; `all`: the rings hold nothing more. Then those slots are
+  /// freed that a dead agent had taken and no record named: the journal has their records, so
+  /// their values are stored or counted as lost.
   void SeeTensors(const std::vector<channel::DrainedTensor>& tensors, bool all);
   /// Null where there is none. Whoever else holds it has not written its values yet.
   const std::shared_ptr<channel::SlabReader>& slab() const { return slab_; }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A few columns of one table of a run, sealed and journalled, each row once: what it takes to find
-// one tensor among many. Row groups that cannot hold the name are not read, a column that is
-// constant by its statistics is not decoded.
+// one tensor among many. Row groups that cannot hold the name or the steps are not read, a column
+// that is constant by its statistics is not decoded.
 //
 // Thread safety: none; a call stands alone. Memory: one row group of the columns asked for.
 #pragma once
@@ -20,6 +20,13 @@
 
 namespace telltale::store {
 
+/// Steps from `first` to `last`, both included.
+struct StepRange {
+  std::int64_t first = 0;
+  std::int64_t last = 0;
+  bool Has(std::int64_t step) const { return step >= first && step <= last; }
+};
+
 struct ScanRequest {
   format::TableId table{};
   std::vector<std::string> columns;
@@ -27,6 +34,8 @@ struct ScanRequest {
   std::optional<std::string> name;
   /// Only rows whose text in this column is not empty.
   std::optional<std::string> not_empty;
+  /// Only rows whose column `step` is among these; the table then has such a column.
+  std::optional<StepRange> steps;
   bool final = false;  ///< The run is over: what a journal ends with is damage.
 };
 

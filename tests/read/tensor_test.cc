@@ -247,6 +247,32 @@ TEST_F(ReadTensors, FindsAStepByModeAndRank) {
   EXPECT_NE(error_.message.find("step 6"), std::string::npos) << error_.message;
 }
 
+/// A look for one step reads a part of the index; after some of them all of it is read.
+TEST_F(ReadTensors, FindsEachStepWhateverWasLookedForBefore) {
+  for (std::int64_t step = 0; step < 40; ++step) {
+    recording_.Add("a", step, static_cast<float>(step), 4, step < 30 ? "TRAIN" : "EVAL");
+    if (step % 10 == 9) recording_.Flush();
+  }
+  recording_.End();
+  auto tensor = OpenTensor("a");
+  ASSERT_TRUE(tensor);
+  EXPECT_FALSE(tensor->At(35, &error_)) << "of TRAIN, in which there are values elsewhere";
+  EXPECT_NE(error_.message.find("TRAIN"), std::string::npos) << error_.message;
+  EXPECT_FALSE(tensor->At(40, &error_, "PREDICT"));
+  for (const std::int64_t step : {29, 0, 17, 3, 28, 1, 0, 16}) {
+    const auto values = tensor->At(step, &error_);
+    ASSERT_TRUE(values) << error_.message;
+    EXPECT_EQ(values->Get<float>(0), static_cast<float>(step));
+  }
+  EXPECT_EQ(tensor->At(35, &error_, "EVAL")->Get<float>(0), 35);
+  auto again = OpenTensor("a");
+  const std::vector<std::int64_t> some{20, 5, 10};
+  const auto values = again->Values(some.data(), some.size(), &error_);
+  ASSERT_TRUE(values) << error_.message;
+  EXPECT_EQ(Firsts(*values), (std::vector<float>{20, 5, 10}));
+  EXPECT_EQ(again->At(10, &error_)->Get<float>(0), 10) << "of what was located";
+}
+
 TEST_F(ReadTensors, RefusesToPutShapesTogetherThatDiffer) {
   recording_.Add("a", 0, 0, 4);
   recording_.Add("a", 1, 0, 5);
