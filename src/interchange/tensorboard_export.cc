@@ -28,7 +28,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kFlushBytes = 1 << 20;
+/// A run of thousands of ranks has as many buffers.
+constexpr std::size_t kFlushBytes = 64 << 10;
 
 double Seconds(std::int64_t ns) { return static_cast<double>(ns) * 1e-9; }
 

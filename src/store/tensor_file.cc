@@ -392,8 +392,9 @@ Result<std::shared_ptr<const TensorFile>> TensorFile::Open(
   // It may get its name between the two looks.
   for (int look = 0; look < 3 && !fd; ++look) {
     part = look == 1;
+    // Not blocking: whoever wrote the run may have put a pipe there.
     fd.reset(::open(part ? PartOf(path.string()).c_str() : path.c_str(),
-                    O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+                    O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
     if (!fd && errno != ENOENT) break;
   }
   struct stat info {};
