@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import difflib
+import fnmatch
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
@@ -47,7 +48,8 @@ class _Handle:
         self._library = library
         self.pointer = ctypes.c_void_p()
         self.told = False  # Of damage, once.
-        library.try_("tt_run_tensor", run, name.encode(), ctypes.byref(self.pointer))
+        encoded = _encoded(name)  # May hold NUL, so its length goes with it.
+        library.try_("tt_run_tensor_named", run, encoded, len(encoded), ctypes.byref(self.pointer))
 
     def __del__(self) -> None:
         if self.pointer:
@@ -322,8 +324,17 @@ def _which(mode: str | None, rank: int | None) -> tuple[bytes | None, int]:
     return (None if mode is None else str(mode).encode(), _library.ANY_RANK if rank is None else int(rank))
 
 
+def _encoded(name: str) -> bytes:
+    """What cannot be UTF-8 becomes bytes that no tensor is called by."""
+    return name.encode(errors="surrogatepass")
+
+
 def _summaries(run: Run, pattern: str | None) -> list[dict[str, Any]]:
-    encoded = None if pattern is None else pattern.encode()
+    if pattern is not None and "\0" in pattern:
+        # The library would take it to end there.
+        every = _summaries(run, None)
+        return [one for one in every if one["name"] == pattern or fnmatch.fnmatchcase(one["name"], pattern)]
+    encoded = None if pattern is None else _encoded(pattern)
     return list(json.loads(_library.library().text("tt_run_tensors", run._open_handle(), encoded)))
 
 

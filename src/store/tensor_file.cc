@@ -291,6 +291,8 @@ Result<Placed> TensorFileWriter::Append(format::TensorRow row, std::span<const s
 }
 
 Result<Placed> TensorFileWriter::WriteHeader() {
+  // Part of a tensor may lie behind the last one: no row would name its bytes.
+  if (broken_ && ::ftruncate(fd_->get(), static_cast<off_t>(size_)) != 0) return Fail(errno);
   const std::string bytes = header_.Bytes();
   if (const int error = WriteAt(fd_->get(), bytes.data(), bytes.size(), 0); error != 0) {
     return Fail(error);

@@ -175,6 +175,26 @@ TEST_F(ReadTensors, ListsThemByPattern) {
   EXPECT_EQ(nlohmann::json::parse(*run->Tensors(&error_, "layer")).size(), 0U);
 }
 
+TEST_F(ReadTensors, ANameMayHoldWhateverTheProgramPutIntoIt) {
+  const std::vector<std::string> names{std::string("nul\0here.weight", 15), "nul", "../up", "[a]*",
+                                       "\xf0\x9f\x94\xa5", std::string(4096, 'x')};
+  for (std::size_t i = 0; i < names.size(); ++i) recording_.Add(names[i], 0, static_cast<float>(i));
+  recording_.End();
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    auto tensor = OpenTensor(names[i]);
+    ASSERT_TRUE(tensor);
+    const auto values = tensor->At(0, &error_);
+    ASSERT_TRUE(values) << error_.message;
+    EXPECT_EQ(values->Get<float>(0), static_cast<float>(i)) << names[i];
+  }
+  auto run = Run::Open(path_, &error_);
+  EXPECT_EQ(nlohmann::json::parse(*run->Tensors(&error_)).size(), names.size());
+  const auto by_end = nlohmann::json::parse(*run->Tensors(&error_, "*.weight"));
+  ASSERT_EQ(by_end.size(), 1U);
+  EXPECT_EQ(by_end[0]["name"], names[0]);
+  EXPECT_EQ(nlohmann::json::parse(*run->Tensors(&error_, "[a]*")).size(), 1U) << "its own name";
+}
+
 TEST_F(ReadTensors, GivesAViewWhereTheDistanceIsConstant) {
   for (std::int64_t step = 0; step < 100; step += 2) {
     recording_.Add("a", step, static_cast<float>(step));
