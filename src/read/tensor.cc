@@ -113,6 +113,8 @@ std::optional<std::uint8_t> Tensor::ModeOf(const std::string& mode, std::uint32_
 /// The steps of one kind of record. On a thread of its own where several kinds are read at once.
 Status Tensor::ReadKeys(std::size_t kind) {
   Keys& keys = keys_[kind];
+  keys.parts.clear();  // Of a read that failed half-way.
+  keys.salvage = {};
   store::ScanRequest request{
       .table = kTables[kind], .columns = {"step", "rank", "mode"}, .name = name_, .final = final_};
   // Of shapes alone there are no values.
@@ -307,8 +309,9 @@ Status Tensor::ReadValueModes() {
     }
     return Status();
   };
-  store::Salvage salvage;  // The same as of the look before.
+  store::Salvage salvage;
   TELLTALE_RETURN_IF_ERROR(store::ScanColumns(run_, request, take, &salvage));
+  if (!located_salvage_.any()) located_salvage_ = std::move(salvage);
   value_modes_ = present;
   return {};
 }
