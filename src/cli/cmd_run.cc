@@ -222,7 +222,8 @@ int Run(const Args& args, std::vector<std::string> training, const std::string& 
         page->SetRules(compiled->rules(kNothingPassed), compiled->unanswered_mask(), slab_bytes,
                        compiled->collections());
         page->PublishEpoch();
-      });
+      },
+      plan->slab_bytes);
   if (!registry.ok()) {
     directory->Abandon();
     return StartUnrecorded(registry.status(), training, options.mask);

@@ -23,7 +23,7 @@ constexpr std::size_t kMaxCollections = 256;
 constexpr std::size_t kMaxListItems = 4096;
 constexpr std::size_t kMaxSteps = 100'000;
 constexpr std::size_t kMaxNameBytes = 256;
-constexpr std::uint64_t kMaxSlabBytes = 64ULL << 30;
+constexpr std::uint64_t kMaxSlabBytes = 16ULL << 30;  // Of channel/slab.h.
 
 struct TakeWord {
   std::string_view word;
