@@ -193,6 +193,9 @@ class WriterScan {
       if constexpr (requires { row.step; }) {
         if (request_.steps && !request_.steps->Has(row.step)) continue;
       }
+      if constexpr (requires { row.file; }) {
+        if (request_.file && row.file != *request_.file) continue;
+      }
       chosen.push_back(&row);
     }
     if (request_.not_empty) DropEmpty(&chosen);
@@ -250,6 +253,19 @@ class WriterScan {
   std::uint64_t highest_in_journals_ = 0;
 };
 
+Status Check(const ScanRequest& request) {
+  const auto missing = [&](std::string_view name) -> Status {
+    return {Code::kUsage,
+            fmt::format("table {} has no column '{}'", FindTable(request.table)->name, name)};
+  };
+  for (const std::string& name : request.columns) {
+    if (!TypeOfColumn(request.table, name)) return missing(name);
+  }
+  if (request.steps && !TypeOfColumn(request.table, "step")) return missing("step");
+  if (request.file && !TypeOfColumn(request.table, "file")) return missing("file");
+  return {};
+}
+
 }  // namespace
 
 std::optional<format::ColumnType> TypeOfColumn(format::TableId table, std::string_view name) {
@@ -261,20 +277,17 @@ std::optional<format::ColumnType> TypeOfColumn(format::TableId table, std::strin
 
 Status ScanColumns(const std::filesystem::path& run, const ScanRequest& request,
                    const ScanVisitor& visit, Salvage* salvage) {
-  for (const std::string& name : request.columns) {
-    if (!TypeOfColumn(request.table, name)) {
-      return {Code::kUsage,
-              fmt::format("table {} has no column '{}'", FindTable(request.table)->name, name)};
-    }
-  }
-  if (request.steps && !TypeOfColumn(request.table, "step")) {
-    return {Code::kUsage, fmt::format("table {} has no steps", FindTable(request.table)->name)};
-  }
+  TELLTALE_RETURN_IF_ERROR(Check(request));
   for (const std::string& writer : ListWriters(run)) {
-    WriterScan scan(run / writer, writer, request, visit, salvage);
-    TELLTALE_RETURN_IF_ERROR(scan.Run());
+    TELLTALE_RETURN_IF_ERROR(ScanWriterColumns(run / writer, request, visit, salvage));
   }
   return {};
+}
+
+Status ScanWriterColumns(const std::filesystem::path& folder, const ScanRequest& request,
+                         const ScanVisitor& visit, Salvage* salvage) {
+  TELLTALE_RETURN_IF_ERROR(Check(request));
+  return WriterScan(folder, folder.filename().string(), request, visit, salvage).Run();
 }
 
 }  // namespace telltale::store

@@ -36,6 +36,8 @@ struct ScanRequest {
   std::optional<std::string> not_empty;
   /// Only rows whose column `step` is among these; the table then has such a column.
   std::optional<StepRange> steps;
+  /// Only rows whose column `file` is this; the table then has such a column.
+  std::optional<std::string> file;
   bool final = false;  ///< The run is over: what a journal ends with is damage.
 };
 
@@ -67,6 +69,10 @@ using ScanVisitor = std::function<Status(ScanPiece&)>;
 /// kVersion or kIo; damage is counted in `salvage`.
 Status ScanColumns(const std::filesystem::path& run, const ScanRequest& request,
                    const ScanVisitor& visit, Salvage* salvage);
+
+/// The same of one writer's folder.
+Status ScanWriterColumns(const std::filesystem::path& folder, const ScanRequest& request,
+                         const ScanVisitor& visit, Salvage* salvage);
 
 /// Type of a column; nothing where the table has none of that name.
 std::optional<format::ColumnType> TypeOfColumn(format::TableId table, std::string_view name);

@@ -301,6 +301,7 @@ class SegmentScan {
     if (request_.name) name_column_ = add("name");
     if (request_.not_empty) text_column_ = add(*request_.not_empty);
     if (request_.steps) step_column_ = add("step");
+    if (request_.file) file_column_ = add("file");
     return {};
   }
 
@@ -326,14 +327,16 @@ class SegmentScan {
         Leave([&](std::size_t row) { return request_.steps->Has(steps.ints[row]); }, &chosen);
       }
     }
-    if (request_.name) {
-      if (name_column_ < 0) return {};
-      const Presence presence = PresenceOf(*group, name_column_, *request_.name);
+    for (const auto& [wanted, column] : {std::pair(&request_.name, name_column_),
+                                         std::pair(&request_.file, file_column_)}) {
+      if (!*wanted) continue;
+      const std::string& text = **wanted;
+      const Presence presence =
+          column < 0 ? Presence::kNone : PresenceOf(*group, column, std::string_view(text));
       if (presence == Presence::kNone) return {};
       if (presence == Presence::kSome) {
-        TELLTALE_RETURN_IF_ERROR(Choose(
-            index, name_column_, [&](std::string_view text) { return text == *request_.name; },
-            &chosen));
+        const auto same = [&text](std::string_view other) { return other == text; };
+        TELLTALE_RETURN_IF_ERROR(Choose(index, column, same, &chosen));
       }
     }
     if (request_.not_empty) {
@@ -469,6 +472,7 @@ class SegmentScan {
   int name_column_ = -1;
   int text_column_ = -1;  ///< The one that is not to be empty.
   int step_column_ = -1;
+  int file_column_ = -1;
 };
 
 }  // namespace
