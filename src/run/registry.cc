@@ -185,9 +185,9 @@ bool Registry::ServeOne(const UniqueFd& socket,
     return true;
   }
   if (first_page_) first_page_(&*page);
+  UniqueFd slab = SlabFor(hello, slab_bytes_);
   HeldProducer producer{
-      {}, peer.pid, std::move(fds[0]), std::move(page).value(), std::move(pidfd),
-      SlabFor(hello, slab_bytes_)};
+      {}, peer.pid, std::move(fds[0]), std::move(page).value(), std::move(pidfd), std::move(slab)};
   std::copy(std::begin(hello.uuid), std::end(hello.uuid), producer.uuid.begin());
   auto accept = channel::MakeMessage<channel::Accept>(channel::MessageType::kAccept);
   accept.abi_major = format::kChannelMajor;

@@ -238,9 +238,11 @@ TEST_F(ColumnScan, GivesEachRowOnceOverManySegments) {
     const auto journal = folder / JournalFileName(listing->journals.back());
     std::filesystem::copy_file(journal, copy, std::filesystem::copy_options::overwrite_existing);
     ASSERT_TRUE(writer->Close(true).ok());
-    if (i == 11) std::filesystem::copy_file(copy, journal,
-                                            std::filesystem::copy_options::overwrite_existing);
-    if (i < 11) writer = Open();
+    if (i < 11) {
+      writer = Open();
+    } else {
+      std::filesystem::copy_file(copy, journal, std::filesystem::copy_options::overwrite_existing);
+    }
   }
   ExpectAll(120);
 }

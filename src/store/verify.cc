@@ -140,8 +140,7 @@ class WriterVerifier {
     });
     for (const format::TensorRow& row : rows.tensors) {
       if (row.file.empty()) continue;  // Shape and dtype alone.
-      tensors_[std::string(row.file)].push_back(
-          {row.offset, row.bytes, ParseDigest(row.digest)});
+      tensors_[std::string(row.file)].push_back({row.offset, row.bytes, ParseDigest(row.digest)});
     }
   }
 
