@@ -98,7 +98,7 @@ large = np.arange(1_000_000, dtype=np.float32).reshape(1000, 1000)
 histograms = Histograms.of_values("large", [(step, large) for step in range(300)])
 assert (histograms.counts.sum(axis=1) == 65_536).all()
 assert histograms.min[0] == 0 and histograms.max[0] == 999_999, "first and last are among them"
-np.testing.assert_allclose(histograms.quantiles[0], np.quantile(large, histograms_ranks), rtol=0.02)
+np.testing.assert_allclose(histograms.quantiles[0], np.quantile(large, histograms_ranks), atol=1000)
 few = Histograms.of_values("large", [(0, large)])
 assert few.counts.sum() == large.size
 """
