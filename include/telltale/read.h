@@ -133,7 +133,7 @@ TT_READ_API int tt_run_tensors(tt_run* run, const char* pattern, char** out);
 /* Steps of the run itself, those of the table steps. */
 TT_READ_API int tt_run_steps(tt_run* run, const char* mode, int32_t rank, tt_steps* out);
 
-/* One tensor, as the run holds it when it is first asked for something; open it again on a run that
+/* One tensor, as the run holds it when a part of it is first asked for; open it again on a run that
  * is being recorded. Nothing is read yet. */
 TT_READ_API int tt_run_tensor(tt_run* run, const char* name, tt_tensor** out);
 /* The same by a name of so many bytes, which may hold NUL: names are what a program made them. */
