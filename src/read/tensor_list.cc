@@ -128,9 +128,8 @@ class Lister {
   Entry* Find(std::string_view text) {
     std::string name(text);
     if (const auto found = entries_.find(name); found != entries_.end()) return found->second.get();
-    const bool wanted =
-        name != store::kHeaderRow &&
-        (pattern_.empty() || name == pattern_ || Matches(pattern_, name));
+    const bool wanted = name != store::kHeaderRow &&
+                        (pattern_.empty() || name == pattern_ || Matches(pattern_, name));
     std::unique_ptr<Entry>& entry = entries_[name];
     if (wanted) {
       entry = std::make_unique<Entry>();

@@ -43,9 +43,9 @@ class Coverage {
   /// All of [first, last], which may be empty.
   bool Holds(std::uint64_t first, std::uint64_t last) const {
     if (first > last) return true;
-    const auto after = std::upper_bound(
-        ranges_.begin(), ranges_.end(), first,
-        [](std::uint64_t seq, const Range& range) { return seq < range.first; });
+    const auto after =
+        std::upper_bound(ranges_.begin(), ranges_.end(), first,
+                         [](std::uint64_t seq, const Range& range) { return seq < range.first; });
     return after != ranges_.begin() && last <= std::prev(after)->second;
   }
 

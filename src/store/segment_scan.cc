@@ -327,8 +327,8 @@ class SegmentScan {
         Leave([&](std::size_t row) { return request_.steps->Has(steps.ints[row]); }, &chosen);
       }
     }
-    for (const auto& [wanted, column] : {std::pair(&request_.name, name_column_),
-                                         std::pair(&request_.file, file_column_)}) {
+    for (const auto& [wanted, column] :
+         {std::pair(&request_.name, name_column_), std::pair(&request_.file, file_column_)}) {
       if (!*wanted) continue;
       const std::string& text = **wanted;
       const Presence presence =

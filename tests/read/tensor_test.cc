@@ -176,8 +176,12 @@ TEST_F(ReadTensors, ListsThemByPattern) {
 }
 
 TEST_F(ReadTensors, ANameMayHoldWhateverTheProgramPutIntoIt) {
-  const std::vector<std::string> names{std::string("nul\0here.weight", 15), "nul", "../up", "[a]*",
-                                       "\xf0\x9f\x94\xa5", std::string(4096, 'x')};
+  const std::vector<std::string> names{std::string("nul\0here.weight", 15),
+                                       "nul",
+                                       "../up",
+                                       "[a]*",
+                                       "\xf0\x9f\x94\xa5",
+                                       std::string(4096, 'x')};
   for (std::size_t i = 0; i < names.size(); ++i) recording_.Add(names[i], 0, static_cast<float>(i));
   recording_.End();
   for (std::size_t i = 0; i < names.size(); ++i) {
