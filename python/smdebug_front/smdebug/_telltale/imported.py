@@ -114,7 +114,8 @@ class ImportedSource:
     def _take(self, sink, table, batch):
         columns = (batch.column(c).to_pylist() for c in ("name", "mode", "step", "rank"))
         for row, (name, mode, step, rank) in enumerate(zip(*columns)):
-            if name == HEADER_ROW:
+            # A damaged index may have named any mode.
+            if name == HEADER_ROW or mode not in _MODES:
                 continue
             worker = self._worker(rank)
             saved = sink.add_row(name, _MODES[mode], step, worker, lambda: Saved(self._run, False))
@@ -123,6 +124,8 @@ class ImportedSource:
     def _take_reductions(self, sink, batch):
         columns = (batch.column(c).to_pylist() for c in ("name", "mode", "step", "rank", "value"))
         for tag, mode, step, rank, value in zip(*columns):
+            if mode not in _MODES:
+                continue
             reduction, _, name = tag[len(_REDUCTIONS) :].partition("/")
             worker = self._worker(rank)
             saved = sink.add_row(name, _MODES[mode], step, worker, lambda: Saved(self._run, False))
