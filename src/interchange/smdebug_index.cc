@@ -117,6 +117,7 @@ Result<Index> ReadIndex(const fs::path& path) {
     Index index;
     const json& meta = text.at("meta");
     index.mode = meta.at("mode").get<std::string>();
+    index.mode.erase(0, index.mode.rfind('.') + 1);  // Some write ModeKeys.TRAIN.
     index.mode_step = Whole(meta.at("mode_step"));
     index.event_file = meta.value("event_file_name", std::string());
     // A list that has nothing is null, or is not there.
