@@ -119,7 +119,9 @@ Result<Index> ReadIndex(const fs::path& path) {
     index.mode = meta.at("mode").get<std::string>();
     index.mode.erase(0, index.mode.rfind('.') + 1);  // Some write ModeKeys.TRAIN.
     index.mode_step = Whole(meta.at("mode_step"));
-    index.event_file = meta.value("event_file_name", std::string());
+    if (const auto file = meta.find("event_file_name"); file != meta.end() && file->is_string()) {
+      index.event_file = file->get<std::string>();
+    }
     // A list that has nothing is null, or is not there.
     if (const auto list = text.find("tensor_payload"); list != text.end() && list->is_array()) {
       for (const json& one : *list) {
