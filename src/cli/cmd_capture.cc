@@ -191,6 +191,7 @@ int Capture(const Args& args) {
   const auto plan =
       PlanOf(args.plan, args.plan.whole() || !current.ok() ? Nothing() : *current, needs);
   if (!plan.ok()) return fail(plan.status());
+  for (const std::string& line : LikelySlips(*plan)) Say("telltale capture: {}\n", line);
   store::Request request;
   request.who = store::RequestWho();
   request.kind = "plan";

@@ -10,7 +10,6 @@
 #include "cli/check_json.h"
 #include "cli/command.h"
 #include "cli/output.h"
-#include "plan/capture_plan.h"
 #include "rules/finding_json.h"
 #include "rules/registry.h"
 #include "rules/replay.h"
@@ -53,10 +52,10 @@ int Show(const std::string& name, bool json, bool markdown) {
       Print("  {:<22} {:>6} {:<6} {}{}\n", p.name, value, p.unit, p.doc,
             p.source ? fmt::format(" (preset=source: {})", *p.source) : "");
     }
-    if (!desc.needs.empty()) Print("\nWhat it needs of tensors\n");
-    for (const auto& need : desc.needs) {
+    if (!desc.captures.empty()) Print("\nWhat it needs of tensors\n");
+    for (const auto& need : desc.captures) {
       Print("  {:<22} {}, each {} TRAIN steps{}\n", need.collection,
-            plan::TakeWords(need.take, " and "), need.interval,
+            need.take, need.interval,
             need.include.empty() ? "" : fmt::format(", names with {}", need.include));
     }
     if (!desc.example.empty()) Print("\nExample\n  {}\n", desc.example);

@@ -225,11 +225,13 @@ int Run(const Args& args, std::vector<std::string> training, const std::string& 
     return IsOurs(status) ? StartUnrecorded(status, training, options.signals) : fail(status);
   }
   auto registry = run::Registry::Create(
-      directory->attempt(), [&, slab_bytes = plan->slab_bytes](channel::ControlPage* page) {
+      directory->attempt(),
+      [&, slab_bytes = plan->slab_bytes](channel::ControlPage* page) {
         page->SetRules(compiled->rules(kNothingPassed), compiled->unanswered_mask(), slab_bytes,
                        compiled->collections());
         page->PublishEpoch();
-      });
+      },
+      plan->slab_bytes);
   if (!registry.ok()) {
     directory->Abandon();
     return StartUnrecorded(registry.status(), training, options.signals);
@@ -240,6 +242,9 @@ int Run(const Args& args, std::vector<std::string> training, const std::string& 
         Printable(shown));
   }
 
+  if (!args.quiet) {
+    for (const std::string& line : LikelySlips(*plan)) Say("telltale: {}\n", line);
+  }
   const std::size_t lacking = Unserved(*compiled, needs).size();
   if (lacking > 0 && !args.quiet) {
     Say("telltale: {} of the rules get less than they need by this plan: --explain-plan says "

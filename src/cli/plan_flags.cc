@@ -73,6 +73,21 @@ std::string OfWords(const plan::Collection& collection) {
   return plan::FindBuiltIn(collection.name) != nullptr ? "built in" : "as the program names it";
 }
 
+/// So many characters are to be changed, added or left out to make the one of the other.
+std::size_t Distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  for (std::size_t j = 0; j < row.size(); ++j) row[j] = j;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    std::size_t diagonal = std::exchange(row[0], i + 1);
+    for (std::size_t j = 0; j < b.size(); ++j) {
+      const std::size_t changed = diagonal + (a[i] == b[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({changed, row[j] + 1, diagonal + 1});
+    }
+  }
+  return row.back();
+}
+
 std::string Padded(std::string text, std::size_t width) {
   if (text.size() < width) text.append(width - text.size(), ' ');
   return text;
@@ -149,6 +164,28 @@ plan::CapturePlan Nothing() {
   return plan;
 }
 
+std::vector<std::string> LikelySlips(const plan::CapturePlan& plan) {
+  constexpr std::size_t kShortest = 4;  // Shorter names are all alike.
+  constexpr std::size_t kNear = 2;
+  std::vector<std::string> out;
+  for (const plan::Collection& collection : plan.collections) {
+    const std::string& name = collection.name;
+    const bool by_name_alone =
+        collection.include.empty() && collection.tensors.empty() && collection.modules.empty();
+    if (!by_name_alone || name.size() < kShortest || name.size() > 64) continue;
+    if (plan::FindBuiltIn(name) != nullptr) continue;
+    for (const plan::BuiltIn& known : plan::BuiltIns()) {
+      if (known.name.size() < kShortest || Distance(name, known.name) > kNear) continue;
+      out.push_back(
+          fmt::format("The collection '{}' holds only what the program saves under this "
+                      "name: for what adapters record write '{}'.",
+                      Printable(name), known.name));
+      break;
+    }
+  }
+  return out;
+}
+
 std::string ExplainPlan(const plan::CapturePlan& plan, const std::vector<rules::Need>& needs) {
   struct Row {
     std::string name, takes, when, of, rules;
@@ -174,6 +211,7 @@ std::string ExplainPlan(const plan::CapturePlan& plan, const std::vector<rules::
                        Padded(row.of, widths[3]), row.rules);
   }
   if (plan.collections.empty()) out += "# (nothing of tensors)\n";
+  for (const std::string& line : LikelySlips(plan)) out += fmt::format("# {}\n", line);
   if (const auto compiled = plan::Compiled::Create(plan); compiled.ok()) {
     for (const std::string& line : Unserved(*compiled, needs)) out += fmt::format("# {}\n", line);
   }

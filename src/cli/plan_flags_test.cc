@@ -68,6 +68,13 @@ TEST(RuleNeeds, AreAddedToWhatTheUserSays) {
   EXPECT_EQ(Find(*plan, "biases")->when[0].interval, 100U);
 }
 
+TEST(RuleNeeds, SurviveACollectionThatTakesAnotherThing) {
+  const auto plan = PlanOfRun({.collect = {"gradients:values,interval=10"}});
+  ASSERT_TRUE(plan.ok()) << plan.status().message();
+  EXPECT_EQ(Find(*plan, "gradients")->take, plan::kRaw | plan::kStats);
+  EXPECT_TRUE(Unserved(*plan).empty());
+}
+
 TEST(RuleNeeds, OfARunThatGoesOnLeaveWhatHolds) {
   plan::CapturePlan holds = Nothing();
   holds.collections.push_back(plan::ParseCollect("gradients:values,interval=7").value());
@@ -150,8 +157,34 @@ TEST(PlanOptions, AFileThatIsTooLargeOrNoneIsRefused) {
   };
   EXPECT_EQ(of_bytes("level = 'syst\xff'\n"), Code::kUsage);
   EXPECT_EQ(of_bytes(std::string("\xff\xfel\0e\0v\0", 8)), Code::kUsage);
-  EXPECT_EQ(of_bytes(std::string("level = 'all'\n\0", 15)), Code::kUsage);
+  EXPECT_EQ(of_bytes(std::string("\0level = 'all'\n", 15)), Code::kUsage);
   EXPECT_EQ(of_bytes("\xef\xbb\xbflevel = 'all'\r\n"), Code::kOk);
+}
+
+TEST(PlanOptions, ANameThatIsNearlyABuiltInOneIsSaid) {
+  const auto slips_of = [](const char* collect) {
+    plan::CapturePlan plan = Nothing();
+    plan.collections.push_back(plan::ParseCollect(collect).value());
+    return LikelySlips(plan);
+  };
+  const struct {
+    const char* written;
+    const char* meant;
+  } slips[] = {{"gradient", "'gradients'"}, {"loss", "'losses'"},
+               {"bias", "'biases'"},        {"Weights", "'weights'"},
+               {"wieghts", "'weights'"},    {"feature_importances", "'feature_importance'"}};
+  for (const auto& slip : slips) {
+    const auto said = slips_of(slip.written);
+    ASSERT_EQ(said.size(), 1U) << slip.written;
+    EXPECT_NE(said[0].find(slip.meant), std::string::npos) << said[0];
+  }
+  for (const char* fine :
+       {"gradients", "mine", "a", "heads", "gradient:include=x", "loss:tensors=y"}) {
+    EXPECT_TRUE(slips_of(fine).empty()) << fine;
+  }
+  plan::CapturePlan plan = Nothing();
+  plan.collections.push_back(plan::ParseCollect("gradient").value());
+  EXPECT_NE(ExplainPlan(plan).find("write 'gradients'"), std::string::npos);
 }
 
 TEST(PlanOptions, AWrongPatternOfAFileNamesTheFile) {

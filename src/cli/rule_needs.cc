@@ -18,15 +18,13 @@ namespace {
 
 constexpr std::size_t kTrain = 0;  ///< In Collection::when.
 
-static_assert(rules::kTakeStatistics == plan::kStats && rules::kTakeHistogram == plan::kHistogram &&
-              rules::kTakeValues == plan::kRaw && rules::kTakeShape == plan::kShape);
-
-plan::Collection CollectionOf(const rules::Need& need) {
-  plan::Collection out;
+/// As `--collect` would say it; a pattern may hold what separates options there.
+Result<plan::Collection> CollectionOf(const rules::Need& need) {
+  TELLTALE_ASSIGN_OR_RETURN(
+      plan::Collection out,
+      plan::ParseCollect(fmt::format("x:take={},train.interval={}", need.take, need.interval)));
   out.name = need.collection;
   if (!need.include.empty()) out.include.push_back(need.include);
-  out.take = need.take;
-  out.when[kTrain].interval = need.interval;
   return out;
 }
 
@@ -42,6 +40,8 @@ enum class Served : std::uint8_t { kNothing, kSome, kAll };
 
 /// What a plan takes for a need: of each tensor of the collection, or of some that it names.
 Served ServedBy(const plan::Compiled& plan, const rules::Need& need) {
+  const auto wanted = CollectionOf(need);
+  if (!wanted.ok()) return Served::kNothing;
   std::uint32_t all = 0;
   const auto known = plan.collections();
   for (std::size_t i = 0; i < std::size(format::kKnownCollections); ++i) {
@@ -53,7 +53,7 @@ Served ServedBy(const plan::Compiled& plan, const rules::Need& need) {
   Served served = Served::kNothing;
   for (std::size_t i = 0; i < plan.planned().size(); ++i) {
     const plan::PlannedRule& rule = plan.planned()[i];
-    const bool takes = (rule.take & need.take) == need.take && !rule.when[kTrain].Never();
+    const bool takes = (rule.take & wanted->take) == wanted->take && !rule.when[kTrain].Never();
     if (!takes) continue;
     if ((all >> i & 1U) != 0) return Served::kAll;
     if ((some >> i & 1U) != 0) served = Served::kSome;
@@ -66,7 +66,7 @@ Served ServedBy(const plan::Compiled& plan, const rules::Need& need) {
 Status AddNeeds(const std::vector<rules::Need>& needs, const plan::CapturePlan& holds,
                 const std::set<std::string>& said, plan::CapturePlan* plan) {
   for (const rules::Need& need : needs) {
-    const plan::Collection wanted = CollectionOf(need);
+    TELLTALE_ASSIGN_OR_RETURN(const plan::Collection wanted, CollectionOf(need));
     const auto is_it = [&](const plan::Collection& c) { return c.name == need.collection; };
     auto there = std::find_if(plan->collections.begin(), plan->collections.end(), is_it);
     const bool fresh = there == plan->collections.end();
@@ -113,7 +113,7 @@ std::vector<std::string> Unserved(const plan::Compiled& plan,
     if (served == Served::kAll) continue;
     of.whole = false;
     of.lacking += fmt::format("{}{} of {}", of.lacking.empty() ? "" : ", ",
-                              plan::TakeWords(need.take, " and "), need.collection);
+                              need.take, need.collection);
   }
   std::vector<std::string> out;
   for (const auto& [name, of] : rules) {

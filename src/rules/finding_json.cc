@@ -28,25 +28,12 @@ std::string Tables(std::uint32_t mask) {
   return out;
 }
 
-/// "statistics and values", of the bits.
-std::string TakeWords(std::uint32_t take) {
-  constexpr std::pair<std::uint32_t, std::string_view> kWords[] = {{kTakeStatistics, "statistics"},
-                                                                   {kTakeHistogram, "histogram"},
-                                                                   {kTakeValues, "values"},
-                                                                   {kTakeShape, "shape"}};
-  std::string out;
-  for (const auto& [bit, word] : kWords) {
-    if ((take & bit) != 0) out += fmt::format("{}{}", out.empty() ? "" : " and ", word);
-  }
-  return out;
-}
-
 /// " Of tensors: `gradients` (statistics, each 100 TRAIN steps)."; empty where it needs none.
 std::string Needs(const RuleDesc& desc) {
   std::string out;
-  for (const NeedDesc& need : desc.needs) {
+  for (const CaptureNeed& need : desc.captures) {
     out += fmt::format("{}`{}` ({}, each {} TRAIN steps{})", out.empty() ? " Of tensors: " : ", ",
-                       need.collection, TakeWords(need.take), need.interval,
+                       need.collection, need.take, need.interval,
                        need.include.empty() ? "" : fmt::format(", names with `{}`", need.include));
   }
   return out.empty() ? out : out + ".";
@@ -135,16 +122,12 @@ nlohmann::ordered_json ToJson(const RuleDesc& desc) {
                           {"unit", p.unit},
                           {"doc", p.doc}});
   }
-  nlohmann::ordered_json needs = nlohmann::ordered_json::array();
-  for (const NeedDesc& need : desc.needs) {
-    nlohmann::ordered_json take = nlohmann::ordered_json::array();
-    for (const std::uint32_t bit : {kTakeStatistics, kTakeHistogram, kTakeValues, kTakeShape}) {
-      if ((need.take & bit) != 0) take.push_back(TakeWords(bit));
-    }
-    needs.push_back({{"collection", need.collection},
-                     {"include", need.include},
-                     {"take", std::move(take)},
-                     {"interval", need.interval}});
+  nlohmann::ordered_json captures = nlohmann::ordered_json::array();
+  for (const CaptureNeed& need : desc.captures) {
+    captures.push_back({{"collection", need.collection},
+                        {"take", need.take},
+                        {"interval", need.interval},
+                        {"include", need.include}});
   }
   return {{"name", desc.name},
           {"family", Name(desc.family)},
@@ -155,7 +138,7 @@ nlohmann::ordered_json ToJson(const RuleDesc& desc) {
           {"how_to_fix", desc.how_to_fix},
           {"example", desc.example},
           {"parameters", parameters},
-          {"needs", needs}};
+          {"captures", captures}};
 }
 
 std::string ToMarkdown(const RuleDesc& desc) {

@@ -402,13 +402,13 @@ std::vector<Need> NeedsOf(const RuleSet& set) {
     if (spec.source != RuleSource::kBuiltIn) continue;
     const auto parameters = ParametersOf(spec);
     if (!parameters.ok()) continue;
-    for (const NeedDesc& need : FindRule(spec.rule)->desc->needs) {
+    for (const CaptureNeed& need : FindRule(spec.rule)->desc->captures) {
       std::string include(need.include);
       if (include.size() > 2 && include.front() == '{' && include.back() == '}') {
         include = parameters->Text(include.substr(1, include.size() - 2));
       }
-      out.push_back({spec.name, std::string(need.collection), std::move(include), need.take,
-                     need.interval});
+      out.push_back({spec.name, std::string(need.collection), std::move(include),
+                     std::string(need.take), need.interval});
     }
   }
   return out;

@@ -217,6 +217,10 @@ def test_histograms_where_asked_for_or_for_tensorboard():
         CollectionConfig("weights"), CollectionConfig("biases", {"save_histogram": False}), histograms=True
     )
     assert board["weights"]["take"] == ["values", "histogram"] and board["biases"]["take"] == ["values"]
+    # TensorBoard without a word about tensors.
+    alone = plan_of(None, histograms=True)["collections"]
+    assert list(alone) == ["weights", "biases", "gradients"]
+    assert all("histogram" in collection["take"] for collection in alone.values())
 
 
 def test_patterns_of_custom_collections():
@@ -546,8 +550,11 @@ def test_what_the_rules_need_is_captured_unless_nothing_is(estimator):
     assert plan["gradients"] == {"take": ["statistics", "values"], "interval": 7}
     for nothing in (False, DebuggerHookConfig(hook_parameters={"dry_run": "true"})):
         assert plan_in(estimator(rules=rules, debugger_hook_config=nothing)) == {}
-    # True is what nothing said is: Telltale's own plan.
-    assert plan_in(estimator(debugger_hook_config=True)) == plan_in(estimator()) != {}
+    # True is what nothing said is: Telltale's own plan; for TensorBoard with histograms, else the same.
+    own = plan_in(estimator())
+    assert plan_in(estimator(debugger_hook_config=True)) == own != {}
+    board = plan_in(estimator(tensorboard_output_config=TensorBoardOutputConfig("s3://bucket/board")))
+    assert board == {name: {**what, "take": ["statistics", "histogram"]} for name, what in own.items()}
 
 
 def test_the_plan_is_one_that_telltale_takes(estimator):

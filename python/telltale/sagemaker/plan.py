@@ -22,6 +22,9 @@ REDUCTIONS = ("min", "max", "mean", "std", "variance", "sum", "prod")
 NORMS = ("l1_norm", "l2_norm")
 # Saved as they are, whatever reductions are asked for.
 SCALAR_COLLECTIONS = frozenset({"losses", "metrics", "feature_importance", "average_shap", "sm_metrics"})
+# Of what Telltale takes where nothing is said, with the histograms that TensorBoard is to show.
+_OWN = ("weights", "biases", "gradients")
+_OWN_WITH_HISTOGRAMS = {"take": ["statistics", "histogram"], "train": {"interval": 100}}
 # What needs no include_regex.
 BUILT_IN = frozenset(
     """
@@ -88,7 +91,7 @@ def plan_of(
         rules: whose collections_to_save are added. What Telltale's rules of their names need, `telltale run
             --rules` adds.
         framework: "xgboost", "pytorch" or "tensorflow": decides the default of save_interval.
-        histograms: of what is saved, as for TensorBoard.
+        histograms: of what is saved, as for TensorBoard; where nothing is said, of what Telltale takes by itself.
 
     Raises:
         ConfigError: a parameter that there is not, or a value that makes no sense.
@@ -97,7 +100,7 @@ def plan_of(
         return _plan({})
     of_rules = [config for rule in rules for config in rule.collection_configs]
     if hook_config is None and not of_rules:
-        return None
+        return _plan({name: dict(_OWN_WITH_HISTOGRAMS) for name in _OWN}) if histograms else None
     collections: dict[str, dict[str, Any]] = {}
     if isinstance(hook_config, DebuggerHookConfig):
         hook = dict(hook_config.hook_parameters or {})

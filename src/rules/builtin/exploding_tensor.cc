@@ -31,7 +31,9 @@ constexpr ParameterDesc kParameters[] = {
     {"normal_captures", 2, "captures", "First captures of a run, against which growth is judged."},
 };
 
-constexpr NeedDesc kNeeds[] = {{"weights", ""}, {"biases", ""}, {"gradients", ""}};
+constexpr CaptureNeed kCaptures[] = {{"weights", "statistics", 100},
+                                     {"biases", "statistics", 100},
+                                     {"gradients", "statistics", 100}};
 
 constexpr std::size_t kNamed = 8;  ///< Tensors that the evidence names.
 
@@ -401,7 +403,7 @@ const RuleDesc kExplodingTensorDesc{
         store::MaskOf(format::TableId::kScalars) | store::MaskOf(format::TableId::kEvents),
     true,
     kParameters,
-    kNeeds,
+    kCaptures,
     Family::kModel};
 
 std::unique_ptr<Rule> MakeExplodingTensor(const Parameters& parameters) {

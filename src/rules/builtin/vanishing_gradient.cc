@@ -34,7 +34,7 @@ constexpr ParameterDesc kParameters[] = {
      "Where the loss is between 0 and this, gradients that are all small are no defect."},
 };
 
-constexpr NeedDesc kNeeds[] = {{"gradients", ""}};
+constexpr CaptureNeed kCaptures[] = {{"gradients", "statistics", 100}};
 
 constexpr std::string_view kPrefix = "gradient/";
 constexpr std::size_t kNamed = 8;  ///< Tensors that the evidence names.
@@ -398,7 +398,7 @@ const RuleDesc kVanishingGradientDesc{
         store::MaskOf(format::TableId::kScalars) | store::MaskOf(format::TableId::kEvents),
     true,
     kParameters,
-    kNeeds,
+    kCaptures,
     Family::kModel};
 
 std::unique_ptr<Rule> MakeVanishingGradient(const Parameters& parameters) {
