@@ -33,13 +33,13 @@ rules::RuleSet Only(const std::vector<std::string>& names) {
 }
 
 /// Those that only need what the default plan has.
-const rules::RuleSet kTwo = Only({"ExplodingTensor", "VanishingGradient"});
+rules::RuleSet Two() { return Only({"ExplodingTensor", "VanishingGradient"}); }
 
 /// Lines of Unserved for a plan.
 std::vector<std::string> Unserved(const plan::CapturePlan& plan) {
   const auto compiled = plan::Compiled::Create(plan);
   EXPECT_TRUE(compiled.ok());
-  return cli::Unserved(*compiled, rules::NeedsOf(kTwo));
+  return cli::Unserved(*compiled, rules::NeedsOf(Two()));
 }
 
 TEST(RuleNeeds, WhereNothingIsSaidTheyMakeThePlan) {
@@ -94,7 +94,7 @@ TEST(RuleNeeds, OfTheMostEagerRuleHoldWhereNobodySaidWhen) {
 }
 
 TEST(RuleNeeds, SurviveACollectionThatTakesAnotherThing) {
-  const auto plan = PlanOfRun({.collect = {"gradients:values,interval=10"}}, kTwo);
+  const auto plan = PlanOfRun({.collect = {"gradients:values,interval=10"}}, Two());
   ASSERT_TRUE(plan.ok()) << plan.status().message();
   EXPECT_EQ(Find(*plan, "gradients")->take, plan::kRaw | plan::kStats);
   EXPECT_TRUE(Unserved(*plan).empty());
@@ -140,7 +140,7 @@ TEST(RuleNeeds, WhatAPlanDoesNotServeIsSaid) {
 }
 
 TEST(RuleNeeds, AreSaidBesideWhatThePlanTakes) {
-  const std::string text = ExplainPlan(plan::DefaultPlan(), rules::NeedsOf(kTwo));
+  const std::string text = ExplainPlan(plan::DefaultPlan(), rules::NeedsOf(Two()));
   EXPECT_NE(text.find("ExplodingTensor, VanishingGradient\n"), std::string::npos) << text;
   EXPECT_EQ(text.find("will have no data"), std::string::npos) << text;
   EXPECT_TRUE(plan::FromToml(text, "explained").ok());

@@ -340,23 +340,51 @@ TEST_F(CliTest, WhatRulesNeedMakesThePlan) {
     EXPECT_EQ(outcome.code, 0) << outcome.err;
     return json::parse(outcome.out, nullptr, false)["collections"];
   };
-  json needs = json::object();
+  const json all = plan_of("");
   const json list = json::parse(Run("rules list --json").out);
   for (const json& rule : list["rules"]) {
-    for (const json& need : rule["captures"]) needs[need["collection"].get<std::string>()] = need;
+    if (!rule["by_default"].get<bool>()) continue;
+    for (const json& need : rule["captures"]) {
+      const auto name = need["collection"].get<std::string>();
+      ASSERT_TRUE(all.contains(name)) << name;
+      EXPECT_LE(all[name]["train"]["interval"], need["interval"]) << name;
+    }
   }
-  const json all = plan_of("");
-  ASSERT_EQ(all.size(), needs.size());
-  for (const auto& [name, need] : needs.items()) {
-    EXPECT_EQ(all[name]["take"], json::array({need["take"]})) << name;
-    EXPECT_EQ(all[name]["train"]["interval"], need["interval"]) << name;
-  }
-  const json one = plan_of("--level system --rules VanishingGradient");
+  const json one = plan_of("--level system --rule VanishingGradient");
   ASSERT_EQ(one.size(), 1U);
   EXPECT_TRUE(one.contains("gradients"));
-  const Outcome wrong = Run("run --rules NoSuchRule --explain-plan");
-  EXPECT_EQ(wrong.code, 2);
-  ExpectOneLine(wrong, "run");
+  for (const char* arguments : {"--rule NoSuchRule", "--no-rule NoSuchRule",
+                                "--rule VanishingGradient:nothing=1", "--price -x"}) {
+    const Outcome wrong = Run(std::string("run --explain-plan ") + arguments);
+    EXPECT_EQ(wrong.code, 2) << arguments;
+    ExpectOneLine(wrong, "run");
+  }
+  EXPECT_EQ(Run("run --rules nowhere.toml --explain-plan").code, 3);
+}
+
+TEST_F(CliTest, TheRulesStandInRunJsonAndAreThoseOfTheReplay) {
+  std::ofstream(dir_ / "rules.toml") << "off = ['InputBound']\nprice_per_hour = 2.5\n"
+                                        "[rules.mine]\nrule = 'VanishingGradient'\n"
+                                        "parameters = { threshold = 1e-3 }\n";
+  const Outcome outcome = Run("run -o r --quiet --no-serve --rules rules.toml -- true");
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  std::ifstream in(dir_ / "r/run.json");
+  const json rules = json::parse(in)["rules"];
+  EXPECT_EQ(rules["off"], json::array({"InputBound"}));
+  EXPECT_EQ(rules["price_per_hour"], 2.5);
+  EXPECT_EQ(rules["rules"]["mine"]["parameters"]["threshold"], "0.001");
+  const auto names_of = [&](const std::string& arguments) {
+    std::set<std::string> names;
+    const json checked = json::parse(Run("check r --json " + arguments).out);
+    for (const json& rule : checked["rules"]) names.insert(rule["name"].get<std::string>());
+    return names;
+  };
+  const auto own = names_of("");
+  EXPECT_TRUE(own.contains("mine") && own.contains("VanishingGradient"));
+  EXPECT_FALSE(own.contains("InputBound"));
+  const auto more = names_of("--rule InputBound --no-rule mine");
+  EXPECT_TRUE(more.contains("InputBound"));
+  EXPECT_FALSE(more.contains("mine"));
 }
 
 TEST_F(CliTest, AWrongPlanIsTwoAndOneLine) {
