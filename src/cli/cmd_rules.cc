@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// telltale rules list | show NAME | status RUN.
+// telltale rules list | show NAME | status RUN | test FILE...
 #include <fmt/format.h>
 
+#include <cstddef>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "base/printable.h"
 #include "cli/check_json.h"
@@ -13,6 +15,8 @@
 #include "rules/finding_json.h"
 #include "rules/registry.h"
 #include "rules/replay.h"
+#include "rules/run_engine.h"
+#include "rules/script.h"
 
 namespace telltale::cli {
 namespace {
@@ -87,14 +91,46 @@ int RulesStatus(const std::string& run, bool json) {
                                           run, run)));
 }
 
+/// Exit code 10 where a script says that something is not as it expects.
+int Test(const std::vector<std::string>& files, bool json) {
+  nlohmann::ordered_json out = {{"scripts", nlohmann::ordered_json::array()}};
+  std::size_t failed = 0;
+  Status unreadable;
+  for (const std::string& file : files) {
+    const auto outcome = rules::RunScript(file, rules::ForeignMaker());
+    if (!outcome.ok()) {
+      if (unreadable.ok()) unreadable = outcome.status();
+      continue;
+    }
+    failed += outcome->failures > 0 ? 1 : 0;
+    if (json) {
+      out["scripts"].push_back({{"file", file},
+                                {"expectations", outcome->expectations},
+                                {"failures", outcome->failures},
+                                {"text", outcome->text}});
+    } else if (outcome->failures > 0) {
+      Print("{}: {} of {} expectations failed\n{}", Printable(file), outcome->failures,
+            outcome->expectations, PrintableLines(outcome->text));
+    }
+  }
+  if (json) {
+    PrintJson(out);
+  } else if (failed == 0 && unreadable.ok()) {
+    Print("{} {}: as expected\n", files.size(), files.size() == 1 ? "script" : "scripts");
+  }
+  if (!unreadable.ok()) return Fail("rules", unreadable);
+  return failed == 0 ? 0 : kExitFinding;
+}
+
 }  // namespace
 
 void RegisterRules(CLI::App& app, Context* context) {
   CLI::App* command = AddCommand(app, "rules", "What the rules are and what they say of a run",
                                  "  telltale rules list\n"
                                  "  telltale rules show InputBound\n"
-                                 "  telltale rules status telltale-runs/20261120-150412-train",
-                                 {0, 3, 7, 8});
+                                 "  telltale rules status telltale-runs/20261120-150412-train\n"
+                                 "  telltale rules test my_rule.test",
+                                 {0, 3, 7, 8, kExitFinding});
   command->require_subcommand(1);
   auto json = std::make_shared<bool>(false);
   auto markdown = std::make_shared<bool>(false);
@@ -118,6 +154,16 @@ void RegisterRules(CLI::App& app, Context* context) {
   status->add_option("RUN", *argument, "Run directory")->required();
   AddJson(status, json.get());
   OnRun(status, context, [json, argument] { return RulesStatus(*argument, *json); });
+
+  CLI::App* test = AddCommand(
+      *command, "test", "Runs rule scripts: records as text, and what rules must say of them",
+      "  telltale rules test tests/*.test     # exit code 10 where something is not as expected\n"
+      "The language: docs/formats/rule-scripts.md",
+      {0, 3, kExitFinding});
+  auto files = std::make_shared<std::vector<std::string>>();
+  test->add_option("FILE", *files, "Rule scripts")->required();
+  AddJson(test, json.get());
+  OnRun(test, context, [json, files] { return Test(*files, *json); });
 }
 
 }  // namespace telltale::cli

@@ -53,8 +53,10 @@ void AddRuleFlags(CLI::App* command, RuleFlags* flags) {
   command->add_option("--no-rule", flags->off, "NAME: does not run; may be repeated")
       ->take_all()
       ->allow_extra_args(false);
-  command->add_option("--price", flags->price_per_hour,
-                      "Price of the machines together per hour, for what findings cost");
+  command
+      ->add_option("--price", flags->price_per_hour,
+                   "Price of the machines together per hour, for what findings cost")
+      ->check(CLI::NonNegativeNumber);
 }
 
 Result<rules::RuleSet> RuleSetOf(const RuleFlags& flags, rules::RuleSet base) {

@@ -17,6 +17,8 @@ Engine::ForeignMaker& Foreign() {
 
 void SetForeignMaker(Engine::ForeignMaker maker) { Foreign() = std::move(maker); }
 
+const Engine::ForeignMaker& ForeignMaker() { return Foreign(); }
+
 Result<RunEngine> EngineOf(const std::filesystem::path& run, const store::RunInfo& info,
                            const std::optional<RuleSet>& other) {
   RunEngine out;

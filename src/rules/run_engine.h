@@ -34,5 +34,7 @@ Result<RunEngine> EngineOf(const std::filesystem::path& run, const store::RunInf
 /// Who makes rules that are none of the registry; set once at the start of a program that runs
 /// them. Without it such rules are in the engine with an error.
 void SetForeignMaker(Engine::ForeignMaker maker);
+/// Null where none was set.
+const Engine::ForeignMaker& ForeignMaker();
 
 }  // namespace telltale::rules
