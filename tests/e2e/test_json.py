@@ -107,8 +107,9 @@ def test_check(telltale: Telltale, ill_run: Path) -> None:
     assert by_rule["LossNotDecreasing"]["first_step"] == 50
     assert by_rule["InputBound"]["cost_seconds"] > 1
     for rule in out["rules"]:
-        assert list(rule) == ["name", "status", "incidents", "records"]
-        assert rule["incidents"] >= (rule["name"] in by_rule) and rule["records"] > 0
+        assert list(rule)[:5] == ["name", "status", "incidents", "records", "rule"]
+        assert rule["incidents"] >= (rule["name"] in by_rule)
+        assert rule["records"] > 0 or rule["status"] in ("NoData", "NotApplicable")
 
 
 def test_a_run_without_findings_has_empty_lists(telltale: Telltale, tmp_path: Path) -> None:
