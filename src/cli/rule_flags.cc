@@ -95,6 +95,7 @@ Result<rules::RuleSet> RuleSetOfRun(const RuleFlags& flags, const std::string& r
 }
 
 std::vector<rules::Need> NeedsOfAsked(rules::RuleSet set, bool defaults) {
+  if (!set.capture) return {};
   if (!defaults) set.defaults = false;
   return rules::NeedsOf(set);
 }

@@ -34,7 +34,8 @@ Result<rules::RuleSet> RuleSetOf(const RuleFlags& flags, rules::RuleSet base = {
 /// with the run itself is for its reader to say.
 Result<rules::RuleSet> RuleSetOfRun(const RuleFlags& flags, const std::string& run);
 
-/// The needs of the rules that were asked for by name; with `defaults`, of all that run.
+/// The needs of the rules that were asked for by name; with `defaults`, of all that run. None where
+/// the set says that they are not captured.
 std::vector<rules::Need> NeedsOfAsked(rules::RuleSet set, bool defaults);
 
 }  // namespace telltale::cli

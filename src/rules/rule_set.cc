@@ -168,6 +168,9 @@ Wrong ReadSet(const ordered_json& in, RuleSet* out) {
     if (key == "defaults") {
       if (!value.is_boolean()) return KeyError{key, "is neither true nor false"};
       out->defaults = value.get<bool>();
+    } else if (key == "capture") {
+      if (!value.is_boolean()) return KeyError{key, "is neither true nor false"};
+      out->capture = value.get<bool>();
     } else if (key == "off") {
       if (!value.is_array()) return KeyError{key, "is no list of rules' names"};
       for (const ordered_json& name : value) {
@@ -190,7 +193,7 @@ Wrong ReadSet(const ordered_json& in, RuleSet* out) {
     } else if (key == "currency") {
       wrong = ReadText(value, key, &out->currency);
     } else {
-      wrong = KeyError{key, "is unknown: a rules file has defaults, off, rules, actions, "
+      wrong = KeyError{key, "is unknown: a rules file has defaults, off, rules, actions, capture, "
                             "price_per_hour, currency"};
     }
     if (wrong) return wrong;
@@ -297,7 +300,7 @@ Result<std::vector<RuleSpec>> Resolve(const RuleSet& set) {
 }
 
 std::string ToJson(const RuleSet& set) {
-  ordered_json out = {{"defaults", set.defaults}, {"off", set.off}};
+  ordered_json out = {{"defaults", set.defaults}, {"off", set.off}, {"capture", set.capture}};
   ordered_json rules = ordered_json::object();
   for (const RuleSpec& spec : set.rules) {
     ordered_json rule = {{KeyOf(spec.source), spec.rule}};

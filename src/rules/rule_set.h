@@ -54,6 +54,8 @@ struct RuleSet {
   std::vector<std::string> off;   ///< Names of rules that do not run.
   std::vector<RuleSpec> rules;    ///< Beside the defaults; one of a default's name replaces it.
   std::vector<ActionSpec> actions;  ///< Of every rule that names none.
+  /// What the rules need of tensors is added to the capture plan.
+  bool capture = true;
   double price_per_hour = 0;      ///< Of the run's machines together; 0: not known.
   std::string currency = "USD";
   friend bool operator==(const RuleSet&, const RuleSet&) = default;
