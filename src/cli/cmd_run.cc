@@ -190,11 +190,12 @@ int Run(const Args& args, std::vector<std::string> training, const std::string& 
   // A line of ours to a pipe that nobody reads must not end us.
   options.signals = run::TakeSignals();
   const auto fail = [](const Status& status) { return Fail("run", status); };
-  const auto rules = RuleSetOf(args.rules);
-  const auto plan = rules.ok() ? PlanOfRun(args.plan, *rules)
-                               : Result<plan::CapturePlan>(rules.status());
+  const auto set = RuleSetOf(args.rules);
+  const auto plan =
+      set.ok() ? PlanOfRun(args.plan, *set) : Result<plan::CapturePlan>(set.status());
+  // Of all that run, whether they are captured or not.
   const std::vector<rules::Need> needs =
-      rules.ok() ? rules::NeedsOf(*rules) : std::vector<rules::Need>();
+      set.ok() ? rules::NeedsOf(*set) : std::vector<rules::Need>();
   if (args.explain && training.empty()) {
     if (!plan.ok()) return fail(plan.status());
     WriteOut(args.json ? PrintableJson(plan::ToJson(*plan)) + "\n" : ExplainPlan(*plan, needs));
@@ -217,7 +218,7 @@ int Run(const Args& args, std::vector<std::string> training, const std::string& 
   request.interval_ms = args.interval_ms;
   request.overhead_budget = overhead.value();
   request.plan = plan::ToJson(*plan);
-  request.rules = rules::ToJson(*rules);
+  request.rules = rules::ToJson(*set);
   request.telltale_version = TELLTALE_VERSION;
   auto directory = run::RunDirectory::Prepare(request);
   if (!directory.ok()) {

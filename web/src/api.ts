@@ -67,7 +67,15 @@ export interface Overview {
   findings: Finding[];
   rules_words: string; // "4 other rules: 3 quiet, 1 without data."
   order_words: string;
-  rules: { name: string; status: string; incidents: number; records: number | null; error?: string }[];
+  rules: {
+    name: string;
+    status: string;
+    incidents: number;
+    records: number | null;
+    rule: string | null; // The built-in rule that it is.
+    error?: string;
+    summary?: Record<string, unknown>; // What a rule that only reports has seen.
+  }[];
   rank: number | null; // Whose steps and loss these are; null where there is no step yet.
   ranks: number;
   throughput: {
