@@ -67,7 +67,12 @@ def telltale_fires(runner: str, kind: str, rate: float, values: list[float]) -> 
             f'load event optimizer at=0 : {{"class":"{kind}","lr":{rate}}}\n'
             f"load scalar lr at=0 : {rate}\nload scalar loss advance=1 : {series}\nend\nexpect none\n"
         )
-        return subprocess.run([runner, "rules", "test", str(script)], capture_output=True, check=False).returncode != 0
+        return (
+            subprocess.run(
+                [runner, "rules", "test", str(script)], capture_output=True, check=False
+            ).returncode
+            != 0
+        )
 
 
 def pairwise_fires(values: list[float]) -> bool:

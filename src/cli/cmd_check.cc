@@ -35,8 +35,7 @@ int Check(const CheckOptions& options) {
     if (!asked.ok()) return Fail("check", asked.status());
     set = std::move(asked).value();
   }
-  auto loaded =
-      report::Load(options.run, std::numeric_limits<std::int64_t>::max(), std::move(set));
+  auto loaded = report::Load(options.run, std::numeric_limits<std::int64_t>::max(), std::move(set));
   if (!loaded.ok()) return Fail("check", loaded.status());
   const report::RunData& data = *loaded;
   const rules::Replay& replay = data.replay;

@@ -191,8 +191,7 @@ int Run(const Args& args, std::vector<std::string> training, const std::string& 
   options.signals = run::TakeSignals();
   const auto fail = [](const Status& status) { return Fail("run", status); };
   const auto set = RuleSetOf(args.rules);
-  const auto plan =
-      set.ok() ? PlanOfRun(args.plan, *set) : Result<plan::CapturePlan>(set.status());
+  const auto plan = set.ok() ? PlanOfRun(args.plan, *set) : Result<plan::CapturePlan>(set.status());
   // Of all that run, whether they are captured or not.
   const std::vector<rules::Need> needs =
       set.ok() ? rules::NeedsOf(*set) : std::vector<rules::Need>();

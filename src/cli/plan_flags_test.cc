@@ -66,9 +66,9 @@ TEST(RuleNeeds, OfNamedRulesAreAddedToAWholePlan) {
 }
 
 TEST(RuleNeeds, AreAddedToWhatTheUserSays) {
-  const auto plan = PlanOfRun({.level = "system",
-                               .collect = {"gradients:values,interval=7", "weights:interval=0"}},
-                              Only({"ExplodingTensor"}));
+  const auto plan = PlanOfRun(
+      {.level = "system", .collect = {"gradients:values,interval=7", "weights:interval=0"}},
+      Only({"ExplodingTensor"}));
   ASSERT_TRUE(plan.ok()) << plan.status().message();
   const plan::Collection* const gradients = Find(*plan, "gradients");
   ASSERT_NE(gradients, nullptr);
@@ -103,8 +103,7 @@ TEST(RuleNeeds, SurviveACollectionThatTakesAnotherThing) {
 TEST(RuleNeeds, OfARunThatGoesOnLeaveWhatHolds) {
   plan::CapturePlan holds = Nothing();
   holds.collections.push_back(plan::ParseCollect("gradients:values,interval=7").value());
-  const auto added =
-      PlanOf({}, Nothing(), rules::NeedsOf(Only({"VanishingGradient"})), holds);
+  const auto added = PlanOf({}, Nothing(), rules::NeedsOf(Only({"VanishingGradient"})), holds);
   ASSERT_TRUE(added.ok()) << added.status().message();
   const plan::CapturePlan both = plan::Union(holds, *added);
   ASSERT_EQ(both.collections.size(), 1U);

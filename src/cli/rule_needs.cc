@@ -78,8 +78,8 @@ Status AddNeeds(const std::vector<rules::Need>& needs, const plan::CapturePlan& 
     const plan::Collection before = *there;
     there->take |= wanted.take;
     for (const std::string& pattern : wanted.include) {
-      const bool has = std::find(there->include.begin(), there->include.end(), pattern) !=
-                       there->include.end();
+      const bool has =
+          std::find(there->include.begin(), there->include.end(), pattern) != there->include.end();
       if (!has) there->include.push_back(pattern);
     }
     const bool held = std::any_of(holds.collections.begin(), holds.collections.end(), is_it);
@@ -112,8 +112,8 @@ std::vector<std::string> Unserved(const plan::Compiled& plan,
     of.any = of.any || served != Served::kNothing;
     if (served == Served::kAll) continue;
     of.whole = false;
-    of.lacking += fmt::format("{}{} of {}", of.lacking.empty() ? "" : ", ",
-                              need.take, need.collection);
+    of.lacking +=
+        fmt::format("{}{} of {}", of.lacking.empty() ? "" : ", ", need.take, need.collection);
   }
   std::vector<std::string> out;
   for (const auto& [name, of] : rules) {

@@ -12,7 +12,6 @@
 #include <cmath>
 #include <set>
 
-
 namespace telltale::report {
 namespace {
 

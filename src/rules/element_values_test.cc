@@ -36,8 +36,7 @@ TEST(ElementValues, AreDoublesOfEachDtype) {
   // One, the largest, the smallest, minus two.
   EXPECT_EQ(Of("F16", std::array<std::uint16_t, 4>{0x3C00, 0x7BFF, 0x0001, 0xC000}),
             (std::vector<double>{1, 65504, std::ldexp(1.0, -24), -2}));
-  EXPECT_EQ(Of("BF16", std::array<std::uint16_t, 2>{0x3F80, 0xC040}),
-            (std::vector<double>{1, -3}));
+  EXPECT_EQ(Of("BF16", std::array<std::uint16_t, 2>{0x3F80, 0xC040}), (std::vector<double>{1, -3}));
   EXPECT_EQ(Of("F8_E4M3", std::array<std::uint8_t, 3>{0x38, 0x7E, 0x01}),
             (std::vector<double>{1, 448, std::ldexp(1.0, -9)}));
   EXPECT_EQ(Of("F8_E5M2", std::array<std::uint8_t, 2>{0x3C, 0x7B}),

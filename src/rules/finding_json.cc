@@ -65,11 +65,11 @@ std::string Whence(const RuleDesc& desc) {
   if (desc.family == Family::kModel) from = "A rule of SageMaker Debugger's, about the model.";
   if (desc.family == Family::kTree) from = "A rule of SageMaker Debugger's, about trees.";
   if (desc.family == Family::kProfiler) from = "A rule of SageMaker Debugger's profiler.";
-  return fmt::format("{} {}", from,
-                     desc.by_default
-                         ? "It runs where nobody asks."
-                         : fmt::format("It runs where it is asked for: `telltale run --rule {}`.",
-                                       desc.name));
+  return fmt::format(
+      "{} {}", from,
+      desc.by_default
+          ? "It runs where nobody asks."
+          : fmt::format("It runs where it is asked for: `telltale run --rule {}`.", desc.name));
 }
 
 }  // namespace
@@ -143,23 +143,26 @@ nlohmann::ordered_json ToJson(const RuleDesc& desc) {
 
 std::string ToMarkdown(const RuleDesc& desc) {
   std::string out = fmt::format(
-      "# {}\n\n<!-- Printed by `telltale rules show {} --markdown`. Do not edit. -->\n\n{}\n\n{}\n\n"
+      "# {}\n\n<!-- Printed by `telltale rules show {} --markdown`. Do not edit. "
+      "-->\n\n{}\n\n{}\n\n"
       "## What is computed\n\n{}\n\nReads the tables {}.{}\n",
       desc.name, desc.name, desc.summary, Whence(desc), desc.formula, Tables(desc.table_mask),
       Needs(desc));
   if (!desc.parameters.empty()) {
     const bool source = std::any_of(desc.parameters.begin(), desc.parameters.end(),
                                     [](const ParameterDesc& p) { return p.source.has_value(); });
-    out += fmt::format("\n## Parameters\n\n| Parameter | Default | Unit | Meaning |\n"
-                       "|---|--:|---|---|\n");
+    out += fmt::format(
+        "\n## Parameters\n\n| Parameter | Default | Unit | Meaning |\n"
+        "|---|--:|---|---|\n");
     for (const ParameterDesc& p : desc.parameters) {
-      out += fmt::format("| `{}` | {} | {} | {}{} |\n", p.name, Cell(DefaultText(p)), Cell(p.unit),
-                         Cell(p.doc),
-                         p.source ? fmt::format(" `preset=source`: {}.", *p.source) : "");
+      out +=
+          fmt::format("| `{}` | {} | {} | {}{} |\n", p.name, Cell(DefaultText(p)), Cell(p.unit),
+                      Cell(p.doc), p.source ? fmt::format(" `preset=source`: {}.", *p.source) : "");
     }
     if (source) {
-      out += "\nDefaults are those of SageMaker Debugger's documentation; `preset=source` are those "
-             "of its released code, where they differ.\n";
+      out +=
+          "\nDefaults are those of SageMaker Debugger's documentation; `preset=source` are those "
+          "of its released code, where they differ.\n";
     }
   }
   if (!desc.example.empty()) out += fmt::format("\n## Example\n\n{}\n", desc.example);

@@ -19,8 +19,8 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr std::array<std::string_view, 7> kActionKinds = {
-    "stop", "webhook", "email", "sms", "program", "capture", "profile"};
+constexpr std::array<std::string_view, 7> kActionKinds = {"stop",    "webhook", "email",  "sms",
+                                                          "program", "capture", "profile"};
 
 /// What is wrong: "rules.DeadRelu.preset" "is ...".
 struct KeyError {
@@ -91,8 +91,8 @@ Wrong ReadAction(const ordered_json& in, const std::string& path, ActionSpec* ou
     }
   }
   if (out->kind.empty()) {
-    return KeyError{path, fmt::format("has no kind: write one of {}",
-                                      fmt::join(kActionKinds, ", "))};
+    return KeyError{path,
+                    fmt::format("has no kind: write one of {}", fmt::join(kActionKinds, ", "))};
   }
   return std::nullopt;
 }
@@ -136,8 +136,9 @@ Wrong ReadRule(const std::string& name, const ordered_json& in, const std::strin
     } else if (key == "preset") {
       wrong = ReadText(value, at, &out->preset);
       if (!wrong && !out->preset.empty() && out->preset != "source") {
-        wrong = KeyError{at, "is no preset: write \"source\", or leave it out for the defaults of "
-                             "the documentation"};
+        wrong = KeyError{at,
+                         "is no preset: write \"source\", or leave it out for the defaults of "
+                         "the documentation"};
       }
     } else if (key == "parameters") {
       wrong = ReadTexts(value, at, &out->parameters);
@@ -150,8 +151,9 @@ Wrong ReadRule(const std::string& name, const ordered_json& in, const std::strin
     } else if (key == "advice") {
       wrong = ReadText(value, at, &out->advice);
     } else {
-      wrong = KeyError{at, "is unknown: a rule has rule, expression or python, preset, "
-                           "parameters, actions, severity, message, advice"};
+      wrong = KeyError{at,
+                       "is unknown: a rule has rule, expression or python, preset, "
+                       "parameters, actions, severity, message, advice"};
     }
     if (wrong) return wrong;
   }
@@ -193,8 +195,9 @@ Wrong ReadSet(const ordered_json& in, RuleSet* out) {
     } else if (key == "currency") {
       wrong = ReadText(value, key, &out->currency);
     } else {
-      wrong = KeyError{key, "is unknown: a rules file has defaults, off, rules, actions, capture, "
-                            "price_per_hour, currency"};
+      wrong = KeyError{key,
+                       "is unknown: a rules file has defaults, off, rules, actions, capture, "
+                       "price_per_hour, currency"};
     }
     if (wrong) return wrong;
   }
@@ -249,8 +252,8 @@ std::string Suggestion(std::string_view wrong) {
 Result<Parameters> ParametersOf(const RuleSpec& spec) {
   const RuleEntry* entry = FindRule(spec.rule);
   if (entry == nullptr) {
-    return Status(Code::kUsage, fmt::format("no rule '{}': {}", Printable(spec.rule),
-                                            Suggestion(spec.rule)));
+    return Status(Code::kUsage,
+                  fmt::format("no rule '{}': {}", Printable(spec.rule), Suggestion(spec.rule)));
   }
   Parameters parameters(*entry->desc, spec.preset == "source");
   for (const auto& [name, value] : spec.parameters) {
@@ -275,9 +278,8 @@ Result<std::vector<RuleSpec>> Resolve(const RuleSet& set) {
   std::set<std::string, std::less<>> own;
   for (const RuleSpec& spec : set.rules) {
     if (!own.insert(spec.name).second) {
-      return Status(Code::kUsage,
-                    fmt::format("two rules are called '{}': give one another name",
-                                Printable(spec.name)));
+      return Status(Code::kUsage, fmt::format("two rules are called '{}': give one another name",
+                                              Printable(spec.name)));
     }
     if (spec.source == RuleSource::kBuiltIn) {
       TELLTALE_RETURN_IF_ERROR(ParametersOf(spec).status());
@@ -328,8 +330,8 @@ Result<RuleSet> RuleSetFromJson(std::string_view text) {
     const ordered_json tree = ordered_json::parse(text, nullptr, false);
     if (tree.is_discarded()) return Status(Code::kUsage, "the rules are no JSON");
     if (const Wrong wrong = ReadSet(tree, &set)) {
-      return Status(Code::kUsage, fmt::format("{} {}", wrong->key.empty() ? "it" : wrong->key,
-                                              wrong->what));
+      return Status(Code::kUsage,
+                    fmt::format("{} {}", wrong->key.empty() ? "it" : wrong->key, wrong->what));
     }
   } catch (const std::exception& error) {
     return Status(Code::kUsage, fmt::format("the rules cannot be read: {}", error.what()));
@@ -361,9 +363,8 @@ Result<RuleSpec> ParseRule(std::string_view text) {
   while (!rest.empty()) {
     const auto equals = rest.find('=');
     if (equals == std::string_view::npos || equals == 0) {
-      return Status(Code::kUsage,
-                    fmt::format("--rule '{}': '{}' is not parameter=value", Printable(text),
-                                Printable(rest)));
+      return Status(Code::kUsage, fmt::format("--rule '{}': '{}' is not parameter=value",
+                                              Printable(text), Printable(rest)));
     }
     const std::string key(rest.substr(0, equals));
     rest.remove_prefix(equals + 1);
@@ -378,8 +379,8 @@ Result<RuleSpec> ParseRule(std::string_view text) {
       }
     }
     if (quoted) {
-      return Status(Code::kUsage, fmt::format("--rule '{}': a quotation mark is not closed",
-                                              Printable(text)));
+      return Status(Code::kUsage,
+                    fmt::format("--rule '{}': a quotation mark is not closed", Printable(text)));
     }
     rest.remove_prefix(std::min(used + 1, rest.size()));
     if (key == "preset") {
@@ -389,9 +390,8 @@ Result<RuleSpec> ParseRule(std::string_view text) {
     }
   }
   if (!spec.preset.empty() && spec.preset != "source") {
-    return Status(Code::kUsage,
-                  fmt::format("--rule '{}': no preset '{}': write preset=source", Printable(text),
-                              Printable(spec.preset)));
+    return Status(Code::kUsage, fmt::format("--rule '{}': no preset '{}': write preset=source",
+                                            Printable(text), Printable(spec.preset)));
   }
   TELLTALE_RETURN_IF_ERROR(ParametersOf(spec).status());
   return spec;

@@ -29,9 +29,10 @@ Result<RunEngine> EngineOf(const std::filesystem::path& run, const store::RunInf
     out.set = std::move(set).value();
   } else {
     if (other) return engine.status();
-    out.trouble = fmt::format("The rules of the run cannot be read, those that run by default "
-                              "judge it: {}.",
-                              engine.status().message());
+    out.trouble = fmt::format(
+        "The rules of the run cannot be read, those that run by default "
+        "judge it: {}.",
+        engine.status().message());
     out.engine = Engine();
   }
   out.values = std::make_unique<RunValues>(run);

@@ -30,8 +30,7 @@ Result<std::span<const std::byte>> RunValues::Bytes(const std::string& writer,
     files_.erase(found);
   }
   // It checks the row as well.
-  TELLTALE_ASSIGN_OR_RETURN(const store::MappedTensor mapped,
-                            store::OpenTensor(run_, writer, row));
+  TELLTALE_ASSIGN_OR_RETURN(const store::MappedTensor mapped, store::OpenTensor(run_, writer, row));
   files_.push_front({writer, std::string(row.file), mapped.file});
   if (files_.size() > kFiles) files_.pop_back();
   return mapped.values;

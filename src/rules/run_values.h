@@ -41,8 +41,7 @@ class RunValues final : public TensorValues {
   };
 
   /// The mapped file, opened anew where it has grown since.
-  Result<std::span<const std::byte>> Bytes(const std::string& writer,
-                                           const format::TensorRow& row);
+  Result<std::span<const std::byte>> Bytes(const std::string& writer, const format::TensorRow& row);
 
   const std::filesystem::path run_;
   const store::Cursor* cursor_ = nullptr;

@@ -30,9 +30,9 @@
 namespace telltale::rules {
 namespace {
 
-using AnyRow = std::variant<format::StepRow, format::ScalarRow, format::SpanRow, format::EventRow,
-                            format::MetricRow, format::StatisticRow, format::TensorRow,
-                            format::HistogramRow>;
+using AnyRow =
+    std::variant<format::StepRow, format::ScalarRow, format::SpanRow, format::EventRow,
+                 format::MetricRow, format::StatisticRow, format::TensorRow, format::HistogramRow>;
 
 constexpr std::uint64_t kMaxFileBytes = 8ULL << 20;  ///< Of a rules file.
 constexpr std::size_t kMaxElements = 1U << 20;       ///< Of a tensor or a series.
@@ -216,7 +216,8 @@ const nlohmann::json* At(const nlohmann::json& of, const std::string& path) {
   if (of.is_object() && of.contains(path)) return &of.at(path);
   if (of.is_array()) {
     const std::string index = path.substr(0, path.find('.'));
-    const bool digits = !index.empty() && index.find_first_not_of("0123456789") == std::string::npos;
+    const bool digits =
+        !index.empty() && index.find_first_not_of("0123456789") == std::string::npos;
     if (!digits || index.size() > 6 || std::stoul(index) >= of.size()) return nullptr;
     const nlohmann::json& item = of.at(std::stoul(index));
     return index == path ? &item : At(item, path.substr(index.size() + 1));
@@ -272,8 +273,8 @@ class Script {
           row.cost_seconds, row.confidence, row.message, row.cause, row.advice, row.evidence);
     }
     for (const RuleState& s : engine_->rule_states()) {
-      out_.text += fmt::format("  status: {} {} {} {}\n", s.name, Name(s.status), s.error,
-                               s.summary);
+      out_.text +=
+          fmt::format("  status: {} {} {} {}\n", s.name, Name(s.status), s.error, s.summary);
     }
   }
 

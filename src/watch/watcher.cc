@@ -181,9 +181,10 @@ void Watcher::NoteStatuses() {
                                    {"error", state.error},
                                    {"of", state.rule}};
     if (last_words) data["summary"] = nlohmann::ordered_json::parse(state.summary, nullptr, false);
-    events_.push_back({"rule.status", "rule:" + state.name,
-                       fmt::format("{}: {}", state.name, rules::Name(state.status)),
-                       data.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace)});
+    events_.push_back(
+        {"rule.status", "rule:" + state.name,
+         fmt::format("{}: {}", state.name, rules::Name(state.status)),
+         data.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace)});
   }
   summed_up_ = rules_.engine.ended();
 }
@@ -193,7 +194,8 @@ void Watcher::NoteStatuses() {
 Status Watcher::Flush() {
   const std::int64_t now = options_.clock->MonotonicNs();
   const std::int64_t run_now = NowRunNs();
-  const bool ledger_due = now - last_ledger_ns_ >= options_.ledger_interval_ns || rules_.engine.ended();
+  const bool ledger_due =
+      now - last_ledger_ns_ >= options_.ledger_interval_ns || rules_.engine.ended();
   if (events_.empty() && findings_.empty() && !ledger_due &&
       run_now - last_watermark_ns_ < kWatermarkIntervalNs) {
     return {};

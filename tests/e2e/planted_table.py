@@ -23,10 +23,11 @@ import os
 import subprocess
 import sys
 import tempfile
-import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import tomllib
 
 REPO = Path(__file__).resolve().parents[2]
 PLANTED = Path(__file__).resolve().parent / "planted"
