@@ -42,10 +42,12 @@ inline constexpr std::uint32_t kTakeShape = 8;
 
 /// Tensors that a rule cannot do without: enabling it adds them to the capture plan.
 struct NeedDesc {
-  /// A built-in collection (weights, gradients, ...), or a name of the rule's own for `include`.
+  /// A built-in collection (weights, gradients, ...), or a name of the rule's own for `include`;
+  /// "{parameter}": those that the text of that parameter names, separated by commas. Empty: what
+  /// `include` finds, and nothing where that is empty.
   std::string_view collection;
-  /// RE2, found anywhere in the tensor's name; "{parameter}": the text of that parameter, where it
-  /// is not empty. Empty: what the collection's name says.
+  /// RE2, found anywhere in the tensor's name, in SageMaker's spelling or ours (tensor_pattern.h);
+  /// "{parameter}": the text of that parameter. Empty: what the collection's name says.
   std::string_view include;
   std::uint32_t take = kTakeStatistics;
   std::uint32_t interval = 100;  ///< Steps.

@@ -208,7 +208,7 @@ class Script {
     if (entry == nullptr) throw std::runtime_error("no such rule");
     Parameters parameters(*entry->desc);
     for (const auto& [key, value] : line.options) {
-      if (const Status set = parameters.Set(key, std::stod(value)); !set.ok()) {
+      if (const Status set = parameters.SetText(key, value); !set.ok()) {
         throw std::runtime_error(set.message());
       }
     }
@@ -340,8 +340,10 @@ class Script {
         const double value = std::isfinite(point.value) ? point.value : 1;
         row.l1 = value * static_cast<double>(elements - row.zero_count);
         row.l2 = value * std::sqrt(static_cast<double>(elements));
-        row.min = -value;
-        row.max = value;
+        row.min = std::stod(Option(line, "min", fmt::format("{}", -value)));
+        row.max = std::stod(Option(line, "max", fmt::format("{}", value)));
+        row.mean = std::stod(Option(line, "mean", "0"));
+        row.std = std::sqrt(std::max(0.0, value * value - row.mean * row.mean));
         Push(row);
         last = (point.offset + 1) * interval;
       }
