@@ -50,11 +50,11 @@ fault: ## each kind of kill 20 times; hangs, full disks, terminals, limits, the 
 	@$(MAKE) page
 	@$(QUIET) build/release.log cmake --preset release
 	@$(QUIET) build/release.log cmake --build build/release
-	@for suite in run kill disk_full terminal hang limits; do \
+	@for suite in run kill raw disk_full terminal hang limits outlive; do \
 	  TELLTALE_FAULT_ROUNDS=20 build/release/tests/fault_$${suite}_test --gtest_brief=1; done
 	@ctest --preset release -R web/test_soak
 
-asan: ## the C++ tests under the address and undefined-behaviour sanitizers
+asan: ## the C++ tests, and the Python binding's, under the address and undefined-behaviour sanitizers
 	@tools/setup test
 	@$(MAKE) page
 	@$(QUIET) build/asan.log cmake --preset asan

@@ -2,10 +2,9 @@
 """The check of the page of events finds what only the source or only the page has."""
 
 import pathlib
-import subprocess
-import sys
-import tempfile
 import unittest
+
+from tree_check import run_on
 
 CHECK = pathlib.Path(__file__).parent / "check_events.py"
 PAGE = "| Kind | When |\n|---|---|\n| `agent.start` | at its start |\n| `model` (low) | once |\n"
@@ -15,13 +14,7 @@ ADAPTER = '_emit(\n    "model",\n    {},\n)\n'
 
 class CheckEvents(unittest.TestCase):
     def run_on(self, files: dict[str, str]) -> tuple[int, str]:
-        with tempfile.TemporaryDirectory() as root:
-            for name, text in files.items():
-                path = pathlib.Path(root) / name
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_text(text, encoding="utf-8")
-            done = subprocess.run([sys.executable, CHECK, root], capture_output=True, text=True, check=False)
-            return done.returncode, done.stdout
+        return run_on(CHECK, files)
 
     def test_source_and_page_that_agree_pass(self) -> None:
         files = {"src/agent/a.cc": AGENT, "python/telltale/e.py": ADAPTER, "docs/formats/events.md": PAGE}

@@ -2,23 +2,16 @@
 """The layer check finds what it is for, and nothing in a tree that keeps the table."""
 
 import pathlib
-import subprocess
-import sys
-import tempfile
 import unittest
+
+from tree_check import run_on
 
 CHECK = pathlib.Path(__file__).parent / "check_layers"
 
 
 class CheckLayers(unittest.TestCase):
     def run_on(self, files: dict[str, str]) -> tuple[int, str]:
-        with tempfile.TemporaryDirectory() as root:
-            for name, text in files.items():
-                path = pathlib.Path(root) / name
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_text(text, encoding="utf-8")
-            done = subprocess.run([sys.executable, CHECK, root], capture_output=True, text=True, check=False)
-            return done.returncode, done.stdout
+        return run_on(CHECK, files)
 
     def test_a_tree_that_keeps_the_table_passes(self) -> None:
         code, out = self.run_on(

@@ -3,7 +3,9 @@
 
 #include <array>
 #include <cstring>
+#include <string_view>
 
+#include "seen_cache.h"
 #include "values.h"
 
 namespace telltale::native {
@@ -71,6 +73,46 @@ LastDtype g_last_dtype;
 PyObject* None() {
   Py_INCREF(Py_None);
   return Py_None;
+}
+
+// ---- what the plan asks for ----
+
+/// A collection of which the plan may ask for tensors; cheap enough to be looked at in each call.
+class Collection {
+ public:
+  constexpr explicit Collection(std::string_view name) : name_(name) {}
+
+  /// Whether any tensor of it is asked for at some step or other.
+  bool Wanted() {
+    if (epoch_ != g_epoch) {
+      id_ = tt_tensor(name_.data(), name_.size(), "", 0);
+      epoch_ = g_epoch;
+    }
+    return (tt_wanted(id_) & ~std::uint32_t{TT_TAKE_UNKNOWN}) != 0;
+  }
+
+ private:
+  std::string_view name_;
+  std::uint32_t id_ = 0;
+  std::uint32_t epoch_ = 0;  ///< g_epoch for which `id_` holds; 0: never.
+};
+constinit Collection g_activations{"activations"};
+constinit Collection g_inputs{"inputs"};
+constinit Collection g_labels{"labels"};
+constinit Collection g_losses{"losses"};
+constinit Collection g_outputs{"outputs"};
+
+/// Roots whose training forward was told since g_told_epoch.
+SeenCache g_told_roots;
+std::uint32_t g_told_epoch = 0;
+
+/// Whether a root was told before; it counts as told from now on.
+bool WasTold(PyObject* root) {
+  if (g_told_epoch != g_epoch) {
+    g_told_roots.Clear();
+    g_told_epoch = g_epoch;
+  }
+  return !g_told_roots.Insert(root);
 }
 
 // ---- reading a tensor ----
@@ -210,7 +252,8 @@ bool Arrange(PyObject* tensor, bool contiguous, std::uint32_t take, std::int64_t
 }
 
 /// Where the elements of a tensor lie. `known`: address and size at which a tensor of this name was
-/// last found whole in its storage, to spare asking again; updated. May leave an exception.
+/// last found plain and whole in its storage, to spare asking again; updated. May leave an
+/// exception.
 Refusal Look(PyObject* tensor, std::uint32_t take, std::uint64_t* known, View* view) {
   if (!IsPlain(tensor)) return Refusal::kType;
   Ref layout(PyObject_GetAttr(tensor, g_strings.layout));
@@ -221,11 +264,6 @@ Refusal Look(PyObject* tensor, std::uint32_t take, std::uint64_t* known, View* v
   if (!dtype) return Refusal::kFailed;
   tt_array& array = view->array;
   if (!FindDtype(dtype.get(), &array.dtype)) return Refusal::kDtype;
-  int lazy = Boolean(tensor, g_strings.is_neg);
-  if (lazy == 0 && (array.dtype == TT_DTYPE_C64 || array.dtype == TT_DTYPE_C128)) {
-    lazy = Boolean(tensor, g_strings.is_conj);
-  }
-  if (lazy != 0) return lazy > 0 ? Refusal::kLazy : Refusal::kFailed;
   std::int64_t count = 0;
   const int contiguous = Boolean(tensor, g_strings.is_contiguous);
   if (contiguous < 0 || !Integer(tensor, g_strings.numel, &count)) return Refusal::kFailed;
@@ -242,6 +280,11 @@ Refusal Look(PyObject* tensor, std::uint32_t take, std::uint64_t* known, View* v
   const auto at = static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(array.data)) ^
                   (view->bytes << 48 | view->bytes >> 16);
   if (array.strides == nullptr && known != nullptr && *known == at) return Refusal::kNone;
+  int lazy = Boolean(tensor, g_strings.is_neg);
+  if (lazy == 0 && (array.dtype == TT_DTYPE_C64 || array.dtype == TT_DTYPE_C128)) {
+    lazy = Boolean(tensor, g_strings.is_conj);
+  }
+  if (lazy != 0) return lazy > 0 ? Refusal::kLazy : Refusal::kFailed;
   const std::int64_t extent = array.strides == nullptr ? count : Extent(*view);
   const int whole = InStorage(tensor, extent, element_bytes);
   if (whole != 1) return whole == 0 ? Refusal::kStorage : Refusal::kFailed;
@@ -266,14 +309,11 @@ Refusal Record(PyObject* tensor, std::uint32_t id, std::uint32_t take, Moment mo
   }
   ThreadState& thread = ThisThread();
   const std::uint64_t begin = tt_now();
-  if (view.bytes > kReleaseGilBytes) {
-    PyThreadState* state = PyEval_SaveThread();
-    tt_record_tensor(id, &view.array, take, moment.step, moment.mode);
-    PyEval_RestoreThread(state);
-  } else {
-    tt_record_tensor(id, &view.array, take, moment.step, moment.mode);
-  }
+  PyThreadState* state = view.bytes > kReleaseGilBytes ? PyEval_SaveThread() : nullptr;
+  tt_record_tensor(id, &view.array, take, moment.step, moment.mode);
+  // Without the wait for the GIL, which whoever called us accounts for.
   thread.recorded_ticks += tt_now() - begin;
+  if (state != nullptr) PyEval_RestoreThread(state);
   return Refusal::kNone;
 }
 
@@ -437,7 +477,7 @@ PyObject* ConfigureTorch(PyObject*, PyObject*, PyObject* kwargs) {
 /// records inside account for themselves, is ours. A failure of it disables us. May return null.
 PyObject* Ask(PyObject* callback, const char* where, PyObject* const (&arguments)[4]) {
   ErrorGuard guard;
-  const ThreadState& thread = ThisThread();
+  ThreadState& thread = ThisThread();
   const std::uint64_t begin = tt_now();
   const std::uint64_t recorded = thread.recorded_ticks;
   PyObject* answer = nullptr;
@@ -448,6 +488,8 @@ PyObject* Ask(PyObject* callback, const char* where, PyObject* const (&arguments
     if (answer == nullptr) DisableByException(where);
   }
   tt_account(begin + (thread.recorded_ticks - recorded));
+  // All of it is accounted for by now, for a caller that measures around it.
+  thread.recorded_ticks = recorded + (tt_now() - begin);
   return answer;
 }
 
@@ -504,6 +546,11 @@ OutsideCompiler::~OutsideCompiler() {
 
 int WatchForward(PyObject* module, bool train) {
   if (g_torch.on_forward == nullptr) return 0;
+  // Of a training nothing else is to be done at a root's forward; an evaluation's parameters are.
+  if (train && WasTold(module) && !g_outputs.Wanted() && !g_activations.Wanted() &&
+      !g_losses.Wanted() && !g_inputs.Wanted() && !g_labels.Wanted()) {
+    return 0;
+  }
   const Ref answer(Ask(g_torch.on_forward, "on_forward",
                        {module, train ? Py_True : Py_False, nullptr, nullptr}));
   const long watch = answer ? PyLong_AsLong(answer.get()) : 0;
@@ -522,18 +569,19 @@ void TellModule(const CallArguments& call, PyObject* result) {
 }
 
 void TellLossModule(const CallArguments& call, PyObject* result) {
-  if (ArgCount(call.nargsf) == 0) return;
+  if (ArgCount(call.nargsf) == 0 || (!g_losses.Wanted() && !g_labels.Wanted())) return;
   TellCall(g_torch.on_loss, "on_loss", call.args[0], call, 1, result);
 }
 
 void TellLossFunction(PyObject* function, const CallArguments& call, PyObject* result) {
+  if (!g_losses.Wanted() && !g_labels.Wanted()) return;
   TellCall(g_torch.on_function, "on_function", function, call, 0, result);
 }
 
 bool WantsLossFunctions() { return g_torch.on_function != nullptr; }
 
 void TellLoss(PyObject* tensor) {
-  if (g_torch.on_backward == nullptr) return;
+  if (g_torch.on_backward == nullptr || !g_losses.Wanted()) return;
   const Ref done(Ask(g_torch.on_backward, "on_backward", {tensor, nullptr, nullptr, nullptr}));
 }
 

@@ -84,6 +84,7 @@ class Agent {
         writer_(std::move(writer)),
         sampler_(std::move(sampler)),
         offset_ns_(writer_->monotonic_to_run_ns()),
+        supervisor_(options_.supervisor != 0 ? options_.supervisor : ::getppid()),
         raw_(folder, writer_->RecoveredPositions()) {
     for (const format::RingPosition& position : writer_->RecoveredPositions()) {
       recovered_[position.producer].push_back(position);
@@ -140,6 +141,8 @@ class Agent {
   std::unique_ptr<collect::Sampler> sampler_;
   std::unique_ptr<Capture> capture_;  ///< Not null once Prepare was ok.
   const std::int64_t offset_ns_;
+  /// As it told us itself: where it died before we looked, our parent is another.
+  const pid_t supervisor_;
   RawValues raw_;
   std::map<Uuid, std::vector<format::RingPosition>> recovered_;
   std::vector<std::unique_ptr<Producer>> producers_;
@@ -161,8 +164,7 @@ class Agent {
   bool end_run_ = false;  ///< The supervisor asked for the end.
   std::int64_t end_at_ns_ = 0;
   bool orphan_ = false;  ///< The supervisor is gone.
-  const pid_t supervisor_ = ::getppid();
-  UniqueFd terminal_;  ///< Where `undo_` belongs; only while there is something to undo.
+  UniqueFd terminal_;    ///< Where `undo_` belongs; only while there is something to undo.
   std::string undo_;
 
   bool refused_ = false;  ///< The journal took nothing at the last try.
@@ -532,8 +534,10 @@ bool Agent::Tick(bool ledger) {
         return false;
       }
       channel::Drained drained;
-      more = producer->consumer().Drain(kDrainBytes, offset_ns_, pool_.get(), &drained) &&
-             taken < kMaxTickBytes;
+      const bool waiting =
+          producer->consumer().Drain(kDrainBytes, offset_ns_, pool_.get(), &drained);
+      producer->SeeTensors(drained.tensors, !waiting);
+      more = waiting && taken < kMaxTickBytes;
       taken += kDrainBytes;
       records += drained.records;
       if (drained.positions.empty()) break;

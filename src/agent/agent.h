@@ -3,6 +3,8 @@
 // One thread; the store syncs and seals on threads of its own. Ends when the supervisor says so, or
 // when the supervisor is gone and the training with all its producers has ended.
 #pragma once
+#include <sys/types.h>
+
 #include <cstdint>
 #include <filesystem>
 #include <string>
@@ -14,9 +16,11 @@
 namespace telltale::agent {
 
 struct AgentOptions {
-  std::filesystem::path run;       ///< The run directory.
-  UniqueFd link;                   ///< To the supervisor (channel/registration.h).
-  std::filesystem::path socket;    ///< The supervisor's, alone in its folder; may be empty.
+  std::filesystem::path run;     ///< The run directory.
+  UniqueFd link;                 ///< To the supervisor (channel/registration.h).
+  std::filesystem::path socket;  ///< The supervisor's, alone in its folder; may be empty.
+  /// The supervisor, our parent while it lives. 0: who is our parent now.
+  pid_t supervisor = 0;
   std::int64_t interval_ms = 500;  ///< Between samples of the machine.
   plan::CapturePlan plan = plan::DefaultPlan();
   std::int64_t attempt_start_ns = 0;  ///< Unix time; requests of before are not of this attempt.

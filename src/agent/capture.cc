@@ -67,6 +67,9 @@ Result<plan::CapturePlan> Capture::PlanOf(const std::string& body) const {
     if (base != "none" && base != "current") {
       return wrong(fmt::format("base '{}' is none: write current or none", base));
     }
+    if (const auto trouble = json.find("trouble"); trouble != json.end() && trouble->is_string()) {
+      return wrong(trouble->get<std::string>());
+    }
     plan::CapturePlan asked;
     if (const auto plan = json.find("plan"); plan != json.end()) {
       TELLTALE_ASSIGN_OR_RETURN(asked, plan::FromJson(Dump(*plan)));
@@ -239,6 +242,8 @@ void Capture::Introduce(Producer* producer) const {
 }
 
 void Capture::AnswerNames(Producer* producer) const {
+  // The edit is published next: until then a probe has rules that the new answers do not fit.
+  if (edited_) return;
   producer->AnswerNames(compiled_);
   if (compiled_.slides()) producer->Slide(compiled_, plan_.slab_bytes);
 }

@@ -69,9 +69,9 @@ void Summary::OnRecord(const store::OrderedRecord& record) {
   } else if (const auto* span = record.As<format::SpanRow>()) {
     OnSpan(*span);
   } else if (const auto* event = record.As<format::EventRow>()) {
-    OnEvent(*event);
+    OnEvent(*event, record.writer);
   } else if (const auto* metric = record.As<format::MetricRow>()) {
-    OnMetric(*metric);
+    OnMetric(*metric, record.writer);
   } else if (const auto* ledger_row = record.As<format::LedgerRow>()) {
     OnLedger(*ledger_row);
   }
@@ -186,7 +186,7 @@ void Summary::OnSpan(const format::SpanRow& row) {
   if (longest_spans.size() > kLongest) longest_spans.pop_back();
 }
 
-void Summary::OnEvent(const format::EventRow& row) {
+void Summary::OnEvent(const format::EventRow& row, std::uint32_t writer) {
   const auto data = nlohmann::json::parse(row.data, nullptr, false);
   const auto number = [&](const char* key) -> std::optional<std::int64_t> {
     if (!data.is_object()) return std::nullopt;
@@ -214,7 +214,7 @@ void Summary::OnEvent(const format::EventRow& row) {
                           : std::string();
     trainers += kind == "trainer" ? 1 : 0;
     workers += kind == "worker" ? 1 : 0;
-    if (ProcessFacts* process = Process(row.pid); process != nullptr) {
+    if (ProcessFacts* process = Process(writer, row.pid); process != nullptr) {
       // A pid that was given out again: what it was before is over.
       if (!process->kind.empty()) *process = {};
       process->kind = kind;
@@ -222,7 +222,7 @@ void Summary::OnEvent(const format::EventRow& row) {
     }
   } else if (row.kind == "worker.start") {
     const auto id = number("worker_id");
-    ProcessFacts* process = id ? Process(row.pid) : nullptr;
+    ProcessFacts* process = id ? Process(writer, row.pid) : nullptr;
     if (process != nullptr) process->worker_id = *id;
   } else if (row.kind == "gap") {
     const auto from = number("from_ns");
@@ -255,8 +255,11 @@ void Summary::OnEvent(const format::EventRow& row) {
   }
 }
 
-void Summary::OnMetric(const format::MetricRow& row) {
-  if (!row.node.empty()) nodes.emplace(row.node);
+void Summary::OnMetric(const format::MetricRow& row, std::uint32_t writer) {
+  if (!row.node.empty() && !writers_.contains(row.node)) {
+    nodes.emplace(row.node);
+    writers_.emplace(row.node, writer);
+  }
   const int core = CoreOf(row.subject);
   if (core >= 0) {
     if (row.name != "cpu.idle") return;
@@ -269,7 +272,7 @@ void Summary::OnMetric(const format::MetricRow& row) {
     return;
   }
   if (row.subject.starts_with("proc:") && row.subject != "proc:tree") {
-    OnProcessMetric(row);
+    OnProcessMetric(row, writer);
     return;
   }
   if (row.name == "cpu.idle" && row.subject == "node") {
@@ -290,25 +293,31 @@ void Summary::OnMetric(const format::MetricRow& row) {
   if (total.unit.empty()) total.unit = row.unit;
 }
 
-void Summary::OnProcessMetric(const format::MetricRow& row) {
+void Summary::OnProcessMetric(const format::MetricRow& row, std::uint32_t writer) {
   if (row.name != "proc.cpu" && row.name != "proc.rss") return;
   const std::string_view digits = std::string_view(row.subject).substr(5);
   std::int32_t pid = 0;
   std::from_chars(digits.data(), digits.data() + digits.size(), pid);
-  if (!processes.contains(pid)) return;
+  if (!processes.contains({writer, pid})) return;
   MetricKey key{std::string(row.name), std::string(row.node), std::string(row.subject)};
-  // Of several nodes each may have a process of this number.
   if (process_metrics.size() >= 2 * kMaxProcesses && !process_metrics.contains(key)) return;
   MetricTotal& total = process_metrics[std::move(key)];
   total.values.Add(row.value);
   if (total.unit.empty()) total.unit = row.unit;
 }
 
-ProcessFacts* Summary::Process(std::int32_t pid) {
-  const auto found = processes.find(pid);
+ProcessFacts* Summary::Process(std::uint32_t writer, std::int32_t pid) {
+  const auto found = processes.find({writer, pid});
   if (found != processes.end()) return &found->second;
   if (pid <= 0 || processes.size() >= kMaxProcesses) return nullptr;
-  return &processes[pid];
+  return &processes[{writer, pid}];
+}
+
+const ProcessFacts* Summary::ProcessAt(std::string_view node, std::int32_t pid) const {
+  const auto writer = writers_.find(node);
+  if (writer == writers_.end()) return nullptr;
+  const auto found = processes.find({writer->second, pid});
+  return found == processes.end() ? nullptr : &found->second;
 }
 
 void Summary::OnLedger(const format::LedgerRow& row) {

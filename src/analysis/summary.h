@@ -6,12 +6,14 @@
 #include <array>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
 #include <string>
 #include <string_view>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "analysis/columns.h"
@@ -180,7 +182,8 @@ class Summary {
   std::map<MetricKey, MetricTotal> metrics;
   /// Processor and memory of each process in `processes`, since it registered.
   std::map<MetricKey, MetricTotal> process_metrics;
-  std::map<std::int32_t, ProcessFacts> processes;  ///< By pid, the first 256.
+  /// By (writer, pid), the first 256: pids are those of one node, whose agent writes its records.
+  std::map<std::pair<std::uint32_t, std::int32_t>, ProcessFacts> processes;
   /// 100 − idle of each core over time; by (node, number).
   std::map<std::pair<std::string, int>, Columns> cores;
   Columns cpu_busy;  ///< Of the node, over time.
@@ -219,18 +222,21 @@ class Summary {
   /// Share of step time spent in the probe.
   double probe_share() const;
   std::uint64_t ledger_value(std::string_view name) const;
+  /// The facts of a process, as metrics name it; null where it has not registered.
+  const ProcessFacts* ProcessAt(std::string_view node, std::int32_t pid) const;
 
  private:
   void OnStep(const format::StepRow& row);
   void OnScalar(const format::ScalarRow& row);
   void OnSpan(const format::SpanRow& row);
-  void OnEvent(const format::EventRow& row);
-  void OnMetric(const format::MetricRow& row);
-  void OnProcessMetric(const format::MetricRow& row);
+  void OnEvent(const format::EventRow& row, std::uint32_t writer);
+  void OnMetric(const format::MetricRow& row, std::uint32_t writer);
+  void OnProcessMetric(const format::MetricRow& row, std::uint32_t writer);
   /// The facts of a process, new where it is; null beyond the bound.
-  ProcessFacts* Process(std::int32_t pid);
+  ProcessFacts* Process(std::uint32_t writer, std::int32_t pid);
   void OnLedger(const format::LedgerRow& row);
 
+  std::map<std::string, std::uint32_t, std::less<>> writers_;  ///< Of each node's metrics.
   std::map<std::tuple<std::string, std::string, std::uint32_t, std::int32_t>, std::uint64_t>
       ledger_parts_;
   std::map<std::pair<std::string, std::int32_t>, std::uint32_t> attempt_seen_;

@@ -19,6 +19,7 @@ struct Args {
   std::string run;
   int fd = -1;
   std::string socket;
+  int supervisor = 0;  ///< Its pid.
   std::int64_t interval_ms = 500;
   std::int64_t gap_from_ns = 0;
   double overhead = 0.01;
@@ -37,6 +38,7 @@ Status Run(const Args& args) {
   options.run = args.run;
   options.link.reset(args.fd);
   options.socket = args.socket;
+  options.supervisor = args.supervisor;
   options.interval_ms = args.interval_ms;
   options.gap_from_monotonic_ns = args.gap_from_ns;
   options.overhead_budget = args.overhead;
@@ -60,6 +62,7 @@ void RegisterAgent(CLI::App& app, Context* context) {
   command->add_option("--run", args->run, "Run directory")->required();
   command->add_option("--fd", args->fd, "Descriptor of the supervisor's socket")->required();
   command->add_option("--socket", args->socket, "The supervisor's, removed should it be killed");
+  command->add_option("--supervisor", args->supervisor, "Pid of the supervisor");
   command->add_option("--interval", args->interval_ms, "Milliseconds between samples");
   command->add_option("--overhead", args->overhead, "Budget of step time, as a fraction");
   command->add_option("--gap-from", args->gap_from_ns, "When the agent before died");

@@ -27,6 +27,7 @@
 #include "cli/command.h"
 #include "cli/output.h"
 #include "cli/plan_flags.h"
+#include "cli/rule_needs.h"
 #include "plan/capture_plan.h"
 #include "plan/compiler.h"
 #include "report/html.h"
@@ -63,6 +64,7 @@ constexpr std::string_view kExamples =
     "  telltale run -o runs/try-2 --interval 1000 -- torchrun --nproc-per-node 2 train.py\n"
     "  telltale run --quiet -- ./train.sh\n"
     "  telltale run --level tensors --collect 'losses:values,interval=1' -- python train.py\n"
+    "  telltale run --level system --rules VanishingGradient -- python train.py\n"
     "  telltale run --level tensors --explain-plan > plan.toml\n"
     "The exit code is the training's own; 127 or 126 where it cannot be started. Before it starts:";
 
@@ -109,10 +111,10 @@ bool IsOurs(const Status& status) {
 
 /// The training takes our place. Returns only where it cannot be executed.
 int StartUnrecorded(const Status& why, const std::vector<std::string>& training,
-                    const sigset_t& mask) {
+                    const run::GivenSignals& signals) {
   Say("telltale run: NOT RECORDED: {}: the training starts without Telltale\n",
       Printable(why.message()));
-  const int error = run::BecomeTraining(training, mask);
+  const int error = run::BecomeTraining(training, signals);
   Fail("run", Status(Code::kUsage,
                      fmt::format("cannot start '{}': {}", training[0], std::strerror(error))));
   return error == ENOENT ? 127 : 126;
@@ -183,15 +185,12 @@ void SayTheEnd(const fs::path& path, bool quiet, bool json) {
 int Run(const Args& args, std::vector<std::string> training, const std::string& program) {
   run::SupervisorOptions options;
   // A line of ours to a pipe that nobody reads must not end us.
-  sigset_t pipe;
-  ::sigemptyset(&pipe);
-  ::sigaddset(&pipe, SIGPIPE);
-  ::sigprocmask(SIG_BLOCK, &pipe, &options.mask);
+  options.signals = run::TakeSignals();
   const auto fail = [](const Status& status) { return Fail("run", status); };
-  const auto plan = PlanOf(args.plan, plan::DefaultPlan());
+  const auto plan = PlanOfRun(args.plan);
   if (args.explain && training.empty()) {
     if (!plan.ok()) return fail(plan.status());
-    WriteOut(args.json ? plan::ToJson(*plan) + "\n" : ExplainPlan(*plan));
+    WriteOut(args.json ? PrintableJson(plan::ToJson(*plan)) + "\n" : ExplainPlan(*plan));
     return 0;
   }
   if (const Status status = CheckUsage(args, training); !status.ok()) return fail(status);
@@ -215,22 +214,34 @@ int Run(const Args& args, std::vector<std::string> training, const std::string& 
   auto directory = run::RunDirectory::Prepare(request);
   if (!directory.ok()) {
     const Status& status = directory.status();
-    return IsOurs(status) ? StartUnrecorded(status, training, options.mask) : fail(status);
+    return IsOurs(status) ? StartUnrecorded(status, training, options.signals) : fail(status);
   }
   auto registry = run::Registry::Create(
-      directory->attempt(), [&, slab_bytes = plan->slab_bytes](channel::ControlPage* page) {
+      directory->attempt(),
+      [&, slab_bytes = plan->slab_bytes](channel::ControlPage* page) {
         page->SetRules(compiled->rules(kNothingPassed), compiled->unanswered_mask(), slab_bytes,
                        compiled->collections());
         page->PublishEpoch();
-      });
+      },
+      plan->slab_bytes);
   if (!registry.ok()) {
     directory->Abandon();
-    return StartUnrecorded(registry.status(), training, options.mask);
+    return StartUnrecorded(registry.status(), training, options.signals);
   }
   const std::string shown = ShortPath(directory->path());
   if (!args.quiet) {
     Say("telltale {} · run {} · {}\n", TELLTALE_VERSION, Printable(directory->info().name),
         Printable(shown));
+  }
+
+  if (!args.quiet) {
+    for (const std::string& line : LikelySlips(*plan)) Say("telltale: {}\n", line);
+  }
+  const std::size_t lacking = Unserved(*compiled).size();
+  if (lacking > 0 && !args.quiet) {
+    Say("telltale: {} of the rules get less than they need by this plan: --explain-plan says "
+        "which, --rules all adds it\n",
+        lacking);
   }
 
   // Its stdout is the training's.
@@ -252,7 +263,7 @@ int Run(const Args& args, std::vector<std::string> training, const std::string& 
   auto outcome = run::Supervise(options, &directory.value(), std::move(registry).value());
   if (!outcome.ok()) {
     directory->Abandon();
-    return StartUnrecorded(outcome.status(), options.command, options.mask);
+    return StartUnrecorded(outcome.status(), options.command, options.signals);
   }
   EndAtASignal(shown, outcome->exit, args.quiet);
   SayTheEnd(shown, args.quiet, args.json);

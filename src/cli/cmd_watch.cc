@@ -46,6 +46,8 @@ int Watch(const WatchArgs& args, const std::string& program) {
   sigaddset(&stop, SIGINT);
   sigaddset(&stop, SIGHUP);
   sigprocmask(SIG_BLOCK, &stop, nullptr);
+  // Ignored, as we may have been started, the kernel reaps the report's writer before we do.
+  signal(SIGCHLD, SIG_DFL);
 
   auto watcher = watch::Watcher::Open(run);
   if (!watcher.ok()) return Fail("watch", watcher.status());

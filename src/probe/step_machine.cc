@@ -288,6 +288,12 @@ void StepMachine::OptimizerEnd(std::uint64_t optimizer, bool skipped, double lea
   EmitLearningRate(optimizer, learning_rate);
   known_.Add(optimizer);
   train_.called.Add(optimizer);
+  if (learned_ && !together_.Contains(optimizer) && !CycleBegun()) {
+    // Another training, with a cycle of its own.
+    learned_ = false;
+    together_.count = 0;
+  }
+  together_.Add(optimizer);
   ++train_.optimizer_calls;
   train_.skipped = train_.skipped || skipped;
 }
@@ -355,9 +361,14 @@ void StepMachine::Finish() {
 }
 
 void StepMachine::Account(std::uint64_t begin) {
-  if (owner_.load(std::memory_order_relaxed) != Self() || current_ == nullptr) return;
+  const std::uintptr_t owner = owner_.load(std::memory_order_relaxed);
   const std::uint64_t now = producer_->Now();
-  if (now > begin) current_->probe += now - begin;
+  if (owner == 0 || now <= begin) return;
+  if (owner != Self()) {
+    elsewhere_.fetch_add(now - begin, std::memory_order_relaxed);
+  } else if (current_ != nullptr) {
+    current_->probe += now - begin;
+  }
 }
 
 }  // namespace telltale::probe

@@ -187,6 +187,44 @@ TEST_F(StepMachineTest, AGeneratorThatStepsEverySecondBatchKeepsStepsAtFetches) 
                             "TRAIN 3 m2 o2 b8"}));
 }
 
+TEST_F(StepMachineTest, ABatchThatAGeneratorLeavesOutHasItsOwnNumberFromItsFetch) {
+  for (int i = 0; i < 12; ++i) {
+    Fetch(4);
+    EXPECT_EQ(machine_->step(), i);
+    Forward();
+    Backward();
+    EXPECT_EQ(machine_->step(), i);
+    Optimize(1);
+    if (i % 5 == 0) {
+      Forward();
+      // While the first optimizer is the only one known, a second pass begins another step.
+      EXPECT_EQ(machine_->step(), i == 0 ? 1 : i);
+      Backward();
+      Optimize(2);
+    }
+    EXPECT_EQ(machine_->step(), i);
+  }
+  machine_->Finish();
+  EXPECT_EQ(Rows().steps.size(), 12u);
+}
+
+TEST_F(StepMachineTest, OptimizersWithBatchesOfTheirOwnShareTheNumberOfTheirStep) {
+  for (int i = 0; i < 4; ++i) {
+    for (const std::uint64_t optimizer : {1, 2}) {
+      Fetch(4);
+      Forward();
+      Backward();
+      // The first time nobody knows that the second batch is no next step.
+      EXPECT_EQ(machine_->step(), i == 0 && optimizer == 2 ? 1 : i);
+      Optimize(optimizer);
+      EXPECT_EQ(machine_->step(), i);
+    }
+  }
+  machine_->Finish();
+  EXPECT_EQ(Steps(), (Lines{"TRAIN 0 m2 o2 b8", "TRAIN 1 m2 o2 b8", "TRAIN 2 m2 o2 b8",
+                            "TRAIN 3 m2 o2 b8"}));
+}
+
 TEST_F(StepMachineTest, ASkippedOptimizerClosesItsStepToo) {
   TrainBatch();
   Fetch(4);
@@ -228,6 +266,24 @@ TEST_F(StepMachineTest, EvaluationAfterAnUnfinishedAccumulationIsNotPartOfIt) {
   EXPECT_EQ(Steps(), (Lines{"TRAIN 0 m1 o1 b4", "EVAL 0 m1 o0 b16", "TRAIN 1 m2 o1 b8"}));
 }
 
+TEST_F(StepMachineTest, ATrainingThatFollowsAnotherNumbersItsForwardsAtOnce) {
+  std::int64_t expected = 0;
+  // The address of one that is gone may be that of another later.
+  for (const std::uint64_t optimizer : {1, 2, 1, 3, 2, 4, 5, 6, 7, 8, 9, 10}) {
+    for (int i = 0; i < 3; ++i) {
+      Forward();
+      // What the forward gives is recorded under this number, before the optimizer is called.
+      EXPECT_EQ(machine_->step(), expected) << "optimizer " << optimizer;
+      Backward();
+      Optimize(optimizer);
+      EXPECT_EQ(machine_->step(), expected);
+      ++expected;
+    }
+  }
+  machine_->Finish();
+  EXPECT_EQ(Rows().steps.size(), 36u);
+}
+
 TEST_F(StepMachineTest, TheWaitThatEndsAnEpochBelongsToTheNextStep) {
   TrainBatch();
   TrainBatch();
@@ -256,6 +312,20 @@ TEST_F(StepMachineTest, ATeachersForwardIsPartOfTheStep) {
   }
   machine_->Finish();
   EXPECT_EQ(Steps(), (Lines{"TRAIN 0 m1 o1 b4", "TRAIN 1 m1 o1 b4", "TRAIN 2 m1 o1 b4"}));
+}
+
+TEST_F(StepMachineTest, EachTeachersForwardHasANumberOfItsOwn) {
+  for (std::int64_t i = 0; i < 3; ++i) {
+    Fetch(4);
+    Forward(TT_MODE_EVAL);
+    EXPECT_EQ(machine_->mode(), std::uint8_t{TT_MODE_EVAL});
+    EXPECT_EQ(machine_->step(), i);
+    Forward();
+    EXPECT_EQ(machine_->mode(), std::uint8_t{TT_MODE_TRAIN});
+    EXPECT_EQ(machine_->step(), i);
+    Backward();
+    Optimize();
+  }
 }
 
 TEST_F(StepMachineTest, AModelInEvalModeThatIsTrainedMakesTrainSteps) {

@@ -176,6 +176,7 @@ void StepMachine::PendingToTrain() {
 /// The pending step was a part of the open TRAIN step.
 void StepMachine::MergePending() {
   FlushHeld(&pending_, next_number_[TT_MODE_TRAIN], TT_MODE_TRAIN);
+  fetches_again_ = fetches_again_ || (pending_.by_fetch && train_.optimizer_calls > 0);
   for (int i = 0; i < TT_PHASE_COUNT; ++i) train_.phases[i] += pending_.phases[i];
   train_.micro_steps += pending_.micro_steps;
   train_.batch_size += pending_.batch_size;
@@ -190,6 +191,8 @@ void StepMachine::MergePending() {
 /// What was taken for evaluation trains after all (a teacher's forward came first, or a model in
 /// eval mode is trained).
 void StepMachine::EvalToPending() {
+  // What was recorded under its number was no other evaluation's.
+  ++next_number_[eval_.mode];
   pending_ = eval_;
   pending_.train = false;
   pending_.micro_steps = 0;
@@ -214,6 +217,8 @@ void StepMachine::ResolveTrain() {
 
 /// The open TRAIN step was whole: the pending one is the next.
 void StepMachine::CloseAtPending() {
+  // A batch that the rest of the cycle did not use: a generator steps at some batches only.
+  if (pending_.by_fetch && learned_ && !CycleDone()) fetches_again_ = false;
   cycle_ = train_.called;
   learned_ = true;
   Close(&train_, pending_.begin);
@@ -228,6 +233,14 @@ bool StepMachine::CycleDone() const {
   return true;
 }
 
+/// Whether any optimizer of the cycle was called in the open TRAIN step.
+bool StepMachine::CycleBegun() const {
+  for (std::uint32_t i = 0; i < cycle_.count; ++i) {
+    if (train_.called.Contains(cycle_.ids[i])) return true;
+  }
+  return false;
+}
+
 void StepMachine::Close(OpenStep* step, std::uint64_t end) {
   format::StepRecord record{};
   record.header.flags =
@@ -239,7 +252,7 @@ void StepMachine::Close(OpenStep* step, std::uint64_t end) {
   record.micro_steps = step->micro_steps;
   record.optimizer_calls = step->optimizer_calls;
   record.batch_size = step->batch_size + step->fetched_batch;
-  record.probe = step->probe;
+  record.probe = step->probe + elsewhere_.exchange(0, std::memory_order_relaxed);
   producer_->Step(record);
   if (step->mode == TT_MODE_TRAIN) {
     last_train_end_ = record.begin + record.duration;
@@ -254,8 +267,8 @@ std::int64_t StepMachine::PendingNumber() const {
   const std::int64_t next = next_number_[TT_MODE_TRAIN];
   if (!train_.open) return next;
   const bool own_forward = known_.count > 1 && train_.by_fetch && !pending_.by_fetch;
-  const bool same =
-      train_.optimizer_calls == 0 || explicit_ || own_forward || (learned_ && !CycleDone());
+  const bool rest_of_cycle = learned_ && !CycleDone() && (!pending_.by_fetch || fetches_again_);
+  const bool same = train_.optimizer_calls == 0 || explicit_ || own_forward || rest_of_cycle;
   return same ? next : next + 1;
 }
 

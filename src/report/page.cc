@@ -337,7 +337,9 @@ class Page {
         std::string where = key->subject;
         if (where == "node" || where == "psi") where = key->node;
         if (where == "proc:tree") where = "all its processes";
-        if (std::string label = ProcessLabel(s_, where); !label.empty()) where = std::move(label);
+        if (std::string label = ProcessLabel(s_, key->node, where); !label.empty()) {
+          where = std::move(label);
+        }
         if (const auto colon = where.find(':'); colon != std::string::npos) {
           where = where.substr(colon + 1);
         }

@@ -197,16 +197,17 @@ std::vector<Operation> LongestOperations(const analysis::Summary& summary) {
   return out;
 }
 
-std::string ProcessLabel(const analysis::Summary& summary, std::string_view subject) {
+std::string ProcessLabel(const analysis::Summary& summary, std::string_view node,
+                         std::string_view subject) {
   constexpr std::string_view kProcess = "proc:";
   if (!subject.starts_with(kProcess)) return {};
   const std::string_view digits = subject.substr(kProcess.size());
   std::int32_t pid = 0;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), pid);
   if (error != std::errc() || end != digits.data() + digits.size()) return {};
-  const auto found = summary.processes.find(pid);
-  if (found == summary.processes.end()) return {};
-  const analysis::ProcessFacts& process = found->second;
+  const analysis::ProcessFacts* const found = summary.ProcessAt(node, pid);
+  if (found == nullptr) return {};
+  const analysis::ProcessFacts& process = *found;
   if (process.worker_id >= 0) return fmt::format("worker {} ({})", process.worker_id, pid);
   if (process.kind == "trainer" && summary.ranks.size() > 1) {
     return fmt::format("trainer, rank {} ({})", process.rank, pid);

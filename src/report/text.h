@@ -66,9 +66,10 @@ std::string SinceWords(const rules::Finding& finding);
 std::string RulesWords(const RunData& data);
 inline constexpr std::string_view kOrderWords =
     "Order: lasting before closed; wrong results before slow ones; then by cost.";
-/// "worker 0 (4711)" for proc:4711, "trainer, rank 1 (4701)" where there are several ranks; empty
-/// where the subject is no process that registered.
-std::string ProcessLabel(const analysis::Summary& summary, std::string_view subject);
+/// "worker 0 (4711)" for proc:4711 of a node, "trainer, rank 1 (4701)" where there are several
+/// ranks; empty where the subject is no process that registered.
+std::string ProcessLabel(const analysis::Summary& summary, std::string_view node,
+                         std::string_view subject);
 /// Subject worth naming: empty for the only rank.
 std::string SubjectOf(const RunData& data, const rules::Finding& finding);
 

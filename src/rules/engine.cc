@@ -60,7 +60,8 @@ class Engine::SlotReporter final : public Reporter {
  public:
   SlotReporter(Engine* engine, Slot* slot) : engine_(engine), slot_(slot) {}
   void Report(const Incident& incident) override { engine_->Report(slot_, incident); }
-  void Close(const Incident& incident) override { engine_->Close(slot_, incident); }
+  void Close(const Incident& incident) override { engine_->Close(slot_, incident, false); }
+  void Recover(const Incident& incident) override { engine_->Close(slot_, incident, true); }
 
  private:
   Engine* engine_;
@@ -229,16 +230,16 @@ void Engine::Report(Slot* slot, const Incident& incident) {
   }
 }
 
-void Engine::Close(Slot* slot, const Incident& incident) {
+void Engine::Close(Slot* slot, const Incident& incident, bool over) {
   const std::pair<std::string, std::string> key(slot->name, incident.subject);
   const auto found = open_.find(key);
   if (found == open_.end()) return;
   Finding& finding = findings_[found->second];
   finding.incident = incident;
   finding.open = false;
-  finding.until_end = ending_;
+  finding.until_end = ending_ && !over;
   const std::size_t index = found->second;
-  if (process_ends_) lasted_.push_back(index);
+  if (process_ends_ && !over) lasted_.push_back(index);
   open_.erase(found);
   Emit(index);
 }

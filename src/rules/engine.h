@@ -30,7 +30,8 @@ struct Finding {
   std::string rule;
   bool open = true;
   /// The run has ended, and it was open when its process or the run did (it closed only because
-  /// nothing follows); no later attempt made a step since.
+  /// nothing follows: what recovered in the last records was over); no later attempt made a step
+  /// since.
   bool until_end = false;
   bool wrong_result = false;  ///< As the rule's description says.
   Incident incident;
@@ -114,7 +115,8 @@ class Engine {
   void Deliver(Slot* slot, const Record& record);
 
   void Report(Slot* slot, const Incident& incident);
-  void Close(Slot* slot, const Incident& incident);
+  /// `over`: not only because nothing follows.
+  void Close(Slot* slot, const Incident& incident, bool over);
   /// Whether what closes at this record closes only because its process has ended.
   void NoteLives(const store::OrderedRecord& record);
   void Emit(std::size_t index);

@@ -24,7 +24,7 @@ class Puppet final : public Rule {
   std::function<void(std::int64_t, Reporter*)> act_;
 };
 
-const RuleDesc kDesc{"Puppet", "", "", "", ~0U, false, {}};
+const RuleDesc kDesc{"Puppet", "", "", "", ~0U, false, {}, {}};
 
 Engine Make(std::function<void(std::int64_t, Reporter*)> act) {
   std::vector<std::pair<const RuleDesc*, std::unique_ptr<Rule>>> rules;
@@ -136,6 +136,20 @@ TEST(EngineTest, WhatClosedBeforeAStepOfALaterAttemptIsOver) {
   engine.End();
   EXPECT_FALSE(engine.findings()[0].until_end);
   EXPECT_TRUE(engine.findings()[1].until_end);
+}
+
+TEST(EngineTest, WhatRecoversInTheLastRecordDidNotLast) {
+  std::vector<std::pair<const RuleDesc*, std::unique_ptr<Rule>>> rules;
+  rules.emplace_back(&kDesc, std::make_unique<Puppet>([](std::int64_t at, Reporter* r) {
+    at == 2 ? r->Recover(At("a", 1)) : r->Report(At("a", 1));
+  }));
+  Engine engine(std::move(rules));
+  FeedStep(&engine, 1, 1);
+  FeedExit(&engine, 2);
+  ASSERT_EQ(engine.findings().size(), 1U);
+  EXPECT_FALSE(engine.findings()[0].open);
+  engine.End();
+  EXPECT_FALSE(engine.findings()[0].until_end);
 }
 
 TEST(EngineTest, IdsAndRevisionsAreTheSameInEveryReplay) {

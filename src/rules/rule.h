@@ -34,23 +34,17 @@ struct ParameterDesc {
   std::optional<double> source = std::nullopt;
 };
 
-/// What is taken of a collection; the bits of TT_TAKE_ in telltale/probe.h.
-inline constexpr std::uint32_t kTakeStatistics = 1;
-inline constexpr std::uint32_t kTakeHistogram = 2;
-inline constexpr std::uint32_t kTakeValues = 4;
-inline constexpr std::uint32_t kTakeShape = 8;
-
-/// Tensors that a rule cannot do without: enabling it adds them to the capture plan.
-struct NeedDesc {
-  /// A built-in collection (weights, gradients, ...), or a name of the rule's own for `include`;
+/// What a rule reads of tensors, in TRAIN: what makes the capture plan where the rule is enabled.
+struct CaptureNeed {
+  /// As capture plans name it: a built-in collection, or a name of the rule's own for `include`;
   /// "{parameter}": those that the text of that parameter names, separated by commas. Empty: what
-  /// `include` finds, and nothing where that is empty.
+  /// `include` finds, in a collection of the rule's name, and nothing where that is empty.
   std::string_view collection;
+  std::string_view take;         ///< As they say it: "statistics", "histogram", "values", "shape".
+  std::uint32_t interval = 100;  ///< Steps between two captures that serve the rule well.
   /// RE2, found anywhere in the tensor's name, in SageMaker's spelling or ours (tensor_pattern.h);
   /// "{parameter}": the text of that parameter. Empty: what the collection's name says.
-  std::string_view include;
-  std::uint32_t take = kTakeStatistics;
-  std::uint32_t interval = 100;  ///< Steps.
+  std::string_view include = {};
 };
 
 /// Which of SageMaker Debugger's lists a rule comes from, or our own.
@@ -66,7 +60,7 @@ struct RuleDesc {
   std::uint32_t table_mask;  ///< Tables it reads.
   bool wrong_result;         ///< What it finds makes the result wrong, not only slow.
   std::span<const ParameterDesc> parameters;
-  std::span<const NeedDesc> needs = {};
+  std::span<const CaptureNeed> captures = {};  ///< None: it reads what is recorded in any case.
   Family family = Family::kOwn;
   /// Runs where nobody asked. Off: it needs parameters or tensors that only the user can name, or
   /// what it needs costs more than a default may.
@@ -98,8 +92,11 @@ class Reporter {
   virtual ~Reporter() = default;
   /// Opens the incident, or updates it where it is open.
   virtual void Report(const Incident& incident) = 0;
-  /// Closes it with its last state.
+  /// Closes it with its last state. Where the record that is being read ends its process, or none
+  /// follows, it lasted until then.
   virtual void Close(const Incident& incident) = 0;
+  /// Closes it since it is over, though the record that shows this may end its process too.
+  virtual void Recover(const Incident& incident) = 0;
 };
 
 /// A record and whose it is.

@@ -405,11 +405,13 @@ std::string Filled(std::string_view text, const Parameters& parameters) {
   return std::string(text);
 }
 
-void AddNeeds(const std::string& rule, const NeedDesc& need, const Parameters& parameters,
+void AddNeeds(const std::string& rule, const CaptureNeed& need, const Parameters& parameters,
               std::vector<Need>* out) {
   const std::string include = WithOurNames(Filled(need.include, parameters));
   if (need.collection.empty()) {
-    if (!include.empty()) out->push_back({rule, rule, include, need.take, need.interval});
+    if (!include.empty()) {
+      out->push_back({rule, rule, include, std::string(need.take), need.interval});
+    }
     return;
   }
   const std::string collections = Filled(need.collection, parameters);
@@ -420,7 +422,7 @@ void AddNeeds(const std::string& rule, const NeedDesc& need, const Parameters& p
     while (name.starts_with(' ')) name.remove_prefix(1);
     while (name.ends_with(' ')) name.remove_suffix(1);
     if (name.empty()) continue;
-    out->push_back({rule, std::string(name), include, need.take, need.interval});
+    out->push_back({rule, std::string(name), include, std::string(need.take), need.interval});
   }
 }
 
@@ -434,8 +436,9 @@ std::vector<Need> NeedsOf(const RuleSet& set) {
     if (spec.source != RuleSource::kBuiltIn) continue;
     const auto parameters = ParametersOf(spec);
     if (!parameters.ok()) continue;
-    for (const NeedDesc& need : FindRule(spec.rule)->desc->needs) {
+    for (const CaptureNeed& need : FindRule(spec.rule)->desc->captures) {
       AddNeeds(spec.name, need, *parameters, &out);
+    }
     }
   }
   return out;

@@ -81,7 +81,7 @@ struct Need {
   std::string rule;        ///< Instance that needs it.
   std::string collection;
   std::string include;     ///< RE2 or empty.
-  std::uint32_t take = kTakeStatistics;
+  std::string take;        ///< "statistics", ...
   std::uint32_t interval = 100;
 };
 /// What the rules of a set need captured. REQUIRES: Resolve(set) is ok.

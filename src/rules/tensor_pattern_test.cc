@@ -93,10 +93,12 @@ TEST(TensorNeedsTest, ParametersFillInWhatIsNeeded) {
   EXPECT_EQ(both[2].collection, "AllZero");
   EXPECT_EQ(both[2].include, "(?:relu_output)|(?:relu\\.output)");
   const auto relu = needs("DeadRelu");
-  ASSERT_EQ(relu.size(), 2U);
+  ASSERT_EQ(relu.size(), 4U);
   EXPECT_EQ(relu[0].collection, "activations");
-  EXPECT_EQ(relu[0].take, kTakeStatistics | kTakeValues);
-  EXPECT_EQ(relu[1].collection, "DeadRelu");
+  EXPECT_EQ(relu[0].take, "statistics");
+  EXPECT_EQ(relu[1].take, "values");
+  EXPECT_EQ(relu[3].collection, "DeadRelu");
+  EXPECT_EQ(relu[3].include, "(?:.*relu_output)|(?:.*relu\\.output)");
 }
 
 }  // namespace

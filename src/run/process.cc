@@ -100,19 +100,43 @@ std::string HelperOomScore() {
   return std::to_string(std::min(std::atoi(text) + kOomScoreStep, 1000));
 }
 
+/// 0, or errno.
+int GiveBack(const GivenSignals& given) {
+  if (given.children_ignored) {
+    struct sigaction ignore {};
+    ignore.sa_handler = SIG_IGN;
+    ::sigaction(SIGCHLD, &ignore, nullptr);
+  }
+  return ::sigprocmask(SIG_SETMASK, &given.mask, nullptr) == 0 ? 0 : errno;
+}
+
 }  // namespace
 
+GivenSignals TakeSignals() {
+  GivenSignals given;
+  sigset_t pipe;
+  ::sigemptyset(&pipe);
+  ::sigaddset(&pipe, SIGPIPE);
+  ::sigprocmask(SIG_BLOCK, &pipe, &given.mask);
+  struct sigaction standard {};
+  struct sigaction before {};
+  standard.sa_handler = SIG_DFL;
+  ::sigaction(SIGCHLD, &standard, &before);
+  given.children_ignored = before.sa_handler == SIG_IGN;
+  return given;
+}
+
 Result<Child> SpawnTraining(const std::vector<std::string>& command,
-                            const std::vector<std::string>& environment, const sigset_t& mask,
+                            const std::vector<std::string>& environment, const GivenSignals& given,
                             const rlimit& files) {
   std::vector<char*> envp = Pointers(environment);
   return Start(command, envp.data(), Watch::kMay, [&](UniqueFd*) {
     ::setrlimit(RLIMIT_NOFILE, &files);
-    return ::sigprocmask(SIG_SETMASK, &mask, nullptr) == 0 ? 0 : errno;
+    return GiveBack(given);
   });
 }
 
-int BecomeTraining(const std::vector<std::string>& command, const sigset_t& mask) {
+int BecomeTraining(const std::vector<std::string>& command, const GivenSignals& given) {
   std::vector<char*> argv = Pointers(command);
   // One that a line of ours to a closed pipe has left pending would survive the exec.
   sigset_t pipe;
@@ -121,7 +145,7 @@ int BecomeTraining(const std::vector<std::string>& command, const sigset_t& mask
   const timespec none{};
   while (::sigtimedwait(&pipe, nullptr, &none) == SIGPIPE) {
   }
-  if (::sigprocmask(SIG_SETMASK, &mask, nullptr) != 0) return errno;
+  if (const int error = GiveBack(given); error != 0) return error;
   ::execvp(argv[0], argv.data());
   return errno;
 }
@@ -140,7 +164,7 @@ Result<Child> SpawnHelper(const std::vector<std::string>& command, const std::fi
     ::sigprocmask(SIG_SETMASK, &none, nullptr);
     struct sigaction standard {};
     standard.sa_handler = SIG_DFL;
-    for (const int signal : {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2}) {
+    for (const int signal : {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGCHLD}) {
       ::sigaction(signal, &standard, nullptr);
     }
     RaiseOomScore(score.c_str());

@@ -21,16 +21,25 @@ struct Child {
   int exec_errno = 0;  ///< Not 0: it ended at once since the program could not be executed.
 };
 
-/// Starts the training in our process group with our standard streams, `environment`, the signal
-/// mask `mask` and the limit of open files `files`: those that we were given, as are the
-/// dispositions of signals, which we never change.
+/// How we were given the signals that we treat otherwise: the training gets them so.
+struct GivenSignals {
+  sigset_t mask{};                ///< Of blocked ones.
+  bool children_ignored = false;  ///< SIGCHLD was.
+};
+/// Blocks SIGPIPE, and ends that SIGCHLD is ignored: else the kernel reaps our children, and how
+/// they ended is never known.
+GivenSignals TakeSignals();
+
+/// Starts the training in our process group with our standard streams, `environment`, the signals
+/// `given` and the limit of open files `files`: those that we were given, as are the dispositions
+/// of all other signals, which we never change.
 Result<Child> SpawnTraining(const std::vector<std::string>& command,
-                            const std::vector<std::string>& environment, const sigset_t& mask,
+                            const std::vector<std::string>& environment, const GivenSignals& given,
                             const rlimit& files);
 
-/// Takes our place with `command`, under the signal mask `mask`: nothing of us is left. Returns
-/// only where it cannot be executed: errno.
-int BecomeTraining(const std::vector<std::string>& command, const sigset_t& mask);
+/// Takes our place with `command`, under the signals `given`: nothing of us is left. Returns only
+/// where it cannot be executed: errno.
+int BecomeTraining(const std::vector<std::string>& command, const GivenSignals& given);
 
 /// Starts one of our helpers: session of its own, stdin /dev/null, stdout and stderr appended to
 /// `log`, oom_score_adj above the training's, no signal blocked or ignored. `inherited` (or -1) is

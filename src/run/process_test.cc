@@ -37,10 +37,10 @@ class FewFiles {
 };
 
 TEST(Process, ATrainingRunsWithoutAPidfd) {
-  sigset_t mask;
-  ASSERT_EQ(::sigprocmask(SIG_BLOCK, nullptr, &mask), 0);
+  GivenSignals given;
+  ASSERT_EQ(::sigprocmask(SIG_BLOCK, nullptr, &given.mask), 0);
   const FewFiles few(2);  // For the pipe that tells whether the exec has worked.
-  const auto child = SpawnTraining({"/bin/sh", "-c", "exit 7"}, {}, mask, few.before());
+  const auto child = SpawnTraining({"/bin/sh", "-c", "exit 7"}, {}, given, few.before());
   ASSERT_TRUE(child.ok()) << child.status().message();
   EXPECT_FALSE(child->pidfd);
   int status = 0;

@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <initializer_list>
@@ -138,7 +139,7 @@ class Supervisor {
 Supervisor::~Supervisor() {
   feed_.reset();
   terminal_.GiveRow();
-  if (::sigismember(&options_.mask, SIGTSTP) == 1) return;
+  if (::sigismember(&options_.signals.mask, SIGTSTP) == 1) return;
   sigset_t stop;
   ::sigemptyset(&stop);
   ::sigaddset(&stop, SIGTSTP);
@@ -146,7 +147,8 @@ Supervisor::~Supervisor() {
 }
 
 Status Supervisor::BlockSignals() {
-  // Blocked, never ignored or handled: a disposition would be inherited by the training.
+  // Blocked, never ignored or handled: a disposition would be inherited by the training. (What
+  // TakeSignals has changed it gets back.)
   sigset_t set;
   ::sigemptyset(&set);
   for (const int signal : kForwarded) ::sigaddset(&set, signal);
@@ -214,6 +216,7 @@ void Supervisor::StartAgent() {
       "--run",          run_.path().string(),
       "--fd",           std::to_string(kInheritedFd),
       "--socket",       registry_.socket_path(),
+      "--supervisor",   std::to_string(::getpid()),
       "--interval",     std::to_string(options_.interval_ms),
       "--overhead",     fmt::format("{}", options_.overhead_budget)};
   if (agent_died_ns_ != 0) {
@@ -591,7 +594,7 @@ Result<Outcome> Supervisor::Run() {
   StartAgent();
   StartWatcher();
   auto started = SpawnTraining(ThroughBoot(options_.command, options_.python_dir / "boot/boot.py"),
-                               Environment(), options_.mask, old_files_);
+                               Environment(), options_.signals, old_files_);
   if (!started.ok()) {
     GiveUp();
     return started.status();

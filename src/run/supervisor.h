@@ -2,7 +2,6 @@
 // The supervisor: starts agent, watcher and training, holds every producer's descriptors, starts
 // again what is ours, and never touches the training.
 #pragma once
-#include <csignal>
 #include <filesystem>
 #include <functional>
 #include <string>
@@ -10,6 +9,7 @@
 
 #include "base/process.h"
 #include "base/status.h"
+#include "run/process.h"
 #include "run/registry.h"
 #include "run/run_directory.h"
 #include "run/terminal.h"
@@ -24,7 +24,8 @@ struct SupervisorOptions {
   double overhead_budget = 0.01;  ///< Fraction of step time.
   bool quiet = false;
   bool serve = true;  ///< Start the live page; not where quiet, as nobody would get its link.
-  sigset_t mask{};    ///< Of blocked signals, as we were given it: the training's.
+  /// The training's.
+  GivenSignals signals;
 };
 
 struct Outcome {

@@ -268,10 +268,10 @@ std::vector<MetricEntry> RunView::metrics() const {
     metric.name = entry->name;
     metric.unit = entry->unit;
     std::string subject = Subject(*entry);
-    // Events name no node: of a further one nobody knows the processes.
-    if (entry->node == first_node_) {
-      std::string label = report::ProcessLabel(data.summary, entry->subject);
-      if (!label.empty()) metric.labels.emplace(subject, std::move(label));
+    std::string label = report::ProcessLabel(data.summary, entry->node, entry->subject);
+    if (!label.empty()) {
+      if (entry->node != first_node_) label += " on " + entry->node;
+      metric.labels.emplace(subject, std::move(label));
     }
     metric.subjects.push_back(std::move(subject));
   }

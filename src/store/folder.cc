@@ -99,7 +99,12 @@ Result<FolderListing> ListFolder(const std::filesystem::path& folder) {
   while (const dirent* entry = ::readdir(dir.get())) {
     const std::string_view name = entry->d_name;
     if (name == "." || name == ".." || name == kLockName || name == kTensorFolder) continue;
-    if (const auto number = ParseJournalName(name)) {
+    // Whoever wrote the run may have put a pipe or a device there, whose opening has no end.
+    const bool file =
+        entry->d_type == DT_REG || entry->d_type == DT_LNK || entry->d_type == DT_UNKNOWN;
+    if (!file) {
+      listing.foreign.emplace_back(name);
+    } else if (const auto number = ParseJournalName(name)) {
       listing.journals.push_back(*number);
     } else if (auto segment = ParseSegmentName(name)) {
       listing.segments.push_back(*std::move(segment));
@@ -191,7 +196,7 @@ Status OverwriteText(const std::filesystem::path& path, std::string_view text) {
   return {};
 }
 
-Result<std::string> ReadWholeFile(const std::filesystem::path& path) {
+Result<std::string> ReadWholeFile(const std::filesystem::path& path, std::uint64_t most_bytes) {
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!fd) {
     return {errno == ENOENT || errno == ENOTDIR ? Code::kUnusable : Code::kIo,
@@ -205,6 +210,9 @@ Result<std::string> ReadWholeFile(const std::filesystem::path& path) {
     if (n < 0) return IoError("read", path);
     if (n == 0) return bytes;
     bytes.append(buffer.data(), static_cast<std::size_t>(n));
+    if (bytes.size() > most_bytes) {
+      return {Code::kLimit, fmt::format("{} is above {} bytes", path.string(), most_bytes)};
+    }
   }
 }
 

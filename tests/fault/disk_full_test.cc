@@ -48,30 +48,60 @@ class SmallDisk {
   bool mounted_ = false;
 };
 
+/// The size that files of a process may have, past which no write of it gets.
+class FileLimit {
+ public:
+  explicit FileLimit(pid_t pid) : pid_(pid) {}
+  /// None of its files may grow. False where that cannot be.
+  bool TakeAll() {
+    if (::prlimit(pid_, RLIMIT_FSIZE, nullptr, &before_) != 0) return false;
+    const rlimit none{0, before_.rlim_max};
+    return ::prlimit(pid_, RLIMIT_FSIZE, &none, nullptr) == 0;
+  }
+  bool GiveBack() const { return ::prlimit(pid_, RLIMIT_FSIZE, &before_, nullptr) == 0; }
+
+ private:
+  pid_t pid_;
+  rlimit before_{};
+};
+
+constexpr const char* kFull = "takes no more records";
+constexpr const char* kFree = "takes records again";
+
+/// Waits until the run has said it.
+bool Says(const Started& started, const char* what) {
+  return Await([&] { return started.Err().find(what) != std::string::npos; });
+}
+
+/// A run of so many steps of `step_us`, a hundred of which are made.
+void StartSteps(const Scratch& scratch, const fs::path& run, const char* steps, const char* step_us,
+                Oracle** oracle, Started* started) {
+  *oracle = Oracle::Map((scratch / "oracle").c_str());
+  ASSERT_NE(*oracle, nullptr);
+  *started =
+      StartRun(run, {}, {TrainerPath(), scratch / "oracle", steps, step_us}, scratch / "err");
+  ASSERT_TRUE(Await([&] { return (*oracle)->committed > 100; })) << started->Err();
+}
+
 TEST(DiskFull, TheTrainingGoesOnAndRecordingResumes) {
   Scratch scratch("disk");
   const SmallDisk disk(scratch / "disk");
   if (!disk.mounted()) GTEST_SKIP() << "mounting a tmpfs needs root: not tested here";
-  Oracle* oracle = Oracle::Map((scratch / "oracle").c_str());
-  ASSERT_NE(oracle, nullptr);
+  Oracle* oracle = nullptr;
+  Started started;
   // No pause in a step: the rings must overflow.
-  Started started =
-      StartRun(scratch / "disk/run", {}, {TrainerPath(), scratch / "oracle", "100000000", "0"},
-               scratch / "err");
-  ASSERT_TRUE(Await([&] { return oracle->committed > 100; })) << started.Err();
+  ASSERT_NO_FATAL_FAILURE(
+      StartSteps(scratch, scratch / "disk/run", "100000000", "0", &oracle, &started));
 
   disk.Fill();
-  ASSERT_TRUE(Await([&] {
-    return started.Err().find("takes no more records") != std::string::npos;
-  })) << started.Err();
+  ASSERT_TRUE(Says(started, kFull)) << started.Err();
   const std::uint64_t full_at = oracle->committed;
   // About 300 bytes of records a step and 12 MiB of ring: this many steps overflow it.
   ASSERT_TRUE(Await([&] { return oracle->committed > full_at + 120'000; }))
       << "the training must go on: " << oracle->committed - full_at << " steps";
 
   disk.Free();
-  ASSERT_TRUE(Await([&] { return started.Err().find("takes records again") != std::string::npos; }))
-      << started.Err();
+  ASSERT_TRUE(Says(started, kFree)) << started.Err();
   const std::uint64_t free_at = oracle->committed;
   ASSERT_TRUE(Await([&] { return oracle->committed > free_at + 1000; }));
   ::kill(oracle->pid, SIGTERM);
@@ -102,16 +132,12 @@ TEST(DiskFull, HowItEndedIsKnownThoughTheDiskStaysFull) {
   Scratch scratch("end");
   const SmallDisk disk(scratch / "disk");
   if (!disk.mounted()) GTEST_SKIP() << "mounting a tmpfs needs root: not tested here";
-  Oracle* oracle = Oracle::Map((scratch / "oracle").c_str());
-  ASSERT_NE(oracle, nullptr);
-  Started started =
-      StartRun(scratch / "disk/run", {}, {TrainerPath(), scratch / "oracle", "1000000", "1000"},
-               scratch / "err");
-  ASSERT_TRUE(Await([&] { return oracle->committed > 100; })) << started.Err();
+  Oracle* oracle = nullptr;
+  Started started;
+  ASSERT_NO_FATAL_FAILURE(
+      StartSteps(scratch, scratch / "disk/run", "1000000", "1000", &oracle, &started));
   disk.Fill();
-  ASSERT_TRUE(Await([&] {
-    return started.Err().find("takes no more records") != std::string::npos;
-  })) << started.Err();
+  ASSERT_TRUE(Says(started, kFull)) << started.Err();
   disk.Fill();  // What was given up meanwhile.
   ASSERT_EQ(::kill(oracle->pid, SIGTERM), 0);
   EXPECT_EQ(started.Wait(), -SIGTERM) << started.Err();
@@ -123,27 +149,20 @@ TEST(DiskFull, HowItEndedIsKnownThoughTheDiskStaysFull) {
 
 TEST(DiskFull, RefusedWritesLoseNoRecordAndAreShown) {
   Scratch scratch("refused");
-  Oracle* oracle = Oracle::Map((scratch / "oracle").c_str());
-  ASSERT_NE(oracle, nullptr);
-  Started started = StartRun(
-      scratch / "run", {}, {TrainerPath(), scratch / "oracle", "1000000", "2000"}, scratch / "err");
-  ASSERT_TRUE(Await([&] { return oracle->committed > 50; })) << started.Err();
+  Oracle* oracle = nullptr;
+  Started started;
+  ASSERT_NO_FATAL_FAILURE(
+      StartSteps(scratch, scratch / "run", "1000000", "2000", &oracle, &started));
   pid_t agent = 0;
   ASSERT_TRUE(Await([&] { return (agent = FindHelper("agent", scratch / "run")) != 0; }));
-  rlimit before{};
-  rlimit none{};
-  ASSERT_EQ(::prlimit(agent, RLIMIT_FSIZE, nullptr, &before), 0);
-  none.rlim_max = before.rlim_max;
-  ASSERT_EQ(::prlimit(agent, RLIMIT_FSIZE, &none, nullptr), 0);
-  ASSERT_TRUE(Await([&] {
-    return started.Err().find("takes no more records") != std::string::npos;
-  })) << started.Err();
+  FileLimit limit(agent);
+  ASSERT_TRUE(limit.TakeAll());
+  ASSERT_TRUE(Says(started, kFull)) << started.Err();
   // More than one sample of the machine (each 500 ms) falls into it; the rings hold all steps.
   const std::uint64_t refused_at = oracle->committed;
   ASSERT_TRUE(Await([&] { return oracle->committed > refused_at + 1500; }));
-  ASSERT_EQ(::prlimit(agent, RLIMIT_FSIZE, &before, nullptr), 0);
-  ASSERT_TRUE(Await([&] { return started.Err().find("takes records again") != std::string::npos; }))
-      << started.Err();
+  ASSERT_TRUE(limit.GiveBack());
+  ASSERT_TRUE(Says(started, kFree)) << started.Err();
   ASSERT_EQ(::kill(oracle->pid, SIGTERM), 0);
   EXPECT_EQ(started.Wait(), -SIGTERM) << started.Err();
 
@@ -182,24 +201,18 @@ TEST(DiskFull, AProcessThatEndsMeanwhileDoesNotKeepTheAgentBusy) {
       << started.Err();
   pid_t agent = 0;
   ASSERT_TRUE(Await([&] { return (agent = FindHelper("agent", scratch / "run")) != 0; }));
-  rlimit before{};
-  rlimit none{};
-  ASSERT_EQ(::prlimit(agent, RLIMIT_FSIZE, nullptr, &before), 0);
-  none.rlim_max = before.rlim_max;
+  FileLimit limit(agent);
   const auto refused_from = std::chrono::steady_clock::now();
-  ASSERT_EQ(::prlimit(agent, RLIMIT_FSIZE, &none, nullptr), 0);
-  ASSERT_TRUE(Await([&] {
-    return started.Err().find("takes no more records") != std::string::npos;
-  })) << started.Err();
+  ASSERT_TRUE(limit.TakeAll());
+  ASSERT_TRUE(Says(started, kFull)) << started.Err();
   // Each has more waiting than one batch holds, 12 KiB, when one of them ends.
   const std::uint64_t refused_at = oracle->committed;
   ASSERT_TRUE(Await([&] { return oracle->committed > refused_at + 500; }));
   ASSERT_EQ(::kill(other->pid, SIGKILL), 0);
   const std::uint64_t ended_at = oracle->committed;
   ASSERT_TRUE(Await([&] { return oracle->committed > ended_at + 1500; }));
-  ASSERT_EQ(::prlimit(agent, RLIMIT_FSIZE, &before, nullptr), 0);
-  ASSERT_TRUE(Await([&] { return started.Err().find("takes records again") != std::string::npos; }))
-      << started.Err();
+  ASSERT_TRUE(limit.GiveBack());
+  ASSERT_TRUE(Says(started, kFree)) << started.Err();
   const std::chrono::duration<double> refused_for = std::chrono::steady_clock::now() - refused_from;
   ASSERT_EQ(::kill(oracle->pid, SIGKILL), 0);
   EXPECT_EQ(started.Wait(), 0) << started.Err();

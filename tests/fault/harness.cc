@@ -93,7 +93,7 @@ std::string Started::Err() const {
 }
 
 Started StartRun(const fs::path& run, const std::vector<std::string>& options,
-                 const std::vector<std::string>& command, const fs::path& err) {
+                 const std::vector<std::string>& command, const fs::path& err, void (*prepare)()) {
   std::vector<std::string> words = {TelltalePath(), "run", "-o", run};
   words.insert(words.end(), options.begin(), options.end());
   words.emplace_back("--");
@@ -108,6 +108,7 @@ Started StartRun(const fs::path& run, const std::vector<std::string>& options,
   if (started.pid == 0) {
     ::setpgid(0, 0);
     ::dup2(fd, STDERR_FILENO);
+    if (prepare != nullptr) prepare();
     ::execv(argv[0], argv.data());
     ::_exit(99);
   }

@@ -55,9 +55,11 @@ struct Started {
   std::string Err() const;
 };
 
-/// Starts `telltale run -o RUN OPTIONS -- COMMAND` in a process group of its own.
+/// Starts `telltale run -o RUN OPTIONS -- COMMAND` in a process group of its own; `prepare` is
+/// called in the process that becomes it.
 Started StartRun(const std::filesystem::path& run, const std::vector<std::string>& options,
-                 const std::vector<std::string>& command, const std::filesystem::path& err);
+                 const std::vector<std::string>& command, const std::filesystem::path& err,
+                 void (*prepare)() = nullptr);
 
 /// Paths of the test's trainer, of the crowd around one, of the product.
 std::string TrainerPath();

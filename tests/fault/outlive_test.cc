@@ -3,7 +3,9 @@
 // was killed.
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -96,6 +98,39 @@ TEST(Outlive, TheSocketOfAKilledSupervisorIsRemoved) {
   EXPECT_TRUE(Await([&] { return !std::filesystem::exists(socket.parent_path()); })) << socket;
   EXPECT_EQ(::kill(oracle->pid, SIGKILL), 0);
   EXPECT_TRUE(Await([&] { return FindHelper("agent", scratch / "run") == 0; }));
+}
+
+/// It was killed before the agent could look who its parent is, which is then another.
+TEST(Outlive, AnAgentKnowsASupervisorThatWasGoneBeforeItBegan) {
+  Scratch scratch("orphan");
+  const std::filesystem::path folder = scratch / "folder";
+  std::filesystem::create_directories(folder);
+  std::filesystem::create_directories(scratch / "run");
+  std::ofstream(folder / "socket").put('x');
+  const pid_t supervisor = ::fork();
+  ASSERT_GE(supervisor, 0);
+  if (supervisor == 0) ::_exit(0);
+  ASSERT_EQ(::waitpid(supervisor, nullptr, 0), supervisor);
+  int link[2];
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET, 0, link), 0);
+  ::close(link[0]);
+  const std::string run = scratch / "run";
+  const std::string socket = folder / "socket";
+  const std::string fd = std::to_string(link[1]);
+  const std::string gone = std::to_string(supervisor);
+  const std::string program = TelltalePath();
+  Started agent;
+  agent.pid = ::fork();
+  ASSERT_GE(agent.pid, 0);
+  if (agent.pid == 0) {
+    ::setpgid(0, 0);
+    ::execl(program.c_str(), "telltale", "agent", "--run", run.c_str(), "--fd", fd.c_str(),
+            "--socket", socket.c_str(), "--supervisor", gone.c_str(), nullptr);
+    ::_exit(99);
+  }
+  ::close(link[1]);
+  EXPECT_EQ(agent.Wait(), 0);
+  EXPECT_FALSE(std::filesystem::exists(folder));
 }
 
 }  // namespace

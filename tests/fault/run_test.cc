@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <cstdint>
 #include <cstdlib>
 #include <fstream>
 #include <optional>
@@ -242,6 +243,31 @@ TEST(Run, StandardStreamsAreTheTrainingsOwn) {
   const std::string err = started.Err();
   EXPECT_EQ(err.rfind("telltale ", 0), 0U) << "the path comes first: " << err;
   EXPECT_NE(err.find((scratch / "run").string()), std::string::npos) << err;
+}
+
+/// As a daemon that has no use for the ends of its children starts us: the kernel would reap ours.
+TEST(Run, WhereSigchldWasIgnoredTheEndOfTheTrainingIsSeenAndItStaysIgnoredInside) {
+  Scratch scratch("sigchld");
+  const auto ignore = [] { ::signal(SIGCHLD, SIG_IGN); };
+  Started failing =
+      StartRun(scratch / "failing", {}, {"sh", "-c", "exit 5"}, scratch / "err", ignore);
+  EXPECT_EQ(failing.Wait(), 5) << failing.Err();
+  // Not through a shell, which takes SIGCHLD for itself.
+  Started looking =
+      StartRun(scratch / "looking", {}, {"cp", "/proc/self/status", scratch / "inside"},
+               scratch / "err", ignore);
+  EXPECT_EQ(looking.Wait(), 0) << looking.Err();
+  Recorded recorded;
+  ReadRun(scratch / "failing", &recorded);
+  EXPECT_EQ(recorded.state, "failed");
+  EXPECT_EQ(recorded.exit_code, 5);
+  EXPECT_EQ(CountEvents(recorded, "agent.stop"), 1U) << "its last words were waited for";
+  std::ifstream file(scratch / "inside");
+  std::uint64_t ignored = 0;
+  for (std::string word; file >> word;) {
+    if (word == "SigIgn:") file >> std::hex >> ignored;
+  }
+  EXPECT_NE(ignored & (std::uint64_t{1} << (SIGCHLD - 1)), 0U);
 }
 
 TEST(Run, DispositionsAndMaskOfSignalsAreThoseWeWereGiven) {

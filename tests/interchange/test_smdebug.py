@@ -93,6 +93,14 @@ def test_reductions_become_statistics(
         assert row["mean"] == pytest.approx(expected[at + " mean"], rel=1e-6)
         assert row["l2"] == pytest.approx(expected[at + " l2"], rel=1e-6)
         assert row["collection"] == "gradients"
+    # What has no column is there by smdebug's own name.
+    for reduction, of in (("sum", "mean"), ("abs_mean", "l1")):
+        kept = rows(run, "scalars", f"name = 'smdebug/reductions/{reduction}/{name}'")
+        assert len(kept) == len(found)
+        for row, told in zip(kept, found):
+            assert (row["mode"], row["step"]) == (told["mode"], told["step"])
+            wanted = 6 * told[of] if reduction == "sum" else told[of] / 6
+            assert row["value"] == pytest.approx(wanted, rel=1e-5, abs=1e-9)
 
 
 def test_losses_and_scalars(imported: tuple[Path, dict[str, Any]], expected: dict[str, Any]) -> None:
@@ -138,3 +146,10 @@ def test_what_is_wrong_is_said_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
     assert telltale("import", "smdebug", RECORDING, "-o", tmp_path / "there").returncode == 2
     assert telltale("import", "wandb", RECORDING, "-o", tmp_path / "run").returncode == 2
+
+
+def test_a_bucket_is_to_be_copied_first(tmp_path: Path) -> None:
+    done = telltale("import", "smdebug", "s3://bucket/tensors", "-o", tmp_path / "run")
+    assert done.returncode == 2
+    assert "aws s3 sync s3://bucket/tensors" in done.stderr
+    assert not (tmp_path / "run").exists()

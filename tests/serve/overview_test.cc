@@ -28,7 +28,7 @@ class OverviewTest : public ::testing::Test {
 
   template <class Row>
   void Feed(Row row) {
-    view_.OnRecord({row.ord_ns, 0, Row::kTable, &row});
+    view_.OnRecord({row.ord_ns, writer_, Row::kTable, &row});
   }
   void Step(std::int32_t rank, std::int64_t step) {
     format::StepRow row;
@@ -67,7 +67,7 @@ class OverviewTest : public ::testing::Test {
   void Metric(const char* name, const char* subject) {
     format::MetricRow row;
     row.time_ns = row.ord_ns = kBegin + kMs;
-    row.node = "n0";
+    row.node = writer_ == 0 ? "n0" : "n1";
     row.name = name;
     row.subject = subject;
     row.unit = "percent";
@@ -85,6 +85,7 @@ class OverviewTest : public ::testing::Test {
   }
 
   RunView view_;
+  std::uint32_t writer_ = 0;  ///< Of the records that are fed: the agent of a node.
 };
 
 TEST_F(OverviewTest, TheExitIsACodeOrASignal) {
@@ -162,6 +163,23 @@ TEST_F(OverviewTest, ProcessesHaveLabels) {
   // The number is given out again.
   Event("process.start", 4711, R"({"kind":"trainer"})", 1);
   EXPECT_EQ(Overview()["metrics"][1]["labels"]["proc:4711"], "trainer, rank 1 (4711)");
+}
+
+/// Containers count their processes from 1, so several nodes have the same pids.
+TEST_F(OverviewTest, ProcessesOfSeveralNodesHaveLabelsOfTheirOwn) {
+  Event("process.start", 7, R"({"kind":"trainer"})");
+  Event("process.start", 8, R"({"kind":"worker"})");
+  Event("worker.start", 8, R"({"worker_id":0,"workers":1})");
+  Metric("proc.cpu", "proc:7");
+  Metric("proc.cpu", "proc:8");
+  writer_ = 1;
+  Event("process.start", 7, R"({"kind":"worker"})", 1);
+  Event("worker.start", 7, R"({"worker_id":3,"workers":4})", 1);
+  Metric("proc.cpu", "proc:7");
+  Metric("proc.cpu", "proc:8");
+  EXPECT_EQ(Overview()["metrics"][0]["labels"], json({{"proc:7", "trainer (7)"},
+                                                      {"proc:8", "worker 0 (8)"},
+                                                      {"n1/proc:7", "worker 3 (7) on n1"}}));
 }
 
 /// Names at the first level of `export interface Overview`.

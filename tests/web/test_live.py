@@ -59,11 +59,18 @@ def test_the_button_and_l_go_back_to_now(live: Live, watched: Watched) -> None:
         expect(button).to_have_attribute("aria-pressed", "true")
         assert "w=" not in page.evaluate("location.href")
         goes_on(page)
-    # At now the same pauses.
+    # At now the same pauses: here nothing moves, though the run does, as another page shows.
     button.click()
     expect(button).to_have_text("paused")
+    shown = page.inner_text(STEPS)
+    other = one_more(page.context, watched.server, live.name)
+    for _ in range(2):
+        goes_on(other)
+    other.close()
+    assert page.inner_text(STEPS) == shown
     page.keyboard.press("l")
     expect(button).to_have_text(re.compile("^live"))
+    expect(page.locator(STEPS)).not_to_have_text(shown)
 
 
 def test_a_window_that_reaches_to_now_goes_along(live: Live, watched: Watched) -> None:

@@ -27,9 +27,9 @@ constexpr ParameterDesc kParameters[] = {
     {"patience", 2, "captures", "Captures in a row before anything is said."},
 };
 
-constexpr NeedDesc kNeeds[] = {
-    {"{collection_names}", "", kTakeStatistics, 100},
-    {"", "{tensor_regex}", kTakeStatistics, 100},
+constexpr CaptureNeed kCaptures[] = {
+    {"{collection_names}", "statistics", 100},
+    {"", "statistics", 100, "{tensor_regex}"},
 };
 
 class AllZero final : public TensorRule {
@@ -118,7 +118,7 @@ const RuleDesc kAllZeroDesc{
         store::MaskOf(format::TableId::kSteps) | store::MaskOf(format::TableId::kEvents),
     true,
     kParameters,
-    kNeeds,
+    kCaptures,
     Family::kModel,
     false,
     "Weights set to zero by `nn.init.zeros_(layer.weight)` in two layers that follow each other: "

@@ -135,7 +135,6 @@ class CPUBottleneck final : public Rule {
   };
 
   struct Process : TrainingProcess {
-    std::uint32_t writer = 0;     ///< Of its node.
     std::int64_t seen = 0;        ///< Steps of this attempt.
     std::deque<Interval> queued;  ///< Later than the newest step.
     std::deque<Step> steps;       ///< That intervals yet to come may touch.
@@ -156,7 +155,7 @@ class CPUBottleneck final : public Rule {
     Node& node = nodes_[writer];
     // All of the newest sample came before: its load is still that of a process of the run.
     FinishTick(&node, writer);
-    processes_.End(event, [&](Process* process) { End(process, reporter); });
+    processes_.End(event, writer, [&](Process* process) { End(process, reporter); });
     // Who has its pid next is another.
     node.workers.erase(event.pid);
     node.cpus.erase(event.pid);
@@ -268,9 +267,9 @@ class CPUBottleneck final : public Rule {
 
   void OnStep(const format::StepRow& row, std::uint32_t writer, Reporter* reporter) {
     if (row.duration_ns <= 0 || cuda_) return;  // With a GPU its load would have to be known.
-    Process* process = processes_.Find(row, [&](Process* former) { Close(former, reporter); });
+    Process* process =
+        processes_.Find(row, writer, [&](Process* former) { Close(former, reporter); });
     if (process == nullptr || !process->BeginStep(row.step)) return;
-    process->writer = writer;
     const auto duration = static_cast<double>(row.duration_ns);
     const std::int64_t end_ns = row.time_ns + row.duration_ns;
     if (++process->seen > kWarmupSteps) {
@@ -647,7 +646,8 @@ const RuleDesc kCPUBottleneckDesc{
     store::MaskOf(format::TableId::kMetrics) | store::MaskOf(format::TableId::kSteps) |
         store::MaskOf(format::TableId::kEvents),
     false,
-    kParameters};
+    kParameters,
+    {}};
 
 std::unique_ptr<Rule> MakeCPUBottleneck(const Parameters& parameters) {
   return std::make_unique<CPUBottleneck>(parameters);

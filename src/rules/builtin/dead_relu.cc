@@ -39,9 +39,11 @@ constexpr ParameterDesc kParameters[] = {
     {"patience", 2, "verdicts", "Verdicts in a row before anything is said."},
 };
 
-constexpr NeedDesc kNeeds[] = {
-    {"activations", "", kTakeStatistics | kTakeValues, 100},
-    {"", "{tensor_regex}", kTakeStatistics | kTakeValues, 100},
+constexpr CaptureNeed kCaptures[] = {
+    {"activations", "statistics", 100},
+    {"activations", "values", 100},
+    {"", "statistics", 100, "{tensor_regex}"},
+    {"", "values", 100, "{tensor_regex}"},
 };
 
 /// One of several tensors that a module gives: attention weights, states.
@@ -184,7 +186,7 @@ const RuleDesc kDeadReluDesc{
         store::MaskOf(format::TableId::kSteps) | store::MaskOf(format::TableId::kEvents),
     true,
     kParameters,
-    kNeeds,
+    kCaptures,
     Family::kModel,
     false,
     "`nn.init.constant_(layer.bias, -10)` before an `nn.ReLU()`: its output is zero for every "

@@ -31,6 +31,10 @@ constexpr ParameterDesc kParameters[] = {
     {"normal_captures", 2, "captures", "First captures of a run, against which growth is judged."},
 };
 
+constexpr CaptureNeed kCaptures[] = {{"weights", "statistics", 100},
+                                     {"biases", "statistics", 100},
+                                     {"gradients", "statistics", 100}};
+
 constexpr std::size_t kNamed = 8;  ///< Tensors that the evidence names.
 
 class ExplodingTensor final : public Rule {
@@ -41,6 +45,7 @@ class ExplodingTensor final : public Rule {
         normal_(std::max<std::int64_t>(1, p.GetInt("normal_captures"))) {}
 
   void OnRecord(const Record& record, Reporter* reporter) override {
+    writer_ = record.writer;
     if (const auto* statistic = record.As<format::StatisticRow>()) {
       if (statistic->mode == "TRAIN") OnStatistic(*statistic, reporter);
     } else if (const auto* step = record.As<format::StepRow>()) {
@@ -49,7 +54,7 @@ class ExplodingTensor final : public Rule {
       if (scalar->name == "loss" && scalar->mode == "TRAIN") OnLoss(*scalar, reporter);
     } else if (const auto* event = record.As<format::EventRow>()) {
       if (event->kind == "process.exit") {
-        processes_.End(*event, [&](Process* process) { End(process, reporter); });
+        processes_.End(*event, writer_, [&](Process* process) { End(process, reporter); });
       }
     }
   }
@@ -107,7 +112,7 @@ class ExplodingTensor final : public Rule {
 
   template <class Row>
   Process* Find(const Row& row, Reporter* reporter) {
-    return processes_.Find(row, [&](Process* process) { Close(process, true, reporter); });
+    return processes_.Find(row, writer_, [&](Process* process) { Close(process, reporter); });
   }
 
   void OnLoss(const format::ScalarRow& loss, Reporter* reporter) {
@@ -213,7 +218,8 @@ class ExplodingTensor final : public Rule {
       CloseIfOver(process, step, recovered || !bad.empty(), reporter);
     }
     if (bad.empty()) return;
-    if (process->open && not_finite && !process->not_finite) Close(process, true, reporter);
+    // Another defect than growth: an incident of its own.
+    if (process->open && not_finite && !process->not_finite) Recover(process, true, reporter);
     if (!process->open) {
       processes_.Open(process, step, process->capture_ns);
       process->not_finite = not_finite;
@@ -237,19 +243,26 @@ class ExplodingTensor final : public Rule {
       if (tensor.presence.GoneAt(step, process->widest)) tensor.bad = false;
       any_bad = any_bad || (tensor.bad && (tensor.broken || !process->not_finite));
     }
-    if (!any_bad && process->open) Close(process, recovered, reporter);
+    if (!any_bad && process->open) Recover(process, recovered, reporter);
   }
 
   /// No record of the process follows.
   void End(Process* process, Reporter* reporter) {
     Judge(process, false, reporter);
-    if (process->open) Close(process, true, reporter);
+    if (process->open) Close(process, reporter);
   }
 
-  /// `until_now`: it lasted until now, else until it was described last.
-  void Close(Process* process, bool until_now, Reporter* reporter) {
-    if (until_now) process->Extend(1);
+  /// It is open, and no capture follows.
+  void Close(Process* process, Reporter* reporter) {
+    process->Extend(1);
     reporter->Close(process->incident);
+    process->open = false;
+  }
+
+  /// It is over. `until_now`: it lasted until now, else until it was described last.
+  void Recover(Process* process, bool until_now, Reporter* reporter) {
+    if (until_now) process->Extend(1);
+    reporter->Recover(process->incident);
     process->open = false;
   }
 
@@ -364,6 +377,7 @@ class ExplodingTensor final : public Rule {
   const std::int64_t normal_;
 
   ProcessTable<Process> processes_;
+  std::uint32_t writer_ = 0;  ///< Of the record that is read.
   bool has_data_ = false;
 };
 
@@ -388,7 +402,8 @@ const RuleDesc kExplodingTensorDesc{
     store::MaskOf(format::TableId::kStatistics) | store::MaskOf(format::TableId::kSteps) |
         store::MaskOf(format::TableId::kScalars) | store::MaskOf(format::TableId::kEvents),
     true,
-    kParameters};
+    kParameters,
+    kCaptures};
 
 std::unique_ptr<Rule> MakeExplodingTensor(const Parameters& parameters) {
   return std::make_unique<ExplodingTensor>(parameters);

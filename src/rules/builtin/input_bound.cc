@@ -94,8 +94,7 @@ class InputBound final : public Rule {
   using Pid = std::pair<std::uint32_t, std::int32_t>;
 
   struct Process : TrainingProcess {
-    std::uint32_t writer = 0;  ///< Of its node.
-    std::int64_t seen = 0;     ///< Steps of this attempt.
+    std::int64_t seen = 0;  ///< Steps of this attempt.
     std::int64_t micro_batch = 0;
     std::deque<Sample> window;
     std::int64_t window_ns = 0;
@@ -110,7 +109,7 @@ class InputBound final : public Rule {
   };
 
   void OnExit(const format::EventRow& event, std::uint32_t writer, Reporter* reporter) {
-    processes_.End(event, [&](Process* process) { End(process, reporter); });
+    processes_.End(event, writer, [&](Process* process) { End(process, reporter); });
     // Who has its pid next is another.
     const Pid pid(writer, event.pid);
     loaders_.erase(pid);
@@ -184,10 +183,9 @@ class InputBound final : public Rule {
     // Neither an input pipeline nor a model was seen in it, as in a boosting round.
     if (step.data_wait_ns == 0 && step.forward_ns == 0) return;
     Process* const found =
-        processes_.Find(step, [&](Process* former) { CloseIncident(former, reporter); });
+        processes_.Find(step, writer, [&](Process* former) { CloseIncident(former, reporter); });
     if (found == nullptr || !found->BeginStep(step.step)) return;
     Process& state = *found;
-    state.writer = writer;
     if (step.batch_size > 0 && step.micro_steps > 0) {
       state.micro_batch = step.batch_size / step.micro_steps;
     }
@@ -455,7 +453,8 @@ const RuleDesc kInputBoundDesc{
     store::MaskOf(format::TableId::kSteps) | store::MaskOf(format::TableId::kSpans) |
         store::MaskOf(format::TableId::kEvents) | store::MaskOf(format::TableId::kMetrics),
     false,
-    kParameters};
+    kParameters,
+    {}};
 std::unique_ptr<Rule> MakeInputBound(const Parameters& parameters) {
   return std::make_unique<InputBound>(parameters);
 }

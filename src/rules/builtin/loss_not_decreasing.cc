@@ -17,6 +17,7 @@
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <string>
 #include <tuple>
@@ -78,6 +79,7 @@ class LossNotDecreasing final : public Rule {
         converged_below_(p.Get("converged_below")) {}
 
   void OnRecord(const Record& record, Reporter* reporter) override {
+    writer_ = record.writer;
     if (const auto* scalar = record.As<format::ScalarRow>()) {
       if (!exits_.Had(*scalar)) OnScalar(*scalar, reporter);
     } else if (const auto* event = record.As<format::EventRow>()) {
@@ -175,6 +177,7 @@ class LossNotDecreasing final : public Rule {
   };
 
   struct Process {
+    std::uint32_t writer = 0;  ///< Of its node.
     std::int32_t rank = 0;
     std::int32_t pid = 0;
     std::uint32_t attempt = 0;
@@ -196,6 +199,7 @@ class LossNotDecreasing final : public Rule {
   Process& ProcessOf(const Row& row) {
     Process& process = processes_[{row.rank, row.pid, 0}];
     if (process.attempt == 0) {
+      process.writer = writer_;
       process.rank = row.rank;
       process.pid = row.pid;
       process.attempt = row.attempt;
@@ -215,15 +219,32 @@ class LossNotDecreasing final : public Rule {
   }
 
   void OnProcessExit(const format::EventRow& event, Reporter* reporter) {
-    const auto at = processes_.find(ProcessKey{event.rank, event.pid, 0});
-    if (at == processes_.end() || at->second.attempt > event.attempt) return;
-    exits_.Add(event);
-    End(&at->second, reporter);
-    // The next attempt may go on with its series.
-    auto node = processes_.extract(at);
-    node.key() = ProcessKey{event.rank, event.pid, ++ended_};
-    processes_.insert(std::move(node));  // Where it is in memory stays.
-    ForgetEnded(event.rank);
+    // Its rank may have changed since its last row.
+    Retire(event.pid, event.attempt, event.time_ns, std::nullopt, reporter);
+  }
+
+  /// No row follows of the process with this pid, but for those under the rank `but`.
+  void Retire(std::int32_t pid, std::uint32_t attempt, std::int64_t time_ns,
+              std::optional<std::int32_t> but, Reporter* reporter) {
+    std::vector<ProcessKey> over;
+    for (const auto& [key, process] : processes_) {
+      const bool living = std::get<2>(key) == 0;
+      if (living && process.pid == pid && process.writer == writer_ && process.attempt <= attempt &&
+          process.rank != but) {
+        over.push_back(key);
+      }
+    }
+    for (const ProcessKey& key : over) {
+      const auto at = processes_.find(key);
+      const std::int32_t rank = at->second.rank;
+      exits_.Add(rank, pid, attempt, time_ns);
+      End(&at->second, reporter);
+      // The next attempt may go on with its series.
+      auto node = processes_.extract(at);
+      node.key() = ProcessKey{rank, pid, ++ended_};
+      processes_.insert(std::move(node));  // Where it is in memory stays.
+      ForgetEnded(rank);
+    }
   }
 
   /// Series are of use after the end of their process only where no other of its rank had losses:
@@ -262,6 +283,8 @@ class LossNotDecreasing final : public Rule {
     if (!added) return &series;
     series.process = &process;
     series.name = scalar.name;
+    // What it was under another rank (a process group is known late) is over.
+    Retire(scalar.pid, scalar.attempt, scalar.time_ns, scalar.rank, reporter);
     ForgetEnded(scalar.rank);
     return &series;
   }
@@ -304,7 +327,7 @@ class LossNotDecreasing final : public Rule {
   void End(Process* process, Reporter* reporter) {
     for (auto& [name, series] : process->series) {
       FinishStep(&series, reporter);
-      if (series.open) CloseIncident(&series, reporter);
+      if (series.open) CloseIncident(&series, false, reporter);
     }
   }
 
@@ -381,7 +404,7 @@ class LossNotDecreasing final : public Rule {
     series->finite_in_row = 0;
     const bool known = series->open && series->state == State::kNotFinite;
     // Another defect than a flat loss: an incident of its own.
-    if (series->open && !known) CloseIncident(series, reporter);
+    if (series->open && !known) CloseIncident(series, true, reporter);
     series->state = State::kNotFinite;
     if (!series->open) {
       series->open = true;
@@ -550,7 +573,7 @@ class LossNotDecreasing final : public Rule {
     if (series->state == State::kNotFinite) {
       // Over when a whole block was finite; what the level says is judged from the next block on.
       if (series->finite_in_row < static_cast<std::int64_t>(num_steps_)) return;
-      CloseIncident(series, reporter);
+      CloseIncident(series, true, reporter);
       return;
     }
     const double level = Level(*series);
@@ -609,7 +632,7 @@ class LossNotDecreasing final : public Rule {
       if (stale && level > series->start - 2 * tolerance && series->state != State::kRegained) {
         now = series->state;
       } else {
-        CloseIncident(series, reporter);
+        CloseIncident(series, true, reporter);
         return;
       }
     }
@@ -628,9 +651,10 @@ class LossNotDecreasing final : public Rule {
     reporter->Report(incident);
   }
 
-  void CloseIncident(Series* series, Reporter* reporter) {
+  /// `over`: not only because no loss follows.
+  void CloseIncident(Series* series, bool over, Reporter* reporter) {
     Describe(series);
-    reporter->Close(series->incident);
+    over ? reporter->Recover(series->incident) : reporter->Close(series->incident);
     series->open = false;
     series->state = State::kHealthy;
     series->closed = {0, 0, 0, series->step, series->time_ns, Worked(*series), 0};
@@ -750,6 +774,7 @@ class LossNotDecreasing final : public Rule {
   std::map<ProcessKey, Process> processes_;
   std::uint64_t ended_ = 0;  ///< Processes that have ended.
   EndedProcesses exits_;
+  std::uint32_t writer_ = 0;  ///< Of the record that is read.
   std::map<std::int32_t, Rank> ranks_;
   bool has_data_ = false;
 };
@@ -795,7 +820,8 @@ const RuleDesc kLossNotDecreasingDesc{
     store::MaskOf(format::TableId::kScalars) | store::MaskOf(format::TableId::kEvents) |
         store::MaskOf(format::TableId::kSteps),
     true,
-    kParameters};
+    kParameters,
+    {}};
 
 std::unique_ptr<Rule> MakeLossNotDecreasing(const Parameters& parameters) {
   return std::make_unique<LossNotDecreasing>(parameters);

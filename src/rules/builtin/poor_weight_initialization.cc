@@ -42,10 +42,11 @@ constexpr ParameterDesc kParameters[] = {
     {"steps", 10, "steps", "So many first steps are looked at."},
 };
 
-constexpr NeedDesc kNeeds[] = {
-    {"activations", "", kTakeStatistics, 100},
-    {"", "{activation_inputs_regex}", kTakeStatistics, 100},
-    {"gradients", "", kTakeStatistics | kTakeHistogram, 100},
+constexpr CaptureNeed kCaptures[] = {
+    {"activations", "statistics", 100},
+    {"gradients", "statistics", 100},
+    {"gradients", "histogram", 100},
+    {"", "statistics", 100, "{activation_inputs_regex}"},
 };
 
 constexpr std::string_view kPrefix = "gradient/";
@@ -85,16 +86,16 @@ class PoorWeightInitialization final : public Rule {
 
   void OnRecord(const Record& record, Reporter* reporter) override {
     if (const auto* statistic = record.As<format::StatisticRow>()) {
-      if (statistic->step < steps_) OnStatistic(*statistic, kinds_[record.series], reporter);
+      if (statistic->step < steps_) OnStatistic(*statistic, record, reporter);
     } else if (const auto* histogram = record.As<format::HistogramRow>()) {
-      if (histogram->step < steps_) OnHistogram(*histogram, reporter);
+      if (histogram->step < steps_) OnHistogram(*histogram, record.writer, reporter);
     } else if (const auto* scalar = record.As<format::ScalarRow>()) {
-      OnLoss(*scalar, reporter);
+      OnLoss(*scalar, record.writer, reporter);
     } else if (const auto* step = record.As<format::StepRow>()) {
-      if (step->mode == "TRAIN") OnStep(*step, reporter);
+      if (step->mode == "TRAIN") OnStep(*step, record.writer, reporter);
     } else if (const auto* event = record.As<format::EventRow>()) {
       if (event->kind == "process.exit") {
-        processes_.End(*event, [&](Process* process) { End(process, reporter); });
+        processes_.End(*event, record.writer, [&](Process* process) { End(process, reporter); });
       }
     }
   }
@@ -150,13 +151,13 @@ class PoorWeightInitialization final : public Rule {
   }
 
   template <class Row>
-  Process* Find(const Row& row, Reporter* reporter) {
-    return processes_.Find(row, [&](Process* process) { Close(process, reporter); });
+  Process* Find(const Row& row, std::uint32_t writer, Reporter* reporter) {
+    return processes_.Find(row, writer, [&](Process* process) { Close(process, false, reporter); });
   }
 
   template <class Row>
-  Process* Begin(const Row& row, Reporter* reporter) {
-    Process* process = Find(row, reporter);
+  Process* Begin(const Row& row, std::uint32_t writer, Reporter* reporter) {
+    Process* process = Find(row, writer, reporter);
     if (process == nullptr || process->judged) return nullptr;
     if (row.step >= process->judged_step) {
       process->judged_step = row.step;
@@ -169,11 +170,12 @@ class PoorWeightInitialization final : public Rule {
     return name.starts_with(kPrefix) ? name.substr(kPrefix.size()) : name;
   }
 
-  void OnStatistic(const format::StatisticRow& row, Kind kind, Reporter* reporter) {
+  void OnStatistic(const format::StatisticRow& row, const Record& record, Reporter* reporter) {
     // One element has no spread; NaN and Inf are ExplodingTensor's.
     if (row.count < 2 || row.nan_count + row.inf_count > 0) return;
-    Process* process = Begin(row, reporter);
+    Process* process = Begin(row, record.writer, reporter);
     if (process == nullptr) return;
+    const Kind kind = kinds_[record.series];
     const std::string name(Plainly(row.name));
     if (kind == Kind::kGradient) {
       // A histogram says it better.
@@ -185,9 +187,9 @@ class PoorWeightInitialization final : public Rule {
     }
   }
 
-  void OnHistogram(const format::HistogramRow& row, Reporter* reporter) {
+  void OnHistogram(const format::HistogramRow& row, std::uint32_t writer, Reporter* reporter) {
     if (row.taken < 2) return;
-    Process* process = Begin(row, reporter);
+    Process* process = Begin(row, writer, reporter);
     const auto spread = process != nullptr ? SpreadOf(row) : std::nullopt;
     if (!spread) return;
     const std::string name(Plainly(row.name));
@@ -195,8 +197,8 @@ class PoorWeightInitialization final : public Rule {
     process->spreads[name] = *spread;
   }
 
-  void OnLoss(const format::ScalarRow& loss, Reporter* reporter) {
-    Process* process = Find(loss, reporter);
+  void OnLoss(const format::ScalarRow& loss, std::uint32_t writer, Reporter* reporter) {
+    Process* process = Find(loss, writer, reporter);
     // Of several in one step (two models in turn) the first.
     if (process == nullptr || loss.step <= process->loss_step) return;
     process->loss_step = loss.step;
@@ -209,7 +211,7 @@ class PoorWeightInitialization final : public Rule {
       ++process->worse_in_row;
     }
     if (loss.step < steps_ && process->worse_in_row >= patience_) process->flat = true;
-    if (process->open && Fallen(*process)) Close(process, reporter);
+    if (process->open && Fallen(*process)) Close(process, true, reporter);
   }
 
   /// The loss is clearly below its first value. One that was no number at first never is.
@@ -217,8 +219,8 @@ class PoorWeightInitialization final : public Rule {
     return process.first_loss - process.best_loss > kFallen * std::abs(process.first_loss);
   }
 
-  void OnStep(const format::StepRow& step, Reporter* reporter) {
-    Process* process = Find(step, reporter);
+  void OnStep(const format::StepRow& step, std::uint32_t writer, Reporter* reporter) {
+    Process* process = Find(step, writer, reporter);
     if (process == nullptr || !process->BeginStep(step)) return;
     process->CountWork(step);
     // One later: the loss and a histogram of a step may come behind it.
@@ -310,16 +312,17 @@ class PoorWeightInitialization final : public Rule {
     incident.evidence = evidence.dump(-1, ' ', false,
                                       nlohmann::ordered_json::error_handler_t::replace);
     reporter->Report(incident);
-    if (Fallen(*process)) Close(process, reporter);
+    if (Fallen(*process)) Close(process, true, reporter);
   }
 
   void End(Process* process, Reporter* reporter) {
-    if (process->open) Close(process, reporter);
+    if (process->open) Close(process, false, reporter);
   }
 
-  void Close(Process* process, Reporter* reporter) {
+  /// `over`: the loss has fallen; else nothing follows.
+  void Close(Process* process, bool over, Reporter* reporter) {
     process->Extend(process->share);
-    reporter->Close(process->incident);
+    over ? reporter->Recover(process->incident) : reporter->Close(process->incident);
     process->open = false;
   }
 
@@ -355,7 +358,7 @@ const RuleDesc kPoorWeightInitializationDesc{
         store::MaskOf(format::TableId::kEvents),
     true,
     kParameters,
-    kNeeds,
+    kCaptures,
     Family::kModel,
     false,
     "`nn.init.normal_(layer.weight, std=0.01)` in every layer of a deep ReLU network: what comes "

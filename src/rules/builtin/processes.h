@@ -17,6 +17,7 @@ namespace telltale::rules {
 
 /// What a rule keeps of a process derives from it.
 struct TrainingProcess {
+  std::uint32_t writer = 0;  ///< Of its node: pids are those of one node, whose agent writes.
   std::int32_t rank = 0;
   std::int32_t pid = 0;
   std::uint32_t attempt = 0;
@@ -39,8 +40,8 @@ struct TrainingProcess {
 /// begin later.
 class EndedProcesses {
  public:
-  void Add(const format::EventRow& exit) {
-    ended_[{exit.rank, exit.pid}] = {exit.attempt, exit.time_ns};
+  void Add(std::int32_t rank, std::int32_t pid, std::uint32_t attempt, std::int64_t time_ns) {
+    ended_[{rank, pid}] = {attempt, time_ns};
   }
   /// The row is of a process that has ended.
   template <class Row>
@@ -60,16 +61,17 @@ class EndedProcesses {
 };
 
 /// By (rank, pid): a run may hold several processes of one rank (a sweep). Of those that ended only
-/// their number and when they ended stay.
+/// their number and when they ended stay. One whose rank changes (a process group is known late)
+/// ends as what it was and begins anew.
 template <class Process>
 class ProcessTable {
  public:
   /// Whose row it is, made where it is new; nullptr where its attempt is over or its process has
   /// ended. The first row of an attempt ends the rank's processes of those before it, what was
   /// before a restart says nothing about now: `close(process)` is called for those that have an
-  /// open incident.
+  /// open incident, as it is for what the process was under another rank.
   template <class Row, class Close>
-  Process* Find(const Row& row, Close&& close) {
+  Process* Find(const Row& row, std::uint32_t writer, Close&& close) {
     if (ended_.Had(row)) return nullptr;
     const auto known = processes_.find({row.rank, row.pid});
     if (known != processes_.end() && known->second.attempt == row.attempt) return &known->second;
@@ -77,14 +79,20 @@ class ProcessTable {
     if (row.attempt < of_rank.attempt) return nullptr;
     if (row.attempt > of_rank.attempt) of_rank = {row.attempt, 0};
     for (auto at = processes_.begin(); at != processes_.end();) {
-      if (at->first.first != row.rank || at->second.attempt == row.attempt) {
+      Process& other = at->second;
+      const bool former = other.rank == row.rank && other.attempt != row.attempt;
+      const bool renamed = other.rank != row.rank && other.pid == row.pid &&
+                           other.writer == writer && other.attempt == row.attempt;
+      if (!former && !renamed) {
         ++at;
         continue;
       }
-      if (at->second.open) close(&at->second);
+      if (other.open) close(&other);
+      if (renamed) NoteEnd(other, row.attempt, row.time_ns);
       at = processes_.erase(at);
     }
     Process& process = processes_[{row.rank, row.pid}];
+    process.writer = writer;
     process.rank = row.rank;
     process.pid = row.pid;
     process.attempt = row.attempt;
@@ -93,15 +101,19 @@ class ProcessTable {
 
   /// On process.exit: `close(process)` judges what is complete by now and closes the incident where
   /// one is open; then nothing is kept of the process. Nothing happens where the table does not
-  /// know it (a loader's worker).
+  /// know it (a loader's worker). The rank may have changed since its last row.
   template <class Close>
-  void End(const format::EventRow& exit, Close&& close) {
-    const auto known = processes_.find({exit.rank, exit.pid});
-    if (known == processes_.end() || known->second.attempt > exit.attempt) return;
-    close(&known->second);
-    processes_.erase(known);
-    ++ranks_[exit.rank].ended;
-    ended_.Add(exit);
+  void End(const format::EventRow& exit, std::uint32_t writer, Close&& close) {
+    for (auto at = processes_.begin(); at != processes_.end();) {
+      Process& process = at->second;
+      if (process.pid != exit.pid || process.writer != writer || process.attempt > exit.attempt) {
+        ++at;
+        continue;
+      }
+      close(&process);
+      NoteEnd(process, exit.attempt, exit.time_ns);
+      at = processes_.erase(at);
+    }
   }
 
   /// Begins the incident of a process. Its subject has the pid only where the rank alone does not
@@ -128,6 +140,11 @@ class ProcessTable {
     std::uint32_t attempt = 0;  ///< The newest.
     std::ptrdiff_t ended = 0;   ///< Processes of that attempt that have ended.
   };
+
+  void NoteEnd(const Process& process, std::uint32_t attempt, std::int64_t time_ns) {
+    ++ranks_[process.rank].ended;
+    ended_.Add(process.rank, process.pid, attempt, time_ns);
+  }
 
   std::map<std::pair<std::int32_t, std::int32_t>, Process> processes_;
   std::map<std::int32_t, Rank> ranks_;

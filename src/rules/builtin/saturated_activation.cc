@@ -46,10 +46,13 @@ constexpr ParameterDesc kParameters[] = {
     {"patience", 2, "verdicts", "Verdicts in a row before anything is said."},
 };
 
-constexpr NeedDesc kNeeds[] = {
-    {"activations", "", kTakeStatistics | kTakeValues, 100},
-    {"{collection_names}", "", kTakeStatistics | kTakeValues, 100},
-    {"", "{tensor_regex}", kTakeStatistics | kTakeValues, 100},
+constexpr CaptureNeed kCaptures[] = {
+    {"activations", "statistics", 100},
+    {"activations", "values", 100},
+    {"{collection_names}", "statistics", 100},
+    {"{collection_names}", "values", 100},
+    {"", "statistics", 100, "{tensor_regex}"},
+    {"", "values", 100, "{tensor_regex}"},
 };
 
 /// Without values: outputs with less than this share of the greatest slope count as saturated.
@@ -273,7 +276,7 @@ const RuleDesc kSaturatedActivationDesc{
         store::MaskOf(format::TableId::kSteps) | store::MaskOf(format::TableId::kEvents),
     true,
     kParameters,
-    kNeeds,
+    kCaptures,
     Family::kModel,
     false,
     "A tanh network on inputs in the thousands: every output is −1 or 1, whatever the weights "

@@ -95,6 +95,7 @@ class StepOutlier final : public Rule {
         high_(p.Get("high_share") / 100) {}
 
   void OnRecord(const Record& record, Reporter* reporter) override {
+    writer_ = record.writer;
     if (const auto* step = record.As<format::StepRow>()) {
       if (step->mode == "TRAIN") OnStep(*step, reporter);
     } else if (const auto* span = record.As<format::SpanRow>()) {
@@ -103,7 +104,7 @@ class StepOutlier final : public Rule {
       OnMetric(*metric);
     } else if (const auto* event = record.As<format::EventRow>()) {
       if (event->kind == "process.exit") {
-        processes_.End(*event, [&](Process* process) { End(process, reporter); });
+        processes_.End(*event, writer_, [&](Process* process) { End(process, reporter); });
       }
     }
   }
@@ -219,7 +220,8 @@ class StepOutlier final : public Rule {
 
   void OnStep(const format::StepRow& row, Reporter* reporter) {
     if (row.duration_ns <= 0) return;
-    Process* process = processes_.Find(row, [&](Process* former) { Close(former, reporter); });
+    Process* process =
+        processes_.Find(row, writer_, [&](Process* former) { Close(former, reporter); });
     if (process == nullptr || !process->BeginStep(row.step)) return;
     process->last_ns = row.time_ns + row.duration_ns;
     const auto spans = std::exchange(process->open_spans, {});
@@ -602,6 +604,7 @@ class StepOutlier final : public Rule {
   const double high_;
 
   ProcessTable<Process> processes_;
+  std::uint32_t writer_ = 0;     ///< Of the record that is read.
   std::deque<Pending> samples_;  ///< That lie later than the newest step.
   std::deque<std::pair<std::int64_t, std::int64_t>> intervals_;  ///< Newest outliers, of any rank.
   std::array<Sides, std::size(kCompared)> metrics_{};
@@ -634,7 +637,8 @@ const RuleDesc kStepOutlierDesc{
     store::MaskOf(format::TableId::kSteps) | store::MaskOf(format::TableId::kSpans) |
         store::MaskOf(format::TableId::kMetrics) | store::MaskOf(format::TableId::kEvents),
     false,
-    kParameters};
+    kParameters,
+    {}};
 
 std::unique_ptr<Rule> MakeStepOutlier(const Parameters& parameters) {
   return std::make_unique<StepOutlier>(parameters);

@@ -60,25 +60,26 @@ void TensorRule::OnRecord(const Record& record, Reporter* reporter) {
   if (record.series < by_series_.size() && by_series_[record.series] != kNone) {
     Tensor* tensor = &tensors_[by_series_[record.series]];
     if (const auto* statistic = record.As<format::StatisticRow>()) {
-      TakeStatistic(tensor, *statistic, reporter);
+      TakeStatistic(tensor, *statistic, record.writer, reporter);
     } else if (const auto* values = record.As<format::TensorRow>()) {
       TakeValues(tensor, record, *values, reporter);
     }
   } else if (const auto* step = record.As<format::StepRow>()) {
-    TakeStep(*step, reporter);
+    TakeStep(*step, record.writer, reporter);
   } else if (const auto* event = record.As<format::EventRow>()) {
-    TakeEvent(*event, reporter);
+    TakeEvent(*event, record.writer, reporter);
   }
 }
 
 template <class Row>
-TensorRule::Process* TensorRule::Find(const Row& row, Reporter* reporter) {
-  return processes_.Find(row, [&](Process* process) { Close(process, true, reporter); });
+TensorRule::Process* TensorRule::Find(const Row& row, std::uint32_t writer, Reporter* reporter) {
+  return processes_.Find(row, writer, [&](Process* process) { Close(process, true, reporter); });
 }
 
 template <class Row>
-TensorRule::Process* TensorRule::Begin(Tensor* tensor, const Row& row, Reporter* reporter) {
-  Process* process = Find(row, reporter);
+TensorRule::Process* TensorRule::Begin(Tensor* tensor, const Row& row, std::uint32_t writer,
+                                       Reporter* reporter) {
+  Process* process = Find(row, writer, reporter);
   if (process == nullptr) return nullptr;
   if (row.step > process->capture_step) {
     if (process->dirty) Look(process, reporter);
@@ -96,9 +97,9 @@ TensorRule::Process* TensorRule::Begin(Tensor* tensor, const Row& row, Reporter*
 }
 
 void TensorRule::TakeStatistic(Tensor* tensor, const format::StatisticRow& row,
-                               Reporter* reporter) {
+                               std::uint32_t writer, Reporter* reporter) {
   if (row.count == 0 || row.step <= tensor->statistic_step) return;
-  Process* process = Begin(tensor, row, reporter);
+  Process* process = Begin(tensor, row, writer, reporter);
   if (process == nullptr) return;
   tensor->statistic_step = row.step;
   tensor->elements = row.count;
@@ -112,7 +113,7 @@ void TensorRule::TakeStatistic(Tensor* tensor, const format::StatisticRow& row,
 void TensorRule::TakeValues(Tensor* tensor, const Record& record, const format::TensorRow& row,
                             Reporter* reporter) {
   if (row.step <= tensor->values_step) return;
-  Process* process = Begin(tensor, row, reporter);
+  Process* process = Begin(tensor, row, record.writer, reporter);
   if (process == nullptr) return;
   tensor->values_step = row.step;
   if (const auto shape = ShapeOf(row.shape)) tensor->elements = ElementsOf(*shape);
@@ -126,22 +127,23 @@ void TensorRule::TakeValues(Tensor* tensor, const Record& record, const format::
   Apply(tensor, process, row.step, row.time_ns, *verdict);
 }
 
-void TensorRule::TakeStep(const format::StepRow& step, Reporter* reporter) {
+void TensorRule::TakeStep(const format::StepRow& step, std::uint32_t writer, Reporter* reporter) {
   if (step.mode != "TRAIN") return;
-  Process* process = Find(step, reporter);
+  Process* process = Find(step, writer, reporter);
   if (process == nullptr || !process->BeginStep(step)) return;
   process->CountWork(step);
   if (process->dirty && step.step >= process->capture_step) Look(process, reporter);
   if (process->open && step.step >= process->look_step) LookForGone(process, step.step, reporter);
 }
 
-void TensorRule::TakeEvent(const format::EventRow& event, Reporter* reporter) {
+void TensorRule::TakeEvent(const format::EventRow& event, std::uint32_t writer,
+                           Reporter* reporter) {
   if (event.kind == "process.exit") {
-    processes_.End(event, [&](Process* process) { End(process, reporter); });
+    processes_.End(event, writer, [&](Process* process) { End(process, reporter); });
   } else if (event.kind == "plan") {
     OnPlan(event);
   } else if (event.kind == "optimizer") {
-    Process* process = Find(event, reporter);
+    Process* process = Find(event, writer, reporter);
     if (process != nullptr) OnEvent(event, process);
   }
 }
@@ -271,7 +273,7 @@ void TensorRule::End(Process* process, Reporter* reporter) {
 
 void TensorRule::Close(Process* process, bool still, Reporter* reporter) {
   if (still) process->Extend(process->share);
-  reporter->Close(process->incident);
+  still ? reporter->Close(process->incident) : reporter->Recover(process->incident);
   process->open = false;
   process->closed = {process->judged_step, process->capture_ns, process->worked_s};
 }

@@ -124,14 +124,15 @@ class TensorRule : public Rule {
   using Key = std::tuple<std::int32_t, std::int32_t, std::uint32_t, std::string>;
 
   template <class Row>
-  Process* Find(const Row& row, Reporter* reporter);
+  Process* Find(const Row& row, std::uint32_t writer, Reporter* reporter);
   template <class Row>
-  Process* Begin(Tensor* tensor, const Row& row, Reporter* reporter);
-  void TakeStatistic(Tensor* tensor, const format::StatisticRow& row, Reporter* reporter);
+  Process* Begin(Tensor* tensor, const Row& row, std::uint32_t writer, Reporter* reporter);
+  void TakeStatistic(Tensor* tensor, const format::StatisticRow& row, std::uint32_t writer,
+                     Reporter* reporter);
   void TakeValues(Tensor* tensor, const Record& record, const format::TensorRow& row,
                   Reporter* reporter);
-  void TakeStep(const format::StepRow& step, Reporter* reporter);
-  void TakeEvent(const format::EventRow& event, Reporter* reporter);
+  void TakeStep(const format::StepRow& step, std::uint32_t writer, Reporter* reporter);
+  void TakeEvent(const format::EventRow& event, std::uint32_t writer, Reporter* reporter);
   void Apply(Tensor* tensor, Process* process, std::int64_t step, std::int64_t ns,
              const Verdict& verdict);
   void Look(Process* process, Reporter* reporter);

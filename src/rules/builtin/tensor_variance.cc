@@ -29,9 +29,9 @@ constexpr ParameterDesc kParameters[] = {
     {"patience", 2, "captures", "Captures in a row before anything is said."},
 };
 
-constexpr NeedDesc kNeeds[] = {
-    {"{collection_names}", "", kTakeStatistics, 100},
-    {"", "{tensor_regex}", kTakeStatistics, 100},
+constexpr CaptureNeed kCaptures[] = {
+    {"{collection_names}", "statistics", 100},
+    {"", "statistics", 100, "{tensor_regex}"},
 };
 
 class TensorVariance final : public TensorRule {
@@ -142,7 +142,7 @@ const RuleDesc kTensorVarianceDesc{
         store::MaskOf(format::TableId::kSteps) | store::MaskOf(format::TableId::kEvents),
     true,
     kParameters,
-    kNeeds,
+    kCaptures,
     Family::kModel,
     false,
     "`--rule TensorVariance:collection_names=weights,max_threshold=10` on a layer initialized by "

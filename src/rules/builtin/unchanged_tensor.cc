@@ -37,9 +37,9 @@ constexpr ParameterDesc kParameters[] = {
     {"equal_nan", 0, "", "1: NaN is the same as NaN."},
 };
 
-constexpr NeedDesc kNeeds[] = {
-    {"{collection_names}", "", kTakeStatistics, 100},
-    {"", "{tensor_regex}", kTakeStatistics, 100},
+constexpr CaptureNeed kCaptures[] = {
+    {"{collection_names}", "statistics", 100},
+    {"", "statistics", 100, "{tensor_regex}"},
 };
 
 bool Same(double a, double b) { return a == b || (std::isnan(a) && std::isnan(b)); }
@@ -192,7 +192,7 @@ const RuleDesc kUnchangedTensorDesc{
         store::MaskOf(format::TableId::kSteps) | store::MaskOf(format::TableId::kEvents),
     true,
     kParameters,
-    kNeeds,
+    kCaptures,
     Family::kModel,
     false,
     "`layer.requires_grad_(False)` that was left over from an earlier fine-tuning: the optimizer "

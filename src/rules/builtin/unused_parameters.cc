@@ -25,6 +25,11 @@ constexpr ParameterDesc kParameters[] = {
     {"share", 25, "percent", "Share of the elements from which it is medium, else low."},
 };
 
+constexpr CaptureNeed kCaptures[] = {
+    {"weights", "statistics", 100},
+    {"gradients", "statistics", 100},
+};
+
 constexpr std::string_view kPrefix = "gradient/";
 
 class UnusedParameters final : public TensorRule {
@@ -165,7 +170,7 @@ const RuleDesc kUnusedParametersDesc{
         store::MaskOf(format::TableId::kEvents),
     true,
     kParameters,
-    {},
+    kCaptures,
     Family::kOwn,
     true,
     "A second head of a model whose output the loss leaves out: its weights stay what they were "

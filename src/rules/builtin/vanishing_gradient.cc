@@ -34,6 +34,8 @@ constexpr ParameterDesc kParameters[] = {
      "Where the loss is between 0 and this, gradients that are all small are no defect."},
 };
 
+constexpr CaptureNeed kCaptures[] = {{"gradients", "statistics", 100}};
+
 constexpr std::string_view kPrefix = "gradient/";
 constexpr std::size_t kNamed = 8;  ///< Tensors that the evidence names.
 /// An open incident needs gradients this much above the threshold before one counts as alive.
@@ -48,6 +50,7 @@ class VanishingGradient final : public Rule {
         converged_below_(p.Get("converged_below")) {}
 
   void OnRecord(const Record& record, Reporter* reporter) override {
+    writer_ = record.writer;
     if (const auto* statistic = record.As<format::StatisticRow>()) {
       if (statistic->mode == "TRAIN" && statistic->collection == "gradients") {
         OnGradient(*statistic, reporter);
@@ -59,7 +62,7 @@ class VanishingGradient final : public Rule {
       if (loss && scalar->mode == "TRAIN") OnLoss(*scalar, reporter);
     } else if (const auto* event = record.As<format::EventRow>()) {
       if (event->kind == "process.exit") {
-        processes_.End(*event, [&](Process* process) { End(process, reporter); });
+        processes_.End(*event, writer_, [&](Process* process) { End(process, reporter); });
       }
     }
   }
@@ -113,7 +116,7 @@ class VanishingGradient final : public Rule {
 
   template <class Row>
   Process* Find(const Row& row, Reporter* reporter) {
-    return processes_.Find(row, [&](Process* process) { Close(process, true, reporter); });
+    return processes_.Find(row, writer_, [&](Process* process) { Close(process, true, reporter); });
   }
 
   void OnLoss(const format::ScalarRow& scalar, Reporter* reporter) {
@@ -243,7 +246,7 @@ class VanishingGradient final : public Rule {
   /// `still`: the gradients had not come back when the records ended.
   void Close(Process* process, bool still, Reporter* reporter) {
     if (still) process->Extend(process->idle_share);
-    reporter->Close(process->incident);
+    still ? reporter->Close(process->incident) : reporter->Recover(process->incident);
     process->open = false;
   }
 
@@ -366,6 +369,7 @@ class VanishingGradient final : public Rule {
   const double converged_below_;
 
   ProcessTable<Process> processes_;
+  std::uint32_t writer_ = 0;  ///< Of the record that is read.
   bool has_data_ = false;
 };
 
@@ -393,7 +397,8 @@ const RuleDesc kVanishingGradientDesc{
     store::MaskOf(format::TableId::kStatistics) | store::MaskOf(format::TableId::kSteps) |
         store::MaskOf(format::TableId::kScalars) | store::MaskOf(format::TableId::kEvents),
     true,
-    kParameters};
+    kParameters,
+    kCaptures};
 
 std::unique_ptr<Rule> MakeVanishingGradient(const Parameters& parameters) {
   return std::make_unique<VanishingGradient>(parameters);

@@ -33,9 +33,9 @@ constexpr ParameterDesc kParameters[] = {
     {"epsilon", 1e-9, "", "Added to the norm of the weights, so that nothing is divided by zero."},
 };
 
-constexpr NeedDesc kNeeds[] = {
-    {"weights", "", kTakeStatistics, 100},
-    {"gradients", "", kTakeStatistics, 100},
+constexpr CaptureNeed kCaptures[] = {
+    {"weights", "statistics", 100},
+    {"gradients", "statistics", 100},
 };
 
 constexpr std::string_view kPrefix = "gradient/";
@@ -244,7 +244,7 @@ const RuleDesc kWeightUpdateRatioDesc{
         store::MaskOf(format::TableId::kSteps) | store::MaskOf(format::TableId::kEvents),
     true,
     kParameters,
-    kNeeds,
+    kCaptures,
     Family::kModel,
     false,
     "`torch.optim.SGD(model.parameters(), lr=50)`: after the first hundred steps the weights are "
