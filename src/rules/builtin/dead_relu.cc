@@ -108,8 +108,7 @@ class DeadRelu final : public TensorRule {
   void Describe(const Process& process, const std::vector<const Tensor*>& ill, Incident* incident,
                 nlohmann::ordered_json* evidence) override {
     const std::size_t judged = Judged(process);
-    const Tensor& worst = **std::max_element(
-        ill.begin(), ill.end(), [](const Tensor* a, const Tensor* b) { return a->value < b->value; });
+    const Tensor& worst = Largest(ill);
     incident->severity = ill.size() * 2 >= judged || worst.value >= 99.9 ? Severity::kHigh
                                                                          : Severity::kMedium;
     incident->message =

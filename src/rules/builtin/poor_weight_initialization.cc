@@ -152,7 +152,8 @@ class PoorWeightInitialization final : public Rule {
 
   template <class Row>
   Process* Find(const Row& row, std::uint32_t writer, Reporter* reporter) {
-    return processes_.Find(row, writer, [&](Process* process) { Close(process, false, reporter); });
+    return processes_.Find(row, writer,
+                           [&](Process* process) { Close(process, false, reporter); });
   }
 
   template <class Row>

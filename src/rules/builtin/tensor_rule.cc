@@ -2,8 +2,6 @@
 // From verdicts on tensors to incidents of processes.
 #include "rules/builtin/tensor_rule.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -179,6 +177,9 @@ void TensorRule::Look(Process* process, Reporter* reporter) {
   for (const std::uint32_t id : process->tensors) {
     if (tensors_[id].ill) ill.push_back(&tensors_[id]);
   }
+  // First those that are bad now, before those that are on the way back.
+  std::stable_partition(ill.begin(), ill.end(),
+                        [](const Tensor* tensor) { return tensor->bad_in_row > 0; });
   if (ill.empty() || !Matters(*process, ill)) {
     if (process->open) Close(process, false, reporter);
     return;
@@ -278,6 +279,12 @@ void TensorRule::Close(Process* process, bool still, Reporter* reporter) {
   process->closed = {process->judged_step, process->capture_ns, process->worked_s};
 }
 
+const TensorRule::Tensor& TensorRule::Largest(const std::vector<const Tensor*>& tensors) {
+  return **std::max_element(
+      tensors.begin(), tensors.end(),
+      [](const Tensor* a, const Tensor* b) { return a->value < b->value; });
+}
+
 std::optional<std::vector<double>> TensorRule::Read(const Record& record,
                                                     std::size_t limit) const {
   if (values_ == nullptr) return std::nullopt;
@@ -298,10 +305,6 @@ const TensorRule::Tensor* TensorRule::Sibling(const Process& process,
   const auto found =
       ids_.find(Key(process.rank, process.pid, process.attempt, std::string(name)));
   return found == ids_.end() ? nullptr : &tensors_[found->second];
-}
-
-std::string FirstAndMore(std::string_view first, std::size_t all) {
-  return all > 1 ? fmt::format("{} and {} more", first, all - 1) : std::string(first);
 }
 
 }  // namespace telltale::rules

@@ -99,10 +99,12 @@ class TensorRule : public Rule {
   /// Whether those that are ill (at least one) are an incident.
   virtual bool Matters(const Process& process, const std::vector<const Tensor*>& ill);
   /// Fills in severity (never lowered by the frame), message, cause, advice, confidence and more
-  /// evidence. `ill` is not empty, in the order of the process.
+  /// evidence. `ill` is not empty; first those that are bad now, each in the order of the process.
   virtual void Describe(const Process& process, const std::vector<const Tensor*>& ill,
                         Incident* incident, nlohmann::ordered_json* evidence) = 0;
 
+  /// The one with the largest value. REQUIRES: there is one.
+  static const Tensor& Largest(const std::vector<const Tensor*>& tensors);
   /// Values of a record, at most `limit`; nothing where there are none to be had.
   std::optional<std::vector<double>> Read(const Record& record, std::size_t limit) const;
   /// Tensors of a process that were judged and still come.
@@ -153,8 +155,5 @@ class TensorRule : public Rule {
   ProcessTable<Process> processes_;
   bool has_data_ = false;
 };
-
-/// "a.weight", "a.weight and 2 more".
-std::string FirstAndMore(std::string_view first, std::size_t all);
 
 }  // namespace telltale::rules

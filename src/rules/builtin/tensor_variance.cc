@@ -90,7 +90,7 @@ class TensorVariance final : public TensorRule {
         ill.begin(), ill.end(),
         [&](const Tensor* a, const Tensor* b) { return Beyond(a->value) < Beyond(b->value); });
     const bool high = max_ > 0 && worst.value > max_;
-    incident->severity = ill.size() * 2 >= judged ? Severity::kMedium : Severity::kLow;
+    incident->severity = Severity::kMedium;
     incident->message =
         fmt::format("{} of {} tensors vary out of limits", ill.size(), judged);
     incident->cause = fmt::format(
@@ -134,8 +134,8 @@ const RuleDesc kTensorVarianceDesc{
     "or tensor_regex names, or of all where neither is given, with at least two elements. Bad "
     "where variance > max_threshold, or variance < min_threshold; a threshold of 0 is none, and "
     "without either nothing is judged. A tensor is ill after patience captures in a row and well "
-    "after two that are not so; over where none is ill or the process ends. Medium where half of "
-    "the tensors are ill; else low. Cost: 0, it does not follow from a variance.",
+    "after two that are not so; over where none is ill or the process ends. Medium. "
+    "Cost: 0, it does not follow from a variance.",
     "Too large: look at the initialization and at the scale of the inputs, normalize, lower the "
     "learning rate. Too small: look whether what goes in differs from sample to sample.",
     store::MaskOf(format::TableId::kStatistics) | store::MaskOf(format::TableId::kTensors) |

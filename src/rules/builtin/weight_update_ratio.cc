@@ -71,7 +71,7 @@ class WeightUpdateRatio final : public TensorRule {
     const std::int64_t alive_step = AliveStep(*process, tensor);
     Weight& weight = Beside(&weights_, tensor);
     const auto before = Before(&weight.statistics, row.step);
-    weight.statistics.push_back(now);
+    if (Wanted(weight.statistics, row.step)) weight.statistics.push_back(now);
     if (!before || before->count != now.count) return std::nullopt;
     const bool same = now.min == before->min && now.max == before->max &&
                       now.mean == before->mean && now.std == before->std && now.l1 == before->l1 &&
@@ -105,7 +105,9 @@ class WeightUpdateRatio final : public TensorRule {
       norm += before->values[i] * before->values[i];
     }
     const double count = static_cast<double>(now.values.size());
-    if (kept_elements_ + now.values.size() <= kMostOfAll) weight.values.push_back(std::move(now));
+    if (kept_elements_ + now.values.size() <= kMostOfAll && Wanted(weight.values, row.step)) {
+      weight.values.push_back(std::move(now));
+    }
     for (const Values& kept : weight.values) kept_elements_ += kept.values.size();
     if (!comparable || !std::isfinite(change) || !std::isfinite(norm)) return std::nullopt;
     const double ratio = std::sqrt(change) / (std::sqrt(norm) + epsilon_);
@@ -158,7 +160,7 @@ class WeightUpdateRatio final : public TensorRule {
  private:
   static constexpr std::size_t kMostOfOne = std::size_t{1} << 18U;
   static constexpr std::size_t kMostOfAll = std::size_t{1} << 22U;
-  static constexpr std::size_t kMostCaptures = 64;
+  static constexpr std::int64_t kKept = 32;  ///< Kept over num_steps, at most about.
 
   enum Source : std::size_t { kByStatistics, kByValues };
   struct Steps {
@@ -190,9 +192,14 @@ class WeightUpdateRatio final : public TensorRule {
   std::optional<Capture> Before(std::deque<Capture>* captures, std::int64_t step) const {
     const std::int64_t limit = num_steps_ > 0 ? step - num_steps_ : step - 1;
     while (captures->size() > 1 && (*captures)[1].step <= limit) captures->pop_front();
-    while (captures->size() >= kMostCaptures) captures->pop_front();
     if (captures->empty() || captures->front().step > limit) return std::nullopt;
     return captures->front();
+  }
+
+  /// Whether a capture is to be kept: over a large distance not each of them is.
+  template <class Capture>
+  bool Wanted(const std::deque<Capture>& captures, std::int64_t step) const {
+    return captures.empty() || step - captures.back().step >= num_steps_ / kKept;
   }
 
   /// Newest step at which the weight's gradient was not zero; -1: it has none.
@@ -227,7 +234,8 @@ const RuleDesc kWeightUpdateRatioDesc{
     "WeightUpdateRatio",
     "Weights change too much, or not at all.",
     "ratio = ‖w − w_before‖ / (‖w_before‖ + epsilon), Euclidean norms, between a capture and the "
-    "newest one at least num_steps steps before it (0: the one before), of each tensor of the "
+    "newest one at least num_steps steps before it (0: the one before; of a distance that holds "
+    "many captures some are left out), of each tensor of the "
     "collection weights whose adapter does not call it a bias. From values of up to 262,144 "
     "elements (4 Mi of all together); else from statistics: |‖w‖ − ‖w_before‖| is the least that "
     "the numerator can be, and it is 0 where all statistics are the same to the last digit; "
