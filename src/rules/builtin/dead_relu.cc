@@ -71,7 +71,7 @@ class DeadRelu final : public TensorRule {
                                      const format::StatisticRow& row) override {
     // Below zero: no ReLU. No zero at all: a sigmoid, or a ReLU that is well.
     if (!(row.min >= 0) || row.nan_count + row.inf_count > 0 || least_ <= 0) return std::nullopt;
-    if (row.zero_count == 0 && !pattern_.Matches(tensor.name)) return std::nullopt;
+    if (row.zero_count == 0 && !Known(tensor).named) return std::nullopt;
     const double above =
         1 - static_cast<double>(std::min(row.zero_count, row.count)) /
                 static_cast<double>(row.count);
@@ -90,8 +90,8 @@ class DeadRelu final : public TensorRule {
     const bool below = std::any_of(values->begin(), values->end(),
                                    [](double value) { return value < 0 || std::isnan(value); });
     if (below) return std::nullopt;
-    Layer& layer = Beside(&layers_, tensor);
-    if (!pattern_.Matches(tensor.name)) {
+    Layer& layer = Known(tensor);
+    if (!layer.named) {
       const bool zeros = std::find(values->begin(), values->end(), 0.0) != values->end();
       if (!zeros || IsSoftmax(*values, *shape)) return std::nullopt;
     }
@@ -113,7 +113,7 @@ class DeadRelu final : public TensorRule {
                                                                          : Severity::kMedium;
     incident->message =
         fmt::format("{} of {} ReLU layers are mostly dead", ill.size(), judged);
-    const Layer& layer = Beside(&layers_, worst);
+    const Layer& layer = Known(worst);
     if (worst.by_values) {
       incident->cause = fmt::format(
           "{} % of the {} units of {} are above zero in less than {} % of {} samples, in {} "
@@ -145,10 +145,21 @@ class DeadRelu final : public TensorRule {
 
  private:
   struct Layer {
+    bool known = false;
+    bool named = false;  ///< By tensor_regex.
     UnitActivity activity;
     std::size_t units = 0;
     std::uint64_t samples = 0;
   };
+
+  Layer& Known(const Tensor& tensor) {
+    Layer& layer = Beside(&layers_, tensor);
+    if (!layer.known) {
+      layer.known = true;
+      layer.named = pattern_.Matches(tensor.name);
+    }
+    return layer;
+  }
 
   static std::string Others(const std::vector<const Tensor*>& ill) {
     return ill.size() > 1 ? fmt::format(" ({} more layers are like it)", ill.size() - 1)

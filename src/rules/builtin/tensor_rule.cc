@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <string_view>
 #include <utility>
 
 #include "rules/builtin/numbers.h"
@@ -13,6 +14,7 @@ namespace telltale::rules {
 namespace {
 
 constexpr std::size_t kNamed = 8;  ///< Tensors that the evidence names.
+constexpr std::string_view kGradientPrefix = "gradient/";
 
 }  // namespace
 
@@ -48,10 +50,24 @@ bool TensorRule::Wants(const Series& series) {
     tensor.id = at->second;
     tensor.name = series.name;
     tensor.collection = series.collection;
+    Link(series, tensor.id);
   }
   if (by_series_.size() <= series.id) by_series_.resize(series.id + 1, kNone);
   by_series_[series.id] = at->second;
   return true;
+}
+
+void TensorRule::Link(const Series& series, std::uint32_t id) {
+  const auto find = [&](std::string name) {
+    const auto found = ids_.find(Key(series.rank, series.pid, series.attempt, std::move(name)));
+    return found == ids_.end() ? kNone : found->second;
+  };
+  if (!series.name.starts_with(kGradientPrefix)) {
+    tensors_[id].gradient = find(std::string(kGradientPrefix) + series.name);
+    return;
+  }
+  const std::uint32_t parameter = find(series.name.substr(kGradientPrefix.size()));
+  if (parameter != kNone) tensors_[parameter].gradient = id;
 }
 
 void TensorRule::OnRecord(const Record& record, Reporter* reporter) {
@@ -249,7 +265,8 @@ void TensorRule::Say(Process* process, const std::vector<const Tensor*>& ill,
   const bool known = !incident.message.empty();
   Describe(*process, ill, &incident, &evidence);
   if (known) incident.severity = std::max(incident.severity, before);
-  incident.evidence = evidence.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  incident.evidence =
+      evidence.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
   reporter->Report(incident);
 }
 
@@ -298,13 +315,6 @@ std::size_t TensorRule::Judged(const Process& process) const {
       std::count_if(process.tensors.begin(), process.tensors.end(), [&](std::uint32_t id) {
         return !tensors_[id].gone && tensors_[id].verdicts > 0;
       }));
-}
-
-const TensorRule::Tensor* TensorRule::Sibling(const Process& process,
-                                              std::string_view name) const {
-  const auto found =
-      ids_.find(Key(process.rank, process.pid, process.attempt, std::string(name)));
-  return found == ids_.end() ? nullptr : &tensors_[found->second];
 }
 
 }  // namespace telltale::rules

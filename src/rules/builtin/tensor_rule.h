@@ -13,7 +13,6 @@
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <tuple>
 #include <vector>
 
@@ -52,6 +51,7 @@ class TensorRule : public Rule {
     std::uint32_t id = 0;  ///< Counts up from 0 in the rule: an index for what it keeps beside.
     std::string name;
     std::string collection;
+    std::uint32_t gradient = ~0U;  ///< Id of its gradient's tensor; ~0: none was seen.
     std::uint64_t elements = 0;
     double value = 0;  ///< Of the newest verdict.
     double weight = 1;
@@ -109,8 +109,10 @@ class TensorRule : public Rule {
   std::optional<std::vector<double>> Read(const Record& record, std::size_t limit) const;
   /// Tensors of a process that were judged and still come.
   std::size_t Judged(const Process& process) const;
-  /// Of the tensor of this name in the same process and attempt; null: none is known.
-  const Tensor* Sibling(const Process& process, std::string_view name) const;
+  /// Of a parameter; null: none was captured so far, or the rule does not select it.
+  const Tensor* GradientTensor(const Tensor& parameter) const {
+    return parameter.gradient == kNone ? nullptr : &tensors_[parameter.gradient];
+  }
 
   /// What a rule keeps of a tensor beside the frame.
   template <class T>
@@ -125,6 +127,8 @@ class TensorRule : public Rule {
 
   using Key = std::tuple<std::int32_t, std::int32_t, std::uint32_t, std::string>;
 
+  /// Makes a parameter and its gradient known to each other.
+  void Link(const Series& series, std::uint32_t id);
   template <class Row>
   Process* Find(const Row& row, std::uint32_t writer, Reporter* reporter);
   template <class Row>

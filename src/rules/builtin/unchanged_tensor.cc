@@ -89,7 +89,7 @@ class UnchangedTensor final : public TensorRule {
     if (identical) {
       const bool nan = !equal_nan_ && values &&
                        std::any_of(values->begin(), values->end(),
-                                             [](double value) { return std::isnan(value); });
+                                   [](double value) { return std::isnan(value); });
       return Verdict{!nan, 0, 1};
     }
     if (!values || old.size() != values->size()) {

@@ -30,8 +30,6 @@ constexpr CaptureNeed kCaptures[] = {
     {"gradients", "statistics", 100},
 };
 
-constexpr std::string_view kPrefix = "gradient/";
-
 class UnusedParameters final : public TensorRule {
  public:
   explicit UnusedParameters(const Parameters& p)
@@ -59,7 +57,7 @@ class UnusedParameters final : public TensorRule {
     parameter.step = row.step;
     // Nothing is known where no gradient at all was captured since.
     if (before < 0 || process->gradient_step < before) return std::nullopt;
-    const Gradient gradient = GradientOf(*process, tensor);
+    const Gradient gradient = GradientOf(tensor);
     return Verdict{!gradient.alive, gradient.alive ? 1.0 : 0.0, 1};
   }
 
@@ -85,7 +83,7 @@ class UnusedParameters final : public TensorRule {
     // came and was zero is none.
     const Tensor* first = process.frozen > 0 ? ill.back() : ill.front();
     for (const Tensor* tensor : ill) {
-      if (counts.absent <= counts.frozen && GradientOf(process, *tensor).came) {
+      if (counts.absent <= counts.frozen && GradientOf(*tensor).came) {
         first = tensor;
         break;
       }
@@ -96,8 +94,7 @@ class UnusedParameters final : public TensorRule {
     incident->message = fmt::format("{} of {} parameters get no gradient", unused, Judged(process));
     incident->cause = fmt::format(
         "{} {} in any of {} captures{}{}.", first->name,
-        GradientOf(process, *first).came ? "got a gradient of nothing but zeros"
-                                         : "got no gradient",
+        GradientOf(*first).came ? "got a gradient of nothing but zeros" : "got no gradient",
         first->bad_in_row,
         unused > 1 ? fmt::format("; nor did {} more", unused - 1) : std::string(),
         !sure ? ", unless it is frozen on purpose"
@@ -131,15 +128,15 @@ class UnusedParameters final : public TensorRule {
     std::size_t frozen = 0;  ///< On purpose.
   };
 
-  Gradient GradientOf(const Process& process, const Tensor& tensor) {
-    const Tensor* gradient = Sibling(process, std::string(kPrefix) + tensor.name);
+  Gradient GradientOf(const Tensor& parameter) {
+    const Tensor* gradient = GradientTensor(parameter);
     return gradient == nullptr ? Gradient() : Beside(&gradients_, *gradient);
   }
 
   Counts Count(const Process& process, const std::vector<const Tensor*>& ill) {
     Counts counts;
     for (const Tensor* tensor : ill) {
-      ++(GradientOf(process, *tensor).came ? counts.zero : counts.absent);
+      ++(GradientOf(*tensor).came ? counts.zero : counts.absent);
     }
     counts.frozen = static_cast<std::size_t>(std::max<std::int64_t>(0, process.frozen));
     return counts;

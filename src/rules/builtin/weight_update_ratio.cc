@@ -38,7 +38,6 @@ constexpr CaptureNeed kCaptures[] = {
     {"gradients", "statistics", 100},
 };
 
-constexpr std::string_view kPrefix = "gradient/";
 /// Weights that are smaller than this in root mean square start at zero, or nearly so (LayerScale).
 constexpr double kNearlyZero = 1e-4;
 /// Captures in a row before updates that are too small are said: a learning rate may start at 0.
@@ -68,7 +67,7 @@ class WeightUpdateRatio final : public TensorRule {
     if (row.nan_count + row.inf_count > 0) return std::nullopt;
     const Statistics now{row.step, row.count, row.min, row.max, row.mean, row.std, row.l1, row.l2};
     // First the gradient's: what is found beside another tensor may move this one.
-    const std::int64_t alive_step = AliveStep(*process, tensor);
+    const std::int64_t alive_step = AliveStep(tensor);
     Weight& weight = Beside(&weights_, tensor);
     const auto before = Before(&weight.statistics, row.step);
     if (Wanted(weight.statistics, row.step)) weight.statistics.push_back(now);
@@ -91,7 +90,7 @@ class WeightUpdateRatio final : public TensorRule {
     if (!shape || ElementsOf(*shape) == 0 || ElementsOf(*shape) > kMostOfOne) return std::nullopt;
     auto values = Read(record, kMostOfOne);
     if (!values) return std::nullopt;
-    const std::int64_t alive_step = AliveStep(*process, tensor);
+    const std::int64_t alive_step = AliveStep(tensor);
     Weight& weight = Beside(&weights_, tensor);
     for (const Values& old : weight.values) kept_elements_ -= old.values.size();
     const auto before = Before(&weight.values, row.step);
@@ -203,8 +202,8 @@ class WeightUpdateRatio final : public TensorRule {
   }
 
   /// Newest step at which the weight's gradient was not zero; -1: it has none.
-  std::int64_t AliveStep(const Process& process, const Tensor& tensor) {
-    const Tensor* gradient = Sibling(process, std::string(kPrefix) + tensor.name);
+  std::int64_t AliveStep(const Tensor& parameter) {
+    const Tensor* gradient = GradientTensor(parameter);
     return gradient == nullptr ? -1 : Beside(&weights_, *gradient).alive_step;
   }
 
