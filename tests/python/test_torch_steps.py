@@ -40,7 +40,8 @@ for i in range(10):
     (model,) = run.events("model")
     assert model["facts"]["parameters"] == 8 * 16 + 16 + 32 + 2 and model["facts"]["tensors"] == 4
     (optimizer,) = run.events("optimizer")
-    assert optimizer["facts"]["class"] == "SGD" and optimizer["facts"]["params"] == 4 and optimizer["facts"]["frozen"] == 0
+    assert optimizer["facts"]["class"] == "SGD" and optimizer["facts"]["params"] == 4
+    assert optimizer["facts"]["frozen"] == 0
     (framework,) = run.events("framework")
     assert framework["facts"]["name"] == "torch"
 

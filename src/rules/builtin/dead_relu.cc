@@ -75,8 +75,8 @@ class DeadRelu final : public TensorRule {
     const double above =
         1 - static_cast<double>(std::min(row.zero_count, row.count)) /
                 static_cast<double>(row.count);
-    // Units that live are above zero in at least least_ of the samples, so that they are at most
-    // above / least_ of all.
+    // What lives is above zero in at least least_ of the samples, so that it is at most
+    // above / least_ of all. Which outputs are of one channel the statistics do not say.
     const double dead = std::clamp(1 - above / least_, 0.0, 1.0);
     return Verdict{100 * dead > threshold_layer_, 100 * dead, dead};
   }
@@ -124,8 +124,8 @@ class DeadRelu final : public TensorRule {
       (*evidence)["samples"] = layer.samples;
     } else {
       incident->cause = fmt::format(
-          "So many outputs of {} are zero, in {} captures in a row, that at least {} % of its "
-          "units are dead{}: no gradient passes through them.",
+          "So many outputs of {} are zero, in {} captures in a row, that at least {} % of them are "
+          "dead{}: no gradient passes through them.",
           worst.name, worst.bad_in_row, Plain(worst.value), Others(ill));
     }
     const bool from_start = worst.since.step <= worst.first_step;
@@ -183,7 +183,8 @@ const RuleDesc kDeadReluDesc{
     "the values of the outputs, over captures until there were 100 / threshold_inactivity samples "
     "(at most 32 captures). A layer is dead where more than threshold_layer % of its units are. "
     "Where values were not taken, the share of outputs above zero gives the least share of dead "
-    "units that there must be: 1 − share / (threshold_inactivity / 100). ReLU layers are those "
+    "ones that there must be, each place of a channel by itself: 1 − share / "
+    "(threshold_inactivity / 100). ReLU layers are those "
     "that tensor_regex names (relu_output also as relu.output) and, with the default, activations "
     "that have zeros, nothing below zero and are no softmax. Ill after patience verdicts in a row,"
     " well after two good ones; over where no layer is ill or the process ends. High where half of"
