@@ -13,6 +13,7 @@
 
 #include "base/printable.h"
 #include "base/toml_tree.h"
+#include "rules/tensor_pattern.h"
 
 namespace telltale::rules {
 namespace {
@@ -397,6 +398,39 @@ Result<RuleSpec> ParseRule(std::string_view text) {
   return spec;
 }
 
+namespace {
+
+/// Where it is "{parameter}" the text of that parameter.
+std::string Filled(std::string_view text, const Parameters& parameters) {
+  if (text.size() > 2 && text.front() == '{' && text.back() == '}') {
+    return parameters.Text(text.substr(1, text.size() - 2));
+  }
+  return std::string(text);
+}
+
+void AddNeeds(const std::string& rule, const CaptureNeed& need, const Parameters& parameters,
+              std::vector<Need>* out) {
+  const std::string include = WithOurNames(Filled(need.include, parameters));
+  if (need.collection.empty()) {
+    if (!include.empty()) {
+      out->push_back({rule, rule, include, std::string(need.take), need.interval});
+    }
+    return;
+  }
+  const std::string collections = Filled(need.collection, parameters);
+  for (std::string_view rest = collections; !rest.empty();) {
+    const std::size_t comma = std::min(rest.find(','), rest.size());
+    std::string_view name = rest.substr(0, comma);
+    rest.remove_prefix(std::min(comma + 1, rest.size()));
+    while (name.starts_with(' ')) name.remove_prefix(1);
+    while (name.ends_with(' ')) name.remove_suffix(1);
+    if (name.empty()) continue;
+    out->push_back({rule, std::string(name), include, std::string(need.take), need.interval});
+  }
+}
+
+}  // namespace
+
 std::vector<Need> NeedsOf(const RuleSet& set) {
   std::vector<Need> out;
   const auto specs = Resolve(set);
@@ -406,12 +440,7 @@ std::vector<Need> NeedsOf(const RuleSet& set) {
     const auto parameters = ParametersOf(spec);
     if (!parameters.ok()) continue;
     for (const CaptureNeed& need : FindRule(spec.rule)->desc->captures) {
-      std::string include(need.include);
-      if (include.size() > 2 && include.front() == '{' && include.back() == '}') {
-        include = parameters->Text(include.substr(1, include.size() - 2));
-      }
-      out.push_back({spec.name, std::string(need.collection), std::move(include),
-                     std::string(need.take), need.interval});
+      AddNeeds(spec.name, need, *parameters, &out);
     }
   }
   return out;
