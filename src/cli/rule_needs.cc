@@ -105,9 +105,9 @@ std::vector<std::string> Unserved(const plan::Compiled& plan,
     bool any = false;
     std::string lacking;
   };
-  std::map<std::string_view, Of> rules;
+  std::map<std::string_view, Of> by_rule;
   for (const rules::Need& need : needs) {
-    Of& of = rules[need.rule];
+    Of& of = by_rule[need.rule];
     const Served served = ServedBy(plan, need);
     of.any = of.any || served != Served::kNothing;
     if (served == Served::kAll) continue;
@@ -116,7 +116,7 @@ std::vector<std::string> Unserved(const plan::Compiled& plan,
         fmt::format("{}{} of {}", of.lacking.empty() ? "" : ", ", need.take, need.collection);
   }
   std::vector<std::string> out;
-  for (const auto& [name, of] : rules) {
+  for (const auto& [name, of] : by_rule) {
     if (of.whole) continue;
     out.push_back(fmt::format(
         "The rule {} will {}: it needs {} in TRAIN steps: --rule {} adds what the plan does not "

@@ -170,9 +170,10 @@ void Watcher::NoteEnd() {
 }
 
 void Watcher::NoteStatuses() {
-  for (const rules::RuleState& state : rules_.engine.rule_states()) {
+  const bool last = rules_.engine.ended() && !summed_up_;
+  for (const rules::RuleState& state : rules_.engine.rule_states(last)) {
     const auto [known, fresh] = statuses_.try_emplace(state.name, state.status);
-    const bool last_words = rules_.engine.ended() && !summed_up_ && !state.summary.empty();
+    const bool last_words = last && !state.summary.empty();
     if (!fresh && known->second == state.status && !last_words) continue;
     known->second = state.status;
     nlohmann::ordered_json data = {{"rule", state.name},
@@ -242,7 +243,7 @@ Status Watcher::Flush() {
     count("watch.salvaged_tails", written.salvaged_tails, "records");
     count("watch.sync_failures", written.sync_failures, "records");
     count("watch.write_failures", written.write_failures, "records");
-    for (const rules::RuleState& state : rules_.engine.rule_states()) {
+    for (const rules::RuleState& state : rules_.engine.rule_states(false)) {
       given.emplace_back("rule:" + state.name, state.records.value_or(0));
     }
     for (const auto& [subject, records] : given) {
