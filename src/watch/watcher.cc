@@ -48,7 +48,7 @@ std::int64_t OwnCpuNs() {
 }  // namespace
 
 Result<std::unique_ptr<Watcher>> Watcher::Open(const std::filesystem::path& run,
-                                               const WatchOptions& options) {
+                                               WatchOptions options) {
   TELLTALE_ASSIGN_OR_RETURN(auto reader, store::RunReader::Open(run));
   std::unique_ptr<Watcher> watcher(new Watcher(run, std::move(reader), options));
   // The lock of the folder first: two watchers must not read the same journal and go on from it.
@@ -59,8 +59,7 @@ Result<std::unique_ptr<Watcher>> Watcher::Open(const std::filesystem::path& run,
   TELLTALE_ASSIGN_OR_RETURN(rules::WatchJournal journal,
                             rules::ReadWatchJournal(watcher->reader_.get()));
   watcher->known_ = std::move(journal.revisions);
-  TELLTALE_ASSIGN_OR_RETURN(watcher->rules_,
-                            rules::EngineOf(run, watcher->reader_->info(), options.rules));
+  TELLTALE_ASSIGN_OR_RETURN(watcher->rules_, rules::EngineOf(run, watcher->reader_->info()));
   if (!watcher->rules_.trouble.empty()) {
     std::fprintf(stderr, "watch: %s\n", watcher->rules_.trouble.c_str());
   }

@@ -9,7 +9,6 @@
 #include <filesystem>
 #include <map>
 #include <memory>
-#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -34,14 +33,12 @@ struct WatchOptions {
   /// The run is over but the disk refuses the last words: so long it is tried again.
   std::int64_t last_words_ns = 10'000'000'000;
   store::WriterOptions writer;
-  /// Instead of the rules that the run was started with.
-  std::optional<rules::RuleSet> rules;
 };
 
 class Watcher {
  public:
   static Result<std::unique_ptr<Watcher>> Open(const std::filesystem::path& run,
-                                               const WatchOptions& options = {});
+                                               WatchOptions options = {});
 
   /// One round: reads what is new, journals what the rules say. True when the run has ended and the
   /// folder is closed; no call after that. Cheap when nothing is new; call it every 100 ms.
@@ -64,8 +61,7 @@ class Watcher {
     std::int64_t grew_ns = 0;  ///< By the clock, when its folder last grew.
   };
 
-  Watcher(std::filesystem::path run, std::unique_ptr<store::RunReader> reader,
-          const WatchOptions& options)
+  Watcher(std::filesystem::path run, std::unique_ptr<store::RunReader> reader, WatchOptions options)
       : run_(std::move(run)), reader_(std::move(reader)), options_(options) {}
 
   std::int64_t NowRunNs() const;
