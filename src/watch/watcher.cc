@@ -180,7 +180,10 @@ void Watcher::NoteStatuses() {
                                    {"incidents", state.incidents},
                                    {"error", state.error},
                                    {"of", state.rule}};
-    if (last_words) data["summary"] = nlohmann::ordered_json::parse(state.summary, nullptr, false);
+    if (last_words) {
+      auto summary = nlohmann::ordered_json::parse(state.summary, nullptr, false);
+      if (summary.is_object()) data["summary"] = std::move(summary);
+    }
     events_.push_back(
         {"rule.status", "rule:" + state.name,
          fmt::format("{}: {}", state.name, rules::Name(state.status)),
