@@ -32,7 +32,7 @@ dry_run = false
 expression = "p95(gpu.utilization[*], 5m) < 50 for 10m"
 severity = "high"
 )",
-                                    "rules.toml");
+                                   "rules.toml");
   ASSERT_TRUE(set.ok()) << set.status().message();
   EXPECT_FALSE(Runs(*set, "StepOutlier"));
   EXPECT_FALSE(set->capture);
