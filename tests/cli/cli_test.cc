@@ -354,8 +354,8 @@ TEST_F(CliTest, WhatRulesNeedMakesThePlan) {
   const json one = plan_of("--level system --rule VanishingGradient");
   ASSERT_EQ(one.size(), 1U);
   EXPECT_TRUE(one.contains("gradients"));
-  for (const char* arguments : {"--rule NoSuchRule", "--no-rule NoSuchRule",
-                                "--rule VanishingGradient:nothing=1", "--price -x"}) {
+  for (const char* arguments :
+       {"--rule NoSuchRule", "--no-rule NoSuchRule", "--rule VanishingGradient:nothing=1"}) {
     const Outcome wrong = Run(std::string("run --explain-plan ") + arguments);
     EXPECT_EQ(wrong.code, 2) << arguments;
     ExpectOneLine(wrong, "run");
