@@ -347,6 +347,7 @@ TEST_F(CliTest, WhatRulesNeedMakesThePlan) {
     if (!rule["by_default"].get<bool>()) continue;
     for (const json& need : rule["captures"]) {
       const auto name = need["collection"].get<std::string>();
+      if (name.empty() || name.front() == '{') continue;  // What a parameter names.
       ASSERT_TRUE(all.contains(name)) << name;
       EXPECT_LE(all[name]["train"]["interval"], need["interval"]) << name;
     }
