@@ -31,7 +31,8 @@ int List(bool json) {
     return 0;
   }
   for (const auto& entry : rules::Registry()) {
-    Print("{:<20} {}\n", entry.desc->name, entry.desc->summary);
+    Print("{:<28} {}{}\n", entry.desc->name, entry.desc->summary,
+          entry.desc->by_default ? "" : " [--rule]");
   }
   return 0;
 }
@@ -78,7 +79,7 @@ int RulesStatus(const std::string& run, bool json) {
     PrintJson(out);
   } else {
     for (const auto& state : replay->rules) {
-      Print("{:<20} {:<14} {} {}, {} records read{}\n", state.name, rules::Name(state.status),
+      Print("{:<28} {:<14} {} {}, {} records read{}\n", state.name, rules::Name(state.status),
             state.incidents, state.incidents == 1 ? "incident" : "incidents",
             state.records.value_or(0), state.error.empty() ? "" : ": " + Printable(state.error));
     }
@@ -136,7 +137,9 @@ void RegisterRules(CLI::App& app, Context* context) {
   auto argument = std::make_shared<std::string>();
 
   CLI::App* list = AddCommand(*command, "list", "All rules, one line each",
-                              "  telltale rules list\n  telltale rules list --json", {0});
+                              "  telltale rules list\n  telltale rules list --json\n"
+                              "Those with [--rule] run where they are asked for.",
+                              {0});
   AddJson(list, json.get());
   OnRun(list, context, [json] { return List(*json); });
 
