@@ -125,8 +125,9 @@ def capture(plan: Plan, add: bool = False) -> None:
     """Asks for another capture plan for the whole run, all its processes; returns at once.
 
     The agent answers in the run: an event `plan` and, with the step from which it holds, `request.done`, or
-    `request.refused` with the reason. Outside `telltale run` it does nothing. Ask from one rank: each call
-    is a request of its own.
+    `request.refused` with the reason: a plan that makes no sense, a file that cannot be read, more than 4 KiB
+    as JSON (use `telltale capture RUN --plan FILE`). None of that is an exception in the training. Outside
+    `telltale run` it does nothing. Ask from one rank: each call is a request of its own.
 
     Args:
         plan: the name of a level ("steps", "tensors", "all", ...); a mapping with the keys of a plan file
@@ -135,15 +136,13 @@ def capture(plan: Plan, add: bool = False) -> None:
         add: add its collections to what is recorded now; else it takes its place.
 
     Raises:
-        TypeError: `plan` is none of these.
-        ValueError: it is above 4 KiB: use `telltale capture RUN --plan FILE`.
-        OSError: the file cannot be read.
+        TypeError: `plan` is none of these; also outside `telltale run`.
     """
-    if _probe is None:
-        return
-    from ._plan import request_of
+    from ._plan import check, request_of
 
-    _probe.request_plan(request_of(plan, add))
+    check(plan)
+    if _probe is not None:
+        _probe.request_plan(request_of(plan, add))
 
 
 def save_tensor(name: str, value: Any, collection: str = "default") -> bool:

@@ -67,6 +67,9 @@ Result<plan::CapturePlan> Capture::PlanOf(const std::string& body) const {
     if (base != "none" && base != "current") {
       return wrong(fmt::format("base '{}' is none: write current or none", base));
     }
+    if (const auto trouble = json.find("trouble"); trouble != json.end() && trouble->is_string()) {
+      return wrong(trouble->get<std::string>());
+    }
     plan::CapturePlan asked;
     if (const auto plan = json.find("plan"); plan != json.end()) {
       TELLTALE_ASSIGN_OR_RETURN(asked, plan::FromJson(Dump(*plan)));

@@ -118,13 +118,15 @@ TEST_F(CaptureTest, WhatIsNoPlanIsRefusedWithAReason) {
   Ask(R"({"toml": "[collections.a]\ninclude = '(('"})");
   Ask(R"({"nothing": 1})");
   Ask("{}", "dance");
+  Ask(R"({"base": "none", "trouble": "no plan file 'x.toml'"})");
   Tick(capture.get(), 1 * kMs);
   const auto said = Take();
-  ASSERT_EQ(said.size(), 4U);
+  ASSERT_EQ(said.size(), 5U);
   for (const Said& one : said) EXPECT_EQ(one.kind, "request.refused");
   EXPECT_NE(said[0].data["why"].get<std::string>().find("profiling"), std::string::npos);
   EXPECT_NE(said[1].data["why"].get<std::string>().find("'(('"), std::string::npos);
   EXPECT_NE(said[3].data["why"].get<std::string>().find("dance"), std::string::npos);
+  EXPECT_EQ(said[4].data["why"], "no plan file 'x.toml'");
   capture->SayPlan(0, &outbox_);
   EXPECT_EQ(Take()[0].data["plan"]["level"], "steps");
 }

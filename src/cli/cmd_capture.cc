@@ -16,6 +16,7 @@
 
 #include "base/clock.h"
 #include "base/printable.h"
+#include "cli/check_json.h"
 #include "cli/command.h"
 #include "cli/output.h"
 #include "cli/plan_flags.h"
@@ -131,12 +132,18 @@ Result<plan::CapturePlan> CurrentPlan(const PlanEvents& events) {
 }
 
 void Show(const plan::CapturePlan& plan, const PlanEvents& events, bool json) {
+  const bool known = !events.plan().empty();
   if (json) {
-    const ordered_json out = {{"epoch", events.epoch()},
-                              {"plan", ordered_json::parse(plan::ToJson(plan), nullptr, false)},
-                              {"governor", events.thinned()}};
-    Print("{}\n", out.dump(2, ' ', false, ordered_json::error_handler_t::replace));
+    ordered_json out = {
+        {"epoch", events.epoch()}, {"plan", nullptr}, {"governor", events.thinned()}};
+    if (known) out["plan"] = ordered_json::parse(plan::ToJson(plan), nullptr, false);
+    Print("{}\n", JsonText(out));
     return;
+  }
+  if (!known) {
+    WriteOut(
+        "# The run has no plan in it: it was imported, or recorded before there were plans.\n"
+        "# This is what is recorded where nothing is said:\n");
   }
   if (!events.thinned().empty()) Print("# {}\n", Printable(events.thinned()));
   WriteOut(ExplainPlan(plan));
@@ -163,13 +170,14 @@ int Capture(const Args& args) {
 
   const store::RunState state = events->reader().state();
   if (state.state != "running") {
-    return fail({Code::kUnusable, fmt::format("{} is {}: only a run that goes on can record "
-                                              "something else",
-                                              args.run, state.state)});
+    return fail({Code::kUnusable,
+                 fmt::format("{} is {}: only a run that goes on can record something else: give "
+                             "the options to `telltale run`",
+                             args.run, state.state)});
   }
-  const auto plan =
-      PlanOf(args.plan, args.plan.whole() || !current.ok() ? plan::CapturePlan{} : *current);
+  const auto plan = PlanOf(args.plan, args.plan.whole() || !current.ok() ? Nothing() : *current);
   if (!plan.ok()) return fail(plan.status());
+  for (const std::string& line : LikelySlips(*plan)) Say("telltale capture: {}\n", line);
   store::Request request;
   request.who = store::RequestWho();
   request.kind = "plan";
@@ -179,9 +187,7 @@ int Capture(const Args& args) {
     body["plan"] = ordered_json::parse(plan::ToJson(*plan), nullptr, false);
   } else {
     // Added by the agent to the plan that holds when it looks: two that ask at once undo nothing.
-    plan::CapturePlan more;
-    more.level = "custom";
-    const auto added = PlanOf(args.plan, more);
+    const auto added = PlanOf(args.plan, Nothing(), current.ok() ? *current : Nothing());
     if (!added.ok()) return fail(added.status());
     body = {{"base", "current"}};
     body["plan"] = ordered_json::parse(plan::ToJson(*added), nullptr, false);
@@ -213,7 +219,7 @@ int Capture(const Args& args) {
   if (args.json) {
     ordered_json out = events->answer;
     out["plan"] = ordered_json::parse(events->plan(), nullptr, false);
-    Print("{}\n", out.dump(2, ' ', false, ordered_json::error_handler_t::replace));
+    Print("{}\n", JsonText(out));
   } else {
     Print("{}\n", Printable(events->message));
   }

@@ -23,6 +23,12 @@ struct Args {
 };
 
 int Import(const Args& args) {
+  if (args.path.find("://") != std::string::npos) {
+    return Fail("import", {Code::kUsage,
+                           fmt::format("{} is no folder of this machine: copy it first, as with "
+                                       "`aws s3 sync {} recording`, and name the copy",
+                                       args.path, args.path)});
+  }
   const auto report =
       interchange::ImportSmdebug(args.path, args.run, {.telltale_version = TELLTALE_VERSION});
   if (!report.ok()) return Fail("import", report.status());

@@ -49,6 +49,10 @@ int Show(const std::string& name, bool json, bool markdown) {
     for (const auto& p : desc.parameters) {
       Print("  {:<22} {:>6} {:<6} {}\n", p.name, p.default_value, p.unit, p.doc);
     }
+    if (!desc.captures.empty()) Print("\nWhat it needs of tensors\n");
+    for (const auto& need : desc.captures) {
+      Print("  {:<22} {}, each {} TRAIN steps\n", need.collection, need.take, need.interval);
+    }
     Print("\nWhat to do\n  {}\n", desc.how_to_fix);
   }
   return 0;

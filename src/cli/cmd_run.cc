@@ -27,6 +27,7 @@
 #include "cli/command.h"
 #include "cli/output.h"
 #include "cli/plan_flags.h"
+#include "cli/rule_needs.h"
 #include "plan/capture_plan.h"
 #include "plan/compiler.h"
 #include "report/html.h"
@@ -63,6 +64,7 @@ constexpr std::string_view kExamples =
     "  telltale run -o runs/try-2 --interval 1000 -- torchrun --nproc-per-node 2 train.py\n"
     "  telltale run --quiet -- ./train.sh\n"
     "  telltale run --level tensors --collect 'losses:values,interval=1' -- python train.py\n"
+    "  telltale run --level system --rules VanishingGradient -- python train.py\n"
     "  telltale run --level tensors --explain-plan > plan.toml\n"
     "The exit code is the training's own; 127 or 126 where it cannot be started. Before it starts:";
 
@@ -185,10 +187,10 @@ int Run(const Args& args, std::vector<std::string> training, const std::string& 
   // A line of ours to a pipe that nobody reads must not end us.
   options.signals = run::TakeSignals();
   const auto fail = [](const Status& status) { return Fail("run", status); };
-  const auto plan = PlanOf(args.plan, plan::DefaultPlan());
+  const auto plan = PlanOfRun(args.plan);
   if (args.explain && training.empty()) {
     if (!plan.ok()) return fail(plan.status());
-    WriteOut(args.json ? plan::ToJson(*plan) + "\n" : ExplainPlan(*plan));
+    WriteOut(args.json ? PrintableJson(plan::ToJson(*plan)) + "\n" : ExplainPlan(*plan));
     return 0;
   }
   if (const Status status = CheckUsage(args, training); !status.ok()) return fail(status);
@@ -228,6 +230,16 @@ int Run(const Args& args, std::vector<std::string> training, const std::string& 
   if (!args.quiet) {
     Say("telltale {} · run {} · {}\n", TELLTALE_VERSION, Printable(directory->info().name),
         Printable(shown));
+  }
+
+  if (!args.quiet) {
+    for (const std::string& line : LikelySlips(*plan)) Say("telltale: {}\n", line);
+  }
+  const std::size_t lacking = Unserved(*compiled).size();
+  if (lacking > 0 && !args.quiet) {
+    Say("telltale: {} of the rules get less than they need by this plan: --explain-plan says "
+        "which, --rules all adds it\n",
+        lacking);
   }
 
   // Its stdout is the training's.

@@ -3,9 +3,12 @@
 #include <fmt/format.h>
 
 #include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
 #include <system_error>
 
 #include "base/status.h"
+#include "cli/check_json.h"
 #include "cli/command.h"
 #include "cli/output.h"
 
@@ -15,7 +18,9 @@ void RegisterSmdebugPath(CLI::App& app, Context* context) {
   CLI::App* command = AddCommand(
       app, "smdebug-path", "Print the folder that serves scripts written for SageMaker Debugger",
       "  PYTHONPATH=$(telltale smdebug-path) telltale run -- python train.py", {0, 3});
-  OnRunStatus(command, context, [program = context->program]() -> Status {
+  auto json = std::make_shared<bool>(false);
+  AddJson(command, json.get());
+  OnRunStatus(command, context, [program = context->program, json]() -> Status {
     const std::filesystem::path folder =
         std::filesystem::path(program).parent_path().parent_path() / "lib/telltale/smdebug";
     std::error_code error;
@@ -25,7 +30,13 @@ void RegisterSmdebugPath(CLI::App& app, Context* context) {
           fmt::format("no package smdebug in {}: the installation is incomplete: install it again",
                       folder.string())};
     }
-    Print("{}\n", folder.string());
+    if (*json) {
+      nlohmann::ordered_json out;
+      out["path"] = folder.string();
+      Print("{}\n", JsonText(out));
+    } else {
+      Print("{}\n", folder.string());
+    }
     return {};
   });
 }

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/printable.h"
+#include "cli/rule_needs.h"
 #include "plan/collections.h"
 #include "plan/compiler.h"
 #include "store/folder.h"
@@ -17,16 +18,11 @@
 namespace telltale::cli {
 namespace {
 
+constexpr std::uint64_t kMaxFileBytes = 8ULL << 20;  ///< Of a plan file.
 constexpr std::array<std::string_view, 4> kModes = {"TRAIN", "EVAL", "PREDICT", "GLOBAL"};
 
-/// What a rule of the table in docs/rules cannot do without.
-struct Need {
-  std::string_view rule;
-  std::string_view collection;
-};
-constexpr Need kNeeds[] = {{"VanishingGradient", "gradients"}, {"ExplodingTensor", "gradients"}};
-
 std::string WhenWords(const plan::When& when) {
+  if (when.Never()) return "never";
   std::string out;
   if (when.interval == 1) {
     out = "every step";
@@ -44,7 +40,7 @@ std::string WhenWords(const plan::When& when) {
     if (when.steps.size() > shown) list += fmt::format(" and {} more", when.steps.size() - shown);
     out += (out.empty() ? "steps " : " and steps ") + list;
   }
-  return out.empty() ? "never" : out;
+  return out;
 }
 
 std::string WhenWords(const plan::Collection& collection) {
@@ -75,6 +71,21 @@ std::string OfWords(const plan::Collection& collection) {
   return plan::FindBuiltIn(collection.name) != nullptr ? "built in" : "as the program names it";
 }
 
+/// So many characters are to be changed, added or left out to make the one of the other.
+std::size_t Distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  for (std::size_t j = 0; j < row.size(); ++j) row[j] = j;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    std::size_t diagonal = std::exchange(row[0], i + 1);
+    for (std::size_t j = 0; j < b.size(); ++j) {
+      const std::size_t changed = diagonal + (a[i] == b[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({changed, row[j] + 1, diagonal + 1});
+    }
+  }
+  return row.back();
+}
+
 std::string Padded(std::string text, std::size_t width) {
   if (text.size() < width) text.append(width - text.size(), ' ');
   return text;
@@ -86,6 +97,10 @@ void AddPlanFlags(CLI::App* command, PlanFlags* flags) {
   command->add_option("--plan", flags->file, "Capture plan, a TOML file (docs/formats/plan.md)");
   command->add_option("--level", flags->level,
                       "Named plan: system (nothing of tensors), steps (the default), tensors, all");
+  command->add_option("--rules", flags->rules,
+                      "all or NAME,...: what these rules need, for example "
+                      "'VanishingGradient,ExplodingTensor'; without --plan, --level and --rules "
+                      "the plan is what all rules need");
   command
       ->add_option("--collect", flags->collect,
                    "NAME[:key=value,...]: takes a collection, for example "
@@ -94,20 +109,31 @@ void AddPlanFlags(CLI::App* command, PlanFlags* flags) {
       ->allow_extra_args(false);
 }
 
-Result<plan::CapturePlan> PlanOf(const PlanFlags& flags, const plan::CapturePlan& base) {
+Result<plan::CapturePlan> PlanOf(const PlanFlags& flags, const plan::CapturePlan& base,
+                                 const plan::CapturePlan& holds) {
+  if (!flags.file.empty() && !flags.level.empty()) {
+    return Status(Code::kUsage,
+                  fmt::format("--plan and --level both say the whole plan: leave one out, or write "
+                              "level = \"{}\" into {}",
+                              flags.level, flags.file));
+  }
   plan::CapturePlan plan = base;
   if (!flags.file.empty()) {
-    const auto text = store::ReadWholeFile(flags.file);
+    const auto text = store::ReadWholeFile(flags.file, kMaxFileBytes);
     if (!text.ok()) {
-      return Status(Code::kUnusable,
-                    fmt::format("--plan '{}': {}: name a file of docs/formats/plan.md", flags.file,
-                                text.status().message()));
+      const Code code = text.status().code() == Code::kLimit ? Code::kLimit : Code::kUnusable;
+      return Status(code, fmt::format("--plan '{}': {}: name a file of docs/formats/plan.md",
+                                      flags.file, text.status().message()));
     }
     TELLTALE_ASSIGN_OR_RETURN(plan, plan::FromToml(*text, flags.file));
+    // Before the other options, whose patterns are not of the file.
+    if (const auto of_file = plan::Compiled::Create(plan); !of_file.ok()) {
+      return Status(of_file.status().code(),
+                    fmt::format("{}: {}", flags.file, of_file.status().message()));
+    }
   }
   if (!flags.level.empty()) {
-    TELLTALE_ASSIGN_OR_RETURN(plan::CapturePlan level, plan::PlanOfLevel(flags.level));
-    plan = flags.file.empty() ? std::move(level) : plan::Union(std::move(plan), level);
+    TELLTALE_ASSIGN_OR_RETURN(plan, plan::PlanOfLevel(flags.level));
   }
   plan::CapturePlan more;
   more.slab_bytes = plan.slab_bytes;
@@ -116,47 +142,80 @@ Result<plan::CapturePlan> PlanOf(const PlanFlags& flags, const plan::CapturePlan
     more.collections.push_back(std::move(collection));
   }
   plan = plan::Union(std::move(plan), more);
+  if (!flags.rules.empty()) {
+    TELLTALE_ASSIGN_OR_RETURN(const auto rules, RulesOf(flags.rules));
+    TELLTALE_RETURN_IF_ERROR(AddNeeds(rules, holds, &plan));
+  }
   const auto compiled = plan::Compiled::Create(plan);
   if (!compiled.ok()) return compiled.status();
   return plan;
 }
 
+Result<plan::CapturePlan> PlanOfRun(PlanFlags flags) {
+  const bool own = flags.whole() || !flags.rules.empty();
+  if (!own) flags.rules = "all";
+  return PlanOf(flags, own ? Nothing() : plan::DefaultPlan());
+}
+
+plan::CapturePlan Nothing() {
+  plan::CapturePlan plan;
+  plan.level = "custom";
+  return plan;
+}
+
+std::vector<std::string> LikelySlips(const plan::CapturePlan& plan) {
+  constexpr std::size_t kShortest = 4;  // Shorter names are all alike.
+  constexpr std::size_t kNear = 2;
+  std::vector<std::string> out;
+  for (const plan::Collection& collection : plan.collections) {
+    const std::string& name = collection.name;
+    const bool by_name_alone =
+        collection.include.empty() && collection.tensors.empty() && collection.modules.empty();
+    if (!by_name_alone || name.size() < kShortest || name.size() > 64) continue;
+    if (plan::FindBuiltIn(name) != nullptr) continue;
+    for (const plan::BuiltIn& known : plan::BuiltIns()) {
+      if (known.name.size() < kShortest || Distance(name, known.name) > kNear) continue;
+      out.push_back(
+          fmt::format("The collection '{}' holds only what the program saves under this "
+                      "name: for what adapters record write '{}'.",
+                      Printable(name), known.name));
+      break;
+    }
+  }
+  return out;
+}
+
 std::string ExplainPlan(const plan::CapturePlan& plan) {
   struct Row {
-    std::string name, takes, when, of;
+    std::string name, takes, when, of, rules;
   };
-  std::vector<Row> rows = {{"collection", "takes", "when", "of"}};
+  std::vector<Row> rows = {{"collection", "takes", "when", "of", "for the rules"}};
   for (const plan::Collection& collection : plan.collections) {
     rows.push_back({Printable(collection.name), plan::TakeWords(collection.take),
-                    WhenWords(collection), OfWords(collection)});
+                    WhenWords(collection), OfWords(collection), NeededBy(collection.name)});
+    if (rows.back().rules.empty()) rows.back().rules = "-";
   }
-  std::size_t widths[3] = {};
+  std::size_t widths[4] = {};
   for (const Row& row : rows) {
     widths[0] = std::max(widths[0], row.name.size());
     widths[1] = std::max(widths[1], row.takes.size());
     widths[2] = std::max(widths[2], row.when.size());
+    widths[3] = std::max(widths[3], row.of.size());
   }
   std::string out = fmt::format("# Capture plan, level {}. What no line names costs nothing.\n#\n",
                                 Printable(plan.level));
   for (const Row& row : rows) {
-    out += fmt::format("# {}  {}  {}  {}\n", Padded(row.name, widths[0]),
-                       Padded(row.takes, widths[1]), Padded(row.when, widths[2]), row.of);
+    out += fmt::format("# {}  {}  {}  {}  {}\n", Padded(row.name, widths[0]),
+                       Padded(row.takes, widths[1]), Padded(row.when, widths[2]),
+                       Padded(row.of, widths[3]), row.rules);
   }
   if (plan.collections.empty()) out += "# (nothing of tensors)\n";
+  for (const std::string& line : LikelySlips(plan)) out += fmt::format("# {}\n", line);
   if (const auto compiled = plan::Compiled::Create(plan); compiled.ok()) {
-    for (const Need& need : kNeeds) {
-      const std::uint32_t mask = compiled->MaskOf(need.collection, "");
-      bool statistics = false;
-      for (std::size_t i = 0; i < compiled->planned().size(); ++i) {
-        const bool takes = (mask >> i & 1U) != 0;
-        statistics = statistics || (takes && (compiled->planned()[i].take & plan::kStats) != 0);
-      }
-      if (statistics) continue;
-      out += fmt::format("# The rule {} will have no data: no statistics are taken of {}.\n",
-                         need.rule, need.collection);
-    }
+    for (const std::string& line : Unserved(*compiled)) out += fmt::format("# {}\n", line);
   }
-  return out + "\n" + plan::ToToml(plan);
+  // Escapes of JSON are TOML's too, and what may hold any character is a quoted text in it.
+  return out + "\n" + PrintableJson(plan::ToToml(plan));
 }
 
 }  // namespace telltale::cli

@@ -210,6 +210,7 @@ class Import {
                                                       "to be made",
                                                       run_.string())};
     }
+    made_ = true;
     collections_ = ReadCollections(folder_);
     ChooseRanks(files);
     FindTheLoss();
@@ -227,6 +228,14 @@ class Import {
     TELLTALE_RETURN_IF_ERROR(writer_->Close(true));
     TELLTALE_RETURN_IF_ERROR(WriteInfo());
     return std::move(report_);
+  }
+
+  /// Takes what was made of the run away: half a run is none.
+  void Abandon() {
+    if (!made_) return;
+    writer_.reset();
+    std::error_code ignored;
+    fs::remove_all(run_, ignored);
   }
 
  private:
@@ -546,6 +555,7 @@ class Import {
   std::map<std::string, std::int32_t, std::less<>> ranks_;
   std::map<std::int32_t, Pending> pending_;
   std::string loss_;
+  bool made_ = false;  ///< The run's folder, by us.
   std::int64_t newest_ns_ = 0;
   std::int64_t oldest_ns_ = 0;
   ImportReport report_;
@@ -555,7 +565,10 @@ class Import {
 
 Result<ImportReport> ImportSmdebug(const fs::path& folder, const fs::path& run,
                                    const ImportOptions& options) {
-  return Import(folder, run, options).Run();
+  Import work(folder, run, options);
+  Result<ImportReport> report = work.Run();
+  if (!report.ok()) work.Abandon();
+  return report;
 }
 
 }  // namespace telltale::interchange

@@ -30,8 +30,8 @@ struct ImportReport {
   std::vector<std::string> notes;   ///< A line each, not more than a hundred.
 };
 
-/// `folder`: what the hook's out_dir was. `run` is made; Code::kUsage where it is there already.
-/// kUnusable: nothing of smdebug's is in `folder`; kIo.
+/// `folder`: what the hook's out_dir was. `run` is made, and is not there after an error;
+/// Code::kUsage where it is there already. kUnusable: nothing of smdebug's is in `folder`; kIo.
 Result<ImportReport> ImportSmdebug(const std::filesystem::path& folder,
                                    const std::filesystem::path& run,
                                    const ImportOptions& options = {});

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Folders made by hand, for what the real library does not write by itself: damage. What it does
-// write is in tests/cli/test_import.py.
+// write is in tests/interchange/test_smdebug.py.
 #include "interchange/smdebug_import.h"
 
 #include <fmt/core.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <cmath>
+#include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -118,6 +120,55 @@ class SmdebugImport : public ::testing::Test {
   const fs::path run_ = folder_.path() / "run";
   Recording recording_{from_};
 };
+
+TEST_F(SmdebugImport, AModeThatIsNoneIsDamage) {
+  recording_.Add("a", {1});
+  recording_.Write(0, "ModeKeys.EVAL", 0, "worker_0");
+  recording_.Add("a", {2});
+  recording_.Write(1, "TRAINING", 1, "worker_0");
+  const auto report = ImportSmdebug(from_, run_);
+  ASSERT_TRUE(report.ok()) << report.status().message();
+  EXPECT_EQ(report->damaged, 1U);
+  ASSERT_EQ(report->notes.size(), 1U);
+  EXPECT_NE(report->notes[0].find("'TRAINING' is no mode"), std::string::npos) << report->notes[0];
+  EXPECT_EQ(report->steps, 1U);
+}
+
+/// Files may grow to so many bytes only, as on a disk that is full.
+class FileLimit {
+ public:
+  explicit FileLimit(rlim_t bytes) {
+    handler_ = ::signal(SIGXFSZ, SIG_IGN);
+    ::getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit low{bytes, before_.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &low);
+  }
+  ~FileLimit() {
+    ::setrlimit(RLIMIT_FSIZE, &before_);
+    ::signal(SIGXFSZ, handler_);
+  }
+  FileLimit(const FileLimit&) = delete;
+  FileLimit& operator=(const FileLimit&) = delete;
+
+ private:
+  rlimit before_{};
+  void (*handler_)(int) = nullptr;
+};
+
+TEST_F(SmdebugImport, HalfARunIsNotLeft) {
+  recording_.Add("a", std::vector<float>(100'000, 1.0F));
+  recording_.Write(0, "TRAIN", 0, "worker_0");
+  {
+    const FileLimit limit(65'536);
+    const auto report = ImportSmdebug(from_, run_);
+    ASSERT_FALSE(report.ok());
+  }
+  EXPECT_FALSE(fs::exists(run_));
+  EXPECT_TRUE(ImportSmdebug(from_, run_).ok());
+  // A folder that was there before is left alone.
+  EXPECT_EQ(ImportSmdebug(from_, run_).status().code(), Code::kUsage);
+  EXPECT_TRUE(fs::exists(run_ / "run.json"));
+}
 
 TEST_F(SmdebugImport, MakesARunThatVerifies) {
   recording_.WriteCollections();

@@ -21,6 +21,8 @@ using nlohmann::json;
 
 constexpr std::string_view kReductions = "smdebug/reductions/";
 constexpr std::string_view kSuffix = ".json";
+constexpr std::string_view kModePrefix = "ModeKeys.";
+constexpr std::array<std::string_view, 4> kModes{"TRAIN", "EVAL", "PREDICT", "GLOBAL"};
 // In the order in which one is chosen, where a tensor is in several.
 constexpr std::array<std::string_view, 12> kBuiltIn{
     "weights", "biases", "gradients",   "losses", "metrics",    "inputs",
@@ -90,6 +92,12 @@ Result<Index> ReadIndex(const fs::path& path) {
     Index index;
     const json& meta = text.at("meta");
     index.mode = meta.at("mode").get<std::string>();
+    // Some versions wrote the name of Python's enumeration before it.
+    if (index.mode.starts_with(kModePrefix)) index.mode.erase(0, kModePrefix.size());
+    if (std::find(kModes.begin(), kModes.end(), index.mode) == kModes.end()) {
+      return {Code::kPartial, fmt::format("{}: '{}' is no mode of TRAIN, EVAL, PREDICT and GLOBAL",
+                                          path.string(), index.mode)};
+    }
     index.mode_step = meta.at("mode_step").get<std::int64_t>();
     index.event_file = meta.value("event_file_name", std::string());
     // A list that has nothing is null, or is not there.

@@ -11,6 +11,7 @@
 #include <iterator>
 #include <utility>
 
+#include "base/utf8.h"
 #include "plan/plan_json.h"
 
 namespace telltale::plan {
@@ -24,6 +25,9 @@ constexpr std::size_t kMaxListItems = 4096;
 constexpr std::size_t kMaxSteps = 100'000;
 constexpr std::size_t kMaxNameBytes = 256;
 constexpr std::uint64_t kMaxSlabBytes = 64ULL << 30;
+/// Of a histogram's sample, as the probe takes it.
+constexpr std::uint32_t kSampleBlock = 64;
+constexpr std::uint32_t kMaxSample = 262'144;
 
 struct TakeWord {
   std::string_view word;
@@ -145,6 +149,11 @@ Check ReadWhen(const ordered_json& in, const std::string& path, When* out) {
     if (wrong) return wrong;
   }
   if (!interval) out->interval = steps ? 0 : kDefaultInterval;
+  if (out->end != 0 && out->end <= out->start) {
+    return Wrong(path + "end", fmt::format("is {}, not after start, which is {}: write a later "
+                                           "one, or 0 to take no interval",
+                                           out->end, out->start));
+  }
   return {};
 }
 
@@ -258,13 +267,19 @@ Check CollectionFromJson(const std::string& name, const ordered_json& in, const 
       wrong = ReadReductions(value, where, out, &read);
       take_said = true;
     } else if (key == "max_elements") {
-      wrong = ReadNumber(value, where, &out->max_elements, 1U << 24, "65536");
+      wrong = ReadNumber(value, where, &out->max_elements, kMaxSample, "65536");
+      if (!wrong && (out->max_elements == 0 || out->max_elements % kSampleBlock != 0)) {
+        wrong = Wrong(where, fmt::format("is not a multiple of {} from {} to {}: write 65536",
+                                         kSampleBlock, kSampleBlock, kMaxSample));
+      }
     } else if (IsOneOf(kWhenKeys, key)) {
       flat[key] = value;
     } else if (IsOneOf(kModeKeys, key)) {
       mode_said = true;
       if (!value.is_object())
-        wrong = Wrong(where, "is not a table: write for example interval = 1");
+        wrong = Wrong(where, fmt::format("is not a table: write for example {} = {{ interval = 1 }}"
+                                         ", or with --collect {}.interval=1",
+                                         key, key));
     } else {
       wrong = Wrong(where, fmt::format("is no key: write any of {}, {}, {}", Join(kCollectionKeys),
                                        Join(kWhenKeys), Join(kModeKeys)));
@@ -338,7 +353,7 @@ Check PlanFromJson(const ordered_json& in, CapturePlan* out) {
     const std::string name = level->get<std::string>();
     if (name != "custom") {
       Result<CapturePlan> plan = PlanOfLevel(name);
-      if (!plan.ok()) return Wrong("level", plan.status().message());
+      if (!plan.ok()) return Wrong("level", "cannot be used: " + plan.status().message());
       *out = std::move(plan).value();
     }
   } else if (collections == in.end()) {
@@ -485,12 +500,19 @@ Result<Collection> ParseCollect(std::string_view text) {
   const auto colon = text.find(':');
   const std::string name(text.substr(0, colon));
   ordered_json json = ordered_json::object();
-  const auto append = [](ordered_json* object, const std::string& key, ordered_json value) {
-    if (const auto found = object->find(key);
-        found != object->end() && found->is_array() && value.is_array()) {
+  const auto wrong_text = [&](std::string_view what) {
+    return Status(Code::kUsage, fmt::format("--collect '{}': {}", text, what));
+  };
+  if (ValidUtf8Prefix(text) != text.size()) return wrong_text("is not UTF-8: write it so");
+  std::string twice;
+  const auto append = [&](ordered_json* object, const std::string& key, ordered_json value) {
+    const auto found = object->find(key);
+    if (found == object->end()) {
+      (*object)[key] = std::move(value);
+    } else if (found->is_array() && value.is_array()) {
       for (ordered_json& item : value) found->push_back(std::move(item));
     } else {
-      (*object)[key] = std::move(value);
+      twice = key;
     }
   };
   if (colon != std::string_view::npos) {
@@ -513,14 +535,16 @@ Result<Collection> ParseCollect(std::string_view text) {
       if (json[mode].is_object()) append(&json[mode], inner, ValueOf(inner, value));
     }
   }
+  if (!twice.empty()) {
+    return wrong_text(fmt::format("says {} twice: write it once", twice));
+  }
   Collection collection;
   try {
     if (const auto wrong = CollectionFromJson(name, json, name, &collection); wrong) {
-      return Status(Code::kUsage,
-                    fmt::format("--collect '{}': {} {}", text, wrong->key, wrong->what));
+      return wrong_text(fmt::format("{} {}", wrong->key, wrong->what));
     }
   } catch (const std::exception& error) {
-    return Status(Code::kUsage, fmt::format("--collect '{}': {}", text, error.what()));
+    return wrong_text(error.what());
   }
   return collection;
 }

@@ -33,7 +33,7 @@ struct When {
   bool Due(std::int64_t step) const;
   bool Listed(std::int64_t step) const;
   /// No step is due, ever.
-  bool Never() const { return interval == 0 && steps.empty(); }
+  bool Never() const { return (interval == 0 || end <= start) && steps.empty(); }
   friend bool operator==(const When&, const When&) = default;
 };
 

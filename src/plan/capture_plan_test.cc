@@ -26,6 +26,8 @@ TEST(When, IsSageMakerDebuggersSaveRule) {
   const When nothing{.interval = 1, .end = 0};
   EXPECT_FALSE(nothing.Due(0)) << "an end of 0 switches off";
   EXPECT_TRUE(When{}.Never());
+  EXPECT_TRUE(nothing.Never());
+  EXPECT_FALSE((When{.interval = 1, .end = 0, .steps = {3}}).Never());
 }
 
 TEST(CapturePlan, EveryLevelComesBackAsJsonAndAsToml) {
@@ -62,7 +64,7 @@ TEST(CapturePlan, AnyPlanComesBack) {
   a.modules = {"encoder.layer.0"};
   a.take = kStats | kHistogram | kRaw | kShape | kMore;
   a.reductions = {"mean", "abs_prod"};
-  a.max_elements = 1000;
+  a.max_elements = 1024;
   a.when[0] = {.interval = 10, .start = 5, .end = 500, .steps = {1, 2}};
   a.when[1] = {.steps = {0}};
   a.when[3] = {.interval = 0, .start = 3};
@@ -140,6 +142,13 @@ TEST(CapturePlan, WhatIsWrongIsNamed) {
       {R"({"collections": {"a": {"take": []}}})", "collections.a.take"},
       {R"({"collections": {"a": {"reductions": ["median"]}}})", "collections.a.reductions"},
       {R"({"collections": {"a": {"eval": {"take": 1}}}})", "collections.a.eval.take"},
+      {R"({"collections": {"a": {"eval": 1}}})", "eval = { interval = 1 }"},
+      {R"({"collections": {"a": {"start": 5, "end": 5}}})", "collections.a.end"},
+      {R"({"collections": {"a": {"train": {"start": 9, "end": 5}}}})", "collections.a.train.end"},
+      {R"({"collections": {"a": {"max_elements": 0}}})", "collections.a.max_elements"},
+      {R"({"collections": {"a": {"max_elements": 100}}})", "collections.a.max_elements"},
+      {R"({"collections": {"a": {"max_elements": 262208}}})", "collections.a.max_elements"},
+      {R"({"level": "operators"})", "level cannot be used"},
       {R"({"collections": {"a": {"include": [1]}}})", "collections.a.include"},
   };
   for (const auto& wrong : cases) {
@@ -177,8 +186,9 @@ TEST(Collect, ReadsTheFormsOfThePage) {
   EXPECT_EQ(full->modules, (std::vector<std::string>{"a", "b.c"}));
   EXPECT_EQ(full->when[0], (When{.interval = 10, .start = 5, .end = 50, .steps = {1, 2}}));
   EXPECT_EQ(full->when[1], When{.interval = 1});
-  for (const char* wrong :
-       {"", ":interval=1", "a:interval", "a:interval=x", "a:nope=1", "a:day.interval=1"}) {
+  for (const char* wrong : {"", ":interval=1", "a:interval", "a:interval=x", "a:nope=1",
+                            "a:day.interval=1", "a:interval=1,interval=2",
+                            "a:eval.end=1,eval.end=2", "a:eval=1", "a:include=\xff", "\xff"}) {
     EXPECT_EQ(ParseCollect(wrong).status().code(), Code::kUsage) << wrong;
   }
 }

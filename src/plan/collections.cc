@@ -26,6 +26,7 @@ constexpr BuiltIn kBuiltIns[] = {
     {"optimizer_state", "optimizer_state optimizer_variables", "", "", false},
     {"optimizer_variables", "optimizer_state optimizer_variables", "", "", false},
     {"sm_metrics", "sm_metrics", "", "", false},
+    {"tensorflow_summaries", "tensorflow_summaries", "", "", false},
     {"hyperparameters", "hyperparameters", "^hyperparameters/", "", false},
     {"feature_importance", "feature_importance", "^feature_importance/", "", false},
     {"average_shap", "average_shap", "^average_shap/", "", false},

@@ -24,7 +24,7 @@ class Puppet final : public Rule {
   std::function<void(std::int64_t, Reporter*)> act_;
 };
 
-const RuleDesc kDesc{"Puppet", "", "", "", ~0U, false, {}};
+const RuleDesc kDesc{"Puppet", "", "", "", ~0U, false, {}, {}};
 
 Engine Make(std::function<void(std::int64_t, Reporter*)> act) {
   std::vector<std::pair<const RuleDesc*, std::unique_ptr<Rule>>> rules;

@@ -24,6 +24,16 @@ std::string Tables(std::uint32_t mask) {
   return out;
 }
 
+/// " Of tensors: `gradients` (statistics, each 100 TRAIN steps)."; empty where it reads none.
+std::string Captures(const RuleDesc& desc) {
+  std::string out;
+  for (const CaptureNeed& need : desc.captures) {
+    out += fmt::format("{}`{}` ({}, each {} TRAIN steps)", out.empty() ? " Of tensors: " : ", ",
+                       need.collection, need.take, need.interval);
+  }
+  return out.empty() ? out : out + ".";
+}
+
 }  // namespace
 
 nlohmann::ordered_json ToJson(const Finding& finding) {
@@ -63,19 +73,22 @@ nlohmann::ordered_json ToJson(const RuleDesc& desc) {
     parameters.push_back(
         {{"name", p.name}, {"default", p.default_value}, {"unit", p.unit}, {"doc", p.doc}});
   }
-  return {{"name", desc.name},
-          {"summary", desc.summary},
-          {"formula", desc.formula},
-          {"how_to_fix", desc.how_to_fix},
-          {"parameters", parameters}};
+  nlohmann::ordered_json captures = nlohmann::ordered_json::array();
+  for (const CaptureNeed& need : desc.captures) {
+    captures.push_back(
+        {{"collection", need.collection}, {"take", need.take}, {"interval", need.interval}});
+  }
+  return {{"name", desc.name},        {"summary", desc.summary},
+          {"formula", desc.formula},  {"how_to_fix", desc.how_to_fix},
+          {"parameters", parameters}, {"captures", captures}};
 }
 
 std::string ToMarkdown(const RuleDesc& desc) {
   std::string out = fmt::format(
       "# {}\n\n<!-- Printed by `telltale rules show {} --markdown`. Do not edit. -->\n\n{}\n\n"
-      "## What is computed\n\n{}\n\nReads the tables {}.\n\n## Parameters\n\n"
+      "## What is computed\n\n{}\n\nReads the tables {}.{}\n\n## Parameters\n\n"
       "| Parameter | Default | Unit | Meaning |\n|---|--:|---|---|\n",
-      desc.name, desc.name, desc.summary, desc.formula, Tables(desc.table_mask));
+      desc.name, desc.name, desc.summary, desc.formula, Tables(desc.table_mask), Captures(desc));
   for (const ParameterDesc& p : desc.parameters) {
     out += fmt::format("| `{}` | {} | {} | {} |\n", p.name, p.default_value, p.unit, p.doc);
   }

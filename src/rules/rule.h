@@ -26,6 +26,13 @@ struct ParameterDesc {
   std::string_view doc;
 };
 
+/// What a rule reads of tensors, in TRAIN: what makes the capture plan where the rule is enabled.
+struct CaptureNeed {
+  std::string_view collection;  ///< As capture plans name it.
+  std::string_view take;        ///< As they say it: "statistics".
+  std::uint32_t interval;       ///< Steps between two captures that serve the rule well.
+};
+
 /// What the docs page, `rules list|show` and the registry know of a rule.
 struct RuleDesc {
   std::string_view name;
@@ -35,6 +42,7 @@ struct RuleDesc {
   std::uint32_t table_mask;  ///< Tables it reads.
   bool wrong_result;         ///< What it finds makes the result wrong, not only slow.
   std::span<const ParameterDesc> parameters;
+  std::span<const CaptureNeed> captures;  ///< None: it reads what is recorded in any case.
 };
 
 /// The present state of an incident, as the rule sees it. The engine numbers revisions, writes

@@ -191,7 +191,7 @@ Status OverwriteText(const std::filesystem::path& path, std::string_view text) {
   return {};
 }
 
-Result<std::string> ReadWholeFile(const std::filesystem::path& path) {
+Result<std::string> ReadWholeFile(const std::filesystem::path& path, std::uint64_t most_bytes) {
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!fd) {
     return {errno == ENOENT || errno == ENOTDIR ? Code::kUnusable : Code::kIo,
@@ -205,6 +205,9 @@ Result<std::string> ReadWholeFile(const std::filesystem::path& path) {
     if (n < 0) return IoError("read", path);
     if (n == 0) return bytes;
     bytes.append(buffer.data(), static_cast<std::size_t>(n));
+    if (bytes.size() > most_bytes) {
+      return {Code::kLimit, fmt::format("{} is above {} bytes", path.string(), most_bytes)};
+    }
   }
 }
 

@@ -57,7 +57,9 @@ Status ReplaceFile(const std::filesystem::path& path, std::string_view bytes, st
 /// needs no room on the disk that the file has not. In one write, yet not safe from a power cut.
 /// Where there is no room nothing has changed.
 Status OverwriteText(const std::filesystem::path& path, std::string_view text);
-Result<std::string> ReadWholeFile(const std::filesystem::path& path);
+/// kUnusable: there is none; kLimit: above `most_bytes`; kIo.
+Result<std::string> ReadWholeFile(const std::filesystem::path& path,
+                                  std::uint64_t most_bytes = UINT64_MAX);
 /// /proc/sys/kernel/random/boot_id, without the line's end.
 const std::string& BootId();
 std::string HostName();

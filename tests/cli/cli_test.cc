@@ -296,10 +296,67 @@ TEST_F(CliTest, ExplainPlanPrintsAPlanFileAndStartsNothing) {
                                   .out));
 }
 
-TEST_F(CliTest, ExplainPlanNamesRulesWithoutData) {
-  EXPECT_NE(Run("run --level system --explain-plan").out.find("VanishingGradient"),
+TEST_F(CliTest, APlanCannotCommandATerminal) {
+  // C1's control sequence introducer, and a mark that turns the direction of writing.
+  const std::string marks = "\xc2\x9b\xe2\x80\xae";
+  const std::string options = "--collect 'x" + marks + ":include=a" + marks + "' --explain-plan";
+  const Outcome text = Run("run " + options);
+  const Outcome document = Run("run " + options + " --json");
+  for (const Outcome& outcome : {text, document}) {
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    EXPECT_EQ(outcome.out.find('\x9b'), std::string::npos) << outcome.out;
+    EXPECT_EQ(outcome.out.find("\xe2\x80\xae"), std::string::npos) << outcome.out;
+  }
+  std::ofstream(dir_ / "marks.toml") << text.out;
+  const json same = json::parse(Run("run --plan marks.toml --explain-plan --json").out);
+  EXPECT_EQ(same, json::parse(document.out));
+  EXPECT_TRUE(same["collections"].contains("x" + marks));
+}
+
+TEST_F(CliTest, TheFolderOfSmdebugIsSaidAsJsonToo) {
+  const Outcome plain = Run("smdebug-path");
+  ASSERT_EQ(plain.code, 0) << plain.err;
+  EXPECT_EQ(json::parse(Run("smdebug-path --json").out)["path"].get<std::string>() + "\n",
+            plain.out);
+}
+
+TEST_F(CliTest, APlanThatStarvesRulesIsSaidAtTheStart) {
+  const std::string words = "of the rules get less than they need";
+  EXPECT_NE(Run("run -o a --no-serve --level system -- true").err.find(words), std::string::npos);
+  EXPECT_EQ(Run("run -o b --no-serve -- true").err.find(words), std::string::npos);
+  EXPECT_EQ(Run("run -o c --no-serve --quiet --level system -- true").err.find(words),
             std::string::npos);
-  EXPECT_EQ(Run("run --explain-plan").out.find("VanishingGradient"), std::string::npos);
+}
+
+TEST_F(CliTest, ExplainPlanNamesRulesWithoutData) {
+  const std::string none = Run("run --level system --explain-plan").out;
+  EXPECT_NE(none.find("The rule VanishingGradient will have no data"), std::string::npos) << none;
+  EXPECT_EQ(Run("run --explain-plan").out.find("will have no data"), std::string::npos);
+}
+
+TEST_F(CliTest, WhatRulesNeedMakesThePlan) {
+  const auto plan_of = [&](const std::string& options) {
+    const Outcome outcome = Run("run " + options + " --explain-plan --json");
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return json::parse(outcome.out, nullptr, false)["collections"];
+  };
+  json needs = json::object();
+  const json list = json::parse(Run("rules list --json").out);
+  for (const json& rule : list["rules"]) {
+    for (const json& need : rule["captures"]) needs[need["collection"].get<std::string>()] = need;
+  }
+  const json all = plan_of("");
+  ASSERT_EQ(all.size(), needs.size());
+  for (const auto& [name, need] : needs.items()) {
+    EXPECT_EQ(all[name]["take"], json::array({need["take"]})) << name;
+    EXPECT_EQ(all[name]["train"]["interval"], need["interval"]) << name;
+  }
+  const json one = plan_of("--level system --rules VanishingGradient");
+  ASSERT_EQ(one.size(), 1U);
+  EXPECT_TRUE(one.contains("gradients"));
+  const Outcome wrong = Run("run --rules NoSuchRule --explain-plan");
+  EXPECT_EQ(wrong.code, 2);
+  ExpectOneLine(wrong, "run");
 }
 
 TEST_F(CliTest, AWrongPlanIsTwoAndOneLine) {

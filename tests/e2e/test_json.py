@@ -189,7 +189,7 @@ def test_rules_list_and_show(telltale: Telltale) -> None:
     pages = sorted(page.stem for page in (REPO / "docs/rules").glob("[A-Z]*.md") if page.stem != "README")
     assert [rule["name"] for rule in rules["rules"]] == pages
     for rule in rules["rules"]:
-        assert list(rule) == ["name", "summary", "formula", "how_to_fix", "parameters"]
+        assert list(rule) == ["name", "summary", "formula", "how_to_fix", "parameters", "captures"]
         for parameter in rule["parameters"]:
             assert list(parameter) == ["name", "default", "unit", "doc"]
         assert rule == document(telltale, "rules", "show", rule["name"])

@@ -138,3 +138,10 @@ def test_what_is_wrong_is_said_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
     assert telltale("import", "smdebug", RECORDING, "-o", tmp_path / "there").returncode == 2
     assert telltale("import", "wandb", RECORDING, "-o", tmp_path / "run").returncode == 2
+
+
+def test_a_bucket_is_to_be_copied_first(tmp_path: Path) -> None:
+    done = telltale("import", "smdebug", "s3://bucket/tensors", "-o", tmp_path / "run")
+    assert done.returncode == 2
+    assert "aws s3 sync s3://bucket/tensors" in done.stderr
+    assert not (tmp_path / "run").exists()

@@ -32,6 +32,7 @@ from telltale.sagemaker.debugger import (  # noqa: E402
     get_default_profiler_rule,
 )
 from telltale.sagemaker.debugger import rule_configs as exported_rule_configs  # noqa: E402
+from telltale.sagemaker.environment import gpu_count  # noqa: E402
 from telltale.sagemaker.plan import plan_of, to_toml  # noqa: E402
 from telltale.sagemaker.rule_configs import SMS, ActionList, Email, StopTraining  # noqa: E402
 
@@ -167,6 +168,7 @@ def test_nothing_said_is_telltales_own_plan_and_false_is_no_tensors():
 
 def test_a_collection_without_reductions_saves_values_every_500_steps():
     assert collections_of(CollectionConfig("gradients")) == {"gradients": {"take": ["values"], **EVERY_500}}
+    assert list(collections_of(CollectionConfig("tensorflow_summaries"))) == ["tensorflow_summaries"]
     assert collections_of(CollectionConfig("trees"), framework="xgboost")["trees"]["train"] == {
         "interval": 10
     }
@@ -215,6 +217,10 @@ def test_histograms_where_asked_for_or_for_tensorboard():
         CollectionConfig("weights"), CollectionConfig("biases", {"save_histogram": False}), histograms=True
     )
     assert board["weights"]["take"] == ["values", "histogram"] and board["biases"]["take"] == ["values"]
+    # TensorBoard without a word about tensors.
+    alone = plan_of(None, histograms=True)["collections"]
+    assert list(alone) == ["weights", "biases", "gradients"]
+    assert all("histogram" in collection["take"] for collection in alone.values())
 
 
 def test_patterns_of_custom_collections():
@@ -231,7 +237,7 @@ def test_patterns_of_custom_collections():
     assert patterns("embedding0_input_0")[0][1] == r"embedding0\.input\.0"
     # RE2 does not look ahead; what this says is there all the same.
     assert patterns("^(?!gradient).*weight") == ([".*weight"], ["^gradient"])
-    for wrong in ("(", "a(?=b)", "(?<!x)y", r"(a)\1"):
+    for wrong in ("(", "a(?=b)", "(?<!x)y", r"(a)\1", r"(?P<n>a)(?P=n)", "(a)?(?(1)b|c)"):
         with pytest.raises(ConfigError):
             patterns(wrong)
 
@@ -273,23 +279,21 @@ def test_hook_wide_settings():
 
 
 def test_a_plan_file():
-    plan = {"level": "custom", "collections": {'a "b"': {"include": ["x\\.y"], "train": {"interval": 3}}}}
+    plan = {"level": "custom", "collections": {'a "b"': {"include": ["x\\.y\x7f"], "train": {"interval": 3}}}}
     assert to_toml(plan) == (
-        'level = "custom"\n[collections]\n\n[collections."a \\"b\\""]\ninclude = ["x\\\\.y"]\n'
+        'level = "custom"\n[collections]\n\n[collections."a \\"b\\""]\ninclude = ["x\\\\.y\\u007f"]\n'
         "train = {interval = 3}\n"
     )
 
 
-def test_rules_bring_what_they_read():
-    vanishing = Rule.sagemaker(rule_configs.vanishing_gradient())
+def test_rules_bring_their_collections():
     own = Rule.sagemaker(
         rule_configs.exploding_tensor(),
         collections_to_save=[CollectionConfig("weights", {"save_interval": 3})],
     )
-    found = plan_of(DebuggerHookConfig(collection_configs=[CollectionConfig("gradients")]), [vanishing, own])
-    assert found["collections"]["gradients"]["take"] == ["values", "statistics"]
+    found = plan_of(DebuggerHookConfig(collection_configs=[CollectionConfig("gradients")]), [own])
+    assert list(found["collections"]) == ["gradients", "weights"]
     assert found["collections"]["weights"]["train"] == {"interval": 3}
-    assert found["collections"]["biases"] == {"take": ["statistics"], "interval": 100}
 
 
 # ---- what there is not ----
@@ -420,6 +424,8 @@ def test_a_job_runs_with_its_hyperparameters_and_sagemakers_environment(estimato
     variables = seen["variables"]
     assert variables["SM_CHANNEL_TRAINING"] == str(data) and variables["SM_HP_LR"] == "0.5"
     assert json.loads(variables["SM_HPS"]) == {"lr": 0.5, "n": 3} and variables["OWN"] == "1"
+    assert json.loads(variables["SM_USER_ARGS"]) == ["--lr", "0.5", "-n", "3"]
+    assert int(variables["SM_NUM_GPUS"]) >= 0 and Path(variables["SM_INPUT_CONFIG_DIR"]).is_dir()
     request = json.loads(Path(variables["SMDEBUG_CONFIG_FILE_PATH"]).read_text())
     assert request["HookParameters"] == {"save_interval": "20"}
     assert request["CollectionConfigurations"] == [{"CollectionName": "weights"}]
@@ -427,8 +433,22 @@ def test_a_job_runs_with_its_hyperparameters_and_sagemakers_environment(estimato
     assert [each["RuleConfigurationName"] for each in summary] == ["falls", "ProfilerReport"]
     assert [each["RuleEvaluationStatus"] for each in summary] == ["NoData", "NoIssuesFound"]
     assert job.rule_job_summary()[0]["StatusDetails"] == ""
+    assert list(summary[0]) == [
+        *("RuleConfigurationName", "RuleEvaluationJobArn", "RuleEvaluationStatus", "StatusDetails"),
+        "LastModifiedTime",
+    ]
     board = Path(made.latest_job_tensorboard_artifacts_path())
     assert board.is_dir() and made.latest_job_tensorboard_artifacts_path() == str(board)
+
+
+def test_gpus_are_counted_as_cuda_sees_them(tmp_path, monkeypatch):
+    for name in ("nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm", "null"):
+        (tmp_path / name).touch()
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert gpu_count(str(tmp_path)) == 2 and gpu_count(str(tmp_path / "nowhere")) == 0
+    for visible, count in (("", 0), ("-1", 0), ("0", 1), ("0, 1,3", 3), ("0,-1,1", 1), ("GPU-8f,MIG-1", 2)):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+        assert gpu_count(str(tmp_path)) == count, visible
 
 
 def test_a_job_that_fails_says_so_and_one_that_is_not_waited_for_is_in_progress(estimator):
@@ -442,6 +462,10 @@ def test_a_job_that_fails_says_so_and_one_that_is_not_waited_for_is_in_progress(
     assert second.name == "second" and second is made.jobs[1]
     with pytest.raises(TrainingError):
         second.wait()
+    # It would become the next attempt of that run.
+    with pytest.raises(ConfigError, match="second"):
+        made.fit(logs=False, job_name="second")
+    assert len(made.jobs) == 2
 
 
 def test_a_job_can_be_stopped(estimator, tmp_path):
@@ -482,6 +506,7 @@ def test_wrong_arguments_of_the_estimator(estimator, tmp_path):
     for wrong, error in (
         ({"rules": ["loss"]}, ConfigError),
         ({"base_job_name": "a job"}, ConfigError),
+        ({"debugger_hook_config": {"collection_configs": []}}, ConfigError),
         ({"instances": 2}, TypeError),
     ):
         with pytest.raises(error):
@@ -499,6 +524,37 @@ def test_wrong_arguments_of_the_estimator(estimator, tmp_path):
         made.disable_profiling()
     with pytest.raises(ConfigError, match="no file"):
         LocalEstimator("nothing.py").fit()
+    with pytest.raises(UnsupportedError, match="output_path"):
+        LocalEstimator("nothing.py", output_path="s3://bucket/runs")
+    assert LocalEstimator("nothing.py", output_path=f"file://{tmp_path}").output_path == str(tmp_path)
+
+
+def plan_in(made: LocalEstimator) -> dict:
+    made.fit(logs=False)
+    return json.loads((made.latest_training_job.run / "run.json").read_text())["plan"]["collections"]
+
+
+def test_what_the_rules_need_is_captured_unless_nothing_is(estimator):
+    rules = [
+        Rule.sagemaker(rule_configs.vanishing_gradient()),
+        ProfilerRule.sagemaker(rule_configs.ProfilerReport()),
+        ProfilerRule.sagemaker(rule_configs.StepOutlier()),
+    ]
+    losses = DebuggerHookConfig(collection_configs=[CollectionConfig("losses")])
+    plan = plan_in(estimator(rules=rules, debugger_hook_config=losses))
+    assert set(plan) == {"losses", "gradients"}
+    assert plan["gradients"] == {"take": ["statistics"], "train": {"interval": 100}}
+    # How often a collection of the user's is saved stays the user's word.
+    gradients = DebuggerHookConfig(collection_configs=[CollectionConfig("gradients", {"save_interval": "7"})])
+    plan = plan_in(estimator(rules=rules, debugger_hook_config=gradients))
+    assert plan["gradients"] == {"take": ["statistics", "values"], "interval": 7}
+    for nothing in (False, DebuggerHookConfig(hook_parameters={"dry_run": "true"})):
+        assert plan_in(estimator(rules=rules, debugger_hook_config=nothing)) == {}
+    # True is what nothing said is: Telltale's own plan; for TensorBoard with histograms, else the same.
+    own = plan_in(estimator())
+    assert plan_in(estimator(debugger_hook_config=True)) == own != {}
+    board = plan_in(estimator(tensorboard_output_config=TensorBoardOutputConfig("s3://bucket/board")))
+    assert board == {name: {**what, "take": ["statistics", "histogram"]} for name, what in own.items()}
 
 
 def test_the_plan_is_one_that_telltale_takes(estimator):

@@ -191,6 +191,7 @@ def test_json_configuration(tmp_path, monkeypatch):
     # The example of the documentation has numbers and a comma too many as texts.
     again = Hook.create_from_json_file(str(path))
     assert again.save_config == hook.save_config
+    assert Hook.hook_from_config(str(path)).save_config == hook.save_config
 
 
 def test_json_configuration_that_is_none(tmp_path, monkeypatch):

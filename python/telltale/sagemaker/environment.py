@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,6 +15,9 @@ from typing import Any
 
 from ..errors import ConfigError, UnsupportedError
 from .hook_config import DebuggerHookConfig, TensorBoardOutputConfig
+
+
+_DEVICE = re.compile(r"nvidia\d+")
 
 
 def argument_list(hyperparameters: Mapping[str, Any]) -> list[str]:
@@ -75,7 +79,7 @@ def environment_of(
     """
     channels = channels_of(inputs)
     try:
-        for name in ("model", "output", "output/data"):
+        for name in ("model", "input/config", "output/data", "output/intermediate"):
             (files / name).mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(f"fit: output_path: {error}") from error
@@ -84,13 +88,20 @@ def environment_of(
         "TRAINING_JOB_NAME": job,
         "SM_TRAINING_ENV": json.dumps({"job_name": job, "hyperparameters": _plain(hyperparameters)}),
         "SM_MODEL_DIR": str(files / "model"),
+        "SM_INPUT_DIR": str(files / "input"),
+        "SM_INPUT_CONFIG_DIR": str(files / "input" / "config"),
         "SM_OUTPUT_DIR": str(files / "output"),
         "SM_OUTPUT_DATA_DIR": str(files / "output" / "data"),
+        "SM_OUTPUT_INTERMEDIATE_DIR": str(files / "output" / "intermediate"),
+        "SM_USER_ARGS": json.dumps(argument_list(hyperparameters)),
+        "SM_LOG_LEVEL": "20",
         "SM_HPS": json.dumps(_plain(hyperparameters)),
         "SM_CHANNELS": json.dumps(sorted(channels)),
         "SM_HOSTS": json.dumps([host]),
         "SM_CURRENT_HOST": host,
+        "SM_RESOURCE_CONFIG": json.dumps({"current_host": host, "hosts": [host]}),
         "SM_NUM_CPUS": str(len(os.sched_getaffinity(0))),
+        "SM_NUM_GPUS": str(gpu_count()),
         **{f"SM_CHANNEL_{channel.upper()}": path for channel, path in channels.items()},
         **{f"SM_HP_{name.upper()}": str(value) for name, value in hyperparameters.items()},
     }
@@ -106,6 +117,19 @@ def environment_of(
         there = [environment["PYTHONPATH"]] if environment.get("PYTHONPATH") else []
         environment["PYTHONPATH"] = os.pathsep.join([*python_path, *there])
     return environment
+
+
+def gpu_count(devices: str = "/dev") -> int:
+    """NVIDIA devices that a training may use: of this machine, or those that CUDA_VISIBLE_DEVICES leaves."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        # As CUDA reads it: what comes after one that is none does not count.
+        names = [name.strip() for name in visible.split(",")]
+        return next((i for i, name in enumerate(names) if not name or name.startswith("-")), len(names))
+    try:
+        return sum(bool(_DEVICE.fullmatch(name)) for name in os.listdir(devices))
+    except OSError:
+        return 0
 
 
 def _plain(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,17 +10,18 @@ from __future__ import annotations
 import datetime
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..errors import ConfigError, UnsupportedError
+from ..errors import ConfigError, ReadError, UnsupportedError
 from . import _command, support
 from .environment import argument_list, environment_of
 from .hook_config import DebuggerHookConfig, TensorBoardOutputConfig
-from .plan import plan_of, to_toml
+from .plan import hook_config_of, plan_of, saves_nothing, to_toml
 from .profiler import ProfilerConfig
 from .rules import ProfilerRule, Rule, RuleBase
 from .training_job import LocalTrainingJob
@@ -32,7 +33,7 @@ _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9\-]*[A-Za-z0-9])?")
 _OF_THE_CLOUD = frozenset(
     """
     checkpoint_local_path checkpoint_s3_uri code_location container_log_level disable_output_compression
-    disable_profiler enable_network_isolation enable_sagemaker_metrics encrypt_inter_container_traffic
+    enable_network_isolation enable_sagemaker_metrics encrypt_inter_container_traffic
     environment_variables framework_version git_config image_uri input_mode instance_type
     keep_alive_period_in_seconds max_retry_attempts max_run max_wait metric_definitions model_uri
     output_kms_key py_version role sagemaker_session script_mode security_group_ids subnets tags
@@ -62,6 +63,7 @@ class LocalEstimator:
             steps, for XGBoost each 10).
         python: the interpreter, of None this one; not used where entry_point is a shell script.
         run_options: further options of `telltale run`, for example ("--overhead", "2%").
+        disable_profiler: as ProfilerConfig(disable_profiler=True).
         cloud: arguments of SageMaker's estimators that say where in the cloud a job runs (role,
             instance_type, image_uri, ...): taken, and not used.
 
@@ -88,6 +90,7 @@ class LocalEstimator:
         python: str | None = None,
         run_options: Sequence[str] = (),
         instance_count: int = 1,
+        disable_profiler: bool = False,
         **cloud: Any,
     ) -> None:
         unknown = sorted(set(cloud) - _OF_THE_CLOUD)
@@ -99,19 +102,23 @@ class LocalEstimator:
                 "the training runs on this machine alone",
                 "leave it out; several processes here: let the script, or entry_point, start them",
             )
+        debugger_hook_config = hook_config_of(debugger_hook_config)
+        if disable_profiler:
+            profiler_config = ProfilerConfig(disable_profiler=True)
         self.rules = _rules(rules)
         support.check_rules(self.rules, _available_rules(self.rules))
         self.interval_ms = support.sampling_interval_ms(profiler_config)
         self.plan = plan_of(
             debugger_hook_config, self.rules, framework, histograms=tensorboard_output_config is not None
         )
+        self._rules_with_needs = [] if saves_nothing(debugger_hook_config) else _names_of(self.rules)
         self.entry_point = entry_point
         self.source_dir = source_dir
         self.debugger_hook_config = debugger_hook_config
         self.profiler_config = profiler_config
         self.tensorboard_output_config = tensorboard_output_config
         self.base_job_name = _job_name(base_job_name, entry_point)
-        self.output_path = output_path
+        self.output_path = _local(output_path)
         self.environment = dict(environment or {})
         self.dependencies = tuple(dependencies)
         self.python = python
@@ -158,6 +165,8 @@ class LocalEstimator:
             raise ConfigError(f"fit: job_name {name!r}: write letters, digits and hyphens")
         folder = Path(self.output_path).resolve()
         run = folder / name
+        if run.exists():
+            raise ConfigError(f"fit: job_name {name!r}: there is a run of this name in {folder}: write another")
         # Beside the run, since its directory has to be empty before the run begins.
         files = folder / f"{name}.job"
         environment = environment_of(
@@ -221,7 +230,11 @@ class LocalEstimator:
             raise ConfigError(f"TensorBoard: {job.name} still runs: call latest_training_job.wait() first")
         folder = job.run.parent / f"{job.name}.job" / "tensorboard"
         if not folder.exists():
-            _command.ask("export", "tensorboard", str(job.run), "-o", str(folder))
+            try:
+                _command.ask("export", "tensorboard", str(job.run), "-o", str(folder))
+            except ReadError:
+                shutil.rmtree(folder, ignore_errors=True)  # A part of it must not pass for the whole.
+                raise
             folder.mkdir(exist_ok=True)  # There may have been nothing to export.
         return str(folder)
 
@@ -276,6 +289,8 @@ class LocalEstimator:
             path = files / "plan.toml"
             path.write_text(to_toml(self.plan), encoding="utf-8")
             options += ["--plan", str(path)]
+            if self._rules_with_needs:
+                options += ["--rules", ",".join(self._rules_with_needs)]
         return options
 
 
@@ -288,6 +303,29 @@ def _rules(rules: Iterable[RuleBase] | None) -> list[RuleBase]:
                 "Rule.sagemaker(rule_configs.loss_not_decreasing())"
             )
     return found
+
+
+def _local(path: str | os.PathLike[str]) -> str:
+    """A folder of this machine, of output_path.
+
+    Raises:
+        UnsupportedError: it lies in a cloud.
+    """
+    text = os.fspath(path)
+    if text.startswith("file://"):
+        return text[len("file://") :]
+    if "://" in text:
+        raise UnsupportedError(
+            f"LocalEstimator: output_path={text!r}",
+            "runs are written to this machine alone",
+            "leave it out, or give a folder that is here",
+        )
+    return text
+
+
+def _names_of(rules: list[RuleBase]) -> list[str]:
+    """Telltale's rules among them, each once: all but the report, where support.check_rules let them pass."""
+    return list(dict.fromkeys(rule.rule for rule in rules if rule.rule != support.REPORT))
 
 
 def _available_rules(rules: list[RuleBase]) -> dict[str, Mapping[str, Any]]:

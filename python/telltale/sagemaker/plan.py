@@ -22,20 +22,17 @@ REDUCTIONS = ("min", "max", "mean", "std", "variance", "sum", "prod")
 NORMS = ("l1_norm", "l2_norm")
 # Saved as they are, whatever reductions are asked for.
 SCALAR_COLLECTIONS = frozenset({"losses", "metrics", "feature_importance", "average_shap", "sm_metrics"})
+# Of what Telltale takes where nothing is said, with the histograms that TensorBoard is to show.
+_OWN = ("weights", "biases", "gradients")
+_OWN_WITH_HISTOGRAMS = {"take": ["statistics", "histogram"], "train": {"interval": 100}}
 # What needs no include_regex.
 BUILT_IN = frozenset(
     """
     all default weights biases gradients losses metrics inputs outputs layers activations labels predictions
-    optimizer_state optimizer_variables sm_metrics hyperparameters feature_importance average_shap full_shap
-    trees
+    optimizer_state optimizer_variables sm_metrics tensorflow_summaries hyperparameters feature_importance
+    average_shap full_shap trees
     """.split()
 )
-# Of these Telltale's rules read statistics; how often where nothing is said.
-_RULE_NEEDS = {
-    "VanishingGradient": ("gradients",),
-    "ExplodingTensor": ("weights", "biases", "gradients"),
-}
-_RULE_INTERVAL = 100
 
 _SAVE_KEYS = ("save_interval", "start_step", "end_step", "save_steps")
 _REDUCTION_KEYS = ("reductions", "save_raw_tensor", "save_shape")
@@ -55,7 +52,30 @@ _COLLECTION_KEYS = frozenset({*_REDUCTION_KEYS, "include_regex", "save_histogram
 # SageMaker's names of a module's inputs and outputs, in Telltale's.
 _PORT = re.compile(r"_(input|output)(?:_(\d+))?")
 _LOOK_AHEAD = re.compile(r"\^?\(\?!([^()]*)\)(.*)", re.S)
-_NOT_RE2 = re.compile(r"\(\?(?:[=!]|<[=!])|\\[1-9]")
+_NOT_RE2 = re.compile(r"\(\?(?:[=!>(]|<[=!]|P=)|\\[1-9]")
+
+
+def hook_config_of(given: Any) -> DebuggerHookConfig | bool | None:
+    """The argument debugger_hook_config of an estimator; True is what nothing said is, as in SageMaker's.
+
+    Raises:
+        ConfigError: it is something else.
+    """
+    if given is None or given is True:
+        return None
+    if given is False or isinstance(given, DebuggerHookConfig):
+        return given
+    raise ConfigError(
+        f"LocalEstimator: debugger_hook_config {given!r} is neither a DebuggerHookConfig nor False: write for "
+        'example DebuggerHookConfig(collection_configs=[CollectionConfig("weights")])'
+    )
+
+
+def saves_nothing(hook_config: DebuggerHookConfig | bool | None) -> bool:
+    """Whether no tensors are wanted, not even for rules: debugger_hook_config=False, or dry_run."""
+    if not isinstance(hook_config, DebuggerHookConfig):
+        return hook_config is False
+    return flag("dry_run", (hook_config.hook_parameters or {}).get("dry_run", False))
 
 
 def plan_of(
@@ -68,25 +88,23 @@ def plan_of(
 
     Args:
         hook_config: what to save; False: no tensors; None: nothing was said.
-        rules: whose collections are added.
+        rules: whose collections_to_save are added. What Telltale's rules of their names need, `telltale run
+            --rules` adds.
         framework: "xgboost", "pytorch" or "tensorflow": decides the default of save_interval.
-        histograms: of what is saved, as for TensorBoard.
+        histograms: of what is saved, as for TensorBoard; where nothing is said, of what Telltale takes by itself.
 
     Raises:
         ConfigError: a parameter that there is not, or a value that makes no sense.
     """
-    if hook_config is False:
+    if saves_nothing(hook_config):
         return _plan({})
-    rules = list(rules)
     of_rules = [config for rule in rules for config in rule.collection_configs]
     if hook_config is None and not of_rules:
-        return None
+        return _plan({name: dict(_OWN_WITH_HISTOGRAMS) for name in _OWN}) if histograms else None
     collections: dict[str, dict[str, Any]] = {}
     if isinstance(hook_config, DebuggerHookConfig):
         hook = dict(hook_config.hook_parameters or {})
         _check_keys("DebuggerHookConfig: hook_parameters", hook, _HOOK_KEYS)
-        if flag("dry_run", hook.get("dry_run", False)):
-            return _plan({})
         configs = [*(hook_config.collection_configs or ()), *of_rules]
     else:
         hook = {}
@@ -102,7 +120,6 @@ def plan_of(
         if wanted and name not in collections:
             of_hook = {"include_regex": hook["include_regex"]} if name == "default" else {}
             collections[name] = _collection(CollectionConfig(name, of_hook), hook, default, histograms)
-    _add_needs(collections, rules)
     return _plan(collections)
 
 
@@ -112,8 +129,8 @@ def to_toml(plan: Mapping[str, Any]) -> str:
     def value_of(value: Any) -> str:
         if isinstance(value, Mapping):
             return "{" + ", ".join(f"{key} = {value_of(item)}" for key, item in value.items()) + "}"
-        # What is left are texts, whole numbers and lists of them, in which JSON is TOML.
-        return json.dumps(value, ensure_ascii=False)
+        # What is left are texts, whole numbers and lists of them, in which JSON is TOML, but for one character.
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
     lines = [f"level = {value_of(plan['level'])}", "[collections]"]
     for name, collection in plan["collections"].items():
@@ -124,15 +141,6 @@ def to_toml(plan: Mapping[str, Any]) -> str:
 
 def _plan(collections: dict[str, dict[str, Any]]) -> dict[str, Any]:
     return {"level": "custom", "collections": collections}
-
-
-def _add_needs(collections: dict[str, dict[str, Any]], rules: Iterable[RuleBase]) -> None:
-    """What Telltale's rules of these names read."""
-    for rule in rules:
-        for name in _RULE_NEEDS.get(rule.rule, ()):
-            there = collections.setdefault(name, {"take": [], "interval": _RULE_INTERVAL})
-            if "statistics" not in there["take"]:
-                there["take"].append("statistics")
 
 
 def _collection(

@@ -59,8 +59,19 @@ def _custom_parameters(
     return {**named, **(rule_parameters or {})}
 
 
+def _other_trials(paths: Iterable[str] | None) -> dict[str, str]:
+    """As SageMaker passes them to a rule: numbered parameters."""
+    return {f"other_trial_{i}": path for i, path in enumerate(paths or ())}
+
+
 class Rule(RuleBase):
-    """A rule about the model; made by Rule.sagemaker or Rule.custom."""
+    """A rule about the model; made by Rule.sagemaker or Rule.custom.
+
+    Both take `name`, what to call it in summaries; `other_trials_s3_input_paths`, runs to compare with;
+    `collections_to_save`, in place of those that the rule has by itself; `actions`, what it sets off when it fires.
+    Where in a cloud it would run and write (image_uri, instance_type, volume_size_in_gb,
+    container_local_output_path, s3_output_path) is taken, and not used.
+    """
 
     @classmethod
     def sagemaker(
@@ -76,14 +87,9 @@ class Rule(RuleBase):
     ) -> Rule:
         """A rule of SageMaker's.
 
-        Args:
+        Args (the others as of the class):
             base_config: of rule_configs, for example rule_configs.vanishing_gradient().
-            name: what to call it in summaries.
-            container_local_output_path, s3_output_path: taken, and not used.
-            other_trials_s3_input_paths: runs to compare with.
             rule_parameters: in place of the rule's own.
-            collections_to_save: in place of those that the rule needs by itself.
-            actions: what it sets off when it fires.
 
         Raises:
             ConfigError: base_config is none, or a parameter that is not the user's to give.
@@ -99,7 +105,7 @@ class Rule(RuleBase):
             raise ConfigError(
                 "Rule.sagemaker: rule_to_invoke is the rule's own: leave it out, or take Rule.custom"
             )
-        others = {f"other_trial_{i}": path for i, path in enumerate(other_trials_s3_input_paths or ())}
+        others = _other_trials(other_trials_s3_input_paths)
         defaults = [
             CollectionConfig(each["CollectionName"], each.get("CollectionParameters"))
             for each in base_config.get("CollectionConfigurations", ())
@@ -130,21 +136,14 @@ class Rule(RuleBase):
     ) -> Rule:
         """A rule of the user's own: a subclass of smdebug.rules.Rule.
 
-        Args:
-            name: what to call it.
-            image_uri, instance_type, volume_size_in_gb, container_local_output_path, s3_output_path: taken,
-                and not used.
-            source: the file that holds the class.
-            rule_to_invoke: the class.
-            other_trials_s3_input_paths: runs to compare with.
+        Args (the others as of the class):
+            source: the file that holds the class; rule_to_invoke: the class.
             rule_parameters: of its constructor.
-            collections_to_save: what it needs.
-            actions: what it sets off when it fires.
 
         Raises:
             ConfigError: one of source and rule_to_invoke without the other.
         """
-        others = {f"other_trial_{i}": path for i, path in enumerate(other_trials_s3_input_paths or ())}
+        others = _other_trials(other_trials_s3_input_paths)
         parameters = {**others, **_custom_parameters(source, rule_to_invoke, rule_parameters)}
         return cls(name, parameters, collections_to_save or (), actions, custom=True)
 
@@ -162,10 +161,8 @@ class ProfilerRule(RuleBase):
     ) -> ProfilerRule:
         """A rule of SageMaker's.
 
-        Args:
+        Args (the others as of Rule):
             base_config: of rule_configs, for example rule_configs.CPUBottleneck().
-            name: what to call it in summaries.
-            container_local_output_path, s3_output_path: taken, and not used.
 
         Raises:
             ConfigError: base_config is none.

@@ -84,7 +84,8 @@ class LocalTrainingJob:
         """What the rules that the estimator was given say so far.
 
         Returns:
-            One dict a rule: RuleConfigurationName, RuleEvaluationStatus (NoIssuesFound, IssuesFound,
+            One dict a rule: RuleConfigurationName, RuleEvaluationJobArn (the run directory: there is no other
+            job), RuleEvaluationStatus (NoIssuesFound, IssuesFound,
             InProgress, Error, and Telltale's NoData: what the rule needs was not recorded), StatusDetails (of
             IssuesFound: message and advice of the finding that costs most), LastModifiedTime. While the run
             has no records yet: InProgress.
@@ -107,6 +108,7 @@ class LocalTrainingJob:
             summaries.append(
                 {
                     "RuleConfigurationName": rule.name,
+                    "RuleEvaluationJobArn": str(self.run),
                     "RuleEvaluationStatus": status,
                     "StatusDetails": details,
                     "LastModifiedTime": now,

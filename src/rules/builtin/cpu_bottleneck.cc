@@ -646,7 +646,8 @@ const RuleDesc kCPUBottleneckDesc{
     store::MaskOf(format::TableId::kMetrics) | store::MaskOf(format::TableId::kSteps) |
         store::MaskOf(format::TableId::kEvents),
     false,
-    kParameters};
+    kParameters,
+    {}};
 
 std::unique_ptr<Rule> MakeCPUBottleneck(const Parameters& parameters) {
   return std::make_unique<CPUBottleneck>(parameters);

@@ -31,6 +31,10 @@ constexpr ParameterDesc kParameters[] = {
     {"normal_captures", 2, "captures", "First captures of a run, against which growth is judged."},
 };
 
+constexpr CaptureNeed kCaptures[] = {{"weights", "statistics", 100},
+                                     {"biases", "statistics", 100},
+                                     {"gradients", "statistics", 100}};
+
 constexpr std::size_t kNamed = 8;  ///< Tensors that the evidence names.
 
 class ExplodingTensor final : public Rule {
@@ -398,7 +402,8 @@ const RuleDesc kExplodingTensorDesc{
     store::MaskOf(format::TableId::kStatistics) | store::MaskOf(format::TableId::kSteps) |
         store::MaskOf(format::TableId::kScalars) | store::MaskOf(format::TableId::kEvents),
     true,
-    kParameters};
+    kParameters,
+    kCaptures};
 
 std::unique_ptr<Rule> MakeExplodingTensor(const Parameters& parameters) {
   return std::make_unique<ExplodingTensor>(parameters);

@@ -453,7 +453,8 @@ const RuleDesc kInputBoundDesc{
     store::MaskOf(format::TableId::kSteps) | store::MaskOf(format::TableId::kSpans) |
         store::MaskOf(format::TableId::kEvents) | store::MaskOf(format::TableId::kMetrics),
     false,
-    kParameters};
+    kParameters,
+    {}};
 std::unique_ptr<Rule> MakeInputBound(const Parameters& parameters) {
   return std::make_unique<InputBound>(parameters);
 }

@@ -820,7 +820,8 @@ const RuleDesc kLossNotDecreasingDesc{
     store::MaskOf(format::TableId::kScalars) | store::MaskOf(format::TableId::kEvents) |
         store::MaskOf(format::TableId::kSteps),
     true,
-    kParameters};
+    kParameters,
+    {}};
 
 std::unique_ptr<Rule> MakeLossNotDecreasing(const Parameters& parameters) {
   return std::make_unique<LossNotDecreasing>(parameters);

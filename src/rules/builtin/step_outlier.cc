@@ -637,7 +637,8 @@ const RuleDesc kStepOutlierDesc{
     store::MaskOf(format::TableId::kSteps) | store::MaskOf(format::TableId::kSpans) |
         store::MaskOf(format::TableId::kMetrics) | store::MaskOf(format::TableId::kEvents),
     false,
-    kParameters};
+    kParameters,
+    {}};
 
 std::unique_ptr<Rule> MakeStepOutlier(const Parameters& parameters) {
   return std::make_unique<StepOutlier>(parameters);

@@ -34,6 +34,8 @@ constexpr ParameterDesc kParameters[] = {
      "Where the loss is between 0 and this, gradients that are all small are no defect."},
 };
 
+constexpr CaptureNeed kCaptures[] = {{"gradients", "statistics", 100}};
+
 constexpr std::string_view kPrefix = "gradient/";
 constexpr std::size_t kNamed = 8;  ///< Tensors that the evidence names.
 /// An open incident needs gradients this much above the threshold before one counts as alive.
@@ -395,7 +397,8 @@ const RuleDesc kVanishingGradientDesc{
     store::MaskOf(format::TableId::kStatistics) | store::MaskOf(format::TableId::kSteps) |
         store::MaskOf(format::TableId::kScalars) | store::MaskOf(format::TableId::kEvents),
     true,
-    kParameters};
+    kParameters,
+    kCaptures};
 
 std::unique_ptr<Rule> MakeVanishingGradient(const Parameters& parameters) {
   return std::make_unique<VanishingGradient>(parameters);

@@ -206,6 +206,11 @@ class BaseHook:
         """
         return create_hook_from_json_config(cls, json_file_path)
 
+    @classmethod
+    def hook_from_config(cls, json_config_path=None):
+        """As create_from_json_file, by its older name."""
+        return cls.create_from_json_file(json_config_path)
+
     def get_collection(self, name, create=True):
         """The collection of that name, made where there is none and `create`."""
         return self.collection_manager.get(name, create=create)

@@ -111,8 +111,6 @@ class Hook(BaseHook, xgboost.callback.TrainingCallback):
         defaults = {"save_interval": DEFAULT_SAVE_CONFIG_INTERVAL}
         return create_hook_from_json_config(cls, json_file_path, defaults)
 
-    hook_from_config = create_from_json_file
-
     # -- what xgboost calls --
 
     def after_iteration(self, model, epoch, evals_log):

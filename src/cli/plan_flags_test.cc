@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+// The plan of a run: what the rules need, and what the options say.
+#include "cli/plan_flags.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "cli/rule_needs.h"
+#include "plan/compiler.h"
+#include "rules/registry.h"
+#include "store/store_testing.h"
+
+namespace telltale::cli {
+namespace {
+
+const plan::Collection* Find(const plan::CapturePlan& plan, const std::string& name) {
+  const auto found = std::find_if(plan.collections.begin(), plan.collections.end(),
+                                  [&](const plan::Collection& c) { return c.name == name; });
+  return found == plan.collections.end() ? nullptr : &*found;
+}
+
+/// Lines of Unserved for a plan.
+std::vector<std::string> Unserved(const plan::CapturePlan& plan) {
+  const auto compiled = plan::Compiled::Create(plan);
+  EXPECT_TRUE(compiled.ok());
+  return cli::Unserved(*compiled);
+}
+
+TEST(RuleNeeds, WhereNothingIsSaidTheyMakeThePlan) {
+  const auto plan = PlanOfRun({});
+  ASSERT_TRUE(plan.ok()) << plan.status().message();
+  EXPECT_TRUE(Unserved(*plan).empty());
+  // The level `steps` says that it is this, and nothing more.
+  EXPECT_EQ(*plan, plan::DefaultPlan());
+  auto all = PlanOfRun({.rules = "all"});
+  ASSERT_TRUE(all.ok()) << all.status().message();
+  EXPECT_EQ(all->level, "custom");
+  all->level = "steps";
+  EXPECT_EQ(*all, plan::DefaultPlan());
+}
+
+TEST(RuleNeeds, NamedRulesAloneMakeThePlan) {
+  const auto plan = PlanOfRun({.rules = "VanishingGradient,StepOutlier"});
+  ASSERT_TRUE(plan.ok()) << plan.status().message();
+  ASSERT_EQ(plan->collections.size(), 1U);
+  EXPECT_EQ(plan->collections[0].name, "gradients");
+  EXPECT_EQ(plan->collections[0].when[0], plan::When{.interval = 100});
+  EXPECT_TRUE(plan->collections[0].when[1].Never());
+  for (const char* wrong : {"Vanishing", "VanishingGradient,", ",", "all,StepOutlier"}) {
+    EXPECT_EQ(PlanOfRun({.rules = wrong}).status().code(), Code::kUsage) << wrong;
+  }
+}
+
+TEST(RuleNeeds, AreAddedToWhatTheUserSays) {
+  const auto plan = PlanOfRun({.level = "system",
+                               .rules = "ExplodingTensor",
+                               .collect = {"gradients:values,interval=7", "weights:interval=0"}});
+  ASSERT_TRUE(plan.ok()) << plan.status().message();
+  const plan::Collection* const gradients = Find(*plan, "gradients");
+  ASSERT_NE(gradients, nullptr);
+  EXPECT_EQ(gradients->take, plan::kRaw | plan::kStats);
+  EXPECT_EQ(gradients->when[0].interval, 7U) << "how often is the user's word";
+  EXPECT_TRUE(Find(*plan, "weights")->when[0].Never()) << "so is that it is not taken";
+  EXPECT_EQ(Find(*plan, "biases")->when[0].interval, 100U);
+}
+
+TEST(RuleNeeds, SurviveACollectionThatTakesAnotherThing) {
+  const auto plan = PlanOfRun({.collect = {"gradients:values,interval=10"}});
+  ASSERT_TRUE(plan.ok()) << plan.status().message();
+  EXPECT_EQ(Find(*plan, "gradients")->take, plan::kRaw | plan::kStats);
+  EXPECT_TRUE(Unserved(*plan).empty());
+}
+
+TEST(RuleNeeds, OfARunThatGoesOnLeaveWhatHolds) {
+  plan::CapturePlan holds = Nothing();
+  holds.collections.push_back(plan::ParseCollect("gradients:values,interval=7").value());
+  const auto added = PlanOf({.rules = "VanishingGradient"}, Nothing(), holds);
+  ASSERT_TRUE(added.ok()) << added.status().message();
+  const plan::CapturePlan both = plan::Union(holds, *added);
+  ASSERT_EQ(both.collections.size(), 1U);
+  EXPECT_EQ(both.collections[0].take, plan::kRaw | plan::kStats);
+  EXPECT_EQ(both.collections[0].when[0].interval, 7U);
+}
+
+TEST(RuleNeeds, WhatAPlanDoesNotServeIsSaid) {
+  const std::vector<std::string> none = Unserved(Nothing());
+  ASSERT_EQ(none.size(), 2U);
+  EXPECT_EQ(none[0].find("The rule ExplodingTensor will have no data: it needs statistics of "
+                         "weights, statistics of biases, statistics of gradients in TRAIN steps"),
+            0U)
+      << none[0];
+  const auto lines_of = [](const char* collect) {
+    plan::CapturePlan plan = Nothing();
+    plan.collections.push_back(plan::ParseCollect(collect).value());
+    return Unserved(plan);
+  };
+  // Gradients serve the one rule, and a part of the other's needs.
+  const auto gradients = lines_of("gradients");
+  ASSERT_EQ(gradients.size(), 1U);
+  EXPECT_NE(gradients[0].find("ExplodingTensor will see a part only"), std::string::npos);
+  // Neither another mode, nor values, nor no step at all is what they need.
+  EXPECT_EQ(lines_of("gradients:eval.interval=1").size(), 2U);
+  EXPECT_EQ(lines_of("gradients:values").size(), 2U);
+  EXPECT_EQ(lines_of("gradients:interval=10,end=0").size(), 2U);
+  // A pattern takes some of them.
+  const auto some = lines_of("mine:include=conv");
+  ASSERT_EQ(some.size(), 2U);
+  EXPECT_NE(some[1].find("VanishingGradient will see a part only"), std::string::npos) << some[1];
+  EXPECT_TRUE(lines_of("all").empty());
+}
+
+TEST(RuleNeeds, AreSaidBesideWhatThePlanTakes) {
+  const std::string text = ExplainPlan(plan::DefaultPlan());
+  EXPECT_NE(text.find("ExplodingTensor, VanishingGradient\n"), std::string::npos) << text;
+  EXPECT_EQ(text.find("will have no data"), std::string::npos) << text;
+  EXPECT_TRUE(plan::FromToml(text, "explained").ok());
+}
+
+TEST(RuleNeeds, ArePlansThatCanBeRead) {
+  for (const rules::RuleEntry& entry : rules::Registry()) {
+    plan::CapturePlan plan = Nothing();
+    const Status added = AddNeeds({entry.desc}, Nothing(), &plan);
+    EXPECT_TRUE(added.ok()) << entry.desc->name << ": " << added.message();
+    EXPECT_EQ(plan.collections.size(), entry.desc->captures.size()) << entry.desc->name;
+    const bool reads = (entry.desc->table_mask & store::MaskOf(format::TableId::kStatistics)) != 0;
+    EXPECT_EQ(reads, !entry.desc->captures.empty()) << entry.desc->name;
+  }
+}
+
+TEST(PlanOptions, AFileAndALevelAreTwoPlans) {
+  const store::TempFolder folder;
+  const std::string file = (folder.path() / "plan.toml").string();
+  std::ofstream(file) << "[collections.losses]\ninterval = 1\n";
+  EXPECT_TRUE(PlanOfRun({.file = file}).ok());
+  const auto both = PlanOfRun({.file = file, .level = "tensors"});
+  ASSERT_EQ(both.status().code(), Code::kUsage);
+  EXPECT_NE(both.status().message().find("level = \"tensors\""), std::string::npos);
+}
+
+TEST(PlanOptions, AFileThatIsTooLargeOrNoneIsRefused) {
+  const store::TempFolder folder;
+  const std::string large = (folder.path() / "large.toml").string();
+  std::ofstream(large) << std::string(9U << 20, '#');
+  EXPECT_EQ(PlanOfRun({.file = large}).status().code(), Code::kLimit);
+  EXPECT_EQ(PlanOfRun({.file = folder.path().string()}).status().code(), Code::kUnusable);
+  EXPECT_EQ(PlanOfRun({.file = large + ".not"}).status().code(), Code::kUnusable);
+  // Neither bytes that are no UTF-8 nor a text of another encoding is a plan; a byte order mark is
+  // allowed.
+  const auto of_bytes = [&](const std::string& bytes) {
+    const std::string path = (folder.path() / "bytes.toml").string();
+    std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
+    return PlanOfRun({.file = path}).status().code();
+  };
+  EXPECT_EQ(of_bytes("level = 'syst\xff'\n"), Code::kUsage);
+  EXPECT_EQ(of_bytes(std::string("\xff\xfel\0e\0v\0", 8)), Code::kUsage);
+  EXPECT_EQ(of_bytes(std::string("\0level = 'all'\n", 15)), Code::kUsage);
+  EXPECT_EQ(of_bytes("\xef\xbb\xbflevel = 'all'\r\n"), Code::kOk);
+}
+
+TEST(PlanOptions, ANameThatIsNearlyABuiltInOneIsSaid) {
+  const auto slips_of = [](const char* collect) {
+    plan::CapturePlan plan = Nothing();
+    plan.collections.push_back(plan::ParseCollect(collect).value());
+    return LikelySlips(plan);
+  };
+  const struct {
+    const char* written;
+    const char* meant;
+  } slips[] = {{"gradient", "'gradients'"}, {"loss", "'losses'"},
+               {"bias", "'biases'"},        {"Weights", "'weights'"},
+               {"wieghts", "'weights'"},    {"feature_importances", "'feature_importance'"}};
+  for (const auto& slip : slips) {
+    const auto said = slips_of(slip.written);
+    ASSERT_EQ(said.size(), 1U) << slip.written;
+    EXPECT_NE(said[0].find(slip.meant), std::string::npos) << said[0];
+  }
+  for (const char* fine :
+       {"gradients", "mine", "a", "heads", "gradient:include=x", "loss:tensors=y"}) {
+    EXPECT_TRUE(slips_of(fine).empty()) << fine;
+  }
+  plan::CapturePlan plan = Nothing();
+  plan.collections.push_back(plan::ParseCollect("gradient").value());
+  EXPECT_NE(ExplainPlan(plan).find("write 'gradients'"), std::string::npos);
+}
+
+TEST(PlanOptions, AWrongPatternOfAFileNamesTheFile) {
+  const store::TempFolder folder;
+  const std::string file = (folder.path() / "plan.toml").string();
+  std::ofstream(file) << "[collections.mine]\ninclude = '(('\n";
+  const auto plan = PlanOfRun({.file = file});
+  ASSERT_EQ(plan.status().code(), Code::kUsage);
+  EXPECT_EQ(plan.status().message().find(file), 0U) << plan.status().message();
+}
+
+}  // namespace
+}  // namespace telltale::cli
