@@ -242,7 +242,8 @@ TT_API uint64_t tt_plan_epoch(void);
  * first. */
 TT_API int tt_current(int64_t* step);
 
-/* Time from `begin` (tt_now) to now was ours: adds it to the open step's probe_ns. */
+/* Time from `begin` (tt_now) to now was ours: adds it to the open step's probe_ns, or, on another
+ * thread than the one that steps, to that of the step that closes next. */
 TT_API void tt_account(uint64_t begin);
 /* Counts something that was wanted and not recorded, by a reason (name id). */
 TT_API void tt_count_skipped(uint32_t reason, uint64_t n);

@@ -2,6 +2,7 @@
 //
 // telltale._probe: the probe's calls as functions, and the types Span and Hook. Internal: users
 // call the package telltale.
+#include <array>
 #include <cstdlib>
 #include <cstring>
 
@@ -69,13 +70,38 @@ PyObject* KeepForever(PyObject*, PyObject* object) {
   return None();
 }
 
-PyObject* Now(PyObject*, PyObject*) { return PyLong_FromUnsignedLongLong(tt_now()); }
+/// A time that now() gave, and what the thread had accounted for by then.
+struct Mark {
+  std::uint64_t time;
+  std::uint64_t recorded;
+};
+/// Of the newest calls: adapters nest what they measure a few times at most.
+struct Marks {
+  std::array<Mark, 32> newest{};
+  std::size_t count = 0;
+};
+thread_local Marks t_marks;
 
+PyObject* Now(PyObject*, PyObject*) {
+  const std::uint64_t now = tt_now();
+  t_marks.newest[t_marks.count++ % t_marks.newest.size()] = {now, ThisThread().recorded_ticks};
+  return PyLong_FromUnsignedLongLong(now);
+}
+
+/// account(begin): what was recorded in between has accounted for itself.
 PyObject* Account(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   if (!Arity("account", nargs, 1)) return nullptr;
   const unsigned long long begin = PyLong_AsUnsignedLongLong(args[0]);
   if (PyErr_Occurred() != nullptr) return nullptr;
-  tt_account(begin);
+  ThreadState& thread = ThisThread();
+  std::uint64_t recorded = thread.recorded_ticks;
+  for (const Mark& mark : t_marks.newest) {
+    if (mark.time == begin) recorded = mark.recorded;
+  }
+  tt_account(begin + (thread.recorded_ticks - recorded));
+  // All of it is accounted for by now, for a caller that measures around it.
+  const std::uint64_t now = tt_now();
+  if (now > begin) thread.recorded_ticks = recorded + (now - begin);
   return None();
 }
 

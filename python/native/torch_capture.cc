@@ -210,7 +210,8 @@ bool Arrange(PyObject* tensor, bool contiguous, std::uint32_t take, std::int64_t
 }
 
 /// Where the elements of a tensor lie. `known`: address and size at which a tensor of this name was
-/// last found whole in its storage, to spare asking again; updated. May leave an exception.
+/// last found plain and whole in its storage, to spare asking again; updated. May leave an
+/// exception.
 Refusal Look(PyObject* tensor, std::uint32_t take, std::uint64_t* known, View* view) {
   if (!IsPlain(tensor)) return Refusal::kType;
   Ref layout(PyObject_GetAttr(tensor, g_strings.layout));
@@ -221,11 +222,6 @@ Refusal Look(PyObject* tensor, std::uint32_t take, std::uint64_t* known, View* v
   if (!dtype) return Refusal::kFailed;
   tt_array& array = view->array;
   if (!FindDtype(dtype.get(), &array.dtype)) return Refusal::kDtype;
-  int lazy = Boolean(tensor, g_strings.is_neg);
-  if (lazy == 0 && (array.dtype == TT_DTYPE_C64 || array.dtype == TT_DTYPE_C128)) {
-    lazy = Boolean(tensor, g_strings.is_conj);
-  }
-  if (lazy != 0) return lazy > 0 ? Refusal::kLazy : Refusal::kFailed;
   std::int64_t count = 0;
   const int contiguous = Boolean(tensor, g_strings.is_contiguous);
   if (contiguous < 0 || !Integer(tensor, g_strings.numel, &count)) return Refusal::kFailed;
@@ -242,6 +238,11 @@ Refusal Look(PyObject* tensor, std::uint32_t take, std::uint64_t* known, View* v
   const auto at = static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(array.data)) ^
                   (view->bytes << 48 | view->bytes >> 16);
   if (array.strides == nullptr && known != nullptr && *known == at) return Refusal::kNone;
+  int lazy = Boolean(tensor, g_strings.is_neg);
+  if (lazy == 0 && (array.dtype == TT_DTYPE_C64 || array.dtype == TT_DTYPE_C128)) {
+    lazy = Boolean(tensor, g_strings.is_conj);
+  }
+  if (lazy != 0) return lazy > 0 ? Refusal::kLazy : Refusal::kFailed;
   const std::int64_t extent = array.strides == nullptr ? count : Extent(*view);
   const int whole = InStorage(tensor, extent, element_bytes);
   if (whole != 1) return whole == 0 ? Refusal::kStorage : Refusal::kFailed;
@@ -266,14 +267,11 @@ Refusal Record(PyObject* tensor, std::uint32_t id, std::uint32_t take, Moment mo
   }
   ThreadState& thread = ThisThread();
   const std::uint64_t begin = tt_now();
-  if (view.bytes > kReleaseGilBytes) {
-    PyThreadState* state = PyEval_SaveThread();
-    tt_record_tensor(id, &view.array, take, moment.step, moment.mode);
-    PyEval_RestoreThread(state);
-  } else {
-    tt_record_tensor(id, &view.array, take, moment.step, moment.mode);
-  }
+  PyThreadState* state = view.bytes > kReleaseGilBytes ? PyEval_SaveThread() : nullptr;
+  tt_record_tensor(id, &view.array, take, moment.step, moment.mode);
+  // Without the wait for the GIL, which whoever called us accounts for.
   thread.recorded_ticks += tt_now() - begin;
+  if (state != nullptr) PyEval_RestoreThread(state);
   return Refusal::kNone;
 }
 

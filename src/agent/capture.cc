@@ -242,6 +242,8 @@ void Capture::Introduce(Producer* producer) const {
 }
 
 void Capture::AnswerNames(Producer* producer) const {
+  // The edit is published next: until then a probe has rules that the new answers do not fit.
+  if (edited_) return;
   producer->AnswerNames(compiled_);
   if (compiled_.slides()) producer->Slide(compiled_, plan_.slab_bytes);
 }

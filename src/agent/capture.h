@@ -57,7 +57,7 @@ class Capture {
 
   /// A producer that was adopted: publishes the plan to it.
   void Introduce(Producer* producer) const;
-  /// Answers a producer's new names.
+  /// Answers a producer's new names; not between an edit and its publication.
   void AnswerNames(Producer* producer) const;
   /// Publishes what has changed, if anything, to all.
   void Publish(const Producers& producers, const std::function<std::int64_t()>& run_now);

@@ -2,13 +2,20 @@
 #include "agent/capture.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
+
+#include "channel/control_page.h"
+#include "channel/testing.h"
+#include "format/channel_layout.h"
 
 namespace telltale::agent {
 namespace {
@@ -161,6 +168,47 @@ TEST_F(CaptureTest, TheTrainingAsksThroughTheJournal) {
   EXPECT_EQ(said[0].kind, "plan");
   EXPECT_EQ(said[0].data["plan"]["level"], "system");
   EXPECT_EQ(said[0].data["who"], "telltale.capture, rank 3, pid 77");
+}
+
+TEST_F(CaptureTest, AnEditReachesAProbeAsAWhole) {
+  channel::TestProducer probe;
+  auto page = channel::ControlPage::Create(100);
+  ASSERT_TRUE(page.ok());
+  ASSERT_TRUE(probe->UseControlPage(page->ReadOnlyFd()->release()));
+  Uuid uuid{};
+  std::copy_n(probe->uuid(), uuid.size(), uuid.begin());
+  auto adopted = Producer::Adopt(uuid, probe.Fd(), UniqueFd(::dup(page->fd())), UniqueFd());
+  ASSERT_TRUE(adopted.ok()) << adopted.status().message();
+  Capture::Producers producers;
+  producers.push_back(std::move(adopted).value());
+  auto capture = Open();
+  capture->Introduce(producers[0].get());
+  const std::uint64_t before = probe->RulesSequence();
+  EXPECT_GT(before, 0U);
+
+  // A list that is longer than a rule holds: its next part follows the steps that have passed.
+  std::string steps = "0";
+  for (int i = 1; i < 40; ++i) steps += "," + std::to_string(i);
+  Ask(R"({"plan": {"collections": {"losses": {"steps": [)" + steps + "]}}}}");
+  const std::string text =
+      format::kTensorMark + std::string("losses") + format::kTensorMark + "loss";
+  const std::uint32_t name = probe->Intern(text.data(), text.size());
+  StringPool pool;
+  channel::Drained drained;
+  EXPECT_FALSE(producers[0]->consumer().Drain(1 << 20, 0, &pool, &drained));
+  format::StepRow step;
+  step.mode = "TRAIN";
+  step.step = 5;
+  producers[0]->See({step});
+
+  capture->Poll(1 * kMs, &outbox_);
+  capture->AnswerNames(producers[0].get());
+  EXPECT_EQ(probe->RulesSequence(), before) << "not the new rules with the old answers";
+  EXPECT_EQ(probe->NameWord(name), format::kNameUnanswered) << "nor the other way round";
+  capture->Publish(producers, [] { return 1 * kMs; });
+  capture->AnswerNames(producers[0].get());
+  EXPECT_GT(probe->RulesSequence(), before);
+  EXPECT_NE(probe->NameWord(name), format::kNameUnanswered);
 }
 
 TEST_F(CaptureTest, TheGovernorsWordIsPublished) {

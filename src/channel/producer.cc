@@ -145,6 +145,16 @@ void Producer::Commit(ThreadRing* ring) {
   ring->entry->head.store(ring->head, std::memory_order_release);
 }
 
+bool Producer::HasRoom(std::uint32_t bytes) {
+  const ThreadRing* ring = Ring();
+  if (ring == nullptr) return true;
+  const std::uint64_t to_end = ring->size - ring->place;
+  const std::uint64_t total = bytes + (to_end < bytes ? to_end : 0);
+  const std::uint64_t tail = ring->entry->tail.load(std::memory_order_acquire);
+  const std::uint64_t believed = tail >= ring->tail && tail <= ring->head ? tail : ring->tail;
+  return ring->head + total - believed <= ring->size - ring->size / format::kReserveDivisor;
+}
+
 void Producer::Span(std::uint32_t name, std::uint64_t begin, std::uint64_t end, std::uint8_t flags,
                     std::int64_t step) {
   ThreadRing* ring = Ring();

@@ -83,6 +83,9 @@ class Producer {
   /// Room for a record of `bytes` (a multiple of 8), or null: dropped and counted.
   static void* Reserve(ThreadRing* ring, std::uint32_t bytes, bool critical);
   static void Commit(ThreadRing* ring);
+  /// Whether a record of `bytes` that is not critical would find room in the calling thread's ring
+  /// now. True where it has no ring: that is counted when the record comes.
+  bool HasRoom(std::uint32_t bytes);
 
   void Span(std::uint32_t name, std::uint64_t begin, std::uint64_t end, std::uint8_t flags,
             std::int64_t step);

@@ -17,21 +17,27 @@ constexpr double kFloor = 0.1;
 /// Steps of a mode whose durations are of warming up.
 constexpr std::int64_t kWarmUpSteps = 2;
 constexpr std::size_t kMinWork = 3;
-/// A cost that was seen once counts where it is so many times the budget.
+/// A step that is longer than so many medians of the newest ones has waited for something.
+constexpr double kPause = 3;
+/// A cost that was seen once counts where it is so many times the budget; one of the first steps
+/// alone, which find neither memory nor code in place, where it is so many times.
 constexpr double kPlain = 2;
+constexpr double kPlainCold = 10;
 /// Lists are judged by what they have cost over so many steps at least.
 constexpr std::int64_t kMinListedSteps = 20;
 constexpr std::size_t kMinBase = 16;
 
 /// Taken back at most once in so much step time, and only where this part of the stretch is enough.
-constexpr std::int64_t kBackNs = 5'000'000'000;
+constexpr double kBackNs = 5e9;
 constexpr double kBackRoom = 0.6;
-/// What was shed comes back after so much step time at a part of the budget, stretched.
-constexpr std::int64_t kUnshedNs = 60'000'000'000;
+/// What was shed comes back after so much step time at a part of the budget, stretched. Where it
+/// proved too dear again, after twice as much the next time, up to an hour.
+constexpr double kUnshedNs = 60e9;
+constexpr double kMaxUnshedNs = 3600e9;
 constexpr double kUnshedShare = 0.25;
 constexpr std::uint32_t kUnshedStretch = 64;
 /// So long a mode that makes less than this part of the steps may hold up the taking back.
-constexpr std::int64_t kPatienceNs = 60'000'000'000;
+constexpr double kPatienceNs = 60e9;
 constexpr std::int64_t kRarePart = 10;
 constexpr double kClearlyInside = 0.8;
 /// Part of the budget that Telltale's own processes may take before the machine is sampled less
@@ -53,15 +59,21 @@ bool DueByInterval(const When& when, std::uint32_t stretch, std::int64_t step) {
 }  // namespace
 
 Governor::Governor(double budget, std::span<const PlannedRule> rules) : budget_(budget) {
-  SetRules(rules);
+  Take(rules);
 }
 
-void Governor::SetRules(std::span<const PlannedRule> rules) {
+void Governor::Take(std::span<const PlannedRule> rules) {
   rules_.assign(rules.begin(), rules.end());
   thinning_ = {};
   Forget();
   exceeded_ = false;
-  waiting_ = false;
+  unshed_ns_ = kUnshedNs;
+  unshed_ = false;
+}
+
+void Governor::SetRules(std::span<const PlannedRule> rules) {
+  Take(rules);
+  waiting_ = true;
 }
 
 /// What taking costs: it is another thing now, or was measured with little else known.
@@ -80,12 +92,15 @@ void Governor::Published(std::int64_t now_ns) {
 }
 
 void Governor::Learn(const StepCost& cost, Mode* mode) {
-  const bool warm_up = mode->seen < kWarmUpSteps;
+  // Each process of a training has first steps of its own.
+  const bool warm_up = mode->seen < kWarmUpSteps || cost.step < kWarmUpSteps;
   ++mode->seen;
   ++mode->steps;
   mode->newest = std::max(mode->newest, cost.step);
   const std::int64_t probe = std::clamp<std::int64_t>(cost.probe_ns, 0, cost.duration_ns);
   if (!warm_up) mode->work.Add(cost.duration_ns - probe);
+  since_ns_ += std::min(static_cast<double>(cost.duration_ns),
+                        kPause * mode->work.median() + static_cast<double>(probe));
 
   // The rarest rule that was due answers for the step: those that are due more often are seen
   // without it.
@@ -109,6 +124,20 @@ void Governor::Learn(const StepCost& cost, Mode* mode) {
     mode->listed_ns += extra;
     return;
   }
+  LearnExtra(cost, extra, warm_up, rarest, mode);
+}
+
+void Governor::LearnExtra(const StepCost& cost, double extra, bool warm_up, std::size_t rarest,
+                          Mode* mode) {
+  const std::uint32_t interval = rules_[rarest].when[cost.mode].interval;
+  for (std::size_t i = 0; i < rules_.size(); ++i) {
+    const When& when = rules_[i].when[cost.mode];
+    if (i == rarest || when.interval != interval ||
+        !DueByInterval(when, thinning_.stretch, cost.step)) {
+      continue;
+    }
+    ++mode->extra[i].beside;
+  }
   Extra& known = mode->extra[rarest];
   if (known.warm_up && !warm_up) {
     known.cost.Clear();
@@ -121,7 +150,7 @@ void Governor::Learn(const StepCost& cost, Mode* mode) {
 Governor::Estimate Governor::EstimateOf(const Mode& mode, std::size_t which) const {
   Estimate out;
   if (mode.work.count() < kMinWork) return out;
-  const double work = std::max(mode.work.mean(), 1.0);
+  const double work = std::max(mode.work.mean_up_to(kPause * mode.work.median()), 1.0);
   const double base = mode.base.mean();
   const double listed =
       mode.steps >= kMinListedSteps ? mode.listed_ns / static_cast<double>(mode.steps) : 0;
@@ -136,6 +165,7 @@ Governor::Estimate Governor::EstimateOf(const Mode& mode, std::size_t which) con
     if (rate > dearest) {
       dearest = rate;
       out.sure = extra.cost.count() >= 3 && !extra.warm_up;
+      out.cold = extra.warm_up;
     }
   }
   const double now = planned / thinning_.stretch;
@@ -161,7 +191,8 @@ bool Governor::KnowsAll() const {
       const When& when = rules_[i].when[which];
       if (when.interval == 0 || mode.newest < when.start || mode.newest >= when.end) continue;
       if ((rules_[i].take & Allowed(thinning_.shed, rules_[i].core)) == 0) continue;
-      if (mode.extra[i].cost.count() < 2) return false;
+      const Extra& extra = mode.extra[i];
+      if (static_cast<std::int64_t>(extra.cost.count()) + extra.beside < 2) return false;
     }
   }
   return true;
@@ -178,6 +209,8 @@ bool Governor::ShedNext() {
   for (std::uint32_t stage = thinning_.shed + 1; stage <= kShedOrder.size(); ++stage) {
     if (!Sheddable(stage)) continue;
     thinning_.shed = stage;
+    if (unshed_) unshed_ns_ = std::min(2 * unshed_ns_, kMaxUnshedNs);
+    unshed_ = false;
     return true;
   }
   return false;
@@ -194,12 +227,12 @@ std::optional<Governor::Decision> Governor::Add(const StepCost& cost) {
   }
   Mode& mode = modes_[cost.mode];
   Learn(cost, &mode);
-  since_ns_ += cost.duration_ns;
 
   const Estimate own = EstimateOf(mode, cost.mode);
   if (!own.seen) return {};
   const Thinning before = thinning_;
-  const bool above = own.share > budget_ && (own.sure || own.share > kPlain * budget_);
+  const double plain = own.cold ? kPlainCold : kPlain;
+  const bool above = own.share > budget_ && (own.sure || own.share > plain * budget_);
   // Lists are not stretched: where they alone are too dear, only shedding helps.
   const bool lists = own.listed > budget_ * kTarget;
   if (above && (lists || own.needed > thinning_.stretch)) {
@@ -239,12 +272,13 @@ std::optional<Governor::Decision> Governor::Add(const StepCost& cost) {
     thinning_.stretch =
         std::max(static_cast<std::uint32_t>(std::ceil(needed)), thinning_.stretch / 2);
   } else {
-    if (since_ns_ < kUnshedNs || share > budget_ * kUnshedShare) return {};
+    if (since_ns_ < unshed_ns_ || share > budget_ * kUnshedShare) return {};
     // Back to the stage below it that gave something up.
     do {
       --thinning_.shed;
     } while (thinning_.shed > 0 && !Sheddable(thinning_.shed));
     thinning_.stretch = kUnshedStretch;
+    unshed_ = true;
   }
   Forget();
   waiting_ = true;

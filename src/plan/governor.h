@@ -5,11 +5,14 @@
 //
 // From the steps it learns three things a mode: how long a step works, what the probe costs in one
 // where nothing is taken, and what taking costs, by rule. So it knows what the plan will cost
-// before a whole interval has passed, and by how much to stretch. Deterministic: decides from what
-// it was given alone. Thread safety: none.
+// before a whole interval has passed, and by how much to stretch. A step that waited for something
+// (a checkpoint, an input stall, a paused process) says nothing of how long steps work: what a
+// pause takes pays for no capture. Deterministic: decides from what it was given alone. Thread
+// safety: none.
 #pragma once
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -44,6 +47,28 @@ class Newest {
     for (std::size_t i = 0; i < n; ++i) sum += static_cast<double>(values_[i]);
     return n == 0 ? 0 : sum / static_cast<double>(n);
   }
+  /// The lower one where there are two; 0: nothing was added.
+  double median() const {
+    const std::size_t n = std::min(count_, N);
+    if (n == 0) return 0;
+    std::array<std::int64_t, N> sorted = values_;
+    const auto middle = sorted.begin() + static_cast<std::ptrdiff_t>((n - 1) / 2);
+    std::nth_element(sorted.begin(), middle, sorted.begin() + static_cast<std::ptrdiff_t>(n));
+    return static_cast<double>(*middle);
+  }
+  /// The mean of those that are no more than `limit`.
+  double mean_up_to(double limit) const {
+    const std::size_t n = std::min(count_, N);
+    double sum = 0;
+    int taken = 0;
+    for (std::size_t i = 0; i < n; ++i) {
+      const auto value = static_cast<double>(values_[i]);
+      if (value > limit) continue;
+      sum += value;
+      ++taken;
+    }
+    return taken == 0 ? 0 : sum / taken;
+  }
 
  private:
   std::array<std::int64_t, N> values_{};
@@ -55,7 +80,8 @@ class Governor {
   /// `budget` is a fraction of step time.
   Governor(double budget, std::span<const PlannedRule> rules);
 
-  /// Another plan: nothing is thinned and what taking costs is learnt anew.
+  /// Another plan: nothing is thinned and what taking costs is learnt anew. Steps count no more
+  /// until Published(): those that come before have gone by the old plan.
   void SetRules(std::span<const PlannedRule> rules);
 
   struct Decision {
@@ -85,6 +111,7 @@ class Governor {
   struct Extra {
     Newest<8> cost;
     bool warm_up = false;  ///< The only one so far is of the first steps: the next one replaces it.
+    std::int64_t beside = 0;  ///< Steps of it whose cost another rule of the same interval has.
   };
   struct Mode {
     std::int64_t seen = 0;
@@ -101,10 +128,14 @@ class Governor {
     double needed = 1;  ///< Stretch that would bring it inside.
     double listed = 0;  ///< Of that, what lists of steps cost.
     bool sure = false;  ///< More than one step of the dearest rule was seen.
+    bool cold = false;  ///< Of the dearest rule, the first steps alone were seen.
     bool seen = false;  ///< Something is known of this mode.
   };
 
+  void Take(std::span<const PlannedRule> rules);
   void Learn(const StepCost& cost, Mode* mode);
+  /// What a step cost above the usual is the cost of the rarest rule that was due.
+  void LearnExtra(const StepCost& cost, double extra, bool warm_up, std::size_t rarest, Mode* mode);
   Estimate EstimateOf(const Mode& mode, std::size_t which) const;
   /// Every rule that can still come due was seen twice.
   bool KnowsAll() const;
@@ -122,8 +153,10 @@ class Governor {
   int own_above_ = 0;     ///< So often in a row own processes alone were above the budget.
   bool waiting_ = false;  ///< For Published().
   std::int64_t published_ns_ = 0;
-  std::int64_t since_ns_ = 0;  ///< Duration of the steps counted since the last decision.
-  bool exceeded_ = false;      ///< Said, and not clearly better since.
+  double since_ns_ = 0;    ///< Duration of the steps counted since the last decision.
+  double unshed_ns_ = 0;   ///< So much of it before what was shed comes back.
+  bool unshed_ = false;    ///< Something came back, and nothing was shed since.
+  bool exceeded_ = false;  ///< Said, and not clearly better since.
 };
 
 }  // namespace telltale::plan

@@ -4,6 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
 
 namespace telltale::plan {
 namespace {
@@ -24,6 +28,8 @@ struct Training {
   Governor governor;
   std::vector<PlannedRule> rules;
   std::int64_t base_ns = 10 * kUs;
+  /// Of a step, without the probe.
+  std::function<std::int64_t(std::int64_t step)> work = [](std::int64_t) { return 20 * kMs; };
   /// Cost of what is taken, by the bits that are left of a rule.
   std::function<std::int64_t(std::uint32_t take)> cost;
   std::int64_t step = 0;
@@ -47,7 +53,7 @@ struct Training {
         const bool due = (interval != 0 && step % interval == 0) || rule.when[0].Listed(step);
         if (due) probe += cost(rule.take & Allowed(thinning.shed, rule.core));
       }
-      const StepCost one{0, step, now_ns, 20 * kMs + probe, probe};
+      const StepCost one{0, step, now_ns, work(step) + probe, probe};
       now_ns += one.duration_ns;
       spent_ns += probe;
       worked_ns += one.duration_ns;
@@ -76,6 +82,87 @@ TEST(Governor, TwentyTimesTheBudgetIsInsideItWithinTwentySteps) {
   training.Run(2000);
   EXPECT_LT(training.Share(), 0.01);
   EXPECT_GT(training.Share(), 0.005) << "as much as the budget allows, not less";
+}
+
+TEST(Governor, KeepsTheBudgetAtStepsOfAnyLength) {
+  for (const std::int64_t work_ns : {10 * kMs, 30 * kMs, 100 * kMs, 300 * kMs}) {
+    for (const std::int64_t percent : {5, 30, 150}) {
+      SCOPED_TRACE(std::to_string(work_ns / kMs) + " ms, " + std::to_string(percent) + " %");
+      std::minstd_rand random(7);
+      const auto about = [&](std::int64_t ns) {
+        return ns * (80 + static_cast<std::int64_t>(random() % 41)) / 100;
+      };
+      Governor governor(0.01, std::vector<PlannedRule>{Every(1, kStats | kHistogram)});
+      Thinning taken;  // As the training has it: 0.2 s after the decision.
+      std::int64_t now = 0, publish_at = -1, spent = 0, worked = 0;
+      for (std::int64_t step = 0; step < 6000; ++step) {
+        const std::int64_t work = about(work_ns);
+        const std::int64_t pause = step % 100 == 57 ? 5000 * kMs : 0;
+        std::int64_t probe = step % 3 == 0 ? 27 * kUs : 0;  // A sample stands for others.
+        if (step % taken.stretch == 0) {
+          probe += about(work_ns * percent / 100) * (step == 0 ? 5 : 1);
+        }
+        const std::int64_t begin = now;
+        now += work + pause + probe;
+        if (governor.Add({0, step, begin, now - begin, probe})) publish_at = now + 200 * kMs;
+        if (publish_at >= 0 && now >= publish_at) {
+          taken = governor.thinning();
+          governor.Published(now);
+          publish_at = -1;
+        }
+        if (step < 200) continue;
+        spent += probe;
+        worked += work + probe;
+      }
+      const double share = static_cast<double>(spent) / static_cast<double>(worked);
+      EXPECT_LT(share, 0.012);
+      EXPECT_GT(share, 0.005);
+    }
+  }
+}
+
+TEST(Governor, APauseBetweenTwoStepsPaysForNothing) {
+  Training training(0.01, {Every(1)}, 4 * kMs);
+  // A checkpoint, an input stall, a paused process: each eighth step.
+  training.work = [](std::int64_t step) { return step % 8 == 7 ? 2400 * kMs : 20 * kMs; };
+  training.Run(200);
+  training.Restart();
+  training.Run(8000);
+  EXPECT_LT(training.spent_ns, 8000 * 20 * kMs * 12 / 1000) << "of the work between the pauses";
+  EXPECT_GT(training.spent_ns, 8000 * 20 * kMs * 5 / 1000);
+}
+
+TEST(Governor, AStallAmongTheFirstStepsHidesNoCost) {
+  Training training(0.01, {Every(1)}, 4 * kMs);
+  training.work = [](std::int64_t step) { return step == 3 ? 5000 * kMs : 20 * kMs; };
+  training.Run(8);
+  EXPECT_GE(training.governor.thinning().stretch, 20U);
+}
+
+TEST(Governor, AColdFirstCaptureIsNoAlarm) {
+  Training training(0.01, {Every(100)}, 0);
+  // 3 % of the first hundred steps, 0.5 % of all that follow.
+  training.cost = [first = true](std::uint32_t) mutable {
+    return std::exchange(first, false) ? 60 * kMs : 10 * kMs;
+  };
+  training.Run(5000);
+  EXPECT_TRUE(training.decisions.empty());
+}
+
+TEST(Governor, OneThatIsTooDearHoweverColdIsNotAwaitedTwice) {
+  Training training(0.01, {Every(100)}, 300 * kMs);
+  training.Run(20);
+  EXPECT_FALSE(training.decisions.empty());
+}
+
+TEST(Governor, ColdStepsOfFurtherProcessesAreColdToo) {
+  Governor governor(0.01, std::vector<PlannedRule>{Every(100)});
+  for (std::int64_t step = 0; step < 20; ++step) {
+    for (int rank = 0; rank < 8; ++rank) {
+      const std::int64_t probe = step == 0 ? 60 * kMs : 10 * kUs;
+      EXPECT_FALSE(governor.Add({0, step, step * 20 * kMs, 20 * kMs + probe, probe})) << step;
+    }
+  }
 }
 
 TEST(Governor, StretchesInProportion) {
@@ -116,6 +203,15 @@ TEST(Governor, TakesBackSlowlyWhenThereIsRoom) {
   EXPECT_FALSE(training.decisions.back().exceeded);
 }
 
+TEST(Governor, RulesOfTheSameIntervalAreTakenBackToo) {
+  Training training(0.01, {Every(10), Every(10, kHistogram | kStats)}, 20 * kMs);
+  training.Run(3000);
+  EXPECT_GT(training.governor.thinning().stretch, 16U);
+  training.cost = [](std::uint32_t) { return 100 * kUs; };
+  training.Run(50'000);
+  EXPECT_EQ(training.governor.thinning(), Thinning{});
+}
+
 TEST(Governor, SeveralRulesAreStretchedByOneFactor) {
   Training training(0.01, {Every(1), Every(100)}, 2 * kMs);
   training.Run(5000);
@@ -151,6 +247,21 @@ TEST(Governor, WhatWasShedComesBackAfterAMinuteOfRoom) {
   EXPECT_EQ(training.governor.thinning().shed, 1U) << "not within 40 s";
   training.Run(10'000);
   EXPECT_EQ(training.governor.thinning(), Thinning{});
+}
+
+TEST(Governor, WhatProvedTooDearAgainComesBackLaterEachTime) {
+  PlannedRule listed = Every(0, kRaw | kStats);
+  for (std::int64_t i = 0; i < 60'000; ++i) listed.when[0].steps.push_back(i);
+  Training training(0.01, {listed}, 0);
+  training.cost = [](std::uint32_t take) { return (take & kRaw) != 0 ? 4 * kMs : 0; };
+  training.Run(60'000);  // Twenty minutes.
+  int returns = 0;
+  for (const Governor::Decision& decision : training.decisions) {
+    returns += decision.thinning.shed == 0 ? 1 : 0;
+  }
+  EXPECT_GE(returns, 3);
+  EXPECT_LE(returns, 5) << "after one, two, four and eight minutes";
+  EXPECT_LT(training.Share(), 0.002);
 }
 
 TEST(Governor, ThatTheProbeAloneIsTooDearIsSaidOnce) {
@@ -202,6 +313,22 @@ TEST(Governor, AnotherPlanBeginsAnew) {
   const std::vector<PlannedRule> other = {Every(1000)};
   training.governor.SetRules(other);
   EXPECT_EQ(training.governor.thinning(), Thinning{});
+}
+
+TEST(Governor, StepsOfTheOldPlanSayNothingOfAnother) {
+  const std::vector<PlannedRule> rules = {Every(1)};
+  Governor governor(0.01, rules);
+  governor.SetRules(rules);
+  std::int64_t step = 0;
+  const auto add = [&] {
+    const std::int64_t begin = step * 24 * kMs;
+    return governor.Add({0, step++, begin, 24 * kMs, 4 * kMs}).has_value();
+  };
+  for (int i = 0; i < 100; ++i) EXPECT_FALSE(add()) << "the new rules are not out yet";
+  governor.Published(step * 24 * kMs);
+  int decisions = 0;
+  for (int i = 0; i < 10; ++i) decisions += add() ? 1 : 0;
+  EXPECT_EQ(decisions, 1);
 }
 
 TEST(Governor, ItsOwnProcessesTakeFromTheBudgetAndAreSampledLess) {

@@ -237,42 +237,41 @@ void Capture::Record(std::uint32_t tensor, const tt_array& array, std::uint32_t 
   record.step = step;
   record.dtype = static_cast<std::uint8_t>(array.dtype);
   record.ndim = static_cast<std::uint8_t>(array.ndim);
-  if ((take & TT_TAKE_RAW) != 0) {
-    RecordRaw(array, view, &record);
-  } else {
-    record.header.flags |= format::kShapeOnlyFlag;
-    producer_->Tensor(record, array.shape, nullptr);
-  }
+  // Values that find no room leave the shape, where that was asked for too.
+  if ((take & TT_TAKE_RAW) != 0 && RecordRaw(array, view, record)) return;
+  if ((take & TT_TAKE_SHAPE) == 0) return;
+  record.header.flags |= format::kShapeOnlyFlag;
+  producer_->Tensor(record, array.shape, nullptr);
 }
 
-void Capture::RecordRaw(const tt_array& array, const ArrayView& view,
-                        format::TensorRecord* record) {
-  if (__builtin_mul_overflow(view.count, std::uint64_t{view.element_bytes}, &record->bytes)) {
+bool Capture::RecordRaw(const tt_array& array, const ArrayView& view, format::TensorRecord record) {
+  if (__builtin_mul_overflow(view.count, std::uint64_t{view.element_bytes}, &record.bytes)) {
     producer_->CountRawDropped();
-    return;
+    return false;
   }
-  if (record->bytes <= format::kMaxInlineBytes) {
-    record->header.flags |= format::kInlineFlag;
+  if (record.bytes <= format::kMaxInlineBytes) {
+    record.header.flags |= format::kInlineFlag;
     alignas(16) unsigned char buffer[format::kMaxInlineBytes];
     const void* values = view.data;
     if (!view.contiguous()) {
       CopyElements(view, 0, view.count, buffer);
       values = buffer;
     }
-    producer_->Tensor(*record, array.shape, values);
-    return;
+    producer_->Tensor(record, array.shape, values);
+    return true;
   }
   const std::uint64_t limit = Relaxed(InUse(now_.load(std::memory_order_acquire)).slab_bytes);
   channel::SlabWriter& slab = producer_->slab();
   void* data = nullptr;
-  if (!slab.Claim(record->bytes, limit, &record->slot, &data)) {
+  if (!slab.Claim(record.bytes, limit, &record.slot, &data)) {
     producer_->CountRawDropped();
-    return;
+    return false;
   }
   CopyElements(view, 0, view.count, data);
-  slab.Publish(record->slot, record->bytes);
+  slab.Publish(record.slot, record.bytes);
   // Dropped and counted there where the ring is full.
-  if (!producer_->Tensor(*record, array.shape, nullptr)) slab.Abandon(record->slot, record->bytes);
+  if (!producer_->Tensor(record, array.shape, nullptr)) slab.Abandon(record.slot, record.bytes);
+  return true;
 }
 
 void Capture::RecordStats(std::uint32_t tensor, std::uint32_t collection, const tt_stats& stats,

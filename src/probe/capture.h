@@ -74,7 +74,8 @@ class Capture {
   bool MaskOf(std::uint32_t tensor, const Rules& rules, std::uint32_t* mask) const;
   std::uint32_t TakeOf(std::uint32_t tensor, const Rules& rules, std::uint32_t due_mask);
   std::uint32_t SampleSize(std::uint32_t tensor, std::int64_t step, std::uint8_t mode) const;
-  void RecordRaw(const tt_array& array, const ArrayView& view, format::TensorRecord* record);
+  /// False: there is no room for the values (counted), and nothing was recorded.
+  bool RecordRaw(const tt_array& array, const ArrayView& view, format::TensorRecord record);
 
   channel::Producer* producer_;
   HistogramPool histograms_;

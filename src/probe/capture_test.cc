@@ -296,6 +296,13 @@ TEST_F(CaptureTest, WhereThereIsNoRoomValuesAreCounted) {
   capture_->Record(a, {values.data(), TT_DTYPE_F32, 1, &huge, &still}, TT_TAKE_RAW, 0,
                    TT_MODE_TRAIN);
   EXPECT_EQ(consumer_->counters().raw_dropped, 4u);
+  EXPECT_TRUE(Drain().rows.tensors.empty());
+  capture_->Record(a, array, TT_TAKE_RAW | TT_TAKE_SHAPE, 0, TT_MODE_TRAIN);
+  EXPECT_EQ(consumer_->counters().raw_dropped, 5u);
+  const channel::Drained drained = Drain();
+  EXPECT_TRUE(drained.tensors.empty());
+  ASSERT_EQ(drained.rows.tensors.size(), 1u) << "the shape was asked for too, and has room";
+  EXPECT_EQ(drained.rows.tensors[0].shape, "[5000]");
 }
 
 TEST_F(CaptureTest, ARecordThatFindsNoRingGivesItsSlotsBack) {

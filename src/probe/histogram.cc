@@ -35,12 +35,20 @@ constexpr std::uint64_t kScratchBytes = kMaxSample * sizeof(double);
 /// Samples wait in a ring; the consumer's scratch lies behind it.
 constexpr std::uint64_t kRingBytes = kPoolBytes - kScratchBytes;
 constexpr std::uint64_t kSampleAlign = 64;
+/// While less than half of the ring is left, a sample of a large tensor gets this part of that.
+constexpr std::uint64_t kShareOfRest = 16;
 constexpr int kLockTries = 200;
 constexpr std::size_t kStackBytes = 256 << 10;
 constexpr int kNice = 10;
 /// At the end of the process: pauses of 0.1 ms for a sample that the helper is computing.
 constexpr int kFlushPauses = 2000;
 constexpr timespec kFlushPause{0, 100'000};
+/// Of the helper, for a drain: two seconds in all, in which an agent that died is followed by
+/// another.
+constexpr int kShortPauses = 50;
+constexpr int kRoomPauses = 150;
+constexpr timespec kShortPause{0, 1'000'000};
+constexpr timespec kLongPause{0, 20'000'000};
 
 enum HelperState : std::uint32_t { kNoHelper = 0, kStarting = 1, kRuns = 2, kRefused = 3 };
 
@@ -254,18 +262,31 @@ HistogramPool::Job* HistogramPool::Claim(std::uint64_t bytes) {
   }
   Job* job = nullptr;
   if (pool_.load(std::memory_order_relaxed) != nullptr || MakePool()) {
-    const std::uint64_t place = pool_head_ % kRingBytes;
-    const std::uint64_t begin = pool_head_ + (place + bytes > kRingBytes ? kRingBytes - place : 0);
+    const std::uint64_t head = pool_head_.load(std::memory_order_relaxed);
+    const std::uint64_t place = head % kRingBytes;
+    const std::uint64_t begin = head + (place + bytes > kRingBytes ? kRingBytes - place : 0);
     if (head_ - tail_.load(std::memory_order_acquire) < kJobs &&
         begin + bytes - pool_tail_.load(std::memory_order_acquire) <= kRingBytes) {
       job = &jobs_[head_ % kJobs];
       job->offset = begin % kRingBytes;
-      job->end = pool_head_ = begin + bytes;
+      job->end = begin + bytes;
+      pool_head_.store(begin + bytes, std::memory_order_relaxed);
       claimed_.store(++head_, std::memory_order_release);
     }
   }
   lock_.store(0, std::memory_order_release);
   return job;
+}
+
+std::uint32_t HistogramPool::Affordable(std::uint32_t most, std::uint64_t value_bytes) const {
+  // Other threads claim and free meanwhile: what comes of it is a size, Claim says whether it fits.
+  const std::uint64_t tail = pool_tail_.load(std::memory_order_relaxed);
+  const std::uint64_t head = pool_head_.load(std::memory_order_relaxed);
+  const std::uint64_t used = head > tail ? head - tail : 0;
+  const std::uint64_t left = used < kRingBytes ? kRingBytes - used : 0;
+  if (left >= kRingBytes / 2) return most;
+  const std::uint64_t fits = left / kShareOfRest / value_bytes / kSampleBlock * kSampleBlock;
+  return std::min(most, static_cast<std::uint32_t>(std::max<std::uint64_t>(fits, kLeastSample)));
 }
 
 bool HistogramPool::Add(const ArrayView& view, std::uint32_t most,
@@ -275,9 +296,11 @@ bool HistogramPool::Add(const ArrayView& view, std::uint32_t most,
   // Elements that a stride of 0 repeats count as often as they are there: `view` has its order.
   const std::uint64_t elements = view.walk();
   const bool wide = !FitsFloat(view.dtype);
+  const std::uint64_t value_bytes = wide ? sizeof(double) : sizeof(float);
+  if (elements > most) most = Affordable(most, value_bytes);
   const auto count = static_cast<std::uint32_t>(std::min<std::uint64_t>(elements, most));
   if (helper_.load(std::memory_order_acquire) != kRuns && !StartHelper()) return false;
-  Job* job = Claim(std::uint64_t{count} * (wide ? sizeof(double) : sizeof(float)));
+  Job* job = Claim(count * value_bytes);
   if (job == nullptr) return false;
   job->count = count;
   job->wide = wide;
@@ -362,13 +385,23 @@ void HistogramPool::Flush() {
   }
 }
 
+void HistogramPool::AwaitRoom() {
+  for (int pauses = 0; pauses < kRoomPauses; ++pauses) {
+    const bool none =
+        tail_.load(std::memory_order_relaxed) == claimed_.load(std::memory_order_relaxed);
+    if (none || producer_->HasRoom(sizeof(format::HistogramRecord))) return;
+    ::nanosleep(pauses < kShortPauses ? &kShortPause : &kLongPause, nullptr);
+  }
+}
+
 void HistogramPool::Help() {
   ::prctl(PR_SET_NAME, "telltale-stats");
   ::setpriority(PRIO_PROCESS, static_cast<id_t>(::syscall(SYS_gettid)), kNice);
   for (;;) {
     const std::uint32_t seen = wake_.load(std::memory_order_seq_cst);
-    while (WorkOne() == Work::kDone) {
-    }
+    do {
+      AwaitRoom();
+    } while (WorkOne() == Work::kDone);
     sleeping_.store(1, std::memory_order_seq_cst);
     // Returns at once where a sample came since `seen` was read.
     ::syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&wake_), FUTEX_WAIT_PRIVATE, seen,

@@ -2,10 +2,11 @@
 // Histograms and quantiles: samples of tensors are copied to a bounded pool on the thread that has
 // the tensor, and computed and recorded by a helper thread of ours.
 //
-// The pool (16 MiB of address space) and the thread are made when the first sample comes. What
-// finds no room is refused, never waited for. The thread sleeps on a futex, has all signals
-// blocked, yields to others (nice) and touches nothing but the pool, so a process may end at any
-// moment without it.
+// The pool (16 MiB of address space) and the thread are made when the first sample comes. Where
+// much of it is taken, samples of large tensors become smaller, so that it is not the same tensors
+// each time that have none. What finds no room is refused, never waited for; the thread itself may
+// wait until its ring is drained. It sleeps on a futex, has all signals blocked, yields to others
+// (nice) and touches nothing but the pool, so a process may end at any moment without it.
 //
 // Thread safety: Add and Flush may be called from any thread. Samples are computed in the order in
 // which they were taken, by one thread at a time (`consumer_`). Lives in memory that is zero at
@@ -25,6 +26,8 @@ namespace telltale::probe {
 /// Elements of a sample where the plan does not say, and the most that it may say.
 inline constexpr std::uint32_t kDefaultSample = 65'536;
 inline constexpr std::uint32_t kMaxSample = 262'144;
+/// The least that a sample shrinks to where many wait.
+inline constexpr std::uint32_t kLeastSample = 4096;
 /// Elements that a sample takes from one place.
 inline constexpr std::uint32_t kSampleBlock = 64;
 
@@ -39,14 +42,15 @@ void ComputeHistogram(double* values, std::uint32_t count, void* scratch,
 class HistogramPool {
  public:
   void Init(channel::Producer* producer) { producer_ = producer; }
-  /// Copies a sample of at most `most` elements. `record` has what is known of it: header (mode and
+  /// Copies a sample of at most `most` elements: all of them where the tensor has no more, else
+  /// `most`, or fewer where many samples wait. `record` has what is known of it: header (mode and
   /// name), time, step, count, dtype, min, max. False: no room, or no helper.
   bool Add(const ArrayView& view, std::uint32_t most, const format::HistogramRecord& record);
   /// Computes what is left, on this thread: at the end of the process.
   void Flush();
 
  private:
-  static constexpr std::uint32_t kJobs = 256;
+  static constexpr std::uint32_t kJobs = 512;
   enum JobState : std::uint32_t { kEmpty = 0, kReady = 1 };
   struct Job {
     std::atomic<std::uint32_t> state;
@@ -64,10 +68,14 @@ class HistogramPool {
 
   /// Room for `bytes`; null: there is none.
   Job* Claim(std::uint64_t bytes);
+  /// Elements that a sample of `most` may have as full as the pool is now.
+  std::uint32_t Affordable(std::uint32_t most, std::uint64_t value_bytes) const;
   [[gnu::cold]] bool MakePool();
   [[gnu::cold]] bool StartHelper();
   static void* HelperMain(void* self);
   [[noreturn]] void Help();
+  /// Waits where a sample waits and the helper's ring is full, up to two seconds.
+  void AwaitRoom();
   Work WorkOne();
   void Wake();
 
@@ -76,7 +84,7 @@ class HistogramPool {
   Job jobs_[kJobs];
   std::atomic<std::uint32_t> lock_;              ///< Around Claim; waited for only for a moment.
   std::uint64_t head_;                           ///< Jobs claimed; under lock_.
-  std::uint64_t pool_head_;                      ///< Bytes claimed, never wraps; under lock_.
+  std::atomic<std::uint64_t> pool_head_;         ///< Bytes claimed, never wraps; set under lock_.
   std::atomic<std::uint64_t> claimed_;           ///< head_, for the consumer.
   std::atomic<std::uint64_t> tail_, pool_tail_;  ///< Written by the consumer (release).
   std::atomic<std::uint32_t> consumer_;          ///< 1: a thread computes.

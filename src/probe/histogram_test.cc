@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cmath>
 #include <limits>
 #include <memory>
@@ -268,6 +269,40 @@ TEST_F(PoolTest, ALargeTensorGivesASampleSpreadOverIt) {
   EXPECT_EQ(rows[1].taken, 640u);
   EXPECT_EQ(rows[2].taken, 64u);
   EXPECT_EQ(rows[3].taken, kMaxSample);
+}
+
+TEST_F(PoolTest, ABurstOfLargeTensorsGetsSmallerSamplesInsteadOfNone) {
+  // Of 256 KiB each the pool holds 56, and may not be emptied before the last one comes.
+  std::vector<float> values(100'000);
+  std::iota(values.begin(), values.end(), 0.0f);
+  for (std::int64_t step = 0; step < 90; ++step) EXPECT_TRUE(Add(values, step)) << step;
+  const auto rows = Rows();
+  EXPECT_EQ(rows.size(), 90u);
+  for (const auto& row : rows) {
+    EXPECT_GE(row.taken, kLeastSample);
+    EXPECT_LE(row.taken, kDefaultSample);
+    EXPECT_EQ(row.count, 100'000u);
+    EXPECT_EQ(row.max, 99'999);
+  }
+}
+
+TEST_F(PoolTest, ABurstOfSmallTensorsWaitsForTheDrainOfTheHelpersRing) {
+  ASSERT_NE(producer_->Ring(), nullptr) << "the large ring is this thread's, as in a training";
+  // The helper's holds 384 histograms.
+  const std::vector<float> values = {1, 2, 3, 4};
+  std::size_t taken = 0;
+  for (std::int64_t step = 0; step < 500; ++step) taken += Add(values, step) ? 1 : 0;
+  EXPECT_EQ(taken, 500u);
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  const auto late = [&] { return std::chrono::steady_clock::now() > deadline; };
+  while (consumer_->counters().produced < 384 && !late()) std::this_thread::yield();
+  std::size_t rows = 0;
+  while (rows < taken && consumer_->counters().dropped == 0 && !late()) {
+    rows += channel::DrainAll(consumer_.get(), &strings_).rows.histograms.size();
+    consumer_->Commit();
+  }
+  EXPECT_EQ(rows, taken);
+  EXPECT_EQ(consumer_->counters().dropped, 0u);
 }
 
 TEST_F(PoolTest, EveryDtypeAndStrideIsWidened) {

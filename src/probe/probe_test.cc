@@ -659,5 +659,28 @@ TEST_F(ProbeTest, AccountedTimeIsInTheStep) {
   EXPECT_LE(rows.steps[0].probe_ns, rows.steps[0].duration_ns);
 }
 
+TEST_F(ProbeTest, TimeOnAnotherThreadIsInTheStepThatClosesNext) {
+  ASSERT_TRUE(RunChild([] {
+    tt_init(TT_PROCESS_TRAINER, 0);
+    const std::uint64_t begin = tt_now();
+    tt_step();
+    // As a framework that runs its graph on threads of its own while the caller waits.
+    std::thread([begin] {
+      while (tt_now() - begin < 30'000'000) {
+      }
+      tt_account(begin);
+    }).join();
+    tt_step();
+    tt_step();
+    tt_finish();
+    return true;
+  }));
+  const format::Rows rows = RowsOf(0);
+  ASSERT_EQ(rows.steps.size(), 2u);
+  EXPECT_GT(rows.steps[0].probe_ns, rows.steps[0].duration_ns / 2);
+  EXPECT_LE(rows.steps[0].probe_ns, rows.steps[0].duration_ns);
+  EXPECT_LT(rows.steps[1].probe_ns, rows.steps[0].duration_ns / 2) << "once";
+}
+
 }  // namespace
 }  // namespace telltale::probe

@@ -7,6 +7,8 @@
 #include <cpuid.h>
 #include <immintrin.h>
 
+#include <atomic>
+#include <cstring>
 #include <limits>
 
 #define TELLTALE_AVX2 __attribute__((target("avx2,fma,f16c")))
@@ -91,7 +93,11 @@ void AddScalar(float x, float shift, ShiftedSums* sums) {
 void Sums(const float* data, std::size_t count, float shift, ShiftedSums* out) {
   const std::size_t whole = count / kLanes * kLanes;
   SumsOfWhole(data, whole, shift, out);
-  for (std::size_t i = whole; i < count; ++i) AddScalar(data[i], shift, out);
+  for (std::size_t i = whole; i < count; ++i) {
+    float x;  // At any address, as the whole vectors are.
+    std::memcpy(&x, data + i, sizeof x);
+    AddScalar(x, shift, out);
+  }
 }
 
 void BlockExact(const float* data, std::size_t count, BlockStats* out) {
@@ -150,15 +156,26 @@ TELLTALE_AVX2 void MagnitudesOf(const float* data, std::size_t count, Magnitudes
   KernelsPortable().magnitudes_f32(data + at, count - at, out);
 }
 
+/// F16C by CPUID: clang has no name for it.
+bool CanRun() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+         __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+}
+
 }  // namespace
 
 Kernels KernelsAvx2() {
-  // F16C by CPUID: clang has no name for it.
-  unsigned a = 0, b = 0, c = 0, d = 0;
-  const bool can = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-                   __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
-  return can ? Kernels{BlockAbout<Sums, BlockExact>, WidenHalf, WidenBfloat, MagnitudesOf}
-             : Kernels{nullptr, nullptr, nullptr, nullptr};
+  // 0: not asked yet, 1: no, 2: yes. Asked once: this is called for each tensor, and a hypervisor
+  // takes microseconds to answer a CPUID.
+  static std::atomic<int> known{0};
+  int can = known.load(std::memory_order_relaxed);
+  if (can == 0) {
+    can = CanRun() ? 2 : 1;
+    known.store(can, std::memory_order_relaxed);
+  }
+  return can == 2 ? Kernels{BlockAbout<Sums, BlockExact>, WidenHalf, WidenBfloat, MagnitudesOf}
+                  : Kernels{nullptr, nullptr, nullptr, nullptr};
 }
 
 }  // namespace telltale::probe

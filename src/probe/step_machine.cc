@@ -355,9 +355,14 @@ void StepMachine::Finish() {
 }
 
 void StepMachine::Account(std::uint64_t begin) {
-  if (owner_.load(std::memory_order_relaxed) != Self() || current_ == nullptr) return;
+  const std::uintptr_t owner = owner_.load(std::memory_order_relaxed);
   const std::uint64_t now = producer_->Now();
-  if (now > begin) current_->probe += now - begin;
+  if (owner == 0 || now <= begin) return;
+  if (owner != Self()) {
+    elsewhere_.fetch_add(now - begin, std::memory_order_relaxed);
+  } else if (current_ != nullptr) {
+    current_->probe += now - begin;
+  }
 }
 
 }  // namespace telltale::probe

@@ -8,10 +8,10 @@
 // begun by a fetch, and the forward that follows says whether it is TRAIN or EVAL.
 // Exclusive time: a tick belongs to the phase on top of the stack, else to `other`.
 //
-// Thread safety: one thread drives it (see Claim; others are counted and ignored, Finish and
-// LossArrived apart). Where threads may follow each other so, the caller lets no two calls run at
-// once (Python's GIL does). step() and mode() may be read from any. Lives
-// in memory that is zero at first; no exceptions, no allocation.
+// Thread safety: one thread drives it (see Claim; others are counted and ignored, Finish,
+// LossArrived and Account apart). Where threads may follow each other so, the caller lets no two
+// calls run at once (Python's GIL does). step() and mode() may be read from any. Lives in memory
+// that is zero at first; no exceptions, no allocation.
 #pragma once
 #include <pthread.h>
 
@@ -45,6 +45,8 @@ class StepMachine {
   void PhaseEnd(tt_phase phase);
   void ExplicitStep();
   void Finish();
+  /// Time since `begin` was ours, on whatever thread: a framework may call us on threads of its own
+  /// while the one that steps waits for them.
   void Account(std::uint64_t begin);
 
   /// Step and mode for records made now; -1 and GLOBAL before the first.
@@ -186,6 +188,7 @@ class StepMachine {
   std::uint64_t longest_sample_;  ///< Ticks of 20 us: no call takes longer by itself.
   std::uint32_t calls_;
 
+  std::atomic<std::uint64_t> elsewhere_;  ///< Accounted for by other threads since a step closed.
   std::atomic<std::int64_t> published_step_, published_train_;
   std::atomic<std::uint8_t> published_mode_;
 };

@@ -242,7 +242,7 @@ void StepMachine::Close(OpenStep* step, std::uint64_t end) {
   record.micro_steps = step->micro_steps;
   record.optimizer_calls = step->optimizer_calls;
   record.batch_size = step->batch_size + step->fetched_batch;
-  record.probe = step->probe;
+  record.probe = step->probe + elsewhere_.exchange(0, std::memory_order_relaxed);
   producer_->Step(record);
   if (step->mode == TT_MODE_TRAIN) {
     last_train_end_ = record.begin + record.duration;

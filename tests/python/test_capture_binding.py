@@ -209,6 +209,30 @@ def test_the_binding_takes_buffers_addresses_and_nonsense(telltale):
     assert run.processes()[0]["skipped"] == 3
 
 
+def test_what_is_measured_around_a_record_counts_once(telltale):
+    script = f"""
+        import ctypes, time
+        from telltale._native import probe
+        probe.ready(0)
+        probe.step()
+        t = probe.tensor("c", "n")
+        memory = (ctypes.c_float * 8_000_000)()
+        outer, clock = probe.now(), time.perf_counter_ns()
+        inner = probe.now()
+        probe.record(t, ctypes.addressof(memory), 0, (8_000_000,), None, {STATS})
+        probe.account(inner)
+        probe.account(outer)
+        took = time.perf_counter_ns() - clock
+        while time.perf_counter_ns() - clock < 5 * took: pass
+        probe.step()
+        print(took)
+    """
+    run = telltale.python(script).assert_clean()
+    took = int(run.out)
+    probe_ns = next(row["probe_ns"] for row in run.steps() if row["step"] == 0)
+    assert 0.5 * took < probe_ns < 1.5 * took, "once, not once for each who measures"
+
+
 def test_a_framework_without_hooks_can_drive_the_steps(telltale):
     script = """
         from telltale._native import probe

@@ -68,6 +68,7 @@ class _Receiver:
         self._last: tuple[int, int] | None = None
 
     def __call__(self, *arrays: Any) -> None:
+        begin = probe.now()
         try:
             step = (gate.step, gate.mode)
             # Several batches in one call of the function are one step: the first is recorded.
@@ -78,6 +79,8 @@ class _Receiver:
                 _capture.save(collection, name, array, step=step[0], mode=step[1])
         except Exception as error:
             failed("tensorflow.receive", error)
+        finally:
+            probe.account(begin)
 
 
 def is_symbolic(value: Any) -> bool:
