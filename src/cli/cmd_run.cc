@@ -217,11 +217,13 @@ int Run(const Args& args, std::vector<std::string> training, const std::string& 
     return IsOurs(status) ? StartUnrecorded(status, training, options.signals) : fail(status);
   }
   auto registry = run::Registry::Create(
-      directory->attempt(), [&, slab_bytes = plan->slab_bytes](channel::ControlPage* page) {
+      directory->attempt(),
+      [&, slab_bytes = plan->slab_bytes](channel::ControlPage* page) {
         page->SetRules(compiled->rules(kNothingPassed), compiled->unanswered_mask(), slab_bytes,
                        compiled->collections());
         page->PublishEpoch();
-      });
+      },
+      plan->slab_bytes);
   if (!registry.ok()) {
     directory->Abandon();
     return StartUnrecorded(registry.status(), training, options.signals);
