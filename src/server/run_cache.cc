@@ -16,6 +16,8 @@ namespace fs = std::filesystem;
 constexpr std::size_t kMaxLoaded = 8;
 constexpr std::chrono::milliseconds kPeriod(100);
 constexpr std::chrono::milliseconds kSlice(50);
+/// Before the first word on a run: somebody looks at an empty page.
+constexpr std::chrono::milliseconds kFirstSlice(5);
 constexpr std::int64_t kSecond = 1'000'000'000;
 /// Wanted a moment ago: not forgotten even beyond kMaxLoaded.
 constexpr std::int64_t kKeepNs = 60 * kSecond;
@@ -207,7 +209,7 @@ void RunCache::Load() {
         RunView::kMaxPoints * kMaxLoaded / std::max(kMaxLoaded, loaded.size());
     for (const auto& [id, run] : loaded) run->LimitPoints(points);
     for (const std::shared_ptr<LiveRun>& run : wanted) {
-      more = run->Advance(kSlice) || more;
+      more = run->Advance(run->snapshot() == nullptr ? kFirstSlice : kSlice) || more;
       any = run->Publish(flush) || any;
       any = run->MakeReport() || any;
     }
