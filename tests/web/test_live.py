@@ -5,6 +5,7 @@ server that is gone."""
 import re
 from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import unquote
 
 from conftest import REPO, Live, Runs, Server, Watched, drawn
 from playwright.sync_api import Browser, BrowserContext, Page, Request, expect
@@ -33,7 +34,7 @@ def edges(url: str) -> tuple[int, int]:
 
 def steps_past(end: int) -> Callable[[Request], bool]:
     """Whether a request is for steps of a window that ends later."""
-    return lambda request: "kind=steps" in request.url and edges(request.url)[1] > end
+    return lambda request: "kind=steps" in unquote(request.url) and edges(request.url)[1] > end
 
 
 def one_more(context: BrowserContext, server: Server, run: str) -> Page:
@@ -204,7 +205,7 @@ def test_what_is_in_view_is_asked_for_first_and_the_rest_follows(late: Path, wat
     first = len(watched.requests)
     page.keyboard.press("w")
     expect(label).not_to_have_attribute("aria-label", whole or "")
-    asked = [url for url in watched.requests[first:] if "from=" in url]
+    asked = [unquote(url) for url in watched.requests[first:] if "from=" in url]
     seen = next(i for i, url in enumerate(asked) if "name=disk.read_bytes_rate" in url)
     unseen = next(i for i, url in enumerate(asked) if "kind=steps" in url)
     assert seen < unseen, asked
