@@ -175,6 +175,7 @@ bool RunCache::List(const RunList::Loaded& loaded) {
 
 void RunCache::Load() {
   bool list = false;  // Asked for and not begun.
+  const auto woken = [this] { return stop_ || refresh_ || flush_ || nudged_; };
   while (true) {
     bool flush = false;
     std::int64_t looked_for_ns = 0;
@@ -227,12 +228,11 @@ void RunCache::Load() {
     Forget();
     if (first_word) {
       std::unique_lock lock(mutex_);
-      wake_.wait_for(lock, kFirstPaint, [this] { return stop_ || flush_; });
+      wake_.wait_for(lock, kFirstPaint, woken);
     }
     // One that was asked for while the last went on.
     if (more || may_begin()) continue;
     std::unique_lock lock(mutex_);
-    const auto woken = [this] { return stop_ || refresh_ || flush_ || nudged_; };
     // Where nobody looks, nothing is done at all.
     if (idle) {
       wake_.wait(lock, woken);
