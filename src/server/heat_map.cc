@@ -96,11 +96,12 @@ std::string HeatBytes(const HeatMap& map) {
   AppendLittleEndian(&out, static_cast<std::uint32_t>(head.size()));
   out += head;
   // Doubles: the distance of two floats may be no float.
-  const double scale = high > low ? kSteps / (static_cast<double>(high) - low) : 0;
+  const double scale = high > low ? kSteps / (double{high} - low) : 0;
+  // With a half, so that cutting rounds: no cell is below `low`.
+  const double base = 0.5 - low * scale;
   for (const float value : map.values) {
-    std::uint8_t cell = kHeatNone;
-    // Never negative, so this rounds.
-    if (std::isfinite(value)) cell = static_cast<std::uint8_t>((value - double{low}) * scale + 0.5);
+    const bool known = std::isfinite(value);
+    const auto cell = known ? static_cast<std::uint8_t>(value * scale + base) : kHeatNone;
     out.push_back(static_cast<char>(cell));
   }
   return out;
