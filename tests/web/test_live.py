@@ -32,6 +32,21 @@ def edges(url: str) -> tuple[int, int]:
     return int(found.get("from", 0)), int(found.get("to", 0))
 
 
+# Frames that had been drawn when the page asked for the run.
+COUNT_FRAMES = """(() => {
+  let frames = 0;
+  const next = window.requestAnimationFrame.bind(window);
+  window.requestAnimationFrame = (f) => next((at) => { frames++; f(at); });
+  const Stream = window.EventSource;
+  window.EventSource = class extends Stream {
+    constructor(...args) {
+      super(...args);
+      window.framesBefore ??= frames;
+    }
+  };
+})()"""
+
+
 def steps_past(end: int) -> Callable[[Request], bool]:
     """Whether a request is for steps of a window that ends later."""
     return lambda request: "kind=steps" in unquote(request.url) and edges(request.url)[1] > end
@@ -183,6 +198,15 @@ def test_an_address_that_names_no_run_says_so(server: Server, browser: Browser) 
         expect(watched.page.locator("main a")).to_have_text("All runs")
     assert errors == []
     context.close()
+
+
+def test_a_run_is_asked_for_before_a_frame_is_drawn(late: Path, watched: Watched) -> None:
+    page = watched.page
+    watched.sign_in()
+    page.add_init_script(COUNT_FRAMES)
+    page.goto(f"{watched.server.origin}/r/late")
+    page.wait_for_selector("#verdict")
+    assert page.evaluate("window.framesBefore") == 0
 
 
 def test_what_is_in_view_is_asked_for_first_and_the_rest_follows(late: Path, watched: Watched) -> None:
