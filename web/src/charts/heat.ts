@@ -6,7 +6,7 @@ import { token } from "../theme";
 
 const MAGIC = 0x4d485454; // "TTHM"
 const VERSION = 1;
-export const NONE = 255; // Nothing was recorded.
+const NONE = 255; // Nothing was recorded.
 const STEPS = NONE - 1;
 
 export interface Heat {
@@ -79,7 +79,7 @@ function ramp(heat: Heat): Int32Array {
  * For each of `width` pixels of a window the column that it shows, -1 where none: a sample holds for
  * the time before it. `at`: columns with a value, in order.
  */
-export function columnsOf(heat: Heat, at: ArrayLike<number>, width: number, from: number, to: number): Int32Array {
+function columnsOf(heat: Heat, at: ArrayLike<number>, width: number, from: number, to: number): Int32Array {
   const out = new Int32Array(width).fill(-1);
   if (at.length === 0) return out;
   // Where no column is empty they all lie equally far apart.
