@@ -202,8 +202,8 @@ int main(int argc, char** argv) {
       const double share = std::uniform_real_distribution<>(0.3, 1)(random);
       const auto from = static_cast<std::int64_t>((1 - share) * static_cast<double>(kWhole));
       const auto asked = Clk::now();
-      const auto reply = server.Get(fmt::format(
-          "/api/runs/run/heatmap?columns=600&as=bytes&from={}&to={}", from, kWhole));
+      const auto reply = server.Get(
+          fmt::format("/api/runs/run/heatmap?columns=600&as=bytes&from={}&to={}", from, kWhole));
       wide_ms.push_back(MsSince(asked));
       if (reply.status != 200) exit_code = 1;
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One metric of many subjects over time, cell by cell, and the two ways in which it is sent: as JSON
-// for programs, and as bytes for the page, which draws hundreds of thousands of cells at each zoom.
-// docs/serve.md describes the bytes.
+// One metric of many subjects over time, cell by cell, and the two ways in which it is sent: as
+// JSON for programs, and as bytes for the page, which draws hundreds of thousands of cells at each
+// zoom. docs/serve.md describes the bytes.
 #pragma once
 #include <cstddef>
 #include <cstdint>

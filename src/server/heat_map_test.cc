@@ -81,9 +81,8 @@ TEST(HeatMapTest, JsonSaysTheSame) {
   map.width_ns = 10;
   map.columns = 2;
   map.values = {0, 12.34F, NAN, 100};
-  EXPECT_EQ(HeatJson(map),
-            R"({"rows":["cpu:0","cpu:1"],"t":[5,15],)"
-            R"("values":[[0,12.3],[null,100]],"unit":"percent"})");
+  EXPECT_EQ(HeatJson(map), R"({"rows":["cpu:0","cpu:1"],"t":[5,15],)"
+                           R"("values":[[0,12.3],[null,100]],"unit":"percent"})");
 }
 
 }  // namespace

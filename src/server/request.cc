@@ -184,8 +184,7 @@ Result<std::vector<SeriesQuery>> ParseManySeries(const Target& target) {
   for (auto at = target.query.find("q0"); at != target.query.end();
        at = target.query.find(fmt::format("q{}", queries.size()))) {
     if (queries.size() == kMaxQuestions) {
-      return Status(Code::kUsage,
-                    fmt::format("more than {} series in one request", kMaxQuestions));
+      return Status(Code::kUsage, fmt::format("more than {} series in one request", kMaxQuestions));
     }
     auto one = ParseTarget("/?" + at->second);
     if (!one) {

@@ -15,7 +15,8 @@ COLOURS = """([y, columns, tokens]) => {
   const canvas = document.querySelector(".heat canvas");
   const copy = new OffscreenCanvas(canvas.width, canvas.height).getContext("2d");
   copy.drawImage(canvas, 0, 0);
-  const hex = (x) => "#" + [...copy.getImageData(x, y, 1, 1).data.slice(0, 3)].map((v) => v.toString(16).padStart(2, "0")).join("");
+  const { data } = copy.getImageData(0, y, canvas.width, 1);
+  const hex = (x) => "#" + [...data.slice(4 * x, 4 * x + 3)].map((v) => v.toString(16).padStart(2, "0")).join("");
   const style = getComputedStyle(document.documentElement);
   const drawn = Array.from({ length: columns }, (_, i) => hex(Math.floor(((i + 0.5) / columns) * canvas.width)));
   return [drawn, tokens.map((name) => style.getPropertyValue(name).trim().toLowerCase())];
