@@ -96,13 +96,15 @@ def batches(iterable: Iterable[_T]) -> Iterator[_T]:
 class _Batches(Iterator[_T]):
     def __init__(self, iterator: Iterator[_T]) -> None:
         self._iterator = iterator
+        # Held: at the interpreter's end the module may be gone before this is.
+        self._loop = _loop
         self._counts = True
         _loop.fetching += 1
 
     def _left(self) -> None:
         if self._counts:
             self._counts = False
-            _loop.fetching -= 1
+            self._loop.fetching -= 1
 
     __del__ = _left
 

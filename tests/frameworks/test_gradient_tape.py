@@ -124,6 +124,27 @@ print("W", w.numpy().tolist())
     assert lines(recorded.out, "W") == lines(run.plain(script).stdout, "W")
 
 
+def test_two_gradients_of_one_persistent_tape(run):
+    script = (
+        PRELUDE
+        + """
+g, d = tf.Variable([0.5, 0.25], name="g"), tf.Variable([0.25], name="d")
+for step in range(4):
+    with tf.GradientTape(persistent=True) as tape:
+        first = tf.reduce_mean((x[:, :2] * g) ** 2)
+        second = tf.reduce_mean((x[:, :1] * d) ** 2)
+    dg, dd = tape.gradient(first, g), tape.gradient(second, d)
+    g.assign_sub(0.1 * dg); d.assign_sub(0.1 * dd)
+"""
+    )
+    recorded = run(script, plan=EVERYTHING)
+    assert recorded.code == 0, recorded.err
+    assert [row["step"] for row in recorded.steps()] == list(range(4))
+    rows = recorded.statistics()
+    for name in ("g:0", "d:0", "gradient/g:0", "gradient/d:0"):
+        assert {step for other, step in rows if other == name} >= {1, 2, 3}, name
+
+
 def test_a_function_that_trains_can_be_saved(run):
     """A graph that asks for what is due could not be: a method of what tf.saved_model saves stays as it is."""
     script = (
