@@ -238,7 +238,7 @@ class Own(keras.Model):
         self.zero_grad(); loss.backward(); self.sgd.step()
         return {"own": loss}
 model = Own()
-model.build((None, 8))
+model.dense.build((None, 8))
 model.sgd = torch.optim.SGD([v.value for v in model.trainable_variables], 0.01)
 model.compile()
 model.fit(x, y, batch_size=24, epochs=2, verbose=0)
