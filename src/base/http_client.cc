@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/http_client.h"
+
+#include <curl/curl.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <mutex>
+
+#include "base/printable.h"
+
+namespace telltale {
+namespace {
+
+struct EndCurl {
+  void operator()(CURL* handle) const { curl_easy_cleanup(handle); }
+  void operator()(curl_slist* list) const { curl_slist_free_all(list); }
+  void operator()(CURLU* url) const { curl_url_cleanup(url); }
+};
+using CurlHandle = std::unique_ptr<CURL, EndCurl>;
+using CurlList = std::unique_ptr<curl_slist, EndCurl>;
+using CurlUrl = std::unique_ptr<CURLU, EndCurl>;
+
+bool CurlIsReady() {
+  static std::once_flag once;
+  static bool ready = false;
+  std::call_once(once, [] { ready = curl_global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK; });
+  return ready;
+}
+
+CurlUrl ParseUrl(std::string_view text) {
+  CurlUrl url(curl_url());
+  if (!url || curl_url_set(url.get(), CURLUPART_URL, std::string(text).c_str(), 0) != CURLUE_OK) {
+    return nullptr;
+  }
+  return url;
+}
+
+std::string Part(CURLU* url, CURLUPart part) {
+  char* text = nullptr;
+  if (curl_url_get(url, part, &text, 0) != CURLUE_OK || text == nullptr) return {};
+  std::string out(text);
+  curl_free(text);
+  return out;
+}
+
+struct Answer {
+  std::string* body;
+  std::size_t most;
+};
+
+/// Takes all and keeps the first of it: an answer that is cut off would be an error.
+std::size_t OnBody(char* bytes, std::size_t size, std::size_t count, void* user) {
+  auto* const answer = static_cast<Answer*>(user);
+  const std::size_t room = answer->most - std::min(answer->most, answer->body->size());
+  answer->body->append(bytes, std::min(room, size * count));
+  return size * count;
+}
+
+curl_socket_t OnSocket(void* user, curlsocktype purpose, curl_sockaddr* address) {
+  const auto* const request = static_cast<const HttpRequest*>(user);
+  if (purpose != CURLSOCKTYPE_IPCXN) return CURL_SOCKET_BAD;
+  if (request->address_allowed && !request->address_allowed(address->addr)) {
+    return CURL_SOCKET_BAD;
+  }
+  return ::socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
+}
+
+bool HasLineBreak(std::string_view text) {
+  return text.find_first_of(std::string_view("\r\n\0", 3)) != std::string_view::npos;
+}
+
+}  // namespace
+
+std::string HttpOrigin(std::string_view url) {
+  const CurlUrl parsed = ParseUrl(url);
+  if (!parsed) return "?";
+  std::string out = fmt::format("{}://{}", Part(parsed.get(), CURLUPART_SCHEME),
+                                Part(parsed.get(), CURLUPART_HOST));
+  if (const std::string port = Part(parsed.get(), CURLUPART_PORT); !port.empty()) out += ":" + port;
+  return Printable(out);
+}
+
+bool HasNoPath(std::string_view url) {
+  const CurlUrl parsed = ParseUrl(url);
+  if (!parsed) return false;
+  const std::string path = Part(parsed.get(), CURLUPART_PATH);
+  return path.empty() || path == "/";
+}
+
+std::string PercentEncoded(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                       c == '-' || c == '.' || c == '_' || c == '~';
+    if (plain) {
+      out += c;
+    } else {
+      out += fmt::format("%{:02X}", static_cast<unsigned char>(c));
+    }
+  }
+  return out;
+}
+
+Result<HttpResponse> SendHttp(const HttpRequest& request) {
+  const std::string origin = HttpOrigin(request.url);
+  if (origin == "?" || HasLineBreak(request.url) ||
+      !(request.url.starts_with("http://") || request.url.starts_with("https://"))) {
+    return {Code::kUsage, "the address is none of http:// or https://"};
+  }
+  const CurlHandle curl(CurlIsReady() ? curl_easy_init() : nullptr);
+  if (!curl) return {Code::kLimit, fmt::format("{}: no request can be made: out of memory", origin)};
+  CURL* const handle = curl.get();
+
+  CurlList headers;
+  const auto add = [&](const std::string& line) {
+    curl_slist* const longer = curl_slist_append(headers.get(), line.c_str());
+    if (longer == nullptr) return false;
+    static_cast<void>(headers.release());
+    headers.reset(longer);
+    return true;
+  };
+  for (const std::string& line : request.headers) {
+    if (HasLineBreak(line) || line.find(':') == std::string::npos || line.front() == ':') {
+      return {Code::kUsage, "a header is not of the form 'Name: value'"};
+    }
+    if (!add(line)) return {Code::kLimit, "out of memory"};
+  }
+  if (request.aws) {
+    const AwsSignature& aws = *request.aws;
+    if (HasLineBreak(aws.session_token)) return {Code::kUsage, "the session token is none"};
+    if (!aws.session_token.empty() && !add("X-Amz-Security-Token: " + aws.session_token)) {
+      return {Code::kLimit, "out of memory"};
+    }
+    const std::string how = fmt::format("aws:amz:{}:{}", aws.region, aws.service);
+    curl_easy_setopt(handle, CURLOPT_AWS_SIGV4, how.c_str());
+    curl_easy_setopt(handle, CURLOPT_USERNAME, aws.access_key.c_str());
+    curl_easy_setopt(handle, CURLOPT_PASSWORD, aws.secret_key.c_str());
+  } else if (!add("Expect:")) {
+    // A body is sent at once. (It would be signed, and never sent, in a request of AWS.)
+    return {Code::kLimit, "out of memory"};
+  }
+
+  HttpResponse response;
+  Answer answer{&response.body, request.most_answer_bytes};
+  curl_easy_setopt(handle, CURLOPT_URL, request.url.c_str());
+  curl_easy_setopt(handle, CURLOPT_PROTOCOLS_STR, "http,https");
+  curl_easy_setopt(handle, CURLOPT_FOLLOWLOCATION, 0L);
+  curl_easy_setopt(handle, CURLOPT_NOSIGNAL, 1L);
+  curl_easy_setopt(handle, CURLOPT_USERAGENT, "telltale");
+  curl_easy_setopt(handle, CURLOPT_CONNECTTIMEOUT_MS, static_cast<long>(request.connect_timeout_ms));
+  curl_easy_setopt(handle, CURLOPT_TIMEOUT_MS, static_cast<long>(request.timeout_ms));
+  curl_easy_setopt(handle, CURLOPT_HTTPHEADER, headers.get());
+  curl_easy_setopt(handle, CURLOPT_WRITEFUNCTION, &OnBody);
+  curl_easy_setopt(handle, CURLOPT_WRITEDATA, &answer);
+  curl_easy_setopt(handle, CURLOPT_OPENSOCKETFUNCTION, &OnSocket);
+  curl_easy_setopt(handle, CURLOPT_OPENSOCKETDATA, const_cast<HttpRequest*>(&request));
+  // The proxy's address would be the one that is asked about.
+  if (request.address_allowed) curl_easy_setopt(handle, CURLOPT_PROXY, "");
+  if (!request.ca_file.empty()) curl_easy_setopt(handle, CURLOPT_CAINFO, request.ca_file.c_str());
+  if (request.method == "GET") {
+    curl_easy_setopt(handle, CURLOPT_HTTPGET, 1L);
+  } else {
+    curl_easy_setopt(handle, CURLOPT_POST, 1L);
+    curl_easy_setopt(handle, CURLOPT_POSTFIELDSIZE_LARGE,
+                     static_cast<curl_off_t>(request.body.size()));
+    curl_easy_setopt(handle, CURLOPT_POSTFIELDS, request.body.data());
+    if (request.method != "POST") {
+      curl_easy_setopt(handle, CURLOPT_CUSTOMREQUEST, request.method.c_str());
+    }
+  }
+
+  const CURLcode code = curl_easy_perform(handle);
+  if (code != CURLE_OK) {
+    const bool trust = code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CACERT_BADFILE;
+    if (request.address_allowed && code == CURLE_COULDNT_CONNECT) {
+      return {Code::kIo, fmt::format("{}: not connected: {} (or its address is not allowed)", origin,
+                                     curl_easy_strerror(code))};
+    }
+    return {trust ? Code::kAuth : Code::kIo,
+            fmt::format("{}: {}", origin, curl_easy_strerror(code))};
+  }
+  long status = 0;
+  curl_easy_getinfo(handle, CURLINFO_RESPONSE_CODE, &status);
+  response.status = static_cast<int>(status);
+  curl_off_t retry_after = 0;
+  if (curl_easy_getinfo(handle, CURLINFO_RETRY_AFTER, &retry_after) == CURLE_OK &&
+      retry_after > 0) {
+    response.retry_after_s = static_cast<std::int64_t>(retry_after);
+  }
+  return response;
+}
+
+}  // namespace telltale

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// One HTTP request over libcurl: what pushes metrics, calls webhooks and speaks to AWS. It follows
+// no redirect, speaks nothing but HTTP and HTTPS, and keeps a bounded part of the answer.
+//
+// Thread safety: any thread; a call blocks for at most its timeout.
+#pragma once
+#include <sys/socket.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+
+namespace telltale {
+
+/// Makes a request one of AWS: Signature Version 4, over method, address, headers and body.
+struct AwsSignature {
+  std::string access_key, secret_key;
+  std::string session_token;  ///< Empty where the credentials are lasting ones.
+  std::string region, service;
+};
+
+struct HttpRequest {
+  std::string method = "POST";
+  std::string url;
+  std::vector<std::string> headers;  ///< "Name: value"; no line breaks.
+  std::string body;
+  std::int64_t connect_timeout_ms = 5'000;
+  std::int64_t timeout_ms = 10'000;  ///< Of the whole request.
+  std::size_t most_answer_bytes = 64 << 10;
+  std::string ca_file;  ///< Empty: the system's authorities.
+  std::optional<AwsSignature> aws;
+  /// Asked of each address before it is connected to, after names are resolved: what keeps a
+  /// request that somebody else configured from the machine's own network. Such a request goes
+  /// through no proxy. Empty: all may be.
+  std::function<bool(const sockaddr& address)> address_allowed;
+};
+
+struct HttpResponse {
+  int status = 0;
+  std::string body;  ///< Cut at most_answer_bytes.
+  /// Of Retry-After, in seconds; a date is given as what is left until then.
+  std::optional<std::int64_t> retry_after_s;
+};
+
+/// kUsage: the address or a header is none; kIo: no answer came, in words that name the host and
+/// neither path nor credentials; kAuth: the certificate is not trusted.
+Result<HttpResponse> SendHttp(const HttpRequest& request);
+
+/// "https://host:4318" of an address, for messages; "?" where it is none.
+std::string HttpOrigin(std::string_view url);
+/// True where the address names no path of its own ("" or "/").
+bool HasNoPath(std::string_view url);
+
+/// As application/x-www-form-urlencoded and signatures of AWS want it: all but letters, digits and
+/// "-._~" as %XX.
+std::string PercentEncoded(std::string_view text);
+
+}  // namespace telltale
