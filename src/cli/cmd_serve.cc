@@ -28,6 +28,7 @@ struct Args {
   std::uint16_t port = 0;
   std::vector<std::string> allow_hosts;
   bool print_token = false;
+  bool print_metrics_token = false;
   int link_fd = -1;
   int parent = 0;
 };
@@ -47,10 +48,12 @@ int Serve(const Args& args) {
   auto auth = server::Auth::Open(&note);
   if (!auth.ok()) return Fail("serve", auth.status());
   const std::string token = auth->token();
-  if (args.print_token && args.paths.empty()) {
+  const std::string metrics_token = auth->metrics_token();
+  if ((args.print_token || args.print_metrics_token) && args.paths.empty()) {
     // A token that dies with this process would open nothing.
     if (!note.empty()) return Fail("serve", Status(Code::kAuth, note));
-    Print("{}\n", token);
+    if (args.print_token) Print("{}\n", token);
+    if (args.print_metrics_token) Print("{}\n", metrics_token);
     return 0;
   }
   if (args.paths.empty()) {
@@ -103,6 +106,7 @@ int Serve(const Args& args) {
   } else {
     Print("{}\n", *link);
     if (args.print_token) Print("{}\n", token);
+    if (args.print_metrics_token) Print("{}\n", metrics_token);
     // Main says so: who would open the page, was not told where it is.
     if (const int error = OutputError(); error != 0 && error != EPIPE) return 0;
   }
@@ -133,6 +137,9 @@ void RegisterServe(CLI::App& app, Context* context) {
   command->add_flag("--print-token", args->print_token,
                     "Print the token for programs and to sign in with; without PATH, print it and "
                     "end");
+  command->add_flag("--print-metrics-token", args->print_metrics_token,
+                    "Print the token that reads /metrics alone, for Prometheus; without PATH, print "
+                    "it and end");
   command->add_option("--link-fd", args->link_fd, "Write the link to this descriptor")->group("");
   command->add_option("--parent", args->parent, "Process to end with")->group("");
   OnRun(command, context, [args] { return Serve(*args); });

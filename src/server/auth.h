@@ -36,6 +36,9 @@ class Auth {
 
   const std::string& token() const { return token_; }
   const std::string& session() const { return session_; }
+  /// Opens /metrics and nothing else: made of the user's secret, so that all servers of the user
+  /// accept it, and a scraper that knows it cannot read a run.
+  const std::string& metrics_token() const { return metrics_token_; }
 
   /// How long a code can be used: a link may stand in a log that others read.
   static constexpr std::int64_t kCodeNs = 600'000'000'000;
@@ -47,6 +50,7 @@ class Auth {
 
   bool TokenOk(std::string_view token) const;
   bool SessionOk(std::string_view session) const;
+  bool MetricsTokenOk(std::string_view token) const;
 
  private:
   struct Issued {
@@ -57,6 +61,7 @@ class Auth {
   std::string token_;
   std::string secret_;        ///< Sessions are made from it.
   std::string session_;       ///< Of this server.
+  std::string metrics_token_;
   std::deque<Issued> codes_;  ///< Not used yet, oldest first.
 };
 

@@ -29,6 +29,7 @@
 
 #include "base/clock.h"
 #include "server/assets.h"
+#include "server/metrics_board.h"
 #include "server/request.h"
 #include "server/run_cache.h"
 
@@ -50,6 +51,7 @@ constexpr std::uint64_t kMaxBodyBytes = 16 << 10;
 constexpr seconds kIdle(75);        ///< A connection without a request.
 constexpr seconds kWriteLimit(30);  ///< A reader that takes nothing.
 constexpr seconds kFirstLook(20);   ///< For a run to be opened.
+constexpr seconds kScrape(8);       ///< For metrics: a scraper gives up after 10, by default.
 constexpr seconds kTick(1);
 constexpr seconds kHeartbeat(15);
 constexpr milliseconds kLastWords(700);
@@ -77,6 +79,11 @@ constexpr std::string_view kReportPolicy =
     "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; base-uri 'none'; "
     "form-action 'none'";
 
+/// For Prometheus: /metrics.
+bool IsMetrics(const Target& target) {
+  return target.path.size() == 1 && target.path[0] == "metrics";
+}
+
 /// One series, or several at once.
 Result<std::string> SeriesOf(const LiveRun& run, const Target& target) {
   TELLTALE_ASSIGN_OR_RETURN(const std::vector<SeriesQuery> many, ParseManySeries(target));
@@ -95,6 +102,7 @@ class ServerImpl final : public Server {
         signals_(io_) {}
   ~ServerImpl() override {
     cache_.reset();  // Its thread posts to what is below.
+    board_.reset();  // So does this one's.
   }
 
   Status Listen();
@@ -119,6 +127,7 @@ class ServerImpl final : public Server {
   asio::awaitable<Response> Answer(const Request& request, const Target& target);
   asio::awaitable<RunCache::Found> FindRun(std::string id);
   asio::awaitable<Response> Runs(const Request& request);
+  asio::awaitable<Response> Metrics(const Request& request);
   asio::awaitable<Response> Report(const Request& request, std::shared_ptr<LiveRun> run);
 
   /// Waits until `ready` or the limit; woken by whatever the loader makes known.
@@ -146,6 +155,7 @@ class ServerImpl final : public Server {
 
   /// None where the sender may do what it asks.
   std::optional<Response> Refusal(const Request& request, const Target& target) const;
+  static std::string_view Bearer(const Request& request);
   bool Authorized(const Request& request) const;
   Response OpenSession(const Request& request);
   Response Full(const Request& request) const;
@@ -168,6 +178,7 @@ class ServerImpl final : public Server {
   std::size_t streams_ = 0;
   bool winding_ = false;
   std::unique_ptr<RunCache> cache_;
+  std::unique_ptr<MetricsBoard> board_;
 };
 
 Status ServerImpl::Listen() {
@@ -215,6 +226,8 @@ Result<std::string> ServerImpl::NewLink() {
 void ServerImpl::Run() {
   cache_ = std::make_unique<RunCache>(options_.paths, options_.max_loaded_runs,
                                       [this] { asio::post(io_, [this] { Wake(); }); });
+  board_ = std::make_unique<MetricsBoard>(
+      options_.paths, [this] { asio::post(io_, [this] { Wake(); }); });
   if (options_.handle_signals) {
     for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
       boost::system::error_code ignored;
@@ -416,8 +429,27 @@ asio::awaitable<Response> ServerImpl::Runs(const Request& request) {
   co_return Make(request, http::status::ok, "application/json", listing->json);
 }
 
+asio::awaitable<Response> ServerImpl::Metrics(const Request& request) {
+  if (request.method() != http::verb::get && request.method() != http::verb::head) {
+    Response response =
+        Error(request, http::status::method_not_allowed, "the server only reads: use GET");
+    response.set(http::field::allow, "GET, HEAD");
+    co_return response;
+  }
+  const telemetry::TextFormat format = telemetry::FormatOf(View(request[http::field::accept]));
+  const std::uint64_t asked = board_->Ask();
+  std::shared_ptr<const std::string> text;
+  co_await Await([&] { return (text = board_->Answer(asked, format)) != nullptr; }, kScrape);
+  if (!text) {
+    co_return Error(request, http::status::service_unavailable,
+                    "the runs are still being read: ask again");
+  }
+  co_return Make(request, http::status::ok, telemetry::ContentType(format), *text);
+}
+
 asio::awaitable<Response> ServerImpl::Answer(const Request& request, const Target& target) {
   const std::vector<std::string>& path = target.path;
+  if (IsMetrics(target)) co_return co_await Metrics(request);
   if (path.empty() || path[0] != "api") co_return File(request, target);
   if (path.size() == 2 && path[1] == "session") co_return OpenSession(request);
   if (request.method() != http::verb::get && request.method() != http::verb::head) {
@@ -509,7 +541,8 @@ std::optional<Response> ServerImpl::Refusal(const Request& request, const Target
     return Error(request, http::status::forbidden,
                  "the request comes from another page: only the server's own page may send it");
   }
-  const bool api = !target.path.empty() && target.path[0] == "api";
+  const bool metrics = IsMetrics(target);
+  const bool api = metrics || (!target.path.empty() && target.path[0] == "api");
   const bool session = target.path.size() == 2 && target.path[1] == "session";
   if (!api) {
     if (reads) return std::nullopt;
@@ -518,20 +551,32 @@ std::optional<Response> ServerImpl::Refusal(const Request& request, const Target
     return response;
   }
   if (session || Authorized(request)) return std::nullopt;
-  Response response = Error(request, http::status::unauthorized,
-                            "not signed in: open the link that the server printed, or send the "
-                            "token of `telltale serve --print-token` as Authorization: Bearer");
+  if (metrics && auth_.MetricsTokenOk(Bearer(request))) return std::nullopt;
+  Response response =
+      Error(request, http::status::unauthorized,
+            metrics ? "not signed in: send the token of `telltale serve --print-metrics-token` as "
+                      "Authorization: Bearer"
+                    : "not signed in: open the link that the server printed, or send the "
+                      "token of `telltale serve --print-token` as Authorization: Bearer");
   response.set(http::field::www_authenticate, "Bearer");
   return response;
 }
 
-bool ServerImpl::Authorized(const Request& request) const {
+/// What follows "Bearer " in its Authorization; empty where there is none.
+std::string_view ServerImpl::Bearer(const Request& request) {
   std::string_view bearer = View(request[http::field::authorization]);
   constexpr std::string_view kScheme = "bearer ";
-  if (bearer.size() > kScheme.size() &&
-      beast::iequals(beast::string_view(bearer.data(), kScheme.size()),
-                     beast::string_view(kScheme.data(), kScheme.size()))) {
-    bearer.remove_prefix(kScheme.size());
+  if (bearer.size() <= kScheme.size() ||
+      !beast::iequals(beast::string_view(bearer.data(), kScheme.size()),
+                      beast::string_view(kScheme.data(), kScheme.size()))) {
+    return {};
+  }
+  bearer.remove_prefix(kScheme.size());
+  return bearer;
+}
+
+bool ServerImpl::Authorized(const Request& request) const {
+  if (const std::string_view bearer = Bearer(request); !bearer.empty()) {
     return auth_.TokenOk(bearer);
   }
   // A browser may send several; each header is looked at.

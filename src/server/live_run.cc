@@ -29,7 +29,7 @@ std::int64_t Now() { return Clock::System().MonotonicNs(); }
 LiveRun::LiveRun(std::string id, std::filesystem::path path)
     : id_(std::move(id)),
       path_(std::move(path)),
-      watched_(std::make_unique<WatchedFindings>(path_)) {}
+      watched_(std::make_unique<rules::WatchedFindings>(path_)) {}
 
 std::shared_ptr<const Snapshot> LiveRun::snapshot() const {
   const std::scoped_lock lock(mutex_);
@@ -115,7 +115,7 @@ Status LiveRun::Open() {
 void LiveRun::Reset() {
   cursor_.reset();
   reader_.reset();
-  watched_ = std::make_unique<WatchedFindings>(path_);
+  watched_ = std::make_unique<rules::WatchedFindings>(path_);
   engine_.reset();
   judge_.reset();
   judged_.reset();

@@ -16,8 +16,8 @@
 
 #include "rules/replay.h"
 #include "rules/run_engine.h"
+#include "rules/watched_findings.h"
 #include "server/run_view.h"
-#include "server/watched_findings.h"
 #include "store/reader.h"
 
 namespace telltale::server {
@@ -108,7 +108,7 @@ class LiveRun {
   // The loader's.
   std::unique_ptr<store::RunReader> reader_;
   std::unique_ptr<store::Cursor> cursor_;
-  std::unique_ptr<WatchedFindings> watched_;
+  std::unique_ptr<rules::WatchedFindings> watched_;
   /// Only while a run is loaded that was over before and whose watcher has no end of its own: one
   /// pass over the records serves both.
   std::unique_ptr<rules::RunEngine> engine_;

@@ -18,7 +18,7 @@
 
 #include "base/status.h"
 #include "report/load.h"
-#include "server/watched_findings.h"
+#include "rules/watched_findings.h"
 #include "store/follower.h"
 
 namespace telltale::server {
@@ -65,7 +65,7 @@ class RunCard {
     explicit Reading(const std::filesystem::path& run) : watched(run) {}
     report::RunData data;
     std::uint32_t tables = 0;  ///< That are read.
-    WatchedFindings watched;
+    rules::WatchedFindings watched;
     std::vector<std::unique_ptr<store::WriterFollower>> writers;
     store::Salvage salvage;
     std::unique_ptr<rules::Replayer> replayer;  ///< Where the watcher has no end of its own.

@@ -207,7 +207,7 @@ TEST_F(LiveRunTest, WhatOnlyTheEndClosedIsAsAReplayHasIt) {
   for (const rules::Finding& f : replay->findings) replayed[f.id] = f.until_end;
   std::map<std::string, bool> wrong_replayed, wrong_watched;
   for (const rules::Finding& f : replay->findings) wrong_replayed[f.id] = f.wrong_result;
-  WatchedFindings journal(run_);
+  rules::WatchedFindings journal(run_);
   journal.Advance(true);
   for (const rules::Finding& f : journal.findings()) watched[f.id] = f.until_end;
   for (const rules::Finding& f : journal.findings()) wrong_watched[f.id] = f.wrong_result;
@@ -231,7 +231,7 @@ TEST_F(LiveRunTest, WhatTheWatcherCountsOfEachRuleIsWhatAReplayCounts) {
     return out;
   };
   const auto journalled = [&](bool final) {
-    WatchedFindings journal(run_);
+    rules::WatchedFindings journal(run_);
     journal.Advance(final);
     return counts(journal.rules());
   };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/watched_findings.h"
+#include "rules/watched_findings.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -8,7 +8,7 @@
 
 #include "rules/registry.h"
 
-namespace telltale::server {
+namespace telltale::rules {
 namespace {
 
 rules::Severity SeverityOf(std::string_view name) {
@@ -148,4 +148,4 @@ std::uint64_t WatchedFindings::cpu_ns() const {
   return sum;
 }
 
-}  // namespace telltale::server
+}  // namespace telltale::rules

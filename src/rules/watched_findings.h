@@ -14,7 +14,7 @@
 #include "rules/engine.h"
 #include "store/watch_log.h"
 
-namespace telltale::server {
+namespace telltale::rules {
 
 class WatchedFindings {
  public:
@@ -46,4 +46,4 @@ class WatchedFindings {
   std::map<std::int32_t, std::uint64_t> cpu_ns_;  ///< By the watcher's pid.
 };
 
-}  // namespace telltale::server
+}  // namespace telltale::rules
