@@ -73,6 +73,11 @@ bool HasLineBreak(std::string_view text) {
 
 }  // namespace
 
+bool IsHttpUrl(std::string_view url) {
+  return (url.starts_with("http://") || url.starts_with("https://")) && !HasLineBreak(url) &&
+         ParseUrl(url) != nullptr;
+}
+
 std::string HttpOrigin(std::string_view url) {
   const CurlUrl parsed = ParseUrl(url);
   if (!parsed) return "?";
@@ -105,8 +110,7 @@ std::string PercentEncoded(std::string_view text) {
 
 Result<HttpResponse> SendHttp(const HttpRequest& request) {
   const std::string origin = HttpOrigin(request.url);
-  if (origin == "?" || HasLineBreak(request.url) ||
-      !(request.url.starts_with("http://") || request.url.starts_with("https://"))) {
+  if (!IsHttpUrl(request.url)) {
     return {Code::kUsage, "the address is none of http:// or https://"};
   }
   const CurlHandle curl(CurlIsReady() ? curl_easy_init() : nullptr);

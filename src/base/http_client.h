@@ -52,6 +52,8 @@ struct HttpResponse {
 /// neither path nor credentials; kAuth: the certificate is not trusted.
 Result<HttpResponse> SendHttp(const HttpRequest& request);
 
+/// http:// or https:// with a host.
+bool IsHttpUrl(std::string_view url);
 /// "https://host:4318" of an address, for messages; "?" where it is none.
 std::string HttpOrigin(std::string_view url);
 /// True where the address names no path of its own ("" or "/").

@@ -1,31 +1,55 @@
 // SPDX-License-Identifier: Apache-2.0
-// telltale export: a run in another tool's format.
+// telltale export: a run in another tool's format, its metrics pushed to who collects metrics, and
+// the files with which those are read.
 #include <fmt/format.h>
 
+#include <cstdint>
+#include <cstdlib>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
+#include "base/aws_credentials.h"
+#include "base/http_client.h"
 #include "base/printable.h"
 #include "cli/check_json.h"
 #include "cli/command.h"
+#include "cli/metrics_push.h"
 #include "cli/output.h"
 #include "interchange/tensorboard_export.h"
+#include "store/folder.h"
+#include "store/run_info.h"
+#include "telemetry/alert_rules.h"
+#include "telemetry/otlp.h"
+#include "telemetry/sink.h"
 
 namespace telltale::cli {
 namespace {
 
+constexpr std::int64_t kOtlpSeconds = 10;
+constexpr std::int64_t kCloudWatchSeconds = 60;
+
 struct Args {
   std::string format;
   std::string run;
-  std::string folder;
+  std::string output;
   bool statistics = false;
+  std::string endpoint;
+  bool follow = false;
+  std::optional<std::int64_t> interval_s;
+  std::vector<std::string> headers;
+  std::string region;
+  std::string name_space = "Telltale";
+  int parent = 0;
   bool json = false;
 };
 
-int Export(const Args& args) {
+int TensorBoard(const Args& args) {
   const auto report =
-      interchange::ExportTensorBoard(args.run, args.folder, {.statistics = args.statistics});
+      interchange::ExportTensorBoard(args.run, args.output, {.statistics = args.statistics});
   if (!report.ok()) return Fail("export", report.status());
   if (args.json) {
     nlohmann::ordered_json result = {{"scalars", report->scalars},
@@ -36,7 +60,7 @@ int Export(const Args& args) {
     Print("{}\n", JsonText(result));
   } else {
     Print("{} scalars and {} histograms in {} files: tensorboard --logdir {}\n", report->scalars,
-          report->histograms, report->files.size(), Printable(args.folder));
+          report->histograms, report->files.size(), Printable(args.output));
   }
   if (!report->salvage.any()) return 0;
   return Fail("export", {Code::kPartial,
@@ -45,23 +69,163 @@ int Export(const Args& args) {
                                      args.run, args.run)});
 }
 
+std::string Env(const char* name) {
+  const char* const value = std::getenv(name);
+  return value == nullptr ? std::string() : std::string(value);
+}
+
+int Push(const Args& args, telemetry::MetricSink* sink, std::int64_t seconds) {
+  PushOptions options;
+  options.run = args.run;
+  options.follow = args.follow;
+  options.interval_ms = args.interval_s.value_or(seconds) * 1000;
+  options.parent = args.parent;
+  const auto report = PushMetrics(options, sink);
+  if (!report.ok()) return Fail("export", report.status());
+  if (args.json) {
+    Print("{}\n", JsonText({{"pushes", report->pushes},
+                            {"failures", report->failures},
+                            {"points", report->points},
+                            {"note", report->note}}));
+  } else {
+    Print("{} points, {} pushes, {} failed\n", report->points, report->pushes, report->failures);
+  }
+  return 0;
+}
+
+int Otlp(const Args& args) {
+  std::string endpoint = args.endpoint;
+  // The specification's variables, where no flag says otherwise.
+  const bool whole = endpoint.empty() && !Env("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT").empty();
+  if (whole) endpoint = Env("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT");
+  if (endpoint.empty()) endpoint = Env("OTEL_EXPORTER_OTLP_ENDPOINT");
+  if (!IsHttpUrl(endpoint)) {
+    return Fail("export",
+                Status(Code::kUsage,
+                       endpoint.empty()
+                           ? "no --endpoint: write for example --endpoint http://127.0.0.1:4318"
+                           : "--endpoint: no address of http:// or https://: write for example "
+                             "--endpoint http://127.0.0.1:4318"));
+  }
+  const auto info = store::ReadRunInfo(args.run);
+  if (!info.ok()) return Fail("export", info.status());
+  telemetry::OtlpOptions options;
+  options.url = whole ? endpoint : telemetry::OtlpUrl(endpoint);
+  options.headers = telemetry::OtlpHeaders(Env("OTEL_EXPORTER_OTLP_HEADERS"));
+  options.headers.insert(options.headers.end(), args.headers.begin(), args.headers.end());
+  options.ca_file = Env("OTEL_EXPORTER_OTLP_CERTIFICATE");
+  options.resource.version = TELLTALE_VERSION;
+  options.resource.attributes = {{"service.name", "telltale"},
+                                 {"service.instance.id", info->id},
+                                 {"service.version", TELLTALE_VERSION},
+                                 {"host.name", info->host},
+                                 {"telltale.run.name", info->name}};
+  const auto sink = telemetry::MakeOtlpSink(std::move(options));
+  return Push(args, sink.get(), kOtlpSeconds);
+}
+
+int CloudWatch(const Args& args) {
+  telemetry::CloudWatchOptions options;
+  options.region = args.region.empty() ? AwsRegion() : args.region;
+  if (options.region.empty()) {
+    return Fail("export", Status(Code::kUsage,
+                                 "no region: write --region, or set AWS_REGION: for example "
+                                 "--region eu-central-1"));
+  }
+  if (!args.endpoint.empty() && !IsHttpUrl(args.endpoint)) {
+    return Fail("export", Status(Code::kUsage, "--endpoint: no address of http:// or https://"));
+  }
+  if (args.name_space.empty() || args.name_space.starts_with(':') ||
+      args.name_space.starts_with("AWS/")) {
+    return Fail("export", Status(Code::kUsage,
+                                 "--namespace: it may be neither empty nor begin with ':' or "
+                                 "'AWS/': write for example --namespace Telltale"));
+  }
+  options.url = args.endpoint;
+  if (!options.url.empty() && HasNoPath(options.url) && !options.url.ends_with('/')) {
+    options.url += '/';
+  }
+  options.name_space = args.name_space;
+  const auto sink = telemetry::MakeCloudWatchSink(std::move(options));
+  return Push(args, sink.get(), kCloudWatchSeconds);
+}
+
+int Text(const Args& args, const std::string& text) {
+  if (args.output.empty()) {
+    WriteOut(text);
+    return 0;
+  }
+  const Status written = store::ReplaceFile(args.output, text);
+  if (!written.ok()) return Fail("export", written);
+  if (args.json) {
+    Print("{}\n", JsonText({{"file", args.output}}));
+  } else {
+    Print("{}\n", Printable(args.output));
+  }
+  return 0;
+}
+
+int Export(const Args& args) {
+  const bool of_a_run =
+      args.format == "tensorboard" || args.format == "otlp" || args.format == "cloudwatch";
+  if (of_a_run == args.run.empty()) {
+    return Fail("export", Status(Code::kUsage,
+                                 of_a_run ? fmt::format("no RUN: write telltale export {} RUN",
+                                                        args.format)
+                                          : fmt::format("{} is of no run: leave out '{}'",
+                                                        args.format, args.run)));
+  }
+  if (args.format == "tensorboard") {
+    if (args.output.empty()) {
+      return Fail("export", Status(Code::kUsage, "no folder to write to: write -o DIR"));
+    }
+    return TensorBoard(args);
+  }
+  if (args.format == "otlp") return Otlp(args);
+  if (args.format == "cloudwatch") return CloudWatch(args);
+  return Text(args, args.format == "grafana" ? telemetry::GrafanaDashboard()
+                                             : telemetry::AlertRules());
+}
+
 }  // namespace
 
 void RegisterExport(CLI::App& app, Context* context) {
-  CLI::App* command =
-      AddCommand(app, "export", "Write a run in another tool's format",
-                 "  telltale export tensorboard telltale-runs/20261120-150412-train -o logs\n"
-                 "  telltale export tensorboard RUN -o logs --statistics\n"
-                 "tensorboard: scalars and histograms as event files, a folder a mode and rank.",
-                 {0, 3, 7, 8});
+  CLI::App* command = AddCommand(
+      app, "export", "Write a run in another tool's format, or push its metrics",
+      "  telltale export tensorboard telltale-runs/20261120-150412-train -o logs\n"
+      "  telltale export tensorboard RUN -o logs --statistics\n"
+      "  telltale export otlp RUN --endpoint http://127.0.0.1:4318 --follow\n"
+      "  telltale export cloudwatch RUN --region eu-central-1 --follow\n"
+      "  telltale export prometheus-rules -o telltale-alerts.yml\n"
+      "  telltale export grafana -o telltale-dashboard.json\n"
+      "tensorboard: scalars and histograms as event files, a folder a mode and rank. otlp, "
+      "cloudwatch: what the run is like now, findings and the states of rules too; with --follow "
+      "until it is over. prometheus-rules, grafana: alert rules and a dashboard, of no run.",
+      {0, 3, 6, 7, 8});
   auto args = std::make_shared<Args>();
-  command->add_option("FORMAT", args->format, "tensorboard")
+  command
+      ->add_option("FORMAT", args->format,
+                   "tensorboard, otlp, cloudwatch, prometheus-rules or grafana")
       ->required()
-      ->check(CLI::IsMember({"tensorboard"}));
-  command->add_option("RUN", args->run, "Run directory")->required();
-  command->add_option("-o,--output", args->folder, "Folder to write to")->required();
+      ->check(CLI::IsMember({"tensorboard", "otlp", "cloudwatch", "prometheus-rules", "grafana"}));
+  command->add_option("RUN", args->run, "Run directory");
+  command->add_option("-o,--output", args->output,
+                      "Folder (tensorboard) or file (default: stdout) to write to");
   command->add_flag("--statistics", args->statistics,
                     "Mean, std, min, max, NaN and Inf counts of tensors too, as scalars");
+  command->add_option("--endpoint", args->endpoint,
+                      "Address of the receiver; OTLP: one without a path gets /v1/metrics "
+                      "(default OTEL_EXPORTER_OTLP_ENDPOINT)");
+  command->add_option("--header", args->headers, "'Name: value' of each request to it (OTLP)")
+      ->allow_extra_args(false);
+  command->add_flag("--follow", args->follow, "Push again and again until the run is over");
+  command
+      ->add_option("--interval", args->interval_s,
+                   "Seconds between two pushes, 1 to 3600 (default: OTLP 10, CloudWatch 60)")
+      ->check(CLI::Range(1, 3600));
+  command->add_option("--region", args->region, "Of AWS (default AWS_REGION)");
+  command->add_option("--namespace", args->name_space, "Of CloudWatch")->default_str("Telltale");
+  command->add_option("--parent", args->parent, "Process to end with")->group("");
   AddJson(command, &args->json);
   OnRun(command, context, [args] { return Export(*args); });
 }

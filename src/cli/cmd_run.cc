@@ -20,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/http_client.h"
 #include "base/printable.h"
 #include "base/process.h"
 #include "channel/control_page.h"
@@ -53,6 +54,7 @@ struct Args {
   bool quiet = false;
   bool json = false;
   bool no_serve = false;
+  std::string otlp;
   PlanFlags plan;
   RuleFlags rules;
   bool explain = false;
@@ -68,6 +70,7 @@ constexpr std::string_view kExamples =
     "  telltale run --level tensors --collect 'losses:values,interval=1' -- python train.py\n"
     "  telltale run --rule VanishingGradient:threshold=1e-6 --no-rule InputBound -- python t.py\n"
     "  telltale run --rules rules.toml --price 32.77 -- python train.py\n"
+    "  telltale run --otlp http://127.0.0.1:4318 -- python train.py\n"
     "  telltale run --level tensors --explain-plan > plan.toml\n"
     "The exit code is the training's own; 127 or 126 where it cannot be started. Before it starts:";
 
@@ -103,6 +106,9 @@ Status CheckUsage(const Args& args, const std::vector<std::string>& training) {
     return {Code::kUsage, fmt::format("--interval {} is out of range: choose 100 to 60000 "
                                       "milliseconds",
                                       args.interval_ms)};
+  }
+  if (!args.otlp.empty() && !IsHttpUrl(args.otlp)) {
+    return {Code::kUsage, "--otlp: no address: write for example --otlp http://127.0.0.1:4318"};
   }
   return {};
 }
@@ -262,6 +268,7 @@ int Run(const Args& args, std::vector<std::string> training, const std::string& 
   options.overhead_budget = overhead.value();
   options.quiet = args.quiet;
   options.serve = !args.no_serve;
+  options.otlp = args.otlp;
   std::error_code error;
   if (!fs::exists(options.python_dir / "boot", error)) {
     Say("telltale: no Python adapter at {}: Python frameworks are not recorded: "
@@ -305,6 +312,9 @@ void RegisterRun(CLI::App& app, Context* context) {
                     "Write the document of `check --json` to RUN/verdict.json at the end; with "
                     "--explain-plan and no command, print the plan as JSON");
   command->add_flag("--no-serve", args->no_serve, "Start no live page");
+  command->add_option("--otlp", args->otlp,
+                      "Push metrics to this OTLP/HTTP endpoint while the run goes on, as "
+                      "`export otlp --follow` does");
   command->allow_extras();  // A command without `--` gets a better word than the parser's.
   OnRun(command, context, [args, command, context] {
     if (const auto extra = command->remaining(); !extra.empty()) {

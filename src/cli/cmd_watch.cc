@@ -13,6 +13,7 @@
 #include <string>
 
 #include "cli/command.h"
+#include "cli/exporter_keeper.h"
 #include "cli/report_keeper.h"
 #include "report/html.h"
 #include "report/load.h"
@@ -26,6 +27,7 @@ constexpr long kPollNs = 100'000'000;
 struct WatchArgs {
   std::string run;
   int supervisor = 0;  ///< Its pid; 0: we were started by hand.
+  std::string otlp;    ///< Where metrics are pushed to; empty: nowhere.
 };
 
 /// The last report, where nobody else writes it.
@@ -52,16 +54,19 @@ int Watch(const WatchArgs& args, const std::string& program) {
   auto watcher = watch::Watcher::Open(run);
   if (!watcher.ok()) return Fail("watch", watcher.status());
   ReportKeeper keeper(program, run);
+  ExporterKeeper exporter(program, run, args.otlp);
   while (true) {
     const auto over = (*watcher)->Poll();
     if (!over.ok()) return Fail("watch", over.status());
     if (*over) {
       keeper.Stop();
+      exporter.Stop();
       // The supervisor writes it when we have ended, unless it has ended before us.
       if (args.supervisor == 0 || ::getppid() != args.supervisor) WriteLastReport(run);
       return 0;
     }
     keeper.Tick();
+    exporter.Tick();
     const timespec pause{0, kPollNs};
     if (sigtimedwait(&stop, nullptr, &pause) > 0) {
       const Status stopped = (*watcher)->Stop();
@@ -75,9 +80,13 @@ int Watch(const WatchArgs& args, const std::string& program) {
 void RegisterWatch(CLI::App& app, Context* context) {
   CLI::App* command =
       AddCommand(app, "watch", "Run the rules beside a run that is being recorded",
-                 "  telltale watch telltale-runs/20261120-150412-train", {0, 3, 8, 9});
+                 "  telltale watch telltale-runs/20261120-150412-train\n"
+                 "  telltale watch RUN --otlp http://127.0.0.1:4318",
+                 {0, 3, 8, 9});
   auto args = std::make_shared<WatchArgs>();
   command->add_option("RUN", args->run, "Run directory")->required();
+  command->add_option("--otlp", args->otlp,
+                      "Push metrics to this OTLP/HTTP endpoint meanwhile, as `export otlp` does");
   command->add_option("--supervisor", args->supervisor, "Pid of the supervisor")->group("");
   OnRun(command, context, [args, context] { return Watch(*args, context->program); });
 }

@@ -239,9 +239,10 @@ void Supervisor::StartWatcher() {
   const std::int64_t now = Now();
   watcher_.start_at_ns = kForever;
   watcher_.policy.Started(now);
-  auto child = SpawnHelper(
-      {options_.program, "watch", run_.path().string(), "--supervisor", std::to_string(::getpid())},
-      run_.path() / "logs" / "watch.log", -1);
+  std::vector<std::string> command = {options_.program, "watch", run_.path().string(),
+                                      "--supervisor", std::to_string(::getpid())};
+  if (!options_.otlp.empty()) command.insert(command.end(), {"--otlp", options_.otlp});
+  auto child = SpawnHelper(command, run_.path() / "logs" / "watch.log", -1);
   if (!child.ok() || child->exec_errno != 0) {
     HelperDied(&watcher_, now);
     return;

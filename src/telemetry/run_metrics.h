@@ -60,6 +60,8 @@ class RunMetrics {
   bool whole() const { return whole_; }
   /// The run has ended, as of the last look.
   bool over() const { return opened_ && state_.state != "running"; }
+  /// The watcher has said its last word of the newest attempt, or the rules were run here.
+  bool judged() const { return judged_ || (watched_ && watched_->log().CameToItsEnd(info_)); }
   const store::RunInfo& info() const { return info_; }
 
   /// Adds the run's metrics. `now_ns`: Unix time; of a run that is over its last record's is taken.
