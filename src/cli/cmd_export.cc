@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <cstdlib>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -155,7 +156,7 @@ int Text(const Args& args, const std::string& text) {
     WriteOut(text);
     return 0;
   }
-  const Status written = store::ReplaceFile(args.output, text);
+  const Status written = store::ReplaceFile(std::filesystem::absolute(args.output), text);
   if (!written.ok()) return Fail("export", written);
   if (args.json) {
     Print("{}\n", JsonText({{"file", args.output}}));
