@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""/metrics as prometheus_client's parsers and promtool read it; alert rules and dashboard."""
+
+import json
+import os
+import shutil
+import subprocess
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from conftest import BINARY, PYTHON, REPO, Say
+from prometheus_client.openmetrics import parser as openmetrics
+from prometheus_client.parser import text_string_to_metric_families
+
+PROMTOOL = shutil.which("promtool", path=f"{Path(PYTHON).parent}{os.pathsep}{os.environ.get('PATH', '')}")
+needs_promtool = pytest.mark.skipif(
+    PROMTOOL is None, reason="no promtool: `tools/setup test` takes it from Debian's package prometheus"
+)
+OPEN = "application/openmetrics-text;version=1.0.0"
+
+
+class Server:
+    def __init__(self, folder: Path, env: dict[str, str]) -> None:
+        self.process = subprocess.Popen(
+            [str(BINARY), "serve", "--print-metrics-token", str(folder)],
+            stdout=subprocess.PIPE,
+            text=True,
+            env=env,
+        )
+        assert self.process.stdout is not None
+        self.address = self.process.stdout.readline().split("/#")[0]
+        self.token = self.process.stdout.readline().strip()
+
+    def scrape(self, accept: str = "") -> str:
+        headers = {"Authorization": f"Bearer {self.token}", **({"Accept": accept} if accept else {})}
+        request = urllib.request.Request(f"{self.address}/metrics", headers=headers)
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            text: str = answer.read().decode()
+        return text
+
+    def close(self) -> None:
+        self.process.terminate()
+        self.process.wait(timeout=30)
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+
+
+@pytest.fixture
+def server(tmp_path: Path, environment: dict[str, str], telltale: Say) -> Iterator[Server]:
+    """A real training that has just ended, with names that need escapes."""
+    done = telltale(
+        "run", "--no-serve", "-o", tmp_path / "runs" / "try-1", "--", PYTHON,
+        REPO / "tests/e2e/train_tiny.py", 200,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    path = tmp_path / "runs" / "try-1" / "run.json"
+    info = json.loads(path.read_text())
+    path.write_text(json.dumps({**info, "name": 'a "name"\n\\ of\tmine'}))
+    one = Server(tmp_path / "runs", environment)
+    yield one
+    one.close()
+
+
+def test_the_text_format_is_prometheus(server: Server) -> None:
+    families = {family.name: family for family in text_string_to_metric_families(server.scrape())}
+    (steps,) = (s for s in families["telltale_steps"].samples if s.labels["mode"] == "TRAIN")
+    assert (steps.name, steps.value) == ("telltale_steps_total", 200)
+    assert steps.labels == {"run": "try-1", "mode": "TRAIN", "rank": "0"}
+    (info,) = families["telltale_run_info"].samples
+    assert info.labels["name"] == 'a "name"\n\\ of\tmine'
+    states = {s.labels["state"]: s.value for s in families["telltale_run_state"].samples}
+    assert states == {"running": 0, "finished": 1, "failed": 0, "killed": 0, "lost": 0}
+    rules = families["telltale_rule_state"].samples
+    names = {s.labels["rule"] for s in rules}
+    assert "LossNotDecreasing" in names
+    for name in names:
+        assert sum(s.value for s in rules if s.labels["rule"] == name) == 1
+    assert any(name.startswith("telltale_system_") for name in families)
+    phases = families["telltale_step_phase_time_seconds"].samples
+    (total,) = families["telltale_step_time_seconds"].samples
+    assert sum(s.value for s in phases) == pytest.approx(total.value)
+    series = [(s.name, tuple(sorted(s.labels.items()))) for f in families.values() for s in f.samples]
+    assert len(series) == len(set(series))
+
+
+def test_openmetrics_is_openmetrics(server: Server) -> None:
+    # The strict parser: it refuses whatever the specification does.
+    families = {f.name: f for f in openmetrics.text_string_to_metric_families(server.scrape(OPEN))}
+    assert families["telltale_steps"].type == "counter"
+    plain = {f.name for f in text_string_to_metric_families(server.scrape())}
+    assert set(families) == plain
+
+
+@needs_promtool
+def test_promtool_takes_the_answer(server: Server) -> None:
+    assert PROMTOOL is not None
+    done = subprocess.run(
+        [PROMTOOL, "check", "metrics"],
+        input=server.scrape(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode in (0, 3), done.stderr  # 3: matters of taste alone.
+    assert "error" not in done.stderr, done.stderr
+
+
+def test_a_run_that_goes_on_is_followed(
+    tmp_path: Path, environment: dict[str, str], telltale: Say
+) -> None:
+    (tmp_path / "runs").mkdir()
+    server = Server(tmp_path / "runs", environment)
+    stop = tmp_path / "stop"
+    training = subprocess.Popen(
+        [str(BINARY), "run", "--no-serve", "-o", str(tmp_path / "runs/live"), "--", PYTHON,
+         str(REPO / "tests/web/train_live.py"), str(stop)],
+        env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        seen: list[float] = []
+        deadline = time.monotonic() + 120
+        while len(seen) < 3 and time.monotonic() < deadline:
+            for family in text_string_to_metric_families(server.scrape()):
+                if family.name != "telltale_steps":
+                    continue
+                value = sum(s.value for s in family.samples)
+                if not seen or value > seen[-1]:
+                    seen.append(value)
+        assert len(seen) == 3, seen
+    finally:
+        stop.touch()
+        training.wait(timeout=120)
+        server.close()
+
+
+@needs_promtool
+def test_promtool_takes_the_alert_rules(telltale: Say, tmp_path: Path) -> None:
+    assert PROMTOOL is not None
+    done = telltale("export", "prometheus-rules", "-o", tmp_path / "alerts.yml")
+    assert done.returncode == 0, done.stderr
+    checked = subprocess.run(
+        [PROMTOOL, "check", "rules", str(tmp_path / "alerts.yml")],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+@needs_promtool
+def test_an_alert_fires_and_no_other(telltale: Say, tmp_path: Path) -> None:
+    """promtool's own unit tests of rules: series in, alerts out."""
+    assert PROMTOOL is not None
+    assert telltale("export", "prometheus-rules", "-o", tmp_path / "alerts.yml").returncode == 0
+    labels = 'run="r",rule="InputBound",kind="InputBound",subject="rank 0",wrong_result="false"'
+    case = {
+        "rule_files": ["alerts.yml"],
+        "tests": [
+            {
+                "interval": "15s",
+                "input_series": [
+                    {"series": f'telltale_finding{{{labels},severity="medium"}}', "values": "0 0 1 1 1 0 0"},
+                    {"series": 'telltale_loss{run="r",mode="TRAIN",rank="0"}', "values": "1 1 NaN NaN NaN 1 1"},
+                    {"series": 'telltale_run_state{run="r",state="failed"}', "values": "0x6"},
+                ],
+                "alert_rule_test": [
+                    {"eval_time": "15s", "alertname": "TelltaleInputBound"},
+                    {"eval_time": "45s", "alertname": "TelltaleCustomRule"},
+                    {"eval_time": "45s", "alertname": "TelltaleRunFailed"},
+                    {"eval_time": "90s", "alertname": "TelltaleInputBound"},
+                ],
+                "promql_expr_test": [
+                    {
+                        "expr": 'count(ALERTS{alertname="TelltaleInputBound",alertstate="firing",severity="medium"})',
+                        "eval_time": "45s",
+                        "exp_samples": [{"labels": "{}", "value": 1}],
+                    },
+                    {
+                        "expr": 'count(ALERTS{alertname="TelltaleLossNotFinite",alertstate="firing"})',
+                        "eval_time": "45s",
+                        "exp_samples": [{"labels": "{}", "value": 1}],
+                    },
+                ],
+            }
+        ],
+    }
+    # JSON is YAML.
+    (tmp_path / "case.yml").write_text(json.dumps(case))
+    done = subprocess.run(
+        [PROMTOOL, "test", "rules", "case.yml"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_dashboard_is_printed(telltale: Say) -> None:
+    done = telltale("export", "grafana")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["title"] == "Telltale"
+
+
+def test_files_of_no_run_take_none(telltale: Say) -> None:
+    done = telltale("export", "grafana", "runs/one")
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
