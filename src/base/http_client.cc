@@ -114,7 +114,8 @@ Result<HttpResponse> SendHttp(const HttpRequest& request) {
     return {Code::kUsage, "the address is none of http:// or https://"};
   }
   const CurlHandle curl(CurlIsReady() ? curl_easy_init() : nullptr);
-  if (!curl) return {Code::kLimit, fmt::format("{}: no request can be made: out of memory", origin)};
+  if (!curl)
+    return {Code::kLimit, fmt::format("{}: no request can be made: out of memory", origin)};
   CURL* const handle = curl.get();
 
   CurlList headers;
@@ -153,7 +154,8 @@ Result<HttpResponse> SendHttp(const HttpRequest& request) {
   curl_easy_setopt(handle, CURLOPT_FOLLOWLOCATION, 0L);
   curl_easy_setopt(handle, CURLOPT_NOSIGNAL, 1L);
   curl_easy_setopt(handle, CURLOPT_USERAGENT, "telltale");
-  curl_easy_setopt(handle, CURLOPT_CONNECTTIMEOUT_MS, static_cast<long>(request.connect_timeout_ms));
+  curl_easy_setopt(handle, CURLOPT_CONNECTTIMEOUT_MS,
+                   static_cast<long>(request.connect_timeout_ms));
   curl_easy_setopt(handle, CURLOPT_TIMEOUT_MS, static_cast<long>(request.timeout_ms));
   curl_easy_setopt(handle, CURLOPT_HTTPHEADER, headers.get());
   curl_easy_setopt(handle, CURLOPT_WRITEFUNCTION, &OnBody);
@@ -179,8 +181,8 @@ Result<HttpResponse> SendHttp(const HttpRequest& request) {
   if (code != CURLE_OK) {
     const bool trust = code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CACERT_BADFILE;
     if (request.address_allowed && code == CURLE_COULDNT_CONNECT) {
-      return {Code::kIo, fmt::format("{}: not connected: {} (or its address is not allowed)", origin,
-                                     curl_easy_strerror(code))};
+      return {Code::kIo, fmt::format("{}: not connected: {} (or its address is not allowed)",
+                                     origin, curl_easy_strerror(code))};
     }
     return {trust ? Code::kAuth : Code::kIo,
             fmt::format("{}: {}", origin, curl_easy_strerror(code))};

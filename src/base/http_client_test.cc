@@ -76,8 +76,8 @@ class OneAnswer {
 };
 
 std::string Ok(const std::string& body, const std::string& more = "") {
-  return "HTTP/1.1 200 OK\r\n" + more + "Connection: close\r\nContent-Length: " +
-         std::to_string(body.size()) + "\r\n\r\n" + body;
+  return "HTTP/1.1 200 OK\r\n" + more +
+         "Connection: close\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body;
 }
 
 TEST(HttpClient, WhatIsPostedArrives) {

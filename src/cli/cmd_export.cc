@@ -170,11 +170,11 @@ int Export(const Args& args) {
   const bool of_a_run =
       args.format == "tensorboard" || args.format == "otlp" || args.format == "cloudwatch";
   if (of_a_run == args.run.empty()) {
-    return Fail("export", Status(Code::kUsage,
-                                 of_a_run ? fmt::format("no RUN: write telltale export {} RUN",
-                                                        args.format)
-                                          : fmt::format("{} is of no run: leave out '{}'",
-                                                        args.format, args.run)));
+    return Fail(
+        "export",
+        Status(Code::kUsage,
+               of_a_run ? fmt::format("no RUN: write telltale export {} RUN", args.format)
+                        : fmt::format("{} is of no run: leave out '{}'", args.format, args.run)));
   }
   if (args.format == "tensorboard") {
     if (args.output.empty()) {
@@ -184,8 +184,8 @@ int Export(const Args& args) {
   }
   if (args.format == "otlp") return Otlp(args);
   if (args.format == "cloudwatch") return CloudWatch(args);
-  return Text(args, args.format == "grafana" ? telemetry::GrafanaDashboard()
-                                             : telemetry::AlertRules());
+  return Text(args,
+              args.format == "grafana" ? telemetry::GrafanaDashboard() : telemetry::AlertRules());
 }
 
 }  // namespace

@@ -137,9 +137,10 @@ void RegisterServe(CLI::App& app, Context* context) {
   command->add_flag("--print-token", args->print_token,
                     "Print the token for programs and to sign in with; without PATH, print it and "
                     "end");
-  command->add_flag("--print-metrics-token", args->print_metrics_token,
-                    "Print the token that reads /metrics alone, for Prometheus; without PATH, print "
-                    "it and end");
+  command->add_flag(
+      "--print-metrics-token", args->print_metrics_token,
+      "Print the token that reads /metrics alone, for Prometheus; without PATH, print "
+      "it and end");
   command->add_option("--link-fd", args->link_fd, "Write the link to this descriptor")->group("");
   command->add_option("--parent", args->parent, "Process to end with")->group("");
   OnRun(command, context, [args] { return Serve(*args); });

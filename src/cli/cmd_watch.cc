@@ -78,11 +78,10 @@ int Watch(const WatchArgs& args, const std::string& program) {
 }  // namespace
 
 void RegisterWatch(CLI::App& app, Context* context) {
-  CLI::App* command =
-      AddCommand(app, "watch", "Run the rules beside a run that is being recorded",
-                 "  telltale watch telltale-runs/20261120-150412-train\n"
-                 "  telltale watch RUN --otlp http://127.0.0.1:4318",
-                 {0, 3, 8, 9});
+  CLI::App* command = AddCommand(app, "watch", "Run the rules beside a run that is being recorded",
+                                 "  telltale watch telltale-runs/20261120-150412-train\n"
+                                 "  telltale watch RUN --otlp http://127.0.0.1:4318",
+                                 {0, 3, 8, 9});
   auto args = std::make_shared<WatchArgs>();
   command->add_option("RUN", args->run, "Run directory")->required();
   command->add_option("--otlp", args->otlp,

@@ -20,8 +20,7 @@ std::int64_t Now() { return Clock::System().MonotonicNs(); }
 
 }  // namespace
 
-ExporterKeeper::ExporterKeeper(std::string program, std::filesystem::path run,
-                               std::string endpoint)
+ExporterKeeper::ExporterKeeper(std::string program, std::filesystem::path run, std::string endpoint)
     : program_(std::move(program)), run_(std::move(run)), endpoint_(std::move(endpoint)) {}
 
 void ExporterKeeper::Reap() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pushes the metrics of a run while the watcher watches it: `telltale export otlp RUN --follow` in a
-// child, so that a receiver that hangs holds up no finding. One that dies is started again later.
+// Pushes the metrics of a run while the watcher watches it: `telltale export otlp RUN --follow` in
+// a child, so that a receiver that hangs holds up no finding. One that dies is started again later.
 //
 // Thread safety: none.
 #pragma once

@@ -48,7 +48,9 @@ bool StopWithin(std::int64_t ms) {
 class Push {
  public:
   Push(const PushOptions& options, telemetry::MetricSink* sink)
-      : options_(options), sink_(sink), metrics_("", options.run, {.replay = options.parent == 0}) {}
+      : options_(options),
+        sink_(sink),
+        metrics_("", options.run, {.replay = options.parent == 0}) {}
 
   Result<PushReport> Run() {
     if (options_.parent != 0 && ::getppid() != options_.parent) return report_;
@@ -107,9 +109,8 @@ class Push {
       sent = Send(kTimeoutMs);
       if (sent.status.ok()) return report_;
       if (!sent.retry || i + 1 == kTries) break;
-      const std::int64_t pause =
-          std::min<std::int64_t>(telemetry::PauseMs(kRetryMs, failures_, sent.retry_after_s),
-                                 kTimeoutMs);
+      const std::int64_t pause = std::min<std::int64_t>(
+          telemetry::PauseMs(kRetryMs, failures_, sent.retry_after_s), kTimeoutMs);
       if (StopWithin(pause)) break;
     }
     return sent.status;

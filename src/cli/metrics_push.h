@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pushes a run's metrics once, or again and again until the run is over. What cannot be sent is never
-// queued: the next try sends what is then.
+// Pushes a run's metrics once, or again and again until the run is over. What cannot be sent is
+// never queued: the next try sends what is then.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -26,8 +26,8 @@ struct PushReport {
   std::string note;          ///< Of the last push.
 };
 
-/// Blocks until it is done, or a signal to end comes: then it pushes once more. Errors that may pass
-/// are said on stderr, each once; a Status of those that do not, and of the last push.
+/// Blocks until it is done, or a signal to end comes: then it pushes once more. Errors that may
+/// pass are said on stderr, each once; a Status of those that do not, and of the last push.
 Result<PushReport> PushMetrics(const PushOptions& options, telemetry::MetricSink* sink);
 
 }  // namespace telltale::cli

@@ -59,8 +59,8 @@ class Auth {
   };
   const Clock* clock_ = &CodeClock();
   std::string token_;
-  std::string secret_;        ///< Sessions are made from it.
-  std::string session_;       ///< Of this server.
+  std::string secret_;   ///< Sessions are made from it.
+  std::string session_;  ///< Of this server.
   std::string metrics_token_;
   std::deque<Issued> codes_;  ///< Not used yet, oldest first.
 };

@@ -226,8 +226,8 @@ Result<std::string> ServerImpl::NewLink() {
 void ServerImpl::Run() {
   cache_ = std::make_unique<RunCache>(options_.paths, options_.max_loaded_runs,
                                       [this] { asio::post(io_, [this] { Wake(); }); });
-  board_ = std::make_unique<MetricsBoard>(
-      options_.paths, [this] { asio::post(io_, [this] { Wake(); }); });
+  board_ = std::make_unique<MetricsBoard>(options_.paths,
+                                          [this] { asio::post(io_, [this] { Wake(); }); });
   if (options_.handle_signals) {
     for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
       boost::system::error_code ignored;

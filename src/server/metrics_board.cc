@@ -154,8 +154,7 @@ MetricsBoard::Texts MetricsBoard::Make() {
   metrics.Add(telemetry::kRunsLeftOut, {}, static_cast<double>(left_out));
   Texts texts;
   using telemetry::TextFormat;
-  texts.prometheus =
-      std::make_shared<const std::string>(ToText(metrics, TextFormat::kPrometheus));
+  texts.prometheus = std::make_shared<const std::string>(ToText(metrics, TextFormat::kPrometheus));
   texts.open_metrics =
       std::make_shared<const std::string>(ToText(metrics, TextFormat::kOpenMetrics));
   return texts;

@@ -56,7 +56,8 @@ std::vector<Alert> General() {
        "HungTraining and Straggler, and at what the processes do."},
       {"TelltaleLossNotFinite", "telltale_loss != telltale_loss or abs(telltale_loss) == Inf", "0s",
        "high", "{{ $labels.run }}: the loss is not finite",
-       "The newest loss is NaN or infinite: what follows is lost time. Stop the run, go back to the "
+       "The newest loss is NaN or infinite: what follows is lost time. Stop the run, go back to "
+       "the "
        "last good checkpoint."},
       {"TelltaleRuleDoesNotWork", "telltale_rule_state{status=~\"Error|Suspended\"} == 1", "5m",
        "low", "{{ $labels.run }}: {{ $labels.rule }} is {{ $labels.status }}",
@@ -72,7 +73,8 @@ std::vector<Alert> General() {
 
 std::string AlertRules() {
   std::string out =
-      "# Printed by `telltale export prometheus-rules`. Alerts of the metrics that telltale exports: "
+      "# Printed by `telltale export prometheus-rules`. Alerts of the metrics that telltale "
+      "exports: "
       "docs/guide/metrics-out.md.\n"
       "# Labels of each alert: run, severity (info, low, medium, high), and of findings rule and "
       "subject.\n"
@@ -88,8 +90,9 @@ std::string AlertRules() {
         "{{ $labels.severity }}",
         {},
         fmt::format("{} {}", desc.summary, desc.how_to_fix)};
-    Append(&out, alert,
-           Template(fmt::format("{{{{ $labels.run }}}}: {}: {{{{ $labels.subject }}}}", desc.name)));
+    Append(
+        &out, alert,
+        Template(fmt::format("{{{{ $labels.run }}}}: {}: {{{{ $labels.subject }}}}", desc.name)));
   }
   return out;
 }

@@ -22,12 +22,12 @@ constexpr int kSmallestExponent = -360;
 constexpr std::size_t kMaxNameSpace = 255;
 
 std::string_view UnitOf(std::string_view ucum) {
-  constexpr auto kUnits = std::to_array<std::pair<std::string_view, std::string_view>>(
-      {{"s", "Seconds"},
-       {"By", "Bytes"},
-       {"%", "Percent"},
-       {"1/s", "Count/Second"},
-       {"By/s", "Bytes/Second"}});
+  constexpr auto kUnits =
+      std::to_array<std::pair<std::string_view, std::string_view>>({{"s", "Seconds"},
+                                                                    {"By", "Bytes"},
+                                                                    {"%", "Percent"},
+                                                                    {"1/s", "Count/Second"},
+                                                                    {"By/s", "Bytes/Second"}});
   for (const auto& [ours, theirs] : kUnits) {
     if (ours == ucum) return theirs;
   }
@@ -52,8 +52,8 @@ std::string Iso(std::int64_t ns) {
   const time_t seconds = static_cast<time_t>(ns / 1'000'000'000);
   tm parts{};
   ::gmtime_r(&seconds, &parts);
-  return fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}Z", parts.tm_year + 1900,
-                     parts.tm_mon + 1, parts.tm_mday, parts.tm_hour, parts.tm_min, parts.tm_sec);
+  return fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}Z", parts.tm_year + 1900, parts.tm_mon + 1,
+                     parts.tm_mday, parts.tm_hour, parts.tm_min, parts.tm_sec);
 }
 
 /// One metric as parameters, number `n` of its request.
@@ -66,8 +66,8 @@ std::string Datum(std::size_t n, const std::string& name, const Family& family,
     const std::string value = Dimension(text);
     if (value.empty()) continue;
     ++dimension;
-    out += fmt::format("{0}Dimensions.member.{1}.Name={2}{0}Dimensions.member.{1}.Value={3}", prefix,
-                       dimension, PercentEncoded(label), PercentEncoded(value));
+    out += fmt::format("{0}Dimensions.member.{1}.Name={2}{0}Dimensions.member.{1}.Value={3}",
+                       prefix, dimension, PercentEncoded(label), PercentEncoded(value));
   }
   const double value =
       point.value != 0 && std::ilogb(point.value) <= kSmallestExponent ? 0 : point.value;

@@ -77,10 +77,10 @@ inline constexpr FamilyDesc kRunsLeftOut{"telltale_runs_left_out", Kind::kGauge,
 
 /// Every family but those of the machine, whose names are made of docs/metrics.md: SystemFamily.
 inline constexpr auto kFamilies = std::to_array<FamilyDesc>(
-    {kRunInfo,   kRunState,   kRunStart, kRunAttempts, kLastRecord,   kSteps,      kStepTime,
-     kPhaseTime, kSamples,    kSkipped,  kProbeTime,   kStep,         kStepSeconds, kPhaseSeconds,
-     kStepRate,  kSampleRate, kStepAge,  kLoss,        kScalar,       kLedgerLoss, kOwnCpu,
-     kRuleState, kFinding,    kFindings, kFindingCost, kLeftOut,      kRuns,       kRunsLeftOut});
+    {kRunInfo,   kRunState,   kRunStart, kRunAttempts, kLastRecord, kSteps,       kStepTime,
+     kPhaseTime, kSamples,    kSkipped,  kProbeTime,   kStep,       kStepSeconds, kPhaseSeconds,
+     kStepRate,  kSampleRate, kStepAge,  kLoss,        kScalar,     kLedgerLoss,  kOwnCpu,
+     kRuleState, kFinding,    kFindings, kFindingCost, kLeftOut,    kRuns,        kRunsLeftOut});
 
 /// What names a metric of the machine: disk.read_bytes_rate in bytes/s is
 /// telltale_system_disk_read_bytes_per_second.

@@ -62,7 +62,8 @@ void MetricSet::Add(const FamilyDesc& desc, const Labels& labels, double value, 
     family->second.unit = desc.unit;
     family->second.help = desc.help;
   }
-  points_ += family->second.points.insert_or_assign(std::move(key), std::move(point)).second ? 1 : 0;
+  points_ +=
+      family->second.points.insert_or_assign(std::move(key), std::move(point)).second ? 1 : 0;
 }
 
 }  // namespace telltale::telemetry

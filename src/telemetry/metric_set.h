@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Metrics on their way out: families of points with labels, as every exporter reads them. Text from
-// a training may hold any bytes; here it becomes valid UTF-8 of bounded length, and no two points of
-// a family have the same labels, so that no receiver refuses the whole for the sake of one.
+// a training may hold any bytes; here it becomes valid UTF-8 of bounded length, and no two points
+// of a family have the same labels, so that no receiver refuses the whole for the sake of one.
 //
 // Thread safety: none. Memory: what is added.
 #pragma once

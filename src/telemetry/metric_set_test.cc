@@ -47,8 +47,7 @@ TEST(MetricSet, NamesOfTheMachinesMetrics) {
   EXPECT_EQ(SystemFamilyOf("mem.used", "bytes").name, "telltale_system_mem_used_bytes");
   EXPECT_EQ(SystemFamilyOf("disk.read_bytes_rate", "bytes/s").name,
             "telltale_system_disk_read_bytes_per_second");
-  EXPECT_EQ(SystemFamilyOf("net.errors_rate", "1/s").name,
-            "telltale_system_net_errors_per_second");
+  EXPECT_EQ(SystemFamilyOf("net.errors_rate", "1/s").name, "telltale_system_net_errors_per_second");
   EXPECT_EQ(SystemFamilyOf("gpu.memory_percent", "percent").name,
             "telltale_system_gpu_memory_percent");
   EXPECT_EQ(SystemFamilyOf("gpu.power", "W").name, "telltale_system_gpu_power_watts");

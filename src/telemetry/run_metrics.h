@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // One run as metrics: follows its writers, keeps totals and newest values, and takes findings and
-// the states of rules from its watcher. The order of records matters to no number here, so no writer
-// waits for another.
+// the states of rules from its watcher. The order of records matters to no number here, so no
+// writer waits for another.
 //
-// Thread safety: none. Memory: bounded whatever the run's length; what exceeds a bound is counted in
-// telltale_series_left_out.
+// Thread safety: none. Memory: bounded whatever the run's length; what exceeds a bound is counted
+// in telltale_series_left_out.
 #pragma once
 #include <chrono>
 #include <cstddef>
@@ -30,8 +30,8 @@
 namespace telltale::telemetry {
 
 struct RunMetricsOptions {
-  /// Of a run that is over and whose watcher did not come to its own end, the rules are run over its
-  /// records, as `check` does: it takes as long.
+  /// Of a run that is over and whose watcher did not come to its own end, the rules are run over
+  /// its records, as `check` does: it takes as long.
   bool replay = false;
 };
 
@@ -69,9 +69,9 @@ class RunMetrics {
   void AddTo(std::int64_t now_ns, MetricSet* out) const;
 
  private:
-  using StepKey = std::pair<std::string, std::int32_t>;                         // mode, rank
-  using ScalarKey = std::tuple<std::string, std::string, std::int32_t>;        // name, mode, rank
-  using SystemKey = std::tuple<std::string, std::string, std::string>;         // name, node, subject
+  using StepKey = std::pair<std::string, std::int32_t>;                  // mode, rank
+  using ScalarKey = std::tuple<std::string, std::string, std::int32_t>;  // name, mode, rank
+  using SystemKey = std::tuple<std::string, std::string, std::string>;   // name, node, subject
   using LedgerKey = std::tuple<std::string, std::string, std::uint32_t, std::int32_t>;
   struct Value {
     double value = 0;

@@ -27,12 +27,14 @@ bool MayBeRetried(int status) { return status == 408 || status == 429 || status 
 
 Sent Refused(const HttpResponse& response, const std::string& url, const std::string& why) {
   const bool auth = response.status == 401 || response.status == 403;
-  std::string message =
-      fmt::format("{} answered {}", HttpOrigin(url), response.status);
+  std::string message = fmt::format("{} answered {}", HttpOrigin(url), response.status);
   if (!why.empty()) message += ": " + Printable(why.substr(0, kMaxMessage));
   if (response.status == 404) message += ": is the path of the address right?";
   return {Status(auth ? Code::kAuth : Code::kIo, std::move(message)),
-          MayBeRetried(response.status), response.retry_after_s.value_or(0), 0, {}};
+          MayBeRetried(response.status),
+          response.retry_after_s.value_or(0),
+          0,
+          {}};
 }
 
 Sent Unsent(const Status& status) {
@@ -57,8 +59,7 @@ class OtlpSink final : public MetricSink {
     if (!response.ok()) return Unsent(response.status());
     if (!IsTaken(response->status)) return Refused(*response, options_.url, {});
     const OtlpAnswer answer = ParseOtlpAnswer(response->body);
-    const auto rejected =
-        static_cast<std::size_t>(std::max<std::int64_t>(0, answer.rejected));
+    const auto rejected = static_cast<std::size_t>(std::max<std::int64_t>(0, answer.rejected));
     Sent sent;
     sent.points = metrics.points() - std::min(rejected, metrics.points());
     if (rejected > 0) {
@@ -112,9 +113,10 @@ class CloudWatchSink final : public MetricSink {
     Sent sent;
     sent.points = bodies.metrics;
     if (bodies.left_out > 0) {
-      sent.note = fmt::format("{} values that are no finite number were left out, as CloudWatch "
-                              "takes none",
-                              bodies.left_out);
+      sent.note = fmt::format(
+          "{} values that are no finite number were left out, as CloudWatch "
+          "takes none",
+          bodies.left_out);
     }
     return sent;
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where metrics are pushed to. A sink sends what is now and keeps nothing: what could not be sent is
-// overtaken by what comes after it.
+// Where metrics are pushed to. A sink sends what is now and keeps nothing: what could not be sent
+// is overtaken by what comes after it.
 #pragma once
 #include <cstddef>
 #include <cstdint>

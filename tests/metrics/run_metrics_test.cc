@@ -104,8 +104,8 @@ TEST_F(RunMetricsTest, TotalsAreThoseOfTheRecords) {
   EXPECT_NEAR(*ValueOf(set, "telltale_loss", train), 2.31, 0.06);
   EXPECT_EQ(ValueOf(set, "telltale_scalar", {{"name", "lr"}, {"mode", "TRAIN"}, {"rank", "0"}}), 1);
   EXPECT_GT(ValueOf(set, "telltale_steps_per_second", train).value_or(0), 10);
-  EXPECT_TRUE(ValueOf(set, "telltale_system_mem_used_bytes",
-                      {{"node", "sample"}, {"subject", "node"}}));
+  EXPECT_TRUE(
+      ValueOf(set, "telltale_system_mem_used_bytes", {{"node", "sample"}, {"subject", "node"}}));
   // Of each core there is none.
   EXPECT_EQ(Count(set, "telltale_system_cpu_idle_percent"), 1U);
   EXPECT_EQ(ValueOf(set, "telltale_ledger_loss_total",
@@ -202,8 +202,8 @@ TEST_F(RunMetricsTest, ARunRecordedAnewInTheSamePlaceIsAnother) {
   EXPECT_EQ(ValueOf(Read(&metrics), "telltale_steps_total", train), 100);
 }
 
-/// A training that makes a name of each step, or has thousands of ranks, must not take the memory of
-/// a server that keeps series, nor ours.
+/// A training that makes a name of each step, or has thousands of ranks, must not take the memory
+/// of a server that keeps series, nor ours.
 TEST_F(RunMetricsTest, TooManySeriesAreCountedAndLeftOut) {
   fs::create_directories(run_);
   ASSERT_TRUE(store::WriteRunInfo(run_, testing::MakeInfo(sample_, true)).ok());

@@ -34,7 +34,8 @@ def metrics(body: bytes) -> dict[str, Any]:
 
 
 def test_a_run_is_pushed_once(telltale: Say, sample: Path, receiver: Receiver) -> None:
-    done = telltale("export", "otlp", sample, "--endpoint", receiver.url, "--header", "X-Scope: lab", "--json")
+    endpoint = ("--endpoint", receiver.url, "--header", "X-Scope: lab")
+    done = telltale("export", "otlp", sample, *endpoint, "--json")
     assert done.returncode == 0, done.stderr
     ((path, headers, body),) = receiver.posts
     assert path == "/v1/metrics"

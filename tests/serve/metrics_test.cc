@@ -45,8 +45,8 @@ TEST_F(MetricsTest, TheTokenOfMetricsReadsThemAndNothingElse) {
   ASSERT_NE(auth->metrics_token(), auth->token());
   const RunningServer server({.paths = {root_}}, std::move(auth).value());
   EXPECT_EQ(server.Ask("GET", "/metrics").status, 401);
-  EXPECT_EQ(
-      server.Ask("GET", "/metrics", {"Authorization: Bearer " + std::string(64, '0')}).status, 401);
+  EXPECT_EQ(server.Ask("GET", "/metrics", {"Authorization: Bearer " + std::string(64, '0')}).status,
+            401);
   EXPECT_EQ(server.Ask("GET", "/metrics", {"Authorization: Bearer "}).status, 401);
   EXPECT_EQ(server.Ask("GET", "/metrics", {scraper}).status, 200);
   EXPECT_EQ(server.Get("/metrics").status, 200);
@@ -75,9 +75,8 @@ TEST_F(MetricsTest, RunsThatAreLongOverAreNotInIt) {
   EXPECT_NE(reply.body.find("telltale_run_state{run=\"fresh\",state=\"finished\"} 1\n"),
             std::string::npos)
       << reply.body;
-  EXPECT_NE(
-      reply.body.find("telltale_steps_total{run=\"fresh\",mode=\"TRAIN\",rank=\"0\"} 40\n"),
-      std::string::npos)
+  EXPECT_NE(reply.body.find("telltale_steps_total{run=\"fresh\",mode=\"TRAIN\",rank=\"0\"} 40\n"),
+            std::string::npos)
       << reply.body;
   EXPECT_EQ(reply.body.find("run=\"old\""), std::string::npos);
   EXPECT_NE(reply.body.find("\ntelltale_runs 1\n"), std::string::npos);
