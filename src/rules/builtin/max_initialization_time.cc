@@ -63,7 +63,7 @@ class MaxInitializationTime final : public Rule {
   void OnRecord(const Record& record, Reporter* reporter) override {
     if (const auto* metric = record.As<format::MetricRow>()) {
       if (!initializing_ || record.series >= activity_.size()) return;
-      if (start_ns_ == 0) Start(attempt_, metric->time_ns);
+      if (start_ns_ == 0) Start(attempt_, metric->time_ns, true);
       const std::uint8_t activity = activity_[record.series];
       if (activity != kNone && std::isfinite(metric->value) && metric->time_ns > start_ns_) {
         Sum& sum = sums_[activity];
@@ -85,7 +85,7 @@ class MaxInitializationTime final : public Rule {
     Close(reporter);
   }
 
-  bool has_data() const override { return start_ns_ > 0; }
+  bool has_data() const override { return has_data_; }
 
   std::string Summary() const override {
     if (first_step_ns_ <= 0 || start_ns_ <= 0) return {};
@@ -106,12 +106,14 @@ class MaxInitializationTime final : public Rule {
     double mean() const { return samples > 0 ? value / static_cast<double>(samples) : 0; }
   };
 
-  void Start(std::uint32_t attempt, std::int64_t time_ns) {
+  /// `seen`: its start was, and not only its first step.
+  void Start(std::uint32_t attempt, std::int64_t time_ns, bool seen) {
     attempt_ = attempt;
     start_ns_ = time_ns;
     first_step_ns_ = 0;
     sums_ = {};
-    initializing_ = true;
+    initializing_ = seen;
+    has_data_ = has_data_ || seen;
   }
 
   void OnEvent(const format::EventRow& event, Reporter* reporter) {
@@ -119,7 +121,7 @@ class MaxInitializationTime final : public Rule {
       // Each node's agent says it; the first counts.
       if (event.attempt > attempt_ || start_ns_ == 0) {
         Close(reporter);
-        Start(event.attempt, event.time_ns);
+        Start(event.attempt, event.time_ns, true);
       }
       return;
     }
@@ -138,8 +140,7 @@ class MaxInitializationTime final : public Rule {
     if (start_ns_ == 0 || step.attempt > attempt_) {
       // Its start was not recorded: nothing can be said of how long it took.
       Close(reporter);
-      Start(step.attempt, step.time_ns);
-      initializing_ = false;
+      Start(step.attempt, step.time_ns, false);
       return;
     }
     if (!initializing_) return;
@@ -240,6 +241,7 @@ class MaxInitializationTime final : public Rule {
   std::int64_t described_ns_ = 0;
   bool initializing_ = true;
   bool open_ = false;
+  bool has_data_ = false;
   Incident incident_;
 };
 
