@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "report/html.h"
+#include "report/profiler_sections.h"
 #include "report/style.h"
 #include "report/svg.h"
 #include "report/text.h"
@@ -309,6 +310,8 @@ class Page {
         MetricLine{"disk.busy", "Disk busy, %", 1, true},
         MetricLine{"net.recv_bytes_rate", "Network in, MB/s", 1e-6, true},
         MetricLine{"net.send_bytes_rate", "Network out, MB/s", 1e-6, true},
+        MetricLine{"gpu.utilization", "GPU busy, %", 1, false},
+        MetricLine{"gpu.memory_used", "GPU memory, GiB", kGiB, false},
         MetricLine{"psi.cpu.some10", "Waiting for CPU, %", 1, false},
         MetricLine{"psi.io.some10", "Waiting for I/O, %", 1, true},
         MetricLine{"psi.memory.some10", "Waiting for memory, %", 1, true},
@@ -357,6 +360,7 @@ class Page {
       }
     }
     out_ += "</tbody></table>\n";
+    out_ += UsageWords(data_);
     Heat();
     out_ += "</section>\n";
   }
@@ -449,6 +453,7 @@ class Page {
     }
     out_ += "</div>\n";
     PhaseTable();
+    out_ += ModeWords(data_);
     out_ += "</section>\n";
   }
 
@@ -521,7 +526,9 @@ class Page {
           Duration(static_cast<double>(span.duration_ns) / 1e9),
           span.step >= 0 ? fmt::format(" in step {}", Thousands(span.step)) : "");
     }
-    out_ += ".</p></section>\n";
+    out_ += ".</p>\n";
+    out_ += OperationWords(data_);
+    out_ += "</section>\n";
   }
 
   void Rules() {
@@ -547,7 +554,9 @@ class Page {
           state.records ? Thousands(static_cast<std::int64_t>(*state.records)) : "—",
           Escape(parameters));
     }
-    out_ += "</tbody></table></section>\n";
+    out_ += "</tbody></table>\n";
+    out_ += RuleAdvice(data_);
+    out_ += "</section>\n";
   }
 
   void StepTime() {
@@ -616,6 +625,7 @@ class Page {
     }
     out_ += "</div>\n";
     Values();
+    out_ += ProfilerSections(data_);
     out_ += "</section>\n";
   }
 

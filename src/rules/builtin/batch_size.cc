@@ -47,8 +47,7 @@ class BatchSize final : public Rule {
   void OnRecord(const Record& record, Reporter* reporter) override {
     if (const auto* step = record.As<format::StepRow>();
         step != nullptr && step->mode == "TRAIN" && step->batch_size > 0) {
-      batch_[record.writer] =
-          step->batch_size / std::max<std::int64_t>(1, step->micro_steps);
+      batch_[record.writer] = step->batch_size / std::max<std::int64_t>(1, step->micro_steps);
     }
     sampler_.OnRecord(record, [&](const NodeSampler::Node& node, const NodeSample& sample) {
       OnSample(node, sample, reporter);
@@ -110,8 +109,8 @@ class BatchSize final : public Rule {
       node.seen = 0;
       node.attempt = sample.attempt;
     }
-    Point point{sample.cpu, sample.seconds(), sample.wait + sample.comm, {}, sample.from_ns,
-                sample.first_step};
+    Point point{sample.cpu, sample.seconds(), sample.wait + sample.comm,
+                {},         sample.from_ns,   sample.first_step};
     node.all_cpu.Add(sample.cpu);
     for (const auto& [number, values] : sample.gpus) {
       const double memory = values.memory();
@@ -165,7 +164,7 @@ class BatchSize final : public Rule {
       busiest = std::max(busiest, utilization);
       fullest = std::max(fullest, memory);
       by_gpu[fmt::format("gpu:{}", number)] = {{"utilization_p95", Rounded(utilization)},
-                                              {"memory_p95", Rounded(memory)}};
+                                               {"memory_p95", Rounded(memory)}};
     }
     if (!low || !used) {
       if (node->open) {
@@ -195,11 +194,12 @@ class BatchSize final : public Rule {
         "batches and ranks in only {:.0f} % of its time.",
         busiest, fullest, cpu, 100 * wait);
     const double room = fullest > 0 ? 90 / fullest : 0;
-    incident.advice =
-        room >= 1.5 ? fmt::format("Enlarge the batch{}: the memory has room for about {:.0f} times "
-                                  "as much at most; or use a smaller machine.",
-                                  now, std::floor(room))
-                    : fmt::format("Enlarge the batch{}, or use a smaller machine.", now);
+    incident.advice = room >= 1.5
+                          ? fmt::format(
+                                "Enlarge the batch{}: the memory has room for about {:.0f} times "
+                                "as much at most; or use a smaller machine.",
+                                now, std::floor(room))
+                          : fmt::format("Enlarge the batch{}, or use a smaller machine.", now);
     incident.confidence = 0.6;
     nlohmann::ordered_json evidence;
     evidence["samples"] = node->window.size();

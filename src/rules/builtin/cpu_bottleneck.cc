@@ -80,6 +80,16 @@ class CPUBottleneck final : public Rule {
 
   bool has_data() const override { return has_data_; }
 
+  std::string Summary() const override {
+    if (samples_ == 0) return {};
+    nlohmann::ordered_json out;
+    out["nodes"]["training"] = {{"samples", samples_},
+                                {"bottlenecks", bottlenecks_},
+                                {"gpu_low", gpu_low_},
+                                {"gpu_samples", gpu_samples_}};
+    return out.dump();
+  }
+
  private:
   /// What one sample of a node says; percent of a core.
   struct Tick {
@@ -377,6 +387,12 @@ class CPUBottleneck final : public Rule {
     }
     const bool gpu_idles = !cuda_ || (at.gpu >= 0 && at.gpu < gpu_threshold_);
     judged.bottleneck = gpu_idles && judged.wait() >= medium_;
+    ++samples_;
+    bottlenecks_ += judged.bottleneck ? 1 : 0;
+    if (cuda_ && at.gpu >= 0) {
+      ++gpu_samples_;
+      gpu_low_ += gpu_idles ? 1 : 0;
+    }
     process->window.push_back(judged);
     // Where samples are far apart, patience of them make the window.
     while (process->window.size() > patience_ &&
@@ -646,6 +662,8 @@ class CPUBottleneck final : public Rule {
   std::map<std::uint32_t, Node> nodes_;  ///< By writer.
   bool cuda_ = false;
   bool gpu_seen_ = false;
+  // Of all processes, over the whole run, for the report.
+  std::int64_t samples_ = 0, bottlenecks_ = 0, gpu_low_ = 0, gpu_samples_ = 0;
   bool has_data_ = false;
 };
 
@@ -667,14 +685,16 @@ const RuleDesc kCPUBottleneckDesc{
     "before, at least 1 − (work of a step then / now, × its CPU time now / then where that grew). "
     "wait = lack + share of data wait, where "
     "workers make the batches. A sample is a bottleneck where wait ≥ medium_share and, where the "
-    "training uses a GPU, the least busy of those that were ever used is below gpu_threshold, whose "
+    "training uses a GPU, the least busy of those that were ever used is below gpu_threshold, "
+    "whose "
     "busy share is taken off lack. With patience "
     "samples in window_seconds (longer where they are so far apart), more than threshold of them "
     "bottlenecks: medium where the mean "
     "wait is at least medium_share, high from high_share; low where other programs take more than"
     " the rest of the run does. Over below half of threshold, and where its process ends. A "
     "training that fills the cores itself, or that loads in its own process, is no bottleneck; "
-    "where a GPU is used and its load is not recorded nothing is said. Cost = Σ lack × time; the waits for data are InputBound's.",
+    "where a GPU is used and its load is not recorded nothing is said. Cost = Σ lack × time; the "
+    "waits for data are InputBound's.",
     "Give the training a core: fewer loader workers than cores, one thread in each worker, other "
     "processes of the run at another time or niced, other programs elsewhere. Prepare batches "
     "once, before training.",

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dataloader: too few loader workers for the cores while the training waits for batches, or far more
-// than there are cores.
+// Dataloader: too few loader workers for the cores while the training waits for batches, or far
+// more than there are cores.
 //
-// SageMaker Debugger's rule of this name looks at the number alone, and its report then advises more
-// workers for 7 of 8 cores and fewer for 9 of 8, whatever the rule's band says. Here few workers are
-// wrong only where the training waits, cores are those that the run may use, and the advice ends in
-// the band.
+// SageMaker Debugger's rule of this name looks at the number alone, and its report then advises
+// more workers for 7 of 8 cores and fewer for 9 of 8, whatever the rule's band says. Here few
+// workers are wrong only where the training waits, cores are those that the run may use, and the
+// advice ends in the band.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -30,7 +30,8 @@ constexpr ParameterDesc kParameters[] = {
     {"min_threshold", 70, "%", "Fewer workers than this share of the cores are few."},
     {"max_threshold", 200, "%", "More workers than this share of the cores are too many."},
     {"patience", 10, "samples", "Seconds with training steps before anything is said."},
-    {"data_wait", 10, "%", "Few workers are too few where the training waits for so much of its time."},
+    {"data_wait", 10, "%",
+     "Few workers are too few where the training waits for so much of its time."},
 };
 
 constexpr std::int64_t kSecondNs = 1'000'000'000;
@@ -112,7 +113,7 @@ class Dataloader final : public Rule {
  private:
   struct Node {
     std::string name;
-    std::set<std::int32_t> workers;  ///< That live, by pid.
+    std::set<std::int32_t> workers;    ///< That live, by pid.
     std::map<std::int32_t, int> cpus;  ///< By trainer: cores that it may run on.
     double limit = 0;                  ///< Of its control group, in cores; 0: none.
     std::map<std::pair<std::int32_t, std::int64_t>, nlohmann::ordered_json> loaders;
@@ -121,7 +122,7 @@ class Dataloader final : public Rule {
     std::int64_t second = -1;  ///< The one whose steps come in.
     std::int64_t second_start_ns = 0;
     double step_ns = 0, wait_ns = 0;
-    std::deque<double> counts;  ///< Workers, one value a second with steps.
+    std::deque<double> counts;                    ///< Workers, one value a second with steps.
     std::deque<std::pair<double, double>> times;  ///< Of steps, and their data wait.
     std::deque<std::int64_t> starts_ns;
     std::deque<std::int64_t> steps;
@@ -161,10 +162,8 @@ class Dataloader final : public Rule {
     loader_seen_ = true;
     if (node->loaders.size() >= 32) return;
     const auto id = data.find("loader_id");
-    nlohmann::ordered_json& facts =
-        node->loaders[{event.pid, id != data.end() && id->is_number_integer()
-                                      ? id->get<std::int64_t>()
-                                      : 0}];
+    nlohmann::ordered_json& facts = node->loaders[{
+        event.pid, id != data.end() && id->is_number_integer() ? id->get<std::int64_t>() : 0}];
     facts = nlohmann::ordered_json::object();
     for (const char* key :
          {"workers", "batch_size", "pin_memory", "prefetch_factor", "persistent_workers"}) {
@@ -279,27 +278,30 @@ class Dataloader final : public Rule {
       incident.severity = std::max(incident.severity, Severity::kMedium);
       incident.message = "Too few loader workers";
       incident.cause = fmt::format(
-          "{} loader {} for {} cores, while the training waits for batches in {:.0f} % of its time.",
+          "{} loader {} for {} cores, while the training waits for batches in {:.0f} % of its "
+          "time.",
           Figure(workers), workers == 1 ? "worker lives" : "workers live", Figure(cores),
           100 * wait);
       incident.advice = fmt::format(
-          "Use {} loader workers on this node, all ranks together (num_workers of each DataLoader).",
+          "Use {} loader workers on this node, all ranks together (num_workers of each "
+          "DataLoader).",
           target);
     } else {
-      incident.severity = std::max(incident.severity, wait >= data_wait_ ? Severity::kMedium
-                                                                         : Severity::kLow);
+      incident.severity =
+          std::max(incident.severity, wait >= data_wait_ ? Severity::kMedium : Severity::kLow);
       incident.message = "Far more loader workers than cores";
       incident.cause = fmt::format(
           "{} loader workers share {} cores: they take turns, and each holds a copy of the data "
           "set's state and its prefetched batches.",
           Figure(workers), Figure(cores));
       incident.advice = fmt::format(
-          "Use {} loader workers on this node, all ranks together (num_workers of each DataLoader).",
+          "Use {} loader workers on this node, all ranks together (num_workers of each "
+          "DataLoader).",
           target);
     }
     if (few && node->fetch_ns.count() > 0) {
-      incident.cause += fmt::format(" A batch takes {} ms to make (median).",
-                                    Millis(node->fetch_ns.At(0.5)));
+      incident.cause +=
+          fmt::format(" A batch takes {} ms to make (median).", Millis(node->fetch_ns.At(0.5)));
     }
     nlohmann::ordered_json evidence;
     evidence["workers"] = workers;
@@ -358,9 +360,11 @@ const RuleDesc kDataloaderDesc{
     "workers = median, over the newest 60 seconds in which TRAIN steps of a node ended (at least "
     "`patience` of them, the first three steps of an attempt apart), of the loader workers that "
     "live; cores = those of the node, of the affinity of its training processes together, of the "
-    "limit of its control group, whichever are fewest. Too few: workers < cores × min_threshold, and "
+    "limit of its control group, whichever are fewest. Too few: workers < cores × min_threshold, "
+    "and "
     "data wait ≥ data_wait of the steps' time (half of it once open): medium. Too many: workers > "
-    "cores × max_threshold: medium where the training waits so, else low. Over where neither holds, "
+    "cores × max_threshold: medium where the training waits so, else low. Over where neither "
+    "holds, "
     "or the node's training processes or the attempt end. Advised are as many workers as cores, "
     "within both bounds. Cost 0: the waits are InputBound's, which by default says the same of "
     "too few workers.",

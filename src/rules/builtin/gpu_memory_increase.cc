@@ -2,9 +2,9 @@
 // GPUMemoryIncrease: the memory of a GPU goes on growing.
 //
 // SageMaker Debugger's rule of this name compares two means, one of which is of a window that is
-// one value shorter, in percent only, and so fires at the one jump when a training begins. Here both
-// windows have one length, the growth must go on through them, and bytes and the time that is left
-// are said.
+// one value shorter, in percent only, and so fires at the one jump when a training begins. Here
+// both windows have one length, the growth must go on through them, and bytes and the time that is
+// left are said.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -227,9 +227,11 @@ class GPUMemoryIncrease final : public Rule {
 const RuleDesc kGPUMemoryIncreaseDesc{
     "GPUMemoryIncrease",
     "The memory of a GPU goes on growing while the training makes steps.",
-    "m = gpu.memory_used / gpu.memory_total, in percent (gpu.memory_percent where the bytes are not "
+    "m = gpu.memory_used / gpu.memory_total, in percent (gpu.memory_percent where the bytes are "
+    "not "
     "known), between TRAIN steps. Once `patience` samples of an attempt were seen, the newest "
-    "2·window of them (all, where there are fewer) are halved into windows of one length: mean(newer) − mean(older) > increase, and the growth goes on: of the means of 6 "
+    "2·window of them (all, where there are fewer) are halved into windows of one length: "
+    "mean(newer) − mean(older) > increase, and the growth goes on: of the means of 6 "
     "equal parts all but one are above the one before by a quarter of an even growth, so that one "
     "jump is none. Over where the difference is below half of increase, or the attempt ends. High "
     "where at this rate it is full within 10 minutes or 95 % are used, else medium. Cost 0: the "

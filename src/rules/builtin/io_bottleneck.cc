@@ -200,7 +200,8 @@ class IOBottleneck final : public Rule {
     Incident& incident = node->incident;
     incident.message = "Training waits for storage";
     std::string disk;
-    if (std::isfinite(busy)) disk = fmt::format("; the busiest disk works {:.0f} % of the time", busy);
+    if (std::isfinite(busy))
+      disk = fmt::format("; the busiest disk works {:.0f} % of the time", busy);
     bool own = true;
     if (std::isfinite(read) && read >= kLeastRead) {
       incident.cause = fmt::format(
@@ -219,8 +220,9 @@ class IOBottleneck final : public Rule {
           "Tasks wait for storage ({:.0f} %){} while the training waits for batches in {:.0f} % of "
           "its time, but its processes fetch next to nothing from storage.",
           storage, disk, 100 * wait);
-      incident.advice = "Look with iotop at what else reads or writes on this machine, and whether "
-                        "the data comes over a network file system.";
+      incident.advice =
+          "Look with iotop at what else reads or writes on this machine, and whether "
+          "the data comes over a network file system.";
     } else {
       own = false;
       incident.cause = "cause not found";
@@ -269,7 +271,8 @@ const RuleDesc kIOBottleneckDesc{
     "threshold of the samples are bottlenecks; over below half of that, or where the attempt ends. "
     "Medium where the run's processes fetch at least 0.1 MB/s from storage, else low: then it is "
     "another program, or a file system that is not seen here. Cost 0: the waits are InputBound's.",
-    "Prefetch (more workers, prefetch_factor), pack samples into large binary files, keep them on a "
+    "Prefetch (more workers, prefetch_factor), pack samples into large binary files, keep them on "
+    "a "
     "local disk or in memory.",
     NodeSampler::kTables,
     false,

@@ -66,8 +66,8 @@ class LoadBalancing final : public Rule {
   explicit LoadBalancing(const Parameters& p)
       : threshold_(p.Get("threshold")),
         patience_(static_cast<std::size_t>(std::max<std::int64_t>(1, p.GetInt("patience")))),
-        window_(std::max(patience_, static_cast<std::size_t>(std::clamp<std::int64_t>(
-                                        p.GetInt("window"), 1, 100'000)))),
+        window_(std::max(patience_, static_cast<std::size_t>(
+                                        std::clamp<std::int64_t>(p.GetInt("window"), 1, 100'000)))),
         mean_difference_(p.Get("mean_difference")) {}
 
   bool Wants(const Series& series) override { return sampler_.Wants(series); }
@@ -98,9 +98,8 @@ class LoadBalancing final : public Rule {
                                {"histogram", gpu.histogram}};
     }
     for (const Pair& pair : Pairs()) {
-      nlohmann::ordered_json said = {{"a", pair.a->name},
-                                     {"b", pair.b->name},
-                                     {"distance", Rounded(pair.distance)}};
+      nlohmann::ordered_json said = {
+          {"a", pair.a->name}, {"b", pair.b->name}, {"distance", Rounded(pair.distance)}};
       out["pairs"].push_back(std::move(said));
       if (out["pairs"].size() >= kPairsSaid) break;
     }
@@ -256,7 +255,8 @@ const RuleDesc kLoadBalancingDesc{
     "Histograms of each GPU's utilization, in 50 bins of 2 % (the last holds 100), over its newest "
     "`window` samples between which TRAIN steps of its node took at least half of the time. For "
     "every pair with `patience` samples each, of one node or two: √((KL(p‖m) + KL(q‖m)) / 2), m = "
-    "(p + q) / 2, natural logarithm, so 0 to 0.833. An incident where a pair's distance > threshold "
+    "(p + q) / 2, natural logarithm, so 0 to 0.833. An incident where a pair's distance > "
+    "threshold "
     "and its means differ by at least mean_difference; one incident for all pairs. Over where no "
     "pair is above 0.8 × threshold with half of that difference, or the attempt ends. A GPU below "
     "2 % in all samples is not used and not compared. Medium. Cost 0: who waits for whom, "

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// LowGPUUtilization: a GPU that the training uses is not busy, or now busy and now not, and what the
-// training waits for meanwhile.
+// LowGPUUtilization: a GPU that the training uses is not busy, or now busy and now not, and what
+// the training waits for meanwhile.
 //
 // SageMaker Debugger's rule of this name takes every sample, start and end of the job too, reports
 // it anew each minute and says nothing of the cause. Here only samples beside TRAIN steps count, an
@@ -136,9 +136,7 @@ class LowGPUUtilization final : public Rule {
     const double p5 = PercentileOf(values, 0.05);
     const double low = threshold_p95_ + (gpu->state == State::kLow ? kHysteresis : 0);
     const double uneven = threshold_p5_ + (gpu->state == State::kUneven ? kHysteresis : 0);
-    const State state = p95 < low       ? State::kLow
-                        : p5 < uneven ? State::kUneven
-                                      : State::kFine;
+    const State state = p95 < low ? State::kLow : p5 < uneven ? State::kUneven : State::kFine;
     if (state == State::kFine) {
       if (gpu->state != State::kFine) {
         gpu->state = State::kFine;
@@ -188,10 +186,11 @@ class LowGPUUtilization final : public Rule {
                            : std::string("The GPU is busy in bursts");
     bool known = true;
     if (wait >= kMuchWait && wait >= comm) {
-      incident.cause = fmt::format("The training waits for batches in {:.0f} % of its time.",
-                                   100 * wait);
-      incident.advice = "Make batches faster than the model takes them: see InputBound, "
-                        "IOBottleneck and CPUBottleneck.";
+      incident.cause =
+          fmt::format("The training waits for batches in {:.0f} % of its time.", 100 * wait);
+      incident.advice =
+          "Make batches faster than the model takes them: see InputBound, "
+          "IOBottleneck and CPUBottleneck.";
     } else if (comm >= kMuchWait) {
       incident.cause =
           fmt::format("The training waits for other ranks in {:.0f} % of its time.", 100 * comm);
@@ -209,7 +208,8 @@ class LowGPUUtilization final : public Rule {
       known = false;
       incident.cause = "cause not found";
       incident.advice =
-          "Look for what stops the host inside a step (.item(), .cpu(), printing a loss: HostSync); "
+          "Look for what stops the host inside a step (.item(), .cpu(), printing a loss: "
+          "HostSync); "
           "then try a larger batch.";
     }
     // A GPU that idles while nothing is seen to be wrong may only be larger than the model.
@@ -258,7 +258,8 @@ const RuleDesc kLowGPUUtilizationDesc{
     "A GPU that the training uses is not busy, or busy only in bursts.",
     "Of each GPU, over the newest `window` samples between which TRAIN steps of its node took at "
     "least half of the time: low where p95(utilization) < threshold_p95; else uneven where "
-    "p5(utilization) < threshold_p5. Percentiles are linear between samples. Judged once `patience` "
+    "p5(utilization) < threshold_p5. Percentiles are linear between samples. Judged once "
+    "`patience` "
     "samples of an attempt were seen; over where the percentile is 5 points beyond its threshold, "
     "or the attempt ends. A GPU whose utilization was 0 in the whole window is not used and "
     "IdleAccelerators'. The cause is the wait that takes at least 10 % of the steps' time (data, "

@@ -39,8 +39,7 @@ enum : std::uint8_t { kNetwork, kStorage, kCores };
 class MaxInitializationTime final : public Rule {
  public:
   explicit MaxInitializationTime(const Parameters& p)
-      : threshold_ns_(static_cast<std::int64_t>(
-            std::clamp(p.Get("threshold"), 0.0, 1e6) * 60e9)) {}
+      : threshold_ns_(static_cast<std::int64_t>(std::clamp(p.Get("threshold"), 0.0, 1e6) * 60e9)) {}
 
   bool Wants(const Series& series) override {
     if (series.table != format::TableId::kMetrics) return false;
@@ -152,7 +151,7 @@ class MaxInitializationTime final : public Rule {
     open_ = false;
     incident_.last_step = incident_.first_step = step.step;
     incident_.end_ns = first_step_ns_;
-    incident_.cost_seconds = Cost(first_step_ns_);
+    Describe(first_step_ns_);
     reporter->Recover(incident_);
   }
 
@@ -185,14 +184,15 @@ class MaxInitializationTime final : public Rule {
     const double network = sums_[kNetwork].mean();
     const double storage = sums_[kStorage].mean();
     const double cores = sums_[kCores].mean();
-    const std::string since = fmt::format("{} min after its start the training has made no step",
-                                          Figure(minutes));
+    const std::string since =
+        fmt::format("{} min after its start the training has made no step", Figure(minutes));
     bool known = true;
     if (network >= kActivities[kNetwork].least && network >= storage) {
-      incident_.cause = fmt::format("{}: it received {} MB/s over the network.", since,
-                                    Plain(network / 1e6));
+      incident_.cause =
+          fmt::format("{}: it received {} MB/s over the network.", since, Plain(network / 1e6));
       incident_.advice =
-          "Keep the data on a local disk, or stream it while the training runs instead of copying it "
+          "Keep the data on a local disk, or stream it while the training runs instead of copying "
+          "it "
           "first.";
     } else if (storage >= kActivities[kStorage].least) {
       incident_.cause =
@@ -201,8 +201,8 @@ class MaxInitializationTime final : public Rule {
           "Read the data when a step needs it instead of all at the start, or keep what is made "
           "from it in one binary file.";
     } else if (cores >= kActivities[kCores].least) {
-      incident_.cause = fmt::format("{}: its processes computed, on {} cores.", since,
-                                    Figure(cores / 100));
+      incident_.cause =
+          fmt::format("{}: its processes computed, on {} cores.", since, Figure(cores / 100));
       incident_.advice =
           "Look with py-spy dump at what is computed before the loop: prepare the data once and "
           "keep it in a file; compile with a cache.";
@@ -219,7 +219,8 @@ class MaxInitializationTime final : public Rule {
     evidence["threshold_minutes"] = Rounded(static_cast<double>(threshold_ns_) / 60e9);
     evidence["attempt"] = attempt_;
     for (std::size_t i = 0; i < kActivities.size(); ++i) {
-      if (sums_[i].samples > 0) evidence[std::string(kActivities[i].key)] = Rounded(sums_[i].mean());
+      if (sums_[i].samples > 0)
+        evidence[std::string(kActivities[i].key)] = Rounded(sums_[i].mean());
     }
     incident_.evidence = evidence.dump();
   }
@@ -227,6 +228,7 @@ class MaxInitializationTime final : public Rule {
   void Close(Reporter* reporter) {
     if (!open_) return;
     open_ = false;
+    Describe(incident_.end_ns);
     reporter->Close(incident_);
   }
 

@@ -76,9 +76,9 @@ struct GpuSample {
 /// Everything that was sampled of one node at one time; kUnknown what was not.
 struct NodeSample {
   std::int64_t from_ns = 0, to_ns = 0;
-  double cpu = kUnknown;       ///< Percent of all cores.
-  double iowait = kUnknown;    ///< Percent of all cores.
-  double pressure = kUnknown;  ///< Percent of the last 10 s in which a task waited for I/O.
+  double cpu = kUnknown;        ///< Percent of all cores.
+  double iowait = kUnknown;     ///< Percent of all cores.
+  double pressure = kUnknown;   ///< Percent of the last 10 s in which a task waited for I/O.
   double disk_busy = kUnknown;  ///< Percent, of the busiest disk.
   double read_rate = kUnknown;  ///< Bytes/s that the run fetched from storage.
   std::map<int, GpuSample> gpus;
@@ -95,12 +95,12 @@ struct NodeSample {
   bool training() const { return covered >= 0.5; }
 };
 
-/// Puts samples together. A sample is given away once a TRAIN step has ended in or after it, as only
-/// then it is known what the training did; where none does for kHeld samples, without.
+/// Puts samples together. A sample is given away once a TRAIN step has ended in or after it, as
+/// only then it is known what the training did; where none does for kHeld samples, without.
 class NodeSampler {
  public:
-  static constexpr std::uint32_t kTables = store::MaskOf(format::TableId::kMetrics) |
-                                           store::MaskOf(format::TableId::kSteps);
+  static constexpr std::uint32_t kTables =
+      store::MaskOf(format::TableId::kMetrics) | store::MaskOf(format::TableId::kSteps);
 
   struct Node {
     std::uint32_t writer = 0;
@@ -245,8 +245,8 @@ class NodeSampler {
         sample->pressure = value;
         break;
       case Quantity::kDiskBusy:
-        sample->disk_busy = std::isfinite(sample->disk_busy) ? std::max(sample->disk_busy, value)
-                                                             : value;
+        sample->disk_busy =
+            std::isfinite(sample->disk_busy) ? std::max(sample->disk_busy, value) : value;
         break;
       case Quantity::kReadRate:
         sample->read_rate = value;
@@ -320,8 +320,8 @@ class NodeSampler {
     }
   }
 
-  std::vector<What> what_;                ///< By series.
-  std::map<std::uint32_t, State> nodes_;  ///< By writer.
+  std::vector<What> what_;                              ///< By series.
+  std::map<std::uint32_t, State> nodes_;                ///< By writer.
   std::map<std::string, std::set<std::string>> cores_;  ///< By node.
 };
 

@@ -18,17 +18,15 @@ namespace telltale::rules {
 namespace {
 
 constexpr std::size_t kPhaseCount = 6;
-constexpr std::array<std::string_view, kPhaseCount> kPhases = {
-    "data wait", "comm wait", "forward", "backward", "optimizer", "other"};
+constexpr std::array<std::string_view, kPhaseCount> kPhases = {"data wait", "comm wait", "forward",
+                                                               "backward",  "optimizer", "other"};
 constexpr std::size_t kOperationsSaid = 12;
 /// Operations below this share of their category are put together.
 constexpr double kLeastShare = 0.02;
 
 class OverallFrameworkMetrics final : public Rule {
  public:
-  explicit OverallFrameworkMetrics(const Parameters& parameters) {
-    static_cast<void>(parameters);
-  }
+  explicit OverallFrameworkMetrics(const Parameters& parameters) { static_cast<void>(parameters); }
 
   bool Wants(const Series& series) override {
     if (series.table != format::TableId::kSpans) return false;
@@ -36,8 +34,8 @@ class OverallFrameworkMetrics final : public Rule {
     if (series.collection == "phase") return false;
     if (operation_.size() <= series.id) operation_.resize(series.id + 1, kNone);
     std::size_t at = 0;
-    while (at < operations_.size() && (operations_[at].category != series.collection ||
-                                       operations_[at].name != series.name)) {
+    while (at < operations_.size() &&
+           (operations_[at].category != series.collection || operations_[at].name != series.name)) {
       ++at;
     }
     if (at == operations_.size()) {

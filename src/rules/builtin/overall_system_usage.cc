@@ -53,8 +53,7 @@ class OverallSystemUsage final : public Rule {
     } else {
       for (const LineDesc& desc : kLines) {
         if (series.name != desc.metric || !series.collection.starts_with(desc.subject)) continue;
-        const std::string device =
-            desc.subject.ends_with(':') ? series.collection : std::string();
+        const std::string device = desc.subject.ends_with(':') ? series.collection : std::string();
         target = {LineOf(series.mode, desc.name, device, desc.unit), Part::kValue};
       }
     }

@@ -2,8 +2,8 @@
 // ProfilerReport: all other profiler rules of SageMaker Debugger under one name, with their
 // parameters as <Rule>_<parameter>, and one word at the end.
 //
-// SageMaker Debugger's rule of this name counts how often a scan found an issue, so one issue counts
-// anew each minute. Here an incident counts once, however long it lasts.
+// SageMaker Debugger's rule of this name counts how often a scan found an issue, so one issue
+// counts anew each minute. Here an incident counts once, however long it lasts.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -108,10 +108,10 @@ class ProfilerReport final : public Rule {
     static_cast<void>(reporter);
     for (std::size_t i = 0; i < parts_.size(); ++i) {
       Running& part = parts_[i];
-      const bool wants = record.series == kNoSeries
-                             ? (part.desc->table_mask & store::MaskOf(record.table)) != 0
-                             : record.series < wanted_.size() &&
-                                   (wanted_[record.series] & (1U << i)) != 0;
+      const bool wants =
+          record.series == kNoSeries
+              ? (part.desc->table_mask & store::MaskOf(record.table)) != 0
+              : record.series < wanted_.size() && (wanted_[record.series] & (1U << i)) != 0;
       if (wants) part.rule->OnRecord(record, &part.incidents);
     }
   }
@@ -199,9 +199,8 @@ class ProfilerReport final : public Rule {
         }
         said.end_ns = std::max(said.end_ns, incident.end_ns);
         said.last_step = std::max(said.last_step, incident.last_step);
-        if (worst != nullptr &&
-            std::pair(incident.severity, incident.cost_seconds) <=
-                std::pair(worst->severity, worst->cost_seconds)) {
+        if (worst != nullptr && std::pair(incident.severity, incident.cost_seconds) <=
+                                    std::pair(worst->severity, worst->cost_seconds)) {
           continue;
         }
         worst = &incident;

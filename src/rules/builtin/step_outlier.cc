@@ -628,7 +628,8 @@ const RuleDesc kStepOutlierDesc{
     "StepOutlier",
     "Single steps take far longer than the others, and what is different in them.",
     "median and σ = 1.4826 × median absolute deviation (at least 2 % of the median) of the newest"
-    " normal_steps steps (of `mode`, TRAIN if not said) of one rank, the first three of an attempt apart. A step is an "
+    " normal_steps steps (of `mode`, TRAIN if not said) of one rank, the first three of an attempt "
+    "apart. A step is an "
     "outlier where duration > median + stddev × σ and > ratio × median; ten in a row are a new "
     "level and do not count. share = Σ (duration − median) of the outliers / Σ duration over the "
     "newest window_steps. With n_outliers of them: low from low_share, medium from medium_share, "
