@@ -226,9 +226,8 @@ std::string DataLoading(const RunData& data) {
                       fmt::format("Distribution of load times on {}.", name));
     }
     // Whether they are too few or too many the rule says, by its own band.
-    out += Paragraph(fmt::format("{}: {} workers (median) beside {} cores.", name,
-                                 Significant(Number(node, "workers")),
-                                 Significant(Number(node, "cores"))));
+    out += Paragraph(fmt::format("{}: {:g} workers (median) beside {:g} cores.", name,
+                                 Number(node, "workers"), Number(node, "cores")));
     const ordered_json& loaders = At(node, "loaders");
     if (!loaders.is_array()) continue;
     const auto any = [&](auto&& is) { return std::any_of(loaders.begin(), loaders.end(), is); };

@@ -119,6 +119,70 @@ TEST_F(ReportTest, AHealthyRunSaysSo) {
   EXPECT_NE(verdict.find(", training loop "), std::string::npos) << verdict;
 }
 
+rules::RuleState StateWith(const std::string& rule, const std::string& summary) {
+  rules::RuleState state;
+  state.name = rule;
+  state.rule = rule;
+  state.summary = summary;
+  return state;
+}
+
+TEST_F(ReportTest, WhatTheProfilerRulesSawIsInItsSections) {
+  RunData data = Make({});
+  data.replay.rules.clear();
+  const std::string box =
+      R"({"samples":9,"min":1,"p05":2,"p25":20,"p50":30,"p75":40,"p95":60,"max":65,)"
+      R"("whisker_low":1,"whisker_high":65})";
+  data.replay.rules = {
+      StateWith("OverallSystemUsage",
+                R"({"nodes":{"<n0>":[{"metric":"CPU","unit":"percent","p95":95,"p50":80}]}})"),
+      StateWith("OverallFrameworkMetrics",
+                R"({"modes":[{"mode":"TRAIN","share":0.5},{"mode":"EVAL","share":0.3}],)"
+                R"("phases":{"TRAIN":{"forward":0.1,"backward":0.6}},"between_steps_share":0.2,)"
+                R"("operations":{"gpu_op":{"seconds":2,"list":[{"name":"<gemm>","share":0.9},)"
+                R"({"name":"relu","share":0.1}]}}})"),
+      StateWith("LowGPUUtilization", R"({"gpus":{"gpu:0 on <n0>":)" + box + "}}"),
+      StateWith("LoadBalancing",
+                R"({"gpus":{"a":{"mean":9,"histogram":[1,2]},"b":{"mean":99,"histogram":[0,4]}},)"
+                R"("pairs":[{"a":"a","b":"b","distance":0.4}]})"),
+      StateWith("Dataloader",
+                R"({"nodes":{"<n0>":{"cores":8,"workers":7,"loaders":[{"workers":7,)"
+                R"("pin_memory":false}],"load_ms":{"count":5,"p25":1,"p50":2,"p95":3,)"
+                R"("histogram":{"to_ms":4,"bins":[1,2,3]}}}}})"),
+      StateWith("CPUBottleneck", R"({"nodes":{"training":{"samples":40,"bottlenecks":10}}})"),
+      // What a rule of another version says, or one that is broken, must not break the page.
+      StateWith("GPUMemoryIncrease", R"({"gpus":[1,2,null]})"),
+      StateWith("BatchSize", R"({"nodes":{"n0":{"cpu":{},"gpus":7}}})"),
+      StateWith("IOBottleneck", "no JSON"),
+  };
+  const std::string html = RenderReport(data);
+  ExpectSound(html);
+  std::size_t before = 0;
+  for (const char* text :
+       {"Cores are well used", "Of forward and backward together, backward takes",
+        "The most expensive of gpu_op: &lt;gemm&gt;", "GPU utilization", "Workload balance",
+        "7 workers (median) beside 8 cores", "CPU bottlenecks"}) {
+    const auto at = html.find(text);
+    ASSERT_NE(at, std::string::npos) << text;
+    EXPECT_GT(at, before) << text;
+    before = at;
+  }
+  EXPECT_NE(html.find("is no training step"), std::string::npos) << "half of the time is not";
+  EXPECT_NE(html.find("pin_memory=False"), std::string::npos);
+  EXPECT_EQ(html.find("<gemm>"), std::string::npos);
+  EXPECT_EQ(html.find("<n0>"), std::string::npos);
+}
+
+TEST_F(ReportTest, AnInitializationLongerThanTheLoopIsSaid) {
+  RunData data = Make({});
+  EXPECT_EQ(RenderReport(data).find("longer than the training loop"), std::string::npos);
+  ASSERT_TRUE(data.summary.attempts.contains(1));
+  data.summary.attempts[1].start_ns -= 3'600'000'000'000;
+  const std::string html = RenderReport(data);
+  ExpectSound(html);
+  EXPECT_NE(html.find("longer than the training loop"), std::string::npos);
+}
+
 TEST_F(ReportTest, WhatWasLoggedIsInATableWithItsSteps) {
   testing::SampleRun sample;
   sample.nan_at = 100;
