@@ -282,10 +282,6 @@ class Dataloader final : public Rule {
           "time.",
           Figure(workers), workers == 1 ? "worker lives" : "workers live", Figure(cores),
           100 * wait);
-      incident.advice = fmt::format(
-          "Use {} loader workers on this node, all ranks together (num_workers of each "
-          "DataLoader).",
-          target);
     } else {
       incident.severity =
           std::max(incident.severity, wait >= data_wait_ ? Severity::kMedium : Severity::kLow);
@@ -294,11 +290,10 @@ class Dataloader final : public Rule {
           "{} loader workers share {} cores: they take turns, and each holds a copy of the data "
           "set's state and its prefetched batches.",
           Figure(workers), Figure(cores));
-      incident.advice = fmt::format(
-          "Use {} loader workers on this node, all ranks together (num_workers of each "
-          "DataLoader).",
-          target);
     }
+    incident.advice = fmt::format(
+        "Use {} loader workers on this node, all ranks together (num_workers of each DataLoader).",
+        target);
     if (few && node->fetch_ns.count() > 0) {
       incident.cause +=
           fmt::format(" A batch takes {} ms to make (median).", Millis(node->fetch_ns.At(0.5)));
