@@ -73,7 +73,7 @@ class MaxInitializationTime final : public Rule {
       }
       Judge(metric->time_ns, reporter);
     } else if (const auto* step = record.As<format::StepRow>()) {
-      OnStep(*step, reporter);
+      Begin(step->attempt, step->time_ns, step->step, reporter);
     } else if (const auto* event = record.As<format::EventRow>()) {
       OnEvent(*event, reporter);
     }
@@ -124,6 +124,11 @@ class MaxInitializationTime final : public Rule {
       }
       return;
     }
+    if (event.kind == "run.first_forward") {
+      // The first step has begun; its own record comes when it has ended.
+      Begin(event.attempt, event.time_ns, -1, reporter);
+      return;
+    }
     if (event.kind == "run.attempt_end" && event.attempt == attempt_) {
       if (initializing_ && start_ns_ > 0) Judge(event.time_ns, reporter);
       Close(reporter);
@@ -133,23 +138,23 @@ class MaxInitializationTime final : public Rule {
     if (initializing_ && start_ns_ > 0) Judge(event.time_ns, reporter);
   }
 
-  void OnStep(const format::StepRow& step, Reporter* reporter) {
-    if (step.attempt < attempt_) return;
-    if (attempt_ == 0 && start_ns_ != 0) attempt_ = step.attempt;  // Nobody said its start.
-    if (start_ns_ == 0 || step.attempt > attempt_) {
+  /// A step began at `time_ns`.
+  void Begin(std::uint32_t attempt, std::int64_t time_ns, std::int64_t step, Reporter* reporter) {
+    if (attempt < attempt_) return;
+    if (attempt_ == 0 && start_ns_ != 0) attempt_ = attempt;  // Nobody said its start.
+    if (start_ns_ == 0 || attempt > attempt_) {
       // Its start was not recorded: nothing can be said of how long it took.
       Close(reporter);
-      Start(step.attempt, step.time_ns, false);
+      Start(attempt, time_ns, false);
       return;
     }
     if (!initializing_) return;
-    // What ends is known late, when the step began is what counts.
-    Judge(step.time_ns, reporter);
+    Judge(time_ns, reporter);
     initializing_ = false;
-    first_step_ns_ = std::max(start_ns_, step.time_ns);
+    first_step_ns_ = std::max(start_ns_, time_ns);
     if (!open_) return;
     open_ = false;
-    incident_.last_step = incident_.first_step = step.step;
+    incident_.last_step = incident_.first_step = step;
     incident_.end_ns = first_step_ns_;
     Describe(first_step_ns_);
     reporter->Recover(incident_);
@@ -253,8 +258,9 @@ const RuleDesc kMaxInitializationTimeDesc{
     "MaxInitializationTime",
     "No step is made for many minutes after the start.",
     "Time from the start of an attempt (event run.attempt_start, else the first sample of the "
-    "machine) to the newest record, while the attempt has made no step of any mode; an incident "
-    "above `threshold` minutes, over when the first step begins, closed where the attempt ends. "
+    "machine) to the newest record, while the attempt has begun no step of any mode (event "
+    "run.first_forward, else its first step); an incident above `threshold` minutes, over when the "
+    "first step begins, closed where the attempt ends. "
     "The cause is what was done meanwhile: the mean rate of bytes received (all interfaces but the "
     "loopback) where it is at least 1 MB/s and above that of bytes fetched from storage, else the "
     "latter from 1 MB/s, else processor time from half a core, else not found. Medium. Cost = time "
