@@ -64,6 +64,11 @@ class CPUBottleneck final : public Rule {
         medium_(p.Get("medium_share") / 100),
         high_(p.Get("high_share") / 100) {}
 
+  bool Wants(const Series& series) override {
+    return series.name == "cpu.idle" || series.name == "cpu.iowait" || series.name == "proc.cpu" ||
+           series.name == "gpu.utilization" || series.name.starts_with("cgroup.cpu_");
+  }
+
   void OnRecord(const Record& record, Reporter* reporter) override {
     if (const auto* metric = record.As<format::MetricRow>()) {
       OnMetric(*metric, record.writer);

@@ -11,6 +11,7 @@
 #include <array>
 #include <cmath>
 #include <deque>
+#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -95,6 +96,13 @@ class StepOutlier final : public Rule {
         medium_(p.Get("medium_share") / 100),
         high_(p.Get("high_share") / 100),
         mode_(ModeOf(p.Text("mode"))) {}
+
+  bool Wants(const Series& series) override {
+    if (series.table != format::TableId::kMetrics) return series.collection != "phase";
+    return !series.collection.starts_with("cpu:") &&
+           std::any_of(std::begin(kCompared), std::end(kCompared),
+                       [&](const Compared& compared) { return compared.name == series.name; });
+  }
 
   void OnRecord(const Record& record, Reporter* reporter) override {
     writer_ = record.writer;
