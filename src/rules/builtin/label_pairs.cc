@@ -84,7 +84,7 @@ std::optional<std::vector<std::int32_t>> FromNumbers(const std::vector<double>& 
 
 std::optional<Samples> ReadSamples(const Record& record, const format::TensorRow& row,
                                    TensorValues* values, std::size_t limit) {
-  if (values == nullptr || row.bytes == 0) return std::nullopt;
+  if (values == nullptr) return std::nullopt;
   auto shape = ShapeOf(row.shape);
   if (!shape) return std::nullopt;
   if (shape->empty()) shape->push_back(1);

@@ -30,9 +30,13 @@ bool BeginsWithWord(std::string_view name, std::string_view word) {
   return name.size() == word.size() || IsSeparator(name[word.size()]);
 }
 
-bool EndsWithWord(std::string_view name, std::string_view word) {
-  if (!name.ends_with(word)) return false;
-  return name.size() == word.size() || IsSeparator(name[name.size() - word.size() - 1]);
+/// Anywhere between separators.
+bool HasWord(std::string_view name, std::string_view word) {
+  for (std::size_t at = 0; at < name.size(); ++at) {
+    const bool begins = at == 0 || IsSeparator(name[at - 1]);
+    if (begins && BeginsWithWord(name.substr(at), word)) return true;
+  }
+  return false;
 }
 
 bool IsValidationSet(std::string_view set) {
@@ -55,9 +59,8 @@ double Mean(double sum, std::int64_t count) {
 bool IsValidationLoss(std::string_view name) {
   const std::string lower = Lower(name);
   if (lower.find("loss") == std::string::npos) return false;
-  return std::any_of(kValidationWords.begin(), kValidationWords.end(), [&](std::string_view word) {
-    return BeginsWithWord(lower, word) || EndsWithWord(lower, word);
-  });
+  return std::any_of(kValidationWords.begin(), kValidationWords.end(),
+                     [&](std::string_view word) { return HasWord(lower, word); });
 }
 
 LossCourses::LossCourses(std::string_view tensor_regex, std::int64_t block)

@@ -100,12 +100,13 @@ class TreeDepth final : public Rule {
     if (record.series >= dumps_.size() || values_ == nullptr) return;
     Process* process =
         processes_.Find(row, writer_, [&](Process* former) { Close(former, reporter); });
-    if (process == nullptr || row.bytes == 0) return;
+    if (process == nullptr) return;
     process->last_step = std::max(process->last_step, row.step);
     const std::uint64_t deep = process->deep;
     if (dumps_[record.series] != 0) {
-      if (row.bytes > kMostBytes) return;
-      const auto bytes = values_->Read(record, static_cast<std::size_t>(row.bytes));
+      const auto shape = ShapeOf(row.shape);
+      if (!shape || ElementsOf(*shape) == 0 || ElementsOf(*shape) > kMostBytes) return;
+      const auto bytes = values_->Read(record, kMostBytes);
       if (!bytes.ok()) return;
       std::string text;
       text.reserve(bytes->size());
