@@ -3,7 +3,7 @@
 
 1. 10,000 steps listed and read as one array, by Telltale and by smdebug's trial over the same data: what
    smdebug's own writer wrote, and `telltale import` made a run of. Limit: 30 times as fast.
-2. steps() of a run, and of a tensor, of a million steps. Limit: 100 ms.
+2. steps() of a run, and of a tensor, of a million steps, and the values at one of them. Limit: 100 ms.
 
 Each is read by a new process with a new run object, the files in the page cache; imports are not counted.
 usage: reading_bench.py      exit code 1 beyond a limit, or where smdebug cannot be had
@@ -46,7 +46,14 @@ def timed(look):
     seconds = time.perf_counter() - begin
     assert len(steps) == 1_000_000 and steps[0] == 0 and steps[-1] == 999_999, len(steps)
     return seconds * 1e3
+def timed_value():
+    begin = time.perf_counter()
+    array = telltale.open(sys.argv[1]).tensor("small").at(500_000)
+    seconds = time.perf_counter() - begin
+    assert array[0] == 500_000, array
+    return seconds * 1e3
 print(json.dumps({
+    "run.tensor(name).at(step)": timed_value(),
     "run.steps()": timed(lambda run: run.steps()),
     "run.tensor(name).steps()": timed(lambda run: run.tensor("small").steps()),
     "run.tensor(name).steps(of='values')": timed(lambda run: run.tensor("small").steps(of="values")),
@@ -94,7 +101,7 @@ def of_smdebug(folder: pathlib.Path) -> bool:
 
 
 def of_a_million(folder: pathlib.Path) -> bool:
-    """steps() of a long run."""
+    """steps() and at() of a long run."""
     long = folder / "million"
     run(BUILD / "bench/million_steps", long)
     times = [json.loads(run(sys.executable, "-c", LIST, long)) for _ in range(REPEATS)]

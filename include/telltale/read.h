@@ -133,9 +133,11 @@ TT_READ_API int tt_run_tensors(tt_run* run, const char* pattern, char** out);
 /* Steps of the run itself, those of the table steps. */
 TT_READ_API int tt_run_steps(tt_run* run, const char* mode, int32_t rank, tt_steps* out);
 
-/* One tensor, as the run holds it when it is first asked for something; open it again on a run that
+/* One tensor, as the run holds it when a part of it is first asked for; open it again on a run that
  * is being recorded. Nothing is read yet. */
 TT_READ_API int tt_run_tensor(tt_run* run, const char* name, tt_tensor** out);
+/* The same by a name of so many bytes, which may hold NUL: names are what a program made them. */
+TT_READ_API int tt_run_tensor_named(tt_run* run, const char* name, size_t bytes, tt_tensor** out);
 TT_READ_API void tt_tensor_close(tt_tensor* tensor);
 
 /* Steps at which any of `recorded` (TT_RECORDED_ together; 0: anything) was. TT_READ_USAGE: no

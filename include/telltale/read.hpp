@@ -411,7 +411,7 @@ class Run {
   }
   std::optional<telltale::Tensor> Tensor(const std::string& name, Error* error) {
     tt_tensor* tensor = nullptr;
-    if (!detail::Ok(tt_run_tensor(handle_.get(), name.c_str(), &tensor), error)) {
+    if (!detail::Ok(tt_run_tensor_named(handle_.get(), name.data(), name.size(), &tensor), error)) {
       return std::nullopt;
     }
     return telltale::Tensor(tensor);

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "hook.h"
+#include "seen_cache.h"
 #include "state.h"
 #include "torch_capture.h"
 #include "values.h"
@@ -25,20 +26,6 @@ PyObject* g_unscaled = nullptr;
 // made from the scaled one, and its value is no loss.
 bool g_scale_pending = false;
 
-/// Addresses seen lately. A miss only costs a call of the adapter, which keeps the true set; an
-/// address used again by another object costs it its first-sight event.
-class SeenCache {
- public:
-  bool Insert(const PyObject* object) {
-    auto& slot = slots_[(reinterpret_cast<std::uintptr_t>(object) >> 4) % slots_.size()];
-    if (slot == object) return false;
-    slot = object;
-    return true;
-  }
-
- private:
-  std::array<const void*, 61> slots_{};
-};
 SeenCache g_roots;
 SeenCache g_optimizers;
 
@@ -132,6 +119,18 @@ bool IsLossModule(PyObject* module) {
          PyType_IsSubtype(Py_TYPE(module), g_adapter.loss_type) != 0;
 }
 
+/// A loss of an evaluation: it has no backward at which it would be read.
+void TakeEvalLoss(PyObject* result) {
+  double value = 0;
+  if (HostScalar(result, &value)) {
+    tt_scalar(g_names.loss, value);
+  } else if (g_adapter.on_device_eval != nullptr && IsDeviceScalar(result)) {
+    const std::uint64_t begin = tt_now();
+    CallAdapter(g_adapter.on_device_eval, result, "on_device_eval");
+    tt_account(begin);
+  }
+}
+
 PyObject* LossForward(PyObject* self, PyObject* const* args, std::size_t nargsf,
                       PyObject* kwnames) {
   const LossDepth depth(&ThisThread());
@@ -140,10 +139,7 @@ PyObject* LossForward(PyObject* self, PyObject* const* args, std::size_t nargsf,
   tt_phase_end(TT_PHASE_FORWARD);
   if (result != nullptr && AnythingDue()) TellLossModule({args, nargsf, kwnames}, result);
   // With a gradient it is read at backward; without one it is an evaluation's.
-  double value = 0;
-  if (result != nullptr && !g_last_forward_trains && !GradEnabled() && HostScalar(result, &value)) {
-    tt_scalar(g_names.loss, value);
-  }
+  if (result != nullptr && !g_last_forward_trains && !GradEnabled()) TakeEvalLoss(result);
   return result;
 }
 
@@ -200,7 +196,7 @@ PyObject* Forward(PyObject* self, PyObject* const* args, std::size_t nargsf, PyO
   ThreadState& thread = ThisThread();
   // In a fetch (a transform, a collate function) it is part of the wait for data.
   if (thread.module_depth > thread.module_base || thread.next_depth > 0 ||
-      g_recording == Recording::kOff) [[likely]] {
+      g_recording == Recording::kOff || (g_backwards > 0 && HelpsBackward())) [[likely]] {
     if (thread.watching != 0) [[unlikely]]
       return WatchedForward(&thread, self, args, nargsf, kwnames);
     ModuleDepth depth(&thread);
@@ -211,15 +207,20 @@ PyObject* Forward(PyObject* self, PyObject* const* args, std::size_t nargsf, PyO
 
 PyObject* Backward(PyObject* self, PyObject* const* args, std::size_t nargsf, PyObject* kwnames) {
   ThreadState& thread = ThisThread();
-  if (thread.backward_depth > 0 || !MaySteps()) return CallOriginal(self, args, nargsf, kwnames);
+  if (thread.backward_depth > 0 || HelpsBackward() || !MaySteps()) {
+    return CallOriginal(self, args, nargsf, kwnames);
+  }
+  thread.trains = true;
   // Forward passes that run again inside (checkpointing) are part of the backward.
   ModuleDepth modules(&thread);
   Depth depth(&thread.backward_depth);
+  Depth running(&g_backwards);
   const std::uint64_t begin = tt_now();
+  const std::uint64_t recorded = thread.recorded_ticks;
   double loss = 0;
   const bool has_loss = ArgCount(nargsf) > 0 && TakeLoss(args[0], &loss);
   g_machine_owned = true;
-  tt_account(begin);
+  tt_account(begin + (thread.recorded_ticks - recorded));
   tt_backward_begin();
   PyObject* result = CallOriginal(self, args, nargsf, kwnames);
   tt_backward_end(has_loss ? 1 : 0, loss);
@@ -238,8 +239,25 @@ void BeforeOptimizer(PyObject* optimizer) {
   g_machine_owned = true;
 }
 
-void Statistics(PyObject* optimizer) {
-  if (AnythingDue()) TellOptimizer(optimizer);
+/// An optimizer that takes the scaler itself (fused ones of torch 1) unscales its gradients inside
+/// of its step, if it does: what they stand for is not known before.
+bool IsGivenScaler(PyObject* kwnames) {
+  for (Py_ssize_t i = 0; kwnames != nullptr && i < PyTuple_Size(kwnames); ++i) {
+    if (PyUnicode_CompareWithASCIIString(PyTuple_GetItem(kwnames, i), "grad_scaler") == 0) {
+      return true;
+    }
+  }
+  return false;
+}
+
+/// Records what is due of an optimizer. `kwnames`: of the call of its step.
+void Statistics(PyObject* optimizer, PyObject* kwnames) {
+  if (!AnythingDue()) return;
+  if (IsGivenScaler(kwnames)) {
+    tt_count_skipped(0, 1);
+  } else {
+    TellOptimizer(optimizer);
+  }
 }
 
 /// Calls an optimizer's step and, before it changes the weights, records what is due: when its
@@ -253,7 +271,7 @@ PyObject* CallOptimizer(PyObject* self, PyObject* optimizer, const CallArguments
   const bool may_have_closure = count + named > 1 && count + named <= replaced.size();
   const Ref closure(may_have_closure && AnythingDue() ? WatchClosure(call, &position) : nullptr);
   if (!closure) {
-    Statistics(optimizer);
+    Statistics(optimizer, call.kwnames);
     return CallOriginal(self, call.args, call.nargsf, call.kwnames);
   }
   std::copy_n(call.args, count + named, replaced.begin());
@@ -268,11 +286,13 @@ PyObject* Optimizer(PyObject* self, PyObject* const* args, std::size_t nargsf, P
   PyObject* optimizer = args[0];
   if (thread.in_scaler && !thread.scaler_stepped) {
     thread.scaler_stepped = true;
-    Statistics(optimizer);  // The gradients are unscaled by now.
+    // The gradients are unscaled by now, or the optimizer says by how much they are not.
+    Statistics(optimizer, kwnames);
   }
   // An optimizer that calls another, or its base class, is one step.
   if (thread.optimizer_depth > 0) return CallOriginal(self, args, nargsf, kwnames);
   Depth depth(&thread.optimizer_depth);
+  if (g_backwards == 0) thread.trains = true;
   // A step without its scaler, after scaler.unscale_ for example: what was scaled is used up.
   g_scale_pending = false;
   ForgetScaled();
@@ -292,6 +312,7 @@ PyObject* Scaler(PyObject* self, PyObject* const* args, std::size_t nargsf, PyOb
     return CallOriginal(self, args, nargsf, kwnames);
   }
   Depth depth(&thread.optimizer_depth);
+  if (g_backwards == 0) thread.trains = true;
   g_scale_pending = false;
   ForgetScaled();
   PyObject* optimizer = args[1];
@@ -304,7 +325,7 @@ PyObject* Scaler(PyObject* self, PyObject* const* args, std::size_t nargsf, PyOb
   PyObject* result = CallOriginal(self, args, nargsf, kwnames);
   const bool skipped = result != nullptr && !thread.scaler_stepped;
   // The gradients, unscaled by now, say why.
-  if (skipped) Statistics(optimizer);
+  if (skipped) Statistics(optimizer, nullptr);
   tt_optimizer_end(id, skipped ? 1 : 0, lr);
   thread.in_scaler = false;
   return result;
@@ -394,10 +415,7 @@ PyObject* Loss(PyObject* self, PyObject* const* args, std::size_t nargsf, PyObje
       GradEnabled()) {
     return result;
   }
-  double value = 0;
-  if (Py_TYPE(result) == g_adapter.tensor_type && HostScalar(result, &value)) {
-    tt_scalar(g_names.loss, value);
-  }
+  if (Py_TYPE(result) == g_adapter.tensor_type) TakeEvalLoss(result);
   return result;
 }
 

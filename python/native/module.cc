@@ -213,6 +213,7 @@ PyObject* Configure(PyObject*, PyObject*, PyObject* kwargs) {
       {"on_loader", &a.on_loader, nullptr},
       {"on_group", &a.on_group, nullptr},
       {"on_device_loss", &a.on_device_loss, nullptr},
+      {"on_device_eval", &a.on_device_eval, nullptr},
       {"grad_enabled", &a.grad_enabled, nullptr},
       {"float32", &a.float32, nullptr},
       {"on_eval", &a.on_eval, nullptr},

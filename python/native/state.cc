@@ -18,6 +18,7 @@ bool g_fetch_seen = false;
 bool g_machine_owned = false;
 std::uint32_t g_epoch = 0;
 bool g_worker = false;
+int g_backwards = 0;
 Adapter g_adapter;
 Names g_names;
 PyObject* g_name_ids = nullptr;
@@ -34,6 +35,11 @@ ThreadState& ThisThread() {
 }
 
 bool MayFetch() { return g_machine_owned || pthread_equal(pthread_self(), g_main_thread) != 0; }
+
+bool HelpsBackward() {
+  return g_backwards > 0 && !ThisThread().trains &&
+         pthread_equal(pthread_self(), g_main_thread) == 0;
+}
 
 bool NameId(PyObject* text, std::uint32_t* id) {
   if (g_name_ids == nullptr && (g_name_ids = PyDict_New()) == nullptr) return false;
@@ -169,6 +175,7 @@ void AfterForkInChild() {
   g_forked = true;
   g_fetch_seen = false;
   g_machine_owned = false;
+  g_backwards = 0;
   g_main_thread = pthread_self();
   ThreadState& thread = ThisThread();
   thread.module_base = thread.module_depth;

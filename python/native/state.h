@@ -22,6 +22,7 @@ struct ThreadState {
   int optimizer_depth = 0;
   bool in_scaler = false;       ///< Inside GradScaler.step, which records the optimizer's call.
   bool scaler_stepped = false;  ///< The optimizer did run inside it.
+  bool trains = false;          ///< Has begun a backward, or called an optimizer, of its own.
   int next_depth = 0;
   int wait_depth = 0;
   int loss_depth = 0;  ///< Calls of loss modules on the stack.
@@ -41,6 +42,7 @@ struct Adapter {
   PyObject* on_group = nullptr;        ///< () a process group was made
   PyObject* decorate = nullptr;        ///< (name, function) -> function inside a span
   PyObject* on_device_loss = nullptr;  ///< (tensor) loss that is not in main memory
+  PyObject* on_device_eval = nullptr;  ///< (tensor) the same of an evaluation
   PyObject* grad_enabled = nullptr;    ///< () -> bool
   PyObject* float32 = nullptr;         ///< The dtype of that name.
   PyTypeObject* tensor_type = nullptr;
@@ -54,6 +56,7 @@ extern bool g_fetch_seen;      ///< A data loader tells batch sizes.
 extern bool g_machine_owned;   ///< A thread has begun to drive the step machine.
 extern std::uint32_t g_epoch;  ///< Changes whenever name ids become invalid.
 extern bool g_worker;          ///< A data loader's worker: spans only, no steps.
+extern int g_backwards;        ///< Backward passes that threads which train are in.
 extern Adapter g_adapter;
 
 /// Ids of the names that hooks use, valid while g_recording is kOn.
@@ -82,6 +85,9 @@ inline bool Ready(tt_process_kind hint) {
 /// Whether the calling thread may drive the step machine: any once one has begun, before only the
 /// main one (a thread that only prefetches must not become the owner).
 bool MayFetch();
+/// Whether the calling thread works for a backward pass of another one: autograd has threads of its
+/// own for devices, on which checkpointed modules run again. What they do is part of that pass.
+bool HelpsBackward();
 
 /// Clears the pending exception, if any; an interrupt is passed on as by DisableByException.
 void DropError();

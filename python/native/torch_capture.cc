@@ -3,7 +3,9 @@
 
 #include <array>
 #include <cstring>
+#include <string_view>
 
+#include "seen_cache.h"
 #include "values.h"
 
 namespace telltale::native {
@@ -71,6 +73,46 @@ LastDtype g_last_dtype;
 PyObject* None() {
   Py_INCREF(Py_None);
   return Py_None;
+}
+
+// ---- what the plan asks for ----
+
+/// A collection of which the plan may ask for tensors; cheap enough to be looked at in each call.
+class Collection {
+ public:
+  constexpr explicit Collection(std::string_view name) : name_(name) {}
+
+  /// Whether any tensor of it is asked for at some step or other.
+  bool Wanted() {
+    if (epoch_ != g_epoch) {
+      id_ = tt_tensor(name_.data(), name_.size(), "", 0);
+      epoch_ = g_epoch;
+    }
+    return (tt_wanted(id_) & ~std::uint32_t{TT_TAKE_UNKNOWN}) != 0;
+  }
+
+ private:
+  std::string_view name_;
+  std::uint32_t id_ = 0;
+  std::uint32_t epoch_ = 0;  ///< g_epoch for which `id_` holds; 0: never.
+};
+constinit Collection g_activations{"activations"};
+constinit Collection g_inputs{"inputs"};
+constinit Collection g_labels{"labels"};
+constinit Collection g_losses{"losses"};
+constinit Collection g_outputs{"outputs"};
+
+/// Roots whose training forward was told since g_told_epoch.
+SeenCache g_told_roots;
+std::uint32_t g_told_epoch = 0;
+
+/// Whether a root was told before; it counts as told from now on.
+bool WasTold(PyObject* root) {
+  if (g_told_epoch != g_epoch) {
+    g_told_roots.Clear();
+    g_told_epoch = g_epoch;
+  }
+  return !g_told_roots.Insert(root);
 }
 
 // ---- reading a tensor ----
@@ -435,7 +477,7 @@ PyObject* ConfigureTorch(PyObject*, PyObject*, PyObject* kwargs) {
 /// records inside account for themselves, is ours. A failure of it disables us. May return null.
 PyObject* Ask(PyObject* callback, const char* where, PyObject* const (&arguments)[4]) {
   ErrorGuard guard;
-  const ThreadState& thread = ThisThread();
+  ThreadState& thread = ThisThread();
   const std::uint64_t begin = tt_now();
   const std::uint64_t recorded = thread.recorded_ticks;
   PyObject* answer = nullptr;
@@ -446,6 +488,8 @@ PyObject* Ask(PyObject* callback, const char* where, PyObject* const (&arguments
     if (answer == nullptr) DisableByException(where);
   }
   tt_account(begin + (thread.recorded_ticks - recorded));
+  // All of it is accounted for by now, for a caller that measures around it.
+  thread.recorded_ticks = recorded + (tt_now() - begin);
   return answer;
 }
 
@@ -502,6 +546,11 @@ OutsideCompiler::~OutsideCompiler() {
 
 int WatchForward(PyObject* module, bool train) {
   if (g_torch.on_forward == nullptr) return 0;
+  // Of a training nothing else is to be done at a root's forward; an evaluation's parameters are.
+  if (train && WasTold(module) && !g_outputs.Wanted() && !g_activations.Wanted() &&
+      !g_losses.Wanted() && !g_inputs.Wanted() && !g_labels.Wanted()) {
+    return 0;
+  }
   const Ref answer(Ask(g_torch.on_forward, "on_forward",
                        {module, train ? Py_True : Py_False, nullptr, nullptr}));
   const long watch = answer ? PyLong_AsLong(answer.get()) : 0;
@@ -520,18 +569,19 @@ void TellModule(const CallArguments& call, PyObject* result) {
 }
 
 void TellLossModule(const CallArguments& call, PyObject* result) {
-  if (ArgCount(call.nargsf) == 0) return;
+  if (ArgCount(call.nargsf) == 0 || (!g_losses.Wanted() && !g_labels.Wanted())) return;
   TellCall(g_torch.on_loss, "on_loss", call.args[0], call, 1, result);
 }
 
 void TellLossFunction(PyObject* function, const CallArguments& call, PyObject* result) {
+  if (!g_losses.Wanted() && !g_labels.Wanted()) return;
   TellCall(g_torch.on_function, "on_function", function, call, 0, result);
 }
 
 bool WantsLossFunctions() { return g_torch.on_function != nullptr; }
 
 void TellLoss(PyObject* tensor) {
-  if (g_torch.on_backward == nullptr) return;
+  if (g_torch.on_backward == nullptr || !g_losses.Wanted()) return;
   const Ref done(Ask(g_torch.on_backward, "on_backward", {tensor, nullptr, nullptr, nullptr}));
 }
 

@@ -18,6 +18,7 @@ struct Strings {
   PyObject* dtype = nullptr;
   PyObject* is_cpu = nullptr;
   PyObject* item = nullptr;
+  PyObject* local_tensor = nullptr;
   PyObject* lr = nullptr;
   PyObject* numel = nullptr;
   PyObject* param_groups = nullptr;
@@ -70,6 +71,13 @@ std::int64_t BatchSizeNested(PyObject* batch, int nesting) {
   return 0;
 }
 
+/// Whether the tensor is a DTensor, whose value other ranks may have to be asked for.
+bool IsDistributed(PyObject* tensor) {
+  PyTypeObject* type = Py_TYPE(tensor);
+  return type != g_adapter.tensor_type &&
+         PyObject_HasAttr(reinterpret_cast<PyObject*>(type), g_strings.local_tensor) != 0;
+}
+
 bool HasOneElement(PyObject* tensor) {
   Ref numel(PyObject_CallMethodObjArgs(tensor, g_strings.numel, nullptr));
   const long count = numel ? PyLong_AsLong(numel.get()) : -1;
@@ -118,12 +126,13 @@ bool InitValues() {
   s.dtype = PyUnicode_InternFromString("dtype");
   s.is_cpu = PyUnicode_InternFromString("is_cpu");
   s.item = PyUnicode_InternFromString("item");
+  s.local_tensor = PyUnicode_InternFromString("_local_tensor");
   s.lr = PyUnicode_InternFromString("lr");
   s.numel = PyUnicode_InternFromString("numel");
   s.param_groups = PyUnicode_InternFromString("param_groups");
   s.shape = PyUnicode_InternFromString("shape");
-  return s.base && s.data && s.data_ptr && s.detach && s.dtype && s.is_cpu && s.item && s.lr &&
-         s.numel && s.param_groups && s.shape;
+  return s.base && s.data && s.data_ptr && s.detach && s.dtype && s.is_cpu && s.item &&
+         s.local_tensor && s.lr && s.numel && s.param_groups && s.shape;
 }
 
 bool IsTensor(PyObject* object) {
@@ -148,7 +157,8 @@ std::int64_t InputSize(PyObject* const* args, std::size_t count) {
 }
 
 bool HostScalar(PyObject* tensor, double* value) {
-  if (!IsTensor(tensor) || !IsTrueAttr(tensor, g_strings.is_cpu) || !HasOneElement(tensor)) {
+  if (!IsTensor(tensor) || IsDistributed(tensor) || !IsTrueAttr(tensor, g_strings.is_cpu) ||
+      !HasOneElement(tensor)) {
     return false;
   }
   if (Py_TYPE(tensor) == g_adapter.tensor_type && ReadInPlace(tensor, value)) return true;
@@ -162,7 +172,8 @@ bool HostScalar(PyObject* tensor, double* value) {
 }
 
 bool IsDeviceScalar(PyObject* tensor) {
-  return IsTensor(tensor) && !IsTrueAttr(tensor, g_strings.is_cpu) && HasOneElement(tensor);
+  return IsTensor(tensor) && (IsDistributed(tensor) || !IsTrueAttr(tensor, g_strings.is_cpu)) &&
+         HasOneElement(tensor);
 }
 
 double LearningRate(PyObject* optimizer) {

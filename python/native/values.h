@@ -16,9 +16,9 @@ std::int64_t BatchSize(PyObject* batch);
 /// Samples in a module's first argument; 0 where unknown or where asking could run user code (a
 /// tensor subclass). REQUIRES: no graph is being traced.
 std::int64_t InputSize(PyObject* const* args, std::size_t count);
-/// The value of a one-element tensor in main memory. False where it is not one.
+/// The value of a one-element tensor in main memory. False where it is not one, or distributed.
 bool HostScalar(PyObject* tensor, double* value);
-/// True where the tensor has one element but lies on a device.
+/// True where the tensor has one element but lies on a device, or is distributed.
 bool IsDeviceScalar(PyObject* tensor);
 /// Learning rate of an optimizer's first group, NaN where unknown.
 double LearningRate(PyObject* optimizer);

@@ -17,7 +17,21 @@ if TYPE_CHECKING:
 
 QUANTILES = (0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
 _BINS = 64
+# Of values: so many elements of all steps together, yet at least so many of a step. More would keep a notebook
+# waiting, and read files of many GB.
+_ELEMENTS = 1 << 24
+_ELEMENTS_A_STEP = 1 << 16
+_BLOCK = 64
 _MODES = ("TRAIN", "EVAL", "PREDICT", "GLOBAL")
+
+
+def _sample(elements: Any, most: int) -> Any:
+    """At most so many elements of an array of one dimension, the first and the last among them."""
+    if elements.size <= most:
+        return elements
+    numpy = numpy_module()
+    begins = numpy.linspace(0, elements.size - _BLOCK, most // _BLOCK).astype(numpy.int64)
+    return elements[(begins[:, None] + numpy.arange(_BLOCK)).reshape(-1)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,11 +85,14 @@ class Histograms:
 
     @classmethod
     def of_values(cls, name: str, values: list[tuple[int, Any]]) -> Histograms:
-        """Computed of the values of some steps, over their finite elements."""
+        """Computed of the values of some steps, over their finite elements; of large tensors over a sample, as
+        the recorded ones are: blocks spread evenly over it.
+        """
         numpy = numpy_module()
         rows = []
+        most = max(_ELEMENTS // max(len(values), 1), _ELEMENTS_A_STEP)
         for step, array in values:
-            elements = as_float(array).ravel()
+            elements = as_float(_sample(array.reshape(-1), most))
             elements = elements[numpy.isfinite(elements)]
             if not len(elements):
                 continue

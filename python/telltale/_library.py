@@ -149,7 +149,7 @@ class Library:
             ("tt_run_table", ctypes.c_int, [handle, ctypes.POINTER(TableQuery), ctypes.c_void_p]),
             ("tt_run_tensors", ctypes.c_int, [handle, ctypes.c_char_p, text]),
             ("tt_run_steps", ctypes.c_int, [handle, mode, rank, steps]),
-            ("tt_run_tensor", ctypes.c_int, [handle, ctypes.c_char_p, ctypes.POINTER(handle)]),
+            ("tt_run_tensor_named", ctypes.c_int, [handle, ctypes.c_char_p, size, ctypes.POINTER(handle)]),
             ("tt_run_values", ctypes.c_int, [handle, ctypes.POINTER(TensorRow), array]),
             ("tt_tensor_close", None, [handle]),
             ("tt_tensor_steps", ctypes.c_int, [handle, mode, rank, ctypes.c_uint32, steps]),

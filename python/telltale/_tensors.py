@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import difflib
+import fnmatch
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
@@ -47,7 +48,8 @@ class _Handle:
         self._library = library
         self.pointer = ctypes.c_void_p()
         self.told = False  # Of damage, once.
-        library.try_("tt_run_tensor", run, name.encode(), ctypes.byref(self.pointer))
+        encoded = _encoded(name)  # May hold NUL, so its length goes with it.
+        library.try_("tt_run_tensor_named", run, encoded, len(encoded), ctypes.byref(self.pointer))
 
     def __del__(self) -> None:
         if self.pointer:
@@ -83,7 +85,9 @@ class Tensor:
         except ReadError as error:
             if error.code != _USAGE or self._is_recorded():
                 raise
-            near = difflib.get_close_matches(self.name, self._run.tensors().names, 1)
+            # Comparing takes the product of the lengths, for each name.
+            names = [name for name in self._run.tensors().names if len(name) <= 256][:5000]
+            near = difflib.get_close_matches(self.name[:256], names, 1)
             meant = f": did you mean {near[0]!r}?" if near else ": run.tensors() lists those there are"
             raise ReadError(_USAGE, f"{self._run.path} holds no tensor {self.name!r}{meant}") from None
 
@@ -231,7 +235,8 @@ class Tensor:
         return self.reader(table, columns).read_all().to_pandas()
 
     def histograms(self, mode: str | None = None, rank: int | None = None) -> Histograms:
-        """Its histograms over the steps: those recorded, or else made of the values.
+        """Its histograms over the steps: those recorded, or else made of the values at up to 400 of them,
+        of large tensors of a sample.
 
         Raises:
             ReadError: neither was recorded.
@@ -322,8 +327,17 @@ def _which(mode: str | None, rank: int | None) -> tuple[bytes | None, int]:
     return (None if mode is None else str(mode).encode(), _library.ANY_RANK if rank is None else int(rank))
 
 
+def _encoded(name: str) -> bytes:
+    """What cannot be UTF-8 becomes bytes that no tensor is called by."""
+    return name.encode(errors="surrogatepass")
+
+
 def _summaries(run: Run, pattern: str | None) -> list[dict[str, Any]]:
-    encoded = None if pattern is None else pattern.encode()
+    if pattern is not None and "\0" in pattern:
+        # The library would take it to end there.
+        every = _summaries(run, None)
+        return [one for one in every if one["name"] == pattern or fnmatch.fnmatchcase(one["name"], pattern)]
+    encoded = None if pattern is None else _encoded(pattern)
     return list(json.loads(_library.library().text("tt_run_tensors", run._open_handle(), encoded)))
 
 
@@ -352,6 +366,7 @@ class TensorList(Sequence["Tensor"]):
 
     def __init__(self, run: Run, summaries: list[dict[str, Any]]) -> None:
         self._run, self._summaries = run, summaries
+        self._by_name = {summary["name"]: summary for summary in summaries}
 
     @property
     def names(self) -> list[str]:
@@ -369,16 +384,14 @@ class TensorList(Sequence["Tensor"]):
         if isinstance(key, slice):
             return TensorList(self._run, self._summaries[key])
         if isinstance(key, str):
-            for summary in self._summaries:
-                if summary["name"] == key:
-                    return Tensor(self._run, key, summary)
+            if key in self._by_name:
+                return Tensor(self._run, key, self._by_name[key])
             raise ReadError(_USAGE, f"no tensor {key!r} among these {len(self)}")
         summary = self._summaries[key]
         return Tensor(self._run, summary["name"], summary)
 
     def __contains__(self, key: object) -> bool:
-        name = key.name if isinstance(key, Tensor) else key
-        return name in self.names
+        return (key.name if isinstance(key, Tensor) else key) in self._by_name
 
     def pandas(self) -> pandas.DataFrame:
         """A row a tensor, with the columns of Tensor.summary."""

@@ -534,8 +534,10 @@ bool Agent::Tick(bool ledger) {
         return false;
       }
       channel::Drained drained;
-      more = producer->consumer().Drain(kDrainBytes, offset_ns_, pool_.get(), &drained) &&
-             taken < kMaxTickBytes;
+      const bool waiting =
+          producer->consumer().Drain(kDrainBytes, offset_ns_, pool_.get(), &drained);
+      producer->SeeTensors(drained.tensors, !waiting);
+      more = waiting && taken < kMaxTickBytes;
       taken += kDrainBytes;
       records += drained.records;
       if (drained.positions.empty()) break;

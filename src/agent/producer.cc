@@ -108,7 +108,23 @@ void Producer::AttachSlab(UniqueFd slab) {
     return;
   }
   slab_ = std::make_shared<channel::SlabReader>(std::move(reader).value());
-  slab_->FreeTaken();
+  inherited_ = slab_->Taken();
+  if (std::find(inherited_.begin(), inherited_.end(), true) == inherited_.end()) inherited_.clear();
+}
+
+void Producer::SeeTensors(const std::vector<channel::DrainedTensor>& tensors, bool all) {
+  if (inherited_.empty()) return;
+  // Taken before the journal had the record: it is still in its ring, and so comes to us.
+  for (const channel::DrainedTensor& tensor : tensors) {
+    if (!tensor.slot) continue;
+    const std::uint64_t end = std::uint64_t{*tensor.slot} + channel::SlotsOf(tensor.bytes);
+    for (std::uint64_t i = *tensor.slot; i < std::min<std::uint64_t>(end, inherited_.size()); ++i) {
+      inherited_[i] = false;
+    }
+  }
+  if (!all) return;
+  slab_->FreeTaken(inherited_);
+  inherited_.clear();
 }
 
 bool Producer::PollEnded() {

@@ -45,8 +45,12 @@ class Producer {
   /// Publishes the next part of such lists where steps have passed since.
   void Slide(const plan::Compiled& compiled, std::uint64_t slab_bytes);
 
-  /// Maps the slab in which its tensors' values come, and frees what a dead agent had taken of it.
+  /// Maps the slab in which its tensors' values come.
   void AttachSlab(UniqueFd slab);
+  /// What each drain gave of tensors; `all`: the rings hold nothing more. Then those slots are
+  /// freed that a dead agent had taken and no record named: the journal has their records, so
+  /// their values are stored or counted as lost.
+  void SeeTensors(const std::vector<channel::DrainedTensor>& tensors, bool all);
   /// Null where there is none. Whoever else holds it has not written its values yet.
   const std::shared_ptr<channel::SlabReader>& slab() const { return slab_; }
 
@@ -82,6 +86,7 @@ class Producer {
   std::unique_ptr<channel::Consumer> consumer_;
   std::optional<channel::ControlPage> control_;
   std::shared_ptr<channel::SlabReader> slab_;
+  std::vector<bool> inherited_;  ///< Slots that a dead agent had taken; empty once that is settled.
   UniqueFd pidfd_;
   bool ended_ = false;
   bool disabled_said_ = false;

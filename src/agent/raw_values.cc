@@ -23,6 +23,11 @@ void RawValues::Offer(std::vector<channel::DrainedTensor> tensors,
                       std::shared_ptr<channel::SlabReader> slab, format::Batch* batch) {
   if (tensors.empty()) return;
   batch->positions.push_back({{}, kValuesTakenMarkRing, taken_ + tensors.size()});
+  // Before the journal has the record, so that a kill at no moment leaves a slot that nobody frees:
+  // the next agent frees what is taken and named by no record that it drains.
+  for (const channel::DrainedTensor& tensor : tensors) {
+    if (tensor.slot && slab != nullptr) slab->Take(*tensor.slot, tensor.bytes);
+  }
   offered_ = std::move(tensors);
   offered_slab_ = std::move(slab);
 }
@@ -43,12 +48,7 @@ void RawValues::Settle(bool taken, std::uint32_t attempt) {
   const bool rows = std::exchange(rows_out_, false);
   if (!taken) return;
   taken_ += tensors.size();
-  for (const channel::DrainedTensor& tensor : tensors) {
-    // Only now: a record that is still to be drained must find its slots as they are. Where a kill
-    // comes in between, these slots stay full until their producer ends.
-    if (tensor.slot && slab != nullptr) slab->Take(*tensor.slot, tensor.bytes);
-    writer_.Add(tensor, slab, attempt);
-  }
+  for (const channel::DrainedTensor& tensor : tensors) writer_.Add(tensor, slab, attempt);
   if (!rows) return;
   writer_.Sent();
   rows_ += rows_offered_;

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cstring>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -12,6 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include "channel/slab.h"
+#include "channel/slab_writer.h"
 #include "store/store_testing.h"
 #include "store/verify.h"
 #include "telltale/probe.h"
@@ -146,6 +149,37 @@ TEST_F(RawValuesTest, AnAgentThatDiesBeforeItCountedLeavesThatToTheNext) {
   Start();
   Tick(0, true);
   EXPECT_EQ(Counted("raw.lost"), 3U);
+}
+
+TEST_F(RawValuesTest, SlotsAreTakenBeforeTheJournalHasTheirRecord) {
+  UniqueFd fd = channel::CreateSlab(4 * format::kSlotBytes).value();
+  channel::SlabWriter producer{};  // It lives in memory that is zero at first.
+  ASSERT_TRUE(producer.Map(::dup(fd.get())));
+  auto slab =
+      std::make_shared<channel::SlabReader>(channel::SlabReader::Attach(std::move(fd)).value());
+  std::uint32_t slot = 0;
+  void* data = nullptr;
+  ASSERT_TRUE(producer.Claim(4, ~0ULL, &slot, &data));
+  std::memcpy(data, "abcd", 4);
+  producer.Publish(slot, 4);
+  const auto tick = [&](bool taken) {
+    std::vector<channel::DrainedTensor> tensors = Tensors(1);
+    tensors[0].values.clear();
+    tensors[0].slot = slot;
+    format::Batch batch;
+    raw_->Offer(std::move(tensors), slab, &batch);
+    EXPECT_TRUE(slab->Taken()[slot]) << "a kill from here on must not leave it to nobody";
+    raw_->AddTo(false, &batch);
+    if (taken) {
+      ASSERT_TRUE(journal_->Append(std::move(batch)).ok());
+    }
+    raw_->Settle(taken, 1);
+  };
+  tick(false);
+  EXPECT_EQ(slab->Data(slot, 4).size(), 4U) << "its record is drained again";
+  tick(true);
+  TickUntil([&] { return Rows() == 1; });
+  EXPECT_TRUE(slab->Data(slot, 1).empty()) << "free again";
 }
 
 TEST_F(RawValuesTest, DropsAreSettledOnlyWithTheirCounter) {

@@ -161,6 +161,8 @@ class TensorWriter::Loop {
       // Else it was counted when the writer gave up.
       if (!s_.stop) Settle(&job, dropped);
     }
+    // What the disk gave no header keeps the name of an unfinished file.
+    s_.counters.unfinished_files += unclosed_.size() + (file_ != nullptr ? 1 : 0);
     s_.ended = true;
     s_.changed.notify_all();
   }
@@ -373,7 +375,8 @@ void TensorWriter::Add(const channel::DrainedTensor& tensor,
     dropped = &TensorCounters::dropped_slab;
   } else if (state_->stop || state_->finish) {
     dropped = &TensorCounters::dropped_end;
-  } else if (state_->waiting_bytes + tensor.values.size() > state_->options.max_waiting_bytes) {
+  } else if (state_->waiting_bytes + tensor.values.size() > state_->options.max_waiting_bytes ||
+             state_->rows.size() + state_->done.size() >= state_->options.max_waiting_rows) {
     dropped = &TensorCounters::dropped_queue;
   }
   if (dropped != nullptr) {

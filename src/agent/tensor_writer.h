@@ -29,7 +29,8 @@ struct TensorWriterOptions {
   std::chrono::milliseconds idle{60'000};       ///< and one that for so long got nothing.
   std::uint64_t min_free_bytes = 128U << 20;    ///< More than the journal leaves: it goes first.
   std::uint64_t max_waiting_bytes = 16U << 20;  ///< Of values that came in the rings.
-  std::size_t max_rows = 2048;                  ///< Given back at once.
+  std::size_t max_rows = 8192;                  ///< Given back at once.
+  std::size_t max_waiting_rows = 256U << 10;    ///< That the journal has not yet taken.
   std::function<void()> before_write;           ///< Tests: what makes the disk slow.
 };
 
@@ -38,10 +39,10 @@ struct TensorCounters {
   std::uint64_t stored = 0;
   std::uint64_t stored_bytes = 0;
   std::uint64_t dropped_disk = 0;      ///< The disk was full, or reported an error.
-  std::uint64_t dropped_queue = 0;     ///< Too much was waiting for the disk already.
+  std::uint64_t dropped_queue = 0;     ///< Too much waited for the disk or the journal already.
   std::uint64_t dropped_slab = 0;      ///< The slots, shape or dtype of the record made no sense.
   std::uint64_t dropped_end = 0;       ///< Waited for the disk when the recording ended.
-  std::uint64_t unfinished_files = 0;  ///< Of dead writers, left as they are.
+  std::uint64_t unfinished_files = 0;  ///< Of dead writers, or without a header; left as they are.
   std::uint64_t sync_failures = 0;     ///< Files that keep the name of an unfinished one.
   std::uint64_t dropped() const {
     return dropped_disk + dropped_queue + dropped_slab + dropped_end;

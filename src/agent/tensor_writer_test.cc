@@ -275,6 +275,25 @@ TEST_F(TensorWriterTest, LittleFreeSpaceIsLeftToTheJournal) {
   EXPECT_TRUE(Stored().empty());
 }
 
+TEST_F(TensorWriterTest, RowsThatTheJournalDoesNotTakeAreBounded) {
+  TensorWriterOptions options = Options();
+  options.max_waiting_rows = 3;
+  TensorWriter writer(folder_, options);
+  const auto await = [&](std::uint64_t stored) {
+    for (int i = 0; i < 60'000 && writer.counters().stored < stored; ++i) ::usleep(1000);
+    ASSERT_EQ(writer.counters().stored, stored);
+  };
+  for (int step = 0; step < 3; ++step) writer.Add(Tensor("a", step, "x"), nullptr, 3);
+  await(3);
+  writer.Add(Tensor("a", 3, "x"), nullptr, 3);
+  EXPECT_EQ(writer.counters().dropped_queue, 1U);
+  EXPECT_EQ(Journal(&writer), 3U);
+  writer.Add(Tensor("a", 4, "x"), nullptr, 3);
+  End(&writer);
+  EXPECT_EQ(writer.counters().dropped(), 1U);
+  EXPECT_EQ(Stored().size(), 4U);
+}
+
 TEST_F(TensorWriterTest, NonsenseIsDroppedAndCounted) {
   TensorWriter writer(folder_, Options());
   const auto add = [&](auto change) {

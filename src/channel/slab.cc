@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <limits>
@@ -140,9 +141,18 @@ void SlabReader::Free(std::uint32_t slot, std::uint64_t bytes) {
   }
 }
 
-std::uint64_t SlabReader::FreeTaken() {
-  std::uint64_t freed = 0;
+std::vector<bool> SlabReader::Taken() const {
+  std::vector<bool> taken(slots_);
   for (std::uint64_t i = 0; i < slots_; ++i) {
+    taken[i] = words()[i].load(std::memory_order_acquire) == format::kSlotTaken;
+  }
+  return taken;
+}
+
+std::uint64_t SlabReader::FreeTaken(const std::vector<bool>& slots) {
+  std::uint64_t freed = 0;
+  for (std::uint64_t i = 0; i < std::min<std::uint64_t>(slots_, slots.size()); ++i) {
+    if (!slots[i]) continue;
     std::uint32_t taken = format::kSlotTaken;
     if (words()[i].compare_exchange_strong(taken, format::kSlotFree, std::memory_order_acq_rel)) {
       ++freed;

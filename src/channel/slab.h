@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "base/status.h"
 #include "base/unique_fd.h"
@@ -36,12 +37,15 @@ class SlabReader {
   /// The values that begin in `slot`; empty where those are not slots that the producer has filled.
   /// Valid until Free.
   std::span<const std::byte> Data(std::uint32_t slot, std::uint64_t bytes) const;
-  /// The record of these slots has been drained: a new agent knows by it that they are lost.
+  /// The record of these slots has been drained, but is not in the journal yet: where this agent
+  /// dies, the next one knows by it which slots may be nobody's.
   void Take(std::uint32_t slot, std::uint64_t bytes);
   /// Gives the slots back to the producer.
   void Free(std::uint32_t slot, std::uint64_t bytes);
-  /// Frees the slots that a dead agent had taken; returns how many.
-  std::uint64_t FreeTaken();
+  /// Which slots are taken at this moment, by number.
+  std::vector<bool> Taken() const;
+  /// Frees those of `slots`, as Taken gave them, that are taken still; returns how many.
+  std::uint64_t FreeTaken(const std::vector<bool>& slots);
 
   std::uint32_t slots() const { return slots_; }
 

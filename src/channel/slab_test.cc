@@ -168,19 +168,26 @@ TEST_F(SlabTest, SlotsThatAreNotFilledOrOutOfRangeHoldNothing) {
   EXPECT_EQ(reader.Data(slot, 2 * kSlot).size(), 2 * kSlot);
 }
 
-TEST_F(SlabTest, ANewAgentFreesWhatADeadOneHadTaken) {
+TEST_F(SlabTest, ANewAgentFreesOfWhatADeadOneHadTakenWhatItChooses) {
   Make(8 * kSlot);
   const auto taken = static_cast<std::uint32_t>(Put(3 * kSlot, 'a'));
   const auto waiting = static_cast<std::uint32_t>(Put(2 * kSlot, 'b'));
+  const auto kept = static_cast<std::uint32_t>(Put(kSlot, 'c'));
   {
     SlabReader first = Reader();
     first.Take(taken, 3 * kSlot);
+    first.Take(kept, kSlot);
     EXPECT_FALSE(first.Data(taken, 3 * kSlot).empty()) << "taken, and read later";
   }
   SlabReader second = Reader();
-  EXPECT_EQ(second.FreeTaken(), 3u);
-  EXPECT_EQ(second.FreeTaken(), 0u);
+  std::vector<bool> nobodys = second.Taken();
+  EXPECT_EQ(nobodys, (std::vector<bool>{true, true, true, false, false, true, false, false}));
+  nobodys[kept] = false;
+  nobodys.resize(100, true);  // Further than there are slots.
+  EXPECT_EQ(second.FreeTaken(nobodys), 3u);
+  EXPECT_EQ(second.FreeTaken(nobodys), 0u);
   EXPECT_TRUE(second.Data(taken, 3 * kSlot).empty());
+  EXPECT_EQ(Text(second.Data(kept, kSlot)), std::string(kSlot, 'c'));
   EXPECT_EQ(Text(second.Data(waiting, 2 * kSlot)), std::string(2 * kSlot, 'b'));
 }
 

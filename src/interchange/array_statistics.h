@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The statistics of an array that lies in memory, for what is imported. The probe has its own, fast
-// ones.
+// ones, which take aligned memory alone and live beneath another layer; a test holds both together.
 #pragma once
 #include <cstdint>
 #include <string_view>

@@ -4,9 +4,14 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <limits>
+#include <random>
 #include <string>
 #include <vector>
+
+#include "format/dtypes.h"
+#include "telltale/probe.h"
 
 namespace telltale::interchange {
 namespace {
@@ -51,6 +56,49 @@ TEST(ArrayStatistics, HasNoExtremesOfNothing) {
   EXPECT_TRUE(std::isnan(row.min));
   EXPECT_TRUE(std::isnan(row.mean));
   EXPECT_EQ(row.l1, 0);
+}
+
+/// An imported run's rows and a recorded one's must mean the same, though other code computes them.
+TEST(ArrayStatistics, AreThoseThatTheProbeComputes) {
+  constexpr std::size_t kElements = 5000;
+  std::mt19937_64 random(7);
+  std::normal_distribution<double> normal(0.3, 2);
+  for (std::uint32_t code = 0; code < format::kDtypeCount; ++code) {
+    const format::DtypeInfo& dtype = format::kDtypes[code];
+    std::vector<std::uint64_t> memory(2 * kElements);  // Aligned for the probe.
+    for (std::uint64_t& word : memory) word = random();
+    const std::size_t bytes = kElements * dtype.bytes;
+    auto* const content = reinterpret_cast<char*>(memory.data());
+    const auto fill = [&]<class T>(T) {
+      for (std::size_t at = 0; at < bytes; at += sizeof(T)) {
+        const auto value = static_cast<T>(normal(random));
+        std::memcpy(content + at, &value, sizeof value);
+      }
+    };
+    // Random bits of these would be of all magnitudes, whose squares are none.
+    if (dtype.safetensors == "F32" || dtype.safetensors == "C64") fill(float{});
+    if (dtype.safetensors == "F64" || dtype.safetensors == "C128") fill(double{});
+    if (dtype.safetensors == "BOOL") {
+      for (std::size_t at = 0; at < bytes; ++at) content[at] &= 1;
+    }
+    format::StatisticRow row;
+    if (!FillStatistics(dtype.safetensors, {content, bytes}, &row)) continue;  // No import has it.
+    tt_stats probe{};
+    ASSERT_EQ(tt_compute_stats(content, kElements, static_cast<tt_dtype>(code), &probe), 0);
+    EXPECT_EQ(row.count, probe.count) << dtype.name;
+    EXPECT_EQ(row.nan_count, probe.nan_count) << dtype.name;
+    EXPECT_EQ(row.inf_count, probe.inf_count) << dtype.name;
+    EXPECT_EQ(row.zero_count, probe.zero_count) << dtype.name;
+    const auto near = [&](double ours, double theirs, double tolerance) {
+      EXPECT_NEAR(ours, theirs, tolerance * std::fabs(ours)) << dtype.name;
+    };
+    near(row.min, probe.min, 1e-6);
+    near(row.max, probe.max, 1e-6);
+    EXPECT_NEAR(row.mean, probe.mean, 1e-6 * row.l1 / kElements) << dtype.name;
+    near(row.std, probe.std, 1e-5);
+    near(row.l1, probe.l1, 1e-5);
+    near(row.l2, probe.l2, 1e-5);
+  }
 }
 
 TEST(ArrayStatistics, KnowsTheTypes) {

@@ -11,11 +11,14 @@
 #include <charconv>
 #include <cmath>
 #include <cstring>
+#include <exception>
 #include <limits>
 #include <map>
 #include <memory>
+#include <new>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -38,9 +41,12 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kWriterName = "agent-imported";
-constexpr std::uint64_t kMaxRecordBytes = 1ULL << 34;
+/// Messages of protocol buffers are at most of 2 GiB.
+constexpr std::uint64_t kMaxRecordBytes = (2ULL << 30) + kRecordFrameBytes;
+/// What no framework has; the header of a file of values must have room for them.
+constexpr std::size_t kMaxDimensions = 64;
 constexpr std::size_t kMaxNotes = 100;
-constexpr std::size_t kMaxTextBytes = 4096;
+constexpr std::size_t kMaxTextBytes = 4096;  ///< Of names too, as of those that Telltale records.
 constexpr std::string_view kScalarPrefix = "scalar/";
 constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 
@@ -99,23 +105,36 @@ std::int64_t ToNs(double seconds) {
   return static_cast<std::int64_t>(seconds * 1e9);
 }
 
-/// What one reduction says of its tensor's statistics.
-void Enter(std::string_view reduction, double value, format::StatisticRow* row) {
-  if (reduction == "min") row->min = value;
-  if (reduction == "max") row->max = value;
-  if (reduction == "mean") row->mean = value;
-  if (reduction == "std") row->std = value;
-  if (reduction == "variance" && std::isnan(row->std)) row->std = std::sqrt(value);
-  if (reduction == "l1" || reduction == "abs_l1") row->l1 = value;
-  if (reduction == "l2" || reduction == "abs_l2") row->l2 = value;
-  if (reduction == "abs_min") row->abs_min = value;
-  if (reduction == "abs_std") row->abs_std = value;
-  if (reduction == "abs_variance" && std::isnan(row->abs_std)) row->abs_std = std::sqrt(value);
-  if (reduction == "prod") row->prod = value;
-  if (reduction == "abs_min" || reduction == "abs_std" || reduction == "abs_variance" ||
-      reduction == "prod") {
-    row->more = true;
+/// What one reduction says of its tensor's statistics; false where it has no column.
+bool Enter(std::string_view reduction, double value, format::StatisticRow* row) {
+  if (reduction == "min") {
+    row->min = value;
+  } else if (reduction == "max") {
+    row->max = value;
+  } else if (reduction == "mean") {
+    row->mean = value;
+  } else if (reduction == "std") {
+    row->std = value;
+  } else if (reduction == "variance") {
+    if (std::isnan(row->std)) row->std = std::sqrt(value);
+  } else if (reduction == "l1" || reduction == "abs_l1") {
+    row->l1 = value;
+  } else if (reduction == "l2" || reduction == "abs_l2") {
+    row->l2 = value;
+  } else if (reduction == "abs_min") {
+    row->abs_min = value;
+  } else if (reduction == "abs_std") {
+    row->abs_std = value;
+  } else if (reduction == "abs_variance") {
+    if (std::isnan(row->abs_std)) row->abs_std = std::sqrt(value);
+  } else if (reduction == "prod") {
+    row->prod = value;
+  } else {
+    return false;
   }
+  row->more = row->more || reduction == "abs_min" || reduction == "abs_std" ||
+              reduction == "abs_variance" || reduction == "prod";
+  return true;
 }
 
 /// Writes the files of values, one after the other.
@@ -128,8 +147,8 @@ class ValueFiles {
   /// `rows`, and the files are finished once those are written (Seal).
   Status Append(std::string_view content, format::TensorRow* row, StringPool* pool,
                 std::vector<format::TensorRow>* rows) {
-    if (file_ != nullptr && (!file_->HasRoom(*row) ||
-                             (!file_->empty() && file_->size() + content.size() > file_bytes_))) {
+    if (file_ != nullptr && !file_->empty() &&
+        (!file_->HasRoom(*row) || file_->size() + content.size() > file_bytes_)) {
       TELLTALE_RETURN_IF_ERROR(Finish(pool, rows));
     }
     if (file_ == nullptr) {
@@ -258,6 +277,7 @@ class Import {
   };
 
   void Note(std::string text) {
+    if (text.size() > kMaxTextBytes) text.resize(ValidUtf8Prefix(text.substr(0, kMaxTextBytes)));
     if (report_.notes.size() < kMaxNotes) report_.notes.push_back(std::move(text));
   }
   void Damaged(std::string text) {
@@ -267,19 +287,33 @@ class Import {
 
   /// worker_3 is rank 3; devices of one process count in the order of their names.
   void ChooseRanks(const std::vector<IndexFile>& files) {
-    for (const IndexFile& file : files) ranks_.emplace(file.worker, 0);
+    constexpr std::int32_t kUnknown = -1;
+    std::set<std::int32_t> taken;
+    for (const IndexFile& file : files) {
+      const auto [at, is_new] = ranks_.emplace(file.worker, kUnknown);
+      if (!is_new) continue;
+      const std::int32_t number = NumberOf(file.worker);
+      if (number >= 0 && taken.insert(number).second) at->second = number;
+    }
+    // No two of one number: each has steps of its own.
     std::int32_t next = 0;
     for (auto& [worker, rank] : ranks_) {
+      if (rank != kUnknown) continue;
+      while (taken.contains(next)) ++next;
       rank = next++;
-      constexpr std::string_view kPrefix = "worker_";
-      if (!worker.starts_with(kPrefix)) continue;
-      std::int32_t number = 0;
-      const char* const begin = worker.data() + kPrefix.size();
-      const char* const end = worker.data() + worker.size();
-      const auto [at, error] = std::from_chars(begin, end, number);
-      if (error == std::errc() && at == end) rank = number;
     }
     report_.workers = ranks_.size();
+  }
+
+  /// 3 of worker_3; below zero where there is none.
+  static std::int32_t NumberOf(std::string_view worker) {
+    constexpr std::string_view kPrefix = "worker_";
+    if (!worker.starts_with(kPrefix)) return -1;
+    worker.remove_prefix(kPrefix.size());
+    std::int32_t number = 0;
+    const char* const end = worker.data() + worker.size();
+    const auto [at, error] = std::from_chars(worker.data(), end, number);
+    return error == std::errc() && at == end ? number : -1;
   }
 
   /// Where one tensor alone is a loss, the rules shall see it as the loss.
@@ -295,7 +329,7 @@ class Import {
 
   std::string_view Text(std::string_view text, StringPool* pool) {
     std::string scratch;
-    return pool->Intern(ToValidUtf8(text, &scratch));
+    return pool->Intern(ToValidUtf8(text.substr(0, kMaxTextBytes), &scratch));
   }
 
   std::string_view CollectionOf(std::string_view tensor, StringPool* pool) {
@@ -343,7 +377,7 @@ class Import {
         !index.event_file.empty() && relative.is_relative() &&
         std::find(relative.begin(), relative.end(), fs::path("..")) == relative.end();
     const fs::path path = folder_ / relative;
-    const UniqueFd fd(inside ? ::open(path.c_str(), O_RDONLY | O_CLOEXEC) : -1);
+    const UniqueFd fd(inside ? ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK) : -1);
     if (!fd) {
       Damaged(fmt::format("{} cannot be opened: its tensors are missing", path.string()));
       return {};
@@ -397,7 +431,7 @@ class Import {
     const auto known = store::FindTensorDtype(dtype);
     const auto size =
         known == nullptr ? std::nullopt : store::TensorBytes(value.shape, known->bytes);
-    if (!size || *size != value.content.size() ||
+    if (!size || *size != value.content.size() || value.shape.size() > kMaxDimensions ||
         !FillStatistics(dtype, value.content, &statistics)) {
       ++report_.unknown_types;
       Note(fmt::format("{} at step {} is left out: type {} of TensorFlow's, {} bytes", name,
@@ -416,8 +450,11 @@ class Import {
         none.dtype = LongName(dtype);
         at = step->reduced.emplace(reduction->tensor, none).first;
       }
-      // What was computed of the values themselves has all of them already.
-      if (at->second.count == 0) Enter(reduction->reduction, number, &at->second);
+      // What was computed of the values themselves has all of them already. What has no column is
+      // kept under the name that smdebug gave it.
+      if (at->second.count == 0 && !Enter(reduction->reduction, number, &at->second)) {
+        AddScalar(name, number, step);
+      }
       return {};
     }
     statistics.dtype = LongName(dtype);
@@ -455,6 +492,11 @@ class Import {
   }
 
   void AddShape(const IndexedShape& shape, Step* step) {
+    if (shape.shape.size() > kMaxDimensions) {
+      Damaged(fmt::format("{} at step {} has a shape of {} dimensions", shape.name, step->step,
+                          shape.shape.size()));
+      return;
+    }
     format::TensorRow row = NewTensor(shape.name, *step, &step->pool);
     row.shape = step->pool.Intern(store::ShapeText(shape.shape));
     step->batch.rows.tensors.push_back(row);
@@ -565,9 +607,19 @@ class Import {
 
 Result<ImportReport> ImportSmdebug(const fs::path& folder, const fs::path& run,
                                    const ImportOptions& options) {
-  Import work(folder, run, options);
-  Result<ImportReport> report = work.Run();
-  if (!report.ok()) work.Abandon();
+  // Outside: what an exception leaves is taken away too.
+  std::optional<Import> work;
+  Result<ImportReport> report = Status(Code::kLimit, "not begun");
+  try {
+    work.emplace(folder, run, options);
+    report = work->Run();
+  } catch (const std::bad_alloc&) {
+    report = Status(Code::kLimit, fmt::format("cannot import {}: out of memory", folder.string()));
+  } catch (const std::exception& error) {
+    report = Status(Code::kUnusable,
+                    fmt::format("cannot import {}: {}", folder.string(), error.what()));
+  }
+  if (!report.ok() && work) work->Abandon();
   return report;
 }
 

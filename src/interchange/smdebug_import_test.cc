@@ -6,14 +6,17 @@
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include <cmath>
 #include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <protozero/pbf_writer.hpp>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -241,6 +244,85 @@ TEST_F(SmdebugImport, MakesARunThatVerifies) {
   EXPECT_EQ(accuracies, 20U);
   ASSERT_EQ(all->rows.steps.size(), 40U);
   EXPECT_EQ(all->rows.events.size(), 20U);
+}
+
+TEST_F(SmdebugImport, KeepsReductionsThatHaveNoColumn) {
+  recording_.Add("smdebug/reductions/mean/a", {1});
+  recording_.Add("smdebug/reductions/sum/a", {12});
+  recording_.Add("smdebug/reductions/abs_mean/a", {2});
+  recording_.Add("smdebug/reductions/abs_max/b", {3});
+  recording_.Write(0, "TRAIN", 0, "worker_0");
+  ASSERT_TRUE(ImportSmdebug(from_, run_).ok());
+  const auto all = store::ReadEverything(run_);
+  std::map<std::string, double> scalars;
+  for (const format::ScalarRow& row : all->rows.scalars) {
+    scalars[std::string(row.name)] = row.value;
+  }
+  EXPECT_EQ(scalars, (std::map<std::string, double>{{"smdebug/reductions/sum/a", 12},
+                                                    {"smdebug/reductions/abs_mean/a", 2},
+                                                    {"smdebug/reductions/abs_max/b", 3}}));
+  ASSERT_EQ(all->rows.statistics.size(), 2U) << "b too is a tensor of which something is known";
+  EXPECT_EQ(all->rows.statistics[0].mean, 1);
+}
+
+TEST_F(SmdebugImport, GivesEachWorkerARankOfItsOwn) {
+  // Sorted: main, worker_0, worker_00, worker_2, worker_7x.
+  const std::vector<std::string> workers{"worker_2", "worker_0", "main", "worker_00", "worker_7x"};
+  for (std::size_t i = 0; i < workers.size(); ++i) {
+    recording_.Add("a", {static_cast<float>(i)});
+    recording_.Write(0, "TRAIN", 0, workers[i]);
+  }
+  const auto report = ImportSmdebug(from_, run_);
+  ASSERT_TRUE(report.ok());
+  EXPECT_EQ(report->workers, 5U);
+  const auto all = store::ReadEverything(run_);
+  std::map<std::int32_t, double> means;
+  for (const format::StatisticRow& row : all->rows.statistics) means[row.rank] = row.mean;
+  ASSERT_EQ(means.size(), 5U) << "none has the rank of another";
+  EXPECT_EQ(means[0], 1) << "worker_0 is rank 0, whoever comes before it";
+  EXPECT_EQ(means[2], 0);
+  EXPECT_EQ(means[1], 2) << "main has the first that is free";
+}
+
+TEST_F(SmdebugImport, TakesNamesOfAnyLength) {
+  const std::string name(1 << 20, 'x');
+  recording_.Add(name, {1, 2});
+  recording_.Add("a", {3, 4});
+  recording_.Write(0, "TRAIN", 0, "worker_0");
+  const auto report = ImportSmdebug(from_, run_);
+  ASSERT_TRUE(report.ok()) << report.status().message().substr(0, 200);
+  EXPECT_EQ(report->values, 2U);
+  const auto all = store::ReadEverything(run_);
+  std::set<std::string> names;
+  for (const format::TensorRow& row : all->rows.tensors) names.emplace(row.name);
+  EXPECT_TRUE(names.contains(name.substr(0, 4096))) << "cut as a name that Telltale records";
+  EXPECT_TRUE(store::Verify(run_)->problems.empty());
+}
+
+TEST_F(SmdebugImport, WhatIsNoFileHoldsUpNobody) {
+  recording_.Add("a", {1});
+  recording_.Write(0, "TRAIN", 0, "worker_0");
+  recording_.Add("a", {1});
+  recording_.Write(1, "TRAIN", 1, "worker_0");
+  fs::remove(recording_.EventFile(1, "worker_0"));
+  ASSERT_EQ(::mkfifo(recording_.EventFile(1, "worker_0").c_str(), 0600), 0);
+  const fs::path index = from_ / "index" / "000000000";
+  ASSERT_EQ(::mkfifo((index / "000000000002_worker_0.json").c_str(), 0600), 0);
+  fs::create_symlink("/dev/zero", index / "000000000003_worker_0.json");
+  // A step, an offset and a shape that are no whole numbers.
+  std::ofstream(index / "000000000004_worker_0.json")
+      << R"({"meta": {"mode": "TRAIN", "mode_step": 1e300}})";
+  std::ofstream(index / "000000000005_worker_0.json")
+      << R"({"meta": {"mode": "TRAIN", "mode_step": 5},
+            "shape_payload": [{"originalname": "b", "shape": [1e300]}]})";
+  std::ofstream(index / "000000000006_worker_0.json")
+      << R"({"meta": {"mode": "TRAIN", "mode_step": 6, "event_file_name": "events"},
+            "tensor_payload": [{"tensorname": "b", "start_idx": -5, "length": 8}]})";
+  const auto report = ImportSmdebug(from_, run_);
+  ASSERT_TRUE(report.ok()) << report.status().message();
+  EXPECT_EQ(report->values, 1U);
+  EXPECT_EQ(report->damaged, 6U);
+  EXPECT_TRUE(store::Verify(run_)->problems.empty());
 }
 
 TEST_F(SmdebugImport, KeepsWhatIsNotDamaged) {

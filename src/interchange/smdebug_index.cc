@@ -1,17 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "interchange/smdebug_index.h"
 
+#include <fcntl.h>
 #include <fmt/core.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <charconv>
 #include <exception>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
+#include <stdexcept>
 #include <system_error>
 #include <tuple>
+
+#include "base/unique_fd.h"
 
 namespace telltale::interchange {
 namespace {
@@ -23,14 +28,36 @@ constexpr std::string_view kReductions = "smdebug/reductions/";
 constexpr std::string_view kSuffix = ".json";
 constexpr std::string_view kModePrefix = "ModeKeys.";
 constexpr std::array<std::string_view, 4> kModes{"TRAIN", "EVAL", "PREDICT", "GLOBAL"};
+/// An index file holds some 200 bytes a tensor.
+constexpr std::uint64_t kMaxTextBytes = 256ULL << 20;
 // In the order in which one is chosen, where a tensor is in several.
 constexpr std::array<std::string_view, 12> kBuiltIn{
     "weights", "biases", "gradients",   "losses", "metrics",    "inputs",
     "outputs", "layers", "predictions", "labels", "sm_metrics", "optimizer_variables"};
 
+/// Of a file of reasonable size; whoever made the folder may have put a pipe or a device there. An
+/// empty text is no JSON.
 std::string ReadText(const fs::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  struct stat info {};
+  if (!fd || ::fstat(fd.get(), &info) != 0 || !S_ISREG(info.st_mode)) return {};
+  if (info.st_size < 0 || static_cast<std::uint64_t>(info.st_size) > kMaxTextBytes) return {};
+  std::string text(static_cast<std::size_t>(info.st_size), '\0');
+  std::size_t done = 0;
+  while (done < text.size()) {
+    const ssize_t n = ::read(fd.get(), text.data() + done, text.size() - done);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) break;
+    done += static_cast<std::size_t>(n);
+  }
+  text.resize(done);
+  return text;
+}
+
+/// A conversion of what is no whole number would give any.
+std::int64_t Whole(const json& number) {
+  if (!number.is_number_integer()) throw std::invalid_argument("a number that is not whole");
+  return number.get<std::int64_t>();
 }
 
 /// Names of the entries of a folder, sorted; none where it cannot be listed.
@@ -98,20 +125,23 @@ Result<Index> ReadIndex(const fs::path& path) {
       return {Code::kPartial, fmt::format("{}: '{}' is no mode of TRAIN, EVAL, PREDICT and GLOBAL",
                                           path.string(), index.mode)};
     }
-    index.mode_step = meta.at("mode_step").get<std::int64_t>();
-    index.event_file = meta.value("event_file_name", std::string());
+    index.mode_step = Whole(meta.at("mode_step"));
+    if (const auto file = meta.find("event_file_name"); file != meta.end() && file->is_string()) {
+      index.event_file = file->get<std::string>();
+    }
     // A list that has nothing is null, or is not there.
     if (const auto list = text.find("tensor_payload"); list != text.end() && list->is_array()) {
       for (const json& one : *list) {
         index.tensors.push_back({one.at("tensorname").get<std::string>(),
-                                 one.at("start_idx").get<std::uint64_t>(),
-                                 one.at("length").get<std::uint64_t>()});
+                                 static_cast<std::uint64_t>(Whole(one.at("start_idx"))),
+                                 static_cast<std::uint64_t>(Whole(one.at("length")))});
       }
     }
     if (const auto list = text.find("shape_payload"); list != text.end() && list->is_array()) {
       for (const json& one : *list) {
-        index.shapes.push_back({one.at("originalname").get<std::string>(),
-                                one.at("shape").get<std::vector<std::int64_t>>()});
+        IndexedShape& shape = index.shapes.emplace_back();
+        shape.name = one.at("originalname").get<std::string>();
+        for (const json& size : one.at("shape")) shape.shape.push_back(Whole(size));
       }
     }
     return index;

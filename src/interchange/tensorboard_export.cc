@@ -9,8 +9,10 @@
 #include <cerrno>
 #include <cmath>
 #include <cstring>
+#include <exception>
 #include <map>
 #include <memory>
+#include <new>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
@@ -28,7 +30,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kFlushBytes = 1 << 20;
+/// A run of thousands of ranks has as many buffers.
+constexpr std::size_t kFlushBytes = 64 << 10;
+
+/// Of the run's, in that of an event file, which has 255 bytes in all.
+constexpr std::size_t kMaxName = 128;
 
 double Seconds(std::int64_t ns) { return static_cast<double>(ns) * 1e-9; }
 
@@ -119,7 +125,7 @@ class Export {
     TELLTALE_ASSIGN_OR_RETURN(const auto reader, store::RunReader::Open(run));
     name_ =
         fmt::format("events.out.tfevents.{}.{}.telltale", reader->info().created_ns / 1'000'000'000,
-                    fs::absolute(run).lexically_normal().filename().string());
+                    fs::absolute(run).lexically_normal().filename().string().substr(0, kMaxName));
     std::uint32_t tables =
         store::MaskOf(format::TableId::kScalars) | store::MaskOf(format::TableId::kHistograms);
     if (options_.statistics) tables |= store::MaskOf(format::TableId::kStatistics);
@@ -210,7 +216,13 @@ class Export {
 
 Result<ExportReport> ExportTensorBoard(const fs::path& run, const fs::path& folder,
                                        const ExportOptions& options) {
-  return Export(folder, options).Run(run);
+  try {
+    return Export(folder, options).Run(run);
+  } catch (const std::bad_alloc&) {
+    return {Code::kLimit, fmt::format("cannot export {}: out of memory", run.string())};
+  } catch (const std::exception& error) {
+    return {Code::kUnusable, fmt::format("cannot export {}: {}", run.string(), error.what())};
+  }
 }
 
 }  // namespace telltale::interchange

@@ -121,6 +121,14 @@ TEST_F(TensorBoardExport, WritesOverNothing) {
   EXPECT_TRUE(ExportTensorBoard(run_, folder_.path() / "other").ok());
 }
 
+TEST_F(TensorBoardExport, TakesARunOfALongName) {
+  const fs::path named = folder_.path() / std::string(250, 'r');
+  fs::rename(run_, named);
+  const auto report = ExportTensorBoard(named, out_);
+  ASSERT_TRUE(report.ok()) << report.status().message();
+  EXPECT_EQ(report->files.size(), 3U);
+}
+
 TEST_F(TensorBoardExport, SaysThatThereIsNoRun) {
   EXPECT_EQ(ExportTensorBoard(folder_.path() / "none", out_).status().code(), Code::kUnusable);
 }

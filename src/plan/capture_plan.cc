@@ -24,10 +24,10 @@ constexpr std::size_t kMaxCollections = 256;
 constexpr std::size_t kMaxListItems = 4096;
 constexpr std::size_t kMaxSteps = 100'000;
 constexpr std::size_t kMaxNameBytes = 256;
-constexpr std::uint64_t kMaxSlabBytes = 64ULL << 30;
 /// Of a histogram's sample, as the probe takes it.
 constexpr std::uint32_t kSampleBlock = 64;
 constexpr std::uint32_t kMaxSample = 262'144;
+constexpr std::uint64_t kMaxSlabBytes = 16ULL << 30;  // Of channel/slab.h.
 
 struct TakeWord {
   std::string_view word;

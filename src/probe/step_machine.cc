@@ -288,6 +288,12 @@ void StepMachine::OptimizerEnd(std::uint64_t optimizer, bool skipped, double lea
   EmitLearningRate(optimizer, learning_rate);
   known_.Add(optimizer);
   train_.called.Add(optimizer);
+  if (learned_ && !together_.Contains(optimizer) && !CycleBegun()) {
+    // Another training, with a cycle of its own.
+    learned_ = false;
+    together_.count = 0;
+  }
+  together_.Add(optimizer);
   ++train_.optimizer_calls;
   train_.skipped = train_.skipped || skipped;
 }

@@ -136,6 +136,7 @@ class StepMachine {
   void TrainForward(std::uint64_t now);
   [[gnu::cold]] void EvalForward(std::uint8_t mode, std::uint64_t now);
   bool CycleDone() const;
+  bool CycleBegun() const;
   void Close(OpenStep* step, std::uint64_t end);
   void Publish();
   std::int64_t PendingNumber() const;
@@ -163,6 +164,7 @@ class StepMachine {
 
   Optimizers known_;
   Optimizers cycle_;
+  Optimizers together_;  ///< Called since the first that had none of the cycle in its step.
   bool learned_;
   bool fetches_again_;  ///< Optimizers of one step have batches of their own.
   bool explicit_;

@@ -266,6 +266,24 @@ TEST_F(StepMachineTest, EvaluationAfterAnUnfinishedAccumulationIsNotPartOfIt) {
   EXPECT_EQ(Steps(), (Lines{"TRAIN 0 m1 o1 b4", "EVAL 0 m1 o0 b16", "TRAIN 1 m2 o1 b8"}));
 }
 
+TEST_F(StepMachineTest, ATrainingThatFollowsAnotherNumbersItsForwardsAtOnce) {
+  std::int64_t expected = 0;
+  // The address of one that is gone may be that of another later.
+  for (const std::uint64_t optimizer : {1, 2, 1, 3, 2, 4, 5, 6, 7, 8, 9, 10}) {
+    for (int i = 0; i < 3; ++i) {
+      Forward();
+      // What the forward gives is recorded under this number, before the optimizer is called.
+      EXPECT_EQ(machine_->step(), expected) << "optimizer " << optimizer;
+      Backward();
+      Optimize(optimizer);
+      EXPECT_EQ(machine_->step(), expected);
+      ++expected;
+    }
+  }
+  machine_->Finish();
+  EXPECT_EQ(Rows().steps.size(), 36u);
+}
+
 TEST_F(StepMachineTest, TheWaitThatEndsAnEpochBelongsToTheNextStep) {
   TrainBatch();
   TrainBatch();
@@ -294,6 +312,20 @@ TEST_F(StepMachineTest, ATeachersForwardIsPartOfTheStep) {
   }
   machine_->Finish();
   EXPECT_EQ(Steps(), (Lines{"TRAIN 0 m1 o1 b4", "TRAIN 1 m1 o1 b4", "TRAIN 2 m1 o1 b4"}));
+}
+
+TEST_F(StepMachineTest, EachTeachersForwardHasANumberOfItsOwn) {
+  for (std::int64_t i = 0; i < 3; ++i) {
+    Fetch(4);
+    Forward(TT_MODE_EVAL);
+    EXPECT_EQ(machine_->mode(), std::uint8_t{TT_MODE_EVAL});
+    EXPECT_EQ(machine_->step(), i);
+    Forward();
+    EXPECT_EQ(machine_->mode(), std::uint8_t{TT_MODE_TRAIN});
+    EXPECT_EQ(machine_->step(), i);
+    Backward();
+    Optimize();
+  }
 }
 
 TEST_F(StepMachineTest, AModelInEvalModeThatIsTrainedMakesTrainSteps) {

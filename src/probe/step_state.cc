@@ -191,6 +191,8 @@ void StepMachine::MergePending() {
 /// What was taken for evaluation trains after all (a teacher's forward came first, or a model in
 /// eval mode is trained).
 void StepMachine::EvalToPending() {
+  // What was recorded under its number was no other evaluation's.
+  ++next_number_[eval_.mode];
   pending_ = eval_;
   pending_.train = false;
   pending_.micro_steps = 0;
@@ -229,6 +231,14 @@ bool StepMachine::CycleDone() const {
     if (!train_.called.Contains(cycle_.ids[i])) return false;
   }
   return true;
+}
+
+/// Whether any optimizer of the cycle was called in the open TRAIN step.
+bool StepMachine::CycleBegun() const {
+  for (std::uint32_t i = 0; i < cycle_.count; ++i) {
+    if (train_.called.Contains(cycle_.ids[i])) return true;
+  }
+  return false;
 }
 
 void StepMachine::Close(OpenStep* step, std::uint64_t end) {

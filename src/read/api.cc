@@ -291,11 +291,16 @@ int tt_run_steps(tt_run* run, const char* mode, int32_t rank, tt_steps* out) {
 }
 
 int tt_run_tensor(tt_run* run, const char* name, tt_tensor** out) {
+  return tt_run_tensor_named(run, name, name == nullptr ? 0 : std::strlen(name), out);
+}
+
+int tt_run_tensor_named(tt_run* run, const char* name, size_t bytes, tt_tensor** out) {
   return Guard([&]() -> Status {
     auto tensor = std::make_unique<tt_tensor>();
     tensor->path = run->path;
     tensor->final = run->reader->state().state != "running";
-    tensor->tensor = std::make_unique<read::Tensor>(run->path, name, tensor->final);
+    tensor->tensor =
+        std::make_unique<read::Tensor>(run->path, std::string(name, bytes), tensor->final);
     *out = tensor.release();
     return {};
   });

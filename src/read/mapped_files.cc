@@ -3,7 +3,15 @@
 
 #include <fmt/core.h>
 
+#include <cstddef>
+
 namespace telltale::read {
+namespace {
+
+/// The kernel allows a process some 65,000 mappings in all.
+constexpr std::size_t kMaxOpen = 1024;
+
+}  // namespace
 
 Result<std::shared_ptr<const store::TensorFile>> MappedFiles::Get(std::string_view writer,
                                                                   std::string_view file,
@@ -19,6 +27,8 @@ Result<std::shared_ptr<const store::TensorFile>> MappedFiles::Get(std::string_vi
             fmt::format("{}/{} ends at byte {}, but values lie up to byte {}: part of it is lost",
                         writer, file, mapping->bytes().size(), end)};
   }
+  // Whoever holds values of it keeps the mapping; mostly they are read in the order of names.
+  if (open_.size() >= kMaxOpen) open_.erase(open_.begin());
   open_.emplace(std::move(key), mapping);
   return mapping;
 }

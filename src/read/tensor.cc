@@ -22,6 +22,11 @@ constexpr format::TableId kTables[] = {format::TableId::kTensors, format::TableI
 // Known from the start, in the order in which a mode is chosen where none is named.
 constexpr std::string_view kModes[] = {"TRAIN", "EVAL", "PREDICT", "GLOBAL"};
 constexpr std::size_t kMaxModes = 32;
+constexpr store::StepRange kAllSteps{std::numeric_limits<std::int64_t>::min(),
+                                     std::numeric_limits<std::int64_t>::max()};
+/// So often only the part of the index is read that can hold what is looked for; then all of it,
+/// since a loop over steps would read the parts again and again.
+constexpr int kPartialLooks = 4;
 
 void Add(const store::Salvage& more, store::Salvage* to) {
   to->damaged_blocks += more.damaged_blocks;
@@ -85,11 +90,16 @@ std::uint8_t Tensor::ModeIndex(std::string_view mode) {
 }
 
 std::uint32_t Tensor::ShapeIndex(std::string_view text) {
-  for (std::size_t i = shapes_.size(); i > 0; --i) {
-    if (shapes_[i - 1] == text) return static_cast<std::uint32_t>(i - 1);
-  }
-  shapes_.emplace_back(text);
-  return static_cast<std::uint32_t>(shapes_.size() - 1);
+  const auto [at, is_new] =
+      shape_indices_.try_emplace(std::string(text), static_cast<std::uint32_t>(shapes_.size()));
+  if (is_new) shapes_.emplace_back(text);
+  return at->second;
+}
+
+store::Salvage Tensor::salvage() const {
+  store::Salvage all = located_salvage_;
+  for (const Keys& keys : keys_) Add(keys.salvage, &all);
+  return all;
 }
 
 std::optional<std::uint8_t> Tensor::ModeOf(const std::string& mode, std::uint32_t present) const {
@@ -103,6 +113,8 @@ std::optional<std::uint8_t> Tensor::ModeOf(const std::string& mode, std::uint32_
 /// The steps of one kind of record. On a thread of its own where several kinds are read at once.
 Status Tensor::ReadKeys(std::size_t kind) {
   Keys& keys = keys_[kind];
+  keys.parts.clear();  // Of a read that failed half-way.
+  keys.salvage = {};
   store::ScanRequest request{
       .table = kTables[kind], .columns = {"step", "rank", "mode"}, .name = name_, .final = final_};
   // Of shapes alone there are no values.
@@ -141,9 +153,7 @@ Status Tensor::ReadKinds(std::uint32_t kinds) {
     Status of_other = other.get();
     if (status.ok()) status = std::move(of_other);
   }
-  if (!status.ok()) return status;
-  for (const std::size_t kind : unread) Add(keys_[kind].salvage, &salvage_);
-  return {};
+  return status;
 }
 
 Result<std::vector<std::int64_t>> Tensor::Steps(const Which& which, std::uint32_t kinds) {
@@ -201,13 +211,23 @@ std::vector<std::int64_t> Tensor::StepsOf(const Keys& keys, std::uint8_t mode,
   return steps;
 }
 
-Status Tensor::ReadLocations() {
-  if (located_) return {};
+Status Tensor::Locate(store::StepRange steps) {
+  if (located_ && located_->Has(steps.first) && located_->Has(steps.last)) return {};
+  return ReadLocations(looks_ < kPartialLooks ? steps : kAllSteps);
+}
+
+Status Tensor::ReadLocations(store::StepRange steps) {
+  ++looks_;
+  located_.reset();
+  locations_.clear();
+  located_modes_ = 0;
+  files_.clear();
   const store::ScanRequest request{
       .table = format::TableId::kTensors,
       .columns = {"step", "rank", "mode", "attempt", "offset", "bytes", "file", "dtype", "shape"},
       .name = name_,
       .not_empty = "file",
+      .steps = steps,
       .final = final_};
   enum : std::size_t { kStep, kRank, kMode, kAttempt, kOffset, kBytes, kFile, kDtype, kShape };
   const auto take = [&](store::ScanPiece& piece) {
@@ -223,10 +243,9 @@ Status Tensor::ReadLocations() {
     }
     std::vector<std::uint32_t> shapes;
     for (const std::string_view shape : columns[kShape].texts) shapes.push_back(ShapeIndex(shape));
-    std::vector<format::DtypeInfo> dtypes;
+    std::vector<const format::DtypeInfo*> dtypes;
     for (const std::string_view dtype : columns[kDtype].texts) {
-      const format::DtypeInfo* const known = format::FindDtype(dtype);
-      dtypes.push_back(known == nullptr ? format::DtypeInfo{} : *known);
+      dtypes.push_back(format::FindDtype(dtype));
     }
     for (std::size_t i = 0; i < piece.rows; ++i) {
       Location location;
@@ -243,7 +262,11 @@ Status Tensor::ReadLocations() {
     }
     return Status();
   };
-  TELLTALE_RETURN_IF_ERROR(store::ScanColumns(run_, request, take, &salvage_));
+  store::Salvage salvage;
+  TELLTALE_RETURN_IF_ERROR(store::ScanColumns(run_, request, take, &salvage));
+  if (salvage.any() && salvage.notes.size() >= located_salvage_.notes.size()) {
+    located_salvage_ = std::move(salvage);
+  }
   const auto key = [](const Location& at) {
     return std::tuple(at.mode, at.step, at.rank, at.attempt);
   };
@@ -265,8 +288,44 @@ Status Tensor::ReadLocations() {
   }
   locations_.resize(kept);
   for (const Location& at : locations_) located_modes_ |= 1U << at.mode;
-  located_ = true;
+  located_ = steps;
   return {};
+}
+
+Status Tensor::ReadValueModes() {
+  if (value_modes_) return {};
+  const store::ScanRequest request{.table = format::TableId::kTensors,
+                                   .columns = {"mode"},
+                                   .name = name_,
+                                   .not_empty = "file",
+                                   .final = final_};
+  std::uint32_t present = 0;
+  const auto take = [&](store::ScanPiece& piece) {
+    const store::ScanColumn& modes = piece.columns[0];
+    std::vector<std::uint32_t> bits;
+    for (const std::string_view mode : modes.texts) bits.push_back(1U << ModeIndex(mode));
+    for (std::size_t i = 0; i < (modes.constant ? 1 : piece.rows); ++i) {
+      present |= bits[modes.Code(i)];
+    }
+    return Status();
+  };
+  store::Salvage salvage;
+  TELLTALE_RETURN_IF_ERROR(store::ScanColumns(run_, request, take, &salvage));
+  if (!located_salvage_.any()) located_salvage_ = std::move(salvage);
+  value_modes_ = present;
+  return {};
+}
+
+Result<std::uint8_t> Tensor::ValueMode(const Which& which) {
+  auto mode = ModeOf(which.mode, located_modes_);
+  // The first of all is the one wherever it is; of another the whole index must tell that none goes
+  // before it.
+  if (!mode || (which.mode.empty() && *mode != 0)) {
+    TELLTALE_RETURN_IF_ERROR(ReadValueModes());
+    mode = ModeOf(which.mode, *value_modes_ | located_modes_);
+  }
+  if (!mode) return NotRecorded(which, "value");
+  return *mode;
 }
 
 Status Tensor::NotRecorded(const Which& which, std::string_view what) const {
@@ -278,22 +337,17 @@ Status Tensor::NotRecorded(const Which& which, std::string_view what) const {
                   run_.string())};
 }
 
-Result<const Tensor::Location*> Tensor::Find(std::int64_t step, const Which& which) {
-  TELLTALE_RETURN_IF_ERROR(ReadLocations());
-  const auto mode = ModeOf(which.mode, located_modes_);
-  if (!mode) return NotRecorded(which, "value");
+const Tensor::Location* Tensor::Find(std::int64_t step, std::uint8_t mode,
+                                     std::optional<std::int32_t> rank) const {
   const auto wanted =
-      std::tuple(*mode, step, which.rank.value_or(std::numeric_limits<std::int32_t>::min()));
+      std::tuple(mode, step, rank.value_or(std::numeric_limits<std::int32_t>::min()));
   const auto found = std::lower_bound(locations_.begin(), locations_.end(), wanted,
                                       [](const Location& at, const auto& key) {
                                         return std::tuple(at.mode, at.step, at.rank) < key;
                                       });
-  if (found == locations_.end() || found->mode != *mode || found->step != step ||
-      (which.rank && found->rank != *which.rank)) {
-    return {Code::kUsage,
-            fmt::format("no value of tensor '{}' at step {} of mode {}{} was recorded", name_, step,
-                        modes_[*mode],
-                        which.rank ? fmt::format(" by rank {}", *which.rank) : std::string())};
+  if (found == locations_.end() || found->mode != mode || found->step != step ||
+      (rank && found->rank != *rank)) {
+    return nullptr;
   }
   return &*found;
 }
@@ -306,23 +360,32 @@ Result<Values> Tensor::At(std::span<const std::int64_t> steps, const Which& whic
   if (steps.empty()) {
     return {Code::kUsage, fmt::format("no step of tensor '{}' was named", name_)};
   }
+  const auto [low, high] = std::minmax_element(steps.begin(), steps.end());
+  TELLTALE_RETURN_IF_ERROR(Locate({*low, *high}));
+  TELLTALE_ASSIGN_OR_RETURN(const std::uint8_t mode, ValueMode(which));
   std::vector<const Location*> found;
   found.reserve(steps.size());
   std::uint64_t end = 0;
   for (const std::int64_t step : steps) {
-    TELLTALE_ASSIGN_OR_RETURN(const Location* const at, Find(step, which));
+    const Location* const at = Find(step, mode, which.rank);
+    if (at == nullptr) {
+      return {Code::kUsage,
+              fmt::format("no value of tensor '{}' at step {} of mode {}{} was recorded", name_,
+                          step, modes_[mode],
+                          which.rank ? fmt::format(" by rank {}", *which.rank) : std::string())};
+    }
     const Location& first = found.empty() ? *at : *found[0];
-    if (shapes_[at->shape] != shapes_[first.shape] || at->dtype.name != first.dtype.name) {
+    if (shapes_[at->shape] != shapes_[first.shape] || at->type() != first.type()) {
       return {
           Code::kUsage,
           fmt::format("tensor '{}' has shape {} ({}) at step {} and {} ({}) at step {}: read them "
                       "apart",
-                      name_, shapes_[first.shape], first.dtype.name, first.step, shapes_[at->shape],
-                      at->dtype.name, at->step)};
+                      name_, shapes_[first.shape], first.type(), first.step, shapes_[at->shape],
+                      at->type(), at->step)};
     }
     std::uint64_t own_end = 0;
     if (at->bytes != first.bytes || __builtin_add_overflow(at->offset, at->bytes, &own_end)) {
-      return Mismatch(files_[at->file].file, at->bytes, at->dtype.name, shapes_[at->shape]);
+      return Mismatch(files_[at->file].file, at->bytes, at->type(), shapes_[at->shape]);
     }
     end = at->file == first.file ? std::max(end, own_end) : end;
     found.push_back(at);
@@ -338,7 +401,7 @@ Result<Values> Tensor::At(std::span<const std::int64_t> steps, const Which& whic
   }
   const auto view = [&](const Location& at) {
     return ValuesAt(&mapped_, files_[at.file].writer, files_[at.file].file, at.offset, at.bytes,
-                    at.dtype.name, shapes_[at.shape]);
+                    at.type(), shapes_[at.shape]);
   };
   // To the end of the newest first, so that one mapping reaches over all.
   TELLTALE_RETURN_IF_ERROR(

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // One tensor of a run over its steps: when it was recorded, and its values as views of the files.
 //
-// Thread safety: none. What is read is what the run held when it was first asked for; open it again
-// to see what came since. Memory: 8 to 24 bytes a record and kind
-// that was asked for, 56 of values.
+// Thread safety: none. What is read is what the run held when that part of it was first asked for;
+// open it again to see what came since. Memory: 8 to 24 bytes a record and kind that was asked for,
+// 56 of values that were looked for.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -15,6 +15,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "base/status.h"
@@ -61,7 +62,8 @@ class Tensor {
   Result<Values> At(std::span<const std::int64_t> steps, const Which& which);
 
   const std::string& name() const { return name_; }
-  const store::Salvage& salvage() const { return salvage_; }
+  /// What could not be read of what was asked for so far.
+  store::Salvage salvage() const;
 
  private:
   /// Steps of one kind of record, in the order of writing, as they were read.
@@ -84,10 +86,11 @@ class Tensor {
     std::uint64_t bytes = 0;
     std::int32_t rank = 0;
     std::uint32_t attempt = 0;
-    std::uint32_t file = 0;   ///< Index into files_.
-    std::uint32_t shape = 0;  ///< Index into shapes_.
-    std::uint8_t mode = 0;    ///< Index into modes_.
-    format::DtypeInfo dtype;
+    std::uint32_t file = 0;                    ///< Index into files_.
+    std::uint32_t shape = 0;                   ///< Index into shapes_.
+    std::uint8_t mode = 0;                     ///< Index into modes_.
+    const format::DtypeInfo* dtype = nullptr;  ///< Null: not known here.
+    std::string_view type() const { return dtype == nullptr ? std::string_view() : dtype->name; }
   };
   struct File {
     std::string writer;
@@ -97,12 +100,20 @@ class Tensor {
   Status ReadKeys(std::size_t kind);
   static std::vector<std::int64_t> StepsOf(const Keys& keys, std::uint8_t mode,
                                            std::optional<std::int32_t> rank);
-  Status ReadLocations();
+  /// Sees to it that locations_ has those of these steps.
+  Status Locate(store::StepRange steps);
+  Status ReadLocations(store::StepRange steps);
+  /// Modes in which there are values at all.
+  Status ReadValueModes();
   std::uint8_t ModeIndex(std::string_view mode);
   std::uint32_t ShapeIndex(std::string_view text);
   /// The mode's index; nothing where no record is of it. `present`: bit i is modes_[i].
   std::optional<std::uint8_t> ModeOf(const std::string& mode, std::uint32_t present) const;
-  Result<const Location*> Find(std::int64_t step, const Which& which);
+  /// The mode that is meant, of those in which there are values.
+  Result<std::uint8_t> ValueMode(const Which& which);
+  /// REQUIRES: the step was located. Null where there is none.
+  const Location* Find(std::int64_t step, std::uint8_t mode,
+                       std::optional<std::int32_t> rank) const;
   Status NotRecorded(const Which& which, std::string_view what) const;
 
   const std::filesystem::path run_;
@@ -111,13 +122,16 @@ class Tensor {
   std::mutex modes_mutex_;
   std::vector<std::string> modes_;  ///< Guarded by modes_mutex_ while several kinds are read.
   std::array<Keys, 3> keys_;
-  bool located_ = false;
-  std::vector<Location> locations_;  ///< By (mode, step, rank), one each: the newest.
+  std::optional<store::StepRange> located_;  ///< Steps of which the index was read.
+  int looks_ = 0;                            ///< How often it was.
+  std::vector<Location> locations_;          ///< By (mode, step, rank), one each: the newest.
   std::uint32_t located_modes_ = 0;
+  store::Salvage located_salvage_;  ///< Of the look that found the most damage.
+  std::optional<std::uint32_t> value_modes_;
   std::vector<File> files_;
   std::vector<std::string> shapes_;
+  std::unordered_map<std::string, std::uint32_t> shape_indices_;
   MappedFiles mapped_;
-  store::Salvage salvage_;
 };
 
 /// Values that a row of the table tensors names.

@@ -51,6 +51,13 @@ struct Cached {
   Course* course = nullptr;
 };
 
+/// As a shell's pattern, over the whole name.
+bool Matches(const std::string& pattern, std::string name) {
+  // A NUL in a name would be its end: it is one character, as any other that ? and * stand for.
+  std::replace(name.begin(), name.end(), '\0', '\x1a');
+  return ::fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
+}
+
 class Lister {
  public:
   explicit Lister(std::string pattern) : pattern_(std::move(pattern)) {}
@@ -121,9 +128,8 @@ class Lister {
   Entry* Find(std::string_view text) {
     std::string name(text);
     if (const auto found = entries_.find(name); found != entries_.end()) return found->second.get();
-    const bool wanted =
-        name != store::kHeaderRow &&
-        (pattern_.empty() || name == pattern_ || ::fnmatch(pattern_.c_str(), name.c_str(), 0) == 0);
+    const bool wanted = name != store::kHeaderRow &&
+                        (pattern_.empty() || name == pattern_ || Matches(pattern_, name));
     std::unique_ptr<Entry>& entry = entries_[name];
     if (wanted) {
       entry = std::make_unique<Entry>();

@@ -68,21 +68,25 @@ bool SoundArena(int fd, std::uint64_t bytes) {
 
 /// A trainer's slab, where its version knows what that is. Without one its raw values are skipped,
 /// and counted by the probe.
-UniqueFd SlabFor(const channel::Hello& hello) {
+UniqueFd SlabFor(const channel::Hello& hello, std::uint64_t bytes) {
   if (hello.process_kind != TT_PROCESS_TRAINER || hello.abi_minor < 1) return {};
   // Past a limit on the size of files making it would be a SIGXFSZ.
   rlimit limit{};
-  if (::getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur < 2 * kSlabBytes) return {};
-  auto slab = channel::CreateSlab(kSlabBytes);
+  if (::getrlimit(RLIMIT_FSIZE, &limit) != 0) return {};
+  if (limit.rlim_cur < 2 * bytes) bytes = kSlabBytes;
+  if (limit.rlim_cur < 2 * bytes) return {};
+  auto slab = channel::CreateSlab(bytes);
   return slab.ok() ? std::move(slab).value() : UniqueFd();
 }
 
 }  // namespace
 
-Result<Registry> Registry::Create(std::uint32_t attempt, FirstPage first_page) {
+Result<Registry> Registry::Create(std::uint32_t attempt, FirstPage first_page,
+                                  std::uint64_t slab_bytes) {
   Registry registry;
   registry.attempt_ = attempt;
   registry.first_page_ = std::move(first_page);
+  registry.slab_bytes_ = std::clamp(slab_bytes, kSlabBytes, kMaxSlabBytes);
   const char* tmp = ::getenv("TMPDIR");
   // sun_path holds 107 characters: a long TMPDIR cannot be used.
   std::string folder = tmp != nullptr && tmp[0] == '/' && std::strlen(tmp) < 64 ? tmp : "/tmp";
@@ -181,8 +185,9 @@ bool Registry::ServeOne(const UniqueFd& socket,
     return true;
   }
   if (first_page_) first_page_(&*page);
+  UniqueFd slab = SlabFor(hello, slab_bytes_);
   HeldProducer producer{
-      {}, peer.pid, std::move(fds[0]), std::move(page).value(), std::move(pidfd), SlabFor(hello)};
+      {}, peer.pid, std::move(fds[0]), std::move(page).value(), std::move(pidfd), std::move(slab)};
   std::copy(std::begin(hello.uuid), std::end(hello.uuid), producer.uuid.begin());
   auto accept = channel::MakeMessage<channel::Accept>(channel::MessageType::kAccept);
   accept.abi_major = format::kChannelMajor;

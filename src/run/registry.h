@@ -23,8 +23,10 @@
 namespace telltale::run {
 
 inline constexpr std::size_t kMaxProducers = 256;
-/// Of the slab of a trainer; it takes memory only where raw values are asked for.
+/// Of the slab of a trainer, at least, so that a later plan finds room; but for its table it takes
+/// memory only where raw values are asked for.
 inline constexpr std::uint64_t kSlabBytes = 256U << 20;
+inline constexpr std::uint64_t kMaxSlabBytes = 16ULL << 30;
 
 struct HeldProducer {
   std::array<std::uint8_t, 16> uuid{};
@@ -42,8 +44,9 @@ class Registry {
   /// step on, whenever the agent comes.
   using FirstPage = std::function<void(channel::ControlPage* page)>;
 
-  /// Makes the private folder and the socket in it.
-  static Result<Registry> Create(std::uint32_t attempt, FirstPage first_page = {});
+  /// Makes the private folder and the socket in it. `slab_bytes`: what the plan asks for.
+  static Result<Registry> Create(std::uint32_t attempt, FirstPage first_page = {},
+                                 std::uint64_t slab_bytes = kSlabBytes);
   Registry(Registry&&) noexcept = default;
   Registry& operator=(Registry&&) = delete;
   ~Registry();
@@ -72,6 +75,7 @@ class Registry {
 
   std::uint32_t attempt_ = 1;
   FirstPage first_page_;
+  std::uint64_t slab_bytes_ = kSlabBytes;
   std::filesystem::path folder_;
   std::string socket_path_;
   UniqueFd listener_;

@@ -16,6 +16,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include "base/process.h"
 
@@ -231,6 +233,24 @@ TEST_F(RegistryTest, ATrainerThatKnowsOfItGetsASlab) {
   EXPECT_GE(static_cast<std::uint64_t>(info.st_size), kSlabBytes);
   EXPECT_LT(static_cast<std::uint64_t>(info.st_blocks) * 512, kSlabBytes / 16) << "it is sparse";
   EXPECT_FALSE(registry_->producers()[1].slab);
+}
+
+TEST_F(RegistryTest, TheSlabIsAsLargeAsThePlanAsksFor) {
+  const UniqueFd arena = Arena(kSeals);
+  // What a plan may not ask for, what a large one asks for, and less than a later one may want.
+  const std::vector<std::pair<std::uint64_t, std::uint64_t>> asked_and_made{
+      {1ULL << 40, kMaxSlabBytes}, {1ULL << 30, 1ULL << 30}, {1, kSlabBytes}};
+  for (const auto& [asked, made] : asked_and_made) {
+    auto registry = Registry::Create(1, {}, asked);
+    ASSERT_TRUE(registry.ok());
+    registry_.emplace(std::move(registry).value());
+    EXPECT_TRUE(Offer(HelloOf(1), arena.get()).slab);
+    struct stat info {};
+    ASSERT_EQ(::fstat(registry_->producers()[0].slab.get(), &info), 0);
+    EXPECT_GE(static_cast<std::uint64_t>(info.st_size), made);
+    EXPECT_LT(static_cast<std::uint64_t>(info.st_size), made + made / 512 + 8192);
+    EXPECT_LT(static_cast<std::uint64_t>(info.st_blocks) * 512, made / 512 + 16384);
+  }
 }
 
 TEST_F(RegistryTest, AControlPageIsWrittenBeforeItsProducerIsAccepted) {

@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <iterator>
 #include <memory>
 #include <type_traits>
 #include <utility>
@@ -19,25 +20,38 @@ namespace {
 constexpr std::uint64_t kChunkBytes = 256 << 10;
 constexpr std::size_t kMaxNotes = 1000;
 
-/// Sequence numbers that were read, as ranges.
+/// Sequence numbers that were read, as ranges: those that touch are one, so that the segments of a
+/// long run are few of them.
 class Coverage {
  public:
   void Add(std::uint64_t first, std::uint64_t last) {
-    ranges_.emplace_back(first, last);
-    std::sort(ranges_.begin(), ranges_.end());
+    // The first one that ends at `first` - 1 or behind it, and those that begin at `last` + 1 or
+    // before it: sequence numbers begin at 1, and none is the largest there is.
+    auto begin = std::lower_bound(ranges_.begin(), ranges_.end(), first,
+                                  [](const Range& range, std::uint64_t seq) {
+                                    return range.second < seq && range.second + 1 < seq;
+                                  });
+    auto end = begin;
+    for (; end != ranges_.end() && (end->first <= last || end->first - 1 <= last); ++end) {
+      first = std::min(first, end->first);
+      last = std::max(last, end->second);
+    }
+    begin = ranges_.erase(begin, end);
+    ranges_.insert(begin, {first, last});
   }
   bool Has(std::uint64_t seq) const { return Holds(seq, seq); }
   /// All of [first, last], which may be empty.
   bool Holds(std::uint64_t first, std::uint64_t last) const {
-    for (const auto& [begin, end] : ranges_) {
-      if (first > last) return true;
-      if (first >= begin && first <= end) first = end + 1;
-    }
-    return first > last;
+    if (first > last) return true;
+    const auto after =
+        std::upper_bound(ranges_.begin(), ranges_.end(), first,
+                         [](std::uint64_t seq, const Range& range) { return seq < range.first; });
+    return after != ranges_.begin() && last <= std::prev(after)->second;
   }
 
  private:
-  std::vector<std::pair<std::uint64_t, std::uint64_t>> ranges_;
+  using Range = std::pair<std::uint64_t, std::uint64_t>;
+  std::vector<Range> ranges_;  ///< Ascending, with gaps between them.
 };
 
 struct OpenJournal {
@@ -176,6 +190,12 @@ class WriterScan {
       if constexpr (requires { row.name; }) {
         if (request_.name && row.name != *request_.name) continue;
       }
+      if constexpr (requires { row.step; }) {
+        if (request_.steps && !request_.steps->Has(row.step)) continue;
+      }
+      if constexpr (requires { row.file; }) {
+        if (request_.file && row.file != *request_.file) continue;
+      }
       chosen.push_back(&row);
     }
     if (request_.not_empty) DropEmpty(&chosen);
@@ -233,6 +253,19 @@ class WriterScan {
   std::uint64_t highest_in_journals_ = 0;
 };
 
+Status Check(const ScanRequest& request) {
+  const auto missing = [&](std::string_view name) -> Status {
+    return {Code::kUsage,
+            fmt::format("table {} has no column '{}'", FindTable(request.table)->name, name)};
+  };
+  for (const std::string& name : request.columns) {
+    if (!TypeOfColumn(request.table, name)) return missing(name);
+  }
+  if (request.steps && !TypeOfColumn(request.table, "step")) return missing("step");
+  if (request.file && !TypeOfColumn(request.table, "file")) return missing("file");
+  return {};
+}
+
 }  // namespace
 
 std::optional<format::ColumnType> TypeOfColumn(format::TableId table, std::string_view name) {
@@ -244,17 +277,17 @@ std::optional<format::ColumnType> TypeOfColumn(format::TableId table, std::strin
 
 Status ScanColumns(const std::filesystem::path& run, const ScanRequest& request,
                    const ScanVisitor& visit, Salvage* salvage) {
-  for (const std::string& name : request.columns) {
-    if (!TypeOfColumn(request.table, name)) {
-      return {Code::kUsage,
-              fmt::format("table {} has no column '{}'", FindTable(request.table)->name, name)};
-    }
-  }
+  TELLTALE_RETURN_IF_ERROR(Check(request));
   for (const std::string& writer : ListWriters(run)) {
-    WriterScan scan(run / writer, writer, request, visit, salvage);
-    TELLTALE_RETURN_IF_ERROR(scan.Run());
+    TELLTALE_RETURN_IF_ERROR(ScanWriterColumns(run / writer, request, visit, salvage));
   }
   return {};
+}
+
+Status ScanWriterColumns(const std::filesystem::path& folder, const ScanRequest& request,
+                         const ScanVisitor& visit, Salvage* salvage) {
+  TELLTALE_RETURN_IF_ERROR(Check(request));
+  return WriterScan(folder, folder.filename().string(), request, visit, salvage).Run();
 }
 
 }  // namespace telltale::store

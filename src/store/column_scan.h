@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A few columns of one table of a run, sealed and journalled, each row once: what it takes to find
-// one tensor among many. Row groups that cannot hold the name are not read, a column that is
-// constant by its statistics is not decoded.
+// one tensor among many. Row groups that cannot hold the name or the steps are not read, a column
+// that is constant by its statistics is not decoded.
 //
 // Thread safety: none; a call stands alone. Memory: one row group of the columns asked for.
 #pragma once
@@ -20,6 +20,13 @@
 
 namespace telltale::store {
 
+/// Steps from `first` to `last`, both included.
+struct StepRange {
+  std::int64_t first = 0;
+  std::int64_t last = 0;
+  bool Has(std::int64_t step) const { return step >= first && step <= last; }
+};
+
 struct ScanRequest {
   format::TableId table{};
   std::vector<std::string> columns;
@@ -27,6 +34,10 @@ struct ScanRequest {
   std::optional<std::string> name;
   /// Only rows whose text in this column is not empty.
   std::optional<std::string> not_empty;
+  /// Only rows whose column `step` is among these; the table then has such a column.
+  std::optional<StepRange> steps;
+  /// Only rows whose column `file` is this; the table then has such a column.
+  std::optional<std::string> file;
   bool final = false;  ///< The run is over: what a journal ends with is damage.
 };
 
@@ -58,6 +69,10 @@ using ScanVisitor = std::function<Status(ScanPiece&)>;
 /// kVersion or kIo; damage is counted in `salvage`.
 Status ScanColumns(const std::filesystem::path& run, const ScanRequest& request,
                    const ScanVisitor& visit, Salvage* salvage);
+
+/// The same of one writer's folder.
+Status ScanWriterColumns(const std::filesystem::path& folder, const ScanRequest& request,
+                         const ScanVisitor& visit, Salvage* salvage);
 
 /// Type of a column; nothing where the table has none of that name.
 std::optional<format::ColumnType> TypeOfColumn(format::TableId table, std::string_view name);

@@ -25,11 +25,13 @@ struct Found {
   Salvage salvage;
 };
 
-Found Scan(const std::filesystem::path& run, std::optional<std::string> name) {
+Found Scan(const std::filesystem::path& run, std::optional<std::string> name,
+           std::optional<StepRange> steps = {}) {
   Found found;
   const ScanRequest request{.table = format::TableId::kStatistics,
                             .columns = {"step", "mode", "rank", "mean"},
                             .name = std::move(name),
+                            .steps = steps,
                             .final = true};
   const Status status = ScanColumns(
       run, request,
@@ -160,10 +162,9 @@ TEST_F(ColumnScan, CountsWhatIsMissing) {
   EXPECT_EQ(found.salvage.missing_rows, 30U);
 }
 
-TEST_F(ColumnScan, FindsTheNameAmongManyRowGroups) {
-  // Written at once, since the writer seals by time: a segment of two row groups and more.
-  constexpr int kRows = 300'000;
-  StringPool pool;
+/// A segment of two row groups and more, written at once, since the writer seals by time.
+constexpr int kRows = 300'000;
+std::filesystem::path WriteManyGroups(const std::filesystem::path& run) {
   format::Rows rows;
   for (int i = 0; i < kRows; ++i) {
     format::StatisticRow row;
@@ -180,15 +181,70 @@ TEST_F(ColumnScan, FindsTheNameAmongManyRowGroups) {
                    .first_seq = 1,
                    .last_seq = kRows,
                    .watermark_after_ns = kRows};
-  std::filesystem::create_directory(run_ / "agent-a");
-  const std::string file = SegmentFileName(info.table, info.first_seq, info.last_seq);
-  ASSERT_TRUE(WriteSegment(run_ / "agent-a" / file, rows, &info).ok());
+  std::filesystem::create_directory(run / "agent-a");
+  const std::filesystem::path file =
+      run / "agent-a" / SegmentFileName(info.table, info.first_seq, info.last_seq);
+  EXPECT_TRUE(WriteSegment(file, rows, &info).ok());
+  return file;
+}
+
+TEST_F(ColumnScan, FindsTheNameAmongManyRowGroups) {
+  WriteManyGroups(run_);
   const Found once = Scan(run_, "once");
   EXPECT_EQ(once.steps, std::vector<std::int64_t>{250'000});
   EXPECT_EQ(once.means, std::vector<double>{125'000});
   EXPECT_EQ(Scan(run_, "early").steps.size(), 140'000U);
   EXPECT_EQ(Scan(run_, "late").steps.size(), 159'999U);
   EXPECT_EQ(Scan(run_, std::nullopt).steps.size(), 300'000U);
+}
+
+TEST_F(ColumnScan, ReadsOnlyTheRowGroupsThatMayHoldTheSteps) {
+  const std::filesystem::path file = WriteManyGroups(run_);
+  const Found few = Scan(run_, "late", StepRange{249'999, 250'002});
+  EXPECT_EQ(few.steps, (std::vector<std::int64_t>{249'999, 250'001, 250'002}));
+  EXPECT_EQ(few.means, (std::vector<double>{124'999.5, 125'000.5, 125'001}));
+  EXPECT_TRUE(Scan(run_, std::nullopt, StepRange{kRows, kRows + 9}).steps.empty());
+  EXPECT_TRUE(Scan(run_, std::nullopt, StepRange{-9, -1}).steps.empty());
+  // Over the border of two row groups, the second of which is read in part.
+  EXPECT_EQ(Scan(run_, std::nullopt, StepRange{0, 140'000}).steps.size(), 140'001U);
+  // What lies in the first row group is no more; of it the other ones know nothing.
+  std::fstream bytes(file, std::ios::binary | std::ios::in | std::ios::out);
+  bytes.seekp(4);
+  bytes << std::string(std::filesystem::file_size(file) / 4, '\0');
+  bytes.close();
+  EXPECT_EQ(Scan(run_, "early", StepRange{0, 9}).salvage.unreadable_files, 1U);
+  const Found last = Scan(run_, "late", StepRange{290'000, 290'004});
+  EXPECT_EQ(last.steps.size(), 5U);
+  EXPECT_FALSE(last.salvage.any());
+}
+
+TEST_F(ColumnScan, FindsStepsInJournalsToo) {
+  auto writer = Open();
+  ASSERT_TRUE(writer->Append(Statistics(0, 50)).ok());
+  const Found found = Scan(run_, "b", StepRange{10, 12});
+  EXPECT_EQ(found.steps, (std::vector<std::int64_t>{10, 11, 12}));
+  EXPECT_FALSE(found.salvage.any());
+}
+
+TEST_F(ColumnScan, GivesEachRowOnceOverManySegments) {
+  const auto folder = run_ / "agent-a";
+  auto writer = Open();
+  // Journals that are sealed one by one, the newest of which is there still.
+  const auto copy = folder_.path() / "copy";
+  for (int i = 0; i < 12; ++i) {
+    ASSERT_TRUE(writer->Append(Statistics(10 * i, 10 * i + 10)).ok());
+    const auto listing = ListFolder(folder);
+    ASSERT_TRUE(listing.ok());
+    const auto journal = folder / JournalFileName(listing->journals.back());
+    std::filesystem::copy_file(journal, copy, std::filesystem::copy_options::overwrite_existing);
+    ASSERT_TRUE(writer->Close(true).ok());
+    if (i < 11) {
+      writer = Open();
+    } else {
+      std::filesystem::copy_file(copy, journal, std::filesystem::copy_options::overwrite_existing);
+    }
+  }
+  ExpectAll(120);
 }
 
 TEST_F(ColumnScan, LeavesOutRowsWithoutAText) {
@@ -225,6 +281,11 @@ TEST_F(ColumnScan, SaysThatThereIsNoSuchColumn) {
       [](ScanPiece&) { return Status(); }, &salvage);
   EXPECT_EQ(status.code(), Code::kUsage);
   EXPECT_NE(status.message().find("stepp"), std::string::npos);
+  const Status no_steps = ScanColumns(
+      run_,
+      {.table = format::TableId::kMetrics, .columns = {"value"}, .steps = StepRange{.last = 9}},
+      [](ScanPiece&) { return Status(); }, &salvage);
+  EXPECT_EQ(no_steps.code(), Code::kUsage);
 }
 
 TEST_F(ColumnScan, EndsWithWhatTheVisitorSays) {

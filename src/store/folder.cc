@@ -99,7 +99,12 @@ Result<FolderListing> ListFolder(const std::filesystem::path& folder) {
   while (const dirent* entry = ::readdir(dir.get())) {
     const std::string_view name = entry->d_name;
     if (name == "." || name == ".." || name == kLockName || name == kTensorFolder) continue;
-    if (const auto number = ParseJournalName(name)) {
+    // Whoever wrote the run may have put a pipe or a device there, whose opening has no end.
+    const bool file =
+        entry->d_type == DT_REG || entry->d_type == DT_LNK || entry->d_type == DT_UNKNOWN;
+    if (!file) {
+      listing.foreign.emplace_back(name);
+    } else if (const auto number = ParseJournalName(name)) {
       listing.journals.push_back(*number);
     } else if (auto segment = ParseSegmentName(name)) {
       listing.segments.push_back(*std::move(segment));

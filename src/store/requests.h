@@ -37,7 +37,7 @@ std::string RequestFolderName(std::string_view who);
 std::string RequestWho();
 
 /// Fills id and time where they are zero and writes the file: under a temporary name, synced,
-/// renamed. kUsage: the body is no JSON object; kLimit: it is above 1 MiB; kIo.
+/// renamed. kUsage: the body is no JSON object; kLimit: it is above 512 KiB; kIo.
 Result<Request> WriteRequest(const std::filesystem::path& run, Request request);
 
 /// Follows the folder. A look at which nothing has changed costs one stat for each folder in it.

@@ -4,8 +4,10 @@
 #include <arrow/api.h>
 #include <fmt/core.h>
 #include <parquet/arrow/reader.h>
+#include <parquet/column_reader.h>
 #include <parquet/file_reader.h>
 #include <parquet/metadata.h>
+#include <parquet/schema.h>
 #include <parquet/statistics.h>
 
 #include <algorithm>
@@ -25,6 +27,8 @@ namespace {
 
 constexpr const char* kFormatKey = "telltale.format";
 constexpr const char* kFormat = "1";
+/// Far above what a writer puts into a row group: a damaged footer must not make us take memory.
+constexpr std::int64_t kMaxGroupRows = 4 << 20;
 
 Status Failed(const std::filesystem::path& path, std::string why) {
   for (char& c : why) {
@@ -71,6 +75,17 @@ bool MayBeEmpty(const parquet::RowGroupMetaData& group, int column) {
   return ViewOf(static_cast<const parquet::ByteArrayStatistics&>(*statistics).min()).empty();
 }
 
+/// Whether steps of the group may be among these, by the statistics of its column.
+Presence PresenceOf(const parquet::RowGroupMetaData& group, int column, const StepRange& steps) {
+  const auto statistics = StatisticsOf(group, column);
+  if (statistics == nullptr || statistics->physical_type() != parquet::Type::INT64) {
+    return Presence::kSome;
+  }
+  const auto& typed = static_cast<const parquet::Int64Statistics&>(*statistics);
+  if (typed.max() < steps.first || typed.min() > steps.last) return Presence::kNone;
+  return steps.Has(typed.min()) && steps.Has(typed.max()) ? Presence::kAll : Presence::kSome;
+}
+
 /// Fills a column of equal values from the statistics; false where they do not say so.
 bool FillConstant(const parquet::RowGroupMetaData& group, int column, format::ColumnType type,
                   std::deque<std::string>* held, ScanColumn* out) {
@@ -86,11 +101,14 @@ bool FillConstant(const parquet::RowGroupMetaData& group, int column, format::Co
     out->constant = true;
     return true;
   }
-  if (type == format::ColumnType::kI32 && statistics->physical_type() == parquet::Type::INT32) {
+  if ((type == format::ColumnType::kI32 || type == format::ColumnType::kU32) &&
+      statistics->physical_type() == parquet::Type::INT32) {
     const auto& typed = static_cast<const parquet::Int32Statistics&>(*statistics);
     if (typed.min() != typed.max()) return false;
-    value = typed.min();
-  } else if (type == format::ColumnType::kI64 &&
+    const std::int32_t low = typed.min();
+    value = type == format::ColumnType::kI32 ? std::int64_t{low}
+                                             : std::int64_t{static_cast<std::uint32_t>(low)};
+  } else if ((type == format::ColumnType::kI64 || type == format::ColumnType::kU64) &&
              statistics->physical_type() == parquet::Type::INT64) {
     const auto& typed = static_cast<const parquet::Int64Statistics&>(*statistics);
     if (typed.min() != typed.max()) return false;
@@ -113,6 +131,46 @@ void FillZero(format::ColumnType type, ScanColumn* out) {
   } else {
     out->ints.assign(1, 0);
   }
+}
+
+/// Whether the column holds numbers as Telltale writes them, which then need no Arrow array.
+bool IsPlainNumber(const parquet::ColumnDescriptor& column, format::ColumnType type) {
+  using Converted = parquet::ConvertedType;
+  if (column.max_definition_level() != 0 || column.max_repetition_level() != 0) return false;
+  const Converted::type as = column.converted_type();
+  switch (type) {
+    case format::ColumnType::kI32:
+      return column.physical_type() == parquet::Type::INT32 &&
+             (as == Converted::NONE || as == Converted::INT_32);
+    case format::ColumnType::kU32:
+      return column.physical_type() == parquet::Type::INT32 && as == Converted::UINT_32;
+    case format::ColumnType::kI64:
+      return column.physical_type() == parquet::Type::INT64 &&
+             (as == Converted::NONE || as == Converted::INT_64);
+    case format::ColumnType::kU64:
+      return column.physical_type() == parquet::Type::INT64 && as == Converted::UINT_64;
+    case format::ColumnType::kF64:
+      return column.physical_type() == parquet::Type::DOUBLE && as == Converted::NONE;
+    case format::ColumnType::kBool:
+    case format::ColumnType::kStr:
+      return false;
+  }
+  return false;
+}
+
+/// Decodes up to `rows` values; returns how many there are.
+template <class PhysicalType>
+std::size_t Decode(parquet::ColumnReader* column, std::size_t rows,
+                   typename PhysicalType::c_type* out) {
+  auto* const typed = static_cast<parquet::TypedColumnReader<PhysicalType>*>(column);
+  std::size_t done = 0;
+  while (done < rows && typed->HasNext()) {
+    std::int64_t read = 0;
+    typed->ReadBatch(static_cast<std::int64_t>(rows - done), nullptr, nullptr, out + done, &read);
+    if (read <= 0) break;
+    done += static_cast<std::size_t>(read);
+  }
+  return done;
 }
 
 template <class ArrayType>
@@ -222,31 +280,29 @@ class SegmentScan {
   Status Open() {
     parquet::ReaderProperties checked = parquet::default_reader_properties();
     checked.set_page_checksum_verification(true);
-    auto parquet = parquet::ParquetFileReader::OpenFile(path_.string(), false, checked);
-    metadata_ = parquet->metadata();
+    parquet_ = parquet::ParquetFileReader::OpenFile(path_.string(), false, checked);
+    metadata_ = parquet_->metadata();
     const auto keys = metadata_->key_value_metadata();
     if (keys == nullptr || keys->Get(kFormatKey).ValueOr("") != kFormat) {
       // Of a later format, or none of ours: the words are there already.
       const Result<SegmentInfo> info = ReadSegmentInfo(path_);
       if (!info.ok()) return info.status();
     }
-    // No thread pools of Arrow's: a reader may fork, and must not cost more than it seems to.
-    parquet::ArrowReaderProperties properties(/*use_threads=*/false);
-    properties.set_pre_buffer(false);
+    properties_.set_pre_buffer(false);
     const auto add = [&](const std::string& name) {
       const int index = metadata_->schema()->ColumnIndex(name);
       const auto type = TypeOfColumn(request_.table, name);
       if (index >= 0 && type == format::ColumnType::kStr) {
-        properties.set_read_dictionary(index, true);
+        properties_.set_read_dictionary(index, true);
       }
       return index;
     };
     for (const std::string& name : request_.columns) columns_.push_back(add(name));
     if (request_.name) name_column_ = add("name");
     if (request_.not_empty) text_column_ = add(*request_.not_empty);
-    const arrow::Status made = parquet::arrow::FileReader::Make(
-        arrow::default_memory_pool(), std::move(parquet), properties, &reader_);
-    return made.ok() ? Status() : Failed(path_, made.ToStringWithoutContextLines());
+    if (request_.steps) step_column_ = add("step");
+    if (request_.file) file_column_ = add("file");
+    return {};
   }
 
   std::uint64_t rows() const { return static_cast<std::uint64_t>(metadata_->num_rows()); }
@@ -254,16 +310,33 @@ class SegmentScan {
 
   Status Group(int index, std::string_view writer, const ScanVisitor& visit) {
     const auto group = metadata_->RowGroup(index);
+    if (group->num_rows() < 0 || group->num_rows() > kMaxGroupRows) {
+      return Failed(path_, fmt::format("a row group of {} rows", group->num_rows()));
+    }
     const auto rows = static_cast<std::size_t>(group->num_rows());
     std::vector<Range> chosen = {{0, rows}};
-    if (request_.name) {
-      if (name_column_ < 0) return {};
-      const Presence presence = PresenceOf(*group, name_column_, *request_.name);
+    if (request_.steps) {
+      Presence presence = request_.steps->Has(0) ? Presence::kAll : Presence::kNone;
+      if (step_column_ >= 0) presence = PresenceOf(*group, step_column_, *request_.steps);
       if (presence == Presence::kNone) return {};
       if (presence == Presence::kSome) {
-        TELLTALE_RETURN_IF_ERROR(Choose(
-            index, name_column_, [&](std::string_view text) { return text == *request_.name; },
-            &chosen));
+        ScanColumn steps;
+        std::vector<std::shared_ptr<arrow::Table>> tables;
+        TELLTALE_RETURN_IF_ERROR(
+            Read(index, step_column_, format::ColumnType::kI64, rows, &steps, &tables));
+        Leave([&](std::size_t row) { return request_.steps->Has(steps.ints[row]); }, &chosen);
+      }
+    }
+    for (const auto& [wanted, column] :
+         {std::pair(&request_.name, name_column_), std::pair(&request_.file, file_column_)}) {
+      if (!*wanted) continue;
+      const std::string& text = **wanted;
+      const Presence presence =
+          column < 0 ? Presence::kNone : PresenceOf(*group, column, std::string_view(text));
+      if (presence == Presence::kNone) return {};
+      if (presence == Presence::kSome) {
+        const auto same = [&text](std::string_view other) { return other == text; };
+        TELLTALE_RETURN_IF_ERROR(Choose(index, column, same, &chosen));
       }
     }
     if (request_.not_empty) {
@@ -299,6 +372,15 @@ class SegmentScan {
  private:
   Status Read(int group, int column, format::ColumnType type, std::size_t rows, ScanColumn* out,
               std::vector<std::shared_ptr<arrow::Table>>* tables) {
+    if (IsPlainNumber(*metadata_->schema()->Column(column), type)) {
+      return ReadNumbers(group, column, type, rows, out);
+    }
+    if (reader_ == nullptr) {
+      // Only now: most looks are for steps alone, and a long run has many segments.
+      const arrow::Status made = parquet::arrow::FileReader::Make(
+          arrow::default_memory_pool(), std::move(parquet_), properties_, &reader_);
+      if (!made.ok()) return Failed(path_, made.ToStringWithoutContextLines());
+    }
     std::shared_ptr<arrow::Table> table;
     const arrow::Status read = reader_->ReadRowGroup(group, {column}, &table);
     if (!read.ok()) return Failed(path_, read.ToStringWithoutContextLines());
@@ -321,6 +403,51 @@ class SegmentScan {
     return {};
   }
 
+  /// Straight from the column's pages into the vectors.
+  Status ReadNumbers(int group, int column, format::ColumnType type, std::size_t rows,
+                     ScanColumn* out) {
+    parquet::ParquetFileReader* const file =
+        parquet_ != nullptr ? parquet_.get() : reader_->parquet_reader();
+    const auto reader = file->RowGroup(group);
+    const auto values = reader->Column(column);
+    std::size_t read = 0;
+    if (type == format::ColumnType::kF64) {
+      out->reals.resize(rows);
+      read = Decode<parquet::DoubleType>(values.get(), rows, out->reals.data());
+    } else if (type == format::ColumnType::kI64 || type == format::ColumnType::kU64) {
+      out->ints.resize(rows);
+      read = Decode<parquet::Int64Type>(values.get(), rows, out->ints.data());
+    } else {
+      std::vector<std::int32_t> narrow(rows);
+      read = Decode<parquet::Int32Type>(values.get(), rows, narrow.data());
+      out->ints.reserve(rows);
+      for (const std::int32_t value : narrow) {
+        out->ints.push_back(type == format::ColumnType::kI32
+                                ? std::int64_t{value}
+                                : std::int64_t{static_cast<std::uint32_t>(value)});
+      }
+    }
+    if (read == rows) return {};
+    return Failed(path_, "a column has fewer rows than its row group");
+  }
+
+  /// Leaves of the rows chosen those that `wanted` takes.
+  template <class F>
+  static void Leave(F&& wanted, std::vector<Range>* chosen) {
+    std::vector<Range> left;
+    for (const Range& range : *chosen) {
+      for (std::size_t i = range.begin; i < range.end; ++i) {
+        if (!wanted(i)) continue;
+        if (!left.empty() && left.back().end == i) {
+          ++left.back().end;
+        } else {
+          left.push_back({i, i + 1});
+        }
+      }
+    }
+    *chosen = std::move(left);
+  }
+
   /// Leaves of the rows chosen those whose text `wanted` takes.
   template <class F>
   Status Choose(int group, int column, F&& wanted, std::vector<Range>* chosen) {
@@ -330,28 +457,22 @@ class SegmentScan {
     TELLTALE_RETURN_IF_ERROR(Read(group, column, format::ColumnType::kStr, rows, &texts, &tables));
     std::vector<char> taken;
     for (const std::string_view text : texts.texts) taken.push_back(wanted(text) ? 1 : 0);
-    std::vector<Range> left;
-    for (const Range& range : *chosen) {
-      for (std::size_t i = range.begin; i < range.end; ++i) {
-        if (taken[texts.codes[i]] == 0) continue;
-        if (!left.empty() && left.back().end == i) {
-          ++left.back().end;
-        } else {
-          left.push_back({i, i + 1});
-        }
-      }
-    }
-    *chosen = std::move(left);
+    Leave([&](std::size_t row) { return taken[texts.codes[row]] != 0; }, chosen);
     return {};
   }
 
   const std::filesystem::path path_;
   const ScanRequest& request_;
   std::shared_ptr<parquet::FileMetaData> metadata_;
-  std::unique_ptr<parquet::arrow::FileReader> reader_;
-  std::vector<int> columns_;  ///< Of the file, -1 where it lacks one.
+  std::unique_ptr<parquet::ParquetFileReader> parquet_;  ///< Until Arrow's reader takes it over.
+  /// No thread pools of Arrow's: a reader may fork, and must not cost more than it seems to.
+  parquet::ArrowReaderProperties properties_{/*use_threads=*/false};
+  std::unique_ptr<parquet::arrow::FileReader> reader_;  ///< Null until a column needs it.
+  std::vector<int> columns_;                            ///< Of the file, -1 where it lacks one.
   int name_column_ = -1;
   int text_column_ = -1;  ///< The one that is not to be empty.
+  int step_column_ = -1;
+  int file_column_ = -1;
 };
 
 }  // namespace

@@ -20,8 +20,8 @@
 
 #include "format/dtypes.h"
 #include "format/wire.h"
+#include "store/column_scan.h"
 #include "store/folder.h"
-#include "store/follower.h"
 #include "store/journal_writer.h"
 #include "store/reader.h"
 #include "store/segment.h"
@@ -291,6 +291,8 @@ Result<Placed> TensorFileWriter::Append(format::TensorRow row, std::span<const s
 }
 
 Result<Placed> TensorFileWriter::WriteHeader() {
+  // Part of a tensor may lie behind the last one: no row would name its bytes.
+  if (broken_ && ::ftruncate(fd_->get(), static_cast<off_t>(size_)) != 0) return Fail(errno);
   const std::string bytes = header_.Bytes();
   if (const int error = WriteAt(fd_->get(), bytes.data(), bytes.size(), 0); error != 0) {
     return Fail(error);
@@ -310,23 +312,44 @@ Result<std::unique_ptr<TensorIndex>> ReadTensorIndex(const std::filesystem::path
                                                      const std::set<std::string>& files) {
   auto index = std::make_unique<TensorIndex>();
   Salvage salvage;
-  WriterFollower follower(folder, folder.filename().string(), MaskOf(format::TableId::kTensors),
-                          false, &salvage);
-  while (true) {
-    std::unique_ptr<RowChunk> chunk;
-    TELLTALE_ASSIGN_OR_RETURN(const bool progress, follower.Advance(&chunk));
-    if (!progress) break;
-    if (chunk == nullptr) continue;
-    for (const format::TensorRow& row : chunk->rows.tensors) {
-      const std::string file(row.file);
-      if (!files.contains(file)) continue;
-      format::TensorRow kept = row;
-      for (std::string_view* text : {&kept.name, &kept.collection, &kept.dtype, &kept.shape,
-                                     &kept.mode, &kept.file, &kept.digest}) {
-        *text = index->pool.Intern(*text);
+  // A scan for each: they are one or none, and most of a long index cannot name them.
+  for (const std::string& file : files) {
+    const ScanRequest request{.table = format::TableId::kTensors,
+                              .columns = {"time_ns", "name", "dtype", "shape", "step", "mode",
+                                          "rank", "attempt", "offset", "bytes"},
+                              .file = file};
+    enum : std::size_t {
+      kTime,
+      kName,
+      kDtype,
+      kShape,
+      kStep,
+      kMode,
+      kRank,
+      kAttempt,
+      kOffset,
+      kBytes
+    };
+    const auto take = [&](ScanPiece& piece) {
+      const auto& columns = piece.columns;
+      std::vector<format::TensorRow>& rows = index->rows[file];
+      for (std::size_t i = 0; i < piece.rows; ++i) {
+        format::TensorRow& row = rows.emplace_back();
+        row.time_ns = columns[kTime].Int(i);
+        row.name = index->pool.Intern(columns[kName].Text(i));
+        row.dtype = index->pool.Intern(columns[kDtype].Text(i));
+        row.shape = index->pool.Intern(columns[kShape].Text(i));
+        row.step = columns[kStep].Int(i);
+        row.mode = index->pool.Intern(columns[kMode].Text(i));
+        row.rank = static_cast<std::int32_t>(columns[kRank].Int(i));
+        row.attempt = static_cast<std::uint32_t>(columns[kAttempt].Int(i));
+        row.file = index->pool.Intern(file);
+        row.offset = static_cast<std::uint64_t>(columns[kOffset].Int(i));
+        row.bytes = static_cast<std::uint64_t>(columns[kBytes].Int(i));
       }
-      index->rows[file].push_back(kept);
-    }
+      return Status();
+    };
+    TELLTALE_RETURN_IF_ERROR(ScanWriterColumns(folder, request, take, &salvage));
   }
   if (salvage.unreadable_files + salvage.missing_rows + salvage.damaged_blocks > 0) {
     return {Code::kPartial, fmt::format("{}: part of its index is damaged: {}", folder.string(),
@@ -392,8 +415,9 @@ Result<std::shared_ptr<const TensorFile>> TensorFile::Open(
   // It may get its name between the two looks.
   for (int look = 0; look < 3 && !fd; ++look) {
     part = look == 1;
+    // Not blocking: whoever wrote the run may have put a pipe there.
     fd.reset(::open(part ? PartOf(path.string()).c_str() : path.c_str(),
-                    O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+                    O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
     if (!fd && errno != ENOENT) break;
   }
   struct stat info {};

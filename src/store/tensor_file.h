@@ -138,7 +138,8 @@ class TensorFileWriter {
 /// row is in the journal, so that a file with its own name has all its rows. `fd`: the file.
 Status SealTensorFile(int fd, const std::filesystem::path& folder, std::string_view file);
 
-/// Rows of a writer's index, by file, in the order of offsets; their strings.
+/// Rows of a writer's index, by file, in the order of offsets, with what FinishPart needs of them:
+/// no seq, ord_ns, collection, digest, pid. Their strings.
 struct TensorIndex {
   StringPool pool;
   std::map<std::string, std::vector<format::TensorRow>, std::less<>> rows;

@@ -7,8 +7,12 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
+#include <compare>
 #include <map>
 #include <set>
+#include <string_view>
+#include <system_error>
 #include <type_traits>
 
 #include "base/unique_fd.h"
@@ -23,14 +27,17 @@ namespace {
 
 constexpr std::uint64_t kReadBytes = 1 << 20;
 
+using Digest = std::array<std::uint8_t, 16>;
+
 /// Sequence numbers of one table that were found, as ranges [first, last].
 class SeqSet {
  public:
-  void Add(std::uint64_t seq) {
-    if (!ranges_.empty() && ranges_.back().second + 1 == seq) {
-      ranges_.back().second = seq;
+  void Add(std::uint64_t seq) { Add(seq, seq); }
+  void Add(std::uint64_t first, std::uint64_t last) {
+    if (!ranges_.empty() && ranges_.back().second + 1 == first) {
+      ranges_.back().second = last;
     } else {
-      ranges_.emplace_back(seq, seq);
+      ranges_.emplace_back(first, last);
     }
   }
   /// Ranges within [1, end) that are not there.
@@ -50,13 +57,33 @@ class SeqSet {
   std::vector<std::pair<std::uint64_t, std::uint64_t>> ranges_;
 };
 
-/// Where the index says a tensor's bytes lie.
+/// Where the index says a tensor's bytes lie. Small: all of a writer's are in memory at once.
 struct TensorPlace {
   std::uint64_t offset = 0;
   std::uint64_t bytes = 0;
-  std::string digest;
+  Digest digest{};
   friend auto operator<=>(const TensorPlace&, const TensorPlace&) = default;
 };
+
+/// What ToHex gave; zeros, which are no bytes' digest, where the text is none.
+Digest ParseDigest(std::string_view hex) {
+  Digest digest{};
+  if (hex.size() != 2 * digest.size()) return digest;
+  for (std::size_t i = 0; i < digest.size(); ++i) {
+    const char* const at = hex.data() + 2 * i;
+    const auto [end, error] = std::from_chars(at, at + 2, digest[i], 16);
+    if (error != std::errc() || end != at + 2) return {};
+  }
+  return digest;
+}
+
+/// "tensors/00000001.safetensors": nothing outside of that folder.
+bool IsTensorPath(std::string_view file) {
+  if (!file.starts_with(kTensorFolder)) return false;
+  file.remove_prefix(kTensorFolder.size());
+  return file.size() > 1 && file.front() == '/' && file.find('/', 1) == std::string_view::npos &&
+         file != "/." && file != "/..";
+}
 
 class WriterVerifier {
  public:
@@ -113,7 +140,7 @@ class WriterVerifier {
     });
     for (const format::TensorRow& row : rows.tensors) {
       if (row.file.empty()) continue;  // Shape and dtype alone.
-      tensors_[std::string(row.file)].insert({row.offset, row.bytes, std::string(row.digest)});
+      tensors_[std::string(row.file)].push_back({row.offset, row.bytes, ParseDigest(row.digest)});
     }
   }
 
@@ -178,9 +205,7 @@ class WriterVerifier {
                       digest->bytes, ToHex(digest->digest), sealed->second.bytes,
                       ToHex(sealed->second.digest)));
       // What it holds is not looked at; its rows are not reported a second time as missing.
-      for (std::uint64_t seq = segment.first_seq; seq <= segment.last_seq; ++seq) {
-        found_[static_cast<std::uint8_t>(segment.table)].Add(seq);
-      }
+      found_[static_cast<std::uint8_t>(segment.table)].Add(segment.first_seq, segment.last_seq);
       return {};
     }
     StringPool pool;
@@ -214,14 +239,33 @@ class WriterVerifier {
   void CheckTensors() {
     std::error_code error;
     std::set<std::string> files;
+    std::set<std::string> parts;
     for (const auto& [file, places] : tensors_) files.insert(file);
     for (std::filesystem::directory_iterator at(folder_ / kTensorFolder, error), end;
          !error && at != end; at.increment(error)) {
-      std::string file = fmt::format("{}/{}", kTensorFolder, at->path().filename().string());
-      if (file.ends_with(kPartSuffix)) file.resize(file.size() - kPartSuffix.size());
+      const std::string name = at->path().filename().string();
+      std::string file = fmt::format("{}/{}", kTensorFolder, name);
+      const bool part = file.ends_with(kPartSuffix);
+      if (part) file.resize(file.size() - kPartSuffix.size());
+      if (!tensors_.contains(file) && !ParseTensorFileName(name)) {
+        report_->notes.push_back(
+            fmt::format("{}/{}/{}: not ours, left alone", name_, kTensorFolder, name));
+        continue;
+      }
+      if (part) parts.insert(file);
       files.insert(std::move(file));
     }
-    for (const std::string& file : files) CheckTensorFile(file);
+    for (const std::string& file : files) {
+      if (!IsTensorPath(file)) {
+        Say("", {}, fmt::format("the index names '{}', which is no tensor file's place", file));
+        continue;
+      }
+      // While it is given its name a live one may be listed under both.
+      if (over_ && parts.contains(file) && std::filesystem::exists(folder_ / file, error)) {
+        Say(file + std::string(kPartSuffix), {}, "lies beside the finished file of that name");
+      }
+      CheckTensorFile(file);
+    }
   }
 
   /// The file, or its .part: it may get its name between the two looks.
@@ -230,7 +274,8 @@ class WriterVerifier {
     for (int look = 0; look < 3 && !fd; ++look) {
       *part = look == 1;
       const std::string name = *part ? file + std::string(kPartSuffix) : file;
-      fd.reset(::open((folder_ / name).c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+      // Not blocking: whoever wrote the run may have put a pipe there.
+      fd.reset(::open((folder_ / name).c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
     }
     return fd;
   }
@@ -238,7 +283,9 @@ class WriterVerifier {
   /// Every byte must lie in a range of the index, each once, and have its digest. Of a .part the
   /// header may be missing, and what its writer had no time to index.
   void CheckTensorFile(const std::string& file) {
-    const std::set<TensorPlace>& places = tensors_[file];
+    std::vector<TensorPlace>& places = tensors_[file];
+    std::sort(places.begin(), places.end());
+    places.erase(std::unique(places.begin(), places.end()), places.end());
     bool part = false;
     const UniqueFd fd = OpenTensorFile(file, &part);
     struct stat info {};
@@ -255,7 +302,7 @@ class WriterVerifier {
     const auto size = static_cast<std::uint64_t>(info.st_size);
     report_->bytes += size;
     std::uint64_t next = 0;
-    if (part && !places.empty()) next = places.begin()->offset;
+    if (part && !places.empty()) next = places.front().offset;
     for (const TensorPlace& place : places) {
       if (place.offset != next) Say(name, next, "the index does not cover these bytes once");
       next = place.offset + place.bytes;
@@ -263,7 +310,7 @@ class WriterVerifier {
           DigestFile(fd.get(), folder_ / name, place.offset, place.bytes);
       if (!digest.ok()) {
         Say(name, place.offset, digest.status().message());
-      } else if (ToHex(digest->digest) != place.digest) {
+      } else if (digest->digest != place.digest) {
         Say(name, place.offset, fmt::format("{} bytes: digest differs", place.bytes));
       }
     }
@@ -288,7 +335,7 @@ class WriterVerifier {
   NextSeqs next_seq_{};
   std::map<std::string, SealedRecord> sealed_;  ///< By file, the newest word on it.
   std::set<std::uint64_t> journals_;
-  std::map<std::string, std::set<TensorPlace>> tensors_;
+  std::map<std::string, std::vector<TensorPlace>> tensors_;
   bool ended_ = false;
 };
 

@@ -2,6 +2,7 @@
 #include "store/verify.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
@@ -141,6 +142,46 @@ TEST_F(VerifyTest, ForeignFilesAreLeftAloneAndNamed) {
   const auto report = Verify(run_);
   EXPECT_TRUE(report->problems.empty());
   EXPECT_EQ(report->notes.size(), 2U);
+}
+
+TEST_F(VerifyTest, WhatLiesAmongTheTensorFilesIsNamed) {
+  const std::filesystem::path tensors = folder_ / "tensors";
+  Spill(tensors / "notes.txt", "mine");
+  ASSERT_EQ(::mkfifo((tensors / "00000008.safetensors").c_str(), 0600), 0);
+  const auto report = Verify(run_);
+  ASSERT_TRUE(report.ok());
+  EXPECT_TRUE(report->problems.empty()) << report->problems[0].file << report->problems[0].what;
+  EXPECT_EQ(report->notes.size(), 2U) << "a pipe holds up nobody";
+  // Of these names only our writers make files.
+  Spill(tensors / "00000009.safetensors", "bytes that no row names");
+  Spill(tensors / "1-1.safetensors.part", "hidden behind the finished one");
+  const auto problems = Problems();
+  ASSERT_EQ(problems.size(), 2U);
+  EXPECT_EQ(problems[0].file, "agent-a/tensors/00000009.safetensors");
+  EXPECT_EQ(problems[1].file, "agent-a/tensors/1-1.safetensors.part");
+}
+
+TEST_F(VerifyTest, APipeInTheFolderHoldsUpNobody) {
+  ASSERT_EQ(::mkfifo((folder_ / "scalars-000000000021-000000000022.parquet").c_str(), 0600), 0);
+  ASSERT_EQ(::mkfifo((folder_ / JournalFileName(7)).c_str(), 0600), 0);
+  const auto report = Verify(run_);
+  ASSERT_TRUE(report.ok());
+  EXPECT_TRUE(report->problems.empty()) << report->problems[0].file << report->problems[0].what;
+  EXPECT_EQ(report->notes.size(), 2U);
+  ExpectScalars(ReadEverything(run_)->rows, 20);
+}
+
+TEST_F(VerifyTest, AnIndexThatPointsOutOfTheFolderIsNamed) {
+  std::filesystem::remove_all(folder_);
+  auto writer = Writer::Open(folder_, "agent-a").value();
+  format::Batch index;
+  index.rows.tensors.push_back(
+      {.name = "w", .file = "tensors/../lock", .offset = 0, .bytes = 1, .digest = "no digest"});
+  ASSERT_TRUE(writer->Append(index).ok());
+  ASSERT_TRUE(writer->Close(true).ok());
+  const auto problems = Problems();
+  ASSERT_EQ(problems.size(), 1U);
+  EXPECT_NE(problems[0].what.find("tensors/../lock"), std::string::npos) << problems[0].what;
 }
 
 TEST_F(VerifyTest, EmptyAndZeroFilledFilesAreNamedAndTheRestIsServed) {

@@ -93,6 +93,14 @@ def test_reductions_become_statistics(
         assert row["mean"] == pytest.approx(expected[at + " mean"], rel=1e-6)
         assert row["l2"] == pytest.approx(expected[at + " l2"], rel=1e-6)
         assert row["collection"] == "gradients"
+    # What has no column is there by smdebug's own name.
+    for reduction, of in (("sum", "mean"), ("abs_mean", "l1")):
+        kept = rows(run, "scalars", f"name = 'smdebug/reductions/{reduction}/{name}'")
+        assert len(kept) == len(found)
+        for row, told in zip(kept, found):
+            assert (row["mode"], row["step"]) == (told["mode"], told["step"])
+            wanted = 6 * told[of] if reduction == "sum" else told[of] / 6
+            assert row["value"] == pytest.approx(wanted, rel=1e-5, abs=1e-9)
 
 
 def test_losses_and_scalars(imported: tuple[Path, dict[str, Any]], expected: dict[str, Any]) -> None:

@@ -11,6 +11,7 @@ import pytest
 from conftest import REPO, sh
 
 RECORDING = REPO / "tests" / "data" / "smdebug" / "recording"
+QUANTILES = (0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
 
 
 @pytest.fixture(scope="session")
@@ -88,6 +89,20 @@ assert "MSELoss_output_0" in tensors and weight in tensors and "x" not in tensor
 assert len(tensors.pandas()) == len(tensors)
 """
     check(python, code, run)
+
+
+def test_histograms_of_large_tensors_are_of_a_sample(python: Any, run: Path) -> None:
+    code = """
+from telltale._histograms import Histograms
+large = np.arange(1_000_000, dtype=np.float32).reshape(1000, 1000)
+histograms = Histograms.of_values("large", [(step, large) for step in range(300)])
+assert (histograms.counts.sum(axis=1) == 65_536).all()
+assert histograms.min[0] == 0 and histograms.max[0] == 999_999, "first and last are among them"
+np.testing.assert_allclose(histograms.quantiles[0], np.quantile(large, histograms_ranks), atol=1000)
+few = Histograms.of_values("large", [(0, large)])
+assert few.counts.sum() == large.size
+"""
+    check(python, code.replace("histograms_ranks", str(list(QUANTILES))), run)
 
 
 def test_tables_and_pictures(python: Any, run: Path) -> None:

@@ -855,6 +855,9 @@ for key, value in expected.items():
     else:
         assert np.allclose(tensor.value(int(step), mode=modes[mode]), value, rtol=1e-6), key
 gradient = trial.tensor("gradient/Sequential_0.weight")
+told = gradient.reduction_values(0, modes.TRAIN)
+assert np.isclose(told[("sum", False)], 6 * told[("mean", False)], rtol=1e-5)
+assert np.isclose(6 * told[("mean", True)], told[("l1", False)], rtol=1e-5)
 tell([trial.steps(modes.TRAIN), trial.steps(modes.EVAL), trial.global_step(modes.EVAL, 0), trial.workers(),
       trial.tensor_names(collection="last_layer"), sorted(map(list, gradient.reduction_values(0, modes.TRAIN))),
       trial.loaded_all_steps])
@@ -863,7 +866,7 @@ tell([trial.steps(modes.TRAIN), trial.steps(modes.EVAL), trial.global_step(modes
     assert told[4] == [f"{of}Sequential_2.{name}" for of in ("", "gradient/") for name in ("bias", "weight")]
     saved = {tuple(each) for each in told[5]}
     assert saved == {
-        *((name, False) for name in ("min", "max", "mean", "std", "variance", "prod", "l1", "l2")),
-        ("min", True),
+        *((name, False) for name in ("min", "max", "mean", "std", "variance", "sum", "prod", "l1", "l2")),
+        *((name, True) for name in ("min", "mean")),
     }
     assert told[6] is True

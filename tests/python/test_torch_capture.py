@@ -5,6 +5,7 @@ says of the same script in a second run. One test a case; those that need torch 
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from pathlib import Path
@@ -411,8 +412,6 @@ print(json.dumps(truth))
     )
     plan = '[collections.all]\ninterval = 1\ntake = ["values"]\n'
     captured = lab.run(script, plan=plan)
-    import json
-
     import torch
 
     truth = {int(step): value for step, value in json.loads(captured.out).items()}
@@ -494,3 +493,202 @@ for i in range(4):
     assert captured.steps() == [0, 1, 2, 3]
     bad = [rows["gradient/2.bias", "TRAIN", step] for step in range(4)]
     assert [row["inf_count"] + row["nan_count"] > 0 for row in bad] == [False, False, True, False]
+
+
+def test_gradients_that_an_optimizer_unscales_with_a_scaler_it_is_given_are_not_recorded_as_they_are(lab):
+    # Fused optimizers of torch 1 are given the scaler; here one of the script's own.
+    script = (
+        MLP
+        + """
+import sys
+class Own(torch.optim.SGD):
+    def step(self, closure=None, *, grad_scaler=None):
+        for p in net.parameters(): p.grad /= grad_scaler.scale
+        return super().step(closure)
+class Scaler:
+    _enabled, scale = True, 1024.0
+    def step(self, optimizer): return optimizer.step(grad_scaler=self)
+if "telltale._probe" in sys.modules:
+    from telltale.adapters.torch.hooking import SCALER
+    Scaler.step = sys.modules["telltale._probe"].Hook(Scaler.step, SCALER)
+opt = Own(net.parameters(), lr=0.1)
+for i in range(3):
+    opt.zero_grad(); (crit(net(x), y) * 1024).backward(); Scaler().step(opt)
+print(sum(p.sum().item() for p in net.parameters()))
+"""
+    )
+    captured = lab.run(script)
+    assert captured.out == lab.plain(script)
+    assert captured.steps() == [0, 1, 2]
+    assert captured.names("gradients") == set() and sum(captured.losses().values()) >= 3
+
+
+def test_nothing_is_told_that_only_other_collections_want(lab):
+    script = (
+        MLP
+        + """
+import json, sys
+told = {}
+if "telltale._probe" in sys.modules:
+    from telltale.adapters.torch import outputs
+    def counted(name, tell):
+        def count(*call):
+            told[name] = told.get(name, 0) + 1
+            return tell(*call)
+        return count
+    names = ("on_forward", "on_loss", "on_backward")
+    sys.modules["telltale._probe"].configure_torch(**{n: counted(n, getattr(outputs, n)) for n in names})
+train(5); evaluate(2)
+print(json.dumps(told), file=sys.stderr)
+"""
+    )
+    gradients = lab.run(script, plan="[collections.gradients]\ninterval = 1\n")
+    told = json.loads(gradients.err.splitlines()[-1])
+    # The first forward announces names; of an evaluation the parameters may be wanted.
+    assert told.keys() <= {"on_forward"} and told.get("on_forward", 0) <= 3
+    losses = lab.run(script, plan="[collections.losses]\ninterval = 1\n", run="second")
+    told = json.loads(losses.err.splitlines()[-1])
+    assert told["on_backward"] >= 4 and told["on_forward"] >= 6 and told["on_loss"] >= 6
+
+
+def test_what_telling_of_a_loss_costs_is_accounted_once(lab):
+    script = (
+        MLP
+        + """
+import json, sys, time
+spent = []
+def slow(loss):
+    begin = time.perf_counter()
+    while time.perf_counter() < begin + 0.05: pass
+    spent.append(time.perf_counter() - begin)
+if "telltale._probe" in sys.modules: sys.modules["telltale._probe"].configure_torch(on_backward=slow)
+train(4)
+print(json.dumps(spent))
+"""
+    )
+    captured = lab.run(script, plan="[collections.losses]\ninterval = 1\n")
+    spent = 1e9 * sum(json.loads(captured.out))
+    accounted = sum(row["probe_ns"] for row in captured.table("steps", mode="TRAIN"))
+    assert spent > 0 and 0.9 < accounted / spent < 1.6
+
+
+def test_outputs_that_go_backward_with_a_gradient_of_their_own_are_no_losses(lab):
+    script = (
+        MLP
+        + """
+for _ in range(2):
+    opt.zero_grad(); out = net(x)
+    torch.autograd.backward([crit(out, y), out], [None, torch.ones_like(out)]); opt.step()
+"""
+    )
+    captured = lab.run(script)
+    rows = captured.statistics(collection="losses")
+    assert {name for name, _, _ in rows} == {"loss.0", "CrossEntropyLoss.output"}
+    assert all(row["count"] == 1 for row in rows.values())
+
+
+def test_models_that_follow_each_other_have_the_same_names(lab):
+    """The next one often lies where the last one lay."""
+    script = """
+import torch, torch.nn as nn
+torch.manual_seed(0)
+x = torch.randn(6, 8)
+def fold():
+    net = nn.Sequential(nn.Linear(8, 4), nn.ReLU(), nn.Linear(4, 1)); opt = torch.optim.SGD(net.parameters(), lr=0.1)
+    for _ in range(2):
+        opt.zero_grad(); net(x).sum().backward(); opt.step()
+for _ in range(6): fold()
+"""
+    captured = lab.run(script)
+    assert captured.steps() == list(range(12))
+    assert captured.names("weights") == {"0.weight", "2.weight"}
+    rows = captured.statistics()
+    for name in ("0.weight", "gradient/2.bias", "1.output", "output"):
+        assert {step for found, _, step in rows if found == name} == set(range(12)), name
+    assert len(captured.table("events", kind="model")) == 6
+
+
+def test_a_module_made_anew_for_each_call_renames_nothing(lab):
+    script = (
+        MLP
+        + """
+import sys
+for _ in range(200):
+    opt.zero_grad(); crit(nn.Softmax(dim=1)(net(x)), y).backward(); opt.step()
+if "telltale._probe" in sys.modules:
+    from telltale.adapters.torch import modules
+    print(modules.version(), len(modules._roots), file=sys.stderr)
+"""
+    )
+    captured = lab.run(script, plan="[collections.gradients]\ninterval = 1\n")
+    version, roots = map(int, captured.err.split()[-2:])
+    assert version <= 2 and roots <= 200
+    assert captured.steps() == list(range(200))
+
+
+def test_a_pass_without_gradients_inside_a_step_records_no_parameters(lab):
+    script = (
+        MLP
+        + """
+for _ in range(3):
+    opt.zero_grad()
+    for part in (x, x + 1):
+        net.eval()
+        with torch.no_grad(): net(part)
+        net.train(); crit(net(part), y).backward()
+    opt.step()
+"""
+    )
+    captured = lab.run(script, plan="[collections.weights]\ninterval = 1\n")
+    rows = captured.statistics()
+    assert {step for name, mode, step in rows if (name, mode) == ("0.weight", "TRAIN")} == {0, 1, 2}
+
+
+def test_of_a_container_without_end_a_part_is_looked_at(lab):
+    script = (
+        MLP
+        + """
+import sys
+class Many(list):
+    seen = 0
+    def __iter__(self):
+        for item in range(100_000):
+            Many.seen += 1
+            yield item
+class Net(nn.Module):
+    def __init__(self): super().__init__(); self.net = net
+    def forward(self, many, value): return self.net(value)
+root = Net()
+for _ in range(2):
+    opt.zero_grad(); crit(root(Many(), x), y).backward(); opt.step()
+print(Many.seen, file=sys.stderr)
+"""
+    )
+    captured = lab.run(script)
+    assert 0 < int(captured.err.split()[-1]) <= 2 * 5000
+    assert {"input.1", "output", "net.0.output"} <= captured.names()
+    assert sum(captured.losses().values()) >= 2
+
+
+def test_what_a_module_gives_in_a_dataclass(lab):
+    script = (
+        MLP
+        + """
+import dataclasses
+@dataclasses.dataclass
+class Given:
+    logits: torch.Tensor
+    parts: dict
+class Net(nn.Module):
+    def __init__(self): super().__init__(); self.net = net
+    def forward(self, value):
+        out = self.net(value)
+        return Given(out, {"first": out[:1]})
+root = Net()
+for _ in range(2):
+    opt.zero_grad(); crit(root(x).logits, y).backward(); opt.step()
+"""
+    )
+    captured = lab.run(script)
+    assert {"output.logits", "output.parts.first", "net.output"} <= captured.names("outputs")
+    assert captured.losses() == {}

@@ -114,3 +114,57 @@ for i in range(2): loss.on_device_loss(torch.ones((), device="meta"))
     told = [row["facts"]["cuda_available"] for row in run.events("framework")]
     assert told == [False, True]
     assert [process["skipped"] for process in run.processes()] == [2]
+
+
+def test_losses_of_an_evaluation_have_its_steps_however_late_they_are(telltale):
+    script = """
+crit = torch.nn.MSELoss()
+def evaluate(value):
+    net.eval()
+    with torch.no_grad(): crit(net(torch.ones(3, 4)).as_subclass(OnDevice) * 0 + value, torch.zeros(3, 2))
+class Late(Copy):
+    def query(self): return arrived
+loss._start_copy = lambda tensor: (Late(True), start_copy(tensor)[1])
+train(100.5); arrived = False
+for i in (2, 3): evaluate(float(i))
+net.train(); arrived = True; train(101.5)
+"""
+    run = telltale.python(STAND_IN + script).assert_clean()
+    rows = run.table("scalars", name="loss", mode="EVAL")
+    assert sorted((row["step"], row["value"]) for row in rows) == [(0, 4.0), (1, 9.0)]
+    assert losses(run) == [(0, 100.5), (1, 101.5)]
+    assert [process["skipped"] for process in run.processes()] == [0]
+
+
+def test_a_loss_that_cannot_be_copied_does_not_end_the_recording(telltale):
+    script = """
+def refused(tensor): raise RuntimeError("only dense CPU tensors can be pinned")
+loss._start_copy = refused
+for i in range(3): train(100.5)
+"""
+    run = telltale.python(STAND_IN + script).assert_clean()
+    assert [row["step"] for row in run.steps()] == [0, 1, 2] and losses(run) == []
+    assert [process["skipped"] for process in run.processes()] == [3]
+
+
+def test_a_distributed_loss_is_not_asked_of_other_ranks(telltale):
+    """Stand-ins of torch's own kind: replicated, its value is here; in parts, it is counted."""
+    script = """
+class Distributed(torch.Tensor):
+    _local_tensor = None
+    def item(self): raise AssertionError("asked")
+    __float__ = item
+Distributed.__name__, Distributed.__module__ = "DTensor", "torch.distributed.tensor"
+def backward(value):
+    made = net(torch.ones(3, 4)).sum() * 0 + value
+    there = made.as_subclass(Distributed)
+    there._local_tensor, there.placements = made.detach(), [placement]
+    there.backward()
+placement = "R"
+train(100.5); train(101.5)
+placement = "P(sum)"
+train(102.5)
+"""
+    run = telltale.python(STAND_IN + script).assert_clean()
+    assert losses(run) == [(0, 100.5), (1, 101.5)]
+    assert [process["skipped"] for process in run.processes()] == [1]

@@ -41,6 +41,7 @@ for i in range(10):
     assert model["facts"]["parameters"] == 8 * 16 + 16 + 32 + 2 and model["facts"]["tensors"] == 4
     (optimizer,) = run.events("optimizer")
     assert optimizer["facts"]["class"] == "SGD" and optimizer["facts"]["params"] == 4
+    assert optimizer["facts"]["frozen"] == 0
     (framework,) = run.events("framework")
     assert framework["facts"]["name"] == "torch"
 
@@ -340,3 +341,29 @@ net[0].weight = nn.Parameter(net[0].weight.detach().clone())
     ).assert_clean()
     assert {row["name"] for row in run.table("statistics")} >= {"0.weight", "2.bias"}
     assert run.processes()[0]["skipped"] >= 200
+
+
+def test_what_threads_of_autograd_run_again_is_part_of_the_backward(telltale):
+    """On a device a checkpointed part runs again, and goes backward, on a thread of autograd's own."""
+    run = telltale.python(
+        PRELUDE
+        + """
+import threading
+part = nn.Linear(8, 8)
+class Again(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, value): return value * 1
+    @staticmethod
+    def backward(ctx, gradient):
+        def again():
+            with torch.enable_grad(): part(torch.ones(2, 8)).sum().backward()
+        thread = threading.Thread(target=again); thread.start(); thread.join()
+        return gradient
+for i in range(3):
+    opt.zero_grad(); Again.apply(crit(net(x), y)).backward(); opt.step()
+"""
+    ).assert_clean()
+    classes = [row["facts"]["class"] for row in run.events("model")]
+    assert classes == ["torch.nn.modules.container.Sequential"]
+    assert [(row["step"], row["micro_steps"]) for row in run.steps()] == [(0, 1), (1, 1), (2, 1)]
+    assert [process["foreign_thread"] for process in run.processes()] == [0]

@@ -225,3 +225,62 @@ xgb.train({"nthread": 1}, dtrain, 100, callbacks=[Slow()], evals=[(dtrain, "trai
     statuses = {rule["name"]: rule["status"] for rule in json.loads(done.stdout)["rules"]}
     assert statuses["InputBound"] == statuses["VanishingGradient"] == "NoData"
     assert statuses["LossNotDecreasing"] == "NoIssuesFound"
+
+
+def test_what_is_done_around_a_round_is_accounted(run):
+    """Also what is done as it ends, when nothing of tensors is due."""
+    script = (
+        cases.DATA
+        + """
+spent = []
+if probe is not None:
+    from telltale.adapters.xgboost import hyperparameters
+    def slow(*_):
+        begin = time.perf_counter()
+        while time.perf_counter() < begin + 0.02: pass
+        spent.append(time.perf_counter() - begin)
+        return float("nan")
+    hyperparameters.learning_rate = slow
+xgb.train({"nthread": 1}, dtrain, 5, evals=[(dtrain, "train")], verbose_eval=False)
+print(len(spent), sum(spent))
+"""
+    )
+    recorded = run(script).assert_clean()
+    rounds, spent = recorded.out.split()
+    accounted = sum(row["probe_ns"] for row in cases.train_steps(recorded))
+    assert rounds == "5" and 0.9 < accounted / (1e9 * float(spent)) < 1.6
+
+
+def test_a_container_of_the_users_own_kind_trains_on(run):
+    """What it lacks fails inside of ours only, and is counted."""
+    script = (
+        cases.DATA
+        + """
+class Bare(xgb.callback.CallbackContainer):
+    is_cv = property(lambda self: self.missing)
+    def __init__(self): self.callbacks, self.history = [], {}
+container = Bare()
+print(container.before_iteration(None, 0, dtrain, []))
+"""
+    )
+    recorded = run(script)
+    assert recorded.code == 0 and recorded.out == "False\n", recorded.err
+
+
+def test_features_are_not_named_for_nothing(run):
+    """A matrix may have millions of them; no plan asks for any here."""
+    script = (
+        cases.DATA
+        + """
+asked = []
+class Matrix(xgb.DMatrix):
+    feature_names = property(lambda self: asked.append(1), lambda self, names: None)
+matrix = Matrix(X, y)
+booster, container = xgb.Booster({"nthread": 1}, [matrix]), xgb.callback.CallbackContainer([])
+del asked[:]
+container.before_iteration(booster, 0, matrix, [])
+print(len(asked))
+"""
+    )
+    recorded = run(script)
+    assert recorded.code == 0 and recorded.out == "0\n", recorded.err

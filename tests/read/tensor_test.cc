@@ -175,6 +175,30 @@ TEST_F(ReadTensors, ListsThemByPattern) {
   EXPECT_EQ(nlohmann::json::parse(*run->Tensors(&error_, "layer")).size(), 0U);
 }
 
+TEST_F(ReadTensors, ANameMayHoldWhateverTheProgramPutIntoIt) {
+  const std::vector<std::string> names{std::string("nul\0here.weight", 15),
+                                       "nul",
+                                       "../up",
+                                       "[a]*",
+                                       "\xf0\x9f\x94\xa5",
+                                       std::string(4096, 'x')};
+  for (std::size_t i = 0; i < names.size(); ++i) recording_.Add(names[i], 0, static_cast<float>(i));
+  recording_.End();
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    auto tensor = OpenTensor(names[i]);
+    ASSERT_TRUE(tensor);
+    const auto values = tensor->At(0, &error_);
+    ASSERT_TRUE(values) << error_.message;
+    EXPECT_EQ(values->Get<float>(0), static_cast<float>(i)) << names[i];
+  }
+  auto run = Run::Open(path_, &error_);
+  EXPECT_EQ(nlohmann::json::parse(*run->Tensors(&error_)).size(), names.size());
+  const auto by_end = nlohmann::json::parse(*run->Tensors(&error_, "*.weight"));
+  ASSERT_EQ(by_end.size(), 1U);
+  EXPECT_EQ(by_end[0]["name"], names[0]);
+  EXPECT_EQ(nlohmann::json::parse(*run->Tensors(&error_, "[a]*")).size(), 1U) << "its own name";
+}
+
 TEST_F(ReadTensors, GivesAViewWhereTheDistanceIsConstant) {
   for (std::int64_t step = 0; step < 100; step += 2) {
     recording_.Add("a", step, static_cast<float>(step));
@@ -245,6 +269,32 @@ TEST_F(ReadTensors, FindsAStepByModeAndRank) {
   EXPECT_EQ(first("PREDICT", 0), -1);
   EXPECT_FALSE(tensor->At(6, &error_));
   EXPECT_NE(error_.message.find("step 6"), std::string::npos) << error_.message;
+}
+
+/// A look for one step reads a part of the index; after some of them all of it is read.
+TEST_F(ReadTensors, FindsEachStepWhateverWasLookedForBefore) {
+  for (std::int64_t step = 0; step < 40; ++step) {
+    recording_.Add("a", step, static_cast<float>(step), 4, step < 30 ? "TRAIN" : "EVAL");
+    if (step % 10 == 9) recording_.Flush();
+  }
+  recording_.End();
+  auto tensor = OpenTensor("a");
+  ASSERT_TRUE(tensor);
+  EXPECT_FALSE(tensor->At(35, &error_)) << "of TRAIN, in which there are values elsewhere";
+  EXPECT_NE(error_.message.find("TRAIN"), std::string::npos) << error_.message;
+  EXPECT_FALSE(tensor->At(40, &error_, "PREDICT"));
+  for (const std::int64_t step : {29, 0, 17, 3, 28, 1, 0, 16}) {
+    const auto values = tensor->At(step, &error_);
+    ASSERT_TRUE(values) << error_.message;
+    EXPECT_EQ(values->Get<float>(0), static_cast<float>(step));
+  }
+  EXPECT_EQ(tensor->At(35, &error_, "EVAL")->Get<float>(0), 35);
+  auto again = OpenTensor("a");
+  const std::vector<std::int64_t> some{20, 5, 10};
+  const auto values = again->Values(some.data(), some.size(), &error_);
+  ASSERT_TRUE(values) << error_.message;
+  EXPECT_EQ(Firsts(*values), (std::vector<float>{20, 5, 10}));
+  EXPECT_EQ(again->At(10, &error_)->Get<float>(0), 10) << "of what was located";
 }
 
 TEST_F(ReadTensors, RefusesToPutShapesTogetherThatDiffer) {

@@ -32,9 +32,8 @@ struct Score {
 };
 
 ordered_json ToJson(const Score& score, double f1) {
-  return {{"precision", Number(score.precision)},
-          {"recall", Number(score.recall)},
-          {"f1", Number(f1)}};
+  return {
+      {"precision", Number(score.precision)}, {"recall", Number(score.recall)}, {"f1", Number(f1)}};
 }
 
 double Share(std::uint64_t part, std::uint64_t all) {

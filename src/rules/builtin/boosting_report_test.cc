@@ -16,8 +16,7 @@ const std::vector<std::int32_t> kPredicted = {0, 0, 0, 1, 1, 1, 0, 2, 0, 0};
 
 TEST(ConfusionMatrix, CountsByLabelAndPrediction) {
   const ConfusionMatrix matrix(kLabels, kPredicted);
-  EXPECT_EQ(matrix.Counts().dump(),
-            R"({"classes":3,"counts":[[3,1,0],[1,2,0],[2,0,1]]})");
+  EXPECT_EQ(matrix.Counts().dump(), R"({"classes":3,"counts":[[3,1,0],[1,2,0],[2,0,1]]})");
   EXPECT_DOUBLE_EQ(matrix.accuracy(), 0.6);
   EXPECT_DOUBLE_EQ(matrix.recall(0), 0.75);
 }

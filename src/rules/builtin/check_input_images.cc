@@ -2,8 +2,8 @@
 // CheckInputImages: the images that a model is trained on are not centred about zero.
 //
 // SageMaker Debugger's rule of this name knows the input of MXNet's networks by its name alone and
-// takes dimension 1 for the channels. Here what the root of a model is given is an image where it has
-// four dimensions and few channels, and channels that come last are seen.
+// takes dimension 1 for the channels. Here what the root of a model is given is an image where it
+// has four dimensions and few channels, and channels that come last are seen.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -27,8 +27,9 @@ constexpr std::string_view kSageMakersRegex = ".*hybridsequential0_input_0";
 constexpr ParameterDesc kParameters[] = {
     {"threshold_mean", 0.2, "", "A channel is not centred where its |mean| is above this."},
     {"threshold_samples", 500, "images", "Images before anything is said, and between two looks."},
-    {"regex", 0, "", "Images are tensors with this in their names; as it is here, also what the "
-                     "root of the model, or else its first layer, is given.",
+    {"regex", 0, "",
+     "Images are tensors with this in their names; as it is here, also what the "
+     "root of the model, or else its first layer, is given.",
      ".*hybridsequential0_input_0"},
     {"channel", 1, "", "Dimension of the channels, from 0; 3 is found by itself."},
 };
@@ -160,9 +161,8 @@ class CheckInputImages final : public Rule {
     has_data_ = true;
     ++process->looks;
     const auto worst = std::max_element(
-        process->channels.begin(), process->channels.end(), [](const Channel& a, const Channel& b) {
-          return std::abs(a.mean()) < std::abs(b.mean());
-        });
+        process->channels.begin(), process->channels.end(),
+        [](const Channel& a, const Channel& b) { return std::abs(a.mean()) < std::abs(b.mean()); });
     if (std::abs(worst->mean()) > threshold_) {
       if (!process->open) processes_.Open(process, process->first_step, process->first_ns);
       Describe(process, *worst, ns);
@@ -189,20 +189,22 @@ class CheckInputImages final : public Rule {
     const bool bytes = process->dtype == "U8" || process->dtype == "I8";
     incident.last_step = std::max(incident.first_step, process->last_step);
     incident.end_ns = std::max(incident.start_ns, ns);
-    incident.severity = bytes                  ? Severity::kLow
+    incident.severity = bytes                 ? Severity::kLow
                         : std::abs(mean) > 10 ? Severity::kHigh
                                               : Severity::kMedium;
     incident.message = "Input images are not normalized";
-    incident.cause = fmt::format("Channel {} of {} has a mean of {} and a deviation of {} over {} "
-                                 "images{}.",
-                                 at, process->name, Figure(mean), Figure(worst.deviation()),
-                                 static_cast<std::int64_t>(process->images),
-                                 std::abs(mean) > 10 ? ": pixels of 0 to 255 as they are" : "");
+    incident.cause = fmt::format(
+        "Channel {} of {} has a mean of {} and a deviation of {} over {} "
+        "images{}.",
+        at, process->name, Figure(mean), Figure(worst.deviation()),
+        static_cast<std::int64_t>(process->images),
+        std::abs(mean) > 10 ? ": pixels of 0 to 255 as they are" : "");
     incident.advice =
         bytes ? "Look whether the model centres them itself (Rescaling, Normalization); else do it."
-              : fmt::format("Subtract the mean of each channel and divide by its deviation: "
-                            "Normalize(mean={}, std={}).",
-                            List(*process, true), List(*process, false));
+              : fmt::format(
+                    "Subtract the mean of each channel and divide by its deviation: "
+                    "Normalize(mean={}, std={}).",
+                    List(*process, true), List(*process, false));
     incident.confidence = bytes ? 0.5 : 0.95;
     nlohmann::ordered_json evidence;
     evidence["tensor"] = process->name;
@@ -255,7 +257,8 @@ const RuleDesc kCheckInputImagesDesc{
         "SageMaker has it, else the first input of a process that has four dimensions and at most "
         "4 channels, which is that of the model's root. Channels are dimension `channel`, or the "
         "last one where that alone is small. Each threshold_samples images: m = mean of a channel "
-        "over all of them, finite elements alone. Medium where max |m| > threshold_mean, high where "
+        "over all of them, finite elements alone. Medium where max |m| > threshold_mean, high "
+        "where "
         "it is above 10, low where the images are bytes, which the model itself has to turn into "
         "numbers. Over where the next images are centred. Costs no time.",
     .how_to_fix =

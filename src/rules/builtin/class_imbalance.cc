@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// ClassImbalance: some classes are far rarer than others, or one is left behind by a model that gets
-// the others right.
+// ClassImbalance: some classes are far rarer than others, or one is left behind by a model that
+// gets the others right.
 //
 // SageMaker Debugger's rule of this name divides the counts of the classes as soon as it has seen
 // `samples` labels: five labels a class are then an imbalance by chance. And it takes a class for
@@ -36,10 +36,13 @@ constexpr ParameterDesc kParameters[] = {
      "1: predictions hold a score for each class, whatever else there is is left out; 0: their "
      "shape says what they are."},
     {"patience", 3, "windows", "Windows in a row in which a class is left behind."},
-    {"labels_regex", 0, "", "Labels are tensors with this in their names, and those of the "
-                            "collection labels.", ".*labels"},
-    {"predictions_regex", 0, "", "Predictions are tensors with this in their names, those of the "
-                                 "collection predictions, and what a model gives at its root.",
+    {"labels_regex", 0, "",
+     "Labels are tensors with this in their names, and those of the "
+     "collection labels.",
+     ".*labels"},
+    {"predictions_regex", 0, "",
+     "Predictions are tensors with this in their names, those of the "
+     "collection predictions, and what a model gives at its root.",
      ".*predictions"},
 };
 
@@ -141,9 +144,9 @@ class ClassImbalance final : public Rule {
     side->next = side->labels + samples_;
     has_data_ = true;
     const Extremes extremes = ExtremesOf(*side);
-    side->imbalanced =
-        extremes.classes >= 2 && extremes.classes <= kMostJudged && extremes.ratio > imbalance_ &&
-        (side->imbalanced || extremes.least_ratio > imbalance_);
+    side->imbalanced = extremes.classes >= 2 && extremes.classes <= kMostJudged &&
+                       extremes.ratio > imbalance_ &&
+                       (side->imbalanced || extremes.least_ratio > imbalance_);
     return true;
   }
 
@@ -251,16 +254,15 @@ class ClassImbalance final : public Rule {
       incident.severity = Severity::kHigh;
       incident.message = fmt::format("{} of {} classes left behind", behind.size(),
                                      std::max(extremes.classes, behind.size()));
-      incident.cause = fmt::format(
-          "{} % of class {} is mispredicted, of all labels {} %{}.",
-          Plain(100 * (std::isnan(side.share[first]) ? 1 : side.share[first])), first,
-          Plain(100 * side.all_wrong),
-          side.imbalanced ? ": " + counts : std::string());
-      incident.advice = side.imbalanced
-                            ? "Weight the loss by class or sample rare classes more often; judge by "
-                              "recall of each class, not by accuracy."
-                            : "Look at the labels of this class: its samples may be mislabelled, or "
-                              "too much like those of another class.";
+      incident.cause =
+          fmt::format("{} % of class {} is mispredicted, of all labels {} %{}.",
+                      Plain(100 * (std::isnan(side.share[first]) ? 1 : side.share[first])), first,
+                      Plain(100 * side.all_wrong), side.imbalanced ? ": " + counts : std::string());
+      incident.advice =
+          side.imbalanced ? "Weight the loss by class or sample rare classes more often; judge by "
+                            "recall of each class, not by accuracy."
+                          : "Look at the labels of this class: its samples may be mislabelled, or "
+                            "too much like those of another class.";
     } else {
       incident.severity = std::max(incident.severity, Severity::kMedium);
       incident.message = fmt::format("Classes are imbalanced: {} to 1", Plain(extremes.ratio));
@@ -317,7 +319,8 @@ const RuleDesc kClassImbalanceDesc{
         "threshold_imbalance; never of more than 1000 classes, which are words of a vocabulary. "
         "Predictions of the same step: the class of the largest score, or 1 where a probability is "
         "above 0.5. At the end of each window of `samples` labels with predictions, of the classes "
-        "with at least 10 of them since they were judged last: left behind where the mispredicted share of the class is > "
+        "with at least 10 of them since they were judged last: left behind where the mispredicted "
+        "share of the class is > "
         "threshold_misprediction while that of all labels is ≤ threshold_misprediction / 2, since "
         "at the begin of a training every class is mispredicted. High where a class was left "
         "behind in patience windows in a row, medium where only counts are imbalanced. Over where "
@@ -333,8 +336,9 @@ const RuleDesc kClassImbalanceDesc{
     .captures = kCaptures,
     .family = Family::kModel,
     .by_default = false,
-    .example = "A classifier of fraud trained on 1,000 transactions of which 20 are fraud: "
-               "`CrossEntropyLoss()(model(x), labels)` without weights."};
+    .example =
+        "A classifier of fraud trained on 1,000 transactions of which 20 are fraud: "
+        "`CrossEntropyLoss()(model(x), labels)` without weights."};
 
 std::unique_ptr<Rule> MakeClassImbalance(const Parameters& parameters) {
   return std::make_unique<ClassImbalance>(parameters);

@@ -30,8 +30,7 @@ constexpr ParameterDesc kParameters[] = {
     {"labels_collection", 0, "", "Tensors of this collection are labels too.", "labels"},
     {"predictions_collection", 0, "", "Tensors of this collection are predictions too.",
      "predictions"},
-    {"min_diag", 0.9, "",
-     "Least share of what is predicted as a class that is of this class."},
+    {"min_diag", 0.9, "", "Least share of what is predicted as a class that is of this class."},
     {"max_off_diag", 0.1, "",
      "Greatest share of what is predicted as a class that is of one other class."},
     {"samples", 100, "labels", "Labels of a matrix; it goes on over captures until it has them."},
@@ -107,16 +106,17 @@ class Confusion final : public Rule {
 
  private:
   struct Process : TrainingProcess {
-    bool evaluation = false;  ///< Its matrices are of evaluations, which count alone once there are.
+    bool evaluation =
+        false;  ///< Its matrices are of evaluations, which count alone once there are.
     Matrix growing, newest;
     std::int64_t first_step = -1;  ///< Of the growing one.
     std::int64_t first_ns = 0;
     std::int64_t newest_step = -1;
     std::int64_t newest_ns = 0;
-    Verdict verdict;  ///< Of the newest.
-    double best = 0;  ///< Greatest share that was right, as of the last progress.
-    std::int64_t stale = 0;       ///< Matrices since then.
-    std::int64_t bad_step = -1;   ///< Since when they are bad in a row.
+    Verdict verdict;             ///< Of the newest.
+    double best = 0;             ///< Greatest share that was right, as of the last progress.
+    std::int64_t stale = 0;      ///< Matrices since then.
+    std::int64_t bad_step = -1;  ///< Since when they are bad in a row.
     std::int64_t bad_ns = 0;
   };
 
@@ -170,8 +170,7 @@ class Confusion final : public Rule {
       if (column == 0 && of_class == 0) continue;
       // Nothing is predicted as a class that there is: none of it is right.
       const double diagonal =
-          column == 0 ? 0
-                      : static_cast<double>(matrix.counts[i][i]) / static_cast<double>(column);
+          column == 0 ? 0 : static_cast<double>(matrix.counts[i][i]) / static_cast<double>(column);
       bool bad = diagonal < min_diagonal_;
       if (diagonal < out.diagonal) {
         out.diagonal = diagonal;
@@ -244,15 +243,18 @@ class Confusion final : public Rule {
     incident.message = fmt::format("{} of {} classes are confused", verdict.bad_classes, classes);
     incident.cause =
         verdict.off_diagonal > 0
-            ? fmt::format("Of what is predicted as class {}, {} % is of class {}; {} % of {} labels "
-                          "are predicted right.",
-                          verdict.predicted, Plain(100 * verdict.off_diagonal), verdict.label,
-                          Plain(100 * verdict.right), process->newest.samples)
-            : fmt::format("Nothing is predicted as class {}; {} % of {} labels are predicted right.",
-                          verdict.of_class, Plain(100 * verdict.right), process->newest.samples);
+            ? fmt::format(
+                  "Of what is predicted as class {}, {} % is of class {}; {} % of {} labels "
+                  "are predicted right.",
+                  verdict.predicted, Plain(100 * verdict.off_diagonal), verdict.label,
+                  Plain(100 * verdict.right), process->newest.samples)
+            : fmt::format(
+                  "Nothing is predicted as class {}; {} % of {} labels are predicted right.",
+                  verdict.of_class, Plain(100 * verdict.right), process->newest.samples);
     incident.advice =
         verdict.right < min_diagonal_
-            ? "Look at samples of these two classes and their labels; then a larger model, a longer "
+            ? "Look at samples of these two classes and their labels; then a larger model, a "
+              "longer "
               "training or better features."
             : "Look at the rare classes: weight the loss by class, or collect more of them.";
     // A matrix of few labels may be bad by chance.
@@ -308,8 +310,9 @@ const RuleDesc kConfusionDesc{
     .captures = kCaptures,
     .family = Family::kModel,
     .by_default = false,
-    .example = "`xgboost.train({\"objective\": \"binary:logistic\"}, dtrain, evals=[(dtest, "
-               "\"test\")])` on data of which a fifth has the wrong label."};
+    .example =
+        "`xgboost.train({\"objective\": \"binary:logistic\"}, dtrain, evals=[(dtest, "
+        "\"test\")])` on data of which a fifth has the wrong label."};
 
 std::unique_ptr<Rule> MakeConfusion(const Parameters& parameters) {
   return std::make_unique<Confusion>(parameters);

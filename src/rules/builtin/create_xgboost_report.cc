@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// CreateXgboostReport: what a boosted model has learned and how well, for the report. It never fires.
+// CreateXgboostReport: what a boosted model has learned and how well, for the report. It never
+// fires.
 //
 // Each part is there where what it needs was recorded: metrics always, predictions, labels and
 // importances where the plan takes them. Of a training the newest capture is shown, and of what
@@ -29,14 +30,13 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr CaptureNeed kCaptures[] = {{"feature_importance", "values", 5},
-                                     {"predictions", "values", 5},
-                                     {"labels", "values", 5}};
+constexpr CaptureNeed kCaptures[] = {
+    {"feature_importance", "values", 5}, {"predictions", "values", 5}, {"labels", "values", 5}};
 
-constexpr std::size_t kMostReports = 16;    ///< Processes; of more the newest.
-constexpr std::size_t kMostCurves = 64;     ///< Metrics of a process.
-constexpr std::size_t kMostPoints = 512;    ///< Of a curve; when full, every second one goes.
-constexpr std::size_t kMostNamed = 50;      ///< Features of a kind of importance.
+constexpr std::size_t kMostReports = 16;  ///< Processes; of more the newest.
+constexpr std::size_t kMostCurves = 64;   ///< Metrics of a process.
+constexpr std::size_t kMostPoints = 512;  ///< Of a curve; when full, every second one goes.
+constexpr std::size_t kMostNamed = 50;    ///< Features of a kind of importance.
 constexpr std::size_t kClassesOfCurve = 32;
 constexpr std::size_t kBins = 20;
 constexpr std::size_t kErrorBins = 10;
@@ -174,9 +174,7 @@ class CreateXgboostReport final : public Rule {
     std::int64_t judged_step = -1;
     std::size_t judged_samples = 0;
 
-    bool Any() const {
-      return !curves.empty() || !importances.empty() || judged_step >= 0;
-    }
+    bool Any() const { return !curves.empty() || !importances.empty() || judged_step >= 0; }
     ordered_json ToJson() const;
   };
 
@@ -363,8 +361,7 @@ ordered_json CreateXgboostReport::Report::ToJson() const {
       steps.push_back(step);
       figures.push_back(Rounded(value));
     });
-    losses.push_back(
-        {{"name", name}, {"steps", std::move(steps)}, {"values", std::move(figures)}});
+    losses.push_back({{"name", name}, {"steps", std::move(steps)}, {"values", std::move(figures)}});
   }
   if (!losses.empty()) out["loss"] = std::move(losses);
   ordered_json kinds = ordered_json::object();
@@ -381,9 +378,8 @@ ordered_json CreateXgboostReport::Report::ToJson() const {
       entry["feature"] = features[i].second;
       entry["share"] = Rounded(share);
     }
-    kinds[kind] = {{"step", importance.step},
-                   {"of", features.size()},
-                   {"features", std::move(named)}};
+    kinds[kind] = {
+        {"step", importance.step}, {"of", features.size()}, {"features", std::move(named)}};
   }
   if (!kinds.empty()) out["feature_importance"] = std::move(kinds);
   if (judged_step < 0) return out;
@@ -400,11 +396,11 @@ ordered_json CreateXgboostReport::Report::ToJson() const {
     accuracies.ForEach([&](std::int64_t step, const Accuracy& accuracy) {
       ordered_json by_class = ordered_json::array();
       for (const double share : accuracy.by_class) {
-        by_class.push_back(std::isnan(share) ? ordered_json(nullptr) : ordered_json(Rounded(share)));
+        by_class.push_back(std::isnan(share) ? ordered_json(nullptr)
+                                             : ordered_json(Rounded(share)));
       }
-      curve.push_back({{"step", step},
-                       {"accuracy", Rounded(accuracy.all)},
-                       {"by_class", std::move(by_class)}});
+      curve.push_back(
+          {{"step", step}, {"accuracy", Rounded(accuracy.all)}, {"by_class", std::move(by_class)}});
     });
     out["accuracy_by_step"] = std::move(curve);
   }

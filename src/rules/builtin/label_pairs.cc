@@ -60,9 +60,9 @@ std::int32_t Largest(const std::vector<double>& scores, std::size_t begin, std::
 /// One number for each label.
 std::optional<std::vector<std::int32_t>> FromNumbers(const std::vector<double>& values,
                                                      const std::vector<std::int32_t>& labels) {
-  const bool whole = std::all_of(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(
-                                                                       labels.size()),
-                                 [](double v) { return IsWhole(v) && v >= 0 && v < kMostClasses; });
+  const bool whole =
+      std::all_of(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(labels.size()),
+                  [](double v) { return IsWhole(v) && v >= 0 && v < kMostClasses; });
   const bool shares = std::all_of(values.begin(), values.end(),
                                   [](double v) { return std::isnan(v) || (v >= 0 && v <= 1); });
   const bool binary =

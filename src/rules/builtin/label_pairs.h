@@ -27,8 +27,8 @@ struct Samples {
   std::size_t per_sample() const { return count() == 0 ? 0 : elements.size() / count(); }
 };
 
-/// As many whole samples as `limit` elements hold. Nothing where only the shape was taken, where the
-/// values are gone, and where one sample is larger.
+/// As many whole samples as `limit` elements hold. Nothing where only the shape was taken, where
+/// the values are gone, and where one sample is larger.
 std::optional<Samples> ReadSamples(const Record& record, const format::TensorRow& row,
                                    TensorValues* values, std::size_t limit);
 
@@ -40,11 +40,13 @@ inline constexpr std::int32_t kMostClasses = 10'000;
 /// The class of each label: whole numbers from 0 on, or one-hot rows of (samples, classes). Nothing
 /// where they are numbers of a regression.
 std::optional<std::vector<std::int32_t>> ClassesOf(const Samples& labels);
-/// The class that is predicted for each of as many labels: the largest of the scores where there are
-/// some for each class (along the last dimension, or the second of more than two), a whole number, or
-/// 1 where a probability is above one half (a score above 0). Nothing where they fit no classes.
-std::optional<std::vector<std::int32_t>> PredictedClasses(
-    const Samples& predictions, const std::vector<std::int32_t>& labels, std::size_t samples);
+/// The class that is predicted for each of as many labels: the largest of the scores where there
+/// are some for each class (along the last dimension, or the second of more than two), a whole
+/// number, or 1 where a probability is above one half (a score above 0). Nothing where they fit no
+/// classes.
+std::optional<std::vector<std::int32_t>> PredictedClasses(const Samples& predictions,
+                                                          const std::vector<std::int32_t>& labels,
+                                                          std::size_t samples);
 
 /// What one step has of both.
 struct LabelBatch {
@@ -72,9 +74,7 @@ class LabelPairs {
   struct Taken {
     const LabelBatch* batch = nullptr;
     bool labels = false;  ///< This record is the labels; else the predictions.
-    bool both() const {
-      return batch != nullptr && batch->labels && batch->predictions;
-    }
+    bool both() const { return batch != nullptr && batch->labels && batch->predictions; }
   };
   Taken Take(const Record& record, const format::TensorRow& row);
 

@@ -88,9 +88,7 @@ LossCourses::Place LossCourses::PlaceOf(const Series& series) const {
   if (IsValidationLoss(series.name)) {
     place.role = Role::kNamed;
   } else if (selected_ || series.name == "loss") {
-    place.role = training ? Role::kTrain
-                 : series.mode == "EVAL" ? Role::kEvaluation
-                                         : Role::kNone;
+    place.role = training ? Role::kTrain : series.mode == "EVAL" ? Role::kEvaluation : Role::kNone;
   }
   return place;
 }
@@ -126,8 +124,8 @@ std::optional<LossPoint> LossCourses::Take(LossCourse* course, std::uint32_t ser
       course->ns = scalar.time_ns;
       // Rounds of boosting are points by themselves.
       if (!done && block_ > 0 && course->train_count >= block_ && course->round < 0) {
-        done = LossPoint{course->train_step, course->ns,
-                         Mean(course->train_sum, course->train_count)};
+        done =
+            LossPoint{course->train_step, course->ns, Mean(course->train_sum, course->train_count)};
         course->train_sum = 0;
         course->train_count = 0;
       }

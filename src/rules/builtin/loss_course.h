@@ -47,8 +47,8 @@ struct LossCourse {
 class LossCourses {
  public:
   /// `tensor_regex`: only losses with this in their names; empty: those that are known as such.
-  /// `block`: training losses of a point of their own; 0: they come with those of validation, as the
-  /// mean since the one before.
+  /// `block`: training losses of a point of their own; 0: they come with those of validation, as
+  /// the mean since the one before.
   LossCourses(std::string_view tensor_regex, std::int64_t block);
 
   /// Of scalars: whether it is a loss.
@@ -63,9 +63,9 @@ class LossCourses {
   enum class Role : std::uint8_t { kNone, kTrain, kEvaluation, kNamed, kBoosting };
   struct Place {
     Role role = Role::kNone;
-    std::string set, metric;    ///< Of boosting: "validation_0" and "logloss".
-    bool known_set = false;     ///< Its name says that it is for training or validation.
-    bool train_set = false;     ///< Its name says that it is the training data.
+    std::string set, metric;  ///< Of boosting: "validation_0" and "logloss".
+    bool known_set = false;   ///< Its name says that it is for training or validation.
+    bool train_set = false;   ///< Its name says that it is the training data.
   };
   Place PlaceOf(const Series& series) const;
   std::optional<LossPoint> EndRound(LossCourse* course) const;

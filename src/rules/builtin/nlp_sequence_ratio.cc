@@ -27,8 +27,9 @@ namespace {
 constexpr std::string_view kSageMakersRegex = ".*embedding0_input_0";
 
 constexpr ParameterDesc kParameters[] = {
-    {"tensor_regex", 0, "", "Sequences are tensors with this in their names; as it is here, also "
-                            "what an embedding, or the root as input_ids, is given.",
+    {"tensor_regex", 0, "",
+     "Sequences are tensors with this in their names; as it is here, also "
+     "what an embedding, or the root as input_ids, is given.",
      ".*embedding0_input_0"},
     {"token_values", 0, "", "Tokens to look for, separated by commas.", "0"},
     {"token_thresholds_percent", 0, "%",
@@ -39,8 +40,9 @@ constexpr ParameterDesc kParameters[] = {
 
 constexpr CaptureNeed kCaptures[] = {
     {"input_sequence", "values", 50, "{tensor_regex}"},
-    {"token_inputs", "values", 50, "(?i)(?:^|[./])[a-z_0-9]*emb[a-z_0-9]*\\.input\\.0$"
-                                   "|^input\\.input_ids$"},
+    {"token_inputs", "values", 50,
+     "(?i)(?:^|[./])[a-z_0-9]*emb[a-z_0-9]*\\.input\\.0$"
+     "|^input\\.input_ids$"},
 };
 
 constexpr std::size_t kMostElements = std::size_t{1} << 20U;
@@ -85,8 +87,8 @@ class NLPSequenceRatio final : public Rule {
         any_embedding_(p.Text("tensor_regex") == kSageMakersRegex),
         token_values_(p.Text("token_values")),
         token_thresholds_(p.Text("token_thresholds_percent")),
-        captures_(static_cast<std::size_t>(std::clamp<std::int64_t>(p.GetInt("captures"), 1, 100))) {
-  }
+        captures_(
+            static_cast<std::size_t>(std::clamp<std::int64_t>(p.GetInt("captures"), 1, 100))) {}
 
   void Bind(const RuleContext& context) override { values_ = context.values; }
 
@@ -218,7 +220,8 @@ class NLPSequenceRatio final : public Rule {
     incident.message =
         fmt::format("{} % of all tokens are {:.0f}", Plain(100 * share), tokens_[worst].value);
     incident.cause = fmt::format(
-        "Token {:.0f} is {} % of the tokens of {}, more than the {} % that are meant to be the most.",
+        "Token {:.0f} is {} % of the tokens of {}, more than the {} % that are meant to be the "
+        "most.",
         tokens_[worst].value, Plain(100 * share), process->name,
         Plain(100 * tokens_[worst].threshold));
     incident.advice =
@@ -274,8 +277,9 @@ const RuleDesc kNLPSequenceRatioDesc{
     .captures = kCaptures,
     .family = Family::kModel,
     .by_default = false,
-    .example = "`tokenizer(texts, padding=\"max_length\", max_length=512)` of sentences of 40 "
-               "tokens."};
+    .example =
+        "`tokenizer(texts, padding=\"max_length\", max_length=512)` of sentences of 40 "
+        "tokens."};
 
 std::unique_ptr<Rule> MakeNLPSequenceRatio(const Parameters& parameters) {
   return std::make_unique<NLPSequenceRatio>(parameters);

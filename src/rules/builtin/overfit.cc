@@ -23,8 +23,10 @@ namespace telltale::rules {
 namespace {
 
 constexpr ParameterDesc kParameters[] = {
-    {"tensor_regex", 0, "", "Losses are scalars with this in their names; empty: loss, what is "
-                            "called a validation loss, and the metrics of boosting.", ""},
+    {"tensor_regex", 0, "",
+     "Losses are scalars with this in their names; empty: loss, what is "
+     "called a validation loss, and the metrics of boosting.",
+     ""},
     {"start_step", 0, "step", "Evaluations before this step say nothing."},
     {"patience", 1, "evaluations", "Evaluations in a row before anything is said."},
     {"ratio_threshold", 0.1, "", "Share of the training loss by which the other may be higher."},
@@ -181,8 +183,7 @@ class Overfit final : public Rule {
           "augmentation or data.";
     }
     // What followed the best model is lost.
-    incident.cost_seconds =
-        risen ? std::max(0.0, process->worked_s - process->best_worked_s) : 0;
+    incident.cost_seconds = risen ? std::max(0.0, process->worked_s - process->best_worked_s) : 0;
     incident.confidence =
         std::min(0.95, 0.6 + 0.1 * static_cast<double>(process->bad_in_row) + (risen ? 0.2 : 0));
     nlohmann::ordered_json evidence;

@@ -23,7 +23,8 @@ namespace telltale::rules {
 namespace {
 
 constexpr ParameterDesc kParameters[] = {
-    {"patience_train", 5, "blocks", "Blocks, or rounds of boosting, without a better training loss."},
+    {"patience_train", 5, "blocks",
+     "Blocks, or rounds of boosting, without a better training loss."},
     {"patience_validation", 10, "evaluations", "Evaluations without a better validation loss."},
     {"delta", 0.01, "", "A loss is better where it is lower than the lowest by more than this."},
     {"block_steps", 100, "steps", "Training losses whose mean is a point."},
@@ -124,8 +125,8 @@ class Overtraining final : public Rule {
       return;
     }
     // What new data say counts more; while they say that it gets better, it does.
-    const bool improving = process->validation.step >= 0 && !validation &&
-                           process->validation.stale == 0;
+    const bool improving =
+        process->validation.step >= 0 && !validation && process->validation.stale == 0;
     if (train && improving) return;
     const Best& best = validation ? process->validation : process->train;
     if (!process->open) processes_.Open(process, std::max<std::int64_t>(0, best.step), best.ns);
@@ -211,8 +212,9 @@ const RuleDesc kOvertrainingDesc{
     .family = Family::kModel,
     // A training that has converged and goes on for a while is no defect to most people.
     .by_default = false,
-    .example = "`xgboost.train(params, dtrain, num_boost_round=500, evals=[(dval, \"val\")])` "
-               "without early_stopping_rounds, where round 40 was the best."};
+    .example =
+        "`xgboost.train(params, dtrain, num_boost_round=500, evals=[(dval, \"val\")])` "
+        "without early_stopping_rounds, where round 40 was the best."};
 
 std::unique_ptr<Rule> MakeOvertraining(const Parameters& parameters) {
   return std::make_unique<Overtraining>(parameters);

@@ -35,9 +35,12 @@ namespace {
 constexpr ParameterDesc kParameters[] = {
     {"other_trials", 0, "",
      "Folders of the runs to compare with, separated by commas; what is not absolute begins at the "
-     "folder that this run is in.", ""},
-    {"collection_names", 0, "", "Tensors of these collections, separated by commas; with an empty "
-                                "tensor_regex too: all.", ""},
+     "folder that this run is in.",
+     ""},
+    {"collection_names", 0, "",
+     "Tensors of these collections, separated by commas; with an empty "
+     "tensor_regex too: all.",
+     ""},
     {"tensor_regex", 0, "", "And those with this in their names.", ""},
     {"rtol", 0, "", "Statistics are the same where they differ by less than this share,"},
     {"atol", 0, "", "and this. Both 0: every bit counts."},
@@ -48,12 +51,12 @@ constexpr std::size_t kMostCaptures = 1'000'000;
 constexpr std::size_t kNamed = 8;  ///< Tensors that the evidence names.
 constexpr std::size_t kNumbers = 6;
 constexpr std::array<std::string_view, kNumbers> kNumberNames = {"min", "max", "mean",
-                                                                "std", "l1",  "l2"};
+                                                                 "std", "l1",  "l2"};
 
 /// What was recorded of one tensor at one step.
 struct Capture {
   std::int64_t step = -1;
-  bool values = false;                 ///< A digest; else statistics.
+  bool values = false;  ///< A digest; else statistics.
   std::array<double, kNumbers> numbers{};
   std::array<std::uint64_t, 4> counts{};  ///< All, NaN, infinite, zero; or the digest.
 };
@@ -109,8 +112,7 @@ class SimilarAcrossRuns final : public Rule {
     if (!loaded_) Load();
     if (!selection_.empty() && !selection_.Has(series)) return false;
     Place place;
-    const std::string key =
-        KeyOf(statistics ? "s" : "t", series.name, series.mode, series.rank);
+    const std::string key = KeyOf(statistics ? "s" : "t", series.name, series.mode, series.rank);
     for (const auto& tracks : tracks_) {
       const auto found = tracks.find(key);
       if (found != tracks.end()) place.tracks.push_back(&found->second);
@@ -159,7 +161,7 @@ class SimilarAcrossRuns final : public Rule {
     std::size_t run = 0;               ///< Of the first difference, as the three that follow.
     std::string tensor, what;
     std::int64_t step = -1;
-    std::vector<bool> differs;  ///< By tensor.
+    std::vector<bool> differs;       ///< By tensor.
     std::vector<std::size_t> order;  ///< Tensors that differ, in the order in which that was seen.
     std::int64_t ns = 0;
   };
@@ -304,12 +306,14 @@ class SimilarAcrossRuns final : public Rule {
     incident.cause = fmt::format(
         "{} is the first that differs from {}, at step {} ({}); {}.", process->tensor,
         runs_[process->run], process->step, process->what,
-        at_once ? std::string("that is the first step that both recorded, so they began differently")
-                : fmt::format("from step {} until then all were the same", process->first_compared));
+        at_once
+            ? std::string("that is the first step that both recorded, so they began differently")
+            : fmt::format("from step {} until then all were the same", process->first_compared));
     incident.advice =
-        at_once ? "Compare seeds, versions, the initial weights and the first batch of both runs."
-                : "Look at what is not determined: the order of the data, dropout, atomic additions "
-                  "on the device (torch.use_deterministic_algorithms), the number of threads.";
+        at_once
+            ? "Compare seeds, versions, the initial weights and the first batch of both runs."
+            : "Look at what is not determined: the order of the data, dropout, atomic additions "
+              "on the device (torch.use_deterministic_algorithms), the number of threads.";
     incident.confidence = 1;
     nlohmann::ordered_json evidence;
     evidence["other"] = runs_[process->run];
@@ -373,8 +377,9 @@ const RuleDesc kSimilarAcrossRunsDesc{
     .captures = {},
     .family = Family::kModel,
     .by_default = false,
-    .example = "`telltale run --rule SimilarAcrossRuns:other_trials=yesterday -- python train.py` "
-               "where train.py sets no seed."};
+    .example =
+        "`telltale run --rule SimilarAcrossRuns:other_trials=yesterday -- python train.py` "
+        "where train.py sets no seed."};
 
 std::unique_ptr<Rule> MakeSimilarAcrossRuns(const Parameters& parameters) {
   return std::make_unique<SimilarAcrossRuns>(parameters);

@@ -34,8 +34,7 @@ class SimilarAcrossRunsTest : public testing::Test {
   void SetUp() override {
     store::MakeRun(folder_.path() / "other");
     store::MakeRun(folder_.path() / "this");
-    auto writer =
-        store::Writer::Open(folder_.path() / "other" / "agent-n0", "agent-n0", {});
+    auto writer = store::Writer::Open(folder_.path() / "other" / "agent-n0", "agent-n0", {});
     ASSERT_TRUE(writer.ok()) << writer.status().message();
     format::Batch batch;
     for (std::int64_t step = 0; step < 300; step += 100) {

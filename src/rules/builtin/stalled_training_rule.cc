@@ -201,19 +201,19 @@ const RuleDesc kStalledTrainingRuleDesc{
     .how_to_fix =
         "Look where the threads stand: `py-spy dump --pid PID` or gdb. With several ranks compare "
         "them: one that is elsewhere is the one that others wait for. Give collectives a timeout.",
-    .table_mask = store::MaskOf(format::TableId::kMetrics) |
-                  store::MaskOf(format::TableId::kSteps) |
-                  store::MaskOf(format::TableId::kScalars) |
-                  store::MaskOf(format::TableId::kTensors) |
-                  store::MaskOf(format::TableId::kEvents),
+    .table_mask =
+        store::MaskOf(format::TableId::kMetrics) | store::MaskOf(format::TableId::kSteps) |
+        store::MaskOf(format::TableId::kScalars) | store::MaskOf(format::TableId::kTensors) |
+        store::MaskOf(format::TableId::kEvents),
     .wrong_result = false,
     .parameters = kParameters,
     .captures = {},
     .family = Family::kModel,
     // HungTraining says the same earlier, and why.
     .by_default = false,
-    .example = "A loader that waits for a server that does not answer: `requests.get(url)` without "
-               "a timeout."};
+    .example =
+        "A loader that waits for a server that does not answer: `requests.get(url)` without "
+        "a timeout."};
 
 std::unique_ptr<Rule> MakeStalledTrainingRule(const Parameters& parameters) {
   return std::make_unique<StalledTrainingRule>(parameters);

@@ -2,8 +2,8 @@
 // TreeDepth: the trees of a boosted model are deep.
 //
 // SageMaker Debugger's rule of this name takes the logarithm of the largest id of a node, which is
-// the depth only where trees grow level by level and nothing is pruned: with grow_policy=lossguide a
-// path of 40 nodes has the ids of a tree of depth 6. Here paths are followed.
+// the depth only where trees grow level by level and nothing is pruned: with grow_policy=lossguide
+// a path of 40 nodes has the ids of a tree of depth 6. Here paths are followed.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -190,7 +190,8 @@ class TreeDepth final : public Rule {
                                   : fmt::format("Tree {}", process->deepest_tree),
         process->deepest, process->deep, process->all, depth_);
     incident.advice = fmt::format(
-        "Compare with max_depth={} on new data: deep trees learn single samples by heart; set depth "
+        "Compare with max_depth={} on new data: deep trees learn single samples by heart; set "
+        "depth "
         "of this rule to what you mean to allow.",
         depth_ - 1);
     // That they are deep is certain; that it does harm is not.

@@ -20,6 +20,8 @@ from .saved import HEADER_ROW, Saved
 
 _MODES = {mode.name: mode for mode in ModeKeys}
 _INDEX_FILE = re.compile(r"^(\d+)_(.+)\.json$")
+# What the import keeps under the name that smdebug gave it, since no column of `statistics` is that.
+_REDUCTIONS = "smdebug/reductions/"
 _PARTIAL = 7
 
 
@@ -100,14 +102,31 @@ class ImportedSource:
             for table in ("tensors", "statistics"):
                 for batch in run.reader(table):
                     self._take(sink, table, batch)
+            for batch in run.reader("scalars", where=f"name like '{_REDUCTIONS}%'"):
+                self._take_reductions(sink, batch)
+
+    def _worker(self, rank):
+        worker = f"worker_{rank}"
+        if worker not in self.workers and rank < len(self.workers):
+            return self.workers[rank]
+        return worker
 
     def _take(self, sink, table, batch):
         columns = (batch.column(c).to_pylist() for c in ("name", "mode", "step", "rank"))
         for row, (name, mode, step, rank) in enumerate(zip(*columns)):
-            if name == HEADER_ROW:
+            # A damaged index may have named any mode.
+            if name == HEADER_ROW or mode not in _MODES:
                 continue
-            worker = f"worker_{rank}"
-            if worker not in self.workers and rank < len(self.workers):
-                worker = self.workers[rank]
+            worker = self._worker(rank)
             saved = sink.add_row(name, _MODES[mode], step, worker, lambda: Saved(self._run, False))
             saved.set(table, batch, row)
+
+    def _take_reductions(self, sink, batch):
+        columns = (batch.column(c).to_pylist() for c in ("name", "mode", "step", "rank", "value"))
+        for tag, mode, step, rank, value in zip(*columns):
+            if mode not in _MODES:
+                continue
+            reduction, _, name = tag[len(_REDUCTIONS) :].partition("/")
+            worker = self._worker(rank)
+            saved = sink.add_row(name, _MODES[mode], step, worker, lambda: Saved(self._run, False))
+            saved.set_reduction(reduction, value)

@@ -85,7 +85,7 @@ def decode(raw, dtype, shape):
 class Saved:
     """Rows are (record batch, number of the row): nothing of them is copied before it is asked for."""
 
-    __slots__ = ("_of_sample", "_run", "_scalar", "_statistics", "_tensor")
+    __slots__ = ("_named", "_of_sample", "_run", "_scalar", "_statistics", "_tensor")
 
     def __init__(self, run, of_sample):
         self._run = run
@@ -93,6 +93,11 @@ class Saved:
         self._tensor = None
         self._statistics = None
         self._scalar = None
+        self._named = None
+
+    def set_reduction(self, name, value):
+        """A reduction that the table `statistics` has no column for: "sum", "abs_max", "abs_mean"."""
+        self._named = {**(self._named or {}), name: value}
 
     def set(self, table, batch, row):
         """A row of `tensors`, `statistics` or `scalars`; a later one goes before an earlier."""
@@ -145,7 +150,11 @@ class Saved:
             *("more", "abs_min", "abs_std", "prod"),
         )
         row = dict(zip(fields, self._fields(self._statistics, *fields)))
-        return of_statistics(name, row, absolute, self._of_sample)
+        value = of_statistics(name, row, absolute, self._of_sample)
+        if value is None and self._named is not None:
+            named = self._named.get(f"abs_{name}" if absolute else name)
+            return None if named is None else np.float64(named)
+        return value
 
 
 def _texts(rows):

@@ -4,9 +4,12 @@
 What is due of one callback is reduced in one batch a dtype, on a side stream: the tensors are copied one
 behind the other into rows of one matrix (a chunk at most 4 Mi elements), each reduction is one kernel over all
 rows, and the rows of a tensor are summed up in float64. The user's stream waits, on the device, until the
-tensors have been copied, since it may change them next; the host waits for nothing. The results of a step are
-copied once, to pinned memory of a bounded pool, and recorded, at the step and mode of their time, when an
+tensors have been copied, since it may change them next; the host waits for nothing. Of a large model no more
+than 256 MiB are copied ahead of their reduction: the device's memory is the training's. The results of a step
+are copied once, to pinned memory of a bounded pool, and recorded, at the step and mode of their time, when an
 event says that the copy is done. Where the pool is empty they are counted as skipped.
+
+While a CUDA graph is captured nothing is asked of the device: even a question about an event breaks it.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from __future__ import annotations
 import math
 import os
 from collections import deque
+from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
@@ -22,6 +26,10 @@ from ..._session import at_end
 
 _ROW = 2048
 _CHUNK_ROWS = 2048
+# Copies that wait for their reduction.
+_MAX_COPIED_BYTES = 256 << 20
+# Elements of a tensor that is converted, whole, before it is cut into chunks.
+_MAX_CONVERTED = 64 << 20
 # What is known of each row: NaN, finite and zero elements, smallest, largest, sum, sum of absolute values, of
 # squares, of squared deviations from the row's mean.
 _COLUMNS = 9
@@ -68,7 +76,13 @@ class Cuda:
 
     @staticmethod
     def pinned(rows: int) -> Any:
-        return _torch.empty((rows, _COLUMNS), dtype=_torch.float64, pin_memory=True)
+        # The default device or tensor type may be the user's CUDA device.
+        return _torch.empty((rows, _COLUMNS), dtype=_torch.float64, device="cpu", pin_memory=True)
+
+    def integers(self, values: list[int]) -> Any:
+        """int64, on the device. From pinned memory: a copy from any other waits for what our stream holds."""
+        pinned = _torch.tensor(values, dtype=_torch.int64, device="cpu", pin_memory=True)
+        return pinned.to(self.device, non_blocking=True)
 
 
 class _Meta:
@@ -99,16 +113,23 @@ class _Device:
         self.moment: tuple[int, int] | None = None
 
 
-# (tensor, id of its name, tt_dtype), held only while a callback runs
-_waiting: list[tuple[Any, int, int]] = []
+# tensor, id of its name, tt_dtype, what its values are to be divided by or None
+_Item = tuple[Any, int, int, Any]
+# Held only while a callback runs.
+_waiting: list[_Item] = []
 _devices: dict[Any, _Device] = {}
 
 
-def add(tensor: Any, name_id: int, dtype: int) -> bool:
-    """Takes a tensor on a CUDA device; launch() follows within the same callback. False: not to be read."""
+def add(tensor: Any, name_id: int, dtype: int, scale: Any = None) -> bool:
+    """Takes a tensor on a CUDA device; launch() follows within the same callback. False: not to be read.
+
+    `scale`: one element on a CUDA device; what is recorded is of the values divided by it (positive).
+    """
     if not tensor.is_cuda or tensor.layout is not _torch.strided:
         return False
-    _waiting.append((tensor, name_id, dtype))
+    if tensor.numel() > _MAX_CONVERTED and _is_converted(tensor):
+        return False
+    _waiting.append((tensor, name_id, dtype, scale))
     return True
 
 
@@ -117,27 +138,42 @@ def waiting() -> bool:
     return bool(_waiting)
 
 
+def drop_waiting() -> None:
+    """The callback failed: what it added is not held on to, and counted as skipped."""
+    left = len(_waiting)
+    _waiting.clear()
+    if left:
+        probe.count_skipped("capture.failed", left)
+
+
+def in_use() -> bool:
+    """Whether end_step() and begin_forward() have something to do."""
+    return bool(_devices)
+
+
 def launch() -> None:
     """Starts the reductions of all that was added."""
     items = list(_waiting)
     _waiting.clear()
-    groups: dict[tuple[Any, Any], list[tuple[Any, int, int]]] = {}
+    if Cuda.capturing():
+        probe.count_skipped("capture.graph", len(items))
+        return
+    groups: dict[tuple[Any, Any, int], list[_Item]] = {}
     for item in items:
-        tensor = item[0]
-        groups.setdefault((tensor.device, tensor.dtype), []).append(item)
-    for (device, _), group in groups.items():
+        tensor, scale = item[0], item[3]
+        groups.setdefault((tensor.device, tensor.dtype, id(scale)), []).append(item)
+    for (device, _, _), group in groups.items():
         known = _devices.get(device)
         if known is None:
             known = _devices[device] = _Device(Cuda(device))
         _drain(known)
-        if known.cuda.capturing():
-            probe.count_skipped("capture.graph", len(group))
-        else:
-            _reduce(known, group, probe.current())
+        _reduce(known, group, probe.current())
 
 
 def end_step() -> None:
     """Starts the copy of a step's results, and records those that have arrived."""
+    if not _devices or Cuda.capturing():
+        return
     for device in _devices.values():
         _copy(device)
         _drain(device)
@@ -145,16 +181,35 @@ def end_step() -> None:
 
 def begin_forward() -> None:
     """The results of another step or mode (an evaluation has no optimizer that ends its steps) go first."""
-    if _devices:
-        moment = probe.current()
-        for device in _devices.values():
-            if device.moment is not None and device.moment != moment:
-                _copy(device)
-            _drain(device)
+    if not _devices or Cuda.capturing():
+        return
+    moment = probe.current()
+    for device in _devices.values():
+        if device.moment is not None and device.moment != moment:
+            _copy(device)
+        _drain(device)
+
+
+def _is_dense(tensor: Any) -> bool:
+    """Whether the elements fill one block of memory, in whatever order of the dimensions."""
+    expected = 1
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape)):
+        if size == 1:
+            continue
+        if stride != expected:
+            return False
+        expected *= size
+    return True
+
+
+def _is_converted(tensor: Any) -> bool:
+    """Whether _pieces() needs memory for all of the tensor."""
+    as_it_is = tensor.is_floating_point() and tensor.element_size() > 1
+    return not (as_it_is and (tensor.is_contiguous() or (_is_dense(tensor) and not tensor.is_neg())))
 
 
 def _pieces(tensor: Any) -> Any:
-    """The elements of a tensor in one dimension, as float32, float64 or a half type."""
+    """The elements of a tensor in one dimension, in any order, as float32, float64 or a half type."""
     if tensor.is_complex():
         tensor = tensor.abs()
     elif tensor.is_floating_point():
@@ -162,34 +217,66 @@ def _pieces(tensor: Any) -> Any:
             tensor = tensor.to(_torch.float32)
     else:
         tensor = tensor.to(_torch.float64)
+    if not tensor.is_contiguous() and not tensor.is_neg() and _is_dense(tensor):
+        # Without a copy: channels_last, for example.
+        return tensor.as_strided((tensor.numel(),), (1,))
     return tensor.reshape(-1)
 
 
-def _reduce(device: _Device, items: list[tuple[Any, int, int]], moment: tuple[int, int]) -> None:
+def _reduce(device: _Device, items: list[_Item], moment: tuple[int, int]) -> None:
+    """Starts the reduction of tensors of one dtype that have the same scale."""
     room = _CAPACITY - device.held
     if len(items) > room:
         probe.count_skipped("capture.device_room", len(items) - room)
         items = items[: max(room, 0)]
     if not items:
         return
-    metas = [_Meta(name_id, dtype, int(tensor.numel()), moment) for tensor, name_id, dtype in items]
+    metas = [_Meta(name_id, dtype, int(tensor.numel()), moment) for tensor, name_id, dtype, _ in items]
+    scale = items[0][3]
     with device.cuda.side():
-        flats = [_pieces(tensor.detach()) for tensor, _, _ in items]
-        matrix = _chunks(device, flats, metas)
+        # Before the user's stream goes on: the scaler frees it after the step.
+        factors = None if scale is None else _factors(scale, items[0][0].device)
+        matrix = _chunks(device, (_pieces(item[0].detach()) for item in items), metas)
+        if factors is not None:
+            matrix = matrix * factors
     device.cuda.release_user()
     device.results.append((matrix, metas))
     device.held += len(metas)
     device.moment = moment
 
 
-def _chunks(device: _Device, flats: list[Any], metas: list[_Meta]) -> Any:
+def _factors(scale: Any, device: Any) -> Any:
+    """(_COLUMNS,): what makes the statistics of scaled values those of the values."""
+    inverse = scale.detach().to(device=device, dtype=_torch.float64, non_blocking=True)
+    inverse = inverse.reshape(1).reciprocal()
+    return _torch.cat((_torch.ones_like(inverse).expand(3), inverse.expand(4), inverse.square().expand(2)))
+
+
+def _chunks(device: _Device, flats: Iterator[Any], metas: list[_Meta]) -> Any:
     """One row of _COLUMNS for each tensor."""
     chunk: list[Any] = []
     lengths: list[int] = []
     rows = 0
-    filler = _filler(device, flats[0])
-    tables = []
+    filler: Any = None
+    tables: list[Any] = []
+    copied = 0
+    whole: list[Any] = []
+
+    def close_chunk() -> None:
+        nonlocal rows, copied
+        table = _table(chunk, rows)
+        tables.append(table)
+        chunk.clear()
+        rows = 0
+        copied += table.numel() * table.element_size()
+        if copied > _MAX_COPIED_BYTES:
+            whole.extend(_row_statistics(table) for table in tables)
+            tables.clear()
+            copied = 0
+
     for flat, meta in zip(flats, metas):
+        if filler is None:
+            filler = _filler(device, flat)
         count = meta.count
         at = 0
         total = 0
@@ -205,14 +292,13 @@ def _chunks(device: _Device, flats: list[Any], metas: list[_Meta]) -> Any:
             rows += need
             total += need
             if rows >= _CHUNK_ROWS:
-                tables.append(_table(chunk, rows))
-                chunk, rows = [], 0
+                close_chunk()
         lengths.append(total)
     if chunk:
-        tables.append(_table(chunk, rows))
+        close_chunk()
     # All has been copied; what follows reads our own memory.
     device.cuda.hold_user()
-    whole = [_row_statistics(table) for table in tables]
+    whole.extend(_row_statistics(table) for table in tables)
     return _sum_up(whole[0] if len(whole) == 1 else _torch.cat(whole), _layout(device, lengths))
 
 
@@ -236,9 +322,7 @@ def _layout(device: _Device, lengths: list[int]) -> Any:
     if known is None:
         if len(device.layouts) >= _MAX_LAYOUTS:
             device.layouts.clear()
-        known = device.layouts[key] = _torch.tensor(lengths, dtype=_torch.int64).to(
-            device.cuda.device, non_blocking=True
-        )
+        known = device.layouts[key] = device.cuda.integers(lengths)
     return known
 
 
@@ -298,9 +382,6 @@ def _copy(device: _Device) -> None:
     results, device.results = device.results, []
     device.held = 0
     metas = [meta for _, of_batch in results for meta in of_batch]
-    if device.cuda.capturing():
-        probe.count_skipped("capture.graph", len(metas))
-        return
     buffer = device.free.pop() if device.free else None
     if buffer is None:
         if device.made >= _BUFFERS:
@@ -352,10 +433,12 @@ def _record(meta: _Meta, row: list[float]) -> None:
 
 def _drain_last() -> None:
     """Records what has arrived and counts the rest: a device that hangs must not hold up the end."""
+    asked = bool(_devices) and not Cuda.capturing()
     for device in _devices.values():
-        _copy(device)
-        _drain(device)
-        late = sum(len(metas) for _, _, metas in device.flying)
+        if asked:
+            _copy(device)
+            _drain(device)
+        late = device.held + sum(len(metas) for _, _, metas in device.flying)
         if late:
             probe.count_skipped("capture.device_late", late)
         device.flying.clear()

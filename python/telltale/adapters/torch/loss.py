@@ -5,14 +5,15 @@ lies on a device, and read once the copy is done.
 
 from __future__ import annotations
 
+import functools
 import os
 from collections import deque
 from types import ModuleType
-from typing import Any
+from typing import Any, Callable
 
 from ..._native import probe
 from ..._session import at_end
-from . import events, outputs
+from . import events, outputs, shards, tensors
 from .hooking import BACKWARD, LOSS, SCALE, SCALER, hook
 
 _torch: Any = None
@@ -30,16 +31,27 @@ _FUNCTIONS = {
     "": ("binary_cross_entropy_with_logits",),
 }
 _MAX_PENDING = 64
-# (event that ends the copy, pinned copy, what the probe calls the loss)
-_pending: deque[tuple[Any, Any, int]] = deque()
+# (event that ends the copy, pinned copy, what the probe calls the loss or, of an evaluation, step and mode)
+_pending: deque[tuple[Any, Any, Any]] = deque()
 _device_seen = False
 _functions_hooked = False
+
+
+class _Here:
+    """The event of a copy that need not be made."""
+
+    @staticmethod
+    def query() -> bool:
+        return True
 
 
 def _drain() -> None:
     while _pending and _pending[0][0].query():
         _, copy, loss = _pending.popleft()
-        probe.loss_arrived(loss, copy.item())
+        if isinstance(loss, tuple):
+            probe.scalar_at("loss", copy.item(), *loss)
+        else:
+            probe.loss_arrived(loss, copy.item())
 
 
 def _drain_last() -> None:
@@ -64,38 +76,72 @@ def _after_fork() -> None:
 
 def _start_copy(tensor: Any) -> tuple[Any, Any] | None:
     """The event that ends the copy of a loss on a CUDA device, and the copy; None: it cannot be copied."""
-    if not tensor.is_cuda or _torch.cuda.is_current_stream_capturing():
+    if not tensor.is_cuda:
         return None
-    with _torch.no_grad():
-        copy = _torch.empty((), dtype=tensor.dtype, pin_memory=True)
-        copy.copy_(tensor.detach().reshape(()), non_blocking=True)
+    # The default device or tensor type may be the user's CUDA device.
+    copy = _torch.empty((), dtype=tensor.dtype, device="cpu", pin_memory=True)
+    copy.copy_(tensor.detach().reshape(()), non_blocking=True)
     done = _torch.cuda.Event()
     done.record(_torch.cuda.current_stream(tensor.device))
     return done, copy
 
 
 def on_device_loss(tensor: Any) -> None:
-    """Starts a copy of a loss on a device and records those that have arrived. Only losses of training
-    come here: they are taken just before their backward, and which optimizer they are for shows when it
-    steps.
+    """Starts a copy of a loss on a device and records those that have arrived. Losses of training are taken
+    just before their backward: which optimizer they are for shows when it steps.
     """
+    _take(tensor, None)
+
+
+def on_device_eval(tensor: Any) -> None:
+    """The same of a loss of an evaluation, at the step and mode that are open."""
+    _take(tensor, probe.current())
+
+
+def _take(tensor: Any, moment: tuple[int, int] | None) -> None:
     global _device_seen
+    tensor = shards.whole_value(tensor)
+    if tensor is None:
+        probe.count_skipped("loss.distributed", 1)
+        return
     if not _device_seen:
         _device_seen = True
         events.device_seen()
+    if tensor.is_cuda and _torch.cuda.is_current_stream_capturing():
+        # Even to ask whether a copy is done would break the graph that is being captured.
+        probe.count_skipped("loss.device", 1)
+        return
     _drain()
     if len(_pending) >= _MAX_PENDING:
         probe.count_skipped("loss.late", 1)
         return
-    started = _start_copy(tensor)
+    started: tuple[Any, Any] | None
+    if type(tensor) is _torch.Tensor and tensor.is_cpu:
+        # Of a distributed tensor in main memory the value is at hand.
+        started = _Here, tensor.detach().clone()
+    else:
+        started = _start_copy(tensor)
     if started is None:
         probe.count_skipped("loss.device", 1)
         return
-    loss = probe.loss_later()
+    loss = moment if moment is not None else probe.loss_later()
     if loss == 0:
         probe.count_skipped("loss.refused", 1)
         return
     _pending.append((*started, loss))
+    if started[0] is _Here:
+        _drain()
+
+
+def _careful(tell: Callable[[Any], None]) -> Callable[[Any], None]:
+    """As tensors.careful; a dispatch mode of the user's does not see the copy either."""
+
+    @functools.wraps(tell)
+    def undisturbed(tensor: Any) -> None:
+        with tensors.undisturbed():
+            tell(tensor)
+
+    return tensors.careful(undisturbed)
 
 
 def _scalers(torch: Any) -> list[Any]:
@@ -143,7 +189,8 @@ def install(torch: ModuleType) -> None:
     os.register_at_fork(after_in_child=_after_fork)
     probe.configure(
         loss_type=torch.nn.modules.loss._Loss,
-        on_device_loss=on_device_loss,
+        on_device_loss=_careful(on_device_loss),
+        on_device_eval=_careful(on_device_eval),
         on_eval=events.harmless(lambda _: hook_functions()),
     )
     outputs.hook_functions_with(hook_functions)

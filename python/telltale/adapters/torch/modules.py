@@ -40,6 +40,8 @@ _roots: dict[int, Root] = {}
 _owners: dict[str, Any] = {}
 # Changes whenever a name may have: a root came or went.
 _version = 0
+# Number of roots at which those that are gone are looked for.
+_sweep_at = 64
 _listeners: list[Callable[[], None]] = []
 
 
@@ -131,6 +133,18 @@ def root_of(module: Any) -> Root | None:
     return root if root is not None and root.reference() is inner else None
 
 
+def _sweep() -> None:
+    """Forgets roots that are gone, once there are many."""
+    global _sweep_at, _version
+    if len(_roots) < _sweep_at:
+        return
+    for key, root in list(_roots.items()):
+        if root.reference() is None:
+            del _roots[key]
+            _version += 1 if root.names else 0
+    _sweep_at = 2 * len(_roots) + 64
+
+
 def on_root(module: Any) -> None:
     """The first forward of a root module: records the event `model`."""
     global _version
@@ -139,13 +153,14 @@ def on_root(module: Any) -> None:
     if getattr(type(module), "_telltale_names_itself", False):
         return  # A layer of Keras: its own adapter tells of it, by Keras' names.
     inner = unwrap(module)
+    _sweep()
     _roots[id(inner)] = Root(inner, module)
-    _version += 1
     for listener in _listeners:
         listener()
     parameters = list(inner.parameters())
     if not parameters:
-        return
+        return  # An nn.Softmax() that is made anew for each call changes no name.
+    _version += 1
     elements = 0
     for parameter in parameters:
         try:
@@ -168,7 +183,7 @@ class Names:
             module = root.reference()
             if module is None:
                 del _roots[key]
-                _version += 1
+                _version += 1 if root.names else 0
             else:
                 self._add(module, root.names)
 

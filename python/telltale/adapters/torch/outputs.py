@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import json
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from types import ModuleType
 from typing import Any, Callable
 
+from ..._capture import TRAIN
 from ..._native import probe
 from ..._session import on_wake
-from . import device, modules, parameters, tensors
+from . import modules, parameters, tensors
 from .thread import owns
 
 # Bits of what on_forward answers, as kWatch in torch_capture.h.
@@ -30,6 +31,8 @@ _LABELS = frozenset(("label", "labels", "target", "targets"))
 _MAX_CALLS = 16
 _MAX_LEAVES = 64
 _MAX_DEPTH = 4
+# Items of all containers of one value that are looked at: a list may have millions.
+_MAX_ITEMS = 4096
 # Names of one module: keys made anew at each call must not grow the training's memory.
 _MAX_NAMES = 2048
 _MAX_REBUILDS = 4
@@ -78,7 +81,9 @@ class _Entry:
         if number >= _MAX_CALLS:
             probe.count_skipped("capture.calls", 1)
             return
-        for suffix, tensor in _leaves(value):
+        alone = isinstance(value, tensors.tensor_type)
+        leaves: Iterable[tuple[str, Any]] = (("", value),) if alone else _leaves(value)
+        for suffix, tensor in leaves:
             key = (what, suffix, number, collection)
             name_id = self.ids.get(key)
             if name_id is None and len(self.ids) >= _MAX_NAMES:
@@ -173,30 +178,38 @@ def _tell_unseen(root: Any, reason: str, count: int) -> None:
 
 
 def _leaves(value: Any) -> Iterator[tuple[str, Any]]:
-    """The tensors in a value, each with its place in it."""
-    if isinstance(value, tensors.tensor_type):
-        yield "", value
-        return
+    """The tensors in a container, each with its place in it."""
     left = _MAX_LEAVES
-    for leaf in _inside(value, "", 0):
+    items = iter(range(_MAX_ITEMS))
+    for leaf in _inside(value, "", 0, items):
         if left == 0:
-            probe.count_skipped("capture.many_tensors", 1)
-            return
+            break
         left -= 1
         yield leaf
+    else:
+        if next(items, None) is not None:
+            return
+    probe.count_skipped("capture.many_tensors", 1)
 
 
-def _inside(value: Any, place: str, depth: int) -> Iterator[tuple[str, Any]]:
+def _inside(value: Any, place: str, depth: int, items: Iterator[int]) -> Iterator[tuple[str, Any]]:
+    """`items` ends when enough were looked at."""
     if isinstance(value, tensors.tensor_type):
         yield place, value
     elif depth < _MAX_DEPTH:
+        # The bound comes first in zip(): it takes no item that is not looked at.
         if isinstance(value, (list, tuple)):
-            for index, item in enumerate(value):
-                yield from _inside(item, f"{place}.{index}", depth + 1)
+            for _, (index, item) in zip(items, enumerate(value)):
+                yield from _inside(item, f"{place}.{index}", depth + 1, items)
         elif isinstance(value, dict):
-            for key, item in value.items():
+            for _, (key, item) in zip(items, value.items()):
                 if isinstance(key, (str, int)):
-                    yield from _inside(item, f"{place}.{modules.clean(str(key))}", depth + 1)
+                    yield from _inside(item, f"{place}.{modules.clean(str(key))}", depth + 1, items)
+        elif hasattr(type(value), "__dataclass_fields__"):
+            # As it lies in the object: an attribute that computes is the user's code.
+            for _, (key, item) in zip(items, list(getattr(value, "__dict__", {}).items())):
+                if key in type(value).__dataclass_fields__:
+                    yield from _inside(item, f"{place}.{key}", depth + 1, items)
 
 
 def _now() -> None:
@@ -223,7 +236,7 @@ def on_forward(module: Any, train: bool) -> int:
     if root is None:
         return 0
     _now()
-    device.begin_forward()
+    tensors.begin_device_forward()
     _evaluation = not train
     table = _tables.get(id(root))
     if table is None or table.root() is not root:
@@ -236,7 +249,8 @@ def on_forward(module: Any, train: bool) -> int:
         parameters.announce(root)
     if table.moment is not _moment:
         table.moment = _moment
-        if not train and _wants("weights", "biases"):
+        # A pass without gradients inside a step of training is none: the optimizer records them.
+        if not train and probe.current()[1] != TRAIN and _wants("weights", "biases"):
             parameters.on_evaluation(root)
     if _hook_functions is not None and _wants("labels", "losses"):
         _hook_functions()
@@ -366,12 +380,19 @@ def on_function(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | N
 def on_backward(loss: Any) -> None:
     """A backward pass begins from a loss."""
     if owns() and _wants("losses"):
-        if type(loss) is tensors.tensor_type and loss.numel() != 1:
-            return  # Given a gradient of its own: no loss.
+        if isinstance(loss, (list, tuple)):
+            loss = [one if _may_be_loss(one) else None for one in loss]
+        elif not _may_be_loss(loss):
+            return
         _now()
         entry = _named("")
         entry.give("loss", loss, "losses")
         entry.calls += 1
+
+
+def _may_be_loss(value: Any) -> bool:
+    """Other than what has several elements: that is given a gradient of its own. A subclass is not asked."""
+    return type(value) is not tensors.tensor_type or value.numel() == 1
 
 
 def _awake(_: int) -> None:

@@ -127,16 +127,32 @@ def on_optimizer(optimizer: Any) -> None:
     """An optimizer is about to step: records what is due of its parameters, gradients and state."""
     claim()
     groups = [group["params"] for group in optimizer.param_groups]
-    scaled = getattr(optimizer, "grad_scale", None) is not None
-    if scaled and probe.wanted("gradients"):
-        # A fused optimizer unscales while it steps: its gradients are not yet what they mean.
-        probe.count_skipped("capture.scaled_gradients", sum(len(group) for group in groups))
-    known = _record(optimizer, groups, not scaled)
+    # A fused optimizer unscales while it steps: its gradients are not yet what they mean.
+    scale = getattr(optimizer, "grad_scale", None)
+    known = _record(optimizer, groups, scale is None)
+    if scale is not None:
+        _scaled_gradients(groups, known, scale)
     if probe.wanted("optimizer_state"):
         _state(optimizer, groups, known)
     if device.waiting():
         tensors.launch_device()
-    device.end_step()
+    tensors.end_device_step()
+
+
+def _scaled_gradients(groups: list[list[Any]], known: _Known, scale: Any) -> None:
+    """Records what is due of gradients that are still multiplied by `scale`."""
+    readable = isinstance(scale, tensors.tensor_type)
+    with tensors.undisturbed():
+        for named, parameters in zip(known.groups, groups):
+            for parameter, (_, gradient_id) in zip(parameters, named.ids):
+                take = probe.due(gradient_id) if gradient_id else 0
+                gradient = parameter.grad if take else None
+                if gradient is None:
+                    continue
+                if readable:
+                    tensors.record_scaled(gradient, gradient_id, take, scale)
+                else:
+                    probe.count_skipped("capture.scaled_gradients", 1)
 
 
 def on_closure(optimizer: Any, closure: Callable[..., Any]) -> Callable[..., Any]:
@@ -186,7 +202,9 @@ def on_evaluation(root: Any) -> None:
 
 def announce(root: Any) -> None:
     """Tells the names of a root's parameters before they are due for the first time, for the plan to answer."""
-    _name_all([list(root.parameters())])
+    parameters = list(root.parameters())
+    if parameters:
+        _name_all([parameters])
 
 
 def _awake(_: int) -> None:

@@ -27,6 +27,23 @@ def local_part(tensor: Any) -> Any:
     return tensor._local_tensor if is_distributed(tensor) else tensor
 
 
+def whole_value(tensor: Any) -> Any:
+    """The value of a distributed tensor, without asking other ranks; None where they hold a part of it, or where
+    it is still on its way.
+    """
+    if not is_distributed(tensor):
+        return tensor
+    local = tensor._local_tensor
+    if type(local).__name__ == "AsyncCollectiveTensor":
+        return None
+    return local if all(_is_replicated(placement) for placement in tensor.placements) else None
+
+
+def _is_replicated(placement: Any) -> bool:
+    text = str(placement)
+    return text == "R" or text.startswith("Replicate")
+
+
 def _tell(name: str, facts: dict[str, Any]) -> None:
     if name in _told or len(_told) >= 65536:
         return
@@ -69,7 +86,7 @@ class Shards:
         """The name of what this process holds of a parameter: its own where that is all of it."""
         if is_distributed(parameter):
             placements = [str(placement) for placement in parameter.placements]
-            if all(placement == "R" or placement.startswith("Replicate") for placement in placements):
+            if whole_value(parameter) is not None:
                 return name
             facts = {
                 "global_shape": list(parameter.shape),

@@ -52,6 +52,24 @@ def record(tensor: Any, name_id: int, take: int) -> None:
         refused(tensor, name_id, take, why)
 
 
+def record_scaled(tensor: Any, name_id: int, take: int, scale: Any) -> None:
+    """As record, of the values divided by `scale`, one element: read without waiting for a device. To be
+    called inside undisturbed().
+    """
+    tensor = shards.local_part(tensor)
+    strided_here = tensor.is_cpu and scale.is_cpu and tensor.layout is _torch.strided
+    if type(tensor) not in _plain:
+        probe.count_skipped("capture.subclass", 1)
+    elif tensor.is_cuda and scale.is_cuda:
+        if not _on_device(tensor, name_id, take, scale):
+            probe.count_skipped("capture.device", 1)
+    elif strided_here and _small(tensor, tensor.element_size()):
+        # torch's own scalers divide by multiplying with the reciprocal, taken in float64.
+        record(tensor.detach() * (1.0 / float(scale)), name_id, take)
+    else:
+        probe.count_skipped("capture.scaled_gradients", 1)
+
+
 def refused(tensor: Any, name_id: int, take: int, why: int) -> None:
     """A tensor that the binding did not read: another way, or counted as skipped."""
     with _Undisturbed():
@@ -85,6 +103,11 @@ class _Undisturbed:
         self._function.__exit__(*exception)
 
 
+def undisturbed() -> _Undisturbed:
+    """A context for our own calls of torch."""
+    return _Undisturbed()
+
+
 def careful(part: Callable[..., Any]) -> Callable[..., Any]:
     """For what the hooks call: no mode of the user's sees it, and a failure of it is counted, and noted once."""
     noted = False
@@ -102,6 +125,7 @@ def careful(part: Callable[..., Any]) -> Callable[..., Any]:
                 launch_device()
             return answer
         except Exception as error:
+            device.drop_waiting()
             probe.count_skipped("capture.failed", 1)
             if not noted:
                 noted = True
@@ -115,6 +139,20 @@ def launch_device() -> None:
     """Starts what is to be computed on devices."""
     with _Undisturbed():
         device.launch()
+
+
+def end_device_step() -> None:
+    """An optimizer was told of: starts the copy of what its step has computed on devices."""
+    if device.in_use():
+        with _Undisturbed():
+            device.end_step()
+
+
+def begin_device_forward() -> None:
+    """A root's forward begins: takes what has arrived from devices."""
+    if device.in_use():
+        with _Undisturbed():
+            device.begin_forward()
 
 
 def _no_mode() -> bool:
@@ -197,7 +235,7 @@ def _with_zeros(values: Any, count: int, name_id: int) -> bool:
     return True
 
 
-def _on_device(tensor: Any, name_id: int, take: int) -> bool:
+def _on_device(tensor: Any, name_id: int, take: int, scale: Any = None) -> bool:
     dtype = dtypes.get(tensor.dtype)
     if dtype is None:
         return False
@@ -210,7 +248,7 @@ def _on_device(tensor: Any, name_id: int, take: int) -> bool:
     # Values and histograms of a device are not fetched.
     if take & ~(TAKE_STATS | TAKE_MORE):
         probe.count_skipped("capture.device_values", 1)
-    return not take & TAKE_STATS or device.add(tensor, name_id, dtype)
+    return not take & TAKE_STATS or device.add(tensor, name_id, dtype, scale)
 
 
 def _other_dtype(tensor: Any, name_id: int, take: int) -> bool:

@@ -48,13 +48,13 @@ class Subject:
     trained yet is asked for nothing, since that would have it set itself up.
     """
 
-    def __init__(self, prefix: str, train: Any) -> None:
+    def __init__(self, prefix: str) -> None:
         self._prefix = prefix
-        names = train.feature_names
-        self._features = list(names) if names else [f"f{i}" for i in range(train.num_col())]
+        self._names: list[str] | None = None  # Of the features, once they are asked for.
         self._recorded_trees = 0
         self._refused: set[str] = set()  # What this model cannot give.
         self._epoch: int | None = None  # Of the plan, when its names were announced.
+        self._train: Any = None  # While a method runs: the training matrix.
         self._begin = 0  # Since then the time is ours; what the probe does accounts for itself.
 
     def capture(self, booster: Any, train: Any, evaluated: Any) -> None:
@@ -62,6 +62,14 @@ class Subject:
         if not probe.due(0):
             return
         self._begin = probe.now()
+        self._train = train
+        try:
+            self._capture(booster, train, evaluated)
+        finally:
+            self._train = None
+            probe.account(self._begin)
+
+    def _capture(self, booster: Any, train: Any, evaluated: Any) -> None:
         data = train if evaluated is None else evaluated
         if probe.wanted("hyperparameters"):
             self._try("hyperparameters", lambda: self._hyperparameters(booster))
@@ -76,9 +84,16 @@ class Subject:
             self._try("trees", lambda: self._trees(booster))
         if probe.wanted("full_shap") or probe.wanted("average_shap"):
             self._try("shap", lambda: self._shap(booster, train))
-        probe.account(self._begin)
 
-    def announce(self, booster: Any) -> None:
+    @property
+    def _features(self) -> list[str]:
+        """Names of the features: not made for nothing, a matrix may have millions."""
+        if self._names is None:
+            names = self._train.feature_names
+            self._names = list(names) if names else [f"f{i}" for i in range(self._train.num_col())]
+        return self._names
+
+    def announce(self, booster: Any, train: Any) -> None:
         """Makes the names known that the plan may ask for, so that it has answered them when they are due;
         once for each plan.
         """
@@ -86,6 +101,13 @@ class Subject:
         if epoch == self._epoch:
             return
         self._epoch = epoch
+        self._train = train
+        try:
+            self._announce(booster)
+        finally:
+            self._train = None
+
+    def _announce(self, booster: Any) -> None:
         names: dict[str, Callable[[], list[str]]] = {
             "hyperparameters": lambda: [f"hyperparameters/{name}" for name in hyperparameters.of(booster)],
             **{collection: partial(list, (name,)) for collection, name in _FIXED_NAMES.items()},

@@ -24,9 +24,13 @@ def of(booster: Any) -> dict[str, Any]:
     return _given.get(booster, {})
 
 
-def learning_rate(booster: Any) -> float:
-    """As given, NaN where it was not."""
-    given = of(booster)
+def kept(booster: Any) -> dict[str, Any]:
+    """As of(), the same mapping for as long as the booster lives: it follows what is set later."""
+    return _given.setdefault(booster, {})
+
+
+def learning_rate(given: Mapping[str, Any]) -> float:
+    """Of what a booster was given; NaN where it was not."""
     try:
         return float(given.get("learning_rate", given.get("eta", "nan")))
     except (TypeError, ValueError):

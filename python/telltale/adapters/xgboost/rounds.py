@@ -35,24 +35,30 @@ class Training:
         self.number = 0  # From 1, in this process; 0: no round of it has begun.
         self.subjects: list[Subject] = []
         self.data: Callable[[], Any] = lambda: None  # A weak reference to the training matrix.
+        self.given: dict[str, Any] = {}  # Hyper-parameters of the (first) booster, as they are now.
 
 
 class Round:
     """A round that is open on this thread. Lives until its end: it holds the user's objects."""
 
-    __slots__ = ("container", "evals", "model", "train", "training")
+    __slots__ = ("boosters", "container", "evals", "folds", "train", "training")
 
     def __init__(self, training: Training, container: Any, model: Any, train: Any, evals: Any) -> None:
         self.training = training
         self.container = container  # None: a call of Booster.update alone
-        self.model = model
         self.train = train
         self.evals = evals
+        # Of `cv`; else None.
+        self.folds: Any = getattr(model, "cvfolds", None)
+        # The model, or those of the folds.
+        self.boosters = [model] if self.folds is None else [fold.bst for fold in self.folds]
 
-    def boosters(self) -> list[Any]:
-        """The model, or those of the folds of `cv`."""
-        folds = getattr(self.model, "cvfolds", None)
-        return [self.model] if folds is None else [fold.bst for fold in folds]
+    def trains(self, booster: Any) -> bool:
+        """Whether it is a round of this booster."""
+        for one in self.boosters:
+            if one is booster:
+                return True
+        return False
 
 
 class _Local(threading.local):
@@ -92,11 +98,10 @@ def _begin_training(opened: Round, api: str) -> None:
     training = opened.training
     _count += 1
     training.number = _count
+    training.given = hyperparameters.kept(opened.boosters[0])
     events.first_round()
-    folds = list(getattr(opened.model, "cvfolds", ()))
-    training.subjects = [Subject(f"fold{i}/", fold.dtrain) for i, fold in enumerate(folds)]
-    if not folds:
-        training.subjects = [Subject("", opened.train)]
+    folds = opened.folds or ()
+    training.subjects = [Subject(f"fold{i}/") for i in range(len(folds))] or [Subject("")]
     events.training(
         training.number,
         api,
@@ -104,77 +109,103 @@ def _begin_training(opened: Round, api: str) -> None:
         rows=int(opened.train.num_row()),
         sets=["train", "test"] if folds else [str(name) for _, name in opened.evals],
         folds=len(folds),
-        parameters=hyperparameters.of(opened.boosters()[0]),
+        parameters=training.given,
     )
 
 
 def _open(api: str, container: Any, model: Any, train: Any, evals: Any) -> None:
     """Begins a round; one that is still open lost its end to an exception."""
+    begin = probe.now()
     if _local.round is not None:
         _close(failed=True)
     if train is None or not _ours():
         return
-    training = _trainings.setdefault(model if container is None else container, Training())
+    owner = model if container is None else container
+    training = _trainings.get(owner)
+    if training is None:
+        training = _trainings[owner] = Training()
     _local.round = opened = Round(training, container, model, train, list(evals or ()))
     probe.optimizer_begin(_OPTIMIZER)
-    begin = probe.now()
     if training.number == 0:
         training.data = weakref.ref(train)
         _begin_training(opened, api)
-    for subject, booster in zip(training.subjects, opened.boosters()):
-        subject.announce(booster)
+    for number, (subject, booster) in enumerate(zip(training.subjects, opened.boosters)):
+        subject.announce(booster, train if opened.folds is None else opened.folds[number].dtrain)
     probe.account(begin)
+
+
+def _open_round(container: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """CallbackContainer.before_iteration was called."""
+    try:
+        model, train, evals = (
+            _argument(position, name, args, kwargs)
+            for position, name in ((0, "model"), (2, "dtrain"), (3, "evals"))
+        )
+        _open("cv" if container.is_cv else "train", container, model, train, evals)
+    except Exception as error:
+        events.failed("round", error)
+
+
+def _open_alone(booster: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Booster.update or boost was called, in no round that is open."""
+    try:
+        _open("update", None, booster, _argument(0, "dtrain", args, kwargs), None)
+    except Exception as error:
+        events.failed("round", error)
 
 
 def _close(failed: bool) -> None:
     """Ends the open round: what is recorded of it, then its step's phase."""
+    begin = probe.now()
     opened, _local.round = _local.round, None
     if opened is None:
         return
-    boosters = opened.boosters()
     try:
         if not failed:
-            _record(opened, boosters)
+            begin = _record(opened, begin)
     finally:
-        probe.optimizer_end(_OPTIMIZER, failed, hyperparameters.learning_rate(boosters[0]))
+        probe.optimizer_end(_OPTIMIZER, failed, hyperparameters.learning_rate(opened.training.given))
+        # It goes to the same step, which ends as the next round begins.
+        probe.account(begin)
 
 
-def _record(opened: Round, boosters: list[Any]) -> None:
-    folds = getattr(opened.model, "cvfolds", None)
+def _close_harmlessly(failed: bool) -> None:
+    try:
+        _close(failed)
+    except Exception as error:
+        events.failed("round", error)
+
+
+def _record(opened: Round, begin: int) -> int:
+    """`begin`: since then the time is ours. Gives what is so from now on: captures account for themselves."""
+    folds = opened.folds
     if opened.container is not None:
         trained_on = "train" if folds is not None else metrics.name_of(opened.train, opened.evals)
-        begin = probe.now()
         metrics.record_history(opened.container.history, trained_on)
-        probe.account(begin)
-    for number, (subject, booster) in enumerate(zip(opened.training.subjects, boosters)):
+    if not probe.due(0):
+        return begin
+    probe.account(begin)
+    for number, (subject, booster) in enumerate(zip(opened.training.subjects, opened.boosters)):
         if folds is not None:
             subject.capture(booster, folds[number].dtrain, folds[number].dtest)
         else:
             subject.capture(booster, opened.train, opened.evals[-1][0] if opened.evals else None)
+    return int(probe.now())
 
 
-def _harmlessly(what: str, do: Callable[[], None]) -> None:
+def _inside(original: Any, span: str, booster: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Calls XGBoost's own code: what is hooked in there is part of it. In a span (unless that is empty) where
+    this thread's rounds are recorded.
+    """
+    depth = _local.depth
+    _local.depth = depth + 1
     try:
-        do()
-    except Exception as error:
-        events.failed(what, error)
-
-
-class _Inside:
-    """Around XGBoost's own code in a hooked call, with a span where this thread's rounds are recorded."""
-
-    def __init__(self, span: str = "") -> None:
-        self._span = probe.span(span) if span and probe is not None and _is_owner() else None
-
-    def __enter__(self) -> None:
-        _local.depth += 1
-        if self._span is not None:
-            self._span.__enter__()
-
-    def __exit__(self, *exception: object) -> None:
-        _local.depth -= 1
-        if self._span is not None:
-            self._span.__exit__(*exception)
+        if span and _is_owner():
+            with probe.span(span):
+                return original(booster, *args, **kwargs)
+        return original(booster, *args, **kwargs)
+    finally:
+        _local.depth = depth
 
 
 def _argument(position: int, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -183,16 +214,10 @@ def _argument(position: int, name: str, args: tuple[Any, ...], kwargs: dict[str,
 
 def _before_iteration(original: Any) -> Any:
     def before_iteration(self: Any, *args: Any, **kwargs: Any) -> Any:
-        with _Inside():
-            stop = original(self, *args, **kwargs)
+        stop = _inside(original, "", self, args, kwargs)
         # At a depth it is a training inside a callback or an objective of another: part of that round.
         if not stop and _local.depth == 0:
-            model, _, train, evals = (
-                _argument(i, name, args, kwargs)
-                for i, name in enumerate(("model", "epoch", "dtrain", "evals"))
-            )
-            api = "cv" if self.is_cv else "train"
-            _harmlessly("round", lambda: _open(api, self, model, train, evals))
+            _open_round(self, args, kwargs)
         return stop
 
     return before_iteration
@@ -202,13 +227,12 @@ def _after_iteration(original: Any) -> Any:
     def after_iteration(self: Any, *args: Any, **kwargs: Any) -> Any:
         failed = True
         try:
-            with _Inside():
-                result = original(self, *args, **kwargs)
+            result = _inside(original, "", self, args, kwargs)
             failed = False
             return result
         finally:
             if _local.depth == 0 and _local.round is not None and _local.round.container is self:
-                _harmlessly("round", lambda: _close(failed))
+                _close_harmlessly(failed)
 
     return after_iteration
 
@@ -217,44 +241,43 @@ def _update(original: Any) -> Any:
     def update(self: Any, *args: Any, **kwargs: Any) -> Any:
         if _local.depth > 0:  # update calls boost.
             return original(self, *args, **kwargs)
-        if not _is_of_open_round(self):
-            train = _argument(0, "dtrain", args, kwargs)
-            _harmlessly("round", lambda: _open("update", None, self, train, None))
+        opened = _local.round
+        if opened is None or not opened.trains(self):
+            _open_alone(self, args, kwargs)
         failed = True
         try:
-            with _Inside("xgboost.update"):
-                result = original(self, *args, **kwargs)
+            result = _inside(original, "xgboost.update", self, args, kwargs)
             failed = False
             return result
         finally:
             # Of a loop of the user's own this was the round; after a failure no after_iteration follows.
             if _local.round is not None and (failed or _local.round.container is None):
-                _harmlessly("round", lambda: _close(failed))
+                _close_harmlessly(failed)
 
     return update
 
 
-def _is_of_open_round(booster: Any) -> bool:
-    opened = _local.round
-    return opened is not None and any(one is booster for one in opened.boosters())
-
-
 def _eval_set(original: Any) -> Any:
     def eval_set(self: Any, evals: Any, *args: Any, **kwargs: Any) -> Any:
-        with _Inside("xgboost.evaluate"):
-            result = original(self, evals, *args, **kwargs)
+        result = _inside(original, "xgboost.evaluate", self, (evals, *args), kwargs)
         # In a round of `train` or `cv` the metrics are recorded at its end.
-        training = _trainings.get(self) if _local.depth == 0 else None
-        if training is not None:
-            _harmlessly("metrics", lambda: _record_evaluation(training, evals, result))
+        if _local.depth == 0:
+            _record_evaluation(self, evals, result)
         return result
 
     return eval_set
 
 
-def _record_evaluation(training: Training, evals: Any, result: str) -> None:
-    if _ours():
-        metrics.record_text(result, metrics.name_of(training.data(), list(evals)))
+def _record_evaluation(booster: Any, evals: Any, result: str) -> None:
+    """Booster.eval_set was called by the user."""
+    try:
+        training = _trainings.get(booster)
+        if training is not None and _ours():
+            begin = probe.now()
+            metrics.record_text(result, metrics.name_of(training.data(), list(evals)))
+            probe.account(begin)
+    except Exception as error:
+        events.failed("metrics", error)
 
 
 def _after_fork() -> None:
