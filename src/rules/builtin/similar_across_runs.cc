@@ -90,6 +90,12 @@ std::string KeyOf(std::string_view table, std::string_view name, std::string_vie
   return fmt::format("{}\x1f{}\x1f{}\x1f{}", table, name, mode, rank);
 }
 
+/// "runs/a" of "runs/a/": its last part is then its name.
+std::filesystem::path WithoutSlash(std::string_view folder) {
+  while (folder.size() > 1 && folder.ends_with('/')) folder.remove_suffix(1);
+  return {folder};
+}
+
 /// The captures of one tensor of another run, by step.
 struct Track {
   std::size_t run = 0;
@@ -186,9 +192,9 @@ class SimilarAcrossRuns final : public Rule {
 
   /// Throws where there is no such run: the engine shows it as the rule's state.
   void LoadRun(std::string_view name) {
-    std::filesystem::path folder{std::string(name)};
+    std::filesystem::path folder = WithoutSlash(name);
     if (folder.is_relative() && !run_.empty()) {
-      folder = std::filesystem::path(run_).parent_path() / folder;
+      folder = WithoutSlash(run_).parent_path() / folder;
     }
     const auto fail = [&](const Status& status) {
       throw std::runtime_error(
