@@ -265,6 +265,25 @@ Result<Parameters> ParametersOf(const RuleSpec& spec) {
   return parameters;
 }
 
+namespace {
+
+/// StalledTrainingRule's own parameter is SageMaker's word for an action, one that acts.
+/// REQUIRES: the parameters were checked.
+void AddStopOnFire(RuleSpec* spec) {
+  if (spec->source != RuleSource::kBuiltIn || spec->rule != "StalledTrainingRule") return;
+  const auto parameters = ParametersOf(*spec);
+  if (!parameters.ok() || parameters->Get("stop_training_on_fire") == 0) return;
+  const bool stops = std::any_of(spec->actions.begin(), spec->actions.end(),
+                                 [](const ActionSpec& action) { return action.kind == "stop"; });
+  if (stops) return;
+  ActionSpec stop;
+  stop.kind = "stop";
+  stop.dry_run = false;
+  spec->actions.push_back(std::move(stop));
+}
+
+}  // namespace
+
 Result<std::vector<RuleSpec>> Resolve(const RuleSet& set) {
   std::map<std::string, RuleSpec, std::less<>> named;
   if (set.defaults) {
@@ -297,6 +316,7 @@ Result<std::vector<RuleSpec>> Resolve(const RuleSet& set) {
   out.reserve(named.size());
   for (auto& [name, spec] : named) {
     if (spec.actions.empty()) spec.actions = set.actions;
+    AddStopOnFire(&spec);
     out.push_back(std::move(spec));
   }
   return out;
