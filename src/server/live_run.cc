@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/live_run.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
 #include "base/clock.h"
 #include "report/html.h"
+#include "server/json_text.h"
 #include "server/overview.h"
 
 namespace telltale::server {
@@ -38,9 +41,24 @@ Result<std::string> LiveRun::Series(const SeriesQuery& query) const {
   return view_.SeriesJson(query);
 }
 
+std::string LiveRun::ManySeries(const std::vector<SeriesQuery>& queries) const {
+  std::string out = "{\"answers\":[";
+  for (const SeriesQuery& query : queries) {
+    if (out.back() != '[') out += ',';
+    // The lock is free between two: the loader goes on beside a page of many charts.
+    const Result<std::string> one = Series(query);
+    out += one.ok() ? *one : fmt::format("{{\"error\":{}}}", Quoted(one.status().message()));
+  }
+  return out + "]}";
+}
+
 Result<std::string> LiveRun::Heatmap(const HeatmapQuery& query) const {
-  const std::scoped_lock lock(mutex_);
-  return view_.HeatmapJson(query);
+  const Result<HeatMap> map = [&] {
+    const std::scoped_lock lock(mutex_);
+    return view_.Heatmap(query);
+  }();
+  if (!map.ok()) return map.status();
+  return query.as_bytes ? HeatBytes(*map) : HeatJson(*map);
 }
 
 std::shared_ptr<const std::string> LiveRun::Report(std::uint64_t asked) const {

@@ -37,6 +37,9 @@ class LiveRun {
   const std::filesystem::path& path() const { return path_; }
   std::shared_ptr<const Snapshot> snapshot() const;
   Result<std::string> Series(const SeriesQuery& query) const;
+  /// {"answers": [...]}, one for each query: what Series says, or {"error": "why not"}.
+  std::string ManySeries(const std::vector<SeriesQuery>& queries) const;
+  /// JSON, or bytes where the query says so.
   Result<std::string> Heatmap(const HeatmapQuery& query) const;
   /// Asks for a report of what is known now; the loader makes it. What it returns is for Report.
   std::uint64_t AskReport() { return ++report_asked_; }
