@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cmath>
 #include <deque>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
@@ -35,6 +36,7 @@ constexpr std::size_t kNewest = 15;  ///< Losses that make the level now.
 constexpr double kClip = 5;
 constexpr double kDrift = 1;
 constexpr double kThreshold = 60;
+constexpr std::int64_t kFastSteps = 3;
 constexpr std::int64_t kNewLevelSteps = 500;  ///< Undecided for so long: it is the level now.
 
 struct Trace : TrainingProcess {
@@ -96,7 +98,12 @@ class Divergence final : public Rule {
 
   void OnLoss(Trace* trace, const LossPoint& p, Reporter* reporter) {
     if (!std::isfinite(p.value)) {
-      if (!trace->open || trace->went_bad) return;  // Not by a rise: NonFiniteOrigin's.
+      // Not by a rise: NonFiniteOrigin's.
+      if (trace->went_bad || (!trace->open && !RisenFast(*trace))) return;
+      if (!trace->open) {
+        trace->from_start = false;
+        Open(trace, p, reporter);
+      }
       trace->went_bad = true;
       trace->bad_step = p.step;
       Tell(trace, p, reporter);
@@ -171,6 +178,15 @@ class Divergence final : public Rule {
 
   bool Risen(const Trace& trace) const {
     const double rise = Now(trace) - trace.level.median;
+    return rise > rise_ * std::abs(trace.level.median) && rise > least_ * std::abs(trace.start) &&
+           rise > stddev_ * trace.level.sigma;
+  }
+
+  /// On its way up to Inf, too fast for patience: the newest losses alone are above.
+  bool RisenFast(const Trace& trace) const {
+    if (trace.above < kFastSteps || std::ssize(trace.newest) < kFastSteps) return false;
+    const double now = MedianOf({trace.newest.end() - kFastSteps, trace.newest.end()});
+    const double rise = now - trace.level.median;
     return rise > rise_ * std::abs(trace.level.median) && rise > least_ * std::abs(trace.start) &&
            rise > stddev_ * trace.level.sigma;
   }
@@ -312,7 +328,8 @@ const RuleDesc kDivergenceDesc{
     "rise_percent of it, by more than least_percent of the first losses, and by more than stddev × "
     "σ. Also where in the first 3 × patience_steps, patience_steps losses in a row are above twice "
     "the start (median of the first three). High where the level is above the start, or more than "
-    "half of what was gained is lost, or the loss became NaN or Inf; else medium. Not judged where "
+    "half of what was gained is lost, or the loss became NaN or Inf (then three losses above do); "
+    "else medium. Not judged where "
     "there are several losses (a GAN: what one model gains the other loses). Over where the level "
     "is back within 30 % of the rise, and where its process ends. Cost = time of the steps since "
     "the change, less waits for data.",
