@@ -250,7 +250,10 @@ class CallbackStall final : public Rule {
       sum += s.ns;
       evaluation += std::min(s.eval_ns, s.ns);
     }
-    const double share = process->total_ns > 0 ? sum / process->total_ns : 0;
+    // Whole distances: from the first stall to the newest, without that one.
+    const double last = process->stalls.back().ns;
+    const double time = process->total_ns - last;
+    const double share = time > 0 ? (sum - last) / time : 0;
     const bool evaluates = evaluation > 0.5 * sum;
     if (share < (evaluates ? std::max(low_, evaluation_) : low_)) return;
     if (!process->open) {
@@ -361,7 +364,7 @@ const RuleDesc kCallbackStallDesc{
     "stall = time between two TRAIN steps + (the phase other of the step − its median over the "
     "newest 100 steps). It counts where it is above ratio × the median step. With n_stalls of them "
     "(of the newest 32) of which 70 % have the same distance in steps: share = Σ stalls / time "
-    "since the first of them; low from low_share, medium from medium_share, high from high_share. "
+    "from the first to the newest, without that one; low from low_share, medium from medium_share, high from high_share. "
     "Evaluations (EVAL steps in more than half of the stalls' time) are low, from "
     "evaluation_share on. What it lines up with: the evaluation; the span of the program that lies "
     "in 80 % of the stalls and makes half of each; writes of the process of 1 MB a stall. Over when "
