@@ -32,7 +32,8 @@ constexpr ParameterDesc kParameters[] = {
     {"medium_share", 10, "%", "Share from which the finding is medium."},
     {"high_share", 30, "%", "Share from which it is high."},
     {"evaluation_share", 30, "%",
-     "Evaluations are a part of training: below this share they are no finding, and from it on low."},
+     "Evaluations are a part of training: below this share they are no finding, and from it on "
+     "low."},
 };
 
 constexpr std::int64_t kWarmupSteps = 3;
@@ -92,7 +93,7 @@ class CallbackStall final : public Rule {
  private:
   struct Process : TrainingProcess {
     std::int64_t seen = 0;
-    std::int64_t end_ns = 0;  ///< Of the newest TRAIN step.
+    std::int64_t end_ns = 0;                       ///< Of the newest TRAIN step.
     std::deque<std::pair<double, double>> normal;  ///< Duration and other, newest steps.
     double median = 0;
     double median_other = 0;
@@ -276,8 +277,8 @@ class CallbackStall final : public Rule {
   void Describe(Process* process, std::int64_t period, double sum, double share, bool evaluates) {
     Incident& incident = process->incident;
     Finish(process);
-    const Severity severity = evaluates        ? Severity::kLow
-                              : share >= high_ ? Severity::kHigh
+    const Severity severity = evaluates          ? Severity::kLow
+                              : share >= high_   ? Severity::kHigh
                               : share >= medium_ ? Severity::kMedium
                                                  : Severity::kLow;
     incident.severity = std::max(incident.severity, severity);
@@ -301,18 +302,18 @@ class CallbackStall final : public Rule {
     const bool writes = written >= kMinWritten;
     const std::string what = evaluates       ? std::string("an evaluation")
                              : !span.empty() ? "the span " + span
-                             : writes        ? fmt::format("what writes {} MB each time",
-                                                    Figure(written / 1e6))
-                                             : std::string();
+                             : writes
+                                 ? fmt::format("what writes {} MB each time", Figure(written / 1e6))
+                                 : std::string();
     incident.message = fmt::format("Every {} steps the training stalls", period);
     incident.cause =
-        what.empty()
-            ? fmt::format("Every {} steps {} ms pass outside data wait, forward, backward and "
-                          "optimizer, {} % of the time; no span, evaluation or write lies there: "
-                          "the program's own code.",
-                          period, Millis(mean), Figure(100 * share))
-            : fmt::format("Every {} steps {} takes {} ms, {} % of the time.", period, what,
-                          Millis(mean), Figure(100 * share));
+        what.empty() ? fmt::format(
+                           "Every {} steps {} ms pass outside data wait, forward, backward and "
+                           "optimizer, {} % of the time; no span, evaluation or write lies there: "
+                           "the program's own code.",
+                           period, Millis(mean), Figure(100 * share))
+                     : fmt::format("Every {} steps {} takes {} ms, {} % of the time.", period, what,
+                                   Millis(mean), Figure(100 * share));
     incident.advice =
         evaluates ? "Evaluate less often, on a part of the data, or in another process from "
                     "checkpoints."
@@ -320,8 +321,9 @@ class CallbackStall final : public Rule {
                     "(torch.distributed.checkpoint.async_save)."
         : !span.empty()
             ? fmt::format("Do {} less often, or on a thread while the next steps run.", span)
-            : std::string("Look at callbacks and logging of these steps; put telltale.span() "
-                          "around them to have them named.");
+            : std::string(
+                  "Look at callbacks and logging of these steps; put telltale.span() "
+                  "around them to have them named.");
     incident.confidence = std::min(0.95, (what.empty() ? 0.6 : 0.75) + 0.02 * count);
     nlohmann::ordered_json evidence;
     evidence["every_steps"] = period;
@@ -332,8 +334,8 @@ class CallbackStall final : public Rule {
     if (!span.empty()) evidence["span"] = span;
     evidence["evaluation"] = evaluates;
     if (written > 0) evidence["written_bytes"] = Rounded(written);
-    incident.evidence = evidence.dump(-1, ' ', false,
-                                      nlohmann::ordered_json::error_handler_t::replace);
+    incident.evidence =
+        evidence.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
   }
 
   /// No record of the process follows.
@@ -364,10 +366,12 @@ const RuleDesc kCallbackStallDesc{
     "stall = time between two TRAIN steps + (the phase other of the step − its median over the "
     "newest 100 steps). It counts where it is above ratio × the median step. With n_stalls of them "
     "(of the newest 32) of which 70 % have the same distance in steps: share = Σ stalls / time "
-    "from the first to the newest, without that one; low from low_share, medium from medium_share, high from high_share. "
+    "from the first to the newest, without that one; low from low_share, medium from medium_share, "
+    "high from high_share. "
     "Evaluations (EVAL steps in more than half of the stalls' time) are low, from "
     "evaluation_share on. What it lines up with: the evaluation; the span of the program that lies "
-    "in 80 % of the stalls and makes half of each; writes of the process of 1 MB a stall. Over when "
+    "in 80 % of the stalls and makes half of each; writes of the process of 1 MB a stall. Over "
+    "when "
     "none came for three times the distance, and where its process ends. Cost = Σ stalls.",
     "Do it less often, or on a thread while the next steps run: asynchronous checkpoints, logging "
     "from a queue, evaluation in another process from checkpoints.",

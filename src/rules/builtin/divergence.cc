@@ -48,8 +48,8 @@ struct Trace : TrainingProcess {
   std::int64_t seen = 0;
 
   double sum = 0;
-  LossPoint change;          ///< Where the sum left 0.
-  std::int64_t above = 0;    ///< Losses since.
+  LossPoint change;        ///< Where the sum left 0.
+  std::int64_t above = 0;  ///< Losses since.
   std::deque<double> newest;
   double peak = 0;  ///< Highest level since the change.
   bool went_bad = false;
@@ -63,8 +63,8 @@ struct Trace : TrainingProcess {
 class Divergence final : public Rule {
  public:
   explicit Divergence(const Parameters& p)
-      : patience_(std::max<std::int64_t>(static_cast<std::int64_t>(kNewest),
-                                         p.GetInt("patience_steps"))),
+      : patience_(
+            std::max<std::int64_t>(static_cast<std::int64_t>(kNewest), p.GetInt("patience_steps"))),
         rise_(p.Get("rise_percent") / 100),
         least_(p.Get("least_percent") / 100),
         stddev_(p.Get("stddev")) {}
@@ -134,7 +134,8 @@ class Divergence final : public Rule {
     }
     has_data_ = true;
     Measure(trace);
-    const double sigma = std::max({trace->level.sigma, 0.01 * std::abs(trace->level.median), 1e-12});
+    const double sigma =
+        std::max({trace->level.sigma, 0.01 * std::abs(trace->level.median), 1e-12});
     const double z = (p.value - trace->level.median) / sigma;
     const double sum = std::max(0.0, trace->sum + std::clamp(z, -kClip, kClip) - kDrift);
     if (sum == 0) {
@@ -258,13 +259,14 @@ class Divergence final : public Rule {
     const Severity severity =
         lost || now - before > 0.5 * gained ? Severity::kHigh : Severity::kMedium;
     incident.severity = std::max(incident.severity, severity);
-    incident.message = trace->went_bad ? std::string("The loss diverged and is no number")
-                                       : fmt::format("The loss diverges since step {}", change.step);
-    const std::string rise = fmt::format(
-        "The loss was {} before step {} and is {} since{}", Figure(before), change.step,
-        Figure(now),
-        trace->went_bad ? fmt::format("; in step {} it was no number", trace->bad_step)
-                        : std::string());
+    incident.message = trace->went_bad
+                           ? std::string("The loss diverged and is no number")
+                           : fmt::format("The loss diverges since step {}", change.step);
+    const std::string rise =
+        fmt::format("The loss was {} before step {} and is {} since{}", Figure(before), change.step,
+                    Figure(now),
+                    trace->went_bad ? fmt::format("; in step {} it was no number", trace->bad_step)
+                                    : std::string());
     const std::string back = fmt::format("Go back to a checkpoint before step {}", change.step);
     if (rate) {
       incident.cause = fmt::format("{}, while the learning rate rose from {} to {}.", rise,
@@ -273,13 +275,14 @@ class Divergence final : public Rule {
           fmt::format("{} and keep the learning rate at or below {}.", back, Figure(lr_before));
     } else if (trace->from_start) {
       incident.cause = std::isfinite(p.lr)
-                           ? fmt::format("The loss rose from {} to {} within the first {} steps at "
-                                         "learning rate {}: the steps are too large.",
-                                         Figure(trace->start), Figure(now), p.step + 1,
-                                         Figure(p.lr))
-                           : fmt::format("The loss rose from {} to {} within the first {} steps: "
-                                         "the steps are too large.",
-                                         Figure(trace->start), Figure(now), p.step + 1);
+                           ? fmt::format(
+                                 "The loss rose from {} to {} within the first {} steps at "
+                                 "learning rate {}: the steps are too large.",
+                                 Figure(trace->start), Figure(now), p.step + 1, Figure(p.lr))
+                           : fmt::format(
+                                 "The loss rose from {} to {} within the first {} steps: "
+                                 "the steps are too large.",
+                                 Figure(trace->start), Figure(now), p.step + 1);
       incident.advice = std::isfinite(p.lr)
                             ? fmt::format("Lower the learning rate from {} to {}; clip gradients.",
                                           Figure(p.lr), Figure(p.lr / 10))
@@ -322,7 +325,8 @@ const RuleDesc kDivergenceDesc{
     "Divergence",
     "From some step on the training loss goes up and stays up.",
     "median and σ = scaled median absolute deviation (at least 1 % of the median) of the newest 60 "
-    "losses before the change. A cumulative sum S = max(0, S + z − 1), z = (loss − median) / σ held "
+    "losses before the change. A cumulative sum S = max(0, S + z − 1), z = (loss − median) / σ "
+    "held "
     "between −5 and 5; the change is the loss at which S left 0. It diverges where S > 60 after "
     "patience_steps, and the median of the newest 15 losses exceeds the level before by more than "
     "rise_percent of it, by more than least_percent of the first losses, and by more than stddev × "

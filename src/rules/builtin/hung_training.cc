@@ -233,9 +233,8 @@ class HungTraining final : public Rule {
     return static_cast<double>(process.incident.end_ns - process.incident.start_ns) / 1e9;
   }
   static double Cpu(const Process& process) {
-    return process.cpu_samples == 0
-               ? 0
-               : process.cpu_sum / static_cast<double>(process.cpu_samples);
+    return process.cpu_samples == 0 ? 0
+                                    : process.cpu_sum / static_cast<double>(process.cpu_samples);
   }
 
   /// How long a process may be silent.
@@ -376,9 +375,9 @@ class HungTraining final : public Rule {
           ended->rank);
       confidence = 0.95;
     } else if (together && other != nullptr && process->last_step < other->last_step) {
-      incident.cause = fmt::format(
-          "Rank {} is behind: it has made {} steps, rank {} {}.{}", process->rank,
-          process->last_step + 1, other->rank, other->last_step + 1, thread);
+      incident.cause =
+          fmt::format("Rank {} is behind: it has made {} steps, rank {} {}.{}", process->rank,
+                      process->last_step + 1, other->rank, other->last_step + 1, thread);
       incident.advice = fmt::format(
           "Look at what rank {} (pid {}) does: py-spy dump --pid {}. Check that all ranks have the "
           "same number of batches.",
@@ -409,8 +408,7 @@ class HungTraining final : public Rule {
     nlohmann::ordered_json evidence;
     evidence["silent_s"] = Rounded(SecondsOf(*process));
     evidence["longest_before_s"] = Rounded(static_cast<double>(process->longest_ns) / 1e9);
-    evidence["patience_s"] =
-        Rounded(static_cast<double>(PatienceOf(*process, together)) / 1e9);
+    evidence["patience_s"] = Rounded(static_cast<double>(PatienceOf(*process, together)) / 1e9);
     evidence["steps"] = process->last_step + 1;
     if (!process->phase.empty()) evidence["after"] = process->phase;
     if (!waits.empty()) evidence["main_thread"] = waits;
@@ -437,8 +435,8 @@ class HungTraining final : public Rule {
       ranks.push_back(rank);
     }
     evidence["ranks"] = ranks;
-    incident.evidence = evidence.dump(-1, ' ', false,
-                                      nlohmann::ordered_json::error_handler_t::replace);
+    incident.evidence =
+        evidence.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
   }
 
   const std::int64_t min_ns_;

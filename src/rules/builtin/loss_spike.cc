@@ -61,8 +61,8 @@ class LossSpike final : public Rule {
       : stddev_(p.Get("stddev")),
         ratio_(p.Get("ratio")),
         least_(p.Get("least_percent") / 100),
-        window_(static_cast<std::size_t>(
-            std::max<std::int64_t>(kMinWindow, p.GetInt("window_steps")))),
+        window_(
+            static_cast<std::size_t>(std::max<std::int64_t>(kMinWindow, p.GetInt("window_steps")))),
         max_steps_(std::max<std::int64_t>(1, p.GetInt("max_steps"))),
         forget_(std::max<std::int64_t>(1, p.GetInt("forget_steps"))) {}
 
@@ -134,8 +134,7 @@ class LossSpike final : public Rule {
     const double excess = p.value - level.median;
     const double sigma = std::max(level.sigma, 1e-3 * std::abs(level.median));
     return excess > stddev_ * sigma && excess > 2 * (largest - level.median) &&
-           excess > least_ * start &&
-           (level.median <= 0 || p.value > ratio_ * level.median);
+           excess > least_ * start && (level.median <= 0 || p.value > ratio_ * level.median);
   }
 
   void Follow(Trace* trace, const LossPoint& p, Reporter* reporter) {
@@ -144,8 +143,7 @@ class LossSpike final : public Rule {
       spike.peak = p.value;
       spike.peak_step = p.step;
     }
-    const double back =
-        spike.before + std::max(3 * spike.sigma, 0.1 * (spike.peak - spike.before));
+    const double back = spike.before + std::max(3 * spike.sigma, 0.1 * (spike.peak - spike.before));
     if (p.value <= back) {
       spike.back_step = p.step;
       spike.cost_s = std::max(0.0, p.worked_s - spike.first.worked_s);
@@ -188,10 +186,9 @@ class LossSpike final : public Rule {
         incident.severity, trace->count >= 3 || lost >= 20 ? Severity::kMedium : Severity::kLow);
     incident.message = trace->count == 1 ? std::string("The loss jumped and came back")
                                          : fmt::format("The loss jumped {} times", trace->count);
-    const std::string jump =
-        fmt::format("In step {} the loss jumped from {} to {} and was back after {} {}",
-                    spike.first.step, Figure(spike.before), Figure(spike.peak), lost,
-                    lost == 1 ? "step" : "steps");
+    const std::string jump = fmt::format(
+        "In step {} the loss jumped from {} to {} and was back after {} {}", spike.first.step,
+        Figure(spike.before), Figure(spike.peak), lost, lost == 1 ? "step" : "steps");
     const bool rate = std::isfinite(spike.first.lr) && spike.lr_before > 0 &&
                       spike.first.lr > 1.5 * spike.lr_before;
     if (rate) {

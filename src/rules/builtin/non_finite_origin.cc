@@ -363,26 +363,26 @@ class NonFiniteOrigin final : public Rule {
       incident.confidence = 0.7;
     } else if (origin.stage == kInput || origin.stage == kOutput) {
       const std::string place =
-          origin.before.empty()
-              ? fmt::format("in {}", module)
+          origin.before.empty() ? fmt::format("in {}", module)
           : ModuleOf(origin.before) == module
               ? fmt::format("in {} itself, whose input was finite", module)
           : origin.stage == kInput
-              ? fmt::format("between {} and {}, outside of modules", ModuleOf(origin.before), module)
+              ? fmt::format("between {} and {}, outside of modules", ModuleOf(origin.before),
+                            module)
               : fmt::format("in {}, or between {} and it", module, ModuleOf(origin.before));
       cause = fmt::format("In forward of step {} on rank {}, {}: in {} {}{}.{}", c.step,
                           process->rank, place, origin.name, elements,
-                          half ? fmt::format(
-                                     "; float16 ends at {}, and the largest before was {}",
-                                     Figure(kHalfMax), Figure(std::max(c.max_abs, 0.0)))
+                          half ? fmt::format("; float16 ends at {}, and the largest before was {}",
+                                             Figure(kHalfMax), Figure(std::max(c.max_abs, 0.0)))
                                : std::string(),
                           good);
       incident.advice =
           half ? "Compute this module in float32 or bfloat16 (autocast(enabled=False) around it), "
                  "or scale its input."
-               : fmt::format("Look in {} for a logarithm, division or square root at 0, or an "
-                             "exponential of a large number; add an epsilon inside it.",
-                             module);
+               : fmt::format(
+                     "Look in {} for a logarithm, division or square root at 0, or an "
+                     "exponential of a large number; add an epsilon inside it.",
+                     module);
     } else if (origin.stage == kLoss) {
       cause = fmt::format(
           "In step {} on rank {} {}; what the modules gave was finite, so the loss function makes "
@@ -397,12 +397,11 @@ class NonFiniteOrigin final : public Rule {
           "Take the logarithm inside the loss (log_softmax, binary_cross_entropy_with_logits), and "
           "add an epsilon to what is divided by.";
     } else {
-      cause = fmt::format(
-          "In step {} on rank {} backward made it: in {} {}{}.{}", c.step, process->rank,
-          origin.name, elements,
-          forward_seen ? ", while all that the modules gave was finite"
-                       : "; what modules give was not captured",
-          good);
+      cause = fmt::format("In step {} on rank {} backward made it: in {} {}{}.{}", c.step,
+                          process->rank, origin.name, elements,
+                          forward_seen ? ", while all that the modules gave was finite"
+                                       : "; what modules give was not captured",
+                          good);
       incident.advice =
           "Look between this parameter and the loss for a square root, norm or power at 0, whose "
           "derivative is infinite; torch.autograd.set_detect_anomaly(True) names the line.";
@@ -438,8 +437,8 @@ class NonFiniteOrigin final : public Rule {
       if (by_rank.size() < kRanksNamed) by_rank[std::to_string(other->rank)] = other->bad->step;
     }
     evidence["step_by_rank"] = by_rank;
-    incident.evidence = evidence.dump(-1, ' ', false,
-                                      nlohmann::ordered_json::error_handler_t::replace);
+    incident.evidence =
+        evidence.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
   }
 
   const std::int64_t recovered_;
@@ -455,12 +454,14 @@ class NonFiniteOrigin final : public Rule {
 const RuleDesc kNonFiniteOriginDesc{
     "NonFiniteOrigin",
     "The first module, step and rank in which NaN or Inf appeared.",
-    "The first capture that has a NaN, or an Inf in a weight, a gradient or a loss (in what modules "
+    "The first capture that has a NaN, or an Inf in a weight, a gradient or a loss (in what "
+    "modules "
     "take and give only where the loss is not finite too: masks are made of Inf). Gradients of a "
     "step that a gradient scaler skipped do not count. Of all ranks that with the smallest step, "
     "then the earliest stage, then the earliest time; another rank is waited for while it is at "
     "most 5 steps behind. Within it: a bad batch; bad weights, lost before; the first bad input or "
-    "output of a module, in the order of computing; the loss; the last parameter of the model whose "
+    "output of a module, in the order of computing; the loss; the last parameter of the model "
+    "whose "
     "gradient is bad, for backward begins there. Always high. Over where each rank had "
     "recovered_captures captures without any, and where its process ends. Cost = time of the steps "
     "since, less waits for data.",

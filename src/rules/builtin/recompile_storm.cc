@@ -79,7 +79,7 @@ class RecompileStorm final : public Rule {
     std::int64_t first_step = -1;
     std::deque<Step> steps;  ///< In the window.
     double steps_ns = 0;
-    std::deque<Compile> compiles;  ///< In the window, after the warm-up.
+    std::deque<Compile> compiles;                             ///< In the window, after the warm-up.
     std::map<std::string, std::int64_t, std::less<>> frames;  ///< Compilations of each.
     std::set<std::int64_t> batches;  ///< Sizes in compilations, since the first that counts.
     std::int64_t count = 0;
@@ -109,7 +109,8 @@ class RecompileStorm final : public Rule {
         ++process->frames[frame];
       }
     }
-    process->compiles.push_back({std::max(event.step, process->last_step + 1), event.time_ns, ns, -1});
+    process->compiles.push_back(
+        {std::max(event.step, process->last_step + 1), event.time_ns, ns, -1});
     ++process->count;
     process->cost_ns += ns;
   }
@@ -165,23 +166,21 @@ class RecompileStorm final : public Rule {
                                                  : Severity::kLow;
     incident.severity = std::max(incident.severity, severity);
     const auto in_window = static_cast<double>(process->compiles.size());
-    incident.message =
-        fmt::format("Compiled again {} times while training", process->count);
-    const auto most = std::max_element(
-        process->frames.begin(), process->frames.end(),
-        [](const auto& a, const auto& b) { return a.second < b.second; });
-    const std::string frame =
-        most != process->frames.end() && most->second > 1
-            ? fmt::format(", {} of them frame {}", most->second, most->first)
-            : std::string();
-    const std::string times =
-        fmt::format("After the start {} compilations of {} ms each took {} % of the newest {} "
-                    "steps{}",
-                    process->compiles.size(), Millis(ns / in_window), Figure(100 * share),
-                    process->steps.size(), frame);
+    incident.message = fmt::format("Compiled again {} times while training", process->count);
+    const auto most =
+        std::max_element(process->frames.begin(), process->frames.end(),
+                         [](const auto& a, const auto& b) { return a.second < b.second; });
+    const std::string frame = most != process->frames.end() && most->second > 1
+                                  ? fmt::format(", {} of them frame {}", most->second, most->first)
+                                  : std::string();
+    const std::string times = fmt::format(
+        "After the start {} compilations of {} ms each took {} % of the newest {} "
+        "steps{}",
+        process->compiles.size(), Millis(ns / in_window), Figure(100 * share),
+        process->steps.size(), frame);
     if (process->batches.size() * 2 > process->compiles.size() && process->batches.size() > 2) {
-      incident.cause = fmt::format("{}; {} different batch sizes came in them.", times,
-                                   process->batches.size());
+      incident.cause =
+          fmt::format("{}; {} different batch sizes came in them.", times, process->batches.size());
       incident.advice =
           "Give all batches one size (drop_last, pad to a few lengths), or compile with "
           "dynamic=True; torch._dynamo.mark_dynamic names the dimension.";
@@ -203,8 +202,8 @@ class RecompileStorm final : public Rule {
       evidence["frame"] = most->first;
       evidence["of_that_frame"] = most->second;
     }
-    incident.evidence = evidence.dump(-1, ' ', false,
-                                      nlohmann::ordered_json::error_handler_t::replace);
+    incident.evidence =
+        evidence.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
   }
 
   /// No record of the process follows.
@@ -232,14 +231,17 @@ class RecompileStorm final : public Rule {
 const RuleDesc kRecompileStormDesc{
     "RecompileStorm",
     "The model is compiled again and again while it trains.",
-    "Events `compile` after warmup_steps. With n_compiles of them in the newest window_steps: share "
+    "Events `compile` after warmup_steps. With n_compiles of them in the newest window_steps: "
+    "share "
     "= Σ their durations / Σ duration of the TRAIN steps; low from low_share, medium from "
-    "medium_share, high from high_share. The cause is the batch size where more than two sizes came "
+    "medium_share, high from high_share. The cause is the batch size where more than two sizes "
+    "came "
     "in them, and more than half as many as there were compilations. Over when there was none in "
     "window_steps, and where the process ends. Cost = Σ their durations. Not applicable where "
     "nothing is compiled.",
     "Give all batches one shape (drop_last, padding to a few lengths), compile with dynamic=True, "
-    "and keep Python numbers that change in each step out of the model; TORCH_LOGS=recompiles names "
+    "and keep Python numbers that change in each step out of the model; TORCH_LOGS=recompiles "
+    "names "
     "the guard that failed.",
     store::MaskOf(format::TableId::kSteps) | store::MaskOf(format::TableId::kEvents),
     false,

@@ -110,7 +110,7 @@ class ReplicaDivergence final : public Rule {
     bool equal_once = false;
     std::int64_t equal_step = -1;  ///< The newest capture in which all were the same.
     std::int64_t compared_step = -1;
-    double difference = 0;  ///< Relative, in that capture.
+    double difference = 0;           ///< Relative, in that capture.
     std::int32_t ranks[2] = {0, 0};  ///< Those that differ most there.
     double values[2] = {0, 0};       ///< Their norms.
   };
@@ -328,7 +328,8 @@ class ReplicaDivergence final : public Rule {
           "does), or seed all ranks alike before.";
     } else if (gradients_known && !gradients_equal) {
       incident_.cause = fmt::format(
-          "In step {} {}; all were the same in step {}, and the gradients of the ranks differ: they "
+          "In step {} {}; all were the same in step {}, and the gradients of the ranks differ: "
+          "they "
           "are not averaged before the optimizer.",
           step, norms, equal_step);
       incident_.advice =
@@ -362,8 +363,8 @@ class ReplicaDivergence final : public Rule {
       if (names.size() < kNamed) names.push_back(t->name);
     }
     evidence["tensors"] = names;
-    incident_.evidence = evidence.dump(-1, ' ', false,
-                                       nlohmann::ordered_json::error_handler_t::replace);
+    incident_.evidence =
+        evidence.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
     reporter->Report(incident_);
   }
 
@@ -399,10 +400,12 @@ const RuleDesc kReplicaDivergenceDesc{
     "ReplicaDivergence",
     "Parameters that should be the same on each rank are not.",
     "Of each weight and gradient that two ranks captured at the same step under one name and with "
-    "the same number of elements: norm, mean, smallest and largest element. They are the same where "
+    "the same number of elements: norm, mean, smallest and largest element. They are the same "
+    "where "
     "norms, smallest and largest differ by at most tolerance of themselves, and means by tolerance "
     "× norm / √elements. Judged are parameters that were the same in an earlier capture, or whose "
-    "gradients were (those of tensor parallelism never are); parts (shards) are not. High where one "
+    "gradients were (those of tensor parallelism never are); parts (shards) are not. High where "
+    "one "
     "differs in patience captures in a row. Ranks that average their weights only now and then "
     "(local SGD) differ between by design. Over where all are the same in a capture, and where the "
     "ranks end. Cost = time of the steps since, less waits for data.",

@@ -37,9 +37,8 @@ constexpr std::size_t kMinCells = 8;
 constexpr double kMinMemoryGrowth = 1.1;
 
 constexpr std::size_t kPhaseCount = 5;
-constexpr std::array<std::string_view, kPhaseCount> kPhaseNames = {"data wait", "forward",
-                                                                   "backward", "optimizer",
-                                                                   "other"};
+constexpr std::array<std::string_view, kPhaseCount> kPhaseNames = {
+    "data wait", "forward", "backward", "optimizer", "other"};
 constexpr std::size_t kOther = 4;
 
 struct Cell {
@@ -317,7 +316,8 @@ const RuleDesc kStepTimeDriftDesc{
     "StepTimeDrift",
     "Steps take longer and longer.",
     "time = duration − waits for other ranks of a TRAIN step, the first ten apart; where batch "
-    "sizes are known, of a batch of the first size. Cells of 20 steps, each the median; of 32 cells "
+    "sizes are known, of a batch of the first size. Cells of 20 steps, each the median; of 32 "
+    "cells "
     "each two become one. τ = Kendall's, of time over the cells; growth = median of the last "
     "quarter / median of the first − 1. Told from 8 cells and min_steps on where τ ≥ min_tau, the "
     "median of all slopes is above 0, and growth ≥ low_percent: low, medium from medium_percent, "

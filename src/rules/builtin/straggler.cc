@@ -39,9 +39,8 @@ constexpr double kLockstep = 0.1;
 constexpr double kLeastMad = 0.02;
 
 constexpr std::size_t kPhaseCount = 5;
-constexpr std::array<std::string_view, kPhaseCount> kPhaseNames = {"data wait", "forward",
-                                                                   "backward", "optimizer",
-                                                                   "other"};
+constexpr std::array<std::string_view, kPhaseCount> kPhaseNames = {
+    "data wait", "forward", "backward", "optimizer", "other"};
 constexpr std::size_t kBackward = 2;
 constexpr std::size_t kOther = 4;
 
@@ -178,8 +177,8 @@ class Straggler final : public Rule {
       const bool first = ranks.empty();
       shortest = first ? window.duration : std::min(shortest, window.duration);
       longest = std::max(longest, window.duration);
-      least_backward = first ? window.phases[kBackward]
-                             : std::min(least_backward, window.phases[kBackward]);
+      least_backward =
+          first ? window.phases[kBackward] : std::min(least_backward, window.phases[kBackward]);
       ranks.push_back({&process, &window, 0});
     }
     if (ranks.size() < 2) return;
@@ -278,7 +277,7 @@ class Straggler final : public Rule {
           process->rank, Millis(own.ns), Millis(median), Millis(excess[widest]),
           widest == kOther ? "" : "in ",
           widest == kOther ? "outside data wait, forward, backward and optimizer"
-                      : kPhaseNames[widest],
+                           : kPhaseNames[widest],
           history);
     } else {
       incident.cause = "cause not found";
@@ -349,7 +348,8 @@ const RuleDesc kStragglerDesc{
     "Straggler",
     "One rank is slower than the others, which wait for it in each step.",
     "Of each rank the median of each phase over window_steps TRAIN steps, the first three apart. "
-    "own = data wait + forward + backward + optimizer + other, without waits for other ranks; where "
+    "own = data wait + forward + backward + optimizer + other, without waits for other ranks; "
+    "where "
     "the step times of all ranks differ by less than 10 % (lockstep) the backward of each is taken "
     "as that of the rank with the least, for in it the others wait. lost = own − median of the "
     "others. A rank is slow in a window where median of the others / own < relative_score, lost > "
