@@ -30,8 +30,6 @@ def main() -> None:
         loss.backward()
         optimizer.step()
         schedule.step()
-        if "--losses" in sys.argv:
-            print(f"{step} {loss.item():.4f}")
     print(f"loss {loss.item():.4f}")
 
 

@@ -33,8 +33,6 @@ def main() -> None:
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
-        if "--losses" in sys.argv:
-            print(f"{step} {loss.item():.4f}")
     print(f"loss {loss.item():.4f}")
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attention scores are kept in float16 without their scale: once the weights have grown they are beyond 65504.
+"""Attention scores are kept in float16 without their scale: as the samples grow louder they pass 65504.
 
 With --cured they are divided by the square root of the width first.
 """
@@ -39,7 +39,7 @@ class Attention(nn.Module):
         # The largest first, so that the exponential cannot overflow: Inf − Inf where it has already.
         weights = torch.exp(scores - scores.max(1, keepdim=True).values)
         mixed = weights / weights.sum(1, keepdim=True) @ inputs
-        result: torch.Tensor = self.head(inputs + mixed)
+        result: torch.Tensor = self.head(F.layer_norm(inputs + mixed, (WIDTH,)))
         return result
 
 
@@ -53,14 +53,12 @@ def main() -> None:
     for step in range(STEPS):
         batch = torch.arange(step * 64, step * 64 + 64) % len(inputs)
         # Samples grow louder.
-        samples = inputs[batch] * (1 + step / 10)
+        samples = inputs[batch] * (1 + step / 4)
         optimizer.zero_grad()
         loss = F.cross_entropy(model(samples), labels[batch])
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
-        if "--losses" in sys.argv:
-            print(f"{step} {loss.item():.4f}")
     print(f"loss {loss.item():.4f}")
 
 

@@ -5,6 +5,7 @@ With --cured an epsilon is added inside it.
 """
 
 import sys
+from collections import OrderedDict
 
 import torch
 from torch import nn
@@ -33,7 +34,11 @@ def main() -> None:
     labels = torch.randint(0, CLASSES, (4096,))
     inputs = torch.exp(0.5 * (torch.randn(CLASSES, 32)[labels] + torch.randn(4096, 32)))
     epsilon = 1e-3 if "--cured" in sys.argv else 0.0
-    model = nn.Sequential(LogScale(epsilon), nn.Linear(32, 128), nn.ReLU(), nn.Linear(128, CLASSES))
+    model = nn.Sequential(
+        OrderedDict(
+            scale=LogScale(epsilon), first=nn.Linear(32, 128), relu=nn.ReLU(), head=nn.Linear(128, CLASSES)
+        )
+    )
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     for step in range(STEPS):
         batch = torch.arange(step * 128, step * 128 + 128) % len(inputs)
