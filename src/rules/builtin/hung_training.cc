@@ -118,7 +118,7 @@ class HungTraining final : public Rule {
   /// The process of a row that alone makes none: the loader's workers have spans too.
   template <class Row>
   Process* Known(const Row& row) {
-    const auto known = FindByPid(row.pid);
+    Process* const known = FindByPid(row.pid);
     return known != nullptr && known->rank == row.rank && known->attempt == row.attempt ? known
                                                                                         : nullptr;
   }
