@@ -11,7 +11,7 @@ TELLTALE := build/release/bin/telltale
 # Compilers' output is worth showing only where something fails.
 QUIET := tools/quiet
 
-.PHONY: help setup page build demo test test-frameworks bench overhead check asan tsan fault clean-clone clean
+.PHONY: help setup page build demo planted test test-frameworks bench overhead check asan tsan fault clean-clone clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -32,6 +32,11 @@ demo: ## train a slow and a healthy network under telltale and show the verdicts
 	@tools/setup demo
 	@$(MAKE) build
 	@$(PYTHON) examples/demo/run.py
+
+planted: ## trainings with one planted defect each, and cured: the table of what fired and what was silent
+	@tools/setup test
+	@$(MAKE) build
+	@$(PYTHON) tests/e2e/planted_table.py --telltale $(TELLTALE)
 
 test: ## build everything and run the tests (the slow ones: make fault)
 	@tools/setup test

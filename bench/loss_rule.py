@@ -3,7 +3,7 @@
 Debugger's rule of this name makes: short trainings of a small network on scikit-learn's digits, 46 a
 seed, over optimizers, learning rates and batch sizes.
 
-usage: loss_rule.py RUN_RULE_SCRIPT [SEED ...]   (build/*/tests/run_rule_script, seeds 0 1); needs
+usage: loss_rule.py TELLTALE [SEED ...]   (the command, seeds 0 1); needs
 torch, scikit-learn
 A run counts as learning where its last 20 losses are below 0.6 of the first on average, as flat where
 they are above 0.99 of it; what lies between is listed and judged by nobody.
@@ -67,7 +67,12 @@ def telltale_fires(runner: str, kind: str, rate: float, values: list[float]) -> 
             f'load event optimizer at=0 : {{"class":"{kind}","lr":{rate}}}\n'
             f"load scalar lr at=0 : {rate}\nload scalar loss advance=1 : {series}\nend\nexpect none\n"
         )
-        return subprocess.run([runner, str(script)], capture_output=True, check=False).returncode != 0
+        return (
+            subprocess.run(
+                [runner, "rules", "test", str(script)], capture_output=True, check=False
+            ).returncode
+            != 0
+        )
 
 
 def pairwise_fires(values: list[float]) -> bool:

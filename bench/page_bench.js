@@ -54,13 +54,15 @@
     bench.asked++;
     bench.pending++;
     const answer = await ask(input, init);
-    const json = answer.json.bind(answer);
-    answer.json = async () => {
-      const value = await json();
-      bench.pending--;
-      bench.answered = performance.now();
-      return value;
-    };
+    for (const read of ["json", "arrayBuffer"]) {
+      const original = answer[read].bind(answer);
+      answer[read] = async () => {
+        const value = await original();
+        bench.pending--;
+        bench.answered = performance.now();
+        return value;
+      };
+    }
     return answer;
   };
 

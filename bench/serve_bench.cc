@@ -195,6 +195,19 @@ int main(int argc, char** argv) {
       if (reply.status != 200) exit_code = 1;
     }
     std::sort(window_ms.begin(), window_ms.end());
+    // What the page asks for at a zoom of most of the run: 5 million samples of all cores.
+    std::vector<double> wide_ms;
+    constexpr std::int64_t kWhole = kSeconds * kSecond;
+    for (int i = 0; i < 40 && exit_code == 0; ++i) {
+      const double share = std::uniform_real_distribution<>(0.3, 1)(random);
+      const auto from = static_cast<std::int64_t>((1 - share) * static_cast<double>(kWhole));
+      const auto asked = Clk::now();
+      const auto reply = server.Get(
+          fmt::format("/api/runs/run/heatmap?columns=600&as=bytes&from={}&to={}", from, kWhole));
+      wide_ms.push_back(MsSince(asked));
+      if (reply.status != 200) exit_code = 1;
+    }
+    std::sort(wide_ms.begin(), wide_ms.end());
     if (exit_code == 0) {
       const double p99 = window_ms[window_ms.size() * 99 / 100];
       fmt::print("  first answer, verdict in it {:8.0f} ms   limit {:.0f} ms\n", first_ms,
@@ -203,8 +216,12 @@ int main(int argc, char** argv) {
       fmt::print("  any window, median          {:8.1f} ms\n", window_ms[window_ms.size() / 2]);
       fmt::print("  any window, p99             {:8.1f} ms   limit {:.0f} ms\n", p99,
                  kWindowLimitMs);
+      fmt::print("  all cores, wide, as bytes   {:8.1f} ms, at most {:.1f}   limit {:.0f} ms\n",
+                 wide_ms[wide_ms.size() / 2], wide_ms.back(), kWindowLimitMs);
       fmt::print("  largest series on the wire  {:8.0f} kB\n", static_cast<double>(bytes) / 1000);
-      if (first_ms > kFirstLimitMs || p99 > kWindowLimitMs) exit_code = 1;
+      if (first_ms > kFirstLimitMs || p99 > kWindowLimitMs || wide_ms.back() > kWindowLimitMs) {
+        exit_code = 1;
+      }
     }
   }
   fs::remove_all(root);

@@ -96,13 +96,15 @@ def batches(iterable: Iterable[_T]) -> Iterator[_T]:
 class _Batches(Iterator[_T]):
     def __init__(self, iterator: Iterator[_T]) -> None:
         self._iterator = iterator
+        # Held: at the interpreter's end the module may be gone before this is.
+        self._loop = _loop
         self._counts = True
         _loop.fetching += 1
 
     def _left(self) -> None:
         if self._counts:
             self._counts = False
-            _loop.fetching -= 1
+            self._loop.fetching -= 1
 
     __del__ = _left
 
@@ -160,24 +162,28 @@ def _step(
         probe.fetch_begin()
         probe.fetch_end(0)
     probe.forward_begin(mode)
-    probe.forward_end(max(int(batch_size), 0))
+    probe.forward_end(_count(batch_size))
     number = probe.current()[0]
-    numbers = dict(_flat_metrics(metrics or {}))
-    if loss is not None:
-        numbers["loss"] = loss
-    if own is not None and int(own) != number:
-        numbers["own_step"] = int(own)
-    if probe.due(0, number, mode):
-        _record("weights", "params", params, number, mode)
-        _record("gradients", "gradient/params", grads, number, mode)
-        _record("optimizer_state", "opt_state", opt_state, number, mode)
-        _record_numbers(numbers, number, mode)
     rate = math.nan
-    if learning_rate is not None and _is_there(learning_rate):
-        rate = float(learning_rate)
-    for name, value in numbers.items():
-        _scalar(name, value, number, mode)
-    _drain()
+    # What cannot be recorded costs its record, not the step.
+    try:
+        numbers = dict(_flat_metrics(metrics or {}))
+        if loss is not None:
+            numbers["loss"] = loss
+        if own is not None and int(own) != number:
+            numbers["own_step"] = int(own)
+        if probe.due(0, number, mode):
+            _record("weights", "params", params, number, mode)
+            _record("gradients", "gradient/params", grads, number, mode)
+            _record("optimizer_state", "opt_state", opt_state, number, mode)
+            _record_numbers(numbers, number, mode)
+        for name, value in numbers.items():
+            _scalar(name, value, number, mode)
+        _drain()
+        if learning_rate is not None and _is_there(learning_rate):
+            rate = float(learning_rate)
+    except Exception as error:
+        _failed("step", error)
     probe.account(begin)
     if mode == _MODES["TRAIN"]:
         probe.backward_begin()
@@ -190,6 +196,13 @@ def _step(
         probe.fetch_begin()
         probe.fetch_end(0)
         _loop.opened = True
+
+
+def _count(value: Any) -> int:
+    try:
+        return max(int(value), 0)
+    except Exception:
+        return 0
 
 
 def _tell_framework() -> None:
@@ -258,38 +271,64 @@ def _record(collection: str, prefix: str, tree: Any, number: int, mode: int) -> 
     if "jax" not in sys.modules:
         probe.count_skipped("jax.not_loaded", 1)
         return
-    import numpy
-
-    from . import _capture
     from .adapters.sharing import parameter_collection
 
     for name, leaf in _leaves(prefix, tree):
         own = parameter_collection(name) if collection == "weights" else collection
-        take = probe.due(probe.tensor(own, name), number, mode)
-        if not take:
-            continue
-        if not getattr(leaf, "is_fully_addressable", True):
-            probe.count_skipped("jax.not_addressable", 1)
-            continue
-        _capture.save(own, name, numpy.asarray(leaf), take=take, step=number, mode=mode)
+        _give(own, name, leaf, number, mode)
+
+
+def _give(collection: str, name: str, value: Any, number: int, mode: int) -> None:
+    """Records an array if it is due. One that cannot be read is counted, and costs none of the others."""
+    take = probe.due(probe.tensor(collection, name), number, mode)
+    if not take:
+        return
+    try:
+        reason = _why_not(value)
+        if reason is not None:
+            probe.count_skipped(reason, 1)
+            return
+        from . import _capture
+        from .adapters.host_arrays import in_main_memory
+
+        with in_main_memory(value) as array:
+            _capture.save(collection, name, array, take=take, step=number, mode=mode)
+    except Exception as error:
+        _failed("tensor", error)
+
+
+def _why_not(value: Any) -> str | None:
+    """Why an array cannot be read; None: it can."""
+    if _is_deleted(value):
+        return "jax.donated"
+    if not getattr(value, "is_fully_addressable", True):
+        return "jax.not_addressable"
+    from ._capture import numpy_dtype_code
+
+    dtype = getattr(value, "dtype", None)
+    # A key of jax.random, for one, is no array of numbers.
+    return "capture.dtype" if dtype is not None and numpy_dtype_code(dtype) is None else None
+
+
+def _is_deleted(value: Any) -> bool:
+    """Whether an array was given to a compiled function that may use its memory again (donate_argnums)."""
+    deleted = getattr(value, "is_deleted", None)
+    return callable(deleted) and bool(deleted())
 
 
 def _record_numbers(numbers: Mapping[str, Any], number: int, mode: int) -> None:
     """The losses and metrics as tensors, where the plan asks for those collections."""
-    import numpy
-
-    from . import _capture
-
     for name, value in numbers.items():
         collection = "losses" if name == "loss" or name.endswith("_loss") else "metrics"
-        take = probe.due(probe.tensor(collection, name), number, mode)
-        if take:
-            _capture.save(collection, name, numpy.asarray(value), take=take, step=number, mode=mode)
+        _give(collection, name, value, number, mode)
 
 
 def _is_there(value: Any) -> bool:
     ready = getattr(value, "is_ready", None)
-    return ready is None or bool(ready())
+    try:
+        return ready is None or bool(ready())
+    except Exception:
+        return True  # It was donated meanwhile: there is nothing to wait for.
 
 
 def _scalar(name: str, value: Any, number: int, mode: int) -> None:
@@ -304,8 +343,8 @@ def _scalar(name: str, value: Any, number: int, mode: int) -> None:
 def _emit_scalar(name: str, value: Any, number: int, mode: int) -> None:
     try:
         probe.scalar_at(name, float(value), number, mode)
-    except (TypeError, ValueError):
-        probe.count_skipped("log.not_a_number", 1)
+    except Exception:
+        probe.count_skipped("jax.donated" if _is_deleted(value) else "log.not_a_number", 1)
 
 
 def _drain() -> None:

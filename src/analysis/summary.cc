@@ -244,10 +244,12 @@ void Summary::OnEvent(const format::EventRow& row, std::uint32_t writer) {
   } else if (row.kind == "plan") {
     plans.push_back({row.time_ns, std::string(row.message)});
     if (plans.size() > kCaptureChanges) plans.pop_front();
+    governor.clear();  // Another plan begins without any thinning.
   } else if (row.kind == "governor" || row.kind == "budget.exceeded") {
     ++thinned_count;
     thinned.push_back({row.time_ns, std::string(row.message)});
     if (thinned.size() > kCaptureChanges) thinned.pop_front();
+    governor = row.data;
   } else if (row.kind == "framework" || row.kind == "model" || row.kind == "optimizer") {
     facts[std::string(row.kind)] = row.data;
   } else if (row.kind == "dataloader") {

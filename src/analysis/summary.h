@@ -194,6 +194,9 @@ class Summary {
   std::deque<CaptureChange> plans;
   std::deque<CaptureChange> thinned;
   std::uint64_t thinned_count = 0;
+  /// Data (JSON) of the governor's newest word on the plan that holds; empty where it has said
+  /// nothing of that one.
+  std::string governor;
   std::vector<std::string> disabled;         ///< Why the probe switched itself off.
   std::map<std::string, std::string> facts;  ///< Newest data (JSON) of framework, model, optimizer.
   std::vector<std::string> loaders;          ///< Data (JSON) of each dataloader, at most 16.

@@ -20,6 +20,7 @@
 #include "cli/command.h"
 #include "cli/output.h"
 #include "cli/plan_flags.h"
+#include "cli/rule_flags.h"
 #include "plan/capture_plan.h"
 #include "plan/compiler.h"
 #include "store/reader.h"
@@ -44,6 +45,9 @@ constexpr std::string_view kExamples =
 struct Args {
   std::string run;
   PlanFlags plan;
+  RuleFlags rules;  ///< Those of --rule.
+
+  bool any() const { return plan.any() || rules.any(); }
   bool show = false;
   bool json = false;
   int wait_s = 10;
@@ -131,7 +135,13 @@ Result<plan::CapturePlan> CurrentPlan(const PlanEvents& events) {
   return plan::FromJson(events.plan());
 }
 
-void Show(const plan::CapturePlan& plan, const PlanEvents& events, bool json) {
+/// What the rules of the run need.
+std::vector<rules::Need> NeedsOfRun(const store::RunInfo& info) {
+  const auto set = rules::RuleSetFromJson(info.rules);
+  return rules::NeedsOf(set.ok() ? *set : rules::RuleSet());
+}
+
+void Show(const plan::CapturePlan& plan, PlanEvents& events, bool json) {
   const bool known = !events.plan().empty();
   if (json) {
     ordered_json out = {
@@ -146,12 +156,12 @@ void Show(const plan::CapturePlan& plan, const PlanEvents& events, bool json) {
         "# This is what is recorded where nothing is said:\n");
   }
   if (!events.thinned().empty()) Print("# {}\n", Printable(events.thinned()));
-  WriteOut(ExplainPlan(plan));
+  WriteOut(ExplainPlan(plan, NeedsOfRun(events.reader().info())));
 }
 
 int Capture(const Args& args) {
   const auto fail = [](const Status& status) { return Fail("capture", status); };
-  if (args.show && args.plan.any()) {
+  if (args.show && args.any()) {
     return fail({Code::kUsage, "--show changes nothing: leave it out, or the options of the plan"});
   }
   if (args.wait_s < 0 || args.wait_s > 3600) {
@@ -162,7 +172,7 @@ int Capture(const Args& args) {
   if (!events.ok()) return fail(events.status());
   if (const Status read = events->Read({}); !read.ok()) return fail(read);
   const auto current = CurrentPlan(*events);
-  if (!args.plan.any()) {
+  if (!args.any()) {
     if (!current.ok()) return fail(current.status());
     Show(*current, *events, args.json);
     return 0;
@@ -175,7 +185,11 @@ int Capture(const Args& args) {
                              "the options to `telltale run`",
                              args.run, state.state)});
   }
-  const auto plan = PlanOf(args.plan, args.plan.whole() || !current.ok() ? Nothing() : *current);
+  const auto asked = RuleSetOf(args.rules);
+  if (!asked.ok()) return fail(asked.status());
+  const std::vector<rules::Need> needs = NeedsOfAsked(*asked, false);
+  const auto plan =
+      PlanOf(args.plan, args.plan.whole() || !current.ok() ? Nothing() : *current, needs);
   if (!plan.ok()) return fail(plan.status());
   for (const std::string& line : LikelySlips(*plan)) Say("telltale capture: {}\n", line);
   store::Request request;
@@ -187,7 +201,7 @@ int Capture(const Args& args) {
     body["plan"] = ordered_json::parse(plan::ToJson(*plan), nullptr, false);
   } else {
     // Added by the agent to the plan that holds when it looks: two that ask at once undo nothing.
-    const auto added = PlanOf(args.plan, Nothing(), current.ok() ? *current : Nothing());
+    const auto added = PlanOf(args.plan, Nothing(), needs, current.ok() ? *current : Nothing());
     if (!added.ok()) return fail(added.status());
     body = {{"base", "current"}};
     body["plan"] = ordered_json::parse(plan::ToJson(*added), nullptr, false);
@@ -234,6 +248,7 @@ void RegisterCapture(CLI::App& app, Context* context) {
   auto args = std::make_shared<Args>();
   command->add_option("RUN", args->run, "Run directory")->required();
   AddPlanFlags(command, &args->plan);
+  AddRuleFlag(command, &args->rules);
   command->add_flag("--show", args->show, "Print the plan that holds, and what of it is thinned");
   command->add_option("--wait", args->wait_s, "Seconds to wait for the agent's answer")
       ->default_str("10");

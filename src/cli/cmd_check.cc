@@ -3,13 +3,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdio>
+#include <limits>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include "cli/check_json.h"
 #include "cli/command.h"
 #include "cli/output.h"
+#include "cli/rule_flags.h"
 #include "report/verdict.h"
 #include "rules/replay.h"
 
@@ -19,11 +24,18 @@ namespace {
 struct CheckOptions {
   std::string run;
   std::string fail_on;
+  RuleFlags rules;
   bool json = false;
 };
 
 int Check(const CheckOptions& options) {
-  auto loaded = report::Load(options.run);
+  std::optional<rules::RuleSet> set;
+  if (options.rules.any()) {
+    auto asked = RuleSetOfRun(options.rules, options.run);
+    if (!asked.ok()) return Fail("check", asked.status());
+    set = std::move(asked).value();
+  }
+  auto loaded = report::Load(options.run, std::numeric_limits<std::int64_t>::max(), std::move(set));
   if (!loaded.ok()) return Fail("check", loaded.status());
   const report::RunData& data = *loaded;
   const rules::Replay& replay = data.replay;
@@ -59,6 +71,7 @@ void RegisterCheck(CLI::App& app, Context* context) {
       app, "check", "Run the rules over a recorded run and print the verdict",
       "  telltale check telltale-runs/20261120-150412-train\n"
       "  telltale check RUN --fail-on medium     # exit code 10 where a finding is medium or high\n"
+      "  telltale check RUN --rule DeadRelu --no-rule InputBound   # other rules than it ran with\n"
       "  telltale check RUN --json",
       {0, 3, 7, 8, kExitFinding});
   auto options = std::make_shared<CheckOptions>();
@@ -67,6 +80,7 @@ void RegisterCheck(CLI::App& app, Context* context) {
       ->add_option("--fail-on", options->fail_on,
                    "Exit with 10 where a finding is at least this severe")
       ->check(CLI::IsMember({"low", "medium", "high"}));
+  AddRuleFlags(command, &options->rules);
   AddJson(command, &options->json);
   OnRun(command, context, [options] { return Check(*options); });
 }

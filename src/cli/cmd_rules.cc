@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// telltale rules list | show NAME | status RUN.
+// telltale rules list | show NAME | status RUN | test FILE...
 #include <fmt/format.h>
 
+#include <cstddef>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "base/printable.h"
 #include "cli/check_json.h"
@@ -13,6 +15,8 @@
 #include "rules/finding_json.h"
 #include "rules/registry.h"
 #include "rules/replay.h"
+#include "rules/run_engine.h"
+#include "rules/script.h"
 
 namespace telltale::cli {
 namespace {
@@ -27,7 +31,8 @@ int List(bool json) {
     return 0;
   }
   for (const auto& entry : rules::Registry()) {
-    Print("{:<20} {}\n", entry.desc->name, entry.desc->summary);
+    Print("{:<28} {}{}\n", entry.desc->name, entry.desc->summary,
+          entry.desc->by_default ? "" : " [--rule]");
   }
   return 0;
 }
@@ -47,12 +52,17 @@ int Show(const std::string& name, bool json, bool markdown) {
     Print("{}: {}\n\nWhat is computed\n  {}\n\nParameters\n", desc.name, desc.summary,
           desc.formula);
     for (const auto& p : desc.parameters) {
-      Print("  {:<22} {:>6} {:<6} {}\n", p.name, p.default_value, p.unit, p.doc);
+      const std::string value =
+          p.text != nullptr ? fmt::format("\"{}\"", p.text) : fmt::format("{}", p.default_value);
+      Print("  {:<22} {:>6} {:<6} {}{}\n", p.name, value, p.unit, p.doc,
+            p.source ? fmt::format(" (preset=source: {})", *p.source) : "");
     }
     if (!desc.captures.empty()) Print("\nWhat it needs of tensors\n");
     for (const auto& need : desc.captures) {
-      Print("  {:<22} {}, each {} TRAIN steps\n", need.collection, need.take, need.interval);
+      Print("  {:<22} {}, each {} TRAIN steps{}\n", need.collection, need.take, need.interval,
+            need.include.empty() ? "" : fmt::format(", names with {}", need.include));
     }
+    if (!desc.example.empty()) Print("\nExample\n  {}\n", desc.example);
     Print("\nWhat to do\n  {}\n", desc.how_to_fix);
   }
   return 0;
@@ -69,7 +79,7 @@ int RulesStatus(const std::string& run, bool json) {
     PrintJson(out);
   } else {
     for (const auto& state : replay->rules) {
-      Print("{:<20} {:<14} {} {}, {} records read{}\n", state.name, rules::Name(state.status),
+      Print("{:<28} {:<14} {} {}, {} records read{}\n", state.name, rules::Name(state.status),
             state.incidents, state.incidents == 1 ? "incident" : "incidents",
             state.records.value_or(0), state.error.empty() ? "" : ": " + Printable(state.error));
     }
@@ -81,21 +91,55 @@ int RulesStatus(const std::string& run, bool json) {
                                           run, run)));
 }
 
+/// Exit code 10 where a script says that something is not as it expects.
+int Test(const std::vector<std::string>& files, bool json) {
+  nlohmann::ordered_json out = {{"scripts", nlohmann::ordered_json::array()}};
+  std::size_t failed = 0;
+  Status unreadable;
+  for (const std::string& file : files) {
+    const auto outcome = rules::RunScript(file, rules::ForeignMaker());
+    if (!outcome.ok()) {
+      if (unreadable.ok()) unreadable = outcome.status();
+      continue;
+    }
+    failed += outcome->failures > 0 ? 1 : 0;
+    if (json) {
+      out["scripts"].push_back({{"file", file},
+                                {"expectations", outcome->expectations},
+                                {"failures", outcome->failures},
+                                {"text", outcome->text}});
+    } else if (outcome->failures > 0) {
+      Print("{}: {} of {} expectations failed\n{}", Printable(file), outcome->failures,
+            outcome->expectations, PrintableLines(outcome->text));
+    }
+  }
+  if (json) {
+    PrintJson(out);
+  } else if (failed == 0 && unreadable.ok()) {
+    Print("{} {}: as expected\n", files.size(), files.size() == 1 ? "script" : "scripts");
+  }
+  if (!unreadable.ok()) return Fail("rules", unreadable);
+  return failed == 0 ? 0 : kExitFinding;
+}
+
 }  // namespace
 
 void RegisterRules(CLI::App& app, Context* context) {
   CLI::App* command = AddCommand(app, "rules", "What the rules are and what they say of a run",
                                  "  telltale rules list\n"
                                  "  telltale rules show InputBound\n"
-                                 "  telltale rules status telltale-runs/20261120-150412-train",
-                                 {0, 3, 7, 8});
+                                 "  telltale rules status telltale-runs/20261120-150412-train\n"
+                                 "  telltale rules test my_rule.test",
+                                 {0, 3, 7, 8, kExitFinding});
   command->require_subcommand(1);
   auto json = std::make_shared<bool>(false);
   auto markdown = std::make_shared<bool>(false);
   auto argument = std::make_shared<std::string>();
 
   CLI::App* list = AddCommand(*command, "list", "All rules, one line each",
-                              "  telltale rules list\n  telltale rules list --json", {0});
+                              "  telltale rules list\n  telltale rules list --json\n"
+                              "Those with [--rule] run where they are asked for.",
+                              {0});
   AddJson(list, json.get());
   OnRun(list, context, [json] { return List(*json); });
 
@@ -112,6 +156,16 @@ void RegisterRules(CLI::App& app, Context* context) {
   status->add_option("RUN", *argument, "Run directory")->required();
   AddJson(status, json.get());
   OnRun(status, context, [json, argument] { return RulesStatus(*argument, *json); });
+
+  CLI::App* test = AddCommand(
+      *command, "test", "Runs rule scripts: records as text, and what rules must say of them",
+      "  telltale rules test tests/*.test     # exit code 10 where something is not as expected\n"
+      "The language: docs/formats/rule-scripts.md",
+      {0, 3, kExitFinding});
+  auto files = std::make_shared<std::vector<std::string>>();
+  test->add_option("FILE", *files, "Rule scripts")->required();
+  AddJson(test, json.get());
+  OnRun(test, context, [json, files] { return Test(*files, *json); });
 }
 
 }  // namespace telltale::cli

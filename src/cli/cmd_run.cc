@@ -27,6 +27,7 @@
 #include "cli/command.h"
 #include "cli/output.h"
 #include "cli/plan_flags.h"
+#include "cli/rule_flags.h"
 #include "cli/rule_needs.h"
 #include "plan/capture_plan.h"
 #include "plan/compiler.h"
@@ -53,6 +54,7 @@ struct Args {
   bool json = false;
   bool no_serve = false;
   PlanFlags plan;
+  RuleFlags rules;
   bool explain = false;
 };
 
@@ -64,7 +66,8 @@ constexpr std::string_view kExamples =
     "  telltale run -o runs/try-2 --interval 1000 -- torchrun --nproc-per-node 2 train.py\n"
     "  telltale run --quiet -- ./train.sh\n"
     "  telltale run --level tensors --collect 'losses:values,interval=1' -- python train.py\n"
-    "  telltale run --level system --rules VanishingGradient -- python train.py\n"
+    "  telltale run --rule VanishingGradient:threshold=1e-6 --no-rule InputBound -- python t.py\n"
+    "  telltale run --rules rules.toml --price 32.77 -- python train.py\n"
     "  telltale run --level tensors --explain-plan > plan.toml\n"
     "The exit code is the training's own; 127 or 126 where it cannot be started. Before it starts:";
 
@@ -187,10 +190,14 @@ int Run(const Args& args, std::vector<std::string> training, const std::string& 
   // A line of ours to a pipe that nobody reads must not end us.
   options.signals = run::TakeSignals();
   const auto fail = [](const Status& status) { return Fail("run", status); };
-  const auto plan = PlanOfRun(args.plan);
+  const auto set = RuleSetOf(args.rules);
+  const auto plan = set.ok() ? PlanOfRun(args.plan, *set) : Result<plan::CapturePlan>(set.status());
+  // Of all that run, whether they are captured or not.
+  const std::vector<rules::Need> needs =
+      set.ok() ? rules::NeedsOf(*set) : std::vector<rules::Need>();
   if (args.explain && training.empty()) {
     if (!plan.ok()) return fail(plan.status());
-    WriteOut(args.json ? PrintableJson(plan::ToJson(*plan)) + "\n" : ExplainPlan(*plan));
+    WriteOut(args.json ? PrintableJson(plan::ToJson(*plan)) + "\n" : ExplainPlan(*plan, needs));
     return 0;
   }
   if (const Status status = CheckUsage(args, training); !status.ok()) return fail(status);
@@ -210,6 +217,7 @@ int Run(const Args& args, std::vector<std::string> training, const std::string& 
   request.interval_ms = args.interval_ms;
   request.overhead_budget = overhead.value();
   request.plan = plan::ToJson(*plan);
+  request.rules = rules::ToJson(*set);
   request.telltale_version = TELLTALE_VERSION;
   auto directory = run::RunDirectory::Prepare(request);
   if (!directory.ok()) {
@@ -237,15 +245,15 @@ int Run(const Args& args, std::vector<std::string> training, const std::string& 
   if (!args.quiet) {
     for (const std::string& line : LikelySlips(*plan)) Say("telltale: {}\n", line);
   }
-  const std::size_t lacking = Unserved(*compiled).size();
+  const std::size_t lacking = Unserved(*compiled, needs).size();
   if (lacking > 0 && !args.quiet) {
     Say("telltale: {} of the rules get less than they need by this plan: --explain-plan says "
-        "which, --rules all adds it\n",
+        "which, --rule NAME adds it\n",
         lacking);
   }
 
   // Its stdout is the training's.
-  if (args.explain) WriteErr(ExplainPlan(*plan));
+  if (args.explain) WriteErr(ExplainPlan(*plan, needs));
 
   options.program = program;
   options.python_dir = fs::path(program).parent_path().parent_path() / "lib/telltale/python";
@@ -288,6 +296,7 @@ void RegisterRun(CLI::App& app, Context* context) {
                    "Milliseconds between samples of the machine, 100 to 60000")
       ->default_str("500");
   AddPlanFlags(command, &args->plan);
+  AddRuleFlags(command, &args->rules);
   command->add_flag("--explain-plan", args->explain,
                     "Print the capture plan as a plan file; without a command, nothing else");
   command->add_flag("--quiet", args->quiet,

@@ -6,10 +6,12 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <set>
 #include <string_view>
 #include <utility>
 
 #include "base/printable.h"
+#include "cli/rule_flags.h"
 #include "cli/rule_needs.h"
 #include "plan/collections.h"
 #include "plan/compiler.h"
@@ -97,10 +99,6 @@ void AddPlanFlags(CLI::App* command, PlanFlags* flags) {
   command->add_option("--plan", flags->file, "Capture plan, a TOML file (docs/formats/plan.md)");
   command->add_option("--level", flags->level,
                       "Named plan: system (nothing of tensors), steps (the default), tensors, all");
-  command->add_option("--rules", flags->rules,
-                      "all or NAME,...: what these rules need, for example "
-                      "'VanishingGradient,ExplodingTensor'; without --plan, --level and --rules "
-                      "the plan is what all rules need");
   command
       ->add_option("--collect", flags->collect,
                    "NAME[:key=value,...]: takes a collection, for example "
@@ -110,6 +108,7 @@ void AddPlanFlags(CLI::App* command, PlanFlags* flags) {
 }
 
 Result<plan::CapturePlan> PlanOf(const PlanFlags& flags, const plan::CapturePlan& base,
+                                 const std::vector<rules::Need>& needs,
                                  const plan::CapturePlan& holds) {
   if (!flags.file.empty() && !flags.level.empty()) {
     return Status(Code::kUsage,
@@ -142,19 +141,21 @@ Result<plan::CapturePlan> PlanOf(const PlanFlags& flags, const plan::CapturePlan
     more.collections.push_back(std::move(collection));
   }
   plan = plan::Union(std::move(plan), more);
-  if (!flags.rules.empty()) {
-    TELLTALE_ASSIGN_OR_RETURN(const auto rules, RulesOf(flags.rules));
-    TELLTALE_RETURN_IF_ERROR(AddNeeds(rules, holds, &plan));
-  }
+  std::set<std::string> said;
+  for (const plan::Collection& collection : plan.collections) said.insert(collection.name);
+  TELLTALE_RETURN_IF_ERROR(AddNeeds(needs, holds, said, &plan));
   const auto compiled = plan::Compiled::Create(plan);
   if (!compiled.ok()) return compiled.status();
   return plan;
 }
 
-Result<plan::CapturePlan> PlanOfRun(PlanFlags flags) {
-  const bool own = flags.whole() || !flags.rules.empty();
-  if (!own) flags.rules = "all";
-  return PlanOf(flags, own ? Nothing() : plan::DefaultPlan());
+Result<plan::CapturePlan> PlanOfRun(const PlanFlags& flags, const rules::RuleSet& set) {
+  // A whole plan is the user's word: of the rules only those that the user names add to it.
+  if (flags.whole()) return PlanOf(flags, Nothing(), NeedsOfAsked(set, false));
+  const std::vector<rules::Need> needs = NeedsOfAsked(set, true);
+  plan::CapturePlan base = plan::DefaultPlan();
+  TELLTALE_RETURN_IF_ERROR(AddNeeds(needs, Nothing(), {}, &base));
+  return PlanOf(flags, base, needs);
 }
 
 plan::CapturePlan Nothing() {
@@ -185,14 +186,14 @@ std::vector<std::string> LikelySlips(const plan::CapturePlan& plan) {
   return out;
 }
 
-std::string ExplainPlan(const plan::CapturePlan& plan) {
+std::string ExplainPlan(const plan::CapturePlan& plan, const std::vector<rules::Need>& needs) {
   struct Row {
     std::string name, takes, when, of, rules;
   };
   std::vector<Row> rows = {{"collection", "takes", "when", "of", "for the rules"}};
   for (const plan::Collection& collection : plan.collections) {
     rows.push_back({Printable(collection.name), plan::TakeWords(collection.take),
-                    WhenWords(collection), OfWords(collection), NeededBy(collection.name)});
+                    WhenWords(collection), OfWords(collection), NeededBy(needs, collection.name)});
     if (rows.back().rules.empty()) rows.back().rules = "-";
   }
   std::size_t widths[4] = {};
@@ -212,7 +213,7 @@ std::string ExplainPlan(const plan::CapturePlan& plan) {
   if (plan.collections.empty()) out += "# (nothing of tensors)\n";
   for (const std::string& line : LikelySlips(plan)) out += fmt::format("# {}\n", line);
   if (const auto compiled = plan::Compiled::Create(plan); compiled.ok()) {
-    for (const std::string& line : Unserved(*compiled)) out += fmt::format("# {}\n", line);
+    for (const std::string& line : Unserved(*compiled, needs)) out += fmt::format("# {}\n", line);
   }
   // Escapes of JSON are TOML's too, and what may hold any character is a quoted text in it.
   return out + "\n" + PrintableJson(plan::ToToml(plan));

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/rule_flags.h"
 #include "cli/rule_needs.h"
 #include "plan/compiler.h"
 #include "rules/registry.h"
@@ -23,42 +24,51 @@ const plan::Collection* Find(const plan::CapturePlan& plan, const std::string& n
   return found == plan.collections.end() ? nullptr : &*found;
 }
 
+/// These rules alone.
+rules::RuleSet Only(const std::vector<std::string>& names) {
+  rules::RuleSet set;
+  set.defaults = false;
+  for (const std::string& name : names) set.rules.push_back(rules::ParseRule(name).value());
+  return set;
+}
+
+/// Those that only need what the default plan has.
+rules::RuleSet Two() { return Only({"ExplodingTensor", "VanishingGradient"}); }
+
 /// Lines of Unserved for a plan.
 std::vector<std::string> Unserved(const plan::CapturePlan& plan) {
   const auto compiled = plan::Compiled::Create(plan);
   EXPECT_TRUE(compiled.ok());
-  return cli::Unserved(*compiled);
+  return cli::Unserved(*compiled, rules::NeedsOf(Two()));
 }
 
 TEST(RuleNeeds, WhereNothingIsSaidTheyMakeThePlan) {
   const auto plan = PlanOfRun({});
   ASSERT_TRUE(plan.ok()) << plan.status().message();
-  EXPECT_TRUE(Unserved(*plan).empty());
-  // The level `steps` says that it is this, and nothing more.
+  const auto compiled = plan::Compiled::Create(*plan);
+  ASSERT_TRUE(compiled.ok());
+  EXPECT_TRUE(cli::Unserved(*compiled, rules::NeedsOf({})).empty());
+  // The level `steps` says that it is this, and nothing more: no rule that runs where nobody asked
+  // may cost more.
   EXPECT_EQ(*plan, plan::DefaultPlan());
-  auto all = PlanOfRun({.rules = "all"});
-  ASSERT_TRUE(all.ok()) << all.status().message();
-  EXPECT_EQ(all->level, "custom");
-  all->level = "steps";
-  EXPECT_EQ(*all, plan::DefaultPlan());
 }
 
-TEST(RuleNeeds, NamedRulesAloneMakeThePlan) {
-  const auto plan = PlanOfRun({.rules = "VanishingGradient,StepOutlier"});
+TEST(RuleNeeds, OfNamedRulesAreAddedToAWholePlan) {
+  rules::RuleSet set;
+  set.rules = Only({"VanishingGradient", "StepOutlier"}).rules;
+  const auto plan = PlanOfRun({.level = "system"}, set);
   ASSERT_TRUE(plan.ok()) << plan.status().message();
   ASSERT_EQ(plan->collections.size(), 1U);
+  EXPECT_EQ(plan->level, "custom");
   EXPECT_EQ(plan->collections[0].name, "gradients");
   EXPECT_EQ(plan->collections[0].when[0], plan::When{.interval = 100});
   EXPECT_TRUE(plan->collections[0].when[1].Never());
-  for (const char* wrong : {"Vanishing", "VanishingGradient,", ",", "all,StepOutlier"}) {
-    EXPECT_EQ(PlanOfRun({.rules = wrong}).status().code(), Code::kUsage) << wrong;
-  }
 }
 
 TEST(RuleNeeds, AreAddedToWhatTheUserSays) {
-  const auto plan = PlanOfRun({.level = "system",
-                               .rules = "ExplodingTensor",
-                               .collect = {"gradients:values,interval=7", "weights:interval=0"}});
+  const auto plan = PlanOfRun(
+      {.level = "system", .collect = {"gradients:values,interval=7", "weights:interval=0"}},
+      Only({"ExplodingTensor"}));
   ASSERT_TRUE(plan.ok()) << plan.status().message();
   const plan::Collection* const gradients = Find(*plan, "gradients");
   ASSERT_NE(gradients, nullptr);
@@ -68,8 +78,23 @@ TEST(RuleNeeds, AreAddedToWhatTheUserSays) {
   EXPECT_EQ(Find(*plan, "biases")->when[0].interval, 100U);
 }
 
+TEST(RuleNeeds, OfTheMostEagerRuleHoldWhereNobodySaidWhen) {
+  plan::CapturePlan plan = plan::DefaultPlan();
+  const std::vector<rules::Need> needs = {{"A", "gradients", "", "statistics", 10},
+                                          {"B", "gradients", "", "histogram", 500},
+                                          {"C", "relu", "relu_\\d", "values", 50}};
+  ASSERT_TRUE(AddNeeds(needs, Nothing(), {"weights"}, &plan).ok());
+  EXPECT_EQ(Find(plan, "gradients")->when[0].interval, 10U);
+  EXPECT_NE(Find(plan, "gradients")->take & plan::kHistogram, 0U);
+  EXPECT_EQ(Find(plan, "weights")->when[0].interval, 100U);
+  ASSERT_NE(Find(plan, "relu"), nullptr);
+  EXPECT_EQ(Find(plan, "relu")->include, std::vector<std::string>{"relu_\\d"});
+  EXPECT_EQ(plan.level, "custom");
+  EXPECT_EQ(NeededBy(needs, "gradients"), "A, B");
+}
+
 TEST(RuleNeeds, SurviveACollectionThatTakesAnotherThing) {
-  const auto plan = PlanOfRun({.collect = {"gradients:values,interval=10"}});
+  const auto plan = PlanOfRun({.collect = {"gradients:values,interval=10"}}, Two());
   ASSERT_TRUE(plan.ok()) << plan.status().message();
   EXPECT_EQ(Find(*plan, "gradients")->take, plan::kRaw | plan::kStats);
   EXPECT_TRUE(Unserved(*plan).empty());
@@ -78,7 +103,7 @@ TEST(RuleNeeds, SurviveACollectionThatTakesAnotherThing) {
 TEST(RuleNeeds, OfARunThatGoesOnLeaveWhatHolds) {
   plan::CapturePlan holds = Nothing();
   holds.collections.push_back(plan::ParseCollect("gradients:values,interval=7").value());
-  const auto added = PlanOf({.rules = "VanishingGradient"}, Nothing(), holds);
+  const auto added = PlanOf({}, Nothing(), rules::NeedsOf(Only({"VanishingGradient"})), holds);
   ASSERT_TRUE(added.ok()) << added.status().message();
   const plan::CapturePlan both = plan::Union(holds, *added);
   ASSERT_EQ(both.collections.size(), 1U);
@@ -114,7 +139,7 @@ TEST(RuleNeeds, WhatAPlanDoesNotServeIsSaid) {
 }
 
 TEST(RuleNeeds, AreSaidBesideWhatThePlanTakes) {
-  const std::string text = ExplainPlan(plan::DefaultPlan());
+  const std::string text = ExplainPlan(plan::DefaultPlan(), rules::NeedsOf(Two()));
   EXPECT_NE(text.find("ExplodingTensor, VanishingGradient\n"), std::string::npos) << text;
   EXPECT_EQ(text.find("will have no data"), std::string::npos) << text;
   EXPECT_TRUE(plan::FromToml(text, "explained").ok());
@@ -122,13 +147,50 @@ TEST(RuleNeeds, AreSaidBesideWhatThePlanTakes) {
 
 TEST(RuleNeeds, ArePlansThatCanBeRead) {
   for (const rules::RuleEntry& entry : rules::Registry()) {
+    const std::vector<rules::Need> needs = rules::NeedsOf(Only({std::string(entry.desc->name)}));
     plan::CapturePlan plan = Nothing();
-    const Status added = AddNeeds({entry.desc}, Nothing(), &plan);
+    const Status added = AddNeeds(needs, Nothing(), {}, &plan);
     EXPECT_TRUE(added.ok()) << entry.desc->name << ": " << added.message();
-    EXPECT_EQ(plan.collections.size(), entry.desc->captures.size()) << entry.desc->name;
-    const bool reads = (entry.desc->table_mask & store::MaskOf(format::TableId::kStatistics)) != 0;
-    EXPECT_EQ(reads, !entry.desc->captures.empty()) << entry.desc->name;
+    EXPECT_TRUE(plan::Compiled::Create(plan).ok()) << entry.desc->name;
+    for (const rules::Need& need : needs) {
+      EXPECT_NE(Find(plan, need.collection), nullptr) << entry.desc->name;
+    }
   }
+}
+
+TEST(RuleFlags, TheLastWordHolds) {
+  const store::TempFolder folder;
+  const std::string file = (folder.path() / "rules.toml").string();
+  std::ofstream(file) << "off = ['InputBound', 'StepOutlier']\nprice_per_hour = 3\n"
+                         "[rules.VanishingGradient.parameters]\nthreshold = 1e-3\n";
+  const auto set = RuleSetOf({.file = file,
+                              .rules = {"VanishingGradient:threshold=1e-6", "InputBound"},
+                              .off = {"ExplodingTensor"},
+                              .price_per_hour = 5});
+  ASSERT_TRUE(set.ok()) << set.status().message();
+  EXPECT_EQ(set->price_per_hour, 5);
+  const auto specs = rules::Resolve(*set);
+  ASSERT_TRUE(specs.ok());
+  const auto runs = [&](const char* name) {
+    return std::any_of(specs->begin(), specs->end(),
+                       [&](const rules::RuleSpec& spec) { return spec.name == name; });
+  };
+  EXPECT_TRUE(runs("InputBound"));
+  EXPECT_FALSE(runs("StepOutlier"));
+  EXPECT_FALSE(runs("ExplodingTensor"));
+  for (const rules::RuleSpec& spec : *specs) {
+    if (spec.name == "VanishingGradient") {
+      EXPECT_EQ(rules::ParametersOf(spec)->Get("threshold"), 1e-6);
+    }
+  }
+}
+
+TEST(RuleFlags, WhatIsWrongIsSaid) {
+  EXPECT_EQ(RuleSetOf({.rules = {"NoSuchRule"}}).status().code(), Code::kUsage);
+  EXPECT_EQ(RuleSetOf({.off = {"NoSuchRule"}}).status().code(), Code::kUsage);
+  const auto no_file = RuleSetOf({.file = "VanishingGradient"});
+  EXPECT_EQ(no_file.status().code(), Code::kUnusable);
+  EXPECT_NE(no_file.status().message().find("--rule"), std::string::npos);
 }
 
 TEST(PlanOptions, AFileAndALevelAreTwoPlans) {
@@ -184,7 +246,7 @@ TEST(PlanOptions, ANameThatIsNearlyABuiltInOneIsSaid) {
   }
   plan::CapturePlan plan = Nothing();
   plan.collections.push_back(plan::ParseCollect("gradient").value());
-  EXPECT_NE(ExplainPlan(plan).find("write 'gradients'"), std::string::npos);
+  EXPECT_NE(ExplainPlan(plan, {}).find("write 'gradients'"), std::string::npos);
 }
 
 TEST(PlanOptions, AWrongPatternOfAFileNamesTheFile) {

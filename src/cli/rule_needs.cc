@@ -7,26 +7,39 @@
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
+#include <map>
+#include <utility>
 
 #include "format/control_collections.h"
 #include "plan/thinning.h"
-#include "rules/registry.h"
 
 namespace telltale::cli {
 namespace {
 
 constexpr std::size_t kTrain = 0;  ///< In Collection::when.
 
-/// As `--collect` would say it.
-Result<plan::Collection> CollectionOf(const rules::CaptureNeed& need) {
-  return plan::ParseCollect(
-      fmt::format("{}:{},train.interval={}", need.collection, need.take, need.interval));
+/// As `--collect` would say it; a pattern may hold what separates options there.
+Result<plan::Collection> CollectionOf(const rules::Need& need) {
+  TELLTALE_ASSIGN_OR_RETURN(
+      plan::Collection out,
+      plan::ParseCollect(fmt::format("x:take={},train.interval={}", need.take, need.interval)));
+  out.name = need.collection;
+  if (!need.include.empty()) out.include.push_back(need.include);
+  return out;
+}
+
+/// Of a collection that nobody but rules asked for: it serves this need too.
+void Widen(const rules::Need& need, plan::Collection* collection) {
+  plan::When& when = collection->when[kTrain];
+  if (need.interval > 0 && (when.interval == 0 || need.interval < when.interval)) {
+    when.interval = need.interval;
+  }
 }
 
 enum class Served : std::uint8_t { kNothing, kSome, kAll };
 
 /// What a plan takes for a need: of each tensor of the collection, or of some that it names.
-Served ServedBy(const plan::Compiled& plan, const rules::CaptureNeed& need) {
+Served ServedBy(const plan::Compiled& plan, const rules::Need& need) {
   const auto wanted = CollectionOf(need);
   if (!wanted.ok()) return Served::kNothing;
   std::uint32_t all = 0;
@@ -35,6 +48,8 @@ Served ServedBy(const plan::Compiled& plan, const rules::CaptureNeed& need) {
     if (format::kKnownCollections[i] == need.collection) all = known[i].takes;
   }
   const std::uint32_t some = plan.MaskOf(need.collection, "");
+  // Of a collection of the user's words nobody knows which tensors are all.
+  if (!need.include.empty()) all |= some;
   Served served = Served::kNothing;
   for (std::size_t i = 0; i < plan.planned().size(); ++i) {
     const plan::PlannedRule& rule = plan.planned()[i];
@@ -48,79 +63,65 @@ Served ServedBy(const plan::Compiled& plan, const rules::CaptureNeed& need) {
 
 }  // namespace
 
-Result<std::vector<const rules::RuleDesc*>> RulesOf(std::string_view names) {
-  std::vector<const rules::RuleDesc*> out;
-  if (names == "all") {
-    for (const rules::RuleEntry& entry : rules::Registry()) out.push_back(entry.desc);
-    return out;
-  }
-  for (std::size_t at = 0; at <= names.size();) {
-    const std::size_t end = std::min(names.find(',', at), names.size());
-    const std::string_view name = names.substr(at, end - at);
-    const rules::RuleEntry* const entry = rules::FindRule(name);
-    if (entry == nullptr) {
-      return Status(Code::kUsage, fmt::format("--rules '{}': no rule '{}': write all, or names of "
-                                              "`telltale rules list` with commas between them",
-                                              names, name));
+Status AddNeeds(const std::vector<rules::Need>& needs, const plan::CapturePlan& holds,
+                const std::set<std::string>& said, plan::CapturePlan* plan) {
+  for (const rules::Need& need : needs) {
+    TELLTALE_ASSIGN_OR_RETURN(const plan::Collection wanted, CollectionOf(need));
+    const auto is_it = [&](const plan::Collection& c) { return c.name == need.collection; };
+    auto there = std::find_if(plan->collections.begin(), plan->collections.end(), is_it);
+    const bool fresh = there == plan->collections.end();
+    if (fresh) {
+      const auto now = std::find_if(holds.collections.begin(), holds.collections.end(), is_it);
+      plan->collections.push_back(now == holds.collections.end() ? wanted : *now);
+      there = std::prev(plan->collections.end());
     }
-    out.push_back(entry->desc);
-    at = end + 1;
-  }
-  return out;
-}
-
-Status AddNeeds(const std::vector<const rules::RuleDesc*>& rules, const plan::CapturePlan& holds,
-                plan::CapturePlan* plan) {
-  for (const rules::RuleDesc* rule : rules) {
-    for (const rules::CaptureNeed& need : rule->captures) {
-      TELLTALE_ASSIGN_OR_RETURN(const plan::Collection wanted, CollectionOf(need));
-      const auto is_it = [&](const plan::Collection& c) { return c.name == need.collection; };
-      const auto there = std::find_if(plan->collections.begin(), plan->collections.end(), is_it);
-      if (there != plan->collections.end()) {
-        if ((there->take & wanted.take) == wanted.take) continue;
-        there->take |= wanted.take;
-      } else {
-        const auto held = std::find_if(holds.collections.begin(), holds.collections.end(), is_it);
-        plan->collections.push_back(held == holds.collections.end() ? wanted : *held);
-        plan->collections.back().take |= wanted.take;
-      }
-      plan->level = "custom";
+    const plan::Collection before = *there;
+    there->take |= wanted.take;
+    for (const std::string& pattern : wanted.include) {
+      const bool has =
+          std::find(there->include.begin(), there->include.end(), pattern) != there->include.end();
+      if (!has) there->include.push_back(pattern);
     }
+    const bool held = std::any_of(holds.collections.begin(), holds.collections.end(), is_it);
+    if (!held && !said.contains(need.collection)) Widen(need, &*there);
+    // It is the level's plan only where the level takes all of this.
+    if (fresh || !(*there == before)) plan->level = "custom";
   }
   return {};
 }
 
-std::string NeededBy(std::string_view collection) {
-  std::string out;
-  for (const rules::RuleEntry& entry : rules::Registry()) {
-    const auto& needs = entry.desc->captures;
-    const bool needed = std::any_of(needs.begin(), needs.end(), [&](const rules::CaptureNeed& n) {
-      return n.collection == collection;
-    });
-    if (needed) out += fmt::format("{}{}", out.empty() ? "" : ", ", entry.desc->name);
+std::string NeededBy(const std::vector<rules::Need>& needs, std::string_view collection) {
+  std::set<std::string_view> names;
+  for (const rules::Need& need : needs) {
+    if (need.collection == collection) names.insert(need.rule);
   }
-  return out;
+  return fmt::format("{}", fmt::join(names, ", "));
 }
 
-std::vector<std::string> Unserved(const plan::Compiled& plan) {
-  std::vector<std::string> out;
-  for (const rules::RuleEntry& entry : rules::Registry()) {
-    std::size_t whole = 0;
-    std::size_t any = 0;
+std::vector<std::string> Unserved(const plan::Compiled& plan,
+                                  const std::vector<rules::Need>& needs) {
+  struct Of {
+    bool whole = true;
+    bool any = false;
     std::string lacking;
-    for (const rules::CaptureNeed& need : entry.desc->captures) {
-      const Served served = ServedBy(plan, need);
-      whole += served == Served::kAll ? 1 : 0;
-      any += served == Served::kNothing ? 0 : 1;
-      if (served == Served::kAll) continue;
-      lacking += fmt::format("{}{} of {}", lacking.empty() ? "" : ", ", need.take, need.collection);
-    }
-    if (whole == entry.desc->captures.size()) continue;
+  };
+  std::map<std::string_view, Of> by_rule;
+  for (const rules::Need& need : needs) {
+    Of& of = by_rule[need.rule];
+    const Served served = ServedBy(plan, need);
+    of.any = of.any || served != Served::kNothing;
+    if (served == Served::kAll) continue;
+    of.whole = false;
+    of.lacking +=
+        fmt::format("{}{} of {}", of.lacking.empty() ? "" : ", ", need.take, need.collection);
+  }
+  std::vector<std::string> out;
+  for (const auto& [name, of] : by_rule) {
+    if (of.whole) continue;
     out.push_back(fmt::format(
-        "The rule {} will {}: it needs {} in TRAIN steps: --rules {} adds what the plan does not "
+        "The rule {} will {}: it needs {} in TRAIN steps: --rule {} adds what the plan does not "
         "mention.",
-        entry.desc->name, any == 0 ? "have no data" : "see a part only", lacking,
-        entry.desc->name));
+        name, of.any ? "see a part only" : "have no data", of.lacking, name));
   }
   return out;
 }

@@ -6,17 +6,18 @@
 #include <numeric>
 #include <set>
 #include <string_view>
+#include <utility>
 #include <vector>
-
-#include "rules/registry.h"
 
 namespace telltale::report {
 
-Result<RunData> Load(const std::filesystem::path& run, std::int64_t until_ns) {
+Result<RunData> Load(const std::filesystem::path& run, std::int64_t until_ns,
+                     std::optional<rules::RuleSet> set) {
   RunData data;
   data.path = run;
   rules::ReplayOptions options;
   options.until_ns = until_ns;
+  options.rules = std::move(set);
   options.sink_mask = analysis::Summary::table_mask();
   options.sink = [&](const store::OrderedRecord& record) { data.summary.OnRecord(record); };
   TELLTALE_ASSIGN_OR_RETURN(data.replay, rules::ReplayRun(run, options));
@@ -83,7 +84,6 @@ double RunData::lost_seconds() const {
   for (const rules::Finding& f : replay.findings) {
     const rules::Incident& incident = f.incident;
     if (!(incident.cost_seconds > 0)) continue;
-    const rules::RuleEntry* rule = rules::FindRule(f.rule);
     const std::int64_t end_ns =
         std::max(incident.end_ns,
                  incident.start_ns + static_cast<std::int64_t>(incident.cost_seconds * 1e9) + 1);
@@ -91,7 +91,7 @@ double RunData::lost_seconds() const {
     by_rank[std::string_view(incident.subject).substr(0, incident.subject.find(','))].push_back(
         {incident.start_ns, end_ns,
          incident.cost_seconds * 1e9 / static_cast<double>(end_ns - incident.start_ns),
-         rule != nullptr && rule->desc->wrong_result});
+         f.wrong_result});
   }
   double sum = 0;
   for (const auto& [rank, losses] : by_rank) sum += LostByRank(losses);

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <limits>
+#include <optional>
 #include <string>
 
 #include "analysis/summary.h"
@@ -29,8 +30,10 @@ struct RunData {
   double lost_seconds() const;
 };
 
-/// Of a run that goes on, what was recorded until about `until_ns` (Unix time).
+/// Of a run that goes on, what was recorded until about `until_ns` (Unix time). `set`: judged by
+/// these rules instead of the run's own.
 Result<RunData> Load(const std::filesystem::path& run,
-                     std::int64_t until_ns = std::numeric_limits<std::int64_t>::max());
+                     std::int64_t until_ns = std::numeric_limits<std::int64_t>::max(),
+                     std::optional<rules::RuleSet> set = std::nullopt);
 
 }  // namespace telltale::report

@@ -524,6 +524,29 @@ class Page {
     out_ += ".</p></section>\n";
   }
 
+  /// Of a rule of the registry, as it ran: "threshold 1e-06, patience 3".
+  std::string ParametersOf(const rules::RuleState& state) const {
+    const rules::RuleEntry* entry = rules::FindRule(state.rule.empty() ? state.name : state.rule);
+    if (entry == nullptr) return {};
+    rules::RuleSpec spec;
+    spec.name = state.name;
+    spec.rule = entry->desc->name;
+    for (const rules::RuleSpec& own : data_.replay.rule_set.rules) {
+      if (own.name == state.name && own.source == rules::RuleSource::kBuiltIn) spec = own;
+    }
+    const auto values = rules::ParametersOf(spec);
+    if (!values.ok()) return {};
+    std::string out = spec.name == spec.rule ? std::string() : spec.rule + ": ";
+    bool first = true;
+    for (const rules::ParameterDesc& p : entry->desc->parameters) {
+      const std::string value = p.text != nullptr ? fmt::format("\"{}\"", values->Text(p.name))
+                                                  : fmt::format("{}", values->Get(p.name));
+      out += fmt::format("{}{} {}{}", first ? "" : ", ", p.name, value, p.unit == "%" ? " %" : "");
+      first = false;
+    }
+    return out;
+  }
+
   void Rules() {
     const auto& states = data_.replay.rules;
     Add("<section id=\"rules\"><h2>5 · Rules</h2><table><thead><tr><th scope=\"col\">Rule</th><th "
@@ -531,13 +554,9 @@ class Page {
         "scope=\"col\" class=\"r\">incidents</th><th scope=\"col\" class=\"r\">data points</th><th "
         "scope=\"col\" style=\"padding-left:14px\">Parameters</th></tr></thead><tbody>\n");
     for (const rules::RuleState& state : states) {
-      std::string parameters;
-      if (const rules::RuleEntry* entry = rules::FindRule(state.name); entry != nullptr) {
-        for (const rules::ParameterDesc& p : entry->desc->parameters) {
-          parameters +=
-              fmt::format("{}{} {}", parameters.empty() ? "" : ", ", p.name, p.default_value);
-          if (p.unit == "%") parameters += " %";
-        }
+      std::string parameters = ParametersOf(state);
+      if (!state.error.empty()) {
+        parameters = state.error + (parameters.empty() ? "" : "; ") + parameters;
       }
       Add("<tr><td class=\"n\">{}</td><td class=\"m n\">{}</td><td class=\"r\">{}</td><td "
           "class=\"r\"{}>{}</td><td "

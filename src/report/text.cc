@@ -12,14 +12,15 @@
 #include <cmath>
 #include <set>
 
-#include "rules/registry.h"
-
 namespace telltale::report {
 namespace {
 
 /// A finding that began this early began with the run.
 constexpr std::int64_t kStartSteps = 3;
 constexpr std::size_t kMaxOperations = 12;
+
+/// Rules that the line of those without data names.
+constexpr std::size_t kNamedWithoutData = 6;
 
 /// By rules::RuleStatus.
 constexpr std::array<std::string_view, 8> kStatusWords = {
@@ -179,10 +180,7 @@ std::string RulesWords(const RunData& data) {
 std::int64_t SlowSince(const RunData& data) {
   std::int64_t since = 0;
   for (const rules::Finding& f : data.replay.findings) {
-    const rules::RuleEntry* entry = rules::FindRule(f.rule);
-    if (entry != nullptr && !entry->desc->wrong_result) {
-      since = std::max(since, f.incident.first_step);
-    }
+    if (!f.wrong_result) since = std::max(since, f.incident.first_step);
   }
   return since > data.summary.train_steps() / 20 ? since : 0;
 }
@@ -259,14 +257,22 @@ std::vector<std::string> Unknowns(const RunData& data) {
                       ? "A training process was seen, but it made no step that Telltale knows."
                       : "No training process registered: nothing is known of steps or loss.");
   }
+  if (!data.replay.rules_trouble.empty()) out.push_back(data.replay.rules_trouble);
   std::string no_data;
+  std::size_t without = 0;
   for (const rules::RuleState& rule : data.replay.rules) {
-    if (rule.status == rules::RuleStatus::kNoData) {
+    if (rule.status == rules::RuleStatus::kNoData && ++without <= kNamedWithoutData) {
       no_data += (no_data.empty() ? "" : ", ") + rule.name;
     }
     if (rule.status == rules::RuleStatus::kError) {
       out.push_back(fmt::format("The rule {} stopped: {}.", rule.name, rule.error));
     }
+    if (rule.status == rules::RuleStatus::kSuspended) {
+      out.push_back(fmt::format("The rule {} is suspended: {}.", rule.name, rule.error));
+    }
+  }
+  if (without > kNamedWithoutData) {
+    no_data += fmt::format(" and {} more", without - kNamedWithoutData);
   }
   if (!no_data.empty()) out.push_back(fmt::format("No data for: {}.", no_data));
   for (const auto& [name, total] : s.ledger) {

@@ -46,7 +46,7 @@ std::string_view Name(RuleStatus status) {
 }
 
 struct Engine::Slot {
-  std::string name;  ///< Of the instance.
+  std::string name;                ///< Of the instance.
   const RuleDesc* desc = nullptr;  ///< Null where the rule could not be made.
   std::unique_ptr<RuleDesc> owned_desc;
   std::unique_ptr<Rule> rule;
@@ -89,7 +89,13 @@ Result<Engine> Engine::Create(const RuleSet& set, const ForeignMaker& foreign) {
     if (spec.source == RuleSource::kBuiltIn) {
       const RuleEntry* entry = FindRule(spec.rule);
       TELLTALE_ASSIGN_OR_RETURN(const Parameters parameters, ParametersOf(spec));
-      engine.Add(spec.name, entry->desc, entry->make(parameters));
+      try {
+        engine.Add(spec.name, entry->desc, entry->make(parameters));
+      } catch (const std::exception& error) {
+        engine.Add(spec.name, nullptr, nullptr);
+        engine.slots_.back()->failed = true;
+        engine.slots_.back()->error = error.what();
+      }
       continue;
     }
     ForeignRule made;
@@ -253,24 +259,30 @@ void Engine::Emit(std::size_t index) {
 
 std::vector<Finding> Engine::TakeRevisions() { return std::exchange(revisions_, {}); }
 
-std::vector<RuleState> Engine::rule_states() const {
+std::vector<RuleState> Engine::rule_states(bool summaries) const {
   std::vector<RuleState> out;
   for (const auto& slot : slots_) {
-    RuleState state{slot->name, RuleStatus::kInProgress, slot->records, slot->incidents,
-                    slot->error, {}, {}};
+    RuleState state{
+        slot->name, RuleStatus::kInProgress, slot->records, slot->incidents, slot->error, {}, {}};
     if (slot->desc != nullptr && slot->owned_desc == nullptr) state.rule = slot->desc->name;
-    if (slot->failed) {
+    try {
+      if (slot->failed) {
+        state.status = RuleStatus::kError;
+      } else if (slot->incidents > 0) {
+        state.status = RuleStatus::kIssuesFound;
+      } else if (ended_ && !slot->rule->applies()) {
+        state.status = RuleStatus::kNotApplicable;
+      } else if (!slot->rule->has_data()) {
+        state.status = RuleStatus::kNoData;
+      } else if (ended_) {
+        state.status = RuleStatus::kNoIssuesFound;
+      }
+      if (summaries && !slot->failed) state.summary = slot->rule->Summary();
+    } catch (const std::exception& error) {
+      // As in Guard; the slot is not ours to change here.
       state.status = RuleStatus::kError;
-    } else if (slot->incidents > 0) {
-      state.status = RuleStatus::kIssuesFound;
-    } else if (ended_ && !slot->rule->applies()) {
-      state.status = RuleStatus::kNotApplicable;
-    } else if (!slot->rule->has_data()) {
-      state.status = RuleStatus::kNoData;
-    } else if (ended_) {
-      state.status = RuleStatus::kNoIssuesFound;
+      state.error = error.what();
     }
-    if (!slot->failed) state.summary = slot->rule->Summary();
     out.push_back(std::move(state));
   }
   return out;

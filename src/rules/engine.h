@@ -99,7 +99,8 @@ class Engine {
   std::vector<Finding> TakeRevisions();
   /// The present state of every incident, in the order of opening.
   const std::vector<Finding>& findings() const { return findings_; }
-  std::vector<RuleState> rule_states() const;
+  /// `summaries`: with what Rule::Summary says, which may take long.
+  std::vector<RuleState> rule_states(bool summaries = true) const;
   /// Records of series that were too many to be known; no rule was given them.
   std::uint64_t refused_records() const { return series_.refused(); }
   /// Tables that at least one rule reads.

@@ -208,6 +208,25 @@ TEST(EngineTest, WrongResultsComeBeforeSlowOnesAndLastingBeforeOver) {
   EXPECT_EQ(ranked[3].incident.cost_seconds, 9);
 }
 
+/// Cannot even say how it is.
+class Broken final : public Rule {
+ public:
+  void OnRecord(const Record&, Reporter*) override {}
+  void OnEnd(Reporter*) override {}
+  bool has_data() const override { return true; }
+  std::string Summary() const override { throw std::runtime_error("no summary"); }
+};
+
+TEST(EngineTest, ARuleThatCannotSayHowItIsHasAnError) {
+  std::vector<std::pair<const RuleDesc*, std::unique_ptr<Rule>>> rules;
+  rules.emplace_back(&kDesc, std::make_unique<Broken>());
+  const Engine engine(std::move(rules));
+  const RuleState state = engine.rule_states().at(0);
+  EXPECT_EQ(state.status, RuleStatus::kError);
+  EXPECT_EQ(state.error, "no summary");
+  EXPECT_EQ(engine.rule_states(false).at(0).status, RuleStatus::kInProgress) << "it is not asked";
+}
+
 TEST(RegistryTest, EveryRuleIsDescribedAndOrdered) {
   std::string_view before;
   for (const RuleEntry& entry : Registry()) {

@@ -3,7 +3,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <nlohmann/json.hpp>
+#include <string_view>
+#include <utility>
 
 namespace telltale::rules {
 namespace {
@@ -24,14 +28,48 @@ std::string Tables(std::uint32_t mask) {
   return out;
 }
 
-/// " Of tensors: `gradients` (statistics, each 100 TRAIN steps)."; empty where it reads none.
-std::string Captures(const RuleDesc& desc) {
+/// " Of tensors: `gradients` (statistics, each 100 TRAIN steps)."; empty where it needs none.
+std::string Needs(const RuleDesc& desc) {
   std::string out;
   for (const CaptureNeed& need : desc.captures) {
-    out += fmt::format("{}`{}` ({}, each {} TRAIN steps)", out.empty() ? " Of tensors: " : ", ",
-                       need.collection, need.take, need.interval);
+    out += fmt::format("{}`{}` ({}, each {} TRAIN steps{})", out.empty() ? " Of tensors: " : ", ",
+                       need.collection, need.take, need.interval,
+                       need.include.empty() ? "" : fmt::format(", names with `{}`", need.include));
   }
   return out.empty() ? out : out + ".";
+}
+
+nlohmann::ordered_json DefaultOf(const ParameterDesc& parameter) {
+  if (parameter.text != nullptr) return parameter.text;
+  return parameter.default_value;
+}
+
+std::string DefaultText(const ParameterDesc& parameter) {
+  if (parameter.text == nullptr) return fmt::format("{}", parameter.default_value);
+  return *parameter.text == '\0' ? "" : fmt::format("`{}`", parameter.text);
+}
+
+/// A cell of a table of Markdown.
+std::string Cell(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '|') out += '\\';
+    out += c;
+  }
+  return out;
+}
+
+/// Whence the rule is, and whether anybody must ask for it.
+std::string Whence(const RuleDesc& desc) {
+  std::string_view from = "A rule of Telltale's own.";
+  if (desc.family == Family::kModel) from = "A rule of SageMaker Debugger's, about the model.";
+  if (desc.family == Family::kTree) from = "A rule of SageMaker Debugger's, about trees.";
+  if (desc.family == Family::kProfiler) from = "A rule of SageMaker Debugger's profiler.";
+  return fmt::format(
+      "{} {}", from,
+      desc.by_default
+          ? "It runs where nobody asks."
+          : fmt::format("It runs where it is asked for: `telltale run --rule {}`.", desc.name));
 }
 
 }  // namespace
@@ -61,8 +99,14 @@ nlohmann::ordered_json ToJson(const RuleState& state) {
   nlohmann::ordered_json out = {{"name", state.name},
                                 {"status", Name(state.status)},
                                 {"incidents", state.incidents},
-                                {"records", nullptr}};
+                                {"records", nullptr},
+                                {"rule", nullptr}};
   if (state.records) out["records"] = *state.records;
+  if (!state.rule.empty()) out["rule"] = state.rule;
+  if (!state.summary.empty()) {
+    auto summary = nlohmann::ordered_json::parse(state.summary, nullptr, false);
+    if (summary.is_object()) out["summary"] = std::move(summary);
+  }
   if (!state.error.empty()) out["error"] = state.error;
   return out;
 }
@@ -70,28 +114,58 @@ nlohmann::ordered_json ToJson(const RuleState& state) {
 nlohmann::ordered_json ToJson(const RuleDesc& desc) {
   nlohmann::ordered_json parameters = nlohmann::ordered_json::array();
   for (const ParameterDesc& p : desc.parameters) {
-    parameters.push_back(
-        {{"name", p.name}, {"default", p.default_value}, {"unit", p.unit}, {"doc", p.doc}});
+    nlohmann::ordered_json source = nullptr;
+    if (p.source) source = *p.source;
+    parameters.push_back({{"name", p.name},
+                          {"default", DefaultOf(p)},
+                          {"source", std::move(source)},
+                          {"unit", p.unit},
+                          {"doc", p.doc}});
   }
   nlohmann::ordered_json captures = nlohmann::ordered_json::array();
   for (const CaptureNeed& need : desc.captures) {
-    captures.push_back(
-        {{"collection", need.collection}, {"take", need.take}, {"interval", need.interval}});
+    captures.push_back({{"collection", need.collection},
+                        {"take", need.take},
+                        {"interval", need.interval},
+                        {"include", need.include}});
   }
-  return {{"name", desc.name},        {"summary", desc.summary},
-          {"formula", desc.formula},  {"how_to_fix", desc.how_to_fix},
-          {"parameters", parameters}, {"captures", captures}};
+  return {{"name", desc.name},
+          {"family", Name(desc.family)},
+          {"by_default", desc.by_default},
+          {"wrong_result", desc.wrong_result},
+          {"summary", desc.summary},
+          {"formula", desc.formula},
+          {"how_to_fix", desc.how_to_fix},
+          {"example", desc.example},
+          {"parameters", parameters},
+          {"captures", captures}};
 }
 
 std::string ToMarkdown(const RuleDesc& desc) {
   std::string out = fmt::format(
-      "# {}\n\n<!-- Printed by `telltale rules show {} --markdown`. Do not edit. -->\n\n{}\n\n"
-      "## What is computed\n\n{}\n\nReads the tables {}.{}\n\n## Parameters\n\n"
-      "| Parameter | Default | Unit | Meaning |\n|---|--:|---|---|\n",
-      desc.name, desc.name, desc.summary, desc.formula, Tables(desc.table_mask), Captures(desc));
-  for (const ParameterDesc& p : desc.parameters) {
-    out += fmt::format("| `{}` | {} | {} | {} |\n", p.name, p.default_value, p.unit, p.doc);
+      "# {}\n\n<!-- Printed by `telltale rules show {} --markdown`. Do not edit. "
+      "-->\n\n{}\n\n{}\n\n"
+      "## What is computed\n\n{}\n\nReads the tables {}.{}\n",
+      desc.name, desc.name, desc.summary, Whence(desc), desc.formula, Tables(desc.table_mask),
+      Needs(desc));
+  if (!desc.parameters.empty()) {
+    const bool source = std::any_of(desc.parameters.begin(), desc.parameters.end(),
+                                    [](const ParameterDesc& p) { return p.source.has_value(); });
+    out += fmt::format(
+        "\n## Parameters\n\n| Parameter | Default | Unit | Meaning |\n"
+        "|---|--:|---|---|\n");
+    for (const ParameterDesc& p : desc.parameters) {
+      out +=
+          fmt::format("| `{}` | {} | {} | {}{} |\n", p.name, Cell(DefaultText(p)), Cell(p.unit),
+                      Cell(p.doc), p.source ? fmt::format(" `preset=source`: {}.", *p.source) : "");
+    }
+    if (source) {
+      out +=
+          "\nDefaults are those of SageMaker Debugger's documentation; `preset=source` are those "
+          "of its released code, where they differ.\n";
+    }
   }
+  if (!desc.example.empty()) out += fmt::format("\n## Example\n\n{}\n", desc.example);
   out += fmt::format("\n## What to do\n\n{}\n", desc.how_to_fix);
   return out;
 }

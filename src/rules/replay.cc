@@ -44,7 +44,8 @@ Result<WatchJournal> ReadWatchJournal(store::RunReader* reader) {
 }
 
 Result<std::unique_ptr<Replayer>> Replayer::Open(const std::filesystem::path& run,
-                                                 std::uint32_t more_tables) {
+                                                 std::uint32_t more_tables,
+                                                 const std::optional<RuleSet>& rules) {
   std::unique_ptr<Replayer> replayer(new Replayer());
   TELLTALE_ASSIGN_OR_RETURN(replayer->reader_, store::RunReader::Open(run));
   TELLTALE_ASSIGN_OR_RETURN(const WatchJournal journal, ReadWatchJournal(replayer->reader_.get()));
@@ -54,9 +55,13 @@ Result<std::unique_ptr<Replayer>> Replayer::Open(const std::filesystem::path& ru
   out.info = replayer->reader_->info();
   out.ended = out.state.state != "running";
   out.watch_cpu_ns = journal.cpu_ns;
+  TELLTALE_ASSIGN_OR_RETURN(replayer->rules_, EngineOf(run, out.info, rules));
+  out.rule_set = replayer->rules_.set;
+  out.rules_trouble = replayer->rules_.trouble;
   store::CursorOptions options;
-  options.table_mask = replayer->engine_.table_mask() | more_tables;
+  options.table_mask = replayer->rules_.engine.table_mask() | more_tables;
   TELLTALE_ASSIGN_OR_RETURN(replayer->cursor_, replayer->reader_->NewCursor(options));
+  replayer->rules_.values->Follow(replayer->cursor_.get());
   for (const store::Admission& a : journal.admissions) replayer->cursor_->Readmit(a);
   return replayer;
 }
@@ -66,21 +71,22 @@ Result<bool> Replayer::Next(std::size_t max_rows, std::vector<store::OrderedReco
   TELLTALE_RETURN_IF_ERROR(cursor_->Next(max_rows, records));
   // A writer that died without its end record must not hold up the others for ever.
   if (records->empty() && !(out_.ended && cursor_->CloseStragglers())) return false;
-  for (const store::OrderedRecord& record : *records) engine_.Feed(record);
+  for (const store::OrderedRecord& record : *records) rules_.engine.Feed(record);
   return true;
 }
 
 Replay Replayer::Take() {
-  if (out_.ended) engine_.End();
+  if (out_.ended) rules_.engine.End();
   out_.writers = cursor_->writers();
   out_.salvage = cursor_->salvage();
-  out_.rules = engine_.rule_states();
-  out_.findings = Ranked(engine_.findings());
+  out_.rules = rules_.engine.rule_states();
+  out_.findings = Ranked(rules_.engine.findings());
   return std::move(out_);
 }
 
 Result<Replay> ReplayRun(const std::filesystem::path& run, const ReplayOptions& options) {
-  TELLTALE_ASSIGN_OR_RETURN(const auto replayer, Replayer::Open(run, options.sink_mask));
+  TELLTALE_ASSIGN_OR_RETURN(const auto replayer,
+                            Replayer::Open(run, options.sink_mask, options.rules));
   std::vector<store::OrderedRecord> records;
   while (true) {
     TELLTALE_ASSIGN_OR_RETURN(const bool more, replayer->Next(kRowsAtATime, &records));

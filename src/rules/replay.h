@@ -7,10 +7,13 @@
 #include <functional>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "rules/engine.h"
+#include "rules/rule_set.h"
+#include "rules/run_engine.h"
 #include "store/reader.h"
 
 namespace telltale::rules {
@@ -30,6 +33,8 @@ struct ReplayOptions {
   /// Of a run that goes on, records from about here on are left: who reads more slowly than it
   /// writes would never come to an end.
   std::int64_t until_ns = std::numeric_limits<std::int64_t>::max();
+  /// Instead of the rules that the run was started with.
+  std::optional<RuleSet> rules;
 };
 
 struct Replay {
@@ -38,6 +43,8 @@ struct Replay {
   std::vector<std::string> writers;
   std::vector<Finding> findings;  ///< Ranked.
   std::vector<RuleState> rules;
+  RuleSet rule_set;           ///< Whose rules these are.
+  std::string rules_trouble;  ///< RunEngine::trouble.
   store::Salvage salvage;
   std::uint64_t watch_cpu_ns = 0;  ///< Processor time that the watcher took.
   bool ended = false;              ///< The run is over: no incident is open.
@@ -48,8 +55,10 @@ Result<Replay> ReplayRun(const std::filesystem::path& run, const ReplayOptions& 
 class Replayer {
  public:
   /// Records of the tables in `more_tables` are delivered too, beside those that rules read.
+  /// `rules`: instead of those of the run; kUsage where they name what there is not.
   static Result<std::unique_ptr<Replayer>> Open(const std::filesystem::path& run,
-                                                std::uint32_t more_tables = 0);
+                                                std::uint32_t more_tables = 0,
+                                                const std::optional<RuleSet>& rules = std::nullopt);
   /// The next records in order, at most about `max_rows`; the rules have seen them. Valid until the
   /// next call; there may be none. False where all was read.
   Result<bool> Next(std::size_t max_rows, std::vector<store::OrderedRecord>* records);
@@ -65,7 +74,7 @@ class Replayer {
 
   std::unique_ptr<store::RunReader> reader_;
   std::unique_ptr<store::Cursor> cursor_;
-  Engine engine_;
+  RunEngine rules_;
   Replay out_;
 };
 

@@ -13,14 +13,15 @@
 
 #include "base/printable.h"
 #include "base/toml_tree.h"
+#include "rules/tensor_pattern.h"
 
 namespace telltale::rules {
 namespace {
 
 using nlohmann::ordered_json;
 
-constexpr std::array<std::string_view, 7> kActionKinds = {
-    "stop", "webhook", "email", "sms", "program", "capture", "profile"};
+constexpr std::array<std::string_view, 7> kActionKinds = {"stop",    "webhook", "email",  "sms",
+                                                          "program", "capture", "profile"};
 
 /// What is wrong: "rules.DeadRelu.preset" "is ...".
 struct KeyError {
@@ -91,8 +92,8 @@ Wrong ReadAction(const ordered_json& in, const std::string& path, ActionSpec* ou
     }
   }
   if (out->kind.empty()) {
-    return KeyError{path, fmt::format("has no kind: write one of {}",
-                                      fmt::join(kActionKinds, ", "))};
+    return KeyError{path,
+                    fmt::format("has no kind: write one of {}", fmt::join(kActionKinds, ", "))};
   }
   return std::nullopt;
 }
@@ -136,8 +137,9 @@ Wrong ReadRule(const std::string& name, const ordered_json& in, const std::strin
     } else if (key == "preset") {
       wrong = ReadText(value, at, &out->preset);
       if (!wrong && !out->preset.empty() && out->preset != "source") {
-        wrong = KeyError{at, "is no preset: write \"source\", or leave it out for the defaults of "
-                             "the documentation"};
+        wrong = KeyError{at,
+                         "is no preset: write \"source\", or leave it out for the defaults of "
+                         "the documentation"};
       }
     } else if (key == "parameters") {
       wrong = ReadTexts(value, at, &out->parameters);
@@ -150,8 +152,9 @@ Wrong ReadRule(const std::string& name, const ordered_json& in, const std::strin
     } else if (key == "advice") {
       wrong = ReadText(value, at, &out->advice);
     } else {
-      wrong = KeyError{at, "is unknown: a rule has rule, expression or python, preset, "
-                           "parameters, actions, severity, message, advice"};
+      wrong = KeyError{at,
+                       "is unknown: a rule has rule, expression or python, preset, "
+                       "parameters, actions, severity, message, advice"};
     }
     if (wrong) return wrong;
   }
@@ -168,6 +171,9 @@ Wrong ReadSet(const ordered_json& in, RuleSet* out) {
     if (key == "defaults") {
       if (!value.is_boolean()) return KeyError{key, "is neither true nor false"};
       out->defaults = value.get<bool>();
+    } else if (key == "capture") {
+      if (!value.is_boolean()) return KeyError{key, "is neither true nor false"};
+      out->capture = value.get<bool>();
     } else if (key == "off") {
       if (!value.is_array()) return KeyError{key, "is no list of rules' names"};
       for (const ordered_json& name : value) {
@@ -190,8 +196,9 @@ Wrong ReadSet(const ordered_json& in, RuleSet* out) {
     } else if (key == "currency") {
       wrong = ReadText(value, key, &out->currency);
     } else {
-      wrong = KeyError{key, "is unknown: a rules file has defaults, off, rules, actions, "
-                            "price_per_hour, currency"};
+      wrong = KeyError{key,
+                       "is unknown: a rules file has defaults, off, rules, actions, capture, "
+                       "price_per_hour, currency"};
     }
     if (wrong) return wrong;
   }
@@ -246,8 +253,8 @@ std::string Suggestion(std::string_view wrong) {
 Result<Parameters> ParametersOf(const RuleSpec& spec) {
   const RuleEntry* entry = FindRule(spec.rule);
   if (entry == nullptr) {
-    return Status(Code::kUsage, fmt::format("no rule '{}': {}", Printable(spec.rule),
-                                            Suggestion(spec.rule)));
+    return Status(Code::kUsage,
+                  fmt::format("no rule '{}': {}", Printable(spec.rule), Suggestion(spec.rule)));
   }
   Parameters parameters(*entry->desc, spec.preset == "source");
   for (const auto& [name, value] : spec.parameters) {
@@ -272,9 +279,8 @@ Result<std::vector<RuleSpec>> Resolve(const RuleSet& set) {
   std::set<std::string, std::less<>> own;
   for (const RuleSpec& spec : set.rules) {
     if (!own.insert(spec.name).second) {
-      return Status(Code::kUsage,
-                    fmt::format("two rules are called '{}': give one another name",
-                                Printable(spec.name)));
+      return Status(Code::kUsage, fmt::format("two rules are called '{}': give one another name",
+                                              Printable(spec.name)));
     }
     if (spec.source == RuleSource::kBuiltIn) {
       TELLTALE_RETURN_IF_ERROR(ParametersOf(spec).status());
@@ -297,7 +303,7 @@ Result<std::vector<RuleSpec>> Resolve(const RuleSet& set) {
 }
 
 std::string ToJson(const RuleSet& set) {
-  ordered_json out = {{"defaults", set.defaults}, {"off", set.off}};
+  ordered_json out = {{"defaults", set.defaults}, {"off", set.off}, {"capture", set.capture}};
   ordered_json rules = ordered_json::object();
   for (const RuleSpec& spec : set.rules) {
     ordered_json rule = {{KeyOf(spec.source), spec.rule}};
@@ -325,8 +331,8 @@ Result<RuleSet> RuleSetFromJson(std::string_view text) {
     const ordered_json tree = ordered_json::parse(text, nullptr, false);
     if (tree.is_discarded()) return Status(Code::kUsage, "the rules are no JSON");
     if (const Wrong wrong = ReadSet(tree, &set)) {
-      return Status(Code::kUsage, fmt::format("{} {}", wrong->key.empty() ? "it" : wrong->key,
-                                              wrong->what));
+      return Status(Code::kUsage,
+                    fmt::format("{} {}", wrong->key.empty() ? "it" : wrong->key, wrong->what));
     }
   } catch (const std::exception& error) {
     return Status(Code::kUsage, fmt::format("the rules cannot be read: {}", error.what()));
@@ -358,9 +364,8 @@ Result<RuleSpec> ParseRule(std::string_view text) {
   while (!rest.empty()) {
     const auto equals = rest.find('=');
     if (equals == std::string_view::npos || equals == 0) {
-      return Status(Code::kUsage,
-                    fmt::format("--rule '{}': '{}' is not parameter=value", Printable(text),
-                                Printable(rest)));
+      return Status(Code::kUsage, fmt::format("--rule '{}': '{}' is not parameter=value",
+                                              Printable(text), Printable(rest)));
     }
     const std::string key(rest.substr(0, equals));
     rest.remove_prefix(equals + 1);
@@ -375,8 +380,8 @@ Result<RuleSpec> ParseRule(std::string_view text) {
       }
     }
     if (quoted) {
-      return Status(Code::kUsage, fmt::format("--rule '{}': a quotation mark is not closed",
-                                              Printable(text)));
+      return Status(Code::kUsage,
+                    fmt::format("--rule '{}': a quotation mark is not closed", Printable(text)));
     }
     rest.remove_prefix(std::min(used + 1, rest.size()));
     if (key == "preset") {
@@ -386,13 +391,45 @@ Result<RuleSpec> ParseRule(std::string_view text) {
     }
   }
   if (!spec.preset.empty() && spec.preset != "source") {
-    return Status(Code::kUsage,
-                  fmt::format("--rule '{}': no preset '{}': write preset=source", Printable(text),
-                              Printable(spec.preset)));
+    return Status(Code::kUsage, fmt::format("--rule '{}': no preset '{}': write preset=source",
+                                            Printable(text), Printable(spec.preset)));
   }
   TELLTALE_RETURN_IF_ERROR(ParametersOf(spec).status());
   return spec;
 }
+
+namespace {
+
+/// Where it is "{parameter}" the text of that parameter.
+std::string Filled(std::string_view text, const Parameters& parameters) {
+  if (text.size() > 2 && text.front() == '{' && text.back() == '}') {
+    return parameters.Text(text.substr(1, text.size() - 2));
+  }
+  return std::string(text);
+}
+
+void AddNeeds(const std::string& rule, const CaptureNeed& need, const Parameters& parameters,
+              std::vector<Need>* out) {
+  const std::string include = WithOurNames(Filled(need.include, parameters));
+  if (need.collection.empty()) {
+    if (!include.empty()) {
+      out->push_back({rule, rule, include, std::string(need.take), need.interval});
+    }
+    return;
+  }
+  const std::string collections = Filled(need.collection, parameters);
+  for (std::string_view rest = collections; !rest.empty();) {
+    const std::size_t comma = std::min(rest.find(','), rest.size());
+    std::string_view name = rest.substr(0, comma);
+    rest.remove_prefix(std::min(comma + 1, rest.size()));
+    while (name.starts_with(' ')) name.remove_prefix(1);
+    while (name.ends_with(' ')) name.remove_suffix(1);
+    if (name.empty()) continue;
+    out->push_back({rule, std::string(name), include, std::string(need.take), need.interval});
+  }
+}
+
+}  // namespace
 
 std::vector<Need> NeedsOf(const RuleSet& set) {
   std::vector<Need> out;
@@ -403,12 +440,7 @@ std::vector<Need> NeedsOf(const RuleSet& set) {
     const auto parameters = ParametersOf(spec);
     if (!parameters.ok()) continue;
     for (const CaptureNeed& need : FindRule(spec.rule)->desc->captures) {
-      std::string include(need.include);
-      if (include.size() > 2 && include.front() == '{' && include.back() == '}') {
-        include = parameters->Text(include.substr(1, include.size() - 2));
-      }
-      out.push_back({spec.name, std::string(need.collection), std::move(include),
-                     std::string(need.take), need.interval});
+      AddNeeds(spec.name, need, *parameters, &out);
     }
   }
   return out;

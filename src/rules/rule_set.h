@@ -50,11 +50,13 @@ struct RuleSpec {
 };
 
 struct RuleSet {
-  bool defaults = true;           ///< Those of by_default, unless `off` names them.
-  std::vector<std::string> off;   ///< Names of rules that do not run.
-  std::vector<RuleSpec> rules;    ///< Beside the defaults; one of a default's name replaces it.
+  bool defaults = true;             ///< Those of by_default, unless `off` names them.
+  std::vector<std::string> off;     ///< Names of rules that do not run.
+  std::vector<RuleSpec> rules;      ///< Beside the defaults; one of a default's name replaces it.
   std::vector<ActionSpec> actions;  ///< Of every rule that names none.
-  double price_per_hour = 0;      ///< Of the run's machines together; 0: not known.
+  /// What the rules need of tensors is added to the capture plan.
+  bool capture = true;
+  double price_per_hour = 0;  ///< Of the run's machines together; 0: not known.
   std::string currency = "USD";
   friend bool operator==(const RuleSet&, const RuleSet&) = default;
 };
@@ -78,10 +80,10 @@ Result<RuleSpec> ParseRule(std::string_view text);
 
 /// One tensor need of an enabled rule, its parameters filled in.
 struct Need {
-  std::string rule;        ///< Instance that needs it.
+  std::string rule;  ///< Instance that needs it.
   std::string collection;
-  std::string include;     ///< RE2 or empty.
-  std::string take;        ///< "statistics", ...
+  std::string include;  ///< RE2 or empty.
+  std::string take;     ///< "statistics", ...
   std::uint32_t interval = 100;
 };
 /// What the rules of a set need captured. REQUIRES: Resolve(set) is ok.

@@ -17,6 +17,7 @@ bool Runs(const RuleSet& set, std::string_view name) {
 TEST(RuleSetTest, AFileAndJsonSayTheSame) {
   const auto set = RuleSetFromToml(R"(
 off = ["StepOutlier"]
+capture = false
 price_per_hour = 32.77
 [[actions]]
 kind = "webhook"
@@ -31,9 +32,10 @@ dry_run = false
 expression = "p95(gpu.utilization[*], 5m) < 50 for 10m"
 severity = "high"
 )",
-                                    "rules.toml");
+                                   "rules.toml");
   ASSERT_TRUE(set.ok()) << set.status().message();
   EXPECT_FALSE(Runs(*set, "StepOutlier"));
+  EXPECT_FALSE(set->capture);
   EXPECT_TRUE(Runs(*set, "InputBound"));
   EXPECT_TRUE(Runs(*set, "idle"));
   const auto specs = Resolve(*set);

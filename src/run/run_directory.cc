@@ -128,6 +128,7 @@ Result<RunDirectory> RunDirectory::Prepare(const RunRequest& request) {
   info.interval_ms = request.interval_ms;
   info.overhead_budget = request.overhead_budget;
   info.plan = request.plan;
+  info.rules = request.rules;
   info.finished = false;
   store::Attempt attempt;
   attempt.number = info.attempts.empty() ? 1 : info.attempts.back().number + 1;

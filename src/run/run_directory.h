@@ -20,7 +20,8 @@ struct RunRequest {
   std::vector<std::string> command;  ///< As the user gave it.
   std::int64_t interval_ms = 500;
   double overhead_budget = 0.01;
-  std::string plan;  ///< The capture plan, a JSON object; empty: the default.
+  std::string plan;   ///< The capture plan, a JSON object; empty: the default.
+  std::string rules;  ///< The set of rules, a JSON object; empty: the default.
   std::string telltale_version;
 };
 

@@ -25,6 +25,7 @@
 #include <set>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "base/clock.h"
 #include "server/assets.h"
@@ -75,6 +76,14 @@ constexpr std::string_view kPolicy =
 constexpr std::string_view kReportPolicy =
     "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; base-uri 'none'; "
     "form-action 'none'";
+
+/// One series, or several at once.
+Result<std::string> SeriesOf(const LiveRun& run, const Target& target) {
+  TELLTALE_ASSIGN_OR_RETURN(const std::vector<SeriesQuery> many, ParseManySeries(target));
+  if (!many.empty()) return run.ManySeries(many);
+  TELLTALE_ASSIGN_OR_RETURN(const SeriesQuery query, ParseSeries(target));
+  return run.Series(query);
+}
 
 class ServerImpl final : public Server {
  public:
@@ -444,12 +453,13 @@ asio::awaitable<Response> ServerImpl::Answer(const Request& request, const Targe
     co_return co_await Report(request, run);
   }
   Result<std::string> body(Code::kUnusable, "no such address");
+  std::string_view type = "application/json";
   if (path[3] == "series") {
-    const auto query = ParseSeries(target);
-    body = query.ok() ? run->Series(*query) : Result<std::string>(query.status());
+    body = SeriesOf(*run, target);
   } else if (path[3] == "heatmap") {
     const auto query = ParseHeatmap(target);
     body = query.ok() ? run->Heatmap(*query) : Result<std::string>(query.status());
+    if (query.ok() && query->as_bytes) type = "application/octet-stream";
   }
   if (!body.ok()) {
     co_return Error(
@@ -457,7 +467,7 @@ asio::awaitable<Response> ServerImpl::Answer(const Request& request, const Targe
         body.status().code() == Code::kUsage ? http::status::bad_request : http::status::not_found,
         body.status().message());
   }
-  co_return Make(request, http::status::ok, "application/json", std::move(body).value());
+  co_return Make(request, http::status::ok, type, std::move(body).value());
 }
 
 asio::awaitable<Response> ServerImpl::Report(const Request& request, std::shared_ptr<LiveRun> run) {

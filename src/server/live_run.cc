@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/live_run.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
 #include "base/clock.h"
 #include "report/html.h"
+#include "server/json_text.h"
 #include "server/overview.h"
 
 namespace telltale::server {
@@ -38,9 +41,24 @@ Result<std::string> LiveRun::Series(const SeriesQuery& query) const {
   return view_.SeriesJson(query);
 }
 
+std::string LiveRun::ManySeries(const std::vector<SeriesQuery>& queries) const {
+  std::string out = "{\"answers\":[";
+  for (const SeriesQuery& query : queries) {
+    if (out.back() != '[') out += ',';
+    // The lock is free between two: the loader goes on beside a page of many charts.
+    const Result<std::string> one = Series(query);
+    out += one.ok() ? *one : fmt::format("{{\"error\":{}}}", Quoted(one.status().message()));
+  }
+  return out + "]}";
+}
+
 Result<std::string> LiveRun::Heatmap(const HeatmapQuery& query) const {
-  const std::scoped_lock lock(mutex_);
-  return view_.HeatmapJson(query);
+  const Result<HeatMap> map = [&] {
+    const std::scoped_lock lock(mutex_);
+    return view_.Heatmap(query);
+  }();
+  if (!map.ok()) return map.status();
+  return query.as_bytes ? HeatBytes(*map) : HeatJson(*map);
 }
 
 std::shared_ptr<const std::string> LiveRun::Report(std::uint64_t asked) const {
@@ -82,12 +100,14 @@ Status LiveRun::Open() {
   // What the watcher decided about late writers, before the first record is ordered.
   ReadWatch();
   if (data.replay.ended && !watched_->log().CameToItsEnd(info)) {
-    engine_ = std::make_unique<rules::Engine>();
+    TELLTALE_ASSIGN_OR_RETURN(rules::RunEngine engine, rules::EngineOf(path_, info));
+    engine_ = std::make_unique<rules::RunEngine>(std::move(engine));
   }
   store::CursorOptions options;
   options.table_mask = analysis::Summary::table_mask();
-  if (engine_) options.table_mask |= engine_->table_mask();
+  if (engine_) options.table_mask |= engine_->engine.table_mask();
   TELLTALE_ASSIGN_OR_RETURN(cursor_, reader_->NewCursor(options));
+  if (engine_) engine_->values->Follow(cursor_.get());
   watched_->log().Readmit(cursor_.get());
   return {};
 }
@@ -157,8 +177,8 @@ void LiveRun::TakeFindings() {
     findings = judged_->findings;
     states = judged_->rules;
   } else if (engine_) {
-    findings = rules::Ranked(engine_->findings());
-    states = engine_->rule_states();
+    findings = rules::Ranked(engine_->engine.findings());
+    states = engine_->engine.rule_states();
   } else {
     findings = watched_->findings();
     states = watched_->rules();
@@ -198,7 +218,7 @@ bool LiveRun::ReadRecords(std::chrono::steady_clock::time_point deadline) {
     decided_ = false;
     judge_.reset();
     if (engine_) {
-      for (const store::OrderedRecord& record : records) engine_->Feed(record);
+      for (const store::OrderedRecord& record : records) engine_->engine.Feed(record);
     }
     {
       const std::scoped_lock lock(mutex_);
@@ -225,10 +245,10 @@ bool LiveRun::Decide(std::chrono::steady_clock::time_point deadline) {
     return false;
   };
   if (engine_) {
-    engine_->End();
+    engine_->engine.End();
     judged_.emplace();
-    judged_->findings = rules::Ranked(engine_->findings());
-    judged_->rules = engine_->rule_states();
+    judged_->findings = rules::Ranked(engine_->engine.findings());
+    judged_->rules = engine_->engine.rule_states();
     return decide();
   }
   if (!judge_) {

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "rules/replay.h"
+#include "rules/run_engine.h"
 #include "server/run_view.h"
 #include "server/watched_findings.h"
 #include "store/reader.h"
@@ -37,6 +38,9 @@ class LiveRun {
   const std::filesystem::path& path() const { return path_; }
   std::shared_ptr<const Snapshot> snapshot() const;
   Result<std::string> Series(const SeriesQuery& query) const;
+  /// {"answers": [...]}, one for each query: what Series says, or {"error": "why not"}.
+  std::string ManySeries(const std::vector<SeriesQuery>& queries) const;
+  /// JSON, or bytes where the query says so.
   Result<std::string> Heatmap(const HeatmapQuery& query) const;
   /// Asks for a report of what is known now; the loader makes it. What it returns is for Report.
   std::uint64_t AskReport() { return ++report_asked_; }
@@ -107,7 +111,7 @@ class LiveRun {
   std::unique_ptr<WatchedFindings> watched_;
   /// Only while a run is loaded that was over before and whose watcher has no end of its own: one
   /// pass over the records serves both.
-  std::unique_ptr<rules::Engine> engine_;
+  std::unique_ptr<rules::RunEngine> engine_;
   std::unique_ptr<rules::Replayer> judge_;  ///< At work on a run that ended while it was followed.
   std::optional<rules::Replay> judged_;     ///< Its findings stand.
   bool decided_ = false;  ///< Nothing came since whose findings stand was decided.

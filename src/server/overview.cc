@@ -62,6 +62,7 @@ class Overview {
     out["last_steps"] = LastSteps();
     out["gaps"] = Gaps();
     out["own_cost"] = OwnCost();
+    out["capture"] = Capture();
     out["ledger"] = Json::array();
     for (const auto& [name, total] : s_.ledger) {
       out["ledger"].push_back(
@@ -285,6 +286,42 @@ class Overview {
              s_.ledger_value("agent.journal_bytes") + s_.ledger_value("agent.segment_bytes")},
             {"budget", data_.replay.info.overhead_budget},
             {"sentence", report::OwnCost(data_)}};
+  }
+
+  /// What the governor takes less of than the plan asks for, and on what account.
+  Json Capture() const {
+    const auto now = nlohmann::json::parse(s_.governor, nullptr, false);
+    const auto number = [&](const char* key, Json otherwise) {
+      const auto found = now.is_object() ? now.find(key) : now.end();
+      return found != now.end() && found->is_number() ? Json(*found) : std::move(otherwise);
+    };
+    Json shed = Json::array();
+    if (now.is_object() && now.contains("shed") && now["shed"].is_array()) {
+      for (const auto& one : now["shed"]) {
+        if (one.is_string()) shed.push_back(one.get<std::string>());
+      }
+    }
+    Json changes = Json::array();
+    const auto add = [&](const char* by, const analysis::CaptureChange& change) {
+      changes.push_back(
+          {{"at_ns", Relative(change.time_ns)}, {"by", by}, {"message", change.message}});
+    };
+    // Both are in the order of time.
+    auto plan = s_.plans.begin();
+    for (const analysis::CaptureChange& thinned : s_.thinned) {
+      for (; plan != s_.plans.end() && plan->time_ns <= thinned.time_ns; ++plan) add("plan", *plan);
+      add("governor", thinned);
+    }
+    for (; plan != s_.plans.end(); ++plan) add("plan", *plan);
+    return {{"words", report::CaptureWords(data_)},
+            {"budget", data_.replay.info.overhead_budget},
+            {"share", number("share", nullptr)},
+            {"own_share", number("own_share", nullptr)},
+            {"stretch", number("stretch", 1)},
+            {"sampling_stretch", number("sampling_stretch", 1)},
+            {"shed", std::move(shed)},
+            {"decisions", s_.thinned_count},
+            {"changes", std::move(changes)}};
   }
 
   const RunView& view_;

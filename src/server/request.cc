@@ -11,6 +11,7 @@ namespace {
 
 constexpr std::size_t kMaxPoints = 4000;
 constexpr std::size_t kMaxColumns = 2000;
+constexpr std::size_t kMaxQuestions = 64;
 
 std::string Lower(std::string_view text) {
   std::string out(text);
@@ -178,6 +179,24 @@ Result<SeriesQuery> ParseSeries(const Target& target) {
   return query;
 }
 
+Result<std::vector<SeriesQuery>> ParseManySeries(const Target& target) {
+  std::vector<SeriesQuery> queries;
+  for (auto at = target.query.find("q0"); at != target.query.end();
+       at = target.query.find(fmt::format("q{}", queries.size()))) {
+    if (queries.size() == kMaxQuestions) {
+      return Status(Code::kUsage, fmt::format("more than {} series in one request", kMaxQuestions));
+    }
+    auto one = ParseTarget("/?" + at->second);
+    if (!one) {
+      return Status(Code::kUsage, fmt::format("{}={}: an escape is broken", at->first, at->second));
+    }
+    one->query.insert(target.query.begin(), target.query.end());
+    TELLTALE_ASSIGN_OR_RETURN(SeriesQuery query, ParseSeries(*one));
+    queries.push_back(std::move(query));
+  }
+  return queries;
+}
+
 Result<HeatmapQuery> ParseHeatmap(const Target& target) {
   HeatmapQuery query;
   query.name = TakeText(target, "name");
@@ -186,6 +205,11 @@ Result<HeatmapQuery> ParseHeatmap(const Target& target) {
   auto columns = static_cast<std::int64_t>(query.columns);
   TELLTALE_RETURN_IF_ERROR(TakeNumber(target, "columns", 1, kMaxColumns, &columns));
   query.columns = static_cast<std::size_t>(columns);
+  const std::string as = TakeText(target, "as");
+  if (as != "bytes" && as != "json" && !as.empty()) {
+    return Status(Code::kUsage, fmt::format("as={}: choose bytes or json", as));
+  }
+  query.as_bytes = as == "bytes";
   return query;
 }
 

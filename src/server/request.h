@@ -44,6 +44,10 @@ bool CrossOrigin(std::string_view origin, std::string_view site, std::string_vie
 std::string_view CookieValue(std::string_view header, std::string_view name);
 
 Result<SeriesQuery> ParseSeries(const Target& target);
+/// Several questions in one request: `q0`, `q1`, ... are each the parameters of a series; what one
+/// does not say (the window, as a rule) the request's own parameters say. Empty where it is no such
+/// request.
+Result<std::vector<SeriesQuery>> ParseManySeries(const Target& target);
 Result<HeatmapQuery> ParseHeatmap(const Target& target);
 
 }  // namespace telltale::server

@@ -79,5 +79,42 @@ TEST(RequestTest, QueriesAreCheckedWithTheirBounds) {
   }
 }
 
+TEST(RequestTest, SeveralSeriesInOneRequest) {
+  const auto parse = [](const char* text) { return ParseManySeries(*ParseTarget(text)); };
+  const auto many = parse(
+      "/?from=5&to=10&points=9&q0=kind%3Dsteps%26name%3Ddata%2520wait%26x%3Dstep"
+      "&q1=name%3Dmem.used%26subject%3Dproc%253Atree%26points%3D7&q3=name%3Dx");
+  ASSERT_TRUE(many.ok()) << many.status().message();
+  ASSERT_EQ(many->size(), 2U) << "they are counted without a gap";
+  EXPECT_EQ((*many)[0].kind, SeriesKind::kSteps);
+  EXPECT_EQ((*many)[0].name, "data wait");
+  EXPECT_TRUE((*many)[0].with_step);
+  EXPECT_EQ((*many)[0].points, 9U);
+  EXPECT_EQ((*many)[1].kind, SeriesKind::kMetric);
+  EXPECT_EQ((*many)[1].subject, "proc:tree");
+  EXPECT_FALSE((*many)[1].with_step);
+  EXPECT_EQ((*many)[1].points, 7U) << "its own before the request's";
+  for (const SeriesQuery& one : *many) {
+    EXPECT_EQ(one.from_ns, 5);
+    EXPECT_EQ(one.to_ns, 10);
+  }
+  EXPECT_TRUE(parse("/?name=loss")->empty());
+  for (const char* bad : {"/?q0=", "/?q0=name%3Da&q1=name%3Da%26points%3D0", "/?q0=name%3D%25",
+                          "/?q0=name%3Da&from=x"}) {
+    EXPECT_EQ(parse(bad).status().code(), Code::kUsage) << bad;
+  }
+  std::string all = "/?x=step";
+  for (int i = 0; i < 65; ++i) all += "&q" + std::to_string(i) + "=name%3Da";
+  EXPECT_EQ(parse(all.c_str()).status().code(), Code::kUsage);
+}
+
+TEST(RequestTest, HeatMapsAsBytesOrJson) {
+  const auto parse = [](const char* text) { return ParseHeatmap(*ParseTarget(text)); };
+  EXPECT_FALSE(parse("/")->as_bytes);
+  EXPECT_FALSE(parse("/?as=json")->as_bytes);
+  EXPECT_TRUE(parse("/?as=bytes")->as_bytes);
+  EXPECT_EQ(parse("/?as=png").status().code(), Code::kUsage);
+}
+
 }  // namespace
 }  // namespace telltale::server

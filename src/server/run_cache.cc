@@ -16,6 +16,11 @@ namespace fs = std::filesystem;
 constexpr std::size_t kMaxLoaded = 8;
 constexpr std::chrono::milliseconds kPeriod(100);
 constexpr std::chrono::milliseconds kSlice(50);
+/// Before the first word on a run: somebody looks at an empty page.
+constexpr std::chrono::milliseconds kFirstSlice(5);
+/// After it, where a long run is still to be read: the page draws its first charts, and where there
+/// are two cores reading on at once would take one from browser and server.
+constexpr std::chrono::milliseconds kFirstPaint(100);
 constexpr std::int64_t kSecond = 1'000'000'000;
 /// Wanted a moment ago: not forgotten even beyond kMaxLoaded.
 constexpr std::int64_t kKeepNs = 60 * kSecond;
@@ -170,6 +175,7 @@ bool RunCache::List(const RunList::Loaded& loaded) {
 
 void RunCache::Load() {
   bool list = false;  // Asked for and not begun.
+  const auto woken = [this] { return stop_ || refresh_ || flush_ || nudged_; };
   while (true) {
     bool flush = false;
     std::int64_t looked_for_ns = 0;
@@ -206,19 +212,27 @@ void RunCache::Load() {
     const std::size_t points =
         RunView::kMaxPoints * kMaxLoaded / std::max(kMaxLoaded, loaded.size());
     for (const auto& [id, run] : loaded) run->LimitPoints(points);
+    bool first_word = false;
     for (const std::shared_ptr<LiveRun>& run : wanted) {
-      more = run->Advance(kSlice) || more;
-      any = run->Publish(flush) || any;
+      const bool first = run->snapshot() == nullptr;
+      const bool unread = run->Advance(first ? kFirstSlice : kSlice);
+      const bool published = run->Publish(flush);
+      more = unread || more;
+      any = published || any;
+      first_word = first_word || (first && unread && published);
       any = run->MakeReport() || any;
     }
     if (any) published_();
     loaded.clear();
     wanted.clear();
     Forget();
+    if (first_word) {
+      std::unique_lock lock(mutex_);
+      wake_.wait_for(lock, kFirstPaint, woken);
+    }
     // One that was asked for while the last went on.
     if (more || may_begin()) continue;
     std::unique_lock lock(mutex_);
-    const auto woken = [this] { return stop_ || refresh_ || flush_ || nudged_; };
     // Where nobody looks, nothing is done at all.
     if (idle) {
       wake_.wait(lock, woken);

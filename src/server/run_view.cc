@@ -8,9 +8,10 @@
 #include <cmath>
 #include <iterator>
 #include <limits>
-#include <nlohmann/json.hpp>
+#include <span>
 
 #include "report/text.h"
+#include "server/json_text.h"
 
 namespace telltale::server {
 namespace {
@@ -23,49 +24,8 @@ constexpr std::size_t kLookEvery = 1 << 16;
 /// Losses that lie closer together than this are one.
 constexpr std::int64_t kMergeNs = 2'000'000'000;
 constexpr std::string_view kDuration = "duration";
-
-std::string Quoted(std::string_view text) {
-  return nlohmann::json(std::string(text))
-      .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-}
-
-template <class T>
-void AppendNumber(std::string* out, T value) {
-  if constexpr (std::is_floating_point_v<T>) {
-    if (!std::isfinite(value)) {
-      out->append("null");
-      return;
-    }
-  }
-  fmt::format_to(std::back_inserter(*out), "{}", value);
-}
-
-template <class T>
-void AppendArray(std::string* out, std::string_view name, const std::vector<T>& values) {
-  fmt::format_to(std::back_inserter(*out), "\"{}\":[", name);
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    if (i > 0) out->push_back(',');
-    AppendNumber(out, values[i]);
-  }
-  out->push_back(']');
-}
-
-/// A cell of a heat map. Hundreds of thousands are written at a time, most of them shares: those
-/// have one digit after the point.
-void AppendCell(std::string* out, float value, bool percent) {
-  if (!std::isfinite(value)) {
-    out->append("null");
-  } else if (percent && value >= 0 && value < 1e6F) {
-    const long tenths = std::lround(value * 10);
-    const fmt::format_int whole(tenths / 10);
-    out->append(whole.data(), whole.size());
-    if (tenths % 10 == 0) return;
-    out->push_back('.');
-    out->push_back(static_cast<char>('0' + tenths % 10));
-  } else {
-    fmt::format_to(std::back_inserter(*out), "{:.4g}", value);
-  }
-}
+/// Beyond these, on average, a cell of a heat map takes the maxima of buckets.
+constexpr std::size_t kPointsACell = 256;
 
 /// An empty column after each one that is followed by nothing for long, so that no chart draws a
 /// line over what was not recorded.
@@ -360,12 +320,12 @@ Result<std::string> RunView::SeriesJson(const SeriesQuery& query) const {
   return out;
 }
 
-Result<std::string> RunView::HeatmapJson(const HeatmapQuery& query) const {
+Result<HeatMap> RunView::Heatmap(const HeatmapQuery& query) const {
   std::vector<std::pair<std::string, const Entry*>> rows;
-  std::string unit;
+  HeatMap map;
   for (const auto& entry : entries_) {
     if (entry->kind != SeriesKind::kMetric || entry->name != query.name) continue;
-    unit = entry->unit;
+    map.unit = entry->unit;
     // The sum over the machine is no row among its parts.
     if (entry->subject == "node" || entry->subject == "proc:tree") continue;
     rows.emplace_back(Subject(*entry), entry.get());
@@ -395,36 +355,17 @@ Result<std::string> RunView::HeatmapJson(const HeatmapQuery& query) const {
   const auto wanted = static_cast<std::int64_t>(std::max<std::size_t>(1, query.columns));
   const std::int64_t width = std::max(
       {interval + interval / 8, (to - query.from_ns + wanted - 1) / wanted, std::int64_t{1}});
-  const auto count = static_cast<std::size_t>((to - query.from_ns + width - 1) / width);
-  std::vector<std::int64_t> t;
-  for (std::size_t i = 0; i < count; ++i) {
-    t.push_back(query.from_ns + static_cast<std::int64_t>(i) * width);
-  }
-  std::string out = "{\"rows\":[";
+  map.from_ns = query.from_ns;
+  map.width_ns = width;
+  map.columns = static_cast<std::size_t>((to - query.from_ns + width - 1) / width);
+  map.values.resize(rows.size() * map.columns);
+  const std::span<float> cells(map.values);
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    out += (i == 0 ? "" : ",") + Quoted(rows[i].first);
+    rows[i].second->series.Maxima(query.from_ns, to, width, map.columns * kPointsACell,
+                                  cells.subspan(i * map.columns, map.columns));
+    map.rows.push_back(std::move(rows[i].first));
   }
-  out += "],";
-  AppendArray(&out, "t", t);
-  out += ",\"values\":[";
-  const bool percent = unit == "percent";
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    std::vector<float> cells(count, std::numeric_limits<float>::quiet_NaN());
-    rows[i].second->series.ForEachMax(
-        query.from_ns, to, count * 256, [&](std::int64_t at, float value) {
-          at = std::max(at, query.from_ns);
-          float& cell = cells[static_cast<std::size_t>((at - query.from_ns) / width)];
-          if (!(cell >= value)) cell = value;
-        });
-    out += i == 0 ? "[" : ",[";
-    for (std::size_t c = 0; c < count; ++c) {
-      if (c > 0) out += ',';
-      AppendCell(&out, cells[c], percent);
-    }
-    out += ']';
-  }
-  fmt::format_to(std::back_inserter(out), "],\"unit\":{}}}", Quoted(unit));
-  return out;
+  return map;
 }
 
 }  // namespace telltale::server

@@ -14,6 +14,7 @@
 
 #include "base/status.h"
 #include "report/load.h"
+#include "server/heat_map.h"
 #include "server/series.h"
 
 namespace telltale::server {
@@ -37,6 +38,7 @@ struct HeatmapQuery {
   std::int64_t from_ns = 0;
   std::int64_t to_ns = 0;
   std::size_t columns = 400;
+  bool as_bytes = false;  ///< HeatBytes instead of HeatJson.
 };
 
 /// Records that were dropped between two looks at a counter.
@@ -77,7 +79,7 @@ class RunView {
 
   /// kUnusable where there is no such series.
   Result<std::string> SeriesJson(const SeriesQuery& query) const;
-  Result<std::string> HeatmapJson(const HeatmapQuery& query) const;
+  Result<HeatMap> Heatmap(const HeatmapQuery& query) const;
 
  private:
   struct Key {

@@ -39,12 +39,12 @@ class ColumnFold {
   std::vector<float> middles_;
 };
 
-/// Splits a stream of (t, low, high, middle) into columns.
+/// Splits a stream of (t, low, high, middle) into columns, whose width is a power of two.
 class Splitter {
  public:
   Splitter(std::int64_t width, SeriesColumns* out) : width_(width), out_(out) {}
   void Add(std::int64_t t, float low, float high, float middle) {
-    const std::int64_t begin = t - ((t % width_) + width_) % width_;
+    const std::int64_t begin = t & -width_;  // No division: there is one for each point.
     if (open_ && begin != begin_) fold_.Flush(begin_, out_);
     open_ = true;
     begin_ = begin;
@@ -61,6 +61,11 @@ class Splitter {
   std::int64_t begin_ = 0;
   bool open_ = false;
 };
+
+/// What is no number is no maximum.
+void Raise(float* most, float value) {
+  if (value > *most || std::isnan(*most)) *most = value;
+}
 
 }  // namespace
 
@@ -149,6 +154,29 @@ SeriesColumns Series::Query(std::int64_t from, std::int64_t to, std::size_t colu
   }
   splitter.End();
   return out;
+}
+
+void Series::Maxima(std::int64_t from, std::int64_t to, std::int64_t width_ns,
+                    std::size_t max_points, std::span<float> cells) const {
+  std::fill(cells.begin(), cells.end(), kNone);
+  const Range range = Find(from, to);
+  if (range.points && range.end - range.begin <= max_points) {
+    // Cell by cell: a heat map looks at millions of points, and dividing takes longer than reading.
+    std::size_t at = range.begin;
+    std::int64_t end = from;
+    for (float& cell : cells) {
+      if (at == range.end) return;
+      end += width_ns;
+      float most = kNone;
+      for (; at < range.end && raw_t_[at] < end; ++at) Raise(&most, raw_v_[at]);
+      cell = most;
+    }
+    return;
+  }
+  ForEachBucket(from, to, [&](const Bucket& bucket) {
+    const auto cell = static_cast<std::size_t>((std::max(bucket.begin, from) - from) / width_ns);
+    if (cell < cells.size()) Raise(&cells[cell], bucket.max);
+  });
 }
 
 }  // namespace telltale::server

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <span>
 #include <vector>
 
 namespace telltale::server {
@@ -39,17 +40,11 @@ class Series {
   /// two and its begin a multiple of it, so columns stay where they are while a run grows.
   SeriesColumns Query(std::int64_t from, std::int64_t to, std::size_t columns) const;
 
-  /// Calls f(t, value) for the points in the window: value is the maximum of a bucket where the
-  /// points were given up or are more than `max_points`.
-  template <class F>
-  void ForEachMax(std::int64_t from, std::int64_t to, std::size_t max_points, F&& f) const {
-    const Range range = Find(from, to);
-    if (range.points && range.end - range.begin <= max_points) {
-      for (std::size_t i = range.begin; i < range.end; ++i) f(raw_t_[i], raw_v_[i]);
-      return;
-    }
-    ForEachBucket(from, to, [&](const Bucket& bucket) { f(bucket.begin, bucket.max); });
-  }
+  /// The maximum of the points with from <= t < to in each of `cells`, which are `width_ns` wide
+  /// and begin at `from`; NaN where there is none. Of buckets, each in the cell of its begin, where
+  /// the points were given up or are more than `max_points`.
+  void Maxima(std::int64_t from, std::int64_t to, std::int64_t width_ns, std::size_t max_points,
+              std::span<float> cells) const;
 
  private:
   static constexpr std::size_t kBucket = 64;

@@ -77,6 +77,46 @@ TEST(SeriesTest, LatePointsKeepTheOrder) {
   EXPECT_EQ(all.med, (std::vector<float>{5, 10, 20, 30}));
 }
 
+TEST(SeriesTest, CellsHaveTheMaximumOfTheirPoints) {
+  Series series = Make(100'000);
+  const std::int64_t end = 100'000 * kStep;
+  for (const bool thinned : {false, true}) {
+    // The last cell reaches beyond the window: what lies there is not in it.
+    std::vector<float> cells(8, -1);
+    series.Maxima(500 * kStep, 1250 * kStep, 100 * kStep, 10'000, cells);
+    const std::vector<float> expected = {99, 99, 5000, 99, 99, 99, 99, 49};
+    if (!thinned) {
+      EXPECT_EQ(cells, expected);
+    }
+    // Of buckets, each in the cell of its begin: the same but for where a bucket is cut.
+    cells.assign(100, -1);
+    series.Maxima(0, end, end / 100, thinned ? 1'000'000 : 1000, cells);
+    EXPECT_EQ(cells[0], 5000);
+    for (std::size_t i = 1; i < cells.size(); ++i) EXPECT_EQ(cells[i], 99) << i;
+    series.Thin();
+  }
+  std::vector<float> cells(4, -1);
+  Make(10).Maxima(5 * kStep, 25 * kStep, 5 * kStep, 100, cells);
+  EXPECT_EQ(cells[0], 9);
+  for (std::size_t i = 1; i < cells.size(); ++i) EXPECT_TRUE(std::isnan(cells[i])) << i;
+  // What is no number hides nothing.
+  Series holes;
+  for (int i = 0; i < 10; ++i) holes.Add(i, i == 3 ? 7 : NAN);
+  std::vector<float> one(1);
+  holes.Maxima(0, 10, 10, 100, one);
+  EXPECT_EQ(one[0], 7);
+}
+
+TEST(SeriesTest, ColumnsBeforeTheBeginAreAsWideAsThoseAfter) {
+  Series series;
+  for (int i = -50; i < 50; ++i) series.Add(i, i);
+  const SeriesColumns all = series.Query(-50, 50, 13);
+  EXPECT_EQ(all.width_ns, 8);
+  for (const std::int64_t t : all.t) EXPECT_EQ(((t % 8) + 8) % 8, 0) << t;
+  EXPECT_EQ(all.t.front(), -56);
+  EXPECT_EQ(all.max.front(), -49) << "-56 to -49";
+}
+
 TEST(SeriesTest, WhatIsNotFiniteIsNoValue) {
   Series series;
   for (int i = 0; i < 1000; ++i) series.Add(i, i < 500 ? NAN : 1);

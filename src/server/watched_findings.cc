@@ -6,6 +6,8 @@
 #include <string_view>
 #include <utility>
 
+#include "rules/registry.h"
+
 namespace telltale::server {
 namespace {
 
@@ -84,6 +86,10 @@ void WatchedFindings::OnStatus(const format::EventRow& row) {
   rule.name = text("rule");
   rule.status = StatusOf(text("status"));
   rule.error = text("error");
+  rule.rule = text("of");
+  if (const auto found = data.find("summary"); found != data.end() && found->is_object()) {
+    rule.summary = found->dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  }
   if (const auto found = data.find("incidents");
       found != data.end() && found->is_number_unsigned()) {
     rule.incidents = found->get<std::uint32_t>();
@@ -106,8 +112,17 @@ std::vector<rules::Finding> WatchedFindings::findings() const {
     out.push_back(finding);
     // A further attempt may have opened it again.
     out.back().until_end = !finding.open && until_end_.contains(id);
+    out.back().wrong_result = IsWrongResult(finding.rule);
   }
   return rules::Ranked(std::move(out));
+}
+
+/// Findings have the name that the user gave the rule; their rows do not say what it is.
+bool WatchedFindings::IsWrongResult(const std::string& name) const {
+  const auto state = rules_.find(name);
+  const bool named = state != rules_.end() && !state->second.rule.empty();
+  const rules::RuleEntry* const entry = rules::FindRule(named ? state->second.rule : name);
+  return entry != nullptr && entry->desc->wrong_result;
 }
 
 std::vector<rules::RuleState> WatchedFindings::rules() const {

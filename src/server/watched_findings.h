@@ -36,6 +36,7 @@ class WatchedFindings {
   void OnStatus(const format::EventRow& row);
   void OnLedger(const format::LedgerRow& row);
   void OnRunEnd(const format::EventRow& row);
+  bool IsWrongResult(const std::string& name) const;
 
   store::WatchLog log_;
   std::map<std::string, rules::Finding> findings_;  ///< By incident.

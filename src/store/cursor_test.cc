@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <fstream>
 #include <random>
 #include <tuple>
 
@@ -133,6 +134,32 @@ TEST_F(CursorTest, AReaderThatSleptFindsDeletedJournalsInSegments) {
   ASSERT_EQ(seen.size(), 20U);
   for (int i = 0; i < 20; ++i) EXPECT_EQ(std::get<4>(seen[i]), i + 5);
   EXPECT_FALSE(cursor->salvage().any());
+}
+
+TEST_F(CursorTest, TheFirstRowsWaitForNoSegmentFurtherOn) {
+  const auto a = Open("agent-a");
+  for (int i = 0; i < 4; ++i) {
+    ASSERT_TRUE(a->Append(Scalars(i * 5, 5)).ok());
+    const std::uint64_t sealed = a->counters().segment_bytes;
+    clock_.Advance(200'000'000'000);
+    ASSERT_TRUE(TickUntil(a.get(), [&] { return a->counters().segment_bytes > sealed; }));
+  }
+  ASSERT_TRUE(a->Close(true).ok());
+  // Not even the head of the last one is looked at before its turn.
+  const auto listing = ListFolder(run_ / "agent-a");
+  ASSERT_TRUE(listing.ok());
+  ASSERT_GE(listing->segments.size(), 3U);
+  std::ofstream(run_ / "agent-a" / listing->segments.back().file, std::ios::trunc) << "no segment";
+  const auto cursor = NewCursor();
+  std::vector<Seen> seen;
+  Poll(cursor.get(), 1, &seen);
+  ASSERT_EQ(seen.size(), 1U);
+  EXPECT_EQ(std::get<4>(seen[0]), 0);
+  EXPECT_EQ(cursor->salvage().unreadable_files, 0U);
+  const std::vector<Seen> rest = PollAll(cursor.get());
+  EXPECT_GE(rest.size(), 9U);
+  EXPECT_TRUE(std::is_sorted(rest.begin(), rest.end()));
+  EXPECT_EQ(cursor->salvage().unreadable_files, 1U);
 }
 
 TEST_F(CursorTest, AWriterGivenUpOnIsReadmittedAndReplayed) {

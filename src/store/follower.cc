@@ -104,6 +104,31 @@ bool WriterFollower::MissesRowsBefore(const std::vector<SegmentName>& segments,
   return false;
 }
 
+/// Journals rise with the rows of a table, so of those further on not even the head is read: a long
+/// run has hundreds of segments, and its first row waits for none of them.
+std::map<std::uint64_t, std::vector<SegmentName>> WriterFollower::NextSegments(
+    const std::vector<SegmentName>& segments) {
+  std::map<std::uint64_t, std::vector<SegmentName>> found;
+  std::optional<format::TableId> table;
+  std::optional<std::uint64_t> next;  // Journal that comes next in this table.
+  bool passed = false;
+  for (const SegmentName& segment : segments) {
+    if (table != segment.table) {
+      table = segment.table;
+      next.reset();
+      passed = false;
+    }
+    if (passed || segment.last_seq < next_seq_[static_cast<std::uint8_t>(segment.table)]) continue;
+    const auto journal = JournalOf(segment);
+    if (!journal) continue;
+    passed = next && *journal > *next;
+    if (passed) continue;
+    if (!next && *journal > unit_) next = journal;
+    found[*journal].push_back(segment);
+  }
+  return found;
+}
+
 Result<bool> WriterFollower::OpenNextUnit(std::unique_ptr<RowChunk>* chunk) {
   // A listing is not atomic: a journal may vanish while its segments appear. So rows that seem to
   // be missing, and a journal that is gone when it is opened, are looked for once more.
@@ -116,11 +141,7 @@ Result<bool> WriterFollower::OpenNextUnit(std::unique_ptr<RowChunk>* chunk) {
       ++salvage_->foreign_files;
       Note(fmt::format("{}: not ours, left alone", (folder_ / file).string()));
     }
-    std::map<std::uint64_t, std::vector<SegmentName>> segments;
-    for (const SegmentName& segment : listing->segments) {
-      if (segment.last_seq < next_seq_[static_cast<std::uint8_t>(segment.table)]) continue;
-      if (const auto journal = JournalOf(segment)) segments[*journal].push_back(segment);
-    }
+    auto segments = NextSegments(listing->segments);
     std::uint64_t unit = std::numeric_limits<std::uint64_t>::max();
     const auto journal =
         std::upper_bound(listing->journals.begin(), listing->journals.end(), unit_);

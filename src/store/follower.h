@@ -50,6 +50,9 @@ class WriterFollower {
   Result<bool> ReadTail(std::unique_ptr<RowChunk>* chunk);
   Result<bool> OpenNextUnit(std::unique_ptr<RowChunk>* chunk);
   bool HasSuccessor();
+  /// Segments that come next in their table, by journal.
+  std::map<std::uint64_t, std::vector<SegmentName>> NextSegments(
+      const std::vector<SegmentName>& segments);
   bool MissesRowsBefore(const std::vector<SegmentName>& segments, const JournalChunk& head) const;
   void LoadSegments(const std::vector<SegmentName>& segments, RowChunk* chunk,
                     std::int64_t* watermark);

@@ -7,6 +7,7 @@
 
 #include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/process.h"
@@ -64,6 +65,7 @@ RunInfo FromJson(const json& in) {
   info.interval_ms = in.value("interval_ms", info.interval_ms);
   info.overhead_budget = in.value("overhead_budget", info.overhead_budget);
   if (in.contains("plan") && in.at("plan").is_object()) info.plan = in.at("plan").dump();
+  if (in.contains("rules") && in.at("rules").is_object()) info.rules = in.at("rules").dump();
   for (const json& attempt : in.value("attempts", json::array())) {
     info.attempts.push_back(AttemptOf(attempt));
   }
@@ -153,10 +155,12 @@ Status WriteRunInfo(const std::filesystem::path& run, const RunInfo& info) {
                         {"attempts", ordered_json::array()},
                         {"finished", info.finished}};
     for (const Attempt& attempt : info.attempts) out["attempts"].push_back(ToJson(attempt));
-    if (!info.plan.empty()) {
-      if (ordered_json plan = ordered_json::parse(info.plan, nullptr, false); plan.is_object()) {
-        out["plan"] = std::move(plan);
-      }
+    const std::pair<const char*, const std::string*> documents[] = {{"plan", &info.plan},
+                                                                    {"rules", &info.rules}};
+    for (const auto& [key, text] : documents) {
+      if (text->empty()) continue;
+      ordered_json document = ordered_json::parse(*text, nullptr, false);
+      if (document.is_object()) out[key] = std::move(document);
     }
     // Arguments may hold any bytes; what is no UTF-8 is replaced, never a reason to fail.
     const std::string text = out.dump(2, ' ', false, json::error_handler_t::replace) + "\n";

@@ -45,6 +45,9 @@ struct RunInfo {
   /// The capture plan at the start of the newest attempt, a JSON object (docs/formats/plan.md);
   /// empty: not known. What it became since: the events `plan`.
   std::string plan;
+  /// The set of rules of the newest attempt, a JSON object (docs/formats/rules.md); empty: those
+  /// that run by default.
+  std::string rules;
   std::vector<Attempt> attempts;
   bool finished = false;  ///< The supervisor wrote the end itself.
 };

@@ -59,9 +59,14 @@ Result<std::unique_ptr<Watcher>> Watcher::Open(const std::filesystem::path& run,
   TELLTALE_ASSIGN_OR_RETURN(rules::WatchJournal journal,
                             rules::ReadWatchJournal(watcher->reader_.get()));
   watcher->known_ = std::move(journal.revisions);
+  TELLTALE_ASSIGN_OR_RETURN(watcher->rules_, rules::EngineOf(run, watcher->reader_->info()));
+  if (!watcher->rules_.trouble.empty()) {
+    std::fprintf(stderr, "watch: %s\n", watcher->rules_.trouble.c_str());
+  }
   store::CursorOptions cursor_options;
-  cursor_options.table_mask = watcher->engine_.table_mask();
+  cursor_options.table_mask = watcher->rules_.engine.table_mask();
   TELLTALE_ASSIGN_OR_RETURN(watcher->cursor_, watcher->reader_->NewCursor(cursor_options));
+  watcher->rules_.values->Follow(watcher->cursor_.get());
   for (const store::Admission& a : journal.admissions) {
     watcher->cursor_->Readmit(a);
   }
@@ -79,7 +84,7 @@ Result<std::size_t> Watcher::Drain() {
   while (true) {
     records.clear();
     TELLTALE_RETURN_IF_ERROR(cursor_->Next(kRowsAtATime, &records));
-    for (const store::OrderedRecord& record : records) engine_.Feed(record);
+    for (const store::OrderedRecord& record : records) rules_.engine.Feed(record);
     for (const store::Admission& a : cursor_->TakeAdmissions()) {
       given_up_.erase(a.writer);
       events_.push_back(
@@ -155,7 +160,7 @@ bool Watcher::Over() {
 /// Which findings only the end of the run, or of their process, has closed: their rows do not tell.
 void Watcher::NoteEnd() {
   nlohmann::ordered_json incidents = nlohmann::ordered_json::array();
-  for (const rules::Finding& finding : engine_.findings()) {
+  for (const rules::Finding& finding : rules_.engine.findings()) {
     if (finding.until_end) incidents.push_back(finding.id);
   }
   const nlohmann::ordered_json data = {{"until_end", std::move(incidents)}};
@@ -164,17 +169,27 @@ void Watcher::NoteEnd() {
 }
 
 void Watcher::NoteStatuses() {
-  for (const rules::RuleState& state : engine_.rule_states()) {
+  const bool last = rules_.engine.ended() && !summed_up_;
+  for (const rules::RuleState& state : rules_.engine.rule_states(last)) {
     const auto [known, fresh] = statuses_.try_emplace(state.name, state.status);
-    if (!fresh && known->second == state.status) continue;
+    const bool last_words = last && !state.summary.empty();
+    if (!fresh && known->second == state.status && !last_words) continue;
     known->second = state.status;
-    const nlohmann::ordered_json data = {{"rule", state.name},
-                                         {"status", rules::Name(state.status)},
-                                         {"incidents", state.incidents},
-                                         {"error", state.error}};
-    events_.push_back({"rule.status", "rule:" + state.name,
-                       fmt::format("{}: {}", state.name, rules::Name(state.status)), data.dump()});
+    nlohmann::ordered_json data = {{"rule", state.name},
+                                   {"status", rules::Name(state.status)},
+                                   {"incidents", state.incidents},
+                                   {"error", state.error},
+                                   {"of", state.rule}};
+    if (last_words) {
+      auto summary = nlohmann::ordered_json::parse(state.summary, nullptr, false);
+      if (summary.is_object()) data["summary"] = std::move(summary);
+    }
+    events_.push_back(
+        {"rule.status", "rule:" + state.name,
+         fmt::format("{}: {}", state.name, rules::Name(state.status)),
+         data.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace)});
   }
+  summed_up_ = rules_.engine.ended();
 }
 
 /// Everything of this round in one batch: a reader sees the decisions about order together with the
@@ -182,7 +197,8 @@ void Watcher::NoteStatuses() {
 Status Watcher::Flush() {
   const std::int64_t now = options_.clock->MonotonicNs();
   const std::int64_t run_now = NowRunNs();
-  const bool ledger_due = now - last_ledger_ns_ >= options_.ledger_interval_ns || engine_.ended();
+  const bool ledger_due =
+      now - last_ledger_ns_ >= options_.ledger_interval_ns || rules_.engine.ended();
   if (events_.empty() && findings_.empty() && !ledger_due &&
       run_now - last_watermark_ns_ < kWatermarkIntervalNs) {
     return {};
@@ -229,7 +245,7 @@ Status Watcher::Flush() {
     count("watch.salvaged_tails", written.salvaged_tails, "records");
     count("watch.sync_failures", written.sync_failures, "records");
     count("watch.write_failures", written.write_failures, "records");
-    for (const rules::RuleState& state : engine_.rule_states()) {
+    for (const rules::RuleState& state : rules_.engine.rule_states(false)) {
       given.emplace_back("rule:" + state.name, state.records.value_or(0));
     }
     for (const auto& [subject, records] : given) {
@@ -246,25 +262,25 @@ Status Watcher::Flush() {
 
 Result<bool> Watcher::Poll() {
   std::size_t read = 0;
-  if (!engine_.ended()) {
+  if (!rules_.engine.ended()) {
     TELLTALE_ASSIGN_OR_RETURN(read, Drain());
   }
   records_ += read;
   if (read > 0) {
     last_new_ns_ = options_.clock->MonotonicNs();
-  } else if (!engine_.ended()) {
+  } else if (!rules_.engine.ended()) {
     WatchWriters();
   }
-  const bool over = engine_.ended() || (read == 0 && Over());
-  if (over && !engine_.ended()) {
+  const bool over = rules_.engine.ended() || (read == 0 && Over());
+  if (over && !rules_.engine.ended()) {
     do {
       TELLTALE_ASSIGN_OR_RETURN(read, Drain());
       records_ += read;
     } while (cursor_->CloseStragglers());
-    engine_.End();
+    rules_.engine.End();
     NoteEnd();
   }
-  for (rules::Finding& finding : engine_.TakeRevisions()) {
+  for (rules::Finding& finding : rules_.engine.TakeRevisions()) {
     if (std::binary_search(known_.begin(), known_.end(), std::pair(finding.id, finding.revision))) {
       continue;
     }

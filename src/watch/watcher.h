@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "rules/engine.h"
 #include "rules/replay.h"
+#include "rules/run_engine.h"
 #include "store/reader.h"
 #include "store/writer.h"
 
@@ -46,7 +47,7 @@ class Watcher {
   /// The watcher must go while the run goes on: keeps what it has, says nothing of an end.
   Status Stop();
 
-  const rules::Engine& engine() const { return engine_; }
+  const rules::Engine& engine() const { return rules_.engine; }
 
  private:
   /// What is to be journalled, owning its text.
@@ -78,11 +79,12 @@ class Watcher {
   const WatchOptions options_;
   std::unique_ptr<store::Cursor> cursor_;
   std::unique_ptr<store::Writer> writer_;
-  rules::Engine engine_;
+  rules::RunEngine rules_;
   std::vector<std::pair<std::string, std::uint32_t>> known_;  ///< In the journal before; sorted.
   std::map<std::string, Holder> holders_;
   std::set<std::string> given_up_;
   std::map<std::string, rules::RuleStatus> statuses_;
+  bool summed_up_ = false;  ///< The last words of the rules that only report are said.
   std::vector<rules::Finding> findings_;  ///< Not yet in the journal.
   std::vector<PendingEvent> events_;      ///< Likewise.
   std::string said_;                      ///< The error that the log had last.

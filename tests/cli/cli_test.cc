@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 
 #include "support/sample_run.h"
@@ -216,8 +217,8 @@ TEST_F(CliTest, JsonHasTheFieldsOfTheContract) {
   for (const char* field : {"id", "state", "attempts", "steps"}) {
     EXPECT_TRUE(ls["runs"][0].contains(field)) << field;
   }
-  EXPECT_EQ(json::parse(Run("rules list --json").out)["rules"].size(), 6U);
-  EXPECT_EQ(json::parse(Run("rules status slow --json").out)["rules"].size(), 6U);
+  EXPECT_GE(json::parse(Run("rules list --json").out)["rules"].size(), 50U);
+  EXPECT_GE(json::parse(Run("rules status slow --json").out)["rules"].size(), 6U);
   EXPECT_EQ(json::parse(Run("rules show InputBound --json").out)["name"], "InputBound");
   EXPECT_TRUE(json::parse(Run("version --json").out).contains("version"));
   EXPECT_TRUE(json::parse(Run("report slow --json").out).contains("report"));
@@ -340,23 +341,74 @@ TEST_F(CliTest, WhatRulesNeedMakesThePlan) {
     EXPECT_EQ(outcome.code, 0) << outcome.err;
     return json::parse(outcome.out, nullptr, false)["collections"];
   };
-  json needs = json::object();
+  const json all = plan_of("");
   const json list = json::parse(Run("rules list --json").out);
   for (const json& rule : list["rules"]) {
-    for (const json& need : rule["captures"]) needs[need["collection"].get<std::string>()] = need;
+    if (!rule["by_default"].get<bool>()) continue;
+    for (const json& need : rule["captures"]) {
+      const auto name = need["collection"].get<std::string>();
+      if (name.empty() || name.front() == '{') continue;  // What a parameter names.
+      ASSERT_TRUE(all.contains(name)) << name;
+      EXPECT_LE(all[name]["train"]["interval"], need["interval"]) << name;
+    }
   }
-  const json all = plan_of("");
-  ASSERT_EQ(all.size(), needs.size());
-  for (const auto& [name, need] : needs.items()) {
-    EXPECT_EQ(all[name]["take"], json::array({need["take"]})) << name;
-    EXPECT_EQ(all[name]["train"]["interval"], need["interval"]) << name;
-  }
-  const json one = plan_of("--level system --rules VanishingGradient");
+  const json one = plan_of("--level system --rule VanishingGradient");
   ASSERT_EQ(one.size(), 1U);
   EXPECT_TRUE(one.contains("gradients"));
-  const Outcome wrong = Run("run --rules NoSuchRule --explain-plan");
-  EXPECT_EQ(wrong.code, 2);
-  ExpectOneLine(wrong, "run");
+  for (const char* arguments :
+       {"--rule NoSuchRule", "--no-rule NoSuchRule", "--rule VanishingGradient:nothing=1"}) {
+    const Outcome wrong = Run(std::string("run --explain-plan ") + arguments);
+    EXPECT_EQ(wrong.code, 2) << arguments;
+    ExpectOneLine(wrong, "run");
+  }
+  EXPECT_EQ(Run("run --rules nowhere.toml --explain-plan").code, 3);
+}
+
+TEST_F(CliTest, TheRulesStandInRunJsonAndAreThoseOfTheReplay) {
+  std::ofstream(dir_ / "rules.toml") << "off = ['InputBound']\nprice_per_hour = 2.5\n"
+                                        "[rules.mine]\nrule = 'VanishingGradient'\n"
+                                        "parameters = { threshold = 1e-3 }\n";
+  const Outcome outcome = Run("run -o r --quiet --no-serve --rules rules.toml -- true");
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  std::ifstream in(dir_ / "r/run.json");
+  const json rules = json::parse(in)["rules"];
+  EXPECT_EQ(rules["off"], json::array({"InputBound"}));
+  EXPECT_EQ(rules["price_per_hour"], 2.5);
+  EXPECT_EQ(rules["rules"]["mine"]["parameters"]["threshold"], "0.001");
+  const auto names_of = [&](const std::string& arguments) {
+    std::set<std::string> names;
+    const json checked = json::parse(Run("check r --json " + arguments).out);
+    for (const json& rule : checked["rules"]) names.insert(rule["name"].get<std::string>());
+    return names;
+  };
+  const auto own = names_of("");
+  EXPECT_TRUE(own.contains("mine") && own.contains("VanishingGradient"));
+  EXPECT_FALSE(own.contains("InputBound"));
+  const auto more = names_of("--rule InputBound --no-rule mine");
+  EXPECT_TRUE(more.contains("InputBound"));
+  EXPECT_FALSE(more.contains("mine"));
+}
+
+TEST_F(CliTest, ARuleScriptThatDoesNotHoldIsTenAndSaysItsLine) {
+  std::ofstream(dir_ / "good.test") << "rule InputBound\n"
+                                       "load steps count=100 every=100ms data_wait=60ms\n"
+                                       "expect finding state=open\n";
+  std::ofstream(dir_ / "bad.test") << "rule InputBound\n"
+                                      "load steps count=100 every=100ms data_wait=60ms\n"
+                                      "expect none\n";
+  const Outcome bad = Run("rules test bad.test");
+  EXPECT_EQ(bad.code, 10) << bad.err;
+  EXPECT_NE(bad.out.find("line 3: expected no finding"), std::string::npos) << bad.out;
+  const json both = json::parse(Run("rules test good.test bad.test --json").out);
+  ASSERT_EQ(both["scripts"].size(), 2U);
+  EXPECT_EQ(both["scripts"][1]["failures"], 1);
+  EXPECT_EQ(Run("rules test nowhere.test").code, 3);
+  std::ofstream(dir_ / "own.toml") << "[rules.mine]\nrule = 'InputBound'\n";
+  std::ofstream(dir_ / "own.test") << "rules own.toml\n"
+                                      "load steps count=100 every=100ms data_wait=60ms\n"
+                                      "expect finding rule=mine\n";
+  const Outcome own = Run("rules test own.test");
+  EXPECT_EQ(own.code, 0) << own.out << own.err;
 }
 
 TEST_F(CliTest, AWrongPlanIsTwoAndOneLine) {

@@ -122,11 +122,11 @@ def test_an_edit_holds_from_the_step_that_it_says(telltale: Telltale) -> None:
 def test_what_a_rule_needs_can_be_asked_for(telltale: Telltale) -> None:
     with Live(telltale, "--level", "system") as live:
         live.wait_for(lambda: live.telltale.rows(live.run, "steps", "--limit", "1"))
-        done = telltale("capture", live.run, "--rules", "VanishingGradient", "--json")
+        done = telltale("capture", live.run, "--rule", "VanishingGradient", "--json")
         assert done.returncode == 0, done.stderr
         asked = json.loads(done.stdout)["plan"]["collections"]
         assert asked == {"gradients": {"take": ["statistics"], "train": {"interval": 100}}}
-        assert telltale("capture", live.run, "--rules", "NoSuchRule").returncode == 2
+        assert telltale("capture", live.run, "--rule", "NoSuchRule").returncode == 2
         live.wait_for(lambda: live.statistics_from(0))
     assert {step % 100 for step in steps_of(telltale, live.run, "gradients")} == {0}
 

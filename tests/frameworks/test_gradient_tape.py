@@ -124,6 +124,55 @@ print("W", w.numpy().tolist())
     assert lines(recorded.out, "W") == lines(run.plain(script).stdout, "W")
 
 
+def test_two_gradients_of_one_persistent_tape(run):
+    script = (
+        PRELUDE
+        + """
+g, d = tf.Variable([0.5, 0.25], name="g"), tf.Variable([0.25], name="d")
+for step in range(4):
+    with tf.GradientTape(persistent=True) as tape:
+        first = tf.reduce_mean((x[:, :2] * g) ** 2)
+        second = tf.reduce_mean((x[:, :1] * d) ** 2)
+    dg, dd = tape.gradient(first, g), tape.gradient(second, d)
+    g.assign_sub(0.1 * dg); d.assign_sub(0.1 * dd)
+"""
+    )
+    recorded = run(script, plan=EVERYTHING)
+    assert recorded.code == 0, recorded.err
+    assert [row["step"] for row in recorded.steps()] == list(range(4))
+    rows = recorded.statistics()
+    for name in ("g:0", "d:0", "gradient/g:0", "gradient/d:0"):
+        assert {step for other, step in rows if other == name} >= {1, 2, 3}, name
+
+
+def test_a_function_that_trains_can_be_saved(run):
+    """A graph that asks for what is due could not be: a method of what tf.saved_model saves stays as it is."""
+    script = (
+        PRELUDE
+        + """
+class Own(tf.Module):
+    def __init__(self):
+        self.w = tf.Variable(tf.ones((6, 1)), name="w")
+    @tf.function(input_signature=[tf.TensorSpec((16, 6)), tf.TensorSpec((16, 1))])
+    def train(self, a, b):
+        with tf.GradientTape() as tape: loss = tf.reduce_mean((a @ self.w - b) ** 2)
+        self.w.assign_sub(0.1 * tape.gradient(loss, self.w))
+        return {"loss": loss}
+own = Own()
+for step in range(4): own.train(*batch(step))
+tf.saved_model.save(own, "saved", signatures={"train": own.train})
+print("AGAIN", float(tf.saved_model.load("saved").train(*batch(0))["loss"]) > 0)
+"""
+    )
+    recorded = run(script, plan=EVERYTHING)
+    assert recorded.code == 0, recorded.err
+    assert lines(recorded.out, "AGAIN") == ["True"]
+    assert [row["step"] for row in recorded.steps()] == list(range(4))
+    reasons = {row["subject"]: row["message"] for row in recorded.events("capture.unavailable")}
+    assert "saved" in reasons["gradients"]
+    assert {step for name, step in recorded.statistics() if name == "w:0"} >= {1, 2, 3}
+
+
 def test_a_gan_with_two_functions_is_one_step_a_round(run):
     script = (
         PRELUDE

@@ -107,6 +107,51 @@ telltale.jax.step(loss=jnp.ones(3))
     assert "compiled" in event["message"]
 
 
+def test_what_cannot_be_read_costs_neither_the_step_nor_the_others(run):
+    """Arrays whose memory was donated, keys of jax.random, numbers that were donated before they were there."""
+    script = """
+import functools
+import jax, jax.numpy as jnp
+import telltale.jax
+@functools.partial(jax.jit, donate_argnums=0)
+def update(params, metrics): return {"w": params["w"] * 0.5, "key": params["key"]}, metrics + 1
+params = {"w": jnp.arange(8.0), "key": jax.random.key(1)}
+metrics = jnp.float32(0)
+for step in range(4):
+    old = params
+    params, metrics = update(params, metrics)
+    assert old["w"].is_deleted()
+    telltale.jax.step(params=old, grads=params, loss=jnp.float32(step), metrics={"count": metrics})
+print(params["w"].sum())
+"""
+    recorded = run(script, plan=EVERYTHING)
+    assert recorded.code == 0, recorded.err
+    assert recorded.probe_log() == ""
+    assert [row["step"] for row in recorded.steps()] == list(range(4))
+    assert recorded.scalar("loss") == {0: 0, 1: 1, 2: 2, 3: 3}
+    rows = recorded.statistics()
+    assert {step for name, step in rows if name == "gradient/params/w"} >= {1, 2, 3}
+    assert sum(row["value"] for row in recorded.table("ledger", name="probe.skipped")) >= 2 * 3
+
+
+def test_an_array_keeps_no_copy_on_the_host(run):
+    """JAX keeps what it once copied as long as the array lives: of arrays over several devices, for one."""
+    script = """
+import jax, numpy as np
+import telltale.jax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+mesh = Mesh(np.array(jax.devices()), ("x",))
+w = jax.device_put(np.arange(64.0, dtype="float32"), NamedSharding(mesh, PartitionSpec("x")))
+for step in range(3):
+    telltale.jax.step(params={"w": w}, loss=1.0)
+    print(w._npy_value is None)
+"""
+    recorded = run(script, plan=EVERYTHING, env={"XLA_FLAGS": "--xla_force_host_platform_device_count=2"})
+    assert recorded.code == 0, recorded.err
+    assert recorded.out.split() == ["True"] * 3
+    assert {step for name, step in recorded.statistics() if name == "params/w"} >= {1, 2}
+
+
 def test_evaluation_has_steps_of_its_own(run):
     script = """
 import jax.numpy as jnp

@@ -57,3 +57,25 @@ def test_without_telltale_it_does_nothing(telltale):
     script = telltale.script(f"import sys; sys.path.insert(0, {os.fspath(PYTHON_DIR)!r})\n" + LOOP)
     done = telltale.plain([sys.executable, script])
     assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
+
+
+def test_what_fails_costs_its_record_and_not_the_step(telltale):
+    run = telltale.python(
+        """
+import telltale.jax
+class Late:
+    def is_ready(self): raise RuntimeError("deleted")
+    def is_deleted(self): return True
+    def __float__(self): raise RuntimeError("deleted")
+for step in range(3):
+    telltale.jax.step(loss=float(step), metrics={"late": Late()}, learning_rate=object(), batch_size="four")
+class Batch:
+    @property
+    def shape(self): raise RuntimeError("mine")
+print(len(list(telltale.jax.batches([Batch()] * 2))))
+"""
+    )
+    assert run.code == 0, run.err
+    assert run.out == "2\n"
+    assert [row["step"] for row in run.steps()] == [0, 1, 2]
+    assert run.scalar("loss") == [0.0, 1.0, 2.0]

@@ -35,6 +35,7 @@ from telltale.sagemaker.debugger import rule_configs as exported_rule_configs  #
 from telltale.sagemaker.environment import gpu_count  # noqa: E402
 from telltale.sagemaker.plan import plan_of, to_toml  # noqa: E402
 from telltale.sagemaker.rule_configs import SMS, ActionList, Email, StopTraining  # noqa: E402
+from telltale.sagemaker.rule_set import rule_set_of  # noqa: E402
 
 MODEL_RULES = {
     "vanishing_gradient": "VanishingGradient",
@@ -299,8 +300,13 @@ def test_rules_bring_their_collections():
 # ---- what there is not ----
 
 AVAILABLE = {
-    "LossNotDecreasing": {"parameters": [{"name": "num_steps", "default": 10}, {"name": "on", "default": 1}]},
+    "LossNotDecreasing": {
+        "parameters": [{"name": "num_steps", "default": 10}, {"name": "mode", "default": ""}]
+    },
+    "SimilarAcrossRuns": {"parameters": [{"name": "other_trials", "default": ""}]},
+    "CPUBottleneck": {"parameters": [{"name": "threshold", "default": 50}]},
     "StepOutlier": {"parameters": []},
+    "ProfilerReport": {"parameters": []},
 }
 
 
@@ -308,38 +314,85 @@ AVAILABLE = {
     ("rule", "named"),
     [
         (Rule.sagemaker(rule_configs.dead_relu()), "DeadRelu"),
-        (
-            Rule.sagemaker(rule_configs.loss_not_decreasing(), rule_parameters={"num_steps": "20"}),
-            "num_steps",
-        ),
-        (Rule.sagemaker(rule_configs.loss_not_decreasing(), rule_parameters={"mode": "EVAL"}), "mode"),
-        (Rule.sagemaker(rule_configs.loss_not_decreasing(), actions=StopTraining()), "StopTraining"),
-        (Rule.custom("mine", source="rule.py", rule_to_invoke="Mine"), "mine"),
+        (Rule.sagemaker(rule_configs.loss_not_decreasing(), rule_parameters={"beat": "EVAL"}), "beat"),
+        (Rule.custom("mine", source="s3://bucket/rule.py", rule_to_invoke="Mine"), "mine"),
         (ProfilerRule.sagemaker(rule_configs.BatchSize()), "BatchSize"),
         (ProfilerRule.sagemaker(rule_configs.StepOutlier(stddev=3)), "stddev"),
         (
-            ProfilerRule.sagemaker(rule_configs.ProfilerReport(CPUBottleneck_threshold=60)),
-            "CPUBottleneck_threshold",
+            ProfilerRule.sagemaker(rule_configs.ProfilerReport(IOBottleneck_threshold=60)),
+            "IOBottleneck_threshold",
         ),
     ],
 )
-def test_rules_parameters_and_actions_that_are_not_there_are_refused(rule, named):
+def test_rules_and_parameters_that_are_not_there_are_refused(rule, named):
     with pytest.raises(UnsupportedError, match=named) as raised:
-        support.check_rules([rule], AVAILABLE)
-    assert "leave" in str(raised.value) and named in raised.value.setting
+        rule_set_of([rule], AVAILABLE)
+    assert named in raised.value.setting
 
 
-def test_what_is_there_is_taken():
-    support.check_rules(
+def test_rules_become_a_rules_file():
+    code = Path(__file__)
+    found = rule_set_of(
         [
             Rule.sagemaker(
-                rule_configs.loss_not_decreasing(), rule_parameters={"num_steps": "10", "on": "True"}
+                rule_configs.loss_not_decreasing(),
+                name="falls",
+                rule_parameters={"num_steps": "20", "mode": "EVAL"},
+                actions=ActionList(StopTraining(), Email("a@example.org"), SMS("+15551234567")),
             ),
+            Rule.sagemaker(
+                rule_configs.similar_across_runs(), other_trials_s3_input_paths=["runs/a", "runs/b"]
+            ),
+            Rule.custom("mine", source=str(code), rule_to_invoke="Mine", rule_parameters={"limit": 3}),
             ProfilerRule.sagemaker(rule_configs.StepOutlier(scan_interval_us=1000)),
-            ProfilerRule.sagemaker(rule_configs.ProfilerReport()),
+            ProfilerRule.sagemaker(
+                rule_configs.ProfilerReport(CPUBottleneck_threshold=60, StepOutlier_scan_interval_us=7),
+                name="report",
+            ),
         ],
         AVAILABLE,
+        capture=False,
     )
+    act = {"from": "low", "dry_run": False}
+    assert found == {
+        "capture": False,
+        "off": ["LossNotDecreasing", "ProfilerReport"],
+        "rules": {
+            "falls": {
+                "rule": "LossNotDecreasing",
+                "parameters": {"num_steps": "20", "mode": "EVAL"},
+                "actions": [
+                    {"kind": "stop", **act},
+                    {"kind": "email", **act, "to": "a@example.org"},
+                    {"kind": "sms", **act, "to": "+15551234567"},
+                ],
+            },
+            "SimilarAcrossRuns": {
+                "rule": "SimilarAcrossRuns",
+                "parameters": {"other_trials": "runs/a,runs/b"},
+            },
+            "mine": {"python": f"{code}:Mine", "parameters": {"limit": "3"}},
+            "StepOutlier": {"rule": "StepOutlier"},
+            "report": {"rule": "ProfilerReport"},
+            "CPUBottleneck": {"rule": "CPUBottleneck", "parameters": {"threshold": "60"}},
+        },
+    }
+
+
+def test_what_rules_cannot_mean_is_refused():
+    falls = rule_configs.loss_not_decreasing()
+    with pytest.raises(ConfigError, match="num_steps"):
+        rule_set_of([Rule.sagemaker(falls, rule_parameters={"num_steps": "many"})], AVAILABLE)
+    with pytest.raises(ConfigError, match="two are called"):
+        rule_set_of(
+            [Rule.sagemaker(falls), Rule.sagemaker(falls, rule_parameters={"num_steps": "3"})], AVAILABLE
+        )
+    with pytest.raises(ConfigError, match="no file"):
+        rule_set_of([Rule.custom("mine", source="nowhere.py", rule_to_invoke="Mine")], AVAILABLE)
+    stops = Rule.sagemaker(falls, actions=StopTraining("other"))
+    assert rule_set_of([stops], AVAILABLE)["rules"]["LossNotDecreasing"]["actions"][0]["kind"] == "stop"
+    with pytest.raises(UnsupportedError, match="is called mine-1"):
+        rule_set_of([stops], AVAILABLE, job="mine-1")
 
 
 def test_profiles():
@@ -486,12 +539,8 @@ def test_a_job_can_be_stopped(estimator, tmp_path):
 @pytest.mark.parametrize(
     "options",
     [
-        {"rules": [Rule.sagemaker(rule_configs.tree_depth())]},
-        {
-            "rules": [
-                Rule.sagemaker(rule_configs.vanishing_gradient(), rule_parameters={"threshold": "0.001"})
-            ]
-        },
+        {"rules": [Rule.sagemaker(rule_configs.vanishing_gradient(), rule_parameters={"treshold": "0.001"})]},
+        {"rules": [Rule.custom("mine", source="s3://bucket/rule.py", rule_to_invoke="Mine")]},
         {"profiler_config": ProfilerConfig(framework_profile_params=FrameworkProfile())},
         {"instance_count": 2},
     ],
@@ -555,6 +604,19 @@ def test_what_the_rules_need_is_captured_unless_nothing_is(estimator):
     assert plan_in(estimator(debugger_hook_config=True)) == own != {}
     board = plan_in(estimator(tensorboard_output_config=TensorBoardOutputConfig("s3://bucket/board")))
     assert board == {name: {**what, "take": ["statistics", "histogram"]} for name, what in own.items()}
+
+
+def test_a_rules_parameters_hold_in_the_run(estimator):
+    small = {"threshold": 1e-3}
+    made = estimator(
+        rules=[Rule.sagemaker(rule_configs.vanishing_gradient(), name="small", rule_parameters=small)]
+    )
+    made.fit(logs=False)
+    run = made.latest_training_job.run
+    stored = json.loads((run / "run.json").read_text())["rules"]
+    assert stored["off"] == ["VanishingGradient"]
+    assert stored["rules"]["small"] == {"rule": "VanishingGradient", "parameters": {"threshold": "0.001"}}
+    assert [each["RuleConfigurationName"] for each in made.rule_job_summary()] == ["small"]
 
 
 def test_the_plan_is_one_that_telltale_takes(estimator):

@@ -41,6 +41,7 @@ for i in range(10):
     assert model["facts"]["parameters"] == 8 * 16 + 16 + 32 + 2 and model["facts"]["tensors"] == 4
     (optimizer,) = run.events("optimizer")
     assert optimizer["facts"]["class"] == "SGD" and optimizer["facts"]["params"] == 4
+    assert optimizer["facts"]["frozen"] == 0
     (framework,) = run.events("framework")
     assert framework["facts"]["name"] == "torch"
 

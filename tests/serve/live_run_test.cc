@@ -205,9 +205,13 @@ TEST_F(LiveRunTest, WhatOnlyTheEndClosedIsAsAReplayHasIt) {
   const auto replay = rules::ReplayRun(run_);
   ASSERT_TRUE(replay.ok());
   for (const rules::Finding& f : replay->findings) replayed[f.id] = f.until_end;
+  std::map<std::string, bool> wrong_replayed, wrong_watched;
+  for (const rules::Finding& f : replay->findings) wrong_replayed[f.id] = f.wrong_result;
   WatchedFindings journal(run_);
   journal.Advance(true);
   for (const rules::Finding& f : journal.findings()) watched[f.id] = f.until_end;
+  for (const rules::Finding& f : journal.findings()) wrong_watched[f.id] = f.wrong_result;
+  EXPECT_EQ(wrong_watched, wrong_replayed);
   EXPECT_EQ(watched, replayed);
   int by_the_end = 0;
   for (const auto& [id, until_end] : replayed) by_the_end += until_end ? 1 : 0;

@@ -182,6 +182,51 @@ TEST_F(OverviewTest, ProcessesOfSeveralNodesHaveLabelsOfTheirOwn) {
                                                       {"n1/proc:7", "worker 3 (7) on n1"}}));
 }
 
+TEST_F(OverviewTest, TheGovernorIsShownWithItsAccount) {
+  json capture = Overview()["capture"];
+  EXPECT_EQ(capture["words"], "");
+  EXPECT_EQ(capture["stretch"], 1);
+  EXPECT_TRUE(capture["share"].is_null());
+  EXPECT_EQ(capture["shed"], json::array());
+  EXPECT_EQ(capture["changes"], json::array());
+  const auto say = [&](const char* kind, std::int64_t ms, const char* message, const char* data) {
+    format::EventRow row;
+    row.time_ns = row.ord_ns = kBegin + ms * kMs;
+    row.kind = kind;
+    row.message = message;
+    row.data = data;
+    row.attempt = 1;
+    Feed(row);
+  };
+  say("plan", 1, "capture plan 1", "{}");
+  say("governor", 5, "<b>too dear</b>",
+      R"({"stretch":27,"shed":["values","histograms"],"sampling_stretch":2,"share":0.2,)"
+      R"("own_share":0.004,"budget":0.01})");
+  capture = Overview()["capture"];
+  EXPECT_EQ(capture["words"], "Capture: the governor acted once; last: <b>too dear</b>.");
+  EXPECT_EQ(capture["budget"], 0.01);
+  EXPECT_EQ(capture["share"], 0.2);
+  EXPECT_EQ(capture["own_share"], 0.004);
+  EXPECT_EQ(capture["stretch"], 27);
+  EXPECT_EQ(capture["sampling_stretch"], 2);
+  EXPECT_EQ(capture["shed"], json({"values", "histograms"}));
+  EXPECT_EQ(capture["decisions"], 1);
+  // Another plan begins without any thinning; what was done stays on record.
+  say("plan", 9, "capture plan 2", "{}");
+  capture = Overview()["capture"];
+  EXPECT_EQ(capture["stretch"], 1);
+  EXPECT_EQ(capture["shed"], json::array());
+  EXPECT_TRUE(capture["share"].is_null());
+  ASSERT_EQ(capture["changes"].size(), 3U);
+  EXPECT_EQ(capture["changes"][0]["by"], "plan");
+  EXPECT_EQ(capture["changes"][1]["by"], "governor");
+  EXPECT_EQ(capture["changes"][1]["at_ns"], 5 * kMs);
+  EXPECT_EQ(capture["changes"][2]["message"], "capture plan 2");
+  // What cannot be read is nothing known, not a failure.
+  say("governor", 10, "odd", R"({"stretch":"many","shed":7})");
+  EXPECT_EQ(Overview()["capture"]["stretch"], 1);
+}
+
 /// Names at the first level of `export interface Overview`.
 std::set<std::string> TypedKeys() {
   std::ifstream in(TELLTALE_PAGE_API);

@@ -402,6 +402,30 @@ TEST_F(ServeTest, SeriesAndHeatmapOfAnyWindow) {
     EXPECT_EQ(std::count(row.begin(), row.end(), json(nullptr)), 0);
   }
   EXPECT_GT(heat["values"][0][0], 80) << "the busy core";
+
+  // The same as bytes, which the page takes.
+  const Reply bytes = server.Get("/api/runs/one/heatmap?name=cpu.busy&columns=20&as=bytes");
+  ASSERT_EQ(bytes.status, 200);
+  EXPECT_EQ(bytes.headers.at("content-type"), "application/octet-stream");
+  ASSERT_GT(bytes.body.size(), 12U);
+  const auto head_bytes = static_cast<std::size_t>(static_cast<unsigned char>(bytes.body[8])) +
+                          256U * static_cast<unsigned char>(bytes.body[9]);
+  const json head = json::parse(bytes.body.substr(12, head_bytes));
+  EXPECT_EQ(head["rows"], heat["rows"]);
+  EXPECT_EQ(head["columns"], heat["t"].size());
+  ASSERT_EQ(bytes.body.size(), 12 + head_bytes + 4 * heat["t"].size());
+  const double first = static_cast<unsigned char>(bytes.body[12 + head_bytes]) / 2.54;
+  EXPECT_NEAR(first, heat["values"][0][0].get<double>(), 0.5);
+
+  // Several series at once: what each says alone.
+  const json many = series(
+      "points=50&q0=kind%3Dsteps%26name%3Dduration&q1=kind%3Dmetric%26name%3Dnone"
+      "&q2=kind%3Dsteps%26name%3Ddata%2520wait");
+  ASSERT_EQ(many["answers"].size(), 3U);
+  EXPECT_EQ(many["answers"][0], steps);
+  EXPECT_NE(many["answers"][1]["error"].get<std::string>(), "");
+  EXPECT_EQ(many["answers"][2]["name"], "data wait");
+  EXPECT_EQ(server.Get("/api/runs/one/series?q0=kind%3Dodd%26name%3Dloss").status, 400);
   EXPECT_EQ(server.Get("/api/runs/one/series?kind=metric&name=none").status, 404);
   EXPECT_EQ(server.Get("/api/runs/one/series?kind=odd&name=loss").status, 400);
   EXPECT_EQ(server.Get("/api/runs/one/heatmap?from=9&to=3").status, 400);

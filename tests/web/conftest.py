@@ -109,11 +109,11 @@ def damaged(runs: Runs, finished: Path) -> Path:
 class Live:
     """A training that runs until it is told to stop."""
 
-    def __init__(self, runs: Runs, name: str) -> None:
+    def __init__(self, runs: Runs, name: str, options: tuple[str, ...] = ()) -> None:
         self.name = name
         self.stop_file = runs.folder / f"stop-{name}"
         self.process = subprocess.Popen(
-            runs.command(name, HERE / "train_live.py", self.stop_file),
+            runs.command(name, HERE / "train_live.py", self.stop_file, options=options),
             env=runs.env,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

@@ -51,7 +51,7 @@ def listed(page: Page) -> set[str]:
 def test_zoom_pan_and_the_windows_before_and_after(late: Path, watched: Watched) -> None:
     page = open_late(watched)
     assert listed(page) == {
-        *("W", "S", "A", "D", "F", "0", "[", "]", ".", ",", "G", "M", "1", "6"),
+        *("W", "S", "A", "D", "F", "0", "[", "]", ".", ",", "G", "M", "1", "7"),
         *("J", "K", "Enter", "L", "Y", "T", "Esc", "?"),
     }
     page.keyboard.press("w")
@@ -232,6 +232,7 @@ def test_parts_list_and_evidence(late: Path, watched: Watched) -> None:
         "Cores",
         "The machine",
         "What Telltale costs, and what it lost",
+        "Capture: what was thinned",
     ]
     for n, name in enumerate(parts, 1):
         page.keyboard.press(str(n))

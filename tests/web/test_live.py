@@ -5,6 +5,7 @@ server that is gone."""
 import re
 from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import unquote
 
 from conftest import REPO, Live, Runs, Server, Watched, drawn
 from playwright.sync_api import Browser, BrowserContext, Page, Request, expect
@@ -31,9 +32,24 @@ def edges(url: str) -> tuple[int, int]:
     return int(found.get("from", 0)), int(found.get("to", 0))
 
 
+# Frames that had been drawn when the page asked for the run.
+COUNT_FRAMES = """(() => {
+  let frames = 0;
+  const next = window.requestAnimationFrame.bind(window);
+  window.requestAnimationFrame = (f) => next((at) => { frames++; f(at); });
+  const Stream = window.EventSource;
+  window.EventSource = class extends Stream {
+    constructor(...args) {
+      super(...args);
+      window.framesBefore ??= frames;
+    }
+  };
+})()"""
+
+
 def steps_past(end: int) -> Callable[[Request], bool]:
     """Whether a request is for steps of a window that ends later."""
-    return lambda request: "kind=steps" in request.url and edges(request.url)[1] > end
+    return lambda request: "kind=steps" in unquote(request.url) and edges(request.url)[1] > end
 
 
 def one_more(context: BrowserContext, server: Server, run: str) -> Page:
@@ -191,6 +207,15 @@ def test_an_address_that_names_no_run_says_so(server: Server, browser: Browser) 
     context.close()
 
 
+def test_a_run_is_asked_for_before_a_frame_is_drawn(late: Path, watched: Watched) -> None:
+    page = watched.page
+    watched.sign_in()
+    page.add_init_script(COUNT_FRAMES)
+    page.goto(f"{watched.server.origin}/r/late")
+    page.wait_for_selector("#verdict")
+    assert page.evaluate("window.framesBefore") == 0
+
+
 def test_what_is_in_view_is_asked_for_first_and_the_rest_follows(late: Path, watched: Watched) -> None:
     page = watched.page
     page.set_viewport_size({"width": 1440, "height": 400})
@@ -211,7 +236,7 @@ def test_what_is_in_view_is_asked_for_first_and_the_rest_follows(late: Path, wat
     first = len(watched.requests)
     page.keyboard.press("w")
     expect(label).not_to_have_attribute("aria-label", whole or "")
-    asked = [url for url in watched.requests[first:] if "from=" in url]
+    asked = [unquote(url) for url in watched.requests[first:] if "from=" in url]
     seen = next(i for i, url in enumerate(asked) if "name=disk.read_bytes_rate" in url)
     unseen = next(i for i, url in enumerate(asked) if "kind=steps" in url)
     assert seen < unseen, asked

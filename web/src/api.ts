@@ -67,7 +67,15 @@ export interface Overview {
   findings: Finding[];
   rules_words: string; // "4 other rules: 3 quiet, 1 without data."
   order_words: string;
-  rules: { name: string; status: string; incidents: number; records: number | null; error?: string }[];
+  rules: {
+    name: string;
+    status: string;
+    incidents: number;
+    records: number | null;
+    rule: string | null; // The built-in rule that it is.
+    error?: string;
+    summary?: Record<string, unknown>; // What a rule that only reports has seen.
+  }[];
   rank: number | null; // Whose steps and loss these are; null where there is no step yet.
   ranks: number;
   throughput: {
@@ -90,6 +98,18 @@ export interface Overview {
     budget: number | null;
     sentence: string;
   };
+  // What the governor takes less of than the plan asks for, by its newest decision on this plan.
+  capture: {
+    words: string; // Empty where it did nothing.
+    budget: number | null;
+    share: number | null; // Of step time, what Telltale cost when it decided.
+    own_share: number | null; // Of that, Telltale's own processes.
+    stretch: number; // Of every interval of the plan.
+    sampling_stretch: number; // Of the time between samples of the machine.
+    shed: string[];
+    decisions: number;
+    changes: { at_ns: number; by: "plan" | "governor"; message: string }[];
+  };
   ledger: (Pick<LedgerRow, "name" | "value" | "loss"> & Partial<Pick<LedgerRow, "unit">>)[];
   // The labels of subjects that have a better name: "proc:4711" is "worker 0 (4711)".
   metrics: { name: string; unit: string; subjects: string[]; labels: Record<string, string> }[];
@@ -111,13 +131,6 @@ export interface Series {
   gaps: [number, number, string][];
 }
 
-export interface Heat {
-  rows: string[];
-  t: number[];
-  values: (number | null)[][];
-  unit: string;
-}
-
 // Longer than the server itself waits for its disk.
 const PATIENCE_MS = 30_000;
 
@@ -136,11 +149,14 @@ async function messageOf(answer: Response): Promise<string> {
   return `The server answered ${answer.status} ${answer.statusText}.`;
 }
 
-export async function get<T>(path: string, signal?: AbortSignal): Promise<T> {
-  const answer = await fetch(path, { signal: signal ?? AbortSignal.timeout(PATIENCE_MS) });
+async function ask(path: string): Promise<Response> {
+  const answer = await fetch(path, { signal: AbortSignal.timeout(PATIENCE_MS) });
   if (!answer.ok) throw new ApiError(answer.status, await messageOf(answer));
-  return (await answer.json()) as T;
+  return answer;
 }
+
+export const get = async <T>(path: string): Promise<T> => (await (await ask(path)).json()) as T;
+export const getBytes = async (path: string): Promise<ArrayBuffer> => (await ask(path)).arrayBuffer();
 
 /** Exchanges the one-time code of the link for the session cookie. */
 export async function signIn(code: string): Promise<void> {

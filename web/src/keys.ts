@@ -21,7 +21,7 @@ const KEYS: readonly Key[] = [
   { keys: ". ,", does: "next, previous outlier; with Shift: finding", on: "run" },
   { keys: "G", does: "go to a step or a time", on: "run" },
   { keys: "M", does: "mark the moment under the crosshair, to measure from; there again: no mark", on: "run" },
-  { keys: "1 to 6", does: "findings, where time goes, progress, cores, machine, own cost", on: "run" },
+  { keys: "1 to 7", does: "findings, where time goes, progress, cores, machine, own cost, capture", on: "run" },
   { keys: "J K", does: "down and up the findings", on: "run" },
   { keys: "J K", does: "down and up the list of runs", on: "runs" },
   { keys: "Enter", does: "evidence of the selected finding", on: "run" },
@@ -56,8 +56,8 @@ export function setSingleKeys(on: boolean): void {
   }
 }
 
-// What 1 to 6 go to, in the order of the page.
-const PARTS = ["overview", "where", "progress", "cores", "metrics", "own-cost"];
+// What 1 to 7 go to, in the order of the page.
+const PARTS = ["overview", "where", "progress", "cores", "metrics", "own-cost", "capture"];
 
 function part(n: number): void {
   const element = document.getElementById(PARTS[n] ?? "");

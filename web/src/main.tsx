@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Entry: theme, keys, address, session, then the screen that the address names.
 import { render } from "preact";
-import { useEffect } from "preact/hooks";
+import { useEffect, useLayoutEffect } from "preact/hooks";
 
 import "uplot/dist/uPlot.min.css";
 import "./tokens.css";
@@ -25,7 +25,8 @@ function Page() {
   const notice = useStore((s) => s.notice);
   const help = useStore((s) => s.help);
   const goto = useStore((s) => s.goto);
-  useEffect(() => {
+  // Before anything is painted: the server has the run ready sooner.
+  useLayoutEffect(() => {
     if (needsSignIn || run === null) leave();
     else follow(run);
   }, [run, needsSignIn]);

@@ -5,13 +5,17 @@
 import type { RefObject } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 
-import { ApiError, get, type Heat, type Overview, runPath, type Series } from "./api";
+import { ApiError, type Overview, runPath, type Series } from "./api";
+import { getSeries } from "./batch";
+import { getHeat, type Heat } from "./charts/heat";
 import { update, useStore, type Window } from "./store";
 
 const MIN_INTERVAL_MS = 500;
 const RETRY_MS = 2000;
-// The answer for all cores is by far the largest: the lines come first.
-const HEAT_AFTER_MS = 10;
+// The lines, which are one short answer, come before all cores.
+const HEAT_AFTER_MS = 1;
+// Timers of many charts that end together: what they ask is one request.
+const WITHIN_MS = 10;
 // What nobody sees leaves server and browser to what is in view.
 const OUT_OF_VIEW_AFTER_MS = 300;
 const OUT_OF_VIEW_INTERVAL_MS = 2000;
@@ -35,10 +39,13 @@ function deliver(show: () => void): void {
   else if (together === 0) together = window.setTimeout(showAnswers, TOGETHER_MS);
 }
 
-async function ask<T>(path: string): Promise<T> {
+/** `withinMs`: it may wait so long for others that go along with it. */
+type Get<T> = (path: string, withinMs: number) => Promise<T>;
+
+async function ask<T>(get: Get<T>, path: string, withinMs: number): Promise<T> {
   pending++;
   try {
-    return await get<T>(path);
+    return await get(path, withinMs);
   } finally {
     pending--;
     // The last one failed: nobody else shows those before it.
@@ -64,7 +71,7 @@ interface Question {
  * What the path answers.
  * `afterMs`: so long it leaves the way to others that were asked at the same time.
  */
-function useQuery<T>({ about, path, chosen }: Question, revision: number, intervalMs: number, afterMs = 0): T | null {
+function useQuery<T>(get: Get<T>, { about, path, chosen }: Question, revision: number, intervalMs: number, afterMs = 0): T | null {
   const [answer, setAnswer] = useState<{ about: string | null; value: T } | null>(null);
   const task = useRef({
     about,
@@ -91,7 +98,7 @@ function useQuery<T>({ about, path, chosen }: Question, revision: number, interv
     t.revision = revision;
     clearTimeout(t.timer);
     t.timer = 0;
-    const run = async () => {
+    const run = async (withinMs: number) => {
       t.timer = 0;
       const { about: of, path: asked, chosen: before } = t;
       if (asked === null) return;
@@ -99,7 +106,7 @@ function useQuery<T>({ about, path, chosen }: Question, revision: number, interv
       t.dirty = false;
       t.began = performance.now();
       try {
-        const value = await ask<T>(asked);
+        const value = await ask(get, asked, withinMs);
         const show = () => {
           if (t.path === null || of !== t.about) return;
           const now = performance.now();
@@ -126,8 +133,8 @@ function useQuery<T>({ about, path, chosen }: Question, revision: number, interv
     const schedule = () => {
       if (t.busy || t.timer !== 0 || !t.dirty) return;
       const wait = Math.max(t.afterMs, t.began + t.intervalMs - performance.now());
-      if (wait > 0) t.timer = window.setTimeout(() => void run(), wait);
-      else void run();
+      if (wait > 0) t.timer = window.setTimeout(() => void run(WITHIN_MS), wait);
+      else void run(0);
     };
     schedule();
   }, [about, path, chosen, revision, intervalMs, afterMs]);
@@ -194,7 +201,7 @@ export function useSeries(query: SeriesQuery | null, { points, inView }: Room, a
       ? null
       : (params: Record<string, number>) => runPath(run, "series", { ...query, points, ...params });
   const question = questionOf(about, window, follows, pathOf);
-  return useQuery<Series>(question, revision, ...turn(inView, asking.intervalMs ?? MIN_INTERVAL_MS));
+  return useQuery(getSeries, question, revision, ...turn(inView, asking.intervalMs ?? MIN_INTERVAL_MS));
 }
 
 export function useHeat(name: string | null, { points: columns, inView }: Room): Heat | null {
@@ -207,9 +214,9 @@ export function useHeat(name: string | null, { points: columns, inView }: Room):
   const pathOf =
     run === null || name === null || !known || columns <= 0
       ? null
-      : (params: Record<string, number>) => runPath(run, "heatmap", { name, columns, ...params });
+      : (params: Record<string, number>) => runPath(run, "heatmap", { name, columns, as: "bytes", ...params });
   const question = questionOf(about, window, follows, pathOf);
-  return useQuery<Heat>(question, revision, ...turn(inView, MIN_INTERVAL_MS, HEAT_AFTER_MS));
+  return useQuery(getHeat, question, revision, ...turn(inView, MIN_INTERVAL_MS, HEAT_AFTER_MS));
 }
 
 /** The width of an element in CSS pixels, 0 before it is laid out. */
@@ -227,8 +234,9 @@ export function useWidth<E extends HTMLElement>(): [RefObject<E>, number] {
   return [ref, width];
 }
 
-// So long what is drawn waits for the answer of another window: drawn anew before, it would be drawn twice.
-const ANSWER_MS = 100;
+// So long what is drawn waits for the answer of another window: drawn anew before, it would be drawn
+// twice, and the answer that comes meanwhile would wait for the first.
+const ANSWER_MS = 200;
 
 /**
  * Draws where anything has changed: at once where it is in `urgent`; else after a while, and only in view.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The state that more than one component shows, and the addresses that keep it. One time window and
 // one crosshair hold for every chart of the run.
-import { useEffect, useReducer, useRef } from "preact/hooks";
+import { useLayoutEffect, useReducer, useRef } from "preact/hooks";
 
 import type { Overview } from "./api";
 
@@ -75,7 +75,8 @@ export function useStore<T>(select: (state: Readonly<State>) => T): T {
   const picked = select(state);
   const last = useRef({ select, picked });
   last.current = { select, picked };
-  useEffect(() => {
+  // Not after the next frame: what comes until then would wait for it.
+  useLayoutEffect(() => {
     const look = () => {
       if (!Object.is(last.current.select(state), last.current.picked)) render(0);
     };

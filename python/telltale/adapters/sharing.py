@@ -129,18 +129,23 @@ def parameter_collection(name: str) -> str:
     return "biases" if name.rpartition("/")[2].partition(":")[0].endswith("bias") else "weights"
 
 
+@harmless("batch_size", 0)
 def batch_size(data: Any) -> int:
-    """Length of the first array in a nested batch; 0 where there is none."""
+    """Length of the first array in a nested batch; 0 where there is none. Never raises."""
+    return _first_length(data)
+
+
+def _first_length(data: Any) -> int:
+    if isinstance(data, dict):
+        data = tuple(data.values())
     if isinstance(data, (tuple, list)):
         for part in data:
-            size = batch_size(part)
+            size = _first_length(part)
             if size > 0:
                 return size
         return 0
-    if isinstance(data, dict):
-        return batch_size(tuple(data.values()))
-    shape = getattr(data, "shape", None)
     try:
+        shape = getattr(data, "shape", None)
         return int(shape[0]) if shape is not None and len(shape) > 0 and shape[0] is not None else 0
     except Exception:
         return 0

@@ -8,6 +8,7 @@ Thread safety: one estimator belongs to one thread at a time.
 from __future__ import annotations
 
 import datetime
+import json
 import os
 import re
 import shutil
@@ -23,6 +24,7 @@ from .environment import argument_list, environment_of
 from .hook_config import DebuggerHookConfig, TensorBoardOutputConfig
 from .plan import hook_config_of, plan_of, saves_nothing, to_toml
 from .profiler import ProfilerConfig
+from .rule_set import rule_set_of
 from .rules import ProfilerRule, Rule, RuleBase
 from .training_job import LocalTrainingJob
 
@@ -49,8 +51,8 @@ class LocalEstimator:
         entry_point: the script; below source_dir where that is given.
         source_dir: folder that becomes the working directory of the training.
         hyperparameters: given to the script as `--name value`, and as SM_HPS and SM_HP_NAME.
-        rules: Rule and ProfilerRule objects: those whose statuses are summed up. Telltale runs all of its
-            rules in any case.
+        rules: Rule and ProfilerRule objects: they run beside those that Telltale runs in any case, with their
+            parameters and actions, and their statuses are summed up.
         debugger_hook_config: what to save; None: Telltale's own default (statistics of weights and
             gradients); False: no tensors.
         profiler_config: how closely to watch the machine.
@@ -69,7 +71,7 @@ class LocalEstimator:
 
     Raises:
         ConfigError: something that cannot be meant.
-        UnsupportedError: a rule, an action or a profile that Telltale has not yet; several instances.
+        UnsupportedError: a rule, an action or a profile that Telltale has not; several instances.
         TypeError: an argument that no estimator has.
     """
 
@@ -106,12 +108,13 @@ class LocalEstimator:
         if disable_profiler:
             profiler_config = ProfilerConfig(disable_profiler=True)
         self.rules = _rules(rules)
-        support.check_rules(self.rules, _available_rules(self.rules))
+        self._available = _available_rules(self.rules)
+        rule_set_of(self.rules, self._available)
         self.interval_ms = support.sampling_interval_ms(profiler_config)
         self.plan = plan_of(
             debugger_hook_config, self.rules, framework, histograms=tensorboard_output_config is not None
         )
-        self._rules_with_needs = [] if saves_nothing(debugger_hook_config) else _names_of(self.rules)
+        self._captures = not saves_nothing(debugger_hook_config)
         self.entry_point = entry_point
         self.source_dir = source_dir
         self.debugger_hook_config = debugger_hook_config
@@ -156,7 +159,7 @@ class LocalEstimator:
 
         Raises:
             ConfigError: no such script or folder, a name that is none, no command telltale.
-            UnsupportedError: an input that lies in a cloud.
+            UnsupportedError: an input that lies in a cloud, a StopTraining of another training.
             TrainingError: it has been waited for, and failed.
         """
         script = self._script()
@@ -166,7 +169,10 @@ class LocalEstimator:
         folder = Path(self.output_path).resolve()
         run = folder / name
         if run.exists():
-            raise ConfigError(f"fit: job_name {name!r}: there is a run of this name in {folder}: write another")
+            raise ConfigError(
+                f"fit: job_name {name!r}: there is a run of this name in {folder}: write another"
+            )
+        rules = rule_set_of(self.rules, self._available, self._captures, name)
         # Beside the run, since its directory has to be empty before the run begins.
         files = folder / f"{name}.job"
         environment = environment_of(
@@ -179,7 +185,8 @@ class LocalEstimator:
             more=self.environment,
             python_path=self._python_path(),
         )
-        command = [_command.path(), "run", "-o", str(run), *self._options(files), *self.run_options, "--"]
+        command = [_command.path(), "run", "-o", str(run), *self._options(files, rules)]
+        command += [*self.run_options, "--"]
         command += [*self._interpreter(script), str(script), *argument_list(self._hyperparameters)]
         quiet = logs in (False, None, "None", "none")
         log = open(files / "log", "wb") if quiet else None
@@ -283,14 +290,16 @@ class LocalEstimator:
     def _interpreter(self, script: Path) -> list[str]:
         return ["sh"] if script.suffix == ".sh" else [self.python or sys.executable]
 
-    def _options(self, files: Path) -> list[str]:
+    def _options(self, files: Path, rules: Mapping[str, Any]) -> list[str]:
         options = [] if self.interval_ms is None else ["--interval", str(self.interval_ms)]
         if self.plan is not None:
             path = files / "plan.toml"
             path.write_text(to_toml(self.plan), encoding="utf-8")
             options += ["--plan", str(path)]
-            if self._rules_with_needs:
-                options += ["--rules", ",".join(self._rules_with_needs)]
+        if self.rules:
+            path = files / "rules.json"
+            path.write_text(json.dumps(rules), encoding="utf-8")
+            options += ["--rules", str(path)]
         return options
 
 
@@ -321,11 +330,6 @@ def _local(path: str | os.PathLike[str]) -> str:
             "leave it out, or give a folder that is here",
         )
     return text
-
-
-def _names_of(rules: list[RuleBase]) -> list[str]:
-    """Telltale's rules among them, each once: all but the report, where support.check_rules let them pass."""
-    return list(dict.fromkeys(rule.rule for rule in rules if rule.rule != support.REPORT))
 
 
 def _available_rules(rules: list[RuleBase]) -> dict[str, Mapping[str, Any]]:

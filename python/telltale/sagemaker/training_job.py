@@ -13,8 +13,8 @@ from typing import Any
 from ..errors import ReadError, TrainingError
 from . import _command
 from .hook_config import DebuggerHookConfig
+from .rule_set import REPORT
 from .rules import RuleBase
-from .support import REPORT
 
 
 class LocalTrainingJob:
@@ -86,7 +86,8 @@ class LocalTrainingJob:
         Returns:
             One dict a rule: RuleConfigurationName, RuleEvaluationJobArn (the run directory: there is no other
             job), RuleEvaluationStatus (NoIssuesFound, IssuesFound,
-            InProgress, Error, and Telltale's NoData: what the rule needs was not recorded), StatusDetails (of
+            InProgress, Stopped, Error, and Telltale's NoData: what the rule needs was not recorded;
+            NotApplicable: the run is none that it is about; Suspended), StatusDetails (of
             IssuesFound: message and advice of the finding that costs most), LastModifiedTime. While the run
             has no records yet: InProgress.
 
@@ -144,12 +145,12 @@ def _status_of(rule: RuleBase, document: Any) -> tuple[str, str]:
     """(status, details) of one rule by the document of `telltale check --json`."""
     if document is None:
         return "InProgress", ""
-    findings = [f for f in document["findings"] if rule.rule in (REPORT, f["rule"])]
+    findings = [f for f in document["findings"] if rule.rule == REPORT or f["rule"] == rule.name]
     running = document["run"]["state"] == "running"
     if rule.rule == REPORT:
         status = "IssuesFound" if findings else "InProgress" if running else "NoIssuesFound"
     else:
-        status = next((each["status"] for each in document["rules"] if each["name"] == rule.rule), "NoData")
+        status = next((each["status"] for each in document["rules"] if each["name"] == rule.name), "NoData")
     if not findings:
         return status, ""
     worst = findings[0]

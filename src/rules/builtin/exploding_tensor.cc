@@ -403,7 +403,8 @@ const RuleDesc kExplodingTensorDesc{
         store::MaskOf(format::TableId::kScalars) | store::MaskOf(format::TableId::kEvents),
     true,
     kParameters,
-    kCaptures};
+    kCaptures,
+    Family::kModel};
 
 std::unique_ptr<Rule> MakeExplodingTensor(const Parameters& parameters) {
   return std::make_unique<ExplodingTensor>(parameters);

@@ -821,7 +821,8 @@ const RuleDesc kLossNotDecreasingDesc{
         store::MaskOf(format::TableId::kSteps),
     true,
     kParameters,
-    {}};
+    {},
+    Family::kModel};
 
 std::unique_ptr<Rule> MakeLossNotDecreasing(const Parameters& parameters) {
   return std::make_unique<LossNotDecreasing>(parameters);

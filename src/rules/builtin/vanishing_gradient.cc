@@ -398,7 +398,8 @@ const RuleDesc kVanishingGradientDesc{
         store::MaskOf(format::TableId::kScalars) | store::MaskOf(format::TableId::kEvents),
     true,
     kParameters,
-    kCaptures};
+    kCaptures,
+    Family::kModel};
 
 std::unique_ptr<Rule> MakeVanishingGradient(const Parameters& parameters) {
   return std::make_unique<VanishingGradient>(parameters);

@@ -31,6 +31,8 @@ interface Props {
   onRoom: (room: Room) => void;
 }
 
+const NO_GAPS: readonly Gap[] = [];
+
 // Room beside every chart over time, so that one moment is below itself on all of them.
 export const RIGHT = 60;
 export const LEFT = 64;
@@ -38,8 +40,7 @@ export const LEFT = 64;
 export function TimeChart(props: Props) {
   const { title, note, lines, unit } = props;
   const [box, width] = useWidth<HTMLDivElement>();
-  const gaps = useStore((s) => s.overview?.gaps) ?? [];
-  const cursor = useStore((s) => s.cursor);
+  const gaps = useStore((s) => s.overview?.gaps) ?? NO_GAPS;
   const [asTable, setAsTable] = useState(false);
   const inView = useInView(box);
   useLayoutEffect(() => props.onRoom({ points: Math.max(0, width - LEFT - RIGHT), inView }), [width, inView]);
@@ -64,7 +65,7 @@ export function TimeChart(props: Props) {
         {lines.map((line, i) => (
           <span class="val" key={line.label}>
             {line.label && <span class="q">{line.label} </span>}
-            {inUnit(cursor === null ? lastValue(tables[i] as Table) : valueAt(tables[i] as Table, cursor), unit)}
+            <Value table={tables[i] as Table} unit={unit} />
           </span>
         ))}
         {some && (
@@ -87,6 +88,12 @@ export function TimeChart(props: Props) {
       </div>
     </div>
   );
+}
+
+/** At the crosshair, else the newest. Apart, so that a moving crosshair leaves the chart as it is. */
+function Value({ table, unit }: { table: Table; unit: string }) {
+  const text = useStore((s) => inUnit(s.cursor === null ? lastValue(table) : valueAt(table, s.cursor), unit));
+  return <>{text}</>;
 }
 
 function Rows({ lines, tables, unit }: { lines: Line[]; tables: Table[]; unit: string }) {
@@ -269,14 +276,20 @@ function Plot(props: PlotProps) {
   const end = useStore((s) => s.overview?.now_ns);
   const ruler = useStore((s) => s.ruler);
   useDrawing([tables, count, height], [window, end, ruler, unit, props.ruler], inView, () => {
-    const parts = tables.map((t) => [t.t, t.min, t.max, t.med] as unknown as uPlot.AlignedData);
-    const joined = parts.length > 1
-      ? uPlot.join(parts, parts.map((p) => p.map(() => 2 as const)))
-      : (parts[0] ?? ([[]] as unknown as uPlot.AlignedData));
-    plot.current?.setData(joined);
+    plot.current?.setData(aligned(tables));
   });
 
   return <div ref={host} role="img" aria-label={props.spoken} />;
+}
+
+/** One axis of time for all lines: where they were sampled together it is that of each. */
+function aligned(tables: readonly Table[]): uPlot.AlignedData {
+  const [first, ...rest] = tables;
+  if (!first) return [[]];
+  const same = rest.every(({ t }) => t.length === first.t.length && t.every((at, i) => at === first.t[i]));
+  if (same) return [first.t, ...tables.flatMap((t) => [t.min, t.max, t.med])] as unknown as uPlot.AlignedData;
+  const parts = tables.map((t) => [t.t, t.min, t.max, t.med] as unknown as uPlot.AlignedData);
+  return uPlot.join(parts, parts.map((p) => p.map(() => 2 as const)));
 }
 
 function rulerTicks(series: Series | null | undefined, from: number, to: number): { at: number; text: string }[] {

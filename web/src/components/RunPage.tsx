@@ -7,6 +7,7 @@ import { clock, ns } from "../format";
 import { ended } from "../live";
 import { NO_ROOM } from "../query";
 import { navigate, setWindow, update, useStore, writeAddress } from "../store";
+import { Capture } from "./Capture";
 import { Findings } from "./Findings";
 import { Heatmap } from "./Heatmap";
 import { Loss } from "./Loss";
@@ -85,21 +86,24 @@ export function RunPage() {
       <div class="sec">
         <div class="grid">
           <div class="c6"><OwnCost overview={overview} /></div>
-          <div class="c6" id="about">
-            <div class="h"><h2>The run</h2></div>
-            <dl class="ev">
-              <dt>name</dt><dd>{overview.name}</dd>
-              <dt>id</dt><dd class="mono">{overview.id}</dd>
-              {overview.command !== null && (
-                <>
-                  <dt>command</dt>
-                  <dd class="mono">{Array.isArray(overview.command) ? overview.command.join(" ") : overview.command}</dd>
-                </>
-              )}
-              <dt>state</dt><dd>{overview.state_words}</dd>
-              <dt>attempts</dt><dd>{overview.attempts.length}</dd>
-              <dt>started</dt><dd title={started.toISOString()}>{started.toLocaleString(undefined, { hour12: false })}</dd>
-            </dl>
+          <div class="c6">
+            <Capture overview={overview} />
+            <div class="panel" id="about">
+              <div class="h"><h2>The run</h2></div>
+              <dl class="ev">
+                <dt>name</dt><dd>{overview.name}</dd>
+                <dt>id</dt><dd class="mono">{overview.id}</dd>
+                {overview.command !== null && (
+                  <>
+                    <dt>command</dt>
+                    <dd class="mono">{Array.isArray(overview.command) ? overview.command.join(" ") : overview.command}</dd>
+                  </>
+                )}
+                <dt>state</dt><dd>{overview.state_words}</dd>
+                <dt>attempts</dt><dd>{overview.attempts.length}</dd>
+                <dt>started</dt><dd title={started.toISOString()}>{started.toLocaleString(undefined, { hour12: false })}</dd>
+              </dl>
+            </div>
           </div>
         </div>
       </div>

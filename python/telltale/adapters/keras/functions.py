@@ -107,8 +107,7 @@ def _made(model: Any, kind: str, mode: int, wrap: Wrap, backend: str) -> None:
     setattr(model, attribute, recording)
     if mode == TRAIN:
         _announce_model(model)
-        if not getattr(function, "_telltale_told", False):
-            _tell(model, backend)
+        _tell(model, backend)
 
 
 def install(trainer: Any, wrap: Wrap, backend: str) -> None:

@@ -2,28 +2,68 @@
 """Keras on JAX: the state of a step passes through the hands of its function, so variables, inputs and labels are
 read there. Gradients and what layers give are known only inside the compiled function, which stays as it is: at the
 steps that are due they are computed once more, from the same state and batch, by a function of their own. So the
-training's results cannot change; the cost is that of one more forward and backward, at those steps.
+training's results cannot change; the cost is that of one more forward and backward, at those steps. Where nothing is
+compiled (run_eagerly, jit_compile=False) the step's own pass is recorded: to run the user's code twice might change
+what it keeps outside of the state.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
 import random
+from collections.abc import Iterator
 from typing import Any, Callable
 
 import numpy
 
-from ... import _capture
 from ..._native import probe
 from .. import naming
-from ..sharing import EVAL, PREDICT, TRAIN, batch_size, emit, failed, harmless, leaves, unavailable
-from . import values
+from ..sharing import EVAL, PREDICT, TRAIN, batch_size, emit, failed, harmless, leaves, replace, unavailable
+from . import layers, values
 from .layers import FORWARD, Collector
 from .rate import Rate
 from .steps import Accumulation, Call, close, open_without_fetch, opened, place
 
 _jax: Any = None
 _keras_src: dict[str, Any] = {}
+
+
+class _AtOnce(Collector):
+    """Records what the step's own pass computes, where nothing is compiled."""
+
+    def __init__(self, mode: int, wanted: frozenset[str], step: int) -> None:
+        super().__init__(mode, wanted)
+        self._step = step
+
+    def flush(self) -> None:
+        found, self.found = self.found, []
+        for collection, name, value in found:
+            array = _concrete(value)
+            if array is None:
+                probe.count_skipped("keras.traced", 1)
+            else:
+                values.save(collection, name, array, self._step, self.mode)
+
+
+def _concrete(value: Any) -> Any:
+    """The array that stands behind a derivative's tracer; None: there is none (a loop's body, a checkpoint's)."""
+    for _ in range(8):
+        if value is None or not isinstance(value, _jax.core.Tracer):
+            return value
+        value = getattr(value, "primal", None)
+    return None
+
+
+@contextlib.contextmanager
+def _generators_kept() -> Iterator[None]:
+    """To trace the user's code is to run it, and it may draw from Python's generators: they are put back."""
+    python, numpys = random.getstate(), numpy.random.get_state()
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        numpy.random.set_state(numpys)
 
 
 class _Again:
@@ -34,7 +74,10 @@ class _Again:
         self._mode = mode
         # What is computed -> the function
         self._functions: dict[frozenset[str], Callable[..., Any]] = {}
-        self._broken = False
+        # Collections that cannot be had.
+        self._broken: frozenset[str] = frozenset()
+        # Collection -> the names that were found in it
+        self._names: dict[str, list[str]] = {}
 
     def _function(self, wanted: frozenset[str]) -> Callable[..., Any]:
         model, mode = self._model, self._mode
@@ -48,12 +91,7 @@ class _Again:
         def forward(state: Any, data: Any) -> list[tuple[str, str, Any]]:
             place.collector = collector = Collector(mode, wanted & set(FORWARD))
             arguments = {"training": mode == TRAIN} if model._call_has_training_arg else {}
-            inputs = unpack(data)[0]
-            # It calls what the model is made of, but not the model.
-            collector.depth = 1
-            outputs = model.stateless_call(state[0], state[1], inputs, **arguments)[0]
-            collector.depth = 0
-            collector.layer(model, (inputs,), outputs)
+            model.stateless_call(state[0], state[1], unpack(data)[0], **arguments)
             return collector.found
 
         def compute(state: Any, data: Any) -> dict[str, Any]:
@@ -73,50 +111,52 @@ class _Again:
                 if getattr(value, "_trace", None) is trace
             }
 
-        return _jax.jit(compute) if model.jit_compile and not model.run_eagerly else compute
-
-    def _first(self, function: Callable[..., Any], state: Any, data: Any) -> Any:
-        """The first call traces the user's code, which may draw from Python's generators."""
-        python, numpys, begin = random.getstate(), numpy.random.get_state(), probe.now()
-        try:
-            return function(state, data)
-        finally:
-            random.setstate(python)
-            numpy.random.set_state(numpys)
-            emit("capture.compiled", 0, self._model.name, "", {"framework": "keras"})
-            probe.account(begin)
+        return _jax.jit(compute)
 
     def __call__(self, state: Any, data: Any, step: int) -> None:
-        wanted = self._due(step)
-        if not wanted or self._broken:
+        wanted = self.due(step) - self._broken
+        if not wanted:
             return
         reason = _why_not()
         if reason is not None:
-            self._broken = True
-            for collection in sorted(wanted):
-                unavailable("keras", collection, reason)
+            self._give_up(wanted, reason)
             return
         try:
-            function = self._functions.get(wanted)
-            if function is None:
-                function = self._functions[wanted] = self._function(wanted)
-                found = self._first(function, state, data)
-            else:
-                found = function(state, data)
-            for key, value in found.items():
+            names: dict[str, list[str]] = {collection: [] for collection in wanted}
+            for key, value in self._compute(wanted, state, data).items():
                 collection, _, name = key.partition("\0")
-                array = numpy.asarray(value)
-                _capture.save(collection, name, array, step=step, mode=self._mode)
+                names[collection].append(name)
+                values.save(collection, name, value, step, self._mode)
+            self._names.update(names)
         except Exception as error:
-            self._broken = True
-            reason = f"computing it beside the step failed: {type(error).__name__}: {error}"
-            for collection in sorted(wanted):
-                unavailable("keras", collection, reason)
+            # A step of the user's own may not call its model as ours does: then the gradients can be had alone.
+            lost = wanted - {"gradients"} or wanted
+            self._give_up(lost, f"computing it beside the step failed: {type(error).__name__}: {error}")
             failed("keras.jax_again", error)
 
-    def _due(self, step: int) -> frozenset[str]:
-        """Which collections have to be computed at this step."""
-        found = {name for name in FORWARD if name != "labels" and probe.wanted(name)}
+    def _compute(self, wanted: frozenset[str], state: Any, data: Any) -> dict[str, Any]:
+        """Collection and name, with NUL between -> array."""
+        function = self._functions.get(wanted)
+        if function is None:
+            function = self._functions[wanted] = self._function(wanted)
+            emit("capture.compiled", 0, self._model.name, "", {"framework": "keras"})
+        # A batch of another shape is traced anew.
+        with _generators_kept():
+            found: dict[str, Any] = function(state, data)
+        return found
+
+    def _give_up(self, collections: frozenset[str], reason: str) -> None:
+        self._broken |= collections
+        for collection in sorted(collections):
+            unavailable("keras", collection, reason)
+
+    def due(self, step: int) -> frozenset[str]:
+        """Which collections are known only inside the function and are due at this step."""
+        found = {
+            collection
+            for collection in FORWARD
+            if collection != "labels" and probe.wanted(collection) and self._any_due(collection, step)
+        }
         if self._mode != EVAL:
             # In training they are outputs, and predict() gives them back.
             found.discard("predictions")
@@ -129,8 +169,16 @@ class _Again:
         return frozenset(found)
 
 
+    def _any_due(self, collection: str, step: int) -> bool:
+        """Whether one of the collection is due; until its names are known, whether one may be."""
+        names = self._names.get(collection)
+        if names is None:
+            return True
+        return any(probe.due(probe.tensor(collection, name), step, self._mode) for name in names)
+
+
 def _why_not() -> str | None:
-    if _keras_src["backend.config"].is_nnx_enabled():
+    if getattr(_keras_src["backend.config"], "is_nnx_enabled", bool)():
         return "Keras runs with flax.nnx, whose state is not in the step's arguments"
     if _jax.process_count() > 1:
         return "several processes compute one step, and all would have to compute it again at once"
@@ -185,6 +233,8 @@ class _Function:
         self._rate = Rate(lambda: model.optimizer)
         self._accumulation = Accumulation(model.optimizer) if mode == TRAIN else None
         self._again = _Again(model, mode)
+        # As Keras decides when it makes the function.
+        self._compiled = bool(model.jit_compile and not model.run_eagerly)
         self._warned = False
         self._captured = -1
 
@@ -214,8 +264,10 @@ class _Function:
         for number, data in enumerate(batches):
             self.fetched(call, state if number == 0 else None, data)
 
+    @harmless("keras.learning_rate", math.nan)
     def _rate_of(self, state: Any) -> float:
-        if self._accumulation is None or not self._accumulation.coming() or len(state) < 3:
+        batches = self._model.steps_per_execution
+        if self._accumulation is None or not self._accumulation.coming(batches) or len(state) < 3:
             return math.nan
         return float(self._rate.now(state[2]))
 
@@ -225,6 +277,7 @@ class _Function:
         begin = probe.now()
         call.sizes.append(batch_size(data))
         opened(call)
+        place.collector = None
         # The batches of one update are one step: the first is recorded.
         if state is not None and call.step != self._captured and values.due(call.step, call.mode):
             self._captured = call.step
@@ -239,14 +292,19 @@ class _Function:
                 values.optimizer_state(self._model.optimizer.variables, state[2], call.step)
         if self._mode in (TRAIN, EVAL):
             values.labels(data, call.step, call.mode)
-        self._again(state, data, call.step)
+        if self._compiled:
+            self._again(state, data, call.step)
+            return
+        wanted = self._again.due(call.step)
+        if wanted:
+            place.collector = _AtOnce(call.mode, wanted, call.step)
 
     @harmless("keras.end")
     def _end(self, call: Call, rate: float, result: Any) -> None:
         if not self._warned:
             self._warned = True
             unavailable("keras", "phase.forward", "forward, backward and update are one compiled function")
-        updates = self._accumulation is not None and self._accumulation.updates()
+        updates = self._accumulation is not None and self._accumulation.updates(max(len(call.sizes), 1))
         close(call, updates, rate if updates else math.nan)
         if self._mode == PREDICT and call.captured and probe.wanted("predictions"):
             name = naming.of_layer(self._model)
@@ -263,6 +321,26 @@ def wrap(model: Any, function: Callable[..., Any], mode: int) -> Callable[..., A
     return call
 
 
+def _stateless_call(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Layer.stateless_call, by which a step calls its model: a root's call, though not by __call__."""
+
+    def hooked(self: Any, *args: Any, **kwargs: Any) -> Any:
+        collector = place.collector
+        if collector is None or not collector.layers:
+            return original(self, *args, **kwargs)
+        collector.depth += 1
+        try:
+            result = original(self, *args, **kwargs)
+        finally:
+            collector.depth -= 1
+        # In front of what the model is given there is its state; its outputs are the first of what comes back.
+        layers.called(collector, self, args[2:], result[0])
+        return result
+
+    return hooked
+
+
 def install(jax: Any, keras_src: dict[str, Any]) -> None:
     global _jax, _keras_src
     _jax, _keras_src = jax, keras_src
+    replace(keras_src["layers.layer"].Layer, "stateless_call", _stateless_call)

@@ -97,7 +97,8 @@ def _is_activation(layer: Any) -> bool:
 
 
 @harmless("keras.layer")
-def _called(collector: Collector, layer: Any, arguments: Any, outputs: Any) -> None:
+def called(collector: Collector, layer: Any, arguments: Any, outputs: Any) -> None:
+    """A layer was called with these arguments by position, and gave these outputs."""
     collector.layer(layer, arguments, outputs)
     if collector.depth == 0:
         collector.flush()
@@ -113,7 +114,7 @@ def _call(guard: Guard | None) -> Callable[[Any], Callable[..., Any]]:
                 outputs = plain(self, *args, **kwargs)
             finally:
                 collector.depth -= 1
-            _called(collector, self, args, outputs)
+            called(collector, self, args, outputs)
             return outputs
 
         def hooked(self: Any, *args: Any, **kwargs: Any) -> Any:

@@ -16,7 +16,8 @@ from ..._native import probe
 from ..sharing import EVAL, TRAIN, batch_size, harmless, replace
 from .steps import place
 
-# id(logs) -> (step, mode, whether the loss is recorded elsewhere), from the end of a batch until its logs are read. The reader holds the logs.
+# id(logs) -> (step, mode, whether the loss is recorded elsewhere), from the end of a batch until its logs are read.
+# The reader holds the logs.
 _open: dict[int, tuple[int, int, bool]] = {}
 _MAX_OPEN = 4096
 # (step, mode) of the tensors that were recorded last: the batches of one update are one step.
@@ -71,6 +72,20 @@ def _batch_end(original: Callable[..., Any]) -> Callable[..., Any]:
     return hooked
 
 
+def _batch_end_at_once(pythonify: Callable[[Any], Any]) -> Callable[..., Any]:
+    """on_train_batch_end of a Keras that has but this one: the numbers are made here."""
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def hooked(self: Any, batch: Any, logs: Any = None) -> Any:
+            _remember(logs)
+            numbers = _as_numbers(logs, pythonify)
+            return original(self, batch, logs if numbers is None else numbers)
+
+        return hooked
+
+    return make
+
+
 def _batch_ended(pythonify: Callable[[Any], Any]) -> Callable[..., Any]:
     """_on_train_batch_end: where the logs become numbers, perhaps on another thread. What is handed on are
     the numbers that it would have made itself.
@@ -118,7 +133,7 @@ def on_batch(mode: int) -> Callable[[Any], Callable[..., Any]]:
 
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
         def hooked(self: Any, *args: Any, **kwargs: Any) -> Any:
-            place.sizes = [batch_size(kwargs["x"] if "x" in kwargs else args[:1])]
+            place.sizes = [batch_size(kwargs.get("x", args[:1]))]
             result = original(self, *args, **kwargs)
             _returned(result, mode)
             return result
@@ -151,8 +166,11 @@ def install(keras_src: dict[str, Any], trainer: Any) -> None:
     callbacks = keras_src["callbacks.callback_list"].CallbackList
     pythonify = keras_src["utils.python_utils"].pythonify_logs
     for kind in ("train", "test"):
-        replace(callbacks, f"on_{kind}_batch_end", _batch_end)
-        replace(callbacks, f"_on_{kind}_batch_end", _batch_ended(pythonify))
+        if hasattr(callbacks, f"_on_{kind}_batch_end"):
+            replace(callbacks, f"on_{kind}_batch_end", _batch_end)
+            replace(callbacks, f"_on_{kind}_batch_end", _batch_ended(pythonify))
+        else:
+            replace(callbacks, f"on_{kind}_batch_end", _batch_end_at_once(pythonify))
     replace(callbacks, "on_epoch_begin", _epoch_begin)
     replace(callbacks, "on_epoch_end", _epoch_end)
     replace(trainer, "train_on_batch", on_batch(TRAIN))

@@ -25,8 +25,16 @@ def _collect(collector: Any, optimizer: Any, gradients: Any, variables: Any) -> 
     if variables is None:
         variables = optimizer._trainable_variables
     if isinstance(gradients, (list, tuple)):
-        collector.gradients(gradients, list(variables))
+        collector.gradients(_without_factor(optimizer, gradients), list(variables))
         collector.flush()
+
+
+def _without_factor(optimizer: Any, gradients: Any) -> Any:
+    """The gradients as the optimizer uses them: without the fixed factor that it has put on the loss."""
+    factor = getattr(optimizer, "loss_scale_factor", None)
+    if factor is None:
+        return gradients
+    return [None if gradient is None else gradient / factor for gradient in gradients]
 
 
 def _apply(around: Around | None) -> Callable[[Any], Callable[..., Any]]:
@@ -129,10 +137,11 @@ class Eager:
         if inside.weights_step != step:
             values.weights(variables, variables, step)
         if isinstance(gradients, (list, tuple)):
-            for variable, gradient in zip(variables, gradients):
+            for variable, gradient in zip(variables, _without_factor(optimizer, gradients)):
                 if gradient is not None:
                     values.save("gradients", naming.of_gradient(variable), gradient, step, TRAIN)
         values.optimizer_state(optimizer.variables, optimizer.variables, step)
+        values.launch()
 
 
 def _init(original: Callable[..., Any]) -> Callable[..., Any]:

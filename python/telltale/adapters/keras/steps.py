@@ -132,11 +132,12 @@ class Accumulation:
         # Where a checkpoint was loaded it does not begin at 0.
         self._seen = int(optimizer._iterations.value) if self._every > 1 else 0
 
-    def coming(self) -> bool:
-        """Whether the next call updates."""
-        return (self._seen + 1) % self._every == 0
+    def coming(self, batches: int = 1) -> bool:
+        """Whether the next call, of so many batches, updates."""
+        return (self._seen + batches) // self._every > self._seen // self._every
 
-    def updates(self) -> bool:
-        """True at each call that updates; counts the calls."""
-        self._seen += 1
-        return self._seen % self._every == 0
+    def updates(self, batches: int = 1) -> bool:
+        """True at each call that updates; counts its batches."""
+        updates = self.coming(batches)
+        self._seen += batches
+        return updates

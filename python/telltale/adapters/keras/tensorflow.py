@@ -6,6 +6,7 @@ function comes out by a branch in its graph (../tensorflow/graph.py).
 from __future__ import annotations
 
 import math
+import weakref
 from typing import Any, Callable
 
 from ..._native import probe
@@ -27,9 +28,11 @@ def _wanted(mode: int) -> frozenset[str]:
 class GraphCollector(Collector):
     """Puts what it gathers into the graph that is being traced; records it at once where nothing is traced."""
 
-    def __init__(self, mode: int, wanted: frozenset[str]) -> None:
+    def __init__(self, mode: int, wanted: frozenset[str], names: set[tuple[str, str]]) -> None:
+        """`names`: (collection, name) of what the graph brings out, to which it adds."""
         super().__init__(mode, wanted)
         self._graph: Any = None
+        self._names = names
 
     def number(self, collection: str, name: str) -> str | None:
         # A call may trace its function several times: what repeats itself in another graph is no second call.
@@ -44,8 +47,9 @@ class GraphCollector(Collector):
         symbolic = [item for item in found if graph.is_symbolic(item[2])]
         if symbolic:
             graph.add(symbolic)
+            self._names.update((collection, name) for collection, name, _ in symbolic)
         call = place.call
-        if call is None or len(symbolic) == len(found) or not values.due(call.step, call.mode):
+        if call is None or len(symbolic) == len(found) or not call.captured:
             return
         for collection, name, value in found:
             if not graph.is_symbolic(value):
@@ -64,9 +68,14 @@ class _Function:
         self._now = math.nan
         self._accumulation = Accumulation(model.optimizer) if mode == TRAIN else None
         self._epoch = -1
+        # The newest step that was recorded, and the one whose variables were: where the call only found the data used
+        # up, the next one is of the same step.
         self._captured = -1
-        # What the graph brings out; None: not traced yet.
+        self._weighed = -1
+        # The collections that the graph brings out; None: not traced yet.
         self._traced: frozenset[str] | None = None
+        # (collection, name) of what it brings out.
+        self._names: set[tuple[str, str]] = set()
         self._warned = False
 
     def __call__(self, *args: Any) -> Any:
@@ -115,32 +124,46 @@ class _Function:
         call = Call(self._model, self._mode)
         open_without_fetch(call)
         call.sizes = _sizes(args, self._mode)
-        if self._accumulation is not None and self._accumulation.coming():
+        if self._accumulation is not None and self._accumulation.coming(max(len(call.sizes), 1)):
             self._now = float(self._rate.now())
         if self._traced is None:
             self._traced = _wanted(self._mode)
         # The batches of one update are one step: the first is recorded.
         if call.step != self._captured and values.due(call.step, call.mode):
-            self._captured = call.step
-            graph.gate.open(call.step, call.mode)
-            if self._mode == TRAIN:
-                trainable = self._model.trainable_variables
-                values.weights(trainable, trainable, call.step)
-                if self._model.optimizer is not None:
-                    state = self._model.optimizer.variables
-                    values.optimizer_state(state, state, call.step)
+            call.captured = True
+            if self._due_inside(call):
+                graph.gate.open(call.step, call.mode)
+            if self._mode == TRAIN and call.step != self._weighed:
+                self._weighed = call.step
+                self._variables(call.step)
         if not self._warned:
             self._warned = True
             unavailable("keras", "phase.data_wait", "TensorFlow fetches batches inside the compiled function")
             unavailable("keras", "phase.forward", "forward, backward and update are one compiled function")
         if self._traced:
-            place.collector = GraphCollector(self._mode, self._traced)
+            place.collector = GraphCollector(self._mode, self._traced, self._names)
         place.call = call
         return call
 
+    def _due_inside(self, call: Call) -> bool:
+        """Whether the graph has to bring something out; before it is traced, whether it may have to."""
+        if not self._names:
+            return bool(self._traced)
+        return any(probe.due(probe.tensor(*name), call.step, call.mode) for name in self._names)
+
+    def _variables(self, step: int) -> None:
+        trainable = self._model.trainable_variables
+        values.weights(trainable, trainable, step)
+        if self._model.optimizer is not None:
+            state = self._model.optimizer.variables
+            values.optimizer_state(state, state, step)
+
     @harmless("keras.end")
     def _end(self, call: Call) -> None:
-        updates = self._accumulation is not None and self._accumulation.updates()
+        if call.captured:
+            self._captured = call.step
+        batches = max(len(call.sizes), 1)
+        updates = self._accumulation is not None and self._accumulation.updates(batches)
         close(call, updates, self._now if updates else math.nan)
 
 
@@ -157,16 +180,32 @@ def _sizes(args: tuple[Any, ...], mode: int) -> list[int]:
     return sizes
 
 
+# Iterator -> (samples of a batch, batches, samples of the last one; 0: not known), of the present epoch: to ask costs
+# an operation of TensorFlow's, or is code of the user's.
+_known_sizes: weakref.WeakKeyDictionary[Any, tuple[int, int, int]] = weakref.WeakKeyDictionary()
+
+
+def _ask_sizes(iterator: Any) -> tuple[int, int, int]:
+    adapter = iterator.data_adapter
+    size = int(adapter.batch_size or 0)
+    if not size or iterator.steps_per_epoch:
+        return size, 0, 0
+    last = adapter.partial_batch_size if adapter.has_partial_batch else size
+    return size, int(adapter.num_batches or 0), int(last or size)
+
+
 @harmless("keras.sizes")
 def _note_sizes(iterator: Any, begin: int, end: int) -> None:
-    adapter = iterator.data_adapter
-    size = adapter.batch_size or 0
+    place.sizes = []
+    known = _known_sizes.get(iterator)
+    if begin == 0 or known is None:
+        known = _known_sizes[iterator] = _ask_sizes(iterator)
+    size, count, last = known
     sizes = [size] * (end - begin + 1)
-    count = adapter.num_batches
-    if size and count is not None and not iterator.steps_per_epoch:
+    if count:
         sizes = sizes[: max(count - begin, 1)]
-        if adapter.has_partial_batch and begin + len(sizes) == count:
-            sizes[-1] = adapter.partial_batch_size
+        if begin + len(sizes) == count:
+            sizes[-1] = last
     place.sizes = sizes
 
 

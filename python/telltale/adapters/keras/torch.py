@@ -11,15 +11,16 @@ import sys
 from typing import Any, Callable
 
 from ..._native import probe
-from ..sharing import EVAL, PREDICT, TRAIN, batch_size, harmless, unavailable
+from ..sharing import EVAL, PREDICT, TRAIN, batch_size, harmless, replace, unavailable
 from . import steps, values
 from .layers import FORWARD, Collector
 from .steps import Call, place, returned
 
 _torch: Any = None
 _any_symbolic: Any = None
-# Kind of a hook that makes the adapter for torch overlook what is called inside, as HookKind in hook.h.
-_TRACE = 11
+# Kinds of hook, as HookKind in hook.h: one that makes the adapter for torch overlook what is called inside; one
+# that tells it what a loss was before it was scaled.
+_TRACE, _SCALE = 11, 4
 
 
 class EagerCollector(Collector):
@@ -39,6 +40,9 @@ class EagerCollector(Collector):
     def labels(self, value: Any) -> None:
         if probe.due(0):
             super().labels(value)
+
+    def flush(self) -> None:
+        values.launch()
 
 
 class _Function:
@@ -67,6 +71,7 @@ class _Function:
     def _begin(self, data: Any) -> None:
         place.call = Call(self._model, self._mode)
         place.updated = False
+        _begin_device()
         # What is compiled as a whole has no backward pass that the adapter for torch would see.
         place.loss_seen = self._mode == TRAIN and not self._compiled
         if self._compiled and self._mode == TRAIN:
@@ -74,6 +79,7 @@ class _Function:
             if values.due(step, TRAIN):
                 variables = self._model.trainable_variables
                 values.weights(variables, variables, step)
+                values.launch()
                 unavailable("keras", "gradients", "the step is compiled by torch.compile (jit_compile)")
         epoch = probe.plan_epoch()
         if epoch != self._epoch:
@@ -94,10 +100,15 @@ class _Function:
         if self._mode == PREDICT:
             probe.forward_end(batch_size(data))
         elif self._mode == TRAIN and not place.updated:
-            # The update was compiled with the rest, or skipped by an optimizer that scales the loss.
-            identity = id(self._model.optimizer)
-            probe.optimizer_begin(identity)
-            probe.optimizer_end(identity, not self._compiled, math.nan)
+            # The update was compiled with the rest, or skipped by an optimizer that scales the loss; one of torch's
+            # own is seen by the adapter for torch.
+            optimizer = self._model.optimizer
+            inner = getattr(optimizer, "inner_optimizer", None)
+            if inner is not None or (self._compiled and optimizer is not None):
+                identity = id(optimizer if inner is None else inner)
+                probe.optimizer_begin(identity)
+                probe.optimizer_end(identity, not self._compiled, math.nan)
+        _end_device()
         step, mode = probe.current()
         returned((step, mode if mode in (TRAIN, EVAL, PREDICT) else self._mode))
 
@@ -136,6 +147,69 @@ def outside_symbolic(original: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+# Whether a loss was scaled in this process: the adapter for torch then wants to be told of each.
+_scales = False
+
+
+def _scaled(scaled: list[Any], loss: Any) -> Any:
+    return scaled[0]
+
+
+@harmless("keras.scale_loss")
+def _tell_scaled(loss: Any, scaled: Any) -> None:
+    global _scales
+    if scaled is loss and not _scales:
+        return
+    _scales = True
+    # The hook tells a result and what it was made of by their identity.
+    _tell([scaled], loss.detach() if scaled is loss else loss)
+
+
+_tell: Any = None
+
+
+def _scale_loss(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Optimizer.scale_loss: the loss is what it was before."""
+
+    def hooked(self: Any, loss: Any) -> Any:
+        scaled = original(self, loss)
+        if not compiling():
+            _tell_scaled(loss, scaled)
+        return scaled
+
+    return hooked
+
+
+def _nothing() -> None:
+    pass
+
+
+# Around each call of a model's function, for what was reduced on a device.
+_begin_device: Callable[[], Any] = _nothing
+_end_device: Callable[[], Any] = _nothing
+
+
+def _install_device() -> None:
+    """What lies on a device is the business of the adapter for torch. It is imported only where torch is."""
+    global _begin_device, _end_device
+    from ..torch import device, tensors
+
+    _begin_device = tensors.careful(device.begin_forward)
+    _end_device = tensors.careful(device.end_step)
+    values.take_on_device = tensors.record
+    # It launches what waits, whatever it is put around.
+    values.launch_device = tensors.careful(_nothing)
+
+
+def _install_scales(sources: Any) -> None:
+    global _tell
+    _tell = probe.Hook(_scaled, _SCALE)
+    replace(sources["optimizers.base_optimizer"].BaseOptimizer, "scale_loss", _scale_loss)
+    module = sys.modules.get("keras.src.optimizers.loss_scale_optimizer")
+    if module is not None:
+        replace(module.LossScaleOptimizer, "scale_loss", _scale_loss)
+
+
 def _hook_spec(sources: Any) -> None:
     core = sources["backend.torch.core"]
     original = core.compute_output_spec
@@ -157,3 +231,5 @@ def install(torch: Any, sources: Any) -> None:
     _hook_spec(sources)
     # To the adapter for torch: what a layer takes and gives is recorded here.
     sources["layers.layer"].Layer._telltale_names_itself = True
+    _install_device()
+    _install_scales(sources)

@@ -1,18 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """Variables, inputs, labels and predictions that lie outside the compiled function: recorded from the host,
-where the plan asks. What lies on a device is waited for, at the steps that are due only.
+where the plan asks. What lies on a device is waited for, at the steps that are due only; torch's is reduced there.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy
+from typing import Any, Callable
 
 from ... import _capture
 from ..._native import probe
 from .. import naming
-from ..sharing import TRAIN, harmless, leaves
+from ..host_arrays import in_main_memory
+from ..sharing import TRAIN, failed, harmless, leaves
+
+# Of torch: takes a tensor that lies on a device (tensor, its id, what to take) at the open step; starts the reductions
+# of what was taken.
+take_on_device: Callable[[Any, int, int], None] | None = None
+launch_device: Callable[[], None] | None = None
 
 
 def due(step: int, mode: int) -> bool:
@@ -20,28 +24,46 @@ def due(step: int, mode: int) -> bool:
     return bool(probe.due(0, step, mode))
 
 
-def to_numpy(value: Any) -> Any:
-    """The array as numpy (or torch) has it, without a copy where it lies in main memory; None where torch has
-    it on a device, which must not be waited for.
-    """
-    if hasattr(value, "trainable") and not callable(value.value):  # A variable of Keras.
-        value = value.value
-    detach = getattr(value, "detach", None)
-    if detach is not None:  # torch
-        return detach() if value.device.type == "cpu" else None
-    return value.numpy() if hasattr(value, "numpy") else numpy.asarray(value)
-
-
 def save(collection: str, name: str, value: Any, step: int, mode: int) -> None:
-    """Records an array of any backend if it is due."""
-    take = probe.due(probe.tensor(collection, name), step, mode)
-    if not take:
-        return
-    array = to_numpy(value)
-    if array is None:
-        probe.count_skipped("stats.device", 1)
-        return
-    _capture.save(collection, name, array, take=take, step=step, mode=mode)
+    """Records an array or a variable of any backend if it is due. Never raises: one that cannot be read costs
+    none of the others.
+    """
+    try:
+        tensor = probe.tensor(collection, name)
+        take = probe.due(tensor, step, mode)
+        if take:
+            _give(collection, name, _raw(value), tensor, take, step, mode)
+    except Exception as error:
+        failed(f"keras.{collection}", error)
+
+
+def _raw(value: Any) -> Any:
+    """The backend's array of a variable of Keras."""
+    return value.value if hasattr(value, "trainable") and not callable(value.value) else value
+
+
+def _give(collection: str, name: str, value: Any, tensor: int, take: int, step: int, mode: int) -> None:
+    if hasattr(value, "detach"):  # torch
+        if value.device.type == "cpu":
+            _capture.save(collection, name, value.detach(), take=take, step=step, mode=mode)
+        elif take_on_device is not None and probe.current() == (step, mode):
+            take_on_device(value.detach(), tensor, take)
+        else:
+            probe.count_skipped("stats.device", 1)
+    elif hasattr(value, "numpy"):  # TensorFlow
+        _capture.save(collection, name, value.numpy(), take=take, step=step, mode=mode)
+    elif not getattr(value, "is_fully_addressable", True):
+        probe.count_skipped("jax.not_addressable", 1)
+    else:
+        with in_main_memory(value) as array:
+            _capture.save(collection, name, array, take=take, step=step, mode=mode)
+
+
+@harmless("keras.device")
+def launch() -> None:
+    """To be called behind several calls of save(): what they took of tensors on devices is reduced in one batch."""
+    if launch_device is not None:
+        launch_device()
 
 
 @harmless("keras.weights")

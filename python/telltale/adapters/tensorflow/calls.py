@@ -54,10 +54,27 @@ def _begin(training: _Training) -> None:
     with _tf.init_scope():  # The function may be in the midst of being traced.
         tape.weights(training.variables, training.step)
     if training.gradients:
-        graph.gate.open(training.step, TRAIN)
+        if any(_gradient_due(variable, training.step) for variable in training.variables):
+            graph.gate.open(training.step, TRAIN)
     elif training.calls > 0 and probe.wanted("gradients"):
         unavailable("tensorflow", "gradients", "the function was traced before the plan asked for gradients")
     probe.account(begin)
+
+
+def _gradient_due(variable: Any, step: int) -> bool:
+    return bool(probe.due(probe.tensor("gradients", naming.of_gradient(variable)), step, TRAIN))
+
+
+def _exportable(function: Any) -> bool:
+    """Whether a function is a method of an object that tf.saved_model can save, and the function with it: a graph that
+    asks our gate could not be saved, nor run elsewhere.
+    """
+    python, owner = function.python_function, None
+    while python is not None and owner is None:
+        owner = getattr(python, "__self__", None)
+        python = getattr(python, "__wrapped__", None)
+    # A method of tf.function's keeps its object weakly.
+    return isinstance(getattr(owner, "target", owner), _tf.__internal__.tracking.Trackable)
 
 
 @harmless("tensorflow.loss")
@@ -120,10 +137,18 @@ def traced(target: Any, sources: Any, result: Any) -> None:
     if training.target is None and graph.is_symbolic(target):
         training.target = target
     if probe.wanted("gradients"):
-        graph.add([("gradients", naming.of_gradient(variable), gradient) for variable, gradient in pairs])
-        training.gradients = True
+        _bring_out(function, training, pairs)
     if not training.opened:
         _begin(training)
+
+
+def _bring_out(function: Any, training: _Training, pairs: list[tuple[Any, Any]]) -> None:
+    if _exportable(function):
+        reason = "the function is a method of an object that can be saved with it (tf.saved_model)"
+        unavailable("tensorflow", "gradients", reason)
+        return
+    graph.add([("gradients", naming.of_gradient(variable), gradient) for variable, gradient in pairs])
+    training.gradients = True
 
 
 @harmless("tensorflow.gate")

@@ -128,6 +128,15 @@ def _backward_end(loss: float | None) -> None:
     probe.backward_end(loss)
 
 
+def _pend(step: int, variables: list[Any], gradients: list[Any]) -> None:
+    """Several gradients may be taken in one step: of a persistent tape, of the networks of a GAN."""
+    pending = _state.pending
+    if pending is None or pending[0] != step:
+        pending = _state.pending = (step, [], [])
+    pending[1].extend(variables)
+    pending[2].extend(gradients)
+
+
 @harmless("tensorflow.gradients")
 def _taken(sources: Any, result: Any) -> None:
     """The gradient of an eager pass is there."""
@@ -144,7 +153,7 @@ def _taken(sources: Any, result: Any) -> None:
     variables = [variable for variable, _ in pairs]
     if not _state.applied:
         weights(variables, step)
-        _state.pending = (step, variables, [gradient for _, gradient in pairs])
+        _pend(step, variables, [gradient for _, gradient in pairs])
     probe.account(begin)
 
 

@@ -125,6 +125,11 @@ def optimizer(optimizer_: Any) -> None:
             "lr": lr if isinstance(lr, (int, float)) else None,
             "groups": len(groups),
             "params": sum(len(group["params"]) for group in groups),
+            "frozen": sum(
+                not getattr(parameter, "requires_grad", True)
+                for group in groups
+                for parameter in group["params"]
+            ),
         },
     )
 

@@ -1,42 +1,58 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs one rule script: loads records written as text, feeds them in order to one rule, compares
-// its findings with what the script expects. The language: tests/rules/README.md.
+// The language: docs/formats/rule-scripts.md.
+#include "rules/script.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
-#include <cstdio>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
 #include <fstream>
-#include <limits>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <stdexcept>
-#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
 #include <variant>
 #include <vector>
 
 #include "base/string_pool.h"
-#include "rules/engine.h"
+#include "rules/rule_set.h"
+#include "store/folder.h"
+#include "store/tensor_file.h"
 
 namespace telltale::rules {
 namespace {
 
-using AnyRow = std::variant<format::StepRow, format::ScalarRow, format::SpanRow, format::EventRow,
-                            format::MetricRow, format::StatisticRow>;
+using AnyRow =
+    std::variant<format::StepRow, format::ScalarRow, format::SpanRow, format::EventRow,
+                 format::MetricRow, format::StatisticRow, format::TensorRow, format::HistogramRow>;
+
+constexpr std::uint64_t kMaxFileBytes = 8ULL << 20;  ///< Of a rules file.
+constexpr std::size_t kMaxElements = 1U << 20;       ///< Of a tensor or a series.
 
 struct Line {
   std::vector<std::string> words;
   std::map<std::string, std::string> options;  ///< key=value; a "~" after the key stays with it.
-  std::string rest;                            ///< After " : ".
+  std::string rest;                            ///< After " : ", or " data=" of an event.
 };
 
 /// Splits at spaces; double quotes keep a word together.
 Line Parse(const std::string& text) {
   Line line;
   std::string head = text;
-  if (const auto colon = text.find(" : "); colon != std::string::npos) {
+  constexpr std::string_view kData = " data=";
+  const auto data = text.starts_with("load event ") ? text.find(kData) : std::string::npos;
+  if (data != std::string::npos) {
+    head = text.substr(0, data);
+    line.rest = text.substr(data + kData.size());
+  } else if (const auto colon = text.find(" : "); colon != std::string::npos) {
     head = text.substr(0, colon);
     line.rest = text.substr(colon + 3);
   }
@@ -77,7 +93,7 @@ std::int64_t Duration(const std::string& text) {
   return std::llround(value * scale);
 }
 
-/// Values of a series; nullopt-like NaN payload is not needed: missing steps are left out.
+/// A value of a series; missing ones are left out.
 struct Point {
   std::int64_t offset;
   double value;
@@ -96,7 +112,7 @@ class Noise {
 };
 
 /// Terms, separated by spaces: V | _ | VxN | V+DxN | V-DxN | A>B/TxN, each with ~NOISE at the end.
-std::vector<Point> Series(const std::string& text, Noise* noise) {
+std::vector<Point> PointsOf(const std::string& text, Noise* noise) {
   std::vector<Point> out;
   std::int64_t offset = 0;
   std::istringstream in(text);
@@ -129,6 +145,7 @@ std::vector<Point> Series(const std::string& text, Noise* noise) {
     } else if (!tail.empty()) {
       throw std::runtime_error("term " + term);
     }
+    if (count > static_cast<std::int64_t>(kMaxElements)) throw std::runtime_error("too many");
     for (std::int64_t i = 0; i < count; ++i) {
       const double at = static_cast<double>(i);
       const double base =
@@ -139,11 +156,86 @@ std::vector<Point> Series(const std::string& text, Noise* noise) {
   return out;
 }
 
+/// "a | b" → a, b.
+std::vector<std::string> Parts(const std::string& text) {
+  std::vector<std::string> out;
+  std::size_t at = 0;
+  while (true) {
+    const std::size_t bar = text.find('|', at);
+    out.push_back(text.substr(at, bar == std::string::npos ? bar : bar - at));
+    if (bar == std::string::npos) return out;
+    at = bar + 1;
+  }
+}
+
+/// The values that `load tensor` has given, by the offset of their rows.
+class ScriptValues final : public TensorValues {
+ public:
+  std::uint64_t Add(std::vector<double> values) {
+    values_.push_back(std::move(values));
+    return values_.size() - 1;
+  }
+  Result<std::vector<double>> Read(const Record& record, std::size_t limit) override {
+    const auto* row = record.As<format::TensorRow>();
+    if (row == nullptr || row->file.empty() || row->offset >= values_.size()) {
+      return Status(Code::kUsage, "only the shape was taken");
+    }
+    std::vector<double> out = values_[row->offset];
+    if (out.size() > limit) out.resize(limit);
+    return out;
+  }
+
+ private:
+  std::vector<std::vector<double>> values_;
+};
+
+/// The quantiles of a histogram's row, linear within its bins.
+std::string Quantiles(const std::vector<double>& bins, double min, double max, double total) {
+  constexpr std::array kRanks = {0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99};
+  nlohmann::json out = nlohmann::json::array();
+  const double width = (max - min) / static_cast<double>(std::max<std::size_t>(1, bins.size()));
+  for (const double rank : kRanks) {
+    double left = rank * total;
+    double value = min;
+    for (const double bin : bins) {
+      if (left <= bin && bin > 0) {
+        value += width * left / bin;
+        break;
+      }
+      left -= bin;
+      value += width;
+    }
+    out.push_back(std::min(value, max));
+  }
+  return out.dump();
+}
+
+/// What a path of names, and of numbers in lists, with dots between them leads to; names may have
+/// dots themselves.
+const nlohmann::json* At(const nlohmann::json& of, const std::string& path) {
+  if (of.is_object() && of.contains(path)) return &of.at(path);
+  if (of.is_array()) {
+    const std::string index = path.substr(0, path.find('.'));
+    const bool digits =
+        !index.empty() && index.find_first_not_of("0123456789") == std::string::npos;
+    if (!digits || index.size() > 6 || std::stoul(index) >= of.size()) return nullptr;
+    const nlohmann::json& item = of.at(std::stoul(index));
+    return index == path ? &item : At(item, path.substr(index.size() + 1));
+  }
+  for (std::size_t dot = path.find('.'); dot != std::string::npos; dot = path.find('.', dot + 1)) {
+    if (!of.is_object() || !of.contains(path.substr(0, dot))) continue;
+    const nlohmann::json* found = At(of.at(path.substr(0, dot)), path.substr(dot + 1));
+    if (found != nullptr) return found;
+  }
+  return nullptr;
+}
+
 class Script {
  public:
-  int Run(const std::string& path) {
-    std::ifstream in(path);
-    if (!in) throw std::runtime_error("cannot read it");
+  Script(std::filesystem::path folder, Engine::ForeignMaker foreign)
+      : folder_(std::move(folder)), foreign_(std::move(foreign)) {}
+
+  ScriptOutcome Run(std::istream& in) {
     std::string text;
     for (number_ = 1; std::getline(in, text); ++number_) {
       while (!text.empty() && (text.back() == ' ' || text.back() == '\\')) {
@@ -163,32 +255,35 @@ class Script {
         Complain(fmt::format("cannot read this line: {}", error.what()));
       }
     }
-    if (expectations_ == 0) Complain("the script expects nothing");
-    return failures_ == 0 ? 0 : 1;
+    if (out_.expectations == 0) Complain("the script expects nothing");
+    return std::move(out_);
   }
 
  private:
   void Complain(const std::string& what) {
-    ++failures_;
-    fmt::print("line {}: {}\n", number_, what);
+    ++out_.failures;
+    out_.text += fmt::format("line {}: {}\n", number_, what);
     if (!engine_) return;
     for (const Finding& f : engine_->findings()) {
       const format::FindingRow row = ToRow(f);
-      fmt::print(
+      out_.text += fmt::format(
           "  has: {} {} {} subject={} first_step={} last_step={} cost={:.3f} confidence={:.2f}"
           "\n    {}\n    {}\n    {}\n    {}\n",
           row.rule, row.severity, row.state, row.subject, row.first_step, row.last_step,
           row.cost_seconds, row.confidence, row.message, row.cause, row.advice, row.evidence);
     }
     for (const RuleState& s : engine_->rule_states()) {
-      fmt::print("  status: {} {} {}\n", s.name, Name(s.status), s.error);
+      out_.text +=
+          fmt::format("  status: {} {} {} {}\n", s.name, Name(s.status), s.error, s.summary);
     }
   }
 
   void Execute(const Line& line) {
     const std::string& verb = line.words.at(0);
     if (verb == "rule") {
-      Start(line);
+      Start(OneRule(line));
+    } else if (verb == "rules") {
+      Start(RulesFile(line.words.at(1)));
     } else if (verb == "load") {
       Load(line);
     } else if (verb == "end") {
@@ -196,25 +291,49 @@ class Script {
       engine_->End();
     } else if (verb == "expect") {
       Flush();
-      ++expectations_;
+      ++out_.expectations;
       Expect(line);
     } else {
       throw std::runtime_error("no such verb");
     }
   }
 
-  void Start(const Line& line) {
-    const RuleEntry* entry = FindRule(line.words.at(1));
-    if (entry == nullptr) throw std::runtime_error("no such rule");
-    Parameters parameters(*entry->desc);
+  static RuleSet OneRule(const Line& line) {
+    RuleSpec spec;
+    spec.rule = line.words.at(1);
+    spec.name = spec.rule;
     for (const auto& [key, value] : line.options) {
-      if (const Status set = parameters.Set(key, std::stod(value)); !set.ok()) {
-        throw std::runtime_error(set.message());
+      if (key == "preset") {
+        spec.preset = value;
+      } else if (key == "as") {
+        spec.name = value;
+      } else {
+        spec.parameters[key] = value;
       }
     }
-    std::vector<std::pair<const RuleDesc*, std::unique_ptr<Rule>>> rules;
-    rules.emplace_back(entry->desc, entry->make(parameters));
-    engine_ = std::make_unique<Engine>(std::move(rules));
+    RuleSet set;
+    set.defaults = false;
+    set.rules.push_back(std::move(spec));
+    return set;
+  }
+
+  /// The rules that the file names, and no others.
+  RuleSet RulesFile(const std::string& name) const {
+    const std::filesystem::path path = folder_ / name;
+    const auto text = store::ReadWholeFile(path, kMaxFileBytes);
+    if (!text.ok()) throw std::runtime_error(text.status().message());
+    auto set = RuleSetFromToml(*text, name);
+    if (!set.ok()) throw std::runtime_error(set.status().message());
+    set->defaults = false;
+    return std::move(*set);
+  }
+
+  void Start(const RuleSet& set) {
+    auto engine = Engine::Create(set, foreign_);
+    if (!engine.ok()) throw std::runtime_error(engine.status().message());
+    engine_ = std::make_unique<Engine>(std::move(engine).value());
+    values_ = ScriptValues();
+    engine_->Bind({&values_, ""});
     pending_.clear();
     clock_ns_ = 0;
     next_step_.clear();
@@ -226,7 +345,13 @@ class Script {
     return found == line.options.end() ? otherwise : found->second;
   }
 
+  static double Number(const Line& line, const std::string& key, double otherwise) {
+    const auto found = line.options.find(key);
+    return found == line.options.end() ? otherwise : std::stod(found->second);
+  }
+
   void Load(const Line& line) {
+    if (!engine_) throw std::runtime_error("no rule yet");
     const std::string& kind = line.words.at(1);
     const std::int64_t at =
         line.options.contains("at") ? Duration(line.options.at("at")) : clock_ns_;
@@ -307,7 +432,7 @@ class Script {
       }
     } else if (kind == "scalar") {
       std::int64_t last = 0;
-      for (const Point& point : Series(line.rest, &noise_)) {
+      for (const Point& point : PointsOf(line.rest, &noise_)) {
         format::ScalarRow row;
         fill(&row, at + (point.offset + 1) * every - 1);
         row.name = pool_.Intern(line.words.at(2));
@@ -325,14 +450,14 @@ class Script {
       const auto elements =
           static_cast<std::uint64_t>(std::stoull(Option(line, "elements", "1000")));
       std::int64_t last = 0;
-      for (const Point& point : Series(line.rest, &noise_)) {
+      for (const Point& point : PointsOf(line.rest, &noise_)) {
         format::StatisticRow row;
         row.step = from + point.offset * interval;
         fill(&row, at + row.step * every + every / 2);
         row.name = pool_.Intern(name);
         row.collection = pool_.Intern(Option(line, "collection", "gradients"));
         row.mode = pool_.Intern(mode);
-        row.dtype = "float32";
+        row.dtype = pool_.Intern(Option(line, "dtype", "float32"));
         row.count = elements;
         row.nan_count = std::isnan(point.value) ? 1 : 0;
         row.inf_count = std::isinf(point.value) ? 1 : 0;
@@ -340,20 +465,23 @@ class Script {
         const double value = std::isfinite(point.value) ? point.value : 1;
         row.l1 = value * static_cast<double>(elements - row.zero_count);
         row.l2 = value * std::sqrt(static_cast<double>(elements));
-        row.min = -value;
-        row.max = value;
+        row.min = Number(line, "min", -value);
+        row.max = Number(line, "max", value);
+        row.mean = Number(line, "mean", 0);
+        row.std = std::sqrt(std::max(0.0, value * value - row.mean * row.mean));
         Push(row);
         last = (point.offset + 1) * interval;
       }
       next_step_[counter] = from + last;
     } else if (kind == "metric") {
-      for (const Point& point : Series(line.rest, &noise_)) {
+      for (const Point& point : PointsOf(line.rest, &noise_)) {
         format::MetricRow row;
         row.time_ns = row.ord_ns = kEpoch + at + (point.offset + 1) * every;
         row.node = pool_.Intern(fmt::format("n{}", writer_));
         row.subject = pool_.Intern(Option(line, "subject", "node"));
         row.name = pool_.Intern(name);
         row.value = point.value;
+        row.unit = pool_.Intern(Option(line, "unit", ""));
         if (row.subject.starts_with("proc:") && row.subject != "proc:tree") {
           row.pid = std::stoi(std::string(row.subject.substr(5)));
         }
@@ -363,8 +491,99 @@ class Script {
       format::EventRow row;
       fill(&row, at);
       row.kind = pool_.Intern(line.words.at(2));
+      row.severity = pool_.Intern(Option(line, "severity", "info"));
+      row.subject = pool_.Intern(Option(line, "subject", ""));
+      row.message = pool_.Intern(Option(line, "message", ""));
+      row.step = std::stoll(Option(line, "step", "-1"));
       row.data = pool_.Intern(line.rest);
       Push(row);
+    } else if (kind == "span") {
+      const std::int64_t takes = Duration(Option(line, "takes", "10ms"));
+      const std::int64_t step = std::stoll(Option(line, "step", "-1"));
+      const std::int64_t step_every = std::stoll(Option(line, "step_every", "0"));
+      for (std::int64_t i = 0; i < count; ++i) {
+        format::SpanRow row;
+        fill(&row, at + i * every);
+        row.duration_ns = takes;
+        row.ord_ns += takes;
+        row.name = pool_.Intern(line.words.at(2));
+        row.category = pool_.Intern(Option(line, "category", "user"));
+        row.mode = pool_.Intern(mode);
+        row.step = step + i * step_every;
+        row.tid = std::stoi(Option(line, "tid", std::to_string(pid)));
+        Push(row);
+      }
+    } else if (kind == "tensor") {
+      // Values of one step between bars; without any, only the shape is taken.
+      const std::int64_t interval = std::stoll(Option(line, "interval", "1"));
+      const bool shape_only = line.rest.find_first_not_of(' ') == std::string::npos;
+      std::vector<std::string> captures(static_cast<std::size_t>(std::max<std::int64_t>(0, count)));
+      if (!shape_only) captures = Parts(line.rest);
+      std::int64_t last = 0;
+      for (const std::string& capture : captures) {
+        format::TensorRow row;
+        row.step = from + last;
+        last += interval;
+        const std::vector<Point> points = PointsOf(capture, &noise_);
+        if (points.empty() && !shape_only) continue;
+        fill(&row, at + row.step * every + every / 2);
+        row.name = pool_.Intern(line.words.at(2));
+        row.collection = pool_.Intern(Option(line, "collection", ""));
+        row.mode = pool_.Intern(mode);
+        row.dtype = pool_.Intern(Option(line, "dtype", "F32"));
+        row.shape = pool_.Intern(Option(line, "shape", fmt::format("[{}]", points.size())));
+        const auto shape = store::ParseShape(row.shape);
+        if (!shape) throw std::runtime_error(fmt::format("shape={}", row.shape));
+        if (!shape_only) {
+          if (store::TensorBytes(*shape, 1) != points.size()) {
+            throw std::runtime_error(
+                fmt::format("{} values of shape {}", points.size(), row.shape));
+          }
+          std::vector<double> values;
+          values.reserve(points.size());
+          for (const Point& point : points) values.push_back(point.value);
+          row.file = "script";
+          row.bytes = points.size() * 4;
+          row.offset = values_.Add(std::move(values));
+        }
+        Push(row);
+      }
+      next_step_[counter] = from + last;
+    } else if (kind == "histogram") {
+      // The counts of the bins of one step between bars, or those of bins= for `count` steps.
+      const std::int64_t interval = std::stoll(Option(line, "interval", "100"));
+      std::vector<std::string> captures(static_cast<std::size_t>(std::max<std::int64_t>(0, count)),
+                                        Option(line, "bins", ""));
+      if (line.rest.find_first_not_of(' ') != std::string::npos) captures = Parts(line.rest);
+      std::int64_t last = 0;
+      for (std::string capture : captures) {
+        std::replace(capture.begin(), capture.end(), ',', ' ');
+        std::vector<double> bins;
+        double total = 0;
+        nlohmann::json counts = nlohmann::json::array();
+        for (const Point& point : PointsOf(capture, &noise_)) {
+          bins.push_back(point.value);
+          total += point.value;
+          counts.push_back(static_cast<std::uint64_t>(std::llround(point.value)));
+        }
+        format::HistogramRow row;
+        row.step = from + last;
+        last += interval;
+        if (bins.empty()) continue;
+        fill(&row, at + row.step * every + every / 2);
+        row.name = pool_.Intern(line.words.at(2));
+        row.collection = pool_.Intern(Option(line, "collection", "gradients"));
+        row.mode = pool_.Intern(mode);
+        row.dtype = pool_.Intern(Option(line, "dtype", "float32"));
+        row.min = Number(line, "min", 0);
+        row.max = Number(line, "max", 1);
+        row.taken = static_cast<std::uint64_t>(std::llround(total));
+        row.count = static_cast<std::uint64_t>(Number(line, "elements", total));
+        row.bins = pool_.Intern(counts.dump());
+        row.quantiles = pool_.Intern(Quantiles(bins, row.min, row.max, total));
+        Push(row);
+      }
+      next_step_[counter] = from + last;
     } else if (kind == "cores") {
       for (std::int64_t i = 0; i < count; ++i) {
         format::MetricRow row;
@@ -414,7 +633,14 @@ class Script {
     } else if (what == "count") {
       if (engine_->findings().size() != std::stoul(line.words.at(2))) Complain("another number");
     } else if (what == "status") {
-      if (Name(engine_->rule_states().at(0).status) != line.words.at(2)) Complain("another status");
+      const RuleState state = StateOf(line.words.size() > 3 ? line.words[3] : "");
+      if (Name(state.status) != line.words.at(2)) Complain("another status");
+    } else if (what == "summary") {
+      const auto summary = nlohmann::json::parse(StateOf("").summary, nullptr, false);
+      for (const auto& [key, want] : line.options) {
+        const nlohmann::json* found = At(summary, key);
+        if (found == nullptr || !Fits(*found, want)) Complain("another summary: " + key);
+      }
     } else if (what == "finding") {
       const bool any = std::any_of(engine_->findings().begin(), engine_->findings().end(),
                                    [&](const Finding& f) { return Matches(f, line); });
@@ -424,13 +650,27 @@ class Script {
     }
   }
 
+  RuleState StateOf(const std::string& name) const {
+    for (RuleState& state : engine_->rule_states()) {
+      if (name.empty() || state.name == name) return std::move(state);
+    }
+    throw std::runtime_error("no such rule");
+  }
+
+  static bool Fits(const nlohmann::json& value, const std::string& want) {
+    if (value.is_number()) return InRange(value.get<double>(), want);
+    return value.dump() == want || value.dump() == '"' + want + '"';
+  }
+
   static bool Matches(const Finding& finding, const Line& line) {
     const format::FindingRow row = ToRow(finding);
     const auto evidence = nlohmann::json::parse(row.evidence, nullptr, false);
     if (!evidence.is_object()) return false;
     for (const auto& [key, want] : line.options) {
       bool ok = false;
-      if (key == "severity") {
+      if (key == "rule") {
+        ok = row.rule == want;
+      } else if (key == "severity") {
         ok = row.severity == want;
       } else if (key == "state") {
         ok = row.state == want;
@@ -454,14 +694,8 @@ class Script {
         ok = row.advice.find(want) != std::string_view::npos;
       } else if (key.starts_with("evidence.")) {
         // evidence.KEY, or evidence.KEY.NAME of what has a value by name.
-        const std::string name = key.substr(9);
-        const auto dot = name.find('.');
-        const bool nested = dot != std::string::npos && evidence.contains(name.substr(0, dot));
-        const nlohmann::json& of = nested ? evidence.at(name.substr(0, dot)) : evidence;
-        const auto found = of.find(nested ? name.substr(dot + 1) : name);
-        ok = found != of.end() &&
-             (found->is_number() ? InRange(found->get<double>(), want)
-                                 : found->dump() == want || found->dump() == '"' + want + '"');
+        const nlohmann::json* found = At(evidence, key.substr(9));
+        ok = found != nullptr && Fits(*found, want);
       } else {
         throw std::runtime_error("no such field: " + key);
       }
@@ -477,9 +711,11 @@ class Script {
 
   static constexpr std::int64_t kEpoch = 1'800'000'000'000'000'000;
 
+  const std::filesystem::path folder_;
+  const Engine::ForeignMaker foreign_;
   int number_ = 0;
-  int failures_ = 0;
-  int expectations_ = 0;
+  ScriptOutcome out_;
+  ScriptValues values_;  ///< Before the engine, whose rules may hold it.
   std::unique_ptr<Engine> engine_;
   StringPool pool_;
   Noise noise_;
@@ -490,17 +726,16 @@ class Script {
 };
 
 }  // namespace
-}  // namespace telltale::rules
 
-int main(int argc, char** argv) {
-  if (argc != 2) {
-    std::fprintf(stderr, "usage: run_rule_script SCRIPT\n");
-    return 2;
+Result<ScriptOutcome> RunScript(const std::filesystem::path& file,
+                                const Engine::ForeignMaker& foreign) {
+  std::ifstream in(file);
+  if (!in || std::filesystem::is_directory(file)) {
+    return Status(Code::kUnusable, fmt::format("cannot read {}: name a rule script "
+                                               "(docs/formats/rule-scripts.md)",
+                                               file.string()));
   }
-  try {
-    return telltale::rules::Script().Run(argv[1]);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s: %s\n", argv[1], error.what());
-    return 2;
-  }
+  return Script(file.parent_path(), foreign).Run(in);
 }
+
+}  // namespace telltale::rules

@@ -1,0 +1,372 @@
+// SPDX-License-Identifier: Apache-2.0
+// PoorWeightInitialization: the weights begin so that layers hardly learn.
+//
+// As in SageMaker Debugger's rule of this name, in the first steps: variances that differ from layer
+// to layer, gradients that are nearly all the same, a loss that does not fall. A loss alone is not
+// enough here: with a learning rate that is warmed up it stands still in every training, and it says
+// nothing of weights.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "rules/builtin/captures.h"
+#include "rules/builtin/numbers.h"
+#include "rules/builtin/processes.h"
+#include "rules/registry.h"
+#include "rules/tensor_pattern.h"
+
+namespace telltale::rules {
+namespace {
+
+constexpr char kRegex[] = ".*relu_input";
+
+constexpr ParameterDesc kParameters[] = {
+    {"activation_inputs_regex", 0, "",
+     "Names of what goes into activations; where none comes, what ReLU layers give is judged.",
+     kRegex},
+    {"threshold", 10.0, "",
+     "Ratio of the largest to the smallest variance of the layers above which they differ."},
+    {"distribution_range", 0.001, "",
+     "Distance of the 5th and 95th percentile of a gradient below which it is too narrow."},
+    {"patience", 5, "steps", "Steps without a lower loss after which it counts as not falling."},
+    {"steps", 10, "steps", "So many first steps are looked at."},
+};
+
+constexpr CaptureNeed kCaptures[] = {
+    {"activations", "statistics", 100},
+    {"gradients", "statistics", 100},
+    {"gradients", "histogram", 100},
+    {"", "statistics", 100, "{activation_inputs_regex}"},
+};
+
+constexpr std::string_view kPrefix = "gradient/";
+constexpr std::size_t kNamed = 8;  ///< Layers that the evidence names.
+/// Of a normal distribution, in standard deviations: from the 5th to the 95th percentile.
+constexpr double kNormalSpread = 3.2897;
+/// A loss has fallen, and the incident is over, where it lost this share of its first value.
+constexpr double kFallen = 0.1;
+/// Places of 0.05 and 0.95 in the column `quantiles`.
+constexpr std::size_t kLow = 1;
+constexpr std::size_t kHigh = 7;
+
+/// The distance of the two percentiles that a histogram has.
+std::optional<double> SpreadOf(const format::HistogramRow& row) {
+  const auto quantiles = nlohmann::json::parse(row.quantiles, nullptr, false);
+  if (!quantiles.is_array() || quantiles.size() <= kHigh) return std::nullopt;
+  if (!quantiles[kLow].is_number() || !quantiles[kHigh].is_number()) return std::nullopt;
+  return quantiles[kHigh].get<double>() - quantiles[kLow].get<double>();
+}
+
+class PoorWeightInitialization final : public Rule {
+ public:
+  explicit PoorWeightInitialization(const Parameters& p)
+      : pattern_(p.Text("activation_inputs_regex")),
+        threshold_(p.Get("threshold")),
+        range_(p.Get("distribution_range")),
+        patience_(std::max<std::int64_t>(1, p.GetInt("patience"))),
+        steps_(std::max<std::int64_t>(1, p.GetInt("steps"))) {}
+
+  bool Wants(const Series& series) override {
+    const Kind kind = KindOf(series);
+    if (kind == Kind::kNone) return false;
+    if (kinds_.size() <= series.id) kinds_.resize(series.id + 1, Kind::kNone);
+    kinds_[series.id] = kind;
+    return true;
+  }
+
+  void OnRecord(const Record& record, Reporter* reporter) override {
+    if (const auto* statistic = record.As<format::StatisticRow>()) {
+      if (statistic->step < steps_) OnStatistic(*statistic, record, reporter);
+    } else if (const auto* histogram = record.As<format::HistogramRow>()) {
+      if (histogram->step < steps_) OnHistogram(*histogram, record.writer, reporter);
+    } else if (const auto* scalar = record.As<format::ScalarRow>()) {
+      OnLoss(*scalar, record.writer, reporter);
+    } else if (const auto* step = record.As<format::StepRow>()) {
+      if (step->mode == "TRAIN") OnStep(*step, record.writer, reporter);
+    } else if (const auto* event = record.As<format::EventRow>()) {
+      if (event->kind == "process.exit") {
+        processes_.End(*event, record.writer, [&](Process* process) { End(process, reporter); });
+      }
+    }
+  }
+
+  void OnEnd(Reporter* reporter) override {
+    for (auto& [key, process] : processes_) End(&process, reporter);
+  }
+
+  bool has_data() const override { return has_data_; }
+
+ private:
+  enum class Kind : std::uint8_t { kNone, kInput, kOutput, kGradient, kLoss };
+
+  struct Found {
+    std::string name;
+    double value = 0;
+  };
+
+  struct Process : TensorProcess {
+    // Of each layer the newest capture of the first steps.
+    std::map<std::string, double, std::less<>> inputs, outputs;
+    std::map<std::string, double, std::less<>> spreads;  ///< Of gradients.
+    std::map<std::string, bool, std::less<>> measured;    ///< A spread is from a histogram.
+
+    std::int64_t losses = 0;
+    std::int64_t loss_step = -1;
+    double first_loss = 0;
+    double best_loss = 0;
+    std::int64_t worse_in_row = 0;
+    bool flat = false;  ///< It did not fall for `patience` of the first steps.
+
+    bool judged = false;
+    double share = 0;
+  };
+
+  Kind KindOf(const Series& series) const {
+    if (series.mode != "TRAIN" && series.mode != "GLOBAL") return Kind::kNone;
+    if (series.table == format::TableId::kScalars) {
+      return series.name == "loss" ? Kind::kLoss : Kind::kNone;
+    }
+    const bool gradient = series.collection == "gradients" && !series.name.ends_with("bias");
+    if (series.table == format::TableId::kHistograms) {
+      return gradient ? Kind::kGradient : Kind::kNone;
+    }
+    if (series.table != format::TableId::kStatistics) return Kind::kNone;
+    if (gradient) return Kind::kGradient;
+    if (pattern_.Matches(series.name)) return Kind::kInput;
+    // Several outputs: attention weights, states.
+    return series.collection == "activations" &&
+                   series.name.find(".output.") == std::string::npos
+               ? Kind::kOutput
+               : Kind::kNone;
+  }
+
+  template <class Row>
+  Process* Find(const Row& row, std::uint32_t writer, Reporter* reporter) {
+    return processes_.Find(row, writer,
+                           [&](Process* process) { Close(process, false, reporter); });
+  }
+
+  template <class Row>
+  Process* Begin(const Row& row, std::uint32_t writer, Reporter* reporter) {
+    Process* process = Find(row, writer, reporter);
+    if (process == nullptr || process->judged) return nullptr;
+    if (row.step >= process->judged_step) {
+      process->judged_step = row.step;
+      process->capture_ns = row.time_ns;
+    }
+    return process;
+  }
+
+  static std::string_view Plainly(std::string_view name) {
+    return name.starts_with(kPrefix) ? name.substr(kPrefix.size()) : name;
+  }
+
+  void OnStatistic(const format::StatisticRow& row, const Record& record, Reporter* reporter) {
+    // One element has no spread; NaN and Inf are ExplodingTensor's.
+    if (row.count < 2 || row.nan_count + row.inf_count > 0) return;
+    Process* process = Begin(row, record.writer, reporter);
+    if (process == nullptr) return;
+    const Kind kind = kinds_[record.series];
+    const std::string name(Plainly(row.name));
+    if (kind == Kind::kGradient) {
+      // A histogram says it better.
+      if (!process->measured[name]) process->spreads[name] = kNormalSpread * row.std;
+    } else if (kind == Kind::kInput) {
+      process->inputs[name] = row.std * row.std;
+    } else if (row.min >= 0 && row.zero_count > 0) {
+      process->outputs[name] = row.std * row.std;
+    }
+  }
+
+  void OnHistogram(const format::HistogramRow& row, std::uint32_t writer, Reporter* reporter) {
+    if (row.taken < 2) return;
+    Process* process = Begin(row, writer, reporter);
+    const auto spread = process != nullptr ? SpreadOf(row) : std::nullopt;
+    if (!spread) return;
+    const std::string name(Plainly(row.name));
+    process->measured[name] = true;
+    process->spreads[name] = *spread;
+  }
+
+  void OnLoss(const format::ScalarRow& loss, std::uint32_t writer, Reporter* reporter) {
+    Process* process = Find(loss, writer, reporter);
+    // Of several in one step (two models in turn) the first.
+    if (process == nullptr || loss.step <= process->loss_step) return;
+    process->loss_step = loss.step;
+    const bool first = process->losses++ == 0;
+    if (first) process->first_loss = process->best_loss = loss.value;
+    if (!first && loss.value < process->best_loss) {
+      process->best_loss = loss.value;
+      process->worse_in_row = 0;
+    } else if (!first) {
+      ++process->worse_in_row;
+    }
+    if (loss.step < steps_ && process->worse_in_row >= patience_) process->flat = true;
+    if (process->open && Fallen(*process)) Close(process, true, reporter);
+  }
+
+  /// The loss is clearly below its first value. One that was no number at first never is.
+  static bool Fallen(const Process& process) {
+    return process.first_loss - process.best_loss > kFallen * std::abs(process.first_loss);
+  }
+
+  void OnStep(const format::StepRow& step, std::uint32_t writer, Reporter* reporter) {
+    Process* process = Find(step, writer, reporter);
+    if (process == nullptr || !process->BeginStep(step)) return;
+    process->CountWork(step);
+    // One later: the loss and a histogram of a step may come behind it.
+    if (!process->judged && step.step >= steps_) Judge(process, reporter);
+  }
+
+  static Found Extreme(const std::map<std::string, double, std::less<>>& values, bool largest) {
+    const auto less = [](const auto& a, const auto& b) { return a.second < b.second; };
+    const auto at = largest ? std::max_element(values.begin(), values.end(), less)
+                            : std::min_element(values.begin(), values.end(), less);
+    return {at->first, at->second};
+  }
+
+  void Judge(Process* process, Reporter* reporter) {
+    process->judged = true;
+    const bool by_inputs = process->inputs.size() >= 2;
+    const auto& variances = by_inputs ? process->inputs : process->outputs;
+    if (variances.size() < 2 && process->spreads.empty()) return;
+    has_data_ = true;
+    std::optional<double> ratio;
+    Found largest;
+    Found smallest;
+    if (variances.size() >= 2) {
+      largest = Extreme(variances, true);
+      smallest = Extreme(variances, false);
+      if (largest.value > 0) ratio = largest.value / std::max(smallest.value, 1e-300);
+    }
+    std::optional<Found> narrow;
+    if (!process->spreads.empty()) narrow = Extreme(process->spreads, false);
+    const bool differ = ratio && *ratio > threshold_;
+    const bool too_narrow = narrow && narrow->value < range_;
+    if (!differ && !too_narrow) return;
+
+    processes_.Open(process, 0, process->capture_ns);
+    process->cost_from_s = 0;
+    process->share = Fallen(*process) ? 0 : 1;
+    process->Extend(process->share);
+    Incident& incident = process->incident;
+    incident.severity = process->flat ? Severity::kHigh
+                        : differ      ? Severity::kMedium
+                                      : Severity::kLow;
+    incident.message = differ ? "Variances of layers differ at the start"
+                              : "Gradients are very narrow at the start";
+    std::string cause;
+    if (differ) {
+      cause = fmt::format("The variance of {} is {}, that of {} {}: {} times as much, above {}",
+                          largest.name, Figure(largest.value), smallest.name,
+                          Figure(smallest.value), Figure(*ratio), Figure(threshold_));
+    }
+    if (too_narrow) {
+      cause += fmt::format("{} 5th and 95th percentile of the gradient of {} are {} apart, less "
+                           "than {}",
+                           cause.empty() ? "The" : "; the", narrow->name, Figure(narrow->value),
+                           Figure(range_));
+    }
+    if (process->flat) {
+      cause += fmt::format("; the loss did not fall for {} of the first {} steps", patience_,
+                           steps_);
+    }
+    incident.cause = cause + ".";
+    incident.advice =
+        "Initialize each layer for its activation (nn.init.kaiming_normal_ before ReLU, "
+        "xavier_normal_ before tanh and sigmoid), biases with zero; normalize the inputs; put "
+        "normalization between the layers.";
+    incident.confidence = process->flat ? 0.9 : differ ? 0.75 : 0.5;
+    nlohmann::ordered_json evidence;
+    evidence["steps"] = steps_;
+    if (ratio) {
+      evidence["variance_ratio"] = Rounded(*ratio);
+      evidence["of"] = by_inputs ? "inputs" : "outputs";
+      evidence["largest_variance_in"] = largest.name;
+      evidence["smallest_variance_in"] = smallest.name;
+      nlohmann::ordered_json named = nlohmann::ordered_json::object();
+      for (const auto& [name, variance] : variances) {
+        if (named.size() < kNamed) named[name] = Rounded(variance);
+      }
+      evidence["variances"] = std::move(named);
+    }
+    if (narrow) {
+      evidence["narrowest_gradient"] = narrow->name;
+      evidence["percentiles_apart"] = Rounded(narrow->value);
+      evidence["from_histogram"] = process->measured[narrow->name];
+    }
+    evidence["loss_flat"] = process->flat;
+    if (process->losses > 0 && std::isfinite(process->first_loss)) {
+      evidence["first_loss"] = Rounded(process->first_loss);
+      evidence["best_loss"] = Rounded(process->best_loss);
+    }
+    incident.evidence = evidence.dump(-1, ' ', false,
+                                      nlohmann::ordered_json::error_handler_t::replace);
+    reporter->Report(incident);
+    if (Fallen(*process)) Close(process, true, reporter);
+  }
+
+  void End(Process* process, Reporter* reporter) {
+    if (process->open) Close(process, false, reporter);
+  }
+
+  /// `over`: the loss has fallen; else nothing follows.
+  void Close(Process* process, bool over, Reporter* reporter) {
+    process->Extend(process->share);
+    over ? reporter->Recover(process->incident) : reporter->Close(process->incident);
+    process->open = false;
+  }
+
+  const TensorPattern pattern_;
+  const double threshold_, range_;
+  const std::int64_t patience_, steps_;
+
+  std::vector<Kind> kinds_;  ///< By series.
+  ProcessTable<Process> processes_;
+  bool has_data_ = false;
+};
+
+}  // namespace
+
+const RuleDesc kPoorWeightInitializationDesc{
+    "PoorWeightInitialization",
+    "The weights begin so that layers hardly learn.",
+    "In the captures of the first `steps` TRAIN steps, the newest of each tensor: (a) the largest "
+    "variance of what goes into activations (activation_inputs_regex; relu_input also as "
+    "relu.input), over the smallest, > threshold; where fewer than two such inputs come, of the "
+    "outputs of activations that have zeros and nothing below zero. (b) The 5th and 95th "
+    "percentile of the gradient of some parameter that is no bias are less than distribution_range"
+    " apart; where no histogram comes, 3.29 × its standard deviation, as of a normal distribution."
+    " (c) The loss found no new least value in patience steps in a row. An incident where (a) or "
+    "(b); (c) alone is LossNotDecreasing's. High with (c), medium with (a), else low. Judged once, "
+    "when as many steps have passed; over where the loss has fallen by 10 % of its first value, "
+    "and where the process ends. Cost = time of the steps until then, less waits for data; 0 where"
+    " it had fallen when this was judged.",
+    "Initialize each layer for its activation (Kaiming before ReLU, Xavier before tanh and "
+    "sigmoid), biases with zero, normalize the inputs, put normalization between layers.",
+    store::MaskOf(format::TableId::kStatistics) | store::MaskOf(format::TableId::kHistograms) |
+        store::MaskOf(format::TableId::kScalars) | store::MaskOf(format::TableId::kSteps) |
+        store::MaskOf(format::TableId::kEvents),
+    true,
+    kParameters,
+    kCaptures,
+    Family::kModel,
+    false,
+    "`nn.init.normal_(layer.weight, std=0.01)` in every layer of a deep ReLU network: what comes "
+    "through shrinks from layer to layer, and so do the gradients."};
+
+std::unique_ptr<Rule> MakePoorWeightInitialization(const Parameters& parameters) {
+  return std::make_unique<PoorWeightInitialization>(parameters);
+}
+
+}  // namespace telltale::rules

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+// The frame of the rules that judge tensors one by one (dead, saturated, unchanged, ...): verdicts
+// from statistics or values as they come, patience, and one incident a process that says how many
+// tensors are ill. What a verdict is and what is said of it is the rule's.
+//
+// A capture is looked at as a whole when its step has ended. Values go another way than statistics
+// and come later: each verdict counts for the tensor and step that it is of. Thread safety: none.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "rules/builtin/captures.h"
+#include "rules/builtin/processes.h"
+#include "rules/rule.h"
+
+namespace telltale::rules {
+
+class TensorRule : public Rule {
+ public:
+  void Bind(const RuleContext& context) override { values_ = context.values; }
+  bool Wants(const Series& series) final;
+  void OnRecord(const Record& record, Reporter* reporter) final;
+  void OnEnd(Reporter* reporter) final;
+  bool has_data() const final { return has_data_; }
+
+ protected:
+  struct Verdict {
+    bool bad = false;
+    /// The number behind it; the evidence names that of each ill tensor.
+    double value = 0;
+    /// Share of the tensor that is lost where it is bad.
+    double weight = 1;
+  };
+
+  /// A moment of a process.
+  struct Moment {
+    std::int64_t step = -1;
+    std::int64_t ns = 0;
+    double worked_s = 0;
+  };
+
+  /// A tensor of one process and attempt.
+  struct Tensor {
+    std::uint32_t id = 0;  ///< Counts up from 0 in the rule: an index for what it keeps beside.
+    std::string name;
+    std::string collection;
+    std::uint32_t gradient = ~0U;  ///< Id of its gradient's tensor; ~0: none was seen.
+    std::uint64_t elements = 0;
+    double value = 0;  ///< Of the newest verdict.
+    double weight = 1;
+    std::int64_t first_step = -1;  ///< Of the first verdict, and what it found.
+    double first_value = 0;
+    std::int64_t verdicts = 0;
+    std::int64_t bad_in_row = 0;
+    std::int64_t good_in_row = 0;
+    Moment since;  ///< The first bad one in the row; valid while bad_in_row > 0 or ill.
+    bool ill = false;
+    bool gone = false;       ///< It is captured no more.
+    bool by_values = false;  ///< The newest verdict is of values; statistics are not asked.
+    std::int64_t statistic_step = -1;
+    std::int64_t values_step = -1;
+    Presence presence;
+  };
+
+  struct Process : TensorProcess {
+    std::vector<std::uint32_t> tensors;  ///< By id, in the order in which they came first.
+    std::int64_t look_step = 0;          ///< When to look next for tensors that are gone.
+    bool dirty = false;                  ///< Verdicts came that were not looked at.
+    bool news = false;                   ///< One of them says that a tensor is ill.
+    double share = 0;                    ///< Of the judged elements: those that are lost.
+    Moment closed;                       ///< When the last incident was.
+
+    // For rules that need them:
+    std::int64_t gradient_step = -1;  ///< Newest capture of any gradient.
+    std::int64_t frozen = -1;         ///< Parameters that were frozen on purpose; -1: not said.
+  };
+
+  /// `patience`: bad verdicts in a row before a tensor is ill; `costs`: time is lost while it is.
+  explicit TensorRule(std::int64_t patience, bool costs = true);
+
+  /// Whether statistics, or values, of a tensor are judged. Its mode is TRAIN or GLOBAL.
+  virtual bool Selects(const Series& series) = 0;
+  /// Nothing: it says neither that the tensor is well nor that it is ill. Of each step once.
+  virtual std::optional<Verdict> OnStatistic(const Tensor& tensor, Process* process,
+                                             const format::StatisticRow& row);
+  virtual std::optional<Verdict> OnValues(const Tensor& tensor, Process* process,
+                                          const Record& record, const format::TensorRow& row);
+  /// Of a process that is known.
+  virtual void OnEvent(const format::EventRow& event, Process* process);
+  /// Of any process; `plan`.
+  virtual void OnPlan(const format::EventRow& event);
+  /// Whether those that are ill (at least one) are an incident.
+  virtual bool Matters(const Process& process, const std::vector<const Tensor*>& ill);
+  /// Fills in severity (never lowered by the frame), message, cause, advice, confidence and more
+  /// evidence. `ill` is not empty; first those that are bad now, each in the order of the process.
+  virtual void Describe(const Process& process, const std::vector<const Tensor*>& ill,
+                        Incident* incident, nlohmann::ordered_json* evidence) = 0;
+
+  /// The one with the largest value. REQUIRES: there is one.
+  static const Tensor& Largest(const std::vector<const Tensor*>& tensors);
+  /// Values of a record, at most `limit`; nothing where there are none to be had.
+  std::optional<std::vector<double>> Read(const Record& record, std::size_t limit) const;
+  /// Tensors of a process that were judged and still come.
+  std::size_t Judged(const Process& process) const;
+  /// Of a parameter; null: none was captured so far, or the rule does not select it.
+  const Tensor* GradientTensor(const Tensor& parameter) const {
+    return parameter.gradient == kNone ? nullptr : &tensors_[parameter.gradient];
+  }
+
+  /// What a rule keeps of a tensor beside the frame.
+  template <class T>
+  static T& Beside(std::vector<T>* kept, const Tensor& tensor) {
+    if (kept->size() <= tensor.id) kept->resize(tensor.id + 1);
+    return (*kept)[tensor.id];
+  }
+
+ private:
+  static constexpr std::uint32_t kNone = ~0U;
+  static constexpr std::int64_t kRecovery = 2;  ///< Good verdicts in a row that make it well.
+
+  using Key = std::tuple<std::int32_t, std::int32_t, std::uint32_t, std::string>;
+
+  /// Makes a parameter and its gradient known to each other.
+  void Link(const Series& series, std::uint32_t id);
+  template <class Row>
+  Process* Find(const Row& row, std::uint32_t writer, Reporter* reporter);
+  template <class Row>
+  Process* Begin(Tensor* tensor, const Row& row, std::uint32_t writer, Reporter* reporter);
+  void TakeStatistic(Tensor* tensor, const format::StatisticRow& row, std::uint32_t writer,
+                     Reporter* reporter);
+  void TakeValues(Tensor* tensor, const Record& record, const format::TensorRow& row,
+                  Reporter* reporter);
+  void TakeStep(const format::StepRow& step, std::uint32_t writer, Reporter* reporter);
+  void TakeEvent(const format::EventRow& event, std::uint32_t writer, Reporter* reporter);
+  void Apply(Tensor* tensor, Process* process, std::int64_t step, std::int64_t ns,
+             const Verdict& verdict);
+  void Look(Process* process, Reporter* reporter);
+  void LookForGone(Process* process, std::int64_t step, Reporter* reporter);
+  void Open(Process* process, const std::vector<const Tensor*>& ill);
+  void Say(Process* process, const std::vector<const Tensor*>& ill, Reporter* reporter);
+  double ShareOf(const Process& process) const;
+  void End(Process* process, Reporter* reporter);
+  void Close(Process* process, bool still, Reporter* reporter);
+
+  const std::int64_t patience_;
+  const bool costs_;
+
+  TensorValues* values_ = nullptr;
+  std::deque<Tensor> tensors_;
+  std::map<Key, std::uint32_t> ids_;
+  std::vector<std::uint32_t> by_series_;
+  ProcessTable<Process> processes_;
+  bool has_data_ = false;
+};
+
+}  // namespace telltale::rules
