@@ -7,8 +7,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
-#include <deque>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -48,6 +48,23 @@ struct Sample {
   double max = 0;
 };
 
+/// The newest captures of a tensor on one rank.
+struct History {
+  std::int32_t rank = 0;
+  std::size_t count = 0;
+  std::array<Sample, kKept> samples{};
+
+  std::int64_t newest_step() const { return count == 0 ? -1 : samples[(count - 1) % kKept].step; }
+  void Add(const Sample& sample) { samples[count++ % kKept] = sample; }
+  /// Null where it has none of that step.
+  const Sample* At(std::int64_t step) const {
+    for (const Sample& sample : samples) {
+      if (sample.step == step) return &sample;
+    }
+    return nullptr;
+  }
+};
+
 class ReplicaDivergence final : public Rule {
  public:
   explicit ReplicaDivergence(const Parameters& p)
@@ -66,7 +83,13 @@ class ReplicaDivergence final : public Rule {
     if (gradient && name.starts_with(kGradient)) name.remove_prefix(kGradient.size());
     const auto [at, fresh] = index_.try_emplace(std::string(name), tensors_.size());
     if (fresh) tensors_.emplace_back().name = name;
-    known = {at->second, gradient, series.rank, series.attempt};
+    Tensor& tensor = tensors_[at->second];
+    std::vector<History>& ranks = gradient ? tensor.gradient.by_rank : tensor.parameter.by_rank;
+    const auto of_rank = std::find_if(ranks.begin(), ranks.end(), [&](const History& history) {
+      return history.rank == series.rank;
+    });
+    known = {at->second, static_cast<std::size_t>(of_rank - ranks.begin()), gradient};
+    if (of_rank == ranks.end()) ranks.emplace_back().rank = series.rank;
     return true;
   }
 
@@ -100,13 +123,12 @@ class ReplicaDivergence final : public Rule {
   /// What a series is.
   struct Known {
     std::size_t tensor = 0;
+    std::size_t rank = 0;  ///< In by_rank.
     bool gradient = false;
-    std::int32_t rank = 0;
-    std::uint32_t attempt = 0;
   };
   /// What is kept of one kind (parameter or gradient) of a tensor.
   struct Side {
-    std::map<std::int32_t, std::deque<Sample>> by_rank;
+    std::vector<History> by_rank;
     bool equal_once = false;
     std::int64_t equal_step = -1;  ///< The newest capture in which all were the same.
     std::int64_t compared_step = -1;
@@ -143,9 +165,16 @@ class ReplicaDivergence final : public Rule {
     if (open_) Close(reporter);
     attempt_ = attempt;
     for (Tensor& tensor : tensors_) {
-      std::string name = std::move(tensor.name);
-      tensor = Tensor();
-      tensor.name = std::move(name);
+      Tensor fresh;
+      fresh.name = std::move(tensor.name);
+      // Series know their place among the ranks.
+      for (const History& h : tensor.parameter.by_rank) {
+        fresh.parameter.by_rank.emplace_back().rank = h.rank;
+      }
+      for (const History& h : tensor.gradient.by_rank) {
+        fresh.gradient.by_rank.emplace_back().rank = h.rank;
+      }
+      tensor = std::move(fresh);
     }
   }
 
@@ -181,19 +210,17 @@ class ReplicaDivergence final : public Rule {
     if (row.rank != first_rank_) ranks_seen_ = 2;
     Tensor& tensor = tensors_[known.tensor];
     Side& side = known.gradient ? tensor.gradient : tensor.parameter;
-    std::deque<Sample>& mine = side.by_rank[row.rank];
+    History& mine = side.by_rank[known.rank];
     // Two processes of one rank (a sweep) are no replicas of each other.
-    if (!mine.empty() && row.step <= mine.back().step) return;
+    if (row.step <= mine.newest_step()) return;
     const Sample sample{row.step, row.time_ns, row.count, row.l2, row.mean, row.min, row.max};
-    mine.push_back(sample);
-    if (mine.size() > kKept) mine.pop_front();
+    mine.Add(sample);
     if (side.by_rank.size() < 2) return;
-    for (const auto& [rank, samples] : side.by_rank) {
-      if (rank == row.rank) continue;
-      const auto found = std::find_if(samples.begin(), samples.end(),
-                                      [&](const Sample& s) { return s.step == row.step; });
-      if (found == samples.end() || found->count != row.count) continue;
-      Compare(&side, sample, row.rank, *found, rank);
+    for (const History& other : side.by_rank) {
+      if (other.rank == row.rank) continue;
+      const Sample* found = other.At(row.step);
+      if (found == nullptr || found->count != row.count) continue;
+      Compare(&side, sample, row.rank, *found, other.rank);
       if (!known.gradient) judge_step_ = std::max(judge_step_, row.step);
     }
   }
@@ -259,10 +286,8 @@ class ReplicaDivergence final : public Rule {
   }
   static std::int64_t TimeOf(const Side& side, std::int64_t step) {
     std::int64_t time = 0;
-    for (const auto& [rank, samples] : side.by_rank) {
-      for (const Sample& s : samples) {
-        if (s.step == step) time = std::max(time, s.time_ns);
-      }
+    for (const History& history : side.by_rank) {
+      if (const Sample* sample = history.At(step)) time = std::max(time, sample->time_ns);
     }
     return time;
   }
