@@ -36,7 +36,7 @@ class Attention(nn.Module):
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         scores = self.scores(self.query(inputs), self.key(inputs)).float()
-        # The largest first, so that the exponential cannot overflow: Inf − Inf where it has already.
+        # The largest first, so that the exponential cannot overflow: Inf less Inf where it has already.
         weights = torch.exp(scores - scores.max(1, keepdim=True).values)
         mixed = weights / weights.sum(1, keepdim=True) @ inputs
         result: torch.Tensor = self.head(F.layer_norm(inputs + mixed, (WIDTH,)))
