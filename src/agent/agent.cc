@@ -418,6 +418,7 @@ void Agent::CheckLives() {
       }
     }
     if (auto event = producer->DisabledEvent(RunNow())) outbox_.Add(*std::move(event));
+    if (auto event = producer->StacksEvent(now, RunNow())) outbox_.Add(*std::move(event));
   }
   if (training_ && training_ended_at_ns_ == 0 && PidfdEnded(training_.get())) {
     training_ended_at_ns_ = now;
@@ -540,6 +541,7 @@ bool Agent::Tick(bool ledger) {
       more = waiting && taken < kMaxTickBytes;
       taken += kDrainBytes;
       records += drained.records;
+      if (drained.records > 0) producer->NoteRecords(Now());
       if (drained.positions.empty()) break;
       if (!in_batch.empty() && !Flush(&batch, &in_batch)) {
         producer->consumer().Rollback();
