@@ -227,12 +227,11 @@ class Underused final : public Rule {
           "that more of them fit.";
     } else if (wait >= waits_ && more > 0) {
       incident.cause = fmt::format(
-          "{}; the model waits for data in {:.0f} % of step time: {} make too few batches at a "
-          "time.",
-          loads, 100 * wait,
-          workers == 0   ? std::string("no loader workers")
-          : workers == 1 ? std::string("1 loader worker")
-                         : fmt::format("{} loader workers", workers));
+          "{}; the model waits for data in {:.0f} % of step time: {}.", loads, 100 * wait,
+          workers == 0 ? std::string("each batch is made between two steps")
+          : workers == 1
+              ? std::string("1 loader worker makes too few batches at a time")
+              : fmt::format("{} loader workers make too few batches at a time", workers));
       incident.advice = fmt::format(
           "Set num_workers={} in the DataLoader{}.", workers + more,
           memory ? fmt::format(": memory allows up to {} more of {}", *memory,
