@@ -28,7 +28,7 @@ constexpr std::size_t kMostBytes = std::size_t{1} << 20U;
 /// A key of a machine that is a number.
 struct NumberKey {
   std::string_view name;
-  double MachinePrice::* field;
+  double MachinePrice::*field;
   double scale;
   bool positive;  ///< It must be said, and be above 0.
 };
@@ -142,10 +142,11 @@ Result<PriceTable> LoadPriceTable(const std::string& prices) {
     text.resize(static_cast<std::size_t>(in.gcount()));
   }
   if (text.empty() || text.size() > kMostBytes) {
-    return Status(Code::kUnusable,
-                  fmt::format("{}: cannot be read, or is empty or larger than 1 MiB: write the path "
-                              "of a price table, or the table itself ({})",
-                              Printable(prices), kPage));
+    return Status(
+        Code::kUnusable,
+        fmt::format("{}: cannot be read, or is empty or larger than 1 MiB: write the path "
+                    "of a price table, or the table itself ({})",
+                    Printable(prices), kPage));
   }
   return PriceTableFromToml(text, prices);
 }

@@ -16,8 +16,8 @@ struct MachinePrice {
   double price_per_hour = 0;
   double cores = 0;
   double memory_bytes = 0;
-  double gpus = 0;  ///< 0: it has none.
-  std::string gpu;  ///< Kind.
+  double gpus = 0;              ///< 0: it has none.
+  std::string gpu;              ///< Kind.
   double gpu_memory_bytes = 0;  ///< Of one.
   double gpu_speed = 0;         ///< Of one, in any unit that the whole table shares.
   double core_speed = 1;        ///< The same of one core.

@@ -61,7 +61,8 @@ class HostSync final : public Rule {
   explicit HostSync(const Parameters& p)
       : medium_(p.Get("medium_share") / 100),
         high_(p.Get("high_share") / 100),
-        window_steps_(static_cast<std::size_t>(std::max<std::int64_t>(2, p.GetInt("window_steps")))),
+        window_steps_(
+            static_cast<std::size_t>(std::max<std::int64_t>(2, p.GetInt("window_steps")))),
         warmup_steps_(std::max<std::int64_t>(0, p.GetInt("warmup_steps"))) {}
 
   bool Wants(const Series& series) override {
@@ -164,8 +165,8 @@ class HostSync final : public Rule {
         continue;
       }
       if (wait.from_ns < step.time_ns || wait.to_ns <= covered_ns) continue;
-      const double ns = static_cast<double>(std::min(wait.to_ns, end_ns) -
-                                            std::max(wait.from_ns, covered_ns));
+      const double ns =
+          static_cast<double>(std::min(wait.to_ns, end_ns) - std::max(wait.from_ns, covered_ns));
       judged.wait_ns += std::max(0.0, ns);
       judged.waits += wait.from_ns >= covered_ns ? 1 : 0;
       process->by_series[wait.series] += ns;
@@ -248,7 +249,8 @@ class HostSync final : public Rule {
         Figure(waits), waits < 1.5 ? "time" : "times", named, Millis(sum.wait_ns / count),
         Millis(sum.ns / count), 100 * sum.idle / count);
     incident.advice =
-        "Take .item(), .cpu(), print(tensor) and branches on values of tensors out of the step: add "
+        "Take .item(), .cpu(), print(tensor) and branches on values of tensors out of the step: "
+        "add "
         "up on the device and read every 100th step; copy with non_blocking=True from pinned "
         "memory. torch.cuda.set_sync_debug_mode(\"warn\") names the lines.";
     incident.cost_seconds = process->cost_ns / 1e9;
@@ -282,7 +284,8 @@ class HostSync final : public Rule {
   MachineSampler sampler_;
   std::map<std::uint32_t, CellWindow<Cell>> load_;  ///< By writer: how busy its devices are.
   std::vector<std::string> names_;                  ///< By series: of spans that are waits.
-  std::map<std::pair<std::uint32_t, std::int32_t>, std::vector<Wait>> waits_;  ///< By (writer, pid).
+  std::map<std::pair<std::uint32_t, std::int32_t>, std::vector<Wait>>
+      waits_;  ///< By (writer, pid).
   ProcessTable<Process> processes_;
   bool has_data_ = false;
 };
@@ -293,9 +296,11 @@ const RuleDesc kHostSyncDesc{
     .name = "HostSync",
     .summary = "The host waits for the device inside the step, and the device then for the host.",
     .formula =
-        "Waits: spans of the main thread that are named as calls which end when the device has done "
+        "Waits: spans of the main thread that are named as calls which end when the device has "
+        "done "
         "its work (cudaStreamSynchronize, cudaDeviceSynchronize, cudaMemcpy, aten::item and their "
-        "like); one inside another counts once. Lost in a step = min(its waits, its duration × (1 − "
+        "like); one inside another counts once. Lost in a step = min(its waits, its duration × (1 "
+        "− "
         "gpu.utilization of the newest 10 s)), since a wait for a device that stays busy costs "
         "nothing. Share = Σ lost / Σ duration over the newest window_steps TRAIN steps of a rank, "
         "the first warmup_steps apart, at least half of which wait. Medium from medium_share, high "

@@ -58,9 +58,8 @@ class IdleAccelerators final : public Rule {
   }
 
   void OnEnd(Reporter* reporter) override {
-    sampler_.Finish([&](const SampledNode& node, const Sample& sample) {
-      OnSample(node, sample, reporter);
-    });
+    sampler_.Finish(
+        [&](const SampledNode& node, const Sample& sample) { OnSample(node, sample, reporter); });
     for (auto& [key, device] : devices_) {
       if (device.watched.open) reporter->Close(device.watched.incident);
       device.watched.open = false;
@@ -150,12 +149,11 @@ class IdleAccelerators final : public Rule {
     const std::string gpu = device->subject.substr(0, device->subject.find(' '));
     const bool stepping = total.training();
     const bool held = total.memory.known() && total.memory.value() >= kHeldMemory;
-    incident.message = device->used
-                           ? fmt::format("{} is idle for {}", gpu, Lasting(device->idle_s))
-                           : fmt::format("{} is not used", gpu);
-    const std::string how = fmt::format("{} was busy for {:.1f} % of the newest {} ({:.1f} % mean)",
-                                        gpu, 100 * busy, Lasting(total.seconds),
-                                        total.utilization.value());
+    incident.message = device->used ? fmt::format("{} is idle for {}", gpu, Lasting(device->idle_s))
+                                    : fmt::format("{} is not used", gpu);
+    const std::string how =
+        fmt::format("{} was busy for {:.1f} % of the newest {} ({:.1f} % mean)", gpu, 100 * busy,
+                    Lasting(total.seconds), total.utilization.value());
     if (!device->used) {
       incident.cause = fmt::format("{} and holds no memory: nothing was put on it.", how);
       incident.advice =
@@ -169,7 +167,8 @@ class IdleAccelerators final : public Rule {
     } else if (!held && total.memory.known()) {
       incident.cause =
           fmt::format("{} and holds no memory, while training steps go on without it.", how);
-      incident.advice = "Look on which device the model is: print(next(model.parameters()).device).";
+      incident.advice =
+          "Look on which device the model is: print(next(model.parameters()).device).";
     } else {
       incident.cause = fmt::format(
           "{}, while training steps go on: it is waited for nowhere, or the steps wait for data "
@@ -208,7 +207,8 @@ const RuleDesc kIdleAcceleratorsDesc{
     .name = "IdleAccelerators",
     .summary = "A GPU that the run holds does next to nothing for minutes.",
     .formula =
-        "For each GPU the newest `minutes` of samples, without a gap: idle where gpu.utilization is "
+        "For each GPU the newest `minutes` of samples, without a gap: idle where gpu.utilization "
+        "is "
         "above `utilization` in at most 5 % of that time; over where it is in more than 20 %. Low "
         "where the device was never busy and never held 3 % of its memory, else medium, high where "
         "every GPU of the run is idle. Cost = idle time / number of GPUs (assumption: all of them "

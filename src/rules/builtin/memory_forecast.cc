@@ -93,7 +93,9 @@ class Trend {
 
   bool full() const { return cells_.size() == kCells; }
   /// Between the first cell of the window and the newest.
-  double Growth() const { return cells_.size() < 2 ? 0 : cells_.back().least - cells_.front().least; }
+  double Growth() const {
+    return cells_.size() < 2 ? 0 : cells_.back().least - cells_.front().least;
+  }
 
   /// REQUIRES: full().
   Line Fit(std::int64_t cell_ns) const {
@@ -104,7 +106,8 @@ class Trend {
     for (std::size_t i = 0; i < kCells; ++i) {
       if (i > 0 && cells_[i].least > cells_[i - 1].least) ++rising;
       for (std::size_t j = i + 1; j < kCells; ++j) {
-        slopes.push_back((cells_[j].least - cells_[i].least) / (static_cast<double>(j - i) * width));
+        slopes.push_back((cells_[j].least - cells_[i].least) /
+                         (static_cast<double>(j - i) * width));
       }
     }
     Line line;
@@ -166,9 +169,7 @@ class MemoryForecast final : public Rule {
       what = kProcess;
       unit = series.pid;
     } else if (unit = UnitOf(series.collection, "gpu:"); unit >= 0) {
-      what = name == "gpu.memory_used"    ? kGpuUsed
-             : name == "gpu.memory_total" ? kGpuTotal
-                                          : kNone;
+      what = name == "gpu.memory_used" ? kGpuUsed : name == "gpu.memory_total" ? kGpuTotal : kNone;
     }
     if (what == kNone) return false;
     sampler_.Read(series, what, unit);
@@ -186,9 +187,8 @@ class MemoryForecast final : public Rule {
   }
 
   void OnEnd(Reporter* reporter) override {
-    sampler_.Finish([&](const SampledNode& node, const Sample& sample) {
-      OnSample(node, sample, reporter);
-    });
+    sampler_.Finish(
+        [&](const SampledNode& node, const Sample& sample) { OnSample(node, sample, reporter); });
     for (auto& [key, memory] : memories_) {
       if (memory.watched.open) reporter->Close(memory.watched.incident);
       memory.watched.open = false;
@@ -218,7 +218,7 @@ class MemoryForecast final : public Rule {
     std::string subject;
     Trends trends;
     Watched watched;
-    std::size_t scale = 0;     ///< Whose trend the open incident is.
+    std::size_t scale = 0;  ///< Whose trend the open incident is.
     double opened_slope = 0;
     double used = 0, limit = 0;
   };
@@ -266,11 +266,12 @@ class MemoryForecast final : public Rule {
       // The group's own count has the page cache in it, which gives way; that of the processes has
       // shared pages several times.
       const double group = sample.SumOf(kGroupUsed);
-      Push({node.writer, -2}, Kind::kGroup, "cgroup", std::isnan(group) ? tree : std::min(tree, group),
-           limit, node, sample, reporter);
+      Push({node.writer, -2}, Kind::kGroup, "cgroup",
+           std::isnan(group) ? tree : std::min(tree, group), limit, node, sample, reporter);
     }
     if (total > 0 && !std::isnan(available)) {
-      Push({node.writer, -1}, Kind::kHost, "host", total - available, total, node, sample, reporter);
+      Push({node.writer, -1}, Kind::kHost, "host", total - available, total, node, sample,
+           reporter);
     }
     for (const SampleValue& value : sample.values) {
       if (value.what != kGpuUsed) continue;
@@ -348,8 +349,7 @@ class MemoryForecast final : public Rule {
       if (!soon && line.growth < creep_) return;
       // The tighter limit alone speaks of the same memory.
       const auto group = memories_.find({node.writer, -2});
-      if (memory->kind == Kind::kHost && group != memories_.end() &&
-          group->second.watched.open) {
+      if (memory->kind == Kind::kHost && group != memories_.end() && group->second.watched.open) {
         return;
       }
       memory->scale = scale;
@@ -368,7 +368,8 @@ class MemoryForecast final : public Rule {
   }
 
   /// Whose growth it mostly is.
-  std::optional<Culprit> CulpritOf(std::size_t scale, double growth, const SampledNode& node) const {
+  std::optional<Culprit> CulpritOf(std::size_t scale, double growth,
+                                   const SampledNode& node) const {
     double most = 0;
     std::int32_t pid = 0;
     double workers = 0;
@@ -406,8 +407,7 @@ class MemoryForecast final : public Rule {
     const std::string grew =
         fmt::format("{} in {}{}", Bytes(line.growth), Lasting(line.seconds),
                     per_step > 0 ? fmt::format(", {} a step", Bytes(per_step)) : std::string());
-    const std::optional<Culprit> culprit =
-        gpu ? std::nullopt : CulpritOf(scale, line.growth, node);
+    const std::optional<Culprit> culprit = gpu ? std::nullopt : CulpritOf(scale, line.growth, node);
     if (gpu) {
       incident.cause = fmt::format("{} took {} more; {} of {} are left.",
                                    memory->subject.substr(0, memory->subject.find(' ')), grew,
@@ -417,25 +417,27 @@ class MemoryForecast final : public Rule {
           "graph (loss.item(), .detach()), retain_graph, caches by shape.";
     } else if (!culprit) {
       incident.cause = memory->kind == Kind::kHost
-                           ? fmt::format("The machine's memory in use grew by {}, not by processes "
-                                         "of this run: other programs, or files in /dev/shm or /tmp.",
-                                         grew)
+                           ? fmt::format(
+                                 "The machine's memory in use grew by {}, not by processes "
+                                 "of this run: other programs, or files in /dev/shm or /tmp.",
+                                 grew)
                            : fmt::format("The processes of the run grew by {} together.", grew);
       incident.advice = memory->kind == Kind::kHost
                             ? "Look at what else grows: free -h, df -h /dev/shm, top (key M)."
                             : "Compare what each process holds: telltale's chart of proc.rss.";
     } else {
-      incident.cause = fmt::format("It is {} that grew: {} in {}{}; {} of {} are left.",
-                                   culprit->who, Bytes(culprit->growth), Lasting(line.seconds),
-                                   per_step > 0 ? fmt::format(", {} a step", Bytes(per_step))
-                                                : std::string(),
-                                   Bytes(left), Bytes(memory->limit));
+      incident.cause =
+          fmt::format("It is {} that grew: {} in {}{}; {} of {} are left.", culprit->who,
+                      Bytes(culprit->growth), Lasting(line.seconds),
+                      per_step > 0 ? fmt::format(", {} a step", Bytes(per_step)) : std::string(),
+                      Bytes(left), Bytes(memory->limit));
       incident.advice =
           culprit->kind == "trainer"
               ? "Look for what the loop keeps of each step: losses and outputs in a list "
                 "(loss.item(), .detach()), histories, caches without a bound."
           : culprit->kind == "workers"
-              ? "Look for what the data set keeps: caches in __getitem__, and large lists of Python "
+              ? "Look for what the data set keeps: caches in __getitem__, and large lists of "
+                "Python "
                 "objects, each of whose pages a worker copies when it reads it; use numpy arrays."
               : "Look at what this process keeps.";
     }
@@ -478,7 +480,8 @@ const RuleDesc kMemoryForecastDesc{
         "Used: host mem.total − mem.available; control group (where its limit is below the "
         "machine's memory) the resident memory of the run's processes, at most what is charged to "
         "it; gpu.memory_used. From warmup_seconds after the first TRAIN step, without a gap, in "
-        "windows of 24 cells of 1.25, 10, 80 and 640 s: slope = the median slope between the lowest "
+        "windows of 24 cells of 1.25, 10, 80 and 640 s: slope = the median slope between the "
+        "lowest "
         "values of two cells. A trend is one where three quarters of the cells are above the one "
         "before, no half of the window grows three times as much as the other, the newest quarter "
         "grows at half of the slope, and the level was not reached before. Time left = (limit − "
@@ -488,7 +491,8 @@ const RuleDesc kMemoryForecastDesc{
         "the memory is gone, else low. Over where the newest quarter grows at less than a fifth of "
         "the slope that opened it. Cost = 0: nothing is lost before the kill.",
     .how_to_fix =
-        "Keep numbers, not tensors with their graph; bound caches; hold data sets in arrays, not in "
+        "Keep numbers, not tensors with their graph; bound caches; hold data sets in arrays, not "
+        "in "
         "lists of objects. Save a checkpoint before the memory is gone.",
     .table_mask = MachineSampler::kTables,
     .wrong_result = false,

@@ -38,7 +38,7 @@ constexpr double kFlat = 0.15;
 /// A loader that computes for more than this share of its time is not what the network holds up.
 constexpr double kComputes = 0.7;
 /// Interfaces of this machine with itself: their traffic is none, or is counted elsewhere again.
-constexpr std::array<std::string_view, 8> kInner = {"lo",    "docker", "veth", "br-",
+constexpr std::array<std::string_view, 8> kInner = {"lo",    "docker", "veth",    "br-",
                                                     "virbr", "cni",    "flannel", "tun"};
 
 class NetworkBottleneck final : public Rule {
@@ -80,9 +80,8 @@ class NetworkBottleneck final : public Rule {
   }
 
   void OnEnd(Reporter* reporter) override {
-    sampler_.Finish([&](const SampledNode& node, const Sample& sample) {
-      OnSample(node, sample, reporter);
-    });
+    sampler_.Finish(
+        [&](const SampledNode& node, const Sample& sample) { OnSample(node, sample, reporter); });
     for (auto& [key, link] : links_) {
       if (link.watched.open) reporter->Close(link.watched.incident);
       link.watched.open = false;
@@ -98,7 +97,7 @@ class NetworkBottleneck final : public Rule {
     using CellBase::CellBase;
     double bytes = 0;
     TimeMean gpu;
-    TimeMean makers;   ///< Percent of a core that each process which makes batches takes.
+    TimeMean makers;  ///< Percent of a core that each process which makes batches takes.
     double workers_s = 0;
     void Add(const Cell& other) {
       AddBase(other);
@@ -121,10 +120,9 @@ class NetworkBottleneck final : public Rule {
   void OnSample(const SampledNode& node, const Sample& sample, Reporter* reporter) {
     Cell of_node(sample);
     of_node.gpu.Add(sample.MeanOf(kGpu), of_node.seconds);
-    const bool workers =
-        std::any_of(sample.values.begin(), sample.values.end(), [&](const SampleValue& v) {
-          return v.what == kCpu && node.workers.contains(v.unit);
-        });
+    const bool workers = std::any_of(
+        sample.values.begin(), sample.values.end(),
+        [&](const SampleValue& v) { return v.what == kCpu && node.workers.contains(v.unit); });
     for (const SampleValue& value : sample.values) {
       if (value.what != kCpu) continue;
       const bool maker =
@@ -224,11 +222,10 @@ class NetworkBottleneck final : public Rule {
                                 Figure(rate / 1e6), Figure(link_ * 8 / 1e9))
                   : fmt::format("{} receives {} MB/s all the time, the most that this run has had",
                                 link->name, Figure(rate / 1e6));
-    const std::string samples =
-        per_sample > 0
-            ? fmt::format(": at {} a sample that is {} samples/s at most", Bytes(per_sample),
-                          Figure(ceiling))
-            : std::string();
+    const std::string samples = per_sample > 0
+                                    ? fmt::format(": at {} a sample that is {} samples/s at most",
+                                                  Bytes(per_sample), Figure(ceiling))
+                                    : std::string();
     if (comm > wait) {
       incident.cause = fmt::format("{}, while ranks wait for each other in {:.0f} % of step time.",
                                    at, 100 * comm);
@@ -236,9 +233,10 @@ class NetworkBottleneck final : public Rule {
           "Send less between the ranks: gradient accumulation (no_sync), compression hooks "
           "(fp16_compress_hook), larger batches; or a faster link.";
     } else if (wait >= 0.02) {
-      incident.cause = fmt::format("{}{}; the model waits for data in {:.0f} % of step time and "
-                                   "could take {} samples/s.",
-                                   at, samples, 100 * wait, Figure(per_second / busy));
+      incident.cause = fmt::format(
+          "{}{}; the model waits for data in {:.0f} % of step time and "
+          "could take {} samples/s.",
+          at, samples, 100 * wait, Figure(per_second / busy));
       incident.advice =
           "Make a sample smaller on the way (resize or compress once, before training), keep the "
           "data on a local disk from the second epoch on, or take a machine with a faster link.";
@@ -288,12 +286,14 @@ const RuleDesc kNetworkBottleneckDesc{
     .name = "NetworkBottleneck",
     .summary = "The training waits while a network interface receives all that it can.",
     .formula =
-        "Over window_seconds in which TRAIN steps go on, of each interface but those of the machine "
+        "Over window_seconds in which TRAIN steps go on, of each interface but those of the "
+        "machine "
         "with itself: full where the receive rate is at least `near` of link_gbps; without that of "
         "the highest mean of a window so far, with rates whose middle 80 % lie within 15 % of the "
         "median and makers of batches that compute for less than 70 % of their time (in the "
         "training process: less than 1 − wait / 2). Starving: data wait + comm wait ≥ `waits`, and "
-        "the mean gpu.utilization is below `gpu` where there are GPUs; with link_gbps and a GPU that "
+        "the mean gpu.utilization is below `gpu` where there are GPUs; with link_gbps and a GPU "
+        "that "
         "alone. Medium, high where 30 % of the time "
         "is lost; over where nothing starves or the rate is below 70 % of that bar. Bytes a sample "
         "= received / samples of the batches; ceiling = the link's (or highest) rate / bytes a "

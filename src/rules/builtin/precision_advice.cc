@@ -74,9 +74,8 @@ class PrecisionAdvice final : public Rule {
   }
 
   void OnEnd(Reporter* reporter) override {
-    sampler_.Finish([&](const SampledNode& node, const Sample& sample) {
-      OnSample(node, sample, reporter);
-    });
+    sampler_.Finish(
+        [&](const SampledNode& node, const Sample& sample) { OnSample(node, sample, reporter); });
     for (auto& [writer, machine] : machines_) {
       if (machine.tensor_cores.open) reporter->Close(machine.tensor_cores.incident);
       if (machine.wide.open) reporter->Close(machine.wide.incident);
@@ -168,21 +167,22 @@ class PrecisionAdvice final : public Rule {
     incident.message = "Tensor cores are not used";
     const std::string of = machine->elements.empty()
                                ? std::string("dtypes of the weights were not captured")
-                               : fmt::format("{:.0f} % of the weights are float32, {:.0f} % float64, "
-                                             "{:.0f} % of 16 bits",
-                                             100 * single, 100 * wide, 100 * half);
-    incident.cause = fmt::format(
-        "GPUs are busy for {:.0f} % of the time, their tensor cores for {:.1f} %; {}.", busy, active,
-        of);
+                               : fmt::format(
+                                     "{:.0f} % of the weights are float32, {:.0f} % float64, "
+                                     "{:.0f} % of 16 bits",
+                                     100 * single, 100 * wide, 100 * half);
+    incident.cause =
+        fmt::format("GPUs are busy for {:.0f} % of the time, their tensor cores for {:.1f} %; {}.",
+                    busy, active, of);
     incident.advice =
         half > 0.5
             ? "The format is right, the shapes may not be: make channels, hidden sizes and batch "
               "multiples of 8 (of 16 for fp8), and use channels_last for convolutions."
-        : wide > 0.5
-            ? "Train in float32 (model.float(), batches too), then with "
-              "torch.autocast(\"cuda\", dtype=torch.bfloat16)."
-            : "Train under torch.autocast(\"cuda\", dtype=torch.bfloat16), or at least let products "
-              "of float32 use TF32: torch.set_float32_matmul_precision(\"high\").";
+        : wide > 0.5 ? "Train in float32 (model.float(), batches too), then with "
+                       "torch.autocast(\"cuda\", dtype=torch.bfloat16)."
+                     : "Train under torch.autocast(\"cuda\", dtype=torch.bfloat16), or at least "
+                       "let products "
+                       "of float32 use TF32: torch.set_float32_matmul_precision(\"high\").";
     incident.cost_seconds = machine->tensor_cost_s;
     incident.confidence = machine->elements.empty() ? 0.6 : half > 0.5 ? 0.5 : 0.75;
     nlohmann::ordered_json evidence;
@@ -228,11 +228,13 @@ class PrecisionAdvice final : public Rule {
     Incident& incident = watched.incident;
     incident.message = "Weights are float64";
     incident.cause = fmt::format(
-        "{:.0f} % of the weights' elements are float64: twice the bytes of float32, and at most half "
+        "{:.0f} % of the weights' elements are float64: twice the bytes of float32, and at most "
+        "half "
         "as many operations a second{}.",
         100 * share, machine.gpu ? " (on most GPUs a thirty-second)" : "");
     incident.advice =
-        "Train in float32 unless the problem needs 15 digits: model.float(), and batches as float32 "
+        "Train in float32 unless the problem needs 15 digits: model.float(), and batches as "
+        "float32 "
         "(numpy makes float64: astype(numpy.float32)).";
     // The ranks of a machine lose the same time side by side.
     incident.cost_seconds =
@@ -253,8 +255,8 @@ class PrecisionAdvice final : public Rule {
   const double float64_;
   MachineSampler sampler_;
   std::map<std::pair<std::int32_t, std::int32_t>, std::size_t> wanted_;  ///< By (rank, pid).
-  std::vector<bool> seen_;                                              ///< By series.
-  std::map<std::uint32_t, Machine> machines_;                           ///< By writer.
+  std::vector<bool> seen_;                                               ///< By series.
+  std::map<std::uint32_t, Machine> machines_;                            ///< By writer.
   bool has_data_ = false;
 };
 
@@ -264,11 +266,14 @@ const RuleDesc kPrecisionAdviceDesc{
     .name = "PrecisionAdvice",
     .summary = "The training computes in a wider number format than it needs.",
     .formula =
-        "Tensor cores: over window_seconds in which TRAIN steps go on, the mean gpu.utilization of a "
-        "node's GPUs is at least `utilization` and their mean gpu.tensor_active below tensor_active: "
+        "Tensor cores: over window_seconds in which TRAIN steps go on, the mean gpu.utilization of "
+        "a "
+        "node's GPUs is at least `utilization` and their mean gpu.tensor_active below "
+        "tensor_active: "
         "medium; over from twice tensor_active. float64: at least float64_share of the elements of "
         "the captured weights (the first 64 of a process) have that dtype, after 10 TRAIN steps: "
-        "low, medium with a GPU. Cost = half of the busy time, or of the steps' time less waits for "
+        "low, medium with a GPU. Cost = half of the busy time, or of the steps' time less waits "
+        "for "
         "data (assumption: the narrower format takes half as long).",
     .how_to_fix =
         "Automatic mixed precision in bfloat16; TF32 for products of float32; sizes that are "

@@ -33,8 +33,10 @@ constexpr ParameterDesc kParameters[] = {
      "Price table, as TOML or as the path of a file (docs/formats/prices.md). Empty: no machine is "
      "proposed, what the run takes is shown all the same.",
      ""},
-    {"machine", 0, "", "Name in the table of the machine that the run is on. Empty: found by its "
-     "cores, memory and GPUs, or by `current` in the table.", ""},
+    {"machine", 0, "",
+     "Name in the table of the machine that the run is on. Empty: found by its "
+     "cores, memory and GPUs, or by `current` in the table.",
+     ""},
     {"reserve", 20, "%", "Room that a proposed machine must have beyond what the run takes."},
     {"least_saving", 10, "%", "Saving below which no machine is proposed."},
     {"minutes", 10, "min", "Training that must have been seen."},
@@ -51,8 +53,8 @@ constexpr double kJudgeEveryS = 60;
 /// Between what a table says of a machine's memory and what its kernel has of it.
 constexpr double kMemorySlack = 0.15;
 constexpr std::uint64_t kLeastSamples = 10;
-constexpr std::array<std::string_view, 6> kInner = {"docker", "veth", "br-", "virbr", "cni",
-                                                    "flannel"};
+constexpr std::array<std::string_view, 6> kInner = {"docker", "veth", "br-",
+                                                    "virbr",  "cni",  "flannel"};
 
 double Percent(double part, double of) { return of > 0 ? 100 * part / of : 0; }
 
@@ -99,7 +101,7 @@ class RightSize final : public Rule {
     } else if (subject == "proc:tree") {
       what = name == "proc.cpu" ? kTree : name == "proc.rss" ? kRss : kNone;
     } else if (subject.starts_with("disk:")) {
-      what = name == "disk.busy" ? kDiskBusy
+      what = name == "disk.busy"                                                 ? kDiskBusy
              : name == "disk.read_bytes_rate" || name == "disk.write_bytes_rate" ? kDisk
                                                                                  : kNone;
     } else if (subject.starts_with("net:")) {
@@ -123,9 +125,8 @@ class RightSize final : public Rule {
   }
 
   void OnEnd(Reporter* reporter) override {
-    sampler_.Finish([&](const SampledNode& node, const Sample& sample) {
-      OnSample(node, sample, reporter);
-    });
+    sampler_.Finish(
+        [&](const SampledNode& node, const Sample& sample) { OnSample(node, sample, reporter); });
     for (auto& [writer, machine] : machines_) {
       Judge(&machine, reporter);
       if (machine.watched.open) reporter->Close(machine.watched.incident);
@@ -173,9 +174,9 @@ class RightSize final : public Rule {
     double memory = 0, memory_limit = 0;
     double gpu_memory = 0;  ///< Of one GPU.
     std::set<std::int32_t> gpus, used_gpus;
-    double peak = 0;      ///< Bytes.
-    double gpu_peak = 0;  ///< Of the fullest GPU.
-    analysis::Quantiles cpu;  ///< Cores.
+    double peak = 0;                     ///< Bytes.
+    double gpu_peak = 0;                 ///< Of the fullest GPU.
+    analysis::Quantiles cpu;             ///< Cores.
     analysis::Quantiles gpu, disk_busy;  ///< Percent; of the GPUs that are used, their mean.
     analysis::Quantiles disk, network;   ///< Bytes a second.
     StepSums steps;
@@ -368,10 +369,10 @@ class RightSize final : public Rule {
     nlohmann::ordered_json out;
     out["node"] = machine.node;
     const auto [bound, load] = Bound(machine);
-    out["bound_by"] = !bound.empty()                          ? bound
-                      : machine.steps.wait() >= kWaits        ? std::string("waits for data")
-                      : machine.steps.comm() >= kWaits        ? std::string("waits for ranks")
-                                                              : std::string("nothing that was seen");
+    out["bound_by"] = !bound.empty()                   ? bound
+                      : machine.steps.wait() >= kWaits ? std::string("waits for data")
+                      : machine.steps.comm() >= kWaits ? std::string("waits for ranks")
+                                                       : std::string("nothing that was seen");
     if (!bound.empty()) out["bound_load"] = Rounded(load);
     out["headroom"] = Headroom(machine);
     nlohmann::ordered_json taken;
@@ -442,12 +443,12 @@ class RightSize final : public Rule {
                 const Demand& demand, double saving) const {
     Incident& incident = machine->watched.incident;
     incident.message = "A cheaper machine holds this throughput";
-    const std::string gpus =
-        demand.gpus > 0
-            ? fmt::format(", {} GPUs at {:.0f} %", Figure(demand.gpus), machine->gpu.mean())
-            : std::string();
+    const std::string gpus = demand.gpus > 0 ? fmt::format(", {} GPUs at {:.0f} %",
+                                                           Figure(demand.gpus), machine->gpu.mean())
+                                             : std::string();
     incident.cause = fmt::format(
-        "The run takes {} of {} cores, {} of {} of memory{}; with {:.0f} % in reserve {} holds that "
+        "The run takes {} of {} cores, {} of {} of memory{}; with {:.0f} % in reserve {} holds "
+        "that "
         "for {:.0f} % less.",
         Figure(machine->cpu.At(0.95)), Figure(machine->cores_allowed()), Bytes(machine->peak),
         Bytes(machine->memory_allowed()), gpus, 100 * (reserve_ - 1), best.name, 100 * saving);
@@ -455,7 +456,8 @@ class RightSize final : public Rule {
                                   Plain(best.price_per_hour), table_.currency, current.name,
                                   Plain(current.price_per_hour), table_.currency);
     incident.cost_seconds = 0;
-    incident.confidence = best.gpu == current.gpu && best.core_speed == current.core_speed ? 0.7 : 0.5;
+    incident.confidence =
+        best.gpu == current.gpu && best.core_speed == current.core_speed ? 0.7 : 0.5;
     nlohmann::ordered_json evidence = Show(*machine);
     const double saved = current.price_per_hour - best.price_per_hour;
     evidence["currency"] = table_.currency;
@@ -488,27 +490,38 @@ const RuleDesc kRightSizeDesc{
     .name = "RightSize",
     .summary = "Which resource bounds the run, and the cheapest machine that holds its throughput.",
     .formula =
-        "Since the first TRAIN step, of each node: cores taken = the 95th percentile of proc.cpu of "
-        "the run's processes; GPU = the mean gpu.utilization of the GPUs that were ever at 5 %; disk "
-        "and network = the 95th percentile of bytes a second; memory = the peak of proc.rss (shared "
-        "pages count once a process) and of gpu.memory_used. Bound by the resource whose mean load is "
-        "highest and at least 85 %, else by memory from 90 %. Headroom = 100 % − the 95th percentile, "
-        "or the peak. Needed = taken × (1 + reserve), at most what the machine has. A machine of the "
-        "table holds where cores × core_speed, memory and, where it says them, disk and network are "
+        "Since the first TRAIN step, of each node: cores taken = the 95th percentile of proc.cpu "
+        "of "
+        "the run's processes; GPU = the mean gpu.utilization of the GPUs that were ever at 5 %; "
+        "disk "
+        "and network = the 95th percentile of bytes a second; memory = the peak of proc.rss "
+        "(shared "
+        "pages count once a process) and of gpu.memory_used. Bound by the resource whose mean load "
+        "is "
+        "highest and at least 85 %, else by memory from 90 %. Headroom = 100 % − the 95th "
+        "percentile, "
+        "or the peak. Needed = taken × (1 + reserve), at most what the machine has. A machine of "
+        "the "
+        "table holds where cores × core_speed, memory and, where it says them, disk and network "
+        "are "
         "at least what is needed, and it has as many GPUs as are used, of the same kind or of "
-        "gpu_speed ≥ the present one's × utilization × (1 + reserve), with memory enough. Proposed: "
+        "gpu_speed ≥ the present one's × utilization × (1 + reserve), with memory enough. "
+        "Proposed: "
         "the cheapest, where it costs least_saving less than the present machine, after `minutes`. "
-        "Assumes that speed goes with cores × core_speed and with gpu_speed. Cost = 0: the run loses "
+        "Assumes that speed goes with cores × core_speed and with gpu_speed. Cost = 0: the run "
+        "loses "
         "money, not time.",
     .how_to_fix =
-        "Take the machine that is proposed, try it for a few hundred steps and compare the samples a "
+        "Take the machine that is proposed, try it for a few hundred steps and compare the samples "
+        "a "
         "second (telltale compare).",
     .table_mask = MachineSampler::kTables,
     .wrong_result = false,
     .parameters = kParameters,
     .family = Family::kOwn,
     .example =
-        "A model that keeps one of eight cores and 6 of 64 GB busy: a machine of two cores trains it "
+        "A model that keeps one of eight cores and 6 of 64 GB busy: a machine of two cores trains "
+        "it "
         "as fast for a quarter of the price.",
 };
 

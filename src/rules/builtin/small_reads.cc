@@ -72,9 +72,8 @@ class SmallReads final : public Rule {
   }
 
   void OnEnd(Reporter* reporter) override {
-    sampler_.Finish([&](const SampledNode& node, const Sample& sample) {
-      OnSample(node, sample, reporter);
-    });
+    sampler_.Finish(
+        [&](const SampledNode& node, const Sample& sample) { OnSample(node, sample, reporter); });
     for (auto& [writer, machine] : machines_) {
       if (machine.watched.open) reporter->Close(machine.watched.incident);
       machine.watched.open = false;
@@ -90,8 +89,8 @@ class SmallReads final : public Rule {
     using CellBase::CellBase;
     // Of the processes that make batches: loader workers, or else the training itself.
     double calls = 0, call_bytes = 0, stored_bytes = 0;
-    double user_s = 0;    ///< CPU seconds in user mode.
-    double makers_s = 0;  ///< Seconds of all of them together.
+    double user_s = 0;     ///< CPU seconds in user mode.
+    double makers_s = 0;   ///< Seconds of all of them together.
     double workers_s = 0;  ///< The same of loader workers.
     void Add(const Cell& other) {
       AddBase(other);
@@ -122,8 +121,8 @@ class SmallReads final : public Rule {
         sample.values.begin(), sample.values.end(),
         [&](const SampleValue& v) { return v.what == kCalls && node.workers.contains(v.unit); });
     for (const SampleValue& value : sample.values) {
-      const bool maker = workers ? node.workers.contains(value.unit)
-                                 : node.trainers.contains(value.unit);
+      const bool maker =
+          workers ? node.workers.contains(value.unit) : node.trainers.contains(value.unit);
       if (!maker) continue;
       const double amount = value.value * cell.seconds;
       switch (value.what) {
@@ -202,15 +201,16 @@ class SmallReads final : public Rule {
     const bool uncached = Uncached(total);
     const double calls = total.calls / total.seconds;
     const double per_sample = total.steps.samples > 0 ? total.calls / total.steps.samples : 0;
-    incident.message = small ? fmt::format("Batches wait for {} small reads a second", Figure(calls))
-                             : std::string("Batches wait for reads from storage");
-    const std::string makers =
-        total.by_workers()
-            ? fmt::format("{} loader {}", node.workers.size(),
-                          node.workers.size() == 1 ? "worker" : "workers")
-            : std::string("The training process");
+    incident.message = small
+                           ? fmt::format("Batches wait for {} small reads a second", Figure(calls))
+                           : std::string("Batches wait for reads from storage");
+    const std::string makers = total.by_workers()
+                                   ? fmt::format("{} loader {}", node.workers.size(),
+                                                 node.workers.size() == 1 ? "worker" : "workers")
+                                   : std::string("The training process");
     incident.cause = fmt::format(
-        "{} made {} reads a second of {} each{}; {:.0f} % of {:.1f} MB/s came from storage, and the "
+        "{} made {} reads a second of {} each{}; {:.0f} % of {:.1f} MB/s came from storage, and "
+        "the "
         "reads cost about {:.0f} % of step time.",
         makers, Figure(calls), Bytes(total.mean_bytes()),
         per_sample > 0 ? fmt::format(", {} a sample", Figure(per_sample)) : std::string(),
@@ -265,12 +265,14 @@ const RuleDesc kSmallReadsDesc{
     .name = "SmallReads",
     .summary = "Batches wait for many small reads, or for reads that no cache holds.",
     .formula =
-        "Over window_seconds in which TRAIN steps go on, of the processes that make batches (loader "
+        "Over window_seconds in which TRAIN steps go on, of the processes that make batches "
+        "(loader "
         "workers, else those that train): reads are many and small where read calls ≥ `calls` a "
         "second and bytes / calls < small_kib; uncached where half of the bytes, and 1 MB/s, come "
         "from storage. Share = data wait × (1 − CPU share of the makers in user mode), where the "
         "training makes its batches itself: data wait − what it computes beyond the rest of its "
-        "step; at least calls × call_us, at most the data wait. Medium from medium_share, high from "
+        "step; at least calls × call_us, at most the data wait. Medium from medium_share, high "
+        "from "
         "high_share, over below half of medium_share or where reads are neither. Cost = share × "
         "time: a part of InputBound's, not to be added to it. Reads of pipes and "
         "sockets by read(2) are among the calls; pages of mapped files only among the bytes from "
@@ -283,7 +285,8 @@ const RuleDesc kSmallReadsDesc{
     .parameters = kParameters,
     .family = Family::kOwn,
     .example =
-        "A data set of one file a sample: a batch of 256 opens, reads and closes 256 files of 5 KB.",
+        "A data set of one file a sample: a batch of 256 opens, reads and closes 256 files of 5 "
+        "KB.",
 };
 
 std::unique_ptr<Rule> MakeSmallReads(const Parameters& parameters) {

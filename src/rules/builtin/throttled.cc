@@ -64,9 +64,12 @@ class Throttled final : public Rule {
         Entry{"cgroup.cpu_throttled_periods", kPeriods},
     };
     static constexpr std::array kGpu = {
-        Entry{"gpu.utilization", kUtilization}, Entry{"gpu.throttled", kGpuThrottled},
-        Entry{"gpu.throttle_reasons", kReasons}, Entry{"gpu.clock_sm", kClock},
-        Entry{"gpu.clock_sm_max", kClockMax},   Entry{"gpu.temperature", kTemperature},
+        Entry{"gpu.utilization", kUtilization},
+        Entry{"gpu.throttled", kGpuThrottled},
+        Entry{"gpu.throttle_reasons", kReasons},
+        Entry{"gpu.clock_sm", kClock},
+        Entry{"gpu.clock_sm_max", kClockMax},
+        Entry{"gpu.temperature", kTemperature},
         Entry{"gpu.power", kPower},
     };
     if (series.collection == "cgroup") {
@@ -94,9 +97,8 @@ class Throttled final : public Rule {
   }
 
   void OnEnd(Reporter* reporter) override {
-    sampler_.Finish([&](const SampledNode& node, const Sample& sample) {
-      OnSample(node, sample, reporter);
-    });
+    sampler_.Finish(
+        [&](const SampledNode& node, const Sample& sample) { OnSample(node, sample, reporter); });
     for (auto& [key, group] : groups_) Close(&group.watched, reporter);
     for (auto& [key, device] : devices_) Close(&device.watched, reporter);
   }
@@ -259,10 +261,9 @@ class Throttled final : public Rule {
     Incident& incident = watched.incident;
     incident.message = fmt::format("CPU limit holds training back: {:.0f} %", 100 * total.loss());
     const double limit = total.limit.value();
-    const std::string limited =
-        total.limit.known()
-            ? fmt::format("may use {} {}", Figure(limit), limit == 1 ? "core" : "cores")
-            : std::string("has a CPU limit");
+    const std::string limited = total.limit.known() ? fmt::format("may use {} {}", Figure(limit),
+                                                                  limit == 1 ? "core" : "cores")
+                                                    : std::string("has a CPU limit");
     incident.cause = fmt::format(
         "The control group {}, takes {} and is stopped in {:.0f} % of the scheduler's periods: it "
         "loses {} cores' time.",
@@ -343,10 +344,12 @@ class Throttled final : public Rule {
         total.power.known() ? fmt::format(" ({:.0f} W)", total.power.value()) : "";
     if (why == Slow::kFault && total.heat_s >= std::max(total.brake_s, total.hardware_s)) {
       incident.message = fmt::format("{} slows down from heat", gpu);
-      incident.cause = fmt::format("The driver lowers the clock for heat in {:.0f} % of the time{}{}.",
-                                   share * total.heat_s, heat, clock);
+      incident.cause =
+          fmt::format("The driver lowers the clock for heat in {:.0f} % of the time{}{}.",
+                      share * total.heat_s, heat, clock);
       incident.advice =
-          "Look at the cooling of this machine (fans, air flow, inlet temperature), or move the run "
+          "Look at the cooling of this machine (fans, air flow, inlet temperature), or move the "
+          "run "
           "to another one.";
     } else if (why == Slow::kFault && total.brake_s > 0) {
       incident.message = fmt::format("{} slows down for want of power", gpu);
@@ -356,17 +359,18 @@ class Throttled final : public Rule {
       incident.advice = "Have the power supply of this machine looked at, or move the run.";
     } else if (why == Slow::kFault) {
       incident.message = fmt::format("{} is slowed down by its hardware", gpu);
-      incident.cause = fmt::format(
-          "The hardware lowers the clock (heat or power) in {:.0f} % of the time{}{}.",
-          share * total.hardware_s, heat, clock);
-      incident.advice = "Have this machine looked at (nvidia-smi -q -d PERFORMANCE), or move the run.";
+      incident.cause =
+          fmt::format("The hardware lowers the clock (heat or power) in {:.0f} % of the time{}{}.",
+                      share * total.hardware_s, heat, clock);
+      incident.advice =
+          "Have this machine looked at (nvidia-smi -q -d PERFORMANCE), or move the run.";
     } else if (why == Slow::kCap) {
       incident.message = fmt::format("{} runs at its power limit", gpu);
-      incident.cause =
-          fmt::format("The power limit lowers the clock in {:.0f} % of the time{}{}.",
-                      share * total.cap_s, power, clock);
+      incident.cause = fmt::format("The power limit lowers the clock in {:.0f} % of the time{}{}.",
+                                   share * total.cap_s, power, clock);
       incident.advice =
-          "A full load mostly does this. Where the limit was set lower than the device's own, raise "
+          "A full load mostly does this. Where the limit was set lower than the device's own, "
+          "raise "
           "it (nvidia-smi -pl).";
     } else {
       incident.message = fmt::format("{} runs below its clock", gpu);
@@ -409,13 +413,15 @@ const RuleDesc kThrottledDesc{
     .summary = "The machine holds the training back: a CPU limit, a GPU's heat or power.",
     .formula =
         "Over window_seconds. Control group, while TRAIN steps go on: held back in at least "
-        "`periods` of the scheduler's periods, and lost = throttled / (used + throttled) CPU time ≥ "
+        "`periods` of the scheduler's periods, and lost = throttled / (used + throttled) CPU time "
+        "≥ "
         "least_loss; medium, high from twice `periods` with 30 % lost; over below half of "
         "`periods`. GPU: gpu.throttle_reasons names heat, power brake or hardware slowdown in "
         "gpu_share of the samples: medium, high where a busy device's clock is 20 % below the "
         "highest; the power limit alone with a clock below `clock` of the highest is low, as is a "
         "slow clock, or gpu.throttled ≥ gpu_share, of which no reason is recorded. Over below half "
-        "of gpu_share. Cost = time × lost, or busy time × (1 − clock / highest clock): assumes that "
+        "of gpu_share. Cost = time × lost, or busy time × (1 − clock / highest clock): assumes "
+        "that "
         "the training would have used what was taken, and that speed goes with the clock.",
     .how_to_fix =
         "CPU: no more threads than the limit has cores, or a higher limit. GPU: cooling, power "

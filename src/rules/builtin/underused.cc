@@ -85,9 +85,8 @@ class Underused final : public Rule {
   }
 
   void OnEnd(Reporter* reporter) override {
-    sampler_.Finish([&](const SampledNode& node, const Sample& sample) {
-      OnSample(node, sample, reporter);
-    });
+    sampler_.Finish(
+        [&](const SampledNode& node, const Sample& sample) { OnSample(node, sample, reporter); });
     for (auto& [writer, machine] : machines_) {
       if (machine.watched.open) reporter->Close(machine.watched.incident);
       machine.watched.open = false;
@@ -206,13 +205,12 @@ class Underused final : public Rule {
     const double comm = total.steps.comm();
     const std::string disk =
         total.disk.known() ? fmt::format(", disk {:.0f} %", total.disk.value()) : std::string();
-    const std::string loads = fmt::format("GPU {:.0f} %, cores {:.0f} %{}", total.gpu.value(),
-                                          total.cpu.value(), disk);
+    const std::string loads =
+        fmt::format("GPU {:.0f} %, cores {:.0f} %{}", total.gpu.value(), total.cpu.value(), disk);
     incident.message = "GPU, cores and disk are underused";
     const int workers = static_cast<int>(std::lround(total.workers.value()));
     const int cores = total.cores.known() ? static_cast<int>(total.cores.value()) : kMostWorkers;
-    const int free_cores =
-        std::max(0, static_cast<int>(cores * (1 - total.cpu.value() / 100)) - 1);
+    const int free_cores = std::max(0, static_cast<int>(cores * (1 - total.cpu.value() / 100)) - 1);
     const std::optional<int> memory = MemoryFor(total);
     int more = std::min(std::max(2, workers), free_cores);
     if (memory) more = std::min(more, *memory);
@@ -232,18 +230,17 @@ class Underused final : public Rule {
           : workers == 1
               ? std::string("1 loader worker makes too few batches at a time")
               : fmt::format("{} loader workers make too few batches at a time", workers));
-      incident.advice = fmt::format(
-          "Set num_workers={} in the DataLoader{}.", workers + more,
-          memory ? fmt::format(": memory allows up to {} more of {}", *memory,
-                               Bytes(total.worker_rss.value()))
-                 : std::string(", and look whether memory allows it"));
+      incident.advice = fmt::format("Set num_workers={} in the DataLoader{}.", workers + more,
+                                    memory ? fmt::format(": memory allows up to {} more of {}",
+                                                         *memory, Bytes(total.worker_rss.value()))
+                                           : std::string(", and look whether memory allows it"));
     } else if (wait >= waits_) {
-      incident.cause = fmt::format("{}; the model waits for data in {:.0f} % of step time.", loads,
-                                   100 * wait);
+      incident.cause =
+          fmt::format("{}; the model waits for data in {:.0f} % of step time.", loads, 100 * wait);
       incident.advice = "Read ahead (prefetch_factor), and larger pieces: see SmallReads.";
     } else if (comm >= waits_) {
-      incident.cause = fmt::format("{}; ranks wait for each other in {:.0f} % of step time.", loads,
-                                   100 * comm);
+      incident.cause =
+          fmt::format("{}; ranks wait for each other in {:.0f} % of step time.", loads, 100 * comm);
       incident.advice = "See Straggler and LoadBalancing; send less or less often between ranks.";
     } else {
       found = false;
@@ -287,9 +284,11 @@ const RuleDesc kUnderusedDesc{
     .name = "Underused",
     .summary = "GPUs, cores and disks are all far from full, but none of them rests.",
     .formula =
-        "Over `minutes` in which TRAIN steps go on, of one node: 1 % ≤ mean gpu.utilization < `gpu`, "
+        "Over `minutes` in which TRAIN steps go on, of one node: 1 % ≤ mean gpu.utilization < "
+        "`gpu`, "
         "1 % ≤ load of the cores that the run may use < `cpu` (with a CPU limit: of the limit, the "
-        "run's own), mean of the busiest disk < `disk`; data in memory need none. Medium where data "
+        "run's own), mean of the busiest disk < `disk`; data in memory need none. Medium where "
+        "data "
         "wait ≥ `waits` of step time, else low; over where a load is 1.2 times its bound. Workers "
         "advised: twice as many, at most the free cores less one, at most 80 % of mem.available / "
         "the resident memory of a worker. Cost = time × (1 − utilization / 90 %): assumes that a "
