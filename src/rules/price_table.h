@@ -2,6 +2,7 @@
 // What machines cost and what they have: the table that RightSize chooses from
 // (docs/formats/prices.md). Thread safety: stateless; a table is a value.
 #pragma once
+#include <cstddef>
 #include <string>
 #include <string_view>
 #include <vector>
