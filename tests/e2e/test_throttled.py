@@ -45,9 +45,10 @@ def half_a_core() -> Iterator[list[Path]]:
         name = f"telltale-test-{os.getpid()}"
         if own_group("cpu") is not None:
             for controller in ("cpu", "cpuacct"):
-                group = ROOT / controller / (own_group(controller) or "") / name
-                group.mkdir(exist_ok=True)
-                made.append(group)
+                group = (ROOT / controller).resolve() / (own_group(controller) or "") / name
+                if group not in made:  # Both may be one hierarchy.
+                    group.mkdir()
+                    made.append(group)
             (made[0] / "cpu.cfs_quota_us").write_text("50000", encoding="ascii")
         else:
             group = ROOT / (own_group("") or "") / name
