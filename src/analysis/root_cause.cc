@@ -364,7 +364,8 @@ Contrast CauseTrail::Make(const Take& during, const Take& normal,
       factor.normal = b.sum / static_cast<double>(b.count);
       std::vector<double> others = rank_changes;
       const double change = factor.during - factor.normal;
-      others.erase(std::find(others.begin(), others.end(), change));
+      const auto own = std::find(others.begin(), others.end(), change);
+      if (own != others.end()) others.erase(own);
       factor.share = (change - Median(std::move(others))) / out.gap_ns();
     } else {
       factor.during = a.sum / count_during;
