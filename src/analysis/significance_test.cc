@@ -40,7 +40,7 @@ TEST(BlocksTest, GrowUntilNeighboursDoNotResembleEachOther) {
   std::vector<double> slow;
   for (int i = 0; i < 64; ++i) {
     independent.push_back(i % 2 == 0 ? 1 : 2);
-    slow.push_back((i / 4) % 2 == 0 ? 1 : 2);  // Each level lasts for four.
+    slow.push_back((i / 8) % 2 == 0 ? 1 : 2);  // Each level lasts for eight.
   }
   EXPECT_EQ(Blocks(independent, 64, 8).size(), 64U);
   EXPECT_LE(Blocks(slow, 64, 8).size(), 16U);
