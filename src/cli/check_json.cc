@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/printable.h"
+#include "report/causes.h"
 #include "rules/finding_json.h"
 
 namespace telltale::cli {
@@ -48,6 +49,10 @@ std::string CheckDocument(const report::RunData& data) {
   }
   out["findings"] = nlohmann::ordered_json::array();
   for (const rules::Finding& f : replay.findings) out["findings"].push_back(rules::ToJson(f));
+  out["groups"] = nlohmann::ordered_json::array();
+  for (const report::Explanation& e : report::Explain(data)) {
+    out["groups"].push_back(report::ToJson(data, e));
+  }
   out["rules"] = nlohmann::ordered_json::array();
   for (const rules::RuleState& r : replay.rules) out["rules"].push_back(rules::ToJson(r));
   out["salvage"] = SalvageJson(replay.salvage);

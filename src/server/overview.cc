@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "report/causes.h"
 #include "report/text.h"
 #include "rules/finding_json.h"
 
@@ -44,6 +45,7 @@ class Overview {
     out["loading"] = moment_.loading;
     out["verdict"] = Verdict();
     out["findings"] = Findings();
+    out["groups"] = Groups();
     out["rules"] = Json::array();
     for (const rules::RuleState& rule : data_.replay.rules) {
       out["rules"].push_back(rules::ToJson(rule));
@@ -149,6 +151,18 @@ class Overview {
       one["since"] = report::SinceWords(finding);
       // What to show of the subject: nothing where there is only one rank.
       one["about"] = report::SubjectOf(data_, finding);
+      out.push_back(std::move(one));
+    }
+    return out;
+  }
+
+  /// Findings that speak of one thing, with what explains them, and the words for people.
+  Json Groups() const {
+    Json out = Json::array();
+    for (const report::Explanation& e : report::Explain(data_)) {
+      Json one = report::ToJson(data_, e);
+      one["gain_words"] = report::GainWords(data_, e);
+      one["beneath_words"] = report::BeneathWords(data_, e);
       out.push_back(std::move(one));
     }
     return out;
