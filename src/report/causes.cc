@@ -158,7 +158,8 @@ std::string Difference(const Explanation& e) {
 
 void Estimate(const RunData& data, Explanation* out) {
   const rules::Finding& first = data.replay.findings[out->findings.front()];
-  out->lost_seconds = data.lost_seconds_of(out->findings);
+  out->lost_seconds = out->findings.size() == 1 ? std::max(0.0, first.incident.cost_seconds)
+                                                : data.lost_seconds_of(out->findings);
   out->lost_money = MoneyOf(data, out->lost_seconds);
   out->gain_money = MoneyOf(data, 0);
   if (out->lost_seconds <= 0) return;

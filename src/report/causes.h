@@ -41,7 +41,8 @@ struct Explanation {
   std::string difference;
   Basis basis = Basis::kNone;
   analysis::Contrast contrast;  ///< Empty with kNone.
-  /// Each second of a rank once, however many of the group count it; the mean over ranks.
+  /// Of one finding its cost; of several each second of a rank once, however many of them count it,
+  /// the mean over ranks.
   double lost_seconds = 0;
   /// What the same run would take less; 0 where nothing was lost.
   double gain_seconds = 0;

@@ -202,17 +202,19 @@ class Page {
         Thousands(static_cast<std::int64_t>(c.steps_during)),
         Thousands(static_cast<std::int64_t>(c.steps_normal)), Name(group.basis),
         Percent(analysis::CauseTrail::kCoverage));
-    out_ += "<table><thead><tr><th>What</th><th></th><th class=\"n\">while it lasted</th>"
-            "<th class=\"n\">normally</th><th class=\"n\">explains</th></tr></thead><tbody>";
+    out_ += "<table><thead><tr><th scope=\"col\">What</th><th scope=\"col\">Kind</th>"
+            "<th scope=\"col\" class=\"r\">While it lasted</th>"
+            "<th scope=\"col\" class=\"r\">Normally</th>"
+            "<th scope=\"col\" class=\"r\">Explains</th></tr></thead><tbody>";
     for (const analysis::Factor& f : c.times) {
-      Add("<tr><td>{}</td><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td>"
-          "<td class=\"n\">{}</td></tr>",
+      Add("<tr><td>{}</td><td>{}</td><td class=\"r\">{}</td><td class=\"r\">{}</td>"
+          "<td class=\"r\">{}</td></tr>",
           Escape(f.name), analysis::Name(f.kind), Duration(f.during / 1e9),
           Duration(f.normal / 1e9), Percent(std::min(1.0, f.share)));
     }
     for (const analysis::Factor& f : c.metrics) {
-      Add("<tr><td>{}</td><td>moves with it</td><td class=\"n\">{} {}</td>"
-          "<td class=\"n\">{} {}</td><td class=\"n\">r² {:.2f}</td></tr>",
+      Add("<tr><td>{}</td><td>moves with it</td><td class=\"r\">{} {}</td>"
+          "<td class=\"r\">{} {}</td><td class=\"r\">r² {:.2f}</td></tr>",
           Escape(f.name), Significant(f.during), Escape(f.unit), Significant(f.normal),
           Escape(f.unit), f.share);
     }
