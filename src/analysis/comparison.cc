@@ -81,8 +81,7 @@ Measure Of(std::string name, std::string unit, std::vector<double> a, std::vecto
 double BatchOf(const Summary& summary) {
   const StepGroup* group = summary.Train(summary.train_rank());
   if (group == nullptr || group->steady_ns.count() == 0) return 0;
-  return static_cast<double>(group->steady_samples) /
-         static_cast<double>(group->steady_ns.count());
+  return static_cast<double>(group->steady_samples) / static_cast<double>(group->steady_ns.count());
 }
 
 std::vector<double> Throughput(std::vector<double> step_ns, double batch) {
@@ -121,8 +120,8 @@ void CompareSteps(const Summary& a, const Summary& b, const CompareOptions& opti
   std::vector<Measure> phases;
   std::vector<double> p;
   for (std::size_t i = 0; i < kPhases.size(); ++i) {
-    Measure phase = Of(std::string(kPhases[i]), "ns", Means(a.phases.columns[i]),
-                       Means(b.phases.columns[i]));
+    Measure phase =
+        Of(std::string(kPhases[i]), "ns", Means(a.phases.columns[i]), Means(b.phases.columns[i]));
     if (phase.blocks_a == 0 || phase.blocks_b == 0 || (phase.a == 0 && phase.b == 0)) continue;
     if (phase.p) p.push_back(*phase.p);
     phases.push_back(std::move(phase));
@@ -136,8 +135,8 @@ void CompareSteps(const Summary& a, const Summary& b, const CompareOptions& opti
   }
 
   if (batch_a > 0 && batch_b > 0) {
-    Measure measure = Of("throughput", "samples/s", Throughput(steps_a, batch_a),
-                         Throughput(steps_b, batch_b));
+    Measure measure =
+        Of("throughput", "samples/s", Throughput(steps_a, batch_a), Throughput(steps_b, batch_b));
     measure.gates = true;
     Judge(&measure, measure.a, -1, options);
     out->measures.push_back(std::move(measure));
@@ -148,8 +147,8 @@ void CompareSteps(const Summary& a, const Summary& b, const CompareOptions& opti
 std::map<std::string, double> Peaks(const Summary& summary) {
   std::map<std::string, double> out;
   for (const auto& [key, total] : summary.metrics) {
-    const bool memory = (key.name == "proc.rss" && key.subject == "proc:tree") ||
-                        key.name == "gpu.memory_used";
+    const bool memory =
+        (key.name == "proc.rss" && key.subject == "proc:tree") || key.name == "gpu.memory_used";
     if (!memory || total.values.count() == 0) continue;
     double& peak = out[key.name + " of " + key.subject];
     peak = std::max(peak, total.values.max());
@@ -189,9 +188,8 @@ void CompareLoss(const std::string& name, const Columns& a, const Columns& b,
   };
   std::int64_t before = from - 1;
   for (std::size_t i = 0; i < Comparison::kLossSteps; ++i) {
-    const std::int64_t step =
-        from + (to - from) * static_cast<std::int64_t>(i) /
-                   static_cast<std::int64_t>(Comparison::kLossSteps - 1);
+    const std::int64_t step = from + (to - from) * static_cast<std::int64_t>(i) /
+                                         static_cast<std::int64_t>(Comparison::kLossSteps - 1);
     const auto of_a = at(a, step);
     const auto of_b = at(b, step);
     if (step == before || !of_a || !of_b) continue;

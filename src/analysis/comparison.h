@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two runs beside each other: step time by phase, throughput, memory, losses at equal steps; whether
-// what differs differs by more than chance, and by how much. From their summaries alone.
+// Two runs beside each other: step time by phase, throughput, memory, losses at equal steps;
+// whether what differs differs by more than chance, and by how much. From their summaries alone.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -15,7 +15,7 @@
 namespace telltale::analysis {
 
 enum class Change : std::uint8_t {
-  kSame,      ///< By chance, or by less than the threshold.
+  kSame,  ///< By chance, or by less than the threshold.
   kWorse,
   kBetter,
   kUntested,  ///< One number a run, or too few blocks: shown, never judged.

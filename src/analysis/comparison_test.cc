@@ -16,8 +16,8 @@ constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 struct Made {
   int steps = 400;
   std::int64_t step_ns = 50'000'000;
-  std::int64_t wait_ns = 0;      ///< Of each step, of data.
-  std::int64_t wobble_ns = 0;    ///< Slow waves of this height, 40 steps long.
+  std::int64_t wait_ns = 0;    ///< Of each step, of data.
+  std::int64_t wobble_ns = 0;  ///< Slow waves of this height, 40 steps long.
   std::int64_t batch = 32;
   double loss = 1;  ///< At the end; it begins at twice that.
   bool not_finite = false;

@@ -210,7 +210,8 @@ void CauseTrail::OnStep(const format::StepRow& row) {
     put(kFirstPhase + static_cast<std::uint32_t>(i), static_cast<double>(phases[i]));
   }
   // What a rank takes while it waits for nobody: who waits is not who is slow.
-  if (!rank.factor) rank.factor = At(FactorKind::kRank, "rank " + std::to_string(row.rank), {}, "ns");
+  if (!rank.factor)
+    rank.factor = At(FactorKind::kRank, "rank " + std::to_string(row.rank), {}, "ns");
   if (rank.factor) put(*rank.factor, static_cast<double>(row.duration_ns - row.comm_wait_ns));
   for (const Pending& span : rank.pending) put(span.factor, span.ns);
   rank.pending.clear();
@@ -286,8 +287,7 @@ double CauseTrail::Follows(const Known& metric, const std::vector<bool>& columns
     const Cell& x = metric.columns[i];
     const Cell& y = steps[i];
     if (!columns[i] || x.count == 0 || y.count == 0) continue;
-    points.emplace_back(x.sum / static_cast<double>(x.count),
-                        y.sum / static_cast<double>(y.count));
+    points.emplace_back(x.sum / static_cast<double>(x.count), y.sum / static_cast<double>(y.count));
   }
   if (points.size() < kFewestColumns) return 0;
   double mean_x = 0;

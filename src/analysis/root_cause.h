@@ -125,7 +125,7 @@ class CauseTrail {
     std::int32_t pid = 0;       ///< Likewise.
     std::uint64_t steps = 0;
     Quantiles duration_ns;
-    double slow_ns = 0;  ///< From here on a step is slow; 0 where not known yet.
+    double slow_ns = 0;            ///< From here on a step is slow; 0 where not known yet.
     std::vector<Pending> pending;  ///< Spans since the newest step.
     std::optional<std::uint32_t> factor;
   };
@@ -160,7 +160,7 @@ class CauseTrail {
 
   std::vector<Known> known_;
   std::unordered_map<std::string, std::uint32_t, TextHash, std::equal_to<>> index_;
-  std::string key_;  ///< Reused.
+  std::string key_;                        ///< Reused.
   std::array<std::size_t, 6> count_of_{};  ///< By FactorKind.
   std::map<std::int32_t, Rank> ranks_;
   std::vector<std::uint32_t> fresh_;  ///< Metrics with something pending.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether two series of measurements differ by more than chance. Measurements of one run follow each
-// other: a slow moment lasts for several steps. So not steps are compared but means of blocks of
-// consecutive ones, made longer until neighbours no longer resemble each other; on these the
+// Whether two series of measurements differ by more than chance. Measurements of one run follow
+// each other: a slow moment lasts for several steps. So not steps are compared but means of blocks
+// of consecutive ones, made longer until neighbours no longer resemble each other; on these the
 // Mann-Whitney test, which asks nothing of their distribution, and a bootstrap for the interval.
 // Deterministic: the bootstrap's numbers come from a fixed seed.
 #pragma once

@@ -25,7 +25,16 @@ constexpr std::size_t kNamed = 3;
 constexpr std::size_t kSubjects = 3;
 
 /// What findings may speak of together.
-enum class Theme : std::uint8_t { kNone, kInput, kRanks, kPauses, kMemory, kNumbers, kLayers, kFit };
+enum class Theme : std::uint8_t {
+  kNone,
+  kInput,
+  kRanks,
+  kPauses,
+  kMemory,
+  kNumbers,
+  kLayers,
+  kFit
+};
 
 struct Place {
   std::string_view rule;
@@ -140,8 +149,8 @@ std::string Time(double ns) { return Duration(ns / 1e9); }
 std::string Difference(const Explanation& e) {
   const analysis::Contrast& c = e.contrast;
   if (e.basis == Basis::kNone) return {};
-  std::string out = fmt::format("A step takes {} instead of {}", Time(c.step_ns_during),
-                                Time(c.step_ns_normal));
+  std::string out =
+      fmt::format("A step takes {} instead of {}", Time(c.step_ns_during), Time(c.step_ns_normal));
   if (c.cause) {
     const analysis::Factor& f = c.times[*c.cause];
     return out + fmt::format(": {} is {} of the difference ({} instead of {}).", f.name,

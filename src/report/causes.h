@@ -31,7 +31,7 @@ enum class Basis : std::uint8_t {
 std::string_view Name(Basis basis);
 
 struct Explanation {
-  std::vector<std::size_t> findings;  ///< As GroupFindings has them; never empty.
+  std::vector<std::size_t> findings;                  ///< As GroupFindings has them; never empty.
   rules::Severity severity = rules::Severity::kInfo;  ///< The highest.
   /// The first finding's own; where that has none, what covers enough of the gap; else "cause not
   /// found".
@@ -46,7 +46,7 @@ struct Explanation {
   double lost_seconds = 0;
   /// What the same run would take less; 0 where nothing was lost.
   double gain_seconds = 0;
-  std::string assumption;  ///< Of the gain, a sentence.
+  std::string assumption;            ///< Of the gain, a sentence.
   std::optional<double> lost_money;  ///< Where the run has a price.
   std::optional<double> gain_money;
 };

@@ -202,10 +202,11 @@ class Page {
         Thousands(static_cast<std::int64_t>(c.steps_during)),
         Thousands(static_cast<std::int64_t>(c.steps_normal)), Name(group.basis),
         Percent(analysis::CauseTrail::kCoverage));
-    out_ += "<table><thead><tr><th scope=\"col\">What</th><th scope=\"col\">Kind</th>"
-            "<th scope=\"col\" class=\"r\">While it lasted</th>"
-            "<th scope=\"col\" class=\"r\">Normally</th>"
-            "<th scope=\"col\" class=\"r\">Explains</th></tr></thead><tbody>";
+    out_ +=
+        "<table><thead><tr><th scope=\"col\">What</th><th scope=\"col\">Kind</th>"
+        "<th scope=\"col\" class=\"r\">While it lasted</th>"
+        "<th scope=\"col\" class=\"r\">Normally</th>"
+        "<th scope=\"col\" class=\"r\">Explains</th></tr></thead><tbody>";
     for (const analysis::Factor& f : c.times) {
       Add("<tr><td>{}</td><td>{}</td><td class=\"r\">{}</td><td class=\"r\">{}</td>"
           "<td class=\"r\">{}</td></tr>",
@@ -791,7 +792,8 @@ class Page {
     if (!data_.replay.findings.empty()) {
       out_ += "Expected step times are estimates from this run, not measurements. ";
     }
-    out_ += "No price is known, so costs are in seconds.</p>";
+    if (!MoneyOf(data_, 0)) out_ += "No price is known, so costs are in seconds.";
+    out_ += "</p>";
     const auto& notes = data_.replay.salvage.notes;
     if (!notes.empty()) {
       out_ += "<ul class=\"s m\">";
