@@ -21,6 +21,7 @@
 #include "cli/output.h"
 #include "report/load.h"
 #include "report/text.h"
+#include "rules/rule_set.h"
 
 namespace telltale::cli {
 namespace {

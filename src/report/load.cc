@@ -24,6 +24,7 @@ Result<RunData> Load(const std::filesystem::path& run, std::int64_t until_ns,
   options.sink = [&](const store::OrderedRecord& record) {
     data.summary.OnRecord(record);
     data.trail.OnRecord(record);
+    data.usage.OnRecord(record);
   };
   TELLTALE_ASSIGN_OR_RETURN(data.replay, rules::ReplayRun(run, options));
   return data;

@@ -11,6 +11,7 @@
 
 #include "analysis/root_cause.h"
 #include "analysis/summary.h"
+#include "analysis/system_usage.h"
 #include "base/status.h"
 #include "rules/replay.h"
 
@@ -20,7 +21,8 @@ struct RunData {
   std::filesystem::path path;
   rules::Replay replay;
   analysis::Summary summary;
-  analysis::CauseTrail trail;  ///< Fed as the summary is.
+  analysis::CauseTrail trail;   ///< Fed as the summary is.
+  analysis::SystemUsage usage;  ///< Likewise.
 
   /// What to call the run: its name, else its id.
   const std::string& title() const {

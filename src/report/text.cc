@@ -344,6 +344,35 @@ std::string WhereTheRunGoes(const RunData& data) {
   return out + ".";
 }
 
+std::string UsageWords(const RunData& data) {
+  const auto of = [](std::uint64_t part, std::uint64_t all) {
+    return Percent(static_cast<double>(part) / static_cast<double>(all));
+  };
+  std::string out;
+  const analysis::GpuTime time = data.usage.gpu_time();
+  if (const std::uint64_t all = time.all(); all > 0) {
+    out = fmt::format(
+        "GPU time: {} above 90{}%, {} between 10 and 90, {} below, {} below while a core was busy, "
+        "{} before the first step, {} after the last.",
+        of(time.high, all), kSpace, of(time.suboptimal, all), of(time.low, all),
+        of(time.cpu_bottleneck, all), of(time.initialization, all), of(time.finalization, all));
+  }
+  const auto idle = [&](std::string_view what, const analysis::UsageCounts& counts) {
+    if (counts.samples == 0) return;
+    out += fmt::format("{}{} in the training loop: idle in {} of the samples, below 50{}% in {}.",
+                       out.empty() ? "" : " ", what, of(counts.zero, counts.samples), kSpace,
+                       of(counts.below_half, counts.samples));
+  };
+  idle("GPUs", data.usage.gpus_in_loop());
+  idle("Cores", data.usage.cores_in_loop());
+  for (const analysis::UnequalGpus& pair : data.usage.unequal()) {
+    out += fmt::format(" {} and {} are used unlike each other (distance {}).", pair.a, pair.b,
+                       Significant(pair.distance));
+    break;
+  }
+  return out;
+}
+
 std::string CaptureWords(const RunData& data) {
   const analysis::Summary& s = data.summary;
   if (s.thinned.empty()) return {};

@@ -97,11 +97,14 @@ def test_run_writes_the_document_of_check(telltale: Telltale, ill_run: Path) -> 
 
 def test_check(telltale: Telltale, ill_run: Path) -> None:
     out = document(telltale, "check", ill_run)
-    assert list(out) == ["run", "run_phases", "findings", "groups", "rules", "salvage", "losses"]
+    assert list(out) == ["run", "run_phases", "findings", "groups", "rules", "usage", "salvage", "losses"]
     assert out["run"] == dict(zip(RUN, ["ill", "train", "finished", 1, 70, 0], strict=True))
     assert list(out["salvage"]) == SALVAGE
     assert out["salvage"] == {**dict.fromkeys(SALVAGE, 0), "notes": []}
     assert out["losses"] == {}
+    cores = out["usage"]["cores"]["run"]
+    assert cores["samples"] == sum(cores["histogram"]) > 0
+    assert sum(out["usage"]["gpu_time"].values()) == out["usage"]["gpus"]["run"]["samples"]
     grouped = [id for group in out["groups"] for id in group["findings"]]
     assert sorted(grouped) == sorted(f["id"] for f in out["findings"])
     for group in out["groups"]:
