@@ -421,6 +421,9 @@ class Page {
     }
     out_ += "</tbody></table>\n";
     Heat();
+    if (const std::string words = UsageWords(data_); !words.empty()) {
+      Add("<p class=\"s m\">{}</p>\n", Escape(words));
+    }
     out_ += "</section>\n";
   }
 

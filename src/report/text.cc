@@ -365,10 +365,9 @@ std::string UsageWords(const RunData& data) {
   };
   idle("GPUs", data.usage.gpus_in_loop());
   idle("Cores", data.usage.cores_in_loop());
-  for (const analysis::UnequalGpus& pair : data.usage.unequal()) {
-    out += fmt::format(" {} and {} are used unlike each other (distance {}).", pair.a, pair.b,
-                       Significant(pair.distance));
-    break;
+  if (const auto pairs = data.usage.unequal(); !pairs.empty()) {
+    out += fmt::format(" {} and {} are used unlike each other (distance {}).", pairs.front().a,
+                       pairs.front().b, Significant(pairs.front().distance));
   }
   return out;
 }
