@@ -74,7 +74,7 @@ TEST_F(CliTest, CompareIsAGate) {
   WriteSample("slow");
   const Outcome same = Run("compare before same --fail-on regression --json");
   EXPECT_EQ(same.code, 0) << same.err << same.out;
-  EXPECT_FALSE(json::parse(same.out)["regression"]);
+  EXPECT_FALSE(json::parse(same.out)["regression"].get<bool>());
   // The loss of "slow" stays where it is, and that of "before" falls.
   const Outcome worse = Run("compare before slow --fail-on regression --junit out.xml");
   EXPECT_EQ(worse.code, 10) << worse.err << worse.out;
@@ -236,7 +236,7 @@ TEST_F(CliTest, JsonHasTheFieldsOfTheContract) {
     EXPECT_TRUE(group["money"].is_null());
   }
   const json priced = json::parse(Run("check slow --price 36 --json").out);
-  EXPECT_NEAR(priced["groups"][0]["money"]["lost"],
+  EXPECT_NEAR(priced["groups"][0]["money"]["lost"].get<double>(),
               priced["groups"][0]["lost_seconds"].get<double>() / 100, 1e-9);
 
   const json ls = json::parse(Run("ls . --json").out);
