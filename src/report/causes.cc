@@ -108,17 +108,28 @@ std::vector<analysis::Window> Windows(const RunData& data,
   return out;
 }
 
+/// Of the other groups: windows in which time was lost in every step.
+std::vector<analysis::Window> OtherTrouble(const RunData& data,
+                                           const std::vector<std::vector<std::size_t>>& groups,
+                                           std::size_t which) {
+  std::vector<std::size_t> findings;
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    if (i == which) continue;
+    for (const std::size_t index : groups[i]) {
+      const rules::Finding& f = data.replay.findings[index];
+      const Place* place = PlaceOf(data, f);
+      const bool pauses = place != nullptr && place->theme == Theme::kPauses;
+      if (!pauses && f.incident.cost_seconds > 0) findings.push_back(index);
+    }
+  }
+  return Windows(data, findings);
+}
+
 void Compare(const RunData& data, const std::vector<std::vector<std::size_t>>& groups,
              std::size_t which, Explanation* out) {
   const rules::Finding& first = data.replay.findings[out->findings.front()];
   const std::vector<analysis::Window> during = Windows(data, out->findings);
   if (first.wrong_result || during.empty()) return;
-  std::vector<analysis::Window> apart;
-  for (std::size_t i = 0; i < groups.size(); ++i) {
-    if (i == which) continue;
-    const auto more = Windows(data, groups[i]);
-    apart.insert(apart.end(), more.begin(), more.end());
-  }
   const Place* place = PlaceOf(data, first);
   const Theme theme = place == nullptr ? Theme::kNone : place->theme;
   // Outliers are single steps: they are not in a window, they are between others in it.
@@ -126,7 +137,9 @@ void Compare(const RunData& data, const std::vector<std::vector<std::size_t>>& g
     out->contrast = data.trail.SlowSteps();
     out->basis = Basis::kSlowSteps;
   } else {
-    out->contrast = data.trail.Between(during, apart);
+    out->contrast = data.trail.Between(during, OtherTrouble(data, groups, which));
+    // Other trouble may be all that is left.
+    if (!out->contrast.comparable()) out->contrast = data.trail.Between(during);
     out->basis = Basis::kWindows;
   }
   if (!out->contrast.comparable() && theme == Theme::kInput) {
