@@ -12,6 +12,8 @@
 #include <cmath>
 #include <set>
 
+#include "report/causes.h"
+
 namespace telltale::report {
 namespace {
 
@@ -309,8 +311,10 @@ std::string LostTime(const RunData& data) {
     return fmt::format("The run {} {}; no finding cost time.",
                        data.replay.ended ? "took" : "has taken", Duration(elapsed));
   }
-  return fmt::format("Of {}, {} ({}) were lost.", Duration(elapsed), Duration(lost),
-                     Percent(lost / elapsed));
+  const auto money = MoneyOf(data, lost);
+  return fmt::format("Of {}, {} ({}) were lost{}.", Duration(elapsed), Duration(lost),
+                     Percent(lost / elapsed),
+                     money ? ": " + Money(*money, data.replay.rule_set.currency) : "");
 }
 
 std::string Damage(const store::Salvage& v) {

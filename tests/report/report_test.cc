@@ -474,6 +474,8 @@ RunData SlowInTheMiddle() {
     data.summary.OnRecord({row.ord_ns, 0, format::StepRow::kTable, &row});
   }
   rules::Finding finding = Cost("StepTimeDrift", "rank 0", 4, 10, 4.2);
+  finding.incident.first_step = 200;
+  finding.incident.last_step = 299;
   finding.incident.cause = "cause not found";
   data.replay.findings = {finding};
   return data;
