@@ -84,7 +84,7 @@ double BatchOf(const Summary& summary) {
   return static_cast<double>(group->steady_samples) / static_cast<double>(group->steady_ns.count());
 }
 
-std::vector<double> Throughput(std::vector<double> step_ns, double batch) {
+std::vector<double> Throughput(const std::vector<double>& step_ns, double batch) {
   std::vector<double> out;
   for (const double ns : step_ns) {
     if (ns > 0) out.push_back(batch * 1e9 / ns);
@@ -102,7 +102,8 @@ void CompareSteps(const Summary& a, const Summary& b, const CompareOptions& opti
   }
   const double batch_a = BatchOf(a);
   const double batch_b = BatchOf(b);
-  const bool same_batch = std::abs(batch_a - batch_b) <= kSameBatch * std::max(batch_a, batch_b);
+  const bool same_batch = batch_a == 0 || batch_b == 0 ||
+                          std::abs(batch_a - batch_b) <= kSameBatch * std::max(batch_a, batch_b);
   Measure step = Of("step time", "ns", steps_a, steps_b);
   step.gates = same_batch;
   Judge(&step, step.a, 1, options);

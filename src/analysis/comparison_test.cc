@@ -111,6 +111,13 @@ TEST(ComparisonTest, OtherBatchesAreComparedByThroughput) {
   EXPECT_FALSE(Find(c, "step time")->gates);
 }
 
+TEST(ComparisonTest, WhereABatchIsNotKnownStepTimeIsTheGate) {
+  const Comparison c = Compare(Make({}), Make({.wait_ns = 10'000'000, .batch = 0}));
+  EXPECT_TRUE(Find(c, "step time")->gates);
+  EXPECT_EQ(Find(c, "throughput"), nullptr);
+  EXPECT_TRUE(c.regression());
+}
+
 TEST(ComparisonTest, LossesAtEqualSteps) {
   const Comparison c = Compare(Make({}), Make({.loss = 1.5}));
   EXPECT_EQ(Find(c, "loss")->verdict, Change::kWorse);
