@@ -72,10 +72,13 @@ export interface Group {
   assumption: string;
   money: { lost: number; gain: number; currency: string } | null;
   comparison: {
-    basis: string;
+    basis: string; // windows, slow steps or starved steps.
     steps_during: number;
     steps_normal: number;
-    coverage_needed: number;
+    step_ns_during: number;
+    step_ns_normal: number;
+    coverage_needed: number; // Of the difference, for a cause to be named.
+    cause: string | null; // The name of one of `times`.
     times: Factor[];
     metrics: Factor[];
   } | null;
