@@ -13,6 +13,7 @@
 
 #include "cli/check_json.h"
 #include "cli/command.h"
+#include "cli/junit.h"
 #include "cli/output.h"
 #include "cli/rule_flags.h"
 #include "report/verdict.h"
@@ -24,6 +25,7 @@ namespace {
 struct CheckOptions {
   std::string run;
   std::string fail_on;
+  std::string junit;
   RuleFlags rules;
   bool json = false;
 };
@@ -46,10 +48,16 @@ int Check(const CheckOptions& options) {
     WriteOut(report::FormatVerdict(data, report::VerdictOptions::For(stdout)));
   }
 
+  const auto limit = options.fail_on == "low"    ? rules::Severity::kLow
+                     : options.fail_on == "high" ? rules::Severity::kHigh
+                                                 : rules::Severity::kMedium;
+  if (!options.junit.empty()) {
+    const std::string xml = JUnitXml("check " + data.title(), CasesOf(data, limit));
+    if (const Status written = WriteJUnit(options.junit, xml); !written.ok()) {
+      return Fail("check", written);
+    }
+  }
   if (!options.fail_on.empty()) {
-    const auto limit = options.fail_on == "low"      ? rules::Severity::kLow
-                       : options.fail_on == "medium" ? rules::Severity::kMedium
-                                                     : rules::Severity::kHigh;
     const bool reached =
         std::any_of(replay.findings.begin(), replay.findings.end(),
                     [&](const rules::Finding& f) { return f.incident.severity >= limit; });
@@ -71,6 +79,7 @@ void RegisterCheck(CLI::App& app, Context* context) {
       app, "check", "Run the rules over a recorded run and print the verdict",
       "  telltale check telltale-runs/20261120-150412-train\n"
       "  telltale check RUN --fail-on medium     # exit code 10 where a finding is medium or high\n"
+      "  telltale check RUN --fail-on medium --junit findings.xml     # for CI\n"
       "  telltale check RUN --rule DeadRelu --no-rule InputBound   # other rules than it ran with\n"
       "  telltale check RUN --json",
       {0, 3, 7, 8, kExitFinding});
@@ -80,6 +89,9 @@ void RegisterCheck(CLI::App& app, Context* context) {
       ->add_option("--fail-on", options->fail_on,
                    "Exit with 10 where a finding is at least this severe")
       ->check(CLI::IsMember({"low", "medium", "high"}));
+  command->add_option("--junit", options->junit,
+                      "Write the rules as test cases to this file, JUnit XML; those with a finding "
+                      "at or above --fail-on (medium where it is not given) have failed");
   AddRuleFlags(command, &options->rules);
   AddJson(command, &options->json);
   OnRun(command, context, [options] { return Check(*options); });
