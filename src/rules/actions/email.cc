@@ -44,7 +44,7 @@ std::string Base64Lines(std::string_view bytes) {
 
 /// An unstructured header's text as encoded words (RFC 2047), each of whole characters, folded.
 std::string EncodedWords(std::string_view text) {
-  constexpr std::size_t kBytesAWord = 42;
+  constexpr std::size_t kBytesAWord = 39;
   std::string out;
   while (!text.empty()) {
     std::size_t n = std::min(kBytesAWord, text.size());

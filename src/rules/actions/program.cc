@@ -16,6 +16,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -111,8 +112,8 @@ class Plan {
 
  private:
   bool ok_ = false;
-  posix_spawnattr_t attributes_;
-  posix_spawn_file_actions_t actions_;
+  posix_spawnattr_t attributes_{};
+  posix_spawn_file_actions_t actions_{};
 };
 
 }  // namespace
