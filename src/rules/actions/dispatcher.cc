@@ -142,7 +142,10 @@ Dispatcher::Dispatcher(const std::vector<RuleSpec>& rules, DispatcherOptions opt
 
 Dispatcher::~Dispatcher() = default;
 
-void Dispatcher::Stop() { workers_->Stop(); }
+void Dispatcher::Stop() {
+  stopped_ = true;
+  workers_->Stop();
+}
 
 bool Dispatcher::idle() const {
   return tasks_.empty() && recalled_.empty() && outcomes_.empty();
@@ -191,8 +194,12 @@ void Dispatcher::TakeUp(const std::vector<Finding>& all, const Moment& now,
     std::string why;
     if (r.started && (kind == nullptr || !kind->repeatable)) {
       why = "the watcher ended while it was being done; it is not done a second time";
-    } else if (spec == nullptr || finding == all.end() || kind == nullptr) {
+    } else if (spec == nullptr || kind == nullptr || (finding == all.end() && now.over)) {
       why = "the rules have changed since it was decided";
+    } else if (finding == all.end()) {
+      // The records that lead to it have not been read again yet.
+      recalled_.push_back(r);
+      continue;
     } else if (kind->of_the_training && now.over) {
       why = "the training had ended before";
     }
@@ -259,6 +266,11 @@ void Dispatcher::Finish(std::vector<ActionEvent>* out) {
 std::vector<ActionEvent> Dispatcher::Round(const std::vector<Finding>& fresh,
                                            const std::vector<Finding>& all, const Moment& now) {
   std::vector<ActionEvent> out;
+  if (stopped_) {
+    // What has not begun is the next watcher's.
+    Finish(&out);
+    return out;
+  }
   TakeUp(all, now, &out);
   for (Decision& decision : decider_.Decide(fresh, now)) {
     const Finding& finding = decision.finding;

@@ -84,6 +84,7 @@ class Dispatcher {
   std::vector<Recalled> recalled_;
   std::vector<Outcome> outcomes_;  ///< Of what was done at once.
   std::unique_ptr<Workers> workers_;
+  bool stopped_ = false;
 };
 
 }  // namespace telltale::rules
