@@ -78,8 +78,9 @@ void Stopper::Offer(const format::Rows& rows, const Uuid& uuid,
     } else {
       continue;
     }
-    // A mark counts up: one that was signalled stays so.
-    if (mark <= Mark(uuid)) continue;
+    // A mark counts up: one that was signalled stays so. But after a trial the next one may begin.
+    const bool again = mark == StopMark::kReady && Mark(uuid) == StopMark::kKept;
+    if (mark <= Mark(uuid) && !again) continue;
     offered_.push_back({uuid, mark});
     marks->push_back({uuid, kStopMarkRing, static_cast<std::uint64_t>(mark)});
   }
@@ -87,7 +88,7 @@ void Stopper::Offer(const format::Rows& rows, const Uuid& uuid,
 
 void Stopper::Settle(bool taken) {
   if (taken) {
-    for (const Answer& answer : offered_) Raise(answer.uuid, answer.mark);
+    for (const Answer& answer : offered_) marks_[answer.uuid] = answer.mark;
   }
   offered_.clear();
 }

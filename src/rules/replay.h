@@ -25,7 +25,6 @@ struct WatchJournal {
   struct ActionRow {
     std::string kind, data;
     std::int64_t ord_ns = 0;
-    std::uint32_t attempt = 0;
   };
   std::vector<ActionRow> actions;  ///< In their order.
   std::vector<store::Admission> admissions;  ///< In the order in which they were decided.

@@ -72,7 +72,7 @@ Result<std::unique_ptr<Watcher>> Watcher::Open(const std::filesystem::path& run,
       specs.ok() ? *specs : std::vector<rules::RuleSpec>(),
       rules::DispatcherOptions{run, info.id, info.name, HostName()});
   for (const rules::WatchJournal::ActionRow& row : journal.actions) {
-    watcher->dispatcher_->Recall(row.kind, row.data, row.ord_ns, row.attempt);
+    watcher->dispatcher_->Recall(row.kind, row.data, row.ord_ns);
   }
   store::CursorOptions cursor_options;
   cursor_options.table_mask = watcher->rules_.engine.table_mask();
@@ -204,9 +204,7 @@ void Watcher::NoteStatuses() {
 }
 
 void Watcher::NoteActions(const std::vector<rules::Finding>& fresh, bool over) {
-  const auto& attempts = reader_->info().attempts;
-  const rules::Moment now = {NowRunNs(), options_.clock->RealtimeNs(),
-                             attempts.empty() ? 1 : attempts.back().number, over};
+  const rules::Moment now = {NowRunNs(), options_.clock->RealtimeNs(), over};
   for (rules::ActionEvent& event : dispatcher_->Round(fresh, rules_.engine.findings(), now)) {
     events_.push_back({std::move(event.kind), std::move(event.subject), std::move(event.message),
                        std::move(event.data), std::move(event.severity)});

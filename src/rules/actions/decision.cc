@@ -83,22 +83,20 @@ std::size_t Decider::TakeHeld(const std::string& rule, const std::string& action
 }
 
 void Decider::Note(const Action& action, const std::string& rule, const std::string& held,
-                   std::int64_t run_ns, std::uint32_t attempt) {
+                   std::int64_t run_ns) {
   const RuleAction which(rule, action.id);
   if (held == kCoolDown) {
     ++held_[which];
   } else if (held.empty() || held == kDryRun) {
     acted_ns_[which] = run_ns;
-    // A dry run stops nothing, so a second rule's is shown too.
-    if (held.empty() && action.spec.kind == kStop) stopped_.insert(attempt);
   }
 }
 
 void Decider::Recall(const std::string& key, const std::string& rule, const std::string& action_id,
-                     const std::string& held, std::int64_t run_ns, std::uint32_t attempt) {
+                     const std::string& held, std::int64_t run_ns) {
   decided_.insert(key);
   if (const ActionSpec* spec = Find(rule, action_id)) {
-    Note({action_id, *spec}, rule, held, run_ns, attempt);
+    Note({action_id, *spec}, rule, held, run_ns);
   }
 }
 
@@ -108,9 +106,6 @@ std::string Decider::WhyHeld(const Action& action, const Finding& finding,
   if (Silenced(spec, finding, now)) return "silenced";
   const ActionKind* kind = FindActionKind(spec.kind);
   if (kind != nullptr && kind->of_the_training && now.over) return "the training has ended";
-  if (spec.kind == kStop && stopped_.contains(now.attempt)) {
-    return "the training is being stopped already";
-  }
   const auto acted = acted_ns_.find({finding.rule, action.id});
   if (acted != acted_ns_.end() && now.run_ns - acted->second < CoolDownNs(spec)) {
     return std::string(kCoolDown);
@@ -139,7 +134,7 @@ std::vector<Decision> Decider::Decide(const std::vector<Finding>& revisions, con
       if (!decided_.insert(key).second) continue;
       Decision decision;
       decision.held = WhyHeld(action, finding, now);
-      Note(action, finding.rule, decision.held, now.run_ns, now.attempt);
+      Note(action, finding.rule, decision.held, now.run_ns);
       decision.key = std::move(key);
       decision.action_id = action.id;
       decision.spec = action.spec;

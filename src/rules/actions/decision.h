@@ -21,7 +21,6 @@ namespace telltale::rules {
 struct Moment {
   std::int64_t run_ns = 0;   ///< The run's clock: cool-down and waiting count by it.
   std::int64_t unix_ns = 0;  ///< The wall's: silence ends by it.
-  std::uint32_t attempt = 1;
   bool over = false;  ///< The training has ended.
 };
 
@@ -32,8 +31,7 @@ struct Decision {
   Finding finding;
   std::int64_t due_ns = 0;   ///< By the run's clock.
   std::int64_t unix_ns = 0;  ///< When it was decided.
-  /// Empty: it acts. Else why not: "dry run", "silenced", "cool-down", "the training has ended",
-  /// "the training is being stopped already".
+  /// Empty: it acts. Else why not: "dry run", "silenced", "cool-down", "the training has ended".
   std::string held;
 };
 
@@ -47,7 +45,7 @@ class Decider {
 
   /// One that a watcher before us has decided.
   void Recall(const std::string& key, const std::string& rule, const std::string& action_id,
-              const std::string& held, std::int64_t run_ns, std::uint32_t attempt);
+              const std::string& held, std::int64_t run_ns);
   /// What these revisions set off, in their order. Of an incident its newest revision counts: one
   /// that is over by now stops nothing.
   std::vector<Decision> Decide(const std::vector<Finding>& revisions, const Moment& now);
@@ -66,13 +64,12 @@ class Decider {
 
   std::string WhyHeld(const Action& action, const Finding& finding, const Moment& now) const;
   void Note(const Action& action, const std::string& rule, const std::string& held,
-            std::int64_t run_ns, std::uint32_t attempt);
+            std::int64_t run_ns);
 
   std::map<std::string, std::vector<Action>, std::less<>> actions_;  ///< By rule.
   std::set<std::string> decided_;                                    ///< Keys.
   std::map<RuleAction, std::int64_t> acted_ns_;                      ///< By the run's clock.
   std::map<RuleAction, std::size_t> held_;
-  std::set<std::uint32_t> stopped_;  ///< Attempts that were asked to stop.
 };
 
 /// Whether `text` is what `pattern` says; * is any text, ? one byte.

@@ -151,15 +151,14 @@ bool Dispatcher::idle() const {
   return tasks_.empty() && recalled_.empty() && outcomes_.empty();
 }
 
-void Dispatcher::Recall(std::string_view kind, std::string_view data, std::int64_t run_ns,
-                        std::uint32_t attempt) {
+void Dispatcher::Recall(std::string_view kind, std::string_view data, std::int64_t run_ns) {
   const ordered_json json = ordered_json::parse(data, nullptr, false);
   if (!json.is_object()) return;
   const std::string key = Text(json, "key");
   if (key.empty()) return;
   if (kind == "action.decided") {
     const std::string held = Text(json, "held");
-    decider_.Recall(key, Text(json, "rule"), Text(json, "id"), held, run_ns, attempt);
+    decider_.Recall(key, Text(json, "rule"), Text(json, "id"), held, run_ns);
     if (held.empty()) {
       recalled_.push_back({key, Text(json, "rule"), Text(json, "incident"), Text(json, "id"),
                            Text(json, "action"), Integer(json, "due_ns"), Integer(json, "unix_ns"),

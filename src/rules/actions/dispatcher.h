@@ -39,8 +39,7 @@ class Dispatcher {
   /// Whether an event is one of these.
   static bool IsOurs(std::string_view kind) { return kind.starts_with("action."); }
   /// One of the journal, in its order, before the first Round.
-  void Recall(std::string_view kind, std::string_view data, std::int64_t run_ns,
-              std::uint32_t attempt);
+  void Recall(std::string_view kind, std::string_view data, std::int64_t run_ns);
 
   /// `fresh`: revisions that the journal did not have; `all`: every incident as it is now. Returns
   /// what is to be journalled.
