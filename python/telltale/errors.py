@@ -39,5 +39,5 @@ class TrainingError(TelltaleError):
         self.run = run
 
 
-class TrialStopped(TelltaleError):
+class TrialStopped(TelltaleError):  # noqa: N818
     """A rule or a person has stopped the trial. The `with telltale.trial()` that it belongs to takes it."""
