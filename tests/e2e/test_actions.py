@@ -8,6 +8,7 @@ import email.policy
 import json
 import os
 import signal
+import socket
 import subprocess
 import threading
 import time
@@ -160,10 +161,12 @@ def test_a_mail_arrives(telltale: Telltale, tmp_path: Path) -> None:
             got.append(envelope)
             return "250 OK"
 
-    server = controller.Controller(Handler(), hostname="127.0.0.1", port=0)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    server = controller.Controller(Handler(), hostname="127.0.0.1", port=port)
     server.start()
     try:
-        port = server.server.sockets[0].getsockname()[1]
         planted(
             telltale,
             tmp_path,
