@@ -95,9 +95,8 @@ class Agent {
     if (options_.gap_from_monotonic_ns == 0) {
       for (const auto& [uuid, positions] : recovered_) {
         // An answered request stays answered.
-        const bool request =
-            std::any_of(positions.begin(), positions.end(),
-                        [](const auto& p) { return p.ring == kRequestMarkRing; });
+        const bool request = std::any_of(positions.begin(), positions.end(),
+                                         [](const auto& p) { return p.ring == kRequestMarkRing; });
         if (uuid != Uuid{} && !request) released_.push_back(uuid);
       }
     }

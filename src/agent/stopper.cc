@@ -95,9 +95,8 @@ void Stopper::Settle(bool taken) {
 
 Status Stopper::Take(const store::Request& request, std::int64_t now_ns, Outbox* outbox) {
   if (stop_) {
-    return {Code::kRunning,
-            fmt::format("the training is being stopped already, by request {}",
-                        store::Hex(stop_->id))};
+    return {Code::kRunning, fmt::format("the training is being stopped already, by request {}",
+                                        store::Hex(stop_->id))};
   }
   Stop stop;
   stop.id = request.id;
@@ -108,8 +107,8 @@ Status Stopper::Take(const store::Request& request, std::int64_t now_ns, Outbox*
     stop.why = Text(body, "why");
     stop.rule = Text(body, "rule");
     stop.incident = Text(body, "incident");
-    for (const auto& [key, value] : {std::pair("checkpoint", &stop.checkpoint),
-                                     std::pair("kill", &stop.kill)}) {
+    for (const auto& [key, value] :
+         {std::pair("checkpoint", &stop.checkpoint), std::pair("kill", &stop.kill)}) {
       const auto found = body.find(key);
       if (found == body.end()) continue;
       if (!found->is_boolean()) {
@@ -216,8 +215,8 @@ void Stopper::Finish(const std::vector<Target>& targets, std::int64_t now_ns, Ou
   event.subject = "run";
   if (!left.empty() || !failures_.empty()) {
     event.severity = "medium";
-    event.message = fmt::format("the training is not stopped: {} of its processes here live on",
-                                left.size());
+    event.message =
+        fmt::format("the training is not stopped: {} of its processes here live on", left.size());
   } else if (!kept.empty()) {
     event.message = fmt::format("the trial is given up; {} {} on", kept.size(),
                                 kept.size() == 1 ? "process goes" : "processes go");
@@ -276,9 +275,8 @@ void Stopper::Poll(const std::vector<Target>& targets, std::int64_t now_ns, Outb
 void Stopper::Journalled(const std::vector<Target>& targets) {
   if (stop_) stop_->begun = true;
   for (const Sent& sent : std::exchange(to_send_, {})) {
-    const auto target =
-        std::find_if(targets.begin(), targets.end(),
-                     [&](const Target& each) { return each.uuid == sent.uuid; });
+    const auto target = std::find_if(targets.begin(), targets.end(),
+                                     [&](const Target& each) { return each.uuid == sent.uuid; });
     if (target == targets.end() || target->ended || target->pidfd < 0) continue;
     const int error = signal_(target->pidfd, sent.signal);
     if (error == 0 || error == ESRCH) continue;

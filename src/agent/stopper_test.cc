@@ -152,8 +152,7 @@ TEST_F(StopperTest, DoesNotWaitLongerThanItMay) {
 }
 
 TEST_F(StopperTest, KillsWhatLivesOnOnlyWhereItIsAsked) {
-  ASSERT_TRUE(
-      stopper_->Take(Ask(R"({"grace_seconds":5,"kill":true})"), 0, &outbox_).ok());
+  ASSERT_TRUE(stopper_->Take(Ask(R"({"grace_seconds":5,"kill":true})"), 0, &outbox_).ok());
   Tick(0);
   Tick(1);
   targets_[0].ended = true;

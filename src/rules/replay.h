@@ -26,7 +26,7 @@ struct WatchJournal {
     std::string kind, data;
     std::int64_t ord_ns = 0;
   };
-  std::vector<ActionRow> actions;  ///< In their order.
+  std::vector<ActionRow> actions;            ///< In their order.
   std::vector<store::Admission> admissions;  ///< In the order in which they were decided.
   std::vector<std::pair<std::string, std::uint32_t>> revisions;  ///< (incident, revision), sorted.
   std::uint64_t cpu_ns = 0;  ///< Processor time of all watchers of the run so far.

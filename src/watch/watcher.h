@@ -101,7 +101,7 @@ class Watcher {
   std::int64_t last_look_ns_ = 0;
   bool last_ledger_ = false;   ///< The ledger at the end is written.
   std::int64_t ended_ns_ = 0;  ///< By the clock, when the rules had said their last word.
-  std::int64_t over_ns_ = 0;  ///< By the clock, when the run was seen to be over.
+  std::int64_t over_ns_ = 0;   ///< By the clock, when the run was seen to be over.
   std::int64_t last_watermark_ns_ = 0;
 };
 

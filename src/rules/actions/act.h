@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Carries actions out, one kind a file. Each returns one line for the audit log of what was done, or
-// why it was not; none of them throws. Thread safety: as said; those of `net` may take minutes and
-// are for a thread of their own.
+// Carries actions out, one kind a file. Each returns one line for the audit log of what was done,
+// or why it was not; none of them throws. Thread safety: as said; those of `net` may take minutes
+// and are for a thread of their own.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -16,10 +16,10 @@
 namespace telltale::rules {
 
 struct ActContext {
-  std::filesystem::path run;  ///< Empty: of no run, somebody tries the action.
+  std::filesystem::path run;                ///< Empty: of no run, somebody tries the action.
   const std::atomic<bool>* stop = nullptr;  ///< Not null.
   Pause pause;                              ///< Not null.
-  std::int64_t unix_ns = 0;  ///< When it was decided.
+  std::int64_t unix_ns = 0;                 ///< When it was decided.
 };
 
 // net: threads of their own.

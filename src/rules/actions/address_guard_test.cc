@@ -30,18 +30,18 @@ TEST(AddressGuard, TheOpenInternetIsPublic) {
 }
 
 TEST(AddressGuard, ThisMachineAndItsNetworksArePrivate) {
-  for (const char* text : {"127.0.0.1", "127.255.255.255", "10.1.2.3", "172.16.0.1",
-                           "172.31.255.255", "192.168.1.1", "100.64.0.1", "198.18.0.1", "::1",
-                           "fd12::1", "fc00::1", "::ffff:127.0.0.1", "::ffff:10.0.0.1",
-                           "64:ff9b::a00:1", "2002:7f00:0001::1", "::127.0.0.1", "2001:db8::1"}) {
+  for (const char* text :
+       {"127.0.0.1", "127.255.255.255", "10.1.2.3", "172.16.0.1", "172.31.255.255", "192.168.1.1",
+        "100.64.0.1", "198.18.0.1", "::1", "fd12::1", "fc00::1", "::ffff:127.0.0.1",
+        "::ffff:10.0.0.1", "64:ff9b::a00:1", "2002:7f00:0001::1", "::127.0.0.1", "2001:db8::1"}) {
     EXPECT_EQ(Of(text), Reach::kPrivate) << text;
   }
 }
 
 TEST(AddressGuard, LinkLocalAndMulticastAreForbiddenHoweverWritten) {
-  for (const char* text : {"169.254.169.254", "0.0.0.0", "224.0.0.1", "255.255.255.255", "::",
-                           "fe80::1", "ff02::1", "::ffff:169.254.169.254", "64:ff9b::a9fe:a9fe",
-                           "2002:a9fe:a9fe::1", "fd00:ec2::254"}) {
+  for (const char* text :
+       {"169.254.169.254", "0.0.0.0", "224.0.0.1", "255.255.255.255", "::", "fe80::1", "ff02::1",
+        "::ffff:169.254.169.254", "64:ff9b::a9fe:a9fe", "2002:a9fe:a9fe::1", "fd00:ec2::254"}) {
     EXPECT_EQ(Of(text), Reach::kForbidden) << text;
   }
 }

@@ -21,7 +21,7 @@ namespace telltale::rules {
 struct Moment {
   std::int64_t run_ns = 0;   ///< The run's clock: cool-down and waiting count by it.
   std::int64_t unix_ns = 0;  ///< The wall's: silence ends by it.
-  bool over = false;  ///< The training has ended.
+  bool over = false;         ///< The training has ended.
 };
 
 struct Decision {

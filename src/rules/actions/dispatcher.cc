@@ -53,9 +53,7 @@ std::string_view Words(std::string_view kind) {
 ActionEvent Done(const std::string& rule, const std::string& kind, const std::string& action_id,
                  const std::string& key, const std::vector<std::string>& keys,
                  std::string_view outcome, const std::string& detail) {
-  return {"action.done",
-          outcome == "done" ? "info" : "medium",
-          "rule:" + rule,
+  return {"action.done", outcome == "done" ? "info" : "medium", "rule:" + rule,
           fmt::format("{}: {}: {}", Words(kind), outcome, detail),
           Dump({{"key", key},
                 {"action", kind},
@@ -147,9 +145,7 @@ void Dispatcher::Stop() {
   workers_->Stop();
 }
 
-bool Dispatcher::idle() const {
-  return tasks_.empty() && recalled_.empty() && outcomes_.empty();
-}
+bool Dispatcher::idle() const { return tasks_.empty() && recalled_.empty() && outcomes_.empty(); }
 
 void Dispatcher::Recall(std::string_view kind, std::string_view data, std::int64_t run_ns) {
   const ordered_json json = ordered_json::parse(data, nullptr, false);
@@ -203,8 +199,8 @@ void Dispatcher::TakeUp(const std::vector<Finding>& all, const Moment& now,
       why = "the training had ended before";
     }
     if (!why.empty()) {
-      out->push_back(Done(r.rule, r.kind, r.action_id, r.key, {r.key},
-                          r.started ? "unknown" : "failed", why));
+      out->push_back(
+          Done(r.rule, r.kind, r.action_id, r.key, {r.key}, r.started ? "unknown" : "failed", why));
       continue;
     }
     Task task;
@@ -256,8 +252,7 @@ void Dispatcher::Finish(std::vector<ActionEvent>* out) {
     }
     std::erase_if(tasks_, [&](const Task& task) { return task.lead == outcome.lead; });
     if (keys.empty()) continue;
-    out->push_back(Done(rule, kind, id, outcome.lead, keys,
-                        outcome.status.ok() ? "done" : "failed",
+    out->push_back(Done(rule, kind, id, outcome.lead, keys, outcome.status.ok() ? "done" : "failed",
                         outcome.status.ok() ? outcome.detail : outcome.status.message()));
   }
 }

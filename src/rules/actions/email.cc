@@ -8,8 +8,8 @@
 #include <ctime>
 #include <string_view>
 
-#include "base/process.h"
 #include "base/printable.h"
+#include "base/process.h"
 #include "rules/actions/act.h"
 #include "rules/actions/kinds.h"
 #include "rules/actions/secret.h"
@@ -63,7 +63,8 @@ bool IsAddress(std::string_view text) {
     return false;
   }
   return std::all_of(text.begin(), text.end(), [](char c) {
-    return c > 0x20 && c < 0x7f && std::string_view("<>(),;:\\\"[]").find(c) == std::string_view::npos;
+    return c > 0x20 && c < 0x7f &&
+           std::string_view("<>(),;:\\\"[]").find(c) == std::string_view::npos;
   });
 }
 
@@ -137,9 +138,9 @@ Result<std::string> ActEmail(const ActionSpec& spec, const Notice& notice, const
   auto port = static_cast<int>(ActionNumber(spec, "port"));
   if (port == 0) {
     const std::string text = TextOrVariable(spec, "", {"TELLTALE_SMTP_PORT"});
-    const bool number = !text.empty() && text.size() <= 5 &&
-                        std::all_of(text.begin(), text.end(),
-                                    [](char c) { return c >= '0' && c <= '9'; });
+    const bool number =
+        !text.empty() && text.size() <= 5 &&
+        std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
     port = number ? std::stoi(text) : tls == "implicit" ? 465 : 587;
   }
   if (port < 1 || port > 65535) return Status(Code::kUsage, fmt::format("port {} is none", port));
@@ -151,8 +152,9 @@ Result<std::string> ActEmail(const ActionSpec& spec, const Notice& notice, const
   if (!transfer.user.empty()) {
     TELLTALE_ASSIGN_OR_RETURN(transfer.password, Secret(spec, "password"));
     if (tls == "none") {
-      return Status(Code::kUsage,
-                    "a password is not sent in the clear: write tls = \"starttls\" or \"implicit\"");
+      return Status(
+          Code::kUsage,
+          "a password is not sent in the clear: write tls = \"starttls\" or \"implicit\"");
     }
   }
   TELLTALE_ASSIGN_OR_RETURN(transfer.mail_from, Sender(spec));
@@ -162,8 +164,8 @@ Result<std::string> ActEmail(const ActionSpec& spec, const Notice& notice, const
   transfer.allow_private = true;
   transfer.ca_file = ActionText(spec, "ca_file");
   transfer.timeout_seconds = ActionNumber(spec, "timeout");
-  TELLTALE_RETURN_IF_ERROR(SendAndRetry(transfer, static_cast<int>(ActionNumber(spec, "retries")),
-                                        *at.stop, at.pause));
+  TELLTALE_RETURN_IF_ERROR(
+      SendAndRetry(transfer, static_cast<int>(ActionNumber(spec, "retries")), *at.stop, at.pause));
   return fmt::format("the server took it for {} {}", transfer.mail_to.size(),
                      transfer.mail_to.size() == 1 ? "address" : "addresses");
 }

@@ -56,8 +56,9 @@ constexpr std::array kEmail = {
     ActionParameter{"to", kList, "", "addresses"},
     ActionParameter{"sender", kText, "", "address; else TELLTALE_SMTP_SENDER"},
     ActionParameter{"host", kText, "", "of the SMTP server; else TELLTALE_SMTP_HOST"},
-    ActionParameter{"port", kNumber, "0", "0: 587, of tls = \"implicit\" 465; else "
-                                          "TELLTALE_SMTP_PORT"},
+    ActionParameter{"port", kNumber, "0",
+                    "0: 587, of tls = \"implicit\" 465; else "
+                    "TELLTALE_SMTP_PORT"},
     ActionParameter{"tls", kText, "starttls", "starttls (required), implicit or none"},
     ActionParameter{"user", kText, "", "else TELLTALE_SMTP_USER; empty: does not sign in"},
     ActionParameter{"password_env", kText, "TELLTALE_SMTP_PASSWORD", "variable with the password"},
@@ -167,8 +168,8 @@ Status CheckTogether(const ActionSpec& spec) {
       return Wrong(spec, "gateway", "sends to numbers: write to, like +15551234567");
     }
     if (const std::string to = ActionText(spec, "to"); !to.empty()) {
-      const bool digits = std::all_of(to.begin() + 1, to.end(),
-                                      [](char c) { return c >= '0' && c <= '9'; });
+      const bool digits =
+          std::all_of(to.begin() + 1, to.end(), [](char c) { return c >= '0' && c <= '9'; });
       if (to[0] != '+' || to.size() < 3 || to.size() > 16 || !digits) {
         return Wrong(spec, "to", "is no number: write it like +15551234567");
       }
@@ -248,8 +249,8 @@ Status CheckAction(const ActionSpec& spec) {
     if (parameter->type == kNumber) {
       const auto number = Number(value);
       if (!number || *number < 0 || *number > 1e6) {
-        return Wrong(spec, name, fmt::format("'{}' is no number of 0 to 1000000",
-                                             Printable(value)));
+        return Wrong(spec, name,
+                     fmt::format("'{}' is no number of 0 to 1000000", Printable(value)));
       }
     }
     if (parameter->type == kBool && !Bool(value)) {

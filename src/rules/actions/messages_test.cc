@@ -37,8 +37,8 @@ TEST(Messages, NothingThatARuleSaysMakesAHeader) {
 }
 
 TEST(Messages, AnAddressIsOneAddress) {
-  for (const char* to : {"a@example.org\r\nBcc: b@example.org", "a b@example.org", "<a@example.org>",
-                         "a@b@example.org", "nobody", "@example.org"}) {
+  for (const char* to : {"a@example.org\r\nBcc: b@example.org", "a b@example.org",
+                         "<a@example.org>", "a@b@example.org", "nobody", "@example.org"}) {
     ActionSpec spec;
     spec.kind = "email";
     spec.parameters = {{"to", to}, {"sender", "t@example.org"}};

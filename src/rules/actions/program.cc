@@ -90,8 +90,8 @@ class Plan {
     ::posix_spawnattr_setsigmask(&attributes_, &none);
     ::posix_spawnattr_setsigdefault(&attributes_, &standard);
     ::posix_spawnattr_setpgroup(&attributes_, 0);
-    ::posix_spawnattr_setflags(&attributes_, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF |
-                                                 POSIX_SPAWN_SETPGROUP);
+    ::posix_spawnattr_setflags(
+        &attributes_, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETPGROUP);
   }
   ~Plan() {
     if (!ok_) return;
@@ -158,9 +158,8 @@ Result<std::string> ActProgram(const ActionSpec& spec, const Notice& notice, con
   const int error = ::posix_spawn(&pid, program.c_str(), plan.actions(), plan.attributes(),
                                   argv.data(), envp.data());
   if (error != 0) {
-    return Status(Code::kUsage,
-                  fmt::format("'{}' cannot be started: {}", Printable(program),
-                              std::strerror(error)));
+    return Status(Code::kUsage, fmt::format("'{}' cannot be started: {}", Printable(program),
+                                            std::strerror(error)));
   }
   const double timeout = ActionNumber(spec, "timeout");
   const std::int64_t deadline =
@@ -182,7 +181,8 @@ Result<std::string> ActProgram(const ActionSpec& spec, const Notice& notice, con
     ::poll(&wait, pidfd ? 1 : 0, kLookMs);
   }
   if (killed) {
-    return Status(Code::kLimit, fmt::format("it did not end within {:g} s and was killed", timeout));
+    return Status(Code::kLimit,
+                  fmt::format("it did not end within {:g} s and was killed", timeout));
   }
   const ProcessExit exit = FromWaitStatus(status);
   if (exit.signal) return Status(Code::kIo, fmt::format("it was ended by signal {}", *exit.signal));

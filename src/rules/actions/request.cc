@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The actions that agents carry out: stop, capture, profile. Each is a request whose id is made of
-// when it was decided and of its key, so that a watcher that takes it up again writes the same file.
+// when it was decided and of its key, so that a watcher that takes it up again writes the same
+// file.
 #include <fmt/format.h>
 #include <sys/stat.h>
 
@@ -65,8 +66,7 @@ Result<std::string> ActStop(const ActionSpec& spec, const Notice& notice, const 
   return Ask("stop", body, notice, at);
 }
 
-Result<std::string> ActCapture(const ActionSpec& spec, const Notice& notice,
-                               const ActContext& at) {
+Result<std::string> ActCapture(const ActionSpec& spec, const Notice& notice, const ActContext& at) {
   const Finding& first = notice.findings.front();
   if (first.incident.last_step < 0) {
     return Status(Code::kUsage, "the finding names no step, so no end of what is kept");
@@ -78,14 +78,12 @@ Result<std::string> ActCapture(const ActionSpec& spec, const Notice& notice,
       {"include", ActionList(spec, "include")},
       {"take", {"statistics", "values"}},
       {"train", {{"interval", 1}, {"start", from}, {"end", from + steps}}}};
-  ordered_json body = {
-      {"base", "current"},
-      {"plan", {{"collections", {{"incident-" + first.id, collection}}}}}};
+  ordered_json body = {{"base", "current"},
+                       {"plan", {{"collections", {{"incident-" + first.id, collection}}}}}};
   return Ask("plan", body, notice, at);
 }
 
-Result<std::string> ActProfile(const ActionSpec& spec, const Notice& notice,
-                               const ActContext& at) {
+Result<std::string> ActProfile(const ActionSpec& spec, const Notice& notice, const ActContext& at) {
   ordered_json body = About(notice);
   body["steps"] = ActionNumber(spec, "steps");
   return Ask("profile", body, notice, at);

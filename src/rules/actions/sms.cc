@@ -40,8 +40,7 @@ Result<Transfer> ToGateway(const ActionSpec& spec, const Notice& notice) {
   TELLTALE_ASSIGN_OR_RETURN(const std::string token, Secret(spec, "token"));
   transfer.headers = {"Content-Type: application/json", "Idempotency-Key: " + notice.key};
   if (!token.empty()) transfer.headers.push_back("Authorization: Bearer " + token);
-  const nlohmann::ordered_json body = {{"to", ActionText(spec, "to")},
-                                       {"text", ShortText(notice)}};
+  const nlohmann::ordered_json body = {{"to", ActionText(spec, "to")}, {"text", ShortText(notice)}};
   transfer.body = body.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
   return transfer;
 }
@@ -59,9 +58,9 @@ Result<Transfer> ToSns(const ActionSpec& spec, const Notice& notice) {
   transfer.user = Variable(spec, "key_id_env");
   transfer.password = Variable(spec, "key_env");
   if (transfer.user.empty() || transfer.password.empty()) {
-    return Status(Code::kUsage, fmt::format("no key of AWS: set {} and {} where the run is started",
-                                            ActionText(spec, "key_id_env"),
-                                            ActionText(spec, "key_env")));
+    return Status(Code::kUsage,
+                  fmt::format("no key of AWS: set {} and {} where the run is started",
+                              ActionText(spec, "key_id_env"), ActionText(spec, "key_env")));
   }
   transfer.url = ActionText(spec, "endpoint");
   if (transfer.url.empty()) {
@@ -69,10 +68,10 @@ Result<Transfer> ToSns(const ActionSpec& spec, const Notice& notice) {
                                region.starts_with("cn-") ? ".cn" : "");
   }
   const std::string topic = ActionText(spec, "topic_arn");
-  transfer.body = fmt::format(
-      "Action=Publish&Version=2010-03-31&{}={}&Message={}",
-      topic.empty() ? "PhoneNumber" : "TopicArn",
-      FormEncoded(topic.empty() ? ActionText(spec, "to") : topic), FormEncoded(ShortText(notice)));
+  transfer.body = fmt::format("Action=Publish&Version=2010-03-31&{}={}&Message={}",
+                              topic.empty() ? "PhoneNumber" : "TopicArn",
+                              FormEncoded(topic.empty() ? ActionText(spec, "to") : topic),
+                              FormEncoded(ShortText(notice)));
   transfer.headers = {"Content-Type: application/x-www-form-urlencoded"};
   if (const std::string session = Variable(spec, "session_env"); !session.empty()) {
     transfer.headers.push_back("X-Amz-Security-Token: " + session);
@@ -90,8 +89,8 @@ Result<std::string> ActSms(const ActionSpec& spec, const Notice& notice, const A
   transfer.allow_private = ActionBool(spec, "allow_private");
   transfer.ca_file = ActionText(spec, "ca_file");
   transfer.timeout_seconds = ActionNumber(spec, "timeout");
-  TELLTALE_RETURN_IF_ERROR(SendAndRetry(transfer, static_cast<int>(ActionNumber(spec, "retries")),
-                                        *at.stop, at.pause));
+  TELLTALE_RETURN_IF_ERROR(
+      SendAndRetry(transfer, static_cast<int>(ActionNumber(spec, "retries")), *at.stop, at.pause));
   return std::string(gateway ? "the gateway took it" : "SNS took it");
 }
 

@@ -189,12 +189,12 @@ Answer Send(const Transfer& transfer, const std::atomic<bool>& stop) {
     return answer;
   }
   if (!mail && (answer.code < 200 || answer.code >= 300)) {
-    answer.error = answer.code >= 300 && answer.code < 400
-                       ? fmt::format("HTTP {}: it sends elsewhere, which is not followed",
-                                     answer.code)
-                       : fmt::format("HTTP {}", answer.code);
-    answer.retry = answer.code == 408 || answer.code == 425 || answer.code == 429 ||
-                   answer.code >= 500;
+    answer.error =
+        answer.code >= 300 && answer.code < 400
+            ? fmt::format("HTTP {}: it sends elsewhere, which is not followed", answer.code)
+            : fmt::format("HTTP {}", answer.code);
+    answer.retry =
+        answer.code == 408 || answer.code == 425 || answer.code == 429 || answer.code >= 500;
     curl_off_t after = 0;
     if (curl_easy_getinfo(curl, CURLINFO_RETRY_AFTER, &after) == CURLE_OK) {
       answer.retry_after_seconds = static_cast<double>(after);
@@ -209,8 +209,7 @@ Status SendAndRetry(const Transfer& transfer, int retries, const std::atomic<boo
   for (int tried = 1;; ++tried, wait *= 2) {
     const Answer answer = send ? send() : Send(transfer, stop);
     if (answer.error.empty()) return {};
-    const double seconds =
-        std::min(kMaxPauseSeconds, std::max(wait, answer.retry_after_seconds));
+    const double seconds = std::min(kMaxPauseSeconds, std::max(wait, answer.retry_after_seconds));
     if (!answer.retry || tried > retries || stop.load() || !pause(seconds)) {
       // The URL is left out: that of a webhook is a secret.
       return {Code::kIo, fmt::format("{}{}", Printable(answer.error),

@@ -33,11 +33,11 @@ struct Transfer {
 };
 
 struct Answer {
-  long code = 0;  ///< Of HTTP or SMTP; 0: there was none.
-  std::string body;  ///< Its first 4 KiB.
-  std::string error;  ///< Why there was no answer.
-  bool refused = false;  ///< By the guard: another try is no use.
-  bool retry = false;    ///< Another try may help.
+  long code = 0;                   ///< Of HTTP or SMTP; 0: there was none.
+  std::string body;                ///< Its first 4 KiB.
+  std::string error;               ///< Why there was no answer.
+  bool refused = false;            ///< By the guard: another try is no use.
+  bool retry = false;              ///< Another try may help.
   double retry_after_seconds = 0;  ///< What the server asked for.
 };
 

@@ -39,10 +39,12 @@ TEST(Transfer, TriesAgainWithLongerAndLongerPauses) {
 TEST(Transfer, DoesNotRepeatWhatIsNoUse) {
   const std::atomic<bool> stop = false;
   int tries = 0;
-  const Status status = SendAndRetry({}, 3, stop, [](double) { return true; }, [&] {
-    ++tries;
-    return Failed(false);
-  });
+  const Status status = SendAndRetry(
+      {}, 3, stop, [](double) { return true; },
+      [&] {
+        ++tries;
+        return Failed(false);
+      });
   EXPECT_FALSE(status.ok());
   EXPECT_EQ(tries, 1);
 }

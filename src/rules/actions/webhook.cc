@@ -16,7 +16,8 @@ Result<std::string> ActWebhook(const ActionSpec& spec, const Notice& notice, con
     TELLTALE_ASSIGN_OR_RETURN(transfer.url, Secret(spec, "url"));
   }
   if (transfer.url.empty()) {
-    return Status(Code::kUsage, "no URL: is the variable of url_env set where the run was started?");
+    return Status(Code::kUsage,
+                  "no URL: is the variable of url_env set where the run was started?");
   }
   TELLTALE_ASSIGN_OR_RETURN(const std::string token, Secret(spec, "token"));
   transfer.headers = {"Content-Type: application/json", "Idempotency-Key: " + notice.key};
@@ -26,8 +27,8 @@ Result<std::string> ActWebhook(const ActionSpec& spec, const Notice& notice, con
   transfer.proxy = ActionText(spec, "proxy");
   transfer.ca_file = ActionText(spec, "ca_file");
   transfer.timeout_seconds = ActionNumber(spec, "timeout");
-  TELLTALE_RETURN_IF_ERROR(SendAndRetry(transfer, static_cast<int>(ActionNumber(spec, "retries")),
-                                        *at.stop, at.pause));
+  TELLTALE_RETURN_IF_ERROR(
+      SendAndRetry(transfer, static_cast<int>(ActionNumber(spec, "retries")), *at.stop, at.pause));
   return fmt::format("posted {} {}", notice.findings.size(),
                      notice.findings.size() == 1 ? "finding" : "findings");
 }
