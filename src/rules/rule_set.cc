@@ -13,6 +13,7 @@
 
 #include "base/printable.h"
 #include "base/toml_tree.h"
+#include "rules/actions/kinds.h"
 #include "rules/tensor_pattern.h"
 
 namespace telltale::rules {
@@ -317,6 +318,12 @@ Result<std::vector<RuleSpec>> Resolve(const RuleSet& set) {
   for (auto& [name, spec] : named) {
     if (spec.actions.empty()) spec.actions = set.actions;
     AddStopOnFire(&spec);
+    for (const ActionSpec& action : spec.actions) {
+      if (const Status checked = CheckAction(action); !checked.ok()) {
+        return Status(checked.code(),
+                      fmt::format("rule {}: {}", Printable(spec.name), checked.message()));
+      }
+    }
     out.push_back(std::move(spec));
   }
   return out;
