@@ -16,7 +16,9 @@
 #include "cli/output.h"
 #include "cli/rule_flags.h"
 #include "report/verdict.h"
+#include "rules/foreign.h"
 #include "rules/replay.h"
+#include "rules/run_engine.h"
 
 namespace telltale::cli {
 namespace {
@@ -25,10 +27,16 @@ struct CheckOptions {
   std::string run;
   std::string fail_on;
   RuleFlags rules;
+  bool no_python_rules = false;
   bool json = false;
 };
 
 int Check(const CheckOptions& options) {
+  if (options.no_python_rules) {
+    rules::ForeignOptions foreign;
+    foreign.run_python = false;
+    rules::SetForeignMaker(rules::ForeignRules(foreign));
+  }
   std::optional<rules::RuleSet> set;
   if (options.rules.any()) {
     auto asked = RuleSetOfRun(options.rules, options.run);
@@ -81,6 +89,8 @@ void RegisterCheck(CLI::App& app, Context* context) {
                    "Exit with 10 where a finding is at least this severe")
       ->check(CLI::IsMember({"low", "medium", "high"}));
   AddRuleFlags(command, &options->rules);
+  command->add_flag("--no-python-rules", options->no_python_rules,
+                    "Leaves out the rules in Python, so that no code of the run's owner runs");
   AddJson(command, &options->json);
   OnRun(command, context, [options] { return Check(*options); });
 }

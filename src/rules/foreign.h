@@ -12,6 +12,9 @@ struct ForeignOptions {
   PythonRuleOptions python;
 };
 
+/// run_python unless TELLTALE_PYTHON_RULES is "off".
+ForeignOptions ForeignOptionsOfEnvironment();
+
 /// For Engine::Create. A rule that cannot be made is in the engine with its error.
 Engine::ForeignMaker ForeignRules(ForeignOptions options = {});
 

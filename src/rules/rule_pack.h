@@ -9,9 +9,12 @@
 
 namespace telltale::rules {
 
-/// The set of a rules file, or of FOLDER/rules.toml. Files of Python rules are relative to it and
-/// come back absolute; expressions are parsed, a wrong one is refused here and not in the middle of
-/// a run. kUnusable: it cannot be read; kUsage: what is wrong, with file and line.
-Result<RuleSet> LoadRules(const std::filesystem::path& path);
+/// The rules file that `path` means: of a folder its rules.toml.
+std::filesystem::path RulesFileOf(const std::filesystem::path& path);
+
+/// What a set that was read from `file` still needs: Python files, relative to that file, become
+/// absolute, since the set goes into the run; expressions are parsed, so that a wrong one is refused
+/// here and not in the middle of a run. kUsage: what is wrong, with the rule's name.
+Status CompleteRules(const std::filesystem::path& file, RuleSet* set);
 
 }  // namespace telltale::rules
