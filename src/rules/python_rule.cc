@@ -326,14 +326,22 @@ class PythonRule final : public Rule {
   std::map<std::string, Incident> open_;  ///< By subject.
 };
 
+/// As python -m telltale.rule_host, but that no module is looked for in the folder in which the user
+/// happens to be.
+constexpr const char* kBegin =
+    "import sys\n"
+    "sys.path[:] = [p for p in sys.path if p not in ('', '.')]\n"
+    "from telltale.rule_host import main\n"
+    "sys.exit(main())\n";
+
 std::vector<std::string> HostCommand(const RuleSpec& spec, const HostParameters& parameters,
                                      const PythonRuleOptions& options) {
   std::string python = parameters.python.empty() ? options.python : parameters.python;
   if (python.empty()) python = EnvironmentOr("TELLTALE_PYTHON", "python3");
   const ordered_json of_rule(parameters.of_rule);
   return {python,
-          "-m",
-          "telltale.rule_host",
+          "-c",
+          kBegin,
           "--rule",
           spec.rule,
           "--parameters",
