@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from ._plan import Plan
     from ._reading import Run
+    from ._rule import Rule as Rule
     from ._stop import Stop, Trial
 
 # Without open: `from telltale import *` must not hide Python's own.
@@ -250,3 +251,12 @@ def open(path: str | os.PathLike[str]) -> Run:
     from ._reading import Run
 
     return Run(path)
+
+
+def __getattr__(name: str) -> Any:
+    # Rule is for rules that run beside a training (docs/guide/custom-rules.md): no training loads it.
+    if name == "Rule":
+        from ._rule import Rule
+
+        return Rule
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

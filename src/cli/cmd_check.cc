@@ -17,7 +17,9 @@
 #include "cli/output.h"
 #include "cli/rule_flags.h"
 #include "report/verdict.h"
+#include "rules/foreign.h"
 #include "rules/replay.h"
+#include "rules/run_engine.h"
 
 namespace telltale::cli {
 namespace {
@@ -27,10 +29,16 @@ struct CheckOptions {
   std::string fail_on;
   std::string junit;
   RuleFlags rules;
+  bool no_python_rules = false;
   bool json = false;
 };
 
 int Check(const CheckOptions& options) {
+  if (options.no_python_rules) {
+    rules::ForeignOptions foreign;
+    foreign.run_python = false;
+    rules::SetForeignMaker(rules::ForeignRules(foreign));
+  }
   std::optional<rules::RuleSet> set;
   if (options.rules.any()) {
     auto asked = RuleSetOfRun(options.rules, options.run);
@@ -93,6 +101,8 @@ void RegisterCheck(CLI::App& app, Context* context) {
                       "Write the rules as test cases to this file, JUnit XML; those with a finding "
                       "at or above --fail-on (medium where it is not given) have failed");
   AddRuleFlags(command, &options->rules);
+  command->add_flag("--no-python-rules", options->no_python_rules,
+                    "Leaves out the rules in Python, so that no code of the run's owner runs");
   AddJson(command, &options->json);
   OnRun(command, context, [options] { return Check(*options); });
 }
