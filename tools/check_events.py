@@ -20,11 +20,12 @@ WRITTEN_CXX = (
     re.compile(r'\bevents_\.push_back\(\s*\{\s*"([^"]+)"'),
     re.compile(r'\bEvent\(\s*producer_->Intern\(\s*"([^"]+)"'),
     re.compile(r'\bkind\s*=\s*producer_->Intern\(\s*"([^"]+)"'),
+    re.compile(r'\{"(action\.\w+)",\s'),
 )
 READ_CXX = (re.compile(r'\b(?:row|event)(?:\.|->)kind\s*[!=]=\s*"([^"]+)"'),)
 # The binding's calls that write a kind of their own.
 WRITTEN_NATIVE = (re.compile(r'"(plan\.request)"'),)
-WRITTEN_PYTHON = (re.compile(r'\b(?:probe\.event|_?emit)\(\s*"([^"]+)"'),)
+WRITTEN_PYTHON = (re.compile(r'\b(?:probe\.event|_?emit|_say)\(\s*"([^"]+)"'),)
 
 
 def kinds(

@@ -21,28 +21,35 @@ Thread safety: all functions may be called from any thread; step() belongs on th
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any, Callable, TypeVar
 
 from ._native import probe as _probe
-from .errors import DamageWarning, ReadError, TelltaleError
+from .errors import DamageWarning, ReadError, TelltaleError, TrialStopped
 
 if TYPE_CHECKING:
     import os
 
     from ._plan import Plan
     from ._reading import Run
+    from ._rule import Rule as Rule
+    from ._stop import Stop, Trial
 
 # Without open: `from telltale import *` must not hide Python's own.
 __all__ = [
     "DamageWarning",
     "ReadError",
     "TelltaleError",
+    "TrialStopped",
     "active",
     "capture",
     "log",
+    "on_stop",
     "save_tensor",
     "span",
     "step",
+    "stop_requested",
+    "trial",
 ]
 __version__ = "0.1.0"
 
@@ -101,6 +108,7 @@ def step() -> None:
     """
     if _probe is not None:
         _probe.step()
+        _answer_stop()
 
 
 def log(**values: Any) -> None:
@@ -177,6 +185,60 @@ def save_tensor(name: str, value: Any, collection: str = "default") -> bool:
         return False
 
 
+def on_stop(callback: Callable[[Stop], Any]) -> None:
+    """Saves a checkpoint before a rule, or a person, stops the training.
+
+    The callback is called once for a stop, with what is known of it (`why`, `rule`, `who`), on the thread that
+    registered it, between two steps: in telltale.step() or telltale.stop_requested(), or, in a loop of torch, in
+    the next zero_grad() or fetch of a batch. Then, or after `checkpoint_timeout` seconds, the process gets
+    SIGTERM. What it raises is noted and changes nothing. Where several processes must save together use the
+    callbacks of telltale.stopping. Outside `telltale run` it does nothing.
+
+    Args:
+        callback: takes a telltale.stopping.Stop; what it returns is ignored.
+
+    Raises:
+        TypeError: it cannot be called.
+    """
+    from . import _stop
+
+    _stop.on_stop(callback)
+
+
+def stop_requested() -> bool:
+    """Whether a stop is asked for, in a process that has called on_stop or is in a trial; for the end of each
+    step of a loop of your own. What on_stop registered is called in it.
+
+    Raises:
+        TrialStopped: in `with telltale.trial()`, which takes it.
+    """
+    _answer_stop()
+    loaded = sys.modules.get(f"{__name__}._stop")
+    return loaded is not None and loaded.requested() is not None
+
+
+def trial() -> Trial:
+    """One trial of a search, for `with`: a stop then ends the block, not the process.
+
+    The block ends between two steps, as with on_stop; `stopped` of what `with` gives says that it did.
+
+        with telltale.trial() as trial:
+            score = train(parameters)
+        if trial.stopped:
+            score = float("inf")
+    """
+    from ._stop import Trial
+
+    return Trial()
+
+
+def _answer_stop() -> None:
+    # Only where somebody has called on_stop or trial.
+    loaded = sys.modules.get(f"{__name__}._stop")
+    if loaded is not None:
+        loaded.check()
+
+
 def open(path: str | os.PathLike[str]) -> Run:
     """Opens a run directory for reading: one that is being recorded, one that has ended.
 
@@ -189,3 +251,12 @@ def open(path: str | os.PathLike[str]) -> Run:
     from ._reading import Run
 
     return Run(path)
+
+
+def __getattr__(name: str) -> Any:
+    # Rule is for rules that run beside a training (docs/guide/custom-rules.md): no training loads it.
+    if name == "Rule":
+        from ._rule import Rule
+
+        return Rule
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -37,3 +37,7 @@ class TrainingError(TelltaleError):
         super().__init__(message)
         self.code = code
         self.run = run
+
+
+class TrialStopped(TelltaleError):  # noqa: N818
+    """A rule or a person has stopped the trial. The `with telltale.trial()` that it belongs to takes it."""

@@ -24,6 +24,7 @@
 #include "agent/producer.h"
 #include "agent/raw_values.h"
 #include "agent/sample_schedule.h"
+#include "agent/stopper.h"
 #include "base/clock.h"
 #include "base/process.h"
 #include "channel/registration.h"
@@ -85,7 +86,8 @@ class Agent {
         sampler_(std::move(sampler)),
         offset_ns_(writer_->monotonic_to_run_ns()),
         supervisor_(options_.supervisor != 0 ? options_.supervisor : ::getppid()),
-        raw_(folder, writer_->RecoveredPositions()) {
+        raw_(folder, writer_->RecoveredPositions()),
+        stopper_([this](const Uuid& uuid) { return StopMarkOf(uuid); }) {
     for (const format::RingPosition& position : writer_->RecoveredPositions()) {
       recovered_[position.producer].push_back(position);
     }
@@ -93,7 +95,8 @@ class Agent {
     if (options_.gap_from_monotonic_ns == 0) {
       for (const auto& [uuid, positions] : recovered_) {
         // An answered request stays answered.
-        const bool request = positions.front().ring == kRequestMarkRing;
+        const bool request = std::any_of(positions.begin(), positions.end(),
+                                         [](const auto& p) { return p.ring == kRequestMarkRing; });
         if (uuid != Uuid{} && !request) released_.push_back(uuid);
       }
     }
@@ -106,6 +109,9 @@ class Agent {
  private:
   std::int64_t RunNow() const { return Now() + offset_ns_; }
   bool Marked(const Uuid& uuid, std::uint16_t ring, std::uint64_t at_least) const;
+  StopMark StopMarkOf(const Uuid& uuid) const;
+  /// Whom a stop concerns: the trainers that have a channel, and the root of the training.
+  std::vector<Stopper::Target> StopTargets() const;
 
   void Wait(std::int64_t until_ns);
   void ReceiveMessages();
@@ -144,6 +150,7 @@ class Agent {
   /// As it told us itself: where it died before we looked, our parent is another.
   const pid_t supervisor_;
   RawValues raw_;
+  Stopper stopper_;
   std::map<Uuid, std::vector<format::RingPosition>> recovered_;
   std::vector<std::unique_ptr<Producer>> producers_;
   std::vector<Uuid> releases_;  ///< Not yet told to the supervisor.
@@ -186,6 +193,32 @@ bool Agent::Marked(const Uuid& uuid, std::uint16_t ring, std::uint64_t at_least)
   return std::any_of(found->second.begin(), found->second.end(), [&](const auto& position) {
     return position.ring == ring && position.position >= at_least;
   });
+}
+
+StopMark Agent::StopMarkOf(const Uuid& uuid) const {
+  std::uint64_t mark = 0;
+  if (const auto found = recovered_.find(uuid); found != recovered_.end()) {
+    for (const format::RingPosition& position : found->second) {
+      if (position.ring == kStopMarkRing) mark = std::max(mark, position.position);
+    }
+  }
+  return static_cast<StopMark>(std::min(mark, static_cast<std::uint64_t>(StopMark::kKilled)));
+}
+
+std::vector<Stopper::Target> Agent::StopTargets() const {
+  constexpr std::uint8_t kTrainer = 0;  // TT_PROCESS_TRAINER.
+  std::vector<Stopper::Target> out;
+  bool root_has_channel = false;
+  for (const auto& producer : producers_) {
+    const channel::ProducerInfo& info = producer->consumer().info();
+    if (info.kind != kTrainer) continue;
+    root_has_channel = root_has_channel || info.pid == training_pid_;
+    out.push_back({producer->uuid(), info.pid, info.rank, producer->pidfd(), producer->ended()});
+  }
+  if (training_ && !root_has_channel) {
+    out.push_back({{}, training_pid_, 0, training_.get(), training_ended_at_ns_ != 0});
+  }
+  return out;
 }
 
 void Agent::SayStart() {
@@ -396,7 +429,12 @@ void Agent::EndAttempt(const ProcessExit& exit, bool known) {
     event.message = fmt::format("attempt {} ended, how is not known", attempt_);
   }
   data["by_supervisor"] = known;
-  event.data = data.dump();
+  if (!stopper_.reason().empty()) {
+    data["stopped"] = ordered_json::parse(stopper_.reason(), nullptr, false);
+    event.message += fmt::format(": stopped by {}: {}", data["stopped"].value("who", ""),
+                                 data["stopped"].value("why", ""));
+  }
+  event.data = data.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
   event.marks = {{{}, kAttemptMarkRing, attempt_ * 2 + 1}};
   outbox_.Add(std::move(event));
 }
@@ -418,6 +456,7 @@ void Agent::CheckLives() {
       }
     }
     if (auto event = producer->DisabledEvent(RunNow())) outbox_.Add(*std::move(event));
+    if (auto event = producer->StacksEvent(now, RunNow())) outbox_.Add(*std::move(event));
   }
   if (training_ && training_ended_at_ns_ == 0 && PidfdEnded(training_.get())) {
     training_ended_at_ns_ = now;
@@ -501,6 +540,7 @@ void Agent::Settle(bool taken, std::vector<Producer*>* in_batch) {
   }
   in_batch->clear();
   raw_.Settle(taken, attempt_);
+  stopper_.Settle(taken);
   capture_->Settle(taken, RunNow(), &outbox_);
   if (taken) capture_->Publish(producers_, [this] { return RunNow(); });
 }
@@ -540,6 +580,7 @@ bool Agent::Tick(bool ledger) {
       more = waiting && taken < kMaxTickBytes;
       taken += kDrainBytes;
       records += drained.records;
+      if (drained.records > 0) producer->NoteRecords(Now());
       if (drained.positions.empty()) break;
       if (!in_batch.empty() && !Flush(&batch, &in_batch)) {
         producer->consumer().Rollback();
@@ -550,6 +591,7 @@ bool Agent::Tick(bool ledger) {
       capture_->Offer(drained.rows);
       batch.rows = std::move(drained.rows);
       batch.positions = std::move(drained.positions);
+      stopper_.Offer(batch.rows, producer->uuid(), &batch.positions);
       raw_.Offer(std::move(drained.tensors), producer->slab(), &batch);
       in_batch.push_back(producer.get());
     }
@@ -568,6 +610,7 @@ bool Agent::Tick(bool ledger) {
   const bool journalled = Append(&batch);
   if (journalled) outbox_.Sent();
   Settle(journalled, &in_batch);
+  if (journalled) stopper_.Journalled(StopTargets());
   if (!journalled) return false;
   released_.clear();
   if (ledger) ledger_.Sent();
@@ -642,6 +685,9 @@ Status Agent::Prepare() {
   capture.plan = options_.plan;
   capture.overhead_budget = options_.overhead_budget;
   capture.attempt_start_ns = options_.attempt_start_ns;
+  capture.stop = [this](const store::Request& request, std::int64_t now_ns, Outbox* outbox) {
+    return stopper_.Take(request, now_ns, outbox);
+  };
   TELLTALE_ASSIGN_OR_RETURN(capture_,
                             Capture::Create(std::move(capture), [this](const store::RequestId& id) {
                               return Marked(id, kRequestMarkRing, 1);
@@ -663,6 +709,8 @@ Status Agent::Run() {
     CheckClock();
     if (samples.Due()) Sample();
     capture_->Poll(RunNow(), &outbox_);
+    // Not before the supervisor has said whom there is to stop.
+    if (attempt_known_) stopper_.Poll(StopTargets(), RunNow(), &outbox_);
     const bool ledger = Now() >= next_ledger;
     if (ledger) {
       next_ledger = Now() + kLedgerPeriodNs;
@@ -704,6 +752,8 @@ void Agent::CloseValues() {
 
 Status Agent::Close() {
   Sample();
+  CheckLives();
+  stopper_.Close(StopTargets(), RunNow(), &outbox_);
   CloseValues();
   PendingEvent event;
   event.time_ns = RunNow();

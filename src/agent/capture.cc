@@ -146,7 +146,16 @@ void Capture::Take(const store::Request& request, std::int64_t now_ns, Outbox* o
     [[maybe_unused]] const Status refused_then_and_now = Edit(request.body);
     return;
   }
-  if (request.kind != "plan") {
+  if (request.kind == "stop" && options_.stop) {
+    // Also where it comes late: a stop of the attempt before must not end this one.
+    const Status taken = earlier
+                             ? Status(Code::kUsage, "the attempt that it was asked of has ended")
+                             : options_.stop(request, now_ns, outbox);
+    if (!taken.ok()) Refuse(request.id, request.who, taken.message(), now_ns, outbox);
+  } else if (request.kind == "profile") {
+    Refuse(request.id, request.who, "this telltale records no profiler windows yet", now_ns,
+           outbox);
+  } else if (request.kind != "plan") {
     Refuse(request.id, request.who,
            fmt::format("this telltale knows no request '{}'", request.kind), now_ns, outbox);
   } else if (earlier && first_look_) {

@@ -30,6 +30,8 @@ struct CaptureOptions {
   plan::CapturePlan plan;             ///< As the attempt was started.
   double overhead_budget = 0.01;      ///< Part of step time.
   std::int64_t attempt_start_ns = 0;  ///< Unix time: what was asked before is of earlier attempts.
+  /// Takes a request of kind "stop" and answers it in time; not ok: it is refused. May be null.
+  std::function<Status(const store::Request&, std::int64_t now_ns, Outbox*)> stop;
 };
 
 class Capture {

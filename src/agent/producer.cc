@@ -200,6 +200,24 @@ std::optional<PendingEvent> Producer::LeftEvent(std::int64_t now_ns) {
   return event;
 }
 
+std::optional<PendingEvent> Producer::StacksEvent(std::int64_t now_ns, std::int64_t run_now_ns) {
+  const channel::ProducerInfo& info = consumer_->info();
+  // Workers of a loader wait for their next task for as long as it takes.
+  if (info.kind != 0 || ended_ || !quiet_.Due(now_ns)) return {};
+  PendingEvent event;
+  event.data = ThreadsOf("/proc", info.pid, quiet_.QuietNs(now_ns));
+  // While it has not ended nobody else can have its pid: what was read is its own.
+  if (event.data.empty() || PollEnded()) return {};
+  event.time_ns = run_now_ns;
+  event.kind = "process.stacks";
+  event.subject = fmt::format("proc:{}", info.pid);
+  event.message = fmt::format("nothing has come of process {} for {:.0f} s", info.pid,
+                              static_cast<double>(quiet_.QuietNs(now_ns)) / 1e9);
+  event.rank = info.rank;
+  event.pid = info.pid;
+  return event;
+}
+
 void Producer::SkipMarks(bool start, bool exit, bool disabled, bool left) {
   start_said = start;
   exit_said = exit;

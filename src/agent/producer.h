@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "agent/outbox.h"
+#include "agent/quiet.h"
 #include "base/process.h"
 #include "base/status.h"
 #include "base/unique_fd.h"
@@ -66,6 +67,11 @@ class Producer {
   std::optional<PendingEvent> DisabledEvent(std::int64_t now_ns);
   /// The event "producer.left", once: it lives on when the recording ends.
   std::optional<PendingEvent> LeftEvent(std::int64_t now_ns);
+  /// Records were drained: it is alive. `now_ns`: CLOCK_MONOTONIC.
+  void NoteRecords(std::int64_t now_ns) { quiet_.See(now_ns); }
+  /// The event "process.stacks" of a training process of which nothing has come for long, with what
+  /// its threads wait for. `now_ns`: CLOCK_MONOTONIC.
+  std::optional<PendingEvent> StacksEvent(std::int64_t now_ns, std::int64_t run_now_ns);
   void CountInto(Ledger* ledger);
 
   /// What a predecessor of this agent has said already.
@@ -91,6 +97,7 @@ class Producer {
   bool ended_ = false;
   bool disabled_said_ = false;
   bool left_said_ = false;
+  QuietWatch quiet_;
   std::uint32_t answered_ = 0;                   ///< Names up to this one have their answer.
   plan::PassedSteps passed_{-1, -1, -1, -1};     ///< Newest step of each mode that has ended.
   plan::PassedSteps published_{-1, -1, -1, -1};  ///< As the rules were last written with.

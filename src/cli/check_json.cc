@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/printable.h"
+#include "report/causes.h"
 #include "rules/finding_json.h"
 
 namespace telltale::cli {
@@ -13,6 +14,36 @@ nlohmann::ordered_json SalvageJson(const store::Salvage& salvage) {
   return {{"damaged_blocks", salvage.damaged_blocks},     {"torn_tails", salvage.torn_tails},
           {"unreadable_files", salvage.unreadable_files}, {"missing_rows", salvage.missing_rows},
           {"foreign_files", salvage.foreign_files},       {"notes", salvage.notes}};
+}
+
+nlohmann::ordered_json CountsJson(const analysis::UsageCounts& all,
+                                  const analysis::UsageCounts& loop) {
+  const auto one = [](const analysis::UsageCounts& counts) {
+    return nlohmann::ordered_json{{"samples", counts.samples},
+                                  {"zero", counts.zero},
+                                  {"below_half", counts.below_half},
+                                  {"histogram", counts.histogram}};
+  };
+  return {{"run", one(all)}, {"loop", one(loop)}};
+}
+
+/// How the machine was used; what a notebook of SageMaker Debugger's profiler computes of it.
+nlohmann::ordered_json UsageJson(const analysis::SystemUsage& usage) {
+  const analysis::GpuTime time = usage.gpu_time();
+  nlohmann::ordered_json out = {{"gpus", CountsJson(usage.gpus(), usage.gpus_in_loop())},
+                                {"cores", CountsJson(usage.cores(), usage.cores_in_loop())},
+                                {"gpu_time",
+                                 {{"high", time.high},
+                                  {"suboptimal", time.suboptimal},
+                                  {"low", time.low},
+                                  {"cpu_bottleneck", time.cpu_bottleneck},
+                                  {"initialization", time.initialization},
+                                  {"finalization", time.finalization}}},
+                                {"unequal_gpus", nlohmann::ordered_json::array()}};
+  for (const analysis::UnequalGpus& pair : usage.unequal()) {
+    out["unequal_gpus"].push_back({{"a", pair.a}, {"b", pair.b}, {"distance", pair.distance}});
+  }
+  return out;
 }
 
 }  // namespace
@@ -48,8 +79,13 @@ std::string CheckDocument(const report::RunData& data) {
   }
   out["findings"] = nlohmann::ordered_json::array();
   for (const rules::Finding& f : replay.findings) out["findings"].push_back(rules::ToJson(f));
+  out["groups"] = nlohmann::ordered_json::array();
+  for (const report::Explanation& e : report::Explain(data)) {
+    out["groups"].push_back(report::ToJson(data, e));
+  }
   out["rules"] = nlohmann::ordered_json::array();
   for (const rules::RuleState& r : replay.rules) out["rules"].push_back(rules::ToJson(r));
+  out["usage"] = UsageJson(data.usage);
   out["salvage"] = SalvageJson(replay.salvage);
   out["losses"] = nlohmann::ordered_json::object();
   for (const auto& [name, total] : data.summary.ledger) {

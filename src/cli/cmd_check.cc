@@ -13,10 +13,13 @@
 
 #include "cli/check_json.h"
 #include "cli/command.h"
+#include "cli/junit.h"
 #include "cli/output.h"
 #include "cli/rule_flags.h"
 #include "report/verdict.h"
+#include "rules/foreign.h"
 #include "rules/replay.h"
+#include "rules/run_engine.h"
 
 namespace telltale::cli {
 namespace {
@@ -24,11 +27,18 @@ namespace {
 struct CheckOptions {
   std::string run;
   std::string fail_on;
+  std::string junit;
   RuleFlags rules;
+  bool no_python_rules = false;
   bool json = false;
 };
 
 int Check(const CheckOptions& options) {
+  if (options.no_python_rules) {
+    rules::ForeignOptions foreign;
+    foreign.run_python = false;
+    rules::SetForeignMaker(rules::ForeignRules(foreign));
+  }
   std::optional<rules::RuleSet> set;
   if (options.rules.any()) {
     auto asked = RuleSetOfRun(options.rules, options.run);
@@ -46,10 +56,16 @@ int Check(const CheckOptions& options) {
     WriteOut(report::FormatVerdict(data, report::VerdictOptions::For(stdout)));
   }
 
+  const auto limit = options.fail_on == "low"    ? rules::Severity::kLow
+                     : options.fail_on == "high" ? rules::Severity::kHigh
+                                                 : rules::Severity::kMedium;
+  if (!options.junit.empty()) {
+    const std::string xml = JUnitXml("check " + data.title(), CasesOf(data, limit));
+    if (const Status written = WriteJUnit(options.junit, xml); !written.ok()) {
+      return Fail("check", written);
+    }
+  }
   if (!options.fail_on.empty()) {
-    const auto limit = options.fail_on == "low"      ? rules::Severity::kLow
-                       : options.fail_on == "medium" ? rules::Severity::kMedium
-                                                     : rules::Severity::kHigh;
     const bool reached =
         std::any_of(replay.findings.begin(), replay.findings.end(),
                     [&](const rules::Finding& f) { return f.incident.severity >= limit; });
@@ -71,6 +87,7 @@ void RegisterCheck(CLI::App& app, Context* context) {
       app, "check", "Run the rules over a recorded run and print the verdict",
       "  telltale check telltale-runs/20261120-150412-train\n"
       "  telltale check RUN --fail-on medium     # exit code 10 where a finding is medium or high\n"
+      "  telltale check RUN --fail-on medium --junit findings.xml     # for CI\n"
       "  telltale check RUN --rule DeadRelu --no-rule InputBound   # other rules than it ran with\n"
       "  telltale check RUN --json",
       {0, 3, 7, 8, kExitFinding});
@@ -80,7 +97,12 @@ void RegisterCheck(CLI::App& app, Context* context) {
       ->add_option("--fail-on", options->fail_on,
                    "Exit with 10 where a finding is at least this severe")
       ->check(CLI::IsMember({"low", "medium", "high"}));
+  command->add_option("--junit", options->junit,
+                      "Write the rules as test cases to this file, JUnit XML; those with a finding "
+                      "at or above --fail-on (medium where it is not given) have failed");
   AddRuleFlags(command, &options->rules);
+  command->add_flag("--no-python-rules", options->no_python_rules,
+                    "Leaves out the rules in Python, so that no code of the run's owner runs");
   AddJson(command, &options->json);
   OnRun(command, context, [options] { return Check(*options); });
 }

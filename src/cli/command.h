@@ -15,7 +15,7 @@
 
 namespace telltale::cli {
 
-/// A finding at or above --fail-on: the one exit code that no Status has.
+/// A finding or a regression that --fail-on names: the one exit code that no Status has.
 inline constexpr int kExitFinding = 10;
 
 struct Context {
@@ -52,6 +52,7 @@ using RegisterFn = void (*)(CLI::App& app, Context* context);
 void RegisterRun(CLI::App& app, Context* context);
 void RegisterCapture(CLI::App& app, Context* context);
 void RegisterCheck(CLI::App& app, Context* context);
+void RegisterCompare(CLI::App& app, Context* context);
 void RegisterReport(CLI::App& app, Context* context);
 void RegisterLs(CLI::App& app, Context* context);
 void RegisterQuery(CLI::App& app, Context* context);

@@ -21,6 +21,7 @@ constexpr std::array kCommands = {
     static_cast<RegisterFn>(RegisterRun),
     RegisterCapture,
     RegisterCheck,
+    RegisterCompare,
     RegisterReport,
     RegisterLs,
     RegisterVerify,
@@ -51,7 +52,7 @@ constexpr ExitCode kExitCodes[] = {
     {7, "partial: damaged, the rest was used"},
     {8, "version"},
     {9, "already running"},
-    {kExitFinding, "a finding at or above --fail-on"},
+    {kExitFinding, "a finding at or above --fail-on, or a regression"},
 };
 constexpr int kOfEveryCommand[] = {2, 4, 5};
 constexpr std::size_t kHelpColumns = 96;

@@ -17,6 +17,8 @@
 
 #include "cli/command.h"
 #include "cli/output.h"
+#include "rules/foreign.h"
+#include "rules/run_engine.h"
 
 namespace telltale::cli {
 namespace {
@@ -47,6 +49,7 @@ int Main(int argc, char** argv) {
       "  telltale check telltale-runs/20261120-150412-train\n"
       "`telltale COMMAND --help` has more.\n" +
       ExitCodeLines());
+  rules::SetForeignMaker(rules::ForeignRules(rules::ForeignOptionsOfEnvironment()));
   RegisterAll(app, &context);
   if (argc > 1 && std::string_view(argv[1]) == "run") {
     char** const end = argv + argc;

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/printable.h"
+#include "rules/rule_pack.h"
 #include "store/folder.h"
 #include "store/run_info.h"
 
@@ -17,7 +18,7 @@ namespace {
 
 constexpr std::uint64_t kMaxFileBytes = 8ULL << 20;  ///< Of a rules file.
 
-Result<rules::RuleSet> ReadRuleSet(const std::string& file) {
+Result<rules::RuleSet> ParseRuleSet(const std::string& file) {
   const auto text = store::ReadWholeFile(file, kMaxFileBytes);
   if (!text.ok()) {
     const Code code = text.status().code() == Code::kLimit ? Code::kLimit : Code::kUnusable;
@@ -34,6 +35,14 @@ Result<rules::RuleSet> ReadRuleSet(const std::string& file) {
   return set;
 }
 
+/// `path`: a file, or a folder with one and the Python files that it names.
+Result<rules::RuleSet> ReadRuleSet(const std::string& path) {
+  const std::string file = rules::RulesFileOf(path).string();
+  TELLTALE_ASSIGN_OR_RETURN(rules::RuleSet set, ParseRuleSet(file));
+  TELLTALE_RETURN_IF_ERROR(rules::CompleteRules(file, &set));
+  return set;
+}
+
 }  // namespace
 
 void AddRuleFlag(CLI::App* command, RuleFlags* flags) {
@@ -47,8 +56,8 @@ void AddRuleFlag(CLI::App* command, RuleFlags* flags) {
 
 void AddRuleFlags(CLI::App* command, RuleFlags* flags) {
   command->add_option("--rules", flags->file,
-                      "Rules file, TOML or (.json) JSON: rules, parameters, actions, price "
-                      "(docs/formats/rules.md)");
+                      "Rules file, TOML or (.json) JSON, or a folder with rules.toml: rules, "
+                      "parameters, actions, price (docs/formats/rules.md)");
   AddRuleFlag(command, flags);
   command->add_option("--no-rule", flags->off, "NAME: does not run; may be repeated")
       ->take_all()

@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "report/causes.h"
+
 namespace telltale::report {
 
 Result<RunData> Load(const std::filesystem::path& run, std::int64_t until_ns,
@@ -19,7 +21,11 @@ Result<RunData> Load(const std::filesystem::path& run, std::int64_t until_ns,
   options.until_ns = until_ns;
   options.rules = std::move(set);
   options.sink_mask = analysis::Summary::table_mask();
-  options.sink = [&](const store::OrderedRecord& record) { data.summary.OnRecord(record); };
+  options.sink = [&](const store::OrderedRecord& record) {
+    data.summary.OnRecord(record);
+    data.trail.OnRecord(record);
+    data.usage.OnRecord(record);
+  };
   TELLTALE_ASSIGN_OR_RETURN(data.replay, rules::ReplayRun(run, options));
   return data;
 }
@@ -41,11 +47,13 @@ namespace {
 struct Loss {
   std::int64_t start_ns, end_ns;
   double rate;
-  bool wrong_result;
+  int group;  ///< What speaks of the same thing; that of wrong results is kWrong.
 };
+/// A training whose result is wrong for two reasons loses its time once.
+constexpr int kWrong = -1;
 
-/// Seconds that one rank lost. A training whose result is wrong for two reasons loses its time
-/// once, so of wrong results the dearest counts; and no second is lost more than once.
+/// Seconds that one rank lost. Of what speaks of one thing the dearest counts, and no second is
+/// lost more than once.
 double LostByRank(const std::vector<Loss>& losses) {
   struct Edge {
     std::int64_t at_ns;
@@ -59,15 +67,14 @@ double LostByRank(const std::vector<Loss>& losses) {
   std::sort(edges.begin(), edges.end(),
             [](const Edge& a, const Edge& b) { return a.at_ns < b.at_ns; });
   double lost = 0;
-  std::multiset<double> wrong;
-  std::multiset<double> slow;
+  std::map<int, std::multiset<double>> groups;
   std::int64_t before_ns = 0;
   for (const Edge& edge : edges) {
-    const double rate =
-        (wrong.empty() ? 0 : *wrong.rbegin()) + std::accumulate(slow.begin(), slow.end(), 0.0);
+    double rate = 0;
+    for (const auto& [group, rates] : groups) rate += rates.empty() ? 0 : *rates.rbegin();
     lost += std::min(1.0, rate) * static_cast<double>(edge.at_ns - before_ns) / 1e9;
     before_ns = edge.at_ns;
-    std::multiset<double>& rates = edge.loss->wrong_result ? wrong : slow;
+    std::multiset<double>& rates = groups[edge.loss->group];
     if (edge.at_ns == edge.loss->start_ns) {
       rates.insert(edge.loss->rate);
     } else {
@@ -77,26 +84,56 @@ double LostByRank(const std::vector<Loss>& losses) {
   return lost;
 }
 
+bool OfARank(const rules::Finding& f) { return f.incident.subject.starts_with("rank "); }
+
 }  // namespace
 
 double RunData::lost_seconds() const {
+  std::vector<std::size_t> all(replay.findings.size());
+  std::iota(all.begin(), all.end(), std::size_t{0});
+  return lost_seconds_of(all);
+}
+
+double RunData::lost_seconds_of(const std::vector<std::size_t>& findings) const {
   std::map<std::string_view, std::vector<Loss>> by_rank;
-  for (const rules::Finding& f : replay.findings) {
-    const rules::Incident& incident = f.incident;
-    if (!(incident.cost_seconds > 0)) continue;
-    const std::int64_t end_ns =
-        std::max(incident.end_ns,
-                 incident.start_ns + static_cast<std::int64_t>(incident.cost_seconds * 1e9) + 1);
-    // "rank 0, pid 4711" is of rank 0.
-    by_rank[std::string_view(incident.subject).substr(0, incident.subject.find(','))].push_back(
-        {incident.start_ns, end_ns,
-         incident.cost_seconds * 1e9 / static_cast<double>(end_ns - incident.start_ns),
-         f.wrong_result});
+  std::vector<Loss> of_all;  // What a node, a device or a tensor costs, each rank loses.
+  int group = 0;
+  for (const std::vector<std::size_t>& members : GroupFindings(*this)) {
+    ++group;
+    const auto counts = [&](std::size_t index) {
+      return replay.findings[index].incident.cost_seconds > 0 &&
+             std::find(findings.begin(), findings.end(), index) != findings.end();
+    };
+    // The time that ranks lose is not lost again by the node or the device that they are on.
+    const bool of_ranks = std::any_of(members.begin(), members.end(), [&](std::size_t index) {
+      return counts(index) && OfARank(replay.findings[index]);
+    });
+    for (const std::size_t index : members) {
+      const rules::Finding& f = replay.findings[index];
+      if (!counts(index) || (of_ranks && !OfARank(f))) continue;
+      const rules::Incident& incident = f.incident;
+      const std::int64_t end_ns =
+          std::max(incident.end_ns,
+                   incident.start_ns + static_cast<std::int64_t>(incident.cost_seconds * 1e9) + 1);
+      const Loss loss{incident.start_ns, end_ns,
+                      incident.cost_seconds * 1e9 / static_cast<double>(end_ns - incident.start_ns),
+                      f.wrong_result ? kWrong : group};
+      if (!OfARank(f)) {
+        of_all.push_back(loss);
+        continue;
+      }
+      // "rank 0, pid 4711" is of rank 0.
+      by_rank[std::string_view(incident.subject).substr(0, incident.subject.find(','))].push_back(
+          loss);
+    }
   }
-  double sum = 0;
-  for (const auto& [rank, losses] : by_rank) sum += LostByRank(losses);
-  sum /= static_cast<double>(std::max<std::size_t>(1, summary.ranks.size()));
-  return std::min(sum, elapsed_seconds());
+  const std::size_t ranks = std::max({std::size_t{1}, summary.ranks.size(), by_rank.size()});
+  double sum = LostByRank(of_all) * static_cast<double>(ranks - by_rank.size());
+  for (auto& [rank, losses] : by_rank) {
+    losses.insert(losses.end(), of_all.begin(), of_all.end());
+    sum += LostByRank(losses);
+  }
+  return std::min(sum / static_cast<double>(ranks), elapsed_seconds());
 }
 
 }  // namespace telltale::report

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // What every report of one run is made from, read in one pass.
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <limits>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "analysis/root_cause.h"
 #include "analysis/summary.h"
+#include "analysis/system_usage.h"
 #include "base/status.h"
 #include "rules/replay.h"
 
@@ -17,6 +21,8 @@ struct RunData {
   std::filesystem::path path;
   rules::Replay replay;
   analysis::Summary summary;
+  analysis::CauseTrail trail;   ///< Fed as the summary is.
+  analysis::SystemUsage usage;  ///< Likewise.
 
   /// What to call the run: its name, else its id.
   const std::string& title() const {
@@ -28,6 +34,8 @@ struct RunData {
   /// never more than elapsed. With several ranks the mean over ranks, as ranks lose the same time
   /// together.
   double lost_seconds() const;
+  /// Of these findings alone, which speak of one thing: of those that overlap the dearest counts.
+  double lost_seconds_of(const std::vector<std::size_t>& findings) const;
 };
 
 /// Of a run that goes on, what was recorded until about `until_ns` (Unix time). `set`: judged by

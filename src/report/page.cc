@@ -15,7 +15,9 @@
 #include <string_view>
 #include <vector>
 
+#include "report/causes.h"
 #include "report/html.h"
+#include "report/profiler_sections.h"
 #include "report/style.h"
 #include "report/svg.h"
 #include "report/text.h"
@@ -128,35 +130,97 @@ class Page {
       Add("<p class=\"m\">{}</p>\n",
           s_.train_rank() < 0 ? "None: there was nothing to judge." : "None.");
     }
+    const std::vector<Explanation> groups = Explain(data_);
     std::size_t shown = 0;
-    for (const rules::Finding& f : findings) {
-      if (++shown > kMaxFindings) break;
-      if (shown == kOpenFindings + 1) {
-        Add("<details><summary>{} more</summary>\n", findings.size() - kOpenFindings);
+    std::size_t of_findings = 0;
+    for (const Explanation& group : groups) {
+      if (shown == kMaxFindings) break;
+      if (shown++ == kOpenFindings) {
+        Add("<details><summary>{} more</summary>\n", groups.size() - kOpenFindings);
       }
-      const rules::Incident& i = f.incident;
-      const std::string subject = SubjectOf(data_, f);
-      Add("<div class=\"f\"><div><span class=\"sev {}\"><svg width=\"12\" height=\"12\" "
-          "viewBox=\"0 0 "
-          "12 12\" aria-hidden=\"true\">{}</svg>{}</span><div class=\"xs q\">{}</div></div>",
-          SeverityClass(i.severity), SeverityShape(i.severity), rules::Name(i.severity),
-          SinceWords(f));
-      Add("<div><h3>{}{}</h3><p class=\"s m\">{}</p><p class=\"s next\">{}</p>", Escape(i.message),
-          subject.empty() ? "" : ": " + Escape(subject), Escape(i.cause), Escape(i.advice));
-      Add("<details><summary>Evidence</summary><span class=\"ev\">{}{}confidence {} · rule "
-          "{}</span></details></div>",
-          Evidence(i.evidence), i.evidence.empty() ? "" : " · ", Percent(i.confidence),
-          Escape(f.rule));
-      Add("<div class=\"r\"><b>{}</b><div class=\"xs q\">{}</div></div></div>\n",
-          Duration(i.cost_seconds), i.cost_seconds > 0 ? "lost" : "");
+      of_findings += group.findings.size();
+      Group(group);
     }
-    if (findings.size() > kOpenFindings) out_ += "</details>\n";
-    if (shown > kMaxFindings) {
+    if (shown > kOpenFindings) out_ += "</details>\n";
+    if (of_findings < findings.size()) {
       Add("<p class=\"s q\">{} more are in <code>telltale check --json</code>.</p>\n",
-          findings.size() - kMaxFindings);
+          findings.size() - of_findings);
     }
     Add("<p class=\"xs q order\">{} {}</p>\n", RulesWords(data_),
         findings.empty() ? "" : kOrderWords);
+  }
+
+  /// Findings of one cause: the one that explains the others, with these beneath.
+  void Group(const Explanation& group) {
+    const rules::Finding& f = data_.replay.findings[group.findings.front()];
+    const rules::Incident& i = f.incident;
+    const std::string subject = SubjectOf(data_, f);
+    Add("<div class=\"f\"><div><span class=\"sev {}\"><svg width=\"12\" height=\"12\" "
+        "viewBox=\"0 0 "
+        "12 12\" aria-hidden=\"true\">{}</svg>{}</span><div class=\"xs q\">{}</div></div>",
+        SeverityClass(group.severity), SeverityShape(group.severity), rules::Name(group.severity),
+        SinceWords(f));
+    Add("<div><h3>{}{}</h3><p class=\"s m\">{}</p><p class=\"s next\">{}</p>", Escape(i.message),
+        subject.empty() ? "" : ": " + Escape(subject), Escape(group.cause), Escape(i.advice));
+    if (!group.difference.empty() && group.difference != group.cause) {
+      Add("<p class=\"s m\">{}</p>", Escape(group.difference));
+    }
+    if (const std::string gain = GainWords(data_, group); !gain.empty()) {
+      Add("<p class=\"s q\">{}</p>", Escape(gain));
+    }
+    Beneath(group);
+    Compared(group);
+    Add("<details><summary>Evidence</summary><span class=\"ev\">{}{}confidence {} · rule "
+        "{}</span></details></div>",
+        Evidence(i.evidence), i.evidence.empty() ? "" : " · ", Percent(i.confidence),
+        Escape(f.rule));
+    Add("<div class=\"r\"><b>{}</b><div class=\"xs q\">{}</div></div></div>\n",
+        Duration(group.lost_seconds), group.lost_seconds > 0 ? "lost" : "");
+  }
+
+  /// The other findings of a group, one a line.
+  void Beneath(const Explanation& group) {
+    if (group.findings.size() < 2) return;
+    Add("<details><summary>{} more of the same</summary><ul class=\"s\">",
+        group.findings.size() - 1);
+    for (std::size_t n = 1; n < group.findings.size() && n <= kMaxFindings; ++n) {
+      const rules::Finding& f = data_.replay.findings[group.findings[n]];
+      const std::string subject = SubjectOf(data_, f);
+      const std::string since = SinceWords(f);
+      Add("<li>{}{}{} <span class=\"q\">{} · rule {}</span></li>", Escape(f.incident.message),
+          subject.empty() ? "" : ": " + Escape(subject), since.empty() ? "" : ", " + since,
+          rules::Name(f.incident.severity), Escape(f.rule));
+    }
+    out_ += "</ul></details>";
+  }
+
+  /// What was different, side by side.
+  void Compared(const Explanation& group) {
+    const analysis::Contrast& c = group.contrast;
+    if (group.basis == Basis::kNone || (c.times.empty() && c.metrics.empty())) return;
+    Add("<details><summary>What was different</summary><p class=\"s q\">{} steps against {} normal "
+        "ones ({}). A cause is named where it covers {} of the difference.</p>",
+        Thousands(static_cast<std::int64_t>(c.steps_during)),
+        Thousands(static_cast<std::int64_t>(c.steps_normal)), Name(group.basis),
+        Percent(analysis::CauseTrail::kCoverage));
+    out_ +=
+        "<table><thead><tr><th scope=\"col\">What</th><th scope=\"col\">Kind</th>"
+        "<th scope=\"col\" class=\"r\">While it lasted</th>"
+        "<th scope=\"col\" class=\"r\">Normally</th>"
+        "<th scope=\"col\" class=\"r\">Explains</th></tr></thead><tbody>";
+    for (const analysis::Factor& f : c.times) {
+      Add("<tr><td>{}</td><td>{}</td><td class=\"r\">{}</td><td class=\"r\">{}</td>"
+          "<td class=\"r\">{}</td></tr>",
+          Escape(f.name), analysis::Name(f.kind), Duration(f.during / 1e9),
+          Duration(f.normal / 1e9), Percent(std::min(1.0, f.share)));
+    }
+    for (const analysis::Factor& f : c.metrics) {
+      Add("<tr><td>{}</td><td>moves with it</td><td class=\"r\">{} {}</td>"
+          "<td class=\"r\">{} {}</td><td class=\"r\">r² {:.2f}</td></tr>",
+          Escape(f.name), Significant(f.during), Escape(f.unit), Significant(f.normal),
+          Escape(f.unit), f.share);
+    }
+    out_ += "</tbody></table></details>";
   }
 
   static std::string Evidence(const std::string& text) {
@@ -309,6 +373,8 @@ class Page {
         MetricLine{"disk.busy", "Disk busy, %", 1, true},
         MetricLine{"net.recv_bytes_rate", "Network in, MB/s", 1e-6, true},
         MetricLine{"net.send_bytes_rate", "Network out, MB/s", 1e-6, true},
+        MetricLine{"gpu.utilization", "GPU busy, %", 1, false},
+        MetricLine{"gpu.memory_used", "GPU memory, GiB", kGiB, false},
         MetricLine{"psi.cpu.some10", "Waiting for CPU, %", 1, false},
         MetricLine{"psi.io.some10", "Waiting for I/O, %", 1, true},
         MetricLine{"psi.memory.some10", "Waiting for memory, %", 1, true},
@@ -357,7 +423,11 @@ class Page {
       }
     }
     out_ += "</tbody></table>\n";
+    out_ += UsageWords(data_);
     Heat();
+    if (const std::string words = UsageWords(data_); !words.empty()) {
+      Add("<p class=\"s m\">{}</p>\n", Escape(words));
+    }
     out_ += "</section>\n";
   }
 
@@ -449,6 +519,7 @@ class Page {
     }
     out_ += "</div>\n";
     PhaseTable();
+    out_ += ModeWords(data_);
     out_ += "</section>\n";
   }
 
@@ -521,7 +592,9 @@ class Page {
           Duration(static_cast<double>(span.duration_ns) / 1e9),
           span.step >= 0 ? fmt::format(" in step {}", Thousands(span.step)) : "");
     }
-    out_ += ".</p></section>\n";
+    out_ += ".</p>\n";
+    out_ += OperationWords(data_);
+    out_ += "</section>\n";
   }
 
   /// Of a rule of the registry, as it ran: "threshold 1e-06, patience 3".
@@ -566,7 +639,9 @@ class Page {
           state.records ? Thousands(static_cast<std::int64_t>(*state.records)) : "—",
           Escape(parameters));
     }
-    out_ += "</tbody></table></section>\n";
+    out_ += "</tbody></table>\n";
+    out_ += RuleAdvice(data_);
+    out_ += "</section>\n";
   }
 
   void StepTime() {
@@ -635,6 +710,7 @@ class Page {
     }
     out_ += "</div>\n";
     Values();
+    out_ += ProfilerSections(data_);
     out_ += "</section>\n";
   }
 
@@ -729,7 +805,8 @@ class Page {
     if (!data_.replay.findings.empty()) {
       out_ += "Expected step times are estimates from this run, not measurements. ";
     }
-    out_ += "No price is known, so costs are in seconds.</p>";
+    if (!MoneyOf(data_, 0)) out_ += "No price is known, so costs are in seconds.";
+    out_ += "</p>";
     const auto& notes = data_.replay.salvage.notes;
     if (!notes.empty()) {
       out_ += "<ul class=\"s m\">";

@@ -465,4 +465,58 @@ std::string DrawHeat(const std::vector<HeatRow>& rows, std::int64_t begin_ns, st
   return out + "</svg>";
 }
 
+std::string DrawBoxes(const std::vector<BoxRow>& rows, const std::string& sentence) {
+  if (rows.empty()) return {};
+  const double left = 150;
+  const double right = kPageWidth - 20;
+  const double each = 22;
+  const double bottom = each * static_cast<double>(rows.size());
+  const auto at = [&](double percent) {
+    return left + std::clamp(percent, 0.0, 100.0) / 100 * (right - left);
+  };
+  std::string out = Open(kPageWidth, bottom + 18, sentence);
+  for (const double percent : {0.0, 25.0, 50.0, 75.0, 100.0}) {
+    Add(&out, "<path d=\"M{:.1f} 0V{:.1f}\" stroke=\"var(--line)\"/>", at(percent), bottom);
+    Text(&out, at(percent), bottom + 14, fmt::format("{:.0f}", percent), "middle");
+  }
+  double y = 0;
+  for (const BoxRow& row : rows) {
+    const double middle = y + each / 2;
+    Text(&out, left - 8, middle + 4, Shorten(row.name, (left - 8) / kCharacter), "end", "i2");
+    Add(&out, "<path d=\"M{:.1f} {:.1f}H{:.1f}\" stroke=\"var(--ink-3)\"/>", at(row.low), middle,
+        at(row.high));
+    Add(&out, "<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"12\" fill=\"var(--c1)\"/>",
+        at(row.p25), middle - 6, std::max(1.0, at(row.p75) - at(row.p25)));
+    Add(&out, "<path d=\"M{0:.1f} {1:.1f}v12\" stroke=\"var(--c4)\" stroke-width=\"2\"/>",
+        at(row.p50), middle - 6);
+    for (const double dot : {row.p05, row.p95}) {
+      Add(&out, "<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"2.5\" fill=\"var(--c3)\"/>", at(dot),
+          middle);
+    }
+    y += each;
+  }
+  return out + "</svg>";
+}
+
+std::string DrawBins(const std::vector<double>& bins, const std::string& from,
+                     const std::string& to, int width, const std::string& sentence) {
+  if (bins.empty()) return {};
+  const double top = *std::max_element(bins.begin(), bins.end());
+  if (!(top > 0)) return {};
+  const double lower = 80;
+  std::string out = Open(width, lower + 20, sentence);
+  const double each = static_cast<double>(width) / static_cast<double>(bins.size());
+  for (std::size_t i = 0; i < bins.size(); ++i) {
+    const double height = bins[i] / top * (lower - 4);
+    if (height <= 0) continue;
+    Add(&out,
+        "<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" "
+        "fill=\"var(--c2)\"/>",
+        static_cast<double>(i) * each, lower - height, std::max(0.5, each - 1), height);
+  }
+  Text(&out, 0, lower + 14, from);
+  Text(&out, width, lower + 14, to, "end");
+  return out + "</svg>";
+}
+
 }  // namespace telltale::report

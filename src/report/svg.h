@@ -75,4 +75,15 @@ struct HeatRow {
 std::string DrawHeat(const std::vector<HeatRow>& rows, std::int64_t begin_ns, std::int64_t end_ns,
                      const std::string& sentence);
 
+/// What a box plot shows of one device, 0 to 100 percent; p05 and p95 are dots.
+struct BoxRow {
+  std::string name;
+  double low = 0, p25 = 0, p50 = 0, p75 = 0, high = 0, p05 = 0, p95 = 0;
+};
+std::string DrawBoxes(const std::vector<BoxRow>& rows, const std::string& sentence);
+
+/// Bars of equal width; `from` and `to` label the ends.
+std::string DrawBins(const std::vector<double>& bins, const std::string& from,
+                     const std::string& to, int width, const std::string& sentence);
+
 }  // namespace telltale::report

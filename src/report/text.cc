@@ -12,6 +12,8 @@
 #include <cmath>
 #include <set>
 
+#include "report/causes.h"
+
 namespace telltale::report {
 namespace {
 
@@ -309,8 +311,10 @@ std::string LostTime(const RunData& data) {
     return fmt::format("The run {} {}; no finding cost time.",
                        data.replay.ended ? "took" : "has taken", Duration(elapsed));
   }
-  return fmt::format("Of {}, {} ({}) were lost.", Duration(elapsed), Duration(lost),
-                     Percent(lost / elapsed));
+  const auto money = MoneyOf(data, lost);
+  return fmt::format("Of {}, {} ({}) were lost{}.", Duration(elapsed), Duration(lost),
+                     Percent(lost / elapsed),
+                     money ? ": " + Money(*money, data.replay.rule_set.currency) : "");
 }
 
 std::string Damage(const store::Salvage& v) {
@@ -342,6 +346,34 @@ std::string WhereTheRunGoes(const RunData& data) {
   }
   out[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(out[0])));
   return out + ".";
+}
+
+std::string UsageWords(const RunData& data) {
+  const auto of = [](std::uint64_t part, std::uint64_t all) {
+    return Percent(static_cast<double>(part) / static_cast<double>(all));
+  };
+  std::string out;
+  const analysis::GpuTime time = data.usage.gpu_time();
+  if (const std::uint64_t all = time.all(); all > 0) {
+    out = fmt::format(
+        "GPU time: {} above 90{}%, {} between 10 and 90, {} below, {} below while a core was busy, "
+        "{} before the first step, {} after the last.",
+        of(time.high, all), kSpace, of(time.suboptimal, all), of(time.low, all),
+        of(time.cpu_bottleneck, all), of(time.initialization, all), of(time.finalization, all));
+  }
+  const auto idle = [&](std::string_view what, const analysis::UsageCounts& counts) {
+    if (counts.samples == 0) return;
+    out += fmt::format("{}{} in the training loop: idle in {} of the samples, below 50{}% in {}.",
+                       out.empty() ? "" : " ", what, of(counts.zero, counts.samples), kSpace,
+                       of(counts.below_half, counts.samples));
+  };
+  idle("GPUs", data.usage.gpus_in_loop());
+  idle("Cores", data.usage.cores_in_loop());
+  if (const auto pairs = data.usage.unequal(); !pairs.empty()) {
+    out += fmt::format(" {} and {} are used unlike each other (distance {}).", pairs.front().a,
+                       pairs.front().b, Significant(pairs.front().distance));
+  }
+  return out;
 }
 
 std::string CaptureWords(const RunData& data) {

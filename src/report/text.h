@@ -51,6 +51,9 @@ std::vector<std::string> Unknowns(const RunData& data);
 /// "Initialization 2.10 s (12 %), training loop 14.0 s (80 %), finalization 1.40 s (8 %)."; empty
 /// where nothing is known of it.
 std::string WhereTheRunGoes(const RunData& data);
+/// "GPUs in the training loop: above 90 % in 61 % of the samples, ...": how the machine was used;
+/// empty where no device and no core was measured.
+std::string UsageWords(const RunData& data);
 /// "Telltale accounts for 0.40 % of step time (budget 1 %), ...": its own measure of itself.
 std::string OwnCost(const RunData& data);
 /// "Capture: thinned twice; last: ...", of what the governor took less of; empty where it did

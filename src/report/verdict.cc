@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/printable.h"
+#include "report/causes.h"
 #include "report/text.h"
 
 namespace telltale::report {
@@ -116,6 +117,9 @@ std::string FormatVerdict(const RunData& data, const VerdictOptions& options) {
   if (lost > 0 && data.elapsed_seconds() > 0) {
     title += fmt::format("   lost {} ({:.0f} %)", Printable(Duration(lost)),
                          100 * lost / data.elapsed_seconds());
+    if (const auto money = MoneyOf(data, lost)) {
+      title += fmt::format(", {}", Printable(Money(*money, replay.rule_set.currency)));
+    }
   }
   head.push_back(rule_line);
   head.push_back(Cut(title, width));
@@ -151,34 +155,43 @@ std::string FormatVerdict(const RunData& data, const VerdictOptions& options) {
   foot.push_back(fmt::format(" page    telltale serve {}", Printable(data.path.string())));
   foot.push_back(rule_line);
 
-  // What is left belongs to the findings: three lines each, the rest is counted.
+  // What is left belongs to the findings: three lines each, those of one cause together; the rest
+  // is counted.
   std::vector<std::string> body;
   std::size_t shown = 0;
-  for (const rules::Finding& finding : replay.findings) {
+  for (const Explanation& explanation : Explain(data)) {
+    const rules::Finding& finding = replay.findings[explanation.findings.front()];
     const rules::Incident& i = finding.incident;
     std::vector<std::string> lines;
-    const Mark mark = MarkOf(i.severity);
+    const Mark mark = MarkOf(explanation.severity);
     const std::string subject = SubjectOf(data, finding);
-    const std::string cost = Printable(Duration(i.cost_seconds));
+    const std::string cost = Printable(Duration(explanation.lost_seconds));
     std::string heading = Printable(i.message) + (subject.empty() ? "" : ": " + Printable(subject));
     if (!finding.open && !finding.until_end) heading += " (closed)";
     heading = Cut(heading, width - 12 - Width(cost) - 2);
     const std::string pad(width - 12 - Width(heading) - Width(cost) - 1, ' ');
-    const std::string word(rules::Name(i.severity));
+    const std::string word(rules::Name(explanation.severity));
     lines.push_back(fmt::format(" {}{} {:<7}{} {}{}{}", options.color ? mark.color : "", mark.shape,
                                 word, options.color && !mark.color.empty() ? kReset : "", heading,
                                 pad, cost));
-    for (const std::string& line : Wrap(Printable(i.cause), width - 12, 2)) {
+    // Where no cause was found, the candidates.
+    const std::string cause = explanation.cause_found || explanation.difference.empty()
+                                  ? explanation.cause
+                                  : explanation.cause + ": " + explanation.difference;
+    for (const std::string& line : Wrap(Printable(cause), width - 12, 2)) {
       lines.push_back(std::string(11, ' ') + line);
     }
     const std::vector<std::string> advice = Wrap("→ " + Printable(i.advice), width - 14, 2);
     for (std::size_t n = 0; n < advice.size(); ++n) {
       lines.push_back(std::string(n == 0 ? 11 : 13, ' ') + advice[n]);
     }
-    const std::size_t more = replay.findings.size() - shown > 1 ? 1 : 0;
+    if (const std::string beneath = BeneathWords(data, explanation); !beneath.empty()) {
+      lines.push_back(std::string(11, ' ') + Cut(Printable(beneath), width - 12));
+    }
+    const std::size_t more = replay.findings.size() - shown > explanation.findings.size() ? 1 : 0;
     if (head.size() + body.size() + lines.size() + foot.size() + more + 1 > kMaxLines) break;
     body.insert(body.end(), lines.begin(), lines.end());
-    ++shown;
+    shown += explanation.findings.size();
   }
   if (shown < replay.findings.size()) {
     body.push_back(fmt::format(" and {} more: telltale check {} --json",

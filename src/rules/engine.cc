@@ -53,6 +53,7 @@ struct Engine::Slot {
   std::uint64_t records = 0;
   std::uint32_t incidents = 0;
   bool failed = false;
+  bool suspended = false;  ///< Failed by breaking a limit.
   std::string error;
 };
 
@@ -145,6 +146,10 @@ void Engine::Guard(Slot* slot, F&& body) {
   try {
     SlotReporter reporter(this, slot);
     body(&reporter);
+  } catch (const Suspended& error) {
+    slot->failed = true;
+    slot->suspended = true;
+    slot->error = error.what();
   } catch (const std::exception& error) {
     slot->failed = true;
     slot->error = error.what();
@@ -267,7 +272,7 @@ std::vector<RuleState> Engine::rule_states(bool summaries) const {
     if (slot->desc != nullptr && slot->owned_desc == nullptr) state.rule = slot->desc->name;
     try {
       if (slot->failed) {
-        state.status = RuleStatus::kError;
+        state.status = slot->suspended ? RuleStatus::kSuspended : RuleStatus::kError;
       } else if (slot->incidents > 0) {
         state.status = RuleStatus::kIssuesFound;
       } else if (ended_ && !slot->rule->applies()) {

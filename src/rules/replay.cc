@@ -34,6 +34,9 @@ Result<WatchJournal> ReadWatchJournal(store::RunReader* reader) {
   std::stable_sort(rows.events.begin(), rows.events.end(),
                    [](const auto& a, const auto& b) { return a.ord_ns < b.ord_ns; });
   for (const format::EventRow& row : rows.events) {
+    if (row.kind.starts_with("action.")) {
+      journal.actions.push_back({std::string(row.kind), std::string(row.data), row.ord_ns});
+    }
     if (row.kind != "order.readmitted") continue;
     // What cannot be read is not ours: the order is then that of the records alone.
     if (auto admission = store::AdmissionFromJson(row.data); admission.ok()) {

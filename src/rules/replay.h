@@ -3,6 +3,7 @@
 // show, and what a restarted watcher begins with. Equal to what fired live, because the order of
 // the records is, the watcher's decisions about late writers included.
 #pragma once
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <limits>
@@ -20,6 +21,12 @@ namespace telltale::rules {
 
 /// What the watcher has journalled in the run.
 struct WatchJournal {
+  /// An event of an action: decided, started, done.
+  struct ActionRow {
+    std::string kind, data;
+    std::int64_t ord_ns = 0;
+  };
+  std::vector<ActionRow> actions;            ///< In their order.
   std::vector<store::Admission> admissions;  ///< In the order in which they were decided.
   std::vector<std::pair<std::string, std::uint32_t>> revisions;  ///< (incident, revision), sorted.
   std::uint64_t cpu_ns = 0;  ///< Processor time of all watchers of the run so far.

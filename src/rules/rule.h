@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -120,6 +121,13 @@ struct RuleContext {
   TensorValues* values = nullptr;  ///< Null where there are none (a rule script without values).
   /// Folder of the run; empty in scripts and tests.
   std::string run;
+};
+
+/// Thrown by a rule of the user's that did what no rule may (it loops, eats memory, has ended): it
+/// is given nothing more, and its status is kSuspended with these words.
+class Suspended : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
 };
 
 class Rule {

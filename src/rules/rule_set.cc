@@ -13,6 +13,7 @@
 
 #include "base/printable.h"
 #include "base/toml_tree.h"
+#include "rules/actions/kinds.h"
 #include "rules/tensor_pattern.h"
 
 namespace telltale::rules {
@@ -265,6 +266,25 @@ Result<Parameters> ParametersOf(const RuleSpec& spec) {
   return parameters;
 }
 
+namespace {
+
+/// StalledTrainingRule's own parameter is SageMaker's word for an action, one that acts.
+/// REQUIRES: the parameters were checked.
+void AddStopOnFire(RuleSpec* spec) {
+  if (spec->source != RuleSource::kBuiltIn || spec->rule != "StalledTrainingRule") return;
+  const auto parameters = ParametersOf(*spec);
+  if (!parameters.ok() || parameters->Get("stop_training_on_fire") == 0) return;
+  const bool stops = std::any_of(spec->actions.begin(), spec->actions.end(),
+                                 [](const ActionSpec& action) { return action.kind == "stop"; });
+  if (stops) return;
+  ActionSpec stop;
+  stop.kind = "stop";
+  stop.dry_run = false;
+  spec->actions.push_back(std::move(stop));
+}
+
+}  // namespace
+
 Result<std::vector<RuleSpec>> Resolve(const RuleSet& set) {
   std::map<std::string, RuleSpec, std::less<>> named;
   if (set.defaults) {
@@ -297,6 +317,13 @@ Result<std::vector<RuleSpec>> Resolve(const RuleSet& set) {
   out.reserve(named.size());
   for (auto& [name, spec] : named) {
     if (spec.actions.empty()) spec.actions = set.actions;
+    AddStopOnFire(&spec);
+    for (const ActionSpec& action : spec.actions) {
+      if (const Status checked = CheckAction(action); !checked.ok()) {
+        return Status(checked.code(),
+                      fmt::format("rule {}: {}", Printable(spec.name), checked.message()));
+      }
+    }
     out.push_back(std::move(spec));
   }
   return out;

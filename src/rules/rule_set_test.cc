@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <vector>
 
 namespace telltale::rules {
 namespace {
@@ -48,6 +49,25 @@ severity = "high"
   const auto again = RuleSetFromJson(ToJson(*set));
   ASSERT_TRUE(again.ok()) << again.status().message();
   EXPECT_EQ(*again, *set);
+}
+
+TEST(RuleSetTest, SageMakersStopOnFireIsAnActionThatStops) {
+  const auto of = [](const char* text) {
+    const auto spec = ParseRule(text);
+    EXPECT_TRUE(spec.ok()) << spec.status().message();
+    RuleSet set;
+    set.defaults = false;
+    if (spec.ok()) set.rules.push_back(*spec);
+    const auto specs = Resolve(set);
+    EXPECT_TRUE(specs.ok() && specs->size() == 1);
+    return specs.ok() && !specs->empty() ? specs->front().actions : std::vector<ActionSpec>();
+  };
+  EXPECT_TRUE(of("StalledTrainingRule").empty());
+  EXPECT_TRUE(of("StalledTrainingRule:stop_training_on_fire=False").empty());
+  const auto actions = of("StalledTrainingRule:stop_training_on_fire=True");
+  ASSERT_EQ(actions.size(), 1U);
+  EXPECT_EQ(actions[0].kind, "stop");
+  EXPECT_FALSE(actions[0].dry_run);
 }
 
 TEST(RuleSetTest, WhatIsWrongIsSaidWithItsLine) {

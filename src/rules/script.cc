@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "base/string_pool.h"
+#include "rules/rule_pack.h"
 #include "rules/rule_set.h"
 #include "store/folder.h"
 #include "store/tensor_file.h"
@@ -319,11 +320,13 @@ class Script {
 
   /// The rules that the file names, and no others.
   RuleSet RulesFile(const std::string& name) const {
-    const std::filesystem::path path = folder_ / name;
+    const std::filesystem::path path = RulesFileOf(folder_ / name);
     const auto text = store::ReadWholeFile(path, kMaxFileBytes);
     if (!text.ok()) throw std::runtime_error(text.status().message());
     auto set = RuleSetFromToml(*text, name);
     if (!set.ok()) throw std::runtime_error(set.status().message());
+    const Status complete = CompleteRules(path, &*set);
+    if (!complete.ok()) throw std::runtime_error(complete.message());
     set->defaults = false;
     return std::move(*set);
   }

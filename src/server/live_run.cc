@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "report/html.h"
+#include "rules/rule_set.h"
 #include "server/json_text.h"
 #include "server/overview.h"
 
@@ -23,6 +24,13 @@ constexpr std::int64_t kPublishEveryNs = 480 * kMs;
 constexpr std::int64_t kStragglerNs = 2000 * kMs;
 
 std::int64_t Now() { return Clock::System().MonotonicNs(); }
+
+/// Price and parameters, for what is said of findings. A set that cannot be read is told by the
+/// engine; the defaults then stand.
+void TakeRuleSet(rules::Replay* replay) {
+  auto set = rules::RuleSetFromJson(replay->info.rules);
+  replay->rule_set = set.ok() ? std::move(set).value() : rules::RuleSet();
+}
 
 }  // namespace
 
@@ -89,6 +97,7 @@ Status LiveRun::Open() {
     data.path = path_;
     data.replay.state = state;
     data.replay.info = reader_->info();
+    TakeRuleSet(&data.replay);
     data.replay.ended = state.state != "running";
     view_.begin_ns = info.created_ns;
     if (!info.attempts.empty() && info.attempts.front().start_ns > 0 &&
@@ -152,6 +161,7 @@ void LiveRun::ReadState(std::int64_t now) {
   const std::scoped_lock lock(mutex_);
   data.replay.state = state;
   data.replay.info = reader_->info();
+  TakeRuleSet(&data.replay);
   data.replay.ended = state.state != "running";
   if (same) return;
   changed_ = true;

@@ -3,10 +3,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <vector>
 
+#include "report/causes.h"
 #include "report/text.h"
 #include "rules/finding_json.h"
 
@@ -44,6 +47,7 @@ class Overview {
     out["loading"] = moment_.loading;
     out["verdict"] = Verdict();
     out["findings"] = Findings();
+    out["groups"] = Groups();
     out["rules"] = Json::array();
     for (const rules::RuleState& rule : data_.replay.rules) {
       out["rules"].push_back(rules::ToJson(rule));
@@ -138,17 +142,34 @@ class Overview {
     return out;
   }
 
+  /// In the order of the groups, as the page has them.
   Json Findings() const {
     Json out = Json::array();
-    for (const rules::Finding& finding : data_.replay.findings) {
-      Json one = rules::ToJson(finding);
-      one["start_ns"] = Relative(finding.incident.start_ns);
-      one["end_ns"] = Relative(finding.incident.end_ns);
-      one["start_unix_ms"] = finding.incident.start_ns / 1'000'000;
-      one["end_unix_ms"] = finding.incident.end_ns / 1'000'000;
-      one["since"] = report::SinceWords(finding);
-      // What to show of the subject: nothing where there is only one rank.
-      one["about"] = report::SubjectOf(data_, finding);
+    for (const std::vector<std::size_t>& group : report::GroupFindings(data_)) {
+      for (const std::size_t index : group) out.push_back(OneFinding(data_.replay.findings[index]));
+    }
+    return out;
+  }
+
+  Json OneFinding(const rules::Finding& finding) const {
+    Json one = rules::ToJson(finding);
+    one["start_ns"] = Relative(finding.incident.start_ns);
+    one["end_ns"] = Relative(finding.incident.end_ns);
+    one["start_unix_ms"] = finding.incident.start_ns / 1'000'000;
+    one["end_unix_ms"] = finding.incident.end_ns / 1'000'000;
+    one["since"] = report::SinceWords(finding);
+    // What to show of the subject: nothing where there is only one rank.
+    one["about"] = report::SubjectOf(data_, finding);
+    return one;
+  }
+
+  /// Findings that speak of one thing, with what explains them, and the words for people.
+  Json Groups() const {
+    Json out = Json::array();
+    for (const report::Explanation& e : report::Explain(data_)) {
+      Json one = report::ToJson(data_, e);
+      one["gain_words"] = report::GainWords(data_, e);
+      one["beneath_words"] = report::BeneathWords(data_, e);
       out.push_back(std::move(one));
     }
     return out;

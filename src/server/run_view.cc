@@ -133,6 +133,8 @@ std::size_t RunView::kept() const {
 void RunView::OnRecord(const store::OrderedRecord& record) {
   if (begin_ns == 0) begin_ns = record.ord_ns;
   data.summary.OnRecord(record);
+  data.trail.OnRecord(record);
+  data.usage.OnRecord(record);
   if (const auto* metric = record.As<format::MetricRow>()) {
     if (first_node_.empty()) first_node_ = metric->node;
     // Idle time is what the kernel counts; busy is what people read.

@@ -110,20 +110,21 @@ std::map<std::uint64_t, std::vector<SegmentName>> WriterFollower::NextSegments(
     const std::vector<SegmentName>& segments) {
   std::map<std::uint64_t, std::vector<SegmentName>> found;
   std::optional<format::TableId> table;
-  std::optional<std::uint64_t> next;  // Journal that comes next in this table.
+  constexpr std::uint64_t kNone = std::numeric_limits<std::uint64_t>::max();
+  std::uint64_t next = kNone;  // Journal that comes next in this table.
   bool passed = false;
   for (const SegmentName& segment : segments) {
     if (table != segment.table) {
       table = segment.table;
-      next.reset();
+      next = kNone;
       passed = false;
     }
     if (passed || segment.last_seq < next_seq_[static_cast<std::uint8_t>(segment.table)]) continue;
     const auto journal = JournalOf(segment);
     if (!journal) continue;
-    passed = next && *journal > *next;
+    passed = next != kNone && *journal > next;
     if (passed) continue;
-    if (!next && *journal > unit_) next = journal;
+    if (next == kNone && *journal > unit_) next = *journal;
     found[*journal].push_back(segment);
   }
   return found;

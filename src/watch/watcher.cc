@@ -11,6 +11,8 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "base/process.h"
+
 namespace telltale::watch {
 namespace {
 
@@ -62,6 +64,15 @@ Result<std::unique_ptr<Watcher>> Watcher::Open(const std::filesystem::path& run,
   TELLTALE_ASSIGN_OR_RETURN(watcher->rules_, rules::EngineOf(run, watcher->reader_->info()));
   if (!watcher->rules_.trouble.empty()) {
     std::fprintf(stderr, "watch: %s\n", watcher->rules_.trouble.c_str());
+  }
+  // A set that does not resolve has not become an engine: those by default set nothing off.
+  auto specs = rules::Resolve(watcher->rules_.set);
+  const store::RunInfo& info = watcher->reader_->info();
+  watcher->dispatcher_ = std::make_unique<rules::Dispatcher>(
+      specs.ok() ? *specs : std::vector<rules::RuleSpec>(),
+      rules::DispatcherOptions{run, info.id, info.name, HostName()});
+  for (const rules::WatchJournal::ActionRow& row : journal.actions) {
+    watcher->dispatcher_->Recall(row.kind, row.data, row.ord_ns);
   }
   store::CursorOptions cursor_options;
   cursor_options.table_mask = watcher->rules_.engine.table_mask();
@@ -192,13 +203,21 @@ void Watcher::NoteStatuses() {
   summed_up_ = rules_.engine.ended();
 }
 
+void Watcher::NoteActions(const std::vector<rules::Finding>& fresh, bool over) {
+  const rules::Moment now = {NowRunNs(), options_.clock->RealtimeNs(), over};
+  for (rules::ActionEvent& event : dispatcher_->Round(fresh, rules_.engine.findings(), now)) {
+    events_.push_back({std::move(event.kind), std::move(event.subject), std::move(event.message),
+                       std::move(event.data), std::move(event.severity)});
+  }
+}
+
 /// Everything of this round in one batch: a reader sees the decisions about order together with the
 /// findings that rest on them. Where the disk refuses, it is all tried again in the next round.
 Status Watcher::Flush() {
   const std::int64_t now = options_.clock->MonotonicNs();
   const std::int64_t run_now = NowRunNs();
-  const bool ledger_due =
-      now - last_ledger_ns_ >= options_.ledger_interval_ns || rules_.engine.ended();
+  const bool ledger_due = now - last_ledger_ns_ >= options_.ledger_interval_ns ||
+                          (rules_.engine.ended() && !last_ledger_);
   if (events_.empty() && findings_.empty() && !ledger_due &&
       run_now - last_watermark_ns_ < kWatermarkIntervalNs) {
     return {};
@@ -212,7 +231,7 @@ Status Watcher::Flush() {
     format::EventRow row;
     row.time_ns = row.ord_ns = run_now;
     row.kind = event.kind;
-    row.severity = "info";
+    row.severity = event.severity;
     row.subject = event.subject;
     row.message = event.message;
     row.data = event.data;
@@ -256,7 +275,10 @@ Status Watcher::Flush() {
   events_.clear();
   findings_.clear();
   last_watermark_ns_ = run_now;
-  if (ledger_due) last_ledger_ns_ = now;
+  if (ledger_due) {
+    last_ledger_ns_ = now;
+    last_ledger_ = rules_.engine.ended();
+  }
   return {};
 }
 
@@ -280,19 +302,31 @@ Result<bool> Watcher::Poll() {
     rules_.engine.End();
     NoteEnd();
   }
+  std::vector<rules::Finding> fresh;
   for (rules::Finding& finding : rules_.engine.TakeRevisions()) {
     if (std::binary_search(known_.begin(), known_.end(), std::pair(finding.id, finding.revision))) {
       continue;
     }
+    fresh.push_back(finding);
     findings_.push_back(std::move(finding));
   }
+  NoteActions(fresh, over);
   NoteStatuses();
   // A full disk is no reason to stop: what could not be written is kept and tried again. The writer
   // counts its failures itself.
   const Status written = Flush();
+  // Nothing is done that the journal does not say: the next watcher would do it again.
+  if (written.ok()) dispatcher_->Journalled();
   Say(written.ok() ? writer_->Tick() : written);
   if (!over) return false;
+  if (ended_ns_ == 0) ended_ns_ = options_.clock->MonotonicNs();
   if (written.ok()) {
+    if (!dispatcher_->idle()) {
+      if (options_.clock->MonotonicNs() - ended_ns_ < options_.last_actions_ns) return false;
+      dispatcher_->Stop();
+      NoteActions({}, true);
+      TELLTALE_RETURN_IF_ERROR(Flush());
+    }
     // Not tried again here: the folder is let go of, and the next watcher takes it up.
     TELLTALE_RETURN_IF_ERROR(writer_->Close(true));
     return true;
@@ -311,6 +345,9 @@ void Watcher::Say(const Status& status) {
 }
 
 Status Watcher::Stop() {
+  // What is being done is let go of, and the journal says so.
+  dispatcher_->Stop();
+  NoteActions({}, rules_.engine.ended());
   TELLTALE_RETURN_IF_ERROR(Flush());
   return writer_->Close(false);
 }

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "rules/actions/dispatcher.h"
 #include "rules/engine.h"
 #include "rules/replay.h"
 #include "rules/run_engine.h"
@@ -32,6 +33,8 @@ struct WatchOptions {
   std::int64_t ledger_interval_ns = 5'000'000'000;
   /// The run is over but the disk refuses the last words: so long it is tried again.
   std::int64_t last_words_ns = 10'000'000'000;
+  /// The run is over: so long its last messages may take to be delivered.
+  std::int64_t last_actions_ns = 15'000'000'000;
   store::WriterOptions writer;
 };
 
@@ -53,6 +56,7 @@ class Watcher {
   /// What is to be journalled, owning its text.
   struct PendingEvent {
     std::string kind, subject, message, data;
+    std::string severity = "info";
   };
   struct Holder {
     std::int64_t watermark_ns = 0;
@@ -71,6 +75,8 @@ class Watcher {
   bool Over();
   void NoteEnd();
   void NoteStatuses();
+  /// What the revisions that are new set off, and what became of what was set off before.
+  void NoteActions(const std::vector<rules::Finding>& fresh, bool over);
   Status Flush();
   void Say(const Status& status);
 
@@ -80,6 +86,7 @@ class Watcher {
   std::unique_ptr<store::Cursor> cursor_;
   std::unique_ptr<store::Writer> writer_;
   rules::RunEngine rules_;
+  std::unique_ptr<rules::Dispatcher> dispatcher_;
   std::vector<std::pair<std::string, std::uint32_t>> known_;  ///< In the journal before; sorted.
   std::map<std::string, Holder> holders_;
   std::set<std::string> given_up_;
@@ -92,7 +99,9 @@ class Watcher {
   std::int64_t last_new_ns_ = 0;
   std::int64_t last_ledger_ns_ = 0;
   std::int64_t last_look_ns_ = 0;
-  std::int64_t over_ns_ = 0;  ///< By the clock, when the run was seen to be over.
+  bool last_ledger_ = false;   ///< The ledger at the end is written.
+  std::int64_t ended_ns_ = 0;  ///< By the clock, when the rules had said their last word.
+  std::int64_t over_ns_ = 0;   ///< By the clock, when the run was seen to be over.
   std::int64_t last_watermark_ns_ = 0;
 };
 

@@ -68,6 +68,25 @@ class CliTest : public ::testing::Test {
   const fs::path dir_ = folder_.path();
 };
 
+TEST_F(CliTest, CompareIsAGate) {
+  WriteSample("before", true);
+  WriteSample("same", true);
+  WriteSample("slow");
+  const Outcome same = Run("compare before same --fail-on regression --json");
+  EXPECT_EQ(same.code, 0) << same.err << same.out;
+  EXPECT_FALSE(json::parse(same.out)["regression"].get<bool>());
+  // The loss of "slow" stays where it is, and that of "before" falls.
+  const Outcome worse = Run("compare before slow --fail-on regression --junit out.xml");
+  EXPECT_EQ(worse.code, 10) << worse.err << worse.out;
+  EXPECT_NE(worse.out.find("B is worse than A."), std::string::npos) << worse.out;
+  EXPECT_TRUE(fs::exists(dir_ / "out.xml"));
+  EXPECT_EQ(Run("compare before slow").code, 0);
+  ExpectOneLine(Run("compare before nowhere"), "compare");
+  EXPECT_EQ(Run("compare before nowhere").code, 3);
+  EXPECT_EQ(Run("compare before").code, 2);
+  EXPECT_EQ(Run("compare before slow --fail-on anything").code, 2);
+}
+
 TEST_F(CliTest, WrongUsageIsTwoAndOneLine) {
   for (const char* arguments : {"nope", "check", "check a b c", "check --nope", "rules nope",
                                 "check . --fail-on terrible", "rules show NoSuchRule", "report"}) {
@@ -211,6 +230,14 @@ TEST_F(CliTest, JsonHasTheFieldsOfTheContract) {
     EXPECT_TRUE(finding["evidence"].is_object());
   }
   EXPECT_EQ(out["rules"].size(), 6U);
+  ASSERT_EQ(out["groups"].size(), 2U);
+  for (const json& group : out["groups"]) {
+    EXPECT_EQ(group["findings"].size(), 1U);
+    EXPECT_TRUE(group["money"].is_null());
+  }
+  const json priced = json::parse(Run("check slow --price 36 --json").out);
+  EXPECT_NEAR(priced["groups"][0]["money"]["lost"].get<double>(),
+              priced["groups"][0]["lost_seconds"].get<double>() / 100, 1e-9);
 
   const json ls = json::parse(Run("ls . --json").out);
   ASSERT_EQ(ls["runs"].size(), 1U);

@@ -29,6 +29,18 @@ FINDING: dict[str, type | tuple[type, ...]] = {
     "confidence": (int, float),
     "revision": int,
 }
+GROUP = [
+    "findings",
+    "severity",
+    "cause",
+    "cause_found",
+    "difference",
+    "lost_seconds",
+    "gain_seconds",
+    "assumption",
+    "money",
+    "comparison",
+]
 SALVAGE = ["damaged_blocks", "torn_tails", "unreadable_files", "missing_rows", "foreign_files", "notes"]
 
 # Waits longer for a batch than it computes, and its loss is no number from step 50 on.
@@ -85,11 +97,20 @@ def test_run_writes_the_document_of_check(telltale: Telltale, ill_run: Path) -> 
 
 def test_check(telltale: Telltale, ill_run: Path) -> None:
     out = document(telltale, "check", ill_run)
-    assert list(out) == ["run", "run_phases", "findings", "rules", "salvage", "losses"]
+    assert list(out) == ["run", "run_phases", "findings", "groups", "rules", "usage", "salvage", "losses"]
     assert out["run"] == dict(zip(RUN, ["ill", "train", "finished", 1, 70, 0], strict=True))
     assert list(out["salvage"]) == SALVAGE
     assert out["salvage"] == {**dict.fromkeys(SALVAGE, 0), "notes": []}
     assert out["losses"] == {}
+    cores = out["usage"]["cores"]["run"]
+    assert cores["samples"] == sum(cores["histogram"]) > 0
+    assert sum(out["usage"]["gpu_time"].values()) == out["usage"]["gpus"]["run"]["samples"]
+    grouped = [id for group in out["groups"] for id in group["findings"]]
+    assert sorted(grouped) == sorted(f["id"] for f in out["findings"])
+    for group in out["groups"]:
+        assert list(group) == GROUP
+        assert group["money"] is None
+        assert (group["gain_seconds"] > 0) == (group["assumption"] != "")
     # A busy machine may add what is true of it.
     planted = [f for f in out["findings"] if f["rule"] in ("InputBound", "LossNotDecreasing")]
     assert {f["rule"] for f in planted} == {"InputBound", "LossNotDecreasing"}

@@ -100,6 +100,21 @@ opt = make(); train(4, opt, model)
     compare(captured, truth)
 
 
+def test_a_compilation_for_another_shape_is_told(lab):
+    pytest.importorskip("torch._dynamo.callback")
+    script = f"""{MLP}
+model = torch.compile(net, backend="eager", dynamic=False)
+opt = make(); train(3, opt, model)
+x, y = x[:5], y[:5]
+train(3, opt, model)
+"""
+    *_, last = lab.run(script).table("events", kind="compile")
+    data = json.loads(last["data"])
+    assert data["by"] == "torch.compile"
+    assert data["duration_ns"] > 0
+    assert last["step"] >= 2
+
+
 def test_functional_transforms_see_nothing_of_us(lab):
     script = f"""{MLP}
 from torch.func import functional_call, grad, vmap, jvp

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <set>
@@ -10,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "report/causes.h"
 #include "report/html.h"
 #include "report/load.h"
 #include "report/svg.h"
@@ -117,6 +120,70 @@ TEST_F(ReportTest, AHealthyRunSaysSo) {
       << verdict;
   EXPECT_NE(verdict.find(" Initialization "), std::string::npos) << verdict;
   EXPECT_NE(verdict.find(", training loop "), std::string::npos) << verdict;
+}
+
+rules::RuleState StateWith(const std::string& rule, const std::string& summary) {
+  rules::RuleState state;
+  state.name = rule;
+  state.rule = rule;
+  state.summary = summary;
+  return state;
+}
+
+TEST_F(ReportTest, WhatTheProfilerRulesSawIsInItsSections) {
+  RunData data = Make({});
+  data.replay.rules.clear();
+  const std::string box =
+      R"({"samples":9,"min":1,"p05":2,"p25":20,"p50":30,"p75":40,"p95":60,"max":65,)"
+      R"("whisker_low":1,"whisker_high":65})";
+  data.replay.rules = {
+      StateWith("OverallSystemUsage",
+                R"({"nodes":{"<n0>":[{"metric":"CPU","unit":"percent","p95":95,"p50":80}]}})"),
+      StateWith("OverallFrameworkMetrics",
+                R"({"modes":[{"mode":"TRAIN","share":0.5},{"mode":"EVAL","share":0.3}],)"
+                R"("phases":{"TRAIN":{"forward":0.1,"backward":0.6}},"between_steps_share":0.2,)"
+                R"("operations":{"gpu_op":{"seconds":2,"list":[{"name":"<gemm>","share":0.9},)"
+                R"({"name":"relu","share":0.1}]}}})"),
+      StateWith("LowGPUUtilization", R"({"gpus":{"gpu:0 on <n0>":)" + box + "}}"),
+      StateWith("LoadBalancing",
+                R"({"gpus":{"a":{"mean":9,"histogram":[1,2]},"b":{"mean":99,"histogram":[0,4]}},)"
+                R"("pairs":[{"a":"a","b":"b","distance":0.4}]})"),
+      StateWith("Dataloader",
+                R"({"nodes":{"<n0>":{"cores":8,"workers":7,"loaders":[{"workers":7,)"
+                R"("pin_memory":false}],"load_ms":{"count":5,"p25":1,"p50":2,"p95":3,)"
+                R"("histogram":{"to_ms":4,"bins":[1,2,3]}}}}})"),
+      StateWith("CPUBottleneck", R"({"nodes":{"training":{"samples":40,"bottlenecks":10}}})"),
+      // What a rule of another version says, or one that is broken, must not break the page.
+      StateWith("GPUMemoryIncrease", R"({"gpus":[1,2,null]})"),
+      StateWith("BatchSize", R"({"nodes":{"n0":{"cpu":{},"gpus":7}}})"),
+      StateWith("IOBottleneck", "no JSON"),
+  };
+  const std::string html = RenderReport(data);
+  ExpectSound(html);
+  std::size_t before = 0;
+  for (const char* text :
+       {"Cores are well used", "Of forward and backward together, backward takes",
+        "The most expensive of gpu_op: &lt;gemm&gt;", "GPU utilization", "Workload balance",
+        "7 workers (median) beside 8 cores", "CPU bottlenecks"}) {
+    const auto at = html.find(text);
+    ASSERT_NE(at, std::string::npos) << text;
+    EXPECT_GT(at, before) << text;
+    before = at;
+  }
+  EXPECT_NE(html.find("is no training step"), std::string::npos) << "half of the time is not";
+  EXPECT_NE(html.find("pin_memory=False"), std::string::npos);
+  EXPECT_EQ(html.find("<gemm>"), std::string::npos);
+  EXPECT_EQ(html.find("<n0>"), std::string::npos);
+}
+
+TEST_F(ReportTest, AnInitializationLongerThanTheLoopIsSaid) {
+  RunData data = Make({});
+  EXPECT_EQ(RenderReport(data).find("longer than the training loop"), std::string::npos);
+  ASSERT_TRUE(data.summary.attempts.contains(1));
+  data.summary.attempts[1].start_ns -= 3'600'000'000'000;
+  const std::string html = RenderReport(data);
+  ExpectSound(html);
+  EXPECT_NE(html.find("longer than the training loop"), std::string::npos);
 }
 
 TEST_F(ReportTest, WhatWasLoggedIsInATableWithItsSteps) {
@@ -408,6 +475,116 @@ TEST(LostTest, RanksLoseTheSameTimeTogether) {
   // One that has no length, or costs longer than it lasted.
   EXPECT_NEAR(Lost({0}, {Cost("StepOutlier", "rank 0", 5, 5, 2)}), 2, 1e-6);
   EXPECT_EQ(Lost({0}, {}), 0);
+}
+
+TEST(LostTest, WhatSpeaksOfOneThingCountsOnce) {
+  EXPECT_NEAR(Lost({0}, {Cost("InputBound", "rank 0", 0, 50, 20),
+                         Cost("CPUBottleneck", "rank 0", 0, 50, 15)}),
+              20, 1e-6);
+  // The device that the rank is on loses no further time.
+  EXPECT_NEAR(Lost({0}, {Cost("InputBound", "rank 0", 0, 50, 20),
+                         Cost("LowGPUUtilization", "gpu:0", 0, 50, 40)}),
+              20, 1e-6);
+  // One alone does, of each rank.
+  EXPECT_NEAR(Lost({0, 1}, {Cost("LowGPUUtilization", "gpu:0", 0, 50, 40)}), 40, 1e-6);
+  // Two things do not explain each other.
+  EXPECT_NEAR(Lost({0}, {Cost("InputBound", "rank 0", 0, 50, 20),
+                         Cost("StepOutlier", "rank 0", 0, 50, 10)}),
+              30, 1e-6);
+}
+
+TEST(CausesTest, FindingsOfOneCauseAreOneGroupUnderWhatExplainsThem) {
+  RunData data;
+  data.replay.findings = {
+      Cost("LossNotDecreasing", "rank 0", 0, 100, 60),
+      Cost("LowGPUUtilization", "gpu:0", 5, 50, 40), Cost("mine", "rank 0", 10, 50, 20),
+      Cost("CPUBottleneck", "rank 0", 10, 50, 10), Cost("InputBound", "rank 0", 70, 90, 5)};
+  rules::RuleState mine;
+  mine.name = "mine";
+  mine.rule = "SmallReads";  // An instance of it.
+  data.replay.rules = {mine};
+  using Groups = std::vector<std::vector<std::size_t>>;
+  // InputBound is of another time.
+  EXPECT_EQ(GroupFindings(data), (Groups{{0}, {2, 3, 1}, {4}}));
+  const std::vector<Explanation> all = Explain(data);
+  ASSERT_EQ(all.size(), 3U);
+  EXPECT_EQ(BeneathWords(data, all[1]), "With it: CPUBottleneck, LowGPUUtilization (gpu:0).");
+  EXPECT_EQ(BeneathWords(data, all[0]), "");
+  // What is over explains nothing that lasts.
+  data.replay.findings[1].open = data.replay.findings[3].open = true;
+  data.replay.findings[2].open = false;
+  EXPECT_EQ(GroupFindings(data)[1], (std::vector<std::size_t>{3, 1, 2}));
+}
+
+/// Steps of 20 ms, and of 60 from 4 to 10 s: what the loader takes.
+RunData SlowInTheMiddle() {
+  constexpr std::int64_t kMs = 1'000'000;
+  RunData data;
+  data.summary.ranks = {0};
+  std::int64_t now = 1;
+  for (int i = 0; i < 500; ++i) {
+    const bool slow = i >= 200 && i < 300;
+    format::StepRow row;
+    row.step = i;
+    row.mode = "TRAIN";
+    row.attempt = 1;
+    row.time_ns = now;
+    row.data_wait_ns = slow ? 41 * kMs : kMs;
+    row.forward_ns = 19 * kMs;
+    row.duration_ns = row.data_wait_ns + row.forward_ns;
+    now += row.duration_ns;
+    row.ord_ns = now;
+    data.trail.OnRecord({row.ord_ns, 0, format::StepRow::kTable, &row});
+    data.summary.OnRecord({row.ord_ns, 0, format::StepRow::kTable, &row});
+  }
+  rules::Finding finding = Cost("StepTimeDrift", "rank 0", 4, 10, 4.2);
+  finding.incident.first_step = 200;
+  finding.incident.last_step = 299;
+  finding.incident.cause = "cause not found";
+  data.replay.findings = {finding};
+  return data;
+}
+
+TEST(CausesTest, ACauseThatCoversTheGapIsNamedAndWhatItCostsIsSaid) {
+  RunData data = SlowInTheMiddle();
+  data.replay.rule_set.price_per_hour = 3600;
+  data.replay.rule_set.currency = "EUR";
+  const std::vector<Explanation> all = Explain(data);
+  ASSERT_EQ(all.size(), 1U);
+  const Explanation& e = all[0];
+  EXPECT_TRUE(e.cause_found);
+  EXPECT_NE(e.cause.find("data wait is 100"), std::string::npos) << e.cause;
+  EXPECT_EQ(e.basis, Basis::kWindows);
+  EXPECT_NEAR(e.gain_seconds, 4, 0.2);
+  EXPECT_LE(e.gain_seconds, e.lost_seconds);
+  EXPECT_NEAR(*e.lost_money, 4.2, 1e-9);
+  const std::string words = GainWords(data, e);
+  EXPECT_NE(words.find("EUR"), std::string::npos) << words;
+  EXPECT_NE(words.find("assumes that all steps take their normal 20"), std::string::npos) << words;
+  const std::string html = RenderReport(data);
+  ExpectSound(html);
+  EXPECT_NE(html.find("What was different"), std::string::npos);
+  EXPECT_EQ(html.find("No price is known"), std::string::npos);
+  EXPECT_NE(FormatVerdict(data, {}).find("data wait is 100"), std::string::npos);
+
+  // A rule that proved its own cause keeps it, and what was different stands beside.
+  data.replay.findings[0].incident.cause = "The disk is full.";
+  EXPECT_EQ(Explain(data)[0].cause, "The disk is full.");
+  EXPECT_NE(Explain(data)[0].difference.find("data wait"), std::string::npos);
+  // A wrong result is no matter of step time.
+  data.replay.findings[0].wrong_result = true;
+  EXPECT_EQ(Explain(data)[0].basis, Basis::kNone);
+}
+
+TEST(CausesTest, WithoutNormalStepsNothingIsNamed) {
+  RunData data = SlowInTheMiddle();
+  data.replay.findings[0].incident.start_ns = 0;
+  data.replay.findings[0].incident.end_ns = 100'000'000'000;
+  const Explanation e = Explain(data)[0];
+  EXPECT_FALSE(e.cause_found);
+  EXPECT_EQ(e.cause, "cause not found");
+  EXPECT_EQ(e.difference, "");
+  EXPECT_FALSE(e.lost_money);
 }
 
 TEST(TextTest, NumbersHaveThreeSignificantDigits) {

@@ -50,6 +50,42 @@ export interface Gap {
   count: number | null;
 }
 
+/** What was different while something lasted. */
+export interface Factor {
+  kind: string; // phase, rank, span, file, code or metric.
+  name: string;
+  unit: string;
+  during: number; // ns a step; of a metric its mean.
+  normal: number;
+  share: number; // Of the difference; of a metric r².
+}
+
+/** Findings that speak of one thing, the one that explains the others first. */
+export interface Group {
+  findings: string[];
+  severity: Severity;
+  cause: string;
+  cause_found: boolean;
+  difference: string; // Empty where nothing could be compared.
+  lost_seconds: number;
+  gain_seconds: number;
+  assumption: string;
+  money: { lost: number; gain: number; currency: string } | null;
+  comparison: {
+    basis: string; // windows, slow steps or starved steps.
+    steps_during: number;
+    steps_normal: number;
+    step_ns_during: number;
+    step_ns_normal: number;
+    coverage_needed: number; // Of the difference, for a cause to be named.
+    cause: string | null; // The name of one of `times`.
+    times: Factor[];
+    metrics: Factor[];
+  } | null;
+  gain_words: string;
+  beneath_words: string;
+}
+
 export interface Overview {
   id: string;
   name: string;
@@ -65,6 +101,7 @@ export interface Overview {
   watermark_ns: number | null;
   verdict: { title: string; severity: Severity | null; sentences: string[] };
   findings: Finding[];
+  groups: Group[];
   rules_words: string; // "4 other rules: 3 quiet, 1 without data."
   order_words: string;
   rules: {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// CPUBottleneck: without a GPU, the training thread waits while cores or workers are saturated.
+// CPUBottleneck: the training thread waits while cores or workers are saturated, and the GPU, where
+// there is one, idles.
 //
 // SageMaker Debugger's rule of this name fires on one hot core among many and proves no wait. Here
 // each interval between two samples counts only where both are seen: no core that the run may use
@@ -29,7 +30,8 @@ namespace {
 constexpr ParameterDesc kParameters[] = {
     {"threshold", 50, "%", "Share of the samples of a window that must be bottlenecks."},
     {"cpu_threshold", 90, "%", "Cores (their mean) or workers busier than this are saturated."},
-    {"patience", 8, "samples", "Samples in the window before anything is said."},
+    {"gpu_threshold", 10, "%", "With a GPU: the least busy of those in use is below this."},
+    {"patience", 8, "samples", "Samples in the window before anything is said.", nullptr, 1000},
     {"window_seconds", 15, "s", "Length of the sliding window."},
     {"medium_share", 10, "%",
      "Share of its time that the training waits, from which it is medium."},
@@ -56,10 +58,16 @@ class CPUBottleneck final : public Rule {
   explicit CPUBottleneck(const Parameters& p)
       : threshold_(p.Get("threshold") / 100),
         cpu_threshold_(p.Get("cpu_threshold")),
+        gpu_threshold_(p.Get("gpu_threshold")),
         patience_(static_cast<std::size_t>(std::max<std::int64_t>(1, p.GetInt("patience")))),
         window_ns_(static_cast<std::int64_t>(std::max(0.0, p.Get("window_seconds")) * kNs)),
         medium_(p.Get("medium_share") / 100),
         high_(p.Get("high_share") / 100) {}
+
+  bool Wants(const Series& series) override {
+    return series.name == "cpu.idle" || series.name == "cpu.iowait" || series.name == "proc.cpu" ||
+           series.name == "gpu.utilization" || series.name.starts_with("cgroup.cpu_");
+  }
 
   void OnRecord(const Record& record, Reporter* reporter) override {
     if (const auto* metric = record.As<format::MetricRow>()) {
@@ -76,6 +84,16 @@ class CPUBottleneck final : public Rule {
   }
 
   bool has_data() const override { return has_data_; }
+
+  std::string Summary() const override {
+    if (samples_ == 0) return {};
+    nlohmann::ordered_json out;
+    out["nodes"]["training"] = {{"samples", samples_},
+                                {"bottlenecks", bottlenecks_},
+                                {"gpu_low", gpu_low_},
+                                {"gpu_samples", gpu_samples_}};
+    return out.dump();
+  }
 
  private:
   /// What one sample of a node says; percent of a core.
@@ -94,8 +112,16 @@ class CPUBottleneck final : public Rule {
   };
 
   /// Pids are those of one node, whose agent writes all its records: other nodes may have the same.
+  /// Utilization of one, in percent.
+  struct Gpu {
+    std::int64_t time_ns = 0;
+    double now = 0;
+    double most = 0;
+  };
+
   struct Node {
     Tick tick;
+    std::map<std::string, Gpu, std::less<>> gpus;
     SampleTimes times;
     std::set<std::int32_t> workers;
     std::map<std::int32_t, int> cpus;  ///< By pid: what its framework says that it may run on.
@@ -115,6 +141,7 @@ class CPUBottleneck final : public Rule {
     double allowed = 0;                              ///< Cores that the run may use.
     int worker_count = 0;
     int cores = 0;
+    double gpu = -1;  ///< Percent, of the least busy that was ever used; below 0: not known.
   };
 
   struct Judged {
@@ -182,6 +209,17 @@ class CPUBottleneck final : public Rule {
   }
 
   void OnMetric(const format::MetricRow& row, std::uint32_t writer) {
+    if (row.name == "gpu.utilization" && std::isfinite(row.value)) {
+      // Read apart from the rest of the sample: it may have a time of its own.
+      auto& gpus = nodes_[writer].gpus;
+      auto known = gpus.find(row.subject);
+      if (known == gpus.end()) known = gpus.emplace(std::string(row.subject), Gpu()).first;
+      known->second.time_ns = row.time_ns;
+      known->second.now = row.value;
+      known->second.most = std::max(known->second.most, row.value);
+      gpu_seen_ = true;
+      return;
+    }
     const bool cpu = row.name == "cpu.idle" || row.name == "cpu.iowait";
     const bool group = row.name.starts_with("cgroup.cpu_");
     if ((!cpu && !group && row.name != "proc.cpu") || !std::isfinite(row.value)) return;
@@ -230,6 +268,10 @@ class CPUBottleneck final : public Rule {
     interval.throttled = tick.throttled;
     interval.held_back = tick.held_back;
     interval.allowed = interval.cores;
+    for (const auto& [subject, gpu] : node->gpus) {
+      if (gpu.time_ns <= *from_ns || gpu.most <= 0) continue;
+      if (interval.gpu < 0 || gpu.now < interval.gpu) interval.gpu = gpu.now;
+    }
     for (const auto& [pid, value] : tick.cpu) {
       if (!node->workers.contains(pid)) continue;
       interval.workers += value;
@@ -266,7 +308,8 @@ class CPUBottleneck final : public Rule {
   }
 
   void OnStep(const format::StepRow& row, std::uint32_t writer, Reporter* reporter) {
-    if (row.duration_ns <= 0 || cuda_) return;  // With a GPU its load would have to be known.
+    // With a GPU its load must be known.
+    if (row.duration_ns <= 0 || (cuda_ && !gpu_seen_)) return;
     Process* process =
         processes_.Find(row, writer, [&](Process* former) { Close(former, reporter); });
     if (process == nullptr || !process->BeginStep(row.step)) return;
@@ -336,6 +379,8 @@ class CPUBottleneck final : public Rule {
         const double normal = process->normal_compute_ns / process->normal_steps * grown;
         judged.lack = std::max(judged.lack, compute_share * (1 - normal * steps / compute));
       }
+      // While the GPU works, the thread may wait for it and not for a core.
+      if (cuda_) judged.lack -= std::max(0.0, at.gpu) / 100;
       if (judged.lack < kLeastWait) judged.lack = 0;
     } else if (!judged.cores_full) {
       process->normal_compute_ns += compute;
@@ -345,7 +390,14 @@ class CPUBottleneck final : public Rule {
     if ((judged.cores_full || workers_full) && at.worker_count > 0) {
       judged.data_wait = waited / covered;
     }
-    judged.bottleneck = judged.wait() >= medium_;
+    const bool gpu_idles = !cuda_ || (at.gpu >= 0 && at.gpu < gpu_threshold_);
+    judged.bottleneck = gpu_idles && judged.wait() >= medium_;
+    ++samples_;
+    bottlenecks_ += judged.bottleneck ? 1 : 0;
+    if (cuda_ && at.gpu >= 0) {
+      ++gpu_samples_;
+      gpu_low_ += gpu_idles ? 1 : 0;
+    }
     process->window.push_back(judged);
     // Where samples are far apart, patience of them make the window.
     while (process->window.size() > patience_ &&
@@ -605,6 +657,7 @@ class CPUBottleneck final : public Rule {
 
   const double threshold_;
   const double cpu_threshold_;
+  const double gpu_threshold_;
   const std::size_t patience_;
   const std::int64_t window_ns_;
   const double medium_;
@@ -613,6 +666,9 @@ class CPUBottleneck final : public Rule {
   ProcessTable<Process> processes_;
   std::map<std::uint32_t, Node> nodes_;  ///< By writer.
   bool cuda_ = false;
+  bool gpu_seen_ = false;
+  // Of all processes, over the whole run, for the report.
+  std::int64_t samples_ = 0, bottlenecks_ = 0, gpu_low_ = 0, gpu_samples_ = 0;
   bool has_data_ = false;
 };
 
@@ -620,7 +676,7 @@ class CPUBottleneck final : public Rule {
 
 const RuleDesc kCPUBottleneckDesc{
     "CPUBottleneck",
-    "Without a GPU: the training thread waits while cores or workers are saturated.",
+    "The training thread waits while cores or workers are saturated, and no GPU is busy.",
     "For each time between two samples that TRAIN steps cover by half, the first three of an "
     "attempt apart: cores are saturated where "
     "their mean is busy by cpu_threshold, or where the run takes "
@@ -633,13 +689,17 @@ const RuleDesc kCPUBottleneckDesc{
     "reached: others in its group); where cores had room for 20 steps "
     "before, at least 1 − (work of a step then / now, × its CPU time now / then where that grew). "
     "wait = lack + share of data wait, where "
-    "workers make the batches. A sample is a bottleneck where wait ≥ medium_share. With patience "
+    "workers make the batches. A sample is a bottleneck where wait ≥ medium_share and, where the "
+    "training uses a GPU, the least busy of those that were ever used is below gpu_threshold, "
+    "whose "
+    "busy share is taken off lack. With patience "
     "samples in window_seconds (longer where they are so far apart), more than threshold of them "
     "bottlenecks: medium where the mean "
     "wait is at least medium_share, high from high_share; low where other programs take more than"
     " the rest of the run does. Over below half of threshold, and where its process ends. A "
     "training that fills the cores itself, or that loads in its own process, is no bottleneck; "
-    "with a GPU nothing is said. Cost = Σ lack × time; the waits for data are InputBound's.",
+    "where a GPU is used and its load is not recorded nothing is said. Cost = Σ lack × time; the "
+    "waits for data are InputBound's.",
     "Give the training a core: fewer loader workers than cores, one thread in each worker, other "
     "processes of the run at another time or niced, other programs elsewhere. Prepare batches "
     "once, before training.",
@@ -647,7 +707,10 @@ const RuleDesc kCPUBottleneckDesc{
         store::MaskOf(format::TableId::kEvents),
     false,
     kParameters,
-    {}};
+    {},
+    Family::kProfiler,
+    true,
+    "Two helper processes a core compress files while the training runs."};
 
 std::unique_ptr<Rule> MakeCPUBottleneck(const Parameters& parameters) {
   return std::make_unique<CPUBottleneck>(parameters);

@@ -11,6 +11,7 @@
 #include <array>
 #include <cmath>
 #include <deque>
+#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -27,7 +28,7 @@ namespace telltale::rules {
 namespace {
 
 constexpr ParameterDesc kParameters[] = {
-    {"stddev", 5, "σ", "Deviations above the median from which a step is an outlier."},
+    {"stddev", 5, "σ", "Deviations above the median from which a step is an outlier.", nullptr, 3},
     {"ratio", 2, "", "It must take this many times the median, too."},
     {"n_outliers", 10, "steps", "Fewer outliers than this in window_steps say nothing."},
     {"normal_steps", 200, "steps", "Newest steps, of which median and deviation are taken."},
@@ -35,6 +36,7 @@ constexpr ParameterDesc kParameters[] = {
     {"low_share", 1, "%", "Share of the window's time that outliers lose, below it nothing."},
     {"medium_share", 5, "%", "Share from which the finding is medium."},
     {"high_share", 20, "%", "Share from which it is high."},
+    {"mode", 0, "", "Mode of the steps that are judged: TRAIN, EVAL or PREDICT.", "TRAIN"},
 };
 
 constexpr std::int64_t kWarmupSteps = 3;
@@ -92,12 +94,20 @@ class StepOutlier final : public Rule {
             std::clamp<std::int64_t>(p.GetInt("window_steps"), 100, 100'000))),
         low_(p.Get("low_share") / 100),
         medium_(p.Get("medium_share") / 100),
-        high_(p.Get("high_share") / 100) {}
+        high_(p.Get("high_share") / 100),
+        mode_(ModeOf(p.Text("mode"))) {}
+
+  bool Wants(const Series& series) override {
+    if (series.table != format::TableId::kMetrics) return series.collection != "phase";
+    return !series.collection.starts_with("cpu:") &&
+           std::any_of(std::begin(kCompared), std::end(kCompared),
+                       [&](const Compared& compared) { return compared.name == series.name; });
+  }
 
   void OnRecord(const Record& record, Reporter* reporter) override {
     writer_ = record.writer;
     if (const auto* step = record.As<format::StepRow>()) {
-      if (step->mode == "TRAIN") OnStep(*step, reporter);
+      if (step->mode == mode_) OnStep(*step, reporter);
     } else if (const auto* span = record.As<format::SpanRow>()) {
       OnSpan(*span);
     } else if (const auto* metric = record.As<format::MetricRow>()) {
@@ -116,6 +126,12 @@ class StepOutlier final : public Rule {
   bool has_data() const override { return has_data_; }
 
  private:
+  /// SageMaker Debugger's words for it are ModeKeys.EVAL, and None for what was not said.
+  static std::string ModeOf(std::string_view text) {
+    if (text.starts_with("ModeKeys.")) text.remove_prefix(9);
+    return text.empty() || text == "None" ? "TRAIN" : std::string(text);
+  }
+
   using Phases = std::array<double, kPhaseCount>;
 
   struct Step {
@@ -602,6 +618,7 @@ class StepOutlier final : public Rule {
   const double low_;
   const double medium_;
   const double high_;
+  const std::string mode_;
 
   ProcessTable<Process> processes_;
   std::uint32_t writer_ = 0;     ///< Of the record that is read.
@@ -619,7 +636,8 @@ const RuleDesc kStepOutlierDesc{
     "StepOutlier",
     "Single steps take far longer than the others, and what is different in them.",
     "median and σ = 1.4826 × median absolute deviation (at least 2 % of the median) of the newest"
-    " normal_steps TRAIN steps of one rank, the first three of an attempt apart. A step is an "
+    " normal_steps steps (of `mode`, TRAIN if not said) of one rank, the first three of an attempt "
+    "apart. A step is an "
     "outlier where duration > median + stddev × σ and > ratio × median; ten in a row are a new "
     "level and do not count. share = Σ (duration − median) of the outliers / Σ duration over the "
     "newest window_steps. With n_outliers of them: low from low_share, medium from medium_share, "
@@ -638,7 +656,10 @@ const RuleDesc kStepOutlierDesc{
         store::MaskOf(format::TableId::kMetrics) | store::MaskOf(format::TableId::kEvents),
     false,
     kParameters,
-    {}};
+    {},
+    Family::kProfiler,
+    true,
+    "torch.save(model.state_dict(), path) in each 50th step of the loop."};
 
 std::unique_ptr<Rule> MakeStepOutlier(const Parameters& parameters) {
   return std::make_unique<StepOutlier>(parameters);

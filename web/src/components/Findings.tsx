@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What was found, in the server's order: open before closed, wrong results first, then by cost. Seven
-// are open on the screen, the rest folds.
+// What was found, in the server's order: open before closed, wrong results first, then by cost; those
+// of one cause together. Seven are open on the screen, the rest folds.
 import { useEffect, useRef } from "preact/hooks";
 
-import type { Finding, Overview } from "../api";
+import type { Factor, Finding, Group, Overview } from "../api";
 import { duration, percent, significant, thousands, UNKNOWN, words } from "../format";
 import { fit } from "../places";
 import { type SeriesQuery, useSeries } from "../query";
@@ -29,21 +29,119 @@ function shown(value: unknown): string {
   return typeof value === "object" ? JSON.stringify(value) : String(value);
 }
 
-function Item({ finding, selected }: { finding: Finding; selected: boolean }) {
+/** Findings of one cause. Those of the server's groups; what is in none is one of its own. */
+interface Shown {
+  group: Group | null;
+  first: Finding;
+  beneath: Finding[];
+}
+
+function grouped(overview: Overview): Shown[] {
+  const left = new Map(overview.findings.map((f) => [f.id, f]));
+  const out: Shown[] = [];
+  for (const group of overview.groups) {
+    const [first, ...beneath] = group.findings.flatMap((id) => left.get(id) ?? []);
+    if (!first) continue;
+    for (const f of [first, ...beneath]) left.delete(f.id);
+    out.push({ group, first, beneath });
+  }
+  for (const first of left.values()) out.push({ group: null, first, beneath: [] });
+  return out;
+}
+
+function Beneath({ findings, selected }: { findings: Finding[]; selected: string | undefined }) {
+  return (
+    <details>
+      <summary>{findings.length} more of the same</summary>
+      <ul class="s">
+        {findings.map((f) => (
+          <li key={f.id} data-finding={f.id} class={f.id === selected ? "sel" : ""} aria-current={f.id === selected}>
+            {f.message}
+            {f.about && `: ${f.about}`}
+            {f.since && `, ${f.since}`}{" "}
+            <span class="q">
+              {f.severity} · rule {f.rule}
+            </span>
+          </li>
+        ))}
+      </ul>
+    </details>
+  );
+}
+
+function Compared({ of }: { of: NonNullable<Group["comparison"]> }) {
+  if (of.times.length + of.metrics.length === 0) return null;
+  const time = (f: Factor) => (
+    <tr>
+      <th scope="row">{f.name}</th>
+      <td>{f.kind}</td>
+      <td class="r">{duration(f.during / 1e9)}</td>
+      <td class="r">{duration(f.normal / 1e9)}</td>
+      <td class="r">{percent(Math.min(1, f.share))}</td>
+    </tr>
+  );
+  const metric = (f: Factor) => (
+    <tr>
+      <th scope="row">{f.name}</th>
+      <td>moves with it</td>
+      <td class="r">
+        {significant(f.during)} {f.unit}
+      </td>
+      <td class="r">
+        {significant(f.normal)} {f.unit}
+      </td>
+      <td class="r">r² {f.share.toFixed(2)}</td>
+    </tr>
+  );
+  return (
+    <details>
+      <summary>What was different</summary>
+      <div class="s q">
+        {thousands(of.steps_during)} steps against {thousands(of.steps_normal)} normal ones ({of.basis}). A cause is
+        named where it covers {percent(of.coverage_needed)} of the difference.
+      </div>
+      <table>
+        <thead>
+          <tr>
+            <th scope="col">What</th>
+            <th scope="col">Kind</th>
+            <th scope="col" class="r">While it lasted</th>
+            <th scope="col" class="r">Normally</th>
+            <th scope="col" class="r">Explains</th>
+          </tr>
+        </thead>
+        <tbody>
+          {of.times.map(time)}
+          {of.metrics.map(metric)}
+        </tbody>
+      </table>
+    </details>
+  );
+}
+
+function Item({ of: { group, first: finding, beneath }, selected }: { of: Shown; selected: string | undefined }) {
   const line = lineOf(finding.rule);
   const series = useSeries(line.query, { points: SPARK_WIDTH, inView: true }, { whole: true, intervalMs: 3000 });
   const ref = useRef<HTMLElement>(null);
+  const here = selected === finding.id;
+  const below = beneath.some((f) => f.id === selected);
   useEffect(() => {
-    if (!selected) return;
-    const fold = ref.current?.closest("details");
+    if (!here && !below) return;
+    const fold = ref.current?.parentElement?.closest("details");
     if (fold) fold.open = true;
-    ref.current?.scrollIntoView({ block: "nearest" });
-  }, [selected]);
-  const color = finding.severity === "high" ? "--bad-bg" : finding.severity === "medium" ? "--warn-bg" : "--line";
+    const row = below ? ref.current?.querySelector("li.sel") : ref.current;
+    const own = below ? row?.closest("details") : null;
+    if (own) own.open = true;
+    row?.scrollIntoView({ block: "nearest" });
+  }, [here, below, selected]);
+  const severity = group?.severity ?? finding.severity;
+  const cause = group?.cause ?? finding.cause;
+  const lost = group?.lost_seconds ?? finding.cost_seconds;
+  const color = severity === "high" ? "--bad-bg" : severity === "medium" ? "--warn-bg" : "--line";
   return (
-    <article ref={ref} class={`f ${selected ? "sel" : ""}`} data-finding={finding.id} aria-current={selected}>
+    <article ref={ref} class={`f ${here ? "sel" : ""}`} data-finding={finding.id} aria-current={here}>
       <div>
-        <Sev of={finding.severity} />
+        <Sev of={severity} />
         <div class="xs q">{finding.since}</div>
       </div>
       <div>
@@ -51,8 +149,12 @@ function Item({ finding, selected }: { finding: Finding; selected: boolean }) {
           {finding.message}
           {finding.about && <span class="q">: {finding.about}</span>}
         </h3>
-        <p>{finding.cause}</p>
+        <p>{cause}</p>
         <p class="next">{finding.advice}</p>
+        {group && group.difference !== "" && group.difference !== cause && <p>{group.difference}</p>}
+        {group && group.gain_words !== "" && <div class="s q">{group.gain_words}</div>}
+        {beneath.length > 0 && <Beneath findings={beneath} selected={selected} />}
+        {group?.comparison && <Compared of={group.comparison} />}
         <details>
           <summary>Evidence</summary>
           <dl class="ev">
@@ -77,26 +179,25 @@ function Item({ finding, selected }: { finding: Finding; selected: boolean }) {
         <div class="xs q">{line.label}</div>
       </div>
       <div class="r">
-        <b>{duration(finding.cost_seconds)}</b>
-        <div class="xs q">{finding.cost_seconds > 0 ? "lost" : ""}</div>
+        <b>{duration(lost)}</b>
+        <div class="xs q">{lost > 0 ? "lost" : ""}</div>
       </div>
     </article>
   );
 }
 
 export function Findings({ overview }: { overview: Overview }) {
-  const selected = useStore((s) => s.selected);
   const findings = overview.findings;
-  const item = (finding: Finding, i: number) => (
-    <Item key={finding.id} finding={finding} selected={i === selected} />
-  );
+  const selected = useStore((s) => findings[s.selected]?.id);
+  const groups = grouped(overview);
+  const item = (of: Shown) => <Item key={of.first.id} of={of} selected={selected} />;
   return (
     <div id="findings">
-      {findings.slice(0, SHOWN).map(item)}
-      {findings.length > SHOWN && (
+      {groups.slice(0, SHOWN).map(item)}
+      {groups.length > SHOWN && (
         <details>
-          <summary>{findings.length - SHOWN} more</summary>
-          {findings.slice(SHOWN).map((f, i) => item(f, i + SHOWN))}
+          <summary>{groups.length - SHOWN} more</summary>
+          {groups.slice(SHOWN).map(item)}
         </details>
       )}
       <p class="s q foot">

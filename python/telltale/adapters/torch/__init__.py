@@ -14,6 +14,7 @@ from ... import _session
 from ..._native import note, probe
 from . import (
     comm,
+    compiles,
     data,
     device,
     events,
@@ -40,6 +41,7 @@ _PARTS = (
     data,
     comm,
     loggers,
+    compiles,
 )
 
 

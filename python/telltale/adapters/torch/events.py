@@ -54,6 +54,11 @@ def harmless(tell: Callable[[Any], None]) -> Callable[[Any], None]:
     return guarded
 
 
+def compiled(facts: dict[str, Any]) -> None:
+    """Records the event `compile`."""
+    _emit("compile", str(facts["by"]), facts)
+
+
 def not_hooked(part: str, error: Exception) -> None:
     """Remembers that a part could not be hooked, to say so once the process records."""
     _unhooked.append(f"{part}: {type(error).__name__}: {error}")

@@ -1,0 +1,283 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A stop that a rule or a person asks for, inside the training: seen by a thread that looks for requests
+(docs/formats/requests.md), answered on the thread that trains, between two steps. Nothing of it exists until
+on_stop or trial is called.
+
+Thread safety: on_stop, requested and check may be called from any thread.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Callable
+
+from ._native import note, probe
+from .errors import TrialStopped
+
+_LOOK_S = 0.5
+_MOST_BYTES = 1 << 20
+
+
+class Stop:
+    """A request to stop. `id`, `who` asked and `why`; `rule` and `incident` where a rule did, else ""."""
+
+    def __init__(self, request: dict[str, Any]) -> None:
+        body = request["body"]
+        self.id = str(request["id"])
+        self.who = str(request.get("who", ""))
+        self.why = str(body.get("why", ""))
+        self.rule = str(body.get("rule", ""))
+        self.incident = str(body.get("incident", ""))
+        self.checkpoint = body.get("checkpoint", True) is not False
+
+    def __repr__(self) -> str:
+        return f"Stop(who={self.who!r}, why={self.why!r})"
+
+
+class Requests:
+    """The requests of kind stop in a run directory that were made in this attempt of it.
+
+    Args:
+        run: the run directory.
+        since_ns: Unix time; older ones are of attempts before.
+    """
+
+    def __init__(self, run: Path, since_ns: int) -> None:
+        self._folder = run / "requests"
+        self._since_ns = since_ns
+        self._seen: set[str] = set()
+
+    def look(self) -> Stop | None:
+        """The first that was not there at the last look; never raises."""
+        try:
+            for who in sorted(os.scandir(self._folder), key=lambda entry: entry.name):
+                for name in sorted(os.listdir(who.path)) if who.is_dir() else ():
+                    if not name.endswith(".json") or f"{who.name}/{name}" in self._seen:
+                        continue
+                    self._seen.add(f"{who.name}/{name}")
+                    stop = self._read(os.path.join(who.path, name))
+                    if stop is not None:
+                        return stop
+        except OSError:
+            pass  # No request yet, or a folder that vanishes while we look.
+        return None
+
+    def _read(self, path: str) -> Stop | None:
+        try:
+            with open(path, encoding="utf-8") as file:
+                request = json.loads(file.read(_MOST_BYTES))
+            if request["kind"] != "stop" or request["version"] > 1 or request["time_ns"] < self._since_ns:
+                return None
+            return Stop(request)
+        except (OSError, ValueError, KeyError, TypeError):
+            return None  # Not ours to judge: the agent says what is wrong with it.
+
+
+class _State:
+    """What this process has registered, and what was asked of it."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.callbacks: list[tuple[Callable[[Stop], Any], int]] = []
+        self.trials: list[Trial] = []
+        self.stop: Stop | None = None
+        self.answered = True
+        self.thread: threading.Thread | None = None
+        self.pid = 0
+        self.undo: list[Callable[[], None]] = []
+
+
+_state = _State()
+
+
+def _since_ns(run: Path) -> int:
+    """When this attempt began; now where that cannot be read."""
+    import time
+
+    try:
+        info = json.loads((run / "run.json").read_text(encoding="utf-8"))
+        return int(info["attempts"][-1]["start_ns"])
+    except (OSError, ValueError, KeyError, IndexError, TypeError):
+        return time.time_ns()
+
+
+def _watch(requests: Requests, ended: threading.Event) -> None:
+    while not ended.wait(_LOOK_S):
+        try:
+            stop = requests.look()
+            if stop is not None:
+                arrived(stop)
+        except Exception as error:
+            note(f"stop: looking for requests failed: {error}")
+
+
+def _listen() -> None:
+    """Starts the thread, once in each process."""
+    run = os.environ.get("TELLTALE_RUN")
+    if probe is None or not run or _state.pid == os.getpid():
+        return
+    _state.pid = os.getpid()
+    folder = Path(run)
+    _state.thread = threading.Thread(
+        target=_watch,
+        args=(Requests(folder, _since_ns(folder)), threading.Event()),
+        name="telltale-stop",
+        daemon=True,
+    )
+    _state.thread.start()
+
+
+def arrived(stop: Stop) -> None:
+    """Somebody asks for a stop: the next end of a step answers it."""
+    with _state.lock:
+        # One without a checkpoint concerns trials alone: their processes are not to be ended.
+        if not (_state.trials or (stop.checkpoint and _state.callbacks)):
+            return
+        _state.stop = stop
+        _state.answered = False
+    _hook_boundaries()
+
+
+def _hook_boundaries() -> None:
+    """From now on, and only now that a stop is asked for, the places where a loop of torch is between two
+    steps answer it: an optimizer's zero_grad, and the next batch of a loader.
+    """
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return
+    places: list[tuple[Any, str]] = []
+    try:
+        places.append((torch.optim.Optimizer, "zero_grad"))
+        places.append((torch.utils.data.dataloader._BaseDataLoaderIter, "__next__"))
+    except AttributeError:
+        pass
+    for owner, name in places:
+        try:
+            _wrap(owner, name)
+        except Exception as error:
+            note(f"stop: {name} could not be hooked: {error}")
+
+
+def _wrap(owner: Any, name: str) -> None:
+    there = owner.__dict__[name]
+
+    def between_steps(*args: Any, **kwargs: Any) -> Any:
+        check()
+        return there(*args, **kwargs)
+
+    def undo() -> None:
+        if owner.__dict__.get(name) is between_steps:
+            setattr(owner, name, there)
+
+    setattr(owner, name, between_steps)
+    _state.undo.append(undo)
+
+
+def _unhook() -> None:
+    for undo in _state.undo:
+        undo()
+    _state.undo.clear()
+
+
+def _say(kind: str, stop: Stop | None, message: str) -> None:
+    if probe is None:
+        return
+    try:
+        data = json.dumps({"request": stop.id} if stop is not None else {})
+        probe.event(kind, 0, "run", message, data)
+    except Exception as error:
+        note(f"stop: {kind} could not be said: {error}")
+
+
+def requested() -> Stop | None:
+    """The stop that was asked for, else None."""
+    return _state.stop
+
+
+def check() -> None:
+    """Answers a stop that was asked for, where the calling thread is one that registered for it.
+
+    Raises:
+        TrialStopped: in a trial, which is thereby given up.
+    """
+    if _state.answered:
+        return
+    me = threading.get_ident()
+    with _state.lock:
+        stop = _state.stop
+        if _state.answered or stop is None:
+            return
+        trial = next((each for each in reversed(_state.trials) if each.thread == me), None)
+        mine = [callback for callback, thread in _state.callbacks if thread == me]
+        if trial is None and not mine:
+            return
+        _state.answered = True
+    _unhook()
+    if trial is not None:
+        trial.stop = stop
+        raise TrialStopped(stop.why or "the trial was stopped")
+    failed = False
+    for callback in mine:
+        try:
+            callback(stop)
+        except Exception as error:
+            failed = True
+            note(f"stop: a callback failed: {type(error).__name__}: {error}")
+            _say("stop.failed", stop, f"{type(error).__name__}: {error}"[:500])
+    if not failed:
+        _say("stop.saved", stop, "what was registered with on_stop is done")
+
+
+def on_stop(callback: Callable[[Stop], Any]) -> None:
+    """Registers what to do before a stop; see telltale.on_stop."""
+    if not callable(callback):
+        raise TypeError("telltale.on_stop: the callback must be callable")
+    if probe is None:
+        return
+    with _state.lock:
+        _state.callbacks.append((callback, threading.get_ident()))
+    _listen()
+    _say("stop.ready", None, "saves before a stop")
+
+
+class Trial:
+    """One trial of a search; made by telltale.trial. `stop` is the Stop that ended it, else None."""
+
+    def __init__(self) -> None:
+        self.thread = threading.get_ident()
+        self.stop: Stop | None = None
+
+    @property
+    def stopped(self) -> bool:
+        """Whether a stop has ended it."""
+        return self.stop is not None
+
+    def __enter__(self) -> Trial:
+        self.thread = threading.get_ident()
+        if probe is not None:
+            with _state.lock:
+                _state.stop = None
+                _state.answered = True
+                _state.trials.append(self)
+            _listen()
+            _say("stop.ready", None, "gives up its trial on a stop")
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool:
+        with _state.lock:
+            if self in _state.trials:
+                _state.trials.remove(self)
+        if not isinstance(error, TrialStopped) or self.stop is None:
+            return False
+        _say("stop.kept", self.stop, "the trial is given up, its process goes on")
+        return True

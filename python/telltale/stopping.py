@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Stops by rules in the words of frameworks: callbacks that save a checkpoint and end the training in good
+order, and trials of searches that are pruned instead of failing. Each needs its framework only when it is made.
+
+    trainer = lightning.Trainer(callbacks=[telltale.stopping.lightning_callback("last.ckpt")])
+    trainer = transformers.Trainer(..., callbacks=[telltale.stopping.transformers_callback()])
+    model.fit(..., callbacks=[telltale.stopping.keras_callback("last.keras")])
+
+    def objective(trial):
+        with telltale.stopping.optuna_trial():
+            return train(trial)
+
+In a training of several processes all must save at the same step: the callbacks of Lightning and Transformers
+agree on it by one small all-reduce in `every` steps.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from ._stop import Stop, Trial, on_stop, requested
+
+__all__ = [
+    "Stop",
+    "keras_callback",
+    "lightning_callback",
+    "optuna_trial",
+    "ray_trial",
+    "transformers_callback",
+]
+
+
+class _Asked:
+    """Whether a stop is asked for, the same in all processes of the training at the same step.
+
+    Args:
+        every: in a training of several processes, steps from one agreement to the next.
+    """
+
+    def __init__(self, every: int) -> None:
+        if every < 1:
+            raise ValueError(f"every={every!r}: write a number of steps of at least 1")
+        self._every = every
+        self._calls = 0
+        self._registered = False
+        self.stop: Stop | None = None
+
+    def register(self) -> None:
+        """This process saves before a stop."""
+        if not self._registered:
+            self._registered = True
+            on_stop(self._take)
+
+    def _take(self, stop: Stop) -> None:
+        self.stop = stop
+
+    def now(self) -> bool:
+        """To be called at the end of each step, in every process."""
+        asked = requested() is not None
+        torch = sys.modules.get("torch")
+        distributed = getattr(torch, "distributed", None)
+        if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+            return asked
+        if distributed.get_world_size() < 2:
+            return asked
+        self._calls += 1
+        if self._calls % self._every:
+            return False
+        device = "cuda" if distributed.get_backend() == "nccl" else "cpu"
+        flag = torch.tensor([int(asked)], device=device)  # type: ignore[union-attr]
+        distributed.all_reduce(flag, op=distributed.ReduceOp.MAX)
+        return bool(flag.item())
+
+
+def _first(*names: str) -> Any:
+    """The first of these modules that there is."""
+    for name in names:
+        try:
+            return importlib.import_module(name)
+        except ImportError:
+            continue
+    raise ImportError(f"telltale.stopping: none of {', '.join(names)} is installed")
+
+
+def _saved() -> None:
+    """What was asked is done: the agent need not wait any longer."""
+    from ._stop import check
+
+    check()
+
+
+def lightning_callback(path: str, every: int = 20) -> Any:
+    """A callback of Lightning: on a stop it saves a checkpoint and lets the Trainer end.
+
+    Args:
+        path: of the checkpoint, as Trainer.save_checkpoint takes it.
+        every: in a training of several processes, steps from one agreement to the next.
+
+    Raises:
+        ImportError: there is no Lightning.
+    """
+    base = _first("lightning.pytorch", "pytorch_lightning").Callback
+
+    class TelltaleStop(base):  # type: ignore[misc]
+        """Saves and ends where a stop is asked for."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self._asked = _Asked(every)
+
+        def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+            self._asked.register()
+
+        def on_train_batch_end(
+            self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
+        ) -> None:
+            if not trainer.should_stop and self._asked.now():
+                trainer.save_checkpoint(path)
+                trainer.should_stop = True
+                _saved()
+
+    return TelltaleStop()
+
+
+def transformers_callback(every: int = 20) -> Any:
+    """A callback of the Hugging Face Trainer: on a stop the Trainer saves a checkpoint and ends.
+
+    Args:
+        every: in a training of several processes, steps from one agreement to the next.
+
+    Raises:
+        ImportError: there is no transformers.
+    """
+    base = _first("transformers").TrainerCallback
+
+    class TelltaleStop(base):  # type: ignore[misc]
+        """Saves and ends where a stop is asked for."""
+
+        def __init__(self) -> None:
+            self._asked = _Asked(every)
+
+        def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
+            self._asked.register()
+            return control
+
+        def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
+            if not control.should_training_stop and self._asked.now():
+                control.should_save = True
+                control.should_training_stop = True
+            return control
+
+        def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
+            # Also where it saves by itself: then nothing is asked, and this does nothing.
+            _saved()
+            return control
+
+    return TelltaleStop()
+
+
+def keras_callback(path: str) -> Any:
+    """A callback of Keras: on a stop it saves the model and ends fit after the batch.
+
+    Args:
+        path: of the model, as Model.save takes it.
+
+    Raises:
+        ImportError: there is no Keras.
+    """
+    base = _first("keras.callbacks", "tensorflow.keras.callbacks").Callback
+
+    class TelltaleStop(base):  # type: ignore[misc]
+        """Saves and ends where a stop is asked for."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self._asked = _Asked(1)
+
+        def on_train_begin(self, logs: Any = None) -> None:
+            self._asked.register()
+
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            if not self.model.stop_training and requested() is not None:
+                self.model.save(path)
+                self.model.stop_training = True
+                _saved()
+
+    return TelltaleStop()
+
+
+@contextlib.contextmanager
+def optuna_trial() -> Iterator[Trial]:
+    """In an objective of Optuna's: a rule's stop prunes the trial and leaves the study alone.
+
+    Raises:
+        optuna.TrialPruned: at the end of the block where it was stopped.
+    """
+    with Trial() as trial:
+        yield trial
+    if trial.stop is not None:
+        raise _first("optuna").TrialPruned(trial.stop.why)
+
+
+@contextlib.contextmanager
+def ray_trial() -> Iterator[Trial]:
+    """In a function that Ray Tune runs: a rule's stop ends the block, and the trial is over as one that a
+    scheduler has stopped, with what it reported last; it is no failed one.
+    """
+    with Trial() as trial:
+        yield trial

@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+// BatchSize: neither the GPUs, nor their memory, nor the cores of a node are well used, and the
+// training waits for nothing: larger batches would use them.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <deque>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "analysis/quantiles.h"
+#include "rules/builtin/node_samples.h"
+#include "rules/builtin/numbers.h"
+#include "rules/registry.h"
+
+namespace telltale::rules {
+namespace {
+
+constexpr ParameterDesc kParameters[] = {
+    {"cpu_threshold_p95", 70, "%", "The 95th percentile of the cores' load must be below this."},
+    {"gpu_threshold_p95", 70, "%", "That of each GPU's utilization."},
+    {"gpu_memory_threshold_p95", 70, "%", "That of each GPU's memory."},
+    {"patience", 100, "samples", "Samples beside steps before anything is said.", nullptr, 1000},
+    {"window", 500, "samples", "Newest samples that are judged."},
+};
+
+constexpr double kHysteresis = 5;
+/// Where the training waits for more than this share of its time, its batch is not what is wrong.
+constexpr double kMostWait = 0.2;
+
+class BatchSize final : public Rule {
+ public:
+  explicit BatchSize(const Parameters& p)
+      : cpu_(p.Get("cpu_threshold_p95")),
+        gpu_(p.Get("gpu_threshold_p95")),
+        memory_(p.Get("gpu_memory_threshold_p95")),
+        patience_(std::max<std::int64_t>(1, p.GetInt("patience"))),
+        window_(static_cast<std::size_t>(std::clamp<std::int64_t>(p.GetInt("window"), 2, 100'000))),
+        judge_every_(std::clamp<std::int64_t>(patience_ / 10, 1, 10)) {}
+
+  bool Wants(const Series& series) override { return sampler_.Wants(series); }
+
+  void OnRecord(const Record& record, Reporter* reporter) override {
+    if (const auto* step = record.As<format::StepRow>();
+        step != nullptr && step->mode == "TRAIN" && step->batch_size > 0) {
+      batch_[record.writer] = step->batch_size / std::max<std::int64_t>(1, step->micro_steps);
+    }
+    sampler_.OnRecord(record, [&](const NodeSampler::Node& node, const NodeSample& sample) {
+      OnSample(node, sample, reporter);
+    });
+  }
+
+  void OnEnd(Reporter* reporter) override {
+    sampler_.Finish([&](const NodeSampler::Node& node, const NodeSample& sample) {
+      OnSample(node, sample, reporter);
+    });
+    for (auto& [writer, node] : nodes_) Close(&node, reporter);
+  }
+
+  bool has_data() const override { return has_data_; }
+  bool applies() const override { return gpu_seen_ || !samples_seen_; }
+
+  std::string Summary() const override {
+    nlohmann::ordered_json out = nlohmann::ordered_json::object();
+    for (const auto& [writer, node] : nodes_) {
+      if (node.all_cpu.count() == 0) continue;
+      nlohmann::ordered_json& of = out["nodes"][node.name];
+      of["cpu"] = BoxOf(node.all_cpu);
+      for (const auto& [number, boxes] : node.all_gpus) {
+        if (boxes.first.count() > 0) of["gpus"][fmt::format("gpu:{}", number)] = BoxOf(boxes.first);
+        if (boxes.second.count() > 0) {
+          of["gpu_memory"][fmt::format("gpu:{}", number)] = BoxOf(boxes.second);
+        }
+      }
+    }
+    return out.empty() ? std::string() : out.dump();
+  }
+
+ private:
+  struct Point {
+    double cpu, seconds, wait;
+    std::map<int, std::pair<double, double>> gpus;  ///< Utilization and memory.
+    std::int64_t start_ns, first_step;
+  };
+  struct Node {
+    std::string name;
+    std::deque<Point> window;
+    analysis::Quantiles all_cpu;
+    std::map<int, std::pair<analysis::Quantiles, analysis::Quantiles>> all_gpus;
+    std::int64_t seen = 0;
+    std::uint32_t attempt = 0;
+    bool open = false;
+    Incident incident;
+  };
+
+  void OnSample(const NodeSampler::Node& of, const NodeSample& sample, Reporter* reporter) {
+    samples_seen_ = true;
+    gpu_seen_ = gpu_seen_ || !sample.gpus.empty();
+    if (!sample.training() || sample.gpus.empty() || !std::isfinite(sample.cpu)) return;
+    Node& node = nodes_[of.writer];
+    node.name = of.name;
+    if (node.attempt != sample.attempt) {
+      Close(&node, reporter);
+      node.window.clear();
+      node.seen = 0;
+      node.attempt = sample.attempt;
+    }
+    Point point{sample.cpu, sample.seconds(), sample.wait + sample.comm,
+                {},         sample.from_ns,   sample.first_step};
+    node.all_cpu.Add(sample.cpu);
+    for (const auto& [number, values] : sample.gpus) {
+      const double memory = values.memory();
+      auto& all = node.all_gpus[number];
+      if (std::isfinite(values.utilization)) all.first.Add(values.utilization);
+      if (std::isfinite(memory)) all.second.Add(memory);
+      if (std::isfinite(values.utilization) && std::isfinite(memory)) {
+        point.gpus.emplace(number, std::pair(values.utilization, memory));
+      }
+    }
+    if (point.gpus.empty()) return;
+    node.window.push_back(std::move(point));
+    if (node.window.size() > window_) node.window.pop_front();
+    if (++node.seen < patience_) return;
+    has_data_ = true;
+    if ((node.seen - patience_) % judge_every_ == 0) {
+      Judge(of, &node, sample, reporter);
+    }
+  }
+
+  void Judge(const NodeSampler::Node& of, Node* node, const NodeSample& sample,
+             Reporter* reporter) {
+    std::vector<double> cpus;
+    std::map<int, std::pair<std::vector<double>, std::vector<double>>> gpus;
+    double seconds = 0;
+    double waited = 0;
+    for (const Point& point : node->window) {
+      cpus.push_back(point.cpu);
+      seconds += point.seconds;
+      waited += point.seconds * point.wait;
+      for (const auto& [number, values] : point.gpus) {
+        gpus[number].first.push_back(values.first);
+        gpus[number].second.push_back(values.second);
+      }
+    }
+    const double wait = waited / std::max(1e-9, seconds);
+    const double more = node->open ? kHysteresis : 0;
+    const double cpu = PercentileOf(std::move(cpus), 0.95);
+    bool low = cpu < cpu_ + more && wait <= kMostWait + more / 100;
+    bool used = false;
+    nlohmann::ordered_json by_gpu = nlohmann::ordered_json::object();
+    double busiest = 0;
+    double fullest = 0;
+    for (auto& [number, values] : gpus) {
+      // A GPU that the training does not use says nothing about its batches.
+      if (*std::max_element(values.first.begin(), values.first.end()) <= 0) continue;
+      used = true;
+      const double utilization = PercentileOf(std::move(values.first), 0.95);
+      const double memory = PercentileOf(std::move(values.second), 0.95);
+      low = low && utilization < gpu_ + more && memory < memory_ + more;
+      busiest = std::max(busiest, utilization);
+      fullest = std::max(fullest, memory);
+      by_gpu[fmt::format("gpu:{}", number)] = {{"utilization_p95", Rounded(utilization)},
+                                               {"memory_p95", Rounded(memory)}};
+    }
+    if (!low || !used) {
+      if (node->open) {
+        node->open = false;
+        reporter->Recover(node->incident);
+      }
+      return;
+    }
+    Incident& incident = node->incident;
+    if (!node->open) {
+      node->open = true;
+      incident = Incident();
+      incident.subject = node->name;
+      incident.first_step = node->window.front().first_step;
+      incident.start_ns = node->window.front().start_ns;
+    }
+    incident.severity = Severity::kLow;
+    incident.last_step = sample.last_step;
+    incident.end_ns = sample.to_ns;
+    incident.message = "Batches are small for the machine";
+    const auto batch = batch_.find(of.writer);
+    const std::string now =
+        batch == batch_.end() ? std::string() : fmt::format(" (now {} samples)", batch->second);
+    incident.cause = fmt::format(
+        "In 95 % of the samples the GPUs are busy for at most {:.0f} %, their memory is full to at "
+        "most {:.0f} % and the cores are busy for at most {:.0f} %, while the training waits for "
+        "batches and ranks in only {:.0f} % of its time.",
+        busiest, fullest, cpu, 100 * wait);
+    const double room = fullest > 0 ? 90 / fullest : 0;
+    incident.advice = room >= 1.5
+                          ? fmt::format(
+                                "Enlarge the batch{}: the memory has room for about {:.0f} times "
+                                "as much at most; or use a smaller machine.",
+                                now, std::floor(room))
+                          : fmt::format("Enlarge the batch{}, or use a smaller machine.", now);
+    incident.confidence = 0.6;
+    nlohmann::ordered_json evidence;
+    evidence["samples"] = node->window.size();
+    evidence["cpu_p95"] = Rounded(cpu);
+    evidence["gpus"] = std::move(by_gpu);
+    evidence["waits"] = Rounded(wait);
+    if (batch != batch_.end()) evidence["batch_size"] = batch->second;
+    incident.evidence = evidence.dump();
+    reporter->Report(incident);
+  }
+
+  static void Close(Node* node, Reporter* reporter) {
+    if (!node->open) return;
+    node->open = false;
+    reporter->Close(node->incident);
+  }
+
+  const double cpu_;
+  const double gpu_;
+  const double memory_;
+  const std::int64_t patience_;
+  const std::size_t window_;
+  const std::int64_t judge_every_;
+
+  NodeSampler sampler_;
+  std::map<std::uint32_t, Node> nodes_;          ///< By writer.
+  std::map<std::uint32_t, std::int64_t> batch_;  ///< By writer: samples of a micro-step.
+  bool samples_seen_ = false;
+  bool gpu_seen_ = false;
+  bool has_data_ = false;
+};
+
+}  // namespace
+
+const RuleDesc kBatchSizeDesc{
+    "BatchSize",
+    "Cores, GPUs and their memory are little used, and the training waits for nothing.",
+    "Of each node, over the newest `window` samples between which its TRAIN steps took at least "
+    "half of the time: p95(load of all cores) < cpu_threshold_p95, and of every GPU that was used "
+    "p95(utilization) < gpu_threshold_p95 and p95(memory, percent of its bytes) < "
+    "gpu_memory_threshold_p95, and data wait + comm wait ≤ 20 % of the steps' time (else a larger "
+    "batch mends nothing: InputBound's, Straggler's). Judged once `patience` samples of an attempt "
+    "were seen; over where one of them is 5 points beyond, or the attempt ends. Low; cost 0, since "
+    "LowGPUUtilization counts the idle time.",
+    "Enlarge the batch (and adapt the learning rate), or use a smaller machine.",
+    NodeSampler::kTables,
+    false,
+    kParameters,
+    {},
+    Family::kProfiler,
+    false,
+    "Batches of 8 small images on a GPU with 80 GB."};
+
+std::unique_ptr<Rule> MakeBatchSize(const Parameters& parameters) {
+  return std::make_unique<BatchSize>(parameters);
+}
+
+}  // namespace telltale::rules

@@ -1,0 +1,391 @@
+// SPDX-License-Identifier: Apache-2.0
+// CallbackStall: each N-th step the training stands still for something that is no training: an
+// evaluation, a checkpoint, a log.
+//
+// StepOutlier says that single steps are slow. Here the time between what is training is gathered,
+// inside steps and between them, and laid beside the spans of the program, the evaluation steps and
+// the bytes written at the same moment.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <deque>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "rules/builtin/numbers.h"
+#include "rules/builtin/processes.h"
+#include "rules/registry.h"
+
+namespace telltale::rules {
+namespace {
+
+constexpr ParameterDesc kParameters[] = {
+    {"ratio", 1, "", "A stall takes at least this many times the median step."},
+    {"n_stalls", 4, "stalls", "Fewer than this at a regular distance say nothing."},
+    {"low_share", 5, "%", "Share of the time that stalls take, below it nothing."},
+    {"medium_share", 10, "%", "Share from which the finding is medium."},
+    {"high_share", 30, "%", "Share from which it is high."},
+    {"evaluation_share", 30, "%",
+     "Evaluations are a part of training: below this share they are no finding, and from it on "
+     "low."},
+};
+
+constexpr std::int64_t kWarmupSteps = 3;
+constexpr std::size_t kMinNormal = 20;
+constexpr std::size_t kNormalSteps = 100;
+constexpr std::size_t kStallsKept = 32;
+constexpr std::size_t kMaxNames = 64;
+constexpr double kMinWritten = 1e6;
+
+struct Stall {
+  std::int64_t step = -1;
+  std::int64_t start_ns = 0;
+  std::int64_t end_ns = 0;
+  double ns = 0;
+  std::string span;  ///< The longest of the program's in it.
+  double span_ns = 0;
+  double eval_ns = 0;
+  double written = 0;  ///< Bytes, of the process, in the samples beside it.
+};
+
+class CallbackStall final : public Rule {
+ public:
+  explicit CallbackStall(const Parameters& p)
+      : ratio_(p.Get("ratio")),
+        n_stalls_(static_cast<std::size_t>(std::max<std::int64_t>(3, p.GetInt("n_stalls")))),
+        low_(p.Get("low_share") / 100),
+        medium_(p.Get("medium_share") / 100),
+        high_(p.Get("high_share") / 100),
+        evaluation_(p.Get("evaluation_share") / 100) {}
+
+  bool Wants(const Series& series) override {
+    if (series.table == format::TableId::kSpans) return series.collection == "user";
+    return series.name == "proc.write_call_bytes_rate" && series.pid != 0;
+  }
+
+  void OnRecord(const Record& record, Reporter* reporter) override {
+    writer_ = record.writer;
+    if (const auto* step = record.As<format::StepRow>()) {
+      OnStep(*step, reporter);
+    } else if (const auto* span = record.As<format::SpanRow>()) {
+      OnSpan(*span);
+    } else if (const auto* metric = record.As<format::MetricRow>()) {
+      OnWritten(*metric);
+    } else if (const auto* event = record.As<format::EventRow>()) {
+      if (event->kind == "process.exit") {
+        processes_.End(*event, writer_, [&](Process* process) { End(process, reporter); });
+      }
+    }
+  }
+
+  void OnEnd(Reporter* reporter) override {
+    for (auto& [key, process] : processes_) End(&process, reporter);
+  }
+
+  bool has_data() const override { return has_data_; }
+
+ private:
+  struct Process : TrainingProcess {
+    std::int64_t seen = 0;
+    std::int64_t end_ns = 0;                       ///< Of the newest TRAIN step.
+    std::deque<std::pair<double, double>> normal;  ///< Duration and other, newest steps.
+    double median = 0;
+    double median_other = 0;
+    std::int64_t measured = 0;
+    std::map<std::string, double, std::less<>> spans;  ///< Of the program, since the newest step.
+    double eval_ns = 0;
+    std::deque<Stall> stalls;  ///< The newest.
+    std::int64_t written_ns = 0;
+
+    double total_ns = 0;    ///< Since the first stall that is kept.
+    double counted_ns = 0;  ///< Stalls of the open incident.
+    std::int64_t count = 0;
+  };
+
+  void OnSpan(const format::SpanRow& span) {
+    if (span.duration_ns <= 0) return;
+    for (auto& [key, process] : processes_) {
+      if (process.pid != span.pid || process.writer != writer_ || process.rank != span.rank) {
+        continue;
+      }
+      auto found = process.spans.find(span.name);
+      if (found == process.spans.end()) {
+        if (process.spans.size() >= kMaxNames) return;
+        found = process.spans.emplace(std::string(span.name), 0).first;
+      }
+      found->second += static_cast<double>(span.duration_ns);
+    }
+  }
+
+  void OnWritten(const format::MetricRow& metric) {
+    for (auto& [key, process] : processes_) {
+      if (process.pid != metric.pid || process.writer != writer_) continue;
+      const std::int64_t from = std::exchange(process.written_ns, metric.time_ns);
+      if (from == 0 || !std::isfinite(metric.value)) continue;
+      const double bytes = metric.value * static_cast<double>(metric.time_ns - from) / 1e9;
+      // The newest stall that the sample touches.
+      for (auto stall = process.stalls.rbegin(); stall != process.stalls.rend(); ++stall) {
+        if (stall->start_ns < metric.time_ns && stall->end_ns > from) {
+          stall->written += bytes;
+          break;
+        }
+      }
+    }
+  }
+
+  void OnStep(const format::StepRow& row, Reporter* reporter) {
+    if (row.duration_ns <= 0) return;
+    if (row.mode != "TRAIN") {
+      for (auto& [key, process] : processes_) {
+        if (process.pid == row.pid && process.rank == row.rank && process.writer == writer_) {
+          process.eval_ns += static_cast<double>(row.duration_ns);
+        }
+      }
+      return;
+    }
+    Process* process =
+        processes_.Find(row, writer_, [&](Process* former) { End(former, reporter); });
+    if (process == nullptr || !process->BeginStep(row.step)) return;
+    const std::int64_t before = std::exchange(process->end_ns, row.time_ns + row.duration_ns);
+    const auto spans = std::exchange(process->spans, {});
+    const double eval_ns = std::exchange(process->eval_ns, 0);
+    if (++process->seen <= kWarmupSteps) return;
+    // Between steps lie evaluations; what a callback does without a model is in the phase other.
+    const double gap = static_cast<double>(std::max<std::int64_t>(0, row.time_ns - before));
+    const auto duration = static_cast<double>(row.duration_ns);
+    const auto other = static_cast<double>(row.other_ns);
+    process->total_ns += gap + duration;
+    bool stalled = false;
+    if (process->normal.size() >= kMinNormal) {
+      has_data_ = true;
+      Measure(process);
+      const double ns = gap + std::max(0.0, other - process->median_other);
+      stalled = ns > ratio_ * process->median;
+      if (stalled) {
+        Stall stall;
+        stall.step = row.step;
+        stall.start_ns = row.time_ns - static_cast<std::int64_t>(gap);
+        stall.end_ns = process->end_ns;
+        stall.ns = ns;
+        stall.eval_ns = eval_ns;
+        for (const auto& [name, time] : spans) {
+          if (time <= stall.span_ns) continue;
+          stall.span = name;
+          stall.span_ns = time;
+        }
+        Add(process, std::move(stall));
+      }
+    }
+    process->normal.emplace_back(duration, other);
+    if (process->normal.size() > kNormalSteps) process->normal.pop_front();
+    Judge(process, stalled, reporter);
+  }
+
+  static void Measure(Process* process) {
+    if (process->measured != 0 && process->seen < process->measured + 10) return;
+    process->measured = process->seen;
+    std::vector<double> durations;
+    std::vector<double> others;
+    for (const auto& [duration, other] : process->normal) {
+      durations.push_back(duration);
+      others.push_back(other);
+    }
+    process->median = MedianOf(std::move(durations));
+    process->median_other = MedianOf(std::move(others));
+  }
+
+  static void Add(Process* process, Stall stall) {
+    if (process->stalls.empty()) process->total_ns = stall.ns + process->median;
+    if (process->open) {
+      process->counted_ns += stall.ns;
+      ++process->count;
+    }
+    process->stalls.push_back(std::move(stall));
+    if (process->stalls.size() <= kStallsKept) return;
+    const std::int64_t first = process->stalls.front().start_ns;
+    process->stalls.pop_front();
+    process->total_ns = std::max(
+        0.0, process->total_ns - static_cast<double>(process->stalls.front().start_ns - first));
+  }
+
+  /// Steps from one stall to the next, where that is nearly always the same; of an epoch it may
+  /// differ by a step.
+  static std::optional<std::int64_t> Period(const std::deque<Stall>& stalls) {
+    std::vector<double> distances;
+    for (std::size_t i = 1; i < stalls.size(); ++i) {
+      distances.push_back(static_cast<double>(stalls[i].step - stalls[i - 1].step));
+    }
+    const double median = MedianOf(distances);
+    const double tolerance = std::max(0.5, 0.02 * median);
+    const auto same = std::count_if(distances.begin(), distances.end(),
+                                    [&](double d) { return std::abs(d - median) <= tolerance; });
+    if (median < 2 || same * 10 < std::ssize(distances) * 7) return std::nullopt;
+    return std::llround(median);
+  }
+
+  void Judge(Process* process, bool stalled, Reporter* reporter) {
+    if (process->stalls.empty()) return;
+    if (process->open) {
+      const std::int64_t quiet = process->last_step - process->stalls.back().step;
+      const std::int64_t usual = Period(process->stalls).value_or(50);
+      if (quiet > 3 * usual + 20) {
+        Finish(process);
+        reporter->Recover(process->incident);
+        process->open = false;
+        process->stalls.clear();
+        return;
+      }
+    }
+    if (!stalled || process->stalls.size() < n_stalls_) return;
+    const auto period = Period(process->stalls);
+    if (!period) return;
+    double sum = 0;
+    double evaluation = 0;
+    for (const Stall& s : process->stalls) {
+      sum += s.ns;
+      evaluation += std::min(s.eval_ns, s.ns);
+    }
+    // Whole distances: from the first stall to the newest, without that one.
+    const double last = process->stalls.back().ns;
+    const double time = process->total_ns - last;
+    const double share = time > 0 ? (sum - last) / time : 0;
+    const bool evaluates = evaluation > 0.5 * sum;
+    if (share < (evaluates ? std::max(low_, evaluation_) : low_)) return;
+    if (!process->open) {
+      processes_.Open(process, process->stalls.front().step, process->stalls.front().start_ns);
+      process->counted_ns = sum;
+      process->count = std::ssize(process->stalls);
+    }
+    Describe(process, *period, sum, share, evaluates);
+    reporter->Report(process->incident);
+  }
+
+  static void Finish(Process* process) {
+    Incident& incident = process->incident;
+    const Stall& last = process->stalls.back();
+    incident.last_step = std::max(incident.first_step, last.step);
+    incident.end_ns = std::max(incident.start_ns, last.end_ns);
+    incident.cost_seconds = process->counted_ns / 1e9;
+  }
+
+  void Describe(Process* process, std::int64_t period, double sum, double share, bool evaluates) {
+    Incident& incident = process->incident;
+    Finish(process);
+    const Severity severity = evaluates          ? Severity::kLow
+                              : share >= high_   ? Severity::kHigh
+                              : share >= medium_ ? Severity::kMedium
+                                                 : Severity::kLow;
+    incident.severity = std::max(incident.severity, severity);
+    const auto count = static_cast<double>(process->stalls.size());
+    const double mean = sum / count;
+    // The span that most of them have in common.
+    std::map<std::string, std::pair<double, std::int64_t>> spans;
+    double written = 0;
+    for (const Stall& s : process->stalls) {
+      written += s.written;
+      if (s.span.empty() || s.span_ns < 0.5 * s.ns) continue;
+      auto& [ns, times] = spans[s.span];
+      ns += s.span_ns;
+      ++times;
+    }
+    std::string span;
+    for (const auto& [name, sums] : spans) {
+      if (static_cast<double>(sums.second) >= 0.8 * count) span = name;
+    }
+    written /= count;
+    const bool writes = written >= kMinWritten;
+    const std::string what = evaluates       ? std::string("an evaluation")
+                             : !span.empty() ? "the span " + span
+                             : writes
+                                 ? fmt::format("what writes {} MB each time", Figure(written / 1e6))
+                                 : std::string();
+    incident.message = fmt::format("Every {} steps the training stalls", period);
+    incident.cause =
+        what.empty() ? fmt::format(
+                           "Every {} steps {} ms pass outside data wait, forward, backward and "
+                           "optimizer, {} % of the time; no span, evaluation or write lies there: "
+                           "the program's own code.",
+                           period, Millis(mean), Figure(100 * share))
+                     : fmt::format("Every {} steps {} takes {} ms, {} % of the time.", period, what,
+                                   Millis(mean), Figure(100 * share));
+    incident.advice =
+        evaluates ? "Evaluate less often, on a part of the data, or in another process from "
+                    "checkpoints."
+        : writes  ? "Write checkpoints less often, or copy to host memory and write on a thread "
+                    "(torch.distributed.checkpoint.async_save)."
+        : !span.empty()
+            ? fmt::format("Do {} less often, or on a thread while the next steps run.", span)
+            : std::string(
+                  "Look at callbacks and logging of these steps; put telltale.span() "
+                  "around them to have them named.");
+    incident.confidence = std::min(0.95, (what.empty() ? 0.6 : 0.75) + 0.02 * count);
+    nlohmann::ordered_json evidence;
+    evidence["every_steps"] = period;
+    evidence["stalls"] = process->count;
+    evidence["stall_ms"] = Rounded(mean / 1e6);
+    evidence["median_step_ms"] = Rounded(process->median / 1e6);
+    evidence["share"] = Rounded(share);
+    if (!span.empty()) evidence["span"] = span;
+    evidence["evaluation"] = evaluates;
+    if (written > 0) evidence["written_bytes"] = Rounded(written);
+    incident.evidence =
+        evidence.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  }
+
+  /// No record of the process follows.
+  void End(Process* process, Reporter* reporter) {
+    if (!process->open) return;
+    Finish(process);
+    reporter->Close(process->incident);
+    process->open = false;
+  }
+
+  const double ratio_;
+  const std::size_t n_stalls_;
+  const double low_;
+  const double medium_;
+  const double high_;
+  const double evaluation_;
+
+  ProcessTable<Process> processes_;
+  std::uint32_t writer_ = 0;  ///< Of the record that is read.
+  bool has_data_ = false;
+};
+
+}  // namespace
+
+const RuleDesc kCallbackStallDesc{
+    "CallbackStall",
+    "At a regular distance the training stands still for an evaluation, a checkpoint or a log.",
+    "stall = time between two TRAIN steps + (the phase other of the step − its median over the "
+    "newest 100 steps). It counts where it is above ratio × the median step. With n_stalls of them "
+    "(of the newest 32) of which 70 % have the same distance in steps: share = Σ stalls / time "
+    "from the first to the newest, without that one; low from low_share, medium from medium_share, "
+    "high from high_share. "
+    "Evaluations (EVAL steps in more than half of the stalls' time) are low, from "
+    "evaluation_share on. What it lines up with: the evaluation; the span of the program that lies "
+    "in 80 % of the stalls and makes half of each; writes of the process of 1 MB a stall. Over "
+    "when "
+    "none came for three times the distance, and where its process ends. Cost = Σ stalls.",
+    "Do it less often, or on a thread while the next steps run: asynchronous checkpoints, logging "
+    "from a queue, evaluation in another process from checkpoints.",
+    store::MaskOf(format::TableId::kSteps) | store::MaskOf(format::TableId::kSpans) |
+        store::MaskOf(format::TableId::kMetrics) | store::MaskOf(format::TableId::kEvents),
+    false,
+    kParameters,
+    {},
+    Family::kOwn,
+    true,
+    "if step % 50 == 0:\n    torch.save(model.state_dict(), path)"};
+
+std::unique_ptr<Rule> MakeCallbackStall(const Parameters& parameters) {
+  return std::make_unique<CallbackStall>(parameters);
+}
+
+}  // namespace telltale::rules

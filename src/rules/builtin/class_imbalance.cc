@@ -1,0 +1,347 @@
+// SPDX-License-Identifier: Apache-2.0
+// ClassImbalance: some classes are far rarer than others, or one is left behind by a model that
+// gets the others right.
+//
+// SageMaker Debugger's rule of this name divides the counts of the classes as soon as it has seen
+// `samples` labels: five labels a class are then an imbalance by chance. And it takes a class for
+// neglected where most of its samples are mispredicted, which at the begin of a training is so for
+// every class. Here counts must differ beyond chance, and a class is neglected only beside others
+// that are not.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "rules/builtin/label_pairs.h"
+#include "rules/builtin/numbers.h"
+#include "rules/builtin/processes.h"
+#include "rules/registry.h"
+
+namespace telltale::rules {
+namespace {
+
+constexpr ParameterDesc kParameters[] = {
+    {"threshold_imbalance", 10, "",
+     "Labels of the most frequent class for one of the rarest, above which they are imbalanced."},
+    {"threshold_misprediction", 0.7, "",
+     "Share of a class that is mispredicted, above which it is left behind."},
+    {"samples", 500, "labels", "Labels before anything is said; the labels of a window."},
+    {"argmax", 0, "",
+     "1: predictions hold a score for each class, whatever else there is is left out; 0: their "
+     "shape says what they are."},
+    {"patience", 3, "windows", "Windows in a row in which a class is left behind."},
+    {"labels_regex", 0, "",
+     "Labels are tensors with this in their names, and those of the "
+     "collection labels.",
+     ".*labels"},
+    {"predictions_regex", 0, "",
+     "Predictions are tensors with this in their names, those of the "
+     "collection predictions, and what a model gives at its root.",
+     ".*predictions"},
+};
+
+constexpr CaptureNeed kCaptures[] = {{"labels", "values", 10}, {"predictions", "values", 10}};
+
+/// More classes than these are words of a vocabulary: their counts differ by nature.
+constexpr std::size_t kMostJudged = 1000;
+/// Labels of a class in a window that say something of it.
+constexpr std::uint64_t kLeastOfClass = 10;
+constexpr std::size_t kNamed = 16;  ///< Classes that the evidence names.
+
+class ClassImbalance final : public Rule {
+ public:
+  explicit ClassImbalance(const Parameters& p)
+      : imbalance_(p.Get("threshold_imbalance")),
+        misprediction_(p.Get("threshold_misprediction")),
+        samples_(static_cast<std::uint64_t>(std::max(1.0, p.Get("samples")))),
+        argmax_(p.Get("argmax") != 0),
+        patience_(std::max<std::int64_t>(1, p.GetInt("patience"))),
+        pairs_(LabelPairs::Names{.labels_regex = p.Text("labels_regex"),
+                                 .predictions_regex = p.Text("predictions_regex")}) {}
+
+  void Bind(const RuleContext& context) override { pairs_.Bind(context.values); }
+
+  bool Wants(const Series& series) override { return pairs_.Wants(series); }
+
+  void OnRecord(const Record& record, Reporter* reporter) override {
+    writer_ = record.writer;
+    if (const auto* tensor = record.As<format::TensorRow>()) {
+      OnTensor(record, *tensor, reporter);
+    } else if (const auto* event = record.As<format::EventRow>()) {
+      if (event->kind != "process.exit") return;
+      processes_.End(*event, writer_, [&](Process* process) { Close(process, reporter); });
+    }
+  }
+
+  void OnEnd(Reporter* reporter) override {
+    for (auto& [key, process] : processes_) Close(&process, reporter);
+  }
+
+  bool has_data() const override { return has_data_; }
+
+ private:
+  /// Labels of the training, or of evaluations.
+  struct Side {
+    std::vector<std::uint64_t> counts;  ///< Of all labels, by class.
+    std::uint64_t labels = 0;
+    std::uint64_t next = 0;  ///< Labels at which the counts are looked at again.
+    std::string digest;      ///< Of the labels that were counted last.
+    bool imbalanced = false;
+
+    std::vector<std::uint64_t> seen, wrong;  ///< By class, since it was judged last.
+    std::uint64_t window = 0;                ///< Labels with predictions in the window,
+    std::uint64_t window_wrong = 0;          ///< and those of them that were mispredicted.
+    std::vector<std::int64_t> behind;  ///< By class: windows in a row in which it was left behind.
+    bool neglects = false;
+    double all_wrong = 0;       ///< Share, in the last window.
+    std::vector<double> share;  ///< Of each class that was mispredicted in it; NaN: too few.
+  };
+
+  struct Process : TrainingProcess {
+    std::array<Side, 2> sides;  ///< Training, evaluation.
+  };
+
+  void OnTensor(const Record& record, const format::TensorRow& row, Reporter* reporter) {
+    Process* process =
+        processes_.Find(row, writer_, [&](Process* former) { Close(former, reporter); });
+    if (process == nullptr) return;
+    const LabelPairs::Taken taken = pairs_.Take(record, row);
+    if (taken.batch == nullptr || !taken.batch->labels) return;
+    const LabelBatch& batch = *taken.batch;
+    const auto classes = ClassesOf(*batch.labels);
+    if (!classes) return;
+    Side* side = &process->sides[batch.evaluation ? 1 : 0];
+    process->last_step = std::max(process->last_step, row.step);
+    bool news = false;
+    if (taken.labels) news = Count(side, *classes, batch.digest);
+    if (taken.both()) news = Compare(side, *classes, batch) || news;
+    if (news) Judge(process, row, reporter);
+  }
+
+  static std::uint64_t& At(std::vector<std::uint64_t>* counts, std::int32_t of_class) {
+    const auto at = static_cast<std::size_t>(of_class);
+    if (counts->size() <= at) counts->resize(at + 1);
+    return (*counts)[at];
+  }
+
+  /// True where the counts were looked at.
+  bool Count(Side* side, const std::vector<std::int32_t>& classes, const std::string& digest) {
+    // In boosting the labels of an evaluation set are the same in each round.
+    if (!digest.empty() && digest == side->digest) return false;
+    side->digest = digest;
+    for (const std::int32_t c : classes) {
+      if (c == kNoClass) continue;
+      ++At(&side->counts, c);
+      ++side->labels;
+    }
+    if (side->labels < std::max(samples_, side->next)) return false;
+    side->next = side->labels + samples_;
+    has_data_ = true;
+    const Extremes extremes = ExtremesOf(*side);
+    side->imbalanced = extremes.classes >= 2 && extremes.classes <= kMostJudged &&
+                       extremes.ratio > imbalance_ &&
+                       (side->imbalanced || extremes.least_ratio > imbalance_);
+    return true;
+  }
+
+  struct Extremes {
+    std::size_t classes = 0;
+    std::size_t rarest = 0;
+    std::size_t most = 0;
+    double ratio = 1;
+    double least_ratio = 1;  ///< What it is beyond doubt: two standard deviations of each count.
+  };
+  static Extremes ExtremesOf(const Side& side) {
+    Extremes out;
+    for (std::size_t c = 0; c < side.counts.size(); ++c) {
+      if (side.counts[c] == 0) continue;
+      if (out.classes == 0 || side.counts[c] < side.counts[out.rarest]) out.rarest = c;
+      if (out.classes == 0 || side.counts[c] > side.counts[out.most]) out.most = c;
+      ++out.classes;
+    }
+    if (out.classes < 2) return out;
+    const auto most = static_cast<double>(side.counts[out.most]);
+    const auto rarest = static_cast<double>(side.counts[out.rarest]);
+    out.ratio = most / rarest;
+    out.least_ratio = (most - 2 * std::sqrt(most)) / (rarest + 2 * std::sqrt(rarest) + 1);
+    return out;
+  }
+
+  /// True where a window is full.
+  bool Compare(Side* side, const std::vector<std::int32_t>& labels, const LabelBatch& batch) {
+    const Samples& predictions = *batch.predictions;
+    if (argmax_ && predictions.per_sample() * batch.labels->count() <= labels.size()) return false;
+    const auto predicted = PredictedClasses(predictions, labels, batch.labels->count());
+    if (!predicted) return false;
+    for (std::size_t i = 0; i < labels.size(); ++i) {
+      if (labels[i] == kNoClass) continue;
+      ++At(&side->seen, labels[i]);
+      ++side->window;
+      if ((*predicted)[i] == labels[i]) continue;
+      ++At(&side->wrong, labels[i]);
+      ++side->window_wrong;
+    }
+    if (side->window < samples_) return false;
+    EndWindow(side);
+    return true;
+  }
+
+  void EndWindow(Side* side) {
+    has_data_ = true;
+    side->all_wrong = static_cast<double>(side->window_wrong) / static_cast<double>(side->window);
+    side->window = side->window_wrong = 0;
+    side->wrong.resize(side->seen.size());
+    side->share.resize(std::max(side->share.size(), side->seen.size()), std::nan(""));
+    side->behind.resize(side->share.size());
+    for (std::size_t c = 0; c < side->seen.size(); ++c) {
+      // A rare class is judged once several windows have shown enough of it.
+      if (side->seen[c] < kLeastOfClass) continue;
+      side->share[c] = static_cast<double>(side->wrong[c]) / static_cast<double>(side->seen[c]);
+      const bool behind = side->share[c] > misprediction_ && side->all_wrong <= misprediction_ / 2;
+      side->behind[c] = behind ? side->behind[c] + 1 : 0;
+      side->seen[c] = side->wrong[c] = 0;
+    }
+    side->neglects = std::any_of(side->behind.begin(), side->behind.end(),
+                                 [&](std::int64_t windows) { return windows >= patience_; });
+  }
+
+  void Judge(Process* process, const format::TensorRow& row, Reporter* reporter) {
+    const Side* ill = nullptr;
+    for (const Side& side : process->sides) {
+      if (ill == nullptr && (side.imbalanced || side.neglects)) ill = &side;
+    }
+    if (ill == nullptr) {
+      if (!process->open) return;
+      reporter->Recover(process->incident);
+      process->open = false;
+      return;
+    }
+    if (!process->open) processes_.Open(process, std::max<std::int64_t>(0, row.step), row.time_ns);
+    Describe(process, *ill, ill != process->sides.data());
+    process->incident.last_step = std::max(process->incident.first_step, process->last_step);
+    process->incident.end_ns = std::max(process->incident.start_ns, row.time_ns);
+    reporter->Report(process->incident);
+  }
+
+  void Close(Process* process, Reporter* reporter) {
+    if (!process->open) return;
+    reporter->Close(process->incident);
+    process->open = false;
+  }
+
+  void Describe(Process* process, const Side& side, bool evaluation) {
+    Incident& incident = process->incident;
+    const Extremes extremes = ExtremesOf(side);
+    std::vector<std::size_t> behind;
+    for (std::size_t c = 0; c < side.behind.size(); ++c) {
+      if (side.behind[c] >= patience_) behind.push_back(c);
+    }
+    const char* of = evaluation ? "evaluation" : "training";
+    std::string counts;
+    if (extremes.classes >= 2) {
+      counts = fmt::format("class {} has {} of {} labels of the {}, class {} has {}",
+                           extremes.rarest, side.counts[extremes.rarest], side.labels, of,
+                           extremes.most, side.counts[extremes.most]);
+    }
+    if (side.neglects) {
+      const std::size_t first = behind.front();
+      incident.severity = Severity::kHigh;
+      incident.message = fmt::format("{} of {} classes left behind", behind.size(),
+                                     std::max(extremes.classes, behind.size()));
+      incident.cause =
+          fmt::format("{} % of class {} is mispredicted, of all labels {} %{}.",
+                      Plain(100 * (std::isnan(side.share[first]) ? 1 : side.share[first])), first,
+                      Plain(100 * side.all_wrong), side.imbalanced ? ": " + counts : std::string());
+      incident.advice =
+          side.imbalanced ? "Weight the loss by class or sample rare classes more often; judge by "
+                            "recall of each class, not by accuracy."
+                          : "Look at the labels of this class: its samples may be mislabelled, or "
+                            "too much like those of another class.";
+    } else {
+      incident.severity = std::max(incident.severity, Severity::kMedium);
+      incident.message = fmt::format("Classes are imbalanced: {} to 1", Plain(extremes.ratio));
+      incident.cause = fmt::format("In the data: {}.", counts);
+      incident.advice =
+          "Weight the loss by class or sample rare classes more often, and watch the recall of the "
+          "rare ones.";
+    }
+    // Two standard deviations are already taken off where it opens.
+    incident.confidence = 0.95;
+    nlohmann::ordered_json evidence;
+    evidence["labels"] = side.labels;
+    evidence["classes"] = extremes.classes;
+    evidence["ratio"] = Rounded(extremes.ratio);
+    evidence["of"] = of;
+    nlohmann::ordered_json by_class = nlohmann::ordered_json::object();
+    for (std::size_t c = 0; c < side.counts.size() && by_class.size() < kNamed; ++c) {
+      if (side.counts[c] > 0) by_class[std::to_string(c)] = side.counts[c];
+    }
+    evidence["counts"] = std::move(by_class);
+    if (!side.share.empty()) {
+      evidence["mispredicted"] = Rounded(side.all_wrong);
+      nlohmann::ordered_json shares = nlohmann::ordered_json::object();
+      for (std::size_t c = 0; c < side.share.size() && shares.size() < kNamed; ++c) {
+        if (!std::isnan(side.share[c])) shares[std::to_string(c)] = Rounded(side.share[c]);
+      }
+      evidence["mispredicted_of_class"] = std::move(shares);
+    }
+    incident.evidence = evidence.dump();
+  }
+
+  const double imbalance_;
+  const double misprediction_;
+  const std::uint64_t samples_;
+  const bool argmax_;
+  const std::int64_t patience_;
+
+  LabelPairs pairs_;
+  ProcessTable<Process> processes_;
+  std::uint32_t writer_ = 0;  ///< Of the record that is read.
+  bool has_data_ = false;
+};
+
+}  // namespace
+
+const RuleDesc kClassImbalanceDesc{
+    .name = "ClassImbalance",
+    .summary = "Some classes are far rarer than others, or the model leaves one behind.",
+    .formula =
+        "Labels of training and of evaluation are counted by class c, each apart, negative ones "
+        "(padding) left out; the same labels again (digest) count once. Each `samples` labels: "
+        "imbalanced where max n / min n > threshold_imbalance, over the classes seen, and, the "
+        "first time, beyond doubt too: (max n − 2√max n) / (min n + 2√min n + 1) > "
+        "threshold_imbalance; never of more than 1000 classes, which are words of a vocabulary. "
+        "Predictions of the same step: the class of the largest score, or 1 where a probability is "
+        "above 0.5. At the end of each window of `samples` labels with predictions, of the classes "
+        "with at least 10 of them since they were judged last: left behind where the mispredicted "
+        "share of the class is > "
+        "threshold_misprediction while that of all labels is ≤ threshold_misprediction / 2, since "
+        "at the begin of a training every class is mispredicted. High where a class was left "
+        "behind in patience windows in a row, medium where only counts are imbalanced. Over where "
+        "neither holds. Costs no time: the result is at stake.",
+    .how_to_fix =
+        "Weight the loss by class (weight= of CrossEntropyLoss, class_weight of fit, "
+        "scale_pos_weight of XGBoost), sample rare classes more often (WeightedRandomSampler), or "
+        "collect more of them. Judge by recall and F1 of each class: accuracy hides a rare one.",
+    .table_mask =
+        store::MaskOf(format::TableId::kTensors) | store::MaskOf(format::TableId::kEvents),
+    .wrong_result = true,
+    .parameters = kParameters,
+    .captures = kCaptures,
+    .family = Family::kModel,
+    .by_default = false,
+    .example =
+        "A classifier of fraud trained on 1,000 transactions of which 20 are fraud: "
+        "`CrossEntropyLoss()(model(x), labels)` without weights."};
+
+std::unique_ptr<Rule> MakeClassImbalance(const Parameters& parameters) {
+  return std::make_unique<ClassImbalance>(parameters);
+}
+
+}  // namespace telltale::rules

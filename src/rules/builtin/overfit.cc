@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+// Overfit: the loss on new data is far above the loss on the training data.
+//
+// SageMaker Debugger's rule of this name sees losses of single saved steps. Here one evaluation is
+// one point, beside the training since the one before; and a gap that comes with a validation loss
+// which still falls is told from one with a validation loss that rises: only the second costs.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+#include "rules/builtin/loss_course.h"
+#include "rules/builtin/numbers.h"
+#include "rules/builtin/processes.h"
+#include "rules/registry.h"
+
+namespace telltale::rules {
+namespace {
+
+constexpr ParameterDesc kParameters[] = {
+    {"tensor_regex", 0, "",
+     "Losses are scalars with this in their names; empty: loss, what is "
+     "called a validation loss, and the metrics of boosting.",
+     ""},
+    {"start_step", 0, "step", "Evaluations before this step say nothing."},
+    {"patience", 1, "evaluations", "Evaluations in a row before anything is said."},
+    {"ratio_threshold", 0.1, "", "Share of the training loss by which the other may be higher."},
+    {"converged_below", 0.01, "",
+     "A validation loss between 0 and this is low enough, whatever the training loss is."},
+};
+
+/// The validation loss has risen where it is above its best by this share.
+constexpr double kRisen = 0.05;
+
+class Overfit final : public Rule {
+ public:
+  explicit Overfit(const Parameters& p)
+      : courses_(p.Text("tensor_regex"), 0),
+        start_step_(p.GetInt("start_step")),
+        patience_(std::max<std::int64_t>(1, p.GetInt("patience"))),
+        threshold_(p.Get("ratio_threshold")),
+        converged_below_(p.Get("converged_below")) {}
+
+  bool Wants(const Series& series) override { return courses_.Wants(series); }
+
+  void OnRecord(const Record& record, Reporter* reporter) override {
+    writer_ = record.writer;
+    if (const auto* scalar = record.As<format::ScalarRow>()) {
+      Process* process = Find(*scalar, reporter);
+      if (process == nullptr) return;
+      const auto point = courses_.Take(&process->course, record.series, *scalar);
+      if (point) OnPoint(process, *point, reporter);
+    } else if (const auto* step = record.As<format::StepRow>()) {
+      if (step->mode != "TRAIN" || step->duration_ns <= 0) return;
+      Process* process = Find(*step, reporter);
+      if (process == nullptr || !process->BeginStep(step->step)) return;
+      const std::int64_t waited =
+          std::clamp<std::int64_t>(step->data_wait_ns, 0, step->duration_ns);
+      process->worked_s += static_cast<double>(step->duration_ns - waited) / 1e9;
+    } else if (const auto* event = record.As<format::EventRow>()) {
+      OnEvent(*event, reporter);
+    }
+  }
+
+  void OnEnd(Reporter* reporter) override {
+    for (auto& [key, process] : processes_) End(&process, reporter);
+  }
+
+  bool has_data() const override { return has_data_; }
+
+ private:
+  struct Process : TrainingProcess {
+    LossCourse course;
+    double worked_s = 0;
+    std::int64_t points = 0;
+    std::int64_t bad_in_row = 0;
+    std::int64_t good_in_row = 0;
+    LossPoint first_bad;  ///< Of those in a row.
+    LossPoint best;       ///< Lowest validation loss.
+    double best_worked_s = 0;
+    LossPoint newest;
+  };
+
+  template <class Row>
+  Process* Find(const Row& row, Reporter* reporter) {
+    return processes_.Find(row, writer_, [&](Process* former) { Close(former, reporter); });
+  }
+
+  void OnEvent(const format::EventRow& event, Reporter* reporter) {
+    if (event.kind == "process.exit") {
+      processes_.End(event, writer_, [&](Process* process) { End(process, reporter); });
+    } else if (event.kind == "boosting.start") {
+      Process* process = Find(event, reporter);
+      if (process == nullptr) return;
+      // Another training of the same process has another model and perhaps other data.
+      if (const auto point = courses_.Finish(&process->course)) OnPoint(process, *point, reporter);
+      Close(process, reporter);
+      process->course = {};
+      process->course.boosting = true;
+      process->points = process->bad_in_row = process->good_in_row = 0;
+      process->best = process->newest = {};
+    }
+  }
+
+  void OnPoint(Process* process, const LossPoint& point, Reporter* reporter) {
+    if (!std::isfinite(point.validation) || !std::isfinite(point.train)) return;
+    if (point.step < start_step_ || point.train <= 0) return;
+    has_data_ = true;
+    process->newest = point;
+    if (process->points++ == 0 || point.validation < process->best.validation) {
+      process->best = point;
+      process->best_worked_s = process->worked_s;
+    }
+    const bool converged = point.validation >= 0 && point.validation < converged_below_;
+    const bool bad = !converged && Gap(point) > threshold_;
+    if (bad && process->bad_in_row == 0) process->first_bad = point;
+    process->bad_in_row = bad ? process->bad_in_row + 1 : 0;
+    process->good_in_row = bad ? 0 : process->good_in_row + 1;
+    if (process->open && process->good_in_row >= patience_) {
+      Describe(process);
+      reporter->Recover(process->incident);
+      process->open = false;
+      return;
+    }
+    if (!process->open) {
+      if (process->bad_in_row < patience_) return;
+      processes_.Open(process, process->first_bad.step, process->first_bad.ns);
+    }
+    Describe(process);
+    reporter->Report(process->incident);
+  }
+
+  static double Gap(const LossPoint& point) {
+    return (point.validation - point.train) / point.train;
+  }
+
+  /// No record of the process follows.
+  void End(Process* process, Reporter* reporter) {
+    if (const auto point = courses_.Finish(&process->course)) OnPoint(process, *point, reporter);
+    Close(process, reporter);
+  }
+
+  void Close(Process* process, Reporter* reporter) {
+    if (!process->open) return;
+    reporter->Close(process->incident);
+    process->open = false;
+  }
+
+  void Describe(Process* process) {
+    Incident& incident = process->incident;
+    const LossPoint& now = process->newest;
+    const LossPoint& best = process->best;
+    const double rise = best.validation > 0 ? now.validation / best.validation - 1 : 0;
+    const bool risen = rise > kRisen;
+    const double gap = Gap(now);
+    incident.last_step = std::max(incident.first_step, now.step);
+    incident.end_ns = std::max(incident.start_ns, now.ns);
+    incident.severity = std::max(incident.severity, rise > 0.5 ? Severity::kHigh
+                                                    : risen    ? Severity::kMedium
+                                                               : Severity::kLow);
+    incident.message = fmt::format("Validation loss {} % above training loss", Plain(100 * gap));
+    if (risen) {
+      incident.cause = fmt::format(
+          "The validation loss was lowest at step {}, {}, and is {} by now, while the training "
+          "loss fell from {} to {}: the model learns its training data by heart.",
+          best.step, Figure(best.validation), Figure(now.validation), Figure(best.train),
+          Figure(now.train));
+      incident.advice = fmt::format(
+          "Keep the model of step {} (early stopping); then add weight decay, dropout, "
+          "augmentation or data, or take a smaller model.",
+          best.step);
+    } else {
+      incident.cause = fmt::format(
+          "The validation loss is {}, the training loss {}; the validation loss has not risen yet.",
+          Figure(now.validation), Figure(now.train));
+      incident.advice =
+          "Go on while the validation loss falls; to close the gap add weight decay, dropout, "
+          "augmentation or data.";
+    }
+    // What followed the best model is lost.
+    incident.cost_seconds = risen ? std::max(0.0, process->worked_s - process->best_worked_s) : 0;
+    incident.confidence =
+        std::min(0.95, 0.6 + 0.1 * static_cast<double>(process->bad_in_row) + (risen ? 0.2 : 0));
+    nlohmann::ordered_json evidence;
+    evidence["validation_loss"] = Rounded(now.validation);
+    evidence["training_loss"] = Rounded(now.train);
+    evidence["ratio"] = Rounded(gap);
+    evidence["evaluations"] = process->points;
+    evidence["in_a_row"] = process->bad_in_row;
+    evidence["best_validation_loss"] = Rounded(best.validation);
+    evidence["best_step"] = best.step;
+    incident.evidence = evidence.dump();
+  }
+
+  LossCourses courses_;
+  const std::int64_t start_step_;
+  const std::int64_t patience_;
+  const double threshold_;
+  const double converged_below_;
+
+  ProcessTable<Process> processes_;
+  std::uint32_t writer_ = 0;  ///< Of the record that is read.
+  bool has_data_ = false;
+};
+
+}  // namespace
+
+const RuleDesc kOverfitDesc{
+    .name = "Overfit",
+    .summary = "The validation loss is far above the training loss.",
+    .formula =
+        "An evaluation is a point: v = mean of what is called a validation loss (val_loss, "
+        "eval_loss, valid/loss ...) between two training losses, else of the loss in mode EVAL; t "
+        "= mean of the training losses since the point before. Of boosting each round is one: the "
+        "first metric that is a loss, of the last evaluation set and of the training data. Bad "
+        "where (v − t) / t > ratio_threshold, for t > 0, from start_step on, unless 0 ≤ v < "
+        "converged_below. Open after patience points in a row, over after as many that are not. "
+        "Low while v is within 5 % of its lowest, medium above, high where it is 50 % above. Cost "
+        "= time of the TRAIN steps, less waits for data, since v was lowest, where it has risen "
+        "by more than 5 %: the assumption is that its model is the one to keep.",
+    .how_to_fix =
+        "Stop where the validation loss is lowest and keep that model. Then: more data or "
+        "augmentation, weight decay, dropout, a smaller model; of boosting a smaller max_depth, "
+        "subsample and colsample_bytree below 1, a larger min_child_weight.",
+    .table_mask = store::MaskOf(format::TableId::kScalars) |
+                  store::MaskOf(format::TableId::kSteps) | store::MaskOf(format::TableId::kEvents),
+    .wrong_result = true,
+    .parameters = kParameters,
+    .captures = {},
+    .family = Family::kModel,
+    // A gap of 10 % is common in healthy trainings: who asks for the rule wants to hear of it.
+    .by_default = false,
+    .example = "A network of 100,000 weights trained for 200 epochs on 50 samples."};
+
+std::unique_ptr<Rule> MakeOverfit(const Parameters& parameters) {
+  return std::make_unique<Overfit>(parameters);
+}
+
+}  // namespace telltale::rules

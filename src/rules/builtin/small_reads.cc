@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: Apache-2.0
+// SmallReads: batches wait for many small reads, or for reads that no cache holds.
+//
+// Two million files of 5 KB take hours where two thousand of 5 MB take minutes: each read has its
+// price, on a network's file system a thousand times that of a call. Whether reads or transforms
+// are what a batch waits for is told apart by the time that its makers do not compute.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "rules/builtin/machine_samples.h"
+#include "rules/builtin/numbers.h"
+#include "rules/registry.h"
+
+namespace telltale::rules {
+namespace {
+
+constexpr ParameterDesc kParameters[] = {
+    {"small_kib", 64, "KiB", "Mean size of a read below which reads are small."},
+    {"calls", 200, "1/s", "Reads a second from which they are many."},
+    {"call_us", 10, "us", "What a small read costs at least: the system call and its caller."},
+    {"medium_share", 10, "%", "Share of step time that reads cost, from which it is medium."},
+    {"high_share", 30, "%", "Share from which it is high."},
+    {"window_seconds", 10, "s", "Length of the sliding window."},
+};
+
+/// Reads of which more than this share comes from storage are not cached.
+constexpr double kUncached = 0.5;
+/// Bytes a second from storage below which it does not matter that they do.
+constexpr double kLeastStorage = 1e6;
+constexpr double kMiB = 1048576;
+
+class SmallReads final : public Rule {
+ public:
+  explicit SmallReads(const Parameters& p)
+      : small_bytes_(1024 * p.Get("small_kib")),
+        calls_(p.Get("calls")),
+        call_s_(std::max(0.0, p.Get("call_us")) / 1e6),
+        medium_(p.Get("medium_share") / 100),
+        high_(p.Get("high_share") / 100),
+        window_s_(std::max(1.0, p.Get("window_seconds"))) {}
+
+  bool Wants(const Series& series) override {
+    if (series.table != format::TableId::kMetrics || series.pid == 0) return false;
+    struct Entry {
+      std::string_view name;
+      What what;
+    };
+    static constexpr std::array kNames = {
+        Entry{"proc.read_calls_rate", kCalls}, Entry{"proc.read_call_bytes_rate", kCallBytes},
+        Entry{"proc.read_bytes_rate", kStored}, Entry{"proc.cpu_user", kUser}};
+    for (const Entry& entry : kNames) {
+      if (series.name != entry.name) continue;
+      sampler_.Read(series, entry.what, series.pid);
+      return true;
+    }
+    return false;
+  }
+
+  void OnRecord(const Record& record, Reporter* reporter) override {
+    sampler_.OnRecord(record, [&](const SampledNode& node, const Sample& sample) {
+      OnSample(node, sample, reporter);
+    });
+  }
+
+  void OnEnd(Reporter* reporter) override {
+    sampler_.Finish(
+        [&](const SampledNode& node, const Sample& sample) { OnSample(node, sample, reporter); });
+    for (auto& [writer, machine] : machines_) {
+      if (machine.watched.open) reporter->Close(machine.watched.incident);
+      machine.watched.open = false;
+    }
+  }
+
+  bool has_data() const override { return has_data_; }
+
+ private:
+  enum What : int { kNone, kCalls, kCallBytes, kStored, kUser };
+
+  struct Cell : CellBase {
+    using CellBase::CellBase;
+    // Of the processes that make batches: loader workers, or else the training itself.
+    double calls = 0, call_bytes = 0, stored_bytes = 0;
+    double user_s = 0;     ///< CPU seconds in user mode.
+    double makers_s = 0;   ///< Seconds of all of them together.
+    double workers_s = 0;  ///< The same of loader workers.
+    void Add(const Cell& other) {
+      AddBase(other);
+      calls += other.calls;
+      call_bytes += other.call_bytes;
+      stored_bytes += other.stored_bytes;
+      user_s += other.user_s;
+      makers_s += other.makers_s;
+      workers_s += other.workers_s;
+    }
+    bool by_workers() const { return workers_s * 2 > makers_s; }
+    double mean_bytes() const { return calls > 0 ? call_bytes / calls : 0; }
+    double stored_share() const {
+      const double all = std::max(call_bytes, stored_bytes);
+      return all > 0 ? stored_bytes / all : 0;
+    }
+  };
+  struct Machine {
+    explicit Machine(double window_s) : window(1, window_s) {}
+    CellWindow<Cell> window;
+    Watched watched;
+    double cost_s = 0;
+  };
+
+  void OnSample(const SampledNode& node, const Sample& sample, Reporter* reporter) {
+    Cell cell(sample);
+    const bool workers = std::any_of(
+        sample.values.begin(), sample.values.end(),
+        [&](const SampleValue& v) { return v.what == kCalls && node.workers.contains(v.unit); });
+    for (const SampleValue& value : sample.values) {
+      const bool maker =
+          workers ? node.workers.contains(value.unit) : node.trainers.contains(value.unit);
+      if (!maker) continue;
+      const double amount = value.value * cell.seconds;
+      switch (value.what) {
+        case kCalls:
+          cell.calls += amount;
+          cell.makers_s += cell.seconds;
+          if (workers) cell.workers_s += cell.seconds;
+          break;
+        case kCallBytes:
+          cell.call_bytes += amount;
+          break;
+        case kStored:
+          cell.stored_bytes += amount;
+          break;
+        case kUser:
+          cell.user_s += amount / 100;
+          break;
+        default:
+          break;
+      }
+    }
+    Machine& machine = machines_.try_emplace(node.writer, window_s_).first->second;
+    if (machine.window.Push(cell)) Judge(&machine, node, reporter);
+  }
+
+  /// Share of the steps' time that went into reads: of the waits for data, the part in which those
+  /// who make batches did not compute, or what so many calls cost at least.
+  double ReadShare(const Cell& cell) const {
+    if (cell.makers_s <= 0 || cell.steps.ns <= 0) return 0;
+    const double wait = cell.steps.wait();
+    const double calls = cell.calls * call_s_ / cell.makers_s;
+    const double user = cell.user_s / cell.makers_s;
+    if (cell.by_workers()) {
+      return wait * std::clamp(std::max(1 - user, calls), 0.0, 1.0);
+    }
+    // What it computes beyond a core for the rest of the step it computes while it waits.
+    const double user_in_wait = std::clamp(user - (1 - wait), 0.0, wait);
+    return std::min(wait, std::max(wait - user_in_wait, calls));
+  }
+
+  bool Small(const Cell& cell) const {
+    return cell.calls >= calls_ * cell.seconds && cell.mean_bytes() < small_bytes_;
+  }
+  static bool Uncached(const Cell& cell) {
+    return cell.stored_share() >= kUncached && cell.stored_bytes >= kLeastStorage * cell.seconds;
+  }
+
+  void Judge(Machine* machine, const SampledNode& node, Reporter* reporter) {
+    const Cell& total = machine->window.total();
+    if (!machine->window.full() || total.makers_s <= 0 || !total.training()) return;
+    has_data_ = true;
+    const double share = ReadShare(total);
+    const bool bad = Small(total) || Uncached(total);
+    Watched& watched = machine->watched;
+    if (!watched.open) {
+      if (!bad || share < medium_) return;
+      watched.Open(node.name, total, Severity::kMedium);
+      machine->cost_s = share * total.seconds;
+    } else if (!bad || share < medium_ / 2) {
+      reporter->Recover(watched.incident);
+      watched.open = false;
+      return;
+    } else {
+      watched.Extend(machine->window.newest());
+      machine->cost_s += share * machine->window.newest().seconds;
+    }
+    if (share >= high_) watched.Raise(Severity::kHigh);
+    Describe(machine, share, node);
+    reporter->Report(watched.incident);
+  }
+
+  void Describe(Machine* machine, double share, const SampledNode& node) const {
+    const Cell& total = machine->window.total();
+    Incident& incident = machine->watched.incident;
+    const bool small = Small(total);
+    const bool uncached = Uncached(total);
+    const double calls = total.calls / total.seconds;
+    const double per_sample = total.steps.samples > 0 ? total.calls / total.steps.samples : 0;
+    incident.message = small
+                           ? fmt::format("Batches wait for {} small reads a second", Figure(calls))
+                           : std::string("Batches wait for reads from storage");
+    const std::string makers = total.by_workers()
+                                   ? fmt::format("{} loader {}", node.workers.size(),
+                                                 node.workers.size() == 1 ? "worker" : "workers")
+                                   : std::string("The training process");
+    incident.cause = fmt::format(
+        "{} made {} reads a second of {} each{}; {:.0f} % of {:.1f} MB/s came from storage, and "
+        "the "
+        "reads cost about {:.0f} % of step time.",
+        makers, Figure(calls), Bytes(total.mean_bytes()),
+        per_sample > 0 ? fmt::format(", {} a sample", Figure(per_sample)) : std::string(),
+        100 * total.stored_share(),
+        std::max(total.call_bytes, total.stored_bytes) / total.seconds / 1e6, 100 * share);
+    const std::string pack =
+        "Pack the samples into files of 1 to 128 MB (tar shards, TFRecord, LMDB, one memory-mapped "
+        "array) and read each in one call";
+    const std::string keep =
+        "keep the data on a local disk or in memory (copy it there before training, or warm the "
+        "page cache), and read ahead in more workers";
+    incident.advice = small && uncached ? pack + "; " + keep + "."
+                      : small           ? pack + "."
+                                        : std::string("Read larger pieces in order, ") + keep + ".";
+    // That the wait is the reads' is certain where those who make batches hardly compute.
+    const bool certain = total.user_s < total.makers_s / 4;
+    incident.confidence = 0.6 + (certain ? 0.2 : 0) + (small && uncached ? 0.1 : 0);
+    incident.cost_seconds = machine->cost_s;
+    nlohmann::ordered_json evidence;
+    evidence["small"] = small;
+    evidence["uncached"] = uncached;
+    evidence["read_calls_per_second"] = Rounded(calls);
+    evidence["bytes_per_call"] = Rounded(total.mean_bytes());
+    if (per_sample > 0) evidence["read_calls_per_sample"] = Rounded(per_sample);
+    evidence["bytes_per_second"] = Rounded(total.call_bytes / total.seconds);
+    evidence["storage_bytes_per_second"] = Rounded(total.stored_bytes / total.seconds);
+    evidence["storage_share"] = Rounded(total.stored_share());
+    evidence["waits_for_data"] = Rounded(total.steps.wait());
+    evidence["read_share"] = Rounded(share);
+    evidence["made_by"] = total.by_workers() ? "workers" : "training process";
+    evidence["makers_user_cpu"] = Rounded(100 * total.user_s / total.makers_s);
+    if (total.mean_bytes() > 0 && small) {
+      evidence["read_calls_if_1_mib_each"] = Rounded(total.call_bytes / kMiB / total.seconds);
+    }
+    incident.evidence = evidence.dump();
+  }
+
+  const double small_bytes_;
+  const double calls_;
+  const double call_s_;
+  const double medium_;
+  const double high_;
+  const double window_s_;
+  MachineSampler sampler_;
+  std::map<std::uint32_t, Machine> machines_;  ///< By writer.
+  bool has_data_ = false;
+};
+
+}  // namespace
+
+const RuleDesc kSmallReadsDesc{
+    .name = "SmallReads",
+    .summary = "Batches wait for many small reads, or for reads that no cache holds.",
+    .formula =
+        "Over window_seconds in which TRAIN steps go on, of the processes that make batches "
+        "(loader "
+        "workers, else those that train): reads are many and small where read calls ≥ `calls` a "
+        "second and bytes / calls < small_kib; uncached where half of the bytes, and 1 MB/s, come "
+        "from storage. Share = data wait × (1 − CPU share of the makers in user mode), where the "
+        "training makes its batches itself: data wait − what it computes beyond the rest of its "
+        "step; at least calls × call_us, at most the data wait. Medium from medium_share, high "
+        "from "
+        "high_share, over below half of medium_share or where reads are neither. Cost = share × "
+        "time: a part of InputBound's, not to be added to it. Reads of pipes and "
+        "sockets by read(2) are among the calls; pages of mapped files only among the bytes from "
+        "storage.",
+    .how_to_fix =
+        "Few large files instead of many small ones; one read a file, not one a record; a local "
+        "copy of the data, or one in memory.",
+    .table_mask = MachineSampler::kTables,
+    .wrong_result = false,
+    .parameters = kParameters,
+    .family = Family::kOwn,
+    .example =
+        "A data set of one file a sample: a batch of 256 opens, reads and closes 256 files of 5 "
+        "KB.",
+};
+
+std::unique_ptr<Rule> MakeSmallReads(const Parameters& parameters) {
+  return std::make_unique<SmallReads>(parameters);
+}
+
+}  // namespace telltale::rules

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// Makes the rules that are none of ours: expressions and Python.
+#pragma once
+#include "rules/engine.h"
+#include "rules/python_rule.h"
+
+namespace telltale::rules {
+
+struct ForeignOptions {
+  /// False: rules in Python are refused, so that nobody's code runs (a run of somebody else's).
+  bool run_python = true;
+  PythonRuleOptions python;
+};
+
+/// run_python unless TELLTALE_PYTHON_RULES is "off".
+ForeignOptions ForeignOptionsOfEnvironment();
+
+/// For Engine::Create. A rule that cannot be made is in the engine with its error.
+Engine::ForeignMaker ForeignRules(ForeignOptions options = {});
+
+}  // namespace telltale::rules

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One worker applies a slow transform to every sample while all cores but one idle.
+
+With --cured there are more workers, and the transform was applied once, when the data set was made.
+"""
+
+import os
+import sys
+import time
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+BATCH = 32
+SECONDS = 16
+CLASSES = 4
+ROUNDS = 400
+
+
+def transform(sample: torch.Tensor) -> torch.Tensor:
+    values = sample.tolist()
+    for _ in range(ROUNDS):
+        values = [0.5 * value + 0.1 for value in values]
+    return torch.tensor(values)
+
+
+class Samples(torch.utils.data.Dataset):
+    """Noise around the middle of a class."""
+
+    def __init__(self, ready: bool) -> None:
+        self.ready = ready
+        self.labels = torch.randint(0, CLASSES, (2048,))
+        self.inputs = torch.randn(CLASSES, 64)[self.labels] + torch.randn(2048, 64)
+
+    def __len__(self) -> int:
+        return 1_000_000
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+        at = index % len(self.labels)
+        return self.inputs[at] if self.ready else transform(self.inputs[at]), self.labels[at]
+
+
+def main() -> None:
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    cured = "--cured" in sys.argv
+    workers = min(4, len(os.sched_getaffinity(0))) if cured else 1
+    loader = torch.utils.data.DataLoader(Samples(cured), batch_size=BATCH, num_workers=workers)
+    model = nn.Sequential(nn.Linear(64, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.Linear(1024, CLASSES))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    end = time.monotonic() + SECONDS
+    for inputs, labels in loader:
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(inputs), labels)
+        loss.backward()
+        optimizer.step()
+        if time.monotonic() > end:
+            break
+    print(f"loss {loss.item():.4f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A default dtype of float64, left over from a test of gradients: model and batches have it.
+
+With --cured all of it is float32.
+"""
+
+import sys
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+STEPS = 400
+CLASSES = 4
+
+
+def main() -> None:
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    if "--cured" not in sys.argv:
+        torch.set_default_dtype(torch.float64)
+    labels = torch.randint(0, CLASSES, (4096,))
+    inputs = torch.randn(CLASSES, 32)[labels] + torch.randn(4096, 32)
+    model = nn.Sequential(nn.Linear(32, 256), nn.ReLU(), nn.Linear(256, CLASSES))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    for step in range(STEPS):
+        batch = torch.arange(step * 256, step * 256 + 256) % len(inputs)
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(inputs[batch]), labels[batch])
+        loss.backward()
+        optimizer.step()
+    print(f"loss {loss.item():.4f}")
+
+
+if __name__ == "__main__":
+    main()

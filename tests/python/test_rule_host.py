@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The process of a rule in Python: what it answers, and how it ends where the rule does what none may."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import PYTHON_DIR
+
+LIMIT_S = 120
+
+
+class Host:
+    """A host with a rule, from the parent's side."""
+
+    def __init__(self, folder: Path, code: str, *options: str, parameters: dict[str, str] | None = None):
+        self.file = folder / "rules_of_mine.py"
+        self.file.write_text(textwrap.dedent(code))
+        ours, theirs = socket.socketpair()
+        ours.settimeout(LIMIT_S)
+        command = [sys.executable, "-m", "telltale.rule_host", "--rule", f"{self.file}:Mine"]
+        command += ["--parameters", json.dumps(parameters or {}), "--fd", str(theirs.fileno()), *options]
+        environment = {key: value for key, value in os.environ.items() if not key.startswith("TELLTALE_")}
+        environment["PYTHONPATH"] = str(PYTHON_DIR)
+        self.process = subprocess.Popen(
+            command,
+            pass_fds=(theirs.fileno(),),
+            env=environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        theirs.close()
+        self.line = ours
+        self.reader = ours.makefile("rb")
+
+    def read(self) -> dict[str, Any]:
+        return dict(json.loads(self.reader.readline()))
+
+    def send(self, message: dict[str, Any]) -> None:
+        self.line.sendall(json.dumps(message).encode() + b"\n")
+
+    def answers(self, message: dict[str, Any]) -> list[dict[str, Any]]:
+        """What came before done, or with an error at the end."""
+        self.send(message)
+        out: list[dict[str, Any]] = []
+        while True:
+            line = self.reader.readline()
+            if not line:
+                return [*out, {"ended": self.process.wait(LIMIT_S)}]
+            answer = json.loads(line)
+            if "done" in answer:
+                return out
+            out.append(answer)
+            if "error" in answer:
+                return out
+
+    def close(self) -> None:
+        self.reader.close()
+        self.line.close()
+        try:
+            self.process.wait(LIMIT_S)
+        finally:
+            self.process.kill()
+            self.process.wait()
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterable[Any]:
+    hosts: list[Host] = []
+
+    def new(code: str, *options: str, **more: Any) -> Host:
+        hosts.append(Host(tmp_path, code, *options, **more))
+        return hosts[-1]
+
+    yield new
+    for host in hosts:
+        host.close()
+
+
+def step(number: int, **more: Any) -> list[Any]:
+    row = {"step": number, "mode": "TRAIN", "rank": 0, "attempt": 1, "time_ns": 1000 * number, **more}
+    return ["steps", 1000 * number + 500, row]
+
+
+OWN = """
+    import telltale
+
+    class Mine(telltale.Rule):
+        tables = ("steps", "scalars")
+        summary = "Steps past a limit."
+        advice = "Stop."
+
+        def __init__(self, limit="3"):
+            self.limit = int(limit)
+
+        def on_record(self, record):
+            print("not a report")
+            if record.table != "steps":
+                return
+            if record.step >= self.limit and record.step < self.limit + 2:
+                self.report("rank 0", severity="high", evidence={"step": record.step, "loss": float("nan")})
+            elif self.is_open("rank 0"):
+                self.recover("rank 0")
+"""
+
+
+def test_a_rule_reports_and_recovers(make: Any) -> None:
+    host = make(OWN, parameters={"limit": "5"})
+    assert host.read() == {
+        "ready": {
+            "tables": ["steps", "scalars"],
+            "summary": "Steps past a limit.",
+            "advice": "Stop.",
+            "wrong_result": False,
+        }
+    }
+    host.send({"bind": {"run": ""}})
+    assert host.answers({"rows": [step(n) for n in range(5)]}) == []
+    (first,) = host.answers({"rows": [step(5)]})
+    assert first["report"]["subject"] == "rank 0"
+    assert first["report"]["first_step"] == 5
+    assert first["report"]["start_ns"] == 5500
+    assert first["report"]["evidence"] == {"step": 5, "loss": "NaN"}
+    second, over = host.answers({"rows": [step(6), step(7)]})
+    assert second["report"]["first_step"] == 5
+    assert second["report"]["last_step"] == 6
+    assert over["recover"] == {"subject": "rank 0", "last_step": 7, "end_ns": 7500}
+    assert host.answers({"end": {}}) == []
+
+
+def test_smdebugs_form_is_asked_once_a_step(make: Any) -> None:
+    host = make(
+        """
+        import telltale
+
+        class Mine(telltale.Rule):
+            def invoke_at_step(self, step):
+                assert step not in (self.seen if hasattr(self, "seen") else set())
+                self.seen = {*getattr(self, "seen", ()), step}
+                return step >= 2
+        """
+    )
+    assert host.read()["ready"]["tables"] == ["steps"]
+    host.send({"bind": {"run": ""}})
+    rows = [step(1), step(1, rank=1), step(2), step(2, rank=1), step(9, mode="EVAL")]
+    (report,) = host.answers({"rows": rows})
+    assert report["report"]["first_step"] == 2
+    assert report["report"]["message"] == "Mine"
+
+
+def test_an_error_is_told_with_its_place(make: Any) -> None:
+    host = make(
+        """
+        import telltale
+
+        class Mine(telltale.Rule):
+            def on_record(self, record):
+                raise ValueError("no such layer")
+        """
+    )
+    host.read()
+    (error,) = host.answers({"rows": [step(1)]})
+    assert error["error"]["text"] == "ValueError: no such layer (rules_of_mine.py:6)"
+    assert host.process.wait(LIMIT_S) == 1
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("class Other: pass", "has no class Mine"),
+        ("class Mine: pass", "is no rule"),
+        ("import no_such_module_of_mine", "ModuleNotFoundError"),
+        ("raise SystemExit(0)", "SystemExit"),
+    ],
+)
+def test_what_is_no_rule_is_refused(make: Any, code: str, said: str) -> None:
+    assert said in make(code).read()["error"]["text"]
+
+
+def test_memory_is_limited(make: Any) -> None:
+    host = make(
+        """
+        import telltale
+
+        class Mine(telltale.Rule):
+            def on_record(self, record):
+                self.kept = bytearray(1 << 30)
+        """,
+        "--memory-mib",
+        "256",
+    )
+    host.read()
+    (error,) = host.answers({"rows": [step(1)]})
+    assert "memory" in error["error"]["text"]
+
+
+def test_processor_time_is_limited(make: Any) -> None:
+    host = make(
+        """
+        import telltale
+
+        class Mine(telltale.Rule):
+            def on_record(self, record):
+                while True:
+                    pass
+        """,
+        "--cpu-seconds",
+        "1",
+    )
+    host.read()
+    assert host.answers({"rows": [step(1)]}) == [{"ended": -signal.SIGXCPU}]
+
+
+def test_a_rule_that_sleeps_ends_with_its_parent(make: Any) -> None:
+    host = make(
+        """
+        import time
+        import telltale
+
+        class Mine(telltale.Rule):
+            def on_record(self, record):
+                time.sleep(1e6)
+        """
+    )
+    host.read()
+    host.send({"rows": [step(1)]})
+    host.close()
+    assert host.process.returncode == 0

@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a training does when it is asked to stop: between two steps, on its own thread, and only then."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PACKAGE = Path(__file__).parents[2] / "python"
+sys.path.insert(0, str(PACKAGE))
+
+from telltale import _stop  # noqa: E402
+from telltale.errors import TrialStopped  # noqa: E402
+
+
+class Probe:
+    """Takes what the process says."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def event(self, kind: str, severity: int, subject: str, message: str, data: str) -> None:
+        self.said.append(kind)
+
+
+@pytest.fixture
+def probe(monkeypatch: pytest.MonkeyPatch) -> Probe:
+    there = Probe()
+    monkeypatch.setattr(_stop, "probe", there)
+    monkeypatch.setattr(_stop, "_state", _stop._State())
+    monkeypatch.delenv("TELLTALE_RUN", raising=False)
+    return there
+
+
+def request(**body: Any) -> dict[str, Any]:
+    return {"version": 1, "id": "0" * 32, "who": "watch", "time_ns": 10, "kind": "stop", "body": body}
+
+
+def write(run: Path, name: str, content: Any) -> None:
+    folder = run / "requests" / "watch"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text(content if isinstance(content, str) else json.dumps(content))
+
+
+def test_a_request_of_this_attempt_is_found_once(tmp_path: Path) -> None:
+    requests = _stop.Requests(tmp_path, since_ns=5)
+    assert requests.look() is None
+    write(tmp_path, "a.json", request(why="loss"))
+    found = requests.look()
+    assert found is not None and found.why == "loss" and found.checkpoint
+    assert requests.look() is None
+
+
+def test_others_are_left_alone(tmp_path: Path) -> None:
+    write(tmp_path, "a.json", {**request(), "time_ns": 4})
+    write(tmp_path, "b.json", {**request(), "kind": "plan"})
+    write(tmp_path, "c.json", {**request(), "version": 2})
+    write(tmp_path, "d.json", "no JSON")
+    write(tmp_path, "e.json", "[1]")
+    write(tmp_path, "f.tmp", request())
+    assert _stop.Requests(tmp_path, since_ns=5).look() is None
+
+
+def test_the_callback_is_called_once_between_two_steps(probe: Probe) -> None:
+    called: list[str] = []
+    _stop.on_stop(lambda stop: called.append(stop.why))
+    _stop.check()
+    assert called == [] and probe.said == ["stop.ready"]
+    _stop.arrived(_stop.Stop(request(why="loss")))
+    assert called == []
+    _stop.check()
+    _stop.check()
+    assert called == ["loss"] and probe.said == ["stop.ready", "stop.saved"]
+
+
+def test_another_thread_does_not_save(probe: Probe) -> None:
+    called: list[int] = []
+    _stop.on_stop(lambda stop: called.append(threading.get_ident()))
+    _stop.arrived(_stop.Stop(request()))
+    other = threading.Thread(target=_stop.check)
+    other.start()
+    other.join()
+    assert called == []
+    _stop.check()
+    assert called == [threading.get_ident()]
+
+
+def test_a_callback_that_fails_is_said_and_never_raised(probe: Probe) -> None:
+    def fail(stop: Any) -> None:
+        raise OSError("disk full")
+
+    _stop.on_stop(fail)
+    _stop.arrived(_stop.Stop(request()))
+    _stop.check()
+    assert probe.said == ["stop.ready", "stop.failed"]
+
+
+def test_without_a_checkpoint_nothing_is_called(probe: Probe) -> None:
+    called: list[int] = []
+    _stop.on_stop(lambda stop: called.append(1))
+    _stop.arrived(_stop.Stop(request(checkpoint=False)))
+    _stop.check()
+    assert called == []
+
+
+def test_a_trial_is_given_up_and_its_process_goes_on(probe: Probe) -> None:
+    with _stop.Trial() as trial:
+        _stop.arrived(_stop.Stop(request(why="loss")))
+        _stop.check()
+        raise AssertionError("not reached")
+    assert trial.stopped and probe.said == ["stop.ready", "stop.kept"]
+    with _stop.Trial() as second:
+        _stop.check()
+    assert not second.stopped
+
+
+def test_what_else_is_raised_in_a_trial_goes_through(probe: Probe) -> None:
+    with pytest.raises(KeyError), _stop.Trial():
+        raise KeyError("mine")
+    with pytest.raises(TrialStopped), _stop.Trial():
+        raise TrialStopped("not ours")
+
+
+def test_a_loop_of_torch_answers_in_zero_grad_and_is_as_before_afterwards(probe: Probe) -> None:
+    torch = pytest.importorskip("torch")
+    before = torch.optim.Optimizer.__dict__["zero_grad"]
+    called: list[int] = []
+    _stop.on_stop(lambda stop: called.append(1))
+    assert torch.optim.Optimizer.__dict__["zero_grad"] is before
+    _stop.arrived(_stop.Stop(request()))
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)
+    optimizer.zero_grad()
+    optimizer.zero_grad()
+    assert called == [1]
+    assert torch.optim.Optimizer.__dict__["zero_grad"] is before
+
+
+def test_outside_telltale_run_nothing_happens() -> None:
+    _stop.on_stop(lambda stop: None)
+    assert _stop.requested() is None
+    with pytest.raises(TypeError):
+        _stop.on_stop(3)  # type: ignore[arg-type]
