@@ -35,6 +35,8 @@ constexpr std::int64_t kRetryMs = 1'000;
 /// The run is over: so long the watcher's last word is waited for.
 constexpr milliseconds kLastWords(10'000);
 constexpr std::int64_t kLookMs = 1'000;
+/// Of what is new, before a last push.
+constexpr milliseconds kLastRead(1'500);
 
 /// Waits for a signal to end, which is blocked; true where one came.
 bool StopWithin(std::int64_t ms) {
@@ -117,7 +119,7 @@ class Push {
   }
 
   Result<PushReport> Last() {
-    TELLTALE_ASSIGN_OR_RETURN(const bool more, metrics_.Advance(Clk::now() + kSlice));
+    TELLTALE_ASSIGN_OR_RETURN(const bool more, metrics_.Advance(Clk::now() + kLastRead));
     if (more) return report_;
     const telemetry::Sent sent = Send(kLastTimeoutMs);
     if (sent.status.ok()) return report_;

@@ -72,7 +72,9 @@ def test_cloudwatch_has_the_metrics(telltale: Say, sample: Path, moto: str) -> N
 
 def test_each_request_is_signed_for_the_region(telltale: Say, sample: Path, receiver: Receiver) -> None:
     env = {**KEYS, "AWS_SESSION_TOKEN": "session"}
-    done = telltale("export", "cloudwatch", sample, "--endpoint", receiver.url, "--region", "us-east-2", env=env)
+    done = telltale(
+        "export", "cloudwatch", sample, "--endpoint", receiver.url, "--region", "us-east-2", env=env
+    )
     assert done.returncode == 0, done.stderr
     for path, headers, body in receiver.posts:
         assert path == "/"
@@ -82,7 +84,9 @@ def test_each_request_is_signed_for_the_region(telltale: Say, sample: Path, rece
             headers["authorization"],
         ), headers["authorization"]
         assert headers["x-amz-security-token"] == "session"
-        assert body.startswith(b"Action=PutMetricData&Version=2010-08-01&Namespace=Telltale&MetricData.member.1.")
+        assert body.startswith(
+            b"Action=PutMetricData&Version=2010-08-01&Namespace=Telltale&MetricData.member.1."
+        )
         assert b"secret" not in body
 
 
@@ -114,7 +118,9 @@ def test_throttling_is_waited_out(telltale: Say, sample: Path, receiver: Receive
     assert json.loads(done.stdout)["failures"] == 1
 
 
-def test_without_credentials_or_region_it_says_what_to_do(telltale: Say, sample: Path, tmp_path: Path) -> None:
+def test_without_credentials_or_region_it_says_what_to_do(
+    telltale: Say, sample: Path, tmp_path: Path
+) -> None:
     nobody = {"HOME": str(tmp_path), "AWS_EC2_METADATA_DISABLED": "true"}
     done = telltale("export", "cloudwatch", sample, "--region", "eu-central-1", env=nobody)
     assert done.returncode == 6
@@ -124,4 +130,3 @@ def test_without_credentials_or_region_it_says_what_to_do(telltale: Say, sample:
     assert "--region" in done.stderr
     done = telltale("export", "cloudwatch", sample, "--namespace", "AWS/EC2", env=KEYS)
     assert done.returncode == 2
-

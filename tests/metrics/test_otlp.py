@@ -158,9 +158,7 @@ def test_a_training_is_pushed_while_it_goes_on_and_at_its_end(
             }
     assert state.get("finished") == 1, [path for path, _, _ in receiver.posts]
     (steps,) = (
-        p
-        for p in by_name["telltale_steps"].sum.data_points
-        if attributes(p.attributes)["mode"] == "TRAIN"
+        p for p in by_name["telltale_steps"].sum.data_points if attributes(p.attributes)["mode"] == "TRAIN"
     )
     assert steps.as_double == 300
     assert by_name["telltale_rule_state"].gauge.data_points

@@ -109,9 +109,7 @@ def test_promtool_takes_the_answer(server: Server) -> None:
     assert "error" not in done.stderr, done.stderr
 
 
-def test_a_run_that_goes_on_is_followed(
-    tmp_path: Path, environment: dict[str, str], telltale: Say
-) -> None:
+def test_a_run_that_goes_on_is_followed(tmp_path: Path, environment: dict[str, str], telltale: Say) -> None:
     (tmp_path / "runs").mkdir()
     server = Server(tmp_path / "runs", environment)
     stop = tmp_path / "stop"
@@ -165,7 +163,10 @@ def test_an_alert_fires_and_no_other(telltale: Say, tmp_path: Path) -> None:
                 "interval": "15s",
                 "input_series": [
                     {"series": f'telltale_finding{{{labels},severity="medium"}}', "values": "0 0 1 1 1 0 0"},
-                    {"series": 'telltale_loss{run="r",mode="TRAIN",rank="0"}', "values": "1 1 NaN NaN NaN 1 1"},
+                    {
+                        "series": 'telltale_loss{run="r",mode="TRAIN",rank="0"}',
+                        "values": "1 1 NaN NaN NaN 1 1",
+                    },
                     {"series": 'telltale_run_state{run="r",state="failed"}', "values": "0x6"},
                 ],
                 "alert_rule_test": [
