@@ -16,7 +16,6 @@ from typing import Any
 from ..errors import ConfigError, UnsupportedError
 from .hook_config import DebuggerHookConfig, TensorBoardOutputConfig
 
-
 _DEVICE = re.compile(r"nvidia\d+")
 
 

@@ -166,7 +166,9 @@ class LocalEstimator:
         folder = Path(self.output_path).resolve()
         run = folder / name
         if run.exists():
-            raise ConfigError(f"fit: job_name {name!r}: there is a run of this name in {folder}: write another")
+            raise ConfigError(
+                f"fit: job_name {name!r}: there is a run of this name in {folder}: write another"
+            )
         # Beside the run, since its directory has to be empty before the run begins.
         files = folder / f"{name}.job"
         environment = environment_of(
