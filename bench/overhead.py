@@ -37,7 +37,9 @@ exit code 0: all passed, 1: a limit was exceeded, 2: could not measure, 3: somet
 """
 
 import argparse
+import collections.abc
 import contextlib
+import functools
 import json
 import os
 import pathlib
@@ -93,6 +95,9 @@ class Ratios:
     plain_ms: list[float] = field(default_factory=list)
     statistics: list[float] = field(default_factory=list)  # Percent; contained in `watched`.
     accounted: list[float] = field(default_factory=list)  # Percent, as the probe says; with `statistics`.
+    cycles: list[dict[str, list[float]]] = field(
+        default_factory=list
+    )  # Of each round: what the medians are of.
     helpers: list[float] = field(default_factory=list)  # Agent and watcher while they run, percent of a core.
 
 
@@ -180,6 +185,7 @@ def one_round(
             extra = captured_percent(run, watched, model.warmup, step_ms)
             accounted = governed_percent(run, model.warmup, step_ms)
         ratios.plain_ms.append(step_ms)
+        ratios.cycles.append(cycles)
         ratios.statistics.append(extra)
         ratios.accounted.append(accounted)
         ratios.helpers.append(helpers_percent(run, wall_s - watched.paused_s))
@@ -189,11 +195,15 @@ def one_round(
             ratios.smdebug.append(statistics.median(cycles["smdebug"]))
 
 
+# Called after each round: hours of measuring are not to be lost with the session.
+Keep = collections.abc.Callable[[Ratios], None]
+
+
 def models_of(level: str) -> dict[str, Model]:
     return MODELS if level == DEFAULT_LEVEL else GOVERNED
 
 
-def measure(name: str, threads: int, options: argparse.Namespace, smdebug: str | None) -> Ratios:
+def measure(name: str, threads: int, options: argparse.Namespace, smdebug: str | None, keep: Keep) -> Ratios:
     model = models_of(options.level)[name]
     arguments = [
         str(STEP), name, "--steps", str(model.turn), "--warmup", str(model.warmup), "--threads", str(threads),
@@ -204,6 +214,7 @@ def measure(name: str, threads: int, options: argparse.Namespace, smdebug: str |
     while number < rounds:
         one_round(model, arguments, threads, options.level, smdebug, ratios)
         number += 1
+        keep(ratios)
         if threads == 1 and number == rounds < options.max_rounds and not can_tell(ratios.watched):
             rounds += 1
         if sys.stdout.isatty():
@@ -249,7 +260,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Overhead of the default plan on real trainings.")
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument(
-        "--max-rounds", type=int, default=0, help="go on beyond --rounds up to here until the interval is narrow enough"
+        "--max-rounds",
+        type=int,
+        default=0,
+        help="go on beyond --rounds up to here until the interval is narrow enough",
     )
     parser.add_argument("--models", help="comma-separated: " + ", ".join({**MODELS, **GOVERNED}))
     parser.add_argument(
@@ -272,14 +286,19 @@ def main() -> int:
         f" {'statistics':>10} {'helpers':>8}  verdict"[:columns]
     )
     raw = {}
+    pathlib.Path(options.json).parent.mkdir(parents=True, exist_ok=True)
+
+    def keep(name: str, threads: int, ratios: Ratios) -> None:
+        raw[f"{name}/{threads}"] = vars(ratios)
+        pathlib.Path(options.json).write_text(json.dumps(raw), encoding="utf-8")
+
     said_all = set()
     all_rounds = options.rounds
     for threads in [int(t) for t in options.threads.split(",")]:
         if threads != 1:
             options.rounds = options.threads_rounds or max(6, all_rounds // 3)
         for name in (options.models or ",".join(models_of(options.level))).split(","):
-            ratios = measure(name, threads, options, smdebug)
-            raw[f"{name}/{threads}"] = vars(ratios)
+            ratios = measure(name, threads, options, smdebug, functools.partial(keep, name, threads))
             middle, half_width = median_interval(ratios.watched)
             limit = models_of(options.level)[name].limit_percent
             said = verdict(middle, half_width, limit) if threads == 1 else "beside"
@@ -292,8 +311,6 @@ def main() -> int:
                 f" {statistics.median(ratios.helpers):>6.2f} %  {said} (limit {limit:g} %)",
                 flush=True,
             )
-    pathlib.Path(options.json).parent.mkdir(parents=True, exist_ok=True)
-    pathlib.Path(options.json).write_text(json.dumps(raw), encoding="utf-8")
     return 1 if "FAIL" in said_all else 3 if "inconclusive" in said_all else 0
 
 

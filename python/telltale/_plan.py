@@ -43,9 +43,7 @@ def request_of(plan: Plan, add: bool) -> str:
         text = _json({**base, **_body_of(plan)})
         if len(text) <= MAX_BYTES:
             return text
-        trouble = (
-            f"the plan is {len(text)} bytes as JSON, above {MAX_BYTES}: use `telltale capture RUN --plan FILE`"
-        )
+        trouble = f"the plan is {len(text)} bytes as JSON, above {MAX_BYTES}: use `telltale capture RUN --plan FILE`"
     except Exception as error:
         trouble = f"the plan cannot be sent: {type(error).__name__}: {error}"
     return _json({**base, "trouble": trouble[:_MAX_REASON]})

@@ -616,8 +616,8 @@ Result<ImportReport> ImportSmdebug(const fs::path& folder, const fs::path& run,
   } catch (const std::bad_alloc&) {
     report = Status(Code::kLimit, fmt::format("cannot import {}: out of memory", folder.string()));
   } catch (const std::exception& error) {
-    report = Status(Code::kUnusable,
-                    fmt::format("cannot import {}: {}", folder.string(), error.what()));
+    report =
+        Status(Code::kUnusable, fmt::format("cannot import {}: {}", folder.string(), error.what()));
   }
   if (!report.ok() && work) work->Abandon();
   return report;

@@ -12,8 +12,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "python"))
 
-import telltale  # noqa: E402
-from telltale._plan import MAX_BYTES, request_of  # noqa: E402
+import telltale
+from telltale._plan import MAX_BYTES, request_of
 
 TEXT = "[collections.losses]\ninterval = 1\n"
 

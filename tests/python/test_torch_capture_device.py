@@ -277,8 +277,10 @@ def test_nothing_is_asked_of_the_device_while_a_graph_is_captured(probe, monkeyp
 
 
 def test_results_from_before_a_captured_graph_are_recorded_after_it(probe, monkeypatch):
+    monkeypatch.setattr(Event, "done", False)
     give([torch.ones(3)])
     device.end_step()
+    monkeypatch.setattr(Event, "done", True)
     monkeypatch.setattr(Cuda, "graph", True)
     device.end_step()
     assert probe.rows == {}

@@ -168,7 +168,6 @@ class _Again:
                 found.add("gradients")
         return frozenset(found)
 
-
     def _any_due(self, collection: str, step: int) -> bool:
         """Whether one of the collection is due; until its names are known, whether one may be."""
         names = self._names.get(collection)
