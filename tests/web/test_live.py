@@ -234,7 +234,8 @@ def test_what_is_in_view_is_asked_for_first_and_the_rest_follows(late: Path, wat
     }""")
     page.wait_for_function("document.querySelector('#throughput').getBoundingClientRect().bottom < 0")
     first = len(watched.requests)
-    page.keyboard.press("w")
+    with page.expect_request(lambda asked: "from=" in asked.url and "kind=steps" in unquote(asked.url)):
+        page.keyboard.press("w")
     expect(label).not_to_have_attribute("aria-label", whole or "")
     asked = [unquote(url) for url in watched.requests[first:] if "from=" in url]
     seen = next(i for i, url in enumerate(asked) if "name=disk.read_bytes_rate" in url)
