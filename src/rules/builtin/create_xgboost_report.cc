@@ -74,6 +74,11 @@ class Curve {
   std::uint64_t stride_ = 1;
 };
 
+struct Accuracy {
+  double all = 0;
+  std::vector<double> by_class;
+};
+
 class CreateXgboostReport final : public Rule {
  public:
   explicit CreateXgboostReport(const Parameters&)
@@ -151,10 +156,6 @@ class CreateXgboostReport final : public Rule {
   struct Importance {
     std::int64_t step = -1;
     std::vector<std::pair<double, std::string>> features;
-  };
-  struct Accuracy {
-    double all = 0;
-    std::vector<double> by_class;
   };
 
   /// Of the newest training of one process.
