@@ -241,10 +241,18 @@ void Summary::OnEvent(const format::EventRow& row, std::uint32_t writer) {
                              ? data["reason"].get<std::string>()
                              : std::string(row.message));
     }
+  } else if (row.kind == "agent.start") {
+    governor.clear();  // A new agent begins without any thinning, said or not.
   } else if (row.kind == "plan") {
     plans.push_back({row.time_ns, std::string(row.message)});
     if (plans.size() > kCaptureChanges) plans.pop_front();
-    governor.clear();  // Another plan begins without any thinning.
+    // Another plan begins without any thinning; how often the machine is sampled is not of it.
+    const auto before = nlohmann::json::parse(governor, nullptr, false);
+    governor.clear();
+    if (before.is_object() && before.contains("sampling_stretch") &&
+        before["sampling_stretch"].is_number()) {
+      governor = nlohmann::json{{"sampling_stretch", before["sampling_stretch"]}}.dump();
+    }
   } else if (row.kind == "governor" || row.kind == "budget.exceeded") {
     ++thinned_count;
     thinned.push_back({row.time_ns, std::string(row.message)});

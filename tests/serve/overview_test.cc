@@ -217,11 +217,15 @@ TEST_F(OverviewTest, TheGovernorIsShownWithItsAccount) {
   EXPECT_EQ(capture["stretch"], 1);
   EXPECT_EQ(capture["shed"], json::array());
   EXPECT_TRUE(capture["share"].is_null());
+  EXPECT_EQ(capture["sampling_stretch"], 2);  // The machine's samples are no part of the plan.
   ASSERT_EQ(capture["changes"].size(), 3U);
   EXPECT_EQ(capture["changes"][0]["by"], "plan");
   EXPECT_EQ(capture["changes"][1]["by"], "governor");
   EXPECT_EQ(capture["changes"][1]["at_ns"], 5 * kMs);
   EXPECT_EQ(capture["changes"][2]["message"], "capture plan 2");
+  // A new agent stretches nothing, and says no plan where it goes on for a dead one.
+  say("agent.start", 9, "", R"({"again":true})");
+  EXPECT_EQ(Overview()["capture"]["sampling_stretch"], 1);
   // What cannot be read is nothing known, not a failure.
   say("governor", 10, "odd", R"({"stretch":"many","shed":7})");
   EXPECT_EQ(Overview()["capture"]["stretch"], 1);

@@ -177,9 +177,13 @@ function questionOf(
   return { about, path, chosen: window && follows ? pathOf({ from: 0, to: window[1] - window[0] }) : path };
 }
 
-/** What is not recorded (yet) is not asked for: the answer would be 404, an error on the console. */
+/** What the server gives of one series at most; more would be refused, with all that was asked beside it. */
+const MAX_POINTS = 4000;
+
+/** What is not recorded (yet) is not asked for: the answer would be 404, an error on the console. A program may
+ * log a value without a name, which no question can name. */
 function exists(overview: Overview | null, query: SeriesQuery): boolean {
-  if (!overview) return false;
+  if (!overview || query.name === "") return false;
   if (query.kind === "steps") return overview.step_phases.length > 0;
   if (query.kind === "scalar") {
     return overview.scalars.some((s) => s.name === query.name && s.mode === query.mode);
@@ -199,7 +203,7 @@ export function useSeries(query: SeriesQuery | null, { points, inView }: Room, a
   const pathOf =
     run === null || query === null || points <= 0 || !known
       ? null
-      : (params: Record<string, number>) => runPath(run, "series", { ...query, points, ...params });
+      : (params: Record<string, number>) => runPath(run, "series", { ...query, points: Math.min(points, MAX_POINTS), ...params });
   const question = questionOf(about, window, follows, pathOf);
   return useQuery(getSeries, question, revision, ...turn(inView, asking.intervalMs ?? MIN_INTERVAL_MS));
 }
