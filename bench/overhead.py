@@ -95,9 +95,8 @@ class Ratios:
     plain_ms: list[float] = field(default_factory=list)
     statistics: list[float] = field(default_factory=list)  # Percent; contained in `watched`.
     accounted: list[float] = field(default_factory=list)  # Percent, as the probe says; with `statistics`.
-    cycles: list[dict[str, list[float]]] = field(
-        default_factory=list
-    )  # Of each round: what the medians are of.
+    # Of each round: what the medians are of.
+    cycles: list[dict[str, list[float]]] = field(default_factory=list)
     helpers: list[float] = field(default_factory=list)  # Agent and watcher while they run, percent of a core.
 
 

@@ -277,18 +277,6 @@ Py_ssize_t Sizes(PyObject* sequence, std::int64_t* out) {
   return length;
 }
 
-/// Gives the array, without the GIL where it is large. The caller keeps its memory.
-void Give(std::uint32_t tensor, const tt_array& array, std::uint64_t bytes, std::uint32_t take,
-          std::int64_t step, int mode) {
-  ThreadState& thread = ThisThread();
-  const std::uint64_t begin = tt_now();
-  PyThreadState* state = bytes > kReleaseGilBytes ? PyEval_SaveThread() : nullptr;
-  tt_record_tensor(tensor, &array, take, step, mode);
-  // Without the wait for the GIL, which whoever called us accounts for.
-  thread.recorded_ticks += tt_now() - begin;
-  if (state != nullptr) PyEval_RestoreThread(state);
-}
-
 /// About how many bytes are read; 0 for what is refused anyway.
 std::uint64_t BytesOf(const tt_array& array) {
   double bytes = 8;
@@ -581,6 +569,17 @@ PyMethodDef g_functions[] = {
 };
 
 }  // namespace
+
+void Give(std::uint32_t tensor, const tt_array& array, std::uint64_t bytes, std::uint32_t take,
+          std::int64_t step, int mode) {
+  ThreadState& thread = ThisThread();
+  const std::uint64_t begin = tt_now();
+  PyThreadState* state = bytes > kReleaseGilBytes ? PyEval_SaveThread() : nullptr;
+  tt_record_tensor(tensor, &array, take, step, mode);
+  // Without the wait for the GIL, which whoever called us accounts for.
+  thread.recorded_ticks += tt_now() - begin;
+  if (state != nullptr) PyEval_RestoreThread(state);
+}
 
 void InitCapture() {
   g_get_buffer = reinterpret_cast<GetBuffer>(dlsym(RTLD_DEFAULT, "PyObject_GetBuffer"));

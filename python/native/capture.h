@@ -5,6 +5,7 @@
 #pragma once
 
 #include "py_api.h"
+#include "telltale/probe.h"
 
 namespace telltale::native {
 
@@ -12,6 +13,10 @@ namespace telltale::native {
 void InitCapture();
 /// Adds the functions to the module. False with an exception set.
 bool AddCaptureFunctions(PyObject* module);
+/// Records an array of about `bytes` bytes, without the GIL where they are many. The caller keeps
+/// its memory.
+void Give(std::uint32_t tensor, const tt_array& array, std::uint64_t bytes, std::uint32_t take,
+          std::int64_t step, int mode);
 /// The ids of tensors belong to another process, or to none.
 void ForgetTensors();
 

@@ -215,12 +215,11 @@ PyObject* Backward(PyObject* self, PyObject* const* args, std::size_t nargsf, Py
   ModuleDepth modules(&thread);
   Depth depth(&thread.backward_depth);
   Depth running(&g_backwards);
-  const std::uint64_t begin = tt_now();
-  const std::uint64_t recorded = thread.recorded_ticks;
+  const OwnTime own;
   double loss = 0;
   const bool has_loss = ArgCount(nargsf) > 0 && TakeLoss(args[0], &loss);
   g_machine_owned = true;
-  tt_account(begin + (thread.recorded_ticks - recorded));
+  own.Account();
   tt_backward_begin();
   PyObject* result = CallOriginal(self, args, nargsf, kwnames);
   tt_backward_end(has_loss ? 1 : 0, loss);

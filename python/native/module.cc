@@ -93,15 +93,11 @@ PyObject* Account(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   if (!Arity("account", nargs, 1)) return nullptr;
   const unsigned long long begin = PyLong_AsUnsignedLongLong(args[0]);
   if (PyErr_Occurred() != nullptr) return nullptr;
-  ThreadState& thread = ThisThread();
-  std::uint64_t recorded = thread.recorded_ticks;
+  std::uint64_t recorded = ThisThread().recorded_ticks;
   for (const Mark& mark : t_marks.newest) {
     if (mark.time == begin) recorded = mark.recorded;
   }
-  tt_account(begin + (thread.recorded_ticks - recorded));
-  // All of it is accounted for by now, for a caller that measures around it.
-  const std::uint64_t now = tt_now();
-  if (now > begin) thread.recorded_ticks = recorded + (now - begin);
+  OwnTime(begin, recorded).Account();
   return None();
 }
 

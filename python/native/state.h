@@ -73,6 +73,27 @@ bool NameId(PyObject* text, std::uint32_t* id);
 
 ThreadState& ThisThread();
 
+/// Time that is ours from `begin` on; what is recorded in between accounts for itself. Belongs to
+/// its thread.
+class OwnTime {
+ public:
+  OwnTime() : OwnTime(tt_now(), ThisThread().recorded_ticks) {}
+  /// `recorded`: recorded_ticks at `begin`.
+  OwnTime(std::uint64_t begin, std::uint64_t recorded)
+      : thread_(ThisThread()), begin_(begin), recorded_(recorded) {}
+  void Account() const {
+    tt_account(begin_ + (thread_.recorded_ticks - recorded_));
+    // All of it is accounted for by now, for a caller that measures around it.
+    const std::uint64_t now = tt_now();
+    if (now > begin_) thread_.recorded_ticks = recorded_ + (now - begin_);
+  }
+
+ private:
+  ThreadState& thread_;
+  std::uint64_t begin_;
+  std::uint64_t recorded_;
+};
+
 [[gnu::cold]] bool WakeUp(tt_process_kind hint);
 /// True when a record made now would be kept. Registers the process at its first record.
 inline bool Ready(tt_process_kind hint) {

@@ -5,14 +5,13 @@
 #include <cstring>
 #include <string_view>
 
+#include "capture.h"
 #include "seen_cache.h"
 #include "values.h"
 
 namespace telltale::native {
 namespace {
 
-// Above this a tensor is read without the GIL.
-constexpr std::uint64_t kReleaseGilBytes = 64 * 1024;
 // What needs no order of the elements.
 constexpr std::uint32_t kUnordered = TT_TAKE_STATS | TT_TAKE_MORE | TT_TAKE_HISTOGRAM;
 
@@ -307,13 +306,7 @@ Refusal Record(PyObject* tensor, std::uint32_t id, std::uint32_t take, Moment mo
     DropError();
     return refusal;
   }
-  ThreadState& thread = ThisThread();
-  const std::uint64_t begin = tt_now();
-  PyThreadState* state = view.bytes > kReleaseGilBytes ? PyEval_SaveThread() : nullptr;
-  tt_record_tensor(id, &view.array, take, moment.step, moment.mode);
-  // Without the wait for the GIL, which whoever called us accounts for.
-  thread.recorded_ticks += tt_now() - begin;
-  if (state != nullptr) PyEval_RestoreThread(state);
+  Give(id, view.array, view.bytes, take, moment.step, moment.mode);
   return Refusal::kNone;
 }
 
@@ -477,9 +470,7 @@ PyObject* ConfigureTorch(PyObject*, PyObject*, PyObject* kwargs) {
 /// records inside account for themselves, is ours. A failure of it disables us. May return null.
 PyObject* Ask(PyObject* callback, const char* where, PyObject* const (&arguments)[4]) {
   ErrorGuard guard;
-  ThreadState& thread = ThisThread();
-  const std::uint64_t begin = tt_now();
-  const std::uint64_t recorded = thread.recorded_ticks;
+  const OwnTime own;
   PyObject* answer = nullptr;
   {
     const OutsideCompiler outside;
@@ -487,9 +478,7 @@ PyObject* Ask(PyObject* callback, const char* where, PyObject* const (&arguments
                                           arguments[3], nullptr);
     if (answer == nullptr) DisableByException(where);
   }
-  tt_account(begin + (thread.recorded_ticks - recorded));
-  // All of it is accounted for by now, for a caller that measures around it.
-  thread.recorded_ticks = recorded + (tt_now() - begin);
+  own.Account();
   return answer;
 }
 

@@ -105,35 +105,40 @@ std::int64_t ToNs(double seconds) {
   return static_cast<std::int64_t>(seconds * 1e9);
 }
 
+/// Where a reduction of smdebug stands in the statistics of its tensor.
+struct Column {
+  std::string_view reduction;
+  double format::StatisticRow::*value;
+  bool more = false;      ///< Of those that `more` says are there.
+  bool variance = false;  ///< Its root is the value, where that is not saved itself.
+};
+constexpr Column kColumns[] = {
+    {"min", &format::StatisticRow::min},
+    {"max", &format::StatisticRow::max},
+    {"mean", &format::StatisticRow::mean},
+    {"std", &format::StatisticRow::std},
+    {"variance", &format::StatisticRow::std, false, true},
+    {"l1", &format::StatisticRow::l1},
+    {"abs_l1", &format::StatisticRow::l1},
+    {"l2", &format::StatisticRow::l2},
+    {"abs_l2", &format::StatisticRow::l2},
+    {"abs_min", &format::StatisticRow::abs_min, true},
+    {"abs_std", &format::StatisticRow::abs_std, true},
+    {"abs_variance", &format::StatisticRow::abs_std, true, true},
+    {"prod", &format::StatisticRow::prod, true},
+};
+
 /// What one reduction says of its tensor's statistics; false where it has no column.
 bool Enter(std::string_view reduction, double value, format::StatisticRow* row) {
-  if (reduction == "min") {
-    row->min = value;
-  } else if (reduction == "max") {
-    row->max = value;
-  } else if (reduction == "mean") {
-    row->mean = value;
-  } else if (reduction == "std") {
-    row->std = value;
-  } else if (reduction == "variance") {
-    if (std::isnan(row->std)) row->std = std::sqrt(value);
-  } else if (reduction == "l1" || reduction == "abs_l1") {
-    row->l1 = value;
-  } else if (reduction == "l2" || reduction == "abs_l2") {
-    row->l2 = value;
-  } else if (reduction == "abs_min") {
-    row->abs_min = value;
-  } else if (reduction == "abs_std") {
-    row->abs_std = value;
-  } else if (reduction == "abs_variance") {
-    if (std::isnan(row->abs_std)) row->abs_std = std::sqrt(value);
-  } else if (reduction == "prod") {
-    row->prod = value;
-  } else {
-    return false;
+  const Column* const column = std::ranges::find(kColumns, reduction, &Column::reduction);
+  if (column == std::end(kColumns)) return false;
+  double& at = row->*column->value;
+  if (!column->variance) {
+    at = value;
+  } else if (std::isnan(at)) {
+    at = std::sqrt(value);
   }
-  row->more = row->more || reduction == "abs_min" || reduction == "abs_std" ||
-              reduction == "abs_variance" || reduction == "prod";
+  row->more = row->more || column->more;
   return true;
 }
 
