@@ -36,6 +36,8 @@ function(telltale_test name)
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE telltale_options ${ARG_DEPS} GTest::gtest
                                         GTest::gtest_main Threads::Threads)
+  # Compiled once and run once: the third of the compiler's time that -O2 costs is not won back.
+  target_compile_options(${name} PRIVATE $<$<CONFIG:RelWithDebInfo>:-O1>)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   gtest_discover_tests(${name} PROPERTIES TIMEOUT 300 DISCOVERY_TIMEOUT 120)
 endfunction()
