@@ -80,7 +80,7 @@ class Overtraining final : public Rule {
     LossCourse course;
     double worked_s = 0;
     Best train, validation;
-    LossPoint newest;
+    CoursePoint newest;
   };
 
   template <class Row>
@@ -112,7 +112,7 @@ class Overtraining final : public Rule {
     }
   }
 
-  void OnPoint(Process* process, const LossPoint& point, Reporter* reporter) {
+  void OnPoint(Process* process, const CoursePoint& point, Reporter* reporter) {
     has_data_ = true;
     process->newest = point;
     See(&process->train, point.train, *process);
