@@ -124,8 +124,8 @@ std::optional<CoursePoint> LossCourses::Take(LossCourse* course, std::uint32_t s
       course->ns = scalar.time_ns;
       // Rounds of boosting are points by themselves.
       if (!done && block_ > 0 && course->train_count >= block_ && course->round < 0) {
-        done =
-            CoursePoint{course->train_step, course->ns, Mean(course->train_sum, course->train_count)};
+        done = CoursePoint{course->train_step, course->ns,
+                           Mean(course->train_sum, course->train_count)};
         course->train_sum = 0;
         course->train_count = 0;
       }
