@@ -21,11 +21,16 @@
 #include "rules/builtin/numbers.h"
 #include "rules/builtin/processes.h"
 #include "rules/registry.h"
+#include "rules/tensor_pattern.h"
 
 namespace telltale::rules {
 namespace {
 
 constexpr ParameterDesc kParameters[] = {
+    {"collection_names", 0, "", "Collections whose tensors are looked at, separated by commas.",
+     ""},
+    {"tensor_regex", 0, "",
+     "Names of tensors that are looked at too; without both, every tensor that is captured.", ""},
     {"only_nan", 0, "", "1: NaN alone; 0: Inf too."},
     {"growth_factor", 1000, "", "Growth of the size of a tensor from which it explodes; 0: never."},
     {"normal_captures", 2, "captures", "First captures of a run, against which growth is judged."},
@@ -33,28 +38,40 @@ constexpr ParameterDesc kParameters[] = {
 
 constexpr CaptureNeed kCaptures[] = {{"weights", "statistics", 100},
                                      {"biases", "statistics", 100},
-                                     {"gradients", "statistics", 100}};
+                                     {"gradients", "statistics", 100},
+                                     {"{collection_names}", "statistics", 100},
+                                     {"", "statistics", 100, "{tensor_regex}"}};
 
 constexpr std::size_t kNamed = 8;  ///< Tensors that the evidence names.
 
 class ExplodingTensor final : public Rule {
  public:
   explicit ExplodingTensor(const Parameters& p)
-      : only_nan_(p.Get("only_nan") != 0),
+      : selection_(p.Text("collection_names"), p.Text("tensor_regex")),
+        only_nan_(p.Get("only_nan") != 0),
         growth_(p.Get("growth_factor")),
         normal_(std::max<std::int64_t>(1, p.GetInt("normal_captures"))) {}
+
+  bool Wants(const Series& series) override {
+    // What SageMaker Debugger's hook saved without a mode is GLOBAL.
+    if (series.mode != "TRAIN" && series.mode != "GLOBAL") return false;
+    if (series.table == format::TableId::kScalars) return series.name == "loss";
+    return selection_.empty() || selection_.Has(series);
+  }
 
   void OnRecord(const Record& record, Reporter* reporter) override {
     writer_ = record.writer;
     if (const auto* statistic = record.As<format::StatisticRow>()) {
-      if (statistic->mode == "TRAIN") OnStatistic(*statistic, reporter);
+      OnStatistic(*statistic, reporter);
     } else if (const auto* step = record.As<format::StepRow>()) {
       if (step->mode == "TRAIN") OnStep(*step, reporter);
     } else if (const auto* scalar = record.As<format::ScalarRow>()) {
-      if (scalar->name == "loss" && scalar->mode == "TRAIN") OnLoss(*scalar, reporter);
+      OnLoss(*scalar, reporter);
     } else if (const auto* event = record.As<format::EventRow>()) {
       if (event->kind == "process.exit") {
         processes_.End(*event, writer_, [&](Process* process) { End(process, reporter); });
+      } else if (event->kind == "plan") {
+        selection_.OnPlan(event->data);
       }
     }
   }
@@ -102,6 +119,7 @@ class ExplodingTensor final : public Rule {
     std::vector<Sample> captured;
     std::int64_t look_step = 0;       ///< When to look next for tensors that come no more.
     std::optional<bool> loss_finite;  ///< Of the newest loss.
+    bool trains = false;              ///< It has TRAIN steps: GLOBAL counts its steps otherwise.
 
     bool not_finite = false;  ///< The open incident is about NaN or Inf.
     std::int64_t origin_step = -1;
@@ -115,14 +133,23 @@ class ExplodingTensor final : public Rule {
     return processes_.Find(row, writer_, [&](Process* process) { Close(process, reporter); });
   }
 
+  /// True of what is none of the training: GLOBAL, where there is TRAIN.
+  static bool Beside(Process* process, std::string_view mode) {
+    process->trains = process->trains || mode == "TRAIN";
+    return process->trains && mode != "TRAIN";
+  }
+
   void OnLoss(const format::ScalarRow& loss, Reporter* reporter) {
     Process* process = Find(loss, reporter);
-    if (process != nullptr) process->loss_finite = std::isfinite(loss.value);
+    if (process == nullptr || Beside(process, loss.mode)) return;
+    process->loss_finite = std::isfinite(loss.value);
   }
 
   void OnStep(const format::StepRow& step, Reporter* reporter) {
     Process* process = Find(step, reporter);
-    if (process == nullptr || !process->BeginStep(step)) return;
+    if (process == nullptr) return;
+    process->trains = true;
+    if (!process->BeginStep(step)) return;
     // Before its time is counted: an incident costs from the step in which it was seen.
     if (process->CompleteAt(step.step)) {
       Judge(process, step.skipped && step.step == process->capture_step, reporter);
@@ -137,7 +164,7 @@ class ExplodingTensor final : public Rule {
   void OnStatistic(const format::StatisticRow& row, Reporter* reporter) {
     if (row.count == 0) return;
     Process* process = Find(row, reporter);
-    if (process == nullptr || process->Late(row.step)) return;
+    if (process == nullptr || Beside(process, row.mode) || process->Late(row.step)) return;
     if (row.step != process->capture_step) {
       Judge(process, false, reporter);
       process->BeginCapture(row);
@@ -372,6 +399,7 @@ class ExplodingTensor final : public Rule {
     incident.evidence = evidence.dump();
   }
 
+  TensorSelection selection_;
   const bool only_nan_;
   const double growth_;
   const std::int64_t normal_;
@@ -386,7 +414,8 @@ class ExplodingTensor final : public Rule {
 const RuleDesc kExplodingTensorDesc{
     "ExplodingTensor",
     "A weight or gradient holds NaN or Inf, or grew out of all proportion.",
-    "High where a captured tensor has a NaN, or an Inf unless only_nan. Gradients of a step that "
+    "High where a captured tensor (of those that collection_names or tensor_regex names, where "
+    "either is given) has a NaN, or an Inf unless only_nan. Gradients of a step that "
     "a gradient scaler skipped do not count. size = root mean square of the finite elements; "
     "normal = the largest size of the tensor in its first normal_captures, and at least what is "
     "usual in its collection: the median of the weights, the largest of the gradients. A tensor "

@@ -14,6 +14,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -49,17 +50,24 @@ class VanishingGradient final : public Rule {
         patience_(std::max<std::int64_t>(1, p.GetInt("patience"))),
         converged_below_(p.Get("converged_below")) {}
 
+  bool Wants(const Series& series) override {
+    // What SageMaker Debugger's hook saved without a mode is GLOBAL.
+    if (series.mode != "TRAIN" && series.mode != "GLOBAL") return false;
+    if (series.table == format::TableId::kScalars) {
+      return series.name == "loss" || IsFurtherLoss(series.name);
+    }
+    // A bias before a normalisation has a gradient of zero but for rounding.
+    return series.collection == "gradients" && !series.name.ends_with("bias");
+  }
+
   void OnRecord(const Record& record, Reporter* reporter) override {
     writer_ = record.writer;
     if (const auto* statistic = record.As<format::StatisticRow>()) {
-      if (statistic->mode == "TRAIN" && statistic->collection == "gradients") {
-        OnGradient(*statistic, reporter);
-      }
+      OnGradient(*statistic, reporter);
     } else if (const auto* step = record.As<format::StepRow>()) {
       if (step->mode == "TRAIN") OnStep(*step, reporter);
     } else if (const auto* scalar = record.As<format::ScalarRow>()) {
-      const bool loss = scalar->name == "loss" || IsFurtherLoss(scalar->name);
-      if (loss && scalar->mode == "TRAIN") OnLoss(*scalar, reporter);
+      OnLoss(*scalar, reporter);
     } else if (const auto* event = record.As<format::EventRow>()) {
       if (event->kind == "process.exit") {
         processes_.End(*event, writer_, [&](Process* process) { End(process, reporter); });
@@ -103,6 +111,7 @@ class VanishingGradient final : public Rule {
 
   struct Process : TensorProcess {
     std::optional<Loss> loss;
+    bool trains = false;  ///< It has TRAIN steps: GLOBAL counts its steps otherwise.
     std::vector<Tensor> tensors;  ///< In the order of the optimizer, which is mostly the model's.
     std::map<std::string, std::size_t, std::less<>> index;
     std::vector<std::size_t> captured;
@@ -119,9 +128,15 @@ class VanishingGradient final : public Rule {
     return processes_.Find(row, writer_, [&](Process* process) { Close(process, true, reporter); });
   }
 
+  /// True of what is none of the training: GLOBAL, where there is TRAIN.
+  static bool Beside(Process* process, std::string_view mode) {
+    process->trains = process->trains || mode == "TRAIN";
+    return process->trains && mode != "TRAIN";
+  }
+
   void OnLoss(const format::ScalarRow& scalar, Reporter* reporter) {
     Process* process = Find(scalar, reporter);
-    if (process == nullptr) return;
+    if (process == nullptr || Beside(process, scalar.mode)) return;
     std::optional<Loss>& loss = process->loss;
     if (!loss || scalar.step != loss->step || !(scalar.value <= loss->value)) {
       loss = Loss{scalar.step, scalar.value};
@@ -130,7 +145,9 @@ class VanishingGradient final : public Rule {
 
   void OnStep(const format::StepRow& step, Reporter* reporter) {
     Process* process = Find(step, reporter);
-    if (process == nullptr || !process->BeginStep(step)) return;
+    if (process == nullptr) return;
+    process->trains = true;
+    if (!process->BeginStep(step)) return;
     process->CountWork(step);
     // The gradients of a step are complete when it ends.
     if (process->CompleteAt(step.step)) Judge(process, reporter);
@@ -138,10 +155,9 @@ class VanishingGradient final : public Rule {
   }
 
   void OnGradient(const format::StatisticRow& row, Reporter* reporter) {
-    // A bias before a normalisation has a gradient of zero but for rounding.
-    if (row.name.ends_with("bias") || row.count == 0) return;
+    if (row.count == 0) return;
     Process* process = Find(row, reporter);
-    if (process == nullptr || process->Late(row.step)) return;
+    if (process == nullptr || Beside(process, row.mode) || process->Late(row.step)) return;
     if (row.step != process->capture_step) {
       Judge(process, reporter);
       process->BeginCapture(row);
