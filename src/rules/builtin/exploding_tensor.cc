@@ -83,11 +83,13 @@ class ExplodingTensor final : public Rule {
   bool has_data() const override { return has_data_; }
 
  private:
-  enum Collection : std::uint8_t { kWeights, kGradients, kOther };
+  /// kForward: what modules take and give.
+  enum Collection : std::uint8_t { kWeights, kGradients, kForward, kOther };
 
   struct Tensor {
     std::string name;
     Collection collection = kOther;
+    bool nan_alone = false;  ///< Inf and growth are no defect: a mask, a count of steps.
     double normal = 0;            ///< Largest size in the first captures.
     std::int64_t captures = 0;    ///< With at least one finite element.
     std::int64_t good_step = -1;  ///< Newest capture in which it was well.
@@ -161,6 +163,14 @@ class ExplodingTensor final : public Rule {
     if (process->loss_finite.value_or(true)) process->CountWork(step);
   }
 
+  static Collection CollectionOf(std::string_view name) {
+    if (name == "weights") return kWeights;
+    if (name == "gradients") return kGradients;
+    const bool forward = name == "activations" || name == "outputs" || name == "predictions" ||
+                         name == "inputs" || name == "labels";
+    return forward ? kForward : kOther;
+  }
+
   void OnStatistic(const format::StatisticRow& row, Reporter* reporter) {
     if (row.count == 0) return;
     Process* process = Find(row, reporter);
@@ -174,9 +184,11 @@ class ExplodingTensor final : public Rule {
       found = process->index.emplace(std::string(row.name), process->tensors.size()).first;
       Tensor& tensor = process->tensors.emplace_back();
       tensor.name = row.name;
-      tensor.collection = row.collection == "weights"     ? kWeights
-                          : row.collection == "gradients" ? kGradients
-                                                          : kOther;
+      tensor.collection = CollectionOf(row.collection);
+      const bool state =
+          row.collection == "optimizer_state" || row.collection == "optimizer_variables";
+      const bool data = row.collection == "inputs" || row.collection == "labels";
+      tensor.nan_alone = selection_.empty() && (state || data);
     }
     const std::uint64_t bad = std::min(row.count, row.nan_count + row.inf_count);
     const std::uint64_t finite = row.count - bad;
@@ -205,7 +217,7 @@ class ExplodingTensor final : public Rule {
     const std::vector<Sample> captured = std::exchange(process->captured, {});
     has_data_ = true;
     const double normals[] = {NormalOf(*process, kWeights), NormalOf(*process, kGradients),
-                              NormalOf(*process, kOther)};
+                              NormalOf(*process, kForward), NormalOf(*process, kOther)};
     std::vector<Bad> bad;
     bool not_finite = false;
     bool recovered = false;
@@ -214,13 +226,13 @@ class ExplodingTensor final : public Rule {
       Tensor& tensor = process->tensors[s.tensor];
       tensor.presence.See(step);
       if (skipped && tensor.collection == kGradients) continue;
-      const bool broken = s.nan > 0 || (s.inf > 0 && !only_nan_);
+      const bool broken = s.nan > 0 || (s.inf > 0 && !only_nan_ && !tensor.nan_alone);
       // One good capture may lie between two bad ones.
       tensor.finite_in_row = broken ? 0 : tensor.finite_in_row + 1;
       tensor.broken = broken || (tensor.broken && tensor.finite_in_row < 2);
       const double normal = std::max(tensor.normal, normals[tensor.collection]);
       const bool judged = tensor.captures >= normal_ && std::isfinite(s.size) && growth_ > 0;
-      const bool grown = judged && normal > 0 && s.size > growth_ * normal;
+      const bool grown = judged && !tensor.nan_alone && normal > 0 && s.size > growth_ * normal;
       if (broken || grown) {
         bad.push_back({tensor.name, tensor.collection, s.count, s.nan, s.inf, s.size, normal,
                        s.max_abs, grown});
@@ -298,12 +310,12 @@ class ExplodingTensor final : public Rule {
                       : fmt::format("{} of {} elements are {}", bad, all, what);
   }
 
-  /// Whether a tensor says more of the cause. Of NaN the one nearest the loss: they pass from there
-  /// to the layers before it, in backward, and parameters come in the order of the model. Of growth
-  /// a weight, then the larger.
+  /// Whether a tensor says more of the cause. Of NaN the first that a module gives; else the one
+  /// nearest the loss: they pass from there to the layers before it, in backward, and parameters
+  /// come in the order of the model. Of growth a weight, then the larger.
   static bool SaysMore(const Bad& bad, const Bad& than, bool not_finite) {
     const bool weight = bad.collection != kGradients;
-    if (not_finite) return bad.collection != kWeights;
+    if (not_finite) return than.collection != kForward && bad.collection != kWeights;
     if (weight != (than.collection != kGradients)) return weight;
     return bad.size / bad.normal > than.size / than.normal;
   }
@@ -331,7 +343,15 @@ class ExplodingTensor final : public Rule {
       const std::string before =
           process->good_step >= 0 ? fmt::format(" (all was finite in step {})", process->good_step)
                                   : std::string();
-      if (weights == 0) {
+      if (weights == 0 && source->collection == kForward) {
+        incident.cause = fmt::format(
+            "In step {} {}{}, while all weights are finite: the forward pass makes them, there or "
+            "before it, or they come with the data.",
+            process->origin_step, what, before);
+        incident.advice =
+            "Look at what this tensor is computed from: the inputs of that step first, then a "
+            "division, square root or logarithm at 0, and sums that float16 cannot hold.";
+      } else if (weights == 0) {
         incident.cause = fmt::format(
             "In step {} {}{}, while all weights are finite: the backward pass makes them, in this "
             "tensor or between it and the loss.",
@@ -415,13 +435,16 @@ const RuleDesc kExplodingTensorDesc{
     "ExplodingTensor",
     "A weight or gradient holds NaN or Inf, or grew out of all proportion.",
     "High where a captured tensor (of those that collection_names or tensor_regex names, where "
-    "either is given) has a NaN, or an Inf unless only_nan. Gradients of a step that "
-    "a gradient scaler skipped do not count. size = root mean square of the finite elements; "
+    "either is given) has a NaN, or an Inf unless only_nan. Of inputs, labels and the state of "
+    "optimizers that are not so named NaN alone counts: a mask holds Inf, a count of steps grows. "
+    "Gradients of a step that a gradient scaler skipped do not count. size = root mean square of "
+    "the finite elements; "
     "normal = the largest size of the tensor in its first normal_captures, and at least what is "
     "usual in its collection: the median of the weights, the largest of the gradients. A tensor "
-    "explodes where size > growth_factor × normal: high for a weight, medium for a gradient. Over"
+    "explodes where size > growth_factor × normal: medium for a gradient, else high. Over"
     " where each tensor that was bad was well in two of its captures, or stays away for four times "
-    "the widest distance of its captures; and where its process ends. The tensor named is the one "
+    "the widest distance of its captures; and where its process ends. The tensor named is the first of "
+    "the forward pass, else the one "
     "nearest the loss, for NaN and Inf, else the weight that grew most, then the gradient. Cost = "
     "time of the steps since the first bad "
     "capture, less waits for data, and less those whose loss is no number (LossNotDecreasing's).",
