@@ -119,15 +119,14 @@ class Overtraining final : public Rule {
     See(&process->validation, point.validation, *process);
     const bool train = process->train.stale >= patience_train_;
     const bool validation = process->validation.stale >= patience_validation_;
-    if (!train && !validation) {
+    // What new data say counts more; while they say that it gets better, it does.
+    const bool improving =
+        process->validation.step >= 0 && !validation && process->validation.stale == 0;
+    if (!validation && (!train || improving)) {
       if (process->open) reporter->Recover(process->incident);
       process->open = false;
       return;
     }
-    // What new data say counts more; while they say that it gets better, it does.
-    const bool improving =
-        process->validation.step >= 0 && !validation && process->validation.stale == 0;
-    if (train && improving) return;
     const Best& best = validation ? process->validation : process->train;
     if (!process->open) processes_.Open(process, std::max<std::int64_t>(0, best.step), best.ns);
     Describe(process, best, validation);
