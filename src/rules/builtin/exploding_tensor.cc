@@ -62,7 +62,7 @@ class ExplodingTensor final : public Rule {
   void OnRecord(const Record& record, Reporter* reporter) override {
     writer_ = record.writer;
     if (const auto* statistic = record.As<format::StatisticRow>()) {
-      OnStatistic(*statistic, reporter);
+      OnStatistic(*statistic, record.series, reporter);
     } else if (const auto* step = record.As<format::StepRow>()) {
       if (step->mode == "TRAIN") OnStep(*step, reporter);
     } else if (const auto* scalar = record.As<format::ScalarRow>()) {
@@ -171,7 +171,23 @@ class ExplodingTensor final : public Rule {
     return forward ? kForward : kOther;
   }
 
-  void OnStatistic(const format::StatisticRow& row, Reporter* reporter) {
+  /// The index of a row's tensor, made where it is new.
+  std::size_t Lookup(Process* process, const format::StatisticRow& row) const {
+    const auto found = process->index.find(row.name);
+    if (found != process->index.end()) return found->second;
+    const std::size_t at = process->tensors.size();
+    process->index.emplace(std::string(row.name), at);
+    Tensor& tensor = process->tensors.emplace_back();
+    tensor.name = row.name;
+    tensor.collection = CollectionOf(row.collection);
+    const bool state =
+        row.collection == "optimizer_state" || row.collection == "optimizer_variables";
+    const bool data = row.collection == "inputs" || row.collection == "labels";
+    tensor.nan_alone = selection_.empty() && (state || data);
+    return at;
+  }
+
+  void OnStatistic(const format::StatisticRow& row, std::uint32_t series, Reporter* reporter) {
     if (row.count == 0) return;
     Process* process = Find(row, reporter);
     if (process == nullptr || Beside(process, row.mode) || process->Late(row.step)) return;
@@ -179,22 +195,13 @@ class ExplodingTensor final : public Rule {
       Judge(process, false, reporter);
       process->BeginCapture(row);
     }
-    auto found = process->index.find(row.name);
-    if (found == process->index.end()) {
-      found = process->index.emplace(std::string(row.name), process->tensors.size()).first;
-      Tensor& tensor = process->tensors.emplace_back();
-      tensor.name = row.name;
-      tensor.collection = CollectionOf(row.collection);
-      const bool state =
-          row.collection == "optimizer_state" || row.collection == "optimizer_variables";
-      const bool data = row.collection == "inputs" || row.collection == "labels";
-      tensor.nan_alone = selection_.empty() && (state || data);
-    }
+    const std::size_t at =
+        places_.Find(process, series, [&] { return Lookup(process, row); });
     const std::uint64_t bad = std::min(row.count, row.nan_count + row.inf_count);
     const std::uint64_t finite = row.count - bad;
     const double size =
         finite == 0 ? std::nan("") : row.l2 / std::sqrt(static_cast<double>(finite));
-    process->captured.push_back({found->second, row.count, row.nan_count, row.inf_count, size,
+    process->captured.push_back({at, row.count, row.nan_count, row.inf_count, size,
                                  std::max(std::abs(row.min), std::abs(row.max))});
   }
 
@@ -424,6 +431,7 @@ class ExplodingTensor final : public Rule {
   const double growth_;
   const std::int64_t normal_;
 
+  TensorPlaces places_;
   ProcessTable<Process> processes_;
   std::uint32_t writer_ = 0;  ///< Of the record that is read.
   bool has_data_ = false;

@@ -63,7 +63,7 @@ class VanishingGradient final : public Rule {
   void OnRecord(const Record& record, Reporter* reporter) override {
     writer_ = record.writer;
     if (const auto* statistic = record.As<format::StatisticRow>()) {
-      OnGradient(*statistic, reporter);
+      OnGradient(*statistic, record.series, reporter);
     } else if (const auto* step = record.As<format::StepRow>()) {
       if (step->mode == "TRAIN") OnStep(*step, reporter);
     } else if (const auto* scalar = record.As<format::ScalarRow>()) {
@@ -154,7 +154,18 @@ class VanishingGradient final : public Rule {
     if (process->open && step.step >= process->look_step) CloseIfOver(process, step.step, reporter);
   }
 
-  void OnGradient(const format::StatisticRow& row, Reporter* reporter) {
+  /// The index of a row's tensor, made where it is new.
+  static std::size_t Lookup(Process* process, std::string_view name) {
+    if (name.starts_with(kPrefix)) name.remove_prefix(kPrefix.size());
+    const auto found = process->index.find(name);
+    if (found != process->index.end()) return found->second;
+    const std::size_t at = process->tensors.size();
+    process->index.emplace(std::string(name), at);
+    process->tensors.emplace_back().name = name;
+    return at;
+  }
+
+  void OnGradient(const format::StatisticRow& row, std::uint32_t series, Reporter* reporter) {
     if (row.count == 0) return;
     Process* process = Find(row, reporter);
     if (process == nullptr || Beside(process, row.mode) || process->Late(row.step)) return;
@@ -164,14 +175,9 @@ class VanishingGradient final : public Rule {
     }
     const std::uint64_t bad = row.nan_count + row.inf_count;
     if (bad > 0 || !std::isfinite(row.l1)) return;  // ExplodingTensor's.
-    const std::string_view name =
-        row.name.starts_with(kPrefix) ? row.name.substr(kPrefix.size()) : row.name;
-    auto found = process->index.find(name);
-    if (found == process->index.end()) {
-      found = process->index.emplace(std::string(name), process->tensors.size()).first;
-      process->tensors.emplace_back().name = name;
-    }
-    Tensor& tensor = process->tensors[found->second];
+    const std::size_t at =
+        places_.Find(process, series, [&] { return Lookup(process, row.name); });
+    Tensor& tensor = process->tensors[at];
     tensor.elements = row.count;
     const std::uint64_t live = row.count - std::min(row.count, row.zero_count);
     tensor.mean = live == 0 ? 0 : row.l1 / static_cast<double>(live);
@@ -179,7 +185,7 @@ class VanishingGradient final : public Rule {
       tensor.first_step = row.step;
       tensor.first_mean = tensor.mean;
     }
-    process->captured.push_back(found->second);
+    process->captured.push_back(at);
   }
 
   bool Converged(const Process& process) const {
@@ -384,6 +390,7 @@ class VanishingGradient final : public Rule {
   const std::int64_t patience_;
   const double converged_below_;
 
+  TensorPlaces places_;
   ProcessTable<Process> processes_;
   std::uint32_t writer_ = 0;  ///< Of the record that is read.
   bool has_data_ = false;
