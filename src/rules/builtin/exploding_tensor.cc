@@ -451,8 +451,8 @@ const RuleDesc kExplodingTensorDesc{
     "usual in its collection: the median of the weights, the largest of the gradients. A tensor "
     "explodes where size > growth_factor × normal: medium for a gradient, else high. Over"
     " where each tensor that was bad was well in two of its captures, or stays away for four times "
-    "the widest distance of its captures; and where its process ends. The tensor named is the first of "
-    "the forward pass, else the one "
+    "the widest distance of its captures; and where its process ends. The tensor named is the "
+    "first of the forward pass, else the one "
     "nearest the loss, for NaN and Inf, else the weight that grew most, then the gradient. Cost = "
     "time of the steps since the first bad "
     "capture, less waits for data, and less those whose loss is no number (LossNotDecreasing's).",
