@@ -37,6 +37,8 @@ constexpr ParameterDesc kParameters[] = {
 constexpr std::int64_t kWarmupSteps = 3;
 constexpr std::size_t kRanksShown = 16;
 constexpr std::size_t kThreadsShown = 6;
+/// Samples further apart than this, and than half of min_seconds, leave a time that nobody saw.
+constexpr std::int64_t kLeastGapNs = 10'000'000'000;
 /// A rank that ended this long before the others fell silent is why they wait.
 constexpr std::int64_t kEndedBeforeNs = 60'000'000'000;
 
@@ -65,9 +67,8 @@ class HungTraining final : public Rule {
   void OnRecord(const Record& record, Reporter* reporter) override {
     writer_ = record.writer;
     if (const auto* metric = record.As<format::MetricRow>()) {
-      now_ns_ = std::max(now_ns_, record.ord_ns);
       if (KindOf(record.series) == kProcessCpu) OnCpu(*metric);
-      Judge(reporter);
+      if (OnClock(record.ord_ns)) Judge(reporter);
     } else if (const auto* step = record.As<format::StepRow>()) {
       OnStep(*step, reporter);
     } else if (const auto* span = record.As<format::SpanRow>()) {
@@ -93,6 +94,7 @@ class HungTraining final : public Rule {
   struct Process : TrainingProcess {
     std::int64_t steps = 0;
     std::int64_t progress_ns = 0;  ///< End of the newest record that shows progress.
+    std::int64_t unseen_ns = 0;    ///< Of the time since: without samples.
     std::int64_t longest_ns = 0;   ///< Longest time between two of them, after the warm-up.
     std::string phase;             ///< The newest that ended in the open step.
     std::int64_t collectives = 0;  ///< That ended in the open step.
@@ -152,6 +154,22 @@ class HungTraining final : public Rule {
       process->collectives += comm_wait ? 1 : 0;
     }
     Progress(process, span.time_ns + std::max<std::int64_t>(0, span.duration_ns), reporter);
+  }
+
+  /// False where the time is not newer. A machine that slept or a recording with a gap is no
+  /// training that hangs: what lies between two samples far apart is not counted as silence.
+  bool OnClock(std::int64_t now_ns) {
+    if (now_ns <= now_ns_) return false;
+    const std::int64_t from = std::exchange(now_ns_, now_ns);
+    if (now_ns - from <= std::max(min_ns_ / 2, kLeastGapNs)) return true;
+    for (auto& [key, process] : processes_) {
+      process.unseen_ns +=
+          std::max<std::int64_t>(0, now_ns - std::max(from, process.progress_ns));
+    }
+    return true;
+  }
+  std::int64_t SilenceOf(const Process& process) const {
+    return now_ns_ - process.progress_ns - process.unseen_ns;
   }
 
   void OnCpu(const format::MetricRow& metric) {
@@ -222,16 +240,19 @@ class HungTraining final : public Rule {
       open->open = false;
     }
     if (process->steps > kWarmupSteps && process->progress_ns > 0) {
-      process->longest_ns = std::max(process->longest_ns, end_ns - process->progress_ns);
+      process->longest_ns =
+          std::max(process->longest_ns, end_ns - process->progress_ns - process->unseen_ns);
     }
     process->progress_ns = end_ns;
+    process->unseen_ns = 0;
     process->cpu_sum = 0;
     process->cpu_samples = 0;
     process->stacks.clear();
   }
 
   static double SecondsOf(const Process& process) {
-    return static_cast<double>(process.incident.end_ns - process.incident.start_ns) / 1e9;
+    const std::int64_t lasted = process.incident.end_ns - process.incident.start_ns;
+    return static_cast<double>(std::max<std::int64_t>(0, lasted - process.unseen_ns)) / 1e9;
   }
   static double Cpu(const Process& process) {
     return process.cpu_samples == 0 ? 0
@@ -257,7 +278,7 @@ class HungTraining final : public Rule {
         continue;
       }
       has_data_ = true;
-      const bool silent = now_ns_ - process.progress_ns > PatienceOf(process, together);
+      const bool silent = SilenceOf(process) > PatienceOf(process, together);
       all_silent = all_silent && silent;
       if (!together && (silent || process.open)) Tell(&process, reporter);
     }
@@ -423,7 +444,7 @@ class HungTraining final : public Rule {
       rank["steps"] = p.last_step + 1;
       rank["after"] = p.phase;
       rank["collectives"] = p.collectives;
-      rank["silent_s"] = Rounded(static_cast<double>(now_ns_ - p.progress_ns) / 1e9);
+      rank["silent_s"] = Rounded(static_cast<double>(SilenceOf(p)) / 1e9);
       if (p.cpu_samples > 0) rank["cpu_percent"] = Rounded(Cpu(p));
       const auto data = nlohmann::ordered_json::parse(p.stacks, nullptr, false);
       if (data.is_object() && data.contains("threads") && data["threads"].is_array()) {
@@ -464,6 +485,8 @@ const RuleDesc kHungTrainingDesc{
     "alone and uses more than busy_cpu of a core (it may compute what nobody records: medium, else "
     "high). Where there are several ranks, all that live must be silent. Its first three steps set "
     "no measure, and before them nothing is said (MaxInitializationTime's); nor in a notebook. "
+    "Time between two samples that are further apart than half of min_seconds (a machine that "
+    "slept) is no silence. "
     "Named is a rank that has ended within a minute before the silence; else the rank with the "
     "fewest steps; "
     "then that with the fewest collectives ended in the open step, where they differ; then the one "
