@@ -57,9 +57,9 @@ std::vector<double> StepMeans(const Columns& series) {
   return out;
 }
 
-/// `scale`: what a change is a share of. `sign`: 1 where more is worse, −1 where less is. Means must
-/// have changed too: where each tenth step is slow, blocks of seven have other medians than long
-/// ones, and the same mean.
+/// `scale`: what a change is a share of. `sign`: 1 where more is worse, −1 where less is. Means
+/// must have changed too: where each tenth step is slow, blocks of seven have other medians than
+/// long ones, and the same mean.
 void Judge(Measure* measure, double scale, double sign, const CompareOptions& options) {
   measure->change = scale > 0 ? (measure->b - measure->a) / scale : 0;
   if (!measure->p) return;
