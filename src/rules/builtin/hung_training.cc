@@ -5,7 +5,8 @@
 // Time-outs of fixed length fire on every long evaluation, or hours too late. Here the longest gap
 // that the process itself has made so far sets the measure. Samples of the machine keep coming
 // while a training hangs: their times are the clock. Threads come from the agent's event
-// process.stacks, which is read from /proc and so disturbs nothing.
+// process.stacks, which is read from /proc and so disturbs nothing; their lines of Python from the
+// process itself, process.python, where it still can say them.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -101,6 +102,7 @@ class HungTraining final : public Rule {
     double cpu_sum = 0;            ///< Since the newest progress.
     std::int64_t cpu_samples = 0;
     std::string stacks;  ///< Data of the newest process.stacks since then.
+    std::string python;  ///< Of the newest process.python.
   };
 
   struct Ended {
@@ -180,10 +182,10 @@ class HungTraining final : public Rule {
   }
 
   void OnEvent(const format::EventRow& event, Reporter* reporter) {
-    if (event.kind == "process.stacks") {
+    if (event.kind == "process.stacks" || event.kind == "process.python") {
       Process* process = FindByPid(event.pid);
       if (process == nullptr || event.time_ns < process->progress_ns) return;
-      process->stacks = event.data;
+      (event.kind == "process.python" ? process->python : process->stacks) = event.data;
       if (Process* open = OpenOne(process)) {
         Describe(open);
         reporter->Report(open->incident);
@@ -248,6 +250,7 @@ class HungTraining final : public Rule {
     process->cpu_sum = 0;
     process->cpu_samples = 0;
     process->stacks.clear();
+    process->python.clear();
   }
 
   static double SecondsOf(const Process& process) {
@@ -355,6 +358,21 @@ class HungTraining final : public Rule {
     return "";
   }
 
+  /// Where the main thread stands in Python, innermost first; empty where nobody knows.
+  static std::vector<std::string> MainLines(const Process& process) {
+    const auto data = nlohmann::json::parse(process.python, nullptr, false);
+    std::vector<std::string> lines;
+    if (!data.is_object()) return lines;
+    const auto threads = data.find("threads");
+    if (threads == data.end() || !threads->is_array() || threads->empty()) return lines;
+    const auto& first = threads->front();
+    if (!first.is_object() || !first.contains("lines") || !first["lines"].is_array()) return lines;
+    for (const auto& line : first["lines"]) {
+      if (line.is_string()) lines.push_back(line.get<std::string>());
+    }
+    return lines;
+  }
+
   const Ended* EndedBefore(const Process& process) const {
     for (const Ended& e : ended_) {
       if (e.attempt == process.attempt && e.rank != process.rank &&
@@ -381,8 +399,12 @@ class HungTraining final : public Rule {
       if (&p != process && (other == nullptr || Key(*other) < Key(p))) other = &p;
     }
     const std::string waits = MainWaits(*process);
-    const std::string thread =
-        waits.empty() ? std::string() : fmt::format(" Its main thread {}.", waits);
+    const std::vector<std::string> lines = MainLines(*process);
+    std::string thread = waits.empty() ? std::string() : fmt::format(" Its main thread {}.", waits);
+    if (!lines.empty()) thread += fmt::format(" In Python it stands at {}.", lines.front());
+    const std::string look =
+        lines.empty() ? fmt::format("See its Python lines: py-spy dump --pid {}.", process->pid)
+                      : std::string("Look at the lines of all its threads in the evidence.");
     const std::string since = fmt::format(
         "Nothing since {} of step {}",
         process->phase.empty() ? std::string("the begin") : "the end of " + process->phase,
@@ -401,9 +423,9 @@ class HungTraining final : public Rule {
           fmt::format("Rank {} is behind: it has made {} steps, rank {} {}.{}", process->rank,
                       process->last_step + 1, other->rank, other->last_step + 1, thread);
       incident.advice = fmt::format(
-          "Look at what rank {} (pid {}) does: py-spy dump --pid {}. Check that all ranks have the "
-          "same number of batches.",
-          process->rank, process->pid, process->pid);
+          "Look at what rank {} (pid {}) does. {} Check that all ranks have the same number of "
+          "batches.",
+          process->rank, process->pid, look);
       confidence = 0.9;
     } else if (together && other != nullptr && process->collectives != other->collectives) {
       incident.cause = fmt::format(
@@ -415,14 +437,12 @@ class HungTraining final : public Rule {
           "Look for a collective inside a condition that is not the same on each rank; set "
           "TORCH_DISTRIBUTED_DEBUG=DETAIL to have the mismatch named.";
       confidence = 0.85;
-    } else if (!waits.empty() && !busy) {
+    } else if (!thread.empty() && !busy) {
       incident.cause = since + "." + thread;
-      incident.advice = fmt::format(
-          "See its Python lines: py-spy dump --pid {}. Then end it: it does not go on by itself.",
-          process->pid);
+      incident.advice = look + " Then end it: it does not go on by itself.";
     } else {
       incident.cause = "cause not found";
-      incident.advice = fmt::format("See its Python lines: py-spy dump --pid {}.", process->pid);
+      incident.advice = look;
       confidence = busy ? 0.5 : 0.7;
     }
     incident.confidence = confidence;
@@ -434,6 +454,7 @@ class HungTraining final : public Rule {
     evidence["steps"] = process->last_step + 1;
     if (!process->phase.empty()) evidence["after"] = process->phase;
     if (!waits.empty()) evidence["main_thread"] = waits;
+    if (!lines.empty()) evidence["main_line"] = lines.front();
     if (ended != nullptr) evidence["ended_rank"] = ended->rank;
     nlohmann::ordered_json ranks = nlohmann::ordered_json::array();
     for (auto& [key, p] : processes_) {
@@ -453,6 +474,15 @@ class HungTraining final : public Rule {
           if (threads.size() < kThreadsShown) threads.push_back(t);
         }
         rank["threads"] = threads;
+      }
+      const auto python = nlohmann::ordered_json::parse(p.python, nullptr, false);
+      if (python.is_object() && python.contains("threads") && python["threads"].is_array()) {
+        // Of the others the main thread is enough.
+        nlohmann::ordered_json threads = nlohmann::ordered_json::array();
+        for (const auto& t : python["threads"]) {
+          if (threads.size() < (&p == process ? kThreadsShown : 1)) threads.push_back(t);
+        }
+        rank["python"] = threads;
       }
       ranks.push_back(rank);
     }
@@ -490,9 +520,11 @@ const RuleDesc kHungTrainingDesc{
     "Named is a rank that has ended within a minute before the silence; else the rank with the "
     "fewest steps; "
     "then that with the fewest collectives ended in the open step, where they differ; then the one "
-    "heard of first. Threads are those of the event process.stacks. Over with the next progress of "
+    "heard of first. Threads are those of the events process.stacks and process.python. Over with "
+    "the next progress of "
     "any rank, and where its process ends. Cost = the silence.",
-    "Look at the rank that is named: its Python lines (py-spy dump --pid PID), a lock that two "
+    "Look at the rank that is named: its Python lines (in the evidence, else py-spy dump --pid "
+    "PID), a lock that two "
     "threads take in different order, a collective that not every rank calls, ranks with different "
     "numbers of batches, a file system that does not answer. Give process groups a timeout.",
     store::MaskOf(format::TableId::kSteps) | store::MaskOf(format::TableId::kSpans) |
