@@ -71,8 +71,10 @@ void Judge(Measure* measure, double scale, double sign, const CompareOptions& op
   measure->verdict = measure->change * sign > 0 ? Change::kWorse : Change::kBetter;
 }
 
-/// Medians, sizes and, where there are enough blocks, the test.
-Measure Of(std::string name, std::string unit, std::vector<double> a, std::vector<double> b) {
+/// Medians, sizes and, where there are enough blocks, the test. `inflated`: it is wider where
+/// blocks still correlate. A loss is a curve, whose bend is no wandering.
+Measure Of(std::string name, std::string unit, std::vector<double> a, std::vector<double> b,
+           bool inflated = true) {
   Measure out;
   out.name = std::move(name);
   out.unit = std::move(unit);
@@ -85,7 +87,7 @@ Measure Of(std::string name, std::string unit, std::vector<double> a, std::vecto
   out.blocks_a = a.size();
   out.blocks_b = b.size();
   if (a.size() < kFewestBlocks || b.size() < kFewestBlocks) return out;
-  out.p = MannWhitney(a, b, std::max(Inflation(a), Inflation(b)));
+  out.p = MannWhitney(a, b, inflated ? std::max(Inflation(a), Inflation(b)) : 1);
   out.delta = CliffsDelta(a, b);
   if (out.a > 0 && out.b > 0) out.interval = RatioInterval(a, b);
   return out;
@@ -217,7 +219,7 @@ void CompareLoss(const std::string& name, const Columns& a, const Columns& b,
     out->losses.push_back({name, step, *of_a, *of_b});
   }
   const auto part = static_cast<std::int64_t>(static_cast<double>(to - from) * (1 - kLossPart));
-  Measure measure = Of(name, "", Means(a, from + part, to), Means(b, from + part, to));
+  Measure measure = Of(name, "", Means(a, from + part, to), Means(b, from + part, to), false);
   if (measure.blocks_a == 0 || measure.blocks_b == 0) return;
   measure.gates = true;
   Judge(&measure, std::abs(measure.a), 1, options);
@@ -258,7 +260,7 @@ void CorrectGates(const CompareOptions& options, Comparison* out) {
 
 const std::string_view kCompareMethod =
     "Mann-Whitney test, two-sided, on means of blocks of consecutive steps (at most 64 a run, made "
-    "longer until neighbours correlate by 0.3 at most; at least 8, and where those still do the "
+    "longer until neighbours correlate by 0.3 at most; at least 8, and where times still do the "
     "test is made wider by it), effect: Cliff's delta and the ratio of medians with a 95 % "
     "bootstrap interval over blocks; medians and means must both have changed by the threshold. "
     "Phases are corrected together (Holm), and so is what gates; losses are compared in the last "
