@@ -80,8 +80,9 @@ class Page {
         "Telltale report</span>";
     Add("<span class=\"q\">{} · {} · {} steps</span></div>\n", Escape(data_.title()),
         Escape(StateWords(r.state)), Thousands(s_.train_steps()));
-    Add("<h1 id=\"verdict\">{}</h1>\n<p class=\"lead\">{}", Escape(Verdict(data_)),
-        Escape(LostTime(data_)));
+    const std::string stopped = StoppedWords(data_);
+    Add("<h1 id=\"verdict\">{}</h1>\n<p class=\"lead\">{}{}{}", Escape(Verdict(data_)),
+        Escape(stopped), stopped.empty() ? "" : " ", Escape(LostTime(data_)));
     if (!r.ended && s_.last_ns > 0) {
       Add(" Still running: this is what was recorded until {}.", Utc(s_.last_ns));
     }
@@ -167,6 +168,9 @@ class Page {
     }
     if (const std::string gain = GainWords(data_, group); !gain.empty()) {
       Add("<p class=\"s q\">{}</p>", Escape(gain));
+    }
+    if (const std::string did = ActionWords(data_, group.findings); !did.empty()) {
+      Add("<p class=\"s m\">{}</p>", Escape(did));
     }
     Beneath(group);
     Compared(group);
