@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <set>
 #include <string>
 #include <utility>
@@ -160,6 +161,27 @@ TEST_F(ReportTest, WhatAFindingHasSetOffIsSaidBesideIt) {
   // What belongs to no finding that is shown is no finding's.
   data.replay.actions = {Taken(rules::Finding(), "stop", "done")};
   EXPECT_EQ(ActionWords(data, {index}), "");
+}
+
+TEST_F(ReportTest, ACostOrATimeThatMakesNoSenseIsNotLost) {
+  RunData data = Make({});
+  const double lost = data.lost_seconds();
+  EXPECT_GT(lost, 0);
+  constexpr auto kMost = std::numeric_limits<std::int64_t>::max();
+  constexpr auto kLeast = std::numeric_limits<std::int64_t>::min();
+  // As rules of the user's may report it.
+  for (const auto& [cost, start_ns] : {std::pair(1e300, std::int64_t{0}),
+                                       std::pair(std::numeric_limits<double>::infinity(), kMost),
+                                       std::pair(5.0, kMost), std::pair(5.0, kLeast)}) {
+    rules::Finding finding;
+    finding.id = std::to_string(data.replay.findings.size());
+    finding.rule = "mine";
+    finding.incident.subject = "rank 0";
+    finding.incident.cost_seconds = cost;
+    finding.incident.start_ns = finding.incident.end_ns = start_ns;
+    data.replay.findings.push_back(finding);
+  }
+  EXPECT_NEAR(data.lost_seconds(), lost, 1e-9);
 }
 
 TEST_F(ReportTest, WhoStoppedTheRunIsSaidFirst) {
