@@ -15,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "report/boosting_sections.h"
 #include "report/causes.h"
 #include "report/html.h"
 #include "report/profiler_sections.h"
@@ -714,6 +715,7 @@ class Page {
     }
     out_ += "</div>\n";
     Values();
+    out_ += BoostingSections(data_);
     out_ += ProfilerSections(data_);
     out_ += "</section>\n";
   }

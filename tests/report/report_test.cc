@@ -278,6 +278,43 @@ TEST_F(ReportTest, AnInitializationLongerThanTheLoopIsSaid) {
   EXPECT_NE(html.find("longer than the training loop"), std::string::npos);
 }
 
+TEST_F(ReportTest, WhatABoostedModelHasLearnedIsInIt) {
+  RunData data = Make({});
+  EXPECT_EQ(RenderReport(data).find("Boosted model"), std::string::npos);
+  data.replay.rules.push_back(StateWith("CreateXgboostReport", R"({"kind":"xgboost","models":[
+      {"rank":0,"pid":7,"last_step":9,"objective":"binary:<x>",
+       "loss":[{"name":"test-<loss>","steps":[0,5,9],"values":[0.7,0.5,0.25]},
+               {"name":"empty","steps":[],"values":[]}],
+       "feature_importance":{"gain":{"step":9,"of":2,"features":[
+         {"feature":"<age>","share":0.75},{"feature":"height","share":0.25}]}},
+       "step":9,"samples":4,
+       "label_distribution":{"kind":"classes","counts":{"0":2,"1":2}},
+       "confusion_matrix":{"classes":2,"counts":[[2,0],[1,1]]},
+       "evaluation":{"accuracy":0.75,
+         "classes":[{"class":0,"precision":0.6667,"recall":1,"f1":0.8,"support":2},
+                    {"class":1,"precision":null,"recall":0.5,"f1":0.6667,"support":2}],
+         "macro":{"precision":0.83,"recall":0.75,"f1":0.73}},
+       "accuracy_by_step":[{"step":4,"accuracy":0.5,"by_class":[]},
+                           {"step":9,"accuracy":0.75,"by_class":[]}],
+       "roc":{"auc":0.75,"false_positive_rate":[0,0.5,1],"true_positive_rate":[0,0.5,1]}},
+      {"rank":1,"pid":8,"objective":"reg:squarederror","step":9,"samples":3,
+       "label_distribution":{"kind":"histogram","edges":[0,1,2],"counts":[1,2],"mean":1.2,"std":0.5},
+       "residuals":{"kind":"histogram","edges":[-1,0,1],"counts":[2,1],"mean":-0.1,"std":0.4},
+       "error_by_label":[{"from":0,"to":1,"count":3,"mean_absolute_error":null}]},
+      7, {"loss":7,"feature_importance":[],"confusion_matrix":{"counts":{}},"roc":[],
+          "evaluation":{"classes":{}},"accuracy_by_step":{},"error_by_label":{}}]})"));
+  const std::string html = RenderReport(data);
+  ExpectSound(html);
+  for (const char* said :
+       {"binary:&lt;x&gt;; rank 0, pid 7", "test-&lt;loss&gt;: 0.2500 at the last round",
+        "&lt;age&gt;", "width:75.0%", "<td class=\"r\"><b>1</b></td>", "accuracy 75", "macro mean",
+        "area 0.750", "Residuals", "Error by label", "reg:squarederror"}) {
+    EXPECT_NE(html.find(said), std::string::npos) << said;
+  }
+  data.replay.rules.back().summary = "no object";
+  ExpectSound(RenderReport(data));
+}
+
 TEST_F(ReportTest, WhatWasLoggedIsInATableWithItsSteps) {
   testing::SampleRun sample;
   sample.nan_at = 100;
