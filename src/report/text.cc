@@ -22,6 +22,8 @@ namespace {
 constexpr std::int64_t kStartSteps = 3;
 constexpr std::size_t kMaxOperations = 12;
 
+/// Different outcomes of actions that are told of one finding.
+constexpr std::size_t kMostPhrases = 6;
 /// Rules that the line of those without data names.
 constexpr std::size_t kNamedWithoutData = 6;
 
@@ -307,6 +309,7 @@ std::string ActionWords(const RunData& data, const std::vector<std::size_t>& fin
   for (const std::size_t index : findings) ids.insert(data.replay.findings[index].id);
   // Each phrase once, with how often, in the order in which they came first.
   std::vector<std::pair<std::string, std::size_t>> phrases;
+  std::size_t more = 0;
   for (const rules::ActionTaken& taken : data.replay.actions) {
     if (!ids.contains(taken.incident)) continue;
     std::string phrase = Phrase(taken);
@@ -314,8 +317,10 @@ std::string ActionWords(const RunData& data, const std::vector<std::size_t>& fin
                                    [&](const auto& known) { return known.first == phrase; });
     if (same != phrases.end()) {
       ++same->second;
-    } else {
+    } else if (phrases.size() < kMostPhrases) {
       phrases.emplace_back(std::move(phrase), 1);
+    } else {
+      ++more;
     }
   }
   std::string out;
@@ -326,7 +331,7 @@ std::string ActionWords(const RunData& data, const std::vector<std::size_t>& fin
                        count > 1 ? fmt::format(" ({} times)", count) : std::string(),
                        phrase.back() == '.' && count == 1 ? "" : ".");
   }
-  return out;
+  return more > 0 ? out + fmt::format(" And {} more.", more) : out;
 }
 
 std::vector<std::string> Unknowns(const RunData& data) {

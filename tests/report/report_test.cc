@@ -158,6 +158,12 @@ TEST_F(ReportTest, WhatAFindingHasSetOffIsSaidBesideIt) {
   EXPECT_NE(html.find("Posted to a webhook (2 times)."), std::string::npos);
   EXPECT_NE(html.find("no &lt;b&gt;answer"), std::string::npos);
   EXPECT_NE(FormatVerdict(data, {}).find("Would stop the training (dry run)."), std::string::npos);
+  // Each failure in other words: not all of them.
+  data.replay.actions.assign(50, Taken(*found, "webhook", "failed"));
+  for (std::size_t i = 0; i < data.replay.actions.size(); ++i) {
+    data.replay.actions[i].detail = "answer " + std::to_string(i);
+  }
+  EXPECT_TRUE(ActionWords(data, {index}).ends_with("answer 5. And 44 more."));
   // What belongs to no finding that is shown is no finding's.
   data.replay.actions = {Taken(rules::Finding(), "stop", "done")};
   EXPECT_EQ(ActionWords(data, {index}), "");
