@@ -15,7 +15,7 @@ def test_a_run_that_nobody_watched_is_judged_afterwards(telltale: Telltale, tmp_
     elsewhere = tmp_path / "elsewhere"
     shutil.copytree(run, elsewhere)
     shutil.rmtree(elsewhere / "watch")
-    (elsewhere / "report.html").unlink()
+    (elsewhere / "report.html").unlink(missing_ok=True)
     assert telltale.rows(elsewhere, "findings") == []
     done = telltale("watch", elsewhere)
     assert done.returncode == 0, done.stderr
