@@ -310,7 +310,8 @@ std::string BoostingSections(const RunData& data) {
     if (!models.is_array()) continue;
     // The newest are the last.
     const std::size_t from = models.size() > kMostModels ? models.size() - kMostModels : 0;
-    for (std::size_t i = from; i < models.size(); ++i) out += OneModel(models[i], models.size() > 1);
+    const bool several = models.size() > 1;
+    for (std::size_t i = from; i < models.size(); ++i) out += OneModel(models[i], several);
     if (from > 0) {
       Add(&out, "<p class=\"s q\">{} more in <code>telltale check --json</code>.</p>\n", from);
     }
