@@ -101,7 +101,7 @@ class PrecisionAdvice final : public Rule {
   struct Machine {
     explicit Machine(double window_s) : window(std::min(5.0, window_s), window_s) {}
     CellWindow<Cell> window;
-    std::uint32_t attempt = 0;  ///< Whose weights and steps these are.
+    std::uint32_t attempt = 0;                            ///< Whose weights and steps these are.
     std::map<std::string, double, std::less<>> elements;  ///< Of weights, by dtype.
     bool gpu = false;
     Watched tensor_cores, wide;
