@@ -193,6 +193,12 @@ class CPUBottleneck final : public Rule {
       OnExit(event, writer, reporter);
       return;
     }
+    if (event.kind == "run.attempt_start") {
+      // Where the machine died nobody has said that its processes ended.
+      nodes_[writer].workers.clear();
+      nodes_[writer].cpus.clear();
+      return;
+    }
     if (event.kind == "worker.start") {
       nodes_[writer].workers.insert(event.pid);
       return;

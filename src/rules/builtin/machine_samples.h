@@ -259,7 +259,11 @@ class MachineSampler {
   }
 
   void OnEvent(const format::EventRow& event, std::uint32_t writer) {
-    if (event.kind == "worker.start") {
+    if (event.kind == "run.attempt_start") {
+      // Where the machine died nobody has said that its processes ended.
+      StateOf(writer).node.workers.clear();
+      StateOf(writer).node.trainers.clear();
+    } else if (event.kind == "worker.start") {
       StateOf(writer).node.workers.insert(event.pid);
     } else if (event.kind == "process.exit") {
       // Who has its pid next is another.
