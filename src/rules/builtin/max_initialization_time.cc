@@ -210,8 +210,8 @@ class MaxInitializationTime final : public Rule {
           "{}, and it ended well without one: it trains nothing, or with what is not recorded.",
           since);
       incident_.advice =
-          "Look at the frameworks that are recorded (docs/guide); where this is none of them, leave "
-          "the rule off: --no-rule MaxInitializationTime.";
+          "Look at the frameworks that are recorded (docs/guide); where this is none of them, "
+          "leave the rule off: --no-rule MaxInitializationTime.";
     } else if (network >= kActivities[kNetwork].least && network >= storage) {
       incident_.cause =
           fmt::format("{}: it received {} MB/s over the network.", since, Plain(network / 1e6));
@@ -286,9 +286,9 @@ const RuleDesc kMaxInitializationTimeDesc{
     "The cause is what was done meanwhile: the mean rate of bytes received (all interfaces but the "
     "loopback) where it is at least 1 MB/s and above that of bytes fetched from storage, else the "
     "latter from 1 MB/s, else processor time from half a core, else not found. Medium; low and "
-    "without cost where the attempt ended with exit code 0, had made no step, and no framework that "
-    "is recorded began: then its steps are what nobody sees. Cost = time beyond the threshold: "
-    "assumes that so much is needed.",
+    "without cost where the attempt ended with exit code 0, had made no step, and no framework "
+    "that is recorded began: then its steps are what nobody sees. Cost = time beyond the "
+    "threshold: assumes that so much is needed.",
     "Read data while training instead of before it, keep prepared data in a file, cache what is "
     "compiled.",
     store::MaskOf(format::TableId::kMetrics) | store::MaskOf(format::TableId::kSteps) |

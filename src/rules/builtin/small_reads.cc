@@ -291,15 +291,14 @@ const RuleDesc kSmallReadsDesc{
         "(loader "
         "workers, else those that train): reads are many and small where read calls ≥ `calls` a "
         "second and bytes / calls < small_kib; uncached where half of the bytes, and 1 MB/s, come "
-        "from storage. Share = data wait × (1 − CPU share of the makers in user mode), of workers at "
-        "most 2 × (1 − cpu.busy) + data wait × their CPU share in the kernel, since else they wait for "
-        "cores; where the training makes its batches itself: data wait − what it computes beyond the rest of its "
-        "step; at least calls × call_us, at most the data wait. Medium from medium_share, high "
-        "from "
-        "high_share, over below half of medium_share or where reads are neither. Cost = share × "
-        "time: a part of InputBound's, not to be added to it. Reads of pipes and "
-        "sockets by read(2) are among the calls; pages of mapped files only among the bytes from "
-        "storage.",
+        "from storage. Share = data wait × (1 − CPU share of the makers in user mode), of workers "
+        "at most 2 × (1 − cpu.busy) + data wait × their CPU share in the kernel, since else they "
+        "wait for cores; where the training makes its batches itself: data wait − what it computes "
+        "beyond the rest of its step; at least calls × call_us, at most the data wait. Medium "
+        "from medium_share, high from high_share, over below half of medium_share or where "
+        "reads are neither. Cost = share × time: a part of InputBound's, not to be added to it. "
+        "Reads of pipes and sockets by read(2) are among the calls; pages of mapped files only "
+        "among the bytes from storage.",
     .how_to_fix =
         "Few large files instead of many small ones; one read a file, not one a record; a local "
         "copy of the data, or one in memory.",
