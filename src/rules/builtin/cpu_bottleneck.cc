@@ -31,7 +31,10 @@ constexpr ParameterDesc kParameters[] = {
     {"threshold", 50, "%", "Share of the samples of a window that must be bottlenecks."},
     {"cpu_threshold", 90, "%", "Cores (their mean) or workers busier than this are saturated."},
     {"gpu_threshold", 10, "%", "With a GPU: the least busy of those in use is below this."},
-    {"patience", 8, "samples", "Samples in the window before anything is said.", nullptr, 1000},
+    // The documentation's 100 count samples in which nothing waits too; here each proves a wait.
+    {"patience", 8, "samples",
+     "Samples in the window before anything is said; SageMaker Debugger's documentation says 100.",
+     nullptr, 1000},
     {"window_seconds", 15, "s", "Length of the sliding window."},
     {"medium_share", 10, "%",
      "Share of its time that the training waits, from which it is medium."},
