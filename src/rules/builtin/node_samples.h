@@ -188,8 +188,7 @@ class NodeSampler {
 
     bool HeldEnough() const {
       return held.size() >= kMostHeld ||
-             (held.size() >= kHeld &&
-              held.back().to_ns - held.front().from_ns > 2 * longest_ns);
+             (held.size() >= kHeld && held.back().to_ns - held.front().from_ns > 2 * longest_ns);
     }
   };
 
