@@ -143,8 +143,8 @@ class PrecisionAdvice final : public Rule {
     Machine& machine = MachineOf(node.writer);
     machine.gpu = true;
     Cell cell(sample);
-    cell.utilization.Add(sample.MeanOf(kUtilization), cell.seconds);
-    cell.active.Add(sample.MeanOf(kActive), cell.seconds);
+    cell.utilization.Add(sample.MeanOf(kUtilization, node.used_gpus), cell.seconds);
+    cell.active.Add(sample.MeanOf(kActive, node.used_gpus), cell.seconds);
     if (machine.window.Push(cell)) Judge(&machine, node, reporter);
   }
 
@@ -286,15 +286,12 @@ const RuleDesc kPrecisionAdviceDesc{
     .summary = "The training computes in a wider number format than it needs.",
     .formula =
         "Tensor cores: over window_seconds in which TRAIN steps go on, the mean gpu.utilization of "
-        "a "
-        "node's GPUs is at least `utilization` and their mean gpu.tensor_active below "
-        "tensor_active: "
-        "medium; over from twice tensor_active. float64: at least float64_share of the elements of "
-        "the captured weights (the first 64 of a process, of the present attempt) have that dtype, "
-        "after 10 TRAIN steps: "
-        "low, medium with a GPU. Cost = half of the busy time, or of the steps' time less waits "
-        "for "
-        "data (assumption: the narrower format takes half as long).",
+        "a node's GPUs (those that were ever busy) is at least `utilization` and their mean "
+        "gpu.tensor_active below tensor_active: medium; over from twice "
+        "tensor_active. float64: at least float64_share of the elements of the captured "
+        "weights (the first 64 of a process, of the present attempt) have that dtype, after 10 "
+        "TRAIN steps: low, medium with a GPU. Cost = half of the busy time, or of the "
+        "steps' time less waits for data (assumption: the narrower format takes half as long).",
     .how_to_fix =
         "Automatic mixed precision in bfloat16; TF32 for products of float32; sizes that are "
         "multiples of 8; float32 instead of float64.",

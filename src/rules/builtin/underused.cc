@@ -129,9 +129,8 @@ class Underused final : public Rule {
   void OnSample(const SampledNode& node, const Sample& sample, Reporter* reporter) {
     Cell cell(sample);
     const double seconds = cell.seconds;
-    const double gpu = sample.MeanOf(kGpu);
-    gpu_seen_ = gpu_seen_ || !std::isnan(gpu);
-    cell.gpu.Add(gpu, seconds);
+    gpu_seen_ = gpu_seen_ || !std::isnan(sample.MaxOf(kGpu));
+    cell.gpu.Add(sample.MeanOf(kGpu, node.used_gpus), seconds);
     const double all = cores_[node.name];
     const double limit = sample.SumOf(kLimit);
     const bool limited = limit > 0 && (all == 0 || limit < all);
@@ -284,12 +283,11 @@ const RuleDesc kUnderusedDesc{
     .name = "Underused",
     .summary = "GPUs, cores and disks are all far from full, but none of them rests.",
     .formula =
-        "Over `minutes` in which TRAIN steps go on, of one node: 1 % ≤ mean gpu.utilization < "
-        "`gpu`, "
-        "1 % ≤ load of the cores that the run may use < `cpu` (with a CPU limit: of the limit, the "
-        "run's own), mean of the busiest disk < `disk`; data in memory need none. Medium where "
-        "data "
-        "wait ≥ `waits` of step time, else low; over where a load is 1.2 times its bound. Workers "
+        "Over `minutes` in which TRAIN steps go on, of one node: 1 % ≤ mean gpu.utilization "
+        "(of GPUs that were ever busy) < `gpu`, 1 % ≤ load of the cores that the run may use < "
+        "`cpu` (with a CPU limit: of the limit, the run's own), mean of the busiest disk < "
+        "`disk`; data in memory need none. Medium where data wait ≥ `waits` of step time, else low; "
+        "over where a load is 1.2 times its bound. Workers "
         "advised: twice as many, at most the free cores less one, at most 80 % of mem.available / "
         "the resident memory of a worker. Cost = time × (1 − utilization / 90 %): assumes that a "
         "well-fed GPU reaches 90 %; the waits in it are InputBound's too.",
