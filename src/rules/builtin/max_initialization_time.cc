@@ -145,7 +145,7 @@ class MaxInitializationTime final : public Rule {
     const auto data = nlohmann::json::parse(attempt_end.data, nullptr, false);
     if (!data.is_object()) return false;
     const auto code = data.find("exit_code");
-    return code != data.end() && *code == 0;
+    return code != data.end() && code->is_number_integer() && code->get<std::int64_t>() == 0;
   }
 
   /// A step began at `time_ns`.
