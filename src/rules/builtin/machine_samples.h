@@ -378,10 +378,12 @@ struct TimeMean {
 /// An incident of something that is watched, and whether it is open.
 struct Watched {
   bool open = false;
+  std::uint32_t attempt = 0;  ///< In which it is; 0: no step was made yet.
   Incident incident;
 
   void Open(std::string subject, const CellBase& from, Severity severity) {
     open = true;
+    attempt = from.attempt;
     incident = Incident();
     incident.subject = std::move(subject);
     incident.first_step = from.steps.first;
@@ -391,9 +393,16 @@ struct Watched {
   }
   /// It lasts to the end of this time.
   void Extend(const CellBase& to) {
+    attempt = std::max(attempt, to.attempt);
     incident.last_step = std::max(incident.last_step, to.steps.last);
     if (incident.first_step < 0) incident.first_step = to.steps.first;
     incident.end_ns = std::max(incident.end_ns, to.to_ns);
+  }
+  /// What was before a restart says nothing about now: closed where `now` is of a later attempt.
+  void CloseBefore(const CellBase& now, Reporter* reporter) {
+    if (!open || attempt == 0 || now.attempt <= attempt) return;
+    open = false;
+    reporter->Close(incident);
   }
   void Raise(Severity severity) { incident.severity = std::max(incident.severity, severity); }
 };

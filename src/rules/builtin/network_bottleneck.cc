@@ -140,6 +140,7 @@ class NetworkBottleneck final : public Rule {
       }
       Cell cell = of_node;
       cell.bytes = value.value * cell.seconds;
+      link.watched.CloseBefore(cell, reporter);
       if (link.window.Push(cell)) Judge(&link, node, reporter);
     }
   }

@@ -145,6 +145,7 @@ class PrecisionAdvice final : public Rule {
     Cell cell(sample);
     cell.utilization.Add(sample.MeanOf(kUtilization, node.used_gpus), cell.seconds);
     cell.active.Add(sample.MeanOf(kActive, node.used_gpus), cell.seconds);
+    machine.tensor_cores.CloseBefore(cell, reporter);
     if (machine.window.Push(cell)) Judge(&machine, node, reporter);
   }
 

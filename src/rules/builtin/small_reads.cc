@@ -159,6 +159,7 @@ class SmallReads final : public Rule {
       }
     }
     Machine& machine = machines_.try_emplace(node.writer, window_s_).first->second;
+    machine.watched.CloseBefore(cell, reporter);
     if (machine.window.Push(cell)) Judge(&machine, node, reporter);
   }
 

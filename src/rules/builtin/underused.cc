@@ -153,6 +153,7 @@ class Underused final : public Rule {
     cell.workers.Add(workers, seconds);
     if (workers > 0) cell.worker_rss.Add(rss / workers, seconds);
     Machine& machine = machines_.try_emplace(node.writer, window_s_).first->second;
+    machine.watched.CloseBefore(cell, reporter);
     if (machine.window.Push(cell)) Judge(&machine, node, reporter);
   }
 
