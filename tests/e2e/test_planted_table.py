@@ -36,3 +36,30 @@ def test_each_training_is_judged() -> None:
     for case in cases(PLANTED):
         for cured in (False, True):
             assert case.command(cured)[0].endswith(".py")
+
+
+def test_each_model_and_tree_rule_has_a_training() -> None:
+    meant = {case.fires[0] for case in cases(PLANTED)}
+    # CreateXgboostReport never fires.
+    assert meant >= {
+        "AllZero",
+        "CheckInputImages",
+        "ClassImbalance",
+        "Confusion",
+        "DeadRelu",
+        "ExplodingTensor",
+        "FeatureImportanceOverweight",
+        "LossNotDecreasing",
+        "NLPSequenceRatio",
+        "Overfit",
+        "Overtraining",
+        "PoorWeightInitialization",
+        "SaturatedActivation",
+        "SimilarAcrossRuns",
+        "StalledTrainingRule",
+        "TensorVariance",
+        "TreeDepth",
+        "UnchangedTensor",
+        "VanishingGradient",
+        "WeightUpdateRatio",
+    }
