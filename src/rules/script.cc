@@ -41,6 +41,8 @@ constexpr std::size_t kMaxElements = 1U << 20;       ///< Of a tensor or a serie
 struct Line {
   std::vector<std::string> words;
   std::map<std::string, std::string> options;  ///< key=value; a "~" after the key stays with it.
+  /// All of them: a key may come twice.
+  std::vector<std::pair<std::string, std::string>> given;
   std::string rest;                            ///< After " : ", or " data=" of an event.
 };
 
@@ -75,7 +77,8 @@ Line Parse(const std::string& text) {
     if (mark == std::string::npos || mark == 0) {
       line.words.push_back(w);
     } else {
-      line.options[w.substr(0, mark) + (w[mark] == '~' ? "~" : "")] = w.substr(mark + 1);
+      line.given.emplace_back(w.substr(0, mark) + (w[mark] == '~' ? "~" : ""), w.substr(mark + 1));
+      line.options[line.given.back().first] = line.given.back().second;
     }
   }
   return line;
@@ -640,7 +643,7 @@ class Script {
       if (Name(state.status) != line.words.at(2)) Complain("another status");
     } else if (what == "summary") {
       const auto summary = nlohmann::json::parse(StateOf("").summary, nullptr, false);
-      for (const auto& [key, want] : line.options) {
+      for (const auto& [key, want] : line.given) {
         const nlohmann::json* found = At(summary, key);
         if (found == nullptr || !Fits(*found, want)) Complain("another summary: " + key);
       }
@@ -669,7 +672,7 @@ class Script {
     const format::FindingRow row = ToRow(finding);
     const auto evidence = nlohmann::json::parse(row.evidence, nullptr, false);
     if (!evidence.is_object()) return false;
-    for (const auto& [key, want] : line.options) {
+    for (const auto& [key, want] : line.given) {
       bool ok = false;
       if (key == "rule") {
         ok = row.rule == want;

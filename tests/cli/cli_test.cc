@@ -451,6 +451,15 @@ TEST_F(CliTest, ARuleScriptThatDoesNotHoldIsTenAndSaysItsLine) {
                                       "expect finding rule=mine\n";
   const Outcome own = Run("rules test own.test");
   EXPECT_EQ(own.code, 0) << own.out << own.err;
+  // Each of two expectations of one field counts.
+  std::ofstream(dir_ / "twice.test") << "rule InputBound\n"
+                                        "load steps count=100 every=100ms data_wait=60ms\n"
+                                        "expect finding message~Data message~loading\n"
+                                        "expect finding message~nowhere message~Data\n";
+  const Outcome twice = Run("rules test twice.test");
+  EXPECT_EQ(twice.code, 10) << twice.err;
+  EXPECT_NE(twice.out.find("line 4: no such finding"), std::string::npos) << twice.out;
+  EXPECT_EQ(twice.out.find("line 3"), std::string::npos) << twice.out;
 }
 
 TEST_F(CliTest, AWrongPlanIsTwoAndOneLine) {

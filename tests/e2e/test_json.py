@@ -212,7 +212,9 @@ def test_rules_list_and_show(telltale: Telltale) -> None:
     assert list(rules) == ["rules"]
     pages = sorted(page.stem for page in (REPO / "docs/rules").glob("[A-Z]*.md") if page.stem != "README")
     assert [rule["name"] for rule in rules["rules"]] == pages
+    index = (REPO / "docs/rules/README.md").read_text(encoding="utf-8")
     for rule in rules["rules"]:
+        assert f"| [{rule['name']}]({rule['name']}.md) | {rule['summary']} |" in index
         assert list(rule) == [
             *("name", "family", "by_default", "wrong_result", "summary", "formula", "how_to_fix", "example"),
             *("parameters", "captures"),

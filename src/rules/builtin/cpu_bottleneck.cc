@@ -17,6 +17,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -31,7 +32,10 @@ constexpr ParameterDesc kParameters[] = {
     {"threshold", 50, "%", "Share of the samples of a window that must be bottlenecks."},
     {"cpu_threshold", 90, "%", "Cores (their mean) or workers busier than this are saturated."},
     {"gpu_threshold", 10, "%", "With a GPU: the least busy of those in use is below this."},
-    {"patience", 8, "samples", "Samples in the window before anything is said.", nullptr, 1000},
+    // The documentation's 100 count samples in which nothing waits too; here each proves a wait.
+    {"patience", 8, "samples",
+     "Samples in the window before anything is said; SageMaker Debugger's documentation says 100.",
+     nullptr, 1000},
     {"window_seconds", 15, "s", "Length of the sliding window."},
     {"medium_share", 10, "%",
      "Share of its time that the training waits, from which it is medium."},
@@ -191,6 +195,12 @@ class CPUBottleneck final : public Rule {
   void OnEvent(const format::EventRow& event, std::uint32_t writer, Reporter* reporter) {
     if (event.kind == "process.exit") {
       OnExit(event, writer, reporter);
+      return;
+    }
+    if (event.kind == "run.attempt_start") {
+      // Where the machine died nobody has said that its processes ended.
+      nodes_[writer].workers.clear();
+      nodes_[writer].cpus.clear();
       return;
     }
     if (event.kind == "worker.start") {
@@ -521,6 +531,12 @@ class CPUBottleneck final : public Rule {
     const bool limited = sum.allowed < sum.cores && machine_full * 2 <= full;
     incident.cost_seconds = process->cost_ns / kNs;
     const int limit = std::max(1, static_cast<int>(sum.allowed));
+    const auto ranks = static_cast<int>(
+        std::count_if(processes_.begin(), processes_.end(), [&](const auto& entry) {
+          return entry.second.writer == process->writer;
+        }));
+    // num_workers is of one DataLoader: each rank has its own, and keeps a core for itself.
+    const int loaders = std::max(1, (limit - ranks) / std::max(1, ranks));
 
     if (cores_full) {
       incident.message = "Training waits for busy cores";
@@ -542,7 +558,7 @@ class CPUBottleneck final : public Rule {
       }
       incident.cause = fmt::format("{}: {}; the training gets {} and {}.", Full(sum, limited),
                                    takers, Cores(sum.own), waits);
-      incident.advice = AdviseCores(sum, outside, limited, limit);
+      incident.advice = AdviseCores(sum, outside, limited, limit, ranks, loaders);
     } else {
       incident.message = "Training waits for busy workers";
       incident.cause = fmt::format(
@@ -553,10 +569,11 @@ class CPUBottleneck final : public Rule {
           Figure(std::max(
               0.0, std::min(sum.allowed - sum.group / 100, (100 - sum.busy) / 100 * sum.cores))),
           Figure(sum.allowed));
-      const int more = std::min(std::max(1, limit - 1), 2 * sum.worker_count);
+      const int now = sum.worker_count / std::max(1, ranks);
+      const int more = std::min(loaders, 2 * now);
       incident.advice =
-          more > sum.worker_count
-              ? fmt::format("Set num_workers={} in the DataLoader.", more)
+          more > now
+              ? fmt::format("Set num_workers={} in the DataLoader{}.", more, OfEach(ranks))
               : std::string("Make a batch cheaper: vectorise the transform, or prepare it once.");
     }
     incident.confidence = std::min(0.95, 0.6 + 0.02 * static_cast<double>(process->bottlenecks) +
@@ -609,8 +626,11 @@ class CPUBottleneck final : public Rule {
                            : std::string());
   }
 
-  /// `limit`: whole cores that the run may use.
-  static std::string AdviseCores(const Interval& mean, double outside, bool limited, int limit) {
+  static std::string_view OfEach(int ranks) { return ranks > 1 ? " of each rank" : ""; }
+
+  /// `limit`: whole cores that the run may use; `loaders`: workers that each rank may have.
+  static std::string AdviseCores(const Interval& mean, double outside, bool limited, int limit,
+                                 int ranks, int loaders) {
     const std::string more = !limited ? std::string("use a machine with more cores")
                              : mean.limit > 0 && mean.limit <= mean.allowed
                                  ? fmt::format(
@@ -624,11 +644,11 @@ class CPUBottleneck final : public Rule {
         return "Let each worker use one thread: torch.set_num_threads(1) and cv2.setNumThreads(0) "
                "in worker_init_fn.";
       }
-      if (mean.worker_count > std::max(1, limit - 1)) {
+      if (mean.worker_count > loaders * std::max(1, ranks)) {
         return fmt::format(
-            "Set num_workers={} in the DataLoader, so that the training keeps a core, and make a "
+            "Set num_workers={} in the DataLoader{}, so that the training keeps a core, and make a "
             "batch cheaper: prepare it once, before training{}.",
-            std::max(1, limit - 1), limited ? "; or " + more : std::string());
+            loaders, OfEach(ranks), limited ? "; or " + more : std::string());
       }
       return fmt::format(
           "Make a batch cheaper (prepare it once, before training, vectorise the transform), or "

@@ -136,6 +136,13 @@ class Dataloader final : public Rule {
   };
 
   void OnEvent(const format::EventRow& event, Node* node, Reporter* reporter) {
+    if (event.kind == "run.attempt_start") {
+      // Where the machine died nobody has said that its processes ended.
+      node->workers.clear();
+      node->cpus.clear();
+      node->loaders.clear();
+      return;
+    }
     if (event.kind == "worker.start") {
       node->workers.insert(event.pid);
       loader_seen_ = true;

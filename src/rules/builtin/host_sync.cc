@@ -81,7 +81,7 @@ class HostSync final : public Rule {
     sampler_.OnRecord(record, [&](const SampledNode& node, const Sample& sample) {
       CellWindow<Cell>& window = load_.try_emplace(node.writer, 1, 10).first->second;
       Cell cell(sample);
-      cell.utilization.Add(sample.MeanOf(kUtilization), cell.seconds);
+      cell.utilization.Add(sample.MeanOf(kUtilization, node.used_gpus), cell.seconds);
       window.Push(cell);
     });
     if (const auto* span = record.As<format::SpanRow>()) {
@@ -301,8 +301,9 @@ const RuleDesc kHostSyncDesc{
         "its work (cudaStreamSynchronize, cudaDeviceSynchronize, cudaMemcpy, aten::item and their "
         "like); one inside another counts once. Lost in a step = min(its waits, its duration × (1 "
         "− "
-        "gpu.utilization of the newest 10 s)), since a wait for a device that stays busy costs "
-        "nothing. Share = Σ lost / Σ duration over the newest window_steps TRAIN steps of a rank, "
+        "gpu.utilization of the newest 10 s)), of the GPUs that were ever busy, since a wait for a "
+        "device that stays busy costs nothing. Share = Σ lost / Σ duration over the newest "
+        "window_steps TRAIN steps of a rank, "
         "the first warmup_steps apart, at least half of which wait. Medium from medium_share, high "
         "from high_share, over below half of medium_share. Cost = Σ lost.",
     .how_to_fix =

@@ -108,6 +108,7 @@ class IdleAccelerators final : public Rule {
       const double percent = total > 0 ? 100 * used / total : kNothing;
       cell.memory.Add(percent, cell.seconds);
       device.used = device.used || cell.busy_s > 0 || percent >= kHeldMemory;
+      device.watched.CloseBefore(cell, reporter);
       if (device.window.Push(cell)) Judge(&device, reporter);
     }
   }

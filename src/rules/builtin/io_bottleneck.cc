@@ -12,6 +12,7 @@
 #include <deque>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -87,6 +88,7 @@ class IOBottleneck final : public Rule {
     std::deque<Point> window;
     std::size_t in_window = 0;  ///< Bottlenecks.
     std::uint32_t attempt = 0;
+    std::set<int> used_gpus;  ///< Ever busy.
     bool open = false;
     Incident incident;
     std::int64_t described_ns = 0;
@@ -120,6 +122,9 @@ class IOBottleneck final : public Rule {
     bool gpus = false;
     for (const auto& [number, gpu] : sample.gpus) {
       if (!std::isfinite(gpu.utilization)) continue;
+      // One that the training does not use starves of nothing.
+      if (gpu.utilization > 0) node.used_gpus.insert(number);
+      if (!node.used_gpus.contains(number)) continue;
       gpus = true;
       low = low || gpu.utilization < gpu_threshold_;
     }
@@ -266,8 +271,8 @@ const RuleDesc kIOBottleneckDesc{
     "The training waits for batches while tasks of the node wait for storage.",
     "Of each node, over its newest `patience` samples between which TRAIN steps took at least half "
     "of the time. A sample is a bottleneck where max(Σ I/O wait of all cores in percent of one, "
-    "psi.io.some10) > io_threshold, and data wait ≥ data_wait of the steps' time, and, where there "
-    "are GPUs, one of them is busy for less than gpu_threshold. An incident where more than "
+    "psi.io.some10) > io_threshold, and data wait ≥ data_wait of the steps' time, and, where GPUs "
+    "were ever busy, one of these is for less than gpu_threshold. An incident where more than "
     "threshold of the samples are bottlenecks; over below half of that, or where the attempt ends. "
     "Medium where the run's processes fetch at least 0.1 MB/s from storage, else low: then it is "
     "another program, or a file system that is not seen here. Cost 0: the waits are InputBound's.",

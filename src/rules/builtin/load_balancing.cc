@@ -87,7 +87,7 @@ class LoadBalancing final : public Rule {
   }
 
   bool has_data() const override { return has_data_; }
-  bool applies() const override { return gpus_.size() > 1 || !samples_seen_; }
+  bool applies() const override { return gpus_.size() > 1 || has_data_ || !samples_seen_; }
 
   std::string Summary() const override {
     nlohmann::ordered_json out = nlohmann::ordered_json::object();

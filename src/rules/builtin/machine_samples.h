@@ -120,11 +120,12 @@ struct Sample {
     }
     return sum;
   }
-  double MeanOf(int what) const {
+  /// Over these units; kNothing where none of them was sampled.
+  double MeanOf(int what, const std::set<std::int32_t>& units) const {
     double sum = 0;
     double count = 0;
     for (const SampleValue& v : values) {
-      if (v.what != what) continue;
+      if (v.what != what || !units.contains(v.unit)) continue;
       sum += v.value;
       ++count;
     }
@@ -152,6 +153,9 @@ struct SampledNode {
   std::string name;
   std::set<std::int32_t> workers;                 ///< Of data loaders, those that live.
   std::map<std::int32_t, std::int32_t> trainers;  ///< Rank by pid: those that made steps and live.
+  /// That were ever busy: others of the machine say nothing of the training. Known to rules that
+  /// read gpu.utilization.
+  std::set<std::int32_t> used_gpus;
 };
 
 /// Puts the values of a sample together. Steps count where they end: a window of several samples
@@ -165,7 +169,7 @@ class MachineSampler {
   /// The series is read, as this quantity (from 1) of this unit.
   void Read(const Series& series, int what, std::int32_t unit = 0) {
     if (slots_.size() <= series.id) slots_.resize(series.id + 1);
-    slots_[series.id] = {what, unit};
+    slots_[series.id] = {what, unit, series.name == "gpu.utilization"};
   }
 
   /// Calls `done(const SampledNode&, const Sample&)` for each sample whose values are all there.
@@ -199,6 +203,7 @@ class MachineSampler {
   struct Slot {
     int what = 0;
     std::int32_t unit = 0;
+    bool gpu_load = false;
   };
   struct State {
     SampledNode node;
@@ -230,6 +235,7 @@ class MachineSampler {
       state.sample.values.clear();
     }
     state.sample.values.push_back({slot.what, slot.unit, row.value});
+    if (slot.gpu_load && row.value > 0) state.node.used_gpus.insert(slot.unit);
   }
 
   template <class Done>
@@ -259,7 +265,11 @@ class MachineSampler {
   }
 
   void OnEvent(const format::EventRow& event, std::uint32_t writer) {
-    if (event.kind == "worker.start") {
+    if (event.kind == "run.attempt_start") {
+      // Where the machine died nobody has said that its processes ended.
+      StateOf(writer).node.workers.clear();
+      StateOf(writer).node.trainers.clear();
+    } else if (event.kind == "worker.start") {
       StateOf(writer).node.workers.insert(event.pid);
     } else if (event.kind == "process.exit") {
       // Who has its pid next is another.
@@ -368,10 +378,12 @@ struct TimeMean {
 /// An incident of something that is watched, and whether it is open.
 struct Watched {
   bool open = false;
+  std::uint32_t attempt = 0;  ///< In which it is; 0: no step was made yet.
   Incident incident;
 
   void Open(std::string subject, const CellBase& from, Severity severity) {
     open = true;
+    attempt = from.attempt;
     incident = Incident();
     incident.subject = std::move(subject);
     incident.first_step = from.steps.first;
@@ -381,9 +393,16 @@ struct Watched {
   }
   /// It lasts to the end of this time.
   void Extend(const CellBase& to) {
+    attempt = std::max(attempt, to.attempt);
     incident.last_step = std::max(incident.last_step, to.steps.last);
     if (incident.first_step < 0) incident.first_step = to.steps.first;
     incident.end_ns = std::max(incident.end_ns, to.to_ns);
+  }
+  /// What was before a restart says nothing about now: closed where `now` is of a later attempt.
+  void CloseBefore(const CellBase& now, Reporter* reporter) {
+    if (!open || attempt == 0 || now.attempt <= attempt) return;
+    open = false;
+    reporter->Close(incident);
   }
   void Raise(Severity severity) { incident.severity = std::max(incident.severity, severity); }
 };

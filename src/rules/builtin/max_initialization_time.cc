@@ -111,6 +111,7 @@ class MaxInitializationTime final : public Rule {
     start_ns_ = time_ns;
     first_step_ns_ = 0;
     sums_ = {};
+    framework_ = unseen_ = false;
     initializing_ = seen;
     has_data_ = has_data_ || seen;
   }
@@ -124,6 +125,7 @@ class MaxInitializationTime final : public Rule {
       }
       return;
     }
+    if (event.kind == "framework" && event.attempt >= attempt_) framework_ = true;
     if (event.kind == "run.first_forward") {
       // The first step has begun; its own record comes when it has ended.
       Begin(event.attempt, event.time_ns, -1, reporter);
@@ -131,11 +133,19 @@ class MaxInitializationTime final : public Rule {
     }
     if (event.kind == "run.attempt_end" && event.attempt == attempt_) {
       if (initializing_ && start_ns_ > 0) Judge(event.time_ns, reporter);
+      unseen_ = !framework_ && EndedWell(event);
       Close(reporter);
       initializing_ = false;
       return;
     }
     if (initializing_ && start_ns_ > 0) Judge(event.time_ns, reporter);
+  }
+
+  static bool EndedWell(const format::EventRow& attempt_end) {
+    const auto data = nlohmann::json::parse(attempt_end.data, nullptr, false);
+    if (!data.is_object()) return false;
+    const auto code = data.find("exit_code");
+    return code != data.end() && code->is_number_integer() && code->get<std::int64_t>() == 0;
   }
 
   /// A step began at `time_ns`.
@@ -192,7 +202,17 @@ class MaxInitializationTime final : public Rule {
     const std::string since =
         fmt::format("{} min after its start the training has made no step", Figure(minutes));
     bool known = true;
-    if (network >= kActivities[kNetwork].least && network >= storage) {
+    if (unseen_) {
+      known = false;
+      incident_.severity = Severity::kLow;
+      incident_.cost_seconds = 0;
+      incident_.cause = fmt::format(
+          "{}, and it ended well without one: it trains nothing, or with what is not recorded.",
+          since);
+      incident_.advice =
+          "Look at the frameworks that are recorded (docs/guide); where this is none of them, "
+          "leave the rule off: --no-rule MaxInitializationTime.";
+    } else if (network >= kActivities[kNetwork].least && network >= storage) {
       incident_.cause =
           fmt::format("{}: it received {} MB/s over the network.", since, Plain(network / 1e6));
       incident_.advice =
@@ -247,6 +267,8 @@ class MaxInitializationTime final : public Rule {
   std::int64_t last_ns_ = 0;
   std::int64_t described_ns_ = 0;
   bool initializing_ = true;
+  bool framework_ = false;  ///< One that is recorded began in the attempt.
+  bool unseen_ = false;     ///< It ended well, and none did.
   bool open_ = false;
   bool has_data_ = false;
   Incident incident_;
@@ -263,8 +285,10 @@ const RuleDesc kMaxInitializationTimeDesc{
     "first step begins, closed where the attempt ends. "
     "The cause is what was done meanwhile: the mean rate of bytes received (all interfaces but the "
     "loopback) where it is at least 1 MB/s and above that of bytes fetched from storage, else the "
-    "latter from 1 MB/s, else processor time from half a core, else not found. Medium. Cost = time "
-    "beyond the threshold: assumes that so much is needed.",
+    "latter from 1 MB/s, else processor time from half a core, else not found. Medium; low and "
+    "without cost where the attempt ended with exit code 0, had made no step, and no framework "
+    "that is recorded began: then its steps are what nobody sees. Cost = time beyond the "
+    "threshold: assumes that so much is needed.",
     "Read data while training instead of before it, keep prepared data in a file, cache what is "
     "compiled.",
     store::MaskOf(format::TableId::kMetrics) | store::MaskOf(format::TableId::kSteps) |

@@ -43,6 +43,8 @@ constexpr std::array kCellNs = {std::int64_t{1'250'000'000}, std::int64_t{10'000
                                 std::int64_t{80'000'000'000}, std::int64_t{640'000'000'000}};
 constexpr std::size_t kScales = kCellNs.size();
 constexpr std::size_t kMostProcesses = 1024;
+/// One that was not sampled for so long is gone, though nobody said so: a helper without a channel.
+constexpr std::int64_t kGoneNs = 5'000'000'000;
 constexpr double kUrgent = 600;  ///< Seconds left from which it is high.
 
 /// One series in cells of one width.
@@ -228,9 +230,13 @@ class MemoryForecast final : public Rule {
     std::int64_t first_step_ns = 0;
     std::uint32_t attempt = 0;
     bool warm = false;
+    std::int64_t now_ns = 0;
   };
   struct Process {
     Trends trends;
+    std::int64_t last_ns = 0;
+
+    bool GoneAt(std::int64_t now_ns) const { return last_ns + kGoneNs < now_ns; }
   };
   struct Culprit {
     std::string who;
@@ -247,6 +253,7 @@ class MemoryForecast final : public Rule {
       machine.attempt = sample.attempt;
       Forget(node.writer, reporter);
     }
+    machine.now_ns = sample.to_ns;
     if (machine.first_step_ns == 0 && sample.attempt != 0) machine.first_step_ns = sample.to_ns;
     if (!machine.warm && machine.first_step_ns != 0 &&
         sample.to_ns >= machine.first_step_ns + warmup_ns_) {
@@ -303,9 +310,13 @@ class MemoryForecast final : public Rule {
     const Key key(writer, value.unit);
     auto at = processes_.find(key);
     if (at == processes_.end()) {
+      if (processes_.size() >= kMostProcesses) {
+        std::erase_if(processes_, [&](const auto& entry) { return entry.second.GoneAt(time_ns); });
+      }
       if (processes_.size() >= kMostProcesses) return;
       at = processes_.try_emplace(key).first;
     }
+    at->second.last_ns = time_ns;
     for (std::size_t scale = 0; scale < kScales; ++scale) {
       at->second.trends[scale].Push(kCellNs[scale], time_ns, value.value, 0, -1);
     }
@@ -373,8 +384,9 @@ class MemoryForecast final : public Rule {
     double most = 0;
     std::int32_t pid = 0;
     double workers = 0;
+    const std::int64_t now_ns = machines_.at(node.writer).now_ns;
     for (const auto& [key, process] : processes_) {
-      if (key.first != node.writer) continue;
+      if (key.first != node.writer || process.GoneAt(now_ns)) continue;
       const double of = process.trends[scale].Growth();
       if (node.workers.contains(key.second)) workers += of;
       if (of > most) {

@@ -119,7 +119,7 @@ class NetworkBottleneck final : public Rule {
 
   void OnSample(const SampledNode& node, const Sample& sample, Reporter* reporter) {
     Cell of_node(sample);
-    of_node.gpu.Add(sample.MeanOf(kGpu), of_node.seconds);
+    of_node.gpu.Add(sample.MeanOf(kGpu, node.used_gpus), of_node.seconds);
     const bool workers = std::any_of(
         sample.values.begin(), sample.values.end(),
         [&](const SampleValue& v) { return v.what == kCpu && node.workers.contains(v.unit); });
@@ -140,6 +140,7 @@ class NetworkBottleneck final : public Rule {
       }
       Cell cell = of_node;
       cell.bytes = value.value * cell.seconds;
+      link.watched.CloseBefore(cell, reporter);
       if (link.window.Push(cell)) Judge(&link, node, reporter);
     }
   }
@@ -292,9 +293,8 @@ const RuleDesc kNetworkBottleneckDesc{
         "the highest mean of a window so far, with rates whose middle 80 % lie within 15 % of the "
         "median and makers of batches that compute for less than 70 % of their time (in the "
         "training process: less than 1 − wait / 2). Starving: data wait + comm wait ≥ `waits`, and "
-        "the mean gpu.utilization is below `gpu` where there are GPUs; with link_gbps and a GPU "
-        "that "
-        "alone. Medium, high where 30 % of the time "
+        "the mean gpu.utilization is below `gpu` where GPUs were ever busy; with link_gbps and a "
+        "GPU that alone. Medium, high where 30 % of the time "
         "is lost; over where nothing starves or the rate is below 70 % of that bar. Bytes a sample "
         "= received / samples of the batches; ceiling = the link's (or highest) rate / bytes a "
         "sample. Cost = time × (data wait + comm wait), a part of InputBound's; without such waits "

@@ -96,7 +96,8 @@ struct NodeSample {
 };
 
 /// Puts samples together. A sample is given away once a TRAIN step has ended in or after it, as
-/// only then it is known what the training did; where none does for kHeld samples, without.
+/// only then it is known what the training did; where none does for kHeld samples, and twice the
+/// longest step so far, without.
 class NodeSampler {
  public:
   static constexpr std::uint32_t kTables =
@@ -150,6 +151,7 @@ class NodeSampler {
   /// Values of one sample have one time; those of devices may be read a little later.
   static constexpr std::int64_t kTogetherNs = 20'000'000;
   static constexpr std::size_t kHeld = 120;
+  static constexpr std::size_t kMostHeld = 1200;
   static constexpr int kMaxGpus = 1024;
 
   enum class Quantity : std::uint8_t {
@@ -181,7 +183,13 @@ class NodeSampler {
     std::vector<NodeSample> held;
     SampleTimes times;
     Steps steps;
+    std::int64_t longest_ns = 0;  ///< Step of the attempt.
     std::uint32_t attempt = 0;
+
+    bool HeldEnough() const {
+      return held.size() >= kMostHeld ||
+             (held.size() >= kHeld && held.back().to_ns - held.front().from_ns > 2 * longest_ns);
+    }
   };
 
   static What WhatIs(const Series& series) {
@@ -278,7 +286,7 @@ class NodeSampler {
     state->sample.from_ns = *from;
     state->sample.attempt = state->attempt;
     state->held.push_back(std::move(state->sample));
-    if (state->steps.ns > 0 || state->held.size() >= kHeld) Give(state, done);
+    if (state->steps.ns > 0 || state->HeldEnough()) Give(state, done);
   }
 
   template <class Done>
@@ -289,7 +297,9 @@ class NodeSampler {
     if (row.attempt > state->attempt) {
       Give(state, done);
       state->attempt = row.attempt;
+      state->longest_ns = 0;
     }
+    state->longest_ns = std::max(state->longest_ns, row.duration_ns);
     Steps& steps = state->steps;
     steps.ns += static_cast<double>(row.duration_ns);
     steps.wait_ns +=

@@ -33,16 +33,14 @@ class OverallFrameworkMetrics final : public Rule {
     // A phase span is in the steps' own account already.
     if (series.collection == "phase") return false;
     if (operation_.size() <= series.id) operation_.resize(series.id + 1, kNone);
-    std::size_t at = 0;
-    while (at < operations_.size() &&
-           (operations_[at].category != series.collection || operations_[at].name != series.name)) {
-      ++at;
-    }
-    if (at == operations_.size()) {
-      if (at >= kMaxOperations) return false;
+    std::pair<std::string, std::string> key(series.collection, series.name);
+    auto known = known_.find(key);
+    if (known == known_.end()) {
+      if (operations_.size() >= kMaxOperations) return false;
+      known = known_.emplace(std::move(key), static_cast<std::uint32_t>(operations_.size())).first;
       operations_.push_back({series.collection, series.name, 0, 0});
     }
-    operation_[series.id] = static_cast<std::uint32_t>(at);
+    operation_[series.id] = known->second;
     return true;
   }
 
@@ -158,6 +156,7 @@ class OverallFrameworkMetrics final : public Rule {
   std::map<std::array<std::int64_t, 3>, std::pair<std::int64_t, std::int64_t>> lives_;
   std::vector<std::uint32_t> operation_;  ///< By series.
   std::vector<Operation> operations_;
+  std::map<std::pair<std::string, std::string>, std::uint32_t> known_;  ///< Index of operations_.
 };
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -48,7 +49,7 @@ class PrecisionAdvice final : public Rule {
     if (series.table == format::TableId::kStatistics) {
       if (series.collection != "weights") return false;
       // Rows of millions of captures must not come here for what the first says.
-      return ++wanted_[{series.rank, series.pid}] <= kTensors;
+      return ++wanted_[{series.rank, series.pid, series.attempt}] <= kTensors;
     }
     if (series.table != format::TableId::kMetrics) return false;
     const int gpu = UnitOf(series.collection, "gpu:");
@@ -62,7 +63,7 @@ class PrecisionAdvice final : public Rule {
 
   void OnRecord(const Record& record, Reporter* reporter) override {
     if (const auto* row = record.As<format::StatisticRow>()) {
-      OnWeights(*row, record);
+      OnWeights(*row, record, reporter);
       return;
     }
     sampler_.OnRecord(record, [&](const SampledNode& node, const Sample& sample) {
@@ -100,6 +101,7 @@ class PrecisionAdvice final : public Rule {
   struct Machine {
     explicit Machine(double window_s) : window(std::min(5.0, window_s), window_s) {}
     CellWindow<Cell> window;
+    std::uint32_t attempt = 0;                            ///< Whose weights and steps these are.
     std::map<std::string, double, std::less<>> elements;  ///< Of weights, by dtype.
     bool gpu = false;
     Watched tensor_cores, wide;
@@ -114,11 +116,26 @@ class PrecisionAdvice final : public Rule {
     return machines_.try_emplace(writer, window_s_).first->second;
   }
 
-  void OnWeights(const format::StatisticRow& row, const Record& record) {
+  /// False where the row is of an attempt that is over. A restart may have changed the format: what
+  /// the weights were before says nothing about now.
+  static bool Renew(Machine* machine, std::uint32_t attempt, Reporter* reporter) {
+    if (attempt <= machine->attempt) return attempt == machine->attempt;
+    machine->attempt = attempt;
+    machine->elements.clear();
+    machine->pids.clear();
+    machine->work_ns = machine->steps = 0;
+    if (machine->wide.open) reporter->Close(machine->wide.incident);
+    machine->wide.open = false;
+    return true;
+  }
+
+  void OnWeights(const format::StatisticRow& row, const Record& record, Reporter* reporter) {
     if (record.series >= seen_.size()) seen_.resize(record.series + 1);
     if (seen_[record.series]) return;
     seen_[record.series] = true;
-    MachineOf(record.writer).elements[std::string(row.dtype)] += static_cast<double>(row.count);
+    Machine& machine = MachineOf(record.writer);
+    if (!Renew(&machine, row.attempt, reporter)) return;
+    machine.elements[std::string(row.dtype)] += static_cast<double>(row.count);
     has_data_ = true;
   }
 
@@ -126,8 +143,9 @@ class PrecisionAdvice final : public Rule {
     Machine& machine = MachineOf(node.writer);
     machine.gpu = true;
     Cell cell(sample);
-    cell.utilization.Add(sample.MeanOf(kUtilization), cell.seconds);
-    cell.active.Add(sample.MeanOf(kActive), cell.seconds);
+    cell.utilization.Add(sample.MeanOf(kUtilization, node.used_gpus), cell.seconds);
+    cell.active.Add(sample.MeanOf(kActive, node.used_gpus), cell.seconds);
+    machine.tensor_cores.CloseBefore(cell, reporter);
     if (machine.window.Push(cell)) Judge(&machine, node, reporter);
   }
 
@@ -204,8 +222,9 @@ class PrecisionAdvice final : public Rule {
   /// Weights in float64 cost on every machine.
   void OnStep(const format::StepRow& step, std::uint32_t writer, Reporter* reporter) {
     const auto found = machines_.find(writer);
-    if (found == machines_.end() || found->second.elements.empty()) return;
+    if (found == machines_.end()) return;
     Machine& machine = found->second;
+    if (!Renew(&machine, step.attempt, reporter) || machine.elements.empty()) return;
     const auto waited = std::clamp<std::int64_t>(step.data_wait_ns, 0, step.duration_ns);
     machine.work_ns += static_cast<double>(step.duration_ns - waited);
     machine.steps += 1;
@@ -254,9 +273,10 @@ class PrecisionAdvice final : public Rule {
   const double window_s_;
   const double float64_;
   MachineSampler sampler_;
-  std::map<std::pair<std::int32_t, std::int32_t>, std::size_t> wanted_;  ///< By (rank, pid).
-  std::vector<bool> seen_;                                               ///< By series.
-  std::map<std::uint32_t, Machine> machines_;                            ///< By writer.
+  /// Series of weights by (rank, pid, attempt).
+  std::map<std::tuple<std::int32_t, std::int32_t, std::uint32_t>, std::size_t> wanted_;
+  std::vector<bool> seen_;                     ///< By series.
+  std::map<std::uint32_t, Machine> machines_;  ///< By writer.
   bool has_data_ = false;
 };
 
@@ -267,14 +287,12 @@ const RuleDesc kPrecisionAdviceDesc{
     .summary = "The training computes in a wider number format than it needs.",
     .formula =
         "Tensor cores: over window_seconds in which TRAIN steps go on, the mean gpu.utilization of "
-        "a "
-        "node's GPUs is at least `utilization` and their mean gpu.tensor_active below "
-        "tensor_active: "
-        "medium; over from twice tensor_active. float64: at least float64_share of the elements of "
-        "the captured weights (the first 64 of a process) have that dtype, after 10 TRAIN steps: "
-        "low, medium with a GPU. Cost = half of the busy time, or of the steps' time less waits "
-        "for "
-        "data (assumption: the narrower format takes half as long).",
+        "a node's GPUs (those that were ever busy) is at least `utilization` and their mean "
+        "gpu.tensor_active below tensor_active: medium; over from twice "
+        "tensor_active. float64: at least float64_share of the elements of the captured "
+        "weights (the first 64 of a process, of the present attempt) have that dtype, after 10 "
+        "TRAIN steps: low, medium with a GPU. Cost = half of the busy time, or of the "
+        "steps' time less waits for data (assumption: the narrower format takes half as long).",
     .how_to_fix =
         "Automatic mixed precision in bfloat16; TF32 for products of float32; sizes that are "
         "multiples of 8; float32 instead of float64.",

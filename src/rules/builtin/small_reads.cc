@@ -49,14 +49,20 @@ class SmallReads final : public Rule {
         window_s_(std::max(1.0, p.Get("window_seconds"))) {}
 
   bool Wants(const Series& series) override {
-    if (series.table != format::TableId::kMetrics || series.pid == 0) return false;
+    if (series.table != format::TableId::kMetrics) return false;
+    if (series.name == "cpu.busy" && series.collection == "node") {
+      sampler_.Read(series, kBusy);
+      return true;
+    }
+    if (series.pid == 0) return false;
     struct Entry {
       std::string_view name;
       What what;
     };
     static constexpr std::array kNames = {
         Entry{"proc.read_calls_rate", kCalls}, Entry{"proc.read_call_bytes_rate", kCallBytes},
-        Entry{"proc.read_bytes_rate", kStored}, Entry{"proc.cpu_user", kUser}};
+        Entry{"proc.read_bytes_rate", kStored}, Entry{"proc.cpu_user", kUser},
+        Entry{"proc.cpu_system", kSystem}};
     for (const Entry& entry : kNames) {
       if (series.name != entry.name) continue;
       sampler_.Read(series, entry.what, series.pid);
@@ -83,23 +89,27 @@ class SmallReads final : public Rule {
   bool has_data() const override { return has_data_; }
 
  private:
-  enum What : int { kNone, kCalls, kCallBytes, kStored, kUser };
+  enum What : int { kNone, kCalls, kCallBytes, kStored, kUser, kSystem, kBusy };
 
   struct Cell : CellBase {
     using CellBase::CellBase;
     // Of the processes that make batches: loader workers, or else the training itself.
     double calls = 0, call_bytes = 0, stored_bytes = 0;
     double user_s = 0;     ///< CPU seconds in user mode.
+    double system_s = 0;   ///< The same in the kernel.
     double makers_s = 0;   ///< Seconds of all of them together.
     double workers_s = 0;  ///< The same of loader workers.
+    TimeMean busy;         ///< Percent of all cores.
     void Add(const Cell& other) {
       AddBase(other);
       calls += other.calls;
       call_bytes += other.call_bytes;
       stored_bytes += other.stored_bytes;
       user_s += other.user_s;
+      system_s += other.system_s;
       makers_s += other.makers_s;
       workers_s += other.workers_s;
+      busy.Add(other.busy);
     }
     bool by_workers() const { return workers_s * 2 > makers_s; }
     double mean_bytes() const { return calls > 0 ? call_bytes / calls : 0; }
@@ -117,6 +127,7 @@ class SmallReads final : public Rule {
 
   void OnSample(const SampledNode& node, const Sample& sample, Reporter* reporter) {
     Cell cell(sample);
+    cell.busy.Add(sample.SumOf(kBusy), cell.seconds);
     const bool workers = std::any_of(
         sample.values.begin(), sample.values.end(),
         [&](const SampleValue& v) { return v.what == kCalls && node.workers.contains(v.unit); });
@@ -140,11 +151,15 @@ class SmallReads final : public Rule {
         case kUser:
           cell.user_s += amount / 100;
           break;
+        case kSystem:
+          cell.system_s += amount / 100;
+          break;
         default:
           break;
       }
     }
     Machine& machine = machines_.try_emplace(node.writer, window_s_).first->second;
+    machine.watched.CloseBefore(cell, reporter);
     if (machine.window.Push(cell)) Judge(&machine, node, reporter);
   }
 
@@ -153,10 +168,18 @@ class SmallReads final : public Rule {
   double ReadShare(const Cell& cell) const {
     if (cell.makers_s <= 0 || cell.steps.ns <= 0) return 0;
     const double wait = cell.steps.wait();
+    if (wait <= 0) return 0;
     const double calls = cell.calls * call_s_ / cell.makers_s;
     const double user = cell.user_s / cell.makers_s;
     if (cell.by_workers()) {
-      return wait * std::clamp(std::max(1 - user, calls), 0.0, 1.0);
+      double rest = 1 - user;
+      if (cell.busy.known()) {
+        // A worker that does not compute may wait for a core: for reads it waits while cores are
+        // free (one of two may have other work), or in the kernel.
+        const double idle = 2 * std::max(0.0, 1 - cell.busy.value() / 100) / wait;
+        rest = std::min(rest, idle + cell.system_s / cell.makers_s);
+      }
+      return wait * std::clamp(std::max(rest, calls), 0.0, 1.0);
     }
     // What it computes beyond a core for the rest of the step it computes while it waits.
     const double user_in_wait = std::clamp(user - (1 - wait), 0.0, wait);
@@ -269,14 +292,14 @@ const RuleDesc kSmallReadsDesc{
         "(loader "
         "workers, else those that train): reads are many and small where read calls ≥ `calls` a "
         "second and bytes / calls < small_kib; uncached where half of the bytes, and 1 MB/s, come "
-        "from storage. Share = data wait × (1 − CPU share of the makers in user mode), where the "
-        "training makes its batches itself: data wait − what it computes beyond the rest of its "
-        "step; at least calls × call_us, at most the data wait. Medium from medium_share, high "
-        "from "
-        "high_share, over below half of medium_share or where reads are neither. Cost = share × "
-        "time: a part of InputBound's, not to be added to it. Reads of pipes and "
-        "sockets by read(2) are among the calls; pages of mapped files only among the bytes from "
-        "storage.",
+        "from storage. Share = data wait × (1 − CPU share of the makers in user mode), of workers "
+        "at most 2 × (1 − cpu.busy) + data wait × their CPU share in the kernel, since else they "
+        "wait for cores; where the training makes its batches itself: data wait − what it computes "
+        "beyond the rest of its step; at least calls × call_us, at most the data wait. Medium "
+        "from medium_share, high from high_share, over below half of medium_share or where "
+        "reads are neither. Cost = share × time: a part of InputBound's, not to be added to it. "
+        "Reads of pipes and sockets by read(2) are among the calls; pages of mapped files only "
+        "among the bytes from storage.",
     .how_to_fix =
         "Few large files instead of many small ones; one read a file, not one a record; a local "
         "copy of the data, or one in memory.",

@@ -198,6 +198,7 @@ class Throttled final : public Rule {
       cell.used.Add(sample.SumOf(kUsed), cell.seconds);
       cell.held.Add(sample.SumOf(kHeld), cell.seconds);
       cell.periods.Add(periods, cell.seconds);
+      group.watched.CloseBefore(cell, reporter);
       if (group.window.Push(cell)) JudgeGroup(&group, reporter);
     }
     for (const SampleValue& value : sample.values) {
@@ -233,6 +234,7 @@ class Throttled final : public Rule {
       cell.fault_s =
           (bits & (kSoftwareHeat | kHardwareHeat | kPowerBrake | kHardware)) != 0 ? seconds : 0;
     }
+    device.watched.CloseBefore(cell, reporter);
     if (device.window.Push(cell)) JudgeGpu(&device, reporter);
   }
 

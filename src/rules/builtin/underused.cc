@@ -129,9 +129,8 @@ class Underused final : public Rule {
   void OnSample(const SampledNode& node, const Sample& sample, Reporter* reporter) {
     Cell cell(sample);
     const double seconds = cell.seconds;
-    const double gpu = sample.MeanOf(kGpu);
-    gpu_seen_ = gpu_seen_ || !std::isnan(gpu);
-    cell.gpu.Add(gpu, seconds);
+    gpu_seen_ = gpu_seen_ || !std::isnan(sample.MaxOf(kGpu));
+    cell.gpu.Add(sample.MeanOf(kGpu, node.used_gpus), seconds);
     const double all = cores_[node.name];
     const double limit = sample.SumOf(kLimit);
     const bool limited = limit > 0 && (all == 0 || limit < all);
@@ -154,6 +153,7 @@ class Underused final : public Rule {
     cell.workers.Add(workers, seconds);
     if (workers > 0) cell.worker_rss.Add(rss / workers, seconds);
     Machine& machine = machines_.try_emplace(node.writer, window_s_).first->second;
+    machine.watched.CloseBefore(cell, reporter);
     if (machine.window.Push(cell)) Judge(&machine, node, reporter);
   }
 
@@ -182,7 +182,7 @@ class Underused final : public Rule {
       machine->cost_s += machine->window.newest().seconds * Lost(total);
     }
     if (total.steps.wait() >= waits_) watched.Raise(Severity::kMedium);
-    Describe(machine);
+    Describe(machine, node);
     reporter->Report(watched.incident);
   }
 
@@ -198,7 +198,7 @@ class Underused final : public Rule {
                    static_cast<double>(kMostWorkers)));
   }
 
-  void Describe(Machine* machine) const {
+  void Describe(Machine* machine, const SampledNode& node) const {
     const Cell& total = machine->window.total();
     Incident& incident = machine->watched.incident;
     const double wait = total.steps.wait();
@@ -212,8 +212,11 @@ class Underused final : public Rule {
     const int cores = total.cores.known() ? static_cast<int>(total.cores.value()) : kMostWorkers;
     const int free_cores = std::max(0, static_cast<int>(cores * (1 - total.cpu.value() / 100)) - 1);
     const std::optional<int> memory = MemoryFor(total);
-    int more = std::min(std::max(2, workers), free_cores);
+    // num_workers is of one DataLoader: each rank has its own.
+    const int ranks = static_cast<int>(std::max<std::size_t>(1, node.trainers.size()));
+    int more = std::min(std::max(2 * ranks, workers), free_cores);
     if (memory) more = std::min(more, *memory);
+    const int target = (workers + more) / ranks;
     bool found = true;
     if (wait >= waits_ && memory && *memory == 0) {
       incident.cause = fmt::format(
@@ -223,14 +226,15 @@ class Underused final : public Rule {
       incident.advice =
           "Make workers smaller (arrays instead of lists of objects, smaller prefetch_factor), so "
           "that more of them fit.";
-    } else if (wait >= waits_ && more > 0) {
+    } else if (wait >= waits_ && target > workers / ranks) {
       incident.cause = fmt::format(
           "{}; the model waits for data in {:.0f} % of step time: {}.", loads, 100 * wait,
           workers == 0 ? std::string("each batch is made between two steps")
           : workers == 1
               ? std::string("1 loader worker makes too few batches at a time")
               : fmt::format("{} loader workers make too few batches at a time", workers));
-      incident.advice = fmt::format("Set num_workers={} in the DataLoader{}.", workers + more,
+      incident.advice = fmt::format("Set num_workers={} in the DataLoader{}{}.", target,
+                                    ranks > 1 ? " of each rank" : "",
                                     memory ? fmt::format(": memory allows up to {} more of {}",
                                                          *memory, Bytes(total.worker_rss.value()))
                                            : std::string(", and look whether memory allows it"));
@@ -284,13 +288,13 @@ const RuleDesc kUnderusedDesc{
     .name = "Underused",
     .summary = "GPUs, cores and disks are all far from full, but none of them rests.",
     .formula =
-        "Over `minutes` in which TRAIN steps go on, of one node: 1 % ≤ mean gpu.utilization < "
-        "`gpu`, "
-        "1 % ≤ load of the cores that the run may use < `cpu` (with a CPU limit: of the limit, the "
-        "run's own), mean of the busiest disk < `disk`; data in memory need none. Medium where "
-        "data "
-        "wait ≥ `waits` of step time, else low; over where a load is 1.2 times its bound. Workers "
-        "advised: twice as many, at most the free cores less one, at most 80 % of mem.available / "
+        "Over `minutes` in which TRAIN steps go on, of one node: 1 % ≤ mean gpu.utilization "
+        "(of GPUs that were ever busy) < `gpu`, 1 % ≤ load of the cores that the run may use < "
+        "`cpu` (with a CPU limit: of the limit, the run's own), mean of the busiest disk < "
+        "`disk`; data in memory need none. Medium where data wait ≥ `waits` of step time, else low; "
+        "over where a load is 1.2 times its bound. Workers "
+        "advised (of all ranks of the node together, shared out): twice as many, at most the free "
+        "cores less one, at most 80 % of mem.available / "
         "the resident memory of a worker. Cost = time × (1 − utilization / 90 %): assumes that a "
         "well-fed GPU reaches 90 %; the waits in it are InputBound's too.",
     .how_to_fix =

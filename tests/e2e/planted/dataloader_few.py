@@ -21,7 +21,7 @@ ROUNDS = 400
 def transform(sample: torch.Tensor) -> torch.Tensor:
     values = sample.tolist()
     for _ in range(ROUNDS):
-        values = [0.5 * value + 0.1 for value in values]
+        values = [1.0005 * value for value in values]
     return torch.tensor(values)
 
 
