@@ -35,8 +35,8 @@ Summary Make(const Made& made) {
     row.batch_size = made.batch;
     row.time_ns = now;
     // Each value a little other, so that no two are equal.
-    row.data_wait_ns = made.wait_ns + ((i / 40) % 2 == 0 ? made.wobble_ns : 0) +
-                       (i % 10 == 9 ? made.tenth_ns : 0);
+    row.data_wait_ns =
+        made.wait_ns + ((i / 40) % 2 == 0 ? made.wobble_ns : 0) + (i % 10 == 9 ? made.tenth_ns : 0);
     row.forward_ns = made.step_ns + (i * 7919) % 1000;
     row.duration_ns = row.data_wait_ns + row.forward_ns;
     now += row.duration_ns;

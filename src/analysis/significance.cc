@@ -154,8 +154,8 @@ double MannWhitney(const std::vector<double>& a, const std::vector<double>& b, d
     }
     return std::min(1.0, 2 * tail / total);
   }
-  const double variance = m * n / 12 * (count + 1 - ties / (count * (count - 1))) *
-                          std::max(1.0, inflation);
+  const double variance =
+      m * n / 12 * (count + 1 - ties / (count * (count - 1))) * std::max(1.0, inflation);
   if (variance <= 0) return 1;
   const double z = std::max(0.0, m * n / 2 - smaller - 0.5) / std::sqrt(variance);
   return std::min(1.0, std::erfc(z / std::sqrt(2.0)));

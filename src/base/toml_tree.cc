@@ -51,10 +51,9 @@ Result<TomlTree> TomlTree::Parse(std::string_view text, std::string_view where,
   try {
     const toml::parse_result parsed = toml::parse(text, where);
     if (!parsed) {
-      return Status(Code::kUsage,
-                    fmt::format("{}:{}: {}: correct it ({})", where,
-                                parsed.error().source().begin.line,
-                                parsed.error().description(), page));
+      return Status(Code::kUsage, fmt::format("{}:{}: {}: correct it ({})", where,
+                                              parsed.error().source().begin.line,
+                                              parsed.error().description(), page));
     }
     TomlTree tree;
     tree.where_ = where;

@@ -73,8 +73,8 @@ int Check(const CheckOptions& options) {
     if (reached) return kExitFinding;
     // A gate that could not look must not look open.
     for (const rules::RuleState& rule : replay.rules) {
-      const bool blind = rule.status == rules::RuleStatus::kError ||
-                         rule.status == rules::RuleStatus::kSuspended;
+      const bool blind =
+          rule.status == rules::RuleStatus::kError || rule.status == rules::RuleStatus::kSuspended;
       if (!blind || rule.error == rules::kPythonLeftOut) continue;
       return Fail("check", Status(Code::kUnusable,
                                   fmt::format("the rule {} could not judge: {}: mend it, or leave "

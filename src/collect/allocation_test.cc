@@ -21,9 +21,7 @@ void* operator new(std::size_t size) {
 }
 // Not inlined: at a caller of one that is, g++ takes the other for a mismatch.
 [[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept {
-  std::free(memory);
-}
+[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
 namespace telltale::collect {
 namespace {

@@ -283,8 +283,8 @@ void Residuals(std::string* out, const ordered_json& model) {
 std::string OneModel(const ordered_json& model, bool several) {
   std::string small = Words(model, "objective");
   if (several) {
-    small += fmt::format("{}rank {}, pid {}", small.empty() ? "" : "; ",
-                         At(model, "rank").dump(), At(model, "pid").dump());
+    small += fmt::format("{}rank {}, pid {}", small.empty() ? "" : "; ", At(model, "rank").dump(),
+                         At(model, "pid").dump());
   }
   std::string out;
   Add(&out, "<div class=\"gap\"><h3>Boosted model <small>{}</small></h3>\n", Escape(small));

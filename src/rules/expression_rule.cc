@@ -87,8 +87,8 @@ class ExpressionRule final : public Rule {
       table_mask_ |= store::MaskOf(TableOf(call.selector.source));
     }
     // The newest step, restarts, and a clock that goes on while a training hangs.
-    table_mask_ |= store::MaskOf(format::TableId::kSteps) |
-                   store::MaskOf(format::TableId::kMetrics);
+    table_mask_ |=
+        store::MaskOf(format::TableId::kSteps) | store::MaskOf(format::TableId::kMetrics);
     summary_ = fmt::format("A rule of yours: {}", Printable(expression_.text));
     formula_ = expression_.text;
     advice_ = spec.advice.empty() ? "Look at what the expression reads." : spec.advice;
@@ -135,9 +135,8 @@ class ExpressionRule final : public Rule {
       OnRow(record.series, *statistic,
             [&](const Selector& selector) { return FieldOf(*statistic, selector.field); });
     } else if (const auto* span = record.As<format::SpanRow>()) {
-      OnRow(record.series, *span, [&](const Selector&) {
-        return static_cast<double>(span->duration_ns) / 1e9;
-      });
+      OnRow(record.series, *span,
+            [&](const Selector&) { return static_cast<double>(span->duration_ns) / 1e9; });
     }
   }
 

@@ -326,8 +326,8 @@ class PythonRule final : public Rule {
   std::map<std::string, Incident> open_;  ///< By subject.
 };
 
-/// As python -m telltale.rule_host, but that no module is looked for in the folder in which the user
-/// happens to be.
+/// As python -m telltale.rule_host, but that no module is looked for in the folder in which the
+/// user happens to be.
 constexpr const char* kBegin =
     "import sys\n"
     "sys.path[:] = [p for p in sys.path if p not in ('', '.')]\n"
@@ -356,11 +356,10 @@ std::vector<std::string> HostCommand(const RuleSpec& spec, const HostParameters&
 
 Result<ForeignRule> MakePythonRule(const RuleSpec& spec, const PythonRuleOptions& options) {
   TELLTALE_ASSIGN_OR_RETURN(const HostParameters parameters, ReadParameters(spec));
-  const fs::path package =
-      options.package_dir.empty() ? InstalledPackage() : options.package_dir;
-  TELLTALE_ASSIGN_OR_RETURN(
-      auto process, RuleProcess::Start(HostCommand(spec, parameters, options),
-                                       ChildEnvironment(package), parameters.log));
+  const fs::path package = options.package_dir.empty() ? InstalledPackage() : options.package_dir;
+  TELLTALE_ASSIGN_OR_RETURN(auto process,
+                            RuleProcess::Start(HostCommand(spec, parameters, options),
+                                               ChildEnvironment(package), parameters.log));
   const auto line = process->ReadLine(kStartLimitNs);
   if (!line.ok()) {
     return Status(Code::kUsage,

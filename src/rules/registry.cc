@@ -40,10 +40,9 @@ Status Parameters::SetText(std::string_view name, std::string_view value) {
     return {};
   }
   if (!values_.contains(name)) {
-    return Status(Code::kUsage,
-                  fmt::format("parameter '{}': the rule has none of this name: see "
-                              "`telltale rules show`",
-                              name));
+    return Status(Code::kUsage, fmt::format("parameter '{}': the rule has none of this name: see "
+                                            "`telltale rules show`",
+                                            name));
   }
   if (value == "True" || value == "true") return Set(name, 1);
   if (value == "False" || value == "false") return Set(name, 0);

@@ -52,8 +52,8 @@ struct Replay {
   std::vector<Finding> findings;  ///< Ranked.
   std::vector<RuleState> rules;
   std::vector<ActionTaken> actions;  ///< What findings have set off while it was watched.
-  RuleSet rule_set;           ///< Whose rules these are.
-  std::string rules_trouble;  ///< RunEngine::trouble.
+  RuleSet rule_set;                  ///< Whose rules these are.
+  std::string rules_trouble;         ///< RunEngine::trouble.
   store::Salvage salvage;
   std::uint64_t watch_cpu_ns = 0;  ///< Processor time that the watcher took.
   bool ended = false;              ///< The run is over: no incident is open.

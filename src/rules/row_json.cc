@@ -68,9 +68,9 @@ struct Tables {
     return (Append<Rows>(record, out) || ...);
   }
 };
-using Written = Tables<format::MetricRow, format::SpanRow, format::StepRow, format::ScalarRow,
-                       format::StatisticRow, format::TensorRow, format::EventRow,
-                       format::HistogramRow>;
+using Written =
+    Tables<format::MetricRow, format::SpanRow, format::StepRow, format::ScalarRow,
+           format::StatisticRow, format::TensorRow, format::EventRow, format::HistogramRow>;
 
 std::string_view NameOf(format::TableId id) {
   for (const format::TableDesc& table : format::kTables) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A record as a line of JSON for a rule in another process. Numbers that JSON has not are written as
-// Python reads them: NaN, Infinity, -Infinity.
+// A record as a line of JSON for a rule in another process. Numbers that JSON has not are written
+// as Python reads them: NaN, Infinity, -Infinity.
 #pragma once
 #include <cstdint>
 #include <string>

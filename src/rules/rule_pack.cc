@@ -18,10 +18,10 @@ namespace fs = std::filesystem;
 Status MakeAbsolute(const fs::path& folder, const fs::path& where, RuleSpec* spec) {
   const auto colon = spec->rule.rfind(':');
   if (colon == std::string::npos || colon == 0 || colon + 1 == spec->rule.size()) {
-    return Status(Code::kUsage,
-                  fmt::format("{}: rules.{}.python '{}': write FILE.py:Class or module:Class",
-                              Printable(where.string()), Printable(spec->name),
-                              Printable(spec->rule)));
+    return Status(
+        Code::kUsage,
+        fmt::format("{}: rules.{}.python '{}': write FILE.py:Class or module:Class",
+                    Printable(where.string()), Printable(spec->name), Printable(spec->rule)));
   }
   const std::string file = spec->rule.substr(0, colon);
   if (!file.ends_with(".py")) return Status();
@@ -29,9 +29,8 @@ Status MakeAbsolute(const fs::path& folder, const fs::path& where, RuleSpec* spe
   const fs::path path = fs::weakly_canonical(folder / file, error);
   if (error || !fs::is_regular_file(path, error)) {
     return Status(Code::kUsage,
-                  fmt::format("{}: rules.{}.python: there is no file {}",
-                              Printable(where.string()), Printable(spec->name),
-                              Printable((folder / file).string())));
+                  fmt::format("{}: rules.{}.python: there is no file {}", Printable(where.string()),
+                              Printable(spec->name), Printable((folder / file).string())));
   }
   spec->rule = path.string() + spec->rule.substr(colon);
   return Status();

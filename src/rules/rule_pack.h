@@ -13,8 +13,8 @@ namespace telltale::rules {
 std::filesystem::path RulesFileOf(const std::filesystem::path& path);
 
 /// What a set that was read from `file` still needs: Python files, relative to that file, become
-/// absolute, since the set goes into the run; expressions are parsed, so that a wrong one is refused
-/// here and not in the middle of a run. kUsage: what is wrong, with the rule's name.
+/// absolute, since the set goes into the run; expressions are parsed, so that a wrong one is
+/// refused here and not in the middle of a run. kUsage: what is wrong, with the rule's name.
 Status CompleteRules(const std::filesystem::path& file, RuleSet* set);
 
 }  // namespace telltale::rules

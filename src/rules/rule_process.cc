@@ -54,8 +54,8 @@ class SpawnSetup {
     ::posix_spawnattr_setsigmask(&attributes_, &none);
     ::posix_spawnattr_setsigdefault(&attributes_, &usual);
     ::posix_spawnattr_setpgroup(&attributes_, 0);
-    ::posix_spawnattr_setflags(&attributes_, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF |
-                                                 POSIX_SPAWN_SETPGROUP);
+    ::posix_spawnattr_setflags(
+        &attributes_, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETPGROUP);
   }
   ~SpawnSetup() {
     ::posix_spawn_file_actions_destroy(&actions_);
@@ -92,12 +92,12 @@ Result<std::unique_ptr<RuleProcess>> RuleProcess::Start(const std::vector<std::s
   }
   const SpawnSetup setup(theirs.get(), log);
   pid_t pid = -1;
-  const int error = ::posix_spawnp(&pid, command.front().c_str(), setup.actions(),
-                                   setup.attributes(), Pointers(command).data(),
-                                   Pointers(environment).data());
+  const int error =
+      ::posix_spawnp(&pid, command.front().c_str(), setup.actions(), setup.attributes(),
+                     Pointers(command).data(), Pointers(environment).data());
   if (error != 0) {
-    return Status(Code::kUsage, fmt::format("{} cannot be started: {}", command.front(),
-                                            std::strerror(error)));
+    return Status(Code::kUsage,
+                  fmt::format("{} cannot be started: {}", command.front(), std::strerror(error)));
   }
   return std::unique_ptr<RuleProcess>(new RuleProcess(pid, OpenPidfd(pid), std::move(ours)));
 }

@@ -43,7 +43,7 @@ struct Line {
   std::map<std::string, std::string> options;  ///< key=value; a "~" after the key stays with it.
   /// All of them: a key may come twice.
   std::vector<std::pair<std::string, std::string>> given;
-  std::string rest;                            ///< After " : ", or " data=" of an event.
+  std::string rest;  ///< After " : ", or " data=" of an event.
 };
 
 /// Splits at spaces; double quotes keep a word together.

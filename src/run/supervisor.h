@@ -23,7 +23,7 @@ struct SupervisorOptions {
   std::int64_t interval_ms = 500;
   double overhead_budget = 0.01;  ///< Fraction of step time.
   bool quiet = false;
-  std::string otlp;  ///< Endpoint that the watcher pushes metrics to; empty: none.
+  std::string otlp;   ///< Endpoint that the watcher pushes metrics to; empty: none.
   bool serve = true;  ///< Start the live page; not where quiet, as nobody would get its link.
   /// The training's.
   GivenSignals signals;

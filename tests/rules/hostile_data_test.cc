@@ -135,9 +135,8 @@ TEST_F(HostileDataTest, AGapOfHoursIsNoData) {
 
 TEST_F(HostileDataTest, AClockThatIsSetBackOrAheadChangesNoVerdict) {
   for (const std::int64_t by_ns : {-kHour, kHour}) {
-    const auto fired = Fired(by_ns < 0 ? "back" : "ahead", [&](format::Rows* rows) {
-      Shift(rows, middle_ns_, by_ns, false);
-    });
+    const auto fired = Fired(by_ns < 0 ? "back" : "ahead",
+                             [&](format::Rows* rows) { Shift(rows, middle_ns_, by_ns, false); });
     EXPECT_EQ(Added(fired), std::set<std::string>()) << by_ns;
   }
 }

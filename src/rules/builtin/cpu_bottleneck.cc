@@ -532,9 +532,8 @@ class CPUBottleneck final : public Rule {
     incident.cost_seconds = process->cost_ns / kNs;
     const int limit = std::max(1, static_cast<int>(sum.allowed));
     const auto ranks = static_cast<int>(
-        std::count_if(processes_.begin(), processes_.end(), [&](const auto& entry) {
-          return entry.second.writer == process->writer;
-        }));
+        std::count_if(processes_.begin(), processes_.end(),
+                      [&](const auto& entry) { return entry.second.writer == process->writer; }));
     // num_workers is of one DataLoader: each rank has its own, and keeps a core for itself.
     const int loaders = std::max(1, (limit - ranks) / std::max(1, ranks));
 

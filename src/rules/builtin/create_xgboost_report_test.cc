@@ -128,8 +128,7 @@ TEST_F(CreateXgboostReportTest, ASecondTrainingTakesThePlaceOfTheFirst) {
 TEST_F(CreateXgboostReportTest, ACurveIsThinnedAndEndsWithTheNewestRound) {
   Training("binary:logistic");
   for (int step = 0; step < 512; ++step) {
-    Feed(format::ScalarRow{
-        .name = "test-logloss", .value = 1.0, .step = step, .mode = "TRAIN"});
+    Feed(format::ScalarRow{.name = "test-logloss", .value = 1.0, .step = step, .mode = "TRAIN"});
   }
   const auto model = Model();
   const auto& steps = model["loss"][0]["steps"];

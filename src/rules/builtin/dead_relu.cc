@@ -47,9 +47,7 @@ constexpr CaptureNeed kCaptures[] = {
 };
 
 /// One of several tensors that a module gives: attention weights, states.
-bool IsNested(std::string_view name) {
-  return name.find(".output.") != std::string_view::npos;
-}
+bool IsNested(std::string_view name) { return name.find(".output.") != std::string_view::npos; }
 
 class DeadRelu final : public TensorRule {
  public:
@@ -72,9 +70,8 @@ class DeadRelu final : public TensorRule {
     // Below zero: no ReLU. No zero at all: a sigmoid, or a ReLU that is well.
     if (!(row.min >= 0) || row.nan_count + row.inf_count > 0 || least_ <= 0) return std::nullopt;
     if (row.zero_count == 0 && !Known(tensor).named) return std::nullopt;
-    const double above =
-        1 - static_cast<double>(std::min(row.zero_count, row.count)) /
-                static_cast<double>(row.count);
+    const double above = 1 - static_cast<double>(std::min(row.zero_count, row.count)) /
+                                 static_cast<double>(row.count);
     // What lives is above zero in at least least_ of the samples, so that it is at most
     // above / least_ of all. Which outputs are of one channel the statistics do not say.
     const double dead = std::clamp(1 - above / least_, 0.0, 1.0);
@@ -109,10 +106,9 @@ class DeadRelu final : public TensorRule {
                 nlohmann::ordered_json* evidence) override {
     const std::size_t judged = Judged(process);
     const Tensor& worst = Largest(ill);
-    incident->severity = ill.size() * 2 >= judged || worst.value >= 99.9 ? Severity::kHigh
-                                                                         : Severity::kMedium;
-    incident->message =
-        fmt::format("{} of {} ReLU layers are mostly dead", ill.size(), judged);
+    incident->severity =
+        ill.size() * 2 >= judged || worst.value >= 99.9 ? Severity::kHigh : Severity::kMedium;
+    incident->message = fmt::format("{} of {} ReLU layers are mostly dead", ill.size(), judged);
     const Layer& layer = Known(worst);
     if (worst.by_values) {
       incident->cause = fmt::format(
@@ -130,14 +126,15 @@ class DeadRelu final : public TensorRule {
     }
     const bool from_start = worst.since.step <= worst.first_step;
     incident->advice =
-        from_start
-            ? fmt::format("They were dead from the first capture on: look at the bias and the "
-                          "initialization of the layer before {}, and at the scale of its inputs; "
-                          "Kaiming initialization with a bias of zero, or LeakyReLU.",
-                          worst.name)
-            : fmt::format("They died about step {}: lower the learning rate or clip gradients "
-                          "before that step, or use LeakyReLU or GELU.",
-                          worst.since.step);
+        from_start ? fmt::format(
+                         "They were dead from the first capture on: look at the bias and the "
+                         "initialization of the layer before {}, and at the scale of its inputs; "
+                         "Kaiming initialization with a bias of zero, or LeakyReLU.",
+                         worst.name)
+                   : fmt::format(
+                         "They died about step {}: lower the learning rate or clip gradients "
+                         "before that step, or use LeakyReLU or GELU.",
+                         worst.since.step);
     incident->confidence = worst.by_values ? 0.95 : 0.85;
     (*evidence)["threshold_layer"] = threshold_layer_;
     (*evidence)["worst"] = worst.name;

@@ -89,7 +89,7 @@ class ExplodingTensor final : public Rule {
   struct Tensor {
     std::string name;
     Collection collection = kOther;
-    bool nan_alone = false;  ///< Inf and growth are no defect: a mask, a count of steps.
+    bool nan_alone = false;       ///< Inf and growth are no defect: a mask, a count of steps.
     double normal = 0;            ///< Largest size in the first captures.
     std::int64_t captures = 0;    ///< With at least one finite element.
     std::int64_t good_step = -1;  ///< Newest capture in which it was well.
@@ -195,8 +195,7 @@ class ExplodingTensor final : public Rule {
       Judge(process, false, reporter);
       process->BeginCapture(row);
     }
-    const std::size_t at =
-        places_.Find(process, series, [&] { return Lookup(process, row); });
+    const std::size_t at = places_.Find(process, series, [&] { return Lookup(process, row); });
     const std::uint64_t bad = std::min(row.count, row.nan_count + row.inf_count);
     const std::uint64_t finite = row.count - bad;
     const double size =

@@ -165,8 +165,7 @@ class HungTraining final : public Rule {
     const std::int64_t from = std::exchange(now_ns_, now_ns);
     if (now_ns - from <= std::max(min_ns_ / 2, kLeastGapNs)) return true;
     for (auto& [key, process] : processes_) {
-      process.unseen_ns +=
-          std::max<std::int64_t>(0, now_ns - std::max(from, process.progress_ns));
+      process.unseen_ns += std::max<std::int64_t>(0, now_ns - std::max(from, process.progress_ns));
     }
     return true;
   }

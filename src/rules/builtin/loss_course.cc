@@ -102,7 +102,7 @@ bool LossCourses::Wants(const Series& series) {
 }
 
 std::optional<CoursePoint> LossCourses::Take(LossCourse* course, std::uint32_t series,
-                                           const format::ScalarRow& scalar) {
+                                             const format::ScalarRow& scalar) {
   if (series >= places_.size()) return std::nullopt;
   const Place& place = places_[series];
   // What is no number is LossNotDecreasing's.

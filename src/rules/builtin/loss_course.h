@@ -55,7 +55,7 @@ class LossCourses {
   bool Wants(const Series& series);
   /// REQUIRES: a scalar that is wanted. The point that it completes, if it does.
   std::optional<CoursePoint> Take(LossCourse* course, std::uint32_t series,
-                                const format::ScalarRow& scalar);
+                                  const format::ScalarRow& scalar);
   /// Nothing follows: what has come since the last point.
   std::optional<CoursePoint> Finish(LossCourse* course) const;
 

@@ -135,7 +135,7 @@ class NonFiniteOrigin final : public Rule {
     std::int64_t loss_bad_step = -1;  ///< First step whose loss was not finite.
     std::int64_t loss_bad_last = -1;  ///< The newest one.
     std::deque<std::pair<std::int64_t, std::string>> kept;  ///< Step and name of what has values.
-    bool told = false;                ///< Its bad case is in an incident.
+    bool told = false;                                      ///< Its bad case is in an incident.
   };
 
   static Stage StageOf(std::string_view collection) {
@@ -444,9 +444,9 @@ class NonFiniteOrigin final : public Rule {
       if (step == c.step) kept.push_back(name);
     }
     if (!kept.empty()) {
-      incident.advice += fmt::format(" The values of step {} are kept: {}{}.", c.step,
-                                     kept.front().get<std::string>(),
-                                     kept.size() > 1 ? " and others" : "");
+      incident.advice +=
+          fmt::format(" The values of step {} are kept: {}{}.", c.step,
+                      kept.front().get<std::string>(), kept.size() > 1 ? " and others" : "");
     }
 
     nlohmann::ordered_json evidence;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // PoorWeightInitialization: the weights begin so that layers hardly learn.
 //
-// As in SageMaker Debugger's rule of this name, in the first steps: variances that differ from layer
-// to layer, gradients that are nearly all the same, a loss that does not fall. A loss alone is not
-// enough here: with a learning rate that is warmed up it stands still in every training, and it says
-// nothing of weights.
+// As in SageMaker Debugger's rule of this name, in the first steps: variances that differ from
+// layer to layer, gradients that are nearly all the same, a loss that does not fall. A loss alone
+// is not enough here: with a learning rate that is warmed up it stands still in every training, and
+// it says nothing of weights.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -118,7 +118,7 @@ class PoorWeightInitialization final : public Rule {
     // Of each layer the newest capture of the first steps.
     std::map<std::string, double, std::less<>> inputs, outputs;
     std::map<std::string, double, std::less<>> spreads;  ///< Of gradients.
-    std::map<std::string, bool, std::less<>> measured;    ///< A spread is from a histogram.
+    std::map<std::string, bool, std::less<>> measured;   ///< A spread is from a histogram.
 
     std::int64_t losses = 0;
     std::int64_t loss_step = -1;
@@ -144,16 +144,14 @@ class PoorWeightInitialization final : public Rule {
     if (gradient) return Kind::kGradient;
     if (pattern_.Matches(series.name)) return Kind::kInput;
     // Several outputs: attention weights, states.
-    return series.collection == "activations" &&
-                   series.name.find(".output.") == std::string::npos
+    return series.collection == "activations" && series.name.find(".output.") == std::string::npos
                ? Kind::kOutput
                : Kind::kNone;
   }
 
   template <class Row>
   Process* Find(const Row& row, std::uint32_t writer, Reporter* reporter) {
-    return processes_.Find(row, writer,
-                           [&](Process* process) { Close(process, false, reporter); });
+    return processes_.Find(row, writer, [&](Process* process) { Close(process, false, reporter); });
   }
 
   template <class Row>
@@ -272,14 +270,14 @@ class PoorWeightInitialization final : public Rule {
                           Figure(smallest.value), Figure(*ratio), Figure(threshold_));
     }
     if (too_narrow) {
-      cause += fmt::format("{} 5th and 95th percentile of the gradient of {} are {} apart, less "
-                           "than {}",
-                           cause.empty() ? "The" : "; the", narrow->name, Figure(narrow->value),
-                           Figure(range_));
+      cause += fmt::format(
+          "{} 5th and 95th percentile of the gradient of {} are {} apart, less "
+          "than {}",
+          cause.empty() ? "The" : "; the", narrow->name, Figure(narrow->value), Figure(range_));
     }
     if (process->flat) {
-      cause += fmt::format("; the loss did not fall for {} of the first {} steps", patience_,
-                           steps_);
+      cause +=
+          fmt::format("; the loss did not fall for {} of the first {} steps", patience_, steps_);
     }
     incident.cause = cause + ".";
     incident.advice =
@@ -310,8 +308,8 @@ class PoorWeightInitialization final : public Rule {
       evidence["first_loss"] = Rounded(process->first_loss);
       evidence["best_loss"] = Rounded(process->best_loss);
     }
-    incident.evidence = evidence.dump(-1, ' ', false,
-                                      nlohmann::ordered_json::error_handler_t::replace);
+    incident.evidence =
+        evidence.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
     reporter->Report(incident);
     if (Fallen(*process)) Close(process, true, reporter);
   }

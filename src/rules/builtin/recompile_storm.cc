@@ -169,9 +169,9 @@ class RecompileStorm final : public Rule {
       if (!c.frame.empty()) ++frames[c.frame];
       if (c.batch >= 0) batches.insert(c.batch);
     }
-    const auto most = std::max_element(
-        frames.begin(), frames.end(),
-        [](const auto& a, const auto& b) { return a.second < b.second; });
+    const auto most =
+        std::max_element(frames.begin(), frames.end(),
+                         [](const auto& a, const auto& b) { return a.second < b.second; });
     const std::string frame = most != frames.end() && most->second > 1
                                   ? fmt::format(", {} of them frame {}", most->second, most->first)
                                   : std::string();

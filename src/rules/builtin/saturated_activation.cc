@@ -47,12 +47,9 @@ constexpr ParameterDesc kParameters[] = {
 };
 
 constexpr CaptureNeed kCaptures[] = {
-    {"activations", "statistics", 100},
-    {"activations", "values", 100},
-    {"{collection_names}", "statistics", 100},
-    {"{collection_names}", "values", 100},
-    {"", "statistics", 100, "{tensor_regex}"},
-    {"", "values", 100, "{tensor_regex}"},
+    {"activations", "statistics", 100},        {"activations", "values", 100},
+    {"{collection_names}", "statistics", 100}, {"{collection_names}", "values", 100},
+    {"", "statistics", 100, "{tensor_regex}"}, {"", "values", 100, "{tensor_regex}"},
 };
 
 /// Without values: outputs with less than this share of the greatest slope count as saturated.
@@ -131,9 +128,8 @@ class SaturatedActivation final : public TensorRule {
     Layer& layer = Known(tensor);
     const auto limits = LimitsOf(layer, *values, *shape);
     if (!limits) return std::nullopt;
-    layer.activity.Add(*values, *shape, HasChannelsLast(tensor.name), [&](double value) {
-      return value > limits->min && value < limits->max;
-    });
+    layer.activity.Add(*values, *shape, HasChannelsLast(tensor.name),
+                       [&](double value) { return value > limits->min && value < limits->max; });
     const auto counted = layer.activity.Take(least_ > 0 ? 1 / least_ : 1, least_);
     if (!counted) return std::nullopt;
     layer.units = counted->units;
@@ -147,12 +143,11 @@ class SaturatedActivation final : public TensorRule {
     const std::size_t judged = Judged(process);
     const Tensor& worst = Largest(ill);
     incident->severity = ill.size() * 2 >= judged ? Severity::kHigh : Severity::kMedium;
-    incident->message =
-        fmt::format("{} of {} activation layers are saturated", ill.size(), judged);
+    incident->message = fmt::format("{} of {} activation layers are saturated", ill.size(), judged);
     const Layer& layer = Known(worst);
-    const std::string more =
-        ill.size() > 1 ? fmt::format(" ({} more layers are like it)", ill.size() - 1)
-                       : std::string();
+    const std::string more = ill.size() > 1
+                                 ? fmt::format(" ({} more layers are like it)", ill.size() - 1)
+                                 : std::string();
     if (worst.by_values) {
       incident->cause = fmt::format(
           "{} % of the {} units at {} have a slope in less than {} % of {} samples, in {} verdicts "
@@ -170,9 +165,10 @@ class SaturatedActivation final : public TensorRule {
     incident->advice = worst.since.step <= worst.first_step
                            ? "It is so from the first capture on: scale the inputs, initialize the "
                              "weights before the layer by Xavier's rule, or normalize between."
-                           : fmt::format("It began about step {}: lower the learning rate or put "
-                                         "normalization before the activation.",
-                                         worst.since.step);
+                           : fmt::format(
+                                 "It began about step {}: lower the learning rate or put "
+                                 "normalization before the activation.",
+                                 worst.since.step);
     incident->confidence = worst.by_values ? 0.95 : 0.85;
     (*evidence)["threshold_layer"] = threshold_layer_;
     (*evidence)["worst"] = worst.name;

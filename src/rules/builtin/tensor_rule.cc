@@ -252,8 +252,7 @@ void TensorRule::Open(Process* process, const std::vector<const Tensor*>& ill) {
   process->cost_from_s = since.worked_s;
 }
 
-void TensorRule::Say(Process* process, const std::vector<const Tensor*>& ill,
-                     Reporter* reporter) {
+void TensorRule::Say(Process* process, const std::vector<const Tensor*>& ill, Reporter* reporter) {
   process->share = ShareOf(*process);
   process->Extend(process->share);
   Incident& incident = process->incident;
@@ -316,13 +315,11 @@ void TensorRule::Close(Process* process, bool still, Reporter* reporter) {
 }
 
 const TensorRule::Tensor& TensorRule::Largest(const std::vector<const Tensor*>& tensors) {
-  return **std::max_element(
-      tensors.begin(), tensors.end(),
-      [](const Tensor* a, const Tensor* b) { return a->value < b->value; });
+  return **std::max_element(tensors.begin(), tensors.end(),
+                            [](const Tensor* a, const Tensor* b) { return a->value < b->value; });
 }
 
-std::optional<std::vector<double>> TensorRule::Read(const Record& record,
-                                                    std::size_t limit) const {
+std::optional<std::vector<double>> TensorRule::Read(const Record& record, std::size_t limit) const {
   if (values_ == nullptr) return std::nullopt;
   auto read = values_->Read(record, limit);
   if (!read.ok() || read->empty()) return std::nullopt;
@@ -330,10 +327,9 @@ std::optional<std::vector<double>> TensorRule::Read(const Record& record,
 }
 
 std::size_t TensorRule::Judged(const Process& process) const {
-  return static_cast<std::size_t>(
-      std::count_if(process.tensors.begin(), process.tensors.end(), [&](std::uint32_t id) {
-        return !tensors_[id].gone && tensors_[id].verdicts > 0;
-      }));
+  return static_cast<std::size_t>(std::count_if(
+      process.tensors.begin(), process.tensors.end(),
+      [&](std::uint32_t id) { return !tensors_[id].gone && tensors_[id].verdicts > 0; }));
 }
 
 }  // namespace telltale::rules

@@ -91,8 +91,7 @@ class TensorVariance final : public TensorRule {
         [&](const Tensor* a, const Tensor* b) { return Beyond(a->value) < Beyond(b->value); });
     const bool high = max_ > 0 && worst.value > max_;
     incident->severity = Severity::kMedium;
-    incident->message =
-        fmt::format("{} of {} tensors vary out of limits", ill.size(), judged);
+    incident->message = fmt::format("{} of {} tensors vary out of limits", ill.size(), judged);
     incident->cause = fmt::format(
         "The variance of {} is {}, {} {}, in {} captures in a row from step {} on; it was {} in "
         "the first.",

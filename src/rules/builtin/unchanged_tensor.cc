@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // UnchangedTensor: a tensor is the same in each capture.
 //
-// With values this is numpy.allclose, as in SageMaker Debugger's rule of this name. Statistics alone
-// cannot say close: a large tensor that moves little has nearly the same ones. They have to be the
-// same to the last digit.
+// With values this is numpy.allclose, as in SageMaker Debugger's rule of this name. Statistics
+// alone cannot say close: a large tensor that moves little has nearly the same ones. They have to
+// be the same to the last digit.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // UnusedParameters: the optimizer has parameters that never receive a gradient, or only zeros.
 //
-// That a gradient is absent shows only once its parameter is captured again without it, so a capture
-// is judged when the next one of the parameter comes. What was frozen on purpose (the adapter counts
-// it when the optimizer first steps) is no defect.
+// That a gradient is absent shows only once its parameter is captured again without it, so a
+// capture is judged when the next one of the parameter comes. What was frozen on purpose (the
+// adapter counts it when the optimizer first steps) is no defect.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -124,8 +124,8 @@ class UnusedParameters final : public TensorRule {
       }
     }
     const bool sure = process.frozen >= 0;
-    incident->severity = process.frozen == 0 && process.share >= medium_share_ ? Severity::kMedium
-                                                                               : Severity::kLow;
+    incident->severity =
+        process.frozen == 0 && process.share >= medium_share_ ? Severity::kMedium : Severity::kLow;
     incident->message = fmt::format("{} of {} parameters get no gradient", unused, Judged(process));
     incident->cause = fmt::format(
         "{} {} in any of {} captures{}{}.", first->name,

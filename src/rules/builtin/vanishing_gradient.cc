@@ -111,7 +111,7 @@ class VanishingGradient final : public Rule {
 
   struct Process : TensorProcess {
     std::optional<Loss> loss;
-    bool trains = false;  ///< It has TRAIN steps: GLOBAL counts its steps otherwise.
+    bool trains = false;          ///< It has TRAIN steps: GLOBAL counts its steps otherwise.
     std::vector<Tensor> tensors;  ///< In the order of the optimizer, which is mostly the model's.
     std::map<std::string, std::size_t, std::less<>> index;
     std::vector<std::size_t> captured;
@@ -175,8 +175,7 @@ class VanishingGradient final : public Rule {
     }
     const std::uint64_t bad = row.nan_count + row.inf_count;
     if (bad > 0 || !std::isfinite(row.l1)) return;  // ExplodingTensor's.
-    const std::size_t at =
-        places_.Find(process, series, [&] { return Lookup(process, row.name); });
+    const std::size_t at = places_.Find(process, series, [&] { return Lookup(process, row.name); });
     Tensor& tensor = process->tensors[at];
     tensor.elements = row.count;
     const std::uint64_t live = row.count - std::min(row.count, row.zero_count);

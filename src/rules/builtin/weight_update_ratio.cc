@@ -2,8 +2,9 @@
 // WeightUpdateRatio: weights change too much, or not at all, from capture to capture.
 //
 // With values the ratio is that of SageMaker Debugger's rule of this name. Of statistics only what
-// they prove is used: that the norm changed by so much, or that nothing did. What starts at (nearly)
-// zero grows by any factor and is no defect; weights without a gradient are UnusedParameters'.
+// they prove is used: that the norm changed by so much, or that nothing did. What starts at
+// (nearly) zero grows by any factor and is no defect; weights without a gradient are
+// UnusedParameters'.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -127,12 +128,13 @@ class WeightUpdateRatio final : public TensorRule {
     if (large > 0) {
       incident->severity = Severity::kHigh;
       incident->message = fmt::format("{} of {} weights change too much", large, judged);
-      incident->cause = fmt::format(
-          "From step {} to {} {} changed by {}{} times its own size, above {}.", weight.from_step,
-          weight.to_step, worst->name, worst->by_values ? "" : "at least ", Figure(worst->value),
-          Figure(large_));
+      incident->cause =
+          fmt::format("From step {} to {} {} changed by {}{} times its own size, above {}.",
+                      weight.from_step, weight.to_step, worst->name,
+                      worst->by_values ? "" : "at least ", Figure(worst->value), Figure(large_));
       incident->advice =
-          "Lower the learning rate or warm it up, and clip gradients; look at the scale of the loss "
+          "Lower the learning rate or warm it up, and clip gradients; look at the scale of the "
+          "loss "
           "and of the inputs.";
       incident->confidence = 0.9;
     } else {
@@ -180,7 +182,7 @@ class WeightUpdateRatio final : public TensorRule {
   struct Weight {
     std::deque<Statistics> statistics;  ///< Captures that may still be compared with.
     std::deque<Values> values;
-    std::int64_t alive_step = -1;  ///< Of a gradient: newest capture that is not all zero.
+    std::int64_t alive_step = -1;       ///< Of a gradient: newest capture that is not all zero.
     std::array<int, 2> small_in_row{};  ///< By Source.
     bool large = false;
     std::int64_t from_step = -1, to_step = -1;  ///< Of the newest verdict.

@@ -45,7 +45,7 @@ enum class Function : std::uint8_t {
 
 struct Call {
   Function function = Function::kLast;
-  double quantile = 0;           ///< Of kQuantile: 0.5, 0.95, 0.99.
+  double quantile = 0;  ///< Of kQuantile: 0.5, 0.95, 0.99.
   Selector selector;
   std::optional<Window> window;  ///< None: kLast alone.
   std::string text;              ///< As the user wrote it.

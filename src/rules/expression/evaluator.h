@@ -41,10 +41,10 @@ class Evaluator {
   std::optional<double> HeldFor(const Node& node, Held* held, const Moment& now);
 
   const Expression* expression_;
-  std::vector<SampleWindow> windows_;                 ///< By call.
-  std::vector<std::optional<double>> call_values_;    ///< By call.
-  std::vector<std::optional<double>> values_;         ///< By node; 1 and 0 of what is true or false.
-  std::vector<Held> held_;                            ///< By node.
+  std::vector<SampleWindow> windows_;               ///< By call.
+  std::vector<std::optional<double>> call_values_;  ///< By call.
+  std::vector<std::optional<double>> values_;       ///< By node; 1 and 0 of what is true or false.
+  std::vector<Held> held_;                          ///< By node.
   Moment since_;
 };
 

@@ -173,8 +173,7 @@ TEST(WindowTest, MemoryIsBounded) {
     bench.Add(1);
     bench.Add(1, i, 1);
   }
-  EXPECT_LE(bench.evaluator.cost(),
-            SampleWindow::kMostSamples + SampleWindow::kMostSeries + 100);
+  EXPECT_LE(bench.evaluator.cost(), SampleWindow::kMostSamples + SampleWindow::kMostSeries + 100);
 }
 
 TEST(EvaluatorTest, ForHoldsWithoutABreak) {

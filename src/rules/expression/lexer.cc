@@ -159,9 +159,9 @@ Status WrongAt(std::string_view text, std::size_t at, std::string_view message) 
   const std::string_view left = text.substr(begin, at - begin);
   std::string place = fmt::format("column {}", CodePoints(left) + 1);
   if (text.find('\n') != std::string_view::npos) {
-    place = fmt::format("line {}, {}", 1 + std::count(text.begin(), text.begin() +
-                                                          static_cast<std::ptrdiff_t>(at), '\n'),
-                        place);
+    place = fmt::format(
+        "line {}, {}",
+        1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(at), '\n'), place);
   }
   return Status(Code::kUsage, fmt::format("{}: {}\n  {}\n  {}^", place, message, Printable(line),
                                           std::string(CodePoints(Printable(left)), ' ')));

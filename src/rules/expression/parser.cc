@@ -64,9 +64,9 @@ constexpr std::array<FunctionName, 11> kFunctions{{
 constexpr std::array<std::string_view, 13> kStatisticFields = {
     "count",     "min",       "max",        "mean",    "std",     "l1",  "l2",
     "nan_count", "inf_count", "zero_count", "abs_min", "abs_std", "prod"};
-constexpr std::array<std::string_view, 9> kStepFields = {
-    "duration",  "data_wait", "forward", "backward",  "optimizer",
-    "comm_wait", "other",     "probe",   "batch_size"};
+constexpr std::array<std::string_view, 9> kStepFields = {"duration", "data_wait", "forward",
+                                                         "backward", "optimizer", "comm_wait",
+                                                         "other",    "probe",     "batch_size"};
 
 constexpr double kLongestSeconds = 30 * 86400.0;
 constexpr double kMostSteps = 1e9;
@@ -149,8 +149,9 @@ class Parser {
 
   Status IsTruth(std::size_t node) const {
     if (out_.nodes[node].truth) return Status();
-    return Wrong(out_.nodes[node].at,
-                 "this is a number where something true or false is needed: compare it with < or >");
+    return Wrong(
+        out_.nodes[node].at,
+        "this is a number where something true or false is needed: compare it with < or >");
   }
   Status IsNumber(std::size_t node) const {
     if (!out_.nodes[node].truth) return Status();
@@ -362,9 +363,10 @@ class Parser {
   }
 
   static std::string UnknownUnit(std::string_view unit) {
-    return fmt::format("no unit '{}': write ns, us, ms, s, m (minutes), h, d, B, kB, MB, GB, TB, "
-                       "KiB, MiB, GiB, TiB or %",
-                       Printable(unit));
+    return fmt::format(
+        "no unit '{}': write ns, us, ms, s, m (minutes), h, d, B, kB, MB, GB, TB, "
+        "KiB, MiB, GiB, TiB or %",
+        Printable(unit));
   }
 
   Result<Window> ReadWindow() {
@@ -425,8 +427,8 @@ class Parser {
       ++at_;
       TELLTALE_ASSIGN_OR_RETURN(call.window, ReadWindow());
     } else if (call.function != Function::kLast) {
-      return Wrong(Now().at, fmt::format("{} needs a window: write ', 5m' or ', 100 steps'",
-                                         name.text));
+      return Wrong(Now().at,
+                   fmt::format("{} needs a window: write ', 5m' or ', 100 steps'", name.text));
     }
     if (!IsSign(")")) return Wrong(Now().at, "')' is missing");
     ++at_;
@@ -443,8 +445,8 @@ class Parser {
     node.at = place;
     node.call = out_.calls.size();
     const Selector& of = call.selector;
-    const bool time = of.source == Source::kSpan ||
-                      (of.source == Source::kStep && of.field != "batch_size");
+    const bool time =
+        of.source == Source::kSpan || (of.source == Source::kStep && of.field != "batch_size");
     if (time && call.function != Function::kCount && call.function != Function::kRate) {
       node.dimension = Dimension::kSeconds;
     }
@@ -466,8 +468,9 @@ class Parser {
         ++at_;
       }
     } else {
-      return Wrong(token.at, "the name of a metric, or scalar:NAME, stat:NAME.FIELD, step:FIELD, "
-                             "span:NAME is missing here");
+      return Wrong(token.at,
+                   "the name of a metric, or scalar:NAME, stat:NAME.FIELD, step:FIELD, "
+                   "span:NAME is missing here");
     }
     if (Now().kind != TokenKind::kLabels) return Status();
     TELLTALE_RETURN_IF_ERROR(ReadLabels(Now(), out));
@@ -521,7 +524,8 @@ class Parser {
       if (value.empty()) return Wrong(token.at, fmt::format("{} has no value", Printable(name)));
       const std::string_view known = LabelsOf(out->source);
       if (!IsOneOf(known, name)) {
-        return Wrong(token.at, fmt::format("no '{}' here: write one of {}", Printable(name), known));
+        return Wrong(token.at,
+                     fmt::format("no '{}' here: write one of {}", Printable(name), known));
       }
       out->labels[name] = std::string(value);
       if (comma == std::string_view::npos) return Status();

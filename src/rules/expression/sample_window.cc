@@ -112,9 +112,7 @@ std::optional<double> SampleWindow::Last(const Moment& now) const {
   return IfNumber(sum / static_cast<double>(series));
 }
 
-std::optional<double> SampleWindow::Count() const {
-  return static_cast<double>(samples_.size());
-}
+std::optional<double> SampleWindow::Count() const { return static_cast<double>(samples_.size()); }
 
 std::optional<double> SampleWindow::Change() const {
   struct Ends {
