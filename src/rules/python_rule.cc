@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string_view>
 #include <system_error>
 #include <utility>
@@ -39,6 +40,8 @@ constexpr std::size_t kBatchBytes = 1U << 20U;
 /// Beyond, it is no rule but a fault.
 constexpr std::size_t kMostReportsABatch = 10'000;
 constexpr std::size_t kMostIncidents = 10'000;
+/// Of all its incidents together: they are kept as long as the run is watched.
+constexpr std::size_t kMostIncidentBytes = 16U << 20U;
 /// It may hold the others up for half of the time that the run takes, and a minute.
 constexpr std::int64_t kWaitFreeNs = 60 * kSecondNs;
 
@@ -135,6 +138,11 @@ std::uint32_t MaskOfTables(const std::vector<std::string>& names, std::string* u
     mask |= bit;
   }
   return mask;
+}
+
+std::size_t BytesOf(const Incident& incident) {
+  return incident.subject.size() + incident.message.size() + incident.evidence.size() +
+         incident.cause.size() + incident.advice.size();
 }
 
 class PythonRule final : public Rule {
@@ -240,6 +248,10 @@ class PythonRule final : public Rule {
       Take(std::move(*report), reporter);
     }
     outstanding_ = false;
+    // Of a batch the last state alone: a rule that reports with each record fills no journal.
+    for (const std::string& subject : std::exchange(changed_, {})) {
+      reporter->Report(open_.at(subject));
+    }
     waited_ns_ += Clock::System().MonotonicNs() - began_ns;
     if (waited_ns_ > kWaitFreeNs + (now_ns_ - first_ns_) / 2) {
       SuspendFor(Status(Code::kLimit, fmt::format("it held the other rules up for {:.0f} s",
@@ -261,8 +273,22 @@ class PythonRule final : public Rule {
         if (incident.message.empty()) incident.message = name_;
         if (incident.advice.empty()) incident.advice = ready_.advice;
         if (incident.cause.empty()) incident.cause = "cause not found";
-        reporter->Report(incident);
-        open_.insert_or_assign(incident.subject, std::move(incident));
+        const std::size_t bytes = BytesOf(incident);
+        const std::size_t before = known == open_.end() ? 0 : BytesOf(known->second);
+        bytes_ += bytes > before ? bytes - before : 0;
+        if (bytes_ > kMostIncidentBytes) {
+          SuspendFor(Status(Code::kLimit, fmt::format("its incidents have more than {} MiB of text",
+                                                      kMostIncidentBytes >> 20U)),
+                     reporter);
+        }
+        if (known == open_.end()) {
+          reporter->Report(incident);
+          std::string subject = incident.subject;
+          open_.emplace(std::move(subject), std::move(incident));
+        } else {
+          changed_.insert(incident.subject);
+          known->second = std::move(incident);
+        }
         return;
       }
       case PythonReport::Kind::kClose:
@@ -274,6 +300,7 @@ class PythonRule final : public Rule {
         incident.last_step = std::max(incident.last_step, report.incident.last_step);
         report.kind == PythonReport::Kind::kClose ? reporter->Close(incident)
                                                   : reporter->Recover(incident);
+        changed_.erase(known->first);
         open_.erase(known);
         return;
       }
@@ -290,6 +317,7 @@ class PythonRule final : public Rule {
       for (const auto& [subject, incident] : open_) reporter->Close(incident);
     }
     open_.clear();
+    changed_.clear();
   }
 
   /// Where it was the time that ran out, how much there was.
@@ -323,7 +351,9 @@ class PythonRule final : public Rule {
   std::int64_t waited_ns_ = 0;
   std::size_t incidents_ = 0;
   bool has_data_ = false;
+  std::size_t bytes_ = 0;                 ///< Of the texts of all incidents so far.
   std::map<std::string, Incident> open_;  ///< By subject.
+  std::set<std::string> changed_;         ///< Subjects that this batch said something new of.
 };
 
 /// As python -m telltale.rule_host, but that no module is looked for in the folder in which the user
