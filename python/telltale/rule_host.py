@@ -250,6 +250,8 @@ def serve(line: socket.socket, where: str, parameters: dict[str, str], cpu_secon
         return 0  # The parent has gone, or has had enough.
     except BaseException as error:
         # SystemExit too: a rule must not end in silence.
+        if isinstance(error, MemoryError):
+            traceback.clear_frames(error.__traceback__)  # What took it; else there is none to say so.
         traceback.print_exc()
         line.sendall(line_of("error", {"text": _what(error)}))
         return 1
