@@ -58,6 +58,7 @@ struct RuleState {
   std::string error;                     ///< Of kError and kSuspended: why.
   std::string rule;                      ///< Of the registry; empty for a rule of the user's.
   std::string summary;                   ///< Rule::Summary.
+  bool wrong_result = false;             ///< As its description says.
 };
 
 /// A rule that is none of the registry: an expression, a process of the user's.

@@ -139,6 +139,13 @@ TEST_F(PythonRuleTest, WhatItSaysOfTheLastBatchAndAtTheEndIsTaken) {
   EXPECT_EQ(engine_->findings()[1].incident.subject, "end");
 }
 
+TEST_F(PythonRuleTest, ItSaysItselfWhetherTheResultIsWrong) {
+  Start(Host(Report("loss") + Done()));
+  EXPECT_FALSE(State().wrong_result);
+  Start(Spec(R"(echo '{"ready":{"tables":["scalars"],"wrong_result":true}}' >&3; exec sleep 1000)"));
+  EXPECT_TRUE(State().wrong_result);
+}
+
 TEST_F(PythonRuleTest, WhereItsTablesAreSilentMetricsAreTheClock) {
   Start(Host(Report("loss") + Done()));
   Scalar(1);
