@@ -29,6 +29,14 @@ from typing import Any
 from ._rule import Record, Rule
 
 _LINE_FD = 3
+_NOT_SAVED = (
+    "TensorUnavailableForStep",
+    "TensorUnavailable",
+    "ShapeUnavailableForStep",
+    "StepUnavailable",
+    "StepNotYetAvailable",
+    "NoMoreData",
+)
 _SMDEBUG_FOLDERS = ("smdebug", "python/smdebug_front", "smdebug_front")
 
 
@@ -36,12 +44,18 @@ class RuleError(Exception):
     """What is told to the user as it is."""
 
 
+def _is_smdebugs(error: Exception, *names: str) -> bool:
+    """Whether it is one of these exceptions of smdebug, which only the rule itself may have loaded."""
+    module = sys.modules.get("smdebug.exceptions")
+    kinds = (getattr(module, name, None) for name in names)
+    return isinstance(error, tuple(kind for kind in kinds if isinstance(kind, type)))
+
+
 class _Adapted(Rule):
     """smdebug's form: invoke_at_step(step) is asked at the end of each training step, once."""
 
-    def __init__(self, make: Any, condition_met: type[BaseException] | None) -> None:
+    def __init__(self, make: Any) -> None:
         self.make = make
-        self.condition_met = condition_met
         self.rule: Any = None
         self.asked = -1
 
@@ -51,19 +65,28 @@ class _Adapted(Rule):
         self.asked = record.step
         if self.rule is None:
             self.rule = self.make(self)
-        if self._holds(record.step):
+        holds = self._holds(record.step)
+        if holds:
             name = type(self.rule).__name__
             self.report(message=name, evidence={"step": record.step}, cause=f"{name} says so at this step.")
-        elif self.is_open():
+        elif holds is not None and self.is_open():
             self.recover()
 
-    def _holds(self, step: int) -> bool:
-        if self.condition_met is None:
-            return bool(self.rule.invoke_at_step(step))
+    def _holds(self, step: int) -> bool | None:
+        """None where the step was not saved, or not what the rule asks of it: as smdebug, it is passed over."""
         try:
+            required = getattr(self.rule, "req_tensors", None)
+            name_them = getattr(self.rule, "set_required_tensors", None)
+            if required is not None and callable(name_them):
+                required.clear()
+                name_them(step)
             return bool(self.rule.invoke_at_step(step))
-        except self.condition_met:
-            return True
+        except Exception as error:
+            if _is_smdebugs(error, "RuleEvaluationConditionMet"):
+                return True
+            if _is_smdebugs(error, *_NOT_SAVED):
+                return None
+            raise
 
 
 def _load(name: str) -> ModuleType:
@@ -92,12 +115,6 @@ def _offer_smdebug() -> None:
                 return
 
 
-def _condition_met() -> type[BaseException] | None:
-    module = sys.modules.get("smdebug.exceptions")
-    found = getattr(module, "RuleEvaluationConditionMet", None)
-    return found if isinstance(found, type) and issubclass(found, BaseException) else None
-
-
 def make_rule(where: str, parameters: dict[str, str]) -> Rule:
     """The rule of FILE.py:Class or module:Class.
 
@@ -118,13 +135,13 @@ def make_rule(where: str, parameters: dict[str, str]) -> Rule:
             return _own_at_steps(rule)
         return rule
     if callable(getattr(found, "invoke_at_step", None)):
-        return _Adapted(lambda host: found(host.base_trial, **parameters), _condition_met())
+        return _Adapted(lambda host: found(host.base_trial, **parameters))
     raise RuleError(f"{name} is no rule: derive it from telltale.Rule, or give it invoke_at_step(step)")
 
 
 def _own_at_steps(rule: Rule) -> Rule:
     """A telltale.Rule with invoke_at_step: reports what it reports, and True as an incident of its own."""
-    adapted = _Adapted(None, _condition_met())
+    adapted = _Adapted(None)
     adapted.rule = rule
     adapted.summary, adapted.advice, adapted.wrong_result = rule.summary, rule.advice, rule.wrong_result
     adapted.tables = tuple(dict.fromkeys((*rule.tables, "steps")))
