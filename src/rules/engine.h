@@ -124,6 +124,8 @@ class Engine {
   void Emit(std::size_t index);
   template <class F>
   void Guard(Slot* slot, F&& body);
+  /// The rule is out: nobody sees whether its incidents last.
+  void CloseAll(const Slot& slot);
 
   std::vector<std::unique_ptr<Slot>> slots_;
   std::vector<std::vector<Slot*>> by_table_;  ///< By TableId: the slots that read the table.
