@@ -72,6 +72,8 @@ TEST_F(RulePackTest, AWrongExpressionIsRefusedWithItsPlace) {
   EXPECT_EQ(set.status().code(), Code::kUsage);
   EXPECT_NE(set.status().message().find("idle"), std::string::npos) << set.status().message();
   EXPECT_NE(set.status().message().find("column 1"), std::string::npos) << set.status().message();
+  EXPECT_NE(set.status().message().find("avg(cpu.busy, 1m) > 3"), std::string::npos);
+  EXPECT_EQ(set.status().message().find('\n'), std::string::npos) << "it is one line";
   EXPECT_TRUE(Complete("[rules.idle]\nexpression = \"mean(cpu.busy, 1m) > 3\"\n").ok());
 }
 
