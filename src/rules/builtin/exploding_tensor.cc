@@ -8,10 +8,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <cstddef>
-#include <cstdint>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -47,14 +44,10 @@ class ExplodingTensor final : public Rule {
         growth_(p.Get("growth_factor")),
         normal_(std::max<std::int64_t>(1, p.GetInt("normal_captures"))) {}
 
-  bool Wants(const Series& series) override {
-    return series.table != format::TableId::kStatistics || series.mode == "TRAIN";
-  }
-
   void OnRecord(const Record& record, Reporter* reporter) override {
     writer_ = record.writer;
     if (const auto* statistic = record.As<format::StatisticRow>()) {
-      OnStatistic(*statistic, record.series, reporter);
+      if (statistic->mode == "TRAIN") OnStatistic(*statistic, reporter);
     } else if (const auto* step = record.As<format::StepRow>()) {
       if (step->mode == "TRAIN") OnStep(*step, reporter);
     } else if (const auto* scalar = record.As<format::ScalarRow>()) {
@@ -107,8 +100,6 @@ class ExplodingTensor final : public Rule {
     std::vector<Tensor> tensors;
     std::map<std::string, std::size_t, std::less<>> index;
     std::vector<Sample> captured;
-    std::array<double, 3> normals{};  ///< By collection: that of its tensors so far.
-    bool normals_changed = false;
     std::int64_t look_step = 0;       ///< When to look next for tensors that come no more.
     std::optional<bool> loss_finite;  ///< Of the newest loss.
 
@@ -143,25 +134,7 @@ class ExplodingTensor final : public Rule {
     if (process->loss_finite.value_or(true)) process->CountWork(step);
   }
 
-  /// Place of the tensor in the process; that of the row before of its series is nearly always
-  /// right. REQUIRES: the series is known.
-  std::size_t PlaceOf(Process* process, std::uint32_t series, const format::StatisticRow& row) {
-    if (place_of_.size() <= series) place_of_.resize(std::size_t{series} + 1);
-    std::size_t& place = place_of_[series];
-    if (place < process->tensors.size() && process->tensors[place].name == row.name) return place;
-    const auto found = process->index.find(row.name);
-    if (found != process->index.end()) return place = found->second;
-    place = process->tensors.size();
-    process->index.emplace(std::string(row.name), place);
-    Tensor& tensor = process->tensors.emplace_back();
-    tensor.name = row.name;
-    tensor.collection = row.collection == "weights"     ? kWeights
-                        : row.collection == "gradients" ? kGradients
-                                                        : kOther;
-    return place;
-  }
-
-  void OnStatistic(const format::StatisticRow& row, std::uint32_t series, Reporter* reporter) {
+  void OnStatistic(const format::StatisticRow& row, Reporter* reporter) {
     if (row.count == 0) return;
     Process* process = Find(row, reporter);
     if (process == nullptr || process->Late(row.step)) return;
@@ -169,12 +142,20 @@ class ExplodingTensor final : public Rule {
       Judge(process, false, reporter);
       process->BeginCapture(row);
     }
+    auto found = process->index.find(row.name);
+    if (found == process->index.end()) {
+      found = process->index.emplace(std::string(row.name), process->tensors.size()).first;
+      Tensor& tensor = process->tensors.emplace_back();
+      tensor.name = row.name;
+      tensor.collection = row.collection == "weights"     ? kWeights
+                          : row.collection == "gradients" ? kGradients
+                                                          : kOther;
+    }
     const std::uint64_t bad = std::min(row.count, row.nan_count + row.inf_count);
     const std::uint64_t finite = row.count - bad;
     const double size =
         finite == 0 ? std::nan("") : row.l2 / std::sqrt(static_cast<double>(finite));
-    process->captured.push_back({PlaceOf(process, series, row), row.count, row.nan_count,
-                                 row.inf_count, size,
+    process->captured.push_back({found->second, row.count, row.nan_count, row.inf_count, size,
                                  std::max(std::abs(row.min), std::abs(row.max))});
   }
 
@@ -194,20 +175,15 @@ class ExplodingTensor final : public Rule {
   void Judge(Process* process, bool skipped, Reporter* reporter) {
     if (process->capture_step < 0) return;
     const std::int64_t step = process->EndCapture();
-    captured_.clear();
-    captured_.swap(process->captured);  // Their room is used again, a capture each step.
+    const std::vector<Sample> captured = std::exchange(process->captured, {});
     has_data_ = true;
-    if (process->normals_changed) {
-      process->normals_changed = false;
-      process->normals = {NormalOf(*process, kWeights), NormalOf(*process, kGradients),
-                          NormalOf(*process, kOther)};
-    }
-    const std::array<double, 3>& normals = process->normals;
+    const double normals[] = {NormalOf(*process, kWeights), NormalOf(*process, kGradients),
+                              NormalOf(*process, kOther)};
     std::vector<Bad> bad;
     bool not_finite = false;
     bool recovered = false;
     std::int64_t good_step = step;
-    for (const Sample& s : captured_) {
+    for (const Sample& s : captured) {
       Tensor& tensor = process->tensors[s.tensor];
       tensor.presence.See(step);
       if (skipped && tensor.collection == kGradients) continue;
@@ -230,7 +206,6 @@ class ExplodingTensor final : public Rule {
       if (std::isfinite(s.size) && tensor.captures < normal_) {
         tensor.normal = std::max(tensor.normal, s.size);
         ++tensor.captures;
-        process->normals_changed = true;
       }
       tensor.good_step = step;
       if (tensor.bad && ++tensor.good_in_row >= 2) {
@@ -402,9 +377,7 @@ class ExplodingTensor final : public Rule {
   const std::int64_t normal_;
 
   ProcessTable<Process> processes_;
-  std::vector<std::size_t> place_of_;  ///< By series.
-  std::vector<Sample> captured_;       ///< Of the capture that is judged.
-  std::uint32_t writer_ = 0;           ///< Of the record that is read.
+  std::uint32_t writer_ = 0;  ///< Of the record that is read.
   bool has_data_ = false;
 };
 

@@ -9,14 +9,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstddef>
-#include <cstdint>
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -52,17 +49,12 @@ class VanishingGradient final : public Rule {
         patience_(std::max<std::int64_t>(1, p.GetInt("patience"))),
         converged_below_(p.Get("converged_below")) {}
 
-  bool Wants(const Series& series) override {
-    if (series.table != format::TableId::kStatistics) return true;
-    // A bias before a normalisation has a gradient of zero but for rounding.
-    return series.mode == "TRAIN" && series.collection == "gradients" &&
-           !series.name.ends_with("bias");
-  }
-
   void OnRecord(const Record& record, Reporter* reporter) override {
     writer_ = record.writer;
     if (const auto* statistic = record.As<format::StatisticRow>()) {
-      OnGradient(*statistic, record.series, reporter);
+      if (statistic->mode == "TRAIN" && statistic->collection == "gradients") {
+        OnGradient(*statistic, reporter);
+      }
     } else if (const auto* step = record.As<format::StepRow>()) {
       if (step->mode == "TRAIN") OnStep(*step, reporter);
     } else if (const auto* scalar = record.As<format::ScalarRow>()) {
@@ -145,22 +137,9 @@ class VanishingGradient final : public Rule {
     if (process->open && step.step >= process->look_step) CloseIfOver(process, step.step, reporter);
   }
 
-  /// Place of the tensor in the process; that of the row before of its series is nearly always
-  /// right. REQUIRES: the series is known.
-  std::size_t PlaceOf(Process* process, std::uint32_t series, std::string_view name) {
-    if (place_of_.size() <= series) place_of_.resize(std::size_t{series} + 1);
-    std::size_t& place = place_of_[series];
-    if (place < process->tensors.size() && process->tensors[place].name == name) return place;
-    const auto found = process->index.find(name);
-    if (found != process->index.end()) return place = found->second;
-    place = process->tensors.size();
-    process->index.emplace(std::string(name), place);
-    process->tensors.emplace_back().name = name;
-    return place;
-  }
-
-  void OnGradient(const format::StatisticRow& row, std::uint32_t series, Reporter* reporter) {
-    if (row.count == 0) return;
+  void OnGradient(const format::StatisticRow& row, Reporter* reporter) {
+    // A bias before a normalisation has a gradient of zero but for rounding.
+    if (row.name.ends_with("bias") || row.count == 0) return;
     Process* process = Find(row, reporter);
     if (process == nullptr || process->Late(row.step)) return;
     if (row.step != process->capture_step) {
@@ -171,8 +150,12 @@ class VanishingGradient final : public Rule {
     if (bad > 0 || !std::isfinite(row.l1)) return;  // ExplodingTensor's.
     const std::string_view name =
         row.name.starts_with(kPrefix) ? row.name.substr(kPrefix.size()) : row.name;
-    const std::size_t place = PlaceOf(process, series, name);
-    Tensor& tensor = process->tensors[place];
+    auto found = process->index.find(name);
+    if (found == process->index.end()) {
+      found = process->index.emplace(std::string(name), process->tensors.size()).first;
+      process->tensors.emplace_back().name = name;
+    }
+    Tensor& tensor = process->tensors[found->second];
     tensor.elements = row.count;
     const std::uint64_t live = row.count - std::min(row.count, row.zero_count);
     tensor.mean = live == 0 ? 0 : row.l1 / static_cast<double>(live);
@@ -180,7 +163,7 @@ class VanishingGradient final : public Rule {
       tensor.first_step = row.step;
       tensor.first_mean = tensor.mean;
     }
-    process->captured.push_back(place);
+    process->captured.push_back(found->second);
   }
 
   bool Converged(const Process& process) const {
@@ -191,9 +174,7 @@ class VanishingGradient final : public Rule {
   void Judge(Process* process, Reporter* reporter) {
     if (process->capture_step < 0) return;
     const std::int64_t step = process->EndCapture();
-    captured_.clear();
-    captured_.swap(process->captured);  // Their room is used again, a capture each step.
-    std::vector<std::size_t>& captured = captured_;
+    std::vector<std::size_t> captured = std::exchange(process->captured, {});
     if (captured.empty()) return;
     std::sort(captured.begin(), captured.end());
     ++process->captures;
@@ -388,9 +369,7 @@ class VanishingGradient final : public Rule {
   const double converged_below_;
 
   ProcessTable<Process> processes_;
-  std::vector<std::size_t> place_of_;  ///< By series.
-  std::vector<std::size_t> captured_;  ///< Of the capture that is judged.
-  std::uint32_t writer_ = 0;           ///< Of the record that is read.
+  std::uint32_t writer_ = 0;  ///< Of the record that is read.
   bool has_data_ = false;
 };
 
