@@ -2,6 +2,7 @@
 #include "rules/foreign.h"
 
 #include <cstdlib>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -24,7 +25,7 @@ Engine::ForeignMaker ForeignRules(ForeignOptions options) {
   return [options = std::move(options)](const RuleSpec& spec) -> Result<ForeignRule> {
     if (spec.source == RuleSource::kExpression) return MakeExpressionRule(spec);
     if (options.python_rules == PythonRules::kNone) {
-      return Status(Code::kUsage, "rules in Python were left out");
+      return Status(Code::kUsage, std::string(kPythonLeftOut));
     }
     if (options.python_rules == PythonRules::kAsked && !PythonConsent::OfUser().Has(spec)) {
       return Status(Code::kUsage,

@@ -2,11 +2,15 @@
 // Makes the rules that are none of ours: expressions and Python.
 #pragma once
 #include <cstdint>
+#include <string_view>
 
 #include "rules/engine.h"
 #include "rules/python_rule.h"
 
 namespace telltale::rules {
+
+/// The error of a rule in Python that somebody chose not to run.
+inline constexpr std::string_view kPythonLeftOut = "rules in Python were left out";
 
 /// Which rules in Python are run: they are code.
 enum class PythonRules : std::uint8_t {

@@ -129,6 +129,13 @@ TEST_F(CliTest, FailOnDecidesTheExitCode) {
   EXPECT_EQ(Run("check slow --fail-on low").code, 10);
   EXPECT_EQ(Run("check slow --fail-on high").code, 10);
   EXPECT_EQ(Run("check healthy --fail-on low").code, 0);
+  // A rule that could not look is no rule that found nothing.
+  std::ofstream(dir_ / "mine.toml") << "[rules.mine]\npython = \"nowhere.py:Mine\"\n";
+  EXPECT_EQ(Run("check healthy --rules mine.toml").code, 0);
+  const Outcome blind = Run("check healthy --rules mine.toml --fail-on low");
+  EXPECT_EQ(blind.code, 3) << blind.out;
+  EXPECT_NE(blind.err.find("the rule mine could not judge"), std::string::npos) << blind.err;
+  EXPECT_EQ(Run("check healthy --rules mine.toml --no-python-rules --fail-on low").code, 0);
 }
 
 TEST_F(CliTest, TheVerdictNamesTheReportAndThePage) {

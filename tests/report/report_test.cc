@@ -493,6 +493,25 @@ TEST(LostTest, WhatSpeaksOfOneThingCountsOnce) {
               30, 1e-6);
 }
 
+TEST(LostTest, WhatOneRankHoldsUpAllRanksLose) {
+  EXPECT_NEAR(Lost({0, 1, 2, 3}, {Cost("Straggler", "rank 3", 0, 50, 20)}), 20, 1e-6);
+  EXPECT_NEAR(Lost({0, 1}, {Cost("HungTraining", "rank 1", 50, 90, 40)}), 40, 1e-6);
+  EXPECT_NEAR(Lost({0, 1}, {Cost("NonFiniteOrigin", "rank 1", 0, 50, 50),
+                            Cost("Divergence", "rank 1", 10, 50, 40)}),
+              50, 1e-6);
+  EXPECT_NEAR(Lost({0, 1}, {Cost("InputBound", "rank 1", 0, 50, 20)}), 10, 1e-6);
+}
+
+TEST(CausesTest, WhatOverlapsWithTwoJoinsThem) {
+  RunData data;
+  data.replay.findings = {Cost("LowGPUUtilization", "gpu:0", 0, 20, 20),
+                          Cost("LossNotDecreasing", "rank 0", 0, 60, 15),
+                          Cost("CPUBottleneck", "rank 0", 40, 60, 10),
+                          Cost("InputBound", "rank 0", 10, 50, 5)};
+  using Groups = std::vector<std::vector<std::size_t>>;
+  EXPECT_EQ(GroupFindings(data), (Groups{{3, 2, 0}, {1}}));
+}
+
 TEST(CausesTest, FindingsOfOneCauseAreOneGroupUnderWhatExplainsThem) {
   RunData data;
   data.replay.findings = {
