@@ -5,12 +5,16 @@
 #include <charconv>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <utility>
+
+#include "base/utf8.h"
 
 namespace telltale::analysis {
 namespace {
 
 constexpr std::size_t kCaptureChanges = 50;
 constexpr std::size_t kMaxNames = 512;
+constexpr std::size_t kMostOfAWord = 300;  ///< Bytes of what a person or a rule says.
 constexpr std::size_t kMaxCores = 512;
 constexpr std::size_t kMaxLedgerParts = 200'000;
 constexpr std::size_t kMaxProcesses = 256;
@@ -24,6 +28,20 @@ int CoreOf(std::string_view subject) {
   subject.remove_prefix(4);
   std::from_chars(subject.data(), subject.data() + subject.size(), core);
   return core;
+}
+
+/// `stopped` of a run.attempt_end; none where nobody has asked for the end.
+std::optional<StoppedBy> StoppedOf(const nlohmann::json& data) {
+  if (!data.is_object()) return std::nullopt;
+  const auto stopped = data.find("stopped");
+  if (stopped == data.end() || !stopped->is_object()) return std::nullopt;
+  const auto text = [&](const char* key) -> std::string {
+    const auto found = stopped->find(key);
+    if (found == stopped->end() || !found->is_string()) return {};
+    const auto& whole = found->get_ref<const std::string&>();
+    return whole.substr(0, ValidUtf8Prefix(std::string_view(whole).substr(0, kMostOfAWord)));
+  };
+  return StoppedBy{text("who"), text("rule"), text("why")};
 }
 
 }  // namespace
@@ -202,6 +220,8 @@ void Summary::OnEvent(const format::EventRow& row, std::uint32_t writer) {
     attempt.end_ns = row.time_ns;
     if (const auto code = number("exit_code")) attempt.exit_code = static_cast<int>(*code);
     if (const auto signal = number("signal")) attempt.signal = static_cast<int>(*signal);
+    // Each machine's agent says it of its part: one that knows nothing of a stop takes none back.
+    if (auto stopped = StoppedOf(data)) attempt.stopped = std::move(stopped);
   } else if (row.kind == "run.first_forward") {
     RunPhases& attempt = attempts[row.attempt];
     if (attempt.first_forward_ns == 0) attempt.first_forward_ns = row.time_ns;

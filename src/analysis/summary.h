@@ -51,6 +51,11 @@ struct PhaseSeries {
   std::optional<std::array<double, 6>> Mean(std::int64_t from, std::int64_t to) const;
 };
 
+/// Who has asked for the end of an attempt, and why; `rule`: its name where a rule did, else empty.
+struct StoppedBy {
+  std::string who, rule, why;
+};
+
 /// Where the time of one attempt went; 0 where the point was not reached.
 struct RunPhases {
   std::int64_t start_ns = 0;
@@ -59,6 +64,7 @@ struct RunPhases {
   std::int64_t end_ns = 0;
   std::optional<int> exit_code;
   std::optional<int> signal;
+  std::optional<StoppedBy> stopped;  ///< It was stopped by a request, a rule's or a person's.
   std::int64_t first_step = -1;
   std::int64_t last_step = -1;
 };

@@ -223,6 +223,34 @@ format::EventRow Event(const char* kind, std::int64_t time_ns, std::uint32_t att
   return row;
 }
 
+TEST(SummaryTest, WhoStoppedAnAttemptIsKnown) {
+  Summary summary;
+  Feed(&summary, Event("run.attempt_start", 10, 1));
+  auto end = Event("run.attempt_end", 20, 1);
+  end.data = R"({"stopped":{"who":"watch","rule":"LossSpike","why":"LossSpike: it jumps"}})";
+  Feed(&summary, end);
+  // Another machine's agent, which was asked for nothing.
+  Feed(&summary, Event("run.attempt_end", 21, 1));
+  Feed(&summary, Event("run.attempt_end", 30, 2));
+  ASSERT_TRUE(summary.attempts.at(1).stopped.has_value());
+  EXPECT_EQ(summary.attempts.at(1).stopped->rule, "LossSpike");
+  EXPECT_EQ(summary.attempts.at(1).stopped->why, "LossSpike: it jumps");
+  EXPECT_FALSE(summary.attempts.at(2).stopped.has_value());
+}
+
+TEST(SummaryTest, AWordOfAStopIsBoundedAtACharacter) {
+  Summary summary;
+  std::string why(299, 'x');
+  why += "\u00e4 and so on";
+  const std::string data = R"({"stopped":{"who":7,"why":")" + why + R"("}})";
+  auto end = Event("run.attempt_end", 20, 1);
+  end.data = data;
+  Feed(&summary, end);
+  ASSERT_TRUE(summary.attempts.at(1).stopped.has_value());
+  EXPECT_EQ(summary.attempts.at(1).stopped->why, std::string(299, 'x'));
+  EXPECT_EQ(summary.attempts.at(1).stopped->who, "");
+}
+
 TEST(SummaryTest, RunPhasesCoverEachAttemptWithoutOverlap) {
   Summary summary;
   constexpr std::int64_t kS = 1'000'000'000;

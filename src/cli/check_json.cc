@@ -5,6 +5,7 @@
 
 #include "base/printable.h"
 #include "report/causes.h"
+#include "report/text.h"
 #include "rules/finding_json.h"
 
 namespace telltale::cli {
@@ -57,6 +58,9 @@ nlohmann::ordered_json RunJson(const report::RunData& data) {
                                 {"steps", data.summary.train_steps()}};
   if (replay.state.exit_code) run["exit_code"] = *replay.state.exit_code;
   if (replay.state.signal) run["signal"] = *replay.state.signal;
+  if (std::string stopped = report::StoppedWords(data); !stopped.empty()) {
+    run["stopped"] = std::move(stopped);
+  }
   return run;
 }
 
@@ -82,6 +86,15 @@ std::string CheckDocument(const report::RunData& data) {
   out["groups"] = nlohmann::ordered_json::array();
   for (const report::Explanation& e : report::Explain(data)) {
     out["groups"].push_back(report::ToJson(data, e));
+  }
+  out["actions"] = nlohmann::ordered_json::array();
+  for (const rules::ActionTaken& taken : replay.actions) {
+    out["actions"].push_back({{"key", taken.key},
+                              {"action", taken.action},
+                              {"rule", taken.rule},
+                              {"finding", taken.incident},
+                              {"outcome", taken.outcome},
+                              {"detail", taken.detail}});
   }
   out["rules"] = nlohmann::ordered_json::array();
   for (const rules::RuleState& r : replay.rules) out["rules"].push_back(rules::ToJson(r));

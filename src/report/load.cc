@@ -51,6 +51,10 @@ struct Loss {
 };
 /// A training whose result is wrong for two reasons loses its time once.
 constexpr int kWrong = -1;
+/// No finding costs more: a year.
+constexpr double kMostSeconds = 366.0 * 86'400;
+constexpr std::int64_t kLastStartNs =
+    std::numeric_limits<std::int64_t>::max() - 2 * static_cast<std::int64_t>(kMostSeconds * 1e9);
 
 /// Seconds that one rank lost. Of what speaks of one thing the dearest counts, and no second is
 /// lost more than once.
@@ -67,19 +71,20 @@ double LostByRank(const std::vector<Loss>& losses) {
   std::sort(edges.begin(), edges.end(),
             [](const Edge& a, const Edge& b) { return a.at_ns < b.at_ns; });
   double lost = 0;
+  double rate = 0;  ///< Of all groups together.
   std::map<int, std::multiset<double>> groups;
   std::int64_t before_ns = 0;
   for (const Edge& edge : edges) {
-    double rate = 0;
-    for (const auto& [group, rates] : groups) rate += rates.empty() ? 0 : *rates.rbegin();
-    lost += std::min(1.0, rate) * static_cast<double>(edge.at_ns - before_ns) / 1e9;
+    lost += std::clamp(rate, 0.0, 1.0) * static_cast<double>(edge.at_ns - before_ns) / 1e9;
     before_ns = edge.at_ns;
     std::multiset<double>& rates = groups[edge.loss->group];
+    rate -= rates.empty() ? 0 : *rates.rbegin();
     if (edge.at_ns == edge.loss->start_ns) {
       rates.insert(edge.loss->rate);
     } else {
       rates.erase(rates.find(edge.loss->rate));
     }
+    rate += rates.empty() ? 0 : *rates.rbegin();
   }
   return lost;
 }
@@ -102,12 +107,16 @@ double RunData::lost_seconds() const {
 double RunData::lost_seconds_of(const std::vector<std::size_t>& findings) const {
   std::map<std::string_view, std::vector<Loss>> by_rank;
   std::vector<Loss> of_all;  // What a node, a device or a tensor costs, each rank loses.
+  std::vector<bool> asked(replay.findings.size());
+  for (const std::size_t index : findings) asked[index] = true;
   int group = 0;
   for (const std::vector<std::size_t>& members : GroupFindings(*this)) {
     ++group;
+    // What a rule of the user's reports may be any number.
     const auto counts = [&](std::size_t index) {
-      return replay.findings[index].incident.cost_seconds > 0 &&
-             std::find(findings.begin(), findings.end(), index) != findings.end();
+      const rules::Incident& incident = replay.findings[index].incident;
+      return asked[index] && incident.cost_seconds > 0 && incident.cost_seconds < kMostSeconds &&
+             incident.start_ns >= 0 && incident.start_ns < kLastStartNs;
     };
     // The time that ranks lose is not lost again by the node or the device that they are on.
     const bool of_ranks = std::any_of(members.begin(), members.end(), [&](std::size_t index) {

@@ -15,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "report/boosting_sections.h"
 #include "report/causes.h"
 #include "report/html.h"
 #include "report/profiler_sections.h"
@@ -80,8 +81,9 @@ class Page {
         "Telltale report</span>";
     Add("<span class=\"q\">{} · {} · {} steps</span></div>\n", Escape(data_.title()),
         Escape(StateWords(r.state)), Thousands(s_.train_steps()));
-    Add("<h1 id=\"verdict\">{}</h1>\n<p class=\"lead\">{}", Escape(Verdict(data_)),
-        Escape(LostTime(data_)));
+    const std::string stopped = StoppedWords(data_);
+    Add("<h1 id=\"verdict\">{}</h1>\n<p class=\"lead\">{}{}{}", Escape(Verdict(data_)),
+        Escape(stopped), stopped.empty() ? "" : " ", Escape(LostTime(data_)));
     if (!r.ended && s_.last_ns > 0) {
       Add(" Still running: this is what was recorded until {}.", Utc(s_.last_ns));
     }
@@ -167,6 +169,9 @@ class Page {
     }
     if (const std::string gain = GainWords(data_, group); !gain.empty()) {
       Add("<p class=\"s q\">{}</p>", Escape(gain));
+    }
+    if (const std::string did = ActionWords(data_, group.findings); !did.empty()) {
+      Add("<p class=\"s m\">{}</p>", Escape(did));
     }
     Beneath(group);
     Compared(group);
@@ -710,6 +715,7 @@ class Page {
     }
     out_ += "</div>\n";
     Values();
+    out_ += BoostingSections(data_);
     out_ += ProfilerSections(data_);
     out_ += "</section>\n";
   }

@@ -11,6 +11,7 @@
 #include <charconv>
 #include <cmath>
 #include <set>
+#include <utility>
 
 #include "report/causes.h"
 
@@ -34,6 +35,37 @@ std::string Lower(std::string text) {
     text[0] = static_cast<char>(std::tolower(static_cast<unsigned char>(text[0])));
   }
   return text;
+}
+
+/// What an action does, in words.
+struct ActionPhrase {
+  std::string_view kind, infinitive, past;
+};
+constexpr std::array<ActionPhrase, 7> kActionPhrases = {{
+    {"stop", "stop the training", "asked the training to stop"},
+    {"webhook", "post to a webhook", "posted to a webhook"},
+    {"email", "send a mail", "sent a mail"},
+    {"sms", "send a text message", "sent a text message"},
+    {"program", "run a program", "ran a program"},
+    {"capture", "keep whole tensors", "asked for whole tensors"},
+    {"profile", "start a profiler window", "asked for a profiler window"},
+}};
+
+/// "asked the training to stop", without the full stop.
+std::string Phrase(const rules::ActionTaken& taken) {
+  ActionPhrase phrase{taken.action, taken.action, taken.action};
+  for (const ActionPhrase& known : kActionPhrases) {
+    if (known.kind == taken.action) phrase = known;
+  }
+  const std::string detail = taken.detail.empty() ? std::string() : ": " + taken.detail;
+  if (taken.outcome == "done") return std::string(phrase.past);
+  if (taken.outcome == "pending") return fmt::format("is about to {}", phrase.infinitive);
+  if (taken.outcome == "failed") return fmt::format("could not {}{}", phrase.infinitive, detail);
+  if (taken.outcome == "unknown") {
+    return fmt::format("it is not known whether it did {}{}", phrase.infinitive, detail);
+  }
+  if (taken.outcome == "dry run") return fmt::format("would {} (dry run)", phrase.infinitive);
+  return fmt::format("did not {} ({})", phrase.infinitive, taken.outcome);
 }
 
 /// "Loss does not decrease since step 12."
@@ -231,10 +263,14 @@ std::string Verdict(const RunData& data) {
       return data.replay.ended ? "No training step was recorded."
                                : "No training step was recorded yet.";
     }
-    // Those without data are named among what cannot be said.
+    // Those that had no data or gave up judged nothing; they are named among what cannot be said.
     const auto rules =
-        std::count_if(data.replay.rules.begin(), data.replay.rules.end(),
-                      [](const auto& rule) { return rule.status != rules::RuleStatus::kNoData; });
+        std::count_if(data.replay.rules.begin(), data.replay.rules.end(), [](const auto& rule) {
+          return rule.status == rules::RuleStatus::kNoIssuesFound ||
+                 rule.status == rules::RuleStatus::kIssuesFound ||
+                 rule.status == rules::RuleStatus::kInProgress;
+        });
+    if (rules == 0 && !data.replay.rules.empty()) return "No rule had anything to judge.";
     return fmt::format("Nothing to report in {} {}.", rules, rules == 1 ? "rule" : "rules");
   }
   const rules::Finding& first = findings.front();
@@ -249,6 +285,48 @@ std::string Verdict(const RunData& data) {
                                                 : Since(first) + ".";
   }
   return fmt::format("{}. Largest cost: {}, {}.", Since(first), Lower(Since(*costliest)), cost);
+}
+
+std::string StoppedWords(const RunData& data) {
+  if (data.summary.attempts.empty()) return {};
+  const auto& stopped = data.summary.attempts.rbegin()->second.stopped;
+  if (!stopped) return {};
+  std::string why = stopped->why;
+  // A rule's reason begins with its name.
+  const std::string named = stopped->rule + ": ";
+  if (!stopped->rule.empty() && why.starts_with(named)) why = why.substr(named.size());
+  const std::string by = !stopped->rule.empty()  ? "the rule " + stopped->rule
+                         : !stopped->who.empty() ? stopped->who
+                                                 : std::string("a request");
+  if (why.empty()) return fmt::format("Stopped by {}.", by);
+  return fmt::format("Stopped by {}: {}{}", by, why, why.back() == '.' ? "" : ".");
+}
+
+std::string ActionWords(const RunData& data, const std::vector<std::size_t>& findings) {
+  std::set<std::string_view> ids;
+  for (const std::size_t index : findings) ids.insert(data.replay.findings[index].id);
+  // Each phrase once, with how often, in the order in which they came first.
+  std::vector<std::pair<std::string, std::size_t>> phrases;
+  for (const rules::ActionTaken& taken : data.replay.actions) {
+    if (!ids.contains(taken.incident)) continue;
+    std::string phrase = Phrase(taken);
+    const auto same = std::find_if(phrases.begin(), phrases.end(),
+                                   [&](const auto& known) { return known.first == phrase; });
+    if (same != phrases.end()) {
+      ++same->second;
+    } else {
+      phrases.emplace_back(std::move(phrase), 1);
+    }
+  }
+  std::string out;
+  for (auto& [phrase, count] : phrases) {
+    if (phrase.empty()) continue;
+    phrase[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(phrase[0])));
+    out += fmt::format("{}{}{}{}", out.empty() ? "" : " ", phrase,
+                       count > 1 ? fmt::format(" ({} times)", count) : std::string(),
+                       phrase.back() == '.' && count == 1 ? "" : ".");
+  }
+  return out;
 }
 
 std::vector<std::string> Unknowns(const RunData& data) {

@@ -2,6 +2,7 @@
 // Numbers and sentences as people read them, the same in the terminal and in the report: three
 // significant digits, a space before the unit, durations in two parts, U+2212 for minus.
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -46,6 +47,12 @@ std::vector<Operation> LongestOperations(const analysis::Summary& summary);
 
 /// The verdict of the run: one or two sentences.
 std::string Verdict(const RunData& data);
+/// "Stopped by the rule LossNotDecreasing: loss does not decrease." of the newest attempt; empty
+/// where nobody has asked for its end.
+std::string StoppedWords(const RunData& data);
+/// What these findings have set off: "Asked the training to stop. Would post to a webhook (dry
+/// run)."; empty where nothing. `findings`: indexes, as Explanation has them.
+std::string ActionWords(const RunData& data, const std::vector<std::size_t>& findings);
 /// What the report cannot say: gaps, drops, no data, salvage; one sentence each.
 std::vector<std::string> Unknowns(const RunData& data);
 /// "Initialization 2.10 s (12 %), training loop 14.0 s (80 %), finalization 1.40 s (8 %)."; empty

@@ -127,6 +127,11 @@ std::string FormatVerdict(const RunData& data, const VerdictOptions& options) {
   for (const std::string& line : Wrap(Printable(Verdict(data)), width - 2, 2)) {
     head.push_back(" " + line);
   }
+  if (const std::string stopped = StoppedWords(data); !stopped.empty()) {
+    for (const std::string& line : Wrap(Printable(stopped), width - 2, 2)) {
+      head.push_back(" " + line);
+    }
+  }
   head.emplace_back();
 
   std::size_t unknown_lines = 0;
@@ -187,6 +192,9 @@ std::string FormatVerdict(const RunData& data, const VerdictOptions& options) {
     }
     if (const std::string beneath = BeneathWords(data, explanation); !beneath.empty()) {
       lines.push_back(std::string(11, ' ') + Cut(Printable(beneath), width - 12));
+    }
+    if (const std::string did = ActionWords(data, explanation.findings); !did.empty()) {
+      lines.push_back(std::string(11, ' ') + Cut(Printable(did), width - 12));
     }
     const std::size_t more = replay.findings.size() - shown > explanation.findings.size() ? 1 : 0;
     if (head.size() + body.size() + lines.size() + foot.size() + more + 1 > kMaxLines) break;

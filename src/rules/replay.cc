@@ -69,6 +69,9 @@ Result<std::unique_ptr<Replayer>> Replayer::Open(const std::filesystem::path& ru
   out.info = replayer->reader_->info();
   out.ended = out.state.state != "running";
   out.watch_cpu_ns = journal.cpu_ns;
+  ActionLog actions;
+  for (const WatchJournal::ActionRow& row : journal.actions) actions.OnEvent(row.kind, row.data);
+  out.actions = actions.actions();
   TELLTALE_ASSIGN_OR_RETURN(replayer->rules_, EngineOf(run, out.info, rules));
   out.rule_set = replayer->rules_.set;
   out.rules_trouble = replayer->rules_.trouble;

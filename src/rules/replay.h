@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "rules/action_log.h"
 #include "rules/engine.h"
 #include "rules/rule_set.h"
 #include "rules/run_engine.h"
@@ -50,6 +51,7 @@ struct Replay {
   std::vector<std::string> writers;
   std::vector<Finding> findings;  ///< Ranked.
   std::vector<RuleState> rules;
+  std::vector<ActionTaken> actions;  ///< What findings have set off while it was watched.
   RuleSet rule_set;           ///< Whose rules these are.
   std::string rules_trouble;  ///< RunEngine::trouble.
   store::Salvage salvage;

@@ -62,6 +62,7 @@ void WatchedFindings::OnFinding(const format::FindingRow& row) {
 void WatchedFindings::OnEvent(const format::EventRow& row) {
   if (row.kind == "rule.status") OnStatus(row);
   if (row.kind == "rules.ended") OnRunEnd(row);
+  if (ActionLog::IsOurs(row.kind)) actions_.OnEvent(row.kind, row.data);
 }
 
 /// Each watcher of a run says it of all findings, so the newest counts.

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "rules/action_log.h"
 #include "rules/engine.h"
 #include "store/watch_log.h"
 
@@ -28,6 +29,7 @@ class WatchedFindings {
   /// Ranked. Those that only the end of the run closed are marked, as the watcher says it.
   std::vector<rules::Finding> findings() const;
   std::vector<rules::RuleState> rules() const;
+  const std::vector<rules::ActionTaken>& actions() const { return actions_.actions(); }
   std::uint64_t cpu_ns() const;
 
  private:
@@ -42,6 +44,7 @@ class WatchedFindings {
   std::map<std::string, rules::Finding> findings_;  ///< By incident.
   std::set<std::string> until_end_;                 ///< Incidents.
   std::map<std::string, rules::RuleState> rules_;
+  rules::ActionLog actions_;
   std::map<std::string, std::uint64_t> records_;  ///< That a rule was given.
   std::map<std::int32_t, std::uint64_t> cpu_ns_;  ///< By the watcher's pid.
 };

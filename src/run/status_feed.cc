@@ -131,6 +131,16 @@ void StatusFold::AddEvent(const format::EventRow& row) {
     facts_.shed = false;
     return;
   }
+  if (row.kind == "stop.begun") {
+    // Who looks on is told why the training is about to end.
+    FindingChange change;
+    change.time_ns = row.ord_ns;
+    change.step = facts_.step;
+    change.severity = Printable(row.severity);
+    change.message = Printable(row.message);
+    changes_.push_back(std::move(change));
+    return;
+  }
   if (row.kind != "governor") return;
   const auto data = nlohmann::json::parse(row.data, nullptr, false);
   if (!data.is_object()) return;

@@ -26,7 +26,7 @@ struct OpenFinding {
   std::int64_t last_step = -1;
 };
 
-/// A finding was opened, changed its severity, or was closed.
+/// A finding was opened, changed its severity, or was closed; or a stop of the training begins.
 struct FindingChange {
   std::int64_t time_ns = 0;
   std::int64_t step = -1;

@@ -69,6 +69,26 @@ TEST(StatusFold, SaysOnlyChangesOfFindings) {
       << line;
 }
 
+TEST(StatusFold, SaysThatTheTrainingIsBeingStopped) {
+  StatusFold fold(1);
+  Add(&fold, Step(189, 0));
+  format::EventRow event;
+  event.kind = "stop.begun";
+  event.severity = "medium";
+  event.message = "watch stops the training: LossSpike: the loss\njumps";
+  event.attempt = 2;
+  Add(&fold, event);
+  EXPECT_TRUE(fold.TakeChanges().empty()) << "another attempt's";
+  event.attempt = 1;
+  Add(&fold, event);
+  const auto changes = fold.TakeChanges();
+  ASSERT_EQ(changes.size(), 1U);
+  const std::string line = RenderChange(changes[0], false);
+  EXPECT_NE(line.find(" step 189  ▲ medium  watch stops the training: LossSpike: the loss\\njumps"),
+            std::string::npos)
+      << line;
+}
+
 TEST(StatusFold, SaysHowFarThePlanIsThinned) {
   StatusFold fold(1);
   format::EventRow event;

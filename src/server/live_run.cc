@@ -196,6 +196,7 @@ void LiveRun::TakeFindings() {
   const std::scoped_lock lock(mutex_);
   view_.data.replay.findings = std::move(findings);
   view_.data.replay.rules = std::move(states);
+  view_.data.replay.actions = watched_->actions();
   view_.data.replay.watch_cpu_ns = watched_->cpu_ns();
   changed_ = true;
 }

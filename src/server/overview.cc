@@ -135,7 +135,12 @@ class Overview {
       if (worst == nullptr || f.incident.severity > worst->incident.severity) worst = &f;
     }
     if (worst != nullptr) out["severity"] = rules::Name(worst->incident.severity);
-    out["sentences"] = Json::array({report::LostTime(data_), report::OwnCost(data_)});
+    out["sentences"] = Json::array();
+    if (std::string stopped = report::StoppedWords(data_); !stopped.empty()) {
+      out["sentences"].push_back(std::move(stopped));
+    }
+    out["sentences"].push_back(report::LostTime(data_));
+    out["sentences"].push_back(report::OwnCost(data_));
     for (std::string& sentence : report::Unknowns(data_)) {
       out["sentences"].push_back(std::move(sentence));
     }
@@ -170,6 +175,7 @@ class Overview {
       Json one = report::ToJson(data_, e);
       one["gain_words"] = report::GainWords(data_, e);
       one["beneath_words"] = report::BeneathWords(data_, e);
+      one["action_words"] = report::ActionWords(data_, e.findings);
       out.push_back(std::move(one));
     }
     return out;

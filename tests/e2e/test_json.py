@@ -97,7 +97,9 @@ def test_run_writes_the_document_of_check(telltale: Telltale, ill_run: Path) -> 
 
 def test_check(telltale: Telltale, ill_run: Path) -> None:
     out = document(telltale, "check", ill_run)
-    assert list(out) == ["run", "run_phases", "findings", "groups", "rules", "usage", "salvage", "losses"]
+    assert list(out) == [
+        "run", "run_phases", "findings", "groups", "actions", "rules", "usage", "salvage", "losses"
+    ]  # fmt: skip
     assert out["run"] == dict(zip(RUN, ["ill", "train", "finished", 1, 70, 0], strict=True))
     assert list(out["salvage"]) == SALVAGE
     assert out["salvage"] == {**dict.fromkeys(SALVAGE, 0), "notes": []}

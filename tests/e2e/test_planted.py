@@ -13,10 +13,9 @@ from typing import Any
 
 import pytest
 from conftest import REPO, Telltale
+from planted_table import OF_THE_MACHINE
 
 PLANTED = REPO / "examples/planted"
-# What these find low is the machine's doing: other programs, single slow steps without a pattern.
-OF_THE_MACHINE = {"CPUBottleneck", "StepOutlier"}
 RULES = {
     "cpu_bottleneck": "CPUBottleneck",
     "exploding_tensor": "ExplodingTensor",
@@ -44,7 +43,9 @@ def serious(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def of_the_training(found: list[dict[str, Any]], judged: str | None = None) -> list[dict[str, Any]]:
-    """All but what the machine alone can be blamed for; of the rule `judged` (None: of any) only what is low."""
+    """All but what the machine alone can be blamed for: other programs, single slow steps without a pattern.
+    Of the rule `judged` (None: of any) only what is low.
+    """
     return [
         f
         for f in found

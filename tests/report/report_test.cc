@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <set>
 #include <string>
 #include <utility>
@@ -112,14 +113,105 @@ TEST_F(ReportTest, AHealthyRunSaysSo) {
   sample.wait_share = 0.02;
   const RunData data = Make(sample);
   ExpectSound(RenderReport(data));
-  EXPECT_EQ(Verdict(data), "Nothing to report in 3 rules.");
+  const auto quiet = std::count_if(
+      data.replay.rules.begin(), data.replay.rules.end(),
+      [](const auto& rule) { return rule.status == rules::RuleStatus::kNoIssuesFound; });
+  EXPECT_GE(quiet, 3);
+  EXPECT_EQ(Verdict(data), "Nothing to report in " + std::to_string(quiet) + " rules.");
   const std::string verdict = FormatVerdict(data, {});
-  // The sample has no statistics and no load of single processes.
-  EXPECT_NE(verdict.find("No data for: CPUBottleneck, ExplodingTensor, VanishingGradient."),
-            std::string::npos)
-      << verdict;
+  // The sample has no load of single processes, and no statistics.
+  EXPECT_NE(verdict.find("No data for: "), std::string::npos) << verdict;
+  for (const rules::RuleState& rule : data.replay.rules) {
+    if (rule.name != "CPUBottleneck" && rule.name != "ExplodingTensor" &&
+        rule.name != "VanishingGradient") {
+      continue;
+    }
+    EXPECT_EQ(rule.status, rules::RuleStatus::kNoData) << rule.name;
+  }
   EXPECT_NE(verdict.find(" Initialization "), std::string::npos) << verdict;
   EXPECT_NE(verdict.find(", training loop "), std::string::npos) << verdict;
+}
+
+rules::ActionTaken Taken(const rules::Finding& finding, const char* action, const char* outcome) {
+  rules::ActionTaken taken;
+  taken.action = action;
+  taken.outcome = outcome;
+  taken.rule = finding.rule;
+  taken.incident = finding.id;
+  return taken;
+}
+
+TEST_F(ReportTest, WhatAFindingHasSetOffIsSaidBesideIt) {
+  RunData data = Make({});
+  const auto found = std::find_if(data.replay.findings.begin(), data.replay.findings.end(),
+                                  [](const auto& f) { return f.rule == "LossNotDecreasing"; });
+  ASSERT_NE(found, data.replay.findings.end());
+  data.replay.actions = {Taken(*found, "stop", "dry run"), Taken(*found, "webhook", "done"),
+                         Taken(*found, "webhook", "done"), Taken(*found, "email", "failed")};
+  data.replay.actions.back().detail = "no <b>answer</b>";
+  const auto index = static_cast<std::size_t>(found - data.replay.findings.begin());
+  EXPECT_EQ(ActionWords(data, {index}),
+            "Would stop the training (dry run). Posted to a webhook (2 times). Could not send a "
+            "mail: no <b>answer</b>.");
+  const std::string html = RenderReport(data);
+  ExpectSound(html);
+  EXPECT_NE(html.find("Posted to a webhook (2 times)."), std::string::npos);
+  EXPECT_NE(html.find("no &lt;b&gt;answer"), std::string::npos);
+  EXPECT_NE(FormatVerdict(data, {}).find("Would stop the training (dry run)."), std::string::npos);
+  // What belongs to no finding that is shown is no finding's.
+  data.replay.actions = {Taken(rules::Finding(), "stop", "done")};
+  EXPECT_EQ(ActionWords(data, {index}), "");
+}
+
+TEST_F(ReportTest, ACostOrATimeThatMakesNoSenseIsNotLost) {
+  RunData data = Make({});
+  const double lost = data.lost_seconds();
+  EXPECT_GT(lost, 0);
+  constexpr auto kMost = std::numeric_limits<std::int64_t>::max();
+  constexpr auto kLeast = std::numeric_limits<std::int64_t>::min();
+  // As rules of the user's may report it.
+  for (const auto& [cost, start_ns] : {std::pair(1e300, std::int64_t{0}),
+                                       std::pair(std::numeric_limits<double>::infinity(), kMost),
+                                       std::pair(5.0, kMost), std::pair(5.0, kLeast)}) {
+    rules::Finding finding;
+    finding.id = std::to_string(data.replay.findings.size());
+    finding.rule = "mine";
+    finding.incident.subject = "rank 0";
+    finding.incident.cost_seconds = cost;
+    finding.incident.start_ns = finding.incident.end_ns = start_ns;
+    data.replay.findings.push_back(finding);
+  }
+  EXPECT_NEAR(data.lost_seconds(), lost, 1e-9);
+}
+
+TEST_F(ReportTest, WhoStoppedTheRunIsSaidFirst) {
+  RunData data = Make({});
+  EXPECT_EQ(StoppedWords(data), "");
+  ASSERT_FALSE(data.summary.attempts.empty());
+  auto& stopped = data.summary.attempts.rbegin()->second.stopped;
+  stopped = analysis::StoppedBy{"watch", "LossNotDecreasing",
+                                "LossNotDecreasing: Loss does not decrease"};
+  const std::string words = "Stopped by the rule LossNotDecreasing: Loss does not decrease.";
+  EXPECT_EQ(StoppedWords(data), words);
+  EXPECT_NE(FormatVerdict(data, {}).find(words), std::string::npos);
+  EXPECT_NE(RenderReport(data).find("<p class=\"lead\">" + words), std::string::npos);
+  stopped = analysis::StoppedBy{"n1:4711", "", "too dear."};
+  EXPECT_EQ(StoppedWords(data), "Stopped by n1:4711: too dear.");
+  stopped = analysis::StoppedBy{};
+  EXPECT_EQ(StoppedWords(data), "Stopped by a request.");
+}
+
+TEST_F(ReportTest, RulesThatGaveUpHaveJudgedNothing) {
+  testing::SampleRun sample;
+  sample.learns = true;
+  sample.wait_share = 0.02;
+  RunData data = Make(sample);
+  for (rules::RuleState& rule : data.replay.rules) rule.status = rules::RuleStatus::kSuspended;
+  data.replay.rules.front().error = "it took 5 s of processor time for one record";
+  EXPECT_EQ(Verdict(data), "No rule had anything to judge.");
+  const std::string said = "The rule " + data.replay.rules.front().name +
+                           " is suspended: it took 5 s of processor time for one record.";
+  EXPECT_NE(RenderReport(data).find(said), std::string::npos);
 }
 
 rules::RuleState StateWith(const std::string& rule, const std::string& summary) {
@@ -184,6 +276,43 @@ TEST_F(ReportTest, AnInitializationLongerThanTheLoopIsSaid) {
   const std::string html = RenderReport(data);
   ExpectSound(html);
   EXPECT_NE(html.find("longer than the training loop"), std::string::npos);
+}
+
+TEST_F(ReportTest, WhatABoostedModelHasLearnedIsInIt) {
+  RunData data = Make({});
+  EXPECT_EQ(RenderReport(data).find("Boosted model"), std::string::npos);
+  data.replay.rules.push_back(StateWith("CreateXgboostReport", R"({"kind":"xgboost","models":[
+      {"rank":0,"pid":7,"last_step":9,"objective":"binary:<x>",
+       "loss":[{"name":"test-<loss>","steps":[0,5,9],"values":[0.7,0.5,0.25]},
+               {"name":"empty","steps":[],"values":[]}],
+       "feature_importance":{"gain":{"step":9,"of":2,"features":[
+         {"feature":"<age>","share":0.75},{"feature":"height","share":0.25}]}},
+       "step":9,"samples":4,
+       "label_distribution":{"kind":"classes","counts":{"0":2,"1":2}},
+       "confusion_matrix":{"classes":2,"counts":[[2,0],[1,1]]},
+       "evaluation":{"accuracy":0.75,
+         "classes":[{"class":0,"precision":0.6667,"recall":1,"f1":0.8,"support":2},
+                    {"class":1,"precision":null,"recall":0.5,"f1":0.6667,"support":2}],
+         "macro":{"precision":0.83,"recall":0.75,"f1":0.73}},
+       "accuracy_by_step":[{"step":4,"accuracy":0.5,"by_class":[]},
+                           {"step":9,"accuracy":0.75,"by_class":[]}],
+       "roc":{"auc":0.75,"false_positive_rate":[0,0.5,1],"true_positive_rate":[0,0.5,1]}},
+      {"rank":1,"pid":8,"objective":"reg:squarederror","step":9,"samples":3,
+       "label_distribution":{"kind":"histogram","edges":[0,1,2],"counts":[1,2],"mean":1.2,"std":0.5},
+       "residuals":{"kind":"histogram","edges":[-1,0,1],"counts":[2,1],"mean":-0.1,"std":0.4},
+       "error_by_label":[{"from":0,"to":1,"count":3,"mean_absolute_error":null}]},
+      7, {"loss":7,"feature_importance":[],"confusion_matrix":{"counts":{}},"roc":[],
+          "evaluation":{"classes":{}},"accuracy_by_step":{},"error_by_label":{}}]})"));
+  const std::string html = RenderReport(data);
+  ExpectSound(html);
+  for (const char* said :
+       {"binary:&lt;x&gt;; rank 0, pid 7", "test-&lt;loss&gt;: 0.2500 at the last round",
+        "&lt;age&gt;", "width:75.0%", "<td class=\"r\"><b>1</b></td>", "accuracy 75", "macro mean",
+        "area 0.750", "Residuals", "Error by label", "reg:squarederror"}) {
+    EXPECT_NE(html.find(said), std::string::npos) << said;
+  }
+  data.replay.rules.back().summary = "no object";
+  ExpectSound(RenderReport(data));
 }
 
 TEST_F(ReportTest, WhatWasLoggedIsInATableWithItsSteps) {

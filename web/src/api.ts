@@ -84,6 +84,7 @@ export interface Group {
   } | null;
   gain_words: string;
   beneath_words: string;
+  action_words: string; // "Asked the training to stop."; empty where nothing was set off.
 }
 
 export interface Overview {

@@ -14,10 +14,14 @@ import { Sparkline } from "./Sparkline";
 const SHOWN = 7;
 const SPARK_WIDTH = 150;
 
-/** The line that shows what a rule looked at. */
+// What these look at is the loss, or shows in it.
+const OF_THE_LOSS = /^(Loss|Divergence|NonFiniteOrigin|Overfit|Overtraining|ExplodingTensor)/;
+const OF_THE_DATA = /^(InputBound|SmallReads|Dataloader|IOBottleneck|BatchSize)$/;
+
+/** The line that shows what a rule looked at. `rule`: the built-in one, whatever the user calls it. */
 function lineOf(rule: string): { query: SeriesQuery; label: string } {
-  if (/^Loss/.test(rule)) return { query: { kind: "scalar", name: "loss", mode: "TRAIN" }, label: "loss" };
-  if (rule === "InputBound") return { query: { kind: "steps", name: "data wait" }, label: "data wait" };
+  if (OF_THE_LOSS.test(rule)) return { query: { kind: "scalar", name: "loss", mode: "TRAIN" }, label: "loss" };
+  if (OF_THE_DATA.test(rule)) return { query: { kind: "steps", name: "data wait" }, label: "data wait" };
   return { query: { kind: "steps", name: "duration" }, label: "step time" };
 }
 
@@ -119,8 +123,14 @@ function Compared({ of }: { of: NonNullable<Group["comparison"]> }) {
   );
 }
 
-function Item({ of: { group, first: finding, beneath }, selected }: { of: Shown; selected: string | undefined }) {
-  const line = lineOf(finding.rule);
+interface ItemProps {
+  of: Shown;
+  rule: string; // The built-in one of the first finding.
+  selected: string | undefined;
+}
+
+function Item({ of: { group, first: finding, beneath }, rule, selected }: ItemProps) {
+  const line = lineOf(rule);
   const series = useSeries(line.query, { points: SPARK_WIDTH, inView: true }, { whole: true, intervalMs: 3000 });
   const ref = useRef<HTMLElement>(null);
   const here = selected === finding.id;
@@ -153,6 +163,7 @@ function Item({ of: { group, first: finding, beneath }, selected }: { of: Shown;
         <p class="next">{finding.advice}</p>
         {group && group.difference !== "" && group.difference !== cause && <p>{group.difference}</p>}
         {group && group.gain_words !== "" && <div class="s q">{group.gain_words}</div>}
+        {group && group.action_words !== "" && <p data-actions>{group.action_words}</p>}
         {beneath.length > 0 && <Beneath findings={beneath} selected={selected} />}
         {group?.comparison && <Compared of={group.comparison} />}
         <details>
@@ -190,7 +201,10 @@ export function Findings({ overview }: { overview: Overview }) {
   const findings = overview.findings;
   const selected = useStore((s) => findings[s.selected]?.id);
   const groups = grouped(overview);
-  const item = (of: Shown) => <Item key={of.first.id} of={of} selected={selected} />;
+  const builtIn = new Map(overview.rules.map((r) => [r.name, r.rule ?? r.name]));
+  const item = (of: Shown) => (
+    <Item key={of.first.id} of={of} rule={builtIn.get(of.first.rule) ?? of.first.rule} selected={selected} />
+  );
   return (
     <div id="findings">
       {groups.slice(0, SHOWN).map(item)}
@@ -203,8 +217,56 @@ export function Findings({ overview }: { overview: Overview }) {
       <p class="s q foot">
         {overview.rules_words} {findings.length > 0 && overview.order_words}
       </p>
+      {overview.rules.length > 0 && <Rules rules={overview.rules} />}
       <Announcer findings={findings} />
     </div>
+  );
+}
+
+// As the sentence above the table has them; what is not known is shown as it came.
+const STATUS_WORDS: Record<string, string> = {
+  IssuesFound: "fired",
+  NoIssuesFound: "quiet",
+  InProgress: "watching",
+  NoData: "without data",
+  NotApplicable: "not applicable",
+  Suspended: "suspended",
+  Stopped: "stopped",
+  Error: "failed",
+};
+
+/** What is being watched: each rule with its state, and why one gave up. */
+function Rules({ rules }: { rules: Overview["rules"] }) {
+  return (
+    <details id="rules">
+      <summary>Each rule</summary>
+      <table class="t">
+        <thead>
+          <tr>
+            <th scope="col">Rule</th>
+            <th scope="col">State</th>
+            <th scope="col" class="r">Incidents</th>
+            <th scope="col" class="r">Data points</th>
+          </tr>
+        </thead>
+        <tbody>
+          {rules.map((r) => (
+            <tr key={r.name} data-rule={r.name}>
+              <th scope="row">
+                {r.name}
+                {r.rule !== null && r.rule !== r.name && <span class="q"> ({r.rule})</span>}
+              </th>
+              <td class={r.status === "Suspended" || r.status === "Error" ? "warn" : ""}>
+                {STATUS_WORDS[r.status] ?? r.status}
+                {r.error && `: ${r.error}`}
+              </td>
+              <td class="r">{thousands(r.incidents)}</td>
+              <td class="r">{r.records === null ? UNKNOWN : thousands(r.records)}</td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </details>
   );
 }
 
