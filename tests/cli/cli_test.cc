@@ -130,7 +130,8 @@ TEST_F(CliTest, FailOnDecidesTheExitCode) {
   EXPECT_EQ(Run("check slow --fail-on high").code, 10);
   EXPECT_EQ(Run("check healthy --fail-on low").code, 0);
   // A rule that could not look is no rule that found nothing.
-  std::ofstream(dir_ / "mine.toml") << "[rules.mine]\npython = \"nowhere.py:Mine\"\n";
+  std::ofstream(dir_ / "mine.toml") << "[rules.mine]\npython = \"a_module:Mine\"\n"
+                                       "parameters = { host_python = \"/nowhere/python\" }\n";
   EXPECT_EQ(Run("check healthy --rules mine.toml").code, 0);
   const Outcome blind = Run("check healthy --rules mine.toml --fail-on low");
   EXPECT_EQ(blind.code, 3) << blind.out;
