@@ -69,7 +69,9 @@ class Run {
   explicit Run(fs::path run) : run_(std::move(run)) {
     fs::create_directories(run_);
     // The journals of what is sealed would fill the disk.
-    writer_ = Take(store::Writer::Open(run_ / "agent-bench", "agent-bench", {.delete_delay_ns = 0}));
+    store::WriterOptions options;
+    options.delete_delay_ns = 0;
+    writer_ = Take(store::Writer::Open(run_ / "agent-bench", "agent-bench", options));
     for (int layer = 0; layer < kLayers; ++layer) {
       weights_.push_back(fmt::format("layers.{}.weight", layer));
       gradients_.push_back("gradient/" + weights_.back());
@@ -304,9 +306,9 @@ int Measure(std::int64_t steps) {
   fmt::print("  {} steps, {:.1f} M rows, written in {:.1f} s\n", steps,
              static_cast<double>(rows) / 1e6, written.seconds);
   fmt::print("  read alone, one core         {:8.2f} M rows/s\n", rate(read) / 1e6);
-  fmt::print("  {} rules, one core           {:8.2f} M rows/s   x {:.2f} of reading   limit {:.1f}\n",
-             rules::Registry().size(), rate(one) / 1e6, rate(one) / rate(read),
-             kLeastRowsASecond / 1e6);
+  fmt::print("  {} rules, one core           {:8.2f} M rows/s   limit {:.1f}   {:.2f} of reading\n",
+             rules::Registry().size(), rate(one) / 1e6, kLeastRowsASecond / 1e6,
+             rate(one) / rate(read));
   fmt::print("  {} rules, two cores          {:8.2f} s          limit {:.0f}\n",
              rules::Registry().size(), two.seconds, kMostSeconds);
   const double memory = std::max(one.mebibytes, two.mebibytes);

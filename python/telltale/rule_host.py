@@ -73,7 +73,7 @@ class _Adapted(Rule):
             self.recover()
 
     def _holds(self, step: int) -> bool | None:
-        """None where the step was not saved, or not what the rule asks of it: as smdebug, it is passed over."""
+        """None where the step was not saved, or not what the rule asks of it: passed over, as smdebug does."""
         try:
             required = getattr(self.rule, "req_tensors", None)
             name_them = getattr(self.rule, "set_required_tensors", None)

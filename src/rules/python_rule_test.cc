@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The side of a rule in Python that feeds it: what it says is taken at a place of the order, and one
-// that does what none may is suspended and leaves nothing open. A shell script plays the host;
+// The side of a rule in Python that feeds it: what it says is taken at a place of the order, and
+// one that does what none may is suspended and leaves nothing open. A shell script plays the host;
 // tests/python/test_rule_host.py has the true one, tests/rules/python_*.test both together.
 #include "rules/python_rule.h"
 
@@ -45,7 +45,8 @@ class PythonRuleTest : public ::testing::Test {
 
   /// A host that does `on_rows` with each batch of records.
   RuleSpec Host(const std::string& on_rows) {
-    return Spec(std::string(kReady) + "\nn=0\nwhile IFS= read -r line <&3; do\ncase \"$line\" in\n" +
+    return Spec(std::string(kReady) +
+                "\nn=0\nwhile IFS= read -r line <&3; do\ncase \"$line\" in\n" +
                 "*'\"rows\"'*) n=$((n + 1)); " + on_rows + ";;\n" + kRest + "\nesac\ndone");
   }
 
@@ -142,7 +143,8 @@ TEST_F(PythonRuleTest, WhatItSaysOfTheLastBatchAndAtTheEndIsTaken) {
 TEST_F(PythonRuleTest, ItSaysItselfWhetherTheResultIsWrong) {
   Start(Host(Report("loss") + Done()));
   EXPECT_FALSE(State().wrong_result);
-  Start(Spec(R"(echo '{"ready":{"tables":["scalars"],"wrong_result":true}}' >&3; exec sleep 1000)"));
+  const std::string ready = R"({"ready":{"tables":["scalars"],"wrong_result":true}})";
+  Start(Spec("echo '" + ready + "' >&3; exec sleep 1000"));
   EXPECT_TRUE(State().wrong_result);
 }
 

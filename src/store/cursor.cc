@@ -36,8 +36,8 @@ struct Entry {
   format::TableId table{};
 };
 
-/// What is to come of one table of one chunk, or was parked, in its order: of a chunk of hundreds of
-/// thousands of rows the heap holds a few of these, and not the rows.
+/// What is to come of one table of one chunk, or was parked, in its order: of a chunk of hundreds
+/// of thousands of rows the heap holds a few of these, and not the rows.
 struct Stream {
   std::vector<Entry> entries;
   std::size_t next = 0;
