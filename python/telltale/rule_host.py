@@ -16,6 +16,7 @@ import importlib.util
 import inspect
 import json
 import os
+import re
 import resource
 import select
 import socket
@@ -37,6 +38,7 @@ _NOT_SAVED = (
     "StepNotYetAvailable",
     "NoMoreData",
 )
+_OTHER_TRIAL = re.compile(r"other_trial_(\d+)")
 _SMDEBUG_FOLDERS = ("smdebug", "python/smdebug_front", "smdebug_front")
 
 
@@ -135,8 +137,24 @@ def make_rule(where: str, parameters: dict[str, str]) -> Rule:
             return _own_at_steps(rule)
         return rule
     if callable(getattr(found, "invoke_at_step", None)):
-        return _Adapted(lambda host: found(host.base_trial, **parameters))
+        return _Adapted(_maker(found, parameters))
     raise RuleError(f"{name} is no rule: derive it from telltale.Rule, or give it invoke_at_step(step)")
+
+
+def _maker(found: Any, parameters: dict[str, str]) -> Any:
+    """Makes a rule of smdebug's form; other_trial_0 and so on, as SageMaker numbers them, become trials."""
+    numbers = {name: match[1] for name in parameters if (match := _OTHER_TRIAL.fullmatch(name))}
+    others = [parameters[name] for name in sorted(numbers, key=lambda name: int(numbers[name]))]
+    own = {name: value for name, value in parameters.items() if name not in numbers}
+
+    def make(host: Rule) -> Any:
+        if not others:
+            return found(host.base_trial, **own)
+        from smdebug.trials import create_trial
+
+        return found(host.base_trial, other_trials=[create_trial(path) for path in others], **own)
+
+    return make
 
 
 def _own_at_steps(rule: Rule) -> Rule:

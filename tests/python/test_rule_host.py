@@ -185,6 +185,33 @@ def test_a_step_that_was_not_saved_is_passed_over(make: Any) -> None:
     assert recovered["recover"]["last_step"] == 4
 
 
+def test_other_trials_are_given_as_trials(make: Any) -> None:
+    host = make(
+        """
+        import sys
+        import types
+
+        trials = types.ModuleType("smdebug.trials")
+        trials.create_trial = lambda path: "trial of " + path
+        sys.modules["smdebug.trials"] = trials
+
+        class Mine:
+            def __init__(self, base_trial, other_trials=None, limit="1"):
+                assert base_trial == "trial of /run"
+                assert other_trials == ["trial of /a", "trial of /b"]
+                self.limit = int(limit)
+
+            def invoke_at_step(self, step):
+                return step >= self.limit
+        """,
+        parameters={"other_trial_1": "/b", "limit": "3", "other_trial_0": "/a"},
+    )
+    host.read()
+    host.send({"bind": {"run": "/run"}})
+    (report,) = host.answers({"rows": [step(2), step(3)]})
+    assert report["report"]["first_step"] == 3
+
+
 def test_what_a_rule_requires_is_named_anew_for_each_step(make: Any) -> None:
     host = make(
         """
