@@ -235,8 +235,12 @@ class PythonRule final : public Rule {
     if (!outstanding_ || !process_) return;
     const std::int64_t began_ns = Clock::System().MonotonicNs();
     const std::int64_t deadline_ns = began_ns + limit_ns_;
-    for (std::size_t lines = 0;; ++lines) {
-      if (lines > kMostReportsABatch) {
+    // Nothing of it counts before the rule is done with the batch: one that goes wrong in the middle
+    // must set nothing off by what it said before.
+    std::vector<PythonReport> said;
+    std::size_t bytes = 0;
+    while (true) {
+      if (said.size() > kMostReportsABatch) {
         SuspendFor(Status(Code::kLimit, "it reports without an end"), reporter);
       }
       const std::int64_t left_ns = deadline_ns - Clock::System().MonotonicNs();
@@ -245,9 +249,15 @@ class PythonRule final : public Rule {
       auto report = ParsePythonReport(*line);
       if (!report.ok()) SuspendFor(report.status(), reporter);
       if (report->kind == PythonReport::Kind::kDone) break;
-      Take(std::move(*report), reporter);
+      if (report->kind == PythonReport::Kind::kError) {
+        SuspendFor(Status(Code::kUnusable, report->error), reporter);
+      }
+      bytes += line->size();
+      if (bytes > kMostIncidentBytes) SuspendFor(TooMuchText(), reporter);
+      said.push_back(std::move(*report));
     }
     outstanding_ = false;
+    for (PythonReport& report : said) Take(std::move(report), reporter);
     // Of a batch the last state alone: a rule that reports with each record fills no journal.
     for (const std::string& subject : std::exchange(changed_, {})) {
       reporter->Report(open_.at(subject));
@@ -276,11 +286,7 @@ class PythonRule final : public Rule {
         const std::size_t bytes = BytesOf(incident);
         const std::size_t before = known == open_.end() ? 0 : BytesOf(known->second);
         bytes_ += bytes > before ? bytes - before : 0;
-        if (bytes_ > kMostIncidentBytes) {
-          SuspendFor(Status(Code::kLimit, fmt::format("its incidents have more than {} MiB of text",
-                                                      kMostIncidentBytes >> 20U)),
-                     reporter);
-        }
+        if (bytes_ > kMostIncidentBytes) SuspendFor(TooMuchText(), reporter);
         if (known == open_.end()) {
           reporter->Report(incident);
           std::string subject = incident.subject;
@@ -305,7 +311,6 @@ class PythonRule final : public Rule {
         return;
       }
       case PythonReport::Kind::kError:
-        SuspendFor(Status(Code::kUnusable, report.error), reporter);
       case PythonReport::Kind::kReady:
       case PythonReport::Kind::kDone:
         SuspendFor(Status(Code::kUnusable, "it wrote what is no report: ready, twice"), reporter);
@@ -318,6 +323,11 @@ class PythonRule final : public Rule {
     }
     open_.clear();
     changed_.clear();
+  }
+
+  static Status TooMuchText() {
+    return Status(Code::kLimit, fmt::format("its incidents have more than {} MiB of text",
+                                            kMostIncidentBytes >> 20U));
   }
 
   /// Where it was the time that ran out, how much there was.

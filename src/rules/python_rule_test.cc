@@ -203,6 +203,16 @@ TEST_F(PythonRuleTest, OneThatHangsIsSuspendedAndItsIncidentClosed) {
   EXPECT_EQ(engine_->findings().size(), 1U);
 }
 
+TEST_F(PythonRuleTest, WhatItSaidOfTheBatchInWhichItWentWrongDoesNotCount) {
+  for (const char* wrong : {"exit 3", R"(echo '{"error":{"text":"ValueError"}}' >&3)",
+                            "echo hello >&3", "kill -9 $$"}) {
+    Start(Host(Report("loss", R"(,"severity":"high")") + wrong));
+    Suspension();
+    EXPECT_TRUE(engine_->findings().empty()) << wrong;
+    EXPECT_TRUE(engine_->TakeRevisions().empty()) << wrong;
+  }
+}
+
 TEST_F(PythonRuleTest, OneThatEndsIsSuspendedWithItsExitCode) {
   Start(Host("exit 3"));
   EXPECT_NE(Suspension().find("exit code 3"), std::string::npos) << State().error;
