@@ -124,6 +124,11 @@ def reading() -> None:
     show(sys.executable, "bench/reading_bench.py")
 
 
+def replay() -> None:
+    """A finished run of a million steps and 20 tensors through all rules, beside reading it."""
+    show(str(PROGRAMS / "replay_bench"))
+
+
 BENCHMARKS: dict[str, tuple[Callable[[], None], pathlib.Path]] = {
     "sampler": (sampler, PROGRAMS / "sampler_bench"),
     "stats": (stats, PROGRAMS / "stats_bench"),
@@ -131,6 +136,7 @@ BENCHMARKS: dict[str, tuple[Callable[[], None], pathlib.Path]] = {
     "capture": (capture, BUILD / "bin/telltale"),
     "span_python": (span_python, ROOT / "bench/span_python.py"),
     "reading": (reading, PROGRAMS / "million_steps"),
+    "replay": (replay, PROGRAMS / "replay_bench"),
     "serve": (serve, PROGRAMS / "serve_bench"),
     "page": (page, PROGRAMS / "serve_bench"),
     "latency": (latency, PROGRAMS / "latency_bench"),

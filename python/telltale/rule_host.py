@@ -16,6 +16,7 @@ import importlib.util
 import inspect
 import json
 import os
+import re
 import resource
 import select
 import socket
@@ -29,6 +30,15 @@ from typing import Any
 from ._rule import Record, Rule
 
 _LINE_FD = 3
+_NOT_SAVED = (
+    "TensorUnavailableForStep",
+    "TensorUnavailable",
+    "ShapeUnavailableForStep",
+    "StepUnavailable",
+    "StepNotYetAvailable",
+    "NoMoreData",
+)
+_OTHER_TRIAL = re.compile(r"other_trial_(\d+)")
 _SMDEBUG_FOLDERS = ("smdebug", "python/smdebug_front", "smdebug_front")
 
 
@@ -36,12 +46,18 @@ class RuleError(Exception):
     """What is told to the user as it is."""
 
 
+def _is_smdebugs(error: Exception, *names: str) -> bool:
+    """Whether it is one of these exceptions of smdebug, which only the rule itself may have loaded."""
+    module = sys.modules.get("smdebug.exceptions")
+    kinds = (getattr(module, name, None) for name in names)
+    return isinstance(error, tuple(kind for kind in kinds if isinstance(kind, type)))
+
+
 class _Adapted(Rule):
     """smdebug's form: invoke_at_step(step) is asked at the end of each training step, once."""
 
-    def __init__(self, make: Any, condition_met: type[BaseException] | None) -> None:
+    def __init__(self, make: Any) -> None:
         self.make = make
-        self.condition_met = condition_met
         self.rule: Any = None
         self.asked = -1
 
@@ -51,19 +67,28 @@ class _Adapted(Rule):
         self.asked = record.step
         if self.rule is None:
             self.rule = self.make(self)
-        if self._holds(record.step):
+        holds = self._holds(record.step)
+        if holds:
             name = type(self.rule).__name__
             self.report(message=name, evidence={"step": record.step}, cause=f"{name} says so at this step.")
-        elif self.is_open():
+        elif holds is not None and self.is_open():
             self.recover()
 
-    def _holds(self, step: int) -> bool:
-        if self.condition_met is None:
-            return bool(self.rule.invoke_at_step(step))
+    def _holds(self, step: int) -> bool | None:
+        """None where the step was not saved, or not what the rule asks of it: passed over, as smdebug does."""
         try:
+            required = getattr(self.rule, "req_tensors", None)
+            name_them = getattr(self.rule, "set_required_tensors", None)
+            if required is not None and callable(name_them):
+                required.clear()
+                name_them(step)
             return bool(self.rule.invoke_at_step(step))
-        except self.condition_met:
-            return True
+        except Exception as error:
+            if _is_smdebugs(error, "RuleEvaluationConditionMet"):
+                return True
+            if _is_smdebugs(error, *_NOT_SAVED):
+                return None
+            raise
 
 
 def _load(name: str) -> ModuleType:
@@ -92,12 +117,6 @@ def _offer_smdebug() -> None:
                 return
 
 
-def _condition_met() -> type[BaseException] | None:
-    module = sys.modules.get("smdebug.exceptions")
-    found = getattr(module, "RuleEvaluationConditionMet", None)
-    return found if isinstance(found, type) and issubclass(found, BaseException) else None
-
-
 def make_rule(where: str, parameters: dict[str, str]) -> Rule:
     """The rule of FILE.py:Class or module:Class.
 
@@ -118,13 +137,29 @@ def make_rule(where: str, parameters: dict[str, str]) -> Rule:
             return _own_at_steps(rule)
         return rule
     if callable(getattr(found, "invoke_at_step", None)):
-        return _Adapted(lambda host: found(host.base_trial, **parameters), _condition_met())
+        return _Adapted(_maker(found, parameters))
     raise RuleError(f"{name} is no rule: derive it from telltale.Rule, or give it invoke_at_step(step)")
+
+
+def _maker(found: Any, parameters: dict[str, str]) -> Any:
+    """Makes a rule of smdebug's form; other_trial_0 and so on, as SageMaker numbers them, become trials."""
+    numbers = {name: match[1] for name in parameters if (match := _OTHER_TRIAL.fullmatch(name))}
+    others = [parameters[name] for name in sorted(numbers, key=lambda name: int(numbers[name]))]
+    own = {name: value for name, value in parameters.items() if name not in numbers}
+
+    def make(host: Rule) -> Any:
+        if not others:
+            return found(host.base_trial, **own)
+        from smdebug.trials import create_trial
+
+        return found(host.base_trial, other_trials=[create_trial(path) for path in others], **own)
+
+    return make
 
 
 def _own_at_steps(rule: Rule) -> Rule:
     """A telltale.Rule with invoke_at_step: reports what it reports, and True as an incident of its own."""
-    adapted = _Adapted(None, _condition_met())
+    adapted = _Adapted(None)
     adapted.rule = rule
     adapted.summary, adapted.advice, adapted.wrong_result = rule.summary, rule.advice, rule.wrong_result
     adapted.tables = tuple(dict.fromkeys((*rule.tables, "steps")))
@@ -250,6 +285,8 @@ def serve(line: socket.socket, where: str, parameters: dict[str, str], cpu_secon
         return 0  # The parent has gone, or has had enough.
     except BaseException as error:
         # SystemExit too: a rule must not end in silence.
+        if isinstance(error, MemoryError):
+            traceback.clear_frames(error.__traceback__)  # What took it; else there is none to say so.
         traceback.print_exc()
         line.sendall(line_of("error", {"text": _what(error)}))
         return 1

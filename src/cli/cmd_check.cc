@@ -19,8 +19,8 @@
 #include "cli/rule_flags.h"
 #include "report/verdict.h"
 #include "rules/foreign.h"
+#include "rules/python_consent.h"
 #include "rules/replay.h"
-#include "rules/run_engine.h"
 
 namespace telltale::cli {
 namespace {
@@ -35,16 +35,14 @@ struct CheckOptions {
 };
 
 int Check(const CheckOptions& options) {
-  if (options.no_python_rules) {
-    rules::ForeignOptions foreign;
-    foreign.run_python = false;
-    rules::SetForeignMaker(rules::ForeignRules(foreign));
-  }
+  if (options.no_python_rules) UsePythonRules(rules::PythonRules::kNone);
   std::optional<rules::RuleSet> set;
   if (options.rules.any()) {
     auto asked = RuleSetOfRun(options.rules, options.run);
     if (!asked.ok()) return Fail("check", asked.status());
     set = std::move(asked).value();
+    // A file that the user names takes the place of the run's rules, all of them are asked for.
+    if (!options.rules.file.empty()) rules::PythonConsent::OfUser().Allow(*set);
   }
   auto loaded = report::Load(options.run, std::numeric_limits<std::int64_t>::max(), std::move(set));
   if (!loaded.ok()) return Fail("check", loaded.status());
@@ -113,8 +111,9 @@ void RegisterCheck(CLI::App& app, Context* context) {
                       "Write the rules as test cases to this file, JUnit XML; those with a finding "
                       "at or above --fail-on (medium where it is not given) have failed");
   AddRuleFlags(command, &options->rules);
+  AddPythonRulesFlag(command);
   command->add_flag("--no-python-rules", options->no_python_rules,
-                    "Leaves out the rules in Python, so that no code of the run's owner runs");
+                    "Leaves out the rules in Python, also those that you have asked for yourself");
   AddJson(command, &options->json);
   OnRun(command, context, [options] { return Check(*options); });
 }

@@ -13,6 +13,7 @@
 #include "cli/command.h"
 #include "cli/output.h"
 #include "cli/report_keeper.h"
+#include "cli/rule_flags.h"
 #include "report/html.h"
 #include "report/load.h"
 #include "report/text.h"
@@ -68,6 +69,7 @@ void RegisterReport(CLI::App& app, Context* context) {
   auto options = std::make_shared<ReportOptions>();
   command->add_option("RUN", options->run, "Run directory")->required();
   command->add_option("-o,--output", options->out, "File to write (default: RUN/report.html)");
+  AddPythonRulesFlag(command);
   AddJson(command, &options->json);
   command->add_option("--beside", options->beside, "Pid of the watcher")->group("");
   OnRun(command, context, [options] { return Report(*options); });

@@ -13,9 +13,9 @@
 #include "cli/command.h"
 #include "cli/output.h"
 #include "rules/finding_json.h"
+#include "rules/foreign.h"
 #include "rules/registry.h"
 #include "rules/replay.h"
-#include "rules/run_engine.h"
 #include "rules/script.h"
 
 namespace telltale::cli {
@@ -96,8 +96,14 @@ int Test(const std::vector<std::string>& files, bool json) {
   nlohmann::ordered_json out = {{"scripts", nlohmann::ordered_json::array()}};
   std::size_t failed = 0;
   Status unreadable;
+  rules::ForeignOptions foreign = rules::ForeignOptionsOfEnvironment();
+  // A script is not a run: who runs it asks for the rules that it names.
+  if (foreign.python_rules == rules::PythonRules::kAsked) {
+    foreign.python_rules = rules::PythonRules::kAll;
+  }
+  const rules::Engine::ForeignMaker maker = rules::ForeignRules(foreign);
   for (const std::string& file : files) {
-    const auto outcome = rules::RunScript(file, rules::ForeignMaker());
+    const auto outcome = rules::RunScript(file, maker);
     if (!outcome.ok()) {
       if (unreadable.ok()) unreadable = outcome.status();
       continue;

@@ -35,6 +35,7 @@
 #include "report/html.h"
 #include "report/load.h"
 #include "report/verdict.h"
+#include "rules/python_consent.h"
 #include "run/command.h"
 #include "run/process.h"
 #include "run/registry.h"
@@ -215,6 +216,14 @@ int Run(const Args& args, std::vector<std::string> training, const std::string& 
   if (const run::Startable start = run::CheckStartable(training[0]); start.exit_code != 0) {
     fail(Status(Code::kUsage, start.message));
     return start.exit_code;
+  }
+
+  // Watcher, report and page run the rules in Python of this set: its user asks for them now.
+  if (const Status kept = rules::PythonConsent::OfUser().Remember(*set);
+      !kept.ok() && !args.quiet) {
+    Say("telltale: rules in Python run only with TELLTALE_PYTHON_RULES=on: that you asked for them "
+        "cannot be kept: {}\n",
+        Printable(kept.message()));
   }
 
   run::RunRequest request;

@@ -17,6 +17,7 @@
 
 #include "cli/command.h"
 #include "cli/output.h"
+#include "cli/rule_flags.h"
 #include "server/http_server.h"
 
 namespace telltale::cli {
@@ -141,6 +142,7 @@ void RegisterServe(CLI::App& app, Context* context) {
       "--print-metrics-token", args->print_metrics_token,
       "Print the token that reads /metrics alone, for Prometheus; without PATH, print "
       "it and end");
+  AddPythonRulesFlag(command);
   command->add_option("--link-fd", args->link_fd, "Write the link to this descriptor")->group("");
   command->add_option("--parent", args->parent, "Process to end with")->group("");
   OnRun(command, context, [args] { return Serve(*args); });

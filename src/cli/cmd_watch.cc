@@ -15,6 +15,7 @@
 #include "cli/command.h"
 #include "cli/exporter_keeper.h"
 #include "cli/report_keeper.h"
+#include "cli/rule_flags.h"
 #include "report/html.h"
 #include "report/load.h"
 #include "watch/watcher.h"
@@ -86,6 +87,7 @@ void RegisterWatch(CLI::App& app, Context* context) {
   command->add_option("RUN", args->run, "Run directory")->required();
   command->add_option("--otlp", args->otlp,
                       "Push metrics to this OTLP/HTTP endpoint meanwhile, as `export otlp` does");
+  AddPythonRulesFlag(command);
   command->add_option("--supervisor", args->supervisor, "Pid of the supervisor")->group("");
   OnRun(command, context, [args, context] { return Watch(*args, context->program); });
 }

@@ -6,10 +6,12 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstdlib>
 #include <utility>
 
 #include "base/printable.h"
 #include "rules/rule_pack.h"
+#include "rules/run_engine.h"
 #include "store/folder.h"
 #include "store/run_info.h"
 
@@ -66,6 +68,21 @@ void AddRuleFlags(CLI::App* command, RuleFlags* flags) {
       ->add_option("--price", flags->price_per_hour,
                    "Price of the machines together per hour, for what findings cost")
       ->check(CLI::NonNegativeNumber);
+}
+
+CLI::Option* AddPythonRulesFlag(CLI::App* command) {
+  return command->add_flag_callback(
+      "--python-rules", [] { UsePythonRules(rules::PythonRules::kAll); },
+      "Runs the rules in Python that RUN names though you have not asked for them yourself: they "
+      "are code, and run with your rights");
+}
+
+void UsePythonRules(rules::PythonRules which) {
+  const char* const value = which == rules::PythonRules::kAll    ? "on"
+                            : which == rules::PythonRules::kNone ? "off"
+                                                                 : "";
+  ::setenv("TELLTALE_PYTHON_RULES", value, 1);  // NOLINT(concurrency-mt-unsafe)
+  rules::SetForeignMaker(rules::ForeignRules(rules::ForeignOptionsOfEnvironment()));
 }
 
 Result<rules::RuleSet> RuleSetOf(const RuleFlags& flags, rules::RuleSet base) {

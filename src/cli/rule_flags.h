@@ -6,6 +6,7 @@
 
 #include "base/status.h"
 #include "cli/command.h"
+#include "rules/foreign.h"
 #include "rules/rule_set.h"
 
 namespace telltale::cli {
@@ -25,6 +26,11 @@ struct RuleFlags {
 void AddRuleFlags(CLI::App* command, RuleFlags* flags);
 /// Adds --rule alone.
 void AddRuleFlag(CLI::App* command, RuleFlags* flags);
+
+/// Adds --python-rules: the rules in Python that the run names are run, whoever asked for them.
+CLI::Option* AddPythonRulesFlag(CLI::App* command);
+/// For this process and those that it starts. REQUIRES: no other thread runs.
+void UsePythonRules(rules::PythonRules which);
 
 /// The rules file, or `base` where none is named, and what the other options add to it. kUsage: the
 /// set names what there is not; kUnusable, kLimit: the file cannot be read.

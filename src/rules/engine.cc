@@ -154,6 +154,20 @@ void Engine::Guard(Slot* slot, F&& body) {
     slot->failed = true;
     slot->error = error.what();
   }
+  if (slot->failed) CloseAll(*slot);
+}
+
+void Engine::CloseAll(const Slot& slot) {
+  for (auto at = open_.begin(); at != open_.end();) {
+    if (at->first.first != slot.name) {
+      ++at;
+      continue;
+    }
+    findings_[at->second].open = false;
+    findings_[at->second].until_end = ending_;
+    Emit(at->second);
+    at = open_.erase(at);
+  }
 }
 
 void Engine::NoteLives(const store::OrderedRecord& record) {
@@ -204,7 +218,7 @@ void Engine::End() {
   for (auto& slot : slots_) {
     Guard(slot.get(), [&](Reporter* reporter) { slot->rule->OnEnd(reporter); });
   }
-  // What a rule left open (or a failed one could not close) ends with the run.
+  // What a rule left open ends with the run.
   const auto left = open_;
   for (const auto& [key, index] : left) {
     findings_[index].open = false;
@@ -268,7 +282,8 @@ std::vector<RuleState> Engine::rule_states(bool summaries) const {
   std::vector<RuleState> out;
   for (const auto& slot : slots_) {
     RuleState state{
-        slot->name, RuleStatus::kInProgress, slot->records, slot->incidents, slot->error, {}, {}};
+        slot->name, RuleStatus::kInProgress, slot->records, slot->incidents, slot->error, {}, {},
+        slot->desc != nullptr && slot->desc->wrong_result};
     if (slot->desc != nullptr && slot->owned_desc == nullptr) state.rule = slot->desc->name;
     try {
       if (slot->failed) {

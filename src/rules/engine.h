@@ -58,6 +58,7 @@ struct RuleState {
   std::string error;                     ///< Of kError and kSuspended: why.
   std::string rule;                      ///< Of the registry; empty for a rule of the user's.
   std::string summary;                   ///< Rule::Summary.
+  bool wrong_result = false;             ///< As its description says.
 };
 
 /// A rule that is none of the registry: an expression, a process of the user's.
@@ -123,6 +124,8 @@ class Engine {
   void Emit(std::size_t index);
   template <class F>
   void Guard(Slot* slot, F&& body);
+  /// The rule is out: nobody sees whether its incidents last.
+  void CloseAll(const Slot& slot);
 
   std::vector<std::unique_ptr<Slot>> slots_;
   std::vector<std::vector<Slot*>> by_table_;  ///< By TableId: the slots that read the table.

@@ -190,6 +190,24 @@ TEST(EngineTest, ARuleThatThrowsIsOutAndTheOthersGoOn) {
   EXPECT_FALSE(engine.findings()[0].open);
 }
 
+TEST(EngineTest, WhatARuleThatThrowsHasOpenIsClosedAtOnce) {
+  Engine engine = Make([](std::int64_t at, Reporter* r) {
+    r->Report(At("a", 1));
+    if (at == 2) throw std::runtime_error("no such column");
+  });
+  Feed(&engine, 1);
+  EXPECT_TRUE(engine.findings().at(0).open);
+  Feed(&engine, 2);
+  ASSERT_EQ(engine.findings().size(), 1U);
+  EXPECT_FALSE(engine.findings()[0].open);
+  const auto revisions = engine.TakeRevisions();
+  ASSERT_FALSE(revisions.empty());
+  EXPECT_FALSE(revisions.back().open);
+  engine.End();
+  EXPECT_FALSE(engine.findings()[0].until_end) << "nobody saw that it lasted";
+  EXPECT_TRUE(engine.TakeRevisions().empty());
+}
+
 TEST(EngineTest, WrongResultsComeBeforeSlowOnesAndLastingBeforeOver) {
   const auto finding = [](std::string rule, double cost, bool open) {
     Finding f;

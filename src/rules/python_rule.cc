@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string_view>
 #include <system_error>
 #include <utility>
@@ -39,6 +40,8 @@ constexpr std::size_t kBatchBytes = 1U << 20U;
 /// Beyond, it is no rule but a fault.
 constexpr std::size_t kMostReportsABatch = 10'000;
 constexpr std::size_t kMostIncidents = 10'000;
+/// Of all its incidents together: they are kept as long as the run is watched.
+constexpr std::size_t kMostIncidentBytes = 16U << 20U;
 /// It may hold the others up for half of the time that the run takes, and a minute.
 constexpr std::int64_t kWaitFreeNs = 60 * kSecondNs;
 
@@ -137,6 +140,11 @@ std::uint32_t MaskOfTables(const std::vector<std::string>& names, std::string* u
   return mask;
 }
 
+std::size_t BytesOf(const Incident& incident) {
+  return incident.subject.size() + incident.message.size() + incident.evidence.size() +
+         incident.cause.size() + incident.advice.size();
+}
+
 class PythonRule final : public Rule {
  public:
   PythonRule(const RuleSpec& spec, const Limits& limits, std::unique_ptr<RuleProcess> process,
@@ -227,8 +235,12 @@ class PythonRule final : public Rule {
     if (!outstanding_ || !process_) return;
     const std::int64_t began_ns = Clock::System().MonotonicNs();
     const std::int64_t deadline_ns = began_ns + limit_ns_;
-    for (std::size_t lines = 0;; ++lines) {
-      if (lines > kMostReportsABatch) {
+    // Nothing of it counts before the rule is done with the batch: one that goes wrong in the middle
+    // must set nothing off by what it said before.
+    std::vector<PythonReport> said;
+    std::size_t bytes = 0;
+    while (true) {
+      if (said.size() > kMostReportsABatch) {
         SuspendFor(Status(Code::kLimit, "it reports without an end"), reporter);
       }
       const std::int64_t left_ns = deadline_ns - Clock::System().MonotonicNs();
@@ -237,9 +249,19 @@ class PythonRule final : public Rule {
       auto report = ParsePythonReport(*line);
       if (!report.ok()) SuspendFor(report.status(), reporter);
       if (report->kind == PythonReport::Kind::kDone) break;
-      Take(std::move(*report), reporter);
+      if (report->kind == PythonReport::Kind::kError) {
+        SuspendFor(Status(Code::kUnusable, report->error), reporter);
+      }
+      bytes += line->size();
+      if (bytes > kMostIncidentBytes) SuspendFor(TooMuchText(), reporter);
+      said.push_back(std::move(*report));
     }
     outstanding_ = false;
+    for (PythonReport& report : said) Take(std::move(report), reporter);
+    // Of a batch the last state alone: a rule that reports with each record fills no journal.
+    for (const std::string& subject : std::exchange(changed_, {})) {
+      reporter->Report(open_.at(subject));
+    }
     waited_ns_ += Clock::System().MonotonicNs() - began_ns;
     if (waited_ns_ > kWaitFreeNs + (now_ns_ - first_ns_) / 2) {
       SuspendFor(Status(Code::kLimit, fmt::format("it held the other rules up for {:.0f} s",
@@ -261,8 +283,18 @@ class PythonRule final : public Rule {
         if (incident.message.empty()) incident.message = name_;
         if (incident.advice.empty()) incident.advice = ready_.advice;
         if (incident.cause.empty()) incident.cause = "cause not found";
-        reporter->Report(incident);
-        open_.insert_or_assign(incident.subject, std::move(incident));
+        const std::size_t bytes = BytesOf(incident);
+        const std::size_t before = known == open_.end() ? 0 : BytesOf(known->second);
+        bytes_ += bytes > before ? bytes - before : 0;
+        if (bytes_ > kMostIncidentBytes) SuspendFor(TooMuchText(), reporter);
+        if (known == open_.end()) {
+          reporter->Report(incident);
+          std::string subject = incident.subject;
+          open_.emplace(std::move(subject), std::move(incident));
+        } else {
+          changed_.insert(incident.subject);
+          known->second = std::move(incident);
+        }
         return;
       }
       case PythonReport::Kind::kClose:
@@ -274,11 +306,11 @@ class PythonRule final : public Rule {
         incident.last_step = std::max(incident.last_step, report.incident.last_step);
         report.kind == PythonReport::Kind::kClose ? reporter->Close(incident)
                                                   : reporter->Recover(incident);
+        changed_.erase(known->first);
         open_.erase(known);
         return;
       }
       case PythonReport::Kind::kError:
-        SuspendFor(Status(Code::kUnusable, report.error), reporter);
       case PythonReport::Kind::kReady:
       case PythonReport::Kind::kDone:
         SuspendFor(Status(Code::kUnusable, "it wrote what is no report: ready, twice"), reporter);
@@ -290,6 +322,12 @@ class PythonRule final : public Rule {
       for (const auto& [subject, incident] : open_) reporter->Close(incident);
     }
     open_.clear();
+    changed_.clear();
+  }
+
+  static Status TooMuchText() {
+    return Status(Code::kLimit, fmt::format("its incidents have more than {} MiB of text",
+                                            kMostIncidentBytes >> 20U));
   }
 
   /// Where it was the time that ran out, how much there was.
@@ -323,7 +361,9 @@ class PythonRule final : public Rule {
   std::int64_t waited_ns_ = 0;
   std::size_t incidents_ = 0;
   bool has_data_ = false;
+  std::size_t bytes_ = 0;                 ///< Of the texts of all incidents so far.
   std::map<std::string, Incident> open_;  ///< By subject.
+  std::set<std::string> changed_;         ///< Subjects that this batch said something new of.
 };
 
 /// As python -m telltale.rule_host, but that no module is looked for in the folder in which the

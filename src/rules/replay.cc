@@ -12,34 +12,45 @@ constexpr std::size_t kRowsAtATime = 8192;
 }  // namespace
 
 Result<WatchJournal> ReadWatchJournal(store::RunReader* reader) {
-  StringPool pool;
-  format::Rows rows;
-  store::Salvage salvage;
-  TELLTALE_RETURN_IF_ERROR(reader->ReadAll(store::MaskOf(format::TableId::kEvents) |
-                                               store::MaskOf(format::TableId::kFindings) |
-                                               store::MaskOf(format::TableId::kLedger),
-                                           &pool, &rows, &salvage));
+  struct Known {
+    std::int64_t ord_ns;
+    std::string kind, data;
+  };
+  std::vector<Known> events;
   WatchJournal journal;
-  for (const format::FindingRow& row : rows.findings) {
-    journal.revisions.emplace_back(std::string(row.incident), row.revision);
-  }
   // Cumulative for one watcher; after a restart it counts from zero again.
   std::uint64_t last = 0;
-  for (const format::LedgerRow& row : rows.ledger) {
-    if (row.name != "watch.cpu_ns") continue;
-    journal.cpu_ns += row.value >= last ? row.value - last : row.value;
-    last = row.value;
-  }
-  std::sort(journal.revisions.begin(), journal.revisions.end());
-  std::stable_sort(rows.events.begin(), rows.events.end(),
-                   [](const auto& a, const auto& b) { return a.ord_ns < b.ord_ns; });
-  for (const format::EventRow& row : rows.events) {
-    if (row.kind.starts_with("action.")) {
-      journal.actions.push_back({std::string(row.kind), std::string(row.data), row.ord_ns});
+  // The ledger of a run of days is larger than all that is kept of it.
+  const auto visit = [&](const std::string&, const format::Rows& rows) {
+    for (const format::FindingRow& row : rows.findings) {
+      journal.revisions.emplace_back(std::string(row.incident), row.revision);
     }
-    if (row.kind != "order.readmitted") continue;
+    for (const format::LedgerRow& row : rows.ledger) {
+      if (row.name != "watch.cpu_ns") continue;
+      journal.cpu_ns += row.value >= last ? row.value - last : row.value;
+      last = row.value;
+    }
+    for (const format::EventRow& row : rows.events) {
+      if (!row.kind.starts_with("action.") && row.kind != "order.readmitted") continue;
+      events.push_back({row.ord_ns, std::string(row.kind), std::string(row.data)});
+    }
+    return true;
+  };
+  store::Salvage salvage;
+  TELLTALE_RETURN_IF_ERROR(reader->Scan(store::MaskOf(format::TableId::kEvents) |
+                                            store::MaskOf(format::TableId::kFindings) |
+                                            store::MaskOf(format::TableId::kLedger),
+                                        visit, &salvage));
+  std::sort(journal.revisions.begin(), journal.revisions.end());
+  std::stable_sort(events.begin(), events.end(),
+                   [](const Known& a, const Known& b) { return a.ord_ns < b.ord_ns; });
+  for (Known& event : events) {
+    if (event.kind != "order.readmitted") {
+      journal.actions.push_back({std::move(event.kind), std::move(event.data), event.ord_ns});
+      continue;
+    }
     // What cannot be read is not ours: the order is then that of the records alone.
-    if (auto admission = store::AdmissionFromJson(row.data); admission.ok()) {
+    if (auto admission = store::AdmissionFromJson(event.data); admission.ok()) {
       journal.admissions.push_back(std::move(admission).value());
     }
   }

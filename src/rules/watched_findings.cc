@@ -88,6 +88,8 @@ void WatchedFindings::OnStatus(const format::EventRow& row) {
   rule.status = StatusOf(text("status"));
   rule.error = text("error");
   rule.rule = text("of");
+  const auto wrong = data.find("wrong_result");
+  rule.wrong_result = wrong != data.end() && wrong->is_boolean() && wrong->get<bool>();
   if (const auto found = data.find("summary"); found != data.end() && found->is_object()) {
     rule.summary = found->dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   }
@@ -121,6 +123,7 @@ std::vector<rules::Finding> WatchedFindings::findings() const {
 /// Findings have the name that the user gave the rule; their rows do not say what it is.
 bool WatchedFindings::IsWrongResult(const std::string& name) const {
   const auto state = rules_.find(name);
+  if (state != rules_.end() && state->second.wrong_result) return true;  // One of the user's own.
   const bool named = state != rules_.end() && !state->second.rule.empty();
   const rules::RuleEntry* const entry = rules::FindRule(named ? state->second.rule : name);
   return entry != nullptr && entry->desc->wrong_result;

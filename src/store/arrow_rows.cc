@@ -3,10 +3,14 @@
 
 #include <arrow/api.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <type_traits>
 
 namespace telltale::store {
 namespace {
+
+constexpr std::int64_t kRowsInCache = 512;  ///< Of the widest table some 100 KiB.
 
 template <class T>
 struct ArrowTypeOf;
@@ -136,7 +140,13 @@ arrow::Result<std::shared_ptr<arrow::RecordBatch>> RowsToArrow(const format::Row
 arrow::Status ArrowToRows(const arrow::RecordBatch& batch, format::TableId table, StringPool* pool,
                           format::Rows* out) {
   ARROW_RETURN_NOT_OK(batch.Validate());
-  WithTable(*out, table, [&](auto& of_table) { FillRows(batch, pool, &of_table); });
+  WithTable(*out, table, [&](auto& of_table) {
+    of_table.reserve(of_table.size() + static_cast<std::size_t>(batch.num_rows()));
+    // Columns go into rows: all of them for some rows, while those rows are in the cache.
+    for (std::int64_t at = 0; at < batch.num_rows(); at += kRowsInCache) {
+      FillRows(*batch.Slice(at, kRowsInCache), pool, &of_table);
+    }
+  });
   return arrow::Status::OK();
 }
 

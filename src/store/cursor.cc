@@ -2,11 +2,14 @@
 #include "store/cursor.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <limits>
 #include <list>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <type_traits>
+#include <utility>
+#include <vector>
 
 #include "store/folder.h"
 #include "store/follower.h"
@@ -31,6 +34,15 @@ struct Entry {
   LiveChunk* chunk = nullptr;
   std::uint32_t source = 0;
   format::TableId table{};
+};
+
+/// What is to come of one table of one chunk, or was parked, in its order: of a chunk of hundreds
+/// of thousands of rows the heap holds a few of these, and not the rows.
+struct Stream {
+  std::vector<Entry> entries;
+  std::size_t next = 0;
+
+  const Entry& front() const { return entries[next]; }
 };
 
 struct Source {
@@ -69,12 +81,16 @@ class CursorImpl final : public Cursor {
   /// Rows to come of the source are not delivered before the present moment of the order.
   void Admit(Source* source, std::int64_t from_ns, const NextSeqs* from_seq);
   void Flush();
-  void Push(Entry entry);
+  /// All of one source. They need not be in their order.
+  void Push(std::vector<Entry> entries);
   void Deliver(std::int64_t limit_ns, std::size_t max_rows, std::vector<OrderedRecord>* out);
 
   /// Heap order: true where `a` comes after `b`.
   struct After {
     const std::vector<std::uint32_t>* rank;
+    bool operator()(const Stream& a, const Stream& b) const {
+      return (*this)(a.front(), b.front());
+    }
     bool operator()(const Entry& a, const Entry& b) const {
       if (a.ord_ns != b.ord_ns) return a.ord_ns > b.ord_ns;
       if (a.source != b.source) return (*rank)[a.source] > (*rank)[b.source];
@@ -92,7 +108,7 @@ class CursorImpl final : public Cursor {
   std::vector<std::uint32_t> rank_;  ///< By name: the order does not depend on discovery.
   std::map<std::string, std::vector<Admission>, std::less<>> replayed_;
   std::vector<Admission> admissions_;
-  std::vector<Entry> heap_;
+  std::vector<Stream> heap_;  ///< None of them is empty.
   std::list<LiveChunk> chunks_;
   std::list<LiveChunk> delivered_;  ///< Kept until the next call: the caller holds their rows.
   std::int64_t frontier_ns_ = kBegin;
@@ -139,18 +155,29 @@ void CursorImpl::Admit(Source* source, std::int64_t from_ns, const NextSeqs* fro
     admissions_.push_back(admission);
     source->admissions.push_back(std::move(admission));
   }
-  for (const Entry& entry : std::exchange(source->parked, {})) Push(entry);
+  Push(std::exchange(source->parked, {}));
 }
 
-void CursorImpl::Push(Entry entry) {
-  for (const Admission& one : sources_[entry.source].admissions) {
-    if (entry.ord_ns < one.from_ns || entry.ord_ns >= one.at_ns) continue;
-    const auto concerned = [&](const auto& from) {
-      return from.first == static_cast<std::uint8_t>(entry.table) && entry.seq < from.second;
-    };
-    if (std::none_of(one.from_seq.begin(), one.from_seq.end(), concerned)) entry.ord_ns = one.at_ns;
+void CursorImpl::Push(std::vector<Entry> entries) {
+  if (entries.empty()) return;
+  for (const Admission& one : sources_[entries.front().source].admissions) {
+    for (Entry& entry : entries) {
+      if (entry.ord_ns < one.from_ns || entry.ord_ns >= one.at_ns) continue;
+      const auto concerned = [&](const auto& from) {
+        return from.first == static_cast<std::uint8_t>(entry.table) && entry.seq < from.second;
+      };
+      if (std::none_of(one.from_seq.begin(), one.from_seq.end(), concerned)) {
+        entry.ord_ns = one.at_ns;
+      }
+    }
   }
-  heap_.push_back(entry);
+  const auto before = [after = After{&rank_}](const Entry& a, const Entry& b) {
+    return after(b, a);
+  };
+  if (!std::is_sorted(entries.begin(), entries.end(), before)) {
+    std::sort(entries.begin(), entries.end(), before);
+  }
+  heap_.push_back({std::move(entries), 0});
   std::push_heap(heap_.begin(), heap_.end(), After{&rank_});
 }
 
@@ -176,14 +203,17 @@ Result<bool> CursorImpl::Advance(std::uint32_t index) {
   format::ForEachTable(at->rows->rows, [&](const auto& table) {
     using Row = typename std::remove_cvref_t<decltype(table)>::value_type;
     at->pending += table.size();
+    std::vector<Entry> entries;
+    entries.reserve(table.size());
     for (const Row& row : table) {
-      Push({.ord_ns = row.ord_ns,
-            .seq = row.seq,
-            .row = &row,
-            .chunk = &*at,
-            .source = index,
-            .table = Row::kTable});
+      entries.push_back({.ord_ns = row.ord_ns,
+                         .seq = row.seq,
+                         .row = &row,
+                         .chunk = &*at,
+                         .source = index,
+                         .table = Row::kTable});
     }
+    Push(std::move(entries));
   });
   return true;
 }
@@ -206,14 +236,28 @@ void CursorImpl::Flush() {
 
 void CursorImpl::Deliver(std::int64_t limit_ns, std::size_t max_rows,
                          std::vector<OrderedRecord>* out) {
-  while (!heap_.empty() && heap_.front().ord_ns < limit_ns && out->size() < max_rows) {
-    std::pop_heap(heap_.begin(), heap_.end(), After{&rank_});
-    const Entry& entry = heap_.back();
-    out->push_back({entry.ord_ns, entry.source, entry.table, entry.row});
-    last_delivered_ns_ = entry.ord_ns;
-    LiveChunk* const chunk = entry.chunk;
-    if (--chunk->pending == 0) delivered_.splice(delivered_.end(), chunks_, chunk->self);
-    heap_.pop_back();
+  const After after{&rank_};
+  const auto due = [&](const Stream& stream) {
+    return stream.front().ord_ns < limit_ns && out->size() < max_rows;
+  };
+  while (!heap_.empty() && due(heap_.front())) {
+    std::pop_heap(heap_.begin(), heap_.end(), after);
+    Stream& first = heap_.back();
+    bool left = true;
+    // Mostly several of one stream follow each other: the heap is asked where another comes first.
+    do {
+      const Entry& entry = first.front();
+      out->push_back({entry.ord_ns, entry.source, entry.table, entry.row});
+      last_delivered_ns_ = entry.ord_ns;
+      LiveChunk* const chunk = entry.chunk;
+      if (--chunk->pending == 0) delivered_.splice(delivered_.end(), chunks_, chunk->self);
+      left = ++first.next < first.entries.size();
+    } while (left && due(first) && (heap_.size() == 1 || !after(first, heap_.front())));
+    if (left) {
+      std::push_heap(heap_.begin(), heap_.end(), after);
+    } else {
+      heap_.pop_back();
+    }
   }
 }
 
@@ -236,8 +280,8 @@ Status CursorImpl::Next(std::size_t max_rows, std::vector<OrderedRecord>* out) {
       }
       return {};
     }
-    const bool more_due = !heap_.empty() && heap_.front().ord_ns < limit;
-    frontier_ns_ = std::max(frontier_ns_, more_due ? heap_.front().ord_ns : limit);
+    const bool more_due = !heap_.empty() && heap_.front().front().ord_ns < limit;
+    frontier_ns_ = std::max(frontier_ns_, more_due ? heap_.front().front().ord_ns : limit);
     if (more_due || out->size() >= max_rows) return {};
     // Only what holds the others up is read on: the others' rows would pile up in memory.
     bool progress = false;
@@ -271,9 +315,15 @@ void CursorImpl::GiveUpOn(std::uint32_t writer) {
   source.given_up = true;
   source.flushed = false;
   source.left_ns = frontier_ns_;
-  const auto mine = std::partition(heap_.begin(), heap_.end(),
-                                   [&](const Entry& entry) { return entry.source != writer; });
-  source.parked.assign(mine, heap_.end());
+  const auto mine = std::partition(heap_.begin(), heap_.end(), [&](const Stream& stream) {
+    return stream.front().source != writer;
+  });
+  source.parked.clear();
+  for (auto at = mine; at != heap_.end(); ++at) {
+    source.parked.insert(source.parked.end(),
+                         at->entries.begin() + static_cast<std::ptrdiff_t>(at->next),
+                         at->entries.end());
+  }
   heap_.erase(mine, heap_.end());
   std::make_heap(heap_.begin(), heap_.end(), After{&rank_});
 }

@@ -191,6 +191,8 @@ void Watcher::NoteStatuses() {
                                    {"incidents", state.incidents},
                                    {"error", state.error},
                                    {"of", state.rule}};
+    // Of the built-in ones everybody knows it.
+    if (state.rule.empty() && state.wrong_result) data["wrong_result"] = true;
     if (last_words) {
       auto summary = nlohmann::ordered_json::parse(state.summary, nullptr, false);
       if (summary.is_object()) data["summary"] = std::move(summary);

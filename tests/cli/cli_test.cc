@@ -131,7 +131,8 @@ TEST_F(CliTest, FailOnDecidesTheExitCode) {
   EXPECT_EQ(Run("check slow --fail-on high").code, 10);
   EXPECT_EQ(Run("check healthy --fail-on low").code, 0);
   // A rule that could not look is no rule that found nothing.
-  std::ofstream(dir_ / "mine.toml") << "[rules.mine]\npython = \"nowhere.py:Mine\"\n";
+  std::ofstream(dir_ / "mine.toml") << "[rules.mine]\npython = \"a_module:Mine\"\n"
+                                       "parameters = { host_python = \"/nowhere/python\" }\n";
   EXPECT_EQ(Run("check healthy --rules mine.toml").code, 0);
   const Outcome blind = Run("check healthy --rules mine.toml --fail-on low");
   EXPECT_EQ(blind.code, 3) << blind.out;
@@ -429,6 +430,48 @@ TEST_F(CliTest, TheRulesStandInRunJsonAndAreThoseOfTheReplay) {
   const auto more = names_of("--rule InputBound --no-rule mine");
   EXPECT_TRUE(more.contains("InputBound"));
   EXPECT_FALSE(more.contains("mine"));
+}
+
+TEST_F(CliTest, CodeThatARunNamesRunsOnlyWhereTheUserHasAskedForIt) {
+  const fs::path ran = dir_ / "ran";
+  const fs::path python = dir_ / "python.sh";
+  std::ofstream(python) << "#!/bin/sh\n: > '" << ran.string() << "'\nexit 1\n";
+  fs::permissions(python, fs::perms::owner_all);
+  std::ofstream(dir_ / "mine.py") << "class Mine: pass\n";
+  std::ofstream(dir_ / "rules.toml") << "[rules.mine]\npython = 'mine.py:Mine'\n"
+                                     << "parameters = { host_python = '" << python.string()
+                                     << "' }\n";
+  ASSERT_EQ(unsetenv("TELLTALE_PYTHON_RULES"), 0);
+  ASSERT_EQ(setenv("XDG_STATE_HOME", (dir_ / "own").c_str(), 1), 0);
+  ASSERT_EQ(Run("run -o r --quiet --no-serve --rules rules.toml -- true").code, 0);
+  const auto runs = [&](const std::string& arguments) {
+    fs::remove(ran);
+    const Outcome outcome = Run(arguments);
+    EXPECT_EQ(outcome.code, 0) << arguments << ": " << outcome.err;
+    return fs::exists(ran);
+  };
+  EXPECT_TRUE(runs("check r"));
+  EXPECT_TRUE(runs("report r"));
+  EXPECT_FALSE(runs("check r --no-python-rules"));
+
+  // Who has not asked for it: another user, or this one with a run from elsewhere.
+  ASSERT_EQ(setenv("XDG_STATE_HOME", (dir_ / "other").c_str(), 1), 0);
+  EXPECT_FALSE(runs("check r"));
+  EXPECT_FALSE(runs("report r"));
+  EXPECT_FALSE(runs("rules status r"));
+  for (const json& rule : json::parse(Run("check r --json").out)["rules"]) {
+    if (rule["name"] != "mine") continue;
+    EXPECT_EQ(rule["status"], "Error");
+    EXPECT_NE(rule["error"].get<std::string>().find("--python-rules"), std::string::npos) << rule;
+  }
+  EXPECT_TRUE(runs("check r --python-rules"));
+  EXPECT_TRUE(runs("report r --python-rules"));
+  EXPECT_TRUE(runs("check r --rules rules.toml"));
+  // That was for once.
+  EXPECT_FALSE(runs("check r"));
+  ASSERT_EQ(setenv("TELLTALE_PYTHON_RULES", "on", 1), 0);
+  EXPECT_TRUE(runs("rules status r"));
+  ASSERT_EQ(unsetenv("TELLTALE_PYTHON_RULES"), 0);
 }
 
 TEST_F(CliTest, ARuleScriptThatDoesNotHoldIsTenAndSaysItsLine) {

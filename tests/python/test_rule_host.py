@@ -158,6 +158,89 @@ def test_smdebugs_form_is_asked_once_a_step(make: Any) -> None:
     assert report["report"]["message"] == "Mine"
 
 
+def test_a_step_that_was_not_saved_is_passed_over(make: Any) -> None:
+    host = make(
+        """
+        import telltale
+        from smdebug.exceptions import RuleEvaluationConditionMet, StepUnavailable, TensorUnavailable
+
+        class Mine(telltale.Rule):
+            def invoke_at_step(self, step):
+                if step == 1:
+                    raise StepUnavailable(step)
+                if step == 2:
+                    raise RuleEvaluationConditionMet("Mine", step)
+                if step == 3:
+                    raise TensorUnavailable("weight")
+                return False
+        """
+    )
+    assert host.read()["ready"]["tables"] == ["steps"]
+    host.send({"bind": {"run": ""}})
+    assert host.answers({"rows": [step(1)]}) == []
+    (report,) = host.answers({"rows": [step(2)]})
+    assert report["report"]["first_step"] == 2
+    assert host.answers({"rows": [step(3)]}) == []  # Not known: it is as it was.
+    (recovered,) = host.answers({"rows": [step(4)]})
+    assert recovered["recover"]["last_step"] == 4
+
+
+def test_other_trials_are_given_as_trials(make: Any) -> None:
+    host = make(
+        """
+        import sys
+        import types
+
+        trials = types.ModuleType("smdebug.trials")
+        trials.create_trial = lambda path: "trial of " + path
+        sys.modules["smdebug.trials"] = trials
+
+        class Mine:
+            def __init__(self, base_trial, other_trials=None, limit="1"):
+                assert base_trial == "trial of /run"
+                assert other_trials == ["trial of /a", "trial of /b"]
+                self.limit = int(limit)
+
+            def invoke_at_step(self, step):
+                return step >= self.limit
+        """,
+        parameters={"other_trial_1": "/b", "limit": "3", "other_trial_0": "/a"},
+    )
+    host.read()
+    host.send({"bind": {"run": "/run"}})
+    (report,) = host.answers({"rows": [step(2), step(3)]})
+    assert report["report"]["first_step"] == 3
+
+
+def test_what_a_rule_requires_is_named_anew_for_each_step(make: Any) -> None:
+    host = make(
+        """
+        import telltale
+
+        class Required:
+            def __init__(self):
+                self.names = []
+
+            def clear(self):
+                self.names = []
+
+        class Mine(telltale.Rule):
+            req_tensors = Required()
+
+            def set_required_tensors(self, step):
+                self.req_tensors.names.append(step)
+
+            def invoke_at_step(self, step):
+                return self.req_tensors.names == [step]
+        """
+    )
+    host.read()
+    host.send({"bind": {"run": ""}})
+    for number in (1, 2):
+        (report,) = host.answers({"rows": [step(number)]})
+        assert report["report"]["last_step"] == number
+
+
 def test_an_error_is_told_with_its_place(make: Any) -> None:
     host = make(
         """
