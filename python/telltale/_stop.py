@@ -242,8 +242,8 @@ def check(saved: bool = False) -> None:
 
 
 def on_stop(callback: Callable[[Stop], Any], saver: bool = False) -> None:
-    """Registers what to do before a stop; see telltale.on_stop. `saver`: the caller is a framework's callback,
-    which saves in its own time and then calls check(saved=True).
+    """Registers what to do before a stop; see telltale.on_stop. `saver`: it is a framework's
+    callback, which saves in its own time and then calls check(saved=True).
     """
     if not callable(callback):
         raise TypeError("telltale.on_stop: the callback must be callable")

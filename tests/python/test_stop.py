@@ -148,7 +148,7 @@ def test_outside_telltale_run_nothing_happens() -> None:
 
 
 def test_a_frameworks_callback_is_not_answered_for_before_it_has_saved(probe: Probe) -> None:
-    """An answer at the loop's zero_grad would let the agent end the process before the checkpoint is written."""
+    """An answer at zero_grad would let the agent end the process before the checkpoint is written."""
     torch = pytest.importorskip("torch")
     from telltale import stopping
 
