@@ -151,6 +151,7 @@ class Agent {
   const pid_t supervisor_;
   RawValues raw_;
   Stopper stopper_;
+  bool stop_syncs_ = false;  ///< The journal has what it said; the disk is being asked.
   std::map<Uuid, std::vector<format::RingPosition>> recovered_;
   std::vector<std::unique_ptr<Producer>> producers_;
   std::vector<Uuid> releases_;  ///< Not yet told to the supervisor.
@@ -609,8 +610,17 @@ bool Agent::Tick(bool ledger) {
   batch.watermark_ns = watermark;
   const bool journalled = Append(&batch);
   if (journalled) outbox_.Sent();
+  const bool all_said = journalled && outbox_.empty();
   Settle(journalled, &in_batch);
-  if (journalled) stopper_.Journalled(StopTargets());
+  // Nobody is signalled before the disk says so too. Nothing new is announced meanwhile.
+  if (all_said && stopper_.pending() && !stop_syncs_) {
+    writer_->Sync();
+    stop_syncs_ = true;
+  }
+  if (stop_syncs_ && writer_->Synced()) {
+    stop_syncs_ = false;
+    stopper_.Journalled(StopTargets());
+  }
   if (!journalled) return false;
   released_.clear();
   if (ledger) ledger_.Sent();

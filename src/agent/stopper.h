@@ -62,7 +62,9 @@ class Stopper {
   Status Take(const store::Request& request, std::int64_t now_ns, Outbox* outbox);
   /// Goes on. `now_ns`: run clock.
   void Poll(const std::vector<Target>& targets, std::int64_t now_ns, Outbox* outbox);
-  /// The journal has everything that Poll and Take have said.
+  /// Something waits for the disk to have what Poll and Take have said.
+  bool pending() const { return stop_ && (!stop_->begun || !to_send_.empty()); }
+  /// The disk has everything that Poll and Take have said.
   void Journalled(const std::vector<Target>& targets);
 
   /// The recording ends: answers what is not answered yet.

@@ -31,7 +31,8 @@ struct Decision {
   Finding finding;
   std::int64_t due_ns = 0;   ///< By the run's clock.
   std::int64_t unix_ns = 0;  ///< When it was decided.
-  /// Empty: it acts. Else why not: "dry run", "silenced", "cool-down", "the training has ended".
+  /// Empty: it acts. Else why not: "dry run", "silenced", "cool-down", "the training has ended",
+  /// "too many wait".
   std::string held;
 };
 
