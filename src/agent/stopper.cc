@@ -277,7 +277,13 @@ void Stopper::Journalled(const std::vector<Target>& targets) {
   for (const Sent& sent : std::exchange(to_send_, {})) {
     const auto target = std::find_if(targets.begin(), targets.end(),
                                      [&](const Target& each) { return each.uuid == sent.uuid; });
-    if (target == targets.end() || target->ended || target->pidfd < 0) continue;
+    if (target == targets.end() || target->ended) continue;
+    if (target->pidfd < 0) {
+      failures_.push_back(fmt::format("pid {}: not signalled, since the number alone does not say "
+                                      "whose it is",
+                                      target->pid));
+      continue;
+    }
     const int error = signal_(target->pidfd, sent.signal);
     if (error == 0 || error == ESRCH) continue;
     failures_.push_back(fmt::format("pid {}: {}", target->pid, std::strerror(error)));

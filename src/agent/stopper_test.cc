@@ -200,6 +200,19 @@ TEST_F(StopperTest, ThoseThatALauncherStartsAgainAreSignalledToo) {
   EXPECT_EQ(sent_.back(), std::pair(102, SIGTERM));
 }
 
+TEST_F(StopperTest, AProcessWithoutAPidfdIsNamedAndNotSignalled) {
+  targets_ = {{kA, 11, 0, 101, false}, {kB, 12, 1, -1, false}};
+  ASSERT_TRUE(stopper_->Take(Ask(R"({"grace_seconds":5})"), 0, &outbox_).ok());
+  Tick(0);
+  Tick(1);
+  EXPECT_EQ(sent_, (Sent{{101, SIGTERM}}));
+  targets_[0].ended = true;
+  Tick(5 * kSecond + 1);
+  ASSERT_TRUE(answered_);
+  EXPECT_EQ(said_.back().second["left"], json::array({12}));
+  EXPECT_EQ(said_.back().second["failures"].size(), 1U);
+}
+
 TEST_F(StopperTest, RefusesWhatMakesNoSenseAndASecondStop) {
   EXPECT_EQ(stopper_->Take(Ask(R"({"grace_seconds":-1})"), 0, &outbox_).code(), Code::kUsage);
   EXPECT_EQ(stopper_->Take(Ask(R"({"kill":"yes"})"), 0, &outbox_).code(), Code::kUsage);

@@ -54,6 +54,10 @@ bool HasLineBreak(std::string_view text) {
 void SetGuard(CURL* handle, CurlGuard* guard) {
   curl_easy_setopt(handle, CURLOPT_NOSIGNAL, 1L);
   curl_easy_setopt(handle, CURLOPT_NETRC, static_cast<long>(CURL_NETRC_IGNORED));
+#if LIBCURL_VERSION_NUM >= 0x075700
+  // A name server that does not answer would outlast every timeout: its thread ends by itself.
+  curl_easy_setopt(handle, CURLOPT_QUICK_EXIT, 1L);
+#endif
   curl_easy_setopt(handle, CURLOPT_FRESH_CONNECT, 1L);
   curl_easy_setopt(handle, CURLOPT_FORBID_REUSE, 1L);
   curl_easy_setopt(handle, CURLOPT_OPENSOCKETFUNCTION, &OnSocket);

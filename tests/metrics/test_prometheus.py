@@ -155,6 +155,7 @@ def test_an_alert_fires_and_no_other(telltale: Say, tmp_path: Path) -> None:
     """promtool's own unit tests of rules: series in, alerts out."""
     assert PROMTOOL is not None
     assert telltale("export", "prometheus-rules", "-o", tmp_path / "alerts.yml").returncode == 0
+    age = 'telltale_last_step_age_seconds{{run="{}",mode="{}",rank="0"}}'
     labels = 'run="r",rule="InputBound",kind="InputBound",subject="rank 0",wrong_result="false"'
     case = {
         "rule_files": ["alerts.yml"],
@@ -168,6 +169,12 @@ def test_an_alert_fires_and_no_other(telltale: Say, tmp_path: Path) -> None:
                         "values": "1 1 NaN NaN NaN 1 1",
                     },
                     {"series": 'telltale_run_state{run="r",state="failed"}', "values": "0x6"},
+                    # One hangs, one evaluates for long.
+                    {"series": age.format("hangs", "TRAIN"), "values": "1000x8"},
+                    {"series": age.format("evaluates", "TRAIN"), "values": "1000x8"},
+                    {"series": age.format("evaluates", "EVAL"), "values": "5x8"},
+                    {"series": 'telltale_run_state{run="hangs",state="running"}', "values": "1x8"},
+                    {"series": 'telltale_run_state{run="evaluates",state="running"}', "values": "1x8"},
                 ],
                 "alert_rule_test": [
                     {"eval_time": "15s", "alertname": "TelltaleInputBound"},
@@ -176,6 +183,11 @@ def test_an_alert_fires_and_no_other(telltale: Say, tmp_path: Path) -> None:
                     {"eval_time": "90s", "alertname": "TelltaleInputBound"},
                 ],
                 "promql_expr_test": [
+                    {
+                        "expr": 'count by (run) (ALERTS{alertname="TelltaleNoSteps"})',
+                        "eval_time": "90s",
+                        "exp_samples": [{"labels": '{run="hangs"}', "value": 1}],
+                    },
                     {
                         "expr": 'count(ALERTS{alertname="TelltaleInputBound",alertstate="firing",severity="medium"})',
                         "eval_time": "45s",
