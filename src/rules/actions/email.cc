@@ -56,19 +56,6 @@ std::string EncodedWords(std::string_view text) {
   return out;
 }
 
-/// local@domain of plain ASCII: no space, bracket, comma, quotation mark or control character.
-bool IsAddress(std::string_view text) {
-  const auto at = text.find('@');
-  if (at == std::string_view::npos || at == 0 || at + 1 == text.size() || text.size() > 254 ||
-      text.find('@', at + 1) != std::string_view::npos) {
-    return false;
-  }
-  return std::all_of(text.begin(), text.end(), [](char c) {
-    return c > 0x20 && c < 0x7f &&
-           std::string_view("<>(),;:\\\"[]").find(c) == std::string_view::npos;
-  });
-}
-
 /// RFC 5322, in UTC, in English whatever the locale.
 std::string Date(std::int64_t unix_ns) {
   constexpr const char* kDays[] = {"Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"};
@@ -92,7 +79,7 @@ std::string SafeHost() {
 }
 
 Status CheckedAddress(std::string_view what, std::string_view text) {
-  if (IsAddress(text)) return {};
+  if (IsMailAddress(text)) return {};
   return {Code::kUsage, fmt::format("action email: {} '{}' is no address: write it like "
                                     "someone@example.org",
                                     what, Printable(text))};

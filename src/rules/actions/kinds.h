@@ -52,6 +52,9 @@ std::vector<std::string> ActionList(const ActionSpec& spec, std::string_view nam
 /// The same for the same kind and parameters: 16 hexadecimal digits.
 std::string ActionId(const ActionSpec& spec);
 
+/// local@domain of plain ASCII: no space, bracket, comma, quotation mark or control character.
+bool IsMailAddress(std::string_view text);
+
 /// Nanoseconds since 1970 of "2026-11-21T23:00:00Z" or of a number of seconds.
 std::optional<std::int64_t> ParseTime(std::string_view text);
 
