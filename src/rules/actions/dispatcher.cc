@@ -135,7 +135,7 @@ class Dispatcher::Workers {
   std::mutex mutex_;
   std::condition_variable wake_;
   std::atomic<bool> stop_ = false;
-  std::array<Lane, 4> lanes_;
+  std::array<Lane, 16> lanes_;  ///< A slow server holds up few others.
   std::vector<Outcome> outcomes_;
 };
 
