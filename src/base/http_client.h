@@ -40,7 +40,7 @@ struct HttpRequest {
   std::string ca_file;  ///< Empty: the system's authorities.
   std::optional<AwsSignature> aws;
   /// What keeps a request that somebody else configured from the machine's own network. Empty: all
-  /// may be. Where it is given and `proxy` is not, no proxy is used; else the proxy's is asked about.
+  /// may be. Where it is given and `proxy` is not, no proxy is used; else the proxy's is asked of.
   AddressAllowed address_allowed;
   /// None: as the environment says; empty: no proxy.
   std::optional<std::string> proxy;

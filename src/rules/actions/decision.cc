@@ -96,7 +96,7 @@ void Decider::Recall(const std::string& key, const std::string& rule, const std:
                      const std::string& held, std::int64_t run_ns) {
   decided_.insert(key);
   // The message that it became told of those that had only counted.
-  if (held.empty()) held_.erase({rule, action_id});
+  if (held.empty()) held_.erase(RuleAction(rule, action_id));
   if (const ActionSpec* spec = Find(rule, action_id)) {
     Note({action_id, *spec}, rule, held, run_ns);
   }

@@ -53,8 +53,8 @@ class Dispatcher {
   void Durable();
   /// Nothing is decided and not done.
   bool idle() const;
-  /// Lets go of what is being done. What another watcher may do again is left to it; of the rest it is
-  /// said that it failed.
+  /// Lets go of what is being done. What another watcher may do again is left to it; of the rest it
+  /// is said that it failed.
   void Stop();
 
  private:
