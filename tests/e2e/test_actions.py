@@ -65,13 +65,14 @@ def ask(run: Path, name: str, **body: Any) -> None:
     os.rename(folder / "x.tmp", folder / f"{number}.json")
 
 
-def begin(telltale: Telltale, tmp: Path) -> tuple[subprocess.Popen[bytes], Path]:
+def begin(telltale: Telltale, tmp: Path, *options: str) -> tuple[subprocess.Popen[bytes], Path]:
     script = tmp / "train.py"
     script.write_text(FOR_EVER)
     run = tmp / "run"
     process = subprocess.Popen(
-        [str(telltale.binary), "run", "--quiet", "-o", str(run), "--", telltale.python, str(script), str(tmp)]
-    )
+        [str(telltale.binary), "run", "--quiet", "-o", str(run), *options,
+         "--", telltale.python, str(script), str(tmp)]
+    )  # fmt: skip
     wait_for(tmp / "begun", process)
     return process, run
 
@@ -97,6 +98,30 @@ def test_an_agent_that_is_killed_repeats_no_stop(telltale: Telltale, tmp_path: P
     os.kill(agent, signal.SIGKILL)
     assert process.wait(LIMIT_S) == 0
     assert (tmp_path / "terms").read_text() == "1"
+
+
+def test_a_watcher_that_is_killed_between_decision_and_action_stops_once(
+    telltale: Telltale, tmp_path: Path
+) -> None:
+    """It waits for others to tell of together, and is killed meanwhile: the next one goes on from there."""
+    (tmp_path / "rules.toml").write_text(
+        'defaults = false\n[rules.above]\nexpression = "scalar:loss > 0.5"\nseverity = "high"\n'
+        '[[rules.above.actions]]\nkind = "stop"\ndry_run = false\ngroup_wait = 5\n'
+    )
+    process, run = begin(telltale, tmp_path, "--rules", str(tmp_path / "rules.toml"))
+    end = time.monotonic() + LIMIT_S
+    while not facts(telltale, run, "action.decided"):
+        assert process.poll() is None and time.monotonic() < end, "nothing is decided"
+        time.sleep(0.05)
+    (watcher,) = {row["pid"] for row in telltale.rows(run, "ledger") if row["name"] == "watch.records_read"}
+    os.kill(watcher, signal.SIGKILL)
+    assert process.wait(LIMIT_S) == 0
+    assert (tmp_path / "terms").read_text() == "1"
+    assert (tmp_path / "saved").read_text().count("\n") == 1
+    assert len(list((run / "requests" / "watch").glob("*.json"))) == 1
+    assert len(facts(telltale, run, "action.decided")) == len(facts(telltale, run, "stop.begun")) == 1
+    watchers = {row["pid"] for row in telltale.rows(run, "ledger") if row["name"] == "watch.records_read"}
+    assert len(watchers) == 2
 
 
 @pytest.fixture
