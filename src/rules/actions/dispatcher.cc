@@ -248,7 +248,7 @@ void Dispatcher::Start(const std::vector<Finding>& all, const Moment& now,
     const bool ready = first.stage == Stage::kWaiting || first.stage == Stage::kDecided;
     if (!ready || (first.decision.due_ns > now.run_ns && !now.over)) continue;
     const ActionSpec& spec = first.decision.spec;
-    const bool groups = spec.kind == "webhook" || spec.kind == "email" || spec.kind == "sms";
+    const bool groups = TellsOfMany(spec.kind);
     const std::string lead = first.decision.key;
     const std::string id = first.decision.action_id;
     std::vector<std::string> keys;

@@ -49,7 +49,7 @@ constexpr std::array kWebhook = {
     ActionParameter{"proxy", kText, "", "URL of a proxy; the guard then judges its address"},
     ActionParameter{"ca_file", kText, "", "certificates to trust instead of the system's"},
     ActionParameter{"timeout", kNumber, "10", "s for each try"},
-    ActionParameter{"retries", kNumber, "3", "tries after the first"},
+    ActionParameter{"retries", kNumber, "10", "tries after the first; these take five minutes"},
 };
 
 constexpr std::array kEmail = {
@@ -65,7 +65,7 @@ constexpr std::array kEmail = {
     ActionParameter{"password_file", kText, "", "file with it"},
     ActionParameter{"ca_file", kText, "", "certificates to trust instead of the system's"},
     ActionParameter{"timeout", kNumber, "30", "s for each try"},
-    ActionParameter{"retries", kNumber, "3", "tries after the first"},
+    ActionParameter{"retries", kNumber, "10", "tries after the first; these take five minutes"},
 };
 
 constexpr std::array kSms = {
@@ -83,7 +83,7 @@ constexpr std::array kSms = {
                     "the address may be of this machine or of a private network"},
     ActionParameter{"ca_file", kText, "", "certificates to trust instead of the system's"},
     ActionParameter{"timeout", kNumber, "10", "s for each try"},
-    ActionParameter{"retries", kNumber, "3", "tries after the first"},
+    ActionParameter{"retries", kNumber, "10", "tries after the first; these take five minutes"},
 };
 
 constexpr std::array kProgram = {
@@ -219,6 +219,10 @@ const ActionKind* FindActionKind(std::string_view name) {
     if (kind.name == name) return &kind;
   }
   return nullptr;
+}
+
+bool TellsOfMany(std::string_view kind) {
+  return OneOf(kind, {"webhook", "email", "sms"});
 }
 
 std::string ActionText(const ActionSpec& spec, std::string_view name) {

@@ -37,6 +37,8 @@ struct ActionKind {
 std::span<const ActionKind> ActionKinds();
 /// Null: there is none.
 const ActionKind* FindActionKind(std::string_view name);
+/// Whether one message of this kind tells of many incidents.
+bool TellsOfMany(std::string_view kind);
 /// Those that every kind has.
 std::span<const ActionParameter> CommonActionParameters();
 

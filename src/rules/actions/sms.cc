@@ -26,6 +26,11 @@ Result<HttpRequest> ToGateway(const ActionSpec& spec, const Notice& notice,
   HttpRequest request = GuardedRequest(spec, *at.stop);
   request.url = ActionText(spec, "gateway");
   TELLTALE_ASSIGN_OR_RETURN(const std::string token, Secret(spec, "token"));
+  if (!token.empty() && request.url.starts_with("http://") && !ActionBool(spec, "allow_private")) {
+    return Status(Code::kUsage,
+                  "a token is not sent in the clear: write https://, or allow_private = true for a "
+                  "receiver of your own network");
+  }
   request.headers = {"Content-Type: application/json", "Idempotency-Key: " + notice.key};
   if (!token.empty()) request.headers.push_back("Authorization: Bearer " + token);
   const nlohmann::ordered_json body = {{"to", ActionText(spec, "to")}, {"text", ShortText(notice)}};

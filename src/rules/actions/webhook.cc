@@ -20,6 +20,11 @@ Result<std::string> ActWebhook(const ActionSpec& spec, const Notice& notice, con
                   "no URL: is the variable of url_env set where the run was started?");
   }
   TELLTALE_ASSIGN_OR_RETURN(const std::string token, Secret(spec, "token"));
+  if (!token.empty() && request.url.starts_with("http://") && !ActionBool(spec, "allow_private")) {
+    return Status(Code::kUsage,
+                  "a token is not sent in the clear: write https://, or allow_private = true for a "
+                  "receiver of your own network");
+  }
   request.headers = {"Content-Type: application/json", "Idempotency-Key: " + notice.key};
   if (!token.empty()) request.headers.push_back("Authorization: Bearer " + token);
   request.body = ActionText(spec, "format") == "slack" ? SlackJson(notice) : NoticeJson(notice);
