@@ -5,13 +5,14 @@ order, and trials of searches that are pruned instead of failing. Each needs its
     trainer = lightning.Trainer(callbacks=[telltale.stopping.lightning_callback("last.ckpt")])
     trainer = transformers.Trainer(..., callbacks=[telltale.stopping.transformers_callback()])
     model.fit(..., callbacks=[telltale.stopping.keras_callback("last.keras")])
+    xgboost.train(..., callbacks=[telltale.stopping.xgboost_callback("last.json")])
 
     def objective(trial):
         with telltale.stopping.optuna_trial():
             return train(trial)
 
 In a training of several processes all must save at the same step: the callbacks of Lightning and Transformers
-agree on it by one small all-reduce in `every` steps.
+agree on it by one small all-reduce in `every` steps, that of XGBoost by one in each round.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ __all__ = [
     "optuna_trial",
     "ray_trial",
     "transformers_callback",
+    "xgboost_callback",
 ]
 
 
@@ -207,6 +209,47 @@ def keras_callback(path: str) -> Any:
 
         def on_train_end(self, logs: Any = None) -> None:
             self._asked.ended()
+
+    return TelltaleStop()
+
+
+def xgboost_callback(path: str) -> Any:
+    """A callback of XGBoost: on a stop it saves the model and ends the training after the round. Where
+    several processes train, they agree in each round and the first of them saves.
+
+    Args:
+        path: of the model, as Booster.save_model takes it.
+
+    Raises:
+        ImportError: there is no XGBoost.
+    """
+    base = _first("xgboost.callback").TrainingCallback
+    collective = _first("xgboost.collective", "xgboost.rabit")
+
+    class TelltaleStop(base):  # type: ignore[misc]
+        """Saves and ends where a stop is asked for."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self._asked = _Asked(1)
+
+        def before_training(self, model: Any) -> Any:
+            self._asked.register()
+            return model
+
+        def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
+            asked = requested() is not None
+            if collective.get_world_size() > 1:
+                numpy = importlib.import_module("numpy")
+                flag = numpy.array([int(asked)], dtype=numpy.int32)
+                asked = bool(collective.allreduce(flag, collective.Op.MAX)[0])
+            if asked:
+                self._asked.save(lambda: model.save_model(path) if collective.get_rank() == 0 else None)
+            return asked
+
+        def after_training(self, model: Any) -> Any:
+            self._asked.ended()
+            return model
 
     return TelltaleStop()
 

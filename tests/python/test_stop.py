@@ -226,3 +226,23 @@ def test_another_trial_does_not_withdraw_a_stop(probe: Probe) -> None:
         other.join()
         _stop.check()
     assert first.stopped
+
+
+def test_a_training_of_xgboost_saves_its_model_and_ends(probe: Probe, tmp_path: Path) -> None:
+    xgboost = pytest.importorskip("xgboost")
+    numpy = pytest.importorskip("numpy")
+    from telltale import stopping
+
+    class AsksIn3(xgboost.callback.TrainingCallback):  # type: ignore[misc]
+        def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
+            if epoch == 2:
+                _stop.arrived(_stop.Stop(request()))
+            return False
+
+    data = xgboost.DMatrix(numpy.arange(40.0).reshape(20, 2), label=numpy.arange(20) % 2)
+    callbacks = [AsksIn3(), stopping.xgboost_callback(str(tmp_path / "last.json"))]
+    model = xgboost.train({"max_depth": 2}, data, num_boost_round=50, callbacks=callbacks)
+    assert model.num_boosted_rounds() == 3
+    saved = xgboost.Booster(model_file=str(tmp_path / "last.json"))
+    assert saved.num_boosted_rounds() == 3
+    assert probe.said == ["stop.ready", "stop.saved"]
