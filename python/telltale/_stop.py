@@ -86,6 +86,7 @@ class _State:
         self.callbacks: list[tuple[Callable[[Stop], Any], int]] = []
         self.savers: set[int] = set()  # Threads whose framework's callback says itself when it has saved.
         self.trials: list[Trial] = []
+        self.searches = False  # A trial has begun in this process.
         self.stop: Stop | None = None
         self.answered = True
         self.thread: threading.Thread | None = None
@@ -136,15 +137,21 @@ def _listen() -> None:
 def arrived(stop: Stop) -> None:
     """Somebody asks for a stop: the next end of a step answers it."""
     with _state.lock:
+        between = _state.searches and not (_state.trials or _state.callbacks)
+        if between:
+            _state.stop = stop
         # One without a checkpoint concerns trials alone: their processes are not to be ended.
-        if not (_state.trials or (stop.checkpoint and _state.callbacks)):
+        elif not (_state.trials or (stop.checkpoint and _state.callbacks)):
             return
-        if not _state.answered:
+        elif not _state.answered:
             return  # The one before is not answered yet: the agent refuses this one too.
-        # First: what answers it also takes the hooks away.
-        _hook_boundaries()
-        _state.stop = stop
-        _state.answered = False
+        else:
+            # First: what answers it also takes the hooks away.
+            _hook_boundaries()
+            _state.stop = stop
+            _state.answered = False
+    if between:
+        _say("stop.kept", stop, "no trial goes on, and the process is to begin more")
 
 
 def _hook_boundaries() -> None:
@@ -188,11 +195,11 @@ def _unhook() -> None:
     _state.undo.clear()
 
 
-def _say(kind: str, stop: Stop | None, message: str) -> None:
+def _say(kind: str, stop: Stop | None, message: str, **more: Any) -> None:
     if probe is None:
         return
     try:
-        data = json.dumps({"request": stop.id} if stop is not None else {})
+        data = json.dumps({"request": stop.id} if stop is not None else more)
         probe.event(kind, 0, "run", message, data)
     except Exception as error:
         note(f"stop: {kind} could not be said: {error}")
@@ -284,8 +291,9 @@ class Trial:
                 if _state.answered:
                     _state.stop = None
                 _state.trials.append(self)
+                _state.searches = True
             _listen()
-            _say("stop.ready", None, "gives up its trial on a stop")
+            _say("stop.ready", None, "gives up its trial on a stop", trial=True)
         return self
 
     def __exit__(

@@ -12,6 +12,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -112,6 +113,7 @@ class Stopper {
   const Signal signal_;
   std::optional<Stop> stop_;
   std::map<Uuid, StopMark> marks_;
+  std::set<Uuid> trials_;        ///< Those that are ready to give up a trial.
   std::vector<Answer> offered_;  ///< From processes, with the batch that is being written.
   std::vector<Sent> to_send_;    ///< Once the journal says so.
   std::vector<std::string> failures_;

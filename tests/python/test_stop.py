@@ -246,3 +246,13 @@ def test_a_training_of_xgboost_saves_its_model_and_ends(probe: Probe, tmp_path: 
     saved = xgboost.Booster(model_file=str(tmp_path / "last.json"))
     assert saved.num_boosted_rounds() == 3
     assert probe.said == ["stop.ready", "stop.saved"]
+
+
+def test_a_stop_between_two_trials_leaves_the_search_alone(probe: Probe) -> None:
+    with _stop.Trial():
+        _stop.check()
+    _stop.arrived(_stop.Stop(request()))
+    assert probe.said == ["stop.ready", "stop.kept"]
+    with _stop.Trial() as second:
+        _stop.check()
+    assert not second.stopped
