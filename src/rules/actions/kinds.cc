@@ -83,7 +83,7 @@ constexpr std::array kSms = {
                     "the address may be of this machine or of a private network"},
     ActionParameter{"ca_file", kText, "", "certificates to trust instead of the system's"},
     ActionParameter{"timeout", kNumber, "10", "s for each try"},
-    ActionParameter{"retries", kNumber, "10", "tries after the first; these take five minutes"},
+    ActionParameter{"retries", kNumber, "3", "tries after the first; each may arrive"},
 };
 
 constexpr std::array kProgram = {
