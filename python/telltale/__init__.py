@@ -74,9 +74,10 @@ class _NoSpan:
 _NO_SPAN = _NoSpan()
 
 if _probe is not None:
-    from . import _session
+    from . import _session, _stacks
 
     _session.start()
+    _stacks.install()
     span = _probe.span
 else:
 

@@ -129,7 +129,7 @@ class Rule:
         """
         now_ns = self._now.ord_ns if self._now is not None else 0
         began = self._open().setdefault(subject, {"step": self._step, "ns": now_ns})
-        self._say(
+        self._tell(
             "report",
             {
                 "subject": subject,
@@ -169,9 +169,9 @@ class Rule:
         if self._open().pop(subject, None) is None:
             return
         now_ns = self._now.ord_ns if self._now is not None else 0
-        self._say(kind, {"subject": subject, "last_step": self._step, "end_ns": now_ns})
+        self._tell(kind, {"subject": subject, "last_step": self._step, "end_ns": now_ns})
 
-    def _say(self, kind: str, body: dict[str, Any]) -> None:
+    def _tell(self, kind: str, body: dict[str, Any]) -> None:
         if self._sink is None:
             raise RuntimeError("a rule reports while it is given records, not before")
         self._sink(kind, body)

@@ -5,6 +5,7 @@
 #include <array>
 #include <cmath>
 #include <map>
+#include <numeric>
 #include <utility>
 
 namespace telltale::analysis {
@@ -17,19 +18,13 @@ constexpr double kSameBatch = 0.01;
 /// Of the common steps, the last part in which losses are compared.
 constexpr double kLossPart = 0.2;
 
-/// Medians of the columns, in order; a column of the first step alone is left out.
-std::vector<double> Medians(const Columns& series) {
-  std::vector<double> out;
-  for (std::size_t i = 0; i < series.columns().size(); ++i) {
-    const Column& column = series.columns()[i];
-    if (column.count == 0 || (i == 0 && column.count == 1)) continue;
-    out.push_back(column.median());
-  }
-  return out;
-}
-
 std::int64_t BeginOf(const Columns& series, std::size_t column) {
   return series.begin() + static_cast<std::int64_t>(column) * series.width();
+}
+
+double MeanOfValues(const std::vector<double>& values) {
+  if (values.empty()) return 0;
+  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
 }
 
 double MeanOf(const Column& column) { return column.sum / static_cast<double>(column.count); }
@@ -50,17 +45,36 @@ std::vector<double> Means(const Columns& series) {
   return Means(series, series.begin(), series.last());
 }
 
-/// `scale`: what a change is a share of. `sign`: 1 where more is worse, −1 where less is.
+/// Means of step time by columns; one of the first step alone is left out. Means, for runs of
+/// other lengths have columns of other widths: of those any other measure is another one.
+std::vector<double> StepMeans(const Columns& series) {
+  std::vector<double> out;
+  for (std::size_t i = 0; i < series.columns().size(); ++i) {
+    const Column& column = series.columns()[i];
+    if (column.count == 0 || (i == 0 && column.count == 1)) continue;
+    out.push_back(MeanOf(column));
+  }
+  return out;
+}
+
+/// `scale`: what a change is a share of. `sign`: 1 where more is worse, −1 where less is. Means
+/// must have changed too: where each tenth step is slow, blocks of seven have other medians than
+/// long ones, and the same mean.
 void Judge(Measure* measure, double scale, double sign, const CompareOptions& options) {
   measure->change = scale > 0 ? (measure->b - measure->a) / scale : 0;
   if (!measure->p) return;
   measure->verdict = Change::kSame;
-  if (*measure->p > options.alpha || std::abs(measure->change) < options.threshold) return;
+  const double of_means = scale > 0 ? (measure->mean_b - measure->mean_a) / scale : 0;
+  const double least = measure->change > 0 ? std::min(measure->change, of_means)
+                                           : std::min(-measure->change, -of_means);
+  if (*measure->p > options.alpha || least < options.threshold || measure->change == 0) return;
   measure->verdict = measure->change * sign > 0 ? Change::kWorse : Change::kBetter;
 }
 
-/// Medians, sizes and, where there are enough blocks, the test.
-Measure Of(std::string name, std::string unit, std::vector<double> a, std::vector<double> b) {
+/// Medians, sizes and, where there are enough blocks, the test. `inflated`: it is wider where
+/// blocks still correlate. A loss is a curve, whose bend is no wandering.
+Measure Of(std::string name, std::string unit, std::vector<double> a, std::vector<double> b,
+           bool inflated = true) {
   Measure out;
   out.name = std::move(name);
   out.unit = std::move(unit);
@@ -68,10 +82,12 @@ Measure Of(std::string name, std::string unit, std::vector<double> a, std::vecto
   b = Blocks(std::move(b), kMostBlocks, kFewestBlocks);
   out.a = MedianOfValues(a);
   out.b = MedianOfValues(b);
+  out.mean_a = MeanOfValues(a);
+  out.mean_b = MeanOfValues(b);
   out.blocks_a = a.size();
   out.blocks_b = b.size();
   if (a.size() < kFewestBlocks || b.size() < kFewestBlocks) return out;
-  out.p = MannWhitney(a, b);
+  out.p = MannWhitney(a, b, inflated ? std::max(Inflation(a), Inflation(b)) : 1);
   out.delta = CliffsDelta(a, b);
   if (out.a > 0 && out.b > 0) out.interval = RatioInterval(a, b);
   return out;
@@ -84,9 +100,10 @@ double BatchOf(const Summary& summary) {
   return static_cast<double>(group->steady_samples) / static_cast<double>(group->steady_ns.count());
 }
 
+/// Of blocks: the mean of rates is no rate.
 std::vector<double> Throughput(const std::vector<double>& step_ns, double batch) {
   std::vector<double> out;
-  for (const double ns : step_ns) {
+  for (const double ns : Blocks(step_ns, kMostBlocks, kFewestBlocks)) {
     if (ns > 0) out.push_back(batch * 1e9 / ns);
   }
   return out;
@@ -94,8 +111,8 @@ std::vector<double> Throughput(const std::vector<double>& step_ns, double batch)
 
 void CompareSteps(const Summary& a, const Summary& b, const CompareOptions& options,
                   Comparison* out) {
-  const std::vector<double> steps_a = Medians(a.step_ns);
-  const std::vector<double> steps_b = Medians(b.step_ns);
+  const std::vector<double> steps_a = StepMeans(a.step_ns);
+  const std::vector<double> steps_b = StepMeans(b.step_ns);
   if (steps_a.empty() || steps_b.empty()) {
     out->notes.emplace_back("No training steps on one side: nothing is said of speed.");
     return;
@@ -138,7 +155,8 @@ void CompareSteps(const Summary& a, const Summary& b, const CompareOptions& opti
   if (batch_a > 0 && batch_b > 0) {
     Measure measure =
         Of("throughput", "samples/s", Throughput(steps_a, batch_a), Throughput(steps_b, batch_b));
-    measure.gates = true;
+    // Of equal batches it is the step time once more.
+    measure.gates = !same_batch;
     Judge(&measure, measure.a, -1, options);
     out->measures.push_back(std::move(measure));
   }
@@ -175,6 +193,9 @@ void CompareMemory(const Summary& a, const Summary& b, const CompareOptions& opt
 
 void CompareLoss(const std::string& name, const Columns& a, const Columns& b,
                  const CompareOptions& options, Comparison* out) {
+  if (a.empty() != b.empty()) {
+    out->notes.push_back("Only " + std::string(a.empty() ? "B" : "A") + " has a " + name + ".");
+  }
   if (a.empty() || b.empty()) return;
   const std::int64_t from = std::max(a.begin(), b.begin());
   const std::int64_t to = std::min(a.last(), b.last());
@@ -198,7 +219,7 @@ void CompareLoss(const std::string& name, const Columns& a, const Columns& b,
     out->losses.push_back({name, step, *of_a, *of_b});
   }
   const auto part = static_cast<std::int64_t>(static_cast<double>(to - from) * (1 - kLossPart));
-  Measure measure = Of(name, "", Means(a, from + part, to), Means(b, from + part, to));
+  Measure measure = Of(name, "", Means(a, from + part, to), Means(b, from + part, to), false);
   if (measure.blocks_a == 0 || measure.blocks_b == 0) return;
   measure.gates = true;
   Judge(&measure, std::abs(measure.a), 1, options);
@@ -219,14 +240,32 @@ void CompareNotFinite(const Summary& a, const Summary& b, Comparison* out) {
   out->measures.push_back(std::move(measure));
 }
 
+/// One of several gates shuts by chance more often than one alone.
+void CorrectGates(const CompareOptions& options, Comparison* out) {
+  std::vector<Measure*> gates;
+  std::vector<double> p;
+  for (Measure& measure : out->measures) {
+    if (!measure.gates || !measure.p) continue;
+    gates.push_back(&measure);
+    p.push_back(*measure.p);
+  }
+  const std::vector<double> corrected = Holm(p);
+  for (std::size_t i = 0; i < gates.size(); ++i) {
+    gates[i]->p = corrected[i];
+    if (corrected[i] > options.alpha) gates[i]->verdict = Change::kSame;
+  }
+}
+
 }  // namespace
 
 const std::string_view kCompareMethod =
     "Mann-Whitney test, two-sided, on means of blocks of consecutive steps (at most 64 a run, made "
-    "longer until neighbours correlate by 0.3 at most; at least 8), effect: Cliff's delta and the "
-    "ratio of medians with a 95 % bootstrap interval over blocks. Phases are corrected together "
-    "(Holm); losses are compared in the last fifth of the common steps. Chance between two starts "
-    "of one training is not in it: compare runs of the same machine.";
+    "longer until neighbours correlate by 0.3 at most; at least 8, and where times still do the "
+    "test is made wider by it), effect: Cliff's delta and the ratio of medians with a 95 % "
+    "bootstrap interval over blocks; medians and means must both have changed by the threshold. "
+    "Phases are corrected together (Holm), and so is what gates; losses are compared in the last "
+    "fifth of the common steps. Chance between two starts of one training is not in it: compare "
+    "runs of the same machine.";
 
 std::string_view Name(Change change) {
   constexpr std::array<std::string_view, 4> kNames = {"same", "worse", "better", "untested"};
@@ -250,6 +289,7 @@ Comparison Compare(const Summary& a, const Summary& b, const CompareOptions& opt
   CompareLoss("loss", a.scalars().loss, b.scalars().loss, options, &out);
   CompareLoss("eval loss", a.scalars().eval_loss, b.scalars().eval_loss, options, &out);
   CompareNotFinite(a, b, &out);
+  CorrectGates(options, &out);
   return out;
 }
 

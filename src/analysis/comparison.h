@@ -27,10 +27,12 @@ struct Measure {
   std::string unit;  ///< ns, samples/s, bytes; empty of a loss.
   double a = 0;      ///< Median of blocks; of memory the largest value.
   double b = 0;
+  double mean_a = 0;  ///< Of blocks.
+  double mean_b = 0;
   double change = 0;  ///< (b − a) / |a|; of a phase: / step time of a. 0 where a is 0.
   std::size_t blocks_a = 0;
   std::size_t blocks_b = 0;
-  std::optional<double> p;           ///< Of phases: corrected for their number.
+  std::optional<double> p;           ///< Of phases, and of those that gate: corrected together.
   std::optional<double> delta;       ///< Cliff's, of b above a.
   std::optional<Interval> interval;  ///< 95 %, of b / a.
   Change verdict = Change::kUntested;

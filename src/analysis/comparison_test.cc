@@ -18,6 +18,7 @@ struct Made {
   std::int64_t step_ns = 50'000'000;
   std::int64_t wait_ns = 0;    ///< Of each step, of data.
   std::int64_t wobble_ns = 0;  ///< Slow waves of this height, 40 steps long.
+  std::int64_t tenth_ns = 0;   ///< Of each tenth step, of data.
   std::int64_t batch = 32;
   double loss = 1;  ///< At the end; it begins at twice that.
   bool not_finite = false;
@@ -34,7 +35,8 @@ Summary Make(const Made& made) {
     row.batch_size = made.batch;
     row.time_ns = now;
     // Each value a little other, so that no two are equal.
-    row.data_wait_ns = made.wait_ns + ((i / 40) % 2 == 0 ? made.wobble_ns : 0);
+    row.data_wait_ns = made.wait_ns + ((i / 40) % 2 == 0 ? made.wobble_ns : 0) +
+                       (i % 10 == 9 ? made.tenth_ns : 0);
     row.forward_ns = made.step_ns + (i * 7919) % 1000;
     row.duration_ns = row.data_wait_ns + row.forward_ns;
     now += row.duration_ns;
@@ -90,7 +92,23 @@ TEST(ComparisonTest, StepsThatFollowEachOtherAreNotCountedOneByOne) {
   // would call this certain.
   const Comparison c = Compare(Make({.steps = 400, .wobble_ns = 10'000'000}),
                                Make({.steps = 440, .wobble_ns = 10'000'000}));
-  EXPECT_FALSE(c.regression());
+  EXPECT_EQ(Find(c, "step time")->verdict, Change::kSame);
+  EXPECT_EQ(Find(c, "throughput")->verdict, Change::kSame);
+}
+
+TEST(ComparisonTest, ALongerRunOfTheSameIsTheSame) {
+  // Each tenth step takes three times as long: of few steps a column has one, of many it has 64.
+  const Summary few = Make({.steps = 400, .tenth_ns = 100'000'000});
+  const Summary many = Make({.steps = 20'000, .tenth_ns = 100'000'000});
+  // Their losses are of other schedules.
+  const Comparison longer = Compare(few, many);
+  const Comparison shorter = Compare(many, few);
+  for (const char* name : {"step time", "throughput", "data wait"}) {
+    EXPECT_EQ(Find(longer, name)->verdict, Change::kSame) << name;
+    EXPECT_EQ(Find(shorter, name)->verdict, Change::kSame) << name;
+  }
+  // One that only the seldom step has is one.
+  EXPECT_TRUE(Compare(Make({}), few).regression());
 }
 
 TEST(ComparisonTest, TooFewStepsSayNothing) {
@@ -108,7 +126,10 @@ TEST(ComparisonTest, OtherBatchesAreComparedByThroughput) {
   const Comparison c = Compare(Make({}), Make({.step_ns = 75'000'000, .batch = 64}));
   EXPECT_FALSE(c.regression());
   EXPECT_EQ(Find(c, "throughput")->verdict, Change::kBetter);
+  EXPECT_TRUE(Find(c, "throughput")->gates);
   EXPECT_FALSE(Find(c, "step time")->gates);
+  // Otherwise it is the same test twice.
+  EXPECT_FALSE(Find(Compare(Make({}), Make({})), "throughput")->gates);
 }
 
 TEST(ComparisonTest, WhereABatchIsNotKnownStepTimeIsTheGate) {

@@ -34,6 +34,8 @@ constexpr double kLeastChange = 0.1;
 /// A span that is most of every step explains nothing: it is the step.
 constexpr double kWholeStep = 0.9;
 constexpr std::size_t kFewestColumns = 4;
+/// What a window must cover of a column to be looked for in it, where it covers half of none.
+constexpr double kLeastCovered = 0.1;
 
 FactorKind KindOfSpan(std::string_view name) {
   const auto colon = name.rfind(':');
@@ -265,8 +267,9 @@ void CauseTrail::OnMetric(const format::MetricRow& row) {
   pending.Add(value);
 }
 
-std::vector<bool> CauseTrail::In(std::span<const Window> windows) const {
-  std::vector<bool> out(kColumns, false);
+std::vector<bool> CauseTrail::In(std::span<const Window> windows, bool sought) const {
+  std::vector<double> shares(kColumns, 0);
+  double most = 0;
   for (std::size_t i = 0; i < kColumns && width_ns_ > 0; ++i) {
     const std::int64_t begin = begin_ns_ + static_cast<std::int64_t>(i) * width_ns_;
     std::int64_t covered = 0;
@@ -275,8 +278,13 @@ std::vector<bool> CauseTrail::In(std::span<const Window> windows) const {
           0, std::min(window.end_ns, begin + width_ns_) - std::max(window.begin_ns, begin));
       if (covered * 2 >= width_ns_) break;
     }
-    out[i] = covered * 2 >= width_ns_;
+    shares[i] = static_cast<double>(covered) / static_cast<double>(width_ns_);
+    most = std::max(most, shares[i]);
   }
+  // Columns of a long run are longer than a short incident: it is in those that have most of it.
+  const double least = sought && most < 0.5 ? std::max(kLeastCovered, most / 2) : 0.5;
+  std::vector<bool> out(kColumns, false);
+  for (std::size_t i = 0; i < kColumns; ++i) out[i] = shares[i] >= least;
   return out;
 }
 
@@ -402,8 +410,8 @@ Contrast CauseTrail::Make(const Take& during, const Take& normal,
 }
 
 Contrast CauseTrail::Between(std::span<const Window> during, std::span<const Window> apart) const {
-  const std::vector<bool> in = In(during);
-  std::vector<bool> out = In(apart);
+  const std::vector<bool> in = In(during, true);
+  std::vector<bool> out = In(apart, false);
   std::vector<bool> either(kColumns);
   for (std::size_t i = 0; i < kColumns; ++i) {
     out[i] = !in[i] && !out[i];

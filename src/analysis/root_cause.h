@@ -80,7 +80,8 @@ class CauseTrail {
   void OnRecord(const store::OrderedRecord& record);
 
   /// Steps in `during` against those in neither `during` nor `apart`: other trouble, which is not
-  /// normal either. A column counts as in a window where half of it is.
+  /// normal either. A column counts as in a window where half of it is; a window that fills half
+  /// of none (a short one of a long run) is in those that have most of it, beside normal steps.
   Contrast Between(std::span<const Window> during, std::span<const Window> apart = {}) const;
   /// Steps of more than twice the median against the others, each by itself: outliers are shorter
   /// than a column.
@@ -147,8 +148,9 @@ class CauseTrail {
   void Put(std::uint32_t factor, std::int64_t time_ns, double value);
   std::size_t ColumnOf(std::int64_t time_ns);
   void Widen();
-  /// Columns of which at least half lies in one of the windows.
-  std::vector<bool> In(std::span<const Window> windows) const;
+  /// Columns of which at least half lies in one of the windows. `sought`: where there is none,
+  /// those of which most does.
+  std::vector<bool> In(std::span<const Window> windows, bool sought) const;
   /// r² of a metric and step time over the columns given.
   double Follows(const Known& metric, const std::vector<bool>& columns) const;
   Contrast Make(const Take& during, const Take& normal, const std::vector<bool>& columns) const;

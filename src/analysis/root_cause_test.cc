@@ -99,6 +99,20 @@ TEST(CauseTrailTest, NamesWhatCoversTheGapAndTheSpanRatherThanThePhase) {
   EXPECT_NEAR(c.times.front().share, 1, 0.01);
 }
 
+TEST(CauseTrailTest, AShortIncidentOfALongRunIsFound) {
+  Training t;
+  for (int i = 0; i < 12'000; ++i) t.Step({});
+  const Window slow{t.now, t.now + 5 * 60 * kMs};
+  for (int i = 0; i < 5; ++i) t.Step({.wait_ms = 41});
+  for (int i = 0; i < 6000; ++i) t.Step({});
+  // 360 s in columns of 0.8 s: it fills less than half of one.
+  const Contrast c = t.trail.Between(std::array{slow});
+  ASSERT_TRUE(c.comparable());
+  ASSERT_TRUE(c.cause);
+  EXPECT_EQ(c.times[*c.cause].name, "data wait");
+  EXPECT_LT(c.steps_during, 100U);
+}
+
 TEST(CauseTrailTest, TwoHalvesAreCandidatesAndNoCause) {
   Training t;
   for (int i = 0; i < 200; ++i) t.Step({});

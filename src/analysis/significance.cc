@@ -82,6 +82,32 @@ double Lag1(const std::vector<double>& values) {
   return all > 0 ? neighbours / all : 0;
 }
 
+double Inflation(const std::vector<double>& values) {
+  const auto count = static_cast<double>(values.size());
+  if (values.size() < 4) return 1;
+  // What is left of the line of least squares.
+  const double middle = (count - 1) / 2;
+  const double mean = std::accumulate(values.begin(), values.end(), 0.0) / count;
+  double along = 0;
+  double square = 0;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const double x = static_cast<double>(i) - middle;
+    along += x * (values[i] - mean);
+    square += x * x;
+  }
+  const double slope = along / square;
+  std::vector<double> left(values.size());
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    left[i] = values[i] - mean - slope * (static_cast<double>(i) - middle);
+  }
+  // Rounding alone is left of a line.
+  const double largest = std::abs(*std::max_element(
+      left.begin(), left.end(), [](double x, double y) { return std::abs(x) < std::abs(y); }));
+  if (largest <= 1e-9 * std::abs(mean)) return 1;
+  const double r = std::min(Lag1(left), 0.95);
+  return r > kMostCorrelation ? (1 + r) / (1 - r) : 1;
+}
+
 std::vector<double> Blocks(std::vector<double> values, std::size_t most, std::size_t fewest) {
   if (values.size() <= fewest) return values;
   if (values.size() > most) values = Means(values, (values.size() + most - 1) / most);
@@ -89,7 +115,7 @@ std::vector<double> Blocks(std::vector<double> values, std::size_t most, std::si
   return values;
 }
 
-double MannWhitney(const std::vector<double>& a, const std::vector<double>& b) {
+double MannWhitney(const std::vector<double>& a, const std::vector<double>& b, double inflation) {
   if (a.empty() || b.empty()) return 1;
   struct Value {
     double value;
@@ -118,7 +144,7 @@ double MannWhitney(const std::vector<double>& a, const std::vector<double>& b) {
   }
   const double u = rank_sum - m * (m + 1) / 2;
   const double smaller = std::min(u, m * n - u);
-  if (ties == 0 && a.size() <= kMostExact && b.size() <= kMostExact) {
+  if (inflation <= 1 && ties == 0 && a.size() <= kMostExact && b.size() <= kMostExact) {
     const std::vector<double> counts = Counts(a.size(), b.size());
     double tail = 0;
     double total = 0;
@@ -128,7 +154,8 @@ double MannWhitney(const std::vector<double>& a, const std::vector<double>& b) {
     }
     return std::min(1.0, 2 * tail / total);
   }
-  const double variance = m * n / 12 * (count + 1 - ties / (count * (count - 1)));
+  const double variance = m * n / 12 * (count + 1 - ties / (count * (count - 1))) *
+                          std::max(1.0, inflation);
   if (variance <= 0) return 1;
   const double z = std::max(0.0, m * n / 2 - smaller - 0.5) / std::sqrt(variance);
   return std::min(1.0, std::erfc(z / std::sqrt(2.0)));

@@ -18,10 +18,17 @@ double Lag1(const std::vector<double>& values);
 /// left out. Fewer values than that are given back as they are.
 std::vector<double> Blocks(std::vector<double> values, std::size_t most, std::size_t fewest);
 
+/// How much larger the variance of a mean of these is than of as many independent ones, where
+/// neighbours still correlate by more than 0.3 (r: (1 + r) / (1 − r)); else 1. What follows a line
+/// is no correlation: a trend widens both sides of a test as it is.
+double Inflation(const std::vector<double>& values);
+
 /// Two-sided p of the Mann-Whitney U test: exact where both sides are at most 12 long and no two
 /// values are equal, else by the normal approximation with correction for ties and continuity. 1
-/// where a side is empty or all values are equal.
-double MannWhitney(const std::vector<double>& a, const std::vector<double>& b);
+/// where a side is empty or all values are equal. `inflation` above 1: by the approximation, its
+/// variance so many times as large.
+double MannWhitney(const std::vector<double>& a, const std::vector<double>& b,
+                   double inflation = 1);
 
 /// Cliff's delta: how much more often a value of b is above one of a than below, −1 to 1. 0 where a
 /// side is empty.

@@ -23,6 +23,31 @@ TEST(MannWhitneyTest, ApproximatesWithTies) {
   EXPECT_NEAR(MannWhitney({1, 2, 3}, {2, 4, 5}), std::erfc(z / std::sqrt(2.0)), 1e-12);
 }
 
+TEST(MannWhitneyTest, IsWiderWhereNeighboursCorrelate) {
+  const std::vector<double> a = {1, 2, 3, 4, 5, 6, 7, 8};
+  const std::vector<double> b = {9, 10, 11, 12, 13, 14, 15, 16};
+  EXPECT_LT(MannWhitney(a, b), 0.001);
+  // m n / 12 (m + n + 1) = 90.67, four times as much.
+  const double z = (32 - 0.5) / std::sqrt(4 * 64.0 / 12 * 17);
+  EXPECT_NEAR(MannWhitney(a, b, 4), std::erfc(z / std::sqrt(2.0)), 1e-12);
+}
+
+TEST(InflationTest, IsOfWhatIsLeftOfALine) {
+  std::vector<double> line;
+  std::vector<double> apart;
+  std::vector<double> wave;
+  for (int i = 0; i < 12; ++i) {
+    line.push_back(100 + 3.0 * i);
+    apart.push_back(100 + 3.0 * i + (i % 2 == 0 ? 1 : -1));
+    wave.push_back(100 + 10 * std::sin(i * 2 * 3.14159265 / 12));
+  }
+  EXPECT_EQ(Inflation(line), 1);
+  EXPECT_EQ(Inflation(apart), 1);
+  EXPECT_GT(Inflation(wave), 2);
+  EXPECT_EQ(Inflation({1, 2, 3}), 1);
+  EXPECT_EQ(Inflation(std::vector<double>(10, 5)), 1);
+}
+
 TEST(MannWhitneyTest, SaysNothingOfNothing) {
   EXPECT_EQ(MannWhitney({}, {1}), 1);
   EXPECT_EQ(MannWhitney({2, 2, 2}, {2, 2}), 1);

@@ -11,6 +11,7 @@
 #include <string>
 #include <utility>
 
+#include "base/printable.h"
 #include "cli/check_json.h"
 #include "cli/command.h"
 #include "cli/junit.h"
@@ -70,6 +71,16 @@ int Check(const CheckOptions& options) {
         std::any_of(replay.findings.begin(), replay.findings.end(),
                     [&](const rules::Finding& f) { return f.incident.severity >= limit; });
     if (reached) return kExitFinding;
+    // A gate that could not look must not look open.
+    for (const rules::RuleState& rule : replay.rules) {
+      const bool blind = rule.status == rules::RuleStatus::kError ||
+                         rule.status == rules::RuleStatus::kSuspended;
+      if (!blind || rule.error == rules::kPythonLeftOut) continue;
+      return Fail("check", Status(Code::kUnusable,
+                                  fmt::format("the rule {} could not judge: {}: mend it, or leave "
+                                              "it out with --no-rule",
+                                              Printable(rule.name), Printable(rule.error))));
+    }
   }
   if (replay.salvage.any()) {
     return Fail("check", Status(Code::kPartial,
@@ -95,7 +106,8 @@ void RegisterCheck(CLI::App& app, Context* context) {
   command->add_option("RUN", options->run, "Run directory")->required();
   command
       ->add_option("--fail-on", options->fail_on,
-                   "Exit with 10 where a finding is at least this severe")
+                   "Exit with 10 where a finding is at least this severe, with 3 where a rule "
+                   "could not judge")
       ->check(CLI::IsMember({"low", "medium", "high"}));
   command->add_option("--junit", options->junit,
                       "Write the rules as test cases to this file, JUnit XML; those with a finding "

@@ -192,9 +192,14 @@ int Compare(const CompareFlags& flags) {
   analysis::Comparison comparison = analysis::Compare(
       a->summary, b->summary, {.threshold = flags.threshold_percent / 100, .alpha = flags.alpha});
   for (const report::RunData* data : {&*a, &*b}) {
-    if (data->replay.ended) continue;
-    comparison.notes.push_back(
-        fmt::format("{} still runs: what it has recorded is compared.", Printable(data->title())));
+    const auto& state = data->replay.state;
+    if (!data->replay.ended) {
+      comparison.notes.push_back(fmt::format("{} still runs: what it has recorded is compared.",
+                                             Printable(data->title())));
+    } else if (state.signal || state.exit_code.value_or(0) != 0) {
+      comparison.notes.push_back(fmt::format("{} {}: what it had recorded until then is compared.",
+                                             Printable(data->title()), report::StateWords(state)));
+    }
   }
   if (flags.json) {
     Print("{}\n", Document(*a, *b, comparison, flags));

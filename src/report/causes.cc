@@ -74,14 +74,6 @@ constexpr Place kPlaces[] = {
     {"Overtraining", Theme::kFit, 1},
 };
 
-/// The registry's rule of a finding, whose own name may be that of an instance.
-std::string_view RuleOf(const RunData& data, const rules::Finding& finding) {
-  for (const rules::RuleState& state : data.replay.rules) {
-    if (state.name == finding.rule && !state.rule.empty()) return state.rule;
-  }
-  return finding.rule;
-}
-
 const Place* PlaceOf(const RunData& data, const rules::Finding& finding) {
   const std::string_view rule = RuleOf(data, finding);
   const auto* found = std::find_if(std::begin(kPlaces), std::end(kPlaces),
@@ -227,6 +219,13 @@ std::string_view Name(Basis basis) {
   return kNames[static_cast<std::size_t>(basis)];
 }
 
+std::string_view RuleOf(const RunData& data, const rules::Finding& finding) {
+  for (const rules::RuleState& state : data.replay.rules) {
+    if (state.name == finding.rule && !state.rule.empty()) return state.rule;
+  }
+  return finding.rule;
+}
+
 std::vector<std::vector<std::size_t>> GroupFindings(const RunData& data) {
   const std::vector<rules::Finding>& findings = data.replay.findings;
   std::vector<std::vector<std::size_t>> groups;
@@ -235,23 +234,29 @@ std::vector<std::vector<std::size_t>> GroupFindings(const RunData& data) {
   for (std::size_t i = 0; i < findings.size(); ++i) {
     places.push_back(PlaceOf(data, findings[i]));
     const Theme theme = places.back() == nullptr ? Theme::kNone : places.back()->theme;
-    std::size_t into = groups.size();
-    for (std::size_t g = 0; g < groups.size() && theme != Theme::kNone; ++g) {
-      const bool meets = themes[g] == theme &&
-                         std::any_of(groups[g].begin(), groups[g].end(), [&](std::size_t other) {
-                           return Overlap(findings[other].incident, findings[i].incident);
-                         });
-      if (!meets) continue;
-      into = g;
-      break;
-    }
+    const auto meets = [&](std::size_t g) {
+      return theme != Theme::kNone && themes[g] == theme &&
+             std::any_of(groups[g].begin(), groups[g].end(), [&](std::size_t other) {
+               return Overlap(findings[other].incident, findings[i].incident);
+             });
+    };
+    std::size_t into = 0;
+    while (into < groups.size() && !meets(into)) ++into;
     if (into == groups.size()) {
       groups.emplace_back();
       themes.push_back(theme);
     }
+    // It may overlap with two that do not overlap with each other: all of them are one.
+    for (std::size_t g = groups.size() - 1; g > into; --g) {
+      if (!meets(g)) continue;
+      groups[into].insert(groups[into].end(), groups[g].begin(), groups[g].end());
+      groups.erase(groups.begin() + static_cast<std::ptrdiff_t>(g));
+      themes.erase(themes.begin() + static_cast<std::ptrdiff_t>(g));
+    }
     groups[into].push_back(i);
   }
   for (std::vector<std::size_t>& group : groups) {
+    std::sort(group.begin(), group.end());
     // What is over explains nothing that lasts.
     const auto key = [&](std::size_t i) {
       return std::tuple(!Lasts(findings[i]), places[i] == nullptr ? 0 : places[i]->order);

@@ -16,6 +16,9 @@
 
 namespace telltale::report {
 
+/// The registry's rule of a finding, whose own name may be that of an instance.
+std::string_view RuleOf(const RunData& data, const rules::Finding& finding);
+
 /// Indexes into the run's findings: groups in the order of their best-ranked member; in a group
 /// first the finding that explains the others (SmallReads before InputBound before
 /// LowGPUUtilization). What belongs to no common cause is a group of its own.

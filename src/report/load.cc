@@ -86,6 +86,11 @@ double LostByRank(const std::vector<Loss>& losses) {
 
 bool OfARank(const rules::Finding& f) { return f.incident.subject.starts_with("rank "); }
 
+/// What names a rank as the cause, and costs the time of all of them.
+bool OfAllRanks(std::string_view rule) {
+  return rule == "Straggler" || rule == "HungTraining" || rule == "NonFiniteOrigin";
+}
+
 }  // namespace
 
 double RunData::lost_seconds() const {
@@ -111,6 +116,9 @@ double RunData::lost_seconds_of(const std::vector<std::size_t>& findings) const 
     for (const std::size_t index : members) {
       const rules::Finding& f = replay.findings[index];
       if (!counts(index) || (of_ranks && !OfARank(f))) continue;
+      // Processes of one rank (a sweep) are trainings of their own.
+      const bool of_all_ranks =
+          OfAllRanks(RuleOf(*this, f)) && f.incident.subject.find(',') == std::string::npos;
       const rules::Incident& incident = f.incident;
       const std::int64_t end_ns =
           std::max(incident.end_ns,
@@ -118,7 +126,7 @@ double RunData::lost_seconds_of(const std::vector<std::size_t>& findings) const 
       const Loss loss{incident.start_ns, end_ns,
                       incident.cost_seconds * 1e9 / static_cast<double>(end_ns - incident.start_ns),
                       f.wrong_result ? kWrong : group};
-      if (!OfARank(f)) {
+      if (!OfARank(f) || of_all_ranks) {
         of_all.push_back(loss);
         continue;
       }

@@ -423,7 +423,7 @@ class Page {
       }
     }
     out_ += "</tbody></table>\n";
-    out_ += UsageWords(data_);
+    out_ += UsageVerdict(data_);
     Heat();
     if (const std::string words = UsageWords(data_); !words.empty()) {
       Add("<p class=\"s m\">{}</p>\n", Escape(words));

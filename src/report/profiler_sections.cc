@@ -329,7 +329,7 @@ std::string GpuMemory(const RunData& data) {
 
 }  // namespace
 
-std::string UsageWords(const RunData& data) {
+std::string UsageVerdict(const RunData& data) {
   const ordered_json summary = SummaryOf(data, "OverallSystemUsage");
   const ordered_json& nodes = At(summary, "nodes");
   if (!nodes.is_object()) return {};

@@ -12,7 +12,7 @@ namespace telltale::report {
 // HTML, with all texts of the run escaped; empty where there is nothing to say.
 
 /// Section 2: how well each node's cores and GPUs were used.
-std::string UsageWords(const RunData& data);
+std::string UsageVerdict(const RunData& data);
 /// Section 3: shares of the modes and of what lies between steps; forward against backward.
 std::string ModeWords(const RunData& data);
 /// Section 4: the most expensive operation of each category.

@@ -2,6 +2,7 @@
 #include "rules/foreign.h"
 
 #include <cstdlib>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -20,7 +21,7 @@ ForeignOptions ForeignOptionsOfEnvironment() {
 Engine::ForeignMaker ForeignRules(ForeignOptions options) {
   return [options = std::move(options)](const RuleSpec& spec) -> Result<ForeignRule> {
     if (spec.source == RuleSource::kExpression) return MakeExpressionRule(spec);
-    if (!options.run_python) return Status(Code::kUsage, "rules in Python were left out");
+    if (!options.run_python) return Status(Code::kUsage, std::string(kPythonLeftOut));
     return MakePythonRule(spec, options.python);
   };
 }

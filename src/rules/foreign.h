@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Makes the rules that are none of ours: expressions and Python.
 #pragma once
+#include <string_view>
+
 #include "rules/engine.h"
 #include "rules/python_rule.h"
 
 namespace telltale::rules {
+
+/// The error of a rule in Python that somebody chose not to run.
+inline constexpr std::string_view kPythonLeftOut = "rules in Python were left out";
 
 struct ForeignOptions {
   /// False: rules in Python are refused, so that nobody's code runs (a run of somebody else's).

@@ -277,10 +277,7 @@ void AddStopOnFire(RuleSpec* spec) {
   const bool stops = std::any_of(spec->actions.begin(), spec->actions.end(),
                                  [](const ActionSpec& action) { return action.kind == "stop"; });
   if (stops) return;
-  ActionSpec stop;
-  stop.kind = "stop";
-  stop.dry_run = false;
-  spec->actions.push_back(std::move(stop));
+  spec->actions.push_back(ActionSpec{.kind = "stop", .dry_run = false});
 }
 
 }  // namespace

@@ -97,5 +97,24 @@ TEST(RuleSetTest, ARuleOnTheCommandLine) {
   EXPECT_FALSE(ParseRule("NoSuchRule").ok());
 }
 
+TEST(RuleSetTest, WhatARuleIsAskedAboutIsCaptured) {
+  for (const char* rule : {"ExplodingTensor", "SimilarAcrossRuns"}) {
+    RuleSet set;
+    set.defaults = false;
+    const auto spec =
+        ParseRule(std::string(rule) + ":collection_names=activations,tensor_regex=^head");
+    ASSERT_TRUE(spec.ok()) << spec.status().message();
+    set.rules.push_back(*spec);
+    bool collection = false;
+    bool pattern = false;
+    for (const Need& need : NeedsOf(set)) {
+      collection = collection || (need.collection == "activations" && need.take == "statistics");
+      pattern = pattern || need.include.find("^head") != std::string::npos;
+    }
+    EXPECT_TRUE(collection) << rule;
+    EXPECT_TRUE(pattern) << rule;
+  }
+}
+
 }  // namespace
 }  // namespace telltale::rules

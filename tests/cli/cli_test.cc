@@ -12,6 +12,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <sstream>
 #include <string>
 
 #include "support/sample_run.h"
@@ -129,6 +130,13 @@ TEST_F(CliTest, FailOnDecidesTheExitCode) {
   EXPECT_EQ(Run("check slow --fail-on low").code, 10);
   EXPECT_EQ(Run("check slow --fail-on high").code, 10);
   EXPECT_EQ(Run("check healthy --fail-on low").code, 0);
+  // A rule that could not look is no rule that found nothing.
+  std::ofstream(dir_ / "mine.toml") << "[rules.mine]\npython = \"nowhere.py:Mine\"\n";
+  EXPECT_EQ(Run("check healthy --rules mine.toml").code, 0);
+  const Outcome blind = Run("check healthy --rules mine.toml --fail-on low");
+  EXPECT_EQ(blind.code, 3) << blind.out;
+  EXPECT_NE(blind.err.find("the rule mine could not judge"), std::string::npos) << blind.err;
+  EXPECT_EQ(Run("check healthy --rules mine.toml --no-python-rules --fail-on low").code, 0);
 }
 
 TEST_F(CliTest, TheVerdictNamesTheReportAndThePage) {
@@ -229,7 +237,14 @@ TEST_F(CliTest, JsonHasTheFieldsOfTheContract) {
     }
     EXPECT_TRUE(finding["evidence"].is_object());
   }
-  EXPECT_EQ(out["rules"].size(), 6U);
+  // Those that nobody has to ask for.
+  std::istringstream list(Run("rules list").out);
+  std::size_t by_default = 0;
+  for (std::string line; std::getline(list, line);) {
+    if (!line.ends_with("[--rule]")) ++by_default;
+  }
+  EXPECT_GT(by_default, 6U);
+  EXPECT_EQ(out["rules"].size(), by_default);
   ASSERT_EQ(out["groups"].size(), 2U);
   for (const json& group : out["groups"]) {
     EXPECT_EQ(group["findings"].size(), 1U);

@@ -11,6 +11,7 @@ The trainings and what they must fire are the tables of tests/e2e/planted/*.toml
     args = ["--level", "tensors"]  # more options of telltale run
     fires = ["DeadRelu"]           # the expected set, the rule that is meant first
     may = ["Overfit"]              # may fire besides
+    first = true                   # before both the cured one is trained, as the run dead_relu-first
 
 A rule has fired where a finding of it is medium or high, or where it is of the expected set; what other
 programs on the machine do to a training is not held against it. Exit code 1 where a set is another, the
@@ -23,7 +24,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,7 @@ class Case:
     may: list[str] = field(default_factory=list)
     script: str = ""
     cured: str = ""
+    first: bool = False
 
     def command(self, cured: bool) -> list[str]:
         if self.script:
@@ -96,9 +98,8 @@ def judge(case: Case, sick: list[str], cured: list[str]) -> list[str]:
     return wrong
 
 
-def run(telltale: str, python: str, case: Case, cured: bool, folder: Path) -> list[str]:
-    """Trains under telltale and returns what fired. SystemExit: the training or the check failed."""
-    out = folder / f"{case.name}-{'cured' if cured else 'sick'}"
+def train(telltale: str, python: str, case: Case, cured: bool, out: Path) -> None:
+    """Trains under telltale. SystemExit: the training could not begin."""
     options = [word for rule in case.rules for word in ("--rule", rule)]
     done = subprocess.run(
         [telltale, "run", "-o", str(out), "--quiet", "--no-serve", *options, *case.args]
@@ -112,6 +113,12 @@ def run(telltale: str, python: str, case: Case, cured: bool, folder: Path) -> li
     # A training may die of what ails it; one that cannot begin is no test.
     if done.returncode in (2, 126, 127):
         raise SystemExit(f"{case.name}: {done.stderr.strip()}")
+
+
+def run(telltale: str, python: str, case: Case, cured: bool, folder: Path) -> list[str]:
+    """Trains under telltale and returns what fired. SystemExit: the training or the check failed."""
+    out = folder / f"{case.name}-{'cured' if cured else 'sick'}"
+    train(telltale, python, case, cured, out)
     checked = subprocess.run(
         [telltale, "check", str(out), "--json"], capture_output=True, text=True, check=False, timeout=300
     )
@@ -137,6 +144,9 @@ def main() -> int:
         kept = options.keep or Path(folder)
         kept.mkdir(parents=True, exist_ok=True)
         for case in chosen:
+            if case.first:
+                before = replace(case, rules=[])
+                train(options.telltale, options.python, before, True, kept / f"{case.name}-first")
             sick = run(options.telltale, options.python, case, False, kept)
             cured = run(options.telltale, options.python, case, True, kept)
             wrong = judge(case, sick, cured)

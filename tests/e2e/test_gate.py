@@ -83,6 +83,15 @@ def test_a_gate_without_data_is_not_open(telltale: Telltale, runs: Path) -> None
     assert missing.returncode == 3
 
 
+def test_a_run_that_failed_is_said_to_have(telltale: Telltale, runs: Path, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(TRAIN + "sys.exit(3)\n")
+    done = telltale.run(tmp_path / "ill", telltale.python, tmp_path / "train.py", 0.001, 30)
+    assert done.returncode == 3
+    compared = telltale("compare", runs / "before", tmp_path / "ill")
+    assert compared.returncode == 0, compared.stderr
+    assert "failed, exit 3: what it had recorded until then" in compared.stdout
+
+
 def test_a_threshold_above_the_change_lets_it_pass(telltale: Telltale, runs: Path) -> None:
     done = telltale(
         "compare", runs / "before", runs / "slow", "--fail-on", "regression", "--threshold", "900"

@@ -234,6 +234,7 @@ def test_an_alert_fires_and_no_other(telltale: Say, tmp_path: Path) -> None:
     labels = 'run="r",rule="InputBound",kind="InputBound",subject="rank 0",wrong_result="false"'
     case = {
         "rule_files": ["alerts.yml"],
+        "evaluation_interval": "15s",
         "tests": [
             {
                 "interval": "15s",

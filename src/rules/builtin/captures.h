@@ -3,11 +3,14 @@
 // which tensors still come.
 #pragma once
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <utility>
+#include <vector>
 
 #include "format/records.gen.h"
 #include "rules/builtin/processes.h"
+#include "rules/series.h"
 
 namespace telltale::rules {
 
@@ -44,6 +47,7 @@ struct TensorProcess : TrainingProcess {
   double worked_s = 0;     ///< TRAIN steps less their waits for data, which are InputBound's.
   double cost_from_s = 0;  ///< What worked_s was where the open incident began.
   std::int64_t last_ns = 0;
+  std::uint64_t serial = 0;  ///< Of TensorPlaces; 0: it has none yet.
 
   bool Late(std::int64_t step) const { return step < capture_step || step <= judged_step; }
   void BeginCapture(const format::StatisticRow& row) {
@@ -75,6 +79,31 @@ struct TensorProcess : TrainingProcess {
     incident.end_ns = std::max({incident.start_ns, capture_ns, last_ns});
     incident.cost_seconds = std::max(0.0, worked_s - cost_from_s) * share;
   }
+};
+
+/// Which tensor of its process a series is: looked up by name once, for there are millions of rows.
+class TensorPlaces {
+ public:
+  /// `lookup()`: the tensor's index in the process, made where it is new.
+  template <class Lookup>
+  std::size_t Find(TensorProcess* process, std::uint32_t series, Lookup&& lookup) {
+    if (series == kNoSeries) return lookup();
+    // Another process may have its rank, pid and attempt after it.
+    if (process->serial == 0) process->serial = ++serials_;
+    if (places_.size() <= series) places_.resize(series + 1);
+    Place& place = places_[series];
+    if (place.process != process->serial) place = {process->serial, lookup()};
+    return place.tensor;
+  }
+
+ private:
+  struct Place {
+    std::uint64_t process = 0;
+    std::size_t tensor = 0;
+  };
+
+  std::vector<Place> places_;  ///< By series.
+  std::uint64_t serials_ = 0;
 };
 
 }  // namespace telltale::rules

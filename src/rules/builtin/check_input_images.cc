@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "rules/builtin/label_pairs.h"
@@ -42,6 +43,8 @@ constexpr CaptureNeed kCaptures[] = {
 
 /// Elements of one capture that are read at most: 16 MiB of doubles.
 constexpr std::size_t kMostElements = std::size_t{2} << 20U;
+/// But one image as a whole, up to this: pictures of 1,024 x 1,024 are larger.
+constexpr std::size_t kLargestImage = std::size_t{8} << 20U;
 /// A picture has so many channels; what has more is a layer's.
 constexpr std::size_t kFewChannels = 4;
 constexpr std::size_t kMostChannels = 256;
@@ -112,6 +115,14 @@ class CheckInputImages final : public Rule {
     return named && shape[channel_] <= kMostChannels ? channel_ : 0;
   }
 
+  static std::size_t LimitOf(std::string_view text) {
+    const auto shape = ShapeOf(text);
+    if (!shape || shape->empty() || (*shape)[0] == 0) return kMostElements;
+    const std::uint64_t of_image = ElementsOf(*shape) / (*shape)[0];
+    return static_cast<std::size_t>(
+        std::clamp<std::uint64_t>(of_image, kMostElements, kLargestImage));
+  }
+
   void OnTensor(const Record& record, const format::TensorRow& row, Reporter* reporter) {
     if (record.series >= named_.size()) return;
     Process* process =
@@ -119,7 +130,7 @@ class CheckInputImages final : public Rule {
     if (process == nullptr) return;
     // A root is told before the layers beneath it.
     if (process->series != kNoSeries && process->series != record.series) return;
-    const auto samples = ReadSamples(record, row, values_, kMostElements);
+    const auto samples = ReadSamples(record, row, values_, LimitOf(row.shape));
     if (!samples) return;
     const std::size_t dimension = ChannelsOf(samples->shape, named_[record.series] != 0);
     if (dimension == 0) return;

@@ -55,6 +55,7 @@ class Curve {
     last_.reset();
     points_.emplace_back(step, std::move(value));
     if (points_.size() < kMostPoints) return;
+    last_ = points_.back();  // It is not one of those that stay.
     for (std::size_t i = 1; i < points_.size() / 2; ++i) points_[i] = std::move(points_[2 * i]);
     points_.resize(points_.size() / 2);
     stride_ *= 2;

@@ -125,6 +125,20 @@ TEST_F(CreateXgboostReportTest, ASecondTrainingTakesThePlaceOfTheFirst) {
   EXPECT_EQ(model["loss"][0]["name"], "b-rmse");
 }
 
+TEST_F(CreateXgboostReportTest, ACurveIsThinnedAndEndsWithTheNewestRound) {
+  Training("binary:logistic");
+  for (int step = 0; step < 512; ++step) {
+    Feed(format::ScalarRow{
+        .name = "test-logloss", .value = 1.0, .step = step, .mode = "TRAIN"});
+  }
+  const auto model = Model();
+  const auto& steps = model["loss"][0]["steps"];
+  EXPECT_EQ(steps.size(), 257U);
+  EXPECT_EQ(steps[0], 0);
+  EXPECT_EQ(steps[1], 2);
+  EXPECT_EQ(steps.back(), 511);
+}
+
 TEST_F(CreateXgboostReportTest, OfWhatWasNotBoostedThereIsNone) {
   Feed(format::ScalarRow{.name = "loss", .value = 1, .step = 0, .mode = "TRAIN"});
   engine_->End();

@@ -99,10 +99,15 @@ class Divergence final : public Rule {
   void OnLoss(Trace* trace, const LossPoint& p, Reporter* reporter) {
     if (!std::isfinite(p.value)) {
       // Not by a rise: NonFiniteOrigin's.
-      if (trace->went_bad || (!trace->open && !RisenFast(*trace))) return;
       if (!trace->open) {
+        if (!RisenFast(*trace)) return;
         trace->from_start = false;
         Open(trace, p, reporter);
+      }
+      if (trace->went_bad) {  // Nothing new but the time.
+        Extend(trace, p);
+        reporter->Report(trace->incident);
+        return;
       }
       trace->went_bad = true;
       trace->bad_step = p.step;
@@ -225,6 +230,8 @@ class Divergence final : public Rule {
       trace->reference.clear();
       trace->measured = 0;
       trace->level = {};
+      trace->went_bad = false;
+      trace->bad_step = -1;
       trace->seen = 3 * patience_ + 1;  // Its start is long ago.
       return;
     }
@@ -236,14 +243,19 @@ class Divergence final : public Rule {
     reporter->Report(trace->incident);
   }
 
+  static void Extend(Trace* trace, const LossPoint& p) {
+    Incident& incident = trace->incident;
+    incident.last_step = std::max(incident.first_step, p.step);
+    incident.end_ns = std::max(incident.start_ns, p.time_ns);
+    incident.cost_seconds = std::max(0.0, p.worked_s - trace->change.worked_s);
+  }
+
   void Describe(Trace* trace, const LossPoint& p) {
     Incident& incident = trace->incident;
     const double now = Now(*trace);
     const double before = trace->level.median;
     const LossPoint& change = trace->change;
-    incident.last_step = std::max(incident.first_step, p.step);
-    incident.end_ns = std::max(incident.start_ns, p.time_ns);
-    incident.cost_seconds = std::max(0.0, p.worked_s - change.worked_s);
+    Extend(trace, p);
     double lr_before = 0;
     for (const LossPoint& r : trace->reference) {
       if (std::isfinite(r.lr) && r.step < change.step) lr_before = r.lr;

@@ -21,11 +21,16 @@
 #include "rules/builtin/numbers.h"
 #include "rules/builtin/processes.h"
 #include "rules/registry.h"
+#include "rules/tensor_pattern.h"
 
 namespace telltale::rules {
 namespace {
 
 constexpr ParameterDesc kParameters[] = {
+    {"collection_names", 0, "", "Collections whose tensors are looked at, separated by commas.",
+     ""},
+    {"tensor_regex", 0, "",
+     "Names of tensors that are looked at too; without both, every tensor that is captured.", ""},
     {"only_nan", 0, "", "1: NaN alone; 0: Inf too."},
     {"growth_factor", 1000, "", "Growth of the size of a tensor from which it explodes; 0: never."},
     {"normal_captures", 2, "captures", "First captures of a run, against which growth is judged."},
@@ -33,28 +38,40 @@ constexpr ParameterDesc kParameters[] = {
 
 constexpr CaptureNeed kCaptures[] = {{"weights", "statistics", 100},
                                      {"biases", "statistics", 100},
-                                     {"gradients", "statistics", 100}};
+                                     {"gradients", "statistics", 100},
+                                     {"{collection_names}", "statistics", 100},
+                                     {"", "statistics", 100, "{tensor_regex}"}};
 
 constexpr std::size_t kNamed = 8;  ///< Tensors that the evidence names.
 
 class ExplodingTensor final : public Rule {
  public:
   explicit ExplodingTensor(const Parameters& p)
-      : only_nan_(p.Get("only_nan") != 0),
+      : selection_(p.Text("collection_names"), p.Text("tensor_regex")),
+        only_nan_(p.Get("only_nan") != 0),
         growth_(p.Get("growth_factor")),
         normal_(std::max<std::int64_t>(1, p.GetInt("normal_captures"))) {}
+
+  bool Wants(const Series& series) override {
+    // What SageMaker Debugger's hook saved without a mode is GLOBAL.
+    if (series.mode != "TRAIN" && series.mode != "GLOBAL") return false;
+    if (series.table == format::TableId::kScalars) return series.name == "loss";
+    return selection_.empty() || selection_.Has(series);
+  }
 
   void OnRecord(const Record& record, Reporter* reporter) override {
     writer_ = record.writer;
     if (const auto* statistic = record.As<format::StatisticRow>()) {
-      if (statistic->mode == "TRAIN") OnStatistic(*statistic, reporter);
+      OnStatistic(*statistic, record.series, reporter);
     } else if (const auto* step = record.As<format::StepRow>()) {
       if (step->mode == "TRAIN") OnStep(*step, reporter);
     } else if (const auto* scalar = record.As<format::ScalarRow>()) {
-      if (scalar->name == "loss" && scalar->mode == "TRAIN") OnLoss(*scalar, reporter);
+      OnLoss(*scalar, reporter);
     } else if (const auto* event = record.As<format::EventRow>()) {
       if (event->kind == "process.exit") {
         processes_.End(*event, writer_, [&](Process* process) { End(process, reporter); });
+      } else if (event->kind == "plan") {
+        selection_.OnPlan(event->data);
       }
     }
   }
@@ -66,11 +83,13 @@ class ExplodingTensor final : public Rule {
   bool has_data() const override { return has_data_; }
 
  private:
-  enum Collection : std::uint8_t { kWeights, kGradients, kOther };
+  /// kForward: what modules take and give.
+  enum Collection : std::uint8_t { kWeights, kGradients, kForward, kOther };
 
   struct Tensor {
     std::string name;
     Collection collection = kOther;
+    bool nan_alone = false;  ///< Inf and growth are no defect: a mask, a count of steps.
     double normal = 0;            ///< Largest size in the first captures.
     std::int64_t captures = 0;    ///< With at least one finite element.
     std::int64_t good_step = -1;  ///< Newest capture in which it was well.
@@ -102,6 +121,7 @@ class ExplodingTensor final : public Rule {
     std::vector<Sample> captured;
     std::int64_t look_step = 0;       ///< When to look next for tensors that come no more.
     std::optional<bool> loss_finite;  ///< Of the newest loss.
+    bool trains = false;              ///< It has TRAIN steps: GLOBAL counts its steps otherwise.
 
     bool not_finite = false;  ///< The open incident is about NaN or Inf.
     std::int64_t origin_step = -1;
@@ -115,14 +135,23 @@ class ExplodingTensor final : public Rule {
     return processes_.Find(row, writer_, [&](Process* process) { Close(process, reporter); });
   }
 
+  /// True of what is none of the training: GLOBAL, where there is TRAIN.
+  static bool Beside(Process* process, std::string_view mode) {
+    process->trains = process->trains || mode == "TRAIN";
+    return process->trains && mode != "TRAIN";
+  }
+
   void OnLoss(const format::ScalarRow& loss, Reporter* reporter) {
     Process* process = Find(loss, reporter);
-    if (process != nullptr) process->loss_finite = std::isfinite(loss.value);
+    if (process == nullptr || Beside(process, loss.mode)) return;
+    process->loss_finite = std::isfinite(loss.value);
   }
 
   void OnStep(const format::StepRow& step, Reporter* reporter) {
     Process* process = Find(step, reporter);
-    if (process == nullptr || !process->BeginStep(step)) return;
+    if (process == nullptr) return;
+    process->trains = true;
+    if (!process->BeginStep(step)) return;
     // Before its time is counted: an incident costs from the step in which it was seen.
     if (process->CompleteAt(step.step)) {
       Judge(process, step.skipped && step.step == process->capture_step, reporter);
@@ -134,28 +163,45 @@ class ExplodingTensor final : public Rule {
     if (process->loss_finite.value_or(true)) process->CountWork(step);
   }
 
-  void OnStatistic(const format::StatisticRow& row, Reporter* reporter) {
+  static Collection CollectionOf(std::string_view name) {
+    if (name == "weights") return kWeights;
+    if (name == "gradients") return kGradients;
+    const bool forward = name == "activations" || name == "outputs" || name == "predictions" ||
+                         name == "inputs" || name == "labels";
+    return forward ? kForward : kOther;
+  }
+
+  /// The index of a row's tensor, made where it is new.
+  std::size_t Lookup(Process* process, const format::StatisticRow& row) const {
+    const auto found = process->index.find(row.name);
+    if (found != process->index.end()) return found->second;
+    const std::size_t at = process->tensors.size();
+    process->index.emplace(std::string(row.name), at);
+    Tensor& tensor = process->tensors.emplace_back();
+    tensor.name = row.name;
+    tensor.collection = CollectionOf(row.collection);
+    const bool state =
+        row.collection == "optimizer_state" || row.collection == "optimizer_variables";
+    const bool data = row.collection == "inputs" || row.collection == "labels";
+    tensor.nan_alone = selection_.empty() && (state || data);
+    return at;
+  }
+
+  void OnStatistic(const format::StatisticRow& row, std::uint32_t series, Reporter* reporter) {
     if (row.count == 0) return;
     Process* process = Find(row, reporter);
-    if (process == nullptr || process->Late(row.step)) return;
+    if (process == nullptr || Beside(process, row.mode) || process->Late(row.step)) return;
     if (row.step != process->capture_step) {
       Judge(process, false, reporter);
       process->BeginCapture(row);
     }
-    auto found = process->index.find(row.name);
-    if (found == process->index.end()) {
-      found = process->index.emplace(std::string(row.name), process->tensors.size()).first;
-      Tensor& tensor = process->tensors.emplace_back();
-      tensor.name = row.name;
-      tensor.collection = row.collection == "weights"     ? kWeights
-                          : row.collection == "gradients" ? kGradients
-                                                          : kOther;
-    }
+    const std::size_t at =
+        places_.Find(process, series, [&] { return Lookup(process, row); });
     const std::uint64_t bad = std::min(row.count, row.nan_count + row.inf_count);
     const std::uint64_t finite = row.count - bad;
     const double size =
         finite == 0 ? std::nan("") : row.l2 / std::sqrt(static_cast<double>(finite));
-    process->captured.push_back({found->second, row.count, row.nan_count, row.inf_count, size,
+    process->captured.push_back({at, row.count, row.nan_count, row.inf_count, size,
                                  std::max(std::abs(row.min), std::abs(row.max))});
   }
 
@@ -178,7 +224,7 @@ class ExplodingTensor final : public Rule {
     const std::vector<Sample> captured = std::exchange(process->captured, {});
     has_data_ = true;
     const double normals[] = {NormalOf(*process, kWeights), NormalOf(*process, kGradients),
-                              NormalOf(*process, kOther)};
+                              NormalOf(*process, kForward), NormalOf(*process, kOther)};
     std::vector<Bad> bad;
     bool not_finite = false;
     bool recovered = false;
@@ -187,13 +233,13 @@ class ExplodingTensor final : public Rule {
       Tensor& tensor = process->tensors[s.tensor];
       tensor.presence.See(step);
       if (skipped && tensor.collection == kGradients) continue;
-      const bool broken = s.nan > 0 || (s.inf > 0 && !only_nan_);
+      const bool broken = s.nan > 0 || (s.inf > 0 && !only_nan_ && !tensor.nan_alone);
       // One good capture may lie between two bad ones.
       tensor.finite_in_row = broken ? 0 : tensor.finite_in_row + 1;
       tensor.broken = broken || (tensor.broken && tensor.finite_in_row < 2);
       const double normal = std::max(tensor.normal, normals[tensor.collection]);
       const bool judged = tensor.captures >= normal_ && std::isfinite(s.size) && growth_ > 0;
-      const bool grown = judged && normal > 0 && s.size > growth_ * normal;
+      const bool grown = judged && !tensor.nan_alone && normal > 0 && s.size > growth_ * normal;
       if (broken || grown) {
         bad.push_back({tensor.name, tensor.collection, s.count, s.nan, s.inf, s.size, normal,
                        s.max_abs, grown});
@@ -271,12 +317,12 @@ class ExplodingTensor final : public Rule {
                       : fmt::format("{} of {} elements are {}", bad, all, what);
   }
 
-  /// Whether a tensor says more of the cause. Of NaN the one nearest the loss: they pass from there
-  /// to the layers before it, in backward, and parameters come in the order of the model. Of growth
-  /// a weight, then the larger.
+  /// Whether a tensor says more of the cause. Of NaN the first that a module gives; else the one
+  /// nearest the loss: they pass from there to the layers before it, in backward, and parameters
+  /// come in the order of the model. Of growth a weight, then the larger.
   static bool SaysMore(const Bad& bad, const Bad& than, bool not_finite) {
     const bool weight = bad.collection != kGradients;
-    if (not_finite) return bad.collection != kWeights;
+    if (not_finite) return than.collection != kForward && bad.collection != kWeights;
     if (weight != (than.collection != kGradients)) return weight;
     return bad.size / bad.normal > than.size / than.normal;
   }
@@ -304,7 +350,15 @@ class ExplodingTensor final : public Rule {
       const std::string before =
           process->good_step >= 0 ? fmt::format(" (all was finite in step {})", process->good_step)
                                   : std::string();
-      if (weights == 0) {
+      if (weights == 0 && source->collection == kForward) {
+        incident.cause = fmt::format(
+            "In step {} {}{}, while all weights are finite: the forward pass makes them, there or "
+            "before it, or they come with the data.",
+            process->origin_step, what, before);
+        incident.advice =
+            "Look at what this tensor is computed from: the inputs of that step first, then a "
+            "division, square root or logarithm at 0, and sums that float16 cannot hold.";
+      } else if (weights == 0) {
         incident.cause = fmt::format(
             "In step {} {}{}, while all weights are finite: the backward pass makes them, in this "
             "tensor or between it and the loss.",
@@ -372,10 +426,12 @@ class ExplodingTensor final : public Rule {
     incident.evidence = evidence.dump();
   }
 
+  TensorSelection selection_;
   const bool only_nan_;
   const double growth_;
   const std::int64_t normal_;
 
+  TensorPlaces places_;
   ProcessTable<Process> processes_;
   std::uint32_t writer_ = 0;  ///< Of the record that is read.
   bool has_data_ = false;
@@ -386,13 +442,17 @@ class ExplodingTensor final : public Rule {
 const RuleDesc kExplodingTensorDesc{
     "ExplodingTensor",
     "A weight or gradient holds NaN or Inf, or grew out of all proportion.",
-    "High where a captured tensor has a NaN, or an Inf unless only_nan. Gradients of a step that "
-    "a gradient scaler skipped do not count. size = root mean square of the finite elements; "
+    "High where a captured tensor (of those that collection_names or tensor_regex names, where "
+    "either is given) has a NaN, or an Inf unless only_nan. Of inputs, labels and the state of "
+    "optimizers that are not so named NaN alone counts: a mask holds Inf, a count of steps grows. "
+    "Gradients of a step that a gradient scaler skipped do not count. size = root mean square of "
+    "the finite elements; "
     "normal = the largest size of the tensor in its first normal_captures, and at least what is "
     "usual in its collection: the median of the weights, the largest of the gradients. A tensor "
-    "explodes where size > growth_factor × normal: high for a weight, medium for a gradient. Over"
+    "explodes where size > growth_factor × normal: medium for a gradient, else high. Over"
     " where each tensor that was bad was well in two of its captures, or stays away for four times "
-    "the widest distance of its captures; and where its process ends. The tensor named is the one "
+    "the widest distance of its captures; and where its process ends. The tensor named is the "
+    "first of the forward pass, else the one "
     "nearest the loss, for NaN and Inf, else the weight that grew most, then the gradient. Cost = "
     "time of the steps since the first bad "
     "capture, less waits for data, and less those whose loss is no number (LossNotDecreasing's).",

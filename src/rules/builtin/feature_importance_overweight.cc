@@ -70,8 +70,16 @@ class FeatureImportanceOverweight final : public Rule {
     if (const auto* tensor = record.As<format::TensorRow>()) {
       OnTensor(record, *tensor, reporter);
     } else if (const auto* event = record.As<format::EventRow>()) {
-      if (event->kind != "process.exit") return;
-      processes_.End(*event, writer_, [&](Process* process) { End(process, reporter); });
+      if (event->kind == "process.exit") {
+        processes_.End(*event, writer_, [&](Process* process) { End(process, reporter); });
+      } else if (event->kind == "boosting.start") {
+        Process* process =
+            processes_.Find(*event, writer_, [&](Process* former) { Close(former, reporter); });
+        if (process == nullptr) return;
+        // Another training of the same process has another model.
+        End(process, reporter);
+        process->models.clear();
+      }
     }
   }
 

@@ -5,7 +5,8 @@
 // Time-outs of fixed length fire on every long evaluation, or hours too late. Here the longest gap
 // that the process itself has made so far sets the measure. Samples of the machine keep coming
 // while a training hangs: their times are the clock. Threads come from the agent's event
-// process.stacks, which is read from /proc and so disturbs nothing.
+// process.stacks, which is read from /proc and so disturbs nothing; their lines of Python from the
+// process itself, process.python, where it still can say them.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -37,6 +38,8 @@ constexpr ParameterDesc kParameters[] = {
 constexpr std::int64_t kWarmupSteps = 3;
 constexpr std::size_t kRanksShown = 16;
 constexpr std::size_t kThreadsShown = 6;
+/// Samples further apart than this, and than half of min_seconds, leave a time that nobody saw.
+constexpr std::int64_t kLeastGapNs = 10'000'000'000;
 /// A rank that ended this long before the others fell silent is why they wait.
 constexpr std::int64_t kEndedBeforeNs = 60'000'000'000;
 
@@ -65,9 +68,8 @@ class HungTraining final : public Rule {
   void OnRecord(const Record& record, Reporter* reporter) override {
     writer_ = record.writer;
     if (const auto* metric = record.As<format::MetricRow>()) {
-      now_ns_ = std::max(now_ns_, record.ord_ns);
       if (KindOf(record.series) == kProcessCpu) OnCpu(*metric);
-      Judge(reporter);
+      if (OnClock(record.ord_ns)) Judge(reporter);
     } else if (const auto* step = record.As<format::StepRow>()) {
       OnStep(*step, reporter);
     } else if (const auto* span = record.As<format::SpanRow>()) {
@@ -93,12 +95,14 @@ class HungTraining final : public Rule {
   struct Process : TrainingProcess {
     std::int64_t steps = 0;
     std::int64_t progress_ns = 0;  ///< End of the newest record that shows progress.
+    std::int64_t unseen_ns = 0;    ///< Of the time since: without samples.
     std::int64_t longest_ns = 0;   ///< Longest time between two of them, after the warm-up.
     std::string phase;             ///< The newest that ended in the open step.
     std::int64_t collectives = 0;  ///< That ended in the open step.
     double cpu_sum = 0;            ///< Since the newest progress.
     std::int64_t cpu_samples = 0;
     std::string stacks;  ///< Data of the newest process.stacks since then.
+    std::string python;  ///< Of the newest process.python.
   };
 
   struct Ended {
@@ -154,6 +158,22 @@ class HungTraining final : public Rule {
     Progress(process, span.time_ns + std::max<std::int64_t>(0, span.duration_ns), reporter);
   }
 
+  /// False where the time is not newer. A machine that slept or a recording with a gap is no
+  /// training that hangs: what lies between two samples far apart is not counted as silence.
+  bool OnClock(std::int64_t now_ns) {
+    if (now_ns <= now_ns_) return false;
+    const std::int64_t from = std::exchange(now_ns_, now_ns);
+    if (now_ns - from <= std::max(min_ns_ / 2, kLeastGapNs)) return true;
+    for (auto& [key, process] : processes_) {
+      process.unseen_ns +=
+          std::max<std::int64_t>(0, now_ns - std::max(from, process.progress_ns));
+    }
+    return true;
+  }
+  std::int64_t SilenceOf(const Process& process) const {
+    return now_ns_ - process.progress_ns - process.unseen_ns;
+  }
+
   void OnCpu(const format::MetricRow& metric) {
     Process* process = FindByPid(metric.pid);
     if (process == nullptr || !std::isfinite(metric.value)) return;
@@ -162,10 +182,10 @@ class HungTraining final : public Rule {
   }
 
   void OnEvent(const format::EventRow& event, Reporter* reporter) {
-    if (event.kind == "process.stacks") {
+    if (event.kind == "process.stacks" || event.kind == "process.python") {
       Process* process = FindByPid(event.pid);
       if (process == nullptr || event.time_ns < process->progress_ns) return;
-      process->stacks = event.data;
+      (event.kind == "process.python" ? process->python : process->stacks) = event.data;
       if (Process* open = OpenOne(process)) {
         Describe(open);
         reporter->Report(open->incident);
@@ -222,16 +242,20 @@ class HungTraining final : public Rule {
       open->open = false;
     }
     if (process->steps > kWarmupSteps && process->progress_ns > 0) {
-      process->longest_ns = std::max(process->longest_ns, end_ns - process->progress_ns);
+      process->longest_ns =
+          std::max(process->longest_ns, end_ns - process->progress_ns - process->unseen_ns);
     }
     process->progress_ns = end_ns;
+    process->unseen_ns = 0;
     process->cpu_sum = 0;
     process->cpu_samples = 0;
     process->stacks.clear();
+    process->python.clear();
   }
 
   static double SecondsOf(const Process& process) {
-    return static_cast<double>(process.incident.end_ns - process.incident.start_ns) / 1e9;
+    const std::int64_t lasted = process.incident.end_ns - process.incident.start_ns;
+    return static_cast<double>(std::max<std::int64_t>(0, lasted - process.unseen_ns)) / 1e9;
   }
   static double Cpu(const Process& process) {
     return process.cpu_samples == 0 ? 0
@@ -257,7 +281,7 @@ class HungTraining final : public Rule {
         continue;
       }
       has_data_ = true;
-      const bool silent = now_ns_ - process.progress_ns > PatienceOf(process, together);
+      const bool silent = SilenceOf(process) > PatienceOf(process, together);
       all_silent = all_silent && silent;
       if (!together && (silent || process.open)) Tell(&process, reporter);
     }
@@ -334,6 +358,21 @@ class HungTraining final : public Rule {
     return "";
   }
 
+  /// Where the main thread stands in Python, innermost first; empty where nobody knows.
+  static std::vector<std::string> MainLines(const Process& process) {
+    const auto data = nlohmann::json::parse(process.python, nullptr, false);
+    std::vector<std::string> lines;
+    if (!data.is_object()) return lines;
+    const auto threads = data.find("threads");
+    if (threads == data.end() || !threads->is_array() || threads->empty()) return lines;
+    const auto& first = threads->front();
+    if (!first.is_object() || !first.contains("lines") || !first["lines"].is_array()) return lines;
+    for (const auto& line : first["lines"]) {
+      if (line.is_string()) lines.push_back(line.get<std::string>());
+    }
+    return lines;
+  }
+
   const Ended* EndedBefore(const Process& process) const {
     for (const Ended& e : ended_) {
       if (e.attempt == process.attempt && e.rank != process.rank &&
@@ -360,8 +399,12 @@ class HungTraining final : public Rule {
       if (&p != process && (other == nullptr || Key(*other) < Key(p))) other = &p;
     }
     const std::string waits = MainWaits(*process);
-    const std::string thread =
-        waits.empty() ? std::string() : fmt::format(" Its main thread {}.", waits);
+    const std::vector<std::string> lines = MainLines(*process);
+    std::string thread = waits.empty() ? std::string() : fmt::format(" Its main thread {}.", waits);
+    if (!lines.empty()) thread += fmt::format(" In Python it stands at {}.", lines.front());
+    const std::string look =
+        lines.empty() ? fmt::format("See its Python lines: py-spy dump --pid {}.", process->pid)
+                      : std::string("Look at the lines of all its threads in the evidence.");
     const std::string since = fmt::format(
         "Nothing since {} of step {}",
         process->phase.empty() ? std::string("the begin") : "the end of " + process->phase,
@@ -380,9 +423,9 @@ class HungTraining final : public Rule {
           fmt::format("Rank {} is behind: it has made {} steps, rank {} {}.{}", process->rank,
                       process->last_step + 1, other->rank, other->last_step + 1, thread);
       incident.advice = fmt::format(
-          "Look at what rank {} (pid {}) does: py-spy dump --pid {}. Check that all ranks have the "
-          "same number of batches.",
-          process->rank, process->pid, process->pid);
+          "Look at what rank {} (pid {}) does. {} Check that all ranks have the same number of "
+          "batches.",
+          process->rank, process->pid, look);
       confidence = 0.9;
     } else if (together && other != nullptr && process->collectives != other->collectives) {
       incident.cause = fmt::format(
@@ -394,14 +437,12 @@ class HungTraining final : public Rule {
           "Look for a collective inside a condition that is not the same on each rank; set "
           "TORCH_DISTRIBUTED_DEBUG=DETAIL to have the mismatch named.";
       confidence = 0.85;
-    } else if (!waits.empty() && !busy) {
+    } else if (!thread.empty() && !busy) {
       incident.cause = since + "." + thread;
-      incident.advice = fmt::format(
-          "See its Python lines: py-spy dump --pid {}. Then end it: it does not go on by itself.",
-          process->pid);
+      incident.advice = look + " Then end it: it does not go on by itself.";
     } else {
       incident.cause = "cause not found";
-      incident.advice = fmt::format("See its Python lines: py-spy dump --pid {}.", process->pid);
+      incident.advice = look;
       confidence = busy ? 0.5 : 0.7;
     }
     incident.confidence = confidence;
@@ -413,6 +454,7 @@ class HungTraining final : public Rule {
     evidence["steps"] = process->last_step + 1;
     if (!process->phase.empty()) evidence["after"] = process->phase;
     if (!waits.empty()) evidence["main_thread"] = waits;
+    if (!lines.empty()) evidence["main_line"] = lines.front();
     if (ended != nullptr) evidence["ended_rank"] = ended->rank;
     nlohmann::ordered_json ranks = nlohmann::ordered_json::array();
     for (auto& [key, p] : processes_) {
@@ -423,7 +465,7 @@ class HungTraining final : public Rule {
       rank["steps"] = p.last_step + 1;
       rank["after"] = p.phase;
       rank["collectives"] = p.collectives;
-      rank["silent_s"] = Rounded(static_cast<double>(now_ns_ - p.progress_ns) / 1e9);
+      rank["silent_s"] = Rounded(static_cast<double>(SilenceOf(p)) / 1e9);
       if (p.cpu_samples > 0) rank["cpu_percent"] = Rounded(Cpu(p));
       const auto data = nlohmann::ordered_json::parse(p.stacks, nullptr, false);
       if (data.is_object() && data.contains("threads") && data["threads"].is_array()) {
@@ -432,6 +474,15 @@ class HungTraining final : public Rule {
           if (threads.size() < kThreadsShown) threads.push_back(t);
         }
         rank["threads"] = threads;
+      }
+      const auto python = nlohmann::ordered_json::parse(p.python, nullptr, false);
+      if (python.is_object() && python.contains("threads") && python["threads"].is_array()) {
+        // Of the others the main thread is enough.
+        nlohmann::ordered_json threads = nlohmann::ordered_json::array();
+        for (const auto& t : python["threads"]) {
+          if (threads.size() < (&p == process ? kThreadsShown : 1)) threads.push_back(t);
+        }
+        rank["python"] = threads;
       }
       ranks.push_back(rank);
     }
@@ -464,12 +515,16 @@ const RuleDesc kHungTrainingDesc{
     "alone and uses more than busy_cpu of a core (it may compute what nobody records: medium, else "
     "high). Where there are several ranks, all that live must be silent. Its first three steps set "
     "no measure, and before them nothing is said (MaxInitializationTime's); nor in a notebook. "
+    "Time between two samples that are further apart than half of min_seconds (a machine that "
+    "slept) is no silence. "
     "Named is a rank that has ended within a minute before the silence; else the rank with the "
     "fewest steps; "
     "then that with the fewest collectives ended in the open step, where they differ; then the one "
-    "heard of first. Threads are those of the event process.stacks. Over with the next progress of "
+    "heard of first. Threads are those of the events process.stacks and process.python. Over with "
+    "the next progress of "
     "any rank, and where its process ends. Cost = the silence.",
-    "Look at the rank that is named: its Python lines (py-spy dump --pid PID), a lock that two "
+    "Look at the rank that is named: its Python lines (in the evidence, else py-spy dump --pid "
+    "PID), a lock that two "
     "threads take in different order, a collective that not every rank calls, ranks with different "
     "numbers of batches, a file system that does not answer. Give process groups a timeout.",
     store::MaskOf(format::TableId::kSteps) | store::MaskOf(format::TableId::kSpans) |

@@ -101,13 +101,13 @@ bool LossCourses::Wants(const Series& series) {
   return true;
 }
 
-std::optional<LossPoint> LossCourses::Take(LossCourse* course, std::uint32_t series,
+std::optional<CoursePoint> LossCourses::Take(LossCourse* course, std::uint32_t series,
                                            const format::ScalarRow& scalar) {
   if (series >= places_.size()) return std::nullopt;
   const Place& place = places_[series];
   // What is no number is LossNotDecreasing's.
   if (!std::isfinite(scalar.value)) return std::nullopt;
-  std::optional<LossPoint> done;
+  std::optional<CoursePoint> done;
   switch (place.role) {
     case Role::kNone:
       return std::nullopt;
@@ -124,8 +124,8 @@ std::optional<LossPoint> LossCourses::Take(LossCourse* course, std::uint32_t ser
       course->ns = scalar.time_ns;
       // Rounds of boosting are points by themselves.
       if (!done && block_ > 0 && course->train_count >= block_ && course->round < 0) {
-        done =
-            LossPoint{course->train_step, course->ns, Mean(course->train_sum, course->train_count)};
+        done = CoursePoint{course->train_step, course->ns,
+                           Mean(course->train_sum, course->train_count)};
         course->train_sum = 0;
         course->train_count = 0;
       }
@@ -150,9 +150,9 @@ std::optional<LossPoint> LossCourses::Take(LossCourse* course, std::uint32_t ser
   return done;
 }
 
-std::optional<LossPoint> LossCourses::EndEvaluation(LossCourse* course) const {
+std::optional<CoursePoint> LossCourses::EndEvaluation(LossCourse* course) const {
   if (!EvaluationGoesOn(*course)) return std::nullopt;
-  LossPoint point{std::max<std::int64_t>(0, course->train_step), course->ns};
+  CoursePoint point{std::max<std::int64_t>(0, course->train_step), course->ns};
   point.validation = course->named_count > 0
                          ? Mean(course->named_sum, course->named_count)
                          : Mean(course->validation_sum, course->validation_count);
@@ -166,9 +166,9 @@ std::optional<LossPoint> LossCourses::EndEvaluation(LossCourse* course) const {
   return point;
 }
 
-std::optional<LossPoint> LossCourses::EndRound(LossCourse* course) const {
+std::optional<CoursePoint> LossCourses::EndRound(LossCourse* course) const {
   if (course->metrics.empty()) return std::nullopt;
-  LossPoint point{course->round, course->ns};
+  CoursePoint point{course->round, course->ns};
   const auto is_train = [&](const Place& place) {
     return course->train_set.empty() ? place.train_set : place.set == course->train_set;
   };
@@ -192,7 +192,7 @@ std::optional<LossPoint> LossCourses::EndRound(LossCourse* course) const {
   return point;
 }
 
-std::optional<LossPoint> LossCourses::Finish(LossCourse* course) const {
+std::optional<CoursePoint> LossCourses::Finish(LossCourse* course) const {
   if (auto point = EndRound(course)) return point;
   return EndEvaluation(course);
 }

@@ -19,7 +19,7 @@
 namespace telltale::rules {
 
 /// NaN: the point says nothing of this loss.
-struct LossPoint {
+struct CoursePoint {
   std::int64_t step = -1;  ///< The newest TRAIN step by then.
   std::int64_t ns = 0;
   double train = std::numeric_limits<double>::quiet_NaN();
@@ -54,10 +54,10 @@ class LossCourses {
   /// Of scalars: whether it is a loss.
   bool Wants(const Series& series);
   /// REQUIRES: a scalar that is wanted. The point that it completes, if it does.
-  std::optional<LossPoint> Take(LossCourse* course, std::uint32_t series,
+  std::optional<CoursePoint> Take(LossCourse* course, std::uint32_t series,
                                 const format::ScalarRow& scalar);
   /// Nothing follows: what has come since the last point.
-  std::optional<LossPoint> Finish(LossCourse* course) const;
+  std::optional<CoursePoint> Finish(LossCourse* course) const;
 
  private:
   enum class Role : std::uint8_t { kNone, kTrain, kEvaluation, kNamed, kBoosting };
@@ -68,8 +68,8 @@ class LossCourses {
     bool train_set = false;   ///< Its name says that it is the training data.
   };
   Place PlaceOf(const Series& series) const;
-  std::optional<LossPoint> EndRound(LossCourse* course) const;
-  std::optional<LossPoint> EndEvaluation(LossCourse* course) const;
+  std::optional<CoursePoint> EndRound(LossCourse* course) const;
+  std::optional<CoursePoint> EndEvaluation(LossCourse* course) const;
   static bool EvaluationGoesOn(const LossCourse& course) {
     return course.named_count > 0 || (!course.named && course.validation_count > 0);
   }

@@ -51,7 +51,7 @@ class Courses {
   }
 
   LossCourse course;
-  std::vector<LossPoint> points;
+  std::vector<CoursePoint> points;
 
  private:
   LossCourses courses_;

@@ -14,30 +14,45 @@
 #include <algorithm>
 #include <cmath>
 #include <deque>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
+#include <stdexcept>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <utility>
 #include <vector>
 
+#include "base/printable.h"
 #include "rules/builtin/numbers.h"
 #include "rules/builtin/processes.h"
 #include "rules/registry.h"
+#include "rules/tensor_pattern.h"
 
 namespace telltale::rules {
 namespace {
 
 constexpr ParameterDesc kParameters[] = {
+    {"collection_names", 0, "",
+     "Collections of the capture plan whose scalars are losses too, separated by commas.", ""},
+    {"tensor_regex", 0, "", "Names of scalars that are losses too.", ""},
     {"use_losses_collection", 1, "",
-     "1: the loss that the framework reports; 0: every scalar whose name holds \"loss\"."},
+     "1: the loss that the framework reports; 0: only what collection_names and tensor_regex name, "
+     "without both every scalar whose name holds \"loss\"."},
     {"num_steps", 10, "steps", "Losses in a block."},
     {"diff_percent", 0.1, "%",
      "A block is progress where its median is lower than the best by more than this and than the "
      "noise."},
+    {"increase_threshold_percent", 5, "%",
+     "A loss diverges where it stands above its start by more than this and than the noise."},
+    {"mode", 0, "",
+     "TRAIN, EVAL, PREDICT or GLOBAL: whose losses; empty: those of TRAIN, or of GLOBAL where a "
+     "process has none of TRAIN.",
+     ""},
     {"patience_steps", 100, "steps", "Steps without progress before anything is said."},
     {"flat_percent", 2, "%",
      "A loss is flat where it fell by less than this since the start, beyond doubt; where the "
@@ -66,27 +81,61 @@ constexpr double kSlowestSteps = 200;
 
 std::string Number(double value) { return fmt::format("{:.3g}", value); }
 
+/// "TRAIN" of "TRAIN" and of SageMaker Debugger's "ModeKeys.TRAIN"; empty stays empty.
+std::string ModeOf(std::string_view text) {
+  const auto dot = text.find_last_of('.');
+  const std::string_view mode = dot == std::string_view::npos ? text : text.substr(dot + 1);
+  constexpr std::string_view kModes[] = {"", "TRAIN", "EVAL", "PREDICT", "GLOBAL"};
+  if (std::find(std::begin(kModes), std::end(kModes), mode) == std::end(kModes)) {
+    throw std::runtime_error(fmt::format(
+        "mode: '{}' is none: write TRAIN, EVAL, PREDICT or GLOBAL", Printable(text)));
+  }
+  return std::string(mode);
+}
+
 class LossNotDecreasing final : public Rule {
  public:
   explicit LossNotDecreasing(const Parameters& p)
-      : losses_only_(p.Get("use_losses_collection") != 0),
+      : selection_(p.Text("collection_names"), p.Text("tensor_regex")),
+        losses_too_(p.Get("use_losses_collection") != 0),
+        mode_(ModeOf(p.Text("mode"))),
         num_steps_(static_cast<std::size_t>(std::max<std::int64_t>(2, p.GetInt("num_steps")))),
         diff_(p.Get("diff_percent") / 100),
+        increase_(std::max(0.0, p.Get("increase_threshold_percent")) / 100),
         patience_blocks_(std::max<std::size_t>(
             4, static_cast<std::size_t>(std::max<std::int64_t>(0, p.GetInt("patience_steps"))) /
                    num_steps_)),
         flat_(p.Get("flat_percent") / 100),
         converged_below_(p.Get("converged_below")) {}
 
+  bool Wants(const rules::Series& of) override {
+    if (of.table != format::TableId::kScalars) return true;
+    Scalar scalar;
+    scalar.rate = of.name == "lr";
+    scalar.further = of.mode == "TRAIN" && IsFurtherLoss(of.name);
+    scalar.instead = mode_.empty() && of.mode == "GLOBAL";
+    const bool in_mode = mode_.empty() ? of.mode == "TRAIN" || scalar.instead : of.mode == mode_;
+    if (in_mode && !scalar.rate && IsLoss(of)) {
+      scalar.loss = of.mode == "TRAIN" ? of.name : fmt::format("{} ({})", of.name, of.mode);
+    }
+    if (!scalar.rate && !scalar.further && scalar.loss.empty()) return false;
+    if (scalars_.size() <= of.id) scalars_.resize(of.id + 1);
+    scalars_[of.id] = std::move(scalar);
+    return true;
+  }
+
   void OnRecord(const Record& record, Reporter* reporter) override {
     writer_ = record.writer;
     if (const auto* scalar = record.As<format::ScalarRow>()) {
-      if (!exits_.Had(*scalar)) OnScalar(*scalar, reporter);
+      if (record.series >= scalars_.size() || exits_.Had(*scalar)) return;
+      OnScalar(*scalar, scalars_[record.series], reporter);
     } else if (const auto* event = record.As<format::EventRow>()) {
       if (event->kind == "process.exit") {
         OnProcessExit(*event, reporter);
       } else if (event->kind == "optimizer" && !exits_.Had(*event)) {
         OnOptimizer(*event);
+      } else if (event->kind == "plan") {
+        selection_.OnPlan(event->data);
       }
     } else if (const auto* step = record.As<format::StepRow>()) {
       if (step->mode == "TRAIN" && !exits_.Had(*step)) OnStep(*step);
@@ -101,6 +150,14 @@ class LossNotDecreasing final : public Rule {
 
  private:
   enum class State { kHealthy, kFlat, kDiverged, kRegained, kNotFinite };
+
+  /// What a series of scalars is to the rule.
+  struct Scalar {
+    bool rate = false;
+    bool further = false;  ///< The loss of a further optimizer.
+    bool instead = false;  ///< Judged only where the process has no loss of TRAIN.
+    std::string loss;      ///< As findings name it: "loss", "loss (EVAL)"; empty: it is none.
+  };
 
   struct Block {
     double median;
@@ -184,6 +241,7 @@ class LossNotDecreasing final : public Rule {
     Optimizer optimizer;
     double waited_s = 0;                   ///< Data wait of its TRAIN steps so far.
     bool several_losses = false;           ///< One for each of several optimizers.
+    bool trains = false;                   ///< It has had TRAIN steps or losses.
     std::map<std::string, Series> series;  ///< By name.
   };
   /// Rank, pid, and 0 while it lives, else a number of its own: its pid may be given to another.
@@ -207,14 +265,13 @@ class LossNotDecreasing final : public Rule {
     return process;
   }
 
-  void OnScalar(const format::ScalarRow& scalar, Reporter* reporter) {
-    if (scalar.mode == "TRAIN" && IsFurtherLoss(scalar.name)) {
-      ProcessOf(scalar).several_losses = true;
-    }
-    if (scalar.name == "lr") {
-      OnLearningRate(scalar);
-    } else if (IsLoss(scalar.name) && scalar.mode == "TRAIN") {
-      OnLoss(scalar, reporter);
+  void OnScalar(const format::ScalarRow& row, const Scalar& scalar, Reporter* reporter) {
+    if (scalar.further) ProcessOf(row).several_losses = true;
+    if (scalar.rate) {
+      OnLearningRate(row);
+    } else if (!scalar.loss.empty()) {
+      if (scalar.instead && ProcessOf(row).trains) return;
+      OnLoss(row, scalar.loss, reporter);
     }
   }
 
@@ -270,7 +327,7 @@ class LossNotDecreasing final : public Rule {
   }
 
   /// The series of a loss, or none where its attempt is over.
-  Series* SeriesOf(const format::ScalarRow& scalar, Reporter* reporter) {
+  Series* SeriesOf(const format::ScalarRow& scalar, const std::string& name, Reporter* reporter) {
     std::uint32_t& newest = ranks_[scalar.rank].attempt;
     if (scalar.attempt < newest) return nullptr;
     if (scalar.attempt > newest) {
@@ -278,11 +335,12 @@ class LossNotDecreasing final : public Rule {
       BeginAttempt(scalar, reporter);
     }
     Process& process = ProcessOf(scalar);
-    const auto [at, added] = process.series.try_emplace(std::string(scalar.name));
+    process.trains = process.trains || scalar.mode == "TRAIN";
+    const auto [at, added] = process.series.try_emplace(name);
     Series& series = at->second;
     if (!added) return &series;
     series.process = &process;
-    series.name = scalar.name;
+    series.name = name;
     // What it was under another rank (a process group is known late) is over.
     Retire(scalar.pid, scalar.attempt, scalar.time_ns, scalar.rank, reporter);
     ForgetEnded(scalar.rank);
@@ -351,12 +409,15 @@ class LossNotDecreasing final : public Rule {
   /// findings may be added.
   static double Worked(const Series& series) { return series.active_s - series.process->waited_s; }
 
-  bool IsLoss(std::string_view name) const {
-    return losses_only_ ? name == "loss" : name.find("loss") != std::string_view::npos;
+  bool IsLoss(const rules::Series& of) const {
+    if (losses_too_ && of.name == "loss") return true;
+    if (!selection_.empty()) return selection_.Has(of);
+    return !losses_too_ && of.name.find("loss") != std::string::npos;
   }
 
   void OnStep(const format::StepRow& step) {
     Process& process = ProcessOf(step);
+    process.trains = true;
     if (step.data_wait_ns > 0) process.waited_s += static_cast<double>(step.data_wait_ns) / 1e9;
   }
 
@@ -376,8 +437,8 @@ class LossNotDecreasing final : public Rule {
     }
   }
 
-  void OnLoss(const format::ScalarRow& scalar, Reporter* reporter) {
-    Series* const found = SeriesOf(scalar, reporter);
+  void OnLoss(const format::ScalarRow& scalar, const std::string& name, Reporter* reporter) {
+    Series* const found = SeriesOf(scalar, name, reporter);
     if (found == nullptr) return;
     Series& series = *found;
     has_data_ = true;
@@ -596,12 +657,12 @@ class LossNotDecreasing final : public Rule {
     const double least = flat_ * scale * std::min(1.0, fall.steps / kSlowestSteps);
     const bool surely_flat =
         series->process->optimizer.lr == 0 || std::max(0.0, fall.drop) + 3 * fall.error < least;
-    const bool surely_risen = -fall.drop - 3 * fall.error > 5 * flat_ * scale;
+    const bool surely_risen = -fall.drop - 3 * fall.error > increase_ * scale;
 
     State now = State::kHealthy;
     if (!converged) {
       const double drop = series->start - series->best_level;
-      if (level > series->start + std::max(5 * flat_ * scale, surely_risen ? 0 : 4 * spread)) {
+      if (level > series->start + std::max(increase_ * scale, surely_risen ? 0 : 4 * spread)) {
         now = State::kDiverged;
       } else if (level >= series->start - tolerance && (series->open || surely_flat)) {
         now = State::kFlat;
@@ -684,6 +745,9 @@ class LossNotDecreasing final : public Rule {
           std::isnan(series->bad_value) ? "NaN" : (series->bad_value > 0 ? "Inf" : "-Inf");
       evidence["step"] = series->bad_step;
     } else {
+      evidence["kind"] = series->state == State::kDiverged   ? "diverged"
+                         : series->state == State::kRegained ? "regained"
+                                                             : "flat";
       put("level", series->level);
       evidence["steps_without_progress"] =
           series->blocks_seen == 0 ? 0
@@ -764,13 +828,17 @@ class LossNotDecreasing final : public Rule {
     return lr > Usual(optimizer) ? Usual(optimizer) : lr / 10;
   }
 
-  const bool losses_only_;
+  TensorSelection selection_;
+  const bool losses_too_;
+  const std::string mode_;
   const std::size_t num_steps_;
   const double diff_;
+  const double increase_;
   const std::size_t patience_blocks_;
   const double flat_;
   const double converged_below_;
 
+  std::vector<Scalar> scalars_;  ///< By series.
   std::map<ProcessKey, Process> processes_;
   std::uint64_t ended_ = 0;  ///< Processes that have ended.
   EndedProcesses exits_;
@@ -784,6 +852,9 @@ class LossNotDecreasing final : public Rule {
 const RuleDesc kLossNotDecreasingDesc{
     "LossNotDecreasing",
     "The training loss is flat, diverges, went up again, or is not a number.",
+    "Losses are the scalars `loss` that the framework reports, of TRAIN steps, and what "
+    "collection_names and tensor_regex name besides; of evaluations with mode=EVAL. (SageMaker "
+    "Debugger looks at EVAL first, where a loss that rises is Overfit's.) "
     "Losses of a step are averaged, num_steps of them make a block, a block is its median m. "
     "Each process has its own series; where a rank had losses in one process alone, its process of "
     "the next attempt goes on with them. "
@@ -799,8 +870,10 @@ const RuleDesc kLossNotDecreasingDesc{
     "start − max(flat_percent × |start|, 2 × σ) and max(0, drop) + 3 × error < flat_percent × "
     "|start| × "
     "min(1, steps / 200), so a noisy loss is judged only after as many steps as the drop needs to "
-    "show; high and called diverging where level > start + max(5 × flat_percent × |start|, 4 × σ), "
-    "without the σ where drop + 3 × error < −5 × flat_percent × |start|; medium where the loss "
+    "show; high and called diverging where level > start + max(increase_threshold_percent × "
+    "|start|, 4 × σ), "
+    "without the σ where drop + 3 × error < −increase_threshold_percent × |start|; medium where "
+    "the loss "
     "rose "
     "again by more than half of its drop, level > lowest level + max((start − "
     "lowest level) / 2, 5 × noise). Never "

@@ -10,6 +10,8 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdint>
+#include <deque>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -27,16 +29,21 @@ namespace {
 
 constexpr ParameterDesc kParameters[] = {
     {"recovered_captures", 2, "captures", "Captures in a row without any, after which it is over."},
+    {"keep", 0, "",
+     "Collections whose values are kept at each capture, separated by commas: with inputs the "
+     "batch of the bad step can be read afterwards.",
+     ""},
 };
 
 constexpr CaptureNeed kCaptures[] = {
     {"inputs", "statistics", 10},      {"outputs", "statistics", 10},
     {"activations", "statistics", 10}, {"losses", "statistics", 10},
     {"weights", "statistics", 10},     {"biases", "statistics", 10},
-    {"gradients", "statistics", 10}};
+    {"gradients", "statistics", 10},   {"{keep}", "values", 10}};
 
 constexpr std::size_t kNamed = 8;
 constexpr std::size_t kRanksNamed = 16;
+constexpr std::size_t kMostKept = 64;  ///< Newest tensors with values of a process.
 /// Steps that ranks may be apart: beyond, a rank that says nothing is not waited for.
 constexpr std::int64_t kMaxApart = 5;
 constexpr double kHalfMax = 65504;
@@ -69,12 +76,18 @@ struct Case {
 class NonFiniteOrigin final : public Rule {
  public:
   explicit NonFiniteOrigin(const Parameters& p)
-      : recovered_(std::max<std::int64_t>(1, p.GetInt("recovered_captures"))) {}
+      : recovered_(std::max<std::int64_t>(1, p.GetInt("recovered_captures"))),
+        keep_("," + p.Text("keep") + ",") {
+    std::erase(keep_, ' ');
+  }
 
   bool Wants(const Series& series) override {
     if (series.mode != "TRAIN") return false;
     if (series.table == format::TableId::kScalars) {
       return series.name == "loss" || IsFurtherLoss(series.name);
+    }
+    if (series.table == format::TableId::kTensors) {
+      return keep_.find("," + series.collection + ",") != std::string::npos;
     }
     const Stage stage = StageOf(series.collection);
     if (stage == kIgnored) return false;
@@ -93,6 +106,8 @@ class NonFiniteOrigin final : public Rule {
       if (step->mode == "TRAIN") OnStep(*step, reporter);
     } else if (const auto* scalar = record.As<format::ScalarRow>()) {
       OnLoss(*scalar, reporter);
+    } else if (const auto* tensor = record.As<format::TensorRow>()) {
+      OnTensor(*tensor, reporter);
     } else if (const auto* event = record.As<format::EventRow>()) {
       if (event->kind == "process.exit") {
         processes_.End(*event, writer_, [&](Process* process) { End(process, reporter); });
@@ -118,6 +133,8 @@ class NonFiniteOrigin final : public Rule {
     std::int64_t good_step = -1;  ///< Newest capture without any, before the bad one.
     std::int64_t good_in_row = 0;
     std::int64_t loss_bad_step = -1;  ///< First step whose loss was not finite.
+    std::int64_t loss_bad_last = -1;  ///< The newest one.
+    std::deque<std::pair<std::int64_t, std::string>> kept;  ///< Step and name of what has values.
     bool told = false;                ///< Its bad case is in an incident.
   };
 
@@ -142,7 +159,18 @@ class NonFiniteOrigin final : public Rule {
     Process* process = Find(row, reporter);
     if (process == nullptr) return;
     if (process->loss_bad_step < 0) process->loss_bad_step = row.step;
+    process->loss_bad_last = std::max(process->loss_bad_last, row.step);
     if (process->now.step == row.step) process->now.loss_bad = true;
+  }
+
+  /// Values are written behind the statistics: what comes of the bad step may come when it is told.
+  void OnTensor(const format::TensorRow& row, Reporter* reporter) {
+    if (row.file.empty()) return;
+    Process* process = Find(row, reporter);
+    if (process == nullptr) return;
+    if (process->bad && process->bad->step != row.step) return;
+    process->kept.emplace_back(row.step, std::string(row.name));
+    if (process->kept.size() > kMostKept) process->kept.pop_front();
   }
 
   void OnStatistic(const format::StatisticRow& row, Stage stage, Reporter* reporter) {
@@ -155,7 +183,7 @@ class NonFiniteOrigin final : public Rule {
       now = Case();
       now.step = row.step;
       now.time_ns = row.time_ns;
-      now.loss_bad = process->loss_bad_step == row.step;
+      now.loss_bad = process->loss_bad_last == row.step;
     }
     ++now.all[stage];
     const bool forward = stage == kInput || stage == kOutput;
@@ -279,6 +307,7 @@ class NonFiniteOrigin final : public Rule {
       process.told = false;
       process.bad_captures = 0;
       process.loss_bad_step = -1;
+      process.kept.clear();
     }
   }
 
@@ -410,6 +439,15 @@ class NonFiniteOrigin final : public Rule {
     const bool applied = c.all[kWeight] > 0 && origin.stage != kWeight;
     if (applied) cause += " The weights were still finite before that step's optimizer.";
     incident.cause = cause;
+    nlohmann::ordered_json kept = nlohmann::ordered_json::array();
+    for (const auto& [step, name] : process->kept) {
+      if (step == c.step) kept.push_back(name);
+    }
+    if (!kept.empty()) {
+      incident.advice += fmt::format(" The values of step {} are kept: {}{}.", c.step,
+                                     kept.front().get<std::string>(),
+                                     kept.size() > 1 ? " and others" : "");
+    }
 
     nlohmann::ordered_json evidence;
     evidence["step"] = c.step;
@@ -424,6 +462,7 @@ class NonFiniteOrigin final : public Rule {
     evidence["inf"] = origin.inf;
     if (!origin.before.empty()) evidence["finite_before_it"] = origin.before;
     if (process->good_step >= 0) evidence["last_good_capture"] = process->good_step;
+    if (!kept.empty()) evidence["kept"] = kept;
     if (process->loss_bad_step >= 0) evidence["loss_not_finite_since"] = process->loss_bad_step;
     evidence["bad_tensors"] = c.bad.size();
     evidence["bad_captures"] = process->bad_captures;
@@ -442,6 +481,7 @@ class NonFiniteOrigin final : public Rule {
   }
 
   const std::int64_t recovered_;
+  std::string keep_;  ///< Collections, each between commas.
 
   std::vector<Stage> stages_;  ///< By series.
   ProcessTable<Process> processes_;
@@ -467,10 +507,10 @@ const RuleDesc kNonFiniteOriginDesc{
     "since, less waits for data.",
     "Look at the module that is named for a logarithm, division, square root or norm at 0, an "
     "exponential of a large number, or float16 beyond 65504. A capture of inputs and outputs in "
-    "each step (interval = 1) names the module exactly; take = [\"values\"] of inputs keeps the "
-    "batch.",
+    "each step (interval = 1) names the module exactly; keep=inputs keeps the batch.",
     store::MaskOf(format::TableId::kStatistics) | store::MaskOf(format::TableId::kSteps) |
-        store::MaskOf(format::TableId::kScalars) | store::MaskOf(format::TableId::kEvents),
+        store::MaskOf(format::TableId::kScalars) | store::MaskOf(format::TableId::kTensors) |
+        store::MaskOf(format::TableId::kEvents),
     true,
     kParameters,
     kCaptures,

@@ -80,10 +80,10 @@ class Overfit final : public Rule {
     std::int64_t points = 0;
     std::int64_t bad_in_row = 0;
     std::int64_t good_in_row = 0;
-    LossPoint first_bad;  ///< Of those in a row.
-    LossPoint best;       ///< Lowest validation loss.
+    CoursePoint first_bad;  ///< Of those in a row.
+    CoursePoint best;       ///< Lowest validation loss.
     double best_worked_s = 0;
-    LossPoint newest;
+    CoursePoint newest;
   };
 
   template <class Row>
@@ -107,7 +107,7 @@ class Overfit final : public Rule {
     }
   }
 
-  void OnPoint(Process* process, const LossPoint& point, Reporter* reporter) {
+  void OnPoint(Process* process, const CoursePoint& point, Reporter* reporter) {
     if (!std::isfinite(point.validation) || !std::isfinite(point.train)) return;
     if (point.step < start_step_ || point.train <= 0) return;
     has_data_ = true;
@@ -135,7 +135,7 @@ class Overfit final : public Rule {
     reporter->Report(process->incident);
   }
 
-  static double Gap(const LossPoint& point) {
+  static double Gap(const CoursePoint& point) {
     return (point.validation - point.train) / point.train;
   }
 
@@ -153,8 +153,8 @@ class Overfit final : public Rule {
 
   void Describe(Process* process) {
     Incident& incident = process->incident;
-    const LossPoint& now = process->newest;
-    const LossPoint& best = process->best;
+    const CoursePoint& now = process->newest;
+    const CoursePoint& best = process->best;
     const double rise = best.validation > 0 ? now.validation / best.validation - 1 : 0;
     const bool risen = rise > kRisen;
     const double gap = Gap(now);

@@ -80,7 +80,7 @@ class Overtraining final : public Rule {
     LossCourse course;
     double worked_s = 0;
     Best train, validation;
-    LossPoint newest;
+    CoursePoint newest;
   };
 
   template <class Row>
@@ -112,24 +112,26 @@ class Overtraining final : public Rule {
     }
   }
 
-  void OnPoint(Process* process, const LossPoint& point, Reporter* reporter) {
+  void OnPoint(Process* process, const CoursePoint& point, Reporter* reporter) {
     has_data_ = true;
     process->newest = point;
     See(&process->train, point.train, *process);
     See(&process->validation, point.validation, *process);
     const bool train = process->train.stale >= patience_train_;
     const bool validation = process->validation.stale >= patience_validation_;
-    if (!train && !validation) {
+    // What new data say counts more; while they say that it gets better, it does.
+    const bool improving =
+        process->validation.step >= 0 && !validation && process->validation.stale == 0;
+    if (!validation && (!train || improving)) {
       if (process->open) reporter->Recover(process->incident);
       process->open = false;
       return;
     }
-    // What new data say counts more; while they say that it gets better, it does.
-    const bool improving =
-        process->validation.step >= 0 && !validation && process->validation.stale == 0;
-    if (train && improving) return;
     const Best& best = validation ? process->validation : process->train;
-    if (!process->open) processes_.Open(process, std::max<std::int64_t>(0, best.step), best.ns);
+    if (!process->open) {
+      processes_.Open(process, std::max<std::int64_t>(0, best.step), best.ns);
+      process->incident.severity = Severity::kInfo;  // It only ever rises.
+    }
     Describe(process, best, validation);
     reporter->Report(process->incident);
   }

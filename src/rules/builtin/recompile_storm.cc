@@ -32,7 +32,8 @@ constexpr ParameterDesc kParameters[] = {
     {"high_share", 30, "%", "Share from which it is high."},
 };
 
-constexpr std::size_t kMaxFrames = 256;
+constexpr std::size_t kMaxCompiles = 4096;  ///< In the window, of a process.
+constexpr std::size_t kMaxFrameName = 64;
 
 class RecompileStorm final : public Rule {
  public:
@@ -70,6 +71,7 @@ class RecompileStorm final : public Rule {
     std::int64_t time_ns = 0;
     double ns = 0;
     std::int64_t batch = -1;  ///< Of the step in which it was, once that has ended.
+    std::string frame;        ///< Of Dynamo; empty where not known.
   };
   struct Step {
     std::int64_t step;
@@ -79,9 +81,7 @@ class RecompileStorm final : public Rule {
     std::int64_t first_step = -1;
     std::deque<Step> steps;  ///< In the window.
     double steps_ns = 0;
-    std::deque<Compile> compiles;                             ///< In the window, after the warm-up.
-    std::map<std::string, std::int64_t, std::less<>> frames;  ///< Compilations of each.
-    std::set<std::int64_t> batches;  ///< Sizes in compilations, since the first that counts.
+    std::deque<Compile> compiles;  ///< In the window, after the warm-up.
     std::int64_t count = 0;
     double cost_ns = 0;
   };
@@ -102,15 +102,13 @@ class RecompileStorm final : public Rule {
     const auto duration = data.find("duration_ns");
     if (duration == data.end() || !duration->is_number()) return;
     const double ns = std::max(0.0, duration->get<double>());
+    Compile compile{std::max(event.step, process->last_step + 1), event.time_ns, ns, -1, {}};
     if (const auto id = data.find("id"); id != data.end() && id->is_string()) {
       const std::string text = id->get<std::string>();
-      const std::string frame = text.substr(0, text.find('/'));
-      if (process->frames.size() < kMaxFrames || process->frames.contains(frame)) {
-        ++process->frames[frame];
-      }
+      compile.frame = text.substr(0, std::min(text.find('/'), kMaxFrameName));
     }
-    process->compiles.push_back(
-        {std::max(event.step, process->last_step + 1), event.time_ns, ns, -1});
+    process->compiles.push_back(std::move(compile));
+    if (process->compiles.size() > kMaxCompiles) process->compiles.pop_front();
     ++process->count;
     process->cost_ns += ns;
   }
@@ -133,15 +131,13 @@ class RecompileStorm final : public Rule {
     for (auto at = process->compiles.rbegin(); at != process->compiles.rend(); ++at) {
       if (at->batch >= 0 || at->step > row.step) break;
       at->batch = row.batch_size;
-      process->batches.insert(row.batch_size);
       fresh = true;
     }
-    if (process->open && process->compiles.empty()) {
-      reporter->Recover(process->incident);
-      process->open = false;
+    if (process->compiles.empty()) {
       process->count = 0;
       process->cost_ns = 0;
-      process->batches.clear();
+      if (process->open) reporter->Recover(process->incident);
+      process->open = false;
       return;
     }
     if (!fresh) return;
@@ -167,10 +163,16 @@ class RecompileStorm final : public Rule {
     incident.severity = std::max(incident.severity, severity);
     const auto in_window = static_cast<double>(process->compiles.size());
     incident.message = fmt::format("Compiled again {} times while training", process->count);
-    const auto most =
-        std::max_element(process->frames.begin(), process->frames.end(),
-                         [](const auto& a, const auto& b) { return a.second < b.second; });
-    const std::string frame = most != process->frames.end() && most->second > 1
+    std::map<std::string, std::int64_t> frames;
+    std::set<std::int64_t> batches;
+    for (const Compile& c : process->compiles) {
+      if (!c.frame.empty()) ++frames[c.frame];
+      if (c.batch >= 0) batches.insert(c.batch);
+    }
+    const auto most = std::max_element(
+        frames.begin(), frames.end(),
+        [](const auto& a, const auto& b) { return a.second < b.second; });
+    const std::string frame = most != frames.end() && most->second > 1
                                   ? fmt::format(", {} of them frame {}", most->second, most->first)
                                   : std::string();
     const std::string times = fmt::format(
@@ -178,9 +180,9 @@ class RecompileStorm final : public Rule {
         "steps{}",
         process->compiles.size(), Millis(ns / in_window), Figure(100 * share),
         process->steps.size(), frame);
-    if (process->batches.size() * 2 > process->compiles.size() && process->batches.size() > 2) {
+    if (batches.size() * 2 > process->compiles.size() && batches.size() > 2) {
       incident.cause =
-          fmt::format("{}; {} different batch sizes came in them.", times, process->batches.size());
+          fmt::format("{}; {} different batch sizes came in them.", times, batches.size());
       incident.advice =
           "Give all batches one size (drop_last, pad to a few lengths), or compile with "
           "dynamic=True; torch._dynamo.mark_dynamic names the dimension.";
@@ -197,8 +199,8 @@ class RecompileStorm final : public Rule {
     evidence["in_window"] = process->compiles.size();
     evidence["seconds"] = Rounded(process->cost_ns / 1e9);
     evidence["share"] = Rounded(share);
-    evidence["batch_sizes"] = process->batches.size();
-    if (most != process->frames.end()) {
+    evidence["batch_sizes"] = batches.size();
+    if (most != frames.end()) {
       evidence["frame"] = most->first;
       evidence["of_that_frame"] = most->second;
     }

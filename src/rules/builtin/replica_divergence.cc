@@ -132,6 +132,7 @@ class ReplicaDivergence final : public Rule {
     bool equal_once = false;
     std::int64_t equal_step = -1;  ///< The newest capture in which all were the same.
     std::int64_t compared_step = -1;
+    bool varied = false;             ///< In that capture: its elements are not all one value.
     double difference = 0;           ///< Relative, in that capture.
     std::int32_t ranks[2] = {0, 0};  ///< Those that differ most there.
     double values[2] = {0, 0};       ///< Their norms.
@@ -231,7 +232,9 @@ class ReplicaDivergence final : public Rule {
     if (a.step > side->compared_step) {
       side->compared_step = a.step;
       side->difference = 0;
+      side->varied = false;
     }
+    side->varied = side->varied || a.min < a.max || b.min < b.max;
     const double difference = Difference(a, b);
     if (difference <= side->difference) return;
     side->difference = difference;
@@ -254,15 +257,11 @@ class ReplicaDivergence final : public Rule {
     bool any = false;
     for (Tensor& tensor : tensors_) {
       Side& gradient = tensor.gradient;
-      if (gradient.compared_step == step && gradient.difference == 0) {
-        gradient.equal_once = true;
-        gradient.equal_step = step;
-      }
+      if (gradient.compared_step == step && gradient.difference == 0) NoteEqual(&gradient, step);
       Side& parameter = tensor.parameter;
       if (parameter.compared_step != step) continue;
       if (parameter.difference == 0) {
-        parameter.equal_once = true;
-        parameter.equal_step = step;
+        NoteEqual(&parameter, step);
         tensor.differ_in_row = 0;
         continue;
       }
@@ -283,6 +282,12 @@ class ReplicaDivergence final : public Rule {
       reporter->Recover(incident_);
       open_ = false;
     }
+  }
+  /// Zeros and ones are the same on every rank, whatever they are parts of: that proves nothing.
+  static void NoteEqual(Side* side, std::int64_t step) {
+    if (!side->varied) return;
+    side->equal_once = true;
+    side->equal_step = step;
   }
   static std::int64_t TimeOf(const Side& side, std::int64_t step) {
     std::int64_t time = 0;
@@ -429,8 +434,8 @@ const RuleDesc kReplicaDivergenceDesc{
     "where "
     "norms, smallest and largest differ by at most tolerance of themselves, and means by tolerance "
     "× norm / √elements. Judged are parameters that were the same in an earlier capture, or whose "
-    "gradients were (those of tensor parallelism never are); parts (shards) are not. High where "
-    "one "
+    "gradients were (those of tensor parallelism never are); a tensor whose elements are all one "
+    "value (zeros at the begin) proves nothing; parts (shards) are not judged. High where one "
     "differs in patience captures in a row. Ranks that average their weights only now and then "
     "(local SGD) differ between by design. Over where all are the same in a capture, and where the "
     "ranks end. Cost = time of the steps since, less waits for data.",

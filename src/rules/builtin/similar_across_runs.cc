@@ -46,6 +46,11 @@ constexpr ParameterDesc kParameters[] = {
     {"atol", 0, "", "and this. Both 0: every bit counts."},
 };
 
+constexpr CaptureNeed kCaptures[] = {
+    {"{collection_names}", "statistics", 100},
+    {"", "statistics", 100, "{tensor_regex}"},
+};
+
 /// Captures of the other runs that are kept, of 80 bytes each; what is more is not compared.
 constexpr std::size_t kMostCaptures = 1'000'000;
 constexpr std::size_t kNamed = 8;  ///< Tensors that the evidence names.
@@ -380,7 +385,7 @@ const RuleDesc kSimilarAcrossRunsDesc{
                   store::MaskOf(format::TableId::kEvents),
     .wrong_result = true,
     .parameters = kParameters,
-    .captures = {},
+    .captures = kCaptures,
     .family = Family::kModel,
     .by_default = false,
     .example =

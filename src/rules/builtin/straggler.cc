@@ -302,7 +302,10 @@ class Straggler final : public Rule {
     nlohmann::ordered_json evidence;
     evidence["own_ms"] = Rounded(own.ns / 1e6);
     evidence["others_ms"] = Rounded(median / 1e6);
+    double best = own.ns;
+    for (const Own& other : ranks) best = std::min(best, other.ns);
     evidence["relative_score"] = Rounded(score);
+    evidence["best_score"] = Rounded(own.ns > 0 ? best / own.ns : 1);
     evidence["individual_score"] = Rounded(individual);
     if (ranks.size() >= 4) evidence["zscore"] = Rounded(z);
     evidence["share"] = Rounded(share);

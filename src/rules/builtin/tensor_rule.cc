@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string_view>
+#include <tuple>
 #include <utility>
 
 #include "rules/builtin/numbers.h"
@@ -42,41 +43,56 @@ bool TensorRule::Wants(const Series& series) {
   // What SageMaker Debugger's hook saved without a mode is GLOBAL.
   if (series.mode != "TRAIN" && series.mode != "GLOBAL") return false;
   if (!Selects(series)) return false;
-  const auto [at, made] =
-      ids_.try_emplace(Key(series.rank, series.pid, series.attempt, series.name),
-                       static_cast<std::uint32_t>(tensors_.size()));
-  if (made) {
-    Tensor& tensor = tensors_.emplace_back();
-    tensor.id = at->second;
-    tensor.name = series.name;
-    tensor.collection = series.collection;
-    Link(series, tensor.id);
-  }
   if (by_series_.size() <= series.id) by_series_.resize(series.id + 1, kNone);
-  by_series_[series.id] = at->second;
+  by_series_[series.id] =
+      IdOf(Key(series.rank, series.pid, series.attempt, series.name), series.collection);
   return true;
 }
 
-void TensorRule::Link(const Series& series, std::uint32_t id) {
-  const auto find = [&](std::string name) {
-    const auto found = ids_.find(Key(series.rank, series.pid, series.attempt, std::move(name)));
-    return found == ids_.end() ? kNone : found->second;
+std::uint32_t TensorRule::IdOf(const Key& key, const std::string& collection) {
+  const auto next = static_cast<std::uint32_t>(tensors_.size());
+  const auto [at, made] = ids_.try_emplace(key, next);
+  if (!made && !tensors_[at->second].over) return at->second;
+  at->second = next;
+  Tensor& tensor = tensors_.emplace_back();
+  tensor.id = next;
+  tensor.name = std::get<3>(key);
+  tensor.collection = collection;
+  Link(key, next);
+  return next;
+}
+
+void TensorRule::Link(const Key& key, std::uint32_t id) {
+  const auto& [rank, pid, attempt, name] = key;
+  const auto find = [&](const Key& other) {
+    const auto found = ids_.find(other);
+    return found == ids_.end() || tensors_[found->second].over ? kNone : found->second;
   };
-  if (!series.name.starts_with(kGradientPrefix)) {
-    tensors_[id].gradient = find(std::string(kGradientPrefix) + series.name);
+  if (!name.starts_with(kGradientPrefix)) {
+    tensors_[id].gradient = find(Key(rank, pid, attempt, std::string(kGradientPrefix) + name));
     return;
   }
-  const std::uint32_t parameter = find(series.name.substr(kGradientPrefix.size()));
+  const std::uint32_t parameter =
+      find(Key(rank, pid, attempt, name.substr(kGradientPrefix.size())));
   if (parameter != kNone) tensors_[parameter].gradient = id;
+}
+
+template <class Row>
+TensorRule::Tensor* TensorRule::TensorOf(std::uint32_t series, const Row& row) {
+  std::uint32_t& id = by_series_[series];
+  if (tensors_[id].over) {
+    id = IdOf(Key(row.rank, row.pid, row.attempt, std::string(row.name)),
+              std::string(tensors_[id].collection));
+  }
+  return &tensors_[id];
 }
 
 void TensorRule::OnRecord(const Record& record, Reporter* reporter) {
   if (record.series < by_series_.size() && by_series_[record.series] != kNone) {
-    Tensor* tensor = &tensors_[by_series_[record.series]];
     if (const auto* statistic = record.As<format::StatisticRow>()) {
-      TakeStatistic(tensor, *statistic, record.writer, reporter);
+      TakeStatistic(TensorOf(record.series, *statistic), *statistic, record.writer, reporter);
     } else if (const auto* values = record.As<format::TensorRow>()) {
-      TakeValues(tensor, record, *values, reporter);
+      TakeValues(TensorOf(record.series, *values), record, *values, reporter);
     }
   } else if (const auto* step = record.As<format::StepRow>()) {
     TakeStep(*step, record.writer, reporter);
@@ -153,7 +169,10 @@ void TensorRule::TakeStep(const format::StepRow& step, std::uint32_t writer, Rep
 void TensorRule::TakeEvent(const format::EventRow& event, std::uint32_t writer,
                            Reporter* reporter) {
   if (event.kind == "process.exit") {
-    processes_.End(event, writer, [&](Process* process) { End(process, reporter); });
+    processes_.End(event, writer, [&](Process* process) {
+      End(process, reporter);
+      for (const std::uint32_t id : process->tensors) tensors_[id].over = true;
+    });
   } else if (event.kind == "plan") {
     OnPlan(event);
   } else if (event.kind == "optimizer") {

@@ -63,6 +63,7 @@ class TensorRule : public Rule {
     Moment since;  ///< The first bad one in the row; valid while bad_in_row > 0 or ill.
     bool ill = false;
     bool gone = false;       ///< It is captured no more.
+    bool over = false;       ///< Its process has ended; another may have its pid.
     bool by_values = false;  ///< The newest verdict is of values; statistics are not asked.
     std::int64_t statistic_step = -1;
     std::int64_t values_step = -1;
@@ -127,8 +128,13 @@ class TensorRule : public Rule {
 
   using Key = std::tuple<std::int32_t, std::int32_t, std::uint32_t, std::string>;
 
+  /// The tensor of this name in its process, made where there is none or its process has ended.
+  std::uint32_t IdOf(const Key& key, const std::string& collection);
   /// Makes a parameter and its gradient known to each other.
-  void Link(const Series& series, std::uint32_t id);
+  void Link(const Key& key, std::uint32_t id);
+  /// What a row of a known series is of.
+  template <class Row>
+  Tensor* TensorOf(std::uint32_t series, const Row& row);
   template <class Row>
   Process* Find(const Row& row, std::uint32_t writer, Reporter* reporter);
   template <class Row>

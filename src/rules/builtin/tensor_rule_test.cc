@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -132,6 +133,15 @@ TEST_F(TensorRuleTest, ShapesThatAreNoneHarmNothing) {
   engine_->End();
   EXPECT_TRUE(engine_->findings().empty());
   EXPECT_EQ(engine_->rule_states()[0].status, RuleStatus::kNoData);
+}
+
+TEST_F(TensorRuleTest, AnImageOfThreeMillionElementsIsRead) {
+  Start("CheckInputImages", {{"regex", "1.output"}, {"threshold_samples", "1"}});
+  values_.values[0] = std::vector<double>(std::size_t{3} << 20U, 0.5);
+  Values(0, "", "[1,3,1024,1024]");
+  Steps(0, 1);
+  ASSERT_EQ(engine_->findings().size(), 1U);
+  EXPECT_NE(engine_->findings()[0].incident.cause.find("mean of 0.5"), std::string::npos);
 }
 
 TEST_F(TensorRuleTest, TheSameBytesAreUnchangedWithoutBeingRead) {

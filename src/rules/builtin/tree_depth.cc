@@ -76,8 +76,19 @@ class TreeDepth final : public Rule {
     if (const auto* tensor = record.As<format::TensorRow>()) {
       OnTensor(record, *tensor, reporter);
     } else if (const auto* event = record.As<format::EventRow>()) {
-      if (event->kind != "process.exit") return;
-      processes_.End(*event, writer_, [&](Process* process) { Close(process, reporter); });
+      if (event->kind == "process.exit") {
+        processes_.End(*event, writer_, [&](Process* process) { Close(process, reporter); });
+      } else if (event->kind == "boosting.start") {
+        Process* process =
+            processes_.Find(*event, writer_, [&](Process* former) { Close(former, reporter); });
+        if (process == nullptr) return;
+        // Another training of the same process has other trees.
+        Close(process, reporter);
+        process->trees.clear();
+        process->deep = process->all = 0;
+        process->deepest = 0;
+        process->deepest_tree = -1;
+      }
     }
   }
 

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "rules/builtin/numbers.h"
@@ -29,6 +30,35 @@ constexpr CaptureNeed kCaptures[] = {
     {"weights", "statistics", 100},
     {"gradients", "statistics", 100},
 };
+
+/// Of a word of `take` of a collection.
+bool HasStatistics(const nlohmann::json& what) {
+  const auto word = what.is_string() ? what.get<std::string>() : std::string();
+  return word == "statistics" || word == "more" || word == "histogram";
+}
+
+/// Of the data of an event `plan`: whether statistics of every gradient are taken. Of a plan that
+/// leaves some out nobody knows whether what is absent was there.
+bool TakesAllGradients(std::string_view data) {
+  const auto event = nlohmann::json::parse(data, nullptr, false);
+  if (!event.is_object()) return true;
+  const auto plan = event.find("plan");
+  if (plan == event.end() || !plan->is_object()) return true;
+  const auto collections = plan->find("collections");
+  if (collections == plan->end() || !collections->is_object()) return true;
+  for (const char* name : {"gradients", "all"}) {
+    const auto found = collections->find(name);
+    if (found == collections->end() || !found->is_object()) continue;
+    const auto exclude = found->find("exclude");
+    if (exclude != found->end() && !exclude->empty()) continue;
+    const auto take = found->find("take");
+    const bool taken = take == found->end() || !take->is_array() ||
+                       std::any_of(take->begin(), take->end(), HasStatistics);
+    const auto reductions = found->find("reductions");
+    if (taken || (reductions != found->end() && !reductions->empty())) return true;
+  }
+  return false;
+}
 
 class UnusedParameters final : public TensorRule {
  public:
@@ -58,7 +88,12 @@ class UnusedParameters final : public TensorRule {
     // Nothing is known where no gradient at all was captured since.
     if (before < 0 || process->gradient_step < before) return std::nullopt;
     const Gradient gradient = GradientOf(tensor);
+    if (!gradient.came && !all_gradients_) return std::nullopt;
     return Verdict{!gradient.alive, gradient.alive ? 1.0 : 0.0, 1};
+  }
+
+  void OnPlan(const format::EventRow& event) override {
+    all_gradients_ = TakesAllGradients(event.data);
   }
 
   void OnEvent(const format::EventRow& event, Process* process) override {
@@ -143,6 +178,7 @@ class UnusedParameters final : public TensorRule {
   }
 
   const double medium_share_;
+  bool all_gradients_ = true;          ///< The plan takes them.
   std::vector<Gradient> gradients_;    ///< By id of the tensor.
   std::vector<Parameter> parameters_;  ///< By id of the tensor.
 };
@@ -154,7 +190,8 @@ const RuleDesc kUnusedParametersDesc{
     "The optimizer has parameters that never receive a gradient, or only zeros.",
     "A parameter is unused where none of its gradients was captured so far, or all their elements "
     "were zero, in patience captures of the parameter; a capture is judged when the next one comes,"
-    " and only where some gradient was captured since. It is used from its first gradient on that "
+    " and only where some gradient was captured since; where the plan leaves gradients out, one "
+    "that never came says nothing. It is used from its first gradient on that "
     "is not zero. Parameters without any gradient are no defect as far as there are as many that "
     "were frozen (requires_grad) when the optimizer stepped first. Over two captures after all but "
     "these are used, and where the process ends. Medium where it is known that none is frozen and "

@@ -14,6 +14,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -49,17 +50,24 @@ class VanishingGradient final : public Rule {
         patience_(std::max<std::int64_t>(1, p.GetInt("patience"))),
         converged_below_(p.Get("converged_below")) {}
 
+  bool Wants(const Series& series) override {
+    // What SageMaker Debugger's hook saved without a mode is GLOBAL.
+    if (series.mode != "TRAIN" && series.mode != "GLOBAL") return false;
+    if (series.table == format::TableId::kScalars) {
+      return series.name == "loss" || IsFurtherLoss(series.name);
+    }
+    // A bias before a normalisation has a gradient of zero but for rounding.
+    return series.collection == "gradients" && !series.name.ends_with("bias");
+  }
+
   void OnRecord(const Record& record, Reporter* reporter) override {
     writer_ = record.writer;
     if (const auto* statistic = record.As<format::StatisticRow>()) {
-      if (statistic->mode == "TRAIN" && statistic->collection == "gradients") {
-        OnGradient(*statistic, reporter);
-      }
+      OnGradient(*statistic, record.series, reporter);
     } else if (const auto* step = record.As<format::StepRow>()) {
       if (step->mode == "TRAIN") OnStep(*step, reporter);
     } else if (const auto* scalar = record.As<format::ScalarRow>()) {
-      const bool loss = scalar->name == "loss" || IsFurtherLoss(scalar->name);
-      if (loss && scalar->mode == "TRAIN") OnLoss(*scalar, reporter);
+      OnLoss(*scalar, reporter);
     } else if (const auto* event = record.As<format::EventRow>()) {
       if (event->kind == "process.exit") {
         processes_.End(*event, writer_, [&](Process* process) { End(process, reporter); });
@@ -103,6 +111,7 @@ class VanishingGradient final : public Rule {
 
   struct Process : TensorProcess {
     std::optional<Loss> loss;
+    bool trains = false;  ///< It has TRAIN steps: GLOBAL counts its steps otherwise.
     std::vector<Tensor> tensors;  ///< In the order of the optimizer, which is mostly the model's.
     std::map<std::string, std::size_t, std::less<>> index;
     std::vector<std::size_t> captured;
@@ -119,9 +128,15 @@ class VanishingGradient final : public Rule {
     return processes_.Find(row, writer_, [&](Process* process) { Close(process, true, reporter); });
   }
 
+  /// True of what is none of the training: GLOBAL, where there is TRAIN.
+  static bool Beside(Process* process, std::string_view mode) {
+    process->trains = process->trains || mode == "TRAIN";
+    return process->trains && mode != "TRAIN";
+  }
+
   void OnLoss(const format::ScalarRow& scalar, Reporter* reporter) {
     Process* process = Find(scalar, reporter);
-    if (process == nullptr) return;
+    if (process == nullptr || Beside(process, scalar.mode)) return;
     std::optional<Loss>& loss = process->loss;
     if (!loss || scalar.step != loss->step || !(scalar.value <= loss->value)) {
       loss = Loss{scalar.step, scalar.value};
@@ -130,32 +145,39 @@ class VanishingGradient final : public Rule {
 
   void OnStep(const format::StepRow& step, Reporter* reporter) {
     Process* process = Find(step, reporter);
-    if (process == nullptr || !process->BeginStep(step)) return;
+    if (process == nullptr) return;
+    process->trains = true;
+    if (!process->BeginStep(step)) return;
     process->CountWork(step);
     // The gradients of a step are complete when it ends.
     if (process->CompleteAt(step.step)) Judge(process, reporter);
     if (process->open && step.step >= process->look_step) CloseIfOver(process, step.step, reporter);
   }
 
-  void OnGradient(const format::StatisticRow& row, Reporter* reporter) {
-    // A bias before a normalisation has a gradient of zero but for rounding.
-    if (row.name.ends_with("bias") || row.count == 0) return;
+  /// The index of a row's tensor, made where it is new.
+  static std::size_t Lookup(Process* process, std::string_view name) {
+    if (name.starts_with(kPrefix)) name.remove_prefix(kPrefix.size());
+    const auto found = process->index.find(name);
+    if (found != process->index.end()) return found->second;
+    const std::size_t at = process->tensors.size();
+    process->index.emplace(std::string(name), at);
+    process->tensors.emplace_back().name = name;
+    return at;
+  }
+
+  void OnGradient(const format::StatisticRow& row, std::uint32_t series, Reporter* reporter) {
+    if (row.count == 0) return;
     Process* process = Find(row, reporter);
-    if (process == nullptr || process->Late(row.step)) return;
+    if (process == nullptr || Beside(process, row.mode) || process->Late(row.step)) return;
     if (row.step != process->capture_step) {
       Judge(process, reporter);
       process->BeginCapture(row);
     }
     const std::uint64_t bad = row.nan_count + row.inf_count;
     if (bad > 0 || !std::isfinite(row.l1)) return;  // ExplodingTensor's.
-    const std::string_view name =
-        row.name.starts_with(kPrefix) ? row.name.substr(kPrefix.size()) : row.name;
-    auto found = process->index.find(name);
-    if (found == process->index.end()) {
-      found = process->index.emplace(std::string(name), process->tensors.size()).first;
-      process->tensors.emplace_back().name = name;
-    }
-    Tensor& tensor = process->tensors[found->second];
+    const std::size_t at =
+        places_.Find(process, series, [&] { return Lookup(process, row.name); });
+    Tensor& tensor = process->tensors[at];
     tensor.elements = row.count;
     const std::uint64_t live = row.count - std::min(row.count, row.zero_count);
     tensor.mean = live == 0 ? 0 : row.l1 / static_cast<double>(live);
@@ -163,7 +185,7 @@ class VanishingGradient final : public Rule {
       tensor.first_step = row.step;
       tensor.first_mean = tensor.mean;
     }
-    process->captured.push_back(found->second);
+    process->captured.push_back(at);
   }
 
   bool Converged(const Process& process) const {
@@ -368,6 +390,7 @@ class VanishingGradient final : public Rule {
   const std::int64_t patience_;
   const double converged_below_;
 
+  TensorPlaces places_;
   ProcessTable<Process> processes_;
   std::uint32_t writer_ = 0;  ///< Of the record that is read.
   bool has_data_ = false;
