@@ -67,4 +67,11 @@ void SetGuard(CURL* handle, CurlGuard* guard) {
   curl_easy_setopt(handle, CURLOPT_XFERINFODATA, guard);
 }
 
+void TrustOnly(CURL* handle, const std::string& ca_file) {
+  if (ca_file.empty()) return;
+  curl_easy_setopt(handle, CURLOPT_CAINFO, ca_file.c_str());
+  // Of the system's folder too, with some libraries of TLS.
+  curl_easy_setopt(handle, CURLOPT_CAPATH, static_cast<const char*>(nullptr));
+}
+
 }  // namespace telltale

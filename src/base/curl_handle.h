@@ -36,5 +36,7 @@ struct CurlGuard {
 };
 /// No signals, no ~/.netrc, no connection of another request, each address asked about.
 void SetGuard(CURL* handle, CurlGuard* guard);
+/// Trusts these authorities instead of the system's. Empty: those.
+void TrustOnly(CURL* handle, const std::string& ca_file);
 
 }  // namespace telltale

@@ -131,7 +131,7 @@ Result<HttpResponse> SendHttp(const HttpRequest& request) {
     // The proxy's address would be the one that is asked about.
     curl_easy_setopt(handle, CURLOPT_PROXY, "");
   }
-  if (!request.ca_file.empty()) curl_easy_setopt(handle, CURLOPT_CAINFO, request.ca_file.c_str());
+  TrustOnly(handle, request.ca_file);
   if (request.method == "GET") {
     curl_easy_setopt(handle, CURLOPT_HTTPGET, 1L);
   } else {

@@ -83,7 +83,7 @@ MailOutcome SendMail(const MailRequest& request) {
   if (curl_easy_setopt(handle, CURLOPT_USE_SSL, tls) != CURLE_OK) {
     return {{Code::kUsage, "libcurl has no TLS"}};
   }
-  if (!request.ca_file.empty()) curl_easy_setopt(handle, CURLOPT_CAINFO, request.ca_file.c_str());
+  TrustOnly(handle, request.ca_file);
   if (!request.user.empty()) {
     curl_easy_setopt(handle, CURLOPT_USERNAME, request.user.c_str());
     curl_easy_setopt(handle, CURLOPT_PASSWORD, request.password.c_str());
