@@ -74,7 +74,7 @@ class Requests:
             if request["kind"] != "stop" or request["version"] > 1 or request["time_ns"] < self._since_ns:
                 return None
             return Stop(request)
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None  # Not ours to judge: the agent says what is wrong with it.
 
 
@@ -84,7 +84,9 @@ class _State:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.callbacks: list[tuple[Callable[[Stop], Any], int]] = []
+        self.savers: set[int] = set()  # Threads whose framework's callback says itself when it has saved.
         self.trials: list[Trial] = []
+        self.searches = False  # A trial has begun in this process.
         self.stop: Stop | None = None
         self.answered = True
         self.thread: threading.Thread | None = None
@@ -135,12 +137,21 @@ def _listen() -> None:
 def arrived(stop: Stop) -> None:
     """Somebody asks for a stop: the next end of a step answers it."""
     with _state.lock:
+        between = _state.searches and not (_state.trials or _state.callbacks)
+        if between:
+            _state.stop = stop
         # One without a checkpoint concerns trials alone: their processes are not to be ended.
-        if not (_state.trials or (stop.checkpoint and _state.callbacks)):
+        elif not (_state.trials or (stop.checkpoint and _state.callbacks)):
             return
-        _state.stop = stop
-        _state.answered = False
-    _hook_boundaries()
+        elif not _state.answered:
+            return  # The one before is not answered yet: the agent refuses this one too.
+        else:
+            # First: what answers it also takes the hooks away.
+            _hook_boundaries()
+            _state.stop = stop
+            _state.answered = False
+    if between:
+        _say("stop.kept", stop, "no trial goes on, and the process is to begin more")
 
 
 def _hook_boundaries() -> None:
@@ -179,16 +190,16 @@ def _wrap(owner: Any, name: str) -> None:
 
 
 def _unhook() -> None:
-    for undo in _state.undo:
+    for undo in reversed(_state.undo):
         undo()
     _state.undo.clear()
 
 
-def _say(kind: str, stop: Stop | None, message: str) -> None:
+def _say(kind: str, stop: Stop | None, message: str, **more: Any) -> None:
     if probe is None:
         return
     try:
-        data = json.dumps({"request": stop.id} if stop is not None else {})
+        data = json.dumps({"request": stop.id} if stop is not None else more)
         probe.event(kind, 0, "run", message, data)
     except Exception as error:
         note(f"stop: {kind} could not be said: {error}")
@@ -199,14 +210,18 @@ def requested() -> Stop | None:
     return _state.stop
 
 
-def check() -> None:
+def check(saved: bool = False) -> None:
     """Answers a stop that was asked for, where the calling thread is one that registered for it.
+
+    Args:
+        saved: a framework's callback has saved on this thread. Where one is to, an end of a step answers
+            nothing: the agent would end the process before the checkpoint is written.
 
     Raises:
         TrialStopped: in a trial, which is thereby given up.
     """
-    if _state.answered:
-        return
+    if _state.answered or _state.pid not in (0, os.getpid()):
+        return  # Nothing is asked, or a child that was forked meanwhile: it saves nothing for its parent.
     me = threading.get_ident()
     with _state.lock:
         stop = _state.stop
@@ -214,7 +229,7 @@ def check() -> None:
             return
         trial = next((each for each in reversed(_state.trials) if each.thread == me), None)
         mine = [callback for callback, thread in _state.callbacks if thread == me]
-        if trial is None and not mine:
+        if trial is None and (not mine or (me in _state.savers and not saved)):
             return
         _state.answered = True
     _unhook()
@@ -233,16 +248,27 @@ def check() -> None:
         _say("stop.saved", stop, "what was registered with on_stop is done")
 
 
-def on_stop(callback: Callable[[Stop], Any]) -> None:
-    """Registers what to do before a stop; see telltale.on_stop."""
+def on_stop(callback: Callable[[Stop], Any], saver: bool = False) -> None:
+    """Registers what to do before a stop; see telltale.on_stop. `saver`: it is a framework's
+    callback, which saves in its own time and then calls check(saved=True).
+    """
     if not callable(callback):
         raise TypeError("telltale.on_stop: the callback must be callable")
     if probe is None:
         return
     with _state.lock:
-        _state.callbacks.append((callback, threading.get_ident()))
+        if not saver or (callback, threading.get_ident()) not in _state.callbacks:
+            _state.callbacks.append((callback, threading.get_ident()))
+        if saver:
+            _state.savers.add(threading.get_ident())
     _listen()
     _say("stop.ready", None, "saves before a stop")
+
+
+def saves_no_more() -> None:
+    """This thread's training by a framework has ended: from here on an end of a step answers again."""
+    with _state.lock:
+        _state.savers.discard(threading.get_ident())
 
 
 class Trial:
@@ -261,11 +287,13 @@ class Trial:
         self.thread = threading.get_ident()
         if probe is not None:
             with _state.lock:
-                _state.stop = None
-                _state.answered = True
+                # One that nobody has answered yet is of a trial on another thread.
+                if _state.answered:
+                    _state.stop = None
                 _state.trials.append(self)
+                _state.searches = True
             _listen()
-            _say("stop.ready", None, "gives up its trial on a stop")
+            _say("stop.ready", None, "gives up its trial on a stop", trial=True)
         return self
 
     def __exit__(
@@ -274,10 +302,19 @@ class Trial:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> bool:
+        late: Stop | None = None
         with _state.lock:
             if self in _state.trials:
                 _state.trials.remove(self)
-        if not isinstance(error, TrialStopped) or self.stop is None:
+            if not (_state.answered or _state.trials or _state.callbacks):
+                late = _state.stop
+                _state.answered = True
+        if late is not None:
+            _unhook()
+            _say("stop.kept", late, "the trial had ended before")
+        if self.stop is None:
             return False
+        # Also where somebody has caught TrialStopped, or raised something else since: the agent must not end
+        # the whole search for a trial that is over.
         _say("stop.kept", self.stop, "the trial is given up, its process goes on")
-        return True
+        return isinstance(error, TrialStopped)

@@ -5,13 +5,14 @@ order, and trials of searches that are pruned instead of failing. Each needs its
     trainer = lightning.Trainer(callbacks=[telltale.stopping.lightning_callback("last.ckpt")])
     trainer = transformers.Trainer(..., callbacks=[telltale.stopping.transformers_callback()])
     model.fit(..., callbacks=[telltale.stopping.keras_callback("last.keras")])
+    xgboost.train(..., callbacks=[telltale.stopping.xgboost_callback("last.json")])
 
     def objective(trial):
         with telltale.stopping.optuna_trial():
             return train(trial)
 
 In a training of several processes all must save at the same step: the callbacks of Lightning and Transformers
-agree on it by one small all-reduce in `every` steps.
+agree on it by one small all-reduce in `every` steps, that of XGBoost by one in each round.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ import contextlib
 import importlib
 import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Callable
 
-from ._stop import Stop, Trial, on_stop, requested
+from ._stop import Stop, Trial, check, on_stop, requested, saves_no_more
 
 __all__ = [
     "Stop",
@@ -31,6 +32,7 @@ __all__ = [
     "optuna_trial",
     "ray_trial",
     "transformers_callback",
+    "xgboost_callback",
 ]
 
 
@@ -47,16 +49,35 @@ class _Asked:
         self._every = every
         self._calls = 0
         self._registered = False
-        self.stop: Stop | None = None
+        self._error: Exception | None = None
 
     def register(self) -> None:
         """This process saves before a stop."""
         if not self._registered:
             self._registered = True
-            on_stop(self._take)
+            self._error = None
+            on_stop(self._take, saver=True)
 
     def _take(self, stop: Stop) -> None:
-        self.stop = stop
+        if self._error is not None:
+            raise self._error  # Becomes stop.failed.
+
+    def save(self, write: Callable[[], Any]) -> None:
+        """Writes the checkpoint and says whether it could. A failure is not raised: the training ends.
+
+        Raises:
+            TrialStopped: in a trial.
+        """
+        try:
+            write()
+        except Exception as error:
+            self._error = error
+        check(saved=True)
+
+    def ended(self) -> None:
+        """The training is over; a later one registers again."""
+        self._registered = False
+        saves_no_more()
 
     def now(self) -> bool:
         """To be called at the end of each step, in every process."""
@@ -86,13 +107,6 @@ def _first(*names: str) -> Any:
     raise ImportError(f"telltale.stopping: none of {', '.join(names)} is installed")
 
 
-def _saved() -> None:
-    """What was asked is done: the agent need not wait any longer."""
-    from ._stop import check
-
-    check()
-
-
 def lightning_callback(path: str, every: int = 20) -> Any:
     """A callback of Lightning: on a stop it saves a checkpoint and lets the Trainer end.
 
@@ -119,9 +133,11 @@ def lightning_callback(path: str, every: int = 20) -> Any:
             self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
         ) -> None:
             if not trainer.should_stop and self._asked.now():
-                trainer.save_checkpoint(path)
                 trainer.should_stop = True
-                _saved()
+                self._asked.save(lambda: trainer.save_checkpoint(path))
+
+        def on_train_end(self, trainer: Any, pl_module: Any) -> None:
+            self._asked.ended()
 
     return TelltaleStop()
 
@@ -155,7 +171,11 @@ def transformers_callback(every: int = 20) -> Any:
 
         def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
             # Also where it saves by itself: then nothing is asked, and this does nothing.
-            _saved()
+            check(saved=True)
+            return control
+
+        def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
+            self._asked.ended()
             return control
 
     return TelltaleStop()
@@ -184,9 +204,52 @@ def keras_callback(path: str) -> Any:
 
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
             if not self.model.stop_training and requested() is not None:
-                self.model.save(path)
                 self.model.stop_training = True
-                _saved()
+                self._asked.save(lambda: self.model.save(path))
+
+        def on_train_end(self, logs: Any = None) -> None:
+            self._asked.ended()
+
+    return TelltaleStop()
+
+
+def xgboost_callback(path: str) -> Any:
+    """A callback of XGBoost: on a stop it saves the model and ends the training after the round. Where
+    several processes train, they agree in each round and the first of them saves.
+
+    Args:
+        path: of the model, as Booster.save_model takes it.
+
+    Raises:
+        ImportError: there is no XGBoost.
+    """
+    base = _first("xgboost.callback").TrainingCallback
+    collective = _first("xgboost.collective", "xgboost.rabit")
+
+    class TelltaleStop(base):  # type: ignore[misc]
+        """Saves and ends where a stop is asked for."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self._asked = _Asked(1)
+
+        def before_training(self, model: Any) -> Any:
+            self._asked.register()
+            return model
+
+        def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
+            asked = requested() is not None
+            if collective.get_world_size() > 1:
+                numpy = importlib.import_module("numpy")
+                flag = numpy.array([int(asked)], dtype=numpy.int32)
+                asked = bool(collective.allreduce(flag, collective.Op.MAX)[0])
+            if asked:
+                self._asked.save(lambda: model.save_model(path) if collective.get_rank() == 0 else None)
+            return asked
+
+        def after_training(self, model: Any) -> Any:
+            self._asked.ended()
+            return model
 
     return TelltaleStop()
 

@@ -117,7 +117,7 @@ class Agent {
   void ReceiveMessages();
   void Handle(const void* bytes, std::size_t size, std::vector<UniqueFd> fds);
   void Adopt(const channel::AddProducer& message, std::vector<UniqueFd> fds);
-  void StartAttempt(std::uint32_t attempt, std::int32_t pid, UniqueFd pidfd);
+  void StartAttempt(std::uint32_t attempt, std::int32_t pid, std::int64_t ticks, UniqueFd pidfd);
   void EndAttempt(const ProcessExit& exit, bool known);
   template <class Message>
   bool Send(const Message& message);
@@ -151,6 +151,7 @@ class Agent {
   const pid_t supervisor_;
   RawValues raw_;
   Stopper stopper_;
+  bool stop_syncs_ = false;  ///< The journal has what it said; the disk is being asked.
   std::map<Uuid, std::vector<format::RingPosition>> recovered_;
   std::vector<std::unique_ptr<Producer>> producers_;
   std::vector<Uuid> releases_;  ///< Not yet told to the supervisor.
@@ -166,6 +167,7 @@ class Agent {
   bool attempt_known_ = false;
   bool attempt_ended_ = false;  ///< The end is in the outbox or the journal.
   UniqueFd training_;           ///< pidfd of CMD.
+  bool training_sure_ = false;  ///< Of CMD indeed, and of no later process with its number.
   pid_t training_pid_ = 0;
   std::int64_t training_ended_at_ns_ = 0;
   bool end_run_ = false;  ///< The supervisor asked for the end.
@@ -216,7 +218,8 @@ std::vector<Stopper::Target> Agent::StopTargets() const {
     out.push_back({producer->uuid(), info.pid, info.rank, producer->pidfd(), producer->ended()});
   }
   if (training_ && !root_has_channel) {
-    out.push_back({{}, training_pid_, 0, training_.get(), training_ended_at_ns_ != 0});
+    const int pidfd = training_sure_ ? training_.get() : -1;
+    out.push_back({{}, training_pid_, 0, pidfd, training_ended_at_ns_ != 0});
   }
   return out;
 }
@@ -308,7 +311,8 @@ void Agent::Handle(const void* bytes, std::size_t size, std::vector<UniqueFd> fd
   if (CheckMessage(bytes, size, MessageType::kAddProducer, &add)) {
     Adopt(add, std::move(fds));
   } else if (CheckMessage(bytes, size, MessageType::kAttemptStart, &start)) {
-    StartAttempt(start.attempt, start.pid, fds.empty() ? UniqueFd() : std::move(fds[0]));
+    StartAttempt(start.attempt, start.pid, start.start_time_ticks,
+                 fds.empty() ? UniqueFd() : std::move(fds[0]));
   } else if (CheckMessage(bytes, size, MessageType::kAttemptEnd, &end)) {
     ProcessExit exit;
     if (end.signal != 0) {
@@ -388,10 +392,16 @@ void Agent::Adopt(const channel::AddProducer& message, std::vector<UniqueFd> fds
   producers_.push_back(std::move(producer));
 }
 
-void Agent::StartAttempt(std::uint32_t attempt, std::int32_t pid, UniqueFd pidfd) {
+void Agent::StartAttempt(std::uint32_t attempt, std::int32_t pid, std::int64_t ticks,
+                         UniqueFd pidfd) {
   attempt_ = attempt;
   attempt_known_ = true;
-  training_ = pidfd ? std::move(pidfd) : OpenPidfd(pid);
+  training_sure_ = pidfd.valid();
+  training_ = training_sure_ ? std::move(pidfd) : OpenPidfd(pid);
+  // By its number it may be another process, unless the number is still the one's that we know.
+  if (!training_sure_ && training_) {
+    training_sure_ = ticks > 0 && ProcessStartTicks(pid) == static_cast<std::uint64_t>(ticks);
+  }
   training_pid_ = pid;
   sampler_->SetRoots({pid});
   attempt_ended_ = Marked({}, kAttemptMarkRing, attempt * 2 + 1);
@@ -609,8 +619,17 @@ bool Agent::Tick(bool ledger) {
   batch.watermark_ns = watermark;
   const bool journalled = Append(&batch);
   if (journalled) outbox_.Sent();
+  const bool all_said = journalled && outbox_.empty();
   Settle(journalled, &in_batch);
-  if (journalled) stopper_.Journalled(StopTargets());
+  // Nobody is signalled before the disk says so too. Nothing new is announced meanwhile.
+  if (all_said && stopper_.pending() && !stop_syncs_) {
+    writer_->Sync();
+    stop_syncs_ = true;
+  }
+  if (stop_syncs_ && writer_->Synced()) {
+    stop_syncs_ = false;
+    stopper_.Journalled(StopTargets());
+  }
   if (!journalled) return false;
   released_.clear();
   if (ledger) ledger_.Sent();

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <exception>
 #include <nlohmann/json.hpp>
+#include <string_view>
 #include <utility>
 
 namespace telltale::agent {
@@ -46,6 +47,14 @@ std::string Text(const ordered_json& body, const char* key) {
   return found != body.end() && found->is_string() ? found->get<std::string>() : std::string();
 }
 
+/// Of a stop.ready: what a telltale.trial says.
+bool IsOfTrial(std::string_view data) {
+  const ordered_json json = ordered_json::parse(data, nullptr, false);
+  if (!json.is_object()) return false;
+  const auto found = json.find("trial");
+  return found != json.end() && found->is_boolean() && found->get<bool>();
+}
+
 }  // namespace
 
 Stopper::Stopper(MarkOf mark_of, Signal signal)
@@ -78,8 +87,10 @@ void Stopper::Offer(const format::Rows& rows, const Uuid& uuid,
     } else {
       continue;
     }
-    // A mark counts up: one that was signalled stays so. But after a trial the next one may begin.
-    const bool again = mark == StopMark::kReady && Mark(uuid) == StopMark::kKept;
+    if (mark == StopMark::kReady && IsOfTrial(row.data)) trials_.insert(uuid);
+    // A mark counts up: one that was signalled stays so. But after a trial the next one may begin,
+    // which this stop is not meant for.
+    const bool again = mark == StopMark::kReady && Mark(uuid) == StopMark::kKept && !stop_;
     if (mark <= Mark(uuid) && !again) continue;
     offered_.push_back({uuid, mark});
     marks->push_back({uuid, kStopMarkRing, static_cast<std::uint64_t>(mark)});
@@ -156,9 +167,12 @@ Status Stopper::Take(const store::Request& request, std::int64_t now_ns, Outbox*
 
 /// Whether some process is still saving.
 bool Stopper::Waits(const std::vector<Target>& targets, std::int64_t now_ns) {
-  if (!stop_->checkpoint || now_ns - stop_->begun_ns >= stop_->checkpoint_ns) return false;
+  if (now_ns - stop_->begun_ns >= stop_->checkpoint_ns) return false;
   return std::any_of(targets.begin(), targets.end(), [&](const Target& target) {
-    return !target.ended && target.uuid != Uuid{} && Mark(target.uuid) == StopMark::kReady;
+    if (target.ended || target.uuid == Uuid{}) return false;
+    // A trial is given up also where nothing is to be saved.
+    return Mark(target.uuid) == StopMark::kReady &&
+           (stop_->checkpoint || trials_.contains(target.uuid));
   });
 }
 
@@ -277,7 +291,13 @@ void Stopper::Journalled(const std::vector<Target>& targets) {
   for (const Sent& sent : std::exchange(to_send_, {})) {
     const auto target = std::find_if(targets.begin(), targets.end(),
                                      [&](const Target& each) { return each.uuid == sent.uuid; });
-    if (target == targets.end() || target->ended || target->pidfd < 0) continue;
+    if (target == targets.end() || target->ended) continue;
+    if (target->pidfd < 0) {
+      failures_.push_back(fmt::format("pid {}: not signalled, since the number alone does not say "
+                                      "whose it is",
+                                      target->pid));
+      continue;
+    }
     const int error = signal_(target->pidfd, sent.signal);
     if (error == 0 || error == ESRCH) continue;
     failures_.push_back(fmt::format("pid {}: {}", target->pid, std::strerror(error)));

@@ -12,6 +12,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -62,7 +63,9 @@ class Stopper {
   Status Take(const store::Request& request, std::int64_t now_ns, Outbox* outbox);
   /// Goes on. `now_ns`: run clock.
   void Poll(const std::vector<Target>& targets, std::int64_t now_ns, Outbox* outbox);
-  /// The journal has everything that Poll and Take have said.
+  /// Something waits for the disk to have what Poll and Take have said.
+  bool pending() const { return stop_ && (!stop_->begun || !to_send_.empty()); }
+  /// The disk has everything that Poll and Take have said.
   void Journalled(const std::vector<Target>& targets);
 
   /// The recording ends: answers what is not answered yet.
@@ -110,6 +113,7 @@ class Stopper {
   const Signal signal_;
   std::optional<Stop> stop_;
   std::map<Uuid, StopMark> marks_;
+  std::set<Uuid> trials_;        ///< Those that are ready to give up a trial.
   std::vector<Answer> offered_;  ///< From processes, with the batch that is being written.
   std::vector<Sent> to_send_;    ///< Once the journal says so.
   std::vector<std::string> failures_;

@@ -67,10 +67,11 @@ class StopperTest : public ::testing::Test {
   }
 
   /// A process says something about its stop.
-  void Says(const Stopper::Uuid& uuid, const char* kind) {
+  void Says(const Stopper::Uuid& uuid, const char* kind, const char* data = "{}") {
     format::Rows rows;
     format::EventRow row;
     row.kind = kind;
+    row.data = data;
     rows.events.push_back(row);
     std::vector<format::RingPosition> marks;
     stopper_->Offer(rows, uuid, &marks);
@@ -187,6 +188,41 @@ TEST_F(StopperTest, ATrialThatIsGivenUpLeavesItsProcess) {
   EXPECT_TRUE(stopper_->reason().empty());
 }
 
+TEST_F(StopperTest, ATrialIsWaitedForAlsoWhereNothingIsSaved) {
+  targets_ = {{kA, 11, 0, 101, false}};
+  Says(kA, "stop.ready", R"({"trial":true})");
+  ASSERT_TRUE(stopper_->Take(Ask(R"({"checkpoint":false})"), 0, &outbox_).ok());
+  Tick(0);
+  for (int second = 1; second < 20; ++second) Tick(second * kSecond);
+  EXPECT_TRUE(sent_.empty());
+  Says(kA, "stop.kept");
+  Tick(20 * kSecond);
+  EXPECT_TRUE(answered_);
+  EXPECT_TRUE(sent_.empty());
+}
+
+TEST_F(StopperTest, TheTrialAfterTheOneThatWasGivenUpIsNotWaitedFor) {
+  targets_ = {{kA, 11, 0, 101, false}};
+  Says(kA, "stop.ready", R"({"trial":true})");
+  ASSERT_TRUE(stopper_->Take(Ask("{}"), 0, &outbox_).ok());
+  Tick(0);
+  // Both between two looks.
+  Says(kA, "stop.kept");
+  Says(kA, "stop.ready", R"({"trial":true})");
+  Tick(kSecond);
+  EXPECT_TRUE(answered_);
+  EXPECT_TRUE(sent_.empty());
+}
+
+TEST_F(StopperTest, WithoutACheckpointNobodyThatOnlySavesIsWaitedFor) {
+  targets_ = {{kA, 11, 0, 101, false}};
+  Says(kA, "stop.ready");
+  ASSERT_TRUE(stopper_->Take(Ask(R"({"checkpoint":false})"), 0, &outbox_).ok());
+  Tick(0);
+  Tick(1);
+  EXPECT_EQ(sent_.size(), 1U);
+}
+
 TEST_F(StopperTest, ThoseThatALauncherStartsAgainAreSignalledToo) {
   targets_ = {{kA, 11, 0, 101, false}, {{}, 10, 0, 100, false}};
   ASSERT_TRUE(stopper_->Take(Ask("{}"), 0, &outbox_).ok());
@@ -198,6 +234,19 @@ TEST_F(StopperTest, ThoseThatALauncherStartsAgainAreSignalledToo) {
   Tick(kSecond);
   EXPECT_EQ(sent_.size(), 3U);
   EXPECT_EQ(sent_.back(), std::pair(102, SIGTERM));
+}
+
+TEST_F(StopperTest, AProcessWithoutAPidfdIsNamedAndNotSignalled) {
+  targets_ = {{kA, 11, 0, 101, false}, {kB, 12, 1, -1, false}};
+  ASSERT_TRUE(stopper_->Take(Ask(R"({"grace_seconds":5})"), 0, &outbox_).ok());
+  Tick(0);
+  Tick(1);
+  EXPECT_EQ(sent_, (Sent{{101, SIGTERM}}));
+  targets_[0].ended = true;
+  Tick(5 * kSecond + 1);
+  ASSERT_TRUE(answered_);
+  EXPECT_EQ(said_.back().second["left"], json::array({12}));
+  EXPECT_EQ(said_.back().second["failures"].size(), 1U);
 }
 
 TEST_F(StopperTest, RefusesWhatMakesNoSenseAndASecondStop) {

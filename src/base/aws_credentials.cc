@@ -37,6 +37,7 @@ std::string Ask(const char* method, const std::string& url,
   request.method = method;
   request.url = url;
   request.headers = headers;
+  request.proxy = "";  // Keys are for nobody between.
   request.connect_timeout_ms = request.timeout_ms = kMetadataTimeoutMs;
   const auto response = SendHttp(request);
   return response.ok() && response->status == 200 ? response->body : std::string();

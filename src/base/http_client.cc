@@ -1,33 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/http_client.h"
 
-#include <curl/curl.h>
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <memory>
-#include <mutex>
 
+#include "base/curl_handle.h"
 #include "base/printable.h"
 
 namespace telltale {
 namespace {
-
-struct EndCurl {
-  void operator()(CURL* handle) const { curl_easy_cleanup(handle); }
-  void operator()(curl_slist* list) const { curl_slist_free_all(list); }
-  void operator()(CURLU* url) const { curl_url_cleanup(url); }
-};
-using CurlHandle = std::unique_ptr<CURL, EndCurl>;
-using CurlList = std::unique_ptr<curl_slist, EndCurl>;
-using CurlUrl = std::unique_ptr<CURLU, EndCurl>;
-
-bool CurlIsReady() {
-  static std::once_flag once;
-  static bool ready = false;
-  std::call_once(once, [] { ready = curl_global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK; });
-  return ready;
-}
 
 CurlUrl ParseUrl(std::string_view text) {
   CurlUrl url(curl_url());
@@ -56,19 +38,6 @@ std::size_t OnBody(char* bytes, std::size_t size, std::size_t count, void* user)
   const std::size_t room = answer->most - std::min(answer->most, answer->body->size());
   answer->body->append(bytes, std::min(room, size * count));
   return size * count;
-}
-
-curl_socket_t OnSocket(void* user, curlsocktype purpose, curl_sockaddr* address) {
-  const auto* const request = static_cast<const HttpRequest*>(user);
-  if (purpose != CURLSOCKTYPE_IPCXN) return CURL_SOCKET_BAD;
-  if (request->address_allowed && !request->address_allowed(address->addr)) {
-    return CURL_SOCKET_BAD;
-  }
-  return ::socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
-}
-
-bool HasLineBreak(std::string_view text) {
-  return text.find_first_of(std::string_view("\r\n\0", 3)) != std::string_view::npos;
 }
 
 }  // namespace
@@ -113,19 +82,14 @@ Result<HttpResponse> SendHttp(const HttpRequest& request) {
   if (!IsHttpUrl(request.url)) {
     return {Code::kUsage, "the address is none of http:// or https://"};
   }
-  const CurlHandle curl(CurlIsReady() ? curl_easy_init() : nullptr);
-  if (!curl)
+  const CurlHandle curl = NewCurl();
+  if (!curl) {
     return {Code::kLimit, fmt::format("{}: no request can be made: out of memory", origin)};
+  }
   CURL* const handle = curl.get();
 
   CurlList headers;
-  const auto add = [&](const std::string& line) {
-    curl_slist* const longer = curl_slist_append(headers.get(), line.c_str());
-    if (longer == nullptr) return false;
-    static_cast<void>(headers.release());
-    headers.reset(longer);
-    return true;
-  };
+  const auto add = [&](const std::string& line) { return AppendTo(&headers, line); };
   for (const std::string& line : request.headers) {
     if (HasLineBreak(line) || line.find(':') == std::string::npos || line.front() == ':') {
       return {Code::kUsage, "a header is not of the form 'Name: value'"};
@@ -149,10 +113,10 @@ Result<HttpResponse> SendHttp(const HttpRequest& request) {
 
   HttpResponse response;
   Answer answer{&response.body, request.most_answer_bytes};
+  CurlGuard guard{&request.address_allowed, request.stop};
   curl_easy_setopt(handle, CURLOPT_URL, request.url.c_str());
   curl_easy_setopt(handle, CURLOPT_PROTOCOLS_STR, "http,https");
   curl_easy_setopt(handle, CURLOPT_FOLLOWLOCATION, 0L);
-  curl_easy_setopt(handle, CURLOPT_NOSIGNAL, 1L);
   curl_easy_setopt(handle, CURLOPT_USERAGENT, "telltale");
   curl_easy_setopt(handle, CURLOPT_CONNECTTIMEOUT_MS,
                    static_cast<long>(request.connect_timeout_ms));
@@ -160,11 +124,14 @@ Result<HttpResponse> SendHttp(const HttpRequest& request) {
   curl_easy_setopt(handle, CURLOPT_HTTPHEADER, headers.get());
   curl_easy_setopt(handle, CURLOPT_WRITEFUNCTION, &OnBody);
   curl_easy_setopt(handle, CURLOPT_WRITEDATA, &answer);
-  curl_easy_setopt(handle, CURLOPT_OPENSOCKETFUNCTION, &OnSocket);
-  curl_easy_setopt(handle, CURLOPT_OPENSOCKETDATA, const_cast<HttpRequest*>(&request));
-  // The proxy's address would be the one that is asked about.
-  if (request.address_allowed) curl_easy_setopt(handle, CURLOPT_PROXY, "");
-  if (!request.ca_file.empty()) curl_easy_setopt(handle, CURLOPT_CAINFO, request.ca_file.c_str());
+  SetGuard(handle, &guard);
+  if (request.proxy) {
+    curl_easy_setopt(handle, CURLOPT_PROXY, request.proxy->c_str());
+  } else if (request.address_allowed) {
+    // The proxy's address would be the one that is asked about.
+    curl_easy_setopt(handle, CURLOPT_PROXY, "");
+  }
+  TrustOnly(handle, request.ca_file);
   if (request.method == "GET") {
     curl_easy_setopt(handle, CURLOPT_HTTPGET, 1L);
   } else {
@@ -180,9 +147,8 @@ Result<HttpResponse> SendHttp(const HttpRequest& request) {
   const CURLcode code = curl_easy_perform(handle);
   if (code != CURLE_OK) {
     const bool trust = code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CACERT_BADFILE;
-    if (request.address_allowed && code == CURLE_COULDNT_CONNECT) {
-      return {Code::kIo, fmt::format("{}: not connected: {} (or its address is not allowed)",
-                                     origin, curl_easy_strerror(code))};
+    if (guard.refused) {
+      return {Code::kUsage, fmt::format("{}: its address is not allowed", origin)};
     }
     return {trust ? Code::kAuth : Code::kIo,
             fmt::format("{}: {}", origin, curl_easy_strerror(code))};

@@ -6,6 +6,7 @@
 #pragma once
 #include <sys/socket.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -25,6 +26,9 @@ struct AwsSignature {
   std::string region, service;
 };
 
+/// Whether an address may be connected to: asked of the very one, after names are resolved.
+using AddressAllowed = std::function<bool(const sockaddr* address, socklen_t size)>;
+
 struct HttpRequest {
   std::string method = "POST";
   std::string url;
@@ -35,10 +39,13 @@ struct HttpRequest {
   std::size_t most_answer_bytes = 64 << 10;
   std::string ca_file;  ///< Empty: the system's authorities.
   std::optional<AwsSignature> aws;
-  /// Asked of each address before it is connected to, after names are resolved: what keeps a
-  /// request that somebody else configured from the machine's own network. Such a request goes
-  /// through no proxy. Empty: all may be.
-  std::function<bool(const sockaddr& address)> address_allowed;
+  /// What keeps a request that somebody else configured from the machine's own network. Empty: all
+  /// may be. Where it is given and `proxy` is not, no proxy is used; else the proxy's is asked of.
+  AddressAllowed address_allowed;
+  /// None: as the environment says; empty: no proxy.
+  std::optional<std::string> proxy;
+  /// Looked at about once a second: true ends the request. Null: nobody ends it.
+  const std::atomic<bool>* stop = nullptr;
 };
 
 struct HttpResponse {
@@ -48,8 +55,9 @@ struct HttpResponse {
   std::optional<std::int64_t> retry_after_s;
 };
 
-/// kUsage: the address or a header is none; kIo: no answer came, in words that name the host and
-/// neither path nor credentials; kAuth: the certificate is not trusted.
+/// kUsage: the address or a header is none, or address_allowed has refused it; kIo: no answer came,
+/// in words that name the host and neither path nor credentials; kAuth: the certificate is not
+/// trusted.
 Result<HttpResponse> SendHttp(const HttpRequest& request);
 
 /// http:// or https:// with a host.

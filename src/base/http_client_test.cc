@@ -8,6 +8,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <cstdlib>
 #include <string>
 #include <thread>
 #include <utility>
@@ -125,14 +127,59 @@ TEST(HttpClient, AnAddressThatIsNotAllowedIsNotConnectedTo) {
   HttpRequest request;
   request.url = server.url();
   int asked = 0;
-  request.address_allowed = [&](const sockaddr& address) {
+  request.address_allowed = [&](const sockaddr* address, socklen_t size) {
     ++asked;
-    return address.sa_family != AF_INET;
+    EXPECT_GE(size, sizeof(sockaddr_in));
+    return address->sa_family != AF_INET;
   };
   const auto response = SendHttp(request);
-  EXPECT_EQ(response.status().code(), Code::kIo);
+  EXPECT_EQ(response.status().code(), Code::kUsage);
   EXPECT_EQ(asked, 1);
   EXPECT_EQ(server.request(), "");
+}
+
+TEST(HttpClient, NoProxyOfTheEnvironmentComesBetweenTheGuardAndItsAddress) {
+  OneAnswer server(Ok("direct"));
+  ::setenv("http_proxy", "http://127.0.0.1:1", 1);
+  HttpRequest request;
+  request.url = server.url();
+  request.address_allowed = [](const sockaddr*, socklen_t) { return true; };
+  const auto response = SendHttp(request);
+  ::unsetenv("http_proxy");
+  ASSERT_TRUE(response.ok()) << response.status().message();
+  EXPECT_EQ(response->body, "direct");
+}
+
+TEST(HttpClient, AProxyThatIsNamedIsAskedAbout) {
+  OneAnswer proxy(Ok("by proxy"));
+  HttpRequest request;
+  request.url = "http://nowhere.invalid/";
+  request.proxy = proxy.url();
+  request.address_allowed = [](const sockaddr*, socklen_t) { return false; };
+  EXPECT_EQ(SendHttp(request).status().code(), Code::kUsage);
+  request.address_allowed = [](const sockaddr*, socklen_t) { return true; };
+  const auto response = SendHttp(request);
+  ASSERT_TRUE(response.ok()) << response.status().message();
+  EXPECT_EQ(response->body, "by proxy");
+}
+
+TEST(HttpClient, ItCanBeEnded) {
+  // Nobody accepts: the connection stands and no answer comes.
+  const UniqueFd listening(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  auto* const any = reinterpret_cast<sockaddr*>(&address);
+  ASSERT_EQ(::bind(listening.get(), any, sizeof address), 0);
+  ASSERT_EQ(::listen(listening.get(), 1), 0);
+  socklen_t size = sizeof address;
+  ASSERT_EQ(::getsockname(listening.get(), any, &size), 0);
+  const std::atomic<bool> stop = true;
+  HttpRequest request;
+  request.url = "http://127.0.0.1:" + std::to_string(ntohs(address.sin_port));
+  request.timeout_ms = 600'000;
+  request.stop = &stop;
+  EXPECT_EQ(SendHttp(request).status().code(), Code::kIo);
 }
 
 TEST(HttpClient, NoHeaderCanBeSmuggledIn) {

@@ -37,6 +37,7 @@ struct Shared {
   };
   std::mutex mutex;
   std::uint64_t synced_ticket = 0;
+  std::uint64_t settled_ticket = 0;  ///< Likewise, or failed.
   bool sync_failed = false;
   std::vector<Sealing> sealings;
 };
@@ -62,6 +63,8 @@ class WriterImpl final : public Writer {
   Status Recover();
   Status Append(format::Batch batch) override;
   Status Tick() override;
+  void Sync() override;
+  bool Synced() const override;
   std::vector<format::RingPosition> RecoveredPositions() const override { return recovered_; }
   std::int64_t monotonic_to_run_ns() const override { return monotonic_to_run_ns_; }
   WriterCounters counters() const override { return counters_; }
@@ -110,6 +113,8 @@ class WriterImpl final : public Writer {
   std::uint64_t sync_ticket_ = 0;
   std::uint64_t synced_bytes_ = 0;  ///< Of the active journal, as last asked for.
   std::int64_t synced_at_ns_ = 0;
+  std::uint64_t asked_ticket_ = 0;  ///< Of the last Sync().
+  std::int64_t asked_at_ns_ = 0;
   bool closed_ = false;
 
   std::shared_ptr<Shared> shared_ = std::make_shared<Shared>();
@@ -253,6 +258,7 @@ void WriterImpl::RequestSync() {
   sync_thread_->Post([fd = journal_->fd(), folder = folder_, ticket, shared = shared_] {
     const bool good = ::fdatasync(fd->get()) == 0 && SyncFolder(folder).ok();
     const std::lock_guard lock(shared->mutex);
+    shared->settled_ticket = ticket;
     // After a failed sync nobody knows what is on the disk: it is never asked again of this file.
     if (good) {
       shared->synced_ticket = ticket;
@@ -260,6 +266,19 @@ void WriterImpl::RequestSync() {
       shared->sync_failed = true;
     }
   });
+}
+
+void WriterImpl::Sync() {
+  if (closed_ || journal_ == nullptr) return;
+  RequestSync();
+  asked_ticket_ = sync_ticket_;
+  asked_at_ns_ = Now();
+}
+
+bool WriterImpl::Synced() const {
+  if (closed_ || Now() - asked_at_ns_ >= kSyncPatienceNs) return true;
+  const std::lock_guard lock(shared_->mutex);
+  return shared_->settled_ticket >= asked_ticket_;
 }
 
 void WriterImpl::RequestSeals() {

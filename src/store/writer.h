@@ -36,6 +36,8 @@ struct WriterCounters {
   std::uint64_t sync_failures = 0;   ///< Syncs that failed; each closed its journal.
 };
 
+inline constexpr std::int64_t kSyncPatienceNs = 5'000'000'000;
+
 class Writer {
  public:
   /// Creates or reopens `folder` (0700). `name` is the writer's name (agent-HOST, watch). Takes a
@@ -54,6 +56,13 @@ class Writer {
   /// Does what is due: syncs, rotates and seals, deletes old journals. Never blocks on the disk for
   /// long: the work is handed to threads. Call it a few times a second.
   virtual Status Tick() = 0;
+
+  /// Has the thread sync now: for what must not be done before the disk knows of it.
+  virtual void Sync() = 0;
+  /// What was appended before the last Sync() is on the disk. Also true where the disk has refused
+  /// (counters().sync_failures) or has not answered for kSyncPatienceNs: it must not hold up an
+  /// action that may be about itself, and whoever is killed repeats nothing all the same.
+  virtual bool Synced() const = 0;
 
   /// Positions found in the folder's journals at Open, newest per ring, without those of producers
   /// that a batch released (format::kReleasedRing).

@@ -2,6 +2,7 @@
 #include "store/writer.h"
 
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "store/folder.h"
 #include "store/store_testing.h"
@@ -36,6 +37,16 @@ TEST_F(WriterTest, WhatWasAppendedIsReadBack) {
   EXPECT_EQ(all->rows.scalars[4].name, "loss");
   EXPECT_FALSE(all->salvage.any());
   EXPECT_EQ(writer->counters().rows, 5U);
+}
+
+TEST_F(WriterTest, ASyncThatIsAskedForComesWithoutATick) {
+  const auto writer = Open();
+  ASSERT_TRUE(writer->Append(Scalars(0, 3)).ok());
+  writer->Sync();
+  // Of another thread; the clock stands, so it is not patience that ends.
+  for (int i = 0; i < 60'000 && !writer->Synced(); ++i) ::usleep(1'000);
+  EXPECT_TRUE(writer->Synced());
+  EXPECT_EQ(writer->counters().sync_failures, 0U);
 }
 
 TEST_F(WriterTest, FoldersAndFilesAreTheUsersOwn) {

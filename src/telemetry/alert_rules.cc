@@ -49,7 +49,7 @@ std::vector<Alert> General() {
        "The training has ended by an error or a signal, or nobody saw its end: `telltale report` "
        "shows its last steps."},
       {"TelltaleNoSteps",
-       "min by (run) (telltale_last_step_age_seconds{mode=\"TRAIN\"}) > 900 and on (run) "
+       "min by (run) (telltale_last_step_age_seconds) > 900 and on (run) "
        "telltale_run_state{state=\"running\"} == 1",
        "1m", "high", "{{ $labels.run }}: no step for {{ $value | humanizeDuration }}",
        "The run goes on and no rank has ended a step for 15 minutes: look at the rules "

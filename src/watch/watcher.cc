@@ -317,8 +317,15 @@ Result<bool> Watcher::Poll() {
   // A full disk is no reason to stop: what could not be written is kept and tried again. The writer
   // counts its failures itself.
   const Status written = Flush();
-  // Nothing is done that the journal does not say: the next watcher would do it again.
-  if (written.ok()) dispatcher_->Journalled();
+  // Nothing is done that the disk does not say: the next watcher would do it again.
+  if (written.ok() && dispatcher_->Journalled()) {
+    writer_->Sync();
+    actions_sync_ = true;
+  }
+  if (actions_sync_ && writer_->Synced()) {
+    actions_sync_ = false;
+    dispatcher_->Durable();
+  }
   Say(written.ok() ? writer_->Tick() : written);
   if (!over) return false;
   if (ended_ns_ == 0) ended_ns_ = options_.clock->MonotonicNs();

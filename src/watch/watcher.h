@@ -87,6 +87,7 @@ class Watcher {
   std::unique_ptr<store::Writer> writer_;
   rules::RunEngine rules_;
   std::unique_ptr<rules::Dispatcher> dispatcher_;
+  bool actions_sync_ = false;  ///< The journal has what is to be done; the disk is being asked.
   std::vector<std::pair<std::string, std::uint32_t>> known_;  ///< In the journal before; sorted.
   std::map<std::string, Holder> holders_;
   std::set<std::string> given_up_;

@@ -3,12 +3,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import datetime
 import email
 import email.policy
+import ipaddress
 import json
 import os
+import re
 import signal
 import socket
+import ssl
 import subprocess
 import threading
 import time
@@ -60,13 +65,14 @@ def ask(run: Path, name: str, **body: Any) -> None:
     os.rename(folder / "x.tmp", folder / f"{number}.json")
 
 
-def begin(telltale: Telltale, tmp: Path) -> tuple[subprocess.Popen[bytes], Path]:
+def begin(telltale: Telltale, tmp: Path, *options: str) -> tuple[subprocess.Popen[bytes], Path]:
     script = tmp / "train.py"
     script.write_text(FOR_EVER)
     run = tmp / "run"
     process = subprocess.Popen(
-        [str(telltale.binary), "run", "--quiet", "-o", str(run), "--", telltale.python, str(script), str(tmp)]
-    )
+        [str(telltale.binary), "run", "--quiet", "-o", str(run), *options,
+         "--", telltale.python, str(script), str(tmp)]
+    )  # fmt: skip
     wait_for(tmp / "begun", process)
     return process, run
 
@@ -92,6 +98,30 @@ def test_an_agent_that_is_killed_repeats_no_stop(telltale: Telltale, tmp_path: P
     os.kill(agent, signal.SIGKILL)
     assert process.wait(LIMIT_S) == 0
     assert (tmp_path / "terms").read_text() == "1"
+
+
+def test_a_watcher_that_is_killed_between_decision_and_action_stops_once(
+    telltale: Telltale, tmp_path: Path
+) -> None:
+    """It waits for others to tell of together, and is killed meanwhile: the next one goes on from there."""
+    (tmp_path / "rules.toml").write_text(
+        'defaults = false\n[rules.above]\nexpression = "scalar:loss > 0.5"\nseverity = "high"\n'
+        '[[rules.above.actions]]\nkind = "stop"\ndry_run = false\ngroup_wait = 5\n'
+    )
+    process, run = begin(telltale, tmp_path, "--rules", str(tmp_path / "rules.toml"))
+    end = time.monotonic() + LIMIT_S
+    while not facts(telltale, run, "action.decided"):
+        assert process.poll() is None and time.monotonic() < end, "nothing is decided"
+        time.sleep(0.05)
+    (watcher,) = {row["pid"] for row in telltale.rows(run, "ledger") if row["name"] == "watch.records_read"}
+    os.kill(watcher, signal.SIGKILL)
+    assert process.wait(LIMIT_S) == 0
+    assert (tmp_path / "terms").read_text() == "1"
+    assert (tmp_path / "saved").read_text().count("\n") == 1
+    assert len(list((run / "requests" / "watch").glob("*.json"))) == 1
+    assert len(facts(telltale, run, "action.decided")) == len(facts(telltale, run, "stop.begun")) == 1
+    watchers = {row["pid"] for row in telltale.rows(run, "ledger") if row["name"] == "watch.records_read"}
+    assert len(watchers) == 2
 
 
 @pytest.fixture
@@ -152,33 +182,122 @@ def test_a_private_address_is_refused(
     assert {each["outcome"] for each in facts(telltale, run, "action.done")} == {"failed"}
 
 
-def test_a_mail_arrives(telltale: Telltale, tmp_path: Path) -> None:
+@contextlib.contextmanager
+def mail_server(**options: Any) -> Iterator[tuple[int, list[tuple[Any, bool]]]]:
+    """An SMTP server: its port, and the envelopes that it took, with whether they came through TLS."""
     controller = pytest.importorskip("aiosmtpd.controller")
-    got: list[Any] = []
+    got: list[tuple[Any, bool]] = []
 
     class Handler:
         async def handle_DATA(self, server: Any, session: Any, envelope: Any) -> str:
-            got.append(envelope)
+            got.append((envelope, session.ssl is not None))
             return "250 OK"
 
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    server = controller.Controller(Handler(), hostname="127.0.0.1", port=port)
+    server = controller.Controller(Handler(), hostname="127.0.0.1", port=port, **options)
     server.start()
     try:
-        planted(
-            telltale,
-            tmp_path,
-            f'kind = "email"\nto = "a@example.org"\nsender = "t@example.org"\nhost = "127.0.0.1"\n'
-            f'port = {port}\ntls = "none"',
-        )
+        yield port, got
     finally:
         server.stop()
-    message = email.message_from_bytes(got[0].content, policy=email.policy.default)
-    assert got[0].rcpt_tos == ["a@example.org"]
+
+
+def mail_to(port: int, more: str) -> str:
+    return (
+        f'kind = "email"\nto = "a@example.org"\nsender = "t@example.org"\nhost = "127.0.0.1"\n'
+        f"port = {port}\n{more}"
+    )
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> tuple[Path, ssl.SSLContext]:
+    """A certificate for 127.0.0.1 that nobody but a reader of its file trusts."""
+    pytest.importorskip("cryptography")
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
+    address = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+    now = datetime.datetime.now(datetime.timezone.utc)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .add_extension(address, critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    (tmp_path / "server.pem").write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    (tmp_path / "server.key").write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+    )
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "server.pem", tmp_path / "server.key")
+    return tmp_path / "server.pem", context
+
+
+def test_a_mail_arrives(telltale: Telltale, tmp_path: Path) -> None:
+    with mail_server() as (port, got):
+        planted(telltale, tmp_path, mail_to(port, 'tls = "none"'))
+    envelope, _ = got[0]
+    message = email.message_from_bytes(envelope.content, policy=email.policy.default)
+    assert envelope.rcpt_tos == ["a@example.org"]
     assert "ExplodingTensor" in str(message["subject"])
     assert "folder:" in message.get_content()
+
+
+def test_a_mail_goes_through_tls_and_signs_in_there(
+    telltale: Telltale, tmp_path: Path, certificate: tuple[Path, ssl.SSLContext]
+) -> None:
+    smtp = pytest.importorskip("aiosmtpd.smtp")
+    path, context = certificate
+    signed_in: list[tuple[bytes, bytes]] = []
+
+    def authenticator(server: Any, session: Any, envelope: Any, mechanism: str, data: Any) -> Any:
+        signed_in.append((data.login, data.password))
+        return smtp.AuthResult(success=True)
+
+    options = {"tls_context": context, "require_starttls": True, "authenticator": authenticator}
+    with mail_server(**options) as (port, got):
+        run = planted(
+            telltale,
+            tmp_path,
+            mail_to(port, f'user = "me"\nca_file = "{path}"'),
+            TELLTALE_SMTP_PASSWORD="hush-hush",
+        )
+    assert got and all(tls for _, tls in got)
+    assert set(signed_in) == {(b"me", b"hush-hush")}
+    assert {each["outcome"] for each in facts(telltale, run, "action.done")} == {"done"}
+    for file in run.rglob("*"):
+        assert file.is_dir() or b"hush-hush" not in file.read_bytes(), file
+
+
+def test_no_mail_goes_in_the_clear_where_a_server_has_no_tls(telltale: Telltale, tmp_path: Path) -> None:
+    with mail_server() as (port, got):
+        run = planted(telltale, tmp_path, mail_to(port, ""))
+    assert got == []
+    assert {each["outcome"] for each in facts(telltale, run, "action.done")} == {"failed"}
+
+
+def test_no_mail_goes_to_a_server_that_nobody_vouches_for(
+    telltale: Telltale, tmp_path: Path, certificate: tuple[Path, ssl.SSLContext]
+) -> None:
+    with mail_server(tls_context=certificate[1]) as (port, got):
+        run = planted(telltale, tmp_path, mail_to(port, ""))
+    assert got == []
+    assert {each["outcome"] for each in facts(telltale, run, "action.done")} == {"failed"}
 
 
 def test_a_text_message_goes_through_sns(telltale: Telltale, tmp_path: Path) -> None:
@@ -198,3 +317,39 @@ def test_a_text_message_goes_through_sns(telltale: Telltale, tmp_path: Path) -> 
     finally:
         server.stop()
     assert {each["outcome"] for each in facts(telltale, run, "action.done")} == {"done"}
+
+
+def test_the_signature_of_a_text_message_is_botocores(
+    telltale: Telltale, tmp_path: Path, posts: tuple[int, list[tuple[dict[str, str], bytes]]]
+) -> None:
+    """moto judges no signature: the same request, signed by AWS's own library, has the same one."""
+    auth = pytest.importorskip("botocore.auth")
+    awsrequest = pytest.importorskip("botocore.awsrequest")
+    credentials = pytest.importorskip("botocore.credentials")
+    port, got = posts
+    planted(
+        telltale,
+        tmp_path,
+        f'kind = "sms"\nto = "+15551234567"\nregion = "eu-central-1"\nallow_private = true\n'
+        f'endpoint = "http://127.0.0.1:{port}/"',
+        AWS_ACCESS_KEY_ID="AKIDEXAMPLE",
+        AWS_SECRET_ACCESS_KEY="hush-hush",
+        AWS_SESSION_TOKEN="session",
+    )
+    headers = {name.lower(): value for name, value in got[0][0].items()}
+    body = got[0][1]
+    assert b"Action=Publish" in body and b"PhoneNumber=%2B15551234567" in body
+    signed = re.search(r"SignedHeaders=([^,]*)", headers["authorization"])
+    assert signed is not None
+    request = awsrequest.AWSRequest("POST", f"http://127.0.0.1:{port}/", data=body)
+    for name in signed.group(1).split(";"):
+        if name != "x-amz-date":
+            request.headers[name] = headers[name]  # What is signed is sent too.
+    signer = auth.SigV4Auth(
+        credentials.Credentials("AKIDEXAMPLE", "hush-hush", "session"), "sns", "eu-central-1"
+    )
+    request.headers["X-Amz-Date"] = headers["x-amz-date"]
+    request.context["timestamp"] = headers["x-amz-date"]
+    text = signer.string_to_sign(request, signer.canonical_request(request))
+    assert headers["authorization"].endswith(signer.signature(text, request))
+    assert headers["x-amz-security-token"] == "session"

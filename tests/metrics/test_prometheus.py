@@ -4,18 +4,24 @@
 import json
 import os
 import shutil
+import socket
 import subprocess
 import time
+import urllib.error
+import urllib.parse
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import BINARY, PYTHON, REPO, Say
 from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
-PROMTOOL = shutil.which("promtool", path=f"{Path(PYTHON).parent}{os.pathsep}{os.environ.get('PATH', '')}")
+TOOLS = f"{Path(PYTHON).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+PROMTOOL = shutil.which("promtool", path=TOOLS)
+PROMETHEUS = shutil.which("prometheus", path=TOOLS)
 needs_promtool = pytest.mark.skipif(
     PROMTOOL is None, reason="no promtool: `tools/setup test` takes it from Debian's package prometheus"
 )
@@ -135,6 +141,75 @@ def test_a_run_that_goes_on_is_followed(tmp_path: Path, environment: dict[str, s
         server.close()
 
 
+@pytest.mark.skipif(
+    PROMETHEUS is None, reason="no prometheus: `tools/setup test` takes it from Debian's package"
+)
+def test_prometheus_scrapes_it_and_evaluates_the_alert_rules(
+    server: Server, telltale: Say, tmp_path: Path
+) -> None:
+    """The guide's configuration, in Prometheus itself."""
+    assert PROMETHEUS is not None
+    assert telltale("export", "prometheus-rules", "-o", tmp_path / "alerts.yml").returncode == 0
+    (tmp_path / "token").write_text(server.token)
+    config = {
+        "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
+        "scrape_configs": [
+            {
+                "job_name": "telltale",
+                "authorization": {"credentials_file": "token"},
+                "static_configs": [{"targets": [urllib.parse.urlsplit(server.address).netloc]}],
+            }
+        ],
+        "rule_files": ["alerts.yml"],
+    }
+    # JSON is YAML.
+    (tmp_path / "prometheus.yml").write_text(json.dumps(config))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    log = (tmp_path / "prometheus.log").open("w")
+    process = subprocess.Popen(
+        [PROMETHEUS, "--config.file=prometheus.yml", f"--web.listen-address={address}",
+         f"--storage.tsdb.path={tmp_path / 'tsdb'}"],
+        cwd=tmp_path, stdout=log, stderr=log,
+    )  # fmt: skip
+
+    def ask(path: str) -> dict[str, Any]:
+        with urllib.request.urlopen(f"http://{address}/api/v1/{path}", timeout=30) as answer:
+            data: dict[str, Any] = json.load(answer)["data"]
+        return data
+
+    def until(path: str, good: Callable[[dict[str, Any]], bool]) -> None:
+        deadline = time.monotonic() + 120
+        data: dict[str, Any] = {}
+        while time.monotonic() < deadline:
+            assert process.poll() is None, (tmp_path / "prometheus.log").read_text()
+            try:
+                data = ask(path)
+            except (urllib.error.URLError, ConnectionError):
+                data = {}  # It begins.
+            if data and good(data):
+                return
+            time.sleep(0.1)
+        raise AssertionError(data)
+
+    try:
+        steps = urllib.parse.quote('telltale_steps_total{run="try-1",mode="TRAIN",rank="0"}')
+        until(f"query?query={steps}", lambda data: [r["value"][1] for r in data["result"]] == ["200"])
+        until("query?query=up", lambda data: [r["value"][1] for r in data["result"]] == ["1"])
+
+        def evaluated(data: dict[str, Any]) -> bool:
+            rules = [rule for group in data["groups"] for rule in group["rules"]]
+            assert not [rule for rule in rules if rule["health"] == "err"]
+            return len(rules) > 50 and all(rule["health"] == "ok" for rule in rules)
+
+        until("rules", evaluated)
+    finally:
+        process.terminate()
+        process.wait(timeout=60)
+        log.close()
+
+
 @needs_promtool
 def test_promtool_takes_the_alert_rules(telltale: Say, tmp_path: Path) -> None:
     assert PROMTOOL is not None
@@ -155,6 +230,7 @@ def test_an_alert_fires_and_no_other(telltale: Say, tmp_path: Path) -> None:
     """promtool's own unit tests of rules: series in, alerts out."""
     assert PROMTOOL is not None
     assert telltale("export", "prometheus-rules", "-o", tmp_path / "alerts.yml").returncode == 0
+    age = 'telltale_last_step_age_seconds{{run="{}",mode="{}",rank="0"}}'
     labels = 'run="r",rule="InputBound",kind="InputBound",subject="rank 0",wrong_result="false"'
     case = {
         "rule_files": ["alerts.yml"],
@@ -169,6 +245,12 @@ def test_an_alert_fires_and_no_other(telltale: Say, tmp_path: Path) -> None:
                         "values": "1 1 NaN NaN NaN 1 1",
                     },
                     {"series": 'telltale_run_state{run="r",state="failed"}', "values": "0x6"},
+                    # One hangs, one evaluates for long.
+                    {"series": age.format("hangs", "TRAIN"), "values": "1000x8"},
+                    {"series": age.format("evaluates", "TRAIN"), "values": "1000x8"},
+                    {"series": age.format("evaluates", "EVAL"), "values": "5x8"},
+                    {"series": 'telltale_run_state{run="hangs",state="running"}', "values": "1x8"},
+                    {"series": 'telltale_run_state{run="evaluates",state="running"}', "values": "1x8"},
                 ],
                 "alert_rule_test": [
                     {"eval_time": "15s", "alertname": "TelltaleInputBound"},
@@ -177,6 +259,11 @@ def test_an_alert_fires_and_no_other(telltale: Say, tmp_path: Path) -> None:
                     {"eval_time": "90s", "alertname": "TelltaleInputBound"},
                 ],
                 "promql_expr_test": [
+                    {
+                        "expr": 'count by (run) (ALERTS{alertname="TelltaleNoSteps"})',
+                        "eval_time": "90s",
+                        "exp_samples": [{"labels": '{run="hangs"}', "value": 1}],
+                    },
                     {
                         "expr": 'count(ALERTS{alertname="TelltaleInputBound",alertstate="firing",severity="medium"})',
                         "eval_time": "45s",

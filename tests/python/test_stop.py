@@ -145,3 +145,114 @@ def test_outside_telltale_run_nothing_happens() -> None:
     assert _stop.requested() is None
     with pytest.raises(TypeError):
         _stop.on_stop(3)  # type: ignore[arg-type]
+
+
+def test_a_frameworks_callback_is_not_answered_for_before_it_has_saved(probe: Probe) -> None:
+    """An answer at zero_grad would let the agent end the process before the checkpoint is written."""
+    torch = pytest.importorskip("torch")
+    from telltale import stopping
+
+    asked = stopping._Asked(1)
+    asked.register()
+    _stop.arrived(_stop.Stop(request()))
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)
+    optimizer.zero_grad()
+    _stop.check()
+    assert probe.said == ["stop.ready"] and asked.now()
+    asked.save(lambda: probe.said.append("written"))
+    assert probe.said == ["stop.ready", "written", "stop.saved"]
+
+
+def test_a_checkpoint_that_cannot_be_written_is_said_and_never_raised(probe: Probe) -> None:
+    from telltale import stopping
+
+    def fail() -> None:
+        raise OSError("disk full")
+
+    asked = stopping._Asked(1)
+    asked.register()
+    _stop.arrived(_stop.Stop(request()))
+    asked.save(fail)
+    assert probe.said == ["stop.ready", "stop.failed"]
+
+
+def test_once_the_framework_has_ended_a_step_answers_again(probe: Probe) -> None:
+    from telltale import stopping
+
+    asked = stopping._Asked(1)
+    asked.register()
+    asked.ended()
+    _stop.arrived(_stop.Stop(request()))
+    _stop.check()
+    assert probe.said == ["stop.ready", "stop.saved"]
+
+
+def test_a_trial_that_ends_before_it_looks_leaves_its_process_alone(probe: Probe) -> None:
+    with _stop.Trial() as trial:
+        _stop.arrived(_stop.Stop(request()))
+    assert not trial.stopped and probe.said == ["stop.ready", "stop.kept"]
+    with _stop.Trial() as second:
+        _stop.check()
+    assert not second.stopped
+
+
+def test_a_trial_whose_loop_catches_everything_still_leaves_its_process_alone(probe: Probe) -> None:
+    with _stop.Trial() as trial:
+        _stop.arrived(_stop.Stop(request()))
+        try:
+            _stop.check()
+        except Exception:
+            pass
+    assert trial.stopped and probe.said == ["stop.ready", "stop.kept"]
+
+
+def test_a_second_request_leaves_no_hook_behind(probe: Probe) -> None:
+    torch = pytest.importorskip("torch")
+    before = torch.optim.Optimizer.__dict__["zero_grad"]
+    _stop.on_stop(lambda stop: None)
+    _stop.arrived(_stop.Stop(request(why="first")))
+    _stop.arrived(_stop.Stop(request(why="second")))
+    asked = _stop.requested()
+    assert asked is not None and asked.why == "first"
+    _stop.check()
+    assert torch.optim.Optimizer.__dict__["zero_grad"] is before
+
+
+def test_another_trial_does_not_withdraw_a_stop(probe: Probe) -> None:
+    with _stop.Trial() as first:
+        _stop.arrived(_stop.Stop(request()))
+        other = threading.Thread(target=lambda: _stop.Trial().__enter__())
+        other.start()
+        other.join()
+        _stop.check()
+    assert first.stopped
+
+
+def test_a_training_of_xgboost_saves_its_model_and_ends(probe: Probe, tmp_path: Path) -> None:
+    xgboost = pytest.importorskip("xgboost")
+    numpy = pytest.importorskip("numpy")
+    from telltale import stopping
+
+    class AsksIn3(xgboost.callback.TrainingCallback):  # type: ignore[misc]
+        def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
+            if epoch == 2:
+                _stop.arrived(_stop.Stop(request()))
+            return False
+
+    data = xgboost.DMatrix(numpy.arange(40.0).reshape(20, 2), label=numpy.arange(20) % 2)
+    callbacks = [AsksIn3(), stopping.xgboost_callback(str(tmp_path / "last.json"))]
+    model = xgboost.train({"max_depth": 2}, data, num_boost_round=50, callbacks=callbacks)
+    assert model.num_boosted_rounds() == 3
+    saved = xgboost.Booster(model_file=str(tmp_path / "last.json"))
+    assert saved.num_boosted_rounds() == 3
+    assert probe.said == ["stop.ready", "stop.saved"]
+
+
+def test_a_stop_between_two_trials_leaves_the_search_alone(probe: Probe) -> None:
+    with _stop.Trial():
+        _stop.check()
+    _stop.arrived(_stop.Stop(request()))
+    assert probe.said == ["stop.ready", "stop.kept"]
+    with _stop.Trial() as second:
+        _stop.check()
+    assert not second.stopped

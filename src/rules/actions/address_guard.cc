@@ -20,8 +20,12 @@ constexpr std::uint32_t V4(unsigned a, unsigned b, unsigned c, unsigned d) {
   return a << 24 | b << 16 | c << 8 | d;
 }
 
-// IANA's special-purpose registry.
+// First the metadata of clouds that lies elsewhere than in a link-local network, then IANA's
+// special-purpose registry.
 constexpr std::array kNets = {
+    Net4{V4(100, 100, 100, 200), 32, Reach::kForbidden},
+    Net4{V4(168, 63, 129, 16), 32, Reach::kForbidden},
+    Net4{V4(192, 0, 0, 192), 32, Reach::kForbidden},
     Net4{V4(0, 0, 0, 0), 8, Reach::kForbidden},      Net4{V4(10, 0, 0, 0), 8, Reach::kPrivate},
     Net4{V4(100, 64, 0, 0), 10, Reach::kPrivate},    Net4{V4(127, 0, 0, 0), 8, Reach::kPrivate},
     Net4{V4(169, 254, 0, 0), 16, Reach::kForbidden}, Net4{V4(172, 16, 0, 0), 12, Reach::kPrivate},
@@ -61,8 +65,9 @@ Reach Of6(const Bytes6& b) {
   if (b[0] == 0xfe && (b[1] & 0xc0) == 0x80) return Reach::kForbidden;          // fe80::/10
   if (b[0] == 0xfe && (b[1] & 0xc0) == 0xc0) return Reach::kPrivate;            // fec0::/10
   if (b[0] == 0xff) return Reach::kForbidden;                                   // multicast
-  // Metadata of a cloud that lies in a unique local network.
+  // Metadata of clouds that lies in unique local networks.
   if (At(b, 0) == 0xfd000ec2) return Reach::kForbidden;
+  if (At(b, 0) == 0xfd2000ce && Zero(b, 4, 14)) return Reach::kForbidden;
   if ((b[0] & 0xfe) == 0xfc) return Reach::kPrivate;                             // fc00::/7
   if (At(b, 0) == 0x20010000 || At(b, 0) == 0x20010db8) return Reach::kPrivate;  // Teredo, docs
   return (b[0] & 0xe0) == 0x20 ? Reach::kPublic : Reach::kPrivate;               // 2000::/3

@@ -20,6 +20,13 @@ std::int64_t CoolDownNs(const ActionSpec& spec) {
   return Ns(ActionNumber(spec, "cooldown"));
 }
 
+std::int64_t GroupWaitNs(const ActionSpec& spec) { return Ns(ActionNumber(spec, "group_wait")); }
+
+/// Whether what is decided so long after another is told with it: that one still waits.
+bool Joins(const ActionSpec& spec, std::int64_t elapsed_ns) {
+  return TellsOfMany(spec.kind) && elapsed_ns <= GroupWaitNs(spec);
+}
+
 bool Silenced(const ActionSpec& spec, const Finding& finding, const Moment& now) {
   if (const auto until = ParseTime(ActionText(spec, "silence_until"));
       until && now.unix_ns < *until) {
@@ -88,13 +95,16 @@ void Decider::Note(const Action& action, const std::string& rule, const std::str
   if (held == kCoolDown) {
     ++held_[which];
   } else if (held.empty() || held == kDryRun) {
-    acted_ns_[which] = run_ns;
+    const auto [acted, fresh] = acted_ns_.try_emplace(which, run_ns);
+    if (!fresh && !Joins(action.spec, run_ns - acted->second)) acted->second = run_ns;
   }
 }
 
 void Decider::Recall(const std::string& key, const std::string& rule, const std::string& action_id,
                      const std::string& held, std::int64_t run_ns) {
   decided_.insert(key);
+  // The message that it became told of those that had only counted.
+  if (held.empty()) held_.erase(RuleAction(rule, action_id));
   if (const ActionSpec* spec = Find(rule, action_id)) {
     Note({action_id, *spec}, rule, held, run_ns);
   }
@@ -107,8 +117,11 @@ std::string Decider::WhyHeld(const Action& action, const Finding& finding,
   const ActionKind* kind = FindActionKind(spec.kind);
   if (kind != nullptr && kind->of_the_training && now.over) return "the training has ended";
   const auto acted = acted_ns_.find({finding.rule, action.id});
-  if (acted != acted_ns_.end() && now.run_ns - acted->second < CoolDownNs(spec)) {
-    return std::string(kCoolDown);
+  if (acted != acted_ns_.end()) {
+    const std::int64_t elapsed = now.run_ns - acted->second;
+    if (!Joins(spec, elapsed) && elapsed < GroupWaitNs(spec) + CoolDownNs(spec)) {
+      return std::string(kCoolDown);
+    }
   }
   return spec.dry_run ? std::string(kDryRun) : std::string();
 }
@@ -140,7 +153,7 @@ std::vector<Decision> Decider::Decide(const std::vector<Finding>& revisions, con
       decision.spec = action.spec;
       decision.finding = finding;
       decision.unix_ns = now.unix_ns;
-      decision.due_ns = now.run_ns + Ns(ActionNumber(action.spec, "group_wait"));
+      decision.due_ns = now.run_ns + GroupWaitNs(action.spec);
       out.push_back(std::move(decision));
     }
   }

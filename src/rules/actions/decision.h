@@ -31,7 +31,8 @@ struct Decision {
   Finding finding;
   std::int64_t due_ns = 0;   ///< By the run's clock.
   std::int64_t unix_ns = 0;  ///< When it was decided.
-  /// Empty: it acts. Else why not: "dry run", "silenced", "cool-down", "the training has ended".
+  /// Empty: it acts. Else why not: "dry run", "silenced", "cool-down", "the training has ended",
+  /// "too many wait".
   std::string held;
 };
 
@@ -68,7 +69,8 @@ class Decider {
 
   std::map<std::string, std::vector<Action>, std::less<>> actions_;  ///< By rule.
   std::set<std::string> decided_;                                    ///< Keys.
-  std::map<RuleAction, std::int64_t> acted_ns_;                      ///< By the run's clock.
+  /// When the last was decided that began a group, by the run's clock.
+  std::map<RuleAction, std::int64_t> acted_ns_;
   std::map<RuleAction, std::size_t> held_;
 };
 

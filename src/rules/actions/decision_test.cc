@@ -93,6 +93,24 @@ TEST(Decision, InTheCoolDownOthersOnlyCount) {
   EXPECT_EQ(decider.TakeHeld("LossNotDecreasing", first[0].action_id), 0U);
 }
 
+TEST(Decision, WhatComesWhileTheFirstWaitsIsToldWithIt) {
+  Decider decider({RuleWith({Action("email", {{"group_wait", "60"}, {"cooldown", "300"}})})});
+  EXPECT_EQ(decider.Decide({Of("a")}, {.run_ns = kSecond})[0].held, "");
+  EXPECT_EQ(decider.Decide({Of("b")}, {.run_ns = 31 * kSecond})[0].held, "");
+  EXPECT_EQ(decider.Decide({Of("c")}, {.run_ns = 62 * kSecond})[0].held, kCoolDown);
+  EXPECT_EQ(decider.Decide({Of("d")}, {.run_ns = 361 * kSecond})[0].held, "");
+}
+
+TEST(Decision, WhatComesAtOneMomentIsOneMessageButNotManyPrograms) {
+  Decider decider({RuleWith({Action("webhook"), Action("program")})});
+  const auto decided = decider.Decide({Of("a"), Of("b")}, {.run_ns = kSecond});
+  ASSERT_EQ(decided.size(), 4U);
+  for (const Decision& decision : decided) {
+    const bool second_program = decision.spec.kind == "program" && decision.finding.id == "b";
+    EXPECT_EQ(decision.held, second_program ? kCoolDown : "") << decision.key;
+  }
+}
+
 TEST(Decision, SilenceIsByNameAndByTime) {
   Decider named({RuleWith({Action("webhook", {{"silence", "Other,Loss*/rank ?"}})})});
   EXPECT_EQ(named.Decide({Of("a")}, {})[0].held, "silenced");

@@ -24,6 +24,9 @@ namespace {
 
 using nlohmann::ordered_json;
 
+/// More can only come of a rule without a cool-down that finds something all the time.
+constexpr std::size_t kMostTasks = 1000;
+
 std::string Dump(const ordered_json& json) {
   return json.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
 }
@@ -124,6 +127,7 @@ class Dispatcher::Workers {
       lock.unlock();
       Outcome outcome = job();
       lock.lock();
+      outcome.cut_short = stop_.load() && !outcome.status.ok();
       outcomes_.push_back(std::move(outcome));
     }
   }
@@ -131,7 +135,7 @@ class Dispatcher::Workers {
   std::mutex mutex_;
   std::condition_variable wake_;
   std::atomic<bool> stop_ = false;
-  std::array<Lane, 4> lanes_;
+  std::array<Lane, 16> lanes_;  ///< A slow server holds up few others.
   std::vector<Outcome> outcomes_;
 };
 
@@ -178,6 +182,19 @@ void Dispatcher::Recall(std::string_view kind, std::string_view data, std::int64
   }
 }
 
+std::string Dispatcher::WhyTooLate(std::string_view kind, const Finding& finding,
+                                   const Moment& now) {
+  const ActionKind* known = FindActionKind(kind);
+  if (known == nullptr || !known->of_the_training) return {};
+  if (now.over) return "the training had ended before";
+  return finding.open ? std::string() : "what set it off was over before";
+}
+
+void Dispatcher::Let(const Task& task, const std::string& why, std::vector<ActionEvent>* out) {
+  const Decision& d = task.decision;
+  out->push_back(Done(d.finding.rule, d.spec.kind, d.action_id, d.key, {d.key}, "failed", why));
+}
+
 /// What a watcher before us has decided and not done.
 void Dispatcher::TakeUp(const std::vector<Finding>& all, const Moment& now,
                         std::vector<ActionEvent>* out) {
@@ -195,8 +212,8 @@ void Dispatcher::TakeUp(const std::vector<Finding>& all, const Moment& now,
       // The records that lead to it have not been read again yet.
       recalled_.push_back(r);
       continue;
-    } else if (kind->of_the_training && now.over) {
-      why = "the training had ended before";
+    } else {
+      why = WhyTooLate(r.kind, *finding, now);
     }
     if (!why.empty()) {
       out->push_back(
@@ -211,13 +228,27 @@ void Dispatcher::TakeUp(const std::vector<Finding>& all, const Moment& now,
 }
 
 /// What is due begins: first in the journal.
-void Dispatcher::Start(const Moment& now, std::vector<ActionEvent>* out) {
+void Dispatcher::Start(const std::vector<Finding>& all, const Moment& now,
+                       std::vector<ActionEvent>* out) {
+  // What waited for others may be over by now.
+  std::erase_if(tasks_, [&](const Task& task) {
+    const bool ready = task.stage == Stage::kWaiting || task.stage == Stage::kDecided;
+    if (!ready || (task.decision.due_ns > now.run_ns && !now.over)) return false;
+    const auto finding = std::find_if(all.begin(), all.end(), [&](const Finding& f) {
+      return f.id == task.decision.finding.id;
+    });
+    const std::string why =
+        finding == all.end() ? "" : WhyTooLate(task.decision.spec.kind, *finding, now);
+    if (why.empty()) return false;
+    Let(task, why, out);
+    return true;
+  });
   for (std::size_t i = 0; i < tasks_.size(); ++i) {
     const Task& first = tasks_[i];
     const bool ready = first.stage == Stage::kWaiting || first.stage == Stage::kDecided;
     if (!ready || (first.decision.due_ns > now.run_ns && !now.over)) continue;
     const ActionSpec& spec = first.decision.spec;
-    const bool groups = spec.kind == "webhook" || spec.kind == "email" || spec.kind == "sms";
+    const bool groups = TellsOfMany(spec.kind);
     const std::string lead = first.decision.key;
     const std::string id = first.decision.action_id;
     std::vector<std::string> keys;
@@ -235,7 +266,7 @@ void Dispatcher::Start(const Moment& now, std::vector<ActionEvent>* out) {
   }
 }
 
-void Dispatcher::Finish(std::vector<ActionEvent>* out) {
+void Dispatcher::Finish(bool last, std::vector<ActionEvent>* out) {
   std::vector<Outcome> outcomes = std::exchange(outcomes_, {});
   for (Outcome& outcome : workers_->Take()) outcomes.push_back(std::move(outcome));
   for (const Outcome& outcome : outcomes) {
@@ -252,6 +283,9 @@ void Dispatcher::Finish(std::vector<ActionEvent>* out) {
     }
     std::erase_if(tasks_, [&](const Task& task) { return task.lead == outcome.lead; });
     if (keys.empty()) continue;
+    const ActionKind* known = FindActionKind(kind);
+    // The next watcher does it again, under the same key.
+    if (outcome.cut_short && !last && known != nullptr && known->repeatable) continue;
     out->push_back(Done(rule, kind, id, outcome.lead, keys, outcome.status.ok() ? "done" : "failed",
                         outcome.status.ok() ? outcome.detail : outcome.status.message()));
   }
@@ -262,12 +296,17 @@ std::vector<ActionEvent> Dispatcher::Round(const std::vector<Finding>& fresh,
   std::vector<ActionEvent> out;
   if (stopped_) {
     // What has not begun is the next watcher's.
-    Finish(&out);
+    Finish(now.over, &out);
+    if (!now.over) return out;
+    for (const Task& task : std::exchange(tasks_, {})) {
+      Let(task, "the recording ended before it was done", &out);
+    }
     return out;
   }
   TakeUp(all, now, &out);
   for (Decision& decision : decider_.Decide(fresh, now)) {
     const Finding& finding = decision.finding;
+    if (decision.held.empty() && tasks_.size() >= kMostTasks) decision.held = "too many wait";
     const std::string what =
         decision.held.empty() ? fmt::format("{}: {}: {}", Words(decision.spec.kind), finding.rule,
                                             finding.incident.message)
@@ -291,16 +330,26 @@ std::vector<ActionEvent> Dispatcher::Round(const std::vector<Finding>& fresh,
     task.decision = std::move(decision);
     tasks_.push_back(std::move(task));
   }
-  Start(now, &out);
-  Finish(&out);
+  Start(all, now, &out);
+  Finish(false, &out);
   return out;
 }
 
-void Dispatcher::Journalled() {
-  std::vector<std::string> leads;
+bool Dispatcher::Journalled() {
+  bool any = false;
   for (Task& task : tasks_) {
     if (task.stage == Stage::kDecided) task.stage = Stage::kWaiting;
     if (task.stage != Stage::kStarting) continue;
+    task.stage = Stage::kJournalled;
+    any = true;
+  }
+  return any;
+}
+
+void Dispatcher::Durable() {
+  std::vector<std::string> leads;
+  for (Task& task : tasks_) {
+    if (task.stage != Stage::kJournalled) continue;
     task.stage = Stage::kActing;
     if (task.decision.key == task.lead) leads.push_back(task.lead);
   }
@@ -333,7 +382,7 @@ void Dispatcher::Perform(const std::string& lead) {
   at.pause = [workers = workers_.get()](double seconds) { return workers->Wait(seconds); };
   auto job = [lead, spec, notice = std::move(notice), at]() -> Outcome {
     const Result<std::string> done = Act(spec, notice, at);
-    return {lead, done.status(), done.ok() ? *done : std::string()};
+    return {lead, done.status(), done.ok() ? *done : std::string(), false};
   };
   if (!ActsOnNet(spec)) {
     outcomes_.push_back(job());
@@ -343,7 +392,7 @@ void Dispatcher::Perform(const std::string& lead) {
     workers_->Submit(id, job);
   } catch (const std::exception& error) {
     // No thread can be had.
-    outcomes_.push_back({lead, Status(Code::kLimit, error.what()), {}});
+    outcomes_.push_back({lead, Status(Code::kLimit, error.what()), {}, false});
   }
 }
 

@@ -45,16 +45,21 @@ class Dispatcher {
   /// what is to be journalled.
   std::vector<ActionEvent> Round(const std::vector<Finding>& fresh, const std::vector<Finding>& all,
                                  const Moment& now);
-  /// The journal has all that Round has returned so far: what waited for that is done.
-  void Journalled();
+  /// The journal has all that Round has returned so far. True where something waits for the disk to
+  /// have it too.
+  bool Journalled();
+  /// The disk has what the journal had at the last Journalled() that was true: what waited for that
+  /// is done.
+  void Durable();
   /// Nothing is decided and not done.
   bool idle() const;
-  /// Lets go of what is being done: it is said to have failed.
+  /// Lets go of what is being done. What another watcher may do again is left to it; of the rest it
+  /// is said that it failed.
   void Stop();
 
  private:
   class Workers;
-  enum class Stage : std::uint8_t { kDecided, kWaiting, kStarting, kActing };
+  enum class Stage : std::uint8_t { kDecided, kWaiting, kStarting, kJournalled, kActing };
   struct Task {
     Decision decision;
     Stage stage = Stage::kDecided;
@@ -70,11 +75,16 @@ class Dispatcher {
     std::string lead;
     Status status;
     std::string detail;
+    bool cut_short = false;  ///< Stop() came before it was over.
   };
 
+  /// Why an action that was decided is not begun any more; empty: nothing speaks against it.
+  static std::string WhyTooLate(std::string_view kind, const Finding& finding, const Moment& now);
   void TakeUp(const std::vector<Finding>& all, const Moment& now, std::vector<ActionEvent>* out);
-  void Start(const Moment& now, std::vector<ActionEvent>* out);
-  void Finish(std::vector<ActionEvent>* out);
+  void Start(const std::vector<Finding>& all, const Moment& now, std::vector<ActionEvent>* out);
+  /// `last`: no other watcher comes.
+  void Finish(bool last, std::vector<ActionEvent>* out);
+  static void Let(const Task& task, const std::string& why, std::vector<ActionEvent>* out);
   void Perform(const std::string& lead);
 
   const DispatcherOptions options_;

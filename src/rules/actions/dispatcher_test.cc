@@ -44,7 +44,7 @@ void RecallAll(Dispatcher* dispatcher, const std::vector<ActionEvent>& events) {
   for (const ActionEvent& event : events) dispatcher->Recall(event.kind, event.data, 1);
 }
 
-TEST(Dispatcher, ActsOnceTheJournalSaysSo) {
+TEST(Dispatcher, ActsOnceTheDiskHasTheDecision) {
   const store::TempFolder run;
   Dispatcher dispatcher(Rules("stop"), {run.path(), "r", "r", "h"});
   const Moment now = {.run_ns = 1, .unix_ns = 1'700'000'000'000'000'000};
@@ -53,8 +53,11 @@ TEST(Dispatcher, ActsOnceTheJournalSaysSo) {
   EXPECT_EQ(events[0].kind, "action.decided");
   EXPECT_EQ(events[1].kind, "action.started");
   EXPECT_EQ(Requests(run.path()), 0U);
-  dispatcher.Journalled();
+  EXPECT_TRUE(dispatcher.Journalled());
+  EXPECT_EQ(Requests(run.path()), 0U);
+  dispatcher.Durable();
   EXPECT_EQ(Requests(run.path()), 1U);
+  EXPECT_FALSE(dispatcher.Journalled());
   const auto after = dispatcher.Round({}, Findings(), now);
   ASSERT_EQ(after.size(), 1U);
   EXPECT_EQ(after[0].kind, "action.done");
@@ -74,7 +77,9 @@ TEST(Dispatcher, AWatcherThatDiesBetweenDecisionAndActionRepeatsNoStop) {
          dispatcher.Round(journal.empty() ? Findings() : std::vector<Finding>(), Findings(), now)) {
       journal.push_back(event);
     }
-    if (acts) dispatcher.Journalled();
+    if (!acts) continue;
+    dispatcher.Journalled();
+    dispatcher.Durable();
   }
   EXPECT_EQ(Requests(run.path()), 1U);
 }
@@ -100,8 +105,83 @@ TEST(Dispatcher, ADryRunOnlySays) {
   const auto events = dispatcher.Round(Findings(), Findings(), {.run_ns = 1, .unix_ns = 1});
   ASSERT_EQ(events.size(), 1U);
   EXPECT_NE(events[0].message.find("would stop the training"), std::string::npos);
-  dispatcher.Journalled();
+  EXPECT_FALSE(dispatcher.Journalled());
+  dispatcher.Durable();
   EXPECT_EQ(Requests(run.path()), 0U);
+}
+
+TEST(Dispatcher, WhatIsOverWhileItWaitedStopsNothing) {
+  const store::TempFolder run;
+  auto rules = Rules("stop");
+  rules[0].actions[0].parameters["group_wait"] = "10";
+  Dispatcher dispatcher(rules, {run.path(), "r", "r", "h"});
+  ASSERT_EQ(dispatcher.Round(Findings(), Findings(), {.run_ns = 1, .unix_ns = 1}).size(), 1U);
+  EXPECT_FALSE(dispatcher.Journalled());
+  auto over = Findings();
+  over[0].open = false;
+  const auto events =
+      dispatcher.Round({}, over, {.run_ns = 20'000'000'000, .unix_ns = 20'000'000'000});
+  ASSERT_EQ(events.size(), 1U);
+  EXPECT_EQ(events[0].kind, "action.done");
+  EXPECT_NE(events[0].message.find("over before"), std::string::npos) << events[0].message;
+  EXPECT_FALSE(dispatcher.Journalled());
+  dispatcher.Durable();
+  EXPECT_EQ(Requests(run.path()), 0U);
+  EXPECT_TRUE(dispatcher.idle());
+}
+
+TEST(Dispatcher, WhatIsOverIsNotStoppedByTheNextWatcherEither) {
+  const store::TempFolder run;
+  const Moment now = {.run_ns = 1, .unix_ns = 1'700'000'000'000'000'000};
+  Dispatcher first(Rules("stop"), {run.path(), "r", "r", "h"});
+  const auto journal = first.Round(Findings(), Findings(), now);
+  Dispatcher second(Rules("stop"), {run.path(), "r", "r", "h"});
+  RecallAll(&second, journal);
+  auto over = Findings();
+  over[0].open = false;
+  const auto events = second.Round({}, over, now);
+  ASSERT_EQ(events.size(), 1U);
+  EXPECT_EQ(events[0].kind, "action.done");
+  EXPECT_TRUE(second.idle());
+}
+
+std::vector<RuleSpec> Webhook() {
+  auto rules = Rules("webhook");
+  // Nobody listens there: it is tried again, with pauses.
+  rules[0].actions[0].parameters = {{"url", "http://127.0.0.1:1/"}, {"allow_private", "true"}};
+  return rules;
+}
+
+TEST(Dispatcher, AWebhookThatAWatchersEndCutsShortIsTheNextOnes) {
+  const store::TempFolder run;
+  const Moment now = {.run_ns = 1, .unix_ns = 1'700'000'000'000'000'000};
+  Dispatcher first(Webhook(), {run.path(), "r", "r", "h"});
+  auto journal = first.Round(Findings(), Findings(), now);
+  ASSERT_TRUE(first.Journalled());
+  first.Durable();
+  first.Stop();
+  for (const ActionEvent& event : first.Round({}, Findings(), now)) journal.push_back(event);
+  Dispatcher second(Webhook(), {run.path(), "r", "r", "h"});
+  RecallAll(&second, journal);
+  const auto events = second.Round({}, Findings(), now);
+  ASSERT_EQ(events.size(), 1U);
+  EXPECT_EQ(events[0].kind, "action.started");
+}
+
+TEST(Dispatcher, AtTheEndOfTheRunNothingStaysUnanswered) {
+  const store::TempFolder run;
+  Moment now = {.run_ns = 1, .unix_ns = 1'700'000'000'000'000'000};
+  Dispatcher dispatcher(Webhook(), {run.path(), "r", "r", "h"});
+  dispatcher.Round(Findings(), Findings(), now);
+  ASSERT_TRUE(dispatcher.Journalled());
+  dispatcher.Durable();
+  dispatcher.Stop();
+  now.over = true;
+  const auto events = dispatcher.Round({}, Findings(), now);
+  ASSERT_EQ(events.size(), 1U);
+  EXPECT_EQ(events[0].kind, "action.done");
+  EXPECT_EQ(nlohmann::json::parse(events[0].data)["outcome"], "failed");
+  EXPECT_TRUE(dispatcher.idle());
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <ctime>
 #include <string_view>
 
@@ -55,19 +56,6 @@ std::string EncodedWords(std::string_view text) {
   return out;
 }
 
-/// local@domain of plain ASCII: no space, bracket, comma, quotation mark or control character.
-bool IsAddress(std::string_view text) {
-  const auto at = text.find('@');
-  if (at == std::string_view::npos || at == 0 || at + 1 == text.size() || text.size() > 254 ||
-      text.find('@', at + 1) != std::string_view::npos) {
-    return false;
-  }
-  return std::all_of(text.begin(), text.end(), [](char c) {
-    return c > 0x20 && c < 0x7f &&
-           std::string_view("<>(),;:\\\"[]").find(c) == std::string_view::npos;
-  });
-}
-
 /// RFC 5322, in UTC, in English whatever the locale.
 std::string Date(std::int64_t unix_ns) {
   constexpr const char* kDays[] = {"Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"};
@@ -91,7 +79,7 @@ std::string SafeHost() {
 }
 
 Status CheckedAddress(std::string_view what, std::string_view text) {
-  if (IsAddress(text)) return {};
+  if (IsMailAddress(text)) return {};
   return {Code::kUsage, fmt::format("action email: {} '{}' is no address: write it like "
                                     "someone@example.org",
                                     what, Printable(text))};
@@ -144,30 +132,32 @@ Result<std::string> ActEmail(const ActionSpec& spec, const Notice& notice, const
     port = number ? std::stoi(text) : tls == "implicit" ? 465 : 587;
   }
   if (port < 1 || port > 65535) return Status(Code::kUsage, fmt::format("port {} is none", port));
-  Transfer transfer;
-  transfer.url =
+  MailRequest mail;
+  mail.server =
       fmt::format("{}://{}:{}/{}", tls == "implicit" ? "smtps" : "smtp", host, port, SafeHost());
-  transfer.starttls = tls == "starttls";
-  transfer.user = TextOrVariable(spec, "user", {"TELLTALE_SMTP_USER"});
-  if (!transfer.user.empty()) {
-    TELLTALE_ASSIGN_OR_RETURN(transfer.password, Secret(spec, "password"));
+  mail.starttls = tls == "starttls";
+  mail.user = TextOrVariable(spec, "user", {"TELLTALE_SMTP_USER"});
+  if (!mail.user.empty()) {
+    TELLTALE_ASSIGN_OR_RETURN(mail.password, Secret(spec, "password"));
     if (tls == "none") {
       return Status(
           Code::kUsage,
           "a password is not sent in the clear: write tls = \"starttls\" or \"implicit\"");
     }
   }
-  TELLTALE_ASSIGN_OR_RETURN(transfer.mail_from, Sender(spec));
-  transfer.mail_to = ActionList(spec, "to");
-  TELLTALE_ASSIGN_OR_RETURN(transfer.body, MailText(spec, notice, at.unix_ns));
+  TELLTALE_ASSIGN_OR_RETURN(mail.from, Sender(spec));
+  mail.to = ActionList(spec, "to");
+  TELLTALE_ASSIGN_OR_RETURN(mail.text, MailText(spec, notice, at.unix_ns));
   // A mail server is named by whoever runs this, and mostly stands in a private network.
-  transfer.allow_private = true;
-  transfer.ca_file = ActionText(spec, "ca_file");
-  transfer.timeout_seconds = ActionNumber(spec, "timeout");
-  TELLTALE_RETURN_IF_ERROR(
-      SendAndRetry(transfer, static_cast<int>(ActionNumber(spec, "retries")), *at.stop, at.pause));
-  return fmt::format("the server took it for {} {}", transfer.mail_to.size(),
-                     transfer.mail_to.size() == 1 ? "address" : "addresses");
+  mail.address_allowed = Guard(true);
+  mail.ca_file = ActionText(spec, "ca_file");
+  mail.timeout_ms = std::max<std::int64_t>(
+      1, static_cast<std::int64_t>(ActionNumber(spec, "timeout") * 1000));
+  mail.stop = at.stop;
+  TELLTALE_RETURN_IF_ERROR(TryAgain(static_cast<int>(ActionNumber(spec, "retries")), *at.stop,
+                                    at.pause, [&] { return Mail(mail); }));
+  return fmt::format("the server took it for {} {}", mail.to.size(),
+                     mail.to.size() == 1 ? "address" : "addresses");
 }
 
 }  // namespace telltale::rules

@@ -49,7 +49,7 @@ constexpr std::array kWebhook = {
     ActionParameter{"proxy", kText, "", "URL of a proxy; the guard then judges its address"},
     ActionParameter{"ca_file", kText, "", "certificates to trust instead of the system's"},
     ActionParameter{"timeout", kNumber, "10", "s for each try"},
-    ActionParameter{"retries", kNumber, "3", "tries after the first"},
+    ActionParameter{"retries", kNumber, "10", "tries after the first; these take five minutes"},
 };
 
 constexpr std::array kEmail = {
@@ -65,7 +65,7 @@ constexpr std::array kEmail = {
     ActionParameter{"password_file", kText, "", "file with it"},
     ActionParameter{"ca_file", kText, "", "certificates to trust instead of the system's"},
     ActionParameter{"timeout", kNumber, "30", "s for each try"},
-    ActionParameter{"retries", kNumber, "3", "tries after the first"},
+    ActionParameter{"retries", kNumber, "10", "tries after the first; these take five minutes"},
 };
 
 constexpr std::array kSms = {
@@ -83,7 +83,7 @@ constexpr std::array kSms = {
                     "the address may be of this machine or of a private network"},
     ActionParameter{"ca_file", kText, "", "certificates to trust instead of the system's"},
     ActionParameter{"timeout", kNumber, "10", "s for each try"},
-    ActionParameter{"retries", kNumber, "3", "tries after the first"},
+    ActionParameter{"retries", kNumber, "3", "tries after the first; each may arrive"},
 };
 
 constexpr std::array kProgram = {
@@ -147,8 +147,25 @@ bool OneOf(std::string_view text, std::initializer_list<std::string_view> words)
   return std::find(words.begin(), words.end(), text) != words.end();
 }
 
+/// Of a URL that is written out. kUsage: it is none, or holds what is not to be stored with a run.
+Status CheckUrl(const ActionSpec& spec, std::string_view name) {
+  const std::string url = ActionText(spec, name);
+  if (url.empty()) return {};
+  if (!url.starts_with("http://") && !url.starts_with("https://")) {
+    return Wrong(spec, name, "is no URL: write one that begins with https://");
+  }
+  const auto begin = url.find("://") + 3;
+  const std::string authority = url.substr(begin, url.find_first_of("/?#", begin) - begin);
+  if (authority.find('@') == std::string::npos) return {};
+  return Wrong(spec, name, "holds a password, which would be stored with the run: leave it out and "
+                           "use token_env, or url_env");
+}
+
 /// What the parameters say together.
 Status CheckTogether(const ActionSpec& spec) {
+  for (const std::string_view name : {"url", "gateway", "endpoint"}) {
+    TELLTALE_RETURN_IF_ERROR(CheckUrl(spec, name));
+  }
   if (spec.kind == "webhook") {
     const int urls = Given(spec, "url") + Given(spec, "url_env") + Given(spec, "url_file");
     if (urls != 1) return Wrong(spec, "url", "is needed: write one of url, url_env, url_file");
@@ -156,7 +173,12 @@ Status CheckTogether(const ActionSpec& spec) {
       return Wrong(spec, "format", "is none: write json or slack");
     }
   } else if (spec.kind == "email") {
-    if (!Given(spec, "to")) return Wrong(spec, "to", "is needed: write an address");
+    const std::vector<std::string> to = ActionList(spec, "to");
+    if (to.empty()) return Wrong(spec, "to", "is needed: write an address");
+    if (!std::all_of(to.begin(), to.end(), &IsMailAddress) ||
+        (Given(spec, "sender") && !IsMailAddress(ActionText(spec, "sender")))) {
+      return Wrong(spec, "to", "or sender is no address: write it like someone@example.org");
+    }
     if (!OneOf(ActionText(spec, "tls"), {"starttls", "implicit", "none"})) {
       return Wrong(spec, "tls", "is none: write starttls, implicit or none");
     }
@@ -197,6 +219,10 @@ const ActionKind* FindActionKind(std::string_view name) {
     if (kind.name == name) return &kind;
   }
   return nullptr;
+}
+
+bool TellsOfMany(std::string_view kind) {
+  return OneOf(kind, {"webhook", "email", "sms"});
 }
 
 std::string ActionText(const ActionSpec& spec, std::string_view name) {
@@ -266,6 +292,18 @@ Status CheckAction(const ActionSpec& spec) {
     return Wrong(spec, "silence_until", "is no time: write it like 2026-11-21T23:00:00Z");
   }
   return CheckTogether(spec);
+}
+
+bool IsMailAddress(std::string_view text) {
+  const auto at = text.find('@');
+  if (at == std::string_view::npos || at == 0 || at + 1 == text.size() || text.size() > 254 ||
+      text.find('@', at + 1) != std::string_view::npos) {
+    return false;
+  }
+  return std::all_of(text.begin(), text.end(), [](char c) {
+    return c > 0x20 && c < 0x7f &&
+           std::string_view("<>(),;:\\\"[]").find(c) == std::string_view::npos;
+  });
 }
 
 std::string ActionId(const ActionSpec& spec) {

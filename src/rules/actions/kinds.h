@@ -37,6 +37,8 @@ struct ActionKind {
 std::span<const ActionKind> ActionKinds();
 /// Null: there is none.
 const ActionKind* FindActionKind(std::string_view name);
+/// Whether one message of this kind tells of many incidents.
+bool TellsOfMany(std::string_view kind);
 /// Those that every kind has.
 std::span<const ActionParameter> CommonActionParameters();
 
@@ -51,6 +53,9 @@ std::vector<std::string> ActionList(const ActionSpec& spec, std::string_view nam
 
 /// The same for the same kind and parameters: 16 hexadecimal digits.
 std::string ActionId(const ActionSpec& spec);
+
+/// local@domain of plain ASCII: no space, bracket, comma, quotation mark or control character.
+bool IsMailAddress(std::string_view text);
 
 /// Nanoseconds since 1970 of "2026-11-21T23:00:00Z" or of a number of seconds.
 std::optional<std::int64_t> ParseTime(std::string_view text);

@@ -34,6 +34,12 @@ TEST(ActionKinds, SayWhatIsWrong) {
   EXPECT_EQ(Check("webhook", {}).code(), Code::kUsage);
   EXPECT_EQ(Check("webhook", {{"url", "https://a"}, {"url_env", "A"}}).code(), Code::kUsage);
   EXPECT_EQ(Check("webhook", {{"url", "https://a\r\nX: y"}}).code(), Code::kUsage);
+  EXPECT_EQ(Check("webhook", {{"url", "ftp://a"}}).code(), Code::kUsage);
+  EXPECT_EQ(Check("webhook", {{"url", "https://me:secret@a/b"}}).code(), Code::kUsage);
+  EXPECT_TRUE(Check("webhook", {{"url", "https://a/b@c"}}).ok());
+  EXPECT_EQ(Check("email", {{"to", ","}}).code(), Code::kUsage);
+  EXPECT_EQ(Check("email", {{"to", "a@example.org,nobody"}}).code(), Code::kUsage);
+  EXPECT_EQ(Check("email", {{"to", "a@b"}, {"sender", "<a@b>"}}).code(), Code::kUsage);
   EXPECT_EQ(Check("sms", {{"to", "555"}}).code(), Code::kUsage);
   EXPECT_EQ(Check("program", {{"program", "true"}}).code(), Code::kUsage);
   EXPECT_EQ(Check("capture", {{"steps", "0"}}).code(), Code::kUsage);

@@ -105,7 +105,9 @@ class Plan {
   bool Streams(int in, int out) {
     return ::posix_spawn_file_actions_adddup2(&actions_, in, STDIN_FILENO) == 0 &&
            ::posix_spawn_file_actions_adddup2(&actions_, out, STDOUT_FILENO) == 0 &&
-           ::posix_spawn_file_actions_adddup2(&actions_, out, STDERR_FILENO) == 0;
+           ::posix_spawn_file_actions_adddup2(&actions_, out, STDERR_FILENO) == 0 &&
+           // Also what somebody has opened without O_CLOEXEC.
+           ::posix_spawn_file_actions_addclosefrom_np(&actions_, STDERR_FILENO + 1) == 0;
   }
   const posix_spawnattr_t* attributes() const { return &attributes_; }
   const posix_spawn_file_actions_t* actions() const { return &actions_; }

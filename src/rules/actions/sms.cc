@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <utility>
 
+#include "base/aws_credentials.h"
 #include "base/printable.h"
 #include "rules/actions/act.h"
 #include "rules/actions/kinds.h"
@@ -14,39 +16,52 @@
 namespace telltale::rules {
 namespace {
 
-/// As application/x-www-form-urlencoded takes it.
-std::string FormEncoded(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-                       c == '-' || c == '_' || c == '.' || c == '~';
-    if (plain) {
-      out += c;
-    } else {
-      out += fmt::format("%{:02X}", static_cast<unsigned>(static_cast<unsigned char>(c)));
-    }
-  }
-  return out;
-}
-
 std::string Variable(const ActionSpec& spec, std::string_view parameter) {
   const std::string name = ActionText(spec, parameter);
   return name.empty() ? std::string() : TextOrVariable(spec, "", {name.c_str()});
 }
 
-Result<Transfer> ToGateway(const ActionSpec& spec, const Notice& notice) {
-  Transfer transfer;
-  transfer.url = ActionText(spec, "gateway");
+Result<HttpRequest> ToGateway(const ActionSpec& spec, const Notice& notice,
+                              const ActContext& at) {
+  HttpRequest request = GuardedRequest(spec, *at.stop);
+  request.url = ActionText(spec, "gateway");
   TELLTALE_ASSIGN_OR_RETURN(const std::string token, Secret(spec, "token"));
-  transfer.headers = {"Content-Type: application/json", "Idempotency-Key: " + notice.key};
-  if (!token.empty()) transfer.headers.push_back("Authorization: Bearer " + token);
+  if (!token.empty() && request.url.starts_with("http://") && !ActionBool(spec, "allow_private")) {
+    return Status(Code::kUsage,
+                  "a token is not sent in the clear: write https://, or allow_private = true for a "
+                  "receiver of your own network");
+  }
+  request.headers = {"Content-Type: application/json", "Idempotency-Key: " + notice.key};
+  if (!token.empty()) request.headers.push_back("Authorization: Bearer " + token);
   const nlohmann::ordered_json body = {{"to", ActionText(spec, "to")}, {"text", ShortText(notice)}};
-  transfer.body = body.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
-  return transfer;
+  request.body = body.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  return request;
 }
 
-Result<Transfer> ToSns(const ActionSpec& spec, const Notice& notice) {
-  Transfer transfer;
+/// The keys that the variables hold; where nobody has named or set any, those that AWS's own tools
+/// would find, a role's too.
+Result<AwsSignature> Keys(const ActionSpec& spec) {
+  AwsSignature keys;
+  keys.access_key = Variable(spec, "key_id_env");
+  keys.secret_key = Variable(spec, "key_env");
+  if (!keys.access_key.empty() && !keys.secret_key.empty()) {
+    keys.session_token = Variable(spec, "session_env");
+    return keys;
+  }
+  if (spec.parameters.contains("key_id_env") || spec.parameters.contains("key_env")) {
+    return Status(Code::kAuth,
+                  fmt::format("no key of AWS: set {} and {} where the run is started",
+                              ActionText(spec, "key_id_env"), ActionText(spec, "key_env")));
+  }
+  TELLTALE_ASSIGN_OR_RETURN(const AwsCredentials found, FindAwsCredentials());
+  keys.access_key = found.access_key;
+  keys.secret_key = found.secret_key;
+  keys.session_token = found.session_token;
+  return keys;
+}
+
+Result<HttpRequest> ToSns(const ActionSpec& spec, const Notice& notice, const ActContext& at) {
+  HttpRequest request = GuardedRequest(spec, *at.stop);
   const std::string region = TextOrVariable(spec, "region", {"AWS_REGION", "AWS_DEFAULT_REGION"});
   const bool plain = !region.empty() && std::all_of(region.begin(), region.end(), [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-';
@@ -55,42 +70,32 @@ Result<Transfer> ToSns(const ActionSpec& spec, const Notice& notice) {
     return Status(Code::kUsage, fmt::format("region '{}' is none: write region, or set AWS_REGION",
                                             Printable(region)));
   }
-  transfer.user = Variable(spec, "key_id_env");
-  transfer.password = Variable(spec, "key_env");
-  if (transfer.user.empty() || transfer.password.empty()) {
-    return Status(Code::kUsage,
-                  fmt::format("no key of AWS: set {} and {} where the run is started",
-                              ActionText(spec, "key_id_env"), ActionText(spec, "key_env")));
-  }
-  transfer.url = ActionText(spec, "endpoint");
-  if (transfer.url.empty()) {
-    transfer.url = fmt::format("https://sns.{}.amazonaws.com{}/", region,
-                               region.starts_with("cn-") ? ".cn" : "");
+  TELLTALE_ASSIGN_OR_RETURN(AwsSignature keys, Keys(spec));
+  keys.region = region;
+  keys.service = "sns";
+  request.aws = std::move(keys);
+  request.url = ActionText(spec, "endpoint");
+  if (request.url.empty()) {
+    request.url = fmt::format("https://sns.{}.amazonaws.com{}/", region,
+                              region.starts_with("cn-") ? ".cn" : "");
   }
   const std::string topic = ActionText(spec, "topic_arn");
-  transfer.body = fmt::format("Action=Publish&Version=2010-03-31&{}={}&Message={}",
-                              topic.empty() ? "PhoneNumber" : "TopicArn",
-                              FormEncoded(topic.empty() ? ActionText(spec, "to") : topic),
-                              FormEncoded(ShortText(notice)));
-  transfer.headers = {"Content-Type: application/x-www-form-urlencoded"};
-  if (const std::string session = Variable(spec, "session_env"); !session.empty()) {
-    transfer.headers.push_back("X-Amz-Security-Token: " + session);
-  }
-  transfer.sigv4 = fmt::format("aws:amz:{}:sns", region);
-  return transfer;
+  request.body = fmt::format("Action=Publish&Version=2010-03-31&{}={}&Message={}",
+                             topic.empty() ? "PhoneNumber" : "TopicArn",
+                             PercentEncoded(topic.empty() ? ActionText(spec, "to") : topic),
+                             PercentEncoded(ShortText(notice)));
+  request.headers = {"Content-Type: application/x-www-form-urlencoded"};
+  return request;
 }
 
 }  // namespace
 
 Result<std::string> ActSms(const ActionSpec& spec, const Notice& notice, const ActContext& at) {
   const bool gateway = !ActionText(spec, "gateway").empty();
-  TELLTALE_ASSIGN_OR_RETURN(Transfer transfer,
-                            gateway ? ToGateway(spec, notice) : ToSns(spec, notice));
-  transfer.allow_private = ActionBool(spec, "allow_private");
-  transfer.ca_file = ActionText(spec, "ca_file");
-  transfer.timeout_seconds = ActionNumber(spec, "timeout");
-  TELLTALE_RETURN_IF_ERROR(
-      SendAndRetry(transfer, static_cast<int>(ActionNumber(spec, "retries")), *at.stop, at.pause));
+  TELLTALE_ASSIGN_OR_RETURN(const HttpRequest request,
+                            gateway ? ToGateway(spec, notice, at) : ToSns(spec, notice, at));
+  TELLTALE_RETURN_IF_ERROR(TryAgain(static_cast<int>(ActionNumber(spec, "retries")), *at.stop,
+                                    at.pause, [&] { return Post(request); }));
   return std::string(gateway ? "the gateway took it" : "SNS took it");
 }
 

@@ -1,53 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0
-// One HTTP request or one mail over libcurl, with its guards: TLS is verified, no redirect is
-// followed, no address is connected that the guard refuses, nothing larger than an answer may be is
-// read. Thread safety: Send may be called by several threads at once.
+// The HTTP requests and mails of actions, with their guards: no redirect is followed, no address is
+// connected that address_guard.h refuses, what may help is tried again. Thread safety: several
+// threads may send at once.
 #pragma once
 #include <atomic>
-#include <cstdint>
 #include <functional>
-#include <string>
-#include <vector>
 
+#include "base/http_client.h"
+#include "base/mail_client.h"
 #include "base/status.h"
+#include "rules/actions/kinds.h"
+#include "rules/rule_set.h"
 
 namespace telltale::rules {
 
-struct Transfer {
-  std::string url;
-  bool allow_private = false;  ///< Link-local addresses are refused in any case.
-  std::string proxy;           ///< Empty: none, whatever the environment says.
-  std::string ca_file;         ///< Empty: the system's.
-  double timeout_seconds = 10;
-  std::string user, password;  ///< Of AWS: the key's id and the key.
-
-  // HTTP:
-  std::string body;
-  std::vector<std::string> headers;  ///< "Name: value".
-  std::string sigv4;                 ///< "aws:amz:REGION:SERVICE"; empty: not signed.
-
-  // Mail:
-  std::string mail_from;
-  std::vector<std::string> mail_to;
-  bool starttls = false;  ///< Required where it is set.
-};
-
-struct Answer {
-  long code = 0;                   ///< Of HTTP or SMTP; 0: there was none.
-  std::string body;                ///< Its first 4 KiB.
-  std::string error;               ///< Why there was no answer.
-  bool refused = false;            ///< By the guard: another try is no use.
-  bool retry = false;              ///< Another try may help.
+/// One try.
+struct Try {
+  Status status;
+  bool retry = false;              ///< Another may help.
   double retry_after_seconds = 0;  ///< What the server asked for.
 };
 
-/// `stop`: checked about once a second; true ends the transfer.
-Answer Send(const Transfer& transfer, const std::atomic<bool>& stop);
+/// Link-local addresses are refused in any case.
+AddressAllowed Guard(bool allow_private);
 
-/// Sends, and again after 1, 2, 4, ... s (or what the server asked for, 60 s at most) where it may
-/// help. `pause` waits and gives false where there is no time for that. kIo: what was said last.
+/// A request with the spec's allow_private, proxy, ca_file and timeout.
+HttpRequest GuardedRequest(const ActionSpec& spec, const std::atomic<bool>& stop);
+/// Sends it: ok where the answer is 2xx.
+Try Post(const HttpRequest& request);
+Try Mail(const MailRequest& request);
+
+/// Tries, and again after 1, 2, 4, ... s (or what the server asked for, 60 s at most) where it may
+/// help. `pause` waits and gives false where there is no time for that. The last try's status.
 using Pause = std::function<bool(double seconds)>;
-Status SendAndRetry(const Transfer& transfer, int retries, const std::atomic<bool>& stop,
-                    const Pause& pause, const std::function<Answer()>& send = {});
+Status TryAgain(int retries, const std::atomic<bool>& stop, const Pause& pause,
+                const std::function<Try()>& attempt);
 
 }  // namespace telltale::rules
