@@ -22,7 +22,7 @@ def main():
     targets = 5 + inputs[:, :8].sum(1, keepdim=True) / 3
     model = network()
     criterion = nn.MSELoss()
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-4)
     for step in range(STEPS):
         batch = torch.arange(step * 256, step * 256 + 256) % len(inputs)
         optimizer.zero_grad()

@@ -24,6 +24,9 @@ namespace {
 
 constexpr ParameterDesc kParameters[] = {
     {"stddev", 10, "σ", "Deviations above the median from which a loss is a spike."},
+    {"log_stddev", 6, "σ",
+     "The same of the losses' logarithms, where all are above 0: the losses of a training that has "
+     "nearly learned its samples are those of a few hard ones, far above the median now and then."},
     {"ratio", 1.5, "", "It must be this many times the median, too (where that is above 0)."},
     {"least_percent", 10, "%", "Of the first losses: a smaller excess is none."},
     {"window_steps", 50, "steps", "Newest losses, of which median and deviation are taken."},
@@ -59,6 +62,7 @@ class LossSpike final : public Rule {
  public:
   explicit LossSpike(const Parameters& p)
       : stddev_(p.Get("stddev")),
+        log_stddev_(p.Get("log_stddev")),
         ratio_(p.Get("ratio")),
         least_(p.Get("least_percent") / 100),
         window_(
@@ -134,7 +138,19 @@ class LossSpike final : public Rule {
     const double excess = p.value - level.median;
     const double sigma = std::max(level.sigma, 1e-3 * std::abs(level.median));
     return excess > stddev_ * sigma && excess > 2 * (largest - level.median) &&
-           excess > least_ * start && (level.median <= 0 || p.value > ratio_ * level.median);
+           excess > least_ * start && (level.median <= 0 || p.value > ratio_ * level.median) &&
+           JumpsInLogarithms(trace, p);
+  }
+
+  bool JumpsInLogarithms(const Trace& trace, const LossPoint& p) const {
+    std::vector<double> logarithms;
+    logarithms.reserve(trace.window.size());
+    for (const double value : trace.window) {
+      if (value <= 0) return true;
+      logarithms.push_back(std::log(value));
+    }
+    const Level level = LevelOf(std::move(logarithms));
+    return std::log(p.value) - level.median > log_stddev_ * level.sigma;
   }
 
   void Follow(Trace* trace, const LossPoint& p, Reporter* reporter) {
@@ -230,6 +246,7 @@ class LossSpike final : public Rule {
   }
 
   const double stddev_;
+  const double log_stddev_;
   const double ratio_;
   const double least_;
   const std::size_t window_;
@@ -248,7 +265,8 @@ const RuleDesc kLossSpikeDesc{
     "median and σ = scaled median absolute deviation (at least 0.1 % of the median) of the newest "
     "window_steps losses that are in no spike. A loss is a spike where it exceeds the median by "
     "more than stddev × σ, by more than twice the largest excess in the window, by more than "
-    "least_percent of the first losses, and is above ratio × median. It is back where it is at most"
+    "least_percent of the first losses, is above ratio × median and, where all in the window are "
+    "above 0, its logarithm exceeds theirs by log_stddev deviations. It is back where it is at most"
     " max(3 × σ, a tenth of the jump) above the median; what is not back after max_steps has a new "
     "level (Divergence's) and is no spike. Told when it is back: low, medium from three spikes on "
     "or 20 steps until it was back. Over where none came for forget_steps, and where the process "
