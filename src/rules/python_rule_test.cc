@@ -224,7 +224,7 @@ TEST_F(PythonRuleTest, OneThatTheKernelEndsForItsProcessorTimeIsSuspended) {
 }
 
 TEST_F(PythonRuleTest, OneThatRaisesIsSuspendedWithItsWords) {
-  Start(Host(R"(echo '{"error":{"text":"ValueError: no such tensor (mine.py:7)"}}' >&3)"));
+  Start(Host(R"sh(echo '{"error":{"text":"ValueError: no such tensor (mine.py:7)"}}' >&3)sh"));
   EXPECT_EQ(Suspension(), "ValueError: no such tensor (mine.py:7)");
 }
 
