@@ -657,7 +657,7 @@ class LossNotDecreasing final : public Rule {
     const double least = flat_ * scale * std::min(1.0, fall.steps / kSlowestSteps);
     const bool surely_flat =
         series->process->optimizer.lr == 0 || std::max(0.0, fall.drop) + 3 * fall.error < least;
-    const bool surely_risen = -fall.drop - 3 * fall.error > increase_ * scale;
+    const bool surely_risen = -fall.drop - 4 * fall.error > increase_ * scale;
 
     State now = State::kHealthy;
     if (!converged) {
@@ -738,7 +738,8 @@ class LossNotDecreasing final : public Rule {
 
     nlohmann::ordered_json evidence;
     const auto put = [&](const char* key, double value) {
-      if (std::isfinite(value)) evidence[key] = std::stod(fmt::format("{:.6g}", value));
+      if (std::isfinite(value))
+        evidence[key] = std::strtod(fmt::format("{:.6g}", value).c_str(), nullptr);
     };
     if (series->state == State::kNotFinite) {
       evidence["value"] =
@@ -872,7 +873,7 @@ const RuleDesc kLossNotDecreasingDesc{
     "min(1, steps / 200), so a noisy loss is judged only after as many steps as the drop needs to "
     "show; high and called diverging where level > start + max(increase_threshold_percent × "
     "|start|, 4 × σ), "
-    "without the σ where drop + 3 × error < −increase_threshold_percent × |start|; medium where "
+    "without the σ where drop + 4 × error < −increase_threshold_percent × |start|; medium where "
     "the loss "
     "rose "
     "again by more than half of its drop, level > lowest level + max((start − "

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -52,7 +53,8 @@ inline std::string Millis(double ns) { return Plain(ns / 1e6); }
 
 /// For evidence: enough digits to compute with, none that only look exact.
 inline double Rounded(double value) {
-  return std::isfinite(value) ? std::stod(fmt::format("{:.5g}", value)) : value;
+  // Not std::stod: it throws of what is too near to 0 or, rounded up, too large.
+  return std::isfinite(value) ? std::strtod(fmt::format("{:.5g}", value).c_str(), nullptr) : value;
 }
 
 /// Of one series. Rates are over the time since the sample before; after a gap they would speak of

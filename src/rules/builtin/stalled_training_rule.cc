@@ -27,6 +27,8 @@ constexpr ParameterDesc kParameters[] = {
      "SageMaker's name of the job to stop; here it is always the run that is watched.", ""},
 };
 
+constexpr std::int64_t kMinUnseenNs = 60'000'000'000;
+
 class StalledTrainingRule final : public Rule {
  public:
   explicit StalledTrainingRule(const Parameters& p)
@@ -41,6 +43,9 @@ class StalledTrainingRule final : public Rule {
 
   void OnRecord(const Record& record, Reporter* reporter) override {
     writer_ = record.writer;
+    if (now_ns_ > 0 && record.ord_ns - now_ns_ > std::max(threshold_ns_ / 2, kMinUnseenNs)) {
+      Unseen(record.ord_ns - now_ns_);
+    }
     if (const auto* step = record.As<format::StepRow>()) {
       OnStep(*step, reporter);
     } else if (const auto* scalar = record.As<format::ScalarRow>()) {
@@ -120,6 +125,13 @@ class StalledTrainingRule final : public Rule {
     }
   }
 
+  /// No record of anybody for so long: nobody watched, or the machine slept. It does not count.
+  void Unseen(std::int64_t ns) {
+    for (auto& [key, process] : processes_) {
+      if (process.progress_ns != 0 && !process.open) process.progress_ns += ns;
+    }
+  }
+
   /// The time has come at which a process may have stalled.
   void Look(Reporter* reporter) {
     look_ns_ = now_ns_ + std::max<std::int64_t>(threshold_ns_ / 60, 100'000'000);
@@ -196,7 +208,8 @@ const RuleDesc kStalledTrainingRuleDesc{
         "Of each process that has made a step: the time since its newest step, scalar or tensor, "
         "by the newest record of anything (samples of the machine keep coming). High where it is > "
         "threshold. Over with the next progress, and where the process or the attempt ends. A time "
-        "in which the recorder itself was away (event gap) does not count. Cost = the time without "
+        "in which the recorder itself was away (event gap), or from which there is no record of "
+        "anything for more than max(threshold / 2, 60 s), does not count. Cost = the time without "
         "progress.",
     .how_to_fix =
         "Look where the threads stand: `py-spy dump --pid PID` or gdb. With several ranks compare "
