@@ -21,7 +21,6 @@ NO_TRAINING = {
     "OverallFrameworkMetrics": "never fires",
     "OverallSystemUsage": "never fires",
     "ProfilerReport": "fires with the rules that it runs",
-    "SimilarAcrossRuns": "compares two runs",
 }
 
 

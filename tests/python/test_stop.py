@@ -234,7 +234,8 @@ def test_a_training_of_xgboost_saves_its_model_and_ends(probe: Probe, tmp_path: 
     from telltale import stopping
 
     class AsksIn3(xgboost.callback.TrainingCallback):  # type: ignore[misc]
-        def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
+        # Not after it: XGBoost keeps callbacks in a set, so which of them comes first is chance.
+        def before_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
             if epoch == 2:
                 _stop.arrived(_stop.Stop(request()))
             return False
