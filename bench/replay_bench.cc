@@ -314,8 +314,8 @@ int Measure(std::int64_t steps) {
   const double memory = std::max(one.mebibytes, two.mebibytes);
   fmt::print("  memory                       {:8.0f} MiB        limit {:.0f}\n", memory,
              kMostMebibytes);
-  const bool holds = rate(one) >= kLeastRowsASecond && two.seconds <= kMostSeconds &&
-                     memory <= kMostMebibytes;
+  const bool holds =
+      rate(one) >= kLeastRowsASecond && two.seconds <= kMostSeconds && memory <= kMostMebibytes;
   if (!holds) fmt::print(stderr, "replay_bench: beyond a limit\n");
   return holds ? 0 : 1;
 }

@@ -117,9 +117,9 @@ def lightning_callback(path: str, every: int = 20) -> Any:
     Raises:
         ImportError: there is no Lightning.
     """
-    base = _first("lightning.pytorch", "pytorch_lightning").Callback
+    base: Any = _first("lightning.pytorch", "pytorch_lightning").Callback
 
-    class TelltaleStop(base):  # type: ignore[misc]
+    class TelltaleStop(base):
         """Saves and ends where a stop is asked for."""
 
         def __init__(self) -> None:
@@ -151,9 +151,9 @@ def transformers_callback(every: int = 20) -> Any:
     Raises:
         ImportError: there is no transformers.
     """
-    base = _first("transformers").TrainerCallback
+    base: Any = _first("transformers").TrainerCallback
 
-    class TelltaleStop(base):  # type: ignore[misc]
+    class TelltaleStop(base):
         """Saves and ends where a stop is asked for."""
 
         def __init__(self) -> None:
@@ -190,9 +190,9 @@ def keras_callback(path: str) -> Any:
     Raises:
         ImportError: there is no Keras.
     """
-    base = _first("keras.callbacks", "tensorflow.keras.callbacks").Callback
+    base: Any = _first("keras.callbacks", "tensorflow.keras.callbacks").Callback
 
-    class TelltaleStop(base):  # type: ignore[misc]
+    class TelltaleStop(base):
         """Saves and ends where a stop is asked for."""
 
         def __init__(self) -> None:
@@ -223,10 +223,10 @@ def xgboost_callback(path: str) -> Any:
     Raises:
         ImportError: there is no XGBoost.
     """
-    base = _first("xgboost.callback").TrainingCallback
+    base: Any = _first("xgboost.callback").TrainingCallback
     collective = _first("xgboost.collective", "xgboost.rabit")
 
-    class TelltaleStop(base):  # type: ignore[misc]
+    class TelltaleStop(base):
         """Saves and ends where a stop is asked for."""
 
         def __init__(self) -> None:

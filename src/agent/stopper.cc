@@ -293,9 +293,10 @@ void Stopper::Journalled(const std::vector<Target>& targets) {
                                      [&](const Target& each) { return each.uuid == sent.uuid; });
     if (target == targets.end() || target->ended) continue;
     if (target->pidfd < 0) {
-      failures_.push_back(fmt::format("pid {}: not signalled, since the number alone does not say "
-                                      "whose it is",
-                                      target->pid));
+      failures_.push_back(
+          fmt::format("pid {}: not signalled, since the number alone does not say "
+                      "whose it is",
+                      target->pid));
       continue;
     }
     const int error = signal_(target->pidfd, sent.signal);

@@ -19,9 +19,9 @@ bool CurlIsReady() {
 /// comes between.
 curl_socket_t OnSocket(void* user, curlsocktype purpose, curl_sockaddr* address) {
   auto* const guard = static_cast<CurlGuard*>(user);
-  const bool allowed = purpose == CURLSOCKTYPE_IPCXN &&
-                       (guard->allowed == nullptr || !*guard->allowed ||
-                        (*guard->allowed)(&address->addr, address->addrlen));
+  const bool allowed =
+      purpose == CURLSOCKTYPE_IPCXN && (guard->allowed == nullptr || !*guard->allowed ||
+                                        (*guard->allowed)(&address->addr, address->addrlen));
   if (!allowed) {
     guard->refused = true;
     return CURL_SOCKET_BAD;

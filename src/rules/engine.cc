@@ -281,9 +281,14 @@ std::vector<Finding> Engine::TakeRevisions() { return std::exchange(revisions_, 
 std::vector<RuleState> Engine::rule_states(bool summaries) const {
   std::vector<RuleState> out;
   for (const auto& slot : slots_) {
-    RuleState state{
-        slot->name, RuleStatus::kInProgress, slot->records, slot->incidents, slot->error, {}, {},
-        slot->desc != nullptr && slot->desc->wrong_result};
+    RuleState state{slot->name,
+                    RuleStatus::kInProgress,
+                    slot->records,
+                    slot->incidents,
+                    slot->error,
+                    {},
+                    {},
+                    slot->desc != nullptr && slot->desc->wrong_result};
     if (slot->desc != nullptr && slot->owned_desc == nullptr) state.rule = slot->desc->name;
     try {
       if (slot->failed) {

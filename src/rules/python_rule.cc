@@ -235,8 +235,8 @@ class PythonRule final : public Rule {
     if (!outstanding_ || !process_) return;
     const std::int64_t began_ns = Clock::System().MonotonicNs();
     const std::int64_t deadline_ns = began_ns + limit_ns_;
-    // Nothing of it counts before the rule is done with the batch: one that goes wrong in the middle
-    // must set nothing off by what it said before.
+    // Nothing of it counts before the rule is done with the batch: one that goes wrong in the
+    // middle must set nothing off by what it said before.
     std::vector<PythonReport> said;
     std::size_t bytes = 0;
     while (true) {

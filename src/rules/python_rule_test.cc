@@ -54,8 +54,7 @@ class PythonRuleTest : public ::testing::Test {
     RuleSet set;
     set.defaults = false;
     set.rules.push_back(spec);
-    auto engine =
-        Engine::Create(set, [](const RuleSpec& one) { return MakePythonRule(one, {}); });
+    auto engine = Engine::Create(set, [](const RuleSpec& one) { return MakePythonRule(one, {}); });
     ASSERT_TRUE(engine.ok()) << engine.status().message();
     engine_ = std::make_unique<Engine>(std::move(engine).value());
     engine_->Bind({nullptr, "the run"});
@@ -240,10 +239,11 @@ TEST_F(PythonRuleTest, OneThatReportsWithoutAnEndIsSuspended) {
 
 TEST_F(PythonRuleTest, OneThatFillsTheWatchersMemoryIsSuspended) {
   // 300 incidents with 60 kB of evidence each.
-  Start(Host("big=$(head -c 60000 /dev/zero | tr '\\0' x); i=0; while [ $i -lt 300 ]; do "
-             "i=$((i + 1)); printf '{\"report\":{\"subject\":\"s%s\",\"evidence\":{\"x\":\"%s\"}}}"
-             "\\n' $i $big >&3; done; " +
-             Done()));
+  Start(
+      Host("big=$(head -c 60000 /dev/zero | tr '\\0' x); i=0; while [ $i -lt 300 ]; do "
+           "i=$((i + 1)); printf '{\"report\":{\"subject\":\"s%s\",\"evidence\":{\"x\":\"%s\"}}}"
+           "\\n' $i $big >&3; done; " +
+           Done()));
   EXPECT_NE(Suspension().find("MiB of text"), std::string::npos) << State().error;
   EXPECT_LT(engine_->findings().size(), 300U);
 }

@@ -67,8 +67,7 @@ TEST(RowJsonTest, AnyTextStaysOnItsLine) {
   };
   for (const auto& [name, written] : texts) {
     row.name = name;
-    EXPECT_NE(JsonOf(row).find("\"name\":\"" + written + "\""), std::string::npos)
-        << JsonOf(row);
+    EXPECT_NE(JsonOf(row).find("\"name\":\"" + written + "\""), std::string::npos) << JsonOf(row);
   }
 }
 

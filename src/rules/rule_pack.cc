@@ -55,10 +55,10 @@ Status CompleteRules(const fs::path& file, RuleSet* set) {
     if (!parsed.ok()) {
       // An error is one line; its place is in the first, below it stand the expression and a caret.
       const std::string& what = parsed.status().message();
-      return Status(parsed.status().code(),
-                    fmt::format("{}: rules.{}.expression: {}: {}", Printable(file.string()),
-                                Printable(spec.name), what.substr(0, what.find('\n')),
-                                Printable(spec.rule)));
+      return Status(
+          parsed.status().code(),
+          fmt::format("{}: rules.{}.expression: {}: {}", Printable(file.string()),
+                      Printable(spec.name), what.substr(0, what.find('\n')), Printable(spec.rule)));
     }
   }
   return Status();

@@ -39,8 +39,9 @@ TEST_F(RulePackTest, AFolderMeansItsRulesFileAndAFileItself) {
 
 TEST_F(RulePackTest, PythonFilesAreThoseBesideTheRulesFile) {
   std::ofstream(folder_.path() / "mine.py") << "class Mine: pass\n";
-  const auto set = Complete("[rules.a]\npython = \"mine.py:Mine\"\n"
-                            "[rules.b]\npython = \"pack.module:Other\"\n");
+  const auto set = Complete(
+      "[rules.a]\npython = \"mine.py:Mine\"\n"
+      "[rules.b]\npython = \"pack.module:Other\"\n");
   ASSERT_TRUE(set.ok()) << set.status().message();
   for (const RuleSpec& spec : set->rules) {
     EXPECT_EQ(spec.rule, spec.name == "a"

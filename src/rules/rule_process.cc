@@ -104,9 +104,9 @@ Result<std::unique_ptr<RuleProcess>> RuleProcess::Start(const std::vector<std::s
 
 RuleProcess::~RuleProcess() {
   line_.reset();
-  // A number that nobody has waited for yet is still this child's, and so is its group's, also where
-  // it has ended and what it started goes on. Where that fails somebody else has reaped it (a parent
-  // that reaps all), and the number may be another's.
+  // A number that nobody has waited for yet is still this child's, and so is its group's, also
+  // where it has ended and what it started goes on. Where that fails somebody else has reaped it (a
+  // parent that reaps all), and the number may be another's.
   siginfo_t info{};
   if (::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) != 0) return;
   ::kill(-pid_, SIGKILL);

@@ -438,9 +438,9 @@ TEST_F(CliTest, CodeThatARunNamesRunsOnlyWhereTheUserHasAskedForIt) {
   std::ofstream(python) << "#!/bin/sh\n: > '" << ran.string() << "'\nexit 1\n";
   fs::permissions(python, fs::perms::owner_all);
   std::ofstream(dir_ / "mine.py") << "class Mine: pass\n";
-  std::ofstream(dir_ / "rules.toml") << "[rules.mine]\npython = 'mine.py:Mine'\n"
-                                     << "parameters = { host_python = '" << python.string()
-                                     << "' }\n";
+  std::ofstream(dir_ / "rules.toml")
+      << "[rules.mine]\npython = 'mine.py:Mine'\n"
+      << "parameters = { host_python = '" << python.string() << "' }\n";
   ASSERT_EQ(unsetenv("TELLTALE_PYTHON_RULES"), 0);
   ASSERT_EQ(setenv("XDG_STATE_HOME", (dir_ / "own").c_str(), 1), 0);
   ASSERT_EQ(Run("run -o r --quiet --no-serve --rules rules.toml -- true").code, 0);

@@ -234,9 +234,8 @@ void Dispatcher::Start(const std::vector<Finding>& all, const Moment& now,
   std::erase_if(tasks_, [&](const Task& task) {
     const bool ready = task.stage == Stage::kWaiting || task.stage == Stage::kDecided;
     if (!ready || (task.decision.due_ns > now.run_ns && !now.over)) return false;
-    const auto finding = std::find_if(all.begin(), all.end(), [&](const Finding& f) {
-      return f.id == task.decision.finding.id;
-    });
+    const auto finding = std::find_if(
+        all.begin(), all.end(), [&](const Finding& f) { return f.id == task.decision.finding.id; });
     const std::string why =
         finding == all.end() ? "" : WhyTooLate(task.decision.spec.kind, *finding, now);
     if (why.empty()) return false;

@@ -151,8 +151,8 @@ Result<std::string> ActEmail(const ActionSpec& spec, const Notice& notice, const
   // A mail server is named by whoever runs this, and mostly stands in a private network.
   mail.address_allowed = Guard(true);
   mail.ca_file = ActionText(spec, "ca_file");
-  mail.timeout_ms = std::max<std::int64_t>(
-      1, static_cast<std::int64_t>(ActionNumber(spec, "timeout") * 1000));
+  mail.timeout_ms =
+      std::max<std::int64_t>(1, static_cast<std::int64_t>(ActionNumber(spec, "timeout") * 1000));
   mail.stop = at.stop;
   TELLTALE_RETURN_IF_ERROR(TryAgain(static_cast<int>(ActionNumber(spec, "retries")), *at.stop,
                                     at.pause, [&] { return Mail(mail); }));

@@ -157,8 +157,9 @@ Status CheckUrl(const ActionSpec& spec, std::string_view name) {
   const auto begin = url.find("://") + 3;
   const std::string authority = url.substr(begin, url.find_first_of("/?#", begin) - begin);
   if (authority.find('@') == std::string::npos) return {};
-  return Wrong(spec, name, "holds a password, which would be stored with the run: leave it out and "
-                           "use token_env, or url_env");
+  return Wrong(spec, name,
+               "holds a password, which would be stored with the run: leave it out and "
+               "use token_env, or url_env");
 }
 
 /// What the parameters say together.
@@ -221,9 +222,7 @@ const ActionKind* FindActionKind(std::string_view name) {
   return nullptr;
 }
 
-bool TellsOfMany(std::string_view kind) {
-  return OneOf(kind, {"webhook", "email", "sms"});
-}
+bool TellsOfMany(std::string_view kind) { return OneOf(kind, {"webhook", "email", "sms"}); }
 
 std::string ActionText(const ActionSpec& spec, std::string_view name) {
   if (const auto given = spec.parameters.find(std::string(name)); given != spec.parameters.end()) {

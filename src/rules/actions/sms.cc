@@ -21,8 +21,7 @@ std::string Variable(const ActionSpec& spec, std::string_view parameter) {
   return name.empty() ? std::string() : TextOrVariable(spec, "", {name.c_str()});
 }
 
-Result<HttpRequest> ToGateway(const ActionSpec& spec, const Notice& notice,
-                              const ActContext& at) {
+Result<HttpRequest> ToGateway(const ActionSpec& spec, const Notice& notice, const ActContext& at) {
   HttpRequest request = GuardedRequest(spec, *at.stop);
   request.url = ActionText(spec, "gateway");
   TELLTALE_ASSIGN_OR_RETURN(const std::string token, Secret(spec, "token"));

@@ -37,8 +37,8 @@ HttpRequest GuardedRequest(const ActionSpec& spec, const std::atomic<bool>& stop
   request.address_allowed = Guard(ActionBool(spec, "allow_private"));
   request.proxy = ActionText(spec, "proxy");
   request.ca_file = ActionText(spec, "ca_file");
-  request.timeout_ms = std::max<std::int64_t>(
-      1, static_cast<std::int64_t>(ActionNumber(spec, "timeout") * 1000));
+  request.timeout_ms =
+      std::max<std::int64_t>(1, static_cast<std::int64_t>(ActionNumber(spec, "timeout") * 1000));
   request.connect_timeout_ms = request.timeout_ms;
   request.most_answer_bytes = kMaxAnswerBytes;
   request.stop = &stop;
@@ -58,16 +58,15 @@ Try Post(const HttpRequest& request) {
     const Status& status = response.status();
     const bool guard = refused && status.code() == Code::kUsage;
     return {Status(status.code(), status.message() + (guard ? kNotAllowed : "")),
-            status.code() == Code::kIo,
-            0};
+            status.code() == Code::kIo, 0};
   }
   const int code = response->status;
   if (code >= 200 && code < 300) return {};
   Try out;
-  out.status = {Code::kIo, code >= 300 && code < 400
-                               ? fmt::format("HTTP {}: it sends elsewhere, which is not followed",
-                                             code)
-                               : fmt::format("HTTP {}", code)};
+  out.status = {Code::kIo,
+                code >= 300 && code < 400
+                    ? fmt::format("HTTP {}: it sends elsewhere, which is not followed", code)
+                    : fmt::format("HTTP {}", code)};
   out.retry = code == 408 || code == 425 || code == 429 || code >= 500;
   out.retry_after_seconds = static_cast<double>(response->retry_after_s.value_or(0));
   return out;

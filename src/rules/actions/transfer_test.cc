@@ -15,9 +15,7 @@
 namespace telltale::rules {
 namespace {
 
-Try Failed(bool retry, double after = 0) {
-  return {Status(Code::kIo, "HTTP 503"), retry, after};
-}
+Try Failed(bool retry, double after = 0) { return {Status(Code::kIo, "HTTP 503"), retry, after}; }
 
 TEST(Transfer, TriesAgainWithLongerAndLongerPauses) {
   const std::atomic<bool> stop = false;

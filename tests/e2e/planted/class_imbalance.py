@@ -19,7 +19,7 @@ def main() -> None:
     torch.manual_seed(0)
     torch.set_num_threads(1)
     share = 0.5 if "--cured" in sys.argv else 0.02
-    labels = (torch.rand(SAMPLES) < share).long()
+    labels = torch.rand(SAMPLES).lt(share).long()
     inputs = torch.randn(SAMPLES, 16)
     inputs[:, 0] += 2 * labels
     model = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 2))

@@ -21,7 +21,7 @@ class Classifier(nn.Module):
         self.head = nn.Linear(16, 2)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        length = (tokens != 0).sum(1, keepdim=True)
+        length = tokens.ne(0).sum(1, keepdim=True)
         return self.head(self.embedding(tokens).sum(1) / length)
 
 

@@ -9,6 +9,7 @@ import sys
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.nn.utils.clip_grad import clip_grad_norm_
 
 STEPS = 400
 CLASSES = 4
@@ -57,7 +58,7 @@ def main() -> None:
         optimizer.zero_grad()
         loss = F.cross_entropy(model(samples), labels[batch])
         loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
     print(f"loss {loss.item():.4f}")
 

@@ -24,7 +24,7 @@ class LogScale(nn.Module):
         self.epsilon = epsilon
 
     def forward(self, amounts: torch.Tensor) -> torch.Tensor:
-        logarithm = torch.log(amounts + self.epsilon)
+        logarithm = torch.log(torch.add(amounts, self.epsilon))
         return logarithm - logarithm.mean(0)
 
 

@@ -40,7 +40,7 @@ def main() -> None:
         logits, size = model(inputs[batch])
         loss = F.cross_entropy(logits, labels[batch])
         if "--cured" in sys.argv:
-            loss = loss + 0.1 * F.mse_loss(size, sizes[batch])
+            loss = torch.add(loss, F.mse_loss(size, sizes[batch]), alpha=0.1)
         loss.backward()
         optimizer.step()
     print(f"loss {loss.item():.4f}")

@@ -5,6 +5,7 @@ The other group learns, so the loss falls. With --cured both have the same rate.
 """
 
 import sys
+from typing import Any
 
 import torch
 from torch import nn
@@ -23,7 +24,7 @@ def main() -> None:
     head = nn.Sequential(nn.ReLU(), nn.Linear(128, 64), nn.ReLU(), nn.Linear(64, CLASSES))
     model = nn.Sequential(body, head)
     rate = 0.05
-    groups = [
+    groups: list[dict[str, Any]] = [
         {"params": body.parameters(), "lr": rate if "--cured" in sys.argv else 1e-12},
         {"params": head.parameters()},
     ]
