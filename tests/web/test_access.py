@@ -79,7 +79,7 @@ def test_the_tab_key_reaches_everything_in_order(late: Path, watched: Watched) -
     page.wait_for_selector(".heat canvas")
     drawn(page)  # Each chart then has its button.
     # Also what is folded away.
-    page.locator("[data-finding] summary").first.click()
+    page.locator("[data-finding] [data-evidence] summary").first.click()
     page.evaluate("scrollTo(0, 0)")
     page.mouse.click(5, 5)  # The order begins where was clicked last.
     reached = walk(page)

@@ -37,7 +37,7 @@ def ruled(runs: Runs, tmp_path: Path) -> Path:
     (tmp_path / "mine.py").write_text(MINE)
     (tmp_path / "rules.toml").write_text(RULES)
     options = ("--rules", str(tmp_path / "rules.toml"))
-    return runs.train("ruled", REPO / "tests/e2e/train_tiny.py", 100, options=options)
+    return runs.train("ruled", REPO / "tests/e2e/train_tiny.py", 5000, options=options)
 
 
 def test_actions_and_states_of_rules_are_on_the_page(ruled: Path, watched: Watched) -> None:

@@ -241,7 +241,7 @@ def test_parts_list_and_evidence(late: Path, watched: Watched) -> None:
     page.keyboard.press("j")
     expect(page.locator("[data-finding]").first).to_have_class(re.compile(r"\bsel\b"))
     page.keyboard.press("Enter")
-    expect(page.locator("[data-finding] dl").first).to_be_visible()
+    expect(page.locator("[data-finding] [data-evidence] dl").first).to_be_visible()
     page.keyboard.press("k")
     page.evaluate("document.body.focus()")
 

@@ -33,7 +33,7 @@ def questions(url: str) -> list[dict[str, str]]:
 def test_lines_of_a_zoom_are_one_request_and_each_is_asked_once(late: Path, watched: Watched) -> None:
     page = watched.page
     # Everything is in view.
-    page.set_viewport_size({"width": 1440, "height": 4000})
+    page.set_viewport_size({"width": 1440, "height": 6000})
     watched.sign_in()
     watched.open("late")
     drawn(page)

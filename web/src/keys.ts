@@ -98,7 +98,7 @@ function open(): void {
     navigate(`/r/${encodeURIComponent(run)}`);
     return;
   }
-  const details = element.querySelector("details");
+  const details = element.querySelector<HTMLDetailsElement>("details[data-evidence]");
   if (details) details.open = !details.open;
 }
 

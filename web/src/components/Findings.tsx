@@ -166,7 +166,7 @@ function Item({ of: { group, first: finding, beneath }, rule, selected }: ItemPr
         {group && group.action_words !== "" && <p data-actions>{group.action_words}</p>}
         {beneath.length > 0 && <Beneath findings={beneath} selected={selected} />}
         {group?.comparison && <Compared of={group.comparison} />}
-        <details>
+        <details data-evidence>
           <summary>Evidence</summary>
           <dl class="ev">
             {Object.entries(finding.evidence).map(([name, value]) => (
