@@ -3,9 +3,13 @@
 
 #include <arrow/api.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <type_traits>
+#include <utility>
+#include <vector>
 
 namespace telltale::store {
 namespace {
@@ -60,33 +64,98 @@ arrow::Status BuildColumns(const std::vector<Row>& rows, arrow::ArrayVector* col
   return status;
 }
 
+/// A column of a batch as rows take it: one of its type, or texts as indices of a dictionary.
+struct Source {
+  const arrow::Array* array = nullptr;  ///< nullptr: the rows keep their zero.
+  const std::int32_t* indices = nullptr;
+  std::vector<std::string_view> words;  ///< Of the dictionary, interned once a batch.
+  bool nulls = false;
+};
+
+Source TextSource(const arrow::Array& column, StringPool* pool) {
+  Source source;
+  if (column.type_id() == arrow::Type::STRING) {
+    source.array = &column;
+  } else if (column.type_id() == arrow::Type::DICTIONARY) {
+    const auto& texts = static_cast<const arrow::DictionaryArray&>(column);
+    if (texts.indices()->type_id() != arrow::Type::INT32 ||
+        texts.dictionary()->type_id() != arrow::Type::STRING) {
+      return source;
+    }
+    source.array = &column;
+    source.indices = static_cast<const arrow::Int32Array&>(*texts.indices()).raw_values();
+    const auto& dictionary = static_cast<const arrow::StringArray&>(*texts.dictionary());
+    for (std::int64_t i = 0; i < dictionary.length(); ++i) {
+      source.words.push_back(dictionary.IsNull(i) ? std::string_view()
+                                                  : pool->Intern(dictionary.GetView(i)));
+    }
+  }
+  return source;
+}
+
+/// The columns of `batch` in the order of the row's members. The batch outlives them.
 template <class Row>
-void FillRows(const arrow::RecordBatch& batch, StringPool* pool, std::vector<Row>* rows) {
-  const std::size_t begin = rows->size();
-  const auto n = static_cast<std::size_t>(batch.num_rows());
-  rows->resize(begin + n);
+std::vector<Source> SourcesOf(const arrow::RecordBatch& batch, StringPool* pool) {
+  std::vector<Source> sources;
   format::ForEachColumn<Row>([&](const format::ColumnDesc& desc, auto member) {
     using Value = ValueOf<Row, decltype(member)>;
-    using Type = typename ArrowTypeOf<Value>::type;
-    const auto column = batch.GetColumnByName(std::string(desc.name));
-    if (column == nullptr || column->type_id() != Type::type_id) return;
-    const auto& array = static_cast<const typename arrow::TypeTraits<Type>::ArrayType&>(*column);
-    std::string_view last;
-    std::string_view last_interned;
-    for (std::size_t i = 0; i < n; ++i) {
-      const auto at = static_cast<std::int64_t>(i);
-      if (array.IsNull(at)) continue;
+    Source source;
+    const int at = batch.schema()->GetFieldIndex(std::string(desc.name));
+    if (at >= 0) {
+      const arrow::Array& column = *batch.column(at);
       if constexpr (std::is_same_v<Value, std::string_view>) {
-        const std::string_view text = array.GetView(at);
+        source = TextSource(column, pool);
+      } else if (column.type_id() == ArrowTypeOf<Value>::type::type_id) {
+        source.array = &column;
+      }
+      source.nulls = column.null_count() > 0;
+    }
+    sources.push_back(std::move(source));
+  });
+  return sources;
+}
+
+/// Rows [from, to) of the batch into `rows`, which are those of them.
+template <class Row>
+void FillRows(const std::vector<Source>& sources, std::int64_t from, std::int64_t to,
+              StringPool* pool, Row* rows) {
+  auto source = sources.begin();
+  format::ForEachColumn<Row>([&](const format::ColumnDesc&, auto member) {
+    using Value = ValueOf<Row, decltype(member)>;
+    using Type = typename ArrowTypeOf<Value>::type;
+    const Source& column = *source++;
+    if (column.array == nullptr) return;
+    const auto each = [&](auto value) {
+      for (std::int64_t i = from; i < to; ++i) {
+        if (column.nulls && column.array->IsNull(i)) continue;
+        rows[i - from].*member = value(i);
+      }
+    };
+    if constexpr (std::is_same_v<Value, std::string_view>) {
+      if (column.indices != nullptr) {
+        each([&](std::int64_t i) { return column.words[column.indices[i]]; });
+        return;
+      }
+      const auto& array = static_cast<const arrow::StringArray&>(*column.array);
+      std::string_view last;
+      std::string_view last_interned = pool->Intern({});
+      each([&](std::int64_t i) {
+        const std::string_view text = array.GetView(i);
         // Most columns repeat their value: spare the look-up.
-        if (text != last || i == 0) {
+        if (text != last) {
           last = text;
           last_interned = pool->Intern(text);
         }
-        (*rows)[begin + i].*member = last_interned;
-      } else {
-        (*rows)[begin + i].*member = array.Value(at);
-      }
+        return last_interned;
+      });
+    } else if constexpr (std::is_same_v<Value, bool>) {
+      const auto& array = static_cast<const arrow::BooleanArray&>(*column.array);
+      each([&](std::int64_t i) { return array.Value(i); });
+    } else {
+      const auto* const values =
+          static_cast<const typename arrow::TypeTraits<Type>::ArrayType&>(*column.array)
+              .raw_values();
+      each([&](std::int64_t i) { return values[i]; });
     }
   });
 }
@@ -141,10 +210,14 @@ arrow::Status ArrowToRows(const arrow::RecordBatch& batch, format::TableId table
                           format::Rows* out) {
   ARROW_RETURN_NOT_OK(batch.Validate());
   WithTable(*out, table, [&](auto& of_table) {
+    using Row = typename std::remove_cvref_t<decltype(of_table)>::value_type;
+    const std::vector<Source> sources = SourcesOf<Row>(batch, pool);
     of_table.reserve(of_table.size() + static_cast<std::size_t>(batch.num_rows()));
     // Columns go into rows: all of them for some rows, while those rows are in the cache.
     for (std::int64_t at = 0; at < batch.num_rows(); at += kRowsInCache) {
-      FillRows(*batch.Slice(at, kRowsInCache), pool, &of_table);
+      const std::int64_t end = std::min(at + kRowsInCache, batch.num_rows());
+      of_table.resize(of_table.size() + static_cast<std::size_t>(end - at));
+      FillRows(sources, at, end, pool, of_table.data() + of_table.size() - (end - at));
     }
   });
   return arrow::Status::OK();

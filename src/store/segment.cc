@@ -173,6 +173,13 @@ Result<SegmentInfo> ReadSegment(const std::filesystem::path& path, StringPool* p
     // No thread pools of Arrow's: a reader may fork, and must not cost more than it seems to.
     parquet::ArrowReaderProperties properties(/*use_threads=*/false);
     properties.set_pre_buffer(false);
+    // Texts repeat: as indices of a dictionary each is looked at once a row group.
+    const parquet::SchemaDescriptor& schema = *parquet->metadata()->schema();
+    for (int i = 0; i < schema.num_columns(); ++i) {
+      if (schema.Column(i)->physical_type() == parquet::Type::BYTE_ARRAY) {
+        properties.set_read_dictionary(i, true);
+      }
+    }
     std::unique_ptr<parquet::arrow::FileReader> reader;
     arrow::Status status = parquet::arrow::FileReader::Make(
         arrow::default_memory_pool(), std::move(parquet), properties, &reader);
