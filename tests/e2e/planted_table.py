@@ -149,8 +149,9 @@ def main() -> int:
             if case.first:
                 before = replace(case, rules=[])
                 train(options.telltale, options.python, before, True, kept / f"{case.name}-first")
-            sick = run(options.telltale, options.python, case, False, kept)
+            # The cured one first: averages of the machine still hold what the sick one did to it.
             cured = run(options.telltale, options.python, case, True, kept)
+            sick = run(options.telltale, options.python, case, False, kept)
             wrong = judge(case, sick, cured)
             failed += bool(wrong)
             print(f"{case.name:<{width}}  sick  {', '.join(sick) or '(silent)'}")
