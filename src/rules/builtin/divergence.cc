@@ -11,6 +11,7 @@
 #include <deque>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -27,6 +28,9 @@ constexpr ParameterDesc kParameters[] = {
     {"rise_percent", 20, "%", "Of the level before: a smaller rise is none."},
     {"least_percent", 5, "%", "Of the first losses: a smaller rise is none."},
     {"stddev", 5, "σ", "Deviations by which the level must have risen."},
+    {"log_stddev", 2.5, "σ",
+     "The same of the losses' logarithms, where all are above 0: losses of small batches lie far "
+     "above their median now and then."},
 };
 
 constexpr std::size_t kMinReference = 20;
@@ -42,7 +46,8 @@ constexpr std::int64_t kNewLevelSteps = 500;  ///< Undecided for so long: it is 
 struct Trace : TrainingProcess {
   std::deque<LossPoint> reference;  ///< The newest before the change.
   Level level;
-  std::size_t measured = 0;  ///< Losses in `reference` when `level` was taken.
+  std::optional<Level> logarithms;  ///< The same of the losses' logarithms, where all are above 0.
+  std::size_t measured = 0;         ///< Losses in `reference` when `level` was taken.
   std::vector<double> first;
   double start = 0;  ///< Median of the first three.
   std::int64_t seen = 0;
@@ -67,7 +72,8 @@ class Divergence final : public Rule {
             std::max<std::int64_t>(static_cast<std::int64_t>(kNewest), p.GetInt("patience_steps"))),
         rise_(p.Get("rise_percent") / 100),
         least_(p.Get("least_percent") / 100),
-        stddev_(p.Get("stddev")) {}
+        stddev_(p.Get("stddev")),
+        log_stddev_(p.Get("log_stddev")) {}
 
   bool Wants(const Series& series) override { return LossTraces<Trace>::Wants(series); }
 
@@ -175,6 +181,12 @@ class Divergence final : public Rule {
     trace->measured = 0;
     std::vector<double> values;
     for (const LossPoint& p : trace->reference) values.push_back(p.value);
+    trace->logarithms.reset();
+    if (*std::min_element(values.begin(), values.end()) > 0) {
+      std::vector<double> logarithms;
+      for (const double value : values) logarithms.push_back(std::log(value));
+      trace->logarithms = LevelOf(std::move(logarithms));
+    }
     trace->level = LevelOf(std::move(values));
   }
 
@@ -182,19 +194,22 @@ class Divergence final : public Rule {
     return MedianOf({trace.newest.begin(), trace.newest.end()});
   }
 
-  bool Risen(const Trace& trace) const {
-    const double rise = Now(trace) - trace.level.median;
-    return rise > rise_ * std::abs(trace.level.median) && rise > least_ * std::abs(trace.start) &&
-           rise > stddev_ * trace.level.sigma;
+  bool Risen(const Trace& trace) const { return RisenTo(trace, Now(trace)); }
+
+  bool RisenTo(const Trace& trace, double now) const {
+    const double rise = now - trace.level.median;
+    if (rise <= rise_ * std::abs(trace.level.median) || rise <= least_ * std::abs(trace.start) ||
+        rise <= stddev_ * trace.level.sigma) {
+      return false;
+    }
+    return !trace.logarithms ||
+           std::log(now) - trace.logarithms->median > log_stddev_ * trace.logarithms->sigma;
   }
 
   /// On its way up to Inf, too fast for patience: the newest losses alone are above.
   bool RisenFast(const Trace& trace) const {
     if (trace.above < kFastSteps || std::ssize(trace.newest) < kFastSteps) return false;
-    const double now = MedianOf({trace.newest.end() - kFastSteps, trace.newest.end()});
-    const double rise = now - trace.level.median;
-    return rise > rise_ * std::abs(trace.level.median) && rise > least_ * std::abs(trace.start) &&
-           rise > stddev_ * trace.level.sigma;
+    return RisenTo(trace, MedianOf({trace.newest.end() - kFastSteps, trace.newest.end()}));
   }
 
   /// Before there is a level to compare with: every loss above twice the first.
@@ -326,6 +341,7 @@ class Divergence final : public Rule {
   const double rise_;
   const double least_;
   const double stddev_;
+  const double log_stddev_;
 
   LossTraces<Trace> traces_;
   bool has_data_ = false;
@@ -341,8 +357,10 @@ const RuleDesc kDivergenceDesc{
     "held "
     "between −5 and 5; the change is the loss at which S left 0. It diverges where S > 60 after "
     "patience_steps, and the median of the newest 15 losses exceeds the level before by more than "
-    "rise_percent of it, by more than least_percent of the first losses, and by more than stddev × "
-    "σ. Also where in the first 3 × patience_steps, patience_steps losses in a row are above twice "
+    "rise_percent of it, by more than least_percent of the first losses, by more than stddev × "
+    "σ and, where all of the 60 are above 0, its logarithm theirs by more than log_stddev of their "
+    "deviations. Also where in the first 3 × patience_steps, patience_steps losses in a row are "
+    "above twice "
     "the start (median of the first three). High where the level is above the start, or more than "
     "half of what was gained is lost, or the loss became NaN or Inf (then three losses above do); "
     "else medium. Not judged where "
