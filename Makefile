@@ -7,6 +7,8 @@ MAKEFLAGS += --no-print-directory
 
 PYTHON := .venv/bin/python
 JOBS := $(shell nproc)
+# Tests wait more than they compute.
+TEST_JOBS := $(shell expr $(JOBS) + 1)
 TELLTALE := build/release/bin/telltale
 # Compilers' output is worth showing only where something fails.
 QUIET := tools/quiet
@@ -43,7 +45,7 @@ test: ## build everything and run the tests (the slow ones: make fault)
 	@$(MAKE) page
 	@$(QUIET) build/release.log cmake --preset release
 	@$(QUIET) build/release.log cmake --build build/release
-	@ctest --preset release -j $(JOBS) -LE slow
+	@ctest --preset release -j $(TEST_JOBS) -LE slow
 
 test-frameworks: ## the adapters on today's torch, Keras, TensorFlow, JAX, XGBoost, Lightning, Transformers; 8 GB
 	@tools/setup frameworks
