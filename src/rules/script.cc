@@ -401,6 +401,7 @@ class Script {
         row.optimizer_calls = static_cast<std::uint32_t>(std::stoul(Option(line, "calls", "1")));
         if (slow > 0 && row.step % slow_every == slow_every - 1) {
           row.duration_ns += slow;
+          row.probe_ns = Duration(Option(line, "probe", "0"));
           (slow_phase == "data_wait" ? row.data_wait_ns
            : slow_phase == "forward" ? row.forward_ns
                                      : row.other_ns) += slow;

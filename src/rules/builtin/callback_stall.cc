@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "rules/builtin/numbers.h"
+#include "rules/builtin/own_time.h"
 #include "rules/builtin/processes.h"
 #include "rules/registry.h"
 
@@ -158,8 +159,9 @@ class CallbackStall final : public Rule {
     if (++process->seen <= kWarmupSteps) return;
     // Between steps lie evaluations; what a callback does without a model is in the phase other.
     const double gap = static_cast<double>(std::max<std::int64_t>(0, row.time_ns - before));
-    const auto duration = static_cast<double>(row.duration_ns);
-    const auto other = static_cast<double>(row.other_ns);
+    const format::StepRow own = WithoutProbe(row);
+    const auto duration = static_cast<double>(own.duration_ns);
+    const auto other = static_cast<double>(own.other_ns);
     process->total_ns += gap + duration;
     bool stalled = false;
     if (process->normal.size() >= kMinNormal) {
@@ -363,7 +365,8 @@ class CallbackStall final : public Rule {
 const RuleDesc kCallbackStallDesc{
     "CallbackStall",
     "At a regular distance the training stands still for an evaluation, a checkpoint or a log.",
-    "stall = time between two TRAIN steps + (the phase other of the step − its median over the "
+    "All times without those of our own probe. Stall = time between two TRAIN steps + (the phase "
+    "other of the step − its median over the "
     "newest 100 steps). It counts where it is above ratio × the median step. With n_stalls of them "
     "(of the newest 32) of which 70 % have the same distance in steps: share = Σ stalls / time "
     "from the first to the newest, without that one; low from low_share, medium from medium_share, "

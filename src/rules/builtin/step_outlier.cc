@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "rules/builtin/numbers.h"
+#include "rules/builtin/own_time.h"
 #include "rules/builtin/processes.h"
 #include "rules/registry.h"
 
@@ -243,10 +244,11 @@ class StepOutlier final : public Rule {
     const auto spans = std::exchange(process->open_spans, {});
     if (++process->seen <= kWarmupSteps) return;
     const auto ns = [](std::int64_t v) { return static_cast<double>(v); };
+    const format::StepRow own = WithoutProbe(row);
     const Step step{row.step,
-                    ns(row.duration_ns),
-                    {ns(row.data_wait_ns), ns(row.comm_wait_ns), ns(row.forward_ns),
-                     ns(row.backward_ns), ns(row.optimizer_ns), ns(row.other_ns)},
+                    ns(own.duration_ns),
+                    {ns(own.data_wait_ns), ns(own.comm_wait_ns), ns(own.forward_ns),
+                     ns(own.backward_ns), ns(own.optimizer_ns), ns(own.other_ns)},
                     ns(row.batch_size)};
 
     process->window.emplace_back(step.duration_ns, step.phases[kDataWait]);
@@ -635,7 +637,8 @@ class StepOutlier final : public Rule {
 const RuleDesc kStepOutlierDesc{
     "StepOutlier",
     "Single steps take far longer than the others, and what is different in them.",
-    "median and σ = 1.4826 × median absolute deviation (at least 2 % of the median) of the newest"
+    "All times without those of our own probe. Median and σ = 1.4826 × median absolute deviation "
+    "(at least 2 % of the median) of the newest"
     " normal_steps steps (of `mode`, TRAIN if not said) of one rank, the first three of an attempt "
     "apart. A step is an "
     "outlier where duration > median + stddev × σ and > ratio × median; ten in a row are a new "
