@@ -128,7 +128,7 @@ def test_what_the_watcher_gave_to_each_rule_is_counted(runs: Runs, finished: Pat
     # Every record is read: nothing grows any more.
     expect(watched.page.locator("text=Earlier records are still being read")).to_have_count(0)
     report.reload()
-    shown = zip(*(words(report, f"#rules tbody td:nth-child({n})") for n in (1, 3, 4)))
+    shown = zip(*(words(report, f"#rules > table:first-of-type tbody td:nth-child({n})") for n in (1, 3, 4)))
     assert sorted(shown) == sorted((r["name"], str(r["incidents"]), f"{r['records']:,}") for r in rules)
 
 
