@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "base/string_pool.h"
+#include "must.h"
 #include "store/run_info.h"
 #include "store/tensor_file.h"
 #include "store/writer.h"
@@ -23,28 +24,17 @@ namespace {
 namespace fs = std::filesystem;
 namespace format = telltale::format;
 namespace store = telltale::store;
+using telltale::bench::Must;
 
 constexpr std::int64_t kStepNs = 10'000'000;
 constexpr std::int64_t kStart = 1'760'000'000'000'000'000;
 constexpr std::int64_t kStepsABatch = 1000;
 
-void Check(const telltale::Status& status) {
-  if (status.ok()) return;
-  fmt::print(stderr, "million_steps: {}\n", status.message());
-  std::exit(1);
-}
-
-template <class T>
-T Take(telltale::Result<T> result) {
-  Check(result.status());
-  return std::move(result).value();
-}
-
 class Run {
  public:
   explicit Run(fs::path run) : run_(std::move(run)), folder_(run_ / "agent-bench") {
     fs::create_directories(run_);
-    writer_ = Take(store::Writer::Open(folder_, "agent-bench"));
+    writer_ = Must(store::Writer::Open(folder_, "agent-bench"));
   }
 
   void Write(std::int64_t steps) {
@@ -54,13 +44,13 @@ class Run {
     }
     if (file_ != nullptr) Finish();
     Flush();
-    Check(writer_->Close(true));
+    Must(writer_->Close(true));
     store::RunInfo info{.id = run_.filename().string(), .name = "bench", .command = {"bench"}};
     info.created_ns = kStart;
     info.attempts.push_back(
         {.number = 1, .start_ns = kStart, .end_ns = kStart + steps * kStepNs, .exit_code = 0});
     info.finished = true;
-    Check(store::WriteRunInfo(run_, info));
+    Must(store::WriteRunInfo(run_, info));
   }
 
  private:
@@ -100,10 +90,10 @@ class Run {
     if (file_ != nullptr && !file_->HasRoom(tensor)) Finish();
     if (file_ == nullptr) {
       bool no_space = false;
-      file_ = Take(store::TensorFileWriter::Create(folder_, ++number_, &no_space));
+      file_ = Must(store::TensorFileWriter::Create(folder_, ++number_, &no_space));
     }
     tensor.file = pool_.Intern(file_->file());
-    const store::Placed placed = Take(file_->Append(tensor, std::as_bytes(std::span(values))));
+    const store::Placed placed = Must(file_->Append(tensor, std::as_bytes(std::span(values))));
     tensor.offset = placed.offset;
     tensor.bytes = placed.bytes;
     tensor.digest = pool_.Intern(placed.digest);
@@ -111,7 +101,7 @@ class Run {
   }
 
   void Finish() {
-    const store::Placed header = Take(file_->WriteHeader());
+    const store::Placed header = Must(file_->WriteHeader());
     format::TensorRow row;
     row.time_ns = row.ord_ns = now_;
     row.name = store::kHeaderRow;
@@ -120,14 +110,14 @@ class Run {
     row.bytes = header.bytes;
     row.digest = pool_.Intern(header.digest);
     batch_.rows.tensors.push_back(row);
-    Check(store::SealTensorFile(file_->fd()->get(), folder_, file_->file()));
+    Must(store::SealTensorFile(file_->fd()->get(), folder_, file_->file()));
     file_.reset();
   }
 
   void Flush() {
     batch_.watermark_ns = now_;
-    Check(writer_->Append(std::exchange(batch_, {})));
-    Check(writer_->Tick());
+    Must(writer_->Append(std::exchange(batch_, {})));
+    Must(writer_->Tick());
   }
 
   const fs::path run_;

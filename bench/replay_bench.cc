@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "format/batch.h"
+#include "must.h"
 #include "rules/registry.h"
 #include "rules/replay.h"
 #include "rules/rule_set.h"
@@ -38,6 +39,7 @@ namespace fs = std::filesystem;
 namespace format = telltale::format;
 namespace rules = telltale::rules;
 namespace store = telltale::store;
+using telltale::bench::Must;
 
 constexpr double kLeastRowsASecond = 2e6;  // On one core.
 constexpr double kMostSeconds = 15;        // On two.
@@ -51,18 +53,6 @@ constexpr std::int64_t kStart = 1'760'000'000'000'000'000;
 constexpr std::int64_t kStepsABatch = 100;
 constexpr std::int32_t kPid = 4711;
 
-void Check(const telltale::Status& status) {
-  if (status.ok()) return;
-  fmt::print(stderr, "replay_bench: {}\n", status.message());
-  std::exit(1);
-}
-
-template <class T>
-T Take(telltale::Result<T> result) {
-  Check(result.status());
-  return std::move(result).value();
-}
-
 /// A healthy training: what rules say of an ill one costs more, and seldom.
 class Run {
  public:
@@ -71,7 +61,7 @@ class Run {
     // The journals of what is sealed would fill the disk.
     store::WriterOptions options;
     options.delete_delay_ns = 0;
-    writer_ = Take(store::Writer::Open(run_ / "agent-bench", "agent-bench", options));
+    writer_ = Must(store::Writer::Open(run_ / "agent-bench", "agent-bench", options));
     for (int layer = 0; layer < kLayers; ++layer) {
       weights_.push_back(fmt::format("layers.{}.weight", layer));
       gradients_.push_back("gradient/" + weights_.back());
@@ -84,13 +74,13 @@ class Run {
       Add(step);
     }
     Flush();
-    Check(writer_->Close(true));
+    Must(writer_->Close(true));
     store::RunInfo info{.id = run_.filename().string(), .name = "bench", .command = {"bench"}};
     info.created_ns = kStart;
     info.attempts.push_back(
         {.number = 1, .start_ns = kStart, .end_ns = kStart + steps * kStepNs, .exit_code = 0});
     info.finished = true;
-    Check(store::WriteRunInfo(run_, info));
+    Must(store::WriteRunInfo(run_, info));
   }
 
  private:
@@ -168,8 +158,8 @@ class Run {
 
   void Flush() {
     batch_.watermark_ns = now_;
-    Check(writer_->Append(std::exchange(batch_, {})));
-    Check(writer_->Tick());
+    Must(writer_->Append(std::exchange(batch_, {})));
+    Must(writer_->Tick());
   }
 
   const fs::path run_;
@@ -195,7 +185,7 @@ rules::RuleSet AllRules() {
 void Replay(const fs::path& run, std::uint64_t rows) {
   rules::ReplayOptions options;
   options.rules = AllRules();
-  const rules::Replay replay = Take(rules::ReplayRun(run, options));
+  const rules::Replay replay = Must(rules::ReplayRun(run, options));
   std::uint64_t most = 0;
   for (const rules::RuleState& state : replay.rules) {
     most = std::max(most, state.records.value_or(0));
@@ -212,14 +202,14 @@ void Replay(const fs::path& run, std::uint64_t rows) {
 
 /// What any reader has to do.
 void Read(const fs::path& run, std::uint64_t rows) {
-  const auto reader = Take(store::RunReader::Open(run));
+  const auto reader = Must(store::RunReader::Open(run));
   store::Salvage salvage;
   std::uint64_t read = 0;
   const auto count = [&](const std::string&, const format::Rows& chunk) {
     read += chunk.statistics.size();
     return true;
   };
-  Check(reader->Scan(store::MaskOf(format::TableId::kStatistics), count, &salvage));
+  Must(reader->Scan(store::MaskOf(format::TableId::kStatistics), count, &salvage));
   if (read != rows || salvage.any()) {
     fmt::print(stderr, "replay_bench: {} of {} rows were read\n", read, rows);
     std::exit(1);

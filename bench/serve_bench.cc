@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "must.h"
 #include "serve/client.h"
 #include "store/writer.h"
 #include "support/sample_run.h"
@@ -28,6 +29,7 @@ namespace {
 
 namespace fs = std::filesystem;
 namespace format = telltale::format;
+using telltale::bench::Must;
 using Clk = std::chrono::steady_clock;
 
 constexpr int kSeconds = 10'000;
@@ -62,12 +64,6 @@ std::vector<Sampled> AllSampled() {
 
 double MsSince(Clk::time_point begin) {
   return std::chrono::duration<double, std::milli>(Clk::now() - begin).count();
-}
-
-void Check(const telltale::Status& status) {
-  if (status.ok()) return;
-  fmt::print(stderr, "serve_bench: {}\n", status.message());
-  std::exit(1);
 }
 
 format::Batch Second(const telltale::testing::SampleRun& sample, int second,
@@ -114,7 +110,7 @@ format::Batch Second(const telltale::testing::SampleRun& sample, int second,
 
 void WriteBenchRun(const fs::path& run, const telltale::testing::SampleRun& sample) {
   fs::create_directories(run);
-  Check(telltale::store::WriteRunInfo(run, telltale::testing::MakeInfo(sample, true)));
+  Must(telltale::store::WriteRunInfo(run, telltale::testing::MakeInfo(sample, true)));
   // The run's own time, so that journals are sealed as often as in a run of that length.
   telltale::FakeClock clock;
   clock.realtime_ns = sample.start_ns;
@@ -123,14 +119,14 @@ void WriteBenchRun(const fs::path& run, const telltale::testing::SampleRun& samp
   options.sync_interval_ns = kSeconds * kSecond;
   auto agent = telltale::store::Writer::Open(run / "agent-bench", "agent-bench", options);
   auto watch = telltale::store::Writer::Open(run / "watch", "watch");
-  Check(agent.ok() ? watch.status() : agent.status());
+  Must(agent.ok() ? watch.status() : agent.status());
   const std::vector<Sampled> sampled = AllSampled();
   for (int second = 0; second < kSeconds; ++second) {
-    Check((*agent)->Append(Second(sample, second, sampled)));
+    Must((*agent)->Append(Second(sample, second, sampled)));
     clock.Advance(kSecond);
-    Check((*agent)->Tick());
+    Must((*agent)->Tick());
   }
-  Check((*agent)->Close(true));
+  Must((*agent)->Close(true));
   format::Batch findings;
   format::FindingRow finding;
   finding.time_ns = finding.ord_ns = finding.start_ns = finding.end_ns = sample.start_ns + kSecond;
@@ -142,8 +138,8 @@ void WriteBenchRun(const fs::path& run, const telltale::testing::SampleRun& samp
   finding.message = "Data loading takes 50 % of step time";
   findings.rows.findings.push_back(finding);
   findings.watermark_ns = sample.start_ns + 2 * kSecond;
-  Check((*watch)->Append(std::move(findings)));
-  Check((*watch)->Close(true));
+  Must((*watch)->Append(std::move(findings)));
+  Must((*watch)->Close(true));
 }
 
 }  // namespace

@@ -26,6 +26,7 @@
 #include "agent/sample_schedule.h"
 #include "agent/stopper.h"
 #include "base/clock.h"
+#include "base/json.h"
 #include "base/process.h"
 #include "channel/registration.h"
 #include "collect/sampler.h"
@@ -232,7 +233,7 @@ void Agent::SayStart() {
   event.pid = ::getpid();
   const bool again = options_.gap_from_monotonic_ns != 0;
   event.message = again ? "the agent was started again" : "the agent records";
-  event.data = ordered_json{{"pid", ::getpid()}, {"again", again}}.dump();
+  event.data = JsonText(ordered_json{{"pid", ::getpid()}, {"again", again}});
   outbox_.Add(event);
   if (!again) {
     capture_->SayPlan(RunNow(), &outbox_);
@@ -245,10 +246,9 @@ void Agent::SayStart() {
   gap.severity = "low";
   gap.subject = "metrics";
   gap.message = "no samples while the agent was away";
-  gap.data = ordered_json{{"from_ns", options_.gap_from_monotonic_ns + offset_ns_},
-                          {"to_ns", gap.time_ns},
-                          {"cause", "agent restarted"}}
-                 .dump();
+  gap.data = JsonText(ordered_json{{"from_ns", options_.gap_from_monotonic_ns + offset_ns_},
+                                   {"to_ns", gap.time_ns},
+                                   {"cause", "agent restarted"}});
   outbox_.Add(std::move(gap));
 }
 
@@ -261,10 +261,9 @@ void Agent::CheckClock() {
   event.kind = "clock.anchor";
   event.subject = "clock";
   event.message = clock_offset_ns_ == 0 ? "wall clock at the agent's start" : "wall clock jumped";
-  event.data = ordered_json{{"monotonic_ns", event.time_ns - offset_ns_},
-                            {"realtime_ns", event.time_ns - offset_ns_ + offset},
-                            {"run_ns", event.time_ns}}
-                   .dump();
+  event.data = JsonText(ordered_json{{"monotonic_ns", event.time_ns - offset_ns_},
+                                     {"realtime_ns", event.time_ns - offset_ns_ + offset},
+                                     {"run_ns", event.time_ns}});
   outbox_.Add(std::move(event));
   clock_offset_ns_ = offset;
 }
@@ -370,8 +369,7 @@ void Agent::Adopt(const channel::AddProducer& message, std::vector<UniqueFd> fds
     event.subject = fmt::format("proc:{}", message.pid);
     event.message = fmt::format("process {} is not recorded", message.pid);
     event.pid = message.pid;
-    event.data = ordered_json{{"reason", adopted.status().message()}}.dump(
-        -1, ' ', false, ordered_json::error_handler_t::replace);
+    event.data = JsonText(ordered_json{{"reason", adopted.status().message()}});
     outbox_.Add(std::move(event));
     releases_.push_back(uuid);
     ++not_adopted_;
@@ -416,7 +414,7 @@ void Agent::StartAttempt(std::uint32_t attempt, std::int32_t pid, std::int64_t t
   if (const auto info = store::ReadRunInfo(options_.run); info.ok()) {
     data["command"] = info.value().command;
   }
-  event.data = data.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+  event.data = JsonText(data);
   event.marks = {{{}, kAttemptMarkRing, attempt * 2}};
   outbox_.Add(std::move(event));
 }
@@ -440,11 +438,11 @@ void Agent::EndAttempt(const ProcessExit& exit, bool known) {
   }
   data["by_supervisor"] = known;
   if (!stopper_.reason().empty()) {
-    data["stopped"] = ordered_json::parse(stopper_.reason(), nullptr, false);
+    data["stopped"] = ParseOrderedJson(stopper_.reason());
     event.message += fmt::format(": stopped by {}: {}", data["stopped"].value("who", ""),
                                  data["stopped"].value("why", ""));
   }
-  event.data = data.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+  event.data = JsonText(data);
   event.marks = {{{}, kAttemptMarkRing, attempt_ * 2 + 1}};
   outbox_.Add(std::move(event));
 }

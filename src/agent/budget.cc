@@ -10,6 +10,8 @@
 #include <string>
 #include <utility>
 
+#include "base/json.h"
+
 namespace telltale::agent {
 namespace {
 
@@ -72,14 +74,12 @@ void Budget::Say(const plan::Governor::Decision& decision, std::int64_t now_ns, 
   }
   event.subject = "plan";
   event.message = Message(decision, share_);
-  event.data = nlohmann::ordered_json{
-      {"stretch", decision.thinning.stretch},
-      {"shed", ShedWords(decision.thinning.shed)},
-      {"sampling_stretch", decision.sampling_stretch},
-      {"share", decision.share},
-      {"own_share", decision.own_share},
-      {"budget",
-       share_}}.dump();
+  event.data = JsonText(nlohmann::ordered_json{{"stretch", decision.thinning.stretch},
+                                               {"shed", ShedWords(decision.thinning.shed)},
+                                               {"sampling_stretch", decision.sampling_stretch},
+                                               {"share", decision.share},
+                                               {"own_share", decision.own_share},
+                                               {"budget", share_}});
   outbox->Add(std::move(event));
 }
 

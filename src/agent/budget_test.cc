@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "base/json.h"
+
 namespace telltale::agent {
 namespace {
 
@@ -66,7 +68,7 @@ TEST(Budget, StepsThatTheJournalRefusesCountOnce) {
   const auto said = Said(&outbox);
   ASSERT_EQ(said.size(), 1U);
   EXPECT_EQ(said[0].kind, "governor");
-  const auto data = nlohmann::json::parse(said[0].data);
+  const auto data = ParseJson(said[0].data);
   EXPECT_EQ(data["stretch"], budget.thinning().stretch);
   EXPECT_NEAR(data["share"].get<double>(), 0.05, 0.001);
   EXPECT_TRUE(data["shed"].empty());

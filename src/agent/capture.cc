@@ -10,6 +10,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/json.h"
 #include "base/process.h"
 
 namespace telltale::agent {
@@ -21,10 +22,6 @@ using nlohmann::ordered_json;
 /// checkpoint or a step of minutes may be in between.
 constexpr std::int64_t kAnswerPatienceNs = 2'000'000'000;
 constexpr std::array<std::string_view, 4> kModes = {"TRAIN", "EVAL", "PREDICT", "GLOBAL"};
-
-std::string Dump(const ordered_json& json) {
-  return json.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
-}
 
 }  // namespace
 
@@ -51,8 +48,8 @@ void Capture::SayPlan(const std::string& who, const std::string& id, std::int64_
   event.message = fmt::format("capture plan {}, level {}, by {}", epoch_, plan_.level, who);
   ordered_json data = {{"epoch", epoch_}, {"who", who}};
   if (!id.empty()) data["request"] = id;
-  data["plan"] = ordered_json::parse(plan::ToJson(plan_), nullptr, false);
-  event.data = Dump(data);
+  data["plan"] = ParseOrderedJson(plan::ToJson(plan_));
+  event.data = JsonText(data);
   outbox->Add(std::move(event));
 }
 
@@ -60,7 +57,7 @@ void Capture::SayPlan(const std::string& who, const std::string& id, std::int64_
 /// added to the plan as it is.
 Result<plan::CapturePlan> Capture::PlanOf(const std::string& body) const {
   try {
-    const ordered_json json = ordered_json::parse(body, nullptr, false);
+    const ordered_json json = ParseOrderedJson(body);
     const auto wrong = [](std::string what) { return Status(Code::kUsage, std::move(what)); };
     if (!json.is_object()) return wrong("the request holds no JSON object");
     const std::string base = json.value("base", std::string("none"));
@@ -72,7 +69,7 @@ Result<plan::CapturePlan> Capture::PlanOf(const std::string& body) const {
     }
     plan::CapturePlan asked;
     if (const auto plan = json.find("plan"); plan != json.end()) {
-      TELLTALE_ASSIGN_OR_RETURN(asked, plan::FromJson(Dump(*plan)));
+      TELLTALE_ASSIGN_OR_RETURN(asked, plan::FromJson(JsonText(*plan)));
     } else if (const auto toml = json.find("toml"); toml != json.end() && toml->is_string()) {
       TELLTALE_ASSIGN_OR_RETURN(asked, plan::FromToml(toml->get<std::string>(),
                                                       json.value("where", std::string("plan"))));
@@ -105,7 +102,7 @@ void Capture::Refuse(const store::RequestId& id, const std::string& who, const s
   event.severity = "low";
   event.subject = "plan";
   event.message = fmt::format("a request of {} is refused: {}", who, why);
-  event.data = Dump({{"id", store::Hex(id)}, {"who", who}, {"why", why}});
+  event.data = JsonText(ordered_json{{"id", store::Hex(id)}, {"who", who}, {"why", why}});
   if (id != store::RequestId{}) event.marks = {{id, kRequestMarkRing, 1}};
   outbox->Add(std::move(event));
 }
@@ -133,7 +130,7 @@ void Capture::Done(const Open& open, const SeenStep* step, std::int64_t now_ns,
   } else {
     event.message = fmt::format("capture plan {} holds from the first step on", epoch_);
   }
-  event.data = Dump(data);
+  event.data = JsonText(data);
   event.marks = {{open.id, kRequestMarkRing, 1}};
   outbox->Add(std::move(event));
 }

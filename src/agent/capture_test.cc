@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/json.h"
 #include "channel/control_page.h"
 #include "channel/testing.h"
 #include "format/channel_layout.h"
@@ -68,7 +69,7 @@ class CaptureTest : public ::testing::Test {
     outbox_.AddTo(1, &batch);
     std::vector<Said> said;
     for (const format::EventRow& row : batch.rows.events) {
-      said.push_back({std::string(row.kind), json::parse(row.data)});
+      said.push_back({std::string(row.kind), ParseJson(row.data)});
     }
     for (const format::RingPosition& mark : batch.positions) answered_.insert(mark.producer);
     outbox_.Sent();

@@ -12,13 +12,14 @@
 #include <utility>
 
 #include "agent/budget.h"
+#include "base/json.h"
 
 namespace telltale::agent {
 namespace {
 
 std::string Dump(const nlohmann::ordered_json& json) {
   // A command line need not be UTF-8: what is not is replaced, never thrown at.
-  return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  return JsonText(json);
 }
 
 constexpr std::string_view KindName(std::uint8_t kind) {

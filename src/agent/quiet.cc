@@ -15,6 +15,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/json.h"
+
 namespace telltale::agent {
 namespace {
 
@@ -157,7 +159,7 @@ std::string ThreadsOf(const std::string& proc, std::int32_t pid, std::int64_t qu
   if (threads.empty()) return {};
   const nlohmann::ordered_json data = {
       {"quiet_ns", quiet_ns}, {"thread_count", tids.size()}, {"threads", threads}};
-  return data.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  return JsonText(data);
 }
 
 }  // namespace telltale::agent

@@ -10,6 +10,8 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "base/json.h"
+
 namespace telltale::agent {
 namespace {
 
@@ -71,7 +73,7 @@ TEST_F(Threads, AreNamedWithWhatTheyWaitFor) {
   Add(69, "pin (a) memory", "S", "0", "");
   Add(70, "python", "S", "futex_wait_queue", std::to_string(SYS_futex) + " 0x1 0x80 0x7f 0x7f");
   Add(71, "loader", "D", "", "running");
-  const auto data = nlohmann::json::parse(ThreadsOf(root_.string(), 70, 12));
+  const auto data = ParseJson(ThreadsOf(root_.string(), 70, 12));
   EXPECT_EQ(data["quiet_ns"], 12);
   EXPECT_EQ(data["thread_count"], 3);
   const auto& threads = data["threads"];
@@ -89,7 +91,7 @@ TEST_F(Threads, AreNamedWithWhatTheyWaitFor) {
 
 TEST_F(Threads, ManyAreCutAndCounted) {
   for (int tid = 70; tid < 110; ++tid) Add(tid, "t", "S", "", "");
-  const auto data = nlohmann::json::parse(ThreadsOf(root_.string(), 70, 0));
+  const auto data = ParseJson(ThreadsOf(root_.string(), 70, 0));
   EXPECT_EQ(data["thread_count"], 40);
   EXPECT_EQ(data["threads"].size(), 32U);
 }
@@ -97,7 +99,7 @@ TEST_F(Threads, ManyAreCutAndCounted) {
 TEST_F(Threads, OfNoProcessAreNothing) { EXPECT_EQ(ThreadsOf(root_.string(), 70, 0), ""); }
 
 TEST(ThreadsOfThis, ProcessAreThere) {
-  const auto data = nlohmann::json::parse(ThreadsOf("/proc", ::getpid(), 0));
+  const auto data = ParseJson(ThreadsOf("/proc", ::getpid(), 0));
   EXPECT_EQ(data["threads"][0]["tid"], ::getpid());
 }
 

@@ -15,6 +15,8 @@
 #include <string_view>
 #include <utility>
 
+#include "base/json.h"
+
 namespace telltale::agent {
 namespace {
 
@@ -23,10 +25,6 @@ using nlohmann::ordered_json;
 /// After SIGKILL; a process in uninterruptible sleep may take longer, and is then named.
 constexpr std::int64_t kKillPatienceNs = 5'000'000'000;
 constexpr double kMaxSeconds = 86'400;
-
-std::string Dump(const ordered_json& json) {
-  return json.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
-}
 
 int SendSignal(int pidfd, int signal) {
   return ::syscall(SYS_pidfd_send_signal, pidfd, signal, nullptr, 0) == 0 ? 0 : errno;
@@ -49,7 +47,7 @@ std::string Text(const ordered_json& body, const char* key) {
 
 /// Of a stop.ready: what a telltale.trial says.
 bool IsOfTrial(std::string_view data) {
-  const ordered_json json = ordered_json::parse(data, nullptr, false);
+  const ordered_json json = ParseOrderedJson(data);
   if (!json.is_object()) return false;
   const auto found = json.find("trial");
   return found != json.end() && found->is_boolean() && found->get<bool>();
@@ -113,7 +111,7 @@ Status Stopper::Take(const store::Request& request, std::int64_t now_ns, Outbox*
   stop.id = request.id;
   stop.who = request.who;
   try {
-    const ordered_json body = ordered_json::parse(request.body, nullptr, false);
+    const ordered_json body = ParseOrderedJson(request.body);
     if (!body.is_object()) return {Code::kUsage, "the request holds no JSON object"};
     stop.why = Text(body, "why");
     stop.rule = Text(body, "rule");
@@ -148,18 +146,18 @@ Status Stopper::Take(const store::Request& request, std::int64_t now_ns, Outbox*
   event.subject = "run";
   event.message = fmt::format("{} stops the training: {}", stop.who,
                               stop.why.empty() ? "it does not say why" : stop.why);
-  event.data = Dump({{"id", store::Hex(stop.id)},
-                     {"who", stop.who},
-                     {"why", stop.why},
-                     {"rule", stop.rule},
-                     {"incident", stop.incident},
-                     {"again", stop.termed_ns != 0}});
+  event.data = JsonText(ordered_json{{"id", store::Hex(stop.id)},
+                                     {"who", stop.who},
+                                     {"why", stop.why},
+                                     {"rule", stop.rule},
+                                     {"incident", stop.incident},
+                                     {"again", stop.termed_ns != 0}});
   stop_ = std::move(stop);
-  reason_ = Dump({{"request", store::Hex(stop_->id)},
-                  {"who", stop_->who},
-                  {"why", stop_->why},
-                  {"rule", stop_->rule},
-                  {"incident", stop_->incident}});
+  reason_ = JsonText(ordered_json{{"request", store::Hex(stop_->id)},
+                                  {"who", stop_->who},
+                                  {"why", stop_->why},
+                                  {"rule", stop_->rule},
+                                  {"incident", stop_->incident}});
   failures_.clear();
   outbox->Add(std::move(event));
   return {};
@@ -210,9 +208,9 @@ void Stopper::Announce(const std::vector<Target>& targets, StopMark mark, std::i
   event.subject = "run";
   event.message = fmt::format("{} to {} {}", kill ? "SIGKILL" : "SIGTERM", pids.size(),
                               pids.size() == 1 ? "process" : "processes");
-  event.data = Dump({{"id", store::Hex(stop_->id)},
-                     {"signal", kill ? SIGKILL : SIGTERM},
-                     {"processes", std::move(pids)}});
+  event.data = JsonText(ordered_json{{"id", store::Hex(stop_->id)},
+                                     {"signal", kill ? SIGKILL : SIGTERM},
+                                     {"processes", std::move(pids)}});
   outbox->Add(std::move(event));
 }
 
@@ -238,12 +236,12 @@ void Stopper::Finish(const std::vector<Target>& targets, std::int64_t now_ns, Ou
   } else {
     event.message = "the training is stopped here";
   }
-  event.data = Dump({{"id", store::Hex(stop_->id)},
-                     {"who", stop_->who},
-                     {"stopped", left.empty() && kept.empty()},
-                     {"left", std::move(left)},
-                     {"kept", std::move(kept)},
-                     {"failures", failures_}});
+  event.data = JsonText(ordered_json{{"id", store::Hex(stop_->id)},
+                                     {"who", stop_->who},
+                                     {"stopped", left.empty() && kept.empty()},
+                                     {"left", std::move(left)},
+                                     {"kept", std::move(kept)},
+                                     {"failures", failures_}});
   event.marks = {{stop_->id, kRequestMarkRing, 1}};
   outbox->Add(std::move(event));
   stop_.reset();

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/json.h"
 #include "base/process.h"
 
 namespace telltale::agent {
@@ -51,7 +52,7 @@ class StopperTest : public ::testing::Test {
     format::Batch batch;
     outbox_.AddTo(1, &batch);
     for (const format::EventRow& row : batch.rows.events) {
-      said_.emplace_back(std::string(row.kind), json::parse(row.data));
+      said_.emplace_back(std::string(row.kind), ParseJson(row.data));
     }
     for (const format::RingPosition& mark : batch.positions) {
       if (mark.ring == kStopMarkRing) marks_[mark.producer] = mark.position;

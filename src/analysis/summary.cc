@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/json.h"
 #include "base/utf8.h"
 
 namespace telltale::analysis {
@@ -205,7 +206,7 @@ void Summary::OnSpan(const format::SpanRow& row) {
 }
 
 void Summary::OnEvent(const format::EventRow& row, std::uint32_t writer) {
-  const auto data = nlohmann::json::parse(row.data, nullptr, false);
+  const auto data = ParseJson(row.data);
   const auto number = [&](const char* key) -> std::optional<std::int64_t> {
     if (!data.is_object()) return std::nullopt;
     const auto found = data.find(key);
@@ -267,11 +268,11 @@ void Summary::OnEvent(const format::EventRow& row, std::uint32_t writer) {
     plans.push_back({row.time_ns, std::string(row.message)});
     if (plans.size() > kCaptureChanges) plans.pop_front();
     // Another plan begins without any thinning; how often the machine is sampled is not of it.
-    const auto before = nlohmann::json::parse(governor, nullptr, false);
+    const auto before = ParseJson(governor);
     governor.clear();
     if (before.is_object() && before.contains("sampling_stretch") &&
         before["sampling_stretch"].is_number()) {
-      governor = nlohmann::json{{"sampling_stretch", before["sampling_stretch"]}}.dump();
+      governor = JsonText(nlohmann::json{{"sampling_stretch", before["sampling_stretch"]}});
     }
   } else if (row.kind == "governor" || row.kind == "budget.exceeded") {
     ++thinned_count;

@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "base/http_client.h"
+#include "base/json.h"
 
 namespace telltale {
 namespace {
@@ -45,7 +46,7 @@ std::string Ask(const char* method, const std::string& url,
 
 /// {"AccessKeyId": ..., "SecretAccessKey": ..., "Token": ..., "Expiration": ...}
 AwsCredentials FromJson(const std::string& text) {
-  const auto json = nlohmann::json::parse(text, nullptr, false);
+  const auto json = ParseJson(text);
   const auto get = [&](const char* key) {
     const auto found = json.is_object() ? json.find(key) : json.end();
     return json.is_object() && found != json.end() && found->is_string() ? found->get<std::string>()

@@ -64,7 +64,7 @@ nlohmann::ordered_json RunJson(const report::RunData& data) {
   return run;
 }
 
-std::string JsonText(const nlohmann::ordered_json& document) {
+std::string DocumentText(const nlohmann::ordered_json& document) {
   return PrintableJson(document.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
 }
 
@@ -104,7 +104,7 @@ std::string CheckDocument(const report::RunData& data) {
   for (const auto& [name, total] : data.summary.ledger) {
     if (total.loss && total.value > 0) out["losses"][name] = total.value;
   }
-  return JsonText(out);
+  return DocumentText(out);
 }
 
 }  // namespace telltale::cli

@@ -12,7 +12,7 @@ namespace telltale::cli {
 nlohmann::ordered_json RunJson(const report::RunData& data);
 /// A document as it is printed: text from a damaged run may hold any bytes, and a terminal may show
 /// it.
-std::string JsonText(const nlohmann::ordered_json& document);
+std::string DocumentText(const nlohmann::ordered_json& document);
 /// What `check --json` prints and `run --json` writes.
 std::string CheckDocument(const report::RunData& data);
 

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/json.h"
 #include "base/printable.h"
 #include "cli/check_json.h"
 #include "cli/command.h"
@@ -104,7 +105,7 @@ class PlanEvents {
     const bool ours = event.kind == "plan" || event.kind == "request.done" ||
                       event.kind == "request.refused" || event.kind == "governor";
     if (!ours) return;
-    const auto data = ordered_json::parse(event.data, nullptr, false);
+    const auto data = ParseOrderedJson(event.data);
     if (!data.is_object()) return;
     if (event.kind == "governor") {
       thinned_ = event.message;
@@ -146,8 +147,8 @@ void Show(const plan::CapturePlan& plan, PlanEvents& events, bool json) {
   if (json) {
     ordered_json out = {
         {"epoch", events.epoch()}, {"plan", nullptr}, {"governor", events.thinned()}};
-    if (known) out["plan"] = ordered_json::parse(plan::ToJson(plan), nullptr, false);
-    Print("{}\n", JsonText(out));
+    if (known) out["plan"] = ParseOrderedJson(plan::ToJson(plan));
+    Print("{}\n", DocumentText(out));
     return;
   }
   if (!known) {
@@ -198,15 +199,15 @@ int Capture(const Args& args) {
   ordered_json body;
   if (args.plan.whole()) {
     body = {{"base", "none"}};
-    body["plan"] = ordered_json::parse(plan::ToJson(*plan), nullptr, false);
+    body["plan"] = ParseOrderedJson(plan::ToJson(*plan));
   } else {
     // Added by the agent to the plan that holds when it looks: two that ask at once undo nothing.
     const auto added = PlanOf(args.plan, Nothing(), needs, current.ok() ? *current : Nothing());
     if (!added.ok()) return fail(added.status());
     body = {{"base", "current"}};
-    body["plan"] = ordered_json::parse(plan::ToJson(*added), nullptr, false);
+    body["plan"] = ParseOrderedJson(plan::ToJson(*added));
   }
-  request.body = body.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+  request.body = JsonText(body);
   const auto written = store::WriteRequest(args.run, std::move(request));
   if (!written.ok()) return fail(written.status());
 
@@ -232,8 +233,8 @@ int Capture(const Args& args) {
   }
   if (args.json) {
     ordered_json out = events->answer;
-    out["plan"] = ordered_json::parse(events->plan(), nullptr, false);
-    Print("{}\n", JsonText(out));
+    out["plan"] = ParseOrderedJson(events->plan());
+    Print("{}\n", DocumentText(out));
   } else {
     Print("{}\n", Printable(events->message));
   }

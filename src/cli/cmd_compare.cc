@@ -158,7 +158,7 @@ std::string Document(const report::RunData& a, const report::RunData& b,
   for (const analysis::LossAt& at : comparison.losses) {
     out["losses"].push_back({{"name", at.name}, {"step", at.step}, {"a", at.a}, {"b", at.b}});
   }
-  return JsonText(out);
+  return DocumentText(out);
 }
 
 std::vector<JUnitCase> Cases(const analysis::Comparison& comparison) {

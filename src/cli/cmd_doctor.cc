@@ -41,7 +41,7 @@ int Doctor(const std::string& folder, bool json) {
                                {"found", check.found},
                                {"effect", check.effect}});
     }
-    Print("{}\n", JsonText(out));
+    Print("{}\n", DocumentText(out));
   } else {
     for (const Check& check : checks) {
       Print("{:<8} {:<14} {}\n{:<23} → {}\n", Name(check.finding), check.name,

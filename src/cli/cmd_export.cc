@@ -58,7 +58,7 @@ int TensorBoard(const Args& args) {
                                      {"empty_histograms", report->empty_histograms},
                                      {"files", nlohmann::ordered_json::array()}};
     for (const auto& file : report->files) result["files"].push_back(file.string());
-    Print("{}\n", JsonText(result));
+    Print("{}\n", DocumentText(result));
   } else {
     Print("{} scalars and {} histograms in {} files: tensorboard --logdir {}\n", report->scalars,
           report->histograms, report->files.size(), Printable(args.output));
@@ -84,10 +84,10 @@ int Push(const Args& args, telemetry::MetricSink* sink, std::int64_t seconds) {
   const auto report = PushMetrics(options, sink);
   if (!report.ok()) return Fail("export", report.status());
   if (args.json) {
-    Print("{}\n", JsonText({{"pushes", report->pushes},
-                            {"failures", report->failures},
-                            {"points", report->points},
-                            {"note", report->note}}));
+    Print("{}\n", DocumentText({{"pushes", report->pushes},
+                                {"failures", report->failures},
+                                {"points", report->points},
+                                {"note", report->note}}));
   } else {
     Print("{} points, {} pushes, {} failed\n", report->points, report->pushes, report->failures);
   }
@@ -159,7 +159,7 @@ int Text(const Args& args, const std::string& text) {
   const Status written = store::ReplaceFile(std::filesystem::absolute(args.output), text);
   if (!written.ok()) return Fail("export", written);
   if (args.json) {
-    Print("{}\n", JsonText({{"file", args.output}}));
+    Print("{}\n", DocumentText({{"file", args.output}}));
   } else {
     Print("{}\n", Printable(args.output));
   }

@@ -44,7 +44,7 @@ int Import(const Args& args) {
                                            {"damaged", report->damaged},
                                            {"unknown_types", report->unknown_types},
                                            {"notes", report->notes}};
-    Print("{}\n", JsonText(result));
+    Print("{}\n", DocumentText(result));
   } else {
     Print("{}: {} steps of {} workers: {} tensors in full, {} rows of statistics, {} scalars\n",
           Printable(args.run), report->steps, report->workers, report->values, report->statistics,

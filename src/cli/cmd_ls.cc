@@ -125,7 +125,7 @@ int Ls(const std::string& path, bool json) {
     nlohmann::ordered_json out = {{"runs", nlohmann::ordered_json::array()}};
     for (Line& line : lines) out["runs"].push_back(std::move(line.json));
     out["unreadable"] = broken;
-    Print("{}\n", JsonText(out));
+    Print("{}\n", DocumentText(out));
   } else if (!lines.empty()) {
     Print("{:<32} {:<22} {:>8} {:>10} {:>10}  {}\n", "run", "state", "attempts", "steps",
           "duration", "worst finding");

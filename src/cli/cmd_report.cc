@@ -46,7 +46,7 @@ int Report(const ReportOptions& options) {
                                      {"verdict", report::Verdict(*data)},
                                      {"findings", nlohmann::ordered_json::array()}};
     for (const auto& f : data->replay.findings) result["findings"].push_back(rules::ToJson(f));
-    Print("{}\n", JsonText(result));
+    Print("{}\n", DocumentText(result));
   } else {
     // A program gets the path as it is.
     Print("{}\n", ::isatty(STDOUT_FILENO) == 1 ? Printable(out.string()) : out.string());

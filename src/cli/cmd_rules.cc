@@ -21,7 +21,7 @@
 namespace telltale::cli {
 namespace {
 
-void PrintJson(const nlohmann::ordered_json& out) { Print("{}\n", JsonText(out)); }
+void PrintJson(const nlohmann::ordered_json& out) { Print("{}\n", DocumentText(out)); }
 
 int List(bool json) {
   if (json) {

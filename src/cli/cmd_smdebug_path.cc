@@ -33,7 +33,7 @@ void RegisterSmdebugPath(CLI::App& app, Context* context) {
     if (*json) {
       nlohmann::ordered_json out;
       out["path"] = folder.string();
-      Print("{}\n", JsonText(out));
+      Print("{}\n", DocumentText(out));
     } else {
       Print("{}\n", folder.string());
     }

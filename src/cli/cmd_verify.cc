@@ -35,7 +35,7 @@ void PrintJson(const store::VerifyReport& report) {
                             {"segments", report.segments},   {"tensor_files", report.tensor_files},
                             {"rows", report.rows},           {"bytes", report.bytes},
                             {"problems", problems},          {"notes", report.notes}};
-  Print("{}\n", JsonText(out));
+  Print("{}\n", DocumentText(out));
 }
 
 void PrintText(const Args& args, const store::VerifyReport& report) {

@@ -23,6 +23,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/json.h"
 #include "base/string_pool.h"
 #include "base/unique_fd.h"
 #include "base/utf8.h"
@@ -538,8 +539,7 @@ class Import {
     row.severity = "info";
     row.subject = Text(name, &step->pool);
     row.message = "A tensor of text that SageMaker Debugger saved";
-    row.data =
-        step->pool.Intern(data.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+    row.data = step->pool.Intern(JsonText(data));
     row.step = step->step;
     row.rank = step->rank;
     row.attempt = 1;

@@ -20,6 +20,7 @@
 #include <string>
 #include <vector>
 
+#include "base/json.h"
 #include "interchange/tf_event.h"
 #include "interchange/tf_record.h"
 #include "store/store_testing.h"
@@ -69,7 +70,7 @@ class Recording {
         {"shape_payload", nlohmann::json::array({{{"tensorname", "shape/fc.weight"},
                                                   {"originalname", "fc.weight"},
                                                   {"shape", {2, 3}}}})}};
-    std::ofstream(index / (number + "_" + worker + ".json")) << text.dump();
+    std::ofstream(index / (number + "_" + worker + ".json")) << JsonText(text);
     bytes_.clear();
     payload_ = nlohmann::json::array();
   }
@@ -83,7 +84,7 @@ class Recording {
                                    {"weights", {{"tensor_names", {"conv1.weight"}}}},
                                    {"losses", {{"tensor_names", {"loss_0"}}}}}},
                                  {"_meta", {{"num_workers", 1}}}};
-    std::ofstream(folder / "worker_0_collections.json") << text.dump();
+    std::ofstream(folder / "worker_0_collections.json") << JsonText(text);
   }
 
   fs::path EventFile(std::int64_t step, const std::string& worker) const {
@@ -357,7 +358,7 @@ TEST_F(SmdebugImport, ReadsNothingOutsideOfTheFolder) {
   const fs::path index = from_ / "index" / "000000000" / "000000000000_worker_0.json";
   auto text = nlohmann::json::parse(std::ifstream(index));
   text["meta"]["event_file_name"] = "../events/000000000000/000000000000_worker_0.tfevents";
-  std::ofstream(index) << text.dump();
+  std::ofstream(index) << JsonText(text);
   const auto report = ImportSmdebug(from_, run_);
   ASSERT_TRUE(report.ok());
   EXPECT_EQ(report->values, 0U);

@@ -16,6 +16,7 @@
 #include <system_error>
 #include <tuple>
 
+#include "base/json.h"
 #include "base/unique_fd.h"
 
 namespace telltale::interchange {
@@ -115,7 +116,7 @@ Result<std::vector<IndexFile>> ListIndex(const fs::path& folder) {
 
 Result<Index> ReadIndex(const fs::path& path) {
   try {
-    const json text = json::parse(ReadText(path));
+    const json text = ParseJson(ReadText(path));
     Index index;
     const json& meta = text.at("meta");
     index.mode = meta.at("mode").get<std::string>();
@@ -154,7 +155,7 @@ std::map<std::string, std::string, std::less<>> ReadCollections(const fs::path& 
   std::map<std::string, std::string, std::less<>> of;
   for (const fs::path& part : EntriesOf(folder / "collections")) {
     for (const fs::path& path : EntriesOf(part)) {
-      const json text = json::parse(ReadText(path), nullptr, false);
+      const json text = ParseJson(ReadText(path));
       if (!text.is_object() || !text.contains("collections")) continue;
       for (const auto& [name, collection] : text["collections"].items()) {
         if (!collection.is_object() || !collection.contains("tensor_names")) continue;

@@ -21,6 +21,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/json.h"
 #include "base/unique_fd.h"
 #include "interchange/tf_event.h"
 #include "interchange/tf_record.h"
@@ -85,7 +86,7 @@ class EventFile {
 
 /// The counts of a row's bins; nothing where they are none.
 std::optional<std::vector<double>> CountsOf(const format::HistogramRow& row) {
-  const auto json = nlohmann::json::parse(row.bins, nullptr, false);
+  const auto json = ParseJson(row.bins);
   if (!json.is_array() || json.empty()) return std::nullopt;
   std::vector<double> counts;
   for (const auto& count : json) {

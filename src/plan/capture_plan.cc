@@ -11,6 +11,7 @@
 #include <iterator>
 #include <utility>
 
+#include "base/json.h"
 #include "base/utf8.h"
 #include "plan/plan_json.h"
 
@@ -414,13 +415,11 @@ CapturePlan Union(CapturePlan plan, const CapturePlan& more) {
   return plan;
 }
 
-std::string ToJson(const CapturePlan& plan) {
-  return PlanToJson(plan).dump(-1, ' ', false, ordered_json::error_handler_t::replace);
-}
+std::string ToJson(const CapturePlan& plan) { return JsonText(PlanToJson(plan)); }
 
 Result<CapturePlan> FromJson(std::string_view text) {
   try {
-    const auto json = ordered_json::parse(text, nullptr, false);
+    const auto json = ParseOrderedJson(text);
     CapturePlan plan;
     const auto wrong =
         json.is_discarded() ? Check(Wrong("", "is not JSON")) : PlanFromJson(json, &plan);

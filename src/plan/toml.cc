@@ -6,6 +6,7 @@
 #include <exception>
 #include <utility>
 
+#include "base/json.h"
 #include "base/toml_tree.h"
 #include "plan/plan_json.h"
 
@@ -16,7 +17,7 @@ using nlohmann::ordered_json;
 
 /// A basic string: JSON's escapes are TOML's too, but JSON takes DEL as it is and TOML does not.
 std::string Quoted(const std::string& text) {
-  std::string out = ordered_json(text).dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+  std::string out = JsonText(ordered_json(text));
   for (auto at = out.find('\x7f'); at != std::string::npos; at = out.find('\x7f', at)) {
     out.replace(at, 1, "\\u007F");
   }
@@ -39,11 +40,11 @@ void WriteKeys(const ordered_json& table, std::string* out) {
       *out += '[';
       for (std::size_t i = 0; i < value.size(); ++i) {
         *out += i == 0 ? "" : ", ";
-        *out += value[i].is_string() ? Quoted(value[i].get<std::string>()) : value[i].dump();
+        *out += value[i].is_string() ? Quoted(value[i].get<std::string>()) : JsonText(value[i]);
       }
       *out += ']';
     } else {
-      *out += value.is_string() ? Quoted(value.get<std::string>()) : value.dump();
+      *out += value.is_string() ? Quoted(value.get<std::string>()) : JsonText(value);
     }
     *out += '\n';
   }

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <variant>
 
+#include "base/json.h"
 #include "base/printable.h"
 
 namespace telltale::query {
@@ -16,9 +17,7 @@ namespace {
 using nlohmann::json;
 
 /// A JSON string, quotes included.
-std::string Quoted(std::string_view text) {
-  return PrintableJson(json(text).dump(-1, ' ', false, json::error_handler_t::replace));
-}
+std::string Quoted(std::string_view text) { return PrintableJson(JsonText(json(text))); }
 
 /// A value, with the format's own words for text and for what is no finite number.
 template <class Text, class NotFinite>

@@ -7,6 +7,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "store/store_testing.h"
 
 namespace telltale::query {
@@ -58,7 +59,7 @@ TEST_F(QueryTest, CsvFollowsRfc4180) {
 }
 
 TEST_F(QueryTest, JsonIsValidWhateverANameHolds) {
-  const auto json = nlohmann::json::parse(Ask({.table = "scalars", .format = Format::kJson}));
+  const auto json = ParseJson(Ask({.table = "scalars", .format = Format::kJson}));
   ASSERT_EQ(json.size(), 4U);
   EXPECT_EQ(json[1]["name"], "odd,\"na\nme\"\x01\xef\xbf\xbd");
   EXPECT_EQ(json[0]["value"], 0.0);

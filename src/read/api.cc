@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/json.h"
 #include "read/follow.h"
 #include "read/mapped_files.h"
 #include "read/run_steps.h"
@@ -61,7 +62,7 @@ int Guard(F&& f) noexcept {
 
 Status GiveText(const ordered_json& json, char** out) {
   // Text from a damaged run may hold any bytes.
-  const std::string text = json.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+  const std::string text = telltale::JsonText(json);
   auto* const copy = static_cast<char*>(std::malloc(text.size() + 1));
   if (copy == nullptr) return {Code::kLimit, "out of memory"};
   std::memcpy(copy, text.c_str(), text.size() + 1);

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "analysis/columns.h"
+#include "base/json.h"
 #include "report/svg.h"
 #include "report/text.h"
 
@@ -220,7 +221,7 @@ void Evaluation(std::string* out, const ordered_json& model) {
   if (const ordered_json& classes = At(scores, "classes"); classes.is_array()) {
     for (std::size_t i = 0; i < std::min(classes.size(), kMostClasses); ++i) {
       const ordered_json& name = At(classes[i], "class");
-      ScoreRow(out, name.is_string() ? name.get<std::string>() : name.dump(), classes[i]);
+      ScoreRow(out, name.is_string() ? name.get<std::string>() : JsonText(name), classes[i]);
     }
   }
   for (const char* mean : {"micro", "macro", "weighted"}) {
@@ -283,8 +284,8 @@ void Residuals(std::string* out, const ordered_json& model) {
 std::string OneModel(const ordered_json& model, bool several) {
   std::string small = Words(model, "objective");
   if (several) {
-    small += fmt::format("{}rank {}, pid {}", small.empty() ? "" : "; ", At(model, "rank").dump(),
-                         At(model, "pid").dump());
+    small += fmt::format("{}rank {}, pid {}", small.empty() ? "" : "; ",
+                         JsonText(At(model, "rank")), JsonText(At(model, "pid")));
   }
   std::string out;
   Add(&out, "<div class=\"gap\"><h3>Boosted model <small>{}</small></h3>\n", Escape(small));
@@ -305,7 +306,7 @@ std::string BoostingSections(const RunData& data) {
   for (const rules::RuleState& state : data.replay.rules) {
     const std::string& is = state.rule.empty() ? state.name : state.rule;
     if (is != "CreateXgboostReport" || state.summary.empty()) continue;
-    const ordered_json summary = ordered_json::parse(state.summary, nullptr, false);
+    const ordered_json summary = ParseOrderedJson(state.summary);
     const ordered_json& models = At(summary, "models");
     if (!models.is_array()) continue;
     // The newest are the last.

@@ -15,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/json.h"
 #include "report/boosting_sections.h"
 #include "report/causes.h"
 #include "report/html.h"
@@ -229,7 +230,7 @@ class Page {
   }
 
   static std::string Evidence(const std::string& text) {
-    const auto parsed = nlohmann::ordered_json::parse(text, nullptr, false);
+    const auto parsed = ParseOrderedJson(text);
     if (!parsed.is_object()) return Escape(text);
     std::string out;
     for (const auto& [key, value] : parsed.items()) {
@@ -239,7 +240,7 @@ class Page {
                                 : value.is_number_float() ? Significant(value.get<double>(), 4)
                                 : value.is_null()         ? "—"
                                 : value.is_string()       ? value.get<std::string>()
-                                                          : value.dump();
+                                                          : JsonText(value);
       out += fmt::format("{}{} {}", out.empty() ? "" : " · ", Escape(words), Escape(shown));
     }
     return out;
@@ -258,7 +259,7 @@ class Page {
   }
   json Fact(const std::string& kind) const {
     const auto found = s_.facts.find(kind);
-    return found == s_.facts.end() ? json() : json::parse(found->second, nullptr, false);
+    return found == s_.facts.end() ? json() : ParseJson(found->second);
   }
 
   void TheRun() {
@@ -311,7 +312,7 @@ class Page {
                        s_.lr ? fmt::format("{:.3g}", *s_.lr) : Field(optimizer, "lr")));
     }
     for (const std::string& text : s_.loaders) {
-      const json loader = json::parse(text, nullptr, false);
+      const json loader = ParseJson(text);
       if (!loader.is_object()) continue;
       const std::string batch = Field(loader, "batch_size");
       Item("Data loader",

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/json.h"
 #include "report/svg.h"
 #include "report/text.h"
 #include "rules/registry.h"
@@ -38,7 +39,7 @@ ordered_json SummaryOf(const RunData& data, std::string_view rule) {
   for (const rules::RuleState& state : data.replay.rules) {
     const std::string& is = state.rule.empty() ? state.name : state.rule;
     if (is == rule && !state.summary.empty()) {
-      return ordered_json::parse(state.summary, nullptr, false);
+      return ParseOrderedJson(state.summary);
     }
   }
   if (rule == "ProfilerReport") return {};

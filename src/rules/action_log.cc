@@ -4,6 +4,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/json.h"
+
 namespace telltale::rules {
 namespace {
 
@@ -15,7 +17,7 @@ std::string Text(const nlohmann::json& data, const char* key) {
 }  // namespace
 
 void ActionLog::OnEvent(std::string_view kind, std::string_view data) {
-  const auto json = nlohmann::json::parse(data, nullptr, false);
+  const auto json = ParseJson(data);
   if (!json.is_object()) return;
   std::string key = Text(json, "key");
   if (key.empty()) return;

@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/json.h"
 #include "base/printable.h"
 #include "format/records.gen.h"
 #include "rules/builtin/numbers.h"
@@ -296,7 +297,7 @@ class ExpressionRule final : public Rule {
                            value ? Figure(*value) : "no data");
     }
     const ordered_json evidence = {{"expression", expression_.text}, {"values", values}};
-    incident->evidence = evidence.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+    incident->evidence = JsonText(evidence);
     incident->cause = cause;
   }
 

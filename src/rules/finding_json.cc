@@ -9,12 +9,14 @@
 #include <string_view>
 #include <utility>
 
+#include "base/json.h"
+
 namespace telltale::rules {
 namespace {
 
 /// The evidence is JSON already; what is no object is shown as text rather than lost.
 nlohmann::ordered_json Evidence(const std::string& text) {
-  auto parsed = nlohmann::ordered_json::parse(text, nullptr, false);
+  auto parsed = ParseOrderedJson(text);
   if (parsed.is_object()) return parsed;
   return nlohmann::ordered_json{{"text", text}};
 }
@@ -104,7 +106,7 @@ nlohmann::ordered_json ToJson(const RuleState& state) {
   if (state.records) out["records"] = *state.records;
   if (!state.rule.empty()) out["rule"] = state.rule;
   if (!state.summary.empty()) {
-    auto summary = nlohmann::ordered_json::parse(state.summary, nullptr, false);
+    auto summary = ParseOrderedJson(state.summary);
     if (summary.is_object()) out["summary"] = std::move(summary);
   }
   if (!state.error.empty()) out["error"] = state.error;

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/json.h"
 #include "rules/builtin/node_samples.h"
 #include "rules/engine.h"
 #include "rules/registry.h"
@@ -31,7 +32,7 @@ Engine Make(std::string_view name) {
 }
 
 nlohmann::ordered_json SummaryOf(const Engine& engine) {
-  return nlohmann::ordered_json::parse(engine.rule_states().at(0).summary, nullptr, false);
+  return ParseOrderedJson(engine.rule_states().at(0).summary);
 }
 
 void FeedMetric(Engine* engine, std::int64_t at_ns, std::string_view name, std::string_view subject,

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/json.h"
 #include "base/printable.h"
 
 namespace telltale::rules {
@@ -141,7 +142,7 @@ Status Read(const ordered_json& in, PythonReport* out) {
 Result<PythonReport> ParsePythonReport(std::string_view line) {
   PythonReport out;
   try {
-    const ordered_json tree = ordered_json::parse(line, nullptr, false);
+    const ordered_json tree = ParseOrderedJson(line);
     if (tree.is_discarded()) {
       return Bad(fmt::format("'{}'", Printable(line.substr(0, 40))));
     }

@@ -11,6 +11,7 @@
 #include <set>
 #include <utility>
 
+#include "base/json.h"
 #include "base/printable.h"
 #include "base/toml_tree.h"
 #include "rules/actions/kinds.h"
@@ -41,7 +42,7 @@ std::optional<Severity> SeverityOf(std::string_view text) {
 /// A value of a parameter as people write it.
 std::optional<std::string> TextOf(const ordered_json& value) {
   if (value.is_string()) return value.get<std::string>();
-  if (value.is_boolean() || value.is_number()) return value.dump();
+  if (value.is_boolean() || value.is_number()) return JsonText(value);
   if (!value.is_array()) return std::nullopt;
   std::string out;
   for (const ordered_json& item : value) {
@@ -345,14 +346,14 @@ std::string ToJson(const RuleSet& set) {
   out["actions"] = ActionsToJson(set.actions);
   out["price_per_hour"] = set.price_per_hour;
   out["currency"] = set.currency;
-  return out.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+  return JsonText(out);
 }
 
 Result<RuleSet> RuleSetFromJson(std::string_view text) {
   RuleSet set;
   if (text.empty()) return set;
   try {
-    const ordered_json tree = ordered_json::parse(text, nullptr, false);
+    const ordered_json tree = ParseOrderedJson(text);
     if (tree.is_discarded()) return Status(Code::kUsage, "the rules are no JSON");
     if (const Wrong wrong = ReadSet(tree, &set)) {
       return Status(Code::kUsage,

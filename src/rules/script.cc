@@ -22,6 +22,7 @@
 #include <variant>
 #include <vector>
 
+#include "base/json.h"
 #include "base/string_pool.h"
 #include "rules/rule_pack.h"
 #include "rules/rule_set.h"
@@ -211,7 +212,7 @@ std::string Quantiles(const std::vector<double>& bins, double min, double max, d
     }
     out.push_back(std::min(value, max));
   }
-  return out.dump();
+  return JsonText(out);
 }
 
 /// What a path of names, and of numbers in lists, with dots between them leads to; names may have
@@ -586,7 +587,7 @@ class Script {
         row.max = Number(line, "max", 1);
         row.taken = static_cast<std::uint64_t>(std::llround(total));
         row.count = static_cast<std::uint64_t>(Number(line, "elements", total));
-        row.bins = pool_.Intern(counts.dump());
+        row.bins = pool_.Intern(JsonText(counts));
         row.quantiles = pool_.Intern(Quantiles(bins, row.min, row.max, total));
         Push(row);
       }
@@ -643,7 +644,7 @@ class Script {
       const RuleState state = StateOf(line.words.size() > 3 ? line.words[3] : "");
       if (Name(state.status) != line.words.at(2)) Complain("another status");
     } else if (what == "summary") {
-      const auto summary = nlohmann::json::parse(StateOf("").summary, nullptr, false);
+      const auto summary = ParseJson(StateOf("").summary);
       for (const auto& [key, want] : line.given) {
         const nlohmann::json* found = At(summary, key);
         if (found == nullptr || !Fits(*found, want)) Complain("another summary: " + key);
@@ -666,12 +667,12 @@ class Script {
 
   static bool Fits(const nlohmann::json& value, const std::string& want) {
     if (value.is_number()) return InRange(value.get<double>(), want);
-    return value.dump() == want || value.dump() == '"' + want + '"';
+    return JsonText(value) == want || JsonText(value) == '"' + want + '"';
   }
 
   static bool Matches(const Finding& finding, const Line& line) {
     const format::FindingRow row = ToRow(finding);
-    const auto evidence = nlohmann::json::parse(row.evidence, nullptr, false);
+    const auto evidence = ParseJson(row.evidence);
     if (!evidence.is_object()) return false;
     for (const auto& [key, want] : line.given) {
       bool ok = false;

@@ -11,6 +11,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "base/json.h"
 #include "base/printable.h"
 
 namespace telltale::rules {
@@ -154,7 +155,7 @@ bool TensorSelection::Has(const Series& series) const {
 }
 
 void TensorSelection::OnPlan(std::string_view data) {
-  const auto event = nlohmann::json::parse(data, nullptr, false);
+  const auto event = ParseJson(data);
   if (!event.is_object()) return;
   const auto plan = event.find("plan");
   if (plan == event.end() || !plan->is_object()) return;

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/json.h"
 #include "rules/registry.h"
 
 namespace telltale::rules {
@@ -67,7 +68,7 @@ void WatchedFindings::OnEvent(const format::EventRow& row) {
 
 /// Each watcher of a run says it of all findings, so the newest counts.
 void WatchedFindings::OnRunEnd(const format::EventRow& row) {
-  const auto data = nlohmann::json::parse(row.data, nullptr, false);
+  const auto data = ParseJson(row.data);
   const auto incidents = data.find("until_end");
   until_end_.clear();
   if (incidents == data.end() || !incidents->is_array()) return;
@@ -77,7 +78,7 @@ void WatchedFindings::OnRunEnd(const format::EventRow& row) {
 }
 
 void WatchedFindings::OnStatus(const format::EventRow& row) {
-  const auto data = nlohmann::json::parse(row.data, nullptr, false);
+  const auto data = ParseJson(row.data);
   if (!data.is_object()) return;
   const auto text = [&](const char* key) {
     const auto found = data.find(key);

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/json.h"
 #include "base/printable.h"
 
 namespace telltale::run {
@@ -142,7 +143,7 @@ void StatusFold::AddEvent(const format::EventRow& row) {
     return;
   }
   if (row.kind != "governor") return;
-  const auto data = nlohmann::json::parse(row.data, nullptr, false);
+  const auto data = ParseJson(row.data);
   if (!data.is_object()) return;
   const auto stretch = data.find("stretch");
   if (stretch != data.end() && stretch->is_number_unsigned()) {

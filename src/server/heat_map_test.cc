@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "base/json.h"
+
 namespace telltale::server {
 namespace {
 
@@ -37,7 +39,7 @@ TEST(HeatMapTest, BytesAreAHeadAndACellEach) {
   EXPECT_EQ(bytes.substr(0, 4), "TTHM");
   EXPECT_EQ(NumberAt(bytes, 4), kHeatVersion);
   const std::size_t head_bytes = NumberAt(bytes, 8);
-  const json head = json::parse(bytes.substr(12, head_bytes));
+  const json head = ParseJson(bytes.substr(12, head_bytes));
   EXPECT_EQ(head["rows"].size(), 2U);
   EXPECT_EQ(head["rows"][0], "cpu:0");
   EXPECT_EQ(head["unit"], "percent");

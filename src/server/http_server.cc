@@ -28,6 +28,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/json.h"
 #include "server/assets.h"
 #include "server/metrics_board.h"
 #include "server/request.h"
@@ -65,8 +66,7 @@ constexpr std::string_view kCookie = "telltale_session_";
 std::string_view View(beast::string_view text) { return {text.data(), text.size()}; }
 
 std::string ErrorBody(std::string_view message) {
-  return nlohmann::json({{"error", message}})
-      .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return JsonText(nlohmann::json({{"error", message}}));
 }
 
 /// What a page of ours may do: load from here, and nothing else from nowhere.
@@ -594,7 +594,7 @@ Response ServerImpl::OpenSession(const Request& request) {
     response.set(http::field::allow, "POST");
     return response;
   }
-  const auto body = nlohmann::json::parse(request.body(), nullptr, false);
+  const auto body = ParseJson(request.body());
   std::string code;
   if (body.is_object() && body.contains("code") && body["code"].is_string()) {
     code = body["code"].get<std::string>();

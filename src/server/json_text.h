@@ -12,12 +12,13 @@
 #include <type_traits>
 #include <vector>
 
+#include "base/json.h"
+
 namespace telltale::server {
 
 /// Text from a training may hold any bytes.
 inline std::string Quoted(std::string_view text) {
-  return nlohmann::json(std::string(text))
-      .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return JsonText(nlohmann::json(std::string(text)));
 }
 
 /// null where it is no finite number.

@@ -9,6 +9,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/json.h"
 #include "report/causes.h"
 #include "report/text.h"
 #include "rules/finding_json.h"
@@ -317,7 +318,7 @@ class Overview {
 
   /// What the governor takes less of than the plan asks for, and on what account.
   Json Capture() const {
-    const auto now = nlohmann::json::parse(s_.governor, nullptr, false);
+    const auto now = ParseJson(s_.governor);
     const auto number = [&](const char* key, Json otherwise) {
       const auto found = now.is_object() ? now.find(key) : now.end();
       return found != now.end() && found->is_number() ? Json(*found) : std::move(otherwise);
@@ -361,9 +362,7 @@ class Overview {
 
 std::string OverviewJson(const RunView& view, const Moment& moment) {
   // Text from a training may hold any bytes.
-  return Overview(view, moment)
-      .Render()
-      .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return JsonText(Overview(view, moment).Render());
 }
 
 }  // namespace telltale::server

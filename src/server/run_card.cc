@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/json.h"
 #include "report/text.h"
 #include "store/folder.h"
 
@@ -23,9 +24,7 @@ constexpr std::size_t kRowsAtATime = 4096;
 /// when an attempt ended. Else that is told by the newest record of any table.
 constexpr std::uint32_t kTables = store::MaskOf(TableId::kSteps) | store::MaskOf(TableId::kEvents);
 
-std::string Text(const Json& json) {
-  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-}
+std::string Text(const Json& json) { return JsonText(json); }
 
 /// `facts` null: the records are not read yet.
 std::string Text(const std::string& id, const store::RunInfo& info, const store::RunState& state,

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "base/json.h"
 #include "server/run_view.h"
 
 namespace telltale::server {
@@ -138,7 +139,7 @@ TEST(RunViewTest, ALowerLimitGivesUpPointsAndKeepsExtremes) {
   SeriesQuery query;
   query.name = "mem.used";
   query.points = 4000;
-  const auto ask = [&] { return nlohmann::json::parse(view.SeriesJson(query).value()); };
+  const auto ask = [&] { return ParseJson(view.SeriesJson(query).value()); };
   EXPECT_EQ(ask()["t"].size(), 4000U);
   view.LimitPoints(500);
   const nlohmann::json after = ask();

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/json.h"
 #include "store/folder.h"
 #include "store/follower.h"
 
@@ -355,12 +356,12 @@ std::string ToJson(const Admission& admission) {
                          {"from_ns", admission.from_ns},
                          {"at_ns", admission.at_ns},
                          {"from_seq", admission.from_seq}};
-  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return JsonText(json);
 }
 
 Result<Admission> AdmissionFromJson(std::string_view json) {
   try {
-    const nlohmann::json in = nlohmann::json::parse(json);
+    const nlohmann::json in = ParseJson(json);
     Admission admission;
     in.at("writer").get_to(admission.writer);
     in.at("from_ns").get_to(admission.from_ns);

@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/json.h"
 #include "store/folder.h"
 
 namespace telltale::store {
@@ -68,7 +69,7 @@ Status MakeFolder(const fs::path& path) {
 
 /// Empty, or why it is no request.
 std::string Parse(const std::string& text, Request* out) {
-  const json in = json::parse(text, nullptr, false);
+  const json in = ParseJson(text);
   if (!in.is_object()) return "it is no JSON object";
   const json version = in.value("version", json());
   if (!version.is_number_integer()) return "it names no version";
@@ -84,7 +85,7 @@ std::string Parse(const std::string& text, Request* out) {
     out->time_ns = time.get<std::int64_t>();
   }
   if (const json who = in.value("who", json()); who.is_string()) out->who = who.get<std::string>();
-  out->body = body.dump(-1, ' ', false, json::error_handler_t::replace);
+  out->body = JsonText(body);
   return {};
 }
 
@@ -110,7 +111,7 @@ std::string RequestWho() { return fmt::format("{}:{}", HostName(), ::getpid()); 
 
 Result<Request> WriteRequest(const fs::path& run, Request request) {
   try {
-    const json body = json::parse(request.body, nullptr, false);
+    const json body = ParseJson(request.body);
     if (!body.is_object()) {
       return Status(Code::kUsage, "a request's body must be a JSON object");
     }
@@ -125,10 +126,9 @@ Result<Request> WriteRequest(const fs::path& run, Request request) {
     const fs::path folder = run / kRequestFolder / RequestFolderName(request.who);
     TELLTALE_RETURN_IF_ERROR(MakeFolder(run / kRequestFolder));
     TELLTALE_RETURN_IF_ERROR(MakeFolder(folder));
-    const ordered_json out = {
-        {"version", kRequestMajor}, {"id", Hex(request.id)},
-        {"who", request.who},       {"time_ns", request.time_ns},
-        {"kind", request.kind},     {"body", ordered_json::parse(request.body)}};
+    const ordered_json out = {{"version", kRequestMajor}, {"id", Hex(request.id)},
+                              {"who", request.who},       {"time_ns", request.time_ns},
+                              {"kind", request.kind},     {"body", ParseOrderedJson(request.body)}};
     TELLTALE_RETURN_IF_ERROR(
         ReplaceFile(folder / (Hex(request.id) + std::string(kSuffix)),
                     out.dump(2, ' ', false, json::error_handler_t::replace) + "\n"));

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/json.h"
 #include "base/process.h"
 #include "store/folder.h"
 
@@ -64,8 +65,8 @@ RunInfo FromJson(const json& in) {
   info.created_ns = in.value("created_ns", info.created_ns);
   info.interval_ms = in.value("interval_ms", info.interval_ms);
   info.overhead_budget = in.value("overhead_budget", info.overhead_budget);
-  if (in.contains("plan") && in.at("plan").is_object()) info.plan = in.at("plan").dump();
-  if (in.contains("rules") && in.at("rules").is_object()) info.rules = in.at("rules").dump();
+  if (in.contains("plan") && in.at("plan").is_object()) info.plan = JsonText(in.at("plan"));
+  if (in.contains("rules") && in.at("rules").is_object()) info.rules = JsonText(in.at("rules"));
   for (const json& attempt : in.value("attempts", json::array())) {
     info.attempts.push_back(AttemptOf(attempt));
   }
@@ -117,7 +118,7 @@ Result<RunInfo> ReadRunInfo(const std::filesystem::path& run) {
                         text.status().message())};
   }
   try {
-    RunInfo info = FromJson(json::parse(*text));
+    RunInfo info = FromJson(ParseJson(*text));
     if (info.format_major > kRunFormatMajor) {
       return {Code::kVersion,
               fmt::format("{} was written by format {}, this telltale reads up to {}: install a "
@@ -159,7 +160,7 @@ Status WriteRunInfo(const std::filesystem::path& run, const RunInfo& info) {
                                                                     {"rules", &info.rules}};
     for (const auto& [key, text] : documents) {
       if (text->empty()) continue;
-      ordered_json document = ordered_json::parse(*text, nullptr, false);
+      ordered_json document = ParseOrderedJson(*text);
       if (document.is_object()) out[key] = std::move(document);
     }
     // Arguments may hold any bytes; what is no UTF-8 is replaced, never a reason to fail.

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <type_traits>
 
+#include "base/json.h"
 #include "store/cursor.h"
 #include "store/folder.h"
 #include "store/follower.h"
@@ -79,7 +80,7 @@ class RunReaderImpl final : public RunReader {
     const std::uint32_t attempt = info_.attempts.empty() ? 1 : info_.attempts.back().number;
     for (const format::EventRow& event : rows.events) {
       if (event.kind != "run.attempt_end" || event.attempt != attempt) continue;
-      const auto data = nlohmann::json::parse(event.data, nullptr, false);
+      const auto data = ParseJson(event.data);
       if (!data.is_object()) continue;
       if (data.contains("signal") && data["signal"].is_number_integer()) {
         state->signal = data["signal"].get<int>();

@@ -18,6 +18,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/json.h"
 #include "format/dtypes.h"
 #include "format/wire.h"
 #include "store/column_scan.h"
@@ -78,9 +79,7 @@ int WriteAt(int fd, const char* data, std::size_t bytes, std::uint64_t offset) {
   return 0;
 }
 
-std::string Quoted(const std::string& text) {
-  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-}
+std::string Quoted(const std::string& text) { return JsonText(nlohmann::json(text)); }
 
 bool IsHeaderRow(const format::TensorRow& row) {
   // A tensor may have that name, but never that place.
@@ -131,7 +130,7 @@ std::string ShapeText(std::span<const std::int64_t> shape) {
 }
 
 std::optional<std::vector<std::int64_t>> ParseShape(std::string_view text) {
-  const auto json = nlohmann::json::parse(text, nullptr, false);
+  const auto json = ParseJson(text);
   if (!json.is_array()) return std::nullopt;
   std::vector<std::int64_t> shape;
   for (const auto& size : json) {

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "base/json.h"
 #include "format/wire.h"
 #include "store/store_testing.h"
 #include "store/verify.h"
@@ -104,7 +105,7 @@ class TensorFileTest : public ::testing::Test {
     std::uint64_t length = 0;
     std::memcpy(&length, bytes.data(), sizeof length);
     EXPECT_LE(8 + length, bytes.size());
-    return json::parse(bytes.substr(8, length), nullptr, false);
+    return ParseJson(bytes.substr(8, length));
   }
 
   TempFolder temp_;

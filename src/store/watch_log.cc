@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/json.h"
 #include "store/folder.h"
 
 namespace telltale::store {
@@ -47,7 +48,7 @@ void WatchLog::OnEvent(const format::EventRow& row) {
     gave_up_.erase(admission->writer);
     admissions_.push_back(std::move(admission).value());
   } else if (row.kind == "order.gave_up") {
-    const auto data = nlohmann::json::parse(row.data, nullptr, false);
+    const auto data = ParseJson(row.data);
     if (!data.is_object() || !data.contains("writer") || !data["writer"].is_string()) return;
     const auto from = data.find("from_ns");
     const bool known = from != data.end() && from->is_number_integer();

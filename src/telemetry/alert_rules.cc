@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/json.h"
 #include "rules/registry.h"
 
 namespace telltale::telemetry {
@@ -24,11 +25,11 @@ std::string Quoted(std::string_view text) {
     if (c == '{' && plain.ends_with('{')) plain += ' ';
     plain += c;
   }
-  return nlohmann::json(plain).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return JsonText(nlohmann::json(plain));
 }
 
 /// With templates in it, that Prometheus fills in.
-std::string Template(const std::string& text) { return nlohmann::json(text).dump(); }
+std::string Template(const std::string& text) { return JsonText(nlohmann::json(text)); }
 
 void Append(std::string* out, const Alert& alert, const std::string& summary) {
   *out += fmt::format(

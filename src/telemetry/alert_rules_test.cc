@@ -12,6 +12,7 @@
 #include <regex>
 #include <set>
 
+#include "base/json.h"
 #include "rules/registry.h"
 #include "telemetry/families.h"
 
@@ -47,7 +48,7 @@ TEST(AlertRules, EachRuleHasItsAlert) {
 
 TEST(GrafanaDashboard, IsJsonOfPanelsThatAskForMetricsThatThereAre) {
   const std::string text = GrafanaDashboard();
-  const auto dashboard = nlohmann::json::parse(text);
+  const auto dashboard = ParseJson(text);
   std::set<int> ids;
   std::string asked;
   for (const auto& panel : dashboard.at("panels")) {

@@ -11,6 +11,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "base/process.h"
 
 namespace telltale::watch {
@@ -154,7 +155,7 @@ void Watcher::WatchWriters() {
   events_.push_back({"order.gave_up", writers[lowest],
                      fmt::format("{} wrote nothing for {:.0f} s while others did; not waited for",
                                  writers[lowest], static_cast<double>(options_.give_up_ns) / 1e9),
-                     data.dump()});
+                     JsonText(data)});
 }
 
 bool Watcher::Over() {
@@ -176,7 +177,7 @@ void Watcher::NoteEnd() {
   }
   const nlohmann::ordered_json data = {{"until_end", std::move(incidents)}};
   events_.push_back(
-      {"rules.ended", "watch", "The run is over: what was open is closed", data.dump()});
+      {"rules.ended", "watch", "The run is over: what was open is closed", JsonText(data)});
 }
 
 void Watcher::NoteStatuses() {
@@ -194,13 +195,12 @@ void Watcher::NoteStatuses() {
     // Of the built-in ones everybody knows it.
     if (state.rule.empty() && state.wrong_result) data["wrong_result"] = true;
     if (last_words) {
-      auto summary = nlohmann::ordered_json::parse(state.summary, nullptr, false);
+      auto summary = ParseOrderedJson(state.summary);
       if (summary.is_object()) data["summary"] = std::move(summary);
     }
-    events_.push_back(
-        {"rule.status", "rule:" + state.name,
-         fmt::format("{}: {}", state.name, rules::Name(state.status)),
-         data.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace)});
+    events_.push_back({"rule.status", "rule:" + state.name,
+                       fmt::format("{}: {}", state.name, rules::Name(state.status)),
+                       JsonText(data)});
   }
   summed_up_ = rules_.engine.ended();
 }

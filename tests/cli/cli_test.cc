@@ -15,6 +15,7 @@
 #include <sstream>
 #include <string>
 
+#include "base/json.h"
 #include "support/sample_run.h"
 #include "support/temp_folder.h"
 
@@ -75,7 +76,7 @@ TEST_F(CliTest, CompareIsAGate) {
   WriteSample("slow");
   const Outcome same = Run("compare before same --fail-on regression --json");
   EXPECT_EQ(same.code, 0) << same.err << same.out;
-  EXPECT_FALSE(json::parse(same.out)["regression"].get<bool>());
+  EXPECT_FALSE(ParseJson(same.out)["regression"].get<bool>());
   // The loss of "slow" stays where it is, and that of "before" falls.
   const Outcome worse = Run("compare before slow --fail-on regression --junit out.xml");
   EXPECT_EQ(worse.code, 10) << worse.err << worse.out;
@@ -224,7 +225,7 @@ TEST_F(CliTest, JsonHasTheFieldsOfTheContract) {
   WriteSample("slow");
   const Outcome outcome = Run("check slow --json");
   ASSERT_EQ(outcome.code, 0) << outcome.err;
-  const json out = json::parse(outcome.out);
+  const json out = ParseJson(outcome.out);
   EXPECT_EQ(out["run"]["id"], "slow");
   EXPECT_EQ(out["run"]["state"], "finished");
   EXPECT_EQ(out["run"]["attempts"], 1);
@@ -251,20 +252,20 @@ TEST_F(CliTest, JsonHasTheFieldsOfTheContract) {
     EXPECT_EQ(group["findings"].size(), 1U);
     EXPECT_TRUE(group["money"].is_null());
   }
-  const json priced = json::parse(Run("check slow --price 36 --json").out);
+  const json priced = ParseJson(Run("check slow --price 36 --json").out);
   EXPECT_NEAR(priced["groups"][0]["money"]["lost"].get<double>(),
               priced["groups"][0]["lost_seconds"].get<double>() / 100, 1e-9);
 
-  const json ls = json::parse(Run("ls . --json").out);
+  const json ls = ParseJson(Run("ls . --json").out);
   ASSERT_EQ(ls["runs"].size(), 1U);
   for (const char* field : {"id", "state", "attempts", "steps"}) {
     EXPECT_TRUE(ls["runs"][0].contains(field)) << field;
   }
-  EXPECT_GE(json::parse(Run("rules list --json").out)["rules"].size(), 50U);
-  EXPECT_GE(json::parse(Run("rules status slow --json").out)["rules"].size(), 6U);
-  EXPECT_EQ(json::parse(Run("rules show InputBound --json").out)["name"], "InputBound");
-  EXPECT_TRUE(json::parse(Run("version --json").out).contains("version"));
-  EXPECT_TRUE(json::parse(Run("report slow --json").out).contains("report"));
+  EXPECT_GE(ParseJson(Run("rules list --json").out)["rules"].size(), 50U);
+  EXPECT_GE(ParseJson(Run("rules status slow --json").out)["rules"].size(), 6U);
+  EXPECT_EQ(ParseJson(Run("rules show InputBound --json").out)["name"], "InputBound");
+  EXPECT_TRUE(ParseJson(Run("version --json").out).contains("version"));
+  EXPECT_TRUE(ParseJson(Run("report slow --json").out).contains("report"));
   EXPECT_TRUE(fs::exists(dir_ / "slow" / "report.html"));
 }
 
@@ -278,7 +279,7 @@ TEST_F(CliTest, ADamagedRunIsSevenAndStillJudged) {
   const Outcome outcome = Run("check slow --json");
   EXPECT_EQ(outcome.code, 7) << outcome.err;
   ExpectOneLine(outcome, "check");
-  EXPECT_EQ(json::parse(outcome.out)["findings"].size(), 2U);
+  EXPECT_EQ(ParseJson(outcome.out)["findings"].size(), 2U);
   EXPECT_EQ(Run("check slow --fail-on high").code, 10);
   EXPECT_EQ(Run("report slow").code, 7);
 }
@@ -331,13 +332,13 @@ TEST_F(CliTest, ExplainPlanPrintsAPlanFileAndStartsNothing) {
   std::ofstream(dir_ / "plan.toml") << outcome.out;
   const Outcome again = Run("run --plan plan.toml --explain-plan --json");
   EXPECT_EQ(again.code, 0) << again.err;
-  const json plan = json::parse(again.out);
+  const json plan = ParseJson(again.out);
   EXPECT_EQ(plan["level"], "custom");
   EXPECT_EQ(plan["collections"]["losses"]["interval"], 1);
   EXPECT_EQ(plan["collections"]["gradients"]["train"]["interval"], 100);
-  EXPECT_EQ(plan, json::parse(Run("run --level tensors --collect 'losses:values,interval=1' "
-                                  "--explain-plan --json")
-                                  .out));
+  EXPECT_EQ(plan, ParseJson(Run("run --level tensors --collect 'losses:values,interval=1' "
+                                "--explain-plan --json")
+                                .out));
 }
 
 TEST_F(CliTest, APlanCannotCommandATerminal) {
@@ -352,16 +353,15 @@ TEST_F(CliTest, APlanCannotCommandATerminal) {
     EXPECT_EQ(outcome.out.find("\xe2\x80\xae"), std::string::npos) << outcome.out;
   }
   std::ofstream(dir_ / "marks.toml") << text.out;
-  const json same = json::parse(Run("run --plan marks.toml --explain-plan --json").out);
-  EXPECT_EQ(same, json::parse(document.out));
+  const json same = ParseJson(Run("run --plan marks.toml --explain-plan --json").out);
+  EXPECT_EQ(same, ParseJson(document.out));
   EXPECT_TRUE(same["collections"].contains("x" + marks));
 }
 
 TEST_F(CliTest, TheFolderOfSmdebugIsSaidAsJsonToo) {
   const Outcome plain = Run("smdebug-path");
   ASSERT_EQ(plain.code, 0) << plain.err;
-  EXPECT_EQ(json::parse(Run("smdebug-path --json").out)["path"].get<std::string>() + "\n",
-            plain.out);
+  EXPECT_EQ(ParseJson(Run("smdebug-path --json").out)["path"].get<std::string>() + "\n", plain.out);
 }
 
 TEST_F(CliTest, APlanThatStarvesRulesIsSaidAtTheStart) {
@@ -382,10 +382,10 @@ TEST_F(CliTest, WhatRulesNeedMakesThePlan) {
   const auto plan_of = [&](const std::string& options) {
     const Outcome outcome = Run("run " + options + " --explain-plan --json");
     EXPECT_EQ(outcome.code, 0) << outcome.err;
-    return json::parse(outcome.out, nullptr, false)["collections"];
+    return ParseJson(outcome.out)["collections"];
   };
   const json all = plan_of("");
-  const json list = json::parse(Run("rules list --json").out);
+  const json list = ParseJson(Run("rules list --json").out);
   for (const json& rule : list["rules"]) {
     if (!rule["by_default"].get<bool>()) continue;
     for (const json& need : rule["captures"]) {
@@ -420,7 +420,7 @@ TEST_F(CliTest, TheRulesStandInRunJsonAndAreThoseOfTheReplay) {
   EXPECT_EQ(rules["rules"]["mine"]["parameters"]["threshold"], "0.001");
   const auto names_of = [&](const std::string& arguments) {
     std::set<std::string> names;
-    const json checked = json::parse(Run("check r --json " + arguments).out);
+    const json checked = ParseJson(Run("check r --json " + arguments).out);
     for (const json& rule : checked["rules"]) names.insert(rule["name"].get<std::string>());
     return names;
   };
@@ -459,7 +459,7 @@ TEST_F(CliTest, CodeThatARunNamesRunsOnlyWhereTheUserHasAskedForIt) {
   EXPECT_FALSE(runs("check r"));
   EXPECT_FALSE(runs("report r"));
   EXPECT_FALSE(runs("rules status r"));
-  for (const json& rule : json::parse(Run("check r --json").out)["rules"]) {
+  for (const json& rule : ParseJson(Run("check r --json").out)["rules"]) {
     if (rule["name"] != "mine") continue;
     EXPECT_EQ(rule["status"], "Error");
     EXPECT_NE(rule["error"].get<std::string>().find("--python-rules"), std::string::npos) << rule;
@@ -484,7 +484,7 @@ TEST_F(CliTest, ARuleScriptThatDoesNotHoldIsTenAndSaysItsLine) {
   const Outcome bad = Run("rules test bad.test");
   EXPECT_EQ(bad.code, 10) << bad.err;
   EXPECT_NE(bad.out.find("line 3: expected no finding"), std::string::npos) << bad.out;
-  const json both = json::parse(Run("rules test good.test bad.test --json").out);
+  const json both = ParseJson(Run("rules test good.test bad.test --json").out);
   ASSERT_EQ(both["scripts"].size(), 2U);
   EXPECT_EQ(both["scripts"][1]["failures"], 1);
   EXPECT_EQ(Run("rules test nowhere.test").code, 3);
@@ -529,7 +529,7 @@ TEST_F(CliTest, APlanStandsInRunJson) {
   EXPECT_EQ(info["plan"]["level"], "system");
   const Outcome shown = Run("capture r --show --json");
   EXPECT_EQ(shown.code, 0) << shown.err;
-  EXPECT_EQ(json::parse(shown.out)["plan"]["level"], "system");
+  EXPECT_EQ(ParseJson(shown.out)["plan"]["level"], "system");
 }
 
 TEST_F(CliTest, OnlyARunThatGoesOnTakesAnotherPlan) {

@@ -34,6 +34,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/json.h"
 #include "base/process.h"
 #include "channel/consumer.h"
 #include "channel/control_page.h"
@@ -167,23 +168,22 @@ class Host {
       Drain(peer.get());
       const channel::ProducerInfo& info = peer->consumer->info();
       const channel::ProducerCounters counters = peer->consumer->counters();
-      out_ << nlohmann::json{{"table", "producer"},
-                             {"pid", info.pid},
-                             {"parent_pid", info.parent_pid},
-                             {"rank", info.rank},
-                             {"kind", info.kind},
-                             {"produced", counters.produced},
-                             {"dropped", counters.dropped},
-                             {"names_folded", counters.names_folded},
-                             {"foreign_thread", counters.foreign_thread},
-                             {"skipped", counters.skipped},
-                             {"spans_thinned", counters.spans_thinned},
-                             {"raw_dropped", counters.raw_dropped},
-                             {"histogram_dropped", counters.histogram_dropped},
-                             {"unanswered", counters.unanswered},
-                             {"malformed", counters.malformed},
-                             {"disabled", peer->consumer->disabled_reason()}}
-                  .dump()
+      out_ << telltale::JsonText(nlohmann::json{{"table", "producer"},
+                                                {"pid", info.pid},
+                                                {"parent_pid", info.parent_pid},
+                                                {"rank", info.rank},
+                                                {"kind", info.kind},
+                                                {"produced", counters.produced},
+                                                {"dropped", counters.dropped},
+                                                {"names_folded", counters.names_folded},
+                                                {"foreign_thread", counters.foreign_thread},
+                                                {"skipped", counters.skipped},
+                                                {"spans_thinned", counters.spans_thinned},
+                                                {"raw_dropped", counters.raw_dropped},
+                                                {"histogram_dropped", counters.histogram_dropped},
+                                                {"unanswered", counters.unanswered},
+                                                {"malformed", counters.malformed},
+                                                {"disabled", peer->consumer->disabled_reason()}})
            << '\n';
     }
     out_.flush();
@@ -266,7 +266,7 @@ class Host {
     format::ForEachColumn<Row>([&](const format::ColumnDesc& column, auto member) {
       SetField(&json, column.name, row.*member);
     });
-    out_ << json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
+    out_ << telltale::JsonText(json) << '\n';
   }
 
   void WriteValues(Peer* peer, const channel::DrainedTensor& tensor) {
@@ -286,7 +286,7 @@ class Host {
                                 {"rank", tensor.rank},
                                 {"pid", tensor.pid},
                                 {"hex", Hex(values)}};
-      out_ << json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
+      out_ << telltale::JsonText(json) << '\n';
     }
     if (tensor.slot && peer->slab) peer->slab->Free(*tensor.slot, tensor.bytes);
   }

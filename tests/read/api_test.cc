@@ -8,6 +8,7 @@
 #include <set>
 #include <string>
 
+#include "base/json.h"
 #include "rules/finding_json.h"
 #include "rules/replay.h"
 #include "support/sample_run.h"
@@ -123,8 +124,8 @@ TEST_F(ReadApi, FindingsAreThoseOfTheRules) {
   nlohmann::ordered_json expected = nlohmann::ordered_json::array();
   for (const rules::Finding& finding : replay->findings) expected.push_back(ToJson(finding));
   ASSERT_FALSE(expected.empty()) << "the sample waits for its data";
-  EXPECT_EQ(nlohmann::ordered_json::parse(*text), expected);
-  const auto info = nlohmann::json::parse(*run->Info(&error));
+  EXPECT_EQ(ParseOrderedJson(*text), expected);
+  const auto info = ParseJson(*run->Info(&error));
   EXPECT_EQ(info["state"], "finished");
   EXPECT_EQ(info["attempts"].size(), 1U);
 }
@@ -164,7 +165,7 @@ TEST_F(ReadApi, ADamagedRunGivesTheRestAndCountsTheLoss) {
   EXPECT_EQ(count("spans"), 120) << "of another segment";
   EXPECT_EQ(count("steps"), 0);
   EXPECT_EQ(error.code, 0) << error.message;
-  const auto damage = nlohmann::json::parse(*run->Damage(&error));
+  const auto damage = ParseJson(*run->Damage(&error));
   EXPECT_EQ(damage["unreadable_files"], 1) << damage;
   EXPECT_EQ(damage["missing_rows"], 120) << damage;
 }

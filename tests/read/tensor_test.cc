@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/json.h"
 #include "base/string_pool.h"
 #include "store/run_info.h"
 #include "store/tensor_file.h"
@@ -155,7 +156,7 @@ TEST_F(ReadTensors, ListsThemByPattern) {
   recording_.End();
   auto run = Run::Open(path_, &error_);
   ASSERT_TRUE(run) << error_.message;
-  const auto all = nlohmann::json::parse(*run->Tensors(&error_));
+  const auto all = ParseJson(*run->Tensors(&error_));
   ASSERT_EQ(all.size(), 3U) << "and no row of a file's header: " << all;
   EXPECT_EQ(all[0]["name"], "layer1.bias");
   EXPECT_EQ(all[0]["values"], 0);
@@ -165,14 +166,14 @@ TEST_F(ReadTensors, ListsThemByPattern) {
   EXPECT_EQ(all[1]["statistics"], 10);
   EXPECT_EQ(all[1]["histograms"], 0);
   EXPECT_EQ(all[1]["dtypes"], nlohmann::json({"float32"})) << "one type under two names";
-  EXPECT_EQ(all[1]["shapes"], nlohmann::json::parse("[[4]]"));
+  EXPECT_EQ(all[1]["shapes"], ParseJson("[[4]]"));
   EXPECT_EQ(all[1]["steps"], nlohmann::json({{"TRAIN", 10}}));
   EXPECT_EQ(all[1]["last_step"], 9);
   EXPECT_EQ(all[2]["steps"], nlohmann::json({{"EVAL", 3}}));
-  EXPECT_EQ(all[2]["ranks"], nlohmann::json::parse("[1]"));
-  EXPECT_EQ(nlohmann::json::parse(*run->Tensors(&error_, "layer1.*")).size(), 2U);
-  EXPECT_EQ(nlohmann::json::parse(*run->Tensors(&error_, "layer?.weight")).size(), 2U);
-  EXPECT_EQ(nlohmann::json::parse(*run->Tensors(&error_, "layer")).size(), 0U);
+  EXPECT_EQ(all[2]["ranks"], ParseJson("[1]"));
+  EXPECT_EQ(ParseJson(*run->Tensors(&error_, "layer1.*")).size(), 2U);
+  EXPECT_EQ(ParseJson(*run->Tensors(&error_, "layer?.weight")).size(), 2U);
+  EXPECT_EQ(ParseJson(*run->Tensors(&error_, "layer")).size(), 0U);
 }
 
 TEST_F(ReadTensors, ANameMayHoldWhateverTheProgramPutIntoIt) {
@@ -192,11 +193,11 @@ TEST_F(ReadTensors, ANameMayHoldWhateverTheProgramPutIntoIt) {
     EXPECT_EQ(values->Get<float>(0), static_cast<float>(i)) << names[i];
   }
   auto run = Run::Open(path_, &error_);
-  EXPECT_EQ(nlohmann::json::parse(*run->Tensors(&error_)).size(), names.size());
-  const auto by_end = nlohmann::json::parse(*run->Tensors(&error_, "*.weight"));
+  EXPECT_EQ(ParseJson(*run->Tensors(&error_)).size(), names.size());
+  const auto by_end = ParseJson(*run->Tensors(&error_, "*.weight"));
   ASSERT_EQ(by_end.size(), 1U);
   EXPECT_EQ(by_end[0]["name"], names[0]);
-  EXPECT_EQ(nlohmann::json::parse(*run->Tensors(&error_, "[a]*")).size(), 1U) << "its own name";
+  EXPECT_EQ(ParseJson(*run->Tensors(&error_, "[a]*")).size(), 1U) << "its own name";
 }
 
 TEST_F(ReadTensors, GivesAViewWhereTheDistanceIsConstant) {

@@ -15,6 +15,7 @@
 #include <string>
 #include <utility>
 
+#include "base/json.h"
 #include "rules/finding_json.h"
 #include "rules/registry.h"
 #include "rules/replay.h"
@@ -91,7 +92,7 @@ class HostileDataTest : public ::testing::Test {
       EXPECT_TRUE(std::isfinite(finding.incident.cost_seconds)) << finding.rule;
       EXPECT_GE(finding.incident.cost_seconds, 0) << finding.rule;
       EXPECT_TRUE(std::isfinite(finding.incident.confidence)) << finding.rule;
-      EXPECT_NO_THROW(static_cast<void>(ToJson(finding).dump())) << finding.rule;
+      EXPECT_NO_THROW(static_cast<void>(JsonText(ToJson(finding)))) << finding.rule;
     }
     return fired;
   }

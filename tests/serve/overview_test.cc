@@ -12,6 +12,7 @@
 #include <set>
 #include <string>
 
+#include "base/json.h"
 #include "server/run_view.h"
 
 namespace telltale::server {
@@ -74,14 +75,14 @@ class OverviewTest : public ::testing::Test {
     row.value = 42;
     Feed(row);
   }
-  json Overview() const { return json::parse(OverviewJson(view_, {.id = "one"})); }
+  json Overview() const { return ParseJson(OverviewJson(view_, {.id = "one"})); }
   json Series(SeriesKind kind, const std::string& name) const {
     SeriesQuery query;
     query.kind = kind;
     query.name = name;
     const auto body = view_.SeriesJson(query);
     EXPECT_TRUE(body.ok()) << body.status().message();
-    return body.ok() ? json::parse(*body) : json();
+    return body.ok() ? ParseJson(*body) : json();
   }
 
   RunView view_;
@@ -91,10 +92,10 @@ class OverviewTest : public ::testing::Test {
 TEST_F(OverviewTest, TheExitIsACodeOrASignal) {
   EXPECT_TRUE(Overview()["exit"].is_null());
   view_.data.replay.state.exit_code = 3;
-  EXPECT_EQ(Overview()["exit"].dump(), R"({"code":3})");
+  EXPECT_EQ(JsonText(Overview()["exit"]), R"({"code":3})");
   view_.data.replay.state.exit_code.reset();
   view_.data.replay.state.signal = 9;
-  EXPECT_EQ(Overview()["exit"].dump(), R"({"signal":9})");
+  EXPECT_EQ(JsonText(Overview()["exit"]), R"({"signal":9})");
 }
 
 TEST_F(OverviewTest, StepsAndScalarsAreOfTheSameRank) {

@@ -13,6 +13,7 @@
 #include <string>
 #include <utility>
 
+#include "base/json.h"
 #include "store/watch_log.h"
 #include "support/sample_run.h"
 #include "support/temp_folder.h"
@@ -41,7 +42,7 @@ class RunListTest : public ::testing::Test {
     EXPECT_TRUE(progress.found && progress.looked);
     const RunList::Rendered rendered = list->Render({});
     EXPECT_EQ(rendered.unread, 0U);
-    return json::parse(rendered.json);
+    return ParseJson(rendered.json);
   }
 
   const testing::TempFolder folder_{"list"};
@@ -58,14 +59,14 @@ TEST_F(RunListTest, IsMadeInPieces) {
     if (!progress.looked) continue;
     looked_at = pieces;
     // Known at once: what run.json says.
-    const json runs = json::parse(list.Render({}).json)["runs"];
+    const json runs = ParseJson(list.Render({}).json)["runs"];
     ASSERT_EQ(runs.size(), 30U);
     EXPECT_EQ(runs[0]["state"], "finished");
     EXPECT_TRUE(runs[0]["steps"].is_null());
   }
   EXPECT_GT(looked_at, 60) << "each folder and each run is a piece";
   EXPECT_GT(pieces, looked_at + 30) << "and so is what is read of a run";
-  const json runs = json::parse(list.Render({}).json)["runs"];
+  const json runs = ParseJson(list.Render({}).json)["runs"];
   for (const json& run : runs) EXPECT_EQ(run["steps"], 5);
 }
 
@@ -134,7 +135,7 @@ TEST_F(RunListTest, ReadsARunThatIsOverOnce) {
   while (card.Advance(kAll)) {
   }
   EXPECT_TRUE(card.whole());
-  EXPECT_EQ(json::parse(card.json())["steps"], 20);
+  EXPECT_EQ(ParseJson(card.json())["steps"], 20);
   // A further attempt.
   testing::SampleRun sample;
   store::RunInfo info = testing::MakeInfo(sample, true);
@@ -143,8 +144,8 @@ TEST_F(RunListTest, ReadsARunThatIsOverOnce) {
   ASSERT_TRUE(store::WriteRunInfo(root_ / "one", info).ok());
   card.Look();
   EXPECT_FALSE(card.whole());
-  EXPECT_EQ(json::parse(card.json())["attempts"], 2);
-  EXPECT_EQ(json::parse(card.json())["steps"], 20) << "what was known stands meanwhile";
+  EXPECT_EQ(ParseJson(card.json())["attempts"], 2);
+  EXPECT_EQ(ParseJson(card.json())["steps"], 20) << "what was known stands meanwhile";
 }
 
 TEST_F(RunListTest, CountsTheStepsOfARunThatGoesOn) {
@@ -200,7 +201,7 @@ TEST_F(RunListTest, ARunWithoutAnEndTakesAsLongAsItsRecordsGo) {
     const std::string id = run["id"];
     const auto data = report::Load(root_ / id);
     ASSERT_TRUE(data.ok());
-    const json expected = json::parse(CardJson(id, *data));
+    const json expected = ParseJson(CardJson(id, *data));
     EXPECT_EQ(run["state"] == "running", id == "running");
     EXPECT_EQ(run["duration_ns"], expected["duration_ns"]);
     EXPECT_GT(run["duration_ns"], 60'000'000'000);
@@ -257,7 +258,7 @@ TEST_F(RunListTest, ARunThatIsNoLongerFollowedIsRead) {
   const auto steps = [&] {
     list.Begin();
     list.Advance(kAll, {{"live", run}});
-    return json::parse(list.Render({{"live", run}}).json)["runs"][0]["steps"].get<int>();
+    return ParseJson(list.Render({{"live", run}}).json)["runs"][0]["steps"].get<int>();
   };
   run->Hold();
   run->Want(0);

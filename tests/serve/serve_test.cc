@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "base/json.h"
 #include "client.h"
 #include "report/text.h"
 #include "server/assets.h"
@@ -32,10 +33,10 @@ using testing::RunningServer;
 json Listing(const RunningServer& server, const std::function<bool(const json&)>& is) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
   while (true) {
-    json listing = json::parse(server.Get("/api/runs").body);
+    json listing = ParseJson(server.Get("/api/runs").body);
     if (is(listing)) return listing;
     if (std::chrono::steady_clock::now() >= deadline) {
-      ADD_FAILURE() << "the listing stays " << listing.dump();
+      ADD_FAILURE() << "the listing stays " << JsonText(listing);
       return listing;
     }
   }
@@ -61,7 +62,7 @@ TEST_F(ServeTest, WithoutATokenThereIsNothing) {
       EXPECT_EQ(reply.status, 401) << method << " " << target;
     }
   }
-  EXPECT_NE(json::parse(server.Ask("GET", "/api/runs").body)["error"].get<std::string>(), "");
+  EXPECT_NE(ParseJson(server.Ask("GET", "/api/runs").body)["error"].get<std::string>(), "");
   EXPECT_EQ(server.Ask("GET", "/api/runs", {"Authorization: Bearer "}).status, 401);
   EXPECT_EQ(
       server.Ask("GET", "/api/runs", {"Authorization: Bearer " + std::string(64, '0')}).status,
@@ -77,7 +78,7 @@ TEST_F(ServeTest, WithoutATokenThereIsNothing) {
 TEST_F(ServeTest, TheLinkOpensOneBrowser) {
   Sample("one");
   const RunningServer server({root_});
-  const std::string body = json({{"code", server.code()}}).dump();
+  const std::string body = JsonText(json({{"code", server.code()}}));
   EXPECT_EQ(server.Ask("POST", "/api/session", {}, "{\"code\":\"\"}").status, 401);
   EXPECT_EQ(server.Ask("POST", "/api/session", {}, "no json").status, 401);
   const Reply first = server.Ask("POST", "/api/session", {}, body);
@@ -98,7 +99,7 @@ TEST_F(ServeTest, AnOldLinkOpensNothingAndSaysWhatDoes) {
   const RunningServer server({.paths = {root_}}, std::move(auth).value(),
                              [&] { clock.Advance(server::Auth::kCodeNs); });
   const Reply reply =
-      server.Ask("POST", "/api/session", {}, json({{"code", server.code()}}).dump());
+      server.Ask("POST", "/api/session", {}, JsonText(json({{"code", server.code()}})));
   EXPECT_EQ(reply.status, 401);
   EXPECT_NE(reply.body.find("expired"), std::string::npos) << reply.body;
   EXPECT_NE(reply.body.find("--print-token"), std::string::npos) << reply.body;
@@ -144,7 +145,7 @@ TEST_F(ServeTest, AForeignHostIsToldWhichFlagAllowsIt) {
 TEST_F(ServeTest, OtherPagesMaySendNothing) {
   Sample("one");
   const RunningServer server({root_});
-  const std::string body = json({{"code", server.code()}}).dump();
+  const std::string body = JsonText(json({{"code", server.code()}}));
   for (const char* method : {"POST", "PUT", "PATCH", "DELETE"}) {
     for (const char* origin :
          {"Origin: http://evil.example.org", "Origin: null", "Sec-Fetch-Site: cross-site"}) {
@@ -215,13 +216,13 @@ TEST_F(ServeTest, MarkupInANameIsText) {
   sample.name = "<img src=x onerror=alert(1)>";
   Sample("<img src=x onerror=alert(1)>", sample);
   const RunningServer server({root_});
-  const json runs = json::parse(server.Get("/api/runs").body)["runs"];
+  const json runs = ParseJson(server.Get("/api/runs").body)["runs"];
   ASSERT_EQ(runs.size(), 1U);
   EXPECT_EQ(runs[0]["name"], sample.name);
   const std::string id = runs[0]["id"];
   EXPECT_EQ(id.find('<'), std::string::npos);
   const Reply reply = server.Get("/api/runs/" + id + "/overview");
-  EXPECT_EQ(json::parse(reply.body)["name"], sample.name);
+  EXPECT_EQ(ParseJson(reply.body)["name"], sample.name);
   EXPECT_EQ(reply.headers.at("content-type"), "application/json");
 }
 
@@ -232,7 +233,7 @@ TEST_F(ServeTest, TheOverviewSaysWhatTheReportSays) {
   stream.Send(fmt::format("GET /api/runs/one/stream HTTP/1.1\r\nHost: localhost\r\n{}\r\n\r\n",
                           server.bearer()));
   ASSERT_TRUE(stream.Await("\"loading\":false"));
-  const json o = json::parse(server.Get("/api/runs/one/overview").body);
+  const json o = ParseJson(server.Get("/api/runs/one/overview").body);
   EXPECT_EQ(o["state"], "finished");
   EXPECT_EQ(o["exit"], json({{"code", 0}}));
   EXPECT_EQ(o["rank"], 0);
@@ -340,7 +341,7 @@ TEST_F(ServeTest, TheReportIsMadeOfWhatIsKnownAndMayLoadNothing) {
   stream.Send(fmt::format("GET /api/runs/one/stream HTTP/1.1\r\nHost: localhost\r\n{}\r\n\r\n",
                           server.bearer()));
   ASSERT_TRUE(stream.Await("\"loading\":false"));
-  const json o = json::parse(server.Get("/api/runs/one/overview").body);
+  const json o = ParseJson(server.Get("/api/runs/one/overview").body);
   const Reply reply = server.Get("/api/runs/one/report");
   ASSERT_EQ(reply.status, 200);
   EXPECT_EQ(reply.headers.at("content-type"), "text/html; charset=utf-8");
@@ -371,7 +372,7 @@ TEST_F(ServeTest, SeriesAndHeatmapOfAnyWindow) {
   const auto series = [&](const std::string& query) {
     const Reply reply = server.Get("/api/runs/one/series?" + query);
     EXPECT_EQ(reply.status, 200) << query << reply.body;
-    return json::parse(reply.body);
+    return ParseJson(reply.body);
   };
   const json loss = series("kind=scalar&name=loss&mode=TRAIN&points=100&x=step");
   EXPECT_LE(loss["t"].size(), 101U);
@@ -393,7 +394,7 @@ TEST_F(ServeTest, SeriesAndHeatmapOfAnyWindow) {
   }
   const Reply reply = server.Get("/api/runs/one/heatmap?name=cpu.busy&columns=20");
   ASSERT_EQ(reply.status, 200);
-  const json heat = json::parse(reply.body);
+  const json heat = ParseJson(reply.body);
   EXPECT_EQ(heat["rows"], json({"cpu:0", "cpu:1", "cpu:2", "cpu:3"}));
   EXPECT_EQ(heat["unit"], "percent");
   ASSERT_EQ(heat["values"].size(), 4U);
@@ -410,7 +411,7 @@ TEST_F(ServeTest, SeriesAndHeatmapOfAnyWindow) {
   ASSERT_GT(bytes.body.size(), 12U);
   const auto head_bytes = static_cast<std::size_t>(static_cast<unsigned char>(bytes.body[8])) +
                           256U * static_cast<unsigned char>(bytes.body[9]);
-  const json head = json::parse(bytes.body.substr(12, head_bytes));
+  const json head = ParseJson(bytes.body.substr(12, head_bytes));
   EXPECT_EQ(head["rows"], heat["rows"]);
   EXPECT_EQ(head["columns"], heat["t"].size());
   ASSERT_EQ(bytes.body.size(), 12 + head_bytes + 4 * heat["t"].size());
@@ -479,7 +480,7 @@ TEST_F(ServeTest, ADamagedRunIsServedWithItsDamage) {
   stream.Send(fmt::format("GET /api/runs/one/stream HTTP/1.1\r\nHost: localhost\r\n{}\r\n\r\n",
                           server.bearer()));
   ASSERT_TRUE(stream.Await("\"loading\":false"));
-  const json o = json::parse(server.Get("/api/runs/one/overview").body);
+  const json o = ParseJson(server.Get("/api/runs/one/overview").body);
   ASSERT_TRUE(o["damaged"].is_string());
   EXPECT_GT(o["throughput"]["steps"], 0);
 }
@@ -490,8 +491,8 @@ TEST_F(ServeTest, ARunThatCannotBeReadSaysWhy) {
   const RunningServer server({root_});
   const Reply reply = server.Get("/api/runs/broken/overview");
   EXPECT_EQ(reply.status, 500);
-  EXPECT_NE(json::parse(reply.body)["error"].get<std::string>(), "");
-  EXPECT_EQ(json::parse(server.Get("/api/runs").body)["runs"].size(), 1U);
+  EXPECT_NE(ParseJson(reply.body)["error"].get<std::string>(), "");
+  EXPECT_EQ(ParseJson(server.Get("/api/runs").body)["runs"].size(), 1U);
 }
 
 /// The page moves while the run goes on, in the order of what happens.
@@ -617,7 +618,7 @@ TEST_F(WatchedRunTest, OfAWatcherThatDiedTheLastWordsAreNotBelieved) {
   EXPECT_EQ(listing["runs"][0]["findings"]["high"], 2);
   const auto stream = Stream(server);
   ASSERT_TRUE(stream->Await("\"loading\":false"));
-  EXPECT_EQ(Ids(json::parse(server.Get("/api/runs/one/overview").body)), Replayed());
+  EXPECT_EQ(Ids(ParseJson(server.Get("/api/runs/one/overview").body)), Replayed());
 }
 
 TEST_F(WatchedRunTest, NorWhereTheRunEndsOnTheScreen) {
@@ -633,7 +634,7 @@ TEST_F(WatchedRunTest, NorWhereTheRunEndsOnTheScreen) {
   for (const std::string& id : replayed) {
     EXPECT_TRUE(stream->Await("\"id\":\"" + id)) << "the finding comes by itself";
   }
-  EXPECT_EQ(Ids(json::parse(server.Get("/api/runs/one/overview").body)), replayed);
+  EXPECT_EQ(Ids(ParseJson(server.Get("/api/runs/one/overview").body)), replayed);
 }
 
 /// Of a watcher that came to its end the journal is believed: its findings are those of a replay,
@@ -649,7 +650,7 @@ TEST_F(WatchedRunTest, OfAWatcherThatCameToItsEndTheyAre) {
   EXPECT_EQ(listing["runs"][0]["steps"], 200);
   const auto stream = Stream(server);
   ASSERT_TRUE(stream->Await("\"loading\":false"));
-  EXPECT_EQ(Ids(json::parse(server.Get("/api/runs/one/overview").body)),
+  EXPECT_EQ(Ids(ParseJson(server.Get("/api/runs/one/overview").body)),
             (std::set<std::string>{"planted"}));
 }
 
@@ -674,7 +675,7 @@ TEST_F(WatchedRunTest, NotWhereRecordsCameAfterIt) {
 
 TEST_F(ServeTest, ARunThatBeginsLaterIsFound) {
   const RunningServer server({root_});
-  EXPECT_EQ(json::parse(server.Get("/api/runs").body)["runs"].size(), 0U);
+  EXPECT_EQ(ParseJson(server.Get("/api/runs").body)["runs"].size(), 0U);
   Sample("later");
   EXPECT_EQ(server.Get("/api/runs/later/overview").status, 200);
 }

@@ -17,6 +17,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/json.h"
 #include "rules/actions/kinds.h"
 
 namespace telltale::rules {
@@ -26,10 +27,6 @@ using nlohmann::ordered_json;
 
 /// More can only come of a rule without a cool-down that finds something all the time.
 constexpr std::size_t kMostTasks = 1000;
-
-std::string Dump(const ordered_json& json) {
-  return json.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
-}
 
 std::string Text(const ordered_json& json, const char* key) {
   const auto found = json.find(key);
@@ -58,12 +55,12 @@ ActionEvent Done(const std::string& rule, const std::string& kind, const std::st
                  std::string_view outcome, const std::string& detail) {
   return {"action.done", outcome == "done" ? "info" : "medium", "rule:" + rule,
           fmt::format("{}: {}: {}", Words(kind), outcome, detail),
-          Dump({{"key", key},
-                {"action", kind},
-                {"id", action_id},
-                {"keys", keys},
-                {"outcome", outcome},
-                {"detail", detail}})};
+          JsonText(ordered_json{{"key", key},
+                                {"action", kind},
+                                {"id", action_id},
+                                {"keys", keys},
+                                {"outcome", outcome},
+                                {"detail", detail}})};
 }
 
 }  // namespace
@@ -152,7 +149,7 @@ void Dispatcher::Stop() {
 bool Dispatcher::idle() const { return tasks_.empty() && recalled_.empty() && outcomes_.empty(); }
 
 void Dispatcher::Recall(std::string_view kind, std::string_view data, std::int64_t run_ns) {
-  const ordered_json json = ordered_json::parse(data, nullptr, false);
+  const ordered_json json = ParseOrderedJson(data);
   if (!json.is_object()) return;
   const std::string key = Text(json, "key");
   if (key.empty()) return;
@@ -259,9 +256,10 @@ void Dispatcher::Start(const std::vector<Finding>& all, const Moment& now,
       task.lead = lead;
       keys.push_back(task.decision.key);
     }
-    out->push_back({"action.started", "info", "rule:" + tasks_[i].decision.finding.rule,
-                    fmt::format("{}: begins", Words(spec.kind)),
-                    Dump({{"key", lead}, {"action", spec.kind}, {"id", id}, {"keys", keys}})});
+    out->push_back(
+        {"action.started", "info", "rule:" + tasks_[i].decision.finding.rule,
+         fmt::format("{}: begins", Words(spec.kind)),
+         JsonText(ordered_json{{"key", lead}, {"action", spec.kind}, {"id", id}, {"keys", keys}})});
   }
 }
 
@@ -315,15 +313,15 @@ std::vector<ActionEvent> Dispatcher::Round(const std::vector<Finding>& fresh,
             : fmt::format("does not {} ({}): {}: {}", Words(decision.spec.kind), decision.held,
                           finding.rule, finding.incident.message);
     out.push_back({"action.decided", "info", "rule:" + finding.rule, what,
-                   Dump({{"key", decision.key},
-                         {"action", decision.spec.kind},
-                         {"id", decision.action_id},
-                         {"rule", finding.rule},
-                         {"incident", finding.id},
-                         {"severity", Name(finding.incident.severity)},
-                         {"held", decision.held},
-                         {"due_ns", decision.due_ns},
-                         {"unix_ns", decision.unix_ns}})});
+                   JsonText(ordered_json{{"key", decision.key},
+                                         {"action", decision.spec.kind},
+                                         {"id", decision.action_id},
+                                         {"rule", finding.rule},
+                                         {"incident", finding.id},
+                                         {"severity", Name(finding.incident.severity)},
+                                         {"held", decision.held},
+                                         {"due_ns", decision.due_ns},
+                                         {"unix_ns", decision.unix_ns}})});
     if (!decision.held.empty()) continue;
     Task task;
     task.decision = std::move(decision);

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/json.h"
 #include "store/requests.h"
 #include "store/store_testing.h"
 
@@ -61,7 +62,7 @@ TEST(Dispatcher, ActsOnceTheDiskHasTheDecision) {
   const auto after = dispatcher.Round({}, Findings(), now);
   ASSERT_EQ(after.size(), 1U);
   EXPECT_EQ(after[0].kind, "action.done");
-  EXPECT_EQ(nlohmann::json::parse(after[0].data)["outcome"], "done");
+  EXPECT_EQ(ParseJson(after[0].data)["outcome"], "done");
   EXPECT_TRUE(dispatcher.idle());
 }
 
@@ -93,7 +94,7 @@ TEST(Dispatcher, WhatCannotBeRepeatedIsNot) {
   RecallAll(&second, journal);
   const auto events = second.Round({}, Findings(), now);
   ASSERT_EQ(events.size(), 1U);
-  EXPECT_EQ(nlohmann::json::parse(events[0].data)["outcome"], "unknown");
+  EXPECT_EQ(ParseJson(events[0].data)["outcome"], "unknown");
   EXPECT_TRUE(second.idle());
 }
 
@@ -180,7 +181,7 @@ TEST(Dispatcher, AtTheEndOfTheRunNothingStaysUnanswered) {
   const auto events = dispatcher.Round({}, Findings(), now);
   ASSERT_EQ(events.size(), 1U);
   EXPECT_EQ(events[0].kind, "action.done");
-  EXPECT_EQ(nlohmann::json::parse(events[0].data)["outcome"], "failed");
+  EXPECT_EQ(ParseJson(events[0].data)["outcome"], "failed");
   EXPECT_TRUE(dispatcher.idle());
 }
 

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "base/json.h"
 #include "rules/actions/act.h"
 #include "rules/actions/notice.h"
 
@@ -47,7 +48,7 @@ TEST(Messages, AnAddressIsOneAddress) {
 }
 
 TEST(Messages, SlackGetsPlainText) {
-  const auto body = nlohmann::json::parse(SlackJson(Hostile()));
+  const auto body = ParseJson(SlackJson(Hostile()));
   const std::string text = body["text"].get<std::string>();
   EXPECT_EQ(text.find("<!channel>"), std::string::npos);
   EXPECT_EQ(text.find('\n'), std::string::npos);
@@ -55,7 +56,7 @@ TEST(Messages, SlackGetsPlainText) {
 }
 
 TEST(Messages, TheGenericBodyHoldsTheFindings) {
-  const auto body = nlohmann::json::parse(NoticeJson(Hostile()));
+  const auto body = ParseJson(NoticeJson(Hostile()));
   EXPECT_EQ(body["version"], 1);
   EXPECT_EQ(body["key"], "0123456789abcdef-0123456789abcdef");
   EXPECT_EQ(body["findings"][0]["rule"], "Divergence");

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "base/printable.h"
 #include "rules/finding_json.h"
 
@@ -17,10 +18,6 @@ using nlohmann::ordered_json;
 /// More than anybody reads in a message; the run has them all.
 constexpr std::size_t kMaxFindings = 20;
 constexpr std::size_t kMaxLineBytes = 500;
-
-std::string Dump(const ordered_json& json) {
-  return json.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
-}
 
 /// Slack's three characters with a meaning.
 std::string ForSlack(std::string_view text) {
@@ -115,17 +112,17 @@ std::string NoticeJson(const Notice& notice) {
   for (std::size_t i = 0; i < std::min(notice.findings.size(), kMaxFindings); ++i) {
     findings.push_back(ToJson(notice.findings[i]));
   }
-  return Dump({{"version", 1},
-               {"key", notice.key},
-               {"test", notice.test},
-               {"run", notice.run},
-               {"name", notice.name},
-               {"host", notice.host},
-               {"path", notice.path},
-               {"text", SubjectLine(notice)},
-               {"count", notice.findings.size()},
-               {"held", notice.held},
-               {"findings", std::move(findings)}});
+  return JsonText(ordered_json{{"version", 1},
+                               {"key", notice.key},
+                               {"test", notice.test},
+                               {"run", notice.run},
+                               {"name", notice.name},
+                               {"host", notice.host},
+                               {"path", notice.path},
+                               {"text", SubjectLine(notice)},
+                               {"count", notice.findings.size()},
+                               {"held", notice.held},
+                               {"findings", std::move(findings)}});
 }
 
 std::string SlackJson(const Notice& notice) {
@@ -139,13 +136,13 @@ std::string SlackJson(const Notice& notice) {
     const auto amp = body.rfind('&');
     if (amp != std::string::npos && body.find(';', amp) == std::string::npos) body.resize(amp);
   }
-  return Dump(
-      {{"text", text},
-       {"blocks",
-        ordered_json::array(
-            {{{"type", "section"}, {"text", {{"type", "mrkdwn"}, {"text", "*" + text + "*"}}}},
-             {{"type", "section"},
-              {"text", {{"type", "plain_text"}, {"text", body}, {"emoji", false}}}}})}});
+  return JsonText(ordered_json{
+      {"text", text},
+      {"blocks",
+       ordered_json::array(
+           {{{"type", "section"}, {"text", {{"type", "mrkdwn"}, {"text", "*" + text + "*"}}}},
+            {{"type", "section"},
+             {"text", {{"type", "plain_text"}, {"text", body}, {"emoji", false}}}}})}});
 }
 
 }  // namespace telltale::rules

@@ -7,6 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "rules/actions/act.h"
 #include "rules/actions/kinds.h"
 #include "store/requests.h"
@@ -37,7 +38,7 @@ Result<std::string> Ask(const char* kind, const ordered_json& body, const Notice
   request.who = kWho;
   request.time_ns = at.unix_ns;
   request.kind = kind;
-  request.body = body.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+  request.body = JsonText(body);
   // There already: a watcher before us has written it, and it is never written twice.
   const auto file = at.run / store::kRequestFolder / store::RequestFolderName(kWho) /
                     (store::Hex(request.id) + ".json");

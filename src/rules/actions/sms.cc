@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/aws_credentials.h"
+#include "base/json.h"
 #include "base/printable.h"
 #include "rules/actions/act.h"
 #include "rules/actions/kinds.h"
@@ -22,18 +23,10 @@ std::string Variable(const ActionSpec& spec, std::string_view parameter) {
 }
 
 Result<HttpRequest> ToGateway(const ActionSpec& spec, const Notice& notice, const ActContext& at) {
-  HttpRequest request = GuardedRequest(spec, *at.stop);
-  request.url = ActionText(spec, "gateway");
-  TELLTALE_ASSIGN_OR_RETURN(const std::string token, Secret(spec, "token"));
-  if (!token.empty() && request.url.starts_with("http://") && !ActionBool(spec, "allow_private")) {
-    return Status(Code::kUsage,
-                  "a token is not sent in the clear: write https://, or allow_private = true for a "
-                  "receiver of your own network");
-  }
-  request.headers = {"Content-Type: application/json", "Idempotency-Key: " + notice.key};
-  if (!token.empty()) request.headers.push_back("Authorization: Bearer " + token);
+  TELLTALE_ASSIGN_OR_RETURN(HttpRequest request,
+                            JsonPost(spec, notice.key, ActionText(spec, "gateway"), *at.stop));
   const nlohmann::ordered_json body = {{"to", ActionText(spec, "to")}, {"text", ShortText(notice)}};
-  request.body = body.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  request.body = JsonText(body);
   return request;
 }
 

@@ -10,6 +10,7 @@
 
 #include "base/printable.h"
 #include "rules/actions/address_guard.h"
+#include "rules/actions/secret.h"
 
 namespace telltale::rules {
 namespace {
@@ -42,6 +43,21 @@ HttpRequest GuardedRequest(const ActionSpec& spec, const std::atomic<bool>& stop
   request.connect_timeout_ms = request.timeout_ms;
   request.most_answer_bytes = kMaxAnswerBytes;
   request.stop = &stop;
+  return request;
+}
+
+Result<HttpRequest> JsonPost(const ActionSpec& spec, std::string_view key, std::string url,
+                             const std::atomic<bool>& stop) {
+  HttpRequest request = GuardedRequest(spec, stop);
+  request.url = std::move(url);
+  TELLTALE_ASSIGN_OR_RETURN(const std::string token, Secret(spec, "token"));
+  if (!token.empty() && request.url.starts_with("http://") && !ActionBool(spec, "allow_private")) {
+    return Status(Code::kUsage,
+                  "a token is not sent in the clear: write https://, or allow_private = true for a "
+                  "receiver of your own network");
+  }
+  request.headers = {"Content-Type: application/json", fmt::format("Idempotency-Key: {}", key)};
+  if (!token.empty()) request.headers.push_back("Authorization: Bearer " + token);
   return request;
 }
 

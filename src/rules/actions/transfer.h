@@ -5,6 +5,8 @@
 #pragma once
 #include <atomic>
 #include <functional>
+#include <string>
+#include <string_view>
 
 #include "base/http_client.h"
 #include "base/mail_client.h"
@@ -26,6 +28,12 @@ AddressAllowed Guard(bool allow_private);
 
 /// A request with the spec's allow_private, proxy, ca_file and timeout.
 HttpRequest GuardedRequest(const ActionSpec& spec, const std::atomic<bool>& stop);
+/// The same that posts JSON to `url`: the body is the caller's. The key goes along as
+/// Idempotency-Key, the same in every try, so that a receiver can tell a repeated post from a
+/// second incident; the secret "token" as a bearer token. kUsage: a token would be sent in the
+/// clear.
+Result<HttpRequest> JsonPost(const ActionSpec& spec, std::string_view key, std::string url,
+                             const std::atomic<bool>& stop);
 /// Sends it: ok where the answer is 2xx.
 Try Post(const HttpRequest& request);
 Try Mail(const MailRequest& request);

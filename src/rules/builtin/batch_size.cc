@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "analysis/quantiles.h"
+#include "base/json.h"
 #include "rules/builtin/node_samples.h"
 #include "rules/builtin/numbers.h"
 #include "rules/registry.h"
@@ -77,7 +78,7 @@ class BatchSize final : public Rule {
         }
       }
     }
-    return out.empty() ? std::string() : out.dump();
+    return out.empty() ? std::string() : JsonText(out);
   }
 
  private:
@@ -207,7 +208,7 @@ class BatchSize final : public Rule {
     evidence["gpus"] = std::move(by_gpu);
     evidence["waits"] = Rounded(wait);
     if (batch != batch_.end()) evidence["batch_size"] = batch->second;
-    incident.evidence = evidence.dump();
+    incident.evidence = JsonText(evidence);
     reporter->Report(incident);
   }
 

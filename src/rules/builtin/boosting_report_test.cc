@@ -8,6 +8,8 @@
 #include <limits>
 #include <vector>
 
+#include "base/json.h"
+
 namespace telltale::rules {
 namespace {
 
@@ -16,7 +18,7 @@ const std::vector<std::int32_t> kPredicted = {0, 0, 0, 1, 1, 1, 0, 2, 0, 0};
 
 TEST(ConfusionMatrix, CountsByLabelAndPrediction) {
   const ConfusionMatrix matrix(kLabels, kPredicted);
-  EXPECT_EQ(matrix.Counts().dump(), R"({"classes":3,"counts":[[3,1,0],[1,2,0],[2,0,1]]})");
+  EXPECT_EQ(JsonText(matrix.Counts()), R"({"classes":3,"counts":[[3,1,0],[1,2,0],[2,0,1]]})");
   EXPECT_DOUBLE_EQ(matrix.accuracy(), 0.6);
   EXPECT_DOUBLE_EQ(matrix.recall(0), 0.75);
 }
@@ -57,11 +59,11 @@ TEST(RocCurve, AreaAndTies) {
 TEST(Distribution, BinsHoldTheGreatestValueAndLeaveOutWhatIsNotFinite) {
   const std::vector<double> values = {0, 1, 2, 3, 4, std::numeric_limits<double>::infinity()};
   const auto found = Distribution(values, 4);
-  EXPECT_EQ(found["counts"].dump(), "[1,1,1,2]");
+  EXPECT_EQ(JsonText(found["counts"]), "[1,1,1,2]");
   EXPECT_EQ(found["mean"], 2.0);
   EXPECT_EQ(found["edges"].size(), 5U);
   const std::vector<double> same = {7, 7};
-  EXPECT_EQ(Distribution(same, 3)["counts"].dump(), "[2,0,0]");
+  EXPECT_EQ(JsonText(Distribution(same, 3)["counts"]), "[2,0,0]");
   EXPECT_TRUE(Distribution({}, 3).is_null());
 }
 

@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/json.h"
 #include "rules/builtin/numbers.h"
 #include "rules/builtin/own_time.h"
 #include "rules/builtin/processes.h"
@@ -336,8 +337,7 @@ class CallbackStall final : public Rule {
     if (!span.empty()) evidence["span"] = span;
     evidence["evaluation"] = evaluates;
     if (written > 0) evidence["written_bytes"] = Rounded(written);
-    incident.evidence =
-        evidence.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+    incident.evidence = JsonText(evidence);
   }
 
   /// No record of the process follows.

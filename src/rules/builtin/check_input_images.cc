@@ -14,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/json.h"
 #include "rules/builtin/label_pairs.h"
 #include "rules/builtin/numbers.h"
 #include "rules/builtin/processes.h"
@@ -231,8 +232,7 @@ class CheckInputImages final : public Rule {
     evidence["deviations"] = std::move(deviations);
     evidence["dtype"] = process->dtype;
     evidence["shape"] = process->shape;
-    incident.evidence =
-        evidence.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+    incident.evidence = JsonText(evidence);
   }
 
   /// "[0.485, 0.456, 0.406]"

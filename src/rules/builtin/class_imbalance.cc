@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "base/json.h"
 #include "rules/builtin/label_pairs.h"
 #include "rules/builtin/numbers.h"
 #include "rules/builtin/processes.h"
@@ -291,7 +292,7 @@ class ClassImbalance final : public Rule {
       }
       evidence["mispredicted_of_class"] = std::move(shares);
     }
-    incident.evidence = evidence.dump();
+    incident.evidence = JsonText(evidence);
   }
 
   const double imbalance_;

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/json.h"
 #include "rules/builtin/label_pairs.h"
 #include "rules/builtin/numbers.h"
 #include "rules/builtin/processes.h"
@@ -269,7 +270,7 @@ class Confusion final : public Rule {
     evidence["without_progress"] = process->stale;
     evidence["of"] = process->evaluation ? "evaluation" : "training";
     if (classes <= kShown) evidence["confusion"] = process->newest.counts;
-    incident.evidence = evidence.dump();
+    incident.evidence = JsonText(evidence);
   }
 
   const double categories_;

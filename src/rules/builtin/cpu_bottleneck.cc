@@ -21,6 +21,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/json.h"
 #include "rules/builtin/numbers.h"
 #include "rules/builtin/processes.h"
 #include "rules/registry.h"
@@ -96,7 +97,7 @@ class CPUBottleneck final : public Rule {
                                 {"bottlenecks", bottlenecks_},
                                 {"gpu_low", gpu_low_},
                                 {"gpu_samples", gpu_samples_}};
-    return out.dump();
+    return JsonText(out);
   }
 
  private:
@@ -208,7 +209,7 @@ class CPUBottleneck final : public Rule {
       return;
     }
     if (event.kind != "framework") return;
-    const auto data = nlohmann::json::parse(event.data, nullptr, false);
+    const auto data = ParseJson(event.data);
     if (!data.is_object()) return;
     if (const auto cpus = data.find("cpus"); cpus != data.end() && cpus->is_number_integer()) {
       nodes_[writer].cpus[event.pid] = std::clamp(cpus->get<int>(), 0, 65536);
@@ -607,7 +608,7 @@ class CPUBottleneck final : public Rule {
     if (process->open_steps > 0) {
       evidence["compute_ms"] = Rounded(process->open_compute_ns / process->open_steps / 1e6);
     }
-    incident.evidence = evidence.dump();
+    incident.evidence = JsonText(evidence);
   }
 
   /// Which cores have no room.

@@ -20,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/json.h"
 #include "rules/builtin/boosting_report.h"
 #include "rules/builtin/label_pairs.h"
 #include "rules/builtin/numbers.h"
@@ -143,7 +144,7 @@ class CreateXgboostReport final : public Rule {
     ordered_json out;
     out["kind"] = "xgboost";
     out["models"] = std::move(models);
-    return out.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+    return JsonText(out);
   }
 
  private:
@@ -215,7 +216,7 @@ class CreateXgboostReport final : public Rule {
     report.pid = event.pid;
     report.attempt = event.attempt;
     report.boosting = true;
-    report.training = ordered_json::parse(event.data, nullptr, false);
+    report.training = ParseOrderedJson(event.data);
     if (!report.training.is_object()) report.training = ordered_json::object();
     const auto parameters = report.training.find("hyperparameters");
     if (parameters != report.training.end() && parameters->is_object()) {

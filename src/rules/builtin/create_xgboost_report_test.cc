@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/json.h"
 #include "rules/engine.h"
 #include "rules/registry.h"
 
@@ -67,7 +68,7 @@ class CreateXgboostReportTest : public testing::Test {
   nlohmann::ordered_json Model() {
     engine_->End();
     const auto states = engine_->rule_states();
-    const auto summary = nlohmann::ordered_json::parse(states.at(0).summary, nullptr, false);
+    const auto summary = ParseOrderedJson(states.at(0).summary);
     EXPECT_TRUE(summary.is_object()) << states.at(0).summary;
     return summary.is_object() ? summary["models"][0] : nlohmann::ordered_json();
   }
@@ -90,14 +91,14 @@ TEST_F(CreateXgboostReportTest, OfABinaryClassifier) {
   const auto model = Model();
   EXPECT_EQ(model["objective"], "binary:logistic");
   EXPECT_EQ(model["step"], 2);
-  EXPECT_EQ(model["loss"][0]["values"].dump(), "[0.5,0.4,0.3]");
+  EXPECT_EQ(JsonText(model["loss"][0]["values"]), "[0.5,0.4,0.3]");
   EXPECT_EQ(model["feature_importance"]["gain"]["features"][0]["feature"], "age");
   EXPECT_EQ(model["feature_importance"]["gain"]["features"][0]["share"], 0.75);
-  EXPECT_EQ(model["label_distribution"]["counts"].dump(), R"({"0":2,"1":2})");
-  EXPECT_EQ(model["confusion_matrix"]["counts"].dump(), "[[2,0],[1,1]]");
+  EXPECT_EQ(JsonText(model["label_distribution"]["counts"]), R"({"0":2,"1":2})");
+  EXPECT_EQ(JsonText(model["confusion_matrix"]["counts"]), "[[2,0],[1,1]]");
   EXPECT_EQ(model["evaluation"]["accuracy"], 0.75);
   EXPECT_EQ(model["accuracy_by_step"].size(), 3U);
-  EXPECT_EQ(model["accuracy_by_step"][2]["by_class"].dump(), "[1.0,0.5]");
+  EXPECT_EQ(JsonText(model["accuracy_by_step"][2]["by_class"]), "[1.0,0.5]");
   EXPECT_EQ(model["roc"]["auc"], 0.75);
   EXPECT_FALSE(model.contains("residuals"));
   EXPECT_EQ(engine_->rule_states().at(0).status, RuleStatus::kNoIssuesFound);

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "analysis/quantiles.h"
+#include "base/json.h"
 #include "rules/builtin/numbers.h"
 #include "rules/registry.h"
 
@@ -107,7 +108,7 @@ class Dataloader final : public Rule {
       }
       out["nodes"][node.name.empty() ? fmt::format("{}", writer) : node.name] = std::move(of);
     }
-    return out.empty() ? std::string() : out.dump();
+    return out.empty() ? std::string() : JsonText(out);
   }
 
  private:
@@ -158,7 +159,7 @@ class Dataloader final : public Rule {
       return;
     }
     if (event.kind != "dataloader" && event.kind != "framework") return;
-    const auto data = nlohmann::ordered_json::parse(event.data, nullptr, false);
+    const auto data = ParseOrderedJson(event.data);
     if (!data.is_object()) return;
     if (event.kind == "framework") {
       const auto cpus = data.find("cpus");
@@ -321,7 +322,7 @@ class Dataloader final : public Rule {
         evidence["loader_" + key] = value;
       }
     }
-    incident.evidence = evidence.dump();
+    incident.evidence = JsonText(evidence);
     reporter->Report(incident);
   }
 

@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/json.h"
 #include "rules/builtin/losses.h"
 #include "rules/builtin/numbers.h"
 #include "rules/registry.h"
@@ -334,7 +335,7 @@ class Divergence final : public Rule {
     if (std::isfinite(p.lr)) evidence["learning_rate"] = Rounded(p.lr);
     if (lr_before > 0) evidence["learning_rate_before"] = Rounded(lr_before);
     if (trace->bad_step >= 0) evidence["not_finite_step"] = trace->bad_step;
-    incident.evidence = evidence.dump();
+    incident.evidence = JsonText(evidence);
   }
 
   const std::int64_t patience_;

@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/json.h"
 #include "rules/builtin/captures.h"
 #include "rules/builtin/numbers.h"
 #include "rules/builtin/processes.h"
@@ -422,7 +423,7 @@ class ExplodingTensor final : public Rule {
     }
     evidence["tensors"] = names;
     if (process->loss_finite) evidence["loss_finite"] = *process->loss_finite;
-    incident.evidence = evidence.dump();
+    incident.evidence = JsonText(evidence);
   }
 
   TensorSelection selection_;

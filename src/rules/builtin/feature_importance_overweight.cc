@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/json.h"
 #include "rules/builtin/label_pairs.h"
 #include "rules/builtin/numbers.h"
 #include "rules/builtin/processes.h"
@@ -222,8 +223,7 @@ class FeatureImportanceOverweight final : public Rule {
     nlohmann::ordered_json importance = nlohmann::ordered_json::object();
     for (const auto& [value, name] : model.top) importance[name] = Rounded(value);
     evidence["importance"] = std::move(importance);
-    incident.evidence =
-        evidence.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+    incident.evidence = JsonText(evidence);
   }
 
   const double threshold_;

@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "analysis/quantiles.h"
+#include "base/json.h"
 #include "rules/builtin/node_samples.h"
 #include "rules/builtin/numbers.h"
 #include "rules/registry.h"
@@ -70,7 +71,7 @@ class GPUMemoryIncrease final : public Rule {
     for (const auto& [key, gpu] : gpus_) {
       if (gpu.all.count() > 0) out["gpus"][gpu.name] = BoxOf(gpu.all);
     }
-    return out.empty() ? std::string() : out.dump();
+    return out.empty() ? std::string() : JsonText(out);
   }
 
  private:
@@ -201,7 +202,7 @@ class GPUMemoryIncrease final : public Rule {
       evidence["bytes_per_second"] = Rounded(rate / 100 * gpu->total);
     }
     evidence["seconds_left"] = Rounded(left);
-    incident.evidence = evidence.dump();
+    incident.evidence = JsonText(evidence);
   }
 
   static void Close(Gpu* gpu, Reporter* reporter) {

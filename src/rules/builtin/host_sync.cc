@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/json.h"
 #include "rules/builtin/machine_samples.h"
 #include "rules/builtin/numbers.h"
 #include "rules/builtin/processes.h"
@@ -264,7 +265,7 @@ class HostSync final : public Rule {
     evidence["device_idle_share"] = Rounded(sum.idle / count);
     evidence["steps"] = process->window.size();
     evidence["calls"] = named;
-    incident.evidence = evidence.dump();
+    incident.evidence = JsonText(evidence);
     reporter->Report(incident);
   }
 

@@ -19,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/json.h"
 #include "rules/builtin/numbers.h"
 #include "rules/builtin/processes.h"
 #include "rules/registry.h"
@@ -201,7 +202,7 @@ class HungTraining final : public Rule {
   }
 
   static std::string HowOf(const format::EventRow& exit) {
-    const auto data = nlohmann::json::parse(exit.data, nullptr, false);
+    const auto data = ParseJson(exit.data);
     if (!data.is_object()) return "";
     if (const auto at = data.find("signal"); at != data.end() && at->is_number_integer()) {
       return fmt::format(" by signal {}", at->get<int>());
@@ -347,7 +348,7 @@ class HungTraining final : public Rule {
 
   /// The thread that trains: the first of the process.
   static std::string MainWaits(const Process& process) {
-    const auto data = nlohmann::json::parse(process.stacks, nullptr, false);
+    const auto data = ParseJson(process.stacks);
     if (!data.is_object()) return "";
     const auto threads = data.find("threads");
     if (threads == data.end() || !threads->is_array()) return "";
@@ -359,7 +360,7 @@ class HungTraining final : public Rule {
 
   /// Where the main thread stands in Python, innermost first; empty where nobody knows.
   static std::vector<std::string> MainLines(const Process& process) {
-    const auto data = nlohmann::json::parse(process.python, nullptr, false);
+    const auto data = ParseJson(process.python);
     std::vector<std::string> lines;
     if (!data.is_object()) return lines;
     const auto threads = data.find("threads");
@@ -466,7 +467,7 @@ class HungTraining final : public Rule {
       rank["collectives"] = p.collectives;
       rank["silent_s"] = Rounded(static_cast<double>(SilenceOf(p)) / 1e9);
       if (p.cpu_samples > 0) rank["cpu_percent"] = Rounded(Cpu(p));
-      const auto data = nlohmann::ordered_json::parse(p.stacks, nullptr, false);
+      const auto data = ParseOrderedJson(p.stacks);
       if (data.is_object() && data.contains("threads") && data["threads"].is_array()) {
         nlohmann::ordered_json threads = nlohmann::ordered_json::array();
         for (const auto& t : data["threads"]) {
@@ -474,7 +475,7 @@ class HungTraining final : public Rule {
         }
         rank["threads"] = threads;
       }
-      const auto python = nlohmann::ordered_json::parse(p.python, nullptr, false);
+      const auto python = ParseOrderedJson(p.python);
       if (python.is_object() && python.contains("threads") && python["threads"].is_array()) {
         // Of the others the main thread is enough.
         nlohmann::ordered_json threads = nlohmann::ordered_json::array();
@@ -486,8 +487,7 @@ class HungTraining final : public Rule {
       ranks.push_back(rank);
     }
     evidence["ranks"] = ranks;
-    incident.evidence =
-        evidence.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+    incident.evidence = JsonText(evidence);
   }
 
   const std::int64_t min_ns_;

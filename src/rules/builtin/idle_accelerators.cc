@@ -13,6 +13,7 @@
 #include <string>
 #include <utility>
 
+#include "base/json.h"
 #include "rules/builtin/machine_samples.h"
 #include "rules/builtin/numbers.h"
 #include "rules/registry.h"
@@ -192,7 +193,7 @@ class IdleAccelerators final : public Rule {
     evidence["waits_for_data"] = Rounded(total.steps.wait());
     evidence["gpus"] = devices_.size();
     evidence["gpus_idle"] = idle;
-    incident.evidence = evidence.dump();
+    incident.evidence = JsonText(evidence);
   }
 
   const double utilization_;

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/json.h"
 #include "rules/builtin/numbers.h"
 #include "rules/builtin/processes.h"
 #include "rules/registry.h"
@@ -129,7 +130,7 @@ class InputBound final : public Rule {
       return;
     }
     if (event.kind != "dataloader" && event.kind != "framework") return;
-    const auto data = nlohmann::json::parse(event.data, nullptr, false);
+    const auto data = ParseJson(event.data);
     if (!data.is_object()) return;
     if (event.kind == "framework") {
       if (const auto cpus = data.find("cpus"); cpus != data.end() && cpus->is_number_integer()) {
@@ -377,7 +378,7 @@ class InputBound final : public Rule {
       evidence["persistent_workers"] = loader.persistent;
     }
     if (cores > 0) evidence["cores"] = cores;
-    incident.evidence = evidence.dump();
+    incident.evidence = JsonText(evidence);
   }
 
   /// The estimate: compute and loading overlap, so a step takes the longer of the two; without a

@@ -16,6 +16,7 @@
 #include <string>
 #include <utility>
 
+#include "base/json.h"
 #include "rules/builtin/node_samples.h"
 #include "rules/builtin/numbers.h"
 #include "rules/registry.h"
@@ -74,7 +75,7 @@ class IOBottleneck final : public Rule {
                                  {"gpu_low", node.gpu_low},
                                  {"gpu_samples", node.gpu_samples}};
     }
-    return out.empty() ? std::string() : out.dump();
+    return out.empty() ? std::string() : JsonText(out);
   }
 
  private:
@@ -244,7 +245,7 @@ class IOBottleneck final : public Rule {
     evidence["data_wait"] = Rounded(wait);
     if (std::isfinite(read)) evidence["read_bytes_rate"] = Rounded(read);
     if (std::isfinite(busy)) evidence["disk_busy"] = Rounded(busy);
-    incident.evidence = evidence.dump();
+    incident.evidence = JsonText(evidence);
   }
 
   static void Close(Node* node, Reporter* reporter) {

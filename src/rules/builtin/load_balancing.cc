@@ -19,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/json.h"
 #include "rules/builtin/node_samples.h"
 #include "rules/builtin/numbers.h"
 #include "rules/registry.h"
@@ -103,7 +104,7 @@ class LoadBalancing final : public Rule {
       out["pairs"].push_back(std::move(said));
       if (out["pairs"].size() >= kPairsSaid) break;
     }
-    return out.empty() ? std::string() : out.dump();
+    return out.empty() ? std::string() : JsonText(out);
   }
 
  private:
@@ -224,7 +225,7 @@ class LoadBalancing final : public Rule {
     evidence["high"] = high.name;
     evidence["low"] = low.name;
     evidence["samples"] = std::min(high.values.size(), low.values.size());
-    incident_.evidence = evidence.dump();
+    incident_.evidence = JsonText(evidence);
     reporter->Report(incident_);
   }
 

@@ -28,6 +28,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/json.h"
 #include "base/printable.h"
 #include "rules/builtin/numbers.h"
 #include "rules/builtin/processes.h"
@@ -427,7 +428,7 @@ class LossNotDecreasing final : public Rule {
   }
 
   void OnOptimizer(const format::EventRow& event) {
-    const auto data = nlohmann::json::parse(event.data, nullptr, false);
+    const auto data = ParseJson(event.data);
     if (!data.is_object()) return;
     Optimizer& optimizer = ProcessOf(event).optimizer;
     if (const auto name = data.find("class"); name != data.end() && name->is_string()) {
@@ -764,7 +765,7 @@ class LossNotDecreasing final : public Rule {
     if (series->peak_step >= 0) evidence["peak_step"] = series->peak_step;
     put("learning_rate", optimizer.lr);
     if (!optimizer.name.empty()) evidence["optimizer"] = optimizer.name;
-    incident.evidence = evidence.dump();
+    incident.evidence = JsonText(evidence);
   }
 
   void Explain(Series* series, const Optimizer& optimizer) {

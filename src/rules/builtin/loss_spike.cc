@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/json.h"
 #include "rules/builtin/losses.h"
 #include "rules/builtin/numbers.h"
 #include "rules/registry.h"
@@ -242,7 +243,7 @@ class LossSpike final : public Rule {
     nlohmann::ordered_json steps = nlohmann::ordered_json::array();
     for (const Spike& s : trace->spikes) steps.push_back(s.first.step);
     evidence["steps"] = steps;
-    incident.evidence = evidence.dump();
+    incident.evidence = JsonText(evidence);
   }
 
   const double stddev_;

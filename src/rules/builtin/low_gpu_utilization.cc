@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "analysis/quantiles.h"
+#include "base/json.h"
 #include "rules/builtin/node_samples.h"
 #include "rules/builtin/numbers.h"
 #include "rules/registry.h"
@@ -72,7 +73,7 @@ class LowGPUUtilization final : public Rule {
       box["state"] = gpu.state == State::kLow ? "low" : gpu.state == State::kUneven ? "uneven" : "";
       out["gpus"][gpu.name] = std::move(box);
     }
-    return out.empty() ? std::string() : out.dump();
+    return out.empty() ? std::string() : JsonText(out);
   }
 
  private:
@@ -228,7 +229,7 @@ class LowGPUUtilization final : public Rule {
     evidence["data_wait"] = Rounded(wait);
     evidence["comm_wait"] = Rounded(comm);
     if (std::isfinite(cpu)) evidence["cores_busy"] = Rounded(cpu);
-    incident.evidence = evidence.dump();
+    incident.evidence = JsonText(evidence);
   }
 
   static void Close(Gpu* gpu, Reporter* reporter) {

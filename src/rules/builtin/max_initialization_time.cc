@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/json.h"
 #include "rules/builtin/numbers.h"
 #include "rules/registry.h"
 
@@ -92,7 +93,7 @@ class MaxInitializationTime final : public Rule {
         {"seconds", Rounded(static_cast<double>(first_step_ns_ - start_ns_) / 1e9)},
         {"threshold_minutes", Rounded(static_cast<double>(threshold_ns_) / 60e9)},
         {"attempt", attempt_}};
-    return out.dump();
+    return JsonText(out);
   }
 
  private:
@@ -142,7 +143,7 @@ class MaxInitializationTime final : public Rule {
   }
 
   static bool EndedWell(const format::EventRow& attempt_end) {
-    const auto data = nlohmann::json::parse(attempt_end.data, nullptr, false);
+    const auto data = ParseJson(attempt_end.data);
     if (!data.is_object()) return false;
     const auto code = data.find("exit_code");
     return code != data.end() && code->is_number_integer() && code->get<std::int64_t>() == 0;
@@ -247,7 +248,7 @@ class MaxInitializationTime final : public Rule {
       if (sums_[i].samples > 0)
         evidence[std::string(kActivities[i].key)] = Rounded(sums_[i].mean());
     }
-    incident_.evidence = evidence.dump();
+    incident_.evidence = JsonText(evidence);
   }
 
   void Close(Reporter* reporter) {

@@ -20,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/json.h"
 #include "rules/builtin/machine_samples.h"
 #include "rules/builtin/numbers.h"
 #include "rules/registry.h"
@@ -468,7 +469,7 @@ class MemoryForecast final : public Rule {
       evidence["grows_in"] = culprit->kind;
       evidence["process_growth_bytes"] = Rounded(culprit->growth);
     }
-    incident.evidence = evidence.dump();
+    incident.evidence = JsonText(evidence);
   }
 
   const double most_left_s_;

@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/json.h"
 #include "rules/builtin/machine_samples.h"
 #include "rules/builtin/numbers.h"
 #include "rules/registry.h"
@@ -266,7 +267,7 @@ class NetworkBottleneck final : public Rule {
     if (total.makers.known()) evidence["makers_cpu"] = Rounded(total.makers.value());
     evidence["workers"] = node.workers.size();
     evidence["window_seconds"] = Rounded(total.seconds);
-    incident.evidence = evidence.dump();
+    incident.evidence = JsonText(evidence);
   }
 
   const double link_;

@@ -14,6 +14,7 @@
 #include <system_error>
 #include <vector>
 
+#include "base/json.h"
 #include "base/printable.h"
 #include "rules/builtin/label_pairs.h"
 #include "rules/builtin/numbers.h"
@@ -239,8 +240,7 @@ class NLPSequenceRatio final : public Rule {
       percent[fmt::format("{:.0f}", tokens_[i].value)] = Rounded(100 * ShareOf(*process, i));
     }
     evidence["percent"] = std::move(percent);
-    incident.evidence =
-        evidence.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+    incident.evidence = JsonText(evidence);
   }
 
   const TensorPattern pattern_;

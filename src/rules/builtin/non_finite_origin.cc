@@ -19,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/json.h"
 #include "rules/builtin/captures.h"
 #include "rules/builtin/numbers.h"
 #include "rules/builtin/processes.h"
@@ -476,8 +477,7 @@ class NonFiniteOrigin final : public Rule {
       if (by_rank.size() < kRanksNamed) by_rank[std::to_string(other->rank)] = other->bad->step;
     }
     evidence["step_by_rank"] = by_rank;
-    incident.evidence =
-        evidence.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+    incident.evidence = JsonText(evidence);
   }
 
   const std::int64_t recovered_;

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/json.h"
 #include "rules/builtin/numbers.h"
 #include "rules/registry.h"
 
@@ -82,7 +83,7 @@ class OverallFrameworkMetrics final : public Rule {
     }
     out["between_steps_share"] = Rounded(all > 0 ? (all - in_steps) / all : 0);
     Operations(&out);
-    return out.dump();
+    return JsonText(out);
   }
 
  private:

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "analysis/quantiles.h"
+#include "base/json.h"
 #include "rules/builtin/numbers.h"
 #include "rules/registry.h"
 
@@ -112,7 +113,7 @@ class OverallSystemUsage final : public Rule {
       said["min"] = Rounded(line.values.min());
       out["nodes"][line.node].push_back(std::move(said));
     }
-    return out.empty() ? std::string() : out.dump();
+    return out.empty() ? std::string() : JsonText(out);
   }
 
  private:

@@ -14,6 +14,7 @@
 #include <optional>
 #include <string>
 
+#include "base/json.h"
 #include "rules/builtin/loss_course.h"
 #include "rules/builtin/numbers.h"
 #include "rules/builtin/processes.h"
@@ -194,7 +195,7 @@ class Overfit final : public Rule {
     evidence["in_a_row"] = process->bad_in_row;
     evidence["best_validation_loss"] = Rounded(best.validation);
     evidence["best_step"] = best.step;
-    incident.evidence = evidence.dump();
+    incident.evidence = JsonText(evidence);
   }
 
   LossCourses courses_;

@@ -14,6 +14,7 @@
 #include <optional>
 #include <string>
 
+#include "base/json.h"
 #include "rules/builtin/loss_course.h"
 #include "rules/builtin/numbers.h"
 #include "rules/builtin/processes.h"
@@ -175,7 +176,7 @@ class Overtraining final : public Rule {
     evidence["best_step"] = best.step;
     evidence["newest"] = Rounded(best.newest);
     evidence["without_progress"] = best.stale;
-    incident.evidence = evidence.dump();
+    incident.evidence = JsonText(evidence);
   }
 
   LossCourses courses_;

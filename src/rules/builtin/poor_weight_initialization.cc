@@ -19,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/json.h"
 #include "rules/builtin/captures.h"
 #include "rules/builtin/numbers.h"
 #include "rules/builtin/processes.h"
@@ -61,7 +62,7 @@ constexpr std::size_t kHigh = 7;
 
 /// The distance of the two percentiles that a histogram has.
 std::optional<double> SpreadOf(const format::HistogramRow& row) {
-  const auto quantiles = nlohmann::json::parse(row.quantiles, nullptr, false);
+  const auto quantiles = ParseJson(row.quantiles);
   if (!quantiles.is_array() || quantiles.size() <= kHigh) return std::nullopt;
   if (!quantiles[kLow].is_number() || !quantiles[kHigh].is_number()) return std::nullopt;
   return quantiles[kHigh].get<double>() - quantiles[kLow].get<double>();
@@ -308,8 +309,7 @@ class PoorWeightInitialization final : public Rule {
       evidence["first_loss"] = Rounded(process->first_loss);
       evidence["best_loss"] = Rounded(process->best_loss);
     }
-    incident.evidence =
-        evidence.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+    incident.evidence = JsonText(evidence);
     reporter->Report(incident);
     if (Fallen(*process)) Close(process, true, reporter);
   }

@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/json.h"
 #include "rules/builtin/machine_samples.h"
 #include "rules/builtin/numbers.h"
 #include "rules/registry.h"
@@ -211,7 +212,7 @@ class PrecisionAdvice final : public Rule {
     evidence["half_share"] = Rounded(half);
     evidence["assumed_gain"] = kGain;
     evidence["window_seconds"] = Rounded(total.seconds);
-    incident.evidence = evidence.dump();
+    incident.evidence = JsonText(evidence);
     reporter->Report(incident);
   }
 
@@ -264,7 +265,7 @@ class PrecisionAdvice final : public Rule {
     evidence["gpu"] = machine.gpu;
     evidence["assumed_gain"] = kGain;
     evidence["steps"] = machine.steps;
-    incident.evidence = evidence.dump();
+    incident.evidence = JsonText(evidence);
     reporter->Report(incident);
   }
 

@@ -20,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/json.h"
 #include "rules/builtin/numbers.h"
 #include "rules/registry.h"
 
@@ -132,10 +133,10 @@ class ProfilerReport final : public Rule {
       nlohmann::ordered_json& of = out[std::string(part.desc->name)];
       of["incidents"] = part.incidents.count();
       of["has_data"] = part.rule->has_data();
-      const auto summary = nlohmann::ordered_json::parse(part.rule->Summary(), nullptr, false);
+      const auto summary = ParseOrderedJson(part.rule->Summary());
       if (summary.is_object()) of["summary"] = summary;
     }
-    return out.dump();
+    return JsonText(out);
   }
 
  private:
@@ -217,7 +218,7 @@ class ProfilerReport final : public Rule {
     nlohmann::ordered_json evidence;
     evidence["rules_fired"] = fired;
     evidence["incidents"] = std::move(counts);
-    said.evidence = evidence.dump();
+    said.evidence = JsonText(evidence);
     reporter->Report(said);
     // A summary of what was is nothing that lasts.
     reporter->Recover(said);

@@ -16,6 +16,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/json.h"
 #include "rules/builtin/numbers.h"
 #include "rules/builtin/processes.h"
 #include "rules/registry.h"
@@ -97,7 +98,7 @@ class RecompileStorm final : public Rule {
     if (process == nullptr) return;
     // In the steps before the first has ended, or in the warm-up: the start.
     if (process->first_step < 0 || process->last_step - process->first_step + 1 < warmup_) return;
-    const auto data = nlohmann::json::parse(event.data, nullptr, false);
+    const auto data = ParseJson(event.data);
     if (!data.is_object()) return;
     const auto duration = data.find("duration_ns");
     if (duration == data.end() || !duration->is_number()) return;
@@ -204,8 +205,7 @@ class RecompileStorm final : public Rule {
       evidence["frame"] = most->first;
       evidence["of_that_frame"] = most->second;
     }
-    incident.evidence =
-        evidence.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+    incident.evidence = JsonText(evidence);
   }
 
   /// No record of the process follows.

@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/json.h"
 #include "rules/builtin/numbers.h"
 #include "rules/builtin/processes.h"
 #include "rules/registry.h"
@@ -393,8 +394,7 @@ class ReplicaDivergence final : public Rule {
       if (names.size() < kNamed) names.push_back(t->name);
     }
     evidence["tensors"] = names;
-    incident_.evidence =
-        evidence.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+    incident_.evidence = JsonText(evidence);
     reporter->Report(incident_);
   }
 

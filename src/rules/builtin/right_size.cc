@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "analysis/quantiles.h"
+#include "base/json.h"
 #include "rules/builtin/machine_samples.h"
 #include "rules/builtin/numbers.h"
 #include "rules/price_table.h"
@@ -148,7 +149,7 @@ class RightSize final : public Rule {
     nlohmann::ordered_json out;
     if (!table_.machines.empty()) out["currency"] = table_.currency;
     out["nodes"] = std::move(nodes);
-    return out.dump();
+    return JsonText(out);
   }
 
  private:
@@ -470,7 +471,7 @@ class RightSize final : public Rule {
     // What the table does not say was not judged.
     if (best.disk_bytes_per_second <= 0) evidence["disk_judged"] = false;
     if (best.network_bytes_per_second <= 0) evidence["network_judged"] = false;
-    incident.evidence = evidence.dump();
+    incident.evidence = JsonText(evidence);
   }
 
   const double reserve_;

@@ -22,6 +22,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/json.h"
 #include "base/printable.h"
 #include "rules/builtin/numbers.h"
 #include "rules/builtin/processes.h"
@@ -339,8 +340,7 @@ class SimilarAcrossRuns final : public Rule {
     }
     evidence["tensors"] = std::move(tensors);
     if (kept_ >= kMostCaptures) evidence["captures_of_the_other_left_out"] = true;
-    incident.evidence =
-        evidence.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+    incident.evidence = JsonText(evidence);
   }
 
   const std::string others_;

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/json.h"
 #include "rules/engine.h"
 #include "rules/registry.h"
 #include "store/store_testing.h"
@@ -73,7 +74,7 @@ TEST_F(SimilarAcrossRunsTest, TheFirstDifferenceIsNamed) {
   ASSERT_EQ(engine.findings().size(), 1U);
   const Incident& incident = engine.findings()[0].incident;
   EXPECT_EQ(incident.first_step, 100);
-  const auto evidence = nlohmann::json::parse(incident.evidence);
+  const auto evidence = ParseJson(incident.evidence);
   EXPECT_EQ(evidence["first"], "fc.weight");
   EXPECT_EQ(evidence["what"], "mean");
   EXPECT_EQ(evidence["compared"], 2);

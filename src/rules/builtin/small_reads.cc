@@ -16,6 +16,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/json.h"
 #include "rules/builtin/machine_samples.h"
 #include "rules/builtin/numbers.h"
 #include "rules/registry.h"
@@ -36,6 +37,9 @@ constexpr ParameterDesc kParameters[] = {
 constexpr double kUncached = 0.5;
 /// Bytes a second from storage below which it does not matter that they do.
 constexpr double kLeastStorage = 1e6;
+/// Loader workers take orders and hand over batches through pipes: reads smaller than this in the
+/// mean are these messages (Python reads at least a block of a file at once).
+constexpr double kMessageBytes = 512;
 constexpr double kMiB = 1048576;
 
 class SmallReads final : public Rule {
@@ -187,7 +191,8 @@ class SmallReads final : public Rule {
   }
 
   bool Small(const Cell& cell) const {
-    return cell.calls >= calls_ * cell.seconds && cell.mean_bytes() < small_bytes_;
+    const bool messages = cell.by_workers() && cell.mean_bytes() < kMessageBytes;
+    return cell.calls >= calls_ * cell.seconds && cell.mean_bytes() < small_bytes_ && !messages;
   }
   static bool Uncached(const Cell& cell) {
     return cell.stored_share() >= kUncached && cell.stored_bytes >= kLeastStorage * cell.seconds;
@@ -233,8 +238,7 @@ class SmallReads final : public Rule {
                                    : std::string("The training process");
     incident.cause = fmt::format(
         "{} made {} reads a second of {} each{}; {:.0f} % of {:.1f} MB/s came from storage, and "
-        "the "
-        "reads cost about {:.0f} % of step time.",
+        "the reads cost about {:.0f} % of step time.",
         makers, Figure(calls), Bytes(total.mean_bytes()),
         per_sample > 0 ? fmt::format(", {} a sample", Figure(per_sample)) : std::string(),
         100 * total.stored_share(),
@@ -268,7 +272,7 @@ class SmallReads final : public Rule {
     if (total.mean_bytes() > 0 && small) {
       evidence["read_calls_if_1_mib_each"] = Rounded(total.call_bytes / kMiB / total.seconds);
     }
-    incident.evidence = evidence.dump();
+    incident.evidence = JsonText(evidence);
   }
 
   const double small_bytes_;
@@ -289,8 +293,8 @@ const RuleDesc kSmallReadsDesc{
     .summary = "Batches wait for many small reads, or for reads that no cache holds.",
     .formula =
         "Over window_seconds in which TRAIN steps go on, of the processes that make batches "
-        "(loader "
-        "workers, else those that train): reads are many and small where read calls ≥ `calls` a "
+        "(loader workers, else those that train): reads are many and small where read calls ≥ "
+        "`calls` a "
         "second and bytes / calls < small_kib; uncached where half of the bytes, and 1 MB/s, come "
         "from storage. Share = data wait × (1 − CPU share of the makers in user mode), of workers "
         "at most 2 × (1 − cpu.busy) + data wait × their CPU share in the kernel, since else they "
@@ -298,8 +302,9 @@ const RuleDesc kSmallReadsDesc{
         "beyond the rest of its step; at least calls × call_us, at most the data wait. Medium "
         "from medium_share, high from high_share, over below half of medium_share or where "
         "reads are neither. Cost = share × time: a part of InputBound's, not to be added to it. "
-        "Reads of pipes and sockets by read(2) are among the calls; pages of mapped files only "
-        "among the bytes from storage.",
+        "Reads of pipes and sockets by read(2) are among the calls: where workers read less than "
+        "512 bytes a call, these are their orders and batches, and reads are not small; pages of "
+        "mapped files only among the bytes from storage.",
     .how_to_fix =
         "Few large files instead of many small ones; one read a file, not one a record; a local "
         "copy of the data, or one in memory.",

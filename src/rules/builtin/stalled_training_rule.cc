@@ -13,6 +13,7 @@
 #include <string>
 #include <utility>
 
+#include "base/json.h"
 #include "rules/builtin/numbers.h"
 #include "rules/builtin/processes.h"
 #include "rules/registry.h"
@@ -115,7 +116,7 @@ class StalledTrainingRule final : public Rule {
       }
     } else if (event.kind == "gap") {
       // Nobody saw what happened meanwhile.
-      const auto data = nlohmann::json::parse(event.data, nullptr, false);
+      const auto data = ParseJson(event.data);
       const auto to = data.is_object() ? data.find("to_ns") : data.end();
       if (!data.is_object() || to == data.end() || !to->is_number_integer()) return;
       for (auto& [key, process] : processes_) {
@@ -185,7 +186,7 @@ class StalledTrainingRule final : public Rule {
     evidence["last_step"] = process->last_step;
     evidence["usual_step_seconds"] = Rounded(usual_s);
     evidence["stop"] = stop_;
-    incident.evidence = evidence.dump();
+    incident.evidence = JsonText(evidence);
   }
 
   const std::int64_t threshold_ns_;

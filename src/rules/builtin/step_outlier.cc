@@ -20,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/json.h"
 #include "rules/builtin/numbers.h"
 #include "rules/builtin/own_time.h"
 #include "rules/builtin/processes.h"
@@ -578,7 +579,7 @@ class StepOutlier final : public Rule {
     evidence["phase"] = kPhaseNames[phase];
     evidence["phase_part"] = Rounded(part);
     evidence["differs"] = differs;
-    incident.evidence = evidence.dump();
+    incident.evidence = JsonText(evidence);
   }
 
   static std::string Where(Phase phase) {

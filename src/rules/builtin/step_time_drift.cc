@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/json.h"
 #include "rules/builtin/numbers.h"
 #include "rules/builtin/processes.h"
 #include "rules/registry.h"
@@ -289,7 +290,7 @@ class StepTimeDrift final : public Rule {
       evidence["first_rss_bytes"] = first.rss;
       evidence["rss_bytes"] = last.rss;
     }
-    incident.evidence = evidence.dump();
+    incident.evidence = JsonText(evidence);
   }
 
   /// No record of the process follows.

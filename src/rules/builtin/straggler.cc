@@ -15,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/json.h"
 #include "rules/builtin/numbers.h"
 #include "rules/builtin/processes.h"
 #include "rules/registry.h"
@@ -322,7 +323,7 @@ class Straggler final : public Rule {
       }
     }
     evidence["ms_by_rank"] = by_rank;
-    incident.evidence = evidence.dump();
+    incident.evidence = JsonText(evidence);
   }
 
   /// No record of the process follows. What the others did meanwhile is judged no more.

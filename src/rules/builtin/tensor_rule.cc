@@ -8,6 +8,7 @@
 #include <tuple>
 #include <utility>
 
+#include "base/json.h"
 #include "rules/builtin/numbers.h"
 #include "rules/builtin/units.h"
 
@@ -283,8 +284,7 @@ void TensorRule::Say(Process* process, const std::vector<const Tensor*>& ill, Re
   const bool known = !incident.message.empty();
   Describe(*process, ill, &incident, &evidence);
   if (known) incident.severity = std::max(incident.severity, before);
-  incident.evidence =
-      evidence.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  incident.evidence = JsonText(evidence);
   reporter->Report(incident);
 }
 

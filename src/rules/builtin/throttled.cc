@@ -16,6 +16,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/json.h"
 #include "rules/builtin/machine_samples.h"
 #include "rules/builtin/numbers.h"
 #include "rules/registry.h"
@@ -286,7 +287,7 @@ class Throttled final : public Rule {
     if (total.used.known()) evidence["used_percent"] = Rounded(total.used.value());
     if (total.held.known()) evidence["held_back_percent"] = Rounded(total.held.value());
     evidence["window_seconds"] = Rounded(total.seconds);
-    incident.evidence = evidence.dump();
+    incident.evidence = JsonText(evidence);
     reporter->Report(incident);
   }
 
@@ -394,7 +395,7 @@ class Throttled final : public Rule {
     if (total.temperature.known()) evidence["temperature_c"] = Rounded(total.temperature.value());
     if (total.power.known()) evidence["power_w"] = Rounded(total.power.value());
     evidence["window_seconds"] = Rounded(total.seconds);
-    incident.evidence = evidence.dump();
+    incident.evidence = JsonText(evidence);
   }
 
   const double periods_;

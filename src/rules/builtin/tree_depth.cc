@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/json.h"
 #include "rules/builtin/label_pairs.h"
 #include "rules/builtin/numbers.h"
 #include "rules/builtin/processes.h"
@@ -139,7 +140,7 @@ class TreeDepth final : public Rule {
   }
 
   void OnDump(Process* process, const std::string& text) {
-    const auto dump = nlohmann::json::parse(text, nullptr, false);
+    const auto dump = ParseJson(text);
     if (!dump.is_object()) return;
     const auto trees = dump.find("trees");
     if (trees == dump.end() || !trees->is_array()) return;
@@ -213,7 +214,7 @@ class TreeDepth final : public Rule {
     evidence["deepest"] = process->deepest;
     if (process->deepest_tree >= 0) evidence["deepest_tree"] = process->deepest_tree;
     evidence["trees_by_depth"] = process->trees;
-    incident.evidence = evidence.dump();
+    incident.evidence = JsonText(evidence);
   }
 
   const std::size_t depth_;

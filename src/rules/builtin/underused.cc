@@ -16,6 +16,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/json.h"
 #include "rules/builtin/machine_samples.h"
 #include "rules/builtin/numbers.h"
 #include "rules/registry.h"
@@ -267,7 +268,7 @@ class Underused final : public Rule {
     if (total.worker_rss.known()) evidence["worker_bytes"] = Rounded(total.worker_rss.value());
     if (memory) evidence["workers_that_fit"] = *memory;
     evidence["window_seconds"] = Rounded(total.seconds);
-    incident.evidence = evidence.dump();
+    incident.evidence = JsonText(evidence);
   }
 
   const double gpu_;

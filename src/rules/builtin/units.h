@@ -11,13 +11,15 @@
 #include <string_view>
 #include <vector>
 
+#include "base/json.h"
+
 namespace telltale::rules {
 
 using Shape = std::vector<std::size_t>;
 
 /// Of a row of `tensors`; nothing where it is no list of lengths.
 inline std::optional<Shape> ShapeOf(std::string_view text) {
-  const auto parsed = nlohmann::json::parse(text, nullptr, false);
+  const auto parsed = ParseJson(text);
   if (!parsed.is_array() || parsed.size() > 64) return std::nullopt;
   Shape shape;
   for (const nlohmann::json& length : parsed) {

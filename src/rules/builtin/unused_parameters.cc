@@ -14,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/json.h"
 #include "rules/builtin/numbers.h"
 #include "rules/builtin/tensor_rule.h"
 #include "rules/registry.h"
@@ -40,7 +41,7 @@ bool HasStatistics(const nlohmann::json& what) {
 /// Of the data of an event `plan`: whether statistics of every gradient are taken. Of a plan that
 /// leaves some out nobody knows whether what is absent was there.
 bool TakesAllGradients(std::string_view data) {
-  const auto event = nlohmann::json::parse(data, nullptr, false);
+  const auto event = ParseJson(data);
   if (!event.is_object()) return true;
   const auto plan = event.find("plan");
   if (plan == event.end() || !plan->is_object()) return true;
@@ -97,7 +98,7 @@ class UnusedParameters final : public TensorRule {
   }
 
   void OnEvent(const format::EventRow& event, Process* process) override {
-    const auto facts = nlohmann::json::parse(event.data, nullptr, false);
+    const auto facts = ParseJson(event.data);
     if (!facts.is_object()) return;
     const auto frozen = facts.find("frozen");
     if (frozen == facts.end() || !frozen->is_number_integer()) return;

@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/json.h"
 #include "rules/builtin/captures.h"
 #include "rules/builtin/numbers.h"
 #include "rules/builtin/processes.h"
@@ -381,7 +382,7 @@ class VanishingGradient final : public Rule {
     if (process->loss && std::isfinite(process->loss->value)) {
       evidence["loss"] = Rounded(process->loss->value);
     }
-    incident.evidence = evidence.dump();
+    incident.evidence = JsonText(evidence);
   }
 
   const double threshold_;

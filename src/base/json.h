@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// JSON's way in and out. nlohmann's parser and serializer are instantiated in json.cc alone: in
+// each file that called them they were most of its compile time.
+#pragma once
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+
+namespace telltale {
+
+/// is_discarded() where `text` is no JSON.
+nlohmann::json ParseJson(std::string_view text);
+/// The same with the members of objects in the text's order.
+nlohmann::ordered_json ParseOrderedJson(std::string_view text);
+
+/// In one line, as UTF-8: bytes that are none become U+FFFD. Never throws.
+std::string JsonText(const nlohmann::json& json);
+std::string JsonText(const nlohmann::ordered_json& json);
+
+}  // namespace telltale
