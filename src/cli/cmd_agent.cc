@@ -57,15 +57,15 @@ Status Run(const Args& args) {
 void RegisterAgent(CLI::App& app, Context* context) {
   CLI::App* command =
       AddCommand(app, "agent", "Record for `telltale run` (started by it)", "", {0, 3, 8, 9});
-  command->group("");  // Not in the help: nobody starts it by hand.
+  Hide(command);
   auto args = std::make_shared<Args>();
-  command->add_option("--run", args->run, "Run directory")->required();
-  command->add_option("--fd", args->fd, "Descriptor of the supervisor's socket")->required();
-  command->add_option("--socket", args->socket, "The supervisor's, removed should it be killed");
-  command->add_option("--supervisor", args->supervisor, "Pid of the supervisor");
-  command->add_option("--interval", args->interval_ms, "Milliseconds between samples");
-  command->add_option("--overhead", args->overhead, "Budget of step time, as a fraction");
-  command->add_option("--gap-from", args->gap_from_ns, "When the agent before died");
+  AddOption(command, "--run", args->run, "Run directory").Required();
+  AddOption(command, "--fd", args->fd, "Descriptor of the supervisor's socket").Required();
+  AddOption(command, "--socket", args->socket, "The supervisor's, removed should it be killed");
+  AddOption(command, "--supervisor", args->supervisor, "Pid of the supervisor");
+  AddOption(command, "--interval", args->interval_ms, "Milliseconds between samples");
+  AddOption(command, "--overhead", args->overhead, "Budget of step time, as a fraction");
+  AddOption(command, "--gap-from", args->gap_from_ns, "When the agent before died");
   OnRunStatus(command, context, [args] { return Run(*args); });
 }
 

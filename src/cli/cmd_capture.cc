@@ -247,12 +247,12 @@ void RegisterCapture(CLI::App& app, Context* context) {
   CLI::App* command = AddCommand(app, "capture", "Show or change what a run records of tensors",
                                  std::string(kExamples), {0, 3, 8});
   auto args = std::make_shared<Args>();
-  command->add_option("RUN", args->run, "Run directory")->required();
+  AddOption(command, "RUN", args->run, "Run directory").Required();
   AddPlanFlags(command, &args->plan);
   AddRuleFlag(command, &args->rules);
-  command->add_flag("--show", args->show, "Print the plan that holds, and what of it is thinned");
-  command->add_option("--wait", args->wait_s, "Seconds to wait for the agent's answer")
-      ->default_str("10");
+  AddFlag(command, "--show", args->show, "Print the plan that holds, and what of it is thinned");
+  AddOption(command, "--wait", args->wait_s, "Seconds to wait for the agent's answer")
+      .Default("10");
   AddJson(command, &args->json);
   OnRun(command, context, [args] { return Capture(*args); });
 }

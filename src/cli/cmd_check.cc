@@ -101,19 +101,18 @@ void RegisterCheck(CLI::App& app, Context* context) {
       "  telltale check RUN --json",
       {0, 3, 7, 8, kExitFinding});
   auto options = std::make_shared<CheckOptions>();
-  command->add_option("RUN", options->run, "Run directory")->required();
-  command
-      ->add_option("--fail-on", options->fail_on,
-                   "Exit with 10 where a finding is at least this severe, with 3 where a rule "
-                   "could not judge")
-      ->check(CLI::IsMember({"low", "medium", "high"}));
-  command->add_option("--junit", options->junit,
-                      "Write the rules as test cases to this file, JUnit XML; those with a finding "
-                      "at or above --fail-on (medium where it is not given) have failed");
+  AddOption(command, "RUN", options->run, "Run directory").Required();
+  AddOption(command, "--fail-on", options->fail_on,
+            "Exit with 10 where a finding is at least this severe, with 3 where a rule "
+            "could not judge")
+      .OneOf({"low", "medium", "high"});
+  AddOption(command, "--junit", options->junit,
+            "Write the rules as test cases to this file, JUnit XML; those with a finding "
+            "at or above --fail-on (medium where it is not given) have failed");
   AddRuleFlags(command, &options->rules);
   AddPythonRulesFlag(command);
-  command->add_flag("--no-python-rules", options->no_python_rules,
-                    "Leaves out the rules in Python, also those that you have asked for yourself");
+  AddFlag(command, "--no-python-rules", options->no_python_rules,
+          "Leaves out the rules in Python, also those that you have asked for yourself");
   AddJson(command, &options->json);
   OnRun(command, context, [options] { return Check(*options); });
 }

@@ -243,22 +243,19 @@ void RegisterCompare(CLI::App& app, Context* context) {
                  "  telltale compare A B --fail-on regression --threshold 10 --junit speed.xml",
                  {0, 3, 7, 8, kExitFinding});
   auto flags = std::make_shared<CompareFlags>();
-  command->add_option("A", flags->a, "Run directory: before")->required();
-  command->add_option("B", flags->b, "Run directory: after")->required();
-  command
-      ->add_option("--fail-on", flags->fail_on,
-                   "Exit with 10 where B is worse, with 3 where nothing could be judged")
-      ->check(CLI::IsMember({"regression"}));
-  command
-      ->add_option("--threshold", flags->threshold_percent,
-                   "Percent that a measure must change by, 5 where it is not given")
-      ->check(CLI::Range(0.0, 1000.0));
-  command
-      ->add_option("--alpha", flags->alpha,
-                   "Largest p of a change that is no chance, 0.01 where it is not given")
-      ->check(CLI::Range(0.0, 1.0));
-  command->add_option("--junit", flags->junit,
-                      "Write the measures as test cases to this file, JUnit XML");
+  AddOption(command, "A", flags->a, "Run directory: before").Required();
+  AddOption(command, "B", flags->b, "Run directory: after").Required();
+  AddOption(command, "--fail-on", flags->fail_on,
+            "Exit with 10 where B is worse, with 3 where nothing could be judged")
+      .OneOf({"regression"});
+  AddOption(command, "--threshold", flags->threshold_percent,
+            "Percent that a measure must change by, 5 where it is not given")
+      .Between(0.0, 1000.0);
+  AddOption(command, "--alpha", flags->alpha,
+            "Largest p of a change that is no chance, 0.01 where it is not given")
+      .Between(0.0, 1.0);
+  AddOption(command, "--junit", flags->junit,
+            "Write the measures as test cases to this file, JUnit XML");
   AddJson(command, &flags->json);
   OnRun(command, context, [flags] { return Compare(*flags); });
 }

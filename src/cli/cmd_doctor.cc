@@ -61,7 +61,7 @@ void RegisterDoctor(CLI::App& app, Context* context) {
                  "  telltale doctor\n  telltale doctor /data/runs --json", {0, 3});
   auto folder = std::make_shared<std::string>(".");
   auto json = std::make_shared<bool>(false);
-  command->add_option("FOLDER", *folder, "Where runs would be written (default: the current one)");
+  AddOption(command, "FOLDER", *folder, "Where runs would be written (default: the current one)");
   AddJson(command, json.get());
   OnRun(command, context, [folder, json] { return Doctor(*folder, *json); });
 }

@@ -204,29 +204,27 @@ void RegisterExport(CLI::App& app, Context* context) {
       "until it is over. prometheus-rules, grafana: alert rules and a dashboard, of no run.",
       {0, 3, 6, 7, 8});
   auto args = std::make_shared<Args>();
-  command
-      ->add_option("FORMAT", args->format,
-                   "tensorboard, otlp, cloudwatch, prometheus-rules or grafana")
-      ->required()
-      ->check(CLI::IsMember({"tensorboard", "otlp", "cloudwatch", "prometheus-rules", "grafana"}));
-  command->add_option("RUN", args->run, "Run directory");
-  command->add_option("-o,--output", args->output,
-                      "Folder (tensorboard) or file (default: stdout) to write to");
-  command->add_flag("--statistics", args->statistics,
-                    "Mean, std, min, max, NaN and Inf counts of tensors too, as scalars");
-  command->add_option("--endpoint", args->endpoint,
-                      "Address of the receiver; OTLP: one without a path gets /v1/metrics "
-                      "(default OTEL_EXPORTER_OTLP_ENDPOINT)");
-  command->add_option("--header", args->headers, "'Name: value' of each request to it (OTLP)")
-      ->allow_extra_args(false);
-  command->add_flag("--follow", args->follow, "Push again and again until the run is over");
-  command
-      ->add_option("--interval", args->interval_s,
-                   "Seconds between two pushes, 1 to 3600 (default: OTLP 10, CloudWatch 60)")
-      ->check(CLI::Range(1, 3600));
-  command->add_option("--region", args->region, "Of AWS (default AWS_REGION)");
-  command->add_option("--namespace", args->name_space, "Of CloudWatch")->default_str("Telltale");
-  command->add_option("--parent", args->parent, "Process to end with")->group("");
+  AddOption(command, "FORMAT", args->format,
+            "tensorboard, otlp, cloudwatch, prometheus-rules or grafana")
+      .Required()
+      .OneOf({"tensorboard", "otlp", "cloudwatch", "prometheus-rules", "grafana"});
+  AddOption(command, "RUN", args->run, "Run directory");
+  AddOption(command, "-o,--output", args->output,
+            "Folder (tensorboard) or file (default: stdout) to write to");
+  AddFlag(command, "--statistics", args->statistics,
+          "Mean, std, min, max, NaN and Inf counts of tensors too, as scalars");
+  AddOption(command, "--endpoint", args->endpoint,
+            "Address of the receiver; OTLP: one without a path gets /v1/metrics "
+            "(default OTEL_EXPORTER_OTLP_ENDPOINT)");
+  AddOption(command, "--header", args->headers, "'Name: value' of each request to it (OTLP)")
+      .OneEach();
+  AddFlag(command, "--follow", args->follow, "Push again and again until the run is over");
+  AddOption(command, "--interval", args->interval_s,
+            "Seconds between two pushes, 1 to 3600 (default: OTLP 10, CloudWatch 60)")
+      .Between(1, 3600);
+  AddOption(command, "--region", args->region, "Of AWS (default AWS_REGION)");
+  AddOption(command, "--namespace", args->name_space, "Of CloudWatch").Default("Telltale");
+  AddOption(command, "--parent", args->parent, "Process to end with").Hidden();
   AddJson(command, &args->json);
   OnRun(command, context, [args] { return Export(*args); });
 }

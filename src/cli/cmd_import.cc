@@ -67,11 +67,9 @@ void RegisterImport(CLI::App& app, Context* context) {
                  "smdebug: what SageMaker Debugger's library saved; PATH is the hook's out_dir.",
                  {0, 3, 7});
   auto args = std::make_shared<Args>();
-  command->add_option("FORMAT", args->format, "smdebug")
-      ->required()
-      ->check(CLI::IsMember({"smdebug"}));
-  command->add_option("PATH", args->path, "Folder of the recording")->required();
-  command->add_option("-o,--output", args->run, "Run directory to make")->required();
+  AddOption(command, "FORMAT", args->format, "smdebug").Required().OneOf({"smdebug"});
+  AddOption(command, "PATH", args->path, "Folder of the recording").Required();
+  AddOption(command, "-o,--output", args->run, "Run directory to make").Required();
   AddJson(command, &args->json);
   OnRun(command, context, [args] { return Import(*args); });
 }

@@ -149,7 +149,7 @@ void RegisterLs(CLI::App& app, Context* context) {
                                  "  telltale ls telltale-runs\n  telltale ls . --json", {0, 3, 7});
   auto path = std::make_shared<std::string>(".");
   auto json = std::make_shared<bool>(false);
-  command->add_option("PATH", *path, "Folder (default: the current one)");
+  AddOption(command, "PATH", *path, "Folder (default: the current one)");
   AddJson(command, json.get());
   OnRun(command, context, [path, json] { return Ls(*path, *json); });
 }

@@ -65,17 +65,16 @@ void RegisterQuery(CLI::App& app, Context* context) {
       "besides. Rows come by\nwriter and sequence number. JSON has no NaN or infinity: they are "
       "null there, NaN, Inf and -Inf in CSV.",
       {0, 3, 7, 8});
-  command->add_option("RUN", args->run, "Run directory")->required();
-  command->add_option("TABLE", args->query.table, "Table, for example steps")->required();
-  command->add_option("--columns", args->query.columns, "Columns to print, in this order")
-      ->delimiter(',');
-  command->add_option("--where", args->query.where, "Condition that rows must meet");
-  command->add_option("--format", args->format, "csv or json")
-      ->check(CLI::IsMember({"csv", "json"}));
-  const CLI::Option* limit = command->add_option("--limit", args->limit, "At most so many rows");
+  AddOption(command, "RUN", args->run, "Run directory").Required();
+  AddOption(command, "TABLE", args->query.table, "Table, for example steps").Required();
+  AddOption(command, "--columns", args->query.columns, "Columns to print, in this order")
+      .SeparatedBy(',');
+  AddOption(command, "--where", args->query.where, "Condition that rows must meet");
+  AddOption(command, "--format", args->format, "csv or json").OneOf({"csv", "json"});
+  const Option limit = AddOption(command, "--limit", args->limit, "At most so many rows");
   AddJson(command, &args->json);
   OnRun(command, context, [args, limit] {
-    if (limit->count() > 0) args->query.limit = args->limit;
+    if (limit.given()) args->query.limit = args->limit;
     return Run(*args);
   });
 }

@@ -67,11 +67,11 @@ void RegisterReport(CLI::App& app, Context* context) {
                                  "  telltale report RUN -o /tmp/report.html",
                                  {0, 3, 7, 8});
   auto options = std::make_shared<ReportOptions>();
-  command->add_option("RUN", options->run, "Run directory")->required();
-  command->add_option("-o,--output", options->out, "File to write (default: RUN/report.html)");
+  AddOption(command, "RUN", options->run, "Run directory").Required();
+  AddOption(command, "-o,--output", options->out, "File to write (default: RUN/report.html)");
   AddPythonRulesFlag(command);
   AddJson(command, &options->json);
-  command->add_option("--beside", options->beside, "Pid of the watcher")->group("");
+  AddOption(command, "--beside", options->beside, "Pid of the watcher").Hidden();
   OnRun(command, context, [options] { return Report(*options); });
 }
 

@@ -137,7 +137,7 @@ void RegisterRules(CLI::App& app, Context* context) {
                                  "  telltale rules status telltale-runs/20261120-150412-train\n"
                                  "  telltale rules test my_rule.test",
                                  {0, 3, 7, 8, kExitFinding});
-  command->require_subcommand(1);
+  NeedSubcommand(command);
   auto json = std::make_shared<bool>(false);
   auto markdown = std::make_shared<bool>(false);
   auto argument = std::make_shared<std::string>();
@@ -151,15 +151,15 @@ void RegisterRules(CLI::App& app, Context* context) {
 
   CLI::App* show = AddCommand(*command, "show", "One rule: formula, parameters, what to do",
                               "  telltale rules show LossNotDecreasing", {0});
-  show->add_option("NAME", *argument, "Rule name")->required();
-  show->add_flag("--markdown", *markdown, "As the page in docs/rules");
+  AddOption(show, "NAME", *argument, "Rule name").Required();
+  AddFlag(show, "--markdown", *markdown, "As the page in docs/rules");
   AddJson(show, json.get());
   OnRun(show, context, [json, markdown, argument] { return Show(*argument, *json, *markdown); });
 
   CLI::App* status =
       AddCommand(*command, "status", "What each rule says of a run",
                  "  telltale rules status telltale-runs/20261120-150412-train", {0, 3, 7, 8});
-  status->add_option("RUN", *argument, "Run directory")->required();
+  AddOption(status, "RUN", *argument, "Run directory").Required();
   AddJson(status, json.get());
   OnRun(status, context, [json, argument] { return RulesStatus(*argument, *json); });
 
@@ -169,7 +169,7 @@ void RegisterRules(CLI::App& app, Context* context) {
       "The language: docs/formats/rule-scripts.md",
       {0, 3, kExitFinding});
   auto files = std::make_shared<std::vector<std::string>>();
-  test->add_option("FILE", *files, "Rule scripts")->required();
+  AddOption(test, "FILE", *files, "Rule scripts").Required();
   AddJson(test, json.get());
   OnRun(test, context, [json, files] { return Test(*files, *json); });
 }

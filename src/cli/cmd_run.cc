@@ -300,33 +300,31 @@ void RegisterRun(CLI::App& app, Context* context) {
   CLI::App* command =
       AddCommand(app, "run", "Run a training and watch it", std::string(kExamples), {3, 8, 9});
   auto args = std::make_shared<Args>();
-  command->add_option("-o,--output", args->output,
-                      "Run directory: new, empty, or an existing run for its next attempt "
-                      "(default telltale-runs/<UTC time>-<name>)");
-  command
-      ->add_option("--overhead", args->overhead,
-                   "Budget of step time, in percent: statistics are taken less often to keep it")
-      ->default_str("1%");
-  command
-      ->add_option("--interval", args->interval_ms,
-                   "Milliseconds between samples of the machine, 100 to 60000")
-      ->default_str("500");
+  AddOption(command, "-o,--output", args->output,
+            "Run directory: new, empty, or an existing run for its next attempt "
+            "(default telltale-runs/<UTC time>-<name>)");
+  AddOption(command, "--overhead", args->overhead,
+            "Budget of step time, in percent: statistics are taken less often to keep it")
+      .Default("1%");
+  AddOption(command, "--interval", args->interval_ms,
+            "Milliseconds between samples of the machine, 100 to 60000")
+      .Default("500");
   AddPlanFlags(command, &args->plan);
   AddRuleFlags(command, &args->rules);
-  command->add_flag("--explain-plan", args->explain,
-                    "Print the capture plan as a plan file; without a command, nothing else");
-  command->add_flag("--quiet", args->quiet,
-                    "No status line, no live page, no verdict; warnings only");
-  command->add_flag("--json", args->json,
-                    "Write the document of `check --json` to RUN/verdict.json at the end; with "
-                    "--explain-plan and no command, print the plan as JSON");
-  command->add_flag("--no-serve", args->no_serve, "Start no live page");
-  command->add_option("--otlp", args->otlp,
-                      "Push metrics to this OTLP/HTTP endpoint while the run goes on, as "
-                      "`export otlp --follow` does");
-  command->allow_extras();  // A command without `--` gets a better word than the parser's.
+  AddFlag(command, "--explain-plan", args->explain,
+          "Print the capture plan as a plan file; without a command, nothing else");
+  AddFlag(command, "--quiet", args->quiet,
+          "No status line, no live page, no verdict; warnings only");
+  AddFlag(command, "--json", args->json,
+          "Write the document of `check --json` to RUN/verdict.json at the end; with "
+          "--explain-plan and no command, print the plan as JSON");
+  AddFlag(command, "--no-serve", args->no_serve, "Start no live page");
+  AddOption(command, "--otlp", args->otlp,
+            "Push metrics to this OTLP/HTTP endpoint while the run goes on, as "
+            "`export otlp --follow` does");
+  TakeExtras(command);  // A command without `--` gets a better word than the parser's.
   OnRun(command, context, [args, command, context] {
-    if (const auto extra = command->remaining(); !extra.empty()) {
+    if (const auto extra = ExtrasOf(command); !extra.empty()) {
       return Fail("run", Status(Code::kUsage,
                                 fmt::format("unexpected '{}': write the command after two dashes: "
                                             "telltale run -- {}; options: telltale run --help",

@@ -128,23 +128,21 @@ void RegisterServe(CLI::App& app, Context* context) {
       "sign in with what --print-token prints.",
       {0, 3, 6});
   auto args = std::make_shared<Args>();
-  command->add_option("PATH", args->paths, "Runs, or folders that hold runs");
-  command->add_option("--bind", args->bind, "Address to listen at")->default_str("127.0.0.1");
-  command->add_option("--port", args->port, "Port (default: one that is free)");
-  command
-      ->add_option("--allow-host", args->allow_hosts,
-                   "A further name under which browsers may reach the server")
-      ->allow_extra_args(false);
-  command->add_flag("--print-token", args->print_token,
-                    "Print the token for programs and to sign in with; without PATH, print it and "
-                    "end");
-  command->add_flag(
-      "--print-metrics-token", args->print_metrics_token,
-      "Print the token that reads /metrics alone, for Prometheus; without PATH, print "
-      "it and end");
+  AddOption(command, "PATH", args->paths, "Runs, or folders that hold runs");
+  AddOption(command, "--bind", args->bind, "Address to listen at").Default("127.0.0.1");
+  AddOption(command, "--port", args->port, "Port (default: one that is free)");
+  AddOption(command, "--allow-host", args->allow_hosts,
+            "A further name under which browsers may reach the server")
+      .OneEach();
+  AddFlag(command, "--print-token", args->print_token,
+          "Print the token for programs and to sign in with; without PATH, print it and "
+          "end");
+  AddFlag(command, "--print-metrics-token", args->print_metrics_token,
+          "Print the token that reads /metrics alone, for Prometheus; without PATH, print "
+          "it and end");
   AddPythonRulesFlag(command);
-  command->add_option("--link-fd", args->link_fd, "Write the link to this descriptor")->group("");
-  command->add_option("--parent", args->parent, "Process to end with")->group("");
+  AddOption(command, "--link-fd", args->link_fd, "Write the link to this descriptor").Hidden();
+  AddOption(command, "--parent", args->parent, "Process to end with").Hidden();
   OnRun(command, context, [args] { return Serve(*args); });
 }
 

@@ -72,7 +72,7 @@ void RegisterVerify(CLI::App& app, Context* context) {
                                  "  telltale verify RUN --json\n"
                                  "Nothing is changed.",
                                  {0, 3, 7, 8});
-  command->add_option("RUN", args->run, "Run directory")->required();
+  AddOption(command, "RUN", args->run, "Run directory").Required();
   AddJson(command, &args->json);
   OnRun(command, context, [args] { return Run(*args); });
 }

@@ -84,11 +84,11 @@ void RegisterWatch(CLI::App& app, Context* context) {
                                  "  telltale watch RUN --otlp http://127.0.0.1:4318",
                                  {0, 3, 8, 9});
   auto args = std::make_shared<WatchArgs>();
-  command->add_option("RUN", args->run, "Run directory")->required();
-  command->add_option("--otlp", args->otlp,
-                      "Push metrics to this OTLP/HTTP endpoint meanwhile, as `export otlp` does");
+  AddOption(command, "RUN", args->run, "Run directory").Required();
+  AddOption(command, "--otlp", args->otlp,
+            "Push metrics to this OTLP/HTTP endpoint meanwhile, as `export otlp` does");
   AddPythonRulesFlag(command);
-  command->add_option("--supervisor", args->supervisor, "Pid of the supervisor")->group("");
+  AddOption(command, "--supervisor", args->supervisor, "Pid of the supervisor").Hidden();
   OnRun(command, context, [args, context] { return Watch(*args, context->program); });
 }
 

@@ -5,13 +5,13 @@
 //
 // A subcommand sets Context::exit_code; an error is one line on stderr, written by Fail().
 #pragma once
-#include <CLI/CLI.hpp>
 #include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/status.h"
+#include "cli/option.h"
 
 namespace telltale::cli {
 
@@ -37,6 +37,15 @@ std::string ExitCodeLines(std::vector<int> codes = {});
 /// exit codes of its own besides those that every command has (2, 4 and 5).
 CLI::App* AddCommand(CLI::App& app, std::string name, std::string summary, std::string examples,
                      std::vector<int> codes);
+
+/// Not in the help: nobody starts it by hand.
+void Hide(CLI::App* command);
+/// One of the subcommands below it must be given.
+void NeedSubcommand(CLI::App* command);
+/// Arguments that the parser does not know are no error of its own; ExtrasOf tells them while the
+/// command runs.
+void TakeExtras(CLI::App* command);
+std::vector<std::string> ExtrasOf(const CLI::App* command);
 
 /// Adds --json to the subcommand.
 void AddJson(CLI::App* command, bool* json);

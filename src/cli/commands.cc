@@ -2,6 +2,7 @@
 // The table of subcommands and what they share.
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
 #include <exception>
@@ -93,8 +94,16 @@ CLI::App* AddCommand(CLI::App& app, std::string name, std::string summary, std::
   return command;
 }
 
+void Hide(CLI::App* command) { command->group(""); }
+
+void NeedSubcommand(CLI::App* command) { command->require_subcommand(1); }
+
+void TakeExtras(CLI::App* command) { command->allow_extras(); }
+
+std::vector<std::string> ExtrasOf(const CLI::App* command) { return command->remaining(); }
+
 void AddJson(CLI::App* command, bool* json) {
-  command->add_flag("--json", *json, "Print one JSON document instead of text");
+  AddFlag(command, "--json", *json, "Print one JSON document instead of text");
 }
 
 void OnRun(CLI::App* command, Context* context, std::function<int()> body) {

@@ -96,15 +96,13 @@ std::string Padded(std::string text, std::size_t width) {
 }  // namespace
 
 void AddPlanFlags(CLI::App* command, PlanFlags* flags) {
-  command->add_option("--plan", flags->file, "Capture plan, a TOML file (docs/formats/plan.md)");
-  command->add_option("--level", flags->level,
-                      "Named plan: system (nothing of tensors), steps (the default), tensors, all");
-  command
-      ->add_option("--collect", flags->collect,
-                   "NAME[:key=value,...]: takes a collection, for example "
-                   "'gradients:histogram,interval=10'; may be repeated")
-      ->take_all()
-      ->allow_extra_args(false);
+  AddOption(command, "--plan", flags->file, "Capture plan, a TOML file (docs/formats/plan.md)");
+  AddOption(command, "--level", flags->level,
+            "Named plan: system (nothing of tensors), steps (the default), tensors, all");
+  AddOption(command, "--collect", flags->collect,
+            "NAME[:key=value,...]: takes a collection, for example "
+            "'gradients:histogram,interval=10'; may be repeated")
+      .OneEach();
 }
 
 Result<plan::CapturePlan> PlanOf(const PlanFlags& flags, const plan::CapturePlan& base,

@@ -48,31 +48,26 @@ Result<rules::RuleSet> ReadRuleSet(const std::string& path) {
 }  // namespace
 
 void AddRuleFlag(CLI::App* command, RuleFlags* flags) {
-  command
-      ->add_option("--rule", flags->rules,
-                   "NAME[:parameter=value,...]: runs a rule too, or with other parameters, and "
-                   "captures what it needs; may be repeated")
-      ->take_all()
-      ->allow_extra_args(false);
+  AddOption(command, "--rule", flags->rules,
+            "NAME[:parameter=value,...]: runs a rule too, or with other parameters, and "
+            "captures what it needs; may be repeated")
+      .OneEach();
 }
 
 void AddRuleFlags(CLI::App* command, RuleFlags* flags) {
-  command->add_option("--rules", flags->file,
-                      "Rules file, TOML or (.json) JSON, or a folder with rules.toml: rules, "
-                      "parameters, actions, price (docs/formats/rules.md)");
+  AddOption(command, "--rules", flags->file,
+            "Rules file, TOML or (.json) JSON, or a folder with rules.toml: rules, "
+            "parameters, actions, price (docs/formats/rules.md)");
   AddRuleFlag(command, flags);
-  command->add_option("--no-rule", flags->off, "NAME: does not run; may be repeated")
-      ->take_all()
-      ->allow_extra_args(false);
-  command
-      ->add_option("--price", flags->price_per_hour,
-                   "Price of the machines together per hour, for what findings cost")
-      ->check(CLI::NonNegativeNumber);
+  AddOption(command, "--no-rule", flags->off, "NAME: does not run; may be repeated").OneEach();
+  AddOption(command, "--price", flags->price_per_hour,
+            "Price of the machines together per hour, for what findings cost")
+      .NotNegative();
 }
 
-CLI::Option* AddPythonRulesFlag(CLI::App* command) {
-  return command->add_flag_callback(
-      "--python-rules", [] { UsePythonRules(rules::PythonRules::kAll); },
+Option AddPythonRulesFlag(CLI::App* command) {
+  return AddFlag(
+      command, "--python-rules", [] { UsePythonRules(rules::PythonRules::kAll); },
       "Runs the rules in Python that RUN names though you have not asked for them yourself: they "
       "are code, and run with your rights");
 }

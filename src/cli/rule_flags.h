@@ -28,7 +28,7 @@ void AddRuleFlags(CLI::App* command, RuleFlags* flags);
 void AddRuleFlag(CLI::App* command, RuleFlags* flags);
 
 /// Adds --python-rules: the rules in Python that the run names are run, whoever asked for them.
-CLI::Option* AddPythonRulesFlag(CLI::App* command);
+Option AddPythonRulesFlag(CLI::App* command);
 /// For this process and those that it starts. REQUIRES: no other thread runs.
 void UsePythonRules(rules::PythonRules which);
 
