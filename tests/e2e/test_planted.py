@@ -4,10 +4,12 @@
 The planted one fires the rule that is meant for it and no other at medium or high; the cured one none
 at all. But what other programs on the machine take from a training is found too, and rightly: beside a test
 that wakes at a regular pace even as a pattern. So the rules of the machine are judged by their own trainings,
-whose steps are long.
+whose steps are long; and what no defect explains is held against a rule only where a second training shows
+it again: what lies in the script is there each time.
 """
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -56,12 +58,26 @@ def of_the_training(found: list[dict[str, Any]], judged: str | None = None) -> l
     ]
 
 
+def again(first: list[dict[str, Any]], second: Callable[[], list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """Findings of the first training whose rules the second, run only where it is needed, fires too."""
+    if not first:
+        return []
+    rules = {f["rule"] for f in second()}
+    return [f for f in first if f["rule"] in rules]
+
+
 @pytest.mark.parametrize("name", sorted(RULES))
 def test_planted_defect_fires_its_rule_alone(telltale: Telltale, tmp_path: Path, name: str) -> None:
-    found = of_the_training(serious(findings(telltale, tmp_path / "run", f"{name}.py")), RULES[name])
-    found = [f for f in found if f["rule"] not in ALSO.get(name, [])]
-    assert [f["rule"] for f in found] == [RULES[name]], found
-    finding = found[0]
+    def train(run: str) -> list[dict[str, Any]]:
+        found = serious(findings(telltale, tmp_path / run, f"{name}.py"))
+        return [f for f in of_the_training(found, RULES[name]) if f["rule"] not in ALSO.get(name, [])]
+
+    found = train("run")
+    meant = [f for f in found if f["rule"] == RULES[name]]
+    others = [f for f in found if f["rule"] != RULES[name]]
+    assert len(meant) == 1, found
+    assert again(others, lambda: train("again")) == []
+    finding = meant[0]
     assert finding["cost_seconds"] > 0
     assert finding["evidence"]
     assert finding["cause"] not in ("", "cause not found")
@@ -73,12 +89,17 @@ def test_planted_defect_fires_its_rule_alone(telltale: Telltale, tmp_path: Path,
 
 @pytest.mark.parametrize("name", sorted(RULES))
 def test_cured_twin_is_left_alone(telltale: Telltale, tmp_path: Path, name: str) -> None:
-    assert of_the_training(findings(telltale, tmp_path / "run", f"{name}_cured.py"), RULES[name]) == []
+    def train(run: str) -> list[dict[str, Any]]:
+        return of_the_training(findings(telltale, tmp_path / run, f"{name}_cured.py"), RULES[name])
+
+    assert again(train("run"), lambda: train("again")) == []
 
 
 def test_healthy_demo_stays_silent(telltale: Telltale, tmp_path: Path) -> None:
-    done = telltale.run(
-        tmp_path / "run", telltale.python, REPO / "examples/demo/train_healthy.py", timeout=600
-    )
-    assert done.returncode == 0, done.stderr
-    assert of_the_training(telltale.check(tmp_path / "run")["findings"]) == []
+    def train(run: str) -> list[dict[str, Any]]:
+        script = REPO / "examples/demo/train_healthy.py"
+        done = telltale.run(tmp_path / run, telltale.python, script, timeout=600)
+        assert done.returncode == 0, done.stderr
+        return of_the_training(telltale.check(tmp_path / run)["findings"])
+
+    assert again(train("run"), lambda: train("again")) == []
