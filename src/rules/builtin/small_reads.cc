@@ -95,32 +95,40 @@ class SmallReads final : public Rule {
  private:
   enum What : int { kNone, kCalls, kCallBytes, kStored, kUser, kSystem, kBusy };
 
-  struct Cell : CellBase {
-    using CellBase::CellBase;
-    // Of the processes that make batches: loader workers, or else the training itself.
+  /// Of the processes that make batches.
+  struct Reads {
     double calls = 0, call_bytes = 0, stored_bytes = 0;
-    double user_s = 0;     ///< CPU seconds in user mode.
-    double system_s = 0;   ///< The same in the kernel.
-    double makers_s = 0;   ///< Seconds of all of them together.
-    double workers_s = 0;  ///< The same of loader workers.
-    TimeMean busy;         ///< Percent of all cores.
-    void Add(const Cell& other) {
-      AddBase(other);
+    double user_s = 0;    ///< CPU seconds in user mode.
+    double system_s = 0;  ///< The same in the kernel.
+    double makers_s = 0;  ///< Seconds of all of them together.
+    void Add(const Reads& other) {
       calls += other.calls;
       call_bytes += other.call_bytes;
       stored_bytes += other.stored_bytes;
       user_s += other.user_s;
       system_s += other.system_s;
       makers_s += other.makers_s;
-      workers_s += other.workers_s;
-      busy.Add(other.busy);
     }
-    bool by_workers() const { return workers_s * 2 > makers_s; }
     double mean_bytes() const { return calls > 0 ? call_bytes / calls : 0; }
     double stored_share() const {
       const double all = std::max(call_bytes, stored_bytes);
       return all > 0 ? stored_bytes / all : 0;
     }
+  };
+  struct Cell : CellBase {
+    using CellBase::CellBase;
+    // Apart: what the training read before its workers began is none of their reads.
+    Reads workers;   ///< While there are loader workers.
+    Reads trainers;  ///< While there are none.
+    TimeMean busy;   ///< Percent of all cores.
+    void Add(const Cell& other) {
+      AddBase(other);
+      workers.Add(other.workers);
+      trainers.Add(other.trainers);
+      busy.Add(other.busy);
+    }
+    bool by_workers() const { return workers.makers_s > trainers.makers_s; }
+    const Reads& reads() const { return by_workers() ? workers : trainers; }
   };
   struct Machine {
     explicit Machine(double window_s) : window(1, window_s) {}
@@ -140,23 +148,23 @@ class SmallReads final : public Rule {
           workers ? node.workers.contains(value.unit) : node.trainers.contains(value.unit);
       if (!maker) continue;
       const double amount = value.value * cell.seconds;
+      Reads& reads = workers ? cell.workers : cell.trainers;
       switch (value.what) {
         case kCalls:
-          cell.calls += amount;
-          cell.makers_s += cell.seconds;
-          if (workers) cell.workers_s += cell.seconds;
+          reads.calls += amount;
+          reads.makers_s += cell.seconds;
           break;
         case kCallBytes:
-          cell.call_bytes += amount;
+          reads.call_bytes += amount;
           break;
         case kStored:
-          cell.stored_bytes += amount;
+          reads.stored_bytes += amount;
           break;
         case kUser:
-          cell.user_s += amount / 100;
+          reads.user_s += amount / 100;
           break;
         case kSystem:
-          cell.system_s += amount / 100;
+          reads.system_s += amount / 100;
           break;
         default:
           break;
@@ -170,18 +178,19 @@ class SmallReads final : public Rule {
   /// Share of the steps' time that went into reads: of the waits for data, the part in which those
   /// who make batches did not compute, or what so many calls cost at least.
   double ReadShare(const Cell& cell) const {
-    if (cell.makers_s <= 0 || cell.steps.ns <= 0) return 0;
+    const Reads& reads = cell.reads();
+    if (reads.makers_s <= 0 || cell.steps.ns <= 0) return 0;
     const double wait = cell.steps.wait();
     if (wait <= 0) return 0;
-    const double calls = cell.calls * call_s_ / cell.makers_s;
-    const double user = cell.user_s / cell.makers_s;
+    const double calls = reads.calls * call_s_ / reads.makers_s;
+    const double user = reads.user_s / reads.makers_s;
     if (cell.by_workers()) {
       double rest = 1 - user;
       if (cell.busy.known()) {
         // A worker that does not compute may wait for a core: for reads it waits while cores are
         // free (one of two may have other work), or in the kernel.
         const double idle = 2 * std::max(0.0, 1 - cell.busy.value() / 100) / wait;
-        rest = std::min(rest, idle + cell.system_s / cell.makers_s);
+        rest = std::min(rest, idle + reads.system_s / reads.makers_s);
       }
       return wait * std::clamp(std::max(rest, calls), 0.0, 1.0);
     }
@@ -191,16 +200,18 @@ class SmallReads final : public Rule {
   }
 
   bool Small(const Cell& cell) const {
-    const bool messages = cell.by_workers() && cell.mean_bytes() < kMessageBytes;
-    return cell.calls >= calls_ * cell.seconds && cell.mean_bytes() < small_bytes_ && !messages;
+    const Reads& reads = cell.reads();
+    const bool messages = cell.by_workers() && reads.mean_bytes() < kMessageBytes;
+    return reads.calls >= calls_ * cell.seconds && reads.mean_bytes() < small_bytes_ && !messages;
   }
   static bool Uncached(const Cell& cell) {
-    return cell.stored_share() >= kUncached && cell.stored_bytes >= kLeastStorage * cell.seconds;
+    const Reads& reads = cell.reads();
+    return reads.stored_share() >= kUncached && reads.stored_bytes >= kLeastStorage * cell.seconds;
   }
 
   void Judge(Machine* machine, const SampledNode& node, Reporter* reporter) {
     const Cell& total = machine->window.total();
-    if (!machine->window.full() || total.makers_s <= 0 || !total.training()) return;
+    if (!machine->window.full() || total.reads().makers_s <= 0 || !total.training()) return;
     has_data_ = true;
     const double share = ReadShare(total);
     const bool bad = Small(total) || Uncached(total);
@@ -224,11 +235,12 @@ class SmallReads final : public Rule {
 
   void Describe(Machine* machine, double share, const SampledNode& node) const {
     const Cell& total = machine->window.total();
+    const Reads& reads = total.reads();
     Incident& incident = machine->watched.incident;
     const bool small = Small(total);
     const bool uncached = Uncached(total);
-    const double calls = total.calls / total.seconds;
-    const double per_sample = total.steps.samples > 0 ? total.calls / total.steps.samples : 0;
+    const double calls = reads.calls / total.seconds;
+    const double per_sample = total.steps.samples > 0 ? reads.calls / total.steps.samples : 0;
     incident.message = small
                            ? fmt::format("Batches wait for {} small reads a second", Figure(calls))
                            : std::string("Batches wait for reads from storage");
@@ -239,10 +251,10 @@ class SmallReads final : public Rule {
     incident.cause = fmt::format(
         "{} made {} reads a second of {} each{}; {:.0f} % of {:.1f} MB/s came from storage, and "
         "the reads cost about {:.0f} % of step time.",
-        makers, Figure(calls), Bytes(total.mean_bytes()),
+        makers, Figure(calls), Bytes(reads.mean_bytes()),
         per_sample > 0 ? fmt::format(", {} a sample", Figure(per_sample)) : std::string(),
-        100 * total.stored_share(),
-        std::max(total.call_bytes, total.stored_bytes) / total.seconds / 1e6, 100 * share);
+        100 * reads.stored_share(),
+        std::max(reads.call_bytes, reads.stored_bytes) / total.seconds / 1e6, 100 * share);
     const std::string pack =
         "Pack the samples into files of 1 to 128 MB (tar shards, TFRecord, LMDB, one memory-mapped "
         "array) and read each in one call";
@@ -253,24 +265,24 @@ class SmallReads final : public Rule {
                       : small           ? pack + "."
                                         : std::string("Read larger pieces in order, ") + keep + ".";
     // That the wait is the reads' is certain where those who make batches hardly compute.
-    const bool certain = total.user_s < total.makers_s / 4;
+    const bool certain = reads.user_s < reads.makers_s / 4;
     incident.confidence = 0.6 + (certain ? 0.2 : 0) + (small && uncached ? 0.1 : 0);
     incident.cost_seconds = machine->cost_s;
     nlohmann::ordered_json evidence;
     evidence["small"] = small;
     evidence["uncached"] = uncached;
     evidence["read_calls_per_second"] = Rounded(calls);
-    evidence["bytes_per_call"] = Rounded(total.mean_bytes());
+    evidence["bytes_per_call"] = Rounded(reads.mean_bytes());
     if (per_sample > 0) evidence["read_calls_per_sample"] = Rounded(per_sample);
-    evidence["bytes_per_second"] = Rounded(total.call_bytes / total.seconds);
-    evidence["storage_bytes_per_second"] = Rounded(total.stored_bytes / total.seconds);
-    evidence["storage_share"] = Rounded(total.stored_share());
+    evidence["bytes_per_second"] = Rounded(reads.call_bytes / total.seconds);
+    evidence["storage_bytes_per_second"] = Rounded(reads.stored_bytes / total.seconds);
+    evidence["storage_share"] = Rounded(reads.stored_share());
     evidence["waits_for_data"] = Rounded(total.steps.wait());
     evidence["read_share"] = Rounded(share);
     evidence["made_by"] = total.by_workers() ? "workers" : "training process";
-    evidence["makers_user_cpu"] = Rounded(100 * total.user_s / total.makers_s);
-    if (total.mean_bytes() > 0 && small) {
-      evidence["read_calls_if_1_mib_each"] = Rounded(total.call_bytes / kMiB / total.seconds);
+    evidence["makers_user_cpu"] = Rounded(100 * reads.user_s / reads.makers_s);
+    if (reads.mean_bytes() > 0 && small) {
+      evidence["read_calls_if_1_mib_each"] = Rounded(reads.call_bytes / kMiB / total.seconds);
     }
     incident.evidence = JsonText(evidence);
   }
