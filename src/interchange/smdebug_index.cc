@@ -116,7 +116,8 @@ Result<std::vector<IndexFile>> ListIndex(const fs::path& folder) {
 
 Result<Index> ReadIndex(const fs::path& path) {
   try {
-    const json text = ParseJson(ReadText(path));
+    // Throws with the place where it is no JSON.
+    const json text = json::parse(ReadText(path));
     Index index;
     const json& meta = text.at("meta");
     index.mode = meta.at("mode").get<std::string>();

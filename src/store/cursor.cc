@@ -361,7 +361,8 @@ std::string ToJson(const Admission& admission) {
 
 Result<Admission> AdmissionFromJson(std::string_view json) {
   try {
-    const nlohmann::json in = ParseJson(json);
+    // Throws with the place where it is no JSON.
+    const nlohmann::json in = nlohmann::json::parse(json);
     Admission admission;
     in.at("writer").get_to(admission.writer);
     in.at("from_ns").get_to(admission.from_ns);

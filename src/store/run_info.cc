@@ -118,7 +118,8 @@ Result<RunInfo> ReadRunInfo(const std::filesystem::path& run) {
                         text.status().message())};
   }
   try {
-    RunInfo info = FromJson(ParseJson(*text));
+    // Throws where it is no JSON: its words say the place, which ParseJson does not.
+    RunInfo info = FromJson(json::parse(*text));
     if (info.format_major > kRunFormatMajor) {
       return {Code::kVersion,
               fmt::format("{} was written by format {}, this telltale reads up to {}: install a "

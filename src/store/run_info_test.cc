@@ -3,6 +3,7 @@
 #include "store/run_info.h"
 
 #include <chrono>
+#include <fstream>
 #include <string>
 
 #include "store/store_testing.h"
@@ -87,6 +88,14 @@ TEST(RunInfo, IsWrittenOverWhereNoNewFileCanBeMade) {
   EXPECT_TRUE(ReadRunInfo(run).value().finished);
   EXPECT_EQ(ReadRunInfo(run).value().name, "");
   EXPECT_EQ(DeriveRunState(info, run).state, "killed");
+}
+
+TEST(RunInfo, ThatIsNoJsonIsSaidWithItsPlace) {
+  const TempFolder temp;
+  std::ofstream(temp.path() / "run.json") << "{\"format\": {\"major\"";
+  const Status status = ReadRunInfo(temp.path()).status();
+  EXPECT_EQ(status.code(), Code::kUnusable);
+  EXPECT_NE(status.message().find("line 1, column"), std::string::npos) << status.message();
 }
 
 TEST(RunInfo, ThatCannotBeWrittenIsAnErrorOfTheNewFile) {
