@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// JSON's way in and out. nlohmann's parser and serializer are instantiated in json.cc alone: in
-// each file that called them they were most of its compile time.
+// JSON's way in and out. nlohmann's parser and serializer are instantiated in json.cc and in
+// few others: in each file that calls them they are most of its compile time.
 #pragma once
 #include <nlohmann/json.hpp>
 #include <string>
@@ -8,7 +8,8 @@
 
 namespace telltale {
 
-/// is_discarded() where `text` is no JSON.
+/// is_discarded() where `text` is no JSON. Who tells a user where it is none calls nlohmann's own
+/// parse, which throws with the place.
 nlohmann::json ParseJson(std::string_view text);
 /// The same with the members of objects in the text's order.
 nlohmann::ordered_json ParseOrderedJson(std::string_view text);
