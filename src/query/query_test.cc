@@ -79,7 +79,7 @@ TEST_F(QueryTest, FiltersAndStopsAtTheLimit) {
 TEST_F(QueryTest, WrongNamesListTheRightOnes) {
   EXPECT_EQ(Ask({.table = "scalar"}, Code::kUsage),
             "no table 'scalar': choose one of metrics, spans, steps, scalars, statistics, tensors, "
-            "events, findings, ledger, histograms");
+            "events, findings, ledger, histograms, slices");
   EXPECT_EQ(Ask({.table = "metrics", .columns = {"x"}}, Code::kUsage),
             "no column 'x': choose among writer, seq, ord_ns, time_ns, node, subject, name, value, "
             "unit, pid");
