@@ -28,6 +28,7 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/process.h"
+#include "base/units.h"
 #include "channel/registration.h"
 #include "collect/sampler.h"
 #include "store/run_info.h"
@@ -38,7 +39,6 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr std::int64_t kMs = 1'000'000;
 constexpr std::int64_t kBusyPeriodNs = 50 * kMs;   ///< Between drains while records come.
 constexpr std::int64_t kIdlePeriodNs = 200 * kMs;  ///< At most: readers wait for the watermark.
 constexpr std::int64_t kRefusedPeriodNs = 500 * kMs;

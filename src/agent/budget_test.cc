@@ -8,11 +8,10 @@
 #include <vector>
 
 #include "base/json.h"
+#include "base/units.h"
 
 namespace telltale::agent {
 namespace {
-
-constexpr std::int64_t kMs = 1'000'000;
 
 /// Steps of 100 ms that cost 5 % of it, each with statistics.
 std::vector<format::StepRow> Steps(std::size_t count, std::int64_t first = 0) {

@@ -21,7 +21,7 @@ using nlohmann::ordered_json;
 /// So long an answer waits for the first step under the new plan: an evaluation of another mode, a
 /// checkpoint or a step of minutes may be in between.
 constexpr std::int64_t kAnswerPatienceNs = 2'000'000'000;
-constexpr std::array<std::string_view, 4> kModes = {"TRAIN", "EVAL", "PREDICT", "GLOBAL"};
+constexpr std::array<std::string_view, 4> kModeNames = {"TRAIN", "EVAL", "PREDICT", "GLOBAL"};
 
 }  // namespace
 
@@ -115,18 +115,18 @@ void Capture::Done(const Open& open, const SeenStep* step, std::int64_t now_ns,
   event.subject = "plan";
   ordered_json data = {{"id", store::Hex(open.id)}, {"who", open.who}, {"epoch", epoch_}};
   if (step != nullptr) {
-    data["mode"] = kModes[step->mode];
+    data["mode"] = kModeNames[step->mode];
     data["step"] = step->step;
     event.message = fmt::format("capture plan {} holds from {} step {} on", epoch_,
-                                kModes[step->mode], step->step);
+                                kModeNames[step->mode], step->step);
   } else if (newest_[0] >= 0) {
     // Known only once a step has ended under it, and none has for a while.
-    data["mode"] = kModes[0];
+    data["mode"] = kModeNames[0];
     data["after_step"] = newest_[0];
     event.message = fmt::format(
         "capture plan {} holds from the step that begins next: {} step {} is the "
         "newest that has ended",
-        epoch_, kModes[0], newest_[0]);
+        epoch_, kModeNames[0], newest_[0]);
   } else {
     event.message = fmt::format("capture plan {} holds from the first step on", epoch_);
   }

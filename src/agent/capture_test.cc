@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "base/units.h"
 #include "channel/control_page.h"
 #include "channel/testing.h"
 #include "format/channel_layout.h"
@@ -22,8 +23,6 @@ namespace telltale::agent {
 namespace {
 
 using nlohmann::json;
-
-constexpr std::int64_t kMs = 1'000'000;
 
 class CaptureTest : public ::testing::Test {
  protected:

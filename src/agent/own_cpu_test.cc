@@ -4,10 +4,10 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include "base/units.h"
+
 namespace telltale::agent {
 namespace {
-
-constexpr std::int64_t kSecond = 1'000'000'000;
 
 std::vector<format::MetricRow> Idle(double percent) {
   format::MetricRow node;

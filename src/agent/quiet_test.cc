@@ -11,11 +11,10 @@
 #include <string>
 
 #include "base/json.h"
+#include "base/units.h"
 
 namespace telltale::agent {
 namespace {
-
-constexpr std::int64_t kSecond = 1'000'000'000;
 
 TEST(QuietWatch, LooksOnceAndAgainWhenTheSilenceHasDoubled) {
   QuietWatch quiet;

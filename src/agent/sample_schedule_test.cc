@@ -3,10 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include "base/units.h"
+
 namespace telltale::agent {
 namespace {
 
-constexpr std::int64_t kMs = 1'000'000;
 constexpr std::int64_t kInterval = 500 * kMs;
 
 TEST(SampleSchedule, TheFirstIsDueAtOnceAndOnlyOnce) {

@@ -15,13 +15,12 @@
 
 #include "base/json.h"
 #include "base/process.h"
+#include "base/units.h"
 
 namespace telltale::agent {
 namespace {
 
 using nlohmann::json;
-
-constexpr std::int64_t kSecond = 1'000'000'000;
 
 /// An agent's part with a journal of its own, which outlives the stopper: what a new agent has.
 class StopperTest : public ::testing::Test {

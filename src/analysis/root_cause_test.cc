@@ -6,11 +6,12 @@
 #include <array>
 #include <string>
 
+#include "base/units.h"
+
 namespace telltale::analysis {
 namespace {
 
 constexpr std::int64_t kBegin = 1'800'000'000'000'000'000;
-constexpr std::int64_t kMs = 1'000'000;
 
 /// Writes a training of one rank or several, step by step.
 class Training {

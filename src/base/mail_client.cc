@@ -26,7 +26,7 @@ std::size_t OnUpload(char* bytes, std::size_t size, std::size_t count, void* use
 }
 
 /// What a server says beyond its codes is nobody's.
-std::size_t OnBody(char*, std::size_t size, std::size_t count, void*) { return size * count; }
+std::size_t OnAnswerLine(char*, std::size_t size, std::size_t count, void*) { return size * count; }
 
 bool IsAddress(const std::string& text) {
   return !text.empty() && !HasLineBreak(text) && text.find_first_of("<> ") == std::string::npos;
@@ -94,7 +94,7 @@ MailOutcome SendMail(const MailRequest& request) {
   curl_easy_setopt(handle, CURLOPT_READFUNCTION, &OnUpload);
   curl_easy_setopt(handle, CURLOPT_READDATA, &upload);
   curl_easy_setopt(handle, CURLOPT_INFILESIZE_LARGE, static_cast<curl_off_t>(request.text.size()));
-  curl_easy_setopt(handle, CURLOPT_WRITEFUNCTION, &OnBody);
+  curl_easy_setopt(handle, CURLOPT_WRITEFUNCTION, &OnAnswerLine);
 
   const CURLcode code = curl_easy_perform(handle);
   if (code == CURLE_OK) return {};

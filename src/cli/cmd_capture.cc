@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/printable.h"
+#include "base/units.h"
 #include "cli/check_json.h"
 #include "cli/command.h"
 #include "cli/output.h"
@@ -32,11 +33,10 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr std::int64_t kSecondNs = 1'000'000'000;
 constexpr timespec kPause{.tv_sec = 0, .tv_nsec = 50'000'000};
 constexpr std::size_t kRowsAtOnce = 4096;
 /// A writer that is so far behind the others has died: its records are not waited for.
-constexpr std::int64_t kBehindNs = 3 * kSecondNs;
+constexpr std::int64_t kBehindNs = 3 * kSecond;
 
 constexpr std::string_view kExamples =
     "  telltale capture telltale-runs/x --show\n"
@@ -213,7 +213,7 @@ int Capture(const Args& args) {
 
   const std::string id = store::Hex(written->id);
   const Clock& clock = Clock::System();
-  const std::int64_t deadline = clock.MonotonicNs() + args.wait_s * kSecondNs;
+  const std::int64_t deadline = clock.MonotonicNs() + args.wait_s * kSecond;
   while (true) {
     if (const Status read = events->Read(id); !read.ok()) return fail(read);
     if (events->answered) break;

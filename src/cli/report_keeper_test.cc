@@ -8,12 +8,11 @@
 #include <filesystem>
 #include <fstream>
 
+#include "base/units.h"
 #include "report/html.h"
 
 namespace telltale::cli {
 namespace {
-
-constexpr std::int64_t kSecond = 1'000'000'000;
 
 TEST(ReportScheduleTest, SoonAtFirstThenEachMinute) {
   std::int64_t now = 1000 * kSecond;

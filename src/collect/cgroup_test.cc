@@ -4,12 +4,12 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include "base/units.h"
 #include "collect/fixture.h"
 
 namespace telltale::collect {
 namespace {
 
-constexpr std::int64_t kSecond = 1'000'000'000;
 constexpr const char* kV2Mount =
     "25 30 0:23 / /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw,nsdelegate\n";
 

@@ -11,12 +11,11 @@
 #include <string>
 #include <string_view>
 
+#include "base/units.h"
 #include "collect/fixture.h"
 
 namespace telltale::collect {
 namespace {
-
-constexpr std::int64_t kSecond = 1'000'000'000;
 
 class ProcessTreeTest : public SampledTree {
  protected:

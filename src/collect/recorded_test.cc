@@ -6,14 +6,13 @@
 
 #include <filesystem>
 
+#include "base/units.h"
 #include "collect/fixture.h"
 
 namespace telltale::collect {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr std::int64_t kSecond = 1'000'000'000;
 
 class RecordedTest : public SampledTree {
  protected:

@@ -8,14 +8,13 @@
 #include <set>
 #include <string_view>
 
+#include "base/units.h"
 #include "collect/catalogue.h"
 #include "collect/counter.h"
 #include "collect/fixture.h"
 
 namespace telltale::collect {
 namespace {
-
-constexpr std::int64_t kSecond = 1'000'000'000;
 
 TEST(CounterDelta, GrowsWrapsAndResets) {
   EXPECT_EQ(CounterDelta(5, 12), 7U);

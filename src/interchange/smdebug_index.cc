@@ -30,7 +30,7 @@ constexpr std::string_view kSuffix = ".json";
 constexpr std::string_view kModePrefix = "ModeKeys.";
 constexpr std::array<std::string_view, 4> kModes{"TRAIN", "EVAL", "PREDICT", "GLOBAL"};
 /// An index file holds some 200 bytes a tensor.
-constexpr std::uint64_t kMaxTextBytes = 256ULL << 20;
+constexpr std::uint64_t kMaxIndexBytes = 256ULL << 20;
 // In the order in which one is chosen, where a tensor is in several.
 constexpr std::array<std::string_view, 12> kBuiltIn{
     "weights", "biases", "gradients",   "losses", "metrics",    "inputs",
@@ -42,7 +42,7 @@ std::string ReadText(const fs::path& path) {
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat info {};
   if (!fd || ::fstat(fd.get(), &info) != 0 || !S_ISREG(info.st_mode)) return {};
-  if (info.st_size < 0 || static_cast<std::uint64_t>(info.st_size) > kMaxTextBytes) return {};
+  if (info.st_size < 0 || static_cast<std::uint64_t>(info.st_size) > kMaxIndexBytes) return {};
   std::string text(static_cast<std::size_t>(info.st_size), '\0');
   std::size_t done = 0;
   while (done < text.size()) {

@@ -86,10 +86,10 @@ class EventFile {
 
 /// The counts of a row's bins; nothing where they are none.
 std::optional<std::vector<double>> CountsOf(const format::HistogramRow& row) {
-  const auto json = ParseJson(row.bins);
-  if (!json.is_array() || json.empty()) return std::nullopt;
+  const auto list = ParseJson(row.bins);
+  if (!list.is_array() || list.empty()) return std::nullopt;
   std::vector<double> counts;
-  for (const auto& count : json) {
+  for (const auto& count : list) {
     if (!count.is_number()) return std::nullopt;
     counts.push_back(count.get<double>());
   }

@@ -9,11 +9,10 @@
 #include <utility>
 #include <vector>
 
+#include "base/units.h"
+
 namespace telltale::plan {
 namespace {
-
-constexpr std::int64_t kMs = 1'000'000;
-constexpr std::int64_t kUs = 1'000;
 
 PlannedRule Every(std::uint32_t interval, std::uint32_t take = kStats, bool core = true) {
   PlannedRule rule;

@@ -20,7 +20,7 @@ namespace {
 constexpr format::TableId kTables[] = {format::TableId::kTensors, format::TableId::kStatistics,
                                        format::TableId::kHistograms};
 // Known from the start, in the order in which a mode is chosen where none is named.
-constexpr std::string_view kModes[] = {"TRAIN", "EVAL", "PREDICT", "GLOBAL"};
+constexpr std::string_view kEveryMode[] = {"TRAIN", "EVAL", "PREDICT", "GLOBAL"};
 constexpr std::size_t kMaxModes = 32;
 constexpr store::StepRange kAllSteps{std::numeric_limits<std::int64_t>::min(),
                                      std::numeric_limits<std::int64_t>::max()};
@@ -77,7 +77,7 @@ Tensor::Tensor(std::filesystem::path run, std::string name, bool final)
     : run_(std::move(run)),
       name_(std::move(name)),
       final_(final),
-      modes_(std::begin(kModes), std::end(kModes)),
+      modes_(std::begin(kEveryMode), std::end(kEveryMode)),
       mapped_(run_) {}
 
 std::uint8_t Tensor::ModeIndex(std::string_view mode) {

@@ -15,6 +15,7 @@
 
 #include "analysis/columns.h"
 #include "base/json.h"
+#include "report/append.h"
 #include "report/svg.h"
 #include "report/text.h"
 
@@ -29,11 +30,6 @@ constexpr std::size_t kMostFeatures = 20;
 constexpr std::size_t kMostClasses = 20;
 constexpr int kHalf = 380;
 constexpr double kRocSide = 220;
-
-template <class... Args>
-void Add(std::string* out, fmt::format_string<Args...> text, Args&&... args) {
-  fmt::format_to(std::back_inserter(*out), text, std::forward<Args>(args)...);
-}
 
 const ordered_json& At(const ordered_json& of, const char* key) {
   static const ordered_json kNothing;

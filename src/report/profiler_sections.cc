@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "report/append.h"
 #include "report/svg.h"
 #include "report/text.h"
 #include "rules/registry.h"
@@ -27,11 +28,6 @@ constexpr double kBursts = 50;
 constexpr double kMuchBetween = 0.25;
 constexpr double kOneSided = 0.7;
 constexpr std::size_t kMaxRows = 64;
-
-template <class... Args>
-void Add(std::string* out, fmt::format_string<Args...> text, Args&&... args) {
-  fmt::format_to(std::back_inserter(*out), text, std::forward<Args>(args)...);
-}
 
 /// The summary of a rule, run by itself or as a part of ProfilerReport; not an object: there is
 /// none.
@@ -57,12 +53,12 @@ const ordered_json& At(const ordered_json& of, const std::string& key) {
   return found == of.end() ? kNothing : *found;
 }
 
-double Number(const ordered_json& of, const std::string& key) {
+double NumberOf(const ordered_json& of, const std::string& key) {
   const ordered_json& value = At(of, key);
   return value.is_number() ? value.get<double>() : 0;
 }
 
-std::string Words(const ordered_json& of, const std::string& key) {
+std::string WordsOf(const ordered_json& of, const std::string& key) {
   const ordered_json& value = At(of, key);
   return value.is_string() ? value.get<std::string>() : std::string();
 }
@@ -79,8 +75,9 @@ void Head(std::string* out, std::string_view id, std::string_view title, std::st
 }
 
 BoxRow RowOf(std::string name, const ordered_json& box) {
-  return {std::move(name),    Number(box, "whisker_low"),  Number(box, "p25"), Number(box, "p50"),
-          Number(box, "p75"), Number(box, "whisker_high"), Number(box, "p05"), Number(box, "p95")};
+  return {std::move(name),      NumberOf(box, "whisker_low"), NumberOf(box, "p25"),
+          NumberOf(box, "p50"), NumberOf(box, "p75"),         NumberOf(box, "whisker_high"),
+          NumberOf(box, "p05"), NumberOf(box, "p95")};
 }
 
 std::string Boxes(const ordered_json& boxes, std::string_view what) {
@@ -124,13 +121,13 @@ std::string Initialization(const RunData& data) {
                     Duration(before), Duration(loop)));
   }
   const ordered_json summary = SummaryOf(data, "MaxInitializationTime");
-  const double seconds = Number(summary, "seconds");
-  const double most = 60 * Number(summary, "threshold_minutes");
+  const double seconds = NumberOf(summary, "seconds");
+  const double most = 60 * NumberOf(summary, "threshold_minutes");
   if (seconds > 0 && seconds > most) {
     out +=
         Paragraph(fmt::format("The first step of attempt {:.0f} began {} after its start; "
                               "MaxInitializationTime allows {}.",
-                              Number(summary, "attempt"), Duration(seconds), Duration(most)));
+                              NumberOf(summary, "attempt"), Duration(seconds), Duration(most)));
   }
   return out;
 }
@@ -144,9 +141,9 @@ std::string GpuUtilization(const RunData& data) {
   out += Boxes(gpus, "GPU utilization");
   std::size_t said = 0;
   for (const auto& [name, box] : gpus.items()) {
-    const double p95 = Number(box, "p95");
-    const double p05 = Number(box, "p05");
-    if (Number(box, "max") <= 0) {
+    const double p95 = NumberOf(box, "p95");
+    const double p05 = NumberOf(box, "p05");
+    if (NumberOf(box, "max") <= 0) {
       out += Paragraph(fmt::format("{} was never used.", name));
     } else if (p95 < kMuch) {
       out += Paragraph(fmt::format("{} is little used: at most {} in 95 % of the samples.", name,
@@ -182,7 +179,7 @@ std::string Balance(const RunData& data) {
       }
     }
     Add(&out, "<div><p class=\"s\">{}, mean {}</p>{}</div>\n", Escape(name),
-        OfHundred(Number(gpu, "mean")),
+        OfHundred(NumberOf(gpu, "mean")),
         DrawBins(bins, "0", "100 %", 380,
                  fmt::format("Distribution of the utilization of {}.", name)));
   }
@@ -193,8 +190,8 @@ std::string Balance(const RunData& data) {
         "scope=\"col\" class=\"r\">distance, 0 to 0.833</th></tr></thead><tbody>\n";
     for (const ordered_json& pair : pairs) {
       Add(&out, "<tr><td>{}</td><td>{}</td><td class=\"r\">{}</td></tr>\n",
-          Escape(Words(pair, "a")), Escape(Words(pair, "b")),
-          Significant(Number(pair, "distance")));
+          Escape(WordsOf(pair, "a")), Escape(WordsOf(pair, "b")),
+          Significant(NumberOf(pair, "distance")));
     }
     out += "</tbody></table>\n";
   }
@@ -213,9 +210,9 @@ std::string DataLoading(const RunData& data) {
     if (load.is_object()) {
       out += Paragraph(
           fmt::format("{}: a batch takes {} (p25), {} (median), {} (p95); {} were made.", name,
-                      Duration(Number(load, "p25") / 1e3), Duration(Number(load, "p50") / 1e3),
-                      Duration(Number(load, "p95") / 1e3),
-                      Thousands(static_cast<std::int64_t>(Number(load, "count")))));
+                      Duration(NumberOf(load, "p25") / 1e3), Duration(NumberOf(load, "p50") / 1e3),
+                      Duration(NumberOf(load, "p95") / 1e3),
+                      Thousands(static_cast<std::int64_t>(NumberOf(load, "count")))));
       std::vector<double> bins;
       const ordered_json& histogram = At(load, "histogram");
       if (const ordered_json& counts = At(histogram, "bins"); counts.is_array()) {
@@ -223,12 +220,12 @@ std::string DataLoading(const RunData& data) {
           bins.push_back(count.is_number() ? count.get<double>() : 0);
         }
       }
-      out += DrawBins(bins, "0", Duration(Number(histogram, "to_ms") / 1e3), 380,
+      out += DrawBins(bins, "0", Duration(NumberOf(histogram, "to_ms") / 1e3), 380,
                       fmt::format("Distribution of load times on {}.", name));
     }
     // Whether they are too few or too many the rule says, by its own band.
     out += Paragraph(fmt::format("{}: {:g} workers (median) beside {:g} cores.", name,
-                                 Number(node, "workers"), Number(node, "cores")));
+                                 NumberOf(node, "workers"), NumberOf(node, "cores")));
     const ordered_json& loaders = At(node, "loaders");
     if (!loaders.is_array()) continue;
     const auto any = [&](auto&& is) { return std::any_of(loaders.begin(), loaders.end(), is); };
@@ -240,7 +237,7 @@ std::string DataLoading(const RunData& data) {
     }
     if (any([](const ordered_json& l) {
           const ordered_json& persistent = At(l, "persistent_workers");
-          return Number(l, "workers") > 0 && persistent.is_boolean() && !persistent.get<bool>();
+          return NumberOf(l, "workers") > 0 && persistent.is_boolean() && !persistent.get<bool>();
         })) {
       out += Paragraph("A loader has persistent_workers=False: its workers begin anew each epoch.");
     }
@@ -284,10 +281,10 @@ std::string Bottlenecks(const RunData& data, std::string_view rule, std::string_
   std::string out;
   Head(&out, id, title, "samples between training steps");
   for (const auto& [name, node] : nodes.items()) {
-    const double samples = Number(node, "samples");
-    const double found = Number(node, "bottlenecks");
-    const double gpu_samples = Number(node, "gpu_samples");
-    const double low = Number(node, "gpu_low");
+    const double samples = NumberOf(node, "samples");
+    const double found = NumberOf(node, "bottlenecks");
+    const double gpu_samples = NumberOf(node, "gpu_samples");
+    const double low = NumberOf(node, "gpu_low");
     if (samples <= 0) continue;
     out += Paragraph(fmt::format("{}: {} of {} samples ({}) are bottlenecks.", name,
                                  Thousands(static_cast<std::int64_t>(found)),
@@ -315,8 +312,8 @@ std::string GpuMemory(const RunData& data) {
   Head(&out, "gpu-memory", "GPU memory", "percent, while steps were made");
   out += Boxes(gpus, "GPU memory");
   for (const auto& [name, box] : gpus.items()) {
-    const double p95 = Number(box, "p95");
-    const double p05 = Number(box, "p05");
+    const double p95 = NumberOf(box, "p95");
+    const double p05 = NumberOf(box, "p05");
     if (p95 < 50) {
       out += Paragraph(
           fmt::format("{} has half of its memory to spare (p95 {}).", name, OfHundred(p95)));
@@ -341,16 +338,16 @@ std::string UsageVerdict(const RunData& data) {
     double gpu_p50 = 100;
     bool gpu = false;
     for (const ordered_json& line : lines) {
-      const std::string metric = Words(line, "metric");
+      const std::string metric = WordsOf(line, "metric");
       if (metric == "CPU") cpu = &line;
       if (metric != "GPU") continue;
       gpu = true;
-      gpu_p95 = std::max(gpu_p95, Number(line, "p95"));
-      gpu_p50 = std::min(gpu_p50, Number(line, "p50"));
+      gpu_p95 = std::max(gpu_p95, NumberOf(line, "p95"));
+      gpu_p50 = std::min(gpu_p50, NumberOf(line, "p50"));
     }
     if (cpu == nullptr) continue;
-    const double cpu_p95 = Number(*cpu, "p95");
-    const double cpu_p50 = Number(*cpu, "p50");
+    const double cpu_p95 = NumberOf(*cpu, "p95");
+    const double cpu_p50 = NumberOf(*cpu, "p50");
     std::string sentence;
     if (gpu && gpu_p95 < kMuch && cpu_p95 < kMuch) {
       sentence =
@@ -385,12 +382,12 @@ std::string ModeWords(const RunData& data) {
   std::string shares;
   double train = 0;
   for (const ordered_json& mode : modes) {
-    const std::string name = Words(mode, "mode");
+    const std::string name = WordsOf(mode, "mode");
     shares +=
-        fmt::format("{}{} {}", shares.empty() ? "" : ", ", name, Percent(Number(mode, "share")));
-    if (name == "TRAIN") train = Number(mode, "share");
+        fmt::format("{}{} {}", shares.empty() ? "" : ", ", name, Percent(NumberOf(mode, "share")));
+    if (name == "TRAIN") train = NumberOf(mode, "share");
   }
-  const double between = Number(summary, "between_steps_share");
+  const double between = NumberOf(summary, "between_steps_share");
   std::string words = fmt::format("From the first step to the last: {}, between steps {}.", shares,
                                   Percent(between));
   if (train > 0 && 1 - train > kMuchBetween) {
@@ -399,8 +396,8 @@ std::string ModeWords(const RunData& data) {
   }
   // A sentence of its own, whatever was said before it.
   const ordered_json& phases = At(At(summary, "phases"), "TRAIN");
-  const double forward = Number(phases, "forward");
-  const double backward = Number(phases, "backward");
+  const double forward = NumberOf(phases, "forward");
+  const double backward = NumberOf(phases, "backward");
   const double both = forward + backward;
   if (both > 0 && std::max(forward, backward) > kOneSided * both) {
     words += fmt::format(" Of forward and backward together, {} takes {}.",
@@ -418,9 +415,10 @@ std::string OperationWords(const RunData& data) {
   for (const auto& [category, of] : operations.items()) {
     const ordered_json& list = At(of, "list");
     if (!list.is_array() || list.size() < 2) continue;
-    words += fmt::format("{}The most expensive of {}: {}, {} of {}.", words.empty() ? "" : " ",
-                         category, Words(list.front(), "name"),
-                         Percent(Number(list.front(), "share")), Duration(Number(of, "seconds")));
+    words +=
+        fmt::format("{}The most expensive of {}: {}, {} of {}.", words.empty() ? "" : " ", category,
+                    WordsOf(list.front(), "name"), Percent(NumberOf(list.front(), "share")),
+                    Duration(NumberOf(of, "seconds")));
   }
   return Paragraph(words);
 }

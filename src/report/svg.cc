@@ -9,15 +9,11 @@
 
 #include "base/printable.h"
 #include "base/utf8.h"
+#include "report/append.h"
 #include "report/text.h"
 
 namespace telltale::report {
 namespace {
-
-template <class... Args>
-void Add(std::string* out, fmt::format_string<Args...> text, Args&&... args) {
-  fmt::format_to(std::back_inserter(*out), text, std::forward<Args>(args)...);
-}
 
 std::string Open(double width, double height, const std::string& sentence) {
   return fmt::format(

@@ -18,6 +18,7 @@
 
 #include "base/json.h"
 #include "base/printable.h"
+#include "base/units.h"
 #include "format/records.gen.h"
 #include "rules/builtin/numbers.h"
 #include "rules/expression/evaluator.h"
@@ -34,7 +35,6 @@ using expression::Selector;
 using expression::Source;
 using nlohmann::ordered_json;
 
-constexpr std::int64_t kSecondNs = 1'000'000'000;
 /// Samples that judging may look at for each record that came: with it the work for a record is
 /// bounded, however long the windows are.
 constexpr std::size_t kSamplesARecord = 256;
@@ -189,7 +189,7 @@ class ExpressionRule final : public Rule {
   bool Due(std::int64_t next_ns) const {
     if (records_ == 0) return false;
     return records_ * kSamplesARecord >= evaluator_.cost() ||
-           next_ns / kSecondNs != judged_ns_ / kSecondNs;
+           next_ns / kSecond != judged_ns_ / kSecond;
   }
 
   /// False where the row is of an attempt that is over. The first of a new one ends what was known
@@ -254,7 +254,7 @@ class ExpressionRule final : public Rule {
     if (holds && *holds) {
       if (!open_) Open();
       // While it lasts its numbers are not written down more often than anybody reads them.
-      if (said_ns_ == 0 || now_.ns - said_ns_ >= kSecondNs) {
+      if (said_ns_ == 0 || now_.ns - said_ns_ >= kSecond) {
         Describe(&incident_);
         said_ns_ = now_.ns;
         reporter->Report(incident_);

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "base/units.h"
 #include "rules/builtin/node_samples.h"
 #include "rules/engine.h"
 #include "rules/registry.h"
@@ -22,7 +23,6 @@ namespace telltale::rules {
 namespace {
 
 constexpr std::int64_t kStart = 1'800'000'000'000'000'000;
-constexpr std::int64_t kSecond = 1'000'000'000;
 
 Engine Make(std::string_view name) {
   const RuleEntry* entry = FindRule(name);

@@ -18,6 +18,7 @@
 
 #include "base/clock.h"
 #include "base/printable.h"
+#include "base/units.h"
 #include "format/records.gen.h"
 #include "rules/python_report.h"
 #include "rules/row_json.h"
@@ -30,8 +31,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::ordered_json;
 
-constexpr std::int64_t kSecondNs = 1'000'000'000;
-constexpr std::int64_t kStartLimitNs = 60 * kSecondNs;
+constexpr std::int64_t kStartLimitNs = 60 * kSecond;
 /// A batch ends where the run's time passes a multiple of this, or it is full: both depend on the
 /// records alone.
 constexpr std::int64_t kBatchNs = 250'000'000;
@@ -43,7 +43,7 @@ constexpr std::size_t kMostIncidents = 10'000;
 /// Of all its incidents together: they are kept as long as the run is watched.
 constexpr std::size_t kMostIncidentBytes = 16U << 20U;
 /// It may hold the others up for half of the time that the run takes, and a minute.
-constexpr std::int64_t kWaitFreeNs = 60 * kSecondNs;
+constexpr std::int64_t kWaitFreeNs = 60 * kSecond;
 
 struct Limits {
   double memory_mib = 1024;

@@ -14,6 +14,7 @@
 #include <string>
 #include <utility>
 
+#include "base/units.h"
 #include "format/records.gen.h"
 #include "rules/engine.h"
 #include "rules/rule_set.h"
@@ -25,7 +26,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::int64_t kSecond = 1'000'000'000;
 constexpr const char* kReady =
     R"(echo '{"ready":{"tables":["scalars"],"summary":"s","advice":"a"}}' >&3)";
 /// Answers an end and takes what binds it.

@@ -57,7 +57,7 @@ Status Parameters::SetText(std::string_view name, std::string_view value) {
 
 std::span<const RuleEntry> Registry() {
   static constexpr std::array kRules = {
-#define TELLTALE_RULE(name) RuleEntry{&k##name##Desc, Make##name},
+#define TELLTALE_RULE(name, space) RuleEntry{&space::k##name##Desc, space::Make##name},
 #include "rules/builtin/rules.inc"
 #undef TELLTALE_RULE
   };

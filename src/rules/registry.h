@@ -51,9 +51,11 @@ std::span<const RuleEntry> Registry();
 const RuleEntry* FindRule(std::string_view name);
 
 // One declaration a rule, defined in builtin/.
-#define TELLTALE_RULE(name)            \
-  extern const RuleDesc k##name##Desc; \
-  std::unique_ptr<Rule> Make##name(const Parameters& parameters);
+#define TELLTALE_RULE(name, space)                                \
+  namespace space {                                               \
+  extern const RuleDesc k##name##Desc;                            \
+  std::unique_ptr<Rule> Make##name(const Parameters& parameters); \
+  }
 #include "rules/builtin/rules.inc"
 #undef TELLTALE_RULE
 

@@ -3,10 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include "base/units.h"
+
 namespace telltale::run {
 namespace {
 
-constexpr std::int64_t kSecond = 1'000'000'000;
 constexpr std::int64_t kStart = 5 * kSecond;
 
 TEST(PlainLines, SaysOnceAMinuteHowFarTheTrainingIs) {

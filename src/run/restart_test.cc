@@ -3,10 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include "base/units.h"
+
 namespace telltale::run {
 namespace {
-
-constexpr std::int64_t kSecond = 1'000'000'000;
 
 TEST(RestartPolicy, IsBackWithinFiveSecondsAlways) {
   RestartPolicy policy;

@@ -3,10 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include "base/units.h"
+
 namespace telltale::run {
 namespace {
-
-constexpr std::int64_t kMs = 1'000'000;
 
 template <class Row>
 void Add(StatusFold* fold, const Row& row) {

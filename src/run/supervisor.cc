@@ -25,6 +25,7 @@
 
 #include "base/clock.h"
 #include "base/printable.h"
+#include "base/units.h"
 #include "channel/registration.h"
 #include "run/command.h"
 #include "run/plain_lines.h"
@@ -36,8 +37,6 @@
 namespace telltale::run {
 namespace {
 
-constexpr std::int64_t kMs = 1'000'000;
-constexpr std::int64_t kSecond = 1000 * kMs;
 constexpr std::int64_t kDrawPeriodNs = 500 * kMs;  ///< At most two redraws a second.
 constexpr std::int64_t kEndPatienceNs =
     30 * kSecond;  ///< For agent and watcher together after the end.

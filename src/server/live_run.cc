@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/units.h"
 #include "report/html.h"
 #include "rules/rule_set.h"
 #include "server/json_text.h"
@@ -17,7 +18,6 @@ namespace {
 
 /// Few enough that the server's thread never waits long for the lock.
 constexpr std::size_t kRowsAtATime = 4096;
-constexpr std::int64_t kMs = 1'000'000;
 constexpr std::int64_t kStateEveryNs = 500 * kMs;
 constexpr std::int64_t kPublishEveryNs = 480 * kMs;
 /// The run is over and nothing new came for so long: a writer without an end has died.

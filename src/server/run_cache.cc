@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/units.h"
 
 namespace telltale::server {
 namespace {
@@ -21,7 +22,6 @@ constexpr std::chrono::milliseconds kFirstSlice(5);
 /// After it, where a long run is still to be read: the page draws its first charts, and where there
 /// are two cores reading on at once would take one from browser and server.
 constexpr std::chrono::milliseconds kFirstPaint(100);
-constexpr std::int64_t kSecond = 1'000'000'000;
 /// Wanted a moment ago: not forgotten even beyond kMaxLoaded.
 constexpr std::int64_t kKeepNs = 60 * kSecond;
 /// Not even where another run needs its place.
@@ -29,7 +29,7 @@ constexpr std::int64_t kInUseNs = 2 * kSecond;
 /// While runs are read, the listing is made known this often.
 constexpr std::int64_t kListEveryNs = kSecond / 2;
 
-std::int64_t Now() { return Clock::System().MonotonicNs(); }
+std::int64_t MonotonicNow() { return Clock::System().MonotonicNs(); }
 
 /// The run that was wanted least recently and has no stream; the end where all have.
 RunList::Loaded::iterator Oldest(RunList::Loaded* runs) {
@@ -46,7 +46,7 @@ RunList::Loaded::iterator Oldest(RunList::Loaded* runs) {
 RunCache::RunCache(std::vector<fs::path> roots, std::size_t max_loaded,
                    std::function<void()> published)
     : max_loaded_(max_loaded), published_(std::move(published)), list_(std::move(roots)) {
-  asked_ns_ = Now();
+  asked_ns_ = MonotonicNow();
   thread_ = std::thread([this] { Load(); });
 }
 
@@ -60,7 +60,7 @@ RunCache::~RunCache() {
 }
 
 RunCache::Found RunCache::Want(const std::string& id) {
-  const std::int64_t now = Now();
+  const std::int64_t now = MonotonicNow();
   const std::scoped_lock lock(mutex_);
   const auto path = paths_.find(id);
   if (const auto found = runs_.find(id); found != runs_.end()) {
@@ -102,14 +102,14 @@ std::shared_ptr<const RunCache::Listing> RunCache::listing() const {
 
 void RunCache::Refresh() {
   const std::scoped_lock lock(mutex_);
-  asked_ns_ = Now();
+  asked_ns_ = MonotonicNow();
   refresh_ = true;
   wake_.notify_all();
 }
 
 void RunCache::WantListing() {
   const std::scoped_lock lock(mutex_);
-  listing_asked_ns_ = Now();
+  listing_asked_ns_ = MonotonicNow();
   nudged_ = true;
   wake_.notify_all();
 }
@@ -127,7 +127,7 @@ void RunCache::Nudge() {
 }
 
 std::vector<std::shared_ptr<LiveRun>> RunCache::Wanted() {
-  const std::int64_t now = Now();
+  const std::int64_t now = MonotonicNow();
   const std::scoped_lock lock(mutex_);
   std::vector<std::shared_ptr<LiveRun>> out;
   for (const auto& [id, run] : runs_) {
@@ -137,7 +137,7 @@ std::vector<std::shared_ptr<LiveRun>> RunCache::Wanted() {
 }
 
 void RunCache::Forget() {
-  const std::int64_t now = Now();
+  const std::int64_t now = MonotonicNow();
   std::vector<std::shared_ptr<LiveRun>> gone;  // Freed outside of the lock.
   const std::scoped_lock lock(mutex_);
   gone.swap(gone_);
@@ -152,7 +152,7 @@ void RunCache::Forget() {
 bool RunCache::List(const RunList::Loaded& loaded) {
   const RunList::Progress progress =
       list_.Advance(std::chrono::steady_clock::now() + kSlice, loaded);
-  const std::int64_t now = Now();
+  const std::int64_t now = MonotonicNow();
   if (progress.found) {
     const std::scoped_lock lock(mutex_);
     paths_ = list_.paths();
@@ -191,11 +191,11 @@ void RunCache::Load() {
       read_for_ns = listing_asked_ns_;
       loaded = runs_;
     }
-    const bool reads = Now() - read_for_ns <= LiveRun::kWantedNs;
+    const bool reads = MonotonicNow() - read_for_ns <= LiveRun::kWantedNs;
     const auto may_begin = [&] { return list && (!reads || list_.rested()); };
     if (may_begin()) {
       list = false;
-      list_began_ns_ = Now();
+      list_began_ns_ = MonotonicNow();
       list_.Begin();
     }
     auto wanted = Wanted();
@@ -205,7 +205,8 @@ void RunCache::Load() {
     const bool awaited = std::any_of(wanted.begin(), wanted.end(),
                                      [](const auto& run) { return run->snapshot() == nullptr; });
     const bool due =
-        list_.busy() && (list_.looked() ? reads : Now() - looked_for_ns <= LiveRun::kWantedNs);
+        list_.busy() &&
+        (list_.looked() ? reads : MonotonicNow() - looked_for_ns <= LiveRun::kWantedNs);
     const bool later = due && awaited && list_.looked();
     bool more = later || (due && List(loaded));
     bool any = false;

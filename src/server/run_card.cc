@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 using format::TableId;
 
-constexpr std::size_t kRowsAtATime = 4096;
+constexpr std::size_t kCardRowsAtATime = 4096;
 /// All that a run's line needs where run.json says how long it took: steps, and the events that say
 /// when an attempt ended. Else that is told by the newest record of any table.
 constexpr std::uint32_t kTables = store::MaskOf(TableId::kSteps) | store::MaskOf(TableId::kEvents);
@@ -217,7 +217,7 @@ bool RunCard::ReadWriters(std::chrono::steady_clock::time_point deadline) {
 bool RunCard::Replay(std::chrono::steady_clock::time_point deadline) {
   std::vector<store::OrderedRecord> records;
   do {
-    const auto more = reading_->replayer->Next(kRowsAtATime, &records);
+    const auto more = reading_->replayer->Next(kCardRowsAtATime, &records);
     if (!more.ok()) {
       replay_status_ = more.status();
       reading_->replayer.reset();

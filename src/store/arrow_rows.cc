@@ -65,15 +65,15 @@ arrow::Status BuildColumns(const std::vector<Row>& rows, arrow::ArrayVector* col
 }
 
 /// A column of a batch as rows take it: one of its type, or texts as indices of a dictionary.
-struct Source {
+struct ColumnSource {
   const arrow::Array* array = nullptr;  ///< nullptr: the rows keep their zero.
   const std::int32_t* indices = nullptr;
   std::vector<std::string_view> words;  ///< Of the dictionary, interned once a batch.
   bool nulls = false;
 };
 
-Source TextSource(const arrow::Array& column, StringPool* pool) {
-  Source source;
+ColumnSource TextSource(const arrow::Array& column, StringPool* pool) {
+  ColumnSource source;
   if (column.type_id() == arrow::Type::STRING) {
     source.array = &column;
   } else if (column.type_id() == arrow::Type::DICTIONARY) {
@@ -95,11 +95,11 @@ Source TextSource(const arrow::Array& column, StringPool* pool) {
 
 /// The columns of `batch` in the order of the row's members. The batch outlives them.
 template <class Row>
-std::vector<Source> SourcesOf(const arrow::RecordBatch& batch, StringPool* pool) {
-  std::vector<Source> sources;
+std::vector<ColumnSource> SourcesOf(const arrow::RecordBatch& batch, StringPool* pool) {
+  std::vector<ColumnSource> sources;
   format::ForEachColumn<Row>([&](const format::ColumnDesc& desc, auto member) {
     using Value = ValueOf<Row, decltype(member)>;
-    Source source;
+    ColumnSource source;
     const int at = batch.schema()->GetFieldIndex(std::string(desc.name));
     if (at >= 0) {
       const arrow::Array& column = *batch.column(at);
@@ -117,13 +117,13 @@ std::vector<Source> SourcesOf(const arrow::RecordBatch& batch, StringPool* pool)
 
 /// Rows [from, to) of the batch into `rows`, which are those of them.
 template <class Row>
-void FillRows(const std::vector<Source>& sources, std::int64_t from, std::int64_t to,
+void FillRows(const std::vector<ColumnSource>& sources, std::int64_t from, std::int64_t to,
               StringPool* pool, Row* rows) {
   auto source = sources.begin();
   format::ForEachColumn<Row>([&](const format::ColumnDesc&, auto member) {
     using Value = ValueOf<Row, decltype(member)>;
     using Type = typename ArrowTypeOf<Value>::type;
-    const Source& column = *source++;
+    const ColumnSource& column = *source++;
     if (column.array == nullptr) return;
     const auto each = [&](auto value) {
       for (std::int64_t i = from; i < to; ++i) {
@@ -211,7 +211,7 @@ arrow::Status ArrowToRows(const arrow::RecordBatch& batch, format::TableId table
   ARROW_RETURN_NOT_OK(batch.Validate());
   WithTable(*out, table, [&](auto& of_table) {
     using Row = typename std::remove_cvref_t<decltype(of_table)>::value_type;
-    const std::vector<Source> sources = SourcesOf<Row>(batch, pool);
+    const std::vector<ColumnSource> sources = SourcesOf<Row>(batch, pool);
     of_table.reserve(of_table.size() + static_cast<std::size_t>(batch.num_rows()));
     // Columns go into rows: all of them for some rows, while those rows are in the cache.
     for (std::int64_t at = 0; at < batch.num_rows(); at += kRowsInCache) {

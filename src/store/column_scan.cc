@@ -17,8 +17,8 @@
 namespace telltale::store {
 namespace {
 
-constexpr std::uint64_t kChunkBytes = 256 << 10;
-constexpr std::size_t kMaxNotes = 1000;
+constexpr std::uint64_t kScanChunkBytes = 256 << 10;
+constexpr std::size_t kMaxScanNotes = 1000;
 
 /// Sequence numbers that were read, as ranges: those that touch are one, so that the segments of a
 /// long run are few of them.
@@ -161,7 +161,7 @@ class WriterScan {
     while (true) {
       StringPool pool;
       JournalChunk chunk;
-      const Status status = journal.file->Read(final, kChunkBytes, &pool, &chunk);
+      const Status status = journal.file->Read(final, kScanChunkBytes, &pool, &chunk);
       NoteDamage(journal.file.get());
       if (!status.ok()) return status;
       if (chunk.records == 0) return {};
@@ -238,7 +238,7 @@ class WriterScan {
   }
 
   void Note(std::string text) {
-    if (salvage_->notes.size() < kMaxNotes) salvage_->notes.push_back(std::move(text));
+    if (salvage_->notes.size() < kMaxScanNotes) salvage_->notes.push_back(std::move(text));
   }
 
   const std::filesystem::path folder_;

@@ -10,7 +10,7 @@
 namespace telltale::store {
 namespace {
 
-constexpr std::uint64_t kReadBytes = 1 << 20;
+constexpr std::uint64_t kRecoveryReadBytes = 1 << 20;
 
 void Raise(std::uint64_t value, std::uint64_t* to) { *to = std::max(*to, value); }
 
@@ -44,7 +44,7 @@ class Recovery {
     while (true) {
       StringPool pool;
       JournalChunk chunk;
-      TELLTALE_RETURN_IF_ERROR((*file)->Read(true, kReadBytes, &pool, &chunk));
+      TELLTALE_RETURN_IF_ERROR((*file)->Read(true, kRecoveryReadBytes, &pool, &chunk));
       if (chunk.records == 0) break;
       Take(chunk, &journal);
     }

@@ -27,7 +27,7 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 using nlohmann::ordered_json;
 
-constexpr std::string_view kSuffix = ".json";
+constexpr std::string_view kRequestSuffix = ".json";
 constexpr std::size_t kMaxBytes = 1U << 20;
 constexpr std::size_t kMaxWhoBytes = 100;
 /// A folder whose stamp is younger may change again within the clock's tick of the file system.
@@ -130,7 +130,7 @@ Result<Request> WriteRequest(const fs::path& run, Request request) {
                               {"who", request.who},       {"time_ns", request.time_ns},
                               {"kind", request.kind},     {"body", ParseOrderedJson(request.body)}};
     TELLTALE_RETURN_IF_ERROR(
-        ReplaceFile(folder / (Hex(request.id) + std::string(kSuffix)),
+        ReplaceFile(folder / (Hex(request.id) + std::string(kRequestSuffix)),
                     out.dump(2, ' ', false, json::error_handler_t::replace) + "\n"));
     return request;
   } catch (const std::exception& error) {
@@ -183,8 +183,8 @@ RequestReader::Found RequestReader::Poll() {
       for (fs::directory_iterator at(folder, error), end; !error && at != end;
            at.increment(error)) {
         const std::string name = at->path().filename().string();
-        if (!name.ends_with(kSuffix) || seen_.size() >= kMaxSeen) continue;
-        const auto id = IdOf(std::string_view(name).substr(0, name.size() - kSuffix.size()));
+        if (!name.ends_with(kRequestSuffix) || seen_.size() >= kMaxSeen) continue;
+        const auto id = IdOf(std::string_view(name).substr(0, name.size() - kRequestSuffix.size()));
         if (!id || !seen_.insert(who + "/" + name).second) continue;
         Request request;
         request.id = *id;

@@ -17,7 +17,7 @@
 namespace telltale::store {
 namespace {
 
-constexpr std::uint64_t kReadBytes = 1 << 20;
+constexpr std::uint64_t kSealReadBytes = 1 << 20;
 
 struct JournalContent {
   StringPool pool;
@@ -31,7 +31,7 @@ Status ReadJournal(const std::filesystem::path& path, JournalContent* out) {
   JournalChunk chunk;
   do {
     chunk.records = 0;
-    TELLTALE_RETURN_IF_ERROR(file->Read(true, kReadBytes, &out->pool, &chunk));
+    TELLTALE_RETURN_IF_ERROR(file->Read(true, kSealReadBytes, &out->pool, &chunk));
   } while (chunk.records > 0);
   if (chunk.header) out->watermark_before_ns = chunk.header->watermark_ns;
   out->watermark_after_ns = std::max(chunk.batch.watermark_ns, out->watermark_before_ns);

@@ -25,7 +25,7 @@
 namespace telltale::store {
 namespace {
 
-constexpr const char* kFormatKey = "telltale.format";
+constexpr const char* kScanFormatKey = "telltale.format";
 constexpr const char* kFormat = "1";
 /// Far above what a writer puts into a row group: a damaged footer must not make us take memory.
 constexpr std::int64_t kMaxGroupRows = 4 << 20;
@@ -283,7 +283,7 @@ class SegmentScan {
     parquet_ = parquet::ParquetFileReader::OpenFile(path_.string(), false, checked);
     metadata_ = parquet_->metadata();
     const auto keys = metadata_->key_value_metadata();
-    if (keys == nullptr || keys->Get(kFormatKey).ValueOr("") != kFormat) {
+    if (keys == nullptr || keys->Get(kScanFormatKey).ValueOr("") != kFormat) {
       // Of a later format, or none of ours: the words are there already.
       const Result<SegmentInfo> info = ReadSegmentInfo(path_);
       if (!info.ok()) return info.status();

@@ -25,7 +25,7 @@
 namespace telltale::store {
 namespace {
 
-constexpr std::uint64_t kReadBytes = 1 << 20;
+constexpr std::uint64_t kVerifyReadBytes = 1 << 20;
 
 using Digest = std::array<std::uint8_t, 16>;
 
@@ -163,7 +163,7 @@ class WriterVerifier {
     while (true) {
       StringPool pool;
       JournalChunk chunk;
-      TELLTALE_RETURN_IF_ERROR((*file)->Read(over_ || !newest, kReadBytes, &pool, &chunk));
+      TELLTALE_RETURN_IF_ERROR((*file)->Read(over_ || !newest, kVerifyReadBytes, &pool, &chunk));
       if (chunk.records == 0) break;
       if (chunk.header) {
         has_header = true;

@@ -18,7 +18,7 @@
 namespace telltale::store {
 namespace {
 
-std::string Slurp(const std::filesystem::path& path) { return ReadWholeFile(path).value(); }
+std::string WholeFile(const std::filesystem::path& path) { return ReadWholeFile(path).value(); }
 
 void Spill(const std::filesystem::path& path, std::string_view bytes) {
   std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
@@ -58,7 +58,7 @@ class VerifyTest : public ::testing::Test {
 
   /// Flips every single bit of the file in turn; each must be found, and name the file.
   void FlipEveryBit(const std::filesystem::path& path) {
-    const std::string whole = Slurp(path);
+    const std::string whole = WholeFile(path);
     ASSERT_FALSE(whole.empty());
     const UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
     for (std::size_t bit = 0; bit < whole.size() * 8; ++bit) {
@@ -108,7 +108,7 @@ TEST_F(VerifyTest, EveryFlippedBitOfATensorFileIsFound) {
 TEST_F(VerifyTest, EveryTruncationOfASegmentOrTensorFileIsFound) {
   for (const char* name :
        {"scalars-000000000001-000000000020.parquet", "tensors/1-1.safetensors"}) {
-    const std::string whole = Slurp(folder_ / name);
+    const std::string whole = WholeFile(folder_ / name);
     for (std::size_t n = whole.size(); n-- > 0;) {
       std::filesystem::resize_file(folder_ / name, n);
       ASSERT_FALSE(Problems().empty()) << name << " cut to " << n;
@@ -119,7 +119,7 @@ TEST_F(VerifyTest, EveryTruncationOfASegmentOrTensorFileIsFound) {
 
 TEST_F(VerifyTest, EveryTruncationOfTheLastJournalIsFoundAndOpens) {
   const std::filesystem::path path = folder_ / JournalFileName(2);
-  const std::string whole = Slurp(path);
+  const std::string whole = WholeFile(path);
   for (std::size_t n = whole.size(); n-- > 0;) {
     std::filesystem::resize_file(path, n);
     ASSERT_FALSE(Problems().empty()) << "cut to " << n;
@@ -301,7 +301,7 @@ class SmallLiveJournalTest : public ::testing::Test {
           {std::filesystem::file_size(path_), CountRows(ReadEverything(run_)->rows)});
     }
     ASSERT_TRUE(writer->Close(false).ok());
-    whole_ = Slurp(path_);
+    whole_ = WholeFile(path_);
     written_ = ReadEverything(run_);
     ASSERT_NO_FATAL_FAILURE(ExpectScalars(written_->rows, 16));
     for (const std::size_t rows : {written_->rows.steps.size(), written_->rows.metrics.size(),
@@ -364,7 +364,7 @@ class LiveJournalTest : public ::testing::Test {
     for (int i = 0; i < 6; ++i) ASSERT_TRUE(writer->Append(Scalars(i * 3, 3)).ok());
     ASSERT_TRUE(writer->Append(Scalars(18, 700)).ok());  // Over the border of a block.
     ASSERT_TRUE(writer->Close(false).ok());
-    whole_ = Slurp(path_);
+    whole_ = WholeFile(path_);
     ASSERT_GT(whole_.size(), kBlockBytes);
   }
 
@@ -417,7 +417,7 @@ TEST_F(LiveJournalTest, ADamagedBlockCostsOnlyItsOwnRecords) {
   const auto writer = Writer::Open(run_ / "agent-a", "agent-a");
   for (int i = 0; i < 40; ++i) ASSERT_TRUE((*writer)->Append(Scalars(718 + i * 100, 100)).ok());
   const std::filesystem::path second = run_ / "agent-a" / JournalFileName(2);
-  std::string hurt = Slurp(second);
+  std::string hurt = WholeFile(second);
   ASSERT_GT(hurt.size(), 4 * kBlockBytes);
   hurt[2 * kBlockBytes + 5000] = static_cast<char>(hurt[2 * kBlockBytes + 5000] ^ 1);
   Spill(second, hurt);

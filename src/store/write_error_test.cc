@@ -11,9 +11,9 @@
 #include "store/verify.h"
 
 #if defined(__SANITIZE_THREAD__)
-constexpr bool kTsan = true;
+constexpr bool kUnderTsan = true;
 #else
-constexpr bool kTsan = false;
+constexpr bool kUnderTsan = false;
 #endif
 
 namespace telltale::store {
@@ -23,7 +23,7 @@ class WriteErrorTest : public ::testing::Test {
  protected:
   void SetUp() override {
     // The writer's threads use the descriptor: what the tests do to it is a race by design.
-    if (kTsan) GTEST_SKIP() << "a descriptor is replaced under a thread that syncs it";
+    if (kUnderTsan) GTEST_SKIP() << "a descriptor is replaced under a thread that syncs it";
     MakeRun(run_);
     WriterOptions options;
     options.clock = &clock_;

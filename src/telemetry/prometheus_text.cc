@@ -12,7 +12,7 @@
 namespace telltale::telemetry {
 namespace {
 
-constexpr std::string_view kTotal = "_total";
+constexpr std::string_view kTotalSuffix = "_total";
 
 /// Backslash and line break; in a label and in OpenMetrics the double quote too.
 void AppendEscaped(std::string* out, std::string_view text, bool quote) {
@@ -67,8 +67,8 @@ std::string ToText(const MetricSet& metrics, TextFormat format) {
   for (const auto& [name, family] : metrics.families()) {
     // OpenMetrics names a counter without what its samples end in.
     std::string_view named = name;
-    if (open && family.kind == Kind::kCounter && named.ends_with(kTotal)) {
-      named.remove_suffix(kTotal.size());
+    if (open && family.kind == Kind::kCounter && named.ends_with(kTotalSuffix)) {
+      named.remove_suffix(kTotalSuffix.size());
     }
     fmt::format_to(std::back_inserter(out), "# HELP {} ", named);
     AppendEscaped(&out, family.help, open);

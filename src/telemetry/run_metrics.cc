@@ -17,7 +17,7 @@
 namespace telltale::telemetry {
 namespace {
 
-constexpr double kSecond = 1e9;
+constexpr double kNsPerSecond = 1e9;
 constexpr std::array<std::string_view, 5> kStates = {"running", "finished", "failed", "killed",
                                                      "lost"};
 /// Enough to know that they are too many.
@@ -27,7 +27,7 @@ constexpr std::uint32_t kTables =
     store::MaskOf(format::TableId::kSteps) | store::MaskOf(format::TableId::kScalars) |
     store::MaskOf(format::TableId::kMetrics) | store::MaskOf(format::TableId::kLedger);
 
-double Seconds(std::int64_t ns) { return static_cast<double>(ns) / kSecond; }
+double Seconds(std::int64_t ns) { return static_cast<double>(ns) / kNsPerSecond; }
 
 /// Of each core and of each process there are too many, and those of processes come and go.
 bool IsExported(std::string_view subject) {
@@ -274,8 +274,8 @@ void RunMetrics::AddLedger(MetricSet* out) const {
   for (const auto& [key, value] : losses) {
     out->Add(kLedgerLoss, {{"name", key.first}, {"unit", key.second}}, value);
   }
-  out->Add(kOwnCpu, {{"process", "agent"}}, agent_ns / kSecond);
-  out->Add(kOwnCpu, {{"process", "watch"}}, static_cast<double>(watched_->cpu_ns()) / kSecond);
+  out->Add(kOwnCpu, {{"process", "agent"}}, agent_ns / kNsPerSecond);
+  out->Add(kOwnCpu, {{"process", "watch"}}, static_cast<double>(watched_->cpu_ns()) / kNsPerSecond);
 }
 
 void RunMetrics::AddRules(MetricSet* out) const {

@@ -6,7 +6,7 @@
 namespace telltale::telemetry {
 namespace {
 
-constexpr double kSecond = 1e9;
+constexpr double kNsPerSecond = 1e9;
 /// A training whose newest step is this many times older than it was long, hangs.
 constexpr std::int64_t kPatience = 3;
 
@@ -53,10 +53,11 @@ StepTotals::Recent StepTotals::At(std::int64_t now_ns) const {
     }
   }
   const std::int64_t age = now - last_end_ns_;
-  out.age_s = static_cast<double>(age) / kSecond;
+  out.age_s = static_cast<double>(age) / kNsPerSecond;
   if (out.mean_of.steps > 0) {
     const std::int64_t from = std::max(first * kSlotNs, first_begin_ns_);
-    const double seconds = static_cast<double>(std::max<std::int64_t>(1, now - from)) / kSecond;
+    const double seconds =
+        static_cast<double>(std::max<std::int64_t>(1, now - from)) / kNsPerSecond;
     out.steps_per_s = static_cast<double>(out.mean_of.steps) / seconds;
     out.samples_per_s = static_cast<double>(out.mean_of.samples) / seconds;
     return out;
@@ -64,7 +65,7 @@ StepTotals::Recent StepTotals::At(std::int64_t now_ns) const {
   // Steps longer than a minute are no hang.
   out.mean_of = last_;
   if (last_.duration_ns > 0 && age <= kPatience * last_.duration_ns) {
-    const double seconds = static_cast<double>(last_.duration_ns) / kSecond;
+    const double seconds = static_cast<double>(last_.duration_ns) / kNsPerSecond;
     out.steps_per_s = 1 / seconds;
     out.samples_per_s = static_cast<double>(last_.samples) / seconds;
   }

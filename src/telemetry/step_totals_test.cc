@@ -3,10 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include "base/units.h"
+
 namespace telltale::telemetry {
 namespace {
 
-constexpr std::int64_t kSecond = 1'000'000'000;
 constexpr std::int64_t kBegin = 1'800'000'000 * kSecond;
 
 format::StepRow Step(std::int64_t step, std::int64_t begin_ns, std::int64_t duration_ns) {

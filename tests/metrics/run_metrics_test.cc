@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/string_pool.h"
+#include "base/units.h"
 #include "rules/replay.h"
 #include "store/run_info.h"
 #include "store/writer.h"
@@ -29,8 +30,6 @@ namespace fs = std::filesystem;
 using telemetry::MetricSet;
 using telemetry::RunMetrics;
 using Labels = std::vector<std::pair<std::string, std::string>>;
-
-constexpr std::int64_t kSecond = 1'000'000'000;
 
 /// The value of the point with these labels beside `run`; none where there is none.
 std::optional<double> ValueOf(const MetricSet& set, const std::string& name, const Labels& labels) {

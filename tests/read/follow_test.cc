@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "base/units.h"
 #include "rules/replay.h"
 #include "store/writer.h"
 #include "support/sample_run.h"
@@ -23,8 +24,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using State = Follow::State;
-
-constexpr std::int64_t kSecond = 1'000'000'000;
 
 class FollowTest : public ::testing::Test {
  protected:

@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "base/json.h"
+#include "base/units.h"
 #include "rules/finding_json.h"
 #include "rules/registry.h"
 #include "rules/replay.h"
@@ -26,7 +27,6 @@
 namespace telltale::rules {
 namespace {
 
-constexpr std::int64_t kSecond = 1'000'000'000;
 constexpr std::int64_t kHour = 3600 * kSecond;
 
 RuleSet EveryRule() {

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/units.h"
 #include "report/html.h"
 #include "rules/replay.h"
 #include "server/run_cache.h"
@@ -35,7 +36,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::chrono::milliseconds kLong(60'000);
-constexpr std::int64_t kSecond = 1'000'000'000;
 
 class LiveRunTest : public ::testing::Test {
  protected:

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/units.h"
 #include "client.h"
 #include "store/run_info.h"
 #include "support/sample_run.h"
@@ -18,8 +19,6 @@ namespace {
 namespace fs = std::filesystem;
 using testing::Reply;
 using testing::RunningServer;
-
-constexpr std::int64_t kSecond = 1'000'000'000;
 
 class MetricsTest : public ::testing::Test {
  protected:

@@ -13,6 +13,7 @@
 #include <string>
 
 #include "base/json.h"
+#include "base/units.h"
 #include "server/run_view.h"
 
 namespace telltale::server {
@@ -21,7 +22,6 @@ namespace {
 using nlohmann::json;
 
 constexpr std::int64_t kBegin = 1'700'000'000'000'000'000;
-constexpr std::int64_t kMs = 1'000'000;
 
 class OverviewTest : public ::testing::Test {
  protected:

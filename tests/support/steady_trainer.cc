@@ -12,11 +12,10 @@
 #include <fstream>
 #include <string>
 
+#include "base/units.h"
 #include "telltale/probe.h"
 
 namespace {
-
-constexpr std::int64_t kMs = 1'000'000;
 
 std::int64_t Now() {
   timespec now{};
@@ -40,11 +39,11 @@ int main(int argc, char** argv) {
   const std::uint32_t n = tt_name("n", 1);
   const std::uint32_t work = tt_name("work", 4);
   std::ofstream(folder + "/ready") << ::getpid();
-  while (::access((folder + "/go").c_str(), F_OK) != 0) SleepUntil(Now() + 10 * kMs);
+  while (::access((folder + "/go").c_str(), F_OK) != 0) SleepUntil(Now() + 10 * telltale::kMs);
   const std::int64_t begin = Now();
   long count = 0;
   for (long ms = 0; ms < milliseconds; ++ms) {
-    SleepUntil(begin + ms * kMs);
+    SleepUntil(begin + ms * telltale::kMs);
     if (ms % 10 == 0) {
       tt_fetch_begin();
       tt_fetch_end(4);

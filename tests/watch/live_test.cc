@@ -14,6 +14,7 @@
 #include <string>
 #include <tuple>
 
+#include "base/units.h"
 #include "rules/replay.h"
 #include "support/sample_run.h"
 #include "support/temp_folder.h"
@@ -23,8 +24,6 @@ namespace telltale {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr std::int64_t kSecond = 1'000'000'000;
 
 /// Rule, subject, severity, state, first and last step, cause, cost: design's sense of "equal".
 using Said = std::tuple<std::string, std::string, std::string, std::string, std::int64_t,

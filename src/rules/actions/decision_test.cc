@@ -8,10 +8,10 @@
 #include <utility>
 #include <vector>
 
+#include "base/units.h"
+
 namespace telltale::rules {
 namespace {
-
-constexpr std::int64_t kSecond = 1'000'000'000;
 
 ActionSpec Action(const std::string& kind, std::map<std::string, std::string> parameters = {}) {
   ActionSpec spec;
@@ -28,7 +28,8 @@ RuleSpec RuleWith(std::vector<ActionSpec> actions) {
   return rule;
 }
 
-Finding Of(const std::string& id, Severity severity = Severity::kHigh, std::uint32_t revision = 1) {
+Finding Reported(const std::string& id, Severity severity = Severity::kHigh,
+                 std::uint32_t revision = 1) {
   Finding finding;
   finding.id = id;
   finding.rule = "LossNotDecreasing";
@@ -40,37 +41,37 @@ Finding Of(const std::string& id, Severity severity = Severity::kHigh, std::uint
 
 TEST(Decision, AnIncidentSetsOffAnActionOnce) {
   Decider decider({RuleWith({Action("stop")})});
-  EXPECT_EQ(decider.Decide({Of("a")}, {.run_ns = kSecond}).size(), 1U);
-  EXPECT_TRUE(decider.Decide({Of("a", Severity::kHigh, 2)}, {.run_ns = 9 * kSecond}).empty());
+  EXPECT_EQ(decider.Decide({Reported("a")}, {.run_ns = kSecond}).size(), 1U);
+  EXPECT_TRUE(decider.Decide({Reported("a", Severity::kHigh, 2)}, {.run_ns = 9 * kSecond}).empty());
 }
 
 TEST(Decision, WhatIsRecalledIsNotDecidedAgain) {
   Decider first({RuleWith({Action("stop")})});
-  const auto decided = first.Decide({Of("a")}, {.run_ns = kSecond});
+  const auto decided = first.Decide({Reported("a")}, {.run_ns = kSecond});
   ASSERT_EQ(decided.size(), 1U);
   Decider second({RuleWith({Action("stop")})});
   second.Recall(decided[0].key, "LossNotDecreasing", decided[0].action_id, "", kSecond);
-  EXPECT_TRUE(second.Decide({Of("a")}, {.run_ns = 2 * kSecond}).empty());
+  EXPECT_TRUE(second.Decide({Reported("a")}, {.run_ns = 2 * kSecond}).empty());
 }
 
 TEST(Decision, WaitsUntilItIsSevereEnough) {
   Decider decider({RuleWith({Action("webhook")})});
-  EXPECT_TRUE(decider.Decide({Of("a", Severity::kLow)}, {}).empty());
-  EXPECT_EQ(decider.Decide({Of("a", Severity::kMedium, 2)}, {}).size(), 1U);
+  EXPECT_TRUE(decider.Decide({Reported("a", Severity::kLow)}, {}).empty());
+  EXPECT_EQ(decider.Decide({Reported("a", Severity::kMedium, 2)}, {}).size(), 1U);
 }
 
 TEST(Decision, WhatIsOverStopsNothingButIsToldOf) {
   Decider decider({RuleWith({Action("stop"), Action("webhook")})});
-  Finding closed = Of("a", Severity::kHigh, 2);
+  Finding closed = Reported("a", Severity::kHigh, 2);
   closed.open = false;
-  const auto decided = decider.Decide({Of("a"), closed}, {});
+  const auto decided = decider.Decide({Reported("a"), closed}, {});
   ASSERT_EQ(decided.size(), 1U);
   EXPECT_EQ(decided[0].spec.kind, "webhook");
 }
 
 TEST(Decision, ATrainingThatHasEndedIsNotStopped) {
   Decider decider({RuleWith({Action("stop")})});
-  const auto decided = decider.Decide({Of("a")}, {.over = true});
+  const auto decided = decider.Decide({Reported("a")}, {.over = true});
   ASSERT_EQ(decided.size(), 1U);
   EXPECT_EQ(decided[0].held, "the training has ended");
 }
@@ -80,30 +81,30 @@ TEST(Decision, ADryRunIsTheDefaultOfANewAction) {
   ActionSpec spec = Action("stop");
   spec.dry_run = true;
   Decider decider({RuleWith({spec})});
-  EXPECT_EQ(decider.Decide({Of("a")}, {})[0].held, kDryRun);
+  EXPECT_EQ(decider.Decide({Reported("a")}, {})[0].held, kDryRun);
 }
 
 TEST(Decision, InTheCoolDownOthersOnlyCount) {
   Decider decider({RuleWith({Action("webhook", {{"cooldown", "60"}})})});
-  const auto first = decider.Decide({Of("a")}, {.run_ns = kSecond});
+  const auto first = decider.Decide({Reported("a")}, {.run_ns = kSecond});
   ASSERT_EQ(first.size(), 1U);
-  EXPECT_EQ(decider.Decide({Of("b")}, {.run_ns = 30 * kSecond})[0].held, kCoolDown);
-  EXPECT_EQ(decider.Decide({Of("c")}, {.run_ns = 61 * kSecond})[0].held, "");
+  EXPECT_EQ(decider.Decide({Reported("b")}, {.run_ns = 30 * kSecond})[0].held, kCoolDown);
+  EXPECT_EQ(decider.Decide({Reported("c")}, {.run_ns = 61 * kSecond})[0].held, "");
   EXPECT_EQ(decider.TakeHeld("LossNotDecreasing", first[0].action_id), 1U);
   EXPECT_EQ(decider.TakeHeld("LossNotDecreasing", first[0].action_id), 0U);
 }
 
 TEST(Decision, WhatComesWhileTheFirstWaitsIsToldWithIt) {
   Decider decider({RuleWith({Action("email", {{"group_wait", "60"}, {"cooldown", "300"}})})});
-  EXPECT_EQ(decider.Decide({Of("a")}, {.run_ns = kSecond})[0].held, "");
-  EXPECT_EQ(decider.Decide({Of("b")}, {.run_ns = 31 * kSecond})[0].held, "");
-  EXPECT_EQ(decider.Decide({Of("c")}, {.run_ns = 62 * kSecond})[0].held, kCoolDown);
-  EXPECT_EQ(decider.Decide({Of("d")}, {.run_ns = 361 * kSecond})[0].held, "");
+  EXPECT_EQ(decider.Decide({Reported("a")}, {.run_ns = kSecond})[0].held, "");
+  EXPECT_EQ(decider.Decide({Reported("b")}, {.run_ns = 31 * kSecond})[0].held, "");
+  EXPECT_EQ(decider.Decide({Reported("c")}, {.run_ns = 62 * kSecond})[0].held, kCoolDown);
+  EXPECT_EQ(decider.Decide({Reported("d")}, {.run_ns = 361 * kSecond})[0].held, "");
 }
 
 TEST(Decision, WhatComesAtOneMomentIsOneMessageButNotManyPrograms) {
   Decider decider({RuleWith({Action("webhook"), Action("program")})});
-  const auto decided = decider.Decide({Of("a"), Of("b")}, {.run_ns = kSecond});
+  const auto decided = decider.Decide({Reported("a"), Reported("b")}, {.run_ns = kSecond});
   ASSERT_EQ(decided.size(), 4U);
   for (const Decision& decision : decided) {
     const bool second_program = decision.spec.kind == "program" && decision.finding.id == "b";
@@ -113,10 +114,10 @@ TEST(Decision, WhatComesAtOneMomentIsOneMessageButNotManyPrograms) {
 
 TEST(Decision, SilenceIsByNameAndByTime) {
   Decider named({RuleWith({Action("webhook", {{"silence", "Other,Loss*/rank ?"}})})});
-  EXPECT_EQ(named.Decide({Of("a")}, {})[0].held, "silenced");
+  EXPECT_EQ(named.Decide({Reported("a")}, {})[0].held, "silenced");
   Decider timed({RuleWith({Action("webhook", {{"silence_until", "1000"}})})});
-  EXPECT_EQ(timed.Decide({Of("a")}, {.unix_ns = 999 * kSecond})[0].held, "silenced");
-  EXPECT_EQ(timed.Decide({Of("b")}, {.unix_ns = 1000 * kSecond})[0].held, "");
+  EXPECT_EQ(timed.Decide({Reported("a")}, {.unix_ns = 999 * kSecond})[0].held, "silenced");
+  EXPECT_EQ(timed.Decide({Reported("b")}, {.unix_ns = 1000 * kSecond})[0].held, "");
 }
 
 TEST(Decision, Patterns) {

@@ -15,7 +15,7 @@
 #include "rules/registry.h"
 #include "rules/tensor_pattern.h"
 
-namespace telltale::rules {
+namespace telltale::rules::all_zero {
 namespace {
 
 constexpr ParameterDesc kParameters[] = {
@@ -128,4 +128,4 @@ std::unique_ptr<Rule> MakeAllZero(const Parameters& parameters) {
   return std::make_unique<AllZero>(parameters);
 }
 
-}  // namespace telltale::rules
+}  // namespace telltale::rules::all_zero

@@ -18,7 +18,7 @@
 #include "rules/builtin/numbers.h"
 #include "rules/registry.h"
 
-namespace telltale::rules {
+namespace telltale::rules::batch_size {
 namespace {
 
 constexpr ParameterDesc kParameters[] = {
@@ -258,4 +258,4 @@ std::unique_ptr<Rule> MakeBatchSize(const Parameters& parameters) {
   return std::make_unique<BatchSize>(parameters);
 }
 
-}  // namespace telltale::rules
+}  // namespace telltale::rules::batch_size

@@ -24,7 +24,7 @@
 #include "rules/builtin/processes.h"
 #include "rules/registry.h"
 
-namespace telltale::rules {
+namespace telltale::rules::callback_stall {
 namespace {
 
 constexpr ParameterDesc kParameters[] = {
@@ -391,4 +391,4 @@ std::unique_ptr<Rule> MakeCallbackStall(const Parameters& parameters) {
   return std::make_unique<CallbackStall>(parameters);
 }
 
-}  // namespace telltale::rules
+}  // namespace telltale::rules::callback_stall

@@ -21,7 +21,7 @@
 #include "rules/registry.h"
 #include "rules/tensor_pattern.h"
 
-namespace telltale::rules {
+namespace telltale::rules::check_input_images {
 namespace {
 
 constexpr std::string_view kSageMakersRegex = ".*hybridsequential0_input_0";
@@ -288,4 +288,4 @@ std::unique_ptr<Rule> MakeCheckInputImages(const Parameters& parameters) {
   return std::make_unique<CheckInputImages>(parameters);
 }
 
-}  // namespace telltale::rules
+}  // namespace telltale::rules::check_input_images

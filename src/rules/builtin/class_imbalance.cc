@@ -24,7 +24,7 @@
 #include "rules/builtin/processes.h"
 #include "rules/registry.h"
 
-namespace telltale::rules {
+namespace telltale::rules::class_imbalance {
 namespace {
 
 constexpr ParameterDesc kParameters[] = {
@@ -345,4 +345,4 @@ std::unique_ptr<Rule> MakeClassImbalance(const Parameters& parameters) {
   return std::make_unique<ClassImbalance>(parameters);
 }
 
-}  // namespace telltale::rules
+}  // namespace telltale::rules::class_imbalance

@@ -21,7 +21,7 @@
 #include "rules/builtin/processes.h"
 #include "rules/registry.h"
 
-namespace telltale::rules {
+namespace telltale::rules::confusion {
 namespace {
 
 constexpr ParameterDesc kParameters[] = {
@@ -319,4 +319,4 @@ std::unique_ptr<Rule> MakeConfusion(const Parameters& parameters) {
   return std::make_unique<Confusion>(parameters);
 }
 
-}  // namespace telltale::rules
+}  // namespace telltale::rules::confusion

@@ -26,7 +26,7 @@
 #include "rules/builtin/processes.h"
 #include "rules/registry.h"
 
-namespace telltale::rules {
+namespace telltale::rules::cpu_bottleneck {
 namespace {
 
 constexpr ParameterDesc kParameters[] = {
@@ -736,4 +736,4 @@ std::unique_ptr<Rule> MakeCPUBottleneck(const Parameters& parameters) {
   return std::make_unique<CPUBottleneck>(parameters);
 }
 
-}  // namespace telltale::rules
+}  // namespace telltale::rules::cpu_bottleneck

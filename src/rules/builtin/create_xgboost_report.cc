@@ -26,7 +26,7 @@
 #include "rules/builtin/numbers.h"
 #include "rules/registry.h"
 
-namespace telltale::rules {
+namespace telltale::rules::create_xgboost_report {
 namespace {
 
 using nlohmann::ordered_json;
@@ -444,4 +444,4 @@ std::unique_ptr<Rule> MakeCreateXgboostReport(const Parameters& parameters) {
   return std::make_unique<CreateXgboostReport>(parameters);
 }
 
-}  // namespace telltale::rules
+}  // namespace telltale::rules::create_xgboost_report

@@ -21,10 +21,11 @@
 
 #include "analysis/quantiles.h"
 #include "base/json.h"
+#include "base/units.h"
 #include "rules/builtin/numbers.h"
 #include "rules/registry.h"
 
-namespace telltale::rules {
+namespace telltale::rules::dataloader {
 namespace {
 
 constexpr ParameterDesc kParameters[] = {
@@ -35,7 +36,6 @@ constexpr ParameterDesc kParameters[] = {
      "Few workers are too few where the training waits for so much of its time."},
 };
 
-constexpr std::int64_t kSecondNs = 1'000'000'000;
 constexpr std::size_t kSecondsKept = 60;
 /// First steps of an attempt, which wait for workers that begin.
 constexpr std::int64_t kWarmupSteps = 3;
@@ -199,7 +199,7 @@ class Dataloader final : public Rule {
     }
     if (++node->seen <= kWarmupSteps) return;
     const std::int64_t end_ns = row.time_ns + row.duration_ns;
-    const std::int64_t second = end_ns / kSecondNs;
+    const std::int64_t second = end_ns / kSecond;
     if (second > node->second) {
       if (node->second >= 0 && node->step_ns > 0) EndSecond(node, reporter);
       node->second = second;
@@ -386,4 +386,4 @@ std::unique_ptr<Rule> MakeDataloader(const Parameters& parameters) {
   return std::make_unique<Dataloader>(parameters);
 }
 
-}  // namespace telltale::rules
+}  // namespace telltale::rules::dataloader

@@ -22,7 +22,7 @@
 #include "rules/registry.h"
 #include "rules/tensor_pattern.h"
 
-namespace telltale::rules {
+namespace telltale::rules::dead_relu {
 namespace {
 
 constexpr char kRegex[] = ".*relu_output";
@@ -204,4 +204,4 @@ std::unique_ptr<Rule> MakeDeadRelu(const Parameters& parameters) {
   return std::make_unique<DeadRelu>(parameters);
 }
 
-}  // namespace telltale::rules
+}  // namespace telltale::rules::dead_relu

@@ -21,7 +21,7 @@
 #include "rules/builtin/numbers.h"
 #include "rules/registry.h"
 
-namespace telltale::rules {
+namespace telltale::rules::divergence {
 namespace {
 
 constexpr ParameterDesc kParameters[] = {
@@ -383,4 +383,4 @@ std::unique_ptr<Rule> MakeDivergence(const Parameters& parameters) {
   return std::make_unique<Divergence>(parameters);
 }
 
-}  // namespace telltale::rules
+}  // namespace telltale::rules::divergence

@@ -24,7 +24,7 @@
 #include "rules/registry.h"
 #include "rules/tensor_pattern.h"
 
-namespace telltale::rules {
+namespace telltale::rules::exploding_tensor {
 namespace {
 
 constexpr ParameterDesc kParameters[] = {
@@ -470,4 +470,4 @@ std::unique_ptr<Rule> MakeExplodingTensor(const Parameters& parameters) {
   return std::make_unique<ExplodingTensor>(parameters);
 }
 
-}  // namespace telltale::rules
+}  // namespace telltale::rules::exploding_tensor

@@ -23,7 +23,7 @@
 #include "rules/registry.h"
 #include "rules/tensor_pattern.h"
 
-namespace telltale::rules {
+namespace telltale::rules::feature_importance_overweight {
 namespace {
 
 constexpr ParameterDesc kParameters[] = {
@@ -266,4 +266,4 @@ std::unique_ptr<Rule> MakeFeatureImportanceOverweight(const Parameters& paramete
   return std::make_unique<FeatureImportanceOverweight>(parameters);
 }
 
-}  // namespace telltale::rules
+}  // namespace telltale::rules::feature_importance_overweight

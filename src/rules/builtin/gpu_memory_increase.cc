@@ -22,7 +22,7 @@
 #include "rules/builtin/numbers.h"
 #include "rules/registry.h"
 
-namespace telltale::rules {
+namespace telltale::rules::gpu_memory_increase {
 namespace {
 
 constexpr ParameterDesc kParameters[] = {
@@ -250,4 +250,4 @@ std::unique_ptr<Rule> MakeGPUMemoryIncrease(const Parameters& parameters) {
   return std::make_unique<GPUMemoryIncrease>(parameters);
 }
 
-}  // namespace telltale::rules
+}  // namespace telltale::rules::gpu_memory_increase

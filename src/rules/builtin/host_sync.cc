@@ -24,7 +24,7 @@
 #include "rules/builtin/processes.h"
 #include "rules/registry.h"
 
-namespace telltale::rules {
+namespace telltale::rules::host_sync {
 namespace {
 
 constexpr ParameterDesc kParameters[] = {
@@ -321,4 +321,4 @@ std::unique_ptr<Rule> MakeHostSync(const Parameters& parameters) {
   return std::make_unique<HostSync>(parameters);
 }
 
-}  // namespace telltale::rules
+}  // namespace telltale::rules::host_sync

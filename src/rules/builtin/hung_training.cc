@@ -24,7 +24,7 @@
 #include "rules/builtin/processes.h"
 #include "rules/registry.h"
 
-namespace telltale::rules {
+namespace telltale::rules::hung_training {
 namespace {
 
 constexpr ParameterDesc kParameters[] = {
@@ -540,4 +540,4 @@ std::unique_ptr<Rule> MakeHungTraining(const Parameters& parameters) {
   return std::make_unique<HungTraining>(parameters);
 }
 
-}  // namespace telltale::rules
+}  // namespace telltale::rules::hung_training

@@ -18,7 +18,7 @@
 #include "rules/builtin/numbers.h"
 #include "rules/registry.h"
 
-namespace telltale::rules {
+namespace telltale::rules::idle_accelerators {
 namespace {
 
 constexpr ParameterDesc kParameters[] = {
@@ -229,4 +229,4 @@ std::unique_ptr<Rule> MakeIdleAccelerators(const Parameters& parameters) {
   return std::make_unique<IdleAccelerators>(parameters);
 }
 
-}  // namespace telltale::rules
+}  // namespace telltale::rules::idle_accelerators

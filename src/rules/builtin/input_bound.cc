@@ -20,7 +20,7 @@
 #include "rules/builtin/processes.h"
 #include "rules/registry.h"
 
-namespace telltale::rules {
+namespace telltale::rules::input_bound {
 namespace {
 
 constexpr ParameterDesc kParameters[] = {
@@ -460,4 +460,4 @@ std::unique_ptr<Rule> MakeInputBound(const Parameters& parameters) {
   return std::make_unique<InputBound>(parameters);
 }
 
-}  // namespace telltale::rules
+}  // namespace telltale::rules::input_bound

@@ -21,7 +21,7 @@
 #include "rules/builtin/numbers.h"
 #include "rules/registry.h"
 
-namespace telltale::rules {
+namespace telltale::rules::io_bottleneck {
 namespace {
 
 constexpr ParameterDesc kParameters[] = {
@@ -292,4 +292,4 @@ std::unique_ptr<Rule> MakeIOBottleneck(const Parameters& parameters) {
   return std::make_unique<IOBottleneck>(parameters);
 }
 
-}  // namespace telltale::rules
+}  // namespace telltale::rules::io_bottleneck

@@ -24,7 +24,7 @@
 #include "rules/builtin/numbers.h"
 #include "rules/registry.h"
 
-namespace telltale::rules {
+namespace telltale::rules::load_balancing {
 namespace {
 
 constexpr ParameterDesc kParameters[] = {
@@ -275,4 +275,4 @@ std::unique_ptr<Rule> MakeLoadBalancing(const Parameters& parameters) {
   return std::make_unique<LoadBalancing>(parameters);
 }
 
-}  // namespace telltale::rules
+}  // namespace telltale::rules::load_balancing

@@ -35,7 +35,7 @@
 #include "rules/registry.h"
 #include "rules/tensor_pattern.h"
 
-namespace telltale::rules {
+namespace telltale::rules::loss_not_decreasing {
 namespace {
 
 constexpr ParameterDesc kParameters[] = {
@@ -904,4 +904,4 @@ std::unique_ptr<Rule> MakeLossNotDecreasing(const Parameters& parameters) {
   return std::make_unique<LossNotDecreasing>(parameters);
 }
 
-}  // namespace telltale::rules
+}  // namespace telltale::rules::loss_not_decreasing

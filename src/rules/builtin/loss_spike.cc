@@ -20,7 +20,7 @@
 #include "rules/builtin/numbers.h"
 #include "rules/registry.h"
 
-namespace telltale::rules {
+namespace telltale::rules::loss_spike {
 namespace {
 
 constexpr ParameterDesc kParameters[] = {
@@ -288,4 +288,4 @@ std::unique_ptr<Rule> MakeLossSpike(const Parameters& parameters) {
   return std::make_unique<LossSpike>(parameters);
 }
 
-}  // namespace telltale::rules
+}  // namespace telltale::rules::loss_spike

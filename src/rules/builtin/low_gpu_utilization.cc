@@ -22,7 +22,7 @@
 #include "rules/builtin/numbers.h"
 #include "rules/registry.h"
 
-namespace telltale::rules {
+namespace telltale::rules::low_gpu_utilization {
 namespace {
 
 constexpr ParameterDesc kParameters[] = {
@@ -282,4 +282,4 @@ std::unique_ptr<Rule> MakeLowGPUUtilization(const Parameters& parameters) {
   return std::make_unique<LowGPUUtilization>(parameters);
 }
 
-}  // namespace telltale::rules
+}  // namespace telltale::rules::low_gpu_utilization

@@ -16,7 +16,7 @@
 #include "rules/builtin/numbers.h"
 #include "rules/registry.h"
 
-namespace telltale::rules {
+namespace telltale::rules::max_initialization_time {
 namespace {
 
 constexpr ParameterDesc kParameters[] = {
@@ -305,4 +305,4 @@ std::unique_ptr<Rule> MakeMaxInitializationTime(const Parameters& parameters) {
   return std::make_unique<MaxInitializationTime>(parameters);
 }
 
-}  // namespace telltale::rules
+}  // namespace telltale::rules::max_initialization_time

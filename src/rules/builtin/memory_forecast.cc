@@ -25,7 +25,7 @@
 #include "rules/builtin/numbers.h"
 #include "rules/registry.h"
 
-namespace telltale::rules {
+namespace telltale::rules::memory_forecast {
 namespace {
 
 constexpr ParameterDesc kParameters[] = {
@@ -518,4 +518,4 @@ std::unique_ptr<Rule> MakeMemoryForecast(const Parameters& parameters) {
   return std::make_unique<MemoryForecast>(parameters);
 }
 
-}  // namespace telltale::rules
+}  // namespace telltale::rules::memory_forecast

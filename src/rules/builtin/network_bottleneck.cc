@@ -22,7 +22,7 @@
 #include "rules/builtin/numbers.h"
 #include "rules/registry.h"
 
-namespace telltale::rules {
+namespace telltale::rules::network_bottleneck {
 namespace {
 
 constexpr ParameterDesc kParameters[] = {
@@ -316,4 +316,4 @@ std::unique_ptr<Rule> MakeNetworkBottleneck(const Parameters& parameters) {
   return std::make_unique<NetworkBottleneck>(parameters);
 }
 
-}  // namespace telltale::rules
+}  // namespace telltale::rules::network_bottleneck

@@ -22,7 +22,7 @@
 #include "rules/registry.h"
 #include "rules/tensor_pattern.h"
 
-namespace telltale::rules {
+namespace telltale::rules::nlp_sequence_ratio {
 namespace {
 
 constexpr std::string_view kSageMakersRegex = ".*embedding0_input_0";
@@ -285,4 +285,4 @@ std::unique_ptr<Rule> MakeNLPSequenceRatio(const Parameters& parameters) {
   return std::make_unique<NLPSequenceRatio>(parameters);
 }
 
-}  // namespace telltale::rules
+}  // namespace telltale::rules::nlp_sequence_ratio

@@ -25,7 +25,7 @@
 #include "rules/builtin/processes.h"
 #include "rules/registry.h"
 
-namespace telltale::rules {
+namespace telltale::rules::non_finite_origin {
 namespace {
 
 constexpr ParameterDesc kParameters[] = {
@@ -522,4 +522,4 @@ std::unique_ptr<Rule> MakeNonFiniteOrigin(const Parameters& parameters) {
   return std::make_unique<NonFiniteOrigin>(parameters);
 }
 
-}  // namespace telltale::rules
+}  // namespace telltale::rules::non_finite_origin

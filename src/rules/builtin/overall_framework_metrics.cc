@@ -15,7 +15,7 @@
 #include "rules/builtin/numbers.h"
 #include "rules/registry.h"
 
-namespace telltale::rules {
+namespace telltale::rules::overall_framework_metrics {
 namespace {
 
 constexpr std::size_t kPhaseCount = 6;
@@ -179,4 +179,4 @@ std::unique_ptr<Rule> MakeOverallFrameworkMetrics(const Parameters& parameters) 
   return std::make_unique<OverallFrameworkMetrics>(parameters);
 }
 
-}  // namespace telltale::rules
+}  // namespace telltale::rules::overall_framework_metrics

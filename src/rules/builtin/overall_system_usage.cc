@@ -15,7 +15,7 @@
 #include "rules/builtin/numbers.h"
 #include "rules/registry.h"
 
-namespace telltale::rules {
+namespace telltale::rules::overall_system_usage {
 namespace {
 
 /// A line of the summary: which metric it is of. Those of several devices are a line each.
@@ -178,4 +178,4 @@ std::unique_ptr<Rule> MakeOverallSystemUsage(const Parameters& parameters) {
   return std::make_unique<OverallSystemUsage>(parameters);
 }
 
-}  // namespace telltale::rules
+}  // namespace telltale::rules::overall_system_usage

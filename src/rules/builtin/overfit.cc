@@ -20,7 +20,7 @@
 #include "rules/builtin/processes.h"
 #include "rules/registry.h"
 
-namespace telltale::rules {
+namespace telltale::rules::overfit {
 namespace {
 
 constexpr ParameterDesc kParameters[] = {
@@ -242,4 +242,4 @@ std::unique_ptr<Rule> MakeOverfit(const Parameters& parameters) {
   return std::make_unique<Overfit>(parameters);
 }
 
-}  // namespace telltale::rules
+}  // namespace telltale::rules::overfit

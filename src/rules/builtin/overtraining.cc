@@ -20,7 +20,7 @@
 #include "rules/builtin/processes.h"
 #include "rules/registry.h"
 
-namespace telltale::rules {
+namespace telltale::rules::overtraining {
 namespace {
 
 constexpr ParameterDesc kParameters[] = {
@@ -223,4 +223,4 @@ std::unique_ptr<Rule> MakeOvertraining(const Parameters& parameters) {
   return std::make_unique<Overtraining>(parameters);
 }
 
-}  // namespace telltale::rules
+}  // namespace telltale::rules::overtraining

@@ -26,7 +26,7 @@
 #include "rules/registry.h"
 #include "rules/tensor_pattern.h"
 
-namespace telltale::rules {
+namespace telltale::rules::poor_weight_initialization {
 namespace {
 
 constexpr char kRegex[] = ".*relu_input";
@@ -367,4 +367,4 @@ std::unique_ptr<Rule> MakePoorWeightInitialization(const Parameters& parameters)
   return std::make_unique<PoorWeightInitialization>(parameters);
 }
 
-}  // namespace telltale::rules
+}  // namespace telltale::rules::poor_weight_initialization

@@ -22,7 +22,7 @@
 #include "rules/builtin/numbers.h"
 #include "rules/registry.h"
 
-namespace telltale::rules {
+namespace telltale::rules::precision_advice {
 namespace {
 
 constexpr ParameterDesc kParameters[] = {
@@ -310,4 +310,4 @@ std::unique_ptr<Rule> MakePrecisionAdvice(const Parameters& parameters) {
   return std::make_unique<PrecisionAdvice>(parameters);
 }
 
-}  // namespace telltale::rules
+}  // namespace telltale::rules::precision_advice

@@ -24,7 +24,7 @@
 #include "rules/builtin/numbers.h"
 #include "rules/registry.h"
 
-namespace telltale::rules {
+namespace telltale::rules::profiler_report {
 namespace {
 
 /// A rule of the report.
@@ -33,17 +33,19 @@ struct Part {
   std::unique_ptr<Rule> (*make)(const Parameters& parameters);
 };
 constexpr std::array<Part, 11> kParts = {{
-    {&kBatchSizeDesc, MakeBatchSize},
-    {&kCPUBottleneckDesc, MakeCPUBottleneck},
-    {&kDataloaderDesc, MakeDataloader},
-    {&kGPUMemoryIncreaseDesc, MakeGPUMemoryIncrease},
-    {&kIOBottleneckDesc, MakeIOBottleneck},
-    {&kLoadBalancingDesc, MakeLoadBalancing},
-    {&kLowGPUUtilizationDesc, MakeLowGPUUtilization},
-    {&kMaxInitializationTimeDesc, MakeMaxInitializationTime},
-    {&kOverallFrameworkMetricsDesc, MakeOverallFrameworkMetrics},
-    {&kOverallSystemUsageDesc, MakeOverallSystemUsage},
-    {&kStepOutlierDesc, MakeStepOutlier},
+    {&batch_size::kBatchSizeDesc, batch_size::MakeBatchSize},
+    {&cpu_bottleneck::kCPUBottleneckDesc, cpu_bottleneck::MakeCPUBottleneck},
+    {&dataloader::kDataloaderDesc, dataloader::MakeDataloader},
+    {&gpu_memory_increase::kGPUMemoryIncreaseDesc, gpu_memory_increase::MakeGPUMemoryIncrease},
+    {&io_bottleneck::kIOBottleneckDesc, io_bottleneck::MakeIOBottleneck},
+    {&load_balancing::kLoadBalancingDesc, load_balancing::MakeLoadBalancing},
+    {&low_gpu_utilization::kLowGPUUtilizationDesc, low_gpu_utilization::MakeLowGPUUtilization},
+    {&max_initialization_time::kMaxInitializationTimeDesc,
+     max_initialization_time::MakeMaxInitializationTime},
+    {&overall_framework_metrics::kOverallFrameworkMetricsDesc,
+     overall_framework_metrics::MakeOverallFrameworkMetrics},
+    {&overall_system_usage::kOverallSystemUsageDesc, overall_system_usage::MakeOverallSystemUsage},
+    {&step_outlier::kStepOutlierDesc, step_outlier::MakeStepOutlier},
 }};
 
 /// The parameters of all parts, each with its own default, as <Rule>_<parameter>. The parts'
@@ -254,4 +256,4 @@ std::unique_ptr<Rule> MakeProfilerReport(const Parameters& parameters) {
   return std::make_unique<ProfilerReport>(parameters);
 }
 
-}  // namespace telltale::rules
+}  // namespace telltale::rules::profiler_report

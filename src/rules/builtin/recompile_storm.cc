@@ -21,7 +21,7 @@
 #include "rules/builtin/processes.h"
 #include "rules/registry.h"
 
-namespace telltale::rules {
+namespace telltale::rules::recompile_storm {
 namespace {
 
 constexpr ParameterDesc kParameters[] = {
@@ -257,4 +257,4 @@ std::unique_ptr<Rule> MakeRecompileStorm(const Parameters& parameters) {
   return std::make_unique<RecompileStorm>(parameters);
 }
 
-}  // namespace telltale::rules
+}  // namespace telltale::rules::recompile_storm

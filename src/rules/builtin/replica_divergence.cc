@@ -21,7 +21,7 @@
 #include "rules/builtin/processes.h"
 #include "rules/registry.h"
 
-namespace telltale::rules {
+namespace telltale::rules::replica_divergence {
 namespace {
 
 constexpr ParameterDesc kParameters[] = {
@@ -455,4 +455,4 @@ std::unique_ptr<Rule> MakeReplicaDivergence(const Parameters& parameters) {
   return std::make_unique<ReplicaDivergence>(parameters);
 }
 
-}  // namespace telltale::rules
+}  // namespace telltale::rules::replica_divergence

@@ -26,7 +26,7 @@
 #include "rules/price_table.h"
 #include "rules/registry.h"
 
-namespace telltale::rules {
+namespace telltale::rules::right_size {
 namespace {
 
 constexpr ParameterDesc kParameters[] = {
@@ -530,4 +530,4 @@ std::unique_ptr<Rule> MakeRightSize(const Parameters& parameters) {
   return std::make_unique<RightSize>(parameters);
 }
 
-}  // namespace telltale::rules
+}  // namespace telltale::rules::right_size

@@ -23,7 +23,7 @@
 #include "rules/registry.h"
 #include "rules/tensor_pattern.h"
 
-namespace telltale::rules {
+namespace telltale::rules::saturated_activation {
 namespace {
 
 constexpr char kRegex[] = ".*tanh_input|.*sigmoid_input";
@@ -281,4 +281,4 @@ std::unique_ptr<Rule> MakeSaturatedActivation(const Parameters& parameters) {
   return std::make_unique<SaturatedActivation>(parameters);
 }
 
-}  // namespace telltale::rules
+}  // namespace telltale::rules::saturated_activation

@@ -30,7 +30,7 @@
 #include "rules/tensor_pattern.h"
 #include "store/reader.h"
 
-namespace telltale::rules {
+namespace telltale::rules::similar_across_runs {
 namespace {
 
 constexpr ParameterDesc kParameters[] = {
@@ -396,4 +396,4 @@ std::unique_ptr<Rule> MakeSimilarAcrossRuns(const Parameters& parameters) {
   return std::make_unique<SimilarAcrossRuns>(parameters);
 }
 
-}  // namespace telltale::rules
+}  // namespace telltale::rules::similar_across_runs

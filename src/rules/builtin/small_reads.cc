@@ -21,7 +21,7 @@
 #include "rules/builtin/numbers.h"
 #include "rules/registry.h"
 
-namespace telltale::rules {
+namespace telltale::rules::small_reads {
 namespace {
 
 constexpr ParameterDesc kParameters[] = {
@@ -333,4 +333,4 @@ std::unique_ptr<Rule> MakeSmallReads(const Parameters& parameters) {
   return std::make_unique<SmallReads>(parameters);
 }
 
-}  // namespace telltale::rules
+}  // namespace telltale::rules::small_reads

@@ -18,7 +18,7 @@
 #include "rules/builtin/processes.h"
 #include "rules/registry.h"
 
-namespace telltale::rules {
+namespace telltale::rules::stalled_training {
 namespace {
 
 constexpr ParameterDesc kParameters[] = {
@@ -233,4 +233,4 @@ std::unique_ptr<Rule> MakeStalledTrainingRule(const Parameters& parameters) {
   return std::make_unique<StalledTrainingRule>(parameters);
 }
 
-}  // namespace telltale::rules
+}  // namespace telltale::rules::stalled_training

@@ -26,7 +26,7 @@
 #include "rules/builtin/processes.h"
 #include "rules/registry.h"
 
-namespace telltale::rules {
+namespace telltale::rules::step_outlier {
 namespace {
 
 constexpr ParameterDesc kParameters[] = {
@@ -669,4 +669,4 @@ std::unique_ptr<Rule> MakeStepOutlier(const Parameters& parameters) {
   return std::make_unique<StepOutlier>(parameters);
 }
 
-}  // namespace telltale::rules
+}  // namespace telltale::rules::step_outlier

@@ -20,7 +20,7 @@
 #include "rules/builtin/processes.h"
 #include "rules/registry.h"
 
-namespace telltale::rules {
+namespace telltale::rules::step_time_drift {
 namespace {
 
 constexpr ParameterDesc kParameters[] = {
@@ -341,4 +341,4 @@ std::unique_ptr<Rule> MakeStepTimeDrift(const Parameters& parameters) {
   return std::make_unique<StepTimeDrift>(parameters);
 }
 
-}  // namespace telltale::rules
+}  // namespace telltale::rules::step_time_drift

@@ -20,7 +20,7 @@
 #include "rules/builtin/processes.h"
 #include "rules/registry.h"
 
-namespace telltale::rules {
+namespace telltale::rules::straggler {
 namespace {
 
 constexpr ParameterDesc kParameters[] = {
@@ -378,4 +378,4 @@ std::unique_ptr<Rule> MakeStraggler(const Parameters& parameters) {
   return std::make_unique<Straggler>(parameters);
 }
 
-}  // namespace telltale::rules
+}  // namespace telltale::rules::straggler

@@ -16,7 +16,7 @@
 #include "rules/registry.h"
 #include "rules/tensor_pattern.h"
 
-namespace telltale::rules {
+namespace telltale::rules::tensor_variance {
 namespace {
 
 constexpr ParameterDesc kParameters[] = {
@@ -151,4 +151,4 @@ std::unique_ptr<Rule> MakeTensorVariance(const Parameters& parameters) {
   return std::make_unique<TensorVariance>(parameters);
 }
 
-}  // namespace telltale::rules
+}  // namespace telltale::rules::tensor_variance

@@ -21,7 +21,7 @@
 #include "rules/builtin/numbers.h"
 #include "rules/registry.h"
 
-namespace telltale::rules {
+namespace telltale::rules::throttled {
 namespace {
 
 constexpr ParameterDesc kParameters[] = {
@@ -442,4 +442,4 @@ std::unique_ptr<Rule> MakeThrottled(const Parameters& parameters) {
   return std::make_unique<Throttled>(parameters);
 }
 
-}  // namespace telltale::rules
+}  // namespace telltale::rules::throttled

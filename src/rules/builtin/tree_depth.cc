@@ -22,7 +22,7 @@
 #include "rules/builtin/processes.h"
 #include "rules/registry.h"
 
-namespace telltale::rules {
+namespace telltale::rules::tree_depth {
 namespace {
 
 constexpr ParameterDesc kParameters[] = {
@@ -254,4 +254,4 @@ std::unique_ptr<Rule> MakeTreeDepth(const Parameters& parameters) {
   return std::make_unique<TreeDepth>(parameters);
 }
 
-}  // namespace telltale::rules
+}  // namespace telltale::rules::tree_depth

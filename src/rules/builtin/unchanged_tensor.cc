@@ -22,7 +22,7 @@
 #include "rules/registry.h"
 #include "rules/tensor_pattern.h"
 
-namespace telltale::rules {
+namespace telltale::rules::unchanged_tensor {
 namespace {
 
 constexpr ParameterDesc kParameters[] = {
@@ -202,4 +202,4 @@ std::unique_ptr<Rule> MakeUnchangedTensor(const Parameters& parameters) {
   return std::make_unique<UnchangedTensor>(parameters);
 }
 
-}  // namespace telltale::rules
+}  // namespace telltale::rules::unchanged_tensor

@@ -21,7 +21,7 @@
 #include "rules/builtin/numbers.h"
 #include "rules/registry.h"
 
-namespace telltale::rules {
+namespace telltale::rules::underused {
 namespace {
 
 constexpr ParameterDesc kParameters[] = {
@@ -314,4 +314,4 @@ std::unique_ptr<Rule> MakeUnderused(const Parameters& parameters) {
   return std::make_unique<Underused>(parameters);
 }
 
-}  // namespace telltale::rules
+}  // namespace telltale::rules::underused

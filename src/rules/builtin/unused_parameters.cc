@@ -19,7 +19,7 @@
 #include "rules/builtin/tensor_rule.h"
 #include "rules/registry.h"
 
-namespace telltale::rules {
+namespace telltale::rules::unused_parameters {
 namespace {
 
 constexpr ParameterDesc kParameters[] = {
@@ -215,4 +215,4 @@ std::unique_ptr<Rule> MakeUnusedParameters(const Parameters& parameters) {
   return std::make_unique<UnusedParameters>(parameters);
 }
 
-}  // namespace telltale::rules
+}  // namespace telltale::rules::unused_parameters

@@ -24,7 +24,7 @@
 #include "rules/builtin/processes.h"
 #include "rules/registry.h"
 
-namespace telltale::rules {
+namespace telltale::rules::vanishing_gradient {
 namespace {
 
 constexpr ParameterDesc kParameters[] = {
@@ -428,4 +428,4 @@ std::unique_ptr<Rule> MakeVanishingGradient(const Parameters& parameters) {
   return std::make_unique<VanishingGradient>(parameters);
 }
 
-}  // namespace telltale::rules
+}  // namespace telltale::rules::vanishing_gradient

@@ -23,7 +23,7 @@
 #include "rules/builtin/units.h"
 #include "rules/registry.h"
 
-namespace telltale::rules {
+namespace telltale::rules::weight_update_ratio {
 namespace {
 
 constexpr ParameterDesc kParameters[] = {
@@ -263,4 +263,4 @@ std::unique_ptr<Rule> MakeWeightUpdateRatio(const Parameters& parameters) {
   return std::make_unique<WeightUpdateRatio>(parameters);
 }
 
-}  // namespace telltale::rules
+}  // namespace telltale::rules::weight_update_ratio

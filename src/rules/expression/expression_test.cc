@@ -6,14 +6,13 @@
 #include <limits>
 #include <string>
 
+#include "base/units.h"
 #include "rules/expression/evaluator.h"
 #include "rules/expression/parser.h"
 #include "rules/expression/sample_window.h"
 
 namespace telltale::rules::expression {
 namespace {
-
-constexpr std::int64_t kSecond = 1'000'000'000;
 
 std::string ErrorOf(std::string_view text) {
   const auto parsed = Parse(text);
