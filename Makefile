@@ -95,4 +95,4 @@ clean-clone: ## demo and tests in a fresh clone of HEAD; the demo within 15 minu
 	@tools/clean_clone $(CLEAN_CLONE_ARGS)
 
 clean: ## remove what the targets above made, the virtual environment too
-	rm -rf build web/dist web/node_modules web/src/records.gen.ts .venv .venv-frameworks .venv-smdebug demo-out
+	rm -rf build web/dist web/node_modules web/src/records.gen.ts .venv .venv-frameworks .venv-hta .venv-smdebug demo-out

@@ -70,6 +70,16 @@ def sampler() -> None:
         raise BenchmarkError(f"the sampler takes more than {SAMPLER_LIMIT_PERCENT:g} % of a core")
 
 
+def agent() -> None:
+    """The agent at 100 ms with everything on, beside a psutil loop for the same metrics."""
+    show(sys.executable, "bench/agent_cost.py", "agent")
+
+
+def node() -> None:
+    """The agent at 100 ms on a node of 192 cores and 8 GPUs made of files."""
+    show(sys.executable, "bench/agent_cost.py", "node")
+
+
 def stats() -> None:
     """One pass for nine statistics, beside a plain sum and the reductions of torch and numpy."""
     show(str(PROGRAMS / "stats_bench"))
@@ -124,6 +134,16 @@ def reading() -> None:
     show(sys.executable, "bench/reading_bench.py")
 
 
+def importing() -> None:
+    """A gzipped trace of a million events into a run, beside simdjson alone and HTA's load."""
+    show(sys.executable, "bench/import_bench.py")
+
+
+def smdebug_profile() -> None:
+    """A profiler output folder of SageMaker Debugger into a run, beside its PandasFrame."""
+    show(sys.executable, "bench/smdebug_profile_bench.py")
+
+
 def replay() -> None:
     """A finished run of a million steps and 20 tensors through all rules, beside reading it."""
     show(str(PROGRAMS / "replay_bench"))
@@ -131,11 +151,15 @@ def replay() -> None:
 
 BENCHMARKS: dict[str, tuple[Callable[[], None], pathlib.Path]] = {
     "sampler": (sampler, PROGRAMS / "sampler_bench"),
+    "agent": (agent, BUILD / "tests/fake_nvml/libnvidia-ml.so.1"),
+    "node": (node, BUILD / "tests/fake_nvml/libnvidia-ml.so.1"),
     "stats": (stats, PROGRAMS / "stats_bench"),
     "span": (span, PROGRAMS / "span_bench"),
     "capture": (capture, BUILD / "bin/telltale"),
     "span_python": (span_python, ROOT / "bench/span_python.py"),
     "reading": (reading, PROGRAMS / "million_steps"),
+    "import": (importing, PROGRAMS / "import_limits"),
+    "smdebug_profile": (smdebug_profile, BUILD / "bin/telltale"),
     "replay": (replay, PROGRAMS / "replay_bench"),
     "serve": (serve, PROGRAMS / "serve_bench"),
     "page": (page, PROGRAMS / "serve_bench"),

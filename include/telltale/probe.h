@@ -24,7 +24,7 @@ extern "C" {
 #endif
 
 #define TT_ABI_MAJOR 1
-#define TT_ABI_MINOR 2
+#define TT_ABI_MINOR 3
 
 #if defined(__GNUC__)
 #define TT_API __attribute__((visibility("default")))
@@ -241,6 +241,18 @@ TT_API uint64_t tt_plan_epoch(void);
 /* Mode and (where `step` is not null) step of records made now; TT_MODE_GLOBAL and -1 before the
  * first. */
 TT_API int tt_current(int64_t* step);
+
+/* ---- windows of detail (since 1.3) ---- */
+
+/* Changes whenever the windows of the plan do; 0 before any. Cheap: for each begin of a step. */
+TT_API uint64_t tt_windows_epoch(void);
+/* Copies the windows, a JSON object, into `out`, of `room` bytes, and returns their length; 0:
+ * there is none; -1: they are being changed, or do not fit: ask again at the next step.
+ * TT_MAX_WINDOWS bytes are room enough. */
+#define TT_MAX_WINDOWS 16384
+TT_API int32_t tt_windows(char* out, size_t room);
+/* 1 where the calling thread is the one whose calls make the steps. */
+TT_API int tt_owns_steps(void);
 
 /* Time from `begin` (tt_now) to now was ours: adds it to the open step's probe_ns, or, on another
  * thread than the one that steps, to that of the step that closes next. */

@@ -11,6 +11,7 @@
 
 #include "state.h"
 #include "telltale/probe.h"
+#include "windows.h"
 
 namespace telltale::native {
 namespace {
@@ -459,7 +460,11 @@ PyObject* Current(PyObject*, PyObject*) {
 }
 
 PyObject* FetchBegin(PyObject*, PyObject*) {
-  if (MayFetch() && MaySteps()) tt_fetch_begin();
+  if (MayFetch() && MaySteps()) {
+    tt_fetch_begin();
+    StepBorder(Border::kFetch);
+    PhaseBorder(TT_PHASE_DATA_WAIT, true);
+  }
   return None();
 }
 
@@ -469,7 +474,10 @@ PyObject* FetchEnd(PyObject*, PyObject* const* args, Py_ssize_t count, PyObject*
   if (!a.Take("fetch_end", kNames, 0, args, count, kwnames)) return nullptr;
   const long batch = a.Int(0, 0);
   if (PyErr_Occurred() != nullptr) return nullptr;
-  if (MayFetch() && g_recording == Recording::kOn && !g_worker) tt_fetch_end(batch);
+  if (MayFetch() && g_recording == Recording::kOn && !g_worker) {
+    PhaseBorder(TT_PHASE_DATA_WAIT, false);
+    tt_fetch_end(batch);
+  }
   return None();
 }
 
@@ -483,6 +491,8 @@ PyObject* ForwardBegin(PyObject*, PyObject* const* args, Py_ssize_t count, PyObj
   // Only the main thread's forward makes the steps its own; see StepMachine.
   if (MayFetch()) g_machine_owned = true;
   tt_forward_begin(static_cast<tt_mode>(mode & 3));
+  StepBorder(Border::kForward, static_cast<int>(mode & 3));
+  PhaseBorder(TT_PHASE_FORWARD, true);
   return None();
 }
 
@@ -492,12 +502,18 @@ PyObject* ForwardEnd(PyObject*, PyObject* const* args, Py_ssize_t count, PyObjec
   if (!a.Take("forward_end", kNames, 0, args, count, kwnames)) return nullptr;
   const long batch = a.Int(0, 0);
   if (PyErr_Occurred() != nullptr) return nullptr;
-  if (g_recording == Recording::kOn && !g_worker) tt_forward_end(batch);
+  if (g_recording == Recording::kOn && !g_worker) {
+    PhaseBorder(TT_PHASE_FORWARD, false);
+    tt_forward_end(batch);
+  }
   return None();
 }
 
 PyObject* BackwardBegin(PyObject*, PyObject*) {
-  if (Steps()) tt_backward_begin();
+  if (Steps()) {
+    tt_backward_begin();
+    PhaseBorder(TT_PHASE_BACKWARD, true);
+  }
   return None();
 }
 
@@ -507,7 +523,10 @@ PyObject* BackwardEnd(PyObject*, PyObject* const* args, Py_ssize_t count, PyObje
   if (!a.Take("backward_end", kNames, 0, args, count, kwnames)) return nullptr;
   const double loss = a.Number(0);
   if (PyErr_Occurred() != nullptr) return nullptr;
-  if (g_recording == Recording::kOn && !g_worker) tt_backward_end(a[0] != nullptr ? 1 : 0, loss);
+  if (g_recording == Recording::kOn && !g_worker) {
+    PhaseBorder(TT_PHASE_BACKWARD, false);
+    tt_backward_end(a[0] != nullptr ? 1 : 0, loss);
+  }
   return None();
 }
 
@@ -517,7 +536,10 @@ PyObject* OptimizerBegin(PyObject*, PyObject* const* args, Py_ssize_t count, PyO
   if (!a.Take("optimizer_begin", kNames, 1, args, count, kwnames)) return nullptr;
   const std::uint64_t id = a.Count(0);
   if (PyErr_Occurred() != nullptr) return nullptr;
-  if (Steps()) tt_optimizer_begin(id);
+  if (Steps()) {
+    tt_optimizer_begin(id);
+    PhaseBorder(TT_PHASE_OPTIMIZER, true);
+  }
   return None();
 }
 
@@ -529,7 +551,10 @@ PyObject* OptimizerEnd(PyObject*, PyObject* const* args, Py_ssize_t count, PyObj
   const int skipped = a[1] == nullptr ? 0 : PyObject_IsTrue(a[1]);
   const double rate = a.Number(2);
   if (PyErr_Occurred() != nullptr) return nullptr;
-  if (g_recording == Recording::kOn && !g_worker) tt_optimizer_end(id, skipped, rate);
+  if (g_recording == Recording::kOn && !g_worker) {
+    PhaseBorder(TT_PHASE_OPTIMIZER, false);
+    tt_optimizer_end(id, skipped, rate);
+  }
   return None();
 }
 

@@ -11,6 +11,7 @@
 #include "state.h"
 #include "torch_capture.h"
 #include "values.h"
+#include "windows.h"
 
 namespace telltale::native {
 namespace {
@@ -161,6 +162,8 @@ PyObject* RootForward(ThreadState* thread, PyObject* self, PyObject* const* args
     CallAdapter(g_adapter.on_eval, module, "on_eval");
   }
   tt_forward_begin(train ? TT_MODE_TRAIN : TT_MODE_EVAL);
+  StepBorder(Border::kForward, train ? TT_MODE_TRAIN : TT_MODE_EVAL);
+  PhaseBorder(TT_PHASE_FORWARD, true);
   thread->watching = AnythingDue() ? WatchForward(module, train) : 0;
   if ((thread->watching & kWatchInputs) != 0) TellInputs({args, nargsf, kwnames});
   PyObject* result = CallOriginal(self, args, nargsf, kwnames);
@@ -168,6 +171,7 @@ PyObject* RootForward(ThreadState* thread, PyObject* self, PyObject* const* args
     TellModule({args, nargsf, kwnames}, result);
   }
   thread->watching = 0;
+  PhaseBorder(TT_PHASE_FORWARD, false);
   tt_forward_end(size);
   return result;
 }
@@ -221,7 +225,9 @@ PyObject* Backward(PyObject* self, PyObject* const* args, std::size_t nargsf, Py
   g_machine_owned = true;
   own.Account();
   tt_backward_begin();
+  PhaseBorder(TT_PHASE_BACKWARD, true);
   PyObject* result = CallOriginal(self, args, nargsf, kwnames);
+  PhaseBorder(TT_PHASE_BACKWARD, false);
   tt_backward_end(has_loss ? 1 : 0, loss);
   return result;
 }
@@ -299,7 +305,9 @@ PyObject* Optimizer(PyObject* self, PyObject* const* args, std::size_t nargsf, P
   const double lr = LearningRate(optimizer);
   const std::uint64_t id = OptimizerId(optimizer);
   tt_optimizer_begin(id);
+  PhaseBorder(TT_PHASE_OPTIMIZER, true);
   PyObject* result = CallOptimizer(self, optimizer, {args, nargsf, kwnames});
+  PhaseBorder(TT_PHASE_OPTIMIZER, false);
   tt_optimizer_end(id, 0, lr);
   return result;
 }
@@ -321,10 +329,12 @@ PyObject* Scaler(PyObject* self, PyObject* const* args, std::size_t nargsf, PyOb
   thread.in_scaler = true;
   thread.scaler_stepped = false;
   tt_optimizer_begin(id);
+  PhaseBorder(TT_PHASE_OPTIMIZER, true);
   PyObject* result = CallOriginal(self, args, nargsf, kwnames);
   const bool skipped = result != nullptr && !thread.scaler_stepped;
   // The gradients, unscaled by now, say why.
   if (skipped) Statistics(optimizer, nullptr);
+  PhaseBorder(TT_PHASE_OPTIMIZER, false);
   tt_optimizer_end(id, skipped ? 1 : 0, lr);
   thread.in_scaler = false;
   return result;
@@ -357,7 +367,10 @@ PyObject* Next(PyObject* self, PyObject* const* args, std::size_t nargsf, PyObje
   if (!MayFetch()) return CallOriginal(self, args, nargsf, kwnames);
   g_fetch_seen = true;
   tt_fetch_begin();
+  StepBorder(Border::kFetch);
+  PhaseBorder(TT_PHASE_DATA_WAIT, true);
   PyObject* batch = CallOriginal(self, args, nargsf, kwnames);
+  PhaseBorder(TT_PHASE_DATA_WAIT, false);
   if (batch != nullptr) {
     tt_fetch_end(BatchSize(batch));
   } else {

@@ -12,6 +12,7 @@
 #include "span.h"
 #include "state.h"
 #include "torch_capture.h"
+#include "windows.h"
 
 namespace telltale::native {
 namespace {
@@ -145,6 +146,7 @@ PyObject* Step(PyObject*, PyObject*) {
   if (Ready(TT_PROCESS_TRAINER) && !g_worker) {
     g_machine_owned = true;
     tt_step();
+    StepBorder(Border::kFetch);  // A forward may still say that an evaluation begins.
   }
   return None();
 }
@@ -214,6 +216,7 @@ PyObject* Configure(PyObject*, PyObject*, PyObject* kwargs) {
       {"float32", &a.float32, nullptr},
       {"on_eval", &a.on_eval, nullptr},
       {"decorate", &a.decorate, nullptr},
+      {"on_border", &a.on_border, nullptr},
       {"tensor_type", nullptr, &a.tensor_type},
       {"loss_type", nullptr, &a.loss_type},
       {"user_dict_type", nullptr, &a.user_dict_type},
@@ -290,7 +293,8 @@ extern "C" __attribute__((visibility("default"))) PyObject* PyInit__probe() {
   if (module == nullptr) return nullptr;
   PyObject* hook = MakeHookType();
   PyObject* span = MakeSpanType();
-  if (hook == nullptr || span == nullptr || !AddCaptureFunctions(module) || !InitTorchCapture() ||
+  if (hook == nullptr || span == nullptr || !AddCaptureFunctions(module) ||
+      !AddWindowFunctions(module) || !InitTorchCapture() ||
       PyModule_AddFunctions(module, g_torch_capture_functions) != 0 ||
       PyModule_AddObject(module, "Hook", hook) != 0 ||
       PyModule_AddObject(module, "Span", span) != 0) {

@@ -9,6 +9,7 @@
 
 #include "capture.h"
 #include "torch_capture.h"
+#include "windows.h"
 
 namespace telltale::native {
 
@@ -86,6 +87,7 @@ bool WakeUp(tt_process_kind hint) {
   if (active != 0) {
     if (g_name_ids != nullptr) PyDict_Clear(g_name_ids);
     ForgetTensors();
+    ForgetWindows();
     g_names.fetch = tt_name("fetch", 5);
     g_names.loss = tt_name("loss", 4);
     g_worker = process_kind == TT_PROCESS_WORKER;

@@ -40,6 +40,7 @@ struct Adapter {
   PyObject* on_stats = nullptr;        ///< (optimizer) something is due
   PyObject* on_loader = nullptr;       ///< (loader) an iterator was asked for
   PyObject* on_group = nullptr;        ///< () a process group was made
+  PyObject* on_border = nullptr;       ///< (step, mode, said) a step begins; windows.h
   PyObject* decorate = nullptr;        ///< (name, function) -> function inside a span
   PyObject* on_device_loss = nullptr;  ///< (tensor) loss that is not in main memory
   PyObject* on_device_eval = nullptr;  ///< (tensor) the same of an evaluation

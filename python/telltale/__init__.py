@@ -29,6 +29,7 @@ from .errors import DamageWarning, ReadError, TelltaleError, TrialStopped
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Sequence
 
     from ._plan import Plan
     from ._reading import Run
@@ -50,6 +51,7 @@ __all__ = [
     "step",
     "stop_requested",
     "trial",
+    "window",
 ]
 __version__ = "0.1.0"
 
@@ -152,6 +154,35 @@ def capture(plan: Plan, add: bool = False) -> None:
     check(plan)
     if _probe is not None:
         _probe.request_plan(request_of(plan, add))
+
+
+def window(
+    when: Callable[[int], bool] | None = None,
+    steps: int = 1,
+    detail: Sequence[str] = ("ops", "kernels", "shapes"),
+    name: str = "script",
+) -> None:
+    """Records in detail what the next steps of this process are made of (docs/guide/windows.md).
+
+    Outside `telltale run` it does nothing.
+
+    Args:
+        when: called with the number of each TRAIN step where it begins, on the thread that trains; a window
+            opens where it returns a true value, and lasts for `steps` steps. None: the next steps, once.
+        steps: of each window, from 1.
+        detail: any of "ops", "kernels", "shapes", "stacks", "memory", "flops", "modules", "python".
+        name: what the window is called; another call with it takes the place of the one before.
+
+    Raises:
+        TypeError, ValueError: the arguments are none of these; also outside `telltale run`.
+    """
+    from ._window_plan import asked
+
+    wanted = asked(when, steps, detail, name)
+    if _probe is not None and _probe.ready(0):
+        from ._windows import manager
+
+        manager().add(wanted)
 
 
 def save_tensor(name: str, value: Any, collection: str = "default") -> bool:

@@ -16,6 +16,7 @@ TRAINER, WORKER, OTHER = 0, 1, 2
 _wake_listeners: list[Callable[[int], None]] = []
 _end_listeners: list[Callable[[], None]] = []
 _kind_finders: list[Callable[[], int | None]] = []
+_recorders: list[Any] = []
 _started = False
 
 
@@ -42,6 +43,49 @@ def at_end(listener: Callable[[], None]) -> None:
 def find_kind_with(finder: Callable[[], int | None]) -> None:
     """Lets an adapter say what kind of process this is (None: it does not know)."""
     _kind_finders.append(finder)
+
+
+def add_recorder(recorder: Any, first: bool = False) -> None:
+    """Gives windows of detail a profiler: a _windows.Recorder. `first`: before those that are there."""
+    _recorders.insert(0 if first else len(_recorders), recorder)
+
+
+def recorder(kind: str) -> Any:
+    """The profiler of a kind ("trace", "python"); None: there is none."""
+    if kind == "python" and all(each.kind != kind for each in _recorders):
+        from ._python_time import PythonTime
+
+        add_recorder(PythonTime())
+    able = [each for each in _recorders if each.kind == kind]
+    return next((each for each in able if each.in_use()), next(iter(able), None))
+
+
+def _border(step: int, mode: int, said: int) -> None:
+    """The first window is planned."""
+    try:
+        from ._windows import manager
+
+        border = manager().border
+    except Exception as error:
+        note(f"windows: {type(error).__name__}: {error}")
+        probe.configure(on_border=None)
+        return
+    probe.configure(on_border=border)
+    border(step, mode, said)
+
+
+def yield_window(kind: str, why: str) -> None:
+    """Another profiler is being started: the window of this kind that is open ends before it."""
+    windows = sys.modules.get(f"{__package__}._windows")
+    if windows is not None:
+        windows.manager().yield_to(kind, why)
+
+
+def graph_compiled() -> None:
+    """A framework has compiled a graph anew: windows may wait for that."""
+    windows = sys.modules.get(f"{__package__}._windows")
+    if windows is not None:
+        windows.manager().graph_compiled()
 
 
 def _wake(hint: int, forked: int) -> int:
@@ -76,7 +120,7 @@ def start() -> None:
     if _started or probe is None:
         return
     _started = True
-    probe.configure(on_wake=_wake, on_awake=notify_awake, decorate=_decorate)
+    probe.configure(on_wake=_wake, on_awake=notify_awake, decorate=_decorate, on_border=_border)
     os.register_at_fork(after_in_child=probe.after_fork)
     atexit.register(finish)
 

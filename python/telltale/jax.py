@@ -210,8 +210,10 @@ def _tell_framework() -> None:
         return
     _loop.told = True
     from . import _session
+    from .adapters import xspace
     from .adapters.sharing import emit
 
+    xspace.use_jax()
     _session.at_end(_finish)
     version = getattr(sys.modules.get("jax"), "__version__", None)
     emit("framework", 0, "jax", "", {"name": "jax", "version": version})

@@ -495,6 +495,16 @@ void Agent::Sample() {
     metrics_.clear();
   }
   sampler_->Sample(offset_ns_, pool_.get(), &metrics_);
+  for (collect::SystemEvent& said : sampler_->TakeEvents()) {
+    PendingEvent event;
+    event.time_ns = said.monotonic_ns + offset_ns_;
+    event.kind = std::move(said.kind);
+    event.severity = std::move(said.severity);
+    event.subject = std::move(said.subject);
+    event.message = std::move(said.message);
+    event.data = std::move(said.data);
+    outbox_.Add(std::move(event));
+  }
   capture_->See(metrics_);
 }
 
@@ -515,7 +525,9 @@ void Agent::CountOwn() {
   const collect::SamplerCounters& sampled = sampler_->counters();
   set("collect.unreadable", sampled.unreadable, "records", false);
   set("collect.malformed", sampled.malformed, "records", false);
+  set("collect.unanswered", sampled.unanswered, "records", false);
   set("collect.processes_skipped", sampled.processes_skipped, "records", true);
+  set("collect.mounts_skipped", sampled.mounts_skipped, "records", false);
   set("run.producers_refused", not_adopted_, "processes", true);
   set("run.producers_left", producers_left_, "processes", true);
   // The supervisor's count: no new agent begins it again, so it is of no process.
@@ -702,6 +714,8 @@ Status Agent::Prepare() {
   capture.plan = options_.plan;
   capture.overhead_budget = options_.overhead_budget;
   capture.attempt_start_ns = options_.attempt_start_ns;
+  const char* config = std::getenv("SMPROFILER_CONFIG_PATH");
+  capture.profiler_config = config != nullptr ? config : "/opt/ml/input/config/profilerconfig.json";
   capture.stop = [this](const store::Request& request, std::int64_t now_ns, Outbox* outbox) {
     return stopper_.Take(request, now_ns, outbox);
   };
@@ -809,6 +823,7 @@ Status RunAgent(AgentOptions options) {
                             store::Writer::Open(options.run / name, name));
   collect::SamplerOptions sampling;
   sampling.node = host;
+  if (!options.system_root.empty()) sampling.root = options.system_root;
   const std::filesystem::path folder = options.run / name;
   Agent agent(std::move(options), folder, std::move(writer), collect::Sampler::Create(sampling));
   TELLTALE_RETURN_IF_ERROR(agent.Prepare());

@@ -22,6 +22,7 @@ struct AgentOptions {
   /// The supervisor, our parent while it lives. 0: who is our parent now.
   pid_t supervisor = 0;
   std::int64_t interval_ms = 500;  ///< Between samples of the machine.
+  std::string system_root;  ///< Below it lie the proc/ and sys/ that are sampled; empty: the root.
   plan::CapturePlan plan = plan::DefaultPlan();
   std::int64_t attempt_start_ns = 0;  ///< Unix time; requests of before are not of this attempt.
   double overhead_budget = 0.01;      ///< Part of step time that the probe may cost.

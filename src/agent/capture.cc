@@ -2,6 +2,7 @@
 #include "agent/capture.h"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,8 +11,12 @@
 #include <string_view>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/json.h"
 #include "base/process.h"
+#include "plan/profiler_config.h"
+#include "plan/window.h"
+#include "store/folder.h"
 
 namespace telltale::agent {
 namespace {
@@ -22,20 +27,38 @@ using nlohmann::ordered_json;
 /// checkpoint or a step of minutes may be in between.
 constexpr std::int64_t kAnswerPatienceNs = 2'000'000'000;
 constexpr std::array<std::string_view, 4> kModeNames = {"TRAIN", "EVAL", "PREDICT", "GLOBAL"};
+constexpr std::int64_t kConfigPeriodNs = 1'000'000'000;
+constexpr std::uint64_t kMaxConfigBytes = 1 << 20;
+/// Windows that open once, when they are asked for: so many of the newest stay in the plan.
+constexpr std::size_t kMaxOnce = 8;
+
+/// Those that open once are over by the time that as many others were asked for.
+void ForgetOldWindows(std::vector<plan::Window>* windows) {
+  auto once = static_cast<std::size_t>(
+      std::count_if(windows->begin(), windows->end(), [](const auto& w) { return w.next != 0; }));
+  std::erase_if(*windows, [&](const plan::Window& window) {
+    if (window.next == 0 || once <= kMaxOnce) return false;
+    --once;
+    return true;
+  });
+}
 
 }  // namespace
 
 Result<std::unique_ptr<Capture>> Capture::Create(CaptureOptions options, Answered answered) {
   TELLTALE_ASSIGN_OR_RETURN(plan::Compiled compiled, plan::Compiled::Create(options.plan));
-  return std::unique_ptr<Capture>(
-      new Capture(std::move(options), std::move(answered), std::move(compiled)));
+  TELLTALE_ASSIGN_OR_RETURN(std::string windows, plan::WindowsText(options.plan.windows));
+  return std::unique_ptr<Capture>(new Capture(std::move(options), std::move(answered),
+                                              std::move(compiled), std::move(windows)));
 }
 
-Capture::Capture(CaptureOptions options, Answered answered, plan::Compiled compiled)
+Capture::Capture(CaptureOptions options, Answered answered, plan::Compiled compiled,
+                 std::string windows)
     : options_(std::move(options)),
       answered_(std::move(answered)),
       plan_(options_.plan),
       compiled_(std::move(compiled)),
+      windows_(std::move(windows)),
       budget_(options_.overhead_budget, compiled_.planned()),
       requests_(options_.run) {}
 
@@ -55,7 +78,7 @@ void Capture::SayPlan(const std::string& who, const std::string& id, std::int64_
 
 /// {"plan": {...}} or {"toml": "...", "where": "plan.toml"}, with "base": "current" where it is
 /// added to the plan as it is.
-Result<plan::CapturePlan> Capture::PlanOf(const std::string& body) const {
+Result<plan::CapturePlan> Capture::PlanOf(const std::string& body, std::int64_t asked_ns) const {
   try {
     const ordered_json json = ParseOrderedJson(body);
     const auto wrong = [](std::string what) { return Status(Code::kUsage, std::move(what)); };
@@ -76,6 +99,9 @@ Result<plan::CapturePlan> Capture::PlanOf(const std::string& body) const {
     } else {
       return wrong("the request holds neither plan nor toml");
     }
+    for (plan::Window& window : asked.windows) {
+      if (window.next != 0 && window.asked_ns == 0) window.asked_ns = asked_ns;
+    }
     return base == "current" ? plan::Union(plan_, asked) : asked;
   } catch (const std::exception& error) {
     return Status(Code::kUsage, fmt::format("the request cannot be read: {}", error.what()));
@@ -83,15 +109,57 @@ Result<plan::CapturePlan> Capture::PlanOf(const std::string& body) const {
 }
 
 /// Takes the plan over, or leaves everything as it is.
-Status Capture::Edit(const std::string& body) {
-  TELLTALE_ASSIGN_OR_RETURN(plan::CapturePlan plan, PlanOf(body));
+Status Capture::Edit(const std::string& body, std::int64_t asked_ns) {
+  TELLTALE_ASSIGN_OR_RETURN(plan::CapturePlan plan, PlanOf(body, asked_ns));
+  return Edit(std::move(plan));
+}
+
+Status Capture::Edit(plan::CapturePlan plan) {
   TELLTALE_ASSIGN_OR_RETURN(plan::Compiled compiled, plan::Compiled::Create(plan));
+  TELLTALE_ASSIGN_OR_RETURN(std::string windows, plan::WindowsText(plan.windows));
   plan_ = std::move(plan);
   compiled_ = std::move(compiled);
+  windows_ = std::move(windows);
   budget_.Restart(compiled_.planned());
   ++epoch_;
   edited_ = true;
   return {};
+}
+
+/// {"windows": {NAME: {...}}}, with "" as the name of one that has none of its own; or, of a rule's
+/// action, {"steps": N, "detail": [...], "incident": ID}: the next N steps.
+Status Capture::EditWindows(const store::Request& request, std::string* windows) {
+  try {
+    const ordered_json body = ParseOrderedJson(request.body);
+    const auto wrong = [](std::string what) { return Status(Code::kUsage, std::move(what)); };
+    if (!body.is_object()) return wrong("the request holds no JSON object");
+    ordered_json asked = ordered_json::object();
+    if (const auto found = body.find("windows"); found != body.end()) {
+      asked = *found;
+    } else {
+      asked[""] = {{"next", body.value("steps", ordered_json(5))}};
+      if (body.contains("detail")) asked[""]["detail"] = body["detail"];
+    }
+    if (!asked.is_object() || asked.empty()) return wrong("the request asks for no window");
+    const std::string incident = body.value("incident", std::string());
+    const std::string own =
+        incident.empty() ? "capture-" + store::Hex(request.id).substr(24) : "incident-" + incident;
+    ordered_json named = ordered_json::object();
+    windows->clear();
+    for (auto& [name, window] : asked.items()) {
+      const std::string& as = name.empty() ? own : name;
+      named[as] = window;
+      if (window.is_object() && window.contains("next")) named[as]["asked_ns"] = request.time_ns;
+      *windows += (windows->empty() ? "" : ", ") + as;
+    }
+    const ordered_json plan = {{"collections", ordered_json::object()}, {"windows", named}};
+    TELLTALE_ASSIGN_OR_RETURN(const plan::CapturePlan more, plan::FromJson(JsonText(plan)));
+    plan::CapturePlan all = plan::Union(plan_, more);
+    ForgetOldWindows(&all.windows);
+    return Edit(std::move(all));
+  } catch (const std::exception& error) {
+    return Status(Code::kUsage, fmt::format("the request cannot be read: {}", error.what()));
+  }
 }
 
 void Capture::Refuse(const store::RequestId& id, const std::string& who, const std::string& why,
@@ -130,6 +198,15 @@ void Capture::Done(const Open& open, const SeenStep* step, std::int64_t now_ns,
   } else {
     event.message = fmt::format("capture plan {} holds from the first step on", epoch_);
   }
+  if (!open.windows.empty()) {
+    data["windows"] = open.windows;
+    event.message = step != nullptr ? fmt::format("window {} is asked for, from {} step {} on",
+                                                  open.windows, kModeNames[step->mode], step->step)
+                                    : fmt::format(
+                                          "window {} is asked for, from the step that "
+                                          "begins next on",
+                                          open.windows);
+  }
   event.data = JsonText(data);
   event.marks = {{open.id, kRequestMarkRing, 1}};
   outbox->Add(std::move(event));
@@ -139,8 +216,12 @@ void Capture::Take(const store::Request& request, std::int64_t now_ns, Outbox* o
   const bool earlier = request.time_ns < options_.attempt_start_ns;
   if (answered_(request.id)) {
     // A predecessor has said so; what it took over holds on.
-    if (earlier || request.kind != "plan") return;
-    [[maybe_unused]] const Status refused_then_and_now = Edit(request.body);
+    if (earlier) return;
+    std::string ignored;
+    [[maybe_unused]] const Status refused_then_and_now =
+        request.kind == "plan"      ? Edit(request.body, request.time_ns)
+        : request.kind == "profile" ? EditWindows(request, &ignored)
+                                    : Status();
     return;
   }
   if (request.kind == "stop" && options_.stop) {
@@ -149,24 +230,63 @@ void Capture::Take(const store::Request& request, std::int64_t now_ns, Outbox* o
                              ? Status(Code::kUsage, "the attempt that it was asked of has ended")
                              : options_.stop(request, now_ns, outbox);
     if (!taken.ok()) Refuse(request.id, request.who, taken.message(), now_ns, outbox);
-  } else if (request.kind == "profile") {
-    Refuse(request.id, request.who, "this telltale records no profiler windows yet", now_ns,
-           outbox);
-  } else if (request.kind != "plan") {
+  } else if (request.kind != "plan" && request.kind != "profile") {
     Refuse(request.id, request.who,
            fmt::format("this telltale knows no request '{}'", request.kind), now_ns, outbox);
   } else if (earlier && first_look_) {
     Refuse(request.id, request.who, "the attempt that it was asked of has ended: ask again", now_ns,
            outbox);
-  } else if (const Status status = Edit(request.body); !status.ok()) {
-    Refuse(request.id, request.who, status.message(), now_ns, outbox);
   } else {
+    std::string windows;
+    const Status status = request.kind == "plan" ? Edit(request.body, request.time_ns)
+                                                 : EditWindows(request, &windows);
+    if (!status.ok()) {
+      Refuse(request.id, request.who, status.message(), now_ns, outbox);
+      return;
+    }
     SayPlan(request.who, store::Hex(request.id), now_ns, outbox);
-    open_.push_back({request.id, request.who, 0});
+    open_.push_back({request.id, request.who, 0, std::move(windows)});
+  }
+}
+
+void Capture::LookAtProfilerConfig(std::int64_t now_ns, Outbox* outbox) {
+  if (options_.profiler_config.empty() ||
+      (config_looked_ns_ != 0 && now_ns - config_looked_ns_ < kConfigPeriodNs)) {
+    return;
+  }
+  config_looked_ns_ = now_ns;
+  struct stat there {};
+  std::int64_t changed = 0;
+  if (::stat(options_.profiler_config.c_str(), &there) == 0 && S_ISREG(there.st_mode)) {
+    changed = std::int64_t{there.st_mtim.tv_sec} * 1'000'000'000 + there.st_mtim.tv_nsec;
+  }
+  if (changed == config_changed_ns_) return;
+  config_changed_ns_ = changed;
+  const std::string who = options_.profiler_config.string();
+  plan::CapturePlan plan = plan_;
+  std::erase_if(plan.windows, [](const plan::Window& window) {
+    return window.name.starts_with(plan::kProfilerConfigPrefix);
+  });
+  if (changed != 0) {
+    const auto text = store::ReadWholeFile(options_.profiler_config, kMaxConfigBytes);
+    const auto windows = text.ok() ? plan::WindowsOfProfilerConfig(*text)
+                                   : Result<std::vector<plan::Window>>(text.status());
+    if (!windows.ok()) {
+      Refuse({}, who, windows.status().message(), now_ns, outbox);
+      return;
+    }
+    plan.windows.insert(plan.windows.end(), windows->begin(), windows->end());
+  }
+  if (plan.windows == plan_.windows) return;
+  if (const Status status = Edit(std::move(plan)); !status.ok()) {
+    Refuse({}, who, status.message(), now_ns, outbox);
+  } else {
+    SayPlan(who, {}, now_ns, outbox);
   }
 }
 
 void Capture::Poll(std::int64_t now_ns, Outbox* outbox) {
+  LookAtProfilerConfig(now_ns, outbox);
   const store::RequestReader::Found found = requests_.Poll();
   for (const auto& damaged : found.damaged) {
     if (!answered_(damaged.id)) Refuse(damaged.id, damaged.who, damaged.why, now_ns, outbox);
@@ -220,7 +340,7 @@ void Capture::Settle(bool taken, std::int64_t now_ns, Outbox* outbox) {
     if (written.ok()) continue;
     if (written.status().code() != Code::kIo) {
       Refuse({}, asked.who, written.status().message(), now_ns, outbox);
-    } else if (const Status status = Edit(asked.body); !status.ok()) {
+    } else if (const Status status = Edit(asked.body, Clock::System().RealtimeNs()); !status.ok()) {
       Refuse({}, asked.who, status.message(), now_ns, outbox);
     } else {
       SayPlan(asked.who, {}, now_ns, outbox);
@@ -244,6 +364,7 @@ bool Capture::TakesHistograms() const {
 }
 
 void Capture::Introduce(Producer* producer) const {
+  producer->PublishWindows(windows_);
   producer->Publish(compiled_, plan_.slab_bytes, Producer::Names::kAgain);
 }
 
@@ -259,7 +380,10 @@ void Capture::Publish(const Producers& producers, const std::function<std::int64
   if (!thinned && !edited_) return;
   compiled_.Apply(budget_.thinning());
   const auto names = edited_ ? Producer::Names::kAgain : Producer::Names::kKept;
-  for (const auto& producer : producers) producer->Publish(compiled_, plan_.slab_bytes, names);
+  for (const auto& producer : producers) {
+    producer->PublishWindows(windows_);
+    producer->Publish(compiled_, plan_.slab_bytes, names);
+  }
   const std::int64_t now_ns = run_now();
   budget_.Published(now_ns);
   for (Open& open : open_) {

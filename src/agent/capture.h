@@ -27,8 +27,9 @@ namespace telltale::agent {
 
 struct CaptureOptions {
   std::filesystem::path run;
-  plan::CapturePlan plan;             ///< As the attempt was started.
-  double overhead_budget = 0.01;      ///< Part of step time.
+  plan::CapturePlan plan;                 ///< As the attempt was started.
+  double overhead_budget = 0.01;          ///< Part of step time.
+  std::filesystem::path profiler_config;  ///< SageMaker's; read again when it changes. May be none.
   std::int64_t attempt_start_ns = 0;  ///< Unix time: what was asked before is of earlier attempts.
   /// Takes a request of kind "stop" and answers it in time; not ok: it is refused. May be null.
   std::function<Status(const store::Request&, std::int64_t now_ns, Outbox*)> stop;
@@ -74,6 +75,7 @@ class Capture {
     store::RequestId id{};
     std::string who;
     std::int64_t published_ns = 0;  ///< 0: not yet.
+    std::string windows;            ///< Names of those that it asked for; empty: it is of a plan.
   };
   /// From inside the training: becomes a request once the journal has its event.
   struct Asked {
@@ -86,9 +88,15 @@ class Capture {
     std::int64_t begin_ns = 0;
   };
 
-  Capture(CaptureOptions options, Answered answered, plan::Compiled compiled);
-  Result<plan::CapturePlan> PlanOf(const std::string& body) const;
-  Status Edit(const std::string& body);
+  Capture(CaptureOptions options, Answered answered, plan::Compiled compiled, std::string windows);
+  /// `asked_ns`: when, Unix time.
+  Result<plan::CapturePlan> PlanOf(const std::string& body, std::int64_t asked_ns) const;
+  Status Edit(const std::string& body, std::int64_t asked_ns);
+  Status Edit(plan::CapturePlan plan);
+  /// Looks whether SageMaker's file has changed, and takes its windows over.
+  void LookAtProfilerConfig(std::int64_t now_ns, Outbox* outbox);
+  /// A request of kind "profile". `windows`: names of what it asks for.
+  Status EditWindows(const store::Request& request, std::string* windows);
   void Take(const store::Request& request, std::int64_t now_ns, Outbox* outbox);
   void SayPlan(const std::string& who, const std::string& id, std::int64_t now_ns,
                Outbox* outbox) const;
@@ -100,9 +108,12 @@ class Capture {
   const Answered answered_;
   plan::CapturePlan plan_;
   plan::Compiled compiled_;
+  std::string windows_;  ///< As the control page carries them.
   Budget budget_;
   OwnCpu own_cpu_;
   store::RequestReader requests_;
+  std::int64_t config_looked_ns_ = 0;
+  std::int64_t config_changed_ns_ = 0;  ///< Its time of change when it was read; 0: not there.
   std::uint64_t epoch_ = 1;
   bool edited_ = false;     ///< Since it was last published.
   bool producers_ = false;  ///< There were some when it was last published.

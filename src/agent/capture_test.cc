@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/capture.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
@@ -40,6 +43,7 @@ class CaptureTest : public ::testing::Test {
     options.run = run_;
     options.plan = plan::DefaultPlan();
     options.attempt_start_ns = attempt_start_ns;
+    options.profiler_config = config_;
     auto capture = Capture::Create(
         options, [this](const store::RequestId& id) { return answered_.contains(id); });
     EXPECT_TRUE(capture.ok()) << capture.status().message();
@@ -82,6 +86,7 @@ class CaptureTest : public ::testing::Test {
   }
 
   std::filesystem::path run_;
+  std::filesystem::path config_;  ///< Of SageMaker.
   std::set<store::RequestId> answered_;
   Outbox outbox_;
 };
@@ -119,9 +124,93 @@ TEST_F(CaptureTest, AnAdditionKeepsWhatIsThere) {
   EXPECT_EQ(said[0].data["plan"]["collections"].size(), 4U);
 }
 
+TEST_F(CaptureTest, AWindowIsAddedToThePlanAndNamedAfterWhoAskedForIt) {
+  auto capture = Open();
+  const auto id = Ask(R"({"windows": {"": {"next": 5, "detail": ["ops"]}}})", "profile",
+                      1'700'000'000'000'000'000);
+  Ask(R"({"rule": "StepOutlier", "incident": "ab12", "why": "x", "steps": 3})", "profile",
+      1'700'000'000'000'000'001);
+  Tick(capture.get(), 1 * kMs);
+  Tick(capture.get(), 2 * kMs);
+  const auto said = Take();
+  ASSERT_EQ(said.size(), 4U);
+  const json& windows = said[1].data["plan"]["windows"];
+  const std::string name = "capture-" + store::Hex(id).substr(24);
+  ASSERT_TRUE(windows.contains(name)) << windows.dump();
+  EXPECT_EQ(windows[name]["next"], 5);
+  EXPECT_EQ(windows[name]["asked_ns"], 1'700'000'000'000'000'000);
+  EXPECT_EQ(windows["incident-ab12"]["next"], 3);
+  EXPECT_TRUE(said[1].data["plan"]["collections"].contains("weights")) << "the rest of it stays";
+  EXPECT_EQ(said[2].kind, "request.done");
+  EXPECT_EQ(said[2].data["windows"], name);
+  EXPECT_EQ(said[3].data["windows"], "incident-ab12");
+  // An agent that comes after a death takes them over without a word.
+  auto next = Open();
+  Tick(next.get(), 3 * kMs);
+  EXPECT_TRUE(Take().empty());
+  next->SayPlan(0, &outbox_);
+  EXPECT_EQ(Take()[0].data["plan"]["windows"].size(), 2U);
+}
+
+TEST_F(CaptureTest, AWindowThatIsNoneIsRefusedWithAReason) {
+  auto capture = Open();
+  Ask(R"({"windows": {"": {"next": 5, "detail": ["everything"]}}})", "profile");
+  Ask(R"({"windows": {}})", "profile");
+  Ask(R"({"steps": "many"})", "profile");
+  Tick(capture.get(), 1 * kMs);
+  const auto said = Take();
+  ASSERT_EQ(said.size(), 3U);
+  for (const Said& one : said) EXPECT_EQ(one.kind, "request.refused");
+  EXPECT_NE(said[0].data["why"].get<std::string>().find("everything"), std::string::npos);
+}
+
+TEST_F(CaptureTest, OfWindowsThatOpenOnceOnlyTheNewestStayInThePlan) {
+  auto capture = Open();
+  Ask(R"({"windows": {"kept": {"every": 100}}})", "profile");
+  for (int i = 0; i < 20; ++i) Ask(R"({"windows": {"": {"next": 1}}})", "profile");
+  Tick(capture.get(), 1 * kMs);
+  Take();
+  capture->SayPlan(0, &outbox_);
+  const json windows = Take()[0].data["plan"]["windows"];
+  EXPECT_TRUE(windows.contains("kept"));
+  EXPECT_EQ(windows.size(), 9U);
+}
+
+TEST_F(CaptureTest, SageMakersConfigurationIsReadAgainWhenItChanges) {
+  constexpr std::int64_t kSecond = 1000 * kMs;
+  config_ = run_ / "profilerconfig.json";
+  const auto write = [&](const std::string& text, int second) {
+    std::ofstream(config_) << text;
+    const timespec times[2] = {{second, 0}, {second, 0}};
+    ASSERT_EQ(::utimensat(AT_FDCWD, config_.c_str(), times, 0), 0);
+  };
+  auto capture = Open();
+  Tick(capture.get(), 1 * kSecond);
+  EXPECT_TRUE(Take().empty()) << "no such file";
+  write(R"({"ProfilingParameters": {"DetailedProfilingConfig": "{\"StartStep\": 3}"}})", 1000);
+  Tick(capture.get(), 3 * kSecond);
+  auto said = Take();
+  ASSERT_EQ(said.size(), 1U);
+  EXPECT_EQ(said[0].kind, "plan");
+  EXPECT_EQ(said[0].data["plan"]["windows"]["sagemaker-detailed"]["steps"], "3");
+  Tick(capture.get(), 5 * kSecond);
+  EXPECT_TRUE(Take().empty()) << "it has not changed";
+  write("{", 1001);
+  Tick(capture.get(), 7 * kSecond);
+  said = Take();
+  ASSERT_EQ(said.size(), 1U);
+  EXPECT_EQ(said[0].kind, "request.refused");
+  write(R"({"DisableProfiler": true})", 1002);
+  Tick(capture.get(), 9 * kSecond);
+  said = Take();
+  ASSERT_EQ(said.size(), 1U);
+  EXPECT_FALSE(said[0].data["plan"].contains("windows"));
+  EXPECT_TRUE(said[0].data["plan"]["collections"].contains("weights"));
+}
+
 TEST_F(CaptureTest, WhatIsNoPlanIsRefusedWithAReason) {
   auto capture = Open();
-  Ask(R"({"plan": {"level": "operators"}})");
+  Ask(R"({"plan": {"level": "most"}})");
   Ask(R"({"toml": "[collections.a]\ninclude = '(('"})");
   Ask(R"({"nothing": 1})");
   Ask("{}", "dance");
@@ -130,7 +219,7 @@ TEST_F(CaptureTest, WhatIsNoPlanIsRefusedWithAReason) {
   const auto said = Take();
   ASSERT_EQ(said.size(), 5U);
   for (const Said& one : said) EXPECT_EQ(one.kind, "request.refused");
-  EXPECT_NE(said[0].data["why"].get<std::string>().find("profiling"), std::string::npos);
+  EXPECT_NE(said[0].data["why"].get<std::string>().find("no level"), std::string::npos);
   EXPECT_NE(said[1].data["why"].get<std::string>().find("'(('"), std::string::npos);
   EXPECT_NE(said[3].data["why"].get<std::string>().find("dance"), std::string::npos);
   EXPECT_EQ(said[4].data["why"], "no plan file 'x.toml'");

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "agent/outbox.h"
@@ -39,6 +40,8 @@ class Producer {
   /// Writes the rules, thinned as they are, and with kAgain every name's answer, so that the probe
   /// sees all of it at once.
   void Publish(const plan::Compiled& compiled, std::uint64_t slab_bytes, Names names);
+  /// Publishes the windows of detail, where they have changed.
+  void PublishWindows(std::string_view text) { control_->SetWindows(text); }
   /// The names whose answers the plan owes; cheap where none is new.
   void AnswerNames(const plan::Compiled& compiled);
   /// Steps that it has made: lists of steps that are longer than a rule follow them.

@@ -263,22 +263,25 @@ void Summary::OnEvent(const format::EventRow& row, std::uint32_t writer) {
                              : std::string(row.message));
     }
   } else if (row.kind == "agent.start") {
-    governor.clear();  // A new agent begins without any thinning, said or not.
+    // A new agent begins without any thinning, said or not; those of attempts before are gone.
+    std::erase_if(governors, [&](const auto& one) {
+      return one.first == writer || one.second.attempt < row.attempt;
+    });
   } else if (row.kind == "plan") {
-    plans.push_back({row.time_ns, std::string(row.message)});
+    plans.push_back({row.time_ns, std::string(row.message), writer});
     if (plans.size() > kCaptureChanges) plans.pop_front();
     // Another plan begins without any thinning; how often the machine is sampled is not of it.
-    const auto before = ParseJson(governor);
-    governor.clear();
+    const auto before = ParseJson(std::exchange(governors[writer], {row.attempt, {}}).data);
     if (before.is_object() && before.contains("sampling_stretch") &&
         before["sampling_stretch"].is_number()) {
-      governor = JsonText(nlohmann::json{{"sampling_stretch", before["sampling_stretch"]}});
+      governors[writer].data =
+          JsonText(nlohmann::json{{"sampling_stretch", before["sampling_stretch"]}});
     }
   } else if (row.kind == "governor" || row.kind == "budget.exceeded") {
     ++thinned_count;
-    thinned.push_back({row.time_ns, std::string(row.message)});
+    thinned.push_back({row.time_ns, std::string(row.message), writer});
     if (thinned.size() > kCaptureChanges) thinned.pop_front();
-    governor = row.data;
+    governors[writer] = {row.attempt, std::string(row.data)};
   } else if (row.kind == "framework" || row.kind == "model" || row.kind == "optimizer") {
     facts[std::string(row.kind)] = row.data;
   } else if (row.kind == "dataloader") {
@@ -342,6 +345,13 @@ ProcessFacts* Summary::Process(std::uint32_t writer, std::int32_t pid) {
   if (found != processes.end()) return &found->second;
   if (pid <= 0 || processes.size() >= kMaxProcesses) return nullptr;
   return &processes[{writer, pid}];
+}
+
+std::string_view Summary::NodeOf(std::uint32_t writer) const {
+  if (nodes.size() < 2) return {};
+  const auto found = std::find_if(writers_.begin(), writers_.end(),
+                                  [writer](const auto& one) { return one.second == writer; });
+  return found == writers_.end() ? std::string_view() : found->first;
 }
 
 const ProcessFacts* Summary::ProcessAt(std::string_view node, std::int32_t pid) const {

@@ -161,6 +161,12 @@ struct Gap {
 struct CaptureChange {
   std::int64_t time_ns = 0;
   std::string message;
+  std::uint32_t writer = 0;
+};
+
+struct GovernorWord {
+  std::uint32_t attempt = 0;
+  std::string data;  ///< JSON; empty where it said nothing of this plan.
 };
 
 class Summary {
@@ -200,9 +206,8 @@ class Summary {
   std::deque<CaptureChange> plans;
   std::deque<CaptureChange> thinned;
   std::uint64_t thinned_count = 0;
-  /// Data (JSON) of the governor's newest word on the plan that holds; empty where it has said
-  /// nothing of that one.
-  std::string governor;
+  /// What each writer's governor said last of the plan that holds: each node has its own.
+  std::map<std::uint32_t, GovernorWord> governors;
   std::vector<std::string> disabled;         ///< Why the probe switched itself off.
   std::map<std::string, std::string> facts;  ///< Newest data (JSON) of framework, model, optimizer.
   std::vector<std::string> loaders;          ///< Data (JSON) of each dataloader, at most 16.
@@ -212,6 +217,8 @@ class Summary {
   std::uint64_t workers = 0;
   std::uint64_t folded = 0;  ///< Names and subjects beyond the bounds.
 
+  /// The node that this writer samples, where the run has several; else empty.
+  std::string_view NodeOf(std::uint32_t writer) const;
   /// TRAIN steps over all ranks; the sum of the groups.
   StepGroup const* Train(std::int32_t rank) const;
   /// The lowest rank with TRAIN steps, -1 where none.

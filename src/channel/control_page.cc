@@ -28,8 +28,12 @@ std::size_t RulesOffset(std::uint32_t words) {
   return (kWordsOffset + std::size_t{words} * sizeof(std::uint32_t) + 63) / 64 * 64;
 }
 
+std::size_t WindowsOffset(std::uint32_t words) {
+  return (RulesOffset(words) + format::kControlRulesBytes + 63) / 64 * 64;
+}
+
 std::size_t PageBytesFor(std::uint32_t words) {
-  const std::size_t raw = RulesOffset(words) + format::kControlRulesBytes;
+  const std::size_t raw = WindowsOffset(words) + sizeof(format::ControlWindows);
   return (raw + format::kPageBytes - 1) / format::kPageBytes * format::kPageBytes;
 }
 
@@ -55,6 +59,7 @@ Result<ControlPage> ControlPage::Create(std::uint32_t name_limit) {
   header->words_offset = kWordsOffset;
   header->words = words;
   header->rules_offset = static_cast<std::uint32_t>(RulesOffset(words));
+  header->windows_offset = static_cast<std::uint32_t>(WindowsOffset(words));
   return ControlPage(std::move(fd), map, bytes, words);
 }
 
@@ -71,7 +76,8 @@ Result<ControlPage> ControlPage::Attach(UniqueFd fd) {
   const std::uint32_t words = page.header()->words;
   if (page.header()->magic != format::kControlMagic ||
       page.header()->words_offset != kWordsOffset || words > format::kMaxNames ||
-      PageBytesFor(words) > bytes || page.header()->rules_offset != RulesOffset(words)) {
+      PageBytesFor(words) > bytes || page.header()->rules_offset != RulesOffset(words) ||
+      page.header()->windows_offset != WindowsOffset(words)) {
     return Status{Code::kUnusable, "control page: no valid header"};
   }
   page.words_ = words;
@@ -112,6 +118,34 @@ std::atomic<std::uint32_t>* ControlPage::words() const {
 
 std::uint64_t* ControlPage::rules() const {
   return reinterpret_cast<std::uint64_t*>(static_cast<char*>(map_) + RulesOffset(words_));
+}
+
+format::ControlWindows* ControlPage::windows() const {
+  return reinterpret_cast<format::ControlWindows*>(static_cast<char*>(map_) +
+                                                   WindowsOffset(words_));
+}
+
+void ControlPage::SetWindows(std::string_view text) {
+  format::ControlWindows& w = *windows();
+  if (text.size() > format::kMaxWindowsBytes) text = {};
+  const std::uint64_t before = w.sequence.load(std::memory_order_relaxed);
+  const auto word_at = [&](std::size_t at) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, text.data() + at, std::min(sizeof word, text.size() - at));
+    return word;
+  };
+  bool same = before % 2 == 0 && w.bytes.load(std::memory_order_relaxed) == text.size();
+  for (std::size_t at = 0; same && at < text.size(); at += 8) {
+    same = w.text[at / 8].load(std::memory_order_relaxed) == word_at(at);
+  }
+  if (same) return;
+  // Odd already: a predecessor died in the midst of it.
+  w.sequence.store(before | 1, std::memory_order_release);
+  for (std::size_t at = 0; at < text.size(); at += 8) {
+    w.text[at / 8].store(word_at(at), std::memory_order_release);
+  }
+  w.bytes.store(static_cast<std::uint32_t>(text.size()), std::memory_order_release);
+  w.sequence.store((before | 1) + 1, std::memory_order_release);
 }
 
 void ControlPage::SetName(std::uint32_t name, std::uint32_t word) {

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <utility>
 
 #include "base/status.h"
@@ -46,6 +47,9 @@ class ControlPage {
   void SetRules(std::span<const format::ControlRule> rules, std::uint32_t unanswered_mask,
                 std::uint64_t slab_bytes,
                 std::span<const format::ControlCollection> collections = {});
+  /// Publishes the windows of detail: a JSON object, or nothing. Does nothing where they are as
+  /// they were, and cuts nothing: what is longer than kMaxWindowsBytes is left out.
+  void SetWindows(std::string_view text);
   /// A rule that takes `take` of each `interval`th step of every mode.
   static format::ControlRule EveryStep(std::uint32_t take, std::uint32_t interval);
   /// Says that a new plan is complete.
@@ -58,6 +62,7 @@ class ControlPage {
   format::ControlHeader* header() const { return static_cast<format::ControlHeader*>(map_); }
   std::atomic<std::uint32_t>* words() const;
   std::uint64_t* rules() const;
+  format::ControlWindows* windows() const;
 
   UniqueFd fd_;
   void* map_ = nullptr;

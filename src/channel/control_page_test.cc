@@ -11,6 +11,7 @@
 #include <atomic>
 #include <cstring>
 #include <iterator>
+#include <string>
 #include <thread>
 
 #include "channel/testing.h"
@@ -67,6 +68,48 @@ TEST(ControlPage, AnswersReachTheProducerAndSurviveANewWriter) {
   EXPECT_EQ(again->epoch(), 1u);
   again->SetName(7, format::kNameNo);
   EXPECT_EQ(producer->NameWord(7), format::kNameNo);
+}
+
+/// What the producer reads of the windows; "?" where it is to ask again.
+std::string WindowsOf(Producer* producer, std::size_t room = format::kMaxWindowsBytes) {
+  std::string text(format::kMaxWindowsBytes, '?');
+  std::size_t bytes = 0;
+  if (producer->ReadWindows(text.data(), room, &bytes) == 0) return "?";
+  return text.substr(0, bytes);
+}
+
+TEST(ControlPage, WindowsReachTheProducerWhole) {
+  auto page = ControlPage::Create(100);
+  ASSERT_TRUE(page.ok());
+  TestProducer producer;
+  EXPECT_EQ(producer->WindowsSequence(), 0U) << "no page yet";
+  ASSERT_TRUE(producer->UseControlPage(page->ReadOnlyFd()->release()));
+  EXPECT_EQ(producer->WindowsSequence(), 0U) << "none were ever set";
+  EXPECT_EQ(WindowsOf(&*producer), "?");
+  page->SetWindows(R"({"w":{"every":10}})");
+  const std::uint64_t first = producer->WindowsSequence();
+  EXPECT_EQ(first, 2U);
+  EXPECT_EQ(WindowsOf(&*producer), R"({"w":{"every":10}})");
+  EXPECT_EQ(WindowsOf(&*producer, 5), "?") << "no room for it";
+  page->SetWindows(R"({"w":{"every":10}})");
+  EXPECT_EQ(producer->WindowsSequence(), first) << "nothing has changed";
+  // A new writer goes on from there, also where its predecessor died in the midst.
+  auto again = ControlPage::Attach(UniqueFd(::dup(page->fd())));
+  ASSERT_TRUE(again.ok()) << again.status().message();
+  auto* header =
+      static_cast<char*>(::mmap(nullptr, 65536, PROT_READ | PROT_WRITE, MAP_SHARED, page->fd(), 0));
+  ASSERT_NE(static_cast<void*>(header), MAP_FAILED);
+  const auto offset = reinterpret_cast<format::ControlHeader*>(header)->windows_offset;
+  auto* windows = reinterpret_cast<format::ControlWindows*>(header + offset);
+  windows->sequence.store(first + 1);
+  EXPECT_EQ(WindowsOf(&*producer), "?") << "it is being written";
+  again->SetWindows("{}");
+  EXPECT_EQ(WindowsOf(&*producer), "{}");
+  windows->bytes.store(1U << 30);
+  EXPECT_EQ(WindowsOf(&*producer), "?") << "longer than a page can hold";
+  again->SetWindows("");
+  EXPECT_EQ(WindowsOf(&*producer), "");
+  ::munmap(header, 65536);
 }
 
 TEST(ControlPage, RulesReachTheProducerAsTheyWereSet) {

@@ -350,6 +350,25 @@ std::uint64_t Producer::ReadRules(format::ControlRule* out, std::uint32_t* unans
   return control->rules_sequence.load(std::memory_order_relaxed) == sequence ? sequence : 0;
 }
 
+std::uint64_t Producer::WindowsSequence() const {
+  if (control_.load(std::memory_order_acquire) == nullptr || windows_ == nullptr) return 0;
+  return windows_->sequence.load(std::memory_order_acquire);
+}
+
+std::uint64_t Producer::ReadWindows(char* out, std::size_t room, std::size_t* bytes) const {
+  *bytes = 0;
+  const std::uint64_t sequence = WindowsSequence();
+  if (sequence == 0 || sequence % 2 != 0) return 0;
+  const std::size_t length = windows_->bytes.load(std::memory_order_acquire);
+  if (length > format::kMaxWindowsBytes || length > room) return 0;
+  for (std::size_t at = 0; at < length; at += 8) {
+    const std::uint64_t word = windows_->text[at / 8].load(std::memory_order_acquire);
+    std::memcpy(out + at, &word, length - at < 8 ? length - at : 8);
+  }
+  *bytes = length;
+  return windows_->sequence.load(std::memory_order_relaxed) == sequence ? sequence : 0;
+}
+
 std::uint64_t Producer::PlanEpoch() const {
   const format::ControlHeader* control = control_.load(std::memory_order_acquire);
   return control == nullptr ? 0 : control->epoch.load(std::memory_order_acquire);

@@ -129,6 +129,12 @@ class Producer {
   /// Of a tensor's name id: the place of its collection in format::kKnownCollections, or -1;
   /// `whole` is true where it stands for the collection as such (its name is empty).
   int KnownCollection(std::uint32_t name, bool* whole) const;
+  /// Changes with each edit of the windows of detail; odd while one is being written. 0: none were
+  /// ever published, or a page without.
+  std::uint64_t WindowsSequence() const;
+  /// Copies their text, of at most kMaxWindowsBytes, as of the sequence number that it returns; 0:
+  /// it is being written, or there is none.
+  std::uint64_t ReadWindows(char* out, std::size_t room, std::size_t* bytes) const;
   /// Counts the plans published so far.
   std::uint64_t PlanEpoch() const;
   /// The control page's word for a name; kNameUnanswered past the page.
@@ -163,7 +169,8 @@ class Producer {
   std::atomic<const format::ControlHeader*> control_;  ///< Stored last (release).
   const std::atomic<std::uint32_t>* words_;
   std::uint32_t word_count_;
-  const std::uint64_t* rules_;  ///< kControlRules ControlRule; null: a page without.
+  const std::uint64_t* rules_;             ///< kControlRules ControlRule; null: a page without.
+  const format::ControlWindows* windows_;  ///< Null: a page without.
   SlabWriter slab_;
   std::atomic<std::uint32_t> disabling_;
   char refusal_[240];

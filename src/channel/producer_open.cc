@@ -294,6 +294,12 @@ bool Producer::UseControlPage(int fd) {
         rules_ = has_rules
                      ? reinterpret_cast<const std::uint64_t*>(static_cast<const char*>(map) + rules)
                      : nullptr;
+        const std::uint64_t windows = control->windows_offset;
+        const bool has_windows = windows % 64 == 0 && windows >= sizeof *control &&
+                                 windows + sizeof(format::ControlWindows) <= bytes;
+        windows_ = has_windows ? reinterpret_cast<const format::ControlWindows*>(
+                                     static_cast<const char*>(map) + windows)
+                               : nullptr;
         control_.store(control, std::memory_order_release);
       } else {
         ::munmap(map, bytes);

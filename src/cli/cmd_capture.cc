@@ -10,6 +10,7 @@
 #include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,6 +26,7 @@
 #include "cli/rule_flags.h"
 #include "plan/capture_plan.h"
 #include "plan/compiler.h"
+#include "plan/plan_json.h"
 #include "store/reader.h"
 #include "store/requests.h"
 
@@ -41,14 +43,18 @@ constexpr std::int64_t kBehindNs = 3 * kSecond;
 constexpr std::string_view kExamples =
     "  telltale capture telltale-runs/x --show\n"
     "  telltale capture telltale-runs/x --collect 'gradients:histogram,interval=10'\n"
-    "  telltale capture telltale-runs/x --level tensors";
+    "  telltale capture telltale-runs/x --level tensors\n"
+    "  telltale capture telltale-runs/x --steps 5 --detail ops,kernels,shapes";
 
 struct Args {
   std::string run;
   PlanFlags plan;
-  RuleFlags rules;  ///< Those of --rule.
+  RuleFlags rules;                    ///< Those of --rule.
+  std::optional<std::int64_t> steps;  ///< Of a window of detail.
+  std::string detail;
 
-  bool any() const { return plan.any() || rules.any(); }
+  bool any() const { return plan.any() || rules.any() || window(); }
+  bool window() const { return steps.has_value() || !detail.empty(); }
   bool show = false;
   bool json = false;
   int wait_s = 10;
@@ -99,9 +105,32 @@ class PlanEvents {
   bool refused = false;
   std::string message;
   ordered_json answer;
+  /// Of the window that the answer names: what each process has said at its end.
+  std::vector<std::string> Endings() const {
+    std::vector<std::string> out;
+    const std::string window = answered && !refused ? answer.value("windows", std::string()) : "";
+    for (const auto& [of, line] : endings_) {
+      if (of == window) out.push_back(line);
+    }
+    return out;
+  }
 
  private:
+  /// Kept whether the answer is there yet or not: it may come after the end.
+  void SeeWindow(const format::EventRow& event) {
+    const auto data = ParseOrderedJson(event.data);
+    const auto name = data.is_object() ? data.find("window") : data.end();
+    if (name == data.end() || !name->is_string()) return;
+    endings_.emplace_back(name->get<std::string>(),
+                          fmt::format("rank {}: {}", event.rank, event.message));
+  }
+
   void See(const format::EventRow& event, const std::string& id) {
+    if (event.kind == "window.closed" || event.kind == "window.refused" ||
+        event.kind == "window.failed") {
+      SeeWindow(event);
+      return;
+    }
     const bool ours = event.kind == "plan" || event.kind == "request.done" ||
                       event.kind == "request.refused" || event.kind == "governor";
     if (!ours) return;
@@ -128,6 +157,7 @@ class PlanEvents {
   std::string plan_;
   std::uint64_t epoch_ = 0;
   std::string thinned_;
+  std::vector<std::pair<std::string, std::string>> endings_;  ///< Window, line.
 };
 
 /// The plan that holds now, as far as the records say.
@@ -160,6 +190,73 @@ void Show(const plan::CapturePlan& plan, PlanEvents& events, bool json) {
   WriteOut(ExplainPlan(plan, NeedsOfRun(events.reader().info())));
 }
 
+/// Writes the request, waits for the agent's answer and, of a window, for its end, and says both.
+int Ask(const Args& args, const char* kind, std::string body, PlanEvents* events) {
+  const auto fail = [](const Status& status) { return Fail("capture", status); };
+  store::Request request;
+  request.who = store::RequestWho();
+  request.kind = kind;
+  request.body = std::move(body);
+  const auto written = store::WriteRequest(args.run, std::move(request));
+  if (!written.ok()) return fail(written.status());
+
+  const std::string id = store::Hex(written->id);
+  const Clock& clock = Clock::System();
+  const std::int64_t deadline = clock.MonotonicNs() + args.wait_s * kSecond;
+  while (true) {
+    if (const Status read = events->Read(id); !read.ok()) return fail(read);
+    if (events->refused) break;
+    if (events->answered && (!args.window() || !events->Endings().empty())) break;
+    if (clock.MonotonicNs() >= deadline) {
+      if (events->answered) break;
+      return fail(
+          {Code::kLimit, fmt::format("no answer within {} s: the request stays in {}/requests "
+                                     "and holds once the agent takes it: see `telltale capture "
+                                     "{} --show`",
+                                     args.wait_s, args.run, args.run)});
+    }
+    events->GiveUpOnTheDead();
+    ::nanosleep(&kPause, nullptr);
+  }
+  if (events->refused) {
+    const std::string why = events->answer.value("why", events->message);
+    return fail({Code::kUsage, fmt::format("the agent refuses: {}", why)});
+  }
+  if (args.json) {
+    ordered_json out = events->answer;
+    if (args.window()) out["ended"] = events->Endings();
+    out["plan"] = ParseOrderedJson(events->plan());
+    Print("{}\n", DocumentText(out));
+  } else {
+    Print("{}\n", Printable(events->message));
+    const std::vector<std::string> endings = events->Endings();
+    for (const std::string& line : endings) Print("{}\n", Printable(line));
+    if (args.window() && endings.empty()) {
+      Print("it has not ended by now: its end is an event of the run (window.closed)\n");
+    }
+  }
+  return 0;
+}
+
+/// The body of a request for the next steps.
+Result<ordered_json> WindowAsked(const Args& args) {
+  if (args.plan.any() || args.rules.any()) {
+    return Status(Code::kUsage,
+                  "--steps asks for a window of the next steps and nothing else: give the options "
+                  "of the plan in a command of their own, or use --window");
+  }
+  if (!args.steps.has_value()) {
+    return Status(Code::kUsage, "--detail is of --steps: write for example --steps 5");
+  }
+  if (*args.steps < 1) {
+    return Status(Code::kUsage, fmt::format("--steps {}: write 1 or more", *args.steps));
+  }
+  std::string text = fmt::format("next={}", *args.steps);
+  if (!args.detail.empty()) text += ";detail=" + args.detail;
+  TELLTALE_ASSIGN_OR_RETURN(const plan::Window window, plan::ParseWindow(text));
+  return ordered_json{{"windows", {{"", plan::WindowToJson(window)}}}};
+}
+
 int Capture(const Args& args) {
   const auto fail = [](const Status& status) { return Fail("capture", status); };
   if (args.show && args.any()) {
@@ -186,6 +283,11 @@ int Capture(const Args& args) {
                              "the options to `telltale run`",
                              args.run, state.state)});
   }
+  if (args.window()) {
+    const auto body = WindowAsked(args);
+    if (!body.ok()) return fail(body.status());
+    return Ask(args, "profile", JsonText(*body), &*events);
+  }
   const auto asked = RuleSetOf(args.rules);
   if (!asked.ok()) return fail(asked.status());
   const std::vector<rules::Need> needs = NeedsOfAsked(*asked, false);
@@ -193,9 +295,6 @@ int Capture(const Args& args) {
       PlanOf(args.plan, args.plan.whole() || !current.ok() ? Nothing() : *current, needs);
   if (!plan.ok()) return fail(plan.status());
   for (const std::string& line : LikelySlips(*plan)) Say("telltale capture: {}\n", line);
-  store::Request request;
-  request.who = store::RequestWho();
-  request.kind = "plan";
   ordered_json body;
   if (args.plan.whole()) {
     body = {{"base", "none"}};
@@ -207,38 +306,7 @@ int Capture(const Args& args) {
     body = {{"base", "current"}};
     body["plan"] = ParseOrderedJson(plan::ToJson(*added));
   }
-  request.body = JsonText(body);
-  const auto written = store::WriteRequest(args.run, std::move(request));
-  if (!written.ok()) return fail(written.status());
-
-  const std::string id = store::Hex(written->id);
-  const Clock& clock = Clock::System();
-  const std::int64_t deadline = clock.MonotonicNs() + args.wait_s * kSecond;
-  while (true) {
-    if (const Status read = events->Read(id); !read.ok()) return fail(read);
-    if (events->answered) break;
-    if (clock.MonotonicNs() >= deadline) {
-      return fail(
-          {Code::kLimit, fmt::format("no answer within {} s: the request stays in {}/requests "
-                                     "and holds once the agent takes it: see `telltale capture "
-                                     "{} --show`",
-                                     args.wait_s, args.run, args.run)});
-    }
-    events->GiveUpOnTheDead();
-    ::nanosleep(&kPause, nullptr);
-  }
-  if (events->refused) {
-    const std::string why = events->answer.value("why", events->message);
-    return fail({Code::kUsage, fmt::format("the agent refuses: {}", why)});
-  }
-  if (args.json) {
-    ordered_json out = events->answer;
-    out["plan"] = ParseOrderedJson(events->plan());
-    Print("{}\n", DocumentText(out));
-  } else {
-    Print("{}\n", Printable(events->message));
-  }
-  return 0;
+  return Ask(args, "plan", JsonText(body), &*events);
 }
 
 }  // namespace
@@ -250,8 +318,15 @@ void RegisterCapture(CLI::App& app, Context* context) {
   AddOption(command, "RUN", args->run, "Run directory").Required();
   AddPlanFlags(command, &args->plan);
   AddRuleFlag(command, &args->rules);
+  AddOption(command, "--steps", args->steps,
+            "Record the operators of the next so many steps of each process");
+  AddOption(
+      command, "--detail", args->detail,
+      "What of them, with --steps: any of ops, kernels, shapes, stacks, memory, flops, modules, "
+      "python (default ops,kernels,shapes)");
   AddFlag(command, "--show", args->show, "Print the plan that holds, and what of it is thinned");
-  AddOption(command, "--wait", args->wait_s, "Seconds to wait for the agent's answer")
+  AddOption(command, "--wait", args->wait_s,
+            "Seconds to wait for the agent's answer, and for the end of a window")
       .Default("10");
   AddJson(command, &args->json);
   OnRun(command, context, [args] { return Capture(*args); });

@@ -17,6 +17,7 @@
 #include "cli/junit.h"
 #include "cli/output.h"
 #include "cli/rule_flags.h"
+#include "cli/run_or_trace.h"
 #include "report/verdict.h"
 #include "rules/foreign.h"
 #include "rules/python_consent.h"
@@ -101,7 +102,7 @@ void RegisterCheck(CLI::App& app, Context* context) {
       "  telltale check RUN --json",
       {0, 3, 7, 8, kExitFinding});
   auto options = std::make_shared<CheckOptions>();
-  AddOption(command, "RUN", options->run, "Run directory").Required();
+  AddOption(command, "RUN", options->run, "Run directory, or a trace").Required();
   AddOption(command, "--fail-on", options->fail_on,
             "Exit with 10 where a finding is at least this severe, with 3 where a rule "
             "could not judge")
@@ -114,7 +115,8 @@ void RegisterCheck(CLI::App& app, Context* context) {
   AddFlag(command, "--no-python-rules", options->no_python_rules,
           "Leaves out the rules in Python, also those that you have asked for yourself");
   AddJson(command, &options->json);
-  OnRun(command, context, [options] { return Check(*options); });
+  OnRun(command, context,
+        [options] { return WithRun("check", &options->run, [&] { return Check(*options); }); });
 }
 
 }  // namespace telltale::cli

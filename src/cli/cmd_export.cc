@@ -18,8 +18,10 @@
 #include "base/printable.h"
 #include "cli/check_json.h"
 #include "cli/command.h"
+#include "cli/export_traces.h"
 #include "cli/metrics_push.h"
 #include "cli/output.h"
+#include "cli/run_or_trace.h"
 #include "interchange/tensorboard_export.h"
 #include "store/folder.h"
 #include "store/run_info.h"
@@ -45,6 +47,7 @@ struct Args {
   std::string region;
   std::string name_space = "Telltale";
   int parent = 0;
+  TraceExport trace;
   bool json = false;
 };
 
@@ -167,8 +170,7 @@ int Text(const Args& args, const std::string& text) {
 }
 
 int Export(const Args& args) {
-  const bool of_a_run =
-      args.format == "tensorboard" || args.format == "otlp" || args.format == "cloudwatch";
+  const bool of_a_run = args.format != "prometheus-rules" && args.format != "grafana";
   if (of_a_run == args.run.empty()) {
     return Fail(
         "export",
@@ -181,6 +183,14 @@ int Export(const Args& args) {
       return Fail("export", Status(Code::kUsage, "no folder to write to: write -o DIR"));
     }
     return TensorBoard(args);
+  }
+  if (IsTraceFormat(args.format)) {
+    TraceExport trace = args.trace;
+    trace.format = args.format;
+    trace.run = args.run;
+    trace.output = args.output;
+    trace.json = args.json;
+    return WithRun("export", &trace.run, [&trace] { return ExportTrace(trace); });
   }
   if (args.format == "otlp") return Otlp(args);
   if (args.format == "cloudwatch") return CloudWatch(args);
@@ -195,24 +205,46 @@ void RegisterExport(CLI::App& app, Context* context) {
       app, "export", "Write a run in another tool's format, or push its metrics",
       "  telltale export tensorboard telltale-runs/20261120-150412-train -o logs\n"
       "  telltale export tensorboard RUN -o logs --statistics\n"
+      "  telltale export perfetto RUN -o run.pftrace\n"
+      "  telltale export pprof RUN -o run.pb.gz\n"
+      "  telltale export collapsed RUN --sample-type device | flamegraph.pl > run.svg\n"
+      "  telltale export timeline RUN -o timelines --step 5\n"
+      "  telltale export parquet RUN --table steps -o steps.parquet\n"
       "  telltale export otlp RUN --endpoint http://127.0.0.1:4318 --follow\n"
       "  telltale export cloudwatch RUN --region eu-central-1 --follow\n"
       "  telltale export prometheus-rules -o telltale-alerts.yml\n"
       "  telltale export grafana -o telltale-dashboard.json\n"
-      "tensorboard: scalars and histograms as event files, a folder a mode and rank. otlp, "
+      "tensorboard: scalars and histograms as event files, a folder a mode and rank. chrome, "
+      "perfetto, speedscope: slices, spans, steps and metrics on a timeline. pprof, collapsed: "
+      "stacks "
+      "with their times. timeline: a file a step, as TensorFlow's ProfilerHook writes them. "
+      "parquet, "
+      "csv: one table. otlp, "
       "cloudwatch: what the run is like now, findings and the states of rules too; with --follow "
       "until it is over. prometheus-rules, grafana: alert rules and a dashboard, of no run.",
       {0, 3, 6, 7, 8});
   auto args = std::make_shared<Args>();
-  AddOption(command, "FORMAT", args->format,
-            "tensorboard, otlp, cloudwatch, prometheus-rules or grafana")
+  AddOption(
+      command, "FORMAT", args->format,
+      "tensorboard, chrome, perfetto, speedscope, pprof, collapsed, timeline, parquet, csv, otlp, "
+      "cloudwatch, prometheus-rules or grafana")
       .Required()
-      .OneOf({"tensorboard", "otlp", "cloudwatch", "prometheus-rules", "grafana"});
+      .OneOf({"tensorboard", "chrome", "perfetto", "speedscope", "pprof", "collapsed", "timeline",
+              "parquet", "csv", "otlp", "cloudwatch", "prometheus-rules", "grafana"});
   AddOption(command, "RUN", args->run, "Run directory");
   AddOption(command, "-o,--output", args->output,
-            "Folder (tensorboard) or file (default: stdout) to write to");
+            "Folder (tensorboard, timeline) or file (default: stdout) to write to; .gz compresses "
+            "chrome, perfetto and speedscope");
   AddFlag(command, "--statistics", args->statistics,
           "Mean, std, min, max, NaN and Inf counts of tensors too, as scalars");
+  AddOption(command, "--table", args->trace.table, "Table (parquet, csv), for example steps");
+  AddOption(command, "--step", args->trace.step, "This step alone (timeline, pprof, collapsed)");
+  AddOption(command, "--sample-type", args->trace.sample_type,
+            "What collapsed stacks count: time, device, count or bytes")
+      .OneOf({"time", "device", "count", "bytes"})
+      .Default("time");
+  AddFlag(command, "--no-counters", args->trace.no_counters,
+          "Without metrics, scalars and events (chrome, perfetto)");
   AddOption(command, "--endpoint", args->endpoint,
             "Address of the receiver; OTLP: one without a path gets /v1/metrics "
             "(default OTEL_EXPORTER_OTLP_ENDPOINT)");

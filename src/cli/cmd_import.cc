@@ -1,36 +1,51 @@
 // SPDX-License-Identifier: Apache-2.0
-// telltale import: a recording of another tool as a run directory.
+// telltale import: recordings of other tools as a run directory.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "base/printable.h"
 #include "cli/check_json.h"
 #include "cli/command.h"
 #include "cli/output.h"
+#include "interchange/import.h"
 #include "interchange/smdebug_import.h"
 
 namespace telltale::cli {
 namespace {
 
+constexpr std::string_view kSmdebug = "smdebug";
+
 struct Args {
+  std::vector<std::string> paths;
   std::string format;
-  std::string path;
   std::string run;
+  int max_memory_mib = 2048;
   bool json = false;
 };
 
-int Import(const Args& args) {
-  if (args.path.find("://") != std::string::npos) {
-    return Fail("import", {Code::kUsage,
-                           fmt::format("{} is no folder of this machine: copy it first, as with "
-                                       "`aws s3 sync {} recording`, and name the copy",
-                                       args.path, args.path)});
+std::vector<std::string> FormatNames() {
+  std::vector<std::string> names = {std::string(kSmdebug)};
+  for (const interchange::Importer& importer : interchange::Importers()) {
+    names.emplace_back(importer.name);
   }
+  return names;
+}
+
+int ImportTensors(const Args& args) {
+  if (args.paths.size() != 1) {
+    return Fail("import", {Code::kUsage,
+                           "a recording of tensors by SageMaker Debugger is one "
+                           "folder: name the hook's out_dir"});
+  }
+  const std::string& path = args.paths.front();
   const auto report =
-      interchange::ImportSmdebug(args.path, args.run, {.telltale_version = TELLTALE_VERSION});
+      interchange::ImportSmdebug(path, args.run, {.telltale_version = TELLTALE_VERSION});
   if (!report.ok()) return Fail("import", report.status());
   if (args.json) {
     const nlohmann::ordered_json result = {{"run", args.run},
@@ -55,21 +70,98 @@ int Import(const Args& args) {
   return Fail("import", {Code::kPartial,
                          fmt::format("{}: {} records or index files are damaged, {} tensors are of "
                                      "a type that a run cannot hold; the rest was imported",
-                                     args.path, report->damaged, report->unknown_types)});
+                                     path, report->damaged, report->unknown_types)});
+}
+
+std::string RanksText(const std::vector<std::int32_t>& ranks) {
+  if (ranks.size() != 1) return fmt::format("{} ranks", ranks.size());
+  return fmt::format("rank {}", ranks.front());
+}
+
+int ImportTraces(const Args& args) {
+  interchange::ImportRequest request{
+      .run = args.run, .format = args.format, .telltale_version = TELLTALE_VERSION};
+  request.paths.assign(args.paths.begin(), args.paths.end());
+  request.limits.memory_bytes = static_cast<std::uint64_t>(args.max_memory_mib) << 20;
+  const auto summary = interchange::ImportFiles(request);
+  if (!summary.ok()) return Fail("import", summary.status());
+  std::string lost;
+  nlohmann::ordered_json counters = nlohmann::ordered_json::array();
+  for (const auto& counter : summary->counters) {
+    counters.push_back({{"name", counter.name},
+                        {"subject", counter.subject},
+                        {"value", counter.value},
+                        {"loss", counter.loss}});
+    if (!counter.loss) continue;
+    lost += fmt::format("{}{} {}", lost.empty() ? "" : ", ", counter.name, counter.value);
+  }
+  if (args.json) {
+    const nlohmann::ordered_json result = {
+        {"run", args.run},           {"format", summary->format},    {"ranks", summary->ranks},
+        {"slices", summary->slices}, {"steps", summary->steps},      {"metrics", summary->metrics},
+        {"events", summary->events}, {"other", summary->other_rows}, {"counters", counters},
+        {"notes", summary->notes}};
+    Print("{}\n", DocumentText(result));
+  } else {
+    Print("{}: {} slices, {} steps, {} metrics of {} ({})\n", Printable(args.run), summary->slices,
+          summary->steps, summary->metrics, RanksText(summary->ranks), summary->format);
+    for (const std::string& note : summary->notes) Say("telltale import: {}\n", Printable(note));
+  }
+  if (!summary->partial()) return 0;
+  return Fail("import",
+              {Code::kPartial, fmt::format("{}: part of it could not be taken as it is ({}): the "
+                                           "rest was imported: the table ledger has the counts",
+                                           args.paths.front(), lost)});
+}
+
+int Import(Args args) {
+  const std::vector<std::string> formats = FormatNames();
+  const auto known = [&](const std::string& word) {
+    return std::find(formats.begin(), formats.end(), word) != formats.end();
+  };
+  std::error_code ignored;
+  // The format may also stand first, as in `import smdebug PATH`.
+  if (args.format.empty() && args.paths.size() > 1 && known(args.paths.front()) &&
+      !std::filesystem::exists(args.paths.front(), ignored)) {
+    args.format = args.paths.front();
+    args.paths.erase(args.paths.begin());
+  }
+  for (const std::string& path : args.paths) {
+    if (path.find("://") == std::string::npos) continue;
+    return Fail("import", {Code::kUsage,
+                           fmt::format("{} is no folder of this machine: copy it first, as with "
+                                       "`aws s3 sync {} recording`, and name the copy",
+                                       path, path)});
+  }
+  if (args.format == kSmdebug) return ImportTensors(args);
+  return ImportTraces(args);
 }
 
 }  // namespace
 
 void RegisterImport(CLI::App& app, Context* context) {
-  CLI::App* command =
-      AddCommand(app, "import", "Make a run directory of another tool's recording",
-                 "  telltale import smdebug /opt/ml/output/tensors -o telltale-runs/old\n"
-                 "smdebug: what SageMaker Debugger's library saved; PATH is the hook's out_dir.",
-                 {0, 3, 7});
+  std::string lines;
+  for (const interchange::Importer& importer : interchange::Importers()) {
+    lines += fmt::format("\n{}: {}", importer.name, importer.summary);
+  }
+  CLI::App* command = AddCommand(
+      app, "import", "Make a run directory of other tools' recordings",
+      "  telltale import trace.pt.trace.json.gz -o telltale-runs/traced\n"
+      "  telltale import rank0.json.gz rank1.json.gz -o telltale-runs/ranks\n"
+      "  telltale import smdebug /opt/ml/output/tensors -o telltale-runs/old\n"
+      "The format shows by the content; --format, or its name before the files, says it.\n"
+      "smdebug: tensors that SageMaker Debugger's library saved; the hook's out_dir." +
+          lines,
+      {0, 3, 7});
   auto args = std::make_shared<Args>();
-  AddOption(command, "FORMAT", args->format, "smdebug").Required().OneOf({"smdebug"});
-  AddOption(command, "PATH", args->path, "Folder of the recording").Required();
+  AddOption(command, "FILES", args->paths, "Files or folders of one format, a file a rank")
+      .Required();
   AddOption(command, "-o,--output", args->run, "Run directory to make").Required();
+  AddOption(command, "--format", args->format, "Format of the files").OneOf(FormatNames());
+  AddOption(command, "--max-memory", args->max_memory_mib,
+            "Address space that reading the files may take, in MiB")
+      .Between(256, 1 << 20)
+      .Default("2048");
   AddJson(command, &args->json);
   OnRun(command, context, [args] { return Import(*args); });
 }

@@ -11,6 +11,7 @@
 #include "base/printable.h"
 #include "cli/command.h"
 #include "cli/output.h"
+#include "cli/run_or_trace.h"
 #include "query/query.h"
 
 namespace telltale::cli {
@@ -65,7 +66,7 @@ void RegisterQuery(CLI::App& app, Context* context) {
       "besides. Rows come by\nwriter and sequence number. JSON has no NaN or infinity: they are "
       "null there, NaN, Inf and -Inf in CSV.",
       {0, 3, 7, 8});
-  AddOption(command, "RUN", args->run, "Run directory").Required();
+  AddOption(command, "RUN", args->run, "Run directory, or a trace").Required();
   AddOption(command, "TABLE", args->query.table, "Table, for example steps").Required();
   AddOption(command, "--columns", args->query.columns, "Columns to print, in this order")
       .SeparatedBy(',');
@@ -75,7 +76,7 @@ void RegisterQuery(CLI::App& app, Context* context) {
   AddJson(command, &args->json);
   OnRun(command, context, [args, limit] {
     if (limit.given()) args->query.limit = args->limit;
-    return Run(*args);
+    return WithRun("query", &args->run, [&] { return Run(*args); });
   });
 }
 

@@ -14,6 +14,7 @@
 #include "cli/output.h"
 #include "cli/report_keeper.h"
 #include "cli/rule_flags.h"
+#include "cli/run_or_trace.h"
 #include "report/html.h"
 #include "report/load.h"
 #include "report/text.h"
@@ -67,12 +68,19 @@ void RegisterReport(CLI::App& app, Context* context) {
                                  "  telltale report RUN -o /tmp/report.html",
                                  {0, 3, 7, 8});
   auto options = std::make_shared<ReportOptions>();
-  AddOption(command, "RUN", options->run, "Run directory").Required();
-  AddOption(command, "-o,--output", options->out, "File to write (default: RUN/report.html)");
+  AddOption(command, "RUN", options->run, "Run directory, or a trace").Required();
+  AddOption(command, "-o,--output", options->out,
+            "File to write (default: RUN/report.html; of a trace, TRACE.report.html here)");
   AddPythonRulesFlag(command);
   AddJson(command, &options->json);
   AddOption(command, "--beside", options->beside, "Pid of the watcher").Hidden();
-  OnRun(command, context, [options] { return Report(*options); });
+  OnRun(command, context, [options] {
+    // A temporary run is no place for what shall stay.
+    if (options->out.empty() && IsTraceFile(options->run)) {
+      options->out = std::filesystem::path(options->run).filename().string() + ".report.html";
+    }
+    return WithRun("report", &options->run, [&] { return Report(*options); });
+  });
 }
 
 }  // namespace telltale::cli

@@ -211,6 +211,8 @@ int Run(const Args& args, std::vector<std::string> training, const std::string& 
   if (!plan.ok()) return fail(plan.status());
   const auto compiled = plan::Compiled::Create(*plan);
   if (!compiled.ok()) return fail(compiled.status());
+  const auto windows = plan::WindowsText(plan->windows);
+  if (!windows.ok()) return fail(windows.status());
   const auto overhead = ParsePercent(args.overhead);
   if (!overhead.ok()) return fail(overhead.status());
   if (const run::Startable start = run::CheckStartable(training[0]); start.exit_code != 0) {
@@ -244,6 +246,7 @@ int Run(const Args& args, std::vector<std::string> training, const std::string& 
       [&, slab_bytes = plan->slab_bytes](channel::ControlPage* page) {
         page->SetRules(compiled->rules(kNothingPassed), compiled->unanswered_mask(), slab_bytes,
                        compiled->collections());
+        page->SetWindows(*windows);
         page->PublishEpoch();
       },
       plan->slab_bytes);

@@ -18,6 +18,7 @@
 #include "cli/command.h"
 #include "cli/output.h"
 #include "cli/rule_flags.h"
+#include "cli/run_or_trace.h"
 #include "server/http_server.h"
 
 namespace telltale::cli {
@@ -44,7 +45,13 @@ void RaiseFileLimit() {
   ::setrlimit(RLIMIT_NOFILE, &files);
 }
 
-int Serve(const Args& args) {
+int Serve(Args args) {
+  RunsOrTraces traces;
+  for (std::string& path : args.paths) {
+    if (const Status opened = traces.Open("serve", &path); !opened.ok()) {
+      return Fail("serve", opened);
+    }
+  }
   std::string note;
   auto auth = server::Auth::Open(&note);
   if (!auth.ok()) return Fail("serve", auth.status());
@@ -128,7 +135,7 @@ void RegisterServe(CLI::App& app, Context* context) {
       "sign in with what --print-token prints.",
       {0, 3, 6});
   auto args = std::make_shared<Args>();
-  AddOption(command, "PATH", args->paths, "Runs, or folders that hold runs");
+  AddOption(command, "PATH", args->paths, "Runs, folders that hold runs, or traces");
   AddOption(command, "--bind", args->bind, "Address to listen at").Default("127.0.0.1");
   AddOption(command, "--port", args->port, "Port (default: one that is free)");
   AddOption(command, "--allow-host", args->allow_hosts,

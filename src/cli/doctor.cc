@@ -2,7 +2,6 @@
 #include "cli/doctor.h"
 
 #include <dirent.h>
-#include <dlfcn.h>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <linux/perf_event.h>
@@ -17,17 +16,23 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <optional>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "base/process.h"
 #include "base/unique_fd.h"
 #include "channel/ticks.h"
 #include "collect/cgroup.h"
+#include "collect/gpu_inventory.h"
 #include "collect/text.h"
 
 namespace telltale::cli {
@@ -205,15 +210,54 @@ std::size_t CountGpus(const std::string& root) {
   return count;
 }
 
-Check GpuLibrary(const std::string& root) {
-  const std::size_t gpus = CountGpus(root);
-  void* const library = ::dlopen("libnvidia-ml.so.1", RTLD_LAZY | RTLD_LOCAL);
-  const bool has_library = library != nullptr;
-  if (has_library) ::dlclose(library);
-  const std::string found = fmt::format(
-      "{}; NVIDIA devices: {}", has_library ? "libnvidia-ml.so.1" : "no libnvidia-ml.so.1", gpus);
-  const std::string effect = "nothing: this version records no GPU metrics";
-  return {"GPU library", has_library ? Finding::kOk : Finding::kMissing, found, effect};
+/// "8 × NVIDIA H100 80GB HBM3, 80 GiB each".
+std::string GpusInWords(const collect::GpuInventory& found) {
+  std::map<std::string, int> kinds;
+  for (const collect::GpuInventory::Gpu& gpu : found.gpus) {
+    ++kinds[gpu.name.empty() ? "without an answer"
+                             : fmt::format("{}, {}", gpu.name, Bytes(gpu.memory_bytes))];
+  }
+  std::vector<std::string> parts;
+  for (const auto& [kind, count] : kinds) parts.push_back(fmt::format("{} × {}", count, kind));
+  return fmt::format("{}", fmt::join(parts, "; "));
+}
+
+Check GpuLibrary(const DoctorOptions& options) {
+  const std::size_t nodes = CountGpus(options.root);
+  constexpr std::chrono::seconds kPatience{20};
+  const collect::GpuInventory found = collect::FindGpus(options.nvml, kPatience);
+  Check check{"GPU library", Finding::kOk, {}, {}};
+  if (!found.problem.empty() || found.gpus.empty()) {
+    check.finding = nodes > 0 ? Finding::kLimited : Finding::kMissing;
+    check.found = fmt::format("{}; NVIDIA devices: {}",
+                              found.problem.empty() ? "no device" : found.problem, nodes);
+    check.effect = "there are no metrics gpu.*";
+    if (nodes > 0) {
+      check.effect +=
+          "; in a container the driver's library comes with the capability \"utility\" "
+          "(NVIDIA_DRIVER_CAPABILITIES)";
+    }
+    return check;
+  }
+  check.found = fmt::format("driver {}: {}", found.driver, GpusInWords(found));
+  check.effect =
+      "utilization, memory, power, clocks, temperature, errors and more are sampled as "
+      "gpu.*";
+  const auto count = [&](auto of) {
+    return std::count_if(found.gpus.begin(), found.gpus.end(), of);
+  };
+  const auto counters = count([](const auto& gpu) { return gpu.counters && !gpu.mig; });
+  const auto partitioned = count([](const auto& gpu) { return gpu.mig; });
+  const auto silent = count([](const auto& gpu) { return gpu.name.empty(); });
+  check.effect +=
+      counters > 0 ? "; tensor cores too" : "; not tensor cores, which Hopper tells first";
+  if (partitioned > 0) {
+    check.finding = Finding::kLimited;
+    check.effect += fmt::format("; {} partitioned (MIG): of these the driver tells no utilization",
+                                partitioned);
+  }
+  if (silent > 0) check.finding = Finding::kLimited;
+  return check;
 }
 
 Check Memory(const std::string& root) {
@@ -253,7 +297,7 @@ Check OpenFiles() {
   if (files.rlim_max >= kEnough) {
     return {"open files", Finding::kOk,
             fmt::format("{}, may be raised to {}", files.rlim_cur, hard),
-            "three a watched process; Telltale raises its own limit, never the training's"};
+            "four a watched process; Telltale raises its own limit, never the training's"};
   }
   return {"open files", Finding::kLimited, fmt::format("at most {}", hard),
           "some of many workers are not watched, which is counted; `ulimit -Hn 4096` helps"};
@@ -388,7 +432,7 @@ std::vector<Check> Examine(const DoctorOptions& options) {
           Cgroup(options.root),
           Memory(options.root),
           OpenFiles(),
-          GpuLibrary(options.root),
+          GpuLibrary(options),
           Perf(options.root),
           PtraceScope(options.root)};
 }

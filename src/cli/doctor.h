@@ -29,6 +29,7 @@ struct DoctorOptions {
   /// Below it lie proc/, sys/ and dev/; ends in '/'. Tests give a fixture tree.
   std::string root = "/";
   std::string folder = ".";  ///< Where runs would be written.
+  std::string nvml = "libnvidia-ml.so.1";
 };
 
 /// All checks in the order of docs/cli.md.

@@ -30,7 +30,7 @@ class DoctorTest : public ::testing::Test {
     std::ofstream(root_ / path) << text;
   }
   Check On(const std::string& name) const {
-    const auto checks = Examine({root_.string(), root_.string()});
+    const auto checks = Examine({root_.string(), root_.string(), nvml_});
     const auto found = std::find_if(checks.begin(), checks.end(),
                                     [&](const Check& check) { return check.name == name; });
     EXPECT_NE(found, checks.end()) << name;
@@ -41,6 +41,7 @@ class DoctorTest : public ::testing::Test {
   }
 
   fs::path root_;
+  std::string nvml_ = "/nowhere/libnvidia-ml.so.1";
 };
 
 TEST_F(DoctorTest, WhatRunNeedsWorksHereAndLeavesNothingBehind) {
@@ -113,7 +114,28 @@ TEST_F(DoctorTest, DevicesOfTheGraphicsCardAreCounted) {
   Write("dev/nvidia0", "");
   Write("dev/nvidia1", "");
   Write("dev/nvidiactl", "");
-  EXPECT_TRUE(Says(On("GPU library").found, "NVIDIA devices: 2")) << On("GPU library").found;
+  const Check check = On("GPU library");
+  EXPECT_EQ(check.finding, Finding::kLimited);
+  EXPECT_EQ(check.found, "no /nowhere/libnvidia-ml.so.1; NVIDIA devices: 2");
+  EXPECT_TRUE(Says(check.effect, "NVIDIA_DRIVER_CAPABILITIES")) << check.effect;
+}
+
+TEST_F(DoctorTest, WhatTheDriverSaysOfTheGraphicsCards) {
+  EXPECT_EQ(On("GPU library").finding, Finding::kMissing);
+  nvml_ = TELLTALE_FAKE_NVML;
+  const std::string script = (root_ / "gpus").string();
+  ::setenv("TELLTALE_FAKE_NVML", script.c_str(), 1);
+  EXPECT_EQ(On("GPU library").found, "the driver is not loaded; NVIDIA devices: 0");
+  Write("gpus", "gpus 2\n");
+  Check check = On("GPU library");
+  EXPECT_EQ(check.finding, Finding::kOk);
+  EXPECT_EQ(check.found, "driver 000.00.fake: 2 × Fake H100, 80.0 GiB");
+  Write("gpus", "gpus 3\ngpm 1\n1.mig 1\n2.lost 1\n");
+  check = On("GPU library");
+  ::unsetenv("TELLTALE_FAKE_NVML");
+  EXPECT_EQ(check.finding, Finding::kLimited);
+  EXPECT_TRUE(Says(check.effect, "tensor cores too; 1 partitioned (MIG)")) << check.effect;
+  EXPECT_TRUE(Says(check.found, "1 × without an answer")) << check.found;
 }
 
 }  // namespace

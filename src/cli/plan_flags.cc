@@ -97,11 +97,16 @@ std::string Padded(std::string text, std::size_t width) {
 
 void AddPlanFlags(CLI::App* command, PlanFlags* flags) {
   AddOption(command, "--plan", flags->file, "Capture plan, a TOML file (docs/formats/plan.md)");
-  AddOption(command, "--level", flags->level,
-            "Named plan: system (nothing of tensors), steps (the default), tensors, all");
+  AddOption(
+      command, "--level", flags->level,
+      "Named plan: system (nothing of tensors), steps (the default), tensors, operators, all");
   AddOption(command, "--collect", flags->collect,
             "NAME[:key=value,...]: takes a collection, for example "
             "'gradients:histogram,interval=10'; may be repeated")
+      .OneEach();
+  AddOption(command, "--window", flags->windows,
+            "[NAME:]key=value;...: records operators and kernels of some steps, for example "
+            "'steps=100:105;detail=ops,shapes'; may be repeated")
       .OneEach();
 }
 
@@ -137,6 +142,18 @@ Result<plan::CapturePlan> PlanOf(const PlanFlags& flags, const plan::CapturePlan
   for (const std::string& text : flags.collect) {
     TELLTALE_ASSIGN_OR_RETURN(plan::Collection collection, plan::ParseCollect(text));
     more.collections.push_back(std::move(collection));
+  }
+  for (const std::string& text : flags.windows) {
+    TELLTALE_ASSIGN_OR_RETURN(plan::Window window, plan::ParseWindow(text));
+    const auto named = [&](const plan::Window& other) { return other.name == window.name; };
+    if (std::any_of(more.windows.begin(), more.windows.end(), named)) {
+      return Status(
+          Code::kUsage,
+          fmt::format("--window: two are called '{}': write another name before one, like "
+                      "late:steps=100:105",
+                      window.name));
+    }
+    more.windows.push_back(std::move(window));
   }
   plan = plan::Union(std::move(plan), more);
   std::set<std::string> said;
@@ -209,6 +226,12 @@ std::string ExplainPlan(const plan::CapturePlan& plan, const std::vector<rules::
                        Padded(row.of, widths[3]), row.rules);
   }
   if (plan.collections.empty()) out += "# (nothing of tensors)\n";
+  for (const plan::Window& window : plan.windows) {
+    std::string detail;
+    for (const std::string& word : window.detail) detail += (detail.empty() ? "" : ", ") + word;
+    out += fmt::format("# window {}: {}: {}; at most {} s each\n", window.name, detail,
+                       Printable(plan::WindowTimeWords(window)), window.seconds);
+  }
   for (const std::string& line : LikelySlips(plan)) out += fmt::format("# {}\n", line);
   if (const auto compiled = plan::Compiled::Create(plan); compiled.ok()) {
     for (const std::string& line : Unserved(*compiled, needs)) out += fmt::format("# {}\n", line);

@@ -15,13 +15,14 @@ struct PlanFlags {
   std::string file;
   std::string level;
   std::vector<std::string> collect;
+  std::vector<std::string> windows;
 
-  bool any() const { return whole() || !collect.empty(); }
+  bool any() const { return whole() || !collect.empty() || !windows.empty(); }
   /// A whole plan is asked for, not an addition.
   bool whole() const { return !file.empty() || !level.empty(); }
 };
 
-/// Adds --plan, --level and --collect.
+/// Adds --plan, --level, --collect and --window.
 void AddPlanFlags(CLI::App* command, PlanFlags* flags);
 
 /// A plan that takes nothing of tensors.

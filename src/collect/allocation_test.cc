@@ -6,6 +6,7 @@
 
 #include <cstdlib>
 #include <new>
+#include <utility>
 
 #include "base/clock.h"
 #include "collect/sampler.h"
@@ -28,7 +29,9 @@ namespace {
 
 TEST(Sampler, ASampleBetweenTheLooksAllocatesNothing) {
   FakeClock clock;
-  auto sampler = Sampler::Create({"/", "here", &clock});
+  SamplerOptions options{"/", "here", &clock};
+  options.patience_ns = 60'000'000'000;
+  auto sampler = Sampler::Create(std::move(options));
   sampler->SetRoots({static_cast<int>(::getpid())});
   StringPool pool;
   std::vector<format::MetricRow> rows;

@@ -22,6 +22,15 @@ constexpr std::string_view kVmstat = "/proc/vmstat";
 constexpr std::string_view kPidStat = "/proc/PID/stat";
 constexpr std::string_view kPidIo = "/proc/PID/io";
 constexpr std::string_view kPidStatus = "/proc/PID/status";
+constexpr std::string_view kMounts = "fs:PATH";
+constexpr std::string_view kStatvfs = "statvfs()";
+constexpr std::string_view kNfsMounts = "nfs:PATH";
+constexpr std::string_view kMountstats = "/proc/self/mountstats";
+constexpr std::string_view kSnmp = "/proc/net/snmp";
+constexpr std::string_view kGpus = "gpu:N";
+constexpr std::string_view kNvml = "NVML";
+constexpr std::string_view kGpm = "NVML's GPM";
+constexpr std::string_view kNvmlGpm = "NVML, its GPM";
 
 constexpr auto kCatalogue = std::to_array<MetricDesc>({
     {kCpuUser, "cpu.user", "percent", kRate, kCores, kStat,
@@ -35,6 +44,15 @@ constexpr auto kCatalogue = std::to_array<MetricDesc>({
     {kCpuIdle, "cpu.idle", "percent", kRate, kCores, kStat, "Idle time without such a wait."},
     {kCpuBusy, "cpu.busy", "percent", kRate, kCores, kStat,
      "All that is neither idle nor waiting for a disk: user, system and steal."},
+    {kCpuRunDelay, "cpu.run_delay", "percent", kRate, kCores, "/proc/schedstat",
+     "Time that tasks stood in the core's queue, ready and not running; 100 is one task all the "
+     "time. Every 5 s; left out where the kernel keeps no such file."},
+    {kCpuSwitches, "cpu.switches_rate", "1/s", kRate, "node", kStat,
+     "Times that a core went from one task to another."},
+    {kCpuForks, "cpu.forks_rate", "1/s", kRate, "node", kStat, "Processes and threads started."},
+    {kCpuRunning, "cpu.tasks_running", "1", kGauge, "node", kStat,
+     "Tasks that run or could run, the agent's own included."},
+    {kCpuBlocked, "cpu.tasks_blocked", "1", kGauge, "node", kStat, "Tasks that wait for a disk."},
     {kCpuFrequency, "cpu.frequency", "MHz", kGauge, "cpu:N", "cpufreq, else /proc/cpuinfo",
      "Clock of the core, every 5 s: on some kernels to ask for it wakes every core. In a virtual "
      "machine mostly a constant."},
@@ -44,6 +62,8 @@ constexpr auto kCatalogue = std::to_array<MetricDesc>({
     {kMemUsed, "mem.used", "bytes", kGauge, "node", kMeminfo, "Total less available."},
     {kMemCached, "mem.cached", "bytes", kGauge, "node", kMeminfo,
      "Page cache and buffers; most of it is free for who asks."},
+    {kMemFaults, "mem.faults_rate", "1/s", kRate, "node", kVmstat,
+     "Page faults, those that had to wait for a disk included."},
     {kMemMajorFaults, "mem.major_faults_rate", "1/s", kRate, "node", kVmstat,
      "Page faults that had to wait for a disk."},
     {kSwapTotal, "swap.total", "bytes", kGauge, "node", kMeminfo, "Swap space."},
@@ -61,6 +81,44 @@ constexpr auto kCatalogue = std::to_array<MetricDesc>({
     {kDiskBusy, "disk.busy", "percent", kRate, "disk:NAME", kDiskstats,
      "Time in which the device had at least one request; a device that serves many at once can "
      "take more at 100."},
+    {kDiskReadLatency, "disk.read_latency", "ms", kRate, "disk:NAME", kDiskstats,
+     "Mean time of the reads that ended since the sample before, their wait in the queue included; "
+     "left out where none did."},
+    {kDiskWriteLatency, "disk.write_latency", "ms", kRate, "disk:NAME", kDiskstats,
+     "The same of writes."},
+    {kDiskQueue, "disk.queue", "1", kRate, "disk:NAME", kDiskstats,
+     "Requests that waited or were served, on average over the interval."},
+    {kFsSize, "fs.size", "bytes", kGauge, kMounts, kStatvfs,
+     "Size of the file system, every 10 s. Those that hold data: of a disk, of a network, FUSE, "
+     "overlays, /dev/shm and /tmp; at most 32, each once however often it is mounted."},
+    {kFsAvailable, "fs.available", "bytes", kGauge, kMounts, kStatvfs,
+     "What a program without privileges can still write."},
+    {kFsUsed, "fs.used", "percent", kGauge, kMounts, kStatvfs,
+     "Share of what such a program could ever write that is taken."},
+    {kFsInodesUsed, "fs.inodes_used", "percent", kGauge, kMounts, kStatvfs,
+     "Share of the files that it may hold; left out where there is no such limit."},
+    {kFsSilent, "fs.silent", "s", kGauge, kMounts, kStatvfs,
+     "Time for which the file system has not answered: a dead server, say. Only while it lasts; a "
+     "thread of its own asks each, so nothing else waits."},
+    {kNfsReadBytes, "nfs.read_bytes_rate", "bytes/s", kRate, kNfsMounts, kMountstats,
+     "Bytes that came from the server, every second."},
+    {kNfsWriteBytes, "nfs.write_bytes_rate", "bytes/s", kRate, kNfsMounts, kMountstats,
+     "Bytes that went to it."},
+    {kNfsReadOps, "nfs.read_ops_rate", "1/s", kRate, kNfsMounts, kMountstats, "READ calls."},
+    {kNfsWriteOps, "nfs.write_ops_rate", "1/s", kRate, kNfsMounts, kMountstats, "WRITE calls."},
+    {kNfsOtherOps, "nfs.other_ops_rate", "1/s", kRate, kNfsMounts, kMountstats,
+     "All other calls: opening files and listing folders, mostly."},
+    {kNfsReadLatency, "nfs.read_latency", "ms", kRate, kNfsMounts, kMountstats,
+     "Mean time of the READ calls that ended since the sample before, their wait here included; "
+     "left out where none did."},
+    {kNfsWriteLatency, "nfs.write_latency", "ms", kRate, kNfsMounts, kMountstats,
+     "The same of WRITE calls."},
+    {kNfsOtherLatency, "nfs.other_latency", "ms", kRate, kNfsMounts, kMountstats,
+     "The same of all others."},
+    {kNfsRetransmits, "nfs.retransmits_rate", "1/s", kRate, kNfsMounts, kMountstats,
+     "Calls that were sent once more."},
+    {kNfsTimeouts, "nfs.timeouts_rate", "1/s", kRate, kNfsMounts, kMountstats,
+     "Calls that were not answered in time."},
     {kNetRecvBytes, "net.recv_bytes_rate", "bytes/s", kRate, "net:NAME", kNetDev,
      "Bytes received. Interfaces that never carried a byte are left out."},
     {kNetSendBytes, "net.send_bytes_rate", "bytes/s", kRate, "net:NAME", kNetDev, "Bytes sent."},
@@ -71,6 +129,12 @@ constexpr auto kCatalogue = std::to_array<MetricDesc>({
      "Packets with errors, both directions together."},
     {kNetDrops, "net.drops_rate", "1/s", kRate, "net:NAME", kNetDev,
      "Packets dropped, for want of buffers most often, both directions together."},
+    {kTcpSegments, "net.tcp_segments_rate", "1/s", kRate, "node", kSnmp,
+     "TCP segments sent, those sent once more not included."},
+    {kTcpRetransmits, "net.tcp_retransmits_rate", "1/s", kRate, "node", kSnmp,
+     "TCP segments sent once more: they, or the word that they came, were lost on the way."},
+    {kTcpErrors, "net.tcp_errors_rate", "1/s", kRate, "node", kSnmp,
+     "TCP segments received broken."},
     {kPsiCpuSome, "psi.cpu.some10", "percent", kGauge, "psi", "/proc/pressure/cpu",
      "Share of the last 10 s in which at least one task waited for a core."},
     {kPsiIoSome, "psi.io.some10", "percent", kGauge, "psi", "/proc/pressure/io",
@@ -109,10 +173,79 @@ constexpr auto kCatalogue = std::to_array<MetricDesc>({
      "v2 memory.events · v1 memory.oom_control",
      "Processes of the group that the kernel has "
      "killed for want of memory since the group was made."},
+    {kCgroupOoms, "cgroup.ooms", "1", kGauge, "cgroup", "v2 memory.events",
+     "Times since then that the group stood at its limit and nothing could be given back."},
+    {kCgroupSwapUsed, "cgroup.swap_used", "bytes", kGauge, "cgroup", "v2 memory.swap.current",
+     "Memory of the group that lies in swap."},
     {kCgroupTasksLimit, "cgroup.tasks_limit", "1", kGauge, "cgroup", "pids.max",
      "Processes and threads that the group may have; left out where there is no limit."},
     {kCgroupTasks, "cgroup.tasks", "1", kGauge, "cgroup", "pids.current",
      "Processes and threads of the group."},
+    {kCgroupPsiCpuSome, "cgroup.psi_cpu_some10", "percent", kGauge, "cgroup", "v2 cpu.pressure",
+     "Share of the last 10 s in which at least one task of the group waited for a core, held back "
+     "by its limit included."},
+    {kCgroupPsiIoSome, "cgroup.psi_io_some10", "percent", kGauge, "cgroup", "v2 io.pressure",
+     "The same of I/O."},
+    {kCgroupPsiIoFull, "cgroup.psi_io_full10", "percent", kGauge, "cgroup", "v2 io.pressure",
+     "Share of the last 10 s in which all tasks of it that were not idle waited for I/O."},
+    {kCgroupPsiMemorySome, "cgroup.psi_memory_some10", "percent", kGauge, "cgroup",
+     "v2 memory.pressure", "Share in which at least one waited for memory."},
+    {kCgroupPsiMemoryFull, "cgroup.psi_memory_full10", "percent", kGauge, "cgroup",
+     "v2 memory.pressure", "Share in which all that were not idle did."},
+    {kGpuUtilization, "gpu.utilization", "percent", kGauge, kGpus, kNvml,
+     "Share of the driver's own last window (1/6 to 1 s) in which at least one kernel ran."},
+    {kGpuMemoryActivity, "gpu.memory_activity", "percent", kGauge, kGpus, kNvml,
+     "Share of that window in which device memory was read or written."},
+    {kGpuMemoryTotal, "gpu.memory_total", "bytes", kGauge, kGpus, kNvml, "Device memory."},
+    {kGpuMemoryUsed, "gpu.memory_used", "bytes", kGauge, kGpus, kNvml,
+     "Device memory that is taken, by whomever; what the driver keeps for itself is not counted "
+     "where it tells it apart."},
+    {kGpuMemoryFree, "gpu.memory_free", "bytes", kGauge, kGpus, kNvml, "Device memory left."},
+    {kGpuMemoryPercent, "gpu.memory_percent", "percent", kGauge, kGpus, kNvml,
+     "Used, of the total."},
+    {kGpuPower, "gpu.power", "W", kGauge, kGpus, kNvml,
+     "Power of the whole board; on newer ones a mean over a second."},
+    {kGpuPowerLimit, "gpu.power_limit", "W", kGauge, kGpus, kNvml, "The limit in force, slowly."},
+    {kGpuClockSm, "gpu.clock_sm", "MHz", kGauge, kGpus, kNvml, "Clock of the multiprocessors."},
+    {kGpuClockSmMax, "gpu.clock_sm_max", "MHz", kGauge, kGpus, kNvml,
+     "The highest that the device can, slowly."},
+    {kGpuClockMemory, "gpu.clock_memory", "MHz", kGauge, kGpus, kNvml, "Clock of the memory."},
+    {kGpuThrottleReasons, "gpu.throttle_reasons", "1", kGauge, kGpus, kNvml,
+     "Why the clock is not higher, bits of nvmlClocksThrottleReason: 1 idle, 2 set by a user, 4 "
+     "power limit, 8 hardware slowdown, 16 in step with others, 32 and 64 heat, 128 power brake, "
+     "256 display."},
+    {kGpuTemperature, "gpu.temperature", "C", kGauge, kGpus, kNvml, "Of the chip."},
+    {kGpuMemoryTemperature, "gpu.memory_temperature", "C", kGauge, kGpus, kNvml,
+     "Of the memory, slowly; left out where there is no such sensor."},
+    {kGpuPcieSend, "gpu.pcie_send_bytes_rate", "bytes/s", kRate, kGpus, kNvmlGpm,
+     "Bytes that the device sent over PCIe, slowly: over the whole interval where the device "
+     "counts (Hopper and later), else over the driver's window of 20 ms."},
+    {kGpuPcieRecv, "gpu.pcie_recv_bytes_rate", "bytes/s", kRate, kGpus, kNvmlGpm,
+     "Bytes that it received, likewise."},
+    {kGpuPcieReplays, "gpu.pcie_replays_rate", "1/s", kRate, kGpus, kNvml,
+     "Packets on PCIe that had to be sent once more, slowly: a bad slot or cable."},
+    {kGpuNvlinkSend, "gpu.nvlink_send_bytes_rate", "bytes/s", kRate, kGpus, kNvml,
+     "Bytes of data that the device sent over all its NVLinks, slowly; left out where it has "
+     "none."},
+    {kGpuNvlinkRecv, "gpu.nvlink_recv_bytes_rate", "bytes/s", kRate, kGpus, kNvml,
+     "Bytes that it received."},
+    {kGpuNvlinkErrors, "gpu.nvlink_errors_rate", "1/s", kRate, kGpus, kNvml,
+     "Checksum errors, packets sent once more and recoveries of all its links, slowly."},
+    {kGpuEccCorrected, "gpu.ecc_corrected", "1", kGauge, kGpus, kNvml,
+     "Memory errors that were corrected since the driver was loaded, slowly."},
+    {kGpuEccUncorrected, "gpu.ecc_uncorrected", "1", kGauge, kGpus, kNvml,
+     "Memory errors that could not be: each one breaks a computation."},
+    {kGpuSmActive, "gpu.sm_active", "percent", kRate, kGpus, kGpm,
+     "Multiprocessors that were busy, on average over the interval, slowly. gpu.utilization counts "
+     "a device as busy with one of them."},
+    {kGpuTensorActive, "gpu.tensor_active", "percent", kRate, kGpus, kGpm,
+     "Time in which the tensor cores worked, likewise."},
+    {kGpuMemoryBandwidth, "gpu.memory_bandwidth", "percent", kRate, kGpus, kGpm,
+     "Bandwidth of the device memory that was used, of the highest, likewise."},
+    {kGpuProcessMemory, "gpu.process_memory", "bytes", kGauge, "proc:PID", kNvml,
+     "Device memory that a process holds, on all devices together, slowly; other people's "
+     "processes "
+     "too. Left out where the driver does not tell; in a container it may tell the host's pids."},
     {kProcCpu, "proc.cpu", "percent", kRate, kProcess, kPidStat,
      "CPU time, user and system; 100 is one core. The kernel counts in ticks of 10 ms."},
     {kProcCpuUser, "proc.cpu_user", "percent", kRate, kProcess, kPidStat, "The part in user mode."},
@@ -123,6 +256,8 @@ constexpr auto kCatalogue = std::to_array<MetricDesc>({
     {kProcSwap, "proc.swap", "bytes", kGauge, kProcess, kPidStatus, "Memory that lies in swap."},
     {kProcMajorFaults, "proc.major_faults_rate", "1/s", kRate, kProcess, kPidStat,
      "Page faults that had to wait for a disk."},
+    {kProcMinorFaults, "proc.minor_faults_rate", "1/s", kRate, kProcess, kPidStat,
+     "Page faults that had not to: memory used for the first time, mostly."},
     {kProcReadBytes, "proc.read_bytes_rate", "bytes/s", kRate, kProcess, kPidIo,
      "Bytes that had to be fetched from storage; reads from the page cache are not among them."},
     {kProcWriteBytes, "proc.write_bytes_rate", "bytes/s", kRate, kProcess, kPidIo,
@@ -142,6 +277,8 @@ constexpr auto kCatalogue = std::to_array<MetricDesc>({
     {kProcInvoluntarySwitches, "proc.involuntary_switches_rate", "1/s", kRate, kProcess, kPidStatus,
      "Times that the main thread was taken off its core although it had work: more wants to run "
      "than there are cores."},
+    {kProcRunDelay, "proc.run_delay", "percent", kRate, kProcess, "/proc/PID/schedstat",
+     "Time that the main thread stood in the queue of a core, ready and not running."},
 });
 
 constexpr bool IdsAreIndices() {
@@ -151,7 +288,7 @@ constexpr bool IdsAreIndices() {
   return true;
 }
 static_assert(IdsAreIndices(), "Describe() indexes by id");
-static_assert(kCatalogue.back().id == kProcInvoluntarySwitches, "every id has its line");
+static_assert(kCatalogue.back().id == kProcRunDelay, "every id has its line");
 
 }  // namespace
 
@@ -181,6 +318,16 @@ std::string CataloguePage() {
       "loader workers says the event `process.start` with the same pid.\n\n"
       "The control group is that of the command, version 1 or 2; limits are looked up every 10 "
       "s.\n\n"
+      "GPUs are NVIDIA's, numbered as `nvidia-smi` does, read through the driver's own library\n"
+      "(`libnvidia-ml.so.1`), which is loaded where it is there, on threads of its own: a driver "
+      "that\n"
+      "hangs holds up nothing else and is said (`gpu.silent`, [events](formats/events.md)), as is "
+      "a\n"
+      "device that is lost. What is marked *slowly* is read every second, or with each sample "
+      "where these\n"
+      "are rarer. What a device does not support is left out. Partitioned devices (MIG) are read "
+      "as a\n"
+      "whole and left as they are. `telltale doctor` says what was found.\n\n"
       "| Name | Unit | Kind | Subject | Source | Meaning |\n|---|---|---|---|---|---|\n";
   for (const MetricDesc& m : kCatalogue) {
     page += fmt::format("| `{}` | {} | {} | {} | {} | {} |\n", m.name, m.unit,

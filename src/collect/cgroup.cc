@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "collect/kept_file.h"
+#include "collect/mounts.h"
 #include "collect/text.h"
 
 namespace telltale::collect {
@@ -29,22 +30,6 @@ bool ListHas(std::string_view list, std::string_view word) {
   return false;
 }
 
-/// mountinfo writes blanks, tabs, line ends and backslashes as \ and three octal digits.
-std::string Unescaped(std::string_view text) {
-  const auto digit = [&](std::size_t i) { return text[i] >= '0' && text[i] <= '7'; };
-  std::string out;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    if (text[i] == '\\' && i + 3 < text.size() && digit(i + 1) && digit(i + 2) && digit(i + 3)) {
-      out +=
-          static_cast<char>((text[i + 1] - '0') * 64 + (text[i + 2] - '0') * 8 + text[i + 3] - '0');
-      i += 3;
-    } else {
-      out += text[i];
-    }
-  }
-  return out;
-}
-
 struct Mount {
   int version = 0;
   std::string root;   ///< The folder of the hierarchy that is mounted there.
@@ -54,23 +39,11 @@ struct Mount {
 
 std::vector<Mount> FindMounts(const std::string& root) {
   std::vector<Mount> mounts;
-  const std::string text = ReadOnce(root + "proc/self/mountinfo");
-  std::string_view rest = text, line;
-  while (NextLine(&rest, &line)) {
-    for (int i = 0; i < 3; ++i) NextField(&line);  // Two ids and the device.
-    const std::string_view mount_root = NextField(&line);
-    const std::string_view point = NextField(&line);
-    // Any number of optional fields ends with a dash of its own.
-    const std::size_t dash = line.find(" - ");
-    if (dash == std::string_view::npos) continue;
-    line.remove_prefix(dash + 3);
-    const std::string_view type = NextField(&line);
-    NextField(&line);
-    const std::string_view options = NextField(&line);
-    const int version = type == "cgroup" ? 1 : type == "cgroup2" ? 2 : 0;
-    if (version == 0 || !point.starts_with('/')) continue;
+  for (MountEntry& entry : ParseMountinfo(ReadOnce(root + "proc/self/mountinfo"))) {
+    const int version = entry.type == "cgroup" ? 1 : entry.type == "cgroup2" ? 2 : 0;
+    if (version == 0) continue;
     mounts.push_back(
-        {version, Unescaped(mount_root), root + Unescaped(point.substr(1)), std::string(options)});
+        {version, std::move(entry.root), root + entry.point.substr(1), std::move(entry.options)});
   }
   return mounts;
 }

@@ -76,7 +76,13 @@ void CgroupSource::Resolve() {
     memory_hits_rate_ = {};
   }
   Watch(second ? std::string() : folder, "memory.oom_control", &memory_kills_);
+  Watch(second ? folder : std::string(), "memory.swap.current", &memory_swap_);
   Watch(FolderOf(tasks, places.pids), "pids.current", &tasks_);
+  // Version 1 keeps none.
+  const std::string& own = FolderOf(std::nullopt, places.memory);
+  Watch(second ? own : std::string(), "cpu.pressure", &cpu_pressure_);
+  Watch(second ? own : std::string(), "io.pressure", &io_pressure_);
+  Watch(second ? own : std::string(), "memory.pressure", &memory_pressure_);
 }
 
 std::optional<std::uint64_t> CgroupSource::Number(Watched* watched, std::int64_t* time_ns) {
@@ -150,6 +156,12 @@ void CgroupSource::SampleMemory(std::string_view subject, RowSink* sink) {
       const auto max = Keyed(reading.text, "max");
       if (high && max) hits = *high + *max;
       kills = Keyed(reading.text, "oom_kill");
+      const auto ooms = Keyed(reading.text, "oom");
+      if (ooms) sink->Emit(MetricId::kCgroupOoms, subject, static_cast<double>(*ooms));
+    }
+    std::int64_t swap_time_ns = 0;
+    if (const auto swap = Number(&memory_swap_, &swap_time_ns)) {
+      sink->Emit(MetricId::kCgroupSwapUsed, subject, static_cast<double>(*swap));
     }
   } else {
     hits = Number(&memory_hits_, &time_ns);
@@ -173,6 +185,17 @@ void CgroupSource::SampleTasks(std::string_view subject, RowSink* sink) {
   }
 }
 
+void CgroupSource::SamplePressure(std::string_view subject, RowSink* sink) {
+  using enum MetricId;
+  const auto sample = [&](Watched* watched, MetricId some, std::optional<MetricId> full) {
+    const Reading reading = ReadFile(&watched->file, context_);
+    if (reading.ok) EmitPressure(reading.text, some, full, subject, context_, sink);
+  };
+  sample(&cpu_pressure_, kCgroupPsiCpuSome, std::nullopt);
+  sample(&io_pressure_, kCgroupPsiIoSome, kCgroupPsiIoFull);
+  sample(&memory_pressure_, kCgroupPsiMemorySome, kCgroupPsiMemoryFull);
+}
+
 void CgroupSource::Sample(RowSink* sink) {
   const std::int64_t now_ns = context_->clock->MonotonicNs();
   if (now_ns >= resolve_at_ns_) {
@@ -183,6 +206,7 @@ void CgroupSource::Sample(RowSink* sink) {
   SampleCpu(subject, sink);
   SampleMemory(subject, sink);
   SampleTasks(subject, sink);
+  SamplePressure(subject, sink);
 }
 
 }  // namespace telltale::collect

@@ -31,6 +31,7 @@ class CgroupSource final : public Source {
   void SampleCpu(std::string_view subject, RowSink* sink);
   void SampleMemory(std::string_view subject, RowSink* sink);
   void SampleTasks(std::string_view subject, RowSink* sink);
+  void SamplePressure(std::string_view subject, RowSink* sink);
   std::optional<std::uint64_t> Number(Watched* watched, std::int64_t* time_ns);
 
   SourceContext* context_;
@@ -45,7 +46,9 @@ class CgroupSource final : public Source {
   Watched memory_used_;   ///< Of the group whose limit binds, as the next two.
   Watched memory_hits_;   ///< v1 memory.failcnt, v2 memory.events.
   Watched memory_kills_;  ///< v1 memory.oom_control.
+  Watched memory_swap_;   ///< v2 memory.swap.current.
   Watched tasks_;
+  Watched cpu_pressure_, io_pressure_, memory_pressure_;  ///< v2, of the own group.
   RateCounter cpu_used_rate_, throttled_rate_, memory_hits_rate_;
   std::optional<std::uint64_t> periods_, throttled_periods_;  ///< At the sample before.
 };

@@ -87,6 +87,27 @@ TEST_F(CgroupTest, VersionTwoIsSampledWhereTheLimitBinds) {
   EXPECT_DOUBLE_EQ(v.at("cgroup cgroup.cpu_throttled_periods"), 80);
   EXPECT_DOUBLE_EQ(v.at("cgroup cgroup.mem_limit_hits_rate"), 8);
   EXPECT_DOUBLE_EQ(v.at("cgroup cgroup.oom_kills"), 2);
+  EXPECT_DOUBLE_EQ(v.at("cgroup cgroup.ooms"), 1);
+}
+
+TEST_F(CgroupTest, PressureIsTheGroupsOwnAndSwapIsWhereTheLimitBinds) {
+  LaySlices();
+  const auto pressure = [](const char* some, const char* full) {
+    return std::string("some avg10=") + some + " avg60=0 avg300=0 total=1\nfull avg10=" + full +
+           " avg60=0 avg300=0 total=1\n";
+  };
+  WriteGroup("/work.slice/job.scope", {{"cpu.pressure", pressure("12.5", "3")},
+                                       {"io.pressure", pressure("4", "2")},
+                                       {"memory.pressure", pressure("1", "0.5")}});
+  WriteGroup("/work.slice",
+             {{"cpu.pressure", pressure("99", "99")}, {"memory.swap.current", "4096\n"}});
+  const Values v = Sample();
+  EXPECT_DOUBLE_EQ(v.at("cgroup cgroup.psi_cpu_some10"), 12.5);
+  EXPECT_DOUBLE_EQ(v.at("cgroup cgroup.psi_io_some10"), 4);
+  EXPECT_DOUBLE_EQ(v.at("cgroup cgroup.psi_io_full10"), 2);
+  EXPECT_DOUBLE_EQ(v.at("cgroup cgroup.psi_memory_some10"), 1);
+  EXPECT_DOUBLE_EQ(v.at("cgroup cgroup.psi_memory_full10"), 0.5);
+  EXPECT_DOUBLE_EQ(v.at("cgroup cgroup.swap_used"), 4096);
 }
 
 TEST_F(CgroupTest, ALimitThatIsChangedIsSeenWithinTenSeconds) {

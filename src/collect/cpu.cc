@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// /proc/stat: where the time of every core went.
+// /proc/stat: where the time of every core went; tasks that run, wait and begin.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -36,8 +36,11 @@ class CpuSource final : public Source {
     if (!reading.ok) return;
     ++read_;
     std::string_view line;
-    // The lines of cores come first, and the long line of interrupts right behind them.
-    while (NextLine(&reading.text, &line) && line.starts_with("cpu")) {
+    while (NextLine(&reading.text, &line)) {
+      if (!line.starts_with("cpu")) {
+        SampleTasks(line, reading.monotonic_ns, sink);
+        continue;
+      }
       const std::string_view name = NextField(&line).substr(3);
       Ticks ticks{};
       // Kernels before 2.6.11 had no steal; what is missing is zero.
@@ -52,6 +55,28 @@ class CpuSource final : public Source {
   }
 
  private:
+  /// A line behind those of the cores; the one of interrupts is long, and nobody's.
+  void SampleTasks(std::string_view line, std::int64_t now_ns, RowSink* sink) {
+    if (!line.starts_with("ctxt") && !line.starts_with("proc")) return;
+    const std::string_view key = NextField(&line);
+    RateCounter* const counter = key == "ctxt"        ? &switches_
+                                 : key == "processes" ? &forks_
+                                                      : nullptr;
+    const bool running = key == "procs_running";
+    if (counter == nullptr && !running && key != "procs_blocked") return;
+    const auto value = ParseNumber<std::uint64_t>(NextField(&line));
+    if (!value) {
+      ++context_->counters.malformed;
+    } else if (counter == nullptr) {
+      sink->Emit(running ? MetricId::kCpuRunning : MetricId::kCpuBlocked, sink->Intern("node"),
+                 static_cast<double>(*value));
+    } else if (const auto rate =
+                   counter->Advance(*value, now_ns, &context_->counters.counter_resets)) {
+      sink->Emit(counter == &switches_ ? MetricId::kCpuSwitches : MetricId::kCpuForks,
+                 sink->Intern("node"), *rate);
+    }
+  }
+
   Core* Find(std::string_view name) {
     if (name.empty()) return &all_;
     const auto number = ParseNumber<std::uint32_t>(name);
@@ -99,6 +124,7 @@ class CpuSource final : public Source {
   std::uint64_t read_ = 0;
   Core all_;
   std::vector<Core> cores_;
+  RateCounter switches_, forks_;
 };
 
 }  // namespace

@@ -83,7 +83,17 @@ class DiskSource final : public Source {
   }
 
  private:
-  enum Counter { kReads, kSectorsRead, kWrites, kSectorsWritten, kBusyMs, kCounters };
+  enum Counter {
+    kReads,
+    kSectorsRead,
+    kReadMs,
+    kWrites,
+    kSectorsWritten,
+    kWriteMs,
+    kBusyMs,
+    kQueuedMs,
+    kCounters
+  };
 
   void SampleLine(std::string_view line, std::int64_t now_ns, RowSink* sink) {
     NextField(&line);  // Major and minor number.
@@ -96,14 +106,15 @@ class DiskSource final : public Source {
       disk->ignored = !IsWholeDisk(name);
     }
     if (disk != nullptr && disk->ignored) return;
-    std::array<std::uint64_t, 10> columns{};
+    std::array<std::uint64_t, 11> columns{};
     if (disk == nullptr || ReadNumbers(line, columns.data(), columns.size()) != columns.size()) {
       ++context_->counters.malformed;
       return;
     }
     std::array<double, kCounters> rates{};
-    if (!disk->Advance({columns[0], columns[2], columns[4], columns[6], columns[9]}, now_ns,
-                       &context_->counters.counter_resets, &rates)) {
+    if (!disk->Advance({columns[0], columns[2], columns[3], columns[4], columns[6], columns[7],
+                        columns[9], columns[10]},
+                       now_ns, &context_->counters.counter_resets, &rates)) {
       return;
     }
     constexpr double kSectorBytes = 512;  // Of diskstats, whatever the device's own sector is.
@@ -114,6 +125,14 @@ class DiskSource final : public Source {
     sink->Emit(MetricId::kDiskReadOps, subject, rates[kReads]);
     sink->Emit(MetricId::kDiskWriteOps, subject, rates[kWrites]);
     sink->Emit(MetricId::kDiskBusy, subject, std::min(100.0, rates[kBusyMs] * kMsToPercent));
+    if (rates[kReads] > 0) {
+      sink->Emit(MetricId::kDiskReadLatency, subject, rates[kReadMs] / rates[kReads]);
+    }
+    if (rates[kWrites] > 0) {
+      sink->Emit(MetricId::kDiskWriteLatency, subject, rates[kWriteMs] / rates[kWrites]);
+    }
+    constexpr double kMsToSeconds = 1e-3;
+    sink->Emit(MetricId::kDiskQueue, subject, rates[kQueuedMs] * kMsToSeconds);
   }
 
   /// Partitions would count their disk's work twice; the other names are not disks.

@@ -47,9 +47,17 @@ class SampledTree : public ::testing::Test {
  protected:
   using Values = std::map<std::string, double>;
 
+  /// Over the tree; no GPUs, and what answers on a thread of its own is waited for.
+  SamplerOptions Options() {
+    SamplerOptions options{tree.root(), "host", &clock};
+    options.nvml.clear();
+    options.patience_ns = 60'000'000'000;
+    return options;
+  }
+
   Values Sample() {
     rows.clear();
-    if (!sampler) sampler = Sampler::Create({tree.root(), "host", &clock});
+    if (!sampler) sampler = Sampler::Create(Options());
     sampler->Sample(0, &pool, &rows);
     Values values;
     for (const format::MetricRow& row : rows) {

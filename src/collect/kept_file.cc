@@ -14,8 +14,9 @@ constexpr std::size_t kFirstBufferBytes = 16 << 10;
 // /proc/stat has a line of all interrupts and one a core: 1 MiB is several thousand cores.
 constexpr std::size_t kMaxBufferBytes = 1 << 20;
 
-/// Reads the file from its start; a seq_file gives one page a call, so until nothing more comes.
-bool ReadWhole(int fd, std::string* buffer, std::size_t* size) {
+/// Reads the file from its start; a seq_file of many records gives some of them a call, so until
+/// nothing more comes.
+bool ReadWhole(int fd, bool one_record, std::string* buffer, std::size_t* size) {
   if (buffer->size() < kFirstBufferBytes) buffer->resize(kFirstBufferBytes);
   std::size_t at = 0;
   for (;;) {
@@ -23,11 +24,13 @@ bool ReadWhole(int fd, std::string* buffer, std::size_t* size) {
       if (buffer->size() >= kMaxBufferBytes) break;
       buffer->resize(buffer->size() * 2);
     }
-    const ssize_t n = ::pread(fd, buffer->data() + at, buffer->size() - at, static_cast<off_t>(at));
+    const std::size_t room = buffer->size() - at;
+    const ssize_t n = ::pread(fd, buffer->data() + at, room, static_cast<off_t>(at));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return false;
     if (n == 0) break;
     at += static_cast<std::size_t>(n);
+    if (one_record && static_cast<std::size_t>(n) < room) break;
   }
   *size = at;
   return true;
@@ -45,7 +48,8 @@ std::optional<std::string_view> KeptFile::Read(std::int64_t now_ns, std::string*
     fd_.reset(::open(path_.c_str(), O_RDONLY | O_CLOEXEC));
   }
   std::size_t size = 0;
-  if (fd_ && ReadWhole(fd_.get(), buffer, &size)) return std::string_view(buffer->data(), size);
+  if (fd_ && ReadWhole(fd_.get(), one_record_, buffer, &size))
+    return std::string_view(buffer->data(), size);
   *failed = true;
   fd_.reset();
   retry_at_ns_ = retry_ns_ == 0 ? INT64_MAX : now_ns + retry_ns_;

@@ -14,8 +14,9 @@ class KeptFile {
  public:
   /// Where the file cannot be opened it is tried again every `retry_ns`; 0 means never.
   explicit KeptFile(std::string path, std::int64_t retry_ns = 30'000'000'000);
-  /// Takes a descriptor; once that fails, so does every later read.
-  explicit KeptFile(UniqueFd fd) : fd_(std::move(fd)) {}
+  /// Takes a descriptor of a file that the kernel makes as one record (of a process, of a control
+  /// group), so one call reads it whole; once that fails, so does every later read.
+  explicit KeptFile(UniqueFd fd) : one_record_(true), fd_(std::move(fd)) {}
 
   /// The content, valid until the next Read() with the same buffer; none where it could not be
   /// read. `failed` is set where a call failed, but not while a retry is not yet due.
@@ -25,6 +26,7 @@ class KeptFile {
   std::string path_;
   std::int64_t retry_ns_ = 0;
   std::int64_t retry_at_ns_ = INT64_MIN;
+  bool one_record_ = false;
   UniqueFd fd_;
 };
 

@@ -62,7 +62,7 @@ class MemorySource final : public Source {
     const std::string_view node = sink->Intern("node");
     std::string_view line;
     while (NextLine(&reading.text, &line)) {
-      // Some 200 lines, of which three matter.
+      // Some 200 lines, of which four matter.
       if (!line.starts_with("ps") && !line.starts_with("pg")) continue;
       const std::string_view key = NextField(&line);
       if (key == "pswpin") {
@@ -70,7 +70,9 @@ class MemorySource final : public Source {
       } else if (key == "pswpout") {
         EmitRate(line, &swap_out_, MetricId::kSwapOut, page_bytes_, node, reading, sink);
       } else if (key == "pgmajfault") {
-        EmitRate(line, &faults_, MetricId::kMemMajorFaults, 1, node, reading, sink);
+        EmitRate(line, &major_faults_, MetricId::kMemMajorFaults, 1, node, reading, sink);
+      } else if (key == "pgfault") {
+        EmitRate(line, &faults_, MetricId::kMemFaults, 1, node, reading, sink);
       }
     }
   }
@@ -94,6 +96,7 @@ class MemorySource final : public Source {
   RateCounter swap_in_;
   RateCounter swap_out_;
   RateCounter faults_;
+  RateCounter major_faults_;
 };
 
 struct PressureFile {
@@ -116,24 +119,10 @@ class PressureSource final : public Source {
 
   void Sample(RowSink* sink) override {
     for (std::size_t i = 0; i < files_.size(); ++i) {
-      Reading reading = ReadFile(&files_[i], context_);
-      std::string_view line;
-      while (reading.ok && NextLine(&reading.text, &line)) {
-        const std::string_view kind = NextField(&line);
-        const std::optional<MetricId> id = kind == "some"   ? kPressureFiles[i].some
-                                           : kind == "full" ? kPressureFiles[i].full
-                                                            : std::nullopt;
-        if (!id) continue;
-        constexpr std::string_view kKey = "avg10=";
-        const std::string_view field = NextField(&line);
-        const auto value =
-            field.starts_with(kKey) ? ParseNumber<double>(field.substr(kKey.size())) : std::nullopt;
-        if (value) {
-          sink->Emit(*id, sink->Intern("psi"), *value);
-        } else {
-          ++context_->counters.malformed;
-        }
-      }
+      const Reading reading = ReadFile(&files_[i], context_);
+      if (!reading.ok) continue;
+      EmitPressure(reading.text, kPressureFiles[i].some, kPressureFiles[i].full,
+                   sink->Intern("psi"), context_, sink);
     }
   }
 
@@ -143,6 +132,25 @@ class PressureSource final : public Source {
 };
 
 }  // namespace
+
+void EmitPressure(std::string_view text, std::optional<MetricId> some, std::optional<MetricId> full,
+                  std::string_view subject, SourceContext* context, RowSink* sink) {
+  std::string_view line;
+  while (NextLine(&text, &line)) {
+    const std::string_view kind = NextField(&line);
+    const std::optional<MetricId> id = kind == "some" ? some : kind == "full" ? full : std::nullopt;
+    if (!id) continue;
+    constexpr std::string_view kKey = "avg10=";
+    const std::string_view field = NextField(&line);
+    const auto value =
+        field.starts_with(kKey) ? ParseNumber<double>(field.substr(kKey.size())) : std::nullopt;
+    if (value) {
+      sink->Emit(*id, subject, *value);
+    } else {
+      ++context->counters.malformed;
+    }
+  }
+}
 
 std::unique_ptr<Source> MakeMemorySource(SourceContext* context) {
   return std::make_unique<MemorySource>(context);

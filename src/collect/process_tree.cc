@@ -18,13 +18,14 @@ namespace telltale::collect {
 namespace {
 
 constexpr std::int64_t kRefreshNs = 1'000'000'000;
-// Three descriptors each, and the agent keeps as many for every producer; the supervisor has raised
+// Four descriptors each, and the agent keeps as many for every producer; the supervisor has raised
 // the limit for both.
 constexpr std::size_t kMaxProcesses = 192;
 
 struct Stat {
   char state = 0;
   int parent = 0;
+  std::uint64_t minor_faults = 0;
   std::uint64_t major_faults = 0;
   std::uint64_t user_ticks = 0;
   std::uint64_t system_ticks = 0;
@@ -48,8 +49,9 @@ std::optional<Stat> ParseStat(std::string_view text) {
   }
   const auto field = [&fields](int number) { return fields[number - kFirst]; };
   const auto count = [&field](int number) { return static_cast<std::uint64_t>(field(number)); };
-  return Stat{state[0], static_cast<int>(field(4)), count(12), count(14), count(15), count(20),
-              count(24)};
+  return Stat{
+      state[0], static_cast<int>(field(4)), count(10), count(12), count(14), count(15), count(20),
+      count(24)};
 }
 
 bool IsEnded(char state) { return state == 'Z' || state == 'X'; }
@@ -118,10 +120,13 @@ bool ProcessTree::Add(int pid) {
   if (!io) ++context_->counters.unreadable;
   UniqueFd status(::openat(dir.get(), "status", O_RDONLY | O_CLOEXEC));
   if (!status) ++context_->counters.unreadable;
+  // Not every kernel keeps it.
+  UniqueFd schedstat(::openat(dir.get(), "schedstat", O_RDONLY | O_CLOEXEC));
   processes_.emplace(pid, Process{.subject = fmt::format("proc:{}", pid),
                                   .stat = KeptFile(std::move(stat)),
                                   .io = KeptFile(std::move(io)),
                                   .status = KeptFile(std::move(status)),
+                                  .schedstat = KeptFile(std::move(schedstat)),
                                   .rates = {}});
   return true;
 }
@@ -231,6 +236,21 @@ void ProcessTree::SampleStatus(Values* values) {
   }
 }
 
+void ProcessTree::SampleRunDelay(Values* values) {
+  bool failed = false;
+  const std::int64_t now_ns = context_->clock->MonotonicNs();
+  const auto text = values->process->schedstat.Read(now_ns, &context_->buffer, &failed);
+  if (!text) return;
+  // Time on a core and time in its queue, in nanoseconds, and how often it got one.
+  std::array<std::uint64_t, 2> times{};
+  if (ReadNumbers(text->substr(0, text->find('\n')), times.data(), times.size()) != times.size()) {
+    ++context_->counters.malformed;
+    return;
+  }
+  constexpr double kNsToPercent = 1e-7;
+  values->Rate(MetricId::kProcRunDelay, times[1], now_ns, kNsToPercent);
+}
+
 bool ProcessTree::SampleOne(int pid, Process* process, RowSink* sink, Totals* totals) {
   bool failed = false;
   const std::int64_t now_ns = context_->clock->MonotonicNs();
@@ -250,9 +270,11 @@ bool ProcessTree::SampleOne(int pid, Process* process, RowSink* sink, Totals* to
   values.Rate(MetricId::kProcCpuSystem, stat->system_ticks, now_ns, percent);
   values.Gauge(MetricId::kProcRss, static_cast<double>(stat->rss_pages) * page_bytes_);
   values.Rate(MetricId::kProcMajorFaults, stat->major_faults, now_ns);
+  values.Rate(MetricId::kProcMinorFaults, stat->minor_faults, now_ns);
   values.Gauge(MetricId::kProcThreads, static_cast<double>(stat->threads));
   SampleIo(&values);
   SampleStatus(&values);
+  SampleRunDelay(&values);
   return true;
 }
 

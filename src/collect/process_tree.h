@@ -29,6 +29,7 @@ class ProcessTree final : public Source {
     KeptFile stat;
     KeptFile io;
     KeptFile status;
+    KeptFile schedstat;
     std::array<RateCounter, kProcCount> rates;  ///< By metric; gauges use none.
   };
   /// Where the values of one process go: its rows, and the sum over the tree.
@@ -43,6 +44,7 @@ class ProcessTree final : public Source {
   bool SampleOne(int pid, Process* process, RowSink* sink, Totals* totals);
   void SampleIo(Values* values);
   void SampleStatus(Values* values);
+  void SampleRunDelay(Values* values);
 
   SourceContext* context_;
   const double ticks_per_second_;

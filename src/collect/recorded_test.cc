@@ -32,7 +32,7 @@ class RecordedTest : public SampledTree {
 
 TEST_F(RecordedTest, EverySourceOfARealMachine) {
   Lay("linux-6.18-cgroup-v1/first");
-  sampler = Sampler::Create({tree.root(), "host", &clock});
+  sampler = Sampler::Create(Options());
   sampler->SetRoots({4711});
   const Values first = Sample();
   EXPECT_DOUBLE_EQ(first.at("cpu:1 cpu.frequency"), 2596.140);

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collect/sampler.h"
 
+#include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/json.h"
 #include "collect/cgroup_source.h"
+#include "collect/file_systems.h"
+#include "collect/gpu_source.h"
 #include "collect/process_tree.h"
 #include "collect/source.h"
 
@@ -34,6 +38,11 @@ Reading ReadFile(KeptFile* file, SourceContext* context) {
   return reading;
 }
 
+SystemEvent NewEvent(const char* kind, const char* severity, std::string subject,
+                     std::int64_t now_ns, std::string message, const nlohmann::ordered_json& data) {
+  return {now_ns, kind, severity, std::move(subject), std::move(message), JsonText(data)};
+}
+
 namespace {
 
 class SamplerImpl final : public Sampler {
@@ -42,12 +51,20 @@ class SamplerImpl final : public Sampler {
     context_.root = std::move(options.root);
     if (!context_.root.ends_with('/')) context_.root += '/';
     context_.clock = options.clock;
+    context_.patience_ns = options.patience_ns;
+    if (!options.nvml.empty()) {
+      sources_.push_back(std::make_unique<GpuSource>(&context_, options.nvml));
+    }
+    sources_.push_back(std::make_unique<FileSystemSource>(&context_));
     sources_.push_back(MakeCpuSource(&context_));
     sources_.push_back(MakeFrequencySource(&context_));
     sources_.push_back(MakeMemorySource(&context_));
     sources_.push_back(MakeDiskSource(&context_));
     sources_.push_back(MakeNetworkSource(&context_));
     sources_.push_back(MakePressureSource(&context_));
+    sources_.push_back(MakeRunQueueSource(&context_));
+    sources_.push_back(MakeTcpSource(&context_));
+    sources_.push_back(MakeNfsSource(&context_));
     auto cgroup = std::make_unique<CgroupSource>(&context_);
     cgroup_ = cgroup.get();
     sources_.push_back(std::move(cgroup));
@@ -67,10 +84,16 @@ class SamplerImpl final : public Sampler {
     // One time for all rows of a sample, so that readers can join them.
     RowSink sink(context_.clock->MonotonicNs() + monotonic_to_run_ns, pool->Intern(node_), pool,
                  out);
-    for (const auto& source : sources_) source->Sample(&sink);
+    for (const auto& source : sources_) source->Ask();
+    // Those that were asked come first in the list: they had the time of all the others.
+    for (auto source = sources_.rbegin(); source != sources_.rend(); ++source) {
+      (*source)->Sample(&sink);
+    }
     ++context_.counters.samples;
     context_.counters.rows += out->size() - before;
   }
+
+  std::vector<SystemEvent> TakeEvents() override { return std::exchange(context_.events, {}); }
 
   const SamplerCounters& counters() const override { return context_.counters; }
 

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Samples the machine and the training's process tree: cores, memory, disks, network, pressure,
-// control group, processes. What each metric means, its unit and its source: collect/catalogue.h,
-// docs/metrics.md.
+// Samples the machine and the training's process tree: cores, memory, disks, file systems, network,
+// pressure, control group, GPUs, processes. What each metric means, its unit and its source:
+// collect/catalogue.h, docs/metrics.md.
 //
 // Every file stays open and is read by pread, so a sample costs tens of microseconds. A source that
 // cannot be read leaves its metrics out of that sample and is counted; nothing here ever fails.
+// What may hang, a file system or the driver of a GPU, is asked on threads of its own.
 // Thread safety: none; one thread samples.
 #pragma once
 #include <cstdint>
@@ -22,6 +23,22 @@ struct SamplerOptions {
   std::string root = "/";  ///< Below it lie proc/ and sys/; tests give a fixture tree.
   std::string node;        ///< Host name written into each row.
   const Clock* clock = &Clock::System();  ///< Must outlive the sampler.
+  /// The driver's library, loaded at run time; empty: no GPUs.
+  std::string nvml = "libnvidia-ml.so.1";
+  /// So long a sample waits for those that answer on threads of their own; what comes later is in
+  /// the next one.
+  std::int64_t patience_ns = 5'000'000;
+};
+
+/// Something that happened to the machine: what docs/formats/events.md lists under the agent's
+/// samples.
+struct SystemEvent {
+  std::int64_t monotonic_ns = 0;
+  std::string kind;
+  std::string severity;
+  std::string subject;
+  std::string message;
+  std::string data;  ///< JSON object, or empty.
 };
 
 /// Cumulative since Create().
@@ -32,6 +49,8 @@ struct SamplerCounters {
   std::uint64_t malformed = 0;          ///< Lines of a source that could not be understood.
   std::uint64_t counter_resets = 0;     ///< Counters that went backwards other than by wrapping.
   std::uint64_t processes_skipped = 0;  ///< Processes of the tree beyond the limit of watched ones.
+  std::uint64_t mounts_skipped = 0;     ///< File systems beyond the limit of watched ones, now.
+  std::uint64_t unanswered = 0;  ///< Samples for which a file system or a driver answered too late.
 };
 
 class Sampler {
@@ -50,6 +69,9 @@ class Sampler {
   /// `monotonic_to_run_ns`; seq is left 0. Strings of the rows are static or interned in `pool`.
   virtual void Sample(std::int64_t monotonic_to_run_ns, StringPool* pool,
                       std::vector<format::MetricRow>* out) = 0;
+
+  /// What has happened since the last call.
+  virtual std::vector<SystemEvent> TakeEvents() = 0;
 
   virtual const SamplerCounters& counters() const = 0;
 };

@@ -78,6 +78,44 @@ TEST_F(SampledTree, IdleTimeThatTheKernelCorrectsBackwardsIsNoReset) {
   EXPECT_EQ(sampler->counters().counter_resets, 0U);
 }
 
+TEST_F(SampledTree, TasksOfTheMachine) {
+  const std::string interrupts = "intr 99 1 2 3\n";
+  tree.Write("proc/stat", "cpu0 1 0 0 9 0 0 0 0\n" + interrupts +
+                              "ctxt 1000\nbtime 1\nprocesses 50\nprocs_running 3\n"
+                              "procs_blocked 1\nsoftirq 1 2\n");
+  EXPECT_EQ(Sample(), (Values{{"node cpu.tasks_running", 3}, {"node cpu.tasks_blocked", 1}}));
+  tree.Write("proc/stat", interrupts +
+                              "ctxt 5000\nbtime 1\nprocesses 60\nprocs_running 7\n"
+                              "procs_blocked 0\n");
+  clock.Advance(2 * kSecond);
+  EXPECT_EQ(Sample(), (Values{{"node cpu.switches_rate", 2000},
+                              {"node cpu.forks_rate", 5},
+                              {"node cpu.tasks_running", 7},
+                              {"node cpu.tasks_blocked", 0}}));
+}
+
+TEST_F(SampledTree, TimeInTheQueueOfACore) {
+  const auto write = [this](std::uint64_t zero, std::uint64_t one) {
+    tree.Write("proc/schedstat", "version 17\ntimestamp 4\ncpu0 0 0 0 0 0 0 77 " +
+                                     std::to_string(zero) +
+                                     " 5\ndomain0 MC 3 1 2 3 4 5 6 7\ncpu1 0 0 0 0 0 0 77 " +
+                                     std::to_string(one) + " 5\n");
+  };
+  write(1'000'000'000, 5);
+  EXPECT_TRUE(Sample().empty());
+  write(2'500'000'000, 500'000'005);
+  clock.Advance(4 * kSecond);
+  EXPECT_TRUE(Sample().empty()) << "every 5 s";
+  clock.Advance(kSecond);
+  EXPECT_EQ(Sample(), (Values{{"cpu:0 cpu.run_delay", 30},
+                              {"cpu:1 cpu.run_delay", 10},
+                              {"node cpu.run_delay", 40}}));
+  tree.Write("proc/schedstat", "version 14\ncpu0 1 2 3 4 5 6 7 8 9\n");
+  clock.Advance(5 * kSecond);
+  EXPECT_TRUE(Sample().empty());
+  EXPECT_EQ(sampler->counters().malformed, 1U) << "an old version's unit is another";
+}
+
 TEST_F(SampledTree, Memory) {
   tree.Write("proc/meminfo",
              "MemTotal:       4000 kB\nMemFree: 1 kB\nMemAvailable:   1000 kB\n"
@@ -93,15 +131,18 @@ TEST_F(SampledTree, Memory) {
 }
 
 TEST_F(SampledTree, SwappingIsBytesMovedAndFaultsAreThoseThatWaited) {
-  tree.Write("proc/vmstat", "nr_free_pages 1\npgmajfault 10\npswpin 100\npswpout 1000\n");
+  tree.Write("proc/vmstat",
+             "nr_free_pages 1\npgfault 100\npgmajfault 10\npswpin 100\npswpout 1000\n");
   EXPECT_TRUE(Sample().empty());
-  tree.Write("proc/vmstat", "nr_free_pages 1\npgmajfault 16\npswpin 104\npswpout 1000\n");
+  tree.Write("proc/vmstat",
+             "nr_free_pages 1\npgfault 900\npgmajfault 16\npswpin 104\npswpout 1000\n");
   clock.Advance(2 * kSecond);
   const Values v = Sample();
   EXPECT_DOUBLE_EQ(v.at("node swap.in_bytes_rate"),
                    2.0 * static_cast<double>(::sysconf(_SC_PAGESIZE)));
   EXPECT_DOUBLE_EQ(v.at("node swap.out_bytes_rate"), 0);
   EXPECT_DOUBLE_EQ(v.at("node mem.major_faults_rate"), 3);
+  EXPECT_DOUBLE_EQ(v.at("node mem.faults_rate"), 400);
 }
 
 TEST_F(SampledTree, FrequencyComesFromCpufreqEveryFiveSeconds) {
@@ -132,7 +173,7 @@ TEST_F(SampledTree, DisksAreRatesOfWholeDevices) {
                  others);
   Sample();
   tree.Write("proc/diskstats",
-             "254 0 vda 300 0 6000 5 30 0 280 5 0 704 9 1 2 3 4\n"
+             "254 0 vda 300 0 6000 605 30 0 280 95 0 704 5009 1 2 3 4\n"
              "1 0 cciss/c0d0 0 0 0 0 0 0 0 0 0 0 0\n" +
                  others);
   clock.Advance(2 * kSecond);
@@ -142,8 +183,12 @@ TEST_F(SampledTree, DisksAreRatesOfWholeDevices) {
   EXPECT_DOUBLE_EQ(v.at("disk:vda disk.read_ops_rate"), 100);
   EXPECT_DOUBLE_EQ(v.at("disk:vda disk.write_ops_rate"), 10);
   EXPECT_DOUBLE_EQ(v.at("disk:vda disk.busy"), 50);  // 1,000 ms over the wrap, in 2 s.
+  EXPECT_DOUBLE_EQ(v.at("disk:vda disk.read_latency"), 600 / 200.0);
+  EXPECT_DOUBLE_EQ(v.at("disk:vda disk.write_latency"), 90 / 20.0);
+  EXPECT_DOUBLE_EQ(v.at("disk:vda disk.queue"), 2.5);
+  EXPECT_EQ(v.count("disk:cciss/c0d0 disk.read_latency"), 0U) << "it did nothing";
   EXPECT_EQ(v.count("disk:cciss/c0d0 disk.busy"), 1U);
-  EXPECT_EQ(v.size(), 10U) << "a loop device or a partition was sampled";
+  EXPECT_EQ(v.size(), 14U) << "a loop device or a partition was sampled";
 }
 
 TEST_F(SampledTree, ADiskThatIsPluggedInAgainBeginsAnew) {
@@ -178,6 +223,68 @@ TEST_F(SampledTree, NetworkInterfaces) {
   EXPECT_EQ(v.size(), 6U) << "an interface without traffic was sampled";
 }
 
+TEST_F(SampledTree, TcpSegmentsThatWereSentOnceMore) {
+  const auto write = [this](int sent, int again, const char* errors) {
+    tree.Write("proc/net/snmp",
+               "Ip: Forwarding\nIp: 1\nTcp: RtoAlgorithm MaxConn OutSegs RetransSegs InErrs\n"
+               "Tcp: 1 -1 " +
+                   std::to_string(sent) + " " + std::to_string(again) + " " + errors + "\n");
+  };
+  write(1000, 10, "0");
+  EXPECT_TRUE(Sample().empty());
+  write(3000, 30, "4");
+  clock.Advance(2 * kSecond);
+  EXPECT_EQ(Sample(), (Values{{"node net.tcp_segments_rate", 1000},
+                              {"node net.tcp_retransmits_rate", 10},
+                              {"node net.tcp_errors_rate", 2}}));
+  write(3000, 30, "x");
+  clock.Advance(kSecond);
+  EXPECT_EQ(Sample().size(), 2U);
+  tree.Write("proc/net/snmp", "Tcp: OutSegs\n");
+  EXPECT_TRUE(Sample().empty());
+  EXPECT_EQ(sampler->counters().malformed, 2U);
+}
+
+TEST_F(SampledTree, NfsCallsAndHowLongTheyTook) {
+  const auto write = [this](int factor) {
+    const auto line = [factor](const char* name, int calls, int resent, int ms) {
+      return "\t    " + std::string(name) + " " + std::to_string(calls * factor) + " " +
+             std::to_string((calls + resent) * factor) + " " + std::to_string(resent * factor) +
+             " 7 7 7 7 " + std::to_string(ms * factor) + "\n";
+    };
+    tree.Write("proc/self/mountstats",
+               "device proc mounted on /proc with fstype proc\n"
+               "device server:/data mounted on /mnt/my\\040data with fstype nfs4 statvers=1.1\n"
+               "\topts:\trw\n\tage:\t10\n\tbytes:\t9 9 9 9 " +
+                   std::to_string(4096 * factor) + " " + std::to_string(512 * factor) +
+                   " 1 1\n\tper-op statistics\n" + line("NULL:", 0, 0, 0) +
+                   line("READ:", 10, 2, 50) + line("WRITE:", 4, 0, 80) + line("GETATTR:", 6, 0, 6) +
+                   "\ndevice /dev/vda mounted on / with fstype ext4\n");
+  };
+  write(1);
+  EXPECT_EQ(Sample().count("nfs:/mnt/my data nfs.read_ops_rate"), 0U);
+  write(3);
+  clock.Advance(2 * kSecond);
+  EXPECT_EQ(Sample(), (Values{{"nfs:/mnt/my data nfs.read_bytes_rate", 4096},
+                              {"nfs:/mnt/my data nfs.write_bytes_rate", 512},
+                              {"nfs:/mnt/my data nfs.read_ops_rate", 10},
+                              {"nfs:/mnt/my data nfs.write_ops_rate", 4},
+                              {"nfs:/mnt/my data nfs.other_ops_rate", 6},
+                              {"nfs:/mnt/my data nfs.read_latency", 5},
+                              {"nfs:/mnt/my data nfs.write_latency", 20},
+                              {"nfs:/mnt/my data nfs.other_latency", 1},
+                              {"nfs:/mnt/my data nfs.retransmits_rate", 2},
+                              {"nfs:/mnt/my data nfs.timeouts_rate", 2}}));
+  clock.Advance(kSecond / 2);
+  EXPECT_TRUE(Sample().empty()) << "every second";
+  tree.Write("proc/self/mountstats",
+             "device x mounted on /mnt with fstype nfs\nbytes: 1 2\nper-op statistics\nREAD: 1\n"
+             "device\nbytes:\n");
+  clock.Advance(kSecond);
+  EXPECT_TRUE(Sample().empty());
+  EXPECT_EQ(sampler->counters().malformed, 2U);
+}
+
 TEST_F(SampledTree, Pressure) {
   tree.Write("proc/pressure/cpu",
              "some avg10=12.50 avg60=1.00 avg300=0.00 total=5\n"
@@ -195,8 +302,8 @@ TEST_F(SampledTree, Pressure) {
 TEST_F(SampledTree, ASourceThatIsNotThereIsCountedOnceAndTriedAgainLater) {
   EXPECT_TRUE(Sample().empty());
   const std::uint64_t sources = sampler->counters().unreadable;
-  // stat, cpuinfo, meminfo, vmstat, diskstats, net/dev and three of pressure.
-  EXPECT_EQ(sources, 9U);
+  // stat, cpuinfo, meminfo, vmstat, diskstats, net/dev, net/snmp, mountinfo and three of pressure.
+  EXPECT_EQ(sources, 11U);
   clock.Advance(kSecond);
   Sample();
   EXPECT_EQ(sampler->counters().unreadable, sources);
@@ -221,7 +328,7 @@ TEST_F(SampledTree, NonsenseIsCountedAndNeverFatal) {
 
 TEST_F(SampledTree, RowsCarryTheRunClockTheNodeAndTheCataloguesUnit) {
   tree.Write("proc/meminfo", "MemTotal: 4 kB\n");
-  sampler = Sampler::Create({tree.root(), "host", &clock});
+  sampler = Sampler::Create(Options());
   sampler->Sample(1000, &pool, &rows);
   ASSERT_EQ(rows.size(), 1U);
   EXPECT_EQ(rows[0].time_ns, clock.monotonic_ns + 1000);

@@ -3,6 +3,8 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,6 +24,8 @@ struct SourceContext {
   const Clock* clock = nullptr;
   SamplerCounters counters;
   std::string buffer;  ///< Content of the file read last.
+  std::int64_t patience_ns = 0;
+  std::vector<SystemEvent> events;  ///< Not yet taken.
 };
 
 /// Where the rows of one sample go.
@@ -45,6 +49,8 @@ class RowSink {
 class Source {
  public:
   virtual ~Source() = default;
+  /// Asks what answers on a thread of its own, before the others are sampled.
+  virtual void Ask() {}
   virtual void Sample(RowSink* sink) = 0;
 };
 
@@ -56,11 +62,22 @@ struct Reading {
 };
 Reading ReadFile(KeptFile* file, SourceContext* context);
 
+/// An event of now; `kind` is one of docs/formats/events.md.
+SystemEvent NewEvent(const char* kind, const char* severity, std::string subject,
+                     std::int64_t now_ns, std::string message, const nlohmann::ordered_json& data);
+
+/// Rows of a file of /proc/pressure or of a control group; a kind without a metric is left out.
+void EmitPressure(std::string_view text, std::optional<MetricId> some, std::optional<MetricId> full,
+                  std::string_view subject, SourceContext* context, RowSink* sink);
+
 std::unique_ptr<Source> MakeCpuSource(SourceContext* context);
 std::unique_ptr<Source> MakeFrequencySource(SourceContext* context);
 std::unique_ptr<Source> MakeMemorySource(SourceContext* context);
 std::unique_ptr<Source> MakeDiskSource(SourceContext* context);
 std::unique_ptr<Source> MakeNetworkSource(SourceContext* context);
 std::unique_ptr<Source> MakePressureSource(SourceContext* context);
+std::unique_ptr<Source> MakeRunQueueSource(SourceContext* context);
+std::unique_ptr<Source> MakeTcpSource(SourceContext* context);
+std::unique_ptr<Source> MakeNfsSource(SourceContext* context);
 
 }  // namespace telltale::collect

@@ -219,8 +219,8 @@ struct ControlHeader {
   std::uint16_t abi_minor;
   std::uint32_t words_offset;
   std::uint32_t words;
-  std::uint32_t reserved0;
-  std::atomic<std::uint64_t> epoch;                 ///< Counts the plans published (release).
+  std::uint32_t windows_offset;      ///< Of a ControlWindows, a multiple of 64; 0: none.
+  std::atomic<std::uint64_t> epoch;  ///< Counts the plans published (release).
   std::atomic<std::uint32_t> stats_interval_steps;  ///< 0: no statistics.
   std::atomic<std::uint32_t> flags;                 ///< kControlWantAll.
   // Since 1.1.
@@ -245,6 +245,14 @@ struct ControlRule {
   std::uint32_t take;          ///< TT_TAKE_ bits; 0: the rule is not in use.
   std::uint32_t max_elements;  ///< Of a histogram's sample; 0: 65,536.
   ControlWhen when[4];         ///< By tt_mode.
+};
+/// The windows of detail that the plan has, as a JSON object; docs/formats/plan.md.
+inline constexpr std::size_t kMaxWindowsBytes = 16384 - 16;
+struct ControlWindows {
+  std::atomic<std::uint64_t> sequence;  ///< Odd while the text is being written; 0: none yet.
+  std::atomic<std::uint32_t> bytes;     ///< Of the text; 0: no windows.
+  std::uint32_t reserved0;
+  std::atomic<std::uint64_t> text[kMaxWindowsBytes / 8];  ///< In words, so that none is torn.
 };
 /// A name's word is kNameYes | mask << kNameMaskShift, a bit of the mask for each rule.
 inline constexpr std::uint32_t kControlRules = 24;
@@ -286,6 +294,7 @@ static_assert(offsetof(ArenaHeader, uuid) == 64 && offsetof(ArenaHeader, pid) ==
 static_assert(offsetof(ArenaHeader, raw_dropped) == kArenaHeaderBytesMin);
 static_assert(sizeof(ArenaHeader) == 768 && sizeof(ArenaHeader) <= kPageBytes);
 static_assert(sizeof(ControlRule) % sizeof(std::uint64_t) == 0 && sizeof(SlabHeader) == 16);
+static_assert(sizeof(ControlWindows) == 16384);
 static_assert(sizeof(ControlHeader) == 64 && sizeof(ControlWhen) == 280 &&
               sizeof(ControlRule) == 1128);
 static_assert(sizeof(StatMoreRecord) == 136 && sizeof(HistogramRecord) == 648 &&

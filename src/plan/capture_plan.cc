@@ -13,6 +13,7 @@
 
 #include "base/json.h"
 #include "base/utf8.h"
+#include "plan/key_readers.h"
 #include "plan/plan_json.h"
 
 namespace telltale::plan {
@@ -22,7 +23,6 @@ using nlohmann::ordered_json;
 
 constexpr std::uint32_t kDefaultInterval = 100;
 constexpr std::size_t kMaxCollections = 256;
-constexpr std::size_t kMaxListItems = 4096;
 constexpr std::size_t kMaxSteps = 100'000;
 constexpr std::size_t kMaxNameBytes = 256;
 /// Of a histogram's sample, as the probe takes it.
@@ -71,49 +71,6 @@ constexpr std::string_view kModeKeys[] = {"train", "eval", "predict", "global"};
 constexpr std::string_view kWhenKeys[] = {"interval", "start", "end", "steps"};
 constexpr std::string_view kCollectionKeys[] = {"include", "exclude",      "tensors",   "modules",
                                                 "take",    "max_elements", "reductions"};
-
-bool IsOneOf(std::span<const std::string_view> words, std::string_view word) {
-  return std::find(words.begin(), words.end(), word) != words.end();
-}
-
-std::string Join(std::span<const std::string_view> words) {
-  std::string out;
-  for (const std::string_view word : words) {
-    if (!out.empty()) out += ", ";
-    out += word;
-  }
-  return out;
-}
-
-KeyError Wrong(std::string key, std::string what) { return {std::move(key), std::move(what)}; }
-
-using Check = std::optional<KeyError>;
-
-template <class Number>
-Check ReadNumber(const ordered_json& in, const std::string& key, Number* out, std::uint64_t most,
-                 std::string_view example) {
-  if (!in.is_number_integer() || (!in.is_number_unsigned() && in.get<std::int64_t>() < 0) ||
-      in.get<std::uint64_t>() > most) {
-    return Wrong(key, fmt::format("is not a number from 0 to {}: write {}", most, example));
-  }
-  *out = static_cast<Number>(in.get<std::uint64_t>());
-  return {};
-}
-
-Check ReadTexts(const ordered_json& in, const std::string& key, std::vector<std::string>* out) {
-  out->clear();
-  if (in.is_string()) {
-    out->push_back(in.get<std::string>());
-    return {};
-  }
-  const auto text = [](const ordered_json& item) { return item.is_string(); };
-  if (!in.is_array() || in.size() > kMaxListItems || !std::all_of(in.begin(), in.end(), text)) {
-    return Wrong(key, fmt::format("is not a list of at most {} texts: write for example [\"fc\"]",
-                                  kMaxListItems));
-  }
-  *out = in.get<std::vector<std::string>>();
-  return {};
-}
 
 constexpr std::uint64_t kMaxStep =
     static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()) - 1;
@@ -282,8 +239,9 @@ Check CollectionFromJson(const std::string& name, const ordered_json& in, const 
                                          ", or with --collect {}.interval=1",
                                          key, key));
     } else {
-      wrong = Wrong(where, fmt::format("is no key: write any of {}, {}, {}", Join(kCollectionKeys),
-                                       Join(kWhenKeys), Join(kModeKeys)));
+      wrong =
+          Wrong(where, fmt::format("is no key: write any of {}, {}, {}", JoinWords(kCollectionKeys),
+                                   JoinWords(kWhenKeys), JoinWords(kModeKeys)));
     }
     if (wrong) return wrong;
     take |= read;
@@ -309,7 +267,8 @@ Check CollectionFromJson(const std::string& name, const ordered_json& in, const 
     const std::string where = fmt::format("{}.{}", path, kModeKeys[mode]);
     for (const auto& [key, value] : found->items()) {
       if (!IsOneOf(kWhenKeys, key)) {
-        return Wrong(where + "." + key, fmt::format("is no key: write any of {}", Join(kWhenKeys)));
+        return Wrong(where + "." + key,
+                     fmt::format("is no key: write any of {}", JoinWords(kWhenKeys)));
       }
     }
     out->when[mode] = {};
@@ -343,6 +302,26 @@ ordered_json CollectionToJson(const Collection& collection) {
   return out;
 }
 
+namespace {
+
+/// Adds them to those of the level.
+Check ReadWindows(const ordered_json& in, CapturePlan* out) {
+  if (!in.is_object() || in.size() > kMaxWindows) {
+    return Wrong("windows", fmt::format("is not a table of at most {} windows", kMaxWindows));
+  }
+  CapturePlan more;
+  more.slab_bytes = out->slab_bytes;
+  for (const auto& [name, value] : in.items()) {
+    Window window;
+    if (auto wrong = WindowFromJson(name, value, "windows." + name, &window); wrong) return wrong;
+    more.windows.push_back(std::move(window));
+  }
+  *out = Union(std::move(*out), more);
+  return {};
+}
+
+}  // namespace
+
 Check PlanFromJson(const ordered_json& in, CapturePlan* out) {
   if (!in.is_object()) return Wrong("", "is not an object: write {\"level\": \"tensors\"}");
   const auto level = in.find("level");
@@ -367,8 +346,10 @@ Check PlanFromJson(const ordered_json& in, CapturePlan* out) {
           wrong) {
         return wrong;
       }
+    } else if (key == "windows") {
+      if (auto wrong = ReadWindows(value, out); wrong) return wrong;
     } else if (key != "collections") {
-      return Wrong(key, "is no key: write level, slab_bytes and collections");
+      return Wrong(key, "is no key: write level, slab_bytes, collections and windows");
     }
   }
   if (collections == in.end()) return {};
@@ -394,24 +375,43 @@ ordered_json PlanToJson(const CapturePlan& plan) {
   for (const Collection& collection : plan.collections) {
     collections[collection.name] = CollectionToJson(collection);
   }
-  return {{"level", plan.level}, {"slab_bytes", plan.slab_bytes}, {"collections", collections}};
+  ordered_json out = {
+      {"level", plan.level}, {"slab_bytes", plan.slab_bytes}, {"collections", collections}};
+  if (!plan.windows.empty()) {
+    ordered_json windows = ordered_json::object();
+    for (const Window& window : plan.windows) windows[window.name] = WindowToJson(window);
+    out["windows"] = windows;
+  }
+  return out;
 }
 
-CapturePlan Union(CapturePlan plan, const CapturePlan& more) {
+namespace {
+
+/// Adds each of `more`, or puts it in the place of the one of its name. Whether anything changed.
+template <class Named>
+bool PutByName(const std::vector<Named>& more, std::vector<Named>* all) {
   bool changed = false;
-  for (const Collection& collection : more.collections) {
-    const auto same = std::find_if(plan.collections.begin(), plan.collections.end(),
-                                   [&](const Collection& c) { return c.name == collection.name; });
-    if (same == plan.collections.end()) {
-      plan.collections.push_back(collection);
+  for (const Named& one : more) {
+    const auto same = std::find_if(all->begin(), all->end(),
+                                   [&](const Named& other) { return other.name == one.name; });
+    if (same == all->end()) {
+      all->push_back(one);
       changed = true;
-    } else if (*same != collection) {
-      *same = collection;
+    } else if (!(*same == one)) {
+      *same = one;
       changed = true;
     }
   }
+  return changed;
+}
+
+}  // namespace
+
+CapturePlan Union(CapturePlan plan, const CapturePlan& more) {
+  const bool collections = PutByName(more.collections, &plan.collections);
+  const bool windows = PutByName(more.windows, &plan.windows);
   plan.slab_bytes = std::max(plan.slab_bytes, more.slab_bytes);
-  if (changed) plan.level = "custom";
+  if (collections || windows) plan.level = "custom";
   return plan;
 }
 

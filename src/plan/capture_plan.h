@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The capture plan: collections of tensors, what is taken of them, and at which steps of each mode.
+// The capture plan: collections of tensors, what is taken of them, and at which steps of each mode;
+// windows of detail.
 // Thread safety: none of its own; a plan is a value.
 #pragma once
 #include <array>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "plan/window.h"
 
 namespace telltale::plan {
 
@@ -66,6 +68,7 @@ std::span<const Reduction> Reductions();
 struct CapturePlan {
   std::string level = "steps";  ///< system, steps, tensors, operators, all; or custom.
   std::vector<Collection> collections;
+  std::vector<Window> windows;
   std::uint64_t slab_bytes = 256ULL << 20;  ///< Bound on raw values on their way to the disk.
 
   friend bool operator==(const CapturePlan&, const CapturePlan&) = default;
@@ -74,10 +77,10 @@ struct CapturePlan {
 /// What `telltale run` records where nothing is asked: statistics of weights and gradients every
 /// 100 steps.
 CapturePlan DefaultPlan();
-/// The plan of a named level. kUsage names the levels, and says of `operators` that there is none
-/// yet.
+/// The plan of a named level. kUsage names the levels.
 Result<CapturePlan> PlanOfLevel(std::string_view level);
-/// Both: a collection that both name is as `more` has it. The bound on raw values is the larger.
+/// Both: a collection or window that both name is as `more` has it. The bound on raw values is the
+/// larger.
 CapturePlan Union(CapturePlan plan, const CapturePlan& more);
 /// `NAME[:key=value,...]` of --collect: keys as in a plan file, `+` between the items of a list, a
 /// mode's own keys as `eval.interval=1`, and what is taken also without a key:

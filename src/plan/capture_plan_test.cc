@@ -31,7 +31,7 @@ TEST(When, IsSageMakerDebuggersSaveRule) {
 }
 
 TEST(CapturePlan, EveryLevelComesBackAsJsonAndAsToml) {
-  for (const char* level : {"system", "steps", "tensors", "all"}) {
+  for (const char* level : {"system", "steps", "tensors", "operators", "all"}) {
     const auto plan = PlanOfLevel(level);
     ASSERT_TRUE(plan.ok()) << level;
     EXPECT_EQ(plan->level, level);
@@ -44,11 +44,12 @@ TEST(CapturePlan, EveryLevelComesBackAsJsonAndAsToml) {
   }
 }
 
-TEST(CapturePlan, OperatorsSayThatTheyAreNotThereYet) {
+TEST(CapturePlan, OperatorsAreWindowsBesideTheSteps) {
   const auto plan = PlanOfLevel("operators");
-  ASSERT_FALSE(plan.ok());
-  EXPECT_EQ(plan.status().code(), Code::kUsage);
-  EXPECT_NE(plan.status().message().find("come with profiling"), std::string::npos);
+  ASSERT_TRUE(plan.ok());
+  EXPECT_EQ(plan->collections, DefaultPlan().collections);
+  ASSERT_EQ(plan->windows.size(), 1U);
+  EXPECT_EQ(plan->windows[0].every, 1000U);
   EXPECT_EQ(PlanOfLevel("most").status().code(), Code::kUsage);
 }
 
@@ -148,7 +149,7 @@ TEST(CapturePlan, WhatIsWrongIsNamed) {
       {R"({"collections": {"a": {"max_elements": 0}}})", "collections.a.max_elements"},
       {R"({"collections": {"a": {"max_elements": 100}}})", "collections.a.max_elements"},
       {R"({"collections": {"a": {"max_elements": 262208}}})", "collections.a.max_elements"},
-      {R"({"level": "operators"})", "level cannot be used"},
+      {R"({"level": "most"})", "level cannot be used"},
       {R"({"collections": {"a": {"include": [1]}}})", "collections.a.include"},
   };
   for (const auto& wrong : cases) {

@@ -41,6 +41,20 @@ CapturePlan Tensors() {
   return plan;
 }
 
+/// What steps say, and at times which operators and kernels they are made of. A window costs its
+/// steps some tenths of a second; each thousandth step keeps that small.
+CapturePlan Operators() {
+  CapturePlan plan = DefaultPlan();
+  plan.level = "operators";
+  Window window;
+  window.name = "operators";
+  window.every = 1000;
+  window.length = 2;
+  window.detail = {"ops", "kernels", "shapes"};
+  plan.windows.push_back(std::move(window));
+  return plan;
+}
+
 CapturePlan All() {
   CapturePlan plan;
   plan.level = "all";
@@ -64,14 +78,10 @@ Result<CapturePlan> PlanOfLevel(std::string_view level) {
   if (level == "steps") return DefaultPlan();
   if (level == "tensors") return Tensors();
   if (level == "all") return All();
-  if (level == "operators") {
-    return Status(
-        Code::kUsage,
-        "level 'operators' is not there yet: operator windows come with profiling: choose "
-        "system, steps, tensors or all");
-  }
-  return Status(Code::kUsage,
-                fmt::format("no level '{}': choose system, steps, tensors or all", level));
+  if (level == "operators") return Operators();
+  return Status(
+      Code::kUsage,
+      fmt::format("no level '{}': choose system, steps, tensors, operators or all", level));
 }
 
 }  // namespace telltale::plan

@@ -83,6 +83,12 @@ std::string ToToml(const CapturePlan& plan) {
   }
   // A plan that takes nothing must not read as one that says nothing.
   if (tree.at("collections").empty()) out += "\n[collections]\n";
+  if (const auto windows = tree.find("windows"); windows != tree.end()) {
+    for (const auto& [name, window] : windows->items()) {
+      out += fmt::format("\n[windows.{}]\n", IsBareKey(name) ? name : Quoted(name));
+      WriteKeys(window, &out);
+    }
+  }
   return out;
 }
 

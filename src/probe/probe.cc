@@ -380,6 +380,23 @@ void tt_record_stats(uint32_t tensor, uint32_t collection, const void* data, uin
   probe->machine.Account(begin);
 }
 
+uint64_t tt_windows_epoch(void) {
+  Probe* probe = Active();
+  return probe == nullptr ? 0 : probe->producer.WindowsSequence();
+}
+
+int32_t tt_windows(char* out, size_t room) {
+  Probe* probe = Active();
+  if (probe == nullptr || out == nullptr) return 0;
+  std::size_t bytes = 0;
+  return probe->producer.ReadWindows(out, room, &bytes) == 0 ? -1 : static_cast<int32_t>(bytes);
+}
+
+int tt_owns_steps(void) {
+  Probe* probe = Active();
+  return probe != nullptr && probe->machine.Owned() ? 1 : 0;
+}
+
 uint32_t tt_tensor(const char* collection, size_t collection_len, const char* name,
                    size_t name_len) {
   Probe* probe = Stepping();

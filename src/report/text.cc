@@ -462,11 +462,12 @@ std::string UsageWords(const RunData& data) {
 std::string CaptureWords(const RunData& data) {
   const analysis::Summary& s = data.summary;
   if (s.thinned.empty()) return {};
-  return fmt::format("Capture: the governor acted {}; last: {}.",
+  const std::string_view node = s.NodeOf(s.thinned.back().writer);
+  return fmt::format("Capture: the governor acted {}; last{}{}: {}.",
                      s.thinned_count == 1
                          ? std::string("once")
                          : Thousands(static_cast<std::int64_t>(s.thinned_count)) + " times",
-                     s.thinned.back().message);
+                     node.empty() ? "" : ", on ", node, s.thinned.back().message);
 }
 
 std::string OwnCost(const RunData& data) {

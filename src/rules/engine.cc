@@ -23,6 +23,16 @@ std::string IncidentId(std::string_view rule, const Incident& incident) {
                                                   incident.first_step, incident.start_ns)));
 }
 
+/// Whether the rows are of one series, as far as that can be told without reading texts: both lie
+/// in memory, so that texts at one place are one.
+bool SameTexts(const format::StatisticRow& a, const format::StatisticRow& b) {
+  const auto same = [](std::string_view x, std::string_view y) {
+    return x.data() == y.data() && x.size() == y.size();
+  };
+  return same(a.name, b.name) && a.rank == b.rank && a.pid == b.pid && a.attempt == b.attempt &&
+         same(a.collection, b.collection) && same(a.mode, b.mode);
+}
+
 /// Words changed: worth a revision at once.
 bool SaysSomethingNew(const Incident& before, const Incident& now) {
   return std::tie(before.severity, before.cause, before.first_step, before.start_ns) !=
@@ -46,6 +56,7 @@ std::string_view Name(RuleStatus status) {
 }
 
 struct Engine::Slot {
+  std::size_t index = 0;           ///< Among the slots.
   std::string name;                ///< Of the instance.
   const RuleDesc* desc = nullptr;  ///< Null where the rule could not be made.
   std::unique_ptr<RuleDesc> owned_desc;
@@ -57,14 +68,29 @@ struct Engine::Slot {
   std::string error;
 };
 
+struct Engine::Said {
+  enum class What : std::uint8_t { kReport, kClose, kRecover, kFail };
+  std::uint32_t at;  ///< Index of the record in the run.
+  Slot* slot;
+  What what;
+  Incident incident;
+};
+
+/// While rules look at a run one after the other, what they say waits until all have: it is then
+/// said in the order of the records.
 class Engine::SlotReporter final : public Reporter {
  public:
   SlotReporter(Engine* engine, Slot* slot) : engine_(engine), slot_(slot) {}
-  void Report(const Incident& incident) override { engine_->Report(slot_, incident); }
-  void Close(const Incident& incident) override { engine_->Close(slot_, incident, false); }
-  void Recover(const Incident& incident) override { engine_->Close(slot_, incident, true); }
+  void Report(const Incident& incident) override { Say(Said::What::kReport, incident); }
+  void Close(const Incident& incident) override { Say(Said::What::kClose, incident); }
+  void Recover(const Incident& incident) override { Say(Said::What::kRecover, incident); }
 
  private:
+  void Say(Said::What what, const Incident& incident) {
+    Said said{engine_->run_at_, slot_, what, incident};
+    engine_->in_run_ ? engine_->said_.push_back(std::move(said)) : engine_->Apply(said);
+  }
+
   Engine* engine_;
   Slot* slot_;
 };
@@ -119,6 +145,7 @@ Result<Engine> Engine::Create(const RuleSet& set, const ForeignMaker& foreign) {
 
 void Engine::Add(std::string name, const RuleDesc* desc, std::unique_ptr<Rule> rule) {
   auto slot = std::make_unique<Slot>();
+  slot->index = slots_.size();
   slot->name = std::move(name);
   slot->desc = desc;
   slot->rule = std::move(rule);
@@ -154,7 +181,25 @@ void Engine::Guard(Slot* slot, F&& body) {
     slot->failed = true;
     slot->error = error.what();
   }
-  if (slot->failed) CloseAll(*slot);
+  if (!slot->failed) return;
+  if (in_run_) {
+    said_.push_back({run_at_, slot, Said::What::kFail, {}});
+  } else {
+    CloseAll(*slot);
+  }
+}
+
+void Engine::Apply(const Said& said) {
+  switch (said.what) {
+    case Said::What::kReport:
+      return Report(said.slot, said.incident);
+    case Said::What::kClose:
+      return Close(said.slot, said.incident, false);
+    case Said::What::kRecover:
+      return Close(said.slot, said.incident, true);
+    case Said::What::kFail:
+      return CloseAll(*said.slot);
+  }
 }
 
 void Engine::CloseAll(const Slot& slot) {
@@ -210,6 +255,88 @@ void Engine::Feed(const store::OrderedRecord& record) {
   } else if (series_.refused() == refused) {
     for (Slot* slot : by_table_[table]) Deliver(slot, Record{record, kNoSeries});
   }
+}
+
+void Engine::Feed(std::span<const store::OrderedRecord> records) {
+  run_.clear();
+  while (!records.empty()) {
+    const bool statistic = records.front().table == format::TableId::kStatistics;
+    if (statistic) GatherRun(records);
+    if (statistic && run_.size() > 1) {
+      FeedRun();
+      records = records.subspan(run_.size());
+    } else {
+      Feed(records.front());
+      records = records.subspan(1);
+    }
+  }
+}
+
+void Engine::GatherRun(std::span<const store::OrderedRecord> records) {
+  constexpr std::size_t kMostOfRun = 1024;
+  run_before_.swap(run_);
+  run_.clear();
+  run_series_.clear();
+  for (const store::OrderedRecord& record : records) {
+    const auto* const row = record.As<format::StatisticRow>();
+    if (row == nullptr || run_.size() == kMostOfRun) return;
+    // Mostly the tensors of a step come as those of the step before did.
+    if (run_.size() < run_before_.size()) {
+      const Record& before = run_before_[run_.size()];
+      if (SameTexts(*row, *before.As<format::StatisticRow>())) {
+        run_.push_back({record, before.series});
+        run_series_.push_back(before.series);
+        continue;
+      }
+    }
+    // A rule is asked whether it wants a series when its first record comes, not before others.
+    const Series* series = series_.Known(record);
+    if (series == nullptr || series->id >= wanted_.size()) return;
+    run_.push_back({record, series->id});
+    run_series_.push_back(series->id);
+  }
+}
+
+void Engine::DivideRun() {
+  if (run_series_ == shares_series_) return;  // As in the step before.
+  shares_series_ = run_series_;
+  std::vector<Share> by_slot(slots_.size());
+  for (std::uint32_t at = 0; at < run_series_.size(); ++at) {
+    for (Slot* slot : wanted_[run_series_[at]]) {
+      Share& share = by_slot[slot->index];
+      share.slot = slot;
+      share.chosen.push_back(at);
+    }
+  }
+  std::erase_if(by_slot, [](const Share& share) { return share.chosen.empty(); });
+  shares_ = std::move(by_slot);
+}
+
+void Engine::FeedRun() {
+  DivideRun();
+  process_ends_ = false;
+  in_run_ = true;
+  for (const Share& share : shares_) {
+    Slot* const slot = share.slot;
+    if (slot->failed) continue;
+    run_at_ = share.chosen.front();
+    const StatisticRun run(run_.data(), share.chosen, &run_at_);
+    Guard(slot, [&](Reporter* reporter) { slot->rule->OnStatistics(run, reporter); });
+    const auto end = slot->failed
+                         ? std::upper_bound(share.chosen.begin(), share.chosen.end(), run_at_)
+                         : share.chosen.end();
+    slot->records += static_cast<std::uint64_t>(end - share.chosen.begin());
+  }
+  in_run_ = false;
+  std::stable_sort(said_.begin(), said_.end(), [](const Said& a, const Said& b) {
+    return std::tie(a.at, a.slot->index) < std::tie(b.at, b.slot->index);
+  });
+  for (const Said& said : said_) {
+    now_ns_ = std::max(now_ns_, run_[said.at].ord_ns);
+    Apply(said);
+  }
+  said_.clear();
+  now_ns_ = std::max(now_ns_, run_.back().ord_ns);
 }
 
 void Engine::End() {

@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -92,6 +93,9 @@ class Engine {
 
   /// REQUIRES: records come in the order of the cursor; no call after End().
   void Feed(const store::OrderedRecord& record);
+  /// The same of each of them in turn, with the same revisions, and faster: rules see statistics
+  /// that follow each other at once (docs/decisions/0008-statistics-in-runs.md).
+  void Feed(std::span<const store::OrderedRecord> records);
   /// The run has ended and all of it was fed: closes what is open.
   void End();
   bool ended() const { return ended_; }
@@ -110,11 +114,24 @@ class Engine {
  private:
   struct Slot;
   class SlotReporter;
+  /// What a slot said of which record of the run.
+  struct Said;
+  /// What of a run a slot wants.
+  struct Share {
+    Slot* slot;
+    std::vector<std::uint32_t> chosen;
+  };
 
   void Add(std::string name, const RuleDesc* desc, std::unique_ptr<Rule> rule);
   /// The slots that want the records of a series.
   const std::vector<Slot*>& WantedBy(const Series& series);
   void Deliver(Slot* slot, const Record& record);
+
+  /// Takes into run_ what `records` begin with of statistics whose series are known.
+  void GatherRun(std::span<const store::OrderedRecord> records);
+  void DivideRun();
+  void FeedRun();
+  void Apply(const Said& said);
 
   void Report(Slot* slot, const Incident& incident);
   /// `over`: not only because nothing follows.
@@ -131,6 +148,17 @@ class Engine {
   std::vector<std::vector<Slot*>> by_table_;  ///< By TableId: the slots that read the table.
   SeriesTable series_;
   std::vector<std::vector<Slot*>> wanted_;  ///< By series.
+
+  // Of the run of statistics that rules look at:
+  std::vector<Record> run_;
+  std::vector<Record> run_before_;  ///< That was fed by the same call: its rows are there still.
+  std::vector<std::uint32_t> run_series_;     ///< Of each of its records.
+  std::vector<std::uint32_t> shares_series_;  ///< Of the run that shares_ are of.
+  std::vector<Share> shares_;                 ///< In the order of the slots.
+  std::uint32_t run_at_ = 0;                  ///< The record that a rule looks at.
+  bool in_run_ = false;
+  std::vector<Said> said_;
+
   std::vector<Finding> findings_;
   std::vector<std::int64_t> emitted_ns_;  ///< By index of findings_: time of the last revision.
   std::vector<Finding> revisions_;

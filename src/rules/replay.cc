@@ -77,6 +77,7 @@ Result<std::unique_ptr<Replayer>> Replayer::Open(const std::filesystem::path& ru
   out.rules_trouble = replayer->rules_.trouble;
   store::CursorOptions options;
   options.table_mask = replayer->rules_.engine.table_mask() | more_tables;
+  options.read_ahead = out.ended;
   TELLTALE_ASSIGN_OR_RETURN(replayer->cursor_, replayer->reader_->NewCursor(options));
   replayer->rules_.values->Follow(replayer->cursor_.get());
   for (const store::Admission& a : journal.admissions) replayer->cursor_->Readmit(a);
@@ -88,7 +89,7 @@ Result<bool> Replayer::Next(std::size_t max_rows, std::vector<store::OrderedReco
   TELLTALE_RETURN_IF_ERROR(cursor_->Next(max_rows, records));
   // A writer that died without its end record must not hold up the others for ever.
   if (records->empty() && !(out_.ended && cursor_->CloseStragglers())) return false;
-  for (const store::OrderedRecord& record : *records) rules_.engine.Feed(record);
+  rules_.engine.Feed(*records);
   return true;
 }
 

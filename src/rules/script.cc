@@ -237,8 +237,8 @@ const nlohmann::json* At(const nlohmann::json& of, const std::string& path) {
 
 class Script {
  public:
-  Script(std::filesystem::path folder, Engine::ForeignMaker foreign)
-      : folder_(std::move(folder)), foreign_(std::move(foreign)) {}
+  Script(std::filesystem::path folder, Engine::ForeignMaker foreign, ScriptOptions options)
+      : folder_(std::move(folder)), foreign_(std::move(foreign)), options_(std::move(options)) {}
 
   ScriptOutcome Run(std::istream& in) {
     std::string text;
@@ -261,6 +261,7 @@ class Script {
       }
     }
     if (out_.expectations == 0) Complain("the script expects nothing");
+    if (engine_) out_.states = engine_->rule_states();
     return std::move(out_);
   }
 
@@ -294,6 +295,7 @@ class Script {
     } else if (verb == "end") {
       Flush();
       engine_->End();
+      Keep();
     } else if (verb == "expect") {
       Flush();
       ++out_.expectations;
@@ -336,7 +338,7 @@ class Script {
   }
 
   void Start(const RuleSet& set) {
-    auto engine = Engine::Create(set, foreign_);
+    auto engine = Engine::Create(options_.rules.value_or(set), foreign_);
     if (!engine.ok()) throw std::runtime_error(engine.status().message());
     engine_ = std::make_unique<Engine>(std::move(engine).value());
     values_ = ScriptValues();
@@ -618,14 +620,26 @@ class Script {
     };
     std::stable_sort(pending_.begin(), pending_.end(),
                      [&](const Pending& a, const Pending& b) { return ord(a) < ord(b); });
+    std::vector<store::OrderedRecord> records;
     for (const Pending& pending : pending_) {
       std::visit(
           [&](const auto& r) {
-            engine_->Feed({r.ord_ns, pending.writer, std::remove_cvref_t<decltype(r)>::kTable, &r});
+            records.push_back(
+                {r.ord_ns, pending.writer, std::remove_cvref_t<decltype(r)>::kTable, &r});
           },
           pending.row);
     }
+    if (options_.one_by_one) {
+      for (const store::OrderedRecord& record : records) engine_->Feed(record);
+    } else {
+      engine_->Feed(records);
+    }
     pending_.clear();
+    Keep();
+  }
+
+  void Keep() {
+    for (Finding& finding : engine_->TakeRevisions()) out_.revisions.push_back(std::move(finding));
   }
 
   static bool InRange(double value, const std::string& range) {
@@ -721,6 +735,7 @@ class Script {
 
   const std::filesystem::path folder_;
   const Engine::ForeignMaker foreign_;
+  const ScriptOptions options_;
   int number_ = 0;
   ScriptOutcome out_;
   ScriptValues values_;  ///< Before the engine, whose rules may hold it.
@@ -736,14 +751,14 @@ class Script {
 }  // namespace
 
 Result<ScriptOutcome> RunScript(const std::filesystem::path& file,
-                                const Engine::ForeignMaker& foreign) {
+                                const Engine::ForeignMaker& foreign, const ScriptOptions& options) {
   std::ifstream in(file);
   if (!in || std::filesystem::is_directory(file)) {
     return Status(Code::kUnusable, fmt::format("cannot read {}: name a rule script "
                                                "(docs/formats/rule-scripts.md)",
                                                file.string()));
   }
-  return Script(file.parent_path(), foreign).Run(in);
+  return Script(file.parent_path(), foreign, options).Run(in);
 }
 
 }  // namespace telltale::rules

@@ -67,40 +67,54 @@ bool SeriesTable::KeyOf(const store::OrderedRecord& record, Key* key) {
   return true;
 }
 
-const Series* SeriesTable::Find(const store::OrderedRecord& record) {
-  Key key;
-  if (!KeyOf(record, &key)) return nullptr;
+const Series* SeriesTable::Came(std::uint32_t id) {
+  if (last_ != kNoSeries) next_[last_] = id;
+  last_ = id;
+  return &series_[id];
+}
+
+/// `hash`: of the key, where it is not known.
+const Series* SeriesTable::Known(const Key& key, std::uint64_t* hash) {
   if (last_ != kNoSeries && next_[last_] != kNoSeries && key.Is(series_[next_[last_]])) {
     last_ = next_[last_];
     return &series_[last_];
   }
-  const std::uint64_t hash = key.Hash();
-  std::uint32_t id = kNoSeries;
-  const auto [begin, end] = by_hash_.equal_range(hash);
-  for (auto at = begin; at != end && id == kNoSeries; ++at) {
-    if (key.Is(series_[at->second])) id = at->second;
+  *hash = key.Hash();
+  const auto [begin, end] = by_hash_.equal_range(*hash);
+  for (auto at = begin; at != end; ++at) {
+    if (key.Is(series_[at->second])) return Came(at->second);
   }
-  if (id == kNoSeries) {
-    if (series_.size() >= kMaxSeries) {
-      ++refused_;
-      return nullptr;
-    }
-    id = static_cast<std::uint32_t>(series_.size());
-    Series& series = series_.emplace_back();
-    series.id = id;
-    series.table = key.table;
-    series.name = key.name;
-    series.collection = key.collection;
-    series.mode = key.mode;
-    series.rank = key.rank;
-    series.pid = key.pid;
-    series.attempt = key.attempt;
-    by_hash_.emplace(hash, id);
-    next_.push_back(kNoSeries);
+  return nullptr;
+}
+
+const Series* SeriesTable::Known(const store::OrderedRecord& record) {
+  Key key;
+  std::uint64_t hash = 0;
+  return KeyOf(record, &key) ? Known(key, &hash) : nullptr;
+}
+
+const Series* SeriesTable::Find(const store::OrderedRecord& record) {
+  Key key;
+  if (!KeyOf(record, &key)) return nullptr;
+  std::uint64_t hash = 0;
+  if (const Series* known = Known(key, &hash)) return known;
+  if (series_.size() >= kMaxSeries) {
+    ++refused_;
+    return nullptr;
   }
-  if (last_ != kNoSeries) next_[last_] = id;
-  last_ = id;
-  return &series_[id];
+  const auto id = static_cast<std::uint32_t>(series_.size());
+  Series& series = series_.emplace_back();
+  series.id = id;
+  series.table = key.table;
+  series.name = key.name;
+  series.collection = key.collection;
+  series.mode = key.mode;
+  series.rank = key.rank;
+  series.pid = key.pid;
+  series.attempt = key.attempt;
+  by_hash_.emplace(hash, id);
+  next_.push_back(kNoSeries);
+  return Came(id);
 }
 
 }  // namespace telltale::rules

@@ -40,6 +40,8 @@ class SeriesTable {
   /// The series of a record, entered where it is new; nullptr where its table has none, and where
   /// there are too many (counted in refused()).
   const Series* Find(const store::OrderedRecord& record);
+  /// The same; nullptr where it is new.
+  const Series* Known(const store::OrderedRecord& record);
   const Series& operator[](std::uint32_t id) const { return series_[id]; }
   std::size_t size() const { return series_.size(); }
   /// Records of series that were not entered.
@@ -58,6 +60,8 @@ class SeriesTable {
     std::uint64_t Hash() const;
   };
   static bool KeyOf(const store::OrderedRecord& record, Key* key);
+  const Series* Known(const Key& key, std::uint64_t* hash);
+  const Series* Came(std::uint32_t id);
 
   std::deque<Series> series_;
   std::unordered_multimap<std::uint64_t, std::uint32_t> by_hash_;

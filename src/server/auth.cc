@@ -201,6 +201,10 @@ Auth::CodeIs Auth::TakeCode(std::string_view code) {
   return CodeIs::kGood;
 }
 
+bool Auth::CodeOpen() const {
+  return !codes_.empty() && clock_->MonotonicNs() < codes_.back().expires_ns;
+}
+
 void Auth::BindTo(std::string_view server) {
   session_ = HmacSha256(secret_, server);
   // No server is called so: their names have lines.

@@ -47,6 +47,8 @@ class Auth {
   enum class CodeIs : std::uint8_t { kGood, kExpired, kUnknown };
   /// kGood once for each code.
   CodeIs TakeCode(std::string_view code);
+  /// Somebody has a link that opens a session still.
+  bool CodeOpen() const;
 
   bool TokenOk(std::string_view token) const;
   bool SessionOk(std::string_view session) const;

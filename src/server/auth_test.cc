@@ -54,7 +54,9 @@ TEST_F(AuthTest, ACodeExpires) {
   clock.Advance(1);
   EXPECT_EQ(auth->TakeCode(*first), CodeIs::kExpired);
   EXPECT_EQ(auth->TakeCode(*first), CodeIs::kExpired) << "as often as it is tried";
+  EXPECT_TRUE(auth->CodeOpen());
   EXPECT_EQ(auth->TakeCode(*third), CodeIs::kGood);
+  EXPECT_FALSE(auth->CodeOpen()) << "what is left has expired";
 }
 
 TEST_F(AuthTest, CodesExpireThoughTheMachineSleeps) {

@@ -14,6 +14,7 @@
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <boost/asio/this_coro.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
 #include <boost/beast/core.hpp>
@@ -84,12 +85,31 @@ bool IsMetrics(const Target& target) {
   return target.path.size() == 1 && target.path[0] == "metrics";
 }
 
-/// One series, or several at once.
-Result<std::string> SeriesOf(const LiveRun& run, const Target& target) {
-  TELLTALE_ASSIGN_OR_RETURN(const std::vector<SeriesQuery> many, ParseManySeries(target));
-  if (!many.empty()) return run.ManySeries(many);
-  TELLTALE_ASSIGN_OR_RETURN(const SeriesQuery query, ParseSeries(target));
-  return run.Series(query);
+/// The run whose page this is; none of other addresses.
+std::optional<std::string> PageOfRun(const Target& target) {
+  if (target.path.size() != 2 || target.path[0] != "r") return std::nullopt;
+  return target.path[1];
+}
+
+/// One series, or several at once as {"answers": [...]}: of each what it alone would be answered,
+/// or {"error": "why not"}. Between two of them others have their turn.
+asio::awaitable<Result<std::string>> SeriesOf(std::shared_ptr<LiveRun> run, const Target& target) {
+  const auto many = ParseManySeries(target);
+  if (!many.ok()) co_return many.status();
+  if (many->empty()) {
+    const auto query = ParseSeries(target);
+    co_return query.ok() ? run->Series(*query) : Result<std::string>(query.status());
+  }
+  std::string out = "{\"answers\":[";
+  for (const SeriesQuery& query : *many) {
+    if (out.back() != '[') {
+      out += ',';
+      co_await asio::post(co_await asio::this_coro::executor, asio::use_awaitable);
+    }
+    const Result<std::string> one = run->Series(query);
+    out += one.ok() ? *one : ErrorBody(one.status().message());
+  }
+  co_return out + "]}";
 }
 
 class ServerImpl final : public Server {
@@ -450,7 +470,12 @@ asio::awaitable<Response> ServerImpl::Metrics(const Request& request) {
 asio::awaitable<Response> ServerImpl::Answer(const Request& request, const Target& target) {
   const std::vector<std::string>& path = target.path;
   if (IsMetrics(target)) co_return co_await Metrics(request);
-  if (path.empty() || path[0] != "api") co_return File(request, target);
+  if (path.empty() || path[0] != "api") {
+    // Its script asks for the run soon: it is opened meanwhile.
+    const auto run = PageOfRun(target);
+    if (run && (Authorized(request) || auth_.CodeOpen())) cache_->Prepare(*run);
+    co_return File(request, target);
+  }
   if (path.size() == 2 && path[1] == "session") co_return OpenSession(request);
   if (request.method() != http::verb::get && request.method() != http::verb::head) {
     Response response =
@@ -487,7 +512,7 @@ asio::awaitable<Response> ServerImpl::Answer(const Request& request, const Targe
   Result<std::string> body(Code::kUnusable, "no such address");
   std::string_view type = "application/json";
   if (path[3] == "series") {
-    body = SeriesOf(*run, target);
+    body = co_await SeriesOf(run, target);
   } else if (path[3] == "heatmap") {
     const auto query = ParseHeatmap(target);
     body = query.ok() ? run->Heatmap(*query) : Result<std::string>(query.status());

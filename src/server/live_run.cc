@@ -20,6 +20,8 @@ namespace {
 constexpr std::size_t kRowsAtATime = 4096;
 constexpr std::int64_t kStateEveryNs = 500 * kMs;
 constexpr std::int64_t kPublishEveryNs = 480 * kMs;
+/// Of reading the step times of a long run before its records.
+constexpr std::chrono::milliseconds kOutlineLimit(100);
 /// The run is over and nothing new came for so long: a writer without an end has died.
 constexpr std::int64_t kStragglerNs = 2000 * kMs;
 
@@ -45,19 +47,9 @@ std::shared_ptr<const Snapshot> LiveRun::snapshot() const {
 }
 
 Result<std::string> LiveRun::Series(const SeriesQuery& query) const {
+  answered_ = std::chrono::steady_clock::now();
   const std::scoped_lock lock(mutex_);
   return view_.SeriesJson(query);
-}
-
-std::string LiveRun::ManySeries(const std::vector<SeriesQuery>& queries) const {
-  std::string out = "{\"answers\":[";
-  for (const SeriesQuery& query : queries) {
-    if (out.back() != '[') out += ',';
-    // The lock is free between two: the loader goes on beside a page of many charts.
-    const Result<std::string> one = Series(query);
-    out += one.ok() ? *one : fmt::format("{{\"error\":{}}}", Quoted(one.status().message()));
-  }
-  return out + "]}";
 }
 
 Result<std::string> LiveRun::Heatmap(const HeatmapQuery& query) const {
@@ -118,6 +110,12 @@ Status LiveRun::Open() {
   TELLTALE_ASSIGN_OR_RETURN(cursor_, reader_->NewCursor(options));
   if (engine_) engine_->values->Follow(cursor_.get());
   watched_->log().Readmit(cursor_.get());
+  if (view_.begin_ns > 0) {
+    auto outline =
+        ReadStepOutline(path_, view_.begin_ns, std::chrono::steady_clock::now() + kOutlineLimit);
+    const std::scoped_lock lock(mutex_);
+    if (outline) view_.TakeOutline(std::move(outline).value());
+  }
   return {};
 }
 
@@ -229,7 +227,7 @@ bool LiveRun::ReadRecords(std::chrono::steady_clock::time_point deadline) {
     decided_ = false;
     judge_.reset();
     if (engine_) {
-      for (const store::OrderedRecord& record : records) engine_->engine.Feed(record);
+      engine_->engine.Feed(records);
     }
     {
       const std::scoped_lock lock(mutex_);
@@ -285,7 +283,7 @@ bool LiveRun::Decide(std::chrono::steady_clock::time_point deadline) {
 }
 
 bool LiveRun::Advance(std::chrono::milliseconds limit) {
-  const auto deadline = std::chrono::steady_clock::now() + limit;
+  auto deadline = std::chrono::steady_clock::now() + limit;
   if (cursor_) ReadState(Now());
   if (!cursor_) {
     if (const Status status = Open(); !status.ok()) {
@@ -295,6 +293,7 @@ bool LiveRun::Advance(std::chrono::milliseconds limit) {
       return false;
     }
     error_.clear();
+    deadline = std::chrono::steady_clock::now() + limit;
   }
   ReadWatch();
   bool more = ReadRecords(deadline);
@@ -303,7 +302,11 @@ bool LiveRun::Advance(std::chrono::milliseconds limit) {
   if (frontier > view_.begin_ns) watermark_ns_ = frontier - view_.begin_ns;
   if (!more && error_.empty()) {
     more = Decide(deadline);
-    if (!more && std::exchange(loading_, false)) changed_ = true;
+    if (!more && std::exchange(loading_, false)) {
+      changed_ = true;
+      const std::scoped_lock lock(mutex_);
+      view_.DropOutline();
+    }
   }
   if (changed_) TakeFindings();
   if (changed_) {
@@ -333,7 +336,14 @@ bool LiveRun::Publish(bool now) {
   auto next = std::make_shared<Snapshot>();
   next->version = ++version_;
   if (cursor_) {
-    next->overview = OverviewJson(view_, {id_, now_ns(), watermark_ns_, loading_, error_});
+    const rules::Replay& known = view_.data.replay;
+    const bool judged = known.ended && !engine_ && watched_->log().CameToItsEnd(known.info);
+    next->overview = OverviewJson(view_, {.id = id_,
+                                          .now_ns = now_ns(),
+                                          .watermark_ns = watermark_ns_,
+                                          .loading = loading_,
+                                          .judged = judged,
+                                          .error = error_});
   } else {
     next->error = error_;
   }

@@ -38,8 +38,6 @@ class LiveRun {
   const std::filesystem::path& path() const { return path_; }
   std::shared_ptr<const Snapshot> snapshot() const;
   Result<std::string> Series(const SeriesQuery& query) const;
-  /// {"answers": [...]}, one for each query: what Series says, or {"error": "why not"}.
-  std::string ManySeries(const std::vector<SeriesQuery>& queries) const;
   /// JSON, or bytes where the query says so.
   Result<std::string> Heatmap(const HeatmapQuery& query) const;
   /// Asks for a report of what is known now; the loader makes it. What it returns is for Report.
@@ -55,6 +53,11 @@ class LiveRun {
   void Hold() { ++held_; }
   void Release() { --held_; }
   bool held() const { return held_ > 0; }
+  /// A page of it was asked for, whose script asks for the run soon.
+  void ExpectPage() { page_expected_ = true; }
+  bool page_expected() const { return page_expected_; }
+  /// When a chart was answered last.
+  std::chrono::steady_clock::time_point answered() const { return answered_; }
   /// It is followed for so long after somebody asked for it.
   static constexpr std::int64_t kWantedNs = 15'000'000'000;
   bool followed(std::int64_t now_ns) const { return held() || now_ns - wanted_ns_ <= kWantedNs; }
@@ -93,6 +96,8 @@ class LiveRun {
   std::atomic<std::int64_t> wanted_ns_{0};
   std::atomic<int> held_{0};
   std::atomic<bool> retired_{false};
+  std::atomic<bool> page_expected_{false};
+  mutable std::atomic<std::chrono::steady_clock::time_point> answered_{};
   std::atomic<std::int64_t> watermark_ns_{0};
   std::atomic<std::int64_t> begin_ns_{0};
   std::atomic<std::int64_t> ended_at_ns_{0};  ///< Run clock; 0 while it runs.

@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/overview.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/json.h"
@@ -124,7 +129,8 @@ class Overview {
 
   Json Verdict() const {
     const auto& findings = data_.replay.findings;
-    const bool unread = moment_.loading && findings.empty();
+    const bool judged = moment_.judged && s_.train_rank() >= 0;
+    const bool unread = moment_.loading && findings.empty() && !judged;
     Json out = {{"title", unread ? "The recording is being read." : report::Verdict(data_)},
                 {"severity", nullptr}};
     // The worst of those that last, else of all.
@@ -316,23 +322,39 @@ class Overview {
             {"sentence", report::OwnCost(data_)}};
   }
 
-  /// What the governor takes less of than the plan asks for, and on what account.
+  /// What the governors take less of than the plan asks for, and on what account: of several nodes
+  /// the most of each, and all that any of them leaves out.
   Json Capture() const {
-    const auto now = ParseJson(s_.governor);
-    const auto number = [&](const char* key, Json otherwise) {
-      const auto found = now.is_object() ? now.find(key) : now.end();
-      return found != now.end() && found->is_number() ? Json(*found) : std::move(otherwise);
-    };
-    Json shed = Json::array();
-    if (now.is_object() && now.contains("shed") && now["shed"].is_array()) {
+    std::map<std::string_view, double> most = {{"stretch", 1}, {"sampling_stretch", 1}};
+    std::vector<std::string> shed;
+    for (const auto& [writer, said] : s_.governors) {
+      const auto now = ParseJson(said.data);
+      if (!now.is_object()) continue;
+      for (const char* const key : {"share", "own_share", "stretch", "sampling_stretch"}) {
+        const auto found = now.find(key);
+        if (found == now.end() || !found->is_number()) continue;
+        const auto value = found->get<double>();
+        const auto [at, first] = most.emplace(key, value);
+        if (!first) at->second = std::max(at->second, value);
+      }
+      if (!now.contains("shed") || !now["shed"].is_array()) continue;
       for (const auto& one : now["shed"]) {
-        if (one.is_string()) shed.push_back(one.get<std::string>());
+        if (!one.is_string()) continue;
+        const auto name = one.get<std::string>();
+        if (std::find(shed.begin(), shed.end(), name) == shed.end()) shed.push_back(name);
       }
     }
+    const auto number = [&](std::string_view key) {
+      const auto found = most.find(key);
+      return found == most.end() ? Json(nullptr) : OrNull(found->second);
+    };
     Json changes = Json::array();
     const auto add = [&](const char* by, const analysis::CaptureChange& change) {
-      changes.push_back(
-          {{"at_ns", Relative(change.time_ns)}, {"by", by}, {"message", change.message}});
+      const std::string_view node = s_.NodeOf(change.writer);
+      changes.push_back({{"at_ns", Relative(change.time_ns)},
+                         {"by", by},
+                         {"message", node.empty() ? change.message
+                                                  : fmt::format("{}: {}", node, change.message)}});
     };
     // Both are in the order of time.
     auto plan = s_.plans.begin();
@@ -343,11 +365,11 @@ class Overview {
     for (; plan != s_.plans.end(); ++plan) add("plan", *plan);
     return {{"words", report::CaptureWords(data_)},
             {"budget", data_.replay.info.overhead_budget},
-            {"share", number("share", nullptr)},
-            {"own_share", number("own_share", nullptr)},
-            {"stretch", number("stretch", 1)},
-            {"sampling_stretch", number("sampling_stretch", 1)},
-            {"shed", std::move(shed)},
+            {"share", number("share")},
+            {"own_share", number("own_share")},
+            {"stretch", number("stretch")},
+            {"sampling_stretch", number("sampling_stretch")},
+            {"shed", shed},
             {"decisions", s_.thinned_count},
             {"changes", std::move(changes)}};
   }

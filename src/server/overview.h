@@ -14,6 +14,7 @@ struct Moment {
   std::int64_t now_ns = 0;
   std::int64_t watermark_ns = 0;
   bool loading = false;    ///< Records that were written long ago are still being read.
+  bool judged = false;     ///< Whatever they hold: the watcher has judged all of the run.
   std::string error = {};  ///< Why reading does not go on, where it does not.
 };
 

@@ -20,8 +20,13 @@ constexpr std::chrono::milliseconds kSlice(50);
 /// Before the first word on a run: somebody looks at an empty page.
 constexpr std::chrono::milliseconds kFirstSlice(5);
 /// After it, where a long run is still to be read: the page draws its first charts, and where there
-/// are two cores reading on at once would take one from browser and server.
-constexpr std::chrono::milliseconds kFirstPaint(100);
+/// are two cores reading on at once would take one from browser and server. A page has so long to
+/// begin and to ask for them, and after each answer to draw it; others have their first answers.
+constexpr std::chrono::milliseconds kFirstPaint(1500);
+constexpr std::chrono::milliseconds kDrawing(500);
+constexpr std::chrono::milliseconds kFirstAnswers(100);
+/// How often it is looked whether charts were asked for.
+constexpr std::chrono::milliseconds kPaintLook(20);
 /// Wanted a moment ago: not forgotten even beyond kMaxLoaded.
 constexpr std::int64_t kKeepNs = 60 * kSecond;
 /// Not even where another run needs its place.
@@ -29,7 +34,7 @@ constexpr std::int64_t kInUseNs = 2 * kSecond;
 /// While runs are read, the listing is made known this often.
 constexpr std::int64_t kListEveryNs = kSecond / 2;
 
-std::int64_t MonotonicNow() { return Clock::System().MonotonicNs(); }
+std::int64_t LoaderNow() { return Clock::System().MonotonicNs(); }
 
 /// The run that was wanted least recently and has no stream; the end where all have.
 RunList::Loaded::iterator Oldest(RunList::Loaded* runs) {
@@ -46,7 +51,7 @@ RunList::Loaded::iterator Oldest(RunList::Loaded* runs) {
 RunCache::RunCache(std::vector<fs::path> roots, std::size_t max_loaded,
                    std::function<void()> published)
     : max_loaded_(max_loaded), published_(std::move(published)), list_(std::move(roots)) {
-  asked_ns_ = MonotonicNow();
+  asked_ns_ = LoaderNow();
   thread_ = std::thread([this] { Load(); });
 }
 
@@ -60,7 +65,7 @@ RunCache::~RunCache() {
 }
 
 RunCache::Found RunCache::Want(const std::string& id) {
-  const std::int64_t now = MonotonicNow();
+  const std::int64_t now = LoaderNow();
   const std::scoped_lock lock(mutex_);
   const auto path = paths_.find(id);
   if (const auto found = runs_.find(id); found != runs_.end()) {
@@ -87,12 +92,31 @@ RunCache::Found RunCache::Want(const std::string& id) {
     gone_.push_back(std::move(oldest->second));
     runs_.erase(oldest);
   }
-  auto run = std::make_shared<LiveRun>(id, path->second);
-  run->Want(now);
+  return {TakeUp(id, path->second)};
+}
+
+std::shared_ptr<LiveRun> RunCache::TakeUp(const std::string& id, const fs::path& path) {
+  auto run = std::make_shared<LiveRun>(id, path);
+  run->Want(LoaderNow());
   runs_.emplace(id, run);
   nudged_ = true;
   wake_.notify_all();
-  return {run};
+  return run;
+}
+
+void RunCache::Prepare(const std::string& id) {
+  const std::scoped_lock lock(mutex_);
+  prepared_ = id;
+  TakeUpPrepared();
+}
+
+void RunCache::TakeUpPrepared() {
+  const auto path = paths_.find(prepared_);
+  if (path == paths_.end()) return;
+  if (!runs_.contains(prepared_) && runs_.size() < std::min(kMaxLoaded, max_loaded_)) {
+    TakeUp(prepared_, path->second)->ExpectPage();
+  }
+  prepared_.clear();
 }
 
 std::shared_ptr<const RunCache::Listing> RunCache::listing() const {
@@ -102,14 +126,14 @@ std::shared_ptr<const RunCache::Listing> RunCache::listing() const {
 
 void RunCache::Refresh() {
   const std::scoped_lock lock(mutex_);
-  asked_ns_ = MonotonicNow();
+  asked_ns_ = LoaderNow();
   refresh_ = true;
   wake_.notify_all();
 }
 
 void RunCache::WantListing() {
   const std::scoped_lock lock(mutex_);
-  listing_asked_ns_ = MonotonicNow();
+  listing_asked_ns_ = LoaderNow();
   nudged_ = true;
   wake_.notify_all();
 }
@@ -127,7 +151,7 @@ void RunCache::Nudge() {
 }
 
 std::vector<std::shared_ptr<LiveRun>> RunCache::Wanted() {
-  const std::int64_t now = MonotonicNow();
+  const std::int64_t now = LoaderNow();
   const std::scoped_lock lock(mutex_);
   std::vector<std::shared_ptr<LiveRun>> out;
   for (const auto& [id, run] : runs_) {
@@ -137,7 +161,7 @@ std::vector<std::shared_ptr<LiveRun>> RunCache::Wanted() {
 }
 
 void RunCache::Forget() {
-  const std::int64_t now = MonotonicNow();
+  const std::int64_t now = LoaderNow();
   std::vector<std::shared_ptr<LiveRun>> gone;  // Freed outside of the lock.
   const std::scoped_lock lock(mutex_);
   gone.swap(gone_);
@@ -152,10 +176,11 @@ void RunCache::Forget() {
 bool RunCache::List(const RunList::Loaded& loaded) {
   const RunList::Progress progress =
       list_.Advance(std::chrono::steady_clock::now() + kSlice, loaded);
-  const std::int64_t now = MonotonicNow();
+  const std::int64_t now = LoaderNow();
   if (progress.found) {
     const std::scoped_lock lock(mutex_);
     paths_ = list_.paths();
+    TakeUpPrepared();
   }
   const bool due =
       progress.looked || !progress.more || (list_.looked() && now - listed_ns_ >= kListEveryNs);
@@ -171,6 +196,23 @@ bool RunCache::List(const RunList::Loaded& loaded) {
   }
   if (due || progress.found) published_();
   return progress.more;
+}
+
+void RunCache::LetPaint(const LiveRun& run) {
+  using std::chrono::steady_clock;
+  const auto begin = steady_clock::now();
+  std::unique_lock lock(mutex_);
+  while (true) {
+    const bool page = run.held() || run.page_expected();
+    auto until = begin + (page ? kFirstPaint : kFirstAnswers);
+    if (const auto answered = run.answered(); page && answered > begin) {
+      until = std::min(until, answered + kDrawing);
+    }
+    const auto left = until - steady_clock::now();
+    if (left <= left.zero()) return;
+    const auto woken = [this] { return stop_ || refresh_ || flush_ || nudged_; };
+    if (wake_.wait_for(lock, std::min<steady_clock::duration>(left, kPaintLook), woken)) return;
+  }
 }
 
 void RunCache::Load() {
@@ -191,11 +233,11 @@ void RunCache::Load() {
       read_for_ns = listing_asked_ns_;
       loaded = runs_;
     }
-    const bool reads = MonotonicNow() - read_for_ns <= LiveRun::kWantedNs;
+    const bool reads = LoaderNow() - read_for_ns <= LiveRun::kWantedNs;
     const auto may_begin = [&] { return list && (!reads || list_.rested()); };
     if (may_begin()) {
       list = false;
-      list_began_ns_ = MonotonicNow();
+      list_began_ns_ = LoaderNow();
       list_.Begin();
     }
     auto wanted = Wanted();
@@ -204,33 +246,29 @@ void RunCache::Load() {
     // for the first word on a run.
     const bool awaited = std::any_of(wanted.begin(), wanted.end(),
                                      [](const auto& run) { return run->snapshot() == nullptr; });
-    const bool due =
-        list_.busy() &&
-        (list_.looked() ? reads : MonotonicNow() - looked_for_ns <= LiveRun::kWantedNs);
+    const bool due = list_.busy() &&
+                     (list_.looked() ? reads : LoaderNow() - looked_for_ns <= LiveRun::kWantedNs);
     const bool later = due && awaited && list_.looked();
     bool more = later || (due && List(loaded));
     bool any = false;
     const std::size_t points =
         RunView::kMaxPoints * kMaxLoaded / std::max(kMaxLoaded, loaded.size());
     for (const auto& [id, run] : loaded) run->LimitPoints(points);
-    bool first_word = false;
+    const LiveRun* first_word = nullptr;
     for (const std::shared_ptr<LiveRun>& run : wanted) {
       const bool first = run->snapshot() == nullptr;
       const bool unread = run->Advance(first ? kFirstSlice : kSlice);
       const bool published = run->Publish(flush);
       more = unread || more;
       any = published || any;
-      first_word = first_word || (first && unread && published);
+      if (first && unread && published) first_word = run.get();
       any = run->MakeReport() || any;
     }
     if (any) published_();
+    if (first_word != nullptr) LetPaint(*first_word);
     loaded.clear();
     wanted.clear();
     Forget();
-    if (first_word) {
-      std::unique_lock lock(mutex_);
-      wake_.wait_for(lock, kFirstPaint, woken);
-    }
     // One that was asked for while the last went on.
     if (more || may_begin()) continue;
     std::unique_lock lock(mutex_);

@@ -37,6 +37,9 @@ class RunCache {
   };
   /// The run with this id, wanted from now on.
   Found Want(const std::string& id);
+  /// Somebody is about to ask for it: it is opened where that needs no other run's place, also
+  /// where the folders are still being looked through.
+  void Prepare(const std::string& id);
 
   /// The listing of all runs as JSON, as of `made_ns` (monotonic); null before the first.
   struct Listing {
@@ -60,6 +63,12 @@ class RunCache {
   bool List(const RunList::Loaded& loaded);
   std::vector<std::shared_ptr<LiveRun>> Wanted();
   void Forget();
+  /// With the lock. Takes up the run at this path, wanted as of now.
+  std::shared_ptr<LiveRun> TakeUp(const std::string& id, const std::filesystem::path& path);
+  /// With the lock.
+  void TakeUpPrepared();
+  /// Leaves browser and server to themselves until the first charts of the run are drawn.
+  void LetPaint(const LiveRun& run);
 
   const std::size_t max_loaded_;
   const std::function<void()> published_;
@@ -68,6 +77,7 @@ class RunCache {
   RunList::Paths paths_;
   RunList::Loaded runs_;
   std::vector<std::shared_ptr<LiveRun>> gone_;  ///< To be freed by the loader.
+  std::string prepared_;                        ///< An id that was not known (yet).
   std::shared_ptr<const Listing> listing_;
   std::int64_t asked_ns_ = 0;          ///< For a look at the folders.
   std::int64_t listing_asked_ns_ = 0;  ///< For the steps and findings of every run.

@@ -261,9 +261,16 @@ std::int64_t RunView::Newest() const {
 }
 
 std::int64_t RunView::StepAt(std::int64_t t) const {
-  const auto after = std::upper_bound(step_at_.begin(), step_at_.end(),
+  const bool further = outline_ && (step_at_.empty() || t > step_at_.back().first);
+  const auto& marks = further ? outline_->marks : step_at_;
+  const auto after = std::upper_bound(marks.begin(), marks.end(),
                                       std::pair(t, std::numeric_limits<std::int64_t>::max()));
-  return after == step_at_.begin() ? -1 : std::prev(after)->second;
+  return after == marks.begin() ? -1 : std::prev(after)->second;
+}
+
+bool RunView::OutlineServes(const Entry& entry) const {
+  return outline_ && entry.kind == SeriesKind::kSteps && entry.name == kDuration &&
+         entry.rank == outline_->rank && outline_->duration.last() > entry.series.last();
 }
 
 Result<std::string> RunView::SeriesJson(const SeriesQuery& query) const {
@@ -287,10 +294,14 @@ Result<std::string> RunView::SeriesJson(const SeriesQuery& query) const {
                   fmt::format("no series '{}' in this run: the overview lists those that there are",
                               query.name));
   }
-  const std::int64_t to = query.to_ns == 0 ? Newest() : query.to_ns;
+  const bool outlined = OutlineServes(*found);
+  const Series& series = outlined ? outline_->duration : found->series;
+  const std::int64_t newest = outlined ? std::max(Newest(), series.last() + 1) : Newest();
+  const std::int64_t to = query.to_ns == 0 ? newest : query.to_ns;
   const std::vector<analysis::Gap>& gaps = data.summary.gaps;
-  const SeriesColumns columns = WithBreaks(found->series.Query(query.from_ns, to, query.points),
-                                           gaps, begin_ns, query.kind == SeriesKind::kMetric);
+  // Of gaps that were not read yet an outline knows nothing but that there are no steps.
+  const SeriesColumns columns = WithBreaks(series.Query(query.from_ns, to, query.points), gaps,
+                                           begin_ns, outlined || query.kind == SeriesKind::kMetric);
   std::string out;
   out.reserve(64 + columns.t.size() * 48);
   fmt::format_to(std::back_inserter(out), R"({{"name":{},"unit":{},"from":{},"to":{},)",

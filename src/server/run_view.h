@@ -7,15 +7,18 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "base/status.h"
 #include "report/load.h"
 #include "server/heat_map.h"
 #include "server/series.h"
+#include "server/step_outline.h"
 
 namespace telltale::server {
 
@@ -68,6 +71,10 @@ class RunView {
   void LimitPoints(std::size_t points);
   std::size_t max_points() const { return max_points_; }
 
+  /// Step times of all of a long run, shown until the records themselves have come as far.
+  void TakeOutline(StepOutline outline) { outline_ = std::move(outline); }
+  void DropOutline() { outline_.reset(); }
+
   report::RunData data;       ///< `summary` is filled here, the rest by the owner.
   std::int64_t begin_ns = 0;  ///< Run clock of t = 0.
   std::vector<Dropped> dropped;
@@ -111,6 +118,8 @@ class RunView {
   std::int64_t Newest() const;
   std::int64_t StepAt(std::int64_t t) const;
   std::size_t kept() const;
+  /// What is shown of it: the outline, where that reaches further.
+  bool OutlineServes(const Entry& entry) const;
 
   std::vector<std::unique_ptr<Entry>> entries_;
   std::unordered_map<Key, Entry*, KeyHash> index_;  ///< Keys point into the entries.
@@ -121,6 +130,7 @@ class RunView {
   /// Begin and number of TRAIN steps, each `step_stride_`-th.
   std::vector<std::pair<std::int64_t, std::int64_t>> step_at_;
   std::uint64_t step_stride_ = 1;
+  std::optional<StepOutline> outline_;
   std::uint64_t steps_seen_ = 0;
   struct Counter {
     std::uint64_t value = 0;

@@ -3,6 +3,9 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstring>
+#include <exception>
+#include <future>
 #include <limits>
 #include <list>
 #include <map>
@@ -14,6 +17,7 @@
 #include "base/json.h"
 #include "store/folder.h"
 #include "store/follower.h"
+#include "store/worker.h"
 
 namespace telltale::store {
 namespace {
@@ -37,19 +41,98 @@ struct Entry {
   format::TableId table{};
 };
 
-/// What is to come of one table of one chunk, or was parked, in its order: of a chunk of hundreds
-/// of thousands of rows the heap holds a few of these, and not the rows.
-struct Stream {
-  std::vector<Entry> entries;
-  std::size_t next = 0;
-
-  const Entry& front() const { return entries[next]; }
+/// What each row begins with.
+struct RowHead {
+  std::uint64_t seq;
+  std::int64_t ord_ns;
 };
 
+template <class Row>
+constexpr bool BeginsWithHead() {
+  return offsetof(Row, seq) == offsetof(RowHead, seq) &&
+         offsetof(Row, ord_ns) == offsetof(RowHead, ord_ns);
+}
+
+/// What is to come of one table of one chunk, or was parked, in its order: of a chunk of thousands
+/// of rows the heap holds one of these, and not the rows.
+class Stream {
+ public:
+  /// Rows of one table that are in their order. REQUIRES: there is one.
+  template <class Row>
+  Stream(const std::vector<Row>& rows, LiveChunk* chunk, std::uint32_t source)
+      : left_(rows.size()),
+        row_(reinterpret_cast<const std::byte*>(rows.data())),
+        stride_(sizeof(Row)) {
+    static_assert(BeginsWithHead<Row>());
+    front_.chunk = chunk;
+    front_.source = source;
+    front_.table = Row::kTable;
+    TakeRow();
+  }
+  /// Entries in their order. REQUIRES: there is one.
+  explicit Stream(std::vector<Entry> entries)
+      : entries_(std::move(entries)), front_(entries_.front()), left_(entries_.size()) {}
+
+  const Entry& front() const { return front_; }
+  /// False where nothing is left.
+  bool Next() {
+    if (--left_ == 0) return false;
+    if (row_ != nullptr) {
+      row_ += stride_;
+      TakeRow();
+    } else {
+      front_ = entries_[entries_.size() - left_];
+    }
+    return true;
+  }
+
+ private:
+  void TakeRow() {
+    RowHead head;
+    std::memcpy(&head, row_, sizeof head);
+    front_.ord_ns = head.ord_ns;
+    front_.seq = head.seq;
+    front_.row = row_;
+  }
+
+  std::vector<Entry> entries_;
+  Entry front_;
+  std::size_t left_ = 0;
+  const std::byte* row_ = nullptr;  ///< Of the front; null: it is one of entries_.
+  std::size_t stride_ = 0;
+};
+
+/// A follower with what it counts: one thread at a time has it.
+struct Reading {
+  Reading(const std::filesystem::path& folder, const std::string& name, std::uint32_t table_mask,
+          bool final)
+      : follower(folder, name, table_mask, final, &salvage) {}
+  Salvage salvage;
+  WriterFollower follower;
+};
+
+/// What an advance of a follower came to.
+struct Advanced {
+  Result<bool> progress = false;
+  std::unique_ptr<RowChunk> rows;
+};
+
+Advanced AdvanceNow(Reading* reading) {
+  Advanced out;
+  out.progress = reading->follower.Advance(&out.rows);
+  return out;
+}
+
 struct Source {
-  std::unique_ptr<WriterFollower> follower;
+  std::shared_ptr<Reading> reading;
+  std::future<Advanced> ahead;  ///< Valid while another thread has the follower, or had it last.
+  std::string name;
+  // Of the follower, as the cursor last saw it:
+  std::int64_t watermark_ns = kBegin;
+  NextSeqs next_seq = FirstSeqs();
+  bool ended = false;
+
   bool given_up = false;
-  bool ended = false;             ///< As the cursor last saw it.
   std::int64_t left_ns = kBegin;  ///< Frontier at which it was given up.
   bool flushed = false;           ///< All that had been read was delivered since.
   std::vector<Admission> admissions;
@@ -84,6 +167,10 @@ class CursorImpl final : public Cursor {
   void Flush();
   /// All of one source. They need not be in their order.
   void Push(std::vector<Entry> entries);
+  void Push(Stream stream);
+  /// Lets another thread read on what will be asked for next.
+  void ReadAhead();
+  void Count(Salvage* salvage);
   void Deliver(std::int64_t limit_ns, std::size_t max_rows, std::vector<OrderedRecord>* out);
 
   /// Heap order: true where `a` comes after `b`.
@@ -114,6 +201,7 @@ class CursorImpl final : public Cursor {
   std::list<LiveChunk> delivered_;  ///< Kept until the next call: the caller holds their rows.
   std::int64_t frontier_ns_ = kBegin;
   std::int64_t last_delivered_ns_ = kBegin;
+  std::unique_ptr<Worker> worker_;  ///< Of ReadAhead.
 };
 
 void CursorImpl::Discover() {
@@ -127,8 +215,8 @@ void CursorImpl::Discover() {
     if (!options_.exclude_prefix.empty() && name.starts_with(options_.exclude_prefix)) continue;
     if (!IsWriterFolder(at->path())) continue;
     Source& source = sources_.emplace_back();
-    source.follower =
-        std::make_unique<WriterFollower>(at->path(), name, options_.table_mask, final_, &salvage_);
+    source.reading = std::make_shared<Reading>(at->path(), name, options_.table_mask, final_);
+    source.name = name;
     names_.push_back(name);
     if (const auto found = replayed_.find(name); found != replayed_.end()) {
       source.admissions = found->second;
@@ -148,7 +236,7 @@ void CursorImpl::Admit(Source* source, std::int64_t from_ns, const NextSeqs* fro
   const std::int64_t at_ns =
       last_delivered_ns_ == kBegin ? frontier_ns_ : std::max(frontier_ns_, last_delivered_ns_ + 1);
   if (from_ns < at_ns) {
-    Admission admission{source->follower->name(), from_ns, at_ns, {}};
+    Admission admission{source->name, from_ns, at_ns, {}};
     for (const format::TableDesc& table : format::kTables) {
       const auto id = static_cast<std::uint8_t>(table.id);
       if (from_seq != nullptr) admission.from_seq.emplace_back(id, (*from_seq)[id]);
@@ -178,17 +266,56 @@ void CursorImpl::Push(std::vector<Entry> entries) {
   if (!std::is_sorted(entries.begin(), entries.end(), before)) {
     std::sort(entries.begin(), entries.end(), before);
   }
-  heap_.push_back({std::move(entries), 0});
+  Push(Stream(std::move(entries)));
+}
+
+void CursorImpl::Push(Stream stream) {
+  heap_.push_back(std::move(stream));
   std::push_heap(heap_.begin(), heap_.end(), After{&rank_});
+}
+
+void CursorImpl::Count(Salvage* salvage) {
+  const Salvage read = std::exchange(*salvage, {});
+  salvage_.damaged_blocks += read.damaged_blocks;
+  salvage_.torn_tails += read.torn_tails;
+  salvage_.unreadable_files += read.unreadable_files;
+  salvage_.missing_rows += read.missing_rows;
+  salvage_.foreign_files += read.foreign_files;
+  salvage_.notes.insert(salvage_.notes.end(), read.notes.begin(), read.notes.end());
+}
+
+void CursorImpl::ReadAhead() {
+  if (!options_.read_ahead) return;
+  Source* next = nullptr;
+  for (Source& source : sources_) {
+    if (source.ahead.valid()) return;
+    if (!source.waited_for()) continue;
+    if (next == nullptr || source.watermark_ns < next->watermark_ns) next = &source;
+  }
+  if (next == nullptr) return;
+  if (worker_ == nullptr) worker_ = std::make_unique<Worker>(Worker::Priority::kNormal);
+  auto promise = std::make_shared<std::promise<Advanced>>();
+  next->ahead = promise->get_future();
+  worker_->Post([promise, reading = next->reading] {
+    try {
+      promise->set_value(AdvanceNow(reading.get()));
+    } catch (...) {  // Out of memory: who asks is told.
+      promise->set_exception(std::current_exception());
+    }
+  });
 }
 
 Result<bool> CursorImpl::Advance(std::uint32_t index) {
   Source& source = sources_[index];
   // Where the source is not waited for, what it had before may have been delivered already.
   const bool absent = !source.waited_for();
-  const NextSeqs seqs_before = absent ? source.follower->next_seq() : NextSeqs{};
-  std::unique_ptr<RowChunk> rows;
-  TELLTALE_ASSIGN_OR_RETURN(const bool progress, source.follower->Advance(&rows));
+  const NextSeqs seqs_before = source.next_seq;
+  Advanced advanced = source.ahead.valid() ? source.ahead.get() : AdvanceNow(source.reading.get());
+  Count(&source.reading->salvage);
+  const WriterFollower& follower = source.reading->follower;
+  source.watermark_ns = follower.watermark_ns();
+  source.next_seq = follower.next_seq();
+  TELLTALE_ASSIGN_OR_RETURN(const bool progress, std::move(advanced.progress));
   if (!progress) return false;
   if (source.given_up && !source.flushed) {
     Admit(&source, source.left_ns, nullptr);
@@ -196,14 +323,19 @@ Result<bool> CursorImpl::Advance(std::uint32_t index) {
     Admit(&source, kBegin, &seqs_before);
   }
   source.given_up = false;
-  source.ended = source.follower->ended();
-  if (rows == nullptr) return true;
+  source.ended = follower.ended();
+  if (advanced.rows == nullptr) return true;
   const auto at = chunks_.emplace(chunks_.end());
-  at->rows = std::move(rows);
+  at->rows = std::move(advanced.rows);
   at->self = at;
   format::ForEachTable(at->rows->rows, [&](const auto& table) {
     using Row = typename std::remove_cvref_t<decltype(table)>::value_type;
     at->pending += table.size();
+    if (table.empty()) return;
+    if (source.admissions.empty() && (at->rows->in_order & MaskOf(Row::kTable)) != 0) {
+      Push(Stream(table, &*at, index));
+      return;
+    }
     std::vector<Entry> entries;
     entries.reserve(table.size());
     for (const Row& row : table) {
@@ -244,16 +376,19 @@ void CursorImpl::Deliver(std::int64_t limit_ns, std::size_t max_rows,
   while (!heap_.empty() && due(heap_.front())) {
     std::pop_heap(heap_.begin(), heap_.end(), after);
     Stream& first = heap_.back();
-    bool left = true;
     // Mostly several of one stream follow each other: the heap is asked where another comes first.
+    const Stream* const other = heap_.size() > 1 ? &heap_.front() : nullptr;
+    const std::int64_t alone_until = other == nullptr ? kNever : other->front().ord_ns;
+    bool left = true;
     do {
       const Entry& entry = first.front();
       out->push_back({entry.ord_ns, entry.source, entry.table, entry.row});
       last_delivered_ns_ = entry.ord_ns;
       LiveChunk* const chunk = entry.chunk;
       if (--chunk->pending == 0) delivered_.splice(delivered_.end(), chunks_, chunk->self);
-      left = ++first.next < first.entries.size();
-    } while (left && due(first) && (heap_.size() == 1 || !after(first, heap_.front())));
+      left = first.Next();
+    } while (left && due(first) &&
+             (first.front().ord_ns < alone_until || other == nullptr || !after(first, *other)));
     if (left) {
       std::push_heap(heap_.begin(), heap_.end(), after);
     } else {
@@ -270,7 +405,7 @@ Status CursorImpl::Next(std::size_t max_rows, std::vector<OrderedRecord>* out) {
   while (true) {
     std::int64_t limit = kNever;
     for (const Source& source : sources_) {
-      if (source.waited_for()) limit = std::min(limit, source.follower->watermark_ns());
+      if (source.waited_for()) limit = std::min(limit, source.watermark_ns);
     }
     if (limit == kNever) Flush();
     Deliver(limit, max_rows, out);
@@ -283,11 +418,14 @@ Status CursorImpl::Next(std::size_t max_rows, std::vector<OrderedRecord>* out) {
     }
     const bool more_due = !heap_.empty() && heap_.front().front().ord_ns < limit;
     frontier_ns_ = std::max(frontier_ns_, more_due ? heap_.front().front().ord_ns : limit);
-    if (more_due || out->size() >= max_rows) return {};
+    if (more_due || out->size() >= max_rows) {
+      ReadAhead();
+      return {};
+    }
     // Only what holds the others up is read on: the others' rows would pile up in memory.
     bool progress = false;
     for (std::uint32_t i = 0; i < sources_.size(); ++i) {
-      if (!sources_[i].waited_for() || sources_[i].follower->watermark_ns() > limit) continue;
+      if (!sources_[i].waited_for() || sources_[i].watermark_ns > limit) continue;
       TELLTALE_ASSIGN_OR_RETURN(const bool advanced, Advance(i));
       progress = progress || advanced;
     }
@@ -305,7 +443,7 @@ bool CursorImpl::AtEnd() const {
 std::vector<std::int64_t> CursorImpl::watermarks() const {
   std::vector<std::int64_t> all;
   for (const Source& source : sources_) {
-    all.push_back(source.ended ? kNever : source.follower->watermark_ns());
+    all.push_back(source.ended ? kNever : source.watermark_ns);
   }
   return all;
 }
@@ -321,9 +459,9 @@ void CursorImpl::GiveUpOn(std::uint32_t writer) {
   });
   source.parked.clear();
   for (auto at = mine; at != heap_.end(); ++at) {
-    source.parked.insert(source.parked.end(),
-                         at->entries.begin() + static_cast<std::ptrdiff_t>(at->next),
-                         at->entries.end());
+    do {
+      source.parked.push_back(at->front());
+    } while (at->Next());
   }
   heap_.erase(mine, heap_.end());
   std::make_heap(heap_.begin(), heap_.end(), After{&rank_});
@@ -332,11 +470,11 @@ void CursorImpl::GiveUpOn(std::uint32_t writer) {
 bool CursorImpl::CloseStragglers() {
   std::int64_t lowest = kNever;
   for (const Source& source : sources_) {
-    if (source.waited_for()) lowest = std::min(lowest, source.follower->watermark_ns());
+    if (source.waited_for()) lowest = std::min(lowest, source.watermark_ns);
   }
   bool closed = false;
   for (Source& source : sources_) {
-    if (!source.waited_for() || source.follower->watermark_ns() > lowest) continue;
+    if (!source.waited_for() || source.watermark_ns > lowest) continue;
     source.ended = closed = true;
   }
   return closed;
@@ -345,7 +483,7 @@ bool CursorImpl::CloseStragglers() {
 void CursorImpl::Readmit(const Admission& admission) {
   replayed_[admission.writer].push_back(admission);
   for (Source& source : sources_) {
-    if (source.follower->name() == admission.writer) source.admissions.push_back(admission);
+    if (source.name == admission.writer) source.admissions.push_back(admission);
   }
 }
 

@@ -286,5 +286,32 @@ TEST_P(LiveEqualsAfterwards, InOrderAndEachOnce) {
 
 INSTANTIATE_TEST_SUITE_P(Seeds, LiveEqualsAfterwards, ::testing::Range(0, 20));
 
+TEST_F(CursorTest, ReadingAheadGivesTheSameInTheSameOrder) {
+  std::size_t rows = 0;
+  for (const char* name : {"agent-a", "agent-b"}) {
+    WriterOptions options;
+    options.clock = &clock_;
+    options.seal_bytes = 64U << 10;
+    auto writer = Writer::Open(run_ / name, name, options).value();
+    for (int i = 0; i < 400; ++i) {
+      ASSERT_TRUE(writer->Append(Scalars(i * 100, 100)).ok());
+      ASSERT_TRUE(writer->Tick().ok());
+      rows += 100;
+    }
+    ASSERT_TRUE(writer->Close(true).ok());
+  }
+  MakeRun(run_, false);
+  reader_ = RunReader::Open(run_).value();
+  CursorOptions options;
+  const auto alone = reader_->NewCursor(options).value();
+  options.read_ahead = true;
+  const auto ahead = reader_->NewCursor(options).value();
+  const std::vector<Seen> seen = PollAll(alone.get());
+  EXPECT_EQ(seen.size(), rows);
+  EXPECT_EQ(seen, PollAll(ahead.get()));
+  EXPECT_TRUE(ahead->AtEnd());
+  EXPECT_FALSE(ahead->salvage().any());
+}
+
 }  // namespace
 }  // namespace telltale::store

@@ -8,14 +8,23 @@
 #include <limits>
 #include <type_traits>
 
-#include "store/segment.h"
-
 namespace telltale::store {
 namespace {
 
 constexpr std::uint64_t kChunkBytes = 256 << 10;
+/// Rows of a segment at a time: of the widest table some 8 MB.
+constexpr std::size_t kPieceRows = 32 << 10;
 constexpr std::uint32_t kIdlePollsPerListing = 64;
 constexpr std::size_t kMaxNotes = 1000;
+
+/// Whether these are the rows from `next` on, none missing and none twice.
+template <class Row>
+bool Follows(const std::vector<Row>& rows, std::uint64_t next) {
+  for (const Row& row : rows) {
+    if (row.seq != next++) return false;
+  }
+  return true;
+}
 
 std::uint64_t& SeqOf(NextSeqs* seqs, format::TableId table) {
   return (*seqs)[static_cast<std::uint8_t>(table)];
@@ -30,10 +39,12 @@ WriterFollower::WriterFollower(std::filesystem::path folder, std::string name,
       table_mask_(table_mask),
       final_(final),
       salvage_(salvage),
-      watermark_ns_(std::numeric_limits<std::int64_t>::min()) {}
+      watermark_ns_(std::numeric_limits<std::int64_t>::min()),
+      segments_watermark_(watermark_ns_) {}
 
 Result<bool> WriterFollower::Advance(std::unique_ptr<RowChunk>* chunk) {
   chunk->reset();
+  if (head_ != nullptr) return ReadSegments(chunk);
   if (tail_ == nullptr) return OpenNextUnit(chunk);
   return ReadTail(chunk);
 }
@@ -55,10 +66,8 @@ Result<bool> WriterFollower::ReadTail(std::unique_ptr<RowChunk>* chunk) {
   }
   TakeHeader(read);
   watermark_ns_ = std::max(watermark_ns_, read.batch.watermark_ns);
-  if (Sift(&read.batch.rows)) {
-    rows->rows = std::move(read.batch.rows);
-    *chunk = std::move(rows);
-  }
+  rows->rows = std::move(read.batch.rows);
+  if (Sift(rows.get())) *chunk = std::move(rows);
   if (read.end) {
     watermark_ns_ = std::max(watermark_ns_, read.end->watermark_ns);
     SkipTo(read.end->next_seq);
@@ -151,15 +160,15 @@ Result<bool> WriterFollower::OpenNextUnit(std::unique_ptr<RowChunk>* chunk) {
     if (with_segments != segments.end()) unit = std::min(unit, with_segments->first);
     if (unit == std::numeric_limits<std::uint64_t>::max()) return false;
 
-    auto loaded = std::make_unique<RowChunk>();
-    JournalChunk head;
+    auto head_rows = std::make_unique<RowChunk>();
+    auto head = std::make_unique<JournalChunk>();
     std::unique_ptr<JournalFile> file;
     if (journal != listing->journals.end() && *journal == unit) {
       auto opened = JournalFile::Open(folder_ / JournalFileName(unit));
       if (opened.ok()) {
         file = std::move(opened).value();
         // One record: the header.
-        TELLTALE_RETURN_IF_ERROR(file->Read(false, 1, &loaded->pool, &head));
+        TELLTALE_RETURN_IF_ERROR(file->Read(false, 1, &head_rows->pool, head.get()));
       } else if (!last_attempt) {
         continue;
       } else {
@@ -167,51 +176,80 @@ Result<bool> WriterFollower::OpenNextUnit(std::unique_ptr<RowChunk>* chunk) {
         Note(opened.status().message());
       }
     }
-    if (MissesRowsBefore(segments[unit], head) && attempt == 0) continue;
+    if (MissesRowsBefore(segments[unit], *head) && attempt == 0) continue;
 
     unit_ = unit;
     ended_ = false;
     tail_ = std::move(file);
     tail_final_ = false;
-    std::int64_t watermark = watermark_ns_;
-    if (!segments[unit].empty()) LoadSegments(segments[unit], loaded.get(), &watermark);
-    if (tail_ == nullptr) watermark_ns_ = watermark;
-    TakeHeader(head);
-    // The head is the header, or the first batch where the header is damaged.
-    format::ForEachTable(head.batch.rows, [&](auto& rows) {
-      format::ForEachTable(loaded->rows, [&](auto& to) {
-        if constexpr (std::is_same_v<decltype(rows), decltype(to)>) {
-          to.insert(to.end(), rows.begin(), rows.end());
-        }
-      });
-    });
-    if (head.end) ended_ = true;
-    NoteDamage();
-    if (Sift(&loaded->rows)) *chunk = std::move(loaded);
-    return true;
+    head_ = std::move(head);
+    head_rows_ = std::move(head_rows);
+    OpenSegments(segments[unit]);
+    return ReadSegments(chunk);
   }
 }
 
-void WriterFollower::LoadSegments(const std::vector<SegmentName>& segments, RowChunk* chunk,
-                                  std::int64_t* watermark) {
+void WriterFollower::OpenSegments(const std::vector<SegmentName>& segments) {
+  segments_watermark_ = watermark_ns_;
   for (const SegmentName& segment : segments) {
-    const std::filesystem::path path = folder_ / segment.file;
-    const bool wanted = (table_mask_ & MaskOf(segment.table)) != 0;
-    const Result<SegmentInfo> info =
-        wanted ? ReadSegment(path, &chunk->pool, &chunk->rows) : ReadSegmentInfo(path);
-    if (!info.ok()) {
+    auto opened = SegmentReader::Open(folder_ / segment.file);
+    if (!opened.ok()) {
       ++salvage_->unreadable_files;
-      Note(info.status().message());
+      Note(opened.status().message());
       continue;
     }
-    *watermark = std::max(*watermark, info->watermark_after_ns);
-    if (wanted) continue;  // Sift counts.
+    const SegmentInfo& info = (*opened)->info();
+    segments_watermark_ = std::max(segments_watermark_, info.watermark_after_ns);
+    if ((table_mask_ & MaskOf(segment.table)) != 0) {  // Sift counts.
+      segments_.push_back(std::move(opened).value());
+      continue;
+    }
     std::uint64_t& next = SeqOf(&next_seq_, segment.table);
     if (segment.first_seq > next) salvage_->missing_rows += segment.first_seq - next;
     const std::uint64_t range = segment.last_seq - segment.first_seq + 1;
-    if (info->rows < range) salvage_->missing_rows += range - info->rows;
+    if (info.rows < range) salvage_->missing_rows += range - info.rows;
     next = std::max(next, segment.last_seq + 1);
   }
+}
+
+std::int64_t WriterFollower::LeastOfSegments() const {
+  std::int64_t least = std::numeric_limits<std::int64_t>::max();
+  for (const auto& segment : segments_) least = std::min(least, segment->least_ord_ns());
+  return least;
+}
+
+Result<bool> WriterFollower::ReadSegments(std::unique_ptr<RowChunk>* chunk) {
+  std::erase_if(segments_, [](const auto& segment) { return segment->at_end(); });
+  if (segments_.empty()) return FinishOpening(chunk);
+  SegmentReader* const next =
+      std::min_element(segments_.begin(), segments_.end(), [](const auto& a, const auto& b) {
+        return a->least_ord_ns() < b->least_ord_ns();
+      })->get();
+  auto rows = std::make_unique<RowChunk>();
+  if (const Status read = next->Read(kPieceRows, &rows->pool, &rows->rows); !read.ok()) {
+    // What its journal still has of it comes from there.
+    ++salvage_->unreadable_files;
+    Note(read.message());
+  }
+  // What is in the journal alone may be of any moment since it began.
+  if (tail_ == nullptr) {
+    watermark_ns_ = std::max(watermark_ns_, std::min(LeastOfSegments(), segments_watermark_));
+  }
+  if (Sift(rows.get())) *chunk = std::move(rows);
+  return true;
+}
+
+Result<bool> WriterFollower::FinishOpening(std::unique_ptr<RowChunk>* chunk) {
+  const std::unique_ptr<JournalChunk> head = std::move(head_);
+  auto rows = std::move(head_rows_);
+  if (tail_ == nullptr) watermark_ns_ = std::max(watermark_ns_, segments_watermark_);
+  TakeHeader(*head);
+  // The head is the header, or the first batch where the header is damaged.
+  rows->rows = std::move(head->batch.rows);
+  if (head->end) ended_ = true;
+  NoteDamage();
+  if (Sift(rows.get())) *chunk = std::move(rows);
+  return true;
 }
 
 void WriterFollower::TakeHeader(const JournalChunk& chunk) {
@@ -230,24 +268,32 @@ void WriterFollower::SkipTo(const NextSeqs& seqs) {
   }
 }
 
-bool WriterFollower::Sift(format::Rows* rows) {
+bool WriterFollower::Sift(RowChunk* chunk) {
   bool left = false;
-  format::ForEachTable(*rows, [&](auto& table) {
+  format::ForEachTable(chunk->rows, [&](auto& table) {
     using Row = typename std::remove_cvref_t<decltype(table)>::value_type;
     std::uint64_t& next = SeqOf(&next_seq_, Row::kTable);
     std::uint64_t missing = 0;
-    std::erase_if(table, [&](const Row& row) {
-      if (row.seq < next) return true;
-      missing += row.seq - next;
-      next = row.seq + 1;
-      return false;
-    });
+    if (!Follows(table, next)) {
+      std::erase_if(table, [&](const Row& row) {
+        if (row.seq < next) return true;
+        missing += row.seq - next;
+        next = row.seq + 1;
+        return false;
+      });
+    } else if (!table.empty()) {
+      next = table.back().seq + 1;
+    }
     if (missing > 0) {
       salvage_->missing_rows += missing;
       Note(fmt::format("{}: {} rows before row {} of table {} are missing", folder_.string(),
                        missing, next, FindTable(Row::kTable)->name));
     }
     if ((table_mask_ & MaskOf(Row::kTable)) == 0) table.clear();
+    // What is left has rising sequence numbers.
+    const bool in_order = std::is_sorted(
+        table.begin(), table.end(), [](const Row& a, const Row& b) { return a.ord_ns < b.ord_ns; });
+    if (in_order) chunk->in_order |= MaskOf(Row::kTable);
     left = left || !table.empty();
   });
   return left;

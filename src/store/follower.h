@@ -2,7 +2,8 @@
 // Reads the records of one writer in the order of sequence numbers, each once, from segments and
 // journals, while the writer goes on appending, rotating, sealing and deleting.
 //
-// Thread safety: none. Memory: one chunk at a time, at most the segments of one journal.
+// Thread safety: none. Memory: one chunk at a time, and the pages of a row group of each segment of
+// one journal.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -18,6 +19,7 @@
 #include "store/folder.h"
 #include "store/journal_reader.h"
 #include "store/reader.h"
+#include "store/segment_reader.h"
 
 namespace telltale::store {
 
@@ -25,6 +27,8 @@ namespace telltale::store {
 struct RowChunk {
   StringPool pool;
   format::Rows rows;
+  /// Tables (bit = TableId) whose rows are in the order of (ord_ns, seq).
+  std::uint32_t in_order = 0;
 };
 
 class WriterFollower {
@@ -54,13 +58,17 @@ class WriterFollower {
   std::map<std::uint64_t, std::vector<SegmentName>> NextSegments(
       const std::vector<SegmentName>& segments);
   bool MissesRowsBefore(const std::vector<SegmentName>& segments, const JournalChunk& head) const;
-  void LoadSegments(const std::vector<SegmentName>& segments, RowChunk* chunk,
-                    std::int64_t* watermark);
+  void OpenSegments(const std::vector<SegmentName>& segments);
+  /// A piece of the segment whose rows come next, or what the unit's journal began with.
+  Result<bool> ReadSegments(std::unique_ptr<RowChunk>* chunk);
+  /// Nothing comes of the segments before this.
+  std::int64_t LeastOfSegments() const;
+  Result<bool> FinishOpening(std::unique_ptr<RowChunk>* chunk);
   void TakeHeader(const JournalChunk& chunk);
   void SkipTo(const NextSeqs& seqs);
-  /// Drops rows that were delivered before, counts gaps, clears what the mask leaves out; true
-  /// where rows are left.
-  bool Sift(format::Rows* rows);
+  /// Drops rows that were delivered before, counts gaps, clears what the mask leaves out, looks
+  /// which are in order; true where rows are left.
+  bool Sift(RowChunk* chunk);
   std::optional<std::uint64_t> JournalOf(const SegmentName& segment);
   void NoteDamage();
   void Note(std::string text);
@@ -75,6 +83,11 @@ class WriterFollower {
   std::int64_t watermark_ns_;
   bool ended_ = false;
   std::uint64_t unit_ = 0;  ///< Number of the journal being read, or read last.
+  /// What is to come of the unit's segments, and the journal's head, which comes behind them.
+  std::vector<std::unique_ptr<SegmentReader>> segments_;
+  std::int64_t segments_watermark_;  ///< When the unit's journal ended.
+  std::unique_ptr<RowChunk> head_rows_;
+  std::unique_ptr<JournalChunk> head_;
   std::unique_ptr<JournalFile> tail_;
   bool tail_final_ = false;  ///< A successor was seen: the tail does not grow any more.
   std::uint32_t idle_polls_ = 0;

@@ -49,6 +49,9 @@ struct CursorOptions {
   /// Rows of tables not in this mask (bit = TableId) are not delivered nor, where possible,
   /// decoded.
   std::uint32_t table_mask = ~0U;
+  /// A thread of the cursor's own reads the next piece while the caller looks at what it was given.
+  /// Of a run that is over, whose writers it never gives up on.
+  bool read_ahead = false;
 };
 
 /// A decision that depended on the moment and not on the records: those of `writer` with from_ns <=

@@ -7,7 +7,6 @@
 #include <fmt/core.h>
 #include <parquet/arrow/reader.h>
 #include <parquet/arrow/writer.h>
-#include <parquet/file_reader.h>
 #include <unistd.h>
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -19,6 +18,8 @@
 #include "base/unique_fd.h"
 #include "store/arrow_rows.h"
 #include "store/folder.h"
+#include "store/parquet_column.h"
+#include "store/segment_keys.h"
 
 namespace telltale::store {
 namespace {
@@ -28,6 +29,9 @@ constexpr std::int64_t kRowGroupRows = 128 << 10;
 constexpr int kZstdLevel = 3;
 /// Columns that count upwards: as differences they are small, and read ten times as fast.
 constexpr const char* kCounting[] = {"seq", "ord_ns", "time_ns", "step"};
+
+/// Columns of which hardly two values are the same: a dictionary of them is as long as they are.
+constexpr const char* kMeasured[] = {"min", "max", "mean", "std", "l1", "l2"};
 
 constexpr const char* kFormatKey = "telltale.format";
 constexpr const char* kWriterKey = "telltale.writer";
@@ -48,15 +52,6 @@ Status FromArrow(const std::filesystem::path& path, const char* what, const arro
           fmt::format("cannot {} {}: {}", what, path.string(), text)};
 }
 
-std::shared_ptr<const arrow::KeyValueMetadata> MetadataOf(const SegmentInfo& info) {
-  return arrow::key_value_metadata(
-      {kFormatKey, kWriterKey, kTableKey, kJournalKey, kFirstSeqKey, kLastSeqKey,
-       kWatermarkBeforeKey, kWatermarkAfterKey},
-      {std::to_string(kSegmentFormat), info.writer, std::string(FindTable(info.table)->name),
-       std::to_string(info.journal), std::to_string(info.first_seq), std::to_string(info.last_seq),
-       std::to_string(info.watermark_before_ns), std::to_string(info.watermark_after_ns)});
-}
-
 template <class T>
 bool Parse(const arrow::KeyValueMetadata& metadata, const char* key, T* value) {
   const arrow::Result<std::string> text = metadata.Get(key);
@@ -66,7 +61,35 @@ bool Parse(const arrow::KeyValueMetadata& metadata, const char* key, T* value) {
   return error == std::errc() && at == end;
 }
 
-Result<SegmentInfo> InfoOf(const std::filesystem::path& path, const parquet::FileMetaData& file) {
+/// Parquet's own code throws; nothing of that may leave this file.
+template <class F>
+auto Guard(const std::filesystem::path& path, const char* what, F&& f) -> decltype(f()) {
+  try {
+    return f();
+  } catch (const std::exception& error) {
+    return {Code::kUnusable, fmt::format("cannot {} {}: {}", what, path.string(), error.what())};
+  }
+}
+
+Status SyncFile(const std::filesystem::path& path) {
+  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (fd && ::fsync(fd.get()) == 0) return {};
+  return {Code::kIo, fmt::format("cannot sync {}: {}", path.string(), std::strerror(errno))};
+}
+
+}  // namespace
+
+std::shared_ptr<const arrow::KeyValueMetadata> SegmentMetadata(const SegmentInfo& info) {
+  return arrow::key_value_metadata(
+      {kFormatKey, kWriterKey, kTableKey, kJournalKey, kFirstSeqKey, kLastSeqKey,
+       kWatermarkBeforeKey, kWatermarkAfterKey},
+      {std::to_string(kSegmentFormat), info.writer, std::string(FindTable(info.table)->name),
+       std::to_string(info.journal), std::to_string(info.first_seq), std::to_string(info.last_seq),
+       std::to_string(info.watermark_before_ns), std::to_string(info.watermark_after_ns)});
+}
+
+Result<SegmentInfo> SegmentInfoOf(const std::filesystem::path& path,
+                                  const parquet::FileMetaData& file) {
   SegmentInfo info;
   int format = 0;
   const auto metadata = file.key_value_metadata();
@@ -95,31 +118,6 @@ Result<SegmentInfo> InfoOf(const std::filesystem::path& path, const parquet::Fil
   return info;
 }
 
-/// A flipped bit must not become a wrong value, even where nobody ran verify.
-parquet::ReaderProperties CheckedReading() {
-  parquet::ReaderProperties properties = parquet::default_reader_properties();
-  properties.set_page_checksum_verification(true);
-  return properties;
-}
-
-/// Parquet's own code throws; nothing of that may leave this file.
-template <class F>
-auto Guard(const std::filesystem::path& path, const char* what, F&& f) -> decltype(f()) {
-  try {
-    return f();
-  } catch (const std::exception& error) {
-    return {Code::kUnusable, fmt::format("cannot {} {}: {}", what, path.string(), error.what())};
-  }
-}
-
-Status SyncFile(const std::filesystem::path& path) {
-  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (fd && ::fsync(fd.get()) == 0) return {};
-  return {Code::kIo, fmt::format("cannot sync {}: {}", path.string(), std::strerror(errno))};
-}
-
-}  // namespace
-
 Status WriteSegment(const std::filesystem::path& path, const format::Rows& rows,
                     SegmentInfo* info) {
   return Guard(path, "write", [&]() -> Status {
@@ -143,12 +141,13 @@ Status WriteSegment(const std::filesystem::path& path, const format::Rows& rows,
       properties.disable_dictionary(column)->encoding(column,
                                                       parquet::Encoding::DELTA_BINARY_PACKED);
     }
+    for (const char* const column : kMeasured) properties.disable_dictionary(column);
     auto writer = parquet::arrow::FileWriter::Open(
         *(*batch)->schema(), arrow::default_memory_pool(), *file, properties.build());
     if (!writer.ok()) return FromArrow(path, "write", writer.status());
     const auto table = arrow::Table::FromRecordBatches({*batch});
     if (!table.ok()) return FromArrow(path, "write", table.status());
-    arrow::Status status = (*writer)->AddKeyValueMetadata(MetadataOf(*info));
+    arrow::Status status = (*writer)->AddKeyValueMetadata(SegmentMetadata(*info));
     if (status.ok()) status = (*writer)->WriteTable(**table, kRowGroupRows);
     if (status.ok()) status = (*writer)->Close();
     if (status.ok()) status = (*file)->Close();
@@ -161,7 +160,7 @@ Result<SegmentInfo> ReadSegmentInfo(const std::filesystem::path& path) {
   return Guard(path, "read", [&]() -> Result<SegmentInfo> {
     const auto reader =
         parquet::ParquetFileReader::OpenFile(path.string(), false, CheckedReading());
-    return InfoOf(path, *reader->metadata());
+    return SegmentInfoOf(path, *reader->metadata());
   });
 }
 
@@ -169,7 +168,7 @@ Result<SegmentInfo> ReadSegment(const std::filesystem::path& path, StringPool* p
                                 format::Rows* out) {
   return Guard(path, "read", [&]() -> Result<SegmentInfo> {
     auto parquet = parquet::ParquetFileReader::OpenFile(path.string(), false, CheckedReading());
-    TELLTALE_ASSIGN_OR_RETURN(SegmentInfo info, InfoOf(path, *parquet->metadata()));
+    TELLTALE_ASSIGN_OR_RETURN(SegmentInfo info, SegmentInfoOf(path, *parquet->metadata()));
     // No thread pools of Arrow's: a reader may fork, and must not cost more than it seems to.
     parquet::ArrowReaderProperties properties(/*use_threads=*/false);
     properties.set_pre_buffer(false);

@@ -4,11 +4,6 @@
 #include <arrow/api.h>
 #include <fmt/core.h>
 #include <parquet/arrow/reader.h>
-#include <parquet/column_reader.h>
-#include <parquet/file_reader.h>
-#include <parquet/metadata.h>
-#include <parquet/schema.h>
-#include <parquet/statistics.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -20,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "store/parquet_column.h"
 #include "store/segment.h"
 
 namespace telltale::store {
@@ -27,28 +23,11 @@ namespace {
 
 constexpr const char* kScanFormatKey = "telltale.format";
 constexpr const char* kFormat = "1";
-/// Far above what a writer puts into a row group: a damaged footer must not make us take memory.
-constexpr std::int64_t kMaxGroupRows = 4 << 20;
-
 Status Failed(const std::filesystem::path& path, std::string why) {
   for (char& c : why) {
     if (c == '\n') c = ' ';
   }
   return {Code::kUnusable, fmt::format("cannot read {}: {}", path.string(), why)};
-}
-
-std::string_view ViewOf(const parquet::ByteArray& bytes) {
-  return {reinterpret_cast<const char*>(bytes.ptr), bytes.len};
-}
-
-/// Statistics of one column of one row group; null where there are none to rely on.
-std::shared_ptr<parquet::Statistics> StatisticsOf(const parquet::RowGroupMetaData& group,
-                                                  int column) {
-  const auto chunk = group.ColumnChunk(column);
-  if (!chunk->is_stats_set()) return nullptr;
-  auto statistics = chunk->statistics();
-  if (statistics == nullptr || !statistics->HasMinMax()) return nullptr;
-  return statistics;
 }
 
 enum class Presence { kNone, kSome, kAll };
@@ -133,44 +112,10 @@ void FillZero(format::ColumnType type, ScanColumn* out) {
   }
 }
 
-/// Whether the column holds numbers as Telltale writes them, which then need no Arrow array.
+/// Whether the column holds numbers as Telltale writes them.
 bool IsPlainNumber(const parquet::ColumnDescriptor& column, format::ColumnType type) {
-  using Converted = parquet::ConvertedType;
-  if (column.max_definition_level() != 0 || column.max_repetition_level() != 0) return false;
-  const Converted::type as = column.converted_type();
-  switch (type) {
-    case format::ColumnType::kI32:
-      return column.physical_type() == parquet::Type::INT32 &&
-             (as == Converted::NONE || as == Converted::INT_32);
-    case format::ColumnType::kU32:
-      return column.physical_type() == parquet::Type::INT32 && as == Converted::UINT_32;
-    case format::ColumnType::kI64:
-      return column.physical_type() == parquet::Type::INT64 &&
-             (as == Converted::NONE || as == Converted::INT_64);
-    case format::ColumnType::kU64:
-      return column.physical_type() == parquet::Type::INT64 && as == Converted::UINT_64;
-    case format::ColumnType::kF64:
-      return column.physical_type() == parquet::Type::DOUBLE && as == Converted::NONE;
-    case format::ColumnType::kBool:
-    case format::ColumnType::kStr:
-      return false;
-  }
-  return false;
-}
-
-/// Decodes up to `rows` values; returns how many there are.
-template <class PhysicalType>
-std::size_t Decode(parquet::ColumnReader* column, std::size_t rows,
-                   typename PhysicalType::c_type* out) {
-  auto* const typed = static_cast<parquet::TypedColumnReader<PhysicalType>*>(column);
-  std::size_t done = 0;
-  while (done < rows && typed->HasNext()) {
-    std::int64_t read = 0;
-    typed->ReadBatch(static_cast<std::int64_t>(rows - done), nullptr, nullptr, out + done, &read);
-    if (read <= 0) break;
-    done += static_cast<std::size_t>(read);
-  }
-  return done;
+  return type != format::ColumnType::kBool && type != format::ColumnType::kStr &&
+         IsPlain(column, type);
 }
 
 template <class ArrayType>
@@ -278,9 +223,7 @@ class SegmentScan {
       : path_(path), request_(request) {}
 
   Status Open() {
-    parquet::ReaderProperties checked = parquet::default_reader_properties();
-    checked.set_page_checksum_verification(true);
-    parquet_ = parquet::ParquetFileReader::OpenFile(path_.string(), false, checked);
+    parquet_ = parquet::ParquetFileReader::OpenFile(path_.string(), false, CheckedReading());
     metadata_ = parquet_->metadata();
     const auto keys = metadata_->key_value_metadata();
     if (keys == nullptr || keys->Get(kScanFormatKey).ValueOr("") != kFormat) {

@@ -21,6 +21,7 @@ constexpr auto kUnits = std::to_array<Unit>({
     {"W", "watts", "W"},
     {"C", "celsius", "Cel"},
     {"s", "seconds", "s"},
+    {"ms", "milliseconds", "ms"},
 });
 
 }  // namespace

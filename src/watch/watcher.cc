@@ -96,7 +96,7 @@ Result<std::size_t> Watcher::Drain() {
   while (true) {
     records.clear();
     TELLTALE_RETURN_IF_ERROR(cursor_->Next(kRowsAtATime, &records));
-    for (const store::OrderedRecord& record : records) rules_.engine.Feed(record);
+    rules_.engine.Feed(records);
     for (const store::Admission& a : cursor_->TakeAdmissions()) {
       given_up_.erase(a.writer);
       events_.push_back(

@@ -508,7 +508,7 @@ TEST_F(CliTest, ARuleScriptThatDoesNotHoldIsTenAndSaysItsLine) {
 TEST_F(CliTest, AWrongPlanIsTwoAndOneLine) {
   std::ofstream(dir_ / "wrong.toml") << "[collections.a]\nintervall = 1\n";
   for (const char* arguments :
-       {"run --level most --explain-plan", "run --level operators -- true",
+       {"run --level most --explain-plan", "run --window 'steps=5:5' -- true",
         "run --collect 'a:nope=1' --explain-plan", "run --collect 'a:include=((' -- true",
         "run --plan wrong.toml -- true"}) {
     const Outcome outcome = Run(arguments);

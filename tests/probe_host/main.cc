@@ -9,6 +9,8 @@
 //   tensors' are answered with no. PYTHON_DIR: folder with boot/ and telltale/.
 //   Values of tensors are lines {"table":"values", name, collection, dtype, shape, step, mode,
 //   rank, pid, hex}.
+//   PROBE_HOST_WINDOWS: a file with the windows of detail, a JSON object; looked at again and
+//   again. PROBE_HOST_RUN: the run directory that CMD is told, instead of a folder of no use.
 // Exit: CMD's code, 128 + signal, 125 on an error of its own. At the end one line per producer:
 //   {"table":"producer", ...counters, "disabled": reason}.
 #include <fcntl.h>
@@ -148,6 +150,7 @@ class Host {
       peer->socket = std::move(socket);
       peers_.push_back(std::move(peer));
     }
+    LookForWindows();
     for (const auto& peer : peers_) {
       if (peer->consumer == nullptr && peer->socket) Register(peer.get());
       if (peer->consumer != nullptr) Drain(peer.get());
@@ -190,6 +193,18 @@ class Host {
   }
 
  private:
+  void LookForWindows() {
+    const char* path = std::getenv("PROBE_HOST_WINDOWS");
+    if (path == nullptr) return;
+    std::ifstream file(path);
+    std::string text((std::istreambuf_iterator<char>(file)), {});
+    if (text == windows_) return;
+    windows_ = std::move(text);
+    for (const auto& peer : peers_) {
+      if (peer->control != nullptr) peer->control->SetWindows(windows_);
+    }
+  }
+
   void Register(Peer* peer) {
     alignas(8) char bytes[1024];
     int fds[channel::kMaxMessageFds] = {};
@@ -216,6 +231,7 @@ class Host {
     // Every tensor is taken, so none has to wait for its answer.
     const format::ControlRule rule = plan_.Rule();
     peer->control->SetRules({&rule, 1}, plan_.interval != 0 ? 1 : 0, kSlabBytes);
+    peer->control->SetWindows(windows_);
     peer->control->PublishEpoch();
     peer->consumer = std::move(consumer).value();
     peer->pidfd = telltale::OpenPidfd(hello.pid);
@@ -297,6 +313,7 @@ class Host {
   std::ofstream out_;
   bool counts_only_;
   Plan plan_;
+  std::string windows_;
 };
 
 pid_t Spawn(const std::string& socket_path, const std::string& python_dir, char** command) {
@@ -308,7 +325,9 @@ pid_t Spawn(const std::string& socket_path, const std::string& python_dir, char*
   setenv("PYTHONPATH", path.c_str(), 1);
   setenv("TELLTALE_SOCKET", socket_path.c_str(), 1);
   setenv("TELLTALE_PYTHON_DIR", python_dir.c_str(), 1);
-  setenv("TELLTALE_RUN", socket_path.substr(0, socket_path.rfind('/')).c_str(), 1);
+  const char* run = std::getenv("PROBE_HOST_RUN");
+  const std::string folder = socket_path.substr(0, socket_path.rfind('/'));
+  setenv("TELLTALE_RUN", run != nullptr ? run : folder.c_str(), 1);
   setenv("TELLTALE_ATTEMPT", "1", 1);
   execvp(command[0], command);
   std::fprintf(stderr, "probe_host: cannot run %s: %s\n", command[0], std::strerror(errno));

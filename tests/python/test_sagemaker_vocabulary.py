@@ -24,6 +24,7 @@ from telltale.sagemaker.debugger import (  # noqa: E402
     DebuggerHookConfig,
     DetailedProfilingConfig,
     FrameworkProfile,
+    HorovodProfilingConfig,
     ProfilerConfig,
     ProfilerRule,
     PythonProfilingConfig,
@@ -406,11 +407,16 @@ def test_profiles():
         FrameworkProfile(local_path="/opt/ml/output/profiler/", start_step=5, num_steps=2),
         FrameworkProfile(python_profiling_config=PythonProfilingConfig()),
     ):
-        with pytest.raises(UnsupportedError, match="framework_profile_params"):
-            support.sampling_interval_ms(ProfilerConfig(framework_profile_params=profile))
+        assert support.sampling_interval_ms(ProfilerConfig(framework_profile_params=profile)) is None
+    horovod = FrameworkProfile(horovod_profiling_config=HorovodProfilingConfig())
+    with pytest.raises(UnsupportedError, match="HorovodProfilingConfig"):
+        support.sampling_interval_ms(ProfilerConfig(framework_profile_params=horovod))
     kinds = FrameworkProfile(start_step=5, num_steps=2).metrics_configs
-    assert [kind.to_request() for kind in kinds] == [{"StartStep": 5, "NumSteps": 2}] * 5
-    assert FrameworkProfile().metrics_configs[2].to_request() == {"StartStep": 9, "NumSteps": 3}
+    assert [kind.start_step for kind in kinds] == [5] * 5 and [kind.num_steps for kind in kinds] == [2] * 5
+    python = {"ProfilerName": "cprofile", "cProfileTimer": "total_time"}
+    assert FrameworkProfile().metrics_configs[2].to_request() == {"StartStep": 9, "NumSteps": 3, **python}
+    parts = FrameworkProfile().to_request()["ProfilingParameters"]
+    assert json.loads(parts["DetailedProfilingConfig"]) == {"StartStep": 5, "NumSteps": 1}
     timed = DetailedProfilingConfig(start_unix_time=1_600_000_000, duration=30)
     assert timed.to_request() == {"StartTimeInSecSinceEpoch": 1_600_000_000, "DurationInSeconds": 30}
 
@@ -541,7 +547,11 @@ def test_a_job_can_be_stopped(estimator, tmp_path):
     [
         {"rules": [Rule.sagemaker(rule_configs.vanishing_gradient(), rule_parameters={"treshold": "0.001"})]},
         {"rules": [Rule.custom("mine", source="s3://bucket/rule.py", rule_to_invoke="Mine")]},
-        {"profiler_config": ProfilerConfig(framework_profile_params=FrameworkProfile())},
+        {
+            "profiler_config": ProfilerConfig(
+                framework_profile_params=FrameworkProfile(horovod_profiling_config=HorovodProfilingConfig())
+            )
+        },
         {"instance_count": 2},
     ],
 )

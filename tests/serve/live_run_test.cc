@@ -328,5 +328,25 @@ TEST_F(RunCacheTest, AnIdThatIsAnothersNowLeadsToThatOne) {
   EXPECT_FALSE(second.run->retired());
 }
 
+/// Somebody who loads its page will ask for it.
+TEST_F(RunCacheTest, ARunIsPreparedWhereThereIsRoom) {
+  for (const char* name : {"one", "two"}) {
+    ASSERT_TRUE(testing::WriteRun(root_ / name, sample_).ok());
+  }
+  RunCache cache({root_}, 1, [this] { Published(); });
+  // Also before the folders were looked through.
+  cache.Prepare("one");
+  RunCache::Found one;
+  ASSERT_TRUE(Await([&] { return cache.listing() != nullptr; }));
+  one = cache.Want("one");
+  ASSERT_NE(one.run, nullptr);
+  EXPECT_TRUE(one.run->page_expected()) << "it was taken up before anybody asked for it";
+  one.run->Hold();
+  cache.Prepare("two");
+  EXPECT_TRUE(cache.Want("two").full) << "no run's place is taken";
+  EXPECT_FALSE(one.run->retired());
+  one.run->Release();
+}
+
 }  // namespace
 }  // namespace telltale::server

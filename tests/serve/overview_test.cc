@@ -232,6 +232,41 @@ TEST_F(OverviewTest, TheGovernorIsShownWithItsAccount) {
   EXPECT_EQ(Overview()["capture"]["stretch"], 1);
 }
 
+TEST_F(OverviewTest, EachNodeHasAGovernor) {
+  const auto say = [&](const char* kind, std::int64_t ms, const char* message, const char* data,
+                       std::uint32_t attempt = 1) {
+    format::EventRow row;
+    row.time_ns = row.ord_ns = kBegin + ms * kMs;
+    row.kind = kind;
+    row.message = message;
+    row.data = data;
+    row.attempt = attempt;
+    Feed(row);
+  };
+  Metric("proc.cpu", "proc:7");
+  say("governor", 5, "dear", R"({"stretch":8,"shed":["values"],"share":0.2})");
+  writer_ = 1;
+  Metric("proc.cpu", "proc:7");
+  say("governor", 6, "less dear", R"({"stretch":2,"shed":["values","sampling"],"share":0.1})");
+  json capture = Overview()["capture"];
+  EXPECT_EQ(capture["stretch"], 8);
+  EXPECT_EQ(capture["share"], 0.2);
+  EXPECT_EQ(capture["shed"], json({"values", "sampling"}));
+  EXPECT_EQ(capture["words"], "Capture: the governor acted 2 times; last, on n1: less dear.");
+  EXPECT_EQ(capture["changes"][0]["message"], "n0: dear");
+  // One node's new plan, or agent, is none of the others'.
+  say("plan", 7, "capture plan 2", "{}");
+  EXPECT_EQ(Overview()["capture"]["shed"], json({"values"}));
+  writer_ = 0;
+  say("agent.start", 8, "", "{}");
+  EXPECT_EQ(Overview()["capture"]["stretch"], 1);
+  // Of an attempt before nothing holds, though another agent begins this one.
+  say("governor", 9, "dear", R"({"stretch":8})");
+  writer_ = 2;
+  say("agent.start", 10, "", "{}", 2);
+  EXPECT_EQ(Overview()["capture"]["stretch"], 1);
+}
+
 /// Names at the first level of `export interface Overview`.
 std::set<std::string> TypedKeys() {
   std::ifstream in(TELLTALE_PAGE_API);

@@ -332,6 +332,24 @@ TEST_F(ServeTest, NoMoreRunsAreLoadedThanMayBe) {
   EXPECT_EQ(reply.status, 200) << "the place of the page that was closed";
 }
 
+/// The page itself is everybody's; that its run is opened is not.
+TEST_F(ServeTest, APageOpensNoRunForStrangers) {
+  for (const char* id : {"one", "two"}) Sample(id);
+  FakeClock clock;
+  auto auth = server::Auth::Fresh(&clock);
+  ASSERT_TRUE(auth.ok());
+  server::ServerOptions options;
+  options.paths = {root_};
+  options.max_loaded_runs = 1;
+  const RunningServer server(options, std::move(auth).value(),
+                             [&] { clock.Advance(server::Auth::kCodeNs); });
+  // All folders have been looked through.
+  ASSERT_EQ(server.Get("/api/runs").status, 200);
+  EXPECT_EQ(server.Ask("GET", "/r/one").status, server.Ask("GET", "/r/none").status);
+  server.Ask("GET", "/r/one", {"Cookie: telltale_session_1=0"});
+  EXPECT_EQ(server.Get("/api/runs/two/overview").status, 200) << "the only place is free";
+}
+
 TEST_F(ServeTest, TheReportIsMadeOfWhatIsKnownAndMayLoadNothing) {
   testing::SampleRun sample;
   sample.name = "<img src=x onerror=alert(1)>";

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
+import pytest
 from conftest import Watched, drawn, overview_of
 from playwright.sync_api import expect
 
@@ -120,3 +121,31 @@ def test_the_heat_map_draws_what_the_bytes_say(late: Path, watched: Watched) -> 
     expect(page.locator(".heat canvas")).to_have_attribute(
         "aria-label", "2 cores over time: peaks of 50\u202f% busy on average, most on cpu 0 with 50\u202f%."
     )
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"no heat map",
+        b"TTHM" + (1).to_bytes(4, "little") + (2).to_bytes(4, "little") + b"{,",
+        b"TTHM"
+        + (1).to_bytes(4, "little")
+        + (30).to_bytes(4, "little")
+        + b'{"rows":["cpu:0"],"columns":8}abc',
+    ],
+    ids=["magic", "head", "cells"],
+)
+def test_a_damaged_heat_map_is_said(body: bytes, late: Path, watched: Watched) -> None:
+    page = watched.page
+    watched.sign_in()
+    page.route(
+        "**/api/runs/late/heatmap?*",
+        lambda r: r.fulfill(content_type="application/octet-stream", body=body),
+    )
+    watched.open("late")
+    page.locator("#cores").scroll_into_view_if_needed()
+    expect(page.locator("#cores [role=alert]")).to_contain_text("load")
+    page.unroute("**/api/runs/late/heatmap?*")
+    page.keyboard.press("w")
+    page.wait_for_selector(".heat canvas")
+    expect(page.locator("#cores [role=alert]")).to_have_count(0)

@@ -136,7 +136,8 @@ export interface Overview {
     budget: number | null;
     sentence: string;
   };
-  // What the governor takes less of than the plan asks for, by its newest decision on this plan.
+  // What the governors take less of than the plan asks for, by their newest decisions on this plan: of several
+  // nodes the most of each, and all that any of them leaves out.
   capture: {
     words: string; // Empty where it did nothing.
     budget: number | null;

@@ -67,12 +67,18 @@ interface Question {
   chosen: string | null; // Of the path what somebody chose: it waits for no turn.
 }
 
+interface Answer<T> {
+  value: T | null; // Null before the first, too.
+  error: string | null; // Why there is none for this window.
+}
+const NO_ANSWER = { value: null, error: null };
+
 /**
  * What the path answers.
  * `afterMs`: so long it leaves the way to others that were asked at the same time.
  */
-function useQuery<T>(get: Get<T>, { about, path, chosen }: Question, revision: number, intervalMs: number, afterMs = 0): T | null {
-  const [answer, setAnswer] = useState<{ about: string | null; value: T } | null>(null);
+function useQuery<T>(get: Get<T>, { about, path, chosen }: Question, revision: number, intervalMs: number, afterMs = 0): Answer<T> {
+  const [answer, setAnswer] = useState<{ about: string | null; value: T | null; error: string | null } | null>(null);
   const task = useRef({
     about,
     path: null as string | null,
@@ -113,7 +119,7 @@ function useQuery<T>(get: Get<T>, { about, path, chosen }: Question, revision: n
           // While a key is held every answer is of a window before; it is nearer than what is there.
           if (before !== t.chosen && now - t.shownAt < STALE_MS) return;
           t.shownAt = now;
-          setAnswer({ about: of, value });
+          setAnswer({ about: of, value, error: null });
         };
         // The first is not kept waiting: there is nothing to see yet.
         if (t.shownAt > 0) deliver(show);
@@ -125,6 +131,9 @@ function useQuery<T>(get: Get<T>, { about, path, chosen }: Question, revision: n
         else if (before === t.chosen && (!(error instanceof ApiError) || error.status >= 500 || error.status === 404)) {
           t.dirty = true;
           t.began = performance.now() + RETRY_MS - t.intervalMs;
+        } else if (before === t.chosen && of === t.about && error instanceof ApiError) {
+          // To ask again would change nothing; what is there stays.
+          setAnswer((last) => ({ about: of, value: last?.about === of ? last.value : null, error: error.message }));
         }
       }
       t.busy = false;
@@ -145,7 +154,7 @@ function useQuery<T>(get: Get<T>, { about, path, chosen }: Question, revision: n
     },
     [],
   );
-  return answer !== null && answer.about === about ? answer.value : null;
+  return answer !== null && answer.about === about ? answer : NO_ANSWER;
 }
 
 export interface SeriesQuery {
@@ -205,10 +214,10 @@ export function useSeries(query: SeriesQuery | null, { points, inView }: Room, a
       ? null
       : (params: Record<string, number>) => runPath(run, "series", { ...query, points: Math.min(points, MAX_POINTS), ...params });
   const question = questionOf(about, window, follows, pathOf);
-  return useQuery(getSeries, question, revision, ...turn(inView, asking.intervalMs ?? MIN_INTERVAL_MS));
+  return useQuery(getSeries, question, revision, ...turn(inView, asking.intervalMs ?? MIN_INTERVAL_MS)).value;
 }
 
-export function useHeat(name: string | null, { points: columns, inView }: Room): Heat | null {
+export function useHeat(name: string | null, { points: columns, inView }: Room): Answer<Heat> {
   const run = useStore((s) => s.run);
   const window = useStore((s) => s.window);
   const follows = useStore((s) => s.follows);

@@ -15,6 +15,7 @@ from typing import Any
 
 from ..errors import ConfigError, UnsupportedError
 from .hook_config import DebuggerHookConfig, TensorBoardOutputConfig
+from .profiler import FrameworkProfile
 
 _DEVICE = re.compile(r"nvidia\d+")
 
@@ -67,6 +68,7 @@ def environment_of(
     inputs: Any,
     hook_config: DebuggerHookConfig | bool | None,
     tensorboard: TensorBoardOutputConfig | None,
+    profile: FrameworkProfile | None,
     more: Mapping[str, str],
     python_path: Sequence[str],
 ) -> dict[str, str]:
@@ -111,6 +113,9 @@ def environment_of(
     if tensorboard is not None:
         request = {**tensorboard.to_request(), "LocalPath": str(files / "tensorboard-of-the-script")}
         variables["TENSORBOARD_CONFIG_FILE_PATH"] = _write(files / "tensorboardoutputconfig.json", request)
+    if profile is not None:
+        # Read by Telltale's agent, and again when it changes.
+        variables["SMPROFILER_CONFIG_PATH"] = _write(files / "profilerconfig.json", profile.to_request())
     environment = {**os.environ, **variables, **{name: str(value) for name, value in more.items()}}
     if python_path:
         there = [environment["PYTHONPATH"]] if environment.get("PYTHONPATH") else []

@@ -23,7 +23,7 @@ from . import _command, support
 from .environment import argument_list, environment_of
 from .hook_config import DebuggerHookConfig, TensorBoardOutputConfig
 from .plan import hook_config_of, plan_of, saves_nothing, to_toml
-from .profiler import ProfilerConfig
+from .profiler import FrameworkProfile, ProfilerConfig
 from .rule_set import rule_set_of
 from .rules import ProfilerRule, Rule, RuleBase
 from .training_job import LocalTrainingJob
@@ -182,6 +182,7 @@ class LocalEstimator:
             inputs=inputs,
             hook_config=self.debugger_hook_config,
             tensorboard=self.tensorboard_output_config,
+            profile=self._framework_profile(),
             more=self.environment,
             python_path=self._python_path(),
         )
@@ -280,6 +281,10 @@ class LocalEstimator:
         if not script.is_file():
             raise ConfigError(f"LocalEstimator: entry_point: no file {script}")
         return script
+
+    def _framework_profile(self) -> FrameworkProfile | None:
+        config = self.profiler_config
+        return None if config is None or config.disable_profiler else config.framework_profile_params
 
     def _python_path(self) -> list[str]:
         """The dependencies, and what serves `import smdebug`, as SageMaker's containers have it."""

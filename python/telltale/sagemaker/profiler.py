@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import enum
+import json
 import re
 from typing import Any
 
@@ -128,6 +129,10 @@ class PythonProfilingConfig(MetricsConfig):
         self.python_profiler = python_profiler
         self.cprofile_timer = cprofile_timer
 
+    def to_request(self) -> dict[str, Any]:
+        named = {"ProfilerName": self.python_profiler.value, "cProfileTimer": self.cprofile_timer.value}
+        return {**super().to_request(), **named}
+
 
 class HorovodProfilingConfig(MetricsConfig):
     name = "HorovodProfilingConfig"
@@ -194,6 +199,7 @@ class FrameworkProfile:
                     f"FrameworkProfile: {config!r} is no configuration of a profile: write for example "
                     "DataloaderProfilingConfig()"
                 )
+        self.explicit = bool(given)
         self.local_path = local_path
         self.file_max_size = file_max_size
         self.file_close_interval = file_close_interval
@@ -201,6 +207,11 @@ class FrameworkProfile:
         self.metrics_configs: list[MetricsConfig] = given or [
             kind(start_step, num_steps, start_unix_time, duration) for kind in _ALL
         ]
+
+    def to_request(self) -> dict[str, Any]:
+        """As SageMaker's profilerconfig.json has it: the parts are texts."""
+        parts = {config.name: json.dumps(config.to_request()) for config in self.metrics_configs}
+        return {"DisableProfiler": False, "ProfilingParameters": {"LocalPath": self.local_path, **parts}}
 
 
 class ProfilerConfig:

@@ -6,7 +6,12 @@ since a profile that silently records nothing is worse than none.
 from __future__ import annotations
 
 from ..errors import UnsupportedError
-from .profiler import DataloaderProfilingConfig, FrameworkProfile, ProfilerConfig
+from .profiler import (
+    FrameworkProfile,
+    HorovodProfilingConfig,
+    ProfilerConfig,
+    SMDataParallelProfilingConfig,
+)
 
 # Milliseconds between samples of the machine where the profiler is switched off: as seldom as can be.
 _SELDOM_MS = 60000
@@ -28,14 +33,14 @@ def sampling_interval_ms(config: ProfilerConfig | None) -> int | None:
 
 
 def _check_profile(profile: FrameworkProfile) -> None:
-    missing = [
-        config for config in profile.metrics_configs if not isinstance(config, DataloaderProfilingConfig)
-    ]
-    if missing:
+    unserved = (HorovodProfilingConfig, SMDataParallelProfilingConfig)
+    missing = [config for config in profile.metrics_configs if isinstance(config, unserved)]
+    # A profile of all kinds asks for these of trainings that use such a library.
+    if missing and profile.explicit:
         names = ", ".join(config.name for config in missing)
         raise UnsupportedError(
             f"FrameworkProfile: {names}",
-            "operators, Python functions and collective libraries are not profiled yet",
-            "leave framework_profile_params out, or give it a dataloader_profiling_config alone: steps, "
-            "their phases and data loading are recorded at every step anyway",
+            "collective libraries are not profiled by themselves",
+            "leave it out of framework_profile_params: a detailed_profiling_config has the collectives that "
+            "torch.profiler sees",
         )

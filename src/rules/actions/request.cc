@@ -86,7 +86,7 @@ Result<std::string> ActCapture(const ActionSpec& spec, const Notice& notice, con
 
 Result<std::string> ActProfile(const ActionSpec& spec, const Notice& notice, const ActContext& at) {
   ordered_json body = About(notice);
-  body["steps"] = ActionNumber(spec, "steps");
+  body["steps"] = static_cast<std::int64_t>(ActionNumber(spec, "steps"));
   return Ask("profile", body, notice, at);
 }
 

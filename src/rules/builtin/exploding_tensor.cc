@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -86,6 +87,7 @@ class ExplodingTensor final : public Rule {
  private:
   /// kForward: what modules take and give.
   enum Collection : std::uint8_t { kWeights, kGradients, kForward, kOther };
+  static constexpr std::size_t kCollections = 4;
 
   struct Tensor {
     std::string name;
@@ -120,6 +122,7 @@ class ExplodingTensor final : public Rule {
     std::vector<Tensor> tensors;
     std::map<std::string, std::size_t, std::less<>> index;
     std::vector<Sample> captured;
+    std::optional<std::array<double, kCollections>> normals;  ///< NormalOf each collection.
     std::int64_t look_step = 0;       ///< When to look next for tensors that come no more.
     std::optional<bool> loss_finite;  ///< Of the newest loss.
     bool trains = false;              ///< It has TRAIN steps: GLOBAL counts its steps otherwise.
@@ -207,7 +210,7 @@ class ExplodingTensor final : public Rule {
 
   /// What a tensor of the collection is in a normal window: gradients the largest of all, since
   /// single ones begin at zero; weights the median one.
-  double NormalOf(const Process& process, Collection collection) const {
+  static double NormalOf(const Process& process, Collection collection) {
     std::vector<double> sizes;
     for (const Tensor& t : process.tensors) {
       if (t.collection == collection && t.captures > 0) sizes.push_back(t.normal);
@@ -221,15 +224,22 @@ class ExplodingTensor final : public Rule {
   void Judge(Process* process, bool skipped, Reporter* reporter) {
     if (process->capture_step < 0) return;
     const std::int64_t step = process->EndCapture();
-    const std::vector<Sample> captured = std::exchange(process->captured, {});
+    judged_.clear();
+    judged_.swap(process->captured);
     has_data_ = true;
-    const double normals[] = {NormalOf(*process, kWeights), NormalOf(*process, kGradients),
-                              NormalOf(*process, kForward), NormalOf(*process, kOther)};
+    // They change in the first captures of a tensor alone.
+    if (!process->normals) {
+      process->normals.emplace();
+      for (std::size_t of = 0; of < kCollections; ++of) {
+        (*process->normals)[of] = NormalOf(*process, static_cast<Collection>(of));
+      }
+    }
+    const std::array<double, kCollections> normals = *process->normals;
     std::vector<Bad> bad;
     bool not_finite = false;
     bool recovered = false;
     std::int64_t good_step = step;
-    for (const Sample& s : captured) {
+    for (const Sample& s : judged_) {
       Tensor& tensor = process->tensors[s.tensor];
       tensor.presence.See(step);
       if (skipped && tensor.collection == kGradients) continue;
@@ -252,6 +262,7 @@ class ExplodingTensor final : public Rule {
       if (std::isfinite(s.size) && tensor.captures < normal_) {
         tensor.normal = std::max(tensor.normal, s.size);
         ++tensor.captures;
+        process->normals.reset();
       }
       tensor.good_step = step;
       if (tensor.bad && ++tensor.good_in_row >= 2) {
@@ -432,6 +443,7 @@ class ExplodingTensor final : public Rule {
   const std::int64_t normal_;
 
   TensorPlaces places_;
+  std::vector<Sample> judged_;  ///< The capture that is judged now.
   ProcessTable<Process> processes_;
   std::uint32_t writer_ = 0;  ///< Of the record that is read.
   bool has_data_ = false;

@@ -25,6 +25,7 @@ struct LineDesc {
 constexpr LineDesc kLines[] = {
     {"cpu.busy", "node", "CPU", "percent"},
     {"cpu.iowait", "node", "I/O wait", "percent"},
+    {"mem.used_percent", "node", "CPU memory", "percent"},
     {"gpu.utilization", "gpu:", "GPU", "percent"},
     {"gpu.memory_percent", "gpu:", "GPU memory", "percent"},
     {"net.recv_bytes_rate", "net:", "Network received", "bytes/s"},

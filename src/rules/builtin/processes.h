@@ -66,6 +66,10 @@ class EndedProcesses {
 template <class Process>
 class ProcessTable {
  public:
+  ProcessTable() = default;
+  ProcessTable(const ProcessTable&) = delete;
+  ProcessTable& operator=(const ProcessTable&) = delete;
+
   /// Whose row it is, made where it is new; nullptr where its attempt is over or its process has
   /// ended. The first row of an attempt ends the rank's processes of those before it, what was
   /// before a restart says nothing about now: `close(process)` is called for those that have an
@@ -73,8 +77,16 @@ class ProcessTable {
   template <class Row, class Close>
   Process* Find(const Row& row, std::uint32_t writer, Close&& close) {
     if (ended_.Had(row)) return nullptr;
+    // Mostly the same as before.
+    if (newest_ != nullptr && newest_->rank == row.rank && newest_->pid == row.pid &&
+        newest_->attempt == row.attempt) {
+      return newest_;
+    }
     const auto known = processes_.find({row.rank, row.pid});
-    if (known != processes_.end() && known->second.attempt == row.attempt) return &known->second;
+    if (known != processes_.end() && known->second.attempt == row.attempt) {
+      return newest_ = &known->second;
+    }
+    newest_ = nullptr;
     Rank& of_rank = ranks_.try_emplace(row.rank, Rank{row.attempt, 0}).first->second;
     if (row.attempt < of_rank.attempt) return nullptr;
     if (row.attempt > of_rank.attempt) of_rank = {row.attempt, 0};
@@ -104,6 +116,7 @@ class ProcessTable {
   /// know it (a loader's worker). The rank may have changed since its last row.
   template <class Close>
   void End(const format::EventRow& exit, std::uint32_t writer, Close&& close) {
+    newest_ = nullptr;
     for (auto at = processes_.begin(); at != processes_.end();) {
       Process& process = at->second;
       if (process.pid != exit.pid || process.writer != writer || process.attempt > exit.attempt) {
@@ -147,6 +160,7 @@ class ProcessTable {
   }
 
   std::map<std::pair<std::int32_t, std::int32_t>, Process> processes_;
+  Process* newest_ = nullptr;  ///< Found last; null: none, or it is no more.
   std::map<std::int32_t, Rank> ranks_;
   EndedProcesses ended_;
 };

@@ -102,6 +102,13 @@ void TensorRule::OnRecord(const Record& record, Reporter* reporter) {
   }
 }
 
+void TensorRule::OnStatistics(const StatisticRun& run, Reporter* reporter) {
+  for (const Record& record : run) {
+    const auto& row = *record.As<format::StatisticRow>();
+    TakeStatistic(TensorOf(record.series, row), row, record.writer, reporter);
+  }
+}
+
 template <class Row>
 TensorRule::Process* TensorRule::Find(const Row& row, std::uint32_t writer, Reporter* reporter) {
   return processes_.Find(row, writer, [&](Process* process) { Close(process, true, reporter); });

@@ -27,6 +27,7 @@ class TensorRule : public Rule {
   void Bind(const RuleContext& context) override { values_ = context.values; }
   bool Wants(const Series& series) final;
   void OnRecord(const Record& record, Reporter* reporter) final;
+  void OnStatistics(const StatisticRun& run, Reporter* reporter) final;
   void OnEnd(Reporter* reporter) final;
   bool has_data() const final { return has_data_; }
 

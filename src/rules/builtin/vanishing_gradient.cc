@@ -196,7 +196,9 @@ class VanishingGradient final : public Rule {
   void Judge(Process* process, Reporter* reporter) {
     if (process->capture_step < 0) return;
     const std::int64_t step = process->EndCapture();
-    std::vector<std::size_t> captured = std::exchange(process->captured, {});
+    judged_.clear();
+    judged_.swap(process->captured);
+    std::vector<std::size_t>& captured = judged_;
     if (captured.empty()) return;
     std::sort(captured.begin(), captured.end());
     ++process->captures;
@@ -391,6 +393,7 @@ class VanishingGradient final : public Rule {
   const double converged_below_;
 
   TensorPlaces places_;
+  std::vector<std::size_t> judged_;  ///< Tensors of the capture that is judged now.
   ProcessTable<Process> processes_;
   std::uint32_t writer_ = 0;  ///< Of the record that is read.
   bool has_data_ = false;

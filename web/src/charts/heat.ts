@@ -20,6 +20,14 @@ export interface Heat {
   cells: Uint8Array; // Row by row.
 }
 
+function headOf(bytes: Uint8Array): Omit<Heat, "cells"> | null {
+  try {
+    return JSON.parse(new TextDecoder().decode(bytes)) as Omit<Heat, "cells">;
+  } catch {
+    return null;
+  }
+}
+
 export function decodeHeat(buffer: ArrayBuffer): Heat {
   const view = new DataView(buffer);
   const known = buffer.byteLength >= 12 && view.getUint32(0, true) === MAGIC && view.getUint32(4, true) === VERSION;
@@ -27,9 +35,11 @@ export function decodeHeat(buffer: ArrayBuffer): Heat {
   if (!known || begin > buffer.byteLength) {
     throw new ApiError(400, "The server sends heat maps that this page does not know: load it again.");
   }
-  const head = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 12, begin - 12))) as Omit<Heat, "cells">;
+  const head = headOf(new Uint8Array(buffer, 12, begin - 12));
   const cells = new Uint8Array(buffer, begin);
-  if (cells.length !== head.rows.length * head.columns) throw new ApiError(400, "A heat map came in part.");
+  if (head === null || cells.length !== head.rows.length * head.columns) {
+    throw new ApiError(400, "The heat map came damaged: choose another window, or load the page again.");
+  }
   return { ...head, cells };
 }
 

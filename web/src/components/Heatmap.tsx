@@ -34,7 +34,7 @@ export function Heatmap() {
   const [box, width] = useWidth<HTMLDivElement>();
   const inner = Math.max(0, width - LEFT - RIGHT);
   const inView = useInView(box);
-  const heat = useHeat("cpu.busy", { points: Math.min(MAX_COLUMNS, inner), inView });
+  const { value: heat, error } = useHeat("cpu.busy", { points: Math.min(MAX_COLUMNS, inner), inView });
   const canvas = useRef<HTMLCanvasElement>(null);
   const window = useStore((s) => s.window);
   const end = useStore((s) => s.overview?.now_ns);
@@ -68,6 +68,7 @@ export function Heatmap() {
         </span>
       </div>
       <div ref={box} style={{ paddingLeft: `${LEFT}px`, paddingRight: `${RIGHT}px` }}>
+        {error !== null && <p class="empty" role="alert">{error}</p>}
         {rows === 0 && heat && <p class="empty">No core was sampled in this window.</p>}
         {rows > 0 && (
           <div

@@ -18,7 +18,7 @@ from typing import Any, Callable
 import numpy
 
 from ..._native import probe
-from .. import naming
+from .. import naming, xspace
 from ..sharing import EVAL, PREDICT, TRAIN, batch_size, emit, failed, harmless, leaves, replace, unavailable
 from . import layers, values
 from .layers import FORWARD, Collector
@@ -342,4 +342,5 @@ def _stateless_call(original: Callable[..., Any]) -> Callable[..., Any]:
 def install(jax: Any, keras_src: dict[str, Any]) -> None:
     global _jax, _keras_src
     _jax, _keras_src = jax, keras_src
+    xspace.use_jax()
     replace(keras_src["layers.layer"].Layer, "stateless_call", _stateless_call)

@@ -14,6 +14,7 @@ from typing import Any
 
 from ... import _session
 from ..._native import note, probe
+from .. import xspace
 from ..sharing import forget, harmless
 from . import calls, graph, tape
 
@@ -37,6 +38,7 @@ def install(tensorflow: ModuleType) -> None:
     _session.start()
     _tensorflow = tensorflow
     _session.on_wake(_tell)
+    xspace.use_tensorflow(tensorflow)
     if probe.active():
         _tell(_session.TRAINER)
     for part in (graph, tape, calls):

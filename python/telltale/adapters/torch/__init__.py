@@ -18,6 +18,7 @@ from . import (
     data,
     device,
     events,
+    kineto,
     loggers,
     loss,
     modules,
@@ -42,6 +43,7 @@ _PARTS = (
     comm,
     loggers,
     compiles,
+    kineto,
 )
 
 

@@ -11,6 +11,7 @@ import time
 from types import ModuleType
 from typing import Any, Callable
 
+from ... import _session
 from ..._native import note
 from . import events, modules
 
@@ -48,6 +49,7 @@ def _ends(about: Any) -> None:
     if depth > 1 or _told >= _MAX_EVENTS:
         return
     _told += 1
+    _session.graph_compiled()
     facts: dict[str, Any] = {"by": "torch.compile", "duration_ns": time.monotonic_ns() - _thread.begin}
     compile_id = getattr(about, "compile_id", None)
     if compile_id is not None:

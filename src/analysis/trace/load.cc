@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "analysis/trace/load.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <set>
+
+#include "base/json.h"
+#include "store/column_scan.h"
+#include "store/folder.h"
+
+namespace telltale::analysis::trace {
+namespace {
+
+/// Ids of a piece's texts, each looked up once.
+class TextIds {
+ public:
+  template <class F>
+  TextIds(const store::ScanColumn& column, F&& id_of) : column_(column) {
+    ids_.reserve(column.texts.size());
+    for (const std::string_view text : column.texts) ids_.push_back(id_of(text));
+  }
+  std::uint32_t At(std::size_t row) const { return ids_[column_.Code(row)]; }
+
+ private:
+  const store::ScanColumn& column_;
+  std::vector<std::uint32_t> ids_;
+};
+
+enum SliceColumn : std::size_t {
+  kTime,
+  kDuration,
+  kName,
+  kCategory,
+  kKind,
+  kRank,
+  kPid,
+  kTid,
+  kLane,
+  kDevice,
+  kStream,
+  kCorrelation,
+  kExternal,
+  kFixedColumns,
+};
+
+std::vector<std::string> ColumnsOf(Needs needs) {
+  std::vector<std::string> columns = {"time_ns", "duration_ns", "name",    "category", "kind",
+                                      "rank",    "pid",         "tid",     "lane",     "device",
+                                      "stream",  "correlation", "external"};
+  if (needs.bytes) columns.emplace_back("bytes");
+  if (needs.flops) columns.emplace_back("flops");
+  if (needs.args()) columns.emplace_back("args");
+  return columns;
+}
+
+}  // namespace
+
+Result<RankWriters> FindRanks(const std::filesystem::path& run) {
+  RankWriters out;
+  for (const std::string& writer : store::ListWriters(run)) {
+    std::set<std::int32_t> ranks;
+    const auto visit = [&](store::ScanPiece& piece) -> Status {
+      const store::ScanColumn& rank = piece.columns[0];
+      const std::size_t rows = rank.constant ? 1 : piece.rows;
+      for (std::size_t i = 0; i < rows; ++i) ranks.insert(static_cast<std::int32_t>(rank.Int(i)));
+      return {};
+    };
+    // Damage is counted where the rows are loaded.
+    store::Salvage ignored;
+    TELLTALE_RETURN_IF_ERROR(store::ScanWriterColumns(
+        run / writer, {.table = format::SliceRow::kTable, .columns = {"rank"}}, visit, &ignored));
+    for (const std::int32_t rank : ranks) out[rank].push_back(writer);
+  }
+  if (out.empty()) {
+    return Status(
+        Code::kUnusable,
+        fmt::format("{} holds no trace (its table slices is empty): import one with `telltale "
+                    "import TRACE.json.gz -o RUN`, or record one of some steps with `telltale "
+                    "capture RUN --steps 5 --detail ops,kernels`",
+                    run.string()));
+  }
+  return out;
+}
+
+Result<Trace> LoadTrace(const std::filesystem::path& run, const RankWriters& ranks,
+                        std::int32_t rank, Needs needs, store::Salvage* salvage) {
+  TraceBuilder builder(rank, needs);
+  const std::vector<std::string> columns = ColumnsOf(needs);
+  std::size_t next = kFixedColumns;
+  const std::size_t bytes_at = needs.bytes ? next++ : 0;
+  const std::size_t flops_at = needs.flops ? next++ : 0;
+  const std::size_t args_at = needs.args() ? next++ : 0;
+  const auto visit = [&](store::ScanPiece& piece) -> Status {
+    const auto& c = piece.columns;
+    builder.Reserve(piece.rows);
+    const TextIds names(c[kName], [&](std::string_view t) { return builder.NameId(t); });
+    const TextIds kinds(c[kKind], [&](std::string_view t) { return builder.KindId(t); });
+    const TextIds categories(
+        c[kCategory], [](std::string_view t) { return static_cast<std::uint32_t>(CategoryOf(t)); });
+    for (std::size_t i = 0; i < piece.rows; ++i) {
+      if (c[kRank].Int(i) != rank) continue;
+      const auto category = static_cast<Category>(categories.At(i));
+      const auto kind = static_cast<std::uint8_t>(kinds.At(i));
+      if (builder.IsMark(category, kind)) continue;
+      TraceBuilder::Row row{.begin_ns = c[kTime].Int(i),
+                            .duration_ns = c[kDuration].Int(i),
+                            .name = names.At(i),
+                            .lane = builder.LaneId(c[kPid].Int(i), c[kTid].Int(i),
+                                                   static_cast<std::int32_t>(c[kDevice].Int(i)),
+                                                   c[kStream].Int(i), c[kLane].Text(i)),
+                            .category = category,
+                            .kind = kind,
+                            .correlation = c[kCorrelation].Int(i),
+                            .external = c[kExternal].Int(i)};
+      if (needs.bytes) row.bytes = c[bytes_at].Int(i);
+      if (needs.flops) row.flops = c[flops_at].Real(i);
+      if (needs.args()) row.args = c[args_at].Text(i);
+      builder.Add(row);
+    }
+    return {};
+  };
+  const auto found = ranks.find(rank);
+  if (found == ranks.end()) {
+    std::string known;
+    for (const auto& [number, writers] : ranks) {
+      known += fmt::format("{}{}", known.empty() ? "" : ", ", number);
+    }
+    return Status(Code::kUsage, fmt::format("{} holds no trace of rank {}: it has {}", run.string(),
+                                            rank, known));
+  }
+  for (const std::string& writer : found->second) {
+    TELLTALE_RETURN_IF_ERROR(store::ScanWriterColumns(
+        run / writer, {.table = format::SliceRow::kTable, .columns = columns}, visit, salvage));
+  }
+  return builder.Finish();
+}
+
+std::string DeviceNameOf(const std::filesystem::path& run, std::int32_t rank) {
+  std::string name;
+  const auto visit = [&](store::ScanPiece& piece) -> Status {
+    for (std::size_t i = 0; i < piece.rows; ++i) {
+      if (!name.empty() || piece.columns[0].Text(i) != "trace.source") continue;
+      if (piece.columns[1].Int(i) != rank) continue;
+      const nlohmann::json data = ParseJson(piece.columns[2].Text(i));
+      if (!data.is_object() || !data.contains("devices") || !data["devices"].is_array()) continue;
+      for (const nlohmann::json& device : data["devices"]) {
+        if (!device.is_object() || !device.contains("name") || !device["name"].is_string())
+          continue;
+        name = device["name"].get<std::string>();
+        break;
+      }
+    }
+    return {};
+  };
+  // Where nothing can be read, nothing says so.
+  store::Salvage ignored;
+  const Status status = store::ScanColumns(
+      run, {.table = format::EventRow::kTable, .columns = {"kind", "rank", "data"}}, visit,
+      &ignored);
+  return status.ok() ? name : std::string();
+}
+
+}  // namespace telltale::analysis::trace

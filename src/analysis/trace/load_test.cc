@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+// Traces out of a run, and analyses of one through the table of analyses.
+#include "analysis/trace/load.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <utility>
+
+#include "analysis/trace/registry.h"
+#include "store/store_testing.h"
+
+namespace telltale::analysis::trace {
+namespace {
+
+format::SliceRow Slice(std::int32_t rank, const char* category, const char* name,
+                       std::int64_t begin_ns, std::int64_t duration_ns) {
+  format::SliceRow row;
+  row.time_ns = begin_ns;
+  row.ord_ns = begin_ns + duration_ns;
+  row.duration_ns = duration_ns;
+  row.name = name;
+  row.category = category;
+  row.kind = category;
+  row.rank = rank;
+  row.pid = 4711;
+  row.tid = 4711;
+  row.lane = "thread 4711";
+  row.device = -1;
+  row.stream = -1;
+  row.step = -1;
+  return row;
+}
+
+/// Rank 0: a launch and its kernel. Rank 1, in the same folder: an operator.
+class TraceLoadTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    store::MakeRun(run_);
+    auto writer = store::Writer::Open(run_ / "agent-a", "agent-a");
+    ASSERT_TRUE(writer.ok()) << writer.status().message();
+    format::Batch batch;
+    format::SliceRow call = Slice(0, "runtime", "cudaLaunchKernel", 100, 10);
+    call.correlation = 3;
+    format::SliceRow kernel = Slice(0, "kernel", "gemm", 120, 50);
+    kernel.correlation = 3;
+    kernel.device = 0;
+    kernel.stream = 7;
+    kernel.tid = 0;
+    kernel.bytes = 12;
+    kernel.args = R"({"blocks per SM":0.5,"est. achieved occupancy %":25})";
+    batch.rows.slices = {kernel, call, Slice(1, "op", "aten::mm", 90, 30)};
+    batch.watermark_ns = 1000;
+    ASSERT_TRUE((*writer)->Append(std::move(batch)).ok());
+  }
+
+  store::TempFolder folder_;
+  std::filesystem::path run_ = folder_.path() / "run";
+};
+
+TEST_F(TraceLoadTest, OneRankAtATimeAndOnlyWhatIsNeeded) {
+  const auto ranks = FindRanks(run_);
+  ASSERT_TRUE(ranks.ok()) << ranks.status().message();
+  ASSERT_EQ(ranks->size(), 2U);
+  store::Salvage salvage;
+  const auto trace = LoadTrace(run_, *ranks, 0, {}, &salvage);
+  ASSERT_TRUE(trace.ok()) << trace.status().message();
+  ASSERT_EQ(trace->size(), 2U);
+  EXPECT_EQ(trace->NameOf(0), "cudaLaunchKernel");
+  EXPECT_EQ(trace->launch[1], 0U);
+  EXPECT_EQ(trace->LaneOf(1).stream, 7);
+  EXPECT_EQ(trace->LaneOf(0).name, "thread 4711");
+  EXPECT_TRUE(trace->bytes.empty());
+  EXPECT_TRUE(trace->occupancy.empty());
+  const auto more = LoadTrace(run_, *ranks, 0, {.bytes = true, .facts = true}, &salvage);
+  ASSERT_TRUE(more.ok());
+  EXPECT_EQ(more->bytes[1], 12);
+  EXPECT_EQ(more->occupancy[1], 25);
+  EXPECT_EQ(more->blocks_per_sm[1], 0.5F);
+  EXPECT_FALSE(salvage.any());
+}
+
+TEST_F(TraceLoadTest, TheDeviceIsCalledWhatTheImportSays) {
+  EXPECT_EQ(DeviceNameOf(run_, 0), "");
+  auto writer = store::Writer::Open(run_ / "agent-b", "agent-b");
+  ASSERT_TRUE(writer.ok());
+  format::EventRow event;
+  event.kind = "trace.source";
+  event.rank = 0;
+  event.data = R"({"file":"a.json","devices":[{"id":0},{"id":1,"name":"NVIDIA H100"}]})";
+  format::Batch batch;
+  batch.rows.events = {event};
+  ASSERT_TRUE((*writer)->Append(std::move(batch)).ok());
+  EXPECT_EQ(DeviceNameOf(run_, 0), "NVIDIA H100");
+  EXPECT_EQ(DeviceNameOf(run_, 1), "");
+}
+
+TEST_F(TraceLoadTest, ARankThatIsNotThereIsSaid) {
+  const auto ranks = FindRanks(run_);
+  ASSERT_TRUE(ranks.ok());
+  store::Salvage salvage;
+  const auto trace = LoadTrace(run_, *ranks, 5, {}, &salvage);
+  ASSERT_FALSE(trace.ok());
+  EXPECT_EQ(trace.status().code(), Code::kUsage);
+  EXPECT_NE(trace.status().message().find("it has 0, 1"), std::string::npos);
+}
+
+TEST_F(TraceLoadTest, ARunWithoutATraceSaysWhatToRecord) {
+  const std::filesystem::path bare = folder_.path() / "bare";
+  store::MakeRun(bare);
+  const auto ranks = FindRanks(bare);
+  ASSERT_FALSE(ranks.ok());
+  EXPECT_EQ(ranks.status().code(), Code::kUnusable);
+  EXPECT_NE(ranks.status().message().find("telltale import"), std::string::npos);
+}
+
+TEST_F(TraceLoadTest, EveryAnalysisRunsOnASmallTrace) {
+  for (const Analysis& analysis : Analyses()) {
+    auto source = TraceSource::Open(run_, {});
+    ASSERT_TRUE(source.ok());
+    Options options;
+    options.name = "mm";
+    options.against = run_;
+    options.annotation = "";
+    options.accelerator = "A100";
+    options.series = true;
+    const auto tables = analysis.run(*source, options);
+    ASSERT_TRUE(tables.ok()) << analysis.name << ": " << tables.status().message();
+    for (const Table& table : tables->tables) {
+      for (const auto& row : table.rows) EXPECT_EQ(row.size(), table.columns.size()) << table.name;
+    }
+  }
+  EXPECT_EQ(FindAnalysis("horoscope"), nullptr);
+}
+
+}  // namespace
+}  // namespace telltale::analysis::trace

@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "analysis/trace/step_breakdown.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <limits>
+#include <unordered_set>
+#include <utility>
+
+#include "analysis/trace/kernel_class.h"
+#include "analysis/trace/registry.h"
+#include "analysis/trace/rows.h"
+#include "analysis/trace/scope.h"
+
+namespace telltale::analysis::trace {
+namespace {
+
+constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
+constexpr double kCompleteShare = 0.8;
+constexpr std::size_t kRoles = kStepRoleNames.size() - 1;  ///< But kOther, which is the rest.
+
+bool IsCollectiveOp(std::string_view name) {
+  return name.starts_with("nccl:") || name.starts_with("gloo:") || name.starts_with("c10d::") ||
+         name == "record_param_comms";
+}
+
+/// The work that one call of the device's API launched.
+struct Launched {
+  std::int64_t first_begin = kNever;
+  std::int64_t last_end = std::numeric_limits<std::int64_t>::min();
+  std::uint32_t count = 0;
+};
+
+std::array<Spans, kRoles> RoleTimes(const Trace& trace) {
+  std::vector<bool> collective_op(trace.names.size());
+  std::vector<bool> loader(trace.names.size());
+  for (std::size_t i = 0; i < trace.names.size(); ++i) {
+    collective_op[i] = IsCollectiveOp(trace.names[i]);
+    loader[i] = IsDataLoaderWait(trace.names[i]);
+  }
+  // Kernels that a collective's operator launched, whatever their names.
+  std::unordered_set<std::int64_t> collectives;
+  for (std::size_t i = 0; i < trace.size(); ++i) {
+    if (trace.external[i] == 0 || trace.OnDevice(i)) continue;
+    if (trace.category[i] == Category::kRuntime) continue;
+    if (collective_op[trace.name[i]]) collectives.insert(trace.external[i]);
+  }
+  const std::vector<KernelClass> classes = ClassesOf(trace);
+  std::array<Spans, kRoles> out;
+  for (std::size_t i = 0; i < trace.size(); ++i) {
+    StepRole role = StepRole::kOther;
+    switch (trace.category[i]) {
+      case Category::kKernel:
+        role = classes[i] == KernelClass::kCommunication || collectives.contains(trace.external[i])
+                   ? StepRole::kCommunication
+                   : StepRole::kKernel;
+        break;
+      case Category::kMemcpy:
+        role = StepRole::kMemcpy;
+        break;
+      case Category::kMemset:
+        role = StepRole::kMemset;
+        break;
+      case Category::kRuntime:
+        role = StepRole::kRuntime;
+        break;
+      case Category::kData:
+        role = StepRole::kDataLoader;
+        break;
+      case Category::kComm:
+        role = StepRole::kCommunication;
+        break;
+      case Category::kOp:
+      case Category::kAnnotation:
+        role = loader[trace.name[i]]          ? StepRole::kDataLoader
+               : collective_op[trace.name[i]] ? StepRole::kCommunication
+                                              : StepRole::kCpuExec;
+        break;
+      default:
+        break;
+    }
+    if (role == StepRole::kOther) continue;
+    out[static_cast<std::size_t>(role)].push_back({trace.begin_ns[i], trace.end_ns(i)});
+  }
+  for (Spans& spans : out) spans = Merged(std::move(spans));
+  return out;
+}
+
+/// The steps as the host has them.
+std::vector<StepCost> HostSteps(const Trace& trace) {
+  std::vector<StepCost> out;
+  for (const StepMark& mark : StepMarks(trace)) {
+    out.push_back({.step = mark.step, .span = {mark.begin_ns, mark.end_ns}});
+  }
+  if (!out.empty()) return out;
+  Span all{kNever, std::numeric_limits<std::int64_t>::min()};
+  for (std::size_t i = 0; i < trace.size(); ++i) {
+    const Category c = trace.category[i];
+    const bool counts = c == Category::kOp || c == Category::kData || c == Category::kComm;
+    if (!counts || trace.KindOf(i) == "user_annotation") continue;
+    all.begin = std::min(all.begin, trace.begin_ns[i]);
+    all.end = std::max(all.end, trace.end_ns(i));
+  }
+  if (all.begin < all.end) out.push_back({.step = 0, .span = all});
+  return out;
+}
+
+/// Moves the ends of steps to those of the work that they launched; returns how many are left out.
+std::size_t FitToDevice(const Trace& trace, std::vector<StepCost>* steps) {
+  if (steps->empty()) return 0;
+  std::vector<Launched> of_call(trace.size());
+  std::vector<bool> matched(trace.size(), false);
+  for (std::size_t i = 0; i < trace.size(); ++i) {
+    if (!trace.OnDevice(i) || trace.launch[i] == kNoRow) continue;
+    Launched& of = of_call[trace.launch[i]];
+    of.first_begin = std::min(of.first_begin, trace.begin_ns[i]);
+    of.last_end = std::max(of.last_end, trace.end_ns(i));
+    ++of.count;
+  }
+  std::vector<Launched> of_step(steps->size());
+  std::vector<std::uint32_t> step_of_call(trace.size(), kNoRow);
+  std::size_t at = 0;
+  for (std::size_t i = 0; i < trace.size() && at < steps->size(); ++i) {
+    if (trace.category[i] != Category::kRuntime) continue;
+    while (at < steps->size() && trace.begin_ns[i] >= (*steps)[at].span.end) ++at;
+    if (at == steps->size()) break;
+    // A call that only meets the step belongs to none.
+    const Span& span = (*steps)[at].span;
+    if (trace.begin_ns[i] < span.begin || trace.end_ns(i) > span.end) continue;
+    Launched& step = of_step[at];
+    step.first_begin = std::min(step.first_begin, of_call[i].first_begin);
+    step.last_end = std::max(step.last_end, of_call[i].last_end);
+    step.count += of_call[i].count;
+    step_of_call[i] = static_cast<std::uint32_t>(at);
+  }
+  std::uint64_t all = 0;
+  for (const Launched& step : of_step) all += step.count;
+  if (all == 0) return 0;
+  std::int64_t before = steps->front().span.begin;
+  if (of_step[0].count > 0) {
+    // What was launched before the first step and was still at work in it.
+    for (std::size_t i = 0; i < trace.size(); ++i) {
+      if (!trace.OnDevice(i)) continue;
+      if (trace.launch[i] != kNoRow && step_of_call[trace.launch[i]] != kNoRow) continue;
+      if (trace.end_ns(i) < of_step[0].first_begin) before = std::max(before, trace.end_ns(i));
+    }
+  }
+  for (std::size_t s = 0; s < steps->size(); ++s) {
+    Span& span = (*steps)[s].span;
+    span.begin = std::max(before, span.begin);
+    span.end = std::max(span.end, of_step[s].count > 0 ? of_step[s].last_end : span.begin);
+    span.end = std::max(span.end, span.begin);
+    before = span.end;
+  }
+  if (steps->size() < 2) return 0;
+  std::size_t keep = steps->size();
+  while (keep > 0 && of_step[keep - 1].count == 0) --keep;
+  if (keep > 1 && of_step[keep - 2].count * kCompleteShare > of_step[keep - 1].count) --keep;
+  const std::size_t left_out = steps->size() - keep;
+  steps->resize(keep);
+  return left_out;
+}
+
+}  // namespace
+
+bool IsDataLoaderWait(std::string_view name) {
+  return (name.starts_with("enumerate(DataLoader)#") && name.ends_with(".__next__")) ||
+         name.starts_with("enumerate(DataPipe)#");
+}
+
+StepBreakdown StepBreakdownOf(const Trace& trace) {
+  StepBreakdown out;
+  out.steps = HostSteps(trace);
+  out.left_out = FitToDevice(trace, &out.steps);
+  const std::array<Spans, kRoles> roles = RoleTimes(trace);
+  const Spans& kernels = roles[static_cast<std::size_t>(StepRole::kKernel)];
+  const Spans& computation =
+      kernels.empty() ? roles[static_cast<std::size_t>(StepRole::kCpuExec)] : kernels;
+  const Spans& communication = roles[static_cast<std::size_t>(StepRole::kCommunication)];
+  const Spans both = Intersection(computation, communication);
+
+  Spans left;
+  for (const StepCost& step : out.steps) left.push_back(step.span);
+  left = Merged(std::move(left));
+  for (std::size_t r = 0; r < kRoles; ++r) {
+    const Spans taken = Intersection(left, roles[r]);
+    left = Difference(left, taken);
+    for (StepCost& step : out.steps) step.role_ns[r] = LengthWithin(taken, step.span);
+  }
+  for (StepCost& step : out.steps) {
+    step.role_ns[kRoles] = LengthWithin(left, step.span);
+    step.computation_ns = LengthWithin(computation, step.span);
+    step.communication_ns = LengthWithin(communication, step.span);
+    step.overlap_ns = LengthWithin(both, step.span);
+    step.rest_ns =
+        step.span.length() + step.overlap_ns - step.computation_ns - step.communication_ns;
+  }
+  return out;
+}
+
+Result<Tables> RunStepBreakdown(TraceSource& source, const Options& options) {
+  Tables out;
+  Table& mean = out.Add("mean", "A step, on average", {"rank", "role", "mean_ns", "share"});
+  std::vector<std::string> columns = {"rank", "step", "wall_ns"};
+  for (const std::string_view role : kStepRoleNames) columns.push_back(fmt::format("{}_ns", role));
+  Table& each = out.Add("steps", "Each step", std::move(columns));
+  each.shown = options.top;
+  Table& overlap = out.Add("overlap", "Computation and communication in a step, on average",
+                           {"rank", "computation_ns", "overlap_ns", "communication_ns", "rest_ns"});
+  for (const std::int32_t rank : source.ranks()) {
+    TELLTALE_ASSIGN_OR_RETURN(const Trace trace, source.Load(rank, {}));
+    const StepBreakdown b = StepBreakdownOf(trace);
+    if (b.left_out > 0) {
+      out.notes.push_back(
+          fmt::format("rank {}: the last {} step(s) are left out: the profiler has "
+                      "not recorded all that they launched",
+                      rank, b.left_out));
+    }
+    if (b.steps.empty()) {
+      out.notes.push_back(fmt::format(
+          "rank {}: neither step marks nor operators: record with profiler.step() once a step",
+          rank));
+      continue;
+    }
+    std::array<std::int64_t, kStepRoleNames.size()> sums{};
+    std::array<std::int64_t, 4> overlaps{};
+    std::int64_t wall = 0;
+    for (const StepCost& step : b.steps) {
+      std::vector<Cell> row = {Int(rank), step.step, step.span.length()};
+      for (std::size_t r = 0; r < sums.size(); ++r) {
+        sums[r] += step.role_ns[r];
+        row.emplace_back(step.role_ns[r]);
+      }
+      wall += step.span.length();
+      overlaps[0] += step.computation_ns - step.overlap_ns;
+      overlaps[1] += step.overlap_ns;
+      overlaps[2] += step.communication_ns - step.overlap_ns;
+      overlaps[3] += step.rest_ns;
+      each.Add(std::move(row));
+    }
+    const auto n = static_cast<double>(b.steps.size());
+    for (std::size_t r = 0; r < sums.size(); ++r) {
+      mean.Add({Int(rank), Text(kStepRoleNames[r]), Real(static_cast<double>(sums[r]) / n),
+                Share(sums[r], wall)});
+    }
+    mean.Add({Int(rank), Text("wall"), Real(static_cast<double>(wall) / n), Share(wall, wall)});
+    std::vector<Cell> row = {Int(rank)};
+    for (const std::int64_t sum : overlaps) row.push_back(Real(static_cast<double>(sum) / n));
+    overlap.Add(std::move(row));
+  }
+  return out;
+}
+
+}  // namespace telltale::analysis::trace

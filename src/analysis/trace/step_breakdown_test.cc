@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+// Step time breakdown, GPU metrics, stragglers.
+#include "analysis/trace/step_breakdown.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <numeric>
+
+#include "analysis/trace/gpu_metrics.h"
+#include "analysis/trace/stragglers.h"
+#include "analysis/trace/trace_testing.h"
+
+namespace telltale::analysis::trace {
+namespace {
+
+std::int64_t RoleNs(const StepCost& step, StepRole role) {
+  return step.role_ns[static_cast<std::size_t>(role)];
+}
+
+TEST(StepBreakdownTest, EachMomentUnderTheFirstWordThatHolds) {
+  TraceMaker maker;
+  maker.Step(1, 0, 100);
+  maker.On(Category::kData, "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 0, 30,
+           {});
+  maker.Op("aten::mm", 35, 30);
+  maker.Launched("gemm", 40, 45, 15);                  // Call 40-41, kernel 45-60.
+  maker.Launched("ncclKernel_AllReduce", 42, 55, 20);  // Call 42-43, 55-75.
+  maker.Call("cudaMemcpyAsync", 80, 4, 5)
+      .Work(Category::kMemcpy, "Memcpy DtoH", 82, 8, {.correlation = 5});
+  const Trace trace = maker.Make();
+  const StepBreakdown b = StepBreakdownOf(trace);
+  ASSERT_EQ(b.steps.size(), 1U);
+  const StepCost& step = b.steps[0];
+  EXPECT_EQ(RoleNs(step, StepRole::kKernel), 15'000);         // 45-60
+  EXPECT_EQ(RoleNs(step, StepRole::kMemcpy), 8'000);          // 82-90
+  EXPECT_EQ(RoleNs(step, StepRole::kCommunication), 15'000);  // 60-75
+  EXPECT_EQ(RoleNs(step, StepRole::kRuntime), 4'000);         // 40-41, 42-43, 80-82
+  EXPECT_EQ(RoleNs(step, StepRole::kDataLoader), 30'000);
+  EXPECT_EQ(RoleNs(step, StepRole::kCpuExec), 8'000);  // 35-40, 41-42, 43-45
+  EXPECT_EQ(RoleNs(step, StepRole::kOther), 20'000);
+  EXPECT_EQ(std::accumulate(step.role_ns.begin(), step.role_ns.end(), std::int64_t{0}),
+            step.span.length());
+  EXPECT_EQ(step.computation_ns, 15'000);
+  EXPECT_EQ(step.communication_ns, 20'000);
+  EXPECT_EQ(step.overlap_ns, 5'000);
+  EXPECT_EQ(step.rest_ns, 70'000);
+}
+
+TEST(StepBreakdownTest, AStepLastsUntilItsWorkHasEnded) {
+  TraceMaker maker;
+  maker.Step(1, 0, 100).Launched("a", 90, 110, 20);
+  maker.Step(2, 100, 100).Launched("b", 150, 160, 20);
+  maker.Step(3, 200, 100);
+  const Trace trace = maker.Make();
+  const StepBreakdown b = StepBreakdownOf(trace);
+  ASSERT_EQ(b.steps.size(), 2U);  // The third launched nothing: the profiler missed it.
+  EXPECT_EQ(b.left_out, 1U);
+  EXPECT_EQ(b.steps[0].span, (Span{0, 130'000}));
+  EXPECT_EQ(b.steps[1].span, (Span{130'000, 200'000}));
+}
+
+TEST(StepBreakdownTest, WithoutMarksTheOperatorsAreOneStep) {
+  const Trace trace = TraceMaker().Op("a", 10, 20).Op("b", 50, 10).Make();
+  const StepBreakdown b = StepBreakdownOf(trace);
+  ASSERT_EQ(b.steps.size(), 1U);
+  EXPECT_EQ(b.steps[0].span, (Span{10'000, 60'000}));
+  EXPECT_EQ(RoleNs(b.steps[0], StepRole::kCpuExec), 30'000);
+  EXPECT_TRUE(StepBreakdownOf(TraceMaker().Make()).steps.empty());
+}
+
+TEST(GpuMetricsTest, UtilisationEfficiencyOccupancyTensorCores) {
+  TraceMaker maker(0, {.facts = true});
+  maker.Step(1, 0, 100);
+  const auto kernel = [&](std::string_view name, double begin, double duration, std::int64_t stream,
+                          std::string_view args) {
+    const auto correlation = static_cast<std::int64_t>(begin) + 1;
+    maker.Op("aten::mm", begin - 5, 4).Call("cudaLaunchKernel", begin - 4, 1, correlation);
+    maker.Work(Category::kKernel, name, begin, duration,
+               {.correlation = correlation, .stream = stream, .args = args});
+  };
+  kernel("sm80_xmma_gemm", 10, 20, 7, R"({"blocks per SM": 0.5,"est. achieved occupancy %": 40})");
+  kernel("add", 20, 20, 8, R"({"blocks per SM": 3,"est. achieved occupancy %": 80})");
+  const Trace trace = maker.Make();
+  const GpuMetricsOfRank metrics = GpuMetricsOf(trace);
+  ASSERT_EQ(metrics.devices.size(), 1U);
+  const GpuMetrics& m = metrics.devices[0];
+  EXPECT_DOUBLE_EQ(m.utilisation, 0.3);
+  EXPECT_DOUBLE_EQ(m.sm_efficiency, (10 * 0.5 + 20) / 100);
+  EXPECT_NEAR(m.occupancy, 0.6, 1e-7);
+  EXPECT_DOUBLE_EQ(m.tensor_core_share, 0.5);
+  EXPECT_DOUBLE_EQ(metrics.eligible_share, 1);
+  EXPECT_FALSE(NamesTensorCores("nvjet_hsh_128x256"));
+  EXPECT_TRUE(NamesTensorCoresWide("nvjet_hsh_128x256"));
+}
+
+TEST(StragglersTest, WhoBeginsLast) {
+  // Three ranks, two whole steps of 1000 us; rank 2 comes 200 us late to the long all-reduce.
+  std::vector<RankCollectives> ranks;
+  for (const int rank : {0, 1, 2}) {
+    TraceMaker maker(rank);
+    for (const int step : {1, 2, 3}) {
+      const double at = step * 1000.0;
+      maker.Step(step, at, 1000);
+      const double late = rank == 2 ? 200 : rank * 10;
+      maker.Launched("ncclKernel_AllReduce", at + 50, at + 300 + late, 500 - late);
+      maker.Launched("ncclKernel_Broadcast", at + 60, at + 900, 2);  // Shorter than 1 %.
+    }
+    const Trace trace = maker.Make();
+    ranks.push_back(CollectivesOf(trace, Scope(trace, {}), {}));
+  }
+  const Stragglers found = StragglersOf(ranks, 1);
+  EXPECT_EQ(found.kernel, "ncclKernel_AllReduce");
+  ASSERT_EQ(found.ranks.size(), 3U);
+  EXPECT_EQ(found.ranks[0].rank, 2);
+  EXPECT_EQ(found.ranks[0].steps, 2U);
+  EXPECT_EQ(found.ranks[0].late_ns, 200'000);
+  EXPECT_EQ(found.ranks[1].steps, 0U);
+}
+
+TEST(StragglersTest, OneRankOrNoCollectiveJudgesNobody) {
+  TraceMaker maker;
+  maker.Step(1, 0, 100).Launched("gemm", 1, 5, 10);
+  const Trace trace = maker.Make();
+  EXPECT_TRUE(StragglersOf({CollectivesOf(trace, Scope(), {})}, 2).kernel.empty());
+  EXPECT_TRUE(StragglersOf({}, 2).ranks.empty());
+}
+
+}  // namespace
+}  // namespace telltale::analysis::trace

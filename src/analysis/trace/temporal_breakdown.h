@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the devices of a rank did between the begin of their first piece of work and the end of
+// their last: computing (any computation kernel running, whatever else), other work alone
+// (communication, copies), nothing. HolisticTraceAnalysis' temporal breakdown.
+#pragma once
+#include <cstdint>
+
+#include "analysis/trace/scope.h"
+#include "analysis/trace/trace.h"
+
+namespace telltale::analysis::trace {
+
+/// ns; the three add up to `span_ns`.
+struct TemporalBreakdown {
+  std::int64_t span_ns = 0;
+  std::int64_t idle_ns = 0;
+  std::int64_t compute_ns = 0;
+  std::int64_t non_compute_ns = 0;
+};
+
+/// All zero where no device worked.
+TemporalBreakdown TemporalBreakdownOf(const Trace& trace, const Scope& scope);
+
+}  // namespace telltale::analysis::trace

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/export_traces.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
+
+#include "analysis/profile/build.h"
+#include "base/printable.h"
+#include "cli/check_json.h"
+#include "cli/command.h"
+#include "cli/output.h"
+#include "cli/stack_walk.h"
+#include "interchange/chrome_export.h"
+#include "interchange/export_file.h"
+#include "interchange/perfetto_export.h"
+#include "interchange/speedscope_export.h"
+#include "interchange/stack_samples.h"
+#include "interchange/table_export.h"
+#include "interchange/timeline_export.h"
+
+namespace telltale::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using interchange::ExportFile;
+
+constexpr std::array<std::string_view, 8> kTraceFormats = {
+    "chrome", "perfetto", "speedscope", "pprof", "collapsed", "timeline", "parquet", "csv"};
+
+bool IsText(std::string_view format) {
+  return format == "chrome" || format == "speedscope" || format == "collapsed" || format == "csv";
+}
+
+Result<std::unique_ptr<ExportFile>> FileOf(const TraceExport& what) {
+  if (what.output.empty()) {
+    return ExportFile::To([](std::string_view piece) { return WriteOut(piece); });
+  }
+  const bool gzip =
+      what.format == "pprof" || (what.format != "csv" && what.output.ends_with(".gz"));
+  return ExportFile::Create(fs::absolute(what.output), gzip);
+}
+
+/// What was written, in words and for programs; damage that was skipped.
+int Tell(const TraceExport& what, const std::string& words, nlohmann::ordered_json result,
+         const store::Salvage& salvage) {
+  if (!what.output.empty()) {
+    if (what.json) {
+      if (!result.contains("files")) result["file"] = what.output;
+      Print("{}\n", DocumentText(result));
+    } else {
+      Print("{}: {}\n", words, Printable(what.output));
+    }
+  }
+  if (!salvage.any()) return 0;
+  return Fail("export", {Code::kPartial,
+                         fmt::format("{}: part of the recording is damaged: the rest was exported: "
+                                     "see `telltale verify {}`",
+                                     what.run, what.run)});
+}
+
+Result<int> Trace(const TraceExport& what) {
+  TELLTALE_ASSIGN_OR_RETURN(const auto file, FileOf(what));
+  const interchange::TraceExportOptions options{.counters = !what.no_counters};
+  Result<interchange::TraceExportReport> report =
+      what.format == "chrome" ? interchange::ExportChrome(what.run, file.get(), options)
+      : what.format == "perfetto"
+          ? interchange::ExportPerfetto(what.run, file.get(), options)
+          : interchange::ExportSpeedscope(
+                what.run, fs::absolute(what.run).lexically_normal().filename().string(), file.get(),
+                options);
+  TELLTALE_RETURN_IF_ERROR(report.status());
+  return Tell(
+      what,
+      fmt::format("{} slices, {} values of metrics and scalars, {} events", report->slices,
+                  report->counters, report->events),
+      {{"slices", report->slices}, {"counters", report->counters}, {"events", report->events}},
+      report->salvage);
+}
+
+Result<int> Stacks(const TraceExport& what) {
+  using analysis::profile::Stats;
+  TELLTALE_ASSIGN_OR_RETURN(
+      const auto profile,
+      analysis::profile::BuildProfile(what.run, analysis::profile::kStackView,
+                                      {.step = what.step.value_or(-1), .sum = !what.step}));
+  TELLTALE_ASSIGN_OR_RETURN(const auto file, FileOf(what));
+  const std::vector<SampleValue>& values = StackSampleValues();
+  std::uint64_t stacks = 0;
+  if (what.format == "collapsed") {
+    const auto chosen = std::find_if(values.begin(), values.end(), [&](const SampleValue& one) {
+      return one.type.name == what.sample_type;
+    });
+    std::string piece;
+    Status failed;
+    WalkStacks(profile.tree, [&](std::span<const std::string_view> frames, const Stats& own) {
+      const std::int64_t value = SampleOf(chosen->value(own));
+      stacks += value != 0;
+      piece.clear();
+      interchange::AppendCollapsed(frames, value, &piece);
+      if (failed.ok()) failed = file->Append(piece);
+    });
+    TELLTALE_RETURN_IF_ERROR(failed);
+    TELLTALE_RETURN_IF_ERROR(file->Commit());
+  } else {
+    std::vector<interchange::SampleType> types;
+    for (const SampleValue& one : values) types.push_back(one.type);
+    interchange::PprofProfile pprof(types, 0);
+    pprof.Comment(fmt::format("telltale export pprof {}", what.run));
+    std::vector<std::int64_t> sample(values.size());
+    WalkStacks(profile.tree, [&](std::span<const std::string_view> frames, const Stats& own) {
+      for (std::size_t i = 0; i < values.size(); ++i) sample[i] = SampleOf(values[i].value(own));
+      pprof.Add(frames, sample);
+    });
+    stacks = pprof.samples();
+    TELLTALE_RETURN_IF_ERROR(pprof.Write(file.get()));
+  }
+  return Tell(what, fmt::format("{} stacks of {} slices", stacks, profile.slices),
+              {{"stacks", stacks}, {"slices", profile.slices}}, profile.salvage);
+}
+
+Result<int> Timelines(const TraceExport& what) {
+  const fs::path folder = fs::absolute(what.output);
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) {
+    return {Code::kIo, fmt::format("cannot create {}: {}", folder.string(), error.message())};
+  }
+  interchange::TimelineOptions options;
+  options.step = what.step;
+  options.path = [&](std::int64_t step) { return folder / fmt::format("timeline-{}.json", step); };
+  TELLTALE_ASSIGN_OR_RETURN(const auto report, interchange::ExportTimelines(what.run, options));
+  auto files = nlohmann::ordered_json::array();
+  for (const fs::path& file : report.files) files.push_back(file.string());
+  return Tell(what,
+              fmt::format("{} steps with {} slices, {} slices of no step left out",
+                          report.files.size(), report.slices, report.outside),
+              {{"files", files}, {"slices", report.slices}, {"outside", report.outside}},
+              report.salvage);
+}
+
+Result<int> OneTable(const TraceExport& what) {
+  if (what.format == "parquet") {
+    TELLTALE_ASSIGN_OR_RETURN(
+        const auto report,
+        interchange::ExportParquet(what.run, what.table, fs::absolute(what.output)));
+    return Tell(what, fmt::format("{} rows", report.rows), {{"rows", report.rows}}, report.salvage);
+  }
+  TELLTALE_ASSIGN_OR_RETURN(const auto file, FileOf(what));
+  TELLTALE_ASSIGN_OR_RETURN(const auto report,
+                            interchange::ExportCsv(what.run, what.table, file.get()));
+  return Tell(what, what.table, {{"table", what.table}}, report.salvage);
+}
+
+Result<int> Dispatch(const TraceExport& what) {
+  const bool table = what.format == "parquet" || what.format == "csv";
+  if (table && what.table.empty()) {
+    return {Code::kUsage, "no table: write --table NAME, for example --table steps"};
+  }
+  if (what.output.empty() && (!IsText(what.format) || what.json)) {
+    return {Code::kUsage, what.format == "timeline" ? "no folder to write to: write -o DIR"
+                                                    : "no file to write to: write -o FILE"};
+  }
+  if (table) return OneTable(what);
+  if (what.format == "timeline") return Timelines(what);
+  if (what.format == "pprof" || what.format == "collapsed") return Stacks(what);
+  return Trace(what);
+}
+
+}  // namespace
+
+bool IsTraceFormat(std::string_view format) {
+  return std::find(kTraceFormats.begin(), kTraceFormats.end(), format) != kTraceFormats.end();
+}
+
+int ExportTrace(const TraceExport& what) {
+  const Result<int> done = Dispatch(what);
+  return done.ok() ? *done : Fail("export", done.status());
+}
+
+}  // namespace telltale::cli

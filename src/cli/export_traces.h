@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// The formats of `telltale export` that hold a timeline, stacks or a table: chrome, perfetto,
+// speedscope, pprof, collapsed, timeline, parquet, csv.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace telltale::cli {
+
+struct TraceExport {
+  std::string format;
+  std::string run;
+  std::string output;  ///< Empty: stdout, where the format is text.
+  std::string table;
+  std::string sample_type = "time";
+  std::optional<std::int64_t> step;
+  bool no_counters = false;
+  bool json = false;
+};
+
+bool IsTraceFormat(std::string_view format);
+
+/// The exit code.
+int ExportTrace(const TraceExport& what);
+
+}  // namespace telltale::cli

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+// Goes through JSON objects of a known form, one after the other, without making anything of them:
+// for files of millions of small objects, in which a damaged one must cost itself alone.
+//
+// Thread safety: none. Memory: none; views into the text, which need not be valid beyond what is
+// read.
+#pragma once
+#include <charconv>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace telltale::interchange {
+
+struct JsonValue {
+  enum class Kind : std::uint8_t { kString, kNumber, kObject, kArray, kWord };
+  Kind kind = Kind::kWord;
+  std::string_view text;  ///< Of a string what stands between the quotes, escapes as they are.
+  bool escaped = false;
+
+  std::optional<double> Number() const;
+  /// Also of a string that holds one.
+  std::optional<std::int64_t> Integer() const;
+  /// A decimal number times 10^digits, exactly; what is finer is cut off.
+  std::optional<std::int64_t> Scaled(int digits) const;
+};
+
+/// The text with its escapes replaced, in `scratch` where there are any.
+std::string_view JsonUnescape(const JsonValue& value, std::string* scratch);
+
+class JsonScanner {
+ public:
+  explicit JsonScanner(std::string_view text) : at_(text.data()), end_(at_ + text.size()) {}
+
+  /// To the next object's begin; false where there is none.
+  bool FindObject() {
+    if (at_ == end_) return false;
+    const void* const found = std::memchr(at_, '{', static_cast<std::size_t>(end_ - at_));
+    at_ = found == nullptr ? end_ : static_cast<const char*>(found);
+    return found != nullptr;
+  }
+
+  /// Calls `take(key, value)` for each member of the object that begins here, and stands behind it.
+  /// False where it is cut or damaged; the scanner then stands on the next line, as those who write
+  /// such files begin each object on its own, or on what looks like the next object.
+  template <class Take>
+  bool ReadObject(const Take& take) {
+    const char* const begin = at_;
+    if (Members(take)) return true;
+    const void* const line =
+        std::memchr(begin + 1, '\n', static_cast<std::size_t>(end_ - begin - 1));
+    if (line != nullptr) {
+      at_ = static_cast<const char*>(line) + 1;
+    } else {
+      ToNextOfLine(begin);
+    }
+    return false;
+  }
+
+ private:
+  template <class Take>
+  bool Members(const Take& take) {
+    ++at_;  // The brace.
+    Space();
+    if (Skip('}')) return true;
+    while (true) {
+      std::string_view key;
+      bool escaped = false;
+      if (!String(&key, &escaped)) return false;
+      Space();
+      if (!Skip(':')) return false;
+      Space();
+      JsonValue value;
+      if (!Value(&value)) return false;
+      take(key, value);
+      Space();
+      if (Skip('}')) return true;
+      if (!Skip(',')) return false;
+      Space();
+    }
+  }
+
+  /// To an object that stands behind a comma, where all stand in one line.
+  void ToNextOfLine(const char* begin) {
+    while (FindObject()) {
+      const char* before = at_ - 1;
+      while (before > begin && (*before == ' ' || *before == '\t' || *before == '\r')) --before;
+      if (before > begin && *before == ',') return;
+      ++at_;
+    }
+  }
+
+  void Space() {
+    while (at_ != end_ && (*at_ == ' ' || *at_ == '\n' || *at_ == '\r' || *at_ == '\t')) ++at_;
+  }
+  bool Skip(char c) {
+    if (at_ == end_ || *at_ != c) return false;
+    ++at_;
+    return true;
+  }
+
+  bool String(std::string_view* out, bool* escaped) {
+    if (!Skip('"')) return false;
+    const char* const begin = at_;
+    for (; at_ != end_; ++at_) {
+      const char c = *at_;
+      if (c == '"') {
+        *out = {begin, static_cast<std::size_t>(at_ - begin)};
+        ++at_;
+        return true;
+      }
+      if (c == '\\') {
+        *escaped = true;
+        if (++at_ == end_) return false;
+      } else if (c == '\n') {
+        return false;  // No string goes over a line: it is one that was cut.
+      }
+    }
+    return false;
+  }
+
+  bool Value(JsonValue* out) {
+    if (at_ == end_) return false;
+    const char* const begin = at_;
+    const char c = *at_;
+    if (c == '"') {
+      out->kind = JsonValue::Kind::kString;
+      return String(&out->text, &out->escaped);
+    }
+    if (c == '{' || c == '[') {
+      out->kind = c == '{' ? JsonValue::Kind::kObject : JsonValue::Kind::kArray;
+      if (!Nested()) return false;
+      out->text = {begin, static_cast<std::size_t>(at_ - begin)};
+      return true;
+    }
+    while (at_ != end_ && *at_ != ',' && *at_ != '}' && *at_ != ']' && *at_ != ' ' &&
+           *at_ != '\n' && *at_ != '\r' && *at_ != '\t') {
+      ++at_;
+    }
+    if (at_ == begin || at_ == end_) return false;
+    out->kind =
+        (c >= '0' && c <= '9') || c == '-' ? JsonValue::Kind::kNumber : JsonValue::Kind::kWord;
+    out->text = {begin, static_cast<std::size_t>(at_ - begin)};
+    return true;
+  }
+
+  /// Over an object or list, by its brackets alone.
+  bool Nested() {
+    std::size_t depth = 0;
+    while (at_ != end_) {
+      const char c = *at_;
+      if (c == '"') {
+        std::string_view ignored;
+        bool escaped = false;
+        if (!String(&ignored, &escaped)) return false;
+        continue;
+      }
+      ++at_;
+      if (c == '{' || c == '[') ++depth;
+      if ((c == '}' || c == ']') && --depth == 0) return true;
+    }
+    return false;
+  }
+
+  const char* at_;
+  const char* end_;
+};
+
+}  // namespace telltale::interchange
