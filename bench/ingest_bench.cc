@@ -23,7 +23,7 @@ namespace {
 
 namespace bench = telltale::bench;
 namespace fault = telltale::fault;
-namespace testing = telltale::testing;
+namespace support = telltale::testing;
 
 constexpr std::size_t kStreams = 500;
 
@@ -37,10 +37,10 @@ struct Rounds {
 /// One recording; false where it did not come to its end.
 bool Record(int number, bool streams, long rate, long seconds, Rounds* out) {
   const fault::Scratch scratch(fmt::format("ingest-{}-{}", number, streams));
-  testing::Recording recording(scratch / "", rate, seconds);
+  support::Recording recording(scratch / "", rate, seconds);
   if (!recording.AwaitReady()) return false;
   std::optional<bench::ServeProcess> server;
-  std::optional<testing::StreamCrowd> crowd;
+  std::optional<support::StreamCrowd> crowd;
   if (streams) {
     server.emplace(recording.root());
     crowd.emplace(server->port(), server->StreamRequest("live"), kStreams);
@@ -48,7 +48,7 @@ bool Record(int number, bool streams, long rate, long seconds, Rounds* out) {
   }
   const double server_before = server ? server->CpuSeconds() : 0;
   recording.Go();
-  testing::Recorded recorded;
+  support::Recorded recorded;
   if (!recording.Follow(&recorded) || recorded.values == 0) return false;
   const auto wall_s = static_cast<double>(recorded.last_ns - recorded.first_ns) / 1e9;
   std::sort(recorded.lag_ms.begin(), recorded.lag_ms.end());
@@ -77,7 +77,7 @@ int main(int argc, char** argv) {
   const int rounds = argc > 1 ? std::atoi(argv[1]) : 6;
   const long rate = argc > 2 ? std::atol(argv[2]) : 200'000;
   const long seconds = argc > 3 ? std::atol(argv[3]) : 6;
-  if (!testing::RaiseFileLimit(kStreams)) {
+  if (!support::RaiseFileLimit(kStreams)) {
     fmt::print(stderr, "ingest_bench: the system allows too few open files\n");
     return 1;
   }

@@ -35,10 +35,10 @@ TRACES = {
 # Ranks as the traces say; HTA numbers files as they are given.
 RANKS = {"sampled": [0, 1], "control": [3], "test": [1]}
 
-if not PYTHON.exists():
-    pytest.skip("HolisticTraceAnalysis is not installed: tools/setup hta", allow_module_level=True)
-if not DATA.exists():
-    pytest.skip(f"the traces are not there: {DATA}", allow_module_level=True)
+pytestmark = [
+    pytest.mark.skipif(not PYTHON.exists(), reason="HolisticTraceAnalysis is not installed: tools/setup hta"),
+    pytest.mark.skipif(not DATA.exists(), reason=f"the traces are not there: {DATA}"),
+]
 
 every_trace = pytest.mark.parametrize("name", TRACES)
 

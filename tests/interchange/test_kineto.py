@@ -118,6 +118,7 @@ def test_input_bound_agrees_with_the_step_marks(workers: int, bound: bool) -> No
         assert abs(found[0]["evidence"]["share"] - share) < 0.02
         assert found[0]["severity"] == "high"
         assert found[0]["evidence"]["steps"] == 6
+        assert "num_workers=0" in found[0]["cause"]
     steps = json.loads(telltale("query", trace, "steps", "--format", "json").stdout)
     ours = sum(row["data_wait_ns"] for row in steps) / sum(row["duration_ns"] for row in steps)
     assert abs(ours - share) < 0.02

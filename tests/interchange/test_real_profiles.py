@@ -23,8 +23,9 @@ TRACES = {
 OPERATORS = {"cpu_op", "Operator"}
 DEVICE = {"kernel", "gpu_memcpy", "gpu_memset"}
 
-if not all(path.exists() for path in TRACES.values()):
-    pytest.skip(f"no traces in {DATA}", allow_module_level=True)
+pytestmark = pytest.mark.skipif(
+    not all(path.exists() for path in TRACES.values()), reason=f"no traces in {DATA}"
+)
 
 
 def telltale(*arguments: object) -> str:

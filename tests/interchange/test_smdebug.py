@@ -145,7 +145,7 @@ def test_what_is_wrong_is_said_in_one_line(tmp_path: Path) -> None:
     assert "out_dir" in done.stderr
     (tmp_path / "there").mkdir()
     assert telltale("import", "smdebug", RECORDING, "-o", tmp_path / "there").returncode == 2
-    assert telltale("import", "wandb", RECORDING, "-o", tmp_path / "run").returncode == 2
+    assert telltale("import", "--format", "wandb", RECORDING, "-o", tmp_path / "run").returncode == 2
 
 
 def test_a_bucket_is_to_be_copied_first(tmp_path: Path) -> None:

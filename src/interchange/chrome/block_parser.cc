@@ -680,6 +680,7 @@ class BlockParser::Impl {
       } else if (facts.data) {
         word = "data";
         Keep(ChromePhase::kData, track, interval);
+        if (facts.own_loader) block_->own_loader_track = track;
       } else if (facts.comm) {
         word = "comm";
         Keep(ChromePhase::kComm, track, interval);

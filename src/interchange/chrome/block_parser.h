@@ -103,6 +103,7 @@ struct ChromeBlock {
   /// Kernels of collectives: begin, end, and the code of the name.
   std::vector<std::pair<ChromeInterval, std::uint32_t>> collectives;
   std::array<std::uint64_t, kChromeCounts> counts{};
+  std::int64_t own_loader_track = -1;  ///< Where a DataLoader without workers was seen last.
   std::int64_t first_ns = INT64_MAX;
   std::int64_t last_ns = INT64_MIN;
 

@@ -310,6 +310,14 @@ class ChromeImport {
     row.step = -1;
     row.rank = trace.rank;
     if (trace.facts.events() > 0) sink_->Event(row);
+    if (trace.facts.own_loader_pid() < 0) return;
+    row.kind = "dataloader";
+    row.subject = "loader:1";
+    row.message = "A DataLoader without workers";
+    row.data = R"({"loader_id":1,"workers":0})";
+    row.pid = static_cast<std::int32_t>(
+        std::clamp<std::int64_t>(trace.facts.own_loader_pid(), 0, INT32_MAX));
+    sink_->Event(row);
   }
 
   Status CountAll(const Trace& trace, const LooseEvents& loose) {

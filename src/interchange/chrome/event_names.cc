@@ -80,6 +80,8 @@ ChromeNameFacts FactsOfName(std::string_view name) {
   }
   facts.data =
       name.starts_with("enumerate(DataLoader)#") || name.starts_with("enumerate(DataPipe)#");
+  facts.own_loader =
+      facts.data && name.find("_SingleProcessDataLoaderIter") != std::string_view::npos;
   facts.optimizer = name.starts_with("Optimizer.step#");
   facts.aside = name.starts_with("Optimizer.zero_grad#");
   facts.backward = name.starts_with("autograd::engine::evaluate_function: ") ||

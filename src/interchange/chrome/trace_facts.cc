@@ -31,6 +31,9 @@ void TraceFacts::Take(ChromeBlock* block) {
     found.pid_number = block->tracks[track].pid_number;
     return found;
   };
+  if (block->own_loader_track >= 0) {
+    own_loader_pid_ = block->tracks[static_cast<std::size_t>(block->own_loader_track)].pid_number;
+  }
   for (ChromeNaming& naming : block->namings) {
     if (thread_names_.size() + process_names_.size() > kMaxNamings) break;
     if (naming.process) {

@@ -40,6 +40,9 @@ class TraceFacts {
   };
   const std::vector<Collective>& collectives() const { return collectives_; }
 
+  /// The process whose DataLoader has no workers; -1: none was seen.
+  std::int64_t own_loader_pid() const { return own_loader_pid_; }
+
   std::int64_t first_ns() const { return first_ns_; }
   std::int64_t last_ns() const { return last_ns_; }
   std::uint64_t events() const { return events_; }
@@ -65,6 +68,7 @@ class TraceFacts {
   std::map<std::string, std::string> process_names_;
   std::vector<Mark> steps_;  ///< Of the row that has most, by begin.
   std::vector<Collective> collectives_;
+  std::int64_t own_loader_pid_ = -1;
   std::int64_t first_ns_ = INT64_MAX;
   std::int64_t last_ns_ = INT64_MIN;
   std::uint64_t events_ = 0;
