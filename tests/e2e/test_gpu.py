@@ -38,7 +38,7 @@ def train(telltale: Telltale, tmp_path: Path, env: dict[str, str], *args: object
     script.write_text(TRAINING, encoding="utf-8")
     run = tmp_path / "run"
     done = telltale(
-        "run", "--interval", "100", "--rule", "LowGPUUtilization:patience=50,window=50", "-o", run, "--",
+        "run", "--interval", "100", "--rule", "LowGPUUtilization:patience=20,window=20", "-o", run, "--",
         telltale.python, script, *args, env=env,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
