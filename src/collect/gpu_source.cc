@@ -57,9 +57,11 @@ void GpuSource::Ask(Asked* asked, std::int64_t now_ns) {
 
 void GpuSource::Ask() {
   const std::int64_t now_ns = context_->clock->MonotonicNs();
-  if (shared_->state == Shared::State::kNone) return;
+  // As it was before the quick thread is asked, which may open the library meanwhile.
+  const Shared::State state = shared_->state;
+  if (state == Shared::State::kNone) return;
   Ask(&quick_, now_ns);
-  if (shared_->state == Shared::State::kOpen) Ask(&slow_, now_ns);
+  if (state == Shared::State::kOpen) Ask(&slow_, now_ns);
 }
 
 void GpuSource::SaySilent(Asked* asked, std::int64_t now_ns) {

@@ -184,6 +184,13 @@ bool ReadScript(Machine* machine) {
   return true;
 }
 
+/// At the begin of each round of what is slow, which a thread of its own may read first.
+void LookAgain() {
+  Machine& machine = TheMachine();
+  const std::scoped_lock lock(machine.mutex);
+  ReadScript(&machine);
+}
+
 /// At the begin of each round: looks at the file, and hangs for as long as it says so.
 void BeginRound() {
   Machine& machine = TheMachine();
@@ -266,6 +273,7 @@ Return nvmlDeviceGetMemoryInfo_v2(Device device, MemoryV2* out) {
 }
 Return nvmlDeviceGetPowerUsage(Device device, unsigned* out) { return Give(device, kPower, out); }
 Return nvmlDeviceGetEnforcedPowerLimit(Device device, unsigned* out) {
+  if (NumberOf(device) == 0) LookAgain();
   return Give(device, kPowerLimit, out);
 }
 Return nvmlDeviceGetClockInfo(Device device, int which, unsigned* out) {
@@ -334,6 +342,7 @@ Return nvmlDeviceRegisterEvents(Device, unsigned long long types, EventSet) {
 Return nvmlEventSetWait_v2(EventSet, EventData* out, unsigned) {
   Machine& machine = TheMachine();
   const std::scoped_lock lock(machine.mutex);
+  ReadScript(&machine);
   if (machine.waiting.empty()) return kTimeout;
   const auto [gpu, error] = machine.waiting.front();
   machine.waiting.pop_front();

@@ -4,7 +4,7 @@
 import re
 from pathlib import Path
 
-from conftest import Watched
+from conftest import Watched, overview_of
 from playwright.sync_api import Page, expect
 
 SECOND = 1_000_000_000
@@ -29,6 +29,7 @@ def marked(page: Page) -> int | None:
 def open_late(watched: Watched) -> Page:
     watched.sign_in()
     watched.open("late")
+    overview_of(watched.page, "late")
     watched.page.wait_for_selector("#throughput .chart canvas")
     return watched.page
 

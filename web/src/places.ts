@@ -201,7 +201,9 @@ export async function goTo(text: string): Promise<string | null> {
     return null;
   }
   const at = await timeOfStep(s.run, target.step, end);
-  if (typeof at === "string") return at;
+  if (typeof at === "string") {
+    return current().overview?.loading ? `${at} Earlier records are still being read: ask again in a moment.` : at;
+  }
   show(at, `Step ${thousands(target.step)}, at ${elapsed(at)}`);
   return null;
 }
