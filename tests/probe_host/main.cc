@@ -10,7 +10,8 @@
 //   Values of tensors are lines {"table":"values", name, collection, dtype, shape, step, mode,
 //   rank, pid, hex}.
 //   PROBE_HOST_WINDOWS: a file with the windows of detail, a JSON object; looked at again and
-//   again. PROBE_HOST_RUN: the run directory that CMD is told, instead of a folder of no use.
+//   again; "being written": they are left as by an agent that died in the midst of it.
+//   PROBE_HOST_RUN: the run directory that CMD is told, instead of a folder of no use.
 // Exit: CMD's code, 128 + signal, 125 on an error of its own. At the end one line per producer:
 //   {"table":"producer", ...counters, "disabled": reason}.
 #include <fcntl.h>
@@ -201,7 +202,27 @@ class Host {
     if (text == windows_) return;
     windows_ = std::move(text);
     for (const auto& peer : peers_) {
-      if (peer->control != nullptr) peer->control->SetWindows(windows_);
+      if (peer->control == nullptr) continue;
+      if (windows_ == "being written") {
+        BeginWindows(peer->control->fd());
+      } else {
+        peer->control->SetWindows(windows_);
+      }
+    }
+  }
+
+  /// What an edit of the windows does first.
+  static void BeginWindows(int page) {
+    std::uint32_t at = 0;
+    std::uint64_t sequence = 0;
+    constexpr auto kOffset = offsetof(format::ControlHeader, windows_offset);
+    if (pread(page, &at, sizeof at, kOffset) != sizeof at ||
+        pread(page, &sequence, sizeof sequence, at) != sizeof sequence) {
+      return;
+    }
+    sequence |= 1;
+    if (pwrite(page, &sequence, sizeof sequence, at) != sizeof sequence) {
+      std::perror("probe_host: the control page");
     }
   }
 
