@@ -178,6 +178,12 @@ class LossNotDecreasing final : public Rule {
     double steps = 0;
   };
 
+  /// What means over all steps say of each other.
+  struct Course {
+    double slope = 0;  ///< From one to the next.
+    double jump = 0;   ///< Without its sign, from one to the next.
+  };
+
   struct Process;
 
   /// The losses of one name in one process.
@@ -202,6 +208,7 @@ class LossNotDecreasing final : public Rule {
 
     std::vector<double> cells;  ///< Means of cell_width blocks each, over all steps.
     std::size_t cell_width = 1;
+    std::optional<Course> course;  ///< CourseOf the cells; none: they have changed.
     double cell_sum = 0;
     std::size_t cell_count = 0;
     double spread_sum = 0;  ///< Of all blocks.
@@ -560,6 +567,7 @@ class LossNotDecreasing final : public Rule {
     series->cells.push_back(series->cell_sum / static_cast<double>(series->cell_count));
     series->cell_sum = 0;
     series->cell_count = 0;
+    series->course.reset();
     if (series->cells.size() < kCells) return;
     for (std::size_t i = 0; i < kCells / 2; ++i) {
       series->cells[i] = (series->cells[2 * i] + series->cells[2 * i + 1]) / 2;
@@ -568,27 +576,32 @@ class LossNotDecreasing final : public Rule {
     series->cell_width *= 2;
   }
 
-  Fall FallOf(const Series& series) const {
-    Fall fall;
-    const std::size_t n = series.cells.size();
-    if (n < 4) return fall;
-    const auto cells = static_cast<double>(n);
-    fall.steps = cells * static_cast<double>(series.cell_width * num_steps_);
+  static Course CourseOf(const std::vector<double>& cells) {
+    const std::size_t n = cells.size();
     // Theil and Sen: the median of the slopes of all pairs, which an exploded block does not move.
     std::vector<double> slopes;
     slopes.reserve(n * (n - 1) / 2);
     for (std::size_t i = 0; i < n; ++i) {
       for (std::size_t k = i + 1; k < n; ++k) {
-        slopes.push_back((series.cells[k] - series.cells[i]) / static_cast<double>(k - i));
+        slopes.push_back((cells[k] - cells[i]) / static_cast<double>(k - i));
       }
     }
-    fall.drop = -MedianOf(std::move(slopes)) * cells;
-    // The noise of a cell: from one cell to the next, and at least what the losses inside say.
     std::vector<double> jumps;
-    for (std::size_t i = 1; i < n; ++i) {
-      jumps.push_back(std::abs(series.cells[i] - series.cells[i - 1]));
-    }
-    const double between = 1.4826 * MedianOf(std::move(jumps)) / std::sqrt(2.0);
+    for (std::size_t i = 1; i < n; ++i) jumps.push_back(std::abs(cells[i] - cells[i - 1]));
+    return {MedianOf(std::move(slopes)), MedianOf(std::move(jumps))};
+  }
+
+  Fall FallOf(Series* of) const {
+    const Series& series = *of;
+    Fall fall;
+    const std::size_t n = series.cells.size();
+    if (n < 4) return fall;
+    const auto cells = static_cast<double>(n);
+    fall.steps = cells * static_cast<double>(series.cell_width * num_steps_);
+    if (!of->course) of->course = CourseOf(series.cells);
+    fall.drop = -series.course->slope * cells;
+    // The noise of a cell: from one cell to the next, and at least what the losses inside say.
+    const double between = 1.4826 * series.course->jump / std::sqrt(2.0);
     const double within =
         0.8 * Spread(series) / std::sqrt(static_cast<double>(series.cell_width * num_steps_));
     fall.error = std::max(between, within) * std::sqrt(12 / cells);
@@ -653,7 +666,7 @@ class LossNotDecreasing final : public Rule {
     const bool converged = series->lowest >= 0 && level < converged_below_;
     const bool stale = series->blocks.size() >= patience_blocks_ &&
                        index - series->best_index >= patience_blocks_ - 1;
-    const Fall fall = FallOf(*series);
+    const Fall fall = FallOf(series);
     series->fall = fall;
     // Flat is what is too little beyond doubt; noise that hides a drop makes the rule wait.
     const double least = flat_ * scale * std::min(1.0, fall.steps / kSlowestSteps);
