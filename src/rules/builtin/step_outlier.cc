@@ -186,6 +186,8 @@ class StepOutlier final : public Rule {
 
   void OnSpan(const format::SpanRow& span) {
     if (span.duration_ns <= 0 || span.category == "phase") return;
+    // It lies between TRAIN steps, which it does not lengthen.
+    if (span.category == "runtime" && span.name == "evaluation") return;
     for (auto& [key, process] : processes_) {
       if (key != std::pair(span.rank, span.pid)) continue;
       auto found = process.open_spans.find(span.name);
@@ -591,6 +593,10 @@ class StepOutlier final : public Rule {
                             const std::string* span) {
     if (part < 0.5) {
       return "Look at what runs on this machine besides the training in these steps.";
+    }
+    if (span != nullptr && *span == "gc") {
+      return "Call gc.freeze() once model and data are made, so that the garbage collector passes "
+             "them over, or gc.disable() and gc.collect() where nobody waits.";
     }
     switch (phase) {
       case kOther:
