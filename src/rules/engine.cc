@@ -9,19 +9,10 @@
 #include <exception>
 #include <tuple>
 
+#include "rules/incident_id.h"
+
 namespace telltale::rules {
 namespace {
-
-std::uint64_t Fnv1a(std::string_view text) {
-  std::uint64_t hash = 0xcbf29ce484222325ULL;
-  for (unsigned char c : text) hash = (hash ^ c) * 0x100000001b3ULL;
-  return hash;
-}
-
-std::string IncidentId(std::string_view rule, const Incident& incident) {
-  return fmt::format("{:016x}", Fnv1a(fmt::format("{}\x1f{}\x1f{}\x1f{}", rule, incident.subject,
-                                                  incident.first_step, incident.start_ns)));
-}
 
 /// A run ends at a record of the kind that it began with, once it has this many: runs then mostly
 /// have the same kinds as the run before. Some 100 KB of rows stay in the cache while one rule after
