@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "base/status.h"
 
@@ -24,11 +25,16 @@ class TraceInput {
   /// What is wrong with the gzip stream, as far as it was read; empty: nothing.
   virtual const std::string& damage() const = 0;
   virtual bool gzip() const = 0;
+  /// As it lies there; 0 where it is no plain file.
+  virtual std::uint64_t file_bytes() const { return 0; }
 };
 
 /// All bytes of a file that fits into memory. kLimit above `most_bytes`; kPartial is not said: what
 /// a damaged gzip stream gives is given, `damage` says so.
 Result<std::string> ReadTrace(const std::filesystem::path& path, std::uint64_t most_bytes,
                               std::string* damage);
+/// The same of many files one after the other: `buffer` holds the text and only grows.
+Result<std::string_view> ReadTraceInto(const std::filesystem::path& path, std::uint64_t most_bytes,
+                                       std::string* damage, std::string* buffer);
 
 }  // namespace telltale::interchange
