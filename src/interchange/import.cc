@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <fmt/core.h>
+#include <malloc.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -32,6 +33,9 @@ namespace fs = std::filesystem;
 constexpr std::size_t kMaxAnswerBytes = 16 << 20;
 constexpr rlim_t kChildFiles = 1024;
 constexpr rlim_t kChildFileBytes = 64ULL << 30;
+/// The largest that malloc allows.
+constexpr int kHeapBytes = 32 << 20;
+constexpr int kKeptBytes = 256 << 20;
 
 /// "a.pt.trace" of "a.pt.trace.json.gz": what a run of it is called.
 std::string StemOf(const fs::path& path) {
@@ -177,6 +181,9 @@ void ConfineChild(const ImportLimits& limits, pid_t parent) {
   SetLimit(RLIMIT_FSIZE, kChildFileBytes);
   SetLimit(RLIMIT_AS, limits.memory_bytes);
   ::signal(SIGXFSZ, SIG_IGN);
+  // What is freed is soon taken again: given back to the kernel it would have to be cleared anew.
+  ::mallopt(M_MMAP_THRESHOLD, kHeapBytes);
+  ::mallopt(M_TRIM_THRESHOLD, kKeptBytes);
   // Others of Arrow's take address space beforehand.
   ::setenv("ARROW_DEFAULT_MEMORY_POOL", "system", 1);
 }

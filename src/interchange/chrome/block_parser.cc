@@ -54,6 +54,7 @@ std::uint32_t CategoryCode(std::string_view word) {
 bool IsBlank(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
 
 std::string_view Trimmed(std::string_view token) {
+  if (!token.empty() && !IsBlank(token.front()) && !IsBlank(token.back())) return token;
   while (!token.empty() && IsBlank(token.back())) token.remove_suffix(1);
   while (!token.empty() && IsBlank(token.front())) token.remove_prefix(1);
   return token;
