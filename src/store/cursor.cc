@@ -17,6 +17,7 @@
 #include "base/json.h"
 #include "store/folder.h"
 #include "store/follower.h"
+#include "store/window_folder.h"
 #include "store/worker.h"
 
 namespace telltale::store {
@@ -214,6 +215,7 @@ class CursorImpl final : public Cursor {
 };
 
 void CursorImpl::Discover() {
+  const bool wants_slices = (options_.table_mask & MaskOf(format::TableId::kSlices)) != 0;
   std::error_code error;
   for (std::filesystem::directory_iterator at(run_, error), end; !error && at != end;
        at.increment(error)) {
@@ -222,6 +224,7 @@ void CursorImpl::Discover() {
       continue;
     }
     if (!options_.exclude_prefix.empty() && name.starts_with(options_.exclude_prefix)) continue;
+    if (name.starts_with(kWindowFolderPrefix) && !wants_slices) continue;
     if (!IsWriterFolder(at->path())) continue;
     Source& source = sources_.emplace_back();
     source.reading = std::make_shared<Reading>(at->path(), name, options_.table_mask, final_);
