@@ -30,6 +30,7 @@
 #include "cli/plan_flags.h"
 #include "cli/rule_flags.h"
 #include "cli/rule_needs.h"
+#include "cli/stack_flags.h"
 #include "plan/capture_plan.h"
 #include "plan/compiler.h"
 #include "report/html.h"
@@ -56,6 +57,7 @@ struct Args {
   bool json = false;
   bool no_serve = false;
   std::string otlp;
+  StackFlags stacks;
   PlanFlags plan;
   RuleFlags rules;
   bool explain = false;
@@ -72,6 +74,7 @@ constexpr std::string_view kExamples =
     "  telltale run --rule VanishingGradient:threshold=1e-6 --no-rule InputBound -- python t.py\n"
     "  telltale run --rules rules.toml --price 32.77 -- python train.py\n"
     "  telltale run --otlp http://127.0.0.1:4318 -- python train.py\n"
+    "  telltale run --stacks -- python train.py\n"
     "  telltale run --level tensors --explain-plan > plan.toml\n"
     "The exit code is the training's own; 127 or 126 where it cannot be started. Before it starts:";
 
@@ -215,6 +218,8 @@ int Run(const Args& args, std::vector<std::string> training, const std::string& 
   if (!windows.ok()) return fail(windows.status());
   const auto overhead = ParsePercent(args.overhead);
   if (!overhead.ok()) return fail(overhead.status());
+  const auto stacks = StackArguments(args.stacks, overhead.value());
+  if (!stacks.ok()) return fail(stacks.status());
   if (const run::Startable start = run::CheckStartable(training[0]); start.exit_code != 0) {
     fail(Status(Code::kUsage, start.message));
     return start.exit_code;
@@ -270,6 +275,12 @@ int Run(const Args& args, std::vector<std::string> training, const std::string& 
         lacking);
   }
 
+  if (!stacks->empty() && !args.quiet) {
+    if (const std::string why = WhyNoStacks(training[0]); !why.empty()) {
+      Say("telltale: --stacks: {}: the training goes on without\n", Printable(why));
+    }
+  }
+
   // Its stdout is the training's.
   if (args.explain) WriteErr(ExplainPlan(*plan, needs));
 
@@ -281,6 +292,7 @@ int Run(const Args& args, std::vector<std::string> training, const std::string& 
   options.quiet = args.quiet;
   options.serve = !args.no_serve;
   options.otlp = args.otlp;
+  options.stacks = *stacks;
   std::error_code error;
   if (!fs::exists(options.python_dir / "boot", error)) {
     Say("telltale: no Python adapter at {}: Python frameworks are not recorded: "
@@ -325,6 +337,7 @@ void RegisterRun(CLI::App& app, Context* context) {
   AddOption(command, "--otlp", args->otlp,
             "Push metrics to this OTLP/HTTP endpoint while the run goes on, as "
             "`export otlp --follow` does");
+  AddStackFlags(command, &args->stacks);
   TakeExtras(command);  // A command without `--` gets a better word than the parser's.
   OnRun(command, context, [args, command, context] {
     if (const auto extra = ExtrasOf(command); !extra.empty()) {

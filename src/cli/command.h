@@ -77,6 +77,7 @@ void RegisterSmdebugPath(CLI::App& app, Context* context);
 void RegisterVersion(CLI::App& app, Context* context);
 void RegisterServe(CLI::App& app, Context* context);
 void RegisterAgent(CLI::App& app, Context* context);
+void RegisterStacks(CLI::App& app, Context* context);
 
 /// Registers every subcommand in the order of the help text.
 void RegisterAll(CLI::App& app, Context* context);

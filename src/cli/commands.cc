@@ -38,6 +38,7 @@ constexpr std::array kCommands = {
     RegisterVersion,
     RegisterWatch,
     RegisterAgent,
+    RegisterStacks,
     // clang-format on
 };
 

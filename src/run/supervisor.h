@@ -24,6 +24,8 @@ struct SupervisorOptions {
   double overhead_budget = 0.01;  ///< Fraction of step time.
   bool quiet = false;
   std::string otlp;   ///< Endpoint that the watcher pushes metrics to; empty: none.
+  /// Arguments of `telltale stacks` behind the run; empty: no stacks are sampled.
+  std::vector<std::string> stacks;
   bool serve = true;  ///< Start the live page; not where quiet, as nobody would get its link.
   /// The training's.
   GivenSignals signals;

@@ -312,7 +312,8 @@ class Overview {
 
   Json OwnCost() const {
     const double beside =
-        static_cast<double>(s_.ledger_value("agent.cpu_ns") + data_.replay.watch_cpu_ns);
+        static_cast<double>(s_.ledger_value("agent.cpu_ns") + s_.ledger_value("stacks.cpu_ns") +
+                            data_.replay.watch_cpu_ns);
     const double recorded = static_cast<double>(s_.last_ns - s_.first_ns);
     return {{"probe_share", OrNull(s_.probe_share(), s_.train_rank() >= 0)},
             {"agent_cpu_share", OrNull(beside / recorded, beside > 0 && recorded > 0)},

@@ -132,8 +132,13 @@ class ProfileBuilder {
       DeviceSlice(slice);
       return Status();
     };
+    profile_.sampled =
+        options_.prefer_sampled &&
+        std::any_of(order->lanes().begin(), order->lanes().end(),
+                    [](const query::Lane& lane) { return lane.window == query::kSampledStacks; });
     bool sorted = false;
     for (const query::Lane& lane : order->lanes()) {
+      if (profile_.sampled && lane.window != query::kSampledStacks) continue;
       device_name_ = query::DeviceName(lane.rank, lane.device);
       if (lane.host()) {
         TELLTALE_RETURN_IF_ERROR(order->Visit(lane, visit_host));
