@@ -12,6 +12,7 @@
 #include "base/printable.h"
 #include "cli/check_json.h"
 #include "cli/command.h"
+#include "cli/import_progress.h"
 #include "cli/output.h"
 #include "cli/report_keeper.h"
 #include "cli/windows_keeper.h"
@@ -90,7 +91,9 @@ int ImportTraces(const Args& args) {
       .run = args.run, .format = args.format, .telltale_version = TELLTALE_VERSION};
   request.paths.assign(args.paths.begin(), args.paths.end());
   request.limits.memory_bytes = static_cast<std::uint64_t>(args.max_memory_mib) << 20;
+  ImportProgress progress(args.paths);
   const auto summary = interchange::ImportFiles(request);
+  progress.End();
   if (!summary.ok()) return Fail("import", summary.status());
   std::string lost;
   nlohmann::ordered_json counters = nlohmann::ordered_json::array();

@@ -14,6 +14,7 @@
 #include "interchange/confined.h"
 #include "interchange/run_maker.h"
 #include "interchange/scratch_folder.h"
+#include "interchange/sync_tree.h"
 #include "store/folder.h"
 
 namespace telltale::interchange {
@@ -126,7 +127,9 @@ Result<ImportSummary> ImportAs(const ImportRequest& request, bool in_child) {
                               .body = [&] { return ImportInto(request, chosen, folder); }};
   auto summary = in_child ? RunInChild(import, &scratch) : RunHere(import);
   if (!summary.ok()) return summary;
+  if (request.durable) TELLTALE_RETURN_IF_ERROR(SyncTree(folder));
   TELLTALE_RETURN_IF_ERROR(Publish(folder, target));
+  if (request.durable) TELLTALE_RETURN_IF_ERROR(store::SyncFolder(target.parent_path()));
   return summary;
 }
 
@@ -156,7 +159,8 @@ Result<TemporaryRun> TemporaryRun::Import(const std::vector<fs::path>& paths,
   TemporaryRun run;
   run.scratch_ = std::make_unique<ScratchFolder>(std::move(scratch));
   run.run_ = run.scratch_->path() / StemOf(paths.empty() ? fs::path("trace") : paths.front());
-  ImportRequest request{.paths = paths, .run = run.run_, .telltale_version = telltale_version};
+  ImportRequest request{
+      .paths = paths, .run = run.run_, .telltale_version = telltale_version, .durable = false};
   TELLTALE_ASSIGN_OR_RETURN(run.summary_, ImportFiles(request));
   return run;
 }

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -20,13 +21,20 @@ namespace {
 constexpr std::size_t kBufferBytes = 1 << 20;
 constexpr std::size_t kSmallBytes = 64 << 10;
 constexpr std::size_t kMostOutput = 64 * kBufferBytes;
+/// Of a file that is held whole.
+constexpr std::uint64_t kWholeBombBytes = 256ULL << 20;
+constexpr std::uint64_t kBombRatio = 200;
+
+std::atomic<void (*)(std::uint64_t)> g_report = nullptr;
+std::atomic<std::uint64_t> g_input_bytes = 0;
 
 class FileInput final : public TraceInput {
  public:
   /// `bytes`: the file's size, 0 where it has none.
-  FileInput(std::filesystem::path path, UniqueFd fd, std::uint64_t bytes)
+  FileInput(std::filesystem::path path, UniqueFd fd, std::uint64_t bytes, std::uint64_t bomb_bytes)
       : path_(std::move(path)),
         fd_(std::move(fd)),
+        bomb_bytes_(bomb_bytes),
         file_bytes_(bytes),
         capacity_(bytes > 0 && bytes < kBufferBytes ? bytes + 1 : kBufferBytes),
         buffer_(new std::uint8_t[capacity_]) {}
@@ -42,6 +50,7 @@ class FileInput final : public TraceInput {
     return gzip_ ? Inflate(to, size) : Copy(to, size);
   }
   const std::string& damage() const override { return damage_; }
+  const std::string& trailing() const override { return trailing_; }
   bool gzip() const override { return gzip_; }
   std::uint64_t file_bytes() const override { return file_bytes_; }
 
@@ -56,6 +65,9 @@ class FileInput final : public TraceInput {
     }
     const auto bytes = static_cast<std::size_t>(n);
     offset_ += bytes;
+    if (auto* const report = g_report.load(); report != nullptr) {
+      report(g_input_bytes.fetch_add(bytes) + bytes);
+    }
     return bytes;
   }
 
@@ -114,7 +126,8 @@ class FileInput final : public TraceInput {
         while (at_ < filled_ && buffer_[at_] == 0) ++at_;
         if (at_ == filled_) continue;
         if (buffer_[at_] != 0x1f) {
-          damage_ = fmt::format("bytes that are no gzip follow before byte {}", offset_);
+          trailing_ = fmt::format("bytes that are no gzip follow its gzip stream from byte {} on",
+                                  offset_ - (filled_ - at_));
           ended_ = true;
           break;
         }
@@ -127,6 +140,13 @@ class FileInput final : public TraceInput {
       const int result = ::isal_inflate(state_.get());
       done += before - state_->avail_out;
       at_ = filled_ - state_->avail_in;
+      inflated_ += before - state_->avail_out;
+      if (inflated_ > bomb_bytes_ && inflated_ / kBombRatio > offset_) {
+        return {Code::kLimit,
+                fmt::format("{} grows to more than {} times its size: what no recording does is "
+                            "not inflated beyond {} MiB; inflate it yourself (gunzip) if it is one",
+                            path_.string(), kBombRatio, bomb_bytes_ >> 20)};
+      }
       if (result != ISAL_DECOMP_OK) {
         damage_ = result == ISAL_INCORRECT_CHECKSUM
                       ? fmt::format("the checksum before byte {} is another", offset_)
@@ -141,22 +161,26 @@ class FileInput final : public TraceInput {
 
   const std::filesystem::path path_;
   const UniqueFd fd_;
+  const std::uint64_t bomb_bytes_;
   const std::uint64_t file_bytes_;
   const std::size_t capacity_;
   const std::unique_ptr<std::uint8_t[]> buffer_;
   std::size_t at_ = 0;
   std::size_t filled_ = 0;
   std::uint64_t offset_ = 0;  ///< Of the end of the buffer in the file.
+  std::uint64_t inflated_ = 0;
   bool gzip_ = false;
   bool in_member_ = false;
   bool ended_ = false;
   std::unique_ptr<inflate_state> state_;  ///< 90 KB, for gzip alone.
   std::string damage_;
+  std::string trailing_;
 };
 
 }  // namespace
 
-Result<std::unique_ptr<TraceInput>> TraceInput::Open(const std::filesystem::path& path) {
+Result<std::unique_ptr<TraceInput>> TraceInput::Open(const std::filesystem::path& path,
+                                                     std::uint64_t bomb_bytes) {
   UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   if (!fd) {
     return {errno == ENOENT ? Code::kUnusable : Code::kIo,
@@ -164,18 +188,21 @@ Result<std::unique_ptr<TraceInput>> TraceInput::Open(const std::filesystem::path
   }
   struct stat of {};
   const bool sized = ::fstat(fd.get(), &of) == 0 && S_ISREG(of.st_mode);
-  auto input = std::make_unique<FileInput>(path, std::move(fd),
-                                           sized ? static_cast<std::uint64_t>(of.st_size) : 0);
+  auto input = std::make_unique<FileInput>(
+      path, std::move(fd), sized ? static_cast<std::uint64_t>(of.st_size) : 0, bomb_bytes);
   TELLTALE_RETURN_IF_ERROR(input->Begin());
   return std::unique_ptr<TraceInput>(std::move(input));
 }
 
 Result<std::string_view> ReadTraceInto(const std::filesystem::path& path, std::uint64_t most_bytes,
-                                       std::string* damage, std::string* buffer) {
-  TELLTALE_ASSIGN_OR_RETURN(const std::unique_ptr<TraceInput> input, TraceInput::Open(path));
+                                       std::string* damage, std::string* buffer,
+                                       std::string* trailing) {
+  TELLTALE_ASSIGN_OR_RETURN(const std::unique_ptr<TraceInput> input,
+                            TraceInput::Open(path, kWholeBombBytes));
   const Status too_large = {Code::kLimit,
-                            fmt::format("{} is larger than {} MiB, which is read of such a file at "
-                                        "most",
+                            fmt::format("{} is larger than {} MiB (inflated), the most that is "
+                                        "read of a file of this kind: record less at once, or see "
+                                        "--max-memory",
                                         path.string(), most_bytes >> 20)};
   if (!input->gzip() && input->file_bytes() > most_bytes) return too_large;
   // What is packed grows eight times, or the buffer does.
@@ -194,16 +221,22 @@ Result<std::string_view> ReadTraceInto(const std::filesystem::path& path, std::u
     if (size > most_bytes) return too_large;
   }
   *damage = input->damage();
+  if (trailing != nullptr) *trailing = input->trailing();
   return std::string_view(buffer->data(), size);
 }
 
 Result<std::string> ReadTrace(const std::filesystem::path& path, std::uint64_t most_bytes,
-                              std::string* damage) {
+                              std::string* damage, std::string* trailing) {
   std::string out;
   TELLTALE_ASSIGN_OR_RETURN(const std::string_view text,
-                            ReadTraceInto(path, most_bytes, damage, &out));
+                            ReadTraceInto(path, most_bytes, damage, &out, trailing));
   out.resize(text.size());
   return out;
+}
+
+void ReportInput(void (*report)(std::uint64_t bytes)) {
+  g_input_bytes = 0;
+  g_report = report;
 }
 
 }  // namespace telltale::interchange

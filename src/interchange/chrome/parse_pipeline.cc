@@ -182,7 +182,8 @@ Result<ParsedText> ParseTrace(const std::filesystem::path& path, std::string_vie
                     .damaged = blocks.damaged(),
                     .damage_offset = blocks.first_damage_offset(),
                     .complete = blocks.complete(),
-                    .gzip_damage = input->damage()};
+                    .gzip_damage = input->damage(),
+                    .trailing = input->trailing()};
 }
 
 }  // namespace telltale::interchange

@@ -31,6 +31,7 @@
 #include "interchange/step_marks.h"
 #include "interchange/trace_input.h"
 #include "interchange/trace_source.h"
+#include "interchange/whole_files.h"
 
 namespace telltale::interchange {
 namespace {
@@ -129,6 +130,7 @@ class ProfileImport {
       : files_(std::move(files)), sink_(sink) {}
 
   Status Run(const ImportLimits& limits) {
+    most_bytes_ = std::min(kMaxFileBytes, MostBytesOfFile(limits));
     ranks_ = RanksOfNodes(files_);
     for (const ProfileFile& file : files_) {
       if (file.kind == ProfileFileKind::kTimeline || file.kind == ProfileFileKind::kTransfers ||
@@ -194,7 +196,7 @@ class ProfileImport {
       for (std::size_t at = batches_[number].begin; at < batches_[number].end; ++at) {
         if (rows_[at]->kind != ProfileFileKind::kTimeline) continue;
         std::string ignored;
-        const auto text = ReadTraceInto(rows_[at]->path, kMaxFileBytes, &ignored, &buffer);
+        const auto text = ReadTraceInto(rows_[at]->path, most_bytes_, &ignored, &buffer);
         if (text.ok()) found[at] = ReadTimelineSteps(*text);
       }
     });
@@ -229,7 +231,7 @@ class ProfileImport {
     for (std::size_t at = batches_[number].begin; at < batches_[number].end; ++at) {
       const ProfileFile& file = *rows_[at];
       FileOutcome& outcome = outcomes_[at];
-      const auto text = ReadTraceInto(file.path, kMaxFileBytes, &outcome.gzip_damage, &buffer);
+      const auto text = ReadTraceInto(file.path, most_bytes_, &outcome.gzip_damage, &buffer);
       if (!text.ok()) {
         outcome.status = text.status();
       } else if (file.kind == ProfileFileKind::kSystem) {
@@ -429,6 +431,7 @@ class ProfileImport {
   const std::vector<ProfileFile> files_;
   TraceSink* const sink_;
   std::vector<const ProfileFile*> rows_;  ///< Those of samples and events.
+  std::uint64_t most_bytes_ = 0;          ///< Of a file, inflated.
   std::vector<Batch> batches_;            ///< Of rows_.
   std::vector<FileOutcome> outcomes_;
   std::map<std::string, std::int32_t> ranks_;
