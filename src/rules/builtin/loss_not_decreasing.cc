@@ -184,6 +184,12 @@ class LossNotDecreasing final : public Rule {
     double jump = 0;   ///< Without its sign, from one to the next.
   };
 
+  /// What the kept blocks say of the present.
+  struct Newest {
+    double spread = 0;  ///< Median of their spreads.
+    double level = 0;   ///< Median of the newer half of them: where the loss is now.
+  };
+
   struct Process;
 
   /// The losses of one name in one process.
@@ -546,18 +552,19 @@ class LossNotDecreasing final : public Rule {
     if (series->blocks.size() > patience_blocks_) series->blocks.pop_front();
     const std::uint64_t index = series->blocks_seen++;
     AddCell(series, block);
-    const double noise = Noise(*series);
+    const Newest newest = NewestOf(*series);
+    const double noise = Noise(newest);
     if (!(series->best < std::numeric_limits<double>::infinity()) ||
         series->best - block.median > std::max(diff_ * std::abs(series->best), noise)) {
       series->best = block.median;
       series->best_index = index;
       series->progress = block;
-    } else if (Trend(*series) > std::max(diff_ * std::abs(block.median), 2 * noise)) {
+    } else if (Trend(*series, newest) > std::max(diff_ * std::abs(block.median), 2 * noise)) {
       // Better than its own recent past, though not than the best: recovering counts.
       series->best_index = index;
       series->progress = block;
     }
-    Judge(series, index, reporter);
+    Judge(series, newest, index, reporter);
   }
 
   static void AddCell(Series* series, const Block& block) {
@@ -591,7 +598,7 @@ class LossNotDecreasing final : public Rule {
     return {MedianOf(std::move(slopes)), MedianOf(std::move(jumps))};
   }
 
-  Fall FallOf(Series* of) const {
+  Fall FallOf(Series* of, const Newest& newest) const {
     const Series& series = *of;
     Fall fall;
     const std::size_t n = series.cells.size();
@@ -603,70 +610,69 @@ class LossNotDecreasing final : public Rule {
     // The noise of a cell: from one cell to the next, and at least what the losses inside say.
     const double between = 1.4826 * series.course->jump / std::sqrt(2.0);
     const double within =
-        0.8 * Spread(series) / std::sqrt(static_cast<double>(series.cell_width * num_steps_));
+        0.8 * Spread(series, newest) / std::sqrt(static_cast<double>(series.cell_width * num_steps_));
     fall.error = std::max(between, within) * std::sqrt(12 / cells);
     return fall;
   }
 
   /// Standard deviation of single losses, over all blocks; where some exploded, the newest.
-  double Spread(const Series& series) const {
+  static double Spread(const Series& series, const Newest& newest) {
     if (series.blocks_seen == 0) return 0;
-    std::vector<double> newest;
-    for (const Block& b : series.blocks) newest.push_back(b.spread);
-    const double now = MedianOf(std::move(newest));
     const double mean = series.spread_sum / static_cast<double>(series.blocks_seen);
-    return mean > 3 * now ? now : mean;  // Not what exploded at the start.
+    // Not what exploded at the start.
+    return mean > 3 * newest.spread ? newest.spread : mean;
+  }
+
+  static Newest NewestOf(const Series& series) {
+    std::vector<double> spreads;
+    std::vector<double> newer;
+    spreads.reserve(series.blocks.size());
+    newer.reserve(series.blocks.size());
+    const std::size_t half = series.blocks.size() / 2;
+    for (const Block& block : series.blocks) {
+      if (spreads.size() >= half) newer.push_back(block.median);
+      spreads.push_back(block.spread);
+    }
+    return {MedianOf(std::move(spreads)), MedianOf(std::move(newer))};
   }
 
   /// Standard error of a block's median, from the spread inside blocks.
-  double Noise(const Series& series) const {
-    std::vector<double> spreads;
-    for (const Block& b : series.blocks) spreads.push_back(b.spread);
-    return 1.2533 * MedianOf(std::move(spreads)) / std::sqrt(static_cast<double>(num_steps_));
+  double Noise(const Newest& newest) const {
+    return 1.2533 * newest.spread / std::sqrt(static_cast<double>(num_steps_));
   }
 
   /// How much lower the newer half of the kept blocks is than the older half.
-  double Trend(const Series& series) const {
+  double Trend(const Series& series, const Newest& newest) const {
     if (series.blocks.size() < patience_blocks_) return 0;
     std::vector<double> older;
-    std::vector<double> newer;
-    for (std::size_t i = 0; i < series.blocks.size(); ++i) {
-      (i < series.blocks.size() / 2 ? older : newer).push_back(series.blocks[i].median);
+    for (std::size_t i = 0; i < series.blocks.size() / 2; ++i) {
+      older.push_back(series.blocks[i].median);
     }
-    return MedianOf(std::move(older)) - MedianOf(std::move(newer));
+    return MedianOf(std::move(older)) - newest.level;
   }
 
-  /// Median of the newer half of the kept blocks: where the loss is now.
-  double Level(const Series& series) const {
-    std::vector<double> newer;
-    for (std::size_t i = series.blocks.size() / 2; i < series.blocks.size(); ++i) {
-      newer.push_back(series.blocks[i].median);
-    }
-    return MedianOf(std::move(newer));
-  }
-
-  void Judge(Series* series, std::uint64_t index, Reporter* reporter) {
+  void Judge(Series* series, const Newest& newest, std::uint64_t index, Reporter* reporter) {
     if (series->state == State::kNotFinite) {
       // Over when a whole block was finite; what the level says is judged from the next block on.
       if (series->finite_in_row < static_cast<std::int64_t>(num_steps_)) return;
       CloseIncident(series, true, reporter);
       return;
     }
-    const double level = Level(*series);
-    const double noise = Noise(*series);
+    const double level = newest.level;
+    const double noise = Noise(newest);
     series->level = level;
     // Of whole halves: the lowest single block is the noisiest.
     if (series->blocks.size() >= patience_blocks_) {
       series->best_level = std::min(series->best_level, level);
     }
     const double scale = std::abs(series->start);
-    const double spread = Spread(*series);
+    const double spread = Spread(*series, newest);
     // The start is a single loss, or the median of three: it has their noise.
     const double tolerance = std::max(flat_ * scale, 2 * spread);
     const bool converged = series->lowest >= 0 && level < converged_below_;
     const bool stale = series->blocks.size() >= patience_blocks_ &&
                        index - series->best_index >= patience_blocks_ - 1;
-    const Fall fall = FallOf(series);
+    const Fall fall = FallOf(series, newest);
     series->fall = fall;
     // Flat is what is too little beyond doubt; noise that hides a drop makes the rule wait.
     const double least = flat_ * scale * std::min(1.0, fall.steps / kSlowestSteps);
@@ -768,7 +774,7 @@ class LossNotDecreasing final : public Rule {
       evidence["steps_without_progress"] =
           series->blocks_seen == 0 ? 0
                                    : (series->blocks_seen - 1 - series->best_index) * num_steps_;
-      put("noise", Noise(*series));
+      put("noise", Noise(NewestOf(*series)));
       put("drop", series->fall.drop);
       put("drop_error", series->fall.error);
     }
