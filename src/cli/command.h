@@ -63,6 +63,7 @@ void RegisterCapture(CLI::App& app, Context* context);
 void RegisterCheck(CLI::App& app, Context* context);
 void RegisterCompare(CLI::App& app, Context* context);
 void RegisterAnalyze(CLI::App& app, Context* context);
+void RegisterAdvise(CLI::App& app, Context* context);
 void RegisterReport(CLI::App& app, Context* context);
 void RegisterProfile(CLI::App& app, Context* context);
 void RegisterLs(CLI::App& app, Context* context);

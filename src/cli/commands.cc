@@ -24,6 +24,7 @@ constexpr std::array kCommands = {
     RegisterCheck,
     RegisterCompare,
     RegisterAnalyze,
+    RegisterAdvise,
     RegisterReport,
     RegisterProfile,
     RegisterLs,

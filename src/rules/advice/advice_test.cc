@@ -182,6 +182,17 @@ TEST(AdviceTest, LaunchesThatTheDeviceWaitsFor) {
   EXPECT_NE(tf[0].incident.advice.find("TF_GPU_THREAD_MODE"), std::string::npos);
 }
 
+TEST(AdviceTest, CallsThatAreNoLaunches) {
+  RankFacts rank = Rank();
+  rank.role_ns[static_cast<std::size_t>(trace::StepRole::kRuntime)] = 90'000'000;
+  rank.names.push_back(Named("cudaMalloc", Category::kRuntime, 0.08, false));
+  rank.names.push_back(Named("cudaLaunchKernel", Category::kRuntime, 0.01, false));
+  const auto found = Of(RunWith({rank}), "KernelLaunch");
+  ASSERT_EQ(found.size(), 1U);
+  EXPECT_EQ(EvidenceOf(found[0])["longest_call"], "cudaMalloc");
+  EXPECT_EQ(found[0].incident.advice.find("torch.compile"), std::string::npos);
+}
+
 TEST(AdviceTest, TimeOfTheHostBetweenLaunches) {
   const auto found = Of(Trained({.host = 300, .kernel = 695}), "HostBound");
   ASSERT_EQ(found.size(), 1U);
@@ -230,6 +241,10 @@ TEST(AdviceTest, TensorCoresThatStandIdle) {
   EXPECT_TRUE(Of(Trained({}), "MixedPrecision").empty());
   // Names that the plug-in's list does not know.
   EXPECT_TRUE(Of(Trained({.kernel_name = "nvjet_tst_128x64"}), "MixedPrecision").empty());
+  // Kernels too short to matter.
+  EXPECT_TRUE(Of(Trained({.host = 900, .kernel = 4, .kernel_name = "ampere_sgemm_128x64_tn"}),
+                 "MixedPrecision")
+                  .empty());
   // Nothing that tensor cores could do.
   EXPECT_TRUE(
       Of(Trained({.kernel_name = "add_kernel", .device_name = "aten::add"}), "MixedPrecision")

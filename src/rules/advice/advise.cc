@@ -20,18 +20,27 @@ constexpr std::array kChecks = {
 #undef TELLTALE_CHECK
 };
 
-/// Rules about speed that read what is recorded in any case, and nothing of tensors.
-RuleSet RulesAboutSpeed() {
+/// Of the run's own rules, with its parameters, those about speed that read what is recorded in any
+/// case and nothing of tensors.
+Result<RuleSet> RulesAboutSpeed(const std::filesystem::path& run) {
   constexpr std::uint32_t kMay =
       store::MaskOf(format::TableId::kSteps) | store::MaskOf(format::TableId::kSpans) |
       store::MaskOf(format::TableId::kEvents) | store::MaskOf(format::TableId::kMetrics);
+  TELLTALE_ASSIGN_OR_RETURN(const auto reader, store::RunReader::Open(run));
+  auto own = RuleSetFromJson(reader->info().rules);
+  // A set that cannot be read must not keep the run from being judged.
+  auto specs = own.ok() ? Resolve(*own) : Resolve(RuleSet());
+  if (!specs.ok()) specs = Resolve(RuleSet());
+  if (!specs.ok()) return specs.status();
   RuleSet set;
   set.defaults = false;
-  for (const RuleEntry& entry : Registry()) {
-    const RuleDesc& desc = *entry.desc;
-    if (desc.wrong_result || !desc.by_default || (desc.table_mask & ~kMay) != 0) continue;
-    RuleSpec& spec = set.rules.emplace_back();
-    spec.name = spec.rule = std::string(desc.name);
+  for (RuleSpec& spec : *specs) {
+    if (spec.source != RuleSource::kBuiltIn) continue;
+    const RuleEntry* entry = FindRule(spec.rule);
+    if (entry == nullptr || entry->desc->wrong_result) continue;
+    if ((entry->desc->table_mask & ~kMay) != 0) continue;
+    spec.actions.clear();
+    set.rules.push_back(std::move(spec));
   }
   return set;
 }
@@ -147,6 +156,11 @@ Advice AdviseOn(const RunFacts& facts, const std::vector<std::string>& checks) {
     for (Finding& one : findings.Take()) out.findings.push_back(std::move(one));
   }
   out.notes = facts.notes;
+  if (facts.has_trace && out.steps == 0) {
+    out.notes.emplace_back(
+        "The trace holds neither marks of steps nor operators: record with profiler.step() once a "
+        "step.");
+  }
   out.salvage = facts.salvage;
   out.findings = Ranked(std::move(out.findings));
   return out;
@@ -165,7 +179,7 @@ Result<Advice> Advise(const std::filesystem::path& run, const AdviseOptions& opt
   Advice out = AdviseOn(facts, options.checks);
   if (!options.rules) return out;
   ReplayOptions replay_options;
-  replay_options.rules = RulesAboutSpeed();
+  TELLTALE_ASSIGN_OR_RETURN(replay_options.rules, RulesAboutSpeed(run));
   TELLTALE_ASSIGN_OR_RETURN(Replay replay, ReplayRun(run, replay_options));
   std::vector<Finding> all = std::move(replay.findings);
   Join(std::exchange(out.findings, {}), &all);

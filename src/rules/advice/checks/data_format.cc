@@ -13,13 +13,13 @@ const Check kDataFormat{
     "tfprof OperationChecker: NHWC data_format",
     "Kernels that convert NCHW to NHWC or back, over the time of kernels: low from 2 %, medium "
     "from "
-    "10 %. tfprof looks at the operators' attribute and always says NCHW; here the kernels say "
-    "which "
-    "layout they want. Cost = their time.",
+    "10 %, nothing below half a percent of the steps. tfprof looks at the operators' attribute and "
+    "always says NCHW; here the kernels say which layout they want. Cost = their time.",
     "",
     [](const RunFacts& run, Findings* out) {
       constexpr double kSome = 0.02;
       constexpr double kMuch = 0.1;
+      constexpr double kLeast = 0.005;  // Of the steps.
       return EachRank(run, true, [&](const RankFacts& rank) {
         const auto kernels = TimeOf(rank, true, [](const NameTotal& name) {
           return name.category == trace::Category::kKernel;
@@ -32,7 +32,7 @@ const Check kDataFormat{
                                     "SwapDimension1And2InTensor3"});
         });
         const double share = ShareOf(to_last + to_first, kernels);
-        if (share < kSome) return;
+        if (share < kSome || rank.share(to_last + to_first) < kLeast) return;
         // Each convolution converts there and back: the way in says what the model has.
         const bool has_first = to_last >= to_first;
         Advised a;

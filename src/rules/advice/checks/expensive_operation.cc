@@ -49,8 +49,7 @@ const Check kExpensiveOperation{
         a.title = fmt::format("{} take the most time", of);
         a.cause = fmt::format("{} takes {} of the time in {} (host {}, device {}).",
                               first.name->name.substr(0, 200), Percent(ShareOf(first.ns(), all)),
-                              about.empty() ? "operators" : a.about, TimeWords(first.host),
-                              TimeWords(first.device));
+                              a.about, TimeWords(first.host), TimeWords(first.device));
         a.advice =
             fmt::format("See them all: telltale profile RUN --view {} --order_by micros.", view);
         a.confidence = 1;

@@ -25,9 +25,22 @@ const Check kKernelLaunch{
         const bool tf_data =
             std::any_of(rank.names.begin(), rank.names.end(),
                         [](const NameTotal& name) { return name.name.starts_with("Iterator::"); });
+        const NameTotal* longest = nullptr;
+        for (const NameTotal& name : rank.names) {
+          if (name.on_device || name.category != trace::Category::kRuntime) continue;
+          if (longest == nullptr || name.self_ns > longest->self_ns) longest = &name;
+        }
+        // Memory that is taken, libraries that are loaded, waits: no launch would be faster.
+        const bool launches_most =
+            longest == nullptr || HasAny(longest->name, {"Launch", "Memcpy", "Memset"});
         Advised a;
         a.severity = SeverityOf(share, kMuch);
-        a.title = "The device waits for launches";
+        a.title = launches_most ? "The device waits for launches"
+                                : "The device waits for calls of its own API";
+        if (longest != nullptr) {
+          a.evidence["longest_call"] = longest->name;
+          a.evidence["longest_call_seconds"] = Rounded(Seconds(longest->self_ns));
+        }
         a.evidence["launch_seconds"] = Rounded(Seconds(ns));
         a.evidence["launches"] = launches;
         a.evidence["short_kernels"] = rank.launches.short_kernels;
@@ -42,9 +55,16 @@ const Check kKernelLaunch{
             "In {} of the time the device idles while the host calls its API; {} of {} pieces of "
             "work are shorter than their launch.",
             Percent(share), rank.launches.short_kernels, launches);
-        a.advice =
-            "Fewer and larger kernels: torch.compile or CUDA graphs, fused optimizers "
-            "(fused=True), larger batches.";
+        if (longest != nullptr && !launches_most) {
+          a.cause += fmt::format(" Longest: {}, {} in sum.", longest->name.substr(0, 100),
+                                 TimeWords(longest->self_ns));
+        }
+        a.advice = launches_most
+                       ? "Fewer and larger kernels: torch.compile or CUDA graphs, fused optimizers "
+                         "(fused=True), larger batches."
+                       : "Look at that call first: memory is taken and libraries are loaded in the "
+                         "first steps (let some pass before the profiler starts), waits belong "
+                         "behind the step.";
         if (tf_data) {
           a.advice +=
               " Threads of tf.data may take the cores from those that launch: "
