@@ -15,8 +15,8 @@ namespace telltale::rules {
 namespace {
 
 /// A run ends at a record of the kind that it began with, once it has this many: runs then mostly
-/// have the same kinds as the run before. Some 100 KB of rows stay in the cache while one rule after
-/// the other looks at them, and so does the rule while it looks.
+/// have the same kinds as the run before. Some 100 KB of rows stay in the cache while one rule
+/// after the other looks at them, and so does the rule while it looks.
 constexpr std::size_t kEnoughForRun = 256;
 constexpr std::size_t kMostOfRun = 1024;
 

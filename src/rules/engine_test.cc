@@ -228,10 +228,9 @@ TEST(EngineTest, RecordsFedAtOnceSayWhatTheySayOneByOne) {
   const auto expect_same = [](const std::vector<Finding>& a, const std::vector<Finding>& b) {
     ASSERT_EQ(a.size(), b.size());
     for (std::size_t i = 0; i < a.size(); ++i) {
-      EXPECT_EQ(std::tie(a[i].id, a[i].revision, a[i].open, a[i].until_end,
-                         a[i].incident.cost_seconds),
-                std::tie(b[i].id, b[i].revision, b[i].open, b[i].until_end,
-                         b[i].incident.cost_seconds));
+      EXPECT_EQ(
+          std::tie(a[i].id, a[i].revision, a[i].open, a[i].until_end, a[i].incident.cost_seconds),
+          std::tie(b[i].id, b[i].revision, b[i].open, b[i].until_end, b[i].incident.cost_seconds));
     }
   };
   const std::vector<Finding> said = alone.TakeRevisions();

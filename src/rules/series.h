@@ -80,7 +80,7 @@ class SeriesTable {
   /// so that one comparison mostly finds them.
   std::vector<std::uint32_t> next_;
   std::uint32_t last_ = kNoSeries;
-  std::vector<Seen> seen_;      ///< By series; of another rows_of than ours: forgotten.
+  std::vector<Seen> seen_;  ///< By series; of another rows_of than ours: forgotten.
   std::uint64_t rows_of_ = 1;
   std::uint64_t refused_ = 0;
 };

@@ -47,8 +47,8 @@ constexpr std::int64_t kNewLevelSteps = 500;  ///< Undecided for so long: it is 
 struct Trace : TrainingProcess {
   std::deque<LossPoint> reference;  ///< The newest before the change.
   Level level;
-  std::vector<double> values;       ///< Of which `level` was taken.
-  std::size_t measured = 0;         ///< Losses in `reference` when `level` was taken.
+  std::vector<double> values;  ///< Of which `level` was taken.
+  std::size_t measured = 0;    ///< Losses in `reference` when `level` was taken.
   std::vector<double> first;
   double start = 0;  ///< Median of the first three.
   std::int64_t seen = 0;

@@ -609,8 +609,8 @@ class LossNotDecreasing final : public Rule {
     fall.drop = -series.course->slope * cells;
     // The noise of a cell: from one cell to the next, and at least what the losses inside say.
     const double between = 1.4826 * series.course->jump / std::sqrt(2.0);
-    const double within =
-        0.8 * Spread(series, newest) / std::sqrt(static_cast<double>(series.cell_width * num_steps_));
+    const double within = 0.8 * Spread(series, newest) /
+                          std::sqrt(static_cast<double>(series.cell_width * num_steps_));
     fall.error = std::max(between, within) * std::sqrt(12 / cells);
     return fall;
   }

@@ -45,8 +45,8 @@ bool TensorRule::Wants(const Series& series) {
   if (series.mode != "TRAIN" && series.mode != "GLOBAL") return false;
   if (!Selects(series)) return false;
   if (by_series_.size() <= series.id) by_series_.resize(series.id + 1);
-  by_series_[series.id] = &tensors_[IdOf(
-      Key(series.rank, series.pid, series.attempt, series.name), series.collection)];
+  by_series_[series.id] =
+      &tensors_[IdOf(Key(series.rank, series.pid, series.attempt, series.name), series.collection)];
   return true;
 }
 
