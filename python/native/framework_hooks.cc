@@ -8,6 +8,7 @@
 
 #include "hook.h"
 #include "items.h"
+#include "module_spans.h"
 #include "seen_cache.h"
 #include "spans.h"
 #include "state.h"
@@ -177,7 +178,7 @@ PyObject* RootForward(ThreadState* thread, PyObject* self, PyObject* const* args
   tt_forward_begin(train ? TT_MODE_TRAIN : TT_MODE_EVAL);
   StepBorder(Border::kForward, train ? TT_MODE_TRAIN : TT_MODE_EVAL);
   PhaseBorder(TT_PHASE_FORWARD, true);
-  thread->watching = AnythingDue() ? WatchForward(module, train) : 0;
+  thread->watching = (AnythingDue() ? WatchForward(module, train) : 0) | WatchSpans();
   if ((thread->watching & kWatchInputs) != 0) TellInputs({args, nargsf, kwnames});
   PyObject* result = CallOriginal(self, args, nargsf, kwnames);
   if ((thread->watching & kWatchResults) != 0 && result != nullptr) {
@@ -197,11 +198,14 @@ PyObject* WatchedForward(ThreadState* thread, PyObject* self, PyObject* const* a
   // What runs in a fetch or in a backward (checkpointing) is no part of the forward.
   const bool outside = thread->next_depth > 0 || thread->backward_depth > 0;
   if ((thread->watching & kWatchInputs) != 0 && !outside) TellInputs({args, nargsf, kwnames});
+  const bool spanned = (thread->watching & kWatchSpans) != 0 && !outside && ArgCount(nargsf) > 0;
   PyObject* result = nullptr;
   if (ArgCount(nargsf) > 0 && IsLossModule(args[0])) {
     const LossDepth loss(thread);
+    const ModuleSpan span(spanned ? args[0] : nullptr);
     result = CallOriginal(self, args, nargsf, kwnames);
   } else {
+    const ModuleSpan span(spanned ? args[0] : nullptr);
     result = CallOriginal(self, args, nargsf, kwnames);
   }
   if (result != nullptr && (thread->watching & kWatchResults) != 0 && !outside) {

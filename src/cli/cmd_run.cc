@@ -52,6 +52,7 @@ namespace fs = std::filesystem;
 struct Args {
   std::string output;
   std::string overhead = "1%";
+  std::string look_back = "32";
   std::int64_t interval_ms = 500;
   bool quiet = false;
   bool json = false;
@@ -91,6 +92,19 @@ Result<double> ParsePercent(std::string_view text) {
                                             text));
   }
   return value / 100;
+}
+
+/// "off", or MiB, in bytes.
+Result<std::uint64_t> ParseLookBack(std::string_view text) {
+  if (text == "off") return std::uint64_t{0};
+  std::uint64_t mib = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), mib);
+  if (error != std::errc() || end != text.data() + text.size() || mib > 4096) {
+    return Status(Code::kUsage, fmt::format("--look-back '{}' is not a number of MiB up to 4096: "
+                                            "write for example --look-back 32, or off",
+                                            text));
+  }
+  return mib << 20;
 }
 
 /// The run's path as a user would type it.
@@ -218,6 +232,8 @@ int Run(const Args& args, std::vector<std::string> training, const std::string& 
   if (!windows.ok()) return fail(windows.status());
   const auto overhead = ParsePercent(args.overhead);
   if (!overhead.ok()) return fail(overhead.status());
+  const auto look_back = ParseLookBack(args.look_back);
+  if (!look_back.ok()) return fail(look_back.status());
   const auto stacks = StackArguments(args.stacks, overhead.value());
   if (!stacks.ok()) return fail(stacks.status());
   if (const run::Startable start = run::CheckStartable(training[0]); start.exit_code != 0) {
@@ -289,6 +305,7 @@ int Run(const Args& args, std::vector<std::string> training, const std::string& 
   options.command = std::move(training);
   options.interval_ms = args.interval_ms;
   options.overhead_budget = overhead.value();
+  options.look_back_bytes = look_back.value();
   options.quiet = args.quiet;
   options.serve = !args.no_serve;
   options.otlp = args.otlp;
@@ -324,6 +341,9 @@ void RegisterRun(CLI::App& app, Context* context) {
   AddOption(command, "--interval", args->interval_ms,
             "Milliseconds between samples of the machine, 100 to 60000")
       .Default("500");
+  AddOption(command, "--look-back", args->look_back,
+            "MiB of memory for the newest spans of detail, kept around a finding; or off")
+      .Default("32");
   AddPlanFlags(command, &args->plan);
   AddRuleFlags(command, &args->rules);
   AddFlag(command, "--explain-plan", args->explain,

@@ -230,7 +230,8 @@ void Supervisor::StartAgent() {
       "--socket",       registry_.socket_path(),
       "--supervisor",   std::to_string(::getpid()),
       "--interval",     std::to_string(options_.interval_ms),
-      "--overhead",     fmt::format("{}", options_.overhead_budget)};
+      "--overhead",     fmt::format("{}", options_.overhead_budget),
+      "--look-back",    std::to_string(options_.look_back_bytes)};
   if (agent_died_ns_ != 0) {
     command.insert(command.end(), {"--gap-from", std::to_string(agent_died_ns_)});
   }

@@ -22,6 +22,7 @@ struct SupervisorOptions {
   std::vector<std::string> command;  ///< The training's, not empty.
   std::int64_t interval_ms = 500;
   double overhead_budget = 0.01;  ///< Fraction of step time.
+  std::uint64_t look_back_bytes = 32ULL << 20;  ///< Of the agent's look-back ring; 0: none.
   bool quiet = false;
   std::string otlp;   ///< Endpoint that the watcher pushes metrics to; empty: none.
   /// Arguments of `telltale stacks` behind the run; empty: no stacks are sampled.

@@ -100,7 +100,10 @@ class StepOutlier final : public Rule {
         mode_(ModeOf(p.Text("mode"))) {}
 
   bool Wants(const Series& series) override {
-    if (series.table != format::TableId::kMetrics) return series.collection != "phase";
+    // Spans of modules are there of some steps only, and late.
+    if (series.table != format::TableId::kMetrics) {
+      return series.collection != "phase" && series.collection != "module";
+    }
     return !series.collection.starts_with("cpu:") &&
            std::any_of(std::begin(kCompared), std::end(kCompared),
                        [&](const Compared& compared) { return compared.name == series.name; });
