@@ -60,6 +60,8 @@ const words = (v) => {
   if (data.unit === "bytes") return v >= 1 << 20 ? (v / (1 << 20)).toFixed(1) + " MiB" : v + " bytes";
   return String(v);
 };
+// The function first: that is what a narrow box has room for.
+const short = (name) => name.replace(/^(.*)\((\d+)\): (.+)$/, "$3 · $1:$2");
 const share = (v, of) => (of > 0 ? (100 * v / of).toFixed(1) : "0.0") + " %";
 const colour = (name) => {
   // By file, so that frames of one file look alike.
@@ -89,7 +91,7 @@ const draw = () => {
     const div = document.createElement("div");
     div.style.cssText = "left:" + x + "px;width:" + w + "px;top:" + node.depth * 20 + "px";
     div.style.background = colour(node.name);
-    if (w > 24) div.textContent = node.name;
+    if (w > 24) div.textContent = short(node.name);
     div.title = node.name + "\n" + words(node.value) + ", " + share(node.value, root.value);
     if (up) div.classList.add("up");
     if (node === at) div.classList.add("at");
