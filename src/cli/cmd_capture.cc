@@ -24,6 +24,7 @@
 #include "cli/output.h"
 #include "cli/plan_flags.h"
 #include "cli/rule_flags.h"
+#include "cli/window_request.h"
 #include "plan/capture_plan.h"
 #include "plan/compiler.h"
 #include "plan/plan_json.h"
@@ -255,7 +256,7 @@ int Ask(const Args& args, const char* kind, std::string body, PlanEvents* events
 }
 
 /// The body of a request for the next steps.
-Result<ordered_json> WindowAsked(const Args& args) {
+Result<std::string> WindowAsked(const Args& args) {
   if (args.plan.any() || args.rules.any()) {
     return Status(Code::kUsage,
                   "--steps asks for a window of the next steps and nothing else: give the options "
@@ -264,13 +265,7 @@ Result<ordered_json> WindowAsked(const Args& args) {
   if (!args.steps.has_value()) {
     return Status(Code::kUsage, "--detail is of --steps: write for example --steps 5");
   }
-  if (*args.steps < 1) {
-    return Status(Code::kUsage, fmt::format("--steps {}: write 1 or more", *args.steps));
-  }
-  std::string text = fmt::format("next={}", *args.steps);
-  if (!args.detail.empty()) text += ";detail=" + args.detail;
-  TELLTALE_ASSIGN_OR_RETURN(const plan::Window window, plan::ParseWindow(text));
-  return ordered_json{{"windows", {{"", plan::WindowToJson(window)}}}};
+  return WindowBody(*args.steps, args.detail);
 }
 
 int Capture(const Args& args) {
@@ -313,7 +308,7 @@ int Capture(const Args& args) {
   if (args.window()) {
     const auto body = WindowAsked(args);
     if (!body.ok()) return fail(body.status());
-    return Ask(args, "profile", JsonText(*body), &*events);
+    return Ask(args, "profile", *body, &*events);
   }
   const auto asked = RuleSetOf(args.rules);
   if (!asked.ok()) return fail(asked.status());
