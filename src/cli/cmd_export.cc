@@ -233,7 +233,7 @@ void RegisterExport(CLI::App& app, Context* context) {
       .Required()
       .OneOf({"tensorboard", "chrome", "perfetto", "speedscope", "pprof", "collapsed", "flamegraph",
               "timeline", "parquet", "csv", "otlp", "cloudwatch", "prometheus-rules", "grafana"});
-  AddOption(command, "RUN", args->run, "Run directory");
+  AddOption(command, "RUN", args->run, "Run directory, or a trace");
   AddOption(command, "-o,--output", args->output,
             "Folder (tensorboard, timeline) or file (default: stdout) to write to; .gz compresses "
             "chrome, perfetto and speedscope");
