@@ -14,7 +14,7 @@ _TARGETS = {
     "tensorflow": "adapters.tensorflow",
     "torch": "adapters.torch",
     "xgboost": "adapters.xgboost",
-}
+}  # type: dict[str, str | None]
 for _name in (
     "accelerate datasets deepspeed diffusers flax lightning matplotlib numpy optax pandas pyarrow "
     "pytorch_lightning scipy sklearn timm torchaudio torchvision transformers wandb"
@@ -23,7 +23,7 @@ for _name in (
 # When this interpreter came here, and (name, begin, end) of the imports since, by time.monotonic_ns;
 # on_import(name, begin, end) is told instead once somebody sets it.
 started_ns = 0
-imports = []
+imports = []  # type: list[tuple[str, int, int]]
 on_import = None
 # Our package's name where the user has another module `telltale`.
 _PRIVATE = "_telltale"

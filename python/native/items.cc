@@ -59,6 +59,11 @@ PyObject* Subscript(PyObject* self, PyObject* key) {
 }
 
 PyObject* Next(PyObject* self) {
+  // PyIter_Next calls what is not there.
+  if (PyIter_Check(AsItems(self)->source) == 0) {
+    PyErr_SetString(PyExc_TypeError, "the object is not an iterator");
+    return nullptr;
+  }
   PyObject* item = PyIter_Next(AsItems(self)->source);
   if (item != nullptr) Took(AsItems(self), nullptr);
   return item;
@@ -140,7 +145,9 @@ bool StandsOut(const ItemsObject& items, std::uint64_t begin, double* mean) {
   *mean = known.mean;
   const bool out = known.count >= kFewestItems && items.longest >= Ticks(kLeastItemNs) &&
                    static_cast<double>(items.longest) >= kFarLonger * known.mean;
-  const auto rest = static_cast<double>(items.last - begin - items.longest);
+  // The first item counts from a little before `begin`.
+  const std::uint64_t all = items.last - begin;
+  const auto rest = static_cast<double>(all > items.longest ? all - items.longest : 0);
   // Without the longest one, so that those that stand out do not become the measure.
   const std::uint64_t others = items.count - 1;
   const double own = others > 0 ? rest / static_cast<double>(others)

@@ -290,9 +290,8 @@ class ProfileContext:
         try:
             step = self._step
             self._step += 1
-            if not self._due(step, session, fetches):
+            if not self._traces_now(step, session, fetches):
                 return there(session, fetches, feed_dict, options, run_metadata)
-            _session.yield_window("trace", "a ProfileContext traces a run of the session")
             began = _clocks()
             asked = _v1.RunOptions(trace_level=_v1.RunOptions.FULL_TRACE)
             if options is not None:
@@ -307,6 +306,17 @@ class ProfileContext:
                 self._dump_next = False
                 self._dump()
             self._lock.release()
+
+    def _traces_now(self, step: int, session: Any, fetches: Any) -> bool:
+        """Whether this run is traced; what goes wrong in finding out is not the session's."""
+        try:
+            if not self._due(step, session, fetches):
+                return False
+            _session.yield_window("trace", "a ProfileContext traces a run of the session")
+            return True
+        except Exception as error:
+            note(f"ProfileContext: {type(error).__name__}: {error}")
+            return False
 
     def _due(self, step: int, session: Any, fetches: Any) -> bool:
         if self._trace_next:

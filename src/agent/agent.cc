@@ -592,7 +592,7 @@ void Agent::SetDetail() {
   const bool on = look_back_.on() && !capture_->Strained(RunNow());
   const double wanted = on ? options_.overhead_budget * kDetailPerBudget : 0;
   const auto rate = static_cast<std::uint32_t>(std::min(wanted, kMostDetail));
-  const bool all = look_back_.wants_all();
+  const bool all = on && look_back_.wants_all();
   if (rate == detail_rate_ && all == detail_all_) return;
   detail_rate_ = rate;
   detail_all_ = all;

@@ -93,11 +93,11 @@ std::uint32_t LookBack::NameOf(std::string_view name) {
   return id;
 }
 
-/// Everything falls out. What is being written stays, and so do the names until that is done.
+/// Everything falls out, with its names, once nothing is being written.
 void LookBack::Forget() {
+  if (!kept_.empty() || !offered_.empty() || !offered_full_.empty()) return;
   for (const Held& held : ring_) fell_out_ += held.kept ? 0 : 1;
   ring_.clear();
-  if (!kept_.empty() || !offered_.empty() || !offered_full_.empty()) return;
   names_.clear();
   name_ids_.clear();
   name_bytes_ = 0;
@@ -140,7 +140,8 @@ void LookBack::Offer(const std::vector<format::SpanRow>& details, format::Rows* 
   if (!details.empty() && name_bytes_ > name_room_) Forget();
   for (const format::SpanRow& row : details) {
     const auto process = ProcessOf(row.pid, row.rank);
-    if (!process) {
+    const bool no_room = name_bytes_ > 2 * name_room_ && !name_ids_.contains(std::string(row.name));
+    if (!process || no_room) {
       ++fell_out_;
       continue;
     }
@@ -241,7 +242,8 @@ void LookBack::Take(const Asked& asked, Keep* keep) {
     for (const std::int64_t step : asked.around) {
       if (step <= until + asked.after) until = std::max(until, step);
     }
-    until += asked.after;
+    // The program says at which step it is, and may say anything.
+    until = std::min(until, std::numeric_limits<std::int64_t>::max() / 2) + asked.after;
     process.full_until = std::max(process.full_until, until);
     keep->waits.emplace_back(static_cast<std::uint16_t>(i), until);
   }
@@ -265,7 +267,7 @@ Status LookBack::Ask(const store::Request& request, std::int64_t now_ns, Outbox*
   }
   for (const char* key : {"first_step", "last_step"}) {
     if (const std::int64_t step = BodyNumber(body, key, -1); step >= 0) {
-      asked.around.push_back(step);
+      asked.around.push_back(std::min(step, std::numeric_limits<std::int64_t>::max() / 2));
     }
   }
   if (received_ == 0) {

@@ -246,8 +246,9 @@ int Ask(const Args& args, const char* kind, std::string body, PlanEvents* events
     const std::vector<std::string> endings = events->Endings();
     for (const std::string& line : endings) Print("{}\n", Printable(line));
     if (args.keep_last && endings.empty()) {
-      Print("the steps after are still being recorded: their end is an event of the run "
-            "(lookback.kept)\n");
+      Print(
+          "the steps after are still being recorded: their end is an event of the run "
+          "(lookback.kept)\n");
     } else if (args.window() && endings.empty()) {
       Print("it has not ended by now: its end is an event of the run (window.closed)\n");
     }

@@ -43,9 +43,9 @@ Result<std::string> AskForWindow(const std::string& run, const std::string& body
   TELLTALE_ASSIGN_OR_RETURN(std::string window, WindowBody(steps->get<std::int64_t>(), detail));
   TELLTALE_ASSIGN_OR_RETURN(const auto reader, store::RunReader::Open(run));
   if (const store::RunState state = reader->state(); state.state != "running") {
-    return Status(Code::kUnusable,
-                  fmt::format("the run is {}: only one that goes on can be looked at closer",
-                              state.state));
+    return Status(
+        Code::kUnusable,
+        fmt::format("the run is {}: only one that goes on can be looked at closer", state.state));
   }
   store::Request request;
   request.who = store::RequestWho();

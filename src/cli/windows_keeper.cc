@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <system_error>
@@ -69,7 +70,15 @@ void WindowsKeeper::Reap(int options) {
   if (child_.pid <= 0) return;
   rusage usage{};
   int status = 0;
-  if (::wait4(child_.pid, &status, options, &usage) != child_.pid) return;
+  const pid_t ended = ::wait4(child_.pid, &status, options, &usage);
+  if (ended != child_.pid) {
+    // Somebody else has reaped it: how it ended is not known, and the next may start.
+    if (ended == -1 && errno == ECHILD) {
+      child_ = {};
+      schedule_.Done(Now(), 0, true);
+    }
+    return;
+  }
   child_ = {};
   schedule_.Done(Now(), CpuOf(usage), !WIFEXITED(status) || WEXITSTATUS(status) != 0);
 }

@@ -152,6 +152,7 @@ Result<ImportSummary> RunInChild(const ConfinedImport& import, ScratchFolder* sc
   }
   write_end.reset();
   const std::string answer = ReadAnswer(read_end.get());
+  read_end.reset();  // A child that says more than is read must not wait for us for ever.
   int status = 0;
   while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }

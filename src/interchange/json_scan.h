@@ -5,6 +5,7 @@
 // Thread safety: none. Memory: none; views into the text, which need not be valid beyond what is
 // read.
 #pragma once
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <charconv>
@@ -65,7 +66,9 @@ class JsonScanner {
     const char* const begin = at_;
     if (Members(take)) return true;
     const void* const line =
-        std::memchr(begin + 1, '\n', static_cast<std::size_t>(end_ - begin - 1));
+        last_line_ ? nullptr
+                   : std::memchr(begin + 1, '\n', static_cast<std::size_t>(end_ - begin - 1));
+    last_line_ = line == nullptr;
     if (line != nullptr) {
       at_ = static_cast<const char*>(line) + 1;
     } else {
@@ -181,7 +184,10 @@ class JsonScanner {
   /// Over an object or list, by its brackets alone.
   bool Nested() {
     std::size_t depth = 0;
-    while (at_ != end_) {
+    const char* const begin = at_;
+    // Each that nothing closes is read to the end, and again from its second line on.
+    const char* const limit = in_vain_ < kMostInVain ? end_ : std::min(end_, begin + kShortNested);
+    while (at_ < limit) {
       const char c = *at_;
       if (c == '"') {
         std::string_view ignored;
@@ -193,6 +199,7 @@ class JsonScanner {
       if (c == '{' || c == '[') ++depth;
       if ((c == '}' || c == ']') && --depth == 0) return true;
     }
+    in_vain_ += static_cast<std::uint64_t>(at_ - begin);
     return false;
   }
 
@@ -204,8 +211,13 @@ class JsonScanner {
     return ends;
   }();
 
+  static constexpr std::uint64_t kMostInVain = 8ULL << 30;
+  static constexpr std::ptrdiff_t kShortNested = 64 << 10;
+
   const char* at_;
   const char* end_;
+  std::uint64_t in_vain_ = 0;  ///< Bytes of nested values that nothing closed.
+  bool last_line_ = false;     ///< No line ends behind: damage after damage asks once.
 };
 
 }  // namespace telltale::interchange

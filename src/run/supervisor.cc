@@ -223,15 +223,14 @@ void Supervisor::StartAgent() {
   }
   link_.reset(pair[0]);
   const UniqueFd theirs(pair[1]);
-  std::vector<std::string> command = {
-      options_.program, "agent",
-      "--run",          run_.path().string(),
-      "--fd",           std::to_string(kInheritedFd),
-      "--socket",       registry_.socket_path(),
-      "--supervisor",   std::to_string(::getpid()),
-      "--interval",     std::to_string(options_.interval_ms),
-      "--overhead",     fmt::format("{}", options_.overhead_budget),
-      "--look-back",    std::to_string(options_.look_back_bytes)};
+  std::vector<std::string> command = {options_.program, "agent",
+                                      "--run",          run_.path().string(),
+                                      "--fd",           std::to_string(kInheritedFd),
+                                      "--socket",       registry_.socket_path(),
+                                      "--supervisor",   std::to_string(::getpid()),
+                                      "--interval",     std::to_string(options_.interval_ms),
+                                      "--overhead",     fmt::format("{}", options_.overhead_budget),
+                                      "--look-back",    std::to_string(options_.look_back_bytes)};
   if (agent_died_ns_ != 0) {
     command.insert(command.end(), {"--gap-from", std::to_string(agent_died_ns_)});
   }
@@ -660,6 +659,8 @@ Result<Outcome> Supervisor::Run() {
   outcome.complete =
       Await("the watcher's last findings", [this] { return watcher_.done || watcher_.given_up; }) &&
       outcome.complete;
+  // Else its last piece is lost where all that is left of a container dies with us.
+  Await("the last stacks", [this] { return !stacks_.alive() && stacks_.start_at_ns == kForever; });
   EndServer();
   for (const FindingChange& change : feed_ ? feed_->TakeChanges() : std::vector<FindingChange>{}) {
     if (::isatty(STDERR_FILENO) == 0) terminal_.Print(RenderChange(change, false));

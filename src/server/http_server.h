@@ -23,8 +23,8 @@ struct ServerOptions {
   std::vector<std::filesystem::path> paths;
   /// Runs held in memory at once, those with an open page included; more are refused.
   std::size_t max_loaded_runs = 32;
-  /// POST /api/runs/ID/window: asks the training of the run in the folder for what the body says, in
-  /// a thread of its own, one at a time; the answer as JSON. None: 405.
+  /// POST /api/runs/ID/window: asks the training of the run in the folder for what the body says,
+  /// in a thread of its own, one at a time; the answer as JSON. None: 405.
   std::function<Result<std::string>(const std::filesystem::path& run, const std::string& body)>
       ask_window;
   /// SIGINT, SIGTERM and SIGHUP end Run() in good order.

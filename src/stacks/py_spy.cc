@@ -16,6 +16,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/unique_fd.h"
@@ -180,6 +181,55 @@ Result<PySpyChild> PySpyChild::Start(const PySpyOptions& options) {
   return child;
 }
 
+namespace {
+
+/// 'T' of a process that a signal has stopped; '?' where there is none.
+char StateOf(pid_t pid) {
+  const auto stat = store::ReadWholeFile(fmt::format("/proc/{}/stat", pid), 4096);
+  if (!stat.ok()) return '?';
+  const std::size_t name_end = stat->rfind(") ");
+  return name_end == std::string::npos || name_end + 2 >= stat->size() ? '?'
+                                                                       : (*stat)[name_end + 2];
+}
+
+void AddDescendants(pid_t pid, std::vector<pid_t>* out) {
+  constexpr std::size_t kMost = 4096;
+  std::error_code error;
+  for (const auto& task : fs::directory_iterator(fmt::format("/proc/{}/task", pid), error)) {
+    const auto children = store::ReadWholeFile(task.path() / "children", 1 << 16);
+    if (!children.ok()) continue;
+    const char* at = children->data();
+    const char* const end = at + children->size();
+    pid_t child = 0;
+    while (out->size() < kMost) {
+      while (at != end && *at == ' ') ++at;
+      const auto [next, wrong] = std::from_chars(at, end, child);
+      if (wrong != std::errc()) break;
+      at = next;
+      out->push_back(child);
+      AddDescendants(child, out);
+    }
+  }
+}
+
+/// A py-spy that pauses processes and is killed in the midst of it leaves the stop behind that it
+/// attached with (py-spy#390): the training would stand still for good.
+void LetGoOn(const PySpyOptions& options) {
+  if (!options.pause && !options.native) return;
+  constexpr int kLooks = 25;
+  constexpr timespec kBetween{0, 20'000'000};
+  for (int look = 0; look < kLooks; ++look) {
+    std::vector<pid_t> pids = {options.target};
+    AddDescendants(options.target, &pids);
+    for (const pid_t pid : pids) {
+      if (StateOf(pid) == 'T') ::kill(pid, SIGCONT);
+    }
+    ::nanosleep(&kBetween, nullptr);
+  }
+}
+
+}  // namespace
+
 PySpyChild::PySpyChild(PySpyChild&& other) noexcept
     : pid_(std::exchange(other.pid_, -1)),
       started_ns_(other.started_ns_),
@@ -189,6 +239,7 @@ PySpyChild::~PySpyChild() {
   if (pid_ <= 0) return;
   ::kill(pid_, SIGKILL);  // Our child and not reaped: the pid is its own.
   ::waitpid(pid_, nullptr, 0);
+  LetGoOn(options_);
 }
 
 bool PySpyChild::Ended(PySpyEnd* end) {
@@ -197,6 +248,7 @@ bool PySpyChild::Ended(PySpyEnd* end) {
   if (pid_ <= 0) return true;
   if (::wait4(pid_, &status, WNOHANG, &usage) != pid_) return false;
   pid_ = -1;
+  if (WIFSIGNALED(status)) LetGoOn(options_);
   const auto log = store::ReadWholeFile(options_.log, kMostLogBytes);
   ReadWords(log.ok() ? std::string_view(*log) : std::string_view(), end);
   std::error_code error;

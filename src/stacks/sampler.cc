@@ -39,6 +39,7 @@ constexpr int kMostFailures = 8;
 constexpr int kCheapPieces = 4;
 constexpr std::int64_t kReadDelayNs = 15 * kSecond;  ///< Phases are told when they have ended.
 constexpr int kMostPieceSeconds = 120;
+constexpr int kMostRate = 1000;  ///< More in the name of a file is none of ours.
 constexpr double kIdleCores = 0.5;
 constexpr double kMostOfACore = 0.25;
 
@@ -54,7 +55,7 @@ bool ParsePieceName(std::string_view name, std::int64_t* start_ns, int* rate) {
   const auto start = std::from_chars(name.data() + kPrefix.size(), end, *start_ns);
   if (start.ec != std::errc() || start.ptr == end || *start.ptr != '-') return false;
   const auto last = std::from_chars(start.ptr + 1, end, *rate);
-  return last.ec == std::errc() && last.ptr == end && *rate > 0;
+  return last.ec == std::errc() && last.ptr == end && *rate > 0 && *rate <= kMostRate;
 }
 
 std::pair<std::uint64_t, std::uint64_t> IdleTicks() {
@@ -141,7 +142,11 @@ bool Sampler::TrainingLives() {
     if (auto info = store::ReadRunInfo(run_); info.ok() && !info->attempts.empty()) {
       attempt_ = info->attempts.back();
     }
-    if (attempt_.pid == 0) return true;
+    // Where the disk refused the pid it may never come.
+    if (attempt_.pid == 0) {
+      return attempt_.end_ns == 0 &&
+             ProcessAlive(info_.supervisor_pid, info_.supervisor_start_ticks);
+    }
   }
   return ProcessAlive(attempt_.pid, attempt_.pid_start_ticks);
 }
@@ -208,7 +213,11 @@ void Sampler::PieceEnded(const PySpyEnd& end, std::int64_t now) {
   const std::int64_t pause = std::min(kMostPauseNs, kFirstPauseNs << std::min(failures_, 5));
   next_start_ns_ = now + pause;
   ++failures_;
-  if (training_gone_ns_ != 0) return;  // It ended before py-spy had looked.
+  if (training_gone_ns_ != 0) {
+    // Nothing is lost where it ended before py-spy had looked.
+    if (!end.no_python && wall_ns > kKillNs) ++counts_.pieces_lost;
+    return;
+  }
   if (end.no_python) {
     if (failures_ < kMostFailures || std::exchange(said_waiting_, true)) return;
     events_.push_back({"stacks.waiting", "low",
@@ -277,20 +286,23 @@ bool Sampler::ReadAgents() {
     agents_[name] =
         std::make_unique<store::WriterFollower>(run_ / name, name, mask, false, &salvage_);
   }
+  // What is to be read, or is being recorded, begins here or later.
+  std::int64_t keep_ns =
+      recorded_.empty() ? (child_ ? recording_.start_ns : Now()) : recorded_.front().start_ns;
+  keep_ns += writer_->monotonic_to_run_ns();
   bool all_ended = !agents_.empty();
   for (auto& [name, agent] : agents_) {
     while (true) {
       std::unique_ptr<store::RowChunk> chunk;
       const Result<bool> progress = agent->Advance(&chunk);
       if (!progress.ok() || !*progress) break;
-      if (chunk != nullptr) Take(chunk->rows);
+      if (chunk == nullptr) continue;
+      Take(chunk->rows);
+      // At once: a run may have days of them before us.
+      phases_.DropBefore(keep_ns - kReadDelayNs);
     }
     all_ended = all_ended && agent->ended();
   }
-  // What is to be read, or is being recorded, begins here or later.
-  std::int64_t keep_ns =
-      recorded_.empty() ? (child_ ? recording_.start_ns : Now()) : recorded_.front().start_ns;
-  keep_ns += writer_->monotonic_to_run_ns();
   phases_.DropBefore(keep_ns - kReadDelayNs);
   return all_ended;
 }

@@ -336,7 +336,8 @@ Result<bool> CursorImpl::Advance(std::uint32_t index) {
   // Where the source is not waited for, what it had before may have been delivered already.
   const bool absent = !source.waited_for();
   const NextSeqs seqs_before = source.next_seq;
-  if (!source.ahead.valid()) TakeSpare(source.reading.get());
+  // One that has ended, as most have in a long run, would keep it for nothing.
+  if (!absent && !source.ahead.valid()) TakeSpare(source.reading.get());
   Advanced advanced = source.ahead.valid() ? source.ahead.get() : AdvanceNow(source.reading.get());
   Count(&source.reading->salvage);
   const WriterFollower& follower = source.reading->follower;

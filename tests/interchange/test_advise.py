@@ -76,7 +76,9 @@ def test_what_cannot_be_advised_on(tmp_path: Path) -> None:
 
 def test_the_page_names_every_check() -> None:
     page = (ROOT / "docs" / "guide" / "advise.md").read_text(encoding="utf-8")
-    named = [line.split("`")[1] for line in page.splitlines() if line.startswith("| `") and line.count("|") == 5]
+    named = [
+        line.split("`")[1] for line in page.splitlines() if line.startswith("| `") and line.count("|") == 5
+    ]
     listed = json.loads(telltale("advise", "--list", "--json").stdout)["checks"]
     assert named == [check["name"] for check in listed]
     for check in listed:

@@ -177,9 +177,9 @@ TEST_F(ServeTest, AWindowIsAskedForByThoseWhoAreSignedInAlone) {
   const RunningServer server(std::move(options), std::move(auth).value());
   const std::string target = "/api/runs/one/window";
   EXPECT_EQ(server.Ask("POST", target, {}, "x").status, 401);
-  EXPECT_EQ(server.Ask("POST", target, {server.bearer(), "Origin: http://evil.example.org"}, "x")
-                .status,
-            403);
+  EXPECT_EQ(
+      server.Ask("POST", target, {server.bearer(), "Origin: http://evil.example.org"}, "x").status,
+      403);
   EXPECT_EQ(server.Ask("GET", target, {server.bearer()}).status, 405);
   EXPECT_EQ(server.Ask("POST", "/api/runs/none/window", {server.bearer()}, "x").status, 404);
   EXPECT_TRUE(asked.empty());

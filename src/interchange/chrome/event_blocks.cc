@@ -234,7 +234,8 @@ void EventBlocks::SkipDamage() {
   const std::size_t from = std::max(begin_, last_end_) + 1;
   Damaged(from - 1);
   std::size_t found = 0;
-  for (std::size_t i = from; i + 1 < scanned_; ++i) {
+  const bool searches = rescanned_ <= kMostRescanned;
+  for (std::size_t i = from; searches && i + 1 < scanned_; ++i) {
     if (buffer_[i] != '{') continue;
     std::size_t before = i;
     while (before > from && IsSpace(buffer_[before - 1])) --before;
@@ -250,6 +251,7 @@ void EventBlocks::SkipDamage() {
   }
   // The damaged piece becomes spaces, so that the block around it stays an array.
   const std::size_t until = found == 0 ? scanned_ : found;
+  rescanned_ += scanned_ - until;
   std::fill(buffer_.begin() + static_cast<std::ptrdiff_t>(from - 1),
             buffer_.begin() + static_cast<std::ptrdiff_t>(until), ' ');
   scanner_ = BracketScanner();

@@ -35,6 +35,9 @@ inline constexpr std::size_t kBlockBytes = 16 << 20;
 inline constexpr std::size_t kMostSpare = 2;
 /// An event above this is none: the search for the next begins behind it.
 inline constexpr std::size_t kMaxEventBytes = 4 << 20;
+/// Bytes that are looked at again behind damage; a file made to be damaged everywhere would take
+/// hours. Beyond it what was looked at goes as one damaged piece.
+inline constexpr std::uint64_t kMostRescanned = 8ULL << 30;
 
 /// Where brackets open and close outside of strings, over text that comes in pieces of 64 bytes.
 class BracketScanner {
@@ -113,6 +116,7 @@ class EventBlocks {
   std::uint64_t consumed_ = 0;  ///< Offset of buffer_[0].
   std::uint64_t blocks_ = 0;
   std::uint64_t damaged_ = 0;
+  std::uint64_t rescanned_ = 0;
   std::uint64_t first_damage_ = 0;
   bool complete_ = false;
 

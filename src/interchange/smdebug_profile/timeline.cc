@@ -291,7 +291,8 @@ class TimelineReader::Impl {
   };
 
   void Reserve() {
-    constexpr std::size_t kRows = store::kSliceBlockRows / 2;
+    // A batch of files may have a reader a rank.
+    constexpr std::size_t kRows = store::kSliceBlockRows / 32;
     for (auto* column : {&block_.time_ns, &block_.duration_ns, &block_.step, &block_.correlation,
                          &block_.external, &block_.flow, &block_.bytes}) {
       column->reserve(kRows);
@@ -550,10 +551,11 @@ std::vector<TimelineStep> ReadTimelineSteps(std::string_view text) {
        at = text.find(kStepPrefix, at + 1)) {
     if (at == 0 || text[at - 1] != '"') continue;
     constexpr std::size_t kLongestLine = 4096;
+    constexpr std::size_t kLongestRest = 64U << 10;
     std::size_t begin = at - std::min(at, kLongestLine);
     const std::size_t line = text.substr(begin, at - begin).rfind('\n');
     if (line != std::string_view::npos) begin += line + 1;
-    JsonScanner scanner(text.substr(begin));
+    JsonScanner scanner(text.substr(begin, at - begin + kLongestRest));
     TimelineEvent event;
     if (!scanner.FindObject() || !ReadRaw(&scanner, &event) || event.phase != 'X') continue;
     const auto mode = StepMode(event.name.text);

@@ -151,6 +151,19 @@ void ListWindow(const fs::path& folder, std::map<RecordingKey, WindowRecording>*
   }
 }
 
+void ListWindows(const fs::path& run, std::map<RecordingKey, WindowRecording>* out) {
+  std::error_code error;
+  for (fs::directory_iterator at(run / "windows", error), end; !error && at != end;
+       at.increment(error)) {
+    std::error_code ignored;
+    if (at->path().filename().string().starts_with('.') ||
+        !fs::is_directory(at->symlink_status(ignored))) {
+      continue;
+    }
+    ListWindow(at->path(), out);
+  }
+}
+
 }  // namespace
 
 std::string WindowRecording::FolderPrefix() const {
@@ -188,16 +201,7 @@ std::optional<WindowRecording> ReadWindowFileName(std::string_view name) {
 Result<std::vector<WindowRecording>> FindWindowRecordings(const fs::path& run) {
   TELLTALE_RETURN_IF_ERROR(store::ReadRunInfo(run).status());
   std::map<RecordingKey, WindowRecording> found;
-  std::error_code error;
-  for (fs::directory_iterator at(run / "windows", error), end; !error && at != end;
-       at.increment(error)) {
-    std::error_code ignored;
-    if (at->path().filename().string().starts_with('.') ||
-        !fs::is_directory(at->symlink_status(ignored))) {
-      continue;
-    }
-    ListWindow(at->path(), &found);
-  }
+  ListWindows(run, &found);
   std::vector<WindowRecording> out;
   if (found.empty()) return out;
   RunEvents events(&found);
@@ -208,6 +212,10 @@ Result<std::vector<WindowRecording>> FindWindowRecordings(const fs::path& run) {
        .columns = {"time_ns", "kind", "data", "pid", "attempt", "rank"}},
       [&](store::ScanPiece& piece) { return events.Take(piece); }, &ignored));
   events.Anchor();
+  // Once more: the event that a recording is whole may be younger than the first look at its files.
+  for (auto& [key, one] : found) one.files.clear();
+  ListWindows(run, &found);
+  std::erase_if(found, [](const auto& one) { return one.second.files.empty(); });
   for (auto& [key, one] : found) {
     std::sort(one.files.begin(), one.files.end());
     out.push_back(std::move(one));

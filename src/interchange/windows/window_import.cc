@@ -72,7 +72,10 @@ PhaseFile ReadPhaseName(const WindowRecording& recording, const fs::path& path) 
   for (char& c : mode) c = static_cast<char>(c >= 'a' && c <= 'z' ? c - 'a' + 'A' : c);
   if (mode == recording.mode) out.step = std::strtoll(words[1].c_str(), nullptr, 10);
   out.phase = static_cast<std::size_t>(std::ranges::find(kPhases, words[2]) - kPhases.begin());
-  out.timer = words[3];
+  // It goes into JSON as it is.
+  const bool plain =
+      std::ranges::all_of(words[3], [](char c) { return (c >= 'a' && c <= 'z') || c == '_'; });
+  if (plain) out.timer = words[3];
   return out;
 }
 
@@ -230,6 +233,9 @@ Status SyncAll(const fs::path& folder) {
       return {Code::kIo,
               fmt::format("cannot sync {}: {}", at->path().string(), std::strerror(errno))};
     }
+  }
+  if (error) {
+    return {Code::kIo, fmt::format("cannot list {}: {}", folder.string(), error.message())};
   }
   return store::SyncFolder(folder);
 }
