@@ -13,7 +13,7 @@ TELLTALE := build/release/bin/telltale
 # Compilers' output is worth showing only where something fails.
 QUIET := tools/quiet
 
-.PHONY: help setup page build demo planted test test-frameworks bench overhead check asan tsan fault clean-clone clean
+.PHONY: help setup page build demo planted test test-frameworks bench overhead check asan tsan fuzz fault clean-clone clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -74,6 +74,13 @@ tsan: ## the C++ tests under the thread sanitizer
 	@$(QUIET) build/tsan.log cmake --preset tsan
 	@$(QUIET) build/tsan.log cmake --build build/tsan
 	@ctest --preset tsan -j $(JOBS) -LE slow
+
+fuzz: ## each parser under libFuzzer and the sanitizers (clang), FUZZ_SECONDS (60) each
+	@tools/setup fuzz
+	@$(MAKE) page
+	@$(QUIET) build/fuzz.log cmake --preset fuzz
+	@$(QUIET) build/fuzz.log cmake --build --preset fuzz
+	@tools/fuzz $(FUZZ_SECONDS) $(FUZZ_TARGETS)
 
 bench: ## each benchmark with its peer in the same run
 	@tools/setup test

@@ -139,6 +139,11 @@ def importing() -> None:
     show(sys.executable, "bench/import_bench.py")
 
 
+def advise() -> None:
+    """A trace of a million events to the finished advice."""
+    show(sys.executable, "bench/advise_bench.py")
+
+
 def smdebug_profile() -> None:
     """A profiler output folder of SageMaker Debugger into a run, beside its PandasFrame."""
     show(sys.executable, "bench/smdebug_profile_bench.py")
@@ -159,6 +164,7 @@ BENCHMARKS: dict[str, tuple[Callable[[], None], pathlib.Path]] = {
     "span_python": (span_python, ROOT / "bench/span_python.py"),
     "reading": (reading, PROGRAMS / "million_steps"),
     "import": (importing, PROGRAMS / "import_limits"),
+    "advise": (advise, BUILD / "bin/telltale"),
     "smdebug_profile": (smdebug_profile, BUILD / "bin/telltale"),
     "replay": (replay, PROGRAMS / "replay_bench"),
     "serve": (serve, PROGRAMS / "serve_bench"),

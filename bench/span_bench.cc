@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A span from C++, both clock reads included, while the agent's consumer drains the arena every
-// 50 ms in another process. Beside it: the bare clock, a hook of the step machine, and a name
-// look-up. usage: span_bench [rounds]; exit code 1 where a span costs more than its limit, or one
-// was dropped.
+// 50 ms in another process and the look-back ring holds the spans of detail. Beside it: the bare
+// clock, a hook of the step machine, and a name look-up. usage: span_bench [rounds]; exit code 1
+// where a span, stored or of detail, costs more than its limit, one was dropped, or the ring had
+// none.
 //
 // Each round is as many spans as fit into the ring between two drains, so none is dropped; the
 // clock is CLOCK_MONOTONIC around the whole round.
@@ -24,6 +25,7 @@
 #include <string>
 #include <vector>
 
+#include "agent/look_back.h"
 #include "channel/consumer.h"
 #include "channel/control_page.h"
 #include "channel/registration.h"
@@ -38,7 +40,12 @@ namespace channel = telltale::channel;
 constexpr int kSpansPerRound = 100'000;  // 3.2 MB of the 12 MiB ring.
 
 /// The supervisor's answer and the agent's drain, in one child process.
-[[noreturn]] void Consume(int listener, channel::ProducerCounters* counters) {
+struct Counted {
+  channel::ProducerCounters counters;
+  std::uint64_t details = 0;  ///< Spans that went through the look-back ring.
+};
+
+[[noreturn]] void Consume(int listener, Counted* counted) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   const UniqueFd socket(::accept(listener, nullptr, nullptr));
   channel::Hello hello;
@@ -59,18 +66,23 @@ constexpr int kSpansPerRound = 100'000;  // 3.2 MB of the 12 MiB ring.
   auto control = channel::ControlPage::Create(hello.name_limit);
   if (!consumer.ok() || !control.ok()) ::_exit(1);
   auto accept = channel::MakeMessage<channel::Accept>(channel::MessageType::kAccept);
+  control->SetDetail(telltale::format::kControlDetailMax, true);
   auto read_only = control->ReadOnlyFd();
   const int fd = read_only->get();
   channel::SendMessage(socket.get(), &accept, sizeof accept, &fd, 1);
+  telltale::agent::LookBack ring(telltale::agent::kLookBackBytes);
   for (;;) {
     telltale::StringPool pool;
-    channel::Drained out;
-    while ((*consumer)->Drain(1 << 20, 0, &pool, &out)) {
+    bool more = true;
+    while (more) {
+      channel::Drained out;
+      more = (*consumer)->Drain(1 << 20, 0, &pool, &out);
+      ring.Offer(out.details, &out.rows);
+      ring.Settle(true);
+      counted->details += out.details.size();
       (*consumer)->Commit();
-      out.rows.spans.clear();
     }
-    (*consumer)->Commit();
-    *counters = (*consumer)->counters();
+    counted->counters = (*consumer)->counters();
     ::usleep(50'000);
   }
 }
@@ -98,12 +110,12 @@ int main(int argc, char** argv) {
       ::listen(listener.get(), 1) != 0) {
     return 1;
   }
-  void* shared = ::mmap(nullptr, sizeof(channel::ProducerCounters), PROT_READ | PROT_WRITE,
-                        MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  void* shared =
+      ::mmap(nullptr, sizeof(Counted), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (shared == MAP_FAILED) return 1;
-  auto* counters = new (shared) channel::ProducerCounters;
+  auto* counted = new (shared) Counted;
   const pid_t child = ::fork();
-  if (child == 0) Consume(listener.get(), counters);
+  if (child == 0) Consume(listener.get(), counted);
   ::setenv("TELLTALE_SOCKET", path.c_str(), 1);
   if (!telltale::Init()) {
     std::fprintf(stderr, "span_bench: the probe does not record\n");
@@ -136,6 +148,16 @@ int main(int argc, char** argv) {
                   kSpansPerRound,
                   [name] {
                     for (int i = 0; i < kSpansPerRound; ++i) telltale::Span span(name);
+                  },
+                  true,
+                  {}});
+  rows.push_back({"span of detail",
+                  kSpansPerRound,
+                  [name] {
+                    for (int i = 0; i < kSpansPerRound; ++i) {
+                      const std::uint64_t begin = tt_now();
+                      tt_detail_span(name, begin, tt_now(), TT_SPAN_MODULE);
+                    }
                   },
                   true,
                   {}});
@@ -179,17 +201,22 @@ int main(int argc, char** argv) {
   }
   const bool tsc = channel::DetectClock() == telltale::format::ClockKind::kTsc;
   const double span = rows[2].ns[rows[2].ns.size() / 2];
+  const double detail = rows[3].ns[rows[3].ns.size() / 2];
   const int limit = tsc ? 50 : 70;
   std::printf("  a span with both clock reads: %.1f ns   limit %d ns (clock %s)\n", span, limit,
               tsc ? "TSC" : "CLOCK_MONOTONIC");
+  std::printf("  a span of detail, which the ring holds: %.1f ns   limit %d ns\n", detail, limit);
   ::usleep(200'000);
-  const std::uint64_t produced = counters->produced;
-  const std::uint64_t dropped = counters->dropped;
+  const std::uint64_t produced = counted->counters.produced;
+  const std::uint64_t dropped = counted->counters.dropped;
+  const std::uint64_t details = counted->details;
   std::printf("  records: %llu, of them dropped: %llu   limit 0\n",
               static_cast<unsigned long long>(produced), static_cast<unsigned long long>(dropped));
+  std::printf("  of detail, through the look-back ring: %llu   at least 1\n",
+              static_cast<unsigned long long>(details));
   ::kill(child, SIGKILL);
   ::waitpid(child, nullptr, 0);
   ::unlink(path.c_str());
   ::rmdir(folder);
-  return span <= limit && produced > 0 && dropped == 0 ? 0 : 1;
+  return span <= limit && detail <= limit && produced > 0 && dropped == 0 && details > 0 ? 0 : 1;
 }

@@ -15,7 +15,7 @@ PAGE = "docs/formats/events.md"
 ROW = re.compile(r"^\| `([\w.]+)`", re.M)
 # Each way in which a kind is written, then how it is read. A new way of writing belongs here.
 WRITTEN_CXX = (
-    re.compile(r'\b\w+\.kind\s*=\s*"([^"]+)"'),
+    re.compile(r'\b(?!request\.)\w+\.kind\s*=\s*"([^"]+)"'),  # Requests have kinds of their own: requests.md.
     re.compile(r'\bNewEvent\(\s*"([^"]+)"'),
     re.compile(r'\bevents_\.push_back\(\s*\{\s*"([^"]+)"'),
     re.compile(r'\bEvent\(\s*producer_->Intern\(\s*"([^"]+)"'),

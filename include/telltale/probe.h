@@ -24,7 +24,7 @@ extern "C" {
 #endif
 
 #define TT_ABI_MAJOR 1
-#define TT_ABI_MINOR 3
+#define TT_ABI_MINOR 4
 
 #if defined(__GNUC__)
 #define TT_API __attribute__((visibility("default")))
@@ -61,7 +61,8 @@ typedef enum {
   TT_SPAN_USER = 0,
   TT_SPAN_PHASE = 1,
   TT_SPAN_DATA = 2,
-  TT_SPAN_RUNTIME = 3
+  TT_SPAN_RUNTIME = 3,
+  TT_SPAN_MODULE = 4 /* a call of a module; since 1.4 */
 } tt_span_category;
 
 typedef enum { TT_INFO = 0, TT_LOW = 1, TT_MEDIUM = 2, TT_HIGH = 3 } tt_severity;
@@ -253,6 +254,18 @@ TT_API uint64_t tt_windows_epoch(void);
 TT_API int32_t tt_windows(char* out, size_t room);
 /* 1 where the calling thread is the one whose calls make the steps. */
 TT_API int tt_owns_steps(void);
+
+/* ---- spans of detail (since 1.4) ----
+ *
+ * Too many to be stored at every step: the agent holds the newest in memory and stores those of the
+ * steps around a finding. Whole passes are recorded, as many as the agent gives room for. */
+
+/* A pass begins (a root's forward): 1 where its spans of detail are wanted. 0 on a thread other
+ * than the one that steps, and where nothing takes them. A load and a comparison where it is off.
+ */
+TT_API int tt_detail_pass(void);
+/* As tt_span, of a pass that is wanted. */
+TT_API void tt_detail_span(uint32_t name, uint64_t begin, uint64_t end, tt_span_category category);
 
 /* Time from `begin` (tt_now) to now was ours: adds it to the open step's probe_ns, or, on another
  * thread than the one that steps, to that of the step that closes next. */

@@ -7,13 +7,24 @@ Python of the user's, active from 3.9.
 import sys
 
 # Module -> what is done once it has been imported: a function of the module, or the name of a module
-# of ours with such a function `install`.
+# of ours with such a function `install`; None: only the time of its import is of interest.
 _TARGETS = {
+    "jax": "adapters.jax_compiles",
     "keras": "adapters.keras",
     "tensorflow": "adapters.tensorflow",
     "torch": "adapters.torch",
     "xgboost": "adapters.xgboost",
-}
+}  # type: dict[str, str | None]
+for _name in (
+    "accelerate datasets deepspeed diffusers flax lightning matplotlib numpy optax pandas pyarrow "
+    "pytorch_lightning scipy sklearn timm torchaudio torchvision transformers wandb"
+).split():
+    _TARGETS[_name] = None
+# When this interpreter came here, and (name, begin, end) of the imports since, by time.monotonic_ns;
+# on_import(name, begin, end) is told instead once somebody sets it.
+started_ns = 0
+imports = []  # type: list[tuple[str, int, int]]
+on_import = None
 # Our package's name where the user has another module `telltale`.
 _PRIVATE = "_telltale"
 _installed = False
@@ -30,6 +41,23 @@ def note(text):
                 os.write(fd, "pid {}: {}\n".format(os.getpid(), text).encode("utf-8", "replace"))
             finally:
                 os.close(fd)
+    except Exception:
+        pass
+
+
+def _now():
+    time = sys.modules.get("time")
+    return time.monotonic_ns() if time is not None else 0
+
+
+def _imported(name, begin, end):
+    try:
+        if begin == 0 or name not in _TARGETS:
+            return
+        if on_import is not None:
+            on_import(name, begin, end)
+        elif len(imports) < 64:
+            imports.append((name, begin, end))
     except Exception:
         pass
 
@@ -118,8 +146,12 @@ class _Finder:
                 del loader.exec_module
             except AttributeError:
                 pass
+            begin = _now()
             execute(module)
-            _adapt(module, adapter)
+            end = _now()
+            if adapter is not None:
+                _adapt(module, adapter)
+            _imported(module.__name__, begin, end)
 
         try:
             loader.exec_module = exec_module
@@ -141,12 +173,13 @@ def _is_ours(spec):
 
 def install():
     """Sets the import hook, once. Does nothing outside `telltale run`."""
-    global _installed
+    global _installed, started_ns
     environ = sys.modules["os"].environ
     directory = environ.get("TELLTALE_PYTHON_DIR")
     if _installed or not directory or "TELLTALE_SOCKET" not in environ or sys.version_info < (3, 9):
         return
     _installed = True
+    started_ns = _now()
     sys.meta_path.insert(0, _Finder(directory))
 
 

@@ -7,7 +7,10 @@
 #include <cmath>
 
 #include "hook.h"
+#include "items.h"
+#include "module_spans.h"
 #include "seen_cache.h"
+#include "spans.h"
 #include "state.h"
 #include "torch_capture.h"
 #include "values.h"
@@ -157,14 +160,25 @@ PyObject* RootForward(ThreadState* thread, PyObject* self, PyObject* const* args
   const bool train = GradEnabled() && IsTrueAttr(module, g_training);
   const std::int64_t size = g_fetch_seen ? 0 : InputSize(args, count);
   g_last_forward_trains = train;
-  if (!train && !g_eval_seen) {
-    g_eval_seen = true;
-    CallAdapter(g_adapter.on_eval, module, "on_eval");
+  std::uint64_t evaluation = 0;
+  if (train) {
+    if (g_evaluating) [[unlikely]]
+      EndEvaluation();
+    if (g_adapter.on_second != nullptr) [[unlikely]] {
+      const std::uint64_t now = tt_now();
+      if (now >= g_second_due) SampleSecond(now);
+    }
+  } else {
+    evaluation = tt_now();
+    if (!g_eval_seen) {
+      g_eval_seen = true;
+      CallAdapter(g_adapter.on_eval, module, "on_eval");
+    }
   }
   tt_forward_begin(train ? TT_MODE_TRAIN : TT_MODE_EVAL);
   StepBorder(Border::kForward, train ? TT_MODE_TRAIN : TT_MODE_EVAL);
   PhaseBorder(TT_PHASE_FORWARD, true);
-  thread->watching = AnythingDue() ? WatchForward(module, train) : 0;
+  thread->watching = (AnythingDue() ? WatchForward(module, train) : 0) | WatchSpans();
   if ((thread->watching & kWatchInputs) != 0) TellInputs({args, nargsf, kwnames});
   PyObject* result = CallOriginal(self, args, nargsf, kwnames);
   if ((thread->watching & kWatchResults) != 0 && result != nullptr) {
@@ -173,6 +187,7 @@ PyObject* RootForward(ThreadState* thread, PyObject* self, PyObject* const* args
   thread->watching = 0;
   PhaseBorder(TT_PHASE_FORWARD, false);
   tt_forward_end(size);
+  if (!train) EvaluationForward(evaluation, tt_now());
   return result;
 }
 
@@ -183,11 +198,14 @@ PyObject* WatchedForward(ThreadState* thread, PyObject* self, PyObject* const* a
   // What runs in a fetch or in a backward (checkpointing) is no part of the forward.
   const bool outside = thread->next_depth > 0 || thread->backward_depth > 0;
   if ((thread->watching & kWatchInputs) != 0 && !outside) TellInputs({args, nargsf, kwnames});
+  const bool spanned = (thread->watching & kWatchSpans) != 0 && !outside && ArgCount(nargsf) > 0;
   PyObject* result = nullptr;
   if (ArgCount(nargsf) > 0 && IsLossModule(args[0])) {
     const LossDepth loss(thread);
+    const ModuleSpan span(spanned ? args[0] : nullptr);
     result = CallOriginal(self, args, nargsf, kwnames);
   } else {
+    const ModuleSpan span(spanned ? args[0] : nullptr);
     result = CallOriginal(self, args, nargsf, kwnames);
   }
   if (result != nullptr && (thread->watching & kWatchResults) != 0 && !outside) {
@@ -366,6 +384,9 @@ PyObject* Next(PyObject* self, PyObject* const* args, std::size_t nargsf, PyObje
   Depth depth(&thread.next_depth);
   if (!MayFetch()) return CallOriginal(self, args, nargsf, kwnames);
   g_fetch_seen = true;
+  g_newest_fetch = tt_now();
+  if (g_newest_fetch >= g_queue_due && ArgCount(nargsf) > 0) [[unlikely]]
+    SampleQueue(args[0], g_newest_fetch);
   tt_fetch_begin();
   StepBorder(Border::kFetch);
   PhaseBorder(TT_PHASE_DATA_WAIT, true);
@@ -393,11 +414,59 @@ PyObject* Iter(PyObject* self, PyObject* const* args, std::size_t nargsf, PyObje
 }
 
 PyObject* Fetch(PyObject* self, PyObject* const* args, std::size_t nargsf, PyObject* kwnames) {
-  if (!Ready(TT_PROCESS_WORKER)) return CallOriginal(self, args, nargsf, kwnames);
+  if (ArgCount(nargsf) == 0 || !Ready(TT_PROCESS_WORKER)) {
+    return CallOriginal(self, args, nargsf, kwnames);
+  }
+  WatchedItems items(args[0], reinterpret_cast<HookObject*>(self)->name);
   const std::uint64_t begin = tt_now();
   PyObject* result = CallOriginal(self, args, nargsf, kwnames);
-  tt_span(g_names.fetch, begin, tt_now(), TT_SPAN_DATA);
+  const std::uint64_t end = tt_now();
+  tt_span(g_names.fetch, begin, end, TT_SPAN_DATA);
+  if (result != nullptr) items.Tell(begin, end);
   return result;
+}
+
+/// Bytes of a tensor, or of those in a list.
+std::uint64_t BytesOf(PyObject* value, bool inside = false) {
+  if (!inside && PyList_Check(value) != 0) {
+    std::uint64_t sum = 0;
+    // Another thread may shorten it meanwhile.
+    for (Py_ssize_t i = 0; i < std::min<Py_ssize_t>(PyList_Size(value), 1024); ++i) {
+      PyObject* each = PyList_GetItem(value, i);
+      if (each == nullptr) {
+        PyErr_Clear();
+        break;
+      }
+      Py_INCREF(each);
+      const Ref kept(each);
+      sum += BytesOf(each, true);
+    }
+    return sum;
+  }
+  // A subclass may answer by the user's code.
+  if (Py_TYPE(value) != g_adapter.tensor_type) return 0;
+  Ref elements(PyObject_CallMethod(value, "numel", nullptr));
+  Ref size(elements ? PyObject_CallMethod(value, "element_size", nullptr) : nullptr);
+  const unsigned long long bytes =
+      size ? PyLong_AsUnsignedLongLong(elements.get()) * PyLong_AsUnsignedLongLong(size.get()) : 0;
+  if (PyErr_Occurred() == nullptr) return bytes;
+  DropError();
+  return 0;
+}
+
+/// A collective ended: its span, and what it moved, by the larger of what it took and gave.
+void TellCollective(HookObject* hook, const CallArguments& call, std::uint64_t begin,
+                    std::uint64_t end) {
+  RecordSpan(hook->name, begin, end, TT_SPAN_RUNTIME);
+  ErrorGuard guard;
+  const std::size_t count =
+      ArgCount(call.nargsf) +
+      (call.kwnames == nullptr ? 0 : static_cast<std::size_t>(PyTuple_Size(call.kwnames)));
+  std::uint64_t bytes = 0;
+  for (std::size_t i = 0; i < count; ++i) bytes = std::max(bytes, BytesOf(call.args[i]));
+  ++hook->calls;
+  hook->bytes += bytes;
+  hook->ticks += end - begin;
 }
 
 PyObject* CommWait(PyObject* self, PyObject* const* args, std::size_t nargsf, PyObject* kwnames) {
@@ -406,9 +475,68 @@ PyObject* CommWait(PyObject* self, PyObject* const* args, std::size_t nargsf, Py
     return CallOriginal(self, args, nargsf, kwnames);
   }
   Depth depth(&thread.wait_depth);
+  auto* hook = reinterpret_cast<HookObject*>(self);
+  const std::uint64_t begin = tt_now();
   tt_phase_begin(TT_PHASE_COMM_WAIT);
   PyObject* result = CallOriginal(self, args, nargsf, kwnames);
   tt_phase_end(TT_PHASE_COMM_WAIT);
+  if (hook->name != nullptr) TellCollective(hook, {args, nargsf, kwnames}, begin, tt_now());
+  return result;
+}
+
+/// Tells the adapter of a timed call, in Python's form of its arguments.
+void TellTimed(const HookObject& hook, const CallArguments& call, std::uint64_t ticks) {
+  ErrorGuard guard;
+  const OutsideCompiler outside;
+  const OwnTime own;
+  const std::size_t count = ArgCount(call.nargsf);
+  const Py_ssize_t named = call.kwnames == nullptr ? 0 : PyTuple_Size(call.kwnames);
+  Ref args(PyTuple_New(static_cast<Py_ssize_t>(count)));
+  Ref kwargs(PyDict_New());
+  bool made = static_cast<bool>(args) && static_cast<bool>(kwargs);
+  for (std::size_t i = 0; made && i < count; ++i) {
+    Py_INCREF(call.args[i]);
+    PyTuple_SetItem(args.get(), static_cast<Py_ssize_t>(i), call.args[i]);
+  }
+  for (Py_ssize_t i = 0; made && i < named; ++i) {
+    made = PyDict_SetItem(kwargs.get(), PyTuple_GetItem(call.kwnames, i),
+                          call.args[count + static_cast<std::size_t>(i)]) == 0;
+  }
+  const double per_ms = static_cast<double>(Ticks(1'000'000));
+  const auto ns = static_cast<long long>(static_cast<double>(ticks) * 1e6 / per_ms);
+  Ref result(made ? PyObject_CallFunction(hook.tell, "OOL", args.get(), kwargs.get(), ns)
+                  : nullptr);
+  // What it may fail of is only told: the recording goes on without it.
+  if (!result) DropError();
+  own.Account();
+}
+
+PyObject* Timed(PyObject* self, PyObject* const* args, std::size_t nargsf, PyObject* kwnames) {
+  ThreadState& thread = ThisThread();
+  const auto* hook = reinterpret_cast<HookObject*>(self);
+  constexpr int kRoom = sizeof thread.timed / sizeof thread.timed[0];
+  PyObject** const last = thread.timed + thread.timed_count;
+  // What calls another of its name is one: the outermost.
+  if (g_recording == Recording::kOff || thread.timed_count == kRoom ||
+      std::find(thread.timed, last, hook->name) != last) {
+    return CallOriginal(self, args, nargsf, kwnames);
+  }
+  const int depth = thread.timed_count++;
+  *last = hook->name;
+  Py_INCREF(self);  // The call may take the hook away.
+  const Ref kept(self);
+  const std::uint64_t begin = tt_now();
+  PyObject* result = CallOriginal(self, args, nargsf, kwnames);
+  const std::uint64_t end = tt_now();
+  if (thread.timed_count > depth) thread.timed_count = depth;
+  if (hook->least_ns != 0 && end - begin < Ticks(hook->least_ns)) return result;
+  // An empty name: only the adapter is told.
+  if (PyUnicode_GetLength(hook->name) > 0) {
+    RecordSpan(hook->name, begin, end, TT_SPAN_RUNTIME);
+  }
+  if (hook->tell != nullptr && result != nullptr) {
+    TellTimed(*hook, {args, nargsf, kwnames}, end - begin);
+  }
   return result;
 }
 
@@ -478,6 +606,8 @@ Vectorcall HookFunction(HookKind kind) {
       return Loss;
     case HookKind::kTrace:
       return Trace;
+    case HookKind::kTimed:
+      return Timed;
     case HookKind::kNewGroup:
     case HookKind::kCount:
       break;

@@ -11,11 +11,19 @@ PyObject* g_method_type = nullptr;
 HookObject* AsHook(PyObject* self) { return reinterpret_cast<HookObject*>(self); }
 
 PyObject* New(PyTypeObject* type, PyObject* args, PyObject*) {
-  PyObject* original = nullptr;
+  PyObject *original = nullptr, *name = Py_None, *tell = Py_None;
   int kind = 0;
-  if (!PyArg_ParseTuple(args, "Oi:Hook", &original, &kind)) return nullptr;
+  unsigned long long least_ns = 0;
+  if (!PyArg_ParseTuple(args, "Oi|OKO:Hook", &original, &kind, &name, &least_ns, &tell)) {
+    return nullptr;
+  }
   if (kind < 0 || kind >= static_cast<int>(HookKind::kCount)) {
     PyErr_SetString(PyExc_ValueError, "unknown kind of hook");
+    return nullptr;
+  }
+  const bool needs_name = kind == static_cast<int>(HookKind::kTimed);
+  if (name != Py_None ? PyUnicode_Check(name) == 0 : needs_name) {
+    PyErr_SetString(PyExc_TypeError, "a hook's name must be a str");
     return nullptr;
   }
   using Alloc = PyObject* (*)(PyTypeObject*, Py_ssize_t);
@@ -24,6 +32,16 @@ PyObject* New(PyTypeObject* type, PyObject* args, PyObject*) {
   if (self == nullptr) return nullptr;
   Py_INCREF(original);
   AsHook(self)->original = original;
+  if (name != Py_None) {
+    Py_INCREF(name);
+    PyUnicode_InternInPlace(&name);
+    AsHook(self)->name = name;
+  }
+  if (tell != Py_None) {
+    Py_INCREF(tell);
+    AsHook(self)->tell = tell;
+  }
+  AsHook(self)->least_ns = least_ns;
   AsHook(self)->vectorcall = HookFunction(static_cast<HookKind>(kind));
   return self;
 }
@@ -31,11 +49,14 @@ PyObject* New(PyTypeObject* type, PyObject* args, PyObject*) {
 int Traverse(PyObject* self, visitproc visit, void* arg) {
   Py_VISIT(Py_TYPE(self));
   Py_VISIT(AsHook(self)->original);
+  Py_VISIT(AsHook(self)->tell);
   return 0;
 }
 
 int Clear(PyObject* self) {
   Py_CLEAR(AsHook(self)->original);
+  Py_CLEAR(AsHook(self)->name);
+  Py_CLEAR(AsHook(self)->tell);
   return 0;
 }
 

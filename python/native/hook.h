@@ -13,7 +13,8 @@
 
 namespace telltale::native {
 
-/// What is recorded around the call. The names are those of Python's Hook(original, kind).
+/// What is recorded around the call. The names are those of Python's
+/// Hook(original, kind, name=None, least_ns=0, tell=None).
 enum class HookKind : int {
   kForward = 0,    ///< nn.Module.__call__
   kBackward = 1,   ///< autograd.backward, which Tensor.backward calls
@@ -27,13 +28,19 @@ enum class HookKind : int {
   kNewGroup = 9,   ///< init_process_group
   kLoss = 10,      ///< functional losses
   kTrace = 11,     ///< torch.jit's tracers
-  kCount = 12,
+  kTimed = 12,     ///< anything that is worth a span of its own: writing a checkpoint
+  kCount = 13,
 };
 
 struct HookObject {
   PyObject_HEAD Vectorcall vectorcall;
   PyObject* original;         ///< Owned.
   PyObject* weak_references;  ///< torch.compile keeps some to the functions that it reads.
+  PyObject* name;  ///< Owned, interned, or null: of the span; of kFetch the attribute that holds
+                   ///< what items are taken of.
+  PyObject* tell;  ///< Owned or null: (args, kwargs, ns) after a call of kTimed.
+  std::uint64_t least_ns;             ///< Of kTimed: what took less is not told.
+  std::uint64_t calls, bytes, ticks;  ///< Of kCommWait: in all so far.
 };
 
 /// The behaviour of a kind; in framework_hooks.cc.

@@ -8,14 +8,18 @@
 
 #include "capture.h"
 #include "hook.h"
+#include "items.h"
 #include "py_api.h"
 #include "span.h"
+#include "spans.h"
 #include "state.h"
 #include "torch_capture.h"
 #include "windows.h"
 
 namespace telltale::native {
 namespace {
+
+PyTypeObject* g_hook_type = nullptr;
 
 PyObject* None() {
   Py_INCREF(Py_None);
@@ -26,6 +30,22 @@ bool Arity(const char* name, Py_ssize_t nargs, Py_ssize_t wanted) {
   if (nargs == wanted) return true;
   PyErr_Format(PyExc_TypeError, "_probe.%s takes %zd arguments, got %zd", name, wanted, nargs);
   return false;
+}
+
+/// hook_totals(hook) -> (calls, bytes, ns) of a hook around a collective.
+PyObject* HookTotals(PyObject*, PyObject* object) {
+  if (Py_TYPE(object) != g_hook_type) {
+    PyErr_SetString(PyExc_TypeError, "_probe.hook_totals takes a Hook");
+    return nullptr;
+  }
+  const auto* hook = reinterpret_cast<const HookObject*>(object);
+  const std::uint64_t per_second = Ticks(1'000'000'000);
+  const double ns = per_second == 0
+                        ? 0
+                        : static_cast<double>(hook->ticks) * 1e9 / static_cast<double>(per_second);
+  return Py_BuildValue("(KKK)", static_cast<unsigned long long>(hook->calls),
+                       static_cast<unsigned long long>(hook->bytes),
+                       static_cast<unsigned long long>(ns));
 }
 
 /// Memory of a tensor, which a framework names by its address as an integer.
@@ -152,6 +172,7 @@ PyObject* Step(PyObject*, PyObject*) {
 }
 
 PyObject* Finish(PyObject*, PyObject*) {
+  FinishSpans();
   if (g_recording == Recording::kOn) tt_finish();
   return None();
 }
@@ -215,6 +236,9 @@ PyObject* Configure(PyObject*, PyObject*, PyObject* kwargs) {
       {"grad_enabled", &a.grad_enabled, nullptr},
       {"float32", &a.float32, nullptr},
       {"on_eval", &a.on_eval, nullptr},
+      {"on_queue", &a.on_queue, nullptr},
+      {"on_second", &a.on_second, nullptr},
+      {"on_item", &a.on_item, nullptr},
       {"decorate", &a.decorate, nullptr},
       {"on_border", &a.on_border, nullptr},
       {"tensor_type", nullptr, &a.tensor_type},
@@ -239,6 +263,7 @@ PyObject* Configure(PyObject*, PyObject*, PyObject* kwargs) {
     *target = value == Py_None ? nullptr : value;
     Py_XDECREF(old);
   }
+  RenewSamplers();
   return None();
 }
 
@@ -266,6 +291,7 @@ PyMethodDef g_functions[] = {
     {"name", Fast(Name), METH_FASTCALL, "name(text): announces a name, for the plan to answer it"},
     {"count_skipped", Fast(CountSkipped), METH_FASTCALL, "count_skipped(reason, n)"},
     {"compute_stats", Fast(ComputeStats), METH_FASTCALL, "compute_stats(address, count, dtype)"},
+    {"hook_totals", HookTotals, METH_O, "hook_totals(hook) -> (calls, bytes, ns)"},
     {"configure", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(Configure)),
      METH_VARARGS | METH_KEYWORDS, "configure(**callbacks)"},
     {nullptr, nullptr, 0, nullptr},
@@ -293,9 +319,10 @@ extern "C" __attribute__((visibility("default"))) PyObject* PyInit__probe() {
   if (module == nullptr) return nullptr;
   PyObject* hook = MakeHookType();
   PyObject* span = MakeSpanType();
+  g_hook_type = reinterpret_cast<PyTypeObject*>(hook);
   if (hook == nullptr || span == nullptr || !AddCaptureFunctions(module) ||
-      !AddWindowFunctions(module) || !InitTorchCapture() ||
-      PyModule_AddFunctions(module, g_torch_capture_functions) != 0 ||
+      !AddWindowFunctions(module) || !AddSpanFunctions(module) || !InitItems() ||
+      !InitTorchCapture() || PyModule_AddFunctions(module, g_torch_capture_functions) != 0 ||
       PyModule_AddObject(module, "Hook", hook) != 0 ||
       PyModule_AddObject(module, "Span", span) != 0) {
     Py_DECREF(module);

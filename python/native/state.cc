@@ -8,6 +8,8 @@
 #include <cstring>
 
 #include "capture.h"
+#include "items.h"
+#include "spans.h"
 #include "torch_capture.h"
 #include "windows.h"
 
@@ -94,6 +96,7 @@ bool WakeUp(tt_process_kind hint) {
     g_forked = false;
     ++g_epoch;
     g_recording = Recording::kOn;
+    SpansAwake();
     Ref number(PyLong_FromLong(kind));
     CallAdapter(g_adapter.on_awake, number.get(), "on_awake");
   }
@@ -185,6 +188,9 @@ void AfterForkInChild() {
   thread.loss_depth = 0;
   thread.in_scaler = false;
   thread.watching = 0;
+  thread.timed_count = 0;
+  ForgetSpans();
+  ForgetItems();
 }
 
 }  // namespace telltale::native

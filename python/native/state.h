@@ -27,21 +27,26 @@ struct ThreadState {
   int wait_depth = 0;
   int loss_depth = 0;  ///< Calls of loss modules on the stack.
   int watching = 0;    ///< Inside a root's forward whose calls the adapter is told; kWatch bits.
+  PyObject* timed[8] = {};  ///< Names of the timed calls on the stack; borrowed.
+  int timed_count = 0;
   std::uint64_t recorded_ticks = 0;  ///< Spent in records that account for themselves.
 };
 
 /// What the framework's adapter gave us (None or null: not there).
 struct Adapter {
-  PyObject* on_wake = nullptr;         ///< (kind_hint: int, forked: bool) -> kind or -1
-  PyObject* on_awake = nullptr;        ///< (kind) the process is registered
-  PyObject* on_root = nullptr;         ///< (module) first call of a root module
-  PyObject* on_eval = nullptr;         ///< (module) first forward of a root module without gradient
-  PyObject* on_optimizer = nullptr;    ///< (optimizer) first step of an optimizer
-  PyObject* on_stats = nullptr;        ///< (optimizer) something is due
-  PyObject* on_loader = nullptr;       ///< (loader) an iterator was asked for
-  PyObject* on_group = nullptr;        ///< () a process group was made
-  PyObject* on_border = nullptr;       ///< (step, mode, said) a step begins; windows.h
-  PyObject* decorate = nullptr;        ///< (name, function) -> function inside a span
+  PyObject* on_wake = nullptr;       ///< (kind_hint: int, forked: bool) -> kind or -1
+  PyObject* on_awake = nullptr;      ///< (kind) the process is registered
+  PyObject* on_root = nullptr;       ///< (module) first call of a root module
+  PyObject* on_eval = nullptr;       ///< (module) first forward of a root module without gradient
+  PyObject* on_optimizer = nullptr;  ///< (optimizer) first step of an optimizer
+  PyObject* on_stats = nullptr;      ///< (optimizer) something is due
+  PyObject* on_loader = nullptr;     ///< (loader) an iterator was asked for
+  PyObject* on_group = nullptr;      ///< () a process group was made
+  PyObject* on_border = nullptr;     ///< (step, mode, said) a step begins; windows.h
+  PyObject* on_queue = nullptr;      ///< (iterator) a batch is fetched; ten times a second at most
+  PyObject* on_second = nullptr;     ///< (None) a step of training begins; once a second at most
+  PyObject* on_item = nullptr;       ///< (facts) an item of a batch took far longer than others
+  PyObject* decorate = nullptr;      ///< (name, function) -> function inside a span
   PyObject* on_device_loss = nullptr;  ///< (tensor) loss that is not in main memory
   PyObject* on_device_eval = nullptr;  ///< (tensor) the same of an evaluation
   PyObject* grad_enabled = nullptr;    ///< () -> bool
@@ -64,6 +69,10 @@ extern Adapter g_adapter;
 struct Names {
   std::uint32_t fetch = 0;
   std::uint32_t loss = 0;
+  std::uint32_t gc = 0;
+  std::uint32_t gc_ms = 0;
+  std::uint32_t evaluation = 0;
+  std::uint32_t sample = 0;
 };
 extern Names g_names;
 /// Text to name id, for names given by the user. A new process starts with an empty one.

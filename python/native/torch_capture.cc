@@ -54,6 +54,7 @@ struct Torch {
   PyObject* on_forward = nullptr;   ///< (root, train: bool) -> kWatch bits
   PyObject* on_inputs = nullptr;    ///< (module, args, kwargs or None, None) before the call
   PyObject* on_module = nullptr;    ///< (module, args, kwargs or None, result)
+  PyObject* on_part = nullptr;      ///< (module) -> its path in the module tree
   PyObject* on_loss = nullptr;      ///< (loss module, args, kwargs or None, result)
   PyObject* on_function = nullptr;  ///< (function, args, kwargs or None, result)
   PyObject* on_backward = nullptr;  ///< (tensor)
@@ -438,6 +439,7 @@ PyObject* ConfigureTorch(PyObject*, PyObject*, PyObject* kwargs) {
       {"on_forward", &t.on_forward},
       {"on_inputs", &t.on_inputs},
       {"on_module", &t.on_module},
+      {"on_part", &t.on_part},
       {"on_loss", &t.on_loss},
       {"on_function", &t.on_function},
       {"on_backward", &t.on_backward},
@@ -545,6 +547,12 @@ int WatchForward(PyObject* module, bool train) {
   const long watch = answer ? PyLong_AsLong(answer.get()) : 0;
   if (watch == -1) DropError();
   return watch > 0 ? static_cast<int>(watch) : 0;
+}
+
+bool NamesParts() { return g_torch.on_part != nullptr; }
+
+PyObject* PartName(PyObject* module) {
+  return Ask(g_torch.on_part, "on_part", {module, nullptr, nullptr, nullptr});
 }
 
 void TellInputs(const CallArguments& call) {

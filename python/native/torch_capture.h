@@ -54,6 +54,9 @@ inline constexpr int kWatchInputs = 2;
 /// A functional loss was called; `function`: what torch itself calls it.
 [[gnu::cold]] void TellLossFunction(PyObject* function, const CallArguments& call,
                                     PyObject* result);
+/// Whether the adapter names modules; the name of one, a str, or null (new reference).
+bool NamesParts();
+[[gnu::cold]] PyObject* PartName(PyObject* module);
 /// Whether functional losses are to be told.
 bool WantsLossFunctions();
 /// A backward pass begins from this loss (as it was before it was scaled).

@@ -51,6 +51,8 @@ PyObject* Windows(PyObject*, PyObject*) {
   const std::uint64_t epoch = tt_windows_epoch();
   const std::int32_t bytes = epoch == 0 ? 0 : tt_windows(text, sizeof text);
   if (bytes < 0) {
+    // Whole and yet not to be read: it is damaged, and the next edit is waited for.
+    if (epoch % 2 == 0 && tt_windows_epoch() == epoch) g_windows_epoch = epoch;
     Py_INCREF(Py_None);
     return Py_None;
   }
@@ -113,7 +115,7 @@ void TellBorder(Border border, int mode) {
   const int said = border == Border::kForward ? kSaid : after_training;
   const bool moved = step != g_last_step || now_mode != g_last_mode || said != g_last_said;
   const bool due = step >= g_wake.step[static_cast<std::size_t>(now_mode)] ||
-                   (g_wake.each && moved) || tt_windows_epoch() != g_windows_epoch ||
+                   (g_wake.each && moved) || WindowsChanged() ||
                    (g_wake.time_ns != kNever && MonotonicNs() >= g_wake.time_ns);
   g_last_step = step;
   g_last_mode = now_mode;

@@ -24,9 +24,16 @@ enum class Border : int {
 
 [[gnu::cold]] void TellBorder(Border border, int mode);
 
+/// The plan has other windows than the manager has read. Not while they are being written (odd),
+/// nor where an agent has died in the midst of that: its successor writes them anew.
+inline bool WindowsChanged() {
+  const std::uint64_t epoch = tt_windows_epoch();
+  return epoch != g_windows_epoch && epoch % 2 == 0;
+}
+
 /// After each call of the step machine at which a step may begin. `mode`: of a forward.
 inline void StepBorder(Border border, int mode = TT_MODE_TRAIN) {
-  if (g_windows_wake || tt_windows_epoch() != g_windows_epoch) [[unlikely]]
+  if (g_windows_wake || WindowsChanged()) [[unlikely]]
     TellBorder(border, mode);
 }
 

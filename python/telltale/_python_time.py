@@ -14,6 +14,7 @@ import sys
 import time
 from typing import Any, Callable
 
+from . import _session
 from ._native import probe
 from ._window_plan import MODES, Window
 
@@ -70,7 +71,7 @@ class PythonTime:
         self._profiles.clear()
         self._phases.clear()
         self._step = ""
-        probe.windows_phases(self._phase)
+        _session.give_phases(self._phase)
 
     def size(self) -> int:
         return 0
@@ -124,7 +125,7 @@ class PythonTime:
 
     def _end(self) -> None:
         if probe is not None:
-            probe.windows_phases(None)
+            _session.give_phases(None)
         running, self._running = self._running, None
         if running is not None:
             running.disable()

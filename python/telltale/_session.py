@@ -8,6 +8,7 @@ import os
 import sys
 from typing import Any, Callable
 
+from . import _spans
 from ._native import note, probe
 
 TRAINER, WORKER, OTHER = 0, 1, 2
@@ -17,6 +18,7 @@ _wake_listeners: list[Callable[[int], None]] = []
 _end_listeners: list[Callable[[], None]] = []
 _kind_finders: list[Callable[[], int | None]] = []
 _recorders: list[Any] = []
+_phase_listener: Callable[[int, int], None] | None = None
 _started = False
 
 
@@ -81,6 +83,29 @@ def yield_window(kind: str, why: str) -> None:
         windows.manager().yield_to(kind, why)
 
 
+def give_phases(listener: Callable[[int, int], None] | None) -> None:
+    """A window of detail takes the borders of phases, whoever has them, or gives them back (None)."""
+    global _phase_listener
+    _phase_listener = listener
+    probe.windows_phases(listener)
+
+
+def listen_to_phases(listener: Callable[[int, int], None], on: bool) -> bool:
+    """Has `listener(phase, begins)` called at the borders of phases, or no more; a window's is not displaced.
+
+    Returns:
+        Whether it is called from now on.
+    """
+    if listens_to_phases(listener) != on and _phase_listener in (None, listener):
+        give_phases(listener if on else None)
+    return listens_to_phases(listener)
+
+
+def listens_to_phases(listener: Callable[[int, int], None]) -> bool:
+    """Whether it is the one that is called."""
+    return _phase_listener == listener
+
+
 def graph_compiled() -> None:
     """A framework has compiled a graph anew: windows may wait for that."""
     windows = sys.modules.get(f"{__package__}._windows")
@@ -122,6 +147,10 @@ def start() -> None:
     _started = True
     probe.configure(on_wake=_wake, on_awake=notify_awake, decorate=_decorate, on_border=_border)
     os.register_at_fork(after_in_child=probe.after_fork)
+    try:
+        _spans.install(on_wake)
+    except Exception as error:
+        note(f"spans: {type(error).__name__}: {error}")
     atexit.register(finish)
 
 

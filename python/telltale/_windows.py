@@ -89,6 +89,8 @@ class _Open:
         self.deadline_ns = 0
         self.started_bytes = 0
         self.start_s = 0.0
+        # Both clocks when it began: by them its times are moved to the run's.
+        self.clocks: dict[str, int] = {}
         # Opened at a fetch: whether the step is one of training, its forward will say.
         self.tentative = False
         self.label = ""
@@ -302,6 +304,7 @@ class Manager:
                 "early": why,
                 "begin_ms": round(open_.start_s * 1000, 3),
                 "end_ms": round(stop_s * 1000, 3),
+                **open_.clocks,
             },
         )
         if stop_s > _LONGEST_CLOSE_S:
@@ -412,14 +415,14 @@ class Manager:
         open_.tentative = mode == TRAIN and said != SAID
         open_.started_bytes = _resident_bytes()
         begin = time.perf_counter()
+        open_.clocks = {"monotonic_ns": time.monotonic_ns(), "realtime_ns": time.time_ns()}
         facts = {
             "window": window.name,
             "rank": rank(),
             "pid": os.getpid(),
             "attempt": int(os.environ.get("TELLTALE_ATTEMPT", "1")),
             "mode": window.mode,
-            "monotonic_ns": time.monotonic_ns(),
-            "realtime_ns": time.time_ns(),
+            **open_.clocks,
         }
         open_.recorder.start(window, facts)
         self.opened[open_.recorder.kind] = open_

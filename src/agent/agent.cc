@@ -59,6 +59,11 @@ constexpr std::size_t kDrainBytes = 12U << 10;
 /// More than any arena holds: after that much, all that was there at the tick's begin is out.
 constexpr std::size_t kMaxTickBytes = 64U << 20;
 constexpr std::size_t kMaxPoolBytes = 1U << 20;
+/// Spans of detail a second at a budget of all step time: each costs some 100 ns, so a fifth of it.
+constexpr double kDetailPerBudget = 2e6;
+constexpr double kMostDetail = 100'000;
+/// Batches of kept spans in one tick.
+constexpr int kKeptParts = 4;
 
 std::int64_t Now() { return Clock::System().MonotonicNs(); }
 
@@ -88,6 +93,7 @@ class Agent {
         offset_ns_(writer_->monotonic_to_run_ns()),
         supervisor_(options_.supervisor != 0 ? options_.supervisor : ::getppid()),
         raw_(folder, writer_->RecoveredPositions()),
+        look_back_(options_.look_back_bytes),
         stopper_([this](const Uuid& uuid) { return StopMarkOf(uuid); }) {
     for (const format::RingPosition& position : writer_->RecoveredPositions()) {
       recovered_[position.producer].push_back(position);
@@ -132,6 +138,8 @@ class Agent {
   void Sample();
   void CountOwn();
   void CountOwnCpu();
+  void SetDetail();
+  bool WriteKept(format::Batch* batch, std::vector<Producer*>* in_batch);
   bool Tick(bool ledger);
   bool Append(format::Batch* batch);
   void Settle(bool taken, std::vector<Producer*>* in_batch);
@@ -151,6 +159,9 @@ class Agent {
   /// As it told us itself: where it died before we looked, our parent is another.
   const pid_t supervisor_;
   RawValues raw_;
+  LookBack look_back_;
+  std::uint32_t detail_rate_ = 0;  ///< As the control pages have it.
+  bool detail_all_ = false;
   Stopper stopper_;
   bool stop_syncs_ = false;  ///< The journal has what it said; the disk is being asked.
   std::map<Uuid, std::vector<format::RingPosition>> recovered_;
@@ -384,6 +395,7 @@ void Agent::Adopt(const channel::AddProducer& message, std::vector<UniqueFd> fds
     producer->consumer().SkipTo(rings);
   }
   capture_->Introduce(producer.get());
+  producer->SetDetail(detail_rate_, detail_all_);
   producer->SkipMarks(Marked(uuid, kProcessMarkRing, 1), Marked(uuid, kProcessMarkRing, 2),
                       Marked(uuid, kDisabledMarkRing, 1), Marked(uuid, kLeftMarkRing, 1));
   if (!producer->start_said) outbox_.Add(producer->StartEvent(offset_ns_, RunNow()));
@@ -535,6 +547,7 @@ void Agent::CountOwn() {
   set("agent.cpu_ns", CpuNs(), "ns", false);
   for (const auto& producer : producers_) producer->CountInto(&ledger_);
   raw_.CountInto(::getpid(), &ledger_);
+  look_back_.CountInto(::getpid(), &ledger_);
 }
 
 bool Agent::Append(format::Batch* batch) {
@@ -561,6 +574,7 @@ void Agent::Settle(bool taken, std::vector<Producer*>* in_batch) {
   in_batch->clear();
   raw_.Settle(taken, attempt_);
   stopper_.Settle(taken);
+  look_back_.Settle(taken);
   capture_->Settle(taken, RunNow(), &outbox_);
   if (taken) capture_->Publish(producers_, [this] { return RunNow(); });
 }
@@ -571,6 +585,28 @@ bool Agent::Flush(format::Batch* batch, std::vector<Producer*>* in_batch) {
   Settle(taken, in_batch);
   *batch = {};
   return taken;
+}
+
+/// Tells the probes how much detail they may record: by the budget, all of it around a finding.
+void Agent::SetDetail() {
+  const bool on = look_back_.on() && !capture_->Strained(RunNow());
+  const double wanted = on ? options_.overhead_budget * kDetailPerBudget : 0;
+  const auto rate = static_cast<std::uint32_t>(std::min(wanted, kMostDetail));
+  const bool all = on && look_back_.wants_all();
+  if (rate == detail_rate_ && all == detail_all_) return;
+  detail_rate_ = rate;
+  detail_all_ = all;
+  for (const auto& producer : producers_) producer->SetDetail(rate, all);
+}
+
+/// Spans that the look-back ring has given out, a part at each tick. False: the journal refused.
+bool Agent::WriteKept(format::Batch* batch, std::vector<Producer*>* in_batch) {
+  for (int parts = 0; parts < kKeptParts && look_back_.HasRows(); ++parts) {
+    if (!in_batch->empty() && !Flush(batch, in_batch)) return false;
+    look_back_.AddTo(attempt_, RunNow(), batch);
+    if (!Flush(batch, in_batch)) return false;
+  }
+  return true;
 }
 
 /// One drain of every ring with everything else that waits. False when the journal refused it.
@@ -606,6 +642,7 @@ bool Agent::Tick(bool ledger) {
         producer->consumer().Rollback();
         return false;
       }
+      look_back_.Offer(drained.details, &drained.rows);
       StampAttempt(attempt_, &drained.rows);
       producer->See(drained.rows.steps);
       capture_->Offer(drained.rows);
@@ -618,6 +655,7 @@ bool Agent::Tick(bool ledger) {
     producer->drained = !more;
     capture_->AnswerNames(producer.get());
   }
+  if (!WriteKept(&batch, &in_batch)) return false;
   if (ledger) {
     CountOwn();
     ledger_.AddTo(attempt_, watermark, &batch);
@@ -657,6 +695,7 @@ void Agent::Release() {
     if (!producer->exit_said || !producer->drained || !outbox_.empty()) return false;
     if (producer->slab() != nullptr && producer->slab().use_count() > 1) return false;
     producer->CountInto(&ledger_);
+    look_back_.Gone(producer->consumer().info().pid);
     dropped_by_gone_ += producer->consumer().counters().dropped;
     releases_.push_back(producer->uuid());
     return true;
@@ -719,6 +758,9 @@ Status Agent::Prepare() {
   capture.stop = [this](const store::Request& request, std::int64_t now_ns, Outbox* outbox) {
     return stopper_.Take(request, now_ns, outbox);
   };
+  capture.look_back = [this](const store::Request& request, std::int64_t now_ns, Outbox* outbox) {
+    return look_back_.Ask(request, now_ns, outbox);
+  };
   TELLTALE_ASSIGN_OR_RETURN(capture_,
                             Capture::Create(std::move(capture), [this](const store::RequestId& id) {
                               return Marked(id, kRequestMarkRing, 1);
@@ -728,6 +770,7 @@ Status Agent::Prepare() {
 
 Status Agent::Run() {
   SayStart();
+  SetDetail();
   // What a predecessor took over must hold before a producer is told of the plan.
   capture_->Poll(RunNow(), &outbox_);
   SampleSchedule samples(options_.interval_ms * kMs);
@@ -740,6 +783,8 @@ Status Agent::Run() {
     CheckClock();
     if (samples.Due()) Sample();
     capture_->Poll(RunNow(), &outbox_);
+    look_back_.Poll(RunNow(), &outbox_);
+    SetDetail();
     // Not before the supervisor has said whom there is to stop.
     if (attempt_known_) stopper_.Poll(StopTargets(), RunNow(), &outbox_);
     const bool ledger = Now() >= next_ledger;
@@ -785,6 +830,7 @@ Status Agent::Close() {
   Sample();
   CheckLives();
   stopper_.Close(StopTargets(), RunNow(), &outbox_);
+  look_back_.End();
   CloseValues();
   PendingEvent event;
   event.time_ns = RunNow();
@@ -798,7 +844,8 @@ Status Agent::Close() {
   for (int done = 0; done < 2;) {
     SayLeft();
     if (Tick(true)) {
-      if (!raw_.HasRows()) ++done;
+      look_back_.Poll(RunNow(), &outbox_);
+      if (!raw_.HasRows() && !look_back_.HasRows()) ++done;
       TellReleases();
     } else if (Now() < deadline) {
       Wait(Now() + kRefusedPeriodNs);

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <string>
 
+#include "agent/look_back.h"
 #include "base/status.h"
 #include "base/unique_fd.h"
 #include "plan/capture_plan.h"
@@ -26,6 +27,7 @@ struct AgentOptions {
   plan::CapturePlan plan = plan::DefaultPlan();
   std::int64_t attempt_start_ns = 0;  ///< Unix time; requests of before are not of this attempt.
   double overhead_budget = 0.01;      ///< Part of step time that the probe may cost.
+  std::uint64_t look_back_bytes = kLookBackBytes;  ///< Of memory for spans of detail; 0: none.
   /// Not 0: a predecessor died; what was not sampled since this CLOCK_MONOTONIC time is a gap.
   std::int64_t gap_from_monotonic_ns = 0;
 };

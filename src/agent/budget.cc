@@ -69,6 +69,7 @@ void Budget::Say(const plan::Governor::Decision& decision, std::int64_t now_ns, 
   event.time_ns = now_ns;
   event.kind = "governor";
   if (decision.exceeded) {
+    strained_until_ns_ = now_ns + kStrainNs;
     event.kind = "budget.exceeded";
     event.severity = "medium";
   }

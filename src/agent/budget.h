@@ -38,13 +38,21 @@ class Budget {
   /// The rules, thinned as thinning() says, went to the producers.
   void Published(std::int64_t now_ns) { governor_.Published(now_ns); }
   const plan::Thinning& thinning() const { return governor_.thinning(); }
+  /// Something is not taken any more, or nothing was left to take less often a short while ago: no
+  /// time for what is not planned.
+  bool Strained(std::int64_t now_ns) const {
+    return governor_.thinning().shed > 0 || now_ns < strained_until_ns_;
+  }
   std::uint32_t sampling_stretch() const { return governor_.sampling_stretch(); }
 
  private:
   void Say(const plan::Governor::Decision& decision, std::int64_t now_ns, Outbox* outbox);
 
+  static constexpr std::int64_t kStrainNs = 60'000'000'000;
+
   const double share_;
   plan::Governor governor_;
+  std::int64_t strained_until_ns_ = 0;
   std::vector<plan::StepCost> offered_;
 };
 

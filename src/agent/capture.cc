@@ -230,6 +230,16 @@ void Capture::Take(const store::Request& request, std::int64_t now_ns, Outbox* o
                              ? Status(Code::kUsage, "the attempt that it was asked of has ended")
                              : options_.stop(request, now_ns, outbox);
     if (!taken.ok()) Refuse(request.id, request.who, taken.message(), now_ns, outbox);
+  } else if (request.kind == "lookback" && options_.look_back) {
+    // Of an attempt that is over nothing is held any more.
+    const Status taken = earlier
+                             ? Status(Code::kUsage, "the attempt that it was asked of has ended")
+                             : options_.look_back(request, now_ns, outbox);
+    // A watcher's, of every finding of the attempts before: nobody waits for the answer.
+    const bool silent = earlier && request.who == "watch";
+    if (!taken.ok() && !silent) {
+      Refuse(request.id, request.who, taken.message(), now_ns, outbox);
+    }
   } else if (request.kind != "plan" && request.kind != "profile") {
     Refuse(request.id, request.who,
            fmt::format("this telltale knows no request '{}'", request.kind), now_ns, outbox);

@@ -33,6 +33,8 @@ struct CaptureOptions {
   std::int64_t attempt_start_ns = 0;  ///< Unix time: what was asked before is of earlier attempts.
   /// Takes a request of kind "stop" and answers it in time; not ok: it is refused. May be null.
   std::function<Status(const store::Request&, std::int64_t now_ns, Outbox*)> stop;
+  /// The same of kind "lookback".
+  std::function<Status(const store::Request&, std::int64_t now_ns, Outbox*)> look_back;
 };
 
 class Capture {
@@ -68,6 +70,8 @@ class Capture {
   /// Some histogram is taken, so a helper thread may be at work in each producer.
   bool TakesHistograms() const;
   std::uint32_t sampling_stretch() const { return budget_.sampling_stretch(); }
+  /// The budget left nothing, or little, of what was planned a short while ago.
+  bool Strained(std::int64_t now_ns) const { return budget_.Strained(now_ns); }
 
  private:
   /// A request that was taken and is answered when the first step under it is known.

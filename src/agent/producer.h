@@ -42,6 +42,10 @@ class Producer {
   void Publish(const plan::Compiled& compiled, std::uint64_t slab_bytes, Names names);
   /// Publishes the windows of detail, where they have changed.
   void PublishWindows(std::string_view text) { control_->SetWindows(text); }
+  /// How many spans of detail a second it may record, or each of them.
+  void SetDetail(std::uint32_t spans_per_second, bool all) {
+    control_->SetDetail(spans_per_second, all);
+  }
   /// The names whose answers the plan owes; cheap where none is new.
   void AnswerNames(const plan::Compiled& compiled);
   /// Steps that it has made: lists of steps that are longer than a rule follow them.

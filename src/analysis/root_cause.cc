@@ -230,6 +230,8 @@ void CauseTrail::OnStep(const format::StepRow& row) {
 void CauseTrail::OnSpan(const format::SpanRow& row) {
   // The phases are known of each step already, exclusive of each other.
   if (row.duration_ns < 0 || row.category == "phase") return;
+  // Between TRAIN steps, which it does not lengthen.
+  if (row.category == "runtime" && row.name == "evaluation") return;
   if (ranks_.size() >= kMostRanks && !ranks_.contains(row.rank)) return;
   Rank& rank = ranks_[row.rank];
   if (rank.pending.size() >= kMostPending) {

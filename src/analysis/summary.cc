@@ -124,7 +124,7 @@ void Summary::OnStep(const format::StepRow& row) {
   if (row.mode != "TRAIN") return;
 
   RunPhases& attempt = attempts[row.attempt];
-  if (attempt.first_step < 0) attempt.first_step = row.step;
+  if (attempt.first_step < 0 || row.step < attempt.first_step) attempt.first_step = row.step;
   attempt.last_step = std::max(attempt.last_step, row.step);
   attempt.last_step_ns = std::max(attempt.last_step_ns, row.time_ns + row.duration_ns);
   // A first step may last 50 times as long as the others: it is in the columns, as their maximum.
@@ -183,7 +183,8 @@ void Summary::OnScalar(const format::ScalarRow& row) {
 }
 
 void Summary::OnSpan(const format::SpanRow& row) {
-  if (row.duration_ns < 0) return;
+  // Those of modules are there of the steps around a finding only: no total of theirs is one.
+  if (row.duration_ns < 0 || row.category == "module") return;
   std::pair key(std::string(row.category), std::string(row.name));
   if (spans.size() >= kMaxNames && !spans.contains(key)) {
     key = {"", "other names"};
@@ -282,6 +283,10 @@ void Summary::OnEvent(const format::EventRow& row, std::uint32_t writer) {
     thinned.push_back({row.time_ns, std::string(row.message), writer});
     if (thinned.size() > kCaptureChanges) thinned.pop_front();
     governors[writer] = {row.attempt, std::string(row.data)};
+  } else if (row.kind == "window.closed" || row.kind == "window.refused" ||
+             row.kind == "window.failed") {
+    windows.push_back({row.time_ns, std::string(row.message), writer});
+    if (windows.size() > kCaptureChanges) windows.pop_front();
   } else if (row.kind == "framework" || row.kind == "model" || row.kind == "optimizer") {
     facts[std::string(row.kind)] = row.data;
   } else if (row.kind == "dataloader") {
@@ -402,7 +407,10 @@ const RankScalars& Summary::scalars() const {
 
 std::int64_t Summary::train_steps() const {
   std::int64_t sum = 0;
-  for (const auto& [number, attempt] : attempts) sum += attempt.last_step + 1;
+  for (const auto& [number, attempt] : attempts) {
+    if (attempt.last_step >= 0)
+      sum += attempt.last_step - std::max<std::int64_t>(0, attempt.first_step) + 1;
+  }
   return sum;
 }
 

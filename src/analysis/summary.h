@@ -206,6 +206,8 @@ class Summary {
   std::deque<CaptureChange> plans;
   std::deque<CaptureChange> thinned;
   std::uint64_t thinned_count = 0;
+  /// Windows of detail that have closed, or were not opened, the newest; what each process said.
+  std::deque<CaptureChange> windows;
   /// What each writer's governor said last of the plan that holds: each node has its own.
   std::map<std::uint32_t, GovernorWord> governors;
   std::vector<std::string> disabled;         ///< Why the probe switched itself off.
@@ -228,8 +230,8 @@ class Summary {
   std::int32_t shown_rank() const;
   /// Of shown_rank().
   const RankScalars& scalars() const;
-  /// TRAIN steps of all attempts together; of an attempt its highest step + 1, for each counts
-  /// anew.
+  /// TRAIN steps of all attempts together; of an attempt from its lowest to its highest: a trace
+  /// begins at any, and an attempt may go on where another has ended.
   std::int64_t train_steps() const;
   /// Ordered by time, without overlap; intervals of no length are left out. An attempt that goes on
   /// ends at the newest record.

@@ -101,6 +101,12 @@ TEST(SummaryTest, StepsOfAttemptsAddUp) {
   EXPECT_EQ(summary.train_steps(), 40);
 }
 
+TEST(SummaryTest, StepsCountFromTheFirstThatIsThere) {
+  Summary summary;
+  for (const int step : {7, 5, 6, 10, 8, 9}) Feed(&summary, Step(step, 1000));
+  EXPECT_EQ(summary.train_steps(), 6);
+}
+
 TEST(SummaryTest, TheFirstStepOfAnAttemptCostsButDoesNotCountAsUsual) {
   Summary summary;
   Feed(&summary, Step(0, 1'000'000'000));

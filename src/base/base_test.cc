@@ -37,6 +37,11 @@ TEST(Utf8Test, MendsWhatIsNoUtf8) {
   EXPECT_EQ(ToValidUtf8("\xed\xa0\x80", &scratch), mark + mark + mark);  // A surrogate.
   EXPECT_EQ(ToValidUtf8("\xf4\x90\x80\x80", &scratch), mark + mark + mark + mark);
   EXPECT_EQ(ToValidUtf8("x\xe2\x82", &scratch), "x" + mark + mark);  // Cut.
+  for (std::size_t n = 0; n < 40; ++n) {
+    const std::string plain(n, 'x');
+    EXPECT_EQ(ValidUtf8Prefix(plain + "\xc3\xa9" + plain), 2 * n + 2);
+    EXPECT_EQ(ValidUtf8Prefix(plain + "\xff" + plain), n);
+  }
 }
 
 TEST(PrintableTest, ATerminalObeysNothingOfIt) {

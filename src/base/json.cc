@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/json.h"
 
+#include "base/json_depth.h"
+
 namespace telltale {
 
 nlohmann::json ParseJson(std::string_view text) {
+  if (JsonTooDeep(text)) return nlohmann::json(nlohmann::json::value_t::discarded);
   return nlohmann::json::parse(text, nullptr, false);
 }
 
 nlohmann::ordered_json ParseOrderedJson(std::string_view text) {
+  if (JsonTooDeep(text)) return nlohmann::ordered_json(nlohmann::json::value_t::discarded);
   return nlohmann::ordered_json::parse(text, nullptr, false);
 }
 

@@ -2,6 +2,7 @@
 #include "base/utf8.h"
 
 #include <cstdint>
+#include <cstring>
 
 namespace telltale {
 
@@ -35,6 +36,14 @@ std::size_t Utf8Length(std::string_view text) {
 std::size_t ValidUtf8Prefix(std::string_view text) {
   std::size_t at = 0;
   while (at < text.size()) {
+    // Eight characters of ASCII at once.
+    if (std::uint64_t bytes = 0; text.size() - at >= sizeof bytes) {
+      std::memcpy(&bytes, text.data() + at, sizeof bytes);
+      if ((bytes & 0x8080808080808080U) == 0) {
+        at += sizeof bytes;
+        continue;
+      }
+    }
     const std::size_t n = Utf8Length(text.substr(at));
     if (n == 0) break;
     at += n;

@@ -38,7 +38,7 @@ struct ProducerCounters {
   std::uint64_t names_folded = 0;       ///< Names that did not fit the table.
   std::uint64_t foreign_thread = 0;     ///< Step-machine calls from a second thread.
   std::uint64_t skipped = 0;            ///< Wanted and not recorded (tt_count_skipped and plan).
-  std::uint64_t spans_thinned = 0;      ///< Phase spans left out by the span budget.
+  std::uint64_t spans_thinned = 0;      ///< Spans left out by the span budgets.
   std::uint64_t raw_dropped = 0;        ///< Values of tensors that found no room on their way.
   std::uint64_t histogram_dropped = 0;  ///< Histograms likewise.
   std::uint64_t unanswered = 0;  ///< Tensors that were due before the plan had answered them.
@@ -64,6 +64,7 @@ struct DrainedTensor {
 /// are the agent's to fill. Strings are interned in the caller's pool.
 struct Drained {
   format::Rows rows;
+  std::vector<format::SpanRow> details;  ///< Spans of detail: held, not stored.
   std::vector<DrainedTensor> tensors;
   std::vector<format::RingPosition> positions;  ///< Where each ring that moved now stands.
   std::uint64_t records = 0;

@@ -189,7 +189,9 @@ void ControlPage::SetRules(std::span<const format::ControlRule> rules,
   h.unanswered_mask.store(unanswered_mask, std::memory_order_release);
   h.slab_bytes.store(slab_bytes, std::memory_order_release);
   h.stats_interval_steps.store(interval, std::memory_order_release);
-  h.flags.store(unanswered_mask != 0 ? format::kControlWantAll : 0, std::memory_order_release);
+  const std::uint32_t detail = h.flags.load(std::memory_order_relaxed) & ~format::kControlWantAll;
+  h.flags.store(detail | (unanswered_mask != 0 ? format::kControlWantAll : 0),
+                std::memory_order_release);
   h.rules_sequence.store(h.rules_sequence.load(std::memory_order_relaxed) + 1,
                          std::memory_order_release);
 }
@@ -202,6 +204,15 @@ format::ControlRule ControlPage::EveryStep(std::uint32_t take, std::uint32_t int
     when.end = std::numeric_limits<std::int64_t>::max();
   }
   return rule;
+}
+
+void ControlPage::SetDetail(std::uint32_t spans_per_second, bool all) {
+  std::atomic<std::uint32_t>& flags = header()->flags;
+  flags.store((flags.load(std::memory_order_relaxed) & format::kControlWantAll) |
+                  (all ? format::kControlDetailAll : 0) |
+                  std::min(spans_per_second, format::kControlDetailMax)
+                      << format::kControlDetailShift,
+              std::memory_order_release);
 }
 
 void ControlPage::PublishEpoch() { header()->epoch.fetch_add(1, std::memory_order_release); }

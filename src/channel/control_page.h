@@ -47,6 +47,9 @@ class ControlPage {
   void SetRules(std::span<const format::ControlRule> rules, std::uint32_t unanswered_mask,
                 std::uint64_t slab_bytes,
                 std::span<const format::ControlCollection> collections = {});
+  /// How many spans of detail a second a probe may record (capped at format::kControlDetailMax; 0:
+  /// none), or with `all` each of them. Holds from the next pass on, whatever rules are written.
+  void SetDetail(std::uint32_t spans_per_second, bool all);
   /// Publishes the windows of detail: a JSON object, or nothing. Does nothing where they are as
   /// they were, and cuts nothing: what is longer than kMaxWindowsBytes is left out.
   void SetWindows(std::string_view text);

@@ -150,6 +150,26 @@ TEST(ControlPage, AProbeOfVersion10FindsItsInterval) {
   EXPECT_EQ(header->flags.load(), format::kControlWantAll);
 }
 
+TEST(ControlPage, TheRateOfDetailOutlivesOtherRules) {
+  auto page = ControlPage::Create(100);
+  ASSERT_TRUE(page.ok());
+  TestProducer producer;
+  EXPECT_EQ(producer->ControlFlags(), 0u);
+  ASSERT_TRUE(producer->UseControlPage(page->ReadOnlyFd()->release()));
+  const ControlRule rule = ControlPage::EveryStep(1, 1);
+  page->SetRules({&rule, 1}, 1, 0);
+  page->SetDetail(20'000, false);
+  constexpr std::uint32_t kRate = 20'000U << format::kControlDetailShift;
+  EXPECT_EQ(producer->ControlFlags(), format::kControlWantAll | kRate);
+  page->SetRules({}, 0, 0);
+  EXPECT_EQ(producer->ControlFlags(), kRate);
+  page->SetDetail(0xffffffff, true);
+  EXPECT_EQ(producer->ControlFlags(),
+            format::kControlDetailAll | format::kControlDetailMax << format::kControlDetailShift);
+  page->SetDetail(0, false);
+  EXPECT_EQ(producer->ControlFlags(), 0u);
+}
+
 TEST(ControlPage, ATornEditIsNotReadAndTheNextWriterEndsIt) {
   auto page = ControlPage::Create(100);
   ASSERT_TRUE(page.ok());

@@ -135,6 +135,11 @@ class Producer {
   /// Copies their text, of at most kMaxWindowsBytes, as of the sequence number that it returns; 0:
   /// it is being written, or there is none.
   std::uint64_t ReadWindows(char* out, std::size_t room, std::size_t* bytes) const;
+  /// The control page's flags (format::kControl...); 0 where there is no page.
+  std::uint32_t ControlFlags() const {
+    const format::ControlHeader* control = control_.load(std::memory_order_acquire);
+    return control == nullptr ? 0 : control->flags.load(std::memory_order_relaxed);
+  }
   /// Counts the plans published so far.
   std::uint64_t PlanEpoch() const;
   /// The control page's word for a name; kNameUnanswered past the page.

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <iterator>
 #include <optional>
 #include <span>
 #include <utility>
@@ -18,7 +19,7 @@ using format::RecordHeader;
 using format::RecordKind;
 
 constexpr std::string_view kModes[] = {"TRAIN", "EVAL", "PREDICT", "GLOBAL"};
-constexpr std::string_view kCategories[] = {"user", "phase", "data", "runtime"};
+constexpr std::string_view kCategories[] = {"user", "phase", "data", "runtime", "module"};
 constexpr std::string_view kSeverities[] = {"info", "low", "medium", "high"};
 /// Most dimensions of a tensor: TT_MAX_DIMS.
 constexpr std::size_t kMaxDims = 16;
@@ -178,7 +179,7 @@ ReadResult RecordReader::Read(std::string_view bytes, Drained* out) {
       return {header.size, false};
     case RecordKind::kSpan:
       fits = header.size >= sizeof(format::SpanRecord);
-      good = fits && ReadSpan(record, rows);
+      good = fits && ReadSpan(record, out);
       break;
     case RecordKind::kStep:
       fits = header.size >= sizeof(format::StepRecord);
@@ -217,23 +218,24 @@ ReadResult RecordReader::Read(std::string_view bytes, Drained* out) {
   return {header.size, true};
 }
 
-bool RecordReader::ReadSpan(std::string_view bytes, format::Rows* rows) {
+bool RecordReader::ReadSpan(std::string_view bytes, Drained* out) {
   const auto r = Load<format::SpanRecord>(bytes);
+  const unsigned category = format::SpanCategory(r.header.flags);
   format::SpanRow row;
   std::int64_t end = 0;
-  if (!Name(r.header.name, &row.name) || !Time(r.begin, &row.time_ns) ||
-      !Time(r.begin + r.duration, &end)) {
+  if (category >= std::size(kCategories) || !Name(r.header.name, &row.name) ||
+      !Time(r.begin, &row.time_ns) || !Time(r.begin + r.duration, &end)) {
     return false;
   }
   row.duration_ns = std::max<std::int64_t>(0, end - row.time_ns);
   row.ord_ns = row.time_ns + row.duration_ns;
-  row.category = kCategories[(r.header.flags >> format::kCategoryShift) & 3];
+  row.category = kCategories[category];
   row.mode = kModes[r.header.flags & format::kModeMask];
   row.step = r.step;
   row.rank = info_.rank;
   row.pid = info_.pid;
   row.tid = tid_;
-  rows->spans.push_back(row);
+  ((r.header.flags & format::kDetailFlag) != 0 ? out->details : out->rows.spans).push_back(row);
   return true;
 }
 

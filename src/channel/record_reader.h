@@ -49,7 +49,7 @@ class RecordReader {
   /// Name and collection of a tensor's record; the collection is null where the name has none.
   bool TensorName(std::uint32_t id, std::string_view* name, std::string_view* collection);
   bool Time(std::uint64_t ticks, std::int64_t* out) const;
-  bool ReadSpan(std::string_view bytes, format::Rows* rows);
+  bool ReadSpan(std::string_view bytes, Drained* out);
   bool ReadStep(std::string_view bytes, format::Rows* rows);
   bool ReadScalar(std::string_view bytes, format::Rows* rows);
   bool ReadStat(std::string_view bytes, bool more, format::Rows* rows);

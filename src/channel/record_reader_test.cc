@@ -91,6 +91,24 @@ TEST_F(RecordReaderTest, ATensorsNameIsItsCollectionAndItsName) {
   }
 }
 
+TEST_F(RecordReaderTest, SpansOfDetailComeApartAndOfAnyCategory) {
+  const std::uint32_t name = producer_->Intern("layer.0", 7);
+  const std::uint64_t now = producer_->Now();
+  producer_->Span(name, now, now, format::SpanFlags(0, 2), 3);
+  producer_->Span(name, now, now, format::SpanFlags(1, 4) | format::kDetailFlag, 4);
+  producer_->Span(name, now, now, format::SpanFlags(0, 5), 5);
+  const Drained drained = Drain();
+  ASSERT_EQ(drained.rows.spans.size(), 1U);
+  EXPECT_EQ(drained.rows.spans[0].category, "data");
+  ASSERT_EQ(drained.details.size(), 1U);
+  EXPECT_EQ(drained.details[0].name, "layer.0");
+  EXPECT_EQ(drained.details[0].category, "module");
+  EXPECT_EQ(drained.details[0].mode, "EVAL");
+  EXPECT_EQ(drained.details[0].step, 4);
+  EXPECT_EQ(drained.records, 3U);
+  EXPECT_EQ(consumer_->counters().malformed, 1U) << "a category that there is not";
+}
+
 TEST_F(RecordReaderTest, MoreStatisticsComeInOneRow) {
   format::StatMoreRecord record{};
   record.stat.header.name = TensorName(&*producer_, "gradients", "gradient/a");

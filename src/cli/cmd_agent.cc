@@ -24,6 +24,7 @@ struct Args {
   std::int64_t interval_ms = 500;
   std::int64_t gap_from_ns = 0;
   double overhead = 0.01;
+  std::uint64_t look_back_bytes = agent::kLookBackBytes;
 };
 
 Status Run(const Args& args) {
@@ -43,6 +44,7 @@ Status Run(const Args& args) {
   options.interval_ms = args.interval_ms;
   options.gap_from_monotonic_ns = args.gap_from_ns;
   options.overhead_budget = args.overhead;
+  options.look_back_bytes = args.look_back_bytes;
   // For tests and measurements: a machine made of files.
   if (const char* root = std::getenv("TELLTALE_SYSTEM_ROOT")) options.system_root = root;
   // Where run.json cannot be read the training is recorded all the same.
@@ -68,6 +70,7 @@ void RegisterAgent(CLI::App& app, Context* context) {
   AddOption(command, "--supervisor", args->supervisor, "Pid of the supervisor");
   AddOption(command, "--interval", args->interval_ms, "Milliseconds between samples");
   AddOption(command, "--overhead", args->overhead, "Budget of step time, as a fraction");
+  AddOption(command, "--look-back", args->look_back_bytes, "Bytes of the look-back ring");
   AddOption(command, "--gap-from", args->gap_from_ns, "When the agent before died");
   OnRunStatus(command, context, [args] { return Run(*args); });
 }

@@ -24,6 +24,7 @@
 #include "cli/output.h"
 #include "cli/plan_flags.h"
 #include "cli/rule_flags.h"
+#include "cli/window_request.h"
 #include "plan/capture_plan.h"
 #include "plan/compiler.h"
 #include "plan/plan_json.h"
@@ -44,7 +45,8 @@ constexpr std::string_view kExamples =
     "  telltale capture telltale-runs/x --show\n"
     "  telltale capture telltale-runs/x --collect 'gradients:histogram,interval=10'\n"
     "  telltale capture telltale-runs/x --level tensors\n"
-    "  telltale capture telltale-runs/x --steps 5 --detail ops,kernels,shapes";
+    "  telltale capture telltale-runs/x --steps 5 --detail ops,kernels,shapes\n"
+    "  telltale capture telltale-runs/x --keep-last 20";
 
 struct Args {
   std::string run;
@@ -52,8 +54,9 @@ struct Args {
   RuleFlags rules;                    ///< Those of --rule.
   std::optional<std::int64_t> steps;  ///< Of a window of detail.
   std::string detail;
+  std::optional<std::int64_t> keep_last;  ///< Steps of the look-back ring.
 
-  bool any() const { return plan.any() || rules.any() || window(); }
+  bool any() const { return plan.any() || rules.any() || window() || keep_last; }
   bool window() const { return steps.has_value() || !detail.empty(); }
   bool show = false;
   bool json = false;
@@ -110,8 +113,9 @@ class PlanEvents {
     std::vector<std::string> out;
     const std::string window = answered && !refused ? answer.value("windows", std::string()) : "";
     for (const auto& [of, line] : endings_) {
-      if (of == window) out.push_back(line);
+      if (!window.empty() && of == window) out.push_back(line);
     }
+    if (!kept_.empty()) out.push_back(kept_);
     return out;
   }
 
@@ -129,6 +133,14 @@ class PlanEvents {
     if (event.kind == "window.closed" || event.kind == "window.refused" ||
         event.kind == "window.failed") {
       SeeWindow(event);
+      return;
+    }
+    if (event.kind == "lookback.kept") {
+      const auto kept = ParseOrderedJson(event.data);
+      const auto of = kept.is_object() ? kept.find("id") : kept.end();
+      if (of != kept.end() && of->is_string() && of->get<std::string>() == id) {
+        kept_ = std::string(event.message);
+      }
       return;
     }
     const bool ours = event.kind == "plan" || event.kind == "request.done" ||
@@ -158,6 +170,7 @@ class PlanEvents {
   std::uint64_t epoch_ = 0;
   std::string thinned_;
   std::vector<std::pair<std::string, std::string>> endings_;  ///< Window, line.
+  std::string kept_;  ///< Of the look-back ring, once that is over.
 };
 
 /// The plan that holds now, as far as the records say.
@@ -206,7 +219,8 @@ int Ask(const Args& args, const char* kind, std::string body, PlanEvents* events
   while (true) {
     if (const Status read = events->Read(id); !read.ok()) return fail(read);
     if (events->refused) break;
-    if (events->answered && (!args.window() || !events->Endings().empty())) break;
+    const bool ends = args.window() || args.keep_last;
+    if (events->answered && (!ends || !events->Endings().empty())) break;
     if (clock.MonotonicNs() >= deadline) {
       if (events->answered) break;
       return fail(
@@ -224,14 +238,18 @@ int Ask(const Args& args, const char* kind, std::string body, PlanEvents* events
   }
   if (args.json) {
     ordered_json out = events->answer;
-    if (args.window()) out["ended"] = events->Endings();
+    if (args.window() || args.keep_last) out["ended"] = events->Endings();
     out["plan"] = ParseOrderedJson(events->plan());
     Print("{}\n", DocumentText(out));
   } else {
     Print("{}\n", Printable(events->message));
     const std::vector<std::string> endings = events->Endings();
     for (const std::string& line : endings) Print("{}\n", Printable(line));
-    if (args.window() && endings.empty()) {
+    if (args.keep_last && endings.empty()) {
+      Print(
+          "the steps after are still being recorded: their end is an event of the run "
+          "(lookback.kept)\n");
+    } else if (args.window() && endings.empty()) {
       Print("it has not ended by now: its end is an event of the run (window.closed)\n");
     }
   }
@@ -239,7 +257,7 @@ int Ask(const Args& args, const char* kind, std::string body, PlanEvents* events
 }
 
 /// The body of a request for the next steps.
-Result<ordered_json> WindowAsked(const Args& args) {
+Result<std::string> WindowAsked(const Args& args) {
   if (args.plan.any() || args.rules.any()) {
     return Status(Code::kUsage,
                   "--steps asks for a window of the next steps and nothing else: give the options "
@@ -248,13 +266,7 @@ Result<ordered_json> WindowAsked(const Args& args) {
   if (!args.steps.has_value()) {
     return Status(Code::kUsage, "--detail is of --steps: write for example --steps 5");
   }
-  if (*args.steps < 1) {
-    return Status(Code::kUsage, fmt::format("--steps {}: write 1 or more", *args.steps));
-  }
-  std::string text = fmt::format("next={}", *args.steps);
-  if (!args.detail.empty()) text += ";detail=" + args.detail;
-  TELLTALE_ASSIGN_OR_RETURN(const plan::Window window, plan::ParseWindow(text));
-  return ordered_json{{"windows", {{"", plan::WindowToJson(window)}}}};
+  return WindowBody(*args.steps, args.detail);
 }
 
 int Capture(const Args& args) {
@@ -283,10 +295,21 @@ int Capture(const Args& args) {
                              "the options to `telltale run`",
                              args.run, state.state)});
   }
+  if (args.keep_last) {
+    if (args.plan.any() || args.rules.any() || args.window()) {
+      return fail({Code::kUsage, "--keep-last asks for the steps just gone and nothing else"});
+    }
+    const std::int64_t steps = *args.keep_last;
+    if (steps < 1) {
+      return fail({Code::kUsage, fmt::format("--keep-last {}: write 1 or more", steps)});
+    }
+    return Ask(args, "lookback", JsonText(ordered_json{{"steps", steps}, {"after", steps}}),
+               &*events);
+  }
   if (args.window()) {
     const auto body = WindowAsked(args);
     if (!body.ok()) return fail(body.status());
-    return Ask(args, "profile", JsonText(*body), &*events);
+    return Ask(args, "profile", *body, &*events);
   }
   const auto asked = RuleSetOf(args.rules);
   if (!asked.ok()) return fail(asked.status());
@@ -324,6 +347,8 @@ void RegisterCapture(CLI::App& app, Context* context) {
       command, "--detail", args->detail,
       "What of them, with --steps: any of ops, kernels, shapes, stacks, memory, flops, modules, "
       "python (default ops,kernels,shapes)");
+  AddOption(command, "--keep-last", args->keep_last,
+            "Store the spans of detail of so many steps just gone, and of as many next ones");
   AddFlag(command, "--show", args->show, "Print the plan that holds, and what of it is thinned");
   AddOption(command, "--wait", args->wait_s,
             "Seconds to wait for the agent's answer, and for the end of a window")

@@ -208,6 +208,7 @@ void RegisterExport(CLI::App& app, Context* context) {
       "  telltale export perfetto RUN -o run.pftrace\n"
       "  telltale export pprof RUN -o run.pb.gz\n"
       "  telltale export collapsed RUN --sample-type device | flamegraph.pl > run.svg\n"
+      "  telltale export flamegraph RUN -o run.html --phase forward\n"
       "  telltale export timeline RUN -o timelines --step 5\n"
       "  telltale export parquet RUN --table steps -o steps.parquet\n"
       "  telltale export otlp RUN --endpoint http://127.0.0.1:4318 --follow\n"
@@ -216,8 +217,8 @@ void RegisterExport(CLI::App& app, Context* context) {
       "  telltale export grafana -o telltale-dashboard.json\n"
       "tensorboard: scalars and histograms as event files, a folder a mode and rank. chrome, "
       "perfetto, speedscope: slices, spans, steps and metrics on a timeline. pprof, collapsed: "
-      "stacks "
-      "with their times. timeline: a file a step, as TensorFlow's ProfilerHook writes them. "
+      "stacks with their times. flamegraph: them as a page of HTML. timeline: a file a step, "
+      "as TensorFlow's ProfilerHook writes them. "
       "parquet, "
       "csv: one table. otlp, "
       "cloudwatch: what the run is like now, findings and the states of rules too; with --follow "
@@ -226,21 +227,26 @@ void RegisterExport(CLI::App& app, Context* context) {
   auto args = std::make_shared<Args>();
   AddOption(
       command, "FORMAT", args->format,
-      "tensorboard, chrome, perfetto, speedscope, pprof, collapsed, timeline, parquet, csv, otlp, "
+      "tensorboard, chrome, perfetto, speedscope, pprof, collapsed, flamegraph, timeline, parquet, "
+      "csv, otlp, "
       "cloudwatch, prometheus-rules or grafana")
       .Required()
-      .OneOf({"tensorboard", "chrome", "perfetto", "speedscope", "pprof", "collapsed", "timeline",
-              "parquet", "csv", "otlp", "cloudwatch", "prometheus-rules", "grafana"});
-  AddOption(command, "RUN", args->run, "Run directory");
+      .OneOf({"tensorboard", "chrome", "perfetto", "speedscope", "pprof", "collapsed", "flamegraph",
+              "timeline", "parquet", "csv", "otlp", "cloudwatch", "prometheus-rules", "grafana"});
+  AddOption(command, "RUN", args->run, "Run directory, or a trace");
   AddOption(command, "-o,--output", args->output,
             "Folder (tensorboard, timeline) or file (default: stdout) to write to; .gz compresses "
             "chrome, perfetto and speedscope");
   AddFlag(command, "--statistics", args->statistics,
           "Mean, std, min, max, NaN and Inf counts of tensors too, as scalars");
   AddOption(command, "--table", args->trace.table, "Table (parquet, csv), for example steps");
-  AddOption(command, "--step", args->trace.step, "This step alone (timeline, pprof, collapsed)");
+  AddOption(command, "--step", args->trace.step,
+            "This step alone (timeline, pprof, collapsed, flamegraph)");
+  AddOption(command, "--rank", args->trace.rank, "This rank alone (pprof, collapsed, flamegraph)");
+  AddOption(command, "--phase", args->trace.phase,
+            "This phase alone, of sampled stacks (pprof, collapsed, flamegraph)");
   AddOption(command, "--sample-type", args->trace.sample_type,
-            "What collapsed stacks count: time, device, count or bytes")
+            "What collapsed stacks and flame graphs count: time, device, count or bytes")
       .OneOf({"time", "device", "count", "bytes"})
       .Default("time");
   AddFlag(command, "--no-counters", args->trace.no_counters,

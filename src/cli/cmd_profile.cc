@@ -183,7 +183,7 @@ void RegisterProfile(CLI::App& app, Context* context) {
       "  telltale profile RUN --view op --select micros,bytes,occurrence --order_by micros\n"
       "  telltale profile RUN --view scope --max_depth 6 --min_micros 1000\n"
       "  telltale profile trace.json.gz --view kernel\n"
-      "  telltale profile RUN --view op --account_type_regexes '.*task:1.*'   # rank 1 alone\n"
+      "  telltale profile RUN --view op --account_type_regexes '.*task:1/.*'   # rank 1 alone\n"
       "  telltale profile RUN --view code --output pprof:outfile=run.pb.gz\n"
       "  telltale profile RUN --view graph --step 5 --output timeline:outfile=step\n"
       "Options have tfprof's names and do what they do there, in its order: account, start, trim, "

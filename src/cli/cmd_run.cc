@@ -30,6 +30,7 @@
 #include "cli/plan_flags.h"
 #include "cli/rule_flags.h"
 #include "cli/rule_needs.h"
+#include "cli/stack_flags.h"
 #include "plan/capture_plan.h"
 #include "plan/compiler.h"
 #include "report/html.h"
@@ -51,11 +52,13 @@ namespace fs = std::filesystem;
 struct Args {
   std::string output;
   std::string overhead = "1%";
+  std::string look_back = "32";
   std::int64_t interval_ms = 500;
   bool quiet = false;
   bool json = false;
   bool no_serve = false;
   std::string otlp;
+  StackFlags stacks;
   PlanFlags plan;
   RuleFlags rules;
   bool explain = false;
@@ -72,6 +75,7 @@ constexpr std::string_view kExamples =
     "  telltale run --rule VanishingGradient:threshold=1e-6 --no-rule InputBound -- python t.py\n"
     "  telltale run --rules rules.toml --price 32.77 -- python train.py\n"
     "  telltale run --otlp http://127.0.0.1:4318 -- python train.py\n"
+    "  telltale run --stacks -- python train.py\n"
     "  telltale run --level tensors --explain-plan > plan.toml\n"
     "The exit code is the training's own; 127 or 126 where it cannot be started. Before it starts:";
 
@@ -88,6 +92,19 @@ Result<double> ParsePercent(std::string_view text) {
                                             text));
   }
   return value / 100;
+}
+
+/// "off", or MiB, in bytes.
+Result<std::uint64_t> ParseLookBack(std::string_view text) {
+  if (text == "off") return std::uint64_t{0};
+  std::uint64_t mib = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), mib);
+  if (error != std::errc() || end != text.data() + text.size() || mib > 4096) {
+    return Status(Code::kUsage, fmt::format("--look-back '{}' is not a number of MiB up to 4096: "
+                                            "write for example --look-back 32, or off",
+                                            text));
+  }
+  return mib << 20;
 }
 
 /// The run's path as a user would type it.
@@ -215,6 +232,10 @@ int Run(const Args& args, std::vector<std::string> training, const std::string& 
   if (!windows.ok()) return fail(windows.status());
   const auto overhead = ParsePercent(args.overhead);
   if (!overhead.ok()) return fail(overhead.status());
+  const auto look_back = ParseLookBack(args.look_back);
+  if (!look_back.ok()) return fail(look_back.status());
+  const auto stacks = StackArguments(args.stacks, overhead.value());
+  if (!stacks.ok()) return fail(stacks.status());
   if (const run::Startable start = run::CheckStartable(training[0]); start.exit_code != 0) {
     fail(Status(Code::kUsage, start.message));
     return start.exit_code;
@@ -270,6 +291,12 @@ int Run(const Args& args, std::vector<std::string> training, const std::string& 
         lacking);
   }
 
+  if (!stacks->empty() && !args.quiet) {
+    if (const std::string why = WhyNoStacks(training[0]); !why.empty()) {
+      Say("telltale: --stacks: {}: the training goes on without\n", Printable(why));
+    }
+  }
+
   // Its stdout is the training's.
   if (args.explain) WriteErr(ExplainPlan(*plan, needs));
 
@@ -278,9 +305,11 @@ int Run(const Args& args, std::vector<std::string> training, const std::string& 
   options.command = std::move(training);
   options.interval_ms = args.interval_ms;
   options.overhead_budget = overhead.value();
+  options.look_back_bytes = look_back.value();
   options.quiet = args.quiet;
   options.serve = !args.no_serve;
   options.otlp = args.otlp;
+  options.stacks = *stacks;
   std::error_code error;
   if (!fs::exists(options.python_dir / "boot", error)) {
     Say("telltale: no Python adapter at {}: Python frameworks are not recorded: "
@@ -312,6 +341,9 @@ void RegisterRun(CLI::App& app, Context* context) {
   AddOption(command, "--interval", args->interval_ms,
             "Milliseconds between samples of the machine, 100 to 60000")
       .Default("500");
+  AddOption(command, "--look-back", args->look_back,
+            "MiB of memory for the newest spans of detail, kept around a finding; or off")
+      .Default("32");
   AddPlanFlags(command, &args->plan);
   AddRuleFlags(command, &args->rules);
   AddFlag(command, "--explain-plan", args->explain,
@@ -325,6 +357,7 @@ void RegisterRun(CLI::App& app, Context* context) {
   AddOption(command, "--otlp", args->otlp,
             "Push metrics to this OTLP/HTTP endpoint while the run goes on, as "
             "`export otlp --follow` does");
+  AddStackFlags(command, &args->stacks);
   TakeExtras(command);  // A command without `--` gets a better word than the parser's.
   OnRun(command, context, [args, command, context] {
     if (const auto extra = ExtrasOf(command); !extra.empty()) {

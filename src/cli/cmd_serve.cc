@@ -19,6 +19,7 @@
 #include "cli/output.h"
 #include "cli/rule_flags.h"
 #include "cli/run_or_trace.h"
+#include "cli/window_request.h"
 #include "server/http_server.h"
 
 namespace telltale::cli {
@@ -31,6 +32,7 @@ struct Args {
   std::vector<std::string> allow_hosts;
   bool print_token = false;
   bool print_metrics_token = false;
+  bool read_only = false;
   int link_fd = -1;
   int parent = 0;
 };
@@ -94,6 +96,11 @@ int Serve(Args args) {
   options.allow_hosts = args.allow_hosts;
   options.paths.assign(args.paths.begin(), args.paths.end());
   options.handle_signals = true;
+  if (!args.read_only) {
+    options.ask_window = [](const std::filesystem::path& run, const std::string& body) {
+      return AskForWindow(run.string(), body);
+    };
+  }
   auto server = server::Server::Open(options, std::move(auth).value());
   if (!server.ok() && beside && args.port != 0) {
     // The port of the server before: somebody else has it now.
@@ -147,6 +154,8 @@ void RegisterServe(CLI::App& app, Context* context) {
   AddFlag(command, "--print-metrics-token", args->print_metrics_token,
           "Print the token that reads /metrics alone, for Prometheus; without PATH, print "
           "it and end");
+  AddFlag(command, "--read-only", args->read_only,
+          "Ask nothing of trainings: the page's button for a window of detail is refused");
   AddPythonRulesFlag(command);
   AddOption(command, "--link-fd", args->link_fd, "Write the link to this descriptor").Hidden();
   AddOption(command, "--parent", args->parent, "Process to end with").Hidden();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // telltale watch RUN: runs the rules beside a run that is being recorded. `telltale run` starts it;
 // by hand it serves where the run was recorded without a watcher or on another machine. It keeps
-// report.html true besides.
+// report.html true besides, and imports what windows of detail have recorded.
 #include <fmt/format.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -16,6 +16,7 @@
 #include "cli/exporter_keeper.h"
 #include "cli/report_keeper.h"
 #include "cli/rule_flags.h"
+#include "cli/windows_keeper.h"
 #include "report/html.h"
 #include "report/load.h"
 #include "watch/watcher.h"
@@ -56,18 +57,21 @@ int Watch(const WatchArgs& args, const std::string& program) {
   if (!watcher.ok()) return Fail("watch", watcher.status());
   ReportKeeper keeper(program, run);
   ExporterKeeper exporter(program, run, args.otlp);
+  WindowsKeeper windows(program, run);
   while (true) {
     const auto over = (*watcher)->Poll();
     if (!over.ok()) return Fail("watch", over.status());
     if (*over) {
       keeper.Stop();
       exporter.Stop();
+      windows.Finish();
       // The supervisor writes it when we have ended, unless it has ended before us.
       if (args.supervisor == 0 || ::getppid() != args.supervisor) WriteLastReport(run);
       return 0;
     }
     keeper.Tick();
     exporter.Tick();
+    windows.Tick();
     const timespec pause{0, kPollNs};
     if (sigtimedwait(&stop, nullptr, &pause) > 0) {
       const Status stopped = (*watcher)->Stop();

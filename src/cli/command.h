@@ -63,6 +63,7 @@ void RegisterCapture(CLI::App& app, Context* context);
 void RegisterCheck(CLI::App& app, Context* context);
 void RegisterCompare(CLI::App& app, Context* context);
 void RegisterAnalyze(CLI::App& app, Context* context);
+void RegisterAdvise(CLI::App& app, Context* context);
 void RegisterReport(CLI::App& app, Context* context);
 void RegisterProfile(CLI::App& app, Context* context);
 void RegisterLs(CLI::App& app, Context* context);
@@ -77,6 +78,7 @@ void RegisterSmdebugPath(CLI::App& app, Context* context);
 void RegisterVersion(CLI::App& app, Context* context);
 void RegisterServe(CLI::App& app, Context* context);
 void RegisterAgent(CLI::App& app, Context* context);
+void RegisterStacks(CLI::App& app, Context* context);
 
 /// Registers every subcommand in the order of the help text.
 void RegisterAll(CLI::App& app, Context* context);

@@ -24,6 +24,7 @@ constexpr std::array kCommands = {
     RegisterCheck,
     RegisterCompare,
     RegisterAnalyze,
+    RegisterAdvise,
     RegisterReport,
     RegisterProfile,
     RegisterLs,
@@ -38,6 +39,7 @@ constexpr std::array kCommands = {
     RegisterVersion,
     RegisterWatch,
     RegisterAgent,
+    RegisterStacks,
     // clang-format on
 };
 

@@ -34,6 +34,7 @@
 #include "collect/cgroup.h"
 #include "collect/gpu_inventory.h"
 #include "collect/text.h"
+#include "stacks/py_spy.h"
 
 namespace telltale::cli {
 namespace {
@@ -160,7 +161,8 @@ Check Perf(const std::string& root) {
 
 Check PtraceScope(const std::string& root) {
   const auto scope = NumberIn(root + "proc/sys/kernel/yama/ptrace_scope");
-  const std::string ours = "nothing: Telltale never attaches to a process, its hooks run inside it";
+  const std::string ours =
+      "nothing: Telltale's hooks run inside the training; for `run --stacks` see stacks";
   if (!scope || *scope == 0) {
     return {"ptrace scope", Finding::kOk, scope ? "0, open" : "no Yama", ours};
   }
@@ -169,6 +171,31 @@ Check PtraceScope(const std::string& root) {
   const auto meaning = *scope > 0 && *scope < 4 ? kMeaning[static_cast<std::size_t>(*scope)] : "?";
   return {"ptrace scope", Finding::kLimited, fmt::format("{}, {}", *scope, meaning),
           ours + "; debuggers and stack samplers that attach from outside are kept out"};
+}
+
+/// Of `run --stacks`.
+Check Stacks(const std::string& root) {
+  const std::filesystem::path program = stacks::FindPySpy("python3");
+  const auto scope = NumberIn(root + "proc/sys/kernel/yama/ptrace_scope").value_or(0);
+  std::string why = stacks::WhyNotReadable();
+  if (why.empty() && scope >= 2 && ::geteuid() != 0) {
+    why = fmt::format("kernel.yama.ptrace_scope is {}", scope);
+  }
+  if (!why.empty()) {
+    return {"stacks", Finding::kLimited, fmt::format("other processes may not be read: {}", why),
+            "`telltale run --stacks` samples nothing, and says so; a container needs "
+            "CAP_SYS_PTRACE"};
+  }
+  if (program.empty()) {
+    return {"stacks", Finding::kMissing,
+            "no py-spy beside python3, in VIRTUAL_ENV or PATH: pip install py-spy",
+            "`telltale run --stacks` samples nothing, and says so, unless there is one beside the "
+            "training's own Python"};
+  }
+  return {"stacks", Finding::kOk, program.string(),
+          scope == 1 ? "`telltale run --stacks` samples Python stacks: each Python process of the "
+                       "training allows it"
+                     : "`telltale run --stacks` samples Python stacks"};
 }
 
 Check Cgroup(const std::string& root) {
@@ -434,7 +461,8 @@ std::vector<Check> Examine(const DoctorOptions& options) {
           OpenFiles(),
           GpuLibrary(options),
           Perf(options.root),
-          PtraceScope(options.root)};
+          PtraceScope(options.root),
+          Stacks(options.root)};
 }
 
 }  // namespace telltale::cli

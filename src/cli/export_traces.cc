@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -19,6 +20,7 @@
 #include "cli/stack_walk.h"
 #include "interchange/chrome_export.h"
 #include "interchange/export_file.h"
+#include "interchange/flame_graph.h"
 #include "interchange/perfetto_export.h"
 #include "interchange/speedscope_export.h"
 #include "interchange/stack_samples.h"
@@ -31,11 +33,13 @@ namespace {
 namespace fs = std::filesystem;
 using interchange::ExportFile;
 
-constexpr std::array<std::string_view, 8> kTraceFormats = {
-    "chrome", "perfetto", "speedscope", "pprof", "collapsed", "timeline", "parquet", "csv"};
+constexpr std::array<std::string_view, 9> kTraceFormats = {"chrome",   "perfetto",  "speedscope",
+                                                           "pprof",    "collapsed", "flamegraph",
+                                                           "timeline", "parquet",   "csv"};
 
 bool IsText(std::string_view format) {
-  return format == "chrome" || format == "speedscope" || format == "collapsed" || format == "csv";
+  return format == "chrome" || format == "speedscope" || format == "collapsed" ||
+         format == "flamegraph" || format == "csv";
 }
 
 Result<std::unique_ptr<ExportFile>> FileOf(const TraceExport& what) {
@@ -84,23 +88,69 @@ Result<int> Trace(const TraceExport& what) {
       report->salvage);
 }
 
+/// That there is such a phase.
+Status CheckPhase(const TraceExport& what, const analysis::profile::Profile& profile) {
+  if (what.phase.empty()) return {};
+  if (!profile.sampled) {
+    return {Code::kUsage,
+            "--phase is for runs with sampled stacks: record one with "
+            "`telltale run --stacks`"};
+  }
+  const analysis::profile::Tree& tree = profile.tree;
+  std::set<std::string_view> phases;
+  for (const auto thread : tree.node(analysis::profile::kRoot).children) {
+    for (const auto phase : tree.node(thread).children) phases.insert(tree.node(phase).name);
+  }
+  if (phases.contains(what.phase)) return {};
+  return {Code::kUsage, fmt::format("no phase '{}' in what was sampled; there are: {}", what.phase,
+                                    fmt::join(phases, ", "))};
+}
+
+interchange::FlameGraphText FlameText(const TraceExport& what,
+                                      const analysis::profile::Profile& profile,
+                                      std::string_view unit) {
+  const std::string name = fs::absolute(what.run).lexically_normal().filename().string();
+  std::string of = profile.sampled ? "sampled stacks: thread, phase, then the frames of Python"
+                                   : "slices of a profiler and spans";
+  if (!what.phase.empty()) of += ", phase " + what.phase;
+  if (what.step) of += fmt::format(", step {}", *what.step);
+  if (what.rank) of += fmt::format(", rank {}", *what.rank);
+  return {name, of, std::string(unit)};
+}
+
 Result<int> Stacks(const TraceExport& what) {
   using analysis::profile::Stats;
+  analysis::profile::BuildOptions build;
+  build.step = what.step.value_or(-1);
+  if (what.rank) build.rank = static_cast<std::int32_t>(*what.rank);
+  build.sum = !what.step;
+  build.prefer_sampled = true;
   TELLTALE_ASSIGN_OR_RETURN(
       const auto profile,
-      analysis::profile::BuildProfile(what.run, analysis::profile::kStackView,
-                                      {.step = what.step.value_or(-1), .sum = !what.step}));
+      analysis::profile::BuildProfile(what.run, analysis::profile::kStackView, build));
+  TELLTALE_RETURN_IF_ERROR(CheckPhase(what, profile));
+  // Of sampled stacks the first two frames are the thread and the phase.
+  const auto wanted = [&](std::span<const std::string_view> frames) {
+    return what.phase.empty() || (frames.size() > 1 && frames[1] == what.phase);
+  };
   TELLTALE_ASSIGN_OR_RETURN(const auto file, FileOf(what));
   const std::vector<SampleValue>& values = StackSampleValues();
   std::uint64_t stacks = 0;
-  if (what.format == "collapsed") {
-    const auto chosen = std::find_if(values.begin(), values.end(), [&](const SampleValue& one) {
-      return one.type.name == what.sample_type;
+  const auto chosen = std::find_if(values.begin(), values.end(), [&](const SampleValue& one) {
+    return one.type.name == what.sample_type;
+  });
+  if (what.format == "flamegraph") {
+    interchange::FlameGraph graph;
+    WalkStacks(profile.tree, [&](std::span<const std::string_view> frames, const Stats& own) {
+      if (wanted(frames)) graph.Add(frames, SampleOf(chosen->value(own)));
     });
+    stacks = graph.stacks();
+    TELLTALE_RETURN_IF_ERROR(graph.Write(FlameText(what, profile, chosen->type.unit), file.get()));
+  } else if (what.format == "collapsed") {
     std::string piece;
     Status failed;
     WalkStacks(profile.tree, [&](std::span<const std::string_view> frames, const Stats& own) {
-      const std::int64_t value = SampleOf(chosen->value(own));
+      const std::int64_t value = wanted(frames) ? SampleOf(chosen->value(own)) : 0;
       stacks += value != 0;
       piece.clear();
       interchange::AppendCollapsed(frames, value, &piece);
@@ -115,6 +165,7 @@ Result<int> Stacks(const TraceExport& what) {
     pprof.Comment(fmt::format("telltale export pprof {}", what.run));
     std::vector<std::int64_t> sample(values.size());
     WalkStacks(profile.tree, [&](std::span<const std::string_view> frames, const Stats& own) {
+      if (!wanted(frames)) return;
       for (std::size_t i = 0; i < values.size(); ++i) sample[i] = SampleOf(values[i].value(own));
       pprof.Add(frames, sample);
     });
@@ -169,7 +220,9 @@ Result<int> Dispatch(const TraceExport& what) {
   }
   if (table) return OneTable(what);
   if (what.format == "timeline") return Timelines(what);
-  if (what.format == "pprof" || what.format == "collapsed") return Stacks(what);
+  if (what.format == "pprof" || what.format == "collapsed" || what.format == "flamegraph") {
+    return Stacks(what);
+  }
   return Trace(what);
 }
 

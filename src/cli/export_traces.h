@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The formats of `telltale export` that hold a timeline, stacks or a table: chrome, perfetto,
-// speedscope, pprof, collapsed, timeline, parquet, csv.
+// speedscope, pprof, collapsed, flamegraph, timeline, parquet, csv.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -16,6 +16,8 @@ struct TraceExport {
   std::string table;
   std::string sample_type = "time";
   std::optional<std::int64_t> step;
+  std::optional<std::int64_t> rank;
+  std::string phase;  ///< Of sampled stacks; empty: all.
   bool no_counters = false;
   bool json = false;
 };

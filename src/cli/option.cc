@@ -26,6 +26,7 @@ Option Option::NotNegative() { return Option(option_->check(CLI::NonNegativeNumb
 Option Option::Default(std::string words) { return Option(option_->default_str(std::move(words))); }
 Option Option::SeparatedBy(char mark) { return Option(option_->delimiter(mark)); }
 Option Option::OneEach() { return Option(option_->take_all()->allow_extra_args(false)); }
+Option Option::MayStandAlone() { return Option(option_->expected(0, 1)); }
 bool Option::given() const { return option_->count() > 0; }
 
 template <class T>

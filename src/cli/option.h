@@ -30,6 +30,8 @@ class Option {
   Option Default(std::string words);
   /// One argument holds several values.
   Option SeparatedBy(char mark);
+  /// May be given without a value, which then is empty.
+  Option MayStandAlone();
   /// Takes one argument each time that it is given; may be given again.
   Option OneEach();
 

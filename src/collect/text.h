@@ -17,17 +17,16 @@ inline bool NextLine(std::string_view* text, std::string_view* line) {
   return true;
 }
 
-/// Takes the next field from `line`; empty at its end.
+/// Takes the next field from `line`; empty at its end. Fields are short: the library's searches
+/// would call a function for each of their characters.
 inline std::string_view NextField(std::string_view* line) {
-  const std::size_t begin = line->find_first_not_of(" \t");
-  if (begin == std::string_view::npos) {
-    *line = {};
-    return {};
-  }
-  line->remove_prefix(begin);
-  const std::size_t end = line->find_first_of(" \t");
-  const std::string_view field = line->substr(0, end);
-  line->remove_prefix(field.size());
+  const auto blank = [](char c) { return c == ' ' || c == '\t'; };
+  std::size_t begin = 0;
+  while (begin < line->size() && blank((*line)[begin])) ++begin;
+  std::size_t end = begin;
+  while (end < line->size() && !blank((*line)[end])) ++end;
+  const std::string_view field = line->substr(begin, end - begin);
+  line->remove_prefix(end);
   return field;
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "format/batch.h"
 
+#include <array>
+#include <cstring>
 #include <type_traits>
 #include <unordered_map>
 
@@ -28,17 +30,37 @@ constexpr std::size_t SizeOf(ColumnType type) {
 
 constexpr std::uint8_t kSeqColumn = 1;
 
-/// The strings of one batch, numbered in the order of their first use.
+/// The strings of one batch, numbered in the order of their first use. Most come from a pool, again
+/// and again from the same place: those are known by it, without a look at their characters.
 class Dictionary {
  public:
   std::uint32_t Index(std::string_view text) {
-    const auto [found, added] = index_.try_emplace(text, static_cast<std::uint32_t>(texts_.size()));
-    if (added) texts_.push_back(text);
-    return found->second;
+    Known& known = known_[reinterpret_cast<std::uintptr_t>(text.data()) * kSpread >> kShift];
+    if (known.data == text.data() && known.size == text.size() && known.data != nullptr) {
+      return known.index;
+    }
+    known = {text.data(), text.size(), IndexOfText(text)};
+    return known.index;
   }
   const std::vector<std::string_view>& texts() const { return texts_; }
 
  private:
+  struct Known {
+    const char* data = nullptr;
+    std::size_t size = 0;
+    std::uint32_t index = 0;
+  };
+  static constexpr int kKnownBits = 10;
+  static constexpr int kShift = 64 - kKnownBits;
+  static constexpr std::uint64_t kSpread = 0x9E3779B97F4A7C15U;
+
+  std::uint32_t IndexOfText(std::string_view text) {
+    const auto [found, added] = index_.try_emplace(text, static_cast<std::uint32_t>(texts_.size()));
+    if (added) texts_.push_back(text);
+    return found->second;
+  }
+
+  std::array<Known, 1U << kKnownBits> known_{};
   std::unordered_map<std::string_view, std::uint32_t> index_;
   std::vector<std::string_view> texts_;
 };
@@ -56,14 +78,21 @@ void EncodeGroup(const std::vector<Row>& rows, Dictionary* dictionary, std::stri
     ++columns;
     Put(out, desc.id);
     Put(out, static_cast<std::uint8_t>(desc.type));
+    const std::size_t begin = out->size();
+    out->resize(begin + rows.size() * SizeOf(desc.type));
+    char* at = out->data() + begin;
+    const auto put = [&at](auto value) {
+      std::memcpy(at, &value, sizeof value);
+      at += sizeof value;
+    };
     for (const Row& row : rows) {
       using Value = std::remove_cvref_t<decltype(row.*member)>;
       if constexpr (std::is_same_v<Value, std::string_view>) {
-        Put(out, dictionary->Index(row.*member));
+        put(dictionary->Index(row.*member));
       } else if constexpr (std::is_same_v<Value, bool>) {
-        Put(out, static_cast<std::uint8_t>(row.*member ? 1 : 0));
+        put(static_cast<std::uint8_t>(row.*member ? 1 : 0));
       } else {
-        Put(out, row.*member);
+        put(row.*member);
       }
     }
   });

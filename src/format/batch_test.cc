@@ -43,6 +43,27 @@ TEST(BatchTest, RoundTrips) {
   EXPECT_EQ(out.rows.scalars[0].value, 2.25);
 }
 
+TEST(BatchTest, TextsAreToldApartWhereverTheyLie) {
+  const std::string one = "a name and more";
+  const std::string copy = one;
+  Batch batch;
+  for (int i = 0; i < 3000; ++i) {
+    ScalarRow& row = batch.rows.scalars.emplace_back();
+    row.seq = static_cast<std::uint64_t>(i);
+    row.name = std::string_view(i % 2 == 0 ? one : copy).substr(0, static_cast<std::size_t>(i % 7));
+  }
+  std::string bytes;
+  EncodeBatch(batch, &bytes);
+  StringPool pool;
+  Batch out;
+  ASSERT_TRUE(DecodeBatch(bytes, &pool, &out).ok());
+  ASSERT_EQ(out.rows.scalars.size(), batch.rows.scalars.size());
+  for (std::size_t i = 0; i < out.rows.scalars.size(); ++i) {
+    EXPECT_EQ(out.rows.scalars[i].name, batch.rows.scalars[i].name) << i;
+  }
+  EXPECT_LT(bytes.size(), 3000U * 60) << "each text is there once";
+}
+
 TEST(BatchTest, EveryTruncationIsAnErrorAndNeverReadsBeyond) {
   std::string bytes;
   EncodeBatch(Sample(), &bytes);

@@ -61,8 +61,20 @@ struct RecordHeader {
 
 /// flags bits 0-1: tt_mode (span, step, scalar, stat) or tt_severity (event).
 inline constexpr std::uint8_t kModeMask = 0x03;
-/// Span: bits 2-3 tt_span_category.
+/// Span: bits 2-3 tt_span_category, bit 5 its third bit (since 1.1).
 inline constexpr unsigned kCategoryShift = 2;
+inline constexpr std::uint8_t kCategoryHighFlag = 0x20;
+/// Span: of detail: the agent holds it in memory, and stores it where it is asked for (since 1.1).
+inline constexpr std::uint8_t kDetailFlag = 0x10;
+
+constexpr std::uint8_t SpanFlags(unsigned mode, unsigned category) {
+  return static_cast<std::uint8_t>((mode & kModeMask) | (category & 3U) << kCategoryShift |
+                                   ((category & 4U) != 0 ? kCategoryHighFlag : 0U));
+}
+constexpr unsigned SpanCategory(std::uint8_t flags) {
+  return (flags >> kCategoryShift & 3U) | ((flags & kCategoryHighFlag) != 0 ? 4U : 0U);
+}
+
 /// Step: a gradient scaler skipped the optimizer.
 inline constexpr std::uint8_t kSkippedFlag = 0x04;
 
@@ -222,7 +234,7 @@ struct ControlHeader {
   std::uint32_t windows_offset;      ///< Of a ControlWindows, a multiple of 64; 0: none.
   std::atomic<std::uint64_t> epoch;  ///< Counts the plans published (release).
   std::atomic<std::uint32_t> stats_interval_steps;  ///< 0: no statistics.
-  std::atomic<std::uint32_t> flags;                 ///< kControlWantAll.
+  std::atomic<std::uint32_t> flags;                 ///< kControlWantAll, kControlDetail...
   // Since 1.1.
   std::uint32_t rules_offset;  ///< Of kControlRules ControlRule, a multiple of 64.
   std::atomic<std::uint32_t>
@@ -277,6 +289,10 @@ struct SlabHeader {
 
 /// Flag of the control page: the plan takes every name, so one without an answer is wanted.
 inline constexpr std::uint32_t kControlWantAll = 1;
+/// Spans of detail, since 1.1: each of them, or so many a second (bits from 8 up; 0: none).
+inline constexpr std::uint32_t kControlDetailAll = 2;
+inline constexpr unsigned kControlDetailShift = 8;
+inline constexpr std::uint32_t kControlDetailMax = (1U << 24) - 1;
 /// Answers to a name in the control page.
 inline constexpr std::uint32_t kNameUnanswered = 0;
 inline constexpr std::uint32_t kNameNo = 1;

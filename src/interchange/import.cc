@@ -3,35 +3,24 @@
 
 #include <fcntl.h>
 #include <fmt/core.h>
-#include <poll.h>
-#include <signal.h>
-#include <stdlib.h>
-#include <sys/prctl.h>
-#include <sys/resource.h>
-#include <sys/wait.h>
+#include <stdio.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <exception>
-#include <nlohmann/json.hpp>
-#include <optional>
 #include <utility>
 
-#include "base/json.h"
-#include "base/unique_fd.h"
+#include "interchange/confined.h"
 #include "interchange/run_maker.h"
 #include "interchange/scratch_folder.h"
+#include "interchange/sync_tree.h"
+#include "store/folder.h"
 
 namespace telltale::interchange {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr std::size_t kMaxAnswerBytes = 16 << 20;
-constexpr rlim_t kChildFiles = 1024;
-constexpr rlim_t kChildFileBytes = 64ULL << 30;
 
 /// "a.pt.trace" of "a.pt.trace.json.gz": what a run of it is called.
 std::string StemOf(const fs::path& path) {
@@ -92,147 +81,19 @@ Result<Chosen> Choose(const ImportRequest& request) {
 
 Result<ImportSummary> ImportInto(const ImportRequest& request, const Chosen& chosen,
                                  const fs::path& folder) {
-  try {
-    TELLTALE_ASSIGN_OR_RETURN(const auto maker, RunMaker::Create(folder));
-    TELLTALE_RETURN_IF_ERROR(chosen.importer->import(chosen.files, request.limits, maker.get()));
-    RunMaker::Description description{.id = fs::absolute(request.run).lexically_normal().filename(),
-                                      .name = StemOf(request.paths.front()),
-                                      .format = std::string(chosen.importer->name),
-                                      .telltale_version = request.telltale_version};
-    for (const fs::path& path : request.paths) description.sources.push_back(path.string());
-    auto summary = maker->Finish(description);
-    if (!summary.ok() && summary.status().code() == Code::kUnusable) {
-      return {Code::kUnusable,
-              fmt::format("{}: {}", request.paths.front().string(), summary.status().message())};
-    }
-    return summary;
-  } catch (const std::bad_alloc&) {
-    return {Code::kLimit,
-            fmt::format("{} needs more memory than the {} MiB that an import may "
-                        "have: give it more with --max-memory",
-                        request.paths.front().string(), request.limits.memory_bytes >> 20)};
-  } catch (const std::exception& error) {
+  TELLTALE_ASSIGN_OR_RETURN(const auto maker, RunMaker::Create(folder));
+  TELLTALE_RETURN_IF_ERROR(chosen.importer->import(chosen.files, request.limits, maker.get()));
+  RunMaker::Description description{.id = fs::absolute(request.run).lexically_normal().filename(),
+                                    .name = StemOf(request.paths.front()),
+                                    .format = std::string(chosen.importer->name),
+                                    .telltale_version = request.telltale_version};
+  for (const fs::path& path : request.paths) description.sources.push_back(path.string());
+  auto summary = maker->Finish(description);
+  if (!summary.ok() && summary.status().code() == Code::kUnusable) {
     return {Code::kUnusable,
-            fmt::format("cannot import {}: {}", request.paths.front().string(), error.what())};
+            fmt::format("{}: {}", request.paths.front().string(), summary.status().message())};
   }
-}
-
-std::string ToText(const Result<ImportSummary>& result) {
-  if (!result.ok()) {
-    const nlohmann::json error = {{"code", static_cast<int>(result.status().code())},
-                                  {"message", result.status().message()}};
-    return JsonText(error);
-  }
-  nlohmann::json counters = nlohmann::json::array();
-  for (const auto& counter : result->counters) {
-    counters.push_back({counter.name, counter.subject, counter.value, counter.loss});
-  }
-  const nlohmann::json summary = {
-      {"format", result->format},    {"ranks", result->ranks},     {"slices", result->slices},
-      {"steps", result->steps},      {"metrics", result->metrics}, {"events", result->events},
-      {"other", result->other_rows}, {"counters", counters},       {"notes", result->notes}};
-  return JsonText(summary);
-}
-
-Result<ImportSummary> FromText(const std::string& text) {
-  try {
-    const nlohmann::json json = nlohmann::json::parse(text);
-    if (json.contains("code")) {
-      return {static_cast<Code>(json.at("code").get<int>()), json.at("message").get<std::string>()};
-    }
-    ImportSummary summary;
-    json.at("format").get_to(summary.format);
-    json.at("ranks").get_to(summary.ranks);
-    json.at("slices").get_to(summary.slices);
-    json.at("steps").get_to(summary.steps);
-    json.at("metrics").get_to(summary.metrics);
-    json.at("events").get_to(summary.events);
-    json.at("other").get_to(summary.other_rows);
-    json.at("notes").get_to(summary.notes);
-    for (const auto& counter : json.at("counters")) {
-      summary.counters.push_back({counter.at(0), counter.at(1), counter.at(2), counter.at(3)});
-    }
-    return summary;
-  } catch (const std::exception& error) {
-    return {Code::kIo, fmt::format("the importing process gave no answer: {}", error.what())};
-  }
-}
-
-void SetLimit(int resource, rlim_t value) {
-  rlimit limit{};
-  if (::getrlimit(static_cast<__rlimit_resource>(resource), &limit) != 0) return;
-  limit.rlim_cur = std::min<rlim_t>(limit.rlim_max, value);
-  limit.rlim_max = limit.rlim_cur;
-  ::setrlimit(static_cast<__rlimit_resource>(resource), &limit);
-}
-
-/// What reads the files may be fooled by them, so it may do little.
-void ConfineChild(const ImportLimits& limits, pid_t parent) {
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (::getppid() != parent) ::_exit(1);
-  ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-  ::prctl(PR_SET_DUMPABLE, 0);
-  SetLimit(RLIMIT_CORE, 0);
-  SetLimit(RLIMIT_NOFILE, kChildFiles);
-  SetLimit(RLIMIT_FSIZE, kChildFileBytes);
-  SetLimit(RLIMIT_AS, limits.memory_bytes);
-  ::signal(SIGXFSZ, SIG_IGN);
-  // Others of Arrow's take address space beforehand.
-  ::setenv("ARROW_DEFAULT_MEMORY_POOL", "system", 1);
-}
-
-void WriteAnswer(int fd, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t n = ::write(fd, text.data(), text.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return;
-    text.remove_prefix(static_cast<std::size_t>(n));
-  }
-}
-
-std::string ReadAnswer(int fd) {
-  std::string text;
-  char buffer[4096];
-  while (text.size() < kMaxAnswerBytes) {
-    const ssize_t n = ::read(fd, buffer, sizeof buffer);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) break;
-    text.append(buffer, static_cast<std::size_t>(n));
-  }
-  return text;
-}
-
-Result<ImportSummary> ImportInChild(const ImportRequest& request, const Chosen& chosen,
-                                    ScratchFolder* scratch, const fs::path& folder) {
-  int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) {
-    return {Code::kIo, fmt::format("cannot make a pipe: {}", std::strerror(errno))};
-  }
-  UniqueFd read_end(ends[0]);
-  UniqueFd write_end(ends[1]);
-  const pid_t parent = ::getpid();
-  const pid_t child = ::fork();
-  if (child < 0)
-    return {Code::kIo, fmt::format("cannot start a process: {}", std::strerror(errno))};
-  if (child == 0) {
-    read_end.reset();
-    scratch->CloseInChild();
-    ConfineChild(request.limits, parent);
-    WriteAnswer(write_end.get(), ToText(ImportInto(request, chosen, folder)));
-    ::_exit(0);
-  }
-  write_end.reset();
-  const std::string answer = ReadAnswer(read_end.get());
-  int status = 0;
-  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
-  }
-  if (WIFSIGNALED(status)) {
-    return {WTERMSIG(status) == SIGKILL ? Code::kLimit : Code::kUnusable,
-            fmt::format("{}: the process that reads it was ended by signal {}: please report it "
-                        "with the file",
-                        request.paths.front().string(), WTERMSIG(status))};
-  }
-  return FromText(answer);
+  return summary;
 }
 
 /// Gives the run its name.
@@ -261,10 +122,14 @@ Result<ImportSummary> ImportAs(const ImportRequest& request, bool in_child) {
       ScratchFolder scratch,
       ScratchFolder::Create(target.parent_path(), "." + target.filename().string() + "."));
   const fs::path folder = scratch.path() / "run";
-  auto summary = in_child ? ImportInChild(request, chosen, &scratch, folder)
-                          : ImportInto(request, chosen, folder);
+  const ConfinedImport import{.limits = request.limits,
+                              .subject = request.paths.front().string(),
+                              .body = [&] { return ImportInto(request, chosen, folder); }};
+  auto summary = in_child ? RunInChild(import, &scratch) : RunHere(import);
   if (!summary.ok()) return summary;
+  if (request.durable) TELLTALE_RETURN_IF_ERROR(SyncTree(folder));
   TELLTALE_RETURN_IF_ERROR(Publish(folder, target));
+  if (request.durable) TELLTALE_RETURN_IF_ERROR(store::SyncFolder(target.parent_path()));
   return summary;
 }
 
@@ -294,7 +159,8 @@ Result<TemporaryRun> TemporaryRun::Import(const std::vector<fs::path>& paths,
   TemporaryRun run;
   run.scratch_ = std::make_unique<ScratchFolder>(std::move(scratch));
   run.run_ = run.scratch_->path() / StemOf(paths.empty() ? fs::path("trace") : paths.front());
-  ImportRequest request{.paths = paths, .run = run.run_, .telltale_version = telltale_version};
+  ImportRequest request{
+      .paths = paths, .run = run.run_, .telltale_version = telltale_version, .durable = false};
   TELLTALE_ASSIGN_OR_RETURN(run.summary_, ImportFiles(request));
   return run;
 }

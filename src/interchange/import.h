@@ -19,6 +19,8 @@ struct ImportRequest {
   std::string format;         ///< Empty: found by the content.
   std::string telltale_version;
   ImportLimits limits;
+  /// All of the run is on the disk before it gets its name.
+  bool durable = true;
 };
 
 struct ImportSummary {

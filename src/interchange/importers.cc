@@ -34,6 +34,27 @@ constexpr Importer kImporters[] = {
     // clang-format on
 };
 
+/// What can be told by the first bytes to be unreadable for every importer.
+Status CheckHead(const ImportFile& file) {
+  const std::string_view head = file.head;
+  if (file.gzip && head.starts_with("\x1f\x8b")) {
+    return {Code::kLimit,
+            fmt::format("{} is gzip inside gzip, which is inflated once only: inflate "
+                        "it yourself (gunzip) and import what comes of it",
+                        file.path.string())};
+  }
+  const auto wide = [&](std::size_t at) {
+    return head.size() > at + 1 && (head[at] == '{' || head[at] == '[') && head[1 - at] == '\0';
+  };
+  if (head.starts_with("\xff\xfe") || head.starts_with("\xfe\xff") || wide(0) || wide(1)) {
+    return {Code::kUnusable,
+            fmt::format("{} is text in UTF-16: make it UTF-8 first (iconv -f UTF-16 "
+                        "-t UTF-8)",
+                        file.path.string())};
+  }
+  return {};
+}
+
 }  // namespace
 
 std::span<const Importer> Importers() { return kImporters; }
@@ -73,6 +94,7 @@ Result<ImportFile> LookAtFile(const std::filesystem::path& path) {
   file.head.resize(kHeadBytes);
   TELLTALE_ASSIGN_OR_RETURN(const std::size_t n, input->Read(file.head.data(), kHeadBytes));
   file.head.resize(n);
+  TELLTALE_RETURN_IF_ERROR(CheckHead(file));
   return file;
 }
 

@@ -6,6 +6,9 @@
 namespace telltale::interchange {
 namespace {
 
+/// Decimal digits that fit into 64 bits whatever they are.
+constexpr int kSafeDigits = 18;
+
 void AppendCodePoint(std::uint32_t code, std::string* out) {
   if (code < 0x80) {
     *out += static_cast<char>(code);
@@ -53,7 +56,31 @@ std::optional<std::int64_t> JsonValue::Integer() const {
   return Scaled(0);
 }
 
+/// Of so few digits that nothing overflows; nothing where it is no such number.
+std::optional<std::int64_t> JsonValue::ShortScaled(int digits) const {
+  const char* at = text.data();
+  const char* const end = at + text.size();
+  std::int64_t value = 0;
+  const char* const begin = at;
+  for (; at != end && *at >= '0' && *at <= '9' && at - begin < kSafeDigits - digits; ++at) {
+    value = value * 10 + (*at - '0');
+  }
+  if (at == begin || at - begin > kSafeDigits - digits) return std::nullopt;
+  int left = digits;
+  if (at != end && *at == '.') {
+    for (++at; at != end && *at >= '0' && *at <= '9'; ++at) {
+      if (left == 0) continue;
+      value = value * 10 + (*at - '0');
+      --left;
+    }
+  }
+  if (at != end) return std::nullopt;
+  for (; left > 0; --left) value *= 10;
+  return value;
+}
+
 std::optional<std::int64_t> JsonValue::Scaled(int digits) const {
+  if (const auto value = ShortScaled(digits)) return value;
   const char* at = text.data();
   const char* const end = at + text.size();
   const bool negative = at != end && *at == '-';

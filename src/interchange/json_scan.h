@@ -5,12 +5,19 @@
 // Thread safety: none. Memory: none; views into the text, which need not be valid beyond what is
 // read.
 #pragma once
+#include <algorithm>
+#include <array>
+#include <bit>
 #include <charconv>
 #include <cstdint>
 #include <cstring>
 #include <optional>
 #include <string>
 #include <string_view>
+
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
 
 namespace telltale::interchange {
 
@@ -25,7 +32,16 @@ struct JsonValue {
   std::optional<std::int64_t> Integer() const;
   /// A decimal number times 10^digits, exactly; what is finer is cut off.
   std::optional<std::int64_t> Scaled(int digits) const;
+
+ private:
+  std::optional<std::int64_t> ShortScaled(int digits) const;
 };
+
+/// `text == word` of a literal: its length is known, so no function is called to compare.
+template <std::size_t N>
+bool JsonIs(std::string_view text, const char (&word)[N]) {
+  return text.size() == N - 1 && std::memcmp(text.data(), word, N - 1) == 0;
+}
 
 /// The text with its escapes replaced, in `scratch` where there are any.
 std::string_view JsonUnescape(const JsonValue& value, std::string* scratch);
@@ -50,7 +66,9 @@ class JsonScanner {
     const char* const begin = at_;
     if (Members(take)) return true;
     const void* const line =
-        std::memchr(begin + 1, '\n', static_cast<std::size_t>(end_ - begin - 1));
+        last_line_ ? nullptr
+                   : std::memchr(begin + 1, '\n', static_cast<std::size_t>(end_ - begin - 1));
+    last_line_ = line == nullptr;
     if (line != nullptr) {
       at_ = static_cast<const char*>(line) + 1;
     } else {
@@ -105,6 +123,8 @@ class JsonScanner {
     if (!Skip('"')) return false;
     const char* const begin = at_;
     for (; at_ != end_; ++at_) {
+      ToSpecial();
+      if (at_ == end_) return false;
       const char c = *at_;
       if (c == '"') {
         *out = {begin, static_cast<std::size_t>(at_ - begin)};
@@ -121,6 +141,24 @@ class JsonScanner {
     return false;
   }
 
+  /// Over the characters of a string that are only themselves, sixteen at once.
+  void ToSpecial() {
+#ifdef __SSE2__
+    while (end_ - at_ >= 16) {
+      const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(at_));
+      const __m128i special = _mm_or_si128(_mm_or_si128(_mm_cmpeq_epi8(bytes, _mm_set1_epi8('"')),
+                                                        _mm_cmpeq_epi8(bytes, _mm_set1_epi8('\\'))),
+                                           _mm_cmpeq_epi8(bytes, _mm_set1_epi8('\n')));
+      const auto bits = static_cast<std::uint32_t>(_mm_movemask_epi8(special));
+      if (bits != 0) {
+        at_ += std::countr_zero(bits);
+        return;
+      }
+      at_ += 16;
+    }
+#endif
+  }
+
   bool Value(JsonValue* out) {
     if (at_ == end_) return false;
     const char* const begin = at_;
@@ -135,10 +173,7 @@ class JsonScanner {
       out->text = {begin, static_cast<std::size_t>(at_ - begin)};
       return true;
     }
-    while (at_ != end_ && *at_ != ',' && *at_ != '}' && *at_ != ']' && *at_ != ' ' &&
-           *at_ != '\n' && *at_ != '\r' && *at_ != '\t') {
-      ++at_;
-    }
+    while (at_ != end_ && !kEndsWord[static_cast<unsigned char>(*at_)]) ++at_;
     if (at_ == begin || at_ == end_) return false;
     out->kind =
         (c >= '0' && c <= '9') || c == '-' ? JsonValue::Kind::kNumber : JsonValue::Kind::kWord;
@@ -149,7 +184,10 @@ class JsonScanner {
   /// Over an object or list, by its brackets alone.
   bool Nested() {
     std::size_t depth = 0;
-    while (at_ != end_) {
+    const char* const begin = at_;
+    // Each that nothing closes is read to the end, and again from its second line on.
+    const char* const limit = in_vain_ < kMostInVain ? end_ : std::min(end_, begin + kShortNested);
+    while (at_ < limit) {
       const char c = *at_;
       if (c == '"') {
         std::string_view ignored;
@@ -161,11 +199,25 @@ class JsonScanner {
       if (c == '{' || c == '[') ++depth;
       if ((c == '}' || c == ']') && --depth == 0) return true;
     }
+    in_vain_ += static_cast<std::uint64_t>(at_ - begin);
     return false;
   }
 
+  static constexpr std::array<bool, 256> kEndsWord = [] {
+    std::array<bool, 256> ends{};
+    for (const char c : {',', '}', ']', ' ', '\n', '\r', '\t'}) {
+      ends[static_cast<unsigned char>(c)] = true;
+    }
+    return ends;
+  }();
+
+  static constexpr std::uint64_t kMostInVain = 8ULL << 30;
+  static constexpr std::ptrdiff_t kShortNested = 64 << 10;
+
   const char* at_;
   const char* end_;
+  std::uint64_t in_vain_ = 0;  ///< Bytes of nested values that nothing closed.
+  bool last_line_ = false;     ///< No line ends behind: damage after damage asks once.
 };
 
 }  // namespace telltale::interchange

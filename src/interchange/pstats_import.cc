@@ -24,7 +24,8 @@ std::string FunctionText(const PythonFunction& function) {
 }
 
 std::int64_t SecondsToNs(double seconds) {
-  return static_cast<std::int64_t>(std::clamp(seconds, 0.0, kMostSeconds) * 1e9);
+  if (!(seconds > 0)) return 0;  // NaN too.
+  return static_cast<std::int64_t>(std::min(seconds, kMostSeconds) * 1e9);
 }
 
 /// Those from which most of the time came.

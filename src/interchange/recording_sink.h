@@ -69,6 +69,7 @@ class RecordingSink final : public TraceSink {
            const store::SliceBlock& block) override {
     static_cast<void>(place);
     const std::lock_guard lock(mutex_);
+    ++blocks;
     std::int32_t from = 0;
     for (std::size_t i = 0; i < block.rows(); ++i) {
       const store::SliceLane& lane = block.lanes[block.lane[i]];
@@ -92,6 +93,7 @@ class RecordingSink final : public TraceSink {
                   const store::MetricBlock& block) override {
     static_cast<void>(place);
     const std::lock_guard lock(mutex_);
+    ++blocks;
     for (std::size_t i = 0; i < block.rows(); ++i) {
       const store::MetricSeries& series = block.names[block.series[i]];
       metrics.push_back({series.node, series.subject, series.name, series.unit, block.time_ns[i],
@@ -113,6 +115,7 @@ class RecordingSink final : public TraceSink {
   std::vector<StepSeen> steps;
   std::map<std::string, std::uint64_t> counters;
   std::uint64_t losses = 0;
+  std::size_t blocks = 0;  ///< That were put.
   std::vector<std::string> notes;
 
  private:

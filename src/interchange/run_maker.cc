@@ -84,14 +84,16 @@ struct RunMaker::Rank {
   }
 };
 
-Result<std::unique_ptr<RunMaker>> RunMaker::Create(std::filesystem::path folder) {
+Result<std::unique_ptr<RunMaker>> RunMaker::Create(std::filesystem::path folder,
+                                                   std::string writers) {
   if (::mkdir(folder.c_str(), 0700) != 0) {
     return {Code::kIo, fmt::format("cannot create {}: {}", folder.string(), std::strerror(errno))};
   }
-  return std::unique_ptr<RunMaker>(new RunMaker(std::move(folder)));
+  return std::unique_ptr<RunMaker>(new RunMaker(std::move(folder), std::move(writers)));
 }
 
-RunMaker::RunMaker(std::filesystem::path folder) : folder_(std::move(folder)) {}
+RunMaker::RunMaker(std::filesystem::path folder, std::string writers)
+    : folder_(std::move(folder)), writers_(std::move(writers)) {}
 RunMaker::~RunMaker() = default;
 
 void RunMaker::Take(Status status) {
@@ -114,7 +116,7 @@ RunMaker::Rank* RunMaker::RankOf(std::int32_t rank) {
     Take({Code::kLimit, fmt::format("more than {} ranks in one import", kMaxRanks)});
     return nullptr;
   }
-  const std::string name = fmt::format("agent-imported-{}", rank);
+  const std::string name = fmt::format("{}{}", writers_, rank);
   auto writer = store::BulkWriter::Create(folder_ / name, name);
   if (!writer.ok()) {
     Take(writer.status());
@@ -169,6 +171,7 @@ void RunMaker::Slice(const format::SliceRow& row) {
   Rank* const to = failed_ ? nullptr : RankOf(row.rank);
   if (to == nullptr) return;
   store::SliceBlock& block = to->block;
+  block.attempt = std::max(row.attempt, 1U);
   const auto text = [to](std::string_view value) { return Rank::Text(value, &to->block_texts); };
   block.time_ns.push_back(row.time_ns);
   block.duration_ns.push_back(row.duration_ns);

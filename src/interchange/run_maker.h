@@ -21,8 +21,9 @@ namespace telltale::interchange {
 
 class RunMaker final : public TraceSink {
  public:
-  /// Makes `folder`.
-  static Result<std::unique_ptr<RunMaker>> Create(std::filesystem::path folder);
+  /// Makes `folder`. The writers in it are called `writers` and the rank.
+  static Result<std::unique_ptr<RunMaker>> Create(std::filesystem::path folder,
+                                                  std::string writers = "agent-imported-");
   ~RunMaker() override;
 
   void Slice(const format::SliceRow& row) override;
@@ -52,7 +53,7 @@ class RunMaker final : public TraceSink {
  private:
   struct Rank;
 
-  explicit RunMaker(std::filesystem::path folder);
+  RunMaker(std::filesystem::path folder, std::string writers);
   Rank* RankOf(std::int32_t rank);
   template <class Row>
   void Add(std::int32_t rank, Row row, std::vector<Row> format::Rows::*table,
@@ -63,6 +64,7 @@ class RunMaker final : public TraceSink {
   Status WriteInfo(const Description& description);
 
   const std::filesystem::path folder_;
+  const std::string writers_;
   std::mutex ranks_mutex_;  ///< Guards the map; a rank's writer has its own.
   std::map<std::int32_t, std::unique_ptr<Rank>> ranks_;
   std::map<std::pair<std::string, std::string>, ImportSummary::Counter> counters_;

@@ -32,6 +32,7 @@
 #include "interchange/smdebug_index.h"
 #include "interchange/tf_event.h"
 #include "interchange/tf_record.h"
+#include "store/folder.h"
 #include "store/run_info.h"
 #include "store/tensor_file.h"
 #include "store/writer.h"
@@ -252,6 +253,8 @@ class Import {
     TELLTALE_RETURN_IF_ERROR(values_.Seal());
     TELLTALE_RETURN_IF_ERROR(writer_->Close(true));
     TELLTALE_RETURN_IF_ERROR(WriteInfo());
+    TELLTALE_RETURN_IF_ERROR(
+        store::SyncFolder(fs::absolute(run_).lexically_normal().parent_path()));
     return std::move(report_);
   }
 

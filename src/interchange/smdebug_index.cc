@@ -116,6 +116,12 @@ Result<std::vector<IndexFile>> ListIndex(const fs::path& folder) {
 
 Result<Index> ReadIndex(const fs::path& path) {
   try {
+    std::error_code ignored;
+    if (const auto bytes = fs::file_size(path, ignored); !ignored && bytes > kMaxIndexBytes) {
+      return {Code::kPartial, fmt::format("{} is larger than {} MiB, the most that is read of an "
+                                          "index file",
+                                          path.string(), kMaxIndexBytes >> 20)};
+    }
     // Throws with the place where it is no JSON.
     const json text = json::parse(ReadText(path));
     Index index;

@@ -50,9 +50,11 @@ Status EachWhole(std::span<const ImportFile> files, const ImportLimits& limits, 
                  ReadBytes read) {
   return EachFile(files, sink, [&](const ImportFile& file, TraceSource* source) -> Status {
     std::string damage;
+    std::string trailing;
     TELLTALE_ASSIGN_OR_RETURN(const std::string bytes,
-                              ReadTrace(file.path, MostBytesOfFile(limits), &damage));
+                              ReadTrace(file.path, MostBytesOfFile(limits), &damage, &trailing));
     if (!damage.empty()) source->Damaged(1, damage);
+    if (!trailing.empty()) source->Note(trailing + ": they were left out");
     return read(bytes, source);
   });
 }

@@ -20,6 +20,7 @@
 
 #include "channel/producer.h"
 #include "probe/capture.h"
+#include "probe/detail_rate.h"
 #include "probe/stats.h"
 #include "probe/step_machine.h"
 
@@ -36,6 +37,7 @@ struct Probe {
   Producer producer;
   StepMachine machine;
   Capture capture;
+  telltale::probe::DetailRate detail;
   std::atomic<std::uint32_t> polls;    ///< Calls made while the answer has not come.
   std::atomic<std::uint32_t> polling;  ///< 1: a thread is looking for it.
 };
@@ -204,6 +206,7 @@ std::uint8_t ModeOf(const Probe& probe, int mode) {
   }
   probe->capture.Init(&probe->producer);
   probe->machine.Init(&probe->producer, &probe->capture);
+  probe->detail.Init(probe->machine.ticks_per_second());
   std::memcpy(g_uuid, probe->producer.uuid(), sizeof g_uuid);
   g_has_uuid = true;
   probe->producer.Ring();  // The first ring, the large one, is this thread's.
@@ -274,9 +277,30 @@ uint64_t tt_now(void) { return telltale::channel::Ticks(Clock()); }
 void tt_span(uint32_t name, uint64_t begin, uint64_t end, tt_span_category category) {
   Probe* probe = Active();
   if (probe == nullptr) return;
-  const unsigned flags = probe->machine.mode() | (static_cast<unsigned>(category) & 3U)
-                                                     << telltale::format::kCategoryShift;
-  probe->producer.Span(name, begin, end, static_cast<std::uint8_t>(flags), probe->machine.step());
+  probe->producer.Span(
+      name, begin, end,
+      telltale::format::SpanFlags(probe->machine.mode(), static_cast<unsigned>(category)),
+      probe->machine.step());
+}
+
+int tt_detail_pass(void) {
+  Probe* probe = Active();
+  if (probe == nullptr) return 0;
+  const std::uint32_t flags = probe->producer.ControlFlags();
+  if (flags <= telltale::format::kControlWantAll || !probe->machine.Owned()) return 0;
+  const telltale::probe::DetailRate::Pass pass = probe->detail.Begins(flags, probe->producer.Now());
+  if (pass.thinned > 0) probe->producer.CountThinned(pass.thinned);
+  return pass.wanted ? 1 : 0;
+}
+
+void tt_detail_span(uint32_t name, uint64_t begin, uint64_t end, tt_span_category category) {
+  Probe* probe = Active();
+  if (probe == nullptr) return;
+  probe->detail.Wrote();
+  const std::uint8_t flags =
+      telltale::format::SpanFlags(probe->machine.mode(), static_cast<unsigned>(category)) |
+      telltale::format::kDetailFlag;
+  probe->producer.Span(name, begin, end, flags, probe->machine.step());
 }
 
 void tt_scalar(uint32_t name, double value) {

@@ -201,6 +201,35 @@ TEST_F(ProbeTest, RecordsOfAllKindsArrive) {
   EXPECT_FALSE(std::ifstream(Path("probe.log")).good());
 }
 
+TEST_F(ProbeTest, SpansOfDetailAreForTheStepsOfTheThreadThatTrains) {
+  prepare_control_ = [](ControlPage* page) { page->SetDetail(1000, false); };
+  ASSERT_TRUE(RunChild([] {
+    if (tt_detail_pass() != 0 || tt_init(TT_PROCESS_TRAINER, -1) != 1) return false;
+    if (tt_detail_pass() != 0) return false;  // Nobody steps yet.
+    tt_forward_begin(TT_MODE_TRAIN);
+    if (tt_detail_pass() != 1) return false;
+    tt_detail_span(Name("layer.0"), tt_now(), tt_now(), TT_SPAN_MODULE);
+    int elsewhere = 1;
+    std::thread([&] { elsewhere = tt_detail_pass(); }).join();
+    tt_forward_end(4);
+    return elsewhere == 0;
+  }));
+  const channel::Drained drained = channel::DrainAll(registered_.at(0).consumer.get(), &pool_);
+  ASSERT_EQ(drained.details.size(), 1u);
+  EXPECT_EQ(drained.details[0].name, "layer.0");
+  EXPECT_EQ(drained.details[0].category, "module");
+  EXPECT_EQ(drained.details[0].mode, "TRAIN");
+  EXPECT_EQ(drained.details[0].step, 0);
+}
+
+TEST_F(ProbeTest, NoDetailIsRecordedWhereNothingTakesIt) {
+  ASSERT_TRUE(RunChild([] {
+    if (tt_init(TT_PROCESS_TRAINER, -1) != 1) return false;
+    tt_forward_begin(TT_MODE_TRAIN);
+    return tt_detail_pass() == 0;
+  }));
+}
+
 TEST_F(ProbeTest, WithoutTelltaleNothingHappens) {
   ::unsetenv("TELLTALE_SOCKET");
   ASSERT_TRUE(RunChild([] {

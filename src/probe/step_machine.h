@@ -52,6 +52,8 @@ class StepMachine {
   /// Step and mode for records made now; -1 and GLOBAL before the first.
   std::int64_t step() const { return published_step_.load(std::memory_order_relaxed); }
   std::uint8_t mode() const { return published_mode_.load(std::memory_order_relaxed); }
+  /// Of the channel's clock, about.
+  std::uint64_t ticks_per_second() const { return bucket_full_ - ticks_per_span_; }
   /// Whether the calling thread is the one that steps.
   bool Owned() const { return owner_.load(std::memory_order_relaxed) == Self(); }
   std::int64_t train_step() const { return published_train_.load(std::memory_order_relaxed); }

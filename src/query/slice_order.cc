@@ -15,6 +15,7 @@
 
 #include "base/string_pool.h"
 #include "query/spill_file.h"
+#include "store/window_folder.h"
 
 namespace telltale::query {
 namespace {
@@ -131,10 +132,12 @@ class Order final : public SliceOrder {
       tables |= store::MaskOf(format::TableId::kSpans) | store::MaskOf(format::TableId::kSteps);
     }
     Status failed;
-    const auto take = [&](const std::string&, const format::Rows& rows) {
+    const auto take = [&](const std::string& writer, const format::Rows& rows) {
+      // A window of detail marks a few steps of many.
+      const bool whole = !writer.starts_with(store::kWindowFolderPrefix);
       for (const SliceRow& row : rows.slices) {
         if (!failed.ok()) break;
-        if (row.category == "step") marked_.insert(row.rank);
+        if (whole && row.category == "step") marked_.insert(row.rank);
         failed = Add(row, false);
       }
       for (const format::SpanRow& row : rows.spans) {

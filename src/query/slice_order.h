@@ -27,6 +27,9 @@ namespace telltale::query {
 /// it.
 inline constexpr std::int64_t kRoundingNs = 1000;
 
+/// `window` of the slices that `telltale run --stacks` makes of sampled stacks.
+inline constexpr std::string_view kSampledStacks = "stacks (py-spy)";
+
 /// Whether what goes from `begin_ns` to `end_ns` lies within an open slice, which began before.
 inline bool Encloses(std::int64_t open_end_ns, std::int64_t begin_ns, std::int64_t end_ns) {
   return begin_ns < open_end_ns && end_ns - kRoundingNs <= open_end_ns;

@@ -480,8 +480,8 @@ std::string OwnCost(const RunData& data) {
   } else {
     out = "Telltale accounts for no step time";
   }
-  const double beside =
-      static_cast<double>(s.ledger_value("agent.cpu_ns") + data.replay.watch_cpu_ns);
+  const double beside = static_cast<double>(
+      s.ledger_value("agent.cpu_ns") + s.ledger_value("stacks.cpu_ns") + data.replay.watch_cpu_ns);
   const double recorded = static_cast<double>(s.last_ns - s.first_ns);
   if (beside > 0 && recorded > 0) {
     out += fmt::format(", {} of a core beside it", Percent(beside / recorded));

@@ -9,29 +9,20 @@
 #include <exception>
 #include <tuple>
 
+#include "rules/incident_id.h"
+
 namespace telltale::rules {
 namespace {
 
-std::uint64_t Fnv1a(std::string_view text) {
-  std::uint64_t hash = 0xcbf29ce484222325ULL;
-  for (unsigned char c : text) hash = (hash ^ c) * 0x100000001b3ULL;
-  return hash;
-}
+/// A run ends at a record of the kind that it began with, once it has this many: runs then mostly
+/// have the same kinds as the run before. Some 100 KB of rows stay in the cache while one rule
+/// after the other looks at them, and so does the rule while it looks.
+constexpr std::size_t kEnoughForRun = 256;
+constexpr std::size_t kMostOfRun = 1024;
 
-std::string IncidentId(std::string_view rule, const Incident& incident) {
-  return fmt::format("{:016x}", Fnv1a(fmt::format("{}\x1f{}\x1f{}\x1f{}", rule, incident.subject,
-                                                  incident.first_step, incident.start_ns)));
-}
-
-/// Whether the rows are of one series, as far as that can be told without reading texts: both lie
-/// in memory, so that texts at one place are one.
-bool SameTexts(const format::StatisticRow& a, const format::StatisticRow& b) {
-  const auto same = [](std::string_view x, std::string_view y) {
-    return x.data() == y.data() && x.size() == y.size();
-  };
-  return same(a.name, b.name) && a.rank == b.rank && a.pid == b.pid && a.attempt == b.attempt &&
-         same(a.collection, b.collection) && same(a.mode, b.mode);
-}
+/// Kind of the records of a table that has no series; of others it is the series' id.
+constexpr std::uint32_t kKindOfTable = 1U << 31U;
+static_assert(SeriesTable::kMaxSeries < kKindOfTable);
 
 /// Words changed: worth a revision at once.
 bool SaysSomethingNew(const Incident& before, const Incident& now) {
@@ -258,11 +249,10 @@ void Engine::Feed(const store::OrderedRecord& record) {
 }
 
 void Engine::Feed(std::span<const store::OrderedRecord> records) {
-  run_.clear();
+  series_.ForgetRows();
   while (!records.empty()) {
-    const bool statistic = records.front().table == format::TableId::kStatistics;
-    if (statistic) GatherRun(records);
-    if (statistic && run_.size() > 1) {
+    GatherRun(records);
+    if (run_.size() > 1) {
       FeedRun();
       records = records.subspan(run_.size());
     } else {
@@ -273,70 +263,70 @@ void Engine::Feed(std::span<const store::OrderedRecord> records) {
 }
 
 void Engine::GatherRun(std::span<const store::OrderedRecord> records) {
-  constexpr std::size_t kMostOfRun = 1024;
-  run_before_.swap(run_);
   run_.clear();
-  run_series_.clear();
+  run_kinds_.clear();
   for (const store::OrderedRecord& record : records) {
-    const auto* const row = record.As<format::StatisticRow>();
-    if (row == nullptr || run_.size() == kMostOfRun) return;
-    // Mostly the tensors of a step come as those of the step before did.
-    if (run_.size() < run_before_.size()) {
-      const Record& before = run_before_[run_.size()];
-      if (SameTexts(*row, *before.As<format::StatisticRow>())) {
-        run_.push_back({record, before.series});
-        run_series_.push_back(before.series);
-        continue;
-      }
+    if (run_.size() == kMostOfRun) return;
+    // Who reads the values of a tensor finds them in memory where another has just read them.
+    if (record.table == format::TableId::kTensors) return;
+    const auto table = static_cast<std::size_t>(record.table);
+    const bool wanted = table < by_table_.size() && !by_table_[table].empty();
+    std::uint32_t kind = kKindOfTable | static_cast<std::uint32_t>(table);
+    if (wanted && SeriesTable::Has(record.table)) {
+      // A rule is asked whether it wants a series when its first record comes, not before others.
+      const Series* series = series_.Known(record);
+      if (series == nullptr || series->id >= wanted_.size()) return;
+      kind = series->id;
     }
-    // A rule is asked whether it wants a series when its first record comes, not before others.
-    const Series* series = series_.Known(record);
-    if (series == nullptr || series->id >= wanted_.size()) return;
-    run_.push_back({record, series->id});
-    run_series_.push_back(series->id);
+    if (run_.size() >= kEnoughForRun && kind == run_kinds_.front()) return;
+    run_.push_back({record, kind < kKindOfTable ? kind : kNoSeries});
+    run_kinds_.push_back(kind);
   }
 }
 
 void Engine::DivideRun() {
-  if (run_series_ == shares_series_) return;  // As in the step before.
-  shares_series_ = run_series_;
-  std::vector<Share> by_slot(slots_.size());
-  for (std::uint32_t at = 0; at < run_series_.size(); ++at) {
-    for (Slot* slot : wanted_[run_series_[at]]) {
-      Share& share = by_slot[slot->index];
-      share.slot = slot;
-      share.chosen.push_back(at);
+  if (run_kinds_ == shares_kinds_) return;  // As before.
+  shares_kinds_ = run_kinds_;
+  shares_.resize(slots_.size());
+  for (std::vector<std::uint32_t>& share : shares_) share.clear();
+  for (std::uint32_t at = 0; at < run_kinds_.size(); ++at) {
+    const std::uint32_t kind = run_kinds_[at];
+    const std::uint32_t table = kind & ~kKindOfTable;
+    if (kind >= kKindOfTable && table >= by_table_.size()) continue;
+    for (const Slot* slot : kind >= kKindOfTable ? by_table_[table] : wanted_[kind]) {
+      shares_[slot->index].push_back(at);
     }
   }
-  std::erase_if(by_slot, [](const Share& share) { return share.chosen.empty(); });
-  shares_ = std::move(by_slot);
 }
 
 void Engine::FeedRun() {
   DivideRun();
-  process_ends_ = false;
   in_run_ = true;
-  for (const Share& share : shares_) {
-    Slot* const slot = share.slot;
-    if (slot->failed) continue;
-    run_at_ = share.chosen.front();
-    const StatisticRun run(run_.data(), share.chosen, &run_at_);
-    Guard(slot, [&](Reporter* reporter) { slot->rule->OnStatistics(run, reporter); });
-    const auto end = slot->failed
-                         ? std::upper_bound(share.chosen.begin(), share.chosen.end(), run_at_)
-                         : share.chosen.end();
-    slot->records += static_cast<std::uint64_t>(end - share.chosen.begin());
+  for (const auto& slot : slots_) {
+    const std::vector<std::uint32_t>& share = shares_[slot->index];
+    if (share.empty() || slot->failed) continue;
+    Guard(slot.get(), [&](Reporter* reporter) {
+      Rule* const rule = slot->rule.get();
+      for (const std::uint32_t at : share) {
+        run_at_ = at;
+        rule->OnRecord(run_[at], reporter);
+      }
+    });
+    const auto end =
+        slot->failed ? std::upper_bound(share.begin(), share.end(), run_at_) : share.end();
+    slot->records += static_cast<std::uint64_t>(end - share.begin());
   }
   in_run_ = false;
   std::stable_sort(said_.begin(), said_.end(), [](const Said& a, const Said& b) {
     return std::tie(a.at, a.slot->index) < std::tie(b.at, b.slot->index);
   });
-  for (const Said& said : said_) {
-    now_ns_ = std::max(now_ns_, run_[said.at].ord_ns);
-    Apply(said);
+  auto said = said_.begin();
+  for (std::uint32_t at = 0; at < run_.size(); ++at) {
+    now_ns_ = std::max(now_ns_, run_[at].ord_ns);
+    NoteLives(run_[at]);
+    for (; said != said_.end() && said->at == at; ++said) Apply(*said);
   }
   said_.clear();
-  now_ns_ = std::max(now_ns_, run_.back().ord_ns);
 }
 
 void Engine::End() {

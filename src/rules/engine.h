@@ -93,8 +93,8 @@ class Engine {
 
   /// REQUIRES: records come in the order of the cursor; no call after End().
   void Feed(const store::OrderedRecord& record);
-  /// The same of each of them in turn, with the same revisions, and faster: rules see statistics
-  /// that follow each other at once (docs/decisions/0008-statistics-in-runs.md).
+  /// The same of each of them in turn, with the same revisions, and faster: each rule sees some
+  /// hundred at once (docs/decisions/0008-statistics-in-runs.md).
   void Feed(std::span<const store::OrderedRecord> records);
   /// The run has ended and all of it was fed: closes what is open.
   void End();
@@ -116,18 +116,13 @@ class Engine {
   class SlotReporter;
   /// What a slot said of which record of the run.
   struct Said;
-  /// What of a run a slot wants.
-  struct Share {
-    Slot* slot;
-    std::vector<std::uint32_t> chosen;
-  };
 
   void Add(std::string name, const RuleDesc* desc, std::unique_ptr<Rule> rule);
   /// The slots that want the records of a series.
   const std::vector<Slot*>& WantedBy(const Series& series);
   void Deliver(Slot* slot, const Record& record);
 
-  /// Takes into run_ what `records` begin with of statistics whose series are known.
+  /// Takes into run_ what `records` begin with and may be given to one rule after the other.
   void GatherRun(std::span<const store::OrderedRecord> records);
   void DivideRun();
   void FeedRun();
@@ -149,13 +144,13 @@ class Engine {
   SeriesTable series_;
   std::vector<std::vector<Slot*>> wanted_;  ///< By series.
 
-  // Of the run of statistics that rules look at:
+  // Of the run of records that rules look at:
   std::vector<Record> run_;
-  std::vector<Record> run_before_;  ///< That was fed by the same call: its rows are there still.
-  std::vector<std::uint32_t> run_series_;     ///< Of each of its records.
-  std::vector<std::uint32_t> shares_series_;  ///< Of the run that shares_ are of.
-  std::vector<Share> shares_;                 ///< In the order of the slots.
-  std::uint32_t run_at_ = 0;                  ///< The record that a rule looks at.
+  std::vector<std::uint32_t> run_kinds_;     ///< Of each of its records: who wants it.
+  std::vector<std::uint32_t> shares_kinds_;  ///< Of the run that shares_ are of.
+  /// By slot: the indices of the records that it wants, rising.
+  std::vector<std::vector<std::uint32_t>> shares_;
+  std::uint32_t run_at_ = 0;  ///< The record that a rule looks at.
   bool in_run_ = false;
   std::vector<Said> said_;
 

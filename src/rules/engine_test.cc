@@ -6,6 +6,7 @@
 #include <deque>
 #include <functional>
 #include <stdexcept>
+#include <tuple>
 
 namespace telltale::rules {
 namespace {
@@ -188,6 +189,62 @@ TEST(EngineTest, ARuleThatThrowsIsOutAndTheOthersGoOn) {
   EXPECT_EQ(engine.rule_states()[0].error, "no such column");
   EXPECT_EQ(engine.rule_states()[0].records, 3U);
   EXPECT_FALSE(engine.findings()[0].open);
+}
+
+TEST(EngineTest, RecordsFedAtOnceSayWhatTheySayOneByOne) {
+  static const RuleDesc kThrows{"Throws", "", "", "", ~0U, false, {}, {}};
+  static const RuleDesc kCloses{"Closes", "", "", "", ~0U, false, {}, {}};
+  constexpr std::int64_t kThrowsAt = 700;  // In the middle of a run of records.
+  const auto make = [] {
+    std::vector<std::pair<const RuleDesc*, std::unique_ptr<Rule>>> rules;
+    rules.emplace_back(&kThrows, std::make_unique<Puppet>([](std::int64_t at, Reporter* r) {
+      r->Report(At("a", static_cast<double>(at)));
+      if (at == kThrowsAt * 1'000'000'000) throw std::runtime_error("no such column");
+    }));
+    rules.emplace_back(&kCloses, std::make_unique<Puppet>([](std::int64_t at, Reporter* r) {
+      Incident incident = At(at % 3 == 0 ? "b" : "c", 1);
+      incident.start_ns = at;
+      at % 7 == 0 ? r->Close(incident) : r->Report(incident);
+    }));
+    return Engine(std::move(rules));
+  };
+  std::deque<format::StepRow> steps;
+  std::deque<format::EventRow> exits;
+  std::vector<store::OrderedRecord> records;
+  for (std::int64_t i = 0; i < 1000; ++i) {
+    const std::int64_t at = i * 1'000'000'000;
+    if (i % 35 == 0) {
+      exits.emplace_back().kind = "process.exit";
+      records.push_back({at, 0, format::EventRow::kTable, &exits.back()});
+    } else {
+      steps.emplace_back().attempt = static_cast<std::uint32_t>(1 + i / 400);
+      records.push_back({at, 0, format::StepRow::kTable, &steps.back()});
+    }
+  }
+  Engine alone = make();
+  for (const store::OrderedRecord& record : records) alone.Feed(record);
+  Engine at_once = make();
+  at_once.Feed(records);
+  const auto expect_same = [](const std::vector<Finding>& a, const std::vector<Finding>& b) {
+    ASSERT_EQ(a.size(), b.size());
+    for (std::size_t i = 0; i < a.size(); ++i) {
+      EXPECT_EQ(
+          std::tie(a[i].id, a[i].revision, a[i].open, a[i].until_end, a[i].incident.cost_seconds),
+          std::tie(b[i].id, b[i].revision, b[i].open, b[i].until_end, b[i].incident.cost_seconds));
+    }
+  };
+  const std::vector<Finding> said = alone.TakeRevisions();
+  EXPECT_GT(said.size(), 500U);
+  expect_same(said, at_once.TakeRevisions());
+  alone.End();
+  at_once.End();
+  expect_same(alone.TakeRevisions(), at_once.TakeRevisions());
+  expect_same(alone.findings(), at_once.findings());
+  for (const std::size_t i : {0, 1}) {
+    EXPECT_EQ(alone.rule_states()[i].records, at_once.rule_states()[i].records);
+    EXPECT_EQ(alone.rule_states()[i].status, at_once.rule_states()[i].status);
+  }
+  EXPECT_EQ(at_once.rule_states()[0].records, static_cast<std::uint64_t>(kThrowsAt + 1));
 }
 
 TEST(EngineTest, WhatARuleThatThrowsHasOpenIsClosedAtOnce) {

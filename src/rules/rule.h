@@ -107,43 +107,6 @@ struct Record : store::OrderedRecord {
   std::uint32_t series = kNoSeries;
 };
 
-/// Records of `statistics` that follow each other with no other record between: those of them that
-/// a rule wants, in order. What the rule reports while it looks at one is said of that one, so the
-/// engine has to know which it is: the iterator tells.
-class StatisticRun {
- public:
-  /// `chosen`: indices into `records`, rising. `at`: where the index of the record that is looked
-  /// at is kept.
-  StatisticRun(const Record* records, std::span<const std::uint32_t> chosen, std::uint32_t* at)
-      : records_(records), chosen_(chosen), at_(at) {}
-
-  class Iterator {
-   public:
-    Iterator(const StatisticRun* run, std::size_t next) : run_(run), next_(next) {}
-    const Record& operator*() const {
-      const std::uint32_t index = run_->chosen_[next_];
-      *run_->at_ = index;
-      return run_->records_[index];
-    }
-    Iterator& operator++() {
-      ++next_;
-      return *this;
-    }
-    bool operator==(const Iterator& other) const { return next_ == other.next_; }
-
-   private:
-    const StatisticRun* run_;
-    std::size_t next_;
-  };
-  Iterator begin() const { return {this, 0}; }
-  Iterator end() const { return {this, chosen_.size()}; }
-
- private:
-  const Record* records_;
-  std::span<const std::uint32_t> chosen_;
-  std::uint32_t* at_;
-};
-
 /// Reads the values of a record of `tensors`.
 class TensorValues {
  public:
@@ -178,12 +141,9 @@ class Rule {
     static_cast<void>(series);
     return true;
   }
+  /// A rule may be some hundred records ahead of another, and what it reports is said when all have
+  /// seen the record; it is given each in order.
   virtual void OnRecord(const Record& record, Reporter* reporter) = 0;
-  /// The same as OnRecord of each record of the run in its order. For rules of which that takes too
-  /// long: a run of months has billions of statistics. Reports must not differ.
-  virtual void OnStatistics(const StatisticRun& run, Reporter* reporter) {
-    for (const Record& record : run) OnRecord(record, reporter);
-  }
   /// The run has ended and no record follows: say the last word, close what is open.
   virtual void OnEnd(Reporter* reporter) = 0;
   /// False while the rule has not seen what it needs (status NoData).

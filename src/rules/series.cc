@@ -18,6 +18,14 @@ bool SeriesTable::Key::Is(const Series& series) const {
          mode == series.mode;
 }
 
+bool SeriesTable::Key::SameTexts(const Key& other) const {
+  const auto same = [](std::string_view a, std::string_view b) {
+    return a.data() == b.data() && a.size() == b.size();
+  };
+  return same(name, other.name) && same(collection, other.collection) && same(mode, other.mode) &&
+         table == other.table && rank == other.rank && pid == other.pid && attempt == other.attempt;
+}
+
 std::uint64_t SeriesTable::Key::Hash() const {
   const std::hash<std::string_view> text;
   std::uint64_t hash = static_cast<std::uint64_t>(table);
@@ -67,6 +75,12 @@ bool SeriesTable::KeyOf(const store::OrderedRecord& record, Key* key) {
   return true;
 }
 
+bool SeriesTable::Has(format::TableId table) {
+  using format::TableId;
+  return table == TableId::kStatistics || table == TableId::kScalars || table == TableId::kSpans ||
+         table == TableId::kMetrics || table == TableId::kTensors || table == TableId::kHistograms;
+}
+
 const Series* SeriesTable::Came(std::uint32_t id) {
   if (last_ != kNoSeries) next_[last_] = id;
   last_ = id;
@@ -89,8 +103,18 @@ const Series* SeriesTable::Known(const Key& key, std::uint64_t* hash) {
 
 const Series* SeriesTable::Known(const store::OrderedRecord& record) {
   Key key;
+  if (!KeyOf(record, &key)) return nullptr;
+  if (last_ != kNoSeries && next_[last_] != kNoSeries) {
+    const Seen& seen = seen_[next_[last_]];
+    if (seen.rows_of == rows_of_ && key.SameTexts(seen.key)) {
+      last_ = next_[last_];
+      return &series_[last_];
+    }
+  }
   std::uint64_t hash = 0;
-  return KeyOf(record, &key) ? Known(key, &hash) : nullptr;
+  const Series* const known = Known(key, &hash);
+  if (known != nullptr) seen_[known->id] = {key, rows_of_};
+  return known;
 }
 
 const Series* SeriesTable::Find(const store::OrderedRecord& record) {
@@ -114,6 +138,7 @@ const Series* SeriesTable::Find(const store::OrderedRecord& record) {
   series.attempt = key.attempt;
   by_hash_.emplace(hash, id);
   next_.push_back(kNoSeries);
+  seen_.emplace_back();
   return Came(id);
 }
 

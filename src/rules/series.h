@@ -42,6 +42,10 @@ class SeriesTable {
   const Series* Find(const store::OrderedRecord& record);
   /// The same; nullptr where it is new.
   const Series* Known(const store::OrderedRecord& record);
+  /// Whether records of the table have a series.
+  static bool Has(format::TableId table);
+  /// Texts of the rows that Known was given before are not in memory any more.
+  void ForgetRows() { ++rows_of_; }
   const Series& operator[](std::uint32_t id) const { return series_[id]; }
   std::size_t size() const { return series_.size(); }
   /// Records of series that were not entered.
@@ -57,7 +61,14 @@ class SeriesTable {
     std::uint32_t attempt = 0;
 
     bool Is(const Series& series) const;
+    /// The same, told without reading texts: where both are in memory, texts at one place are one.
+    bool SameTexts(const Key& other) const;
     std::uint64_t Hash() const;
+  };
+  /// The row that was seen last of a series.
+  struct Seen {
+    Key key;
+    std::uint64_t rows_of = 0;
   };
   static bool KeyOf(const store::OrderedRecord& record, Key* key);
   const Series* Known(const Key& key, std::uint64_t* hash);
@@ -69,6 +80,8 @@ class SeriesTable {
   /// so that one comparison mostly finds them.
   std::vector<std::uint32_t> next_;
   std::uint32_t last_ = kNoSeries;
+  std::vector<Seen> seen_;  ///< By series; of another rows_of than ours: forgotten.
+  std::uint64_t rows_of_ = 1;
   std::uint64_t refused_ = 0;
 };
 

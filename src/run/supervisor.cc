@@ -53,6 +53,13 @@ std::int64_t Now() { return Clock::System().MonotonicNs(); }
 /// it is in our process group; what somebody sends to us is meant for the training.
 constexpr int kForwarded[] = {SIGTERM, SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2};
 
+/// kernel.yama.ptrace_scope, 0 where there is none.
+int YamaScope() {
+  const UniqueFd fd(::open("/proc/sys/kernel/yama/ptrace_scope", O_RDONLY | O_CLOEXEC));
+  char text[8] = {};
+  return fd && ::read(fd.get(), text, sizeof text - 1) > 0 ? std::atoi(text) : 0;
+}
+
 /// One of our own processes: its life, and when to start it again.
 struct Helper {
   const char* name;
@@ -83,6 +90,7 @@ class Supervisor {
   void StartAgent();
   void StartWatcher();
   void StartServer();
+  void StartStacks();
   void ReadLink();
   void EndServer();
   void GiveUp();
@@ -118,6 +126,7 @@ class Supervisor {
   Helper agent_{"agent", {}, {}, kForever, false, false};
   Helper watcher_{"watch", {}, {}, kForever, false, false};
   Helper server_{"serve", {}, {}, kForever, false, false};
+  Helper stacks_{"stacks", {}, {}, kForever, false, false};
   UniqueFd page_link_;  ///< From the server: one line, the link and whether the token is kept.
   std::string page_line_;
   std::string page_port_ = "0";
@@ -180,7 +189,7 @@ std::vector<std::string> Supervisor::Environment() const {
     const std::string_view entry = *at;
     if (entry.starts_with("TELLTALE_SOCKET=") || entry.starts_with("TELLTALE_RUN=") ||
         entry.starts_with("TELLTALE_ATTEMPT=") || entry.starts_with("TELLTALE_PROBE_LOG=") ||
-        entry.starts_with("TELLTALE_PYTHON_DIR=")) {
+        entry.starts_with("TELLTALE_PYTHON_DIR=") || entry.starts_with("TELLTALE_PTRACER=")) {
       continue;
     }
     if (constexpr std::string_view kKey = "PYTHONPATH="; entry.starts_with(kKey)) {
@@ -195,6 +204,10 @@ std::vector<std::string> Supervisor::Environment() const {
   out.push_back("TELLTALE_RUN=" + run_.path().string());
   out.push_back(fmt::format("TELLTALE_ATTEMPT={}", run_.attempt()));
   out.push_back("TELLTALE_PROBE_LOG=" + (run_.path() / "logs" / "probe.log").string());
+  // Yama lets a process be read by its parents, or by whom it names and their children.
+  if (!options_.stacks.empty() && YamaScope() == 1) {
+    out.push_back(fmt::format("TELLTALE_PTRACER={}", ::getpid()));
+  }
   return out;
 }
 
@@ -210,14 +223,14 @@ void Supervisor::StartAgent() {
   }
   link_.reset(pair[0]);
   const UniqueFd theirs(pair[1]);
-  std::vector<std::string> command = {
-      options_.program, "agent",
-      "--run",          run_.path().string(),
-      "--fd",           std::to_string(kInheritedFd),
-      "--socket",       registry_.socket_path(),
-      "--supervisor",   std::to_string(::getpid()),
-      "--interval",     std::to_string(options_.interval_ms),
-      "--overhead",     fmt::format("{}", options_.overhead_budget)};
+  std::vector<std::string> command = {options_.program, "agent",
+                                      "--run",          run_.path().string(),
+                                      "--fd",           std::to_string(kInheritedFd),
+                                      "--socket",       registry_.socket_path(),
+                                      "--supervisor",   std::to_string(::getpid()),
+                                      "--interval",     std::to_string(options_.interval_ms),
+                                      "--overhead",     fmt::format("{}", options_.overhead_budget),
+                                      "--look-back",    std::to_string(options_.look_back_bytes)};
   if (agent_died_ns_ != 0) {
     command.insert(command.end(), {"--gap-from", std::to_string(agent_died_ns_)});
   }
@@ -273,6 +286,20 @@ void Supervisor::StartServer() {
   server_.child = std::move(child).value();
 }
 
+void Supervisor::StartStacks() {
+  const std::int64_t now = Now();
+  stacks_.start_at_ns = kForever;
+  stacks_.policy.Started(now);
+  std::vector<std::string> command = {options_.program, "stacks", run_.path().string()};
+  command.insert(command.end(), options_.stacks.begin(), options_.stacks.end());
+  auto child = SpawnHelper(command, run_.path() / "logs" / "stacks.log", -1);
+  if (!child.ok() || child->exec_errno != 0) {
+    HelperDied(&stacks_, now);
+    return;
+  }
+  stacks_.child = std::move(child).value();
+}
+
 void Supervisor::ReadLink() {
   if (!page_link_) return;
   char bytes[512];
@@ -313,7 +340,7 @@ void Supervisor::EndServer() {
 
 /// Takes back what was set up for a training that could not be started.
 void Supervisor::GiveUp() {
-  for (Helper* helper : {&agent_, &watcher_, &server_}) {
+  for (Helper* helper : {&agent_, &watcher_, &server_, &stacks_}) {
     if (!helper->alive()) continue;
     ::kill(helper->child.pid, SIGKILL);  // Our child and not reaped: the pid is its own.
     ::waitpid(helper->child.pid, nullptr, 0);
@@ -392,6 +419,11 @@ void Supervisor::HelperDied(Helper* helper, std::int64_t now, bool hopeless) {
                       "see {}/logs/serve.log",
                       run_.path().string()));
     }
+    return;
+  }
+  if (helper == &stacks_) {
+    Warn(fmt::format("no more stacks are sampled: the training goes on: see {}/logs/stacks.log",
+                     run_.path().string()));
     return;
   }
   if (ending_) {
@@ -475,12 +507,13 @@ void Supervisor::Reap(std::int64_t now) {
     training_exit_ = FromWaitStatus(status);
     training_.pid = -1;
   }
-  for (Helper* helper : {&agent_, &watcher_, &server_}) {
+  for (Helper* helper : {&agent_, &watcher_, &server_, &stacks_}) {
     if (!helper->alive() || ::waitpid(helper->child.pid, &status, WNOHANG) != helper->child.pid) {
       continue;
     }
     const bool well = WIFEXITED(status) && WEXITSTATUS(status) == 0;
-    if (ending_ && well) {
+    // Where no stacks can be sampled that is said, and its work is done.
+    if (well && (ending_ || helper == &stacks_)) {
       helper->child = {};
       helper->done = true;
     } else {
@@ -530,8 +563,8 @@ void Supervisor::Draw(std::int64_t now) {
 /// One turn of the loop: waits for something to do, at most until `deadline_ns`, and does it.
 void Supervisor::Turn(std::int64_t deadline_ns) {
   std::int64_t now = Now();
-  std::int64_t until =
-      std::min({deadline_ns, agent_.start_at_ns, watcher_.start_at_ns, server_.start_at_ns});
+  std::int64_t until = std::min({deadline_ns, agent_.start_at_ns, watcher_.start_at_ns,
+                                 server_.start_at_ns, stacks_.start_at_ns});
   until = std::min(until, now + kSecond);
   if (feed_) until = std::min(until, next_draw_ns_);
   std::vector<pollfd> fds = {{signals_.get(), POLLIN, 0}};
@@ -546,7 +579,7 @@ void Supervisor::Turn(std::int64_t deadline_ns) {
     }
   }
   if (page_link_) fds.push_back({page_link_.get(), POLLIN, 0});
-  for (const Helper* helper : {&agent_, &watcher_, &server_}) {
+  for (const Helper* helper : {&agent_, &watcher_, &server_, &stacks_}) {
     if (helper->alive()) fds.push_back({helper->child.pidfd.get(), POLLIN, 0});
   }
   registry_.AddTo(&fds);
@@ -561,6 +594,7 @@ void Supervisor::Turn(std::int64_t deadline_ns) {
   if (now >= agent_.start_at_ns) StartAgent();
   if (now >= watcher_.start_at_ns) StartWatcher();
   if (now >= server_.start_at_ns) StartServer();
+  if (now >= stacks_.start_at_ns) StartStacks();
   TellAgent();
   CheckAgentHang(now);
   Draw(now);
@@ -609,6 +643,7 @@ Result<Outcome> Supervisor::Run() {
     Note(run_.Started(training_.pid));
   }
   if (options_.serve && !options_.quiet && !training_exit_) StartServer();
+  if (!options_.stacks.empty() && !training_exit_) StartStacks();
   // After the first forks, which need no other threads to be safe, and need none slowed by them.
   if (!options_.quiet) feed_ = std::make_unique<StatusFeed>(run_.path(), run_.attempt());
   while (!training_exit_) Turn(kForever);
@@ -624,6 +659,8 @@ Result<Outcome> Supervisor::Run() {
   outcome.complete =
       Await("the watcher's last findings", [this] { return watcher_.done || watcher_.given_up; }) &&
       outcome.complete;
+  // Else its last piece is lost where all that is left of a container dies with us.
+  Await("the last stacks", [this] { return !stacks_.alive() && stacks_.start_at_ns == kForever; });
   EndServer();
   for (const FindingChange& change : feed_ ? feed_->TakeChanges() : std::vector<FindingChange>{}) {
     if (::isatty(STDERR_FILENO) == 0) terminal_.Print(RenderChange(change, false));

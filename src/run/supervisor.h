@@ -21,9 +21,12 @@ struct SupervisorOptions {
   std::filesystem::path python_dir;  ///< Folder with boot/ and the package telltale.
   std::vector<std::string> command;  ///< The training's, not empty.
   std::int64_t interval_ms = 500;
-  double overhead_budget = 0.01;  ///< Fraction of step time.
+  double overhead_budget = 0.01;                ///< Fraction of step time.
+  std::uint64_t look_back_bytes = 32ULL << 20;  ///< Of the agent's look-back ring; 0: none.
   bool quiet = false;
-  std::string otlp;   ///< Endpoint that the watcher pushes metrics to; empty: none.
+  std::string otlp;  ///< Endpoint that the watcher pushes metrics to; empty: none.
+  /// Arguments of `telltale stacks` behind the run; empty: no stacks are sampled.
+  std::vector<std::string> stacks;
   bool serve = true;  ///< Start the live page; not where quiet, as nobody would get its link.
   /// The training's.
   GivenSignals signals;

@@ -15,6 +15,7 @@
 #include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/this_coro.hpp>
+#include <boost/asio/thread_pool.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
 #include <boost/beast/core.hpp>
@@ -121,6 +122,7 @@ class ServerImpl final : public Server {
         acceptor_(io_),
         signals_(io_) {}
   ~ServerImpl() override {
+    asks_.join();    // What it does posts to what is above.
     cache_.reset();  // Its thread posts to what is below.
     board_.reset();  // So does this one's.
   }
@@ -147,6 +149,7 @@ class ServerImpl final : public Server {
   asio::awaitable<Response> Answer(const Request& request, const Target& target);
   asio::awaitable<RunCache::Found> FindRun(std::string id);
   asio::awaitable<Response> Runs(const Request& request);
+  asio::awaitable<Response> AskWindow(const Request& request, const std::string& id);
   asio::awaitable<Response> Metrics(const Request& request);
   asio::awaitable<Response> Report(const Request& request, std::shared_ptr<LiveRun> run);
 
@@ -191,6 +194,7 @@ class ServerImpl final : public Server {
   Auth auth_;
   const HostList hosts_;
   asio::io_context io_{1};
+  asio::thread_pool asks_{1};
   tcp::acceptor acceptor_;
   asio::signal_set signals_;
   std::uint16_t port_ = 0;
@@ -477,6 +481,8 @@ asio::awaitable<Response> ServerImpl::Answer(const Request& request, const Targe
     co_return File(request, target);
   }
   if (path.size() == 2 && path[1] == "session") co_return OpenSession(request);
+  const bool asks = path.size() == 4 && path[1] == "runs" && path[3] == "window";
+  if (asks) co_return co_await AskWindow(request, path[2]);
   if (request.method() != http::verb::get && request.method() != http::verb::head) {
     Response response =
         Error(request, http::status::method_not_allowed, "the server only reads: use GET");
@@ -525,6 +531,45 @@ asio::awaitable<Response> ServerImpl::Answer(const Request& request, const Targe
         body.status().message());
   }
   co_return Make(request, http::status::ok, type, std::move(body).value());
+}
+
+asio::awaitable<Response> ServerImpl::AskWindow(const Request& request, const std::string& id) {
+  if (request.method() != http::verb::post || !options_.ask_window) {
+    const bool reads = !options_.ask_window;
+    Response response =
+        Error(request, http::status::method_not_allowed,
+              reads ? "this server only reads: it was started with --read-only"
+                    : "ask for a window by POST: {\"steps\": 5, \"detail\": \"ops,kernels\"}");
+    response.set(http::field::allow, reads ? "" : "POST");
+    co_return response;
+  }
+  const RunCache::Found found = co_await FindRun(id);
+  if (found.full) co_return Full(request);
+  if (!found.run) {
+    co_return Error(request, http::status::not_found,
+                    "no run with this id below the served folders: /api/runs lists them");
+  }
+  // A file is written and synced: not in the thread of all connections.
+  const std::filesystem::path folder = found.run->path();
+  const std::string asked = request.body();
+  using Answer = std::optional<Result<std::string>>;  // Asio wants a default.
+  const auto ask = [this, folder, asked]() -> asio::awaitable<Answer> {
+    co_return options_.ask_window(folder, asked);
+  };
+  const Result<std::string> answer =
+      *co_await asio::co_spawn(asks_.get_executor(), ask, asio::use_awaitable);
+  if (answer.ok()) co_return Make(request, http::status::accepted, "application/json", *answer);
+  const auto status = [&] {
+    switch (answer.status().code()) {
+      case Code::kUsage:
+        return http::status::bad_request;
+      case Code::kUnusable:
+        return http::status::conflict;
+      default:
+        return http::status::internal_server_error;
+    }
+  }();
+  co_return Error(request, status, answer.status().message());
 }
 
 asio::awaitable<Response> ServerImpl::Report(const Request& request, std::shared_ptr<LiveRun> run) {

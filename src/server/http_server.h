@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The server: one thread for all connections, coroutines over Boost.Beast, and the loader's thread
-// behind the cache. What it answers is in docs/serve.md. It only ever reads run directories.
+// behind the cache. What it answers is in docs/serve.md. It only ever reads run directories; what a
+// page asks of a training is handed to whoever opened the server.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -22,6 +23,10 @@ struct ServerOptions {
   std::vector<std::filesystem::path> paths;
   /// Runs held in memory at once, those with an open page included; more are refused.
   std::size_t max_loaded_runs = 32;
+  /// POST /api/runs/ID/window: asks the training of the run in the folder for what the body says,
+  /// in a thread of its own, one at a time; the answer as JSON. None: 405.
+  std::function<Result<std::string>(const std::filesystem::path& run, const std::string& body)>
+      ask_window;
   /// SIGINT, SIGTERM and SIGHUP end Run() in good order.
   bool handle_signals = false;
 };

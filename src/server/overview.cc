@@ -312,7 +312,8 @@ class Overview {
 
   Json OwnCost() const {
     const double beside =
-        static_cast<double>(s_.ledger_value("agent.cpu_ns") + data_.replay.watch_cpu_ns);
+        static_cast<double>(s_.ledger_value("agent.cpu_ns") + s_.ledger_value("stacks.cpu_ns") +
+                            data_.replay.watch_cpu_ns);
     const double recorded = static_cast<double>(s_.last_ns - s_.first_ns);
     return {{"probe_share", OrNull(s_.probe_share(), s_.train_rank() >= 0)},
             {"agent_cpu_share", OrNull(beside / recorded, beside > 0 && recorded > 0)},
@@ -349,13 +350,18 @@ class Overview {
       return found == most.end() ? Json(nullptr) : OrNull(found->second);
     };
     Json changes = Json::array();
-    const auto add = [&](const char* by, const analysis::CaptureChange& change) {
+    const auto words = [&](const analysis::CaptureChange& change) {
       const std::string_view node = s_.NodeOf(change.writer);
-      changes.push_back({{"at_ns", Relative(change.time_ns)},
-                         {"by", by},
-                         {"message", node.empty() ? change.message
-                                                  : fmt::format("{}: {}", node, change.message)}});
+      return node.empty() ? change.message : fmt::format("{}: {}", node, change.message);
     };
+    const auto add = [&](const char* by, const analysis::CaptureChange& change) {
+      changes.push_back(
+          {{"at_ns", Relative(change.time_ns)}, {"by", by}, {"message", words(change)}});
+    };
+    Json windows = Json::array();
+    for (const analysis::CaptureChange& window : s_.windows) {
+      windows.push_back({{"at_ns", Relative(window.time_ns)}, {"message", words(window)}});
+    }
     // Both are in the order of time.
     auto plan = s_.plans.begin();
     for (const analysis::CaptureChange& thinned : s_.thinned) {
@@ -371,7 +377,8 @@ class Overview {
             {"sampling_stretch", number("sampling_stretch")},
             {"shed", shed},
             {"decisions", s_.thinned_count},
-            {"changes", std::move(changes)}};
+            {"changes", std::move(changes)},
+            {"windows", std::move(windows)}};
   }
 
   const RunView& view_;

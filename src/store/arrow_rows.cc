@@ -70,6 +70,7 @@ struct ColumnSource {
   const std::int32_t* indices = nullptr;
   std::vector<std::string_view> words;  ///< Of the dictionary, interned once a batch.
   bool nulls = false;
+  bool damaged = false;  ///< Some index is beyond the dictionary.
 };
 
 ColumnSource TextSource(const arrow::Array& column, StringPool* pool) {
@@ -85,6 +86,11 @@ ColumnSource TextSource(const arrow::Array& column, StringPool* pool) {
     source.array = &column;
     source.indices = static_cast<const arrow::Int32Array&>(*texts.indices()).raw_values();
     const auto& dictionary = static_cast<const arrow::StringArray&>(*texts.dictionary());
+    // Of a damaged file they are anything: nothing else looks at them before they are used.
+    for (std::int64_t i = 0; i < texts.length(); ++i) {
+      const bool within = source.indices[i] >= 0 && source.indices[i] < dictionary.length();
+      if (!within && texts.IsValid(i)) source.damaged = true;
+    }
     for (std::int64_t i = 0; i < dictionary.length(); ++i) {
       source.words.push_back(dictionary.IsNull(i) ? std::string_view()
                                                   : pool->Intern(dictionary.GetView(i)));
@@ -209,9 +215,14 @@ arrow::Result<std::shared_ptr<arrow::RecordBatch>> RowsToArrow(const format::Row
 arrow::Status ArrowToRows(const arrow::RecordBatch& batch, format::TableId table, StringPool* pool,
                           format::Rows* out) {
   ARROW_RETURN_NOT_OK(batch.Validate());
+  arrow::Status status;
   WithTable(*out, table, [&](auto& of_table) {
     using Row = typename std::remove_cvref_t<decltype(of_table)>::value_type;
     const std::vector<ColumnSource> sources = SourcesOf<Row>(batch, pool);
+    if (std::ranges::any_of(sources, &ColumnSource::damaged)) {
+      status = arrow::Status::Invalid("an index beyond its dictionary");
+      return;
+    }
     of_table.reserve(of_table.size() + static_cast<std::size_t>(batch.num_rows()));
     // Columns go into rows: all of them for some rows, while those rows are in the cache.
     for (std::int64_t at = 0; at < batch.num_rows(); at += kRowsInCache) {
@@ -220,7 +231,7 @@ arrow::Status ArrowToRows(const arrow::RecordBatch& batch, format::TableId table
       FillRows(sources, at, end, pool, of_table.data() + of_table.size() - (end - at));
     }
   });
-  return arrow::Status::OK();
+  return status;
 }
 
 }  // namespace telltale::store

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Writes the folder of a writer whose records are all there already: segments straight away, and at
 // the end one journal that seals them and says that nothing follows. For imports; whoever makes the
-// run makes it under another name and renames it when all is well, so nothing here is synced.
+// run makes it under another name, syncs it as a whole and renames it, so nothing here is synced.
 //
 // Thread safety: Place and Took from any thread, the rest from one.
 #pragma once

@@ -17,6 +17,7 @@
 #include "base/json.h"
 #include "store/folder.h"
 #include "store/follower.h"
+#include "store/window_folder.h"
 #include "store/worker.h"
 
 namespace telltale::store {
@@ -24,6 +25,8 @@ namespace {
 
 constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
 constexpr std::int64_t kBegin = std::numeric_limits<std::int64_t>::min();
+/// One for the piece that is read ahead and one for the one behind it.
+constexpr std::size_t kMostSpares = 2;
 
 /// A chunk and how many of its rows are still to be delivered.
 struct LiveChunk {
@@ -109,6 +112,7 @@ struct Reading {
       : follower(folder, name, table_mask, final, &salvage) {}
   Salvage salvage;
   WriterFollower follower;
+  std::unique_ptr<RowChunk> spare;  ///< Whose memory the next piece may have.
 };
 
 /// What an advance of a follower came to.
@@ -119,6 +123,7 @@ struct Advanced {
 
 Advanced AdvanceNow(Reading* reading) {
   Advanced out;
+  out.rows = std::move(reading->spare);
   out.progress = reading->follower.Advance(&out.rows);
   return out;
 }
@@ -137,6 +142,7 @@ struct Source {
   bool flushed = false;           ///< All that had been read was delivered since.
   std::vector<Admission> admissions;
   std::vector<Entry> parked;  ///< Read before it was given up.
+  bool silent = false;        ///< It is absent, and will be: a run that is over gets no more rows.
 
   bool waited_for() const { return !given_up && !ended; }
 };
@@ -159,6 +165,9 @@ class CursorImpl final : public Cursor {
 
  private:
   void Discover();
+  /// Takes the memory of what the caller has seen.
+  void Reclaim();
+  void TakeSpare(Reading* reading);
   /// Looks whether writers that are not waited for have written again.
   Status PollAbsent();
   Result<bool> Advance(std::uint32_t index);
@@ -199,12 +208,14 @@ class CursorImpl final : public Cursor {
   std::vector<Stream> heap_;  ///< None of them is empty.
   std::list<LiveChunk> chunks_;
   std::list<LiveChunk> delivered_;  ///< Kept until the next call: the caller holds their rows.
+  std::vector<std::unique_ptr<RowChunk>> spares_;  ///< To be read into; at most kMostSpares.
   std::int64_t frontier_ns_ = kBegin;
   std::int64_t last_delivered_ns_ = kBegin;
   std::unique_ptr<Worker> worker_;  ///< Of ReadAhead.
 };
 
 void CursorImpl::Discover() {
+  const bool wants_slices = (options_.table_mask & MaskOf(format::TableId::kSlices)) != 0;
   std::error_code error;
   for (std::filesystem::directory_iterator at(run_, error), end; !error && at != end;
        at.increment(error)) {
@@ -213,6 +224,7 @@ void CursorImpl::Discover() {
       continue;
     }
     if (!options_.exclude_prefix.empty() && name.starts_with(options_.exclude_prefix)) continue;
+    if (name.starts_with(kWindowFolderPrefix) && !wants_slices) continue;
     if (!IsWriterFolder(at->path())) continue;
     Source& source = sources_.emplace_back();
     source.reading = std::make_shared<Reading>(at->path(), name, options_.table_mask, final_);
@@ -229,6 +241,19 @@ void CursorImpl::Discover() {
             [&](std::uint32_t a, std::uint32_t b) { return names_[a] < names_[b]; });
   rank_.resize(names_.size());
   for (std::uint32_t i = 0; i < by_name.size(); ++i) rank_[by_name[i]] = i;
+}
+
+void CursorImpl::Reclaim() {
+  for (LiveChunk& chunk : delivered_) {
+    if (spares_.size() < kMostSpares) spares_.push_back(std::move(chunk.rows));
+  }
+  delivered_.clear();
+}
+
+void CursorImpl::TakeSpare(Reading* reading) {
+  if (spares_.empty() || reading->spare != nullptr) return;
+  reading->spare = std::move(spares_.back());
+  spares_.pop_back();
 }
 
 void CursorImpl::Admit(Source* source, std::int64_t from_ns, const NextSeqs* from_seq) {
@@ -294,6 +319,7 @@ void CursorImpl::ReadAhead() {
   }
   if (next == nullptr) return;
   if (worker_ == nullptr) worker_ = std::make_unique<Worker>(Worker::Priority::kNormal);
+  TakeSpare(next->reading.get());
   auto promise = std::make_shared<std::promise<Advanced>>();
   next->ahead = promise->get_future();
   worker_->Post([promise, reading = next->reading] {
@@ -310,6 +336,8 @@ Result<bool> CursorImpl::Advance(std::uint32_t index) {
   // Where the source is not waited for, what it had before may have been delivered already.
   const bool absent = !source.waited_for();
   const NextSeqs seqs_before = source.next_seq;
+  // One that has ended, as most have in a long run, would keep it for nothing.
+  if (!absent && !source.ahead.valid()) TakeSpare(source.reading.get());
   Advanced advanced = source.ahead.valid() ? source.ahead.get() : AdvanceNow(source.reading.get());
   Count(&source.reading->salvage);
   const WriterFollower& follower = source.reading->follower;
@@ -353,8 +381,9 @@ Result<bool> CursorImpl::Advance(std::uint32_t index) {
 
 Status CursorImpl::PollAbsent() {
   for (std::uint32_t i = 0; i < sources_.size(); ++i) {
-    if (sources_[i].waited_for()) continue;
-    TELLTALE_ASSIGN_OR_RETURN([[maybe_unused]] const bool progress, Advance(i));
+    if (sources_[i].waited_for() || sources_[i].silent) continue;
+    TELLTALE_ASSIGN_OR_RETURN(const bool progress, Advance(i));
+    sources_[i].silent = options_.read_ahead && !progress;
   }
   return {};
 }
@@ -398,9 +427,9 @@ void CursorImpl::Deliver(std::int64_t limit_ns, std::size_t max_rows,
 }
 
 Status CursorImpl::Next(std::size_t max_rows, std::vector<OrderedRecord>* out) {
-  delivered_.clear();
+  Reclaim();
   max_rows += out->size();
-  Discover();
+  if (!options_.read_ahead || sources_.empty()) Discover();
   TELLTALE_RETURN_IF_ERROR(PollAbsent());
   while (true) {
     std::int64_t limit = kNever;

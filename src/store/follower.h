@@ -29,6 +29,9 @@ struct RowChunk {
   format::Rows rows;
   /// Tables (bit = TableId) whose rows are in the order of (ord_ns, seq).
   std::uint32_t in_order = 0;
+
+  /// The memory of its rows stays.
+  void Clear();
 };
 
 class WriterFollower {
@@ -39,7 +42,8 @@ class WriterFollower {
                  bool final, Salvage* salvage);
 
   /// Reads the next piece, if there is one: true when rows, a newer watermark or the end came in.
-  /// `chunk` is null where the piece held no rows of the mask. Fails only with kVersion or kIo.
+  /// `chunk` is null where the piece held no rows of the mask. The chunk that it holds before is
+  /// no more: its memory takes rows to come. Fails only with kVersion or kIo.
   Result<bool> Advance(std::unique_ptr<RowChunk>* chunk);
 
   const std::string& name() const { return name_; }
@@ -51,6 +55,8 @@ class WriterFollower {
   bool ended() const { return ended_; }
 
  private:
+  /// An empty one, with the memory of one that was handed back where there is one.
+  std::unique_ptr<RowChunk> NewChunk();
   Result<bool> ReadTail(std::unique_ptr<RowChunk>* chunk);
   Result<bool> OpenNextUnit(std::unique_ptr<RowChunk>* chunk);
   bool HasSuccessor();
@@ -79,6 +85,7 @@ class WriterFollower {
   const bool final_;
   Salvage* const salvage_;
 
+  std::unique_ptr<RowChunk> spare_;  ///< Handed back; null: none.
   NextSeqs next_seq_ = FirstSeqs();
   std::int64_t watermark_ns_;
   bool ended_ = false;

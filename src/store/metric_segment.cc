@@ -77,7 +77,8 @@ class MetricColumns {
 
 Result<SealedRecord> WriteMetricSegment(const std::filesystem::path& folder,
                                         const SlicePlace& place, const MetricBlock& block) {
-  static const auto properties = BulkProperties(kMetricDeltas).build();
+  // Measured values hardly repeat: a dictionary would be as long as they are.
+  static const auto properties = BulkProperties(kMetricDeltas).disable_dictionary("value")->build();
   MetricColumns columns(block, place.first_seq);
   const arrow::Status status = columns.Build();
   if (!status.ok()) return {Code::kIo, "cannot write metrics: " + status.ToString()};

@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/json.h"
+#include "base/json_depth.h"
 #include "base/process.h"
 #include "store/folder.h"
 
@@ -116,6 +117,11 @@ Result<RunInfo> ReadRunInfo(const std::filesystem::path& run) {
     return {text.status().code(),
             fmt::format("{} is no run: {}; name a folder made by telltale run", run.string(),
                         text.status().message())};
+  }
+  if (JsonTooDeep(*text)) {
+    return {Code::kUnusable, fmt::format("{} nests deeper than {} levels: it is not a run of ours "
+                                         "or damaged; restore it from a copy",
+                                         path.string(), kDeepestJson)};
   }
   try {
     // Throws where it is no JSON: its words say the place, which ParseJson does not.

@@ -44,8 +44,8 @@ class RunReaderImpl final : public RunReader {
     const bool final = DeriveRunState(info_, run_).state != "running";
     for (const std::string& name : ListWriters(run_)) {
       WriterFollower follower(run_ / name, name, table_mask, final, salvage);
+      std::unique_ptr<RowChunk> chunk;
       while (true) {
-        std::unique_ptr<RowChunk> chunk;
         TELLTALE_ASSIGN_OR_RETURN(const bool progress, follower.Advance(&chunk));
         if (!progress) break;
         if (chunk != nullptr && !visit(name, chunk->rows)) return {};

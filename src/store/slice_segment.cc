@@ -64,7 +64,7 @@ class SliceColumns {
     if (name == "bytes") return NumbersColumn(arrow::int64(), block_.bytes);
     if (name == "flops") return NumbersColumn(arrow::float64(), block_.flops);
     if (name == "attempt") {
-      attempts_.assign(block_.rows(), 1);
+      attempts_.assign(block_.rows(), block_.attempt);
       return NumbersColumn(arrow::uint32(), attempts_);
     }
     if (name == "window") return WordsColumn(block_.window, block_.windows);

@@ -34,7 +34,8 @@ struct SliceBlock {
 
   std::vector<std::string_view> names, categories, kinds, windows;  ///< UTF-8; owned elsewhere.
   std::vector<SliceLane> lanes;
-  std::string args;  ///< UTF-8.
+  std::string args;           ///< UTF-8.
+  std::uint32_t attempt = 1;  ///< Of all rows.
 
   std::size_t rows() const { return time_ns.size(); }
 };

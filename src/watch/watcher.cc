@@ -13,6 +13,7 @@
 
 #include "base/json.h"
 #include "base/process.h"
+#include "watch/keep_request.h"
 
 namespace telltale::watch {
 namespace {
@@ -22,6 +23,8 @@ constexpr std::size_t kRowsAtATime = 8192;
 constexpr std::int64_t kWatermarkIntervalNs = 1'000'000'000;
 
 constexpr std::int64_t kLookIntervalNs = 1'000'000'000;
+/// Incidents around which the spans of detail are kept, in the life of a watcher.
+constexpr std::size_t kMostKept = 256;
 
 /// Bytes in the journals of a writer's folder.
 std::uint64_t JournalBytes(const std::filesystem::path& folder) {
@@ -213,6 +216,13 @@ void Watcher::NoteActions(const std::vector<rules::Finding>& fresh, bool over) {
   }
 }
 
+void Watcher::KeepAround() {
+  for (const rules::Finding& finding : std::exchange(to_keep_, {})) {
+    if (kept_.size() >= kMostKept || !kept_.insert(finding.id).second) continue;
+    Say(AskToKeep(run_, finding, options_.clock->RealtimeNs()));
+  }
+}
+
 /// Everything of this round in one batch: a reader sees the decisions about order together with the
 /// findings that rest on them. Where the disk refuses, it is all tried again in the next round.
 Status Watcher::Flush() {
@@ -309,6 +319,7 @@ Result<bool> Watcher::Poll() {
     if (std::binary_search(known_.begin(), known_.end(), std::pair(finding.id, finding.revision))) {
       continue;
     }
+    if (!over && WantsToKeep(finding)) to_keep_.push_back(finding);
     fresh.push_back(finding);
     findings_.push_back(std::move(finding));
   }
@@ -317,6 +328,7 @@ Result<bool> Watcher::Poll() {
   // A full disk is no reason to stop: what could not be written is kept and tried again. The writer
   // counts its failures itself.
   const Status written = Flush();
+  if (written.ok()) KeepAround();
   // Nothing is done that the disk does not say: the next watcher would do it again.
   if (written.ok() && dispatcher_->Journalled()) {
     writer_->Sync();

@@ -77,6 +77,8 @@ class Watcher {
   void NoteStatuses();
   /// What the revisions that are new set off, and what became of what was set off before.
   void NoteActions(const std::vector<rules::Finding>& fresh, bool over);
+  /// Asks the agents for the steps around incidents that have opened.
+  void KeepAround();
   Status Flush();
   void Say(const Status& status);
 
@@ -87,6 +89,8 @@ class Watcher {
   std::unique_ptr<store::Writer> writer_;
   rules::RunEngine rules_;
   std::unique_ptr<rules::Dispatcher> dispatcher_;
+  std::vector<rules::Finding> to_keep_;  ///< Opened: the agents are to be asked.
+  std::set<std::string> kept_;           ///< Ids of incidents that they were asked for.
   bool actions_sync_ = false;  ///< The journal has what is to be done; the disk is being asked.
   std::vector<std::pair<std::string, std::uint32_t>> known_;  ///< In the journal before; sorted.
   std::map<std::string, Holder> holders_;

@@ -119,7 +119,8 @@ def test_a_watcher_that_is_killed_between_decision_and_action_stops_once(
     assert process.wait(LIMIT_S) == 0
     assert (tmp_path / "terms").read_text() == "1"
     assert (tmp_path / "saved").read_text().count("\n") == 1
-    assert len(list((run / "requests" / "watch").glob("*.json"))) == 1
+    asked = [json.loads(file.read_text())["kind"] for file in (run / "requests" / "watch").glob("*.json")]
+    assert asked.count("stop") == 1
     assert len(facts(telltale, run, "action.decided")) == len(facts(telltale, run, "stop.begun")) == 1
     watchers = {row["pid"] for row in telltale.rows(run, "ledger") if row["name"] == "watch.records_read"}
     assert len(watchers) == 2

@@ -21,6 +21,7 @@ NAMES = {
     "GPU library",
     "perf",
     "ptrace scope",
+    "stacks",
 }
 
 

@@ -75,6 +75,20 @@ def test_a_window_of_operators_has_its_steps_and_leaves_the_results_alone(run):
     assert sum("DataLoader" in name for name in names(trace, "user_annotation")) == 3
 
 
+def test_its_operators_are_rows_of_the_run_within_their_steps(run):
+    recorded = windowed(run, "for loss in epochs(3): pass\n", "few:steps=7:10;ops")
+    (imported,) = recorded.events("window.imported")
+    clock = imported["facts"]["clock"]
+    assert (clock["by"], clock["matched"]) == ("steps", 2)
+    steps = {row["step"]: row for row in recorded.steps()}
+    linear = [row for row in recorded.table("slices", window="few") if row["name"] == "aten::linear"]
+    assert sorted(row["step"] for row in linear) == [7, 7, 8, 8, 9, 9]
+    for row in linear:
+        step, off = steps[row["step"]], clock["uncertainty_ns"] + 1000  # Kineto's times are of microseconds.
+        assert row["time_ns"] >= step["time_ns"] - off
+        assert row["time_ns"] + row["duration_ns"] <= step["time_ns"] + step["duration_ns"] + off
+
+
 def test_memory_is_in_it_where_it_is_asked_for(run):
     recorded = windowed(run, "for loss in epochs(1): pass\n", "steps=2;ops,memory")
     (closed,) = recorded.events("window.closed")

@@ -50,6 +50,11 @@ def test_a_window_is_an_xspace_of_its_steps(run, framework):
     space = (recorded.folder / name).read_bytes()
     assert b"/host:CPU" in space and b"train" in space
     assert [path.name for path in (recorded.folder / "windows").iterdir()] == ["few"], "no scratch is left"
+    rows = recorded.table("slices", window="few")
+    assert {4, 5} <= {row["step"] for row in rows} <= {-1, 4, 5}
+    (imported,) = recorded.events("window.imported")
+    assert imported["facts"]["slices"] == len(rows)
+    assert imported["facts"]["clock"]["by"] == "steps"
 
 
 @pytest.mark.parametrize("framework", LOOPS)

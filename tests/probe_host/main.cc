@@ -10,7 +10,10 @@
 //   Values of tensors are lines {"table":"values", name, collection, dtype, shape, step, mode,
 //   rank, pid, hex}.
 //   PROBE_HOST_WINDOWS: a file with the windows of detail, a JSON object; looked at again and
-//   again. PROBE_HOST_RUN: the run directory that CMD is told, instead of a folder of no use.
+//   again; "being written": they are left as by an agent that died in the midst of it.
+//   PROBE_HOST_DETAIL: so many spans of detail a second, or "all"; they are lines of the table
+//   "details", with the columns of spans.
+//   PROBE_HOST_RUN: the run directory that CMD is told, instead of a folder of no use.
 // Exit: CMD's code, 128 + signal, 125 on an error of its own. At the end one line per producer:
 //   {"table":"producer", ...counters, "disabled": reason}.
 #include <fcntl.h>
@@ -201,7 +204,27 @@ class Host {
     if (text == windows_) return;
     windows_ = std::move(text);
     for (const auto& peer : peers_) {
-      if (peer->control != nullptr) peer->control->SetWindows(windows_);
+      if (peer->control == nullptr) continue;
+      if (windows_ == "being written") {
+        BeginWindows(peer->control->fd());
+      } else {
+        peer->control->SetWindows(windows_);
+      }
+    }
+  }
+
+  /// What an edit of the windows does first.
+  static void BeginWindows(int page) {
+    std::uint32_t at = 0;
+    std::uint64_t sequence = 0;
+    constexpr auto kOffset = offsetof(format::ControlHeader, windows_offset);
+    if (pread(page, &at, sizeof at, kOffset) != sizeof at ||
+        pread(page, &sequence, sizeof sequence, at) != sizeof sequence) {
+      return;
+    }
+    sequence |= 1;
+    if (pwrite(page, &sequence, sizeof sequence, at) != sizeof sequence) {
+      std::perror("probe_host: the control page");
     }
   }
 
@@ -232,6 +255,10 @@ class Host {
     const format::ControlRule rule = plan_.Rule();
     peer->control->SetRules({&rule, 1}, plan_.interval != 0 ? 1 : 0, kSlabBytes);
     peer->control->SetWindows(windows_);
+    if (const char* detail = std::getenv("PROBE_HOST_DETAIL")) {
+      peer->control->SetDetail(static_cast<std::uint32_t>(std::strtoul(detail, nullptr, 10)),
+                               std::strcmp(detail, "all") == 0);
+    }
     peer->control->PublishEpoch();
     peer->consumer = std::move(consumer).value();
     peer->pidfd = telltale::OpenPidfd(hello.pid);
@@ -263,6 +290,9 @@ class Host {
         if (counts_only_) return;
         for (const auto& row : rows) Write(row);
       });
+      for (const format::SpanRow& row : drained.details) {
+        if (!counts_only_) Write(row, "details");
+      }
       for (const channel::DrainedTensor& tensor : drained.tensors) WriteValues(peer, tensor);
       peer->consumer->Commit();
       for (; peer->answered < peer->consumer->name_count(); ++peer->answered) {
@@ -277,8 +307,8 @@ class Host {
   }
 
   template <class Row>
-  void Write(const Row& row) {
-    nlohmann::json json{{"table", TableName(Row::kTable)}};
+  void Write(const Row& row, std::string_view table = TableName(Row::kTable)) {
+    nlohmann::json json{{"table", table}};
     format::ForEachColumn<Row>([&](const format::ColumnDesc& column, auto member) {
       SetField(&json, column.name, row.*member);
     });

@@ -207,6 +207,34 @@ train(); train()
     assert row["facts"]["window"] == "live"
 
 
+def test_an_agent_that_dies_while_it_writes_them_costs_no_border(windows):
+    run = windows(
+        """
+use_it = use(Recorder())
+train()
+from telltale._native import probe
+def plan(text):
+    with open(os.environ["PROBE_HOST_WINDOWS"], "w") as file: file.write(text)
+plan("being written")
+while probe.windows() is not None: pass
+count_borders()
+train(); train()
+told = len(borders)
+# The next agent writes them anew.
+live = json.dumps({"live": {"next": 3, "asked_ns": 1, "detail": ["ops"]}})
+plan(live)
+while probe.windows() != live: pass
+probe.windows_wake(0, None, None, None, False)
+train(); train()
+print(json.dumps([told, len(borders)]))
+""",
+        {},
+    ).assert_clean()
+    told, after = output(run)
+    assert told == 0 and after > 0
+    assert [row["facts"]["window"] for row in run.events("window.closed")] == ["live"]
+
+
 def test_a_random_share_is_the_same_each_time(windows):
     plan = {"w": {"random": 0.2, "seed": 7, "detail": ["ops"]}}
     code = "use_it = use(Recorder())\nfor epoch in range(10): train()\n"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rules that are given statistics in runs say the same as rules that are given them one by one: all
+// Rules that are given records in runs say the same as rules that are given them one by one: all
 // revisions of all findings, byte for byte, and the states at the end. For every rule script, for
 // random trainings, and for those from disk, read ahead by another thread.
 #include <gtest/gtest.h>

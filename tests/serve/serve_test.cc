@@ -8,6 +8,7 @@
 #include <fstream>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -157,6 +158,49 @@ TEST_F(ServeTest, OtherPagesMaySendNothing) {
   const std::string own = fmt::format("Origin: http://127.0.0.1:{}", server.port());
   EXPECT_EQ(server.Ask("POST", "/api/session", {own}, body).status, 200);
   EXPECT_EQ(server.Ask("DELETE", "/api/runs", {server.bearer(), own}).status, 405);
+}
+
+TEST_F(ServeTest, AWindowIsAskedForByThoseWhoAreSignedInAlone) {
+  Sample("one");
+  auto auth = server::Auth::Fresh();
+  ASSERT_TRUE(auth.ok());
+  std::mutex mutex;
+  std::vector<std::pair<fs::path, std::string>> asked;
+  server::ServerOptions options{.paths = {root_}};
+  options.ask_window = [&](const fs::path& run, const std::string& body) -> Result<std::string> {
+    const std::scoped_lock lock(mutex);
+    asked.emplace_back(run, body);
+    if (body == "wrong") return Status(Code::kUsage, "no steps");
+    if (body == "over") return Status(Code::kUnusable, "the run is finished");
+    return std::string("{\"id\":\"7\"}");
+  };
+  const RunningServer server(std::move(options), std::move(auth).value());
+  const std::string target = "/api/runs/one/window";
+  EXPECT_EQ(server.Ask("POST", target, {}, "x").status, 401);
+  EXPECT_EQ(
+      server.Ask("POST", target, {server.bearer(), "Origin: http://evil.example.org"}, "x").status,
+      403);
+  EXPECT_EQ(server.Ask("GET", target, {server.bearer()}).status, 405);
+  EXPECT_EQ(server.Ask("POST", "/api/runs/none/window", {server.bearer()}, "x").status, 404);
+  EXPECT_TRUE(asked.empty());
+  const Reply reply = server.Ask("POST", target, {server.bearer()}, "{\"steps\":5}");
+  EXPECT_EQ(reply.status, 202);
+  EXPECT_EQ(ParseJson(reply.body)["id"], "7");
+  ASSERT_EQ(asked.size(), 1U);
+  EXPECT_EQ(asked[0].first.filename(), "one");
+  EXPECT_EQ(asked[0].second, "{\"steps\":5}");
+  EXPECT_EQ(server.Ask("POST", target, {server.bearer()}, "wrong").status, 400);
+  const Reply over = server.Ask("POST", target, {server.bearer()}, "over");
+  EXPECT_EQ(over.status, 409);
+  EXPECT_EQ(ParseJson(over.body)["error"], "the run is finished");
+}
+
+TEST_F(ServeTest, AServerThatOnlyReadsAsksForNothing) {
+  Sample("one");
+  const RunningServer server({root_});
+  const Reply reply = server.Ask("POST", "/api/runs/one/window", {server.bearer()}, "{}");
+  EXPECT_EQ(reply.status, 405);
+  EXPECT_NE(reply.body.find("--read-only"), std::string::npos) << reply.body;
 }
 
 TEST_F(ServeTest, NoPathReachesAFile) {

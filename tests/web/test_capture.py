@@ -56,6 +56,7 @@ def test_all_that_the_governor_did_is_text(late: Path, watched: Watched) -> None
         "shed": ["values", "<u>histograms</u>"],
         "decisions": 6,
         "changes": changes,
+        "windows": [{"at_ns": 10**9, "message": "<i>window</i>"}],
     }
     overview = overview_of(page, "late") | {"capture": capture}
     events = f"event: overview\ndata: {json.dumps(overview)}\n\n"

@@ -148,6 +148,7 @@ export interface Overview {
     shed: string[];
     decisions: number;
     changes: { at_ns: number; by: "plan" | "governor"; message: string }[];
+    windows: { at_ns: number; message: string }[]; // Of detail, the newest; what each process said of its end.
   };
   ledger: (Pick<LedgerRow, "name" | "value" | "loss"> & Partial<Pick<LedgerRow, "unit">>)[];
   // The labels of subjects that have a better name: "proc:4711" is "worker 0 (4711)".
@@ -197,15 +198,22 @@ async function ask(path: string): Promise<Response> {
 export const get = async <T>(path: string): Promise<T> => (await (await ask(path)).json()) as T;
 export const getBytes = async (path: string): Promise<ArrayBuffer> => (await ask(path)).arrayBuffer();
 
-/** Exchanges the one-time code of the link for the session cookie. */
-export async function signIn(code: string): Promise<void> {
-  const answer = await fetch("/api/session", {
+async function send(path: string, what: object): Promise<void> {
+  const answer = await fetch(path, {
     method: "POST",
     headers: { "Content-Type": "application/json" },
-    body: JSON.stringify({ code }),
+    body: JSON.stringify(what),
+    signal: AbortSignal.timeout(PATIENCE_MS),
   });
   if (!answer.ok) throw new ApiError(answer.status, await messageOf(answer));
 }
+
+/** Exchanges the one-time code of the link for the session cookie. */
+export const signIn = (code: string): Promise<void> => send("/api/session", { code });
+
+/** Has the training of the run record its next steps in detail. */
+export const askForWindow = (id: string, steps: number, detail: string): Promise<void> =>
+  send(runPath(id, "window"), { steps, detail });
 
 export const runPath = (id: string, what: string, params: Record<string, string | number> = {}) => {
   const query = new URLSearchParams(Object.entries(params).map(([k, v]) => [k, String(v)]));

@@ -5,15 +5,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable
+from typing import TYPE_CHECKING, Any
 
 from .. import _session
 from .._native import note
+from .before import Before
 
 if TYPE_CHECKING:
     from .._window_plan import Window
@@ -28,7 +28,7 @@ class XSpaceTrace:
         self._running = False
         self._folder = ""
         self._step_mark: Any = None
-        self._undo: list[Callable[[], None]] = []
+        self._before = Before(self.kind, "the program starts the profiler itself", lambda: self._running)
 
     def _begin(self, folder: str, window: Window) -> None:
         raise NotImplementedError
@@ -72,7 +72,7 @@ class XSpaceTrace:
             raise
         self._running = True
         for module, name in self._starters():
-            self._put_before(module, name)
+            self._before.put(module, name)
 
     def size(self) -> int:
         return 0
@@ -106,7 +106,7 @@ class XSpaceTrace:
         # The profiler's threads are not in the child, and its annotations check for them themselves.
         self._running = False
         self._step_mark = None
-        self._take_back()
+        self._before.take_back()
 
     def _end_mark(self) -> None:
         mark, self._step_mark = self._step_mark, None
@@ -115,32 +115,9 @@ class XSpaceTrace:
 
     def _stop(self) -> None:
         self._end_mark()
-        self._take_back()
+        self._before.take_back()
         self._running = False
         self._end()
-
-    def _put_before(self, module: Any, name: str) -> None:
-        there = getattr(module, name, None)
-        if there is None:
-            return
-
-        def ends_the_window_first(*args: Any, **kwargs: Any) -> Any:
-            if self._running:
-                _session.yield_window(self.kind, "the program starts the profiler itself")
-            return there(*args, **kwargs)
-
-        def undo() -> None:
-            if getattr(module, name, None) is ends_the_window_first:
-                setattr(module, name, there)
-
-        setattr(module, name, ends_the_window_first)
-        self._undo.append(undo)
-
-    def _take_back(self) -> None:
-        for undo in reversed(self._undo):
-            with contextlib.suppress(Exception):
-                undo()
-        self._undo.clear()
 
 
 class TensorFlowTrace(XSpaceTrace):

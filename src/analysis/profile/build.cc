@@ -17,6 +17,8 @@
 #include "analysis/profile/parameters.h"
 #include "base/json.h"
 #include "query/slice_order.h"
+#include "store/folder.h"
+#include "store/window_folder.h"
 
 namespace telltale::analysis::profile {
 namespace {
@@ -101,14 +103,24 @@ std::vector<std::string> CallStackOf(const SliceRow& slice) {
   return frames;
 }
 
+/// Windows of detail have few steps of many: what is recorded of all is no part of an average over
+/// theirs.
+bool HasWindows(const std::filesystem::path& run) {
+  const std::vector<std::string> writers = store::ListWriters(run);
+  return std::any_of(writers.begin(), writers.end(), [](const std::string& writer) {
+    return writer.starts_with(store::kWindowFolderPrefix) && !writer.ends_with("-failed");
+  });
+}
+
 class ProfileBuilder {
  public:
   ProfileBuilder(const View& view, const BuildOptions& options) : view_(view), options_(options) {}
 
   Result<Profile> Run(const std::filesystem::path& run) {
-    TELLTALE_ASSIGN_OR_RETURN(
-        const auto order, query::SliceOrder::Load(
-                              run, {.memory_bytes = options_.memory_bytes, .rank = options_.rank}));
+    TELLTALE_ASSIGN_OR_RETURN(const auto order,
+                              query::SliceOrder::Load(run, {.memory_bytes = options_.memory_bytes,
+                                                            .recorded = !HasWindows(run),
+                                                            .rank = options_.rank}));
     profile_.slices = order->slices();
     profile_.steps = order->steps();
     profile_.salvage = order->salvage();
@@ -120,8 +132,13 @@ class ProfileBuilder {
       DeviceSlice(slice);
       return Status();
     };
+    profile_.sampled =
+        options_.prefer_sampled &&
+        std::any_of(order->lanes().begin(), order->lanes().end(),
+                    [](const query::Lane& lane) { return lane.window == query::kSampledStacks; });
     bool sorted = false;
     for (const query::Lane& lane : order->lanes()) {
+      if (profile_.sampled && lane.window != query::kSampledStacks) continue;
       device_name_ = query::DeviceName(lane.rank, lane.device);
       if (lane.host()) {
         TELLTALE_RETURN_IF_ERROR(order->Visit(lane, visit_host));

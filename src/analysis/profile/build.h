@@ -22,10 +22,12 @@ namespace telltale::analysis::profile {
 struct BuildOptions {
   std::int64_t step = -1;  ///< -1: the average of all.
   std::optional<std::int32_t> rank;
-  bool sum = false;                     ///< Sums, not averages, whatever lies outside of steps too.
-  bool input_shapes = false;            ///< To be kept by node.
-  bool parameters = false;              ///< The weights of the run, where the view has them.
-  bool tensor_values = false;           ///< And what is in them.
+  bool sum = false;            ///< Sums, not averages, whatever lies outside of steps too.
+  bool input_shapes = false;   ///< To be kept by node.
+  bool parameters = false;     ///< The weights of the run, where the view has them.
+  bool tensor_values = false;  ///< And what is in them.
+  /// Where the run has sampled stacks (query::kSampledStacks), these alone.
+  bool prefer_sampled = false;
   std::size_t memory_bytes = 96 << 20;  ///< SliceOrder's.
 };
 
@@ -35,6 +37,7 @@ struct Profile {
   std::uint64_t slices = 0;    ///< Read.
   std::uint64_t outside = 0;   ///< Not counted: in no step, or not in the one asked for.
   std::uint64_t unplaced = 0;  ///< Kernels whose launch was not found.
+  bool sampled = false;        ///< It is of sampled stacks alone: thread, phase, frames.
   store::Salvage salvage;
 };
 

@@ -131,7 +131,9 @@ double CappedIntegral(const Trace& trace, const std::vector<std::uint32_t>& rows
   return sum;
 }
 
-double EligibleShare(const Trace& trace) {
+}  // namespace
+
+double EligibleShareOf(const Trace& trace) {
   std::vector<bool> eligible(trace.names.size());
   for (std::size_t i = 0; i < trace.names.size(); ++i) {
     eligible[i] =
@@ -163,8 +165,6 @@ double EligibleShare(const Trace& trace) {
                  : std::numeric_limits<double>::quiet_NaN();
 }
 
-}  // namespace
-
 bool NamesTensorCores(std::string_view kernel) { return HoldsAny(kernel, kTensorCoreWords); }
 bool NamesTensorCoresWide(std::string_view kernel) {
   return NamesTensorCores(kernel) || HoldsAny(kernel, kNewerTensorCoreWords);
@@ -173,7 +173,7 @@ bool NamesTensorCoresWide(std::string_view kernel) {
 GpuMetricsOfRank GpuMetricsOf(const Trace& trace) {
   constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
   GpuMetricsOfRank out;
-  out.eligible_share = EligibleShare(trace);
+  out.eligible_share = EligibleShareOf(trace);
   const StepBreakdown steps = StepBreakdownOf(trace);
   const Span window = steps.steps.empty()
                           ? Span{}

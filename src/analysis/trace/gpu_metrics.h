@@ -27,6 +27,8 @@ struct GpuMetricsOfRank {
 };
 /// REQUIRES: loaded with facts.
 GpuMetricsOfRank GpuMetricsOf(const Trace& trace);
+/// GpuMetricsOfRank::eligible_share alone, of any trace.
+double EligibleShareOf(const Trace& trace);
 
 /// By the 18 words of the plug-in, which know NVIDIA's libraries up to 2021.
 bool NamesTensorCores(std::string_view kernel);

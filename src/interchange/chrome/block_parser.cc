@@ -7,15 +7,19 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <unordered_map>
 
 #include "base/json.h"
+#include "base/json_depth.h"
 #include "base/utf8.h"
 #include "interchange/chrome/event_names.h"
 #include "interchange/chrome/word_codes.h"
+#include "interchange/json_scan.h"
 
 namespace telltale::interchange {
 namespace {
@@ -54,6 +58,7 @@ std::uint32_t CategoryCode(std::string_view word) {
 bool IsBlank(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
 
 std::string_view Trimmed(std::string_view token) {
+  if (!token.empty() && !IsBlank(token.front()) && !IsBlank(token.back())) return token;
   while (!token.empty() && IsBlank(token.back())) token.remove_suffix(1);
   while (!token.empty() && IsBlank(token.front())) token.remove_prefix(1);
   return token;
@@ -152,23 +157,23 @@ enum Key : std::uint32_t { kPh, kCat, kName, kPid, kTid, kTs, kDur, kId, kScope,
 Key KeyOf(std::string_view key) {
   switch (key.size()) {
     case 2:
-      if (key == "ph") return kPh;
-      if (key == "ts") return kTs;
-      if (key == "id") return kId;
+      if (JsonIs(key, "ph")) return kPh;
+      if (JsonIs(key, "ts")) return kTs;
+      if (JsonIs(key, "id")) return kId;
       break;
     case 3:
-      if (key == "cat") return kCat;
-      if (key == "pid") return kPid;
-      if (key == "tid") return kTid;
-      if (key == "dur") return kDur;
-      if (key == "id2") return kId;
+      if (JsonIs(key, "cat")) return kCat;
+      if (JsonIs(key, "pid")) return kPid;
+      if (JsonIs(key, "tid")) return kTid;
+      if (JsonIs(key, "dur")) return kDur;
+      if (JsonIs(key, "id2")) return kId;
       break;
     case 4:
-      if (key == "name") return kName;
-      if (key == "args") return kArgs;
+      if (JsonIs(key, "name")) return kName;
+      if (JsonIs(key, "args")) return kArgs;
       break;
     case 5:
-      if (key == "scope") return kScope;
+      if (JsonIs(key, "scope")) return kScope;
       break;
     default:
       break;
@@ -549,21 +554,21 @@ class BlockParser::Impl {
                         TypedArgs* typed) {
     switch (key.empty() ? 0 : key.front()) {
       case 'c':
-        return key == "correlation" && ParseInteger(text, &typed->correlation);
+        return JsonIs(key, "correlation") && ParseInteger(text, &typed->correlation);
       case 'E':
       case 'e':
-        return (key == "External id" || key == "external id") &&
+        return (JsonIs(key, "External id") || JsonIs(key, "external id")) &&
                ParseInteger(text, &typed->external);
       case 'b':
       case 'B':
-        return (key == "bytes" || key == "Bytes") && ParseInteger(text, &typed->bytes);
+        return (JsonIs(key, "bytes") || JsonIs(key, "Bytes")) && ParseInteger(text, &typed->bytes);
       case 'd':
-        return device && key == "device" && ParseInteger(text, &typed->device);
+        return device && JsonIs(key, "device") && ParseInteger(text, &typed->device);
       case 's':
-        return device && key == "stream" && ParseInteger(text, &typed->stream);
+        return device && JsonIs(key, "stream") && ParseInteger(text, &typed->stream);
       case 'f':
       case 'F': {
-        if (key != "flops" && key != "Flops" && key != "FLOPS") return false;
+        if (!JsonIs(key, "flops") && !JsonIs(key, "Flops") && !JsonIs(key, "FLOPS")) return false;
         const char* const end = text.data() + text.size();
         const auto [at, error] = std::from_chars(text.data(), end, typed->flops);
         return error == std::errc() && at == end && std::isfinite(typed->flops);
@@ -573,17 +578,68 @@ class BlockParser::Impl {
     }
   }
 
+  /// A number beyond what a double can be.
+  static bool Overflows(std::string_view text) {
+    if (text.front() == '"' || text.front() == '[' || text.front() == '{') return false;
+    if (text.size() < 300 && text.find_first_of("eE") == std::string_view::npos) return false;
+    if (text == "true" || text == "false") return false;
+    return std::isinf(std::strtod(std::string(text).c_str(), nullptr));
+  }
+
+  /// An object or list, in which what is no JSON becomes a text.
+  void AppendNested(std::string_view text, std::string* out) {
+    if (JsonTooDeep(text)) {
+      Count(ChromeCount::kCutArguments, 1);
+      *out += "null";
+      return;
+    }
+    if (std::memchr(text.data(), 'n', text.size()) == nullptr &&
+        std::memchr(text.data(), 'N', text.size()) == nullptr) {
+      *out += text;
+      return;
+    }
+    bool in_string = false;
+    for (std::size_t i = 0; i < text.size(); ++i) {
+      const char c = text[i];
+      if (in_string && c == '\\' && i + 1 < text.size()) {
+        *out += c;
+        *out += text[++i];
+        continue;
+      }
+      if (c == '"') in_string = !in_string;
+      const std::string_view rest = text.substr(i);
+      const bool odd = !in_string && (rest.starts_with("NaN") || rest.starts_with("nan") ||
+                                      rest.starts_with("Inf") || rest.starts_with("inf"));
+      if (!odd) {
+        *out += c;
+        continue;
+      }
+      const std::size_t word = std::min(rest.find_first_of(",]} \t\n\r\""), rest.size());
+      const bool negative = !out->empty() && out->back() == '-';
+      if (negative) out->pop_back();
+      *out += negative ? "\"-" : "\"";
+      *out += rest.substr(0, word);
+      *out += '"';
+      Count(ChromeCount::kNotFinite, 1);
+      i += word - 1;
+    }
+  }
+
   void AppendValue(std::string_view text, std::string* out) {
     const char first = text.empty() ? ' ' : text.front();
     const bool plain = first == '"' || first == '{' || first == '[' ||
                        (first >= '0' && first <= '9') ||
                        (first == '-' && text.size() > 1 && text[1] >= '0' && text[1] <= '9') ||
                        text == "true" || text == "false" || text == "null";
-    if (plain) {
-      *out += text;
+    if (plain && !Overflows(text)) {
+      if (first == '[' || first == '{') {
+        AppendNested(text, out);
+      } else {
+        *out += text;
+      }
       return;
     }
-    // NaN, inf and their kin are no JSON.
+    // NaN, inf and their kin are no JSON, and no reader takes 1e999.
     Count(ChromeCount::kNotFinite, 1);
     *out += '"';
     for (const char c : text.substr(0, 64)) {
@@ -771,7 +827,7 @@ class BlockParser::Impl {
       double value = 0;
       const char* const end = word.data() + word.size();
       const auto [at, error] = std::from_chars(word.data(), end, value);
-      if (error != std::errc() || at != end) {
+      if (error != std::errc() || at != end || !std::isfinite(value)) {
         Count(ChromeCount::kNotFinite, 1);
         continue;
       }
@@ -879,12 +935,28 @@ ChromeHeader ReadChromeHeader(std::string_view json) {
     header.damaged = true;
     return header;
   }
+  std::set<std::string_view> keys;
+  JsonScanner scanner(json);
+  if (scanner.FindObject()) {
+    scanner.ReadObject([&](std::string_view key, const JsonValue&) {
+      if (!keys.insert(key).second) ++header.duplicate_keys;
+    });
+  }
   const auto integer = [](const nlohmann::json& in, const char* key, std::int64_t otherwise) {
     const auto found = in.find(key);
-    return found != in.end() && found->is_number() ? found->get<std::int64_t>() : otherwise;
+    if (found == in.end() || !found->is_number()) return otherwise;
+    // What is beyond 64 bits is a floating-point number to the parser.
+    const double number = found->get<double>();
+    if (!(std::fabs(number) < 9e18)) return otherwise;
+    return found->is_number_float() ? static_cast<std::int64_t>(number)
+                                    : found->get<std::int64_t>();
   };
   header.kineto = all.contains("schemaVersion") || all.contains("deviceProperties");
   header.base_ns = integer(all, "baseTimeNanoseconds", 0);
+  if (header.base_ns < -kMaxNs || header.base_ns > kMaxNs) {
+    header.base_ns = 0;
+    header.damaged = true;
+  }
   if (const auto found = all.find("distributedInfo"); found != all.end() && found->is_object()) {
     header.rank = integer(*found, "rank", -1);
     header.world_size = integer(*found, "world_size", 0);

@@ -82,7 +82,7 @@ enum class ChromeCount : std::uint8_t {
   kDuplicateKeys,     ///< The last one counts.
   kReplacedBytes,     ///< No UTF-8, or control characters.
   kUnboundFlows,      ///< Their slice is not there.
-  kCutArguments,      ///< Above 1 MiB.
+  kCutArguments,      ///< Above 1 MiB, or nested too deep.
 };
 inline constexpr std::size_t kChromeCounts = 8;
 
@@ -130,7 +130,8 @@ struct ChromeHeader {
   std::string backend;
   std::string devices;  ///< JSON of deviceProperties; empty where not said.
   bool kineto = false;
-  bool damaged = false;  ///< It is no JSON.
+  bool damaged = false;  ///< It is no JSON, or its clock is none.
+  std::uint64_t duplicate_keys = 0;
 };
 ChromeHeader ReadChromeHeader(std::string_view json);
 

@@ -78,7 +78,15 @@ class ChromeImport {
     ChooseRanks();
     FitClocks();
     for (Trace& trace : traces_) TELLTALE_RETURN_IF_ERROR(Write(&trace));
-    return {};
+    const bool any =
+        std::ranges::any_of(traces_, [](const Trace& trace) { return trace.facts.events() > 0; });
+    const auto damaged =
+        std::ranges::find_if(traces_, [](const Trace& trace) { return trace.text.damaged > 0; });
+    if (any || damaged == traces_.end()) return {};
+    return Named(*damaged, {Code::kUnusable,
+                            fmt::format("no event in it can be read: its text is damaged from byte "
+                                        "{} on",
+                                        damaged->text.damage_offset)});
   }
 
  private:
@@ -88,6 +96,7 @@ class ChromeImport {
 
   Status Named(const Trace& trace, const Status& status) {
     if (status.ok()) return {};
+    if (status.message().find(trace.file->path.string()) != std::string::npos) return status;
     return {status.code(), fmt::format("{}: {}", trace.file->path.string(), status.message())};
   }
 
@@ -334,6 +343,12 @@ class ChromeImport {
       sink_->Note(fmt::format("{}: its gzip stream is {}: what came before was used",
                               trace.file->path.string(), text.gzip_damage));
     }
+    if (!text.trailing.empty()) {
+      sink_->Count("bytes_trailing", file, 1, false);
+      sink_->Note(
+          fmt::format("{}: {}: they were left out", trace.file->path.string(), text.trailing));
+    }
+    sink_->Count("keys_duplicate", file, text.header.duplicate_keys, true);
     if (text.damaged > 0) {
       sink_->Note(fmt::format("{}: {} pieces of it are no events, the first at byte {} of the text",
                               trace.file->path.string(), text.damaged, text.damage_offset));
@@ -341,7 +356,8 @@ class ChromeImport {
     if (text.header.damaged) {
       sink_->Count("headers_damaged", file, 1, true);
       sink_->Note(
-          fmt::format("{}: what stands around its events is no JSON", trace.file->path.string()));
+          fmt::format("{}: what stands around its events is no JSON, or has no time that can be",
+                      trace.file->path.string()));
     }
     if (!text.complete && trace.facts.events() > 0) {
       // The trace format allows it of arrays alone.

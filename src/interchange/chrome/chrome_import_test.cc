@@ -30,6 +30,7 @@ class MemoryTrace final : public TraceInput {
     return n;
   }
   const std::string& damage() const override { return damage_; }
+  const std::string& trailing() const override { return damage_; }
   bool gzip() const override { return false; }
 
  private:

@@ -13,6 +13,15 @@
 #include <emmintrin.h>
 #endif
 
+// What counts bits a byte of text is twice as fast with the instructions for it; sanitizers do not
+// bear functions that are chosen while a program is loaded.
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && \
+    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define TELLTALE_BY_PROCESSOR [[gnu::target_clones("default", "arch=x86-64-v3")]]
+#else
+#define TELLTALE_BY_PROCESSOR
+#endif
+
 namespace telltale::interchange {
 namespace {
 
@@ -99,6 +108,7 @@ BracketScanner::Group BracketScanner::Next(const char* bytes) {
 }
 
 Status EventBlocks::Fill(std::size_t wanted) {
+  if (buffer_.empty()) buffer_.reserve(block_bytes_ + kReadBytes + kGroup + kBlockPadding);
   if (buffer_.size() < filled_ + wanted + kGroup + kBlockPadding) {
     buffer_.resize(filled_ + wanted + kGroup + kBlockPadding);
   }
@@ -174,7 +184,7 @@ Status EventBlocks::FindEvents() {
   return {};
 }
 
-bool EventBlocks::Scan() {
+TELLTALE_BY_PROCESSOR bool EventBlocks::Scan() {
   while (scanned_ < filled_ && array_end_ == 0) {
     char last[kGroup];
     const char* bytes = buffer_.data() + scanned_;
@@ -224,7 +234,8 @@ void EventBlocks::SkipDamage() {
   const std::size_t from = std::max(begin_, last_end_) + 1;
   Damaged(from - 1);
   std::size_t found = 0;
-  for (std::size_t i = from; i + 1 < scanned_; ++i) {
+  const bool searches = rescanned_ <= kMostRescanned;
+  for (std::size_t i = from; searches && i + 1 < scanned_; ++i) {
     if (buffer_[i] != '{') continue;
     std::size_t before = i;
     while (before > from && IsSpace(buffer_[before - 1])) --before;
@@ -240,6 +251,7 @@ void EventBlocks::SkipDamage() {
   }
   // The damaged piece becomes spaces, so that the block around it stays an array.
   const std::size_t until = found == 0 ? scanned_ : found;
+  rescanned_ += scanned_ - until;
   std::fill(buffer_.begin() + static_cast<std::ptrdiff_t>(from - 1),
             buffer_.begin() + static_cast<std::ptrdiff_t>(until), ' ');
   scanner_ = BracketScanner();
@@ -248,13 +260,33 @@ void EventBlocks::SkipDamage() {
   if (found == 0) last_end_ = until;
 }
 
+void EventBlocks::Recycle(std::unique_ptr<EventBlock> block) {
+  const std::lock_guard lock(spare_mutex_);
+  if (spare_.size() < kMostSpare) spare_.push_back(std::move(block->bytes));
+}
+
+/// New memory of the kernel's would be cleared by it page by page.
+RawVector<char> EventBlocks::BufferOf(std::size_t bytes) {
+  RawVector<char> buffer;
+  {
+    const std::lock_guard lock(spare_mutex_);
+    if (!spare_.empty()) {
+      buffer = std::move(spare_.back());
+      spare_.pop_back();
+    }
+  }
+  if (buffer.capacity() < bytes) buffer = RawVector<char>();
+  buffer.resize(bytes);
+  return buffer;
+}
+
 std::unique_ptr<EventBlock> EventBlocks::Cut(std::size_t end) {
   auto block = std::make_unique<EventBlock>();
   block->number = blocks_++;
   block->offset = consumed_;
   const std::size_t left = filled_ - end;
-  std::vector<char> next(std::max(left + kReadBytes, block_bytes_ + kReadBytes) + kGroup +
-                         kBlockPadding);
+  RawVector<char> next =
+      BufferOf(std::max(left + kReadBytes, block_bytes_ + kReadBytes) + kGroup + kBlockPadding);
   std::memcpy(next.data(), buffer_.data() + end, left);
   block->bytes = std::move(buffer_);
   if (block->bytes.size() < end + 1 + kBlockPadding) block->bytes.resize(end + 1 + kBlockPadding);

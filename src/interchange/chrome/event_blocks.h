@@ -3,15 +3,18 @@
 // brackets outside of strings; what stands around the array of events is kept apart. Of a file that
 // is cut off or has rubbish in it every whole event that can be found is in a block.
 //
-// Memory: one block, and what stands around the events (64 MiB at most). Thread safety: none.
+// Memory: one block, two spare ones, and what stands around the events (64 MiB at most). Thread
+// safety: none but for Recycle.
 #pragma once
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
+#include "base/raw_vector.h"
 #include "base/status.h"
 #include "interchange/trace_input.h"
 
@@ -19,7 +22,7 @@ namespace telltale::interchange {
 
 /// A JSON array of events: `[` event `,` event ... `]`, with room behind it for a parser.
 struct EventBlock {
-  std::vector<char> bytes;
+  RawVector<char> bytes;
   std::size_t size = 0;  ///< Of the text in `bytes`.
   std::uint64_t number = 0;
   std::uint64_t offset = 0;  ///< Of its first event in the inflated text.
@@ -28,8 +31,13 @@ struct EventBlock {
 /// Room that a parser may read behind the text of a block.
 inline constexpr std::size_t kBlockPadding = 64;
 inline constexpr std::size_t kBlockBytes = 16 << 20;
+/// Buffers of blocks that were recycled and are kept for the next.
+inline constexpr std::size_t kMostSpare = 2;
 /// An event above this is none: the search for the next begins behind it.
 inline constexpr std::size_t kMaxEventBytes = 4 << 20;
+/// Bytes that are looked at again behind damage; a file made to be damaged everywhere would take
+/// hours. Beyond it what was looked at goes as one damaged piece.
+inline constexpr std::uint64_t kMostRescanned = 8ULL << 30;
 
 /// Where brackets open and close outside of strings, over text that comes in pieces of 64 bytes.
 class BracketScanner {
@@ -50,10 +58,15 @@ class BracketScanner {
 class EventBlocks {
  public:
   EventBlocks(TraceInput* input, std::uint64_t most_bytes, std::size_t block_bytes = kBlockBytes)
-      : input_(input), most_bytes_(most_bytes), block_bytes_(block_bytes) {}
+      : input_(input), most_bytes_(most_bytes), block_bytes_(block_bytes) {
+    spare_.reserve(kMostSpare);
+  }
 
   /// The next block; nullptr at the end. kLimit where the text is larger than allowed; kIo.
   Result<std::unique_ptr<EventBlock>> Next();
+
+  /// A later block may take the memory of this one. From any thread, also beside Next.
+  void Recycle(std::unique_ptr<EventBlock> block);
 
   /// What stands around the events, as one JSON object with an empty array of them; complete at the
   /// end. Empty where the trace is a mere array.
@@ -76,6 +89,7 @@ class EventBlocks {
   bool Scan();
   void SkipDamage();
   std::unique_ptr<EventBlock> Cut(std::size_t end);
+  RawVector<char> BufferOf(std::size_t bytes);
   Status ReadBehind();
   void Damaged(std::size_t at);
 
@@ -86,7 +100,7 @@ class EventBlocks {
   bool object_ = false;  ///< The trace is an object, not a mere array.
   std::string before_, behind_;
 
-  std::vector<char> buffer_;
+  RawVector<char> buffer_;
   std::size_t filled_ = 0;
   bool at_end_ = false;       ///< Of the input.
   std::size_t scanned_ = 0;   ///< Up to here brackets are counted.
@@ -102,8 +116,12 @@ class EventBlocks {
   std::uint64_t consumed_ = 0;  ///< Offset of buffer_[0].
   std::uint64_t blocks_ = 0;
   std::uint64_t damaged_ = 0;
+  std::uint64_t rescanned_ = 0;
   std::uint64_t first_damage_ = 0;
   bool complete_ = false;
+
+  std::mutex spare_mutex_;  ///< Guards the spare buffers.
+  std::vector<RawVector<char>> spare_;
 };
 
 }  // namespace telltale::interchange

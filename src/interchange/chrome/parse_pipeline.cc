@@ -92,7 +92,7 @@ Result<ParsedText> ParseTrace(const std::filesystem::path& path, std::string_vie
   TraceInWork work;
   const std::size_t most_in_work = workers->threads() + 2;
 
-  const auto parse = [&work, window](EventBlock* raw, BlockParser& parser) {
+  const auto parse = [&work, &blocks, window](EventBlock* raw, BlockParser& parser) {
     std::unique_ptr<EventBlock> block(raw);
     std::unique_ptr<ChromeBlock> parsed;
     const std::uint64_t number = block->number;
@@ -102,7 +102,7 @@ Result<ParsedText> ParseTrace(const std::filesystem::path& path, std::string_vie
     } catch (...) {
       failed = std::current_exception();
     }
-    block.reset();
+    blocks.Recycle(std::move(block));
     {
       const std::lock_guard lock(work.mutex);
       if (parsed != nullptr) {
@@ -182,7 +182,8 @@ Result<ParsedText> ParseTrace(const std::filesystem::path& path, std::string_vie
                     .damaged = blocks.damaged(),
                     .damage_offset = blocks.first_damage_offset(),
                     .complete = blocks.complete(),
-                    .gzip_damage = input->damage()};
+                    .gzip_damage = input->damage(),
+                    .trailing = input->trailing()};
 }
 
 }  // namespace telltale::interchange

@@ -56,6 +56,7 @@ struct ParsedText {
   std::uint64_t damage_offset = 0;
   bool complete = false;
   std::string gzip_damage;
+  std::string trailing;  ///< What follows the gzip stream; empty: nothing.
 };
 
 /// `take` gets the blocks in order, on the caller's thread; false ends it.

@@ -13,6 +13,8 @@ constexpr std::size_t kMaxCollectives = 200'000;
 constexpr std::size_t kMaxNamings = 100'000;
 /// Fewer say nothing.
 constexpr std::size_t kMinMatched = 3;
+/// Times, their base and a shift together stay within 64 bits.
+constexpr std::int64_t kMostShiftNs = INT64_MAX / 4;
 
 std::size_t IndexOf(ChromePhase phase) { return static_cast<std::size_t>(phase); }
 
@@ -215,7 +217,12 @@ ClockFit FitClock(const TraceFacts& a, std::int64_t a_base_ns, const TraceFacts&
     if (other == of_b.end() || other->second.size() != mine.size()) continue;
     for (std::size_t i = 0; i < mine.size(); ++i) {
       if (mine[i]->name != other->second[i]->name) continue;
-      differences.push_back((mine[i]->end_ns + a_base_ns) - (other->second[i]->end_ns + b_base_ns));
+      std::int64_t difference = 0;
+      const bool beyond =
+          __builtin_sub_overflow(mine[i]->end_ns + a_base_ns, other->second[i]->end_ns + b_base_ns,
+                                 &difference) ||
+          difference > kMostShiftNs || difference < -kMostShiftNs;
+      if (!beyond) differences.push_back(difference);
     }
   }
   ClockFit fit;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files are read by several threads, and given to the sink in the order of their times.
+// Files are read by several threads, and given to the sink in the order of their times. Many small
+// ones, as smdebug writes them, are a batch, whose rows share blocks.
 //
-// Memory: a file's text (10 MB as smdebug rotates them) and a block of its rows, a thread.
+// Memory: a file's text (10 MB as smdebug rotates them) and a block of rows a rank, a thread.
 #include "interchange/smdebug_profile/profile_import.h"
 
 #include <fmt/format.h>
@@ -14,7 +15,9 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -28,6 +31,7 @@
 #include "interchange/step_marks.h"
 #include "interchange/trace_input.h"
 #include "interchange/trace_source.h"
+#include "interchange/whole_files.h"
 
 namespace telltale::interchange {
 namespace {
@@ -37,6 +41,11 @@ namespace fs = std::filesystem;
 constexpr std::size_t kMaxThreads = 4;
 constexpr std::uint64_t kMaxFileBytes = 512ULL << 20;
 constexpr std::uint64_t kMaxStatisticsBytes = 256ULL << 20;
+/// Of the files of a batch: some hundred thousand rows.
+constexpr std::uint64_t kBatchBytes = 16ULL << 20;
+constexpr std::size_t kMostBatchFiles = 4096;
+/// Names, lanes and series that files of a batch may share.
+constexpr std::size_t kMostSharedWords = 1U << 16;
 
 /// Has the numbered jobs run on several threads, and lets each wait for its turn.
 class Turns {
@@ -60,9 +69,7 @@ class Turns {
         }
         const std::lock_guard lock(mutex_);
         if (thrown && !error) error = thrown;
-        done_[at] = true;
-        while (done_.contains(turn_)) done_.erase(turn_++);
-        changed_.notify_all();
+        PassLocked(at);
       }
     };
     const std::size_t threads = std::min<std::size_t>(
@@ -80,13 +87,25 @@ class Turns {
     if (error) std::rethrow_exception(error);
   }
 
-  /// Until all jobs before `at` are done.
+  /// Until all jobs before `at` are done or have passed.
   void Await(std::size_t at) {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return turn_ >= at; });
   }
+  /// The job waits no more: the next may.
+  void Pass(std::size_t at) {
+    const std::lock_guard lock(mutex_);
+    PassLocked(at);
+  }
 
  private:
+  void PassLocked(std::size_t at) {
+    if (at < turn_) return;
+    done_[at] = true;
+    while (done_.contains(turn_)) done_.erase(turn_++);
+    changed_.notify_all();
+  }
+
   std::mutex mutex_;  ///< Guards all of it.
   std::condition_variable changed_;
   std::size_t next_ = 0;
@@ -111,6 +130,7 @@ class ProfileImport {
       : files_(std::move(files)), sink_(sink) {}
 
   Status Run(const ImportLimits& limits) {
+    most_bytes_ = std::min(kMaxFileBytes, MostBytesOfFile(limits));
     ranks_ = RanksOfNodes(files_);
     for (const ProfileFile& file : files_) {
       if (file.kind == ProfileFileKind::kTimeline || file.kind == ProfileFileKind::kTransfers ||
@@ -121,16 +141,11 @@ class ProfileImport {
     if (rows_.empty() && !Has(ProfileFileKind::kPython) && !Has(ProfileFileKind::kTrace)) {
       return {Code::kUnusable, "there is no file of SageMaker Debugger's profiler in it"};
     }
+    MakeBatches();
     FindSteps();
     outcomes_.resize(rows_.size());
     Turns turns;
-    turns.Run(rows_.size(), [&](std::size_t at) {
-      if (rows_[at]->kind == ProfileFileKind::kSystem) {
-        TakeSystem(at, &turns);
-      } else {
-        TakeTimeline(at, &turns);
-      }
-    });
+    turns.Run(batches_.size(), [&](std::size_t number) { TakeBatch(number, &turns); });
     TELLTALE_RETURN_IF_ERROR(Tell());
     for (const ProfileFile& file : files_) {
       if (file.kind == ProfileFileKind::kPython) TakeStatistics(file);
@@ -152,15 +167,38 @@ class ProfileImport {
     return found == ranks_.end() ? 0 : found->second;
   }
 
+  /// Files that follow one another.
+  struct Batch {
+    std::size_t begin = 0, end = 0;
+  };
+
+  void MakeBatches() {
+    std::uint64_t bytes = 0;
+    for (std::size_t at = 0; at < rows_.size(); ++at) {
+      std::error_code unknown;
+      const std::uint64_t more = fs::file_size(rows_[at]->path, unknown);
+      if (batches_.empty() || bytes >= kBatchBytes ||
+          at - batches_.back().begin >= kMostBatchFiles) {
+        batches_.push_back({at, at});
+        bytes = 0;
+      }
+      batches_.back().end = at + 1;
+      if (!unknown) bytes += more;
+    }
+  }
+
   /// Slices that do not say of which step they are get it by their time: so the steps come first.
   void FindSteps() {
     std::vector<std::vector<TimelineStep>> found(rows_.size());
     Turns turns;
-    turns.Run(rows_.size(), [&](std::size_t at) {
-      if (rows_[at]->kind != ProfileFileKind::kTimeline) return;
-      std::string ignored;
-      const auto text = ReadTrace(rows_[at]->path, kMaxFileBytes, &ignored);
-      if (text.ok()) found[at] = ReadTimelineSteps(*text);
+    turns.Run(batches_.size(), [&](std::size_t number) {
+      std::string buffer;
+      for (std::size_t at = batches_[number].begin; at < batches_[number].end; ++at) {
+        if (rows_[at]->kind != ProfileFileKind::kTimeline) continue;
+        std::string ignored;
+        const auto text = ReadTraceInto(rows_[at]->path, most_bytes_, &ignored, &buffer);
+        if (text.ok()) found[at] = ReadTimelineSteps(*text);
+      }
     });
     for (std::size_t at = 0; at < rows_.size(); ++at) {
       for (const TimelineStep& step : found[at]) {
@@ -171,53 +209,101 @@ class ProfileImport {
     for (auto& [rank, marks] : by_time_) marks.Finish();
   }
 
-  void TakeTimeline(std::size_t at, Turns* turns) {
-    const ProfileFile& file = *rows_[at];
-    FileOutcome& outcome = outcomes_[at];
-    const auto text = ReadTrace(file.path, kMaxFileBytes, &outcome.gzip_damage);
-    if (!text.ok()) {
-      outcome.status = text.status();
-      return;
+  /// The timelines of a rank within a batch.
+  struct RankTimelines {
+    std::optional<TimelineReader> reader;
+    std::optional<store::SlicePlace> place;  ///< Of what is left at the batch's end.
+  };
+  /// What the files of a batch came to.
+  struct BatchRows {
+    std::size_t number = 0;
+    Turns* turns = nullptr;
+    std::map<std::int32_t, RankTimelines> timelines;  ///< By rank.
+    store::MetricBlock samples;
+    std::optional<SystemMetrics> metrics;  ///< Writes to `samples`.
+  };
+
+  /// Numbers of rows go by the files' order, whichever thread is first: a batch that is read has
+  /// all of its own before the next one gets any, and writes what it has beside it.
+  void TakeBatch(std::size_t number, Turns* turns) {
+    BatchRows rows{.number = number, .turns = turns};
+    std::string buffer;
+    for (std::size_t at = batches_[number].begin; at < batches_[number].end; ++at) {
+      const ProfileFile& file = *rows_[at];
+      FileOutcome& outcome = outcomes_[at];
+      const auto text = ReadTraceInto(file.path, most_bytes_, &outcome.gzip_damage, &buffer);
+      if (!text.ok()) {
+        outcome.status = text.status();
+      } else if (file.kind == ProfileFileKind::kSystem) {
+        TakeSystem(*text, &outcome, &rows);
+      } else {
+        TakeTimeline(file, *text, &outcome, &rows);
+      }
     }
-    const std::int32_t rank = RankOf(file);
-    const auto marks = by_time_.find(rank);
-    Timeline read = ReadTimeline(*text,
-                                 {.rank = rank,
-                                  .window = file.name,
-                                  .communication = file.kind == ProfileFileKind::kTransfers},
-                                 [&](store::SliceBlock* block) {
-                                   if (marks != by_time_.end()) {
-                                     for (std::size_t i = 0; i < block->rows(); ++i) {
-                                       if (block->step[i] < 0)
-                                         block->step[i] = marks->second.StepAt(block->time_ns[i]);
-                                     }
-                                   }
-                                   // Numbers of rows go by the files' order, whichever thread is
-                                   // first.
-                                   turns->Await(at);
-                                   sink_->Put(rank, sink_->Place(rank, block->rows()), *block);
-                                 });
-    outcome.damaged = read.damaged;
-    outcome.unclosed = read.unclosed;
-    outcome.left_out = read.left_out;
-    outcome.steps = std::move(read.steps);
-    outcome.waits = std::move(read.waits);
+    buffer = {};
+    const auto samples = ByRank(std::move(rows.samples));
+    turns->Await(number);
+    for (auto& [rank, timelines] : rows.timelines) {
+      const std::uint64_t left = timelines.reader->rows();
+      if (left > 0) timelines.place = sink_->Place(rank, left);
+    }
+    std::vector<store::SlicePlace> places;
+    for (const auto& [rank, block] : samples) {
+      places.push_back(sink_->PlaceMetrics(rank, block.rows()));
+    }
+    turns->Pass(number);
+    for (auto& [rank, timelines] : rows.timelines) timelines.reader->Flush();
+    auto place = places.begin();
+    for (const auto& [rank, block] : samples) sink_->PutMetrics(rank, *place++, block);
   }
 
-  void TakeSystem(std::size_t at, Turns* turns) {
-    const ProfileFile& file = *rows_[at];
-    FileOutcome& outcome = outcomes_[at];
-    const auto text = ReadTrace(file.path, kMaxFileBytes, &outcome.gzip_damage);
-    if (!text.ok()) {
-      outcome.status = text.status();
+  void TakeTimeline(const ProfileFile& file, std::string_view text, FileOutcome* outcome,
+                    BatchRows* rows) {
+    const std::int32_t rank = RankOf(file);
+    RankTimelines& timelines = rows->timelines[rank];
+    if (timelines.reader && timelines.reader->words() >= kMostSharedWords) {
+      timelines.reader->Flush();
+      timelines.reader.reset();
+    }
+    if (!timelines.reader) {
+      timelines.reader.emplace([this, rank, rows, &timelines](store::SliceBlock* block) {
+        FindStepsOf(rank, block);
+        if (!timelines.place) rows->turns->Await(rows->number);
+        sink_->Put(rank, timelines.place ? *timelines.place : sink_->Place(rank, block->rows()),
+                   *block);
+      });
+    }
+    Timeline read =
+        timelines.reader->Read(text, {.rank = rank,
+                                      .window = file.name,
+                                      .communication = file.kind == ProfileFileKind::kTransfers});
+    outcome->damaged = read.damaged;
+    outcome->unclosed = read.unclosed;
+    outcome->left_out = read.left_out;
+    outcome->steps = std::move(read.steps);
+    outcome->waits = std::move(read.waits);
+  }
+
+  void FindStepsOf(std::int32_t rank, store::SliceBlock* block) const {
+    const auto marks = by_time_.find(rank);
+    if (marks == by_time_.end()) return;
+    for (std::size_t i = 0; i < block->rows(); ++i) {
+      if (block->step[i] < 0) block->step[i] = marks->second.StepAt(block->time_ns[i]);
+    }
+  }
+
+  void TakeSystem(std::string_view text, FileOutcome* outcome, BatchRows* rows) {
+    if (!rows->metrics) rows->metrics.emplace(&rows->samples);
+    const std::uint64_t damaged = rows->metrics->damaged();
+    rows->metrics->Read(text);
+    outcome->damaged = rows->metrics->damaged() - damaged;
+    if (rows->samples.rows() < store::kSliceBlockRows &&
+        rows->samples.names.size() < kMostSharedWords) {
       return;
     }
-    store::MetricBlock samples;
-    SystemMetrics metrics(&samples);
-    metrics.Read(*text);
-    outcome.damaged = metrics.damaged();
-    for (auto& [rank, block] : ByRank(std::move(samples))) {
-      turns->Await(at);
+    rows->metrics.reset();
+    for (const auto& [rank, block] : ByRank(std::exchange(rows->samples, {}))) {
+      rows->turns->Await(rows->number);
       sink_->PutMetrics(rank, sink_->PlaceMetrics(rank, block.rows()), block);
     }
   }
@@ -345,6 +431,8 @@ class ProfileImport {
   const std::vector<ProfileFile> files_;
   TraceSink* const sink_;
   std::vector<const ProfileFile*> rows_;  ///< Those of samples and events.
+  std::uint64_t most_bytes_ = 0;          ///< Of a file, inflated.
+  std::vector<Batch> batches_;            ///< Of rows_.
   std::vector<FileOutcome> outcomes_;
   std::map<std::string, std::int32_t> ranks_;
   std::map<std::int32_t, StepMarks> by_time_;

@@ -151,6 +151,36 @@ TEST_F(SmdebugProfileTest, TimelinesBecomeSlicesAndSteps) {
   EXPECT_EQ(sink.metrics[0].name, "gpu.utilization");
 }
 
+TEST_F(SmdebugProfileTest, SmallFilesShareSegmentsInTheOrderOfTheirTimes) {
+  constexpr int kFiles = 40;
+  for (int i = 0; i < kFiles; ++i) {
+    const std::string time = std::to_string(1'700'000'001 + i);
+    for (const char* const node : {"0-algo-1", "1-algo-2"}) {
+      Write("framework/pevents/2023111422/" + time + "000000_" + node + "_pythontimeline.json",
+            kTimeline);
+    }
+    Write("system/incremental/2023111422/" + time + ".algo-1.json",
+          MetricLine("gpu", "gpu0", "GPUUtilization", i, time));
+  }
+  RecordingSink sink;
+  ASSERT_TRUE(Import(folder_, &sink).ok());
+  ASSERT_EQ(sink.slices.size(), 2U * kFiles * 4U);
+  ASSERT_EQ(sink.metrics.size(), std::size_t{kFiles});
+  EXPECT_EQ(sink.blocks, 3U) << "one a rank, and one of samples";
+  EXPECT_EQ(sink.steps.size(), 4U) << "the same two of each rank in all files";
+  for (std::size_t i = 0; i < kFiles; ++i) {
+    EXPECT_EQ(sink.metrics[i].value, static_cast<double>(i));
+    const std::string time = std::to_string(1'700'000'001 + i);
+    for (const std::size_t rank : {0U, 1U}) {
+      const auto& copy = sink.slices[(rank * kFiles + i) * 4 + 1];
+      EXPECT_EQ(copy.rank, static_cast<std::int32_t>(rank));
+      EXPECT_EQ(copy.name, "Memcpy HtoD");
+      EXPECT_EQ(copy.args, R"({"device":"2"})");
+      EXPECT_NE(copy.window.find(time), std::string::npos) << copy.window;
+    }
+  }
+}
+
 TEST_F(SmdebugProfileTest, NodesAreRanks) {
   const auto file = [](const std::string& node) {
     return ClassifyProfileFile("f/1_" + node + "_pythontimeline.json", "x");
@@ -223,6 +253,27 @@ TEST(JsonScanTest, NumbersAreExact) {
   EXPECT_EQ(scaled("99999999999999999999", 3), std::nullopt);
   EXPECT_EQ(scaled("1.2.3", 3), std::nullopt);
   EXPECT_EQ(scaled("", 3), std::nullopt);
+  EXPECT_EQ(scaled("1700000040.2", 6), 1'700'000'040'200'000);
+  EXPECT_EQ(scaled("9223372036854775807", 0), INT64_MAX);
+  EXPECT_EQ(scaled("123456789012345.678", 3), 123'456'789'012'345'678);
+  EXPECT_EQ(scaled("1234567890123456789", 3), std::nullopt);
+}
+
+TEST(JsonScanTest, StringsOfAnyLengthEndWhereTheyDo) {
+  for (std::size_t length = 0; length < 70; ++length) {
+    const std::string plain(length, 'x');
+    const std::string text = R"({")" + plain + R"(":")" + plain + R"(\")" + plain + R"("})";
+    JsonScanner scanner(text);
+    ASSERT_TRUE(scanner.FindObject());
+    EXPECT_TRUE(scanner.ReadObject([&](std::string_view key, const JsonValue& value) {
+      EXPECT_EQ(key, plain);
+      EXPECT_EQ(value.text, plain + R"(\")" + plain);
+      EXPECT_TRUE(value.escaped);
+    }));
+    JsonScanner cut(std::string_view(text).substr(0, text.size() - 2));
+    ASSERT_TRUE(cut.FindObject());
+    EXPECT_FALSE(cut.ReadObject([](std::string_view, const JsonValue&) {}));
+  }
 }
 
 TEST(JsonScanTest, EscapesAreReplaced) {

@@ -79,17 +79,17 @@ void SystemMetrics::Read(std::string_view text) {
   while (scanner.FindObject()) {
     Sample sample;
     const bool whole = scanner.ReadObject([&](std::string_view key, const JsonValue& value) {
-      if (key == "Type") {
+      if (JsonIs(key, "Type")) {
         sample.type = value.text;
-      } else if (key == "Name") {
+      } else if (JsonIs(key, "Name")) {
         sample.name = value.text;
-      } else if (key == "Dimension") {
+      } else if (JsonIs(key, "Dimension")) {
         sample.dimension = value.text;
-      } else if (key == "NodeId") {
+      } else if (JsonIs(key, "NodeId")) {
         sample.node = value.text;
-      } else if (key == "Value") {
+      } else if (JsonIs(key, "Value")) {
         sample.value = value.Number();
-      } else if (key == "Timestamp") {
+      } else if (JsonIs(key, "Timestamp")) {
         sample.time_us = value.Scaled(6);
       }
     });

@@ -2,7 +2,7 @@
 // SageMaker Debugger's system metrics (system/incremental/*/*.json): a JSON object a line, as
 // series of Telltale's own names and units. docs/formats/imports.md.
 //
-// Thread safety: none; a file each. Memory: 24 bytes a sample.
+// Thread safety: none. Memory: 20 bytes a sample, and names.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -19,7 +19,7 @@ class SystemMetrics {
  public:
   explicit SystemMetrics(store::MetricBlock* out) : out_(out) {}
 
-  /// Reads a file's text.
+  /// Reads a file's text; of several, their rows follow one another.
   void Read(std::string_view text);
 
   std::uint64_t read() const { return read_; }

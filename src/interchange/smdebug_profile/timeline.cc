@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <deque>
 #include <initializer_list>
 #include <map>
 #include <optional>
@@ -15,6 +16,7 @@
 #include "base/string_pool.h"
 #include "base/units.h"
 #include "base/utf8.h"
+#include "interchange/chrome/word_codes.h"
 #include "interchange/json_scan.h"
 
 namespace telltale::interchange {
@@ -54,7 +56,27 @@ struct Phase {
   bool is_step = false;
   bool waits = false;  ///< Its events are the training's waits for a batch.
   std::uint32_t kind = 0;
+  std::uint32_t category_code = 0;
 };
+
+/// What the name of an event says.
+struct NameFacts {
+  std::optional<std::string_view> mode;  ///< Of a step.
+  bool waits = false;
+  std::string_view transfer;  ///< Memcpy or memset, where it is on a device.
+};
+
+NameFacts DescribeName(std::string_view name) {
+  NameFacts facts;
+  facts.mode = StepMode(name);
+  facts.waits = name.starts_with("DataLoaderIter::");
+  if (AnyOf(name, {"Memcpy", "memcpy"})) {
+    facts.transfer = "memcpy";
+  } else if (AnyOf(name, {"Memset", "memset"})) {
+    facts.transfer = "memset";
+  }
+  return facts;
+}
 
 Phase DescribePhase(std::string_view name, bool communication) {
   Phase phase;
@@ -103,19 +125,19 @@ struct TimelineArgs {
 
 bool ReadRaw(JsonScanner* scanner, TimelineEvent* event) {
   return scanner->ReadObject([&](std::string_view key, const JsonValue& value) {
-    if (key == "name") {
+    if (JsonIs(key, "name")) {
       event->name = value;
-    } else if (key == "ph") {
+    } else if (JsonIs(key, "ph")) {
       event->phase = value.text.size() == 1 ? value.text[0] : '\0';
-    } else if (key == "ts") {
+    } else if (JsonIs(key, "ts")) {
       event->ts = value.Scaled(3);
-    } else if (key == "dur") {
+    } else if (JsonIs(key, "dur")) {
       event->duration = value.Scaled(3);
-    } else if (key == "pid") {
+    } else if (JsonIs(key, "pid")) {
       event->pid = value.Integer().value_or(0);
-    } else if (key == "tid") {
+    } else if (JsonIs(key, "tid")) {
       event->tid = value.Integer();
-    } else if (key == "args" && value.kind == JsonValue::Kind::kObject) {
+    } else if (JsonIs(key, "args") && value.kind == JsonValue::Kind::kObject) {
       event->args = value;
     }
   });
@@ -131,46 +153,115 @@ bool IsJsonNumber(std::string_view text) {
   if (digits.empty() || digits[0] < '0' || digits[0] > '9') return false;
   if (digits.size() > 1 && digits[0] == '0' && digits[1] >= '0' && digits[1] <= '9') return false;
   if (digits.back() == '.') return false;
+  if (std::all_of(digits.begin(), digits.end(), [](char c) { return c >= '0' && c <= '9'; })) {
+    return true;
+  }
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   return error == std::errc() && end == text.data() + text.size();
 }
 
-class TimelineReader {
- public:
-  TimelineReader(std::string_view text, const TimelineOptions& options,
-                 const std::function<void(store::SliceBlock*)>& put)
-      : scanner_(text), options_(options), put_(put) {
-    block_.windows.push_back(options.window);
-  }
+bool Printable(std::string_view text) {
+  return std::none_of(text.begin(), text.end(),
+                      [](char c) { return static_cast<unsigned char>(c) < 0x20; });
+}
 
-  Timeline Read() {
-    while (scanner_.FindObject()) {
+/// Adds a member to an object in JSON, where it is one that may stand there as it is.
+void AppendMember(std::string_view key, const JsonValue& value, std::size_t begin,
+                  std::string* out) {
+  const bool string = value.kind == JsonValue::Kind::kString;
+  const bool plain = string ? !value.escaped && Printable(value.text)
+                     : value.kind == JsonValue::Kind::kNumber ? IsJsonNumber(value.text)
+                                                              : IsJsonWord(value);
+  if (!plain || !Printable(key) || key.find('\\') != std::string_view::npos) return;
+  *out += out->size() == begin ? "{\"" : ",\"";
+  *out += key;
+  *out += string ? "\":\"" : "\":";
+  *out += value.text;
+  if (string) *out += '"';
+}
+
+/// Reads what has a column; what has none is added to `rest` as JSON, unless that is null.
+TimelineArgs ReadArgs(const JsonValue& object, std::string* rest) {
+  TimelineArgs out;
+  if (object.text.empty()) return out;
+  if (object.text.size() > kMaxArgsOfEvent ||
+      (rest != nullptr && ValidUtf8Prefix(object.text) != object.text.size())) {
+    rest = nullptr;
+  }
+  const std::size_t begin = rest == nullptr ? 0 : rest->size();
+  JsonScanner scanner(object.text);
+  const bool whole = scanner.ReadObject([&](std::string_view key, const JsonValue& value) {
+    bool stays = true;
+    if (JsonIs(key, "step_num")) {
+      out.step = value.Integer();
+      if (out.step && *out.step < 0) out.step.reset();
+      stays = false;
+    } else if (JsonIs(key, "pid")) {
+      out.pid = value.Integer();
+      stays = false;
+    } else if (JsonIs(key, "tid")) {
+      out.tid = value.Integer();
+      stays = false;
+    } else if (JsonIs(key, "thread_id") || JsonIs(key, "worker_id")) {
+      out.tid = value.Integer();
+    } else if (JsonIs(key, "bytes_fetched")) {
+      out.bytes = value.Integer();
+      stays = false;
+    } else if (JsonIs(key, "bytes")) {
+      out.bytes = value.Integer();
+    } else if (JsonIs(key, "start_time_since_epoch_in_micros")) {
+      out.base_us = value.Integer();
+    } else if (JsonIs(key, "name")) {
+      out.name = value;
+      out.has_name = true;
+    }
+    if (stays && rest != nullptr) AppendMember(key, value, begin, rest);
+  });
+  if (rest == nullptr) return out;
+  if (!whole) {
+    rest->resize(begin);
+  } else if (rest->size() > begin) {
+    *rest += '}';
+  }
+  return out;
+}
+
+}  // namespace
+
+class TimelineReader::Impl {
+ public:
+  explicit Impl(Put put) : put_(std::move(put)) { Reserve(); }
+
+  Timeline Read(std::string_view text, const TimelineOptions& options) {
+    options_ = options;
+    out_ = {};
+    base_ns_ = 0;
+    phases_.clear();
+    open_.clear();
+    open_count_ = 0;
+    window_ = static_cast<std::uint32_t>(block_.windows.size());
+    block_.windows.push_back(texts_.Intern(options.window));
+    JsonScanner scanner(text);
+    while (scanner.FindObject()) {
       TimelineEvent event;
-      if (!ReadRaw(&scanner_, &event) || event.phase == 0) {
+      if (!ReadRaw(&scanner, &event) || event.phase == 0) {
         ++out_.damaged;
         continue;
       }
+      const std::size_t rows = block_.rows();
+      const std::size_t args = block_.args.size();
       Take(event);
-      if (block_.rows() >= store::kSliceBlockRows || block_.args.size() >= kMaxArgsOfBlock) Put();
+      if (block_.rows() == rows) block_.args.resize(args);
+      if (block_.rows() >= store::kSliceBlockRows || block_.args.size() >= kMaxArgsOfBlock) Flush();
     }
     for (const auto& [track, open] : open_) out_.unclosed += open.size();
-    Put();
     return std::move(out_);
   }
 
- private:
-  struct Open {
-    std::int64_t begin_ns;
-    std::uint32_t name;
-    std::string args;
-    std::int64_t step;
-  };
-
   /// Hands the rows over; names and lanes keep their numbers.
-  void Put() {
+  void Flush() {
     if (block_.rows() == 0) return;
-    out_.slices += block_.rows();
     put_(&block_);
     for (auto* column : {&block_.time_ns, &block_.duration_ns, &block_.step, &block_.correlation,
                          &block_.external, &block_.flow, &block_.bytes}) {
@@ -183,6 +274,35 @@ class TimelineReader {
     }
     block_.args_end.clear();
     block_.args.clear();
+  }
+
+  std::uint64_t rows() const { return block_.rows(); }
+  std::size_t words() const {
+    return block_.names.size() + raw_words_.size() + block_.kinds.size() + block_.windows.size() +
+           block_.lanes.size();
+  }
+
+ private:
+  struct Open {
+    std::int64_t begin_ns;
+    std::uint32_t name;
+    std::string args;
+    std::int64_t step;
+  };
+
+  void Reserve() {
+    // A batch of files may have a reader a rank.
+    constexpr std::size_t kRows = store::kSliceBlockRows / 32;
+    for (auto* column : {&block_.time_ns, &block_.duration_ns, &block_.step, &block_.correlation,
+                         &block_.external, &block_.flow, &block_.bytes}) {
+      column->reserve(kRows);
+    }
+    block_.flops.reserve(kRows);
+    for (auto* column :
+         {&block_.name, &block_.category, &block_.kind, &block_.lane, &block_.window}) {
+      column->reserve(kRows);
+    }
+    block_.args_end.reserve(kRows);
   }
 
   void Take(const TimelineEvent& event) {
@@ -200,9 +320,10 @@ class TimelineReader {
       ++out_.damaged;
       return;
     }
-    const TimelineArgs args = ReadArgs(event.args);
+    const std::size_t args_begin = block_.args.size();
+    const TimelineArgs args = ReadArgs(event.args, event.phase == 'E' ? nullptr : &block_.args);
     const std::int64_t tid = args.tid.value_or(event.tid.value_or(0));
-    Phase& phase = PhaseOf(event.pid);
+    const Phase& phase = PhaseOf(event.pid);
     switch (event.phase) {
       case 'X': {
         const std::int64_t duration = event.duration.value_or(0);
@@ -210,12 +331,12 @@ class TimelineReader {
           ++out_.damaged;
           return;
         }
-        Add(event, args, &phase, begin_ns, duration, tid);
+        Add(event, args, phase, begin_ns, duration, tid);
         break;
       }
       case 'i':
       case 'I':
-        Add(event, args, &phase, begin_ns, 0, tid);
+        Add(event, args, phase, begin_ns, 0, tid);
         break;
       case 'B':
         if (open_count_ >= kMaxOpenOfTimeline) {
@@ -224,7 +345,7 @@ class TimelineReader {
         }
         ++open_count_;
         open_[{event.pid, tid}].push_back(
-            {begin_ns, NameOf(event.name), ArgsText(event.args), args.step.value_or(-1)});
+            {begin_ns, NameOf(event.name), block_.args.substr(args_begin), args.step.value_or(-1)});
         break;
       case 'E': {
         const auto open = open_.find({event.pid, tid});
@@ -239,9 +360,8 @@ class TimelineReader {
           ++out_.damaged;
           return;
         }
-        const std::string_view name = block_.names[began.name];
-        Push(&phase, CategoryOf(phase, name), began.name, began.begin_ns, begin_ns - began.begin_ns,
-             began.step, args, tid, began.args);
+        block_.args += began.args;
+        Push(phase, began.name, began.begin_ns, begin_ns - began.begin_ns, began.step, args, tid);
         break;
       }
       default:
@@ -249,33 +369,23 @@ class TimelineReader {
     }
   }
 
-  void Add(const TimelineEvent& event, const TimelineArgs& args, Phase* phase,
+  void Add(const TimelineEvent& event, const TimelineArgs& args, const Phase& phase,
            std::int64_t begin_ns, std::int64_t duration_ns, std::int64_t tid) {
     const std::uint32_t name = NameOf(event.name);
-    const std::string_view text = block_.names[name];
+    const NameFacts& facts = facts_[name];
     const std::int64_t end_ns = begin_ns + duration_ns;
-    if (phase->is_step || phase->name.empty()) {
-      if (const auto mode = StepMode(text); mode && args.step) {
-        out_.steps.push_back({*args.step, begin_ns, end_ns, args.pid.value_or(0), *mode});
-      }
+    if (facts.mode && args.step && (phase.is_step || phase.name.empty())) {
+      out_.steps.push_back({*args.step, begin_ns, end_ns, args.pid.value_or(0), *facts.mode});
     }
-    if (phase->waits || text.starts_with("DataLoaderIter::")) {
-      out_.waits.push_back({begin_ns, end_ns});
-    }
-    Push(phase, CategoryOf(*phase, text), name, begin_ns, duration_ns, args.step.value_or(-1), args,
-         tid, ArgsText(event.args));
+    if (phase.waits || facts.waits) out_.waits.push_back({begin_ns, end_ns});
+    Push(phase, name, begin_ns, duration_ns, args.step.value_or(-1), args, tid);
   }
 
-  static std::string_view CategoryOf(const Phase& phase, std::string_view name) {
-    if (phase.category != "kernel") return phase.category;
-    if (AnyOf(name, {"Memcpy", "memcpy"})) return "memcpy";
-    if (AnyOf(name, {"Memset", "memset"})) return "memset";
-    return phase.category;
-  }
-
-  void Push(Phase* phase, std::string_view category, std::uint32_t name, std::int64_t begin_ns,
-            std::int64_t duration_ns, std::int64_t step, const TimelineArgs& args, std::int64_t tid,
-            std::string_view args_text) {
+  /// Its args stand at the end of the block's already.
+  void Push(const Phase& phase, std::uint32_t name, std::int64_t begin_ns, std::int64_t duration_ns,
+            std::int64_t step, const TimelineArgs& args, std::int64_t tid) {
+    const NameFacts& facts = facts_[name];
+    const bool moves = phase.category == "kernel" && !facts.transfer.empty();
     block_.time_ns.push_back(begin_ns);
     block_.duration_ns.push_back(duration_ns);
     block_.step.push_back(step);
@@ -285,87 +395,38 @@ class TimelineReader {
     block_.bytes.push_back(std::max<std::int64_t>(0, args.bytes.value_or(0)));
     block_.flops.push_back(0);
     block_.name.push_back(name);
-    block_.category.push_back(CodeOf(category, &categories_, &block_.categories));
-    block_.kind.push_back(phase->kind);
-    block_.lane.push_back(LaneOf(*phase, args, tid));
-    block_.window.push_back(0);
-    block_.args += args_text;
+    block_.category.push_back(moves ? CodeOf(facts.transfer, &categories_, &block_.categories)
+                                    : phase.category_code);
+    block_.kind.push_back(phase.kind);
+    block_.lane.push_back(LaneOf(phase, args, tid));
+    block_.window.push_back(window_);
     block_.args_end.push_back(static_cast<std::int32_t>(block_.args.size()));
+    ++out_.slices;
   }
 
   void TakeName(const TimelineEvent& event) {
-    const TimelineArgs args = ReadArgs(event.args);
+    const TimelineArgs args = ReadArgs(event.args, nullptr);
     if (args.base_us && *args.base_us > 0 && *args.base_us < INT64_MAX / kUs / 2) {
       base_ns_ = *args.base_us * kUs;
       return;
     }
     if (event.name.text != "process_name" || !args.has_name || phases_.size() >= kMaxPhases) return;
-    Phase phase = DescribePhase(Intern(args.name), options_.communication);
-    phase.kind = CodeOf(phase.name, &kinds_, &block_.kinds);
-    phases_.insert_or_assign(event.pid, phase);
+    phases_.insert_or_assign(event.pid, NewPhase(Intern(args.name)));
   }
 
-  Phase& PhaseOf(std::int64_t pid) {
+  Phase NewPhase(std::string_view name) {
+    Phase phase = DescribePhase(name, options_.communication);
+    phase.kind = CodeOf(phase.name, &kinds_, &block_.kinds);
+    phase.category_code = CodeOf(phase.category, &categories_, &block_.categories);
+    return phase;
+  }
+
+  const Phase& PhaseOf(std::int64_t pid) {
     const auto found = phases_.find(pid);
     if (found != phases_.end()) return found->second;
-    Phase phase = DescribePhase("", options_.communication);
-    phase.kind = CodeOf("", &kinds_, &block_.kinds);
+    const Phase phase = NewPhase("");
     if (phases_.size() >= kMaxPhases) return overflow_ = phase;
     return phases_.emplace(pid, phase).first->second;
-  }
-
-  static TimelineArgs ReadArgs(const JsonValue& object) {
-    TimelineArgs out;
-    if (object.text.empty()) return out;
-    JsonScanner scanner(object.text);
-    scanner.ReadObject([&](std::string_view key, const JsonValue& value) {
-      if (key == "step_num") {
-        out.step = value.Integer();
-        if (out.step && *out.step < 0) out.step.reset();
-      } else if (key == "pid") {
-        out.pid = value.Integer();
-      } else if (key == "tid" || key == "thread_id" || key == "worker_id") {
-        out.tid = value.Integer();
-      } else if (key == "bytes_fetched" || key == "bytes") {
-        out.bytes = value.Integer();
-      } else if (key == "start_time_since_epoch_in_micros") {
-        out.base_us = value.Integer();
-      } else if (key == "name") {
-        out.name = value;
-        out.has_name = true;
-      }
-    });
-    return out;
-  }
-
-  /// What of the args has no column, as JSON.
-  std::string ArgsText(const JsonValue& object) {
-    std::string out;
-    if (object.text.empty() || object.text.size() > kMaxArgsOfEvent ||
-        ValidUtf8Prefix(object.text) != object.text.size()) {
-      return out;
-    }
-    JsonScanner scanner(object.text);
-    const bool whole = scanner.ReadObject([&](std::string_view key, const JsonValue& value) {
-      if (key == "step_num" || key == "pid" || key == "tid" || key == "bytes_fetched") return;
-      const bool string = value.kind == JsonValue::Kind::kString;
-      const bool plain = string ? !value.escaped && Printable(value.text)
-                         : value.kind == JsonValue::Kind::kNumber ? IsJsonNumber(value.text)
-                                                                  : IsJsonWord(value);
-      if (!plain || !Printable(key) || key.find('\\') != std::string_view::npos) return;
-      out += out.empty() ? "{\"" : ",\"";
-      out += key;
-      out += string ? "\":\"" : "\":";
-      out += value.text;
-      if (string) out += '"';
-    });
-    if (!whole) return {};
-    if (!out.empty()) out += '}';
-    return out;
-  }
-  static bool Printable(std::string_view text) {
-    return std::none_of(text.begin(), text.end(),
-                        [](char c) { return static_cast<unsigned char>(c) < 0x20; });
   }
 
   std::string_view Intern(const JsonValue& value) {
@@ -386,22 +447,22 @@ class TimelineReader {
 
   /// By the text as it stands in the file, which is mostly one of those before.
   std::uint32_t NameOf(const JsonValue& value) {
-    if (const auto found = raw_names_.find(value.text); found != raw_names_.end()) {
-      return found->second;
-    }
     // A file whose every event has a name of its own would fill the memory.
-    if (block_.names.size() >= kMaxNames) {
-      return CodeOf("(one of more names than can be held)", &names_, &block_.names);
-    }
-    const std::uint32_t code = CodeOf(Intern(value), &names_, &block_.names);
-    raw_names_.emplace(value.text, code);
+    if (raw_words_.size() >= kMaxNames) return CodeOfName("(one of more names than can be held)");
+    const std::uint32_t raw = raw_codes_.CodeOf(value.text, &raw_words_);
+    if (raw == name_of_raw_.size()) name_of_raw_.push_back(CodeOfName(Intern(value)));
+    return name_of_raw_[raw];
+  }
+  std::uint32_t CodeOfName(std::string_view name) {
+    const std::uint32_t code = CodeOf(name, &names_, &block_.names);
+    if (code == facts_.size()) facts_.push_back(DescribeName(name));
     return code;
   }
 
   std::uint32_t LaneOf(const Phase& phase, const TimelineArgs& args, std::int64_t tid) {
     const std::int64_t pid = args.pid.value_or(0);
     const bool host = phase.device < 0;
-    const LaneKey key{phase.kind, pid, tid};
+    const LaneKey key{phase.kind, phase.device, pid, tid};
     const auto found = lanes_.find(key);
     if (found != lanes_.end()) return found->second;
     auto& lanes = block_.lanes;
@@ -416,6 +477,7 @@ class TimelineReader {
 
   struct LaneKey {
     std::uint32_t kind;
+    std::int32_t device;
     std::int64_t pid, tid;
     friend bool operator==(const LaneKey&, const LaneKey&) = default;
   };
@@ -426,26 +488,43 @@ class TimelineReader {
     }
   };
 
-  JsonScanner scanner_;
-  const TimelineOptions options_;
-  const std::function<void(store::SliceBlock*)>& put_;
-  Timeline out_;
+  const Put put_;
   store::SliceBlock block_;
   StringPool texts_;
+  Codes names_, categories_, kinds_;
+  std::vector<NameFacts> facts_;  ///< Of each of the block's names.
+  std::deque<std::string> raw_texts_;
+  WordCodes raw_codes_{&raw_texts_};
+  std::vector<std::string_view> raw_words_;
+  std::vector<std::uint32_t> name_of_raw_;
+  std::unordered_map<LaneKey, std::uint32_t, HashLane> lanes_;
+  // Of the file that is read.
+  TimelineOptions options_;
+  Timeline out_;
+  std::uint32_t window_ = 0;
   std::int64_t base_ns_ = 0;
   std::unordered_map<std::int64_t, Phase> phases_;
   Phase overflow_;
-  Codes names_, categories_, kinds_, raw_names_;
-  std::unordered_map<LaneKey, std::uint32_t, HashLane> lanes_;
   std::map<std::pair<std::int64_t, std::int64_t>, std::vector<Open>> open_;
   std::size_t open_count_ = 0;
 };
 
-}  // namespace
+TimelineReader::TimelineReader(Put put) : impl_(std::make_unique<Impl>(std::move(put))) {}
+TimelineReader::~TimelineReader() = default;
+TimelineReader::TimelineReader(TimelineReader&&) noexcept = default;
+Timeline TimelineReader::Read(std::string_view text, const TimelineOptions& options) {
+  return impl_->Read(text, options);
+}
+void TimelineReader::Flush() { impl_->Flush(); }
+std::uint64_t TimelineReader::rows() const { return impl_->rows(); }
+std::size_t TimelineReader::words() const { return impl_->words(); }
 
 Timeline ReadTimeline(std::string_view text, const TimelineOptions& options,
                       const std::function<void(store::SliceBlock*)>& put) {
-  return TimelineReader(text, options, put).Read();
+  TimelineReader reader(put);
+  Timeline out = reader.Read(text, options);
+  reader.Flush();
+  return out;
 }
 
 std::vector<TimelineStep> ReadTimelineSteps(std::string_view text) {
@@ -467,14 +546,16 @@ std::vector<TimelineStep> ReadTimelineSteps(std::string_view text) {
     });
     break;
   }
-  constexpr std::string_view kNamed = "\"Step:ModeKeys.";
-  for (std::size_t at = text.find(kNamed); at != std::string_view::npos;
-       at = text.find(kNamed, at + 1)) {
+  // Looked for from its first letter on, which is rarer than the quote before it.
+  for (std::size_t at = text.find(kStepPrefix); at != std::string_view::npos;
+       at = text.find(kStepPrefix, at + 1)) {
+    if (at == 0 || text[at - 1] != '"') continue;
     constexpr std::size_t kLongestLine = 4096;
+    constexpr std::size_t kLongestRest = 64U << 10;
     std::size_t begin = at - std::min(at, kLongestLine);
     const std::size_t line = text.substr(begin, at - begin).rfind('\n');
     if (line != std::string_view::npos) begin += line + 1;
-    JsonScanner scanner(text.substr(begin));
+    JsonScanner scanner(text.substr(begin, at - begin + kLongestRest));
     TimelineEvent event;
     if (!scanner.FindObject() || !ReadRaw(&scanner, &event) || event.phase != 'X') continue;
     const auto mode = StepMode(event.name.text);

@@ -3,10 +3,11 @@
 // events of Chrome's form, whose "processes" are phases (smdebug) or tensors (Horovod).
 // docs/formats/imports.md.
 //
-// Thread safety: none; a file each. Memory: a block of slices, and names.
+// Thread safety: none. Memory: a block of slices, and names.
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string_view>
 #include <vector>
 
@@ -33,15 +34,37 @@ struct Timeline {
 };
 
 struct TimelineOptions {
-  std::int32_t rank = 0;
+  std::int32_t rank = 0;       ///< The same for all files of a reader.
   std::string_view window;     ///< Owned elsewhere.
   bool communication = false;  ///< Horovod's or SageMaker's: all of it is between ranks.
 };
 
 /// The steps alone, of files that have an event a line.
 std::vector<TimelineStep> ReadTimelineSteps(std::string_view text);
-/// Gives the slices to `put`, a block after the other; column step is -1 where the event does not
-/// say. The block is emptied after.
+/// Reads files of one rank into common blocks: a segment each would cost more than their reading.
+class TimelineReader {
+ public:
+  using Put = std::function<void(store::SliceBlock*)>;
+  /// `put` gets a block that is full, and what is left at Flush; column step is -1 where the event
+  /// does not say. The rows are taken out of the block after; its words and lanes stay.
+  explicit TimelineReader(Put put);
+  ~TimelineReader();
+  TimelineReader(TimelineReader&&) noexcept;
+  TimelineReader& operator=(TimelineReader&&) = delete;
+
+  Timeline Read(std::string_view text, const TimelineOptions& options);
+  void Flush();
+  /// What Flush would put.
+  std::uint64_t rows() const;
+  /// Words and lanes that are held, which grow from file to file.
+  std::size_t words() const;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// A file by itself.
 Timeline ReadTimeline(std::string_view text, const TimelineOptions& options,
                       const std::function<void(store::SliceBlock*)>& put);
 

@@ -45,13 +45,42 @@ constexpr std::size_t kStallsKept = 32;
 constexpr std::size_t kMaxNames = 64;
 constexpr double kMinWritten = 1e6;
 
+/// Of the time of one span's name.
+struct SpanTime {
+  double ns = 0;
+  bool runtime = false;
+};
+
+/// What the framework's own spans mean to people, and what to do.
+struct Meaning {
+  std::string_view span, what, advice;
+};
+constexpr Meaning kMeanings[] = {
+    {"checkpoint", "writing a checkpoint",
+     "Write checkpoints less often, or copy to host memory and write on a thread "
+     "(torch.distributed.checkpoint.async_save)."},
+    {"checkpoint.load", "reading a checkpoint", "Read it once, before the loop."},
+    {"gc", "the garbage collector",
+     "Call gc.freeze() once model and data are made, or gc.disable() and gc.collect() where nobody "
+     "waits; many small objects kept alive make it slow."},
+    {"compile", "compiling the model",
+     "Give all batches one shape (drop_last, padding to a few lengths): RecompileStorm says more."},
+    {"logging", "writing logs", "Log less often, or scalars instead of histograms and pictures."},
+    {"callbacks", "the callbacks of the trainer",
+     "Do less in callbacks, or every N steps; telltale.span() around their parts names them."},
+};
+
+/// Callbacks call what else has a span: that says more.
+constexpr double kOuter = 0.8;
+
 struct Stall {
   std::int64_t step = -1;
   std::int64_t start_ns = 0;
   std::int64_t end_ns = 0;
   double ns = 0;
-  std::string span;  ///< The longest of the program's in it.
+  std::string span;  ///< The longest in it.
   double span_ns = 0;
+  bool runtime = false;  ///< It is the framework's, not the program's.
   double eval_ns = 0;
   double written = 0;  ///< Bytes, of the process, in the samples beside it.
 };
@@ -67,7 +96,14 @@ class CallbackStall final : public Rule {
         evaluation_(p.Get("evaluation_share") / 100) {}
 
   bool Wants(const Series& series) override {
-    if (series.table == format::TableId::kSpans) return series.collection == "user";
+    if (series.table == format::TableId::kSpans) {
+      if (series.collection == "user") return true;
+      // Evaluations are known by their steps.
+      if (series.collection != "runtime" || series.name == "evaluation") return false;
+      if (runtime_.size() <= series.id) runtime_.resize(series.id + 1, false);
+      runtime_[series.id] = true;
+      return true;
+    }
     return series.name == "proc.write_call_bytes_rate" && series.pid != 0;
   }
 
@@ -76,7 +112,7 @@ class CallbackStall final : public Rule {
     if (const auto* step = record.As<format::StepRow>()) {
       OnStep(*step, reporter);
     } else if (const auto* span = record.As<format::SpanRow>()) {
-      OnSpan(*span);
+      OnSpan(*span, record.series < runtime_.size() && runtime_[record.series]);
     } else if (const auto* metric = record.As<format::MetricRow>()) {
       OnWritten(*metric);
     } else if (const auto* event = record.As<format::EventRow>()) {
@@ -100,7 +136,7 @@ class CallbackStall final : public Rule {
     double median = 0;
     double median_other = 0;
     std::int64_t measured = 0;
-    std::map<std::string, double, std::less<>> spans;  ///< Of the program, since the newest step.
+    std::map<std::string, SpanTime, std::less<>> spans;  ///< Since the newest step.
     double eval_ns = 0;
     std::deque<Stall> stalls;  ///< The newest.
     std::int64_t written_ns = 0;
@@ -110,7 +146,7 @@ class CallbackStall final : public Rule {
     std::int64_t count = 0;
   };
 
-  void OnSpan(const format::SpanRow& span) {
+  void OnSpan(const format::SpanRow& span, bool runtime) {
     if (span.duration_ns <= 0) return;
     for (auto& [key, process] : processes_) {
       if (process.pid != span.pid || process.writer != writer_ || process.rank != span.rank) {
@@ -119,9 +155,10 @@ class CallbackStall final : public Rule {
       auto found = process.spans.find(span.name);
       if (found == process.spans.end()) {
         if (process.spans.size() >= kMaxNames) return;
-        found = process.spans.emplace(std::string(span.name), 0).first;
+        found = process.spans.emplace(std::string(span.name), SpanTime()).first;
       }
-      found->second += static_cast<double>(span.duration_ns);
+      found->second.ns += static_cast<double>(span.duration_ns);
+      found->second.runtime = runtime;
     }
   }
 
@@ -177,10 +214,14 @@ class CallbackStall final : public Rule {
         stall.end_ns = process->end_ns;
         stall.ns = ns;
         stall.eval_ns = eval_ns;
+        double most = 0;
         for (const auto& [name, time] : spans) {
-          if (time <= stall.span_ns) continue;
+          const double weight = time.runtime && name == "callbacks" ? kOuter * time.ns : time.ns;
+          if (weight <= most) continue;
+          most = weight;
           stall.span = name;
-          stall.span_ns = time;
+          stall.span_ns = time.ns;
+          stall.runtime = time.runtime;
         }
         Add(process, std::move(stall));
       }
@@ -289,6 +330,7 @@ class CallbackStall final : public Rule {
     const double mean = sum / count;
     // The span that most of them have in common.
     std::map<std::string, std::pair<double, std::int64_t>> spans;
+    std::int64_t runtime = 0;
     double written = 0;
     for (const Stall& s : process->stalls) {
       written += s.written;
@@ -296,6 +338,7 @@ class CallbackStall final : public Rule {
       auto& [ns, times] = spans[s.span];
       ns += s.span_ns;
       ++times;
+      if (s.runtime) ++runtime;
     }
     std::string span;
     for (const auto& [name, sums] : spans) {
@@ -303,8 +346,13 @@ class CallbackStall final : public Rule {
     }
     written /= count;
     const bool writes = written >= kMinWritten;
-    const std::string what = evaluates       ? std::string("an evaluation")
-                             : !span.empty() ? "the span " + span
+    const Meaning* meaning = nullptr;
+    for (const Meaning& known : kMeanings) {
+      if (runtime > 0 && known.span == span) meaning = &known;
+    }
+    const std::string what = evaluates            ? std::string("an evaluation")
+                             : meaning != nullptr ? std::string(meaning->what)
+                             : !span.empty()      ? "the span " + span
                              : writes
                                  ? fmt::format("what writes {} MB each time", Figure(written / 1e6))
                                  : std::string();
@@ -320,8 +368,9 @@ class CallbackStall final : public Rule {
     incident.advice =
         evaluates ? "Evaluate less often, on a part of the data, or in another process from "
                     "checkpoints."
-        : writes  ? "Write checkpoints less often, or copy to host memory and write on a thread "
-                    "(torch.distributed.checkpoint.async_save)."
+        : meaning != nullptr ? std::string(meaning->advice)
+        : writes ? "Write checkpoints less often, or copy to host memory and write on a thread "
+                   "(torch.distributed.checkpoint.async_save)."
         : !span.empty()
             ? fmt::format("Do {} less often, or on a thread while the next steps run.", span)
             : std::string(
@@ -356,7 +405,8 @@ class CallbackStall final : public Rule {
   const double evaluation_;
 
   ProcessTable<Process> processes_;
-  std::uint32_t writer_ = 0;  ///< Of the record that is read.
+  std::vector<bool> runtime_;  ///< By series: spans of the framework.
+  std::uint32_t writer_ = 0;   ///< Of the record that is read.
   bool has_data_ = false;
 };
 
@@ -372,7 +422,8 @@ const RuleDesc kCallbackStallDesc{
     "from the first to the newest, without that one; low from low_share, medium from medium_share, "
     "high from high_share. "
     "Evaluations (EVAL steps in more than half of the stalls' time) are low, from "
-    "evaluation_share on. What it lines up with: the evaluation; the span of the program that lies "
+    "evaluation_share on. What it lines up with: the evaluation; the span, of the program or of "
+    "the framework, that lies "
     "in 80 % of the stalls and makes half of each; writes of the process of 1 MB a stall. Over "
     "when "
     "none came for three times the distance, and where its process ends. Cost = Σ stalls.",

@@ -47,8 +47,8 @@ constexpr std::int64_t kNewLevelSteps = 500;  ///< Undecided for so long: it is 
 struct Trace : TrainingProcess {
   std::deque<LossPoint> reference;  ///< The newest before the change.
   Level level;
-  std::optional<Level> logarithms;  ///< The same of the losses' logarithms, where all are above 0.
-  std::size_t measured = 0;         ///< Losses in `reference` when `level` was taken.
+  std::vector<double> values;  ///< Of which `level` was taken.
+  std::size_t measured = 0;    ///< Losses in `reference` when `level` was taken.
   std::vector<double> first;
   double start = 0;  ///< Median of the first three.
   std::int64_t seen = 0;
@@ -180,15 +180,20 @@ class Divergence final : public Rule {
   static void Measure(Trace* trace) {
     if (trace->measured < 10 && trace->level.sigma > 0) return;
     trace->measured = 0;
-    std::vector<double> values;
-    for (const LossPoint& p : trace->reference) values.push_back(p.value);
-    trace->logarithms.reset();
-    if (*std::min_element(values.begin(), values.end()) > 0) {
-      std::vector<double> logarithms;
-      for (const double value : values) logarithms.push_back(std::log(value));
-      trace->logarithms = LevelOf(std::move(logarithms));
+    trace->values.clear();
+    for (const LossPoint& p : trace->reference) trace->values.push_back(p.value);
+    trace->level = LevelOf(trace->values);
+  }
+
+  /// The level of the losses' logarithms, where all are above 0.
+  static std::optional<Level> LogarithmsOf(const std::vector<double>& values) {
+    std::vector<double> logarithms;
+    for (const double value : values) {
+      if (!(value > 0)) return std::nullopt;
+      logarithms.push_back(std::log(value));
     }
-    trace->level = LevelOf(std::move(values));
+    if (logarithms.empty()) return std::nullopt;
+    return LevelOf(std::move(logarithms));
   }
 
   static double Now(const Trace& trace) {
@@ -203,8 +208,9 @@ class Divergence final : public Rule {
         rise <= stddev_ * trace.level.sigma) {
       return false;
     }
-    return !trace.logarithms ||
-           std::log(now) - trace.logarithms->median > log_stddev_ * trace.logarithms->sigma;
+    // Seldom asked, and dear: not where the level is taken.
+    const std::optional<Level> logarithms = LogarithmsOf(trace.values);
+    return !logarithms || std::log(now) - logarithms->median > log_stddev_ * logarithms->sigma;
   }
 
   /// On its way up to Inf, too fast for patience: the newest losses alone are above.

@@ -141,8 +141,9 @@ class ExplodingTensor final : public Rule {
 
   /// True of what is none of the training: GLOBAL, where there is TRAIN.
   static bool Beside(Process* process, std::string_view mode) {
-    process->trains = process->trains || mode == "TRAIN";
-    return process->trains && mode != "TRAIN";
+    const bool train = mode.starts_with('T');  // Wants lets no other mode in.
+    process->trains = process->trains || train;
+    return process->trains && !train;
   }
 
   void OnLoss(const format::ScalarRow& loss, Reporter* reporter) {

@@ -129,9 +129,14 @@ class InputBound final : public Rule {
       worker_start_ns_ = std::max(worker_start_ns_, event.time_ns);
       return;
     }
-    if (event.kind != "dataloader" && event.kind != "framework") return;
+    const bool slow_item = event.kind == "dataloader.slow_item";
+    if (event.kind != "dataloader" && event.kind != "framework" && !slow_item) return;
     const auto data = ParseJson(event.data);
     if (!data.is_object()) return;
+    if (slow_item) {
+      OnSlowItem(data);
+      return;
+    }
     if (event.kind == "framework") {
       if (const auto cpus = data.find("cpus"); cpus != data.end() && cpus->is_number_integer()) {
         cpus_ = std::clamp(cpus->get<int>(), 0, 65536);
@@ -164,6 +169,25 @@ class InputBound final : public Rule {
       }
     }
     if (loaders.size() < 32) loaders.push_back(facts);
+  }
+
+  /// An item of a batch took far longer than the loader's items do: the longest is kept.
+  void OnSlowItem(const nlohmann::json& data) {
+    const auto number = [&](const char* key) {
+      const auto found = data.find(key);
+      return found != data.end() && found->is_number() ? found->get<double>() : 0.0;
+    };
+    ++slow_items_;
+    const double ns = number("duration_ns");
+    if (!(ns > slow_item_.ns)) return;
+    slow_item_ = {ns, number("mean_ns"), {}};
+    if (const auto file = data.find("file"); file != data.end() && file->is_string()) {
+      slow_item_.what = file->get<std::string>();
+    } else if (const auto index = data.find("index"); index != data.end()) {
+      slow_item_.what = fmt::format("item {}", index->dump());
+    } else {
+      slow_item_.what = "one item";
+    }
   }
 
   void OnSpan(const format::SpanRow& span, std::uint32_t writer) {
@@ -336,6 +360,16 @@ class InputBound final : public Rule {
           loader.workers == 1 ? "worker" : "workers", Plain(loader.workers * 1e9 / fetch_ns),
           Millis(fetch_ns), Plain(1e9 / std::max(1.0, compute_ns)));
       incident.advice = AdviseWorkers(loader.workers, fetch_ns, compute_ns, step_ns, cores, loader);
+    } else if (loader.workers > 0 && slow_item_.ns > wait_ns) {
+      // In order: what a worker holds up waits in the others' queue.
+      incident.cause = fmt::format(
+          "The {} workers are fast enough on average, but single items hold all batches up: {} "
+          "took "
+          "{} ms, where others take {}.",
+          loader.workers, slow_item_.what, Millis(slow_item_.ns), Millis(slow_item_.mean_ns));
+      incident.advice =
+          "Look at these items (events dataloader.slow_item): shorten or convert them once, or set "
+          "a higher prefetch_factor, so that the other workers' batches bridge them.";
     } else {
       found = false;
       incident.cause = "cause not found";
@@ -378,6 +412,11 @@ class InputBound final : public Rule {
       evidence["persistent_workers"] = loader.persistent;
     }
     if (cores > 0) evidence["cores"] = cores;
+    if (slow_items_ > 0) {
+      evidence["slow_items"] = slow_items_;
+      evidence["slowest_item"] = slow_item_.what;
+      evidence["slowest_item_ms"] = rounded(slow_item_.ns / 1e6);
+    }
     incident.evidence = JsonText(evidence);
   }
 
@@ -420,6 +459,14 @@ class InputBound final : public Rule {
   std::map<Pid, std::deque<double>> own_fetches_;
   std::deque<double> worker_fetches_;
   std::set<Pid> worker_pids_;  ///< Those that live.
+  /// The longest item of a batch among those that stood out.
+  struct SlowItem {
+    double ns = 0;
+    double mean_ns = 0;  ///< Of the others.
+    std::string what;    ///< Its file, else its index.
+  };
+  SlowItem slow_item_;
+  std::int64_t slow_items_ = 0;
   bool workers_seen_ = false;
   std::int64_t worker_start_ns_ = 0;
   std::set<std::string, std::less<>> cores_;
@@ -445,7 +492,9 @@ const RuleDesc kInputBoundDesc{
     "it began. Expected step time = max(compute, fetch / workers), and not below (fetch + compute) "
     "/ cores where compute "
     "and "
-    "loading share the cores. Confidence = 0.5 + 0.25 × min(1, steps / window_steps) + 0.25 if the "
+    "loading share the cores. Single items are the cause where the workers are fast enough and an "
+    "event dataloader.slow_item took longer than a step waits. Confidence = 0.5 + 0.25 × min(1, "
+    "steps / window_steps) + 0.25 if the "
     "cause is known.",
     "Make batches beside the model, not before it: num_workers > 0, persistent_workers=True, "
     "pin_memory=True with a GPU. Make a batch cheaper: vectorise the transform, decode once, keep "

@@ -178,6 +178,18 @@ class LossNotDecreasing final : public Rule {
     double steps = 0;
   };
 
+  /// What means over all steps say of each other.
+  struct Course {
+    double slope = 0;  ///< From one to the next.
+    double jump = 0;   ///< Without its sign, from one to the next.
+  };
+
+  /// What the kept blocks say of the present.
+  struct Newest {
+    double spread = 0;  ///< Median of their spreads.
+    double level = 0;   ///< Median of the newer half of them: where the loss is now.
+  };
+
   struct Process;
 
   /// The losses of one name in one process.
@@ -202,6 +214,7 @@ class LossNotDecreasing final : public Rule {
 
     std::vector<double> cells;  ///< Means of cell_width blocks each, over all steps.
     std::size_t cell_width = 1;
+    std::optional<Course> course;  ///< CourseOf the cells; none: they have changed.
     double cell_sum = 0;
     std::size_t cell_count = 0;
     double spread_sum = 0;  ///< Of all blocks.
@@ -539,18 +552,19 @@ class LossNotDecreasing final : public Rule {
     if (series->blocks.size() > patience_blocks_) series->blocks.pop_front();
     const std::uint64_t index = series->blocks_seen++;
     AddCell(series, block);
-    const double noise = Noise(*series);
+    const Newest newest = NewestOf(*series);
+    const double noise = Noise(newest);
     if (!(series->best < std::numeric_limits<double>::infinity()) ||
         series->best - block.median > std::max(diff_ * std::abs(series->best), noise)) {
       series->best = block.median;
       series->best_index = index;
       series->progress = block;
-    } else if (Trend(*series) > std::max(diff_ * std::abs(block.median), 2 * noise)) {
+    } else if (Trend(*series, newest) > std::max(diff_ * std::abs(block.median), 2 * noise)) {
       // Better than its own recent past, though not than the best: recovering counts.
       series->best_index = index;
       series->progress = block;
     }
-    Judge(series, index, reporter);
+    Judge(series, newest, index, reporter);
   }
 
   static void AddCell(Series* series, const Block& block) {
@@ -560,6 +574,7 @@ class LossNotDecreasing final : public Rule {
     series->cells.push_back(series->cell_sum / static_cast<double>(series->cell_count));
     series->cell_sum = 0;
     series->cell_count = 0;
+    series->course.reset();
     if (series->cells.size() < kCells) return;
     for (std::size_t i = 0; i < kCells / 2; ++i) {
       series->cells[i] = (series->cells[2 * i] + series->cells[2 * i + 1]) / 2;
@@ -568,92 +583,96 @@ class LossNotDecreasing final : public Rule {
     series->cell_width *= 2;
   }
 
-  Fall FallOf(const Series& series) const {
-    Fall fall;
-    const std::size_t n = series.cells.size();
-    if (n < 4) return fall;
-    const auto cells = static_cast<double>(n);
-    fall.steps = cells * static_cast<double>(series.cell_width * num_steps_);
+  static Course CourseOf(const std::vector<double>& cells) {
+    const std::size_t n = cells.size();
     // Theil and Sen: the median of the slopes of all pairs, which an exploded block does not move.
     std::vector<double> slopes;
     slopes.reserve(n * (n - 1) / 2);
     for (std::size_t i = 0; i < n; ++i) {
       for (std::size_t k = i + 1; k < n; ++k) {
-        slopes.push_back((series.cells[k] - series.cells[i]) / static_cast<double>(k - i));
+        slopes.push_back((cells[k] - cells[i]) / static_cast<double>(k - i));
       }
     }
-    fall.drop = -MedianOf(std::move(slopes)) * cells;
-    // The noise of a cell: from one cell to the next, and at least what the losses inside say.
     std::vector<double> jumps;
-    for (std::size_t i = 1; i < n; ++i) {
-      jumps.push_back(std::abs(series.cells[i] - series.cells[i - 1]));
-    }
-    const double between = 1.4826 * MedianOf(std::move(jumps)) / std::sqrt(2.0);
-    const double within =
-        0.8 * Spread(series) / std::sqrt(static_cast<double>(series.cell_width * num_steps_));
+    for (std::size_t i = 1; i < n; ++i) jumps.push_back(std::abs(cells[i] - cells[i - 1]));
+    return {MedianOf(std::move(slopes)), MedianOf(std::move(jumps))};
+  }
+
+  Fall FallOf(Series* of, const Newest& newest) const {
+    const Series& series = *of;
+    Fall fall;
+    const std::size_t n = series.cells.size();
+    if (n < 4) return fall;
+    const auto cells = static_cast<double>(n);
+    fall.steps = cells * static_cast<double>(series.cell_width * num_steps_);
+    if (!of->course) of->course = CourseOf(series.cells);
+    fall.drop = -series.course->slope * cells;
+    // The noise of a cell: from one cell to the next, and at least what the losses inside say.
+    const double between = 1.4826 * series.course->jump / std::sqrt(2.0);
+    const double within = 0.8 * Spread(series, newest) /
+                          std::sqrt(static_cast<double>(series.cell_width * num_steps_));
     fall.error = std::max(between, within) * std::sqrt(12 / cells);
     return fall;
   }
 
   /// Standard deviation of single losses, over all blocks; where some exploded, the newest.
-  double Spread(const Series& series) const {
+  static double Spread(const Series& series, const Newest& newest) {
     if (series.blocks_seen == 0) return 0;
-    std::vector<double> newest;
-    for (const Block& b : series.blocks) newest.push_back(b.spread);
-    const double now = MedianOf(std::move(newest));
     const double mean = series.spread_sum / static_cast<double>(series.blocks_seen);
-    return mean > 3 * now ? now : mean;  // Not what exploded at the start.
+    // Not what exploded at the start.
+    return mean > 3 * newest.spread ? newest.spread : mean;
+  }
+
+  static Newest NewestOf(const Series& series) {
+    std::vector<double> spreads;
+    std::vector<double> newer;
+    spreads.reserve(series.blocks.size());
+    newer.reserve(series.blocks.size());
+    const std::size_t half = series.blocks.size() / 2;
+    for (const Block& block : series.blocks) {
+      if (spreads.size() >= half) newer.push_back(block.median);
+      spreads.push_back(block.spread);
+    }
+    return {MedianOf(std::move(spreads)), MedianOf(std::move(newer))};
   }
 
   /// Standard error of a block's median, from the spread inside blocks.
-  double Noise(const Series& series) const {
-    std::vector<double> spreads;
-    for (const Block& b : series.blocks) spreads.push_back(b.spread);
-    return 1.2533 * MedianOf(std::move(spreads)) / std::sqrt(static_cast<double>(num_steps_));
+  double Noise(const Newest& newest) const {
+    return 1.2533 * newest.spread / std::sqrt(static_cast<double>(num_steps_));
   }
 
   /// How much lower the newer half of the kept blocks is than the older half.
-  double Trend(const Series& series) const {
+  double Trend(const Series& series, const Newest& newest) const {
     if (series.blocks.size() < patience_blocks_) return 0;
     std::vector<double> older;
-    std::vector<double> newer;
-    for (std::size_t i = 0; i < series.blocks.size(); ++i) {
-      (i < series.blocks.size() / 2 ? older : newer).push_back(series.blocks[i].median);
+    for (std::size_t i = 0; i < series.blocks.size() / 2; ++i) {
+      older.push_back(series.blocks[i].median);
     }
-    return MedianOf(std::move(older)) - MedianOf(std::move(newer));
+    return MedianOf(std::move(older)) - newest.level;
   }
 
-  /// Median of the newer half of the kept blocks: where the loss is now.
-  double Level(const Series& series) const {
-    std::vector<double> newer;
-    for (std::size_t i = series.blocks.size() / 2; i < series.blocks.size(); ++i) {
-      newer.push_back(series.blocks[i].median);
-    }
-    return MedianOf(std::move(newer));
-  }
-
-  void Judge(Series* series, std::uint64_t index, Reporter* reporter) {
+  void Judge(Series* series, const Newest& newest, std::uint64_t index, Reporter* reporter) {
     if (series->state == State::kNotFinite) {
       // Over when a whole block was finite; what the level says is judged from the next block on.
       if (series->finite_in_row < static_cast<std::int64_t>(num_steps_)) return;
       CloseIncident(series, true, reporter);
       return;
     }
-    const double level = Level(*series);
-    const double noise = Noise(*series);
+    const double level = newest.level;
+    const double noise = Noise(newest);
     series->level = level;
     // Of whole halves: the lowest single block is the noisiest.
     if (series->blocks.size() >= patience_blocks_) {
       series->best_level = std::min(series->best_level, level);
     }
     const double scale = std::abs(series->start);
-    const double spread = Spread(*series);
+    const double spread = Spread(*series, newest);
     // The start is a single loss, or the median of three: it has their noise.
     const double tolerance = std::max(flat_ * scale, 2 * spread);
     const bool converged = series->lowest >= 0 && level < converged_below_;
     const bool stale = series->blocks.size() >= patience_blocks_ &&
                        index - series->best_index >= patience_blocks_ - 1;
-    const Fall fall = FallOf(*series);
+    const Fall fall = FallOf(series, newest);
     series->fall = fall;
     // Flat is what is too little beyond doubt; noise that hides a drop makes the rule wait.
     const double least = flat_ * scale * std::min(1.0, fall.steps / kSlowestSteps);
@@ -755,7 +774,7 @@ class LossNotDecreasing final : public Rule {
       evidence["steps_without_progress"] =
           series->blocks_seen == 0 ? 0
                                    : (series->blocks_seen - 1 - series->best_index) * num_steps_;
-      put("noise", Noise(*series));
+      put("noise", Noise(NewestOf(*series)));
       put("drop", series->fall.drop);
       put("drop_error", series->fall.error);
     }

@@ -131,10 +131,10 @@ class LossSpike final : public Rule {
   }
 
   bool Jumps(const Trace& trace, const LossPoint& p) const {
-    const double start = std::abs(MedianOf(trace.first));
     // Cheap first: nearly every loss is none.
     const double largest = *std::max_element(trace.window.begin(), trace.window.end());
     if (p.value <= largest) return false;
+    const double start = std::abs(MedianOf(trace.first));
     const Level level = LevelOf({trace.window.begin(), trace.window.end()});
     const double excess = p.value - level.median;
     const double sigma = std::max(level.sigma, 1e-3 * std::abs(level.median));

@@ -147,6 +147,7 @@ class LossTraces {
 
   template <class Row, class Close>
   Of* Find(const Row& row, std::uint32_t writer, Close&& close) {
+    if (Of* const same = processes_.FindSame(row)) return same;
     // ProcessTable closes what is open, which the traces are: the process is marked for it.
     for (auto& [key, of] : processes_) of.open = AnyOpen(of);
     Of* found = processes_.Find(row, writer, [&](Of* former) {

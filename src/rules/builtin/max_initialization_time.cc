@@ -7,9 +7,11 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/json.h"
@@ -37,12 +39,36 @@ constexpr std::array<Activity, 3> kActivities = {{
 }};
 enum : std::uint8_t { kNetwork, kStorage, kCores };
 
+/// What the spans of an initialization mean to people, and what to do; by the begin of their names.
+struct Part {
+  std::string_view span, what, advice;
+};
+constexpr std::array<Part, 5> kParts = {{
+    {"download", "downloads",
+     "Keep what is downloaded in a folder that outlives the job, or in its image."},
+    {"checkpoint.load", "reading a checkpoint",
+     "Read it from a local disk, memory-mapped (torch.load with mmap=True), or on one rank that "
+     "broadcasts it."},
+    {"model.build", "making the model and what stands between it and its optimizer",
+     "Make the model on its device or on \"meta\", without filling weights that a checkpoint "
+     "replaces, and data sets behind the loader's workers."},
+    {"compile", "compiling the model", "Keep the compiler's cache between jobs."},
+    {"import ", "importing libraries",
+     "Import from a local disk: over a network file system each file is asked for; and leave out "
+     "what is not used."},
+}};
+/// From this share of the time on a part is the cause.
+constexpr double kMostOf = 0.3;
+
 class MaxInitializationTime final : public Rule {
  public:
   explicit MaxInitializationTime(const Parameters& p)
       : threshold_ns_(static_cast<std::int64_t>(std::clamp(p.Get("threshold"), 0.0, 1e6) * 60e9)) {}
 
   bool Wants(const Series& series) override {
+    if (series.table == format::TableId::kSpans) {
+      return series.collection == "runtime" && PartOf(series.name) < kParts.size();
+    }
     if (series.table != format::TableId::kMetrics) return false;
     std::uint8_t activity = kNone;
     for (std::size_t i = 0; i < kActivities.size(); ++i) {
@@ -73,6 +99,8 @@ class MaxInitializationTime final : public Rule {
         sum.last_ns = metric->time_ns;
       }
       Judge(metric->time_ns, reporter);
+    } else if (const auto* span = record.As<format::SpanRow>()) {
+      OnSpan(*span);
     } else if (const auto* step = record.As<format::StepRow>()) {
       Begin(step->attempt, step->time_ns, step->step, reporter);
     } else if (const auto* event = record.As<format::EventRow>()) {
@@ -106,12 +134,69 @@ class MaxInitializationTime final : public Rule {
     double mean() const { return samples > 0 ? value / static_cast<double>(samples) : 0; }
   };
 
+  static constexpr std::string_view kImports = "import ";
+  static constexpr std::size_t kMaxProcesses = 4096;
+  static constexpr std::size_t kMaxImports = 64;
+
+  /// Of one process's spans before its first step.
+  struct Process {
+    std::array<double, kParts.size()> ns{};                      ///< By kParts, imports apart.
+    std::vector<std::pair<std::int64_t, std::int64_t>> imports;  ///< Outermost, begin and end.
+
+    double Of(std::size_t part) const {
+      if (kParts[part].span != kImports) return ns[part];
+      double sum = 0;
+      for (const auto& [begin, end] : imports) sum += static_cast<double>(end - begin);
+      return sum;
+    }
+  };
+
+  static std::size_t PartOf(std::string_view span) {
+    std::size_t at = 0;
+    while (at < kParts.size() && kParts[at].span != span &&
+           !(kParts[at].span == kImports && span.starts_with(kImports))) {
+      ++at;
+    }
+    return at;
+  }
+
+  void OnSpan(const format::SpanRow& span) {
+    if (!initializing_ || span.duration_ns <= 0) return;
+    const std::size_t part = PartOf(span.name);
+    if (part == kParts.size()) return;
+    if (parts_.size() >= kMaxProcesses && !parts_.contains(span.pid)) return;
+    Process& process = parts_[span.pid];
+    if (kParts[part].span != kImports) {
+      process.ns[part] += static_cast<double>(span.duration_ns);
+      return;
+    }
+    // What was imported within another is part of that, which ends, and comes, later.
+    const std::int64_t end = span.time_ns + span.duration_ns;
+    std::erase_if(process.imports, [&](const auto& import) {
+      return import.first >= span.time_ns && import.second <= end;
+    });
+    if (process.imports.size() < kMaxImports) process.imports.emplace_back(span.time_ns, end);
+  }
+
+  /// The part that took most of one process's initialization, and how long.
+  std::pair<const Part*, double> LongestPart() const {
+    std::pair<const Part*, double> out{nullptr, 0};
+    for (const auto& [pid, process] : parts_) {
+      for (std::size_t i = 0; i < kParts.size(); ++i) {
+        const double ns = process.Of(i);
+        if (ns > out.second) out = {&kParts[i], ns};
+      }
+    }
+    return out;
+  }
+
   /// `seen`: its start was, and not only its first step.
   void Start(std::uint32_t attempt, std::int64_t time_ns, bool seen) {
     attempt_ = attempt;
     start_ns_ = time_ns;
     first_step_ns_ = 0;
     sums_ = {};
+    parts_.clear();
     framework_ = unseen_ = false;
     initializing_ = seen;
     has_data_ = has_data_ || seen;
@@ -203,7 +288,12 @@ class MaxInitializationTime final : public Rule {
     const std::string since =
         fmt::format("{} min after its start the training has made no step", Figure(minutes));
     bool known = true;
-    if (unseen_) {
+    const auto [part, part_ns] = LongestPart();
+    if (part != nullptr && part_ns >= kMostOf * static_cast<double>(now_ns - start_ns_)) {
+      incident_.cause =
+          fmt::format("{}: {} min of it {} took.", since, Figure(part_ns / 60e9), part->what);
+      incident_.advice = std::string(part->advice);
+    } else if (unseen_) {
       known = false;
       incident_.severity = Severity::kLow;
       incident_.cost_seconds = 0;
@@ -248,6 +338,10 @@ class MaxInitializationTime final : public Rule {
       if (sums_[i].samples > 0)
         evidence[std::string(kActivities[i].key)] = Rounded(sums_[i].mean());
     }
+    if (part != nullptr) {
+      evidence["longest_part"] = part->span == kImports ? "import" : part->span;
+      evidence["longest_part_minutes"] = Rounded(part_ns / 60e9);
+    }
     incident_.evidence = JsonText(evidence);
   }
 
@@ -262,6 +356,7 @@ class MaxInitializationTime final : public Rule {
 
   std::vector<std::uint8_t> activity_;  ///< By series: index of kActivities or kNone.
   std::array<Sum, kActivities.size()> sums_{};
+  std::map<std::int32_t, Process> parts_;  ///< By pid.
   std::uint32_t attempt_ = 0;
   std::int64_t start_ns_ = 0;       ///< Of the attempt; 0: not seen.
   std::int64_t first_step_ns_ = 0;  ///< Begin of its first step.
@@ -284,7 +379,10 @@ const RuleDesc kMaxInitializationTimeDesc{
     "machine) to the newest record, while the attempt has begun no step of any mode (event "
     "run.first_forward, else its first step); an incident above `threshold` minutes, over when the "
     "first step begins, closed where the attempt ends. "
-    "The cause is what was done meanwhile: the mean rate of bytes received (all interfaces but the "
+    "The cause is what was done meanwhile: what the spans of a process say (download, "
+    "checkpoint.load, model.build, compile, import) where one of these is at least 30 % of the "
+    "time; they are known once the process's first step begins. Else the mean rate of bytes "
+    "received (all interfaces but the "
     "loopback) where it is at least 1 MB/s and above that of bytes fetched from storage, else the "
     "latter from 1 MB/s, else processor time from half a core, else not found. Medium; low and "
     "without cost where the attempt ended with exit code 0, had made no step, and no framework "
@@ -293,7 +391,7 @@ const RuleDesc kMaxInitializationTimeDesc{
     "Read data while training instead of before it, keep prepared data in a file, cache what is "
     "compiled.",
     store::MaskOf(format::TableId::kMetrics) | store::MaskOf(format::TableId::kSteps) |
-        store::MaskOf(format::TableId::kEvents),
+        store::MaskOf(format::TableId::kSpans) | store::MaskOf(format::TableId::kEvents),
     false,
     kParameters,
     {},

@@ -31,8 +31,8 @@ class OverallFrameworkMetrics final : public Rule {
 
   bool Wants(const Series& series) override {
     if (series.table != format::TableId::kSpans) return false;
-    // A phase span is in the steps' own account already.
-    if (series.collection == "phase") return false;
+    // A phase span is in the steps' own account already; those of modules are there of some steps.
+    if (series.collection == "phase" || series.collection == "module") return false;
     if (operation_.size() <= series.id) operation_.resize(series.id + 1, kNone);
     std::pair<std::string, std::string> key(series.collection, series.name);
     auto known = known_.find(key);

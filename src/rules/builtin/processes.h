@@ -76,12 +76,8 @@ class ProcessTable {
   /// open incident, as it is for what the process was under another rank.
   template <class Row, class Close>
   Process* Find(const Row& row, std::uint32_t writer, Close&& close) {
+    if (Process* const same = FindSame(row)) return same;
     if (ended_.Had(row)) return nullptr;
-    // Mostly the same as before.
-    if (newest_ != nullptr && newest_->rank == row.rank && newest_->pid == row.pid &&
-        newest_->attempt == row.attempt) {
-      return newest_;
-    }
     const auto known = processes_.find({row.rank, row.pid});
     if (known != processes_.end() && known->second.attempt == row.attempt) {
       return newest_ = &known->second;
@@ -109,6 +105,14 @@ class ProcessTable {
     process.pid = row.pid;
     process.attempt = row.attempt;
     return &process;
+  }
+
+  /// The same where the row is of the process that was found last, as it mostly is; else nullptr.
+  template <class Row>
+  Process* FindSame(const Row& row) const {
+    const bool same = newest_ != nullptr && newest_->rank == row.rank && newest_->pid == row.pid &&
+                      newest_->attempt == row.attempt;
+    return same && !ended_.Had(row) ? newest_ : nullptr;
   }
 
   /// On process.exit: `close(process)` judges what is complete by now and closes the incident where

@@ -85,6 +85,7 @@ class RecompileStorm final : public Rule {
     std::deque<Compile> compiles;  ///< In the window, after the warm-up.
     std::int64_t count = 0;
     double cost_ns = 0;
+    bool torch = true;  ///< torch.compile compiles, nobody else.
   };
 
   template <class Row>
@@ -103,6 +104,8 @@ class RecompileStorm final : public Rule {
     const auto duration = data.find("duration_ns");
     if (duration == data.end() || !duration->is_number()) return;
     const double ns = std::max(0.0, duration->get<double>());
+    const auto by = data.find("by");
+    process->torch = by == data.end() || *by == "torch.compile";
     Compile compile{std::max(event.step, process->last_step + 1), event.time_ns, ns, -1, {}};
     if (const auto id = data.find("id"); id != data.end() && id->is_string()) {
       const std::string text = id->get<std::string>();
@@ -185,14 +188,23 @@ class RecompileStorm final : public Rule {
       incident.cause =
           fmt::format("{}; {} different batch sizes came in them.", times, batches.size());
       incident.advice =
-          "Give all batches one size (drop_last, pad to a few lengths), or compile with "
-          "dynamic=True; torch._dynamo.mark_dynamic names the dimension.";
+          process->torch
+              ? "Give all batches one size (drop_last, pad to a few lengths), or compile with "
+                "dynamic=True; torch._dynamo.mark_dynamic names the dimension."
+              : "Give all batches one size: drop the last one (drop_remainder=True), pad to a few "
+                "lengths.";
       incident.confidence = 0.9;
     } else {
       incident.cause = fmt::format("{}; the batch size does not explain them.", times);
       incident.advice =
-          "Run with TORCH_LOGS=recompiles, which names the guard that failed: mostly a length or a "
-          "Python number that changes in each step; pad, mark it dynamic, or make it a tensor.";
+          !process->torch
+              ? "Look at the shapes and Python values that a compiled function is called with: pad "
+                "to a few lengths, give numbers as arrays; jax_explain_cache_misses=True (JAX) or "
+                "an input_signature (tf.function) names what differs."
+              : "Run with TORCH_LOGS=recompiles, which names the guard that failed: mostly a "
+                "length or a "
+                "Python number that changes in each step; pad, mark it dynamic, or make it a "
+                "tensor.";
       incident.confidence = 0.8;
     }
     nlohmann::ordered_json evidence;

@@ -100,7 +100,10 @@ class StepOutlier final : public Rule {
         mode_(ModeOf(p.Text("mode"))) {}
 
   bool Wants(const Series& series) override {
-    if (series.table != format::TableId::kMetrics) return series.collection != "phase";
+    // Spans of modules are there of some steps only, and late.
+    if (series.table != format::TableId::kMetrics) {
+      return series.collection != "phase" && series.collection != "module";
+    }
     return !series.collection.starts_with("cpu:") &&
            std::any_of(std::begin(kCompared), std::end(kCompared),
                        [&](const Compared& compared) { return compared.name == series.name; });
@@ -186,6 +189,8 @@ class StepOutlier final : public Rule {
 
   void OnSpan(const format::SpanRow& span) {
     if (span.duration_ns <= 0 || span.category == "phase") return;
+    // It lies between TRAIN steps, which it does not lengthen.
+    if (span.category == "runtime" && span.name == "evaluation") return;
     for (auto& [key, process] : processes_) {
       if (key != std::pair(span.rank, span.pid)) continue;
       auto found = process.open_spans.find(span.name);
@@ -591,6 +596,10 @@ class StepOutlier final : public Rule {
                             const std::string* span) {
     if (part < 0.5) {
       return "Look at what runs on this machine besides the training in these steps.";
+    }
+    if (span != nullptr && *span == "gc") {
+      return "Call gc.freeze() once model and data are made, so that the garbage collector passes "
+             "them over, or gc.disable() and gc.collect() where nobody waits.";
     }
     switch (phase) {
       case kOther:

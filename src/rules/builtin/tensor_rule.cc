@@ -44,9 +44,9 @@ bool TensorRule::Wants(const Series& series) {
   // What SageMaker Debugger's hook saved without a mode is GLOBAL.
   if (series.mode != "TRAIN" && series.mode != "GLOBAL") return false;
   if (!Selects(series)) return false;
-  if (by_series_.size() <= series.id) by_series_.resize(series.id + 1, kNone);
+  if (by_series_.size() <= series.id) by_series_.resize(series.id + 1);
   by_series_[series.id] =
-      IdOf(Key(series.rank, series.pid, series.attempt, series.name), series.collection);
+      &tensors_[IdOf(Key(series.rank, series.pid, series.attempt, series.name), series.collection)];
   return true;
 }
 
@@ -80,16 +80,16 @@ void TensorRule::Link(const Key& key, std::uint32_t id) {
 
 template <class Row>
 TensorRule::Tensor* TensorRule::TensorOf(std::uint32_t series, const Row& row) {
-  std::uint32_t& id = by_series_[series];
-  if (tensors_[id].over) {
-    id = IdOf(Key(row.rank, row.pid, row.attempt, std::string(row.name)),
-              std::string(tensors_[id].collection));
+  Tensor*& tensor = by_series_[series];
+  if (tensor->over) {
+    tensor = &tensors_[IdOf(Key(row.rank, row.pid, row.attempt, std::string(row.name)),
+                            std::string(tensor->collection))];
   }
-  return &tensors_[id];
+  return tensor;
 }
 
 void TensorRule::OnRecord(const Record& record, Reporter* reporter) {
-  if (record.series < by_series_.size() && by_series_[record.series] != kNone) {
+  if (record.series < by_series_.size() && by_series_[record.series] != nullptr) {
     if (const auto* statistic = record.As<format::StatisticRow>()) {
       TakeStatistic(TensorOf(record.series, *statistic), *statistic, record.writer, reporter);
     } else if (const auto* values = record.As<format::TensorRow>()) {
@@ -99,13 +99,6 @@ void TensorRule::OnRecord(const Record& record, Reporter* reporter) {
     TakeStep(*step, record.writer, reporter);
   } else if (const auto* event = record.As<format::EventRow>()) {
     TakeEvent(*event, record.writer, reporter);
-  }
-}
-
-void TensorRule::OnStatistics(const StatisticRun& run, Reporter* reporter) {
-  for (const Record& record : run) {
-    const auto& row = *record.As<format::StatisticRow>();
-    TakeStatistic(TensorOf(record.series, row), row, record.writer, reporter);
   }
 }
 
@@ -207,7 +200,7 @@ void TensorRule::Apply(Tensor* tensor, Process* process, std::int64_t step, std:
   }
   tensor->bad_in_row = verdict.bad ? tensor->bad_in_row + 1 : 0;
   tensor->good_in_row = verdict.bad ? 0 : tensor->good_in_row + 1;
-  if (tensor->bad_in_row >= patience_) tensor->ill = true;
+  if (tensor->bad_in_row >= patience_) tensor->ill = process->may_be_ill = true;
   if (tensor->good_in_row >= kRecovery) tensor->ill = false;
   process->dirty = true;
   process->news = process->news || (verdict.bad && tensor->ill);
@@ -217,8 +210,11 @@ void TensorRule::Look(Process* process, Reporter* reporter) {
   process->dirty = false;
   const bool news = std::exchange(process->news, false);
   std::vector<const Tensor*> ill;
-  for (const std::uint32_t id : process->tensors) {
-    if (tensors_[id].ill) ill.push_back(&tensors_[id]);
+  if (process->may_be_ill) {
+    for (const std::uint32_t id : process->tensors) {
+      if (tensors_[id].ill) ill.push_back(&tensors_[id]);
+    }
+    process->may_be_ill = !ill.empty();
   }
   // First those that are bad now, before those that are on the way back.
   std::stable_partition(ill.begin(), ill.end(),

@@ -27,7 +27,6 @@ class TensorRule : public Rule {
   void Bind(const RuleContext& context) override { values_ = context.values; }
   bool Wants(const Series& series) final;
   void OnRecord(const Record& record, Reporter* reporter) final;
-  void OnStatistics(const StatisticRun& run, Reporter* reporter) final;
   void OnEnd(Reporter* reporter) final;
   bool has_data() const final { return has_data_; }
 
@@ -73,6 +72,7 @@ class TensorRule : public Rule {
 
   struct Process : TensorProcess {
     std::vector<std::uint32_t> tensors;  ///< By id, in the order in which they came first.
+    bool may_be_ill = false;             ///< False: none of them is.
     std::int64_t look_step = 0;          ///< When to look next for tensors that are gone.
     bool dirty = false;                  ///< Verdicts came that were not looked at.
     bool news = false;                   ///< One of them says that a tensor is ill.
@@ -162,7 +162,7 @@ class TensorRule : public Rule {
   TensorValues* values_ = nullptr;
   std::deque<Tensor> tensors_;
   std::map<Key, std::uint32_t> ids_;
-  std::vector<std::uint32_t> by_series_;
+  std::vector<Tensor*> by_series_;  ///< Null: not wanted.
   ProcessTable<Process> processes_;
   bool has_data_ = false;
 };

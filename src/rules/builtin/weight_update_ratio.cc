@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstddef>
 #include <deque>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -180,7 +181,7 @@ class WeightUpdateRatio final : public TensorRule {
 
   /// What is kept of a weight, or of a gradient.
   struct Weight {
-    std::deque<Statistics> statistics;  ///< Captures that may still be compared with.
+    std::vector<Statistics> statistics;  ///< Captures that may still be compared with: few.
     std::deque<Values> values;
     std::int64_t alive_step = -1;       ///< Of a gradient: newest capture that is not all zero.
     std::array<int, 2> small_in_row{};  ///< By Source.
@@ -189,17 +190,19 @@ class WeightUpdateRatio final : public TensorRule {
   };
 
   /// The newest capture that is far enough before `step`; those before it are let go.
-  template <class Capture>
-  std::optional<Capture> Before(std::deque<Capture>* captures, std::int64_t step) const {
+  template <class Captures>
+  std::optional<typename Captures::value_type> Before(Captures* captures, std::int64_t step) const {
     const std::int64_t limit = num_steps_ > 0 ? step - num_steps_ : step - 1;
-    while (captures->size() > 1 && (*captures)[1].step <= limit) captures->pop_front();
+    std::ptrdiff_t past = 0;
+    while (past + 1 < std::ssize(*captures) && captures->begin()[past + 1].step <= limit) ++past;
+    captures->erase(captures->begin(), captures->begin() + past);
     if (captures->empty() || captures->front().step > limit) return std::nullopt;
     return captures->front();
   }
 
   /// Whether a capture is to be kept: over a large distance not each of them is.
-  template <class Capture>
-  bool Wanted(const std::deque<Capture>& captures, std::int64_t step) const {
+  template <class Captures>
+  bool Wanted(const Captures& captures, std::int64_t step) const {
     return captures.empty() || step - captures.back().step >= num_steps_ / kKept;
   }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One run: the verdict, what to do, and the evidence below it.
-import { useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 
 import type { Overview } from "../api";
 import { clock, ns } from "../format";
@@ -10,6 +10,7 @@ import { navigate, setWindow, update, useStore, writeAddress } from "../store";
 import { Capture } from "./Capture";
 import { Findings } from "./Findings";
 import { Heatmap } from "./Heatmap";
+import { LookCloser } from "./LookCloser";
 import { Loss } from "./Loss";
 import { Mark } from "./Mark";
 import { ofRank } from "./marks";
@@ -27,6 +28,8 @@ export function RunPage() {
   const error = useStore((s) => s.error);
   const connection = useStore((s) => s.connection);
   const lastWord = useStore((s) => s.lastWord);
+  const [first, setFirst] = useState(false);
+  const rest = useRest(first, overview);
   if (!overview) {
     return (
       <main class="page">
@@ -82,12 +85,13 @@ export function RunPage() {
           <LastSteps overview={overview} />
         </section>
       </div>
-      <Charts overview={overview} />
-      <div class="sec">
+      <Charts overview={overview} onFirst={() => setFirst(true)} rest={rest} />
+      {rest && <div class="sec">
         <div class="grid">
           <div class="c6"><OwnCost overview={overview} /></div>
           <div class="c6">
             <Capture overview={overview} />
+            <LookCloser overview={overview} />
             <div class="panel" id="about">
               <div class="h"><h2>The run</h2></div>
               <dl class="ev">
@@ -106,13 +110,34 @@ export function RunPage() {
             </div>
           </div>
         </div>
-      </div>
+      </div>}
     </main>
   );
 }
 
+/** Longer than this nothing waits for the first chart. */
+const FIRST_CHART_MS = 1500;
+
+/** Whether all of the page is there: what stands beside and below the first chart comes once that is painted. */
+function useRest(first: boolean, overview: Overview | null): boolean {
+  const [rest, setRest] = useState(false);
+  const waits = overview !== null && !rest;
+  const none = overview !== null && overview.step_phases.length === 0;
+  useEffect(() => {
+    if (!waits) return undefined;
+    let timer = 0;
+    const frame = first || none ? requestAnimationFrame(() => (timer = window.setTimeout(() => setRest(true)))) : 0;
+    if (frame === 0) timer = window.setTimeout(() => setRest(true), FIRST_CHART_MS);
+    return () => {
+      cancelAnimationFrame(frame);
+      clearTimeout(timer);
+    };
+  }, [waits, none, first]);
+  return rest;
+}
+
 /** All that a window changes. Apart, so that a zoom leaves the rest as it is. */
-function Charts({ overview }: { overview: Overview }) {
+function Charts({ overview, onFirst, rest }: { overview: Overview; onFirst: () => void; rest: boolean }) {
   const window = useStore((s) => s.window);
   const ruler = useStore((s) => s.ruler);
   const place = useStore((s) => s.place);
@@ -120,6 +145,10 @@ function Charts({ overview }: { overview: Overview }) {
   // The ruler of steps stands below every chart.
   const steps = useStepSeries(ruler === "step" ? { ...room, inView: true } : room);
   const rulerSeries = ruler === "step" ? steps : null;
+  const first = steps !== null;
+  useEffect(() => {
+    if (first) onFirst();
+  }, [first]);
   const shown = window
     ? `${ns(window[0])} to ${ns(window[1])} of the run`
     : `the whole run, started ${new Date(overview.start_unix_ms).toLocaleString(undefined, { hour12: false })}`;
@@ -150,14 +179,14 @@ function Charts({ overview }: { overview: Overview }) {
             <Throughput overview={overview} steps={steps} onRoom={setRoom} />
             <StepTimes overview={overview} />
           </div>
-          <div class="c6">
+          {rest && <div class="c6">
             <Loss overview={overview} ruler={rulerSeries} />
             <Values overview={overview} ruler={rulerSeries} />
-          </div>
+          </div>}
         </div>
       </section>
-      <section class="sec" id="cores"><Heatmap /></section>
-      <Metrics overview={overview} ruler={rulerSeries} />
+      {rest && <section class="sec" id="cores"><Heatmap /></section>}
+      {rest && <Metrics overview={overview} ruler={rulerSeries} />}
     </>
   );
 }

@@ -13,7 +13,7 @@ import sys
 from types import ModuleType
 from typing import Any
 
-from ... import _session
+from ... import _session, _spans
 from ..._native import note, probe
 from ..sharing import emit, forget, harmless
 from . import functions, jax, layers, logs, optimizers, steps, tensorflow, torch
@@ -39,6 +39,29 @@ def _tell(kind: int) -> None:
     emit("framework", 0, "keras", "", {"name": "keras", "version": _version, "backend": _name})
     for reason in _unhooked:
         probe.event("adapter.part_missing", 1, "keras", reason[:1000], "")
+
+
+def _time(source: Any) -> None:
+    """Checkpoints and callbacks are spans of their own."""
+    exported = ("keras.saving", "keras.models", "keras.src.saving")
+    homes = (source["saving.saving_api"], *(sys.modules[name] for name in exported if name in sys.modules))
+    for name in ("save_model", "save_weights"):
+        told = _spans.checkpoint("save", f"keras.{name}", 1, "filepath")
+        _spans.timed(homes, name, "checkpoint", told=told)
+    told = _spans.checkpoint("load", "keras.load_model", 0, "filepath")
+    _spans.timed(homes, "load_model", "checkpoint.load", told=told)
+    told = _spans.checkpoint("load", "keras.load_weights", 1, "filepath")
+    _spans.timed(homes, "load_weights", "checkpoint.load", told=told)
+    callbacks = source["callbacks.callback_list"].CallbackList
+    for moment in (
+        "epoch_begin",
+        "epoch_end",
+        "train_batch_begin",
+        "train_batch_end",
+        "test_end",
+        "train_begin",
+    ):
+        _spans.timed((callbacks,), f"on_{moment}", "callbacks")
 
 
 def _parts(source: Any) -> list[Any]:
@@ -71,6 +94,7 @@ def _parts(source: Any) -> list[Any]:
         lambda: logs.install(source, trainer),
         lambda: layers.install(source["layers.layer"].Layer, base_trainer, guard),
         lambda: optimizers.install(base_optimizer, loss_scale, around),
+        lambda: _time(source),
     ]
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+from ... import _spans
 from ..._native import probe
 from ..sharing import EVAL, PREDICT, TRAIN
 
@@ -76,6 +77,8 @@ def opened(call: Call) -> None:
     """After its first fetch: the step's number is known, before its mode is told to the machine."""
     if call.fetched:
         return
+    if not _spans.initialized:
+        _spans.begin_loop()
     call.fetched = True
     call.step = probe.current()[0] if call.mode == TRAIN else _numbers[call.mode]
 

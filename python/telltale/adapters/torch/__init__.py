@@ -17,6 +17,7 @@ from . import (
     compiles,
     data,
     device,
+    device_phases,
     events,
     kineto,
     loggers,
@@ -26,6 +27,7 @@ from . import (
     outputs,
     parameters,
     process,
+    spans,
     tensors,
 )
 
@@ -43,6 +45,8 @@ _PARTS = (
     comm,
     loggers,
     compiles,
+    spans,
+    device_phases,
     kineto,
 )
 

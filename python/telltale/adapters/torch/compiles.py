@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compilations of torch.compile: the event `compile` for each, by the callbacks that Dynamo has for it. Where a
+"""Compilations of torch.compile: the span and the event `compile` for each, by the callbacks that Dynamo has for it. Where a
 version of torch has none, nothing is told.
 """
 
@@ -11,8 +11,8 @@ import time
 from types import ModuleType
 from typing import Any, Callable
 
-from ... import _session
-from ..._native import note
+from ... import _session, _spans
+from ..._native import note, probe
 from . import events, modules
 
 # A storm may have thousands in one process; that there are many is known by then.
@@ -50,7 +50,9 @@ def _ends(about: Any) -> None:
         return
     _told += 1
     _session.graph_compiled()
-    facts: dict[str, Any] = {"by": "torch.compile", "duration_ns": time.monotonic_ns() - _thread.begin}
+    end = time.monotonic_ns()
+    probe.span_ns("compile", _thread.begin, end, _spans.RUNTIME)
+    facts: dict[str, Any] = {"by": "torch.compile", "duration_ns": end - _thread.begin}
     compile_id = getattr(about, "compile_id", None)
     if compile_id is not None:
         # FRAME/ATTEMPT: of the same frame it is compiled again.

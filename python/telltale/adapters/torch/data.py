@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Data loaders: the wait for the next batch in the training process, the work of fetching it where
-it is done (in the process or in workers).
+it is done (in the process or in workers), of which the longest item is told.
 """
 
 from __future__ import annotations
@@ -17,6 +17,6 @@ def install(torch: ModuleType) -> None:
     fetch = torch.utils.data._utils.fetch
     hook(dataloader._BaseDataLoaderIter, "__next__", NEXT)
     hook(dataloader.DataLoader, "__iter__", ITER)
-    hook(fetch._MapDatasetFetcher, "fetch", FETCH)
-    hook(fetch._IterableDatasetFetcher, "fetch", FETCH)
+    hook(fetch._MapDatasetFetcher, "fetch", FETCH, "dataset")
+    hook(fetch._IterableDatasetFetcher, "fetch", FETCH, "dataset_iter")
     probe.configure(user_dict_type=collections.UserDict)

@@ -8,24 +8,28 @@ from typing import Any
 from ..._native import probe
 
 # Kinds of Hook, as HookKind in hook.h.
-FORWARD, BACKWARD, OPTIMIZER, SCALER, SCALE, NEXT, ITER, FETCH, COMM_WAIT, NEW_GROUP, LOSS, TRACE = range(12)
+FORWARD, BACKWARD, OPTIMIZER, SCALER, SCALE, NEXT, ITER, FETCH, COMM_WAIT, NEW_GROUP, LOSS, TRACE, TIMED = (
+    range(13)
+)
 
 
-def hook(owner: Any, name: str, kind: int) -> bool:
-    """Puts a hook around owner.name as defined by `owner` itself. False: not there, or hooked."""
+def hook(owner: Any, name: str, kind: int, about: str | None = None) -> bool:
+    """Puts a hook around owner.name as defined by `owner` itself. False: not there, or hooked. `about`: the name
+    that kinds of hooks need (hook.h).
+    """
     original = vars(owner).get(name)
     if original is None or type(original) is probe.Hook:
         return False
     if isinstance(original, (staticmethod, classmethod, property)):
         return False
-    setattr(owner, name, probe.Hook(original, kind))
+    setattr(owner, name, probe.Hook(original, kind, about))
     return True
 
 
-def hook_everywhere(modules: tuple[Any, ...], name: str, kind: int) -> None:
+def hook_everywhere(modules: tuple[Any, ...], name: str, kind: int, about: str | None = None) -> None:
     """Hooks modules[0].name, which defines it, and puts the same hook where it is exported again."""
     original = vars(modules[0]).get(name)
-    if not hook(modules[0], name, kind):
+    if not hook(modules[0], name, kind, about):
         return
     for module in modules[1:]:
         if vars(module).get(name) is original:

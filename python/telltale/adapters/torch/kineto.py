@@ -16,10 +16,10 @@ import threading
 import warnings
 from collections.abc import Iterator
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Callable
+from typing import TYPE_CHECKING, Any
 
 from ... import _session
-from ..._native import note
+from ..before import Before
 from . import modules
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class TorchTrace:
         self._step_mark: Any = None
         self._sequence = 0
         self._bytes_each = 0
-        self._undo: list[Callable[[], None]] = []
+        self._before = Before(self.kind, "the program starts torch.profiler itself", lambda: self._running)
 
     # ---- whether it can ----
 
@@ -128,7 +128,8 @@ class TorchTrace:
         self._bytes_each = _BYTES_EACH * (1 + sum(word in _LARGE for word in window.detail))
         self._thread = threading.get_ident()
         self._pid = os.getpid()
-        self._yield_to_the_user()
+        for name in _STARTERS:
+            self._before.put(_torch.autograd.profiler, name)
         self._tell("telltale", facts)
         for word, key in (("shapes", "record_shapes"), ("memory", "profile_memory"), ("flops", "with_flops")):
             if word in window.detail:
@@ -181,7 +182,7 @@ class TorchTrace:
         # Records go on in the copied thread, into memory that nobody frees: they are switched off for it.
         self._running = False
         self._step_mark = None
-        self._take_back()
+        self._before.take_back()
         switch = getattr(_torch._C._autograd, "_enable_record_function", None)
         if switch is not None:
             switch(False)
@@ -239,7 +240,7 @@ class TorchTrace:
             self._running = False
             raise RuntimeError("the window's thread is gone, and Kineto stops on no other")
         self._end_mark()
-        self._take_back()
+        self._before.take_back()
         self._running = False
         if self._cuda:
             # What the steps have launched runs to its end inside of the window.
@@ -250,35 +251,6 @@ class TorchTrace:
         if stopped is not None:
             stopped()
         return result
-
-    def _yield_to_the_user(self) -> None:
-        """While the window is open a profiler that the program starts finds none running: ours ends first."""
-        profiler = _torch.autograd.profiler
-        for name in _STARTERS:
-            self._put_before(profiler, name)
-
-    def _put_before(self, profiler: Any, name: str) -> None:
-        there = getattr(profiler, name)
-
-        def ends_the_window_first(*args: Any, **kwargs: Any) -> Any:
-            if self._running:
-                _session.yield_window(self.kind, "the program starts torch.profiler itself")
-            return there(*args, **kwargs)
-
-        def undo() -> None:
-            if getattr(profiler, name, None) is ends_the_window_first:
-                setattr(profiler, name, there)
-
-        setattr(profiler, name, ends_the_window_first)
-        self._undo.append(undo)
-
-    def _take_back(self) -> None:
-        for undo in reversed(self._undo):
-            try:
-                undo()
-            except Exception as error:
-                note(f"windows: {type(error).__name__}: {error}")
-        self._undo.clear()
 
 
 def _sequence() -> int:

@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import Any, Callable
 
 from ..._native import probe
+from ..._session import on_wake
 from . import events, tensors
 from .hooking import FORWARD, TRACE, hook, hook_everywhere
 
@@ -219,11 +220,72 @@ def parts(root: Any) -> Iterator[tuple[str, Any]]:
         yield clean(path), module
 
 
+# id(module) -> (weak reference, name) of what is inside the roots, for the spans of its calls
+_part_names: dict[int, tuple[Any, str]] = {}
+# Name -> weak reference to the root that gave it
+_part_owners: dict[str, Any] = {}
+_MAX_PARTS = 4000
+# Looks for modules that were put in since: so often, and whenever a root came or went.
+_looks_left = 16
+_looked_version = -1
+
+
+def part_name(module: Any) -> str:
+    """The path of a module in its root, which a root of the same names has preceded by its class; the class
+    where it is no part of a root, or one of very many. Empty: it has none.
+    """
+    global _looks_left, _looked_version
+    try:
+        known = _part_names.get(id(module))
+        if known is None or known[0]() is not module:
+            if _looks_left > 0 or _looked_version != _version:
+                _looks_left -= 1 if _looked_version == _version else 0
+                _looked_version = _version
+                _look_at_parts()
+                known = _part_names.get(id(module))
+        if known is not None and known[0]() is module:
+            return known[1]
+        return class_name(module)
+    except Exception:  # What a user's class does in our way.
+        return ""
+
+
+def _look_at_parts() -> None:
+    for key, (reference, _) in list(_part_names.items()):
+        if reference() is None:
+            del _part_names[key]
+    for known in roots():
+        root = known.reference()
+        if root is None:
+            continue
+        for path, part in parts(root):
+            there = _part_names.get(id(part))
+            if there is not None and there[0]() is part:
+                continue
+            name = path or class_name(part)
+            if len(_part_names) >= _MAX_PARTS:
+                name = class_name(part)
+            else:
+                owner = _part_owners.setdefault(name, known.reference)()
+                if owner is None:
+                    _part_owners[name] = known.reference
+                elif owner is not root and path:
+                    name = f"{class_name(root)}.{path}"
+            _part_names[id(part)] = (weakref.ref(part), name)
+
+
+def _awake(_: int) -> None:
+    _part_names.clear()
+    _part_owners.clear()
+
+
 def install(torch: ModuleType) -> None:
     module: Any = torch.nn.Module
     hook(module, "__call__", FORWARD)
     for name in ("trace", "trace_module", "_get_trace_graph"):
         hook_everywhere((torch.jit._trace, torch.jit), name, TRACE)
+    on_wake(_awake)
+    probe.configure_torch(on_part=part_name)
     probe.configure(
         on_root=tensors.careful(on_root),
         grad_enabled=torch.is_grad_enabled,

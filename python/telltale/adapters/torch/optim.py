@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from ..._native import note
+from . import spans
 from .hooking import OPTIMIZER, hook
 
 
@@ -34,6 +35,7 @@ def _watch(base: Any, name: str) -> None:
         result = original(self, *args, **kwargs)
         try:
             hook_class(type(self))
+            spans.model_built()
         except Exception as error:
             note(f"torch: optimizer {type(self).__name__} not hooked: {error}")
         return result

@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from types import ModuleType
 
-from ... import _session
+from ... import _session, _spans
 from ..._native import note, probe
 from . import captures, events, hyperparameters, rounds
 
@@ -28,6 +28,11 @@ def install(xgboost: ModuleType) -> None:
             # This part stays unhooked; the others still tell their share.
             note(f"xgboost: {part.__name__} not hooked: {type(error).__name__}: {error}")
             events.not_hooked(part.__name__, error)
+    booster = xgboost.Booster
+    saved = _spans.checkpoint("save", "xgboost.save_model", 1, "fname")
+    _spans.timed((booster,), "save_model", "checkpoint", told=saved)
+    loaded = _spans.checkpoint("load", "xgboost.load_model", 1, "fname")
+    _spans.timed((booster,), "load_model", "checkpoint.load", told=loaded)
     _wake_early()
 
 

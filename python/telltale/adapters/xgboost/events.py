@@ -9,6 +9,7 @@ import os
 from types import ModuleType
 from typing import Any
 
+from ... import _spans
 from ..._native import probe
 from ..._session import on_wake
 from .. import sharing
@@ -53,6 +54,7 @@ def first_round() -> None:
     if _told:
         return
     _told = True
+    _spans.begin_loop()
     cpus = len(os.sched_getaffinity(0))
     _emit(
         "framework",

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`telltale run --stacks` on a real training with the real py-spy: the known hot function is where it must be."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import REPO, Telltale
+
+TRAINING = REPO / "tests/e2e/train_hot.py"
+
+
+def ledger(telltale: Telltale, run: Path) -> dict[str, int]:
+    return {row["name"]: row["value"] for row in telltale.rows(run, "ledger") if row["subject"] == "stacks"}
+
+
+def events(telltale: Telltale, run: Path) -> list[dict[str, Any]]:
+    return [row for row in telltale.rows(run, "events") if row["kind"].startswith("stacks.")]
+
+
+def collapsed(telltale: Telltale, run: Path, *args: str) -> dict[tuple[str, ...], int]:
+    done = telltale("export", "collapsed", run, *args)
+    assert done.returncode == 0, done.stderr
+    out = {}
+    for line in done.stdout.splitlines():
+        stack, _, value = line.rpartition(" ")
+        out[tuple(stack.split(";"))] = int(value)
+    return out
+
+
+def share(stacks: dict[tuple[str, ...], int], function: str) -> float:
+    found = sum(value for stack, value in stacks.items() if any(f.endswith(": " + function) for f in stack))
+    return found / sum(stacks.values())
+
+
+@pytest.fixture(scope="module")
+def sampled(binary: Path, python: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Telltale, Path]:
+    telltale = Telltale(binary, python, tmp_path_factory.mktemp("sampled"))
+    checks = json.loads(telltale("doctor", "--json").stdout)["checks"]
+    stacks = next(check for check in checks if check["name"] == "stacks")
+    if stacks["finding"] == "limited":
+        pytest.skip(f"no process may be read here: {stacks['found']}")
+    run = telltale.tmp / "run"
+    done = telltale("run", "--quiet", "-o", run, "--stacks", "--", python, TRAINING, "3")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "trained\n"
+    assert not [row for row in events(telltale, run) if row["kind"] == "stacks.refused"]
+    return telltale, run
+
+
+def test_the_hot_function_dominates_its_phase(sampled: tuple[Telltale, Path]) -> None:
+    telltale, run = sampled
+    forward = {
+        stack: value
+        for stack, value in collapsed(telltale, run, "--phase", "forward").items()
+        if stack[0] == "main thread"
+    }
+    assert all(stack[1] == "forward" for stack in forward)
+    assert sum(forward.values()) > 1e9, "a second of forward passes was seen"
+    # Known to some milliseconds: a little of the neighbouring phases may be in it.
+    assert share(forward, "hot_function") > 0.6
+
+
+def test_workers_are_sampled_under_the_phase_of_their_trainer(sampled: tuple[Telltale, Path]) -> None:
+    telltale, run = sampled
+    worker = {s: v for s, v in collapsed(telltale, run).items() if s[0] == "worker: main thread"}
+    assert any(stack[-2].endswith(": load_item") for stack in worker if len(stack) > 2)
+    assert "forward" in {stack[1] for stack in worker if len(stack) > 1}
+
+
+def test_every_face_shows_them(sampled: tuple[Telltale, Path]) -> None:
+    telltale, run = sampled
+    done = telltale("profile", run, "--view", "code", "--sum", "--max_depth", "50")
+    assert done.returncode == 0 and "train_hot.py(" in done.stdout and ": hot_function" in done.stdout
+    page = telltale.tmp / "flames.html"
+    done = telltale("export", "flamegraph", run, "-o", page, "--phase", "forward", "--rank", "0")
+    assert done.returncode == 0, done.stderr
+    text = page.read_text()
+    data = json.loads(text.partition('id="data">')[2].partition("</script>")[0])
+    assert any(name.endswith(": hot_function") for name in data["names"])
+    assert data["tree"][1] > 1e9
+    speedscope = telltale.tmp / "run.speedscope.json"
+    assert telltale("export", "speedscope", run, "-o", speedscope).returncode == 0
+    assert '"name":"hot_function"' in speedscope.read_text()
+    done = telltale("export", "collapsed", run, "--phase", "sideways")
+    assert done.returncode == 2 and "forward" in done.stderr and len(done.stderr.splitlines()) == 1
+    assert telltale("export", "collapsed", run, "--step", "20").returncode == 0
+
+
+def test_what_it_took_is_counted_and_nothing_was_lost(sampled: tuple[Telltale, Path]) -> None:
+    telltale, run = sampled
+    counts = ledger(telltale, run)
+    assert counts["stacks.samples"] > 50 and counts["stacks.slices"] > 50 and counts["stacks.cpu_ns"] > 0
+    assert (
+        counts["stacks.pieces_lost"]
+        == counts["stacks.slices_dropped"]
+        == counts["stacks.damaged_events"]
+        == 0
+    )
+    assert telltale("verify", run).returncode == 0
+    assert not list((run / "logs").glob("stacks/piece-*"))
+
+
+@pytest.mark.parametrize(
+    "words", ["", "Error: Permission Denied: Try running again with elevated permissions by going 'sudo !!'"]
+)
+def test_where_it_cannot_that_is_said_once_and_the_training_goes_on(telltale: Telltale, words: str) -> None:
+    program = telltale.tmp / "py-spy"
+    if words:
+        program.write_text(f'#!/bin/sh\necho "{words}" >&2\nexit 1\n')
+        program.chmod(0o755)
+    run = telltale.tmp / "run"
+    done = telltale(
+        "run",
+        "--no-serve",
+        "-o",
+        run,
+        "--stacks",
+        "50",
+        "--",
+        telltale.python,
+        "-c",
+        "import time; time.sleep(0.5); print('done')",
+        env={"TELLTALE_PY_SPY": str(program)},
+    )
+    assert (done.returncode, done.stdout) == (0, "done\n")
+    assert ("pip install py-spy" in done.stderr) == (not words)
+    said = events(telltale, run)
+    assert [row["kind"] for row in said] == ["stacks.refused"]
+    assert ("pip install py-spy" if not words else "CAP_SYS_PTRACE") in said[0]["message"]
+    assert not telltale.rows(run, "slices")
+
+
+def test_a_rate_that_is_none_starts_nothing(telltale: Telltale) -> None:
+    for wrong in ("0", "101", "often"):
+        done = telltale("run", "--stacks", wrong, "--", "true")
+        assert done.returncode == 2 and len(done.stderr.splitlines()) == 1
+    assert not (telltale.tmp / "telltale-runs").exists()
