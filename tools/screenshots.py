@@ -51,7 +51,9 @@ def pictures(browser: Browser, link: str) -> None:
         page.wait_for_selector(".heat canvas")
         # Until every chart has its lines and the stream alone is open.
         page.wait_for_function("() => document.querySelectorAll('.chart canvas').length >= 8")
-        page.wait_for_timeout(1000)
+        # What was drawn while the run was still being read is asked for again within two seconds.
+        page.wait_for_function("() => !document.body.textContent.includes('still being read')")
+        page.wait_for_timeout(3000)
         progress = top(page, "#progress")
         if theme == "light":
             take(page, "first-run.png", 0, progress + 260)
