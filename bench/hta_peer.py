@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """HolisticTraceAnalysis as a peer, in a virtual environment of its own (.venv-hta), made on first use."""
 
-import pathlib
-import subprocess
+from peer_venv import peer_python
 
-HTA_VENV = pathlib.Path(__file__).resolve().parents[1] / ".venv-hta"
 HTA_PACKAGES = ["HolisticTraceAnalysis==0.5.0", "pandas<3", "numpy<3"]
 LOAD = """
 import json, logging, resource, sys, time, warnings
@@ -21,19 +19,4 @@ print(json.dumps({"seconds": seconds, "rows": len(analysis.t.get_trace(0)), "rss
 
 def hta_python() -> str | None:
     """An interpreter that has HTA, made where it can be; None where it does not install."""
-    python = HTA_VENV / "bin/python"
-    has = [str(python), "-c", "import hta.trace_analysis"]
-    if python.exists() and subprocess.run(has, capture_output=True, check=False).returncode == 0:
-        return str(python)
-    print("bench: installing HolisticTraceAnalysis into .venv-hta", flush=True)
-    for command in (
-        ["/usr/bin/python3", "-m", "venv", str(HTA_VENV)],
-        [str(python), "-m", "pip", "install", "--quiet", *HTA_PACKAGES],
-        has,
-    ):
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            reason = (done.stderr.strip().splitlines() or ["no message"])[-1]
-            print(f"bench: HTA does not install here ({reason}); it is left out", flush=True)
-            return None
-    return str(python)
+    return peer_python("HTA", ".venv-hta", "hta.trace_analysis", HTA_PACKAGES)
