@@ -103,8 +103,9 @@ void TensorRule::BeginCapture(Process* process, std::int64_t step, std::int64_t 
 }
 
 template <class Row>
-inline TensorRule::Process* TensorRule::Begin(Tensor* tensor, const Row& row, std::uint32_t writer,
-                                              Reporter* reporter) {
+[[gnu::always_inline]] inline TensorRule::Process* TensorRule::Begin(Tensor* tensor, const Row& row,
+                                                                     std::uint32_t writer,
+                                                                     Reporter* reporter) {
   Process* process = processes_.FindSame(row);
   if (process == nullptr) process = Find(row, writer, reporter);
   if (process == nullptr) return nullptr;
@@ -125,6 +126,11 @@ inline void TensorRule::Apply(Tensor* tensor, Process* process, std::int64_t ste
   }
   tensor->value = verdict.value;
   tensor->weight = std::clamp(verdict.weight, 0.0, 1.0);
+  process->dirty = true;
+  if (!verdict.bad && tensor->bad_in_row == 0 && !tensor->ill) {  // Well, as it was.
+    ++tensor->good_in_row;
+    return;
+  }
   if (verdict.bad && tensor->bad_in_row == 0 && !tensor->ill) {
     tensor->since = {step, ns, process->worked_s};
   }
@@ -132,7 +138,6 @@ inline void TensorRule::Apply(Tensor* tensor, Process* process, std::int64_t ste
   tensor->good_in_row = verdict.bad ? 0 : tensor->good_in_row + 1;
   if (tensor->bad_in_row >= patience_) tensor->ill = process->may_be_ill = true;
   if (tensor->good_in_row >= kRecovery) tensor->ill = false;
-  process->dirty = true;
   process->news = process->news || (verdict.bad && tensor->ill);
 }
 
