@@ -78,21 +78,21 @@ void AddTree(const std::string& pid, std::vector<std::string>* out) {
 
 void ByBareReads(const std::string& pid, double seconds) {
   std::vector<int> quick, slow;
-  const auto open = [](const std::string& path, std::vector<int>* out) {
+  const auto add = [](const std::string& path, std::vector<int>* out) {
     if (const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC); fd >= 0) out->push_back(fd);
   };
   for (const char* name : {"stat", "meminfo", "vmstat", "diskstats", "net/dev"}) {
-    open(std::string("/proc/") + name, &quick);
+    add(std::string("/proc/") + name, &quick);
   }
   std::vector<std::string> tree;
   AddTree(pid, &tree);
   for (const std::string& member : tree) {
-    open("/proc/" + member + "/stat", &quick);
-    open("/proc/" + member + "/io", &quick);
-    open("/proc/" + member + "/status", &slow);
+    add("/proc/" + member + "/stat", &quick);
+    add("/proc/" + member + "/io", &quick);
+    add("/proc/" + member + "/status", &slow);
   }
   std::vector<char> buffer(64 << 10);
-  const auto read = [&](const std::vector<int>& files) {
+  const auto read_all = [&](const std::vector<int>& files) {
     for (const int fd : files) {
       ssize_t n = 0;
       for (off_t at = 0; (n = ::pread(fd, buffer.data(), buffer.size(), at)) > 0; at += n) {
@@ -100,8 +100,8 @@ void ByBareReads(const std::string& pid, double seconds) {
     }
   };
   Measure(seconds, [&](long number) {
-    read(quick);
-    if (number % kSamplesOfASecond == 0) read(slow);
+    read_all(quick);
+    if (number % kSamplesOfASecond == 0) read_all(slow);
   });
 }
 
