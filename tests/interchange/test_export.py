@@ -360,6 +360,14 @@ def test_both_kinds_of_stacks_are_there_apart(sampled: Path, traced: Path, tmp_p
     )
 
 
+def test_the_report_has_a_graph_of_each(sampled: Path, tmp_path: Path) -> None:
+    done = telltale("report", sampled, "-o", tmp_path / "report.html")
+    assert done.returncode == 0, done.stderr
+    page = (tmp_path / "report.html").read_text()
+    assert page.count('class="fg"') == 2
+    assert ">forward · model.py:30</a>" in page and "<script" not in page
+
+
 # speedscope
 
 
