@@ -30,6 +30,7 @@ constexpr std::size_t kMemoryBytes = 24 << 20;
 constexpr std::size_t kOwnRows = 10;
 constexpr std::string_view kStacksFolder = "stacks";
 constexpr std::string_view kAgentFolder = "agent";
+constexpr std::string_view kImportedFolder = "agent-imported";
 
 /// "train.py(12): step" as "step · train.py:12": a narrow box has room for the function.
 std::string FunctionFirst(std::string_view name) {
@@ -191,7 +192,7 @@ std::vector<StackGraph> StackGraphsOf(const fs::path& run) {
       sampled += BytesOf(run / writer);
     } else if (writer.starts_with(store::kWindowFolderPrefix)) {
       if (!writer.ends_with("-failed")) of_windows += BytesOf(run / writer);
-    } else if (writer.starts_with(kAgentFolder)) {
+    } else if (writer.starts_with(kAgentFolder) && !writer.starts_with(kImportedFolder)) {
       live = true;
     } else {
       others += BytesOf(run / writer);
