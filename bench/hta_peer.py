@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """HolisticTraceAnalysis as a peer, in a virtual environment of its own (.venv-hta), made on first use."""
 
-from peer_venv import peer_python
+from peer_venv import ROOT, peer_python
 
-HTA_PACKAGES = ["HolisticTraceAnalysis==0.5.0", "pandas<3", "numpy<3"]
+# As `tools/setup hta` installs it: the tests use the same environment.
+HTA_PACKAGES = ["--require-hashes", "--no-deps", "-r", str(ROOT / "requirements-hta.lock")]
 LOAD = """
 import json, logging, resource, sys, time, warnings
 warnings.filterwarnings("ignore")
@@ -19,4 +20,4 @@ print(json.dumps({"seconds": seconds, "rows": len(analysis.t.get_trace(0)), "rss
 
 def hta_python() -> str | None:
     """An interpreter that has HTA, made where it can be; None where it does not install."""
-    return peer_python("HTA", ".venv-hta", "hta.trace_analysis", HTA_PACKAGES)
+    return peer_python("HTA", ".venv-hta", "hta.trace_analysis, torch_tb_profiler", HTA_PACKAGES)

@@ -25,6 +25,7 @@ class Trainer:
         self.name = name
         self.errors = folder / f"{name}.err"
         self.steps_ns: list[int] = []  # Of every turn, in order; the warm-up's are not among them.
+        self.counted_ns: list[int] = []  # The same without the first ones of each turn.
         environment = os.environ | {
             "OPENBLAS_NUM_THREADS": str(threads),
             "OMP_NUM_THREADS": str(threads),
@@ -67,6 +68,7 @@ class Trainer:
         self.process.stdin.flush()
         times = self.answer()
         self.steps_ns += times
+        self.counted_ns += times[skip:]
         return statistics.median(times[skip:]) / 1e6
 
 

@@ -21,6 +21,8 @@ namespace {
 
 PyObject* g_training = nullptr;
 PyObject* g_enabled = nullptr;
+PyObject* g_is_cpu = nullptr;
+PyObject* g_device_to_host = nullptr;
 
 // The newest result of GradScaler.scale (by weak reference: its graph must not live longer for us)
 // and the loss it was made from. Both owned, or both null.
@@ -464,6 +466,11 @@ void TellCollective(HookObject* hook, const CallArguments& call, std::uint64_t b
       (call.kwnames == nullptr ? 0 : static_cast<std::size_t>(PyTuple_Size(call.kwnames)));
   std::uint64_t bytes = 0;
   for (std::size_t i = 0; i < count; ++i) bytes = std::max(bytes, BytesOf(call.args[i]));
+  if (hook->epoch != g_epoch) {
+    // What was counted so far is of the process that this one was forked from.
+    hook->calls = hook->bytes = hook->ticks = 0;
+    hook->epoch = g_epoch;
+  }
   ++hook->calls;
   hook->bytes += bytes;
   hook->ticks += end - begin;
@@ -481,6 +488,61 @@ PyObject* CommWait(PyObject* self, PyObject* const* args, std::size_t nargsf, Py
   PyObject* result = CallOriginal(self, args, nargsf, kwnames);
   tt_phase_end(TT_PHASE_COMM_WAIT);
   if (hook->name != nullptr) TellCollective(hook, {args, nargsf, kwnames}, begin, tt_now());
+  return result;
+}
+
+/// Whether a mode of the user's would see what a tensor is asked.
+bool InFunctionMode() {
+  if (g_adapter.function_mode == nullptr) return false;
+  Ref on(PyObject_CallObject(g_adapter.function_mode, nullptr));
+  if (!on) DropError();
+  return on.get() == Py_True;
+}
+
+/// A tensor was made of another: told where it was copied from the host to a device, or back.
+[[gnu::noinline]] void TellMove(const HookObject& hook, PyObject* from, PyObject* to,
+                                std::uint64_t begin, std::uint64_t end) {
+  ErrorGuard guard;
+  const OwnTime own;
+  if (InFunctionMode()) return;
+  const bool to_host = IsTrueAttr(to, g_is_cpu);
+  if (to_host != IsTrueAttr(from, g_is_cpu)) {
+    const ThreadState& thread = ThisThread();
+    PyObject* const* const last = thread.timed + thread.timed_count;
+    // What is timed as a whole (a model on its way to its device, a checkpoint) is told as that.
+    // So is a library's way of moving batches, by the same name: what it copies is counted here.
+    const bool inside = thread.timed_count > 0;
+    if (!inside || std::find(thread.timed, last, hook.name) != last) {
+      CopyTotals& totals = g_copies[to_host ? 1 : 0];
+      ++totals.calls;
+      totals.bytes += BytesOf(to);
+      totals.ticks += end - begin;
+    }
+    if (!inside && end - begin >= Ticks(hook.least_ns)) {
+      RecordSpan(to_host ? g_device_to_host : hook.name, begin, end, TT_SPAN_RUNTIME);
+    }
+  }
+  own.Account();
+}
+
+PyObject* Move(PyObject* self, PyObject* const* args, std::size_t nargsf, PyObject* kwnames) {
+  if (g_recording != Recording::kOn || ArgCount(nargsf) == 0) {
+    return CallOriginal(self, args, nargsf, kwnames);
+  }
+  ThreadState& thread = ThisThread();
+  if (thread.move_depth > 0) return CallOriginal(self, args, nargsf, kwnames);
+  const Depth depth(&thread.move_depth);
+  Py_INCREF(self);  // The call may take the hook away.
+  const Ref kept(self);
+  const std::uint64_t begin = tt_now();
+  PyObject* result = CallOriginal(self, args, nargsf, kwnames);
+  // It is there already, as it is asked for: nearly every call. A subclass may answer by the user's
+  // code, so it is not asked.
+  if (result == nullptr || result == args[0] || Py_TYPE(result) != g_adapter.tensor_type ||
+      Py_TYPE(args[0]) != g_adapter.tensor_type) [[likely]] {
+    return result;
+  }
+  TellMove(*reinterpret_cast<HookObject*>(self), args[0], result, begin, tt_now());
   return result;
 }
 
@@ -582,6 +644,10 @@ PyObject* NewGroup(PyObject* self, PyObject* const* args, std::size_t nargsf, Py
 
 }  // namespace
 
+CopyTotals g_copies[2];
+
+void ForgetCopies() { g_copies[0] = g_copies[1] = {}; }
+
 Vectorcall HookFunction(HookKind kind) {
   switch (kind) {
     case HookKind::kForward:
@@ -608,6 +674,8 @@ Vectorcall HookFunction(HookKind kind) {
       return Trace;
     case HookKind::kTimed:
       return Timed;
+    case HookKind::kMove:
+      return Move;
     case HookKind::kNewGroup:
     case HookKind::kCount:
       break;
@@ -618,7 +686,10 @@ Vectorcall HookFunction(HookKind kind) {
 bool InitFrameworkHooks() {
   g_training = PyUnicode_InternFromString("training");
   g_enabled = PyUnicode_InternFromString("_enabled");
-  return g_training != nullptr && g_enabled != nullptr && InitValues();
+  g_is_cpu = PyUnicode_InternFromString("is_cpu");
+  g_device_to_host = PyUnicode_InternFromString("device_to_host");
+  return g_training != nullptr && g_enabled != nullptr && g_is_cpu != nullptr &&
+         g_device_to_host != nullptr && InitValues();
 }
 
 }  // namespace telltale::native

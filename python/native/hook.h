@@ -29,7 +29,8 @@ enum class HookKind : int {
   kLoss = 10,      ///< functional losses
   kTrace = 11,     ///< torch.jit's tracers
   kTimed = 12,     ///< anything that is worth a span of its own: writing a checkpoint
-  kCount = 13,
+  kMove = 13,      ///< Tensor.to and its like: copies between the host and a device
+  kCount = 14,
 };
 
 struct HookObject {
@@ -39,9 +40,20 @@ struct HookObject {
   PyObject* name;  ///< Owned, interned, or null: of the span; of kFetch the attribute that holds
                    ///< what items are taken of.
   PyObject* tell;  ///< Owned or null: (args, kwargs, ns) after a call of kTimed.
-  std::uint64_t least_ns;             ///< Of kTimed: what took less is not told.
-  std::uint64_t calls, bytes, ticks;  ///< Of kCommWait: in all so far.
+  std::uint64_t least_ns;             ///< Of kTimed and kMove: what took less has no span.
+  std::uint64_t calls, bytes, ticks;  ///< Of kCommWait: of this process so far.
+  std::uint32_t epoch;                ///< g_epoch to which these belong; of another they are zero.
 };
+
+/// Copies between the host and a device that hooks of kMove have seen in this process.
+struct CopyTotals {
+  std::uint64_t calls = 0, bytes = 0;
+  std::uint64_t ticks = 0;  ///< For which the calls held their threads up.
+};
+/// Of [0] those to a device, of [1] those to the host.
+extern CopyTotals g_copies[2];
+/// This is a forked child: what was copied so far is its parent's.
+void ForgetCopies();
 
 /// The behaviour of a kind; in framework_hooks.cc.
 Vectorcall HookFunction(HookKind kind);

@@ -32,20 +32,31 @@ bool Arity(const char* name, Py_ssize_t nargs, Py_ssize_t wanted) {
   return false;
 }
 
-/// hook_totals(hook) -> (calls, bytes, ns) of a hook around a collective.
+/// (calls, bytes, ns)
+PyObject* Totals(std::uint64_t calls, std::uint64_t bytes, std::uint64_t ticks) {
+  const std::uint64_t per_second = Ticks(1'000'000'000);
+  const double ns =
+      per_second == 0 ? 0 : static_cast<double>(ticks) * 1e9 / static_cast<double>(per_second);
+  return Py_BuildValue("(KKK)", static_cast<unsigned long long>(calls),
+                       static_cast<unsigned long long>(bytes), static_cast<unsigned long long>(ns));
+}
+
+/// hook_totals(hook) -> (calls, bytes, ns) of a hook around a collective, of this process.
 PyObject* HookTotals(PyObject*, PyObject* object) {
   if (Py_TYPE(object) != g_hook_type) {
     PyErr_SetString(PyExc_TypeError, "_probe.hook_totals takes a Hook");
     return nullptr;
   }
   const auto* hook = reinterpret_cast<const HookObject*>(object);
-  const std::uint64_t per_second = Ticks(1'000'000'000);
-  const double ns = per_second == 0
-                        ? 0
-                        : static_cast<double>(hook->ticks) * 1e9 / static_cast<double>(per_second);
-  return Py_BuildValue("(KKK)", static_cast<unsigned long long>(hook->calls),
-                       static_cast<unsigned long long>(hook->bytes),
-                       static_cast<unsigned long long>(ns));
+  return hook->epoch == g_epoch ? Totals(hook->calls, hook->bytes, hook->ticks) : Totals(0, 0, 0);
+}
+
+/// copy_totals(to_host) -> (calls, bytes, ns) of the copies to the host, or to a device.
+PyObject* CopyTotalsOf(PyObject*, PyObject* object) {
+  const int to_host = PyObject_IsTrue(object);
+  if (to_host < 0) return nullptr;
+  const CopyTotals& totals = g_copies[to_host];
+  return Totals(totals.calls, totals.bytes, totals.ticks);
 }
 
 /// Memory of a tensor, which a framework names by its address as an integer.
@@ -234,6 +245,7 @@ PyObject* Configure(PyObject*, PyObject*, PyObject* kwargs) {
       {"on_device_loss", &a.on_device_loss, nullptr},
       {"on_device_eval", &a.on_device_eval, nullptr},
       {"grad_enabled", &a.grad_enabled, nullptr},
+      {"function_mode", &a.function_mode, nullptr},
       {"float32", &a.float32, nullptr},
       {"on_eval", &a.on_eval, nullptr},
       {"on_queue", &a.on_queue, nullptr},
@@ -292,6 +304,7 @@ PyMethodDef g_functions[] = {
     {"count_skipped", Fast(CountSkipped), METH_FASTCALL, "count_skipped(reason, n)"},
     {"compute_stats", Fast(ComputeStats), METH_FASTCALL, "compute_stats(address, count, dtype)"},
     {"hook_totals", HookTotals, METH_O, "hook_totals(hook) -> (calls, bytes, ns)"},
+    {"copy_totals", CopyTotalsOf, METH_O, "copy_totals(to_host) -> (calls, bytes, ns)"},
     {"configure", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(Configure)),
      METH_VARARGS | METH_KEYWORDS, "configure(**callbacks)"},
     {nullptr, nullptr, 0, nullptr},

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "capture.h"
+#include "hook.h"
 #include "items.h"
 #include "spans.h"
 #include "torch_capture.h"
@@ -185,12 +186,13 @@ void AfterForkInChild() {
   ThreadState& thread = ThisThread();
   thread.module_base = thread.module_depth;
   thread.backward_depth = thread.optimizer_depth = thread.next_depth = thread.wait_depth = 0;
-  thread.loss_depth = 0;
+  thread.loss_depth = thread.move_depth = 0;
   thread.in_scaler = false;
   thread.watching = 0;
   thread.timed_count = 0;
   ForgetSpans();
   ForgetItems();
+  ForgetCopies();
 }
 
 }  // namespace telltale::native

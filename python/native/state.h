@@ -26,6 +26,7 @@ struct ThreadState {
   int next_depth = 0;
   int wait_depth = 0;
   int loss_depth = 0;  ///< Calls of loss modules on the stack.
+  int move_depth = 0;  ///< A mode of the user's calls Tensor.to inside of Tensor.to.
   int watching = 0;    ///< Inside a root's forward whose calls the adapter is told; kWatch bits.
   PyObject* timed[8] = {};  ///< Names of the timed calls on the stack; borrowed.
   int timed_count = 0;
@@ -50,6 +51,7 @@ struct Adapter {
   PyObject* on_device_loss = nullptr;  ///< (tensor) loss that is not in main memory
   PyObject* on_device_eval = nullptr;  ///< (tensor) the same of an evaluation
   PyObject* grad_enabled = nullptr;    ///< () -> bool
+  PyObject* function_mode = nullptr;   ///< () -> bool: torch gives its calls to a mode first.
   PyObject* float32 = nullptr;         ///< The dtype of that name.
   PyTypeObject* tensor_type = nullptr;
   PyTypeObject* loss_type = nullptr;  ///< Base class of loss modules.

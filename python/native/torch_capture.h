@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Tensors of torch, read where they lie, and the calls of modules and losses that the adapter is
-// told of while the plan asks for what they take and give.
-//
-// Everything here runs with the GIL held; it is released while a large tensor is read.
+// The calls of modules, losses and optimizers that the adapter is told of while the plan asks for
+// what they take, give and change. Everything here runs with the GIL held.
 #pragma once
 
 #include "py_api.h"
@@ -13,7 +11,7 @@ namespace telltale::native {
 
 /// Functions of telltale._probe; ends with an empty one.
 extern PyMethodDef g_torch_capture_functions[];
-/// Interns the names used here, once. False with an exception set.
+/// Interns the names used here and beneath, once. False with an exception set.
 bool InitTorchCapture();
 
 /// While it lives, torch.compile leaves the frames of our own Python alone: its callback, which

@@ -15,6 +15,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -39,8 +40,11 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr std::int64_t kBusyPeriodNs = 50 * kMs;   ///< Between drains while records come.
-constexpr std::int64_t kIdlePeriodNs = 200 * kMs;  ///< At most: readers wait for the watermark.
+constexpr std::int64_t kBusyPeriodNs = 50 * kMs;   ///< Between drains while there is much to do.
+constexpr std::int64_t kIdlePeriodNs = 200 * kMs;  ///< Else: readers wait for the watermark.
+constexpr std::uint64_t kManyRecords = 1000;       ///< Of one tick.
+/// A sample so shortly before the next tick goes with it.
+constexpr std::int64_t kTogetherNs = 20 * kMs;
 constexpr std::int64_t kRefusedPeriodNs = 500 * kMs;
 constexpr std::int64_t kStatusPeriodNs = 1000 * kMs;
 constexpr std::int64_t kLedgerPeriodNs = 5000 * kMs;
@@ -120,7 +124,10 @@ class Agent {
   /// Whom a stop concerns: the trainers that have a channel, and the root of the training.
   std::vector<Stopper::Target> StopTargets() const;
 
-  void Wait(std::int64_t until_ns);
+  /// Until then, or true where there is something to look at before.
+  bool Wait(std::int64_t until_ns);
+  /// For the next tick; the samples that are due before it wait for its batch.
+  void WaitForTick(std::int64_t until_ns, SampleSchedule* samples);
   void ReceiveMessages();
   void Handle(const void* bytes, std::size_t size, std::vector<UniqueFd> fds);
   void Adopt(const channel::AddProducer& message, std::vector<UniqueFd> fds);
@@ -190,7 +197,8 @@ class Agent {
 
   bool refused_ = false;  ///< The journal took nothing at the last try.
   std::int64_t refused_since_ns_ = 0;
-  bool moved_ = false;  ///< The last tick found records.
+  /// The last tick found many records, values of tensors or names that ask for an answer.
+  bool busy_ = false;
   std::int64_t period_ns_ = kBusyPeriodNs;
   std::int64_t clock_offset_ns_ = 0;  ///< Wall minus monotonic at the last anchor.
   std::uint64_t append_refused_ = 0;
@@ -279,7 +287,7 @@ void Agent::CheckClock() {
   clock_offset_ns_ = offset;
 }
 
-void Agent::Wait(std::int64_t until_ns) {
+bool Agent::Wait(std::int64_t until_ns) {
   std::vector<pollfd> fds;
   if (!orphan_) fds.push_back({options_.link.get(), POLLIN, 0});
   if (training_ && training_ended_at_ns_ == 0) fds.push_back({training_.get(), POLLIN, 0});
@@ -287,7 +295,14 @@ void Agent::Wait(std::int64_t until_ns) {
     if (!producer->ended()) fds.push_back({producer->pidfd(), POLLIN, 0});
   }
   const std::int64_t left_ms = std::max<std::int64_t>(0, (until_ns - Now() + kMs - 1) / kMs);
-  ::poll(fds.data(), fds.size(), static_cast<int>(left_ms));
+  return ::poll(fds.data(), fds.size(), static_cast<int>(left_ms)) > 0;
+}
+
+void Agent::WaitForTick(std::int64_t until_ns, SampleSchedule* samples) {
+  while (!Wait(std::min(until_ns, samples->next_ns())) && samples->Due()) {
+    Sample();
+    if (Now() + kTogetherNs >= until_ns) return;
+  }
 }
 
 void Agent::ReceiveMessages() {
@@ -506,6 +521,7 @@ void Agent::Sample() {
     metrics_dropped_ += metrics_.size();
     metrics_.clear();
   }
+  const std::size_t before = metrics_.size();
   sampler_->Sample(offset_ns_, pool_.get(), &metrics_);
   for (collect::SystemEvent& said : sampler_->TakeEvents()) {
     PendingEvent event;
@@ -517,7 +533,7 @@ void Agent::Sample() {
     event.data = std::move(said.data);
     outbox_.Add(std::move(event));
   }
-  capture_->See(metrics_);
+  capture_->See(std::span(metrics_).subspan(before));
 }
 
 void Agent::CountOwn() {
@@ -611,12 +627,12 @@ bool Agent::WriteKept(format::Batch* batch, std::vector<Producer*>* in_batch) {
 
 /// One drain of every ring with everything else that waits. False when the journal refused it.
 bool Agent::Tick(bool ledger) {
-  if (pool_->bytes() > kMaxPoolBytes && metrics_.empty()) pool_ = std::make_unique<StringPool>();
   const bool was_refused = refused_;
   // First, also where the journal takes nothing: a process whose end was not seen wakes every wait.
   CheckLives();
   const std::int64_t watermark = RunNow();
   std::uint64_t records = 0;
+  bool busy = false;
   // The last batch of the tick carries the watermark, the events, the samples and the ledger.
   format::Batch batch;
   std::vector<Producer*> in_batch;
@@ -633,6 +649,7 @@ bool Agent::Tick(bool ledger) {
       const bool waiting =
           producer->consumer().Drain(kDrainBytes, offset_ns_, pool_.get(), &drained);
       producer->SeeTensors(drained.tensors, !waiting);
+      busy = busy || !drained.tensors.empty();
       more = waiting && taken < kMaxTickBytes;
       taken += kDrainBytes;
       records += drained.records;
@@ -653,7 +670,7 @@ bool Agent::Tick(bool ledger) {
       in_batch.push_back(producer.get());
     }
     producer->drained = !more;
-    capture_->AnswerNames(producer.get());
+    if (capture_->AnswerNames(producer.get())) busy = true;
   }
   if (!WriteKept(&batch, &in_batch)) return false;
   if (ledger) {
@@ -682,7 +699,9 @@ bool Agent::Tick(bool ledger) {
   released_.clear();
   if (ledger) ledger_.Sent();
   metrics_.clear();
-  moved_ = records > 0;
+  // No row is left that has its texts there.
+  if (pool_->bytes() > kMaxPoolBytes) pool_ = std::make_unique<StringPool>();
+  busy_ = busy || records > kManyRecords || stop_syncs_ || stopper_.pending() || capture_->waits();
   if (was_refused) SendStatus();
   Release();
   return true;
@@ -802,12 +821,10 @@ Status Agent::Run() {
       SendStatus();
       next_status = Now() + kStatusPeriodNs;
     }
-    if (!taken) {
-      period_ns_ = kRefusedPeriodNs;
-    } else {
-      period_ns_ = moved_ ? kBusyPeriodNs : std::min(period_ns_ + kBusyPeriodNs, kIdlePeriodNs);
-    }
-    Wait(std::min({Now() + period_ns_, samples.next_ns(), next_status}));
+    period_ns_ = !taken  ? kRefusedPeriodNs
+                 : busy_ ? kBusyPeriodNs
+                         : std::min(period_ns_ + kBusyPeriodNs, kIdlePeriodNs);
+    WaitForTick(Now() + period_ns_, &samples);
   }
   return Close();
 }

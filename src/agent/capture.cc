@@ -378,11 +378,11 @@ void Capture::Introduce(Producer* producer) const {
   producer->Publish(compiled_, plan_.slab_bytes, Producer::Names::kAgain);
 }
 
-void Capture::AnswerNames(Producer* producer) const {
+bool Capture::AnswerNames(Producer* producer) const {
   // The edit is published next: until then a probe has rules that the new answers do not fit.
-  if (edited_) return;
-  producer->AnswerNames(compiled_);
-  if (compiled_.slides()) producer->Slide(compiled_, plan_.slab_bytes);
+  if (edited_) return true;
+  const bool any = producer->AnswerNames(compiled_);
+  return (compiled_.slides() && producer->Slide(compiled_, plan_.slab_bytes)) || any;
 }
 
 void Capture::Publish(const Producers& producers, const std::function<std::int64_t()>& run_now) {

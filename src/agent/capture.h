@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -57,13 +58,16 @@ class Capture {
   void Settle(bool taken, std::int64_t now_ns, Outbox* outbox);
   /// The newest sample of the machine, and every few seconds the processor time of all that is
   /// ours.
-  void See(const std::vector<format::MetricRow>& sample) { own_cpu_.See(sample); }
+  void See(std::span<const format::MetricRow> sample) { own_cpu_.See(sample); }
   void CountOwn(std::uint64_t cpu_ns, std::int64_t now_ns, Outbox* outbox);
 
   /// A producer that was adopted: publishes the plan to it.
   void Introduce(Producer* producer) const;
-  /// Answers a producer's new names; not between an edit and its publication.
-  void AnswerNames(Producer* producer) const;
+  /// Answers a producer's new names; not between an edit and its publication. True where more may
+  /// come soon: there were some, or a part of the plan has followed the steps.
+  bool AnswerNames(Producer* producer) const;
+  /// A request was taken over whose first step has not come yet.
+  bool waits() const { return !open_.empty(); }
   /// Publishes what has changed, if anything, to all.
   void Publish(const Producers& producers, const std::function<std::int64_t()>& run_now);
 

@@ -27,6 +27,7 @@ constexpr std::uint64_t kMaxKept = 500'000;
 constexpr std::uint64_t kMaxStored = 5'000'000;
 constexpr std::size_t kMaxKeeps = 64;
 constexpr std::size_t kMaxHeldProcesses = 4096;
+constexpr std::uint64_t kLookAgainSpans = 4096;
 constexpr std::size_t kKeptRowsAtOnce = 2048;
 /// So long the steps after a finding are waited for.
 constexpr std::int64_t kAfterPatienceNs = 120 * kSecond;
@@ -72,11 +73,43 @@ std::optional<std::uint16_t> LookBack::ProcessOf(std::int32_t pid, std::int32_t 
     process.rank = rank;
     return static_cast<std::uint16_t>(i - 1);
   }
-  if (processes_.size() == kMaxHeldProcesses) return {};
-  processes_.emplace_back();
-  processes_.back().pid = pid;
-  processes_.back().rank = rank;
-  return static_cast<std::uint16_t>(processes_.size() - 1);
+  if (processes_.size() == kMaxHeldProcesses && free_.empty()) FreePlaces();
+  std::size_t at = processes_.size();
+  if (at < kMaxHeldProcesses) {
+    processes_.emplace_back();
+  } else if (!free_.empty()) {
+    at = free_.back();
+    free_.pop_back();
+    processes_[at] = Process();
+  } else {
+    return {};
+  }
+  processes_[at].pid = pid;
+  processes_[at].rank = rank;
+  return static_cast<std::uint16_t>(at);
+}
+
+void LookBack::FreePlaces() {
+  // The ring is long: it is looked through again once some of it has changed.
+  if (looked_ > 0 && received_ - looked_ < kLookAgainSpans) return;
+  looked_ = std::max<std::uint64_t>(received_, 1);
+  std::vector<bool> used(processes_.size());
+  const auto use = [&](const auto& spans) {
+    for (const Held& span : spans) used[span.process] = true;
+  };
+  use(ring_);
+  use(kept_);
+  use(offered_);
+  use(offered_full_);
+  for (const auto& step : offered_steps_) used[static_cast<std::size_t>(step[0])] = true;
+  for (const Keep& keep : keeps_) {
+    for (const auto& wait : keep.waits) used[wait.first] = true;
+  }
+  for (std::size_t i = 0; i < processes_.size(); ++i) {
+    if (!processes_[i].gone || processes_[i].free || used[i]) continue;
+    processes_[i].free = true;
+    free_.push_back(static_cast<std::uint16_t>(i));
+  }
 }
 
 void LookBack::Gone(std::int32_t pid) {
@@ -143,6 +176,7 @@ void LookBack::Offer(const std::vector<format::SpanRow>& details, format::Rows* 
     const bool no_room = name_bytes_ > 2 * name_room_ && !name_ids_.contains(std::string(row.name));
     if (!process || no_room) {
       ++fell_out_;
+      no_place_ += process ? 0 : 1;
       continue;
     }
     const Held held = HeldOf(row, *process);
@@ -382,6 +416,7 @@ void LookBack::CountInto(pid_t pid, Ledger* ledger) const {
   set("lookback.received", received_);
   set("lookback.stored", stored_);
   set("lookback.fell_out", fell_out_);
+  if (no_place_ > 0) set("lookback.no_place", no_place_);
 }
 
 }  // namespace telltale::agent

@@ -78,6 +78,7 @@ class LookBack {
     std::array<std::int64_t, 4> newest{-1, -1, -1, -1};  ///< Step of each mode that has ended.
     std::int64_t full_until = -1;  ///< TRAIN steps up to this one are stored as they come.
     bool gone = false;             ///< It has ended, and all of it was drained.
+    bool free = false;             ///< Nothing refers to it.
   };
   /// What was asked for, until it is over.
   struct Keep {
@@ -98,8 +99,10 @@ class LookBack {
   };
   struct Asked;  ///< A request's body.
 
-  /// Nothing: there are too many.
+  /// Nothing: there are too many at a time.
   std::optional<std::uint16_t> ProcessOf(std::int32_t pid, std::int32_t rank);
+  /// Makes the places of processes free that have ended and of which nothing is held.
+  void FreePlaces();
   std::uint32_t NameOf(std::string_view name);
   Held HeldOf(const format::SpanRow& row, std::uint16_t process);
   format::SpanRow RowOf(const Held& span) const;
@@ -114,14 +117,17 @@ class LookBack {
   std::unordered_map<std::string, std::uint32_t> name_ids_;
   std::size_t name_bytes_ = 0;
   std::vector<Process> processes_;
-  std::vector<Held> offered_;       ///< Of the batch that the journal is given next.
-  std::vector<Held> offered_full_;  ///< Of it, those that are stored as they come.
+  std::vector<std::uint16_t> free_;  ///< Of processes_.
+  std::uint64_t looked_ = 0;         ///< received_ at the last search for free ones.
+  std::vector<Held> offered_;        ///< Of the batch that the journal is given next.
+  std::vector<Held> offered_full_;   ///< Of it, those that are stored as they come.
   std::vector<std::array<std::int64_t, 3>> offered_steps_;  ///< Process, mode, step.
   std::deque<Held> kept_;                                   ///< To be written.
   std::size_t writing_ = 0;                                 ///< So many of them are in that batch.
   std::vector<Keep> keeps_;
   bool ended_ = false;
   std::uint64_t received_ = 0, fell_out_ = 0, stored_ = 0;
+  std::uint64_t no_place_ = 0;  ///< Spans of processes beyond the most; of fell_out_.
 };
 
 }  // namespace telltale::agent

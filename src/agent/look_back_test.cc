@@ -267,6 +267,49 @@ TEST_F(LookBackTest, AProcessThatEndsIsNotWaitedFor) {
   EXPECT_TRUE(Step(0, 3, true, kPid + 1).empty());
 }
 
+TEST_F(LookBackTest, ManyThatCameAndWentLeaveTheirPlaces) {
+  // Far more one after the other than are held at a time; the ring is longer than a few of them.
+  constexpr std::int32_t kProcesses = 5000;
+  constexpr int kSpans = 10;
+  for (std::int32_t i = 0; i < kProcesses; ++i) {
+    Step(i, kSpans, true, kPid + i);
+    ring_.Gone(kPid + i);
+  }
+  Ledger ledger;
+  ring_.CountInto(7, &ledger);
+  format::Batch batch;
+  ledger.AddTo(1, 0, &batch);
+  std::map<std::string, std::uint64_t> counters;
+  for (const auto& row : batch.rows.ledger) counters[std::string(row.name)] = row.value;
+  EXPECT_EQ(counters["lookback.received"], static_cast<std::uint64_t>(kProcesses * kSpans));
+  EXPECT_FALSE(counters.contains("lookback.no_place"));
+  ASSERT_TRUE(Ask(R"({"steps": 1, "after": 0})").ok());
+  const auto rows = Written();
+  ASSERT_GE(rows.size(), static_cast<std::size_t>(kSpans));
+  EXPECT_EQ(rows.back().pid, kPid + kProcesses - 1) << "the newest is held";
+  for (const auto& row : rows) EXPECT_EQ(row.step, row.pid - kPid) << "none under another's name";
+}
+
+TEST_F(LookBackTest, MoreAtATimeThanHavePlacesAreCounted) {
+  constexpr std::int32_t kProcesses = 4096 + 5;
+  for (std::int32_t i = 0; i < kProcesses; ++i) Step(1, 2, true, kPid + i);
+  Ledger ledger;
+  ring_.CountInto(7, &ledger);
+  format::Batch batch;
+  ledger.AddTo(1, 0, &batch);
+  std::map<std::string, std::uint64_t> counters;
+  for (const auto& row : batch.rows.ledger) counters[std::string(row.name)] = row.value;
+  EXPECT_EQ(counters["lookback.no_place"], 10U);
+  // One that ends and whose spans have fallen out leaves its place to another.
+  for (std::int32_t i = 0; i < 100; ++i) ring_.Gone(kPid + i);
+  for (int i = 0; i < 300; ++i) Step(2 + i, 100, true, kPid + 4000);
+  Step(1, 3, true, kPid + 9000);
+  ASSERT_TRUE(Ask(R"({"steps": 1, "after": 0})").ok());
+  const auto rows = Written();
+  EXPECT_TRUE(std::any_of(rows.begin(), rows.end(),
+                          [](const auto& row) { return row.pid == kPid + 9000; }));
+}
+
 TEST_F(LookBackTest, TheEndOfTheRunEndsIt) {
   Steps(0, 9);
   ASSERT_TRUE(Ask(R"({"steps": 5, "after": 5})").ok());

@@ -82,7 +82,7 @@ std::uint64_t HelperThreadsNs(const std::vector<pid_t>& producers) {
   return sum;
 }
 
-void OwnCpu::See(const std::vector<format::MetricRow>& sample) {
+void OwnCpu::See(std::span<const format::MetricRow> sample) {
   for (const format::MetricRow& row : sample) {
     if (row.name != "cpu.idle" || row.subject != "node") continue;
     idle_sum_ += row.value;

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "format/records.gen.h"
@@ -23,7 +24,7 @@ std::uint64_t HelperThreadsNs(const std::vector<pid_t>& producers);
 class OwnCpu {
  public:
   /// Takes the node's idle share out of a sample of the machine.
-  void See(const std::vector<format::MetricRow>& sample);
+  void See(std::span<const format::MetricRow> sample);
   /// The share of step time that `cpu_ns` more since the last call come to, over `cores`: all of it
   /// where hardly a core was idle, else 0. None at the first call.
   std::optional<double> Share(std::uint64_t cpu_ns, std::int64_t now_ns, unsigned cores);

@@ -84,12 +84,14 @@ void Producer::Publish(const plan::Compiled& compiled, std::uint64_t slab_bytes,
   published_ = passed_;
 }
 
-void Producer::AnswerNames(const plan::Compiled& compiled) {
+bool Producer::AnswerNames(const plan::Compiled& compiled) {
   const std::uint32_t count = consumer_->name_count();
+  const bool any = answered_ < count;
   for (; answered_ < count; ++answered_) {
     const std::uint32_t name = answered_ + 1;
     control_->SetName(name, compiled.WordOf(consumer_->name(name)));
   }
+  return any;
 }
 
 void Producer::See(const std::vector<format::StepRow>& steps) {
@@ -98,8 +100,10 @@ void Producer::See(const std::vector<format::StepRow>& steps) {
   }
 }
 
-void Producer::Slide(const plan::Compiled& compiled, std::uint64_t slab_bytes) {
-  if (passed_ != published_) Publish(compiled, slab_bytes, Names::kKept);
+bool Producer::Slide(const plan::Compiled& compiled, std::uint64_t slab_bytes) {
+  if (passed_ == published_) return false;
+  Publish(compiled, slab_bytes, Names::kKept);
+  return true;
 }
 
 void Producer::AttachSlab(UniqueFd slab) {

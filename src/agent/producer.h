@@ -46,12 +46,12 @@ class Producer {
   void SetDetail(std::uint32_t spans_per_second, bool all) {
     control_->SetDetail(spans_per_second, all);
   }
-  /// The names whose answers the plan owes; cheap where none is new.
-  void AnswerNames(const plan::Compiled& compiled);
+  /// The names whose answers the plan owes; cheap where none is new. True where one was.
+  bool AnswerNames(const plan::Compiled& compiled);
   /// Steps that it has made: lists of steps that are longer than a rule follow them.
   void See(const std::vector<format::StepRow>& steps);
   /// Publishes the next part of such lists where steps have passed since.
-  void Slide(const plan::Compiled& compiled, std::uint64_t slab_bytes);
+  bool Slide(const plan::Compiled& compiled, std::uint64_t slab_bytes);
 
   /// Maps the slab in which its tensors' values come.
   void AttachSlab(UniqueFd slab);

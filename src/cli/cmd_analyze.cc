@@ -114,7 +114,7 @@ int Analyze(const AnalyzeArgs& args) {
     }
   }
   options.against = against;
-  auto source = TraceSource::Open(run, options.ranks);
+  auto source = TraceSource::Open(run, options.ranks, analysis->trace);
   if (!source.ok()) return fail(source.status());
   const auto tables = analysis->run(*source, options);
   if (!tables.ok()) return fail(tables.status());

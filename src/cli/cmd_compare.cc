@@ -19,6 +19,7 @@
 #include "cli/command.h"
 #include "cli/junit.h"
 #include "cli/output.h"
+#include "cli/run_or_trace.h"
 #include "report/load.h"
 #include "report/text.h"
 #include "rules/rule_set.h"
@@ -185,9 +186,17 @@ std::vector<JUnitCase> Cases(const analysis::Comparison& comparison) {
 }
 
 int Compare(const CompareFlags& flags) {
-  auto a = LoadRecords(flags.a);
+  RunsOrTraces traces;
+  std::string run_a = flags.a;
+  std::string run_b = flags.b;
+  for (std::string* const path : {&run_a, &run_b}) {
+    if (const Status opened = traces.Open("compare", path); !opened.ok()) {
+      return Fail("compare", opened);
+    }
+  }
+  auto a = LoadRecords(run_a);
   if (!a.ok()) return Fail("compare", a.status());
-  auto b = LoadRecords(flags.b);
+  auto b = LoadRecords(run_b);
   if (!b.ok()) return Fail("compare", b.status());
   analysis::Comparison comparison = analysis::Compare(
       a->summary, b->summary, {.threshold = flags.threshold_percent / 100, .alpha = flags.alpha});
@@ -230,7 +239,7 @@ int Compare(const CompareFlags& flags) {
                                               "used: see `telltale verify {}`",
                                               *run, *run)));
   }
-  return 0;
+  return traces.ExitCode("compare", 0);
 }
 
 }  // namespace
@@ -240,11 +249,12 @@ void RegisterCompare(CLI::App& app, Context* context) {
       AddCommand(app, "compare", "Compare two runs: speed by phase, throughput, memory, losses",
                  "  telltale compare runs/main runs/change\n"
                  "  telltale compare A B --fail-on regression     # exit code 10 where B is worse\n"
-                 "  telltale compare A B --fail-on regression --threshold 10 --junit speed.xml",
+                 "  telltale compare A B --fail-on regression --threshold 10 --junit speed.xml\n"
+                 "  telltale compare before.pt.trace.json.gz after.pt.trace.json.gz",
                  {0, 3, 7, 8, kExitFinding});
   auto flags = std::make_shared<CompareFlags>();
-  AddOption(command, "A", flags->a, "Run directory: before").Required();
-  AddOption(command, "B", flags->b, "Run directory: after").Required();
+  AddOption(command, "A", flags->a, "Run directory, or a trace: before").Required();
+  AddOption(command, "B", flags->b, "Run directory, or a trace: after").Required();
   AddOption(command, "--fail-on", flags->fail_on,
             "Exit with 10 where B is worse, with 3 where nothing could be judged")
       .OneOf({"regression"});

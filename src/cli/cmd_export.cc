@@ -209,6 +209,7 @@ void RegisterExport(CLI::App& app, Context* context) {
       "  telltale export pprof RUN -o run.pb.gz\n"
       "  telltale export collapsed RUN --sample-type device | flamegraph.pl > run.svg\n"
       "  telltale export flamegraph RUN -o run.html --phase forward\n"
+      "  telltale export pprof RUN -o windows.pb.gz --source trace\n"
       "  telltale export timeline RUN -o timelines --step 5\n"
       "  telltale export parquet RUN --table steps -o steps.parquet\n"
       "  telltale export otlp RUN --endpoint http://127.0.0.1:4318 --follow\n"
@@ -245,6 +246,11 @@ void RegisterExport(CLI::App& app, Context* context) {
   AddOption(command, "--rank", args->trace.rank, "This rank alone (pprof, collapsed, flamegraph)");
   AddOption(command, "--phase", args->trace.phase,
             "This phase alone, of sampled stacks (pprof, collapsed, flamegraph)");
+  AddOption(command, "--source", args->trace.source,
+            "Of a run with sampled stacks and a profiler's slices: sampled, trace, or both, each "
+            "below a frame of its own (pprof, collapsed, flamegraph)")
+      .OneOf({"both", "sampled", "trace"})
+      .Default("both");
   AddOption(command, "--sample-type", args->trace.sample_type,
             "What collapsed stacks and flame graphs count: time, device, count or bytes")
       .OneOf({"time", "device", "count", "bytes"})

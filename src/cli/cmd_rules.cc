@@ -12,6 +12,7 @@
 #include "cli/check_json.h"
 #include "cli/command.h"
 #include "cli/output.h"
+#include "cli/run_or_trace.h"
 #include "rules/finding_json.h"
 #include "rules/foreign.h"
 #include "rules/registry.h"
@@ -156,12 +157,15 @@ void RegisterRules(CLI::App& app, Context* context) {
   AddJson(show, json.get());
   OnRun(show, context, [json, markdown, argument] { return Show(*argument, *json, *markdown); });
 
-  CLI::App* status =
-      AddCommand(*command, "status", "What each rule says of a run",
-                 "  telltale rules status telltale-runs/20261120-150412-train", {0, 3, 7, 8});
-  AddOption(status, "RUN", *argument, "Run directory").Required();
+  CLI::App* status = AddCommand(*command, "status", "What each rule says of a run",
+                                "  telltale rules status telltale-runs/20261120-150412-train\n"
+                                "  telltale rules status worker0.pt.trace.json.gz",
+                                {0, 3, 7, 8});
+  AddOption(status, "RUN", *argument, "Run directory, or a trace").Required();
   AddJson(status, json.get());
-  OnRun(status, context, [json, argument] { return RulesStatus(*argument, *json); });
+  OnRun(status, context, [json, argument] {
+    return WithRun("rules", argument.get(), [&] { return RulesStatus(*argument, *json); });
+  });
 
   CLI::App* test = AddCommand(
       *command, "test", "Runs rule scripts: records as text, and what rules must say of them",

@@ -88,14 +88,15 @@ Result<int> Trace(const TraceExport& what) {
       report->salvage);
 }
 
-/// That there is such a phase.
+/// That there are sampled stacks and such a phase, where they are asked for.
 Status CheckPhase(const TraceExport& what, const analysis::profile::Profile& profile) {
-  if (what.phase.empty()) return {};
+  if (what.phase.empty() && what.source != "sampled") return {};
   if (!profile.sampled) {
-    return {Code::kUsage,
-            "--phase is for runs with sampled stacks: record one with "
-            "`telltale run --stacks`"};
+    return {Code::kUsage, fmt::format("{} is for runs with sampled stacks: record one with "
+                                      "`telltale run --stacks`",
+                                      what.phase.empty() ? "--source sampled" : "--phase")};
   }
+  if (what.phase.empty()) return {};
   const analysis::profile::Tree& tree = profile.tree;
   std::set<std::string_view> phases;
   for (const auto thread : tree.node(analysis::profile::kRoot).children) {
@@ -110,8 +111,10 @@ interchange::FlameGraphText FlameText(const TraceExport& what,
                                       const analysis::profile::Profile& profile,
                                       std::string_view unit) {
   const std::string name = fs::absolute(what.run).lexically_normal().filename().string();
-  std::string of = profile.sampled ? "sampled stacks: thread, phase, then the frames of Python"
-                                   : "slices of a profiler and spans";
+  std::string of = !profile.sampled ? "slices of a profiler and spans"
+                   : profile.traced
+                       ? "sampled stacks of the whole run and, beside them, windows of detail"
+                       : "sampled stacks: thread, phase, then the frames of Python";
   if (!what.phase.empty()) of += ", phase " + what.phase;
   if (what.step) of += fmt::format(", step {}", *what.step);
   if (what.rank) of += fmt::format(", rank {}", *what.rank);
@@ -124,7 +127,14 @@ Result<int> Stacks(const TraceExport& what) {
   build.step = what.step.value_or(-1);
   if (what.rank) build.rank = static_cast<std::int32_t>(*what.rank);
   build.sum = !what.step;
-  build.prefer_sampled = true;
+  using analysis::profile::SliceSource;
+  if (!what.phase.empty() && what.source == "trace") {
+    return {Code::kUsage, "--phase is of sampled stacks: leave out --source trace"};
+  }
+  // Only these have phases.
+  build.source = what.source == "trace"                            ? SliceSource::kTrace
+                 : what.source == "sampled" || !what.phase.empty() ? SliceSource::kSampled
+                                                                   : SliceSource::kBoth;
   TELLTALE_ASSIGN_OR_RETURN(
       const auto profile,
       analysis::profile::BuildProfile(what.run, analysis::profile::kStackView, build));

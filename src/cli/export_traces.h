@@ -17,7 +17,8 @@ struct TraceExport {
   std::string sample_type = "time";
   std::optional<std::int64_t> step;
   std::optional<std::int64_t> rank;
-  std::string phase;  ///< Of sampled stacks; empty: all.
+  std::string phase;            ///< Of sampled stacks; empty: all.
+  std::string source = "both";  ///< Of stacks: both, sampled, trace.
   bool no_counters = false;
   bool json = false;
 };

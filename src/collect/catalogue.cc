@@ -130,11 +130,12 @@ constexpr auto kCatalogue = std::to_array<MetricDesc>({
     {kNetDrops, "net.drops_rate", "1/s", kRate, "net:NAME", kNetDev,
      "Packets dropped, for want of buffers most often, both directions together."},
     {kTcpSegments, "net.tcp_segments_rate", "1/s", kRate, "node", kSnmp,
-     "TCP segments sent, those sent once more not included."},
+     "TCP segments sent, slowly; those sent once more not included."},
     {kTcpRetransmits, "net.tcp_retransmits_rate", "1/s", kRate, "node", kSnmp,
-     "TCP segments sent once more: they, or the word that they came, were lost on the way."},
+     "TCP segments sent once more, slowly: they, or the word that they came, were lost on the "
+     "way."},
     {kTcpErrors, "net.tcp_errors_rate", "1/s", kRate, "node", kSnmp,
-     "TCP segments received broken."},
+     "TCP segments received broken, slowly."},
     {kPsiCpuSome, "psi.cpu.some10", "percent", kGauge, "psi", "/proc/pressure/cpu",
      "Share of the last 10 s in which at least one task waited for a core."},
     {kPsiIoSome, "psi.io.some10", "percent", kGauge, "psi", "/proc/pressure/io",
@@ -176,11 +177,11 @@ constexpr auto kCatalogue = std::to_array<MetricDesc>({
     {kCgroupOoms, "cgroup.ooms", "1", kGauge, "cgroup", "v2 memory.events",
      "Times since then that the group stood at its limit and nothing could be given back."},
     {kCgroupSwapUsed, "cgroup.swap_used", "bytes", kGauge, "cgroup", "v2 memory.swap.current",
-     "Memory of the group that lies in swap."},
+     "Memory of the group that lies in swap; slowly."},
     {kCgroupTasksLimit, "cgroup.tasks_limit", "1", kGauge, "cgroup", "pids.max",
-     "Processes and threads that the group may have; left out where there is no limit."},
+     "Processes and threads that the group may have, slowly; left out where there is no limit."},
     {kCgroupTasks, "cgroup.tasks", "1", kGauge, "cgroup", "pids.current",
-     "Processes and threads of the group."},
+     "Processes and threads of the group, slowly."},
     {kCgroupPsiCpuSome, "cgroup.psi_cpu_some10", "percent", kGauge, "cgroup", "v2 cpu.pressure",
      "Share of the last 10 s in which at least one task of the group waited for a core, held back "
      "by its limit included."},
@@ -253,7 +254,8 @@ constexpr auto kCatalogue = std::to_array<MetricDesc>({
      "The part in the kernel."},
     {kProcRss, "proc.rss", "bytes", kGauge, kProcess, kPidStat,
      "Resident memory. The sum over a tree counts shared pages once a process."},
-    {kProcSwap, "proc.swap", "bytes", kGauge, kProcess, kPidStatus, "Memory that lies in swap."},
+    {kProcSwap, "proc.swap", "bytes", kGauge, kProcess, kPidStatus,
+     "Memory that lies in swap; slowly."},
     {kProcMajorFaults, "proc.major_faults_rate", "1/s", kRate, kProcess, kPidStat,
      "Page faults that had to wait for a disk."},
     {kProcMinorFaults, "proc.minor_faults_rate", "1/s", kRate, kProcess, kPidStat,
@@ -272,13 +274,15 @@ constexpr auto kCatalogue = std::to_array<MetricDesc>({
      "Bytes that those calls wrote."},
     {kProcThreads, "proc.threads", "1", kGauge, kProcess, kPidStat, "Threads."},
     {kProcVoluntarySwitches, "proc.voluntary_switches_rate", "1/s", kRate, kProcess, kPidStatus,
-     "Times that the main thread gave up its core to wait for something. The kernel counts by "
+     "Times that the main thread gave up its core to wait for something, slowly. The kernel counts "
+     "by "
      "thread: the main one is the one that trains, or loads."},
     {kProcInvoluntarySwitches, "proc.involuntary_switches_rate", "1/s", kRate, kProcess, kPidStatus,
-     "Times that the main thread was taken off its core although it had work: more wants to run "
+     "Times that the main thread was taken off its core although it had work, slowly: more wants "
+     "to run "
      "than there are cores."},
     {kProcRunDelay, "proc.run_delay", "percent", kRate, kProcess, "/proc/PID/schedstat",
-     "Time that the main thread stood in the queue of a core, ready and not running."},
+     "Time that the main thread stood in the queue of a core, ready and not running; slowly."},
 });
 
 constexpr bool IdsAreIndices() {
@@ -311,6 +315,11 @@ std::string CataloguePage() {
       "right\n"
       "where a 32-bit counter wrapped. A source that cannot be read leaves its metrics out and is "
       "counted.\n\n"
+      "What is marked *slowly* is read every second, or with each sample where these are rarer: to "
+      "read it\n"
+      "is dear, or it changes slowly itself. Pressure (`psi`) is in each sample and read every "
+      "second: the\n"
+      "kernel works it out every 2 s.\n\n"
       "The training's process tree is the command and all its descendants: one subject a process "
       "and\n"
       "`proc:tree` for their sum. New processes are looked for once a second. Which of them are "
@@ -323,11 +332,9 @@ std::string CataloguePage() {
       "that\n"
       "hangs holds up nothing else and is said (`gpu.silent`, [events](formats/events.md)), as is "
       "a\n"
-      "device that is lost. What is marked *slowly* is read every second, or with each sample "
-      "where these\n"
-      "are rarer. What a device does not support is left out. Partitioned devices (MIG) are read "
-      "as a\n"
-      "whole and left as they are. `telltale doctor` says what was found.\n\n"
+      "device that is lost. What a device does not support is left out. Partitioned devices (MIG) "
+      "are read\n"
+      "as a whole and left as they are. `telltale doctor` says what was found.\n\n"
       "| Name | Unit | Kind | Subject | Source | Meaning |\n|---|---|---|---|---|---|\n";
   for (const MetricDesc& m : kCatalogue) {
     page += fmt::format("| `{}` | {} | {} | {} | {} | {} |\n", m.name, m.unit,

@@ -35,9 +35,11 @@ std::optional<double> ValueOf(const std::optional<CgroupLimit>& limit) {
 
 }  // namespace
 
+CgroupSource::CgroupSource(SourceContext* context) : context_(context), resolve_(kResolveNs) {}
+
 void CgroupSource::SetProcess(int pid) {
   process_ = std::to_string(pid);
-  resolve_at_ns_ = INT64_MIN;
+  resolve_.Reset();
 }
 
 bool CgroupSource::Watch(const std::string& folder, const char* name, Watched* watched) const {
@@ -80,9 +82,12 @@ void CgroupSource::Resolve() {
   Watch(FolderOf(tasks, places.pids), "pids.current", &tasks_);
   // Version 1 keeps none.
   const std::string& own = FolderOf(std::nullopt, places.memory);
-  Watch(second ? own : std::string(), "cpu.pressure", &cpu_pressure_);
-  Watch(second ? own : std::string(), "io.pressure", &io_pressure_);
-  Watch(second ? own : std::string(), "memory.pressure", &memory_pressure_);
+  const auto watch_pressure = [&](const char* name, WatchedPressure* pressure) {
+    if (Watch(second ? own : std::string(), name, &pressure->watched)) pressure->values.Reset();
+  };
+  watch_pressure("cpu.pressure", &cpu_pressure_);
+  watch_pressure("io.pressure", &io_pressure_);
+  watch_pressure("memory.pressure", &memory_pressure_);
 }
 
 std::optional<std::uint64_t> CgroupSource::Number(Watched* watched, std::int64_t* time_ns) {
@@ -117,6 +122,12 @@ void CgroupSource::SampleCpu(std::string_view subject, RowSink* sink) {
       emit_used(used, time_ns);
     }
   }
+  // Without a limit the counters stand at zero, and that is no fact about the training.
+  if (!one_file && !cpu_limit_) {
+    throttled_rate_ = {};
+    periods_.reset();
+    return;
+  }
   const Reading reading = ReadFile(&throttled_.file, context_);
   if (!reading.ok) return;
   if (one_file) emit_used(Keyed(reading.text, "usage_usec"), reading.monotonic_ns);
@@ -128,7 +139,6 @@ void CgroupSource::SampleCpu(std::string_view subject, RowSink* sink) {
   const auto held_back_before = std::exchange(throttled_periods_, held_back);
   const auto rate =
       time ? throttled_rate_.Advance(*time, reading.monotonic_ns, resets) : std::nullopt;
-  // Without a limit the counters stand at zero, and that is no fact about the training.
   if (!cpu_limit_) return;
   if (rate) sink->Emit(MetricId::kCgroupCpuThrottled, subject, *rate * percent_per_unit);
   if (!periods || !held_back || !periods_before || !held_back_before) return;
@@ -141,7 +151,7 @@ void CgroupSource::SampleCpu(std::string_view subject, RowSink* sink) {
   }
 }
 
-void CgroupSource::SampleMemory(std::string_view subject, RowSink* sink) {
+void CgroupSource::SampleMemory(std::string_view subject, bool slow, RowSink* sink) {
   std::int64_t time_ns = 0;
   if (memory_limit_) sink->Emit(MetricId::kCgroupMemLimit, subject, *memory_limit_);
   if (const auto used = Number(&memory_used_, &time_ns)) {
@@ -160,9 +170,8 @@ void CgroupSource::SampleMemory(std::string_view subject, RowSink* sink) {
       if (ooms) sink->Emit(MetricId::kCgroupOoms, subject, static_cast<double>(*ooms));
     }
     std::int64_t swap_time_ns = 0;
-    if (const auto swap = Number(&memory_swap_, &swap_time_ns)) {
-      sink->Emit(MetricId::kCgroupSwapUsed, subject, static_cast<double>(*swap));
-    }
+    const auto swap = slow ? Number(&memory_swap_, &swap_time_ns) : std::nullopt;
+    if (swap) sink->Emit(MetricId::kCgroupSwapUsed, subject, static_cast<double>(*swap));
   } else {
     hits = Number(&memory_hits_, &time_ns);
   }
@@ -185,28 +194,17 @@ void CgroupSource::SampleTasks(std::string_view subject, RowSink* sink) {
   }
 }
 
-void CgroupSource::SamplePressure(std::string_view subject, RowSink* sink) {
-  using enum MetricId;
-  const auto sample = [&](Watched* watched, MetricId some, std::optional<MetricId> full) {
-    const Reading reading = ReadFile(&watched->file, context_);
-    if (reading.ok) EmitPressure(reading.text, some, full, subject, context_, sink);
-  };
-  sample(&cpu_pressure_, kCgroupPsiCpuSome, std::nullopt);
-  sample(&io_pressure_, kCgroupPsiIoSome, kCgroupPsiIoFull);
-  sample(&memory_pressure_, kCgroupPsiMemorySome, kCgroupPsiMemoryFull);
-}
-
 void CgroupSource::Sample(RowSink* sink) {
   const std::int64_t now_ns = context_->clock->MonotonicNs();
-  if (now_ns >= resolve_at_ns_) {
-    Resolve();
-    resolve_at_ns_ = now_ns + kResolveNs;
-  }
+  if (resolve_.Due(now_ns)) Resolve();
+  const bool slow = slow_.Due(now_ns);
   const std::string_view subject = sink->Intern("cgroup");
   SampleCpu(subject, sink);
-  SampleMemory(subject, sink);
-  SampleTasks(subject, sink);
-  SamplePressure(subject, sink);
+  SampleMemory(subject, slow, sink);
+  if (slow) SampleTasks(subject, sink);
+  for (WatchedPressure* pressure : {&cpu_pressure_, &io_pressure_, &memory_pressure_}) {
+    pressure->values.Sample(&pressure->watched.file, subject, context_, sink);
+  }
 }
 
 }  // namespace telltale::collect

@@ -6,13 +6,15 @@
 
 #include "collect/cgroup.h"
 #include "collect/counter.h"
+#include "collect/period.h"
+#include "collect/pressure.h"
 #include "collect/source.h"
 
 namespace telltale::collect {
 
 class CgroupSource final : public Source {
  public:
-  explicit CgroupSource(SourceContext* context) : context_(context) {}
+  explicit CgroupSource(SourceContext* context);
   /// Whose group; this process's own before the first call.
   void SetProcess(int pid);
   void Sample(RowSink* sink) override;
@@ -26,17 +28,23 @@ class CgroupSource final : public Source {
   };
 
   void Resolve();
+  /// A file of pressure, of its own control group.
+  struct WatchedPressure {
+    Watched watched;
+    Pressure values;
+  };
+
   /// True where it is another file than before.
   bool Watch(const std::string& folder, const char* name, Watched* watched) const;
   void SampleCpu(std::string_view subject, RowSink* sink);
-  void SampleMemory(std::string_view subject, RowSink* sink);
+  void SampleMemory(std::string_view subject, bool slow, RowSink* sink);
   void SampleTasks(std::string_view subject, RowSink* sink);
-  void SamplePressure(std::string_view subject, RowSink* sink);
   std::optional<std::uint64_t> Number(Watched* watched, std::int64_t* time_ns);
 
   SourceContext* context_;
   std::string process_ = "self";
-  std::int64_t resolve_at_ns_ = INT64_MIN;
+  Period resolve_;
+  Period slow_{kSlowPeriodNs};
   int cpu_version_ = 0;
   int memory_version_ = 0;
   std::optional<double> cpu_limit_, memory_limit_, tasks_limit_;  ///< Cores, bytes, tasks.
@@ -48,7 +56,11 @@ class CgroupSource final : public Source {
   Watched memory_kills_;  ///< v1 memory.oom_control.
   Watched memory_swap_;   ///< v2 memory.swap.current.
   Watched tasks_;
-  Watched cpu_pressure_, io_pressure_, memory_pressure_;  ///< v2, of the own group.
+  /// v2, of the own group.
+  WatchedPressure cpu_pressure_{{}, {MetricId::kCgroupPsiCpuSome, std::nullopt}};
+  WatchedPressure io_pressure_{{}, {MetricId::kCgroupPsiIoSome, MetricId::kCgroupPsiIoFull}};
+  WatchedPressure memory_pressure_{
+      {}, {MetricId::kCgroupPsiMemorySome, MetricId::kCgroupPsiMemoryFull}};
   RateCounter cpu_used_rate_, throttled_rate_, memory_hits_rate_;
   std::optional<std::uint64_t> periods_, throttled_periods_;  ///< At the sample before.
 };

@@ -27,7 +27,7 @@ struct Core {
 class CpuSource final : public Source {
  public:
   explicit CpuSource(SourceContext* context)
-      : context_(context), file_(context->root + "proc/stat") {
+      : context_(context), file_(context->root + "proc/stat", KeptFile::Text::kOneRecord) {
     all_.subject = "node";
   }
 
@@ -65,6 +65,8 @@ class CpuSource final : public Source {
     const bool running = key == "procs_running";
     if (counter == nullptr && !running && key != "procs_blocked") return;
     const auto value = ParseNumber<std::uint64_t>(NextField(&line));
+    // Some that stand for a kernel write 0 always.
+    if (counter == &forks_) context_->forks = value.value_or(0) > 0 ? value : std::nullopt;
     if (!value) {
       ++context_->counters.malformed;
     } else if (counter == nullptr) {

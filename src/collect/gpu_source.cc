@@ -9,11 +9,11 @@
 #include <utility>
 
 #include "collect/gpu_reader.h"
+#include "collect/period.h"
 
 namespace telltale::collect {
 namespace {
 
-constexpr std::int64_t kSlowPeriodNs = 1'000'000'000;
 /// The first answer may take long: the driver wakes the devices.
 constexpr std::int64_t kGpuSilentNs = 30'000'000'000;
 constexpr std::chrono::seconds kEndPatience{1};

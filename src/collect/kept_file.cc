@@ -38,8 +38,8 @@ bool ReadWhole(int fd, bool one_record, std::string* buffer, std::size_t* size) 
 
 }  // namespace
 
-KeptFile::KeptFile(std::string path, std::int64_t retry_ns)
-    : path_(std::move(path)), retry_ns_(retry_ns) {}
+KeptFile::KeptFile(std::string path, Text text, std::int64_t retry_ns)
+    : path_(std::move(path)), retry_ns_(retry_ns), one_record_(text == Text::kOneRecord) {}
 
 std::optional<std::string_view> KeptFile::Read(std::int64_t now_ns, std::string* buffer,
                                                bool* failed) {

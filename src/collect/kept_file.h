@@ -12,11 +12,17 @@ namespace telltale::collect {
 
 class KeptFile {
  public:
+  /// How the kernel makes the file: record by record, so that it is read until nothing more comes,
+  /// or as one, which one call reads whole.
+  enum class Text : bool { kRecords, kOneRecord };
+
   /// Where the file cannot be opened it is tried again every `retry_ns`; 0 means never.
-  explicit KeptFile(std::string path, std::int64_t retry_ns = 30'000'000'000);
-  /// Takes a descriptor of a file that the kernel makes as one record (of a process, of a control
-  /// group), so one call reads it whole; once that fails, so does every later read.
-  explicit KeptFile(UniqueFd fd) : one_record_(true), fd_(std::move(fd)) {}
+  explicit KeptFile(std::string path, Text text = Text::kRecords,
+                    std::int64_t retry_ns = 30'000'000'000);
+  /// Takes a descriptor, of a process or a control group mostly, whose files are one record; once
+  /// it fails, so does every later read.
+  explicit KeptFile(UniqueFd fd, Text text = Text::kOneRecord)
+      : one_record_(text == Text::kOneRecord), fd_(std::move(fd)) {}
 
   /// The content, valid until the next Read() with the same buffer; none where it could not be
   /// read. `failed` is set where a call failed, but not while a retry is not yet due.

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// /proc/meminfo, /proc/vmstat and /proc/pressure: memory, swapping, and who waits for what.
+// /proc/meminfo and /proc/vmstat: memory, page faults and swapping.
 #include <unistd.h>
 
-#include <array>
 #include <optional>
 
 #include "collect/counter.h"
@@ -16,7 +15,7 @@ class MemorySource final : public Source {
  public:
   explicit MemorySource(SourceContext* context)
       : context_(context),
-        meminfo_(context->root + "proc/meminfo"),
+        meminfo_(context->root + "proc/meminfo", KeptFile::Text::kOneRecord),
         vmstat_(context->root + "proc/vmstat"),
         page_bytes_(static_cast<double>(::sysconf(_SC_PAGESIZE))) {}
 
@@ -99,65 +98,10 @@ class MemorySource final : public Source {
   RateCounter major_faults_;
 };
 
-struct PressureFile {
-  const char* path;
-  std::optional<MetricId> some;
-  std::optional<MetricId> full;
-};
-// "full" of the processor is zero for the whole machine by definition.
-constexpr std::array<PressureFile, 3> kPressureFiles = {{
-    {"proc/pressure/cpu", MetricId::kPsiCpuSome, std::nullopt},
-    {"proc/pressure/io", MetricId::kPsiIoSome, MetricId::kPsiIoFull},
-    {"proc/pressure/memory", MetricId::kPsiMemorySome, MetricId::kPsiMemoryFull},
-}};
-
-class PressureSource final : public Source {
- public:
-  explicit PressureSource(SourceContext* context) : context_(context) {
-    for (const PressureFile& f : kPressureFiles) files_.emplace_back(context->root + f.path);
-  }
-
-  void Sample(RowSink* sink) override {
-    for (std::size_t i = 0; i < files_.size(); ++i) {
-      const Reading reading = ReadFile(&files_[i], context_);
-      if (!reading.ok) continue;
-      EmitPressure(reading.text, kPressureFiles[i].some, kPressureFiles[i].full,
-                   sink->Intern("psi"), context_, sink);
-    }
-  }
-
- private:
-  SourceContext* context_;
-  std::vector<KeptFile> files_;
-};
-
 }  // namespace
-
-void EmitPressure(std::string_view text, std::optional<MetricId> some, std::optional<MetricId> full,
-                  std::string_view subject, SourceContext* context, RowSink* sink) {
-  std::string_view line;
-  while (NextLine(&text, &line)) {
-    const std::string_view kind = NextField(&line);
-    const std::optional<MetricId> id = kind == "some" ? some : kind == "full" ? full : std::nullopt;
-    if (!id) continue;
-    constexpr std::string_view kKey = "avg10=";
-    const std::string_view field = NextField(&line);
-    const auto value =
-        field.starts_with(kKey) ? ParseNumber<double>(field.substr(kKey.size())) : std::nullopt;
-    if (value) {
-      sink->Emit(*id, subject, *value);
-    } else {
-      ++context->counters.malformed;
-    }
-  }
-}
 
 std::unique_ptr<Source> MakeMemorySource(SourceContext* context) {
   return std::make_unique<MemorySource>(context);
-}
-
-std::unique_ptr<Source> MakePressureSource(SourceContext* context) {
-  return std::make_unique<PressureSource>(context);
 }
 
 }  // namespace telltale::collect

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <iterator>
+#include <memory>
 #include <optional>
 #include <utility>
 
@@ -17,7 +18,6 @@
 namespace telltale::collect {
 namespace {
 
-constexpr std::int64_t kRefreshNs = 1'000'000'000;
 // Four descriptors each, and the agent keeps as many for every producer; the supervisor has raised
 // the limit for both.
 constexpr std::size_t kMaxProcesses = 192;
@@ -56,15 +56,15 @@ std::optional<Stat> ParseStat(std::string_view text) {
 
 bool IsEnded(char state) { return state == 'Z' || state == 'X'; }
 
+using Folder = std::unique_ptr<DIR, int (*)(DIR*)>;
+
 /// Names in a folder that are numbers.
-std::vector<int> NumbersIn(const std::string& folder) {
+std::vector<int> NumbersIn(const std::string& path) {
   std::vector<int> numbers;
-  DIR* dir = ::opendir(folder.c_str());
-  if (dir == nullptr) return numbers;
-  while (const dirent* entry = ::readdir(dir)) {
+  const Folder folder(::opendir(path.c_str()), ::closedir);
+  while (const dirent* entry = folder ? ::readdir(folder.get()) : nullptr) {
     if (const auto number = ParseNumber<int>(entry->d_name)) numbers.push_back(*number);
   }
-  ::closedir(dir);
   return numbers;
 }
 
@@ -97,7 +97,8 @@ ProcessTree::ProcessTree(SourceContext* context)
 
 void ProcessTree::SetRoots(const std::vector<int>& pids) {
   for (const int pid : pids) Add(pid);
-  refresh_at_ns_ = INT64_MIN;
+  refresh_.Reset();
+  forks_.reset();
 }
 
 bool ProcessTree::Add(int pid) {
@@ -132,9 +133,15 @@ bool ProcessTree::Add(int pid) {
 }
 
 void ProcessTree::ListChildren(int pid, std::vector<int>* out) {
-  const std::string tasks = fmt::format("{}proc/{}/task/", context_->root, pid);
-  for (const int tid : NumbersIn(tasks)) {
-    KeptFile file(fmt::format("{}{}/children", tasks, tid));
+  const std::string tasks = fmt::format("{}proc/{}/task", context_->root, pid);
+  const Folder folder(::opendir(tasks.c_str()), ::closedir);
+  while (const dirent* entry = folder ? ::readdir(folder.get()) : nullptr) {
+    const auto tid = ParseNumber<int>(entry->d_name);
+    if (!tid) continue;
+    std::array<char, 32> name{};
+    fmt::format_to_n(name.data(), name.size() - 1, "{}/children", *tid);
+    KeptFile file(UniqueFd(::openat(::dirfd(folder.get()), name.data(), O_RDONLY | O_CLOEXEC)),
+                  KeptFile::Text::kRecords);
     bool failed = false;
     auto text = file.Read(0, &context_->buffer, &failed);
     if (!text) {
@@ -251,7 +258,7 @@ void ProcessTree::SampleRunDelay(Values* values) {
   values->Rate(MetricId::kProcRunDelay, times[1], now_ns, kNsToPercent);
 }
 
-bool ProcessTree::SampleOne(int pid, Process* process, RowSink* sink, Totals* totals) {
+bool ProcessTree::SampleOne(int pid, Process* process, bool slow, RowSink* sink, Totals* totals) {
   bool failed = false;
   const std::int64_t now_ns = context_->clock->MonotonicNs();
   const auto text = process->stat.Read(now_ns, &context_->buffer, &failed);
@@ -273,20 +280,25 @@ bool ProcessTree::SampleOne(int pid, Process* process, RowSink* sink, Totals* to
   values.Rate(MetricId::kProcMinorFaults, stat->minor_faults, now_ns);
   values.Gauge(MetricId::kProcThreads, static_cast<double>(stat->threads));
   SampleIo(&values);
-  SampleStatus(&values);
-  SampleRunDelay(&values);
+  if (slow) {
+    SampleStatus(&values);
+    SampleRunDelay(&values);
+  }
   return true;
 }
 
 void ProcessTree::Sample(RowSink* sink) {
   const std::int64_t now_ns = context_->clock->MonotonicNs();
-  if (now_ns >= refresh_at_ns_ && !processes_.empty()) {
+  // Of a reading before this one, so what was started since makes another look.
+  const bool none_new = context_->forks && context_->forks == forks_;
+  if (!processes_.empty() && !none_new && refresh_.Due(now_ns)) {
+    forks_ = context_->forks;
     Refresh();
-    refresh_at_ns_ = now_ns + kRefreshNs;
   }
+  const bool slow = slow_.Due(now_ns);
   Totals totals{};
   for (auto it = processes_.begin(); it != processes_.end();) {
-    const bool lives = SampleOne(it->first, &it->second, sink, &totals);
+    const bool lives = SampleOne(it->first, &it->second, slow, sink, &totals);
     it = lives ? std::next(it) : processes_.erase(it);
   }
   const std::string_view tree = sink->Intern("proc:tree");

@@ -3,7 +3,8 @@
 //
 // Identity: a process is held by descriptors that were opened through its own /proc folder, so a
 // pid that the kernel gives to somebody else is never taken for it. New ones are looked for once a
-// second; one that is known stays, whatever becomes of its parent.
+// second, where the machine has started any; one that is known stays, whatever becomes of its
+// parent.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "collect/counter.h"
+#include "collect/period.h"
 #include "collect/source.h"
 
 namespace telltale::collect {
@@ -40,8 +42,8 @@ class ProcessTree final : public Source {
   bool Add(int pid);
   void ListChildren(int pid, std::vector<int>* out);
   void ListChildrenByScan(std::vector<int>* out);
-  /// False where the process has ended.
-  bool SampleOne(int pid, Process* process, RowSink* sink, Totals* totals);
+  /// False where the process has ended. `slow`: what is marked so in docs/metrics.md too.
+  bool SampleOne(int pid, Process* process, bool slow, RowSink* sink, Totals* totals);
   void SampleIo(Values* values);
   void SampleStatus(Values* values);
   void SampleRunDelay(Values* values);
@@ -49,8 +51,10 @@ class ProcessTree final : public Source {
   SourceContext* context_;
   const double ticks_per_second_;
   const double page_bytes_;
-  std::int64_t refresh_at_ns_ = INT64_MIN;
-  bool scan_ = false;  ///< This kernel has no task/TID/children files.
+  Period refresh_{kSlowPeriodNs};
+  std::optional<std::uint64_t> forks_;  ///< Of the machine, before the last look for new ones.
+  Period slow_{kSlowPeriodNs};          ///< Of all processes at once, for the sums over the tree.
+  bool scan_ = false;                   ///< This kernel has no task/TID/children files.
   std::map<int, Process> processes_;
 };
 

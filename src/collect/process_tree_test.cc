@@ -101,6 +101,37 @@ TEST_F(ProcessTreeTest, NewProcessesAreFoundWithinASecondAndEndedOnesLeave) {
   EXPECT_EQ(ended.count("proc:100 proc.rss"), 1U);
 }
 
+TEST_F(ProcessTreeTest, NewProcessesAreNotLookedForWhereTheMachineHasStartedNone) {
+  const auto start = [this](int so_far) {
+    tree.Write("proc/stat", fmt::format("ctxt 1\nprocesses {}\n", so_far));
+  };
+  WriteProcess(100, 1, 0, 0);
+  WriteChildren(100, 100, "");
+  start(7);
+  Watch(100);
+  clock.Advance(kSecond);
+  Sample();  // Knows of the 7.
+  WriteProcess(101, 100, 0, 0);
+  WriteChildren(100, 100, "101");
+  WriteChildren(101, 101, "");
+  clock.Advance(kSecond);
+  EXPECT_EQ(Sample().count("proc:101 proc.rss"), 0U) << "it was looked for";
+  start(8);
+  clock.Advance(kSecond);
+  Sample();
+  clock.Advance(kSecond / 10);
+  EXPECT_EQ(Sample().count("proc:101 proc.rss"), 1U);
+  // Some that stand for a kernel do not count.
+  start(0);
+  WriteProcess(102, 100, 0, 0);
+  WriteChildren(100, 100, "101 102");
+  WriteChildren(102, 102, "");
+  clock.Advance(kSecond);
+  Sample();
+  clock.Advance(kSecond);
+  EXPECT_EQ(Sample().count("proc:102 proc.rss"), 1U);
+}
+
 TEST_F(ProcessTreeTest, AChildStaysWatchedWhenItsParentHasEnded) {
   WriteProcess(100, 1, 0, 0);
   WriteProcess(101, 100, 0, 0);
@@ -134,8 +165,36 @@ TEST_F(ProcessTreeTest, FaultsAndTimeInTheQueue) {
   EXPECT_DOUBLE_EQ(v.at("proc:tree proc.run_delay"), 25);
   const std::uint64_t malformed = sampler->counters().malformed;
   write(700, 12, "soon\n");
+  clock.Advance(kSecond);
   EXPECT_EQ(Sample().count("proc:100 proc.run_delay"), 0U);
   EXPECT_EQ(sampler->counters().malformed, malformed + 1);
+}
+
+TEST_F(ProcessTreeTest, WhatIsSlowIsReadEverySecondOfAllProcessesAtOnce) {
+  const auto write = [this](int pid, int ticks, int switches) {
+    WriteProcess(pid, 1, ticks, 0);
+    tree.Write(fmt::format("proc/{}/status", pid),
+               fmt::format("Name:\tx\nVmSwap:\t4 kB\nvoluntary_ctxt_switches:\t{}\n", switches));
+  };
+  write(100, 0, 0);
+  WriteChildren(100, 100, "");
+  EXPECT_DOUBLE_EQ(Watch(100).at("proc:100 proc.swap"), 4096);
+  write(100, 10, 500);
+  write(101, 10, 0);
+  WriteChildren(101, 101, "");
+  sampler->SetRoots({101});
+  clock.Advance(kSecond / 10);
+  const Values between = Sample();
+  EXPECT_EQ(between.count("proc:100 proc.cpu"), 1U);
+  EXPECT_EQ(between.count("proc:100 proc.voluntary_switches_rate"), 0U);
+  EXPECT_EQ(between.count("proc:101 proc.swap"), 0U);
+  EXPECT_EQ(between.count("proc:tree proc.swap"), 0U) << "the sum would be of one process";
+  // Ten samples a second, the tenth a little early.
+  clock.Advance(kSecond - kSecond / 10 - kMs);
+  const Values v = Sample();
+  EXPECT_NEAR(v.at("proc:100 proc.voluntary_switches_rate"), 500, 1);
+  EXPECT_DOUBLE_EQ(v.at("proc:101 proc.swap"), 4096);
+  EXPECT_DOUBLE_EQ(v.at("proc:tree proc.swap"), 2 * 4096);
 }
 
 TEST_F(ProcessTreeTest, WithoutPermissionForIoTheRestRemains) {

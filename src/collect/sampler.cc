@@ -61,20 +61,22 @@ class SamplerImpl final : public Sampler {
     sources_.push_back(MakeMemorySource(&context_));
     sources_.push_back(MakeDiskSource(&context_));
     sources_.push_back(MakeNetworkSource(&context_));
-    sources_.push_back(MakePressureSource(&context_));
-    sources_.push_back(MakeRunQueueSource(&context_));
-    sources_.push_back(MakeTcpSource(&context_));
-    sources_.push_back(MakeNfsSource(&context_));
-    auto cgroup = std::make_unique<CgroupSource>(&context_);
-    cgroup_ = cgroup.get();
-    sources_.push_back(std::move(cgroup));
+    if (!options.common_only) {
+      sources_.push_back(MakePressureSource(&context_));
+      sources_.push_back(MakeRunQueueSource(&context_));
+      sources_.push_back(MakeTcpSource(&context_));
+      sources_.push_back(MakeNfsSource(&context_));
+      auto cgroup = std::make_unique<CgroupSource>(&context_);
+      cgroup_ = cgroup.get();
+      sources_.push_back(std::move(cgroup));
+    }
     auto tree = std::make_unique<ProcessTree>(&context_);
     tree_ = tree.get();
     sources_.push_back(std::move(tree));
   }
 
   void SetRoots(std::vector<int> pids) override {
-    if (!pids.empty()) cgroup_->SetProcess(pids.front());
+    if (!pids.empty() && cgroup_ != nullptr) cgroup_->SetProcess(pids.front());
     tree_->SetRoots(pids);
   }
 
@@ -101,7 +103,7 @@ class SamplerImpl final : public Sampler {
   std::string node_;
   SourceContext context_;
   std::vector<std::unique_ptr<Source>> sources_;
-  CgroupSource* cgroup_ = nullptr;
+  CgroupSource* cgroup_ = nullptr;  ///< Null where there is none.
   ProcessTree* tree_ = nullptr;
 };
 

@@ -28,6 +28,9 @@ struct SamplerOptions {
   /// So long a sample waits for those that answer on threads of their own; what comes later is in
   /// the next one.
   std::int64_t patience_ns = 5'000'000;
+  /// Cores, memory, disks, file systems, network interfaces and processes alone: what others have
+  /// too, for comparisons with them (bench/sampler_loop.cc).
+  bool common_only = false;
 };
 
 /// Something that happened to the machine: what docs/formats/events.md lists under the agent's

@@ -241,6 +241,10 @@ TEST_F(SampledTree, TcpSegmentsThatWereSentOnceMore) {
   clock.Advance(kSecond);
   EXPECT_EQ(Sample().size(), 2U);
   tree.Write("proc/net/snmp", "Tcp: OutSegs\n");
+  clock.Advance(kSecond / 2);
+  EXPECT_TRUE(Sample().empty()) << "every second";
+  EXPECT_EQ(sampler->counters().malformed, 1U);
+  clock.Advance(kSecond / 2);
   EXPECT_TRUE(Sample().empty());
   EXPECT_EQ(sampler->counters().malformed, 2U);
 }
@@ -297,6 +301,14 @@ TEST_F(SampledTree, Pressure) {
   EXPECT_DOUBLE_EQ(v.at("psi psi.io.some10"), 1.25);
   EXPECT_DOUBLE_EQ(v.at("psi psi.io.full10"), 0.5);
   EXPECT_EQ(v.size(), 3U);
+  tree.Write("proc/pressure/cpu", "some avg10=50.00 avg60=1.00 avg300=0.00 total=9\n");
+  clock.Advance(kSecond / 2);
+  EXPECT_EQ(Sample(), v) << "in every sample, read every second";
+  clock.Advance(kSecond / 2);
+  EXPECT_DOUBLE_EQ(Sample().at("psi psi.cpu.some10"), 50);
+  tree.Write("proc/pressure/cpu", "");
+  clock.Advance(kSecond);
+  EXPECT_EQ(Sample().count("psi psi.cpu.some10"), 0U) << "what is not known any more";
 }
 
 TEST_F(SampledTree, ASourceThatIsNotThereIsCountedOnceAndTriedAgainLater) {

@@ -25,6 +25,8 @@ struct SourceContext {
   SamplerCounters counters;
   std::string buffer;  ///< Content of the file read last.
   std::int64_t patience_ns = 0;
+  /// Processes and threads that the machine has started so far, as /proc/stat said last.
+  std::optional<std::uint64_t> forks;
   std::vector<SystemEvent> events;  ///< Not yet taken.
 };
 
@@ -65,10 +67,6 @@ Reading ReadFile(KeptFile* file, SourceContext* context);
 /// An event of now; `kind` is one of docs/formats/events.md.
 SystemEvent NewEvent(const char* kind, const char* severity, std::string subject,
                      std::int64_t now_ns, std::string message, const nlohmann::ordered_json& data);
-
-/// Rows of a file of /proc/pressure or of a control group; a kind without a metric is left out.
-void EmitPressure(std::string_view text, std::optional<MetricId> some, std::optional<MetricId> full,
-                  std::string_view subject, SourceContext* context, RowSink* sink);
 
 std::unique_ptr<Source> MakeCpuSource(SourceContext* context);
 std::unique_ptr<Source> MakeFrequencySource(SourceContext* context);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "collect/counter.h"
+#include "collect/period.h"
 #include "collect/source.h"
 #include "collect/text.h"
 
@@ -13,9 +14,10 @@ namespace {
 class TcpSource final : public Source {
  public:
   explicit TcpSource(SourceContext* context)
-      : context_(context), file_(context->root + "proc/net/snmp") {}
+      : context_(context), file_(context->root + "proc/net/snmp", KeptFile::Text::kOneRecord) {}
 
   void Sample(RowSink* sink) override {
+    if (!period_.Due(context_->clock->MonotonicNs())) return;
     Reading reading = ReadFile(&file_, context_);
     if (!reading.ok) return;
     std::string_view names, values;
@@ -55,6 +57,7 @@ class TcpSource final : public Source {
 
   SourceContext* context_;
   KeptFile file_;
+  Period period_{kSlowPeriodNs};  ///< The kernel sums up all protocols over all cores.
   // Of RFC 1213's tcp group.
   std::array<Counted, 3> counted_ = {{{"OutSegs", MetricId::kTcpSegments, {}},
                                       {"RetransSegs", MetricId::kTcpRetransmits, {}},

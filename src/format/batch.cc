@@ -4,9 +4,9 @@
 #include <array>
 #include <cstring>
 #include <type_traits>
-#include <unordered_map>
 
 #include "base/utf8.h"
+#include "format/batch_encoder.h"
 #include "format/wire.h"
 
 namespace telltale::format {
@@ -30,43 +30,8 @@ constexpr std::size_t SizeOf(ColumnType type) {
 
 constexpr std::uint8_t kSeqColumn = 1;
 
-/// The strings of one batch, numbered in the order of their first use. Most come from a pool, again
-/// and again from the same place: those are known by it, without a look at their characters.
-class Dictionary {
- public:
-  std::uint32_t Index(std::string_view text) {
-    Known& known = known_[reinterpret_cast<std::uintptr_t>(text.data()) * kSpread >> kShift];
-    if (known.data == text.data() && known.size == text.size() && known.data != nullptr) {
-      return known.index;
-    }
-    known = {text.data(), text.size(), IndexOfText(text)};
-    return known.index;
-  }
-  const std::vector<std::string_view>& texts() const { return texts_; }
-
- private:
-  struct Known {
-    const char* data = nullptr;
-    std::size_t size = 0;
-    std::uint32_t index = 0;
-  };
-  static constexpr int kKnownBits = 10;
-  static constexpr int kShift = 64 - kKnownBits;
-  static constexpr std::uint64_t kSpread = 0x9E3779B97F4A7C15U;
-
-  std::uint32_t IndexOfText(std::string_view text) {
-    const auto [found, added] = index_.try_emplace(text, static_cast<std::uint32_t>(texts_.size()));
-    if (added) texts_.push_back(text);
-    return found->second;
-  }
-
-  std::array<Known, 1U << kKnownBits> known_{};
-  std::unordered_map<std::string_view, std::uint32_t> index_;
-  std::vector<std::string_view> texts_;
-};
-
 template <class Row>
-void EncodeGroup(const std::vector<Row>& rows, Dictionary* dictionary, std::string* out) {
+void EncodeGroup(const std::vector<Row>& rows, TextIndex* texts, std::string* out) {
   Put(out, static_cast<std::uint8_t>(Row::kTable));
   Put(out, rows.front().seq);
   Put(out, static_cast<std::uint32_t>(rows.size()));
@@ -88,7 +53,7 @@ void EncodeGroup(const std::vector<Row>& rows, Dictionary* dictionary, std::stri
     for (const Row& row : rows) {
       using Value = std::remove_cvref_t<decltype(row.*member)>;
       if constexpr (std::is_same_v<Value, std::string_view>) {
-        put(dictionary->Index(row.*member));
+        put(texts->Of(row.*member));
       } else if constexpr (std::is_same_v<Value, bool>) {
         put(static_cast<std::uint8_t>(row.*member ? 1 : 0));
       } else {
@@ -154,14 +119,14 @@ bool SkipGroup(WireReader* in, std::uint32_t n) {
 
 }  // namespace
 
-void EncodeBatch(const Batch& batch, std::string* out) {
-  Dictionary dictionary;
-  std::string groups;
+void BatchEncoder::Encode(const Batch& batch, std::string* out) {
+  texts_.Clear();
+  groups_.clear();
   std::uint8_t group_count = 0;
   ForEachTable(batch.rows, [&](const auto& rows) {
     if (rows.empty()) return;
     ++group_count;
-    EncodeGroup(rows, &dictionary, &groups);
+    EncodeGroup(rows, &texts_, &groups_);
   });
   Put(out, static_cast<std::uint8_t>(JournalRecord::kBatch));
   Put(out, batch.watermark_ns);
@@ -171,11 +136,13 @@ void EncodeBatch(const Batch& batch, std::string* out) {
     Put(out, p.ring);
     Put(out, p.position);
   }
-  Put(out, static_cast<std::uint32_t>(dictionary.texts().size()));
-  for (const std::string_view text : dictionary.texts()) PutString(out, text);
+  Put(out, static_cast<std::uint32_t>(texts_.texts().size()));
+  for (const std::string_view text : texts_.texts()) PutString(out, text);
   Put(out, group_count);
-  out->append(groups);
+  out->append(groups_);
 }
+
+void EncodeBatch(const Batch& batch, std::string* out) { BatchEncoder().Encode(batch, out); }
 
 Status DecodeBatch(std::string_view bytes, StringPool* pool, Batch* out) {
   const auto bad = [](const char* what) {

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "format/batch_encoder.h"
+
 namespace telltale::format {
 namespace {
 
@@ -62,6 +64,27 @@ TEST(BatchTest, TextsAreToldApartWhereverTheyLie) {
     EXPECT_EQ(out.rows.scalars[i].name, batch.rows.scalars[i].name) << i;
   }
   EXPECT_LT(bytes.size(), 3000U * 60) << "each text is there once";
+}
+
+TEST(BatchTest, AnEncoderForgetsTheTextsOfTheBatchBefore) {
+  BatchEncoder encoder;
+  for (const int first : {0, 500, 0}) {
+    std::vector<std::string> names;
+    for (int i = 0; i < 1000; ++i) names.push_back("name " + std::to_string(first + i));
+    Batch batch;
+    for (const std::string& name : names) {
+      batch.rows.scalars.push_back({.seq = 1 + batch.rows.scalars.size(), .name = name});
+    }
+    std::string bytes, alone;
+    encoder.Encode(batch, &bytes);
+    EncodeBatch(batch, &alone);
+    EXPECT_EQ(bytes, alone);
+    StringPool pool;
+    Batch out;
+    ASSERT_TRUE(DecodeBatch(bytes, &pool, &out).ok());
+    ASSERT_EQ(out.rows.scalars.size(), names.size());
+    for (std::size_t i = 0; i < names.size(); ++i) EXPECT_EQ(out.rows.scalars[i].name, names[i]);
+  }
 }
 
 TEST(BatchTest, EveryTruncationIsAnErrorAndNeverReadsBeyond) {

@@ -19,12 +19,15 @@ namespace {
 constexpr std::size_t kLanes = 8;
 constexpr std::size_t kSubBlock = kLanes * kUnroll * kChain;
 
-TELLTALE_AVX2 inline double Fold(const __m256* v) {
+TELLTALE_AVX2 inline __m256d Fold(const __m256* v) {
   const __m256 four = _mm256_add_ps(_mm256_add_ps(v[0], v[1]), _mm256_add_ps(v[2], v[3]));
-  const __m256d wide = _mm256_add_pd(_mm256_cvtps_pd(_mm256_castps256_ps128(four)),
-                                     _mm256_cvtps_pd(_mm256_extractf128_ps(four, 1)));
+  return _mm256_add_pd(_mm256_cvtps_pd(_mm256_castps256_ps128(four)),
+                       _mm256_cvtps_pd(_mm256_extractf128_ps(four, 1)));
+}
+
+TELLTALE_AVX2 inline double Sum(__m256d v) {
   alignas(32) double lanes[4];
-  _mm256_store_pd(lanes, wide);
+  _mm256_store_pd(lanes, v);
   return (lanes[0] + lanes[1]) + (lanes[2] + lanes[3]);
 }
 
@@ -37,7 +40,9 @@ TELLTALE_AVX2 void SumsOfWhole(const float* data, std::size_t count, float shift
   constexpr float kInf = std::numeric_limits<float>::infinity();
   __m256 low = _mm256_set1_ps(kInf), high = _mm256_set1_ps(-kInf);
   __m256i zeros = _mm256_setzero_si256();
-  *out = {};
+  __m256d deviations = _mm256_setzero_pd();
+  __m256d squares = _mm256_setzero_pd();
+  __m256d l1 = _mm256_setzero_pd();
   std::size_t at = 0;
   while (at < count) {
     __m256 d[kUnroll], s[kUnroll], a[kUnroll];
@@ -60,16 +65,20 @@ TELLTALE_AVX2 void SumsOfWhole(const float* data, std::size_t count, float shift
       for (std::size_t u = 0; u < kUnroll; ++u) add(data + at + u * kLanes, u);
     }
     for (; at < end; at += kLanes) add(data + at, 0);
-    out->deviations += Fold(d);
-    out->squares += Fold(s);
-    out->l1 += Fold(a);
+    deviations = _mm256_add_pd(deviations, Fold(d));
+    squares = _mm256_add_pd(squares, Fold(s));
+    l1 = _mm256_add_pd(l1, Fold(a));
   }
+  out->deviations = Sum(deviations);
+  out->squares = Sum(squares);
+  out->l1 = Sum(l1);
   alignas(32) float lows[kLanes], highs[kLanes];
   alignas(32) std::uint32_t counts[kLanes];
   _mm256_store_ps(lows, low);
   _mm256_store_ps(highs, high);
   _mm256_store_si256(reinterpret_cast<__m256i*>(counts), zeros);
   float smallest = kInf, largest = -kInf;
+  out->zeros = 0;
   for (std::size_t i = 0; i < kLanes; ++i) {
     smallest = lows[i] < smallest ? lows[i] : smallest;
     largest = highs[i] > largest ? highs[i] : largest;
@@ -153,7 +162,7 @@ TELLTALE_AVX2 void MagnitudesOf(const float* data, std::size_t count, Magnitudes
     out->signs ^= all_signs[i];
     out->logs += std::uint64_t{first[i]} + second[i];
   }
-  KernelsPortable().magnitudes_f32(data + at, count - at, out);
+  if (at < count) KernelsPortable().magnitudes_f32(data + at, count - at, out);
 }
 
 /// F16C by CPUID: clang has no name for it.

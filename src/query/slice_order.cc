@@ -137,6 +137,7 @@ class Order final : public SliceOrder {
       const bool whole = !writer.starts_with(store::kWindowFolderPrefix);
       for (const SliceRow& row : rows.slices) {
         if (!failed.ok()) break;
+        if (options_.sampled && *options_.sampled != (row.window == kSampledStacks)) continue;
         if (whole && row.category == "step") marked_.insert(row.rank);
         failed = Add(row, false);
       }

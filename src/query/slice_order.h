@@ -68,6 +68,8 @@ struct SliceOrderOptions {
   std::optional<std::int64_t> step;
   /// Only slices of this rank.
   std::optional<std::int32_t> rank;
+  /// Only those of sampled stacks (kSampledStacks), or all but these.
+  std::optional<bool> sampled;
 };
 
 class SliceOrder {

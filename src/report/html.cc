@@ -17,7 +17,7 @@ std::filesystem::path PartialPath(const std::filesystem::path& out, int pid) {
 }
 
 Status WriteReport(const RunData& data, const std::filesystem::path& out) {
-  const std::string html = RenderReport(data);
+  const std::string html = RenderReport(data, StackGraphsOf(data.path));
   const std::filesystem::path partial = PartialPath(out, ::getpid());
   const auto fail = [&](std::string_view what) {
     const int error = errno;

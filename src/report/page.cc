@@ -20,6 +20,7 @@
 #include "report/causes.h"
 #include "report/html.h"
 #include "report/profiler_sections.h"
+#include "report/stack_graph.h"
 #include "report/style.h"
 #include "report/svg.h"
 #include "report/text.h"
@@ -39,7 +40,8 @@ constexpr std::string_view kNotCounted =
 
 class Page {
  public:
-  explicit Page(const RunData& data) : data_(data), s_(data.summary) {}
+  Page(const RunData& data, const std::vector<StackGraph>& stacks)
+      : data_(data), s_(data.summary), stacks_(stacks) {}
 
   std::string Render() {
     Head();
@@ -50,6 +52,7 @@ class Page {
     Operations();
     Rules();
     Progress();
+    Stacks();
     OwnCosts();
     CaptureChanges();
     Unknown();
@@ -762,6 +765,17 @@ class Page {
     out_ += "</div>\n";
   }
 
+  void Stacks() {
+    if (stacks_.empty()) return;
+    out_ += "<section id=\"stacks\"><h2>Stacks</h2>\n";
+    for (std::size_t i = 0; i < stacks_.size(); ++i) {
+      out_ += Draw(stacks_[i], fmt::format("s{}-", i));
+    }
+    Add("<p class=\"s q\">To search in all frames, or take one step, phase or rank: <code>telltale "
+        "export flamegraph {} -o stacks.html</code></p></section>\n",
+        Escape(data_.path.string()));
+  }
+
   void OwnCosts() {
     Add("<section id=\"own-cost\"><h2>What Telltale costs, and what it lost</h2><p class=\"m\">{}",
         Escape(OwnCost(data_)));
@@ -838,11 +852,14 @@ class Page {
 
   const RunData& data_;
   const analysis::Summary& s_;
+  const std::vector<StackGraph>& stacks_;
   std::string out_;
 };
 
 }  // namespace
 
-std::string RenderReport(const RunData& data) { return Page(data).Render(); }
+std::string RenderReport(const RunData& data, const std::vector<StackGraph>& stacks) {
+  return Page(data, stacks).Render();
+}
 
 }  // namespace telltale::report

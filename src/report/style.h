@@ -12,12 +12,12 @@ inline constexpr std::string_view kStyle = R"css(
 --bg:#fff;--sunk:#f6f7f7;--line:#e3e6e8;--ink:#15191d;--ink-2:#434b53;--ink-3:#626b74;--accent:#0b5cad;
 --bad:#b3261e;--warn:#8a5200;--good:#0b6b57;
 --p-data:#c05309;--p-comm:#dba823;--p-fwd:#0b4f9a;--p-bwd:#4a95d4;--p-opt:#0c7f6b;--p-other:#9aa2a9;
---c0:#f3f5f7;--c1:#c3dbef;--c2:#6ea9d8;--c3:#1c6bb0;--c4:#08335c;--on:#fff;--on2:#10151a}
+--c0:#f3f5f7;--c1:#c3dbef;--c2:#6ea9d8;--c3:#1c6bb0;--c4:#08335c;--on:#fff;--on2:#10151a;--fl:84%}
 @media screen and (prefers-color-scheme:dark){:root{
 --bg:#14181b;--sunk:#1a1f23;--line:#2a3137;--ink:#e9ecee;--ink-2:#bcc4ca;--ink-3:#919ba4;--accent:#6cb2f0;
 --bad:#ff8a7d;--warn:#f0b35a;--good:#5cc9ae;
 --p-data:#ec7f30;--p-comm:#f0d27a;--p-fwd:#3f8fd8;--p-bwd:#9acdf3;--p-opt:#2fae94;--p-other:#6b757e;
---c0:#1b2126;--c1:#1d4468;--c2:#2f7ab8;--c3:#79b9ea;--c4:#e3f2ff;--on:#10151a;--on2:#10151a}}
+--c0:#1b2126;--c1:#1d4468;--c2:#2f7ab8;--c3:#79b9ea;--c4:#e3f2ff;--on:#10151a;--on2:#10151a;--fl:27%}}
 *{box-sizing:border-box}
 html{background:var(--bg);color:var(--ink);font:13px/20px var(--sans);font-variant-numeric:tabular-nums}
 body{margin:0}
@@ -55,13 +55,24 @@ td.mono,code{font-family:var(--mono);font-size:12px}
 .key i{display:inline-block;width:9px;height:9px;border-radius:2px;margin-right:5px}
 .two{display:grid;grid-template-columns:1fr 1fr;gap:16px 32px}
 .n{white-space:nowrap}
+a{color:var(--accent)}
+.skip:not(:focus){position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%)}
+.fg{position:relative;padding-top:38px;font-size:11px;line-height:18px}
+.fn{display:flex;flex-direction:column;min-width:0}.fk{display:flex}
+.fn>a{scroll-margin-top:40vh;height:19px;overflow:hidden;white-space:nowrap;text-indent:3px;color:var(--ink);text-decoration:none;
+background:hsl(var(--h) 55% var(--fl));border:0 solid var(--bg);border-width:0 1px 1px 0}
+.fn>a:focus-visible{outline:2px solid var(--accent);outline-offset:-2px}
+.fn>a:hover::after,.fn>a:focus-visible::after{content:attr(title);position:absolute;top:0;left:0;right:0;height:36px;
+overflow:hidden;white-space:normal;overflow-wrap:anywhere;text-indent:0;background:var(--bg)}
+.fg:has(:target) .fn:not(:has(:target),:has(>a:target) .fn),.fg:has(:target) i:not(:has(>a:target) i){display:none}
+.fn:has(:target)>a:not(:target){opacity:.6}
 .bar{display:block;width:90px;height:6px;background:var(--line)}.bar i{display:block;height:6px;background:var(--ink-3)}
 .gap{margin-top:14px}
 section{break-inside:avoid}
 @media screen and (max-width:720px){main{padding:20px 16px}.two,dl.d{grid-template-columns:1fr}dl.d{gap:0}dl.d dd{margin-bottom:4px}
 .f{grid-template-columns:1fr}.f>.r{text-align:left}.key{margin-left:0}table{display:block;overflow-x:auto}}
 @page{margin:14mm}
-@media print{main{padding:0;max-width:none}.bar,.bar i,.key i{print-color-adjust:exact;-webkit-print-color-adjust:exact}
+@media print{main{padding:0;max-width:none}.bar,.bar i,.key i,.fn>a{print-color-adjust:exact;-webkit-print-color-adjust:exact}
 section{break-inside:auto}h2,h3,thead,summary{break-after:avoid}tr,svg,.gap,dl.d{break-inside:avoid}
 details::details-content{content-visibility:visible;display:block;block-size:auto}summary{list-style:none}}
 )css";

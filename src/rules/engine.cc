@@ -206,13 +206,14 @@ void Engine::CloseAll(const Slot& slot) {
   }
 }
 
-void Engine::NoteLives(const store::OrderedRecord& record) {
-  const auto* event = record.As<format::EventRow>();
-  process_ends_ = event != nullptr && event->kind == "process.exit";
-  const auto* step = record.As<format::StepRow>();
-  if (step == nullptr || step->attempt <= attempt_) return;
+void Engine::NoteEvent(const format::EventRow& event) {
+  process_ends_ = event.kind == "process.exit";
+}
+
+void Engine::NoteStep(const format::StepRow& step) {
+  if (step.attempt <= attempt_) return;
   // What was before a restart says nothing about now.
-  attempt_ = step->attempt;
+  attempt_ = step.attempt;
   lasted_.clear();
 }
 
@@ -274,9 +275,14 @@ void Engine::GatherRun(std::span<const store::OrderedRecord> records) {
     std::uint32_t kind = kKindOfTable | static_cast<std::uint32_t>(table);
     if (wanted && SeriesTable::Has(record.table)) {
       // A rule is asked whether it wants a series when its first record comes, not before others.
-      const Series* series = series_.Known(record);
-      if (series == nullptr || series->id >= wanted_.size()) return;
-      kind = series->id;
+      const auto* statistic = record.As<format::StatisticRow>();
+      kind = statistic != nullptr ? series_.Following(*statistic) : kNoSeries;
+      if (kind == kNoSeries) {
+        const Series* series = series_.Known(record);
+        if (series == nullptr) return;
+        kind = series->id;
+      }
+      if (kind >= wanted_.size()) return;
     }
     if (run_.size() >= kEnoughForRun && kind == run_kinds_.front()) return;
     run_.push_back({record, kind < kKindOfTable ? kind : kNoSeries});
@@ -285,16 +291,19 @@ void Engine::GatherRun(std::span<const store::OrderedRecord> records) {
 }
 
 void Engine::DivideRun() {
-  if (run_kinds_ == shares_kinds_) return;  // As before.
-  shares_kinds_ = run_kinds_;
-  shares_.resize(slots_.size());
-  for (std::vector<std::uint32_t>& share : shares_) share.clear();
+  if (run_kinds_ == divisions_[0].kinds) return;  // As before.
+  std::swap(divisions_[0], divisions_[1]);
+  Division& division = divisions_[0];
+  if (run_kinds_ == division.kinds) return;
+  division.kinds = run_kinds_;
+  division.shares.resize(slots_.size());
+  for (std::vector<std::uint32_t>& share : division.shares) share.clear();
   for (std::uint32_t at = 0; at < run_kinds_.size(); ++at) {
     const std::uint32_t kind = run_kinds_[at];
     const std::uint32_t table = kind & ~kKindOfTable;
     if (kind >= kKindOfTable && table >= by_table_.size()) continue;
     for (const Slot* slot : kind >= kKindOfTable ? by_table_[table] : wanted_[kind]) {
-      shares_[slot->index].push_back(at);
+      division.shares[slot->index].push_back(at);
     }
   }
 }
@@ -303,14 +312,10 @@ void Engine::FeedRun() {
   DivideRun();
   in_run_ = true;
   for (const auto& slot : slots_) {
-    const std::vector<std::uint32_t>& share = shares_[slot->index];
+    const std::vector<std::uint32_t>& share = divisions_[0].shares[slot->index];
     if (share.empty() || slot->failed) continue;
     Guard(slot.get(), [&](Reporter* reporter) {
-      Rule* const rule = slot->rule.get();
-      for (const std::uint32_t at : share) {
-        run_at_ = at;
-        rule->OnRecord(run_[at], reporter);
-      }
+      slot->rule->OnRun({run_, share, &run_at_}, reporter);
     });
     const auto end =
         slot->failed ? std::upper_bound(share.begin(), share.end(), run_at_) : share.end();

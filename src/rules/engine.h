@@ -4,6 +4,7 @@
 //
 // Thread safety: none. Memory: the rules' own, and one Finding an incident.
 #pragma once
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -132,7 +133,13 @@ class Engine {
   /// `over`: not only because nothing follows.
   void Close(Slot* slot, const Incident& incident, bool over);
   /// Whether what closes at this record closes only because its process has ended.
-  void NoteLives(const store::OrderedRecord& record);
+  void NoteLives(const store::OrderedRecord& record) {
+    process_ends_ = false;
+    if (record.table == format::TableId::kEvents) NoteEvent(*record.As<format::EventRow>());
+    if (record.table == format::TableId::kSteps) NoteStep(*record.As<format::StepRow>());
+  }
+  void NoteEvent(const format::EventRow& event);
+  void NoteStep(const format::StepRow& step);
   void Emit(std::size_t index);
   template <class F>
   void Guard(Slot* slot, F&& body);
@@ -146,10 +153,15 @@ class Engine {
 
   // Of the run of records that rules look at:
   std::vector<Record> run_;
-  std::vector<std::uint32_t> run_kinds_;     ///< Of each of its records: who wants it.
-  std::vector<std::uint32_t> shares_kinds_;  ///< Of the run that shares_ are of.
-  /// By slot: the indices of the records that it wants, rising.
-  std::vector<std::vector<std::uint32_t>> shares_;
+  std::vector<std::uint32_t> run_kinds_;  ///< Of each of its records: who wants it.
+  /// Which record of a run is whose.
+  struct Division {
+    std::vector<std::uint32_t> kinds;  ///< Of the run that it is of.
+    /// By slot: the indices of the records that it wants, rising.
+    std::vector<std::vector<std::uint32_t>> shares;
+  };
+  /// Of the two newest kinds of runs, the newest in front: samples of the machine lie in some.
+  std::array<Division, 2> divisions_;
   std::uint32_t run_at_ = 0;  ///< The record that a rule looks at.
   bool in_run_ = false;
   std::vector<Said> said_;

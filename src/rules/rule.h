@@ -107,6 +107,13 @@ struct Record : store::OrderedRecord {
   std::uint32_t series = kNoSeries;
 };
 
+/// Some hundred records that follow each other, and which of them a rule is given.
+struct RecordRun {
+  std::span<const Record> records;
+  std::span<const std::uint32_t> share;  ///< Their indices, rising.
+  std::uint32_t* at = nullptr;           ///< To be set to the index before its record is looked at.
+};
+
 /// Reads the values of a record of `tensors`.
 class TensorValues {
  public:
@@ -144,6 +151,14 @@ class Rule {
   /// A rule may be some hundred records ahead of another, and what it reports is said when all have
   /// seen the record; it is given each in order.
   virtual void OnRecord(const Record& record, Reporter* reporter) = 0;
+  /// OnRecord of each of them. A rule of very many records may have the loop as its own, so that
+  /// the compiler sees both; it does nothing else.
+  virtual void OnRun(const RecordRun& run, Reporter* reporter) {
+    for (const std::uint32_t at : run.share) {
+      *run.at = at;
+      OnRecord(run.records[at], reporter);
+    }
+  }
   /// The run has ended and no record follows: say the last word, close what is open.
   virtual void OnEnd(Reporter* reporter) = 0;
   /// False while the rule has not seen what it needs (status NoData).
@@ -154,6 +169,19 @@ class Rule {
   /// What the report shows of a rule that only reports (OverallSystemUsage): a JSON object, empty
   /// where there is nothing. Valid at any time; asked seldom.
   virtual std::string Summary() const { return {}; }
+};
+
+/// A rule whose OnRun is its own. `Own`: the rule, which is final.
+template <class Own>
+class LoopedRule : public Rule {
+ public:
+  void OnRun(const RecordRun& run, Reporter* reporter) final {
+    Own* const own = static_cast<Own*>(this);
+    for (const std::uint32_t at : run.share) {
+      *run.at = at;
+      own->Own::OnRecord(run.records[at], reporter);
+    }
+  }
 };
 
 }  // namespace telltale::rules

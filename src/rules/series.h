@@ -42,6 +42,21 @@ class SeriesTable {
   const Series* Find(const store::OrderedRecord& record);
   /// The same; nullptr where it is new.
   const Series* Known(const store::OrderedRecord& record);
+  /// The same, told of a statistic by where its texts are in memory alone: kNoSeries where that
+  /// says nothing, though its series may be known.
+  std::uint32_t Following(const format::StatisticRow& row) {
+    if (last_ == kNoSeries || next_[last_] == kNoSeries) return kNoSeries;
+    const std::uint32_t next = next_[last_];
+    const Seen& seen = seen_[next];
+    const auto same = [](std::string_view a, std::string_view b) {
+      return a.data() == b.data() && a.size() == b.size();
+    };
+    const bool is = seen.rows_of == rows_of_ && seen.key.table == format::TableId::kStatistics &&
+                    same(row.name, seen.key.name) && same(row.collection, seen.key.collection) &&
+                    same(row.mode, seen.key.mode) && row.rank == seen.key.rank &&
+                    row.pid == seen.key.pid && row.attempt == seen.key.attempt;
+    return is ? last_ = next : kNoSeries;
+  }
   /// Whether records of the table have a series.
   static bool Has(format::TableId table);
   /// Texts of the rows that Known was given before are not in memory any more.

@@ -358,7 +358,8 @@ bool LiveRun::MakeReport() {
   if (asked == report_made_ || !cursor_) return false;
   std::shared_ptr<const std::string> html;
   try {
-    html = std::make_shared<const std::string>(report::RenderReport(view_.data));
+    html = std::make_shared<const std::string>(
+        report::RenderReport(view_.data, report::StackGraphsOf(view_.data.path)));
   } catch (const std::bad_alloc&) {
     // Who asked is told to ask again; the server goes on.
   }

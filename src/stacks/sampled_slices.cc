@@ -43,7 +43,8 @@ Place PlaceOf(const ThreadTimeline& thread, const Processes& processes) {
 
 class ThreadSlices {
  public:
-  ThreadSlices(format::SliceRow row, std::vector<format::SliceRow>* out) : row_(row), out_(out) {}
+  ThreadSlices(format::SliceRow row, std::vector<format::SliceRow>* out, const SliceSink& sink)
+      : row_(row), out_(out), sink_(sink) {}
 
   /// Where the thread stands from `at_ns` on, by interned texts.
   void Stand(std::int64_t at_ns, const Moment& moment, const std::vector<std::string_view>& path) {
@@ -55,6 +56,7 @@ class ThreadSlices {
       if (same == 1 && moment.step != step_) break;
     }
     Close(at_ns, same);
+    if (out_->size() >= kSlicesAtOnce + 2 * open_.size()) GiveClosed();
     step_ = moment.step;
     for (std::size_t i = same; i < path.size(); ++i) {
       format::SliceRow row = row_;
@@ -76,17 +78,37 @@ class ThreadSlices {
   }
 
  private:
+  void GiveClosed() {
+    std::vector<format::SliceRow> open;
+    for (const std::size_t at : open_) open.push_back((*out_)[at]);
+    std::size_t kept = 0;
+    auto next = open_.begin();
+    for (std::size_t i = 0; i < out_->size(); ++i) {
+      if (next != open_.end() && *next == i) {
+        ++next;
+      } else {
+        (*out_)[kept++] = (*out_)[i];
+      }
+    }
+    out_->resize(kept);
+    sink_(out_);
+    *out_ = std::move(open);
+    for (std::size_t i = 0; i < open_.size(); ++i) open_[i] = i;
+  }
+
   const format::SliceRow row_;
   std::vector<format::SliceRow>* const out_;
+  const SliceSink& sink_;
   std::vector<std::size_t> open_;  ///< Rows, outermost first.
   std::int64_t step_ = -1;
 };
 
 }  // namespace
 
-SampledSlices MakeSlices(const PySpyTrace& trace, const Piece& piece, const Processes& processes,
-                         PhaseClock* clock, StringPool* pool) {
-  SampledSlices out;
+std::uint64_t MakeSlices(const PySpyTrace& trace, const Piece& piece, const Processes& processes,
+                         PhaseClock* clock, StringPool* pool, const SliceSink& sink) {
+  std::vector<format::SliceRow> rows;
+  std::uint64_t samples = 0;
   std::vector<std::string_view> names;
   names.reserve(trace.names.size());
   for (const std::string& name : trace.names) {
@@ -113,7 +135,7 @@ SampledSlices MakeSlices(const PySpyTrace& trace, const Piece& piece, const Proc
     row.attempt = piece.attempt;
     row.window = query::kSampledStacks;
     const std::string_view label = pool->Intern(place.label);
-    ThreadSlices slices(row, &out.rows);
+    ThreadSlices slices(row, &rows, sink);
     const bool trains = thread.main() && processes.trainers.contains(thread.pid);
     for (std::size_t i = 0; i < thread.seen.size(); ++i) {
       const std::int64_t begin = piece.start_ns + thread.seen[i].at_ns;
@@ -125,7 +147,7 @@ SampledSlices MakeSlices(const PySpyTrace& trace, const Piece& piece, const Proc
         const Moment moment = clock->At(place.rank, at);
         if (!sampled && trains && moment.phase != phase) return;
         phase = moment.phase;
-        out.samples += sampled;
+        samples += sampled;
         path.assign({label, pool->Intern(moment.phase)});
         for (const std::uint32_t frame : thread.seen[i].frames) path.push_back(names[frame]);
         slices.Stand(at, moment, path);
@@ -152,7 +174,8 @@ SampledSlices MakeSlices(const PySpyTrace& trace, const Piece& piece, const Proc
     }
     slices.Close(end_ns);
   }
-  return out;
+  if (!rows.empty()) sink(&rows);
+  return samples;
 }
 
 }  // namespace telltale::stacks

@@ -7,7 +7,9 @@
 // period. Slices of neighbouring samples are one where
 // they are the same in the same phase of the same step. Stateless; thread-safe.
 #pragma once
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -31,12 +33,14 @@ struct Piece {
   std::uint32_t attempt = 1;
 };
 
-struct SampledSlices {
-  std::vector<format::SliceRow> rows;  ///< By thread and begin; texts are in the pool.
-  std::uint64_t samples = 0;           ///< Of one thread each, that are known.
-};
+/// Takes slices, some thousand at a time: by thread and begin, but what lasts comes when it has
+/// ended. Their texts are in the pool.
+using SliceSink = std::function<void(std::vector<format::SliceRow>* rows)>;
+inline constexpr std::size_t kSlicesAtOnce = 8192;
 
-SampledSlices MakeSlices(const PySpyTrace& trace, const Piece& piece, const Processes& processes,
-                         PhaseClock* clock, StringPool* pool);
+/// How many samples of one thread each are known. Memory: kSlicesAtOnce, and twice the frames of
+/// one stack.
+std::uint64_t MakeSlices(const PySpyTrace& trace, const Piece& piece, const Processes& processes,
+                         PhaseClock* clock, StringPool* pool, const SliceSink& sink);
 
 }  // namespace telltale::stacks

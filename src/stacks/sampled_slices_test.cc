@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -44,10 +45,16 @@ class SampledSlicesTest : public ::testing::Test {
     return Again();
   }
   Lines Again() {
-    made_ =
-        MakeSlices(trace_, {.start_ns = kStart, .period_ns = kPeriod}, processes_, &clock_, &pool_);
+    rows_.clear();
+    given_.clear();
+    samples_ = MakeSlices(trace_, {.start_ns = kStart, .period_ns = kPeriod}, processes_, &clock_,
+                          &pool_, [&](std::vector<format::SliceRow>* rows) {
+                            given_.push_back(rows->size());
+                            rows_.insert(rows_.end(), rows->begin(), rows->end());
+                            rows->clear();
+                          });
     Lines out;
-    for (const format::SliceRow& row : made_.rows) {
+    for (const format::SliceRow& row : rows_) {
       const std::int64_t begin = row.time_ns - kStart;
       out.push_back(fmt::format("{}-{} {} {}", begin / kMs, (begin + row.duration_ns) / kMs,
                                 row.name, row.step));
@@ -66,7 +73,9 @@ class SampledSlicesTest : public ::testing::Test {
   Processes processes_;
   PhaseClock clock_;
   StringPool pool_;
-  SampledSlices made_;
+  std::vector<format::SliceRow> rows_;
+  std::vector<std::size_t> given_;  ///< How many at a time.
+  std::uint64_t samples_ = 0;
 };
 
 TEST_F(SampledSlicesTest, EachSampleLiesInThePhaseOfItsMoment) {
@@ -89,8 +98,8 @@ TEST_F(SampledSlicesTest, EachSampleLiesInThePhaseOfItsMoment) {
                           "200-250 t.py(1): main 8",
                           "200-250 t.py(9): cold 8",
                       }));
-  EXPECT_EQ(made_.samples, 5U);
-  for (const format::SliceRow& row : made_.rows) {
+  EXPECT_EQ(samples_, 5U);
+  for (const format::SliceRow& row : rows_) {
     EXPECT_EQ(row.rank, 2);
     EXPECT_EQ(row.pid, 10);
     EXPECT_EQ(row.device, -1);
@@ -119,7 +128,7 @@ TEST_F(SampledSlicesTest, WhereNoLookIsKnownThePhaseIsNotGuessed) {
   EXPECT_EQ(Slices(), (Lines{"0-200 main thread -1", "0-150 forward 7", "0-150 t.py(1): main 7",
                              "0-150 t.py(5): hot 7", "150-200 forward 8", "150-200 t.py(1): main 8",
                              "150-200 t.py(5): hot 8"}));
-  EXPECT_EQ(made_.samples, 1U);
+  EXPECT_EQ(samples_, 1U);
 }
 
 TEST_F(SampledSlicesTest, ThreadsOfOursAreNotTheTrainings) {
@@ -141,8 +150,8 @@ TEST_F(SampledSlicesTest, WorkersHaveTheRankAndPhaseOfTheirTrainer) {
   EXPECT_EQ(Slices(), (Lines{"0-50 worker: main thread -1", "0-50 data_wait 3",
                              "0-50 t.py(5): hot 3", "0-50 other process: main thread -1",
                              "0-50 initialization -1", "0-50 t.py(5): hot -1"}));
-  EXPECT_EQ(made_.rows[0].rank, 2);
-  EXPECT_EQ(made_.rows[3].rank, 0);
+  EXPECT_EQ(rows_[0].rank, 2);
+  EXPECT_EQ(rows_[3].rank, 0);
 }
 
 TEST_F(SampledSlicesTest, ABackgroundThreadThatStandsStillIsOneSlice) {
@@ -172,10 +181,37 @@ TEST_F(SampledSlicesTest, TimesSumToTheTimeSampled) {
   Span("forward", 20, 333, 1);
   Slices();
   std::int64_t own = 0;
-  for (const format::SliceRow& row : made_.rows) {
+  for (const format::SliceRow& row : rows_) {
     if (row.kind == "phase") own += row.duration_ns;
   }
   EXPECT_EQ(own, (417 - 3) * kMs);
+}
+
+TEST_F(SampledSlicesTest, ManySlicesComeSomeThousandAtATime) {
+  constexpr int kChanges = 20'000;
+  for (const std::int64_t pid : {10, 11}) {
+    ThreadTimeline& thread = Thread(pid, pid);
+    for (int i = 0; i < kChanges; ++i) {
+      thread.seen.push_back(
+          {i, i % 2 == 0 ? std::vector<std::uint32_t>{0, 1} : std::vector<std::uint32_t>{0, 2}});
+    }
+  }
+  trace_.end_ns = kChanges;
+  Span("forward", 0, kChanges, 7);
+  Slices();
+  ASSERT_GT(given_.size(), 2U);
+  for (const std::size_t count : given_) EXPECT_LE(count, kSlicesAtOnce + 20);
+  // Two threads: each once, its phase and its outermost frame, and all the others below.
+  EXPECT_EQ(rows_.size(), 2 * (3U + kChanges));
+  std::map<std::string, std::int64_t> own_ms;
+  for (const format::SliceRow& row : rows_) {
+    own_ms[std::string(row.name)] += row.duration_ns / kMs;
+    EXPECT_EQ(row.ord_ns, row.time_ns + row.duration_ns);
+  }
+  EXPECT_EQ(own_ms["t.py(1): main"], 2 * kChanges);
+  EXPECT_EQ(own_ms["t.py(5): hot"], kChanges);
+  EXPECT_EQ(own_ms["t.py(9): cold"], kChanges);
+  EXPECT_EQ(own_ms["main thread"], kChanges);
 }
 
 }  // namespace

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstdio>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -39,24 +38,9 @@ constexpr int kMostFailures = 8;
 constexpr int kCheapPieces = 4;
 constexpr std::int64_t kReadDelayNs = 15 * kSecond;  ///< Phases are told when they have ended.
 constexpr int kMostPieceSeconds = 120;
-constexpr int kMostRate = 1000;  ///< More in the name of a file is none of ours.
+constexpr std::int64_t kLeftPatienceNs = 30 * kSecond;
 constexpr double kIdleCores = 0.5;
 constexpr double kMostOfACore = 0.25;
-
-/// piece-<monotonic ns>-<rate>.json
-fs::path PieceName(std::int64_t start_ns, int rate) {
-  return fmt::format("piece-{}-{}.json", start_ns, rate);
-}
-
-bool ParsePieceName(std::string_view name, std::int64_t* start_ns, int* rate) {
-  constexpr std::string_view kPrefix = "piece-";
-  if (!name.starts_with(kPrefix) || !name.ends_with(".json")) return false;
-  const char* const end = name.data() + name.size() - 5;
-  const auto start = std::from_chars(name.data() + kPrefix.size(), end, *start_ns);
-  if (start.ec != std::errc() || start.ptr == end || *start.ptr != '-') return false;
-  const auto last = std::from_chars(start.ptr + 1, end, *rate);
-  return last.ec == std::errc() && last.ptr == end && *rate > 0 && *rate <= kMostRate;
-}
 
 std::pair<std::uint64_t, std::uint64_t> IdleTicks() {
   std::ifstream in("/proc/stat");
@@ -102,9 +86,10 @@ Result<std::unique_ptr<Sampler>> Sampler::Open(fs::path run, SamplerOptions opti
   sampler->attempt_ = sampler->info_.attempts.back();
   TELLTALE_ASSIGN_OR_RETURN(sampler->writer_,
                             store::Writer::Open(sampler->run_ / "stacks", "stacks"));
-  sampler->pieces_folder_ = sampler->run_ / "logs" / "stacks";
+  sampler->pieces_.emplace(sampler->run_ / "logs" / "stacks");
   std::error_code error;
-  fs::create_directories(sampler->pieces_folder_, error);
+  fs::create_directories(sampler->pieces_->path(), error);
+  sampler->opened_ns_ = sampler->Now();
   const std::string& command =
       sampler->info_.command.empty() ? std::string() : sampler->info_.command[0];
   sampler->program_ = FindPySpy(command);
@@ -116,25 +101,13 @@ Result<std::unique_ptr<Sampler>> Sampler::Open(fs::path run, SamplerOptions opti
   return sampler;
 }
 
-/// What a sampler before us has left, which its py-spy wrote at its end.
+/// What a sampler before us has left, which its py-spy writes at its end.
 void Sampler::FindLeftPieces() {
-  std::error_code error;
-  for (fs::directory_iterator at(pieces_folder_, error), end; !error && at != end;
-       at.increment(error)) {
-    Recorded piece;
-    if (!ParsePieceName(at->path().filename().string(), &piece.start_ns, &piece.rate)) continue;
-    // Of another boot: its times mean nothing.
-    if (piece.start_ns > Now()) {
-      fs::remove(at->path(), error);
-      ++counts_.pieces_lost;
-      continue;
-    }
-    piece.file = at->path();
-    piece.due_ns = Now() + kKillNs;
+  for (RecordedPiece& piece : pieces_->Left(Now(), kKillNs, &counts_.pieces_lost)) {
     recorded_.push_back(std::move(piece));
   }
   std::sort(recorded_.begin(), recorded_.end(),
-            [](const Recorded& a, const Recorded& b) { return a.start_ns < b.start_ns; });
+            [](const RecordedPiece& a, const RecordedPiece& b) { return a.start_ns < b.start_ns; });
 }
 
 bool Sampler::TrainingLives() {
@@ -166,8 +139,8 @@ void Sampler::StartPiece(std::int64_t now) {
                        .seconds = seconds,
                        .pause = options_.pause,
                        .native = options_.native,
-                       .output = pieces_folder_ / PieceName(now, rate_),
-                       .log = pieces_folder_ / "py-spy.log"};
+                       .output = pieces_->Begin(now, rate_),
+                       .log = pieces_->path() / "py-spy.log"};
   auto started = PySpyChild::Start(options);
   if (!started.ok()) {
     std::fprintf(stderr, "stacks: %s\n", started.status().message().c_str());
@@ -289,6 +262,10 @@ bool Sampler::ReadAgents() {
   // What is to be read, or is being recorded, begins here or later.
   std::int64_t keep_ns =
       recorded_.empty() ? (child_ ? recording_.start_ns : Now()) : recorded_.front().start_ns;
+  // A py-spy that was left may be about to write its piece.
+  if (Now() - opened_ns_ < kLeftPatienceNs) {
+    keep_ns = std::min(keep_ns, opened_ns_ - kMostPieceSeconds * kSecond);
+  }
   keep_ns += writer_->monotonic_to_run_ns();
   bool all_ended = !agents_.empty();
   for (auto& [name, agent] : agents_) {
@@ -307,7 +284,7 @@ bool Sampler::ReadAgents() {
   return all_ended;
 }
 
-void Sampler::Import(const Recorded& piece) {
+void Sampler::Import(const RecordedPiece& piece) {
   const auto text = store::ReadWholeFile(piece.file, kMostPieceBytes);
   std::error_code error;
   fs::remove(piece.file, error);
@@ -321,23 +298,25 @@ void Sampler::Import(const Recorded& piece) {
   Processes processes = processes_;
   if (processes.trainers.empty()) processes.trainers[attempt_.pid] = 0;
   StringPool pool;
-  SampledSlices made = MakeSlices(*trace,
-                                  {.start_ns = piece.start_ns + writer_->monotonic_to_run_ns(),
-                                   .period_ns = kSecond / piece.rate,
-                                   .attempt = attempt_.number},
-                                  processes, &phases_, &pool);
+  // Some at a time: of many ranks it would be hundreds of MiB.
+  const auto write = [&](std::vector<format::SliceRow>* rows) {
+    const std::uint64_t count = rows->size();
+    format::Batch batch;
+    batch.watermark_ns = Now() + writer_->monotonic_to_run_ns();
+    batch.rows.slices = std::move(*rows);
+    if (const Status written = writer_->Append(std::move(batch)); written.ok()) {
+      counts_.slices += count;
+    } else {
+      counts_.dropped += count;
+      std::fprintf(stderr, "stacks: %s\n", written.message().c_str());
+    }
+  };
+  counts_.samples += MakeSlices(*trace,
+                                {.start_ns = piece.start_ns + writer_->monotonic_to_run_ns(),
+                                 .period_ns = kSecond / piece.rate,
+                                 .attempt = attempt_.number},
+                                processes, &phases_, &pool, write);
   counts_.damaged += trace->damaged;
-  const std::uint64_t rows = made.rows.size();
-  format::Batch batch;
-  batch.watermark_ns = Now() + writer_->monotonic_to_run_ns();
-  batch.rows.slices = std::move(made.rows);
-  if (const Status written = writer_->Append(std::move(batch)); !written.ok()) {
-    counts_.dropped += rows;
-    std::fprintf(stderr, "stacks: %s\n", written.message().c_str());
-    return;
-  }
-  counts_.samples += made.samples;
-  counts_.slices += rows;
   if (writer_->counters().journal_bytes < options_.most_bytes || over_) return;
   over_ = true;
   events_.push_back(
@@ -419,12 +398,13 @@ Result<bool> Sampler::Poll() {
   bool agents_ended = false;
   if (now >= next_read_ns_ || ending) {
     next_read_ns_ = now + kReadPeriodNs;
+    FindLeftPieces();
     agents_ended = ReadAgents();
   }
   const bool last =
       ending && (agents_ended || (gone && now - training_gone_ns_ > kAgentPatienceNs));
   while (!recorded_.empty() && (last || recorded_.front().due_ns <= now)) {
-    const Recorded piece = recorded_.front();
+    const RecordedPiece piece = recorded_.front();
     recorded_.pop_front();
     Import(piece);
   }
@@ -435,8 +415,8 @@ Result<bool> Sampler::Poll() {
   }
   if (!done) return false;
   std::error_code error;
-  fs::remove(pieces_folder_ / "py-spy.log", error);
-  fs::remove(pieces_folder_, error);
+  fs::remove(pieces_->path() / "py-spy.log", error);
+  fs::remove(pieces_->path(), error);
   TELLTALE_RETURN_IF_ERROR(writer_->Close(true));
   return true;
 }

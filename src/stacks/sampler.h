@@ -17,6 +17,7 @@
 
 #include "base/clock.h"
 #include "stacks/phase_clock.h"
+#include "stacks/piece_folder.h"
 #include "stacks/py_spy.h"
 #include "stacks/sampled_slices.h"
 #include "store/follower.h"
@@ -50,12 +51,6 @@ class Sampler {
   Status Stop();
 
  private:
-  struct Recorded {
-    std::filesystem::path file;
-    std::int64_t start_ns = 0;  ///< Monotonic.
-    int rate = 1;
-    std::int64_t due_ns = 0;  ///< Monotonic.
-  };
   struct PendingEvent {
     std::string kind, severity, message, data;
   };
@@ -74,21 +69,22 @@ class Sampler {
   void Govern(const PySpyEnd& end, std::int64_t wall_ns);
   void Refuse(std::string why, std::string_view words);
   bool ReadAgents();
-  void Import(const Recorded& piece);
+  void Import(const RecordedPiece& piece);
   void Take(const format::Rows& rows);
   Status Flush(std::int64_t now, bool force);
 
   const std::filesystem::path run_;
   const SamplerOptions options_;
-  std::filesystem::path pieces_folder_;
+  std::optional<PieceFolder> pieces_;
+  std::int64_t opened_ns_ = 0;  ///< Monotonic.
   std::unique_ptr<store::Writer> writer_;
   store::RunInfo info_;
   store::Attempt attempt_;
   std::filesystem::path program_;
   std::optional<PySpyChild> child_;
-  Recorded recording_;
+  RecordedPiece recording_;
   std::int64_t piece_end_ns_ = 0;  ///< Monotonic: when the child should have ended.
-  std::deque<Recorded> recorded_;
+  std::deque<RecordedPiece> recorded_;
   std::map<std::string, std::unique_ptr<store::WriterFollower>> agents_;
   store::Salvage salvage_;
   PhaseClock phases_;

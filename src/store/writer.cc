@@ -93,6 +93,7 @@ class WriterImpl final : public Writer {
   NextSeqs next_seq_ = FirstSeqs();
   std::int64_t watermark_ns_ = 0;
   RingPositions positions_;
+  GroupEncoder encoder_;
   std::vector<format::RingPosition> recovered_;
   std::vector<SealedRecord> sealed_;
   std::int64_t monotonic_to_run_ns_ = 0;
@@ -238,7 +239,7 @@ Status WriterImpl::Append(format::Batch batch) {
     rows_added += rows.size();
   });
   batch.watermark_ns = std::max(batch.watermark_ns, watermark_ns_);
-  if (Status status = Write(EncodeGroup(batch, watermark_ns_)); !status.ok()) {
+  if (Status status = Write(encoder_.Encode(batch, watermark_ns_)); !status.ok()) {
     ++counters_.write_failures;
     return status;
   }

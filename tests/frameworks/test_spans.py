@@ -96,3 +96,43 @@ def test_what_torch_compiles_is_a_span(run):
         """
     )
     assert len(compilations(recorded, "torch.compile")) >= 2
+
+
+@needs("tensorflow")
+@pytest.mark.parametrize("decorator", ["", "@tf.function"])
+def test_what_a_loop_waits_for_of_tf_data(run, decorator):
+    recorded = run(
+        f"""
+        import time, tensorflow as tf
+        w = tf.Variable(tf.ones((4, 2)))
+        def slow():
+            for _ in range(6):
+                time.sleep(0.02)
+                yield [1.0] * 4
+        data = tf.data.Dataset.from_generator(slow, output_signature=tf.TensorSpec((4,))).shuffle(1).batch(1)
+        options = tf.data.Options()
+        options.autotune.enabled = False  # Which adds a prefetch.
+        options.experimental_optimization.inject_prefetch = False
+        data = data.with_options(options)
+        {decorator}
+        def train(x):
+            with tf.GradientTape() as tape: loss = tf.reduce_sum(tf.nn.softmax(x @ w))
+            w.assign_sub(0.1 * tape.gradient(loss, w))
+            return loss
+        for epoch in range(2):
+            for x in data: train(x)
+        iterator = iter(data)
+        train(iterator.get_next())
+        """
+    ).assert_clean()
+    steps = recorded.steps()
+    assert [row["batch_size"] for row in steps] == [1] * 13
+    assert min(row["data_wait_ns"] for row in steps) >= 19_000_000, [row["data_wait_ns"] for row in steps]
+    waits = recorded.table("spans", name="tf.data.get_next")
+    # What finds the end may be long too.
+    assert 13 <= len(waits) <= 15 and all(row["category"] == "data" for row in waits)
+    assert sum(row["duration_ns"] >= 19_000_000 for row in waits) == 13
+    (told,) = recorded.events("tf.data")
+    stages = told["facts"]["stages"]
+    assert [stage["stage"] for stage in stages[-3:]] == ["FlatMap", "Shuffle", "Batch"], stages
+    assert stages[-2]["buffer"] == 1 and "buffer" not in stages[-3]

@@ -317,6 +317,57 @@ def test_collapsed_stacks_add_up(traced: Path) -> None:
     assert f"{deep};sgemm_128x64 120000\n" in done.stdout
 
 
+# Sampled stacks beside a profiler's slices
+
+
+@pytest.fixture(scope="module")
+def sampled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run = tmp_path_factory.mktemp("sampled") / "run"
+    subprocess.run([str(MAKE_SLICE_RUN), str(run), str(STEPS), "stacks"], check=True, timeout=60)
+    return run
+
+
+def stacks_of(*arguments: object) -> dict[str, int]:
+    done = telltale("export", "collapsed", *arguments)
+    assert done.returncode == 0, done.stderr
+    return {stack: int(value) for stack, _, value in (line.rpartition(" ") for line in done.stdout.splitlines())}
+
+
+def test_both_kinds_of_stacks_are_there_apart(sampled: Path, traced: Path, tmp_path: Path) -> None:
+    of_sampled = stacks_of(sampled, "--source", "sampled")
+    of_trace = stacks_of(sampled, "--source", "trace")
+    assert of_sampled == {
+        "main thread;other": 600_000 * STEPS,
+        "main thread;forward;model.py(30): forward": 400_000 * STEPS,
+    }
+    assert of_trace == stacks_of(traced), "as if nothing had been sampled"
+    both = stacks_of(sampled)
+    assert both == {f"sampled stacks;{stack}": ns for stack, ns in of_sampled.items()} | {
+        f"windows of detail;{stack}": ns for stack, ns in of_trace.items()
+    }
+    assert stacks_of(sampled, "--source", "both") == both
+    assert stacks_of(sampled, "--phase", "forward") == {
+        "main thread;forward;model.py(30): forward": 400_000 * STEPS
+    }
+    assert sum(stacks_of(sampled, "--step", "1").values()) == sum(both.values()) // STEPS
+    assert export("pprof", sampled, "-o", tmp_path / "run.pb.gz")["stacks"] > len(of_trace)
+    assert b"sampled stacks" in gzip.decompress((tmp_path / "run.pb.gz").read_bytes())
+    export("flamegraph", sampled, "-o", tmp_path / "run.html")
+    assert '"windows of detail"' in (tmp_path / "run.html").read_text()
+    # The kernels are the trace's.
+    assert all(
+        stack.startswith("windows of detail;") for stack in stacks_of(sampled, "--sample-type", "device")
+    )
+
+
+def test_the_report_has_a_graph_of_each(sampled: Path, tmp_path: Path) -> None:
+    done = telltale("report", sampled, "-o", tmp_path / "report.html")
+    assert done.returncode == 0, done.stderr
+    page = (tmp_path / "report.html").read_text()
+    assert page.count('class="fg"') == 2
+    assert ">forward · model.py:30</a>" in page and "<script" not in page
+
+
 # speedscope
 
 
@@ -413,6 +464,8 @@ def test_a_timeline_of_a_live_recording(recorded: Path, tmp_path: Path) -> None:
         (["perfetto", "RUN"], "-o FILE"),
         (["timeline", "RUN"], "-o DIR"),
         (["chrome", "RUN", "--json"], "-o FILE"),
+        (["collapsed", "RUN", "--source", "sampled"], "telltale run --stacks"),
+        (["collapsed", "RUN", "--source", "trace", "--phase", "forward"], "--source trace"),
     ],
 )
 def test_what_is_missing_is_said(arguments: list[str], words: str, traced: Path) -> None:

@@ -286,3 +286,24 @@ def test_a_bomb_ends_at_a_limit(tmp_path: Path) -> None:
     telltale("import", bomb, "-o", tmp_path / "run", code=3)
     assert time.monotonic() - before < 120
     assert [path.name for path in tmp_path.iterdir()] == ["bomb.json.gz"]
+
+
+@needs_data
+def test_rules_and_compare_take_traces(tmp_path: Path) -> None:
+    waits, works = (trace for trace in KINETO)
+    status = json.loads(telltale("rules", "status", waits, "--json").stdout)
+    found = {rule["name"]: rule["status"] for rule in status["rules"]}
+    assert found["InputBound"] == "IssuesFound"
+    run = tmp_path / "run"
+    telltale("import", waits, "-o", run)
+    of_run = json.loads(telltale("rules", "status", run, "--json").stdout)
+    assert {rule["name"]: rule["status"] for rule in of_run["rules"]} == found
+    # Six steps each: what there is is shown, and that it judges nothing is said.
+    compared = json.loads(telltale("compare", waits, works, "--json").stdout)
+    assert [compared[side]["steps"] for side in "ab"] == [6, 6]
+    assert {measure["name"] for measure in compared["measures"]} >= {"step time"}
+    assert json.loads(telltale("compare", run, works, "--json").stdout)["measures"] == compared["measures"]
+    telltale("compare", waits, works, "--fail-on", "regression", code=3)
+    for command in (("rules", "status"), ("compare", waits)):
+        done = telltale(*command, tmp_path / "none", code=3)
+        assert len(done.stderr.splitlines()) == 1

@@ -128,3 +128,40 @@ def test_passes_are_whole_and_the_others_are_counted(telltale: Harness) -> None:
     left_out = 400 - len(by_step)
     # Phases may be left out beside them, where the machine is that fast.
     assert process["spans_thinned"] >= 7 * left_out
+
+
+def test_a_root_for_each_step_is_looked_at_alone_and_within_bounds(telltale: Harness) -> None:
+    recording = telltale.python(
+        NETWORK
+        + """
+from telltale.adapters.torch import modules
+looked = 0
+parts = modules.parts
+def counted(root):
+    global looked
+    for part in parts(root):
+        looked += 1
+        yield part
+modules.parts = counted
+body = nn.Sequential(*(nn.Linear(8, 8) for _ in range(50)))
+def step_of(head):
+    optimizer.zero_grad()
+    nn.functional.cross_entropy(head(net.block(body(x)).detach()), y).backward()
+    optimizer.step()
+step()
+for _ in range(100):
+    step_of(nn.Sequential(nn.ReLU(), nn.Linear(8, 2)))
+print(looked)
+modules._MAX_LOOKED = modules._looked
+for _ in range(100):
+    step_of(nn.Sequential(nn.Linear(8, 4), nn.Linear(4, 2)))
+print(looked)
+""",
+        env={"PROBE_HOST_DETAIL": "all"},
+    ).assert_clean()
+    first, second = map(int, recording.out.split())
+    # The three of each head once, the others as often as they are looked at again.
+    assert 300 <= first <= 300 + 17 * 60
+    assert second <= first + 16 * 70
+    assert set(names(recording, 50)) >= {"Sequential.0", "Sequential.1"}
+    assert names(recording, 150).count("Linear") >= 2

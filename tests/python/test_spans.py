@@ -340,6 +340,34 @@ def test_collectives_have_spans_and_bytes(telltale):
         assert parallel["bytes"] == 18 * 4
 
 
+FORKED = (
+    HEAD
+    + """
+import torch.distributed as dist
+def collect(name, times):
+    dist.init_process_group("gloo", init_method="file://" + os.path.join(sys.argv[1], name), rank=0, world_size=1)
+    train()
+    for i in range(times): dist.all_reduce(torch.zeros(100))
+    dist.destroy_process_group()
+collect("first", 3)
+child = os.fork()
+if child == 0:
+    collect("second", 1)
+    from telltale import _session
+    _session.finish()
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+"""
+)
+
+
+def test_collectives_of_a_forked_child_begin_at_zero(telltale):
+    run = telltale.python(FORKED, str(telltale.folder)).assert_clean()
+    told = {event["pid"]: event["facts"]["operations"]["all_reduce"] for event in run.events("collectives")}
+    assert sorted((facts["calls"], facts["bytes"]) for facts in told.values()) == [(1, 400), (3, 1200)]
+    assert all(facts["duration_ns"] > 0 for facts in told.values()) and len(told) == 2
+
+
 ON_DEVICE = (
     HEAD
     + """

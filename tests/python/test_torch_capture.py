@@ -692,3 +692,99 @@ for _ in range(2):
     captured = lab.run(script)
     assert {"output.logits", "output.parts.first", "net.output"} <= captured.names("outputs")
     assert captured.losses() == {}
+
+
+BY_ITSELF = """
+import sys, torch, torch.nn as nn
+torch.manual_seed(0)
+net = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
+crit = nn.CrossEntropyLoss()
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+x, y = torch.randn(6, 8), torch.randint(0, 4, (6,))
+calls = 0
+if "telltale._probe" in sys.modules:
+    from telltale.adapters.torch import parameters
+    def told(optimizer):
+        global calls
+        calls += 1
+        parameters.on_optimizer(optimizer)
+    sys.modules["telltale._probe"].configure(on_stats=told)
+told_of = []
+def train(n, change=None):
+    global calls
+    calls = 0
+    for _ in range(n):
+        opt.zero_grad(); loss = crit(net(x), y)
+        (loss + net.extra.sum() if hasattr(net, "extra") else loss).backward()
+        if change: change()
+        opt.step()
+    told_of.append(calls)
+"""
+
+
+def test_the_binding_records_an_optimizer_by_itself_until_something_changes(lab):
+    script = (
+        BY_ITSELF
+        + """
+train(8)
+# The parameters are others, or lie otherwise; the optimizer's lists are the same.
+net[0].weight.data = net[0].weight.data.t().contiguous().t(); train(2)
+net[2].weight.data = torch.cat([net[2].weight.data, torch.ones(4, 1)], 1)[:, :16]; train(2)
+net.double(); x = x.double(); train(2)
+net.float(); x = x.float(); train(2)
+net[0].bias.requires_grad_(False); net[0].bias.grad = None; train(2)
+# What it cannot read by itself.
+def sparse(): net[2].weight.grad = net[2].weight.grad.to_sparse()
+train(2, sparse)
+train(3)
+net.extra = nn.Parameter(torch.ones(3)); opt.add_param_group({"params": [net.extra]})
+train(3)
+opt.param_groups[0]["params"].reverse(); train(3)
+with torch.no_grad(): nn.Linear(8, 1).eval()(x)
+train(3)
+print(told_of, file=sys.stderr)
+"""
+    )
+    plan = "".join(
+        f'[collections.{name}]\ninterval = 1\ntake = ["statistics", "shape"]\n'
+        for name in ("weights", "biases", "gradients")
+    )
+    captured = lab.run(script, plan=plan)
+    recorded = {"weights", "biases", "gradients"}
+    truth = {key: row for key, row in lab.truth(script).items() if row["collection"] in recorded}
+    assert compare(captured, truth) > 200
+    assert captured.losses() == {}
+    told = json.loads(captured.err.splitlines()[-1])
+    # Of two steps with sparse gradients the first is the binding's, which leaves them to the adapter.
+    assert told == [1, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1]
+
+
+def test_the_binding_does_not_record_by_itself_what_is_more_than_parameters(lab):
+    """State that a plan asks for later, gradients that are scaled, a mode of the user's."""
+    script = (
+        BY_ITSELF
+        + """
+opt = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+train(4)
+opt.grad_scale = torch.tensor(4.0); train(2)
+opt.grad_scale = None; train(3)
+if "telltale._probe" in sys.modules:
+    import telltale, time
+    probe = sys.modules["telltale._probe"]
+    telltale.capture('[collections.all]\\ninterval = 1\\n')
+    while not probe.wanted("optimizer_state"): time.sleep(0.001)
+train(2)
+print(told_of, file=sys.stderr)
+"""
+    )
+    captured = lab.run(script, plan="[collections.gradients]\ninterval = 1\n")
+    rows = captured.statistics(collection="gradients")
+    assert sorted({step for _, _, step in rows}) == list(range(11))
+    truth = lab.truth(script)
+    for key in (("gradient/0.weight", "TRAIN", step) for step in range(11)):
+        by = 4 if key[2] in (4, 5) else 1
+        assert rows[key]["max"] * by == pytest.approx(truth[key]["max"], rel=1e-6), key
+    assert json.loads(captured.err.splitlines()[-1]) == [1, 2, 0, 2]
+    assert captured.names("optimizer_state") == {
+        f"{n}.{kind}.momentum_buffer" for n in (0, 2) for kind in ("weight", "bias")
+    }

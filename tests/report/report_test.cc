@@ -13,9 +13,12 @@
 #include <utility>
 #include <vector>
 
+#include "analysis/profile/tree.h"
+#include "query/slice_order.h"
 #include "report/causes.h"
 #include "report/html.h"
 #include "report/load.h"
+#include "report/stack_graph.h"
 #include "report/svg.h"
 #include "report/text.h"
 #include "report/verdict.h"
@@ -392,6 +395,97 @@ TEST_F(ReportTest, TheCostIsWhatTelltaleAccountsFor) {
   const RunData data = Make({});
   EXPECT_TRUE(OwnCost(data).starts_with("Telltale accounts for 0.25")) << OwnCost(data);
   EXPECT_NE(FormatVerdict(data, {}).find("Telltale accounts for"), std::string::npos);
+}
+
+analysis::profile::NodeId Frames(analysis::profile::Tree* tree,
+                                 const std::vector<std::string>& frames, double own_ns) {
+  analysis::profile::NodeId at = analysis::profile::kRoot;
+  for (const std::string& frame : frames) at = tree->Child(at, frame);
+  tree->node(at).self.host_ns += own_ns;
+  return at;
+}
+
+TEST(StackGraphTest, WidthsAreSharesAndTheWidestComeFirst) {
+  analysis::profile::Tree tree;
+  Frames(&tree, {"main", "a.py(1): f"}, 1e9);
+  Frames(&tree, {"main", "b.py(2): g"}, 5e9);
+  Frames(&tree, {"main", "b.py(2): g", "a.py(1): f"}, 2e9);
+  Frames(&tree, {"main"}, 2e9);
+  Frames(&tree, {"main", "never"}, 0);
+  const StackGraph graph = MakeStackGraph(tree);
+  ASSERT_EQ(graph.frames.size(), 5U);
+  EXPECT_EQ(graph.frames[0].ns, 10e9);
+  EXPECT_EQ(graph.frames[1].name, "main");
+  EXPECT_EQ(graph.frames[2].name, "b.py(2): g");
+  EXPECT_EQ(graph.frames[2].ns, 7e9);
+  EXPECT_EQ(graph.frames[1].below, (std::vector<std::uint32_t>{2, 4}));
+  EXPECT_EQ(graph.left_out, 0U);
+  ASSERT_EQ(graph.by_own.size(), 3U);
+  EXPECT_EQ(graph.by_own[0], (std::pair<std::string, double>{"b.py(2): g", 5e9}));
+  EXPECT_EQ(graph.by_own[1].second, 3e9) << "wherever it was called";
+  const std::string html = Draw(graph, "s0-");
+  EXPECT_EQ(Unbalanced(html), "");
+  EXPECT_NE(html.find("style=\"flex:70000\"><a id=\"s0-2\" href=\"#s0-2\""), std::string::npos) << html;
+  EXPECT_NE(html.find(">g · b.py:2</a>"), std::string::npos) << html;
+  EXPECT_NE(html.find("<i style=\"flex:20000\"></i>"), std::string::npos) << "main's own";
+  EXPECT_TRUE(MakeStackGraph(analysis::profile::Tree()).frames.empty());
+}
+
+TEST_F(ReportTest, AFlameGraphIsBoundedAndItsNamesAreShownNotRun) {
+  const RunData data = Make({});
+  EXPECT_EQ(RenderReport(data).find("id=\"stacks\""), std::string::npos) << "there are none";
+  analysis::profile::Tree tree;
+  for (int i = 0; i < 5000; ++i) {
+    Frames(&tree, {"<b>\"'&\x1b", "f" + std::to_string(i % 600) + std::string(300, 'x')}, 1e6);
+  }
+  Frames(&tree, std::vector<std::string>(2000, "deep"), 1e9);
+  StackGraph graph = MakeStackGraph(tree);
+  graph.title = "Sampled stacks";
+  EXPECT_LE(graph.frames.size(), StackGraph::kMostFrames);
+  EXPECT_GT(graph.left_out, 0U);
+  const std::string html = RenderReport(data, {graph});
+  ExpectSound(html);
+  EXPECT_NE(html.find("id=\"stacks\""), std::string::npos);
+  EXPECT_EQ(html.find("<b>\"'"), std::string::npos);
+  EXPECT_EQ(Count(html, "class=\"fn\""), graph.frames.size());
+  StackGraph none;
+  none.title = "Sampled stacks";
+  none.why = "They are many.";
+  EXPECT_NE(RenderReport(data, {none}).find("They are many."), std::string::npos);
+}
+
+TEST_F(ReportTest, SampledStacksOfTheRunAreInItsReport) {
+  const RunData data = Make({});
+  EXPECT_TRUE(StackGraphsOf(run_).empty());
+  auto writer = store::Writer::Open(run_ / "stacks", "stacks");
+  ASSERT_TRUE(writer.ok()) << writer.status().message();
+  format::Batch batch;
+  for (const char* name : {"main thread", "forward", "t.py(5): hot"}) {
+    format::SliceRow row;
+    row.time_ns = data.summary.first_ns;
+    row.duration_ns = 1'000'000'000;
+    row.ord_ns = row.time_ns + row.duration_ns;
+    row.name = name;
+    row.category = "python";
+    row.window = query::kSampledStacks;
+    row.device = row.stream = -1;
+    row.step = -1;
+    batch.rows.slices.push_back(row);
+  }
+  batch.watermark_ns = data.summary.last_ns;
+  ASSERT_TRUE((*writer)->Append(std::move(batch)).ok());
+  ASSERT_TRUE((*writer)->Close(true).ok());
+  const auto graphs = StackGraphsOf(run_);
+  ASSERT_EQ(graphs.size(), 1U);
+  EXPECT_EQ(graphs[0].title, "Sampled stacks");
+  ASSERT_EQ(graphs[0].frames.size(), 4U);
+  EXPECT_EQ(graphs[0].frames[3].name, "t.py(5): hot");
+  const fs::path page = folder_.path() / "page.html";
+  ASSERT_TRUE(WriteReport(data, page).ok());
+  std::ifstream in(page);
+  const std::string html((std::istreambuf_iterator<char>(in)), {});
+  ExpectSound(html);
+  EXPECT_NE(html.find(">hot · t.py:5</a>"), std::string::npos);
 }
 
 TEST_F(ReportTest, HostileTextIsShownNotRun) {

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Writes an imported run of slices, what a profiler sees of a small training on one GPU:
-// make_slice_run DIR STEPS
+// make_slice_run DIR STEPS [stacks]
 //
 // Each step is 1000 us: the DataLoader 0..100, the model's forward 100..500 in a Python function
 // and two modules with two operators that launch a kernel each, the backward of both operators on
 // another thread 500..800, the optimizer 800..950. An operator allocates 4096 bytes, its backward
-// gives them back.
+// gives them back. With `stacks` sampled ones of the thread too, as src/stacks makes them: forward
+// 100..500, all else of a step "other".
 #include <fmt/core.h>
 
 #include <cstdio>
@@ -16,6 +17,7 @@
 #include <string_view>
 #include <utility>
 
+#include "query/slice_order.h"
 #include "store/run_info.h"
 #include "store/writer.h"
 
@@ -110,27 +112,60 @@ class SliceSteps {
   std::deque<std::string> texts_;
 };
 
-Status WriteSliceRun(const std::filesystem::path& run, std::int64_t steps) {
+Status WriteStacks(const std::filesystem::path& run, std::int64_t steps) {
+  TELLTALE_ASSIGN_OR_RETURN(const auto writer, store::Writer::Open(run / "stacks", "stacks"));
+  format::Batch batch;
+  format::SliceRow row;
+  row.pid = row.tid = 100;
+  row.lane = "main thread (100)";
+  row.device = row.stream = -1;
+  row.attempt = 1;
+  row.window = query::kSampledStacks;
+  const auto add = [&](std::string_view name, std::string_view category, std::int64_t step,
+                       std::int64_t begin_us, std::int64_t end_us) {
+    row.name = name;
+    row.category = category;
+    row.step = step;
+    row.time_ns = kStart + begin_us * 1000;
+    row.duration_ns = (end_us - begin_us) * 1000;
+    row.ord_ns = row.time_ns + row.duration_ns;
+    batch.rows.slices.push_back(row);
+  };
+  add("main thread", "other", -1, 0, steps * kStepUs);
+  for (std::int64_t step = 0; step < steps; ++step) {
+    const std::int64_t at = step * kStepUs;
+    add("other", "other", step, at, at + 100);
+    add("forward", "other", step, at + 100, at + 500);
+    add("model.py(30): forward", "python", step, at + 100, at + 500);
+    add("other", "other", step, at + 500, at + kStepUs);
+  }
+  batch.watermark_ns = kStart + steps * kStepUs * 1000;
+  TELLTALE_RETURN_IF_ERROR(writer->Append(std::move(batch)));
+  return writer->Close(true);
+}
+
+Status WriteSliceRun(const std::filesystem::path& run, std::int64_t steps, bool stacks) {
   std::filesystem::create_directories(run);
   store::RunInfo info{.id = run.filename().string(), .name = "slices", .command = {"made"}};
   info.attempts.push_back({.number = 1, .start_ns = kStart, .end_ns = kStart + 1, .exit_code = 0});
   info.created_ns = kStart;
   info.finished = true;
   TELLTALE_RETURN_IF_ERROR(store::WriteRunInfo(run, info));
-  TELLTALE_ASSIGN_OR_RETURN(const auto writer, store::Writer::Open(run / "import-0", "import-0"));
+  TELLTALE_ASSIGN_OR_RETURN(const auto writer, store::Writer::Open(run / "agent-imported-0", "agent-imported-0"));
   for (std::int64_t step = 0; step < steps; ++step) {
     SliceSteps one;
     TELLTALE_RETURN_IF_ERROR(writer->Append(one.Step(step)));
   }
-  return writer->Close(true);
+  TELLTALE_RETURN_IF_ERROR(writer->Close(true));
+  return stacks ? WriteStacks(run, steps) : Status();
 }
 
 }  // namespace
 }  // namespace telltale
 
 int main(int argc, char** argv) {
-  if (argc != 3) return 2;
-  const telltale::Status status = telltale::WriteSliceRun(argv[1], std::atoll(argv[2]));
+  if (argc != 3 && argc != 4) return 2;
+  const telltale::Status status = telltale::WriteSliceRun(argv[1], std::atoll(argv[2]), argc == 4);
   if (!status.ok()) std::fprintf(stderr, "%s\n", status.message().c_str());
   return status.ok() ? 0 : 1;
 }

@@ -112,15 +112,28 @@ bool HasWindows(const std::filesystem::path& run) {
   });
 }
 
+/// Spans and steps of the run itself are of no window.
+bool IsTraced(const query::Lane& lane) {
+  return !lane.window.empty() && lane.window != query::kSampledStacks;
+}
+
 class ProfileBuilder {
  public:
   ProfileBuilder(const View& view, const BuildOptions& options) : view_(view), options_(options) {}
 
   Result<Profile> Run(const std::filesystem::path& run) {
-    TELLTALE_ASSIGN_OR_RETURN(const auto order,
-                              query::SliceOrder::Load(run, {.memory_bytes = options_.memory_bytes,
-                                                            .recorded = !HasWindows(run),
-                                                            .rank = options_.rank}));
+    const bool windows = HasWindows(run);
+    const bool average = !options_.sum && options_.step < 0;
+    query::SliceOrderOptions wanted{
+        .memory_bytes = options_.memory_bytes,
+        .recorded = !windows && options_.source != SliceSource::kSampled,
+        .rank = options_.rank};
+    if (options_.source == SliceSource::kSampled) wanted.sampled = true;
+    if (options_.source == SliceSource::kTrace ||
+        (options_.source == SliceSource::kAll && windows && average)) {
+      wanted.sampled = false;
+    }
+    TELLTALE_ASSIGN_OR_RETURN(const auto order, query::SliceOrder::Load(run, wanted));
     profile_.slices = order->slices();
     profile_.steps = order->steps();
     profile_.salvage = order->salvage();
@@ -132,13 +145,20 @@ class ProfileBuilder {
       DeviceSlice(slice);
       return Status();
     };
-    profile_.sampled =
-        options_.prefer_sampled &&
-        std::any_of(order->lanes().begin(), order->lanes().end(),
-                    [](const query::Lane& lane) { return lane.window == query::kSampledStacks; });
+    for (const query::Lane& lane : order->lanes()) {
+      profile_.sampled = profile_.sampled || lane.window == query::kSampledStacks;
+      profile_.traced = profile_.traced || IsTraced(lane);
+    }
+    const bool apart = options_.source == SliceSource::kBoth && profile_.sampled;
     bool sorted = false;
     for (const query::Lane& lane : order->lanes()) {
-      if (profile_.sampled && lane.window != query::kSampledStacks) continue;
+      if (apart && !IsTraced(lane)) {
+        // Spans say what the phases of the sampled stacks say.
+        if (lane.window != query::kSampledStacks) continue;
+        if (profile_.traced) top_ = profile_.tree.Child(kRoot, kSampledNode);
+      } else {
+        top_ = apart ? profile_.tree.Child(kRoot, kTraceNode) : kRoot;
+      }
       device_name_ = query::DeviceName(lane.rank, lane.device);
       if (lane.host()) {
         TELLTALE_RETURN_IF_ERROR(order->Visit(lane, visit_host));
@@ -215,9 +235,9 @@ class ProfileBuilder {
       const auto forward = flows_.find({slice.rank, slice.flow});
       if (forward != flows_.end() && forward->second != kNoNode) return forward->second;
     }
-    NodeId node = kRoot;
+    NodeId node = top_;
     for (const std::string& frame : CallStackOf(slice)) node = profile_.tree.Child(node, frame);
-    return node == kRoot ? profile_.tree.Child(kRoot, kNoPython) : node;
+    return node == top_ ? profile_.tree.Child(top_, kNoPython) : node;
   }
 
   void HostSlice(const SliceRow& slice) {
@@ -234,7 +254,7 @@ class ProfileBuilder {
     bool kept = false;
     if (view_.keeps(slice)) {
       kept = true;
-      NodeId parent = node == kNoNode ? kRoot : node;
+      NodeId parent = node == kNoNode ? top_ : node;
       if (view_.backward_below_forward && slice.flow != 0) {
         const auto forward = flows_.find({slice.rank, slice.flow});
         if (forward != flows_.end()) parent = forward->second;
@@ -295,14 +315,14 @@ class ProfileBuilder {
     }
     if (!counted) return;
     Tree& tree = profile_.tree;
-    NodeId node = kRoot;
+    NodeId node = top_;
     if (view_.kernels_only) {
-      node = tree.Child(kRoot, slice.name);
+      node = tree.Child(top_, slice.name);
     } else {
       if (cause != nullptr && cause->node != kNoNode) {
         node = cause->node;
       } else if (!is_operator) {
-        node = tree.Child(kRoot, cause == nullptr ? kNoLaunch : kNoOperator);
+        node = tree.Child(top_, cause == nullptr ? kNoLaunch : kNoOperator);
       }
       if (view_.kernel_leaves || is_operator) node = tree.Child(node, slice.name);
     }
@@ -328,6 +348,7 @@ class ProfileBuilder {
   const View& view_;
   const BuildOptions options_;
   Profile profile_;
+  NodeId top_ = kRoot;  ///< Above what the lane has.
   std::vector<Open> open_;
   std::map<std::pair<std::int32_t, std::int64_t>, NodeId> flows_;
   Causes launches_;

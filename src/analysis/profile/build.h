@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <string_view>
 
 #include "analysis/profile/tree.h"
 #include "analysis/profile/view.h"
@@ -19,6 +20,16 @@
 
 namespace telltale::analysis::profile {
 
+/// Of a run with sampled stacks (query::kSampledStacks) and a profiler's slices, which ones.
+enum class SliceSource : std::uint8_t {
+  kAll,      ///< Either; in averages over the steps of windows of detail only these.
+  kSampled,  ///< The sampled ones.
+  kTrace,    ///< All but these.
+  kBoth,     ///< Either, below a node each (kSampledNode, kTraceNode) where there are both.
+};
+inline constexpr std::string_view kSampledNode = "sampled stacks";
+inline constexpr std::string_view kTraceNode = "windows of detail";
+
 struct BuildOptions {
   std::int64_t step = -1;  ///< -1: the average of all.
   std::optional<std::int32_t> rank;
@@ -26,8 +37,7 @@ struct BuildOptions {
   bool input_shapes = false;   ///< To be kept by node.
   bool parameters = false;     ///< The weights of the run, where the view has them.
   bool tensor_values = false;  ///< And what is in them.
-  /// Where the run has sampled stacks (query::kSampledStacks), these alone.
-  bool prefer_sampled = false;
+  SliceSource source = SliceSource::kAll;
   std::size_t memory_bytes = 96 << 20;  ///< SliceOrder's.
 };
 
@@ -37,7 +47,8 @@ struct Profile {
   std::uint64_t slices = 0;    ///< Read.
   std::uint64_t outside = 0;   ///< Not counted: in no step, or not in the one asked for.
   std::uint64_t unplaced = 0;  ///< Kernels whose launch was not found.
-  bool sampled = false;        ///< It is of sampled stacks alone: thread, phase, frames.
+  bool sampled = false;        ///< Of sampled stacks: thread, phase, frames.
+  bool traced = false;         ///< Of a profiler's slices.
   store::Salvage salvage;
 };
 

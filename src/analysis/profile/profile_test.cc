@@ -2,6 +2,7 @@
 // Trees worked out by hand: every number below can be checked with pencil and paper.
 #include <gtest/gtest.h>
 
+#include <set>
 #include <string>
 #include <string_view>
 
@@ -307,6 +308,64 @@ TEST_F(Profiles, AFlameGraphHasAllLevelsAndKernelsAsLeaves) {
   const std::string text =
       Text(profile, kStackView, {.max_depth = kDeep, .select = "accelerator_micros"});
   EXPECT_NE(text.find("            sgemm (30us/30us)\n"), std::string::npos) << text;
+}
+
+class TwoSources : public Profiles {
+ protected:
+  void SetUp() override {
+    Profiles::SetUp();
+    for (const char* name : {"main thread", "forward", "model.py(7): forward"}) {
+      format::SliceRow& row = run_.Host("python", name, 0, 9'000'000);
+      row.window = query::kSampledStacks;
+      row.lane = "main thread (1)";
+      row.step = 7;
+    }
+  }
+  std::set<std::string> Tops(SliceSource source) {
+    const Profile profile = Build(kStackView, {.sum = true, .source = source});
+    std::set<std::string> out;
+    for (const NodeId id : profile.tree.node(kRoot).children) {
+      out.insert(std::string(profile.tree.node(id).name));
+    }
+    return out;
+  }
+};
+
+TEST_F(TwoSources, AreApartBelowANodeEach) {
+  const Profile both = Build(kStackView, {.sum = true, .source = SliceSource::kBoth});
+  EXPECT_TRUE(both.sampled);
+  EXPECT_TRUE(both.traced);
+  EXPECT_EQ(Tops(SliceSource::kBoth),
+            (std::set<std::string>{std::string(kSampledNode), std::string(kTraceNode)}));
+  double sampled_ns = 0;
+  double device_ns = 0;
+  for (NodeId id = 1; id < both.tree.size(); ++id) {
+    NodeId top = id;
+    while (both.tree.node(top).parent != kRoot) top = both.tree.node(top).parent;
+    const Stats& self = both.tree.node(id).self;
+    if (both.tree.node(top).name == kSampledNode) {
+      sampled_ns += self.host_ns;
+      EXPECT_EQ(self.device_ns, 0);
+    } else {
+      device_ns += self.device_ns;
+    }
+  }
+  EXPECT_EQ(sampled_ns, 9'000'000);
+  EXPECT_EQ(device_ns, 55'000) << "kernels, and a copy whose launch nobody has seen";
+}
+
+TEST_F(TwoSources, EitherIsThereByItself) {
+  EXPECT_EQ(Tops(SliceSource::kSampled), std::set<std::string>{"main thread"});
+  const auto traced = Tops(SliceSource::kTrace);
+  EXPECT_FALSE(traced.contains("main thread"));
+  EXPECT_TRUE(traced.contains("train.py(3): main"));
+  EXPECT_TRUE(Build(kStackView, {.sum = true, .source = SliceSource::kSampled}).sampled);
+}
+
+TEST_F(Profiles, OfOneSourceAloneThereIsNoSuchNode) {
+  const Profile profile = Build(kStackView, {.sum = true, .source = SliceSource::kBoth});
+  EXPECT_FALSE(profile.sampled);
+  EXPECT_EQ(profile.tree.node(profile.tree.node(kRoot).children[0]).name, "train.py(3): main");
 }
 
 TEST_F(Profiles, WeightsByTheirNames) {

@@ -93,5 +93,44 @@ TEST(IdleBreakdownTest, WithoutALaunchNothingIsTheHosts) {
   EXPECT_EQ(streams[0].sum_ns[static_cast<std::size_t>(IdleCause::kOther)], 4'000);
 }
 
+/// The same step in two windows of detail, ten seconds apart: 2-10 and 16-20 us, each after a call.
+Trace TwoWindows(bool windows = true) {
+  TraceMaker maker;
+  for (const double at : {0.0, 10e6}) {
+    maker.Launched("gemm", at, at + 2, 8);
+    maker.Launched("gemm", at + 11, at + 16, 4);
+    if (windows) maker.Recording(at, at + 20);
+  }
+  return maker.Make();
+}
+
+TEST(RecordingsTest, TimeBetweenThemIsNotIdle) {
+  const Trace trace = TwoWindows();
+  ASSERT_EQ(trace.recordings.size(), 2U);
+  EXPECT_EQ(trace.RecordingAt(20'000), 0U);
+  EXPECT_EQ(trace.RecordingAt(10'000'000'000), 1U);
+  const TemporalBreakdown b = TemporalBreakdownOf(trace, Scope());
+  EXPECT_EQ(b.span_ns, 36'000);
+  EXPECT_EQ(b.idle_ns, 12'000);
+  EXPECT_EQ(b.compute_ns, 24'000);
+  EXPECT_EQ(b.idle_ns + b.compute_ns + b.non_compute_ns, b.span_ns);
+  const auto streams = IdleBreakdownOf(trace, Scope(), 30);
+  ASSERT_EQ(streams.size(), 1U);
+  EXPECT_EQ(streams[0].sum_ns[static_cast<std::size_t>(IdleCause::kHostWait)], 12'000);
+  EXPECT_EQ(streams[0].gaps[static_cast<std::size_t>(IdleCause::kHostWait)].count, 2U);
+  // One recording that went on all the while has seen that nothing ran.
+  EXPECT_GT(TemporalBreakdownOf(TwoWindows(false), Scope()).idle_ns, 9'000'000'000);
+}
+
+TEST(RecordingsTest, ThoseThatOverlapAreOne) {
+  TraceMaker maker;
+  maker.Kernel("a", 0, 1).Kernel("b", 50, 1);
+  maker.Recording(0, 30).Recording(20, 60);
+  const Trace trace = maker.Make();
+  EXPECT_TRUE(trace.recordings.empty());
+  EXPECT_EQ(trace.recording_count(), 1U);
+  EXPECT_EQ(TemporalBreakdownOf(trace, Scope()).idle_ns, 49'000);
+}
+
 }  // namespace
 }  // namespace telltale::analysis::trace

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <span>
 #include <utility>
 
 #include "analysis/trace/call_stack.h"
@@ -99,8 +100,7 @@ bool HoldsAny(std::string_view name, const std::array<std::string_view, N>& word
 }
 
 /// Integral of min(value of what runs, 1) within the window.
-double CappedIntegral(const Trace& trace, const std::vector<std::uint32_t>& rows,
-                      const Span& window) {
+double CappedIntegral(const Trace& trace, std::span<const std::uint32_t> rows, const Span& window) {
   struct Change {
     std::int64_t time;
     double by;
@@ -129,6 +129,19 @@ double CappedIntegral(const Trace& trace, const std::vector<std::uint32_t>& rows
     if (open == 0) running = 0;  // What subtraction left over.
   }
   return sum;
+}
+
+/// Those of the rows, which are by begin, that the recording with `time_ns` has.
+std::span<const std::uint32_t> OfRecording(const Trace& trace,
+                                           const std::vector<std::uint32_t>& rows,
+                                           std::int64_t time_ns) {
+  const std::size_t recording = trace.RecordingAt(time_ns);
+  const auto of = [&](std::uint32_t row) { return trace.RecordingAt(trace.begin_ns[row]); };
+  const auto first = std::partition_point(rows.begin(), rows.end(),
+                                          [&](std::uint32_t row) { return of(row) < recording; });
+  const auto last = std::partition_point(first, rows.end(),
+                                         [&](std::uint32_t row) { return of(row) <= recording; });
+  return {first, last};
 }
 
 }  // namespace
@@ -174,10 +187,7 @@ GpuMetricsOfRank GpuMetricsOf(const Trace& trace) {
   constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
   GpuMetricsOfRank out;
   out.eligible_share = EligibleShareOf(trace);
-  const StepBreakdown steps = StepBreakdownOf(trace);
-  const Span window = steps.steps.empty()
-                          ? Span{}
-                          : Span{steps.steps.front().span.begin, steps.steps.back().span.end};
+  const Spans windows = Merged(StepWindows(trace, StepBreakdownOf(trace)));
   std::vector<bool> tensor(trace.names.size());
   std::vector<bool> wide(trace.names.size());
   for (std::size_t i = 0; i < trace.names.size(); ++i) {
@@ -204,17 +214,20 @@ GpuMetricsOfRank GpuMetricsOf(const Trace& trace) {
       if (tensor[trace.name[row]]) on_tensor += trace.duration_ns[row];
       if (wide[trace.name[row]]) on_wide += trace.duration_ns[row];
       has_blocks = has_blocks || trace.blocks_per_sm[row] > 0;
-      const std::int64_t within =
-          std::min(trace.end_ns(row), window.end) - std::max(trace.begin_ns[row], window.begin);
+      const std::int64_t within = LengthWithin(windows, {trace.begin_ns[row], trace.end_ns(row)});
       if (trace.occupancy[row] >= 0 && within > 0) {
         occupied += static_cast<double>(trace.occupancy[row]) * static_cast<double>(within);
         occupied_ns += within;
       }
     }
-    const auto all = static_cast<double>(window.length());
-    m.utilisation =
-        all > 0 ? static_cast<double>(LengthWithin(Merged(std::move(busy)), window)) / all : kNone;
-    m.sm_efficiency = all > 0 && has_blocks ? CappedIntegral(trace, rows, window) / all : kNone;
+    const auto all = static_cast<double>(Length(windows));
+    const Spans worked = Intersection(Merged(std::move(busy)), windows);
+    m.utilisation = all > 0 ? static_cast<double>(Length(worked)) / all : kNone;
+    double filled = 0;
+    for (const Span& window : windows) {
+      filled += CappedIntegral(trace, OfRecording(trace, rows, window.begin), window);
+    }
+    m.sm_efficiency = all > 0 && has_blocks ? filled / all : kNone;
     m.occupancy = occupied_ns > 0 ? occupied / static_cast<double>(occupied_ns) / 100 : kNone;
     const auto of_kernels = [&](std::int64_t part) {
       return m.kernel_ns > 0 ? static_cast<double>(part) / static_cast<double>(m.kernel_ns) : kNone;

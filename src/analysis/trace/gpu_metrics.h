@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How well a device was used, as the PyTorch profiler's TensorBoard plug-in estimates it from
-// kernels alone, over the steps of its step time breakdown.
+// kernels alone, over the steps of its step time breakdown, of each recording from its first to its
+// last.
 #pragma once
 #include <cstdint>
 #include <string_view>

@@ -18,7 +18,12 @@ std::vector<StreamIdle> IdleBreakdownOf(const Trace& trace, const Scope& scope,
     std::array<std::vector<double>, 3> gaps;
     for (std::size_t i = 1; i < stream.rows.size(); ++i) {
       const std::uint32_t row = stream.rows[i];
-      const std::int64_t last_end = trace.end_ns(stream.rows[i - 1]);
+      const std::uint32_t before = stream.rows[i - 1];
+      // Between two recordings nobody has looked.
+      if (trace.RecordingAt(trace.begin_ns[row]) != trace.RecordingAt(trace.begin_ns[before])) {
+        continue;
+      }
+      const std::int64_t last_end = trace.end_ns(before);
       const std::int64_t gap = trace.begin_ns[row] - last_end;
       const std::uint32_t launch = trace.launch[row];
       IdleCause cause = IdleCause::kOther;

@@ -45,9 +45,22 @@ TEST(QueueLengthTest, LaunchedAndNotYetBegun) {
   for (const QueuePoint& point : queues[0].points) lengths.push_back(point.length);
   EXPECT_EQ(lengths, (std::vector<std::int64_t>{1, 2, 3, 2, 1, 0}));
   EXPECT_EQ(queues[0].points[2].time_ns, 5'000);
-  EXPECT_EQ(TimeFull(queues[0], 2), 13'000);  // 2 to 15.
+  EXPECT_EQ(TimeFull(trace, queues[0], 2), 13'000);  // 2 to 15.
   EXPECT_EQ(QueueSummary(queues[0]).max, 3);
   EXPECT_DOUBLE_EQ(QueueSummary(queues[0]).mean, 1.5);
+}
+
+TEST(QueueLengthTest, BetweenRecordingsNobodyKnowsTheLength) {
+  TraceMaker maker;
+  for (const double at : {0.0, 1e6}) {
+    maker.Launched("a", at, at + 5, 10).Launched("b", at + 2, at + 15, 5);
+    maker.Recording(at, at + 25);
+  }
+  const Trace trace = maker.Make();
+  const auto queues = QueueLengthOf(trace, Scope());
+  ASSERT_EQ(queues.size(), 1U);
+  EXPECT_EQ(TimeFull(trace, queues[0], 2), 6'000);   // 2 to 5, twice.
+  EXPECT_EQ(TimeFull(trace, queues[0], 0), 30'000);  // 0 to 15, twice.
 }
 
 TEST(MemoryBandwidthTest, SumOfWhatRuns) {

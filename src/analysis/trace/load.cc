@@ -4,11 +4,14 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <limits>
+#include <optional>
 #include <set>
 
 #include "base/json.h"
 #include "store/column_scan.h"
 #include "store/folder.h"
+#include "store/window_folder.h"
 
 namespace telltale::analysis::trace {
 namespace {
@@ -42,18 +45,72 @@ enum SliceColumn : std::size_t {
   kStream,
   kCorrelation,
   kExternal,
+  kWindow,
   kFixedColumns,
 };
 
 std::vector<std::string> ColumnsOf(Needs needs) {
-  std::vector<std::string> columns = {"time_ns", "duration_ns", "name",    "category", "kind",
-                                      "rank",    "pid",         "tid",     "lane",     "device",
-                                      "stream",  "correlation", "external"};
+  std::vector<std::string> columns = {"time_ns", "duration_ns", "name",     "category", "kind",
+                                      "rank",    "pid",         "tid",      "lane",     "device",
+                                      "stream",  "correlation", "external", "window"};
   if (needs.bytes) columns.emplace_back("bytes");
   if (needs.flops) columns.emplace_back("flops");
   if (needs.args()) columns.emplace_back("args");
   return columns;
 }
+
+/// Sampled stacks (src/stacks): no profiler's, on the lanes that a profiler has too.
+constexpr std::string_view kStacksWriter = "stacks";
+/// Kineto's slice around all that one profiler has recorded.
+constexpr std::string_view kFrameKind = "Trace";
+
+/// When each recording of a rank was made. A window of detail is one, and so is what a profiler's
+/// own frame spans; all else of a writer is one together.
+class Recordings {
+ public:
+  explicit Recordings(std::string_view writer)
+      : of_window_(writer.starts_with(store::kWindowFolderPrefix)) {}
+
+  void See(std::string_view window, std::int64_t begin_ns, std::int64_t duration_ns, bool frame) {
+    Part* part = last_;
+    if (part == nullptr || window != last_window_) {
+      part =
+          &parts_.try_emplace(std::string(of_window_ ? std::string_view() : window)).first->second;
+      last_ = part;
+      last_window_ = window;
+    }
+    part->framed = part->framed || frame;
+    std::int64_t end_ns = 0;
+    if (duration_ns < 0 || __builtin_add_overflow(begin_ns, duration_ns, &end_ns))
+      end_ns = begin_ns;
+    part->when.begin = std::min(part->when.begin, begin_ns);
+    part->when.end = std::max(part->when.end, end_ns);
+  }
+
+  void AddTo(TraceBuilder* builder) const {
+    Part rest;
+    for (const auto& [window, part] : parts_) {
+      if (of_window_ || part.framed) {
+        builder->AddRecording(part.when);
+        continue;
+      }
+      rest.when.begin = std::min(rest.when.begin, part.when.begin);
+      rest.when.end = std::max(rest.when.end, part.when.end);
+    }
+    if (rest.when.begin <= rest.when.end) builder->AddRecording(rest.when);
+  }
+
+ private:
+  struct Part {
+    Span when{std::numeric_limits<std::int64_t>::max(), std::numeric_limits<std::int64_t>::min()};
+    bool framed = false;
+  };
+
+  const bool of_window_;
+  std::map<std::string, Part> parts_;
+  Part* last_ = nullptr;
+  std::string last_window_;
+};
 
 }  // namespace
 
@@ -72,6 +129,9 @@ Result<RankWriters> FindRanks(const std::filesystem::path& run) {
     TELLTALE_RETURN_IF_ERROR(store::ScanWriterColumns(
         run / writer, {.table = format::SliceRow::kTable, .columns = {"rank"}}, visit, &ignored));
     for (const std::int32_t rank : ranks) out[rank].push_back(writer);
+  }
+  for (auto& [rank, writers] : out) {
+    if (writers.size() > 1) std::erase(writers, kStacksWriter);
   }
   if (out.empty()) {
     return Status(
@@ -92,6 +152,7 @@ Result<Trace> LoadTrace(const std::filesystem::path& run, const RankWriters& ran
   const std::size_t bytes_at = needs.bytes ? next++ : 0;
   const std::size_t flops_at = needs.flops ? next++ : 0;
   const std::size_t args_at = needs.args() ? next++ : 0;
+  std::optional<Recordings> recordings;
   const auto visit = [&](store::ScanPiece& piece) -> Status {
     const auto& c = piece.columns;
     builder.Reserve(piece.rows);
@@ -103,7 +164,13 @@ Result<Trace> LoadTrace(const std::filesystem::path& run, const RankWriters& ran
       if (c[kRank].Int(i) != rank) continue;
       const auto category = static_cast<Category>(categories.At(i));
       const auto kind = static_cast<std::uint8_t>(kinds.At(i));
-      if (builder.IsMark(category, kind)) continue;
+      const bool mark = builder.IsMark(category, kind);
+      const bool frame = mark && c[kKind].Text(i) == kFrameKind;
+      // Python's stacks may be cProfile's, whose times are made up.
+      if (frame || (!mark && category != Category::kPython)) {
+        recordings->See(c[kWindow].Text(i), c[kTime].Int(i), c[kDuration].Int(i), frame);
+      }
+      if (mark) continue;
       TraceBuilder::Row row{.begin_ns = c[kTime].Int(i),
                             .duration_ns = c[kDuration].Int(i),
                             .name = names.At(i),
@@ -131,8 +198,10 @@ Result<Trace> LoadTrace(const std::filesystem::path& run, const RankWriters& ran
                                             rank, known));
   }
   for (const std::string& writer : found->second) {
+    recordings.emplace(writer);
     TELLTALE_RETURN_IF_ERROR(store::ScanWriterColumns(
         run / writer, {.table = format::SliceRow::kTable, .columns = columns}, visit, salvage));
+    recordings->AddTo(&builder);
   }
   return builder.Finish();
 }

@@ -80,6 +80,62 @@ TEST_F(TraceLoadTest, OneRankAtATimeAndOnlyWhatIsNeeded) {
   EXPECT_FALSE(salvage.any());
 }
 
+TEST_F(TraceLoadTest, WindowsOfDetailAreRecordingsOfTheirOwn) {
+  const auto add = [&](const std::string& name, std::vector<format::SliceRow> rows) {
+    auto writer = store::Writer::Open(run_ / name, name);
+    ASSERT_TRUE(writer.ok()) << writer.status().message();
+    format::Batch batch;
+    for (format::SliceRow& row : rows) row.window = name == "stacks" ? "stacks (py-spy)" : "few";
+    batch.rows.slices = std::move(rows);
+    batch.watermark_ns = 1000;
+    ASSERT_TRUE((*writer)->Append(std::move(batch)).ok());
+  };
+  add("windows-few-step9-1-rank0", {Slice(0, "op", "aten::mm", 5'000, 100)});
+  add("windows-few-step9-1-python-rank0", {Slice(0, "python", "f", 5'100, 90'000)});
+  add("windows-few-step90-1-rank0", {Slice(0, "op", "aten::mm", 9'000, 100)});
+  add("stacks", {Slice(0, "other", "main thread", 0, 900'000)});
+  const auto ranks = FindRanks(run_);
+  ASSERT_TRUE(ranks.ok());
+  store::Salvage salvage;
+  const auto trace = LoadTrace(run_, *ranks, 0, {}, &salvage);
+  ASSERT_TRUE(trace.ok()) << trace.status().message();
+  // cProfile's times are made up, and sampled stacks are no profiler's.
+  EXPECT_EQ(trace->recordings, (Spans{{100, 171}, {5'000, 5'101}, {9'000, 9'101}}));
+  EXPECT_EQ(trace->size(), 5U);
+}
+
+TEST_F(TraceLoadTest, SoAreWhatAProfilersOwnFramesSpan) {
+  auto writer = store::Writer::Open(run_ / "import-rank2", "import-rank2");
+  ASSERT_TRUE(writer.ok()) << writer.status().message();
+  format::Batch batch;
+  for (const char* file : {"a.json", "b.json"}) {
+    const std::int64_t at = *file == 'a' ? 0 : 100'000;
+    format::SliceRow frame = Slice(2, "other", "PyTorch Profiler (0)", at, 900);
+    frame.kind = "Trace";
+    format::SliceRow op = Slice(2, "op", "aten::mm", at + 100, 50);
+    frame.window = op.window = file;
+    batch.rows.slices.push_back(frame);
+    batch.rows.slices.push_back(op);
+  }
+  // Pieces of one recording have no such frame.
+  for (const char* file : {"c.json", "d.json"}) {
+    format::SliceRow op = Slice(3, "op", "aten::mm", *file == 'c' ? 0 : 100'000, 50);
+    op.window = file;
+    batch.rows.slices.push_back(op);
+  }
+  batch.watermark_ns = 1000;
+  ASSERT_TRUE((*writer)->Append(std::move(batch)).ok());
+  const auto ranks = FindRanks(run_);
+  ASSERT_TRUE(ranks.ok());
+  store::Salvage salvage;
+  const auto framed = LoadTrace(run_, *ranks, 2, {}, &salvage);
+  ASSERT_TRUE(framed.ok());
+  EXPECT_EQ(framed->recordings, (Spans{{0, 901}, {100'000, 100'901}}));
+  const auto pieces = LoadTrace(run_, *ranks, 3, {}, &salvage);
+  ASSERT_TRUE(pieces.ok());
+  EXPECT_TRUE(pieces->recordings.empty());
+}
+
 TEST_F(TraceLoadTest, TheDeviceIsCalledWhatTheImportSays) {
   EXPECT_EQ(DeviceNameOf(run_, 0), "");
   auto writer = store::Writer::Open(run_ / "agent-b", "agent-b");

@@ -2,7 +2,6 @@
 #include "analysis/trace/queue_length.h"
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 #include "analysis/trace/registry.h"
@@ -47,12 +46,13 @@ Description QueueSummary(const StreamQueue& queue) {
   return Describe(std::move(values));
 }
 
-std::int64_t TimeFull(const StreamQueue& queue, std::int64_t full) {
+std::int64_t TimeFull(const Trace& trace, const StreamQueue& queue, std::int64_t full) {
   std::int64_t sum = 0;
   for (std::size_t i = 0; i + 1 < queue.points.size(); ++i) {
-    if (queue.points[i].length >= full) {
-      sum += queue.points[i + 1].time_ns - queue.points[i].time_ns;
-    }
+    const std::int64_t from = queue.points[i].time_ns;
+    const std::int64_t to = queue.points[i + 1].time_ns;
+    if (queue.points[i].length < full || trace.RecordingAt(from) != trace.RecordingAt(to)) continue;
+    sum += to - from;
   }
   return sum;
 }
@@ -72,21 +72,25 @@ Result<Tables> RunQueueLength(TraceSource& source, const Options& options) {
     TELLTALE_ASSIGN_OR_RETURN(const Trace trace, source.Load(rank, {}));
     const Scope scope(trace, options.scope);
     NoteScope(trace, scope, &out);
-    std::int64_t first = std::numeric_limits<std::int64_t>::max();
-    std::int64_t last = std::numeric_limits<std::int64_t>::min();
+    // Rows are sorted by begin.
+    std::int64_t seen_ns = 0;
+    std::int64_t before = 0;
+    std::size_t recording = trace.recording_count();
     for (std::size_t i = 0; i < trace.size(); ++i) {
       if (!scope.Has(i)) continue;
-      first = std::min(first, trace.begin_ns[i]);
-      last = std::max(last, trace.begin_ns[i]);
+      const std::size_t of = trace.RecordingAt(trace.begin_ns[i]);
+      if (of == recording) seen_ns += trace.begin_ns[i] - before;
+      recording = of;
+      before = trace.begin_ns[i];
     }
     const auto queues = QueueLengthOf(trace, scope);
     if (queues.empty()) NoteNoDevice(trace, &out);
     for (const StreamQueue& queue : queues) {
       const Description d = QueueSummary(queue);
-      const std::int64_t full = TimeFull(queue, options.full_queue);
+      const std::int64_t full = TimeFull(trace, queue, options.full_queue);
       table.Add({Int(rank), Int(queue.device), Int(queue.stream), Int(d.count), Real(d.mean),
                  Real(d.std), Real(d.min), Real(d.q25), Real(d.median), Real(d.q75), Real(d.max),
-                 full, Share(full, last - first)});
+                 full, Share(full, seen_ns)});
       if (series == nullptr) continue;
       for (const QueuePoint& point : queue.points) {
         series->Add({Int(rank), Int(queue.device), Int(queue.stream), point.time_ns, point.length});

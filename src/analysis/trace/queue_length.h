@@ -28,7 +28,7 @@ std::vector<StreamQueue> QueueLengthOf(const Trace& trace, const Scope& scope);
 
 /// Of the lengths after each change, each counted once, however long it lasted.
 Description QueueSummary(const StreamQueue& queue);
-/// ns with at least `full` outstanding.
-std::int64_t TimeFull(const StreamQueue& queue, std::int64_t full);
+/// ns with at least `full` outstanding, within the trace's recordings.
+std::int64_t TimeFull(const Trace& trace, const StreamQueue& queue, std::int64_t full);
 
 }  // namespace telltale::analysis::trace

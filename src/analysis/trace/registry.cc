@@ -19,6 +19,8 @@ constexpr std::array kAnalyses = {
              RunKernelBreakdown},
     Analysis{"idle", "Why streams stand idle: host wait, kernel wait, other", RunIdleBreakdown},
     Analysis{"overlap", "Share of communication that computation hides", RunOverlap},
+    Analysis{"communication", "Share of step time that each rank spends in communication",
+             RunCommunication, false},
     Analysis{"launches", "Launches: duration of the call, delay, short kernels, outliers",
              RunLaunchStats},
     Analysis{"queue", "Launches outstanding on each stream, and time with the queue full",
@@ -52,14 +54,19 @@ const Analysis* FindAnalysis(std::string_view name) {
 }
 
 Result<TraceSource> TraceSource::Open(const std::filesystem::path& run,
-                                      const std::vector<std::int32_t>& ranks) {
+                                      const std::vector<std::int32_t>& ranks, bool trace) {
   TraceSource source;
   source.run_ = run;
-  TELLTALE_ASSIGN_OR_RETURN(source.writers_, FindRanks(run));
+  auto found = FindRanks(run);
+  if (found.ok()) {
+    source.writers_ = std::move(*found);
+  } else if (trace || found.status().code() != Code::kUnusable) {
+    return found.status();
+  }
   if (!ranks.empty()) {
     source.ranks_ = ranks;
   } else {
-    for (const auto& [rank, writers] : source.writers_) source.ranks_.push_back(rank);
+    for (const auto& [rank, folders] : source.writers_) source.ranks_.push_back(rank);
   }
   return source;
 }

@@ -47,13 +47,17 @@ struct Options {
 /// The ranks of a run, each loaded when asked for. Damage gathers in `salvage`.
 class TraceSource {
  public:
+  /// `trace`: the run must hold one.
   static Result<TraceSource> Open(const std::filesystem::path& run,
-                                  const std::vector<std::int32_t>& ranks);
+                                  const std::vector<std::int32_t>& ranks, bool trace = true);
 
   const std::vector<std::int32_t>& ranks() const { return ranks_; }
   const std::filesystem::path& run() const { return run_; }
+  bool HasTrace(std::int32_t rank) const { return writers_.contains(rank); }
   Result<Trace> Load(std::int32_t rank, Needs needs);
   const store::Salvage& salvage() const { return salvage_; }
+  /// For who reads other tables of the run.
+  store::Salvage* damage() { return &salvage_; }
 
  private:
   std::filesystem::path run_;
@@ -68,6 +72,7 @@ struct Analysis {
   std::string_view name;
   std::string_view summary;
   RunAnalysis run;
+  bool trace = true;  ///< Asks a profiler's trace; else also a run without one.
 };
 std::span<const Analysis> Analyses();
 const Analysis* FindAnalysis(std::string_view name);
@@ -77,6 +82,7 @@ Result<Tables> RunTemporalBreakdown(TraceSource& source, const Options& options)
 Result<Tables> RunKernelBreakdown(TraceSource& source, const Options& options);
 Result<Tables> RunIdleBreakdown(TraceSource& source, const Options& options);
 Result<Tables> RunOverlap(TraceSource& source, const Options& options);
+Result<Tables> RunCommunication(TraceSource& source, const Options& options);
 Result<Tables> RunLaunchStats(TraceSource& source, const Options& options);
 Result<Tables> RunQueueLength(TraceSource& source, const Options& options);
 Result<Tables> RunMemoryBandwidth(TraceSource& source, const Options& options);

@@ -45,18 +45,20 @@ Roofline RooflineOf(const Trace& trace, const Scope& scope) {
   }
   std::stable_sort(out.ops.begin(), out.ops.end(),
                    [](const OpRate& a, const OpRate& b) { return a.flops > b.flops; });
-  std::int64_t first = std::numeric_limits<std::int64_t>::max();
-  std::int64_t last = std::numeric_limits<std::int64_t>::min();
   for (const StepMark& mark : StepMarks(trace)) {
     if (scope.Has(mark.row)) out.wall_ns += mark.end_ns - mark.begin_ns;
   }
   if (out.wall_ns == 0) {
+    constexpr auto kMost = std::numeric_limits<std::int64_t>::max();
+    constexpr auto kLeast = std::numeric_limits<std::int64_t>::min();
+    Spans seen(trace.recording_count(), Span{kMost, kLeast});
     for (std::size_t i = 0; i < trace.size(); ++i) {
       if (!scope.Has(i)) continue;
-      first = std::min(first, trace.begin_ns[i]);
-      last = std::max(last, trace.end_ns(i));
+      Span& span = seen[trace.RecordingAt(trace.begin_ns[i])];
+      span.begin = std::min(span.begin, trace.begin_ns[i]);
+      span.end = std::max(span.end, trace.end_ns(i));
     }
-    if (last > first) out.wall_ns = last - first;
+    out.wall_ns = Length(Merged(std::move(seen)));
   }
   return out;
 }

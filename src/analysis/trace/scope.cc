@@ -62,27 +62,41 @@ std::vector<std::int64_t> StepsOfRows(const Trace& trace, const std::vector<Step
 
 Scope::Scope(const Trace& trace, const ScopeOptions& options) {
   if (options.everything) return;
-  std::set<std::uint32_t> names;
-  std::int64_t last_begin = std::numeric_limits<std::int64_t>::min();
-  std::int64_t last_end = std::numeric_limits<std::int64_t>::min();
+  struct Marked {
+    std::set<std::uint32_t> names;
+    std::int64_t last_begin = std::numeric_limits<std::int64_t>::min();
+    std::int64_t last_end = std::numeric_limits<std::int64_t>::min();
+    bool whole() const { return names.size() < 2; }  // Nothing would be left of a single step.
+  };
+  std::vector<Marked> recordings(trace.recording_count());
   for (std::size_t i = 0; i < trace.size(); ++i) {
     if (trace.category[i] != Category::kStep) continue;
-    names.insert(trace.name[i]);
-    last_begin = std::max(last_begin, trace.begin_ns[i]);
-    last_end = std::max(last_end, trace.end_ns(i));
+    Marked& marked = recordings[trace.RecordingAt(trace.begin_ns[i])];
+    marked.names.insert(trace.name[i]);
+    marked.last_begin = std::max(marked.last_begin, trace.begin_ns[i]);
+    marked.last_end = std::max(marked.last_end, trace.end_ns(i));
   }
-  if (names.size() < 2) return;  // Nothing would be left of a single step.
+  if (std::all_of(recordings.begin(), recordings.end(),
+                  [](const Marked& marked) { return marked.whole(); })) {
+    return;
+  }
   all_ = false;
   in_.assign(trace.size(), false);
   const auto by_launch = [&](std::size_t row) {
     return trace.OnDevice(row) || trace.category[row] == Category::kSync;
   };
   for (std::size_t i = 0; i < trace.size(); ++i) {
+    const Marked& marked = recordings[trace.RecordingAt(trace.begin_ns[i])];
+    if (marked.whole()) {
+      in_[i] = true;
+      continue;
+    }
     if (by_launch(i)) continue;
-    in_[i] = options.last_step ? trace.begin_ns[i] <= last_end : trace.begin_ns[i] < last_begin;
+    in_[i] = options.last_step ? trace.begin_ns[i] <= marked.last_end
+                               : trace.begin_ns[i] < marked.last_begin;
   }
   for (std::size_t i = 0; i < trace.size(); ++i) {
-    if (!by_launch(i)) continue;
+    if (!by_launch(i) || in_[i]) continue;
     in_[i] = trace.launch[i] != kNoRow && in_[trace.launch[i]];
     if (!in_[i]) ++left_out_;
   }

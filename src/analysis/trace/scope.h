@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which slices of a trace an analysis counts. A profiler stops in the middle of things: kernels of
 // the last step that it marks may be missing. So, as HolisticTraceAnalysis does, the last marked
-// step is left out, and so is what a device did without a launch that is in scope.
+// step is left out, and so is what a device did without a launch that is in scope. Of several
+// recordings, of each.
 #pragma once
 #include <cstddef>
 #include <cstdint>

@@ -94,15 +94,38 @@ std::vector<StepCost> HostSteps(const Trace& trace) {
     out.push_back({.step = mark.step, .span = {mark.begin_ns, mark.end_ns}});
   }
   if (!out.empty()) return out;
-  Span all{kNever, std::numeric_limits<std::int64_t>::min()};
+  Spans whole(trace.recording_count(), Span{kNever, std::numeric_limits<std::int64_t>::min()});
   for (std::size_t i = 0; i < trace.size(); ++i) {
     const Category c = trace.category[i];
     const bool counts = c == Category::kOp || c == Category::kData || c == Category::kComm;
     if (!counts || trace.KindOf(i) == "user_annotation") continue;
+    Span& all = whole[trace.RecordingAt(trace.begin_ns[i])];
     all.begin = std::min(all.begin, trace.begin_ns[i]);
     all.end = std::max(all.end, trace.end_ns(i));
   }
-  if (all.begin < all.end) out.push_back({.step = 0, .span = all});
+  for (const Span& all : whole) {
+    if (all.begin >= all.end) continue;
+    out.push_back({.step = static_cast<std::int64_t>(out.size()), .span = all});
+  }
+  return out;
+}
+
+/// Steps of one recording.
+struct Group {
+  std::size_t first = 0;
+  std::size_t count = 0;
+};
+
+/// REQUIRES: steps by begin, at least one.
+std::vector<Group> GroupsOf(const Trace& trace, const std::vector<StepCost>& steps) {
+  std::vector<Group> out;
+  std::size_t recording = 0;
+  for (std::size_t s = 0; s < steps.size(); ++s) {
+    const std::size_t of = trace.RecordingAt(steps[s].span.begin);
+    if (out.empty() || of != recording) out.push_back({s, 0});
+    recording = of;
+    ++out.back().count;
+  }
   return out;
 }
 
@@ -137,28 +160,49 @@ std::size_t FitToDevice(const Trace& trace, std::vector<StepCost>* steps) {
   std::uint64_t all = 0;
   for (const Launched& step : of_step) all += step.count;
   if (all == 0) return 0;
-  std::int64_t before = steps->front().span.begin;
-  if (of_step[0].count > 0) {
-    // What was launched before the first step and was still at work in it.
-    for (std::size_t i = 0; i < trace.size(); ++i) {
-      if (!trace.OnDevice(i)) continue;
-      if (trace.launch[i] != kNoRow && step_of_call[trace.launch[i]] != kNoRow) continue;
-      if (trace.end_ns(i) < of_step[0].first_begin) before = std::max(before, trace.end_ns(i));
+  const std::vector<Group> groups = GroupsOf(trace, *steps);
+  // What was launched before the first step of a recording and was still at work in it.
+  std::vector<std::size_t> group_of(trace.recording_count(), groups.size());
+  std::vector<std::int64_t> work_before(groups.size());
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    const Span& first = (*steps)[groups[g].first].span;
+    group_of[trace.RecordingAt(first.begin)] = g;
+    work_before[g] = first.begin;
+  }
+  for (std::size_t i = 0; i < trace.size(); ++i) {
+    if (!trace.OnDevice(i)) continue;
+    if (trace.launch[i] != kNoRow && step_of_call[trace.launch[i]] != kNoRow) continue;
+    const std::size_t g = group_of[trace.RecordingAt(trace.begin_ns[i])];
+    if (g == groups.size() || of_step[groups[g].first].count == 0) continue;
+    if (trace.end_ns(i) < of_step[groups[g].first].first_begin) {
+      work_before[g] = std::max(work_before[g], trace.end_ns(i));
     }
   }
-  for (std::size_t s = 0; s < steps->size(); ++s) {
+  std::int64_t before = work_before.front();
+  for (std::size_t s = 0, g = 0; s < steps->size(); ++s) {
+    if (s == groups[g].first + groups[g].count) before = std::max(before, work_before[++g]);
     Span& span = (*steps)[s].span;
     span.begin = std::max(before, span.begin);
     span.end = std::max(span.end, of_step[s].count > 0 ? of_step[s].last_end : span.begin);
     span.end = std::max(span.end, span.begin);
     before = span.end;
   }
-  if (steps->size() < 2) return 0;
-  std::size_t keep = steps->size();
-  while (keep > 0 && of_step[keep - 1].count == 0) --keep;
-  if (keep > 1 && of_step[keep - 2].count * kCompleteShare > of_step[keep - 1].count) --keep;
-  const std::size_t left_out = steps->size() - keep;
-  steps->resize(keep);
+  std::vector<StepCost> kept;
+  for (const Group& group : groups) {
+    const auto first = steps->begin() + static_cast<std::ptrdiff_t>(group.first);
+    const Launched* const of = of_step.data() + group.first;
+    std::size_t keep = group.count;
+    while (keep > 0 && of[keep - 1].count == 0) --keep;
+    // A single step, and a recording without work of a device, are all that there is of it.
+    if (group.count < 2 || (keep == 0 && groups.size() > 1)) {
+      keep = group.count;
+    } else if (keep > 1 && of[keep - 2].count * kCompleteShare > of[keep - 1].count) {
+      --keep;
+    }
+    kept.insert(kept.end(), first, first + static_cast<std::ptrdiff_t>(keep));
+  }
+  const std::size_t left_out = steps->size() - kept.size();
+  *steps = std::move(kept);
   return left_out;
 }
 
@@ -167,6 +211,18 @@ std::size_t FitToDevice(const Trace& trace, std::vector<StepCost>* steps) {
 bool IsDataLoaderWait(std::string_view name) {
   return (name.starts_with("enumerate(DataLoader)#") && name.ends_with(".__next__")) ||
          name.starts_with("enumerate(DataPipe)#");
+}
+
+Spans StepWindows(const Trace& trace, const StepBreakdown& breakdown) {
+  Spans out;
+  std::size_t recording = 0;
+  for (const StepCost& step : breakdown.steps) {
+    const std::size_t of = trace.RecordingAt(step.span.begin);
+    if (out.empty() || of != recording) out.push_back(step.span);
+    out.back().end = step.span.end;
+    recording = of;
+  }
+  return out;
 }
 
 StepBreakdown StepBreakdownOf(const Trace& trace) {
@@ -213,9 +269,9 @@ Result<Tables> RunStepBreakdown(TraceSource& source, const Options& options) {
     const StepBreakdown b = StepBreakdownOf(trace);
     if (b.left_out > 0) {
       out.notes.push_back(
-          fmt::format("rank {}: the last {} step(s) are left out: the profiler has "
+          fmt::format("rank {}: the last {} step(s) {}are left out: the profiler has "
                       "not recorded all that they launched",
-                      rank, b.left_out));
+                      rank, b.left_out, trace.recordings.empty() ? "" : "of its recordings "));
     }
     if (b.steps.empty()) {
       out.notes.push_back(fmt::format(

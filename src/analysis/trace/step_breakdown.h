@@ -47,7 +47,10 @@ struct StepBreakdown {
   std::vector<StepCost> steps;
   std::size_t left_out = 0;
 };
+/// Of several recordings, each by itself.
 StepBreakdown StepBreakdownOf(const Trace& trace);
+/// From the first to the last step of each recording, by begin.
+Spans StepWindows(const Trace& trace, const StepBreakdown& breakdown);
 
 /// Whether a host range is the data loader's wait for the next batch.
 bool IsDataLoaderWait(std::string_view name);

@@ -69,6 +69,58 @@ TEST(StepBreakdownTest, WithoutMarksTheOperatorsAreOneStep) {
   EXPECT_TRUE(StepBreakdownOf(TraceMaker().Make()).steps.empty());
 }
 
+/// Two windows of detail of `steps` steps of 100 us each, a second apart; a kernel of 40 us in each
+/// step but the last of a window, which the profiler did not see.
+Trace InWindows(int steps) {
+  TraceMaker maker(0, {.facts = true});
+  for (const int window : {0, 1}) {
+    const double begin = window * 1e6;
+    for (int i = 0; i < steps; ++i) {
+      const double at = begin + i * 100;
+      maker.Step(window * 1000 + i, at, 100).Op("aten::mm", at + 5, 10);
+      const std::int64_t correlation = window * 100 + i + 1;
+      maker.Call("cudaLaunchKernel", at + 10, 1, correlation);
+      if (i + 1 == steps && steps > 1) continue;
+      maker.Work(Category::kKernel, "gemm", at + 20, 40,
+                 {.correlation = correlation, .args = R"({"blocks per SM": 0.5})"});
+    }
+    maker.Recording(begin, begin + steps * 100);
+  }
+  return maker.Make();
+}
+
+TEST(RecordingsTest, OfEachTheLastStepIsLeftOut) {
+  const Trace trace = InWindows(3);
+  const StepBreakdown b = StepBreakdownOf(trace);
+  std::vector<std::int64_t> steps;
+  for (const StepCost& step : b.steps) {
+    steps.push_back(step.step);
+    EXPECT_EQ(step.span.length(), 100'000) << step.step;
+    EXPECT_EQ(RoleNs(step, StepRole::kKernel), 40'000) << step.step;
+  }
+  EXPECT_EQ(steps, (std::vector<std::int64_t>{0, 1, 1000, 1001}));
+  EXPECT_EQ(b.left_out, 2U);
+  EXPECT_EQ(StepWindows(trace, b), (Spans{{0, 200'000}, {1'000'000'000, 1'000'200'000}}));
+  EXPECT_EQ(StepBreakdownOf(InWindows(1)).steps.size(), 2U) << "it is all that there is";
+}
+
+TEST(RecordingsTest, ADeviceIsNotIdleBetweenThem) {
+  const GpuMetricsOfRank metrics = GpuMetricsOf(InWindows(3));
+  ASSERT_EQ(metrics.devices.size(), 1U);
+  EXPECT_DOUBLE_EQ(metrics.devices[0].utilisation, 0.4);
+  EXPECT_DOUBLE_EQ(metrics.devices[0].sm_efficiency, 0.2);
+}
+
+TEST(RecordingsTest, WithoutMarksTheOperatorsOfEachAreAStep) {
+  TraceMaker maker;
+  maker.Op("a", 10, 20).Op("b", 50, 10).Recording(0, 60);
+  maker.Op("a", 1000, 20).Recording(990, 1020);
+  const StepBreakdown b = StepBreakdownOf(maker.Make());
+  ASSERT_EQ(b.steps.size(), 2U);
+  EXPECT_EQ(b.steps[0].span, (Span{10'000, 60'000}));
+  EXPECT_EQ(b.steps[1].span, (Span{1'000'000, 1'020'000}));
+}
+
 TEST(GpuMetricsTest, UtilisationEfficiencyOccupancyTensorCores) {
   TraceMaker maker(0, {.facts = true});
   maker.Step(1, 0, 100);
@@ -116,6 +168,30 @@ TEST(StragglersTest, WhoBeginsLast) {
   EXPECT_EQ(found.ranks[0].steps, 2U);
   EXPECT_EQ(found.ranks[0].late_ns, 200'000);
   EXPECT_EQ(found.ranks[1].steps, 0U);
+}
+
+TEST(StragglersTest, TimeBetweenWindowsIsNoPartOfAStep) {
+  std::vector<RankCollectives> ranks;
+  for (const int rank : {0, 1}) {
+    TraceMaker maker(rank);
+    for (const int window : {0, 1}) {
+      const double begin = window * 1e6;
+      for (const int step : {0, 1, 2}) {
+        const double at = begin + step * 1000;
+        maker.Step(window * 100 + step, at, 1000);
+        // Longer than 1 % of a step, and not of the time between windows.
+        maker.Launched("ncclKernel_AllReduce", at + 50, at + 500 + rank * 40, 100 - rank * 40);
+      }
+      maker.Recording(begin, begin + 3000);
+    }
+    const Trace trace = maker.Make();
+    ranks.push_back(CollectivesOf(trace, Scope(trace, {}), {}));
+    EXPECT_EQ(ranks.back().steps.size(), 4U);
+  }
+  const Stragglers found = StragglersOf(ranks, 1);
+  EXPECT_EQ(found.step_ns, 1'000'000);
+  ASSERT_EQ(found.ranks.size(), 2U);
+  EXPECT_EQ(found.ranks[0].rank, 1);
 }
 
 TEST(StragglersTest, OneRankOrNoCollectiveJudgesNobody) {

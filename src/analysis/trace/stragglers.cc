@@ -36,11 +36,19 @@ RankCollectives CollectivesOf(const Trace& trace, const Scope& scope,
     for (const StepMark& mark : marks) wanted.insert(mark.step);
   }
   std::set<std::int64_t> seen;
+  constexpr Span kNothing{std::numeric_limits<std::int64_t>::max(),
+                          std::numeric_limits<std::int64_t>::min()};
+  out.recorded.assign(trace.recordings.size(), kNothing);
   for (std::size_t i = 0; i < trace.size(); ++i) {
     if (!scope.Has(i) || step_of[i] < 0 || !wanted.contains(step_of[i])) continue;
     seen.insert(step_of[i]);
     out.first_begin_ns = std::min(out.first_begin_ns, trace.begin_ns[i]);
     out.last_end_ns = std::max(out.last_end_ns, trace.end_ns(i));
+    if (!out.recorded.empty()) {
+      Span& span = out.recorded[trace.RecordingAt(trace.begin_ns[i])];
+      span.begin = std::min(span.begin, trace.begin_ns[i]);
+      span.end = std::max(span.end, trace.end_ns(i));
+    }
     if (trace.OnDevice(i) && classes[i] == KernelClass::kCommunication) {
       out.kernels.push_back({step_of[i], trace.LaneOf(i).stream, trace.NameOf(i), trace.begin_ns[i],
                              trace.duration_ns[i]});
@@ -55,13 +63,18 @@ Stragglers StragglersOf(const std::vector<RankCollectives>& ranks, std::size_t c
   std::set<std::int64_t> steps;
   std::int64_t first = std::numeric_limits<std::int64_t>::max();
   std::int64_t last = std::numeric_limits<std::int64_t>::min();
+  Spans recorded;
   for (const RankCollectives& rank : ranks) {
     steps.insert(rank.steps.begin(), rank.steps.end());
+    recorded.insert(recorded.end(), rank.recorded.begin(), rank.recorded.end());
     first = std::min(first, rank.first_begin_ns);
     last = std::max(last, rank.last_end_ns);
   }
   if (steps.empty()) return out;
-  const double step_ns = static_cast<double>(last - first) / static_cast<double>(steps.size());
+  // Ranks record together.
+  const std::int64_t wall_ns =
+      recorded.empty() ? last - first : Length(Merged(std::move(recorded)));
+  const double step_ns = static_cast<double>(wall_ns) / static_cast<double>(steps.size());
   out.step_ns = static_cast<std::int64_t>(step_ns);
 
   // The last long one of each rank, stream, name and step.

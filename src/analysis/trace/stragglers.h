@@ -25,6 +25,7 @@ struct RankCollectives {
   std::vector<std::int64_t> steps;  ///< In which slices lie; as asked for.
   std::int64_t first_begin_ns = 0;  ///< Of the slices in these steps.
   std::int64_t last_end_ns = 0;
+  Spans recorded;               ///< The same of each recording, where there are several.
   std::vector<Kernel> kernels;  ///< By begin.
 };
 /// Of these steps, or of all that the trace marks.

@@ -13,8 +13,13 @@ TemporalBreakdown TemporalBreakdownOf(const Trace& trace, const Scope& scope) {
   Spans all;
   for (const Spans& spans : times) all.insert(all.end(), spans.begin(), spans.end());
   all = Merged(std::move(all));
-  if (all.empty()) return out;
-  out.span_ns = all.back().end - all.front().begin;
+  for (std::size_t first = 0; first < all.size();) {
+    const std::size_t recording = trace.RecordingAt(all[first].begin);
+    std::size_t last = first;
+    while (last + 1 < all.size() && trace.RecordingAt(all[last + 1].begin) == recording) ++last;
+    out.span_ns += all[last].end - all[first].begin;
+    first = last + 1;
+  }
   out.idle_ns = out.span_ns - Length(all);
   out.compute_ns = Length(times[0]);
   out.non_compute_ns = out.span_ns - out.idle_ns - out.compute_ns;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the devices of a rank did between the begin of their first piece of work and the end of
 // their last: computing (any computation kernel running, whatever else), other work alone
-// (communication, copies), nothing. HolisticTraceAnalysis' temporal breakdown.
+// (communication, copies), nothing. HolisticTraceAnalysis' temporal breakdown. Of several
+// recordings, of each by itself, added up.
 #pragma once
 #include <cstdint>
 

@@ -134,6 +134,13 @@ bool TraceBuilder::IsMark(Category category, std::uint8_t kind) const {
   return category == Category::kOther && (word == "Trace" || word.empty());
 }
 
+void TraceBuilder::AddRecording(Span when) {
+  when.end = std::max(when.end, when.begin);
+  // One of no length is one all the same.
+  if (when.end < std::numeric_limits<std::int64_t>::max()) ++when.end;
+  trace_.recordings.push_back(when);
+}
+
 void TraceBuilder::Reserve(std::size_t rows) {
   // Doubling is the vectors' own; only the first piece of many is worth a word.
   if (trace_.begin_ns.capacity() >= trace_.size() + rows) return;
@@ -266,7 +273,16 @@ void TraceBuilder::Link() {
   }
 }
 
+std::size_t Trace::RecordingAt(std::int64_t time_ns) const {
+  const auto after =
+      std::upper_bound(recordings.begin(), recordings.end(), time_ns,
+                       [](std::int64_t time, const Span& span) { return time < span.begin; });
+  return after == recordings.begin() ? 0 : static_cast<std::size_t>(after - recordings.begin()) - 1;
+}
+
 Trace TraceBuilder::Finish() {
+  trace_.recordings = Merged(std::move(trace_.recordings));
+  if (trace_.recordings.size() < 2) trace_.recordings.clear();
   Sort();
   Link();
   return std::move(trace_);

@@ -13,6 +13,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "analysis/trace/intervals.h"
 #include "format/records.gen.h"
 
 namespace telltale::analysis::trace {
@@ -107,6 +108,13 @@ struct Trace {
   std::vector<Lane> lanes;
   std::vector<std::string> kinds;
 
+  /// Where it is of several recordings (windows of detail, traces of several times), when each was
+  /// made, merged: what lies between them nobody has seen. Else empty.
+  Spans recordings;
+  /// Which of them holds what begins at `time_ns`; 0 where there is one.
+  std::size_t RecordingAt(std::int64_t time_ns) const;
+  std::size_t recording_count() const { return recordings.empty() ? 1 : recordings.size(); }
+
   std::size_t size() const { return begin_ns.size(); }
   bool empty() const { return begin_ns.empty(); }
   std::int64_t end_ns(std::size_t row) const { return begin_ns[row] + duration_ns[row]; }
@@ -146,6 +154,8 @@ class TraceBuilder {
   };
   void Add(const Row& row);
   void Reserve(std::size_t rows);
+  /// A recording of its own went on for so long.
+  void AddRecording(Span when);
   bool IsMark(Category category, std::uint8_t kind) const;
 
   Trace Finish();

@@ -104,6 +104,23 @@ TEST(ScopeTest, TheLastStepAndWhatNobodyLaunchedAreLeftOut) {
   EXPECT_TRUE(all.all());
 }
 
+TEST(ScopeTest, OfEachRecordingTheLastStepIsLeftOut) {
+  TraceMaker maker;
+  maker.Step(1, 0, 100).Launched("a", 10, 20, 5);
+  maker.Step(2, 100, 100).Launched("b", 110, 120, 5);
+  maker.Recording(0, 200);
+  maker.Step(50, 1000, 100).Launched("alone", 1010, 1020, 5).Kernel("of nobody", 1030, 1);
+  maker.Recording(1000, 1100);
+  const Trace trace = maker.Make();
+  const Scope scope(trace, {});
+  std::string in;
+  for (std::size_t i = 0; i < trace.size(); ++i) {
+    if (trace.category[i] == Category::kKernel && scope.Has(i)) in += trace.NameOf(i) + " ";
+  }
+  EXPECT_EQ(in, "a alone of nobody ") << "a window of one step is counted whole";
+  EXPECT_EQ(scope.left_out(), 1U);
+}
+
 TEST(ScopeTest, OneStepIsCountedWhole) {
   TraceMaker maker;
   maker.Step(1, 0, 100).Kernel("of nobody", 30, 5);

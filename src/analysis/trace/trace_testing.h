@@ -83,6 +83,12 @@ class TraceMaker {
     return Kernel(kernel, begin_us, duration_us, correlation, stream);
   }
 
+  /// One of several recordings.
+  TraceMaker& Recording(double begin_us, double end_us) {
+    builder_.AddRecording({Ns(begin_us), Ns(end_us)});
+    return *this;
+  }
+
   Trace Make() { return builder_.Finish(); }
 
  private:

@@ -15,9 +15,10 @@
 #include <unordered_map>
 
 #include "base/json.h"
-#include "base/json_depth.h"
 #include "base/utf8.h"
+#include "interchange/chrome/args_text.h"
 #include "interchange/chrome/event_names.h"
+#include "interchange/chrome/event_reader.h"
 #include "interchange/chrome/word_codes.h"
 #include "interchange/json_scan.h"
 
@@ -136,55 +137,9 @@ std::int64_t IdOf(std::string_view text) {
   return static_cast<std::int64_t>(XXH3_64bits(text.data(), text.size()) >> 1);
 }
 
-/// One event as its text has it.
-struct RawEvent {
-  std::string_view phase, kind, name, pid, tid, ts, dur, id, id_scope;
-  std::string_view args;  ///< Of an object: empty here, its members below.
-  std::vector<std::pair<std::string_view, std::string_view>> members;
-  std::uint32_t seen = 0;
-  bool duplicate = false;
-
-  void Clear() {
-    phase = kind = name = pid = tid = ts = dur = id = id_scope = args = {};
-    members.clear();
-    seen = 0;
-    duplicate = false;
-  }
-};
-
-enum Key : std::uint32_t { kPh, kCat, kName, kPid, kTid, kTs, kDur, kId, kScope, kArgs, kOther };
-
-Key KeyOf(std::string_view key) {
-  switch (key.size()) {
-    case 2:
-      if (JsonIs(key, "ph")) return kPh;
-      if (JsonIs(key, "ts")) return kTs;
-      if (JsonIs(key, "id")) return kId;
-      break;
-    case 3:
-      if (JsonIs(key, "cat")) return kCat;
-      if (JsonIs(key, "pid")) return kPid;
-      if (JsonIs(key, "tid")) return kTid;
-      if (JsonIs(key, "dur")) return kDur;
-      if (JsonIs(key, "id2")) return kId;
-      break;
-    case 4:
-      if (JsonIs(key, "name")) return kName;
-      if (JsonIs(key, "args")) return kArgs;
-      break;
-    case 5:
-      if (JsonIs(key, "scope")) return kScope;
-      break;
-    default:
-      break;
-  }
-  return kOther;
-}
-
 /// A scalar or whole value as its text stands.
-bool RawText(simdjson::simdjson_result<ondemand::value>& value, std::string_view* text) {
-  std::string_view token;
-  if (value.raw_json_token().get(token) != simdjson::SUCCESS || token.empty()) return false;
+bool RawText(simdjson::simdjson_result<ondemand::value>& value, std::string_view token,
+             std::string_view* text) {
   if (token.front() == '{') {
     ondemand::object object;
     if (value.get_object().get(object) != simdjson::SUCCESS) return false;
@@ -199,10 +154,11 @@ bool RawText(simdjson::simdjson_result<ondemand::value>& value, std::string_view
   return true;
 }
 
-std::string_view RawKey(simdjson::simdjson_result<ondemand::field>& field) {
+/// A member's key as its text stands: up to the quote before the colon before its value.
+std::string_view RawKey(simdjson::simdjson_result<ondemand::field>& field, std::string_view value) {
   const char* const begin = field.key().value_unsafe().raw();
-  const char* end = begin;
-  while (*end != '"') end += *end == '\\' ? 2 : 1;
+  const char* end = value.data() - 1;
+  while (end > begin && *end != '"') --end;
   return {begin, static_cast<std::size_t>(end - begin)};
 }
 
@@ -211,63 +167,32 @@ bool ReadEvent(ondemand::object object, RawEvent* event) {
   event->Clear();
   for (simdjson::simdjson_result<ondemand::field> field : object) {
     if (field.error() != simdjson::SUCCESS) return false;
-    const Key key = KeyOf(RawKey(field));
-    if (key == kOther) continue;
-    if ((event->seen & (1U << key)) != 0) event->duplicate = true;
-    event->seen |= 1U << key;
     simdjson::simdjson_result<ondemand::value> value = field.value();
-    if (key == kArgs) {
-      std::string_view token;
-      if (value.raw_json_token().get(token) != simdjson::SUCCESS || token.empty()) return false;
+    std::string_view token;
+    if (value.raw_json_token().get(token) != simdjson::SUCCESS || token.empty()) return false;
+    const RawEvent::Key key = RawEvent::KeyOf(RawKey(field, token));
+    if (key == RawEvent::kOther) continue;
+    event->See(key);
+    if (key == RawEvent::kArgs) {
       event->members.clear();
       if (token.front() != '{') continue;
       ondemand::object args;
       if (value.get_object().get(args) != simdjson::SUCCESS) return false;
       for (simdjson::simdjson_result<ondemand::field> member : args) {
         if (member.error() != simdjson::SUCCESS) return false;
-        const std::string_view name = RawKey(member);
         simdjson::simdjson_result<ondemand::value> inner = member.value();
+        std::string_view begin;
         std::string_view text;
-        if (!RawText(inner, &text)) return false;
+        if (inner.raw_json_token().get(begin) != simdjson::SUCCESS || begin.empty()) return false;
+        const std::string_view name = RawKey(member, begin);
+        if (!RawText(inner, begin, &text)) return false;
         event->members.emplace_back(name, Trimmed(text));
       }
       continue;
     }
     std::string_view text;
-    if (!RawText(value, &text)) return false;
-    text = Unquoted(text);
-    switch (key) {
-      case kPh:
-        event->phase = text;
-        break;
-      case kCat:
-        event->kind = text;
-        break;
-      case kName:
-        event->name = text;
-        break;
-      case kPid:
-        event->pid = text;
-        break;
-      case kTid:
-        event->tid = text;
-        break;
-      case kTs:
-        event->ts = text;
-        break;
-      case kDur:
-        event->dur = text;
-        break;
-      case kId:
-        event->id = text;
-        break;
-      case kScope:
-        event->id_scope = text;
-        break;
-      case kArgs:
-      case kOther:
-        break;
-    }
+    if (!RawText(value, token, &text)) return false;
+    event->Set(key, Unquoted(text));
   }
   return true;
 }
@@ -296,6 +221,14 @@ std::size_t ChromeBlock::bytes() const {
   return total;
 }
 
+void FillColumns(store::SliceBlock* slices) {
+  const std::size_t rows = slices->rows();
+  slices->step.resize(rows, -1);
+  slices->window.resize(rows);
+  for (auto* const column : {&slices->flow, &slices->bytes}) column->resize(rows);
+  slices->flops.resize(rows);
+}
+
 class BlockParser::Impl {
  public:
   std::unique_ptr<ChromeBlock> Parse(EventBlock* from, std::string_view window) {
@@ -313,6 +246,7 @@ class BlockParser::Impl {
     for (auto& phase : open_) phase.clear();
     last_valid_ = false;
     pending_.clear();
+    faults_ = {};
     block->slices.categories.assign(std::begin(kCategoryWords), std::end(kCategoryWords));
     block->slices.windows.push_back(block->words.emplace_back(window));
     Reserve(from->size);
@@ -331,12 +265,10 @@ class BlockParser::Impl {
   void Reserve(std::size_t bytes) {
     store::SliceBlock& s = block_->slices;
     const std::size_t rows = bytes / 300;
-    for (auto* const column :
-         {&s.time_ns, &s.duration_ns, &s.step, &s.correlation, &s.external, &s.flow, &s.bytes}) {
+    for (auto* const column : {&s.time_ns, &s.duration_ns, &s.correlation, &s.external}) {
       column->reserve(rows);
     }
-    s.flops.reserve(rows);
-    for (auto* const column : {&s.name, &s.category, &s.kind, &s.lane, &s.window}) {
+    for (auto* const column : {&s.name, &s.category, &s.kind, &s.lane}) {
       column->reserve(rows);
     }
     s.args_end.reserve(rows);
@@ -344,6 +276,8 @@ class BlockParser::Impl {
   }
 
   void Walk(EventBlock* from) {
+    TakePlain(from);
+    if (from->size == 0) return;
     std::size_t done = 0;
     if (WalkArray(from->bytes.data(), from->size, from->bytes.size(), &done)) return;
     if (done == 0) {
@@ -357,7 +291,29 @@ class BlockParser::Impl {
     Salvage({from->bytes.data() + done, from->size - done});
   }
 
-  /// False where it broke; `done`: where the event that broke it begins, 0 where the first did.
+  /// Takes the events before the first that is not as writers write them, and leaves an array of
+  /// the others, or nothing.
+  void TakePlain(EventBlock* from) {
+    if (!simdjson::validate_utf8(from->bytes.data(), from->size)) return;
+    EventReader reader({from->bytes.data(), from->size});
+    while (reader.Next(&event_)) Commit();
+    last_valid_ = false;  // What is left takes the place of these texts.
+    const std::size_t taken = reader.taken();
+    if (taken == 0 || taken == from->size) {
+      from->size -= taken;
+      return;
+    }
+    std::size_t begin = taken;
+    while (begin < from->size && IsBlank(from->bytes[begin])) ++begin;
+    if (begin == from->size || from->bytes[begin] != ',') begin = taken - 1;
+    from->bytes[begin] = '[';
+    from->bytes.erase(from->bytes.begin(),
+                      from->bytes.begin() + static_cast<std::ptrdiff_t>(begin));
+    from->size -= begin;
+  }
+
+  /// False where it broke; `done`: behind the last event that was taken, or where the one that
+  /// broke it begins; 0 where there was none.
   bool WalkArray(const char* text, std::size_t size, std::size_t capacity, std::size_t* done) {
     ondemand::document document;
     if (parser_.iterate(text, size, capacity).get(document) != simdjson::SUCCESS) return false;
@@ -375,6 +331,10 @@ class BlockParser::Impl {
       if (item.get_object().get(object) != simdjson::SUCCESS) return false;
       if (!ReadEvent(object, &event_)) return false;
       Commit();
+      const char* behind = nullptr;
+      if (document.current_location().get(behind) == simdjson::SUCCESS) {
+        *done = static_cast<std::size_t>(behind - text);
+      }
     }
     return true;
   }
@@ -536,11 +496,10 @@ class BlockParser::Impl {
     for (const auto& [key, text] : event_.members) {
       const std::string_view word = Unquoted(text);
       if (TakeTyped(key, word, device, &typed)) continue;
-      out += out.size() == begin ? '{' : ',';
-      out += '"';
-      out += key;
+      out += out.size() == begin ? "{\"" : ",\"";
+      AppendArgsKey(key, &out, &faults_);
       out += "\":";
-      AppendValue(text, &out);
+      AppendArgsValue(text, &out, &faults_);
     }
     if (out.size() > begin) out += '}';
     if (out.size() - begin > kMaxArgsBytes) {
@@ -576,76 +535,6 @@ class BlockParser::Impl {
       default:
         return false;
     }
-  }
-
-  /// A number beyond what a double can be.
-  static bool Overflows(std::string_view text) {
-    if (text.front() == '"' || text.front() == '[' || text.front() == '{') return false;
-    if (text.size() < 300 && text.find_first_of("eE") == std::string_view::npos) return false;
-    if (text == "true" || text == "false") return false;
-    return std::isinf(std::strtod(std::string(text).c_str(), nullptr));
-  }
-
-  /// An object or list, in which what is no JSON becomes a text.
-  void AppendNested(std::string_view text, std::string* out) {
-    if (JsonTooDeep(text)) {
-      Count(ChromeCount::kCutArguments, 1);
-      *out += "null";
-      return;
-    }
-    if (std::memchr(text.data(), 'n', text.size()) == nullptr &&
-        std::memchr(text.data(), 'N', text.size()) == nullptr) {
-      *out += text;
-      return;
-    }
-    bool in_string = false;
-    for (std::size_t i = 0; i < text.size(); ++i) {
-      const char c = text[i];
-      if (in_string && c == '\\' && i + 1 < text.size()) {
-        *out += c;
-        *out += text[++i];
-        continue;
-      }
-      if (c == '"') in_string = !in_string;
-      const std::string_view rest = text.substr(i);
-      const bool odd = !in_string && (rest.starts_with("NaN") || rest.starts_with("nan") ||
-                                      rest.starts_with("Inf") || rest.starts_with("inf"));
-      if (!odd) {
-        *out += c;
-        continue;
-      }
-      const std::size_t word = std::min(rest.find_first_of(",]} \t\n\r\""), rest.size());
-      const bool negative = !out->empty() && out->back() == '-';
-      if (negative) out->pop_back();
-      *out += negative ? "\"-" : "\"";
-      *out += rest.substr(0, word);
-      *out += '"';
-      Count(ChromeCount::kNotFinite, 1);
-      i += word - 1;
-    }
-  }
-
-  void AppendValue(std::string_view text, std::string* out) {
-    const char first = text.empty() ? ' ' : text.front();
-    const bool plain = first == '"' || first == '{' || first == '[' ||
-                       (first >= '0' && first <= '9') ||
-                       (first == '-' && text.size() > 1 && text[1] >= '0' && text[1] <= '9') ||
-                       text == "true" || text == "false" || text == "null";
-    if (plain && !Overflows(text)) {
-      if (first == '[' || first == '{') {
-        AppendNested(text, out);
-      } else {
-        *out += text;
-      }
-      return;
-    }
-    // NaN, inf and their kin are no JSON, and no reader takes 1e999.
-    Count(ChromeCount::kNotFinite, 1);
-    *out += '"';
-    for (const char c : text.substr(0, 64)) {
-      if (c != '"' && c != '\\') *out += c;
-    }
-    *out += '"';
   }
 
   std::string ArgsText() {
@@ -757,19 +646,24 @@ class BlockParser::Impl {
     }
     s.time_ns.push_back(time_ns);
     s.duration_ns.push_back(duration_ns);
-    s.step.push_back(-1);
     s.correlation.push_back(args.correlation);
     s.external.push_back(args.external);
-    s.flow.push_back(0);
-    s.bytes.push_back(args.bytes);
-    s.flops.push_back(args.flops);
+    const std::size_t row = s.name.size();
+    if (args.bytes != 0) SetAt(row, args.bytes, &s.bytes);
+    if (args.flops != 0) SetAt(row, args.flops, &s.flops);
     s.name.push_back(name);
     s.category.push_back(CodeOfWord(word));
     s.kind.push_back(kind_code);
     s.lane.push_back(LaneOf(track, category.device, args.device, args.stream));
-    s.window.push_back(0);
     s.args_end.push_back(static_cast<std::int32_t>(s.args.size()));
     TakeTime(interval.begin_ns, interval.end_ns);
+  }
+
+  /// Of columns that most rows have nothing for.
+  template <class T>
+  static void SetAt(std::size_t row, T value, std::vector<T>* column) {
+    if (column->size() <= row) column->resize(row + 1);
+    (*column)[row] = value;
   }
 
   std::uint32_t CodeOfWord(std::string_view word) {
@@ -802,7 +696,7 @@ class BlockParser::Impl {
     const std::int64_t id = IdOf(event_.id);
     const std::uint32_t track = TrackOf(event_.pid, event_.tid);
     if (s.rows() > 0 && s.time_ns.back() == time_ns && block_->lane_track[s.lane.back()] == track) {
-      s.flow.back() = id;
+      SetAt(s.rows() - 1, id, &s.flow);
       return;
     }
     pending_.push_back({id, track, time_ns});
@@ -856,6 +750,9 @@ class BlockParser::Impl {
       }
     }
     block_->flows = BindFlows(pending_, block_->tracks, block_);
+    Count(ChromeCount::kNotFinite, faults_.not_finite);
+    Count(ChromeCount::kReplacedBytes, faults_.replaced);
+    Count(ChromeCount::kCutArguments, faults_.cut);
   }
 
   ondemand::parser parser_;
@@ -871,6 +768,7 @@ class BlockParser::Impl {
   std::map<std::array<std::int64_t, 3>, std::uint32_t> lane_of_;
   std::array<std::vector<ChromeInterval>, kChromePhases> open_;
   std::vector<ChromeFlowEnd> pending_;
+  ArgsFaults faults_;
   std::string_view last_pid_, last_tid_, last_word_;
   std::uint32_t last_word_code_ = 0;
   std::uint32_t last_track_ = 0;
@@ -918,6 +816,7 @@ std::vector<ChromeFlowEnd> BindFlows(const std::vector<ChromeFlowEnd>& flows,
     for (std::size_t tries = 0; at != candidates.begin() && tries < kMaxFlowSearch; ++tries) {
       --at;
       if (s.time_ns[at->second] + s.duration_ns[at->second] < end.time_ns) continue;
+      if (s.flow.size() < s.rows()) s.flow.resize(s.rows());
       s.flow[at->second] = end.id;
       bound = true;
       break;

@@ -78,18 +78,20 @@ enum class ChromeCount : std::uint8_t {
   kDamagedEvents,     ///< No JSON, no object, or without time.
   kUnsupported,       ///< Of a kind that has no place in a run.
   kNegativeDuration,  ///< Placed as instants.
-  kNotFinite,         ///< NaN and infinity among the arguments, kept as texts.
+  kNotFinite,         ///< NaN, infinity and other words among the arguments, kept as texts.
   kDuplicateKeys,     ///< The last one counts.
-  kReplacedBytes,     ///< No UTF-8, or control characters.
+  kReplacedBytes,     ///< No UTF-8, control characters, backslashes that escape nothing.
   kUnboundFlows,      ///< Their slice is not there.
-  kCutArguments,      ///< Above 1 MiB, or nested too deep.
+  kCutArguments,      ///< Above 1 MiB, nested too deep, or no JSON.
 };
 inline constexpr std::size_t kChromeCounts = 8;
 
 struct ChromeBlock {
   std::uint64_t number = 0;
   std::uint64_t events = 0;
-  store::SliceBlock slices;               ///< Lanes without names, steps and ranks.
+  /// Lanes without names and ranks; no steps and windows. Flows, bytes and flops are there up to
+  /// the last row that has some: FillColumns.
+  store::SliceBlock slices;
   std::vector<std::uint32_t> lane_track;  ///< Of each of slices.lanes.
   std::deque<std::string> words;          ///< Own the texts of `slices`.
   std::vector<ChromeTrack> tracks;
@@ -109,6 +111,11 @@ struct ChromeBlock {
 
   std::size_t bytes() const;
 };
+
+/// Makes all columns of one length. Not before the block is written: until all of a trace is known
+/// its blocks are held, and memory that is touched for the first time is most of what the kernel
+/// has to do for an import.
+void FillColumns(store::SliceBlock* slices);
 
 class BlockParser {
  public:

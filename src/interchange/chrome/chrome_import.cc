@@ -271,9 +271,11 @@ class ChromeImport {
       s.lanes[i].lane = s.lanes[i].device < 0 ? HostLane(trace, track)
                                               : DeviceLane(trace, track, s.lanes[i].stream);
     }
+    FillColumns(&s);
     const std::int64_t shift = ShiftOf(trace);
+    std::size_t near = 0;
     for (std::size_t i = 0; i < s.rows(); ++i) {
-      s.step[i] = trace.facts.StepAt(s.time_ns[i]);
+      s.step[i] = trace.facts.StepAt(s.time_ns[i], &near);
       s.time_ns[i] += shift;
     }
   }

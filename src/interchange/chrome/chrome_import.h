@@ -10,7 +10,7 @@ namespace telltale::interchange {
 
 bool DetectChrome(const ImportFile& file);
 
-/// One process or rank a file. Memory: 256 MiB of events, and four blocks of 16 MiB of text; a
+/// One process or rank a file. Memory: 256 MiB of events, and five blocks of 8 MiB of text; a
 /// trace that is larger is read twice.
 Status ImportChrome(std::span<const ImportFile> files, const ImportLimits& limits, TraceSink* sink);
 

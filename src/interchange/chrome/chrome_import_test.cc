@@ -8,9 +8,12 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <random>
+#include <sstream>
 #include <string>
 
+#include "base/json.h"
 #include "interchange/chrome/intervals.h"
 #include "interchange/chrome/trace_facts.h"
 #include "interchange/import.h"
@@ -63,6 +66,14 @@ ParsedTrace ParseTraceText(const std::string& text, std::size_t block_bytes = 25
     out.damaged += parsed->counts[static_cast<std::size_t>(ChromeCount::kDamagedEvents)];
     EXPECT_EQ(parsed->slices.args_end.size(), parsed->slices.rows());
     EXPECT_EQ(parsed->slices.lanes.size(), parsed->lane_track.size());
+    std::string args = "[null";
+    std::size_t begin = 0;
+    for (const std::int32_t end : parsed->slices.args_end) {
+      const std::size_t size = static_cast<std::size_t>(end) - begin;
+      if (size > 0) args += "," + parsed->slices.args.substr(begin, size);
+      begin += size;
+    }
+    EXPECT_FALSE(ParseJson(args + "]").is_discarded()) << args;
   }
   out.damaged += blocks.damaged();
   out.around = blocks.Surroundings();
@@ -151,6 +162,75 @@ TEST(BlockParserTest, SurvivesWhatNoProgramWrites) {
   const ParsedTrace odd =
       ParseTraceText("[{\"ph\":\"X\",\"ts\":1,\"name\":\"tab\there\xff\",\"dur\":2}]");
   EXPECT_EQ(odd.slices, 1U) << "control characters and bytes that are no UTF-8 are replaced";
+}
+
+/// What one block's events came to, as a text; without damage that is known.
+std::string Described(const std::string& text, std::uint64_t known_damage) {
+  MemoryTrace input(text);
+  EventBlocks blocks(&input, 1 << 30);
+  auto block = blocks.Next();
+  EXPECT_TRUE(block.ok() && *block != nullptr);
+  if (!block.ok() || *block == nullptr) return {};
+  BlockParser parser;
+  const auto parsed = parser.Parse(block->get(), "test");
+  store::SliceBlock& s = parsed->slices;
+  FillColumns(&s);
+  std::ostringstream out;
+  std::size_t begin = 0;
+  for (std::size_t i = 0; i < s.rows(); ++i) {
+    const auto end = static_cast<std::size_t>(s.args_end[i]);
+    const ChromeTrack& track = parsed->tracks[parsed->lane_track[s.lane[i]]];
+    out << s.names[s.name[i]] << ' ' << s.kinds[s.kind[i]] << ' ' << s.categories[s.category[i]]
+        << ' ' << s.time_ns[i] << ' ' << s.duration_ns[i] << ' ' << s.correlation[i] << ' '
+        << s.external[i] << ' ' << s.flow[i] << ' ' << s.bytes[i] << ' ' << track.pid << ' '
+        << track.tid << ' ' << s.args.substr(begin, end - begin) << '\n';
+    begin = end;
+  }
+  for (const ChromeLoose& loose : parsed->loose) {
+    out << loose.phase << loose.name << loose.kind << loose.id << loose.args << '\n';
+  }
+  for (const ChromeCounter& counter : parsed->counters) {
+    out << counter.name << '=' << counter.value << '\n';
+  }
+  for (const ChromeNaming& naming : parsed->namings) out << naming.name << '\n';
+  parsed->counts[static_cast<std::size_t>(ChromeCount::kDamagedEvents)] -= known_damage;
+  for (const std::uint64_t count : parsed->counts) out << count << ' ';
+  return out.str();
+}
+
+TEST(BlockParserTest, EventsAreTheSameInTheOnePassAndBySimdjson) {
+  const std::string events[] = {
+      MmEvent(1),
+      MmEvent(2, R"(quote \" and \\ and }] {[)"),
+      "{}",
+      "{ }",
+      R"({"name":"no time","ph":"X"})",
+      R"({"ph":"X","ts":1,"name":"n","cat":"kernel","args":[1,{"a":2}]})",
+      R"({"ph":"X","ts":2.5,"name":"n","args":"text","dur":1e+1})",
+      R"({"ph":"X","ts":"3","name":"n","args":null,"other":{"ph":"Y"},"more":[[],"]"]})",
+      "{\n \"ph\" :\t\"X\" , \"ts\":4 ,\r\n\"name\": \"spaced\" , \"args\" : { \"a\" : [ 1 , 2 ] , "
+      "\"b\":{ } } }",
+      R"({"ph":"X","ts":5,"name":"twice","name":"again","args":{"a":1},"args":{"b":1,"b":2}})",
+      R"({"ph":"X","ts":6,"n\u0061me":"escaped key","args":{"\u0061":"\u00e9","x\\":"\\","e":{}}})",
+      R"({"ph":"X","ts":7,"name":"odd","args":{"a":inf,"b":-inf,"c":nan,"d":1e999,"e":[NaN,-1.5E-7]}})",
+      R"({"ph":"X","ts":8,"name":"é ü","pid":"host","tid":"a thread of a name that is long enough"})",
+      R"({"ph":"s","id":"0x10","ts":8,"name":"f","pid":"host","tid":"a thread of a name that is long enough"})",
+      R"({"ph":"C","ts":9,"name":"counter","args":{"a":1.5,"b":"2"}})",
+      R"({"ph":"M","name":"process_name","args":{"name":"a process"}})",
+      R"({"ph":"B","ts":10,"name":"loose","cat":"c","id":7,"scope":"s","args":{"k":{"l":[true,false]}}})",
+      R"({"ph":"X","ts":11,"dur":-1,"name":"","args":{"correlation":5,"External id":6,"bytes":7,"":""}})",
+  };
+  // A word that no writer writes: from there on simdjson reads the block.
+  const std::string odd = R"([{"x":1(},)";
+  std::string all;
+  for (const std::string& event : events) {
+    EXPECT_EQ(Described("[" + event + "]", 0), Described(odd + event + "]", 1)) << event;
+    all += (all.empty() ? "" : ",\n") + event;
+  }
+  EXPECT_EQ(Described("[" + all + "]", 0), Described(odd + all + "]", 1));
+  // In the middle: what was read stays, what follows is read on.
+  EXPECT_EQ(Described("[" + all + "," + odd.substr(1) + all + "]", 1),
+            Described(odd + all + "," + all + "]", 1));
 }
 
 /// Any bytes, whatever is done to them, end in counts and never in a crash.
@@ -304,6 +384,20 @@ TEST_F(ChromeImportTest, EachKindOfEventHasItsPlace) {
   EXPECT_EQ(rows_.metrics[0].name, "queue");
   EXPECT_EQ(rows_.metrics[0].value, 3);
   EXPECT_EQ(rows_.metrics[0].subject, "proc:7");
+}
+
+TEST_F(ChromeImportTest, ArgumentsThatAreNoJsonBecomeSome) {
+  const auto summary = Import({Write(
+      "a.json", R"({"traceEvents": [{"ph":"X","name":"op","pid":1,"tid":1,"ts":1,"dur":2,"args":)"
+                R"({"a":[nan\],"b":"C:\q","c":[1 2],"d":{"e":-inf},"f":12ab,"g":["int"]}}]})")});
+  ASSERT_TRUE(summary.ok()) << summary.status().message();
+  EXPECT_EQ(Slice("op").args, R"({"a":["nan"],"b":"C:\\q","c":null,"d":{"e":"-inf"},"f":"12ab",)"
+                              R"("g":["int"]})");
+  std::map<std::string, std::uint64_t> counters;
+  for (const auto& counter : summary->counters) counters[counter.name] = counter.value;
+  EXPECT_EQ(counters["import.values_not_finite"], 3U);
+  EXPECT_EQ(counters["import.bytes_replaced"], 1U);
+  EXPECT_EQ(counters["import.arguments_cut"], 1U);
 }
 
 TEST_F(ChromeImportTest, StepsHaveTheirPhases) {

@@ -99,7 +99,8 @@ bool IsSpace(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
 
 }  // namespace
 
-BracketScanner::Group BracketScanner::Next(const char* bytes) {
+/// Within Scan, so that it has the processor's instructions too.
+[[gnu::always_inline]] inline BracketScanner::Group BracketScanner::Next(const char* bytes) {
   const Masks masks = MasksOf(bytes);
   const std::uint64_t escaped = EscapedBy(masks.backslashes, &escaped_);
   const std::uint64_t strings = PrefixXor(masks.quotes & ~escaped) ^ in_string_;

@@ -30,7 +30,7 @@ struct EventBlock {
 
 /// Room that a parser may read behind the text of a block.
 inline constexpr std::size_t kBlockPadding = 64;
-inline constexpr std::size_t kBlockBytes = 16 << 20;
+inline constexpr std::size_t kBlockBytes = 8 << 20;
 /// Buffers of blocks that were recycled and are kept for the next.
 inline constexpr std::size_t kMostSpare = 2;
 /// An event above this is none: the search for the next begins behind it.

@@ -101,12 +101,23 @@ void TraceFacts::Settle() {
 }
 
 std::int64_t TraceFacts::StepAt(std::int64_t time_ns) const {
-  auto at = std::upper_bound(
-      steps_.begin(), steps_.end(), time_ns,
-      [](std::int64_t time, const Mark& mark) { return time < mark.mark.begin_ns; });
-  if (at == steps_.begin()) return -1;
-  --at;
-  return time_ns < at->end_ns ? at->mark.number : -1;
+  std::size_t near = steps_.size();
+  return StepAt(time_ns, &near);
+}
+
+std::int64_t TraceFacts::StepAt(std::int64_t time_ns, std::size_t* near) const {
+  const auto begins_before = [&](std::size_t at) {
+    return at < steps_.size() && steps_[at].mark.begin_ns <= time_ns;
+  };
+  if (!begins_before(*near) || begins_before(*near + 1)) {
+    const auto behind = std::upper_bound(
+        steps_.begin(), steps_.end(), time_ns,
+        [](std::int64_t time, const Mark& mark) { return time < mark.mark.begin_ns; });
+    if (behind == steps_.begin()) return -1;
+    *near = static_cast<std::size_t>(behind - steps_.begin()) - 1;
+  }
+  const Mark& mark = steps_[*near];
+  return time_ns < mark.end_ns ? mark.mark.number : -1;
 }
 
 format::StepRow TraceFacts::StepOf(const Of& track, const Mark& mark,

@@ -29,6 +29,8 @@ class TraceFacts {
 
   /// Step that is open at this time of the trace, -1 where none.
   std::int64_t StepAt(std::int64_t time_ns) const;
+  /// The same of many times, which mostly follow each other: `near` is kept from call to call.
+  std::int64_t StepAt(std::int64_t time_ns, std::size_t* near) const;
   /// Rows with the trace's own times; mode TRAIN.
   std::vector<format::StepRow> Steps() const;
 

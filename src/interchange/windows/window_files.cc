@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/json.h"
+#include "base/saturate.h"
 #include "store/column_scan.h"
 #include "store/run_info.h"
 #include "store/window_folder.h"
@@ -94,8 +95,8 @@ class RunEvents {
       for (const ClockAnchor& anchor : anchors_[writer_[key]]) {
         if (anchor.run_ns == 0 || anchor.run_ns > one.closed_ns) continue;
         one.anchored = true;
-        one.monotonic_to_run_ns = anchor.run_ns - anchor.monotonic_ns;
-        one.realtime_to_run_ns = anchor.run_ns - anchor.realtime_ns;
+        one.monotonic_to_run_ns = SaturatingSub(anchor.run_ns, anchor.monotonic_ns);
+        one.realtime_to_run_ns = SaturatingSub(anchor.run_ns, anchor.realtime_ns);
       }
     }
   }
@@ -133,6 +134,51 @@ class RunEvents {
   std::map<RecordingKey, WindowRecording>* const recordings_;
   std::map<RecordingKey, std::string> writer_;
   std::map<std::string, std::vector<ClockAnchor>> anchors_;
+};
+
+/// Which recordings a step lies in, without a look at all of them.
+class WindowsOfProcesses {
+ public:
+  /// Mode, rank, pid.
+  using Process = std::tuple<std::string_view, std::int64_t, std::int64_t>;
+
+  /// They must stay where they are.
+  explicit WindowsOfProcesses(std::vector<WindowRecording>* recordings) {
+    for (WindowRecording& one : *recordings) {
+      of_[{one.mode, one.rank, one.pid}].push_back({one.first, LastStepOf(one), 0, &one});
+    }
+    for (auto& [process, windows] : of_) {
+      std::sort(windows.begin(), windows.end(),
+                [](const Window& a, const Window& b) { return a.first < b.first; });
+      std::int64_t furthest = 0;
+      for (Window& window : windows) {
+        furthest = std::max(furthest, window.last);
+        window.furthest = furthest;
+      }
+    }
+  }
+
+  void Add(const Process& process, std::int64_t number, std::int64_t attempt,
+           const RunStep& step) const {
+    const auto found = of_.find(process);
+    if (found == of_.end()) return;
+    const std::vector<Window>& windows = found->second;
+    auto at = std::upper_bound(windows.begin(), windows.end(), number,
+                               [](std::int64_t n, const Window& w) { return n < w.first; });
+    while (at != windows.begin() && (at - 1)->furthest >= number) {
+      --at;
+      if (at->last < number || (at->recording->said && attempt != at->recording->attempt)) continue;
+      at->recording->steps[number] = step;
+    }
+  }
+
+ private:
+  struct Window {
+    std::int64_t first, last;
+    std::int64_t furthest;  ///< Last step of this one or any before it.
+    WindowRecording* recording;
+  };
+  std::map<Process, std::vector<Window>> of_;
 };
 
 void ListWindow(const fs::path& folder, std::map<RecordingKey, WindowRecording>* out) {
@@ -230,18 +276,12 @@ Status ReadRunSteps(const fs::path& run, std::vector<WindowRecording>* recording
     range.first = std::min(range.first, one.first);
     range.last = std::max(range.last, LastStepOf(one));
   }
+  WindowsOfProcesses by_process(recordings);
   const auto take = [&](store::ScanPiece& piece) -> Status {
     const auto& c = piece.columns;
     for (std::size_t i = 0; i < piece.rows; ++i) {
-      const std::int64_t step = c[2].Int(i);
-      for (WindowRecording& one : *recordings) {
-        if (step < one.first || step > LastStepOf(one) || c[4].Int(i) != one.rank ||
-            c[5].Int(i) != one.pid || (one.said && c[6].Int(i) != one.attempt) ||
-            c[3].Text(i) != one.mode) {
-          continue;
-        }
-        one.steps[step] = {c[0].Int(i), c[0].Int(i) + c[1].Int(i)};
-      }
+      by_process.Add({c[3].Text(i), c[4].Int(i), c[5].Int(i)}, c[2].Int(i), c[6].Int(i),
+                     {c[0].Int(i), SaturatingAdd(c[0].Int(i), c[1].Int(i))});
     }
     return {};
   };

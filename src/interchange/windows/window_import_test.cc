@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -298,6 +299,91 @@ TEST(WindowFilesTest, NamesOfFilesSayWhoseTheyAre) {
                             "rank0-step-1-4.x", "rank0-step99999999999999999999-4.x", ""}) {
     EXPECT_FALSE(ReadWindowFileName(other)) << other;
   }
+}
+
+TEST_F(WindowImportTest, EachWindowHasTheStepsOfItsProcess) {
+  format::Batch batch;
+  for (const auto& [pid, mode] : {std::pair{42, "EVAL"}, std::pair{43, "TRAIN"}}) {
+    for (std::int64_t step = 0; step < 20; ++step) {
+      format::StepRow row;
+      row.time_ns = row.ord_ns = BeginOf(step) + pid;
+      row.step = step;
+      row.mode = mode;
+      row.rank = pid - 42;
+      row.pid = pid;
+      row.attempt = 2;
+      batch.rows.steps.push_back(row);
+    }
+  }
+  batch.watermark_ns = BeginOf(0);
+  ASSERT_TRUE(writer_->Append(std::move(batch)).ok());
+  std::vector<WindowRecording> windows;
+  const auto window = [&](std::int64_t first, std::int64_t last, std::int32_t pid,
+                          const char* mode = "TRAIN", std::uint32_t attempt = 2) {
+    WindowRecording& one = windows.emplace_back();
+    one.first = first;
+    one.last = last;
+    one.pid = pid;
+    one.rank = pid - 42;
+    one.mode = mode;
+    one.attempt = attempt;
+    one.said = true;
+  };
+  window(3, 15, 42);  // One around two others, and behind them.
+  window(4, 5, 42);
+  window(8, 9, 42);
+  window(15, 99, 42);
+  window(4, 5, 43);
+  window(4, 5, 42, "EVAL");
+  window(4, 5, 42, "TRAIN", 3);
+  window(4, 5, 44);
+  windows.emplace_back();  // Nobody has ended it.
+  windows.back().first = 18;
+  windows.back().mode = "TRAIN";
+  windows.back().pid = 42;
+  ASSERT_TRUE(ReadRunSteps(run(), &windows).ok());
+  std::vector<std::size_t> steps;
+  for (const WindowRecording& one : windows) steps.push_back(one.steps.size());
+  EXPECT_EQ(steps, (std::vector<std::size_t>{13, 2, 2, 5, 2, 2, 0, 0, 2}));
+  EXPECT_EQ(windows[0].steps.at(12).begin_ns, BeginOf(12));
+  EXPECT_EQ(windows[4].steps.at(4).begin_ns, BeginOf(4) + 43);
+  EXPECT_EQ(windows[5].steps.at(4).begin_ns, BeginOf(4) + 42);
+}
+
+TEST_F(WindowImportTest, NumbersBeyondAllTimeOverflowNothing) {
+  constexpr auto kMost = std::numeric_limits<std::int64_t>::max();
+  constexpr auto kLeast = std::numeric_limits<std::int64_t>::min();
+  Say("clock.anchor", BeginOf(0) - kSecond + 1,
+      fmt::format(R"({{"monotonic_ns":{},"realtime_ns":{},"run_ns":{}}})", kLeast, kMost,
+                  BeginOf(0) - 2 * kSecond));
+  WriteTrace(kTrace, 10, 12);
+  SayClosed(kTrace, 10, 12);
+  const auto found = FindWindowRecordings(run());
+  ASSERT_TRUE(found.ok()) << found.status().message();
+  ASSERT_EQ(found->size(), 1U);
+  EXPECT_EQ(found->front().monotonic_to_run_ns, kMost);
+  EXPECT_LT(found->front().realtime_to_run_ns, 0);
+
+  WindowRecording one;
+  one.first = 5;
+  one.anchored = true;
+  one.monotonic_ns = one.monotonic_to_run_ns = kMost;
+  one.realtime_ns = 1;
+  for (std::int64_t step = 5; step < 9; ++step) one.steps[step] = {BeginOf(step), kMost};
+  for (const std::int64_t at : {kLeast, kMost, std::int64_t{0}}) {
+    const WindowClock clock =
+        FitWindowClock(one, {{6, at, at}, {7, kMost, kMost}, {8, at, kLeast}});
+    EXPECT_EQ(clock.by, "steps");
+    EXPECT_GE(clock.uncertainty_ns, 0);
+  }
+  EXPECT_GE(FitWindowClock(one, {{5, kLeast, kLeast}}).uncertainty_ns, 0);
+  EXPECT_EQ(FitWindowClock(one, {}).by, "clock");
+  MarkSink marks("TRAIN");
+  format::StepRow row;
+  row.mode = "TRAIN";
+  row.time_ns = row.duration_ns = kMost;
+  marks.Step(row);
+  EXPECT_EQ(marks.marks().at(0).end_ns, kMost);
 }
 
 WindowRecording Anchored() {

@@ -99,7 +99,7 @@ void TakeSteps(const trace::StepBreakdown& breakdown, RankFacts* out) {
   out->end_ns = breakdown.steps.back().span.end;
 }
 
-void TakeDevices(const Trace& trace, const trace::Span& window, RankFacts* out) {
+void TakeDevices(const Trace& trace, const trace::Spans& windows, RankFacts* out) {
   std::vector<bool> tensor(trace.names.size());
   for (std::size_t i = 0; i < tensor.size(); ++i) {
     tensor[i] = trace::NamesTensorCoresWide(trace.names[i]);
@@ -115,15 +115,19 @@ void TakeDevices(const Trace& trace, const trace::Span& window, RankFacts* out) 
     if (tensor[trace.name[i]]) facts.tensor_ns += trace.duration_ns[i];
   }
   for (auto& [device, of] : devices) {
-    of.first.busy_ns = LengthWithin(trace::Merged(std::move(of.second)), window);
+    of.first.busy_ns = Length(trace::Intersection(trace::Merged(std::move(of.second)), windows));
     out->devices.push_back(of.first);
   }
 }
 
 /// Sums by name, of slices that belong to the steps.
-void TakeNames(const Trace& trace, const trace::Span& window, RankFacts* out) {
+void TakeNames(const Trace& trace, const trace::Spans& windows, RankFacts* out) {
   const auto within = [&](std::size_t row) {
-    return trace.begin_ns[row] >= window.begin && trace.begin_ns[row] < window.end;
+    const std::int64_t begin_ns = trace.begin_ns[row];
+    const auto after = std::upper_bound(
+        windows.begin(), windows.end(), begin_ns,
+        [](std::int64_t time, const trace::Span& window) { return time < window.begin; });
+    return after != windows.begin() && begin_ns < (after - 1)->end;
   };
   const trace::CallStack stack =
       trace::CallStackOf(trace, [&](std::size_t row) { return OnHost(trace, row); });
@@ -398,12 +402,13 @@ RankFacts RankFactsOf(const Trace& trace) {
   out.rank = trace.rank;
   const trace::StepBreakdown breakdown = trace::StepBreakdownOf(trace);
   TakeSteps(breakdown, &out);
-  trace::Span window{out.begin_ns, out.end_ns};
+  trace::Spans windows = trace::Merged(trace::StepWindows(trace, breakdown));
   if (!out.has_steps()) {
-    window = {std::numeric_limits<std::int64_t>::min(), std::numeric_limits<std::int64_t>::max()};
+    windows = {
+        {std::numeric_limits<std::int64_t>::min(), std::numeric_limits<std::int64_t>::max()}};
   }
-  TakeDevices(trace, window, &out);
-  TakeNames(trace, window, &out);
+  TakeDevices(trace, windows, &out);
+  TakeNames(trace, windows, &out);
   if (out.has_device()) out.eligible_share = trace::EligibleShareOf(trace);
   TakeLaunches(trace, &out);
   if (breakdown.steps.size() > 1) {

@@ -133,6 +133,7 @@ class CallbackStall final : public Rule {
     std::int64_t seen = 0;
     std::int64_t end_ns = 0;                       ///< Of the newest TRAIN step.
     std::deque<std::pair<double, double>> normal;  ///< Duration and other, newest steps.
+    SortedValues durations, others;                ///< Theirs.
     double median = 0;
     double median_other = 0;
     std::int64_t measured = 0;
@@ -227,21 +228,21 @@ class CallbackStall final : public Rule {
       }
     }
     process->normal.emplace_back(duration, other);
-    if (process->normal.size() > kNormalSteps) process->normal.pop_front();
+    process->durations.Insert(duration);
+    process->others.Insert(other);
+    if (process->normal.size() > kNormalSteps) {
+      process->durations.Erase(process->normal.front().first);
+      process->others.Erase(process->normal.front().second);
+      process->normal.pop_front();
+    }
     Judge(process, stalled, reporter);
   }
 
   static void Measure(Process* process) {
     if (process->measured != 0 && process->seen < process->measured + 10) return;
     process->measured = process->seen;
-    std::vector<double> durations;
-    std::vector<double> others;
-    for (const auto& [duration, other] : process->normal) {
-      durations.push_back(duration);
-      others.push_back(other);
-    }
-    process->median = MedianOf(std::move(durations));
-    process->median_other = MedianOf(std::move(others));
+    process->median = process->durations.Median();
+    process->median_other = process->others.Median();
   }
 
   static void Add(Process* process, Stall stall) {

@@ -46,7 +46,7 @@ constexpr CaptureNeed kCaptures[] = {{"weights", "statistics", 100},
 
 constexpr std::size_t kNamed = 8;  ///< Tensors that the evidence names.
 
-class ExplodingTensor final : public Rule {
+class ExplodingTensor final : public LoopedRule<ExplodingTensor> {
  public:
   explicit ExplodingTensor(const Parameters& p)
       : selection_(p.Text("collection_names"), p.Text("tensor_regex")),

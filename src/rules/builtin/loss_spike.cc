@@ -51,6 +51,7 @@ struct Spike {
 
 struct Trace : TrainingProcess {
   std::deque<double> window;  ///< The newest losses that are in no spike.
+  SortedValues sorted;        ///< The same.
   std::vector<double> first;  ///< The first three.
   double lr_before = 0;       ///< Of the newest loss that is in no spike.
   std::optional<Spike> now;
@@ -116,7 +117,7 @@ class LossSpike final : public Rule {
     if (trace->window.size() >= kMinWindow) {
       has_data_ = true;
       if (Jumps(*trace, p)) {
-        const Level level = LevelOf({trace->window.begin(), trace->window.end()});
+        const Level level = LevelOf(trace->sorted);
         trace->now = Spike{p, level.median, level.sigma, trace->lr_before, p.value, p.step, -1, 0};
         return;
       }
@@ -126,16 +127,20 @@ class LossSpike final : public Rule {
 
   void Keep(Trace* trace, const LossPoint& p) {
     trace->window.push_back(p.value);
-    if (trace->window.size() > window_) trace->window.pop_front();
+    trace->sorted.Insert(p.value);
+    if (trace->window.size() > window_) {
+      trace->sorted.Erase(trace->window.front());
+      trace->window.pop_front();
+    }
     trace->lr_before = p.lr;
   }
 
   bool Jumps(const Trace& trace, const LossPoint& p) const {
     // Cheap first: nearly every loss is none.
-    const double largest = *std::max_element(trace.window.begin(), trace.window.end());
+    const double largest = trace.sorted.Largest();
     if (p.value <= largest) return false;
     const double start = std::abs(MedianOf(trace.first));
-    const Level level = LevelOf({trace.window.begin(), trace.window.end()});
+    const Level level = LevelOf(trace.sorted);
     const double excess = p.value - level.median;
     const double sigma = std::max(level.sigma, 1e-3 * std::abs(level.median));
     return excess > stddev_ * sigma && excess > 2 * (largest - level.median) &&
@@ -170,6 +175,7 @@ class LossSpike final : public Rule {
       // Not a spike: it stays. What it is now is learned anew.
       trace->now.reset();
       trace->window.clear();
+      trace->sorted.Clear();
       Keep(trace, p);
     }
   }

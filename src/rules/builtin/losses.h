@@ -33,6 +33,11 @@ inline Level LevelOf(std::vector<double> values) {
   return level;
 }
 
+inline Level LevelOf(const SortedValues& values) {
+  const double median = values.Median();
+  return {median, 1.4826 * values.MedianDistance(median)};
+}
+
 /// A TRAIN step in which there was a loss.
 struct LossPoint {
   std::int64_t step = -1;

@@ -100,7 +100,7 @@ class MaxInitializationTime final : public Rule {
       }
       Judge(metric->time_ns, reporter);
     } else if (const auto* span = record.As<format::SpanRow>()) {
-      OnSpan(*span);
+      OnSpan(*span, record.writer);
     } else if (const auto* step = record.As<format::StepRow>()) {
       Begin(step->attempt, step->time_ns, step->step, reporter);
     } else if (const auto* event = record.As<format::EventRow>()) {
@@ -160,12 +160,13 @@ class MaxInitializationTime final : public Rule {
     return at;
   }
 
-  void OnSpan(const format::SpanRow& span) {
+  void OnSpan(const format::SpanRow& span, std::uint32_t writer) {
     if (!initializing_ || span.duration_ns <= 0) return;
     const std::size_t part = PartOf(span.name);
     if (part == kParts.size()) return;
-    if (parts_.size() >= kMaxProcesses && !parts_.contains(span.pid)) return;
-    Process& process = parts_[span.pid];
+    const std::pair pid(writer, span.pid);
+    if (parts_.size() >= kMaxProcesses && !parts_.contains(pid)) return;
+    Process& process = parts_[pid];
     if (kParts[part].span != kImports) {
       process.ns[part] += static_cast<double>(span.duration_ns);
       return;
@@ -356,7 +357,8 @@ class MaxInitializationTime final : public Rule {
 
   std::vector<std::uint8_t> activity_;  ///< By series: index of kActivities or kNone.
   std::array<Sum, kActivities.size()> sums_{};
-  std::map<std::int32_t, Process> parts_;  ///< By pid.
+  /// By writer and pid: pids are those of one node, whose agent writes all its records.
+  std::map<std::pair<std::uint32_t, std::int32_t>, Process> parts_;
   std::uint32_t attempt_ = 0;
   std::int64_t start_ns_ = 0;       ///< Of the attempt; 0: not seen.
   std::int64_t first_step_ns_ = 0;  ///< Begin of its first step.

@@ -308,7 +308,11 @@ class NodeSampler {
         static_cast<double>(std::clamp<std::int64_t>(row.comm_wait_ns, 0, row.duration_ns));
     if (steps.first < 0 || row.step < steps.first) steps.first = row.step;
     steps.last = std::max(steps.last, row.step);
-    if (steps.processes.size() < 256) steps.processes.emplace(row.rank, row.pid);
+    const std::pair process(row.rank, row.pid);
+    // An emplace of what is there would ask for memory and give it back, at each step.
+    if (steps.processes.size() < 256 && !steps.processes.contains(process)) {
+      steps.processes.insert(process);
+    }
   }
 
   template <class Done>

@@ -74,7 +74,7 @@ struct Case {
   bool loss_bad = false;
 };
 
-class NonFiniteOrigin final : public Rule {
+class NonFiniteOrigin final : public LoopedRule<NonFiniteOrigin> {
  public:
   explicit NonFiniteOrigin(const Parameters& p)
       : recovered_(std::max<std::int64_t>(1, p.GetInt("recovered_captures"))),
@@ -188,9 +188,10 @@ class NonFiniteOrigin final : public Rule {
     }
     ++now.all[stage];
     const bool forward = stage == kInput || stage == kOutput;
-    const double max_abs = std::max(std::abs(row.min), std::abs(row.max));
+    const auto max_abs_of_row = [&row] { return std::max(std::abs(row.min), std::abs(row.max)); };
     if (row.nan_count + row.inf_count == 0) {
       if (forward && now.bad.empty()) {
+        const double max_abs = max_abs_of_row();
         now.forward = row.name;
         if (std::isfinite(max_abs)) now.max_abs = std::max(now.max_abs, max_abs);
       }
@@ -203,7 +204,7 @@ class NonFiniteOrigin final : public Rule {
     bad.count = row.count;
     bad.nan = row.nan_count;
     bad.inf = row.inf_count;
-    bad.max_abs = max_abs;
+    bad.max_abs = max_abs_of_row();
     bad.time_ns = row.time_ns;
     if (forward) bad.before = now.forward;
     now.bad.push_back(std::move(bad));

@@ -27,6 +27,49 @@ inline double MedianOf(std::vector<double> values) {
   return (upper + *std::max_element(values.begin(), values.begin() + half)) / 2;
 }
 
+/// The newest values of something, in their order of size: medians as MedianOf says them, without
+/// sorting all of them each time. REQUIRES: none is NaN.
+class SortedValues {
+ public:
+  void Insert(double value) {
+    values_.insert(std::upper_bound(values_.begin(), values_.end(), value), value);
+  }
+  /// REQUIRES: it was inserted.
+  void Erase(double value) {
+    values_.erase(std::lower_bound(values_.begin(), values_.end(), value));
+  }
+  void Clear() { values_.clear(); }
+
+  /// REQUIRES: there is one.
+  double Largest() const { return values_.back(); }
+  double Median() const {
+    if (values_.empty()) return 0;
+    const std::size_t half = values_.size() / 2;
+    if (values_.size() % 2 == 1) return values_[half];
+    return (values_[half] + values_[half - 1]) / 2;
+  }
+  /// The median of their distances to `middle`.
+  double MedianDistance(double middle) const {
+    if (values_.empty()) return 0;
+    // Those below, read backwards, and those from it on are both in the order of their distances.
+    auto above = std::lower_bound(values_.begin(), values_.end(), middle);
+    auto below = above;
+    const std::size_t half = values_.size() / 2;
+    double before = 0;
+    double distance = 0;
+    for (std::size_t i = 0; i <= half; ++i) {
+      before = distance;
+      const bool up = below == values_.begin() ||
+                      (above != values_.end() && *above - middle <= middle - *(below - 1));
+      distance = up ? std::abs(*above++ - middle) : std::abs(*--below - middle);
+    }
+    return values_.size() % 2 == 1 ? distance : (distance + before) / 2;
+  }
+
+ private:
+  std::vector<double> values_;
+};
+
 /// Three significant digits, with an exponent where it is shorter: 0.0123, 4.1e-12, 17,200 is
 /// 17200.
 inline std::string Figure(double value) {

@@ -68,7 +68,7 @@ std::optional<double> SpreadOf(const format::HistogramRow& row) {
   return quantiles[kHigh].get<double>() - quantiles[kLow].get<double>();
 }
 
-class PoorWeightInitialization final : public Rule {
+class PoorWeightInitialization final : public LoopedRule<PoorWeightInitialization> {
  public:
   explicit PoorWeightInitialization(const Parameters& p)
       : pattern_(p.Text("activation_inputs_regex")),

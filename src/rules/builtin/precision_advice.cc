@@ -38,7 +38,7 @@ constexpr std::size_t kTensors = 64;
 constexpr double kGain = 0.5;
 constexpr double kLeastSteps = 10;
 
-class PrecisionAdvice final : public Rule {
+class PrecisionAdvice final : public LoopedRule<PrecisionAdvice> {
  public:
   explicit PrecisionAdvice(const Parameters& p)
       : tensor_active_(p.Get("tensor_active")),

@@ -46,13 +46,16 @@ class EndedProcesses {
   /// The row is of a process that has ended.
   template <class Row>
   bool Had(const Row& row) const {
-    if (ended_.empty()) return false;
-    const auto found = ended_.find({row.rank, row.pid});
-    return found != ended_.end() && row.attempt <= found->second.attempt &&
-           row.time_ns < found->second.time_ns;
+    return !ended_.empty() && Had(row.rank, row.pid, row.attempt, row.time_ns);
   }
 
  private:
+  bool Had(std::int32_t rank, std::int32_t pid, std::uint32_t attempt, std::int64_t time_ns) const {
+    const auto found = ended_.find({rank, pid});
+    return found != ended_.end() && attempt <= found->second.attempt &&
+           time_ns < found->second.time_ns;
+  }
+
   struct End {
     std::uint32_t attempt = 0;
     std::int64_t time_ns = 0;
@@ -76,7 +79,22 @@ class ProcessTable {
   /// open incident, as it is for what the process was under another rank.
   template <class Row, class Close>
   Process* Find(const Row& row, std::uint32_t writer, Close&& close) {
+    // Apart, for it is small and rows come by the million.
     if (Process* const same = FindSame(row)) return same;
+    return FindOther(row, writer, close);
+  }
+
+  /// The same where the row is of the process that was found last, as it mostly is; else nullptr.
+  template <class Row>
+  Process* FindSame(const Row& row) const {
+    const bool same = newest_ != nullptr && newest_->rank == row.rank && newest_->pid == row.pid &&
+                      newest_->attempt == row.attempt;
+    return same && !ended_.Had(row) ? newest_ : nullptr;
+  }
+
+  /// The same of any other row.
+  template <class Row, class Close>
+  Process* FindOther(const Row& row, std::uint32_t writer, Close&& close) {
     if (ended_.Had(row)) return nullptr;
     const auto known = processes_.find({row.rank, row.pid});
     if (known != processes_.end() && known->second.attempt == row.attempt) {
@@ -105,14 +123,6 @@ class ProcessTable {
     process.pid = row.pid;
     process.attempt = row.attempt;
     return &process;
-  }
-
-  /// The same where the row is of the process that was found last, as it mostly is; else nullptr.
-  template <class Row>
-  Process* FindSame(const Row& row) const {
-    const bool same = newest_ != nullptr && newest_->rank == row.rank && newest_->pid == row.pid &&
-                      newest_->attempt == row.attempt;
-    return same && !ended_.Had(row) ? newest_ : nullptr;
   }
 
   /// On process.exit: `close(process)` judges what is complete by now and closes the incident where

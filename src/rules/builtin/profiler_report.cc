@@ -78,6 +78,7 @@ std::span<const ParameterDesc> AllParameters() {
 class ProfilerReport final : public Rule {
  public:
   explicit ProfilerReport(const Parameters& p) {
+    parts_.reserve(kParts.size());
     for (const Part& part : kParts) {
       Parameters own(*part.desc);
       for (const ParameterDesc& desc : part.desc->parameters) {
@@ -226,7 +227,7 @@ class ProfilerReport final : public Rule {
     reporter->Recover(said);
   }
 
-  std::deque<Running> parts_;
+  std::vector<Running> parts_;
   std::vector<std::uint16_t> wanted_;  ///< By series: a bit a part.
 };
 

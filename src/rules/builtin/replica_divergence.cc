@@ -66,7 +66,7 @@ struct History {
   }
 };
 
-class ReplicaDivergence final : public Rule {
+class ReplicaDivergence final : public LoopedRule<ReplicaDivergence> {
  public:
   explicit ReplicaDivergence(const Parameters& p)
       : tolerance_(std::max(0.0, p.Get("tolerance"))),

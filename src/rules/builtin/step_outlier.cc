@@ -162,6 +162,7 @@ class StepOutlier final : public Rule {
     std::int64_t seen = 0;
 
     std::deque<Step> normal;  ///< The newest steps, outliers too: the median does not mind.
+    SortedValues durations;   ///< Theirs.
     double median = 0;
     double deviation = 0;
     std::int64_t refreshed = 0;
@@ -282,7 +283,11 @@ class StepOutlier final : public Rule {
                 step.duration_ns > ratio_ * process->median;
     }
     process->normal.push_back(step);
-    if (process->normal.size() > normal_steps_) process->normal.pop_front();
+    process->durations.Insert(step.duration_ns);
+    if (process->normal.size() > normal_steps_) {
+      process->durations.Erase(process->normal.front().duration_ns);
+      process->normal.pop_front();
+    }
     process->in_row = outlier ? process->in_row + 1 : 0;
     for (const auto& [name, time] : spans) {
       if (process->spans.size() >= kMaxNames && !process->spans.contains(name)) continue;
@@ -306,6 +311,7 @@ class StepOutlier final : public Rule {
         process->outliers.pop_back();
       }
       process->normal.clear();
+      process->durations.Clear();
       process->refreshed = 0;
       process->in_row = 0;
       if (process->open) Close(process, reporter);
@@ -319,13 +325,10 @@ class StepOutlier final : public Rule {
   }
 
   void Refresh(Process* process) {
-    std::vector<double> durations;
-    durations.reserve(process->normal.size());
-    for (const Step& s : process->normal) durations.push_back(s.duration_ns);
-    process->median = MedianOf(durations);
-    for (double& d : durations) d = std::abs(d - process->median);
+    process->median = process->durations.Median();
     // A clock's grain is no deviation of zero.
-    process->deviation = std::max(1.4826 * MedianOf(std::move(durations)), 0.02 * process->median);
+    process->deviation = std::max(1.4826 * process->durations.MedianDistance(process->median),
+                                  0.02 * process->median);
     process->refreshed = process->seen;
   }
 

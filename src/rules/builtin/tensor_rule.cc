@@ -59,6 +59,7 @@ std::uint32_t TensorRule::IdOf(const Key& key, const std::string& collection) {
   tensor.id = next;
   tensor.name = std::get<3>(key);
   tensor.collection = collection;
+  tensor.is_gradient = collection == "gradients";
   Link(key, next);
   return next;
 }
@@ -79,27 +80,11 @@ void TensorRule::Link(const Key& key, std::uint32_t id) {
 }
 
 template <class Row>
-TensorRule::Tensor* TensorRule::TensorOf(std::uint32_t series, const Row& row) {
+TensorRule::Tensor* TensorRule::Renew(std::uint32_t series, const Row& row) {
   Tensor*& tensor = by_series_[series];
-  if (tensor->over) {
-    tensor = &tensors_[IdOf(Key(row.rank, row.pid, row.attempt, std::string(row.name)),
-                            std::string(tensor->collection))];
-  }
+  tensor = &tensors_[IdOf(Key(row.rank, row.pid, row.attempt, std::string(row.name)),
+                          std::string(tensor->collection))];
   return tensor;
-}
-
-void TensorRule::OnRecord(const Record& record, Reporter* reporter) {
-  if (record.series < by_series_.size() && by_series_[record.series] != nullptr) {
-    if (const auto* statistic = record.As<format::StatisticRow>()) {
-      TakeStatistic(TensorOf(record.series, *statistic), *statistic, record.writer, reporter);
-    } else if (const auto* values = record.As<format::TensorRow>()) {
-      TakeValues(TensorOf(record.series, *values), record, *values, reporter);
-    }
-  } else if (const auto* step = record.As<format::StepRow>()) {
-    TakeStep(*step, record.writer, reporter);
-  } else if (const auto* event = record.As<format::EventRow>()) {
-    TakeEvent(*event, record.writer, reporter);
-  }
 }
 
 template <class Row>
@@ -107,19 +92,24 @@ TensorRule::Process* TensorRule::Find(const Row& row, std::uint32_t writer, Repo
   return processes_.Find(row, writer, [&](Process* process) { Close(process, true, reporter); });
 }
 
-template <class Row>
-TensorRule::Process* TensorRule::Begin(Tensor* tensor, const Row& row, std::uint32_t writer,
-                                       Reporter* reporter) {
-  Process* process = Find(row, writer, reporter);
-  if (process == nullptr) return nullptr;
-  if (row.step > process->capture_step) {
-    if (process->dirty) Look(process, reporter);
-    if (process->capture_step >= 0) {
-      process->widest = std::max(process->widest, row.step - process->capture_step);
-    }
-    process->capture_step = process->judged_step = row.step;
-    process->capture_ns = row.time_ns;
+void TensorRule::BeginCapture(Process* process, std::int64_t step, std::int64_t ns,
+                              Reporter* reporter) {
+  if (process->dirty) Look(process, reporter);
+  if (process->capture_step >= 0) {
+    process->widest = std::max(process->widest, step - process->capture_step);
   }
+  process->capture_step = process->judged_step = step;
+  process->capture_ns = ns;
+}
+
+template <class Row>
+[[gnu::always_inline]] inline TensorRule::Process* TensorRule::Begin(Tensor* tensor, const Row& row,
+                                                                     std::uint32_t writer,
+                                                                     Reporter* reporter) {
+  Process* process = processes_.FindSame(row);
+  if (process == nullptr) process = Find(row, writer, reporter);
+  if (process == nullptr) return nullptr;
+  if (row.step > process->capture_step) BeginCapture(process, row.step, row.time_ns, reporter);
   const std::int64_t newest = std::max(tensor->statistic_step, tensor->values_step);
   if (newest < 0) process->tensors.push_back(tensor->id);
   if (row.step > newest) tensor->presence.See(row.step);
@@ -127,8 +117,34 @@ TensorRule::Process* TensorRule::Begin(Tensor* tensor, const Row& row, std::uint
   return process;
 }
 
-void TensorRule::TakeStatistic(Tensor* tensor, const format::StatisticRow& row,
-                               std::uint32_t writer, Reporter* reporter) {
+inline void TensorRule::Apply(Tensor* tensor, Process* process, std::int64_t step, std::int64_t ns,
+                              const Verdict& verdict) {
+  if (++tensor->verdicts >= patience_) has_data_ = true;
+  if (tensor->first_step < 0) {
+    tensor->first_step = step;
+    tensor->first_value = verdict.value;
+  }
+  tensor->value = verdict.value;
+  tensor->weight = std::clamp(verdict.weight, 0.0, 1.0);
+  process->dirty = true;
+  if (!verdict.bad && tensor->bad_in_row == 0 && !tensor->ill) {  // Well, as it was.
+    ++tensor->good_in_row;
+    return;
+  }
+  if (verdict.bad && tensor->bad_in_row == 0 && !tensor->ill) {
+    tensor->since = {step, ns, process->worked_s};
+  }
+  tensor->bad_in_row = verdict.bad ? tensor->bad_in_row + 1 : 0;
+  tensor->good_in_row = verdict.bad ? 0 : tensor->good_in_row + 1;
+  if (tensor->bad_in_row >= patience_) tensor->ill = process->may_be_ill = true;
+  if (tensor->good_in_row >= kRecovery) tensor->ill = false;
+  process->news = process->news || (verdict.bad && tensor->ill);
+}
+
+[[gnu::always_inline]] inline void TensorRule::TakeStatistic(Tensor* tensor,
+                                                             const format::StatisticRow& row,
+                                                             std::uint32_t writer,
+                                                             Reporter* reporter) {
   if (row.count == 0 || row.step <= tensor->statistic_step) return;
   Process* process = Begin(tensor, row, writer, reporter);
   if (process == nullptr) return;
@@ -158,6 +174,41 @@ void TensorRule::TakeValues(Tensor* tensor, const Record& record, const format::
   Apply(tensor, process, row.step, row.time_ns, *verdict);
 }
 
+void TensorRule::Take(const Record& record, Reporter* reporter) {
+  if (record.series < by_series_.size() && by_series_[record.series] != nullptr) {
+    Tensor* tensor = by_series_[record.series];
+    if (const auto* statistic = record.As<format::StatisticRow>()) {
+      if (tensor->over) tensor = Renew(record.series, *statistic);
+      TakeStatistic(tensor, *statistic, record.writer, reporter);
+    } else if (const auto* values = record.As<format::TensorRow>()) {
+      if (tensor->over) tensor = Renew(record.series, *values);
+      TakeValues(tensor, record, *values, reporter);
+    }
+  } else if (const auto* step = record.As<format::StepRow>()) {
+    TakeStep(*step, record.writer, reporter);
+  } else if (const auto* event = record.As<format::EventRow>()) {
+    TakeEvent(*event, record.writer, reporter);
+  }
+}
+
+void TensorRule::OnRecord(const Record& record, Reporter* reporter) { Take(record, reporter); }
+
+void TensorRule::OnRun(const RecordRun& run, Reporter* reporter) {
+  for (const std::uint32_t at : run.share) {
+    *run.at = at;
+    const Record& record = run.records[at];
+    const auto* statistic = record.As<format::StatisticRow>();
+    if (statistic == nullptr || record.series >= by_series_.size()) {
+      Take(record, reporter);
+      continue;
+    }
+    Tensor* tensor = by_series_[record.series];
+    if (tensor == nullptr) continue;
+    if (tensor->over) tensor = Renew(record.series, *statistic);
+    TakeStatistic(tensor, *statistic, record.writer, reporter);
+  }
+}
+
 void TensorRule::TakeStep(const format::StepRow& step, std::uint32_t writer, Reporter* reporter) {
   if (step.mode != "TRAIN") return;
   Process* process = Find(step, writer, reporter);
@@ -184,26 +235,6 @@ void TensorRule::TakeEvent(const format::EventRow& event, std::uint32_t writer,
 
 void TensorRule::OnEnd(Reporter* reporter) {
   for (auto& [key, process] : processes_) End(&process, reporter);
-}
-
-void TensorRule::Apply(Tensor* tensor, Process* process, std::int64_t step, std::int64_t ns,
-                       const Verdict& verdict) {
-  if (++tensor->verdicts >= patience_) has_data_ = true;
-  if (tensor->first_step < 0) {
-    tensor->first_step = step;
-    tensor->first_value = verdict.value;
-  }
-  tensor->value = verdict.value;
-  tensor->weight = std::clamp(verdict.weight, 0.0, 1.0);
-  if (verdict.bad && tensor->bad_in_row == 0 && !tensor->ill) {
-    tensor->since = {step, ns, process->worked_s};
-  }
-  tensor->bad_in_row = verdict.bad ? tensor->bad_in_row + 1 : 0;
-  tensor->good_in_row = verdict.bad ? 0 : tensor->good_in_row + 1;
-  if (tensor->bad_in_row >= patience_) tensor->ill = process->may_be_ill = true;
-  if (tensor->good_in_row >= kRecovery) tensor->ill = false;
-  process->dirty = true;
-  process->news = process->news || (verdict.bad && tensor->ill);
 }
 
 void TensorRule::Look(Process* process, Reporter* reporter) {

@@ -27,6 +27,7 @@ class TensorRule : public Rule {
   void Bind(const RuleContext& context) override { values_ = context.values; }
   bool Wants(const Series& series) final;
   void OnRecord(const Record& record, Reporter* reporter) final;
+  void OnRun(const RecordRun& run, Reporter* reporter) final;
   void OnEnd(Reporter* reporter) final;
   bool has_data() const final { return has_data_; }
 
@@ -48,19 +49,10 @@ class TensorRule : public Rule {
 
   /// A tensor of one process and attempt.
   struct Tensor {
+    // First what each row asks for.
     std::uint32_t id = 0;  ///< Counts up from 0 in the rule: an index for what it keeps beside.
-    std::string name;
-    std::string collection;
     std::uint32_t gradient = ~0U;  ///< Id of its gradient's tensor; ~0: none was seen.
-    std::uint64_t elements = 0;
-    double value = 0;  ///< Of the newest verdict.
-    double weight = 1;
-    std::int64_t first_step = -1;  ///< Of the first verdict, and what it found.
-    double first_value = 0;
-    std::int64_t verdicts = 0;
-    std::int64_t bad_in_row = 0;
-    std::int64_t good_in_row = 0;
-    Moment since;  ///< The first bad one in the row; valid while bad_in_row > 0 or ill.
+    bool is_gradient = false;      ///< Its collection says so.
     bool ill = false;
     bool gone = false;       ///< It is captured no more.
     bool over = false;       ///< Its process has ended; another may have its pid.
@@ -68,6 +60,17 @@ class TensorRule : public Rule {
     std::int64_t statistic_step = -1;
     std::int64_t values_step = -1;
     Presence presence;
+    std::uint64_t elements = 0;
+    double value = 0;  ///< Of the newest verdict.
+    double weight = 1;
+    std::int64_t first_step = -1;  ///< Of the first verdict, and what it found.
+    std::int64_t verdicts = 0;
+    std::int64_t bad_in_row = 0;
+    std::int64_t good_in_row = 0;
+    double first_value = 0;
+    Moment since;  ///< The first bad one in the row; valid while bad_in_row > 0 or ill.
+    std::string name;
+    std::string collection;
   };
 
   struct Process : TensorProcess {
@@ -133,13 +136,15 @@ class TensorRule : public Rule {
   std::uint32_t IdOf(const Key& key, const std::string& collection);
   /// Makes a parameter and its gradient known to each other.
   void Link(const Key& key, std::uint32_t id);
-  /// What a row of a known series is of.
+  /// What a row of a known series is of, after the process of those before it has ended.
   template <class Row>
-  Tensor* TensorOf(std::uint32_t series, const Row& row);
+  Tensor* Renew(std::uint32_t series, const Row& row);
   template <class Row>
   Process* Find(const Row& row, std::uint32_t writer, Reporter* reporter);
   template <class Row>
   Process* Begin(Tensor* tensor, const Row& row, std::uint32_t writer, Reporter* reporter);
+  void BeginCapture(Process* process, std::int64_t step, std::int64_t ns, Reporter* reporter);
+  void Take(const Record& record, Reporter* reporter);
   void TakeStatistic(Tensor* tensor, const format::StatisticRow& row, std::uint32_t writer,
                      Reporter* reporter);
   void TakeValues(Tensor* tensor, const Record& record, const format::TensorRow& row,

@@ -65,14 +65,19 @@ class UnchangedTensor final : public TensorRule {
     Kept& kept = Beside(&kept_, tensor);
     const Statistics now{row.count, row.nan_count, row.inf_count, row.zero_count, row.min,
                          row.max,   row.mean,      row.std,       row.l1,         row.l2};
-    const std::optional<Statistics> before = std::exchange(kept.statistics, now);
-    if (!before) return std::nullopt;
-    const bool same = now.count == before->count && now.nan == before->nan &&
-                      now.inf == before->inf && now.zero == before->zero &&
-                      Same(now.min, before->min) && Same(now.max, before->max) &&
-                      Same(now.mean, before->mean) && Same(now.std, before->std) &&
-                      Same(now.l1, before->l1) && Same(now.l2, before->l2);
-    return Verdict{same && (equal_nan_ || now.nan == 0), std::abs(now.l2 - before->l2), 1};
+    if (!kept.statistics) {
+      kept.statistics = now;
+      return std::nullopt;
+    }
+    Statistics& before = *kept.statistics;
+    const bool same = now.count == before.count && now.nan == before.nan && now.inf == before.inf &&
+                      now.zero == before.zero && Same(now.min, before.min) &&
+                      Same(now.max, before.max) && Same(now.mean, before.mean) &&
+                      Same(now.std, before.std) && Same(now.l1, before.l1) &&
+                      Same(now.l2, before.l2);
+    const double change = std::abs(now.l2 - before.l2);
+    before = now;
+    return Verdict{same && (equal_nan_ || now.nan == 0), change, 1};
   }
 
   std::optional<Verdict> OnValues(const Tensor& tensor, Process*, const Record& record,

@@ -75,7 +75,7 @@ class UnusedParameters final : public TensorRule {
 
   std::optional<Verdict> OnStatistic(const Tensor& tensor, Process* process,
                                      const format::StatisticRow& row) override {
-    if (tensor.collection == "gradients") {
+    if (tensor.is_gradient) {
       process->gradient_step = std::max(process->gradient_step, row.step);
       Gradient& gradient = Beside(&gradients_, tensor);
       gradient.came = true;

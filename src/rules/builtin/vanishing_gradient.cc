@@ -43,7 +43,7 @@ constexpr std::size_t kNamed = 8;  ///< Tensors that the evidence names.
 /// An open incident needs gradients this much above the threshold before one counts as alive.
 constexpr double kHysteresis = 2;
 
-class VanishingGradient final : public Rule {
+class VanishingGradient final : public LoopedRule<VanishingGradient> {
  public:
   explicit VanishingGradient(const Parameters& p)
       : threshold_(p.Get("threshold")),
@@ -201,7 +201,10 @@ class VanishingGradient final : public Rule {
     judged_.swap(process->captured);
     std::vector<std::size_t>& captured = judged_;
     if (captured.empty()) return;
-    std::sort(captured.begin(), captured.end());
+    // They mostly come in the same order each time.
+    if (!std::is_sorted(captured.begin(), captured.end())) {
+      std::sort(captured.begin(), captured.end());
+    }
     ++process->captures;
     if (process->captures >= patience_) has_data_ = true;
     double largest = 0;

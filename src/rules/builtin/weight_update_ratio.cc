@@ -61,7 +61,7 @@ class WeightUpdateRatio final : public TensorRule {
 
   std::optional<Verdict> OnStatistic(const Tensor& tensor, Process* process,
                                      const format::StatisticRow& row) override {
-    if (tensor.collection == "gradients") {
+    if (tensor.is_gradient) {
       process->gradient_step = std::max(process->gradient_step, row.step);
       if (row.zero_count < row.count) Beside(&weights_, tensor).alive_step = row.step;
       return std::nullopt;
@@ -71,23 +71,24 @@ class WeightUpdateRatio final : public TensorRule {
     // First the gradient's: what is found beside another tensor may move this one.
     const std::int64_t alive_step = AliveStep(tensor);
     Weight& weight = Beside(&weights_, tensor);
-    const auto before = Before(&weight.statistics, row.step);
-    if (Wanted(weight.statistics, row.step)) weight.statistics.push_back(now);
-    if (!before || before->count != now.count) return std::nullopt;
-    const bool same = now.min == before->min && now.max == before->max &&
-                      now.mean == before->mean && now.std == before->std && now.l1 == before->l1 &&
-                      now.l2 == before->l2;
-    const double ratio = std::abs(now.l2 - before->l2) / (before->l2 + epsilon_);
+    const Statistics* before = Before(&weight.statistics, row.step);
     // What values were taken of is judged by them.
-    if (tensor.by_values) return std::nullopt;
-    const double size = before->l2 / std::sqrt(static_cast<double>(before->count));
-    return Judge(&weight, kByStatistics, *process, {before->step, row.step, alive_step}, ratio,
-                 same, size);
+    std::optional<Verdict> verdict;
+    if (before != nullptr && before->count == now.count && !tensor.by_values) {
+      verdict = Compare(&weight, *before, now, *process, alive_step);
+    }
+    if (!Wanted(weight.statistics, row.step)) return verdict;
+    if (num_steps_ == 0 && !weight.statistics.empty()) {
+      weight.statistics.front() = now;  // The newest alone is ever compared with.
+    } else {
+      weight.statistics.push_back(now);
+    }
+    return verdict;
   }
 
   std::optional<Verdict> OnValues(const Tensor& tensor, Process* process, const Record& record,
                                   const format::TensorRow& row) override {
-    if (tensor.collection == "gradients") return std::nullopt;
+    if (tensor.is_gradient) return std::nullopt;
     const auto shape = ShapeOf(row.shape);
     if (!shape || ElementsOf(*shape) == 0 || ElementsOf(*shape) > kMostOfOne) return std::nullopt;
     auto values = Read(record, kMostOfOne);
@@ -95,11 +96,12 @@ class WeightUpdateRatio final : public TensorRule {
     const std::int64_t alive_step = AliveStep(tensor);
     Weight& weight = Beside(&weights_, tensor);
     for (const Values& old : weight.values) kept_elements_ -= old.values.size();
-    const auto before = Before(&weight.values, row.step);
+    const Values* before = Before(&weight.values, row.step);
     Values now{row.step, std::move(*values)};
     double change = 0;
     double norm = 0;
-    const bool comparable = before && before->values.size() == now.values.size();
+    const bool comparable = before != nullptr && before->values.size() == now.values.size();
+    const std::int64_t before_step = before != nullptr ? before->step : -1;
     for (std::size_t i = 0; comparable && i < now.values.size(); ++i) {
       const double difference = now.values[i] - before->values[i];
       change += difference * difference;
@@ -112,7 +114,7 @@ class WeightUpdateRatio final : public TensorRule {
     for (const Values& kept : weight.values) kept_elements_ += kept.values.size();
     if (!comparable || !std::isfinite(change) || !std::isfinite(norm)) return std::nullopt;
     const double ratio = std::sqrt(change) / (std::sqrt(norm) + epsilon_);
-    return Judge(&weight, kByValues, *process, {before->step, row.step, alive_step}, ratio, true,
+    return Judge(&weight, kByValues, *process, {before_step, row.step, alive_step}, ratio, true,
                  std::sqrt(norm / count));
   }
 
@@ -189,15 +191,31 @@ class WeightUpdateRatio final : public TensorRule {
     std::int64_t from_step = -1, to_step = -1;  ///< Of the newest verdict.
   };
 
-  /// The newest capture that is far enough before `step`; those before it are let go.
+  /// The newest capture that is far enough before `step`, null where there is none; those before
+  /// it are let go. Valid until another is kept.
   template <class Captures>
-  std::optional<typename Captures::value_type> Before(Captures* captures, std::int64_t step) const {
+  const typename Captures::value_type* Before(Captures* captures, std::int64_t step) const {
     const std::int64_t limit = num_steps_ > 0 ? step - num_steps_ : step - 1;
     std::ptrdiff_t past = 0;
     while (past + 1 < std::ssize(*captures) && captures->begin()[past + 1].step <= limit) ++past;
-    captures->erase(captures->begin(), captures->begin() + past);
-    if (captures->empty() || captures->front().step > limit) return std::nullopt;
-    return captures->front();
+    if (past > 0) captures->erase(captures->begin(), captures->begin() + past);
+    if (captures->empty() || captures->front().step > limit) return nullptr;
+    return &captures->front();
+  }
+
+  /// The verdict of statistics on two captures of as many elements.
+  std::optional<Verdict> Compare(Weight* weight, const Statistics& before, const Statistics& now,
+                                 const Process& process, std::int64_t alive_step) const {
+    const double ratio = std::abs(now.l2 - before.l2) / (before.l2 + epsilon_);
+    // Of a ratio between the thresholds, as it mostly is, neither is asked.
+    const bool same = ratio < small_ && now.min == before.min && now.max == before.max &&
+                      now.mean == before.mean && now.std == before.std && now.l1 == before.l1 &&
+                      now.l2 == before.l2;
+    const double size = ratio < small_ || ratio > large_
+                            ? before.l2 / std::sqrt(static_cast<double>(before.count))
+                            : 0;
+    return Judge(weight, kByStatistics, process, {before.step, now.step, alive_step}, ratio, same,
+                 size);
   }
 
   /// Whether a capture is to be kept: over a large distance not each of them is.

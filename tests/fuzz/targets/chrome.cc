@@ -4,6 +4,7 @@
 #include <cstring>
 #include <memory>
 
+#include "base/json.h"
 #include "fuzz.h"
 #include "interchange/chrome/block_parser.h"
 #include "interchange/chrome/event_blocks.h"
@@ -51,6 +52,13 @@ TELLTALE_FUZZ_TARGET(chrome) {
       parsed->flows = interchange::BindFlows(parsed->flows, parsed->tracks, before.get());
     }
     for (const std::int64_t duration_ns : parsed->slices.duration_ns) Require(duration_ns >= 0);
+    const std::string_view args = parsed->slices.args;
+    std::size_t begin = 0;
+    for (const std::int32_t end : parsed->slices.args_end) {
+      const auto size = static_cast<std::size_t>(end) - begin;
+      Require(size == 0 || !ParseJson(args.substr(begin, size)).is_discarded());
+      begin += size;
+    }
     for (const auto& event : parsed->loose) loose.Take(event, parsed->tracks[event.track]);
     facts.Take(parsed.get());
     before = std::move(parsed);

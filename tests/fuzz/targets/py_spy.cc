@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A piece of py-spy's recording, and the slices made of it.
+#include <vector>
+
 #include "fuzz.h"
 #include "stacks/py_spy_trace.h"
 #include "stacks/sampled_slices.h"
@@ -14,11 +16,14 @@ TELLTALE_FUZZ_TARGET(py_spy) {
   }
   StringPool pool;
   stacks::PhaseClock clock;
-  const auto made = stacks::MakeSlices(
-      *trace, {.start_ns = 1'700'000'000'000'000'000, .period_ns = 50'000'000}, {}, &clock, &pool);
-  for (const format::SliceRow& row : made.rows) {
-    Require(row.duration_ns >= 0 && !row.name.empty());
-  }
+  stacks::MakeSlices(
+      *trace, {.start_ns = 1'700'000'000'000'000'000, .period_ns = 50'000'000}, {}, &clock, &pool,
+      [](std::vector<format::SliceRow>* rows) {
+        for (const format::SliceRow& row : *rows) {
+          Require(row.duration_ns >= 0 && !row.name.empty());
+        }
+        rows->clear();
+      });
 }
 
 }  // namespace telltale::fuzz

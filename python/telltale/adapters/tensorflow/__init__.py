@@ -16,7 +16,7 @@ from ... import _session
 from ..._native import note, probe
 from .. import xspace
 from ..sharing import forget, harmless
-from . import calls, compiles, graph, tape
+from . import calls, compiles, graph, iterators, tape
 
 _tensorflow: Any = None
 
@@ -41,7 +41,7 @@ def install(tensorflow: ModuleType) -> None:
     xspace.use_tensorflow(tensorflow)
     if probe.active():
         _tell(_session.TRAINER)
-    for part in (graph, tape, calls, compiles):
+    for part in (graph, tape, calls, compiles, iterators):
         try:
             part.install(tensorflow)
         except Exception as error:

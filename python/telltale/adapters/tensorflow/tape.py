@@ -54,7 +54,7 @@ def is_variable(value: Any) -> bool:
 
 
 @harmless("tensorflow.settle")
-def _settle() -> None:
+def settle() -> None:
     """A new pass begins: the last one ended with an update of the loop's own, if no optimizer was called."""
     if not _state.backward or _state.applied:
         return
@@ -90,7 +90,7 @@ def weights(variables: Any, step: int) -> None:
 @harmless("tensorflow.forward")
 def _entered(tape: Any) -> None:
     if _state.tape is None and _eager():
-        _settle()
+        settle()
         _state.tape = tape
         probe.forward_begin(TRAIN)
 
@@ -204,7 +204,7 @@ def _exit(original: Callable[..., Any]) -> Callable[..., Any]:
 @harmless("tensorflow.end")
 def _end() -> None:
     """The last pass of the process."""
-    _settle()
+    settle()
 
 
 def install(tensorflow: Any) -> None:

@@ -15,6 +15,7 @@ from ..._native import note, probe
 from . import (
     comm,
     compiles,
+    copies,
     data,
     device,
     device_phases,
@@ -45,6 +46,7 @@ _PARTS = (
     comm,
     loggers,
     compiles,
+    copies,
     spans,
     device_phases,
     kineto,

@@ -70,6 +70,13 @@ def _look() -> None:
         _spans.each_second(_measured)
 
 
+def _awake(_: int) -> None:
+    """A forked child tells of its own: what its parent measured is none of it."""
+    global _told, _parallel
+    _told = False
+    _parallel = None
+
+
 def _tell() -> None:
     """At the end of a process: what its collectives were, by operation."""
     global _told
@@ -100,4 +107,5 @@ def install(torch: ModuleType) -> None:
         if hook(work, "wait", COMM_WAIT, "collective.wait"):
             _hooks["wait"] = vars(work)["wait"]
     modules.at_root(_look)
+    _session.on_wake(_awake)
     _session.at_end(_tell)

@@ -8,9 +8,22 @@ from typing import Any
 from ..._native import probe
 
 # Kinds of Hook, as HookKind in hook.h.
-FORWARD, BACKWARD, OPTIMIZER, SCALER, SCALE, NEXT, ITER, FETCH, COMM_WAIT, NEW_GROUP, LOSS, TRACE, TIMED = (
-    range(13)
-)
+(
+    FORWARD,
+    BACKWARD,
+    OPTIMIZER,
+    SCALER,
+    SCALE,
+    NEXT,
+    ITER,
+    FETCH,
+    COMM_WAIT,
+    NEW_GROUP,
+    LOSS,
+    TRACE,
+    TIMED,
+    MOVE,
+) = range(14)
 
 
 def hook(owner: Any, name: str, kind: int, about: str | None = None) -> bool:

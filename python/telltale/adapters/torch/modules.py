@@ -104,9 +104,11 @@ class Root:
     torch.utils.swap_tensors refuses those that have one.
     """
 
-    __slots__ = ("names", "outer", "reference")
+    __slots__ = ("looked", "names", "outer", "reference")
 
     def __init__(self, module: Any, outer: Any) -> None:
+        # Whether its parts have their names.
+        self.looked = False
         self.reference = weakref.ref(module)
         # What was called: the module itself or what wraps it.
         self.outer = weakref.ref(outer)
@@ -205,6 +207,12 @@ class Names:
         return known[1] if known is not None and known[0] is parameter else None
 
 
+def newest() -> Any:
+    """The root module that came last, or None where it is gone."""
+    root = next(reversed(_roots.values()), None)
+    return root.reference() if root is not None else None
+
+
 def roots() -> Iterator[Root]:
     """Those that live."""
     for root in list(_roots.values()):
@@ -225,9 +233,19 @@ _part_names: dict[int, tuple[Any, str]] = {}
 # Name -> weak reference to the root that gave it
 _part_owners: dict[str, Any] = {}
 _MAX_PARTS = 4000
-# Looks for modules that were put in since: so often, and whenever a root came or went.
+# So often the roots are looked at again, for modules that were put in since.
 _looks_left = 16
+# Parts of new roots that are looked at, in all: a program may make a root for each step.
+_MAX_LOOKED = 50_000
+_looked = 0
 _looked_version = -1
+# Number of names at which those of modules that are gone are dropped.
+_prune_at = 256
+
+
+def _part_name(module: Any) -> str | None:
+    known = _part_names.get(id(module))
+    return known[1] if known is not None and known[0]() is module else None
 
 
 def part_name(module: Any) -> str:
@@ -236,47 +254,65 @@ def part_name(module: Any) -> str:
     """
     global _looks_left, _looked_version
     try:
-        known = _part_names.get(id(module))
-        if known is None or known[0]() is not module:
-            if _looks_left > 0 or _looked_version != _version:
-                _looks_left -= 1 if _looked_version == _version else 0
-                _looked_version = _version
-                _look_at_parts()
-                known = _part_names.get(id(module))
-        if known is not None and known[0]() is module:
-            return known[1]
-        return class_name(module)
+        name = _part_name(module)
+        if name is None and _looked_version != _version:
+            _looked_version = _version
+            _look_at_parts(again=False)
+            name = _part_name(module)
+        if name is None and _looks_left > 0:
+            _looks_left -= 1
+            _look_at_parts(again=True)
+            name = _part_name(module)
+        return class_name(module) if name is None else name
     except Exception:  # What a user's class does in our way.
         return ""
 
 
-def _look_at_parts() -> None:
+def _look_at_parts(again: bool) -> None:
+    """Names what is in the roots that have come since; `again`: in all of them."""
+    for known in roots():
+        if (not known.looked or again) and (root := known.reference()) is not None:
+            if not known.looked and _looked >= _MAX_LOOKED:
+                continue
+            known.looked = True
+            _name_parts(root, known, again)
+
+
+def _name_parts(root: Any, known: Root, again: bool) -> None:
+    global _looked
+    for path, part in parts(root):
+        _looked += 0 if again else 1
+        if _part_name(part) is not None:
+            continue
+        name = path or class_name(part)
+        if len(_part_names) >= _prune_at:
+            _prune()
+        if len(_part_names) >= _MAX_PARTS:
+            name = class_name(part)
+        else:
+            owner = _part_owners.setdefault(name, known.reference)()
+            if owner is None:
+                _part_owners[name] = known.reference
+            elif owner is not root and path:
+                name = f"{class_name(root)}.{path}"
+        _part_names[id(part)] = (weakref.ref(part), name)
+
+
+def _prune() -> None:
+    global _prune_at
     for key, (reference, _) in list(_part_names.items()):
         if reference() is None:
             del _part_names[key]
-    for known in roots():
-        root = known.reference()
-        if root is None:
-            continue
-        for path, part in parts(root):
-            there = _part_names.get(id(part))
-            if there is not None and there[0]() is part:
-                continue
-            name = path or class_name(part)
-            if len(_part_names) >= _MAX_PARTS:
-                name = class_name(part)
-            else:
-                owner = _part_owners.setdefault(name, known.reference)()
-                if owner is None:
-                    _part_owners[name] = known.reference
-                elif owner is not root and path:
-                    name = f"{class_name(root)}.{path}"
-            _part_names[id(part)] = (weakref.ref(part), name)
+    _prune_at = 2 * len(_part_names) + 256
 
 
 def _awake(_: int) -> None:
+    global _looked_version
+    _looked_version = -1
     _part_names.clear()
     _part_owners.clear()
+    for root in _roots.values():
+        root.looked = False
 
 
 def install(torch: ModuleType) -> None:

@@ -14,9 +14,9 @@ from typing import Any, Callable
 from ..._native import probe
 from ..._session import on_wake
 from . import device, modules, shards, tensors
-from .thread import claim
+from .thread import claim, owns
 
-# One parameter of a table, as Entry in torch_capture.cc.
+# One parameter of a table, as Entry in torch_optimizer.cc.
 _ENTRY = struct.Struct("=QIIQQ")
 _MAX_STATE = 16
 
@@ -32,6 +32,8 @@ class _Named:
         ]
         self.table = self._pack(parameters, True)
         self._without_gradients: bytearray | None = None
+        # Nothing was left for us to see to when they were recorded last.
+        self.plain = False
 
     def _pack(self, parameters: list[Any], gradients: bool) -> bytearray:
         packed = bytearray()
@@ -47,16 +49,20 @@ class _Named:
                 self._without_gradients = self._pack(parameters, False)
             table = self._without_gradients
         refused = probe.record_parameters(parameters, table)
-        if refused is None:
-            return True
+        self.plain = refused is None
         if refused is False:
             return False
+        if refused:
+            self.see_to(parameters, refused)
+        return True
+
+    def see_to(self, parameters: list[Any], refused: list[tuple[int, bool, int, int]]) -> None:
+        """Records, or counts, what the binding has refused."""
         for position, is_gradient, why, take in refused:
             parameter = parameters[position]
             tensor = parameter.grad if is_gradient else parameter
             if tensor is not None:
                 tensors.refused(tensor, self.ids[position][is_gradient], take, why)
-        return True
 
 
 class _Known:
@@ -80,6 +86,8 @@ def _collection(name: str) -> str:
 
 
 def _name_all(groups: Iterable[list[Any]]) -> list[_Named]:
+    # Others may have other names now.
+    probe.forget_optimizers()
     names = modules.Names()
     held = shards.Shards([root.outer() for root in modules.roots() if root.outer() is not None])
     named = []
@@ -124,19 +132,41 @@ def _record(owner: Any, groups: list[list[Any]], gradients: bool) -> _Known:
 
 
 def on_optimizer(optimizer: Any) -> None:
-    """An optimizer is about to step: records what is due of its parameters, gradients and state."""
-    claim()
+    """An optimizer is about to step: records what is due of its parameters, gradients and state. Where this was no
+    more than the binding does by itself it is asked to, and we are not told again until something changes.
+    """
+    if not owns():
+        claim()
+        probe.forget_optimizers()
     groups = [group["params"] for group in optimizer.param_groups]
     # A fused optimizer unscales while it steps: its gradients are not yet what they mean.
     scale = getattr(optimizer, "grad_scale", None)
     known = _record(optimizer, groups, scale is None)
     if scale is not None:
         _scaled_gradients(groups, known, scale)
-    if probe.wanted("optimizer_state"):
+    wants_state = probe.wanted("optimizer_state")
+    if wants_state:
         _state(optimizer, groups, known)
+    _end_step()
+    by_itself = (
+        scale is None and not wants_state and not device.in_use() and known.version == modules.version()
+    )
+    if by_itself and all(named.plain for named in known.groups):
+        probe.keep_optimizer(optimizer, tuple(named.table for named in known.groups))
+
+
+def _end_step() -> None:
     if device.waiting():
         tensors.launch_device()
     tensors.end_device_step()
+
+
+def on_refused(optimizer: Any, refused: list[tuple[int, Any]]) -> None:
+    """The binding has recorded an optimizer by itself, and left this to us."""
+    known = _known[id(optimizer)]
+    for number, of_group in refused:
+        known.groups[number].see_to(optimizer.param_groups[number]["params"], of_group)
+    _end_step()
 
 
 def _scaled_gradients(groups: list[list[Any]], known: _Known, scale: Any) -> None:
@@ -215,5 +245,9 @@ def _awake(_: int) -> None:
 
 def install(_: ModuleType) -> None:
     on_wake(_awake)
+    modules.at_root(probe.forget_optimizers)
     probe.configure(on_stats=tensors.careful(on_optimizer))
-    probe.configure_torch(on_closure=tensors.careful(on_closure))
+    probe.configure_torch(
+        on_closure=tensors.careful(on_closure),
+        on_refused=tensors.careful(on_refused),
+    )

@@ -12,7 +12,7 @@ from typing import Any
 
 from ... import _spans
 from ..._native import note, probe
-from . import modules
+from . import copies, modules
 from .hooking import TIMED
 
 _torch: Any = None
@@ -206,7 +206,7 @@ def install(torch: ModuleType) -> None:
     _spans.timed(homes, "load", "checkpoint.load", told=loaded)
     _spans.timed((torch.hub,), "download_url_to_file", "download")
     for name in ("to", "cuda"):
-        _spans.timed((torch.nn.Module,), name, "model.to_device")
+        _spans.timed((torch.nn.Module,), name, "model.to_device", told=copies.moved)
     _watch_first_module(torch.nn.Module)
     modules.at_root(look)
     probe.configure(on_item=_slow_item, on_queue=_queue)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Gives the probe what the plan asks of one tensor.
 
-The common one, plain and in main memory, is read by the binding where it lies (native/torch_capture.cc).
+The common one, plain and in main memory, is read by the binding where it lies (native/torch_read.cc).
 What that refuses comes here: it is read another way (sparse, quantized, a lazy conjugate or negative, a part of
 a distributed tensor, on a CUDA device), or counted as skipped. A copy made for that is at most 16 MiB.
 """
@@ -17,7 +17,7 @@ from ..._capture import DTYPE_CODES, TAKE_MORE, TAKE_RAW, TAKE_SHAPE, TAKE_STATS
 from ..._native import note, probe
 from . import device, shards
 
-# Why the binding refused a tensor, as Refusal in torch_capture.cc.
+# Why the binding refused a tensor, as Refusal in torch_read.h.
 TYPE, LAYOUT, DEVICE, DTYPE, LAZY, DIMENSIONS, STORAGE, FAILED = range(1, 9)
 _COUNTERS = {
     TYPE: "capture.subclass",
@@ -137,6 +137,8 @@ def careful(part: Callable[..., Any]) -> Callable[..., Any]:
 
 def launch_device() -> None:
     """Starts what is to be computed on devices."""
+    # Whose results are taken at the end of each optimizer's step.
+    probe.forget_optimizers()
     with _Undisturbed():
         device.launch()
 
@@ -311,5 +313,6 @@ def install(torch: ModuleType) -> None:
         strided=torch.strided,
         # Before torch 2 storage() gives one with a type, which is slow to make.
         storage="untyped_storage" if hasattr(tensor, "untyped_storage") else "_storage",
+        mode_enabled=_mode_enabled,
         set_eval_frame=getattr(compiler, "set_eval_frame", None),
     )
