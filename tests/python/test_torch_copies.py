@@ -146,7 +146,7 @@ class Handler:
 handler = Handler()
 torch.compile = lambda model: model
 if sys.argv[1] == "none": torch.compile = None; del torch.compile
-if sys.argv[1] in ("idle", "late", "busy"):
+if sys.argv[1] in ("idle", "late", "busy", "reset"):
     def load():
         sys.modules["torch._dynamo.callback"] = types.SimpleNamespace(callback_handler=handler)
         frames = {"total": 1} if sys.argv[1] == "busy" else {}
@@ -161,6 +161,9 @@ if sys.argv[1] == "late":
 if sys.argv[1] in ("idle", "late"):
     for start in handler.starts: start()
     print(any(methods())); step(); print(any(methods()))
+if sys.argv[1] == "reset":
+    handler.starts.clear()  # As torch._dynamo.reset() does: nobody would tell us of the next compilation.
+    print(any(methods())); step(); print(any(methods()))
 """
 )
 
@@ -171,6 +174,7 @@ if sys.argv[1] in ("idle", "late"):
         ("none", ["True"]),
         ("idle", ["True", "False", "False"]),
         ("late", ["False", "True", "False", "False"]),
+        ("reset", ["True", "False", "False"]),
         ("busy", ["False"]),
     ],
 )
