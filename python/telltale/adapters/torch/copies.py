@@ -59,7 +59,8 @@ def _be_told(handler: Any) -> None:
         _compiles()
 
     handler.register_start_callback(begins)
-    weakref.finalize(begins, _compiles).atexit = False
+    let_go: Any = weakref.finalize(begins, _compiles)
+    let_go.atexit = False
 
 
 def _compiles(*_: Any) -> None:
