@@ -311,11 +311,8 @@ void Engine::DivideRun() {
     return std::equal(kinds.begin(), kinds.end(), division.kinds.begin(), division.kinds.end());
   };
   if (is_of_run(divisions_[0])) return;  // As before.
-  auto known = std::find_if(divisions_.begin() + 1, divisions_.end(), is_of_run);
-  const bool fresh = known == divisions_.end();
-  if (fresh) --known;  // The oldest gives its place.
-  std::rotate(divisions_.begin(), known, known + 1);
-  if (!fresh) return;
+  std::swap(divisions_[0], divisions_[1]);
+  if (is_of_run(divisions_[0])) return;
   Division& division = divisions_[0];
   division.kinds.assign(kinds.begin(), kinds.end());
   division.shares.resize(slots_.size());

@@ -163,9 +163,8 @@ class Engine {
     /// By slot: the indices of the records that it wants, rising.
     std::vector<std::vector<std::uint32_t>> shares;
   };
-  /// Of the newest kinds of runs, the newest in front: samples of the machine lie in some of them,
-  /// not always at one place.
-  std::array<Division, 12> divisions_;
+  /// Of the two newest kinds of runs, the newest in front: samples of the machine lie in some.
+  std::array<Division, 2> divisions_;
   std::uint32_t run_at_ = 0;  ///< The record that a rule looks at.
   bool in_run_ = false;
   std::vector<Said> said_;
