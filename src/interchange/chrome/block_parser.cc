@@ -32,6 +32,7 @@ namespace ondemand = simdjson::ondemand;
 
 constexpr std::size_t kMaxArgsBytes = 1 << 20;
 constexpr std::size_t kMaxNameBytes = 64 << 10;
+constexpr std::size_t kMaxShortNameBytes = 256;  ///< Of counters, processes, threads.
 constexpr std::size_t kMaxFlowSearch = 64;
 constexpr std::int64_t kMaxNs = INT64_MAX / 4;
 /// Texts are copied in pieces of so many bytes.
@@ -87,6 +88,15 @@ std::string Unescaped(std::string_view text) {
   if (text.find('\\') == std::string_view::npos) return std::string(text);
   const auto value = ParseJson("\"" + std::string(text) + "\"");
   return value.is_string() ? value.get<std::string>() : std::string(text);
+}
+
+/// The same, at most so many bytes of it.
+std::string UnescapedMost(std::string_view text, std::size_t bytes) {
+  std::string whole = Unescaped(text);
+  if (whole.size() > bytes) {
+    whole.resize(ValidUtf8Prefix(std::string_view(whole).substr(0, bytes)));
+  }
+  return whole;
 }
 
 /// Eight digits as a number; -1 where they are not all.
@@ -519,10 +529,8 @@ class BlockParser::Impl {
   std::uint32_t NameCode(std::string_view name) {
     store::SliceBlock& s = block_->slices;
     std::string plain;
-    if (name.size() > kMaxNameBytes)
-      name = name.substr(0, ValidUtf8Prefix(name.substr(0, kMaxNameBytes)));
-    if (name.find('\\') != std::string_view::npos) {
-      plain = Unescaped(name);
+    if (name.size() > kMaxNameBytes || name.find('\\') != std::string_view::npos) {
+      plain = UnescapedMost(name, kMaxNameBytes);
       name = plain;
     }
     const std::uint32_t code = names_->CodeOf(name, &s.names);
@@ -803,15 +811,14 @@ class BlockParser::Impl {
     if (!process && event_.name != "thread_name") return;
     for (const auto& [key, text, plain] : event_.members) {
       if (key != "name") continue;
-      std::string name = Unescaped(Trimmed(Unquoted(text)));
-      if (name.size() > 256) name.resize(ValidUtf8Prefix(std::string_view(name).substr(0, 256)));
+      std::string name = UnescapedMost(Trimmed(Unquoted(text)), kMaxShortNameBytes);
       block_->namings.push_back({TrackOf(event_.pid, event_.tid), process, std::move(name)});
     }
   }
 
   void TakeCounter(std::int64_t time_ns) {
     const std::uint32_t track = TrackOf(event_.pid, event_.tid);
-    const std::string name = Unescaped(event_.name.substr(0, 256));
+    const std::string name = UnescapedMost(event_.name, kMaxShortNameBytes);
     for (const auto& [key, text, plain] : event_.members) {
       const std::string_view word = Unquoted(text);
       double value = 0;
@@ -822,7 +829,9 @@ class BlockParser::Impl {
         continue;
       }
       std::string full = name;
-      if (event_.members.size() > 1 || name.empty()) full += "." + Unescaped(key.substr(0, 256));
+      if (event_.members.size() > 1 || name.empty()) {
+        full += "." + UnescapedMost(key, kMaxShortNameBytes);
+      }
       block_->counters.push_back({time_ns, track, std::move(full), value});
     }
     TakeTime(time_ns, time_ns);
@@ -830,7 +839,7 @@ class BlockParser::Impl {
 
   void TakeLoose(char phase, std::int64_t time_ns) {
     ChromeLoose loose{.phase = phase, .time_ns = time_ns, .track = TrackOf(event_.pid, event_.tid)};
-    loose.name = Unescaped(event_.name.substr(0, kMaxNameBytes));
+    loose.name = UnescapedMost(event_.name, kMaxNameBytes);
     loose.kind = Unescaped(event_.kind);
     loose.id = std::string(event_.id_scope) + "/" + std::string(event_.id);
     loose.args = ArgsText();

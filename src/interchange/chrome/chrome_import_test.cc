@@ -164,6 +164,36 @@ TEST(BlockParserTest, SurvivesWhatNoProgramWrites) {
   EXPECT_EQ(odd.slices, 1U) << "control characters and bytes that are no UTF-8 are replaced";
 }
 
+TEST(BlockParserTest, LongNamesAreCutBetweenCharacters) {
+  const std::string short_name(255, 'n');
+  const std::string long_name((64 << 10) - 1, 'n');
+  const auto event = [](const std::string& phase, const std::string& name, const std::string& key) {
+    return R"({"ph":")" + phase + R"(","pid":1,"tid":1,"ts":1,"name":")" + name + R"(","args":{")" +
+           key + R"(":1,"b":2}})";
+  };
+  MemoryTrace input(
+      "[" + event("C", short_name + "\u00e9", short_name + "\u00e9") + "," +
+      event("C", short_name + R"(\u00e9)", "a") + "," + event("B", long_name + "\u00e9", "a") +
+      "," + event("B", long_name + R"(\u00e9)", "a") + "," + event("X", long_name + "\u00e9", "a") +
+      "," +
+      event("X", std::string(20 << 10, 'n') + std::string(20 << 10, 'e') + R"(\u0041)" + long_name,
+            "a") +
+      "]");
+  EventBlocks blocks(&input, 1 << 30);
+  auto block = blocks.Next();
+  ASSERT_TRUE(block.ok() && *block != nullptr);
+  const auto parsed = BlockParser().Parse(block->get(), "test");
+  ASSERT_EQ(parsed->counters.size(), 4U);
+  EXPECT_EQ(parsed->counters[0].name, short_name + "." + short_name);
+  EXPECT_EQ(parsed->counters[2].name, short_name + ".a") << "nor within an escape";
+  ASSERT_EQ(parsed->loose.size(), 2U);
+  EXPECT_EQ(parsed->loose[0].name, long_name);
+  EXPECT_EQ(parsed->loose[1].name, long_name);
+  ASSERT_EQ(parsed->slices.rows(), 2U);
+  EXPECT_EQ(parsed->slices.names[parsed->slices.name[0]], long_name);
+  EXPECT_EQ(parsed->slices.names[parsed->slices.name[1]].size(), 64U << 10);
+}
+
 /// What one block's events came to, as a text; without damage that is known.
 std::string Described(const std::string& text, std::uint64_t known_damage) {
   MemoryTrace input(text);
