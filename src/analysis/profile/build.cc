@@ -129,7 +129,8 @@ class ProfileBuilder {
     query::SliceOrderOptions wanted{
         .memory_bytes = options_.memory_bytes,
         .recorded = !windows && options_.source != SliceSource::kSampled,
-        .rank = options_.rank};
+        .rank = options_.rank,
+        .writers = options_.writers};
     if (options_.source == SliceSource::kSampled) wanted.sampled = true;
     if (options_.source == SliceSource::kTrace ||
         (options_.source == SliceSource::kAll && windows && average)) {
