@@ -122,6 +122,7 @@ class Own(torch.Tensor):
         print(func.__name__, func is torch.Tensor.to); return super().__torch_function__(func, types, args, kwargs or {})
 torch.ones(3).as_subclass(Own).to("meta")
 print(torch.jit.trace(lambda x: x.to(torch.float64) + 1, torch.ones(2)).graph)
+print(torch.jit.trace(lambda x: x.to("meta") + 1, torch.ones(2), check_trace=False).graph)
 print(torch.jit.script(nn.Linear(2, 2).to(torch.float64))(torch.ones(1, 2, dtype=torch.float64)).shape)
 try: torch.ones(1).to(5.5)
 except TypeError as error: print(str(error)[:20])
