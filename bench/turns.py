@@ -110,9 +110,11 @@ def median_interval(values: list[float]) -> tuple[float, float]:
     n = len(ordered)
     middle = statistics.median(ordered)
     rank = 0  # Values to leave out at each end.
+    ways = tail = 1  # n over rank, and the sum of those up to it.
     while True:
-        outside = 2 * sum(math.comb(n, k) for k in range(rank + 2)) / 2**n
-        if outside > 0.05 or rank + 1 >= n // 2:
+        ways = ways * (n - rank) // (rank + 1)
+        tail += ways
+        if 2 * tail / 2**n > 0.05 or rank + 1 >= n // 2:
             break
         rank += 1
     if n < 6:  # Not even the whole range holds it with 95 %.

@@ -626,6 +626,7 @@ PyObject* Loss(PyObject* self, PyObject* const* args, std::size_t nargsf, PyObje
 PyObject* Trace(PyObject* self, PyObject* const* args, std::size_t nargsf, PyObject* kwnames) {
   ThreadState& thread = ThisThread();
   ModuleDepth depth(&thread);
+  const Depth copies(&thread.move_depth);
   const int watching = thread.watching;
   thread.watching = 0;
   PyObject* result = CallOriginal(self, args, nargsf, kwnames);

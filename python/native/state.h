@@ -26,7 +26,7 @@ struct ThreadState {
   int next_depth = 0;
   int wait_depth = 0;
   int loss_depth = 0;  ///< Calls of loss modules on the stack.
-  int move_depth = 0;  ///< A mode of the user's calls Tensor.to inside of Tensor.to.
+  int move_depth = 0;  ///< Inside of Tensor.to, which a mode may call again, or of a tracer.
   int watching = 0;    ///< Inside a root's forward whose calls the adapter is told; kWatch bits.
   PyObject* timed[8] = {};  ///< Names of the timed calls on the stack; borrowed.
   int timed_count = 0;

@@ -206,11 +206,12 @@ PyObject* KeepOptimizer(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
     PyErr_SetString(PyExc_TypeError, "_probe.keep_optimizer takes an optimizer and its tables");
     return nullptr;
   }
-  Kept& kept = PlaceOf(args[0]);
-  Drop(&kept);
+  // It may collect garbage, whose code may come here too.
   PyObject* reference = PyWeakref_NewRef(args[0], nullptr);
   if (reference == nullptr) return nullptr;
   Py_INCREF(args[1]);
+  Kept& kept = PlaceOf(args[0]);
+  Drop(&kept);
   kept = {reference, args[1], g_epoch, pthread_self()};
   return None();
 }

@@ -197,7 +197,8 @@ class Agent {
 
   bool refused_ = false;  ///< The journal took nothing at the last try.
   std::int64_t refused_since_ns_ = 0;
-  /// The last tick found many records, values of tensors or names that ask for an answer.
+  /// The last tick found many records, a ring that fills, values of tensors or names that ask for
+  /// an answer, or left something that waits for the next one.
   bool busy_ = false;
   std::int64_t period_ns_ = kBusyPeriodNs;
   std::int64_t clock_offset_ns_ = 0;  ///< Wall minus monotonic at the last anchor.
@@ -649,7 +650,7 @@ bool Agent::Tick(bool ledger) {
       const bool waiting =
           producer->consumer().Drain(kDrainBytes, offset_ns_, pool_.get(), &drained);
       producer->SeeTensors(drained.tensors, !waiting);
-      busy = busy || !drained.tensors.empty();
+      busy = busy || !drained.tensors.empty() || drained.filling;
       more = waiting && taken < kMaxTickBytes;
       taken += kDrainBytes;
       records += drained.records;
@@ -701,7 +702,8 @@ bool Agent::Tick(bool ledger) {
   metrics_.clear();
   // No row is left that has its texts there.
   if (pool_->bytes() > kMaxPoolBytes) pool_ = std::make_unique<StringPool>();
-  busy_ = busy || records > kManyRecords || stop_syncs_ || stopper_.pending() || capture_->waits();
+  busy_ = busy || records > kManyRecords || stop_syncs_ || stopper_.pending() ||
+          capture_->waits() || look_back_.waits() || raw_.waits();
   if (was_refused) SendStatus();
   Release();
   return true;

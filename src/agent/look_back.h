@@ -55,6 +55,8 @@ class LookBack {
 
   /// Rows wait for a batch.
   bool HasRows() const { return !kept_.empty(); }
+  /// They do, or spans come at their full rate.
+  bool waits() const { return HasRows() || wants_all(); }
   /// Adds some of them; the names' texts stay ours until Settle.
   void AddTo(std::uint32_t attempt, std::int64_t now_ns, format::Batch* batch);
 

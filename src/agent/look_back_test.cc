@@ -161,6 +161,24 @@ TEST_F(LookBackTest, TheStepsBeforeAndAfterAreKept) {
   EXPECT_EQ(StepsOf(after), Range(100, 104));
 }
 
+TEST_F(LookBackTest, ItWaitsWhileRowsDoAndWhileStepsAreRecordedInFull) {
+  Steps(0, 20);
+  EXPECT_FALSE(ring_.waits());
+  ASSERT_TRUE(Ask(R"({"steps": 5, "after": 0})").ok());
+  EXPECT_FALSE(ring_.wants_all());
+  EXPECT_TRUE(ring_.waits()) << "rows";
+  Written();
+  EXPECT_FALSE(ring_.waits());
+  ASSERT_TRUE(Ask(R"({"steps": 5, "after": 2})").ok());
+  EXPECT_FALSE(ring_.HasRows()) << "they are in the journal";
+  EXPECT_TRUE(ring_.waits()) << "steps";
+  for (int step = 21; step < 24; ++step) {
+    Step(step);
+    Take();
+    EXPECT_EQ(ring_.waits(), step < 22) << step;
+  }
+}
+
 TEST_F(LookBackTest, AroundAFindingsStepAndNothingTwice) {
   Steps(0, 99);
   const char* body =

@@ -43,6 +43,8 @@ class RawValues {
   bool finished() const { return writer_.finished(); }
   void GiveUp() { writer_.GiveUp(); }
   bool HasRows() const { return writer_.HasRows(); }
+  /// Values or rows are on their way.
+  bool waits() const { return writer_.waits(); }
   bool AwaitSeals(std::chrono::milliseconds limit) { return writer_.AwaitSeals(limit); }
 
  private:

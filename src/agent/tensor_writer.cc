@@ -438,6 +438,11 @@ bool TensorWriter::HasRows() const {
   return !state_->rows.empty() || !state_->done.empty();
 }
 
+bool TensorWriter::waits() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->working || !state_->jobs.empty() || !state_->rows.empty() || !state_->done.empty();
+}
+
 void TensorWriter::Seal(const Row& row) {
   if (sync_ == nullptr) sync_ = std::make_unique<store::Worker>(store::Worker::Priority::kNormal);
   {

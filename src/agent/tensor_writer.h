@@ -69,6 +69,8 @@ class TensorWriter {
   void Sent();
   /// Index rows are waiting for AddTo.
   bool HasRows() const;
+  /// Values are on their way to the disk, or rows to the journal.
+  bool waits() const;
 
   /// No more tensors will come: what waits is written, then the file is finished.
   void Finish();

@@ -215,6 +215,24 @@ TEST_F(TensorWriterTest, ASlowDiskHoldsUpNobodyAndWhatDoesNotFitIsCounted) {
   EXPECT_EQ(Stored().size(), 2U);
 }
 
+TEST_F(TensorWriterTest, ItWaitsForTheDiskAndForTheJournal) {
+  TensorWriter writer(folder_, Options());
+  EXPECT_FALSE(writer.waits());
+  gate_.Close();
+  writer.Add(Tensor("a", 0, "1234"), nullptr, 3);
+  ASSERT_TRUE(gate_.AwaitSomebody());
+  EXPECT_TRUE(writer.waits());
+  EXPECT_EQ(Journal(&writer), 0U);
+  EXPECT_TRUE(writer.waits());
+  gate_.Open();
+  ASSERT_TRUE(JournalUntil(&writer, [&] { return writer.counters().stored == 1; }));
+  Journal(&writer);
+  EXPECT_FALSE(writer.waits()) << "the file stays open for more";
+  writer.Add(Tensor("a", 1, "1234"), nullptr, 3);
+  EXPECT_TRUE(writer.waits()) << "its row, if not its values";
+  End(&writer);
+}
+
 TEST_F(TensorWriterTest, ADiskThatHangsIsGivenUpAndWhatWaitedIsCounted) {
   auto writer = std::make_unique<TensorWriter>(folder_, Options());
   writer->Add(Tensor("a", 0, "1234"), nullptr, 3);

@@ -247,6 +247,7 @@ bool ArenaConsumer::Drain(std::size_t max_bytes, std::int64_t monotonic_to_run_n
   std::vector<std::uint64_t> heads(rings_.size());
   for (std::size_t i = 0; i < rings_.size(); ++i) {
     heads[i] = entry(i).head.load(std::memory_order_acquire);
+    out->filling = out->filling || heads[i] - rings_[i].committed > rings_[i].size / 4;
   }
   // After the heads: names come before the records that use them.
   ReadNames();

@@ -68,6 +68,7 @@ struct Drained {
   std::vector<DrainedTensor> tensors;
   std::vector<format::RingPosition> positions;  ///< Where each ring that moved now stands.
   std::uint64_t records = 0;
+  bool filling = false;  ///< A ring was more than a quarter full.
 };
 
 class Consumer {

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <random>
 #include <set>
+#include <thread>
 
 #include "channel/clock_map.h"
 #include "channel/record_reader.h"
@@ -65,6 +66,30 @@ TEST(Consumer, SkipToLeavesOutWhatTheJournalHas) {
   second->SkipTo({foreign});
   second->SkipTo(journalled);
   EXPECT_EQ(Numbers(DrainAll(second.get(), &pool)), Range(10, 15));
+}
+
+TEST(Consumer, ARingThatIsMoreThanAQuarterFullIsSaid) {
+  TestProducer producer;
+  auto consumer = producer.Attach();
+  StringPool pool;
+  const auto filling = [&](std::size_t max_bytes) {
+    Drained drained;
+    consumer->Drain(max_bytes, 0, &pool, &drained);
+    return drained.filling;
+  };
+  constexpr std::int64_t kScalarBytes = 32;
+  constexpr std::int64_t kQuarter = (512 << 10) / 4 / kScalarBytes;
+  EXPECT_FALSE(filling(1 << 20));
+  WriteNumbers(&*producer, 0, kQuarter * 3 / 4);
+  EXPECT_FALSE(filling(1 << 20));
+  WriteNumbers(&*producer, 0, kQuarter / 2);
+  EXPECT_TRUE(filling(4096)) << "it is not free before the commit";
+  DrainAll(consumer.get(), &pool);
+  consumer->Commit();
+  EXPECT_FALSE(filling(1 << 20));
+  // The rings of other threads are smaller.
+  std::thread([&] { WriteNumbers(&*producer, 0, kQuarter / 4); }).join();
+  EXPECT_TRUE(filling(1 << 20));
 }
 
 TEST(Consumer, RollbackDeliversAgain) {

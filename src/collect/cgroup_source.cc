@@ -44,9 +44,11 @@ void CgroupSource::SetProcess(int pid) {
 
 bool CgroupSource::Watch(const std::string& folder, const char* name, Watched* watched) const {
   std::string path = folder.empty() ? std::string() : folder + '/' + name;
-  if (path == watched->path) return false;
+  const bool held = watched->file.is_open() && !gone_;
+  if (path == watched->path && (path.empty() || held)) return false;
   watched->file = KeptFile(UniqueFd(::open(path.c_str(), O_RDONLY | O_CLOEXEC)));
   watched->path = std::move(path);
+  watched->read = false;
   return true;
 }
 
@@ -88,10 +90,20 @@ void CgroupSource::Resolve() {
   watch_pressure("cpu.pressure", &cpu_pressure_);
   watch_pressure("io.pressure", &io_pressure_);
   watch_pressure("memory.pressure", &memory_pressure_);
+  gone_ = false;
+}
+
+Reading CgroupSource::Read(Watched* watched) {
+  Reading reading = ReadFile(&watched->file, context_);
+  if (std::exchange(watched->read, reading.ok) && !reading.ok) {
+    gone_ = true;
+    resolve_.Reset();  // Another group may be there already.
+  }
+  return reading;
 }
 
 std::optional<std::uint64_t> CgroupSource::Number(Watched* watched, std::int64_t* time_ns) {
-  Reading reading = ReadFile(&watched->file, context_);
+  Reading reading = Read(watched);
   if (!reading.ok) return std::nullopt;
   *time_ns = reading.monotonic_ns;
   std::string_view line;
@@ -114,7 +126,7 @@ void CgroupSource::SampleCpu(std::string_view subject, RowSink* sink) {
   const bool one_file = second && cpu_used_.path == throttled_.path;
   if (!one_file) {
     if (second) {
-      const Reading reading = ReadFile(&cpu_used_.file, context_);
+      const Reading reading = Read(&cpu_used_);
       if (reading.ok) emit_used(Keyed(reading.text, "usage_usec"), reading.monotonic_ns);
     } else {
       std::int64_t time_ns = 0;
@@ -128,7 +140,7 @@ void CgroupSource::SampleCpu(std::string_view subject, RowSink* sink) {
     periods_.reset();
     return;
   }
-  const Reading reading = ReadFile(&throttled_.file, context_);
+  const Reading reading = Read(&throttled_);
   if (!reading.ok) return;
   if (one_file) emit_used(Keyed(reading.text, "usage_usec"), reading.monotonic_ns);
 
@@ -159,7 +171,7 @@ void CgroupSource::SampleMemory(std::string_view subject, bool slow, RowSink* si
   }
   std::optional<std::uint64_t> hits, kills;
   if (memory_version_ == 2) {
-    const Reading reading = ReadFile(&memory_hits_.file, context_);
+    const Reading reading = Read(&memory_hits_);
     if (reading.ok) {
       time_ns = reading.monotonic_ns;
       const auto high = Keyed(reading.text, "high");
@@ -180,7 +192,7 @@ void CgroupSource::SampleMemory(std::string_view subject, bool slow, RowSink* si
     if (rate) sink->Emit(MetricId::kCgroupMemLimitHits, subject, *rate);
   }
   if (memory_version_ == 1) {
-    const Reading reading = ReadFile(&memory_kills_.file, context_);
+    const Reading reading = Read(&memory_kills_);
     if (reading.ok) kills = Keyed(reading.text, "oom_kill");
   }
   if (kills) sink->Emit(MetricId::kCgroupOomKills, subject, static_cast<double>(*kills));

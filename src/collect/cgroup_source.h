@@ -20,11 +20,13 @@ class CgroupSource final : public Source {
   void Sample(RowSink* sink) override;
 
  private:
-  /// A file of one folder that stays open until the folder is another. A file that is not there is
-  /// read as nothing: a root group, for one, has few of them.
+  /// A file of one folder that stays open until the folder is another, or the group was: one that
+  /// is made under the same path has other files. A file that is not there is read as nothing: a
+  /// root group, for one, has few of them.
   struct Watched {
     std::string path;
     KeptFile file{UniqueFd()};
+    bool read = false;  ///< The newest read was good.
   };
 
   void Resolve();
@@ -34,16 +36,18 @@ class CgroupSource final : public Source {
     Pressure values;
   };
 
-  /// True where it is another file than before.
+  /// True where it is another file than before, or may be.
   bool Watch(const std::string& folder, const char* name, Watched* watched) const;
   void SampleCpu(std::string_view subject, RowSink* sink);
   void SampleMemory(std::string_view subject, bool slow, RowSink* sink);
   void SampleTasks(std::string_view subject, RowSink* sink);
+  Reading Read(Watched* watched);
   std::optional<std::uint64_t> Number(Watched* watched, std::int64_t* time_ns);
 
   SourceContext* context_;
   std::string process_ = "self";
   Period resolve_;
+  bool gone_ = false;  ///< A file that was read can be read no more: all are opened again.
   Period slow_{kSlowPeriodNs};
   int cpu_version_ = 0;
   int memory_version_ = 0;

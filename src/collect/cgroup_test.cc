@@ -121,6 +121,44 @@ TEST_F(CgroupTest, ALimitThatIsChangedIsSeenWithinTenSeconds) {
   EXPECT_EQ(v.count("cgroup cgroup.cpu_throttled"), 0U) << "of another group than before";
 }
 
+TEST_F(CgroupTest, AGroupThatIsMadeAnewUnderTheSamePathIsRead) {
+  LaySlices();
+  Sample();
+  const std::uint64_t resets = sampler->counters().counter_resets;
+  const std::string job = "sys/fs/cgroup/work.slice/job.scope/cpu.stat";
+  const auto write_used = [&](const char* used) {
+    tree.Remove(job);  // Another file, not the one that is held.
+    WriteGroup("/work.slice/job.scope", {{"cpu.stat", used}});
+  };
+  CutFile(job);
+  write_used("usage_usec 5\n");
+  clock.Advance(kSecond / 2);
+  EXPECT_EQ(Sample().count("cgroup cgroup.cpu_used"), 0U);
+  clock.Advance(kSecond / 2);
+  EXPECT_EQ(Sample().count("cgroup cgroup.cpu_used"), 0U) << "the first reading of the new one";
+  WriteGroup("/work.slice/job.scope", {{"cpu.stat", "usage_usec 300005\n"}});
+  clock.Advance(kSecond / 2);
+  EXPECT_DOUBLE_EQ(Sample().at("cgroup cgroup.cpu_used"), 60);
+  EXPECT_EQ(sampler->counters().counter_resets, resets);
+}
+
+TEST_F(CgroupTest, AGroupThatIsMadeAnewLaterIsFoundWithinTenSeconds) {
+  LaySlices();
+  Sample();
+  const std::string used = "sys/fs/cgroup/work.slice/memory.current";
+  CutFile(used);
+  tree.Remove(used);
+  for (int i = 0; i < 3; ++i) {
+    clock.Advance(kSecond / 2);
+    EXPECT_EQ(Sample().count("cgroup cgroup.mem_used"), 0U);
+  }
+  const std::uint64_t unreadable = sampler->counters().unreadable;
+  tree.Write(used, "7\n");
+  clock.Advance(10 * kSecond);
+  EXPECT_DOUBLE_EQ(Sample().at("cgroup cgroup.mem_used"), 7);
+  EXPECT_EQ(sampler->counters().unreadable, unreadable);
+}
+
 TEST_F(CgroupTest, VersionOneHasAHierarchyAController) {
   tree.Write("proc/self/mountinfo",
              "31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw,mode=755\n"

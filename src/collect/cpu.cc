@@ -32,6 +32,7 @@ class CpuSource final : public Source {
   }
 
   void Sample(RowSink* sink) override {
+    context_->forks.reset();
     Reading reading = ReadFile(&file_, context_);
     if (!reading.ok) return;
     ++read_;

@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // A tree of files that stands for /proc and /sys in tests.
 #pragma once
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <map>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "base/clock.h"
+#include "base/unique_fd.h"
 #include "collect/sampler.h"
 
 namespace telltale::collect {
@@ -65,6 +69,21 @@ class SampledTree : public ::testing::Test {
       EXPECT_TRUE(values.emplace(key, row.value).second) << key << " twice in one sample";
     }
     return values;
+  }
+
+  /// Whoever holds the file open can read it no more, as what the kernel has taken away.
+  void CutFile(const std::string& path) const {
+    const std::string wanted = std::filesystem::canonical(tree.root() + "/" + path).string();
+    std::vector<int> held;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+      std::error_code error;
+      if (std::filesystem::read_symlink(entry.path(), error) == wanted) {
+        held.push_back(std::stoi(entry.path().filename().string()));
+      }
+    }
+    EXPECT_FALSE(held.empty()) << wanted;
+    const UniqueFd folder(::open(tree.root().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    for (const int fd : held) EXPECT_EQ(::dup3(folder.get(), fd, O_CLOEXEC), fd);
   }
 
   FixtureTree tree;

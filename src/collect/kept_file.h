@@ -27,6 +27,7 @@ class KeptFile {
   /// The content, valid until the next Read() with the same buffer; none where it could not be
   /// read. `failed` is set where a call failed, but not while a retry is not yet due.
   std::optional<std::string_view> Read(std::int64_t now_ns, std::string* buffer, bool* failed);
+  bool is_open() const { return fd_.valid(); }
 
  private:
   std::string path_;

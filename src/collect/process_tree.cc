@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <array>
-#include <iterator>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -18,7 +17,7 @@
 namespace telltale::collect {
 namespace {
 
-// Four descriptors each, and the agent keeps as many for every producer; the supervisor has raised
+// Five descriptors each, and the agent keeps four for every producer; the supervisor has raised
 // the limit for both.
 constexpr std::size_t kMaxProcesses = 192;
 
@@ -109,14 +108,24 @@ bool ProcessTree::Add(int pid) {
   }
   // Everything is opened through this one descriptor, so it is of one and the same process.
   const std::string folder = fmt::format("{}proc/{}", context_->root, pid);
-  const UniqueFd dir(::open(folder.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
-  if (!dir) return false;  // It ended meanwhile, which is no failure.
-  UniqueFd stat(::openat(dir.get(), "stat", O_RDONLY | O_CLOEXEC));
-  UniqueFd io(::openat(dir.get(), "io", O_RDONLY | O_CLOEXEC));
-  if (!stat) {
-    ++context_->counters.unreadable;
+  UniqueFd dir(::open(folder.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  if (!dir) {
+    // It ended meanwhile, which is no failure; its children may be where the look has been already.
+    forks_.reset();
     return false;
   }
+  KeptFile stat{UniqueFd(::openat(dir.get(), "stat", O_RDONLY | O_CLOEXEC))};
+  if (!stat.is_open()) {
+    ++context_->counters.unreadable;
+    forks_.reset();
+    return false;
+  }
+  // One that has ended and is not reaped is found by each look.
+  bool failed = false;
+  const auto text = stat.Read(0, &context_->buffer, &failed);
+  const auto now = text ? ParseStat(*text) : std::nullopt;
+  if (now && IsEnded(now->state)) return false;
+  UniqueFd io(::openat(dir.get(), "io", O_RDONLY | O_CLOEXEC));
   // The counts of I/O are told to the owner only.
   if (!io) ++context_->counters.unreadable;
   UniqueFd status(::openat(dir.get(), "status", O_RDONLY | O_CLOEXEC));
@@ -124,17 +133,21 @@ bool ProcessTree::Add(int pid) {
   // Not every kernel keeps it.
   UniqueFd schedstat(::openat(dir.get(), "schedstat", O_RDONLY | O_CLOEXEC));
   processes_.emplace(pid, Process{.subject = fmt::format("proc:{}", pid),
-                                  .stat = KeptFile(std::move(stat)),
+                                  .folder = std::move(dir),
+                                  .stat = std::move(stat),
                                   .io = KeptFile(std::move(io)),
                                   .status = KeptFile(std::move(status)),
                                   .schedstat = KeptFile(std::move(schedstat)),
-                                  .rates = {}});
+                                  .rates = {},
+                                  .sample = 0});
   return true;
 }
 
-void ProcessTree::ListChildren(int pid, std::vector<int>* out) {
-  const std::string tasks = fmt::format("{}proc/{}/task", context_->root, pid);
-  const Folder folder(::opendir(tasks.c_str()), ::closedir);
+void ProcessTree::ListChildren(int pid, const Process& process, std::vector<int>* out) {
+  // Not by its number, which may be somebody else's by now.
+  UniqueFd tasks(::openat(process.folder.get(), "task", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  const Folder folder(tasks ? ::fdopendir(tasks.get()) : nullptr, ::closedir);
+  if (folder) tasks.release();
   while (const dirent* entry = folder ? ::readdir(folder.get()) : nullptr) {
     const auto tid = ParseNumber<int>(entry->d_name);
     if (!tid) continue;
@@ -146,9 +159,7 @@ void ProcessTree::ListChildren(int pid, std::vector<int>* out) {
     auto text = file.Read(0, &context_->buffer, &failed);
     if (!text) {
       // Absent for the main thread of a process that lives: the kernel was built without it.
-      if (tid == pid && ::access(tasks.c_str(), F_OK) == 0 && processes_.contains(pid)) {
-        scan_ = true;
-      }
+      if (tid == pid && ::faccessat(process.folder.get(), "task", F_OK, 0) == 0) scan_ = true;
       continue;
     }
     for (std::string_view field = NextField(&*text); !field.empty(); field = NextField(&*text)) {
@@ -176,7 +187,7 @@ void ProcessTree::Refresh() {
       const int pid = waiting.back();
       waiting.pop_back();
       found.clear();
-      ListChildren(pid, &found);
+      ListChildren(pid, processes_.at(pid), &found);
       for (const int child : found) {
         if (Add(child)) waiting.push_back(child);
       }
@@ -287,19 +298,33 @@ bool ProcessTree::SampleOne(int pid, Process* process, bool slow, RowSink* sink,
   return true;
 }
 
+void ProcessTree::SampleRest(bool slow, RowSink* sink, Totals* totals) {
+  for (auto it = processes_.begin(); it != processes_.end();) {
+    auto& [pid, process] = *it;
+    if (std::exchange(process.sample, sample_) == sample_ ||
+        SampleOne(pid, &process, slow, sink, totals)) {
+      ++it;
+      continue;
+    }
+    it = processes_.erase(it);
+    forks_.reset();
+  }
+}
+
 void ProcessTree::Sample(RowSink* sink) {
   const std::int64_t now_ns = context_->clock->MonotonicNs();
+  const bool slow = slow_.Due(now_ns);
+  Totals totals{};
+  ++sample_;
+  // Before the look: who has ended makes room, and its number may be a new one's.
+  SampleRest(slow, sink, &totals);
+  if (unasked_.Due(now_ns)) forks_.reset();
   // Of a reading before this one, so what was started since makes another look.
   const bool none_new = context_->forks && context_->forks == forks_;
   if (!processes_.empty() && !none_new && refresh_.Due(now_ns)) {
     forks_ = context_->forks;
     Refresh();
-  }
-  const bool slow = slow_.Due(now_ns);
-  Totals totals{};
-  for (auto it = processes_.begin(); it != processes_.end();) {
-    const bool lives = SampleOne(it->first, &it->second, slow, sink, &totals);
-    it = lives ? std::next(it) : processes_.erase(it);
+    SampleRest(slow, sink, &totals);
   }
   const std::string_view tree = sink->Intern("proc:tree");
   for (std::size_t i = 0; i < totals.size(); ++i) {

@@ -36,6 +36,19 @@ class ProcessTreeTest : public SampledTree {
     sampler->SetRoots({root});
     return Sample();
   }
+  /// How many processes the machine has started, as /proc/stat says.
+  void WriteStarted(int so_far) const {
+    tree.Write("proc/stat", fmt::format("ctxt 1\nprocesses {}\n", so_far));
+  }
+  /// Until it knows that there are no new ones: none are looked for from then on.
+  void WatchAndRest(int root) {
+    WriteStarted(7);
+    Watch(root);
+    for (int i = 0; i < 2; ++i) {
+      clock.Advance(kSecond);
+      Sample();
+    }
+  }
   const double hz = static_cast<double>(::sysconf(_SC_CLK_TCK));
 };
 
@@ -102,27 +115,21 @@ TEST_F(ProcessTreeTest, NewProcessesAreFoundWithinASecondAndEndedOnesLeave) {
 }
 
 TEST_F(ProcessTreeTest, NewProcessesAreNotLookedForWhereTheMachineHasStartedNone) {
-  const auto start = [this](int so_far) {
-    tree.Write("proc/stat", fmt::format("ctxt 1\nprocesses {}\n", so_far));
-  };
   WriteProcess(100, 1, 0, 0);
   WriteChildren(100, 100, "");
-  start(7);
-  Watch(100);
-  clock.Advance(kSecond);
-  Sample();  // Knows of the 7.
+  WatchAndRest(100);
   WriteProcess(101, 100, 0, 0);
   WriteChildren(100, 100, "101");
   WriteChildren(101, 101, "");
   clock.Advance(kSecond);
   EXPECT_EQ(Sample().count("proc:101 proc.rss"), 0U) << "it was looked for";
-  start(8);
+  WriteStarted(8);
   clock.Advance(kSecond);
   Sample();
   clock.Advance(kSecond / 10);
   EXPECT_EQ(Sample().count("proc:101 proc.rss"), 1U);
   // Some that stand for a kernel do not count.
-  start(0);
+  WriteStarted(0);
   WriteProcess(102, 100, 0, 0);
   WriteChildren(100, 100, "101 102");
   WriteChildren(102, 102, "");
@@ -130,6 +137,112 @@ TEST_F(ProcessTreeTest, NewProcessesAreNotLookedForWhereTheMachineHasStartedNone
   Sample();
   clock.Advance(kSecond);
   EXPECT_EQ(Sample().count("proc:102 proc.rss"), 1U);
+}
+
+TEST_F(ProcessTreeTest, WhatALookHasMissedIsFoundByOneThatNothingAsksFor) {
+  WriteProcess(100, 1, 0, 0);
+  WriteChildren(100, 100, "");
+  WatchAndRest(100);
+  // As where the kernel left it out, since another process ended in that moment.
+  WriteProcess(101, 100, 0, 0);
+  WriteChildren(100, 100, "101");
+  WriteChildren(101, 101, "");
+  clock.Advance(5 * kSecond);
+  EXPECT_EQ(Sample().count("proc:101 proc.rss"), 0U) << "it was looked for";
+  clock.Advance(5 * kSecond);
+  EXPECT_EQ(Sample().count("proc:101 proc.rss"), 1U);
+}
+
+TEST_F(ProcessTreeTest, AChildThatCouldNotBeOpenedIsLookedForAgain) {
+  WriteProcess(100, 1, 0, 0);
+  WriteChildren(100, 100, "");
+  WatchAndRest(100);
+  WriteChildren(100, 100, "101");
+  WriteStarted(8);
+  clock.Advance(kSecond);
+  Sample();  // Knows of the 8.
+  clock.Advance(kSecond);
+  EXPECT_EQ(Sample().count("proc:101 proc.rss"), 0U);
+  WriteProcess(101, 100, 0, 0);
+  WriteChildren(101, 101, "");
+  clock.Advance(kSecond);
+  EXPECT_EQ(Sample().count("proc:101 proc.rss"), 1U);
+}
+
+TEST_F(ProcessTreeTest, OneThatIsNotReapedMakesNoMoreLooks) {
+  WriteProcess(100, 1, 0, 0);
+  WriteProcess(101, 100, 0, 0, 'Z');
+  WriteChildren(100, 100, "101");
+  WatchAndRest(100);
+  clock.Advance(kSecond);
+  Sample();
+  WriteProcess(102, 100, 0, 0);
+  WriteChildren(100, 100, "101 102");
+  WriteChildren(102, 102, "");
+  clock.Advance(kSecond);
+  EXPECT_EQ(Sample().count("proc:102 proc.rss"), 0U) << "it was looked for";
+}
+
+TEST_F(ProcessTreeTest, WithoutACountOfWhatWasStartedItIsLookedEverySecond) {
+  WriteProcess(100, 1, 0, 0);
+  WriteChildren(100, 100, "");
+  WatchAndRest(100);
+  CutFile("proc/stat");
+  Sample();
+  WriteProcess(101, 100, 0, 0);
+  WriteChildren(100, 100, "101");
+  WriteChildren(101, 101, "");
+  clock.Advance(kSecond);
+  EXPECT_EQ(Sample().count("proc:101 proc.rss"), 1U);
+}
+
+TEST_F(ProcessTreeTest, ANewProcessWithTheNumberOfOneThatHasEndedIsFound) {
+  WriteProcess(100, 1, 0, 0);
+  WriteProcess(101, 100, 0, 0);
+  WriteChildren(100, 100, "101");
+  WriteChildren(101, 101, "");
+  WatchAndRest(100);
+  WriteStarted(8);
+  clock.Advance(kSecond / 2);
+  ASSERT_EQ(Sample().count("proc:101 proc.rss"), 1U);
+  WriteProcess(101, 100, 0, 0, 'X');
+  tree.Remove("proc/101");
+  WriteProcess(101, 100, 0, 0);
+  WriteChildren(101, 101, "");
+  clock.Advance(kSecond / 2);
+  const Values v = Sample();
+  EXPECT_EQ(v.count("proc:101 proc.rss"), 1U);
+  EXPECT_EQ(v.count("proc:101 proc.cpu"), 0U) << "a rate over both";
+}
+
+TEST_F(ProcessTreeTest, AfterAnEndItIsLookedAgain) {
+  WriteProcess(100, 1, 0, 0);
+  WriteProcess(101, 100, 0, 0);
+  WriteChildren(100, 100, "101");
+  WriteChildren(101, 101, "");
+  WatchAndRest(100);
+  // Its child went to 100 in the moment of the look.
+  WriteProcess(101, 100, 0, 0, 'Z');
+  WriteProcess(102, 100, 0, 0);
+  WriteChildren(100, 100, "102");
+  WriteChildren(102, 102, "");
+  clock.Advance(kSecond);
+  EXPECT_EQ(Sample().count("proc:102 proc.rss"), 1U);
+}
+
+TEST_F(ProcessTreeTest, ChildrenOfSomebodyElseWithTheNumberOfOursAreNotTaken) {
+  WriteProcess(100, 1, 0, 0);
+  WriteProcess(101, 100, 0, 0);
+  WriteChildren(100, 100, "101");
+  WriteChildren(101, 101, "");
+  Watch(100);
+  tree.Remove("proc/101");
+  WriteProcess(101, 1, 0, 0);
+  WriteChildren(101, 101, "200");
+  WriteProcess(200, 101, 0, 0);
+  WriteChildren(200, 200, "");
+  clock.Advance(kSecond);
+  EXPECT_EQ(Sample().count("proc:200 proc.rss"), 0U);
 }
 
 TEST_F(ProcessTreeTest, AChildStaysWatchedWhenItsParentHasEnded) {

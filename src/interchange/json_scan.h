@@ -19,6 +19,13 @@
 #include <emmintrin.h>
 #endif
 
+// Each is called in few places, for every member of every object.
+#ifdef __GNUC__
+#define TELLTALE_SCAN_INLINE [[gnu::always_inline]]
+#else
+#define TELLTALE_SCAN_INLINE
+#endif
+
 namespace telltale::interchange {
 
 struct JsonValue {
@@ -110,16 +117,16 @@ class JsonScanner {
     }
   }
 
-  void Space() {
+  TELLTALE_SCAN_INLINE void Space() {
     while (at_ != end_ && (*at_ == ' ' || *at_ == '\n' || *at_ == '\r' || *at_ == '\t')) ++at_;
   }
-  bool Skip(char c) {
+  TELLTALE_SCAN_INLINE bool Skip(char c) {
     if (at_ == end_ || *at_ != c) return false;
     ++at_;
     return true;
   }
 
-  bool String(std::string_view* out, bool* escaped) {
+  TELLTALE_SCAN_INLINE bool String(std::string_view* out, bool* escaped) {
     if (!Skip('"')) return false;
     const char* const begin = at_;
     for (; at_ != end_; ++at_) {
@@ -142,7 +149,7 @@ class JsonScanner {
   }
 
   /// Over the characters of a string that are only themselves, sixteen at once.
-  void ToSpecial() {
+  TELLTALE_SCAN_INLINE void ToSpecial() {
 #ifdef __SSE2__
     while (end_ - at_ >= 16) {
       const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(at_));
@@ -159,7 +166,7 @@ class JsonScanner {
 #endif
   }
 
-  bool Value(JsonValue* out) {
+  TELLTALE_SCAN_INLINE bool Value(JsonValue* out) {
     if (at_ == end_) return false;
     const char* const begin = at_;
     const char c = *at_;

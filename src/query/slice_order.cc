@@ -15,6 +15,7 @@
 
 #include "base/string_pool.h"
 #include "query/spill_file.h"
+#include "store/scan_writers.h"
 #include "store/window_folder.h"
 
 namespace telltale::query {
@@ -151,7 +152,13 @@ class Order final : public SliceOrder {
       }
       return failed.ok();
     };
-    TELLTALE_RETURN_IF_ERROR(reader->Scan(tables, take, &salvage_));
+    if (options_.writers) {
+      const bool final = store::DeriveRunState(reader->info(), run).state != "running";
+      TELLTALE_RETURN_IF_ERROR(
+          store::ScanWriters(run, *options_.writers, final, tables, take, &salvage_));
+    } else {
+      TELLTALE_RETURN_IF_ERROR(reader->Scan(tables, take, &salvage_));
+    }
     TELLTALE_RETURN_IF_ERROR(failed);
     return Finish();
   }

@@ -70,6 +70,8 @@ struct SliceOrderOptions {
   std::optional<std::int32_t> rank;
   /// Only those of sampled stacks (kSampledStacks), or all but these.
   std::optional<bool> sampled;
+  /// Only what these writers wrote, in this order; the folders of the others are not opened.
+  std::optional<std::vector<std::string>> writers;
 };
 
 class SliceOrder {

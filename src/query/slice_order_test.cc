@@ -3,12 +3,15 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
 #include <limits>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "query/slice_testing.h"
+#include "store/folder.h"
 
 namespace telltale::query {
 namespace {
@@ -133,6 +136,28 @@ TEST(SliceOrder, AProfilersOwnStepMarksStandForTheSteps) {
   const auto order = SliceOrder::Load(run.path());
   ASSERT_TRUE(order.ok());
   EXPECT_EQ((*order)->slices(), 1U);
+}
+
+TEST(SliceOrder, FoldersOfWritersThatWereNotAskedForAreNotOpened) {
+  SliceRun run;
+  run.Host("op", "a", 10, 5);
+  run.Write();
+  const auto other = run.path() / "import-1";
+  std::filesystem::create_directory(other);
+  std::ofstream(other / store::SegmentFileName(format::TableId::kSlices, 1, 9)) << "no segment";
+  std::ofstream(other / store::JournalFileName(1)) << "no journal";
+  const auto whole = SliceOrder::Load(run.path());
+  ASSERT_TRUE(whole.ok());
+  EXPECT_EQ((*whole)->slices(), 1U);
+  EXPECT_TRUE((*whole)->salvage().any());
+  using Writers = std::vector<std::string>;
+  const auto one = SliceOrder::Load(run.path(), {.writers = Writers{"import-0"}});
+  ASSERT_TRUE(one.ok());
+  EXPECT_EQ((*one)->slices(), 1U);
+  EXPECT_FALSE((*one)->salvage().any());
+  const auto none = SliceOrder::Load(run.path(), {.writers = Writers{}});
+  ASSERT_TRUE(none.ok());
+  EXPECT_EQ((*none)->slices(), 0U);
 }
 
 TEST(SliceOrder, OneStepAloneAndLanesOfSteps) {

@@ -12,6 +12,7 @@
 
 #include "analysis/profile/build.h"
 #include "analysis/profile/view.h"
+#include "base/utf8.h"
 #include "report/svg.h"
 #include "report/text.h"
 #include "store/folder.h"
@@ -24,13 +25,12 @@ namespace fs = std::filesystem;
 namespace profile = analysis::profile;
 using profile::NodeId;
 
-/// Slices in more bytes than this take too long beside a training.
-constexpr std::uintmax_t kMostSliceBytes = 128 << 20;
 constexpr std::size_t kMemoryBytes = 24 << 20;
 constexpr std::size_t kOwnRows = 10;
 constexpr std::string_view kStacksFolder = "stacks";
 constexpr std::string_view kAgentFolder = "agent";
 constexpr std::string_view kImportedFolder = "agent-imported";
+constexpr std::string_view kWatchFolder = "watch";
 
 /// "train.py(12): step" as "step · train.py:12": a narrow box has room for the function.
 std::string FunctionFirst(std::string_view name) {
@@ -93,43 +93,155 @@ class Drawing {
   std::string out_;
 };
 
-std::uintmax_t BytesOf(const fs::path& folder) {
-  std::uintmax_t bytes = 0;
-  std::error_code error;
-  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
-    const std::string name = at->path().filename().string();
-    if (!name.starts_with("slices-") && !name.starts_with("journal-")) continue;
-    std::error_code ignored;
-    const std::uintmax_t size = at->file_size(ignored);
-    if (!ignored) bytes += size;
+/// Of the files that a graph is read from; slices by the names of segments, journals are small.
+StackBound SizeOf(const fs::path& folder) {
+  StackBound size{0, 0};
+  const auto listing = store::ListFolder(folder);
+  if (!listing.ok()) return size;
+  const auto add = [&](const std::string& file) {
+    std::error_code failed;
+    const std::uintmax_t bytes = fs::file_size(folder / file, failed);
+    if (!failed) size.file_bytes += bytes;
+  };
+  for (const std::uint64_t number : listing->journals) add(store::JournalFileName(number));
+  for (const store::SegmentName& segment : listing->segments) {
+    if (segment.table == format::TableId::kSlices || segment.table == format::TableId::kSpans ||
+        segment.table == format::TableId::kSteps) {
+      add(segment.file);
+      size.slices += segment.last_seq - std::min(segment.first_seq, segment.last_seq) + 1;
+    }
   }
-  return bytes;
+  return size;
 }
 
-/// Whether there is something to draw.
-bool LoadGraph(const fs::path& run, profile::SliceSource source, std::uintmax_t bytes,
+/// Folders that one graph is made of, and those that are too much.
+struct Recordings {
+  std::vector<std::string> read;
+  std::uint64_t unread = 0;
+  StackBound unread_size{0, 0};
+};
+
+std::string Counted(std::uint64_t count, std::string_view of) {
+  return fmt::format("{} {}{}", Thousands(static_cast<std::int64_t>(count)), of,
+                     count == 1 ? "" : "s");
+}
+
+/// Takes what there is room for in `*left`.
+Recordings Choose(const fs::path& run, const std::vector<std::string>& writers, StackBound* left) {
+  Recordings out;
+  for (const std::string& writer : writers) {
+    const StackBound size = SizeOf(run / writer);
+    if (size.file_bytes == 0) continue;
+    if (size.file_bytes > left->file_bytes || size.slices > left->slices) {
+      ++out.unread;
+      out.unread_size.file_bytes += size.file_bytes;
+      out.unread_size.slices += size.slices;
+      continue;
+    }
+    left->file_bytes -= size.file_bytes;
+    left->slices -= size.slices;
+    out.read.push_back(writer);
+  }
+  return out;
+}
+
+std::string SizeWords(const StackBound& size) {
+  return fmt::format("{}, {}", Bytes(static_cast<double>(size.file_bytes)),
+                     Counted(size.slices, "slice"));
+}
+
+/// Whether there is something to draw. Of `most`, for all graphs together, `*left` is left.
+bool LoadGraph(const fs::path& run, profile::SliceSource source,
+               const std::vector<std::string>& writers, const StackBound& most, StackBound* left,
                StackGraph* graph) {
-  if (bytes == 0) return false;
-  if (bytes > kMostSliceBytes) {
-    graph->why =
-        fmt::format("They are {}: too many for this page.", Bytes(static_cast<double>(bytes)));
-    return true;
+  const Recordings recordings = Choose(run, writers, left);
+  std::string partly;
+  if (recordings.unread > 0) {
+    partly = fmt::format("{} of {} ({}) left out: this page reads {} at most.",
+                         Thousands(static_cast<std::int64_t>(recordings.unread)),
+                         Counted(recordings.read.size() + recordings.unread, "recording"),
+                         SizeWords(recordings.unread_size), SizeWords(most));
+  }
+  if (recordings.read.empty()) {
+    graph->why = std::move(partly);
+    return !graph->why.empty();
   }
   const auto built = profile::BuildProfile(
-      run, profile::kStackView, {.sum = true, .source = source, .memory_bytes = kMemoryBytes});
+      run, profile::kStackView,
+      {.sum = true, .source = source, .memory_bytes = kMemoryBytes, .writers = recordings.read});
   if (!built.ok()) {
     graph->why = fmt::format("They could not be read: {}.", built.status().message());
+    if (!partly.empty()) graph->why += " " + partly;
     return true;
   }
-  if (!built->sampled && !built->traced) return false;
+  if (const std::string damage = Damage(built->salvage); !damage.empty()) {
+    partly += (partly.empty() ? "" : " ") + damage;
+  }
+  if (!built->sampled && !built->traced) {
+    graph->why = std::move(partly);
+    return !graph->why.empty();
+  }
   StackGraph made = MakeStackGraph(built->tree);
   made.title = std::move(graph->title);
   made.what = std::move(graph->what);
+  made.partly = std::move(partly);
+  if (made.frames.empty()) made.why = made.partly;
   *graph = std::move(made);
-  return !graph->frames.empty();
+  return !graph->frames.empty() || !graph->why.empty();
+}
+
+/// The first character; of broken text the first byte.
+std::string_view FirstOf(std::string_view text) {
+  return text.substr(0, std::max<std::size_t>(Utf8Length(text), 1));
+}
+
+std::string_view LastOf(std::string_view text) {
+  for (std::size_t n = 2; n <= std::min<std::size_t>(text.size(), 4); ++n) {
+    if (Utf8Length(text.substr(text.size() - n)) == n) return text.substr(text.size() - n);
+  }
+  return text.substr(text.size() - 1);
+}
+
+/// What of `text` fits into `most` bytes of the page: its begin, or its end.
+std::string_view Fit(std::string_view text, std::size_t most, bool end) {
+  std::size_t kept = 0;
+  for (std::size_t bytes = 0; kept < text.size();) {
+    const std::string_view next =
+        end ? LastOf(text.substr(0, text.size() - kept)) : FirstOf(text.substr(kept));
+    bytes += Escape(next).size();
+    if (bytes > most) break;
+    kept += next.size();
+  }
+  return end ? text.substr(text.size() - kept) : text.substr(0, kept);
 }
 
 }  // namespace
+
+std::string ShortFrameName(std::string_view name) {
+  // Escape() makes nothing shorter.
+  if (name.size() <= StackGraph::kMostNameBytes &&
+      Escape(name).size() <= StackGraph::kMostNameBytes) {
+    return std::string(name);
+  }
+  constexpr std::string_view kCut = "…";
+  constexpr std::size_t kHalf = StackGraph::kMostNameBytes / 2 - kCut.size();
+  const auto colon = name.rfind("): ");
+  const auto open = colon == std::string_view::npos ? colon : name.rfind('(', colon);
+  std::string out;
+  std::size_t room = StackGraph::kMostNameBytes - kCut.size();
+  if (open != std::string_view::npos && open > 0) {
+    const std::string_view file = name.substr(0, open);
+    const std::string_view last = Fit(file, kHalf, true);
+    if (last.size() < file.size()) out = kCut;
+    out += last;
+    room = kHalf;
+    name.remove_prefix(open);
+  }
+  const std::string_view first = Fit(name, room, false);
+  out += first;
+  if (first.size() < name.size()) out += kCut;
+  return out;
+}
 
 StackGraph MakeStackGraph(const profile::Tree& tree) {
   StackGraph out;
@@ -161,7 +273,8 @@ StackGraph MakeStackGraph(const profile::Tree& tree) {
     next.pop();
     const auto at = static_cast<std::uint32_t>(out.frames.size());
     const profile::Node& node = tree.node(wide.id);
-    out.frames.push_back({wide.id == profile::kRoot ? "all" : std::string(node.name), wide.ns, {}});
+    out.frames.push_back(
+        {wide.id == profile::kRoot ? "all" : ShortFrameName(node.name), wide.ns, {}});
     if (at > 0) out.frames[wide.parent].below.push_back(at);
     if (wide.depth == StackGraph::kMostDepth) continue;
     for (const NodeId child : node.children) {
@@ -172,45 +285,50 @@ StackGraph MakeStackGraph(const profile::Tree& tree) {
   const auto with_time =
       std::count_if(total.begin(), total.end(), [](double ns) { return ns > 0; });
   out.left_out = static_cast<std::uint64_t>(with_time) - out.frames.size();
-  for (const auto& [name, ns] : own) out.by_own.emplace_back(std::string(name), ns);
-  const std::size_t rows = std::min(kOwnRows, out.by_own.size());
-  std::partial_sort(out.by_own.begin(), out.by_own.begin() + static_cast<std::ptrdiff_t>(rows),
-                    out.by_own.end(), [](const auto& a, const auto& b) {
+  std::vector<std::pair<std::string_view, double>> most(own.begin(), own.end());
+  const std::size_t rows = std::min(kOwnRows, most.size());
+  std::partial_sort(most.begin(), most.begin() + static_cast<std::ptrdiff_t>(rows), most.end(),
+                    [](const auto& a, const auto& b) {
                       return a.second != b.second ? a.second > b.second : a.first < b.first;
                     });
-  out.by_own.resize(rows);
+  most.resize(rows);
+  for (const auto& [name, ns] : most) out.by_own.emplace_back(ShortFrameName(name), ns);
   return out;
 }
 
-std::vector<StackGraph> StackGraphsOf(const fs::path& run) {
-  std::uintmax_t sampled = 0;
-  std::uintmax_t of_windows = 0;
-  std::uintmax_t others = 0;
+std::vector<StackGraph> StackGraphsOf(const fs::path& run, const StackBound& most) {
+  std::vector<std::string> sampled;
+  std::vector<std::string> of_windows;
+  std::vector<std::string> others;
   bool live = false;
   for (const std::string& writer : store::ListWriters(run)) {
     if (writer == kStacksFolder) {
-      sampled += BytesOf(run / writer);
+      sampled.push_back(writer);
     } else if (writer.starts_with(store::kWindowFolderPrefix)) {
-      if (!writer.ends_with("-failed")) of_windows += BytesOf(run / writer);
+      if (!writer.ends_with("-failed")) of_windows.push_back(writer);
     } else if (writer.starts_with(kAgentFolder) && !writer.starts_with(kImportedFolder)) {
       live = true;
-    } else {
-      others += BytesOf(run / writer);
+    } else if (!writer.starts_with(kWatchFolder)) {
+      others.push_back(writer);
     }
   }
   std::vector<StackGraph> out;
+  StackBound left = most;
   StackGraph stacks;
   stacks.title = "Sampled stacks";
   stacks.what =
       "Python all through the run: thread, phase, then functions; time of the clock, waiting too";
-  if (LoadGraph(run, profile::SliceSource::kSampled, sampled, &stacks)) out.push_back(stacks);
-  // Beside its agents and windows a run has the watcher's folder alone.
-  const bool windows = of_windows > 0;
-  const std::uintmax_t recorded = live || windows ? of_windows : others;
+  if (LoadGraph(run, profile::SliceSource::kSampled, sampled, most, &left, &stacks)) {
+    out.push_back(stacks);
+  }
+  const bool windows = !of_windows.empty();
+  const auto& recorded = live || windows ? of_windows : others;
   StackGraph traced;
   traced.title = windows ? "Windows of detail" : "Recorded stacks";
   traced.what = "what a profiler recorded of some steps; time on the host";
-  if (LoadGraph(run, profile::SliceSource::kTrace, recorded, &traced)) out.push_back(traced);
+  if (LoadGraph(run, profile::SliceSource::kTrace, recorded, most, &left, &traced)) {
+    out.push_back(traced);
+  }
   return out;
 }
 
@@ -220,11 +338,15 @@ std::string Draw(const StackGraph& graph, std::string_view id) {
   if (graph.frames.empty()) {
     return out + fmt::format("<p class=\"m\">{}</p></div>\n", Escape(graph.why));
   }
+  if (!graph.partly.empty()) {
+    out += fmt::format("<p class=\"s warn\">{}</p>\n", Escape(graph.partly));
+  }
+  // What a frame under the pointer is stands over the hint.
   out += fmt::format(
-      "<p class=\"xs q\"><a class=\"skip\" href=\"#{0}after\">Past this graph</a> A click or Enter "
-      "widens a frame, <a href=\"#stacks\">the whole graph</a> comes back.{1}</p>\n"
       "<div class=\"fg\" role=\"group\" aria-label=\"Flame graph, outermost frames at the "
-      "top\">{2}</div>\n",
+      "top\"><p class=\"xs q\"><a class=\"skip\" href=\"#{0}after\">Past this graph</a> A click or "
+      "Enter widens a frame, <a href=\"#stacks\">the whole graph</a> comes "
+      "back.{1}</p>\n{2}</div>\n",
       id,
       graph.left_out == 0 ? std::string()
                           : fmt::format(" {} narrow or deep frames are left out.",

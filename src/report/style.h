@@ -57,13 +57,13 @@ td.mono,code{font-family:var(--mono);font-size:12px}
 .n{white-space:nowrap}
 a{color:var(--accent)}
 .skip:not(:focus){position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%)}
-.fg{position:relative;padding-top:38px;font-size:11px;line-height:18px}
+.fg{position:relative;font-size:11px;line-height:18px}.fg>p{min-height:38px}
 .fn{display:flex;flex-direction:column;min-width:0}.fk{display:flex}
 .fn>a{scroll-margin-top:40vh;height:19px;overflow:hidden;white-space:nowrap;text-indent:3px;color:var(--ink);text-decoration:none;
 background:hsl(var(--h) 55% var(--fl));border:0 solid var(--bg);border-width:0 1px 1px 0}
 .fn>a:focus-visible{outline:2px solid var(--accent);outline-offset:-2px}
 .fn>a:hover::after,.fn>a:focus-visible::after{content:attr(title);position:absolute;top:0;left:0;right:0;height:36px;
-overflow:hidden;white-space:normal;overflow-wrap:anywhere;text-indent:0;background:var(--bg)}
+overflow:hidden;white-space:normal;overflow-wrap:anywhere;text-indent:0;background:var(--bg);pointer-events:none}
 .fg:has(:target) .fn:not(:has(:target),:has(>a:target) .fn),.fg:has(:target) i:not(:has(>a:target) i){display:none}
 .fn:has(:target)>a:not(:target){opacity:.6}
 .bar{display:block;width:90px;height:6px;background:var(--line)}.bar i{display:block;height:6px;background:var(--ink-3)}

@@ -253,9 +253,9 @@ void Engine::Feed(std::span<const store::OrderedRecord> records) {
   series_.ForgetRows();
   while (!records.empty()) {
     GatherRun(records);
-    if (run_.size() > 1) {
+    if (run_size_ > 1) {
       FeedRun();
-      records = records.subspan(run_.size());
+      records = records.subspan(run_size_);
     } else {
       Feed(records.front());
       records = records.subspan(1);
@@ -263,43 +263,62 @@ void Engine::Feed(std::span<const store::OrderedRecord> records) {
   }
 }
 
-void Engine::GatherRun(std::span<const store::OrderedRecord> records) {
-  run_.clear();
-  run_kinds_.clear();
-  for (const store::OrderedRecord& record : records) {
-    if (run_.size() == kMostOfRun) return;
-    // Who reads the values of a tensor finds them in memory where another has just read them.
-    if (record.table == format::TableId::kTensors) return;
-    const auto table = static_cast<std::size_t>(record.table);
-    const bool wanted = table < by_table_.size() && !by_table_[table].empty();
-    std::uint32_t kind = kKindOfTable | static_cast<std::uint32_t>(table);
-    if (wanted && SeriesTable::Has(record.table)) {
-      // A rule is asked whether it wants a series when its first record comes, not before others.
-      const auto* statistic = record.As<format::StatisticRow>();
-      kind = statistic != nullptr ? series_.Following(*statistic) : kNoSeries;
-      if (kind == kNoSeries) {
-        const Series* series = series_.Known(record);
-        if (series == nullptr) return;
-        kind = series->id;
-      }
-      if (kind >= wanted_.size()) return;
-    }
-    if (run_.size() >= kEnoughForRun && kind == run_kinds_.front()) return;
-    run_.push_back({record, kind < kKindOfTable ? kind : kNoSeries});
-    run_kinds_.push_back(kind);
+bool Engine::AnyWants(format::TableId table) const {
+  const auto at = static_cast<std::size_t>(table);
+  return at < by_table_.size() && !by_table_[at].empty();
+}
+
+/// kNoSeries: it is not to be among the records of a run.
+std::uint32_t Engine::KindOf(const store::OrderedRecord& record) {
+  // Who reads the values of a tensor finds them in memory where another has just read them.
+  if (record.table == format::TableId::kTensors) return kNoSeries;
+  if (!AnyWants(record.table) || !SeriesTable::Has(record.table)) {
+    return kKindOfTable | static_cast<std::uint32_t>(record.table);
   }
+  // A rule is asked whether it wants a series when its first record comes, not before others.
+  const Series* series = series_.Known(record);
+  return series != nullptr && series->id < wanted_.size() ? series->id : kNoSeries;
+}
+
+void Engine::GatherRun(std::span<const store::OrderedRecord> records) {
+  if (run_.empty()) {
+    run_.resize(kMostOfRun);
+    run_kinds_.resize(kMostOfRun);
+  }
+  const bool statistics = AnyWants(format::TableId::kStatistics);
+  const std::size_t known = wanted_.size();
+  const std::size_t most = std::min(records.size(), kMostOfRun);
+  std::size_t size = 0;
+  for (; size < most; ++size) {
+    const store::OrderedRecord& record = records[size];
+    const auto* statistic = record.As<format::StatisticRow>();
+    std::uint32_t kind =
+        statistics && statistic != nullptr ? series_.Following(*statistic) : kNoSeries;
+    if (kind >= known) {
+      kind = KindOf(record);
+      if (kind == kNoSeries) break;
+    }
+    if (size >= kEnoughForRun && kind == run_kinds_.front()) break;
+    run_[size] = {record, kind < kKindOfTable ? kind : kNoSeries};
+    run_kinds_[size] = kind;
+  }
+  run_size_ = size;
 }
 
 void Engine::DivideRun() {
-  if (run_kinds_ == divisions_[0].kinds) return;  // As before.
+  const std::span<const std::uint32_t> kinds(run_kinds_.data(), run_size_);
+  const auto is_of_run = [&](const Division& division) {
+    return std::equal(kinds.begin(), kinds.end(), division.kinds.begin(), division.kinds.end());
+  };
+  if (is_of_run(divisions_[0])) return;  // As before.
   std::swap(divisions_[0], divisions_[1]);
+  if (is_of_run(divisions_[0])) return;
   Division& division = divisions_[0];
-  if (run_kinds_ == division.kinds) return;
-  division.kinds = run_kinds_;
+  division.kinds.assign(kinds.begin(), kinds.end());
   division.shares.resize(slots_.size());
   for (std::vector<std::uint32_t>& share : division.shares) share.clear();
-  for (std::uint32_t at = 0; at < run_kinds_.size(); ++at) {
-    const std::uint32_t kind = run_kinds_[at];
+  for (std::uint32_t at = 0; at < kinds.size(); ++at) {
+    const std::uint32_t kind = kinds[at];
     const std::uint32_t table = kind & ~kKindOfTable;
     if (kind >= kKindOfTable && table >= by_table_.size()) continue;
     for (const Slot* slot : kind >= kKindOfTable ? by_table_[table] : wanted_[kind]) {
@@ -315,7 +334,7 @@ void Engine::FeedRun() {
     const std::vector<std::uint32_t>& share = divisions_[0].shares[slot->index];
     if (share.empty() || slot->failed) continue;
     Guard(slot.get(), [&](Reporter* reporter) {
-      slot->rule->OnRun({run_, share, &run_at_}, reporter);
+      slot->rule->OnRun({{run_.data(), run_size_}, share, &run_at_}, reporter);
     });
     const auto end =
         slot->failed ? std::upper_bound(share.begin(), share.end(), run_at_) : share.end();
@@ -326,7 +345,7 @@ void Engine::FeedRun() {
     return std::tie(a.at, a.slot->index) < std::tie(b.at, b.slot->index);
   });
   auto said = said_.begin();
-  for (std::uint32_t at = 0; at < run_.size(); ++at) {
+  for (std::uint32_t at = 0; at < run_size_; ++at) {
     now_ns_ = std::max(now_ns_, run_[at].ord_ns);
     NoteLives(run_[at]);
     for (; said != said_.end() && said->at == at; ++said) Apply(*said);

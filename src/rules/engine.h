@@ -125,6 +125,8 @@ class Engine {
 
   /// Takes into run_ what `records` begin with and may be given to one rule after the other.
   void GatherRun(std::span<const store::OrderedRecord> records);
+  bool AnyWants(format::TableId table) const;
+  std::uint32_t KindOf(const store::OrderedRecord& record);
   void DivideRun();
   void FeedRun();
   void Apply(const Said& said);
@@ -152,8 +154,9 @@ class Engine {
   std::vector<std::vector<Slot*>> wanted_;  ///< By series.
 
   // Of the run of records that rules look at:
-  std::vector<Record> run_;
+  std::vector<Record> run_;               ///< Of which the first run_size_ are of it.
   std::vector<std::uint32_t> run_kinds_;  ///< Of each of its records: who wants it.
+  std::size_t run_size_ = 0;
   /// Which record of a run is whose.
   struct Division {
     std::vector<std::uint32_t> kinds;  ///< Of the run that it is of.

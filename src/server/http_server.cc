@@ -575,14 +575,21 @@ asio::awaitable<Response> ServerImpl::AskWindow(const Request& request, const st
 asio::awaitable<Response> ServerImpl::Report(const Request& request, std::shared_ptr<LiveRun> run) {
   const std::uint64_t asked = run->AskReport();
   cache_->Nudge();
-  std::shared_ptr<const std::string> html;
+  Result<std::shared_ptr<const std::string>> made{std::shared_ptr<const std::string>()};
   co_await Await(
       [&] {
-        html = run->Report(asked);
+        made = run->Report(asked);
         // Of a run that cannot be read any more none is made.
-        return html != nullptr || run->retired() || run->snapshot()->overview.empty();
+        return !made.ok() || *made || run->retired() || run->snapshot()->overview.empty();
       },
       kFirstLook);
+  if (!made.ok()) {
+    co_return Error(request,
+                    made.status().code() == Code::kLimit ? http::status::service_unavailable
+                                                         : http::status::internal_server_error,
+                    made.status().message());
+  }
+  const std::shared_ptr<const std::string> html = *made;
   if (!html) {
     const std::shared_ptr<const Snapshot> snapshot = run->snapshot();
     if (!snapshot->error.empty()) {

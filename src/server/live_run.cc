@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <exception>
+#include <new>
 #include <utility>
 
 #include "base/clock.h"
@@ -61,9 +63,10 @@ Result<std::string> LiveRun::Heatmap(const HeatmapQuery& query) const {
   return query.as_bytes ? HeatBytes(*map) : HeatJson(*map);
 }
 
-std::shared_ptr<const std::string> LiveRun::Report(std::uint64_t asked) const {
+Result<std::shared_ptr<const std::string>> LiveRun::Report(std::uint64_t asked) const {
   const std::scoped_lock lock(mutex_);
-  return report_made_ >= asked ? report_ : nullptr;
+  if (report_made_ < asked) return std::shared_ptr<const std::string>();
+  return report_;
 }
 
 std::int64_t LiveRun::now_ns() const {
@@ -352,19 +355,28 @@ bool LiveRun::Publish(bool now) {
   return true;
 }
 
-bool LiveRun::MakeReport() {
+std::string LiveRun::WithFewStacks(const report::RunData& data) {
+  return report::RenderReport(data, report::StackGraphsOf(data.path, kMostStacks));
+}
+
+bool LiveRun::MakeReport(const Render& render) {
   // The loader alone writes report_made_, so it reads it without the lock.
   const std::uint64_t asked = report_asked_;
   if (asked == report_made_ || !cursor_) return false;
-  std::shared_ptr<const std::string> html;
-  try {
-    html = std::make_shared<const std::string>(
-        report::RenderReport(view_.data, report::StackGraphsOf(view_.data.path)));
-  } catch (const std::bad_alloc&) {
-    // Who asked is told to ask again; the server goes on.
-  }
+  Result<std::shared_ptr<const std::string>> made = [&] {
+    using Made = Result<std::shared_ptr<const std::string>>;
+    try {
+      return Made(std::make_shared<const std::string>(render(view_.data)));
+    } catch (const std::bad_alloc&) {
+      return Made(Code::kLimit, "no memory for the report now: ask again");
+    } catch (const std::exception& error) {
+      return Made(Code::kUnusable, fmt::format("the report cannot be made here: {}: try 'telltale "
+                                               "report {}'",
+                                               error.what(), path_.string()));
+    }
+  }();
   const std::scoped_lock lock(mutex_);
-  report_ = std::move(html);
+  report_ = std::move(made);
   report_made_ = asked;
   return true;
 }

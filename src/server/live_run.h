@@ -8,12 +8,14 @@
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "report/stack_graph.h"
 #include "rules/replay.h"
 #include "rules/run_engine.h"
 #include "rules/watched_findings.h"
@@ -42,8 +44,8 @@ class LiveRun {
   Result<std::string> Heatmap(const HeatmapQuery& query) const;
   /// Asks for a report of what is known now; the loader makes it. What it returns is for Report.
   std::uint64_t AskReport() { return ++report_asked_; }
-  /// As HTML; null until one was made that is no older than the asking.
-  std::shared_ptr<const std::string> Report(std::uint64_t asked) const;
+  /// As HTML; null until one was made that is no older than the asking. Why none could be made.
+  Result<std::shared_ptr<const std::string>> Report(std::uint64_t asked) const;
   std::int64_t now_ns() const;
   std::int64_t watermark_ns() const { return watermark_ns_; }
   /// Somebody asked for it just now.
@@ -60,6 +62,8 @@ class LiveRun {
   std::chrono::steady_clock::time_point answered() const { return answered_; }
   /// It is followed for so long after somebody asked for it.
   static constexpr std::int64_t kWantedNs = 15'000'000'000;
+  /// Of stacks, for the report: some 0.2 s.
+  static constexpr report::StackBound kMostStacks{.file_bytes = 4 << 20, .slices = 200'000};
   bool followed(std::int64_t now_ns) const { return held() || now_ns - wanted_ns_ <= kWantedNs; }
   /// Another run has its id now: streams of this one end.
   void Retire() { retired_ = true; }
@@ -71,8 +75,11 @@ class LiveRun {
   /// Makes known what has changed; true where there was something. At most twice a second, unless
   /// `now`.
   bool Publish(bool now);
-  /// Makes the report, where one was asked for since the last; true where it did.
-  bool MakeReport();
+  using Render = std::function<std::string(const report::RunData&)>;
+  /// Makes the report, where one was asked for since the last; true where it did, or could not:
+  /// Report() says why. While it does no other run is read, so of the stacks it has those that are
+  /// read at once.
+  bool MakeReport(const Render& render = WithFewStacks);
   /// Keeps no more points one by one than this.
   void LimitPoints(std::size_t points);
   const report::RunData& data() const { return view_.data; }
@@ -80,6 +87,7 @@ class LiveRun {
   bool loading() const { return loading_; }
 
  private:
+  static std::string WithFewStacks(const report::RunData& data);
   Status Open();
   /// Forgets all that was read: the next Advance opens the run anew.
   void Reset();
@@ -106,9 +114,10 @@ class LiveRun {
 
   mutable std::mutex mutex_;  ///< Guards snapshot_ and the report, and view_ against being changed.
   std::shared_ptr<const Snapshot> snapshot_;
-  std::shared_ptr<const std::string> report_;  ///< The newest.
-  std::uint64_t report_made_ = 0;              ///< How often it had been asked for by then.
-  RunView view_;  ///< Changed by the loader under the lock; read by it without.
+  /// The newest.
+  Result<std::shared_ptr<const std::string>> report_{std::shared_ptr<const std::string>()};
+  std::uint64_t report_made_ = 0;  ///< How often it had been asked for by then.
+  RunView view_;                   ///< Changed by the loader under the lock; read by it without.
 
   // The loader's.
   std::unique_ptr<store::RunReader> reader_;

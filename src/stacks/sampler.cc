@@ -301,8 +301,8 @@ void Sampler::Import(const RecordedPiece& piece) {
   // Some at a time: of many ranks it would be hundreds of MiB.
   const auto write = [&](std::vector<format::SliceRow>* rows) {
     const std::uint64_t count = rows->size();
+    // The watermark stays where it is until all are written: rows of the next ones end before now.
     format::Batch batch;
-    batch.watermark_ns = Now() + writer_->monotonic_to_run_ns();
     batch.rows.slices = std::move(*rows);
     if (const Status written = writer_->Append(std::move(batch)); written.ok()) {
       counts_.slices += count;

@@ -9,6 +9,7 @@
 #include "store/folder.h"
 #include "store/follower.h"
 #include "store/reader.h"
+#include "store/scan_writers.h"
 
 namespace telltale::store {
 namespace {
@@ -42,16 +43,7 @@ class RunReaderImpl final : public RunReader {
 
   Status Scan(std::uint32_t table_mask, const Visitor& visit, Salvage* salvage) override {
     const bool final = DeriveRunState(info_, run_).state != "running";
-    for (const std::string& name : ListWriters(run_)) {
-      WriterFollower follower(run_ / name, name, table_mask, final, salvage);
-      std::unique_ptr<RowChunk> chunk;
-      while (true) {
-        TELLTALE_ASSIGN_OR_RETURN(const bool progress, follower.Advance(&chunk));
-        if (!progress) break;
-        if (chunk != nullptr && !visit(name, chunk->rows)) return {};
-      }
-    }
-    return {};
+    return ScanWriters(run_, ListWriters(run_), final, table_mask, visit, salvage);
   }
 
   Status ReadAll(std::uint32_t table_mask, StringPool* pool, format::Rows* out,
@@ -97,6 +89,21 @@ class RunReaderImpl final : public RunReader {
 };
 
 }  // namespace
+
+Status ScanWriters(const std::filesystem::path& run, const std::vector<std::string>& writers,
+                   bool final, std::uint32_t table_mask, const RunReader::Visitor& visit,
+                   Salvage* salvage) {
+  for (const std::string& name : writers) {
+    WriterFollower follower(run / name, name, table_mask, final, salvage);
+    std::unique_ptr<RowChunk> chunk;
+    while (true) {
+      TELLTALE_ASSIGN_OR_RETURN(const bool progress, follower.Advance(&chunk));
+      if (!progress) break;
+      if (chunk != nullptr && !visit(name, chunk->rows)) return {};
+    }
+  }
+  return {};
+}
 
 Result<std::unique_ptr<RunReader>> RunReader::Open(const std::filesystem::path& run) {
   TELLTALE_ASSIGN_OR_RETURN(RunInfo info, ReadRunInfo(run));

@@ -99,6 +99,42 @@ def test_scripting_tracing_and_fx_see_the_same_program(telltale):
     assert run.out == plain.stdout
 
 
+def test_modes_of_the_users_see_nothing_of_ours(telltale):
+    run, plain = both(
+        telltale,
+        """
+        import torch, torch.nn as nn
+        from torch.overrides import TorchFunctionMode
+        from torch.utils._python_dispatch import TorchDispatchMode
+        class Functions(TorchFunctionMode):
+            def __torch_function__(self, function, types, args=(), kwargs=None):
+                name = function.__name__
+                if name == "__get__": name = function.__self__.__name__
+                if name != "shape": print(name)  # The size of a batch is asked of it.
+                return function(*args, **(kwargs or {}))
+        class Dispatches(TorchDispatchMode):
+            def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+                print(function); return function(*args, **(kwargs or {}))
+        torch.manual_seed(0)
+        net, crit = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2)), nn.CrossEntropyLoss()
+        opt = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+        x, y = torch.randn(3, 4), torch.tensor([0, 1, 1])
+        def train(n):
+            for _ in range(n): opt.zero_grad(); crit(net(x), y).backward(); opt.step()
+        train(2)
+        with Functions(): train(2)
+        with Functions(), Dispatches(): train(2)
+        train(2)
+        print([p.sum().item() for p in net.parameters()])
+        """,
+        stats_every=1,
+    )
+    run.assert_clean()
+    assert run.out == plain.stdout
+    steps = {row["step"] for row in run.table("statistics", name="gradient/0.weight")}
+    assert steps == set(range(8))
+
+
 def test_models_of_every_kind_still_work(telltale):
     run, plain = both(
         telltale,

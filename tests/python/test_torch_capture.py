@@ -742,6 +742,7 @@ train(3)
 opt.param_groups[0]["params"].reverse(); train(3)
 with torch.no_grad(): nn.Linear(8, 1).eval()(x)
 train(3)
+opt.param_groups[0]["params"] = tuple(opt.param_groups[0]["params"]); train(2)
 print(told_of, file=sys.stderr)
 """
     )
@@ -756,7 +757,7 @@ print(told_of, file=sys.stderr)
     assert captured.losses() == {}
     told = json.loads(captured.err.splitlines()[-1])
     # Of two steps with sparse gradients the first is the binding's, which leaves them to the adapter.
-    assert told == [1, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1]
+    assert told == [1, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 2]
 
 
 def test_the_binding_does_not_record_by_itself_what_is_more_than_parameters(lab):

@@ -122,6 +122,7 @@ class Own(torch.Tensor):
         print(func.__name__, func is torch.Tensor.to); return super().__torch_function__(func, types, args, kwargs or {})
 torch.ones(3).as_subclass(Own).to("meta")
 print(torch.jit.trace(lambda x: x.to(torch.float64) + 1, torch.ones(2)).graph)
+print(torch.jit.trace(lambda x: x.to("meta") + 1, torch.ones(2), check_trace=False).graph)
 print(torch.jit.script(nn.Linear(2, 2).to(torch.float64))(torch.ones(1, 2, dtype=torch.float64)).shape)
 try: torch.ones(1).to(5.5)
 except TypeError as error: print(str(error)[:20])
@@ -146,7 +147,7 @@ class Handler:
 handler = Handler()
 torch.compile = lambda model: model
 if sys.argv[1] == "none": torch.compile = None; del torch.compile
-if sys.argv[1] in ("idle", "late", "busy"):
+if sys.argv[1] in ("idle", "late", "busy", "reset"):
     def load():
         sys.modules["torch._dynamo.callback"] = types.SimpleNamespace(callback_handler=handler)
         frames = {"total": 1} if sys.argv[1] == "busy" else {}
@@ -161,6 +162,9 @@ if sys.argv[1] == "late":
 if sys.argv[1] in ("idle", "late"):
     for start in handler.starts: start()
     print(any(methods())); step(); print(any(methods()))
+if sys.argv[1] == "reset":
+    handler.starts.clear()  # As torch._dynamo.reset() does: nobody would tell us of the next compilation.
+    print(any(methods())); step(); print(any(methods()))
 """
 )
 
@@ -171,6 +175,7 @@ if sys.argv[1] in ("idle", "late"):
         ("none", ["True"]),
         ("idle", ["True", "False", "False"]),
         ("late", ["False", "True", "False", "False"]),
+        ("reset", ["True", "False", "False"]),
         ("busy", ["False"]),
     ],
 )

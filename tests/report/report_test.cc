@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "analysis/profile/tree.h"
+#include "base/utf8.h"
 #include "query/slice_order.h"
 #include "report/causes.h"
 #include "report/html.h"
@@ -22,6 +23,7 @@
 #include "report/svg.h"
 #include "report/text.h"
 #include "report/verdict.h"
+#include "store/folder.h"
 #include "support/sample_run.h"
 #include "support/temp_folder.h"
 
@@ -425,7 +427,8 @@ TEST(StackGraphTest, WidthsAreSharesAndTheWidestComeFirst) {
   EXPECT_EQ(graph.by_own[1].second, 3e9) << "wherever it was called";
   const std::string html = Draw(graph, "s0-");
   EXPECT_EQ(Unbalanced(html), "");
-  EXPECT_NE(html.find("style=\"flex:70000\"><a id=\"s0-2\" href=\"#s0-2\""), std::string::npos) << html;
+  EXPECT_NE(html.find("style=\"flex:70000\"><a id=\"s0-2\" href=\"#s0-2\""), std::string::npos)
+      << html;
   EXPECT_NE(html.find(">g · b.py:2</a>"), std::string::npos) << html;
   EXPECT_NE(html.find("<i style=\"flex:20000\"></i>"), std::string::npos) << "main's own";
   EXPECT_TRUE(MakeStackGraph(analysis::profile::Tree()).frames.empty());
@@ -454,27 +457,138 @@ TEST_F(ReportTest, AFlameGraphIsBoundedAndItsNamesAreShownNotRun) {
   EXPECT_NE(RenderReport(data, {none}).find("They are many."), std::string::npos);
 }
 
+/// Seconds of slices that `writer` recorded, each of `stacks` after the one before; a stack is the
+/// names from the outermost on.
+void WriteStacks(const fs::path& run, const std::string& writer,
+                 const std::vector<std::vector<std::string>>& stacks, std::string_view window) {
+  constexpr std::int64_t kBegin = 1'800'000'000'000'000'000;
+  auto opened = store::Writer::Open(run / writer, writer);
+  ASSERT_TRUE(opened.ok()) << opened.status().message();
+  format::Batch batch;
+  batch.watermark_ns = kBegin;
+  for (const std::vector<std::string>& stack : stacks) {
+    for (const std::string& name : stack) {
+      format::SliceRow row;
+      row.time_ns = batch.watermark_ns;
+      row.duration_ns = 1'000'000'000;
+      row.ord_ns = row.time_ns + row.duration_ns;
+      row.name = name;
+      row.category = "python";
+      row.window = window;
+      row.device = row.stream = -1;
+      row.step = -1;
+      batch.rows.slices.push_back(row);
+    }
+    batch.watermark_ns += 1'000'000'000;
+  }
+  ++batch.watermark_ns;
+  ASSERT_TRUE((*opened)->Append(std::move(batch)).ok());
+  ASSERT_TRUE((*opened)->Close(true).ok());
+}
+
+/// A segment of slices in `writer`'s folder that has so many bytes, and nothing in them.
+void WriteEmptySegment(const fs::path& run, const std::string& writer, std::uintmax_t bytes) {
+  fs::create_directories(run / writer);
+  const fs::path file =
+      run / writer / store::SegmentFileName(format::TableId::kSlices, 1'000'000, 2'000'000);
+  std::ofstream(file).put('x');
+  fs::resize_file(file, bytes);
+}
+
+TEST(StackGraphTest, ALongNameKeepsItsFunctionAndTheEndOfItsFile) {
+  constexpr std::size_t kMost = StackGraph::kMostNameBytes;
+  EXPECT_EQ(ShortFrameName("a.py(1): f<b>"), "a.py(1): f<b>");
+  EXPECT_EQ(ShortFrameName(std::string(kMost, 'x')), std::string(kMost, 'x'));
+  EXPECT_EQ(ShortFrameName(std::string(kMost + 1, 'x')), std::string(kMost - 3, 'x') + "…");
+  const std::string cut = ShortFrameName("/" + std::string(5000, 'd') + "/deep.py(12): step");
+  EXPECT_TRUE(cut.starts_with("…dd")) << cut;
+  EXPECT_TRUE(cut.ends_with("d/deep.py(12): step")) << cut;
+  // Between characters, whatever they become on the page.
+  for (const std::string part : {"é", "€", "😀", "\"", "\xff", "\xe2\x82", "\x1b", "x(1): "}) {
+    for (std::size_t shift = 0; shift < 4; ++shift) {
+      std::string name(shift, 'a');
+      while (name.size() < 10 * kMost) name += part;
+      for (const std::string& whole : {name, name + "(7): " + name}) {
+        const std::string cut_name = ShortFrameName(whole);
+        EXPECT_LE(Escape(cut_name).size(), kMost) << part;
+        EXPECT_GT(Escape(cut_name).size(), kMost / 2 - 12) << part;
+        if (ValidUtf8Prefix(whole) == whole.size()) {
+          EXPECT_EQ(ValidUtf8Prefix(cut_name), cut_name.size()) << part;
+        }
+      }
+    }
+  }
+}
+
+TEST_F(ReportTest, HugeNamesOfFramesLeaveThePageSmall) {
+  Make({});
+  for (const std::string part : {"x", "\"'", "\xff", "\x1b", "<i>"}) {
+    std::string name;
+    while (name.size() < 4'000) name += part;
+    std::vector<std::vector<std::string>> stacks;
+    for (int i = 0; i < 600; ++i) {
+      stacks.push_back({"/" + name + "/" + std::to_string(i) + ".py(1): " + name});
+    }
+    for (const auto& [writer, window] :
+         {std::pair("stacks", query::kSampledStacks),
+          std::pair("windows-1-rank0", std::string_view("trace.json"))}) {
+      fs::remove_all(run_ / writer);
+      WriteStacks(run_, writer, stacks, window);
+    }
+    const auto graphs = StackGraphsOf(run_);
+    ASSERT_EQ(graphs.size(), 2U);
+    for (const StackGraph& graph : graphs) {
+      EXPECT_EQ(graph.frames.size(), StackGraph::kMostFrames);
+      EXPECT_EQ(graph.by_own.size(), 10U);
+    }
+    auto data = Load(run_);
+    ASSERT_TRUE(data.ok());
+    ExpectSound(RenderReport(*data, graphs));
+  }
+}
+
+TEST_F(ReportTest, WhatIsReadForAllGraphsTogetherIsBoundedAndTheRestIsCounted) {
+  Make({});
+  WriteStacks(run_, "stacks", {{"main thread", "t.py(5): hot"}}, query::kSampledStacks);
+  WriteStacks(run_, "windows-1-rank0", {{"w.py(1): one"}}, "trace.json");
+  WriteStacks(run_, "windows-2-rank0", {{"w.py(2): two"}}, "trace.json");
+  const auto names = [](const StackGraph& graph) {
+    std::vector<std::string> out;
+    for (const StackGraph::Frame& frame : graph.frames) out.push_back(frame.name);
+    return out;
+  };
+  const auto all = StackGraphsOf(run_);
+  ASSERT_EQ(all.size(), 2U);
+  EXPECT_EQ(names(all[1]), (std::vector<std::string>{"all", "w.py(1): one", "w.py(2): two"}));
+  EXPECT_EQ(all[0].partly + all[1].partly, "");
+  // One that is too large leaves those that are not, and nobody opens it: it would be damage.
+  WriteEmptySegment(run_, "windows-1-rank0", StackBound().file_bytes);
+  const auto without_one = StackGraphsOf(run_);
+  ASSERT_EQ(without_one.size(), 2U);
+  EXPECT_EQ(names(without_one[1]), (std::vector<std::string>{"all", "w.py(2): two"}));
+  EXPECT_EQ(without_one[0].partly, "");
+  EXPECT_NE(without_one[1].partly.find("1 of 2 recordings (128"), std::string::npos)
+      << without_one[1].partly;
+  EXPECT_EQ(without_one[1].partly.find("damaged"), std::string::npos) << without_one[1].partly;
+  EXPECT_NE(Draw(without_one[1], "s1-").find("1 of 2 recordings (128"), std::string::npos);
+  // What one graph has read the next has not.
+  WriteEmptySegment(run_, "stacks", StackBound().file_bytes - 50'000);
+  fs::remove_all(run_ / "windows-1-rank0");
+  WriteEmptySegment(run_, "windows-2-rank0", 60'000);
+  const auto first_alone = StackGraphsOf(run_);
+  ASSERT_EQ(first_alone.size(), 2U);
+  EXPECT_EQ(names(first_alone[0]).size(), 3U);
+  EXPECT_NE(first_alone[0].partly.find("1 unreadable file"), std::string::npos)
+      << first_alone[0].partly;
+  EXPECT_TRUE(first_alone[1].frames.empty());
+  EXPECT_NE(first_alone[1].why.find("1 of 1 recording ("), std::string::npos) << first_alone[1].why;
+  EXPECT_NE(Draw(first_alone[1], "s1-").find("1 of 1 recording ("), std::string::npos);
+}
+
 TEST_F(ReportTest, SampledStacksOfTheRunAreInItsReport) {
   const RunData data = Make({});
   EXPECT_TRUE(StackGraphsOf(run_).empty());
-  auto writer = store::Writer::Open(run_ / "stacks", "stacks");
-  ASSERT_TRUE(writer.ok()) << writer.status().message();
-  format::Batch batch;
-  for (const char* name : {"main thread", "forward", "t.py(5): hot"}) {
-    format::SliceRow row;
-    row.time_ns = data.summary.first_ns;
-    row.duration_ns = 1'000'000'000;
-    row.ord_ns = row.time_ns + row.duration_ns;
-    row.name = name;
-    row.category = "python";
-    row.window = query::kSampledStacks;
-    row.device = row.stream = -1;
-    row.step = -1;
-    batch.rows.slices.push_back(row);
-  }
-  batch.watermark_ns = data.summary.last_ns;
-  ASSERT_TRUE((*writer)->Append(std::move(batch)).ok());
-  ASSERT_TRUE((*writer)->Close(true).ok());
+  WriteStacks(run_, "stacks", {{"main thread", "forward", "t.py(5): hot"}}, query::kSampledStacks);
   const auto graphs = StackGraphsOf(run_);
   ASSERT_EQ(graphs.size(), 1U);
   EXPECT_EQ(graphs[0].title, "Sampled stacks");

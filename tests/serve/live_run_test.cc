@@ -14,17 +14,21 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <sstream>
+#include <stdexcept>
 #include <string>
 #include <tuple>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/units.h"
+#include "query/slice_order.h"
 #include "report/html.h"
 #include "rules/replay.h"
 #include "server/run_cache.h"
+#include "store/folder.h"
 #include "store/writer.h"
 #include "support/sample_run.h"
 #include "support/temp_folder.h"
@@ -104,17 +108,82 @@ TEST_F(LiveRunTest, TheReportIsMadeByWhoReadsTheRun) {
   ASSERT_TRUE(Until(&run, [&] { return Steps(run) == 100 && !run.loading(); }));
   EXPECT_FALSE(run.MakeReport()) << "nobody asked";
   const std::uint64_t first = run.AskReport();
-  EXPECT_EQ(run.Report(first), nullptr);
+  EXPECT_EQ(run.Report(first).value(), nullptr);
   ASSERT_TRUE(run.MakeReport());
-  const auto report = run.Report(first);
+  const auto report = run.Report(first).value();
   ASSERT_NE(report, nullptr);
   EXPECT_EQ(*report, report::RenderReport(run.data()));
   EXPECT_FALSE(run.MakeReport()) << "it is there";
   const std::uint64_t second = run.AskReport();
-  EXPECT_EQ(run.Report(second), nullptr) << "the first may be of an hour ago";
-  EXPECT_NE(run.Report(first), nullptr);
+  EXPECT_EQ(run.Report(second).value(), nullptr) << "the first may be of an hour ago";
+  EXPECT_NE(run.Report(first).value(), nullptr);
   ASSERT_TRUE(run.MakeReport());
-  EXPECT_NE(run.Report(second), nullptr);
+  EXPECT_NE(run.Report(second).value(), nullptr);
+}
+
+/// All pages wait for who makes it.
+TEST_F(LiveRunTest, OfManyStacksTheReportOnlySaysThatTheyAreThere) {
+  ASSERT_TRUE(testing::WriteRun(run_, sample_).ok());
+  {
+    const auto writer = NewWriter("stacks");
+    format::Batch batch;
+    format::SliceRow& row = batch.rows.slices.emplace_back();
+    row.time_ns = sample_.start_ns;
+    row.duration_ns = kSecond;
+    row.ord_ns = row.time_ns + row.duration_ns;
+    row.name = "t.py(5): hot";
+    row.category = "python";
+    row.window = query::kSampledStacks;
+    row.device = row.stream = -1;
+    batch.watermark_ns = row.ord_ns + 1;
+    ASSERT_TRUE(writer->Append(std::move(batch)).ok());
+    ASSERT_TRUE(writer->Close(true).ok());
+  }
+  LiveRun run("one", run_);
+  ASSERT_TRUE(Until(&run, [&] { return Steps(run) == 100 && !run.loading(); }));
+  const auto report = [&] {
+    const std::uint64_t asked = run.AskReport();
+    EXPECT_TRUE(run.MakeReport());
+    return *run.Report(asked).value();
+  };
+  EXPECT_NE(report().find(">hot · t.py:5</a>"), std::string::npos);
+  const fs::path much = run_ / "stacks" / store::SegmentFileName(format::TableId::kSlices, 2, 3);
+  std::ofstream(much).put('x');
+  fs::resize_file(much, LiveRun::kMostStacks.file_bytes + 1);
+  const auto expect_left_out = [](const std::string& html) {
+    EXPECT_EQ(html.find("t.py:5</a>"), std::string::npos);
+    EXPECT_NE(html.find("1 of 1 recording ("), std::string::npos);
+    EXPECT_NE(html.find("left out: this page reads 4.00"), std::string::npos);
+  };
+  expect_left_out(report());
+  // Well compressed slices take as long as others.
+  fs::rename(much, run_ / "stacks" /
+                       store::SegmentFileName(format::TableId::kSlices, 2,
+                                              LiveRun::kMostStacks.slices + 2));
+  fs::resize_file(
+      run_ / "stacks" /
+          store::SegmentFileName(format::TableId::kSlices, 2, LiveRun::kMostStacks.slices + 2),
+      10);
+  expect_left_out(report());
+}
+
+TEST_F(LiveRunTest, AReportThatThrowsSaysWhyAndTheReaderGoesOn) {
+  ASSERT_TRUE(testing::WriteRun(run_, sample_).ok());
+  LiveRun run("one", run_);
+  ASSERT_TRUE(Until(&run, [&] { return Steps(run) == 100 && !run.loading(); }));
+  const std::uint64_t first = run.AskReport();
+  EXPECT_TRUE(run.MakeReport(
+      [](const report::RunData&) -> std::string { throw std::length_error("too long a text"); }));
+  const auto failed = run.Report(first);
+  ASSERT_FALSE(failed.ok());
+  EXPECT_NE(failed.status().message().find("too long a text"), std::string::npos);
+  const std::uint64_t second = run.AskReport();
+  EXPECT_TRUE(
+      run.MakeReport([](const report::RunData&) -> std::string { throw std::bad_alloc(); }));
+  EXPECT_EQ(run.Report(second).status().code(), Code::kLimit);
+  const std::uint64_t third = run.AskReport();
+  EXPECT_TRUE(run.MakeReport());
+  EXPECT_NE(run.Report(third).value(), nullptr);
 }
 
 TEST_F(LiveRunTest, AFolderThatIsRecordedAnewIsAnotherRun) {

@@ -37,11 +37,12 @@ bool IsOperator(const SliceRow& slice) {
 /// What of the host a device's slice goes back to.
 struct Cause {
   std::int64_t id;
+  std::uint32_t recording;  ///< Ids begin anew in each.
   std::int32_t rank;
   NodeId node;  ///< kNoNode: none of the view.
   bool counted;
   friend bool operator<(const Cause& a, const Cause& b) {
-    return std::tie(a.rank, a.id) < std::tie(b.rank, b.id);
+    return std::tie(a.recording, a.rank, a.id) < std::tie(b.recording, b.rank, b.id);
   }
 };
 
@@ -50,10 +51,11 @@ class Causes {
  public:
   void Add(const Cause& cause) { all_.push_back(cause); }
   void Sort() { std::stable_sort(all_.begin(), all_.end()); }
-  const Cause* Find(std::int32_t rank, std::int64_t id) const {
+  const Cause* Find(std::uint32_t recording, std::int32_t rank, std::int64_t id) const {
     if (id == 0) return nullptr;
-    const auto at = std::lower_bound(all_.begin(), all_.end(), Cause{id, rank, 0, false});
-    return at != all_.end() && at->rank == rank && at->id == id ? &*at : nullptr;
+    const Cause wanted{id, recording, rank, 0, false};
+    const auto at = std::lower_bound(all_.begin(), all_.end(), wanted);
+    return at != all_.end() && !(wanted < *at) ? &*at : nullptr;
   }
 
  private:
@@ -127,7 +129,8 @@ class ProfileBuilder {
     query::SliceOrderOptions wanted{
         .memory_bytes = options_.memory_bytes,
         .recorded = !windows && options_.source != SliceSource::kSampled,
-        .rank = options_.rank};
+        .rank = options_.rank,
+        .writers = options_.writers};
     if (options_.source == SliceSource::kSampled) wanted.sampled = true;
     if (options_.source == SliceSource::kTrace ||
         (options_.source == SliceSource::kAll && windows && average)) {
@@ -160,6 +163,7 @@ class ProfileBuilder {
         top_ = apart ? profile_.tree.Child(kRoot, kTraceNode) : kRoot;
       }
       device_name_ = query::DeviceName(lane.rank, lane.device);
+      recording_ = RecordingOf(lane.window);
       if (lane.host()) {
         TELLTALE_RETURN_IF_ERROR(order->Visit(lane, visit_host));
         while (!open_.empty()) Close();
@@ -209,6 +213,11 @@ class ProfileBuilder {
     return counts;
   }
 
+  std::uint32_t RecordingOf(std::string_view window) {
+    const auto next = static_cast<std::uint32_t>(recordings_.size());
+    return recordings_.try_emplace(window, next).first->second;
+  }
+
   Stats& SelfOf(NodeId id) { return profile_.tree.node(id).self; }
 
   void Close() {
@@ -232,7 +241,7 @@ class ProfileBuilder {
   /// Where an operator that no node encloses counts.
   NodeId Adopt(const SliceRow& slice) {
     if (slice.flow != 0) {
-      const auto forward = flows_.find({slice.rank, slice.flow});
+      const auto forward = flows_.find({recording_, slice.rank, slice.flow});
       if (forward != flows_.end() && forward->second != kNoNode) return forward->second;
     }
     NodeId node = top_;
@@ -256,7 +265,7 @@ class ProfileBuilder {
       kept = true;
       NodeId parent = node == kNoNode ? top_ : node;
       if (view_.backward_below_forward && slice.flow != 0) {
-        const auto forward = flows_.find({slice.rank, slice.flow});
+        const auto forward = flows_.find({recording_, slice.rank, slice.flow});
         if (forward != flows_.end()) parent = forward->second;
       }
       node = profile_.tree.Child(parent, slice.name);
@@ -264,12 +273,16 @@ class ProfileBuilder {
       kept = true;
       node = Adopt(slice);
     }
-    if (slice.flow != 0 && is_operator) flows_.try_emplace({slice.rank, slice.flow}, node);
+    if (slice.flow != 0 && is_operator) {
+      flows_.try_emplace({recording_, slice.rank, slice.flow}, node);
+    }
     if (kept) Count(slice, node, around, begin, end, counted);
     if (!kept && node != kNoNode && counted) SelfOf(node).float_ops += slice.flops;
-    if (slice.correlation != 0) launches_.Add({slice.correlation, slice.rank, node, counted});
+    if (slice.correlation != 0) {
+      launches_.Add({slice.correlation, recording_, slice.rank, node, counted});
+    }
     if (slice.external != 0 && is_operator) {
-      operators_.Add({slice.external, slice.rank, node, counted});
+      operators_.Add({slice.external, recording_, slice.rank, node, counted});
     }
     if (begin == end) {
       return;  // Nothing lies within an instant.
@@ -303,8 +316,8 @@ class ProfileBuilder {
       Counts(slice);
       return;
     }
-    const Cause* cause = launches_.Find(slice.rank, slice.correlation);
-    if (cause == nullptr) cause = operators_.Find(slice.rank, slice.external);
+    const Cause* cause = launches_.Find(recording_, slice.rank, slice.correlation);
+    if (cause == nullptr) cause = operators_.Find(recording_, slice.rank, slice.external);
     bool counted = false;
     if (cause != nullptr) {
       counted = cause->counted;
@@ -350,7 +363,10 @@ class ProfileBuilder {
   Profile profile_;
   NodeId top_ = kRoot;  ///< Above what the lane has.
   std::vector<Open> open_;
-  std::map<std::pair<std::int32_t, std::int64_t>, NodeId> flows_;
+  std::map<std::string_view, std::uint32_t> recordings_;  ///< Numbers by the window of slices.
+  std::uint32_t recording_ = 0;                           ///< Of the lane.
+  /// By recording, rank and number.
+  std::map<std::tuple<std::uint32_t, std::int32_t, std::int64_t>, NodeId> flows_;
   Causes launches_;
   Causes operators_;
   std::uint64_t counted_ = 0;

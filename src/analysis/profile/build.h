@@ -11,7 +11,9 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "analysis/profile/tree.h"
 #include "analysis/profile/view.h"
@@ -39,6 +41,8 @@ struct BuildOptions {
   bool tensor_values = false;  ///< And what is in them.
   SliceSource source = SliceSource::kAll;
   std::size_t memory_bytes = 96 << 20;  ///< SliceOrder's.
+  /// SliceOrder's: of the run's folders only these.
+  std::optional<std::vector<std::string>> writers;
 };
 
 struct Profile {

@@ -167,6 +167,33 @@ TEST_F(Profiles, LinesOfPythonOwnWhatTheyLaunched) {
       << "the backward operator of another thread counts with the line of its forward";
 }
 
+TEST_F(Profiles, NumbersOfCausesBeginAnewInEachRecording) {
+  format::SliceRow* row = &run_.Host("op", "aten::conv2d", 1'000'000, 20'000);
+  row->flow = 5;  // Of aten::linear in the other one.
+  row->window = "second.json";
+  row = &run_.Host("runtime", "cudaLaunchKernel", 1'004'000, 1'000);
+  row->correlation = 9;
+  row->window = "second.json";
+  row = &run_.Device("conv", 1'030'000, 7'000);
+  row->correlation = 9;
+  row->window = "second.json";
+  row = &run_.Device("without a launch", 1'040'000, 3'000);
+  row->correlation = 10;
+  row->window = "second.json";
+  const Profile profile = Build(kGraphView, {.sum = true});
+  EXPECT_EQ(profile.unplaced, 2U) << "the copy, and what the first recording's launch did not do";
+  const auto of = [&](std::string_view name) {
+    NodeId found = kRoot;
+    for (NodeId id = 1; id < profile.tree.size(); ++id) {
+      if (profile.tree.node(id).name == name) found = id;
+    }
+    return found;
+  };
+  EXPECT_EQ(profile.tree.node(of("aten::conv2d")).self.device_ns, 7'000);
+  EXPECT_EQ(profile.tree.node(of("aten::conv2d")).parent, kRoot);
+  EXPECT_EQ(profile.tree.node(of("aten::addmm")).self.device_ns, 30'000);
+}
+
 TEST_F(Profiles, OperatorsThatCarryTheirStackCountWithIt) {
   SliceRun run;
   run.Host("op", "aten::relu", 0, 10'000).args =

@@ -4,7 +4,11 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <limits>
 #include <optional>
+#include <set>
 #include <string_view>
 #include <vector>
 
@@ -12,6 +16,7 @@
 #include "analysis/trace/rows.h"
 #include "analysis/trace/step_breakdown.h"
 #include "base/json.h"
+#include "base/saturate.h"
 #include "store/column_scan.h"
 
 namespace telltale::analysis::trace {
@@ -21,12 +26,35 @@ constexpr std::string_view kCollective = "collective.";
 /// Ranks whose shares lie further apart than this are named.
 constexpr double kApart = 0.05;
 
+/// Of bytes and times: nothing where it is below 0 or more than 63 bits hold.
 std::optional<std::int64_t> Whole(const nlohmann::json& object, std::string_view key) {
   const auto found = object.find(key);
-  if (found == object.end() || !found->is_number()) return std::nullopt;
-  return found->is_number_float() ? static_cast<std::int64_t>(found->get<double>())
-                                  : found->get<std::int64_t>();
+  if (found == object.end()) return std::nullopt;
+  if (found->is_number_float()) {
+    const auto number = found->get<double>();
+    if (!(number >= 0 && number < 0x1p63)) return std::nullopt;
+    return static_cast<std::int64_t>(number);
+  }
+  // What is not below 0 is unsigned to the parser.
+  if (!found->is_number_unsigned()) return std::nullopt;
+  const auto number = found->get<std::uint64_t>();
+  if (number > std::numeric_limits<std::int64_t>::max()) return std::nullopt;
+  return static_cast<std::int64_t>(number);
 }
+
+/// The operations that are told apart.
+class OperationNames {
+ public:
+  std::string_view Of(std::string_view name) {
+    if (names_.contains(name)) return name;
+    if (names_.size() >= kMostOperations) return kOtherOperations;
+    names_.emplace(name);
+    return name;
+  }
+
+ private:
+  std::set<std::string, std::less<>> names_;
+};
 
 void ReadCollectives(std::string_view text, std::int32_t rank, RecordedCommunication* out) {
   const nlohmann::json data = ParseJson(text);
@@ -37,7 +65,7 @@ void ReadCollectives(std::string_view text, std::int32_t rank, RecordedCommunica
       const auto bytes = facts.is_object() ? Whole(facts, "bytes") : std::nullopt;
       const auto known = out->collectives.find({rank, name});
       if (!bytes || known == out->collectives.end()) continue;
-      known->second.bytes = std::max<std::int64_t>(known->second.bytes, 0) + *bytes;
+      known->second.bytes = SaturatingAdd(std::max<std::int64_t>(known->second.bytes, 0), *bytes);
     }
   }
   const auto parallel = data.find("parallel");
@@ -76,8 +104,8 @@ Result<RecordedCommunication> RecordedCommunicationOf(const std::filesystem::pat
       if (c[0].Text(i) != "TRAIN") continue;
       StepCommunication& rank = out.ranks[static_cast<std::int32_t>(c[1].Int(i))];
       ++rank.steps;
-      rank.step_ns += c[2].Int(i);
-      rank.wait_ns += c[3].Int(i);
+      rank.step_ns = SaturatingAdd(rank.step_ns, c[2].Int(i));
+      rank.wait_ns = SaturatingAdd(rank.wait_ns, c[3].Int(i));
     }
     return {};
   };
@@ -86,15 +114,17 @@ Result<RecordedCommunication> RecordedCommunicationOf(const std::filesystem::pat
                          {.table = format::StepRow::kTable,
                           .columns = {"mode", "rank", "duration_ns", "comm_wait_ns"}},
                          steps, salvage));
+  OperationNames operations;
   const auto spans = [&](store::ScanPiece& piece) -> Status {
     const auto& c = piece.columns;
     for (std::size_t i = 0; i < piece.rows; ++i) {
       const std::string_view name = c[0].Text(i);
       if (!name.starts_with(kCollective) || c[1].Text(i) != "TRAIN") continue;
-      CollectiveTotal& total = out.collectives[{static_cast<std::int32_t>(c[2].Int(i)),
-                                                std::string(name.substr(kCollective.size()))}];
+      CollectiveTotal& total =
+          out.collectives[{static_cast<std::int32_t>(c[2].Int(i)),
+                           std::string(operations.Of(name.substr(kCollective.size())))}];
       ++total.calls;
-      total.total_ns += c[3].Int(i);
+      total.total_ns = SaturatingAdd(total.total_ns, c[3].Int(i));
     }
     return {};
   };
@@ -165,9 +195,9 @@ Result<Tables> RunCommunication(TraceSource& source, const Options& options) {
     const StepBreakdown b = StepBreakdownOf(trace);
     std::int64_t wall = 0, communication = 0, overlap = 0;
     for (const StepCost& step : b.steps) {
-      wall += step.span.length();
-      communication += step.communication_ns;
-      overlap += step.overlap_ns;
+      wall = SaturatingAdd(wall, step.span.length());
+      communication = SaturatingAdd(communication, step.communication_ns);
+      overlap = SaturatingAdd(overlap, step.overlap_ns);
     }
     if (b.steps.empty()) continue;
     ranks.Add({Int(rank), Text("trace"), Int(b.steps.size()), wall, communication,

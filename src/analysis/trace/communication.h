@@ -3,10 +3,12 @@
 // of its collectives say, as DistributedDataParallel measures itself, and as a profiler's trace has
 // it. A run needs no trace for it.
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <map>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "base/status.h"
@@ -33,6 +35,10 @@ struct ParallelStep {
   std::int64_t communication_ns = 0;
   std::int64_t overlap_ns = 0;  ///< Of that, while the backward computed.
 };
+
+/// A program may make a name of each call: those beyond so many in a run are one.
+inline constexpr std::size_t kMostOperations = 256;
+inline constexpr std::string_view kOtherOperations = "(one of too many names)";
 
 struct RecordedCommunication {
   std::map<std::int32_t, StepCommunication> ranks;

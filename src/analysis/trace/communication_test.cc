@@ -4,6 +4,10 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <limits>
+#include <set>
+#include <string>
 #include <utility>
 
 #include "analysis/trace/registry.h"
@@ -136,6 +140,54 @@ TEST_F(CommunicationTest, WhatMeasuresItselfAndATraceStandBeside) {
                           std::int64_t{25}, 0.25, std::int64_t{20}, 0.8}));
   EXPECT_EQ(rows[2], (Row{std::int64_t{0}, "trace", std::int64_t{1}, std::int64_t{100},
                           std::int64_t{40}, 0.4, std::int64_t{10}, 0.25}));
+}
+
+TEST_F(CommunicationTest, NumbersThatNothingHoldsAreNone) {
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+  format::Batch batch;
+  batch.rows.steps = {Step(0, 0, kMost), Step(0, 1, kMost)};
+  batch.rows.steps[0].duration_ns = batch.rows.steps[1].duration_ns = kMost;
+  batch.rows.spans = {Collective(0, "collective.all_reduce", kMost),
+                      Collective(0, "collective.all_reduce", kMost),
+                      Collective(0, "collective.broadcast", 1)};
+  batch.rows.events = {
+      Told(0, R"({"operations":{"all_reduce":{"bytes":9223372036854775807}}})"),
+      Told(0, R"({"operations":{"all_reduce":{"bytes":5},"broadcast":{"bytes":1e300}}})"),
+      Told(0, R"({"operations":{"broadcast":{"bytes":18446744073709551615}}})"),
+      Told(0, R"({"operations":{"broadcast":{"bytes":-1e300}}})"),
+      Told(0, R"({"operations":{"broadcast":{"bytes":-7}}})"),
+      Told(0, R"({"parallel":{"communication_ns":9223372036854775808.0,"overlap_ns":1}})")};
+  Write(std::move(batch));
+  const Tables tables = Analysed();
+  ASSERT_EQ(tables.tables[0].rows.size(), 1U) << "what the parallel model says is no time";
+  EXPECT_EQ(tables.tables[0].rows[0][3], Cell(kMost));
+  EXPECT_EQ(tables.tables[0].rows[0][4], Cell(kMost));
+  const auto& operations = tables.tables[1].rows;
+  ASSERT_EQ(operations.size(), 2U);
+  EXPECT_EQ(operations[0][3], Cell(kMost));
+  EXPECT_EQ(operations[0][6], Cell(kMost));
+  EXPECT_EQ(operations[1][6], Cell()) << "none of its bytes is a number of bytes";
+}
+
+TEST_F(CommunicationTest, ANameForEachCallTakesNoMoreMemoryThanMany) {
+  std::set<std::string> names;
+  for (std::size_t i = 0; i < 2 * kMostOperations; ++i) {
+    names.insert("collective.call_" + std::to_string(i));
+  }
+  format::Batch batch;
+  for (const std::int32_t rank : {0, 1}) {
+    for (const std::string& name : names) {
+      batch.rows.spans.push_back(Collective(rank, name.c_str(), 1));
+    }
+  }
+  Write(std::move(batch));
+  store::Salvage salvage;
+  const auto recorded = RecordedCommunicationOf(run_, &salvage);
+  ASSERT_TRUE(recorded.ok()) << recorded.status().message();
+  EXPECT_EQ(recorded->collectives.size(), 2 * (kMostOperations + 1));
+  const auto others = recorded->collectives.find({1, std::string(kOtherOperations)});
+  ASSERT_NE(others, recorded->collectives.end());
+  EXPECT_EQ(others->second.calls, kMostOperations);
 }
 
 TEST_F(CommunicationTest, ARunWithoutStepsIsToldSo) {

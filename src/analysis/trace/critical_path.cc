@@ -215,12 +215,15 @@ struct CriticalPath::Builder {
       for (const QueuePoint& point : of.points) queue[point.row] = point.length;
     }
     std::unordered_map<std::uint32_t, const EventWait*> waits;
-    std::unordered_map<std::int64_t, std::uint32_t> record_calls;
+    // By recording: correlations begin anew in each.
+    std::vector<std::unordered_map<std::int64_t, std::uint32_t>> record_calls(
+        trace.recording_count());
     for (const EventWait& wait : trace.event_waits) waits[wait.row] = &wait;
     if (!waits.empty()) {
       for (std::size_t i = 0; i < trace.size(); ++i) {
         if (trace.category[i] == Category::kRuntime && trace.NameOf(i) == "cudaEventRecord") {
-          record_calls[trace.correlation[i]] = static_cast<std::uint32_t>(i);
+          record_calls[trace.RecordingAt(trace.begin_ns[i])][trace.correlation[i]] =
+              static_cast<std::uint32_t>(i);
         }
       }
     }
@@ -264,8 +267,9 @@ struct CriticalPath::Builder {
         } else if (kind == SyncKind::kEvent || kind == SyncKind::kStreamWait) {
           const auto wait = waits.find(row);
           if (wait == waits.end()) continue;
-          const auto record = record_calls.find(wait->second->record_correlation);
-          if (record == record_calls.end()) continue;
+          const auto& calls = record_calls[trace.RecordingAt(trace.begin_ns[row])];
+          const auto record = calls.find(wait->second->record_correlation);
+          if (record == calls.end()) continue;
           // A mark without a stream has no device either: the only one there is.
           const std::int32_t device =
               stream.first >= 0 || streams.empty() ? stream.first : streams.front().first;

@@ -116,6 +116,27 @@ TEST(CriticalPathTest, AStreamWaitsForTheEventOfAnother) {
   EXPECT_EQ(BoundNs(path, PathBound::kCompute), 130'000);
 }
 
+TEST(CriticalPathTest, EventsAreThoseOfTheirRecording) {
+  TraceMaker maker(0, {.events = true});
+  maker.Op("op", 0, 40);
+  maker.Launched("producer", 1, 5, 100, 7);
+  maker.Call("cudaEventRecord", 4, 1, 50);
+  maker.Call("cudaStreamWaitEvent", 6, 1, 51);
+  maker.Work(Category::kSync, "Stream Wait Event", 6, 0,
+             {.correlation = 51,
+              .stream = 20,
+              .args = R"({"wait_on_stream": 7,"wait_on_cuda_event_record_corr_id": 50})"});
+  maker.Launched("consumer", 8, 106, 30, 20).Recording(0, 200);
+  // Another window of detail counts its events from the same number on.
+  maker.Op("later", 5000, 40).Launched("other", 5001, 5005, 10, 7);
+  maker.Call("cudaEventRecord", 5004, 1, 50).Recording(5000, 5100);
+  const Trace trace = maker.Make();
+  const auto path = CriticalPath::Of(trace, Scope(), {0, 200'000});
+  ASSERT_TRUE(path.ok()) << path.status().message();
+  EXPECT_EQ(path->length_ns(), 135'000);
+  EXPECT_EQ(BoundNs(*path, PathBound::kCompute), 130'000);
+}
+
 TEST(CriticalPathTest, NothingInTheWindowIsSaid) {
   const Trace trace = TraceMaker().Op("a", 0, 10).Make();
   const auto path = CriticalPath::Of(trace, Scope(), {20'000, 30'000});

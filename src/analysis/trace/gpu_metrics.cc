@@ -131,16 +131,17 @@ double CappedIntegral(const Trace& trace, std::span<const std::uint32_t> rows, c
   return sum;
 }
 
-/// Those of the rows, which are by begin, that the recording with `time_ns` has.
-std::span<const std::uint32_t> OfRecording(const Trace& trace,
-                                           const std::vector<std::uint32_t>& rows,
-                                           std::int64_t time_ns) {
-  const std::size_t recording = trace.RecordingAt(time_ns);
+/// Those of the rows, which are by begin, that the recordings have which the window lies in.
+std::span<const std::uint32_t> OfRecordings(const Trace& trace,
+                                            const std::vector<std::uint32_t>& rows,
+                                            const Span& window) {
+  const std::size_t from = trace.RecordingAt(window.begin);
+  const std::size_t to = trace.RecordingAt(window.end);
   const auto of = [&](std::uint32_t row) { return trace.RecordingAt(trace.begin_ns[row]); };
   const auto first = std::partition_point(rows.begin(), rows.end(),
-                                          [&](std::uint32_t row) { return of(row) < recording; });
-  const auto last = std::partition_point(first, rows.end(),
-                                         [&](std::uint32_t row) { return of(row) <= recording; });
+                                          [&](std::uint32_t row) { return of(row) < from; });
+  const auto last =
+      std::partition_point(first, rows.end(), [&](std::uint32_t row) { return of(row) <= to; });
   return {first, last};
 }
 
@@ -187,7 +188,7 @@ GpuMetricsOfRank GpuMetricsOf(const Trace& trace) {
   constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
   GpuMetricsOfRank out;
   out.eligible_share = EligibleShareOf(trace);
-  const Spans windows = Merged(StepWindows(trace, StepBreakdownOf(trace)));
+  const Spans windows = StepWindows(trace, StepBreakdownOf(trace));
   std::vector<bool> tensor(trace.names.size());
   std::vector<bool> wide(trace.names.size());
   for (std::size_t i = 0; i < trace.names.size(); ++i) {
@@ -225,7 +226,7 @@ GpuMetricsOfRank GpuMetricsOf(const Trace& trace) {
     m.utilisation = all > 0 ? static_cast<double>(Length(worked)) / all : kNone;
     double filled = 0;
     for (const Span& window : windows) {
-      filled += CappedIntegral(trace, OfRecording(trace, rows, window.begin), window);
+      filled += CappedIntegral(trace, OfRecordings(trace, rows, window), window);
     }
     m.sm_efficiency = all > 0 && has_blocks ? filled / all : kNone;
     m.occupancy = occupied_ns > 0 ? occupied / static_cast<double>(occupied_ns) / 100 : kNone;

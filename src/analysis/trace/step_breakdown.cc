@@ -39,12 +39,14 @@ std::array<Spans, kRoles> RoleTimes(const Trace& trace) {
     collective_op[i] = IsCollectiveOp(trace.names[i]);
     loader[i] = IsDataLoaderWait(trace.names[i]);
   }
-  // Kernels that a collective's operator launched, whatever their names.
-  std::unordered_set<std::int64_t> collectives;
+  // Kernels that a collective's operator launched, whatever their names. By recording: profilers
+  // count operators anew in each.
+  std::vector<std::unordered_set<std::int64_t>> collectives(trace.recording_count());
+  const auto recording_of = [&](std::size_t row) { return trace.RecordingAt(trace.begin_ns[row]); };
   for (std::size_t i = 0; i < trace.size(); ++i) {
     if (trace.external[i] == 0 || trace.OnDevice(i)) continue;
     if (trace.category[i] == Category::kRuntime) continue;
-    if (collective_op[trace.name[i]]) collectives.insert(trace.external[i]);
+    if (collective_op[trace.name[i]]) collectives[recording_of(i)].insert(trace.external[i]);
   }
   const std::vector<KernelClass> classes = ClassesOf(trace);
   std::array<Spans, kRoles> out;
@@ -52,7 +54,8 @@ std::array<Spans, kRoles> RoleTimes(const Trace& trace) {
     StepRole role = StepRole::kOther;
     switch (trace.category[i]) {
       case Category::kKernel:
-        role = classes[i] == KernelClass::kCommunication || collectives.contains(trace.external[i])
+        role = classes[i] == KernelClass::kCommunication ||
+                       collectives[recording_of(i)].contains(trace.external[i])
                    ? StepRole::kCommunication
                    : StepRole::kKernel;
         break;
@@ -219,10 +222,10 @@ Spans StepWindows(const Trace& trace, const StepBreakdown& breakdown) {
   for (const StepCost& step : breakdown.steps) {
     const std::size_t of = trace.RecordingAt(step.span.begin);
     if (out.empty() || of != recording) out.push_back(step.span);
-    out.back().end = step.span.end;
+    out.back().end = std::max(out.back().end, step.span.end);
     recording = of;
   }
-  return out;
+  return Merged(std::move(out));
 }
 
 StepBreakdown StepBreakdownOf(const Trace& trace) {

@@ -49,7 +49,7 @@ struct StepBreakdown {
 };
 /// Of several recordings, each by itself.
 StepBreakdown StepBreakdownOf(const Trace& trace);
-/// From the first to the last step of each recording, by begin.
+/// From the first to the last step of each recording, merged.
 Spans StepWindows(const Trace& trace, const StepBreakdown& breakdown);
 
 /// Whether a host range is the data loader's wait for the next batch.

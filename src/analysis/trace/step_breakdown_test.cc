@@ -111,6 +111,55 @@ TEST(RecordingsTest, ADeviceIsNotIdleBetweenThem) {
   EXPECT_DOUBLE_EQ(metrics.devices[0].sm_efficiency, 0.2);
 }
 
+TEST(RecordingsTest, OperatorsAreCountedAnewInEach) {
+  // Two windows of one step; the operator with the id 5 is a collective in the first alone.
+  TraceMaker maker;
+  for (const int window : {0, 1}) {
+    const double at = window * 1e6;
+    maker.Step(window, at, 100);
+    maker.On(Category::kOp, window == 0 ? "nccl:all_reduce" : "aten::mm", at + 5, 10,
+             {.external = 5});
+    maker.Call("cudaLaunchKernel", at + 10, 1, 7);
+    maker.Work(Category::kKernel, "kernel", at + 20, 40, {.correlation = 7, .external = 5});
+    maker.Recording(at, at + 100);
+  }
+  const StepBreakdown b = StepBreakdownOf(maker.Make());
+  ASSERT_EQ(b.steps.size(), 2U);
+  EXPECT_EQ(b.steps[0].span.length(), 100'000);
+  EXPECT_EQ(RoleNs(b.steps[0], StepRole::kKernel), 0);
+  EXPECT_EQ(RoleNs(b.steps[1], StepRole::kKernel), 40'000);
+  EXPECT_EQ(b.steps[1].communication_ns, 0);
+}
+
+TEST(RecordingsTest, StepsThatOverlapAreCountedOnce) {
+  // The first step's mark holds the second one.
+  TraceMaker within(0, {.facts = true});
+  within.Step(1, 0, 1000).Step(2, 100, 100);
+  within.Work(Category::kKernel, "gemm", 500, 250, {.args = R"({"blocks per SM": 1})"});
+  const Trace held = within.Make();
+  EXPECT_EQ(StepWindows(held, StepBreakdownOf(held)), (Spans{{0, 1'000'000}}));
+  const GpuMetricsOfRank of_held = GpuMetricsOf(held);
+  ASSERT_EQ(of_held.devices.size(), 1U);
+  EXPECT_DOUBLE_EQ(of_held.devices[0].utilisation, 0.25);
+  // Work of the first recording lasts into the second one.
+  TraceMaker maker(0, {.facts = true});
+  const auto launched = [&](double call, double begin, double duration, std::int64_t correlation) {
+    maker.Call("cudaLaunchKernel", call, 1, correlation);
+    maker.Work(Category::kKernel, "gemm", begin, duration,
+               {.correlation = correlation, .args = R"({"blocks per SM": 1})"});
+  };
+  maker.Step(1, 0, 100).Recording(0, 100);
+  launched(10, 50, 100, 1);
+  maker.Step(2, 120, 80).Recording(120, 200);
+  launched(130, 160, 30, 1);
+  const Trace lasting = maker.Make();
+  EXPECT_EQ(StepWindows(lasting, StepBreakdownOf(lasting)), (Spans{{0, 200'000}}));
+  const GpuMetricsOfRank metrics = GpuMetricsOf(lasting);
+  ASSERT_EQ(metrics.devices.size(), 1U);
+  EXPECT_DOUBLE_EQ(metrics.devices[0].utilisation, 0.65);
+  EXPECT_DOUBLE_EQ(metrics.devices[0].sm_efficiency, 0.65);
+}
+
 TEST(RecordingsTest, WithoutMarksTheOperatorsOfEachAreAStep) {
   TraceMaker maker;
   maker.Op("a", 10, 20).Op("b", 50, 10).Recording(0, 60);
@@ -192,6 +241,51 @@ TEST(StragglersTest, TimeBetweenWindowsIsNoPartOfAStep) {
   EXPECT_EQ(found.step_ns, 1'000'000);
   ASSERT_EQ(found.ranks.size(), 2U);
   EXPECT_EQ(found.ranks[0].rank, 1);
+}
+
+TEST(StragglersTest, WhatOneRankAloneHasRecordedIsComparedWithNothing) {
+  // Both ranks record a first window; one of them a second one too, whose steps count from 0 again.
+  std::vector<RankCollectives> ranks;
+  for (const int rank : {0, 1}) {
+    TraceMaker maker(rank);
+    for (int window = 0; window <= rank; ++window) {
+      const double begin = window * 1e6;
+      for (const int step : {0, 1, 2}) {
+        const double at = begin + step * 1000;
+        maker.Step(step, at, 1000);
+        maker.Launched("ncclKernel_AllReduce", at + 50, at + 500 + rank * 40, 100 - rank * 40);
+      }
+      if (rank == 1) maker.Recording(begin, begin + 3000);
+    }
+    const Trace trace = maker.Make();
+    ranks.push_back(CollectivesOf(trace, Scope(trace, {}), {}));
+  }
+  EXPECT_EQ(ranks[0].steps.size(), 2U);
+  EXPECT_EQ(ranks[1].steps.size(), 4U);
+  const Stragglers found = StragglersOf(ranks, 1);
+  EXPECT_EQ(found.step_ns, 1'000'000) << "of four steps";
+  ASSERT_EQ(found.ranks.size(), 2U);
+  EXPECT_EQ(found.ranks[0].rank, 1);
+  EXPECT_EQ(found.ranks[0].steps, 2U);
+  EXPECT_EQ(found.ranks[0].late_ns, 40'000);
+}
+
+TEST(StragglersTest, ARankOfOneRecordingBesideOneOfSeveral) {
+  // Rank 0 has the second window alone: what it marks there is time of steps too.
+  std::vector<RankCollectives> ranks;
+  for (const int rank : {0, 1}) {
+    TraceMaker maker(rank);
+    for (const int window : {0, 1, 2}) {
+      if (rank == 0 && window != 2) continue;
+      if (rank == 1 && window == 2) continue;
+      const double begin = window * 1e6;
+      for (const int step : {0, 1}) maker.Step(10 * window + step, begin + step * 1000, 1000);
+      if (rank == 1) maker.Recording(begin, begin + 2000);
+    }
+    const Trace trace = maker.Make();
+    ranks.push_back(CollectivesOf(trace, Scope(trace, {.last_step = true}), {}));
+  }
+  EXPECT_EQ(StragglersOf(ranks, 1).step_ns, 1'000'000) << "six steps in three windows of 2 ms";
 }
 
 TEST(StragglersTest, OneRankOrNoCollectiveJudgesNobody) {

@@ -20,6 +20,31 @@ namespace {
 /// Shorter ones hold nobody up.
 constexpr double kLeastShare = 0.01;
 
+/// Of the times that the ranks have recorded, and the step that they mark there.
+using MarkedStep = std::pair<std::size_t, std::int64_t>;
+
+/// When the ranks recorded, merged: they do so together. Empty where none has several recordings:
+/// then all is of one time, whatever their clocks say.
+Spans TimesOf(const std::vector<RankCollectives>& ranks) {
+  if (std::all_of(ranks.begin(), ranks.end(),
+                  [](const RankCollectives& rank) { return rank.recorded.size() < 2; })) {
+    return {};
+  }
+  Spans all;
+  for (const RankCollectives& rank : ranks) {
+    all.insert(all.end(), rank.recorded.begin(), rank.recorded.end());
+  }
+  return Merged(std::move(all));
+}
+
+/// Which of the times a rank's recording is of.
+std::size_t TimeOf(const Spans& times, const RankCollectives& rank, std::size_t recording) {
+  const auto after =
+      std::upper_bound(times.begin(), times.end(), rank.recorded[recording].begin,
+                       [](std::int64_t time, const Span& span) { return time < span.begin; });
+  return static_cast<std::size_t>(after - times.begin());
+}
+
 }  // namespace
 
 RankCollectives CollectivesOf(const Trace& trace, const Scope& scope,
@@ -35,23 +60,22 @@ RankCollectives CollectivesOf(const Trace& trace, const Scope& scope,
   if (wanted.empty()) {
     for (const StepMark& mark : marks) wanted.insert(mark.step);
   }
-  std::set<std::int64_t> seen;
+  std::set<RankCollectives::Step> seen;
   constexpr Span kNothing{std::numeric_limits<std::int64_t>::max(),
                           std::numeric_limits<std::int64_t>::min()};
-  out.recorded.assign(trace.recordings.size(), kNothing);
+  out.recorded.assign(trace.recording_count(), kNothing);
   for (std::size_t i = 0; i < trace.size(); ++i) {
     if (!scope.Has(i) || step_of[i] < 0 || !wanted.contains(step_of[i])) continue;
-    seen.insert(step_of[i]);
+    const std::size_t recording = trace.RecordingAt(trace.begin_ns[i]);
+    seen.insert({recording, step_of[i]});
     out.first_begin_ns = std::min(out.first_begin_ns, trace.begin_ns[i]);
     out.last_end_ns = std::max(out.last_end_ns, trace.end_ns(i));
-    if (!out.recorded.empty()) {
-      Span& span = out.recorded[trace.RecordingAt(trace.begin_ns[i])];
-      span.begin = std::min(span.begin, trace.begin_ns[i]);
-      span.end = std::max(span.end, trace.end_ns(i));
-    }
+    Span& span = out.recorded[recording];
+    span.begin = std::min(span.begin, trace.begin_ns[i]);
+    span.end = std::max(span.end, trace.end_ns(i));
     if (trace.OnDevice(i) && classes[i] == KernelClass::kCommunication) {
-      out.kernels.push_back({step_of[i], trace.LaneOf(i).stream, trace.NameOf(i), trace.begin_ns[i],
-                             trace.duration_ns[i]});
+      out.kernels.push_back({recording, step_of[i], trace.LaneOf(i).stream, trace.NameOf(i),
+                             trace.begin_ns[i], trace.duration_ns[i]});
     }
   }
   out.steps.assign(seen.begin(), seen.end());
@@ -60,35 +84,37 @@ RankCollectives CollectivesOf(const Trace& trace, const Scope& scope,
 
 Stragglers StragglersOf(const std::vector<RankCollectives>& ranks, std::size_t candidates) {
   Stragglers out;
-  std::set<std::int64_t> steps;
   std::int64_t first = std::numeric_limits<std::int64_t>::max();
   std::int64_t last = std::numeric_limits<std::int64_t>::min();
-  Spans recorded;
   for (const RankCollectives& rank : ranks) {
-    steps.insert(rank.steps.begin(), rank.steps.end());
-    recorded.insert(recorded.end(), rank.recorded.begin(), rank.recorded.end());
     first = std::min(first, rank.first_begin_ns);
     last = std::max(last, rank.last_end_ns);
   }
+  const Spans times = TimesOf(ranks);
+  std::set<MarkedStep> steps;
+  for (const RankCollectives& rank : ranks) {
+    for (const RankCollectives::Step& step : rank.steps) {
+      steps.insert({TimeOf(times, rank, step.recording), step.step});
+    }
+  }
   if (steps.empty()) return out;
-  // Ranks record together.
-  const std::int64_t wall_ns =
-      recorded.empty() ? last - first : Length(Merged(std::move(recorded)));
+  const std::int64_t wall_ns = times.empty() ? last - first : Length(times);
   const double step_ns = static_cast<double>(wall_ns) / static_cast<double>(steps.size());
   out.step_ns = static_cast<std::int64_t>(step_ns);
 
   // The last long one of each rank, stream, name and step.
   using Collective = std::pair<std::int64_t, std::string>;  // Stream, name.
   using Kernel = RankCollectives::Kernel;
-  std::map<Collective, std::map<std::int64_t, std::map<std::int32_t, Kernel>>> by_collective;
+  std::map<Collective, std::map<MarkedStep, std::map<std::int32_t, Kernel>>> by_collective;
   for (const RankCollectives& rank : ranks) {
     for (const Kernel& kernel : rank.kernels) {
       if (static_cast<double>(kernel.duration_ns) < kLeastShare * step_ns) continue;
-      by_collective[{kernel.stream, kernel.name}][kernel.step][rank.rank] = kernel;
+      const MarkedStep step{TimeOf(times, rank, kernel.recording), kernel.step};
+      by_collective[{kernel.stream, kernel.name}][step][rank.rank] = kernel;
     }
   }
   double most = -1;
-  const std::map<std::int64_t, std::map<std::int32_t, Kernel>>* judged = nullptr;
+  const std::map<MarkedStep, std::map<std::int32_t, Kernel>>* judged = nullptr;
   for (const auto& [collective, by_step] : by_collective) {
     Moments deviations;
     for (const auto& [step, by_rank] : by_step) {
@@ -112,6 +138,8 @@ Stragglers StragglersOf(const std::vector<RankCollectives>& ranks, std::size_t c
   };
   std::map<std::int32_t, Late> by_rank;
   for (const auto& [step, kernels] : *judged) {
+    // Of several recordings, what one rank alone has seen says nothing of it.
+    if (!times.empty() && kernels.size() < 2) continue;
     std::vector<std::int64_t> begins;
     for (const auto& [rank, kernel] : kernels) begins.push_back(kernel.begin_ns);
     std::sort(begins.begin(), begins.end(), std::greater<>());

@@ -250,26 +250,33 @@ void TraceBuilder::Link() {
   const std::size_t rows = trace_.size();
   trace_.launch.assign(rows, kNoRow);
   struct Launch {
-    std::int64_t correlation;
+    std::uint32_t recording;  // Profilers count anew in each.
     std::uint32_t row;
+    std::int64_t correlation;
+  };
+  const auto recording_of = [&](std::size_t row) {
+    return static_cast<std::uint32_t>(trace_.RecordingAt(trace_.begin_ns[row]));
   };
   std::vector<Launch> launches;
   for (std::size_t i = 0; i < rows; ++i) {
     if (trace_.category[i] == Category::kRuntime && trace_.correlation[i] != 0) {
-      launches.push_back({trace_.correlation[i], static_cast<std::uint32_t>(i)});
+      launches.push_back({recording_of(i), static_cast<std::uint32_t>(i), trace_.correlation[i]});
     }
   }
-  const auto less = [](const Launch& a, const Launch& b) { return a.correlation < b.correlation; };
+  const auto less = [](const Launch& a, const Launch& b) {
+    return a.correlation != b.correlation ? a.correlation < b.correlation
+                                          : a.recording < b.recording;
+  };
   std::stable_sort(launches.begin(), launches.end(), less);
   for (std::size_t i = 0; i < rows; ++i) {
     const Category category = trace_.category[i];
     if (!IsDeviceWork(category) && category != Category::kSync) continue;
     if (trace_.correlation[i] == 0) continue;
-    const auto after =
-        std::upper_bound(launches.begin(), launches.end(), Launch{trace_.correlation[i], 0}, less);
+    const Launch wanted{recording_of(i), 0, trace_.correlation[i]};
+    const auto after = std::upper_bound(launches.begin(), launches.end(), wanted, less);
     if (after == launches.begin()) continue;
     const Launch& found = *(after - 1);
-    if (found.correlation == trace_.correlation[i]) trace_.launch[i] = found.row;
+    if (!less(found, wanted)) trace_.launch[i] = found.row;
   }
 }
 

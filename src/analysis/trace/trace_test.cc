@@ -40,6 +40,18 @@ TEST(TraceTest, WhatWasLaunchedIsLinkedWithItsLaunch) {
   EXPECT_EQ(trace.launch[0], kNoRow);
 }
 
+TEST(TraceTest, EachRecordingCountsItsLaunchesAnew) {
+  TraceMaker maker;
+  maker.Call("first", 0, 2, 5).Kernel("a", 4, 3, 5).Recording(0, 10);
+  maker.Call("second", 100, 2, 5).Kernel("b", 104, 3, 5).Recording(100, 110);
+  maker.Kernel("launched before it was recorded", 201, 3, 5).Recording(200, 210);
+  const Trace trace = maker.Make();
+  ASSERT_EQ(trace.size(), 5U);
+  EXPECT_EQ(trace.launch[1], 0U);
+  EXPECT_EQ(trace.launch[3], 2U);
+  EXPECT_EQ(trace.launch[4], kNoRow);
+}
+
 TEST(TraceTest, TheProfilersOwnMarksAreNoSlices) {
   TraceBuilder builder(0);
   for (const std::string_view kind : {"Trace", "", "overhead"}) {

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "base/json_depth.h"
+#include "base/utf8.h"
 
 namespace telltale::interchange {
 namespace {
@@ -187,7 +188,8 @@ class ArgsValueCopy {
     if (IsArgsWord(word)) return true;
     Copy(begin);
     *out_ += '"';
-    for (const char c : word.substr(0, kMaxArgsWordBytes)) {
+    const std::string_view most = word.substr(0, kMaxArgsWordBytes);
+    for (const char c : most.substr(0, ValidUtf8Prefix(most))) {
       if (c != '\\' && static_cast<unsigned char>(c) >= 0x20) *out_ += c;
     }
     *out_ += '"';

@@ -44,6 +44,8 @@ TEST(ArgsTextTest, WordsThatAreNoJsonAreTexts) {
   EXPECT_EQ(Mended("a\x01"), R"("a")");
   EXPECT_EQ(Mended(std::string(1000, 'x')), "\"" + std::string(64, 'x') + "\"");
   EXPECT_EQ(Mended("1" + std::string(400, '0')), "\"1" + std::string(63, '0') + "\"");
+  EXPECT_EQ(Mended(std::string(63, 'x') + "\u00e9"), "\"" + std::string(63, 'x') + "\"")
+      << "a character is whole or not there";
 }
 
 TEST(ArgsTextTest, BackslashesThatEscapeNothingAreDoubled) {

@@ -3,8 +3,11 @@
 
 #include <fmt/core.h>
 #include <simdjson.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
@@ -29,8 +32,14 @@ namespace ondemand = simdjson::ondemand;
 
 constexpr std::size_t kMaxArgsBytes = 1 << 20;
 constexpr std::size_t kMaxNameBytes = 64 << 10;
+constexpr std::size_t kMaxShortNameBytes = 256;  ///< Of counters, processes, threads.
 constexpr std::size_t kMaxFlowSearch = 64;
 constexpr std::int64_t kMaxNs = INT64_MAX / 4;
+/// Texts are copied in pieces of so many bytes.
+constexpr std::size_t kCopySlack = 16;
+/// Made at once behind what is there of arguments.
+constexpr std::size_t kArgsRoom = 256;
+static_assert(kCopySlack <= kBlockPadding);
 
 constexpr std::string_view kCategoryWords[] = {"op",
                                                "python",
@@ -81,6 +90,28 @@ std::string Unescaped(std::string_view text) {
   return value.is_string() ? value.get<std::string>() : std::string(text);
 }
 
+/// The same, at most so many bytes of it.
+std::string UnescapedMost(std::string_view text, std::size_t bytes) {
+  std::string whole = Unescaped(text);
+  if (whole.size() > bytes) {
+    whole.resize(ValidUtf8Prefix(std::string_view(whole).substr(0, bytes)));
+  }
+  return whole;
+}
+
+/// Eight digits as a number; -1 where they are not all.
+std::int64_t EightDigits(const char* at) {
+  if constexpr (std::endian::native != std::endian::little) return -1;
+  std::uint64_t bytes = 0;
+  std::memcpy(&bytes, at, sizeof bytes);
+  const std::uint64_t digits = bytes ^ 0x3030303030303030;
+  if (((digits | (digits + 0x0606060606060606)) & 0xF0F0F0F0F0F0F0F0) != 0) return -1;
+  // Twos, fours and eights of them: the first byte is the highest.
+  const std::uint64_t twos = (digits * 10 + (digits >> 8)) & 0x00FF00FF00FF00FF;
+  const std::uint64_t fours = (twos * 100 + (twos >> 16)) & 0x0000FFFF0000FFFF;
+  return static_cast<std::int64_t>((fours * 10'000 + (fours >> 32)) & 0xFFFFFFFF);
+}
+
 /// Microseconds with a fraction, as digits, to nanoseconds. False where it is no such number.
 bool ParseMicros(std::string_view text, std::int64_t* ns) {
   const char* at = text.data();
@@ -89,6 +120,12 @@ bool ParseMicros(std::string_view text, std::int64_t* ns) {
   if (negative) ++at;
   std::int64_t value = 0;
   const char* const digits = at;
+  if (end - at >= 8) {
+    if (const std::int64_t eight = EightDigits(at); eight >= 0) {
+      value = eight;
+      at += 8;
+    }
+  }
   while (at != end && *at >= '0' && *at <= '9' && value < kMaxNs / 10'000) {
     value = value * 10 + (*at++ - '0');
   }
@@ -186,7 +223,7 @@ bool ReadEvent(ondemand::object object, RawEvent* event) {
         if (inner.raw_json_token().get(begin) != simdjson::SUCCESS || begin.empty()) return false;
         const std::string_view name = RawKey(member, begin);
         if (!RawText(inner, begin, &text)) return false;
-        event->members.emplace_back(name, Trimmed(text));
+        event->members.push_back({name, Trimmed(text)});
       }
       continue;
     }
@@ -195,6 +232,19 @@ bool ReadEvent(ondemand::object object, RawEvent* event) {
     event->Set(key, Unquoted(text));
   }
   return true;
+}
+
+/// Has the kernel make the pages before they are touched: one by one they cost half as much again.
+void Prefault(void* begin, std::size_t bytes) {
+#ifdef MADV_POPULATE_WRITE
+  static const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const auto at = reinterpret_cast<std::uintptr_t>(begin);
+  const std::uintptr_t from = (at + page - 1) / page * page;
+  const std::uintptr_t until = (at + bytes) / page * page;
+  if (from >= until) return;
+  // Where it is not to be had, they are made one by one.
+  (void)::madvise(static_cast<char*>(begin) + (from - at), until - from, MADV_POPULATE_WRITE);
+#endif
 }
 
 /// What is typed of an event's arguments.
@@ -243,8 +293,9 @@ class BlockParser::Impl {
     name_facts_.clear();
     track_of_.clear();
     lane_of_.clear();
+    recent_tracks_ = {};
+    recent_lanes_ = {};
     for (auto& phase : open_) phase.clear();
-    last_valid_ = false;
     pending_.clear();
     faults_ = {};
     block->slices.categories.assign(std::begin(kCategoryWords), std::end(kCategoryWords));
@@ -256,6 +307,23 @@ class BlockParser::Impl {
   }
 
  private:
+  /// Host and device events take turns: the last few are asked for most.
+  template <class T>
+  struct Recent {
+    std::array<T, 4> all{};
+    std::size_t next = 0;
+    void Add(T one) { all[next++ % all.size()] = std::move(one); }
+  };
+  struct RecentTrack {
+    std::string_view pid, tid;  ///< Parts of a key of track_of_.
+    std::uint32_t track = 0;
+    bool known = false;
+  };
+  struct RecentLane {
+    std::array<std::int64_t, 3> key{};
+    std::uint32_t lane = 0;
+    bool known = false;
+  };
   struct KindFacts {
     ChromeCategory category;
     std::uint32_t code = 0;
@@ -266,13 +334,21 @@ class BlockParser::Impl {
     store::SliceBlock& s = block_->slices;
     const std::size_t rows = bytes / 300;
     for (auto* const column : {&s.time_ns, &s.duration_ns, &s.correlation, &s.external}) {
-      column->reserve(rows);
+      ReserveIn(column, rows);
     }
     for (auto* const column : {&s.name, &s.category, &s.kind, &s.lane}) {
-      column->reserve(rows);
+      ReserveIn(column, rows);
     }
-    s.args_end.reserve(rows);
+    ReserveIn(&s.args_end, rows);
     s.args.reserve(bytes / 3);
+    Prefault(s.args.data(), std::min(s.args.capacity(), last_args_bytes_));
+  }
+
+  /// Blocks of a trace are much like the one before.
+  template <class T>
+  void ReserveIn(std::vector<T>* column, std::size_t rows) {
+    column->reserve(rows);
+    Prefault(column->data(), std::min(rows, last_rows_) * sizeof(T));
   }
 
   void Walk(EventBlock* from) {
@@ -297,7 +373,6 @@ class BlockParser::Impl {
     if (!simdjson::validate_utf8(from->bytes.data(), from->size)) return;
     EventReader reader({from->bytes.data(), from->size});
     while (reader.Next(&event_)) Commit();
-    last_valid_ = false;  // What is left takes the place of these texts.
     const std::size_t taken = reader.taken();
     if (taken == 0 || taken == from->size) {
       from->size -= taken;
@@ -385,7 +460,6 @@ class BlockParser::Impl {
     if (document.current_location().get(behind) == simdjson::SUCCESS) return false;
     if (event_.phase.empty()) return false;
     Commit();
-    last_valid_ = false;  // The next event takes the place of this one's text.
     return true;
   }
 
@@ -422,7 +496,9 @@ class BlockParser::Impl {
   }
 
   std::uint32_t TrackOf(std::string_view pid, std::string_view tid) {
-    if (last_valid_ && pid == last_pid_ && tid == last_tid_) return last_track_;
+    for (const RecentTrack& recent : recent_tracks_.all) {
+      if (recent.tid == tid && recent.pid == pid && recent.known) return recent.track;
+    }
     std::string key(pid);
     key += '\n';
     key += tid;
@@ -434,10 +510,9 @@ class BlockParser::Impl {
       if (!ParseInteger(tid, &track.tid_number)) track.tid_number = 0;
       block_->tracks.push_back(std::move(track));
     }
-    last_pid_ = pid;
-    last_tid_ = tid;
-    last_valid_ = true;
-    return last_track_ = at->second;
+    const std::string_view kept = at->first;
+    recent_tracks_.Add({kept.substr(0, pid.size()), kept.substr(pid.size() + 1), at->second, true});
+    return at->second;
   }
 
   const KindFacts& KindOf(std::string_view kind) {
@@ -454,10 +529,8 @@ class BlockParser::Impl {
   std::uint32_t NameCode(std::string_view name) {
     store::SliceBlock& s = block_->slices;
     std::string plain;
-    if (name.size() > kMaxNameBytes)
-      name = name.substr(0, ValidUtf8Prefix(name.substr(0, kMaxNameBytes)));
-    if (name.find('\\') != std::string_view::npos) {
-      plain = Unescaped(name);
+    if (name.size() > kMaxNameBytes || name.find('\\') != std::string_view::npos) {
+      plain = UnescapedMost(name, kMaxNameBytes);
       name = plain;
     }
     const std::uint32_t code = names_->CodeOf(name, &s.names);
@@ -469,7 +542,9 @@ class BlockParser::Impl {
     const std::array<std::int64_t, 3> key = {
         device ? static_cast<std::int64_t>(track) : -1 - static_cast<std::int64_t>(track),
         device ? number : 0, device ? stream : 0};
-    if (key == last_lane_key_ && !block_->lane_track.empty()) return last_lane_;
+    for (const RecentLane& recent : recent_lanes_.all) {
+      if (recent.key == key && recent.known) return recent.lane;
+    }
     const auto [at, is_new] =
         lane_of_.try_emplace(key, static_cast<std::uint32_t>(block_->lane_track.size()));
     if (is_new) {
@@ -484,8 +559,20 @@ class BlockParser::Impl {
       block_->slices.lanes.push_back(std::move(lane));
       block_->lane_track.push_back(track);
     }
-    last_lane_key_ = key;
-    return last_lane_ = at->second;
+    recent_lanes_.Add({key, at->second, true});
+    return at->second;
+  }
+
+  /// Copies the text and up to kCopySlack bytes of what is behind it, which a block has.
+  static char* CopyText(std::string_view text, char* to) {
+    if (text.size() > 8 * kCopySlack) {
+      std::memcpy(to, text.data(), text.size());
+    } else {
+      for (std::size_t i = 0; i < text.size(); i += kCopySlack) {
+        std::memcpy(to + i, text.data() + i, kCopySlack);
+      }
+    }
+    return to + text.size();
   }
 
   /// Appends the arguments that have no column, and reads those that have.
@@ -493,15 +580,30 @@ class BlockParser::Impl {
     TypedArgs typed;
     std::string& out = block_->slices.args;
     const std::size_t begin = out.size();
-    for (const auto& [key, text] : event_.members) {
-      const std::string_view word = Unquoted(text);
-      if (TakeTyped(key, word, device, &typed)) continue;
-      out += out.size() == begin ? "{\"" : ",\"";
+    std::size_t size = begin;
+    for (const auto& [key, text, plain] : event_.members) {
+      if (TakeTyped(key, text, device, &typed)) continue;
+      const std::size_t most = key.size() + text.size() + 4 + kCopySlack;
+      if (out.size() - size < most) out.resize(size + std::max(most, kArgsRoom));
+      char* at = out.data() + size;
+      *at++ = size == begin ? '{' : ',';
+      *at++ = '"';
+      if (plain) {
+        at = CopyText(key, at);
+        *at++ = '"';
+        *at++ = ':';
+        at = CopyText(text, at);
+        size = static_cast<std::size_t>(at - out.data());
+        continue;
+      }
+      out.resize(static_cast<std::size_t>(at - out.data()));
       AppendArgsKey(key, &out, &faults_);
       out += "\":";
       AppendArgsValue(text, &out, &faults_);
+      size = out.size();
     }
-    if (out.size() > begin) out += '}';
+    out.resize(size);
+    if (size > begin) out += '}';
     if (out.size() - begin > kMaxArgsBytes) {
       out.resize(begin);
       Count(ChromeCount::kCutArguments, 1);
@@ -513,23 +615,25 @@ class BlockParser::Impl {
                         TypedArgs* typed) {
     switch (key.empty() ? 0 : key.front()) {
       case 'c':
-        return JsonIs(key, "correlation") && ParseInteger(text, &typed->correlation);
+        return JsonIs(key, "correlation") && ParseInteger(Unquoted(text), &typed->correlation);
       case 'E':
       case 'e':
         return (JsonIs(key, "External id") || JsonIs(key, "external id")) &&
-               ParseInteger(text, &typed->external);
+               ParseInteger(Unquoted(text), &typed->external);
       case 'b':
       case 'B':
-        return (JsonIs(key, "bytes") || JsonIs(key, "Bytes")) && ParseInteger(text, &typed->bytes);
+        return (JsonIs(key, "bytes") || JsonIs(key, "Bytes")) &&
+               ParseInteger(Unquoted(text), &typed->bytes);
       case 'd':
-        return device && JsonIs(key, "device") && ParseInteger(text, &typed->device);
+        return device && JsonIs(key, "device") && ParseInteger(Unquoted(text), &typed->device);
       case 's':
-        return device && JsonIs(key, "stream") && ParseInteger(text, &typed->stream);
+        return device && JsonIs(key, "stream") && ParseInteger(Unquoted(text), &typed->stream);
       case 'f':
       case 'F': {
         if (!JsonIs(key, "flops") && !JsonIs(key, "Flops") && !JsonIs(key, "FLOPS")) return false;
-        const char* const end = text.data() + text.size();
-        const auto [at, error] = std::from_chars(text.data(), end, typed->flops);
+        const std::string_view word = Unquoted(text);
+        const char* const end = word.data() + word.size();
+        const auto [at, error] = std::from_chars(word.data(), end, typed->flops);
         return error == std::errc() && at == end && std::isfinite(typed->flops);
       }
       default:
@@ -705,18 +809,17 @@ class BlockParser::Impl {
   void TakeNaming() {
     const bool process = event_.name == "process_name";
     if (!process && event_.name != "thread_name") return;
-    for (const auto& [key, text] : event_.members) {
+    for (const auto& [key, text, plain] : event_.members) {
       if (key != "name") continue;
-      std::string name = Unescaped(Trimmed(Unquoted(text)));
-      if (name.size() > 256) name.resize(ValidUtf8Prefix(std::string_view(name).substr(0, 256)));
+      std::string name = UnescapedMost(Trimmed(Unquoted(text)), kMaxShortNameBytes);
       block_->namings.push_back({TrackOf(event_.pid, event_.tid), process, std::move(name)});
     }
   }
 
   void TakeCounter(std::int64_t time_ns) {
     const std::uint32_t track = TrackOf(event_.pid, event_.tid);
-    const std::string name = Unescaped(event_.name.substr(0, 256));
-    for (const auto& [key, text] : event_.members) {
+    const std::string name = UnescapedMost(event_.name, kMaxShortNameBytes);
+    for (const auto& [key, text, plain] : event_.members) {
       const std::string_view word = Unquoted(text);
       double value = 0;
       const char* const end = word.data() + word.size();
@@ -726,7 +829,9 @@ class BlockParser::Impl {
         continue;
       }
       std::string full = name;
-      if (event_.members.size() > 1 || name.empty()) full += "." + Unescaped(key.substr(0, 256));
+      if (event_.members.size() > 1 || name.empty()) {
+        full += "." + UnescapedMost(key, kMaxShortNameBytes);
+      }
       block_->counters.push_back({time_ns, track, std::move(full), value});
     }
     TakeTime(time_ns, time_ns);
@@ -734,7 +839,7 @@ class BlockParser::Impl {
 
   void TakeLoose(char phase, std::int64_t time_ns) {
     ChromeLoose loose{.phase = phase, .time_ns = time_ns, .track = TrackOf(event_.pid, event_.tid)};
-    loose.name = Unescaped(event_.name.substr(0, kMaxNameBytes));
+    loose.name = UnescapedMost(event_.name, kMaxNameBytes);
     loose.kind = Unescaped(event_.kind);
     loose.id = std::string(event_.id_scope) + "/" + std::string(event_.id);
     loose.args = ArgsText();
@@ -749,6 +854,8 @@ class BlockParser::Impl {
         if (left.begin_ns != INT64_MAX) Flush(static_cast<ChromePhase>(phase), track, left);
       }
     }
+    last_rows_ = block_->slices.rows();
+    last_args_bytes_ = block_->slices.args.size();
     block_->flows = BindFlows(pending_, block_->tracks, block_);
     Count(ChromeCount::kNotFinite, faults_.not_finite);
     Count(ChromeCount::kReplacedBytes, faults_.replaced);
@@ -769,12 +876,12 @@ class BlockParser::Impl {
   std::array<std::vector<ChromeInterval>, kChromePhases> open_;
   std::vector<ChromeFlowEnd> pending_;
   ArgsFaults faults_;
-  std::string_view last_pid_, last_tid_, last_word_;
+  std::string_view last_word_;
   std::uint32_t last_word_code_ = 0;
-  std::uint32_t last_track_ = 0;
-  bool last_valid_ = false;  ///< last_pid_ and last_tid_ are texts that are still there.
-  std::array<std::int64_t, 3> last_lane_key_{};
-  std::uint32_t last_lane_ = 0;
+  Recent<RecentTrack> recent_tracks_;
+  Recent<RecentLane> recent_lanes_;
+  std::size_t last_rows_ = 0;        ///< Of the block before.
+  std::size_t last_args_bytes_ = 0;  ///< Of the block before.
 };
 
 BlockParser::BlockParser() : impl_(std::make_unique<Impl>()) {}

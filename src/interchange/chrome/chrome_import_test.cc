@@ -164,6 +164,36 @@ TEST(BlockParserTest, SurvivesWhatNoProgramWrites) {
   EXPECT_EQ(odd.slices, 1U) << "control characters and bytes that are no UTF-8 are replaced";
 }
 
+TEST(BlockParserTest, LongNamesAreCutBetweenCharacters) {
+  const std::string short_name(255, 'n');
+  const std::string long_name((64 << 10) - 1, 'n');
+  const auto event = [](const std::string& phase, const std::string& name, const std::string& key) {
+    return R"({"ph":")" + phase + R"(","pid":1,"tid":1,"ts":1,"name":")" + name + R"(","args":{")" +
+           key + R"(":1,"b":2}})";
+  };
+  MemoryTrace input(
+      "[" + event("C", short_name + "\u00e9", short_name + "\u00e9") + "," +
+      event("C", short_name + R"(\u00e9)", "a") + "," + event("B", long_name + "\u00e9", "a") +
+      "," + event("B", long_name + R"(\u00e9)", "a") + "," + event("X", long_name + "\u00e9", "a") +
+      "," +
+      event("X", std::string(20 << 10, 'n') + std::string(20 << 10, 'e') + R"(\u0041)" + long_name,
+            "a") +
+      "]");
+  EventBlocks blocks(&input, 1 << 30);
+  auto block = blocks.Next();
+  ASSERT_TRUE(block.ok() && *block != nullptr);
+  const auto parsed = BlockParser().Parse(block->get(), "test");
+  ASSERT_EQ(parsed->counters.size(), 4U);
+  EXPECT_EQ(parsed->counters[0].name, short_name + "." + short_name);
+  EXPECT_EQ(parsed->counters[2].name, short_name + ".a") << "nor within an escape";
+  ASSERT_EQ(parsed->loose.size(), 2U);
+  EXPECT_EQ(parsed->loose[0].name, long_name);
+  EXPECT_EQ(parsed->loose[1].name, long_name);
+  ASSERT_EQ(parsed->slices.rows(), 2U);
+  EXPECT_EQ(parsed->slices.names[parsed->slices.name[0]], long_name);
+  EXPECT_EQ(parsed->slices.names[parsed->slices.name[1]].size(), 64U << 10);
+}
+
 /// What one block's events came to, as a text; without damage that is known.
 std::string Described(const std::string& text, std::uint64_t known_damage) {
   MemoryTrace input(text);
@@ -219,6 +249,15 @@ TEST(BlockParserTest, EventsAreTheSameInTheOnePassAndBySimdjson) {
       R"({"ph":"M","name":"process_name","args":{"name":"a process"}})",
       R"({"ph":"B","ts":10,"name":"loose","cat":"c","id":7,"scope":"s","args":{"k":{"l":[true,false]}}})",
       R"({"ph":"X","ts":11,"dur":-1,"name":"","args":{"correlation":5,"External id":6,"bytes":7,"":""}})",
+      R"({"ph":"X","ts":12,"name":"n","args":{"a":[[64, 2.5,-0 ],[],["}]","\\u00e9"]],"b":[ "x" ,[ ] ],"c":[01]}})",
+      R"({"ph":"X","ts":13,"name":"n","args":{"a":01,"b":-,"c":1.,"d":-1.25,"e":1.2.3,"f":0.0,"g":[1e999]}})",
+      R"({"ph":"X","ts":14,"name":"n","args":{"a":)" + std::string(299, '9') + R"(,"b":)" +
+          std::string(310, '9') + R"(,"c":[)" + std::string(310, '9') + "]}}",
+      R"({"ph":"X","ts":15,"name":"n","args":{"a":)" + std::string(64, '[') + "1" +
+          std::string(64, ']') + R"(,"b":)" + std::string(65, '[') + "1" + std::string(65, ']') +
+          "}}",
+      R"({"ph":"X","ts":16,"name":"n","args":{")" + std::string(130, 'k') + R"(":")" +
+          std::string(1000, 'v') + R"(","a":[1],"b":true,"c":"x"}})",
   };
   // A word that no writer writes: from there on simdjson reads the block.
   const std::string odd = R"([{"x":1(},)";
@@ -231,6 +270,41 @@ TEST(BlockParserTest, EventsAreTheSameInTheOnePassAndBySimdjson) {
   // In the middle: what was read stays, what follows is read on.
   EXPECT_EQ(Described("[" + all + "," + odd.substr(1) + all + "]", 1),
             Described(odd + all + "," + all + "]", 1));
+}
+
+TEST(BlockParserTest, TimesOfAnyLengthAreExact) {
+  const std::pair<std::string_view, std::int64_t> times[] = {
+      {"0", 0},
+      {"1234567", 1234567000},
+      {"12345678", 12345678000},
+      {"00000001", 1000},
+      {"12345678.125", 12345678125},
+      {"123456789", 123456789000},
+      {"1669783687464181", 1669783687464181000},
+      {"1669783687464181.1239", 1669783687464181123},
+      {"-1669783687464181.5", -1669783687464181500},
+      {"9999999999999.001", 9999999999999001},
+      {"12345678e1", 123456780000},
+  };
+  std::string text;
+  for (const auto& [word, ns] : times) {
+    text += (text.empty() ? "[" : ",") + std::string(R"({"ph":"X","name":"n","ts":)");
+    text += std::string(word) + "}";
+  }
+  // No numbers, and more than an import takes.
+  for (const std::string word : {"1234567x", "12345678x", "1234567890123456789", "x2345678"}) {
+    text += R"(,{"ph":"X","name":"n","ts":")" + word + "\"}";
+  }
+  MemoryTrace input(text + "]");
+  EventBlocks blocks(&input, 1 << 30);
+  auto block = blocks.Next();
+  ASSERT_TRUE(block.ok() && *block != nullptr);
+  const auto parsed = BlockParser().Parse(block->get(), "test");
+  ASSERT_EQ(parsed->slices.rows(), std::size(times));
+  for (std::size_t i = 0; i < std::size(times); ++i) {
+    EXPECT_EQ(parsed->slices.time_ns[i], times[i].second) << times[i].first;
+  }
+  EXPECT_EQ(parsed->counts[static_cast<std::size_t>(ChromeCount::kDamagedEvents)], 4U);
 }
 
 /// Any bytes, whatever is done to them, end in counts and never in a crash.

@@ -22,6 +22,13 @@
 #define TELLTALE_BY_PROCESSOR
 #endif
 
+// Within Scan, so that it has the processor's instructions too.
+#ifdef __GNUC__
+#define TELLTALE_IN_SCAN [[gnu::always_inline]] inline
+#else
+#define TELLTALE_IN_SCAN inline
+#endif
+
 namespace telltale::interchange {
 namespace {
 
@@ -37,7 +44,7 @@ struct Masks {
 };
 
 #ifdef __SSE2__
-Masks MasksOf(const char* bytes) {
+TELLTALE_IN_SCAN Masks MasksOf(const char* bytes) {
   Masks masks;
   const __m128i lower = _mm_set1_epi8(0x20);
   for (int i = 0; i < 4; ++i) {
@@ -72,13 +79,13 @@ Masks MasksOf(const char* bytes) {
 #endif
 
 /// Bit i: the parity of the bits up to i.
-std::uint64_t PrefixXor(std::uint64_t bits) {
+TELLTALE_IN_SCAN std::uint64_t PrefixXor(std::uint64_t bits) {
   for (int shift = 1; shift < 64; shift *= 2) bits ^= bits << shift;
   return bits;
 }
 
 /// Bytes behind an odd number of backslashes; `carry` from group to group.
-std::uint64_t EscapedBy(std::uint64_t backslashes, std::uint64_t* carry) {
+TELLTALE_IN_SCAN std::uint64_t EscapedBy(std::uint64_t backslashes, std::uint64_t* carry) {
   std::uint64_t escaped = *carry;
   *carry = 0;
   if (backslashes == 0) return escaped;
@@ -99,8 +106,7 @@ bool IsSpace(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
 
 }  // namespace
 
-/// Within Scan, so that it has the processor's instructions too.
-[[gnu::always_inline]] inline BracketScanner::Group BracketScanner::Next(const char* bytes) {
+TELLTALE_IN_SCAN BracketScanner::Group BracketScanner::Next(const char* bytes) {
   const Masks masks = MasksOf(bytes);
   const std::uint64_t escaped = EscapedBy(masks.backslashes, &escaped_);
   const std::uint64_t strings = PrefixXor(masks.quotes & ~escaped) ^ in_string_;

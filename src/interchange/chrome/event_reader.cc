@@ -17,6 +17,10 @@
 namespace telltale::interchange {
 namespace {
 
+/// Shorter ones are no more than a double can be.
+constexpr std::ptrdiff_t kLongNumber = 300;
+constexpr int kDeepList = 64;
+
 enum ByteClass : std::uint8_t { kPlainByte, kQuoteByte, kOpenByte, kCloseByte, kOddByte };
 constexpr std::array<ByteClass, 256> kByteClasses = [] {
   std::array<ByteClass, 256> classes{};
@@ -80,16 +84,17 @@ TELLTALE_INLINE const char* OverBlanks(const char* at, const char* end) {
   return at;
 }
 
-/// From behind a string's first quote to its last.
-TELLTALE_INLINE const char* ToQuote(const char* at, const char* end) {
+/// From behind a string's first quote to its last. `plain` becomes false where escapes are between.
+TELLTALE_INLINE const char* ToQuote(const char* at, const char* end, bool* plain) {
   while (at < end) {
-    const int plain = FirstSpecial(at);
-    at += plain;
-    if (plain == 16) continue;
+    const int ordinary = FirstSpecial(at);
+    at += ordinary;
+    if (ordinary == 16) continue;
     if (at >= end) return nullptr;
     if (*at == '"') return at;
     // Control characters are none of a string's, behind a backslash neither.
     if (*at != '\\' || static_cast<unsigned char>(at[1]) < 0x20) return nullptr;
+    *plain = false;
     at += 2;
   }
   return nullptr;
@@ -111,12 +116,13 @@ TELLTALE_INLINE const char* OverWord(const char* at, const char* end) {
 /// Over an object or list, by its brackets alone.
 const char* OverNested(const char* at, const char* end) {
   std::size_t depth = 0;
+  bool plain = true;
   for (; at < end; ++at) {
     switch (kByteClasses[static_cast<unsigned char>(*at)]) {
       case kPlainByte:
         break;
       case kQuoteByte:
-        at = ToQuote(at + 1, end);
+        at = ToQuote(at + 1, end, &plain);
         if (at == nullptr) return nullptr;
         break;
       case kOpenByte:
@@ -133,10 +139,11 @@ const char* OverNested(const char* at, const char* end) {
 }
 
 /// Over a key, its colon and the blanks behind it.
-TELLTALE_INLINE const char* OverKey(const char* at, const char* end, std::string_view* key) {
+TELLTALE_INLINE const char* OverKey(const char* at, const char* end, std::string_view* key,
+                                    bool* plain) {
   if (*at != '"') return nullptr;
   const char* const begin = at + 1;
-  at = ToQuote(begin, end);
+  at = ToQuote(begin, end, plain);
   if (at == nullptr) return nullptr;
   *key = {begin, static_cast<std::size_t>(at - begin)};
   at = OverBlanks(at + 1, end);
@@ -146,8 +153,9 @@ TELLTALE_INLINE const char* OverKey(const char* at, const char* end, std::string
 /// Over a value, which has its quotes in `text`, where it is a string. `at` may be `end`.
 TELLTALE_INLINE const char* OverValue(const char* at, const char* end, std::string_view* text) {
   const char* const begin = at;
+  bool plain = true;
   if (*at == '"') {
-    at = ToQuote(at + 1, end);
+    at = ToQuote(at + 1, end, &plain);
     if (at != nullptr) ++at;
   } else if (*at == '{' || *at == '[') {
     at = OverNested(at, end);
@@ -158,16 +166,83 @@ TELLTALE_INLINE const char* OverValue(const char* at, const char* end, std::stri
   return at;
 }
 
-/// From a brace on over all members, of which `member(key, at)` takes the value.
+TELLTALE_INLINE bool IsReaderDigit(char c) { return c >= '0' && c <= '9'; }
+
+/// Over a number without exponent that nothing but its end follows; null where it is another.
+TELLTALE_INLINE const char* OverPlainNumber(const char* at, const char* end) {
+  const char* const begin = at;
+  if (*at == '-') ++at;
+  const char* const digits = at;
+  while (IsReaderDigit(*at)) ++at;
+  if (at == digits || (*digits == '0' && at - digits > 1)) return nullptr;
+  if (*at == '.') {
+    if (!IsReaderDigit(*++at)) return nullptr;
+    while (IsReaderDigit(*at)) ++at;
+  }
+  const bool ends = *at == ',' || *at == '}' || *at == ']' || *at == ' ' || *at == '\n';
+  return ends && at < end && at - begin < kLongNumber ? at : nullptr;
+}
+
+/// Over a list of such numbers, of strings without escapes and of such lists; null where it is
+/// another.
+const char* OverPlainList(const char* at, const char* end) {
+  int depth = 0;
+  bool plain = true;
+  while (true) {
+    if (*at == '[') {
+      if (++depth > kDeepList) return nullptr;
+      at = OverBlanks(at + 1, end);
+      if (*at != ']') continue;
+    } else if (*at == '"') {
+      at = ToQuote(at + 1, end, &plain);
+      if (at == nullptr || !plain) return nullptr;
+      at = OverBlanks(at + 1, end);
+    } else {
+      at = OverPlainNumber(at, end);
+      if (at == nullptr) return nullptr;
+      at = OverBlanks(at, end);
+    }
+    while (*at == ']') {
+      if (at >= end) return nullptr;
+      ++at;
+      if (--depth == 0) return at;
+      at = OverBlanks(at, end);
+    }
+    if (*at != ',') return nullptr;
+    at = OverBlanks(at + 1, end);
+  }
+}
+
+/// Over an argument's value; `plain` becomes false where it is not known to be JSON as it stands.
+TELLTALE_INLINE const char* OverArgument(const char* at, const char* end, std::string_view* text,
+                                         bool* plain) {
+  const char* const begin = at;
+  if (*at == '"') {
+    at = ToQuote(at + 1, end, plain);
+    if (at != nullptr) ++at;
+  } else {
+    at = *at == '[' ? OverPlainList(at, end) : OverPlainNumber(at, end);
+    if (at == nullptr) {
+      *plain = false;
+      return OverValue(begin, end, text);
+    }
+  }
+  if (at != nullptr) *text = {begin, static_cast<std::size_t>(at - begin)};
+  return at;
+}
+
+/// From a brace on over all members, of which `member(key, plain, at)` takes the value; `plain`: no
+/// escapes are in the key.
 template <class Member>
 TELLTALE_INLINE const char* OverObject(const char* at, const char* end, const Member& member) {
   at = OverBlanks(at + 1, end);
   if (*at == '}') return at + 1;
   while (true) {
     std::string_view key;
-    at = OverKey(at, end, &key);
+    bool plain = true;
+    at = OverKey(at, end, &key, &plain);
     if (at == nullptr) return nullptr;
-    at = member(key, at);
+    at = member(key, plain, at);
     if (at == nullptr) return nullptr;
     at = OverBlanks(at, end);
     if (*at == '}') return at + 1;
@@ -189,7 +264,7 @@ bool EventReader::Next(RawEvent* event) {
   at = OverBlanks(at + 1, end);
   if (*at != '{') return false;
   event->Clear();
-  at = OverObject(at, end, [&](std::string_view name, const char* value) {
+  at = OverObject(at, end, [&](std::string_view name, bool, const char* value) {
     const RawEvent::Key key = RawEvent::KeyOf(name);
     std::string_view text;
     if (key == RawEvent::kOther) return OverValue(value, end, &text);
@@ -203,9 +278,9 @@ bool EventReader::Next(RawEvent* event) {
     }
     event->members.clear();
     if (*value != '{') return OverValue(value, end, &text);
-    return OverObject(value, end, [&](std::string_view key_of_args, const char* inner) {
-      const char* const behind = OverValue(inner, end, &text);
-      if (behind != nullptr) event->members.emplace_back(key_of_args, text);
+    return OverObject(value, end, [&](std::string_view name_of, bool plain, const char* inner) {
+      const char* const behind = OverArgument(inner, end, &text, &plain);
+      if (behind != nullptr) event->members.push_back({name_of, text, plain});
       return behind;
     });
   });

@@ -19,8 +19,12 @@ namespace telltale::interchange {
 /// One event as its text has it: texts without quotes, escapes as they are.
 struct RawEvent {
   std::string_view phase, kind, name, pid, tid, ts, dur, id, id_scope;
+  struct Member {
+    std::string_view key, text;
+    bool plain = false;  ///< Known to be JSON of no escapes; no blanks around the value.
+  };
   /// Of its arguments, where they are an object: keys without, values with their quotes.
-  std::vector<std::pair<std::string_view, std::string_view>> members;
+  std::vector<Member> members;
   std::uint32_t seen = 0;
   bool duplicate = false;
 

@@ -152,19 +152,24 @@ void TakeNames(const Trace& trace, const trace::Spans& windows, RankFacts* out) 
   });
 
   // Of operators, for work whose launch the source does not name.
-  std::unordered_map<std::int64_t, std::uint32_t> by_external;
+  // By recording: profilers count operators anew in each.
+  std::vector<std::unordered_map<std::int64_t, std::uint32_t>> by_external(trace.recording_count());
+  const auto recording_of = [&](std::size_t row) { return trace.RecordingAt(trace.begin_ns[row]); };
+  bool any_external = false;
   for (std::size_t i = 0; i < trace.size(); ++i) {
     if (trace.OnDevice(i) && trace.launch[i] == kNoRow && trace.external[i] != 0) {
-      by_external.emplace(trace.external[i], kNoRow);
+      by_external[recording_of(i)].emplace(trace.external[i], kNoRow);
+      any_external = true;
     }
   }
-  if (!by_external.empty()) {
+  if (any_external) {
     for (std::size_t i = 0; i < trace.size(); ++i) {
       if (trace.external[i] == 0 || !OnHost(trace, i) || trace.category[i] == Category::kRuntime) {
         continue;
       }
       // The innermost of them is the last one.
-      if (const auto found = by_external.find(trace.external[i]); found != by_external.end()) {
+      auto& operators = by_external[recording_of(i)];
+      if (const auto found = operators.find(trace.external[i]); found != operators.end()) {
         found->second = static_cast<std::uint32_t>(i);
       }
     }
@@ -206,8 +211,10 @@ void TakeNames(const Trace& trace, const trace::Spans& windows, RankFacts* out) 
     if (!trace.OnDevice(i)) continue;
     std::uint32_t by = launch;
     if (by == kNoRow) {
-      const auto found = by_external.find(trace.external[i]);
-      if (found != by_external.end()) by = found->second;
+      const auto& operators = by_external[recording_of(i)];
+      if (const auto found = operators.find(trace.external[i]); found != operators.end()) {
+        by = found->second;
+      }
     }
     if (by == kNoRow) continue;
     if (!python.empty() && python[by] != kNoRow) {

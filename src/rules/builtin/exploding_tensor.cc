@@ -244,6 +244,14 @@ class ExplodingTensor final : public LoopedRule<ExplodingTensor> {
       Tensor& tensor = process->tensors[s.tensor];
       tensor.presence.See(step);
       if (skipped && tensor.collection == kGradients) continue;
+      // Mostly it is well as it was, and past the captures that are taken for normal.
+      if (s.nan == 0 && s.inf == 0 && !tensor.bad && tensor.captures >= normal_ &&
+          !(s.size > growth_ * std::max(tensor.normal, normals[tensor.collection]))) {
+        ++tensor.finite_in_row;
+        tensor.broken = tensor.broken && tensor.finite_in_row < 2;
+        tensor.good_step = step;
+        continue;
+      }
       const bool broken = s.nan > 0 || (s.inf > 0 && !only_nan_ && !tensor.nan_alone);
       // One good capture may lie between two bad ones.
       tensor.finite_in_row = broken ? 0 : tensor.finite_in_row + 1;

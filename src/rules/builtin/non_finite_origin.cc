@@ -178,23 +178,32 @@ class NonFiniteOrigin final : public LoopedRule<NonFiniteOrigin> {
     if (row.count == 0) return;
     Process* process = Find(row, reporter);
     if (process == nullptr || row.step < process->now.step) return;
-    Case& now = process->now;
-    if (row.step > now.step) {
-      Complete(process, false);
-      now = Case();
-      now.step = row.step;
-      now.time_ns = row.time_ns;
-      now.loss_bad = process->loss_bad_last == row.step;
-    }
-    ++now.all[stage];
+    if (row.step > process->now.step) BeginCapture(process, row);
+    ++process->now.all[stage];
     const bool forward = stage == kInput || stage == kOutput;
-    const auto max_abs_of_row = [&row] { return std::max(std::abs(row.min), std::abs(row.max)); };
-    if (row.nan_count + row.inf_count == 0) {
-      if (forward && now.bad.empty()) {
-        const double max_abs = max_abs_of_row();
-        now.forward = row.name;
-        if (std::isfinite(max_abs)) now.max_abs = std::max(now.max_abs, max_abs);
-      }
+    const bool bad = row.nan_count + row.inf_count != 0;
+    if (bad || forward) Note(&process->now, row, stage, bad);
+  }
+
+  // Apart, so that what each row takes is small.
+  [[gnu::noinline]] void BeginCapture(Process* process, const format::StatisticRow& row) {
+    Complete(process, false);
+    Case& now = process->now;
+    now = Case();
+    now.step = row.step;
+    now.time_ns = row.time_ns;
+    now.loss_bad = process->loss_bad_last == row.step;
+  }
+
+  [[gnu::noinline]] static void Note(Case* of, const format::StatisticRow& row, Stage stage,
+                                     bool is_bad) {
+    Case& now = *of;
+    const bool forward = stage == kInput || stage == kOutput;
+    const double max_abs = std::max(std::abs(row.min), std::abs(row.max));
+    if (!is_bad) {
+      if (!now.bad.empty()) return;
+      now.forward = row.name;
+      if (std::isfinite(max_abs)) now.max_abs = std::max(now.max_abs, max_abs);
       return;
     }
     Bad bad;
@@ -204,7 +213,7 @@ class NonFiniteOrigin final : public LoopedRule<NonFiniteOrigin> {
     bad.count = row.count;
     bad.nan = row.nan_count;
     bad.inf = row.inf_count;
-    bad.max_abs = max_abs_of_row();
+    bad.max_abs = max_abs;
     bad.time_ns = row.time_ns;
     if (forward) bad.before = now.forward;
     now.bad.push_back(std::move(bad));

@@ -43,6 +43,7 @@ class EndedProcesses {
   void Add(std::int32_t rank, std::int32_t pid, std::uint32_t attempt, std::int64_t time_ns) {
     ended_[{rank, pid}] = {attempt, time_ns};
   }
+  bool empty() const { return ended_.empty(); }
   /// The row is of a process that has ended.
   template <class Row>
   bool Had(const Row& row) const {
@@ -92,6 +93,12 @@ class ProcessTable {
     return same && !ended_.Had(row) ? newest_ : nullptr;
   }
 
+  /// The same as long as no process was forgotten or ended: what is kept of one may be used so
+  /// long.
+  std::uint32_t changes() const { return changes_; }
+  /// Whether none has ended so far, so that no row can be of one that has.
+  bool none_ended() const { return ended_.empty(); }
+
   /// The same of any other row.
   template <class Row, class Close>
   Process* FindOther(const Row& row, std::uint32_t writer, Close&& close) {
@@ -114,6 +121,7 @@ class ProcessTable {
         continue;
       }
       if (other.open) close(&other);
+      ++changes_;
       if (renamed) NoteEnd(other, row.attempt, row.time_ns);
       at = processes_.erase(at);
     }
@@ -131,6 +139,7 @@ class ProcessTable {
   template <class Close>
   void End(const format::EventRow& exit, std::uint32_t writer, Close&& close) {
     newest_ = nullptr;
+    ++changes_;
     for (auto at = processes_.begin(); at != processes_.end();) {
       Process& process = at->second;
       if (process.pid != exit.pid || process.writer != writer || process.attempt > exit.attempt) {
@@ -175,6 +184,7 @@ class ProcessTable {
 
   std::map<std::pair<std::int32_t, std::int32_t>, Process> processes_;
   Process* newest_ = nullptr;  ///< Found last; null: none, or it is no more.
+  std::uint32_t changes_ = 0;
   std::map<std::int32_t, Rank> ranks_;
   EndedProcesses ended_;
 };

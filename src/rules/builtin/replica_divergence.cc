@@ -162,7 +162,7 @@ class ReplicaDivergence final : public LoopedRule<ReplicaDivergence> {
     JudgeNow(reporter);
   }
 
-  void NewAttempt(std::uint32_t attempt, Reporter* reporter) {
+  [[gnu::noinline]] void NewAttempt(std::uint32_t attempt, Reporter* reporter) {
     JudgeNow(reporter);
     if (open_) Close(reporter);
     attempt_ = attempt;
@@ -217,13 +217,18 @@ class ReplicaDivergence final : public LoopedRule<ReplicaDivergence> {
     if (row.step <= mine.newest_step()) return;
     const Sample sample{row.step, row.time_ns, row.count, row.l2, row.mean, row.min, row.max};
     mine.Add(sample);
-    if (side.by_rank.size() < 2) return;
-    for (const History& other : side.by_rank) {
-      if (other.rank == row.rank) continue;
-      const Sample* found = other.At(row.step);
-      if (found == nullptr || found->count != row.count) continue;
-      Compare(&side, sample, row.rank, *found, other.rank);
-      if (!known.gradient) judge_step_ = std::max(judge_step_, row.step);
+    if (side.by_rank.size() > 1) CompareWithOthers(&side, sample, row.rank, known.gradient);
+  }
+
+  // Apart, so that what each row of a run of one rank takes is small.
+  [[gnu::noinline]] void CompareWithOthers(Side* side, const Sample& sample, std::int32_t rank,
+                                           bool gradient) {
+    for (const History& other : side->by_rank) {
+      if (other.rank == rank) continue;
+      const Sample* found = other.At(sample.step);
+      if (found == nullptr || found->count != sample.count) continue;
+      Compare(side, sample, rank, *found, other.rank);
+      if (!gradient) judge_step_ = std::max(judge_step_, sample.step);
     }
   }
 

@@ -45,19 +45,19 @@ bool TensorRule::Wants(const Series& series) {
   if (series.mode != "TRAIN" && series.mode != "GLOBAL") return false;
   if (!Selects(series)) return false;
   if (by_series_.size() <= series.id) by_series_.resize(series.id + 1);
-  by_series_[series.id] =
-      &tensors_[IdOf(Key(series.rank, series.pid, series.attempt, series.name), series.collection)];
+  by_series_[series.id] = &unseen_;
   return true;
 }
 
-std::uint32_t TensorRule::IdOf(const Key& key, const std::string& collection) {
+std::uint32_t TensorRule::IdOf(const Key& key, std::string_view collection) {
   const auto next = static_cast<std::uint32_t>(tensors_.size());
   const auto [at, made] = ids_.try_emplace(key, next);
-  if (!made && !tensors_[at->second].over) return at->second;
+  if (!made && tensors_[at->second].writer != kNone) return at->second;
   at->second = next;
   Tensor& tensor = tensors_.emplace_back();
   tensor.id = next;
-  tensor.name = std::get<3>(key);
+  tensor.writer = std::get<0>(key);
+  tensor.name = std::get<4>(key);
   tensor.collection = collection;
   tensor.is_gradient = collection == "gradients";
   Link(key, next);
@@ -65,25 +65,26 @@ std::uint32_t TensorRule::IdOf(const Key& key, const std::string& collection) {
 }
 
 void TensorRule::Link(const Key& key, std::uint32_t id) {
-  const auto& [rank, pid, attempt, name] = key;
+  const auto& [writer, rank, pid, attempt, name] = key;
   const auto find = [&](const Key& other) {
     const auto found = ids_.find(other);
-    return found == ids_.end() || tensors_[found->second].over ? kNone : found->second;
+    return found == ids_.end() || tensors_[found->second].writer == kNone ? kNone : found->second;
   };
   if (!name.starts_with(kGradientPrefix)) {
-    tensors_[id].gradient = find(Key(rank, pid, attempt, std::string(kGradientPrefix) + name));
+    const std::string gradient = std::string(kGradientPrefix) + name;
+    tensors_[id].gradient = find(Key(writer, rank, pid, attempt, gradient));
     return;
   }
   const std::uint32_t parameter =
-      find(Key(rank, pid, attempt, name.substr(kGradientPrefix.size())));
+      find(Key(writer, rank, pid, attempt, name.substr(kGradientPrefix.size())));
   if (parameter != kNone) tensors_[parameter].gradient = id;
 }
 
 template <class Row>
-TensorRule::Tensor* TensorRule::Renew(std::uint32_t series, const Row& row) {
+TensorRule::Tensor* TensorRule::Renew(std::uint32_t series, std::uint32_t writer, const Row& row) {
   Tensor*& tensor = by_series_[series];
-  tensor = &tensors_[IdOf(Key(row.rank, row.pid, row.attempt, std::string(row.name)),
-                          std::string(tensor->collection))];
+  tensor = &tensors_[IdOf(Key(writer, row.rank, row.pid, row.attempt, std::string(row.name)),
+                          row.collection)];
   return tensor;
 }
 
@@ -106,9 +107,14 @@ template <class Row>
 [[gnu::always_inline]] inline TensorRule::Process* TensorRule::Begin(Tensor* tensor, const Row& row,
                                                                      std::uint32_t writer,
                                                                      Reporter* reporter) {
-  Process* process = processes_.FindSame(row);
-  if (process == nullptr) process = Find(row, writer, reporter);
-  if (process == nullptr) return nullptr;
+  Process* process = tensor->process;
+  if (process == nullptr || tensor->changes != processes_.changes()) {
+    process = Find(row, writer, reporter);
+    if (process == nullptr) return nullptr;
+    // One that ended may have rows that came late: then each is asked for.
+    tensor->process = processes_.none_ended() ? process : nullptr;
+    tensor->changes = processes_.changes();
+  }
   if (row.step > process->capture_step) BeginCapture(process, row.step, row.time_ns, reporter);
   const std::int64_t newest = std::max(tensor->statistic_step, tensor->values_step);
   if (newest < 0) process->tensors.push_back(tensor->id);
@@ -125,7 +131,7 @@ inline void TensorRule::Apply(Tensor* tensor, Process* process, std::int64_t ste
     tensor->first_value = verdict.value;
   }
   tensor->value = verdict.value;
-  tensor->weight = std::clamp(verdict.weight, 0.0, 1.0);
+  tensor->weight = verdict.weight == 1 ? 1 : std::clamp(verdict.weight, 0.0, 1.0);
   process->dirty = true;
   if (!verdict.bad && tensor->bad_in_row == 0 && !tensor->ill) {  // Well, as it was.
     ++tensor->good_in_row;
@@ -151,8 +157,10 @@ inline void TensorRule::Apply(Tensor* tensor, Process* process, std::int64_t ste
   tensor->statistic_step = row.step;
   tensor->elements = row.count;
   // Values say more, while they come: the governor takes fewer of them first.
-  const std::int64_t usual = std::max<std::int64_t>(1, process->widest);
-  if (row.step - tensor->values_step > 4 * usual) tensor->by_values = false;
+  if (tensor->by_values) {
+    const std::int64_t usual = std::max<std::int64_t>(1, process->widest);
+    if (row.step - tensor->values_step > 4 * usual) tensor->by_values = false;
+  }
   const auto verdict = OnStatistic(*tensor, process, row);
   if (verdict && !tensor->by_values) Apply(tensor, process, row.step, row.time_ns, *verdict);
 }
@@ -178,10 +186,12 @@ void TensorRule::Take(const Record& record, Reporter* reporter) {
   if (record.series < by_series_.size() && by_series_[record.series] != nullptr) {
     Tensor* tensor = by_series_[record.series];
     if (const auto* statistic = record.As<format::StatisticRow>()) {
-      if (tensor->over) tensor = Renew(record.series, *statistic);
+      if (tensor->writer != record.writer) {
+        tensor = Renew(record.series, record.writer, *statistic);
+      }
       TakeStatistic(tensor, *statistic, record.writer, reporter);
     } else if (const auto* values = record.As<format::TensorRow>()) {
-      if (tensor->over) tensor = Renew(record.series, *values);
+      if (tensor->writer != record.writer) tensor = Renew(record.series, record.writer, *values);
       TakeValues(tensor, record, *values, reporter);
     }
   } else if (const auto* step = record.As<format::StepRow>()) {
@@ -204,7 +214,9 @@ void TensorRule::OnRun(const RecordRun& run, Reporter* reporter) {
     }
     Tensor* tensor = by_series_[record.series];
     if (tensor == nullptr) continue;
-    if (tensor->over) tensor = Renew(record.series, *statistic);
+    if (tensor->writer != record.writer) {
+      tensor = Renew(record.series, record.writer, *statistic);
+    }
     TakeStatistic(tensor, *statistic, record.writer, reporter);
   }
 }
@@ -223,7 +235,7 @@ void TensorRule::TakeEvent(const format::EventRow& event, std::uint32_t writer,
   if (event.kind == "process.exit") {
     processes_.End(event, writer, [&](Process* process) {
       End(process, reporter);
-      for (const std::uint32_t id : process->tensors) tensors_[id].over = true;
+      for (const std::uint32_t id : process->tensors) tensors_[id].writer = kNone;
     });
   } else if (event.kind == "plan") {
     OnPlan(event);

@@ -13,6 +13,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <vector>
 
@@ -32,6 +33,8 @@ class TensorRule : public Rule {
   bool has_data() const final { return has_data_; }
 
  protected:
+  static constexpr std::uint32_t kNone = ~0U;
+
   struct Verdict {
     bool bad = false;
     /// The number behind it; the evidence names that of each ill tensor.
@@ -47,15 +50,19 @@ class TensorRule : public Rule {
     double worked_s = 0;
   };
 
+  struct Process;
+
   /// A tensor of one process and attempt.
   struct Tensor {
     // First what each row asks for.
+    std::uint32_t writer = kNone;  ///< Of its node; kNone: it is over.
+    std::uint32_t changes = 0;     ///< `process` is its process while the table has as many.
+    Process* process = nullptr;
     std::uint32_t id = 0;  ///< Counts up from 0 in the rule: an index for what it keeps beside.
-    std::uint32_t gradient = ~0U;  ///< Id of its gradient's tensor; ~0: none was seen.
-    bool is_gradient = false;      ///< Its collection says so.
+    std::uint32_t gradient = kNone;  ///< Id of its gradient's tensor; kNone: none was seen.
+    bool is_gradient = false;        ///< Its collection says so.
     bool ill = false;
     bool gone = false;       ///< It is captured no more.
-    bool over = false;       ///< Its process has ended; another may have its pid.
     bool by_values = false;  ///< The newest verdict is of values; statistics are not asked.
     std::int64_t statistic_step = -1;
     std::int64_t values_step = -1;
@@ -127,18 +134,19 @@ class TensorRule : public Rule {
   }
 
  private:
-  static constexpr std::uint32_t kNone = ~0U;
   static constexpr std::int64_t kRecovery = 2;  ///< Good verdicts in a row that make it well.
 
-  using Key = std::tuple<std::int32_t, std::int32_t, std::uint32_t, std::string>;
+  /// Writer, rank, pid, attempt, name: processes of two nodes may have the same numbers.
+  using Key = std::tuple<std::uint32_t, std::int32_t, std::int32_t, std::uint32_t, std::string>;
 
   /// The tensor of this name in its process, made where there is none or its process has ended.
-  std::uint32_t IdOf(const Key& key, const std::string& collection);
+  std::uint32_t IdOf(const Key& key, std::string_view collection);
   /// Makes a parameter and its gradient known to each other.
   void Link(const Key& key, std::uint32_t id);
-  /// What a row of a known series is of, after the process of those before it has ended.
+  /// What a row of a series is of, where it is not what the row before was of: the first, of
+  /// another node, or the process of those before it has ended.
   template <class Row>
-  Tensor* Renew(std::uint32_t series, const Row& row);
+  Tensor* Renew(std::uint32_t series, std::uint32_t writer, const Row& row);
   template <class Row>
   Process* Find(const Row& row, std::uint32_t writer, Reporter* reporter);
   template <class Row>
@@ -168,6 +176,7 @@ class TensorRule : public Rule {
   std::deque<Tensor> tensors_;
   std::map<Key, std::uint32_t> ids_;
   std::vector<Tensor*> by_series_;  ///< Null: not wanted.
+  Tensor unseen_;                   ///< In by_series_ until the first row.
   ProcessTable<Process> processes_;
   bool has_data_ = false;
 };

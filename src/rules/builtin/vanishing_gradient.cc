@@ -217,6 +217,11 @@ class VanishingGradient final : public LoopedRule<VanishingGradient> {
       Tensor& tensor = process->tensors[i];
       tensor.presence.See(step);
       tensor.gone = false;
+      // Mostly it is as large as it was.
+      if (tensor.small_in_row == 0 && !tensor.vanished && !(tensor.mean < threshold_)) {
+        ++tensor.alive_in_row;
+        continue;
+      }
       const double limit = threshold_ * (tensor.vanished ? kHysteresis : 1);
       const bool small =
           judged && tensor.mean < limit && (all_small || tensor.mean < share_ * largest);

@@ -9,6 +9,7 @@ works on, which looks at the methods themselves: the hooks are gone before it do
 from __future__ import annotations
 
 import sys
+import weakref
 from types import ModuleType
 from typing import Any
 
@@ -45,12 +46,25 @@ def _compiler() -> str:
     handler = getattr(callback, "callback_handler", None)
     if handler is None or utils.counters.get("frames"):
         return "busy"
-    handler.register_start_callback(_compiles)
+    _be_told(handler)
     return "idle"
 
 
+def _be_told(handler: Any) -> None:
+    """Has Dynamo call us where it begins to look at code. torch._dynamo.reset() forgets whom it was to call: where it lets go
+    of our callback, which nobody else holds, that is taken for a beginning too.
+    """
+
+    def begins(*_: Any) -> None:
+        _compiles()
+
+    handler.register_start_callback(begins)
+    let_go: Any = weakref.finalize(begins, _compiles)
+    let_go.atexit = False
+
+
 def _compiles(*_: Any) -> None:
-    """It begins to look at code: callback of Dynamo."""
+    """It looks at code, or may without telling us."""
     global _over
     _over = True
     _unhook()

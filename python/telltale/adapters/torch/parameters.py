@@ -102,6 +102,11 @@ def _name_all(groups: Iterable[list[Any]]) -> list[_Named]:
     return named
 
 
+def _listed(parameters: Any) -> list[Any]:
+    """A group's parameters, which torch keeps in a list, but takes from any sequence put there."""
+    return parameters if isinstance(parameters, list) else list(parameters)
+
+
 def _find(owner: Any, groups: list[list[Any]]) -> _Known:
     known = _known.get(id(owner))
     if known is None or known.owner() is not owner or known.version != modules.version():
@@ -138,7 +143,7 @@ def on_optimizer(optimizer: Any) -> None:
     if not owns():
         claim()
         probe.forget_optimizers()
-    groups = [group["params"] for group in optimizer.param_groups]
+    groups = [_listed(group["params"]) for group in optimizer.param_groups]
     # A fused optimizer unscales while it steps: its gradients are not yet what they mean.
     scale = getattr(optimizer, "grad_scale", None)
     known = _record(optimizer, groups, scale is None)

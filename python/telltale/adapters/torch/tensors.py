@@ -43,6 +43,8 @@ dtypes: dict[Any, int] = {}
 _wider: dict[Any, Any] = {}
 _plain: tuple[type, ...] = ()
 tensor_type: Any = object
+# Of torch 1.13, whose DisableTorchFunction leaves modes on: the mode that stands for all of them.
+_stack_mode: Any = None
 
 
 def record(tensor: Any, name_id: int, take: int) -> None:
@@ -81,11 +83,14 @@ def refused(tensor: Any, name_id: int, take: int, why: int) -> None:
 class _Undisturbed:
     """Neither autograd nor a mode of the user's (FlopCounterMode, set_default_device) sees what we do."""
 
-    __slots__ = ("_dispatch", "_function", "_grad")
+    __slots__ = ("_dispatch", "_function", "_grad", "_mode")
 
     def __enter__(self) -> None:
         c = _torch._C
         # First: a mode would see what follows.
+        self._mode = _stack_mode is not None and _mode_enabled()
+        if self._mode:
+            c._set_torch_function_mode(None)
         self._function = c.DisableTorchFunction()
         self._function.__enter__()
         self._grad = _torch.is_grad_enabled()
@@ -101,6 +106,8 @@ class _Undisturbed:
         del self._dispatch
         _torch._C._set_grad_enabled(self._grad)
         self._function.__exit__(*exception)
+        if self._mode:
+            _torch._C._set_torch_function_mode(_stack_mode())
 
 
 def undisturbed() -> _Undisturbed:
@@ -294,7 +301,7 @@ def add_type(kind: type) -> None:
 
 
 def install(torch: ModuleType) -> None:
-    global _torch, _plain, _COMPRESSED, _mode_enabled, tensor_type
+    global _torch, _plain, _COMPRESSED, _mode_enabled, _stack_mode, tensor_type
     _torch = torch
     tensor_type = torch.Tensor
     dtypes.update((getattr(torch, name), code) for name, code in DTYPE_CODES.items() if hasattr(torch, name))
@@ -305,6 +312,8 @@ def install(torch: ModuleType) -> None:
     _COMPRESSED = tuple(getattr(torch, name) for name in layouts if hasattr(torch, name))
     _plain = (torch.Tensor, torch.nn.Parameter)
     _mode_enabled = getattr(torch._C, "_is_torch_function_mode_enabled", _no_mode)
+    if hasattr(torch._C, "_set_torch_function_mode"):
+        _stack_mode = getattr(torch.overrides, "_TorchFunctionStackMode", None)
     tensor: Any = torch.Tensor
     compiler = getattr(getattr(torch._C, "_dynamo", None), "eval_frame", None)
     probe.configure_torch(
