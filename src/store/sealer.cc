@@ -5,93 +5,139 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
-#include <deque>
+#include <memory>
 #include <type_traits>
+#include <utility>
 
 #include "store/folder.h"
 #include "store/journal_reader.h"
 #include "store/segment.h"
+#include "store/segment_writer.h"
 
 namespace telltale::store {
 namespace {
 
-constexpr std::uint64_t kSealReadBytes = 1 << 20;
+/// So little that its rows are still in the cache when they are put into columns.
+constexpr std::uint64_t kSealReadBytes = 128 << 10;
 
-struct JournalContent {
-  StringPool pool;
-  format::Rows rows;
-  std::int64_t watermark_before_ns = 0;
-  std::int64_t watermark_after_ns = 0;
+/// The segments of one journal while it is read: each table's, from its first row on.
+class JournalSealing {
+ public:
+  JournalSealing(const std::filesystem::path& folder, const std::string& writer,
+                 std::uint64_t number)
+      : folder_(folder), writer_(writer), number_(number) {}
+  ~JournalSealing() {
+    for (const Segment& segment : segments_) {
+      if (!segment.temporary.empty()) ::unlink(segment.temporary.c_str());
+    }
+  }
+  JournalSealing(const JournalSealing&) = delete;
+  JournalSealing& operator=(const JournalSealing&) = delete;
+
+  Status Run() {
+    TELLTALE_ASSIGN_OR_RETURN(const std::unique_ptr<JournalFile> file,
+                              JournalFile::Open(folder_ / JournalFileName(number_)));
+    StringPool pool;
+    JournalChunk chunk;
+    do {
+      chunk.records = 0;
+      chunk.batch.positions.clear();
+      format::ForEachTable(chunk.batch.rows, [](auto& rows) { rows.clear(); });
+      TELLTALE_RETURN_IF_ERROR(file->Read(true, kSealReadBytes, &pool, &chunk));
+      TELLTALE_RETURN_IF_ERROR(Append(chunk.batch.rows));
+    } while (chunk.records > 0);
+    if (chunk.header) watermark_before_ns_ = chunk.header->watermark_ns;
+    watermark_after_ns_ = std::max(chunk.batch.watermark_ns, watermark_before_ns_);
+    for (Segment& segment : segments_) {
+      if (segment.columns) TELLTALE_RETURN_IF_ERROR(Finish(&segment));
+    }
+    return records_.empty() ? Status() : SyncFolder(folder_);
+  }
+
+  std::vector<SealedRecord> TakeRecords() {
+    for (SealedRecord& record : records_) {
+      record.segments_of_journal = static_cast<std::uint8_t>(records_.size());
+    }
+    return std::move(records_);
+  }
+
+ private:
+  struct Segment {
+    SegmentInfo info;
+    std::filesystem::path temporary;  ///< Empty once it has its name.
+    std::unique_ptr<SegmentWriter> columns;
+  };
+
+  Status Append(const format::Rows& rows) {
+    Status status;
+    auto at = segments_.begin();
+    format::ForEachTable(rows, [&](const auto& of_table) {
+      using Row = typename std::remove_cvref_t<decltype(of_table)>::value_type;
+      Segment& segment = *at++;
+      if (of_table.empty() || !status.ok()) return;
+      if (!segment.columns) Begin(Row::kTable, of_table.front().seq, &segment);
+      segment.info.last_seq = of_table.back().seq;
+      status = segment.columns->Append(rows);
+    });
+    return status;
+  }
+
+  void Begin(format::TableId table, std::uint64_t first_seq, Segment* segment) {
+    segment->info.table = table;
+    segment->info.first_seq = first_seq;
+    // A thread that was left behind may still be at the same journal: names of one's own. The bytes
+    // are the same, so it does not matter whose rename comes last. The last row is not known yet.
+    segment->temporary = folder_ / fmt::format("{}-{:012}.parquet.{}{}", FindTable(table)->name,
+                                               first_seq, ::gettid(), kTemporarySuffix);
+    segment->columns = std::make_unique<SegmentWriter>(segment->temporary, table);
+  }
+
+  Status Finish(Segment* segment) {
+    SegmentInfo& info = segment->info;
+    info.writer = writer_;
+    info.journal = number_;
+    info.watermark_before_ns = watermark_before_ns_;
+    info.watermark_after_ns = watermark_after_ns_;
+    TELLTALE_RETURN_IF_ERROR(segment->columns->Finish(&info));
+    segment->columns.reset();
+    TELLTALE_ASSIGN_OR_RETURN(const FileDigest digest, DigestFile(segment->temporary));
+    const std::string file = SegmentFileName(info.table, info.first_seq, info.last_seq);
+    const std::filesystem::path path = folder_ / file;
+    if (::rename(segment->temporary.c_str(), path.c_str()) != 0) {
+      return {Code::kIo, fmt::format("cannot name {}: {}", path.string(), std::strerror(errno))};
+    }
+    segment->temporary.clear();
+    records_.push_back({.table = static_cast<std::uint8_t>(info.table),
+                        .journal = number_,
+                        .first_seq = info.first_seq,
+                        .last_seq = info.last_seq,
+                        .rows = info.rows,
+                        .file = file,
+                        .bytes = digest.bytes,
+                        .digest = digest.digest,
+                        .watermark_ns = watermark_after_ns_});
+    return {};
+  }
+
+  const std::filesystem::path& folder_;
+  const std::string& writer_;
+  const std::uint64_t number_;
+  std::array<Segment, format::kTables.size()> segments_;
+  std::int64_t watermark_before_ns_ = 0;
+  std::int64_t watermark_after_ns_ = 0;
+  std::vector<SealedRecord> records_;
 };
-
-Status ReadJournal(const std::filesystem::path& path, JournalContent* out) {
-  TELLTALE_ASSIGN_OR_RETURN(const std::unique_ptr<JournalFile> file, JournalFile::Open(path));
-  JournalChunk chunk;
-  do {
-    chunk.records = 0;
-    TELLTALE_RETURN_IF_ERROR(file->Read(true, kSealReadBytes, &out->pool, &chunk));
-  } while (chunk.records > 0);
-  if (chunk.header) out->watermark_before_ns = chunk.header->watermark_ns;
-  out->watermark_after_ns = std::max(chunk.batch.watermark_ns, out->watermark_before_ns);
-  out->rows = std::move(chunk.batch.rows);
-  return {};
-}
 
 }  // namespace
 
 Result<std::vector<SealedRecord>> SealJournal(const std::filesystem::path& folder,
                                               const std::string& writer, std::uint64_t number) {
-  JournalContent content;
-  TELLTALE_RETURN_IF_ERROR(ReadJournal(folder / JournalFileName(number), &content));
-  std::vector<SealedRecord> records;
-  Status status;
-  format::ForEachTable(content.rows, [&](const auto& rows) {
-    using Row = typename std::remove_cvref_t<decltype(rows)>::value_type;
-    if (rows.empty() || !status.ok()) return;
-    SegmentInfo info{.writer = writer,
-                     .table = Row::kTable,
-                     .journal = number,
-                     .first_seq = rows.front().seq,
-                     .last_seq = rows.back().seq,
-                     .watermark_before_ns = content.watermark_before_ns,
-                     .watermark_after_ns = content.watermark_after_ns};
-    const std::string file = SegmentFileName(info.table, info.first_seq, info.last_seq);
-    const std::filesystem::path path = folder / file;
-    // A thread that was left behind may still be at the same journal: names of one's own. The bytes
-    // are the same, so it does not matter whose rename comes last.
-    const std::filesystem::path temporary =
-        fmt::format("{}.{}{}", path.string(), ::gettid(), kTemporarySuffix);
-    status = WriteSegment(temporary, content.rows, &info);
-    Result<FileDigest> digest = FileDigest{};
-    if (status.ok()) {
-      digest = DigestFile(temporary);
-      status = digest.status();
-    }
-    if (status.ok() && ::rename(temporary.c_str(), path.c_str()) != 0) {
-      status = {Code::kIo, fmt::format("cannot name {}: {}", path.string(), std::strerror(errno))};
-    }
-    if (!status.ok()) {
-      ::unlink(temporary.c_str());
-      return;
-    }
-    records.push_back({.table = static_cast<std::uint8_t>(info.table),
-                       .journal = number,
-                       .first_seq = info.first_seq,
-                       .last_seq = info.last_seq,
-                       .rows = info.rows,
-                       .file = file,
-                       .bytes = digest->bytes,
-                       .digest = digest->digest,
-                       .watermark_ns = content.watermark_after_ns});
-  });
-  TELLTALE_RETURN_IF_ERROR(std::move(status));
-  if (!records.empty()) TELLTALE_RETURN_IF_ERROR(SyncFolder(folder));
-  for (SealedRecord& record : records) {
-    record.segments_of_journal = static_cast<std::uint8_t>(records.size());
-  }
-  return records;
+  JournalSealing sealing(folder, writer, number);
+  TELLTALE_RETURN_IF_ERROR(sealing.Run());
+  return sealing.TakeRecords();
 }
 
 }  // namespace telltale::store

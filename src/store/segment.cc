@@ -2,12 +2,9 @@
 #include "store/segment.h"
 
 #include <arrow/api.h>
-#include <arrow/io/file.h>
-#include <arrow/util/compression.h>
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <parquet/arrow/reader.h>
-#include <parquet/arrow/writer.h>
 #include <unistd.h>
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -15,7 +12,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cstring>
-#include <type_traits>
 #include <vector>
 
 #include "base/unique_fd.h"
@@ -23,23 +19,12 @@
 #include "store/folder.h"
 #include "store/parquet_column.h"
 #include "store/segment_keys.h"
+#include "store/segment_writer.h"
 
 namespace telltale::store {
 namespace {
 
 constexpr int kSegmentFormat = 1;
-constexpr std::int64_t kRowGroupRows = 128 << 10;
-constexpr int kZstdLevel = 3;
-/// Columns that count upwards: as differences they are small, and read ten times as fast.
-constexpr const char* kCounting[] = {"seq", "ord_ns", "time_ns", "step"};
-
-/// Columns of which hardly two values are the same: a dictionary of them is as long as they are.
-constexpr const char* kMeasured[] = {"min", "max", "mean", "std", "l1", "l2"};
-/// What of a measured column is tried, from its middle; a shorter column is compressed untried.
-constexpr std::int64_t kSampleBytes = 32 << 10;
-/// A column that keeps more than this share of its length is not compressed: unpacking random digits
-/// took an eighth of a replay.
-constexpr double kLeastGain = 0.85;
 
 constexpr const char* kFormatKey = "telltale.format";
 constexpr const char* kWriterKey = "telltale.writer";
@@ -77,12 +62,6 @@ auto Guard(const std::filesystem::path& path, const char* what, F&& f) -> declty
   } catch (const std::exception& error) {
     return {Code::kUnusable, fmt::format("cannot {} {}: {}", what, path.string(), error.what())};
   }
-}
-
-Status SyncFile(const std::filesystem::path& path) {
-  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (fd && ::fsync(fd.get()) == 0) return {};
-  return {Code::kIo, fmt::format("cannot sync {}: {}", path.string(), std::strerror(errno))};
 }
 
 }  // namespace
@@ -126,70 +105,11 @@ Result<SegmentInfo> SegmentInfoOf(const std::filesystem::path& path,
   return info;
 }
 
-namespace {
-
-/// Whether zstd makes the column shorter by enough.
-bool WorthCompressing(const arrow::Array& column) {
-  const auto* doubles = dynamic_cast<const arrow::DoubleArray*>(&column);
-  const std::int64_t bytes = column.length() * std::int64_t{sizeof(double)};
-  if (doubles == nullptr || bytes < kSampleBytes) return true;
-  auto codec = arrow::util::Codec::Create(arrow::Compression::ZSTD, 1);
-  if (!codec.ok()) return true;
-  const std::int64_t first = (bytes - kSampleBytes) / 2 / std::int64_t{sizeof(double)};
-  const auto* sample = reinterpret_cast<const std::uint8_t*>(doubles->raw_values() + first);
-  std::vector<std::uint8_t> out(
-      static_cast<std::size_t>((*codec)->MaxCompressedLen(kSampleBytes, sample)));
-  const auto size = (*codec)->Compress(kSampleBytes, sample,
-                                       static_cast<std::int64_t>(out.size()), out.data());
-  return !size.ok() || static_cast<double>(*size) < kLeastGain * kSampleBytes;
-}
-
-}  // namespace
-
 Status WriteSegment(const std::filesystem::path& path, const format::Rows& rows,
                     SegmentInfo* info) {
-  return Guard(path, "write", [&]() -> Status {
-    auto batch = RowsToArrow(rows, info->table);
-    if (!batch.ok()) return FromArrow(path, "write", batch.status());
-    info->rows = static_cast<std::uint64_t>((*batch)->num_rows());
-    UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
-    if (!fd) {
-      return {Code::kIo, fmt::format("cannot create {}: {}", path.string(), std::strerror(errno))};
-    }
-    auto file = arrow::io::FileOutputStream::Open(fd.get());
-    if (!file.ok()) return FromArrow(path, "write", file.status());
-    fd.release();  // The stream closes it.
-    parquet::WriterProperties::Builder properties;
-    properties.compression(arrow::Compression::ZSTD)
-        ->compression_level(kZstdLevel)
-        ->created_by("telltale")
-        ->enable_page_checksum();
-    for (const char* const column : kCounting) {
-      if ((*batch)->schema()->GetFieldIndex(column) < 0) continue;
-      properties.disable_dictionary(column)->encoding(column,
-                                                      parquet::Encoding::DELTA_BINARY_PACKED);
-    }
-    for (const char* const column : kMeasured) {
-      const auto values = (*batch)->GetColumnByName(column);
-      if (!values) continue;
-      properties.disable_dictionary(column);
-      if (!WorthCompressing(*values)) {
-        properties.compression(column, arrow::Compression::UNCOMPRESSED)
-            ->compression_level(column, arrow::util::Codec::UseDefaultCompressionLevel());
-      }
-    }
-    auto writer = parquet::arrow::FileWriter::Open(
-        *(*batch)->schema(), arrow::default_memory_pool(), *file, properties.build());
-    if (!writer.ok()) return FromArrow(path, "write", writer.status());
-    const auto table = arrow::Table::FromRecordBatches({*batch});
-    if (!table.ok()) return FromArrow(path, "write", table.status());
-    arrow::Status status = (*writer)->AddKeyValueMetadata(SegmentMetadata(*info));
-    if (status.ok()) status = (*writer)->WriteTable(**table, kRowGroupRows);
-    if (status.ok()) status = (*writer)->Close();
-    if (status.ok()) status = (*file)->Close();
-    if (!status.ok()) return FromArrow(path, "write", status);
-    return SyncFile(path);
-  });
+  SegmentWriter writer(path, info->table);
+  TELLTALE_RETURN_IF_ERROR(writer.Append(rows));
+  return writer.Finish(info);
 }
 
 Result<SegmentInfo> ReadSegmentInfo(const std::filesystem::path& path) {
