@@ -44,9 +44,10 @@ void CgroupSource::SetProcess(int pid) {
 
 bool CgroupSource::Watch(const std::string& folder, const char* name, Watched* watched) const {
   std::string path = folder.empty() ? std::string() : folder + '/' + name;
-  const bool held = watched->file.is_open() && !gone_;
+  const bool held = watched->opened && !gone_;
   if (path == watched->path && (path.empty() || held)) return false;
   watched->file = KeptFile(UniqueFd(::open(path.c_str(), O_RDONLY | O_CLOEXEC)));
+  watched->opened = watched->file.is_open();
   watched->path = std::move(path);
   watched->read = false;
   return true;

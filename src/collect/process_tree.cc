@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -153,13 +154,16 @@ void ProcessTree::ListChildren(int pid, const Process& process, std::vector<int>
     if (!tid) continue;
     std::array<char, 32> name{};
     fmt::format_to_n(name.data(), name.size() - 1, "{}/children", *tid);
-    KeptFile file(UniqueFd(::openat(::dirfd(folder.get()), name.data(), O_RDONLY | O_CLOEXEC)),
-                  KeptFile::Text::kRecords);
+    UniqueFd children(::openat(::dirfd(folder.get()), name.data(), O_RDONLY | O_CLOEXEC));
+    const bool absent = !children && errno == ENOENT;
+    KeptFile file(std::move(children), KeptFile::Text::kRecords);
     bool failed = false;
     auto text = file.Read(0, &context_->buffer, &failed);
     if (!text) {
       // Absent for the main thread of a process that lives: the kernel was built without it.
-      if (tid == pid && ::faccessat(process.folder.get(), "task", F_OK, 0) == 0) scan_ = true;
+      if (absent && tid == pid && ::faccessat(process.folder.get(), "task", F_OK, 0) == 0) {
+        scan_ = true;
+      }
       continue;
     }
     for (std::string_view field = NextField(&*text); !field.empty(); field = NextField(&*text)) {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <limits>
 #include <map>
 #include <queue>
 #include <system_error>
@@ -16,6 +17,7 @@
 #include "report/svg.h"
 #include "report/text.h"
 #include "store/folder.h"
+#include "store/segment.h"
 #include "store/window_folder.h"
 
 namespace telltale::report {
@@ -93,8 +95,9 @@ class Drawing {
   std::string out_;
 };
 
-/// Of the files that a graph is read from; slices by the names of segments, journals are small.
-StackBound SizeOf(const fs::path& folder) {
+/// Of the files that a graph is read from; slices by what segments say, as long as there is room,
+/// and by their names then. Journals are small.
+StackBound SizeOf(const fs::path& folder, const StackBound& left) {
   StackBound size{0, 0};
   const auto listing = store::ListFolder(folder);
   if (!listing.ok()) return size;
@@ -108,7 +111,14 @@ StackBound SizeOf(const fs::path& folder) {
     if (segment.table == format::TableId::kSlices || segment.table == format::TableId::kSpans ||
         segment.table == format::TableId::kSteps) {
       add(segment.file);
-      size.slices += segment.last_seq - std::min(segment.first_seq, segment.last_seq) + 1;
+      // As the file says where it can be asked: a name may say anything.
+      std::uint64_t rows = segment.last_seq - std::min(segment.first_seq, segment.last_seq);
+      if (size.file_bytes <= left.file_bytes && size.slices <= left.slices) {
+        const auto info = store::ReadSegmentInfo(folder / segment.file);
+        if (info.ok()) rows = std::max(rows, info->rows);
+      }
+      constexpr std::uint64_t kMost = std::numeric_limits<std::uint64_t>::max();
+      size.slices = rows >= kMost - size.slices ? kMost : size.slices + rows + 1;
     }
   }
   return size;
@@ -130,7 +140,7 @@ std::string Counted(std::uint64_t count, std::string_view of) {
 Recordings Choose(const fs::path& run, const std::vector<std::string>& writers, StackBound* left) {
   Recordings out;
   for (const std::string& writer : writers) {
-    const StackBound size = SizeOf(run / writer);
+    const StackBound size = SizeOf(run / writer, *left);
     if (size.file_bytes == 0) continue;
     if (size.file_bytes > left->file_bytes || size.slices > left->slices) {
       ++out.unread;

@@ -363,12 +363,14 @@ bool LiveRun::MakeReport(const Render& render) {
   // The loader alone writes report_made_, so it reads it without the lock.
   const std::uint64_t asked = report_asked_;
   if (asked == report_made_ || !cursor_) return false;
-  Result<std::shared_ptr<const std::string>> made = [&] {
-    using Made = Result<std::shared_ptr<const std::string>>;
+  using Made = Result<std::shared_ptr<const std::string>>;
+  // Made beforehand: there may be no memory for words either.
+  Made no_memory(Code::kLimit, "no memory for the report now: ask again");
+  Made made = [&] {
     try {
       return Made(std::make_shared<const std::string>(render(view_.data)));
     } catch (const std::bad_alloc&) {
-      return Made(Code::kLimit, "no memory for the report now: ask again");
+      return std::move(no_memory);
     } catch (const std::exception& error) {
       return Made(Code::kUnusable, fmt::format("the report cannot be made here: {}: try 'telltale "
                                                "report {}'",

@@ -31,8 +31,10 @@ constexpr const char* kCounting[] = {"seq", "ord_ns", "time_ns", "step"};
 
 /// Columns of which hardly two values are the same: a dictionary of them is as long as they are.
 constexpr const char* kMeasured[] = {"min", "max", "mean", "std", "l1", "l2"};
-/// What of a measured column is tried, from its middle; a shorter column is compressed untried.
+/// What of a measured column is tried, in pieces from all over it; a shorter column is compressed
+/// untried.
 constexpr std::int64_t kSampleBytes = 32 << 10;
+constexpr std::int64_t kSamplePieces = 8;
 /// A column that keeps more than this share of its length is not compressed: unpacking random
 /// digits took an eighth of a replay.
 constexpr double kLeastGain = 0.85;
@@ -44,12 +46,17 @@ bool WorthCompressing(const arrow::Array& column) {
   if (doubles == nullptr || bytes < kSampleBytes) return true;
   auto codec = arrow::util::Codec::Create(arrow::Compression::ZSTD, 1);
   if (!codec.ok()) return true;
-  const std::int64_t first = (bytes - kSampleBytes) / 2 / std::int64_t{sizeof(double)};
-  const auto* sample = reinterpret_cast<const std::uint8_t*>(doubles->raw_values() + first);
+  const auto* values = reinterpret_cast<const std::uint8_t*>(doubles->raw_values());
+  std::vector<std::uint8_t> sample(kSampleBytes);
+  constexpr std::int64_t kPiece = kSampleBytes / kSamplePieces;
+  for (std::int64_t i = 0; i < kSamplePieces; ++i) {
+    const std::int64_t from = (bytes - kPiece) * i / (kSamplePieces - 1) & ~std::int64_t{7};
+    std::memcpy(sample.data() + i * kPiece, values + from, kPiece);
+  }
   std::vector<std::uint8_t> out(
-      static_cast<std::size_t>((*codec)->MaxCompressedLen(kSampleBytes, sample)));
-  const auto size =
-      (*codec)->Compress(kSampleBytes, sample, static_cast<std::int64_t>(out.size()), out.data());
+      static_cast<std::size_t>((*codec)->MaxCompressedLen(kSampleBytes, sample.data())));
+  const auto size = (*codec)->Compress(kSampleBytes, sample.data(),
+                                       static_cast<std::int64_t>(out.size()), out.data());
   return !size.ok() || static_cast<double>(*size) < kLeastGain * kSampleBytes;
 }
 

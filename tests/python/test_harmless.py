@@ -135,6 +135,27 @@ def test_modes_of_the_users_see_nothing_of_ours(telltale):
     assert steps == set(range(8))
 
 
+def test_parameters_that_can_be_gone_through_once_are_left_to_the_optimizer(telltale):
+    run, plain = both(
+        telltale,
+        """
+        import torch, torch.nn as nn
+        torch.manual_seed(0)
+        net, crit = nn.Linear(4, 2), nn.CrossEntropyLoss()
+        opt = torch.optim.SGD(net.parameters(), lr=0.1)
+        x, y = torch.randn(3, 4), torch.tensor([0, 1, 1])
+        for _ in range(4):
+            net.zero_grad(); crit(net(x), y).backward()
+            opt.param_groups[0]["params"] = filter(lambda p: p.requires_grad, net.parameters())
+            opt.step()
+        print([p.sum().item() for p in net.parameters()])
+        """,
+        stats_every=1,
+    )
+    run.assert_clean()
+    assert run.out == plain.stdout
+
+
 def test_models_of_every_kind_still_work(telltale):
     run, plain = both(
         telltale,

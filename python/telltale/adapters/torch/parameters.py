@@ -103,8 +103,11 @@ def _name_all(groups: Iterable[list[Any]]) -> list[_Named]:
 
 
 def _listed(parameters: Any) -> list[Any]:
-    """A group's parameters, which torch keeps in a list, but takes from any sequence put there."""
-    return parameters if isinstance(parameters, list) else list(parameters)
+    """A group's parameters, which torch keeps in a list, but takes from anything put there. What can be gone through
+    only once is left to the optimizer."""
+    if isinstance(parameters, list):
+        return parameters
+    return [] if iter(parameters) is parameters else list(parameters)
 
 
 def _find(owner: Any, groups: list[list[Any]]) -> _Known:
