@@ -153,12 +153,13 @@ class Loop:
     """A loop beside the agent that samples the same processes; it is measured for so many seconds."""
 
     def __init__(self, what: list[object]) -> None:
-        self.process = subprocess.Popen([str(word) for word in what], stdout=subprocess.PIPE)
+        self.words = [str(word) for word in what]
+        self.process = subprocess.Popen(self.words, stdout=subprocess.PIPE)
 
     def result(self) -> dict[str, float]:
         out = self.process.communicate()[0]
         if self.process.returncode != 0:
-            sys.exit(f"agent_cost: {self.process.args} ended with exit code {self.process.returncode}")
+            sys.exit(f"agent_cost: {self.words} ended with exit code {self.process.returncode}")
         return dict(json.loads(out))
 
 

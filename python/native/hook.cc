@@ -21,8 +21,8 @@ PyObject* New(PyTypeObject* type, PyObject* args, PyObject*) {
     PyErr_SetString(PyExc_ValueError, "unknown kind of hook");
     return nullptr;
   }
-  const bool needs_name = kind == static_cast<int>(HookKind::kTimed) ||
-                          kind == static_cast<int>(HookKind::kMove);
+  const bool needs_name =
+      kind == static_cast<int>(HookKind::kTimed) || kind == static_cast<int>(HookKind::kMove);
   if (name != Py_None ? PyUnicode_Check(name) == 0 : needs_name) {
     PyErr_SetString(PyExc_TypeError, "a hook's name must be a str");
     return nullptr;

@@ -27,7 +27,7 @@ class CgroupSource final : public Source {
     std::string path;
     KeptFile file{UniqueFd()};
     bool opened = false;  ///< Though what opens may not be readable: pressure that is switched off.
-    bool read = false;  ///< The newest read was good.
+    bool read = false;    ///< The newest read was good.
   };
 
   void Resolve();

@@ -771,7 +771,8 @@ class Page {
     for (std::size_t i = 0; i < stacks_.size(); ++i) {
       out_ += Draw(stacks_[i], fmt::format("s{}-", i));
     }
-    Add("<p class=\"s q gap\">To search in all frames, or take one step, phase or rank: <code>telltale "
+    Add("<p class=\"s q gap\">To search in all frames, or take one step, phase or rank: "
+        "<code>telltale "
         "export flamegraph {} -o stacks.html</code></p></section>\n",
         Escape(data_.path.string()));
   }

@@ -330,7 +330,9 @@ def sampled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def stacks_of(*arguments: object) -> dict[str, int]:
     done = telltale("export", "collapsed", *arguments)
     assert done.returncode == 0, done.stderr
-    return {stack: int(value) for stack, _, value in (line.rpartition(" ") for line in done.stdout.splitlines())}
+    return {
+        stack: int(value) for stack, _, value in (line.rpartition(" ") for line in done.stdout.splitlines())
+    }
 
 
 def test_both_kinds_of_stacks_are_there_apart(sampled: Path, traced: Path, tmp_path: Path) -> None:

@@ -151,7 +151,8 @@ Status WriteSliceRun(const std::filesystem::path& run, std::int64_t steps, bool 
   info.created_ns = kStart;
   info.finished = true;
   TELLTALE_RETURN_IF_ERROR(store::WriteRunInfo(run, info));
-  TELLTALE_ASSIGN_OR_RETURN(const auto writer, store::Writer::Open(run / "agent-imported-0", "agent-imported-0"));
+  TELLTALE_ASSIGN_OR_RETURN(const auto writer,
+                            store::Writer::Open(run / "agent-imported-0", "agent-imported-0"));
   for (std::int64_t step = 0; step < steps; ++step) {
     SliceSteps one;
     TELLTALE_RETURN_IF_ERROR(writer->Append(one.Step(step)));

@@ -16,14 +16,13 @@ TELLTALE_FUZZ_TARGET(py_spy) {
   }
   StringPool pool;
   stacks::PhaseClock clock;
-  stacks::MakeSlices(
-      *trace, {.start_ns = 1'700'000'000'000'000'000, .period_ns = 50'000'000}, {}, &clock, &pool,
-      [](std::vector<format::SliceRow>* rows) {
-        for (const format::SliceRow& row : *rows) {
-          Require(row.duration_ns >= 0 && !row.name.empty());
-        }
-        rows->clear();
-      });
+  stacks::MakeSlices(*trace, {.start_ns = 1'700'000'000'000'000'000, .period_ns = 50'000'000}, {},
+                     &clock, &pool, [](std::vector<format::SliceRow>* rows) {
+                       for (const format::SliceRow& row : *rows) {
+                         Require(row.duration_ns >= 0 && !row.name.empty());
+                       }
+                       rows->clear();
+                     });
 }
 
 }  // namespace telltale::fuzz

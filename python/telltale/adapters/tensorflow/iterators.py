@@ -40,7 +40,7 @@ _state = _State()
 
 
 def _option(dataset: Any, name: str) -> int | None:
-    value = getattr(dataset, name, None)
+    value: Any = getattr(dataset, name, None)
     value = value.numpy() if hasattr(value, "numpy") else value
     return int(value) if type(value).__name__ in ("int", "int32", "int64") else None
 
