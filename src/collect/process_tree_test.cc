@@ -31,6 +31,13 @@ class ProcessTreeTest : public SampledTree {
   void WriteChildren(int pid, int tid, const std::string& children) const {
     tree.Write(fmt::format("proc/{}/task/{}/children", pid, tid), children);
   }
+  /// 100 and its child 101, which has none.
+  void WriteParentAndChild() const {
+    WriteProcess(100, 1, 0, 0);
+    WriteProcess(101, 100, 0, 0);
+    WriteChildren(100, 100, "101");
+    WriteChildren(101, 101, "");
+  }
   Values Watch(int root) {
     sampler = Sampler::Create(Options());
     sampler->SetRoots({root});
@@ -197,10 +204,7 @@ TEST_F(ProcessTreeTest, WithoutACountOfWhatWasStartedItIsLookedEverySecond) {
 }
 
 TEST_F(ProcessTreeTest, ANewProcessWithTheNumberOfOneThatHasEndedIsFound) {
-  WriteProcess(100, 1, 0, 0);
-  WriteProcess(101, 100, 0, 0);
-  WriteChildren(100, 100, "101");
-  WriteChildren(101, 101, "");
+  WriteParentAndChild();
   WatchAndRest(100);
   WriteStarted(8);
   clock.Advance(kSecond / 2);
@@ -216,10 +220,7 @@ TEST_F(ProcessTreeTest, ANewProcessWithTheNumberOfOneThatHasEndedIsFound) {
 }
 
 TEST_F(ProcessTreeTest, AfterAnEndItIsLookedAgain) {
-  WriteProcess(100, 1, 0, 0);
-  WriteProcess(101, 100, 0, 0);
-  WriteChildren(100, 100, "101");
-  WriteChildren(101, 101, "");
+  WriteParentAndChild();
   WatchAndRest(100);
   // Its child went to 100 in the moment of the look.
   WriteProcess(101, 100, 0, 0, 'Z');
@@ -231,10 +232,7 @@ TEST_F(ProcessTreeTest, AfterAnEndItIsLookedAgain) {
 }
 
 TEST_F(ProcessTreeTest, ChildrenOfSomebodyElseWithTheNumberOfOursAreNotTaken) {
-  WriteProcess(100, 1, 0, 0);
-  WriteProcess(101, 100, 0, 0);
-  WriteChildren(100, 100, "101");
-  WriteChildren(101, 101, "");
+  WriteParentAndChild();
   Watch(100);
   tree.Remove("proc/101");
   WriteProcess(101, 1, 0, 0);
@@ -246,10 +244,7 @@ TEST_F(ProcessTreeTest, ChildrenOfSomebodyElseWithTheNumberOfOursAreNotTaken) {
 }
 
 TEST_F(ProcessTreeTest, AChildStaysWatchedWhenItsParentHasEnded) {
-  WriteProcess(100, 1, 0, 0);
-  WriteProcess(101, 100, 0, 0);
-  WriteChildren(100, 100, "101");
-  WriteChildren(101, 101, "");
+  WriteParentAndChild();
   Watch(100);
   WriteProcess(100, 1, 0, 0, 'Z');
   WriteChildren(100, 100, "");
