@@ -13,7 +13,7 @@ TELLTALE := build/release/bin/telltale
 # Compilers' output is worth showing only where something fails.
 QUIET := tools/quiet
 
-.PHONY: help setup page build demo planted test test-frameworks bench overhead check asan tsan fuzz fault clean-clone clean
+.PHONY: help setup page build demo planted test test-frameworks bench overhead window-cost check asan tsan fuzz fault clean-clone clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -93,6 +93,11 @@ overhead: ## what telltale costs a training; wants a quiet machine
 	@tools/setup test
 	@$(MAKE) build
 	@$(PYTHON) bench/overhead.py $(OVERHEAD_ARGS)
+
+window-cost: ## what a window of detail does to the steps outside of it, with torch 2 (8 GB); wants a quiet machine
+	@tools/setup frameworks
+	@$(MAKE) build
+	@.venv-frameworks/bin/python bench/window_cost.py $(WINDOW_ARGS)
 
 check: ## format, clang-tidy, layers, ruff, mypy, tsc
 	@tools/setup test
