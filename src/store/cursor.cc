@@ -95,7 +95,8 @@ class Stream {
 
  private:
   void TakeRow() {
-    // A piece is written column by column and read row by row: what comes soon is to be near by then.
+    // A piece is written column by column and read row by row: what comes soon is to be near by
+    // then.
     if (left_ > kFetchAhead) {
       const std::byte* const soon = row_ + kFetchAhead * stride_;
       for (std::size_t at = 0; at < stride_; at += kCacheLine) __builtin_prefetch(soon + at);
