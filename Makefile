@@ -13,7 +13,7 @@ TELLTALE := build/release/bin/telltale
 # Compilers' output is worth showing only where something fails.
 QUIET := tools/quiet
 
-.PHONY: help setup page build demo planted test test-frameworks bench overhead check asan tsan fuzz fault clean-clone clean
+.PHONY: help setup page build demo planted test test-frameworks bench overhead window-cost check asan tsan fuzz fault clean-clone clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -50,7 +50,10 @@ test: ## build everything and run the tests (the slow ones: make fault)
 test-frameworks: ## the adapters on today's torch, Keras, TensorFlow, JAX, XGBoost, Lightning, Transformers; 8 GB
 	@tools/setup frameworks
 	@$(MAKE) build
-	@.venv-frameworks/bin/python -m pytest tests/frameworks
+	@# A process each: TensorFlow and Triton have an LLVM each, and a process with both aborts.
+	@failed=(); for file in tests/frameworks/test_*.py; do \
+	  .venv-frameworks/bin/python -m pytest -q "$$file" || failed+=("$$file"); done; \
+	  if [ "$${#failed[@]}" -gt 0 ]; then echo "failed: $${failed[*]}" >&2; exit 1; fi
 
 fault: ## each kind of kill 20 times; hangs, full disks, terminals, limits, the page over eight hours
 	@tools/setup test
@@ -93,6 +96,11 @@ overhead: ## what telltale costs a training; wants a quiet machine
 	@tools/setup test
 	@$(MAKE) build
 	@$(PYTHON) bench/overhead.py $(OVERHEAD_ARGS)
+
+window-cost: ## what a window of detail does to the steps outside of it, with torch 2 (8 GB); wants a quiet machine
+	@tools/setup frameworks
+	@$(MAKE) build
+	@.venv-frameworks/bin/python bench/window_cost.py $(WINDOW_ARGS)
 
 check: ## format, clang-tidy, layers, ruff, mypy, tsc
 	@tools/setup test

@@ -304,8 +304,8 @@ Check WindowFromJson(const std::string& name, const ordered_json& in, const std:
   for (const auto& [key, value] : in.items()) {
     const std::string where = path + "." + key;
     const auto& keys = WindowKeys();
-    const auto found = std::find_if(keys.begin(), keys.end(),
-                                    [&](const auto& known) { return known.first == key; });
+    const auto found = std::find_if(
+        keys.begin(), keys.end(), [&name = key](const auto& known) { return known.first == name; });
     if (found == keys.end()) {
       std::vector<std::string_view> words;
       for (const auto& [word, read] : keys) {

@@ -234,17 +234,17 @@ std::string ShortFrameName(std::string_view name) {
     return std::string(name);
   }
   constexpr std::string_view kCut = "…";
-  constexpr std::size_t kHalf = StackGraph::kMostNameBytes / 2 - kCut.size();
+  constexpr std::size_t kHalfBytes = StackGraph::kMostNameBytes / 2 - kCut.size();
   const auto colon = name.rfind("): ");
   const auto open = colon == std::string_view::npos ? colon : name.rfind('(', colon);
   std::string out;
   std::size_t room = StackGraph::kMostNameBytes - kCut.size();
   if (open != std::string_view::npos && open > 0) {
     const std::string_view file = name.substr(0, open);
-    const std::string_view last = Fit(file, kHalf, true);
+    const std::string_view last = Fit(file, kHalfBytes, true);
     if (last.size() < file.size()) out = kCut;
     out += last;
-    room = kHalf;
+    room = kHalfBytes;
     name.remove_prefix(open);
   }
   const std::string_view first = Fit(name, room, false);

@@ -286,6 +286,8 @@ void Engine::GatherRun(std::span<const store::OrderedRecord> records) {
     run_kinds_.resize(kMostOfRun);
   }
   const bool statistics = AnyWants(format::TableId::kStatistics);
+  // Samples of the machine lie anywhere among the records of steps: apart, those are as before.
+  const bool sampled = records.front().table == format::TableId::kMetrics;
   const std::size_t known = wanted_.size();
   const std::size_t most = std::min(records.size(), kMostOfRun);
   std::size_t size = 0;
@@ -298,17 +300,21 @@ void Engine::GatherRun(std::span<const store::OrderedRecord> records) {
       kind = KindOf(record);
       if (kind == kNoSeries) break;
     }
+    if ((record.table == format::TableId::kMetrics) != sampled) break;
     if (size >= kEnoughForRun && kind == run_kinds_.front()) break;
+    if (size > 0 && kind == usual_first_ && run_kinds_.front() != usual_first_) break;
     run_[size] = {record, kind < kKindOfTable ? kind : kNoSeries};
     run_kinds_[size] = kind;
   }
   run_size_ = size;
+  if (size >= kEnoughForRun) usual_first_ = run_kinds_.front();
 }
 
 void Engine::DivideRun() {
   const std::span<const std::uint32_t> kinds(run_kinds_.data(), run_size_);
   const auto is_of_run = [&](const Division& division) {
-    return std::equal(kinds.begin(), kinds.end(), division.kinds.begin(), division.kinds.end());
+    return kinds.size() <= division.kinds.size() &&
+           std::equal(kinds.begin(), kinds.end(), division.kinds.begin());
   };
   if (is_of_run(divisions_[0])) return;  // As before.
   std::swap(divisions_[0], divisions_[1]);
@@ -330,8 +336,13 @@ void Engine::DivideRun() {
 void Engine::FeedRun() {
   DivideRun();
   in_run_ = true;
+  const bool whole = run_size_ == divisions_[0].kinds.size();
   for (const auto& slot : slots_) {
-    const std::vector<std::uint32_t>& share = divisions_[0].shares[slot->index];
+    std::span<const std::uint32_t> share = divisions_[0].shares[slot->index];
+    if (!whole) {
+      const auto past = std::lower_bound(share.begin(), share.end(), run_size_);
+      share = share.first(static_cast<std::size_t>(past - share.begin()));
+    }
     if (share.empty() || slot->failed) continue;
     Guard(slot.get(), [&](Reporter* reporter) {
       slot->rule->OnRun({{run_.data(), run_size_}, share, &run_at_}, reporter);

@@ -157,9 +157,13 @@ class Engine {
   std::vector<Record> run_;               ///< Of which the first run_size_ are of it.
   std::vector<std::uint32_t> run_kinds_;  ///< Of each of its records: who wants it.
   std::size_t run_size_ = 0;
+  /// Kind that the last long run began with. One that begins elsewhere, since the records of a call
+  /// do, ends where it comes, so that the next is again as the last.
+  std::uint32_t usual_first_ = kNoSeries;
   /// Which record of a run is whose.
   struct Division {
-    std::vector<std::uint32_t> kinds;  ///< Of the run that it is of.
+    /// Of the run that it is of; it holds for one that ends before too.
+    std::vector<std::uint32_t> kinds;
     /// By slot: the indices of the records that it wants, rising.
     std::vector<std::vector<std::uint32_t>> shares;
   };

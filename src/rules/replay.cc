@@ -7,7 +7,7 @@
 namespace telltale::rules {
 namespace {
 
-constexpr std::size_t kRowsAtATime = 8192;
+constexpr std::size_t kRowsAtATime = 4096;
 
 }  // namespace
 

@@ -90,7 +90,7 @@ std::optional<Target> ParseTarget(std::string_view target) {
     path.remove_prefix(1);  // The slash.
     const auto slash = std::min(path.find('/'), path.size());
     auto part = Decode(path.substr(0, slash), false);
-    if (!part) return std::nullopt;
+    if (!part || *part == "." || *part == "..") return std::nullopt;
     out.path.push_back(std::move(*part));
     path.remove_prefix(slash);
   }

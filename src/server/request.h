@@ -19,7 +19,7 @@ struct Target {
   std::vector<std::string> path;
   std::map<std::string, std::string> query;
 };
-/// None where it is no path or an escape is broken.
+/// None where it is no path, a segment is . or .., or an escape is broken.
 std::optional<Target> ParseTarget(std::string_view target);
 
 /// Name of a Host header (or of an address), lower case and without port; [::1] keeps its brackets.

@@ -16,7 +16,8 @@ TEST(RequestTest, TargetIsSplitBeforeItIsDecoded) {
 }
 
 TEST(RequestTest, BrokenTargetsAreRefused) {
-  for (const char* text : {"", "api/runs", "/a%", "/a%2", "/a%zz", "/a%00b", "http://x/"}) {
+  for (const char* text : {"", "api/runs", "/a%", "/a%2", "/a%zz", "/a%00b", "http://x/",
+                           "/api/../x", "/%2e", "/a/.."}) {
     EXPECT_FALSE(ParseTarget(text)) << text;
   }
   EXPECT_TRUE(ParseTarget("/")->path.size() == 1);

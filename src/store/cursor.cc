@@ -44,6 +44,10 @@ struct Entry {
   format::TableId table{};
 };
 
+/// In rows.
+constexpr std::size_t kFetchAhead = 8;
+constexpr std::size_t kCacheLine = 64;
+
 /// What each row begins with.
 struct RowHead {
   std::uint64_t seq;
@@ -91,6 +95,12 @@ class Stream {
 
  private:
   void TakeRow() {
+    // A piece is written column by column and read row by row: what comes soon is to be near by
+    // then.
+    if (left_ > kFetchAhead) {
+      const std::byte* const soon = row_ + kFetchAhead * stride_;
+      for (std::size_t at = 0; at < stride_; at += kCacheLine) __builtin_prefetch(soon + at);
+    }
     RowHead head;
     std::memcpy(&head, row_, sizeof head);
     front_.ord_ns = head.ord_ns;

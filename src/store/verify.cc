@@ -114,7 +114,7 @@ class WriterVerifier {
     for (const auto& [file, sealed] : sealed_) {
       const bool there =
           std::any_of(listing.segments.begin(), listing.segments.end(),
-                      [&](const SegmentName& segment) { return segment.file == file; });
+                      [&name = file](const SegmentName& segment) { return segment.file == name; });
       if (!there) Say(file, {}, "is missing, though the journal says it was sealed");
     }
     CheckSequences();

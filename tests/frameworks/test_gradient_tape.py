@@ -161,7 +161,8 @@ class Own(tf.Module):
 own = Own()
 for step in range(4): own.train(*batch(step))
 tf.saved_model.save(own, "saved", signatures={"train": own.train})
-print("AGAIN", float(tf.saved_model.load("saved").train(*batch(0))["loss"]) > 0)
+again = tf.saved_model.load("saved")
+print("AGAIN", float(again.train(*batch(0))["loss"]) > 0)
 """
     )
     recorded = run(script, plan=EVERYTHING)

@@ -314,7 +314,7 @@ std::string ActionId(const ActionSpec& spec) {
   add(spec.kind);
   for (const auto& [name, value] : spec.parameters) {
     // How often it acts makes no other action of it.
-    const auto common = [&](const ActionParameter& p) { return p.name == name; };
+    const auto common = [&wanted = name](const ActionParameter& p) { return p.name == wanted; };
     if (std::any_of(kCommon.begin(), kCommon.end(), common)) continue;
     add(name);
     add(value);

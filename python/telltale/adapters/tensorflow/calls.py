@@ -31,6 +31,7 @@ class _Training:
         self.loss_at: int | None = None
         self.step = -1
         self.opened = False
+        self.exportable = False
 
 
 class _State(threading.local):
@@ -56,7 +57,7 @@ def _begin(training: _Training) -> None:
     if training.gradients:
         if any(_gradient_due(variable, training.step) for variable in training.variables):
             graph.gate.open(training.step, TRAIN)
-    elif training.calls > 0 and probe.wanted("gradients"):
+    elif training.calls > 0 and not training.exportable and probe.wanted("gradients"):
         unavailable("tensorflow", "gradients", "the function was traced before the plan asked for gradients")
     probe.account(begin)
 
@@ -144,6 +145,7 @@ def traced(target: Any, sources: Any, result: Any) -> None:
 
 def _bring_out(function: Any, training: _Training, pairs: list[tuple[Any, Any]]) -> None:
     if _exportable(function):
+        training.exportable = True
         reason = "the function is a method of an object that can be saved with it (tf.saved_model)"
         unavailable("tensorflow", "gradients", reason)
         return
