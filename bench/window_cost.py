@@ -6,8 +6,11 @@ one whose plan has a window, two without. Before the window stand as many turns 
 more the ratio of windowed to plain is after the window than before it, by the medians of the turns and in calm (the
 2nd percentile of the steps: neighbours only ever add to one); the luck of a process's pages and addresses, which
 lasts for as long as it lives, is in both ratios and falls out. The second plain one against the first gives the A/A.
-Over the rounds: the median and the half-width of its distribution-free 95 % interval. The watcher's import of the
-window happens in the turns after it, beside the training, and so is in the figure.
+Over the rounds: the median and the half-width of its distribution-free 95 % interval. The verdict is on the small
+network's steps in calm and on the long steps' medians, and says inconclusive where the interval is wider than 1 %. In
+calm a cost that only some steps have does not show; the medians beside it say how much of one cannot be excluded.
+The import of the window, a process of its own at low priority, runs beside the turns of all three and is not in the
+figures.
 
 Printed apart, since it is the window's own price: the steps inside of it, and what its begin and its end hold the
 training up for (`begin_ms`, `end_ms` of window.closed). The end comes in the first step after it, which does not count
@@ -130,7 +133,7 @@ def one_round(name: str, model: Model, detail: str, rounds: Rounds) -> None:
             for _ in range(count):
                 for trainer in trainers:
                     half.add(trainer.name, turn(trainer, model))
-                trainers.reverse()
+                trainers.append(trainers.pop(0))
             return half
 
         before = turns(model.turns)

@@ -293,6 +293,7 @@ void Engine::GatherRun(std::span<const store::OrderedRecord> records) {
   std::size_t size = 0;
   for (; size < most; ++size) {
     const store::OrderedRecord& record = records[size];
+    if ((record.table == format::TableId::kMetrics) != sampled) break;
     const auto* statistic = record.As<format::StatisticRow>();
     std::uint32_t kind =
         statistics && statistic != nullptr ? series_.Following(*statistic) : kNoSeries;
@@ -300,7 +301,6 @@ void Engine::GatherRun(std::span<const store::OrderedRecord> records) {
       kind = KindOf(record);
       if (kind == kNoSeries) break;
     }
-    if ((record.table == format::TableId::kMetrics) != sampled) break;
     if (size >= kEnoughForRun && kind == run_kinds_.front()) break;
     if (size > 0 && kind == usual_first_ && run_kinds_.front() != usual_first_) break;
     run_[size] = {record, kind < kKindOfTable ? kind : kNoSeries};

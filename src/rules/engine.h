@@ -167,7 +167,7 @@ class Engine {
     /// By slot: the indices of the records that it wants, rising.
     std::vector<std::vector<std::uint32_t>> shares;
   };
-  /// Of the two newest kinds of runs, the newest in front: samples of the machine lie in some.
+  /// Of the two newest kinds of runs, the newest in front: mostly one of samples, one of the rest.
   std::array<Division, 2> divisions_;
   std::uint32_t run_at_ = 0;  ///< The record that a rule looks at.
   bool in_run_ = false;

@@ -3,8 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <deque>
 #include <functional>
+#include <span>
 #include <stdexcept>
 #include <tuple>
 
@@ -191,16 +194,22 @@ TEST(EngineTest, ARuleThatThrowsIsOutAndTheOthersGoOn) {
   EXPECT_FALSE(engine.findings()[0].open);
 }
 
-TEST(EngineTest, RecordsFedAtOnceSayWhatTheySayOneByOne) {
+/// In the first record, in runs that end where a call does, or samples begin, and in whole ones.
+class RecordsFedAtOnceTest : public ::testing::TestWithParam<std::int64_t> {};
+INSTANTIATE_TEST_SUITE_P(ThrownAt, RecordsFedAtOnceTest, ::testing::Values(0, 10, 299, 700, 905));
+
+TEST_P(RecordsFedAtOnceTest, SayWhatTheySayOneByOne) {
   static const RuleDesc kThrows{"Throws", "", "", "", ~0U, false, {}, {}};
   static const RuleDesc kCloses{"Closes", "", "", "", ~0U, false, {}, {}};
-  constexpr std::int64_t kThrowsAt = 700;  // In the middle of a run of records.
-  const auto make = [] {
+  const std::int64_t throws_at = GetParam();
+  const auto make = [throws_at] {
     std::vector<std::pair<const RuleDesc*, std::unique_ptr<Rule>>> rules;
-    rules.emplace_back(&kThrows, std::make_unique<Puppet>([](std::int64_t at, Reporter* r) {
-      r->Report(At("a", static_cast<double>(at)));
-      if (at == kThrowsAt * 1'000'000'000) throw std::runtime_error("no such column");
-    }));
+    rules.emplace_back(&kThrows,
+                       std::make_unique<Puppet>([throws_at](std::int64_t at, Reporter* r) {
+                         r->Report(At("a", static_cast<double>(at)));
+                         if (at == throws_at * 1'000'000'000)
+                           throw std::runtime_error("no such column");
+                       }));
     rules.emplace_back(&kCloses, std::make_unique<Puppet>([](std::int64_t at, Reporter* r) {
       Incident incident = At(at % 3 == 0 ? "b" : "c", 1);
       incident.start_ns = at;
@@ -210,12 +219,16 @@ TEST(EngineTest, RecordsFedAtOnceSayWhatTheySayOneByOne) {
   };
   std::deque<format::StepRow> steps;
   std::deque<format::EventRow> exits;
+  std::deque<format::MetricRow> samples;
   std::vector<store::OrderedRecord> records;
   for (std::int64_t i = 0; i < 1000; ++i) {
     const std::int64_t at = i * 1'000'000'000;
     if (i % 35 == 0) {
       exits.emplace_back().kind = "process.exit";
       records.push_back({at, 0, format::EventRow::kTable, &exits.back()});
+    } else if (i % 90 < 3) {
+      samples.emplace_back().name = i % 2 == 0 ? "cpu.user" : "cpu.system";
+      records.push_back({at, 0, format::MetricRow::kTable, &samples.back()});
     } else {
       steps.emplace_back().attempt = static_cast<std::uint32_t>(1 + i / 400);
       records.push_back({at, 0, format::StepRow::kTable, &steps.back()});
@@ -224,7 +237,13 @@ TEST(EngineTest, RecordsFedAtOnceSayWhatTheySayOneByOne) {
   Engine alone = make();
   for (const store::OrderedRecord& record : records) alone.Feed(record);
   Engine at_once = make();
-  at_once.Feed(records);
+  constexpr std::array<std::size_t, 5> kCalls = {7, 1, 300, 2, 411};
+  std::size_t call = 0;
+  for (std::span<const store::OrderedRecord> left = records; !left.empty(); ++call) {
+    const std::size_t n = std::min(left.size(), kCalls[call % kCalls.size()]);
+    at_once.Feed(left.first(n));
+    left = left.subspan(n);
+  }
   const auto expect_same = [](const std::vector<Finding>& a, const std::vector<Finding>& b) {
     ASSERT_EQ(a.size(), b.size());
     for (std::size_t i = 0; i < a.size(); ++i) {
@@ -244,7 +263,7 @@ TEST(EngineTest, RecordsFedAtOnceSayWhatTheySayOneByOne) {
     EXPECT_EQ(alone.rule_states()[i].records, at_once.rule_states()[i].records);
     EXPECT_EQ(alone.rule_states()[i].status, at_once.rule_states()[i].status);
   }
-  EXPECT_EQ(at_once.rule_states()[0].records, static_cast<std::uint64_t>(kThrowsAt + 1));
+  EXPECT_EQ(at_once.rule_states()[0].records, static_cast<std::uint64_t>(throws_at + 1));
 }
 
 TEST(EngineTest, WhatARuleThatThrowsHasOpenIsClosedAtOnce) {

@@ -17,10 +17,11 @@ TEST(RequestTest, TargetIsSplitBeforeItIsDecoded) {
 
 TEST(RequestTest, BrokenTargetsAreRefused) {
   for (const char* text : {"", "api/runs", "/a%", "/a%2", "/a%zz", "/a%00b", "http://x/",
-                           "/api/../x", "/%2e", "/a/.."}) {
+                           "/api/../x", "/%2e", "/a/..", "/%2e%2e", "/.%2e"}) {
     EXPECT_FALSE(ParseTarget(text)) << text;
   }
   EXPECT_TRUE(ParseTarget("/")->path.size() == 1);
+  EXPECT_TRUE(ParseTarget("/...") && ParseTarget("/a..b"));
 }
 
 TEST(RequestTest, HostNames) {

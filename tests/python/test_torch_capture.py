@@ -766,7 +766,7 @@ def test_the_binding_does_not_record_by_itself_what_is_more_than_parameters(lab)
         BY_ITSELF
         + """
 # Torch 2 takes a scale of its fused form alone.
-fused = {"fused": True} if torch.__version__ >= "2" else {}
+fused = {"fused": True} if int(torch.__version__.split(".")[0]) >= 2 else {}
 opt = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9, **fused)
 train(4)
 opt.grad_scale = torch.tensor(4.0); train(2)

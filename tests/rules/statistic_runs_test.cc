@@ -163,6 +163,7 @@ class RandomTraining {
       const bool apart = Below(4) == 0;  // Each has its own time, or all one.
       for (std::size_t i = 0; i < tensors_.size(); ++i) {
         if (Below(30) == 0) continue;
+        if (Below(200) == 0) Sample(rank);
         if (apart) now_ns_ += 1000;
         const std::int64_t of = Below(50) == 0 ? std::max<std::int64_t>(0, step - 2) : step;
         rows.statistics.push_back(Statistic(i, rank, of));
@@ -191,6 +192,22 @@ class RandomTraining {
     row.mode = "TRAIN";
     row.skipped = Below(40) == 0;
     rows.steps.push_back(row);
+    if (Below(6) == 0) Sample(rank);
+  }
+
+  /// Of the machine, at any moment of the training.
+  void Sample(int rank) {
+    for (const char* subject : {"cpu:0", "cpu:1", "cpu:2"}) {
+      format::MetricRow row;
+      row.time_ns = row.ord_ns = now_ns_;
+      row.node = rank == 0 ? "a" : "b";
+      row.subject = subject;
+      row.name = "cpu.user";
+      row.value = 100 * Uniform();
+      row.unit = "percent";
+      rows_[static_cast<std::size_t>(rank)].metrics.push_back(row);
+      if (Below(4) == 0) return;
+    }
   }
 
   format::StatisticRow Statistic(std::size_t index, int rank, std::int64_t step) {
@@ -276,6 +293,9 @@ TEST(StatisticRunsTest, RandomTrainingsSayTheSame) {
     RandomTraining training(seed);
     std::vector<format::Rows> rows = training.Make(400);
     const std::vector<store::OrderedRecord> records = InOrder(&rows);
+    ASSERT_TRUE(std::any_of(records.begin(), records.end(), [](const auto& record) {
+      return record.table == format::TableId::kMetrics;
+    }));
     Engine alone = Engine::Create(EveryRule()).value();
     for (const store::OrderedRecord& record : records) alone.Feed(record);
     alone.End();
@@ -314,7 +334,7 @@ TEST(StatisticRunsTest, ARunFromDiskReadAheadSaysTheSame) {
     auto writer = store::Writer::Open(run / name, name, options);
     ASSERT_TRUE(writer.ok());
     // Batches of 100 ms.
-    std::size_t next[3] = {};
+    std::size_t next[4] = {};
     const std::int64_t begin = rows[i].steps.front().time_ns;
     for (std::int64_t until = begin;; until += 100'000'000) {
       format::Batch batch;
@@ -326,6 +346,7 @@ TEST(StatisticRunsTest, ARunFromDiskReadAheadSaysTheSame) {
       take(rows[i].statistics, &batch.rows.statistics, &next[0]);
       take(rows[i].scalars, &batch.rows.scalars, &next[1]);
       take(rows[i].steps, &batch.rows.steps, &next[2]);
+      take(rows[i].metrics, &batch.rows.metrics, &next[3]);
       batch.watermark_ns = until;
       ASSERT_TRUE((*writer)->Append(std::move(batch)).ok());
       ASSERT_TRUE((*writer)->Tick().ok());

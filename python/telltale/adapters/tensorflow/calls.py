@@ -57,8 +57,13 @@ def _begin(training: _Training) -> None:
     if training.gradients:
         if any(_gradient_due(variable, training.step) for variable in training.variables):
             graph.gate.open(training.step, TRAIN)
-    elif training.calls > 0 and not training.exportable and probe.wanted("gradients"):
-        unavailable("tensorflow", "gradients", "the function was traced before the plan asked for gradients")
+    elif training.calls > 0 and probe.wanted("gradients"):
+        if training.exportable:
+            _say_exportable()
+        else:
+            unavailable(
+                "tensorflow", "gradients", "the function was traced before the plan asked for gradients"
+            )
     probe.account(begin)
 
 
@@ -125,6 +130,7 @@ def traced(target: Any, sources: Any, result: Any) -> None:
     training = _trainings.get(function)
     if training is None:
         training = _trainings[function] = _Training()
+        training.exportable = _exportable(function)
     pairs = [
         (variable, gradient)
         for variable, gradient in zip(_tf.nest.flatten(sources), _tf.nest.flatten(result))
@@ -143,11 +149,14 @@ def traced(target: Any, sources: Any, result: Any) -> None:
         _begin(training)
 
 
+def _say_exportable() -> None:
+    reason = "the function is a method of an object that can be saved with it (tf.saved_model)"
+    unavailable("tensorflow", "gradients", reason)
+
+
 def _bring_out(function: Any, training: _Training, pairs: list[tuple[Any, Any]]) -> None:
-    if _exportable(function):
-        training.exportable = True
-        reason = "the function is a method of an object that can be saved with it (tf.saved_model)"
-        unavailable("tensorflow", "gradients", reason)
+    if training.exportable:
+        _say_exportable()
         return
     graph.add([("gradients", naming.of_gradient(variable), gradient) for variable, gradient in pairs])
     training.gradients = True
