@@ -58,15 +58,13 @@ import time
 from dataclasses import dataclass, field
 
 from smdebug_peer import smdebug_python
-from turns import ROOT, STEP, TELLTALE, Trainer, WatchedTrainer, median_interval, query
+from turns import ROOT, STEP, TELLTALE, Trainer, WatchedTrainer, calm_ms, median_interval, query
 
 BLAS = pathlib.Path("/usr/lib/x86_64-linux-gnu/libblas.so.3")
 MAX_HALF_WIDTH = 0.5
 
 
 DEFAULT_LEVEL = "steps"
-# A step in calm: this share of a round's steps are faster. Neighbours only ever add to a step's time.
-CALM = 0.02
 STATISTICS_EVERY = 100  # Steps; the default plan's.
 
 
@@ -105,7 +103,7 @@ class Ratios:
     plain_ms: list[float] = field(default_factory=list)
     statistics: list[float] = field(default_factory=list)  # Percent; contained in `watched`.
     accounted: list[float] = field(default_factory=list)  # Percent, as the probe says; with `statistics`.
-    # The same two by the steps in calm (see CALM); the watched one holds `statistics` too.
+    # The same two by the steps in calm (see calm_ms); the watched one holds `statistics` too.
     calm: list[float] = field(default_factory=list)
     calm_plain: list[float] = field(default_factory=list)
     calm_ms: list[float] = field(default_factory=list)
@@ -145,11 +143,6 @@ def captured_percent(run: pathlib.Path, watched: Trainer, warmup: int, step_ms: 
     usual = statistics.median([ns for step, ns in times if step not in captured] or watched.steps_ns)
     extra_ns = sum(ns - usual for step, ns in times if step in captured)
     return 100 * extra_ns / (len(times) * step_ms * 1e6)
-
-
-def calm_ms(steps_ns: list[int]) -> float:
-    """What a step takes where the machine's neighbours rest."""
-    return sorted(steps_ns)[int(CALM * len(steps_ns))] / 1e6
 
 
 def helpers_percent(run: pathlib.Path, wall_s: float) -> float:

@@ -31,11 +31,9 @@ import sys
 import tempfile
 from dataclasses import dataclass, field
 
-from turns import STEP, TELLTALE, Trainer, WatchedTrainer, median_interval
+from turns import STEP, TELLTALE, Trainer, WatchedTrainer, calm_ms, median_interval
 
 WINDOW_STEPS = 5
-# A step in calm: this share of the steps is faster.
-CALM = 0.02
 MAX_HALF_WIDTH = 1.0  # Percent; wider says nothing.
 
 
@@ -70,14 +68,14 @@ class Rounds:
 
 @dataclass
 class Half:
-    """The turns before, or after, the window: of each process the medians and the counted steps, in ms."""
+    """The turns before, or after, the window: of each process the medians and the counted steps, in ns."""
 
     medians: dict[str, list[float]] = field(default_factory=dict)
-    steps: dict[str, list[float]] = field(default_factory=dict)
+    steps: dict[str, list[int]] = field(default_factory=dict)
 
-    def add(self, name: str, steps_ms: list[float]) -> None:
-        self.medians.setdefault(name, []).append(statistics.median(steps_ms))
-        self.steps.setdefault(name, []).extend(steps_ms)
+    def add(self, name: str, steps_ns: list[int]) -> None:
+        self.medians.setdefault(name, []).append(statistics.median(steps_ns))
+        self.steps.setdefault(name, []).extend(steps_ns)
 
     def ratio(self, name: str, *to: str) -> float:
         """Median over the turns of `name` to the mean of `to`."""
@@ -85,8 +83,7 @@ class Half:
         return statistics.median(ours / base for ours, base in zip(self.medians[name], bases))
 
     def calm_ratio(self, name: str, *to: str) -> float:
-        low = {each: sorted(self.steps[each])[int(CALM * len(self.steps[each]))] for each in (name, *to)}
-        return low[name] / statistics.mean(low[other] for other in to)
+        return calm_ms(self.steps[name]) / statistics.mean(calm_ms(self.steps[other]) for other in to)
 
 
 def closed(run: pathlib.Path) -> dict[str, float]:
@@ -155,16 +152,16 @@ def one_round(name: str, model: Model, detail: str, rounds: Rounds) -> None:
     rounds.plain.append(more("ratio", "plain2", "plain"))
     rounds.calm.append(more("calm_ratio", "windowed", "plain", "plain2"))
     rounds.calm_plain.append(more("calm_ratio", "plain2", "plain"))
-    rounds.step_ms.append(statistics.median(after.medians["plain"]))
-    rounds.inside_ms.append(statistics.median(inside))
+    rounds.step_ms.append(statistics.median(after.medians["plain"]) / 1e6)
+    rounds.inside_ms.append(statistics.median(inside) / 1e6)
     rounds.begin_ms.append(facts["begin_ms"])
     rounds.end_ms.append(facts["end_ms"])
 
 
-def turn(trainer: Trainer, model: Model, skip: int | None = None) -> list[float]:
-    """Takes a turn; its steps in ms, without the first `skip` (the model's)."""
+def turn(trainer: Trainer, model: Model, skip: int | None = None) -> list[int]:
+    """Takes a turn; its steps in ns, without the first `skip` (the model's)."""
     trainer.turn_ms(model.skip)
-    return [ns / 1e6 for ns in trainer.steps_ns[-model.turn :][model.skip if skip is None else skip :]]
+    return trainer.steps_ns[-model.turn :][model.skip if skip is None else skip :]
 
 
 def verdict(values: list[float]) -> int:

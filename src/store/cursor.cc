@@ -44,9 +44,8 @@ struct Entry {
   format::TableId table{};
 };
 
-/// In rows.
-constexpr std::size_t kFetchAhead = 8;
-constexpr std::size_t kCacheLine = 64;
+constexpr std::size_t kFetchAhead = 8;  ///< Rows.
+constexpr std::size_t kCacheLine = 64;  ///< Bytes.
 
 /// What each row begins with.
 struct RowHead {
