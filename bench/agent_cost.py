@@ -6,11 +6,11 @@ usage: agent_cost.py agent|node [SECONDS]    exit code 1 beyond a limit
 The agent's share is of its steady state; with the sealing of what was recorded, once at the end, it stands beside.
 
 Beside the first run at the same time and at the same period:
-- a psutil loop that writes its samples as JSON lines, with and without that writing;
-- our sampler with what psutil has too, without writing, for a comparison of like with like;
+- a psutil loop for the same metrics that writes its samples as JSON lines. What psutil does not have (pressure, control
+  group, page faults, run queues, TCP) it reads from the files; the GPU it leaves out, and the records of the training;
+- our sampler with what psutil itself has, without writing, beside that part of the loop;
 - bare reads of the same files: what the kernel takes to make their texts, which nobody can do without.
-The whole agent does more than the psutil loop: GPU, pressure, control group and TCP, the records of the training, the
-journal. Both it and the sampler alone may take a fifth of what psutil takes.
+Both the whole agent and the sampler alone may take a fifth of what the loop takes.
 """
 
 import contextlib
@@ -181,13 +181,16 @@ def agent(folder: pathlib.Path, seconds: float) -> bool:
     psutil = peer.result()
     ours, bare = (loops[how].result()["percent_of_a_core"] for how in ("sampler", "bare"))
     fine = measured.show("agent, 100 ms", MOST_PERCENT["agent"])
-    whole, writing = psutil["percent_of_a_core"], psutil["writing_percent"]
-    alike, of_agent = (whole - writing) / max(ours, 1e-9), whole / max(measured.percent, 1e-9)
+    whole, writing, beyond = (
+        psutil[key] for key in ("percent_of_a_core", "writing_percent", "beyond_percent")
+    )
+    common = whole - writing - beyond
+    alike, of_agent = common / max(ours, 1e-9), whole / max(measured.percent, 1e-9)
     print(
-        f"  psutil                 {whole:7.3f} %, of it {writing:.3f} to write JSON lines; without GPU, pressure, control "
-        f"group and TCP: x {of_agent:.1f} of the whole agent (at least {LEAST_RATIO:g})\n"
-        f"  our sampler alone      {ours:7.3f} %, with the metrics that psutil has too, no writing: psutil without its "
-        f"writing takes x {alike:.1f} (at least {LEAST_RATIO:g})\n"
+        f"  loop with psutil       {whole:7.3f} %, of it {writing:.3f} to write JSON lines and {beyond:.3f} for what psutil "
+        f"does not have; no GPU, no training: x {of_agent:.1f} of the whole agent (at least {LEAST_RATIO:g})\n"
+        f"  our sampler alone      {ours:7.3f} %, with the metrics that psutil has itself, no writing: psutil takes "
+        f"{common:.3f} %, x {alike:.1f} (at least {LEAST_RATIO:g})\n"
         f"  bare reads             {bare:7.3f} % of the files of these metrics: the kernel's part of both"
     )
     return fine and min(alike, of_agent) >= LEAST_RATIO

@@ -13,6 +13,7 @@ import sys
 import time
 from typing import Any, Callable
 
+from . import _reads
 from ._native import note, probe
 
 RUNTIME, DATA = 3, 2
@@ -158,6 +159,7 @@ def _second(_: Any = None) -> None:
 def _imported(name: str, begin: int, end: int) -> None:
     if end - begin >= _LEAST_IMPORT_NS:
         probe.span_ns(f"import {name}", begin, end, RUNTIME)
+    _reads.look(name, timed)
 
 
 def _awake(_: int) -> None:
@@ -189,3 +191,5 @@ def install(on_wake: Callable[[Callable[[int], None]], None]) -> None:
             _imported(name, begin, end)
         boot.imports.clear()
         boot.on_import = _imported
+    for name in _reads.LIBRARIES:
+        _reads.look(name, timed)

@@ -60,6 +60,8 @@ constexpr Meaning kMeanings[] = {
      "Write checkpoints less often, or copy to host memory and write on a thread "
      "(torch.distributed.checkpoint.async_save)."},
     {"checkpoint.load", "reading a checkpoint", "Read it once, before the loop."},
+    {"read", "reading data files",
+     "Read ahead, on a thread or in the loader's workers, or all of it before the loop."},
     {"gc", "the garbage collector",
      "Call gc.freeze() once model and data are made, or gc.disable() and gc.collect() where nobody "
      "waits; many small objects kept alive make it slow."},

@@ -43,12 +43,15 @@ enum : std::uint8_t { kNetwork, kStorage, kCores };
 struct Part {
   std::string_view span, what, advice;
 };
-constexpr std::array<Part, 5> kParts = {{
+constexpr std::array<Part, 6> kParts = {{
     {"download", "downloads",
      "Keep what is downloaded in a folder that outlives the job, or in its image."},
     {"checkpoint.load", "reading a checkpoint",
      "Read it from a local disk, memory-mapped (torch.load with mmap=True), or on one rank that "
      "broadcasts it."},
+    {"read", "reading data files",
+     "Read the data when a step needs it, or keep what is made from it in one binary file that is "
+     "mapped (numpy.load with mmap_mode)."},
     {"model.build", "making the model and what stands between it and its optimizer",
      "Make the model on its device or on \"meta\", without filling weights that a checkpoint "
      "replaces, and data sets behind the loader's workers."},
@@ -382,7 +385,8 @@ const RuleDesc kMaxInitializationTimeDesc{
     "run.first_forward, else its first step); an incident above `threshold` minutes, over when the "
     "first step begins, closed where the attempt ends. "
     "The cause is what was done meanwhile: what the spans of a process say (download, "
-    "checkpoint.load, model.build, compile, import) where one of these is at least 30 % of the "
+    "checkpoint.load, read, model.build, compile, import) where one of these is at least 30 % of "
+    "the "
     "time; they are known once the process's first step begins. Else the mean rate of bytes "
     "received (all interfaces but the "
     "loopback) where it is at least 1 MB/s and above that of bytes fetched from storage, else the "
