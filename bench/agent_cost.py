@@ -188,7 +188,8 @@ def agent(folder: pathlib.Path, seconds: float) -> bool:
     alike, of_agent = common / max(ours, 1e-9), whole / max(measured.percent, 1e-9)
     print(
         f"  loop with psutil       {whole:7.3f} %, of it {writing:.3f} to write JSON lines and {beyond:.3f} for what psutil "
-        f"does not have; no GPU, no training: x {of_agent:.1f} of the whole agent (at least {LEAST_RATIO:g})\n"
+        f"does not have; no GPU, no training: x {of_agent:.1f} of the whole agent (at least {LEAST_RATIO:g}), without "
+        f"what psutil does not have x {(whole - beyond) / max(measured.percent, 1e-9):.1f}\n"
         f"  our sampler alone      {ours:7.3f} %, with the metrics that psutil has itself, no writing: psutil takes "
         f"{common:.3f} %, x {alike:.1f} (at least {LEAST_RATIO:g})\n"
         f"  bare reads             {bare:7.3f} % of the files of these metrics: the kernel's part of both"

@@ -3,8 +3,8 @@
 them, at the same periods.
 
 It has no pressure, control group, page faults, time in run queues, TCP or swap of a process, which ours reads too:
-with --tree these are read by plain Python from the files where ours finds them, and what that takes is told apart. GPUs are
-left out.
+with --tree these are read by plain Python, as often as ours reads them, from the files where ours finds them, of which
+psutil may have read some already; what that takes is told apart. GPUs and NFS are left out.
 
 usage: sampler_psutil.py                    this process, hot and every 500 ms
        sampler_psutil.py --tree PID SECONDS FILE
@@ -65,7 +65,9 @@ def group_files() -> list[str]:
         entries = [line.rstrip("\n").split(":", 2)[1:] for line in text]
     folders = ["/sys/fs/cgroup" + ("/" + which if which else "") + path for which, path in entries]
     paths = [f"{folder}/{name}" for folder in folders for name in GROUP_FILES.split()]
-    return [path for path in paths if os.path.exists(path)]
+    # Of version 1, whose cpu.stat is of limits alone, ours reads that one where there is a limit.
+    usage = any(path.endswith("cpuacct.usage") and os.path.exists(path) for path in paths)
+    return [path for path in paths if os.path.exists(path) and not (usage and path.endswith("cpu.stat"))]
 
 
 def numbers(path: str, wanted: tuple[str, ...] = ("",)) -> dict[str, list[str]]:
@@ -83,12 +85,12 @@ def sample_beyond(pids: list[int], groups: list[str], slow: bool) -> dict[str, A
         "tasks": [int(stat[name][0]) for name in ("processes", "procs_running", "procs_blocked")],
         "faults": [int(memory[name][0]) for name in ("pgfault", "pgmajfault")],
     }
-    for resource in ("cpu", "io", "memory"):
-        shares = numbers(f"/proc/pressure/{resource}")
-        values[f"pressure.{resource}"] = {how: float(words[0][6:]) for how, words in shares.items()}
     for path in groups:
         values[path] = {name: words and int(words[0]) for name, words in numbers(path).items()}
     if slow:
+        for resource in ("cpu", "io", "memory") if os.path.exists("/proc/pressure") else ():
+            shares = numbers(f"/proc/pressure/{resource}")
+            values[f"pressure.{resource}"] = {how: float(words[0][6:]) for how, words in shares.items()}
         with open("/proc/net/snmp") as text:
             values["tcp"] = [line.split()[1:] for line in text if line.startswith("Tcp:")]
     for pid in pids:
@@ -100,7 +102,7 @@ def sample_beyond(pids: list[int], groups: list[str], slow: bool) -> dict[str, A
                 with open(f"/proc/{pid}/schedstat") as text:
                     values[f"run_delay.{pid}"] = int(text.read().split()[1])
                 values[f"swap.{pid}"] = int(numbers(f"/proc/{pid}/status", ("VmSwap",))["VmSwap:"][0])
-        except OSError:
+        except (OSError, LookupError):
             pass  # It has ended.
     return values
 

@@ -27,6 +27,7 @@ _MAX_EVENTS = 200
 _waiting: list[tuple[str, str, str]] = []
 _told: dict[str, int] = {}
 _each_second: list[Callable[[], None]] = []
+_import_listeners: list[Callable[[], None]] = []
 # By time.monotonic_ns; None: not known.
 _began: int | None = None
 initialized = False
@@ -147,6 +148,11 @@ def not_each_second(listener: Callable[[], None]) -> None:
         probe.configure(on_second=None)
 
 
+def after_imports(listener: Callable[[], None]) -> None:
+    """Calls `listener()`, which must not raise, after the import of a framework or a large library, from now on."""
+    _import_listeners.append(listener)
+
+
 def _second(_: Any = None) -> None:
     for listener in list(_each_second):
         try:
@@ -160,6 +166,8 @@ def _imported(name: str, begin: int, end: int) -> None:
     if end - begin >= _LEAST_IMPORT_NS:
         probe.span_ns(f"import {name}", begin, end, RUNTIME)
     _reads.look(name, timed)
+    for listener in _import_listeners:
+        listener()
 
 
 def _awake(_: int) -> None:

@@ -10,7 +10,9 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdlib>
+#include <fstream>
 #include <functional>
+#include <iterator>
 #include <random>
 #include <set>
 #include <string>
@@ -19,6 +21,7 @@
 
 #include "base/process.h"
 #include "harness.h"
+#include "store/run_info.h"
 #include "store/verify.h"
 
 namespace telltale::fault {
@@ -117,6 +120,11 @@ class Kill : public ::testing::TestWithParam<int> {
     EXPECT_LE(LongestStepNs(before, oracle_->committed), kLongestStepNs);
     RecordProperty("median_step_us_before", static_cast<int>(median_before / 1000));
     RecordProperty("median_step_us_after", static_cast<int>(median_after / 1000));
+  }
+  /// What the supervisor and the agent said.
+  std::string Said() const {
+    std::ifstream log(run_ / "logs" / "agent.log");
+    return started_.Err() + std::string(std::istreambuf_iterator<char>(log), {});
   }
   void EndTraining() { ASSERT_EQ(::kill(oracle_->pid, SIGTERM), 0); }
   /// Reads the run once nobody writes to it any more, and checks every byte of it.
@@ -280,11 +288,32 @@ TEST_P(Kill, TheSupervisor) {
   ASSERT_TRUE(Await([&] { return oracle_->committed == 1500; }));
   ASSERT_TRUE(Await([&] { return ProcessStartTicks(agent) != ticks; })) << "and end with it";
   Read();
-  EXPECT_EQ(CheckOnce(recorded_, 1500), "");
+  EXPECT_EQ(CheckOnce(recorded_, 1500), "") << Said();
   // How it ended is known where the kernel tells those that are not its parent.
   EXPECT_TRUE((recorded_.state == "failed" && recorded_.exit_code == 5) ||
               recorded_.state == "lost")
       << recorded_.state;
+  EXPECT_EQ(CountEvents(recorded_, "run.attempt_end"), 1U);
+}
+
+/// Whom to record the agent hears before the disk has taken anything.
+TEST_P(Kill, TheSupervisorWhoseDiskIsBusy) {
+  const std::filesystem::path gate = scratch_ / "gate";
+  std::ofstream(gate).put('\n');
+  ::setenv("SLOW_SYNC_GATE", gate.c_str(), 1);
+  ::setenv("LD_PRELOAD", TELLTALE_SLOW_SYNC, 1);
+  ::setenv("ASAN_OPTIONS", "verify_asan_link_order=0", 1);
+  Start("1500", "5");
+  for (const char* name : {"SLOW_SYNC_GATE", "LD_PRELOAD", "ASAN_OPTIONS"}) ::unsetenv(name);
+  ASSERT_TRUE(Await([&] { return NewestMark() >= 0; })) << Said();
+  const auto info = store::ReadRunInfo(run_);
+  ASSERT_TRUE(info.ok()) << info.status().message();
+  EXPECT_EQ(info->attempts.back().pid, 0) << "the disk has taken it: nothing was tried";
+  ASSERT_EQ(::kill(started_.pid, SIGKILL), 0);
+  EXPECT_EQ(started_.Wait(), -SIGKILL);
+  ASSERT_TRUE(Await([&] { return oracle_->committed == 1500; }));
+  Read();
+  EXPECT_EQ(CheckOnce(recorded_, 1500), "") << Said();
   EXPECT_EQ(CountEvents(recorded_, "run.attempt_end"), 1U);
 }
 

@@ -85,8 +85,11 @@ work()
 print(numpy.load(folder + "/rows.npz")["x"].shape)
 work()
 print(pandas.read_csv(folder + "/rows.csv").shape)
-print(pickle.loads(pickle.dumps(numpy.load)) is numpy.load, pandas.read_csv.__name__, numpy.loadtxt.__module__)
-print(pickle.loads(pickle.dumps(pandas.read_csv)).__qualname__)
+for same in (numpy.load, numpy.lib.npyio.loadtxt, pandas.read_csv, pandas.io.parsers.read_csv):
+    print(pickle.loads(pickle.dumps(same)) is same, same.__name__, same.__module__)
+print(pandas.read_csv is pandas.io.parsers.read_csv, numpy.load is numpy.lib.npyio.load)
+class Reader: read = numpy.fromfile
+print(type(Reader().read).__name__)
 try: numpy.load(folder + "/nowhere.npy")
 except FileNotFoundError as error: print(error)
 train()
@@ -113,6 +116,25 @@ def test_reading_data_files_is_told_before_the_loop_and_in_it(telltale):
         "telltale = types.SimpleNamespace(span=contextlib.nullcontext); torch.manual_seed(0)",
     )
     assert run.out == telltale.plain([sys.executable, telltale.script(plain), str(telltale.folder)]).stdout
+
+
+LAZY = """
+import importlib.util, sys
+spec = importlib.util.find_spec("pandas")
+spec.loader = importlib.util.LazyLoader(spec.loader)
+sys.modules["pandas"] = pandas = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(pandas)
+import torch
+print(type(pandas).__name__, "pandas.io" in sys.modules)
+print(pandas.DataFrame([1]).shape)
+net = torch.nn.Linear(8, 2); net(torch.ones(4, 8)).sum().backward()
+"""
+
+
+def test_a_library_that_waits_to_be_used_is_not_loaded_by_us(telltale):
+    run = telltale.python(LAZY).assert_clean()
+    assert run.out == telltale.plain([sys.executable, telltale.script(LAZY)]).stdout
+    assert run.out.startswith("_LazyModule False")
 
 
 LOOP = (

@@ -139,17 +139,26 @@ class MaxInitializationTime final : public Rule {
 
   static constexpr std::string_view kImports = "import ";
   static constexpr std::size_t kMaxProcesses = 4096;
-  static constexpr std::size_t kMaxImports = 64;
+  static constexpr std::size_t kMaxSpans = 256;
 
   /// Of one process's spans before its first step.
   struct Process {
-    std::array<double, kParts.size()> ns{};                      ///< By kParts, imports apart.
-    std::vector<std::pair<std::int64_t, std::int64_t>> imports;  ///< Outermost, begin and end.
+    /// By kParts, begin and end: those within each other, or of several threads, are one.
+    std::array<std::vector<std::pair<std::int64_t, std::int64_t>>, kParts.size()> spans;
 
+    void Add(std::size_t part, std::int64_t begin, std::int64_t end) {
+      auto& known = spans[part];
+      std::erase_if(known, [&](const auto& other) {
+        if (other.first > end || other.second < begin) return false;
+        begin = std::min(begin, other.first);
+        end = std::max(end, other.second);
+        return true;
+      });
+      if (known.size() < kMaxSpans) known.emplace_back(begin, end);
+    }
     double Of(std::size_t part) const {
-      if (kParts[part].span != kImports) return ns[part];
       double sum = 0;
-      for (const auto& [begin, end] : imports) sum += static_cast<double>(end - begin);
+      for (const auto& [begin, end] : spans[part]) sum += static_cast<double>(end - begin);
       return sum;
     }
   };
@@ -169,17 +178,7 @@ class MaxInitializationTime final : public Rule {
     if (part == kParts.size()) return;
     const std::pair pid(writer, span.pid);
     if (parts_.size() >= kMaxProcesses && !parts_.contains(pid)) return;
-    Process& process = parts_[pid];
-    if (kParts[part].span != kImports) {
-      process.ns[part] += static_cast<double>(span.duration_ns);
-      return;
-    }
-    // What was imported within another is part of that, which ends, and comes, later.
-    const std::int64_t end = span.time_ns + span.duration_ns;
-    std::erase_if(process.imports, [&](const auto& import) {
-      return import.first >= span.time_ns && import.second <= end;
-    });
-    if (process.imports.size() < kMaxImports) process.imports.emplace_back(span.time_ns, end);
+    parts_[pid].Add(part, span.time_ns, span.time_ns + span.duration_ns);
   }
 
   /// The part that took most of one process's initialization, and how long.
