@@ -2,9 +2,10 @@
 """The peer of sampler_bench, sampler_loop and agent_cost.py: psutil reading the same things, as far as it has
 them, at the same periods.
 
-It has no pressure, control group, page faults, time in run queues, TCP or swap of a process, which ours reads too:
-with --tree these are read by plain Python, as often as ours reads them, from the files where ours finds them, of which
-psutil may have read some already; what that takes is told apart. GPUs and NFS are left out.
+It has no pressure, control group, page faults, time in run queues, TCP or swap of a process, which ours reads too: with
+--tree these are read by plain Python, as often as ours reads them, from the files where ours finds them, of which
+psutil may have read some already; what that takes is told apart. GPUs, NFS and the pressure in a control group are left
+out.
 
 usage: sampler_psutil.py                    this process, hot and every 500 ms
        sampler_psutil.py --tree PID SECONDS FILE
@@ -66,8 +67,12 @@ def group_files() -> list[str]:
     folders = ["/sys/fs/cgroup" + ("/" + which if which else "") + path for which, path in entries]
     paths = [f"{folder}/{name}" for folder in folders for name in GROUP_FILES.split()]
     # Of version 1, whose cpu.stat is of limits alone, ours reads that one where there is a limit.
-    usage = any(path.endswith("cpuacct.usage") and os.path.exists(path) for path in paths)
-    return [path for path in paths if os.path.exists(path) and not (usage and path.endswith("cpu.stat"))]
+    second = "/sys/fs/cgroup" + next((path for which, path in entries if not which), "")
+    return [
+        path
+        for path in paths
+        if os.path.exists(path) and (not path.endswith("cpu.stat") or os.path.dirname(path) == second)
+    ]
 
 
 def numbers(path: str, wanted: tuple[str, ...] = ("",)) -> dict[str, list[str]]:

@@ -129,6 +129,8 @@ def begin_loop() -> None:
     if initialized or not probe.active():
         return
     initialized = True
+    for name in _reads.LIBRARIES:
+        _reads.look(name, timed)  # Some tell nobody when they are loaded at last.
     if _began is not None:
         probe.span_ns("initialization", _began, time.monotonic_ns(), RUNTIME)
 

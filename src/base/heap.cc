@@ -17,7 +17,7 @@ void KeepFreedMemory([[maybe_unused]] int block, [[maybe_unused]] int kept) {
 
 void KeepFreedMemoryOfReading() {
   KeepFreedMemory(32 << 20, 256 << 20);
-  ::setenv("ARROW_DEFAULT_MEMORY_POOL", "system", 1);
+  ::setenv("ARROW_DEFAULT_MEMORY_POOL", "system", 0);  // Who has chosen one keeps it.
 }
 
 }  // namespace telltale

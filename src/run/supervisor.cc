@@ -646,7 +646,7 @@ Result<Outcome> Supervisor::Run() {
   }
   if (options_.serve && !options_.quiet && !training_exit_) StartServer();
   if (!options_.stacks.empty() && !training_exit_) StartStacks();
-  // After the first forks, which need no other threads to be safe, and need none slowed by them.
+  // After the first forks, which need none slowed by its thread.
   if (!options_.quiet) feed_ = std::make_unique<StatusFeed>(run_.path(), run_.attempt());
   while (!training_exit_) Turn(kForever);
 

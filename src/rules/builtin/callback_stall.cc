@@ -364,8 +364,8 @@ class CallbackStall final : public Rule {
     incident.cause =
         what.empty() ? fmt::format(
                            "Every {} steps {} ms pass outside data wait, forward, backward and "
-                           "optimizer, {} % of the time; no span, evaluation or write lies there: "
-                           "the program's own code.",
+                           "optimizer, {} % of the time; no span, evaluation or write lies there, "
+                           "reading of files apart: the program's own code.",
                            period, Millis(mean), Figure(100 * share))
                      : fmt::format("Every {} steps {} takes {} ms, {} % of the time.", period, what,
                                    Millis(mean), Figure(100 * share));

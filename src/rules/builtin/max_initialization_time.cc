@@ -145,6 +145,8 @@ class MaxInitializationTime final : public Rule {
   struct Process {
     /// By kParts, begin and end: those within each other, or of several threads, are one.
     std::array<std::vector<std::pair<std::int64_t, std::int64_t>>, kParts.size()> spans;
+    std::array<double, kParts.size()>
+        before{};  ///< Time of those that were first, where they are many.
 
     void Add(std::size_t part, std::int64_t begin, std::int64_t end) {
       auto& known = spans[part];
@@ -154,10 +156,14 @@ class MaxInitializationTime final : public Rule {
         end = std::max(end, other.second);
         return true;
       });
-      if (known.size() < kMaxSpans) known.emplace_back(begin, end);
+      if (known.size() == kMaxSpans) {
+        before[part] += static_cast<double>(known.front().second - known.front().first);
+        known.erase(known.begin());
+      }
+      known.emplace_back(begin, end);
     }
     double Of(std::size_t part) const {
-      double sum = 0;
+      double sum = before[part];
       for (const auto& [begin, end] : spans[part]) sum += static_cast<double>(end - begin);
       return sum;
     }
