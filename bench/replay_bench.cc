@@ -24,6 +24,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/heap.h"
 #include "format/batch.h"
 #include "must.h"
 #include "rules/registry.h"
@@ -321,6 +322,7 @@ int Measure(std::int64_t steps) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  telltale::KeepFreedMemoryOfReading();  // As `telltale check` does.
   const std::int64_t steps = argc > 1 ? std::atoll(argv[1]) : kSteps;
   if (steps <= 0) {
     fmt::print(stderr, "usage: replay_bench [STEPS]\n");

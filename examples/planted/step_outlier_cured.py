@@ -1,4 +1,7 @@
-"""The same histograms each 20th step, counted by torch: the step is hardly longer than the others."""
+"""The same histograms each 20th step, of each 16th weight and counted by torch.
+
+Of all weights torch takes a millisecond for 80,000, as long as a whole step: it would still stand out.
+"""
 
 import torch
 from torch import nn
@@ -6,13 +9,14 @@ from torch import nn
 STEPS = 600
 EVERY = 20
 BINS = 40
+EACH = 16
 
 
 def histogram(model):
-    """How many weights lie in each bin between -1 and 1."""
+    """How many of each 16th weight lie in each bin between -1 and 1."""
     counts = torch.zeros(BINS)
     for parameter in model.parameters():
-        counts += torch.histc(parameter.detach(), BINS, -1, 1)
+        counts += torch.histc(parameter.detach().flatten()[::EACH], BINS, -1, 1)
     return counts
 
 

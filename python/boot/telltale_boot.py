@@ -17,7 +17,7 @@ _TARGETS = {
 }  # type: dict[str, str | None]
 for _name in (
     "accelerate datasets deepspeed diffusers flax lightning matplotlib numpy optax pandas pyarrow "
-    "pytorch_lightning scipy sklearn timm torchaudio torchvision transformers wandb"
+    "pyarrow.parquet pytorch_lightning scipy sklearn sklearn.datasets timm torchaudio torchvision transformers wandb"
 ).split():
     _TARGETS[_name] = None
 # When this interpreter came here, and (name, begin, end) of the imports since, by time.monotonic_ns;

@@ -3,6 +3,7 @@
 
 #include <time.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <limits>
@@ -52,9 +53,54 @@ struct Kept {
   PyObject* name;  ///< Owned.
   std::uint64_t begin, end;
   tt_span_category category;
+  std::uint64_t between = 0;  ///< Of a joined one: time in which it did not read.
 };
 std::array<Kept, 64> g_kept;
+/// Calls that read files are kept as one span while less than this part of it passes between them.
+/// Of each name so many are kept, the longest: a data set of many files must not take the room of
+/// all else.
+constexpr const char* kReads = "read";
+constexpr std::uint64_t kBetweenReads = 8;
+constexpr std::ptrdiff_t kMostOfName = 16;
 std::size_t g_kept_count = 0;
+
+bool IsRead(PyObject* name) { return PyUnicode_CompareWithASCIIString(name, kReads) == 0; }
+
+/// Whether the newest span that is kept is of reading too and now goes on to `end`.
+bool JoinRead(std::uint64_t begin, std::uint64_t end) {
+  if (g_kept_count == 0) return false;
+  Kept& newest = g_kept[g_kept_count - 1];
+  if (!IsRead(newest.name) || begin < newest.begin) return false;
+  // Of threads they overlap.
+  const std::uint64_t last = std::max(end, newest.end);
+  const std::uint64_t between = newest.between + (begin > newest.end ? begin - newest.end : 0);
+  if (between >= (last - newest.begin) / kBetweenReads) return false;
+  newest.end = last;
+  newest.between = between;
+  return true;
+}
+
+/// Makes room for a span of this name that took `ticks`, if need be by the shortest of its name. A
+/// short one of reading takes it too: those that follow may make it the longest.
+bool RoomFor(PyObject* name, std::uint64_t ticks) {
+  const auto end = g_kept.begin() + static_cast<std::ptrdiff_t>(g_kept_count);
+  auto shortest = end;
+  std::ptrdiff_t of_name = 0;
+  for (auto kept = g_kept.begin(); kept != end; ++kept) {
+    if (kept->name != name && PyUnicode_Compare(kept->name, name) != 0) continue;
+    ++of_name;
+    if (shortest == end || kept->end - kept->begin < shortest->end - shortest->begin) {
+      shortest = kept;
+    }
+  }
+  if (of_name < kMostOfName && g_kept_count < g_kept.size()) return true;
+  if (shortest == end) return false;
+  if (!IsRead(name) && shortest->end - shortest->begin >= ticks) return false;
+  Py_DECREF(shortest->name);
+  std::move(shortest + 1, end, shortest);
+  --g_kept_count;
+  return true;
+}
 
 // ---- the garbage collector ----
 
@@ -175,7 +221,8 @@ std::uint64_t Ticks(std::uint64_t ns) {
 void RecordSpan(PyObject* name, std::uint64_t begin, std::uint64_t end, tt_span_category category) {
   if (g_recording == Recording::kOff) return;
   if (g_recording == Recording::kCold) {
-    if (g_kept_count == g_kept.size()) return;
+    if (IsRead(name) && JoinRead(begin, end)) return;
+    if (!RoomFor(name, end - begin)) return;
     Py_INCREF(name);
     g_kept[g_kept_count++] = {name, begin, end, category};
     return;

@@ -13,6 +13,7 @@ import sys
 import time
 from typing import Any, Callable
 
+from . import _reads
 from ._native import note, probe
 
 RUNTIME, DATA = 3, 2
@@ -26,6 +27,7 @@ _MAX_EVENTS = 200
 _waiting: list[tuple[str, str, str]] = []
 _told: dict[str, int] = {}
 _each_second: list[Callable[[], None]] = []
+_import_listeners: list[Callable[[], None]] = []
 # By time.monotonic_ns; None: not known.
 _began: int | None = None
 initialized = False
@@ -127,6 +129,8 @@ def begin_loop() -> None:
     if initialized or not probe.active():
         return
     initialized = True
+    for name in _reads.LIBRARIES:
+        _reads.look(name, timed)  # Some tell nobody when they are loaded at last.
     if _began is not None:
         probe.span_ns("initialization", _began, time.monotonic_ns(), RUNTIME)
 
@@ -146,6 +150,11 @@ def not_each_second(listener: Callable[[], None]) -> None:
         probe.configure(on_second=None)
 
 
+def after_imports(listener: Callable[[], None]) -> None:
+    """Calls `listener()`, which must not raise, after the import of a framework or a large library, from now on."""
+    _import_listeners.append(listener)
+
+
 def _second(_: Any = None) -> None:
     for listener in list(_each_second):
         try:
@@ -158,6 +167,9 @@ def _second(_: Any = None) -> None:
 def _imported(name: str, begin: int, end: int) -> None:
     if end - begin >= _LEAST_IMPORT_NS:
         probe.span_ns(f"import {name}", begin, end, RUNTIME)
+    _reads.look(name, timed)
+    for listener in _import_listeners:
+        listener()
 
 
 def _awake(_: int) -> None:
@@ -189,3 +201,5 @@ def install(on_wake: Callable[[Callable[[int], None]], None]) -> None:
             _imported(name, begin, end)
         boot.imports.clear()
         boot.on_import = _imported
+    for name in _reads.LIBRARIES:
+        _reads.look(name, timed)

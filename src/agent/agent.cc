@@ -139,6 +139,7 @@ class Agent {
   void SayStart();
   void UndoTerminal();
   void RemoveSocket();
+  void NameTraining();
   void CheckClock();
   void CheckLives();
   void SayLeft();
@@ -188,6 +189,8 @@ class Agent {
   UniqueFd training_;           ///< pidfd of CMD.
   bool training_sure_ = false;  ///< Of CMD indeed, and of no later process with its number.
   pid_t training_pid_ = 0;
+  std::uint64_t training_ticks_ = 0;
+  bool named_training_ = false;  ///< In run.json, in the supervisor's place.
   std::int64_t training_ended_at_ns_ = 0;
   bool end_run_ = false;  ///< The supervisor asked for the end.
   std::int64_t end_at_ns_ = 0;
@@ -370,6 +373,24 @@ void Agent::UndoTerminal() {
   terminal_.reset();
 }
 
+/// A supervisor that was killed while the disk was busy has not said in run.json which process the
+/// training is: without that the run would count as lost while it goes on.
+void Agent::NameTraining() {
+  if (!orphan_ || !attempt_known_ || named_training_ || ::getppid() == supervisor_) return;
+  named_training_ = true;
+  auto info = store::ReadRunInfo(options_.run);
+  if (!info.ok() || info->attempts.empty()) return;
+  store::Attempt& last = info->attempts.back();
+  if (last.number != attempt_ || last.pid > 0) return;
+  last.pid = training_pid_;
+  last.pid_start_ticks = training_ticks_;
+  if (const Status status = store::WriteRunInfo(options_.run, *info); !status.ok()) {
+    std::fprintf(stderr, "agent: %s\n", status.message().c_str());
+  }
+  // What the supervisor was about to put in its place.
+  ::unlink(fmt::format("{}.{}.tmp", (options_.run / "run.json").string(), supervisor_).c_str());
+}
+
 /// Removes the folder that a killed supervisor has left among the temporary files.
 void Agent::RemoveSocket() {
   // A link that breaks says less: it does so a moment before, and may while the supervisor lives.
@@ -429,6 +450,7 @@ void Agent::StartAttempt(std::uint32_t attempt, std::int32_t pid, std::int64_t t
     training_sure_ = ticks > 0 && ProcessStartTicks(pid) == static_cast<std::uint64_t>(ticks);
   }
   training_pid_ = pid;
+  training_ticks_ = static_cast<std::uint64_t>(std::max<std::int64_t>(0, ticks));
   sampler_->SetRoots({pid});
   attempt_ended_ = Marked({}, kAttemptMarkRing, attempt * 2 + 1);
   if (Marked({}, kAttemptMarkRing, attempt * 2)) return;
@@ -800,6 +822,7 @@ Status Agent::Run() {
   while (!Finished()) {
     ReceiveMessages();
     UndoTerminal();
+    NameTraining();
     RemoveSocket();
     CheckClock();
     if (samples.Due()) Sample();

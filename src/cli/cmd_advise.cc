@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/heap.h"
 #include "base/json.h"
 #include "base/printable.h"
 #include "cli/check_json.h"
@@ -175,6 +176,7 @@ int Advise(const Args& args) {
     }
     options.ranks.push_back(rank);
   }
+  KeepFreedMemoryOfReading();
   RunsOrTraces traces;
   std::string run = args.run;
   if (const Status opened = traces.Open("advise", &run); !opened.ok()) {

@@ -2,7 +2,6 @@
 // telltale agent: the recording process that `telltale run` starts beside the training.
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <malloc.h>
 #include <signal.h>
 
 #include <cstdlib>
@@ -10,6 +9,7 @@
 #include <memory>
 
 #include "agent/agent.h"
+#include "base/heap.h"
 #include "cli/command.h"
 #include "plan/capture_plan.h"
 #include "store/run_info.h"
@@ -28,15 +28,10 @@ struct Args {
   std::uint64_t look_back_bytes = agent::kLookBackBytes;
 };
 
-/// What one tick frees the next one needs: given back to the kernel between the two, it would be
-/// zeroed anew each time, which on a large node costs more than to fill it.
-void KeepMemory() {
-#ifdef __GLIBC__
-  constexpr int kBytes = 4 << 20;
-  ::mallopt(M_MMAP_THRESHOLD, kBytes);
-  ::mallopt(M_TRIM_THRESHOLD, 2 * kBytes);
-#endif
-}
+/// What one tick frees the next one needs; on a large node to have it cleared anew costs more than
+/// to fill it.
+constexpr int kHeapBlock = 4 << 20;
+constexpr int kHeapKept = 8 << 20;
 
 Status Run(const Args& args) {
   if (::fcntl(args.fd, F_SETFD, FD_CLOEXEC) != 0) {
@@ -44,7 +39,7 @@ Status Run(const Args& args) {
                                       "`telltale run`, not by hand",
                                       args.fd)};
   }
-  KeepMemory();
+  KeepFreedMemory(kHeapBlock, kHeapKept);
   // A write past a limit of the file's size is an error to handle, not the end.
   ::signal(SIGXFSZ, SIG_IGN);
   ::signal(SIGPIPE, SIG_IGN);

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "base/heap.h"
 #include "base/printable.h"
 #include "cli/command.h"
 #include "cli/output.h"
@@ -47,6 +48,7 @@ int RunsOrTraces::ExitCode(std::string_view command, int code) const {
 }
 
 int WithRun(std::string_view command, std::string* path, const std::function<int()>& body) {
+  KeepFreedMemoryOfReading();
   RunsOrTraces runs;
   if (const Status opened = runs.Open(command, path); !opened.ok()) return Fail(command, opened);
   return runs.ExitCode(command, body());

@@ -29,7 +29,8 @@ class RunsOrTraces {
 /// Whether the argument is no run: a file, or a folder that some other tool recorded.
 bool IsTraceFile(const std::string& path);
 
-/// Runs the body with `path` replaced where it is a trace; its exit code.
+/// Runs the body with `path` replaced where it is a trace; its exit code. For a command that reads
+/// the run once and ends: the process keeps the memory that it frees.
 int WithRun(std::string_view command, std::string* path, const std::function<int()>& body);
 
 }  // namespace telltale::cli

@@ -3,7 +3,6 @@
 
 #include <fcntl.h>
 #include <fmt/core.h>
-#include <malloc.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
@@ -17,6 +16,7 @@
 #include <exception>
 #include <nlohmann/json.hpp>
 
+#include "base/heap.h"
 #include "base/json.h"
 #include "base/unique_fd.h"
 
@@ -26,9 +26,6 @@ namespace {
 constexpr std::size_t kMaxAnswerBytes = 16 << 20;
 constexpr rlim_t kChildFiles = 1024;
 constexpr rlim_t kChildFileBytes = 64ULL << 30;
-/// The largest that malloc allows.
-constexpr int kHeapBytes = 32 << 20;
-constexpr int kKeptBytes = 256 << 20;
 
 std::string ToText(const Result<ImportSummary>& result) {
   if (!result.ok()) {
@@ -90,11 +87,7 @@ void ConfineChild(const ImportLimits& limits, pid_t parent) {
   SetLimit(RLIMIT_FSIZE, kChildFileBytes);
   SetLimit(RLIMIT_AS, limits.memory_bytes);
   ::signal(SIGXFSZ, SIG_IGN);
-  // What is freed is soon taken again: given back to the kernel it would have to be cleared anew.
-  ::mallopt(M_MMAP_THRESHOLD, kHeapBytes);
-  ::mallopt(M_TRIM_THRESHOLD, kKeptBytes);
-  // Others of Arrow's take address space beforehand.
-  ::setenv("ARROW_DEFAULT_MEMORY_POOL", "system", 1);
+  KeepFreedMemoryOfReading();
 }
 
 void WriteAnswer(int fd, std::string_view text) {

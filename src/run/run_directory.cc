@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <ctime>
 #include <system_error>
@@ -149,6 +150,7 @@ Result<RunDirectory> RunDirectory::Prepare(const RunRequest& request) {
 
 void RunDirectory::Abandon() {
   std::error_code ignored;
+  if (writing_.valid()) writing_.wait();
   if (before_) {
     // Where the disk takes nothing it still holds the old one: run.json is replaced whole.
     [[maybe_unused]] const Status status = store::WriteRunInfo(path_, *before_);
@@ -164,10 +166,25 @@ void RunDirectory::Abandon() {
   if (made_) fs::remove(path_, ignored);
 }
 
-Status RunDirectory::Started(pid_t pid) {
+void RunDirectory::Started(pid_t pid) {
   info_.attempts.back().pid = pid;
   info_.attempts.back().pid_start_ticks = ProcessStartTicks(pid);
-  return Write();
+  const auto write = [path = path_, info = info_] { return store::WriteRunInfo(path, info); };
+  try {
+    writing_ = std::async(std::launch::async, write);
+  } catch (const std::system_error&) {  // No thread can be had.
+    std::promise<Status> written;
+    written.set_value(write());
+    writing_ = written.get_future();
+  }
+}
+
+Status RunDirectory::Written() {
+  if (!writing_.valid() ||
+      writing_.wait_for(std::chrono::seconds(0)) != std::future_status::ready) {
+    return {};
+  }
+  return writing_.get();
 }
 
 Status RunDirectory::Ended(const ProcessExit& exit) {
@@ -183,6 +200,11 @@ Status RunDirectory::Finished() {
   return Write();
 }
 
-Status RunDirectory::Write() { return store::WriteRunInfo(path_, info_); }
+Status RunDirectory::Write() {
+  // What becomes of that is of no interest any more: this one holds all that it did.
+  if (writing_.valid()) [[maybe_unused]]
+    const Status before = writing_.get();
+  return store::WriteRunInfo(path_, info_);
+}
 
 }  // namespace telltale::run

@@ -3,6 +3,7 @@
 // One owner, the supervisor's thread. The directory is locked (flock) while a supervisor has it.
 #pragma once
 #include <filesystem>
+#include <future>
 #include <optional>
 #include <string>
 #include <vector>
@@ -36,8 +37,11 @@ class RunDirectory {
   const store::RunInfo& info() const { return info_; }
   std::uint32_t attempt() const { return info_.attempts.back().number; }
 
-  /// The training runs: names its root process in run.json.
-  Status Started(pid_t pid);
+  /// The training runs: names its root process in run.json. Written by a thread: where the disk has
+  /// much to do that takes seconds, in which the agent must hear of the processes that come.
+  void Started(pid_t pid);
+  /// What became of that, once, as soon as it is known.
+  Status Written();
   /// It has ended, and so.
   Status Ended(const ProcessExit& exit);
   /// Every row is in the store: readers may call the run finished.
@@ -54,6 +58,7 @@ class RunDirectory {
   bool made_ = false;                     ///< By us: the folder was not there.
   std::optional<store::RunInfo> before_;  ///< The run as it was; none: the folder held none.
   UniqueFd lock_;
+  std::future<Status> writing_;  ///< Of Started; waited for before anything else is written.
 };
 
 }  // namespace telltale::run

@@ -596,6 +596,7 @@ void Supervisor::Turn(std::int64_t deadline_ns) {
   if (now >= server_.start_at_ns) StartServer();
   if (now >= stacks_.start_at_ns) StartStacks();
   TellAgent();
+  Note(run_.Written());
   CheckAgentHang(now);
   Draw(now);
 }
@@ -640,11 +641,12 @@ Result<Outcome> Supervisor::Run() {
     training_exit_ = ProcessExit{started->exec_errno == ENOENT ? 127 : 126, {}};
   } else {
     training_ = std::move(started).value();
-    Note(run_.Started(training_.pid));
+    run_.Started(training_.pid);
+    TellAgent();  // From here on it knows whom to record, whatever becomes of us.
   }
   if (options_.serve && !options_.quiet && !training_exit_) StartServer();
   if (!options_.stacks.empty() && !training_exit_) StartStacks();
-  // After the first forks, which need no other threads to be safe, and need none slowed by them.
+  // After the first forks, which need none slowed by its thread.
   if (!options_.quiet) feed_ = std::make_unique<StatusFeed>(run_.path(), run_.attempt());
   while (!training_exit_) Turn(kForever);
 

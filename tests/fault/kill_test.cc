@@ -10,7 +10,10 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdlib>
+#include <fstream>
 #include <functional>
+#include <iterator>
+#include <optional>
 #include <random>
 #include <set>
 #include <string>
@@ -19,6 +22,7 @@
 
 #include "base/process.h"
 #include "harness.h"
+#include "store/run_info.h"
 #include "store/verify.h"
 
 namespace telltale::fault {
@@ -33,6 +37,23 @@ int Rounds() {
   const char* text = ::getenv("TELLTALE_FAULT_ROUNDS");
   return text != nullptr ? std::max(1, std::atoi(text)) : 3;
 }
+
+/// A variable of the environment, as long as this lives; one of the caller's goes on before it.
+class Variable {
+ public:
+  Variable(const char* name, const std::string& value) : name_(name) {
+    const char* there = ::getenv(name);
+    if (there != nullptr) before_ = there;
+    ::setenv(name, (there != nullptr ? fmt::format("{}:{}", there, value) : value).c_str(), 1);
+  }
+  ~Variable() { before_ ? ::setenv(name_, before_->c_str(), 1) : ::unsetenv(name_); }
+  Variable(const Variable&) = delete;
+  Variable& operator=(const Variable&) = delete;
+
+ private:
+  const char* name_;
+  std::optional<std::string> before_;
+};
 
 /// The promise of the design, not a wish of the test.
 constexpr std::chrono::seconds kBackWithin(5);
@@ -117,6 +138,11 @@ class Kill : public ::testing::TestWithParam<int> {
     EXPECT_LE(LongestStepNs(before, oracle_->committed), kLongestStepNs);
     RecordProperty("median_step_us_before", static_cast<int>(median_before / 1000));
     RecordProperty("median_step_us_after", static_cast<int>(median_after / 1000));
+  }
+  /// What the supervisor and the agent said.
+  std::string Said() const {
+    std::ifstream log(run_ / "logs" / "agent.log");
+    return started_.Err() + std::string(std::istreambuf_iterator<char>(log), {});
   }
   void EndTraining() { ASSERT_EQ(::kill(oracle_->pid, SIGTERM), 0); }
   /// Reads the run once nobody writes to it any more, and checks every byte of it.
@@ -280,11 +306,39 @@ TEST_P(Kill, TheSupervisor) {
   ASSERT_TRUE(Await([&] { return oracle_->committed == 1500; }));
   ASSERT_TRUE(Await([&] { return ProcessStartTicks(agent) != ticks; })) << "and end with it";
   Read();
-  EXPECT_EQ(CheckOnce(recorded_, 1500), "");
+  EXPECT_EQ(CheckOnce(recorded_, 1500), "") << Said();
   // How it ended is known where the kernel tells those that are not its parent.
   EXPECT_TRUE((recorded_.state == "failed" && recorded_.exit_code == 5) ||
               recorded_.state == "lost")
       << recorded_.state;
+  EXPECT_EQ(CountEvents(recorded_, "run.attempt_end"), 1U);
+}
+
+/// Whom to record the agent hears before the disk has taken anything.
+TEST_P(Kill, TheSupervisorWhoseDiskIsBusy) {
+  const std::filesystem::path gate = scratch_ / "gate";
+  std::ofstream(gate).put('\n');
+  {
+    const Variable busy("SLOW_SYNC_GATE", gate.string());
+    const Variable preload("LD_PRELOAD", TELLTALE_SLOW_SYNC);
+    const Variable order("ASAN_OPTIONS", "verify_asan_link_order=0");
+    Start(kForever);
+  }
+  ASSERT_TRUE(Await([&] { return NewestMark() >= 0; })) << Said();
+  const auto info = store::ReadRunInfo(run_);
+  ASSERT_TRUE(info.ok()) << info.status().message();
+  EXPECT_EQ(info->attempts.back().pid, 0) << "the disk has taken it: nothing was tried";
+  ASSERT_EQ(::kill(started_.pid, SIGKILL), 0);
+  EXPECT_EQ(started_.Wait(), -SIGKILL);
+  // The agent says it in the supervisor's place; until then the run looks lost.
+  ASSERT_TRUE(Await([&] {
+    const auto now = store::ReadRunInfo(run_);
+    return now.ok() && now->attempts.back().pid == oracle_->pid;
+  }));
+  EXPECT_EQ(store::DeriveRunState(*store::ReadRunInfo(run_), run_).state, "running");
+  EndTraining();
+  Read();
+  EXPECT_EQ(CheckOnce(recorded_, oracle_->committed), "") << Said();
   EXPECT_EQ(CountEvents(recorded_, "run.attempt_end"), 1U);
 }
 

@@ -66,6 +66,77 @@ class Part:
         return self._of(self.run.steps(mode))
 
 
+READS = (
+    HEAD.replace("net =", "time.sleep(0.02); net =")
+    + """
+import numpy, pickle
+import pandas
+folder = sys.argv[1]
+rows = numpy.random.default_rng(0).random((40_000, 8))
+numpy.save(folder + "/rows.npy", rows); numpy.savez_compressed(folder + "/rows.npz", x=rows)
+numpy.savetxt(folder + "/rows.csv", rows[:2000], delimiter=",")
+began = time.monotonic()
+def work():
+    # As long as all before: what is read then is apart.
+    until = 2 * time.monotonic() - began
+    while time.monotonic() < until: pass
+for _ in range(100): numpy.loadtxt(folder + "/rows.csv", delimiter=",")
+work()
+print(numpy.load(folder + "/rows.npz")["x"].shape)
+work()
+print(pandas.read_csv(folder + "/rows.csv").shape)
+for same in (numpy.load, numpy.lib.npyio.loadtxt, pandas.read_csv, pandas.io.parsers.read_csv):
+    print(pickle.loads(pickle.dumps(same)) is same, same.__name__, same.__module__)
+print(pandas.read_csv is pandas.io.parsers.read_csv, numpy.load is numpy.lib.npyio.load)
+class Reader: read = numpy.fromfile
+print(type(Reader().read).__name__)
+try: numpy.load(folder + "/nowhere.npy")
+except FileNotFoundError as error: print(error)
+train()
+with telltale.span("loop"):
+    for step in range(3):
+        numpy.loadtxt(folder + "/rows.csv", delimiter=",")
+        train()
+"""
+)
+
+
+def test_reading_data_files_is_told_before_the_loop_and_in_it(telltale):
+    run = telltale.python(READS, str(telltale.folder)).assert_clean()
+    (whole,) = run.table("spans", name="initialization")
+    reads = sorted(run.table("spans", name="read"), key=lambda row: row["time_ns"])
+    assert all(row["category"] == "runtime" and row["duration_ns"] >= 1_000_000 for row in reads)
+    before = [row for row in reads if row["step"] == -1]
+    assert all(within(row, whole) for row in before)
+    # Of the hundred calls that follow each other nearly all are joined; the .npz and the table are apart.
+    assert 3 <= len(before) < 60
+    assert len(Part(run, "loop").spans("read")) == 3
+    plain = READS.replace("import telltale", "import contextlib, types").replace(
+        "torch.manual_seed(0)",
+        "telltale = types.SimpleNamespace(span=contextlib.nullcontext); torch.manual_seed(0)",
+    )
+    assert run.out == telltale.plain([sys.executable, telltale.script(plain), str(telltale.folder)]).stdout
+
+
+LAZY = """
+import importlib.util, sys
+spec = importlib.util.find_spec("pandas")
+spec.loader = importlib.util.LazyLoader(spec.loader)
+sys.modules["pandas"] = pandas = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(pandas)
+import torch
+print(type(pandas).__name__, "pandas.io" in sys.modules)
+print(pandas.DataFrame([1]).shape)
+net = torch.nn.Linear(8, 2); net(torch.ones(4, 8)).sum().backward()
+"""
+
+
+def test_a_library_that_waits_to_be_used_is_not_loaded_by_us(telltale):
+    run = telltale.python(LAZY).assert_clean()
+    assert run.out == telltale.plain([sys.executable, telltale.script(LAZY)]).stdout
+    assert run.out.startswith("_LazyModule False")
+
+
 LOOP = (
     HEAD.replace("net =", "time.sleep(0.02); net =")
     + """

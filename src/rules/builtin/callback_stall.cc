@@ -98,8 +98,11 @@ class CallbackStall final : public Rule {
   bool Wants(const Series& series) override {
     if (series.table == format::TableId::kSpans) {
       if (series.collection == "user") return true;
-      // Evaluations are known by their steps.
-      if (series.collection != "runtime" || series.name == "evaluation") return false;
+      // Evaluations are known by their steps; files are read in the wait for data too, which is no
+      // part of a stall.
+      if (series.collection != "runtime" || series.name == "evaluation" || series.name == "read") {
+        return false;
+      }
       if (runtime_.size() <= series.id) runtime_.resize(series.id + 1, false);
       runtime_[series.id] = true;
       return true;
@@ -361,8 +364,8 @@ class CallbackStall final : public Rule {
     incident.cause =
         what.empty() ? fmt::format(
                            "Every {} steps {} ms pass outside data wait, forward, backward and "
-                           "optimizer, {} % of the time; no span, evaluation or write lies there: "
-                           "the program's own code.",
+                           "optimizer, {} % of the time; no span, evaluation or write lies there, "
+                           "reading of files apart: the program's own code.",
                            period, Millis(mean), Figure(100 * share))
                      : fmt::format("Every {} steps {} takes {} ms, {} % of the time.", period, what,
                                    Millis(mean), Figure(100 * share));
@@ -425,7 +428,8 @@ const RuleDesc kCallbackStallDesc{
     "Evaluations (EVAL steps in more than half of the stalls' time) are low, from "
     "evaluation_share on. What it lines up with: the evaluation; the span, of the program or of "
     "the framework, that lies "
-    "in 80 % of the stalls and makes half of each; writes of the process of 1 MB a stall. Over "
+    "in 80 % of the stalls and makes half of each (reading of files is left out: it is in the wait "
+    "for data too); writes of the process of 1 MB a stall. Over "
     "when "
     "none came for three times the distance, and where its process ends. Cost = Σ stalls.",
     "Do it less often, or on a thread while the next steps run: asynchronous checkpoints, logging "

@@ -43,12 +43,15 @@ enum : std::uint8_t { kNetwork, kStorage, kCores };
 struct Part {
   std::string_view span, what, advice;
 };
-constexpr std::array<Part, 5> kParts = {{
+constexpr std::array<Part, 6> kParts = {{
     {"download", "downloads",
      "Keep what is downloaded in a folder that outlives the job, or in its image."},
     {"checkpoint.load", "reading a checkpoint",
      "Read it from a local disk, memory-mapped (torch.load with mmap=True), or on one rank that "
      "broadcasts it."},
+    {"read", "reading data files",
+     "Read the data when a step needs it, or keep what is made from it in one binary file that is "
+     "mapped (numpy.load with mmap_mode)."},
     {"model.build", "making the model and what stands between it and its optimizer",
      "Make the model on its device or on \"meta\", without filling weights that a checkpoint "
      "replaces, and data sets behind the loader's workers."},
@@ -136,17 +139,32 @@ class MaxInitializationTime final : public Rule {
 
   static constexpr std::string_view kImports = "import ";
   static constexpr std::size_t kMaxProcesses = 4096;
-  static constexpr std::size_t kMaxImports = 64;
+  static constexpr std::size_t kMaxSpans = 256;
 
   /// Of one process's spans before its first step.
   struct Process {
-    std::array<double, kParts.size()> ns{};                      ///< By kParts, imports apart.
-    std::vector<std::pair<std::int64_t, std::int64_t>> imports;  ///< Outermost, begin and end.
+    /// By kParts, begin and end: those within each other, or of several threads, are one.
+    std::array<std::vector<std::pair<std::int64_t, std::int64_t>>, kParts.size()> spans;
+    std::array<double, kParts.size()>
+        before{};  ///< Time of those that were first, where they are many.
 
+    void Add(std::size_t part, std::int64_t begin, std::int64_t end) {
+      auto& known = spans[part];
+      std::erase_if(known, [&](const auto& other) {
+        if (other.first > end || other.second < begin) return false;
+        begin = std::min(begin, other.first);
+        end = std::max(end, other.second);
+        return true;
+      });
+      if (known.size() == kMaxSpans) {
+        before[part] += static_cast<double>(known.front().second - known.front().first);
+        known.erase(known.begin());
+      }
+      known.emplace_back(begin, end);
+    }
     double Of(std::size_t part) const {
-      if (kParts[part].span != kImports) return ns[part];
-      double sum = 0;
-      for (const auto& [begin, end] : imports) sum += static_cast<double>(end - begin);
+      double sum = before[part];
+      for (const auto& [begin, end] : spans[part]) sum += static_cast<double>(end - begin);
       return sum;
     }
   };
@@ -166,17 +184,7 @@ class MaxInitializationTime final : public Rule {
     if (part == kParts.size()) return;
     const std::pair pid(writer, span.pid);
     if (parts_.size() >= kMaxProcesses && !parts_.contains(pid)) return;
-    Process& process = parts_[pid];
-    if (kParts[part].span != kImports) {
-      process.ns[part] += static_cast<double>(span.duration_ns);
-      return;
-    }
-    // What was imported within another is part of that, which ends, and comes, later.
-    const std::int64_t end = span.time_ns + span.duration_ns;
-    std::erase_if(process.imports, [&](const auto& import) {
-      return import.first >= span.time_ns && import.second <= end;
-    });
-    if (process.imports.size() < kMaxImports) process.imports.emplace_back(span.time_ns, end);
+    parts_[pid].Add(part, span.time_ns, span.time_ns + span.duration_ns);
   }
 
   /// The part that took most of one process's initialization, and how long.
@@ -382,7 +390,8 @@ const RuleDesc kMaxInitializationTimeDesc{
     "run.first_forward, else its first step); an incident above `threshold` minutes, over when the "
     "first step begins, closed where the attempt ends. "
     "The cause is what was done meanwhile: what the spans of a process say (download, "
-    "checkpoint.load, model.build, compile, import) where one of these is at least 30 % of the "
+    "checkpoint.load, read, model.build, compile, import) where one of these is at least 30 % of "
+    "the "
     "time; they are known once the process's first step begins. Else the mean rate of bytes "
     "received (all interfaces but the "
     "loopback) where it is at least 1 MB/s and above that of bytes fetched from storage, else the "

@@ -79,9 +79,14 @@ def look() -> None:
     """
     model_built()
     _spans.begin_loop()
+    _libraries()
+
+
+def _libraries() -> None:
     for name, targets in _LIBRARIES.items():
         module = sys.modules.get(name)
-        if module is None or name in _seen:
+        # Modules of another type may be loaded by being looked at, one that is being loaded is not whole.
+        if type(module) is not ModuleType or name in _seen or _loading(module):
             continue
         _seen.add(name)
         for owner, method, span in targets:
@@ -89,6 +94,10 @@ def look() -> None:
                 _spans.timed((getattr(module, owner) if owner else module,), method, span)
             except Exception as error:
                 note(f"torch: {name}.{method} not timed: {type(error).__name__}: {error}")
+
+
+def _loading(module: ModuleType) -> bool:
+    return bool(getattr(vars(module).get("__spec__"), "_initializing", False))
 
 
 def model_built() -> None:
@@ -209,4 +218,5 @@ def install(torch: ModuleType) -> None:
         _spans.timed((torch.nn.Module,), name, "model.to_device", told=copies.moved)
     _watch_first_module(torch.nn.Module)
     modules.at_root(look)
+    _spans.after_imports(_libraries)
     probe.configure(on_item=_slow_item, on_queue=_queue)

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// Preloaded into `telltale run`: from its third fsync on, the first two are of run.json and its folder
+// before anything is started, each waits until the file SLOW_SYNC_GATE is gone. So a disk looks that has much
+// else to do.
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { kBefore = 2, kPeriodUs = 1000 };
+
+/// Helpers and the training inherit the environment.
+static int IsSupervisor(void) {
+  char line[4096] = {0};
+  const int fd = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return 0;
+  const ssize_t got = read(fd, line, sizeof line - 1);
+  close(fd);
+  const size_t first = strlen(line) + 1;
+  return got > 0 && first < (size_t)got && strcmp(line + first, "run") == 0;
+}
+
+int fsync(int fd) {
+  static atomic_int calls;
+  const char* gate = getenv("SLOW_SYNC_GATE");
+  if (gate != NULL && IsSupervisor() && atomic_fetch_add(&calls, 1) >= kBefore) {
+    while (access(gate, F_OK) == 0) usleep(kPeriodUs);
+  }
+  int (*real)(int) = (int (*)(int))dlsym(RTLD_NEXT, "fsync");
+  return real(fd);
+}
