@@ -85,9 +85,22 @@ def test_every_face_shows_them(sampled: tuple[Telltale, Path]) -> None:
     assert '"name":"hot_function"' in speedscope.read_text()
     done = telltale("export", "collapsed", run, "--phase", "sideways")
     assert done.returncode == 2 and "forward" in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+def test_one_step_gives_its_own_stacks(sampled: tuple[Telltale, Path]) -> None:
+    telltale, run = sampled
+    # py-spy attaches while the first steps pass, and pauses between two pieces: not every step holds a sample.
+    hot = "step >= 0 and kind = 'py-spy' and name like '%: hot_function'"
+    seen = {row["step"] for row in telltale.rows(run, "slices", "--where", hot)}
     steps = telltale.rows(run, "steps")
-    longest = max(steps, key=lambda step: step["duration_ns"])  # A short one may hold no sample.
-    assert collapsed(telltale, run, "--step", str(longest["step"]))
+    longest = max((step for step in steps if step["step"] in seen), key=lambda step: step["duration_ns"])
+    stacks = collapsed(telltale, run, "--step", str(longest["step"]))
+    main = {stack: value for stack, value in stacks.items() if stack[0] == "main thread"}
+    assert any(frame.endswith(": hot_function") for stack in main for frame in stack)
+    whole = sum(value for stack, value in collapsed(telltale, run).items() if stack[0] == "main thread")
+    assert 0 < sum(main.values()) < whole
+    none = telltale("export", "collapsed", run, "--step", str(1 + max(step["step"] for step in steps)))
+    assert none.returncode == 2 and "steps with slices in them" in none.stderr
 
 
 def test_what_it_took_is_counted_and_nothing_was_lost(sampled: tuple[Telltale, Path]) -> None:
