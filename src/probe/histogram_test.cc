@@ -219,16 +219,25 @@ class PoolTest : public testing::Test {
     record.max = *std::max_element(values.begin(), values.end());
     return pool_->Add(view, most, record);
   }
+  /// As long as a flush waits for the helper's thread, at least.
+  static constexpr auto kFlushLimit = std::chrono::milliseconds(200);
   /// What is there, at least so many where they come within a minute: the helper's thread, which is
   /// nice, may not be done where a flush ends.
   std::vector<format::HistogramRow> Rows(std::size_t wanted = 0) {
+    using Clock = std::chrono::steady_clock;
     std::vector<format::HistogramRow> rows;
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+    const auto deadline = Clock::now() + std::chrono::minutes(1);
     do {
+      const auto begin = Clock::now();
       pool_->Flush();
+      const auto took = Clock::now() - begin;
       const auto more = channel::DrainAll(consumer_.get(), &strings_).rows.histograms;
       rows.insert(rows.end(), more.begin(), more.end());
-    } while (rows.size() < wanted && std::chrono::steady_clock::now() < deadline);
+      consumer_->Commit();
+      if (rows.size() < wanted) {
+        EXPECT_GE(took, kFlushLimit) << "it came back before all was there";
+      }
+    } while (rows.size() < wanted && Clock::now() < deadline);
     return rows;
   }
 

@@ -10,6 +10,7 @@
 #include <bit>
 #include <charconv>
 #include <cmath>
+#include <compare>
 #include <cstdlib>
 #include <cstring>
 #include <iterator>
@@ -69,14 +70,20 @@ constexpr std::uint32_t CategoryCode(std::string_view word) {
   const auto* const found = std::ranges::find(kCategoryWords, word);
   return static_cast<std::uint32_t>(found - std::begin(kCategoryWords));
 }
-constexpr std::uint32_t kOpCode = CategoryCode("op");
-constexpr std::uint32_t kKernelCode = CategoryCode("kernel");
-constexpr std::uint32_t kStepCode = CategoryCode("step");
-constexpr std::uint32_t kDataCode = CategoryCode("data");
-constexpr std::uint32_t kCommCode = CategoryCode("comm");
-constexpr std::uint32_t kModuleCode = CategoryCode("module");
-constexpr std::uint32_t kMemoryCode = CategoryCode("memory");
-constexpr std::uint32_t kAnnotationCode = CategoryCode("annotation");
+/// The same of a word that must be one of them.
+consteval std::uint32_t KnownCategory(std::string_view word) {
+  const std::uint32_t code = CategoryCode(word);
+  if (code == std::size(kCategoryWords)) throw "no such category";
+  return code;
+}
+constexpr std::uint32_t kOpCode = KnownCategory("op");
+constexpr std::uint32_t kKernelCode = KnownCategory("kernel");
+constexpr std::uint32_t kStepCode = KnownCategory("step");
+constexpr std::uint32_t kDataCode = KnownCategory("data");
+constexpr std::uint32_t kCommCode = KnownCategory("comm");
+constexpr std::uint32_t kModuleCode = KnownCategory("module");
+constexpr std::uint32_t kMemoryCode = KnownCategory("memory");
+constexpr std::uint32_t kAnnotationCode = KnownCategory("annotation");
 
 bool IsBlank(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
 
@@ -112,13 +119,15 @@ std::string UnescapedMost(std::string_view text, std::size_t bytes) {
   return whole;
 }
 
-/// Compared by two instructions, not by a function as arrays are.
+/// Of two short texts, or of one twice as long. Compared by a few instructions, not by a function
+/// as arrays are.
 struct TwoWords {
   std::uint64_t first = 0, second = 0;
+  std::size_t sizes = 0;  ///< A text may end in zeros, where it is damaged.
   bool operator==(const TwoWords&) const = default;
 };
 
-/// The first eight bytes of a text in which there are no zeros, with zeros behind a shorter one.
+/// The first eight bytes of a text, with zeros behind a shorter one.
 /// There is room behind the text of a block and of what is salvaged.
 std::uint64_t ShortWord(std::string_view text) {
   if (text.empty()) return 0;
@@ -547,7 +556,7 @@ class BlockParser::Impl {
   }
 
   std::uint32_t TrackOf(std::string_view pid, std::string_view tid) {
-    const TwoWords words{ShortWord(pid), ShortWord(tid)};
+    const TwoWords words{ShortWord(pid), ShortWord(tid), pid.size() << 32 | tid.size()};
     const bool is_short = pid.size() <= kShortWord && tid.size() <= kShortWord;
     for (const RecentTrack& recent : recent_tracks_.all) {
       if (recent.words == words && recent.known && is_short) return recent.track;
@@ -570,7 +579,7 @@ class BlockParser::Impl {
   const KindFacts& KindOf(std::string_view kind) {
     const bool is_short = kind.size() <= 2 * kShortWord;
     const std::string_view rest = kind.substr(std::min(kShortWord, kind.size()));
-    const TwoWords words{ShortWord(kind), ShortWord(rest)};
+    const TwoWords words{ShortWord(kind), ShortWord(rest), kind.size()};
     for (const RecentKind& recent : recent_kinds_.all) {
       if (recent.words == words && recent.known && is_short) return kind_facts_[recent.code];
     }

@@ -15,6 +15,7 @@
 #include <string>
 
 #include "base/json.h"
+#include "interchange/chrome/event_reader.h"
 #include "interchange/chrome/intervals.h"
 #include "interchange/chrome/trace_facts.h"
 #include "interchange/import.h"
@@ -284,9 +285,9 @@ TEST(BlockParserTest, KeysThatAreKnownAreThoseThatStand) {
                               "External id",
                               "correlation",
                               "k,",
-                              "k\": 1",
-                              "\u0061",
-                              "x\\\\",
+                              "k:",
+                              R"(\u0061)",
+                              R"(x\\)",
                               "",
                               "a b",
                               "e]}",
@@ -319,7 +320,16 @@ TEST(BlockParserTest, KeysThatAreKnownAreThoseThatStand) {
       if (random() % 4 == 0) all += join + "\"" + one_of(keys) + "\"" + colon + one_of(values);
       all += "}";
     }
-    ASSERT_EQ(Described("[" + all + "]", 0), Described(R"([{"x":1(},)" + all + "]", 1)) << all;
+    const std::string text = "[" + all + "]";
+    ASSERT_EQ(Described(text, 0), Described(R"([{"x":1(},)" + all + "]", 1)) << all;
+    // None of them was left to simdjson.
+    const std::string padded = text + std::string(EventReader::kReadable, ' ');
+    EventReader reader(std::string_view(padded).substr(0, text.size()));
+    RawEvent event;
+    std::size_t events = 0;
+    while (reader.Next(&event)) ++events;
+    ASSERT_EQ(events, 300U) << all.substr(reader.taken(), 200);
+    ASSERT_EQ(reader.taken(), text.size());
   }
 }
 

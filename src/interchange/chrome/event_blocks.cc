@@ -31,7 +31,7 @@ namespace {
 constexpr std::size_t kGroup = BracketScanner::kGroupBytes;
 constexpr std::size_t kReadBytes = 1 << 20;
 constexpr std::size_t kMaxAround = 64 << 20;
-/// The first block is so often half of the usual one, the next a time less.
+/// The first block is the usual one, halved so often; the next a time less.
 constexpr std::uint64_t kFirstHalvings = 3;
 
 using Masks = BracketScanner::Masks;
@@ -237,7 +237,7 @@ Status EventBlocks::FindEvents() {
 TELLTALE_BY_PROCESSOR bool EventBlocks::Scan() {
   // The first blocks are short, so that whoever parses them need not wait for a long one.
   const std::uint64_t doublings = std::min<std::uint64_t>(blocks_, kFirstHalvings);
-  const std::size_t wanted = block_bytes_ >> (kFirstHalvings - doublings);
+  const std::size_t wanted = std::max<std::size_t>(block_bytes_ >> (kFirstHalvings - doublings), 1);
   while (scanned_ < filled_ && array_end_ == 0) {
     const char* const bytes = buffer_.data() + scanned_;
     const std::size_t size = std::min(kGroup, filled_ - scanned_);

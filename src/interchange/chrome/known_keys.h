@@ -3,9 +3,10 @@
 // write the same there for every event of a kind, so it is compared as a whole, before it is taken
 // apart byte by byte.
 //
-// Thread safety: none. Memory: kMost keys of 96 bytes at most; what is beyond is not remembered.
+// Thread safety: none. Memory: kMost keys of 112 bytes; what is beyond is not remembered.
 #pragma once
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -43,7 +44,7 @@ class KnownKeys {
   static Key* Find(const Behind& behind, const char* at) {
     for (Key* const key : behind) {
       if (key == nullptr) return nullptr;
-      if (Stands(*key, at)) return static_cast<unsigned char>(at[key->size]) > ' ' ? key : nullptr;
+      if (Stands(*key, at) && static_cast<unsigned char>(at[key->size]) > ' ') return key;
     }
     return nullptr;
   }
