@@ -36,6 +36,7 @@ class RecordingSink final : public TraceSink {
   };
 
   void Slice(const format::SliceRow& row) override {
+    const std::lock_guard lock(mutex_);
     slices.push_back({std::string(row.name), std::string(row.category), std::string(row.kind),
                       std::string(row.lane), std::string(row.window), std::string(row.args),
                       row.time_ns, row.duration_ns, row.step, row.pid, row.tid, row.stream,
@@ -50,6 +51,7 @@ class RecordingSink final : public TraceSink {
   void Scalar(const format::ScalarRow& row) override { static_cast<void>(row); }
   void Event(const format::EventRow& row) override { static_cast<void>(row); }
   void Metric(std::int32_t rank, const format::MetricRow& row) override {
+    const std::lock_guard lock(mutex_);
     metrics.push_back({std::string(row.node), std::string(row.subject), std::string(row.name),
                        std::string(row.unit), row.time_ns, row.value, rank});
   }
@@ -119,7 +121,7 @@ class RecordingSink final : public TraceSink {
   std::vector<std::string> notes;
 
  private:
-  std::mutex mutex_;  ///< Guards what is put by blocks.
+  std::mutex mutex_;  ///< Guards what is put by blocks, and what goes into the same lists.
 };
 
 /// Gives `read` the bytes cut at every place (a thousand of them where there are more) and with

@@ -380,6 +380,8 @@ def work(rank, port):
     dist.all_gather([torch.zeros(10), torch.zeros(10)], torch.ones(10))
     dist.broadcast(tensor=torch.zeros(100, dtype=torch.float64), src=0)
     opt.zero_grad(); model(torch.ones(4, 8)).sum().backward(); opt.step()
+    # Where the model holds the group last, torch 1.13 waits under the GIL for a thread that may wait for the GIL.
+    del model, opt, loss
     dist.destroy_process_group()
 if __name__ == "__main__":
     import socket

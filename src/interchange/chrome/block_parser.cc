@@ -10,6 +10,7 @@
 #include <bit>
 #include <charconv>
 #include <cmath>
+#include <compare>
 #include <cstdlib>
 #include <cstring>
 #include <iterator>
@@ -35,6 +36,11 @@ constexpr std::size_t kMaxNameBytes = 64 << 10;
 constexpr std::size_t kMaxShortNameBytes = 256;  ///< Of counters, processes, threads.
 constexpr std::size_t kMaxFlowSearch = 64;
 constexpr std::int64_t kMaxNs = INT64_MAX / 4;
+/// Texts are compared by so many bytes at once.
+constexpr std::size_t kShortWord = 8;
+static_assert(kShortWord <= kBlockPadding);
+/// So many digits are a number that 64 bits hold.
+constexpr std::size_t kShortInteger = 18;
 /// Texts are copied in pieces of so many bytes.
 constexpr std::size_t kCopySlack = 16;
 /// Made at once behind what is there of arguments.
@@ -60,10 +66,24 @@ constexpr std::string_view kCategoryWords[] = {"op",
                                                "io",
                                                "other"};
 
-std::uint32_t CategoryCode(std::string_view word) {
+constexpr std::uint32_t CategoryCode(std::string_view word) {
   const auto* const found = std::ranges::find(kCategoryWords, word);
   return static_cast<std::uint32_t>(found - std::begin(kCategoryWords));
 }
+/// The same of a word that must be one of them.
+consteval std::uint32_t KnownCategory(std::string_view word) {
+  const std::uint32_t code = CategoryCode(word);
+  if (code == std::size(kCategoryWords)) throw "no such category";
+  return code;
+}
+constexpr std::uint32_t kOpCode = KnownCategory("op");
+constexpr std::uint32_t kKernelCode = KnownCategory("kernel");
+constexpr std::uint32_t kStepCode = KnownCategory("step");
+constexpr std::uint32_t kDataCode = KnownCategory("data");
+constexpr std::uint32_t kCommCode = KnownCategory("comm");
+constexpr std::uint32_t kModuleCode = KnownCategory("module");
+constexpr std::uint32_t kMemoryCode = KnownCategory("memory");
+constexpr std::uint32_t kAnnotationCode = KnownCategory("annotation");
 
 bool IsBlank(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
 
@@ -97,6 +117,26 @@ std::string UnescapedMost(std::string_view text, std::size_t bytes) {
     whole.resize(ValidUtf8Prefix(std::string_view(whole).substr(0, bytes)));
   }
   return whole;
+}
+
+/// Of two short texts, or of one twice as long. Compared by a few instructions, not by a function
+/// as arrays are.
+struct TwoWords {
+  std::uint64_t first = 0, second = 0;
+  std::size_t sizes = 0;  ///< A text may end in zeros, where it is damaged.
+  bool operator==(const TwoWords&) const = default;
+};
+
+/// The first eight bytes of a text, with zeros behind a shorter one.
+/// There is room behind the text of a block and of what is salvaged.
+std::uint64_t ShortWord(std::string_view text) {
+  if (text.empty()) return 0;
+  std::uint64_t word = 0;
+  std::memcpy(&word, text.data(), sizeof word);
+  if (text.size() >= kShortWord) return word;
+  const std::size_t bits = 8 * text.size();
+  return std::endian::native == std::endian::little ? word & ((std::uint64_t{1} << bits) - 1)
+                                                    : word >> (64 - bits) << (64 - bits);
 }
 
 /// Eight digits as a number; -1 where they are not all.
@@ -152,6 +192,15 @@ bool ParseMicros(std::string_view text, std::int64_t* ns) {
 
 bool ParseInteger(std::string_view text, std::int64_t* value) {
   const char* const end = text.data() + text.size();
+  if (text.size() <= kShortInteger && !text.empty()) {
+    std::int64_t number = 0;
+    const char* at = text.data();
+    while (at != end && *at >= '0' && *at <= '9') number = number * 10 + (*at++ - '0');
+    if (at == end) {
+      *value = number;
+      return true;
+    }
+  }
   const auto [at, error] = std::from_chars(text.data(), end, *value);
   if (error == std::errc() && at == end) return true;
   double number = 0;
@@ -295,6 +344,7 @@ class BlockParser::Impl {
     lane_of_.clear();
     recent_tracks_ = {};
     recent_lanes_ = {};
+    recent_kinds_ = {};
     for (auto& phase : open_) phase.clear();
     pending_.clear();
     faults_ = {};
@@ -315,17 +365,27 @@ class BlockParser::Impl {
     void Add(T one) { all[next++ % all.size()] = std::move(one); }
   };
   struct RecentTrack {
-    std::string_view pid, tid;  ///< Parts of a key of track_of_.
+    TwoWords words;  ///< Process and thread.
     std::uint32_t track = 0;
     bool known = false;
   };
+  struct LaneKey {
+    std::int64_t track = 0, device = 0, stream = 0;
+    auto operator<=>(const LaneKey&) const = default;
+  };
   struct RecentLane {
-    std::array<std::int64_t, 3> key{};
+    LaneKey key;
     std::uint32_t lane = 0;
+    bool known = false;
+  };
+  struct RecentKind {
+    TwoWords words;
+    std::uint32_t code = 0;
     bool known = false;
   };
   struct KindFacts {
     ChromeCategory category;
+    std::uint32_t category_code = 0;
     std::uint32_t code = 0;
     bool launch_flow = false;  ///< A flow that says what the correlation says.
   };
@@ -496,8 +556,10 @@ class BlockParser::Impl {
   }
 
   std::uint32_t TrackOf(std::string_view pid, std::string_view tid) {
+    const TwoWords words{ShortWord(pid), ShortWord(tid), pid.size() << 32 | tid.size()};
+    const bool is_short = pid.size() <= kShortWord && tid.size() <= kShortWord;
     for (const RecentTrack& recent : recent_tracks_.all) {
-      if (recent.tid == tid && recent.pid == pid && recent.known) return recent.track;
+      if (recent.words == words && recent.known && is_short) return recent.track;
     }
     std::string key(pid);
     key += '\n';
@@ -510,19 +572,26 @@ class BlockParser::Impl {
       if (!ParseInteger(tid, &track.tid_number)) track.tid_number = 0;
       block_->tracks.push_back(std::move(track));
     }
-    const std::string_view kept = at->first;
-    recent_tracks_.Add({kept.substr(0, pid.size()), kept.substr(pid.size() + 1), at->second, true});
+    if (is_short) recent_tracks_.Add({words, at->second, true});
     return at->second;
   }
 
   const KindFacts& KindOf(std::string_view kind) {
+    const bool is_short = kind.size() <= 2 * kShortWord;
+    const std::string_view rest = kind.substr(std::min(kShortWord, kind.size()));
+    const TwoWords words{ShortWord(kind), ShortWord(rest), kind.size()};
+    for (const RecentKind& recent : recent_kinds_.all) {
+      if (recent.words == words && recent.known && is_short) return kind_facts_[recent.code];
+    }
     store::SliceBlock& s = block_->slices;
     const std::uint32_t code = kinds_->CodeOf(kind, &s.kinds);
     if (code == kind_facts_.size()) {
+      const ChromeCategory category = CategoryOfKind(kind);
       kind_facts_.push_back(
-          {CategoryOfKind(kind), code,
+          {category, CategoryCode(category.word), code,
            kind == "ac2g" || kind == "async" || kind == "async_cpu_to_gpu" || kind == "async_gpu"});
     }
+    if (is_short) recent_kinds_.Add({words, code, true});
     return kind_facts_[code];
   }
 
@@ -539,7 +608,7 @@ class BlockParser::Impl {
   }
 
   std::uint32_t LaneOf(std::uint32_t track, bool device, std::int64_t number, std::int64_t stream) {
-    const std::array<std::int64_t, 3> key = {
+    const LaneKey key = {
         device ? static_cast<std::int64_t>(track) : -1 - static_cast<std::int64_t>(track),
         device ? number : 0, device ? stream : 0};
     for (const RecentLane& recent : recent_lanes_.all) {
@@ -721,31 +790,31 @@ class BlockParser::Impl {
     const ChromeNameFacts& facts = name_facts_[name];
     const TypedArgs args = TakeArgs(category.device);
     const ChromeInterval interval{time_ns, time_ns + duration_ns};
-    std::string_view word = category.word;
+    std::uint32_t category_code = kind.category_code;
     if (category.refined) {
       if (facts.step) {
-        word = "step";
+        category_code = kStepCode;
         block_->marks.push_back({*facts.step, time_ns, duration_ns, track});
       } else if (facts.data) {
-        word = "data";
+        category_code = kDataCode;
         Keep(ChromePhase::kData, track, interval);
         if (facts.own_loader) block_->own_loader_track = track;
       } else if (facts.comm) {
-        word = "comm";
+        category_code = kCommCode;
         Keep(ChromePhase::kComm, track, interval);
       } else if (facts.module) {
-        word = "module";
+        category_code = kModuleCode;
       } else if (facts.memory) {
-        word = "memory";
+        category_code = kMemoryCode;
       } else if (facts.optimizer || facts.aside) {
-        word = "annotation";
+        category_code = kAnnotationCode;
         Keep(facts.optimizer ? ChromePhase::kOptimizer : ChromePhase::kAside, track, interval);
       } else if (facts.backward) {
         Keep(ChromePhase::kBackward, track, interval);
-      } else if (word == "op") {
+      } else if (category_code == kOpCode) {
         Keep(ChromePhase::kOperator, track, interval);
       }
-    } else if (facts.collective_kernel && word == "kernel") {
+    } else if (facts.collective_kernel && category_code == kKernelCode) {
       block_->collectives.emplace_back(interval, name);
     }
     s.time_ns.push_back(time_ns);
@@ -756,7 +825,7 @@ class BlockParser::Impl {
     if (args.bytes != 0) SetAt(row, args.bytes, &s.bytes);
     if (args.flops != 0) SetAt(row, args.flops, &s.flops);
     s.name.push_back(name);
-    s.category.push_back(CodeOfWord(word));
+    s.category.push_back(category_code);
     s.kind.push_back(kind_code);
     s.lane.push_back(LaneOf(track, category.device, args.device, args.stream));
     s.args_end.push_back(static_cast<std::int32_t>(s.args.size()));
@@ -768,14 +837,6 @@ class BlockParser::Impl {
   static void SetAt(std::size_t row, T value, std::vector<T>* column) {
     if (column->size() <= row) column->resize(row + 1);
     (*column)[row] = value;
-  }
-
-  std::uint32_t CodeOfWord(std::string_view word) {
-    if (word.data() != last_word_.data()) {
-      last_word_ = word;
-      last_word_code_ = CategoryCode(word);
-    }
-    return last_word_code_;
   }
 
   /// Intervals in the order of their begins become one where they overlap.
@@ -872,14 +933,13 @@ class BlockParser::Impl {
   std::vector<KindFacts> kind_facts_;
   std::vector<ChromeNameFacts> name_facts_;
   std::unordered_map<std::string, std::uint32_t> track_of_;
-  std::map<std::array<std::int64_t, 3>, std::uint32_t> lane_of_;
+  std::map<LaneKey, std::uint32_t> lane_of_;
   std::array<std::vector<ChromeInterval>, kChromePhases> open_;
   std::vector<ChromeFlowEnd> pending_;
   ArgsFaults faults_;
-  std::string_view last_word_;
-  std::uint32_t last_word_code_ = 0;
   Recent<RecentTrack> recent_tracks_;
   Recent<RecentLane> recent_lanes_;
+  Recent<RecentKind> recent_kinds_;
   std::size_t last_rows_ = 0;        ///< Of the block before.
   std::size_t last_args_bytes_ = 0;  ///< Of the block before.
 };

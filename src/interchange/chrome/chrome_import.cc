@@ -169,8 +169,10 @@ class ChromeImport {
   }
 
   void FitClocks() {
+    if (traces_.size() < 2) return;
     Trace* first = nullptr;
     for (Trace& trace : traces_) {
+      trace.facts.SettleCollectives();
       if (first == nullptr || trace.rank < first->rank) first = &trace;
     }
     for (Trace& trace : traces_) {
@@ -218,14 +220,15 @@ class ChromeImport {
     } else {
       TELLTALE_RETURN_IF_ERROR(ReadBlocks(trace, write));
     }
-    workers_.WaitFor(0);
-    TELLTALE_RETURN_IF_ERROR(Named(*trace, workers_.failure()));
+    // While the workers write.
     loose.Finish(trace->facts.last_ns());
     for (format::StepRow row : trace->facts.Steps()) {
       row.time_ns += ShiftOf(*trace);
       row.rank = trace->rank;
       sink_->Step(row);
     }
+    workers_.WaitFor(0);
+    TELLTALE_RETURN_IF_ERROR(Named(*trace, workers_.failure()));
     WriteSource(*trace);
     return CountAll(*trace, loose);
   }

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -14,6 +15,7 @@
 #include <string>
 
 #include "base/json.h"
+#include "interchange/chrome/event_reader.h"
 #include "interchange/chrome/intervals.h"
 #include "interchange/chrome/trace_facts.h"
 #include "interchange/import.h"
@@ -270,6 +272,87 @@ TEST(BlockParserTest, EventsAreTheSameInTheOnePassAndBySimdjson) {
   // In the middle: what was read stays, what follows is read on.
   EXPECT_EQ(Described("[" + all + "," + odd.substr(1) + all + "]", 1),
             Described(odd + all + "," + all + "]", 1));
+}
+
+/// Keys that were seen before are known as a whole: also where others follow, begin alike or have
+/// other blanks around.
+TEST(BlockParserTest, KeysThatAreKnownAreThoseThatStand) {
+  std::mt19937_64 random(11);
+  const auto one_of = [&](const auto& all) { return all[random() % std::size(all)]; };
+  const std::string keys[] = {"a",
+                              "ab",
+                              "abc",
+                              "External id",
+                              "correlation",
+                              "k,",
+                              "k:",
+                              R"(\u0061)",
+                              R"(x\\)",
+                              "",
+                              "a b",
+                              "e]}",
+                              "name",
+                              "ph",
+                              std::string(23, 'l'),
+                              std::string(24, 'l'),
+                              std::string(40, 'l')};
+  const std::string values[] = {"1",    "-2.5", "\"v\"", "[1, 2]",    "{\"a\": 1}", "[]",
+                                "true", "\"\"", "\"}\"", "\"q\\\"\"", "1e3",        "0123"};
+  const std::string joins[] = {",", ", ", " ,", ",\n  "};
+  const std::string colons[] = {":", ": ", " : ", ":\n"};
+  const std::string heads[] = {R"({"ph":"X","ts":)", R"({"ph": "X", "ts": )",
+                               R"({"cat":"kernel","ph":"X","ts":)", R"({ "ph":"X","ts":)"};
+  for (int round = 0; round < 20; ++round) {
+    std::string all;
+    for (int i = 0; i < 300; ++i) {
+      // Few forms in a block, so that most keys are known, and now and then another.
+      const bool strange = random() % 20 == 0;
+      const std::string& join =
+          strange ? one_of(joins) : joins[static_cast<std::size_t>(round) % 4];
+      const std::string& colon = strange ? one_of(colons) : colons[round % 2];
+      all += (i == 0 ? "" : ",\n") + one_of(heads) + std::to_string(i) + join + "\"name\"" + colon +
+             "\"n\"" + join + "\"args\"" + colon + "{";
+      const std::size_t members = random() % 6;
+      for (std::size_t m = 0; m < members; ++m) {
+        all += (m == 0 ? "" : join) + "\"" + one_of(keys) + "\"" + colon + one_of(values);
+      }
+      all += strange ? " }" : "}";
+      if (random() % 4 == 0) all += join + "\"" + one_of(keys) + "\"" + colon + one_of(values);
+      all += "}";
+    }
+    const std::string text = "[" + all + "]";
+    ASSERT_EQ(Described(text, 0), Described(R"([{"x":1(},)" + all + "]", 1)) << all;
+    // None of them was left to simdjson.
+    const std::string padded = text + std::string(EventReader::kReadable, ' ');
+    EventReader reader(std::string_view(padded).substr(0, text.size()));
+    RawEvent event;
+    std::size_t events = 0;
+    while (reader.Next(&event)) ++events;
+    ASSERT_EQ(events, 300U) << all.substr(reader.taken(), 200);
+    ASSERT_EQ(reader.taken(), text.size());
+  }
+}
+
+TEST(EventBlocksTest, BracketsAreTheSameOnAnyProcessor) {
+  std::mt19937_64 random(13);
+  constexpr std::size_t kGroups = 40;
+  for (int round = 0; round < 500; ++round) {
+    std::string text(kGroups * BracketScanner::kGroupBytes, ' ');
+    for (char& c : text) c = "{}[]\"\\ab;{:}|\xfb"[random() % (round % 2 == 0 ? 14 : 4)];
+    BracketScanner one;
+    BracketScanner other;
+    std::array<BracketScanner::Group, kGroups> found;
+    std::array<BracketScanner::Group, kGroups> plain;
+    const std::size_t first = random() % kGroups;
+    one.Next(text.data(), first, found.data());
+    one.Next(text.data() + first * BracketScanner::kGroupBytes, kGroups - first,
+             found.data() + first);
+    other.NextPlain(text.data(), kGroups, plain.data());
+    for (std::size_t i = 0; i < kGroups; ++i) {
+      ASSERT_EQ(found[i].opens, plain[i].opens) << i << ' ' << text;
+      ASSERT_EQ(found[i].closes, plain[i].closes) << i << ' ' << text;
+    }
+  }
 }
 
 TEST(BlockParserTest, TimesOfAnyLengthAreExact) {

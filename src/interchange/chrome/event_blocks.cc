@@ -9,7 +9,10 @@
 #include <string_view>
 #include <utility>
 
-#ifdef __SSE2__
+#if defined(__x86_64__) && defined(__GNUC__)
+#include <immintrin.h>
+#define TELLTALE_MAY_HAVE_AVX2
+#elif defined(__SSE2__)
 #include <emmintrin.h>
 #endif
 
@@ -22,29 +25,19 @@
 #define TELLTALE_BY_PROCESSOR
 #endif
 
-// Within Scan, so that it has the processor's instructions too.
-#ifdef __GNUC__
-#define TELLTALE_IN_SCAN [[gnu::always_inline]] inline
-#else
-#define TELLTALE_IN_SCAN inline
-#endif
-
 namespace telltale::interchange {
 namespace {
 
-constexpr std::size_t kGroup = 64;
+constexpr std::size_t kGroup = BracketScanner::kGroupBytes;
 constexpr std::size_t kReadBytes = 1 << 20;
 constexpr std::size_t kMaxAround = 64 << 20;
+/// The first block is the usual one, halved so often; the next a time less.
+constexpr std::uint64_t kFirstHalvings = 3;
 
-struct Masks {
-  std::uint64_t quotes = 0;
-  std::uint64_t backslashes = 0;
-  std::uint64_t opens = 0;
-  std::uint64_t closes = 0;
-};
+using Masks = BracketScanner::Masks;
 
 #ifdef __SSE2__
-TELLTALE_IN_SCAN Masks MasksOf(const char* bytes) {
+inline Masks MasksOf(const char* bytes) {
   Masks masks;
   const __m128i lower = _mm_set1_epi8(0x20);
   for (int i = 0; i < 4; ++i) {
@@ -79,13 +72,13 @@ Masks MasksOf(const char* bytes) {
 #endif
 
 /// Bit i: the parity of the bits up to i.
-TELLTALE_IN_SCAN std::uint64_t PrefixXor(std::uint64_t bits) {
+inline std::uint64_t PrefixXor(std::uint64_t bits) {
   for (int shift = 1; shift < 64; shift *= 2) bits ^= bits << shift;
   return bits;
 }
 
 /// Bytes behind an odd number of backslashes; `carry` from group to group.
-TELLTALE_IN_SCAN std::uint64_t EscapedBy(std::uint64_t backslashes, std::uint64_t* carry) {
+inline std::uint64_t EscapedBy(std::uint64_t backslashes, std::uint64_t* carry) {
   std::uint64_t escaped = *carry;
   *carry = 0;
   if (backslashes == 0) return escaped;
@@ -106,12 +99,62 @@ bool IsSpace(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
 
 }  // namespace
 
-TELLTALE_IN_SCAN BracketScanner::Group BracketScanner::Next(const char* bytes) {
-  const Masks masks = MasksOf(bytes);
-  const std::uint64_t escaped = EscapedBy(masks.backslashes, &escaped_);
-  const std::uint64_t strings = PrefixXor(masks.quotes & ~escaped) ^ in_string_;
+BracketScanner::Group BracketScanner::GroupOf(const Masks& masks, std::uint64_t parity) {
+  const std::uint64_t strings = parity ^ in_string_;
   in_string_ = (strings >> 63) != 0 ? ~0ULL : 0;
   return {masks.opens & ~strings, masks.closes & ~strings};
+}
+
+void BracketScanner::NextPlain(const char* bytes, std::size_t count, Group* groups) {
+  for (std::size_t i = 0; i < count; ++i) {
+    const Masks masks = MasksOf(bytes + kGroup * i);
+    const std::uint64_t escaped = EscapedBy(masks.backslashes, &escaped_);
+    groups[i] = GroupOf(masks, PrefixXor(masks.quotes & ~escaped));
+  }
+}
+
+#ifdef TELLTALE_MAY_HAVE_AVX2
+[[gnu::target("avx2,pclmul")]] void BracketScanner::NextAvx2(const char* bytes, std::size_t count,
+                                                             Group* groups) {
+  const __m256i quote = _mm256_set1_epi8('"');
+  const __m256i backslash = _mm256_set1_epi8('\\');
+  const __m256i open = _mm256_set1_epi8('{');
+  const __m256i close = _mm256_set1_epi8('}');
+  const __m256i lower = _mm256_set1_epi8(0x20);
+  const __m128i ones = _mm_set1_epi8(-1);
+  for (std::size_t i = 0; i < count; ++i) {
+    Masks masks;
+    for (int half = 0; half < 2; ++half) {
+      const __m256i b = _mm256_loadu_si256(
+          reinterpret_cast<const __m256i*>(bytes + kGroup * i + kGroup / 2 * half));
+      const __m256i folded = _mm256_or_si256(b, lower);
+      const auto at = [&](__m256i equal) __attribute__((target("avx2,pclmul"))) {
+        return static_cast<std::uint64_t>(static_cast<std::uint32_t>(_mm256_movemask_epi8(equal)))
+               << (32 * half);
+      };
+      masks.quotes |= at(_mm256_cmpeq_epi8(b, quote));
+      masks.backslashes |= at(_mm256_cmpeq_epi8(b, backslash));
+      masks.opens |= at(_mm256_cmpeq_epi8(folded, open));
+      masks.closes |= at(_mm256_cmpeq_epi8(folded, close));
+    }
+    const std::uint64_t escaped = EscapedBy(masks.backslashes, &escaped_);
+    // A product without carries with all ones is what PrefixXor computes.
+    const __m128i quotes = _mm_cvtsi64_si128(static_cast<std::int64_t>(masks.quotes & ~escaped));
+    groups[i] = GroupOf(masks, static_cast<std::uint64_t>(
+                                   _mm_cvtsi128_si64(_mm_clmulepi64_si128(quotes, ones, 0))));
+  }
+}
+#endif
+
+void BracketScanner::Next(const char* bytes, std::size_t count, Group* groups) {
+#ifdef TELLTALE_MAY_HAVE_AVX2
+  static const bool can = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("pclmul");
+  if (can) {
+    NextAvx2(bytes, count, groups);
+    return;
+  }
+#endif
+  NextPlain(bytes, count, groups);
 }
 
 Status EventBlocks::Fill(std::size_t wanted) {
@@ -192,17 +235,26 @@ Status EventBlocks::FindEvents() {
 }
 
 TELLTALE_BY_PROCESSOR bool EventBlocks::Scan() {
+  // The first blocks are short, so that whoever parses them need not wait for a long one.
+  const std::uint64_t doublings = std::min<std::uint64_t>(blocks_, kFirstHalvings);
+  const std::size_t wanted = std::max<std::size_t>(block_bytes_ >> (kFirstHalvings - doublings), 1);
   while (scanned_ < filled_ && array_end_ == 0) {
-    char last[kGroup];
-    const char* bytes = buffer_.data() + scanned_;
+    const char* const bytes = buffer_.data() + scanned_;
     const std::size_t size = std::min(kGroup, filled_ - scanned_);
-    if (size < kGroup) {
-      if (!at_end_) return false;
-      std::memset(last, ' ', sizeof last);
-      std::memcpy(last, bytes, size);
-      bytes = last;
+    if (ahead_at_ == ahead_count_) {
+      ahead_at_ = 0;
+      ahead_count_ = std::min(ahead_.size(), (filled_ - scanned_) / kGroup);
+      if (ahead_count_ > 0) {
+        scanner_.Next(bytes, ahead_count_, ahead_.data());
+      } else {
+        if (!at_end_) return false;
+        char last[kGroup];
+        std::memset(last, ' ', sizeof last);
+        std::memcpy(last, bytes, size);
+        scanner_.Next(last, ahead_count_ = 1, ahead_.data());
+      }
     }
-    BracketScanner::Group group = scanner_.Next(bytes);
+    const BracketScanner::Group group = ahead_[ahead_at_++];
     const int closes = std::popcount(group.closes);
     if (depth_ > closes) {
       depth_ += std::popcount(group.opens) - closes;
@@ -228,7 +280,7 @@ TELLTALE_BY_PROCESSOR bool EventBlocks::Scan() {
       }
     }
     scanned_ += size;
-    if (last_end_ - events_begin_ >= block_bytes_) return true;
+    if (last_end_ - events_begin_ >= wanted) return true;
     // What never ends is damaged: a quote too many, brackets that do not match.
     if (depth_ > 0 && scanned_ - begin_ > kMaxEventBytes) SkipDamage();
     if (depth_ == 0 && scanned_ - last_end_ > kMaxEventBytes) SkipDamage();
@@ -262,6 +314,7 @@ void EventBlocks::SkipDamage() {
   std::fill(buffer_.begin() + static_cast<std::ptrdiff_t>(from - 1),
             buffer_.begin() + static_cast<std::ptrdiff_t>(until), ' ');
   scanner_ = BracketScanner();
+  ahead_at_ = ahead_count_ = 0;
   depth_ = 0;
   scanned_ = begin_ = until;
   if (found == 0) last_end_ = until;

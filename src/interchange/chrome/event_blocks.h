@@ -6,6 +6,7 @@
 // Memory: one block, two spare ones, and what stands around the events (64 MiB at most). Thread
 // safety: none but for Recycle.
 #pragma once
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -42,15 +43,29 @@ inline constexpr std::uint64_t kMostRescanned = 8ULL << 30;
 /// Where brackets open and close outside of strings, over text that comes in pieces of 64 bytes.
 class BracketScanner {
  public:
-  /// What a group of 64 bytes holds, a bit a byte.
+  static constexpr std::size_t kGroupBytes = 64;
+  /// What a group of bytes holds, a bit a byte.
   struct Group {
     std::uint64_t opens = 0;
     std::uint64_t closes = 0;
   };
-  Group Next(const char* bytes);
-  bool in_string() const { return in_string_ != 0; }
+  /// The same inside and outside of strings.
+  struct Masks {
+    std::uint64_t quotes = 0;
+    std::uint64_t backslashes = 0;
+    std::uint64_t opens = 0;
+    std::uint64_t closes = 0;
+  };
+  /// The next `count` groups, which stand one behind the other.
+  void Next(const char* bytes, std::size_t count, Group* groups);
+  /// The same on any processor.
+  void NextPlain(const char* bytes, std::size_t count, Group* groups);
 
  private:
+  void NextAvx2(const char* bytes, std::size_t count, Group* groups);
+  /// `parity`: of the quotes up to each byte, from the group's begin on.
+  Group GroupOf(const Masks& masks, std::uint64_t parity);
+
   std::uint64_t escaped_ = 0;    ///< 1: the first byte of the next group is.
   std::uint64_t in_string_ = 0;  ///< All ones: the next group begins in a string.
 };
@@ -111,6 +126,8 @@ class EventBlocks {
   std::int64_t depth_ = 0;
   std::uint64_t stray_lists_ = 0;  ///< That opened where an event should.
   BracketScanner scanner_;
+  std::array<BracketScanner::Group, 64> ahead_;  ///< Of the text from scanned_ on.
+  std::size_t ahead_at_ = 0, ahead_count_ = 0;
 
   std::uint64_t read_bytes_ = 0;
   std::uint64_t consumed_ = 0;  ///< Offset of buffer_[0].

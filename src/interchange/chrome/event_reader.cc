@@ -20,6 +20,7 @@ namespace {
 /// Shorter ones are no more than a double can be.
 constexpr std::ptrdiff_t kLongNumber = 300;
 constexpr int kDeepList = 64;
+constexpr std::ptrdiff_t kReadableKey = KnownKeys::kReadable;
 
 enum ByteClass : std::uint8_t { kPlainByte, kQuoteByte, kOpenByte, kCloseByte, kOddByte };
 constexpr std::array<ByteClass, 256> kByteClasses = [] {
@@ -44,6 +45,14 @@ TELLTALE_INLINE int FirstSpecial(const char* at) {
   return std::countr_zero(static_cast<std::uint32_t>(_mm_movemask_epi8(special)) | 0x10000U);
 }
 
+/// The first of sixteen bytes that is no digit; 16 where all are.
+TELLTALE_INLINE int FirstNoDigit(const char* at) {
+  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(at));
+  const __m128i digits = _mm_sub_epi8(bytes, _mm_set1_epi8('0'));
+  const __m128i yes = _mm_cmpeq_epi8(_mm_min_epu8(digits, _mm_set1_epi8(9)), digits);
+  return std::countr_one(static_cast<std::uint32_t>(_mm_movemask_epi8(yes)));
+}
+
 /// The first of sixteen bytes that no word has; 16 where all are of one.
 TELLTALE_INLINE int FirstNoWord(const char* at) {
   const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(at));
@@ -64,6 +73,11 @@ TELLTALE_INLINE int FirstSpecial(const char* at) {
     if (at[i] == '"' || at[i] == '\\' || static_cast<unsigned char>(at[i]) < 0x20) return i;
   }
   return 16;
+}
+TELLTALE_INLINE int FirstNoDigit(const char* at) {
+  int i = 0;
+  while (i < 16 && at[i] >= '0' && at[i] <= '9') ++i;
+  return i;
 }
 TELLTALE_INLINE int FirstNoWord(const char* at) {
   for (int i = 0; i < 16; ++i) {
@@ -166,18 +180,25 @@ TELLTALE_INLINE const char* OverValue(const char* at, const char* end, std::stri
   return at;
 }
 
-TELLTALE_INLINE bool IsReaderDigit(char c) { return c >= '0' && c <= '9'; }
+TELLTALE_INLINE const char* OverDigits(const char* at) {
+  while (true) {
+    const int digits = FirstNoDigit(at);
+    at += digits;
+    if (digits != 16) return at;
+  }
+}
 
 /// Over a number without exponent that nothing but its end follows; null where it is another.
 TELLTALE_INLINE const char* OverPlainNumber(const char* at, const char* end) {
   const char* const begin = at;
   if (*at == '-') ++at;
   const char* const digits = at;
-  while (IsReaderDigit(*at)) ++at;
+  at = OverDigits(at);
   if (at == digits || (*digits == '0' && at - digits > 1)) return nullptr;
   if (*at == '.') {
-    if (!IsReaderDigit(*++at)) return nullptr;
-    while (IsReaderDigit(*at)) ++at;
+    const char* const fraction = at + 1;
+    at = OverDigits(fraction);
+    if (at == fraction) return nullptr;
   }
   const bool ends = *at == ',' || *at == '}' || *at == ']' || *at == ' ' || *at == '\n';
   return ends && at < end && at - begin < kLongNumber ? at : nullptr;
@@ -231,23 +252,49 @@ TELLTALE_INLINE const char* OverArgument(const char* at, const char* end, std::s
   return at;
 }
 
-/// From a brace on over all members, of which `member(key, plain, at)` takes the value; `plain`: no
-/// escapes are in the key.
+/// What a member is known by.
+struct MemberName {
+  std::string_view text;
+  RawEvent::Key key = RawEvent::kOther;
+  bool plain = true;  ///< No escapes are in it.
+  KnownKeys::Behind* inner = nullptr;
+};
+
+/// From a brace on over all members, of which `member(name, at)` takes the value. `behind`: what is
+/// known to stand behind the brace, null where nothing shall be remembered.
 template <class Member>
-TELLTALE_INLINE const char* OverObject(const char* at, const char* end, const Member& member) {
-  at = OverBlanks(at + 1, end);
-  if (*at == '}') return at + 1;
+TELLTALE_INLINE const char* OverObject(const char* at, const char* end, KnownKeys* keys,
+                                       KnownKeys::Behind* behind, const Member& member) {
+  const char* before = at;  // The brace, or behind a value.
+  bool first = true;
   while (true) {
-    std::string_view key;
-    bool plain = true;
-    at = OverKey(at, end, &key, &plain);
+    const bool known_may_be = behind != nullptr && end - before > kReadableKey;
+    KnownKeys::Key* key = known_may_be ? KnownKeys::Find(*behind, before) : nullptr;
+    MemberName name;
+    if (key != nullptr) {
+      name = {key->NameAt(before), static_cast<RawEvent::Key>(key->code), true, &key->inner};
+      at = before + key->size;
+    } else {
+      at = first ? OverBlanks(before + 1, end) : OverBlanks(before, end);
+      if (*at == '}') return at + 1;
+      if (!first) {
+        if (*at != ',') return nullptr;
+        at = OverBlanks(at + 1, end);
+      }
+      bool plain = true;
+      at = OverKey(at, end, &name.text, &plain);
+      if (at == nullptr) return nullptr;
+      name.plain = plain;
+      name.key = RawEvent::KeyOf(name.text);
+      if (behind != nullptr && plain) key = keys->Add(behind, before, at, name.text, name.key);
+      name.inner = key == nullptr ? nullptr : &key->inner;
+    }
+    behind = key == nullptr ? nullptr : &key->next;
+    at = member(name, at);
     if (at == nullptr) return nullptr;
-    at = member(key, plain, at);
-    if (at == nullptr) return nullptr;
-    at = OverBlanks(at, end);
     if (*at == '}') return at + 1;
-    if (*at != ',') return nullptr;
-    at = OverBlanks(at + 1, end);
+    before = at;
+    first = false;
   }
 }
 
@@ -264,25 +311,27 @@ bool EventReader::Next(RawEvent* event) {
   at = OverBlanks(at + 1, end);
   if (*at != '{') return false;
   event->Clear();
-  at = OverObject(at, end, [&](std::string_view name, bool, const char* value) {
-    const RawEvent::Key key = RawEvent::KeyOf(name);
+  at = OverObject(at, end, &keys_, &first_, [&](const MemberName& name, const char* value) {
     std::string_view text;
-    if (key == RawEvent::kOther) return OverValue(value, end, &text);
-    event->See(key);
-    if (key != RawEvent::kArgs) {
+    if (name.key == RawEvent::kOther) return OverValue(value, end, &text);
+    event->See(name.key);
+    if (name.key != RawEvent::kArgs) {
       const char* const behind = OverValue(value, end, &text);
       if (behind == nullptr) return behind;
       if (text.front() == '"') text = text.substr(1, text.size() - 2);
-      event->Set(key, text);
+      event->Set(name.key, text);
       return behind;
     }
     event->members.clear();
     if (*value != '{') return OverValue(value, end, &text);
-    return OverObject(value, end, [&](std::string_view name_of, bool plain, const char* inner) {
-      const char* const behind = OverArgument(inner, end, &text, &plain);
-      if (behind != nullptr) event->members.push_back({name_of, text, plain});
-      return behind;
-    });
+    return OverObject(value, end, &keys_, name.inner,
+                      [&](const MemberName& name_of, const char* inner) {
+                        bool plain = name_of.plain;
+                        const char* const behind = OverArgument(inner, end, &text, &plain);
+                        if (behind != nullptr)
+                          event->members.push_back({name_of.text, text, plain});
+                        return behind;
+                      });
   });
   if (at == nullptr) return false;
   taken_ = at;

@@ -3,7 +3,7 @@
 // one behind the other, in one pass over their text. What is of another form is left to who can
 // tell damage from JSON (block_parser.cc).
 //
-// Thread safety: none. Memory: none; views into the text.
+// Thread safety: none. Memory: that of KnownKeys; views into the text.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "interchange/chrome/known_keys.h"
 #include "interchange/json_scan.h"
 
 namespace telltale::interchange {
@@ -93,6 +94,8 @@ class EventReader {
   const char* const begin_;
   const char* taken_;
   const char* const end_;
+  KnownKeys keys_;
+  KnownKeys::Behind first_{};  ///< Of an event.
 };
 
 }  // namespace telltale::interchange

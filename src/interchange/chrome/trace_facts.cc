@@ -75,7 +75,6 @@ std::string_view TraceFacts::ProcessName(const ChromeTrack& track) const {
 void TraceFacts::Settle() {
   const std::vector<Mark>* most = nullptr;
   for (auto& [key, track] : tracks_) {
-    for (auto& intervals : track.intervals) intervals = ToSet(std::move(intervals));
     std::vector<Mark>& marks = track.marks;
     std::sort(marks.begin(), marks.end(), [](const Mark& a, const Mark& b) {
       return std::pair(a.mark.begin_ns, a.mark.number) < std::pair(b.mark.begin_ns, b.mark.number);
@@ -93,6 +92,9 @@ void TraceFacts::Settle() {
     if (most == nullptr || marks.size() > most->size()) most = &marks;
   }
   if (most != nullptr) steps_ = *most;
+}
+
+void TraceFacts::SettleCollectives() {
   std::sort(collectives_.begin(), collectives_.end(), [](const Collective& a, const Collective& b) {
     return std::pair(a.end_ns, std::string_view(a.name)) <
            std::pair(b.end_ns, std::string_view(b.name));
@@ -191,10 +193,11 @@ format::StepRow TraceFacts::StepOf(const Of& track, const Mark& mark,
   return row;
 }
 
-std::vector<format::StepRow> TraceFacts::Steps() const {
+std::vector<format::StepRow> TraceFacts::Steps() {
   std::vector<format::StepRow> rows;
   std::map<std::string, std::vector<ChromeInterval>> backward;  // By process.
-  for (const auto& [key, track] : tracks_) {
+  for (auto& [key, track] : tracks_) {
+    for (auto& intervals : track.intervals) intervals = ToSet(std::move(intervals));
     auto& of_process = backward[track.pid];
     const auto& more = track.intervals[IndexOf(ChromePhase::kBackward)];
     of_process.insert(of_process.end(), more.begin(), more.end());

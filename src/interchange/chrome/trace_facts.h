@@ -24,15 +24,18 @@ class TraceFacts {
   std::string_view ThreadName(const ChromeTrack& track) const;
   std::string_view ProcessName(const ChromeTrack& track) const;
 
-  /// To be called once, when everything was taken.
+  /// To be called once, when everything was taken: before it no step is known.
   void Settle();
+  /// Before a clock is fitted by them; after Settle.
+  void SettleCollectives();
 
   /// Step that is open at this time of the trace, -1 where none.
   std::int64_t StepAt(std::int64_t time_ns) const;
   /// The same of many times, which mostly follow each other: `near` is kept from call to call.
   std::int64_t StepAt(std::int64_t time_ns, std::size_t* near) const;
-  /// Rows with the trace's own times; mode TRAIN.
-  std::vector<format::StepRow> Steps() const;
+  /// Rows with the trace's own times; mode TRAIN. After Settle; may run beside StepAt and the
+  /// names.
+  std::vector<format::StepRow> Steps();
 
   /// A collective's kernel: which of its step (-1: of the trace), and when it ended.
   struct Collective {

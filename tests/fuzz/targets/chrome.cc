@@ -64,6 +64,8 @@ TELLTALE_FUZZ_TARGET(chrome) {
     before = std::move(parsed);
   }
   facts.Settle();
+  facts.SettleCollectives();
+  static_cast<void>(interchange::FitClock(facts, 0, facts, 0));
   loose.Finish(facts.last_ns());
   for (const auto& step : facts.Steps()) Require(step.duration_ns >= 0);
   static_cast<void>(interchange::ReadChromeHeader(blocks.Surroundings()));
