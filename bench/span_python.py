@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A span from Python, both ends and clock included, while its records are drained, beside torch's
-record_function (profiler off and on) and smdebug's trace writer. A peer that is not here has a row that
+record_function (profiler off and on), smdebug's trace writer and a lock, which records nothing. A peer that is not here has a row that
 says why.
 
 usage: span_python.py [--build DIR]
@@ -21,7 +21,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 LIMIT_NS = 200.0
 
 INNER = """
-import contextlib, io, json, os, sys, time
+import contextlib, io, json, os, sys, threading, time
 import telltale
 
 LOOPS, RUNS = 100_000, 9
@@ -47,10 +47,17 @@ def span_kept(n):
     for _ in range(n):
         with span: pass
 
+def lock_new(n):
+    # Python's own cheapest of the kind, without a clock or a record: what no span goes below.
+    make = threading.Lock
+    for _ in range(n):
+        with make(): pass
+
 assert telltale.active()
 loop = cost(empty, LOOPS)
 left_out = {}
-result = {"span": cost(span_new, LOOPS) - loop, "span kept": cost(span_kept, LOOPS) - loop}
+result = {"span": cost(span_new, LOOPS) - loop, "span kept": cost(span_kept, LOOPS) - loop,
+          "new lock, nothing recorded": cost(lock_new, LOOPS) - loop}
 try:
     import torch
     record_function = torch.autograd.profiler.record_function

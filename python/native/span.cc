@@ -19,12 +19,30 @@ struct SpanObject {
 
 PyTypeObject* g_span_type = nullptr;
 
+/// Of the spans that were dropped last, with their names: `with telltale.span("x")` makes one at
+/// each pass of a loop, and the one of the pass before is its like. Guarded by the GIL.
+constexpr int kMaxSpare = 8;
+PyObject* g_spare[kMaxSpare];
+int g_spares = 0;
+
 SpanObject* AsSpan(PyObject* self) { return reinterpret_cast<SpanObject*>(self); }
 
 PyObject* Make(PyTypeObject* type, PyObject* name) {
   if (!PyUnicode_Check(name)) {
     PyErr_SetString(PyExc_TypeError, "telltale.span: the name must be a str");
     return nullptr;
+  }
+  if (g_spares > 0) {
+    PyObject* self = g_spare[--g_spares];
+    SpanObject* span = AsSpan(self);
+    PyObject* former = span->name;
+    Py_INCREF(name);
+    span->name = name;
+    if (name != former) span->epoch = 0;
+    span->nesting = 0;
+    PyObject_Init(self, type);
+    Py_DECREF(former);  // Last: of a class of the user's it may run code.
+    return self;
   }
   using Alloc = PyObject* (*)(PyTypeObject*, Py_ssize_t);
   static const auto alloc = reinterpret_cast<Alloc>(PyType_GetSlot(type, Py_tp_alloc));
@@ -35,6 +53,9 @@ PyObject* Make(PyTypeObject* type, PyObject* name) {
   return self;
 }
 
+/// A name that is long is not held back.
+bool KeepsLittle(PyObject* name) { return PyUnicode_GetLength(name) <= 256; }
+
 PyObject* New(PyTypeObject* type, PyObject* args, PyObject*) {
   PyObject* name = nullptr;
   if (!PyArg_ParseTuple(args, "O:Span", &name)) return nullptr;
@@ -42,8 +63,13 @@ PyObject* New(PyTypeObject* type, PyObject* args, PyObject*) {
 }
 
 void Dealloc(PyObject* self) {
-  Py_XDECREF(AsSpan(self)->name);
   PyTypeObject* type = Py_TYPE(self);
+  if (g_spares < kMaxSpare && AsSpan(self)->name != nullptr && KeepsLittle(AsSpan(self)->name)) {
+    g_spare[g_spares++] = self;
+    Py_DECREF(type);
+    return;
+  }
+  Py_XDECREF(AsSpan(self)->name);
   using Free = void (*)(void*);
   static const auto free_slot = reinterpret_cast<Free>(PyType_GetSlot(type, Py_tp_free));
   free_slot(self);

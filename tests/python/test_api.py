@@ -113,3 +113,49 @@ def test_a_spans_name_means_the_same_with_and_without_telltale(telltale):
     )
     assert run.out == done.stdout == "TypeError\n" * 4 and done.stderr == ""
     assert run.span_counts()["by name"] == 1
+
+
+def test_spans_that_are_dropped_and_made_anew_keep_their_own_names(telltale):
+    run = telltale.python(
+        """
+        import os, sys, telltale
+        class Name(str): pass
+        def nest(names):
+            if names:
+                with telltale.span(names[0]): nest(names[1:])
+        for turn in range(3):
+            nest([f"deep {i}" for i in range(20)])
+            for i in range(5):
+                with telltale.span("constant"): pass
+                with telltale.span("made at " + str(i)): pass
+        with telltale.span(Name("mine")): pass
+        for i in range(3):
+            with telltale.span("other"): pass
+        held = telltale.span("held")
+        with held:
+            for i in range(30):
+                with telltale.span("inside"): pass
+        kept = [telltale.span("kept") for _ in range(20)]
+        for span in kept:
+            with span: pass
+        refs = sys.getrefcount(type(held))
+        del kept, span
+        for i in range(1000):
+            with telltale.span(f"{i % 3}"): pass
+        # One reference to the type for each span that lives, none for those that are kept to be made anew.
+        print(refs - sys.getrefcount(type(held)))
+        if os.fork() == 0:
+            with telltale.span("constant"): pass
+            with telltale.span("of the child"): pass
+            sys.exit()
+        os.wait()
+        """
+    ).assert_clean()
+    assert run.out == "20\n"
+    counts = run.span_counts()
+    assert all(counts[f"deep {i}"] == 3 for i in range(20))
+    assert all(counts[f"made at {i}"] == 3 for i in range(5))
+    assert (counts["constant"], counts["mine"], counts["other"]) == (16, 1, 3)
+    assert (counts["held"], counts["inside"], counts["kept"]) == (1, 30, 20)
+    assert [counts[f"{i}"] for i in range(3)] == [334, 333, 333]
+    assert counts["of the child"] == 1
