@@ -41,7 +41,7 @@ PyObject* Make(PyTypeObject* type, PyObject* name) {
     if (name != former) span->epoch = 0;
     span->nesting = 0;
     PyObject_Init(self, type);
-    Py_DECREF(former);  // Last: of a class of the user's it may run code.
+    Py_DECREF(former);  // A plain str: it runs nothing.
     return self;
   }
   using Alloc = PyObject* (*)(PyTypeObject*, Py_ssize_t);
@@ -53,8 +53,10 @@ PyObject* Make(PyTypeObject* type, PyObject* name) {
   return self;
 }
 
-/// A name that is long is not held back.
-bool KeepsLittle(PyObject* name) { return PyUnicode_GetLength(name) <= 256; }
+/// A long name is not held back, nor one of a class of the user's, which may hold anything.
+bool KeepsLittle(PyObject* name) {
+  return PyUnicode_CheckExact(name) && PyUnicode_GetLength(name) <= 256;
+}
 
 PyObject* New(PyTypeObject* type, PyObject* args, PyObject*) {
   PyObject* name = nullptr;

@@ -118,7 +118,7 @@ def test_a_spans_name_means_the_same_with_and_without_telltale(telltale):
 def test_spans_that_are_dropped_and_made_anew_keep_their_own_names(telltale):
     run = telltale.python(
         """
-        import os, sys, telltale
+        import os, sys, weakref, telltale
         class Name(str): pass
         def nest(names):
             if names:
@@ -128,7 +128,12 @@ def test_spans_that_are_dropped_and_made_anew_keep_their_own_names(telltale):
             for i in range(5):
                 with telltale.span("constant"): pass
                 with telltale.span("made at " + str(i)): pass
-        with telltale.span(Name("mine")): pass
+        mine = Name("mine")
+        gone, references = weakref.ref(mine), sys.getrefcount(long := "long " * 100)
+        with telltale.span(mine): pass
+        with telltale.span(long): pass
+        # But for the table of names, which holds each that was recorded.
+        print(sys.getrefcount(mine) - 1, sys.getrefcount(long) - references)
         for i in range(3):
             with telltale.span("other"): pass
         held = telltale.span("held")
@@ -144,18 +149,23 @@ def test_spans_that_are_dropped_and_made_anew_keep_their_own_names(telltale):
             with telltale.span(f"{i % 3}"): pass
         # One reference to the type for each span that lives, none for those that are kept to be made anew.
         print(refs - sys.getrefcount(type(held)))
-        if os.fork() == 0:
-            with telltale.span("constant"): pass
-            with telltale.span("of the child"): pass
+        for _ in range(100): telltale.span("left open").__enter__()
+        for _ in range(20):
+            with telltale.span("after"): pass
+        with telltale.span("constant"):
+            with telltale.span("inner"): pass
+        if os.fork() == 0:  # Its numbers of names begin anew.
+            with telltale.span("of the child"):
+                with telltale.span("constant"): pass
             sys.exit()
         os.wait()
         """
     ).assert_clean()
-    assert run.out == "20\n"
+    assert run.out == "2 1\n20\n"
     counts = run.span_counts()
     assert all(counts[f"deep {i}"] == 3 for i in range(20))
     assert all(counts[f"made at {i}"] == 3 for i in range(5))
-    assert (counts["constant"], counts["mine"], counts["other"]) == (16, 1, 3)
+    assert (counts["constant"], counts["mine"], counts["other"]) == (17, 1, 3)
     assert (counts["held"], counts["inside"], counts["kept"]) == (1, 30, 20)
     assert [counts[f"{i}"] for i in range(3)] == [334, 333, 333]
-    assert counts["of the child"] == 1
+    assert (counts["of the child"], counts["after"]) == (1, 20) and "left open" not in counts
