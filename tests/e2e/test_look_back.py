@@ -62,11 +62,14 @@ def test_the_steps_just_gone_are_kept_when_somebody_asks(telltale: Telltale) -> 
         assert (
             answer.endswith("the next 10 steps are recorded in full") and "spans of detail kept: " in ending
         )
-        (facts,) = kept(live)
+        # A busy machine may be found to be slow besides, and that keeps steps too.
+        (facts,) = [k for k in kept(live) if not k.get("rule")]
+    others = [k for k in kept(live) if k.get("rule")]
     assert facts["early"] == "" and facts["left_out"] == 0
     found = steps_in(telltale, live.run)
-    assert sorted(found) == list(range(facts["first"], facts["last"] + 1))
-    assert len(found) >= 11
+    asked = set(range(facts["first"], facts["last"] + 1))
+    assert len(asked) >= 11
+    assert found.keys() >= asked if others else found.keys() == asked
     assert all(names == MODULES for names in found.values())
 
 

@@ -5,9 +5,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <map>
+#include <random>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "interchange/json_scan.h"
 #include "interchange/recording_sink.h"
@@ -103,6 +108,67 @@ TEST_F(SmdebugProfileTest, ALineThatIsCutCostsItselfAlone) {
   metrics.Read(line + line.substr(0, 40) + "\n" + line + line.substr(0, 70));
   EXPECT_EQ(block.rows(), 2U);
   EXPECT_EQ(metrics.damaged(), 2U);
+}
+
+/// What was read, a text a sample.
+std::vector<std::string> Samples(const store::MetricBlock& block) {
+  std::vector<std::string> out;
+  for (std::size_t i = 0; i < block.rows(); ++i) {
+    const store::MetricSeries& series = block.names[block.series[i]];
+    out.push_back(series.node + " " + series.subject + " " + series.name + " " +
+                  std::to_string(block.time_ns[i]) + " " + std::to_string(block.value[i]));
+  }
+  return out;
+}
+
+TEST_F(SmdebugProfileTest, LinesLikeThoseBeforeAreReadAsIfTheyWereTheFirst) {
+  // Forms of a line: the numbers first, last, and not alone at their ends.
+  const auto line = [](int series, int form, const std::string& value, const std::string& time) {
+    const std::string name = "gpu" + std::to_string(series);
+    if (form == 0) {
+      return R"({"Type": "gpu", "Name": ")" + name +
+             R"(", "Dimension": "GPUUtilization", "Value": )" + value +
+             R"(, "NodeId": "algo-1", "Timestamp": )" + time + "}\n";
+    }
+    if (form == 1) {
+      return R"({"Timestamp":)" + time + R"(,"Value":)" + value + R"(,"Name":")" + name +
+             R"(","Dimension":"GPUUtilization","Type":"gpu","NodeId":"algo-1"})" + "\n";
+    }
+    return R"({"Value": 1, "Value": )" + value + R"(, "Timestamp": )" + time + R"( , "Name": ")" +
+           name + R"(","Dimension":"GPUUtilization","Type":"gpu","Timestamp" : ")" + time + "\"}\n";
+  };
+  std::mt19937 dice(7);
+  const auto below = [&](std::size_t end) { return dice() % end; };
+  const std::vector<std::string> values = {"0", "6.72", "-1.5e3", "nan", "1e999", "007", "\"8\""};
+  const std::string strange = R"({}[]",:0 .e-n)";
+  for (int round = 0; round < 200; ++round) {
+    const int form = static_cast<int>(below(3));
+    std::string files[2];
+    std::vector<std::string> alone;
+    std::uint64_t damaged = 0;
+    for (int at = 0; at < 60; ++at) {
+      const int other = below(20) == 0 ? static_cast<int>(below(3)) : form;
+      std::string text = line(
+          below(10) == 0 ? static_cast<int>(below(6)) : at % 5, other,
+          values[below(4) == 0 ? below(values.size()) : 1],
+          below(8) == 0 ? "9223372036854775807" : "170000004" + std::to_string(at / 5) + ".25");
+      if (below(6) == 0) text[below(text.size() - 1)] = strange[below(strange.size())];
+      if (below(10) == 0) text.erase(below(text.size() - 1), 1);
+      files[at / 30] += text;
+      store::MetricBlock block;
+      SystemMetrics metrics(&block);
+      metrics.Read(text);
+      damaged += metrics.damaged();
+      for (std::string& sample : Samples(block)) alone.push_back(std::move(sample));
+    }
+    store::MetricBlock block;
+    SystemMetrics metrics(&block);
+    // Of the first nothing is left when the second is read.
+    for (const std::string& file : files) metrics.Read(std::string(file));
+    ASSERT_EQ(Samples(block), alone) << files[0] << files[1];
+    EXPECT_EQ(metrics.damaged(), damaged);
+    EXPECT_EQ(metrics.read(), alone.size());
+  }
 }
 
 constexpr const char* kTimeline = R"([
@@ -234,12 +300,12 @@ TEST_F(SmdebugProfileTest, DamagedTextIsNeverReadBeyond) {
     EXPECT_LE(read.slices, 4U);
     static_cast<void>(ReadTimelineSteps(text));
   });
-  TryDamaged(MetricLine("cpu", "cpu0", "CPUUtilization", 80, "1700000040.25"),
-             [](std::string_view text, TraceSource* source) {
-               static_cast<void>(source);
-               store::MetricBlock block;
-               SystemMetrics(&block).Read(text);
-             });
+  const std::string line = MetricLine("cpu", "cpu0", "CPUUtilization", 80, "1700000040.25");
+  TryDamaged(line + line + line, [](std::string_view text, TraceSource* source) {
+    static_cast<void>(source);
+    store::MetricBlock block;
+    SystemMetrics(&block).Read(text);
+  });
 }
 
 TEST(JsonScanTest, NumbersAreExact) {
