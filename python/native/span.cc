@@ -43,7 +43,9 @@ void SetName(SpanObject* span, PyObject* name) {
   span->name = name;
   span->epoch = 0;
   // A long name is not held back, nor one of a class of the user's, which may hold anything.
-  span->keeps_little = PyUnicode_CheckExact(name) && PyUnicode_GetLength(name) <= 256;
+  const Py_ssize_t length = PyUnicode_CheckExact(name) ? PyUnicode_GetLength(name) : -1;
+  if (length < 0) PyErr_Clear();
+  span->keeps_little = length >= 0 && length <= 256;
 }
 
 PyObject* Make(PyTypeObject* type, PyObject* name) {
@@ -155,8 +157,10 @@ void DropBound(PyObject* self) {
 constexpr std::ptrdiff_t kEnterAt = offsetof(SpanObject, enter);
 constexpr std::ptrdiff_t kExitAt = offsetof(SpanObject, exit);
 
+bool HasNames(PyObject* kwnames) { return kwnames != nullptr && PyTuple_Size(kwnames) != 0; }
+
 PyObject* CallEnter(PyObject* self, PyObject* const*, std::size_t nargsf, PyObject* kwnames) {
-  if (ArgCount(nargsf) != 0 || kwnames != nullptr) {
+  if (ArgCount(nargsf) != 0 || HasNames(kwnames)) {
     PyErr_SetString(PyExc_TypeError, "Span.__enter__() takes no arguments");
     return nullptr;
   }
@@ -164,7 +168,7 @@ PyObject* CallEnter(PyObject* self, PyObject* const*, std::size_t nargsf, PyObje
 }
 
 PyObject* CallExit(PyObject* self, PyObject* const*, std::size_t, PyObject* kwnames) {
-  if (kwnames != nullptr) {
+  if (HasNames(kwnames)) {
     PyErr_SetString(PyExc_TypeError, "Span.__exit__() takes no keyword arguments");
     return nullptr;
   }
@@ -211,9 +215,38 @@ PyMemberDef kBoundMembers[] = {
     {nullptr, 0, 0, 0, nullptr},
 };
 
+/// Neither of them is anything without its span.
+PyObject* Refuse(PyTypeObject*, PyObject*, PyObject*) {
+  PyErr_SetString(PyExc_TypeError, "only a span has one");
+  return nullptr;
+}
+
 template <std::ptrdiff_t At>
-PyObject* MakeBoundType(const char* name) {
+PyObject* SelfOfBound(PyObject* self, void*) {
+  PyObject* span = SpanOf(self, At);
+  Py_INCREF(span);
+  return span;
+}
+
+PyObject* NameOfBound(PyObject*, void* method) {
+  return PyUnicode_FromString(static_cast<PyMethodDef*>(method)->ml_name);
+}
+
+PyObject* DocOfBound(PyObject*, void* method) {
+  return PyUnicode_FromString(static_cast<PyMethodDef*>(method)->ml_doc);
+}
+
+template <std::ptrdiff_t At>
+PyObject* MakeBoundType(const char* name, PyMethodDef* method) {
+  static PyGetSetDef fields[] = {
+      {"__self__", SelfOfBound<At>, nullptr, nullptr, nullptr},
+      {"__name__", NameOfBound, nullptr, nullptr, method},
+      {"__doc__", DocOfBound, nullptr, nullptr, method},
+      {nullptr, nullptr, nullptr, nullptr, nullptr},
+  };
   PyType_Slot slots[] = {
+      {Py_tp_new, reinterpret_cast<void*>(Refuse)},
+      {Py_tp_getset, fields},
       {Py_tp_dealloc, reinterpret_cast<void*>(DropBound<At>)},
       {Py_tp_call, reinterpret_cast<void*>(CallBound)},
       {Py_tp_members, kBoundMembers},
@@ -245,6 +278,7 @@ bool SetMethod(PyObject* type, PyTypeObject* method_type, PyMethodDef* plain, Py
 
 bool SetMethods(PyObject* type) {
   PyType_Slot slots[] = {
+      {Py_tp_new, reinterpret_cast<void*>(Refuse)},
       {Py_tp_descr_get, reinterpret_cast<void*>(GetBound)},
       {0, nullptr},
   };
@@ -253,10 +287,12 @@ bool SetMethods(PyObject* type) {
   const Ref method_type(PyType_FromSpec(&spec));
   if (!method_type) return false;
   auto* of = reinterpret_cast<PyTypeObject*>(method_type.get());
-  return SetMethod(type, of, &kEnterMethod, MakeBoundType<kEnterAt>("telltale._probe.SpanEnter"),
-                   kEnterAt, CallEnter) &&
-         SetMethod(type, of, &kExitMethod, MakeBoundType<kExitAt>("telltale._probe.SpanExit"),
-                   kExitAt, CallExit);
+  return SetMethod(type, of, &kEnterMethod,
+                   MakeBoundType<kEnterAt>("telltale._probe.SpanEnter", &kEnterMethod), kEnterAt,
+                   CallEnter) &&
+         SetMethod(type, of, &kExitMethod,
+                   MakeBoundType<kExitAt>("telltale._probe.SpanExit", &kExitMethod), kExitAt,
+                   CallExit);
 }
 
 PyType_Slot kSlots[] = {

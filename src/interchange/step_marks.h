@@ -23,6 +23,10 @@ class StepMarks {
   /// A limit, not a size: beyond it marks are not steps any more.
   static constexpr std::size_t kMaxSteps = 4U << 20;
 
+  StepMarks() = default;
+  StepMarks(StepMarks&&) = default;  // Marks point into the pool: no copies.
+  StepMarks& operator=(StepMarks&&) = default;
+
   void Add(std::int64_t step, std::int64_t begin_ns, std::int64_t end_ns, std::int64_t pid = 0,
            std::int64_t tid = 0, std::string_view mode = "TRAIN");
   /// Time in which the thread `tid` waited for data.

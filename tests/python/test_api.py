@@ -186,6 +186,8 @@ def test_a_spans_methods_are_bound_to_it_however_they_are_found(telltale):
         enter, leave = span.__enter__, span.__exit__
         assert enter is span.__enter__ and sys.getrefcount(span) == before + 2
         assert enter(*()) is span and leave(*(None, None, None)) is None
+        assert enter.__call__() is span and leave.__call__(None, None, None) is None
+        assert leave.__self__ is span and leave.__name__ == "__exit__" and "records" in leave.__doc__
         del enter, leave
         assert sys.getrefcount(span) == before
         leave = (lambda made: (made.__enter__(), made.__exit__)[1])(telltale.span("outlived"))
@@ -200,7 +202,9 @@ def test_a_spans_methods_are_bound_to_it_however_they_are_found(telltale):
         except KeyError: print("passed")
         for wrong in (lambda: span.__enter__(1), lambda: span.__enter__(a=1), lambda: span.__exit__(a=1),
                       lambda: span.__enter__(*(1,)), lambda: Span.__enter__(), lambda: Span.__exit__(3),
-                      lambda: Span.__dict__["__enter__"].__get__(3, int)()):
+                      lambda: Span.__dict__["__enter__"].__get__(3, int)(), type(span.__enter__),
+                      type(span.__exit__), type(Span.__dict__["__exit__"]),
+                      lambda: span.__enter__.__call__(1), lambda: span.__exit__.__call__(a=1)):
             try: wrong()
             except TypeError: print("TypeError")
         del same
@@ -212,7 +216,7 @@ def test_a_spans_methods_are_bound_to_it_however_they_are_found(telltale):
         print(abs(sys.getallocatedblocks() - blocks) < 50)
         """
     ).assert_clean()
-    assert run.out == "passed\n" + "TypeError\n" * 7 + "True\n"
+    assert run.out == "passed\n" + "TypeError\n" * 12 + "True\n"
     counts = run.span_counts()
     assert (counts["stack"], counts["inner"], counts["outlived"], counts["between"]) == (1, 1, 1, 20)
-    assert (counts["raises"], counts["by class"], counts["loop"]) == (1, 2 + 1000, 1000)
+    assert (counts["raises"], counts["by class"], counts["loop"]) == (1, 3 + 1000, 1000)

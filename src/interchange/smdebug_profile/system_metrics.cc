@@ -29,7 +29,7 @@ constexpr std::int32_t kMaxCores = 4096;
 constexpr std::size_t kMaxNodesOfFile = 256;
 constexpr std::string_view kNoNode = "node";
 /// A longer one is taken apart each time.
-constexpr std::size_t kLongestLine = 1024;
+constexpr std::size_t kLongestLine = 512;
 
 /// How a metric of SageMaker's is called here.
 struct Translation {
@@ -62,6 +62,11 @@ std::string Lower(std::string_view text) {
     return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
   });
   return out;
+}
+
+/// As the scanner decides it: "1" and "-", not ".5".
+bool BeginsNumber(std::string_view word) {
+  return !word.empty() && ((word[0] >= '0' && word[0] <= '9') || word[0] == '-');
 }
 
 bool IsTime(std::int64_t time_us) { return time_us >= 0 && time_us <= INT64_MAX / kUs; }
@@ -132,6 +137,7 @@ bool SystemMetrics::TakeExpected(JsonScanner* scanner) {
   const std::string_view second = JsonScanner::WordAt(text.substr(size));
   size += second.size();
   if (!text.substr(size).starts_with(line.behind)) return false;
+  if (!BeginsNumber(first) || !BeginsNumber(second)) return false;
   const JsonValue value{JsonValue::Kind::kNumber, line.value_first ? first : second, false};
   const JsonValue time{JsonValue::Kind::kNumber, line.value_first ? second : first, false};
   const auto number = value.Number();
@@ -246,11 +252,11 @@ const SystemMetrics::Known& SystemMetrics::Hit(std::size_t at, const Sample& sam
   };
   const std::size_t between = offset(first.data() + first.size());
   const std::size_t behind = offset(second.data() + second.size());
-  known.line = {
-      .before = std::string(sample.text.substr(0, offset(first.data()))),
-      .between = std::string(sample.text.substr(between, offset(second.data()) - between)),
-      .behind = std::string(sample.text.substr(behind)),
-      .value_first = value_first};
+  Line& line = known.line;
+  line.before.assign(sample.text.substr(0, offset(first.data())));
+  line.between.assign(sample.text.substr(between, offset(second.data()) - between));
+  line.behind.assign(sample.text.substr(behind));
+  line.value_first = value_first;
   return known;
 }
 

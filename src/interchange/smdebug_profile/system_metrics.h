@@ -2,7 +2,8 @@
 // SageMaker Debugger's system metrics (system/incremental/*/*.json): a JSON object a line, as
 // series of Telltale's own names and units. docs/formats/imports.md.
 //
-// Thread safety: none. Memory: 20 bytes a sample, and names.
+// Thread safety: none. Memory: 20 bytes a sample; for each of at most 65,536 series its names and a
+// line of at most 512 bytes.
 #pragma once
 #include <cstddef>
 #include <cstdint>
