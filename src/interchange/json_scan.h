@@ -57,6 +57,17 @@ class JsonScanner {
  public:
   explicit JsonScanner(std::string_view text) : at_(text.data()), end_(at_ + text.size()) {}
 
+  /// What is not read yet.
+  std::string_view rest() const { return {at_, static_cast<std::size_t>(end_ - at_)}; }
+  /// Over bytes of `rest` that the caller read.
+  void Advance(std::size_t bytes) { at_ += bytes; }
+  /// The number or word with which the text begins.
+  static std::string_view WordAt(std::string_view text) {
+    std::size_t size = 0;
+    while (size < text.size() && !kEndsWord[static_cast<unsigned char>(text[size])]) ++size;
+    return text.substr(0, size);
+  }
+
   /// To the next object's begin; false where there is none.
   bool FindObject() {
     if (at_ == end_) return false;

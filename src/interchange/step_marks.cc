@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <cctype>
 #include <charconv>
-#include <map>
 #include <tuple>
+#include <unordered_map>
 #include <utility>
 
 namespace telltale::interchange {
@@ -36,7 +36,12 @@ std::optional<std::int64_t> StepNumberOf(std::string_view name) {
 void StepMarks::Add(std::int64_t step, std::int64_t begin_ns, std::int64_t end_ns, std::int64_t pid,
                     std::int64_t tid, std::string_view mode) {
   if (marks_.size() >= kMaxSteps || step < 0 || end_ns < begin_ns) return;
-  marks_.push_back({step, begin_ns, end_ns, pid, tid, std::string(mode)});
+  if (marks_.empty() || marks_.back().mode != mode) {
+    mode = modes_.Intern(mode);
+  } else {
+    mode = marks_.back().mode;
+  }
+  marks_.push_back({step, begin_ns, end_ns, pid, tid, mode});
 }
 
 void StepMarks::AddDataWait(std::int64_t tid, std::int64_t begin_ns, std::int64_t end_ns) {
@@ -44,12 +49,12 @@ void StepMarks::AddDataWait(std::int64_t tid, std::int64_t begin_ns, std::int64_
 }
 
 void StepMarks::Finish() {
-  std::map<std::pair<std::string, std::int64_t>, std::size_t> first;
+  std::unordered_map<Key, std::size_t, HashKey> first;
   std::vector<Mark> merged;
-  for (Mark& mark : marks_) {
-    const auto [at, is_new] = first.try_emplace({mark.mode, mark.step}, merged.size());
+  for (const Mark& mark : marks_) {
+    const auto [at, is_new] = first.try_emplace({mark.mode.data(), mark.step}, merged.size());
     if (is_new) {
-      merged.push_back(std::move(mark));
+      merged.push_back(mark);
     } else {
       Mark& same = merged[at->second];
       same.begin_ns = std::min(same.begin_ns, mark.begin_ns);

@@ -3,12 +3,14 @@
 //
 // Thread safety: none. Memory: some 100 bytes a step.
 #pragma once
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
-#include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/string_pool.h"
 #include "interchange/trace_source.h"
 
 namespace telltale::interchange {
@@ -20,6 +22,10 @@ class StepMarks {
  public:
   /// A limit, not a size: beyond it marks are not steps any more.
   static constexpr std::size_t kMaxSteps = 4U << 20;
+
+  StepMarks() = default;
+  StepMarks(StepMarks&&) = default;  // Marks point into the pool: no copies.
+  StepMarks& operator=(StepMarks&&) = default;
 
   void Add(std::int64_t step, std::int64_t begin_ns, std::int64_t end_ns, std::int64_t pid = 0,
            std::int64_t tid = 0, std::string_view mode = "TRAIN");
@@ -39,11 +45,22 @@ class StepMarks {
  private:
   struct Mark {
     std::int64_t step, begin_ns, end_ns, pid, tid;
-    std::string mode;
+    std::string_view mode;  ///< In the pool: the same text is at the same place.
+  };
+  struct Key {
+    const char* mode;
+    std::int64_t step;
+    friend bool operator==(const Key&, const Key&) = default;
+  };
+  struct HashKey {
+    std::size_t operator()(const Key& key) const {
+      return std::hash<std::int64_t>()(key.step) ^ (std::hash<const char*>()(key.mode) << 1U);
+    }
   };
   struct Wait {
     std::int64_t tid, begin_ns, end_ns;
   };
+  StringPool modes_;
   std::vector<Mark> marks_;
   std::vector<Wait> waits_;
 };

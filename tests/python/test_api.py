@@ -169,3 +169,54 @@ def test_spans_that_are_dropped_and_made_anew_keep_their_own_names(telltale):
     assert (counts["held"], counts["inside"], counts["kept"]) == (1, 30, 20)
     assert [counts[f"{i}"] for i in range(3)] == [334, 333, 333]
     assert (counts["of the child"], counts["after"]) == (1, 20) and "left open" not in counts
+
+
+def test_a_spans_methods_are_bound_to_it_however_they_are_found(telltale):
+    run = telltale.python(
+        """
+        import contextlib, gc, sys, telltale
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(telltale.span("stack"))
+            with telltale.span("inner"): pass
+        span = telltale.span("by class")
+        Span = type(span)
+        assert Span.__enter__(span) is span
+        assert Span.__exit__(span, None, None, None) is None
+        before = sys.getrefcount(span)
+        enter, leave = span.__enter__, span.__exit__
+        assert enter is span.__enter__ and sys.getrefcount(span) == before + 2
+        assert enter(*()) is span and leave(*(None, None, None)) is None
+        assert enter.__call__() is span and leave.__call__(None, None, None) is None
+        assert leave.__self__ is span and leave.__name__ == "__exit__" and "records" in leave.__doc__
+        del enter, leave
+        assert sys.getrefcount(span) == before
+        leave = (lambda made: (made.__enter__(), made.__exit__)[1])(telltale.span("outlived"))
+        for _ in range(20):
+            with telltale.span("between"): pass
+        leave(None, None, None)
+        del leave
+        try:
+            with telltale.span("raises") as same:
+                assert isinstance(same, Span)
+                raise KeyError
+        except KeyError: print("passed")
+        for wrong in (lambda: span.__enter__(1), lambda: span.__enter__(a=1), lambda: span.__exit__(a=1),
+                      lambda: span.__enter__(*(1,)), lambda: Span.__enter__(), lambda: Span.__exit__(3),
+                      lambda: Span.__dict__["__enter__"].__get__(3, int)(), type(span.__enter__),
+                      type(span.__exit__), type(Span.__dict__["__exit__"]),
+                      lambda: span.__enter__.__call__(1), lambda: span.__exit__.__call__(a=1)):
+            try: wrong()
+            except TypeError: print("TypeError")
+        del same
+        blocks = sys.getallocatedblocks()
+        for _ in range(1000):
+            with telltale.span("loop"): pass
+            with span: pass
+            span.__enter__, span.__exit__
+        print(abs(sys.getallocatedblocks() - blocks) < 50)
+        """
+    ).assert_clean()
+    assert run.out == "passed\n" + "TypeError\n" * 12 + "True\n"
+    counts = run.span_counts()
+    assert (counts["stack"], counts["inner"], counts["outlived"], counts["between"]) == (1, 1, 1, 20)
+    assert (counts["raises"], counts["by class"], counts["loop"]) == (1, 3 + 1000, 1000)

@@ -15,6 +15,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -41,8 +42,10 @@ namespace fs = std::filesystem;
 constexpr std::size_t kMaxThreads = 4;
 constexpr std::uint64_t kMaxFileBytes = 512ULL << 20;
 constexpr std::uint64_t kMaxStatisticsBytes = 256ULL << 20;
-/// Of the files of a batch: some hundred thousand rows.
-constexpr std::uint64_t kBatchBytes = 16ULL << 20;
+/// Of the files of a batch: a block of rows or little less. The last are smaller, so that no thread
+/// waits long for another's.
+constexpr std::uint64_t kBatchBytes = 13ULL << 20;
+constexpr std::uint64_t kLeastBatchBytes = 4ULL << 20;
 constexpr std::size_t kMostBatchFiles = 4096;
 /// Names, lanes and series that files of a batch may share.
 constexpr std::size_t kMostSharedWords = 1U << 16;
@@ -173,17 +176,24 @@ class ProfileImport {
   };
 
   void MakeBatches() {
-    std::uint64_t bytes = 0;
+    std::vector<std::uint64_t> sizes(rows_.size());
     for (std::size_t at = 0; at < rows_.size(); ++at) {
       std::error_code unknown;
-      const std::uint64_t more = fs::file_size(rows_[at]->path, unknown);
-      if (batches_.empty() || bytes >= kBatchBytes ||
-          at - batches_.back().begin >= kMostBatchFiles) {
+      const std::uint64_t size = fs::file_size(rows_[at]->path, unknown);
+      if (!unknown) sizes[at] = size;
+    }
+    std::uint64_t left = std::accumulate(sizes.begin(), sizes.end(), std::uint64_t{0});
+    std::uint64_t bytes = 0;
+    std::uint64_t enough = 0;
+    for (std::size_t at = 0; at < rows_.size(); ++at) {
+      if (batches_.empty() || bytes >= enough || at - batches_.back().begin >= kMostBatchFiles) {
         batches_.push_back({at, at});
         bytes = 0;
+        enough = std::clamp(left / (2 * kMaxThreads), kLeastBatchBytes, kBatchBytes);
       }
       batches_.back().end = at + 1;
-      if (!unknown) bytes += more;
+      bytes += sizes[at];
+      left -= sizes[at];
     }
   }
 

@@ -5,9 +5,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <map>
+#include <random>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "interchange/json_scan.h"
 #include "interchange/recording_sink.h"
@@ -103,6 +108,106 @@ TEST_F(SmdebugProfileTest, ALineThatIsCutCostsItselfAlone) {
   metrics.Read(line + line.substr(0, 40) + "\n" + line + line.substr(0, 70));
   EXPECT_EQ(block.rows(), 2U);
   EXPECT_EQ(metrics.damaged(), 2U);
+}
+
+/// What was read, a text a sample.
+std::vector<std::string> Samples(const store::MetricBlock& block) {
+  std::vector<std::string> out;
+  for (std::size_t i = 0; i < block.rows(); ++i) {
+    const store::MetricSeries& series = block.names[block.series[i]];
+    out.push_back(series.node + " " + series.subject + " " + series.name + " " +
+                  std::to_string(block.time_ns[i]) + " " + std::to_string(block.value[i]));
+  }
+  return out;
+}
+
+/// One of a GPU or, of an odd series, of a core, in one of several forms: the numbers among the
+/// words, before them, behind others of their name, as strings.
+std::string LineOfForm(std::size_t form, std::size_t series, const std::string& value,
+                       const std::string& time) {
+  const std::string type = series % 2 == 1 ? "cpu" : "gpu";
+  const std::string name =
+      R"("Type": ")" + type + R"(", "Name": ")" + type + std::to_string(series / 2) + '"';
+  const std::string rest = R"("Dimension": ")" +
+                           std::string(series % 2 == 1 ? "CPUUtilization" : "GPUUtilization") +
+                           R"(", "NodeId": "algo-1")";
+  switch (form) {
+    case 0:
+      return "{" + name + R"(, "Value": )" + value + ", " + rest + R"(, "Timestamp": )" + time +
+             "}\n";
+    case 1:
+      return R"({"Timestamp":)" + time + R"(,"Value":)" + value + "," + name + "," + rest + "}\n";
+    case 2:
+      return R"({"Value": 1, "Timestamp": 3, )" + name + R"(, "Value": )" + value + " , " + rest +
+             R"(, "Timestamp": )" + time + R"( , "More": [1, {"Value": 3}]})" + "\n";
+    default:
+      return R"({"Value": ")" + value + R"(", "Timestamp" : ")" + time + "\", " + name + ", " +
+             rest + "}\n";
+  }
+}
+
+TEST_F(SmdebugProfileTest, LinesLikeThoseBeforeAreReadAsIfTheyWereTheFirst) {
+  std::mt19937 dice(7);
+  const auto below = [&](std::size_t end) { return static_cast<std::size_t>(dice() % end); };
+  const std::vector<std::string> values = {"0", ".72", "-1.5e3", "nan", "1e999", "007", "\"8\"",
+                                           "",  "-",   "+1",     "inf", "1 ",    "{}",  "null"};
+  const std::vector<std::string> times = {"9223372036854775807", "", ".5e3", "-1", "1e9", "1."};
+  const std::string strange = R"({}[]",:0 .e-n)";
+  for (int round = 0; round < 300; ++round) {
+    const std::size_t form = below(4);
+    std::string files[2];
+    std::vector<std::string> alone;
+    std::uint64_t damaged = 0;
+    for (std::size_t at = 0; at < 60; ++at) {
+      const std::size_t other = below(20) == 0 ? below(4) : form;
+      const std::size_t series = below(10) == 0 ? below(8) : at % 6;
+      const std::string value = below(5) == 0 ? values[below(values.size())] : "6.72";
+      const std::string time = below(10) == 0 ? times[below(times.size())]
+                                              : "170000004" + std::to_string(at / 6) + ".25";
+      std::string text = LineOfForm(other, series, value, time);
+      if (below(6) == 0) {
+        const std::size_t where = below(text.size() - 1);
+        text[where] = strange[below(strange.size())];
+      }
+      if (below(10) == 0) text.erase(below(text.size() - 1), 1);
+      files[at / 30] += text;
+      store::MetricBlock block;
+      SystemMetrics metrics(&block);
+      metrics.Read(text);
+      damaged += metrics.damaged();
+      for (std::string& sample : Samples(block)) alone.push_back(std::move(sample));
+    }
+    store::MetricBlock block;
+    SystemMetrics metrics(&block);
+    // Of the first nothing is left when the second is read.
+    for (const std::string& file : files) metrics.Read(std::string(file));
+    std::vector<std::string> together = Samples(block);
+    // What is computed over the cores of one time belongs to no line of theirs.
+    for (auto* const samples : {&together, &alone}) {
+      std::erase_if(*samples, [](const std::string& sample) {
+        return sample.find(" gpu.utilization ") == std::string::npos;
+      });
+    }
+    ASSERT_EQ(together, alone) << files[0] << files[1];
+    EXPECT_EQ(metrics.damaged(), damaged) << files[0] << files[1];
+  }
+}
+
+TEST_F(SmdebugProfileTest, CoresAreSummedUpWhetherOrNotALineIsLikeThoseBefore) {
+  std::string alike;
+  std::string unlike;
+  for (std::size_t at = 0; at < 30; ++at) {
+    const std::string time = "170000004" + std::to_string(at / 3) + ".25";
+    const std::string value = std::to_string(at) + ".5";
+    alike += LineOfForm(0, at % 3 * 2 + 1, value, time);
+    unlike += LineOfForm(at % 2 == 0 ? 0 : 3, at % 3 * 2 + 1, value, time);
+  }
+  store::MetricBlock one;
+  SystemMetrics(&one).Read(alike);
+  store::MetricBlock other;
+  SystemMetrics(&other).Read(unlike);
+  EXPECT_EQ(Samples(one).size(), 10U * (3 + 2)) << "idle of each core, busy and idle of the node";
+  EXPECT_EQ(Samples(one), Samples(other));
 }
 
 constexpr const char* kTimeline = R"([
@@ -234,12 +339,12 @@ TEST_F(SmdebugProfileTest, DamagedTextIsNeverReadBeyond) {
     EXPECT_LE(read.slices, 4U);
     static_cast<void>(ReadTimelineSteps(text));
   });
-  TryDamaged(MetricLine("cpu", "cpu0", "CPUUtilization", 80, "1700000040.25"),
-             [](std::string_view text, TraceSource* source) {
-               static_cast<void>(source);
-               store::MetricBlock block;
-               SystemMetrics(&block).Read(text);
-             });
+  const std::string line = MetricLine("cpu", "cpu0", "CPUUtilization", 80, "1700000040.25");
+  TryDamaged(line + line + line, [](std::string_view text, TraceSource* source) {
+    static_cast<void>(source);
+    store::MetricBlock block;
+    SystemMetrics(&block).Read(text);
+  });
 }
 
 TEST(JsonScanTest, NumbersAreExact) {

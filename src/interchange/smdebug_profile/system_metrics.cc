@@ -18,6 +18,7 @@ struct SystemMetrics::Sample {
   std::string_view type, name, dimension, node;
   std::optional<double> value;
   std::optional<std::int64_t> time_us;
+  std::string_view text, value_text, time_text;
 };
 
 namespace {
@@ -27,6 +28,8 @@ constexpr std::int32_t kMaxCores = 4096;
 /// Whose cores are summed up; those of others beyond are taken as they are.
 constexpr std::size_t kMaxNodesOfFile = 256;
 constexpr std::string_view kNoNode = "node";
+/// A longer one is taken apart each time.
+constexpr std::size_t kLongestLine = 512;
 
 /// How a metric of SageMaker's is called here.
 struct Translation {
@@ -61,6 +64,13 @@ std::string Lower(std::string_view text) {
   return out;
 }
 
+/// As the scanner decides it: "1" and "-", not ".5".
+bool BeginsNumber(std::string_view word) {
+  return !word.empty() && ((word[0] >= '0' && word[0] <= '9') || word[0] == '-');
+}
+
+bool IsTime(std::int64_t time_us) { return time_us >= 0 && time_us <= INT64_MAX / kUs; }
+
 bool SameSample(std::string_view key, std::string_view a, std::string_view b, std::string_view c,
                 std::string_view d) {
   if (key.size() != a.size() + b.size() + c.size() + d.size() + 3) return false;
@@ -76,8 +86,12 @@ bool SameSample(std::string_view key, std::string_view a, std::string_view b, st
 
 void SystemMetrics::Read(std::string_view text) {
   JsonScanner scanner(text);
+  time_text_ = {};
   while (scanner.FindObject()) {
+    if (TakeExpected(&scanner)) continue;
     Sample sample;
+    bool numbers = true;
+    const char* const begin = scanner.rest().data();
     const bool whole = scanner.ReadObject([&](std::string_view key, const JsonValue& value) {
       if (JsonIs(key, "Type")) {
         sample.type = value.text;
@@ -89,26 +103,66 @@ void SystemMetrics::Read(std::string_view text) {
         sample.node = value.text;
       } else if (JsonIs(key, "Value")) {
         sample.value = value.Number();
+        sample.value_text = value.text;
+        numbers = numbers && value.kind == JsonValue::Kind::kNumber;
       } else if (JsonIs(key, "Timestamp")) {
         sample.time_us = value.Scaled(6);
+        sample.time_text = value.text;
+        numbers = numbers && value.kind == JsonValue::Kind::kNumber;
       }
     });
-    if (!whole || !sample.value || !sample.time_us || *sample.time_us < 0 ||
-        *sample.time_us > INT64_MAX / kUs) {
+    if (!whole || !sample.value || !sample.time_us || !IsTime(*sample.time_us)) {
       ++damaged_;
       continue;
     }
-    ++read_;
+    if (numbers) {
+      sample.text = {begin, static_cast<std::size_t>(scanner.rest().data() - begin)};
+    }
     Take(sample);
   }
   for (Node& node : nodes_) Close(&node);
 }
 
+bool SystemMetrics::TakeExpected(JsonScanner* scanner) {
+  if (known_.empty()) return false;
+  const std::size_t at = guess_ < known_.size() ? guess_ : 0;
+  const Known& known = known_[at];
+  const Line& line = known.line;
+  const std::string_view text = scanner->rest();
+  if (line.before.empty() || !text.starts_with(line.before)) return false;
+  const std::string_view first = JsonScanner::WordAt(text.substr(line.before.size()));
+  std::size_t size = line.before.size() + first.size();
+  if (!text.substr(size).starts_with(line.between)) return false;
+  size += line.between.size();
+  const std::string_view second = JsonScanner::WordAt(text.substr(size));
+  size += second.size();
+  if (!text.substr(size).starts_with(line.behind)) return false;
+  if (!BeginsNumber(first) || !BeginsNumber(second)) return false;
+  const JsonValue value{JsonValue::Kind::kNumber, line.value_first ? first : second, false};
+  const JsonValue time{JsonValue::Kind::kNumber, line.value_first ? second : first, false};
+  const auto number = value.Number();
+  if (!number) return false;
+  if (time.text != time_text_) {
+    const auto time_us = time.Scaled(6);
+    if (!time_us || !IsTime(*time_us)) return false;
+    time_us_ = *time_us;
+    time_text_ = time.text;
+  }
+  scanner->Advance(size + line.behind.size());
+  guess_ = at + 1;
+  Add(known, time_us_, *number);
+  return true;
+}
+
 void SystemMetrics::Take(const Sample& sample) {
-  const Known& known = KnownOf(sample);
-  const std::int64_t time_ns = *sample.time_us * kUs;
+  Add(KnownOf(sample), *sample.time_us, *sample.value);
+}
+
+void SystemMetrics::Add(const Known& known, std::int64_t time_us, double value) {
+  ++read_;
+  const std::int64_t time_ns = time_us * kUs;
   if (known.role == Role::kAsIs) {
-    out_->Add(time_ns, known.series, *sample.value);
+    out_->Add(time_ns, known.series, value);
     return;
   }
   Node& node = nodes_[known.node];
@@ -120,11 +174,11 @@ void SystemMetrics::Take(const Sample& sample) {
   Core& at = node.cores[core];
   at.named = true;
   if (known.role == Role::kCoreBusy) {
-    at.busy = *sample.value;
+    at.busy = value;
     at.idle_series = known.series;
   } else {
-    at.wait = *sample.value;
-    out_->Add(time_ns, known.series, *sample.value);
+    at.wait = value;
+    out_->Add(time_ns, known.series, value);
   }
 }
 
@@ -165,7 +219,7 @@ const SystemMetrics::Known& SystemMetrics::KnownOf(const Sample& sample) {
     return SameSample(known_[at].key, sample.type, sample.name, sample.dimension, sample.node);
   };
   if (guess_ < known_.size() && same(static_cast<std::uint32_t>(guess_))) {
-    return known_[guess_++];
+    return Hit(guess_, sample);
   }
   std::uint64_t hash = 1469598103934665603U;
   for (const std::string_view text : {sample.type, sample.name, sample.dimension, sample.node}) {
@@ -174,16 +228,36 @@ const SystemMetrics::Known& SystemMetrics::KnownOf(const Sample& sample) {
   }
   const auto [begin, end] = by_hash_.equal_range(hash);
   for (auto at = begin; at != end; ++at) {
-    if (!same(at->second)) continue;
-    guess_ = at->second + 1;
-    return known_[at->second];
+    if (same(at->second)) return Hit(at->second, sample);
   }
   // Beyond the limit all that is new is one.
   if (known_.size() >= kMaxSeries) return known_.back();
   known_.push_back(Describe(sample));
   by_hash_.emplace(hash, static_cast<std::uint32_t>(known_.size() - 1));
-  guess_ = known_.size();
-  return known_.back();
+  return Hit(known_.size() - 1, sample);
+}
+
+const SystemMetrics::Known& SystemMetrics::Hit(std::size_t at, const Sample& sample) {
+  guess_ = at + 1;
+  Known& known = known_[at];
+  const bool value_first = sample.value_text.data() < sample.time_text.data();
+  const std::string_view first = value_first ? sample.value_text : sample.time_text;
+  const std::string_view second = value_first ? sample.time_text : sample.value_text;
+  if (sample.text.empty() || sample.text.size() > kLongestLine) {
+    known.line = {};
+    return known;
+  }
+  const auto offset = [&](const char* to) {
+    return static_cast<std::size_t>(to - sample.text.data());
+  };
+  const std::size_t between = offset(first.data() + first.size());
+  const std::size_t behind = offset(second.data() + second.size());
+  Line& line = known.line;
+  line.before.assign(sample.text.substr(0, offset(first.data())));
+  line.between.assign(sample.text.substr(between, offset(second.data()) - between));
+  line.behind.assign(sample.text.substr(behind));
+  line.value_first = value_first;
+  return known;
 }
 
 SystemMetrics::Known SystemMetrics::Describe(const Sample& sample) {
