@@ -178,7 +178,7 @@ def describe(values: list[float]) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="What a window does to the steps outside of it.")
-    parser.add_argument("--rounds", type=int, default=12)
+    parser.add_argument("--rounds", type=int, default=24)
     parser.add_argument("--model", choices=MODELS, default="small")
     parser.add_argument("--detail", default="ops", help="what the window records (docs/guide/windows.md)")
     options = parser.parse_args()

@@ -12,9 +12,9 @@ namespace telltale::store {
 namespace {
 
 constexpr std::uint64_t kChunkBytes = 256 << 10;
-/// Rows of a segment at a time: of the widest table some 500 KB, which the next level of a core's
+/// Rows of a segment at a time: of the widest table some 250 KB, which the next level of a core's
 /// cache still has when they are looked at.
-constexpr std::size_t kPieceRows = 2 << 10;
+constexpr std::size_t kPieceRows = 1 << 10;
 constexpr std::uint32_t kIdlePollsPerListing = 64;
 constexpr std::size_t kMaxNotes = 1000;
 
