@@ -64,7 +64,7 @@ class ChromeWriter {
 
   Status Flush() {
     if (out_.size() < kPieceBytes) return {};
-    const Status status = file_->Append(out_);
+    Status status = file_->Append(out_);
     out_.clear();
     return status;
   }

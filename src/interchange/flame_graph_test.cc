@@ -45,7 +45,7 @@ TEST(FlameGraphTest, ATreeWithTheSumsOfWhatIsBelow) {
   const std::string page = Page(graph, {"run", "of all", "count"});
   const json data = DataOf(page);
   EXPECT_EQ(data["unit"], "count");
-  const auto names = data["names"];
+  const json& names = data["names"];
   const json& main = data["tree"][2][0];
   EXPECT_EQ(data["tree"][1], 1000);
   EXPECT_EQ(names[main[0].get<std::size_t>()], "main");

@@ -31,7 +31,7 @@ class NsysImportTest : public testing::Test {
 
   /// A database of these statements, as Nsight's schema has its tables.
   fs::path Make(const std::string& statements) {
-    const fs::path path = folder_ / "report.sqlite";
+    fs::path path = folder_ / "report.sqlite";
     fs::remove(path);
     sqlite3* database = nullptr;
     EXPECT_EQ(sqlite3_open(path.c_str(), &database), SQLITE_OK);

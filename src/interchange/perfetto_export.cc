@@ -127,7 +127,7 @@ class PerfettoWriter {
  private:
   Status Flush() {
     if (out_.size() < kPerfettoPieceBytes) return {};
-    const Status status = file_->Append(out_);
+    Status status = file_->Append(out_);
     out_.clear();
     return status;
   }

@@ -56,7 +56,7 @@ std::string CallersText(const PythonProfileEntry& entry) {
 Status ImportPstats(std::string_view bytes, const PstatsPlace& place, TraceSource* source) {
   std::int64_t at_ns = place.begin_ns;
   ArgsWriter args;
-  const Status status = ReadPstats(bytes, [&](const PythonProfileEntry& entry) {
+  Status status = ReadPstats(bytes, [&](const PythonProfileEntry& entry) {
     const std::string name = FunctionText(entry.function);
     args.Clear();
     args.Add("calls", entry.calls);

@@ -73,7 +73,7 @@ struct RunMaker::Rank {
       std::stable_sort(table.begin(), table.end(),
                        [](const auto& a, const auto& b) { return a.ord_ns < b.ord_ns; });
     });
-    const Status status = writer->Seal(&rows);
+    Status status = writer->Seal(&rows);
     Forget();
     return status;
   }

@@ -59,7 +59,7 @@ arrow::Result<std::shared_ptr<arrow::RecordBatch>> WithWriter(const std::string&
   ARROW_ASSIGN_OR_RAISE(auto batch, store::RowsToArrow(rows, table));
   ARROW_ASSIGN_OR_RAISE(auto names,
                         arrow::MakeArrayFromScalar(arrow::StringScalar(writer), batch->num_rows()));
-  return batch->AddColumn(0, arrow::field("writer", arrow::utf8(), false), std::move(names));
+  return batch->AddColumn(0, arrow::field("writer", arrow::utf8(), false), names);
 }
 
 Result<TableExportReport> WriteParquet(const std::filesystem::path& run, format::TableId table,

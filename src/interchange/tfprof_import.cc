@@ -51,8 +51,6 @@ constexpr std::uint32_t kAllocations = 11;
 }  // namespace exec_field
 namespace exec_memory_field {
 constexpr std::uint32_t kRequested = 6;
-constexpr std::uint32_t kPeak = 7;
-constexpr std::uint32_t kResidual = 8;
 constexpr std::uint32_t kOutput = 9;
 }  // namespace exec_memory_field
 namespace code_field {

@@ -90,7 +90,7 @@ class StepTimeline {
       Compute(slice);
     }
     if (out_.size() < kTimelinePieceBytes) return {};
-    const Status status = file_->Append(out_);
+    Status status = file_->Append(out_);
     out_.clear();
     return status;
   }
@@ -271,7 +271,7 @@ Result<TimelineReport> ExportTimelines(const std::filesystem::path& run,
   const auto close = [&]() -> Status {
     if (timeline == nullptr) return {};
     report.files.push_back(options.path(timeline->step()));
-    const Status status = timeline->Close();
+    Status status = timeline->Close();
     timeline.reset();
     return status;
   };

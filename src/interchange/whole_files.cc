@@ -30,7 +30,7 @@ Status EachFile(std::span<const ImportFile> files, TraceSink* sink, const ReadSo
   bool any = false;
   for (const ImportFile& file : files) {
     TraceSource source(sink, file.name, rank++);
-    const Status status = read(file, &source);
+    Status status = read(file, &source);
     if (status.ok()) {
       any = true;
     } else if (status.code() == Code::kUnusable) {

@@ -240,7 +240,7 @@ TEST(BlockParserTest, EventsAreTheSameInTheOnePassAndBySimdjson) {
       R"({"ph":"X","ts":1,"name":"n","cat":"kernel","args":[1,{"a":2}]})",
       R"({"ph":"X","ts":2.5,"name":"n","args":"text","dur":1e+1})",
       R"({"ph":"X","ts":"3","name":"n","args":null,"other":{"ph":"Y"},"more":[[],"]"]})",
-      "{\n \"ph\" :\t\"X\" , \"ts\":4 ,\r\n\"name\": \"spaced\" , \"args\" : { \"a\" : [ 1 , 2 ] , "
+      "{\n \"ph\" :\t\"X\" , \"ts\":4 ,\r\n\"name\": \"spaced\" , \"args\" : { \"a\" : [ 1 ] , "
       "\"b\":{ } } }",
       R"({"ph":"X","ts":5,"name":"twice","name":"again","args":{"a":1},"args":{"b":1,"b":2}})",
       R"({"ph":"X","ts":6,"n\u0061me":"escaped key","args":{"\u0061":"\u00e9","x\\":"\\","e":{}}})",
@@ -302,6 +302,13 @@ TEST(BlockParserTest, KeysThatAreKnownAreThoseThatStand) {
   const std::string colons[] = {":", ": ", " : ", ":\n"};
   const std::string heads[] = {R"({"ph":"X","ts":)", R"({"ph": "X", "ts": )",
                                R"({"cat":"kernel","ph":"X","ts":)", R"({ "ph":"X","ts":)"};
+  const auto add_member = [&](const std::string& colon, std::string* to) {
+    *to += '"';
+    *to += one_of(keys);
+    *to += '"';
+    *to += colon;
+    *to += one_of(values);
+  };
   for (int round = 0; round < 20; ++round) {
     std::string all;
     for (int i = 0; i < 300; ++i) {
@@ -310,14 +317,22 @@ TEST(BlockParserTest, KeysThatAreKnownAreThoseThatStand) {
       const std::string& join =
           strange ? one_of(joins) : joins[static_cast<std::size_t>(round) % 4];
       const std::string& colon = strange ? one_of(colons) : colons[round % 2];
-      all += (i == 0 ? "" : ",\n") + one_of(heads) + std::to_string(i) + join + "\"name\"" + colon +
-             "\"n\"" + join + "\"args\"" + colon + "{";
+      for (const std::string& part :
+           {i == 0 ? std::string() : std::string(",\n"), one_of(heads), std::to_string(i), join,
+            std::string("\"name\""), colon, std::string("\"n\""), join, std::string("\"args\""),
+            colon, std::string("{")}) {
+        all += part;
+      }
       const std::size_t members = random() % 6;
       for (std::size_t m = 0; m < members; ++m) {
-        all += (m == 0 ? "" : join) + "\"" + one_of(keys) + "\"" + colon + one_of(values);
+        if (m != 0) all += join;
+        add_member(colon, &all);
       }
       all += strange ? " }" : "}";
-      if (random() % 4 == 0) all += join + "\"" + one_of(keys) + "\"" + colon + one_of(values);
+      if (random() % 4 == 0) {
+        all += join;
+        add_member(colon, &all);
+      }
       all += "}";
     }
     const std::string text = "[" + all + "]";

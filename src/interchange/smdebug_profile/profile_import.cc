@@ -258,6 +258,7 @@ class ProfileImport {
       if (left > 0) timelines.place = sink_->Place(rank, left);
     }
     std::vector<store::SlicePlace> places;
+    places.reserve(samples.size());
     for (const auto& [rank, block] : samples) {
       places.push_back(sink_->PlaceMetrics(rank, block.rows()));
     }

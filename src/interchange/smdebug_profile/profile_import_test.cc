@@ -367,12 +367,19 @@ TEST(JsonScanTest, NumbersAreExact) {
 TEST(JsonScanTest, StringsOfAnyLengthEndWhereTheyDo) {
   for (std::size_t length = 0; length < 70; ++length) {
     const std::string plain(length, 'x');
-    const std::string text = R"({")" + plain + R"(":")" + plain + R"(\")" + plain + R"("})";
+    std::string escaped = plain;
+    escaped += R"(\")";
+    escaped += plain;
+    std::string text = "{\"";
+    text += plain;
+    text += "\":\"";
+    text += escaped;
+    text += "\"}";
     JsonScanner scanner(text);
     ASSERT_TRUE(scanner.FindObject());
     EXPECT_TRUE(scanner.ReadObject([&](std::string_view key, const JsonValue& value) {
       EXPECT_EQ(key, plain);
-      EXPECT_EQ(value.text, plain + R"(\")" + plain);
+      EXPECT_EQ(value.text, escaped);
       EXPECT_TRUE(value.escaped);
     }));
     JsonScanner cut(std::string_view(text).substr(0, text.size() - 2));
