@@ -68,6 +68,9 @@ class JsonScanner {
     return text.substr(0, size);
   }
 
+  /// Whether a word that begins so is a number.
+  static bool BeginsNumber(char c) { return (c >= '0' && c <= '9') || c == '-'; }
+
   /// To the next object's begin; false where there is none.
   bool FindObject() {
     if (at_ == end_) return false;
@@ -193,8 +196,7 @@ class JsonScanner {
     }
     while (at_ != end_ && !kEndsWord[static_cast<unsigned char>(*at_)]) ++at_;
     if (at_ == begin || at_ == end_) return false;
-    out->kind =
-        (c >= '0' && c <= '9') || c == '-' ? JsonValue::Kind::kNumber : JsonValue::Kind::kWord;
+    out->kind = BeginsNumber(c) ? JsonValue::Kind::kNumber : JsonValue::Kind::kWord;
     out->text = {begin, static_cast<std::size_t>(at_ - begin)};
     return true;
   }

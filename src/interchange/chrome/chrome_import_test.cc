@@ -240,8 +240,9 @@ TEST(BlockParserTest, EventsAreTheSameInTheOnePassAndBySimdjson) {
       R"({"ph":"X","ts":1,"name":"n","cat":"kernel","args":[1,{"a":2}]})",
       R"({"ph":"X","ts":2.5,"name":"n","args":"text","dur":1e+1})",
       R"({"ph":"X","ts":"3","name":"n","args":null,"other":{"ph":"Y"},"more":[[],"]"]})",
-      "{\n \"ph\" :\t\"X\" , \"ts\":4 ,\r\n\"name\": \"spaced\" , \"args\" : { \"a\" : [ 1 ] , "
-      "\"b\":{ } } }",
+      ("{\n \"ph\" :\t\"X\" , \"ts\":4 ,\r\n\"name\": \"spaced\" , \"args\" : { \"a\" : [ 1 , 2 ] "
+       ", "
+       "\"b\":{ } } }"),
       R"({"ph":"X","ts":5,"name":"twice","name":"again","args":{"a":1},"args":{"b":1,"b":2}})",
       R"({"ph":"X","ts":6,"n\u0061me":"escaped key","args":{"\u0061":"\u00e9","x\\":"\\","e":{}}})",
       R"({"ph":"X","ts":7,"name":"odd","args":{"a":inf,"b":-inf,"c":nan,"d":1e999,"e":[NaN,-1.5E-7]}})",

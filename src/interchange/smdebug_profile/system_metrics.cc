@@ -64,9 +64,8 @@ std::string Lower(std::string_view text) {
   return out;
 }
 
-/// As the scanner decides it: "1" and "-", not ".5".
 bool BeginsNumber(std::string_view word) {
-  return !word.empty() && ((word[0] >= '0' && word[0] <= '9') || word[0] == '-');
+  return !word.empty() && JsonScanner::BeginsNumber(word[0]);
 }
 
 bool IsTime(std::int64_t time_us) { return time_us >= 0 && time_us <= INT64_MAX / kUs; }
