@@ -135,6 +135,16 @@ PyObject* Call(PyObject* self, PyObject* args, PyObject*) {
   return PyObject_CallFunctionObjArgs(g_adapter.decorate, AsSpan(self)->name, function, nullptr);
 }
 
+/// Copies and pickles are made anew of the name, by telltale.span: models that hold one are copied
+/// and saved, and loaded where nothing is recorded.
+PyObject* Reduce(PyObject* self, PyObject*) {
+  const Ref package(PyImport_ImportModule("telltale"));
+  if (!package) return nullptr;
+  const Ref make(PyObject_GetAttrString(package.get(), "_span_of"));
+  if (!make) return nullptr;
+  return Py_BuildValue("O(O)", make.get(), AsSpan(self)->name);
+}
+
 /// How a span's method is found: bound of a span, plain of the class.
 struct MethodObject {
   PyObject_HEAD PyObject* plain;  ///< Owned; takes the span as its argument.
@@ -228,6 +238,17 @@ PyObject* SelfOfBound(PyObject* self, void*) {
   return span;
 }
 
+/// As a method of Python's: by its name, of the span's copy.
+template <std::ptrdiff_t At>
+PyObject* ReduceBound(PyObject* self, PyObject*) {
+  const Ref builtins(PyImport_ImportModule("builtins"));
+  if (!builtins) return nullptr;
+  const Ref get(PyObject_GetAttrString(builtins.get(), "getattr"));
+  if (!get) return nullptr;
+  return Py_BuildValue("O(Os)", get.get(), SpanOf(self, At),
+                       At == kEnterAt ? kEnterMethod.ml_name : kExitMethod.ml_name);
+}
+
 PyObject* NameOfBound(PyObject*, void* method) {
   return PyUnicode_FromString(static_cast<PyMethodDef*>(method)->ml_name);
 }
@@ -244,8 +265,13 @@ PyObject* MakeBoundType(const char* name, PyMethodDef* method) {
       {"__doc__", DocOfBound, nullptr, nullptr, method},
       {nullptr, nullptr, nullptr, nullptr, nullptr},
   };
+  static PyMethodDef methods[] = {
+      {"__reduce__", ReduceBound<At>, METH_NOARGS, nullptr},
+      {nullptr, nullptr, 0, nullptr},
+  };
   PyType_Slot slots[] = {
       {Py_tp_new, reinterpret_cast<void*>(Refuse)},
+      {Py_tp_methods, methods},
       {Py_tp_getset, fields},
       {Py_tp_dealloc, reinterpret_cast<void*>(DropBound<At>)},
       {Py_tp_call, reinterpret_cast<void*>(CallBound)},
@@ -295,8 +321,14 @@ bool SetMethods(PyObject* type) {
                    CallExit);
 }
 
+PyMethodDef kMethods[] = {
+    {"__reduce__", Reduce, METH_NOARGS, nullptr},
+    {nullptr, nullptr, 0, nullptr},
+};
+
 PyType_Slot kSlots[] = {
     {Py_tp_new, reinterpret_cast<void*>(New)},
+    {Py_tp_methods, kMethods},
     {Py_tp_dealloc, reinterpret_cast<void*>(Dealloc)},
     {Py_tp_call, reinterpret_cast<void*>(Call)},
     {0, nullptr},

@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import os
+import pickle
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[2] / "python"
@@ -169,6 +171,33 @@ def test_spans_that_are_dropped_and_made_anew_keep_their_own_names(telltale):
     assert (counts["held"], counts["inside"], counts["kept"]) == (1, 30, 20)
     assert [counts[f"{i}"] for i in range(3)] == [334, 333, 333]
     assert (counts["of the child"], counts["after"]) == (1, 20) and "left open" not in counts
+
+
+def test_what_holds_a_span_is_copied_and_pickled_as_without_telltale(telltale):
+    script = """
+        import copy, pickle, telltale
+        class Model: pass
+        model = Model()
+        model.span = telltale.span("forward")
+        model.enter, model.leave = model.span.__enter__, model.span.__exit__
+        by_pickle = [lambda thing, p=p: pickle.loads(pickle.dumps(thing, p)) for p in range(2, pickle.HIGHEST_PROTOCOL + 1)]
+        for how in (copy.deepcopy, *by_pickle):
+            twin = how(model)
+            with twin.span: pass
+            twin.enter(); twin.leave(None, None, None)
+            assert type(twin.span) is type(model.span)
+        assert isinstance(copy.copy(model).span, type(model.span)) and type(copy.copy(model.span)) is type(model.span)
+        with open("pickled", "ab") as file: file.write(pickle.dumps(model.span))
+        with open("pickled", "rb") as file, pickle.load(file): print("loaded")
+        """
+    watched = telltale.python(script).assert_clean()
+    most = pickle.HIGHEST_PROTOCOL
+    assert watched.span_counts()["forward"] == 2 * most + 1
+    # What the watched one wrote, a plain one loads.
+    command = [sys.executable, telltale.script(textwrap.dedent(script))]
+    environment = os.environ | {"PYTHONPATH": str(PACKAGE)}
+    plain = subprocess.run(command, capture_output=True, text=True, cwd=telltale.folder, env=environment, check=False)
+    assert (plain.stdout, plain.stderr) == (watched.out, "")
 
 
 def test_a_spans_methods_are_bound_to_it_however_they_are_found(telltale):
