@@ -372,24 +372,36 @@ HistogramPool::Work HistogramPool::WorkOne() {
   return work;
 }
 
+std::uint64_t HistogramPool::Left() const {
+  const std::uint64_t tail = tail_.load(std::memory_order_acquire);
+  return claimed_.load(std::memory_order_acquire) - tail;
+}
+
 void HistogramPool::Flush() {
+  flushing_.fetch_add(1, std::memory_order_seq_cst);
   for (int pauses = 0; pauses < kFlushPauses;) {
     const Work work = WorkOne();
     if (work == Work::kDone) continue;
     // Nothing to do, or another thread is at the last one.
-    if (tail_.load(std::memory_order_acquire) == claimed_.load(std::memory_order_acquire)) return;
+    if (Left() == 0) break;
     const int saved = errno;
     ::nanosleep(&kFlushPause, nullptr);
     errno = saved;
     ++pauses;
   }
+  flushing_.fetch_sub(1, std::memory_order_seq_cst);
+  if (Left() == 0) return;
+  // What the end of the process takes with it was asked for and is not there. Each counts once.
+  const std::uint64_t claimed = claimed_.load(std::memory_order_acquire);
+  const std::uint64_t tail = tail_.load(std::memory_order_acquire);
+  const std::uint64_t counted = given_up_.exchange(claimed, std::memory_order_acq_rel);
+  producer_->CountSkipped(claimed - std::min(claimed, std::max(tail, counted)));
+  Wake();  // Where it was not the end after all.
 }
 
 void HistogramPool::AwaitRoom() {
   for (int pauses = 0; pauses < kRoomPauses; ++pauses) {
-    const bool none =
-        tail_.load(std::memory_order_relaxed) == claimed_.load(std::memory_order_relaxed);
-    if (none || producer_->HasRoom(sizeof(format::HistogramRecord))) return;
+    if (Left() == 0 || producer_->HasRoom(sizeof(format::HistogramRecord))) return;
     ::nanosleep(pauses < kShortPauses ? &kShortPause : &kLongPause, nullptr);
   }
 }
@@ -399,9 +411,10 @@ void HistogramPool::Help() {
   ::setpriority(PRIO_PROCESS, static_cast<id_t>(::syscall(SYS_gettid)), kNice);
   for (;;) {
     const std::uint32_t seen = wake_.load(std::memory_order_seq_cst);
+    // A flush takes them one by one itself: with a nice thread's turn for each it would never end.
     do {
       AwaitRoom();
-    } while (WorkOne() == Work::kDone);
+    } while (flushing_.load(std::memory_order_seq_cst) == 0 && WorkOne() == Work::kDone);
     sleeping_.store(1, std::memory_order_seq_cst);
     // Returns at once where a sample came since `seen` was read.
     ::syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&wake_), FUTEX_WAIT_PRIVATE, seen,

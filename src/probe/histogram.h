@@ -46,7 +46,8 @@ class HistogramPool {
   /// `most`, or fewer where many samples wait. `record` has what is known of it: header (mode and
   /// name), time, step, count, dtype, min, max. False: no room, or no helper.
   bool Add(const ArrayView& view, std::uint32_t most, const format::HistogramRecord& record);
-  /// Computes what is left, on this thread: at the end of the process.
+  /// Computes what is left, on this thread: at the end of the process. Waits at most 0.2 s for the
+  /// one that another thread is at; what is left then is counted as skipped.
   void Flush();
 
  private:
@@ -78,6 +79,7 @@ class HistogramPool {
   void AwaitRoom();
   Work WorkOne();
   void Wake();
+  std::uint64_t Left() const;  ///< Samples that wait, or that somebody is at.
 
   channel::Producer* producer_;
   std::atomic<char*> pool_;
@@ -91,6 +93,8 @@ class HistogramPool {
   std::atomic<std::uint32_t> helper_;            ///< HelperState.
   std::atomic<std::uint32_t> wake_;              ///< The futex: counts the samples.
   std::atomic<std::uint32_t> sleeping_;
+  std::atomic<std::uint32_t> flushing_;  ///< Threads in Flush: the helper stands back.
+  std::atomic<std::uint64_t> given_up_;  ///< Of claimed_: those before it are done or counted.
 };
 
 }  // namespace telltale::probe

@@ -4,10 +4,14 @@
 #include "probe/histogram.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <cmath>
 #include <limits>
@@ -267,6 +271,71 @@ TEST_F(PoolTest, EveryTakenSampleBecomesARecordOrWasRefused) {
   EXPECT_GE(taken.size(), 14u * 5) << "as many as the pool holds go in without any wait";
   take(taken.size() - got.size());
   EXPECT_EQ(got, taken);
+}
+
+/// Memory that stops who reads it until it is opened.
+class HeldPage {
+ public:
+  HeldPage() {
+    size_ = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+    page_ = ::mmap(nullptr, size_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    struct sigaction action{};
+    action.sa_handler = [](int) {
+      const int saved = errno;
+      reached_.store(true);
+      constexpr timespec kPause{0, 1'000'000};
+      while (!opened_.load()) ::nanosleep(&kPause, nullptr);
+      errno = saved;
+    };
+    ::sigaction(SIGSEGV, &action, &before_);
+  }
+  ~HeldPage() {
+    ::sigaction(SIGSEGV, &before_, nullptr);
+    ::munmap(page_, size_);
+  }
+  HeldPage(const HeldPage&) = delete;
+  HeldPage& operator=(const HeldPage&) = delete;
+  void Open() {
+    ::mprotect(page_, size_, PROT_READ);
+    opened_.store(true);
+  }
+  const float* data() const { return static_cast<const float*>(page_); }
+  static bool reached() { return reached_.load(); }
+
+ private:
+  static inline std::atomic<bool> reached_ = false;
+  static inline std::atomic<bool> opened_ = false;
+  void* page_;
+  std::size_t size_ = 0;
+  struct sigaction before_{};
+};
+
+TEST_F(PoolTest, WhatAFlushLeavesIsCountedOnce) {
+  HeldPage page;
+  const std::int64_t count = 16;
+  std::atomic<bool> added = false;
+  std::thread slow([&] {
+    ArrayView view;
+    ASSERT_TRUE(MakeView({page.data(), TT_DTYPE_F32, 1, &count, nullptr}, &view));
+    format::HistogramRecord record{};
+    record.step = 1;
+    record.time = producer_->Now();
+    record.count = 16;
+    added = pool_->Add(view, 0, record);
+  });
+  while (!HeldPage::reached()) std::this_thread::yield();
+  ASSERT_TRUE(Add({1, 2, 3}, 2)) << "it waits behind the first";
+  EXPECT_EQ(consumer_->counters().skipped, 0u);
+  pool_->Flush();
+  EXPECT_EQ(consumer_->counters().skipped, 2u);
+  ASSERT_TRUE(Add({1, 2, 3}, 3));
+  pool_->Flush();
+  EXPECT_EQ(consumer_->counters().skipped, 3u) << "the first two are counted already";
+  page.Open();
+  slow.join();
+  EXPECT_TRUE(added);
+  EXPECT_EQ(Rows(3).size(), 3u) << "it was not the end after all";
+  EXPECT_EQ(consumer_->counters().skipped, 3u);
 }
 
 TEST_F(PoolTest, ALargeTensorGivesASampleSpreadOverIt) {
