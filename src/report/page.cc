@@ -774,7 +774,7 @@ class Page {
     Add("<p class=\"s q gap\">To search in all frames, or take one step, phase or rank: "
         "<code>telltale "
         "export flamegraph {} -o stacks.html</code></p></section>\n",
-        Escape(data_.path.string()));
+        Escape(data_.for_commands()));
   }
 
   void OwnCosts() {
@@ -848,7 +848,7 @@ class Page {
         "sends nothing · made again with: <code>telltale report "
         "{}</code></p>\n</main></body></html>\n",
         Escape(info.telltale_version), info.format_major, info.format_minor,
-        Escape(data_.path.string()));
+        Escape(data_.for_commands()));
   }
 
   const RunData& data_;

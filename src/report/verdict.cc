@@ -156,8 +156,8 @@ std::string FormatVerdict(const RunData& data, const VerdictOptions& options) {
   foot.push_back(" " +
                  (std::filesystem::exists(html, error)
                       ? fmt::format("report  {}", Printable(html.string()))
-                      : fmt::format("report  telltale report {}", Printable(data.path.string()))));
-  foot.push_back(fmt::format(" page    telltale serve {}", Printable(data.path.string())));
+                      : fmt::format("report  telltale report {}", Printable(data.for_commands()))));
+  foot.push_back(fmt::format(" page    telltale serve {}", Printable(data.for_commands())));
   foot.push_back(rule_line);
 
   // What is left belongs to the findings: three lines each, those of one cause together; the rest
@@ -203,7 +203,7 @@ std::string FormatVerdict(const RunData& data, const VerdictOptions& options) {
   }
   if (shown < replay.findings.size()) {
     body.push_back(fmt::format(" and {} more: telltale check {} --json",
-                               replay.findings.size() - shown, Printable(data.path.string())));
+                               replay.findings.size() - shown, Printable(data.for_commands())));
   }
   if (!body.empty()) body.emplace_back();
 

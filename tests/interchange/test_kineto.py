@@ -205,7 +205,12 @@ def test_commands_take_traces(tmp_path: Path) -> None:
         *"0123",
     ]
     telltale("report", trace, env=environment, cwd=tmp_path)
-    assert (tmp_path / "t.json.report.html").stat().st_size > 1000
+    page = (tmp_path / "t.json.report.html").read_text(encoding="utf-8")
+    assert f"telltale report {trace}</code>" in page and str(temporary) not in page
+    verdict = telltale("check", trace, env=environment).stdout
+    for told in ("report", "serve"):  # What it says to do next can be done.
+        assert f"telltale {told} {trace}\n" in verdict
+    assert str(temporary) not in verdict
     assert temporary_runs(temporary) == []
 
 
