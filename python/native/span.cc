@@ -135,14 +135,17 @@ PyObject* Call(PyObject* self, PyObject* args, PyObject*) {
   return PyObject_CallFunctionObjArgs(g_adapter.decorate, AsSpan(self)->name, function, nullptr);
 }
 
-/// Copies and pickles are made anew of the name, by telltale.span: models that hold one are copied
-/// and saved, and loaded where nothing is recorded.
+/// Copies and pickles are made anew of the name's text, by telltale.span: models that hold one are
+/// copied and saved, and loaded where nothing is recorded.
 PyObject* Reduce(PyObject* self, PyObject*) {
   const Ref package(PyImport_ImportModule("telltale"));
   if (!package) return nullptr;
   const Ref make(PyObject_GetAttrString(package.get(), "_span_of"));
   if (!make) return nullptr;
-  return Py_BuildValue("O(O)", make.get(), AsSpan(self)->name);
+  // Of a class of the user's it may be what cannot be pickled, or loaded elsewhere.
+  const Ref name(PyUnicode_FromObject(AsSpan(self)->name));
+  if (!name) return nullptr;
+  return Py_BuildValue("O(O)", make.get(), name.get());
 }
 
 /// How a span's method is found: bound of a span, plain of the class.

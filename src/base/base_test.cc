@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "base/crc32c.h"
+#include "base/given_name.h"
 #include "base/printable.h"
 #include "base/status.h"
 #include "base/string_pool.h"
@@ -68,6 +69,19 @@ TEST(PrintableTest, LinesStayLines) {
 TEST(PrintableTest, JsonStaysTheSameJson) {
   EXPECT_EQ(PrintableJson("{\n  \"a\": \"\\u001b\x7f\xc2\x9b\xe2\x80\xae\"\n}"),
             "{\n  \"a\": \"\\u001b\\u007f\\u009b\\u202e\"\n}");
+}
+
+TEST(GivenNameTest, HoldsForAsLongAsItLives) {
+  {
+    const GivenName one("/tmp/x1/t", "t.json");
+    const GivenName other("/tmp/x2/t", "/tmp/x2/t.gz");  // Begins with what it stands for.
+    EXPECT_EQ(AsGiven("/tmp/x1/t"), "t.json");
+    EXPECT_EQ(AsGiven("/tmp/x1"), "/tmp/x1");
+    EXPECT_EQ(TextAsGiven("/tmp/x2/t: no ranks: see /tmp/x1/t, /tmp/x2/t"),
+              "/tmp/x2/t.gz: no ranks: see t.json, /tmp/x2/t.gz");
+  }
+  EXPECT_EQ(AsGiven("/tmp/x1/t"), "/tmp/x1/t");
+  EXPECT_EQ(TextAsGiven("/tmp/x1/t"), "/tmp/x1/t");
 }
 
 TEST(StringPoolTest, GivesTheSameViewForTheSameText) {

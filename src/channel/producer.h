@@ -110,8 +110,8 @@ class Producer {
     header_->spans_thinned.fetch_add(n, std::memory_order_relaxed);
   }
   void CountRawDropped() { header_->raw_dropped.fetch_add(1, std::memory_order_relaxed); }
-  void CountHistogramDropped() {
-    header_->histogram_dropped.fetch_add(1, std::memory_order_relaxed);
+  void CountHistogramsDropped(std::uint64_t n) {
+    header_->histogram_dropped.fetch_add(n, std::memory_order_relaxed);
   }
   void CountUnanswered() { header_->unanswered.fetch_add(1, std::memory_order_relaxed); }
   void CountForeignThread() { header_->foreign_thread.fetch_add(1, std::memory_order_relaxed); }

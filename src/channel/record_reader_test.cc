@@ -310,8 +310,7 @@ TEST_F(RecordReaderTest, SizesThatALiesAboutItsRecordCannotReachPastIt) {
 
 TEST_F(RecordReaderTest, CountersOfTheHeaderComeThrough) {
   producer_->CountRawDropped();
-  producer_->CountHistogramDropped();
-  producer_->CountHistogramDropped();
+  producer_->CountHistogramsDropped(2);
   for (int i = 0; i < 3; ++i) producer_->CountUnanswered();
   const ProducerCounters counters = consumer_->counters();
   EXPECT_EQ(counters.raw_dropped, 1u);

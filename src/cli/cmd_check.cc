@@ -28,7 +28,6 @@ namespace {
 
 struct CheckOptions {
   std::string run;
-  std::string given;  ///< `run` as the user wrote it.
   std::string fail_on;
   std::string junit;
   RuleFlags rules;
@@ -48,7 +47,6 @@ int Check(const CheckOptions& options) {
   }
   auto loaded = report::Load(options.run, std::numeric_limits<std::int64_t>::max(), std::move(set));
   if (!loaded.ok()) return Fail("check", loaded.status());
-  loaded->given = options.given;
   const report::RunData& data = *loaded;
   const rules::Replay& replay = data.replay;
 
@@ -117,10 +115,8 @@ void RegisterCheck(CLI::App& app, Context* context) {
   AddFlag(command, "--no-python-rules", options->no_python_rules,
           "Leaves out the rules in Python, also those that you have asked for yourself");
   AddJson(command, &options->json);
-  OnRun(command, context, [options] {
-    options->given = options->run;
-    return WithRun("check", &options->run, [&] { return Check(*options); });
-  });
+  OnRun(command, context,
+        [options] { return WithRun("check", &options->run, [&] { return Check(*options); }); });
 }
 
 }  // namespace telltale::cli

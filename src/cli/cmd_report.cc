@@ -25,7 +25,6 @@ namespace {
 
 struct ReportOptions {
   std::string run;
-  std::string given;  ///< `run` as the user wrote it.
   std::string out;
   bool json = false;
   int beside = 0;  ///< Pid of the watcher that started us; 0: a person did.
@@ -33,10 +32,9 @@ struct ReportOptions {
 
 int Report(const ReportOptions& options) {
   if (options.beside != 0 && !BecomeReportChild(options.beside)) return 0;
-  auto data = options.beside == 0 ? report::Load(options.run)
-                                  : report::Load(options.run, Clock::System().RealtimeNs());
+  const auto data = options.beside == 0 ? report::Load(options.run)
+                                        : report::Load(options.run, Clock::System().RealtimeNs());
   if (!data.ok()) return Fail("report", data.status());
-  data->given = options.given;
   const std::filesystem::path out = options.out.empty()
                                         ? std::filesystem::path(options.run) / "report.html"
                                         : std::filesystem::path(options.out);
@@ -81,7 +79,6 @@ void RegisterReport(CLI::App& app, Context* context) {
     if (options->out.empty() && IsTraceFile(options->run)) {
       options->out = std::filesystem::path(options->run).filename().string() + ".report.html";
     }
-    options->given = options->run;
     return WithRun("report", &options->run, [&] { return Report(*options); });
   });
 }

@@ -10,6 +10,7 @@
 #include <new>
 #include <utility>
 
+#include "base/given_name.h"
 #include "base/printable.h"
 #include "cli/command.h"
 #include "cli/output.h"
@@ -65,7 +66,7 @@ constexpr std::size_t kHelpColumns = 96;
 }  // namespace
 
 int Fail(std::string_view command, const Status& status) {
-  Say("telltale {}: {}\n", command, Printable(status.message()));
+  Say("telltale {}: {}\n", command, Printable(TextAsGiven(status.message())));
   return static_cast<int>(status.code());
 }
 

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "analysis/profile/build.h"
+#include "base/given_name.h"
 #include "base/printable.h"
 #include "cli/check_json.h"
 #include "cli/command.h"
@@ -172,7 +173,7 @@ Result<int> Stacks(const TraceExport& what) {
     std::vector<interchange::SampleType> types;
     for (const SampleValue& one : values) types.push_back(one.type);
     interchange::PprofProfile pprof(types, 0);
-    pprof.Comment(fmt::format("telltale export pprof {}", what.run));
+    pprof.Comment(fmt::format("telltale export pprof {}", AsGiven(what.run)));
     std::vector<std::int64_t> sample(values.size());
     WalkStacks(profile.tree, [&](std::span<const std::string_view> frames, const Stats& own) {
       if (!wanted(frames)) return;

@@ -218,7 +218,7 @@ struct ArenaHeader {
   alignas(64) char disabled_reason[kMaxReasonBytes];
   // Since 1.1: what the plan asked for and was not recorded.
   alignas(64) std::atomic<std::uint64_t> raw_dropped;  ///< Values: no room on their way.
-  std::atomic<std::uint64_t> histogram_dropped;        ///< No room for the snapshot, or no helper.
+  std::atomic<std::uint64_t> histogram_dropped;        ///< No room, no helper, no time.
   std::atomic<std::uint64_t> unanswered;  ///< The plan had not answered the tensor's name.
 };
 /// sizeof(ArenaHeader) of 1.0. The page is zero behind it, so what 1.1 added reads as 0.

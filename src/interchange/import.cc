@@ -11,6 +11,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/given_name.h"
 #include "interchange/confined.h"
 #include "interchange/run_maker.h"
 #include "interchange/scratch_folder.h"
@@ -159,6 +160,9 @@ Result<TemporaryRun> TemporaryRun::Import(const std::vector<fs::path>& paths,
   TemporaryRun run;
   run.scratch_ = std::make_unique<ScratchFolder>(std::move(scratch));
   run.run_ = run.scratch_->path() / StemOf(paths.empty() ? fs::path("trace") : paths.front());
+  if (!paths.empty()) {
+    run.given_ = std::make_unique<GivenName>(run.run_.string(), paths.front().string());
+  }
   ImportRequest request{
       .paths = paths, .run = run.run_, .telltale_version = telltale_version, .durable = false};
   TELLTALE_ASSIGN_OR_RETURN(run.summary_, ImportFiles(request));

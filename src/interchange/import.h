@@ -11,6 +11,10 @@
 #include "base/status.h"
 #include "interchange/importer.h"
 
+namespace telltale {
+class GivenName;
+}
+
 namespace telltale::interchange {
 
 struct ImportRequest {
@@ -49,7 +53,8 @@ Result<ImportSummary> ImportFiles(const ImportRequest& request);
 /// The same in this process, for tests and benchmarks.
 Result<ImportSummary> ImportFilesHere(const ImportRequest& request);
 
-/// A run made of a trace for as long as this lives; it goes with the process, too.
+/// A run made of a trace for as long as this lives; it goes with the process, too. What the user is
+/// told names the first of the paths (base/given_name.h).
 class TemporaryRun {
  public:
   static Result<TemporaryRun> Import(const std::vector<std::filesystem::path>& paths,
@@ -65,6 +70,7 @@ class TemporaryRun {
   TemporaryRun();
   std::unique_ptr<class ScratchFolder> scratch_;
   std::filesystem::path run_;
+  std::unique_ptr<GivenName> given_;
   ImportSummary summary_;
 };
 

@@ -225,7 +225,7 @@ void Capture::Record(std::uint32_t tensor, const tt_array& array, std::uint32_t 
       histogram.min = stats.min;
       histogram.max = stats.max;
       if (!histograms_.Add(view, SampleSize(tensor, step, mode), histogram)) {
-        producer_->CountHistogramDropped();
+        producer_->CountHistogramsDropped(1);
       }
     }
   }

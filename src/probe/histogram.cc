@@ -40,7 +40,7 @@ constexpr std::uint64_t kShareOfRest = 16;
 constexpr int kLockTries = 200;
 constexpr std::size_t kStackBytes = 256 << 10;
 constexpr int kNice = 10;
-/// At the end of the process: pauses of 0.1 ms for a sample that the helper is computing.
+/// At the end of the process: pauses for a sample that another thread is at.
 constexpr int kFlushPauses = 2000;
 constexpr timespec kFlushPause{0, 100'000};
 /// Of the helper, for a drain: two seconds in all, in which an agent that died is followed by
@@ -378,25 +378,29 @@ std::uint64_t HistogramPool::Left() const {
 }
 
 void HistogramPool::Flush() {
+  // No more than is there now: other threads may go on adding.
+  const std::uint64_t until = claimed_.load(std::memory_order_acquire);
+  const auto done = [&] { return tail_.load(std::memory_order_acquire) >= until; };
   flushing_.fetch_add(1, std::memory_order_seq_cst);
-  for (int pauses = 0; pauses < kFlushPauses;) {
-    const Work work = WorkOne();
-    if (work == Work::kDone) continue;
-    // Nothing to do, or another thread is at the last one.
-    if (Left() == 0) break;
+  for (int pauses = 0; !done() && pauses < kFlushPauses;) {
+    if (WorkOne() == Work::kDone) continue;
+    // Another thread is at the next one.
     const int saved = errno;
     ::nanosleep(&kFlushPause, nullptr);
     errno = saved;
     ++pauses;
   }
   flushing_.fetch_sub(1, std::memory_order_seq_cst);
-  if (Left() == 0) return;
-  // What the end of the process takes with it was asked for and is not there. Each counts once.
-  const std::uint64_t claimed = claimed_.load(std::memory_order_acquire);
-  const std::uint64_t tail = tail_.load(std::memory_order_acquire);
-  const std::uint64_t counted = given_up_.exchange(claimed, std::memory_order_acq_rel);
-  producer_->CountSkipped(claimed - std::min(claimed, std::max(tail, counted)));
-  Wake();  // Where it was not the end after all.
+  if (!done()) GiveUp(until);
+  Wake();  // For what came meanwhile, and where it was not the end after all.
+}
+
+void HistogramPool::GiveUp(std::uint64_t until) {
+  std::uint64_t before = given_up_.load(std::memory_order_relaxed);
+  while (before < until && !given_up_.compare_exchange_weak(before, until)) {
+  }
+  const std::uint64_t from = std::max(before, tail_.load(std::memory_order_acquire));
+  if (from < until) producer_->CountHistogramsDropped(until - from);
 }
 
 void HistogramPool::AwaitRoom() {
@@ -411,10 +415,10 @@ void HistogramPool::Help() {
   ::setpriority(PRIO_PROCESS, static_cast<id_t>(::syscall(SYS_gettid)), kNice);
   for (;;) {
     const std::uint32_t seen = wake_.load(std::memory_order_seq_cst);
-    // A flush takes them one by one itself: with a nice thread's turn for each it would never end.
+    // A flush would wait a nice thread's turn for each sample that is computed here.
     do {
       AwaitRoom();
-    } while (flushing_.load(std::memory_order_seq_cst) == 0 && WorkOne() == Work::kDone);
+    } while (!flushing() && WorkOne() == Work::kDone);
     sleeping_.store(1, std::memory_order_seq_cst);
     // Returns at once where a sample came since `seen` was read.
     ::syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&wake_), FUTEX_WAIT_PRIVATE, seen,

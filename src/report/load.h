@@ -19,8 +19,6 @@ namespace telltale::report {
 
 struct RunData {
   std::filesystem::path path;
-  /// What the user named: a trace, where `path` is a temporary run made of it. Empty: the run.
-  std::string given;
   rules::Replay replay;
   analysis::Summary summary;
   analysis::CauseTrail trail;   ///< Fed as the summary is.
@@ -30,8 +28,6 @@ struct RunData {
   const std::string& title() const {
     return replay.info.name.empty() ? replay.info.id : replay.info.name;
   }
-  /// What to name in a command that is told to the user.
-  std::string for_commands() const { return given.empty() ? path.string() : given; }
   /// From the first attempt's start to the last one's end, or to the newest record.
   double elapsed_seconds() const;
   /// Time that the findings cost together: each second of a rank once, whatever it was lost to;

@@ -15,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/given_name.h"
 #include "base/json.h"
 #include "report/boosting_sections.h"
 #include "report/causes.h"
@@ -774,7 +775,7 @@ class Page {
     Add("<p class=\"s q gap\">To search in all frames, or take one step, phase or rank: "
         "<code>telltale "
         "export flamegraph {} -o stacks.html</code></p></section>\n",
-        Escape(data_.for_commands()));
+        Escape(AsGiven(data_.path.string())));
   }
 
   void OwnCosts() {
@@ -848,7 +849,7 @@ class Page {
         "sends nothing · made again with: <code>telltale report "
         "{}</code></p>\n</main></body></html>\n",
         Escape(info.telltale_version), info.format_major, info.format_minor,
-        Escape(data_.for_commands()));
+        Escape(AsGiven(data_.path.string())));
   }
 
   const RunData& data_;

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <vector>
 
+#include "base/given_name.h"
 #include "base/printable.h"
 #include "report/causes.h"
 #include "report/text.h"
@@ -156,8 +157,8 @@ std::string FormatVerdict(const RunData& data, const VerdictOptions& options) {
   foot.push_back(" " +
                  (std::filesystem::exists(html, error)
                       ? fmt::format("report  {}", Printable(html.string()))
-                      : fmt::format("report  telltale report {}", Printable(data.for_commands()))));
-  foot.push_back(fmt::format(" page    telltale serve {}", Printable(data.for_commands())));
+                      : fmt::format("report  telltale report {}", Printable(AsGiven(data.path.string())))));
+  foot.push_back(fmt::format(" page    telltale serve {}", Printable(AsGiven(data.path.string()))));
   foot.push_back(rule_line);
 
   // What is left belongs to the findings: three lines each, those of one cause together; the rest
@@ -203,7 +204,7 @@ std::string FormatVerdict(const RunData& data, const VerdictOptions& options) {
   }
   if (shown < replay.findings.size()) {
     body.push_back(fmt::format(" and {} more: telltale check {} --json",
-                               replay.findings.size() - shown, Printable(data.for_commands())));
+                               replay.findings.size() - shown, Printable(AsGiven(data.path.string()))));
   }
   if (!body.empty()) body.emplace_back();
 

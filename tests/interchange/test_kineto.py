@@ -211,6 +211,13 @@ def test_commands_take_traces(tmp_path: Path) -> None:
     for told in ("report", "serve"):  # What it says to do next can be done.
         assert f"telltale {told} {trace}\n" in verdict
     assert str(temporary) not in verdict
+    refused = subprocess.run(
+        [TELLTALE, "analyze", str(trace), "gpu", "--rank", "9"], capture_output=True, text=True, env=environment, check=False,
+    )  # fmt: skip
+    assert refused.returncode != 0 and str(trace) in refused.stderr and str(temporary) not in refused.stderr
+    telltale("export", "pprof", trace, "-o", tmp_path / "t.pb.gz", env=environment)
+    profile = gzip.decompress((tmp_path / "t.pb.gz").read_bytes())
+    assert f"telltale export pprof {trace}".encode() in profile
     assert temporary_runs(temporary) == []
 
 
