@@ -9,7 +9,8 @@ machine does by itself lasts longer than a turn and so hits all of them alike, w
 other do not achieve: on a machine with neighbours two plain ones differ by 10 %. A turn's result is the
 median of its steps without the first ones (caches that the others have filled). All have the same number
 of threads in torch and in OpenBLAS, whose own default is one a core: they wait in a busy loop and take
-the core from everything else. All get their large blocks in huge pages: with small ones two plain processes
+the core from everything else. With one thread the trainings' own threads stay on one core after the warm-up; agent and
+watcher run where they like. All get their large blocks in huge pages: with small ones two plain processes
 differ by 2 % for as long as they live (measured here: 0.9 % then), by the luck of the pages they got.
 
 A cycle of turns gives one ratio of the watched process to the mean of the two plain ones and one A/A
@@ -39,7 +40,7 @@ ones are as without it; what they take of a core while they run is printed.
 With --max-rounds it goes on after --rounds until the interval is narrow enough. That looks only at the
 interval's width, not at where it lies, so it does not favour a verdict.
 
-usage: overhead.py [--rounds N] [--max-rounds N] [--models LIST] [--level LEVEL] [--threads LIST] [--quick] [--no-smdebug] [--json FILE]
+usage: overhead.py [--rounds N] [--max-rounds N] [--models LIST] [--level LEVEL] [--threads LIST] [--quick] [--no-smdebug] [--json FILE] [--go-on]
 exit code 0: all passed, 1: a limit was exceeded, 2: could not measure, 3: something was inconclusive
 """
 
@@ -56,6 +57,7 @@ import sys
 import tempfile
 import time
 from dataclasses import dataclass, field
+from typing import Any
 
 from smdebug_peer import smdebug_python
 from turns import ROOT, STEP, TELLTALE, Trainer, WatchedTrainer, calm_ms, median_interval, query
@@ -87,9 +89,9 @@ MODELS = {
 # With --level all, where the governor has to thin out: it may take its budget of 1 % and a fifth.
 GOVERNED_LIMIT_PERCENT = 1.2
 GOVERNED = {
-    "mlp": Model(limit_percent=GOVERNED_LIMIT_PERCENT, warmup=200, turn=8, skip=2, cycles=24),
-    "transformer": Model(limit_percent=GOVERNED_LIMIT_PERCENT, warmup=200, turn=8, skip=2, cycles=24),
-    "resnet18": Model(limit_percent=GOVERNED_LIMIT_PERCENT, warmup=150, turn=6, skip=2, cycles=16),
+    "mlp": Model(limit_percent=GOVERNED_LIMIT_PERCENT, warmup=100, turn=3, skip=1, cycles=80),
+    "transformer": Model(limit_percent=GOVERNED_LIMIT_PERCENT, warmup=100, turn=3, skip=1, cycles=60),
+    "resnet18": Model(limit_percent=GOVERNED_LIMIT_PERCENT, warmup=60, turn=3, skip=1, cycles=20),
 }
 
 
@@ -109,6 +111,7 @@ class Ratios:
     calm_ms: list[float] = field(default_factory=list)
     # Of each round: what the medians are of.
     cycles: list[dict[str, list[float]]] = field(default_factory=list)
+    steps_ns: list[dict[str, list[int]]] = field(default_factory=list)  # Those that count, of each process.
     helpers: list[float] = field(default_factory=list)  # Agent and watcher while they run, percent of a core.
 
     def judged(self, model: Model) -> list[float]:
@@ -200,6 +203,7 @@ def one_round(
             accounted = governed_percent(run, model.warmup, step_ms)
         ratios.plain_ms.append(step_ms)
         ratios.cycles.append(cycles)
+        ratios.steps_ns.append({trainer.name: trainer.counted_ns for trainer in trainers})
         ratios.statistics.append(extra)
         ratios.accounted.append(accounted)
         ratios.helpers.append(helpers_percent(run, wall_s - watched.paused_s))
@@ -227,20 +231,28 @@ def measure(name: str, threads: int, options: argparse.Namespace, smdebug: str |
     arguments = [
         str(STEP), name, "--steps", str(model.turn), "--warmup", str(model.warmup), "--threads", str(threads),
     ]  # fmt: skip
-    ratios = Ratios()
-    rounds = options.rounds
-    number = 0
-    while number < rounds:
-        one_round(model, arguments, threads, options.level, smdebug, ratios)
-        number += 1
-        keep(ratios)
-        if threads == 1 and number == rounds < options.max_rounds and not can_tell(ratios.judged(model)):
-            rounds += 1
+    ratios = Ratios(**kept_rounds(options).get(f"{name}/{threads}", {}))
+    while True:
+        number = len(ratios.watched)
+        more = threads == 1 and number < options.max_rounds and not can_tell(ratios.judged(model))
+        if number >= options.rounds and not more:
+            break
         if sys.stdout.isatty():
-            print(f"\r  {name}, {threads} thread(s): round {number}/{rounds}", end="", flush=True)
+            print(f"\r  {name}, {threads} thread(s): round {number + 1}", end="", flush=True)
+        one_round(model, arguments, threads, options.level, smdebug, ratios)
+        keep(ratios)
     if sys.stdout.isatty():
         print("\r\x1b[K", end="")
     return ratios
+
+
+def kept_rounds(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
+    """What an interrupted run with the same options has left in --json, where it is to be gone on with."""
+    path = pathlib.Path(options.json)
+    if not options.go_on or not path.exists():
+        return {}
+    kept: dict[str, dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
+    return kept
 
 
 def can_tell(values: list[float]) -> bool:
@@ -293,6 +305,9 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="6 rounds: does it run at all")
     parser.add_argument("--no-smdebug", action="store_true")
     parser.add_argument("--json", default=str(ROOT / "build/overhead.json"), help="raw ratios go here")
+    parser.add_argument(
+        "--go-on", action="store_true", help="with the rounds that --json has from a run before"
+    )
     options = parser.parse_args()
     if options.quick:
         options.rounds = min(options.rounds, 6)
@@ -305,7 +320,7 @@ def main() -> int:
         f" {'A/A in calm':>18} {'smdebug':>18}"
         f" {'statistics':>10} {'helpers':>8}  verdict"[:columns]
     )
-    raw = {}
+    raw = kept_rounds(options)
     pathlib.Path(options.json).parent.mkdir(parents=True, exist_ok=True)
 
     def keep(name: str, threads: int, ratios: Ratios) -> None:

@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The arithmetic of the overhead protocol."""
 
+import argparse
+import json
 import math
 import pathlib
 import sys
+import tempfile
 import unittest
+from typing import Any
 from unittest import mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
@@ -56,6 +60,33 @@ class Accounted(unittest.TestCase):
             accounted, statistics = overhead.accounted_percent(pathlib.Path("run"), 0.1)
         self.assertAlmostEqual(statistics, 1.0)
         self.assertAlmostEqual(accounted, 2.0)
+
+
+class GoingOn(unittest.TestCase):
+    def rounds(self, **options: object) -> tuple[int, int]:
+        """Rounds that are measured, and that there are at the end."""
+        made: list[int] = []
+
+        def one(*arguments: Any) -> None:
+            made.append(1)
+            # Wide, so that it goes on as long as it may.
+            arguments[-1].watched.append(100.0 * len(made))
+
+        chosen = argparse.Namespace(
+            **{"rounds": 8, "max_rounds": 0, "level": "steps", "go_on": False, **options}
+        )
+        with mock.patch.object(overhead, "one_round", one):
+            ratios = overhead.measure("transformer", 1, chosen, None, lambda ratios: None)
+        return len(made), len(ratios.watched)
+
+    def test_kept_rounds_are_not_measured_again(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            kept = pathlib.Path(folder) / "kept.json"
+            self.assertEqual(self.rounds(json=str(kept), go_on=True), (8, 8))  # There are none.
+            kept.write_text(json.dumps({"transformer/1": vars(overhead.Ratios(watched=[1.0, 9.0] * 3))}))
+            self.assertEqual(self.rounds(json=str(kept), go_on=True), (2, 8))
+            self.assertEqual(self.rounds(json=str(kept), go_on=True, max_rounds=11), (5, 11))
+            self.assertEqual(self.rounds(json=str(kept)), (8, 8))
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ of the absolute ones, l1, l2), histograms, or the raw values.
 
 import argparse
 import json
+import os
 import sys
 import time
 from typing import Any
@@ -114,6 +115,11 @@ def main() -> None:
         return times
 
     train(options.warmup)
+    if options.threads == 1 and not options.smdebug:
+        # This thread alone: whatever else runs, of torch's or of what watches us, goes where it likes (smdebug's
+        # writers are made later and would have to stay too). Neighbours of the machine slow its cores down one at a
+        # time, for seconds; those who take turns share theirs.
+        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     times: list[int] = []
     while True:
         print(json.dumps({"step_ns": times}), flush=True)
