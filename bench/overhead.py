@@ -4,7 +4,7 @@
 Protocol. A round is three or four processes of bench/train_step.py at once: two plain ones, one watched
 by `telltale run` as a user calls it (default plan; agent, watcher and server running), and one under
 smdebug's hook that saves nothing. They warm up for at least 50 steps, and then only one of them runs at a time: a turn of a
-few steps each, in an order that is turned round every time, the rest waiting for their turn. What the
+few steps each, in an order that is turned round every time (of one step, in the same order), the rest waiting for their turn. What the
 machine does by itself lasts longer than a turn and so hits all of them alike, which processes one after the
 other do not achieve: on a machine with neighbours two plain ones differ by 10 %. A turn's result is the
 median of its steps without the first ones (caches that the others have filled). All have the same number
@@ -91,7 +91,7 @@ GOVERNED_LIMIT_PERCENT = 1.2
 GOVERNED = {
     "mlp": Model(limit_percent=GOVERNED_LIMIT_PERCENT, warmup=100, turn=3, skip=1, cycles=80),
     "transformer": Model(limit_percent=GOVERNED_LIMIT_PERCENT, warmup=100, turn=3, skip=1, cycles=60),
-    "resnet18": Model(limit_percent=GOVERNED_LIMIT_PERCENT, warmup=60, turn=3, skip=1, cycles=20),
+    "resnet18": Model(limit_percent=GOVERNED_LIMIT_PERCENT, warmup=60, turn=1, skip=0, cycles=60),
 }
 
 
@@ -186,7 +186,8 @@ def one_round(
         plain_ms = []
         for _ in range(model.cycles):
             ms = {trainer.name: trainer.turn_ms(model.skip) for trainer in trainers}
-            trainers.reverse()
+            if model.skip > 0:
+                trainers.reverse()  # Else one would take two turns in a row, and find its caches filled in the second.
             base = (ms["plain"] + ms["plain2"]) / 2
             plain_ms.append(base)
             cycles["watched"].append(100 * (ms["watched"] / base - 1))
@@ -234,8 +235,8 @@ def measure(name: str, threads: int, options: argparse.Namespace, smdebug: str |
     ratios = Ratios(**kept_rounds(options).get(f"{name}/{threads}", {}))
     while True:
         number = len(ratios.watched)
-        more = threads == 1 and number < options.max_rounds and not can_tell(ratios.judged(model))
-        if number >= options.rounds and not more:
+        enough = threads != 1 or number >= options.max_rounds
+        if number >= options.rounds and (enough or can_tell(ratios.judged(model))):
             break
         if sys.stdout.isatty():
             print(f"\r  {name}, {threads} thread(s): round {number + 1}", end="", flush=True)

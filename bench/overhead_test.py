@@ -87,6 +87,7 @@ class GoingOn(unittest.TestCase):
             self.assertEqual(self.rounds(json=str(kept), go_on=True), (2, 8))
             self.assertEqual(self.rounds(json=str(kept), go_on=True, max_rounds=11), (5, 11))
             self.assertEqual(self.rounds(json=str(kept)), (8, 8))
+            self.assertEqual(self.rounds(json=str(kept), max_rounds=12), (12, 12))
 
 
 if __name__ == "__main__":
