@@ -279,7 +279,7 @@ class HeldPage {
   HeldPage() : size_(static_cast<std::size_t>(::sysconf(_SC_PAGESIZE))) {
     reached_ = opened_ = false;
     page_ = ::mmap(nullptr, size_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    struct sigaction action{};
+    struct sigaction action {};
     action.sa_flags = SA_SIGINFO;
     action.sa_sigaction = [](int, siginfo_t* info, void*) {
       if (info->si_addr != page_) {  // No fault of ours: it comes again, and is told of.

@@ -154,10 +154,10 @@ std::string FormatVerdict(const RunData& data, const VerdictOptions& options) {
   }
   std::error_code error;
   const std::filesystem::path html = data.path / "report.html";
-  foot.push_back(" " +
-                 (std::filesystem::exists(html, error)
-                      ? fmt::format("report  {}", Printable(html.string()))
-                      : fmt::format("report  telltale report {}", Printable(AsGiven(data.path.string())))));
+  foot.push_back(" " + (std::filesystem::exists(html, error)
+                            ? fmt::format("report  {}", Printable(html.string()))
+                            : fmt::format("report  telltale report {}",
+                                          Printable(AsGiven(data.path.string())))));
   foot.push_back(fmt::format(" page    telltale serve {}", Printable(AsGiven(data.path.string()))));
   foot.push_back(rule_line);
 
@@ -204,7 +204,8 @@ std::string FormatVerdict(const RunData& data, const VerdictOptions& options) {
   }
   if (shown < replay.findings.size()) {
     body.push_back(fmt::format(" and {} more: telltale check {} --json",
-                               replay.findings.size() - shown, Printable(AsGiven(data.path.string()))));
+                               replay.findings.size() - shown,
+                               Printable(AsGiven(data.path.string()))));
   }
   if (!body.empty()) body.emplace_back();
 

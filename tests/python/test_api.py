@@ -200,7 +200,9 @@ def test_what_holds_a_span_is_copied_and_pickled_as_without_telltale(telltale):
     command = [sys.executable, telltale.script(textwrap.dedent(script))]
     environment = {key: value for key, value in os.environ.items() if not key.startswith("TELLTALE")}
     environment["PYTHONPATH"] = str(PACKAGE)
-    plain = subprocess.run(command, capture_output=True, text=True, cwd=telltale.folder, env=environment, check=False)
+    plain = subprocess.run(
+        command, capture_output=True, text=True, cwd=telltale.folder, env=environment, check=False
+    )
     assert (plain.returncode, plain.stdout, plain.stderr) == (0, watched.out, "")
 
 
