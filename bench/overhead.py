@@ -56,7 +56,7 @@ import statistics
 import sys
 import tempfile
 import time
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from smdebug_peer import smdebug_python
@@ -84,7 +84,7 @@ class Model:
 MODELS = {
     "small": Model(limit_percent=3.0, warmup=200, turn=40, skip=10, cycles=240, by_calm=True),
     "transformer": Model(limit_percent=1.0, warmup=50, turn=3, skip=1, cycles=60),
-    "resnet18": Model(limit_percent=1.0, warmup=50, turn=2, skip=1, cycles=40),
+    "resnet18": Model(limit_percent=1.0, warmup=50, turn=1, skip=0, cycles=60),
 }
 # With --level all, where the governor has to thin out: it may take its budget of 1 % and a fifth.
 GOVERNED_LIMIT_PERCENT = 1.2
@@ -113,6 +113,8 @@ class Ratios:
     cycles: list[dict[str, list[float]]] = field(default_factory=list)
     steps_ns: list[dict[str, list[int]]] = field(default_factory=list)  # Those that count, of each process.
     helpers: list[float] = field(default_factory=list)  # Agent and watcher while they run, percent of a core.
+    # What the rounds were made with: rounds of another protocol are not to be counted with them.
+    protocol: dict[str, Any] = field(default_factory=dict)
 
     def judged(self, model: Model) -> list[float]:
         return self.calm if model.by_calm else self.watched
@@ -232,7 +234,16 @@ def measure(name: str, threads: int, options: argparse.Namespace, smdebug: str |
     arguments = [
         str(STEP), name, "--steps", str(model.turn), "--warmup", str(model.warmup), "--threads", str(threads),
     ]  # fmt: skip
-    ratios = Ratios(**kept_rounds(options).get(f"{name}/{threads}", {}))
+    protocol = {"level": options.level, "smdebug": smdebug is not None, **asdict(model)}
+    kept = kept_rounds(options).get(f"{name}/{threads}")
+    if kept is not None and kept.get("protocol") != protocol:
+        print(
+            f"overhead: the rounds of {name} in {options.json} are of another protocol ({kept.get('protocol')}) "
+            f"than these ({protocol}). Run with the same options, or without --go-on",
+            file=sys.stderr,
+        )
+        sys.exit(2)
+    ratios = Ratios(**kept) if kept is not None else Ratios(protocol=protocol)
     while True:
         number = len(ratios.watched)
         enough = threads != 1 or number >= options.max_rounds

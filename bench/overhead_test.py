@@ -2,12 +2,15 @@
 """The arithmetic of the overhead protocol."""
 
 import argparse
+import contextlib
+import io
 import json
 import math
 import pathlib
 import sys
 import tempfile
 import unittest
+from dataclasses import asdict
 from typing import Any
 from unittest import mock
 
@@ -83,11 +86,28 @@ class GoingOn(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             kept = pathlib.Path(folder) / "kept.json"
             self.assertEqual(self.rounds(json=str(kept), go_on=True), (8, 8))  # There are none.
-            kept.write_text(json.dumps({"transformer/1": vars(overhead.Ratios(watched=[1.0, 9.0] * 3))}))
+            protocol = {"level": "steps", "smdebug": False, **asdict(overhead.MODELS["transformer"])}
+            ratios = overhead.Ratios(watched=[1.0, 9.0] * 3, protocol=protocol)
+            kept.write_text(json.dumps({"transformer/1": vars(ratios)}))
             self.assertEqual(self.rounds(json=str(kept), go_on=True), (2, 8))
             self.assertEqual(self.rounds(json=str(kept), go_on=True, max_rounds=11), (5, 11))
             self.assertEqual(self.rounds(json=str(kept)), (8, 8))
             self.assertEqual(self.rounds(json=str(kept), max_rounds=12), (12, 12))
+
+    def test_rounds_of_another_protocol_are_not_gone_on_with(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            kept = pathlib.Path(folder) / "kept.json"
+            protocol = {"level": "steps", "smdebug": True, **asdict(overhead.MODELS["transformer"])}
+            for other in (protocol, {}):
+                ratios = overhead.Ratios(watched=[1.0] * 8, protocol=other)
+                kept.write_text(json.dumps({"transformer/1": vars(ratios)}))
+                with (
+                    self.assertRaises(SystemExit) as ended,
+                    contextlib.redirect_stderr(io.StringIO()) as said,
+                ):
+                    self.rounds(json=str(kept), go_on=True)
+                self.assertEqual(ended.exception.code, 2)
+                self.assertIn("another protocol", said.getvalue())
 
 
 if __name__ == "__main__":

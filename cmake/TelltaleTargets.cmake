@@ -56,6 +56,6 @@ endfunction()
 function(telltale_lean target)
   if(NOT TELLTALE_SANITIZE)
     target_compile_options(${target} PRIVATE
-      $<$<AND:$<CXX_COMPILER_ID:GNU>,$<NOT:$<CONFIG:Debug>>>:-flto -ffat-lto-objects>)
+      $<$<AND:$<CXX_COMPILER_ID:GNU>,$<NOT:$<CONFIG:Debug>>>:-flto=auto -ffat-lto-objects>)
   endif()
 endfunction()
