@@ -1,46 +1,49 @@
 # SPDX-License-Identifier: Apache-2.0
 """What Telltale costs a training: step times of processes with and without it, taking turns.
 
-Protocol. A round is three or four processes of bench/train_step.py at once: two plain ones, one watched
-by `telltale run` as a user calls it (default plan; agent, watcher and server running), and one under
-smdebug's hook that saves nothing. They warm up for at least 50 steps, and then only one of them runs at a time: a turn of a
-few steps each, in an order that is turned round every time (of one step, in the same order), the rest waiting for their turn. What the
-machine does by itself lasts longer than a turn and so hits all of them alike, which processes one after the
-other do not achieve: on a machine with neighbours two plain ones differ by 10 %. A turn's result is the
-median of its steps without the first ones (caches that the others have filled). All have the same number
-of threads in torch and in OpenBLAS, whose own default is one a core: they wait in a busy loop and take
-the core from everything else. With one thread the trainings' own threads stay on one core after the warm-up; agent and
-watcher run where they like. All get their large blocks in huge pages: with small ones two plain processes
-differ by 2 % for as long as they live (measured here: 0.9 % then), by the luck of the pages they got.
+Protocol. A round is three or four processes of bench/train_step.py at once: two plain ones, one watched by
+`telltale run` (default plan; agent, watcher and server running; its streams are files), and one under smdebug's
+hook that saves nothing. The others warm up together, for at least 50 steps, then the watched one alone, and then only
+one of them runs at a time: a turn of a few steps each, in an order that is drawn for every cycle of turns (from a fixed
+seed; nobody twice in a row), the rest waiting for their turn. What the machine does by itself lasts longer than a turn
+and so hits all of them alike, which processes one after the other do not achieve: on a machine with neighbours two
+plain ones differ by 10 %. A turn's result is the median of its steps without the first ones (caches that the others have
+filled). All have the same number of threads in torch and in OpenBLAS, whose own default is one a core: they wait in a
+busy loop and take the core from everything else. With one thread the main threads of all but smdebug's stay on one
+core after the warm-up; agent and watcher run where they like, as a rule on another one, which so is always free for
+them. All get their large blocks in huge pages: with small ones two plain processes differ by 2 % for as long as they
+live (measured here: 0.9 % then), by the luck of the pages they got.
 
 A cycle of turns gives one ratio of the watched process to the mean of the two plain ones and one A/A
 ratio of the second plain one to the first; a round's ratio is the median of its cycles, plus what the
-statistics of weights and gradients take, which come once in 100 steps and so not into a median: their time as
-the probe accounts for it, over 100 steps. Over the rounds: the median and the half-width of its
-distribution-free 95 % interval (order statistics of the binomial). Passes where the median is within the
-limit and the half-width is at most 0.5 points; fails where even the lower end of the interval is above the
-limit, or where it can tell and the median is; else it is inconclusive.
+statistics of weights and gradients take, which come once in 100 steps and so not into a median: by how much the
+steps that have them are longer than the watched process's others, over 100 steps. Over the rounds: the median and the
+half-width of its distribution-free 95 % interval (order statistics of the binomial). Passes where the median is within
+the limit and the half-width is at most 0.5 points; fails where even the median less the half-width is above the
+limit, or where it can tell and the median is; else, or with fewer than 20 rounds, or where two plain processes
+differ by more than 0.5 points for certain, it is inconclusive.
 
-"In calm" is a second estimate of the same: the 2nd percentile of all of a process's counted steps in a round in place
-of the cycles. Neighbours on the machine only ever add to a step's time (0.53 ms of the small network in calm, 0.85 in
-the median of the same minute), so the fastest steps of processes that take turns are those which none of them touched; a
-cost that only some steps have does not show there. For the small network, which makes thousands of steps in a round,
-the verdict is on this one, and it fails all the same where the cycles say so.
-
-Beside it stands what the probe accounts for by itself (probe_ns of a step, and the statistics' share): it
-is what the page shows and the governor keeps below --overhead, and less than what is measured, since the
-framework's dispatch to the hooks and what their calls do to the caches are not in it.
+Beside it, "whole turns": the same with the sums of whole turns in place of medians, first steps included, where what
+the agent and the watcher do as soon as they may run again shows too. "In calm": of the 2nd percentile of all of a process's
+counted steps in a round, in place of the cycles. Neighbours on the machine only ever add to a step's time (0.53 ms of
+the small network in calm, 0.85 in the median of the same minute), so the fastest steps of processes that take turns are
+those which none of them touched; a cost that only some steps have does not show there. "Accounted": what the probe
+says by itself (probe_ns of a step, and the statistics' share): it is what the page shows and the governor keeps below
+--overhead, and less than what is measured, since the framework's dispatch to the hooks and what their calls do to the
+caches are not in it. "Helpers": what Telltale's own processes take of a core in the watched one's turns.
 
 With --level all everything is asked for at every step, and the governor has to keep it inside its budget of 1 %:
-what capturing took is then measured on the steps that captured, beside the watched process's others.
+what capturing took is then measured on the steps that captured, beside the watched process's others. The watched one's
+warm-up is then long enough for the governor to settle; "stretch" is where it has. Turns are of two steps at least: a
+step ends where the next begins, so the last of a turn holds the others' turns.
 
 All of Telltale's own processes are stopped (SIGSTOP) while it is not the watched one's turn, so that the plain
-ones are as without it; what they take of a core while they run is printed.
+ones are as without it.
 
 With --max-rounds it goes on after --rounds until the interval is narrow enough. That looks only at the
-interval's width, not at where it lies, so it does not favour a verdict.
+interval's width, not at where it lies.
 
-usage: overhead.py [--rounds N] [--max-rounds N] [--models LIST] [--level LEVEL] [--threads LIST] [--quick] [--no-smdebug] [--json FILE] [--go-on]
+usage: overhead.py [--rounds N] [--max-rounds N] [--models LIST] [--level LEVEL] [--threads LIST] [--threads-rounds N] [--quick] [--no-smdebug] [--json FILE] [--go-on]
 exit code 0: all passed, 1: a limit was exceeded, 2: could not measure, 3: something was inconclusive
 """
 
@@ -48,22 +51,25 @@ import argparse
 import collections.abc
 import contextlib
 import functools
+import hashlib
 import json
 import os
 import pathlib
+import random
 import shutil
 import statistics
 import sys
 import tempfile
-import time
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from smdebug_peer import smdebug_python
-from turns import ROOT, STEP, TELLTALE, Trainer, WatchedTrainer, calm_ms, median_interval, query
+from turns import ROOT, STEP, TELLTALE, Trainer, WatchedTrainer, calm_ms, fail, median_interval, query
 
+CPUINFO = pathlib.Path("/proc/cpuinfo")
 BLAS = pathlib.Path("/usr/lib/x86_64-linux-gnu/libblas.so.3")
 MAX_HALF_WIDTH = 0.5
+MIN_ROUNDS = 20
 
 
 DEFAULT_LEVEL = "steps"
@@ -77,21 +83,26 @@ class Model:
     turn: int  # Steps of a turn.
     skip: int  # First steps of a turn that do not count.
     cycles: int
-    by_calm: bool = False  # The verdict is on the steps in calm: there are enough of them.
+    settle: int = 0  # The watched one's warm-up where it is longer.
 
 
 # warmup + turn * cycles is beyond STATISTICS_EVERY, so that each run has statistics at least once.
 MODELS = {
-    "small": Model(limit_percent=3.0, warmup=200, turn=40, skip=10, cycles=240, by_calm=True),
+    "small": Model(limit_percent=3.0, warmup=200, turn=40, skip=10, cycles=240),
     "transformer": Model(limit_percent=1.0, warmup=50, turn=3, skip=1, cycles=60),
     "resnet18": Model(limit_percent=1.0, warmup=50, turn=1, skip=0, cycles=60),
 }
 # With --level all, where the governor has to thin out: it may take its budget of 1 % and a fifth.
 GOVERNED_LIMIT_PERCENT = 1.2
+SETTLE = 400
 GOVERNED = {
-    "mlp": Model(limit_percent=GOVERNED_LIMIT_PERCENT, warmup=100, turn=3, skip=1, cycles=80),
-    "transformer": Model(limit_percent=GOVERNED_LIMIT_PERCENT, warmup=100, turn=3, skip=1, cycles=60),
-    "resnet18": Model(limit_percent=GOVERNED_LIMIT_PERCENT, warmup=60, turn=1, skip=0, cycles=60),
+    "mlp": Model(limit_percent=GOVERNED_LIMIT_PERCENT, warmup=100, turn=3, skip=1, cycles=80, settle=SETTLE),
+    "transformer": Model(
+        limit_percent=GOVERNED_LIMIT_PERCENT, warmup=100, turn=3, skip=1, cycles=60, settle=SETTLE
+    ),
+    "resnet18": Model(
+        limit_percent=GOVERNED_LIMIT_PERCENT, warmup=60, turn=2, skip=0, cycles=40, settle=SETTLE
+    ),
 }
 
 
@@ -109,29 +120,42 @@ class Ratios:
     calm: list[float] = field(default_factory=list)
     calm_plain: list[float] = field(default_factory=list)
     calm_ms: list[float] = field(default_factory=list)
+    whole: list[float] = field(default_factory=list)  # As `watched`, by whole turns.
+    stretch: list[float] = field(default_factory=list)  # The governor's, at the end.
+    exceeded: list[int] = field(default_factory=list)  # How often it had nothing left to stretch.
     # Of each round: what the medians are of.
     cycles: list[dict[str, list[float]]] = field(default_factory=list)
     steps_ns: list[dict[str, list[int]]] = field(default_factory=list)  # Those that count, of each process.
-    helpers: list[float] = field(default_factory=list)  # Agent and watcher while they run, percent of a core.
+    helpers: list[float] = field(
+        default_factory=list
+    )  # Telltale's processes in its turns, percent of a core.
     # What the rounds were made with: rounds of another protocol are not to be counted with them.
     protocol: dict[str, Any] = field(default_factory=dict)
 
-    def judged(self, model: Model) -> list[float]:
-        return self.calm if model.by_calm else self.watched
 
-
-def accounted_percent(run: pathlib.Path, step_ms: float) -> tuple[float, float]:
+def accounted_percent(run: pathlib.Path, step_ms: float) -> float:
     """What the probe says it took: of a step in all, and of that what the steps with statistics take more
     than the others, spread over all; percent of a step."""
     probe = {int(step): int(ns) for step, ns in query(run, "steps", "step,probe_ns")}
-    captured = {int(step) for (step,) in query(run, "statistics", "step")} & probe.keys()
+    captured = captured_steps(run) & probe.keys()
     if not captured:
-        sys.exit(f"overhead: {run} has no statistics: were there fewer than {STATISTICS_EVERY} steps?")
+        fail(f"{run} has no statistics: were there fewer than {STATISTICS_EVERY} steps?")
     usual = statistics.median(probe.values())
     extra_ns = statistics.median(probe[step] for step in captured) - usual
     step_ns = step_ms * 1e6
-    extra = 100 * extra_ns / (STATISTICS_EVERY * step_ns)
-    return 100 * usual / step_ns + extra, extra
+    return 100 * (usual + extra_ns / STATISTICS_EVERY) / step_ns
+
+
+def captured_steps(run: pathlib.Path) -> set[int]:
+    return {int(step) for (step,) in query(run, "statistics", "step")}
+
+
+def governor_says(run: pathlib.Path) -> tuple[float, int]:
+    """The stretch of all intervals, where the governor has left it (1: it has changed nothing), and how often it said
+    that it has nothing left to take less often."""
+    rows = query(run, "events", "kind,data")
+    stretches = [json.loads(data)["stretch"] for kind, data in rows if kind == "governor"]
+    return float(stretches[-1]) if stretches else 1.0, sum(kind == "budget.exceeded" for kind, _ in rows)
 
 
 def governed_percent(run: pathlib.Path, warmup: int, step_ms: float) -> float:
@@ -140,23 +164,32 @@ def governed_percent(run: pathlib.Path, warmup: int, step_ms: float) -> float:
     return 100 * statistics.mean(probe) / (step_ms * 1e6)
 
 
-def captured_percent(run: pathlib.Path, watched: Trainer, warmup: int, step_ms: float) -> float:
-    """What capturing took of a step, spread over all steps of the turns: by the times of the steps at which the
-    plan took anything, beside the median of the others. Not by the probe's account, which it is to check."""
-    captured = {int(step) for (step,) in query(run, "statistics", "step")}
-    times = list(enumerate(watched.steps_ns, start=warmup))
-    usual = statistics.median([ns for step, ns in times if step not in captured] or watched.steps_ns)
-    extra_ns = sum(ns - usual for step, ns in times if step in captured)
-    return 100 * extra_ns / (len(times) * step_ms * 1e6)
+def captured_percent(
+    captured: set[int], steps_ns: list[int], warmup: int, every: int | None, step_ms: float
+) -> float:
+    """What capturing took of a step, by the times of the turns' steps at which the plan took anything, beside the
+    median of the others: spread over all steps of the turns, or over `every` steps where it comes once in
+    so many. Not by the probe's account, which it is to check."""
+    times = list(enumerate(steps_ns, start=warmup))
+    usual = statistics.median([ns for step, ns in times if step not in captured] or steps_ns)
+    more = [ns - usual for step, ns in times if step in captured]
+    if not more:
+        return 0.0
+    per_step = statistics.mean(more) / every if every else sum(more) / len(times)
+    return 100 * per_step / (step_ms * 1e6)
 
 
-def helpers_percent(run: pathlib.Path, wall_s: float) -> float:
-    """CPU time of agent and watcher in percent of one core."""
-    newest: dict[str, int] = {}
-    for name, value in query(run, "ledger", "name,value"):
-        if name in ("agent.cpu_ns", "watch.cpu_ns"):
-            newest[name] = max(newest.get(name, 0), int(value))
-    return 100 * sum(newest.values()) / (wall_s * 1e9)
+def orders(names: list[str], seed: int) -> collections.abc.Iterator[list[str]]:
+    """An order of turns a cycle, for ever: whoever was last is not first, so that nobody takes two turns in a row
+    and finds the caches filled; who comes after whom is drawn, so that nobody always meets the same one's."""
+    drawn = random.Random(seed)
+    order = list(names)
+    while True:
+        last = order[-1]
+        drawn.shuffle(order)
+        while order[0] == last:
+            drawn.shuffle(order)
+        yield list(order)
 
 
 def one_round(
@@ -168,28 +201,32 @@ def one_round(
         run = folder / "run"
         commands = {
             "plain": plain,
-            "watched": [str(TELLTALE), "run", "--level", level, "-o", str(run), "--", *plain],
             "plain2": plain,
+            "watched": [str(TELLTALE), "run", "--level", level, "-o", str(run), "--", *plain],
         }
         if smdebug:
             commands["smdebug"] = [smdebug, *arguments, "--smdebug", str(folder / "smdebug")]
-        begin = time.monotonic()
-        kinds = {"watched": WatchedTrainer}
-        trainers = [
-            stack.enter_context(kinds.get(name, Trainer)(name, command, threads, folder))
+        # The watched one last, for the others to warm up beside each other but not beside it: what it costs while two
+        # trainings wait for the same core is not what the governor is to start from.
+        trainers = {
+            name: stack.enter_context(Trainer(name, command, threads, folder))
             for name, command in commands.items()
-        ]
-        for trainer in trainers:
+            if name != "watched"
+        }
+        for trainer in trainers.values():
             trainer.answer()
-        watched = next(trainer for trainer in trainers if isinstance(trainer, WatchedTrainer))
+        settled = max(model.warmup, model.settle)
+        watched = WatchedTrainer("watched", [*commands["watched"], "--warmup", str(settled)], threads, folder)
+        stack.enter_context(watched)
+        trainers["watched"] = watched
+        watched.answer()
         watched.pause()
         stack.callback(watched.resume)
         cycles: dict[str, list[float]] = {"watched": [], "plain": [], "smdebug": []}
         plain_ms = []
+        order = orders(list(trainers), seed=len(ratios.watched))
         for _ in range(model.cycles):
-            ms = {trainer.name: trainer.turn_ms(model.skip) for trainer in trainers}
-            if model.skip > 0:
-                trainers.reverse()  # Else one would take two turns in a row, and find its caches filled in the second.
+            ms = {name: trainers[name].turn_ms(model.skip) for name in next(order)}
             base = (ms["plain"] + ms["plain2"]) / 2
             plain_ms.append(base)
             cycles["watched"].append(100 * (ms["watched"] / base - 1))
@@ -197,32 +234,66 @@ def one_round(
             if smdebug:
                 cycles["smdebug"].append(100 * (ms["smdebug"] / base - 1))
         stack.pop_all().close()  # The run is whole from here on.
-        wall_s = time.monotonic() - begin
         step_ms = statistics.median(plain_ms)
+        captured = captured_steps(run)
         if level == DEFAULT_LEVEL:
-            accounted, extra = accounted_percent(run, step_ms)
+            accounted = accounted_percent(run, step_ms)
+            extra = captured_percent(captured, watched.steps_ns, settled, STATISTICS_EVERY, step_ms)
         else:
-            extra = captured_percent(run, watched, model.warmup, step_ms)
-            accounted = governed_percent(run, model.warmup, step_ms)
+            accounted = governed_percent(run, settled, step_ms)
+            extra = captured_percent(captured, watched.steps_ns, settled, None, step_ms)
         ratios.plain_ms.append(step_ms)
         ratios.cycles.append(cycles)
-        ratios.steps_ns.append({trainer.name: trainer.counted_ns for trainer in trainers})
+        ratios.steps_ns.append({name: trainer.steps_ns for name, trainer in trainers.items()})
         ratios.statistics.append(extra)
         ratios.accounted.append(accounted)
-        ratios.helpers.append(helpers_percent(run, wall_s - watched.paused_s))
+        ratios.helpers.append(100 * watched.helpers_ns / (watched.turns_s * 1e9))
+        stretch, exceeded = governor_says(run)
+        ratios.stretch.append(stretch)
+        ratios.exceeded.append(exceeded)
         ratios.watched.append(statistics.median(cycles["watched"]) + extra)
         ratios.plain.append(statistics.median(cycles["plain"]))
-        calm = {trainer.name: calm_ms(trainer.counted_ns) for trainer in trainers}
+        calm = {name: calm_ms(trainer.counted_ns) for name, trainer in trainers.items()}
         base = (calm["plain"] + calm["plain2"]) / 2
         ratios.calm_ms.append(base)
-        ratios.calm.append(100 * (calm["watched"] / base - 1) + extra)
+        # What capturing takes is in percent of the usual step.
+        ratios.calm.append(100 * (calm["watched"] / base - 1) + extra * step_ms / base)
         ratios.calm_plain.append(100 * (calm["plain2"] / calm["plain"] - 1))
+        whole = {name: whole_turns(trainer.steps_ns, model.turn) for name, trainer in trainers.items()}
+        ratios.whole.append(
+            extra
+            + statistics.median(
+                100 * (2 * ours / (one + other) - 1)
+                for ours, one, other in zip(whole["watched"], whole["plain"], whole["plain2"], strict=True)
+            )
+        )
         if smdebug:
             ratios.smdebug.append(statistics.median(cycles["smdebug"]))
 
 
+def whole_turns(steps_ns: list[int], turn: int) -> list[int]:
+    """What each turn took, all of its steps together."""
+    return [sum(steps_ns[first : first + turn]) for first in range(0, len(steps_ns), turn)]
+
+
 # Called after each round: hours of measuring are not to be lost with the session.
 Keep = collections.abc.Callable[[Ratios], None]
+
+
+@functools.cache
+def subject() -> dict[str, str]:
+    """What is measured, with what, where: rounds of different ones do not belong together."""
+    files = [TELLTALE, TELLTALE.parents[1] / "lib/telltale/python/telltale/_probe.abi3.so", STEP]
+    files += [ROOT / "bench/turns.py", pathlib.Path(__file__)]
+    digest = hashlib.sha256()
+    for file in files:
+        digest.update(file.read_bytes() if file.exists() else b"")
+    cpu = [line for line in CPUINFO.read_text(encoding="utf-8").splitlines() if line.startswith("model name")]
+    return {
+        "files": digest.hexdigest()[:16],
+        "cpu": cpu[0].partition(":")[2].strip() if cpu else "",
+        "python": sys.version,
+    }
 
 
 def models_of(level: str) -> dict[str, Model]:
@@ -234,20 +305,18 @@ def measure(name: str, threads: int, options: argparse.Namespace, smdebug: str |
     arguments = [
         str(STEP), name, "--steps", str(model.turn), "--warmup", str(model.warmup), "--threads", str(threads),
     ]  # fmt: skip
-    protocol = {"level": options.level, "smdebug": smdebug is not None, **asdict(model)}
+    protocol = {"level": options.level, "smdebug": smdebug is not None, **asdict(model), **subject()}
     kept = kept_rounds(options).get(f"{name}/{threads}")
     if kept is not None and kept.get("protocol") != protocol:
-        print(
-            f"overhead: the rounds of {name} in {options.json} are of another protocol ({kept.get('protocol')}) "
-            f"than these ({protocol}). Run with the same options, or without --go-on",
-            file=sys.stderr,
+        fail(
+            f"the rounds of {name} in {options.json} are of another protocol or machine ({kept.get('protocol')}) "
+            f"than these ({protocol}). Run as before, or without --go-on"
         )
-        sys.exit(2)
     ratios = Ratios(**kept) if kept is not None else Ratios(protocol=protocol)
     while True:
         number = len(ratios.watched)
         enough = threads != 1 or number >= options.max_rounds
-        if number >= options.rounds and (enough or can_tell(ratios.judged(model))):
+        if number >= options.rounds and (enough or can_tell(ratios.watched)):
             break
         if sys.stdout.isatty():
             print(f"\r  {name}, {threads} thread(s): round {number + 1}", end="", flush=True)
@@ -271,10 +340,16 @@ def can_tell(values: list[float]) -> bool:
     return median_interval(values)[1] <= MAX_HALF_WIDTH
 
 
-def verdict(middle: float, half_width: float, limit: float) -> str:
+def verdict(values: list[float], plain: list[float], limit: float) -> str:
+    """Of the rounds' ratios and their A/A ratios, in percent."""
+    middle, half_width = median_interval(values)
     if middle - half_width > limit or (middle > limit and half_width <= MAX_HALF_WIDTH):
         return "FAIL"
-    return "pass" if half_width <= MAX_HALF_WIDTH else "inconclusive"
+    plain_middle, plain_half_width = median_interval(plain)
+    crooked = abs(plain_middle) - plain_half_width > MAX_HALF_WIDTH
+    if len(values) < MIN_ROUNDS or half_width > MAX_HALF_WIDTH or crooked:
+        return "inconclusive"
+    return "pass"
 
 
 def describe(values: list[float]) -> str:
@@ -286,14 +361,9 @@ def describe(values: list[float]) -> str:
 
 def check_can_measure() -> None:
     if not TELLTALE.exists():
-        sys.exit(f"overhead: {TELLTALE} is missing; run: make build")
+        fail(f"{TELLTALE} is missing; run: make build")
     if "openblas" not in str(BLAS.resolve()):
-        print(
-            f"overhead: {BLAS} is not OpenBLAS; the reference BLAS would flatter every ratio. "
-            "Run: tools/setup test",
-            file=sys.stderr,
-        )
-        sys.exit(2)
+        fail(f"{BLAS} is not OpenBLAS; the reference BLAS would flatter every ratio. Run: tools/setup test")
     load = os.getloadavg()[0]
     if load > 0.5:
         print(f"overhead: the machine is not quiet (load {load:.1f}); expect wide intervals")
@@ -329,40 +399,46 @@ def main() -> int:
     columns = shutil.get_terminal_size((180, 24)).columns
     print(
         f"{'model':<12} {'threads':>7} {'step':>9} {'telltale':>18} {'accounted':>10} {'A/A':>18} {'in calm':>18}"
-        f" {'A/A in calm':>18} {'smdebug':>18}"
-        f" {'statistics':>10} {'helpers':>8}  verdict"[:columns]
+        f" {'A/A in calm':>18} {'whole turns':>18} {'smdebug':>18}"
+        f" {'statistics':>10} {'stretch':>8} {'helpers':>8}  verdict"[:columns]
     )
     raw = kept_rounds(options)
     pathlib.Path(options.json).parent.mkdir(parents=True, exist_ok=True)
 
     def keep(name: str, threads: int, ratios: Ratios) -> None:
         raw[f"{name}/{threads}"] = vars(ratios)
-        pathlib.Path(options.json).write_text(json.dumps(raw), encoding="utf-8")
+        written = pathlib.Path(f"{options.json}.tmp")
+        written.write_text(json.dumps(raw), encoding="utf-8")
+        written.replace(options.json)
 
+    names = (options.models or ",".join(models_of(options.level))).split(",")
+    if unknown := set(names) - set(models_of(options.level)):
+        fail(
+            f"--level {options.level} has no model {', '.join(sorted(unknown))}: {', '.join(models_of(options.level))}"
+        )
     said_all = set()
     all_rounds = options.rounds
     for threads in [int(t) for t in options.threads.split(",")]:
-        if threads != 1:
-            options.rounds = options.threads_rounds or max(6, all_rounds // 3)
-        for name in (options.models or ",".join(models_of(options.level))).split(","):
+        options.rounds = all_rounds if threads == 1 else options.threads_rounds or max(6, all_rounds // 3)
+        for name in names:
             ratios = measure(name, threads, options, smdebug, functools.partial(keep, name, threads))
             model = models_of(options.level)[name]
             limit = model.limit_percent
-            said = "beside"
-            if threads == 1:
-                said = verdict(*median_interval(ratios.judged(model)), limit)
-                if verdict(*median_interval(ratios.watched), limit) == "FAIL":
-                    said = "FAIL"
+            said = verdict(ratios.watched, ratios.plain, limit) if threads == 1 else "beside"
             said_all.add(said)
             print(
                 f"{name:<12} {threads:>7} {statistics.median(ratios.plain_ms):>6.2f} ms"
                 f" {describe(ratios.watched):>18} {statistics.median(ratios.accounted):>8.2f} %"
                 f" {describe(ratios.plain):>18}"
-                f" {describe(ratios.calm):>18} {describe(ratios.calm_plain):>18}"
+                f" {describe(ratios.calm):>18} {describe(ratios.calm_plain):>18} {describe(ratios.whole):>18}"
                 f" {describe(ratios.smdebug):>18} {statistics.median(ratios.statistics):>8.2f} %"
-                f" {statistics.median(ratios.helpers):>6.2f} %  {said} (limit {limit:g} %)",
+                f" {statistics.median(ratios.stretch):>8.1f} {statistics.median(ratios.helpers):>6.2f} %  {said} (limit {limit:g} %)",
                 flush=True,
             )
+            if over := sum(1 for times in ratios.exceeded if times):
+                print(
+                    f"  in {over} of {len(ratios.exceeded)} rounds the governor had nothing left to take less often"
+                )
     return 1 if "FAIL" in said_all else 3 if "inconclusive" in said_all else 0
 
 

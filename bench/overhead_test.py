@@ -2,8 +2,10 @@
 """The arithmetic of the overhead protocol."""
 
 import argparse
+import collections
 import contextlib
 import io
+import itertools
 import json
 import math
 import pathlib
@@ -32,11 +34,82 @@ class MedianInterval(unittest.TestCase):
         self.assertEqual(turns.median_interval([1.0] * 5)[1], math.inf)
 
     def test_verdicts(self) -> None:
-        self.assertEqual(overhead.verdict(0.9, 0.5, 1.0), "pass")
-        self.assertEqual(overhead.verdict(1.1, 0.5, 1.0), "FAIL")
-        self.assertEqual(overhead.verdict(0.2, 0.6, 1.0), "inconclusive")
-        self.assertEqual(overhead.verdict(1.5, 0.6, 1.0), "inconclusive")
-        self.assertEqual(overhead.verdict(9.0, 0.6, 1.0), "FAIL")
+        def said(middle: float, half_width: float, rounds: int = 20, plain: float = 0.0) -> str:
+            # Ranks 6 and 15 of 20, 1 and 6 of 6 hold the median: those are at the ends here.
+            low, high = middle - half_width, middle + half_width
+            values = [low] * (rounds // 2) + [high] * (rounds - rounds // 2)
+            return overhead.verdict(values, [plain] * rounds, 1.0)
+
+        self.assertEqual(said(0.9, 0.5), "pass")
+        self.assertEqual(said(1.1, 0.5), "FAIL")
+        self.assertEqual(said(0.2, 0.6), "inconclusive")
+        self.assertEqual(said(1.5, 0.6), "inconclusive")
+        self.assertEqual(said(9.0, 0.6), "FAIL")
+        self.assertEqual(said(0.2, 0.1, rounds=6), "inconclusive")
+        self.assertEqual(said(0.2, 0.1, rounds=18), "inconclusive")
+        self.assertEqual(said(9.0, 0.1, rounds=6), "FAIL")
+
+    def test_where_two_plain_processes_differ_for_certain_it_cannot_tell(self) -> None:
+        values = [0.1] * 20
+        self.assertEqual(overhead.verdict(values, [0.4] * 20, 1.0), "pass")
+        self.assertEqual(overhead.verdict(values, [0.7] * 20, 1.0), "inconclusive")
+        self.assertEqual(overhead.verdict(values, [-0.7] * 20, 1.0), "inconclusive")
+        self.assertEqual(overhead.verdict(values, [-1.0] * 10 + [2.0] * 10, 1.0), "pass")  # It may be 0.
+
+
+class Orders(unittest.TestCase):
+    def test_nobody_takes_two_turns_in_a_row_and_everybody_follows_everybody(self) -> None:
+        for names in (["plain", "plain2", "watched"], ["plain", "plain2", "smdebug", "watched"]):
+            turns_taken = [
+                name for order in itertools.islice(overhead.orders(names, 7), 500) for name in order
+            ]
+            self.assertEqual(collections.Counter(turns_taken), dict.fromkeys(names, 500))
+            pairs = collections.Counter(itertools.pairwise(turns_taken))
+            self.assertEqual(set(pairs), {(a, b) for a in names for b in names if a != b})
+            self.assertLess(max(pairs.values()), 1.3 * min(pairs.values()))
+
+    def test_a_round_can_be_made_again(self) -> None:
+        first, again, other = (
+            list(itertools.islice(overhead.orders(["a", "b", "c"], seed), 9)) for seed in (1, 1, 2)
+        )
+        self.assertEqual(first, again)
+        self.assertNotEqual(first, other)
+
+
+class Captured(unittest.TestCase):
+    STEPS = [1_000_000] * 7 + [1_500_000] + [1_000_000] * 2  # The eighth of the turns captured.
+
+    def test_of_all_steps_or_of_so_many(self) -> None:
+        def percent(captured: set[int], every: int | None = None) -> float:
+            return overhead.captured_percent(captured, self.STEPS, 50, every, 1.0)
+
+        self.assertAlmostEqual(percent({57}), 5.0)
+        self.assertAlmostEqual(percent({57}, every=100), 0.5)
+        self.assertEqual(percent({7, 49, 60}), 0.0)  # Of the warm-up, and after the end.
+        self.assertEqual(percent(set(), every=100), 0.0)
+
+    def test_where_every_step_captures_nothing_is_beside_it(self) -> None:
+        self.assertAlmostEqual(overhead.captured_percent(set(range(50, 60)), self.STEPS, 50, None, 1.0), 5.0)
+
+    def test_whole_turns(self) -> None:
+        self.assertEqual(overhead.whole_turns([1, 2, 3, 4, 5, 6], 3), [6, 15])
+        self.assertEqual(overhead.whole_turns([1, 2], 1), [1, 2])
+
+
+class Governor(unittest.TestCase):
+    def test_what_it_said_last(self) -> None:
+        rows = [
+            ["governor", '{"stretch": 8.0, "shed": ["a", "b"]}'],
+            ["step", ""],
+            ["governor", '{"stretch": 4}'],
+        ]
+        with mock.patch.object(overhead, "query", lambda *_: rows):
+            self.assertEqual(overhead.governor_says(pathlib.Path("run")), (4.0, 0))
+        rows.append(["budget.exceeded", '{"stretch": 4}'])
+        with mock.patch.object(overhead, "query", lambda *_: rows):
+            self.assertEqual(overhead.governor_says(pathlib.Path("run")), (4.0, 1))
+        with mock.patch.object(overhead, "query", lambda *_: []):
+            self.assertEqual(overhead.governor_says(pathlib.Path("run")), (1.0, 0))
 
 
 class Calm(unittest.TestCase):
@@ -45,11 +118,6 @@ class Calm(unittest.TestCase):
         loud = [ns if i < 100 else 5 * ns for i, ns in enumerate(quiet)]
         self.assertEqual(turns.calm_ms(quiet), turns.calm_ms(loud))
         self.assertAlmostEqual(turns.calm_ms([ns + 10_000 for ns in quiet]) / turns.calm_ms(quiet), 1.01, 5)
-
-    def test_the_verdict_of_many_short_steps_is_on_them(self) -> None:
-        ratios = overhead.Ratios(watched=[5.0], calm=[1.0])
-        self.assertEqual(ratios.judged(overhead.MODELS["small"]), [1.0])
-        self.assertEqual(ratios.judged(overhead.MODELS["transformer"]), [5.0])
 
 
 class Accounted(unittest.TestCase):
@@ -60,20 +128,18 @@ class Accounted(unittest.TestCase):
             "statistics": [["50"], ["50"]],
         }
         with mock.patch.object(overhead, "query", lambda run, table, columns: tables[table]):
-            accounted, statistics = overhead.accounted_percent(pathlib.Path("run"), 0.1)
-        self.assertAlmostEqual(statistics, 1.0)
-        self.assertAlmostEqual(accounted, 2.0)
+            self.assertAlmostEqual(overhead.accounted_percent(pathlib.Path("run"), 0.1), 2.0)
 
 
 class GoingOn(unittest.TestCase):
-    def rounds(self, **options: object) -> tuple[int, int]:
+    def rounds(self, apart: float = 100.0, **options: object) -> tuple[int, int]:
         """Rounds that are measured, and that there are at the end."""
         made: list[int] = []
 
         def one(*arguments: Any) -> None:
             made.append(1)
-            # Wide, so that it goes on as long as it may.
-            arguments[-1].watched.append(100.0 * len(made))
+            # Wide, so that it goes on as long as it may, where no test says else.
+            arguments[-1].watched.append(apart * len(made))
 
         chosen = argparse.Namespace(
             **{"rounds": 8, "max_rounds": 0, "level": "steps", "go_on": False, **options}
@@ -82,12 +148,22 @@ class GoingOn(unittest.TestCase):
             ratios = overhead.measure("transformer", 1, chosen, None, lambda ratios: None)
         return len(made), len(ratios.watched)
 
+    def protocol(self, **other: object) -> dict[str, Any]:
+        return {
+            "level": "steps", "smdebug": False, **asdict(overhead.MODELS["transformer"]), **overhead.subject(), **other,
+        }  # fmt: skip
+
+    def test_it_stops_where_the_interval_is_narrow(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            kept = str(pathlib.Path(folder) / "kept.json")
+            self.assertEqual(self.rounds(apart=0.01, json=kept, max_rounds=12), (8, 8))
+            self.assertEqual(self.rounds(apart=0.25, json=kept, max_rounds=12), (12, 12))
+
     def test_kept_rounds_are_not_measured_again(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
             kept = pathlib.Path(folder) / "kept.json"
             self.assertEqual(self.rounds(json=str(kept), go_on=True), (8, 8))  # There are none.
-            protocol = {"level": "steps", "smdebug": False, **asdict(overhead.MODELS["transformer"])}
-            ratios = overhead.Ratios(watched=[1.0, 9.0] * 3, protocol=protocol)
+            ratios = overhead.Ratios(watched=[1.0, 9.0] * 3, protocol=self.protocol())
             kept.write_text(json.dumps({"transformer/1": vars(ratios)}))
             self.assertEqual(self.rounds(json=str(kept), go_on=True), (2, 8))
             self.assertEqual(self.rounds(json=str(kept), go_on=True, max_rounds=11), (5, 11))
@@ -97,8 +173,15 @@ class GoingOn(unittest.TestCase):
     def test_rounds_of_another_protocol_are_not_gone_on_with(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
             kept = pathlib.Path(folder) / "kept.json"
-            protocol = {"level": "steps", "smdebug": True, **asdict(overhead.MODELS["transformer"])}
-            for other in (protocol, {}):
+            of_others = (
+                {"smdebug": True},
+                {"level": "all"},
+                {"turn": 9},
+                {"skip": 9},
+                {"cpu": "?"},
+                {"files": "0"},
+            )
+            for other in (*(self.protocol(**one) for one in of_others), {}):
                 ratios = overhead.Ratios(watched=[1.0] * 8, protocol=other)
                 kept.write_text(json.dumps({"transformer/1": vars(ratios)}))
                 with (

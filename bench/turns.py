@@ -3,6 +3,9 @@
 say. bench/overhead.py says why they take turns.
 """
 
+import contextlib
+import csv
+import io
 import json
 import math
 import os
@@ -12,10 +15,17 @@ import statistics
 import subprocess
 import sys
 import time
+from typing import NoReturn
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 TELLTALE = ROOT / "build/release/bin/telltale"
 STEP = ROOT / "bench/train_step.py"
+
+
+def fail(what: str) -> NoReturn:
+    """Nothing could be measured: 2, as the benchmarks' usage says."""
+    print(f"{pathlib.Path(sys.argv[0]).stem}: {what}", file=sys.stderr)
+    sys.exit(2)
 
 
 class Trainer:
@@ -57,9 +67,7 @@ class Trainer:
             if line.startswith("{"):
                 return json.loads(line)["step_ns"]
         tail = " / ".join(self.errors.read_text(encoding="utf-8").strip().splitlines()[-3:])
-        sys.exit(
-            f"{pathlib.Path(sys.argv[0]).stem}: the {self.name} process ended with exit code {self.process.wait()}: {tail}"
-        )
+        fail(f"the {self.name} process ended with exit code {self.process.wait()}: {tail}")
 
     def turn_ms(self, skip: int) -> float:
         """Takes a turn; the median of its steps without the first `skip`, in ms."""
@@ -72,35 +80,79 @@ class Trainer:
         return statistics.median(times[skip:]) / 1e6
 
 
+def descendants(pid: int) -> list[int]:
+    """Processes below this one, of those that are there still."""
+    found = []
+    for task in pathlib.Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            for child in task.read_text(encoding="ascii").split():
+                found += [int(child), *descendants(int(child))]
+    return found
+
+
+def runs_telltale(pid: int) -> bool:
+    try:
+        # " (deleted)" stands behind it where it was built anew meanwhile.
+        return os.readlink(f"/proc/{pid}/exe").removesuffix(" (deleted)") == str(TELLTALE.resolve())
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def cpu_ns(pid: int) -> int:
+    """What a process's threads have had of the cores; 0 where it has ended."""
+    spent = 0
+    for schedstat in pathlib.Path(f"/proc/{pid}/task").glob("*/schedstat"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            spent += int(schedstat.read_text(encoding="ascii").split()[0])
+    return spent
+
+
 class WatchedTrainer(Trainer):
     """The one under `telltale run`. Between its turns nothing of Telltale runs."""
 
     paused_s = 0.0
+    turns_s = 0.0
+    helpers_ns = 0  # CPU time that Telltale's own processes took in its turns.
 
     def pause(self) -> None:
-        supervisor = self.process.pid
-        children = [
-            int(pid)
-            for task in pathlib.Path(f"/proc/{supervisor}/task").iterdir()
-            for pid in (task / "children").read_text(encoding="ascii").split()
-        ]
-        # All but the training, which waits for its turn by itself.
-        self.stopped = [supervisor] + [
-            pid for pid in children if os.readlink(f"/proc/{pid}/exe") == str(TELLTALE.resolve())
-        ]
+        below = descendants(self.process.pid)
+        self.stopped = [self.process.pid] + [pid for pid in below if runs_telltale(pid)]
+        if len(self.stopped) < 3:  # Supervisor, agent, watcher.
+            fail(f"of Telltale's processes only {self.stopped} were found: what runs cannot be stopped")
+        # The training waits for its turn by itself, but for the helper thread that finishes what it has sampled.
+        deadline = time.monotonic() + 5
+        while any(self.helper_runs(pid) for pid in below) and time.monotonic() < deadline:
+            time.sleep(0.0005)
         for pid in self.stopped:
-            os.kill(pid, signal.SIGSTOP)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGSTOP)
         self.paused_at = time.monotonic()
 
+    @staticmethod
+    def helper_runs(pid: int) -> bool:
+        for task in (
+            pathlib.Path(f"/proc/{pid}/task").iterdir() if pathlib.Path(f"/proc/{pid}").exists() else ()
+        ):
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                name, _, rest = (task / "stat").read_text(encoding="utf-8").rpartition(") ")
+                if name.endswith("(telltale-stats") and rest.startswith("R"):
+                    return True
+        return False
+
     def resume(self) -> None:
+        self.spent_before = {pid: cpu_ns(pid) for pid in self.stopped}
         for pid in self.stopped:
-            os.kill(pid, signal.SIGCONT)
-        self.paused_s += time.monotonic() - self.paused_at
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+        self.resumed_at = time.monotonic()
+        self.paused_s += self.resumed_at - self.paused_at
 
     def turn_ms(self, skip: int) -> float:
         self.resume()
         ms = super().turn_ms(skip)
         self.pause()
+        self.turns_s += self.paused_at - self.resumed_at
+        self.helpers_ns += sum(max(0, cpu_ns(pid) - self.spent_before.get(pid, 0)) for pid in self.stopped)
         return ms
 
 
@@ -136,5 +188,5 @@ def query(run: pathlib.Path, table: str, columns: str) -> list[list[str]]:
     command = [str(TELLTALE), "query", str(run), table, "--columns", columns, "--format", "csv"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        sys.exit(f"{pathlib.Path(sys.argv[0]).stem}: {' '.join(command)}: {done.stderr.strip()}")
-    return [line.split(",") for line in done.stdout.splitlines()[1:]]
+        fail(f"{' '.join(command)}: {done.stderr.strip()}")
+    return list(csv.reader(io.StringIO(done.stdout)))[1:]

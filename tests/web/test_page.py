@@ -9,7 +9,7 @@ import signal
 from pathlib import Path
 
 from conftest import PATIENCE_MS, Live, Server, Watched, drawn, overview_of
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, TimeoutError, expect
 
 FIGURE = "[data-value='{}']"
 VALUE = "(name) => document.querySelector(`[data-value='${name}']`)?.textContent"
@@ -77,7 +77,11 @@ def test_numbers_move_while_the_run_goes_on(live: Live, watched: Watched) -> Non
     for part in MOVING:
         page.locator(part).first.scroll_into_view_if_needed()
         before = page.wait_for_function(SEEN, arg=part).json_value()
-        page.wait_for_function(f"([part, before]) => ({SEEN})(part) !== before", arg=[part, before])
+        try:
+            page.wait_for_function(f"([part, before]) => ({SEEN})(part) !== before", arg=[part, before])
+        except TimeoutError as error:
+            steps = page.evaluate(VALUE, "steps")
+            raise AssertionError(f"{part} stays {str(before)[:200]!r} at step {steps}") from error
     expect(page.locator(".heat canvas")).to_have_attribute("aria-label", re.compile(r"\d+ cores? over time"))
 
     # Paused, nothing moves; L again catches up.
