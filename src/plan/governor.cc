@@ -23,6 +23,11 @@ constexpr double kPause = 3;
 /// alone, which find neither memory nor code in place, where it is so many times.
 constexpr double kPlain = 2;
 constexpr double kPlainCold = 10;
+/// What was seen less than kSureTimes may stretch so many times at once: a capture that another
+/// process kept from its core for 0.2 s says little of the next one, and at 1024 times its interval
+/// the next one would not come for minutes.
+constexpr std::uint32_t kUnsureTimes = 16;
+constexpr std::size_t kSureTimes = 3;
 /// Lists are judged by what they have cost over so many steps at least.
 constexpr std::int64_t kMinListedSteps = 20;
 constexpr std::size_t kMinBase = 16;
@@ -164,7 +169,7 @@ Governor::Estimate Governor::EstimateOf(const Mode& mode, std::size_t which) con
     planned += rate;
     if (rate > dearest) {
       dearest = rate;
-      out.sure = extra.cost.count() >= 3 && !extra.warm_up;
+      out.sure = extra.cost.count() >= kSureTimes && !extra.warm_up;
       out.cold = extra.warm_up;
     }
   }
@@ -236,9 +241,11 @@ std::optional<Governor::Decision> Governor::Add(const StepCost& cost) {
   // Lists are not stretched: where they alone are too dear, only shedding helps.
   const bool lists = own.listed > budget_ * kTarget;
   if (above && (lists || own.needed > thinning_.stretch)) {
-    const double wanted = std::ceil(std::min<double>(own.needed, kMaxStretch));
+    const std::uint32_t most =
+        own.sure ? kMaxStretch : std::min(kMaxStretch, kUnsureTimes * thinning_.stretch);
+    const double wanted = std::ceil(std::min<double>(own.needed, most));
     thinning_.stretch = std::max(thinning_.stretch, static_cast<std::uint32_t>(wanted));
-    if (lists || own.needed > kMaxStretch) ShedNext();
+    if (lists || (own.needed > kMaxStretch && thinning_.stretch == kMaxStretch)) ShedNext();
     if (thinning_ != before) {
       Forget();
       waiting_ = true;

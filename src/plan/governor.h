@@ -127,7 +127,8 @@ class Governor {
     double fixed = 0;   ///< Of that, the probe where nothing is taken.
     double needed = 1;  ///< Stretch that would bring it inside.
     double listed = 0;  ///< Of that, what lists of steps cost.
-    bool sure = false;  ///< More than one step of the dearest rule was seen.
+    bool sure =
+        false;  ///< Three steps of the dearest rule were seen, and not the first ones alone.
     bool cold = false;  ///< Of the dearest rule, the first steps alone were seen.
     bool seen = false;  ///< Something is known of this mode.
   };

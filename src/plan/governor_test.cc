@@ -148,6 +148,32 @@ TEST(Governor, AColdFirstCaptureIsNoAlarm) {
   EXPECT_TRUE(training.decisions.empty());
 }
 
+TEST(Governor, OneCaptureThatWasKeptFromItsCoreDoesNotEndThemForMinutes) {
+  Training training(0.01, {Every(100)}, 0);
+  training.work = [](std::int64_t) { return kMs; };
+  training.base_ns = kUs;
+  int captures = 0;
+  training.cost = [&](std::uint32_t) { return ++captures == 3 ? 200 * kMs : 100 * kUs; };
+  training.Run(300);
+  EXPECT_EQ(training.governor.thinning().stretch, 16U);
+  captures = 10;
+  training.Run(2 * 1600);
+  EXPECT_GE(captures, 12);
+  training.Run(50'000);
+  EXPECT_EQ(training.governor.thinning(), Thinning{});
+}
+
+TEST(Governor, WhatIsTooDearAgainAndAgainIsStretchedAsFarAsItTakes) {
+  Training training(0.01, {Every(10)}, 400 * kMs);  // Twice the time of the ten steps.
+  training.Run(10'000);
+  EXPECT_GE(training.governor.thinning().stretch, 200U);
+  EXPECT_LE(training.governor.thinning().stretch, 400U);
+  EXPECT_EQ(training.governor.thinning().shed, 0U);
+  training.Restart();
+  training.Run(100'000);
+  EXPECT_LT(training.Share(), 0.01);
+}
+
 TEST(Governor, OneThatIsTooDearHoweverColdIsNotAwaitedTwice) {
   Training training(0.01, {Every(100)}, 300 * kMs);
   training.Run(20);
