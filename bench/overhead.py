@@ -17,7 +17,7 @@ live (measured here: 0.9 % then), by the luck of the pages they got.
 A cycle of turns gives one ratio of the watched process to the mean of the two plain ones and one A/A
 ratio of the second plain one to the first; a round's ratio is the median of its cycles, plus what the
 statistics of weights and gradients take, which come once in 100 steps and so not into a median: by how much the
-steps that have them are longer than the watched process's others, over 100 steps. Over the rounds: the median and the
+steps that have them are longer than the watched process's others at the same place of a turn, over 100 steps. Over the rounds: the median and the
 half-width of its distribution-free 95 % interval (order statistics of the binomial). Passes where the median is within
 the limit and the half-width is at most 0.5 points; fails where even the median less the half-width is above the
 limit, or where it can tell and the median is; else, or with fewer than 20 rounds, or where two plain processes
@@ -125,10 +125,9 @@ class Ratios:
     exceeded: list[int] = field(default_factory=list)  # How often it had nothing left to stretch.
     # Of each round: what the medians are of.
     cycles: list[dict[str, list[float]]] = field(default_factory=list)
-    steps_ns: list[dict[str, list[int]]] = field(default_factory=list)  # Those that count, of each process.
-    helpers: list[float] = field(
-        default_factory=list
-    )  # Telltale's processes in its turns, percent of a core.
+    steps_ns: list[dict[str, list[int]]] = field(default_factory=list)  # Of all turns, of each process.
+    # Telltale's processes in the watched one's turns, percent of a core.
+    helpers: list[float] = field(default_factory=list)
     # What the rounds were made with: rounds of another protocol are not to be counted with them.
     protocol: dict[str, Any] = field(default_factory=dict)
 
@@ -165,14 +164,19 @@ def governed_percent(run: pathlib.Path, warmup: int, step_ms: float) -> float:
 
 
 def captured_percent(
-    captured: set[int], steps_ns: list[int], warmup: int, every: int | None, step_ms: float
+    captured: set[int], steps_ns: list[int], turn: int, warmup: int, every: int | None, step_ms: float
 ) -> float:
     """What capturing took of a step, by the times of the turns' steps at which the plan took anything, beside the
-    median of the others: spread over all steps of the turns, or over `every` steps where it comes once in
-    so many. Not by the probe's account, which it is to check."""
+    median of the others at the same place of a turn (its first step finds the caches filled by others): spread over all
+    steps of the turns, or over `every` steps where it comes once in so many. Not by the probe's account, which it
+    is to check."""
     times = list(enumerate(steps_ns, start=warmup))
-    usual = statistics.median([ns for step, ns in times if step not in captured] or steps_ns)
-    more = [ns - usual for step, ns in times if step in captured]
+    others: list[list[int]] = [[] for _ in range(turn)]
+    for step, ns in times:
+        if step not in captured:
+            others[(step - warmup) % turn].append(ns)
+    usual = [statistics.median(same or steps_ns) for same in others]
+    more = [ns - usual[(step - warmup) % turn] for step, ns in times if step in captured]
     if not more:
         return 0.0
     per_step = statistics.mean(more) / every if every else sum(more) / len(times)
@@ -238,10 +242,12 @@ def one_round(
         captured = captured_steps(run)
         if level == DEFAULT_LEVEL:
             accounted = accounted_percent(run, step_ms)
-            extra = captured_percent(captured, watched.steps_ns, settled, STATISTICS_EVERY, step_ms)
+            extra = captured_percent(
+                captured, watched.steps_ns, model.turn, settled, STATISTICS_EVERY, step_ms
+            )
         else:
             accounted = governed_percent(run, settled, step_ms)
-            extra = captured_percent(captured, watched.steps_ns, settled, None, step_ms)
+            extra = captured_percent(captured, watched.steps_ns, model.turn, settled, None, step_ms)
         ratios.plain_ms.append(step_ms)
         ratios.cycles.append(cycles)
         ratios.steps_ns.append({name: trainer.steps_ns for name, trainer in trainers.items()})

@@ -81,7 +81,7 @@ class Captured(unittest.TestCase):
 
     def test_of_all_steps_or_of_so_many(self) -> None:
         def percent(captured: set[int], every: int | None = None) -> float:
-            return overhead.captured_percent(captured, self.STEPS, 50, every, 1.0)
+            return overhead.captured_percent(captured, self.STEPS, 5, 50, every, 1.0)
 
         self.assertAlmostEqual(percent({57}), 5.0)
         self.assertAlmostEqual(percent({57}, every=100), 0.5)
@@ -89,7 +89,15 @@ class Captured(unittest.TestCase):
         self.assertEqual(percent(set(), every=100), 0.0)
 
     def test_where_every_step_captures_nothing_is_beside_it(self) -> None:
-        self.assertAlmostEqual(overhead.captured_percent(set(range(50, 60)), self.STEPS, 50, None, 1.0), 5.0)
+        self.assertAlmostEqual(
+            overhead.captured_percent(set(range(50, 60)), self.STEPS, 5, 50, None, 1.0), 5.0
+        )
+
+    def test_first_steps_of_turns_are_beside_first_steps(self) -> None:
+        steps = [3_000_000, 1_000_000] * 5
+        self.assertEqual(overhead.captured_percent({54}, steps, 2, 50, 100, 1.0), 0.0)
+        steps[4] += 500_000
+        self.assertAlmostEqual(overhead.captured_percent({54}, steps, 2, 50, 100, 1.0), 0.5)
 
     def test_whole_turns(self) -> None:
         self.assertEqual(overhead.whole_turns([1, 2, 3, 4, 5, 6], 3), [6, 15])
