@@ -94,15 +94,13 @@ MODELS = {
 }
 # With --level all, where the governor has to thin out: it may take its budget of 1 % and a fifth.
 GOVERNED_LIMIT_PERCENT = 1.2
-SETTLE = 400
+# It takes back at most once in five seconds of steps: so long as some five times.
 GOVERNED = {
-    "mlp": Model(limit_percent=GOVERNED_LIMIT_PERCENT, warmup=100, turn=3, skip=1, cycles=80, settle=SETTLE),
+    "mlp": Model(limit_percent=GOVERNED_LIMIT_PERCENT, warmup=100, turn=3, skip=1, cycles=80, settle=400),
     "transformer": Model(
-        limit_percent=GOVERNED_LIMIT_PERCENT, warmup=100, turn=3, skip=1, cycles=60, settle=SETTLE
+        limit_percent=GOVERNED_LIMIT_PERCENT, warmup=100, turn=3, skip=1, cycles=60, settle=400
     ),
-    "resnet18": Model(
-        limit_percent=GOVERNED_LIMIT_PERCENT, warmup=60, turn=2, skip=0, cycles=40, settle=SETTLE
-    ),
+    "resnet18": Model(limit_percent=GOVERNED_LIMIT_PERCENT, warmup=60, turn=2, skip=0, cycles=40, settle=120),
 }
 
 
