@@ -118,19 +118,19 @@ void Registry::AddTo(std::vector<pollfd>* fds) const {
   for (const Pending& peer : pending_) fds->push_back({peer.socket.get(), POLLIN, 0});
 }
 
-void Registry::Serve(std::int64_t now_ns, const std::function<void(const std::string&)>& note) {
+void Registry::Serve(std::int64_t now_ns, const Callbacks& callbacks) {
   while (pending_.size() < kMaxPending) {
     UniqueFd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!socket) break;
     pending_.push_back({std::move(socket), now_ns});
   }
   std::erase_if(pending_, [&](const Pending& peer) {
-    return ServeOne(peer.socket, note) || now_ns - peer.since_ns > kPatienceNs;
+    return ServeOne(peer.socket, callbacks) || now_ns - peer.since_ns > kPatienceNs;
   });
 }
 
-bool Registry::ServeOne(const UniqueFd& socket,
-                        const std::function<void(const std::string&)>& note) {
+bool Registry::ServeOne(const UniqueFd& socket, const Callbacks& callbacks) {
+  const auto& note = callbacks.note;
   alignas(8) char bytes[1024];
   int raw[channel::kMaxMessageFds];
   int count = 0;
@@ -185,18 +185,23 @@ bool Registry::ServeOne(const UniqueFd& socket,
     return true;
   }
   if (first_page_) first_page_(&*page);
-  UniqueFd slab = SlabFor(hello, slab_bytes_);
-  HeldProducer producer{
-      {}, peer.pid, std::move(fds[0]), std::move(page).value(), std::move(pidfd), std::move(slab)};
+  HeldProducer producer{{},
+                        peer.pid,
+                        std::move(fds[0]),
+                        std::move(page).value(),
+                        std::move(pidfd),
+                        SlabFor(hello, slab_bytes_)};
   std::copy(std::begin(hello.uuid), std::end(hello.uuid), producer.uuid.begin());
   auto accept = channel::MakeMessage<channel::Accept>(channel::MessageType::kAccept);
   accept.abi_major = format::kChannelMajor;
   accept.abi_minor = format::kChannelMinor;
   accept.attempt = attempt_;
-  const int given[] = {read_only->get(), producer.slab.get()};
-  // Where it has ended before it could be told, what it recorded is in the arena all the same.
-  channel::SendMessage(socket.get(), &accept, sizeof accept, given, producer.slab ? 2 : 1);
   producers_.push_back(std::move(producer));
+  const int slab = producers_.back().slab.get();
+  if (callbacks.held) callbacks.held();
+  const int given[] = {read_only->get(), slab};
+  // Where it has ended before it could be told, what it recorded is in the arena all the same.
+  channel::SendMessage(socket.get(), &accept, sizeof accept, given, slab >= 0 ? 2 : 1);
   return true;
 }
 

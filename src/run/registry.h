@@ -57,8 +57,14 @@ class Registry {
 
   /// Adds what must be polled.
   void AddTo(std::vector<pollfd>* fds) const;
-  /// Serves whoever has come; calls `note` with a line for people (the first refusals only).
-  void Serve(std::int64_t now_ns, const std::function<void(const std::string&)>& note);
+  struct Callbacks {
+    std::function<void(const std::string&)> note;  ///< A line for people; the first refusals only.
+    /// A producer has come to producers() and is not told yet: who gets it now has what it records
+    /// from the first step on, even where supervisor and producer are killed the next moment.
+    std::function<void()> held;
+  };
+  /// Serves whoever has come.
+  void Serve(std::int64_t now_ns, const Callbacks& callbacks);
   /// The agent needs this producer no more.
   void Release(const std::array<std::uint8_t, 16>& uuid);
 
@@ -69,7 +75,7 @@ class Registry {
   };
   Registry() = default;
   /// True when the peer has been answered or dropped.
-  bool ServeOne(const UniqueFd& socket, const std::function<void(const std::string&)>& note);
+  bool ServeOne(const UniqueFd& socket, const Callbacks& callbacks);
   void Refuse(const UniqueFd& socket, channel::RefuseReason reason, const std::string& text,
               const std::function<void(const std::string&)>& note);
 

@@ -15,6 +15,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -110,7 +111,8 @@ class RegistryTest : public ::testing::Test {
     registry_.emplace(std::move(registry).value());
   }
   void Serve(std::int64_t now_ns = 0) {
-    registry_->Serve(now_ns, [this](const std::string& line) { notes_.push_back(line); });
+    registry_->Serve(now_ns, {.note = [this](const std::string& line) { notes_.push_back(line); },
+                              .held = held_});
   }
   Answer Offer(const channel::Hello& hello, int arena) {
     const UniqueFd socket = Connect(registry_->socket_path());
@@ -122,6 +124,7 @@ class RegistryTest : public ::testing::Test {
 
   std::optional<Registry> registry_;
   std::vector<std::string> notes_;
+  std::function<void()> held_;
 };
 
 TEST_F(RegistryTest, TheCapHoldsIsSaidAndCountedAndAFreedPlaceIsTaken) {
@@ -145,6 +148,26 @@ TEST_F(RegistryTest, TheCapHoldsIsSaidAndCountedAndAFreedPlaceIsTaken) {
   registry_->Release(Uuid(7));
   EXPECT_TRUE(Offer(HelloOf(2000), arena.get()).accepted);
   EXPECT_EQ(registry_->producers().size(), 256U);
+}
+
+TEST_F(RegistryTest, WhoeverTakesAProducerHasItBeforeItRecords) {
+  const UniqueFd arena = Arena(kSeals);
+  const UniqueFd socket = Connect(registry_->socket_path());
+  const channel::Hello hello = HelloOf(1);
+  const int fd = arena.get();
+  ASSERT_EQ(channel::SendMessage(socket.get(), &hello, sizeof hello, &fd, 1), 0);
+  int times = 0;
+  held_ = [&] {
+    ++times;
+    ASSERT_EQ(registry_->producers().size(), 1U);
+    EXPECT_TRUE(registry_->producers()[0].arena);
+    char byte = 0;
+    EXPECT_EQ(::recv(socket.get(), &byte, 1, MSG_DONTWAIT | MSG_PEEK), -1) << "it waits still";
+    EXPECT_EQ(errno, EAGAIN);
+  };
+  Serve();
+  EXPECT_EQ(times, 1);
+  EXPECT_TRUE(ReadAnswer(socket.get()).accepted);
 }
 
 TEST_F(RegistryTest, AnotherUsersProcessIsRefused) {

@@ -590,7 +590,8 @@ void Supervisor::Turn(std::int64_t deadline_ns) {
   ReadAgent();
   ReadLink();
   Reap(now);
-  registry_.Serve(now, [this](const std::string& line) { Warn(line); });
+  registry_.Serve(now, {.note = [this](const std::string& line) { Warn(line); },
+                        .held = [this] { TellAgent(); }});
   if (now >= agent_.start_at_ns) StartAgent();
   if (now >= watcher_.start_at_ns) StartWatcher();
   if (now >= server_.start_at_ns) StartServer();
