@@ -2,7 +2,7 @@
 """What Telltale costs a training: step times of processes with and without it, taking turns.
 
 Protocol. A round is three or four processes of bench/train_step.py at once: two plain ones, one watched by
-`telltale run` (default plan; agent, watcher and server running; its streams are files), and one under smdebug's
+`telltale run` (default plan; agent, watcher and server running; none of its streams a terminal), and one under smdebug's
 hook that saves nothing. The others warm up together, for at least 50 steps, then the watched one alone, and then only
 one of them runs at a time: a turn of a few steps each, in an order that is drawn for every cycle of turns (from a fixed
 seed; nobody twice in a row), the rest waiting for their turn. What the machine does by itself lasts longer than a turn
@@ -240,9 +240,9 @@ def one_round(
         captured = captured_steps(run)
         if level == DEFAULT_LEVEL:
             accounted = accounted_percent(run, step_ms)
-            extra = captured_percent(
-                captured, watched.steps_ns, model.turn, settled, STATISTICS_EVERY, step_ms
-            )
+            # Where the governor has stretched that, none may be in the turns, and the line below says so.
+            every = round(STATISTICS_EVERY * governor_says(run)[0])
+            extra = captured_percent(captured, watched.steps_ns, model.turn, settled, every, step_ms)
         else:
             accounted = governed_percent(run, settled, step_ms)
             extra = captured_percent(captured, watched.steps_ns, model.turn, settled, None, step_ms)
@@ -288,6 +288,7 @@ Keep = collections.abc.Callable[[Ratios], None]
 def subject() -> dict[str, str]:
     """What is measured, with what, where: rounds of different ones do not belong together."""
     files = [TELLTALE, TELLTALE.parents[1] / "lib/telltale/python/telltale/_probe.abi3.so", STEP]
+    files += sorted((TELLTALE.parents[1] / "lib/telltale/python").rglob("*.py"))
     files += [ROOT / "bench/turns.py", pathlib.Path(__file__)]
     digest = hashlib.sha256()
     for file in files:
@@ -388,7 +389,7 @@ def main() -> int:
     )
     parser.add_argument("--threads", default="1,2", help="torch threads; limits hold for 1")
     parser.add_argument("--threads-rounds", type=int, help="rounds where threads is not 1; default a third")
-    parser.add_argument("--quick", action="store_true", help="6 rounds: does it run at all")
+    parser.add_argument("--quick", action="store_true", help="6 rounds: does it run at all (nothing passes)")
     parser.add_argument("--no-smdebug", action="store_true")
     parser.add_argument("--json", default=str(ROOT / "build/overhead.json"), help="raw ratios go here")
     parser.add_argument(
@@ -439,6 +440,10 @@ def main() -> int:
                 f" {statistics.median(ratios.stretch):>8.1f} {statistics.median(ratios.helpers):>6.2f} %  {said} (limit {limit:g} %)",
                 flush=True,
             )
+            if options.level == DEFAULT_LEVEL and (thinned := sum(stretch > 1 for stretch in ratios.stretch)):
+                print(
+                    f"  in {thinned} of {len(ratios.stretch)} rounds the governor thinned the statistics at the end"
+                )
             if over := sum(1 for times in ratios.exceeded if times):
                 print(
                     f"  in {over} of {len(ratios.exceeded)} rounds the governor had nothing left to take less often"

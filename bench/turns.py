@@ -23,7 +23,7 @@ STEP = ROOT / "bench/train_step.py"
 
 
 def fail(what: str) -> NoReturn:
-    """Nothing could be measured: 2, as the benchmarks' usage says."""
+    """Nothing could be measured: exit code 2."""
     print(f"{pathlib.Path(sys.argv[0]).stem}: {what}", file=sys.stderr)
     sys.exit(2)
 
@@ -80,14 +80,17 @@ class Trainer:
         return statistics.median(times[skip:]) / 1e6
 
 
-def descendants(pid: int) -> list[int]:
-    """Processes below this one, of those that are there still."""
-    found = []
+def children(pid: int) -> list[int]:
+    """Of those that are there still."""
+    found: list[int] = []
     for task in pathlib.Path(f"/proc/{pid}/task").glob("*/children"):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            for child in task.read_text(encoding="ascii").split():
-                found += [int(child), *descendants(int(child))]
+            found += map(int, task.read_text(encoding="ascii").split())
     return found
+
+
+def descendants(pid: int) -> list[int]:
+    return [one for child in children(pid) for one in (child, *descendants(child))]
 
 
 def runs_telltale(pid: int) -> bool:
@@ -108,20 +111,25 @@ def cpu_ns(pid: int) -> int:
 
 
 class WatchedTrainer(Trainer):
-    """The one under `telltale run`. Between its turns nothing of Telltale runs."""
+    """The one under `telltale run`. Between its turns nothing of Telltale runs; with `keep_grandchildren` what a helper
+    has started (an import of a window) goes on."""
 
+    keep_grandchildren = False
     paused_s = 0.0
     turns_s = 0.0
     helpers_ns = 0  # CPU time that Telltale's own processes took in its turns.
 
     def pause(self) -> None:
         below = descendants(self.process.pid)
-        self.stopped = [self.process.pid] + [pid for pid in below if runs_telltale(pid)]
+        ours = set(children(self.process.pid)) if self.keep_grandchildren else set(below)
+        self.stopped = [self.process.pid] + [pid for pid in below if pid in ours and runs_telltale(pid)]
         if len(self.stopped) < 3:  # Supervisor, agent, watcher.
             fail(f"of Telltale's processes only {self.stopped} were found: what runs cannot be stopped")
         # The training waits for its turn by itself, but for the helper thread that finishes what it has sampled.
         deadline = time.monotonic() + 5
-        while any(self.helper_runs(pid) for pid in below) and time.monotonic() < deadline:
+        while any(self.helper_runs(pid) for pid in below):
+            if time.monotonic() > deadline:
+                fail("the training's helper thread goes on for seconds after its turn")
             time.sleep(0.0005)
         for pid in self.stopped:
             with contextlib.suppress(ProcessLookupError):
@@ -150,8 +158,8 @@ class WatchedTrainer(Trainer):
     def turn_ms(self, skip: int) -> float:
         self.resume()
         ms = super().turn_ms(skip)
+        self.turns_s += time.monotonic() - self.resumed_at
         self.pause()
-        self.turns_s += self.paused_at - self.resumed_at
         self.helpers_ns += sum(max(0, cpu_ns(pid) - self.spent_before.get(pid, 0)) for pid in self.stopped)
         return ms
 

@@ -115,6 +115,7 @@ def one_round(name: str, model: Model, detail: str, rounds: Rounds) -> None:
         def watched(label: str, *options: str) -> WatchedTrainer:
             command = [str(TELLTALE), "run", *options, "-o", str(folder / label), "--", *plain]
             trainer = WatchedTrainer(label, command, 1, folder)
+            trainer.keep_grandchildren = True
             stack.enter_context(trainer)
             return trainer
 

@@ -23,11 +23,13 @@ constexpr double kPause = 3;
 /// alone, which find neither memory nor code in place, where it is so many times.
 constexpr double kPlain = 2;
 constexpr double kPlainCold = 10;
-/// What was seen less than kSureTimes may stretch so many times at once: a capture that another
-/// process kept from its core for 0.2 s says little of the next one, and at 1024 times its interval
-/// the next one would not come for minutes.
+/// What was seen less than kSureTimes, or dear in one of many, may stretch so many times at once: a
+/// capture that another process kept from its core for 0.2 s says little of the next one, which at
+/// 1024 times its interval would not come for minutes.
 constexpr std::uint32_t kUnsureTimes = 16;
 constexpr std::size_t kSureTimes = 3;
+/// Steady: the mean is no more than so many medians.
+constexpr double kSteady = 3;
 /// Lists are judged by what they have cost over so many steps at least.
 constexpr std::int64_t kMinListedSteps = 20;
 constexpr std::size_t kMinBase = 16;
@@ -41,6 +43,7 @@ constexpr double kUnshedNs = 60e9;
 constexpr double kMaxUnshedNs = 3600e9;
 constexpr double kUnshedShare = 0.25;
 constexpr std::uint32_t kUnshedStretch = 64;
+static_assert(kUnshedStretch * kUnsureTimes <= kMaxStretch);
 /// So long a mode that makes less than this part of the steps may hold up the taking back.
 constexpr double kPatienceNs = 60e9;
 constexpr std::int64_t kRarePart = 10;
@@ -72,6 +75,7 @@ void Governor::Take(std::span<const PlannedRule> rules) {
   thinning_ = {};
   Forget();
   exceeded_ = false;
+  capped_ = false;
   unshed_ns_ = kUnshedNs;
   unshed_ = false;
 }
@@ -171,6 +175,7 @@ Governor::Estimate Governor::EstimateOf(const Mode& mode, std::size_t which) con
       dearest = rate;
       out.sure = extra.cost.count() >= kSureTimes && !extra.warm_up;
       out.cold = extra.warm_up;
+      out.steady = out.sure && extra.cost.mean() <= kSteady * extra.cost.median();
     }
   }
   const double now = planned / thinning_.stretch;
@@ -182,6 +187,9 @@ Governor::Estimate Governor::EstimateOf(const Mode& mode, std::size_t which) con
   const double room =
       std::max(work * (budget_ * kTarget - own_share_) - base - listed, work * budget_ * kFloor);
   out.needed = std::max(1.0, planned / room);
+  const double most =
+      std::max(work * (budget_ - own_share_) - base - listed, work * budget_ * kFloor / kTarget);
+  out.acts = planned / most;
   return out;
 }
 
@@ -236,17 +244,18 @@ std::optional<Governor::Decision> Governor::Add(const StepCost& cost) {
   const Estimate own = EstimateOf(mode, cost.mode);
   if (!own.seen) return {};
   const Thinning before = thinning_;
-  const double plain = own.cold ? kPlainCold : kPlain;
+  const double plain = own.cold ? kPlainCold : capped_ ? 1 : kPlain;
   const bool above = own.share > budget_ && (own.sure || own.share > plain * budget_);
   // Lists are not stretched: where they alone are too dear, only shedding helps.
   const bool lists = own.listed > budget_ * kTarget;
-  if (above && (lists || own.needed > thinning_.stretch)) {
+  if (above && (lists || own.acts > thinning_.stretch)) {
     const std::uint32_t most =
-        own.sure ? kMaxStretch : std::min(kMaxStretch, kUnsureTimes * thinning_.stretch);
+        own.steady ? kMaxStretch : std::min(kMaxStretch, kUnsureTimes * thinning_.stretch);
     const double wanted = std::ceil(std::min<double>(own.needed, most));
     thinning_.stretch = std::max(thinning_.stretch, static_cast<std::uint32_t>(wanted));
     if (lists || (own.needed > kMaxStretch && thinning_.stretch == kMaxStretch)) ShedNext();
     if (thinning_ != before) {
+      capped_ = own.needed > most;
       Forget();
       waiting_ = true;
       return Say(own.share, false);
@@ -256,7 +265,7 @@ std::optional<Governor::Decision> Governor::Add(const StepCost& cost) {
   // What no thinning changes, or all that there is to thin is: said once.
   const bool fixed =
       (own.fixed > budget_ && mode.base.count() >= kMinBase) || own_above_ >= kOwnTimes;
-  if (fixed || (above && (lists || own.needed > thinning_.stretch))) {
+  if (fixed || (above && (lists || own.acts > thinning_.stretch))) {
     if (!exceeded_) {
       exceeded_ = true;
       return Say(own.share, true);
@@ -269,17 +278,20 @@ std::optional<Governor::Decision> Governor::Add(const StepCost& cost) {
   if (!KnowsAll()) return {};
   double needed = 1;
   double share = 0;
+  double taken = 0;
   for (std::size_t which = 0; which < modes_.size(); ++which) {
     const Estimate estimate = EstimateOf(modes_[which], which);
     needed = std::max(needed, estimate.needed);
     share = std::max(share, estimate.share);
+    taken = std::max(taken, estimate.share - estimate.fixed);
   }
+  // Not by the share: where the probe alone is above the budget, what is taken has its part still.
   if (thinning_.stretch > 1) {
-    if (share > budget_ * kTarget || needed > thinning_.stretch * kBackRoom) return {};
+    if (needed > thinning_.stretch * kBackRoom) return {};
     thinning_.stretch =
         std::max(static_cast<std::uint32_t>(std::ceil(needed)), thinning_.stretch / 2);
   } else {
-    if (since_ns_ < unshed_ns_ || share > budget_ * kUnshedShare) return {};
+    if (since_ns_ < unshed_ns_ || taken > budget_ * kUnshedShare) return {};
     // Back to the stage below it that gave something up.
     do {
       --thinning_.shed;
@@ -287,6 +299,7 @@ std::optional<Governor::Decision> Governor::Add(const StepCost& cost) {
     thinning_.stretch = kUnshedStretch;
     unshed_ = true;
   }
+  capped_ = false;
   Forget();
   waiting_ = true;
   return Say(share, false);

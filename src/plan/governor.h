@@ -127,10 +127,12 @@ class Governor {
     double fixed = 0;   ///< Of that, the probe where nothing is taken.
     double needed = 1;  ///< Stretch that would bring it inside.
     double listed = 0;  ///< Of that, what lists of steps cost.
-    bool sure =
-        false;  ///< Three steps of the dearest rule were seen, and not the first ones alone.
-    bool cold = false;  ///< Of the dearest rule, the first steps alone were seen.
-    bool seen = false;  ///< Something is known of this mode.
+    double acts = 0;    ///< Below this stretch it is above what it may be.
+    /// Three captures of the dearest rule were seen, and not of first steps alone.
+    bool sure = false;
+    bool steady = false;  ///< And not a few of them make the mean.
+    bool cold = false;    ///< Of the dearest rule, the first steps alone were seen.
+    bool seen = false;    ///< Something is known of this mode.
   };
 
   void Take(std::span<const PlannedRule> rules);
@@ -157,6 +159,7 @@ class Governor {
   double since_ns_ = 0;    ///< Duration of the steps counted since the last decision.
   double unshed_ns_ = 0;   ///< So much of it before what was shed comes back.
   bool unshed_ = false;    ///< Something came back, and nothing was shed since.
+  bool capped_ = false;    ///< The last decision stretched less than the cost asked for.
   bool exceeded_ = false;  ///< Said, and not clearly better since.
 };
 

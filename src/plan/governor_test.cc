@@ -149,18 +149,69 @@ TEST(Governor, AColdFirstCaptureIsNoAlarm) {
 }
 
 TEST(Governor, OneCaptureThatWasKeptFromItsCoreDoesNotEndThemForMinutes) {
+  // The second: of a probe that alone is above the budget.
+  for (const std::int64_t base_ns : {kUs, 15 * kUs}) {
+    for (const int dear : {3, 4, 5, 6, 9, 20}) {
+      SCOPED_TRACE(std::to_string(base_ns) + " ns, capture " + std::to_string(dear));
+      Training training(0.01, {Every(100)}, 0);
+      training.work = [](std::int64_t) { return kMs; };
+      training.base_ns = base_ns;
+      int captures = 0;
+      training.cost = [&](std::uint32_t) { return ++captures == dear ? 200 * kMs : 20 * kUs; };
+      training.Run(100 * dear);
+      EXPECT_GT(training.governor.thinning().stretch, 1U);
+      EXPECT_LE(training.governor.thinning().stretch, 16U);
+      const int before = captures;
+      training.Run(2 * 1600);
+      EXPECT_GE(captures, before + 2);
+      training.Run(50'000);
+      EXPECT_EQ(training.governor.thinning(), Thinning{});
+      EXPECT_LE(training.decisions.size(), 8U);
+    }
+  }
+}
+
+TEST(Governor, OneCaptureOfSecondsShedsNothing) {
   Training training(0.01, {Every(100)}, 0);
   training.work = [](std::int64_t) { return kMs; };
-  training.base_ns = kUs;
   int captures = 0;
-  training.cost = [&](std::uint32_t) { return ++captures == 3 ? 200 * kMs : 100 * kUs; };
+  training.cost = [&](std::uint32_t) { return ++captures == 3 ? 2000 * kMs : 20 * kUs; };
   training.Run(300);
-  EXPECT_EQ(training.governor.thinning().stretch, 16U);
-  captures = 10;
-  training.Run(2 * 1600);
-  EXPECT_GE(captures, 12);
-  training.Run(50'000);
-  EXPECT_EQ(training.governor.thinning(), Thinning{});
+  EXPECT_EQ(training.governor.thinning(), (Thinning{.stretch = 16, .shed = 0}));
+}
+
+TEST(Governor, WhatNoStretchIsEnoughForIsShed) {
+  Training training(0.01, {Every(100)}, 2000 * kMs);
+  training.work = [](std::int64_t) { return kMs; };
+  training.Run(200'000);
+  ASSERT_GE(training.decisions.size(), 3U);
+  EXPECT_EQ(training.decisions[0].thinning, (Thinning{.stretch = 16, .shed = 0}));
+  EXPECT_EQ(training.decisions[1].thinning, (Thinning{.stretch = 256, .shed = 0}));
+  EXPECT_EQ(training.decisions[2].thinning.stretch, 1024U);
+  EXPECT_GT(training.decisions[2].thinning.shed, 0U);
+}
+
+TEST(Governor, ASecondDearCaptureIsEnoughWhereTheFirstStretchedTooLittle) {
+  Training training(0.01, {Every(100)}, 600 * kMs);  // 30 % of a hundred steps' time.
+  training.Run(1700);
+  EXPECT_GE(training.governor.thinning().stretch, 30U);
+  EXPECT_LE(training.governor.thinning().stretch, 50U);
+}
+
+TEST(Governor, WhereTheProbeAloneIsTooDearItDoesNotSwing) {
+  std::minstd_rand random(7);
+  Training training(0.01, {Every(100)}, 0);
+  training.work = [](std::int64_t) { return kMs; };
+  training.base_ns = 15 * kUs;
+  training.cost = [&](std::uint32_t) {
+    return static_cast<std::int64_t>(700 + random() % 600) * kUs;
+  };
+  training.Run(100'000);
+  const std::size_t settled = training.decisions.size();
+  EXPECT_GT(training.governor.thinning().stretch, 6U);
+  EXPECT_LT(training.governor.thinning().stretch, 20U);
+  training.Run(400'000);
+  EXPECT_LE(training.decisions.size(), settled + 2);
 }
 
 TEST(Governor, WhatIsTooDearAgainAndAgainIsStretchedAsFarAsItTakes) {

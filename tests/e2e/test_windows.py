@@ -74,7 +74,7 @@ def test_the_window_of_a_rule_is_called_after_its_incident(telltale: Telltale) -
         live.wait_for(lambda: live.statistics_from(0))
         number = f"{time.time_ns():016x}{'0' * 16}"
         folder = live.run / "requests" / "watch"
-        folder.mkdir(parents=True)
+        folder.mkdir(parents=True, exist_ok=True)
         request = {
             "version": 1,
             "id": number,
