@@ -162,14 +162,19 @@ void Watcher::WatchWriters() {
 }
 
 bool Watcher::Over() {
-  const store::RunState state = reader_->state();
+  const bool over = reader_->state().state != "running";
   const auto& attempts = reader_->info().attempts;
-  const bool ended = state.state != "running" ||
-                     (!attempts.empty() && (attempts.back().exit_code || attempts.back().signal));
-  if (!ended) return false;
+  if (!over && (attempts.empty() || (!attempts.back().exit_code && !attempts.back().signal))) {
+    return false;
+  }
   if (cursor_->AtEnd()) return true;
+  // The training has ended, and the supervisor waits for the agent's last records, replaces an
+  // agent that hangs, and says when it waits no longer: what comes until then belongs to the end.
+  if (!over) return false;
+  const std::int64_t now = options_.clock->MonotonicNs();
+  if (over_since_ns_ == 0) over_since_ns_ = now;
   // Else a writer died for good without its end record.
-  return options_.clock->MonotonicNs() - last_new_ns_ >= options_.abandon_ns;
+  return now - std::max(last_new_ns_, over_since_ns_) >= options_.abandon_ns;
 }
 
 /// Which findings only the end of the run, or of their process, has closed: their rows do not tell.

@@ -28,7 +28,8 @@ struct WatchOptions {
   const Clock* clock = &Clock::System();
   /// A writer that does not advance for this long, while others do, is no longer waited for.
   std::int64_t give_up_ns = 10'000'000'000;
-  /// The run is over but a writer has not ended: nothing new for this long, and it never will.
+  /// The run is over, and nobody waits for its agent any more, but a writer has not ended: nothing
+  /// new for this long, and it never will.
   std::int64_t abandon_ns = 10'000'000'000;
   std::int64_t ledger_interval_ns = 5'000'000'000;
   /// The run is over but the disk refuses the last words: so long it is tried again.
@@ -104,9 +105,10 @@ class Watcher {
   std::int64_t last_new_ns_ = 0;
   std::int64_t last_ledger_ns_ = 0;
   std::int64_t last_look_ns_ = 0;
-  bool last_ledger_ = false;   ///< The ledger at the end is written.
-  std::int64_t ended_ns_ = 0;  ///< By the clock, when the rules had said their last word.
-  std::int64_t over_ns_ = 0;   ///< By the clock, when the run was seen to be over.
+  bool last_ledger_ = false;        ///< The ledger at the end is written.
+  std::int64_t ended_ns_ = 0;       ///< By the clock, when the rules had said their last word.
+  std::int64_t over_since_ns_ = 0;  ///< By the clock, when the run's state was seen to be over.
+  std::int64_t over_ns_ = 0;        ///< By the clock, when the disk first refused the last words.
   std::int64_t last_watermark_ns_ = 0;
 };
 

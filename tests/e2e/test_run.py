@@ -181,7 +181,16 @@ def test_live_findings_equal_those_of_check(telltale: Telltale, tmp_path: Path) 
         return (*(finding[k] for k in keys), round(finding["cost_seconds"], 6))
 
     checked = telltale.check(run)["findings"]
-    assert sorted(map(essence, live.values())) == sorted(map(essence, checked))
+    fired, found = set(map(essence, live.values())), set(map(essence, checked))
+    told = [e for e in telltale.rows(run, "events") if e["kind"].startswith(("order.", "rule"))]
+    assert fired == found, {
+        "only live": fired - found,
+        "only in check": found - fired,
+        "told by the watcher": [(e["kind"], e["data"]) for e in told],
+        "said by run": done.stderr,
+        "logs": {log.name: log.read_text() for log in (run / "logs").iterdir()},
+    }
+    assert len(live) == len(checked)
     assert {f["rule"] for f in checked} >= {"InputBound", "LossNotDecreasing"}
 
 

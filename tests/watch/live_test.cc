@@ -400,5 +400,41 @@ TEST_F(LiveTest, ARunWhoseAgentDiedForGoodIsClosed) {
   for (const rules::Finding& f : watcher->engine().findings()) EXPECT_FALSE(f.open);
 }
 
+/// The training has ended, and the agent takes longer for its last records (a slow disk, a busy
+/// machine) than anybody would wait for one that died: the supervisor still does, and says when
+/// not.
+TEST_F(LiveTest, TheLastRecordsAreWaitedForAsLongAsTheSupervisorDoes) {
+  testing::SampleRun sample;
+  sample.steps = 400;
+  sample.nan_at = 390;
+  store::RunInfo info = testing::MakeInfo(sample, false);
+  ASSERT_TRUE(store::WriteRunInfo(run_, info).ok());
+  auto writer = OpenWriter("agent-a");
+  const auto watcher = OpenWatcher();
+  ASSERT_TRUE(writer && watcher);
+  std::vector<format::Batch> batches = Batches(sample);
+  const std::size_t half = batches.size() / 2;
+  for (std::size_t i = 0; i < half; ++i) {
+    ASSERT_TRUE(writer->Append(std::move(batches[i])).ok());
+  }
+  info.attempts.back().exit_code = 0;
+  ASSERT_TRUE(store::WriteRunInfo(run_, info).ok());
+  for (int i = 0; i < 10; ++i) {
+    clock_.Advance(watching_.abandon_ns / 4);
+    const auto over = watcher->Poll();
+    ASSERT_TRUE(over.ok()) << over.status().message();
+    ASSERT_FALSE(*over);
+  }
+  for (std::size_t i = half; i < batches.size(); ++i) {
+    ASSERT_TRUE(writer->Append(std::move(batches[i])).ok());
+  }
+  ASSERT_TRUE(writer->Close(true).ok());
+  info.finished = true;
+  ASSERT_TRUE(store::WriteRunInfo(run_, info).ok());
+  const auto over = PollToTheEnd(watcher.get());
+  ASSERT_TRUE(over.ok() && *over);
+  EXPECT_EQ(ReadJournal(run_).newest, Replayed(run_));
+}
+
 }  // namespace
 }  // namespace telltale
