@@ -74,7 +74,7 @@ void Governor::Take(std::span<const PlannedRule> rules) {
   rules_.assign(rules.begin(), rules.end());
   thinning_ = {};
   Forget();
-  exceeded_ = false;
+  exceeded_ = {};
   capped_ = false;
   unshed_ns_ = kUnshedNs;
   unshed_ = false;
@@ -245,17 +245,21 @@ std::optional<Governor::Decision> Governor::Add(const StepCost& cost) {
   if (!own.seen) return {};
   const Thinning before = thinning_;
   const double plain = own.cold ? kPlainCold : capped_ ? 1 : kPlain;
-  const bool above = own.share > budget_ && (own.sure || own.share > plain * budget_);
   // Lists are not stretched: where they alone are too dear, only shedding helps.
   const bool lists = own.listed > budget_ * kTarget;
+  // Plain by what is taken: the probe's fixed cost, which no thinning changes, proves nothing.
+  const bool plainly =
+      own.acts > plain * thinning_.stretch || (lists && own.share > plain * budget_);
+  const bool above = own.share > budget_ && (own.sure || plainly);
   if (above && (lists || own.acts > thinning_.stretch)) {
     const std::uint32_t most =
         own.steady ? kMaxStretch : std::min(kMaxStretch, kUnsureTimes * thinning_.stretch);
     const double wanted = std::ceil(std::min<double>(own.needed, most));
     thinning_.stretch = std::max(thinning_.stretch, static_cast<std::uint32_t>(wanted));
-    if (lists || (own.needed > kMaxStretch && thinning_.stretch == kMaxStretch)) ShedNext();
+    const bool stretched = before.stretch == kMaxStretch || own.steady;
+    if (lists || (own.needed > kMaxStretch && stretched)) ShedNext();
     if (thinning_ != before) {
-      capped_ = own.needed > most;
+      capped_ = own.needed > most && most < kMaxStretch;
       Forget();
       waiting_ = true;
       return Say(own.share, false);
@@ -266,12 +270,11 @@ std::optional<Governor::Decision> Governor::Add(const StepCost& cost) {
   const bool fixed =
       (own.fixed > budget_ && mode.base.count() >= kMinBase) || own_above_ >= kOwnTimes;
   if (fixed || (above && (lists || own.acts > thinning_.stretch))) {
-    if (!exceeded_) {
-      exceeded_ = true;
-      return Say(own.share, true);
-    }
+    const bool said = std::find(exceeded_.begin(), exceeded_.end(), true) != exceeded_.end();
+    exceeded_[cost.mode] = true;
+    if (!said) return Say(own.share, true);
   } else if (own.share < budget_ * kClearlyInside) {
-    exceeded_ = false;
+    exceeded_[cost.mode] = false;
   }
 
   if (since_ns_ < kBackNs || (thinning_.stretch == 1 && thinning_.shed == 0)) return {};
@@ -283,13 +286,15 @@ std::optional<Governor::Decision> Governor::Add(const StepCost& cost) {
     const Estimate estimate = EstimateOf(modes_[which], which);
     needed = std::max(needed, estimate.needed);
     share = std::max(share, estimate.share);
-    taken = std::max(taken, estimate.share - estimate.fixed);
+    taken = std::max(taken, estimate.share - estimate.fixed - own_share_);
   }
   // Not by the share: where the probe alone is above the budget, what is taken has its part still.
   if (thinning_.stretch > 1) {
-    if (needed > thinning_.stretch * kBackRoom) return {};
-    thinning_.stretch =
+    const std::uint32_t back =
         std::max(static_cast<std::uint32_t>(std::ceil(needed)), thinning_.stretch / 2);
+    // Nothing is waited for that nobody would publish.
+    if (needed > thinning_.stretch * kBackRoom || back >= thinning_.stretch) return {};
+    thinning_.stretch = back;
   } else {
     if (since_ns_ < unshed_ns_ || taken > budget_ * kUnshedShare) return {};
     // Back to the stage below it that gave something up.

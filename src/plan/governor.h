@@ -156,11 +156,11 @@ class Governor {
   int own_above_ = 0;     ///< So often in a row own processes alone were above the budget.
   bool waiting_ = false;  ///< For Published().
   std::int64_t published_ns_ = 0;
-  double since_ns_ = 0;    ///< Duration of the steps counted since the last decision.
-  double unshed_ns_ = 0;   ///< So much of it before what was shed comes back.
-  bool unshed_ = false;    ///< Something came back, and nothing was shed since.
-  bool capped_ = false;    ///< The last decision stretched less than the cost asked for.
-  bool exceeded_ = false;  ///< Said, and not clearly better since.
+  double since_ns_ = 0;             ///< Duration of the steps counted since the last decision.
+  double unshed_ns_ = 0;            ///< So much of it before what was shed comes back.
+  bool unshed_ = false;             ///< Something came back, and nothing was shed since.
+  bool capped_ = false;             ///< The last decision stretched less than the cost asked for.
+  std::array<bool, 4> exceeded_{};  ///< By mode: above the budget, and not clearly better since.
 };
 
 }  // namespace telltale::plan

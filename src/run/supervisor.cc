@@ -37,9 +37,10 @@
 namespace telltale::run {
 namespace {
 
-constexpr std::int64_t kDrawPeriodNs = 500 * kMs;  ///< At most two redraws a second.
-constexpr std::int64_t kEndPatienceNs =
-    30 * kSecond;  ///< For agent and watcher together after the end.
+constexpr std::int64_t kDrawPeriodNs = 500 * kMs;      ///< At most two redraws a second.
+constexpr std::int64_t kEndPatienceNs = 30 * kSecond;  ///< For the agent after the end.
+/// For the watcher after the agent, which it takes for dead 10 s after its last record.
+constexpr std::int64_t kLastPatienceNs = 15 * kSecond;
 constexpr std::int64_t kEndSilenceNs = 2 * kSecond;     ///< Then we say what we wait for.
 constexpr std::int64_t kAgentSilenceNs = 15 * kSecond;  ///< A hung agent is killed and replaced.
 constexpr std::int64_t kServerEndNs = 100 * kMs;        ///< For a server that nobody looks at.
@@ -94,6 +95,9 @@ class Supervisor {
   void ReadLink();
   void EndServer();
   void GiveUp();
+  template <class Message>
+  bool SendToAgent(const Message& message, std::initializer_list<int> fds);
+  bool HandOver();
   void TellAgent();
   void HelperDied(Helper* helper, std::int64_t now, bool hopeless = false);
   void ReadAgent();
@@ -107,9 +111,9 @@ class Supervisor {
   void Warn(std::string_view line) {
     terminal_.Print(fmt::format("telltale: {}", Printable(line)));
   }
-  /// Waits until `done` or the patience is over; says what it waits for.
+  /// Waits until `done` or the deadline; says what it waits for.
   template <class Done>
-  bool Await(std::string_view what, Done done);
+  bool Await(std::string_view what, std::int64_t deadline_ns, Done done);
 
   const SupervisorOptions& options_;
   RunDirectory& run_;
@@ -349,13 +353,15 @@ void Supervisor::GiveUp() {
   ::setrlimit(RLIMIT_NOFILE, &old_files_);
 }
 
-/// Tells the agent what it does not know yet, in order; a full socket is tried again later.
-void Supervisor::TellAgent() {
-  if (!link_) return;
-  const auto send = [&](const auto& message, std::initializer_list<int> fds) {
-    return channel::SendMessage(link_.get(), &message, sizeof message, std::data(fds),
-                                static_cast<int>(fds.size())) == 0;
-  };
+template <class Message>
+bool Supervisor::SendToAgent(const Message& message, std::initializer_list<int> fds) {
+  return link_ && channel::SendMessage(link_.get(), &message, sizeof message, std::data(fds),
+                                       static_cast<int>(fds.size())) == 0;
+}
+
+/// Whom the agent records. Never the end, before which all who have come must be handed over. True
+/// when it knows all of them.
+bool Supervisor::HandOver() {
   const store::Attempt& attempt = run_.info().attempts.back();
   if (!told_start_ && attempt.pid > 0) {
     auto start = channel::MakeMessage<channel::AttemptStart>(channel::MessageType::kAttemptStart);
@@ -363,7 +369,9 @@ void Supervisor::TellAgent() {
     start.pid = attempt.pid;
     start.start_time_ticks = static_cast<std::int64_t>(attempt.pid_start_ticks);
     // Without a pidfd of ours the agent tries to get one itself.
-    if (!(training_.pidfd ? send(start, {training_.pidfd.get()}) : send(start, {}))) return;
+    const bool sent =
+        training_.pidfd ? SendToAgent(start, {training_.pidfd.get()}) : SendToAgent(start, {});
+    if (!sent) return false;
     told_start_ = true;
   }
   for (HeldProducer& producer : registry_.producers()) {
@@ -375,22 +383,30 @@ void Supervisor::TellAgent() {
     const int arena = producer.arena.get();
     const int control = producer.control.fd();
     const int pidfd = producer.pidfd.get();
-    const bool sent = producer.slab ? send(add, {arena, control, pidfd, producer.slab.get()})
-                                    : send(add, {arena, control, pidfd});
-    if (!sent) return;
+    const bool sent = producer.slab ? SendToAgent(add, {arena, control, pidfd, producer.slab.get()})
+                                    : SendToAgent(add, {arena, control, pidfd});
+    if (!sent) return false;
     producer.handed = true;
   }
+  return true;
+}
+
+/// Tells the agent what it does not know yet, in order; a full socket is tried again later.
+void Supervisor::TellAgent() {
+  if (!link_ || !HandOver()) return;
   if (std::string undo = terminal_.Undo(); undo != told_undo_) {
     auto message = channel::MakeMessage<channel::TerminalUndo>(channel::MessageType::kTerminalUndo);
     message.bytes = static_cast<std::uint32_t>(std::min(undo.size(), sizeof message.text));
     std::memcpy(message.text, undo.data(), message.bytes);
-    if (!(undo.empty() ? send(message, {}) : send(message, {STDERR_FILENO}))) return;
+    const bool sent =
+        undo.empty() ? SendToAgent(message, {}) : SendToAgent(message, {STDERR_FILENO});
+    if (!sent) return;
     told_undo_ = std::move(undo);
   }
   if (registry_.refused() != told_refused_) {
     auto refused = channel::MakeMessage<channel::Refused>(channel::MessageType::kRefused);
     refused.count = registry_.refused();
-    if (!send(refused, {})) return;
+    if (!SendToAgent(refused, {})) return;
     told_refused_ = refused.count;
   }
   if (!training_exit_ || told_end_) return;
@@ -400,7 +416,7 @@ void Supervisor::TellAgent() {
   end.signal = training_exit_->signal.value_or(0);
   const auto end_run = channel::MakeMessage<channel::EndRun>(channel::MessageType::kEndRun);
   // Said twice where the second did not fit: the agent takes the first for known.
-  told_end_ = send(end, {}) && send(end_run, {});
+  told_end_ = SendToAgent(end, {}) && SendToAgent(end_run, {});
 }
 
 void Supervisor::HelperDied(Helper* helper, std::int64_t now, bool hopeless) {
@@ -591,7 +607,7 @@ void Supervisor::Turn(std::int64_t deadline_ns) {
   ReadLink();
   Reap(now);
   registry_.Serve(now, {.note = [this](const std::string& line) { Warn(line); },
-                        .held = [this] { TellAgent(); }});
+                        .held = [this] { HandOver(); }});
   if (now >= agent_.start_at_ns) StartAgent();
   if (now >= watcher_.start_at_ns) StartWatcher();
   if (now >= server_.start_at_ns) StartServer();
@@ -603,16 +619,15 @@ void Supervisor::Turn(std::int64_t deadline_ns) {
 }
 
 template <class Done>
-bool Supervisor::Await(std::string_view what, Done done) {
+bool Supervisor::Await(std::string_view what, std::int64_t deadline_ns, Done done) {
   bool said = false;
   while (!done()) {
-    const std::int64_t waited = Now() - ending_since_ns_;
-    if (skip_end_ || waited > kEndPatienceNs) {
+    if (skip_end_ || Now() > deadline_ns) {
       Warn(fmt::format("not waiting for {}: it goes on by itself, the report may lack its end",
                        what));
       return false;
     }
-    if (waited > kEndSilenceNs && !std::exchange(said, true) && !options_.quiet) {
+    if (Now() - ending_since_ns_ > kEndSilenceNs && !std::exchange(said, true) && !options_.quiet) {
       Warn(fmt::format("waiting for {} (Ctrl-C: do not wait)", what));
     }
     Turn(Now() + 100 * kMs);
@@ -656,14 +671,18 @@ Result<Outcome> Supervisor::Run() {
   outcome.exit = *training_exit_;
   Note(run_.Ended(outcome.exit));
   terminal_.GiveRow();
-  outcome.complete = Await("the agent to write its last records",
+  const std::int64_t deadline = ending_since_ns_ + kEndPatienceNs;
+  outcome.complete = Await("the agent to write its last records", deadline,
                            [this] { return agent_.done || agent_.given_up; });
   Note(run_.Finished());
-  outcome.complete =
-      Await("the watcher's last findings", [this] { return watcher_.done || watcher_.given_up; }) &&
-      outcome.complete;
+  // However long the agent took.
+  const std::int64_t last_deadline = std::max(deadline, Now() + kLastPatienceNs);
+  outcome.complete = Await("the watcher's last findings", last_deadline,
+                           [this] { return watcher_.done || watcher_.given_up; }) &&
+                     outcome.complete;
   // Else its last piece is lost where all that is left of a container dies with us.
-  Await("the last stacks", [this] { return !stacks_.alive() && stacks_.start_at_ns == kForever; });
+  Await("the last stacks", last_deadline,
+        [this] { return !stacks_.alive() && stacks_.start_at_ns == kForever; });
   EndServer();
   for (const FindingChange& change : feed_ ? feed_->TakeChanges() : std::vector<FindingChange>{}) {
     if (::isatty(STDERR_FILENO) == 0) terminal_.Print(RenderChange(change, false));

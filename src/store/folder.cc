@@ -232,25 +232,4 @@ std::string HostName() {
   return name.data();
 }
 
-std::uint64_t ProcessStartTicks(std::int32_t pid) {
-  if (pid <= 0) return 0;
-  const Result<std::string> stat = ReadWholeFile(fmt::format("/proc/{}/stat", pid));
-  if (!stat.ok()) return 0;
-  // The command name, in parentheses, may hold anything; fields are counted from its end.
-  std::string_view rest = stat.value();
-  const std::size_t paren = rest.rfind(')');
-  if (paren == std::string_view::npos) return 0;
-  rest.remove_prefix(paren + 1);
-  for (int field = 3;; ++field) {
-    const std::size_t begin = rest.find_first_not_of(' ');
-    if (begin == std::string_view::npos) return 0;
-    rest.remove_prefix(begin);
-    const std::size_t end = std::min(rest.find(' '), rest.size());
-    const std::string_view value = rest.substr(0, end);
-    if (field == 3 && (value == "Z" || value == "X")) return 0;
-    if (field == 22) return ParseNumber(value).value_or(0);
-    rest.remove_prefix(end);
-  }
-}
-
 }  // namespace telltale::store

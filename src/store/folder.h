@@ -63,8 +63,5 @@ Result<std::string> ReadWholeFile(const std::filesystem::path& path,
 /// /proc/sys/kernel/random/boot_id, without the line's end.
 const std::string& BootId();
 std::string HostName();
-/// Start time of a process in clock ticks (field 22 of /proc/PID/stat); 0 where there is none, and
-/// for zombies.
-std::uint64_t ProcessStartTicks(std::int32_t pid);
 
 }  // namespace telltale::store

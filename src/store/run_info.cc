@@ -75,11 +75,6 @@ RunInfo FromJson(const json& in) {
   return info;
 }
 
-bool Alive(std::int32_t pid, std::uint64_t start_ticks) {
-  const std::uint64_t ticks = ProcessStartTicks(pid);
-  return ticks != 0 && ticks == start_ticks;
-}
-
 /// True where the pids of the run mean the same processes to us.
 bool CanAskProcesses(const RunInfo& info) {
   const std::string own = PidNamespace();
@@ -194,8 +189,8 @@ RunState DeriveRunState(const RunInfo& info, const std::filesystem::path& run) {
     bool running = false;
     if (CanAskProcesses(info)) {
       // A new attempt may be about to begin as long as the supervisor lives.
-      running = Alive(info.supervisor_pid, info.supervisor_start_ticks) ||
-                (last != nullptr && !over && Alive(last->pid, last->pid_start_ticks));
+      running = ProcessAlive(info.supervisor_pid, info.supervisor_start_ticks) ||
+                (last != nullptr && !over && ProcessAlive(last->pid, last->pid_start_ticks));
     } else {
       running = Moves(run);
     }

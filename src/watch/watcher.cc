@@ -162,19 +162,19 @@ void Watcher::WatchWriters() {
 }
 
 bool Watcher::Over() {
-  const bool over = reader_->state().state != "running";
-  const auto& attempts = reader_->info().attempts;
-  if (!over && (attempts.empty() || (!attempts.back().exit_code && !attempts.back().signal))) {
+  // After the training's end the supervisor waits for the agent's last records, replaces an agent
+  // that hangs, and says when it waits no longer: what comes until then belongs to the end.
+  if (reader_->state().state == "running") {
+    over_since_ns_ = 0;
     return false;
   }
   if (cursor_->AtEnd()) return true;
-  // The training has ended, and the supervisor waits for the agent's last records, replaces an
-  // agent that hangs, and says when it waits no longer: what comes until then belongs to the end.
-  if (!over) return false;
+  // Else a writer died for good without its end record, or goes on without its supervisor.
   const std::int64_t now = options_.clock->MonotonicNs();
   if (over_since_ns_ == 0) over_since_ns_ = now;
-  // Else a writer died for good without its end record.
-  return now - std::max(last_new_ns_, over_since_ns_) >= options_.abandon_ns;
+  const std::int64_t since =
+      reader_->info().finished ? last_new_ns_ : std::max(last_new_ns_, over_since_ns_);
+  return now - since >= options_.abandon_ns;
 }
 
 /// Which findings only the end of the run, or of their process, has closed: their rows do not tell.

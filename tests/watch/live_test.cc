@@ -402,8 +402,10 @@ TEST_F(LiveTest, ARunWhoseAgentDiedForGoodIsClosed) {
 
 /// The training has ended, and the agent takes longer for its last records (a slow disk, a busy
 /// machine) than anybody would wait for one that died: the supervisor still does, and says when
-/// not.
-TEST_F(LiveTest, TheLastRecordsAreWaitedForAsLongAsTheSupervisorDoes) {
+/// not. Another writer, whose end makes the watcher let go of the silent one, changes nothing.
+class LastRecordsTest : public LiveTest, public ::testing::WithParamInterface<bool> {};
+
+TEST_P(LastRecordsTest, AreWaitedForAsLongAsTheSupervisorDoes) {
   testing::SampleRun sample;
   sample.steps = 400;
   sample.nan_at = 390;
@@ -414,6 +416,16 @@ TEST_F(LiveTest, TheLastRecordsAreWaitedForAsLongAsTheSupervisorDoes) {
   ASSERT_TRUE(writer && watcher);
   std::vector<format::Batch> batches = Batches(sample);
   const std::size_t half = batches.size() / 2;
+  if (GetParam()) {
+    testing::SampleRun other = sample;
+    other.rank = 1;
+    const auto ended = OpenWriter("agent-b");
+    ASSERT_TRUE(ended);
+    for (format::Batch& batch : Batches(other)) {
+      ASSERT_TRUE(ended->Append(std::move(batch)).ok());
+    }
+    ASSERT_TRUE(ended->Close(true).ok());
+  }
   for (std::size_t i = 0; i < half; ++i) {
     ASSERT_TRUE(writer->Append(std::move(batches[i])).ok());
   }
@@ -433,8 +445,12 @@ TEST_F(LiveTest, TheLastRecordsAreWaitedForAsLongAsTheSupervisorDoes) {
   ASSERT_TRUE(store::WriteRunInfo(run_, info).ok());
   const auto over = PollToTheEnd(watcher.get());
   ASSERT_TRUE(over.ok() && *over);
-  EXPECT_EQ(ReadJournal(run_).newest, Replayed(run_));
+  const Journalled live = ReadJournal(run_);
+  EXPECT_EQ(live.gave_up, GetParam() ? 1 : 0);
+  EXPECT_EQ(live.newest, Replayed(run_));
 }
+
+INSTANTIATE_TEST_SUITE_P(BesideNoneAndOne, LastRecordsTest, ::testing::Bool());
 
 }  // namespace
 }  // namespace telltale
