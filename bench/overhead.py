@@ -3,8 +3,8 @@
 
 Protocol. A round is three or four processes of bench/train_step.py at once: two plain ones, one watched by
 `telltale run` (default plan; agent, watcher and server running; none of its streams a terminal), and one under smdebug's
-hook that saves nothing. The others warm up together, for at least 50 steps, then the watched one alone, and then only
-one of them runs at a time: a turn of a few steps each, in an order that is drawn for every cycle of turns (from a fixed
+hook that saves nothing. They start and warm up one after the other, in an order that is drawn for every round, for at
+least 50 steps, and then only one of them runs at a time: a turn of a few steps each, in an order that is drawn for every cycle of turns (from a fixed
 seed; nobody twice in a row), the rest waiting for their turn. What the machine does by itself lasts longer than a turn
 and so hits all of them alike, which processes one after the other do not achieve: on a machine with neighbours two
 plain ones differ by 10 %. A turn's result is the median of its steps without the first ones (caches that the others have
@@ -208,25 +208,24 @@ def one_round(
         }
         if smdebug:
             commands["smdebug"] = [smdebug, *arguments, "--smdebug", str(folder / "smdebug")]
-        # The watched one last, for the others to warm up beside each other but not beside it: what it costs while two
-        # trainings wait for the same core is not what the governor is to start from.
-        trainers = {
-            name: stack.enter_context(Trainer(name, command, threads, folder))
-            for name, command in commands.items()
-            if name != "watched"
-        }
-        for trainer in trainers.values():
-            trainer.answer()
         settled = max(model.warmup, model.settle)
-        watched = WatchedTrainer("watched", [*commands["watched"], "--warmup", str(settled)], threads, folder)
-        stack.enter_context(watched)
-        trainers["watched"] = watched
-        watched.answer()
-        watched.pause()
-        stack.callback(watched.resume)
+        trainers: dict[str, Trainer] = {}
+        # One after the other: which memory a process finds for the rest of its life must not hang on what it is, nor
+        # the governor start from what capturing costs while two trainings wait for the same core.
+        for one in next(orders(list(commands), seed=-1 - len(ratios.watched))):
+            if one == "watched":
+                command = [*commands[one], "--warmup", str(settled)]
+                trainers[one] = watched = WatchedTrainer(one, command, threads, folder)
+            else:
+                trainers[one] = Trainer(one, commands[one], threads, folder)
+            stack.enter_context(trainers[one])
+            trainers[one].answer()
+            if one == "watched":
+                watched.pause()
+                stack.callback(watched.resume)
         cycles: dict[str, list[float]] = {"watched": [], "plain": [], "smdebug": []}
         plain_ms = []
-        order = orders(list(trainers), seed=len(ratios.watched))
+        order = orders(list(commands), seed=len(ratios.watched))
         for _ in range(model.cycles):
             ms = {name: trainers[name].turn_ms(model.skip) for name in next(order)}
             base = (ms["plain"] + ms["plain2"]) / 2
