@@ -35,7 +35,10 @@ constexpr std::int64_t kMinListedSteps = 20;
 constexpr std::size_t kMinBase = 16;
 
 /// Taken back at most once in so much step time, and only where this part of the stretch is enough.
+/// Where it was too dear again (costs that differ from one capture to the next, some of them cheap
+/// by chance), after twice as much the next time, up to ten minutes.
 constexpr double kBackNs = 5e9;
+constexpr double kMaxBackNs = 600e9;
 constexpr double kBackRoom = 0.6;
 /// What was shed comes back after so much step time at a part of the budget, stretched. Where it
 /// proved too dear again, after twice as much the next time, up to an hour.
@@ -76,6 +79,8 @@ void Governor::Take(std::span<const PlannedRule> rules) {
   Forget();
   exceeded_ = {};
   capped_ = false;
+  back_ns_ = kBackNs;
+  back_ = false;
   unshed_ns_ = kUnshedNs;
   unshed_ = false;
 }
@@ -258,6 +263,10 @@ std::optional<Governor::Decision> Governor::Add(const StepCost& cost) {
     thinning_.stretch = std::max(thinning_.stretch, static_cast<std::uint32_t>(wanted));
     const bool stretched = before.stretch == kMaxStretch || own.steady;
     if (lists || (own.needed > kMaxStretch && stretched)) ShedNext();
+    if (back_ && thinning_.stretch != before.stretch) {
+      back_ns_ = std::min(2 * back_ns_, kMaxBackNs);
+      back_ = false;
+    }
     if (thinning_ != before) {
       capped_ = own.needed > most && most < kMaxStretch;
       Forget();
@@ -277,7 +286,7 @@ std::optional<Governor::Decision> Governor::Add(const StepCost& cost) {
     exceeded_[cost.mode] = false;
   }
 
-  if (since_ns_ < kBackNs || (thinning_.stretch == 1 && thinning_.shed == 0)) return {};
+  if (since_ns_ < back_ns_ || (thinning_.stretch == 1 && thinning_.shed == 0)) return {};
   if (!KnowsAll()) return {};
   double needed = 1;
   double share = 0;
@@ -295,6 +304,7 @@ std::optional<Governor::Decision> Governor::Add(const StepCost& cost) {
     // Nothing is waited for that nobody would publish.
     if (needed > thinning_.stretch * kBackRoom || back >= thinning_.stretch) return {};
     thinning_.stretch = back;
+    back_ = true;
   } else {
     if (since_ns_ < unshed_ns_ || taken > budget_ * kUnshedShare) return {};
     // Back to the stage below it that gave something up.

@@ -157,6 +157,8 @@ class Governor {
   bool waiting_ = false;  ///< For Published().
   std::int64_t published_ns_ = 0;
   double since_ns_ = 0;             ///< Duration of the steps counted since the last decision.
+  double back_ns_ = 0;              ///< So much of it before stretching is taken back.
+  bool back_ = false;               ///< It was, and nothing was stretched since.
   double unshed_ns_ = 0;            ///< So much of it before what was shed comes back.
   bool unshed_ = false;             ///< Something came back, and nothing was shed since.
   bool capped_ = false;             ///< The last decision stretched less than the cost asked for.

@@ -266,16 +266,20 @@ TEST(Governor, WhereTheProbeAloneIsTooDearItDoesNotSwing) {
   EXPECT_LE(training.decisions.size(), settled + 2);
 }
 
-TEST(Governor, WhereTheProbeAloneIsFarTooDearSomeDearCapturesDoNotMakeItSwing) {
+TEST(Governor, WhereCostsDifferItTakesBackEverMoreRarely) {
   std::minstd_rand random(7);
   Training training(0.01, {Every(100)}, 0);
   training.work = [](std::int64_t) { return kMs; };
   training.base_ns = 25 * kUs;
   training.cost = [&](std::uint32_t) { return random() % 10 < 7 ? 400 * kUs : 2400 * kUs; };
-  training.Run(100'000);
+  training.Run(1'000'000);
+  EXPECT_LE(training.decisions.size(), 30U);
   const std::size_t settled = training.decisions.size();
   training.Run(1'000'000);
-  EXPECT_LE(training.decisions.size(), settled + 8) << "some 800 captures";
+  EXPECT_LE(training.decisions.size(), settled + 6) << "some 800 captures";
+  training.cost = [](std::uint32_t) { return 10 * kUs; };
+  training.Run(4'000'000);
+  EXPECT_EQ(training.governor.thinning(), Thinning{}) << "however often it was wrong";
 }
 
 TEST(Governor, WhatIsTooDearAgainAndAgainIsStretchedAsFarAsItTakes) {

@@ -22,6 +22,8 @@ class Terminal {
     winsize size{.ws_row = 24, .ws_col = 100, .ws_xpixel = 0, .ws_ypixel = 0};
     pid_ = ::forkpty(&master_, nullptr, nullptr, &size);
     if (pid_ == 0) {
+      // As a terminal's shell starts a job, however this test was started (nohup, a script's &).
+      for (const int signal : {SIGINT, SIGQUIT, SIGHUP}) ::signal(signal, SIG_DFL);
       ::setenv("TERM", term, 1);
       ::unsetenv("NO_COLOR");
       std::vector<char*> argv;

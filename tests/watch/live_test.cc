@@ -416,16 +416,9 @@ TEST_P(LastRecordsTest, AreWaitedForAsLongAsTheSupervisorDoes) {
   ASSERT_TRUE(writer && watcher);
   std::vector<format::Batch> batches = Batches(sample);
   const std::size_t half = batches.size() / 2;
-  if (GetParam()) {
-    testing::SampleRun other = sample;
-    other.rank = 1;
-    const auto ended = OpenWriter("agent-b");
-    ASSERT_TRUE(ended);
-    for (format::Batch& batch : Batches(other)) {
-      ASSERT_TRUE(ended->Append(std::move(batch)).ok());
-    }
-    ASSERT_TRUE(ended->Close(true).ok());
-  }
+  testing::SampleRun other = sample;
+  other.rank = 1;
+  auto beside = GetParam() ? OpenWriter("agent-b") : nullptr;
   for (std::size_t i = 0; i < half; ++i) {
     ASSERT_TRUE(writer->Append(std::move(batches[i])).ok());
   }
@@ -436,6 +429,12 @@ TEST_P(LastRecordsTest, AreWaitedForAsLongAsTheSupervisorDoes) {
     const auto over = watcher->Poll();
     ASSERT_TRUE(over.ok()) << over.status().message();
     ASSERT_FALSE(*over);
+    if (!beside) continue;
+    for (format::Batch& batch : Batches(other)) {
+      ASSERT_TRUE(beside->Append(std::move(batch)).ok());
+    }
+    ASSERT_TRUE(beside->Close(true).ok());
+    beside.reset();
   }
   for (std::size_t i = half; i < batches.size(); ++i) {
     ASSERT_TRUE(writer->Append(std::move(batches[i])).ok());
@@ -446,7 +445,7 @@ TEST_P(LastRecordsTest, AreWaitedForAsLongAsTheSupervisorDoes) {
   const auto over = PollToTheEnd(watcher.get());
   ASSERT_TRUE(over.ok() && *over);
   const Journalled live = ReadJournal(run_);
-  EXPECT_EQ(live.gave_up, GetParam() ? 1 : 0);
+  EXPECT_EQ(live.gave_up > 0, GetParam());
   EXPECT_EQ(live.newest, Replayed(run_));
 }
 
