@@ -35,10 +35,7 @@ constexpr std::int64_t kMinListedSteps = 20;
 constexpr std::size_t kMinBase = 16;
 
 /// Taken back at most once in so much step time, and only where this part of the stretch is enough.
-/// Where it was too dear again (costs that differ from one capture to the next, some of them cheap
-/// by chance), after twice as much the next time, up to ten minutes.
 constexpr double kBackNs = 5e9;
-constexpr double kMaxBackNs = 600e9;
 constexpr double kBackRoom = 0.6;
 /// What was shed comes back after so much step time at a part of the budget, stretched. Where it
 /// proved too dear again, after twice as much the next time, up to an hour.
@@ -79,8 +76,6 @@ void Governor::Take(std::span<const PlannedRule> rules) {
   Forget();
   exceeded_ = {};
   capped_ = false;
-  back_ns_ = kBackNs;
-  back_ = false;
   unshed_ns_ = kUnshedNs;
   unshed_ = false;
 }
@@ -155,10 +150,12 @@ void Governor::LearnExtra(const StepCost& cost, double extra, bool warm_up, std:
   Extra& known = mode->extra[rarest];
   if (known.warm_up && !warm_up) {
     known.cost.Clear();
+    known.more.Clear();
     known.warm_up = false;
   }
   if (warm_up && known.cost.count() == 0) known.warm_up = true;
   known.cost.Add(static_cast<std::int64_t>(extra));
+  known.more.Add(static_cast<std::int64_t>(extra));
 }
 
 Governor::Estimate Governor::EstimateOf(const Mode& mode, std::size_t which) const {
@@ -169,6 +166,7 @@ Governor::Estimate Governor::EstimateOf(const Mode& mode, std::size_t which) con
   const double listed =
       mode.steps >= kMinListedSteps ? mode.listed_ns / static_cast<double>(mode.steps) : 0;
   double planned = 0;  // A step, at no stretch.
+  double lasting = 0;
   double dearest = 0;
   for (std::size_t i = 0; i < rules_.size(); ++i) {
     const When& when = rules_[i].when[which];
@@ -176,6 +174,7 @@ Governor::Estimate Governor::EstimateOf(const Mode& mode, std::size_t which) con
     const Extra& extra = mode.extra[i];
     const double rate = extra.cost.mean() / when.interval;
     planned += rate;
+    lasting += std::max(extra.cost.mean(), extra.more.mean()) / when.interval;
     if (rate > dearest) {
       dearest = rate;
       out.sure = extra.cost.count() >= kSureTimes && !extra.warm_up;
@@ -192,6 +191,7 @@ Governor::Estimate Governor::EstimateOf(const Mode& mode, std::size_t which) con
   const double room =
       std::max(work * (budget_ * kTarget - own_share_) - base - listed, work * budget_ * kFloor);
   out.needed = std::max(1.0, planned / room);
+  out.lasting = std::max(1.0, lasting / room);
   const double most =
       std::max(work * (budget_ - own_share_) - base - listed, work * budget_ * kFloor / kTarget);
   out.acts = planned / most;
@@ -263,10 +263,6 @@ std::optional<Governor::Decision> Governor::Add(const StepCost& cost) {
     thinning_.stretch = std::max(thinning_.stretch, static_cast<std::uint32_t>(wanted));
     const bool stretched = before.stretch == kMaxStretch || own.steady;
     if (lists || (own.needed > kMaxStretch && stretched)) ShedNext();
-    if (back_ && thinning_.stretch != before.stretch) {
-      back_ns_ = std::min(2 * back_ns_, kMaxBackNs);
-      back_ = false;
-    }
     if (thinning_ != before) {
       capped_ = own.needed > most && most < kMaxStretch;
       Forget();
@@ -286,14 +282,14 @@ std::optional<Governor::Decision> Governor::Add(const StepCost& cost) {
     exceeded_[cost.mode] = false;
   }
 
-  if (since_ns_ < back_ns_ || (thinning_.stretch == 1 && thinning_.shed == 0)) return {};
+  if (since_ns_ < kBackNs || (thinning_.stretch == 1 && thinning_.shed == 0)) return {};
   if (!KnowsAll()) return {};
   double needed = 1;
   double share = 0;
   double taken = 0;
   for (std::size_t which = 0; which < modes_.size(); ++which) {
     const Estimate estimate = EstimateOf(modes_[which], which);
-    needed = std::max(needed, estimate.needed);
+    needed = std::max(needed, estimate.lasting);
     share = std::max(share, estimate.share);
     taken = std::max(taken, estimate.share - estimate.fixed - own_share_);
   }
@@ -304,7 +300,6 @@ std::optional<Governor::Decision> Governor::Add(const StepCost& cost) {
     // Nothing is waited for that nobody would publish.
     if (needed > thinning_.stretch * kBackRoom || back >= thinning_.stretch) return {};
     thinning_.stretch = back;
-    back_ = true;
   } else {
     if (since_ns_ < unshed_ns_ || taken > budget_ * kUnshedShare) return {};
     // Back to the stage below it that gave something up.

@@ -110,6 +110,7 @@ class Governor {
   /// What one rule costs where it is due.
   struct Extra {
     Newest<8> cost;
+    Newest<32> more;       ///< The same, for what is taken back: eight may all be cheap by chance.
     bool warm_up = false;  ///< The only one so far is of the first steps: the next one replaces it.
     std::int64_t beside = 0;  ///< Steps of it whose cost another rule of the same interval has.
   };
@@ -123,11 +124,12 @@ class Governor {
     std::int64_t steps = 0;    ///< Since the last decision.
   };
   struct Estimate {
-    double share = 0;   ///< Of step time, as thinned now.
-    double fixed = 0;   ///< Of that, the probe where nothing is taken.
-    double needed = 1;  ///< Stretch that would bring it inside.
-    double listed = 0;  ///< Of that, what lists of steps cost.
-    double acts = 0;    ///< Below this stretch it is above what it may be.
+    double share = 0;    ///< Of step time, as thinned now.
+    double fixed = 0;    ///< Of that, the probe where nothing is taken.
+    double needed = 1;   ///< Stretch that would bring it inside.
+    double lasting = 1;  ///< The same by more captures, where those say more.
+    double listed = 0;   ///< Of that, what lists of steps cost.
+    double acts = 0;     ///< Below this stretch it is above what it may be.
     /// Three captures of the dearest rule were seen, and not of first steps alone.
     bool sure = false;
     bool steady = false;  ///< And not a few of them make the mean.
@@ -157,8 +159,6 @@ class Governor {
   bool waiting_ = false;  ///< For Published().
   std::int64_t published_ns_ = 0;
   double since_ns_ = 0;             ///< Duration of the steps counted since the last decision.
-  double back_ns_ = 0;              ///< So much of it before stretching is taken back.
-  bool back_ = false;               ///< It was, and nothing was stretched since.
   double unshed_ns_ = 0;            ///< So much of it before what was shed comes back.
   bool unshed_ = false;             ///< Something came back, and nothing was shed since.
   bool capped_ = false;             ///< The last decision stretched less than the cost asked for.
