@@ -292,7 +292,8 @@ def loaders(tmp_path_factory):
 @pytest.mark.parametrize("workers", [0, 2])
 def test_the_item_that_holds_a_batch_up_is_named(loaders, workers):
     part = Part(loaders, f"items {workers}")
-    (facts,) = part.facts("dataloader.slow_item")
+    # An item before it that the machine held up for 5 ms stands out too.
+    facts = part.facts("dataloader.slow_item")[-1]
     # Of the subset it is the 43rd, of the data set behind it the 22nd.
     assert facts["index"] == 42 and facts["file"] == "/data/21.jpg"
     assert facts["position"] == 42 % 8 and facts["items"] == 8
@@ -306,7 +307,7 @@ def test_the_item_that_holds_a_batch_up_is_named(loaders, workers):
 
 
 def test_items_of_an_iterator_have_a_position(loaders):
-    (facts,) = Part(loaders, "iterator").facts("dataloader.slow_item")
+    facts = Part(loaders, "iterator").facts("dataloader.slow_item")[-1]
     assert facts["position"] == 3 and "index" not in facts
 
 
