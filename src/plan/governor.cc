@@ -9,8 +9,11 @@ namespace {
 
 constexpr std::uint32_t kMaxStretch = 1024;
 constexpr std::uint32_t kMaxSamplingStretch = 8;
-/// It acts above the budget and then aims so far below it, so that it settles.
-constexpr double kTarget = 0.75;
+/// It acts above the budget and then aims so far below it, so that it settles, and because what the
+/// probe can account for is not all: caches that a capture displaced slow the steps after it down.
+constexpr double kTarget = 0.5;
+/// Lists of steps that cost more than this part of the budget leave too little to the rest.
+constexpr double kMostListed = 0.75;
 /// Where the probe's fixed cost leaves nothing, what is taken may still cost this part of the
 /// budget: a run without any statistics would not be cheaper in a way that its user could see.
 constexpr double kFloor = 0.1;
@@ -251,7 +254,7 @@ std::optional<Governor::Decision> Governor::Add(const StepCost& cost) {
   const Thinning before = thinning_;
   const double plain = own.cold ? kPlainCold : capped_ ? 1 : kPlain;
   // Lists are not stretched: where they alone are too dear, only shedding helps.
-  const bool lists = own.listed > budget_ * kTarget;
+  const bool lists = own.listed > budget_ * kMostListed;
   // Plain by what is taken: the probe's fixed cost, which no thinning changes, proves nothing.
   const bool plainly =
       own.acts > plain * thinning_.stretch || (lists && own.share > plain * budget_);

@@ -246,8 +246,8 @@ TEST(Governor, WhatIsNearTheBudgetIsTakenBackAndStillJudged) {
 TEST(Governor, ASecondDearCaptureIsEnoughWhereTheFirstStretchedTooLittle) {
   Training training(0.01, {Every(100)}, 600 * kMs);  // 30 % of a hundred steps' time.
   training.Run(1700);
-  EXPECT_GE(training.governor.thinning().stretch, 30U);
-  EXPECT_LE(training.governor.thinning().stretch, 50U);
+  EXPECT_GE(training.governor.thinning().stretch, 45U);
+  EXPECT_LE(training.governor.thinning().stretch, 75U);
 }
 
 TEST(Governor, WhereTheProbeAloneIsTooDearItDoesNotSwing) {
@@ -280,7 +280,8 @@ TEST(Governor, EightCheapCapturesOfManyTakeNothingBack) {
   const std::size_t settled = training.decisions.size();
   training.Run(500'000);
   EXPECT_EQ(training.decisions.size(), settled);
-  EXPECT_GE(training.governor.thinning().stretch, 11U);
+  // By a tenth of the budget, which is what the probe leaves: 1.07 % in the mean at no stretch.
+  EXPECT_GE(training.governor.thinning().stretch, 8U);
   training.cost = [](std::uint32_t) { return 10 * kUs; };
   training.Run(300'000);
   EXPECT_EQ(training.governor.thinning(), Thinning{});
@@ -317,9 +318,14 @@ TEST(Governor, StretchesInProportion) {
   Training training(0.01, {Every(10)}, 7 * kMs);  // 3.4 %.
   training.Run(1000);
   ASSERT_FALSE(training.decisions.empty());
-  EXPECT_GE(training.governor.thinning().stretch, 4U);
-  EXPECT_LE(training.governor.thinning().stretch, 7U);
+  EXPECT_GE(training.governor.thinning().stretch, 6U);
+  EXPECT_LE(training.governor.thinning().stretch, 9U);
   EXPECT_EQ(training.governor.thinning().shed, 0U);
+  // It settles at half the budget: what the probe cannot account for comes on top.
+  training.Restart();
+  training.Run(9000);
+  EXPECT_GE(training.Share(), 0.0035);
+  EXPECT_LE(training.Share(), 0.0055);
 }
 
 TEST(Governor, KnowsTheWholeIntervalFromOneStep) {
