@@ -14,6 +14,13 @@ core after the warm-up; agent and watcher run where they like, as a rule on anot
 them. All get their large blocks in huge pages: with small ones two plain processes differ by 2 % for as long as they
 live (measured here: 0.9 % then), by the luck of the pages they got.
 
+Where a step is long, what the machine does changes within it, and whole steps are too long a turn: under the default
+plan the trainings of "resnet18" and "transformer" make their steps in slices of 5 ms (slices.py), in which only one of
+them runs; a step's time is what it had of its process's slices, a cycle the same step of each. They warm up all at once,
+for more steps, and there are more such rounds, smdebug in every third: what is left is what two processes differ by. All that is Telltale's
+runs beside all of them there, and what it slows a training down by is added: its share of a core times what a core that
+computes all the time slows a training by, measured in the first rounds by one in whose slices another core does.
+
 A cycle of turns gives one ratio of the watched process to the mean of the two plain ones and one A/A
 ratio of the second plain one to the first; a round's ratio is the median of its cycles, plus what the
 statistics of weights and gradients take, which come once in 100 steps and so not into a median: by how much the
@@ -40,7 +47,7 @@ step ends where the next begins, so the last of a turn holds the others' turns.
 All of Telltale's own processes are stopped (SIGSTOP) while it is not the watched one's turn, so that the plain
 ones are as without it.
 
-With --max-rounds it goes on after --rounds until the interval is narrow enough. That looks only at the
+It goes on after --rounds, up to --max-rounds, until the interval is narrow enough. That looks only at the
 interval's width, not at where it lies.
 
 usage: overhead.py [--rounds N] [--max-rounds N] [--models LIST] [--level LEVEL] [--threads LIST] [--threads-rounds N] [--quick] [--no-smdebug] [--json FILE] [--go-on]
@@ -52,6 +59,7 @@ import collections.abc
 import contextlib
 import functools
 import hashlib
+import itertools
 import json
 import os
 import pathlib
@@ -63,6 +71,7 @@ import tempfile
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from slices import BusyTrainer, take_slices
 from smdebug_peer import smdebug_python
 from turns import ROOT, STEP, TELLTALE, Trainer, WatchedTrainer, calm_ms, fail, median_interval, query
 
@@ -74,6 +83,8 @@ MIN_ROUNDS = 20
 
 DEFAULT_LEVEL = "steps"
 STATISTICS_EVERY = 100  # Steps; the default plan's.
+SMDEBUG_EVERY = 3
+BUSY_ROUNDS = 6  # With a training beside a busy core, where they go by slices.
 
 
 @dataclass(frozen=True)
@@ -84,13 +95,14 @@ class Model:
     skip: int  # First steps of a turn that do not count.
     cycles: int
     settle: int = 0  # The watched one's warm-up where it is longer.
+    sliced: bool = False  # One turn, in slices within its steps: slices.py.
 
 
 # warmup + turn * cycles is beyond STATISTICS_EVERY, so that each run has statistics at least once.
 MODELS = {
     "small": Model(limit_percent=3.0, warmup=200, turn=40, skip=10, cycles=240),
-    "transformer": Model(limit_percent=1.0, warmup=50, turn=3, skip=1, cycles=60),
-    "resnet18": Model(limit_percent=1.0, warmup=50, turn=1, skip=0, cycles=60),
+    "transformer": Model(limit_percent=1.0, warmup=76, turn=26, skip=0, cycles=1, sliced=True),
+    "resnet18": Model(limit_percent=1.0, warmup=76, turn=26, skip=0, cycles=1, sliced=True),
 }
 # With --level all, where the governor has to thin out: it may take its budget of 1 % and a fifth.
 GOVERNED_LIMIT_PERCENT = 1.2
@@ -126,6 +138,7 @@ class Ratios:
     steps_ns: list[dict[str, list[int]]] = field(default_factory=list)  # Of all turns, of each process.
     # Telltale's processes in the watched one's turns, percent of a core.
     helpers: list[float] = field(default_factory=list)
+    busy: list[float] = field(default_factory=list)  # Percent that a busy core beside it slows a training by.
     # What the rounds were made with: rounds of another protocol are not to be counted with them.
     protocol: dict[str, Any] = field(default_factory=dict)
 
@@ -206,45 +219,53 @@ def one_round(
             "plain2": plain,
             "watched": [str(TELLTALE), "run", "--level", level, "-o", str(run), "--", *plain],
         }
-        if smdebug:
+        number = len(ratios.watched)
+        # Of rounds by slices there are many, and what is beside them needs no interval as narrow.
+        if smdebug and not (model.sliced and number % SMDEBUG_EVERY):
             commands["smdebug"] = [smdebug, *arguments, "--smdebug", str(folder / "smdebug")]
+        if model.sliced and number < BUSY_ROUNDS:
+            commands["busy"] = plain
         settled = max(model.warmup, model.settle)
         trainers: dict[str, Trainer] = {}
-        # One after the other: which memory a process finds for the rest of its life must not hang on what it is, nor
-        # the governor start from what capturing costs while two trainings wait for the same core.
-        for one in next(orders(list(commands), seed=-1 - len(ratios.watched))):
+        # Which memory a process finds for the rest of its life must not hang on what it is.
+        for one in next(orders(list(commands), seed=-1 - number)):
             if one == "watched":
                 command = [*commands[one], "--warmup", str(settled)]
                 trainers[one] = watched = WatchedTrainer(one, command, threads, folder)
             else:
-                trainers[one] = Trainer(one, commands[one], threads, folder)
+                kind = BusyTrainer if one == "busy" else Trainer
+                trainers[one] = kind(one, commands[one], threads, folder)
             stack.enter_context(trainers[one])
-            trainers[one].answer()
-            if one == "watched":
-                watched.pause()
-                stack.callback(watched.resume)
-        cycles: dict[str, list[float]] = {"watched": [], "plain": [], "smdebug": []}
+            if not model.sliced:
+                # One after the other: the governor is not to start from what capturing costs while two trainings wait
+                # for the same core.
+                ready(trainers[one], stack)
+        if model.sliced:
+            for trainer in trainers.values():
+                ready(trainer, stack)
+        cycles: dict[str, list[float]] = {"watched": [], "plain": [], "smdebug": [], "busy": []}
         plain_ms = []
-        order = orders(list(commands), seed=len(ratios.watched))
-        for _ in range(model.cycles):
-            ms = {name: trainers[name].turn_ms(model.skip) for name in next(order)}
+        for ms in cycles_ms(model, trainers, seed=number):
             base = (ms["plain"] + ms["plain2"]) / 2
             plain_ms.append(base)
             cycles["watched"].append(100 * (ms["watched"] / base - 1))
             cycles["plain"].append(100 * (ms["plain2"] / ms["plain"] - 1))
-            if smdebug:
-                cycles["smdebug"].append(100 * (ms["smdebug"] / base - 1))
+            for one in ("smdebug", "busy"):
+                if one in ms:
+                    cycles[one].append(100 * (ms[one] / base - 1))
         stack.pop_all().close()  # The run is whole from here on.
+        # Within a turn by slices every step is like the others.
+        turn = 1 if model.sliced else model.turn
         step_ms = statistics.median(plain_ms)
         captured = captured_steps(run)
         if level == DEFAULT_LEVEL:
             accounted = accounted_percent(run, step_ms)
             # Where the governor has stretched that, none may be in the turns, and the line below says so.
             every = round(STATISTICS_EVERY * governor_says(run)[0])
-            extra = captured_percent(captured, watched.steps_ns, model.turn, settled, every, step_ms)
+            extra = captured_percent(captured, watched.steps_ns, turn, settled, every, step_ms)
         else:
             accounted = governed_percent(run, settled, step_ms)
-            extra = captured_percent(captured, watched.steps_ns, model.turn, settled, None, step_ms)
+            extra = captured_percent(captured, watched.steps_ns, turn, settled, None, step_ms)
         ratios.plain_ms.append(step_ms)
         ratios.cycles.append(cycles)
         ratios.steps_ns.append({name: trainer.steps_ns for name, trainer in trainers.items()})
@@ -262,7 +283,12 @@ def one_round(
         # What capturing takes is in percent of the usual step.
         ratios.calm.append(100 * (calm["watched"] / base - 1) + extra * step_ms / base)
         ratios.calm_plain.append(100 * (calm["plain2"] / calm["plain"] - 1))
-        whole = {name: whole_turns(trainer.steps_ns, model.turn) for name, trainer in trainers.items()}
+        of_turns = {name: trainer.steps_ns for name, trainer in trainers.items()}
+        if model.sliced:  # One turn, which would hold `extra` already.
+            plan_took = [step - settled for step in captured]
+            of_turns = {name: without(times, plan_took) for name, times in of_turns.items()}
+            turn = len(of_turns["plain"])
+        whole = {name: whole_turns(times, turn) for name, times in of_turns.items()}
         ratios.whole.append(
             extra
             + statistics.median(
@@ -270,8 +296,41 @@ def one_round(
                 for ours, one, other in zip(whole["watched"], whole["plain"], whole["plain2"], strict=True)
             )
         )
-        if smdebug:
+        if cycles["smdebug"]:
             ratios.smdebug.append(statistics.median(cycles["smdebug"]))
+        if cycles["busy"]:
+            ratios.busy.append(statistics.median(cycles["busy"]))
+
+
+def ready(trainer: Trainer, stack: contextlib.ExitStack) -> None:
+    """Waits for the end of its warm-up."""
+    trainer.answer()
+    if isinstance(trainer, WatchedTrainer):
+        trainer.pause()
+        stack.callback(trainer.resume)
+
+
+def beside_percent(ratios: Ratios) -> float:
+    """What Telltale's own processes slow a training down by that runs beside them, where that is not in the rounds'
+    ratios: percent of a step."""
+    return statistics.median(ratios.busy) * statistics.median(ratios.helpers) / 100 if ratios.busy else 0.0
+
+
+def cycles_ms(
+    model: Model, trainers: dict[str, Trainer], seed: int
+) -> collections.abc.Iterator[dict[str, float]]:
+    """What a step takes in each of them, in ms, a cycle of turns or, by slices, a step of all after the other."""
+    if not model.sliced:
+        for order in itertools.islice(orders(list(trainers), seed), model.cycles):
+            yield {name: trainers[name].turn_ms(model.skip) for name in order}
+        return
+    take_slices(trainers, seed)
+    for times in zip(*(trainer.steps_ns for trainer in trainers.values()), strict=True):
+        yield {name: ns / 1e6 for name, ns in zip(trainers, times, strict=True)}
+
+
+def without(steps_ns: list[int], left_out: collections.abc.Collection[int]) -> list[int]:
+    return [ns for step, ns in enumerate(steps_ns) if step not in left_out]
 
 
 def whole_turns(steps_ns: list[int], turn: int) -> list[int]:
@@ -288,7 +347,7 @@ def subject() -> dict[str, str]:
     """What is measured, with what, where: rounds of different ones do not belong together."""
     files = [TELLTALE, TELLTALE.parents[1] / "lib/telltale/python/telltale/_probe.abi3.so", STEP]
     files += sorted((TELLTALE.parents[1] / "lib/telltale/python").rglob("*.py"))
-    files += [ROOT / "bench/turns.py", pathlib.Path(__file__)]
+    files += [ROOT / "bench/turns.py", ROOT / "bench/slices.py", pathlib.Path(__file__)]
     digest = hashlib.sha256()
     for file in files:
         digest.update(file.read_bytes() if file.exists() else b"")
@@ -379,8 +438,8 @@ def main() -> int:
     parser.add_argument(
         "--max-rounds",
         type=int,
-        default=0,
-        help="go on beyond --rounds up to here until the interval is narrow enough",
+        default=40,
+        help="go on beyond --rounds up to here until the interval is narrow enough (default 40)",
     )
     parser.add_argument("--models", help="comma-separated: " + ", ".join({**MODELS, **GOVERNED}))
     parser.add_argument(
@@ -396,7 +455,7 @@ def main() -> int:
     )
     options = parser.parse_args()
     if options.quick:
-        options.rounds = min(options.rounds, 6)
+        options.rounds = options.max_rounds = min(options.rounds, 6)
     check_can_measure()
     smdebug = None if options.no_smdebug else smdebug_python()
 
@@ -428,17 +487,26 @@ def main() -> int:
             ratios = measure(name, threads, options, smdebug, functools.partial(keep, name, threads))
             model = models_of(options.level)[name]
             limit = model.limit_percent
-            said = verdict(ratios.watched, ratios.plain, limit) if threads == 1 else "beside"
+            beside = beside_percent(ratios)
+            watched, calm, whole = (
+                [value + beside for value in values] for values in (ratios.watched, ratios.calm, ratios.whole)
+            )
+            said = verdict(watched, ratios.plain, limit) if threads == 1 else "beside"
             said_all.add(said)
             print(
                 f"{name:<12} {threads:>7} {statistics.median(ratios.plain_ms):>6.2f} ms"
-                f" {describe(ratios.watched):>18} {statistics.median(ratios.accounted):>8.2f} %"
+                f" {describe(watched):>18} {statistics.median(ratios.accounted):>8.2f} %"
                 f" {describe(ratios.plain):>18}"
-                f" {describe(ratios.calm):>18} {describe(ratios.calm_plain):>18} {describe(ratios.whole):>18}"
+                f" {describe(calm):>18} {describe(ratios.calm_plain):>18} {describe(whole):>18}"
                 f" {describe(ratios.smdebug):>18} {statistics.median(ratios.statistics):>8.2f} %"
                 f" {statistics.median(ratios.stretch):>8.1f} {statistics.median(ratios.helpers):>6.2f} %  {said} (limit {limit:g} %)",
                 flush=True,
             )
+            if ratios.busy:
+                print(
+                    f"  a busy core beside a training slows it by {statistics.median(ratios.busy):.1f} %:"
+                    f" of telltale's figures {beside:.2f} % are that, by the helpers' share"
+                )
             if options.level == DEFAULT_LEVEL and (thinned := sum(stretch > 1 for stretch in ratios.stretch)):
                 print(
                     f"  in {thinned} of {len(ratios.stretch)} rounds the governor thinned the statistics at the end"

@@ -18,6 +18,7 @@ from unittest import mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import overhead
+import slices
 import turns
 
 
@@ -102,6 +103,55 @@ class Captured(unittest.TestCase):
     def test_whole_turns(self) -> None:
         self.assertEqual(overhead.whole_turns([1, 2, 3, 4, 5, 6], 3), [6, 15])
         self.assertEqual(overhead.whole_turns([1, 2], 1), [1, 2])
+
+
+class Slices(unittest.TestCase):
+    def test_a_steps_time_is_what_it_had_of_the_slices(self) -> None:
+        own = [(10, 15), (30, 35), (50, 55)]
+        self.assertEqual(slices.active_ns(10, 15, own), 5)
+        self.assertEqual(slices.active_ns(12, 52, own), 3 + 5 + 2)
+        self.assertEqual(slices.active_ns(0, 100, own), 15)
+        self.assertEqual(slices.active_ns(31, 33, own), 2)
+        self.assertEqual(slices.active_ns(15, 30, own), 0)
+        self.assertEqual(slices.active_ns(60, 70, own), 0)
+        self.assertEqual(slices.active_ns(0, 5, []), 0)
+        # Steps that follow each other lose nothing and count nothing twice.
+        self.assertEqual(
+            slices.active_ns(12, 32, own) + slices.active_ns(32, 53, own), slices.active_ns(12, 53, own)
+        )
+
+    def test_one_runs_at_a_time_and_all_go_on_afterwards(self) -> None:
+        # Real trainings in all but the torch: they count their own CPU time.
+        script = (
+            "import json, sys, time\n"
+            "answer = {'begin_ns': [], 'step_ns': []}\n"
+            "while True:\n"
+            "    print(json.dumps(answer), flush=True)\n"
+            "    if not sys.stdin.readline(): break\n"
+            "    answer = {'begin_ns': [], 'step_ns': []}\n"
+            "    for _ in range(4):\n"
+            "        begin, had = time.perf_counter_ns(), time.thread_time()\n"
+            "        while time.thread_time() - had < 0.02: pass\n"
+            "        answer['begin_ns'].append(begin); answer['step_ns'].append(time.perf_counter_ns() - begin)\n"
+        )
+        with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+            trainers = {}
+            for name in ("one", "other"):
+                trainers[name] = turns.Trainer(name, [sys.executable, "-c", script], 1, pathlib.Path(folder))
+                stack.enter_context(trainers[name])
+                self.assertEqual(trainers[name].answer(), [])
+            slices.take_slices(trainers, seed=3)
+            for trainer in trainers.values():
+                self.assertEqual(len(trainer.steps_ns), 4)
+                # Its 20 ms of a core lie in its slices, but for what runs on until a signal has arrived.
+                self.assertGreater(min(trainer.steps_ns), 10_000_000)
+                self.assertGreater(trainer.turn_ms(0), 0)  # It goes on without slices.
+            self.assertEqual(
+                {name: len(one.steps_ns) for name, one in trainers.items()}, {"one": 8, "other": 8}
+            )
+
+    def test_steps_at_which_the_plan_took_something_are_counted_once(self) -> None:
+        self.assertEqual(overhead.without([1, 2, 3, 4], [1, 9, -1]), [1, 3, 4])
 
 
 class Governor(unittest.TestCase):

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """One training whose step time bench/overhead.py measures; knows nothing of Telltale.
 
-usage: train_step.py MODEL [--steps N] [--warmup N] [--threads N] [--smdebug FOLDER [--saves WHAT]]
+usage: train_step.py MODEL [--steps N] [--warmup N] [--threads N] [--spin-ms MS] [--smdebug FOLDER [--saves WHAT]]
 After the warm-up it takes turns: for each line on its standard input it makes N steps and prints one
-JSON line with their times in nanoseconds (an empty list after the warm-up); it ends at the end of its
-input. With --smdebug its hook is registered on model and loss as its documentation says, and set to
+JSON line with their begins (time.perf_counter_ns()) and times in nanoseconds (empty lists after the warm-up); it ends
+at the end of its input. With --smdebug its hook is registered on model and loss as its documentation says, and set to
 save nothing, or, every step, of all weights and gradients: reductions (ten: min, max, mean and std of the values and
 of the absolute ones, l1, l2), histograms, or the raw values.
 """
@@ -83,12 +83,22 @@ def smdebug_hook(folder: str, saves: str) -> Any:
     return hook
 
 
+def spin(ms: float) -> None:
+    """Computes until this thread has had so much of a core: a time when it is stopped is none of it."""
+    end = time.thread_time() + ms / 1000
+    while time.thread_time() < end:
+        pass
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("model", choices=["resnet18", "transformer", "mlp", "small"])
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--warmup", type=int, default=50)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument(
+        "--spin-ms", type=float, default=0, help="computes for so long in each step: a known cost"
+    )
     parser.add_argument("--smdebug", metavar="FOLDER")
     parser.add_argument("--saves", choices=["nothing", "reductions", "histograms", "raw"], default="nothing")
     options = parser.parse_args()
@@ -103,16 +113,19 @@ def main() -> None:
         hook.register_module(network)
         hook.register_loss(criterion)
 
-    def train(steps: int) -> list[int]:
-        times = []
+    def train(steps: int) -> tuple[list[int], list[int]]:
+        begins, times = [], []
         for _ in range(steps):
             begin = time.perf_counter_ns()
             optimizer.zero_grad()
             loss = criterion(network(inputs), targets)
             loss.backward()
             optimizer.step()
+            if options.spin_ms:
+                spin(options.spin_ms)
             times.append(time.perf_counter_ns() - begin)
-        return times
+            begins.append(begin)
+        return begins, times
 
     train(options.warmup)
     if options.threads == 1 and not options.smdebug:
@@ -120,12 +133,13 @@ def main() -> None:
         # writers are made later and would have to stay too). Neighbours of the machine slow its cores down one at a
         # time, for seconds; those who take turns share theirs.
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+    begins: list[int] = []
     times: list[int] = []
     while True:
-        print(json.dumps({"step_ns": times}), flush=True)
+        print(json.dumps({"begin_ns": begins, "step_ns": times}), flush=True)
         if not sys.stdin.readline():
             return
-        times = train(options.steps)
+        begins, times = train(options.steps)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import json
 import math
 import os
 import pathlib
+import select
 import signal
 import statistics
 import subprocess
@@ -59,21 +60,40 @@ class Trainer:
         except (BrokenPipeError, subprocess.TimeoutExpired):
             self.process.kill()
             self.process.wait()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
 
     def answer(self) -> list[int]:
         """Waits for the line that ends the warm-up or a turn; the steps' times in ns."""
+        return [ns for _, ns in self.answer_with_begins()]
+
+    def answer_with_begins(self) -> list[tuple[int, int]]:
+        """The same, each behind its begin by time.perf_counter_ns()."""
         assert self.process.stdout is not None
         for line in self.process.stdout:
             if line.startswith("{"):
-                return json.loads(line)["step_ns"]
+                answer = json.loads(line)
+                return list(zip(answer["begin_ns"], answer["step_ns"], strict=True))
         tail = " / ".join(self.errors.read_text(encoding="utf-8").strip().splitlines()[-3:])
         fail(f"the {self.name} process ended with exit code {self.process.wait()}: {tail}")
 
-    def turn_ms(self, skip: int) -> float:
-        """Takes a turn; the median of its steps without the first `skip`, in ms."""
+    def has_answered(self) -> bool:
+        """Whether there is something to read: the answer, since nothing else is written after the warm-up."""
+        return bool(select.select([self.process.stdout], [], [], 0)[0])
+
+    def processes(self) -> list[int]:
+        """All of its processes that are there."""
+        return [self.process.pid, *descendants(self.process.pid)]
+
+    def go(self) -> None:
+        """Lets it take a turn; answer() waits for its end."""
         assert self.process.stdin is not None
         self.process.stdin.write("go\n")
         self.process.stdin.flush()
+
+    def turn_ms(self, skip: int) -> float:
+        """Takes a turn; the median of its steps without the first `skip`, in ms."""
+        self.go()
         times = self.answer()
         self.steps_ns += times
         self.counted_ns += times[skip:]
@@ -158,10 +178,14 @@ class WatchedTrainer(Trainer):
     def turn_ms(self, skip: int) -> float:
         self.resume()
         ms = super().turn_ms(skip)
-        self.turns_s += time.monotonic() - self.resumed_at
+        self.turn_ends(self.resumed_at)
+        return ms
+
+    def turn_ends(self, began: float) -> None:
+        """Counts what Telltale's processes took since resume(), in a turn that began then, and stops them."""
+        self.turns_s += time.monotonic() - began
         self.pause()
         self.helpers_ns += sum(max(0, cpu_ns(pid) - self.spent_before.get(pid, 0)) for pid in self.stopped)
-        return ms
 
 
 # A step in calm: this share of the steps are faster. Neighbours only ever add to a step's time.
