@@ -270,7 +270,9 @@ TT_API void tt_detail_span(uint32_t name, uint64_t begin, uint64_t end, tt_span_
 /* Time from `begin` (tt_now) to now was ours: adds it to the open step's probe_ns, or, on another
  * thread than the one that steps, to that of the step that closes next. */
 TT_API void tt_account(uint64_t begin);
-/* Counts something that was wanted and not recorded, by a reason (name id). */
+/* Counts something that was wanted and not recorded, by a reason (name id): the ledger has it in
+ * `probe.skipped` and, of 64 reasons in a process, in `skipped.<reason>`. 0, and what is beyond
+ * them: `skipped.other`. */
 TT_API void tt_count_skipped(uint32_t reason, uint64_t n);
 
 #ifdef __cplusplus

@@ -309,7 +309,7 @@ PyObject* Record(PyObject*, PyObject* const* args, Py_ssize_t count, PyObject* k
     return nullptr;
   }
   if (ndim < 0 || stride_count != ndim || dtype < 0) {
-    tt_count_skipped(0, 1);
+    Skipped(dtype < 0 ? "capture.dtype" : "capture.array");
     return None();
   }
   tt_array array{};
@@ -389,8 +389,10 @@ PyObject* RecordComputed(PyObject*, PyObject* const* args, Py_ssize_t count, PyO
   const long mode = a.Int(13, TT_MODE_OPEN);
   if (PyErr_Occurred() != nullptr) return nullptr;
   if (g_recording != Recording::kOn) return None();
-  if (tensor == 0 || dtype < 0) {
+  if (tensor == 0) {
     tt_count_skipped(0, 1);
+  } else if (dtype < 0) {
+    Skipped("capture.dtype");
   } else {
     tt_record_computed(tensor, &stats, static_cast<tt_dtype>(dtype), step, static_cast<int>(mode));
   }

@@ -86,7 +86,7 @@ bool TakeLoss(PyObject* tensor, double* loss) {
   if (IsNewestScaled(tensor)) {
     tensor = g_unscaled;
   } else if (g_scale_pending) {
-    if (HostScalar(tensor, loss) || IsDeviceScalar(tensor)) tt_count_skipped(0, 1);
+    if (HostScalar(tensor, loss) || IsDeviceScalar(tensor)) Skipped("loss.scaled");
     return false;
   }
   Py_INCREF(tensor);  // Another thread may scale its loss while torch is asked about this one.
@@ -279,7 +279,7 @@ bool IsGivenScaler(PyObject* kwnames) {
 void Statistics(PyObject* optimizer, PyObject* kwnames) {
   if (!AnythingDue()) return;
   if (IsGivenScaler(kwnames)) {
-    tt_count_skipped(0, 1);
+    Skipped("capture.scaled_gradients");
   } else {
     TellOptimizer(optimizer);
   }

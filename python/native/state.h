@@ -6,6 +6,8 @@
 // Thread safety: everything here is touched with the GIL held; ThreadState belongs to its thread.
 #pragma once
 
+#include <string_view>
+
 #include "py_api.h"
 #include "telltale/probe.h"
 
@@ -77,6 +79,10 @@ struct Names {
   std::uint32_t sample = 0;
 };
 extern Names g_names;
+/// Counts one thing that was wanted and not recorded.
+inline void Skipped(std::string_view reason) {
+  tt_count_skipped(tt_name(reason.data(), reason.size()), 1);
+}
 /// Text to name id, for names given by the user. A new process starts with an empty one.
 extern PyObject* g_name_ids;
 

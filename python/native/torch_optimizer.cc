@@ -238,7 +238,7 @@ bool RecordKept(PyObject* optimizer, PyObject** refused) {
   }
   if (!RecordGroups(lists.get(), tables.get(), refused)) {
     DropError();
-    tt_count_skipped(0, 1);
+    Skipped("capture.failed");
   }
   if (*refused != nullptr) ForgetAll();
   return true;

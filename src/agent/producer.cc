@@ -13,6 +13,7 @@
 
 #include "agent/budget.h"
 #include "base/json.h"
+#include "format/ledger_names.h"
 
 namespace telltale::agent {
 namespace {
@@ -233,13 +234,22 @@ void Producer::SkipMarks(bool start, bool exit, bool disabled, bool left) {
 void Producer::CountInto(Ledger* ledger) {
   const channel::ProducerInfo& info = consumer_->info();
   const channel::ProducerCounters counters = consumer_->counters();
-  const auto set = [&](const char* name, std::uint64_t value, bool loss) {
-    ledger->Set({name, subject_}, value, {"records", loss, info.rank, info.pid});
+  const auto set = [&](std::string_view name, std::uint64_t value, bool loss) {
+    ledger->Set({std::string(name), subject_}, value, {"records", loss, info.rank, info.pid});
   };
   set("probe.records_produced", counters.produced, false);
   set("probe.records_dropped", counters.dropped, true);
   set("probe.names_folded", counters.names_folded, true);
-  set("probe.skipped", counters.skipped, true);
+  set(format::kSkipped, counters.skipped, true);
+  std::uint64_t other = counters.skipped_other;
+  for (const channel::ProducerCounters::Reason& reason : counters.skipped_for) {
+    if (reason.name == format::kSkippedOther) {
+      other += reason.count;
+    } else {
+      set(fmt::format("{}{}", format::kSkippedFor, reason.name), reason.count, false);
+    }
+  }
+  set(fmt::format("{}{}", format::kSkippedFor, format::kSkippedOther), other, false);
   set("probe.spans_thinned", counters.spans_thinned, false);
   set("probe.malformed", counters.malformed, true);
   set("probe.foreign_thread", counters.foreign_thread, false);

@@ -53,6 +53,10 @@ TEST(ChannelFormat, NamesAndRecordsAreThePagesExample) {
   EXPECT_EQ(ring->head.load(), 104u);
   EXPECT_EQ(std::string(arena + ring->offset, 104), records);
   EXPECT_EQ(std::string(arena, 64), Example("header"));
+  producer.CountSkipped("loss", 3);
+  producer.CountSkipped("", 1);
+  EXPECT_EQ(header.skipped.load(), 4u);
+  EXPECT_EQ(std::string(arena + 728, 8) + std::string(arena + 768, 16), Example("skipped"));
 }
 
 /// The first bytes of a memfd.

@@ -149,6 +149,14 @@ ProducerCounters ArenaConsumer::counters() {
   }
   c.names_folded = h.names_folded.load(std::memory_order_relaxed);
   c.foreign_thread = h.foreign_thread.load(std::memory_order_relaxed);
+  // The parts before the total, which was counted first.
+  for (const format::SkipReason& one : h.skip_reasons) {
+    const std::uint32_t name = one.name.load(std::memory_order_relaxed);
+    if (name == 0) break;
+    if (name > names_.size()) continue;
+    c.skipped_for.push_back({names_[name - 1], one.count.load(std::memory_order_acquire)});
+  }
+  c.skipped_other = h.skipped_other.load(std::memory_order_acquire);
   c.skipped = h.skipped.load(std::memory_order_relaxed);
   c.spans_thinned = h.spans_thinned.load(std::memory_order_relaxed);
   c.raw_dropped = h.raw_dropped.load(std::memory_order_relaxed);

@@ -43,6 +43,13 @@ struct ProducerCounters {
   std::uint64_t histogram_dropped = 0;  ///< Histograms likewise.
   std::uint64_t unanswered = 0;  ///< Tensors that were due before the plan had answered them.
   std::uint64_t malformed = 0;   ///< Found by the consumer.
+  /// Of `skipped`, by reason. A reason whose name no drain has seen yet is not in it.
+  struct Reason {
+    std::string_view name;  ///< Valid until the next drain.
+    std::uint64_t count = 0;
+  };
+  std::vector<Reason> skipped_for;
+  std::uint64_t skipped_other = 0;  ///< Of `skipped`: without a reason, or beyond those kept apart.
 };
 
 /// Values of a tensor that are to be stored. Strings are interned as those of rows are.

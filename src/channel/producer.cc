@@ -302,6 +302,26 @@ void Producer::Disable(const char* reason, std::size_t length) {
   header_->disabled_bytes.store(static_cast<std::uint32_t>(length), std::memory_order_release);
 }
 
+void Producer::CountSkipped(std::uint32_t reason, std::uint64_t n) {
+  header_->skipped.fetch_add(n, std::memory_order_relaxed);
+  // After the total: who reads the parts first never finds more in them.
+  SkippedFor(reason)->fetch_add(n, std::memory_order_release);
+}
+
+std::atomic<std::uint64_t>* Producer::SkippedFor(std::uint32_t reason) {
+  const std::string_view text = names_.Text(reason);
+  if (!text.empty() && text.front() != format::kTensorMark) {
+    for (format::SkipReason& one : header_->skip_reasons) {
+      std::uint32_t name = one.name.load(std::memory_order_relaxed);
+      if (name == 0 && one.name.compare_exchange_strong(name, reason, std::memory_order_relaxed)) {
+        return &one.count;
+      }
+      if (name == reason) return &one.count;
+    }
+  }
+  return &header_->skipped_other;
+}
+
 std::uint64_t Producer::RulesSequence() const {
   const format::ControlHeader* control = control_.load(std::memory_order_acquire);
   if (control == nullptr || rules_ == nullptr) return 0;

@@ -11,6 +11,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 
 #include "channel/name_table.h"
 #include "channel/slab_writer.h"
@@ -105,7 +106,11 @@ class Producer {
   void SetRank(std::int32_t rank) { header_->rank.store(rank, std::memory_order_relaxed); }
   /// Publishes why the probe is off. The first reason stays.
   [[gnu::cold]] void Disable(const char* reason, std::size_t length);
-  void CountSkipped(std::uint64_t n) { header_->skipped.fetch_add(n, std::memory_order_relaxed); }
+  /// `reason`: a name id; 0: none.
+  void CountSkipped(std::uint32_t reason, std::uint64_t n);
+  void CountSkipped(std::string_view reason, std::uint64_t n) {
+    CountSkipped(reason.empty() ? 0 : Intern(reason.data(), reason.size()), n);
+  }
   void CountThinned(std::uint64_t n) {
     header_->spans_thinned.fetch_add(n, std::memory_order_relaxed);
   }
@@ -157,6 +162,7 @@ class Producer {
   [[gnu::cold]] ThreadRing* ClaimRing();
   bool MakeArena(const ArenaPlan& plan);
   bool Register(const char* socket_path, std::uint8_t process_kind);
+  std::atomic<std::uint64_t>* SkippedFor(std::uint32_t reason);
   void CloseSocket();
 
   char* arena_;  ///< Null: not open.

@@ -318,6 +318,21 @@ TEST_F(RecordReaderTest, CountersOfTheHeaderComeThrough) {
   EXPECT_EQ(counters.unanswered, 3u);
 }
 
+TEST_F(RecordReaderTest, ReasonsThatTheNamesDoNotHaveAreLeftOut) {
+  producer_->CountSkipped("why", 2);
+  EXPECT_TRUE(consumer_->counters().skipped_for.empty()) << "its name comes with a drain";
+  EXPECT_EQ(consumer_->counters().skipped, 2u);
+  auto* header = const_cast<format::ArenaHeader*>(producer_->header());
+  header->skip_reasons[1].name = 4000;
+  header->skip_reasons[1].count = 7;
+  header->skip_reasons[3].name = 1;  // Behind one that is not in use.
+  Drain();
+  const ProducerCounters counters = consumer_->counters();
+  ASSERT_EQ(counters.skipped_for.size(), 1u);
+  EXPECT_EQ(counters.skipped_for[0].name, "why");
+  EXPECT_EQ(counters.skipped_for[0].count, 2u);
+}
+
 TEST_F(RecordReaderTest, AnArenaOfVersion10IsRead) {
   auto* header = const_cast<format::ArenaHeader*>(producer_->header());
   header->abi_minor = 0;
@@ -325,6 +340,7 @@ TEST_F(RecordReaderTest, AnArenaOfVersion10IsRead) {
   auto consumer = Consumer::Attach(producer_.Fd());
   ASSERT_TRUE(consumer.ok()) << consumer.status().message();
   EXPECT_EQ((*consumer)->counters().raw_dropped, 0u);
+  EXPECT_TRUE((*consumer)->counters().skipped_for.empty());
   header->header_bytes = format::kArenaHeaderBytesMin - 1;
   EXPECT_FALSE(Consumer::Attach(producer_.Fd()).ok());
 }

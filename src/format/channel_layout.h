@@ -183,6 +183,14 @@ struct RingEntry {
   alignas(64) std::atomic<std::uint64_t> tail;   ///< Written by the consumer (release).
 };
 
+/// What was skipped for one reason: a part of ArenaHeader::skipped.
+struct SkipReason {
+  std::atomic<std::uint32_t> name;  ///< Name id, stored once; 0: not in use yet.
+  std::uint32_t reserved0;
+  std::atomic<std::uint64_t> count;
+};
+inline constexpr std::size_t kSkipReasons = 64;
+
 /// Page 0 of the arena.
 struct ArenaHeader {
   std::uint64_t magic;
@@ -219,7 +227,9 @@ struct ArenaHeader {
   // Since 1.1: what the plan asked for and was not recorded.
   alignas(64) std::atomic<std::uint64_t> raw_dropped;  ///< Values: no room on their way.
   std::atomic<std::uint64_t> histogram_dropped;        ///< No room, no helper, no time.
-  std::atomic<std::uint64_t> unanswered;  ///< The plan had not answered the tensor's name.
+  std::atomic<std::uint64_t> unanswered;     ///< The plan had not answered the tensor's name.
+  std::atomic<std::uint64_t> skipped_other;  ///< Of `skipped`: without a reason, or beyond them.
+  alignas(64) SkipReason skip_reasons[kSkipReasons];  ///< In use from the first on.
 };
 /// sizeof(ArenaHeader) of 1.0. The page is zero behind it, so what 1.1 added reads as 0.
 inline constexpr std::uint32_t kArenaHeaderBytesMin = 704;
@@ -308,7 +318,8 @@ static_assert(offsetof(ArenaHeader, uuid) == 64 && offsetof(ArenaHeader, pid) ==
               offsetof(ArenaHeader, names_published) == 128 &&
               offsetof(ArenaHeader, disabled_reason) == 192);
 static_assert(offsetof(ArenaHeader, raw_dropped) == kArenaHeaderBytesMin);
-static_assert(sizeof(ArenaHeader) == 768 && sizeof(ArenaHeader) <= kPageBytes);
+static_assert(sizeof(SkipReason) == 16 && offsetof(ArenaHeader, skip_reasons) == 768);
+static_assert(sizeof(ArenaHeader) == 1792 && sizeof(ArenaHeader) <= kPageBytes);
 static_assert(sizeof(ControlRule) % sizeof(std::uint64_t) == 0 && sizeof(SlabHeader) == 16);
 static_assert(sizeof(ControlWindows) == 16384);
 static_assert(sizeof(ControlHeader) == 64 && sizeof(ControlWhen) == 280 &&

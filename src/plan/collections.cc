@@ -12,7 +12,7 @@ namespace {
 constexpr BuiltIn kBuiltIns[] = {
     {"all", "", "", "", false},
     {"default", "default", "", "", false},
-    {"weights", "weights biases", "weight", "^gradient", true},
+    {"weights", "weights", "weight", "^gradient", true},
     {"biases", "biases", "bias", "^gradient", true},
     {"gradients", "gradients", "^gradient", "", true},
     {"losses", "losses", "[Ll]oss", "[Ll]oss_input|^gradient", true},

@@ -59,10 +59,27 @@ TEST(Compiled, BuiltInCollectionsHoldWhatAdaptersPutIntoThem) {
   const Compiled biases = Compile(R"({"collections": {"biases": {}}})");
   EXPECT_FALSE(Takes(biases, "weights", "conv1.weight"));
   const Compiled weights = Compile(R"({"collections": {"weights": {}}})");
-  EXPECT_TRUE(Takes(weights, "biases", "conv1.bias")) << "biases are weights";
+  EXPECT_TRUE(Takes(weights, "weights", "conv1.weight"));
+  EXPECT_FALSE(Takes(weights, "biases", "conv1.bias")) << "biases are a collection of their own";
   EXPECT_FALSE(Takes(weights, "gradients", "gradient/conv1.weight"));
   const Compiled state = Compile(R"({"collections": {"optimizer_variables": {}}})");
   EXPECT_TRUE(Takes(state, "optimizer_state", "conv1.weight.exp_avg"));
+}
+
+TEST(Compiled, BiasesThatAreSwitchedOffStayOffBesideWeights) {
+  CapturePlan plan = DefaultPlan();
+  for (Collection& collection : plan.collections) {
+    if (collection.name == "biases") collection.when.fill({});
+  }
+  const auto compiled = Compiled::Create(plan);
+  ASSERT_TRUE(compiled.ok());
+  EXPECT_TRUE(Takes(*compiled, "weights", "conv1.weight"));
+  EXPECT_TRUE(Takes(*compiled, "gradients", "gradient/conv1.bias"));
+  EXPECT_FALSE(Takes(*compiled, "biases", "conv1.bias"));
+  EXPECT_FALSE(Takes(*compiled, "biases", "")) << "nobody need look for them";
+  // Neither collection waits for an answer to a name.
+  EXPECT_EQ(compiled->collections()[0].takes, compiled->collections()[0].could);
+  EXPECT_EQ(compiled->collections()[1].could, 0U);
 }
 
 TEST(Compiled, NamesDecideWhereNoAdapterDoes) {

@@ -186,7 +186,8 @@ void Capture::Record(std::uint32_t tensor, const tt_array& array, std::uint32_t 
                      std::int64_t step, std::uint8_t mode) {
   ArrayView view;
   if (tensor == 0 || !MakeView(array, &view)) {
-    producer_->CountSkipped(1);
+    // Without an id the table of names is full: it has no room for a reason either.
+    producer_->CountSkipped(tensor == 0 ? "" : "capture.array", 1);
     return;
   }
   mode &= format::kModeMask;
@@ -277,7 +278,7 @@ bool Capture::RecordRaw(const tt_array& array, const ArrayView& view, format::Te
 void Capture::RecordStats(std::uint32_t tensor, std::uint32_t collection, const tt_stats& stats,
                           tt_dtype dtype, std::int64_t step, std::uint8_t mode) {
   if (static_cast<std::uint32_t>(dtype) >= format::kDtypeCount) {
-    producer_->CountSkipped(1);
+    producer_->CountSkipped("capture.dtype", 1);
     return;
   }
   format::StatRecord record{};

@@ -396,7 +396,7 @@ void tt_record_stats(uint32_t tensor, uint32_t collection, const void* data, uin
   const std::uint64_t begin = probe->producer.Now();
   tt_stats stats;
   if (tt_compute_stats(data, count, dtype, &stats) != 0) {
-    probe->producer.CountSkipped(1);
+    probe->producer.CountSkipped("capture.dtype", 1);
     return;
   }
   probe->capture.RecordStats(tensor, collection, stats, dtype, probe->machine.step(),
@@ -473,7 +473,7 @@ void tt_record_computed(uint32_t tensor, const tt_stats* stats, tt_dtype dtype, 
   Probe* probe = Active();
   if (probe == nullptr || stats == nullptr) return;
   if (tensor == 0) {  // The table of names was full.
-    probe->producer.CountSkipped(1);
+    probe->producer.CountSkipped("", 1);
     return;
   }
   probe->capture.RecordStats(tensor, 0, *stats, dtype, StepOf(*probe, step), ModeOf(*probe, mode));
@@ -500,8 +500,7 @@ void tt_account(uint64_t begin) {
 }
 
 void tt_count_skipped(uint32_t reason, uint64_t n) {
-  (void)reason;  // Reserved: the ledger has one counter for all reasons.
-  if (Probe* probe = Active()) probe->producer.CountSkipped(n);
+  if (Probe* probe = Active()) probe->producer.CountSkipped(reason, n);
 }
 
 }  // extern "C"

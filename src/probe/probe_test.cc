@@ -16,10 +16,12 @@
 
 #include <cerrno>
 #include <cmath>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <functional>
+#include <map>
 #include <optional>
 #include <sstream>
 #include <string>
@@ -591,6 +593,81 @@ TEST_F(ProbeTest, NonsenseGivenIsCountedAndRefused) {
   EXPECT_TRUE(rows.statistics.empty());
   EXPECT_TRUE(rows.tensors.empty());
   EXPECT_EQ(registered_[0].consumer->counters().skipped, 7u);
+}
+
+/// What was skipped, by reason; "" for what has none.
+std::map<std::string, std::uint64_t> Reasons(Consumer* consumer, StringPool* pool) {
+  channel::DrainAll(consumer, pool);  // Which brings the names.
+  std::map<std::string, std::uint64_t> out;
+  const channel::ProducerCounters counters = consumer->counters();
+  std::uint64_t sum = counters.skipped_other;
+  for (const auto& reason : counters.skipped_for) {
+    EXPECT_TRUE(out.emplace(reason.name, reason.count).second) << "each reason once";
+    sum += reason.count;
+  }
+  if (counters.skipped_other > 0) out[""] = counters.skipped_other;
+  EXPECT_EQ(sum, counters.skipped);
+  return out;
+}
+
+TEST_F(ProbeTest, WhatIsSkippedIsCountedByItsReason) {
+  ASSERT_TRUE(RunChild([] {
+    tt_count_skipped(1, 1);  // Nobody records.
+    tt_init(TT_PROCESS_TRAINER, 0);
+    const std::uint32_t device = tt_name("loss.device", 11);
+    tt_count_skipped(device, 40);
+    tt_count_skipped(tt_name("jax.donated", 11), 1);
+    tt_count_skipped(device, 2);
+    // None of these is a name.
+    for (const std::uint32_t none : {0U, tt_tensor("c", 1, "n", 1), 9000U, ~0U, tt_name("", 0)}) {
+      tt_count_skipped(none, 1);
+    }
+    const float value = 1;
+    tt_record_stats(device, device, &value, 1, static_cast<tt_dtype>(99));
+    return true;
+  }));
+  const std::map<std::string, std::uint64_t> wanted = {
+      {"", 5}, {"capture.dtype", 1}, {"jax.donated", 1}, {"loss.device", 42}};
+  EXPECT_EQ(Reasons(registered_.at(0).consumer.get(), &pool_), wanted);
+}
+
+TEST_F(ProbeTest, ThreadsCountTheSameReasonsAndThoseBeyondTheTableTogether) {
+  constexpr std::uint32_t kThreads = 8, kNames = 100;
+  ASSERT_TRUE(RunChild([] {
+    tt_init(TT_PROCESS_TRAINER, 0);
+    std::vector<std::thread> threads;
+    for (std::uint32_t t = 0; t < kThreads; ++t) {
+      threads.emplace_back([t] {
+        for (std::uint32_t i = 0; i < kNames; ++i) {
+          const std::string name = "r" + std::to_string((i * 7 + t * 13) % kNames);
+          tt_count_skipped(tt_name(name.data(), name.size()), 3);
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    return true;
+  }));
+  const auto reasons = Reasons(registered_.at(0).consumer.get(), &pool_);
+  EXPECT_EQ(registered_[0].consumer->counters().skipped, kThreads * kNames * 3);
+  ASSERT_EQ(reasons.size(), format::kSkipReasons + 1);
+  for (const auto& [name, count] : reasons) {
+    EXPECT_EQ(count, kThreads * 3 * (name.empty() ? kNames - format::kSkipReasons : 1)) << name;
+  }
+}
+
+TEST_F(ProbeTest, NeitherAFullRingNorAKillLosesWhatWasSkipped) {
+  EXPECT_FALSE(RunChild([] {
+    tt_init(TT_PROCESS_TRAINER, 0);
+    const std::uint32_t name = tt_name("why", 3);
+    for (int i = 0; i < 1'000'000; ++i) {
+      tt_scalar(name, i);
+      tt_count_skipped(name, 1);
+    }
+    return ::kill(::getpid(), SIGKILL) != 0;
+  }));
+  const std::map<std::string, std::uint64_t> wanted = {{"why", 1'000'000}};
+  EXPECT_EQ(Reasons(registered_.at(0).consumer.get(), &pool_), wanted);
+  EXPECT_GT(registered_[0].consumer->counters().dropped, 0u);
 }
 
 TEST_F(ProbeTest, NamesOfTensorsAreCutAndKeptApart) {

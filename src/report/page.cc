@@ -17,6 +17,7 @@
 
 #include "base/given_name.h"
 #include "base/json.h"
+#include "format/ledger_names.h"
 #include "report/boosting_sections.h"
 #include "report/causes.h"
 #include "report/html.h"
@@ -796,8 +797,18 @@ class Page {
       Add("<tr><td class=\"mono\">{}</td><td class=\"r warn\">{}</td><td class=\"q\" "
           "style=\"padding-left:14px\">{}</td></tr>",
           Escape(name), Thousands(static_cast<std::int64_t>(total.value)), Escape(total.unit));
+      if (name == format::kSkipped) Reasons();
     }
     out_ += "</tbody></table></section>\n";
+  }
+
+  /// Of what was skipped: rows beneath the one of all.
+  void Reasons() {
+    for (const SkippedReason& reason : SkippedReasons(s_)) {
+      Add("<tr><td class=\"mono q\" style=\"padding-left:14px\">{}</td><td class=\"r q\">{}</td>"
+          "<td></td></tr>",
+          Escape(reason.name), Thousands(static_cast<std::int64_t>(reason.count)));
+    }
   }
 
   void CaptureChanges() {

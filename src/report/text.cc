@@ -13,6 +13,7 @@
 #include <set>
 #include <utility>
 
+#include "format/ledger_names.h"
 #include "report/causes.h"
 
 namespace telltale::report {
@@ -26,6 +27,8 @@ constexpr std::size_t kMaxOperations = 12;
 constexpr std::size_t kMostPhrases = 6;
 /// Rules that the line of those without data names.
 constexpr std::size_t kNamedWithoutData = 6;
+/// Reasons that the line of what was skipped names.
+constexpr std::size_t kNamedReasons = 4;
 
 /// By rules::RuleStatus.
 constexpr std::array<std::string_view, 8> kStatusWords = {
@@ -79,6 +82,21 @@ std::string Since(const rules::Finding& f) {
   }
   return fmt::format("{} from step {} to {}", i.message, Thousands(i.first_step),
                      Thousands(i.last_step));
+}
+
+/// " (capture.subclass 40, log.not_a_number 2)", of what was skipped.
+std::string ReasonsInBrackets(const analysis::Summary& summary) {
+  const std::vector<SkippedReason> reasons = SkippedReasons(summary);
+  if (reasons.empty()) return {};
+  std::string out;
+  for (std::size_t i = 0; i < std::min(reasons.size(), kNamedReasons); ++i) {
+    out += fmt::format("{}{} {}", out.empty() ? "" : ", ", reasons[i].name,
+                       Thousands(static_cast<std::int64_t>(reasons[i].count)));
+  }
+  if (reasons.size() > kNamedReasons) {
+    out += fmt::format(" and {} more", reasons.size() - kNamedReasons);
+  }
+  return fmt::format(" ({})", out);
 }
 
 }  // namespace
@@ -334,6 +352,18 @@ std::string ActionWords(const RunData& data, const std::vector<std::size_t>& fin
   return more > 0 ? out + fmt::format(" And {} more.", more) : out;
 }
 
+std::vector<SkippedReason> SkippedReasons(const analysis::Summary& summary) {
+  std::vector<SkippedReason> out;
+  for (const auto& [name, total] : summary.ledger) {
+    if (total.value == 0 || !name.starts_with(format::kSkippedFor)) continue;
+    out.push_back({std::string_view(name).substr(format::kSkippedFor.size()), total.value});
+  }
+  std::stable_sort(out.begin(), out.end(), [](const SkippedReason& a, const SkippedReason& b) {
+    return a.count > b.count;
+  });
+  return out;
+}
+
 std::vector<std::string> Unknowns(const RunData& data) {
   std::vector<std::string> out;
   const analysis::Summary& s = data.summary;
@@ -362,8 +392,9 @@ std::vector<std::string> Unknowns(const RunData& data) {
   if (!no_data.empty()) out.push_back(fmt::format("No data for: {}.", no_data));
   for (const auto& [name, total] : s.ledger) {
     if (!total.loss || total.value == 0) continue;
-    out.push_back(fmt::format("{}: {} {} lost.", name,
-                              Thousands(static_cast<std::int64_t>(total.value)), total.unit));
+    out.push_back(fmt::format("{}: {} {} lost{}.", name,
+                              Thousands(static_cast<std::int64_t>(total.value)), total.unit,
+                              name == format::kSkipped ? ReasonsInBrackets(s) : ""));
   }
   double gap_seconds = 0;
   for (const analysis::Gap& gap : s.gaps) {

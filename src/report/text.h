@@ -53,6 +53,13 @@ std::string StoppedWords(const RunData& data);
 /// What these findings have set off: "Asked the training to stop. Would post to a webhook (dry
 /// run)."; empty where nothing. `findings`: indexes, as Explanation has them.
 std::string ActionWords(const RunData& data, const std::vector<std::size_t>& findings);
+/// A part of the counter probe.skipped.
+struct SkippedReason {
+  std::string_view name;  ///< Points into the summary.
+  std::uint64_t count;
+};
+/// Those that there are, the largest first.
+std::vector<SkippedReason> SkippedReasons(const analysis::Summary& summary);
 /// What the report cannot say: gaps, drops, no data, salvage; one sentence each.
 std::vector<std::string> Unknowns(const RunData& data);
 /// "Initialization 2.10 s (12 %), training loop 14.0 s (80 %), finalization 1.40 s (8 %)."; empty

@@ -60,7 +60,8 @@ class TensorSelection {
   std::vector<TensorPattern> include_;
 };
 
-/// Whether what an adapter calls `collection` belongs to the collection `name`, as in plans.
+/// Whether what an adapter calls `collection` belongs to the collection `name`: as in plans, and
+/// biases are weights to rules.
 bool BelongsTo(std::string_view collection, std::string_view name);
 
 }  // namespace telltale::rules

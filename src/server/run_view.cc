@@ -74,7 +74,7 @@ bool NaturalLess(const std::string& a, const std::string& b) {
 }
 
 bool IsLoss(const format::LedgerRow& row) {
-  // A name that the plan skipped, or that is counted under another, left no hole in time.
+  // What was skipped for a reason, or is counted under another name, left no hole in time.
   return row.loss && row.unit == "records" && row.name != "probe.skipped" &&
          row.name != "probe.names_folded";
 }

@@ -103,6 +103,27 @@ def test_a_plan_at_the_start_is_what_is_recorded(telltale: Telltale) -> None:
     assert steps_of(telltale, live.run, "weights") == set()
 
 
+def test_biases_that_are_switched_off_stay_off(telltale: Telltale) -> None:
+    with Live(telltale, "--collect", "weights:interval=1", "--collect", "biases:interval=0") as live:
+        live.wait_for(lambda: live.statistics_from(20))
+    assert len(steps_of(telltale, live.run, "weights")) > 10
+    assert steps_of(telltale, live.run, "biases") == set()
+    names = {row["name"] for row in telltale.rows(live.run, "statistics", "--limit", "1000000")}
+    assert any(name.startswith("gradient/") and name.endswith("bias") for name in names)
+
+
+def test_a_rule_that_judges_biases_asks_for_them(telltale: Telltale) -> None:
+    """And weights alone are weights alone."""
+
+    def asked(*options: str) -> list[str]:
+        done = telltale("run", "--level", "system", *options, "--explain-plan", "--json")
+        assert done.returncode == 0, done.stderr
+        return list(json.loads(done.stdout)["collections"])
+
+    assert sorted(asked("--rule", "UnusedParameters")) == ["biases", "gradients", "weights"]
+    assert asked("--collect", "weights:interval=1") == ["weights"]
+
+
 def test_an_edit_holds_from_the_step_that_it_says(telltale: Telltale) -> None:
     with Live(telltale, "--level", "system") as live:
         live.wait_for(lambda: live.telltale.rows(live.run, "steps", "--limit", "1"))

@@ -14,6 +14,7 @@ from conftest import BUILD
 
 PACKAGE = Path(__file__).parents[2] / "python"
 sys.path.insert(0, str(PACKAGE))
+sys.path.insert(0, str(Path(__file__).parents[1] / "frameworks"))
 
 from telltale import TelltaleError  # noqa: E402
 from telltale.errors import ConfigError, TrainingError, UnsupportedError  # noqa: E402
@@ -37,6 +38,7 @@ from telltale.sagemaker.environment import gpu_count  # noqa: E402
 from telltale.sagemaker.plan import plan_of, to_toml  # noqa: E402
 from telltale.sagemaker.rule_configs import SMS, ActionList, Email, StopTraining  # noqa: E402
 from telltale.sagemaker.rule_set import rule_set_of  # noqa: E402
+from torch_lab import Lab  # noqa: E402
 
 MODEL_RULES = {
     "vanishing_gradient": "VanishingGradient",
@@ -244,14 +246,30 @@ def test_patterns_of_custom_collections():
             patterns(wrong)
 
 
-def test_biases_are_no_weights_to_sagemaker():
-    import re
-
-    exclude = collections_of(CollectionConfig("weights"))["weights"]["exclude"]
-    out = [
-        n for n in ("fc.weight", "fc.bias", "bias_net.weight", "lstm.bias_ih_l0") if re.search(exclude[0], n)
-    ]
-    assert out == ["fc.bias", "lstm.bias_ih_l0"]
+def test_biases_are_no_weights_to_sagemaker(tmp_path):
+    """Nor to Telltale: nothing is excluded, for which names would wait for their answers."""
+    configs = [CollectionConfig("weights", {"save_interval": 1, "reductions": "mean"})]
+    plan = plan_of(DebuggerHookConfig(collection_configs=configs))
+    assert "exclude" not in plan["collections"]["weights"]
+    captured = Lab(tmp_path, sys.executable).run(
+        """
+        import torch, torch.nn as nn
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.bias_net, self.lstm = nn.Linear(3, 4), nn.LSTM(4, 2)
+            def forward(self, x): return self.lstm(self.bias_net(x))[0].sum()
+        net = Net(); opt = torch.optim.SGD(net.parameters(), lr=0.1)
+        for _ in range(3):
+            opt.zero_grad(); net(torch.ones(5, 3)).backward(); opt.step()
+        """,
+        plan=to_toml(plan),
+    )
+    weights = {"bias_net.weight", "lstm.weight_ih_l0", "lstm.weight_hh_l0"}
+    assert {(name, step) for name, _, step in captured.statistics()} == {
+        (name, step) for name in weights for step in range(3)
+    }
+    assert captured.losses() == {}
 
 
 @pytest.mark.parametrize(

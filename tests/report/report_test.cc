@@ -646,6 +646,40 @@ TEST_F(ReportTest, ARuleUnderANameOfTheUsersIsShownAsItRan) {
       unknowns.end());
 }
 
+TEST_F(ReportTest, WhatWasSkippedIsToldWithItsReasonsAndSummedOnce) {
+  RunData data = Make({});
+  const std::string before = OwnCost(data);
+  auto& ledger = data.summary.ledger;
+  ledger["probe.skipped"] = {.value = 1215, .unit = "records", .loss = true};
+  ledger["skipped.capture.subclass"] = {.value = 12, .unit = "records", .loss = false};
+  ledger["skipped.<b>"] = {.value = 1200, .unit = "records", .loss = false};
+  ledger["skipped.other"] = {.value = 3, .unit = "records", .loss = false};
+  const auto is_told = [&](const std::string& line) {
+    const auto unknowns = Unknowns(data);
+    return std::find(unknowns.begin(), unknowns.end(), line) != unknowns.end();
+  };
+  EXPECT_TRUE(
+      is_told("probe.skipped: 1,215 records lost (<b> 1,200, capture.subclass 12, other 3)."));
+  EXPECT_NE(OwnCost(data).find("dropped 1,215 of "), std::string::npos) << OwnCost(data);
+  EXPECT_NE(OwnCost(data), before);
+  const std::string html = RenderReport(data);
+  ExpectSound(html);
+  auto at = html.find("id=\"own-cost\"");
+  for (const char* row : {">probe.skipped</td>", ">&lt;b&gt;</td>", ">capture.subclass</td>",
+                          ">other</td>", "</table>"}) {
+    const auto next = html.find(row, at);
+    ASSERT_NE(next, std::string::npos) << row;
+    at = next;
+  }
+  EXPECT_LT(at - html.find("id=\"own-cost\""), 4000U) << "rows of one table";
+  for (const char* more : {"skipped.x", "skipped.y", "skipped.z"}) {
+    ledger[more] = {.value = 1, .unit = "records", .loss = false};
+  }
+  EXPECT_TRUE(is_told(
+      "probe.skipped: 1,215 records lost (<b> 1,200, capture.subclass 12, other 3, x 1 and 2 "
+      "more)."));
+}
+
 TEST_F(ReportTest, WhatWasFoundAndWhatWasWatchedHaveTheSameWordsEverywhere) {
   RunData data = Make({});
   ASSERT_EQ(data.replay.findings.size(), 2U);

@@ -157,9 +157,6 @@ def _collection(
             'parameters={"include_regex": "..."}'
         )
     include, exclude = patterns_of(where, patterns)
-    if config.name == "weights":
-        # To SageMaker biases are a collection of their own alone, to Telltale they are weights too.
-        exclude = [*exclude, r"bias[^.]*$"]
     if include:
         out["include"] = include
     if exclude:

@@ -29,6 +29,7 @@ constexpr ParameterDesc kParameters[] = {
 
 constexpr CaptureNeed kCaptures[] = {
     {"weights", "statistics", 100},
+    {"biases", "statistics", 100},
     {"gradients", "statistics", 100},
 };
 
