@@ -5,12 +5,14 @@ Where PLAN-AT is given, telltale.capture(PLAN-AT) is called in step STEP-AT.
 """
 
 import pathlib
+import runpy
 import sys
 
 import telltale
 import torch
 from torch import nn
 
+runpy.run_path(str(pathlib.Path(__file__).parents[1] / "support/await_plan.py"))
 torch.manual_seed(0)
 torch.set_num_threads(1)
 stop = pathlib.Path(sys.argv[1])

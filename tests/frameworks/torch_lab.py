@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import textwrap
 from pathlib import Path
@@ -28,6 +29,8 @@ TELLTALE = _binary()
 LIMIT_S = 600
 # Every tensor, every step, in every mode: what has no answer yet is taken too, so nothing depends on speed.
 EVERYTHING = '[collections.all]\ninterval = 1\ntake = ["statistics", "shape"]\n'
+# (name, mode, step) -> a row of torch_truth.py
+Truth = dict[tuple[str, str, int], dict[str, Any]]
 
 
 class Captured:
@@ -62,8 +65,8 @@ class Captured:
         rows = self.table("statistics")
         return {row["name"] for row in rows if not collections or row["collection"] in collections}
 
-    def shapes(self) -> dict[tuple[str, str, int], list[int]]:
-        rows = self.table("tensors")
+    def shapes(self, **match: Any) -> dict[tuple[str, str, int], list[int]]:
+        rows = self.table("tensors", **match)
         return {
             (row["name"], row["mode"], row["step"]): [int(n) for n in _shape(row["shape"])] for row in rows
         }
@@ -81,6 +84,15 @@ class Captured:
 
 def _shape(value: Any) -> list[Any]:
     return json.loads(value) if isinstance(value, str) else value
+
+
+def ranks(number: int) -> list[str]:
+    """A launcher that runs a script in as many processes."""
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        port = unused.getsockname()[1]
+    options = ["-r", "1", "-t", "1", "--nproc_per_node", str(number), "--master_port", str(port)]
+    return ["-m", "torch.distributed.run", *options]
 
 
 class Lab:
@@ -110,13 +122,26 @@ class Lab:
         assert process.returncode == 0, process.stderr
         return process.stdout
 
-    def truth(self, text: str) -> dict[tuple[str, str, int], dict[str, Any]]:
-        """(name, mode, step) -> what torch says, of the same script."""
-        out = self.folder / "truth.jsonl"
-        process = self._process([self.python, str(TRUTH), str(out), str(self.script(text))])
+    def truth(self, text: str, optimizers: int = 1) -> Truth:
+        """What torch says, of the same script. `optimizers`: that step in each step."""
+        (only,) = self._truths(text, [], 1, optimizers)
+        return only
+
+    def truth_of_ranks(self, text: str, number: int) -> list[Truth]:
+        """What torch says in each of as many processes."""
+        return self._truths(text, ranks(number), number, 1)
+
+    def _truths(self, text: str, launcher: list[str], number: int, optimizers: int) -> list[Truth]:
+        out = self.folder / "truth"
+        script = str(self.script(text))
+        process = self._process([self.python, *launcher, str(TRUTH), str(out), str(optimizers), script])
         assert process.returncode == 0, process.stderr
-        rows = [json.loads(line) for line in out.read_text().splitlines()]
-        return {(row["name"], row["mode"], row["step"]): row for row in rows}
+        truths: list[Truth] = []
+        for rank in range(number):
+            rows = [json.loads(line) for line in Path(f"{out}.{rank}").read_text().splitlines()]
+            truths.append({(row["name"], row["mode"], row["step"]): row for row in rows})
+            assert len(truths[-1]) == len(rows)
+        return truths
 
     def _process(self, command: list[str]) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -160,10 +185,13 @@ def check(row: dict[str, Any], truth: dict[str, Any]) -> None:
         assert abs(row[name] - truth[name]) <= bound, (what, name, row[name], truth[name])
 
 
-def compare(captured: Captured, truth: dict[tuple[str, str, int], dict[str, Any]]) -> int:
-    """Everything that torch tells of was captured, once, with the same numbers and shape. Gives the number."""
-    rows = captured.statistics()
-    shapes = captured.shapes()
+def compare(captured: Captured, truth: Truth, **match: Any) -> int:
+    """Everything that torch tells of was captured, once, with the same numbers and shape. Gives the number.
+
+    `match`: the rank whose truth it is.
+    """
+    rows = captured.statistics(**match)
+    shapes = captured.shapes(**match)
     assert truth
     missing = sorted(set(truth) - set(rows))
     assert not missing, missing[:10]

@@ -2,73 +2,78 @@
 """The other side of a comparison: runs a training script without Telltale and writes what torch itself says of
 its parameters, gradients and module outputs, step by step, as JSON lines.
 
-usage: torch_truth.py OUT.jsonl SCRIPT [ARGS...]
+usage: torch_truth.py OUT OPTIMIZERS SCRIPT [ARGS...]
 
-A row: collection, name, mode, step, dtype, shape and, over the finite elements (of complex numbers: their absolute
-values), count, nan, inf, zero, min, max, mean, std, l1, l2, mean_abs. Only for scripts with plain loops: one model,
-optimizers that step once a round, no loader.
+Writes OUT.<rank>. OPTIMIZERS: how many step in each step. A row: as torch_numbers.row says. For scripts whose models
+are one module each, with another module's names behind its class, as Telltale names them; of a model that is sharded
+the rows are of what the rank holds.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import runpy
 import sys
+from typing import Any
 
 import torch
+from torch_numbers import row
 
+WRAPPERS = ("DataParallel", "DistributedDataParallel", "FullyShardedDataParallel")
+ACTIVATIONS = ("torch.nn.modules.activation", "transformers.activations")
+
+out, optimizers = sys.argv[1], int(sys.argv[2])
+rank = int(os.environ.get("RANK", 0))
 rows: list[str] = []
 depth = 0
 tracing = False
-root = None
+flat = False
+root: Any = None
+roots: list[Any] = []
+owners: dict[str, Any] = {}
 rounds: dict[int, int] = {}
 evaluations = -1
 calls: dict[tuple, int] = {}
 
 
-def numbers(tensor) -> dict:
-    x = tensor.detach()
-    if x.layout is not torch.strided:
-        x = x.to_dense()
-    if x.is_quantized:
-        x = x.dequantize()
-    x = x.resolve_conj().resolve_neg()
-    x = x.to(torch.complex128).abs() if x.is_complex() else x.double()
-    finite = x[torch.isfinite(x)]
-    out = {
-        "count": x.numel(),
-        "nan": int(torch.isnan(x).sum()),
-        "inf": int(torch.isinf(x).sum()),
-        "zero": int((x == 0).sum()),
-    }
-    if finite.numel():
-        out.update(
-            min=finite.min().item(),
-            max=finite.max().item(),
-            mean=finite.mean().item(),
-            std=finite.std(unbiased=False).item(),
-            l1=finite.abs().sum().item(),
-            l2=finite.square().sum().sqrt().item(),
-            mean_abs=finite.abs().mean().item(),
-        )
-    return out
-
-
 def write(collection: str, name: str, mode: str, step: int, tensor) -> None:
-    row = {
-        "collection": collection,
-        "name": name,
-        "mode": mode,
-        "step": step,
-        "dtype": str(tensor.dtype).rpartition(".")[2],
-        "shape": list(tensor.shape),
-        **numbers(tensor),
-    }
-    rows.append(json.dumps(row))
+    rows.append(json.dumps(row(collection, name, mode, step, tensor)))
 
 
 def train_step() -> int:
-    return min(rounds.values()) if rounds else 0
+    return min(rounds.values()) if len(rounds) >= optimizers else 0
+
+
+def clean(path: str) -> str:
+    return ".".join(part for part in path.split(".") if part != "_fsdp_wrapped_module")
+
+
+def told(name: str, owner) -> str:
+    """A name within a model; with its class where another model has it."""
+    return name if owners.setdefault(name, owner) is owner else f"{type(owner).__name__}.{name}"
+
+
+def local(tensor):
+    return tensor.to_local() if type(tensor).__name__ == "DTensor" else tensor
+
+
+def tell_optimizer(optimizer, step: int) -> None:
+    names = {id(p): (clean(name), model) for model in roots for name, p in model.named_parameters()}
+    for group in optimizer.param_groups:
+        for p in group["params"]:
+            if id(p) not in names:
+                continue
+            name = told(*names[id(p)])
+            kind = "biases" if "bias" in name.rpartition(".")[2] else "weights"
+            if flat or local(p) is not p:
+                name += f".shard.{rank}"
+            write(kind, name, "TRAIN", step, local(p))
+            if p.grad is not None:
+                write("gradients", "gradient/" + name, "TRAIN", step, local(p.grad))
+            for key, value in optimizer.state.get(p, {}).items():
+                if isinstance(value, torch.Tensor):
+                    write("optimizer_state", f"{name}.{key}", "TRAIN", step, local(value))
 
 
 def watch_optimizer(cls) -> None:
@@ -76,24 +81,24 @@ def watch_optimizer(cls) -> None:
     if step is None:
         return
 
-    def watched(self, *args, **kwargs):
-        known = {id(p): name for name, p in root.named_parameters()} if root is not None else {}
+    def watched(self, closure=None, **kwargs):
         now = rounds.setdefault(id(self), 0)
-        for group in self.param_groups:
-            for p in group["params"]:
-                name = known.get(id(p))
-                if name is None:
-                    continue
-                name = name[7:] if name.startswith("module.") else name
-                kind = "biases" if "bias" in name.rpartition(".")[2] else "weights"
-                write(kind, name, "TRAIN", now, p)
-                if p.grad is not None:
-                    write("gradients", "gradient/" + name, "TRAIN", now, p.grad)
-                for key, value in self.state.get(p, {}).items():
-                    if isinstance(value, torch.Tensor):
-                        write("optimizer_state", f"{name}.{key}", "TRAIN", now, value)
-        rounds[id(self)] += 1
-        return step(self, *args, **kwargs)
+        seen = False
+
+        def gives_gradients():
+            nonlocal seen
+            result = closure()
+            if not seen:
+                seen = True
+                tell_optimizer(self, now)
+            return result
+
+        if closure is None:
+            tell_optimizer(self, now)
+        try:
+            return step(self, closure and gives_gradients, **kwargs)
+        finally:
+            rounds[id(self)] += 1
 
     for attribute in ("hooked", "__name__", "__doc__"):
         if hasattr(step, attribute):
@@ -101,17 +106,36 @@ def watch_optimizer(cls) -> None:
     cls.step = watched
 
 
+def leaves(value, place: str = ""):
+    if isinstance(value, torch.Tensor):
+        yield place, value
+    elif isinstance(value, (list, tuple, dict)):
+        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from leaves(item, f"{place}.{key}")
+
+
+def collection_of(module) -> str:
+    if isinstance(module, torch.nn.modules.loss._Loss):
+        return "losses"
+    kind = type(module)
+    return "activations" if kind.__module__ in ACTIVATIONS or "Attention" in kind.__name__ else "outputs"
+
+
 def watch_modules() -> None:
     call = torch.nn.Module.__call__
 
     def watched(self, *args, **kwargs):
-        global depth, root, evaluations
+        global depth, flat, root, evaluations
         if tracing or (isinstance(self, torch.nn.modules.loss._Loss) and depth == 0):
+            return call(self, *args, **kwargs)
+        if type(self).__name__ in WRAPPERS:
+            flat = flat or type(self).__name__ == "FullyShardedDataParallel"
             return call(self, *args, **kwargs)
         training = self.training and torch.is_grad_enabled()
         if depth == 0:
-            if root is None:
-                root = self
+            root = self
+            if all(known is not self for known in roots):
+                roots.append(self)
             if not training:
                 evaluations += 1
         depth += 1
@@ -120,21 +144,18 @@ def watch_modules() -> None:
         finally:
             depth -= 1
         here = root.training and torch.is_grad_enabled()
-        paths = {id(module): path for path, module in root.named_modules()}
+        paths = {id(module): clean(path) for path, module in root.named_modules()}
         path = paths.get(id(self))
-        if path is not None and isinstance(result, torch.Tensor):
-            mode, step = ("TRAIN", train_step()) if here else ("EVAL", evaluations)
-            key = (id(self), mode, step)
-            calls[key] = calls.get(key, 0) + 1
-            name = f"{path}.output" if path else "output"
-            if calls[key] > 1:
-                name += f"#{calls[key]}"
-            collection = "outputs"
-            if type(self).__module__ == "torch.nn.modules.activation":
-                collection = "activations"
-            elif not path and not here:
-                collection = "predictions"
-            write(collection, name, mode, step, result)
+        if path is None:
+            return result
+        mode, step = ("TRAIN", train_step()) if here else ("EVAL", evaluations)
+        key = (id(self), mode, step)
+        calls[key] = calls.get(key, 0) + 1
+        number = f"#{calls[key]}" if calls[key] > 1 else ""
+        collection = "predictions" if not path and not here else collection_of(self)
+        for place, tensor in leaves(result):
+            name = told((f"{path}.output" if path else "output") + place, root)
+            write(collection, name + number, mode, step, tensor)
         return result
 
     torch.nn.Module.__call__ = watched  # type: ignore[method-assign]
@@ -160,8 +181,7 @@ watch_tracing()
 for cls in list(vars(torch.optim).values()):
     if isinstance(cls, type) and issubclass(cls, torch.optim.Optimizer) and cls is not torch.optim.Optimizer:
         watch_optimizer(cls)
-out = sys.argv[1]
-sys.argv = sys.argv[2:]
+sys.argv = sys.argv[3:]
 runpy.run_path(sys.argv[0], run_name="__main__")
-with open(out, "w") as file:
+with open(f"{out}.{rank}", "w") as file:
     file.write("\n".join(rows))

@@ -162,7 +162,6 @@ assert picture.format == "svg" and picture._repr_html_().count("<rect") > 2
 
 
 def test_plots_with_matplotlib(python: Any, run: Path) -> None:
-    pytest.importorskip("matplotlib")
     code = """
 import matplotlib
 matplotlib.use("agg")
