@@ -13,6 +13,7 @@
 
 #include "agent/budget.h"
 #include "base/json.h"
+#include "base/redact.h"
 #include "format/ledger_names.h"
 
 namespace telltale::agent {
@@ -157,13 +158,14 @@ PendingEvent Producer::StartEvent(std::int64_t monotonic_to_run_ns, std::int64_t
   event.message = fmt::format("{} {} registered", KindName(info.kind), info.pid);
   // The command line only of the process itself, not of one that has its pid by now.
   const bool same = ProcessStartTicks(info.pid) == info.start_time_ticks;
+  const auto words = Redacted(same ? ProcessArguments(info.pid) : std::vector<std::string>());
   event.data = Dump({{"pid", info.pid},
                      {"parent_pid", info.parent_pid},
                      {"kind", KindName(info.kind)},
                      {"uuid", Hex(info.uuid)},
                      {"parent_uuid", Hex(info.parent_uuid)},
                      {"process_start_ns", StartNs(info.start_time_ticks, monotonic_to_run_ns)},
-                     {"cmdline", same ? ProcessCommandLine(info.pid) : ""}});
+                     {"cmdline", fmt::format("{}", fmt::join(words, " "))}});
   start_said = true;
   return event;
 }

@@ -57,6 +57,13 @@ std::string StatField(std::int32_t pid, int number) {
   return stat.substr(at, stat.find(' ', at) - at);
 }
 
+/// Zeros between its words, cut at 4 KiB.
+std::string CommandLineOf(std::int32_t pid) {
+  std::string text = ReadSmallFile("/proc/" + std::to_string(pid) + "/cmdline", 4096);
+  while (!text.empty() && text.back() == '\0') text.pop_back();
+  return text;
+}
+
 template <class T>
 T Number(const std::string& text) {
   T value = 0;
@@ -73,10 +80,20 @@ std::uint64_t ProcessStartTicks(std::int32_t pid) {
 std::int32_t ProcessParent(std::int32_t pid) { return Number<std::int32_t>(StatField(pid, 4)); }
 
 std::string ProcessCommandLine(std::int32_t pid) {
-  std::string text = ReadSmallFile("/proc/" + std::to_string(pid) + "/cmdline", 4096);
-  while (!text.empty() && text.back() == '\0') text.pop_back();
+  std::string text = CommandLineOf(pid);
   std::replace(text.begin(), text.end(), '\0', ' ');
   return text;
+}
+
+std::vector<std::string> ProcessArguments(std::int32_t pid) {
+  std::vector<std::string> words;
+  const std::string text = CommandLineOf(pid);
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find('\0', at), text.size());
+    words.push_back(text.substr(at, end - at));
+    at = end + 1;
+  }
+  return words;
 }
 
 bool ProcessAlive(std::int32_t pid, std::uint64_t start_ticks) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/unique_fd.h"
 
@@ -17,6 +18,8 @@ std::uint64_t ProcessStartTicks(std::int32_t pid);
 std::int32_t ProcessParent(std::int32_t pid);
 /// The command line with spaces between the words, cut at 4 KiB; empty where unknown.
 std::string ProcessCommandLine(std::int32_t pid);
+/// Its words, cut in the same way.
+std::vector<std::string> ProcessArguments(std::int32_t pid);
 /// True while the process with this pid and start time runs (a zombie does not).
 bool ProcessAlive(std::int32_t pid, std::uint64_t start_ticks);
 

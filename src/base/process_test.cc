@@ -17,6 +17,10 @@ TEST(Process, KnowsItself) {
   EXPECT_TRUE(ProcessAlive(::getpid(), ticks));
   EXPECT_FALSE(ProcessAlive(::getpid(), ticks + 1));
   EXPECT_NE(ProcessCommandLine(::getpid()).find("base_test"), std::string::npos);
+  const std::vector<std::string> words = ProcessArguments(::getpid());
+  ASSERT_FALSE(words.empty());
+  EXPECT_TRUE(words[0].ends_with("base_test")) << words[0];
+  EXPECT_EQ(ProcessCommandLine(::getpid()).substr(0, words[0].size()), words[0]);
 }
 
 TEST(Process, TheNamespaceOfPidsIsThatOfOurChildren) {

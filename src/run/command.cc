@@ -116,9 +116,11 @@ std::string RunName(const std::vector<std::string>& command) {
     }
     return Clean(Stem(command[0]));
   }
-  // A launcher (torchrun, env, accelerate): the first script on its line names the run best.
+  // A launcher (torchrun, env, accelerate): the first script on its line names the run best. A word
+  // that is a whole command line, or a variable's, names none: it may hold a secret.
   const auto script = std::find_if(command.begin() + 1, command.end(), [](const std::string& word) {
-    return word.size() > 3 && word.ends_with(".py") && word[0] != '-';
+    return word.size() > 3 && word.ends_with(".py") && word[0] != '-' &&
+           word.find_first_of(" \t\n=") == std::string::npos;
   });
   return Clean(Stem(script != command.end() ? *script : command[0]));
 }

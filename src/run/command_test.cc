@@ -51,6 +51,8 @@ TEST(Command, RunIsNamedAfterTheScript) {
   EXPECT_EQ(RunName({"python", "-c", "print(1)"}), "python-c");
   EXPECT_EQ(RunName({"torchrun", "--nproc-per-node", "2", "a/b.py", "c.py"}), "b");
   EXPECT_EQ(RunName({"/usr/bin/env", "true"}), "env");
+  EXPECT_EQ(RunName({"sh", "-c", "HF_TOKEN=canary python train.py"}), "sh");
+  EXPECT_EQ(RunName({"env", "SCRIPT=a.py", "python3", "b.py"}), "b");
   EXPECT_EQ(RunName({"./../..x/\n$(rm)"}), "___rm_");
   EXPECT_EQ(RunName({"/"}), "run");
   EXPECT_EQ(RunName({std::string(200, 'x')}).size(), 40U);
