@@ -175,7 +175,7 @@ void EndAtASignal(const fs::path& path, const ProcessExit& exit, bool quiet) {
       tell(skipped);
       run::ExitAs(exit);
     }).detach();
-  } catch (const std::system_error&) {
+  } catch (const std::exception&) {
     // No thread is to be had: then the report is waited for.
   }
 }
@@ -321,8 +321,12 @@ int Run(const Args& args, std::vector<std::string> training, const std::string& 
     directory->Abandon();
     return StartUnrecorded(outcome.status(), options.command, options.signals);
   }
-  EndAtASignal(shown, outcome->exit, args.quiet);
-  SayTheEnd(shown, args.quiet, args.json);
+  try {
+    EndAtASignal(shown, outcome->exit, args.quiet);
+    SayTheEnd(shown, args.quiet, args.json);
+  } catch (const std::exception&) {
+    // No memory for the words of what went wrong: the exit is the training's.
+  }
   run::ExitAs(outcome->exit);
 }
 

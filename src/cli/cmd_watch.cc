@@ -52,6 +52,8 @@ int Watch(const WatchArgs& args, const std::string& program) {
   sigprocmask(SIG_BLOCK, &stop, nullptr);
   // Ignored, as we may have been started, the kernel reaps the report's writer before we do.
   signal(SIGCHLD, SIG_DFL);
+  // A write past a limit of the file's size is an error to handle, not the end.
+  signal(SIGXFSZ, SIG_IGN);
 
   auto watcher = watch::Watcher::Open(run);
   if (!watcher.ok()) return Fail("watch", watcher.status());

@@ -102,11 +102,11 @@ std::string HelperOomScore() {
 
 /// 0, or errno.
 int GiveBack(const GivenSignals& given) {
-  if (given.children_ignored) {
-    struct sigaction ignore {};
-    ignore.sa_handler = SIG_IGN;
-    ::sigaction(SIGCHLD, &ignore, nullptr);
-  }
+  struct sigaction action {};
+  action.sa_handler = SIG_IGN;
+  if (given.children_ignored) ::sigaction(SIGCHLD, &action, nullptr);
+  action.sa_handler = SIG_DFL;
+  if (!given.large_files_ignored) ::sigaction(SIGXFSZ, &action, nullptr);
   return ::sigprocmask(SIG_SETMASK, &given.mask, nullptr) == 0 ? 0 : errno;
 }
 
@@ -123,6 +123,10 @@ GivenSignals TakeSignals() {
   standard.sa_handler = SIG_DFL;
   ::sigaction(SIGCHLD, &standard, &before);
   given.children_ignored = before.sa_handler == SIG_IGN;
+  struct sigaction ignore {};
+  ignore.sa_handler = SIG_IGN;
+  ::sigaction(SIGXFSZ, &ignore, &before);
+  given.large_files_ignored = before.sa_handler == SIG_IGN;
   return given;
 }
 
@@ -167,6 +171,9 @@ Result<Child> SpawnHelper(const std::vector<std::string>& command, const std::fi
     for (const int signal : {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGCHLD}) {
       ::sigaction(signal, &standard, nullptr);
     }
+    struct sigaction ignore {};
+    ignore.sa_handler = SIG_IGN;
+    ::sigaction(SIGXFSZ, &ignore, nullptr);
     RaiseOomScore(score.c_str());
     if (::dup2(null.get(), STDIN_FILENO) < 0 || ::dup2(out.get(), STDOUT_FILENO) < 0 ||
         ::dup2(out.get(), STDERR_FILENO) < 0) {

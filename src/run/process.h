@@ -23,11 +23,13 @@ struct Child {
 
 /// How we were given the signals that we treat otherwise: the training gets them so.
 struct GivenSignals {
-  sigset_t mask{};                ///< Of blocked ones.
-  bool children_ignored = false;  ///< SIGCHLD was.
+  sigset_t mask{};                   ///< Of blocked ones.
+  bool children_ignored = false;     ///< SIGCHLD was.
+  bool large_files_ignored = false;  ///< SIGXFSZ was.
 };
-/// Blocks SIGPIPE, and ends that SIGCHLD is ignored: else the kernel reaps our children, and how
-/// they ended is never known.
+/// Blocks SIGPIPE, ignores SIGXFSZ (a file of ours that grows past a limit is an error to handle,
+/// not our end), and ends that SIGCHLD is ignored: else the kernel reaps our children, and how they
+/// ended is never known.
 GivenSignals TakeSignals();
 
 /// Starts the training in our process group with our standard streams, `environment`, the signals
@@ -42,7 +44,8 @@ Result<Child> SpawnTraining(const std::vector<std::string>& command,
 int BecomeTraining(const std::vector<std::string>& command, const GivenSignals& given);
 
 /// Starts one of our helpers: session of its own, stdin /dev/null, stdout and stderr appended to
-/// `log`, oom_score_adj above the training's, no signal blocked or ignored. `inherited` (or -1) is
+/// `log`, oom_score_adj above the training's, no signal blocked or ignored but SIGXFSZ. `inherited`
+/// (or -1) is
 /// the one descriptor it gets, under number kInheritedFd. One that cannot be watched does not run.
 inline constexpr int kInheritedFd = 3;
 Result<Child> SpawnHelper(const std::vector<std::string>& command, const std::filesystem::path& log,

@@ -107,10 +107,15 @@ Result<Registry> Registry::Create(std::uint32_t attempt, FirstPage first_page,
   return registry;
 }
 
-Registry::~Registry() {
-  if (folder_.empty()) return;  // Moved from.
-  std::error_code ignored;
-  std::filesystem::remove_all(folder_, ignored);
+Registry::~Registry() { Close(); }
+
+void Registry::Close() {
+  if (folder_.empty()) return;  // Moved from, or closed.
+  listener_.reset();
+  pending_.clear();
+  ::unlink(socket_path_.c_str());
+  ::rmdir(folder_.c_str());
+  folder_.clear();
 }
 
 void Registry::AddTo(std::vector<pollfd>* fds) const {

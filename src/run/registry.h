@@ -65,6 +65,9 @@ class Registry {
   };
   /// Serves whoever has come.
   void Serve(std::int64_t now_ns, const Callbacks& callbacks);
+  /// Who comes from now on finds nobody, and is not kept waiting. Needs no memory. No call of Serve
+  /// after it.
+  void Close();
   /// The agent needs this producer no more.
   void Release(const std::array<std::uint8_t, 16>& uuid);
 

@@ -8,12 +8,16 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <chrono>
 #include <cstring>
 #include <ctime>
+#include <exception>
+#include <mutex>
 #include <system_error>
+#include <thread>
+#include <utility>
 
 #include "base/clock.h"
+#include "base/redact.h"
 #include "run/command.h"
 
 namespace telltale::run {
@@ -55,9 +59,35 @@ Result<fs::path> MakeDefault(const std::string& name) {
 
 }  // namespace
 
+/// What a thread writes that lives as long as there is something to write.
+struct RunDirectory::Writing {
+  std::mutex mutex;
+  std::optional<store::RunInfo> next;
+  bool busy = false;  ///< There is a thread.
+  Status outcome;     ///< Of the newest write, not yet told.
+
+  void Run(const fs::path& path) {
+    std::unique_lock lock(mutex);
+    while (next) {
+      try {
+        const store::RunInfo info = std::move(*std::exchange(next, std::nullopt));
+        lock.unlock();
+        Status status = store::WriteRunInfo(path, info);
+        lock.lock();
+        outcome = std::move(status);
+      } catch (const std::exception&) {
+        // No memory for the words of an error: this one is not written, a newer one is tried.
+        if (!lock.owns_lock()) lock.lock();
+      }
+    }
+    busy = false;
+  }
+};
+
 Result<RunDirectory> RunDirectory::Prepare(const RunRequest& request) {
   const std::string name = RunName(request.command);
   RunDirectory run;
+  run.writing_ = std::make_shared<Writing>();
   std::error_code error;
   if (request.directory.empty()) {
     TELLTALE_ASSIGN_OR_RETURN(run.path_, MakeDefault(name));
@@ -118,7 +148,7 @@ Result<RunDirectory> RunDirectory::Prepare(const RunRequest& request) {
   }
   info.format_major = store::kRunFormatMajor;
   info.format_minor = store::kRunFormatMinor;
-  info.command = request.command;
+  info.command = Redacted(request.command);
   info.cwd = fs::current_path(error).string();
   info.host = HostName();
   info.boot_id = BootId();
@@ -140,7 +170,7 @@ Result<RunDirectory> RunDirectory::Prepare(const RunRequest& request) {
     run.Abandon();
     return failed;
   }
-  if (const Status failed = run.Write(); !failed.ok()) {
+  if (const Status failed = store::WriteRunInfo(run.path_, info); !failed.ok()) {
     run.Abandon();
     return Status(failed.code(),
                   failed.message() + ": free some space or choose another folder with -o");
@@ -150,7 +180,6 @@ Result<RunDirectory> RunDirectory::Prepare(const RunRequest& request) {
 
 void RunDirectory::Abandon() {
   std::error_code ignored;
-  if (writing_.valid()) writing_.wait();
   if (before_) {
     // Where the disk takes nothing it still holds the old one: run.json is replaced whole.
     [[maybe_unused]] const Status status = store::WriteRunInfo(path_, *before_);
@@ -169,42 +198,45 @@ void RunDirectory::Abandon() {
 void RunDirectory::Started(pid_t pid) {
   info_.attempts.back().pid = pid;
   info_.attempts.back().pid_start_ticks = ProcessStartTicks(pid);
-  const auto write = [path = path_, info = info_] { return store::WriteRunInfo(path, info); };
-  try {
-    writing_ = std::async(std::launch::async, write);
-  } catch (const std::system_error&) {  // No thread can be had.
-    std::promise<Status> written;
-    written.set_value(write());
-    writing_ = written.get_future();
-  }
+  Write();
 }
 
-Status RunDirectory::Written() {
-  if (!writing_.valid() ||
-      writing_.wait_for(std::chrono::seconds(0)) != std::future_status::ready) {
-    return {};
-  }
-  return writing_.get();
-}
-
-Status RunDirectory::Ended(const ProcessExit& exit) {
+void RunDirectory::Ended(const ProcessExit& exit) {
   store::Attempt& attempt = info_.attempts.back();
   attempt.end_ns = Clock::System().RealtimeNs();
   attempt.exit_code = exit.exit_code;
   attempt.signal = exit.signal;
-  return Write();
+  Write();
 }
 
-Status RunDirectory::Finished() {
+void RunDirectory::Finished() {
   info_.finished = true;
-  return Write();
+  Write();
 }
 
-Status RunDirectory::Write() {
-  // What becomes of that is of no interest any more: this one holds all that it did.
-  if (writing_.valid()) [[maybe_unused]]
-    const Status before = writing_.get();
-  return store::WriteRunInfo(path_, info_);
+Status RunDirectory::Written() {
+  const std::scoped_lock lock(writing_->mutex);
+  return std::exchange(writing_->outcome, {});
+}
+
+bool RunDirectory::Settled() const {
+  const std::scoped_lock lock(writing_->mutex);
+  return !writing_->busy;
+}
+
+void RunDirectory::Write() {
+  const auto write = [writing = writing_, path = path_] { writing->Run(path); };
+  {
+    const std::scoped_lock lock(writing_->mutex);
+    // One that is still to be written holds less than this.
+    writing_->next = info_;
+    if (std::exchange(writing_->busy, true)) return;
+  }
+  try {
+    std::thread(write).detach();
+  } catch (const std::exception&) {  // No thread is to be had.
+    write();
+  }
 }
 
 }  // namespace telltale::run

@@ -3,7 +3,7 @@
 // One owner, the supervisor's thread. The directory is locked (flock) while a supervisor has it.
 #pragma once
 #include <filesystem>
-#include <future>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -37,28 +37,34 @@ class RunDirectory {
   const store::RunInfo& info() const { return info_; }
   std::uint32_t attempt() const { return info_.attempts.back().number; }
 
-  /// The training runs: names its root process in run.json. Written by a thread: where the disk has
-  /// much to do that takes seconds, in which the agent must hear of the processes that come.
+  // These three write run.json by a thread: where the disk has much to do that takes seconds, in
+  // which the agent must hear of the processes that come, and signals are to be heard. Where no
+  // thread is to be had they wait for the disk.
+  /// The training runs: names its root process.
   void Started(pid_t pid);
-  /// What became of that, once, as soon as it is known.
-  Status Written();
   /// It has ended, and so.
-  Status Ended(const ProcessExit& exit);
+  void Ended(const ProcessExit& exit);
   /// Every row is in the store: readers may call the run finished.
-  Status Finished();
+  void Finished();
+  /// What became of the newest write, once, as soon as it is known.
+  Status Written();
+  /// The disk has, or has refused, all that was to be written.
+  bool Settled() const;
   /// There is no attempt after all: leaves run.json, and the folder, as Prepare found them.
+  /// REQUIRES: Started was not called.
   void Abandon();
 
  private:
+  struct Writing;
   RunDirectory() = default;
-  Status Write();
+  void Write();
 
   std::filesystem::path path_;
   store::RunInfo info_;
   bool made_ = false;                     ///< By us: the folder was not there.
   std::optional<store::RunInfo> before_;  ///< The run as it was; none: the folder held none.
   UniqueFd lock_;
-  std::future<Status> writing_;  ///< Of Started; waited for before anything else is written.
+  std::shared_ptr<Writing> writing_;  ///< The thread's too, which may outlive us.
 };
 
 }  // namespace telltale::run

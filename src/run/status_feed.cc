@@ -3,10 +3,15 @@
 
 #include <fmt/format.h>
 
+#include <atomic>
 #include <chrono>
 #include <cmath>
+#include <condition_variable>
 #include <ctime>
+#include <exception>
+#include <mutex>
 #include <nlohmann/json.hpp>
+#include <thread>
 #include <utility>
 
 #include "base/json.h"
@@ -226,40 +231,68 @@ std::string RenderChange(const FindingChange& change, bool colour) {
                      change.closed ? " (closed)" : "");
 }
 
-StatusFeed::StatusFeed(std::filesystem::path run, std::uint32_t attempt)
-    : run_(std::move(run)), attempt_(attempt) {
-  thread_ = std::thread([this] { Follow(); });
+struct StatusFeed::State {
+  std::filesystem::path run;
+  std::uint32_t attempt = 1;
+  std::atomic<bool> stop{false};
+  std::atomic<bool> over{false};
+  mutable std::mutex mutex;  ///< Guards what follows.
+  std::condition_variable wake;
+  StatusFacts facts;
+  std::vector<FindingChange> changes;
+
+  void Follow();
+};
+
+std::unique_ptr<StatusFeed> StatusFeed::Start(std::filesystem::path run, std::uint32_t attempt) {
+  try {
+    auto state = std::make_shared<State>();
+    state->run = std::move(run);
+    state->attempt = attempt;
+    std::unique_ptr<StatusFeed> feed(new StatusFeed(state));
+    std::thread([state] {
+      try {
+        state->Follow();
+      } catch (const std::exception&) {
+        state->over = true;
+      }
+    }).detach();
+    return feed;
+  } catch (const std::exception&) {
+    return nullptr;
+  }
 }
 
 StatusFeed::~StatusFeed() {
   {
-    const std::scoped_lock lock(mutex_);
-    stop_ = true;
+    const std::scoped_lock lock(state_->mutex);
+    state_->stop = true;
   }
-  wake_.notify_all();
-  thread_.join();
+  state_->wake.notify_all();
 }
 
 StatusFacts StatusFeed::facts() const {
-  const std::scoped_lock lock(mutex_);
-  return facts_;
+  const std::scoped_lock lock(state_->mutex);
+  return state_->facts;
 }
 
 std::vector<FindingChange> StatusFeed::TakeChanges() {
-  const std::scoped_lock lock(mutex_);
-  return std::exchange(changes_, {});
+  const std::scoped_lock lock(state_->mutex);
+  return std::exchange(state_->changes, {});
 }
 
-void StatusFeed::Follow() {
-  StatusFold fold(attempt_);
+bool StatusFeed::over() const { return state_->over; }
+
+void StatusFeed::State::Follow() {
+  StatusFold fold(attempt);
   std::unique_ptr<store::RunReader> reader;
   // Findings by a cursor of their own: a watcher that is away must not hold up the rest.
   std::unique_ptr<store::Cursor> records;
   std::unique_ptr<store::Cursor> findings;
   std::vector<store::OrderedRecord> rows;
-  while (!stop_) {
+  while (!stop) {
     if (!reader) {
-      auto opened = store::RunReader::Open(run_);
+      auto opened = store::RunReader::Open(run);
       if (opened.ok()) reader = std::move(opened).value();
     }
     if (reader && !records) {
@@ -275,16 +308,16 @@ void StatusFeed::Follow() {
       if (made.ok()) findings = std::move(made).value();
     }
     for (store::Cursor* cursor : {records.get(), findings.get()}) {
-      while (cursor != nullptr && !stop_) {
+      while (cursor != nullptr && !stop) {
         rows.clear();
         if (!cursor->Next(kMaxRowsATime, &rows).ok() || rows.empty()) break;
         for (const store::OrderedRecord& row : rows) fold.Add(row);
       }
     }
-    std::unique_lock lock(mutex_);
-    facts_ = fold.facts();
-    for (FindingChange& change : fold.TakeChanges()) changes_.push_back(std::move(change));
-    wake_.wait_for(lock, kPeriod, [this] { return stop_.load(); });
+    std::unique_lock lock(mutex);
+    facts = fold.facts();
+    for (FindingChange& change : fold.TakeChanges()) changes.push_back(std::move(change));
+    wake.wait_for(lock, kPeriod, [this] { return stop.load(); });
   }
 }
 

@@ -2,16 +2,13 @@
 // What the status line says: read from the run like any reader does, on a thread of its own, so
 // that a slow disk never holds up the supervisor.
 #pragma once
-#include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <filesystem>
 #include <map>
-#include <mutex>
+#include <memory>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -84,25 +81,23 @@ std::string RenderChange(const FindingChange& change, bool colour);
 
 class StatusFeed {
  public:
-  StatusFeed(std::filesystem::path run, std::uint32_t attempt);
+  /// Null where no thread is to be had.
+  static std::unique_ptr<StatusFeed> Start(std::filesystem::path run, std::uint32_t attempt);
+  /// Does not wait for the thread, which may sit in a read that a busy disk holds up.
   ~StatusFeed();
   StatusFeed(const StatusFeed&) = delete;
   StatusFeed& operator=(const StatusFeed&) = delete;
 
   StatusFacts facts() const;
   std::vector<FindingChange> TakeChanges();
+  /// The thread has ended for want of memory: the facts stay as they are.
+  bool over() const;
 
  private:
-  void Follow();
+  struct State;
+  explicit StatusFeed(std::shared_ptr<State> state) : state_(std::move(state)) {}
 
-  const std::filesystem::path run_;
-  const std::uint32_t attempt_;
-  std::atomic<bool> stop_{false};
-  mutable std::mutex mutex_;  ///< Guards facts_ and changes_.
-  std::condition_variable wake_;
-  StatusFacts facts_;
-  std::vector<FindingChange> changes_;
-  std::thread thread_;
+  std::shared_ptr<State> state_;  ///< The thread's too, which may outlive us.
 };
 
 }  // namespace telltale::run

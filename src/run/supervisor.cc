@@ -17,6 +17,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <initializer_list>
 #include <iterator>
 #include <memory>
@@ -46,7 +47,8 @@ constexpr std::int64_t kAgentSilenceNs = 15 * kSecond;  ///< A hung agent is kil
 constexpr std::int64_t kServerEndNs = 100 * kMs;        ///< For a server that nobody looks at.
 constexpr std::int64_t kBlindPeriodNs = 50 * kMs;       ///< A training without a pidfd is asked.
 constexpr std::int64_t kForever = INT64_MAX;
-constexpr rlim_t kWantedFiles = 4096;  ///< Four descriptors a producer, and ours.
+/// The agent has up to seven descriptors for a process, and its own.
+constexpr rlim_t kWantedFiles = 4096;
 
 std::int64_t Now() { return Clock::System().MonotonicNs(); }
 
@@ -84,6 +86,10 @@ class Supervisor {
   Result<Outcome> Run();
 
  private:
+  /// Starts agent, watcher and training; errno where the training could not be executed, else 0.
+  Result<int> Start();
+  bool Accompany(int exec_errno);
+  void AwaitTraining(const char* why);
   Status BlockSignals();
   void RaiseFileLimit();
   std::vector<std::string> Environment() const;
@@ -107,13 +113,14 @@ class Supervisor {
   void Reap(std::int64_t now);
   void CheckAgentHang(std::int64_t now);
   void Draw(std::int64_t now);
+  void DropFeed(std::string_view why);
   void Note(const Status& status);
   void Warn(std::string_view line) {
     terminal_.Print(fmt::format("telltale: {}", Printable(line)));
   }
-  /// Waits until `done` or the deadline; says what it waits for.
+  /// Waits until `done` or the deadline; says for what, and what is not there without it.
   template <class Done>
-  bool Await(std::string_view what, std::int64_t deadline_ns, Done done);
+  bool Await(std::string_view what, std::string_view without, std::int64_t deadline_ns, Done done);
 
   const SupervisorOptions& options_;
   RunDirectory& run_;
@@ -560,6 +567,7 @@ void Supervisor::CheckAgentHang(std::int64_t now) {
 
 void Supervisor::Draw(std::int64_t now) {
   if (!feed_ || now < next_draw_ns_) return;
+  if (feed_->over()) return DropFeed("out of memory");
   next_draw_ns_ = now + kDrawPeriodNs;
   const std::vector<FindingChange> changes = feed_->TakeChanges();
   if (terminal_.has_row()) {
@@ -574,6 +582,12 @@ void Supervisor::Draw(std::int64_t now) {
   const std::string line =
       plain_lines_.Due(now, Clock::System().RealtimeNs(), feed_->facts(), terminal_.colour());
   if (!line.empty()) terminal_.Print(line);
+}
+
+void Supervisor::DropFeed(std::string_view why) {
+  feed_.reset();
+  terminal_.ForgoRow();
+  Warn(fmt::format("no status line from here on: {}: the training is recorded all the same", why));
 }
 
 /// One turn of the loop: waits for something to do, at most until `deadline_ns`, and does it.
@@ -619,12 +633,12 @@ void Supervisor::Turn(std::int64_t deadline_ns) {
 }
 
 template <class Done>
-bool Supervisor::Await(std::string_view what, std::int64_t deadline_ns, Done done) {
+bool Supervisor::Await(std::string_view what, std::string_view without, std::int64_t deadline_ns,
+                       Done done) {
   bool said = false;
   while (!done()) {
     if (skip_end_ || Now() > deadline_ns) {
-      Warn(fmt::format("not waiting for {}: it goes on by itself, the report may lack its end",
-                       what));
+      Warn(fmt::format("not waiting for {}: {}", what, without));
       return false;
     }
     if (Now() - ending_since_ns_ > kEndSilenceNs && !std::exchange(said, true) && !options_.quiet) {
@@ -635,59 +649,143 @@ bool Supervisor::Await(std::string_view what, std::int64_t deadline_ns, Done don
   return true;
 }
 
-Result<Outcome> Supervisor::Run() {
+Result<int> Supervisor::Start() {
   RaiseFileLimit();
   terminal_.TakeRow();
-  if (Status blocked = BlockSignals(); !blocked.ok()) {
-    GiveUp();
-    return blocked;
-  }
+  TELLTALE_RETURN_IF_ERROR(BlockSignals());
   StartAgent();
   StartWatcher();
   auto started = SpawnTraining(ThroughBoot(options_.command, options_.python_dir / "boot/boot.py"),
                                Environment(), options_.signals, old_files_);
-  if (!started.ok()) {
+  if (!started.ok()) return started.status();
+  training_ = std::move(started).value();
+  return training_.exec_errno;
+}
+
+Result<Outcome> Supervisor::Run() {
+  const auto start = [this]() -> Result<int> {
+    try {
+      return Start();
+    } catch (const std::exception& error) {
+      return Status(Code::kLimit, fmt::format("cannot start the training: {}", error.what()));
+    }
+  };
+  const Result<int> exec_errno = start();
+  if (!exec_errno.ok()) {
     GiveUp();
-    return started.status();
+    return exec_errno.status();
   }
   Outcome outcome;
-  if (started->exec_errno != 0) {
-    Warn(fmt::format("cannot start '{}': {}", options_.command[0],
-                     std::strerror(started->exec_errno)));
-    training_exit_ = ProcessExit{started->exec_errno == ENOENT ? 127 : 126, {}};
+  if (*exec_errno != 0) training_exit_ = ProcessExit{*exec_errno == ENOENT ? 127 : 126, {}};
+  // From here on the training's end is ours, whatever becomes of the recording.
+  try {
+    outcome.complete = Accompany(*exec_errno);
+  } catch (const std::exception& error) {
+    AwaitTraining(error.what());
+    outcome.complete = false;
+  }
+  outcome.exit = *training_exit_;
+  return outcome;
+}
+
+/// While the training runs, and until all is written. False where that was not waited for.
+bool Supervisor::Accompany(int exec_errno) {
+  if (exec_errno != 0) {
+    Warn(fmt::format("cannot start '{}': {}", options_.command[0], std::strerror(exec_errno)));
   } else {
-    training_ = std::move(started).value();
     run_.Started(training_.pid);
     TellAgent();  // From here on it knows whom to record, whatever becomes of us.
   }
   if (options_.serve && !options_.quiet && !training_exit_) StartServer();
   if (!options_.stacks.empty() && !training_exit_) StartStacks();
   // After the first forks, which need none slowed by its thread.
-  if (!options_.quiet) feed_ = std::make_unique<StatusFeed>(run_.path(), run_.attempt());
+  if (!options_.quiet) {
+    feed_ = StatusFeed::Start(run_.path(), run_.attempt());
+    if (!feed_) DropFeed("no thread is to be had");
+  }
   while (!training_exit_) Turn(kForever);
 
   ending_ = true;
   ending_since_ns_ = Now();
-  outcome.exit = *training_exit_;
-  Note(run_.Ended(outcome.exit));
+  run_.Ended(*training_exit_);
   terminal_.GiveRow();
+  constexpr std::string_view kByItself = "it goes on by itself, the report may lack its end";
   const std::int64_t deadline = ending_since_ns_ + kEndPatienceNs;
-  outcome.complete = Await("the agent to write its last records", deadline,
-                           [this] { return agent_.done || agent_.given_up; });
-  Note(run_.Finished());
+  bool complete = Await("the agent to write its last records", kByItself, deadline,
+                        [this] { return agent_.done || agent_.given_up; });
+  run_.Finished();
   // However long the agent took.
   const std::int64_t last_deadline = std::max(deadline, Now() + kLastPatienceNs);
-  outcome.complete = Await("the watcher's last findings", last_deadline,
-                           [this] { return watcher_.done || watcher_.given_up; }) &&
-                     outcome.complete;
+  complete = Await("the watcher's last findings", kByItself, last_deadline,
+                   [this] { return watcher_.done || watcher_.given_up; }) &&
+             complete;
   // Else its last piece is lost where all that is left of a container dies with us.
-  Await("the last stacks", last_deadline,
+  Await("the last stacks", kByItself, last_deadline,
         [this] { return !stacks_.alive() && stacks_.start_at_ns == kForever; });
   EndServer();
+  complete = Await("the disk to take run.json", "how the training ended is in the agent's records",
+                   last_deadline, [this] { return run_.Settled(); }) &&
+             complete;
+  Note(run_.Written());
   for (const FindingChange& change : feed_ ? feed_->TakeChanges() : std::vector<FindingChange>{}) {
     if (::isatty(STDERR_FILENO) == 0) terminal_.Print(RenderChange(change, false));
   }
-  return outcome;
+  return complete;
+}
+
+/// Something of ours has failed that must not, no memory is left: nothing is done any more but what
+/// the training cannot do without. Its signals are passed on and its end is waited for, with no
+/// memory; agent and watcher go on as when we have died.
+void Supervisor::AwaitTraining(const char* why) {
+  link_.reset();
+  registry_.Close();
+  feed_.reset();
+  terminal_.GiveRow();
+  const auto attempt = [](const auto& what) {
+    try {
+      what();
+    } catch (const std::exception&) {
+      // It was worth a try.
+    }
+  };
+  attempt([&] {
+    Warn(
+        fmt::format("internal error: {}: the training goes on, its new processes are not "
+                    "recorded, and no helper is started again",
+                    why));
+  });
+  sigset_t stop;
+  ::sigemptyset(&stop);
+  ::sigaddset(&stop, SIGTSTP);
+  if (::sigismember(&options_.signals.mask, SIGTSTP) != 1) {
+    ::sigprocmask(SIG_UNBLOCK, &stop, nullptr);
+  }
+  const auto turn = [this](int timeout_ms) {
+    pollfd fds[] = {{signals_.get(), POLLIN, 0}, {training_.pidfd.get(), POLLIN, 0}};
+    ::poll(fds, training_.pid > 0 && training_.pidfd ? 2 : 1, timeout_ms);
+    signalfd_siginfo info;
+    while (::read(signals_.get(), &info, sizeof info) == sizeof info) {
+      const int signal = static_cast<int>(info.ssi_signo);
+      const bool meant_for_it =
+          std::find(std::begin(kForwarded), std::end(kForwarded), signal) != std::end(kForwarded);
+      if (!meant_for_it) continue;
+      if (training_.pid <= 0) {
+        skip_end_ = skip_end_ || (signal != SIGUSR1 && signal != SIGUSR2);
+      } else if (info.ssi_code != SI_KERNEL) {
+        ::kill(training_.pid, signal);
+      }
+    }
+    int status = 0;
+    if (training_.pid > 0 && ::waitpid(training_.pid, &status, WNOHANG) == training_.pid) {
+      training_exit_ = FromWaitStatus(status);
+      training_.pid = -1;
+    }
+  };
+  constexpr int kBlindPeriodMs = static_cast<int>(kBlindPeriodNs / kMs);
+  while (!training_exit_) turn(training_.pidfd ? -1 : kBlindPeriodMs);
+  attempt([&] { run_.Ended(*training_exit_); });
+  const std::int64_t deadline = Now() + kLastPatienceNs;
+  while (!run_.Settled() && !skip_end_ && Now() < deadline) turn(kBlindPeriodMs);
 }
 
 void Supervisor::Note(const Status& status) {

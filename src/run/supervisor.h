@@ -39,9 +39,10 @@ struct Outcome {
 
 /// Runs one attempt to its end. A Status (kIo, kLimit) only where the training could not be started
 /// for a reason of ours; then nothing runs. Exit codes 126 and 127 of a command that cannot be
-/// executed are an Outcome. Must be called before the process has other threads.
-/// The signals that it reads (INT, TERM, HUP, QUIT and others) stay blocked, and SIGPIPE: what is
-/// said after the training's end must not end us otherwise than the training ended.
+/// executed are an Outcome. Once the training runs no exception leaves it: where ours fails, its
+/// end is waited for all the same. Must be called before the process has other threads. The signals
+/// that it reads (INT, TERM, HUP, QUIT and others) stay blocked, and SIGPIPE: what is said after
+/// the training's end must not end us otherwise than the training ended.
 Result<Outcome> Supervise(const SupervisorOptions& options, RunDirectory* run, Registry registry);
 
 /// Ends this process as the training ended: the same code, or the same signal raised again (without

@@ -7,7 +7,9 @@
 #include <termios.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstdlib>
 
 namespace telltale::run {
@@ -64,18 +66,24 @@ void Terminal::TakeRow() {
                   rows_ - 1));
 }
 
+std::size_t Terminal::Undo(std::array<char, kUndoBytes>* text) const {
+  if (rows_ == 0) return 0;
+  const int length = std::snprintf(text->data(), text->size(),
+                                   "\x1b"
+                                   "7\x1b[r\x1b[%d;1H\x1b[2K\x1b"
+                                   "8",
+                                   rows_);
+  return static_cast<std::size_t>(std::max(0, length));
+}
+
 std::string Terminal::Undo() const {
-  if (rows_ == 0) return {};
-  return fmt::format(
-      "\x1b"
-      "7\x1b[r\x1b[{};1H\x1b[2K\x1b"
-      "8",
-      rows_);
+  std::array<char, kUndoBytes> text;
+  return {text.data(), Undo(&text)};
 }
 
 void Terminal::GiveRow() {
-  if (rows_ == 0) return;
-  Write(Undo());
+  std::array<char, kUndoBytes> text;
+  Write({text.data(), Undo(&text)});
   rows_ = 0;
   last_.clear();
 }

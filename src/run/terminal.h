@@ -6,6 +6,7 @@
 // output, or lie over it.
 // Thread safety: none; the supervisor's thread.
 #pragma once
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -30,8 +31,13 @@ class Terminal {
 
   /// Takes the bottom row, where this is a terminal that can; else does nothing.
   void TakeRow();
-  /// Gives it back, cleared.
+  /// Gives it back, cleared. Needs no memory.
   void GiveRow();
+  /// The same for good: TakeRow and Renew do nothing from here on.
+  void ForgoRow() {
+    GiveRow();
+    wanted_ = false;
+  }
   /// What GiveRow would write now; empty while the row is not taken.
   std::string Undo() const;
   /// The window has changed its size, or somebody else had the terminal.
@@ -42,6 +48,8 @@ class Terminal {
   void Print(std::string_view line);
 
  private:
+  static constexpr std::size_t kUndoBytes = 64;
+  std::size_t Undo(std::array<char, kUndoBytes>* text) const;
   bool Foreground() const;
   void Write(std::string_view bytes) const;
 

@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "base/process.h"
+#include "base/unique_fd.h"
 
 namespace telltale::fault {
 namespace {
@@ -67,6 +68,64 @@ Scratch::~Scratch() {
   if (::getenv("TELLTALE_KEEP_RUNS") == nullptr) fs::remove_all(path_, ignored);
 }
 
+bool EndOfAnOrphanIsTold() {
+  int said[2];  // The orphan's pid...
+  int go[2];    // ...which ends at the end of this.
+  if (::pipe2(said, O_CLOEXEC) != 0) return false;
+  const UniqueFd read_said(said[0]);
+  UniqueFd write_said(said[1]);
+  if (::pipe2(go, O_CLOEXEC) != 0) return false;
+  const UniqueFd read_go(go[0]);
+  UniqueFd write_go(go[1]);
+  const pid_t parent = ::fork();
+  if (parent < 0) return false;
+  if (parent == 0) {
+    const pid_t orphan = ::fork();
+    if (orphan != 0) {
+      const bool told = ::write(said[1], &orphan, sizeof orphan) == sizeof orphan;
+      ::_exit(told ? 0 : 1);
+    }
+    ::close(go[1]);
+    char nothing = 0;
+    [[maybe_unused]] const ssize_t n = ::read(go[0], &nothing, 1);
+    ::_exit(7);
+  }
+  ::waitpid(parent, nullptr, 0);
+  pid_t orphan = -1;
+  if (::read(said[0], &orphan, sizeof orphan) != sizeof orphan || orphan <= 0) return false;
+  const UniqueFd pidfd = OpenPidfd(orphan);
+  write_go.reset();
+  if (!pidfd) return false;
+  std::optional<ProcessExit> exit;
+  Await([&] { return (exit = PidfdExit(pidfd.get())).has_value(); }, std::chrono::seconds(5));
+  return exit && exit->exit_code == 7;
+}
+
+ScopedVariable::ScopedVariable(const char* name, const std::string& value) : name_(name) {
+  const char* there = ::getenv(name);
+  if (there != nullptr) before_ = there;
+  ::setenv(name, (there != nullptr ? fmt::format("{}:{}", there, value) : value).c_str(), 1);
+}
+
+ScopedVariable::~ScopedVariable() {
+  before_ ? ::setenv(name_, before_->c_str(), 1) : ::unsetenv(name_);
+}
+
+std::string TextOf(const fs::path& path) {
+  std::ifstream file(path);
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+std::string VariableOf(pid_t pid, const std::string& name) {
+  std::ifstream environment("/proc/" + std::to_string(pid) + "/environ");
+  for (std::string entry; std::getline(environment, entry, '\0');) {
+    if (entry.starts_with(name + "=")) return entry.substr(name.size() + 1);
+  }
+  return {};
+}
+
 std::string TrainerPath() { return BuildDir() / "tests/fault_trainer"; }
 std::string CrowdPath() { return BuildDir() / "tests/fault_crowd"; }
 std::string TelltalePath() { return BuildDir() / "bin/telltale"; }
@@ -85,12 +144,7 @@ int Started::Wait() {
   return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
 }
 
-std::string Started::Err() const {
-  std::ifstream file(err_path);
-  std::stringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
+std::string Started::Err() const { return TextOf(err_path); }
 
 Started StartRun(const fs::path& run, const std::vector<std::string>& options,
                  const std::vector<std::string>& command, const fs::path& err, void (*prepare)()) {

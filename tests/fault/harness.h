@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -36,6 +37,35 @@ class Scratch {
   std::filesystem::path path_;
 };
 
+/// A variable of the environment, as long as this lives; one of the caller's goes on before it.
+class ScopedVariable {
+ public:
+  ScopedVariable(const char* name, const std::string& value);
+  ~ScopedVariable();
+  ScopedVariable(const ScopedVariable&) = delete;
+  ScopedVariable& operator=(const ScopedVariable&) = delete;
+
+ private:
+  const char* name_;
+  std::optional<std::string> before_;
+};
+
+/// What is started as long as this lives finds this library before all others.
+class Preload {
+ public:
+  explicit Preload(const std::string& library) : library_("LD_PRELOAD", library) {}
+
+ private:
+  const ScopedVariable library_;
+  const ScopedVariable order_{"ASAN_OPTIONS", "verify_asan_link_order=0"};
+};
+
+/// The text of a file, empty where there is none.
+std::string TextOf(const std::filesystem::path& path);
+
+/// A variable of the environment that a process was started with.
+std::string VariableOf(pid_t pid, const std::string& name);
+
 /// A run under test; what is left of it is killed with it.
 struct Started {
   Started() = default;
@@ -60,6 +90,10 @@ struct Started {
 Started StartRun(const std::filesystem::path& run, const std::vector<std::string>& options,
                  const std::vector<std::string>& command, const std::filesystem::path& err,
                  void (*prepare)() = nullptr);
+
+/// Whether the kernel tells how a process ended whose parent had ended before (Linux 6.15, and
+/// somebody who reaps it), tried on one.
+bool EndOfAnOrphanIsTold();
 
 /// Paths of the test's trainer, of the crowd around one, of the product.
 std::string TrainerPath();

@@ -70,15 +70,6 @@ TEST(Outlive, AProcessThatTheCommandLeavesBehindIsNamedAndCounted) {
   EXPECT_NE(shown.str().find("run.producers_left"), std::string::npos) << shown.str();
 }
 
-/// A variable of the environment that a process was started with.
-std::string Variable(pid_t pid, const std::string& name) {
-  std::ifstream environment("/proc/" + std::to_string(pid) + "/environ");
-  for (std::string entry; std::getline(environment, entry, '\0');) {
-    if (entry.starts_with(name + "=")) return entry.substr(name.size() + 1);
-  }
-  return {};
-}
-
 TEST(Outlive, TheSocketOfAKilledSupervisorIsRemoved) {
   Scratch scratch("socket");
   Oracle* oracle = Oracle::Map((scratch / "oracle").c_str());
@@ -91,7 +82,7 @@ TEST(Outlive, TheSocketOfAKilledSupervisorIsRemoved) {
     ReadRun(scratch / "run", &recorded);
     return CountEvents(recorded, "agent.start") == 1;
   }));
-  const std::filesystem::path socket = Variable(oracle->pid, "TELLTALE_SOCKET");
+  const std::filesystem::path socket = VariableOf(oracle->pid, "TELLTALE_SOCKET");
   ASSERT_TRUE(std::filesystem::exists(socket)) << socket;
   ASSERT_EQ(::kill(started.pid, SIGKILL), 0);
   EXPECT_EQ(started.Wait(), -SIGKILL);

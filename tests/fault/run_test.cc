@@ -245,6 +245,49 @@ TEST(Run, StandardStreamsAreTheTrainingsOwn) {
   EXPECT_NE(err.find((scratch / "run").string()), std::string::npos) << err;
 }
 
+TEST(Run, SecretsOfTheCommandLineAreTheTrainingsAndAreNotStored) {
+  Scratch scratch("secrets");
+  const std::string got = scratch / "got";
+  const std::vector<std::string> arguments = {scratch / "oracle",
+                                              "20",
+                                              "100",
+                                              "0",
+                                              "-",
+                                              "--hub-token",
+                                              "canary-1",
+                                              "--api-key=canary-2",
+                                              "MY_SECRET=canary",
+                                              "https://me:canary@host/x",
+                                              "--tokenizer",
+                                              "kept"};
+  // The command and the process that registers have them.
+  std::vector<std::string> command = {
+      "sh", "-c", "printf '%s\\n' \"$@\" > " + got + "; exec \"$0\" \"$@\"", TrainerPath()};
+  command.insert(command.end(), arguments.begin(), arguments.end());
+  Started started = StartRun(scratch / "run", {}, command, scratch / "err");
+  EXPECT_EQ(started.Wait(), 0) << started.Err();
+  std::string given;
+  for (const std::string& argument : arguments) given += argument + "\n";
+  EXPECT_EQ(TextOf(got), given);
+
+  Recorded recorded;
+  ReadRun(scratch / "run", &recorded);
+  EXPECT_EQ(CountEvents(recorded, "process.start"), 1U);
+  for (const auto& row : recorded.rows.events) {
+    EXPECT_EQ(row.data.find("canary"), std::string_view::npos) << row.kind << row.data;
+    if (row.kind != "process.start" && row.kind != "run.attempt_start") continue;
+    EXPECT_NE(row.data.find("kept"), std::string_view::npos) << row.data;
+    EXPECT_NE(row.data.find("https://***@host/x"), std::string_view::npos) << row.data;
+  }
+  const auto info = store::ReadRunInfo(scratch / "run");
+  ASSERT_TRUE(info.ok()) << info.status().message();
+  EXPECT_EQ(info->command.size(), command.size());
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(scratch / "run")) {
+    if (!entry.is_regular_file()) continue;
+    EXPECT_EQ(TextOf(entry.path()).find("canary"), std::string::npos) << entry.path();
+  }
+}
+
 /// As a daemon that has no use for the ends of its children starts us: the kernel would reap ours.
 TEST(Run, WhereSigchldWasIgnoredTheEndOfTheTrainingIsSeenAndItStaysIgnoredInside) {
   Scratch scratch("sigchld");

@@ -84,7 +84,8 @@ class Plan {
     ::sigemptyset(&none);
     sigset_t standard;
     ::sigemptyset(&standard);
-    for (const int s : {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGPIPE, SIGCHLD, SIGUSR1, SIGUSR2}) {
+    for (const int s :
+         {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGPIPE, SIGCHLD, SIGUSR1, SIGUSR2, SIGXFSZ}) {
       ::sigaddset(&standard, s);
     }
     ::posix_spawnattr_setsigmask(&attributes_, &none);
