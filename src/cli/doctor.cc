@@ -318,16 +318,27 @@ Check Memory(const std::string& root) {
 Check OpenFiles() {
   rlimit files{};
   ::getrlimit(RLIMIT_NOFILE, &files);
-  constexpr rlim_t kEnough = 1024;
+  // Of the agent, which has the most: of up to 192 processes that are sampled and 256 that are
+  // recorded, and its own.
+  constexpr rlim_t kSampled = 5;
+  constexpr rlim_t kRecorded = 2;
+  constexpr rlim_t kOwn = 128;
+  constexpr rlim_t kEnough = 192 * kSampled + 256 * kRecorded + kOwn;
   const std::string hard =
       files.rlim_max == RLIM_INFINITY ? "unlimited" : fmt::format("{}", files.rlim_max);
   if (files.rlim_max >= kEnough) {
     return {"open files", Finding::kOk,
             fmt::format("{}, may be raised to {}", files.rlim_cur, hard),
-            "four a watched process; Telltale raises its own limit, never the training's"};
+            fmt::format("up to {} a process that is sampled, {} one that is recorded; Telltale "
+                        "raises its own limit, never the training's",
+                        kSampled, kRecorded)};
   }
+  const rlim_t processes =
+      files.rlim_max > kOwn ? (files.rlim_max - kOwn) / (kSampled + kRecorded) : 0;
   return {"open files", Finding::kLimited, fmt::format("at most {}", hard),
-          "some of many workers are not watched, which is counted; `ulimit -Hn 4096` helps"};
+          fmt::format("enough for some {} processes; of more, some are not recorded, which is "
+                      "counted; `ulimit -Hn 4096` helps",
+                      processes)};
 }
 
 Check Procfs(const std::string& root) {

@@ -3,8 +3,11 @@
 #include "cli/doctor.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -88,6 +91,24 @@ TEST_F(DoctorTest, TheLimitsOfAContainer) {
   const Check memory = On("memory limit");
   EXPECT_EQ(memory.finding, Finding::kLimited);
   EXPECT_TRUE(Says(memory.found, "control group 256 MiB")) << memory.found;
+}
+
+/// 192 sampled processes with five descriptors each and 256 recorded ones with two do not fit 1024.
+TEST_F(DoctorTest, ALimitOfOpenFilesThatManyProcessesReachIsNamed) {
+  const auto with_limit = [&](rlim_t most) {
+    const rlimit files{std::min<rlim_t>(256, most), most};
+    if (::setrlimit(RLIMIT_NOFILE, &files) != 0) ::_exit(2);
+    const Check check = On("open files");
+    std::fprintf(stderr, "%s: %s: %s", Name(check.finding).data(), check.found.c_str(),
+                 check.effect.c_str());
+    ::_exit(0);
+  };
+  EXPECT_EXIT(with_limit(1024), ::testing::ExitedWithCode(0),
+              "limited: at most 1024: enough for some 128 processes");
+  rlimit given{};
+  ::getrlimit(RLIMIT_NOFILE, &given);
+  if (given.rlim_max < 2048) return;
+  EXPECT_EXIT(with_limit(2048), ::testing::ExitedWithCode(0), "ok: 256, may be raised to 2048: up");
 }
 
 TEST_F(DoctorTest, PtraceScopeIsNamed) {
