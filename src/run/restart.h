@@ -11,7 +11,8 @@ namespace telltale::run {
 class RestartPolicy {
  public:
   static constexpr std::int64_t kFirstDelayNs = 100'000'000;
-  static constexpr std::int64_t kLastDelayNs = 5'000'000'000;
+  /// The start of the process comes on top: back within 5 s.
+  static constexpr std::int64_t kLastDelayNs = 4'000'000'000;
   static constexpr std::int64_t kLongLifeNs = 30'000'000'000;
   static constexpr int kMaxQuickFailures = 20;
 

@@ -16,7 +16,7 @@ TEST(RestartPolicy, IsBackWithinFiveSecondsAlways) {
     const auto again = policy.Died(now);
     ASSERT_TRUE(again.has_value()) << i;
     EXPECT_GE(*again - now, RestartPolicy::kFirstDelayNs);
-    EXPECT_LE(*again - now, 5 * kSecond);
+    EXPECT_LE(*again - now, 4 * kSecond) << i << ": the process must start within the 5 s too";
     now = *again;
   }
   policy.Started(now);
