@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rules/replay.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
+#include <set>
+#include <tuple>
 #include <utility>
 
 namespace telltale::rules {
@@ -12,19 +16,35 @@ constexpr std::size_t kRowsAtATime = 4096;
 
 }  // namespace
 
+std::size_t DigestOf(const format::FindingRow& row) {
+  const auto said = std::tuple(row.severity, row.state, row.first_step, row.last_step, row.start_ns,
+                               row.end_ns, row.message, row.evidence, row.cause, row.cost_seconds,
+                               row.advice, row.confidence);
+  return std::hash<std::string>()(fmt::format("{}", fmt::join(said, "\x1f")));
+}
+
 Result<WatchJournal> ReadWatchJournal(store::RunReader* reader) {
   struct Known {
     std::int64_t ord_ns;
     std::string kind, data;
   };
   std::vector<Known> events;
+  // Revisions that close.
+  struct Closed {
+    std::int64_t ord_ns = 0;
+    std::size_t digest = 0;
+  };
+  std::map<std::pair<std::string, std::uint32_t>, Closed> closed;
+  std::set<std::int64_t> ends_ns;
   WatchJournal journal;
   // Cumulative for one watcher; after a restart it counts from zero again.
   std::uint64_t last = 0;
   // The ledger of a run of days is larger than all that is kept of it.
   const auto visit = [&](const std::string&, const format::Rows& rows) {
     for (const format::FindingRow& row : rows.findings) {
-      journal.revisions.emplace_back(std::string(row.incident), row.revision);
+      const auto& revision =
+          journal.revisions.emplace_back(std::string(row.incident), row.revision);
+      if (row.state == "closed") closed[revision] = {row.ord_ns, DigestOf(row)};
     }
     for (const format::LedgerRow& row : rows.ledger) {
       if (row.name != "watch.cpu_ns") continue;
@@ -32,6 +52,7 @@ Result<WatchJournal> ReadWatchJournal(store::RunReader* reader) {
       last = row.value;
     }
     for (const format::EventRow& row : rows.events) {
+      if (row.kind == "rules.ended") ends_ns.insert(row.ord_ns);
       if (!row.kind.starts_with("action.") && row.kind != "order.readmitted") continue;
       events.push_back({row.ord_ns, std::string(row.kind), std::string(row.data)});
     }
@@ -43,6 +64,10 @@ Result<WatchJournal> ReadWatchJournal(store::RunReader* reader) {
                                             store::MaskOf(format::TableId::kLedger),
                                         visit, &salvage));
   std::sort(journal.revisions.begin(), journal.revisions.end());
+  // The watcher writes both as one.
+  for (const auto& [revision, row] : closed) {
+    if (ends_ns.contains(row.ord_ns)) journal.ends.emplace(revision, row.digest);
+  }
   std::stable_sort(events.begin(), events.end(),
                    [](const Known& a, const Known& b) { return a.ord_ns < b.ord_ns; });
   for (Known& event : events) {

@@ -3,13 +3,16 @@
 // show, and what a restarted watcher begins with. Equal to what fired live, because the order of
 // the records is, the watcher's decisions about late writers included.
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <limits>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "rules/action_log.h"
@@ -30,9 +33,14 @@ struct WatchJournal {
   std::vector<ActionRow> actions;            ///< In their order.
   std::vector<store::Admission> admissions;  ///< In the order in which they were decided.
   std::vector<std::pair<std::string, std::uint32_t>> revisions;  ///< (incident, revision), sorted.
+  /// What the end of an attempt has closed: (incident, revision) → DigestOf the row. Where another
+  /// attempt came after it, a replay does not make that revision.
+  std::map<std::pair<std::string, std::uint32_t>, std::size_t> ends;
   std::uint64_t cpu_ns = 0;  ///< Processor time of all watchers of the run so far.
 };
 Result<WatchJournal> ReadWatchJournal(store::RunReader* reader);
+/// Of all that a revision says but its number and when it was written; holds in this process.
+std::size_t DigestOf(const format::FindingRow& row);
 
 struct ReplayOptions {
   /// Sees every record of the tables in `sink_mask`, in order.

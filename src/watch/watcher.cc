@@ -65,6 +65,7 @@ Result<std::unique_ptr<Watcher>> Watcher::Open(const std::filesystem::path& run,
   TELLTALE_ASSIGN_OR_RETURN(rules::WatchJournal journal,
                             rules::ReadWatchJournal(watcher->reader_.get()));
   watcher->known_ = std::move(journal.revisions);
+  watcher->ends_ = std::move(journal.ends);
   TELLTALE_ASSIGN_OR_RETURN(watcher->rules_, rules::EngineOf(run, watcher->reader_->info()));
   if (!watcher->rules_.trouble.empty()) {
     std::fprintf(stderr, "watch: %s\n", watcher->rules_.trouble.c_str());
@@ -186,6 +187,20 @@ void Watcher::NoteEnd() {
   const nlohmann::ordered_json data = {{"until_end", std::move(incidents)}};
   events_.push_back(
       {"rules.ended", "watch", "The run is over: what was open is closed", JsonText(data)});
+}
+
+/// The watcher of an attempt closes at its end what is open, which a later revision of the journal
+/// must then undo: in another attempt the incident goes on, and the engine, which sees all attempts
+/// as one, gives the number of that end to what comes next.
+void Watcher::Number(rules::Finding* finding) {
+  if (ends_.empty()) return;
+  std::uint32_t& passed = passed_ends_[finding->id];
+  while (true) {
+    const auto end = ends_.find({finding->id, finding->revision + passed});
+    if (end == ends_.end() || end->second == rules::DigestOf(rules::ToRow(*finding))) break;
+    ++passed;
+  }
+  finding->revision += passed;
 }
 
 void Watcher::NoteStatuses() {
@@ -321,6 +336,7 @@ Result<bool> Watcher::Poll() {
   }
   std::vector<rules::Finding> fresh;
   for (rules::Finding& finding : rules_.engine.TakeRevisions()) {
+    Number(&finding);
     if (std::binary_search(known_.begin(), known_.end(), std::pair(finding.id, finding.revision))) {
       continue;
     }

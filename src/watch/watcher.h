@@ -5,6 +5,7 @@
 //
 // Thread safety: none. Time that matters for the order is journalled; the clock is injected.
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <map>
@@ -75,6 +76,8 @@ class Watcher {
   void WatchWriters();
   bool Over();
   void NoteEnd();
+  /// Numbers a revision as the journal does.
+  void Number(rules::Finding* finding);
   void NoteStatuses();
   /// What the revisions that are new set off, and what became of what was set off before.
   void NoteActions(const std::vector<rules::Finding>& fresh, bool over);
@@ -94,6 +97,10 @@ class Watcher {
   std::set<std::string> kept_;           ///< Ids of incidents that they were asked for.
   bool actions_sync_ = false;  ///< The journal has what is to be done; the disk is being asked.
   std::vector<std::pair<std::string, std::uint32_t>> known_;  ///< In the journal before; sorted.
+  /// WatchJournal::ends.
+  std::map<std::pair<std::string, std::uint32_t>, std::size_t> ends_;
+  /// By incident: how many of them the engine does not make, since another attempt came.
+  std::map<std::string, std::uint32_t> passed_ends_;
   std::map<std::string, Holder> holders_;
   std::set<std::string> given_up_;
   std::map<std::string, rules::RuleStatus> statuses_;

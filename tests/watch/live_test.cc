@@ -3,6 +3,7 @@
 // follows it, dies and is restarted; one writer falls silent for longer than the watcher waits.
 // What the watcher journalled must be what a replay of the finished run says. The clock is ours, so
 // no outcome depends on this machine's speed.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -12,7 +13,10 @@
 #include <random>
 #include <set>
 #include <string>
+#include <string_view>
 #include <tuple>
+#include <utility>
+#include <vector>
 
 #include "base/units.h"
 #include "rules/replay.h"
@@ -45,6 +49,7 @@ struct Journalled {
   std::set<std::pair<std::string, std::uint32_t>> unique;
   int gave_up = 0;
   int readmitted = 0;
+  int went_on = 0;  ///< Revisions that close and are not the last of their incident.
 };
 
 Journalled ReadJournal(const fs::path& run) {
@@ -66,6 +71,10 @@ Journalled ReadJournal(const fs::path& run) {
     out.unique.emplace(row.incident, row.revision);
     auto& slot = newest[std::string(row.incident)];
     if (slot == nullptr || slot->revision < row.revision) slot = &row;
+  }
+  for (const auto& row : rows.findings) {
+    const bool last = row.revision == newest.at(std::string(row.incident))->revision;
+    out.went_on += row.state == "closed" && !last ? 1 : 0;
   }
   for (const auto& [id, row] : newest) {
     out.newest.emplace_back(row->rule, row->subject, row->severity, row->state, row->first_step,
@@ -145,6 +154,7 @@ struct Totals {
   int restarts = 0;
   int gave_up = 0;
   int readmitted = 0;
+  int went_on = 0;
   std::size_t findings = 0;
 };
 
@@ -265,6 +275,116 @@ TEST_F(LiveTest, FindingsAreThoseOfAReplay) {
   EXPECT_GT(totals.restarts, 10);
   EXPECT_GT(totals.gave_up, 5);
   EXPECT_GT(totals.readmitted, 5);
+  EXPECT_GT(totals.findings, 20U);
+}
+
+/// A group that its CPU limit holds back, in all of the samples that are there.
+void HoldBack(format::Rows* rows) {
+  std::vector<format::MetricRow> more;
+  for (const format::MetricRow& sample : rows->metrics) {
+    if (sample.name != "mem.used") continue;
+    const std::pair<std::string_view, double> values[] = {{"cgroup.cpu_limit", 2},
+                                                          {"cgroup.cpu_used", 150},
+                                                          {"cgroup.cpu_throttled", 120},
+                                                          {"cgroup.cpu_throttled_periods", 80}};
+    for (const auto& [name, value] : values) {
+      format::MetricRow row = sample;
+      row.subject = "cgroup";
+      row.name = name;
+      row.value = value;
+      more.push_back(row);
+    }
+  }
+  rows->metrics.insert(rows->metrics.end(), more.begin(), more.end());
+  std::stable_sort(rows->metrics.begin(), rows->metrics.end(),
+                   [](const auto& a, const auto& b) { return a.ord_ns < b.ord_ns; });
+}
+
+/// Three attempts with a watcher each, which may be killed. What an attempt left open, since the
+/// end of its process was not seen, its watcher closes; then it goes on in the next.
+void OneRunOfAttempts(const fs::path& run, std::uint32_t seed, Totals* totals) {
+  std::mt19937 random(seed);
+  const auto chance = [&](int percent) { return static_cast<int>(random() % 100) < percent; };
+  FakeClock clock;
+  store::WriterOptions writing;
+  writing.clock = &clock;
+  watch::WatchOptions watching;
+  watching.clock = &clock;
+  testing::SampleRun sample;
+  store::RunInfo info = testing::MakeInfo(sample, false);
+  info.attempts.clear();
+  StringPool pool;
+  for (std::uint32_t attempt = 1; attempt <= 3; ++attempt) {
+    SCOPED_TRACE(fmt::format("seed {}, attempt {}", seed, attempt));
+    sample.attempt = attempt;
+    sample.seed = seed * 7 + attempt;
+    sample.steps = 400;
+    sample.learns = chance(50);
+    sample.wait_share = chance(50) ? 0.6 : 0.02;
+    sample.nan_at = chance(30) ? 50 + static_cast<int>(random() % 200) : -1;
+    sample.exits = chance(30);
+    sample.start_ns += 60 * kSecond;
+    format::Rows rows = testing::MakeRows(sample, &pool);
+    if (chance(70)) HoldBack(&rows);
+
+    store::Attempt& started = info.attempts.emplace_back();
+    started.number = attempt;
+    info.finished = false;
+    ASSERT_TRUE(store::WriteRunInfo(run, info).ok());
+    auto opened = store::Writer::Open(run / "agent-a", "agent-a", writing);
+    ASSERT_TRUE(opened.ok()) << opened.status().message();
+    const std::unique_ptr<store::Writer> writer = std::move(opened).value();
+    std::unique_ptr<watch::Watcher> watcher;
+    const auto open_watcher = [&] {
+      watcher.reset();
+      auto again = watch::Watcher::Open(run, watching);
+      ASSERT_TRUE(again.ok()) << again.status().message();
+      watcher = std::move(again).value();
+    };
+    ASSERT_NO_FATAL_FAILURE(open_watcher());
+    for (format::Batch& batch : testing::Cut(rows, 200'000'000)) {
+      clock.Advance(200'000'000);
+      ASSERT_TRUE(writer->Append(std::move(batch)).ok());
+      if (chance(2)) {
+        ++totals->restarts;
+        ASSERT_NO_FATAL_FAILURE(open_watcher());
+      }
+      if (!chance(50)) continue;
+      const auto polled = watcher->Poll();
+      ASSERT_TRUE(polled.ok() && !*polled) << polled.status().message();
+    }
+    ASSERT_TRUE(writer->Close(true).ok());
+    info.attempts.back().exit_code = 0;
+    info.finished = true;
+    ASSERT_TRUE(store::WriteRunInfo(run, info).ok());
+    bool over = false;
+    for (int i = 0; i < 2000 && !over; ++i) {
+      clock.Advance(100'000'000);
+      const auto polled = watcher->Poll();
+      ASSERT_TRUE(polled.ok()) << polled.status().message();
+      over = *polled;
+    }
+    ASSERT_TRUE(over);
+    watcher.reset();
+    const Journalled live = ReadJournal(run);
+    EXPECT_EQ(live.unique.size(), live.rows) << "a revision stands twice";
+    EXPECT_EQ(live.newest, Replayed(run));
+    if (attempt < 3) continue;
+    totals->went_on += live.went_on;
+    totals->findings += live.newest.size();
+  }
+}
+
+TEST_F(LiveTest, FindingsOfFurtherAttemptsAreThoseOfAReplay) {
+  Totals totals;
+  for (std::uint32_t seed = 1; seed <= 20; ++seed) {
+    const fs::path run = run_ / std::to_string(seed);
+    fs::create_directories(run);
+    ASSERT_NO_FATAL_FAILURE(OneRunOfAttempts(run, seed, &totals));
+  }
+  // The test says nothing where none of this happened.
+  EXPECT_GT(totals.restarts, 10);
+  EXPECT_GT(totals.went_on, 5);
   EXPECT_GT(totals.findings, 20U);
 }
 
