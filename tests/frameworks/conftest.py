@@ -21,6 +21,10 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 TELLTALE = Path(os.environ.get("TELLTALE_BIN", ROOT / "build" / "release" / "bin" / "telltale"))
 LIMIT_S = 540
+# A line of a script, behind the import of its framework: from there on the plan is in force.
+AWAIT_PLAN = f"""
+__import__("runpy").run_path({str(ROOT / "tests" / "support" / "await_plan.py")!r})
+"""
 # Everything, at every step of every mode.
 EVERYTHING = "[collections.all]\ninterval = 1\n"
 # One thread each: several trainings share the machine, and results must not depend on a split of the work.

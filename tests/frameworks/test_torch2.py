@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
 import sys
 from pathlib import Path
 
 import pytest
-from torch_lab import Lab, compare
+from torch_lab import Lab, compare, ranks
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "python"))
 from test_torch_capture import *  # noqa: F403  The same rows, with this torch.
@@ -61,20 +60,35 @@ COMPILED = {
 @pytest.mark.parametrize("what", COMPILED)
 def test_a_compiled_model_has_the_same_graphs_as_without_us(lab, what):
     script = f"""{MLP}
+import json
 {COMPILED[what]}
-opt = make(); train(5, opt, model)
+opt = make(); model.train(); told = []
+for _ in range(5):
+    opt.zero_grad(); out = model(x); crit(out, y).backward()
+    told.append([out.tolist(), {{k: (p.tolist(), p.grad.tolist()) for k, p in net.named_parameters()}}])
+    opt.step()
+print(json.dumps(told))
 from torch._dynamo.utils import counters
 print(dict(counters["stats"]), dict(counters["graph_break"]), counters["frames"], digest())
 """
     captured = lab.run(script)
     assert captured.out == lab.plain(script)
     assert captured.steps() == list(range(5))
-    prefix = "0." if what == "sequence" else ""
+    from torch_numbers import row
+
+    truth = {}
+    for step, (output, parameters) in enumerate(json.loads(captured.out.splitlines()[0])):
+        values = [("outputs", "output", output)]
+        for path, (value, gradient) in parameters.items():
+            name = ("0." if what == "sequence" else "") + path.replace("_orig_mod.", "")
+            values.append(("biases" if "bias" in name else "weights", name, value))
+            values.append(("gradients", "gradient/" + name, gradient))
+        for collection, name, value in values:
+            truth[name, "TRAIN", step] = row(collection, name, "TRAIN", step, torch.tensor(value))
+    # The outermost output, six parameters and their gradients.
+    assert compare(captured, truth) == 5 * (1 + 2 * 6)
     rows = captured.statistics()
     names = captured.names()
-    for name in ("first.line.weight", "gradient/first.line.weight", "head.bias"):
-        name = name.replace("gradient/", f"gradient/{prefix}") if "/" in name else prefix + name
-        assert {step for found, _, step in rows if found == name} == set(range(5)), name
     assert not any("_orig_mod" in name for name in names)
     # The outermost output, and where torch.compile runs a part alone, what is around it too.
     assert {step for found, _, step in rows if found == "output"} == set(range(5))
@@ -259,10 +273,8 @@ print(torch.jit.script(F.cross_entropy)(net(x), y).item())
     assert [losses[step] for step in range(4)] == values
 
 
-RANKS = ["-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_port"]
-
-
-def sharded(lab: Lab, wrap: str, port: int):
+def sharded(lab: Lab, wrap: str):
+    """A training of two ranks, each compared with what torch says of it in that rank."""
     script = f"""
 import torch.distributed as dist, os
 dist.init_process_group("gloo")
@@ -273,7 +285,12 @@ mesh = init_device_mesh("cpu", (2,))
 opt = torch.optim.SGD(model.parameters(), lr=0.05); train(4, opt, model)
 dist.barrier()
 """
-    return lab.run(script, *RANKS, str(port + os.getpid() % 1000))
+    captured = lab.run(script, *ranks(2))
+    for rank, truth in enumerate(lab.truth_of_ranks(script, 2)):
+        # Of a small parameter one rank may hold nothing.
+        held = {key: told for key, told in truth.items() if told["count"]}
+        assert compare(captured, held, rank=rank) >= 4 * (3 + 3 + 8)
+    return captured
 
 
 def check_shards(captured, full: dict[str, int]) -> None:
@@ -296,7 +313,6 @@ def test_fully_sharded_data_parallel_2(lab):
         lab,
         "from torch.distributed.fsdp import fully_shard\n"
         "for part in (net.first, net.second, net): fully_shard(part, mesh=mesh)\nmodel = net",
-        33500,
     )
     check_shards(captured, WEIGHTS)
     events = {
@@ -316,7 +332,6 @@ def test_fully_sharded_data_parallel_1(lab, original):
         "from torch.distributed.fsdp.wrap import ModuleWrapPolicy\n"
         f"model = FSDP(net, auto_wrap_policy=ModuleWrapPolicy({{Block}}), use_orig_params={original}, "
         "device_id=torch.device('cpu'))",
-        34500,
     )
     events = {
         row["subject"]: json.loads(row["data"]) for row in captured.table("events", kind="tensor.shard")
@@ -333,7 +348,7 @@ def test_fully_sharded_data_parallel_1(lab, original):
 
 
 def test_two_ranks_of_distributed_data_parallel(lab):
-    captured = sharded(lab, "model = nn.parallel.DistributedDataParallel(net)", 35500)
+    captured = sharded(lab, "model = nn.parallel.DistributedDataParallel(net)")
     names = [{row["name"] for row in captured.table("statistics", rank=rank)} for rank in (0, 1)]
     assert names[0] == names[1] and {"head.weight", "output", "first.act.output"} <= names[0]
 
@@ -363,6 +378,8 @@ print(digest())
     captured = lab.run(script)
     assert captured.out == lab.plain(script)
     assert captured.steps() == list(range(8)) and len(captured.steps("EVAL")) == 8
+    # Of each step six parameters, their gradients and what nine modules give; of an evaluation the last.
+    assert compare(captured, lab.truth(script)) == 8 * (6 + 6 + 9) + 8 * 9
     rows = captured.statistics()
     steps = {step for name, mode, step in rows if (name, mode) == ("gradient/net.head.weight", "TRAIN")}
     assert steps == set(range(8))
@@ -395,6 +412,9 @@ print([p.double().sum().item() for p in net.parameters()])
     captured = lab.run(script)
     assert captured.out == lab.plain(script)
     assert captured.steps() == list(range(6))
+    truth = lab.truth(script)
+    assert compare(captured, truth) > 500
+    assert {("output.logits", "TRAIN", 5), ("output.logits", "EVAL", 5)} <= set(truth)
     rows = captured.statistics()
     gradient = {step for name, mode, step in rows if (name, mode) == ("gradient/classifier.weight", "TRAIN")}
     assert gradient == set(range(6))
