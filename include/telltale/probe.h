@@ -24,7 +24,7 @@ extern "C" {
 #endif
 
 #define TT_ABI_MAJOR 1
-#define TT_ABI_MINOR 4
+#define TT_ABI_MINOR 5
 
 #if defined(__GNUC__)
 #define TT_API __attribute__((visibility("default")))
@@ -224,9 +224,11 @@ TT_API uint32_t tt_tensor(const char* collection, size_t collection_len, const c
 TT_API uint32_t tt_due(uint32_t tensor, int64_t step, int mode);
 /* Gives what `take` asks of the tensor's values: reads `array` before it returns, never after. What
  * is computed in place is (statistics); the rest is copied to bounded pools (histogram: in this
- * process, raw values: shared with the agent), and counted as skipped where there is no room. */
-TT_API void tt_record_tensor(uint32_t tensor, const tt_array* array, uint32_t take, int64_t step,
-                             int mode);
+ * process, raw values: shared with the agent), and counted as skipped where there is no room.
+ * Returns (since 1.5) the bits of what found room; TT_TAKE_STATS also for statistics that another
+ * bit brought. */
+TT_API uint32_t tt_record_tensor(uint32_t tensor, const tt_array* array, uint32_t take,
+                                 int64_t step, int mode);
 /* Statistics that were computed elsewhere (on a device). */
 TT_API void tt_record_computed(uint32_t tensor, const tt_stats* stats, tt_dtype dtype, int64_t step,
                                int mode);

@@ -298,7 +298,7 @@ PyObject* Record(PyObject*, PyObject* const* args, Py_ssize_t count, PyObject* k
   const std::int64_t step = a.Step(6);
   const long mode = a.Int(7, TT_MODE_OPEN);
   if (PyErr_Occurred() != nullptr) return nullptr;
-  if (g_recording != Recording::kOn || take == 0) return None();
+  if (g_recording != Recording::kOn || take == 0) return PyLong_FromLong(0);
   std::int64_t shape[TT_MAX_DIMS] = {};
   std::int64_t strides[TT_MAX_DIMS] = {};
   const Py_ssize_t ndim = a[3] == nullptr ? 0 : Sizes(a[3], shape);
@@ -310,7 +310,7 @@ PyObject* Record(PyObject*, PyObject* const* args, Py_ssize_t count, PyObject* k
   }
   if (ndim < 0 || stride_count != ndim || dtype < 0) {
     Skipped(dtype < 0 ? "capture.dtype" : "capture.array");
-    return None();
+    return PyLong_FromLong(0);
   }
   tt_array array{};
   // NOLINTNEXTLINE(performance-no-int-to-ptr): a framework names memory by its address.
@@ -319,8 +319,8 @@ PyObject* Record(PyObject*, PyObject* const* args, Py_ssize_t count, PyObject* k
   array.ndim = static_cast<std::uint32_t>(ndim);
   array.shape = shape;
   array.strides = a[4] == nullptr ? nullptr : strides;
-  Give(tensor, array, BytesOf(array), take, step, static_cast<int>(mode));
-  return None();
+  return PyLong_FromUnsignedLong(
+      Give(tensor, array, BytesOf(array), take, step, static_cast<int>(mode)));
 }
 
 /// Whether the buffer was an array that the probe reads; it is given then.
@@ -575,7 +575,8 @@ PyMethodDef g_functions[] = {
     {"wanted", Fast(Wanted), kFast, "wanted(collection) -> TAKE bits at some step or other"},
     {"plan_epoch", PlanEpoch, METH_NOARGS, "Changes when wanted() may."},
     {"record", Fast(Record), kFast,
-     "record(tensor_id, address, dtype, shape, strides, take, step=None, mode=-1)"},
+     "record(tensor_id, address, dtype, shape, strides, take, step=None, mode=-1) -> TAKE bits of "
+     "what found room"},
     {"record_buffer", Fast(RecordBuffer), kFast,
      "record_buffer(tensor_id, obj, take, step=None, mode=-1) -> bool: could be read"},
     {"record_computed", Fast(RecordComputed), kFast,
@@ -597,15 +598,16 @@ PyMethodDef g_functions[] = {
 
 }  // namespace
 
-void Give(std::uint32_t tensor, const tt_array& array, std::uint64_t bytes, std::uint32_t take,
-          std::int64_t step, int mode) {
+std::uint32_t Give(std::uint32_t tensor, const tt_array& array, std::uint64_t bytes,
+                   std::uint32_t take, std::int64_t step, int mode) {
   ThreadState& thread = ThisThread();
   const std::uint64_t begin = tt_now();
   PyThreadState* state = bytes > kReleaseGilBytes ? PyEval_SaveThread() : nullptr;
-  tt_record_tensor(tensor, &array, take, step, mode);
+  const std::uint32_t recorded = tt_record_tensor(tensor, &array, take, step, mode);
   // Without the wait for the GIL, which whoever called us accounts for.
   thread.recorded_ticks += tt_now() - begin;
   if (state != nullptr) PyEval_RestoreThread(state);
+  return recorded;
 }
 
 void InitCapture() {

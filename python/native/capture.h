@@ -14,9 +14,9 @@ void InitCapture();
 /// Adds the functions to the module. False with an exception set.
 bool AddCaptureFunctions(PyObject* module);
 /// Records an array of about `bytes` bytes, without the GIL where they are many. The caller keeps
-/// its memory.
-void Give(std::uint32_t tensor, const tt_array& array, std::uint64_t bytes, std::uint32_t take,
-          std::int64_t step, int mode);
+/// its memory. Returns the bits of `take` that found room.
+std::uint32_t Give(std::uint32_t tensor, const tt_array& array, std::uint64_t bytes,
+                   std::uint32_t take, std::int64_t step, int mode);
 /// The ids of tensors belong to another process, or to none.
 void ForgetTensors();
 

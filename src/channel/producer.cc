@@ -197,32 +197,34 @@ void Producer::Step(const format::StepRecord& record) {
   Commit(ring);
 }
 
-void Producer::Stat(const format::StatRecord& record) {
+bool Producer::Stat(const format::StatRecord& record) {
   ThreadRing* ring = Ring();
   if (ring == nullptr) {
     header_->unringed.fetch_add(1, std::memory_order_relaxed);
-    return;
+    return false;
   }
   auto* out = static_cast<format::StatRecord*>(Reserve(ring, sizeof record, false));
-  if (out == nullptr) return;
+  if (out == nullptr) return false;
   *out = record;
   out->header =
       MakeHeader(RecordKind::kStat, record.header.flags, sizeof record, record.header.name);
   Commit(ring);
+  return true;
 }
 
-void Producer::StatMore(const format::StatMoreRecord& record) {
+bool Producer::StatMore(const format::StatMoreRecord& record) {
   ThreadRing* ring = Ring();
   if (ring == nullptr) {
     header_->unringed.fetch_add(1, std::memory_order_relaxed);
-    return;
+    return false;
   }
   auto* out = static_cast<format::StatMoreRecord*>(Reserve(ring, sizeof record, false));
-  if (out == nullptr) return;
+  if (out == nullptr) return false;
   *out = record;
   out->stat.header = MakeHeader(RecordKind::kStatMore, record.stat.header.flags, sizeof record,
                                 record.stat.header.name);
   Commit(ring);
+  return true;
 }
 
 void Producer::Histogram(const format::HistogramRecord& record) {

@@ -93,11 +93,12 @@ class Producer {
   void Scalar(std::uint32_t name, double value, std::int64_t step, std::uint8_t mode,
               std::uint64_t time);
   void Step(const format::StepRecord& record);
-  void Stat(const format::StatRecord& record);
-  void StatMore(const format::StatMoreRecord& record);
+  /// False, here and below: dropped and counted.
+  bool Stat(const format::StatRecord& record);
+  bool StatMore(const format::StatMoreRecord& record);
   void Histogram(const format::HistogramRecord& record);
   /// `record` with its kind's flags and its `bytes`; `shape` has record.ndim sizes; `values` are
-  /// record.bytes bytes where the flags have kInlineFlag, else unused. False: dropped and counted.
+  /// record.bytes bytes where the flags have kInlineFlag, else unused.
   bool Tensor(const format::TensorRecord& record, const std::int64_t* shape, const void* values);
   void Event(std::uint32_t kind, std::uint8_t severity, std::uint32_t subject, const char* message,
              std::size_t message_length, const char* data, std::size_t data_length,

@@ -182,14 +182,15 @@ std::uint32_t Capture::SampleSize(std::uint32_t tensor, std::int64_t step,
   return most;
 }
 
-void Capture::Record(std::uint32_t tensor, const tt_array& array, std::uint32_t take,
-                     std::int64_t step, std::uint8_t mode) {
+std::uint32_t Capture::Record(std::uint32_t tensor, const tt_array& array, std::uint32_t take,
+                              std::int64_t step, std::uint8_t mode) {
   ArrayView view;
   if (tensor == 0 || !MakeView(array, &view)) {
     // Without an id the table of names is full: it has no room for a reason either.
     producer_->CountSkipped(tensor == 0 ? "" : "capture.array", 1);
-    return;
+    return 0;
   }
+  std::uint32_t recorded = 0;
   mode &= format::kModeMask;
   const std::uint64_t time = producer_->Now();
   if ((take & (TT_TAKE_STATS | TT_TAKE_MORE | TT_TAKE_HISTOGRAM)) != 0) {
@@ -211,9 +212,9 @@ void Capture::Record(std::uint32_t tensor, const tt_array& array, std::uint32_t 
       record.abs_min = more.abs_min;
       record.abs_std = more.abs_std;
       record.prod = more.prod;
-      producer_->StatMore(record);
-    } else {
-      producer_->Stat(record.stat);
+      if (producer_->StatMore(record)) recorded |= TT_TAKE_STATS | TT_TAKE_MORE;
+    } else if (producer_->Stat(record.stat)) {
+      recorded |= TT_TAKE_STATS;
     }
     if ((take & TT_TAKE_HISTOGRAM) != 0) {
       format::HistogramRecord histogram{};
@@ -225,12 +226,14 @@ void Capture::Record(std::uint32_t tensor, const tt_array& array, std::uint32_t 
       histogram.dtype = static_cast<std::uint32_t>(array.dtype);
       histogram.min = stats.min;
       histogram.max = stats.max;
-      if (!histograms_.Add(view, SampleSize(tensor, step, mode), histogram)) {
+      if (histograms_.Add(view, SampleSize(tensor, step, mode), histogram)) {
+        recorded |= TT_TAKE_HISTOGRAM;
+      } else {
         producer_->CountHistogramsDropped(1);
       }
     }
   }
-  if ((take & (TT_TAKE_RAW | TT_TAKE_SHAPE)) == 0) return;
+  if ((take & (TT_TAKE_RAW | TT_TAKE_SHAPE)) == 0) return recorded;
   format::TensorRecord record{};
   record.header.flags = mode;
   record.header.name = tensor;
@@ -239,10 +242,12 @@ void Capture::Record(std::uint32_t tensor, const tt_array& array, std::uint32_t 
   record.dtype = static_cast<std::uint8_t>(array.dtype);
   record.ndim = static_cast<std::uint8_t>(array.ndim);
   // Values that find no room leave the shape, where that was asked for too.
-  if ((take & TT_TAKE_RAW) != 0 && RecordRaw(array, view, record)) return;
-  if ((take & TT_TAKE_SHAPE) == 0) return;
+  if ((take & TT_TAKE_RAW) != 0 && RecordRaw(array, view, record)) {
+    return recorded | (take & (TT_TAKE_RAW | TT_TAKE_SHAPE));
+  }
+  if ((take & TT_TAKE_SHAPE) == 0) return recorded;
   record.header.flags |= format::kShapeOnlyFlag;
-  producer_->Tensor(record, array.shape, nullptr);
+  return producer_->Tensor(record, array.shape, nullptr) ? recorded | TT_TAKE_SHAPE : recorded;
 }
 
 bool Capture::RecordRaw(const tt_array& array, const ArrayView& view, format::TensorRecord record) {
@@ -258,8 +263,7 @@ bool Capture::RecordRaw(const tt_array& array, const ArrayView& view, format::Te
       CopyElements(view, 0, view.count, buffer);
       values = buffer;
     }
-    producer_->Tensor(record, array.shape, values);
-    return true;
+    return producer_->Tensor(record, array.shape, values);
   }
   const std::uint64_t limit = Relaxed(InUse(now_.load(std::memory_order_acquire)).slab_bytes);
   channel::SlabWriter& slab = producer_->slab();
@@ -270,9 +274,9 @@ bool Capture::RecordRaw(const tt_array& array, const ArrayView& view, format::Te
   }
   CopyElements(view, 0, view.count, data);
   slab.Publish(record.slot, record.bytes);
-  // Dropped and counted there where the ring is full.
-  if (!producer_->Tensor(record, array.shape, nullptr)) slab.Abandon(record.slot, record.bytes);
-  return true;
+  if (producer_->Tensor(record, array.shape, nullptr)) return true;
+  slab.Abandon(record.slot, record.bytes);
+  return false;
 }
 
 void Capture::RecordStats(std::uint32_t tensor, std::uint32_t collection, const tt_stats& stats,

@@ -46,8 +46,9 @@ class Capture {
   /// Changes when the rules do.
   std::uint64_t epoch();
 
-  void Record(std::uint32_t tensor, const tt_array& array, std::uint32_t take, std::int64_t step,
-              std::uint8_t mode);
+  /// As tt_record_tensor, and returns what that returns.
+  std::uint32_t Record(std::uint32_t tensor, const tt_array& array, std::uint32_t take,
+                       std::int64_t step, std::uint8_t mode);
   /// Statistics that are there already. `collection`: name id for a name that is no tensor's, else
   /// 0.
   void RecordStats(std::uint32_t tensor, std::uint32_t collection, const tt_stats& stats,
@@ -74,7 +75,7 @@ class Capture {
   bool MaskOf(std::uint32_t tensor, const Rules& rules, std::uint32_t* mask) const;
   std::uint32_t TakeOf(std::uint32_t tensor, const Rules& rules, std::uint32_t due_mask);
   std::uint32_t SampleSize(std::uint32_t tensor, std::int64_t step, std::uint8_t mode) const;
-  /// False: there is no room for the values (counted), and nothing was recorded.
+  /// False: there is no room for the values or their record (counted), and nothing was recorded.
   bool RecordRaw(const tt_array& array, const ArrayView& view, format::TensorRecord record);
 
   channel::Producer* producer_;

@@ -283,7 +283,13 @@ TEST_F(CaptureTest, WhereThereIsNoRoomValuesAreCounted) {
   capture_->Record(a, array, TT_TAKE_RAW, 0, TT_MODE_TRAIN);
   EXPECT_EQ(consumer_->counters().raw_dropped, 1u) << "no slab";
   GiveSlab(40'000);
-  for (int i = 0; i < 3; ++i) capture_->Record(a, array, TT_TAKE_RAW, 0, TT_MODE_TRAIN);
+  std::vector<std::uint32_t> recorded;
+  for (int i = 0; i < 3; ++i) {
+    recorded.push_back(capture_->Record(a, array, TT_TAKE_RAW | TT_TAKE_MORE, 0, TT_MODE_TRAIN));
+  }
+  constexpr std::uint32_t kStats = TT_TAKE_STATS | TT_TAKE_MORE;
+  EXPECT_EQ(recorded,
+            (std::vector<std::uint32_t>{kStats | TT_TAKE_RAW, kStats | TT_TAKE_RAW, kStats}));
   EXPECT_EQ(Drain().tensors.size(), 2u);
   EXPECT_EQ(consumer_->counters().raw_dropped, 2u);
   slab_->Free(0, 40'000);
@@ -297,7 +303,8 @@ TEST_F(CaptureTest, WhereThereIsNoRoomValuesAreCounted) {
                    TT_MODE_TRAIN);
   EXPECT_EQ(consumer_->counters().raw_dropped, 4u);
   EXPECT_TRUE(Drain().rows.tensors.empty());
-  capture_->Record(a, array, TT_TAKE_RAW | TT_TAKE_SHAPE, 0, TT_MODE_TRAIN);
+  EXPECT_EQ(capture_->Record(a, array, TT_TAKE_RAW | TT_TAKE_SHAPE, 0, TT_MODE_TRAIN),
+            std::uint32_t{TT_TAKE_SHAPE});
   EXPECT_EQ(consumer_->counters().raw_dropped, 5u);
   const channel::Drained drained = Drain();
   EXPECT_TRUE(drained.tensors.empty());
@@ -314,11 +321,14 @@ TEST_F(CaptureTest, ARecordThatFindsNoRingGivesItsSlotsBack) {
   SetRules({ControlPage::EveryStep(TT_TAKE_RAW, 1)});
   capture_->StepChanged(0, TT_MODE_TRAIN);
   while (consumer_->counters().dropped == 0) producer_->Scalar(0, 0, 0, 0, producer_->Now());
-  for (int i = 0; i < 100; ++i) capture_->Record(a, array, TT_TAKE_RAW, i, TT_MODE_TRAIN);
-  EXPECT_EQ(consumer_->counters().dropped, 101u);
+  for (int i = 0; i < 100; ++i) {
+    EXPECT_EQ(capture_->Record(a, array, TT_TAKE_RAW, i, TT_MODE_TRAIN), 0u);
+  }
+  EXPECT_EQ(capture_->Record(a, array, TT_TAKE_STATS, 0, TT_MODE_TRAIN), 0u);
+  EXPECT_EQ(consumer_->counters().dropped, 102u);
   EXPECT_EQ(consumer_->counters().raw_dropped, 0u) << "the slab has room for two at a time";
   EXPECT_TRUE(Drain().tensors.empty());
-  capture_->Record(a, array, TT_TAKE_RAW, 0, TT_MODE_TRAIN);
+  EXPECT_EQ(capture_->Record(a, array, TT_TAKE_RAW, 0, TT_MODE_TRAIN), std::uint32_t{TT_TAKE_RAW});
   EXPECT_EQ(Drain().tensors.size(), 1u);
 }
 

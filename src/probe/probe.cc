@@ -457,15 +457,17 @@ uint32_t tt_due(uint32_t tensor, int64_t step, int mode) {
   return probe->capture.DueAt(tensor, StepOf(*probe, step), ModeOf(*probe, mode));
 }
 
-void tt_record_tensor(uint32_t tensor, const tt_array* array, uint32_t take, int64_t step,
-                      int mode) {
+uint32_t tt_record_tensor(uint32_t tensor, const tt_array* array, uint32_t take, int64_t step,
+                          int mode) {
   Probe* probe = Active();
-  if (probe == nullptr || array == nullptr || take == 0) return;
+  if (probe == nullptr || array == nullptr || take == 0) return 0;
   const std::uint64_t begin = probe->producer.Now();
   const int saved = errno;
-  probe->capture.Record(tensor, *array, take, StepOf(*probe, step), ModeOf(*probe, mode));
+  const std::uint32_t recorded =
+      probe->capture.Record(tensor, *array, take, StepOf(*probe, step), ModeOf(*probe, mode));
   errno = saved;
   probe->machine.Account(begin);
+  return recorded;
 }
 
 void tt_record_computed(uint32_t tensor, const tt_stats* stats, tt_dtype dtype, int64_t step,

@@ -193,8 +193,10 @@ hook = smd.KerasHook(
                                 smd.modes.EVAL: smd.SaveConfigMode(save_interval=1)}),
     include_collections=["weights", "biases", "gradients", "layers", "optimizer_variables"],
 )
-model.compile(optimizer=tf.keras.optimizers.SGD(0.1, momentum=0.9), run_eagerly=sys.argv[2] == "eager", metrics=["accuracy"],
+model.compile(optimizer=tf.keras.optimizers.SGD(0.1, momentum=0.9), metrics=["accuracy"],
+              run_eagerly=sys.argv[2] == "eager", jit_compile=sys.argv[2] == "xla",
               loss=tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+before = [w.tolist() for w in model.get_weights()]
 
 class Tell(tf.keras.callbacks.Callback):
     step, weights, logs = -1, {}, {}
@@ -207,14 +209,20 @@ told = Tell()
 model.fit(x, y, batch_size=8, epochs=2, callbacks=[hook, told], validation_data=(x, y), verbose=0)
 predictions = model.predict(x, callbacks=[hook], verbose=0)
 hook.close()
-json.dump({"weights": told.weights, "logs": told.logs}, open("told.json", "w"))
+model.save("after.keras")
+model.export("after", verbose=False)
+json.dump({"weights": told.weights, "logs": told.logs, "before": before, "x": x.tolist(),
+           "predictions": predictions.tolist()}, open(sys.argv[3], "w"))
 """
 
 
-@pytest.mark.parametrize("kind", ["eager", "compiled"])
+@pytest.mark.parametrize("kind", ["eager", "compiled", "xla"])
 def test_keras(lab: Lab, kind: str) -> None:
     pytest.importorskip("tensorflow")
-    lab.train(KERAS, kind, **QUIET)
+    plain = lab.plain(KERAS, kind, "plain.json", **QUIET)
+    assert plain.returncode == 0, plain.stderr
+    done = lab.train(KERAS, kind, "told.json", **QUIET)
+    assert (lab.folder / "told.json").read_text() == (lab.folder / "plain.json").read_text()
     told = lab.read("""
 true = json.load(open("told.json"))
 names = ["first/weights/first/kernel:0", "first/weights/first/bias:0", "second/weights/second/kernel:0",
@@ -227,6 +235,27 @@ for step in (0, 4, 8):
         value = trial.tensor(name).value(step, modes.TRAIN)
         assert np.isclose(float(np.ravel(value)[0]), true["logs"][str(step)][key], rtol=1e-6), (name, step)
 assert trial.tensor_names(collection="weights") == names[::2]
+def inside():
+    # Against what numpy makes of the weights before the step, and of those after it.
+    if not trial.has_tensor("second/outputs"):
+        return None
+    k1, b1, k2, b2 = (np.float32(w) for w in true["before"])
+    given = trial.tensor("first/inputs").value(0, modes.TRAIN)
+    x = np.float32(true["x"])
+    assert given.shape == (8, 4) and all((row == x).all(axis=1).any() for row in given)
+    hidden = np.maximum(given @ k1 + b1, 0)
+    assert np.allclose(trial.tensor("second/inputs").value(0, modes.TRAIN), hidden, atol=1e-6)
+    assert np.allclose(trial.tensor("second/outputs").value(0, modes.TRAIN), hidden @ k2 + b2, atol=1e-6)
+    after = true["weights"]["0"]
+    for name, old, new in zip(("first/kernel", "first/bias", "second/kernel", "second/bias"), true["before"], after):
+        gradient = trial.tensor(f"gradients/{name}Grad")
+        slope = (np.float64(old) - np.float64(new)) / 0.1
+        assert np.allclose(gradient.value(0, modes.TRAIN), slope, atol=1e-5), name
+        assert gradient.steps(modes.TRAIN) == [0, 4, 8] and gradient.steps(modes.EVAL) == [], name
+    outputs = trial.tensor("second/outputs")
+    predicted = outputs.value(0, modes.PREDICT)
+    assert np.allclose(predicted, np.float32(true["predictions"])[:len(predicted)], atol=1e-6)
+    return [outputs.steps(mode) for mode in (modes.TRAIN, modes.EVAL, modes.PREDICT)]
 # As there: variables of the optimizer for a bias fit the pattern of the biases.
 biases = trial.tensor_names(collection="biases")
 assert [name for name in biases if not name.startswith("sgd/")] == names[1::2]
@@ -236,7 +265,7 @@ tell({
     "gradients": trial.tensor_names(collection="gradients"), "layers": trial.tensor_names(collection="layers"),
     "optimizer": len(trial.tensor_names(collection="optimizer_variables")),
     "val_loss": [m.name for m in modes if trial.tensor("val_loss").steps(m)],
-    "output": trial.tensor("second/outputs").value(0, modes.TRAIN).shape if trial.has_tensor("second/outputs") else None,
+    "inside": inside(),
 })
 """)
     assert told["train"] == [0, 4, 8]
@@ -245,16 +274,56 @@ tell({
     assert told["losses"] == ["loss", "val_loss"]
     assert told["optimizer"] >= 4
     assert "EVAL" in told["val_loss"]
-    if kind == "eager":
-        assert told["gradients"] == [
-            f"gradients/{layer}/{variable}Grad"
-            for layer in ("first", "second")
-            for variable in ("bias", "kernel")
-        ]
-        assert told["layers"] == ["first/inputs", "first/outputs", "second/inputs", "second/outputs"]
-        assert told["output"] == [8, 3]
-    else:
+    if kind == "xla":
+        # Where nothing can be had the hook says so, once, and what to do.
         assert told["gradients"] == told["layers"] == []
+        assert done.stderr.count("gradients and layers are not saved") == 1
+        assert "compile(jit_compile=False)" in done.stderr
+        return
+    assert "smdebug (Telltale)" not in done.stderr, done.stderr
+    assert told["gradients"] == [
+        f"gradients/{layer}/{variable}Grad"
+        for layer in ("first", "second")
+        for variable in ("bias", "kernel")
+    ]
+    assert told["layers"] == ["first/inputs", "first/outputs", "second/inputs", "second/outputs"]
+    assert told["inside"] == [[0, 4, 8], list(range(10)), [0]]
+
+
+AGAIN = """
+import sys
+import numpy as np
+import tensorflow as tf
+import smdebug.tensorflow as smd
+
+model = tf.keras.Sequential([tf.keras.layers.Input((2,)), tf.keras.layers.Dense(1, name="only")])
+model.compile(optimizer="sgd", loss="mse", steps_per_execution=int(sys.argv[2]))
+x, y = np.ones((12, 2), "float32"), np.ones((12, 1), "float32")
+options = dict(batch_size=2, verbose=0)
+model.fit(x, y, **options)
+model.evaluate(x, y, **options)
+hook = smd.KerasHook(out_dir=sys.argv[1], include_collections=["own"],
+                     save_config=smd.SaveConfig(save_interval=1))
+hook.get_collection("own").include("only/outputs|only/kernelGrad")
+model.fit(x, y, callbacks=[hook], validation_data=(x, y), **options)
+hook.close()
+smd.del_hook()
+del hook
+model.fit(x, y, **options)
+"""
+
+
+@pytest.mark.parametrize("batches", [1, 3])
+def test_a_hook_of_a_keras_model_that_was_trained_before(lab: Lab, batches: int) -> None:
+    pytest.importorskip("tensorflow")
+    lab.train(AGAIN, batches, **QUIET)
+    steps = list(range(6 // batches))
+    told = lab.read("""
+tell([trial.tensor("gradients/only/kernelGrad").steps(modes.TRAIN), trial.tensor("only/outputs").steps(modes.TRAIN),
+      trial.tensor("only/outputs").steps(modes.EVAL), trial.tensor_names(collection="own"),
+      trial.tensor("only/outputs").value(0, modes.TRAIN).shape])
+""")
+    assert told == [steps, steps, steps, ["gradients/only/kernelGrad", "only/outputs"], [2, 1]]
 
 
 TAPE = """

@@ -15,11 +15,15 @@ from smdebug_lab import LIMIT_S, Lab
 # The documented script: a model, a loss module, a loop with training and evaluation. It ends by telling what it
 # computed itself, for the test to compare with.
 MNIST = """
-import json, sys
+import json, sys, time
 import torch
 from torch import nn, optim
 import smdebug.pytorch as smd
 
+# The wait is the test's alone: a process waits 20 ms for its plan, for which a busy machine may take longer.
+probe = sys.modules.get("telltale._probe")
+while probe is not None and probe.ready(0) and probe.plan_epoch() == 0:
+    time.sleep(0.001)
 torch.manual_seed(3)
 torch.set_num_threads(1)
 
@@ -124,6 +128,7 @@ tell({
     "at": trial.tensor_names(step=2, mode=modes.TRAIN, regex=["^Net_fc", "Loss"]),
     "old": trial.tensors(collection="biases"),
     "workers": trial.workers(), "ended": trial.loaded_all_steps, "collections": sorted(trial.collections()),
+    "metrics": trial.tensor_names(collection="sm_metrics"),
 })
 """)
     # Two epochs of 6 training and 3 evaluation steps, numbered over all modes.
@@ -162,6 +167,7 @@ tell({
     assert told["workers"] == ["worker_0"]
     assert told["ended"] is True
     assert {"weights", "biases", "gradients", "losses", "default", "all"} <= set(told["collections"])
+    assert told["metrics"] == ["scalar/learning_rate"]
 
 
 def test_values_are_those_of_the_training(mnist: Lab) -> None:
@@ -527,6 +533,83 @@ print(json.dumps(Counts.asked), trial.loaded_all_steps)
     assert out == "[[2, 16], [4, 16], [6, 16], [8, 16]] True\n"
 
 
+@pytest.mark.parametrize("place", ["slab", "disk"])
+def test_a_live_rule_does_not_wait_for_values_that_found_no_room(lab: Lab, place: str) -> None:
+    text = """
+import glob, os, sys, time
+import torch
+import smdebug.pytorch as smd
+if sys.argv[2] == "disk":
+    # A file in the place of the folder: the agent can store no values.
+    while not (agents := glob.glob(os.environ["TELLTALE_RUN"] + "/agent-*")):
+        time.sleep(0.001)
+    open(agents[0] + "/tensors", "w").close()
+net = torch.nn.Sequential(torch.nn.Linear(200, 50), torch.nn.Linear(50, 1))
+hook = smd.Hook(sys.argv[1], save_config=smd.SaveConfig(save_interval=1), include_collections=["weights"],
+                reduction_config=smd.ReductionConfig(reductions=["max"], save_raw_tensor=True))
+hook.register_module(net)
+for _ in range(3):
+    net(torch.ones(2, 200)).sum().backward()
+print("waiting", flush=True)
+sys.stdin.readline()
+"""
+    reader = """
+import json, sys
+from smdebug.exceptions import *
+from smdebug.rules import Rule, invoke_rule
+from smdebug.trials import create_trial
+trial = create_trial(sys.argv[1])
+
+class Large(Rule):
+    def invoke_at_step(self, step):
+        return step == 1 and self.base_trial.tensor("Sequential_0.weight").reduction_value(step, "max") < 1000
+try:
+    invoke_rule(Large(trial), raise_eval_cond=True)
+except RuleEvaluationConditionMet as met:
+    found = [met.step]
+trial.wait_for_steps([0, 1])
+found += [trial.steps()[:2], trial.loaded_all_steps]
+for name in ("Sequential_0.weight", "Sequential_1.weight"):
+    try:
+        found.append(trial.tensor(name).value(1).size)
+    except TensorUnavailableForStep as error:
+        found.append(error.has_reductions)
+print(json.dumps(found))
+"""
+    plan = lab.folder / "plan.toml"
+    # Room for none of the large matrix; the other's values go with their record.
+    plan.write_text("slab_bytes = 16384\n")
+    run, *rest = lab.command(text, place)
+    with subprocess.Popen(
+        [run, rest[0], "--plan", str(plan), *rest[1:]],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=lab.folder,
+        env=lab.env(),
+    ) as training:
+        try:
+            assert training.stdout is not None
+            assert training.stdout.readline() == "waiting\n"
+            rule = subprocess.run(
+                [lab.python, lab.script(reader, "read.py"), lab.out],
+                capture_output=True,
+                text=True,
+                timeout=LIMIT_S,
+                env=lab.env(),
+            )
+            assert training.poll() is None
+            training.communicate("\n", timeout=LIMIT_S)
+            assert training.returncode == 0
+        finally:
+            training.kill()
+    assert rule.returncode == 0, rule.stderr
+    assert json.loads(rule.stdout) == [1, [0, 1], False, True, 50 if place == "slab" else True]
+    dropped = {row["name"]: row["value"] for row in lab.rows("ledger") if row["value"] > 0}
+    assert dropped["probe.raw_dropped"] == 3
+    assert dropped.get("raw.dropped_disk", 0) == (0 if place == "slab" else 3)
+
+
 def test_a_trial_in_the_training_itself(lab: Lab) -> None:
     text = (
         LOOP
@@ -613,6 +696,7 @@ def test_what_is_odd_harms_nothing(lab: Lab) -> None:
     """Reused and frozen modules, copies and pickles of the model, tensors of every kind, names of every kind."""
     text = """
 import copy, io, math, pickle, sys
+import numpy
 import torch
 import smdebug.pytorch as smd
 class Odd(torch.nn.Module):
@@ -646,6 +730,7 @@ for copied in (twin, loaded, again):
     copied(torch.ones(2, 2)).sum().backward()
 assert hook.step == 1, hook.step
 hook.save_tensor("../up/\\0/\\U0001f600" + "x" * 5000, torch.ones(1))
+hook.save_tensor("nothing", numpy.empty((0, 4)))
 hook.save_scalar("word", "no number")
 torch.jit.trace(torch.nn.Linear(2, 2), torch.ones(1, 2))
 hook.close()
@@ -656,15 +741,23 @@ kinds = [trial.tensor(f"identity_output_{number}").value(1) for number in range(
 mean = trial.tensor("identity_output_8").reduction_value(1, "mean")
 tell([trial.steps(), [str(k.dtype) for k in kinds], [list(k.shape) for k in kinds], bool(np.isnan(kinds[8]).all()),
       bool(np.isnan(mean)), trial.tensor("Odd_zero").value(0).shape, trial.has_tensor("gradient/Odd_unused"),
-      trial.has_tensor("same_output_1"), trial.has_tensor("Odd_empty"),
-      kinds[1].tolist()])
+      trial.has_tensor("same_output_1"), kinds[1].tolist(),
+      [[list(tensor.shape(1)), list(tensor.value(1).shape), str(tensor.value(1).dtype),
+        bool(np.isnan(tensor.reduction_value(1, "mean"))), float(tensor.reduction_value(1, "l1"))]
+       for tensor in map(trial.tensor, ("Odd_empty", "identity_output_9", "nothing"))]])
 """)
     kinds = ["float16", "float32", "float64", "complex64", "float32", "float32", "int32", "bool", "float32"]
     shapes = [[2, 2]] * 5 + [[1, 2]] + [[2, 2]] * 3
     assert told[0] == [0, 1]
     assert told[1] == kinds
     assert told[2] == shapes
-    assert told[3:] == [True, True, [], False, True, False, [[1.0, 1.0], [1.0, 1.0]]]
+    assert told[3:-1] == [True, True, [], False, True, [[1.0, 1.0], [1.0, 1.0]]]
+    # What has no element is there with its shape.
+    assert told[-1] == [
+        [[0, 3], [0, 3], "float32", True, 0.0],
+        [[0, 2], [0, 2], "float32", True, 0.0],
+        [[0, 4], [0, 4], "float64", True, 0.0],
+    ]
 
 
 def test_a_hook_that_fails_is_switched_off(lab: Lab) -> None:

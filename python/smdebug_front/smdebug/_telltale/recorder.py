@@ -4,8 +4,8 @@
 In Telltale's tables a tensor of hook number n is (collection "smdebug/<collection>", name as smdebug calls
 it), with the step and mode of smdebug's own counting; "smdebug#n/..." from the second hook of a process on.
 Two scalars frame each saved step: "smdebug/global_step" at its begin (value: the step over all modes) and
-"smdebug/saved" at its end (value: the rows handed over). A pointer file in out_dir, one a worker, names the
-run and the collections.
+"smdebug/saved" at its end (value: the rows that found room on their way). A pointer file in out_dir, one a
+worker, names the run and the collections.
 
 Thread safety: as the hook's: one thread at a time.
 """
@@ -28,6 +28,14 @@ _numbers = itertools.count(1)
 _said_inert = False
 _missing = object()
 _probe = _missing
+_dtype_codes = {}
+
+
+def _dtype_code(dtype):
+    """tt_dtype of a numpy dtype; None: the probe does not read it."""
+    if dtype not in _dtype_codes:
+        _dtype_codes[dtype] = package.part("_capture").numpy_dtype_code(dtype)
+    return _dtype_codes[dtype]
 
 
 def probe():
@@ -100,7 +108,7 @@ class Recorder:
         self._claimed = None
         self._written = None
         self._steps = 0
-        # The open step: (mode, step in the mode, step over all modes), rows handed over, whether begun.
+        # The open step: (mode, step in the mode, step over all modes), rows that found room, whether begun.
         self._step = None
         self._rows = 0
         self._begun = False
@@ -229,7 +237,7 @@ class Recorder:
         self._begun = False
 
     def close_step(self):
-        """Tells how much was handed over of the open step, where anything was."""
+        """Tells how many rows there will be of the open step, where anything was handed over."""
         if self._step is not None and self._begun:
             mode, step, _ = self._step
             self._probe.scalar_at(f"{self.key}/saved", float(self._rows), step, mode)
@@ -257,27 +265,28 @@ class Recorder:
         """Counts something that was to be saved and could not be read."""
         self._probe.count_skipped(f"smdebug.{reason}", 1)
 
-    def _count(self, take):
-        if take & (RAW | SHAPE):
-            self._rows += 1
-        if take & (STATS | HISTOGRAM | MORE):
-            self._rows += 1
-
     def record_memory(self, tensor, address, dtype, shape, strides, take):
         """An array in main memory, which the caller keeps alive. `strides` in elements; None: C order."""
         self._begin()
         mode, step, _ = self._step
-        self._probe.record(tensor, address, dtype, shape, strides, take, step, mode)
-        self._count(take)
+        kept = self._probe.record(tensor, address, dtype, shape, strides, take, step, mode)
+        # Of what is dropped (and counted by the probe) no row will come: a trial must not wait for it.
+        if kept & (RAW | SHAPE):
+            self._rows += 1
+        if kept & STATS:
+            self._rows += 1
 
     def record_array(self, tensor, array, take):
-        """A numpy array, of at least one element."""
+        """A numpy array."""
         self._begin()
-        mode, step, _ = self._step
-        if self._probe.record_buffer(tensor, array, take, step, mode):
-            self._count(take)
-        else:
+        dtype, interface = _dtype_code(array.dtype), array.__array_interface__
+        strides = interface["strides"]
+        if dtype is None or any(stride % array.itemsize for stride in strides or ()):
             self.skipped("dtype")
+            return
+        if strides is not None:
+            strides = tuple(stride // array.itemsize for stride in strides)
+        self.record_memory(tensor, interface["data"][0], dtype, array.shape, strides, take)
 
     def scalar(self, name, value):
         """A number of Telltale's own table of scalars, at the open step; the trial knows nothing of it."""

@@ -18,6 +18,10 @@ _MODES = {mode.name: mode for mode in ModeKeys}
 # A hook has said that it is closed, and rows of it are still on their way to the run.
 _LAST_ROWS_S = 10.0
 _LOOK_S = 0.2
+# So long after a step's end its rows are there, but for those that the way to the disk has dropped, which these counters
+# of the agent's tell.
+_ON_THEIR_WAY_S = 10.0
+_DROPPED = ("raw.dropped_", "raw.lost")
 
 
 # What a source tells the trial that polls it (smdebug.trials.Trial):
@@ -40,8 +44,13 @@ class HookSource:
         self._framework = None
         self._looked = 0.0
         self._begun = {}
-        # (mode, step) -> worker -> number of rows
+        # (mode, step) -> worker -> (number of rows, when that was told)
         self._expected = {}
+        # (mode, step, worker) -> rows that were told of and have not come (of an open step: below zero), and their sum.
+        self._lacking = {}
+        self._lacking_rows = 0
+        # Counter -> value
+        self._dropped = {}
         self._closed_at = None
         self.ended = False
         self._wait_for_all()
@@ -68,12 +77,30 @@ class HookSource:
         return sorted(p["worker"] for p in self._pointers)
 
     def is_written(self, mode, step, rows):
-        """Whether every worker has said how many rows it saved, and they are there."""
+        """Whether every worker has said how many rows it saved, and they are there, or were dropped."""
         expected = self._expected.get((mode, step), {})
-        return all(
-            p["worker"] in expected and rows.get(p["worker"], 0) >= expected[p["worker"]]
-            for p in self._pointers
-        )
+        for pointer in self._pointers:
+            count, told = expected.get(pointer["worker"], (None, None))
+            if count is None:
+                return False
+            if rows.get(pointer["worker"], 0) < count and not self._has_dropped(told):
+                return False
+        return True
+
+    def _has_dropped(self, told):
+        """Whether what lacks of a step that was told of then can only be among what was dropped."""
+        if time.monotonic() - told < _ON_THEIR_WAY_S:
+            return False
+        return self._lacking_rows <= sum(self._dropped.values())
+
+    def _count(self, mode, step, worker, rows):
+        """`rows`: told of; below zero: that have come."""
+        key = mode, step, worker
+        before = self._lacking.pop(key, 0)
+        after = before + rows
+        if after != 0:
+            self._lacking[key] = after
+        self._lacking_rows += max(after, 0) - max(before, 0)
 
     def collections(self):
         fields = self._pointers[0]["collections"]
@@ -129,12 +156,22 @@ class HookSource:
         for pointer in self._pointers:
             run = _run_of(pointer, self._folder)
             if run not in self._followers:
-                self._followers[run] = package.telltale().open(run).follow("scalars", "statistics", "tensors")
+                tables = ("scalars", "statistics", "tensors", "ledger")
+                self._followers[run] = package.telltale().open(run).follow(*tables)
         for run, follower in self._followers.items():
             for table, batch in follower.poll():
+                if table == "ledger":
+                    self._take_counters(run, batch)
+                    continue
                 for (of_run, key, pid), worker in self._workers.items():
                     if of_run == run:
                         self._take(sink, run, table, batch, key, pid, worker)
+
+    def _take_counters(self, run, batch):
+        columns = (batch.column(c).to_pylist() for c in ("name", "subject", "pid", "attempt", "value"))
+        for name, *whose, value in zip(*columns):
+            if name.startswith(_DROPPED):
+                self._dropped[(run, name, *whose)] = value
 
     def _take(self, sink, run, table, batch, key, pid, worker):
         import pyarrow.compute as compute
@@ -150,7 +187,9 @@ class HookSource:
                     self._begun[worker] = self._begun.get(worker, 0) + 1
                     sink.add_step(_MODES[mode], step, int(value))
                 elif name == f"{key}/saved":
-                    self._expected.setdefault((_MODES[mode], step), {})[worker] = int(value)
+                    told = int(value), time.monotonic()
+                    self._expected.setdefault((_MODES[mode], step), {})[worker] = told
+                    self._count(_MODES[mode], step, worker, int(value))
             return
         mask = compute.and_(mask, compute.starts_with(batch.column("collection"), f"{key}/"))
         batch = batch.filter(mask)
@@ -159,6 +198,7 @@ class HookSource:
         for row, (name, mode, step) in enumerate(zip(*columns)):
             saved = sink.add_row(name, _MODES[mode], step, worker, lambda: Saved(run, of_sample))
             saved.set(table, batch, row)
+            self._count(_MODES[mode], step, worker, -1)
 
 
 def _run_of(pointer, folder):

@@ -243,13 +243,21 @@ class BaseHook:
     def save_scalar(self, name, value, sm_metric=False, timestamp=None):
         """Saves a number: as the tensor "scalar/<name>" of the open step where that is one of those that are
         saved, else of the next that is (of several the last); as a scalar of Telltale's at once.
+
+        Args:
+            sm_metric: it belongs to the collection sm_metrics.
+            timestamp: accepted; what is recorded has the time at which it is.
         """
         array = self._to_numpy(value)
         if array is None or array.size != 1:
             self.logger.error("smdebug (Telltale): save_scalar(%r): %r is no number", name, type(value))
             return
         name = f"scalar/{name}"
-        self._waiting_scalars[name] = array
+        home = "scalar"
+        if sm_metric:
+            home = CollectionKeys.SM_METRICS
+            self.collection_manager.get(home).add_tensor_name(name)
+        self._waiting_scalars[name] = (home, array)
         if self._recorder.has_step:
             self._recorder.scalar(name, float(array.reshape(()).real))
 
@@ -447,8 +455,8 @@ class BaseHook:
     def _save_scalars(self):
         """Saves what save_scalar was given since the last step that was saved, at the open one."""
         waiting, self._waiting_scalars = self._waiting_scalars, {}
-        for name, array in waiting.items():
-            tensor = self._recorder.tensor("scalar", name)
+        for name, (home, array) in waiting.items():
+            tensor = self._recorder.tensor(home, name)
             if tensor:
                 self._recorder.record_array(tensor, array, RAW)
 
@@ -462,7 +470,7 @@ class BaseHook:
             for collection in collections:
                 take |= self._take_of(self.get_collection(collection))
             tensor = self._recorder.tensor(collections[0], name)
-            if tensor and take and array.size:
+            if tensor and take:
                 self._recorder.record_array(tensor, array, take)
 
     # -- what a framework does its own way --
@@ -472,7 +480,7 @@ class BaseHook:
         array = self._to_numpy(value)
         if array is None:
             self._recorder.skipped("type")
-        elif array.size:
+        else:
             self._recorder.record_array(tensor, array, take)
 
     def _to_numpy(self, value):

@@ -21,7 +21,7 @@ def check_name(reduction_name):
 
 def get_numpy_reduction(reduction_name, numpy_data, abs=False):
     """The reduction of an array; of its absolute values with `abs`. A norm is of all elements as one vector,
-    whatever the shape; deviation and variance are those of the population.
+    whatever the shape; deviation and variance are those of the population. What nothing has is NaN.
     """
     check_name(reduction_name)
     data = np.asarray(numpy_data)
@@ -31,6 +31,8 @@ def get_numpy_reduction(reduction_name, numpy_data, abs=False):
         data = np.absolute(data)
     if reduction_name in ALLOWED_NORMS:
         return np.linalg.norm(np.atleast_1d(data).ravel(), ord=int(reduction_name[1]))
+    if not data.size and reduction_name not in ("sum", "prod"):
+        return np.float64(math.nan)
     return getattr(np, "var" if reduction_name == "variance" else reduction_name)(data)
 
 

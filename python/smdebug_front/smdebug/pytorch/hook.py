@@ -162,9 +162,9 @@ class Hook(CallbackHook):
         described = tensors.describe(value)
         if isinstance(described, str):
             self._recorder.skipped(described)
-        elif described is not None:
-            _held, address, dtype, shape, strides = described
-            self._recorder.record_memory(tensor, address, dtype, shape, strides, take)
+            return
+        _held, address, dtype, shape, strides = described
+        self._recorder.record_memory(tensor, address, dtype, shape, strides, take)
 
     def _to_numpy(self, value):
         if isinstance(value, torch.Tensor):

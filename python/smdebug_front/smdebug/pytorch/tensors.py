@@ -76,11 +76,9 @@ def _plain(tensor):
 
 
 def describe(tensor):
-    """(the tensor to hold on to, address, dtype, shape, strides) of its values in main memory; None where it
-    has no elements; the reason, a text, where they cannot be read.
+    """(the tensor to hold on to, address, dtype, shape, strides) of its values in main memory; the reason, a
+    text, where they cannot be read.
     """
-    if tensor.numel() == 0:
-        return None
     tensor = _plain(tensor)
     if isinstance(tensor, str):
         return tensor
@@ -88,6 +86,8 @@ def describe(tensor):
         return "dtype"
     if tensor.dim() > 16:
         return "dimensions"
+    if tensor.numel() == 0:
+        return tensor, 0, _DTYPES[tensor.dtype], tuple(tensor.shape), None
     if not _has_memory(tensor):
         return "storage"
     strides = None if tensor.is_contiguous() else tuple(tensor.stride())

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is seen of a model that runs eagerly: what its layers take and give, the gradients its optimizer is given,
-and tf.GradientTape. Only the objects at hand are changed, no class.
+and tf.GradientTape; of one that is compiled the former as it is traced (compiled.py). Only the objects at hand are
+changed, no class.
 """
 
 import functools
@@ -18,30 +19,53 @@ _MARK = "_smdebug_hook"
 class LayerValues:
     """The newest inputs and outputs of each layer of a model, until they are saved."""
 
-    def __init__(self, model):
+    def __init__(self, hook, model):
         self.model = model
+        self._hook = weakref.ref(hook)
         self._newest = {}
+        self._is_whole = False
         for layer in getattr(model, "layers", ()):
             self._wrap(layer)
 
     def _wrap(self, layer):
         call = layer.call
-        newest, name = self._newest, layer.name
+        newest, name, own, model = self._newest, layer.name, self._hook, weakref.ref(self.model)
 
         @functools.wraps(call)
         def recording_call(*args, **kwargs):
             outputs = call(*args, **kwargs)
-            if tf.executing_eagerly() and args:
+            if args and _is_looked_at(own(), model()):
                 newest[name] = (args[0], outputs)
             return outputs
 
-        try:
-            layer.call = recording_call
-        except Exception:  # A layer that lets nobody set anything keeps its values to itself.
-            pass
+        _set_call(layer, recording_call)
+
+    def watch_model(self):
+        """Where a call of the model is traced, the values of its layers come out of the graph."""
+        if self._is_whole:
+            return
+        self._is_whole = True
+        call, own = self.model.call, self._hook
+
+        @functools.wraps(call)
+        def recording_call(*args, **kwargs):
+            outputs = call(*args, **kwargs)
+            hook = own()
+            if _is_traced(hook):
+                _trace_layers(hook, self)
+            return outputs
+
+        _set_call(self.model, recording_call)
 
     def save(self, hook):
         """Saves them at the open step."""
+        for name, value in self.named(hook, is_eager):
+            hook._save(name, value)
+
+    def named(self, hook, wanted):
+        """(name, value) of those that are wanted; all are forgotten. The collection of layers has those of them that
+        the user's patterns of it do not leave out.
+        """
         newest = dict(self._newest)
         self._newest.clear()
         collection = hook.get_collection(CollectionKeys.LAYERS)
@@ -50,18 +74,49 @@ class LayerValues:
         for name, (inputs, outputs) in newest.items():
             for kind, values in (("inputs", flat(inputs)), ("outputs", flat(outputs))):
                 for number, value in enumerate(values):
-                    if not is_eager(value):
+                    if not wanted(value):
                         continue
                     tensor = f"{name}/{kind}" if len(values) == 1 else f"{name}/{kind}_{number}"
                     if not some or collection.matches(name):
                         collection.add_tensor_name(tensor)
-                    hook._save(tensor, value)
+                    yield tensor, value
+
+
+def _set_call(layer, call):
+    try:
+        layer.call = call
+    except Exception:  # A layer that lets nobody set anything keeps its values to itself.
+        pass
+
+
+def _is_looked_at(hook, model):
+    """Whether what a layer of the model gives now is the hook's: of a compiled model what is traced, not what somebody
+    else calls beside its steps.
+    """
+    if hook is None or not hook._live:
+        return False
+    if not tf.executing_eagerly():
+        return _is_traced(hook)
+    return getattr(hook, "_graph", None) is None or bool(getattr(model, "run_eagerly", False))
+
+
+def _is_traced(hook):
+    graph = getattr(hook, "_graph", None)
+    return graph is not None and graph.is_traced()
+
+
+@harmless()
+def _trace_layers(hook, layers):
+    hook._graph.add(hook, list(layers.named(hook, tf.is_tensor)))
 
 
 def attach_optimizer(hook, optimizer):
     """Shows the hook what the optimizer's apply() is given."""
     apply = getattr(optimizer, "apply", None) or getattr(optimizer, "apply_gradients", None)
-    if apply is None or getattr(apply, _MARK, None) is not None:
+    if apply is None:
+        return
+    marked = getattr(apply, _MARK, None)
+    if marked is not None and marked() is hook:
         return
     own = weakref.ref(hook)
 
@@ -71,6 +126,9 @@ def attach_optimizer(hook, optimizer):
         if seen is not None and tf.executing_eagerly():
             grads = list(grads)
             _save_gradients(seen, grads, trainable_variables, optimizer)
+        elif _is_traced(seen):
+            grads = list(grads)
+            _trace_gradients(seen, grads, trainable_variables, optimizer)
         if trainable_variables is None:
             return apply(grads, *args, **kwargs)
         return apply(grads, trainable_variables, *args, **kwargs)
@@ -84,14 +142,22 @@ def attach_optimizer(hook, optimizer):
 
 @harmless()
 def _save_gradients(hook, grads, variables, optimizer):
-    if not hook._due or not hook._is_collection_due(CollectionKeys.GRADIENTS):
-        return
+    if hook._due:
+        hook._save_gradients(*_pairs(grads, variables, optimizer))
+
+
+@harmless()
+def _trace_gradients(hook, grads, variables, optimizer):
+    hook._graph.add(hook, list(hook._named_gradients(*_pairs(grads, variables, optimizer))))
+
+
+def _pairs(grads, variables, optimizer):
+    """(gradients, variables) of an optimizer's arguments."""
     if variables is None:
         if grads and isinstance(grads[0], tuple):
-            grads, variables = zip(*grads)
-        else:
-            variables = getattr(optimizer, "_trainable_variables", ())
-    hook._save_gradients(grads, variables)
+            return tuple(zip(*grads))
+        variables = getattr(optimizer, "_trainable_variables", ())
+    return grads, variables
 
 
 def wrap_tape_of(hook, tape):

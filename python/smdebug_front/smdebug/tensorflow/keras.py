@@ -2,9 +2,9 @@
 """The hook for Keras: a callback of fit, evaluate and predict, and a wrapper of tf.GradientTape.
 
 A step is a batch of its mode. At the end of a batch: losses and metrics as Keras gives them, weights, biases and
-optimizer variables as they then are. What a layer takes and gives and the gradients have values where the model
-runs eagerly (compile(run_eagerly=True)) or under wrap_tape in eager code; inside a compiled step they are
-Telltale's own adapter's, not this hook's.
+optimizer variables as they then are. What a layer takes and gives and the gradients are seen where the model runs
+eagerly or under wrap_tape in eager code (eager.py), and come out of the graph where TensorFlow compiles it
+(compiled.py); where they cannot be had the hook says so once.
 """
 
 import tensorflow as tf
@@ -15,10 +15,25 @@ from ..core.hook import BaseHook
 from ..core.modes import ModeKeys
 from ..core.singleton_utils import set_hook
 from .collection import CollectionManager
+from .compiled import GraphValues
 from .eager import LayerValues, attach_optimizer, wrap_tape_of
 from .values import flat, name_of_variable, to_numpy
 
 _LOSSES = ("loss", "val_loss")
+
+
+def _why_not_inside(model, kind):
+    """Why nothing comes out of a compiled step, and what to do; None: it does."""
+    backend = tf.keras.backend.backend()
+    if backend != "tensorflow":
+        return f"of Keras on {backend}: a capture plan of Telltale's takes them, under its own names"
+    if getattr(model, "jit_compile", False):
+        return "since XLA compiles the step: compile(jit_compile=False) or run_eagerly=True saves them"
+    if not hasattr(getattr(model, f"{kind}_function", None), "_telltale"):
+        return (
+            f"since Telltale does not see the model's {kind} function: compile(run_eagerly=True) saves them"
+        )
+    return None
 
 
 class KerasHook(BaseHook, tf.keras.callbacks.Callback):
@@ -36,6 +51,11 @@ class KerasHook(BaseHook, tf.keras.callbacks.Callback):
         CollectionKeys.SM_METRICS,
     )
 
+    # Of a compiled model: what comes out of its graph.
+    _graph = None
+    # Between begin and end of a batch.
+    _in_batch = False
+
     def __init__(self, out_dir=None, *args, **kwargs):
         tf.keras.callbacks.Callback.__init__(self)
         BaseHook.__init__(self, out_dir, *args, **kwargs)
@@ -45,6 +65,9 @@ class KerasHook(BaseHook, tf.keras.callbacks.Callback):
         # Names by mode are the same: (name, variable) of the model's weights, once known.
         self._weights = None
         self._prepared_model = None
+        # The compiled model that was looked at last, and the names of the collections of what is inside its steps.
+        self._compiled_model = None
+        self._inside = frozenset()
         self._said = set()
         set_hook(self)
 
@@ -113,13 +136,15 @@ class KerasHook(BaseHook, tf.keras.callbacks.Callback):
 
     def on_train_begin(self, logs=None):
         self.set_mode(ModeKeys.TRAIN)
-        self._begin_training()
+        self._attach_model("train")
 
     def on_test_begin(self, logs=None):
         self.set_mode(ModeKeys.EVAL)
+        self._attach_model("test")
 
     def on_predict_begin(self, logs=None):
         self.set_mode(ModeKeys.PREDICT)
+        self._attach_model("predict")
 
     def on_train_batch_begin(self, batch, logs=None):
         self._begin_batch(ModeKeys.TRAIN)
@@ -145,12 +170,59 @@ class KerasHook(BaseHook, tf.keras.callbacks.Callback):
         self._save_metrics(logs, always=True)
 
     @harmless()
-    def _begin_training(self):
-        if getattr(self.model, "run_eagerly", False):
-            self._attach_layers(self.model)
-            optimizer = getattr(self.model, "optimizer", None)
-            if optimizer is not None:
-                attach_optimizer(self, optimizer)
+    def _attach_model(self, kind):
+        """`kind`: which of the model's functions comes: train, test, predict."""
+        model = self.model
+        if not getattr(model, "run_eagerly", False) and not self._look_inside(model, kind):
+            return
+        self._attach_layers(model)
+        if self._graph is not None:
+            self._layers.watch_model()
+        optimizer = getattr(model, "optimizer", None)
+        if optimizer is not None:
+            attach_optimizer(self, optimizer)
+
+    def _look_inside(self, model, kind):
+        """Whether something inside a compiled step is to be saved, and can be; where it cannot, says so."""
+        if model is not self._compiled_model:
+            self._compiled_model = model
+            self._inside = self._collections_inside(model)
+            self._graph = None
+        if not self._inside:
+            return False
+        reason = _why_not_inside(model, kind)
+        if reason is not None:
+            self._say_once(f"{', '.join(sorted(self._inside))}: gradients and layers are not saved, {reason}")
+            return False
+        if self._graph is None:
+            self._graph = GraphValues(self, self._inside)
+        if kind not in self._graph.functions:
+            self._graph.functions.add(kind)
+            if kind != "train" or int(getattr(model.optimizer, "iterations", 0)) > 0:
+                self._make_again(model, kind)
+        return True
+
+    def _collections_inside(self, model):
+        """Names of the collections to save that gradients or layers of the model belong to."""
+        if not self.prepared_collections:
+            self._prepare()
+        if not self._writes:
+            return frozenset()
+        names = [f"gradients/{name_of_variable(v, model)}Grad" for v in model.trainable_variables]
+        names += [f"{layer.name}/{kind}" for layer in model.layers for kind in ("inputs", "outputs")]
+        return frozenset(
+            collection.name
+            for collection in self._to_save
+            if collection.name in (CollectionKeys.GRADIENTS, CollectionKeys.LAYERS)
+            or any(collection.matches(name) for name in names)
+        )
+
+    def _make_again(self, model, kind):
+        """Where the function was traced before the hook was there nothing would come out of its graph."""
+        try:
+            getattr(model, f"make_{kind}_function")(force=True)
+        except TypeError:  # One of the user's own, that takes no `force`.
+            self._say_once(f"gradients and layers are not saved: the {kind} function was traced before")
 
     def _current_model(self):
         """The model, without the work of bringing its variables up to date; older Keras has one attribute."""
@@ -161,9 +233,15 @@ class KerasHook(BaseHook, tf.keras.callbacks.Callback):
         self.set_mode(mode)
         if self._next_step() and self._prepared_model is not self._current_model():
             self._prepare_model()
+        if self._graph is not None:
+            self._graph.begin(self._due)
+        self._in_batch = True
 
     @harmless()
     def _end_batch(self, batch, logs):
+        self._in_batch = False
+        if self._graph is not None:
+            self._graph.end()
         if not self._due:
             return
         self._save_metrics(logs)
@@ -193,7 +271,7 @@ class KerasHook(BaseHook, tf.keras.callbacks.Callback):
         """At the open step, due or not."""
         array = self._to_numpy(value)
         tensor = self._recorder.tensor(home, name)
-        if array is not None and array.size and tensor:
+        if array is not None and tensor:
             self._recorder.record_array(tensor, array, self._take_of(self.get_collection(home)))
 
     def _prepare_model(self):
@@ -233,18 +311,23 @@ class KerasHook(BaseHook, tf.keras.callbacks.Callback):
             self.get_collection(home).add_tensor_name(name)
             self._save(name, value)
 
-    def _save_gradients(self, gradients, variables):
+    def _named_gradients(self, gradients, variables):
+        """(name, gradient) of the variables that have one."""
         collection = self.get_collection(CollectionKeys.GRADIENTS)
         for gradient, variable in zip(gradients, variables):
             if gradient is not None:
                 name = f"gradients/{name_of_variable(variable, self._current_model())}Grad"
                 collection.add_tensor_name(name)
-                self._save(name, gradient)
+                yield name, gradient
+
+    def _save_gradients(self, gradients, variables):
+        for name, gradient in self._named_gradients(gradients, variables):
+            self._save(name, gradient)
 
     @harmless()
     def _attach_layers(self, model):
         if self._layers is None or self._layers.model is not model:
-            self._layers = LayerValues(model)
+            self._layers = LayerValues(self, model)
 
     def _to_numpy(self, value):
         return to_numpy(value)

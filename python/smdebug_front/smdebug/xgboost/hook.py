@@ -238,7 +238,7 @@ class Hook(BaseHook, xgboost.callback.TrainingCallback):
 
     def _save_texts(self, name, texts):
         collections = [c for c in self._due if c.matches(name)]
-        if not collections or texts.size == 0:
+        if not collections:
             return
         home = self._home_of(name, collections)
         for collection in collections:
