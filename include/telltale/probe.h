@@ -236,6 +236,22 @@ TT_API void tt_record_computed(uint32_t tensor, const tt_stats* stats, tt_dtype 
 typedef struct {
   double abs_min, abs_std, prod;
 } tt_more_stats;
+/* As tt_record_computed, with those (since 1.5). */
+TT_API void tt_record_computed_more(uint32_t tensor, const tt_stats* stats,
+                                    const tt_more_stats* more, tt_dtype dtype, int64_t step,
+                                    int mode);
+/* For a tensor that is not in main memory (since 1.5): the elements that a histogram of it is made
+ * of at most. Of more, that many in blocks of TT_SAMPLE_BLOCK which are evenly spread, the first
+ * and the last elements among them, are its sample. */
+#define TT_SAMPLE_BLOCK 64
+TT_API uint32_t tt_sample_size(uint32_t tensor, int64_t step, int mode);
+/* TT_TAKE_HISTOGRAM of a tensor of which only a sample is at hand; count, min and max of `stats`
+ * are those of the whole tensor. Reads `sample` before it returns. 1, or 0 where there was no room
+ * (counted). Since 1.5. */
+TT_API int tt_record_sample(uint32_t tensor, const tt_array* sample, const tt_stats* stats,
+                            int64_t step, int mode);
+/* Bound of the raw values on their way from this process; 0: there are none (since 1.5). */
+TT_API uint64_t tt_slab_bytes(void);
 /* What the plan asks of the tensor at some step or other; of the tensor (collection, ""): of any of
  * that collection. With TT_TAKE_UNKNOWN where the plan has not answered it yet: ask again. */
 TT_API uint32_t tt_wanted(uint32_t tensor);

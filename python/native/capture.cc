@@ -376,10 +376,10 @@ PyObject* RecordBuffer(PyObject*, PyObject* const* args, Py_ssize_t count, PyObj
 }
 
 PyObject* RecordComputed(PyObject*, PyObject* const* args, Py_ssize_t count, PyObject* kwnames) {
-  static constexpr const char* kNames[] = {"tensor_id", "dtype", "count", "nan",  "inf",
-                                           "zero",      "min",   "max",   "mean", "std",
-                                           "l1",        "l2",    "step",  "mode"};
-  Arguments<14> a;
+  static constexpr const char* kNames[] = {
+      "tensor_id", "dtype", "count", "nan",  "inf",  "zero",    "min",     "max", "mean",
+      "std",       "l1",    "l2",    "step", "mode", "abs_min", "abs_std", "prod"};
+  Arguments<17> a;
   if (!a.Take("record_computed", kNames, 12, args, count, kwnames)) return nullptr;
   const std::uint32_t tensor = a.Id(0);
   const long dtype = a.Int(1, -1);
@@ -387,16 +387,70 @@ PyObject* RecordComputed(PyObject*, PyObject* const* args, Py_ssize_t count, PyO
                        a.Number(7), a.Number(8), a.Number(9), a.Number(10), a.Number(11)};
   const std::int64_t step = a.Step(12);
   const long mode = a.Int(13, TT_MODE_OPEN);
+  const tt_more_stats more{a.Number(14), a.Number(15), a.Number(16)};
   if (PyErr_Occurred() != nullptr) return nullptr;
   if (g_recording != Recording::kOn) return None();
   if (tensor == 0) {
     tt_count_skipped(0, 1);
   } else if (dtype < 0) {
     Skipped("capture.dtype");
+  } else if (a[14] != nullptr) {
+    tt_record_computed_more(tensor, &stats, &more, static_cast<tt_dtype>(dtype), step,
+                            static_cast<int>(mode));
   } else {
     tt_record_computed(tensor, &stats, static_cast<tt_dtype>(dtype), step, static_cast<int>(mode));
   }
   return None();
+}
+
+PyObject* SampleSize(PyObject*, PyObject* const* args, Py_ssize_t count, PyObject* kwnames) {
+  static constexpr const char* kNames[] = {"tensor_id", "step", "mode"};
+  Arguments<3> a;
+  if (!a.Take("sample_size", kNames, 1, args, count, kwnames)) return nullptr;
+  const std::uint32_t tensor = a.Id(0);
+  const std::int64_t step = a.Step(1);
+  const long mode = a.Int(2, TT_MODE_OPEN);
+  if (PyErr_Occurred() != nullptr) return nullptr;
+  if (g_recording != Recording::kOn) return PyLong_FromLong(0);
+  return PyLong_FromUnsignedLong(tt_sample_size(tensor, step, static_cast<int>(mode)));
+}
+
+PyObject* RecordSample(PyObject*, PyObject* const* args, Py_ssize_t count, PyObject* kwnames) {
+  static constexpr const char* kNames[] = {"tensor_id", "address", "dtype", "taken", "count",
+                                           "min",       "max",     "step",  "mode"};
+  Arguments<9> a;
+  if (!a.Take("record_sample", kNames, 7, args, count, kwnames)) return nullptr;
+  const std::uint32_t tensor = a.Id(0);
+  const std::uint64_t address = a.Count(1);
+  const long dtype = a.Int(2, -1);
+  const auto taken = static_cast<std::int64_t>(a.Count(3));
+  tt_stats stats{};
+  stats.count = a.Count(4);
+  stats.min = a.Number(5);
+  stats.max = a.Number(6);
+  const std::int64_t step = a.Step(7);
+  const long mode = a.Int(8, TT_MODE_OPEN);
+  if (PyErr_Occurred() != nullptr) return nullptr;
+  if (g_recording != Recording::kOn) return PyBool_FromLong(0);
+  if (dtype < 0) {
+    Skipped("capture.dtype");
+    return PyBool_FromLong(0);
+  }
+  tt_array sample{};
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): a framework names memory by its address.
+  sample.data = reinterpret_cast<const void*>(static_cast<std::uintptr_t>(address));
+  sample.dtype = static_cast<tt_dtype>(dtype);
+  sample.ndim = 1;
+  sample.shape = &taken;
+  ThreadState& thread = ThisThread();
+  const std::uint64_t begin = tt_now();
+  const int given = tt_record_sample(tensor, &sample, &stats, step, static_cast<int>(mode));
+  thread.recorded_ticks += tt_now() - begin;
+  return PyBool_FromLong(given);
+}
+
+PyObject* SlabBytes(PyObject*, PyObject*) {
+  return PyLong_FromUnsignedLongLong(g_recording == Recording::kOn ? tt_slab_bytes() : 0);
 }
 
 // ---- scalars and plans ----
@@ -581,7 +635,13 @@ PyMethodDef g_functions[] = {
      "record_buffer(tensor_id, obj, take, step=None, mode=-1) -> bool: could be read"},
     {"record_computed", Fast(RecordComputed), kFast,
      "record_computed(tensor_id, dtype, count, nan, inf, zero, min, max, mean, std, l1, l2, "
-     "step=None, mode=-1)"},
+     "step=None, mode=-1, abs_min=None, abs_std=None, prod=None)"},
+    {"sample_size", Fast(SampleSize), kFast,
+     "sample_size(tensor_id, step=None, mode=-1) -> elements that a histogram is made of at most"},
+    {"record_sample", Fast(RecordSample), kFast,
+     "record_sample(tensor_id, address, dtype, taken, count, min, max, step=None, mode=-1) -> "
+     "bool: the histogram of `taken` elements at `address` has room"},
+    {"slab_bytes", SlabBytes, METH_NOARGS, "slab_bytes() -> bound of raw values on their way"},
     {"scalar_at", Fast(ScalarAt), kFast, "scalar_at(name, value, step, mode)"},
     {"request_plan", Fast(RequestPlan), kFast, "request_plan(json_text) -> bool: was sent"},
     {"current", Current, METH_NOARGS, "current() -> (step, mode) of the open step"},

@@ -182,6 +182,11 @@ std::uint32_t Capture::SampleSize(std::uint32_t tensor, std::int64_t step,
   return most;
 }
 
+std::uint64_t Capture::slab_bytes() const {
+  if (!producer_->slab().mapped()) return 0;
+  return Relaxed(InUse(now_.load(std::memory_order_acquire)).slab_bytes);
+}
+
 std::uint32_t Capture::Record(std::uint32_t tensor, const tt_array& array, std::uint32_t take,
                               std::int64_t step, std::uint8_t mode) {
   ArrayView view;
@@ -280,19 +285,49 @@ bool Capture::RecordRaw(const tt_array& array, const ArrayView& view, format::Te
 }
 
 void Capture::RecordStats(std::uint32_t tensor, std::uint32_t collection, const tt_stats& stats,
-                          tt_dtype dtype, std::int64_t step, std::uint8_t mode) {
+                          tt_dtype dtype, std::int64_t step, std::uint8_t mode,
+                          const tt_more_stats* more) {
   if (static_cast<std::uint32_t>(dtype) >= format::kDtypeCount) {
     producer_->CountSkipped("capture.dtype", 1);
     return;
   }
-  format::StatRecord record{};
-  record.header.flags = static_cast<std::uint8_t>(mode & format::kModeMask);
-  record.header.name = tensor;
-  record.time = producer_->Now();
-  record.step = step;
-  FillStat(stats, dtype, &record);
-  record.collection = collection;
-  producer_->Stat(record);
+  format::StatMoreRecord record{};
+  record.stat.header.flags = static_cast<std::uint8_t>(mode & format::kModeMask);
+  record.stat.header.name = tensor;
+  record.stat.time = producer_->Now();
+  record.stat.step = step;
+  FillStat(stats, dtype, &record.stat);
+  record.stat.collection = collection;
+  if (more == nullptr) {
+    producer_->Stat(record.stat);
+    return;
+  }
+  record.abs_min = more->abs_min;
+  record.abs_std = more->abs_std;
+  record.prod = more->prod;
+  producer_->StatMore(record);
+}
+
+bool Capture::RecordSample(std::uint32_t tensor, const tt_array& sample, const tt_stats& stats,
+                           std::int64_t step, std::uint8_t mode) {
+  ArrayView view;
+  if (tensor == 0 || !MakeView(sample, &view)) {
+    producer_->CountSkipped(tensor == 0 ? "" : "capture.array", 1);
+    return false;
+  }
+  mode &= format::kModeMask;
+  format::HistogramRecord histogram{};
+  histogram.header.flags = mode;
+  histogram.header.name = tensor;
+  histogram.time = producer_->Now();
+  histogram.step = step;
+  histogram.count = stats.count;
+  histogram.dtype = static_cast<std::uint32_t>(sample.dtype);
+  histogram.min = stats.min;
+  histogram.max = stats.max;
+  if (histograms_.Add(view, SampleSize(tensor, step, mode), histogram)) return true;
+  producer_->CountHistogramsDropped(1);
+  return false;
 }
 
 }  // namespace telltale::probe

@@ -52,7 +52,15 @@ class Capture {
   /// Statistics that are there already. `collection`: name id for a name that is no tensor's, else
   /// 0.
   void RecordStats(std::uint32_t tensor, std::uint32_t collection, const tt_stats& stats,
-                   tt_dtype dtype, std::int64_t step, std::uint8_t mode);
+                   tt_dtype dtype, std::int64_t step, std::uint8_t mode,
+                   const tt_more_stats* more = nullptr);
+  /// As tt_record_sample.
+  bool RecordSample(std::uint32_t tensor, const tt_array& sample, const tt_stats& stats,
+                    std::int64_t step, std::uint8_t mode);
+  /// Elements that the rules due then ask of a sample; 0: none asks for one. See SampleOf.
+  std::uint32_t SampleSize(std::uint32_t tensor, std::int64_t step, std::uint8_t mode) const;
+  /// Bound of the raw values on their way; 0: none are taken but inline ones.
+  std::uint64_t slab_bytes() const;
   /// Records what is still being computed, at the end of the process.
   void Flush() { histograms_.Flush(); }
 
@@ -74,7 +82,6 @@ class Capture {
   /// of; false: not answered (and the mask is that of rules that take it whatever its name).
   bool MaskOf(std::uint32_t tensor, const Rules& rules, std::uint32_t* mask) const;
   std::uint32_t TakeOf(std::uint32_t tensor, const Rules& rules, std::uint32_t due_mask);
-  std::uint32_t SampleSize(std::uint32_t tensor, std::int64_t step, std::uint8_t mode) const;
   /// False: there is no room for the values or their record (counted), and nothing was recorded.
   bool RecordRaw(const tt_array& array, const ArrayView& view, format::TensorRecord record);
 

@@ -384,5 +384,71 @@ TEST_F(CaptureTest, EmptyScalarAndExpandedTensors) {
   EXPECT_EQ(consumer_->counters().malformed, 0u);
 }
 
+TEST_F(CaptureTest, AHistogramIsMadeOfASampleOfATensorThatIsElsewhere) {
+  const std::uint32_t a = Tensor("a");
+  Answer(a, 1);
+  std::vector<ControlRule> rules(1, ControlPage::EveryStep(TT_TAKE_HISTOGRAM, 1));
+  rules[0].max_elements = 1000;
+  SetRules(rules);
+  capture_->StepChanged(4, TT_MODE_TRAIN);
+  EXPECT_EQ(SampleOf(capture_->SampleSize(a, 4, TT_MODE_TRAIN)), 960u);
+  EXPECT_EQ(SampleOf(capture_->SampleSize(Tensor("b"), 4, TT_MODE_TRAIN)), kDefaultSample);
+  const float values[] = {1, 2, 3, 4};
+  const std::int64_t four = 4, none = 0;
+  const tt_array sample{values, TT_DTYPE_F32, 1, &four, nullptr};
+  tt_stats stats{};
+  stats.count = 1'000'000;
+  stats.min = -8;
+  stats.max = 8;
+  EXPECT_TRUE(capture_->RecordSample(a, sample, stats, 2, TT_MODE_EVAL));
+  stats.count = 0;
+  stats.min = stats.max = std::nan("");
+  EXPECT_TRUE(capture_->RecordSample(a, {nullptr, TT_DTYPE_F32, 1, &none, nullptr}, stats, 3,
+                                     TT_MODE_TRAIN));
+  EXPECT_FALSE(capture_->RecordSample(0, sample, stats, 3, TT_MODE_TRAIN));
+  EXPECT_FALSE(capture_->RecordSample(a, {nullptr, TT_DTYPE_F32, 1, &four, nullptr}, stats, 3,
+                                      TT_MODE_TRAIN));
+  capture_->Flush();
+  EXPECT_EQ(consumer_->counters().skipped, 2u);
+  const channel::Drained drained = Drain();
+  EXPECT_TRUE(drained.rows.statistics.empty());
+  ASSERT_EQ(drained.rows.histograms.size(), 2u);
+  const auto& row = drained.rows.histograms[0];
+  EXPECT_EQ(row.count, 1'000'000u);
+  EXPECT_EQ(row.taken, 4u);
+  EXPECT_EQ(row.min, -8);
+  EXPECT_EQ(row.max, 8);
+  EXPECT_EQ(row.step, 2);
+  EXPECT_EQ(row.mode, "EVAL");
+  EXPECT_EQ(drained.rows.histograms[1].taken, 0u);
+}
+
+TEST_F(CaptureTest, ComputedStatisticsHaveMoreWhereItIsGiven) {
+  const std::uint32_t a = Tensor("a");
+  tt_stats stats{};
+  stats.count = 3;
+  const tt_more_stats more{0.5, 0.25, -24};
+  capture_->RecordStats(a, 0, stats, TT_DTYPE_F32, 5, TT_MODE_TRAIN);
+  capture_->RecordStats(a, 0, stats, TT_DTYPE_F32, 6, TT_MODE_TRAIN, &more);
+  const channel::Drained drained = Drain();
+  ASSERT_EQ(drained.rows.statistics.size(), 2u);
+  EXPECT_FALSE(drained.rows.statistics[0].more);
+  const auto& row = drained.rows.statistics[1];
+  EXPECT_TRUE(row.more);
+  EXPECT_EQ(row.count, 3u);
+  EXPECT_EQ(row.step, 6);
+  EXPECT_EQ(row.abs_min, 0.5);
+  EXPECT_EQ(row.abs_std, 0.25);
+  EXPECT_EQ(row.prod, -24);
+}
+
+TEST_F(CaptureTest, TheBoundOfRawValuesIsToldWhereTheyCanBeTaken) {
+  SetRules({ControlPage::EveryStep(TT_TAKE_RAW, 1)}, 0, 30'000);
+  capture_->StepChanged(0, TT_MODE_TRAIN);
+  EXPECT_EQ(capture_->slab_bytes(), 0u) << "there is no slab";
+  GiveSlab(40'000);
+  EXPECT_EQ(capture_->slab_bytes(), 30'000u);
+}
+
 }  // namespace
 }  // namespace telltale::probe

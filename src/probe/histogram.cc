@@ -291,8 +291,7 @@ std::uint32_t HistogramPool::Affordable(std::uint32_t most, std::uint64_t value_
 
 bool HistogramPool::Add(const ArrayView& view, std::uint32_t most,
                         const format::HistogramRecord& record) {
-  if (most == 0) most = kDefaultSample;
-  most = std::clamp(most / kSampleBlock * kSampleBlock, kSampleBlock, kMaxSample);
+  most = SampleOf(most);
   // Elements that a stride of 0 repeats count as often as they are there: `view` has its order.
   const std::uint64_t elements = view.walk();
   const bool wide = !FitsFloat(view.dtype);

@@ -12,6 +12,7 @@
 // which they were taken, by one thread at a time (`consumer_`). Lives in memory that is zero at
 // first and that a forked child finds zero again: there is no helper then until a sample comes.
 #pragma once
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -29,7 +30,12 @@ inline constexpr std::uint32_t kMaxSample = 262'144;
 /// The least that a sample shrinks to where many wait.
 inline constexpr std::uint32_t kLeastSample = 4096;
 /// Elements that a sample takes from one place.
-inline constexpr std::uint32_t kSampleBlock = 64;
+inline constexpr std::uint32_t kSampleBlock = TT_SAMPLE_BLOCK;
+/// Elements of a sample for which `most` were asked (0: the plan does not say).
+constexpr std::uint32_t SampleOf(std::uint32_t most) {
+  if (most == 0) most = kDefaultSample;
+  return std::clamp(most / kSampleBlock * kSampleBlock, kSampleBlock, kMaxSample);
+}
 
 /// Fills in bins, quantiles, taken, min and max from `count` values (of float or double), of which
 /// those that are not finite are left out. `record` comes with the min and max of the tensor.

@@ -30,6 +30,7 @@ using telltale::channel::OpenResult;
 using telltale::channel::Producer;
 using telltale::format::ClockKind;
 using telltale::probe::Capture;
+using telltale::probe::SampleOf;
 using telltale::probe::StepMachine;
 
 struct Probe {
@@ -479,6 +480,42 @@ void tt_record_computed(uint32_t tensor, const tt_stats* stats, tt_dtype dtype, 
     return;
   }
   probe->capture.RecordStats(tensor, 0, *stats, dtype, StepOf(*probe, step), ModeOf(*probe, mode));
+}
+
+void tt_record_computed_more(uint32_t tensor, const tt_stats* stats, const tt_more_stats* more,
+                             tt_dtype dtype, int64_t step, int mode) {
+  Probe* probe = Active();
+  if (probe == nullptr || stats == nullptr || more == nullptr) return;
+  if (tensor == 0) {  // The table of names was full.
+    probe->producer.CountSkipped("", 1);
+    return;
+  }
+  probe->capture.RecordStats(tensor, 0, *stats, dtype, StepOf(*probe, step), ModeOf(*probe, mode),
+                             more);
+}
+
+uint32_t tt_sample_size(uint32_t tensor, int64_t step, int mode) {
+  Probe* probe = Active();
+  if (probe == nullptr || tensor == 0) return 0;
+  return SampleOf(probe->capture.SampleSize(tensor, StepOf(*probe, step), ModeOf(*probe, mode)));
+}
+
+int tt_record_sample(uint32_t tensor, const tt_array* sample, const tt_stats* stats, int64_t step,
+                     int mode) {
+  Probe* probe = Active();
+  if (probe == nullptr || sample == nullptr || stats == nullptr) return 0;
+  const std::uint64_t begin = probe->producer.Now();
+  const int saved = errno;
+  const bool taken = probe->capture.RecordSample(tensor, *sample, *stats, StepOf(*probe, step),
+                                                 ModeOf(*probe, mode));
+  errno = saved;
+  probe->machine.Account(begin);
+  return taken ? 1 : 0;
+}
+
+uint64_t tt_slab_bytes(void) {
+  Probe* probe = Active();
+  return probe == nullptr ? 0 : probe->capture.slab_bytes();
 }
 
 uint32_t tt_wanted(uint32_t tensor) {

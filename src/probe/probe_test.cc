@@ -670,6 +670,43 @@ TEST_F(ProbeTest, NeitherAFullRingNorAKillLosesWhatWasSkipped) {
   EXPECT_GT(registered_[0].consumer->counters().dropped, 0u);
 }
 
+TEST_F(ProbeTest, WhatWasComputedElsewhereIsRecordedOrRefused) {
+  ASSERT_TRUE(RunChild([] {
+    const float values[] = {1, 2, 3};
+    const std::int64_t three = 3;
+    const tt_array sample{values, TT_DTYPE_F32, 1, &three, nullptr};
+    tt_stats stats{};
+    stats.count = 7;
+    stats.max = 3;
+    const tt_more_stats more{1, 2, 6};
+    // Before there is a probe.
+    if (tt_sample_size(1, 0, 0) != 0 || tt_slab_bytes() != 0) return false;
+    if (tt_record_sample(1, &sample, &stats, 0, 0) != 0) return false;
+    tt_record_computed_more(1, &stats, &more, TT_DTYPE_F32, 0, 0);
+    tt_init(TT_PROCESS_TRAINER, 0);
+    const std::uint32_t tensor = tt_tensor("c", 1, "n", 1);
+    tt_record_computed_more(tensor, &stats, &more, TT_DTYPE_F32, 1, TT_MODE_TRAIN);
+    tt_record_computed_more(0, &stats, &more, TT_DTYPE_F32, 1, TT_MODE_TRAIN);
+    tt_record_computed_more(tensor, &stats, &more, static_cast<tt_dtype>(99), 1, TT_MODE_TRAIN);
+    tt_record_computed_more(tensor, nullptr, &more, TT_DTYPE_F32, 1, TT_MODE_TRAIN);
+    tt_record_computed_more(tensor, &stats, nullptr, TT_DTYPE_F32, 1, TT_MODE_TRAIN);
+    const bool good = tt_record_sample(tensor, &sample, &stats, 1, TT_MODE_TRAIN) == 1 &&
+                      tt_record_sample(tensor, nullptr, &stats, 1, TT_MODE_TRAIN) == 0 &&
+                      tt_record_sample(tensor, &sample, nullptr, 1, TT_MODE_TRAIN) == 0 &&
+                      tt_record_sample(0, &sample, &stats, 1, TT_MODE_TRAIN) == 0 &&
+                      tt_sample_size(tensor, 1, TT_MODE_TRAIN) == 65'536;
+    tt_finish();
+    return good;
+  }));
+  const format::Rows rows = RowsOf(0);
+  ASSERT_EQ(rows.statistics.size(), 1u);
+  EXPECT_EQ(rows.statistics[0].prod, 6);
+  ASSERT_EQ(rows.histograms.size(), 1u);
+  EXPECT_EQ(rows.histograms[0].taken, 3u);
+  EXPECT_EQ(rows.histograms[0].count, 7u);
+  EXPECT_EQ(registered_[0].consumer->counters().skipped, 3u);
+}
+
 TEST_F(ProbeTest, NamesOfTensorsAreCutAndKeptApart) {
   ASSERT_TRUE(RunChild([] {
     tt_init(TT_PROCESS_TRAINER, 0);

@@ -5,9 +5,9 @@ What is due of one callback is reduced in one batch a dtype, on a side stream: t
 behind the other into rows of one matrix (a chunk at most 4 Mi elements), each reduction is one kernel over all
 rows, and the rows of a tensor are summed up in float64. The user's stream waits, on the device, until the
 tensors have been copied, since it may change them next; the host waits for nothing. Of a large model no more
-than 256 MiB are copied ahead of their reduction: the device's memory is the training's. The results of a step
-are copied once, to pinned memory of a bounded pool, and recorded, at the step and mode of their time, when an
-event says that the copy is done. Where the pool is empty they are counted as skipped.
+than 256 MiB are copied at a time, values (device_values.py) included: the device's memory is the training's.
+The results of a step are copied once, to pinned memory of a bounded pool, and recorded, at the step and mode of
+their time, when an event says that the copy is done. Where the pool is empty they are counted as skipped.
 
 While a CUDA graph is captured nothing is asked of the device: even a question about an event breaks it.
 """
@@ -19,20 +19,31 @@ import os
 from collections import deque
 from collections.abc import Iterator
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
+from ..._capture import TAKE_HISTOGRAM, TAKE_MORE, TAKE_RAW, TAKE_STATS
 from ..._native import probe
 from ..._session import at_end
+from . import device_values
 
 _ROW = 2048
 _CHUNK_ROWS = 2048
-# Copies that wait for their reduction.
-_MAX_COPIED_BYTES = 256 << 20
-# Elements of a tensor that is converted, whole, before it is cut into chunks.
-_MAX_CONVERTED = 64 << 20
+# Copies that wait for their reduction. Beside them: the chunk that ends them, what of it was converted (each at
+# most 32 MiB, of float64) and 64 MiB of values.
+_MAX_COPIED_BYTES = 128 << 20
+# A copy of a whole tensor, where its elements are no block of memory.
+_MAX_WHOLE_BYTES = 128 << 20
 # What is known of each row: NaN, finite and zero elements, smallest, largest, sum, sum of absolute values, of
 # squares, of squared deviations from the row's mean.
 _COLUMNS = 9
+# Where it is asked for: smallest absolute value; squared deviations of the absolute values from their mean;
+# negative elements; the product of those that are not zero as two parts of its binary logarithm, of which the
+# first has whole numbers, in which nothing is lost.
+_MORE_COLUMNS = 5
+# Factors whose mantissas, from 1/2 on, are multiplied without leaving the range of float64.
+_FACTORS = 512
+# Statistics that rows are needed for.
+_REDUCED = TAKE_STATS | TAKE_MORE | TAKE_HISTOGRAM
 # Tensors of one copy, and copies that may be on their way.
 _CAPACITY = 8192
 _BUFFERS = 4
@@ -79,23 +90,41 @@ class Cuda:
         # The default device or tensor type may be the user's CUDA device.
         return _torch.empty((rows, _COLUMNS), dtype=_torch.float64, device="cpu", pin_memory=True)
 
+    @staticmethod
+    def pinned_bytes(size: int) -> Any:
+        return _torch.empty(size, dtype=_torch.uint8, device="cpu", pin_memory=True)
+
     def integers(self, values: list[int]) -> Any:
         """int64, on the device. From pinned memory: a copy from any other waits for what our stream holds."""
         pinned = _torch.tensor(values, dtype=_torch.int64, device="cpu", pin_memory=True)
         return pinned.to(self.device, non_blocking=True)
 
 
+class _Item(NamedTuple):
+    """A tensor of which something is due."""
+
+    tensor: Any
+    name_id: int
+    dtype: int
+    # What its values are to be divided by, or None.
+    scale: Any
+    take: int
+
+
 class _Meta:
     """A tensor whose results are on their way."""
 
-    __slots__ = ("count", "dtype", "mode", "name_id", "padding", "step")
+    __slots__ = ("count", "dtype", "mode", "name_id", "padding", "step", "values", "width")
 
-    def __init__(self, name_id: int, dtype: int, count: int, moment: tuple[int, int]) -> None:
-        self.name_id = name_id
-        self.dtype = dtype
-        self.count = count
+    def __init__(self, item: _Item, moment: tuple[int, int], width: int, values: Any) -> None:
+        self.name_id = item.name_id
+        self.dtype = item.dtype
+        self.count = int(item.tensor.numel())
         self.step, self.mode = moment
         self.padding = 0
+        # Columns of its results.
+        self.width = width
+        self.values = values
 
 
 class _Device:
@@ -104,32 +133,31 @@ class _Device:
     def __init__(self, cuda: Any) -> None:
         self.cuda = cuda
         self.results: list[tuple[Any, list[_Meta]]] = []
+        # Numbers in them.
         self.held = 0
         self.flying: deque[tuple[Any, Any, list[_Meta]]] = deque()
         self.free: list[Any] = []
-        self.made = 0
         self.layouts: dict[tuple[int, ...], Any] = {}
         self.fillers: dict[Any, Any] = {}
+        self.pools = device_values.Pools(cuda)
         self.moment: tuple[int, int] | None = None
 
 
-# tensor, id of its name, tt_dtype, what its values are to be divided by or None
-_Item = tuple[Any, int, int, Any]
 # Held only while a callback runs.
 _waiting: list[_Item] = []
 _devices: dict[Any, _Device] = {}
 
 
-def add(tensor: Any, name_id: int, dtype: int, scale: Any = None) -> bool:
+def add(tensor: Any, name_id: int, dtype: int, scale: Any = None, take: int = TAKE_STATS) -> bool:
     """Takes a tensor on a CUDA device; launch() follows within the same callback. False: not to be read.
 
     `scale`: one element on a CUDA device; what is recorded is of the values divided by it (positive).
     """
     if not tensor.is_cuda or tensor.layout is not _torch.strided:
         return False
-    if tensor.numel() > _MAX_CONVERTED and _is_converted(tensor):
+    if device_values.whole_bytes(tensor) > _MAX_WHOLE_BYTES:
         return False
-    _waiting.append((tensor, name_id, dtype, scale))
+    _waiting.append(_Item(tensor, name_id, dtype, scale, take))
     return True
 
 
@@ -156,18 +184,26 @@ def launch() -> None:
     items = list(_waiting)
     _waiting.clear()
     if Cuda.capturing():
-        probe.count_skipped("capture.graph", len(items))
+        _refuse("capture.graph", items)
         return
-    groups: dict[tuple[Any, Any, int], list[_Item]] = {}
+    groups: dict[tuple[Any, Any, int, int], list[_Item]] = {}
     for item in items:
-        tensor, scale = item[0], item[3]
-        groups.setdefault((tensor.device, tensor.dtype, id(scale)), []).append(item)
-    for (device, _, _), group in groups.items():
+        key = (item.tensor.device, item.tensor.dtype, id(item.scale), item.take & TAKE_MORE)
+        groups.setdefault(key, []).append(item)
+    for (device, *_), group in groups.items():
         known = _devices.get(device)
         if known is None:
             known = _devices[device] = _Device(Cuda(device))
         _drain(known)
         _reduce(known, group, probe.current())
+
+
+def _refuse(reason: str, items: list[_Item]) -> None:
+    """Tensors that are not read."""
+    probe.count_skipped(reason, len(items))
+    for item in items:
+        if item.take & TAKE_RAW:
+            device_values.give_shape(item.name_id, item.dtype, item.take, item.tensor.shape)
 
 
 def end_step() -> None:
@@ -176,6 +212,12 @@ def end_step() -> None:
         return
     for device in _devices.values():
         _copy(device)
+        _drain(device)
+
+
+def drain() -> None:
+    """Records what has arrived. Not to be called while a graph is captured."""
+    for device in _devices.values():
         _drain(device)
 
 
@@ -190,77 +232,91 @@ def begin_forward() -> None:
         _drain(device)
 
 
-def _is_dense(tensor: Any) -> bool:
-    """Whether the elements fill one block of memory, in whatever order of the dimensions."""
-    expected = 1
-    for stride, size in sorted(zip(tensor.stride(), tensor.shape)):
-        if size == 1:
-            continue
-        if stride != expected:
-            return False
-        expected *= size
-    return True
-
-
-def _is_converted(tensor: Any) -> bool:
-    """Whether _pieces() needs memory for all of the tensor."""
-    as_it_is = tensor.is_floating_point() and tensor.element_size() > 1
-    return not (as_it_is and (tensor.is_contiguous() or (_is_dense(tensor) and not tensor.is_neg())))
-
-
-def _pieces(tensor: Any) -> Any:
-    """The elements of a tensor in one dimension, in any order, as float32, float64 or a half type."""
-    if tensor.is_complex():
-        tensor = tensor.abs()
-    elif tensor.is_floating_point():
-        if tensor.element_size() == 1:
-            tensor = tensor.to(_torch.float32)
-    else:
-        tensor = tensor.to(_torch.float64)
-    if not tensor.is_contiguous() and not tensor.is_neg() and _is_dense(tensor):
-        # Without a copy: channels_last, for example.
-        return tensor.as_strided((tensor.numel(),), (1,))
-    return tensor.reshape(-1)
+def _widened(piece: Any) -> Any:
+    """Elements as float32, float64 or a half type: absolute values of complex ones."""
+    if piece.is_complex():
+        return piece.abs()
+    if piece.is_floating_point():
+        return piece.to(_torch.float32) if piece.element_size() == 1 else piece
+    return piece.to(_torch.float64)
 
 
 def _reduce(device: _Device, items: list[_Item], moment: tuple[int, int]) -> None:
-    """Starts the reduction of tensors of one dtype that have the same scale."""
-    room = _CAPACITY - device.held
-    if len(items) > room:
-        probe.count_skipped("capture.device_room", len(items) - room)
-        items = items[: max(room, 0)]
-    if not items:
+    """Starts the reduction of tensors of one dtype that have the same scale, and the copies of their values."""
+    more = bool(items[0].take & TAKE_MORE)
+    width = _COLUMNS + _MORE_COLUMNS if more else _COLUMNS
+    reduced = [item for item in items if item.take & _REDUCED]
+    room = max((_CAPACITY * _COLUMNS - device.held) // width, 0)
+    if len(reduced) > room:
+        _refuse("capture.device_room", reduced[room:])
+        reduced = reduced[:room]
+    alone = [item for item in items if not item.take & _REDUCED]
+    if not reduced and not alone:
         return
-    metas = [_Meta(name_id, dtype, int(tensor.numel()), moment) for tensor, name_id, dtype, _ in items]
-    scale = items[0][3]
+    scale = items[0].scale
+    matrix = None
     with device.cuda.side():
         # Before the user's stream goes on: the scaler frees it after the step.
-        factors = None if scale is None else _factors(scale, items[0][0].device)
-        matrix = _chunks(device, (_pieces(item[0].detach()) for item in items), metas)
-        if factors is not None:
-            matrix = matrix * factors
+        inverse = None if scale is None else _inverse(scale, items[0].tensor.device)
+        batch = device_values.Batch(device.pools, moment, inverse)
+        try:
+            metas = [_Meta(item, moment, width, batch.add(item)) for item in reduced]
+            taken = [_Meta(item, moment, 0, batch.add(item)) for item in alone]
+            batch.gather()
+            if metas:
+                matrix = _chunks(device, (item.tensor.detach() for item in reduced), metas, more)
+                if inverse is not None:
+                    matrix = _divided(matrix, inverse)
+            else:
+                device.cuda.hold_user()
+            batch.send()
+        except BaseException:
+            batch.fail()
+            raise
     device.cuda.release_user()
-    device.results.append((matrix, metas))
-    device.held += len(metas)
+    device.results.append((matrix, metas + [meta for meta in taken if meta.values is not None]))
+    device.held += width * len(metas)
     device.moment = moment
 
 
-def _factors(scale: Any, device: Any) -> Any:
-    """(_COLUMNS,): what makes the statistics of scaled values those of the values."""
+def _inverse(scale: Any, device: Any) -> Any:
+    """What is to be multiplied by, one element on the device."""
     inverse = scale.detach().to(device=device, dtype=_torch.float64, non_blocking=True)
-    inverse = inverse.reshape(1).reciprocal()
-    return _torch.cat((_torch.ones_like(inverse).expand(3), inverse.expand(4), inverse.square().expand(2)))
+    return inverse.reshape(()).reciprocal()
 
 
-def _chunks(device: _Device, flats: Iterator[Any], metas: list[_Meta]) -> Any:
-    """One row of _COLUMNS for each tensor."""
+def _divided(matrix: Any, inverse: Any) -> Any:
+    """Of the statistics of scaled values those of the values."""
+    one, square = _torch.ones_like(inverse), inverse.square()
+    factors = [one] * 3 + [inverse] * 4 + [square] * 2
+    more = matrix.shape[1] > _COLUMNS
+    if more:
+        factors += [inverse, square, one, one, one]
+    matrix = matrix * _torch.stack(factors)
+    if more:
+        # Each finite element is a factor of the product.
+        matrix[:, 12].add_(matrix[:, 1] * inverse.log2())
+    return matrix
+
+
+def _chunks(device: _Device, tensors: Iterator[Any], metas: list[_Meta], more: bool) -> Any:
+    """One row of results for each tensor."""
     chunk: list[Any] = []
     lengths: list[int] = []
     rows = 0
     filler: Any = None
     tables: list[Any] = []
+    # Bytes of the tables, and of copies that are in them or in the chunk.
     copied = 0
+    # Of the copy that is being cut.
+    own = 0
     whole: list[Any] = []
+
+    def reduce_tables() -> None:
+        nonlocal copied
+        whole.extend(_all_statistics(table) if more else _row_statistics(table) for table in tables)
+        tables.clear()
+        copied = 0
 
     def close_chunk() -> None:
         nonlocal rows, copied
@@ -269,23 +325,28 @@ def _chunks(device: _Device, flats: Iterator[Any], metas: list[_Meta]) -> Any:
         chunk.clear()
         rows = 0
         copied += table.numel() * table.element_size()
-        if copied > _MAX_COPIED_BYTES:
-            whole.extend(_row_statistics(table) for table in tables)
-            tables.clear()
-            copied = 0
+        if copied + own > _MAX_COPIED_BYTES:
+            reduce_tables()
 
-    for flat, meta in zip(flats, metas):
-        if filler is None:
-            filler = _filler(device, flat)
+    for tensor, meta in zip(tensors, metas):
+        own = device_values.whole_bytes(tensor)
+        if own and copied + own > _MAX_COPIED_BYTES:
+            if chunk:
+                close_chunk()
+            reduce_tables()
+        elements = device_values.flat(tensor)
         count = meta.count
         at = 0
         total = 0
         while at < count or total == 0:
             take = min(count - at, (_CHUNK_ROWS - rows) * _ROW)
             need = max(1, -(-take // _ROW))
-            chunk.append(flat[at : at + take])
+            piece = _widened(elements[at : at + take])
+            chunk.append(piece)
             padding = need * _ROW - take
             if padding:
+                if filler is None:
+                    filler = _filler(device, piece)
                 chunk.append(filler[:padding])
                 meta.padding += padding
             at += take
@@ -294,11 +355,15 @@ def _chunks(device: _Device, flats: Iterator[Any], metas: list[_Meta]) -> Any:
             if rows >= _CHUNK_ROWS:
                 close_chunk()
         lengths.append(total)
+        # The rest of it lives as long as the chunk.
+        copied += own
+        own = 0
+        del elements, piece
     if chunk:
         close_chunk()
     # All has been copied; what follows reads our own memory.
     device.cuda.hold_user()
-    whole.extend(_row_statistics(table) for table in tables)
+    reduce_tables()
     return _sum_up(whole[0] if len(whole) == 1 else _torch.cat(whole), _layout(device, lengths))
 
 
@@ -356,8 +421,34 @@ def _row_statistics(table: Any) -> Any:
     return t.stack(columns, 1)
 
 
+def _all_statistics(table: Any) -> Any:
+    """As _row_statistics, and what _MORE_COLUMNS are."""
+    t = _torch
+    x = table if table.dtype in (t.float32, t.float64) else table.to(t.float32)
+    double = {"dtype": t.float64}
+    finite = t.isfinite(x)
+    number = finite.sum(1, **double).clamp(min=1)
+    zero, one = (t.full((), value, dtype=x.dtype, device=x.device) for value in (0.0, 1.0))
+    size = t.where(finite, x.abs(), zero)
+    mean = (size.sum(1, **double) / number).to(x.dtype)
+    off = t.where(finite, size - mean[:, None], zero)
+    spread = t.linalg.vector_norm(off, 2, dim=1, **double).square() - off.sum(1, **double).square() / number
+    infinity = t.full((), math.inf, dtype=x.dtype, device=x.device)
+    # Factors by mantissa, from 1/2 to 1, and exponent; what is no factor is 1.
+    mantissa, exponent = t.frexp(t.where(size == 0, one, size))
+    part, shift = t.frexp(mantissa.reshape(-1, _ROW // _FACTORS, _FACTORS).prod(2, **double))
+    columns = (
+        t.where(finite, size, infinity).amin(1).to(t.float64),
+        spread.clamp(min=0),
+        (finite & (x < 0)).sum(1, **double),
+        exponent.sum(1, **double) + shift.sum(1, **double),
+        part.prod(1).log2(),
+    )
+    return t.cat((_row_statistics(table), t.stack(columns, 1)), 1)
+
+
 def _sum_up(rows: Any, lengths: Any) -> Any:
-    """(rows, _COLUMNS) -> (tensors, _COLUMNS); `lengths`: rows of each tensor, on the device."""
+    """Of the rows of tensors the tensors'; `lengths`: rows of each, on the device."""
 
     def segments(data: Any, how: str) -> Any:
         # Unsafe: it would ask the device whether the lengths fit.
@@ -366,13 +457,27 @@ def _sum_up(rows: Any, lengths: Any) -> Any:
     low = segments(rows[:, 3:4].contiguous(), "min")
     high = segments(rows[:, 4:5].contiguous(), "max")
     sums = segments(rows.contiguous(), "sum")
-    # The parallel variance: within the rows, and of the rows' means about the tensor's.
-    mean = sums[:, 5] / sums[:, 1].clamp(min=1)
-    means = _torch.repeat_interleave(mean, lengths, output_size=rows.shape[0])
     number = rows[:, 1]
-    between = number * (rows[:, 5] / number.clamp(min=1) - means).square()
-    spread = sums[:, 8] + segments(between[:, None].contiguous(), "sum")[:, 0]
-    return _torch.cat((sums[:, :3], low, high, sums[:, 5:8], spread[:, None]), 1)
+
+    def spread(within: int, of: int) -> Any:
+        """The parallel variance: within the rows, and of the rows' means about the tensor's."""
+        mean = sums[:, of] / sums[:, 1].clamp(min=1)
+        means = _torch.repeat_interleave(mean, lengths, output_size=rows.shape[0])
+        between = number * (rows[:, of] / number.clamp(min=1) - means).square()
+        return (sums[:, within] + segments(between[:, None].contiguous(), "sum")[:, 0])[:, None]
+
+    columns = [sums[:, :3], low, high, sums[:, 5:8], spread(8, 5)]
+    if rows.shape[1] > _COLUMNS:
+        columns += [segments(rows[:, 9:10].contiguous(), "min"), spread(10, 6), sums[:, 11:]]
+    return _torch.cat(columns, 1)
+
+
+def _lose(reason: str, metas: list[_Meta]) -> None:
+    """Results that will not be recorded."""
+    probe.count_skipped(reason, len(metas))
+    for meta in metas:
+        if meta.values is not None:
+            meta.values.lose()
 
 
 def _copy(device: _Device) -> None:
@@ -382,17 +487,19 @@ def _copy(device: _Device) -> None:
     results, device.results = device.results, []
     device.held = 0
     metas = [meta for _, of_batch in results for meta in of_batch]
-    buffer = device.free.pop() if device.free else None
-    if buffer is None:
-        if device.made >= _BUFFERS:
-            probe.count_skipped("capture.device_late", len(metas))
-            return
-        device.made += 1
-        buffer = device.cuda.pinned(_CAPACITY)
+    if not metas:
+        return
+    if len(device.flying) >= _BUFFERS:
+        _lose("capture.device_late", metas)
+        return
+    matrices = [matrix.reshape(-1) for matrix, _ in results if matrix is not None]
+    buffer: Any = None
+    if matrices:
+        buffer = device.free.pop() if device.free else device.cuda.pinned(_CAPACITY)
     with device.cuda.side():
-        matrices = [matrix for matrix, _ in results]
-        matrix = matrices[0] if len(matrices) == 1 else _torch.cat(matrices)
-        buffer[: len(metas)].copy_(matrix, non_blocking=True)
+        if matrices:
+            numbers = matrices[0] if len(matrices) == 1 else _torch.cat(matrices)
+            buffer.view(-1)[: numbers.numel()].copy_(numbers, non_blocking=True)
         done = device.cuda.event()
     device.flying.append((done, buffer, metas))
 
@@ -400,19 +507,44 @@ def _copy(device: _Device) -> None:
 def _drain(device: _Device) -> None:
     while device.flying and device.flying[0][0].query():
         _, buffer, metas = device.flying.popleft()
-        for meta, row in zip(metas, buffer[: len(metas)].tolist()):
-            _record(meta, row)
-        device.free.append(buffer)
+        numbers: list[float] = []
+        if buffer is not None:
+            numbers = buffer.view(-1)[: sum(meta.width for meta in metas)].tolist()
+            device.free.append(buffer)
+        at = 0
+        for meta in metas:
+            _record(meta, numbers[at : at + meta.width])
+            at += meta.width
 
 
 def _record(meta: _Meta, row: list[float]) -> None:
-    nan, finite, zero, low, high, total, l1, squares, spread = row
+    low = high = math.nan
+    if row:
+        low, high = _record_statistics(meta, row)
+    if meta.values is not None:
+        meta.values.record(low, high)
+
+
+def _record_statistics(meta: _Meta, row: list[float]) -> tuple[float, float]:
+    """Returns the smallest and the largest finite element."""
+    nan, finite, zero, low, high, total, l1, squares, spread = row[:_COLUMNS]
     nan -= meta.padding
     infinite = meta.count - finite - nan
     if finite > 0:
         mean, std, l2 = total / finite, math.sqrt(spread / finite), math.sqrt(squares)
     else:
         low = high = mean = std = l1 = l2 = math.nan
+    more = {}
+    if len(row) > _COLUMNS:
+        abs_min, abs_spread, negative, exponent, fraction = row[_COLUMNS:]
+        more = {"abs_min": math.nan, "abs_std": math.nan, "prod": math.nan}
+        if finite > 0:
+            product = 0.0 if zero > 0 else _power_of_two(exponent, fraction)
+            more = {
+                "abs_min": abs_min,
+                "abs_std": math.sqrt(abs_spread / finite),
+                "prod": -product if negative % 2 and not zero else product,
+            }
     probe.record_computed(
         meta.name_id,
         meta.dtype,
@@ -428,7 +560,22 @@ def _record(meta: _Meta, row: list[float]) -> None:
         l2,
         meta.step,
         meta.mode,
+        **more,
     )
+    return low, high
+
+
+def _power_of_two(exponent: float, fraction: float) -> float:
+    """2 to the power of the sum of both; infinite or 0 where it leaves the range of float64."""
+    if not math.isfinite(exponent) or not math.isfinite(fraction):
+        return math.nan
+    whole = math.floor(exponent)
+    rest = exponent - whole + fraction
+    carried = math.floor(rest)
+    try:
+        return math.ldexp(2.0 ** (rest - carried), max(whole + carried, -1100))
+    except OverflowError:
+        return math.inf
 
 
 def _drain_last() -> None:
@@ -438,9 +585,11 @@ def _drain_last() -> None:
         if asked:
             _copy(device)
             _drain(device)
-        late = device.held + sum(len(metas) for _, _, metas in device.flying)
+        late = [meta for _, of_batch in device.results for meta in of_batch]
+        for _, _, metas in device.flying:
+            late += metas
         if late:
-            probe.count_skipped("capture.device_late", late)
+            _lose("capture.device_late", late)
         device.flying.clear()
 
 
@@ -451,10 +600,12 @@ def _after_fork() -> None:
         probe.keep_forever(_devices)
     _devices = {}
     _waiting.clear()
+    device_values.after_fork()
 
 
 def install(torch: ModuleType) -> None:
     global _torch
     _torch = torch
+    device_values.install(torch)
     at_end(_drain_last)
     os.register_at_fork(after_in_child=_after_fork)

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Metrics that a training logs through Lightning or the Hugging Face Trainer, as scalars of the open step and
 mode. The method that takes them is wrapped once its library is there: at the first forward of a root module.
+One that lies on a device is copied without waiting and recorded, with the step and mode of its time, when it has
+arrived.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from types import ModuleType
 from typing import Any, Callable
 
 from ..._native import note, probe
-from . import modules, tensors
+from . import device, loss, modules, shards, tensors
 
 _EVAL = 1
 # The step machine's own: the mean over a step, and what the optimizer was given.
@@ -20,15 +22,43 @@ _OURS = frozenset(("loss", "lr", "learning_rate"))
 _wrapped: set[str] = set()
 
 
-def _number(value: Any) -> float | None:
-    """A number that is at hand without waiting for a device; else None."""
+def _tell(name: str, step: int, mode: int, value: float) -> None:
+    probe.scalar_at(name, value, step, mode)
+
+
+def _record(name: str, value: Any, moment: tuple[int, int]) -> bool:
+    """False: it is not one number, or cannot be had without waiting for others."""
     if isinstance(value, numbers.Real):
-        return float(value)
-    if isinstance(value, tensors.tensor_type):
-        return float(value.detach()) if value.is_cpu and value.numel() == 1 else None
+        _tell(name, *moment, float(value))
+        return True
     # A metric of torchmetrics: its value for the newest batch.
-    newest = getattr(value, "_forward_cache", None)
-    return _number(newest) if isinstance(newest, tensors.tensor_type) else None
+    tensor = value if isinstance(value, tensors.tensor_type) else getattr(value, "_forward_cache", None)
+    if not isinstance(tensor, tensors.tensor_type):
+        return False
+    with tensors.undisturbed():
+        tensor = shards.whole_value(tensor)
+        if tensor is None or tensor.numel() != 1 or tensor.is_complex():
+            return False
+        if tensor.is_cpu:
+            _tell(name, *moment, float(tensor.detach()))
+            return True
+        return _record_later(name, tensor, moment)
+
+
+def _record_later(name: str, tensor: Any, moment: tuple[int, int]) -> bool:
+    if not tensor.is_cuda:
+        return False
+    if device.Cuda.capturing():
+        # Even to ask whether a copy is done would break the graph that is being captured.
+        probe.count_skipped("log.graph", 1)
+        return True
+    loss.metrics.drain()
+    if loss.metrics.has_room():
+        started = loss._start_copy(tensor)
+        if started is None:
+            return False
+        loss.metrics.put(*started, functools.partial(_tell, name, *moment))
+    return True
 
 
 def _two(args: tuple[Any, ...], kwargs: dict[str, Any], first: str, second: str) -> tuple[Any, Any]:
@@ -40,25 +70,24 @@ def _two(args: tuple[Any, ...], kwargs: dict[str, Any], first: str, second: str)
 def _lightning(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """LightningModule.log(name, value, ...) was called."""
     name, value = _two(args, kwargs, "name", "value")
-    number = _number(value)
-    if number is None:
+    moment = probe.current()
+    if not isinstance(name, str) or (name in _OURS and moment[1] == 0):
+        return
+    if not _record(name, value, moment):
         probe.count_skipped("log.not_at_hand", 1)
-    elif isinstance(name, str) and not (name in _OURS and probe.current()[1] == 0):
-        probe.scalar(name, number)
 
 
 def _hugging_face(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Trainer.log(logs, ...) was called."""
     logs, _ = _two(args, kwargs, "logs", "")
-    step, _mode = probe.current()
+    moment = probe.current()
     for name, value in dict(logs or {}).items():
-        number = _number(value)
-        if number is None or name in _OURS:
+        if name in _OURS:
             continue
-        if name.startswith("eval_"):
-            probe.scalar_at(name, number, step, _EVAL)
-        else:
-            probe.scalar(name, number)
+        of_value = (moment[0], _EVAL) if name.startswith("eval_") else moment
+        # Texts are logged, too.
+        if not _record(name, value, of_value) and isinstance(value, tensors.tensor_type):
+            probe.count_skipped("log.not_at_hand", 1)
 
 
 def _wrap(owner: Any, method: str, tell: Callable[..., None]) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Callable
 
 from ..._native import probe
 from ..._session import at_end
-from . import events, outputs, shards, tensors
+from . import device, events, outputs, shards, tensors
 from .hooking import BACKWARD, LOSS, SCALE, SCALER, hook
 
 _torch: Any = None
@@ -30,9 +30,6 @@ _FUNCTIONS = {
     ),
     "": ("binary_cross_entropy_with_logits",),
 }
-_MAX_PENDING = 64
-# (event that ends the copy, pinned copy, what the probe calls the loss or, of an evaluation, step and mode)
-_pending: deque[tuple[Any, Any, Any]] = deque()
 _device_seen = False
 _functions_hooked = False
 
@@ -45,37 +42,77 @@ class _Here:
         return True
 
 
-def _drain() -> None:
-    while _pending and _pending[0][0].query():
-        _, copy, loss = _pending.popleft()
-        if isinstance(loss, tuple):
-            probe.scalar_at("loss", copy.item(), *loss)
-        else:
-            probe.loss_arrived(loss, copy.item())
+class Arriving:
+    """Single values on their way from a device, at most so many."""
+
+    def __init__(self, most: int, late: str) -> None:
+        """`late`: what those are counted as that have not arrived at the end, or find no room."""
+        self._most = most
+        self._late = late
+        # (event that ends the copy, pinned copy, what it is told to)
+        self._pending: deque[tuple[Any, Any, Callable[[float], None]]] = deque()
+
+    def has_room(self) -> bool:
+        """Whether one more may be put. Counted where not."""
+        if len(self._pending) < self._most:
+            return True
+        probe.count_skipped(self._late, 1)
+        return False
+
+    def put(self, event: Any, copy: Any, tell: Callable[[float], None]) -> None:
+        """`tell` is called with the value of the copy, once the event says that it is there."""
+        self._pending.append((event, copy, tell))
+
+    def drain(self) -> None:
+        """Tells those that have arrived."""
+        while self._pending and self._pending[0][0].query():
+            _, copy, tell = self._pending.popleft()
+            tell(copy.item())
+
+    def drain_last(self) -> None:
+        """Tells those that have arrived and counts the others: a device that hangs must not hold up the end of
+        the process.
+        """
+        self.drain()
+        if self._pending:
+            probe.count_skipped(self._late, len(self._pending))
+            self._pending.clear()
+
+    def after_fork(self) -> None:
+        """In a forked child."""
+        # The copies on their way are the parent's. To free an event or a pinned copy here, now, in a child of
+        # this child or as the interpreter ends, is a call into CUDA, which fails in a forked process: they
+        # are leaked. A list would not do: the end of the interpreter empties it.
+        probe.keep_forever(self._pending)
+        self._pending = deque()
+
+
+losses = Arriving(64, "loss.late")
+# Metrics that a training logs; see loggers.py. Of those there are many a step.
+metrics = Arriving(256, "log.late")
+
+
+def drain() -> None:
+    """Records what has arrived: of a plan that asks for tensors seldom nobody else looks for a long while."""
+    losses.drain()
+    metrics.drain()
+    device.drain()
 
 
 def _drain_last() -> None:
-    """Records the losses that have arrived and counts the others: a device that hangs must not hold
-    up the end of the process.
-    """
-    _drain()
-    if _pending:
-        probe.count_skipped("loss.late", len(_pending))
-        _pending.clear()
+    losses.drain_last()
+    metrics.drain_last()
 
 
 def _after_fork() -> None:
-    global _pending, _device_seen
+    global _device_seen
     _device_seen = False
-    # The copies on their way are the parent's. To free an event or a pinned copy here, now, in a child of
-    # this child or as the interpreter ends, is a call into CUDA, which fails in a forked process: they
-    # are leaked. A list would not do: the end of the interpreter empties it.
-    probe.keep_forever(_pending)
-    _pending = deque()
+    losses.after_fork()
+    metrics.after_fork()
 
 
 def _start_copy(tensor: Any) -> tuple[Any, Any] | None:
-    """The event that ends the copy of a loss on a CUDA device, and the copy; None: it cannot be copied."""
+    """The event that ends the copy of one element on a CUDA device, and the copy; None: it cannot be copied."""
     if not tensor.is_cuda:
         return None
     # The default device or tensor type may be the user's CUDA device.
@@ -111,9 +148,8 @@ def _take(tensor: Any, moment: tuple[int, int] | None) -> None:
         # Even to ask whether a copy is done would break the graph that is being captured.
         probe.count_skipped("loss.device", 1)
         return
-    _drain()
-    if len(_pending) >= _MAX_PENDING:
-        probe.count_skipped("loss.late", 1)
+    drain()
+    if not losses.has_room():
         return
     started: tuple[Any, Any] | None
     if type(tensor) is _torch.Tensor and tensor.is_cpu:
@@ -124,13 +160,21 @@ def _take(tensor: Any, moment: tuple[int, int] | None) -> None:
     if started is None:
         probe.count_skipped("loss.device", 1)
         return
-    loss = moment if moment is not None else probe.loss_later()
-    if loss == 0:
-        probe.count_skipped("loss.refused", 1)
-        return
-    _pending.append((*started, loss))
-    if started[0] is _Here:
-        _drain()
+    event, copy = started
+    if moment is not None:
+        losses.put(event, copy, functools.partial(_tell_eval, *moment))
+    else:
+        loss = probe.loss_later()
+        if loss == 0:
+            probe.count_skipped("loss.refused", 1)
+            return
+        losses.put(event, copy, functools.partial(probe.loss_arrived, loss))
+    if event is _Here:
+        losses.drain()
+
+
+def _tell_eval(step: int, mode: int, value: float) -> None:
+    probe.scalar_at("loss", value, step, mode)
 
 
 def _careful(tell: Callable[[Any], None]) -> Callable[[Any], None]:

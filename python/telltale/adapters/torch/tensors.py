@@ -13,9 +13,9 @@ import math
 from types import ModuleType
 from typing import Any, Callable
 
-from ..._capture import DTYPE_CODES, TAKE_MORE, TAKE_RAW, TAKE_SHAPE, TAKE_STATS
+from ..._capture import DTYPE_CODES, TAKE_RAW, TAKE_SHAPE, TAKE_STATS
 from ..._native import note, probe
-from . import device, shards
+from . import device, device_values, shards
 
 # Why the binding refused a tensor, as Refusal in torch_read.h.
 TYPE, LAYOUT, DEVICE, DTYPE, LAZY, DIMENSIONS, STORAGE, FAILED = range(1, 9)
@@ -248,16 +248,14 @@ def _on_device(tensor: Any, name_id: int, take: int, scale: Any = None) -> bool:
     dtype = dtypes.get(tensor.dtype)
     if dtype is None:
         return False
-    if take & TAKE_SHAPE:
-        # Any address: a shape alone reads no memory.
-        probe.record(name_id, id(tensor), dtype, tuple(tensor.shape), None, TAKE_SHAPE)
+    # With values the shape goes beside them.
+    if take & TAKE_SHAPE and not take & TAKE_RAW:
+        device_values.give_shape(name_id, dtype, take, tensor.shape)
         take &= ~TAKE_SHAPE
-    if not take:
+    if not take or device.add(tensor, name_id, dtype, scale, take):
         return True
-    # Values and histograms of a device are not fetched.
-    if take & ~(TAKE_STATS | TAKE_MORE):
-        probe.count_skipped("capture.device_values", 1)
-    return not take & TAKE_STATS or device.add(tensor, name_id, dtype, scale)
+    device_values.give_shape(name_id, dtype, take, tensor.shape)
+    return False
 
 
 def _other_dtype(tensor: Any, name_id: int, take: int) -> bool:
