@@ -326,6 +326,47 @@ tell([trial.tensor("gradients/only/kernelGrad").steps(modes.TRAIN), trial.tensor
     assert told == [steps, steps, steps, ["gradients/only/kernelGrad", "only/outputs"], [2, 1]]
 
 
+BESIDE = """
+import sys
+import numpy as np
+import tensorflow as tf
+import smdebug.tensorflow as smd
+
+model = tf.keras.Sequential([tf.keras.layers.Input((2,)), tf.keras.layers.Dense(1, name="only")])
+model.compile(optimizer=tf.keras.optimizers.SGD(0.0), loss="mse", jit_compile=False)
+x, y = np.ones((12, 2), "float32"), np.ones((12, 1), "float32")
+
+
+class Sampler(tf.keras.callbacks.Callback):
+    def on_train_batch_begin(self, batch, logs=None):
+        self.model(100 * x[:2])
+
+    on_train_batch_end = on_train_batch_begin
+
+
+for folder in (sys.argv[1] + "-before", sys.argv[1]):
+    hook = smd.KerasHook(out_dir=folder, include_collections=["gradients", "layers"],
+                         save_config=smd.SaveConfig(save_interval=1))
+    model.fit(x, y, batch_size=2, verbose=0, callbacks=[Sampler(), hook, Sampler()])
+    hook.close()
+    smd.del_hook()
+np.savez("told.npz", outputs=model(x[:2]).numpy())
+"""
+
+
+def test_a_compiled_model_that_is_called_beside_its_steps_by_a_hook_after_another(lab: Lab) -> None:
+    pytest.importorskip("tensorflow")
+    lab.train(BESIDE, **QUIET)
+    told = lab.read("""
+true = np.load("told.npz")
+for step in range(6):
+    assert np.allclose(trial.tensor("only/outputs").value(step, modes.TRAIN), true["outputs"])
+    assert np.array_equal(trial.tensor("only/inputs").value(step, modes.TRAIN), np.ones((2, 2)))
+tell([trial.tensor(name).steps(modes.TRAIN) for name in ("only/outputs", "gradients/only/kernelGrad")])
+""")
+    assert told == [list(range(6))] * 2
+
+
 TAPE = """
 import sys
 import numpy as np
