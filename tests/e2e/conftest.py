@@ -75,10 +75,11 @@ def telltale(binary: Path, python: str, tmp_path: Path) -> Telltale:
 
 @pytest.fixture(scope="session")
 def finished_run(binary: Path, python: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A short real training, recorded once; tests that damage it copy it first."""
+    """A short real training, recorded once; tests that damage it copy it first. Its first step is in the plan."""
     tmp = tmp_path_factory.mktemp("finished")
     run = tmp / "run"
-    done = Telltale(binary, python, tmp).run(run, python, REPO / "tests/e2e/train_tiny.py", "60")
+    script = (REPO / "tests/frameworks/torch_recorded.py", REPO / "tests/e2e/train_tiny.py")
+    done = Telltale(binary, python, tmp).run(run, python, *script, "60")
     assert done.returncode == 0, done.stderr
     return run
 

@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import sys
+import textwrap
 
 import pytest
+from conftest import AWAIT_PLAN
 
 TRAINING = """
 import hashlib, random, sys
@@ -100,9 +102,7 @@ def test_scripting_tracing_and_fx_see_the_same_program(telltale):
 
 
 def test_modes_of_the_users_see_nothing_of_ours(telltale):
-    run, plain = both(
-        telltale,
-        """
+    text = """
         import torch, torch.nn as nn
         from torch.overrides import TorchFunctionMode
         from torch.utils._python_dispatch import TorchDispatchMode
@@ -126,9 +126,8 @@ def test_modes_of_the_users_see_nothing_of_ours(telltale):
         with Functions(), Dispatches(): train(2)
         train(2)
         print([p.sum().item() for p in net.parameters()])
-        """,
-        stats_every=1,
-    )
+        """
+    run, plain = both(telltale, "import torch" + AWAIT_PLAN + textwrap.dedent(text), stats_every=1)
     run.assert_clean()
     assert run.out == plain.stdout
     steps = {row["step"] for row in run.table("statistics", name="gradient/0.weight")}

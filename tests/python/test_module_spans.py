@@ -6,13 +6,13 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from conftest import Harness, Recording
+from conftest import AWAIT_PLAN, Harness, Recording
 
-NETWORK = """
+NETWORK = f"""
 import sys
 import torch
 from torch import nn
-
+{AWAIT_PLAN}
 torch.manual_seed(0)
 torch.set_num_threads(1)
 

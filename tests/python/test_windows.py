@@ -9,11 +9,13 @@ import json
 import pstats
 
 import pytest
+from conftest import AWAIT_PLAN
 
-PRELUDE = """
+PRELUDE = f"""
 import json, os, sys, torch, torch.nn as nn
 import telltale
 from telltale import _session
+{AWAIT_PLAN}
 torch.manual_seed(0)
 net = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 2))
 crit = nn.CrossEntropyLoss()
