@@ -51,6 +51,8 @@ constexpr std::int64_t kLedgerPeriodNs = 5000 * kMs;
 constexpr std::int64_t kClockJumpNs = 50 * kMs;
 /// A pidfd tells how a process ended once its parent has reaped it; so long it may take.
 constexpr std::int64_t kReapPatienceNs = 1000 * kMs;
+/// Of a process whose parent has died: the first of a container may look for such every 2 s only.
+constexpr std::int64_t kOrphanReapPatienceNs = 5000 * kMs;
 /// After the end of the training, so long its other processes may take to end.
 constexpr std::int64_t kStragglerPatienceNs = 1000 * kMs;
 /// At the end, so long a full disk may take to be freed.
@@ -381,11 +383,12 @@ void Agent::NameTraining() {
   auto info = store::ReadRunInfo(options_.run);
   if (!info.ok() || info->attempts.empty()) return;
   store::Attempt& last = info->attempts.back();
-  if (last.number != attempt_ || last.pid > 0) return;
-  last.pid = training_pid_;
-  last.pid_start_ticks = training_ticks_;
-  if (const Status status = store::WriteRunInfo(options_.run, *info); !status.ok()) {
-    std::fprintf(stderr, "agent: %s\n", status.message().c_str());
+  if (last.number == attempt_ && last.pid <= 0) {
+    last.pid = training_pid_;
+    last.pid_start_ticks = training_ticks_;
+    if (const Status status = store::WriteRunInfo(options_.run, *info); !status.ok()) {
+      std::fprintf(stderr, "agent: %s\n", status.message().c_str());
+    }
   }
   // What the supervisor was about to put in its place.
   ::unlink(fmt::format("{}.{}.tmp", (options_.run / "run.json").string(), supervisor_).c_str());
@@ -402,13 +405,16 @@ void Agent::RemoveSocket() {
 
 void Agent::Adopt(const channel::AddProducer& message, std::vector<UniqueFd> fds) {
   const Uuid uuid = UuidOf(message.uuid);
-  if (fds.size() != 3 && fds.size() != 4) {
-    std::fprintf(stderr, "agent: producer %d came with %zu descriptors\n", message.pid, fds.size());
-    return;
-  }
   const auto known = [&](const auto& producer) { return producer->uuid() == uuid; };
   if (std::any_of(producers_.begin(), producers_.end(), known)) return;
-  auto adopted = Producer::Adopt(uuid, std::move(fds[0]), std::move(fds[1]), std::move(fds[2]));
+  // A process that has no descriptor left is given those that fit: the rest is lost on the way.
+  auto adopted =
+      fds.size() == 3 || fds.size() == 4
+          ? Producer::Adopt(uuid, std::move(fds[0]), std::move(fds[1]), std::move(fds[2]))
+          : Result<std::unique_ptr<Producer>>(
+                Code::kLimit, fmt::format("{} of its 3 or 4 descriptors came: the limit of open "
+                                          "files of the agent is reached: raise `ulimit -Hn`",
+                                          fds.size()));
   if (!adopted.ok()) {
     PendingEvent event;
     event.time_ns = RunNow();
@@ -505,11 +511,12 @@ bool Agent::Send(const Message& message) {
 
 void Agent::CheckLives() {
   const std::int64_t now = Now();
+  const std::int64_t patience_ns = orphan_ ? kOrphanReapPatienceNs : kReapPatienceNs;
   for (const auto& producer : producers_) {
     if (producer->PollEnded() && producer->ended_at_ns == 0) producer->ended_at_ns = now;
     if (producer->ended() && !producer->exit_said) {
       const auto exit = producer->Exit();
-      if (exit || now - producer->ended_at_ns > kReapPatienceNs || end_run_) {
+      if (exit || now - producer->ended_at_ns > patience_ns || end_run_) {
         outbox_.Add(producer->ExitEvent(exit, RunNow()));
       }
     }
@@ -521,7 +528,7 @@ void Agent::CheckLives() {
   }
   if (orphan_ && training_ended_at_ns_ != 0 && !attempt_ended_) {
     const auto exit = PidfdExit(training_.get());
-    if (exit || now - training_ended_at_ns_ > kReapPatienceNs) {
+    if (exit || now - training_ended_at_ns_ > patience_ns) {
       EndAttempt(exit.value_or(ProcessExit{}), false);
     }
   }
