@@ -20,6 +20,7 @@ struct Oracle {
   std::atomic<std::uint64_t> committed;  ///< Steps whose tt_step has returned.
   std::atomic<std::uint64_t> signals;    ///< SIGINTs that have arrived.
   std::int64_t end_ns[kMaxSteps];        ///< CLOCK_MONOTONIC at the return of each step's tt_step.
+  std::int64_t cpu_ns[kMaxSteps];        ///< CPU time of the thread so far, then.
 
   /// Maps the file, which is made where it is not there; null on failure.
   static Oracle* Map(const char* path) {
