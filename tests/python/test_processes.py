@@ -121,21 +121,22 @@ def test_a_missing_script_is_pythons_own_error(telltale):
 
 
 def test_a_virtual_environment_with_its_own_sitecustomize(telltale, tmp_path):
-    # Not Debian's interpreter: it has a sitecustomize of its own, which hides that of any venv.
     venv = tmp_path / "venv"
     subprocess.run([str(versions()[-1]), "-m", "venv", "--without-pip", str(venv)], check=True)
     (site,) = (venv / "lib").glob("python*/site-packages")
-    (site / "sitecustomize.py").write_text("import sys; sys.theirs = __file__\n")
+    theirs = site / "sitecustomize.py"
+    theirs.write_text("import sys; sys.theirs = __file__\n")
+    # Debian's interpreter has one of its own in the standard library, which hides that of any venv
+    # that is not in front of it.
+    in_front = "import os, sys; at = sys.path.index(os.path.dirname(os.__file__))"
+    (site / "in_front.pth").write_text(f"{in_front}; sys.path.insert(at, {str(site)!r})\n")
     text = "import sys, sitecustomize, telltale; print(telltale.active())\n"
-    text += "print(getattr(sys, 'theirs', None), sitecustomize.__file__)"
+    text += "print(sys.theirs, sitecustomize.__file__)"
     command = [str(venv / "bin" / "python"), telltale.script(text)]
-    run = telltale.run(command).assert_clean()
-    active, theirs, imported = run.out.split()
-    assert active == "True"
     plain = telltale.plain([command[0], "-c", "import sitecustomize; print(sitecustomize.__file__)"])
-    assert imported == plain.stdout.strip()
-    if imported == str(site / "sitecustomize.py"):
-        assert theirs == imported
+    assert plain.stdout.strip() == str(theirs)
+    run = telltale.run(command).assert_clean()
+    assert run.out.split() == ["True", str(theirs), str(theirs)]
 
 
 def test_a_sitecustomize_on_pythonpath_runs_and_the_training_is_recorded(telltale, tmp_path):
