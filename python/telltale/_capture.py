@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import array as _array
+import math
 import sys
-from typing import Any
+from typing import Any, Callable
 
 from ._native import probe
 
@@ -16,6 +17,9 @@ TRAIN, EVAL, PREDICT, GLOBAL = 0, 1, 2, 3
 """Modes, as tt_mode."""
 OPEN = -1
 """As a mode: that of the open step."""
+MAX_COPY_BYTES = 16 << 20
+"""What is copied at once of values that cannot be read where they lie. Of the 64 MiB by which a training's memory may
+grow the channel has 28, and samples for histograms 16."""
 
 DTYPE_CODES = {
     "float32": 0,
@@ -77,15 +81,107 @@ def give_array(tensor: int, array: Any, take: int, step: int | None = None, mode
     return False
 
 
-def give_torch(tensor: int, value: Any, take: int, step: int | None = None, mode: int | None = None) -> bool:
-    """As give_array, of a dense torch tensor; one on a device is waited for and copied."""
-    value = value.detach()
+Rows = Callable[[int, int], "tuple[Any, int, int]"]
+"""(begin, end) -> these rows of an array, copied to main memory in C order: their owner, address and elements."""
+
+
+def give_pieces(
+    tensor: int,
+    rows: Rows,
+    shape: tuple[int, ...],
+    dtype: tuple[int | None, int],
+    take: int,
+    step: int | None = None,
+    mode: int | None = None,
+) -> bool:
+    """As give_array, of an array that has to be copied and is too large for that: the statistics, piece by piece,
+    and its shape. What else `take` asks is counted as skipped. `dtype`: its tt_dtype and the bytes of an element.
+    """
+    code, item_bytes = dtype
+    row_bytes = item_bytes * math.prod(shape[1:])
+    if code is None or not 0 < row_bytes <= MAX_COPY_BYTES:
+        probe.count_skipped("capture.dtype" if code is None else "capture.large_copy", 1)
+        return False
+    if take & (TAKE_HISTOGRAM | TAKE_RAW | TAKE_MORE):
+        probe.count_skipped("capture.large_copy", 1)
+    at_once = MAX_COPY_BYTES // row_bytes
+    sums = _Sums()
+    for begin in range(0, shape[0], at_once):
+        owner, address, count = rows(begin, min(begin + at_once, shape[0]))
+        sums.add(probe.compute_stats(address, count, code))
+        if take & TAKE_SHAPE and begin == 0:
+            # Of the shape alone no value is read.
+            probe.record(tensor, address, code, shape, None, TAKE_SHAPE, step, OPEN if mode is None else mode)
+        del owner  # Before the next one is made.
+    if take & (TAKE_STATS | TAKE_HISTOGRAM | TAKE_MORE):
+        probe.record_computed(tensor, code, *sums.result(), step, OPEN if mode is None else mode)
+    return True
+
+
+class _Sums:
+    """The statistics of an array from those of its pieces."""
+
+    def __init__(self) -> None:
+        self._counts = [0, 0, 0, 0]  # Elements, and of them NaN, infinite and zero
+        self._finite = 0
+        self._low, self._high = math.inf, -math.inf
+        self._mean = self._spread = self._l1 = self._l2 = 0.0
+
+    def add(self, piece: tuple[Any, ...]) -> None:
+        """`piece`: as probe.compute_stats gives them."""
+        count, nan, infinite, zero, low, high, mean, std, l1, l2 = piece
+        for at, number in enumerate((count, nan, infinite, zero)):
+            self._counts[at] += number
+        number = count - nan - infinite
+        if number == 0:
+            return
+        self._low, self._high = min(self._low, low), max(self._high, high)
+        self._l1 += l1
+        self._l2 = math.hypot(self._l2, l2)
+        # The parallel variance.
+        both = self._finite + number
+        off = mean - self._mean
+        self._spread += std * std * number + off * off * self._finite * number / both
+        self._mean += off * number / both
+        self._finite = both
+
+    def result(self) -> tuple[Any, ...]:
+        """As probe.record_computed takes them."""
+        if self._finite == 0:
+            return (*self._counts, *[math.nan] * 6)
+        std = math.sqrt(self._spread / self._finite)
+        return (*self._counts, self._low, self._high, self._mean, std, self._l1, self._l2)
+
+
+def _plain_torch(value: Any) -> Any:
+    """In main memory, with nothing left to be done at reading."""
     if value.device.type != "cpu":
         value = value.cpu()
     if value.is_conj() or value.is_neg():
         value = value.resolve_conj().resolve_neg()
-    if str(value.layout) != "torch.strided":
-        value = value.to_dense()
+    return value
+
+
+def _give_torch_pieces(tensor: int, value: Any, take: int, step: int | None, mode: int | None) -> bool:
+    def rows(begin: int, end: int) -> tuple[Any, int, int]:
+        piece = _plain_torch(value[begin:end]).contiguous()
+        return piece, piece.data_ptr(), piece.numel()
+
+    dtype = (torch_dtype_code(value.dtype), value.element_size())
+    return give_pieces(tensor, rows, tuple(value.shape), dtype, take, step, mode)
+
+
+def give_torch(tensor: int, value: Any, take: int, step: int | None = None, mode: int | None = None) -> bool:
+    """As give_array, of a dense torch tensor; one on a device is waited for and copied."""
+    value = value.detach()
+    strided = str(value.layout) == "torch.strided"
+    if not strided or value.device.type != "cpu" or value.is_conj() or value.is_neg():
+        if value.numel() * value.element_size() > MAX_COPY_BYTES:
+            if strided:
+                return _give_torch_pieces(tensor, value, take, step, mode)
+            probe.count_skipped("capture.large_copy", 1)
+            return False
+        value = _plain_torch(value if strided else value.to_dense())
     code = torch_dtype_code(value.dtype)
     if code is None:
         probe.count_skipped("capture.dtype", 1)
@@ -104,14 +200,39 @@ def give_torch(tensor: int, value: Any, take: int, step: int | None = None, mode
     return True
 
 
+def unwrapped(value: Any) -> Any:
+    """The backend's array of a variable of Keras; anything else as it is."""
+    inner = getattr(value, "value", None) if hasattr(value, "trainable") else None
+    return value if inner is None or callable(inner) else inner
+
+
+def of_tensorflow(value: Any) -> bool:
+    """Whether it is a tensor, a variable or rows of a tensor of TensorFlow's."""
+    tensorflow = sys.modules.get("tensorflow")
+    if tensorflow is None:
+        return False
+    kinds = (getattr(tensorflow, name, None) for name in ("Tensor", "Variable", "IndexedSlices"))
+    return any(kind is not None and isinstance(value, kind) for kind in kinds)
+
+
 def give(tensor: int, value: Any, take: int, step: int | None = None, mode: int | None = None) -> bool:
     """As give_array, of whatever a script has: an array, a tensor of any framework, a number."""
     torch = sys.modules.get("torch")
+    if torch is None or not isinstance(value, torch.Tensor):
+        value = unwrapped(value)
     if torch is not None and isinstance(value, torch.Tensor):
         return give_torch(tensor, value, take, step, mode)
     if isinstance(value, (int, float)):
         return give_array(tensor, _array.array("d", [value]), take, step, mode)
     if not hasattr(value, "__array_interface__"):
+        if of_tensorflow(value):
+            from .adapters.tensorflow import values
+
+            return values.give(tensor, value, take, step, mode)
+        if hasattr(value, "addressable_shards"):  # JAX
+            from .adapters import host_arrays
+
+            return host_arrays.give(tensor, value, take, step, mode)
         numpy = sys.modules.get("numpy")
         if numpy is not None and (hasattr(value, "__array__") or isinstance(value, (list, tuple))):
             value = numpy.asarray(value)

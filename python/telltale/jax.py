@@ -282,7 +282,8 @@ def _record(collection: str, prefix: str, tree: Any, number: int, mode: int) -> 
 
 def _give(collection: str, name: str, value: Any, number: int, mode: int) -> None:
     """Records an array if it is due. One that cannot be read is counted, and costs none of the others."""
-    take = probe.due(probe.tensor(collection, name), number, mode)
+    tensor = probe.tensor(collection, name)
+    take = probe.due(tensor, number, mode)
     if not take:
         return
     try:
@@ -290,11 +291,9 @@ def _give(collection: str, name: str, value: Any, number: int, mode: int) -> Non
         if reason is not None:
             probe.count_skipped(reason, 1)
             return
-        from . import _capture
-        from .adapters.host_arrays import in_main_memory
+        from .adapters import host_arrays
 
-        with in_main_memory(value) as array:
-            _capture.save(collection, name, array, take=take, step=number, mode=mode)
+        host_arrays.give(tensor, value, take, number, mode)
     except Exception as error:
         _failed("tensor", error)
 

@@ -8,9 +8,10 @@ import math
 import re
 
 import pytest
-from conftest import EVERYTHING, TOLD, what_was_told
+from conftest import AWAIT_PLAN, EVERYTHING, TOLD, what_was_told
 
 BACKENDS = ("tensorflow", "jax", "torch")
+SHAPES_TOO = '[collections.all]\ninterval = 1\ntake = ["statistics", "shape"]\n'
 PARAMETERS = {"net/hidden/kernel", "net/hidden/bias", "net/head/kernel", "net/head/bias"}
 
 MODEL = (
@@ -18,6 +19,9 @@ MODEL = (
     + """
 import hashlib
 import keras
+"""
+    + AWAIT_PLAN
+    + """
 keras.utils.set_random_seed(7)
 rng = np.random.default_rng(0)
 x = rng.normal(size=(72, 8)).astype("float32")
@@ -57,6 +61,13 @@ print("DIGEST", digest(model))
 
 def lines(output: str, word: str) -> list[str]:
     return [line[len(word) + 1 :] for line in output.splitlines() if line.startswith(word + " ")]
+
+
+def shapes_of(recorded, mode: str = "TRAIN") -> dict[tuple[str, int], list[int]]:
+    """(name, step) -> shape, where the plan takes shapes."""
+    return {
+        (row["name"], row["step"]): json.loads(row["shape"]) for row in recorded.table("tensors", mode=mode)
+    }
 
 
 def said(errors: str) -> list[str]:
@@ -153,21 +164,19 @@ print("DIGEST", digest(model))
 def test_statistics_of_weights_and_gradients(run, backend, same):
     script = MODEL + GRADIENTS.get(backend, BY_HAND) + BY_BATCH
     each_step = 'interval = 1\ntake = ["statistics", "shape"]\n'
-    plan = f"[collections.weights]\n{each_step}[collections.gradients]\n{each_step}"
+    plan = "".join(f"[collections.{name}]\n{each_step}" for name in ("weights", "biases", "gradients"))
     recorded = run(script, plan=plan, env={"KERAS_BACKEND": backend})
     assert recorded.code == 0, recorded.err
     rows = recorded.statistics()
     told = what_was_told(recorded.out)
     assert len(told) == 4 * 8
-    shapes = {(row["name"], row["step"]): json.loads(row["shape"]) for row in recorded.table("tensors")}
-    # The plan answers new names while the first step is made, which may be too late for that one.
+    shapes = shapes_of(recorded)
     assert {name for name, _ in rows} == PARAMETERS | {"gradient/" + name for name in PARAMETERS}
     for expected in told:
-        if expected["step"] > 0:
-            row = rows[expected["name"], expected["step"]]
-            assert row["dtype"] == "float32"
-            assert shapes[expected["name"], expected["step"]] == expected["shape"]
-            same(row, expected)
+        row = rows[expected["name"], expected["step"]]
+        assert row["dtype"] == "float32"
+        assert shapes[expected["name"], expected["step"]] == expected["shape"]
+        same(row, expected)
     assert recorded.names("biases") == {name for name in PARAMETERS if name.endswith("bias")}
     assert recorded.names("weights") == {name for name in PARAMETERS if name.endswith("kernel")}
     assert [row["step"] for row in recorded.steps()] == list(range(4))
@@ -195,9 +204,10 @@ for step in range(4):
     for step, loss in enumerate(losses):
         assert math.isclose(recorded.scalar("loss")[step], loss, rel_tol=1e-6)
     rows = recorded.statistics()
-    for expected in what_was_told(recorded.out):
-        if expected["step"] > 0:
-            same(rows[expected["name"], expected["step"]], expected)
+    told = what_was_told(recorded.out)
+    assert {row["step"] for row in told} == set(range(4))
+    for expected in told:
+        same(rows[expected["name"], expected["step"]], expected)
 
 
 def test_a_step_that_the_loss_scale_skips(run):
@@ -276,7 +286,7 @@ print("DIGEST", digest(model), Noise.count, np.random.normal())
     assert lines(recorded.out, "DIGEST") == lines(run.plain(script, env=env).stdout, "DIGEST") != []
     rows = recorded.statistics()
     for name in ("gradient/net/head/kernel", "net/head.output", "noise.output", "net.output", "net.input.0"):
-        assert {step for other, step in rows if other.endswith(name)} >= set(range(1, 6)), name
+        assert {step for other, step in rows if other.endswith(name)} == set(range(6)), name
     assert recorded.names("predictions", "EVAL") == {"net.output"}
 
 
@@ -297,7 +307,7 @@ model.fit(data, epochs=3, verbose=0)
     assert [row["step"] for row in recorded.steps()] == list(range(9))
     for name in ("net/head/kernel", "gradient/net/head/kernel"):
         steps = [row["step"] for row in recorded.table("statistics", name=name, mode="TRAIN")]
-        assert set(steps) >= set(range(1, 9)) and len(steps) == len(set(steps))
+        assert set(steps) >= set(range(9)) and len(steps) == len(set(steps))
 
 
 def test_what_layers_give_labels_and_optimizer_variables(run, backend, same):
@@ -317,9 +327,10 @@ told(2, "predictions", out[:32], mode="PREDICT")
 told(3, "predictions", out[32:], mode="PREDICT")
 """
     )
-    recorded = run(script, plan=EVERYTHING, env={"KERAS_BACKEND": backend})
+    recorded = run(script, plan=SHAPES_TOO, env={"KERAS_BACKEND": backend})
     assert recorded.code == 0, recorded.err
-    train = recorded.statistics("TRAIN")
+    train, train_shapes = recorded.statistics("TRAIN"), shapes_of(recorded)
+    predict, predict_shapes = recorded.statistics("PREDICT"), shapes_of(recorded, "PREDICT")
     names = {name for name, _ in train}
     assert {"net.input.0", "net/hidden.output", "drop.output", "net/head.output", "net.output"} <= names
     assert {"net/hidden.input.0", "net/head.input.0", "labels"} <= names
@@ -328,10 +339,17 @@ told(3, "predictions", out[32:], mode="PREDICT")
     state = recorded.names("optimizer_state")
     assert any("momentum" in name for name in state) and any("iteration" in name for name in state)
     for expected in what_was_told(recorded.out):
-        if expected["mode"] == "TRAIN" and expected["step"] >= 3:
-            same(train[expected["name"], expected["step"]], expected)
+        if expected["mode"] == "TRAIN":
+            where = (expected["name"], expected["step"])
+            same(train[where], expected)
+            assert train_shapes[where] == expected["shape"]
         elif expected["mode"] == "PREDICT":
-            same(recorded.statistics("PREDICT")["net.output", expected["step"]], expected)
+            where = ("net.output", expected["step"])
+            same(predict[where], expected)
+            assert predict_shapes[where] == expected["shape"]
+    for step in range(6):
+        assert train_shapes["net/hidden.output", step] == [24, 16]
+        assert train_shapes["net.output", step] == [24, 3]
     assert {row["count"] for (name, _), row in train.items() if name == "net/hidden.output"} == {24 * 16}
 
 

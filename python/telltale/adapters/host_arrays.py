@@ -1,33 +1,49 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arrays of JAX as numpy has them, and nothing left behind."""
+"""Arrays of JAX, read where they lie in main memory; what has to be copied leaves nothing behind, and is copied in pieces
+where it is large.
+"""
 
 from __future__ import annotations
 
-import contextlib
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import numpy
 
+from .. import _capture
 
-@contextlib.contextmanager
-def in_main_memory(array: Any) -> Iterator[Any]:
-    """The values of a JAX array, or of whatever numpy reads, as a numpy array of the same shape, to be used
-    within the block alone: a view where they lie in main memory. Of an array on a device, or over several, JAX
-    would keep the copy as long as the array lives: another array of the same buffers is asked. Raises what
-    numpy.asarray raises.
-    """
-    yield numpy.asarray(_another(array))
+
+def give(tensor: int, array: Any, take: int, step: int | None = None, mode: int | None = None) -> bool:
+    """As _capture.give_array, of a JAX array or of whatever numpy reads. Raises what numpy.asarray raises."""
+    if _is_copied(array) and array.nbytes > _capture.MAX_COPY_BYTES:
+        dtype = (_capture.numpy_dtype_code(array.dtype), array.dtype.itemsize)
+        return _capture.give_pieces(tensor, _rows_of(array), array.shape, dtype, take, step, mode)
+    return _capture.give_array(tensor, numpy.asarray(_another(array)), take, step, mode)
+
+
+def _rows_of(array: Any) -> _capture.Rows:
+    def rows(begin: int, end: int) -> tuple[Any, int, int]:
+        piece = numpy.ascontiguousarray(_another(array[begin:end]))
+        return piece, piece.__array_interface__["data"][0], piece.size
+
+    return rows
+
+
+def _is_copied(array: Any) -> bool:
+    """Whether to read an array means to copy it: it is one of JAX on a device, or over several."""
+    sharding = getattr(array, "sharding", None)
+    if sharding is None or getattr(array, "_npy_value", None) is not None:
+        return False
+    devices = sharding.device_set
+    return len(devices) != 1 or next(iter(devices)).platform != "cpu"
 
 
 def _another(array: Any) -> Any:
-    """An array that shares the buffers of one that would keep a copy; else the array itself."""
-    if getattr(array, "_npy_value", array) is not None:
-        return array  # No array of JAX, or one with a copy already.
+    """JAX would keep a copy as long as the array lives: another array of the same buffers is to be asked for it. Where
+    there is no copy to be kept, the array itself.
+    """
     try:
-        devices = array.sharding.device_set
-        if len(devices) == 1 and next(iter(devices)).platform == "cpu":
+        if not _is_copied(array):
             return array
         parts = [shard.data for shard in array.addressable_shards]
         return sys.modules["jax"].make_array_from_single_device_arrays(array.shape, array.sharding, parts)

@@ -5,6 +5,9 @@ steps that are due they are computed once more, from the same state and batch, b
 training's results cannot change; the cost is that of one more forward and backward, at those steps. Where nothing is
 compiled (run_eagerly, jit_compile=False) the step's own pass is recorded: to run the user's code twice might change
 what it keeps outside of the state.
+
+What is computed once more is held all at once until it is recorded. Where that would be too much it is computed in
+parts, each by a function of its own, and what does not fit into so many is left out: counted, and said.
 """
 
 from __future__ import annotations
@@ -27,6 +30,17 @@ from .steps import Accumulation, Call, close, open_without_fetch, opened, place
 
 _jax: Any = None
 _keras_src: dict[str, Any] = {}
+# Collections, and the keys of what is computed of them. A key is the collection and the name, with NUL between.
+_Part = tuple[frozenset[str], frozenset[str]]
+# What is held at once of what was computed. A training's memory may grow by 64 MiB, of which the channel and samples for
+# histograms leave 20; a pass needs the batch once more, room for itself and its code, and the allocator keeps some of it.
+_HELD_BYTES = 8 << 20
+# Functions of one model and mode that compute a part: each costs a compilation, and a pass at the steps that are due.
+_MAX_PARTS = 4
+# Shapes of batches of which the arrays are remembered.
+_MAX_SHAPES = 64
+# Names of what was left out that are said.
+_MAX_SAID = 5
 
 
 class _AtOnce(Collector):
@@ -72,14 +86,23 @@ class _Again:
     def __init__(self, model: Any, mode: int) -> None:
         self._model = model
         self._mode = mode
-        # What is computed -> the function
-        self._functions: dict[frozenset[str], Callable[..., Any]] = {}
+        # (collections, the keys of a part; None: all that is found of them) -> the function
+        self._functions: dict[tuple[frozenset[str], frozenset[str] | None], Callable[..., Any]] = {}
+        self._compiled: set[tuple[frozenset[str], frozenset[str] | None]] = set()
+        self._known_parts: set[_Part] = set()
+        # (collections, shapes of the batch) -> key of each array that is found -> its bytes
+        self._sizes: dict[Any, dict[str, int]] = {}
         # Collections that cannot be had.
         self._broken: frozenset[str] = frozenset()
+        # Collections of which it was said that something is left out.
+        self._said: set[str] = set()
         # Collection -> the names that were found in it
         self._names: dict[str, list[str]] = {}
 
-    def _function(self, wanted: frozenset[str]) -> Callable[..., Any]:
+    def _function(self, wanted: frozenset[str], keys: frozenset[str] | None) -> Callable[..., Any]:
+        known = self._functions.get((wanted, keys))
+        if known is not None:
+            return known
         model, mode = self._model, self._mode
         unpack = _keras_src["trainers.data_adapters.data_adapter_utils"].unpack_x_y_sample_weight
 
@@ -105,13 +128,15 @@ class _Again:
                 place.collector = None
             # What a loop inside a layer (a scan) makes means nothing outside of it.
             trace = getattr(_jax.tree_util.tree_leaves(state)[0], "_trace", None)
+            by_key = {f"{collection}\0{name}": value for collection, name, value in found}
             return {
-                f"{collection}\0{name}": value
-                for collection, name, value in found
-                if getattr(value, "_trace", None) is trace
+                key: value
+                for key, value in by_key.items()
+                if getattr(value, "_trace", None) is trace and (keys is None or key in keys)
             }
 
-        return _jax.jit(compute)
+        function = self._functions[wanted, keys] = _jax.jit(compute)
+        return function
 
     def __call__(self, state: Any, data: Any, step: int) -> None:
         wanted = self.due(step) - self._broken
@@ -122,28 +147,90 @@ class _Again:
             self._give_up(wanted, reason)
             return
         try:
-            names: dict[str, list[str]] = {collection: [] for collection in wanted}
-            for key, value in self._compute(wanted, state, data).items():
-                collection, _, name = key.partition("\0")
-                names[collection].append(name)
-                values.save(collection, name, value, step, self._mode)
-            self._names.update(names)
+            for collections, keys in self._parts(wanted, state, data, step):
+                self._record(collections, keys, state, data, step)
         except Exception as error:
             # A step of the user's own may not call its model as ours does: then the gradients can be had alone.
             lost = wanted - {"gradients"} or wanted
             self._give_up(lost, f"computing it beside the step failed: {type(error).__name__}: {error}")
             failed("keras.jax_again", error)
 
-    def _compute(self, wanted: frozenset[str], state: Any, data: Any) -> dict[str, Any]:
-        """Collection and name, with NUL between -> array."""
-        function = self._functions.get(wanted)
-        if function is None:
-            function = self._functions[wanted] = self._function(wanted)
+    def _record(
+        self, collections: frozenset[str], keys: frozenset[str] | None, state: Any, data: Any, step: int
+    ) -> None:
+        function = self._function(collections, keys)
+        if (collections, keys) not in self._compiled:
+            self._compiled.add((collections, keys))
             emit("capture.compiled", 0, self._model.name, "", {"framework": "keras"})
         # A batch of another shape is traced anew.
         with _generators_kept():
             found: dict[str, Any] = function(state, data)
-        return found
+        for key, value in found.items():
+            collection, _, name = key.partition("\0")
+            values.save(collection, name, value, step, self._mode)
+
+    def _sizes_of(self, wanted: frozenset[str], state: Any, data: Any) -> dict[str, int]:
+        """Key -> bytes of what would be computed for this batch; computes nothing."""
+        leaves_of_batch = _jax.tree_util.tree_leaves(data)
+        shapes = tuple(
+            (getattr(leaf, "shape", None), str(getattr(leaf, "dtype", ""))) for leaf in leaves_of_batch
+        )
+        sizes = self._sizes.get((wanted, shapes))
+        if sizes is None:
+            with _generators_kept():
+                found = _jax.eval_shape(self._function(wanted, None), state, data)
+            sizes = {key: math.prod(value.shape) * _item_bytes(value.dtype) for key, value in found.items()}
+            if len(self._sizes) >= _MAX_SHAPES:
+                self._sizes.clear()
+            self._sizes[wanted, shapes] = sizes
+        return sizes
+
+    def _parts(
+        self, wanted: frozenset[str], state: Any, data: Any, step: int
+    ) -> list[tuple[frozenset[str], frozenset[str] | None]]:
+        """What to compute one after the other: collections, and their keys; None for all of them."""
+        sizes = self._sizes_of(wanted, state, data)
+        names: dict[str, list[str]] = {collection: [] for collection in wanted}
+        due = set()
+        for key in sizes:
+            collection, _, name = key.partition("\0")
+            names[collection].append(name)
+            if probe.due(probe.tensor(collection, name), step, self._mode):
+                due.add(key)
+        self._names.update(names)
+        if not due:
+            return []
+        if sum(sizes.values()) <= _HELD_BYTES:
+            return [(wanted, None)]
+        parts: list[tuple[frozenset[str], frozenset[str] | None]] = []
+        left_out = set(due)
+        for part in _divided(sizes):
+            if not due.isdisjoint(part[1]) and self._has_room_for(part):
+                parts.append(part)
+                left_out -= part[1]
+        if left_out:
+            self._leave_out([key for key in sizes if key in left_out])
+        return parts
+
+    def _has_room_for(self, part: _Part) -> bool:
+        """Whether there is a function for a part, or may be one from here on."""
+        if part not in self._known_parts:
+            if len(self._known_parts) >= _MAX_PARTS:
+                return False
+            self._known_parts.add(part)
+        return True
+
+    def _leave_out(self, keys: list[str]) -> None:
+        probe.count_skipped("keras.jax_memory", len(keys))
+        for collection in sorted({key.partition("\0")[0] for key in keys} - self._said):
+            self._said.add(collection)
+            names = [key.partition("\0")[2] for key in keys if key.startswith(collection + "\0")]
+            more = f" and {len(names) - _MAX_SAID} more" if len(names) > _MAX_SAID else ""
+            reason = (
+                f"{', '.join(names[:_MAX_SAID])}{more}: what is computed beside the step is held in memory until it is "
+                f"recorded, so that is done of at most {_MAX_PARTS} parts of {_HELD_BYTES >> 20} MiB"
+            )
+            unavailable("keras", collection, reason)
 
     def _give_up(self, collections: frozenset[str], reason: str) -> None:
         self._broken |= collections
@@ -174,6 +261,30 @@ class _Again:
         if names is None:
             return True
         return any(probe.due(probe.tensor(collection, name), step, self._mode) for name in names)
+
+
+def _item_bytes(dtype: Any) -> int:
+    return int(getattr(dtype, "itemsize", 8))
+
+
+def _divided(sizes: dict[str, int]) -> list[_Part]:
+    """Keys in parts that may be held at once, gradients first: with them comes a backward pass."""
+    divided: list[_Part] = []
+    for of_gradients in (True, False):
+        parts: list[list[str]] = []
+        held: list[int] = []
+        for key, size in sizes.items():
+            if key.startswith("gradients\0") is not of_gradients or size > _HELD_BYTES:
+                continue
+            fits = (at for at, bytes_of_part in enumerate(held) if bytes_of_part + size <= _HELD_BYTES)
+            at = next(fits, len(parts))
+            if at == len(parts):
+                parts.append([])
+                held.append(0)
+            parts[at].append(key)
+            held[at] += size
+        divided += [(frozenset(key.partition("\0")[0] for key in part), frozenset(part)) for part in parts]
+    return divided
 
 
 def _why_not() -> str | None:

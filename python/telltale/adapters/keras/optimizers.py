@@ -137,7 +137,9 @@ class Eager:
         if inside.weights_step != step:
             values.weights(variables, variables, step)
         if isinstance(gradients, (list, tuple)):
-            for variable, gradient in zip(variables, _without_factor(optimizer, gradients)):
+            for variable, gradient in zip(variables, gradients):
+                # One after the other: what was scaled back is a copy.
+                (gradient,) = _without_factor(optimizer, [gradient])
                 if gradient is not None:
                     values.save("gradients", naming.of_gradient(variable), gradient, step, TRAIN)
         values.optimizer_state(optimizer.variables, optimizer.variables, step)

@@ -12,6 +12,7 @@ from typing import Any, Callable
 from ..._native import probe
 from ..sharing import PREDICT, TRAIN, batch_size, harmless, inside, replace, unavailable
 from ..tensorflow import graph, tape
+from ..tensorflow.values import note_updates
 from . import values
 from .layers import FORWARD, Collector
 from .rate import Rate
@@ -53,7 +54,7 @@ class GraphCollector(Collector):
             return
         for collection, name, value in found:
             if not graph.is_symbolic(value):
-                values.save(collection, name, graph.dense(value), call.step, call.mode)
+                values.save(collection, name, value, call.step, call.mode)
 
 
 class _Function:
@@ -229,10 +230,19 @@ def wrap(model: Any, function: Callable[..., Any], mode: int) -> Callable[..., A
     return call
 
 
+@harmless("keras.updates")
+def _note_updates(optimizer: Any, gradients: Any, variables: Any) -> None:
+    if variables is None:
+        variables = optimizer._trainable_variables
+    if isinstance(gradients, (list, tuple)):
+        note_updates(gradients, variables, optimizer.variables)
+
+
 def around(eager: Any) -> Any:
     """What an optimizer's call in a loop of the user's does beside its work."""
 
     def call(optimizer: Any, gradients: Any, variables: Any) -> Any:
+        _note_updates(optimizer, gradients, variables)
         if inside.model:
             return None
         tape.applied()

@@ -9,8 +9,7 @@ from typing import Any, Callable
 
 from ... import _capture
 from ..._native import probe
-from .. import naming
-from ..host_arrays import in_main_memory
+from .. import host_arrays, naming
 from ..sharing import TRAIN, failed, harmless, leaves
 
 # Of torch: takes a tensor that lies on a device (tensor, its id, what to take) at the open step; starts the reductions
@@ -32,14 +31,9 @@ def save(collection: str, name: str, value: Any, step: int, mode: int) -> None:
         tensor = probe.tensor(collection, name)
         take = probe.due(tensor, step, mode)
         if take:
-            _give(collection, name, _raw(value), tensor, take, step, mode)
+            _give(collection, name, _capture.unwrapped(value), tensor, take, step, mode)
     except Exception as error:
         failed(f"keras.{collection}", error)
-
-
-def _raw(value: Any) -> Any:
-    """The backend's array of a variable of Keras."""
-    return value.value if hasattr(value, "trainable") and not callable(value.value) else value
 
 
 def _give(collection: str, name: str, value: Any, tensor: int, take: int, step: int, mode: int) -> None:
@@ -50,13 +44,12 @@ def _give(collection: str, name: str, value: Any, tensor: int, take: int, step: 
             take_on_device(value.detach(), tensor, take)
         else:
             probe.count_skipped("stats.device", 1)
-    elif hasattr(value, "numpy"):  # TensorFlow
-        _capture.save(collection, name, value.numpy(), take=take, step=step, mode=mode)
+    elif _capture.of_tensorflow(value):
+        _capture.give(tensor, value, take, step, mode)
     elif not getattr(value, "is_fully_addressable", True):
         probe.count_skipped("jax.not_addressable", 1)
     else:
-        with in_main_memory(value) as array:
-            _capture.save(collection, name, array, take=take, step=step, mode=mode)
+        host_arrays.give(tensor, value, take, step, mode)
 
 
 @harmless("keras.device")

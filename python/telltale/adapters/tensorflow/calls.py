@@ -14,7 +14,7 @@ from typing import Any, Callable
 from ..._native import probe
 from .. import naming
 from ..sharing import TRAIN, batch_size, harmless, inside, replace, unavailable
-from . import graph, tape
+from . import graph, tape, values
 
 _tf: Any = None
 
@@ -136,6 +136,7 @@ def traced(target: Any, sources: Any, result: Any) -> None:
         for variable, gradient in zip(_tf.nest.flatten(sources), _tf.nest.flatten(result))
         if gradient is not None and tape.is_variable(variable)
     ]
+    values.note_updates([gradient for _, gradient in pairs], [variable for variable, _ in pairs])
     known = {id(variable) for variable in training.variables}
     training.variables += [variable for variable, _ in pairs if id(variable) not in known]
     for variable in training.variables:

@@ -16,10 +16,9 @@ from typing import Any
 from ... import _capture
 from ..._native import probe
 from ..sharing import failed, unavailable
+from . import values
 
 _tf: Any = None
-# Elements to which the rows of an embedding's gradient may grow as a dense one.
-_MAX_DENSE = 64 << 20
 
 
 class _Gate:
@@ -56,18 +55,28 @@ class _Gate:
 
 
 gate = _Gate()
-# Graph -> what of it is recorded already
-_recorded: weakref.WeakKeyDictionary[Any, set[tuple[str, str]]] = weakref.WeakKeyDictionary()
+
+
+class _Added:
+    """What a graph brings out already."""
+
+    def __init__(self) -> None:
+        self.names: set[tuple[str, str]] = set()
+        # Bytes of copies that it may still make for that: they are there all at once.
+        self.room = _capture.MAX_COPY_BYTES
+
+
+_added: weakref.WeakKeyDictionary[Any, _Added] = weakref.WeakKeyDictionary()
 
 
 class _Receiver:
-    """The host function of one branch: gets the tensors as numpy arrays, on a thread of TensorFlow's."""
+    """The host function of one branch: gets the tensors themselves, on a thread of TensorFlow's."""
 
     def __init__(self, names: list[tuple[str, str]]) -> None:
         self._names = names
         self._last: tuple[int, int] | None = None
 
-    def __call__(self, *arrays: Any) -> None:
+    def __call__(self, *tensors: Any) -> None:
         begin = probe.now()
         try:
             step = (gate.step, gate.mode)
@@ -75,8 +84,8 @@ class _Receiver:
             if step == self._last:
                 return
             self._last = step
-            for (collection, name), array in zip(self._names, arrays):
-                _capture.save(collection, name, array, step=step[0], mode=step[1])
+            for (collection, name), tensor in zip(self._names, tensors):
+                _capture.save(collection, name, tensor, step=step[0], mode=step[1])
         except Exception as error:
             failed("tensorflow.receive", error)
         finally:
@@ -118,19 +127,25 @@ def _not_taped() -> Any:
     return record.stop_recording() if record is not None else contextlib.nullcontext()
 
 
-def dense(value: Any) -> Any:
-    """The rows of an embedding's gradient as the whole gradient."""
+def _accelerated() -> bool:
+    """Whether tensors may lie on a device, from which they are copied to be brought out."""
+    return any(device.device_type != "CPU" for device in _tf.config.list_logical_devices())
+
+
+def _copied_bytes(value: Any) -> int | None:
+    """Bytes of the copies that it takes to bring a tensor out, as far as they are known beforehand; None: it cannot
+    be brought out. Rows of an embedding's gradient become the whole gradient.
+    """
+    if isinstance(value, _tf.IndexedSlices):
+        return values.dense_bytes(value)
+    dtype = value.dtype
+    if not (dtype.is_floating or dtype.is_integer or dtype.is_bool or dtype.is_complex):
+        return None
+    return (value.shape.num_elements() or 0) * int(dtype.size) if _accelerated() else 0
+
+
+def _dense(value: Any) -> Any:
     return _tf.convert_to_tensor(value) if isinstance(value, _tf.IndexedSlices) else value
-
-
-def _fits(value: Any) -> bool:
-    if not isinstance(value, _tf.IndexedSlices):
-        return bool(
-            value.dtype.is_floating or value.dtype.is_integer or value.dtype.is_bool or value.dtype.is_complex
-        )
-    shape = value.dense_shape
-    size = _tf.get_static_value(shape) if shape is not None else None
-    return size is not None and int(size.prod()) <= _MAX_DENSE
 
 
 def add(found: list[tuple[str, str, Any]]) -> None:
@@ -141,16 +156,18 @@ def add(found: list[tuple[str, str, Any]]) -> None:
         for collection in {collection for collection, _, _ in found}:
             unavailable("tensorflow", collection, reason)
         return
-    done = _recorded.setdefault(graph, set())
+    added = _added.setdefault(graph, _Added())
     names: list[tuple[str, str]] = []
     tensors: list[Any] = []
     for collection, name, tensor in found:
-        if (collection, name) in done:
+        if (collection, name) in added.names:
             continue
-        if not _within(tensor, graph) or not _fits(tensor):
-            probe.count_skipped("tensorflow.tensor", 1)
+        copied = _copied_bytes(tensor) if _within(tensor, graph) else None
+        if copied is None or copied > added.room:
+            probe.count_skipped("tensorflow.tensor" if copied is None else "capture.large_copy", 1)
             continue
-        done.add((collection, name))
+        added.room -= copied
+        added.names.add((collection, name))
         names.append((collection, name))
         tensors.append(tensor)
         probe.tensor(collection, name)  # The plan answers while TensorFlow compiles.
@@ -159,7 +176,8 @@ def add(found: list[tuple[str, str, Any]]) -> None:
     receiver = _Receiver(names)
 
     def give() -> Any:
-        call = _tf.numpy_function(receiver, [dense(tensor) for tensor in tensors], [])
+        # Not numpy_function, which copies each of them.
+        call = _tf.py_function(receiver, [_dense(tensor) for tensor in tensors], [])
         with _tf.control_dependencies([call]):
             return _tf.constant(0)
 

@@ -14,7 +14,7 @@ from ..._native import probe
 from ..._session import at_end
 from .. import naming
 from ..sharing import TRAIN, harmless, inside, replace
-from . import calls, graph
+from . import calls, values
 
 _tf: Any = None
 # A loss on a device is waited for: only now and then.
@@ -63,7 +63,7 @@ def settle() -> None:
     if pending is not None:
         step, variables, gradients = pending
         for variable, gradient in zip(variables, gradients):
-            save("gradients", naming.of_gradient(variable), graph.dense(gradient), step)
+            save("gradients", naming.of_gradient(variable), gradient, step)
     probe.optimizer_begin(_OWN_UPDATE)
     probe.optimizer_end(_OWN_UPDATE, False, math.nan)
 
@@ -72,10 +72,7 @@ def save(collection: str, name: str, value: Any, step: int) -> None:
     """Records an eager tensor or a variable of a TRAIN step if it is due."""
     take = probe.due(probe.tensor(collection, name), step, TRAIN)
     if take:
-        array = getattr(value, "numpy", value)
-        _capture.save(
-            collection, name, array() if callable(array) else array, take=take, step=step, mode=TRAIN
-        )
+        _capture.save(collection, name, value, take=take, step=step, mode=TRAIN)
 
 
 @harmless("tensorflow.weights")
@@ -151,9 +148,11 @@ def _taken(sources: Any, result: Any) -> None:
         if gradient is not None and is_variable(variable)
     ]
     variables = [variable for variable, _ in pairs]
+    gradients = [gradient for _, gradient in pairs]
+    values.note_updates(gradients, variables)
     if not _state.applied:
         weights(variables, step)
-        _pend(step, variables, [gradient for _, gradient in pairs])
+        _pend(step, variables, gradients)
     probe.account(begin)
 
 
