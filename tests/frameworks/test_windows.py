@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import LIMIT_S, QUIET_ENV, TELLTALE, Recorded
+from conftest import AWAIT_PLAN, LIMIT_S, QUIET_ENV, TELLTALE, Recorded
 
 torch = pytest.importorskip("torch", minversion="2.0")
 
-MLP = """
+MLP = f"""
 import os, sys, time, torch, torch.nn as nn
+{AWAIT_PLAN}
 torch.manual_seed(0)
 net = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 2))
 crit = nn.CrossEntropyLoss()
