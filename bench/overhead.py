@@ -19,7 +19,8 @@ plan the trainings of "resnet18" and "transformer" make their steps in slices of
 them runs; a step's time is what it had of its process's slices, a cycle the same step of each. They warm up all at once,
 for more steps, and there are more such rounds, smdebug in every third: what is left is what two processes differ by. All that is Telltale's
 runs beside all of them there, and what it slows a training down by is added: its share of a core times what a core that
-computes all the time slows a training by, measured in the first rounds by one in whose slices another core does.
+computes all the time slows a training by, measured in the first rounds by one in whose slices another core does. (The
+watched one has a quarter of the time there, so of the helpers' share what comes with each step is a quarter too.)
 
 A cycle of turns gives one ratio of the watched process to the mean of the two plain ones and one A/A
 ratio of the second plain one to the first; a round's ratio is the median of its cycles, plus what the

@@ -911,6 +911,24 @@ def test_what_a_callback_added_before_it_failed_is_not_kept(probe):
     assert not device.waiting() and probe.skipped == {"capture.failed": 1}
 
 
+def test_what_a_failure_leaves_of_a_batch_is_counted(probe, monkeypatch):
+    def fail(*_):
+        raise RuntimeError("CUDA out of memory")
+
+    give_and_record([torch.ones(3)])
+    monkeypatch.setattr(device, "_reduce", fail)
+    with pytest.raises(RuntimeError):
+        give(
+            [
+                torch.ones(3),
+                torch.ones(3),
+                torch.ones(3, dtype=torch.float64),
+                torch.ones(3, dtype=torch.float16),
+            ]
+        )
+    assert probe.skipped == {"capture.failed": 3} and not device.waiting()
+
+
 def test_an_evaluation_ends_its_steps_itself(probe):
     for step in range(3):
         probe.moment = (step, 1)

@@ -190,12 +190,20 @@ def launch() -> None:
     for item in items:
         key = (item.tensor.device, item.tensor.dtype, id(item.scale), item.take & TAKE_MORE)
         groups.setdefault(key, []).append(item)
-    for (device, *_), group in groups.items():
-        known = _devices.get(device)
-        if known is None:
-            known = _devices[device] = _Device(Cuda(device))
-        _drain(known)
-        _reduce(known, group, probe.current())
+    left = len(items)
+    try:
+        for (device, *_), group in groups.items():
+            known = _devices.get(device)
+            if known is None:
+                known = _devices[device] = _Device(Cuda(device))
+            _drain(known)
+            _reduce(known, group, probe.current())
+            left -= len(group)
+    except Exception:
+        # One of them is the caller's to count.
+        if left > 1:
+            probe.count_skipped("capture.failed", left - 1)
+        raise
 
 
 def _refuse(reason: str, items: list[_Item]) -> None:
