@@ -84,10 +84,10 @@ class _Slicer:
         self.beside = [trainer.beside.pid] if isinstance(trainer, BusyTrainer) else []
         self.slices: list[tuple[int, int]] = []
         self.begun = False
-        others = os.sched_getaffinity(0) - {core}
+        others = os.sched_getaffinity(0) - {core} or {core}
         watching = [pid for pid in everything if pid not in self.training]
         for thread in (thread for pid in (*watching, *self.beside) for thread in _threads(pid)):
-            with contextlib.suppress(ProcessLookupError, OSError):
+            with contextlib.suppress(ProcessLookupError):
                 os.sched_setaffinity(thread, others)
 
     def run(self, seconds: float) -> bool:
