@@ -16,8 +16,9 @@ live (measured here: 0.9 % then), by the luck of the pages they got.
 
 Where a step is long, what the machine does changes within it, and whole steps are too long a turn: under the default
 plan the trainings of "resnet18" and "transformer" make their steps in slices of 5 ms (slices.py), in which only one of
-them runs; a step's time is what it had of its process's slices, a cycle the same step of each. They warm up all at once,
-for more steps, and there are more such rounds, smdebug in every third: what is left is what two processes differ by. All that is Telltale's
+them runs; a step's time is what it had of its process's slices, a cycle the same step of each. They warm up all at once.
+What is left of a step is 2 to 4 % (standard deviation) that two processes differ by, another one at the next step, and
+some 0.5 % for as long as they live, so a turn is of many steps. smdebug is in every third round. All that is Telltale's
 runs beside all of them there, and what it slows a training down by is added: its share of a core times what a core that
 computes all the time slows a training by, measured in the first rounds by one in whose slices another core does. (The
 watched one has a quarter of the time there, so of the helpers' share what comes with each step is a quarter too.)
@@ -102,8 +103,8 @@ class Model:
 # warmup + turn * cycles is beyond STATISTICS_EVERY, so that each run has statistics at least once.
 MODELS = {
     "small": Model(limit_percent=3.0, warmup=200, turn=40, skip=10, cycles=240),
-    "transformer": Model(limit_percent=1.0, warmup=76, turn=26, skip=0, cycles=1, sliced=True),
-    "resnet18": Model(limit_percent=1.0, warmup=76, turn=26, skip=0, cycles=1, sliced=True),
+    "transformer": Model(limit_percent=1.0, warmup=50, turn=100, skip=0, cycles=1, sliced=True),
+    "resnet18": Model(limit_percent=1.0, warmup=50, turn=60, skip=0, cycles=1, sliced=True),
 }
 # With --level all, where the governor has to thin out: it may take its budget of 1 % and a fifth.
 GOVERNED_LIMIT_PERCENT = 1.2

@@ -58,7 +58,7 @@ CapturePlan Operators() {
 CapturePlan All() {
   CapturePlan plan;
   plan.level = "all";
-  plan.collections.push_back(Every("all", 1, kStats | kHistogram, true));
+  plan.collections.push_back(Every("all", 1, kStats | kMore | kHistogram, true));
   return plan;
 }
 

@@ -248,9 +248,11 @@ TEST(Run, StandardStreamsAreTheTrainingsOwn) {
 TEST(Run, SecretsOfTheCommandLineAreTheTrainingsAndAreNotStored) {
   Scratch scratch("secrets");
   const std::string got = scratch / "got";
+  Oracle* oracle = Oracle::Map((scratch / "oracle").c_str());
+  ASSERT_NE(oracle, nullptr);
   const std::vector<std::string> arguments = {scratch / "oracle",
-                                              "20",
-                                              "100",
+                                              "1000000",
+                                              "1000",
                                               "0",
                                               "-",
                                               "--hub-token",
@@ -265,7 +267,14 @@ TEST(Run, SecretsOfTheCommandLineAreTheTrainingsAndAreNotStored) {
       "sh", "-c", "printf '%s\\n' \"$@\" > " + got + "; exec \"$0\" \"$@\"", TrainerPath()};
   command.insert(command.end(), arguments.begin(), arguments.end());
   Started started = StartRun(scratch / "run", {}, command, scratch / "err");
-  EXPECT_EQ(started.Wait(), 0) << started.Err();
+  // The kernel tells the words of a process for as long as it is there.
+  ASSERT_TRUE(Await([&] {
+    Recorded so_far;
+    ReadRun(scratch / "run", &so_far);
+    return oracle->committed > 10 && CountEvents(so_far, "process.start") > 0;
+  })) << started.Err();
+  ::kill(started.pid, SIGTERM);
+  EXPECT_EQ(started.Wait(), -SIGTERM) << started.Err();
   std::string given;
   for (const std::string& argument : arguments) given += argument + "\n";
   EXPECT_EQ(TextOf(got), given);
