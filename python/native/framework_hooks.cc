@@ -103,7 +103,7 @@ bool MaySteps() { return Ready(TT_PROCESS_TRAINER) && !g_worker; }
 
 bool GradEnabled() {
   if (g_adapter.grad_enabled == nullptr) return true;
-  Ref enabled(PyObject_CallObject(g_adapter.grad_enabled, nullptr));
+  const Ref enabled(CallVector(g_adapter.grad_enabled, nullptr, 0, nullptr));
   if (!enabled) DropError();
   return enabled.get() != Py_False;
 }

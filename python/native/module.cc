@@ -13,6 +13,7 @@
 #include "span.h"
 #include "spans.h"
 #include "state.h"
+#include "values.h"
 #include "torch_capture.h"
 #include "windows.h"
 
@@ -275,6 +276,7 @@ PyObject* Configure(PyObject*, PyObject*, PyObject* kwargs) {
     *target = value == Py_None ? nullptr : value;
     Py_XDECREF(old);
   }
+  TensorTypeChanged();
   RenewSamplers();
   return None();
 }

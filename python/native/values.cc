@@ -5,17 +5,15 @@
 #include <cstring>
 #include <limits>
 
+#include "attribute.h"
 #include "state.h"
 
 namespace telltale::native {
 namespace {
 
 struct Strings {
-  PyObject* base = nullptr;
   PyObject* data = nullptr;
-  PyObject* data_ptr = nullptr;
   PyObject* detach = nullptr;
-  PyObject* dtype = nullptr;
   PyObject* is_cpu = nullptr;
   PyObject* item = nullptr;
   PyObject* local_tensor = nullptr;
@@ -26,18 +24,44 @@ struct Strings {
 };
 Strings g_strings;
 
+/// What the class of tensors itself has; for no subclass.
+struct TensorClass {
+  Attribute base{"_base"};
+  Attribute data_ptr{"data_ptr"};
+  Attribute dtype{"dtype"};
+  Attribute is_cpu{"is_cpu"};
+  Attribute numel{"numel"};
+  Attribute shape{"shape"};
+
+  template <class F>
+  bool Each(F&& f) {
+    for (Attribute* each : {&base, &data_ptr, &dtype, &is_cpu, &numel, &shape}) {
+      if (!f(each)) return false;
+    }
+    return true;
+  }
+};
+constinit TensorClass g_tensor;
+/// Where an element was read last. Addresses of devices are none of main memory's, so what has this
+/// one lies in main memory.
+const void* g_last_element = nullptr;
+
 constexpr int kMaxNesting = 4;
 
-std::int64_t FirstDimension(PyObject* tensor) {
-  Ref shape(PyObject_GetAttr(tensor, g_strings.shape));
-  if (!shape || !PyTuple_Check(shape.get())) {
+/// The first dimension of a shape; null or of no dimensions: 0.
+std::int64_t FirstOf(PyObject* shape) {
+  if (shape == nullptr || !PyTuple_Check(shape)) {
     DropError();
     return 0;
   }
-  if (PyTuple_Size(shape.get()) == 0) return 0;
-  const std::int64_t value = PyLong_AsLongLong(PyTuple_GetItem(shape.get(), 0));
+  if (PyTuple_Size(shape) == 0) return 0;
+  const std::int64_t value = PyLong_AsLongLong(PyTuple_GetItem(shape, 0));
   if (value == -1) DropError();
   return value < 0 ? 0 : value;
+}
+
+std::int64_t FirstDimension(PyObject* tensor) {
+  return FirstOf(Ref(PyObject_GetAttr(tensor, g_strings.shape)).get());
 }
 
 std::int64_t BatchSizeNested(PyObject* batch, int nesting) {
@@ -85,30 +109,25 @@ bool HasOneElement(PyObject* tensor) {
   return count == 1;
 }
 
-bool IsNoneAttr(PyObject* object, PyObject* name) {
-  Ref value(PyObject_GetAttr(object, name));
-  if (!value) DropError();
-  return value.get() == Py_None;
-}
-
 /// Reads the one element of a plain float tensor in main memory where it lies: item() goes through
 /// torch's dispatcher, whose code is cold here, and took a third of all that the hooks cost a small
 /// network. False: not to be read so. A view is not, for it may stand for the negative of its
-/// memory.
+/// memory. REQUIRES: of the class of tensors itself. May leave an exception.
 bool ReadInPlace(PyObject* tensor, double* value) {
-  if (g_adapter.float32 == nullptr || !IsNoneAttr(tensor, g_strings.base)) return false;
-  Ref dtype(PyObject_GetAttr(tensor, g_strings.dtype));
-  if (dtype.get() != g_adapter.float32) {
-    DropError();
+  if (g_adapter.float32 == nullptr || Ref(g_tensor.base.Get(tensor)).get() != Py_None ||
+      Ref(g_tensor.dtype.Get(tensor)).get() != g_adapter.float32) {
     return false;
   }
+  const Ref count(g_tensor.numel.Call(tensor));
+  if (!count || PyLong_AsLong(count.get()) != 1) return false;
   // Raises where there is no storage (sparse, a functional transform's wrapper).
-  Ref address(PyObject_CallMethodObjArgs(tensor, g_strings.data_ptr, nullptr));
+  const Ref address(g_tensor.data_ptr.Call(tensor));
   const void* memory = address ? PyLong_AsVoidPtr(address.get()) : nullptr;
-  if (memory == nullptr) {
-    DropError();
+  if (memory == nullptr ||
+      (memory != g_last_element && Ref(g_tensor.is_cpu.Get(tensor)).get() != Py_True)) {
     return false;
   }
+  g_last_element = memory;
   float element = 0;
   std::memcpy(&element, memory, sizeof element);
   *value = element;
@@ -119,11 +138,8 @@ bool ReadInPlace(PyObject* tensor, double* value) {
 
 bool InitValues() {
   Strings& s = g_strings;
-  s.base = PyUnicode_InternFromString("_base");
   s.data = PyUnicode_InternFromString("data");
-  s.data_ptr = PyUnicode_InternFromString("data_ptr");
   s.detach = PyUnicode_InternFromString("detach");
-  s.dtype = PyUnicode_InternFromString("dtype");
   s.is_cpu = PyUnicode_InternFromString("is_cpu");
   s.item = PyUnicode_InternFromString("item");
   s.local_tensor = PyUnicode_InternFromString("_local_tensor");
@@ -131,8 +147,9 @@ bool InitValues() {
   s.numel = PyUnicode_InternFromString("numel");
   s.param_groups = PyUnicode_InternFromString("param_groups");
   s.shape = PyUnicode_InternFromString("shape");
-  return s.base && s.data && s.data_ptr && s.detach && s.dtype && s.is_cpu && s.item &&
-         s.local_tensor && s.lr && s.numel && s.param_groups && s.shape;
+  return s.data && s.detach && s.is_cpu && s.item && s.local_tensor && s.lr && s.numel &&
+         s.param_groups && s.shape &&
+         g_tensor.Each([](Attribute* each) { return each->Init(); });
 }
 
 bool IsTensor(PyObject* object) {
@@ -153,15 +170,25 @@ std::int64_t BatchSize(PyObject* batch) { return BatchSizeNested(batch, 0); }
 
 std::int64_t InputSize(PyObject* const* args, std::size_t count) {
   if (count < 2 || Py_TYPE(args[1]) != g_adapter.tensor_type) return 0;
-  return FirstDimension(args[1]);
+  return FirstOf(Ref(g_tensor.shape.Get(args[1])).get());
+}
+
+void TensorTypeChanged() {
+  g_tensor.Each([](Attribute* each) {
+    each->Find(reinterpret_cast<PyObject*>(g_adapter.tensor_type));
+    return true;
+  });
 }
 
 bool HostScalar(PyObject* tensor, double* value) {
+  if (Py_TYPE(tensor) == g_adapter.tensor_type) {
+    if (ReadInPlace(tensor, value)) return true;
+    DropError();
+  }
   if (!IsTensor(tensor) || IsDistributed(tensor) || !IsTrueAttr(tensor, g_strings.is_cpu) ||
       !HasOneElement(tensor)) {
     return false;
   }
-  if (Py_TYPE(tensor) == g_adapter.tensor_type && ReadInPlace(tensor, value)) return true;
   Ref item(PyObject_CallMethodObjArgs(tensor, g_strings.item, nullptr));
   if (item) *value = PyFloat_AsDouble(item.get());
   if (PyErr_Occurred() != nullptr) {

@@ -8,6 +8,8 @@
 namespace telltale::native {
 
 bool InitValues();
+/// g_adapter.tensor_type is another one.
+void TensorTypeChanged();
 
 bool IsTensor(PyObject* object);
 /// Samples in a batch: first dimension of the first tensor in it, else the length of a list; 0

@@ -38,9 +38,11 @@ std::vector<std::string> WordsOf(std::string_view name) {
 }
 
 bool NamesSecret(std::string_view name) {
-  constexpr std::array<std::string_view, 10> kSecrets = {
-      "accesskey", "apikey",   "auth",       "credential", "credentials",
-      "passwd",    "password", "privatekey", "secret",     "secretkey"};
+  constexpr std::array<std::string_view, 9> kSecrets = {"accesskey",  "apikey",      "auth",
+                                                        "credential", "credentials", "passphrase",
+                                                        "privatekey", "secret",      "secretkey"};
+  // Also as the end of a word: PGPASSWORD.
+  constexpr std::array<std::string_view, 3> kSecretEnds = {"authorization", "passwd", "password"};
   constexpr std::array<std::string_view, 4> kKeys = {"access", "api", "private", "secret"};
   // A token of a vocabulary, or what is counted in tokens.
   constexpr std::array<std::string_view, 19> kNoSecretTokens = {
@@ -53,7 +55,10 @@ bool NamesSecret(std::string_view name) {
       words.size() > 1 ? std::string_view(words[words.size() - 2]) : std::string_view();
   if (last == "token") return !Contains(kNoSecretTokens, before);
   if (last == "key") return Contains(kKeys, before);
-  return Contains(kSecrets, last);
+  if (last == "pwd") return !before.empty();  // By itself it is a folder.
+  return Contains(kSecrets, last) ||
+         std::any_of(kSecretEnds.begin(), kSecretEnds.end(),
+                     [&](std::string_view end) { return last.ends_with(end); });
 }
 
 /// The length of a name that begins `text`, as options, variables and configurations have it.
@@ -165,12 +170,59 @@ std::string WithoutKeys(std::string_view word) {
   return out;
 }
 
+struct Span {
+  std::size_t begin = 0;
+  std::size_t end = 0;  ///< As begin: nothing.
+};
+
+/// Where the value of a secret lies whose name begins `text`, as a header has it (`name: value`, up
+/// to a quote or the line's end) or JSON, YAML and Python (`name": "value"`).
+Span SecretBehindColon(std::string_view text) {
+  std::size_t at = NameLength(text);
+  if (at == 0 || at >= text.size() || !NamesSecret(text.substr(0, at))) return {};
+  const auto is_quote = [&](std::size_t i) {
+    return i < text.size() && (text[i] == '"' || text[i] == '\'');
+  };
+  const auto behind_spaces = [&](std::size_t i) {
+    while (i < text.size() && IsSpace(text[i])) ++i;
+    return i;
+  };
+  const bool quoted = is_quote(at);
+  if (quoted) at = behind_spaces(at + 1);
+  if (at >= text.size() || text[at] != ':') return {};
+  const std::size_t begin = behind_spaces(at + 1);
+  if (!quoted && begin == at + 1) return {};  // module:attribute
+  if (quoted && is_quote(begin)) {
+    return {begin + 1, std::min(text.size(), text.find(text[begin], begin + 1))};
+  }
+  return {begin, std::min(text.size(), text.find_first_of(quoted ? ",}] \t\n" : "\"'\n", begin))};
+}
+
+std::string WithoutSecretsBehindColons(std::string_view word) {
+  std::string out;
+  std::size_t at = 0;
+  while (at < word.size()) {
+    if (at == 0 || kBeforeName.find(word[at - 1]) != kAny) {
+      const Span secret = SecretBehindColon(word.substr(at));
+      if (secret.end > secret.begin) {
+        out.append(word.substr(at, secret.begin)).append(kStars);
+        at += secret.end;
+        continue;
+      }
+    }
+    out += word[at++];
+  }
+  return out;
+}
+
 std::string RedactedLine(std::string_view line);
 
-std::string RedactedWord(std::string_view word) {
-  if (const std::size_t value = SecretValueOf(word); value != 0) {
-    return std::string(word.substr(0, value)).append(kStars);
+std::string RedactedWord(std::string_view whole) {
+  if (const std::size_t value = SecretValueOf(whole); value != 0) {
+    return std::string(whole.substr(0, value)).append(kStars);
   }
+  // Before it is taken apart at its spaces, which such values may have.
+  const std::string word = WithoutSecretsBehindColons(whole);
   if (std::any_of(word.begin(), word.end(), IsSpace)) return RedactedLine(word);
   return WithoutKeys(word);
 }

@@ -12,7 +12,8 @@ TEST(Redact, ValuesWhoseNameSaysThatTheyAreSecret) {
   for (const char* name :
        {"password", "db-passwd", "client_secret", "token", "hub-token", "hubToken", "HF_TOKEN",
         "apikey", "api-key", "wandb_api_key", "access-key", "AWS_SECRET_ACCESS_KEY", "private-key",
-        "secret-key", "credential", "gcp-credentials", "auth", "http.auth", "logger.auth.token"}) {
+        "secret-key", "credential", "gcp-credentials", "auth", "http.auth", "logger.auth.token",
+        "PGPASSWORD", "MYSQL_PWD", "key-passphrase"}) {
     const std::string option = std::string("--") + name;
     EXPECT_EQ(Redacted({"t", option, "canary", "--lr", "0.1"}),
               (Words{"t", option, "***", "--lr", "0.1"}));
@@ -42,6 +43,7 @@ TEST(Redact, OrdinaryArgumentsStayAsTheyAre) {
                        "--author",
                        "me",
                        "AUTHOR=me",
+                       "PWD=/work",
                        "--pad-token",
                        "<pad>",
                        "eos_token=</s>",
@@ -72,6 +74,25 @@ TEST(Redact, OrdinaryArgumentsStayAsTheyAre) {
                        "a  b\t'c d'\n",
                        "\xff\xfe"};
   EXPECT_EQ(Redacted(words), words);
+}
+
+TEST(Redact, ValuesBehindAColon) {
+  EXPECT_EQ(Redacted({"curl", "-H", "Authorization: Bearer can ary", "x"}),
+            (Words{"curl", "-H", "Authorization: ***", "x"}));
+  EXPECT_EQ(Redacted({"-HX-Api-Key: canary", "--header=Proxy-Authorization: Basic canary"}),
+            (Words{"-HX-Api-Key: ***", "--header=Proxy-Authorization: ***"}));
+  EXPECT_EQ(Redacted({"sh", "-c", "curl -H 'Authorization: Bearer canary' https://host && t"}),
+            (Words{"sh", "-c", "curl -H 'Authorization: ***' https://host && t"}));
+  EXPECT_EQ(Redacted({R"({"lr": 0.1, "api_key": "can ary", "n":{"token":"canary"}})",
+                      "{'hub_token' : 'canary','steps':3}", R"({"secret":12345})"}),
+            (Words{R"({"lr": 0.1, "api_key": "***", "n":{"token":"***"}})",
+                   "{'hub_token' : '***','steps':3}", R"({"secret":***})"}));
+  EXPECT_EQ(Redacted({R"({"api_key": "canary)", R"({"api_key":)", R"({"api_key")"}),
+            (Words{R"({"api_key": "***)", R"({"api_key":)", R"({"api_key")"}));
+  const Words others = {"app.auth:main",     "losses:values,interval=1", "token:8080",
+                        "say the token: it", R"({"tokenizer": "a b"})",  R"({"pad_token": "<pad>"})",
+                        R"({"api_key": ""})"};
+  EXPECT_EQ(Redacted(others), others);
 }
 
 TEST(Redact, UsersOfUrls) {

@@ -63,6 +63,10 @@ def binary() -> Path:
     return path
 
 
+# The small training whose plan is there before its first step.
+TINY_WITH_ITS_PLAN = (REPO / "tests/frameworks/torch_recorded.py", REPO / "tests/e2e/train_tiny.py")
+
+
 @pytest.fixture(scope="session")
 def python() -> str:
     return os.environ.get("TELLTALE_PYTHON", str(REPO / ".venv/bin/python"))
@@ -78,8 +82,7 @@ def finished_run(binary: Path, python: str, tmp_path_factory: pytest.TempPathFac
     """A short real training, recorded once; tests that damage it copy it first. Its first step is in the plan."""
     tmp = tmp_path_factory.mktemp("finished")
     run = tmp / "run"
-    script = (REPO / "tests/frameworks/torch_recorded.py", REPO / "tests/e2e/train_tiny.py")
-    done = Telltale(binary, python, tmp).run(run, python, *script, "60")
+    done = Telltale(binary, python, tmp).run(run, python, *TINY_WITH_ITS_PLAN, "60")
     assert done.returncode == 0, done.stderr
     return run
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import REPO, Telltale
+from conftest import REPO, TINY_WITH_ITS_PLAN, Telltale
 
 
 @pytest.fixture(scope="module")
@@ -18,7 +18,7 @@ def windowed(binary: Path, python: str, tmp_path_factory: pytest.TempPathFactory
     """A training of 40 steps with a window of three."""
     tmp = tmp_path_factory.mktemp("windowed")
     window = ("--window", "few:steps=10:13;python")
-    script = (python, REPO / "tests/e2e/train_tiny.py", "40")
+    script = (python, *TINY_WITH_ITS_PLAN, "40")
     done = Telltale(binary, python, tmp)("run", "--quiet", "-o", tmp / "run", *window, "--", *script)
     assert done.returncode == 0, done.stderr
     return tmp / "run"

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from conftest import REPO, Telltale
+from conftest import TINY_WITH_ITS_PLAN, Telltale
 from test_capture_plan import Live
 
 
@@ -31,7 +31,7 @@ def test_a_window_that_was_planned_is_in_the_run(telltale: Telltale) -> None:
         "few:steps=10:13;python",
         "--",
         telltale.python,
-        REPO / "tests/e2e/train_tiny.py",
+        *TINY_WITH_ITS_PLAN,
         "40",
     )
     assert done.returncode == 0, done.stderr
