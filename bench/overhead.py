@@ -23,7 +23,7 @@ runs beside all of them there, and what it slows a training down by is added: it
 computes all the time slows a training by, measured in the first rounds by one in whose slices another core does. (The
 watched one has a quarter of the time there, so of the helpers' share what comes with each step is a quarter too.)
 
-A cycle of turns gives one ratio of the watched process to the mean of the two plain ones and one A/A
+A cycle of turns gives a ratio of the watched process to each of the two plain ones and one A/A
 ratio of the second plain one to the first; a round's ratio is the median of its cycles, plus what the
 statistics of weights and gradients take, which come once in 100 steps and so not into a median: by how much the
 steps that have them are longer than the watched process's others at the same place of a turn, over 100 steps. Over the rounds: the median and the
@@ -250,11 +250,10 @@ def one_round(
         for ms in cycles_ms(model, trainers, seed=number):
             base = (ms["plain"] + ms["plain2"]) / 2
             plain_ms.append(base)
-            cycles["watched"].append(100 * (ms["watched"] / base - 1))
             cycles["plain"].append(100 * (ms["plain2"] / ms["plain"] - 1))
-            for one in ("smdebug", "busy"):
+            for one in ("watched", "smdebug", "busy"):
                 if one in ms:
-                    cycles[one].append(100 * (ms[one] / base - 1))
+                    cycles[one] += to_each_plain(ms[one], ms["plain"], ms["plain2"])
         stack.pop_all().close()  # The run is whole from here on.
         # Within a turn by slices every step is like the others.
         turn = 1 if model.sliced else model.turn
@@ -294,14 +293,21 @@ def one_round(
         ratios.whole.append(
             extra
             + statistics.median(
-                100 * (2 * ours / (one + other) - 1)
-                for ours, one, other in zip(whole["watched"], whole["plain"], whole["plain2"], strict=True)
+                ratio
+                for times in zip(whole["watched"], whole["plain"], whole["plain2"], strict=True)
+                for ratio in to_each_plain(*times)
             )
         )
         if cycles["smdebug"]:
             ratios.smdebug.append(statistics.median(cycles["smdebug"]))
         if cycles["busy"]:
             ratios.busy.append(statistics.median(cycles["busy"]))
+
+
+def to_each_plain(one: float, plain: float, plain2: float) -> list[float]:
+    """Percent above each of them, and not above their mean: a machine now and then makes a step much longer, so the mean
+    of two lies above the median of one, and what costs nothing would come out below nothing."""
+    return [100 * (one / plain - 1), 100 * (one / plain2 - 1)]
 
 
 def ready(trainer: Trainer, stack: contextlib.ExitStack) -> None:

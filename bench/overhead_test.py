@@ -9,6 +9,8 @@ import itertools
 import json
 import math
 import pathlib
+import random
+import statistics
 import sys
 import tempfile
 import unittest
@@ -99,6 +101,14 @@ class Captured(unittest.TestCase):
         self.assertEqual(overhead.captured_percent({54}, steps, 2, 50, 100, 1.0), 0.0)
         steps[4] += 500_000
         self.assertAlmostEqual(overhead.captured_percent({54}, steps, 2, 50, 100, 1.0), 0.5)
+
+    def test_what_costs_nothing_is_nothing_where_some_steps_are_long(self) -> None:
+        drawn = random.Random(1)
+        steps = [[1 + drawn.expovariate(10) for _ in range(3)] for _ in range(4000)]
+        ratios = [ratio for three in steps for ratio in overhead.to_each_plain(*three)]
+        self.assertAlmostEqual(statistics.median(ratios), 0, delta=0.3)
+        to_mean = statistics.median(100 * (2 * one / (a + b) - 1) for one, a, b in steps)
+        self.assertLess(to_mean, -1)
 
     def test_whole_turns(self) -> None:
         self.assertEqual(overhead.whole_turns([1, 2, 3, 4, 5, 6], 3), [6, 15])

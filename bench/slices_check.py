@@ -13,33 +13,37 @@ import statistics
 import sys
 import tempfile
 
-from overhead import MAX_HALF_WIDTH, MODELS, cycles_ms, describe
+from overhead import MAX_HALF_WIDTH, MODELS, Model, cycles_ms, describe, orders, to_each_plain
 from slices import SLICE_MS
 from turns import STEP, Trainer, median_interval
 
 
-def one_round(model_name: str, planted_percent: float, number: int) -> tuple[float, float, float]:
+def plain_step_ms(plain: list[str]) -> float:
+    with (
+        tempfile.TemporaryDirectory(prefix="telltale-slices-") as folder,
+        Trainer("plain", plain, 1, pathlib.Path(folder)) as trainer,
+    ):
+        trainer.answer()
+        return trainer.turn_ms(0)
+
+
+def one_round(model: Model, plain: list[str], spin_ms: float, number: int) -> tuple[float, float, float]:
     """Percent by which the one is slower, of that planted, and by which a plain one is slower than the other."""
-    model = MODELS[model_name]
     with tempfile.TemporaryDirectory(prefix="telltale-slices-") as folder, contextlib.ExitStack() as stack:
-        plain = [
-            sys.executable, str(STEP), model_name, "--steps", str(model.turn), "--warmup", "20", "--threads", "1",
-        ]  # fmt: skip
-
-        def start(name: str, *more: str) -> Trainer:
-            trainer = stack.enter_context(Trainer(name, [*plain, *more], 1, pathlib.Path(folder)))
+        commands = {"plain": plain, "plain2": plain, "planted": [*plain, "--spin-ms", str(spin_ms)]}
+        # As in overhead.py: started in an order that is drawn, warm together. The process that was started last and
+        # warmed up alone is the faster one for as long as it lives.
+        trainers = {
+            name: stack.enter_context(Trainer(name, commands[name], 1, pathlib.Path(folder)))
+            for name in next(orders(list(commands), seed=-1 - number))
+        }
+        for trainer in trainers.values():
             trainer.answer()
-            return trainer
-
-        trainers = {"plain": start("plain"), "plain2": start("plain2")}
-        spin_ms = planted_percent / 100 * trainers["plain"].turn_ms(0)
-        trainers["plain"].steps_ns.clear()
-        trainers["planted"] = start("planted", "--spin-ms", str(spin_ms))
         cycles = list(cycles_ms(model, trainers, number))
-    base = [(ms["plain"] + ms["plain2"]) / 2 for ms in cycles]
-    slower = statistics.median(ms["planted"] / one - 1 for ms, one in zip(cycles, base, strict=True))
-    plain_slower = statistics.median(ms["plain2"] / ms["plain"] - 1 for ms in cycles)
-    return 100 * slower, 100 * spin_ms / statistics.median(base), 100 * plain_slower
+    slower = [ratio for ms in cycles for ratio in to_each_plain(ms["planted"], ms["plain"], ms["plain2"])]
+    planted = 100 * spin_ms / statistics.median(ms["plain"] for ms in cycles)
+    plain_slower = statistics.median(100 * (ms["plain2"] / ms["plain"] - 1) for ms in cycles)
+    return statistics.median(slower), planted, plain_slower
 
 
 def main() -> int:
@@ -49,7 +53,13 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--planted", type=float, default=1.0, help="percent of a step (default 1)")
     options = parser.parse_args()
-    rounds = [one_round(options.model, options.planted, number) for number in range(options.rounds)]
+    model = MODELS[options.model]
+    plain_command = [
+        sys.executable, str(STEP), options.model, "--steps", str(model.turn), "--warmup", str(model.warmup),
+        "--threads", "1",
+    ]  # fmt: skip
+    spin_ms = options.planted / 100 * plain_step_ms(plain_command)
+    rounds = [one_round(model, plain_command, spin_ms, number) for number in range(options.rounds)]
     slower, planted, plain = (list(one) for one in zip(*rounds, strict=True))
     off, half_width = median_interval([a - b for a, b in zip(slower, planted, strict=True)])
     print(
