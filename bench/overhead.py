@@ -196,6 +196,11 @@ def captured_percent(
     return 100 * per_step / (step_ms * 1e6)
 
 
+def start_order(names: list[str], number: int) -> list[str]:
+    """In which order the processes of a round are started: each as likely as any other."""
+    return random.Random(-1 - number).sample(names, len(names))
+
+
 def orders(names: list[str], seed: int) -> collections.abc.Iterator[list[str]]:
     """An order of turns a cycle, for ever: whoever was last is not first, so that nobody takes two turns in a row
     and finds the caches filled; who comes after whom is drawn, so that nobody always meets the same one's."""
@@ -230,7 +235,7 @@ def one_round(
         settled = max(model.warmup, model.settle)
         trainers: dict[str, Trainer] = {}
         # Which memory a process finds for the rest of its life must not hang on what it is.
-        for one in next(orders(list(commands), seed=-1 - number)):
+        for one in start_order(list(commands), number):
             if one == "watched":
                 command = [*commands[one], "--warmup", str(settled)]
                 trainers[one] = watched = WatchedTrainer(one, command, threads, folder)

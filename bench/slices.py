@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trainings that share one core by slices of a few milliseconds, so that whatever the machine does hits the same part of
 a step of each of them: where a step takes a quarter of a second, its neighbours change within it, and turns of whole
-steps (turns.py) tell two plain processes apart by 2 % a round, slices of 5 ms by 0.2 %.
+steps (turns.py) tell two plain processes apart by 2 % a round, slices of 5 ms by 0.2 to 0.7 %.
 
 Only one of them runs at a time, the rest are stopped (SIGSTOP). A step's time is what it had of its process's slices by
 the wall clock: where its process waits in its own slice, that counts.

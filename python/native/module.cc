@@ -13,8 +13,8 @@
 #include "span.h"
 #include "spans.h"
 #include "state.h"
-#include "values.h"
 #include "torch_capture.h"
+#include "values.h"
 #include "windows.h"
 
 namespace telltale::native {

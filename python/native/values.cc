@@ -42,9 +42,6 @@ struct TensorClass {
   }
 };
 constinit TensorClass g_tensor;
-/// Where an element was read last. Addresses of devices are none of main memory's, so what has this
-/// one lies in main memory.
-const void* g_last_element = nullptr;
 
 constexpr int kMaxNesting = 4;
 
@@ -114,7 +111,8 @@ bool HasOneElement(PyObject* tensor) {
 /// network. False: not to be read so. A view is not, for it may stand for the negative of its
 /// memory. REQUIRES: of the class of tensors itself. May leave an exception.
 bool ReadInPlace(PyObject* tensor, double* value) {
-  if (g_adapter.float32 == nullptr || Ref(g_tensor.base.Get(tensor)).get() != Py_None ||
+  if (g_adapter.float32 == nullptr || Ref(g_tensor.is_cpu.Get(tensor)).get() != Py_True ||
+      Ref(g_tensor.base.Get(tensor)).get() != Py_None ||
       Ref(g_tensor.dtype.Get(tensor)).get() != g_adapter.float32) {
     return false;
   }
@@ -123,11 +121,7 @@ bool ReadInPlace(PyObject* tensor, double* value) {
   // Raises where there is no storage (sparse, a functional transform's wrapper).
   const Ref address(g_tensor.data_ptr.Call(tensor));
   const void* memory = address ? PyLong_AsVoidPtr(address.get()) : nullptr;
-  if (memory == nullptr ||
-      (memory != g_last_element && Ref(g_tensor.is_cpu.Get(tensor)).get() != Py_True)) {
-    return false;
-  }
-  g_last_element = memory;
+  if (memory == nullptr) return false;
   float element = 0;
   std::memcpy(&element, memory, sizeof element);
   *value = element;
@@ -148,8 +142,7 @@ bool InitValues() {
   s.param_groups = PyUnicode_InternFromString("param_groups");
   s.shape = PyUnicode_InternFromString("shape");
   return s.data && s.detach && s.is_cpu && s.item && s.local_tensor && s.lr && s.numel &&
-         s.param_groups && s.shape &&
-         g_tensor.Each([](Attribute* each) { return each->Init(); });
+         s.param_groups && s.shape && g_tensor.Each([](Attribute* each) { return each->Init(); });
 }
 
 bool IsTensor(PyObject* object) {

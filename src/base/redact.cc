@@ -42,7 +42,7 @@ bool NamesSecret(std::string_view name) {
                                                         "credential", "credentials", "passphrase",
                                                         "privatekey", "secret",      "secretkey"};
   // Also as the end of a word: PGPASSWORD.
-  constexpr std::array<std::string_view, 3> kSecretEnds = {"authorization", "passwd", "password"};
+  constexpr std::array<std::string_view, 2> kSecretEnds = {"passwd", "password"};
   constexpr std::array<std::string_view, 4> kKeys = {"access", "api", "private", "secret"};
   // A token of a vocabulary, or what is counted in tokens.
   constexpr std::array<std::string_view, 19> kNoSecretTokens = {
@@ -84,7 +84,7 @@ std::size_t SecretValueOf(std::string_view text) {
 bool TakesSecret(std::string_view word) {
   if (!word.starts_with('-') || NameLength(word) != word.size()) return false;
   const std::vector<std::string> words = WordsOf(word);
-  return !words.empty() && words.front() != "no" && NamesSecret(word);
+  return !words.empty() && !words.front().starts_with("no") && NamesSecret(word);
 }
 
 /// A form that a service gives its keys.
@@ -175,35 +175,79 @@ struct Span {
   std::size_t end = 0;  ///< As begin: nothing.
 };
 
-/// Where the value of a secret lies whose name begins `text`, as a header has it (`name: value`, up
-/// to a quote or the line's end) or JSON, YAML and Python (`name": "value"`).
-Span SecretBehindColon(std::string_view text) {
-  std::size_t at = NameLength(text);
-  if (at == 0 || at >= text.size() || !NamesSecret(text.substr(0, at))) return {};
-  const auto is_quote = [&](std::size_t i) {
-    return i < text.size() && (text[i] == '"' || text[i] == '\'');
-  };
-  const auto behind_spaces = [&](std::size_t i) {
-    while (i < text.size() && IsSpace(text[i])) ++i;
-    return i;
-  };
-  const bool quoted = is_quote(at);
-  if (quoted) at = behind_spaces(at + 1);
-  if (at >= text.size() || text[at] != ':') return {};
-  const std::size_t begin = behind_spaces(at + 1);
-  if (!quoted && begin == at + 1) return {};  // module:attribute
-  if (quoted && is_quote(begin)) {
-    return {begin + 1, std::min(text.size(), text.find(text[begin], begin + 1))};
+bool IsQuote(char c) { return c == '"' || c == '\''; }
+
+/// The length of a quote at `at`, with the backslash before it where it is in quotes itself; 0:
+/// there is none.
+std::size_t QuoteLength(std::string_view text, std::size_t at) {
+  const std::size_t escaped = at < text.size() && text[at] == '\\' ? 1 : 0;
+  return at + escaped < text.size() && IsQuote(text[at + escaped]) ? escaped + 1 : 0;
+}
+
+/// Where the quote that begins at `at` ends.
+std::size_t QuoteEnd(std::string_view text, std::size_t at, std::size_t length) {
+  const std::string_view quote = text.substr(at, length);
+  std::size_t end = at + length;
+  while ((end = text.find(quote, end)) != kAny) {
+    // In one that has no backslash itself, a quote behind one is part of the value.
+    if (length == 2 || text[end - 1] != '\\') return end;
+    ++end;
   }
-  return {begin, std::min(text.size(), text.find_first_of(quoted ? ",}] \t\n" : "\"'\n", begin))};
+  return text.size();
+}
+
+std::size_t BehindSpaces(std::string_view text, std::size_t at) {
+  while (at < text.size() && IsSpace(text[at])) ++at;
+  return at;
+}
+
+/// Of a name before a colon.
+bool NamesSecretOfHeader(std::string_view name) {
+  const std::vector<std::string> words = WordsOf(name);
+  return NamesSecret(name) || (!words.empty() && words.back().ends_with("authorization"));
+}
+
+/// Where the value of a secret lies whose name begins `text`, as a header has it (`name: value`, up
+/// to the line's end, or the quote where `before`, the character before the name, is one) or JSON
+/// (`name": "value"`, also with backslashes before the quotes).
+Span SecretBehindColon(std::string_view text, char before) {
+  std::size_t at = NameLength(text);
+  if (at == 0 || at >= text.size() || !NamesSecretOfHeader(text.substr(0, at))) return {};
+  const std::size_t name_quote = QuoteLength(text, at);
+  if (name_quote > 0) at = BehindSpaces(text, at + name_quote);
+  if (at >= text.size() || text[at] != ':') return {};
+  const std::size_t begin = BehindSpaces(text, at + 1);
+  if (begin >= text.size() || text[begin] == '{') return {};  // What is inside has names again.
+  if (name_quote == 0 && begin == at + 1) return {};          // module:attribute
+  if (const std::size_t quote = QuoteLength(text, begin); quote > 0) {
+    return {begin + quote, QuoteEnd(text, begin, quote)};
+  }
+  const auto until = [&](std::string_view ends) {
+    return Span{begin, std::min(text.size(), text.find_first_of(ends, begin))};
+  };
+  if (name_quote == 0) return until(before == '"' ? "\"\n" : before == '\'' ? "'\n" : "\n");
+  if (text[begin] == '[') return until("]");
+  const Span bare = until(",}] \t\n\"'");
+  constexpr std::array<std::string_view, 3> kNoSecrets = {"false", "null", "true"};
+  return Contains(kNoSecrets, text.substr(begin, bare.end - begin)) ? Span{} : bare;
+}
+
+/// Whether a name may begin at `at`: behind a separator, or behind spaces at a line's or an
+/// object's begin or behind a comma.
+bool MayBeginName(std::string_view word, std::size_t at) {
+  std::size_t spaces = at;
+  while (spaces > 0 && (word[spaces - 1] == ' ' || word[spaces - 1] == '\t')) --spaces;
+  if (spaces == 0 || word[spaces - 1] == '\n') return true;
+  return spaces == at ? kBeforeName.find(word[at - 1]) != kAny
+                      : word[spaces - 1] == ',' || word[spaces - 1] == '{';
 }
 
 std::string WithoutSecretsBehindColons(std::string_view word) {
   std::string out;
   std::size_t at = 0;
   while (at < word.size()) {
-    if (at == 0 || kBeforeName.find(word[at - 1]) != kAny) {
-      const Span secret = SecretBehindColon(word.substr(at));
+    if (MayBeginName(word, at)) {
+      const Span secret = SecretBehindColon(word.substr(at), at > 0 ? word[at - 1] : '\0');
       if (secret.end > secret.begin) {
         out.append(word.substr(at, secret.begin)).append(kStars);
         at += secret.end;

@@ -4,7 +4,8 @@
 //
 // A value is replaced by *** where the last word of its name says so (--password X, --api-key=X,
 // -Dauth.token=X, HF_TOKEN=X, "Authorization: X", {"api_key": "X"}; not --tokenizer, --max-tokens,
-// --pad-token), the user and password of a URL, and words of the forms that some services give their keys. All else stays as it is.
+// --pad-token), the user and password of a URL, and words of the forms that some services give
+// their keys. All else stays as it is.
 #pragma once
 #include <string>
 #include <vector>

@@ -10,10 +10,12 @@ using Words = std::vector<std::string>;
 
 TEST(Redact, ValuesWhoseNameSaysThatTheyAreSecret) {
   for (const char* name :
-       {"password", "db-passwd", "client_secret", "token", "hub-token", "hubToken", "HF_TOKEN",
-        "apikey", "api-key", "wandb_api_key", "access-key", "AWS_SECRET_ACCESS_KEY", "private-key",
-        "secret-key", "credential", "gcp-credentials", "auth", "http.auth", "logger.auth.token",
-        "PGPASSWORD", "MYSQL_PWD", "key-passphrase"}) {
+       {"password",    "db-passwd",     "client_secret",     "token",
+        "hub-token",   "hubToken",      "HF_TOKEN",          "apikey",
+        "api-key",     "wandb_api_key", "access-key",        "AWS_SECRET_ACCESS_KEY",
+        "private-key", "secret-key",    "credential",        "gcp-credentials",
+        "auth",        "http.auth",     "logger.auth.token", "PGPASSWORD",
+        "MYSQL_PWD",   "key-passphrase"}) {
     const std::string option = std::string("--") + name;
     EXPECT_EQ(Redacted({"t", option, "canary", "--lr", "0.1"}),
               (Words{"t", option, "***", "--lr", "0.1"}));
@@ -87,11 +89,29 @@ TEST(Redact, ValuesBehindAColon) {
                       "{'hub_token' : 'canary','steps':3}", R"({"secret":12345})"}),
             (Words{R"({"lr": 0.1, "api_key": "***", "n":{"token":"***"}})",
                    "{'hub_token' : '***','steps':3}", R"({"secret":***})"}));
+  EXPECT_EQ(Redacted({"-H", R"(Authorization: Digest user="u", token="canary")",
+                      R"(sh -c 'curl -d "{\"api_key\": \"can ary\"}" x')",
+                      R"({"password": "can\"ary", "lr": 1})", R"({"auth": {"password": "canary"}})",
+                      R"({"credentials": ["u", "canary"]})", R"(db={lr: 1, password: "canary"})",
+                      "lr: 1\n  password: canary\nb: 2"}),
+            (Words{"-H", "Authorization: ***", R"(sh -c 'curl -d "{\"api_key\": \"***\"}" x')",
+                   R"({"password": "***", "lr": 1})", R"({"auth": {"password": "***"}})",
+                   R"({"credentials": ***]})", R"(db={lr: 1, password: "***"})",
+                   "lr: 1\n  password: ***\nb: 2"}));
   EXPECT_EQ(Redacted({R"({"api_key": "canary)", R"({"api_key":)", R"({"api_key")"}),
             (Words{R"({"api_key": "***)", R"({"api_key":)", R"({"api_key")"}));
-  const Words others = {"app.auth:main",     "losses:values,interval=1", "token:8080",
-                        "say the token: it", R"({"tokenizer": "a b"})",  R"({"pad_token": "<pad>"})",
-                        R"({"api_key": ""})"};
+  const Words others = {"app.auth:main",
+                        "losses:values,interval=1",
+                        "token:8080",
+                        "say the token: it",
+                        R"({"tokenizer": "a b"})",
+                        R"({"pad_token": "<pad>"})",
+                        R"({"api_key": ""})",
+                        R"({"use_auth": false})",
+                        "--enable-authorization",
+                        "train.py",
+                        "--nopassword",
+                        "x.py"};
   EXPECT_EQ(Redacted(others), others);
 }
 
