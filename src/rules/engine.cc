@@ -387,7 +387,11 @@ void Engine::Report(Slot* slot, const Incident& incident) {
   const auto found = open_.find(key);
   if (found == open_.end()) {
     Finding finding;
-    finding.id = IncidentId(slot->name, incident);
+    // What was over may begin again where it began: at a step that a window still holds.
+    for (std::uint32_t before = 0; finding.id.empty() || !ids_.insert(finding.id).second;
+         ++before) {
+      finding.id = IncidentId(slot->name, incident, before);
+    }
     finding.rule = slot->name;
     finding.wrong_result = slot->desc->wrong_result;
     finding.incident = incident;

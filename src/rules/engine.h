@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -174,6 +175,7 @@ class Engine {
   std::vector<Said> said_;
 
   std::vector<Finding> findings_;
+  std::set<std::string> ids_;             ///< Of findings_.
   std::vector<std::int64_t> emitted_ns_;  ///< By index of findings_: time of the last revision.
   std::vector<Finding> revisions_;
   std::map<std::pair<std::string, std::string>, std::size_t> open_;  ///< (rule, subject) → index.

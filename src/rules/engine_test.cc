@@ -7,9 +7,13 @@
 #include <array>
 #include <deque>
 #include <functional>
+#include <set>
 #include <span>
 #include <stdexcept>
+#include <string>
 #include <tuple>
+
+#include "rules/incident_id.h"
 
 namespace telltale::rules {
 namespace {
@@ -92,6 +96,23 @@ TEST(EngineTest, AClosedIncidentThatComesBackIsAnother) {
   engine.End();
   EXPECT_FALSE(engine.findings()[1].open);
   EXPECT_TRUE(engine.findings()[1].until_end);
+}
+
+TEST(EngineTest, OneThatBeginsWhereAnotherBeganHasAnIdOfItsOwn) {
+  const auto ids = [] {
+    Engine engine = Make([](std::int64_t at, Reporter* r) {
+      at % 2 == 1 ? r->Close(At("a", 1)) : r->Report(At("a", 1));
+    });
+    for (int i = 0; i < 5; ++i) Feed(&engine, i);
+    std::vector<std::string> all;
+    for (const Finding& finding : engine.findings()) all.push_back(finding.id);
+    return all;
+  };
+  const std::vector<std::string> first = ids();
+  ASSERT_EQ(first.size(), 3U);
+  EXPECT_EQ(std::set<std::string>(first.begin(), first.end()).size(), 3U);
+  EXPECT_EQ(first[0], IncidentId("Puppet", At("a", 1))) << "as before there were others";
+  EXPECT_EQ(ids(), first);
 }
 
 /// Reports at each step, and closes where the process ends.
