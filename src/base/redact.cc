@@ -246,7 +246,8 @@ std::string WithoutSecretsBehindColons(std::string_view word) {
   std::string out;
   std::size_t at = 0;
   while (at < word.size()) {
-    if (MayBeginName(word, at)) {
+    // Spaces are looked back over once, from what follows them.
+    if (!IsSpace(word[at]) && MayBeginName(word, at)) {
       const Span secret = SecretBehindColon(word.substr(at), at > 0 ? word[at - 1] : '\0');
       if (secret.end > secret.begin) {
         out.append(word.substr(at, secret.begin)).append(kStars);

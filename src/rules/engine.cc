@@ -388,10 +388,10 @@ void Engine::Report(Slot* slot, const Incident& incident) {
   if (found == open_.end()) {
     Finding finding;
     // What was over may begin again where it began: at a step that a window still holds.
-    for (std::uint32_t before = 0; finding.id.empty() || !ids_.insert(finding.id).second;
-         ++before) {
-      finding.id = IncidentId(slot->name, incident, before);
-    }
+    std::uint32_t before = 0;
+    do {
+      finding.id = IncidentId(slot->name, incident, before++);
+    } while (!ids_.insert(finding.id).second);
     finding.rule = slot->name;
     finding.wrong_result = slot->desc->wrong_result;
     finding.incident = incident;

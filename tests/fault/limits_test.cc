@@ -10,10 +10,12 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <string>
+#include <string_view>
 
 #include "base/process.h"
 #include "base/unique_fd.h"
@@ -25,6 +27,17 @@ namespace telltale::fault {
 namespace {
 
 constexpr std::size_t kMaxProducers = 256;  // docs/processes.md.
+
+/// Processes that this subject has counted as refused, which is a loss.
+std::uint64_t Refused(const Recorded& recorded, std::string_view subject) {
+  std::uint64_t refused = 0;
+  for (const auto& row : recorded.rows.ledger) {
+    if (row.name != "run.producers_refused" || row.subject != subject) continue;
+    EXPECT_TRUE(row.loss);
+    refused = std::max(refused, row.value);
+  }
+  return refused;
+}
 
 TEST(Limits, TheProcessBeyondTheCapTrainsOnUnrecorded) {
   Scratch scratch("limits");
@@ -51,13 +64,7 @@ TEST(Limits, TheProcessBeyondTheCapTrainsOnUnrecorded) {
   EXPECT_EQ(CountEvents(recorded, "process.start"), kMaxProducers);
   EXPECT_EQ(CountEvents(recorded, "process.exit"), kMaxProducers);
   EXPECT_TRUE(recorded.rows.steps.empty());
-  std::uint64_t refused = 0;
-  for (const auto& row : recorded.rows.ledger) {
-    if (row.name != "run.producers_refused" || row.subject != "run") continue;
-    EXPECT_TRUE(row.loss);
-    refused = std::max(refused, row.value);
-  }
-  EXPECT_EQ(refused, 1U);
+  EXPECT_EQ(Refused(recorded, "run"), 1U);
 }
 
 /// An agent that has no descriptor left is given a message without those that did not fit. The
@@ -126,13 +133,7 @@ TEST(Limits, AProcessWhoseDescriptorsDoNotArriveIsSaidCountedAndLetGoOf) {
   Recorded recorded;
   ReadRun(run, &recorded);
   EXPECT_EQ(CountEvents(recorded, "producer.refused"), 2U);
-  std::uint64_t refused = 0;
-  for (const auto& row : recorded.rows.ledger) {
-    if (row.name != "run.producers_refused" || row.subject != "agent") continue;
-    EXPECT_TRUE(row.loss);
-    refused = std::max(refused, row.value);
-  }
-  EXPECT_EQ(refused, 2U);
+  EXPECT_EQ(Refused(recorded, "agent"), 2U);
 }
 
 }  // namespace
