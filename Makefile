@@ -13,7 +13,7 @@ TELLTALE := build/release/bin/telltale
 # Compilers' output is worth showing only where something fails.
 QUIET := tools/quiet
 
-.PHONY: help setup page build demo planted test test-frameworks bench overhead window-cost check asan tsan fuzz fault clean-clone clean
+.PHONY: help setup page build demo planted test test-frameworks bench overhead level-cost window-cost check asan tsan fuzz fault clean-clone clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -96,6 +96,11 @@ overhead: ## what telltale costs a training; wants a quiet machine
 	@tools/setup test
 	@$(MAKE) build
 	@$(PYTHON) bench/overhead.py $(OVERHEAD_ARGS)
+
+level-cost: ## what each named capture level costs; wants a quiet machine
+	@tools/setup test
+	@$(MAKE) build
+	@$(PYTHON) bench/level_cost.py $(LEVEL_ARGS)
 
 window-cost: ## what a window of detail does to the steps outside of it, with torch 2 (8 GB); wants a quiet machine
 	@tools/setup frameworks

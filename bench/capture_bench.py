@@ -9,10 +9,13 @@ limit: one read of the same data by torch's sum.
 
 On the small network, where a step takes 0.6 ms, what counts is the time per tensor.
 
-usage: capture_bench.py [--rounds N] [--only NAME]   exit code 1: beyond a limit, or something was dropped
+The run is then asked for what it holds: each tensor of each step that counts once, and no counter of losses above zero.
+
+usage: capture_bench.py [--rounds N] [--only NAME]   exit code 1: beyond a limit, or something is missing or lost
 """
 
 import argparse
+import collections
 import contextlib
 import pathlib
 import statistics
@@ -20,6 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from smdebug_peer import smdebug_python
@@ -33,6 +37,7 @@ class Row:
     model: str
     saves: str  # As train_step.py's --saves.
     take: str  # As the plan's `take`.
+    table: str  # Of the run, where it goes.
     warmup: int
     turn: int
     cycles: int
@@ -41,26 +46,29 @@ class Row:
 
 
 ROWS = {
-    "reductions": Row("resnet18", "reductions", '["statistics", "more"]', 8, 4, 6, 1 / 20),
-    "histograms": Row("resnet18", "histograms", '["statistics", "histogram"]', 6, 3, 4, 1 / 60),
-    "raw": Row("resnet18", "raw", '["raw"]', 8, 4, 6, 1 / 4),
+    "reductions": Row("resnet18", "reductions", '["statistics", "more"]', "statistics", 8, 4, 6, 1 / 20),
+    "histograms": Row("resnet18", "histograms", '["statistics", "histogram"]', "histograms", 6, 3, 4, 1 / 60),
+    "raw": Row("resnet18", "raw", '["raw"]', "tensors", 8, 4, 6, 1 / 4),
     # Short turns: a step takes smdebug some hundred times as long.
-    "small": Row("small", "reductions", '["statistics", "more"]', 60, 30, 10, 1.0, 10.0),
+    "small": Row("small", "reductions", '["statistics", "more"]', "statistics", 60, 30, 10, 1.0, 10.0),
 }
 # A budget that is never reached: nothing is thinned out.
 NO_BUDGET = "100%"
 SKIP = 1  # First steps of a turn that do not count: caches that the others have filled.
 
+# Both save the weights by their name, so no biases, and the gradients of all parameters.
 MEASURE_READ = """
 import sys, time, torch
 torch.set_num_threads(1)
 sys.path.insert(0, sys.argv[1])
 from train_step import make
-data = torch.cat([p.detach().reshape(-1) for p in make(sys.argv[2])[0].parameters()] * 2)
+named = list(make(sys.argv[2])[0].named_parameters())
+tensors = [p for name, p in named if "weight" in name] + [p for _, p in named]
+data = torch.cat([tensor.detach().reshape(-1) for tensor in tensors])
 best = min(
     (lambda begin: (data.sum(), time.perf_counter_ns() - begin)[1])(time.perf_counter_ns()) for _ in range(20)
 )
-print(best / 1e6, data.numel() * 4 / 1e6, 2 * len(list(make(sys.argv[2])[0].parameters())))
+print(best / 1e6, data.numel() * 4 / 1e6, len(tensors))
 """
 
 
@@ -75,8 +83,9 @@ def low(trainer: Trainer) -> float:
     return sorted(trainer.counted_ns)[len(trainer.counted_ns) // 10] / 1e6
 
 
-def one_round(row: Row, smdebug: str) -> tuple[float, float, float, float, int]:
-    """Plain step, and what Telltale and smdebug add, in ms; what Telltale adds to the lower steps; records lost."""
+def one_round(row: Row, smdebug: str, tensors: int) -> tuple[float, float, float, float, int, int]:
+    """Plain step, and what Telltale and smdebug add, in ms; what Telltale adds to the lower steps; records lost by the
+    counters; records that the run does not hold once."""
     arguments = [
         str(STEP), row.model, "--steps", str(row.turn), "--warmup", str(row.warmup), "--threads", "1",
     ]  # fmt: skip
@@ -115,7 +124,17 @@ def one_round(row: Row, smdebug: str) -> tuple[float, float, float, float, int]:
         plain_low = statistics.mean(low(trainer) for trainer in trainers if trainer.name.startswith("plain"))
         lost = sum(int(value) for _, value in newest_losses(run).items() if int(value) > 0)
         added = (statistics.median(base), statistics.median(ours), statistics.median(theirs))
-        return *added, low(watched) - plain_low, lost
+        steps = range(row.warmup, row.warmup + row.cycles * row.turn)
+        wrong = not_once(query(run, row.table, "step,name,collection"), steps, tensors)
+        return *added, low(watched) - plain_low, lost, wrong
+
+
+def not_once(rows: Iterable[list[str]], steps: range, tensors: int) -> int:
+    """Of so many tensors at each of the steps: how many records are missing or there again."""
+    held = collections.Counter((int(step), name, collection) for step, name, collection in rows)
+    names = collections.Counter(step for step, _, _ in held if step in steps)
+    again = sum(count - 1 for (step, _, _), count in held.items() if step in steps)
+    return again + sum(abs(tensors - names[step]) for step in steps)
 
 
 def newest_losses(run: pathlib.Path) -> dict[tuple[str, str], str]:
@@ -138,19 +157,21 @@ def read_limit(model: str) -> tuple[float, float, int]:
 
 
 def measure(name: str, row: Row, rounds: int, smdebug: str) -> bool:
-    base, ours, theirs, lows, lost = [], [], [], [], 0
+    read_ms, megabytes, tensors = read_limit(row.model)
+    base, ours, theirs, lows, lost, wrong = [], [], [], [], 0, 0
     for _ in range(rounds):
-        plain_ms, our_ms, their_ms, low_ms, dropped = one_round(row, smdebug)
+        plain_ms, our_ms, their_ms, low_ms, dropped, missing = one_round(row, smdebug, tensors)
         base.append(plain_ms)
         ours.append(our_ms)
         theirs.append(their_ms)
         lows.append(low_ms)
         lost += dropped
+        wrong += missing
     ratios = sorted(ours[i] / theirs[i] for i in range(rounds))
     ratio = statistics.median(ratios)
-    read_ms, megabytes, tensors = read_limit(row.model)
     per_tensor = 1000 * statistics.median(ours) / tensors
-    good = ratio <= row.limit_ratio and (row.limit_us is None or per_tensor <= row.limit_us)
+    cheap = ratio <= row.limit_ratio and (row.limit_us is None or per_tensor <= row.limit_us)
+    good = cheap and lost == wrong == 0
     limits = f"1/{1 / row.limit_ratio:.0f}" if row.limit_us is None else f"{row.limit_us:g} us a tensor"
     print(
         f"  {name:<11} {row.model:<9} step {statistics.median(base):8.2f} ms"
@@ -159,7 +180,7 @@ def measure(name: str, row: Row, rounds: int, smdebug: str) -> bool:
         f"   smdebug +{statistics.median(theirs):9.2f} ms ({1000 * statistics.median(theirs) / tensors:8.1f} us)"
         f"   1/{1 / ratio if ratio > 0 else float('inf'):5.1f} [1/{1 / max(ratios[-1], 1e-9):.1f}"
         f" .. 1/{1 / max(ratios[0], 1e-9):.1f}]"
-        f"   one read of {megabytes:.1f} MB {read_ms:.2f} ms   lost {lost}"
+        f"   one read of {megabytes:.1f} MB {read_ms:.2f} ms   {tensors} tensors, lost {lost}, missing {wrong}"
         f"   {'pass' if good else 'FAIL'} (limit {limits})",
         flush=True,
     )

@@ -43,7 +43,8 @@ caches are not in it. "Helpers": what Telltale's own processes take of a core in
 
 With --level all everything is asked for at every step, and the governor has to keep it inside its budget of 1 %:
 what capturing took is then measured on the steps that captured, beside the watched process's others. The watched one's
-warm-up is then long enough for the governor to settle; "stretch" is where it has. Turns are of two steps at least: a
+warm-up is then long enough for the governor to settle; "stretch" is where it has, and each round's report has to say
+so. Turns are of two steps at least: a
 step ends where the next begins, so the last of a turn holds the others' turns.
 
 All of Telltale's own processes are stopped (SIGSTOP) while it is not the watched one's turn, so that the plain
@@ -61,13 +62,16 @@ import collections.abc
 import contextlib
 import functools
 import hashlib
+import html
 import itertools
 import json
 import os
 import pathlib
 import random
+import re
 import shutil
 import statistics
+import subprocess
 import sys
 import tempfile
 from dataclasses import asdict, dataclass, field
@@ -135,6 +139,7 @@ class Ratios:
     whole: list[float] = field(default_factory=list)  # As `watched`, by whole turns.
     stretch: list[float] = field(default_factory=list)  # The governor's, at the end.
     exceeded: list[int] = field(default_factory=list)  # How often it had nothing left to stretch.
+    thinned: list[str] = field(default_factory=list)  # What the report says of that; with --level all alone.
     # Of each round: what the medians are of.
     cycles: list[dict[str, list[float]]] = field(default_factory=list)
     steps_ns: list[dict[str, list[int]]] = field(default_factory=list)  # Of all turns, of each process.
@@ -174,6 +179,16 @@ def governed_percent(run: pathlib.Path, warmup: int, step_ms: float) -> float:
     """What the probe says it took of a step, on average over the steps after the warm-up."""
     probe = [int(ns) for step, ns in query(run, "steps", "step,probe_ns") if int(step) >= warmup]
     return 100 * statistics.mean(probe) / (step_ms * 1e6)
+
+
+def report_says_thinned(run: pathlib.Path) -> str:
+    """The sentence of the run's report on what the governor took less often; "" where it says nothing."""
+    page = run.with_suffix(".html")
+    subprocess.run(
+        [str(TELLTALE), "report", str(run), "-o", str(page)], check=True, stdout=subprocess.DEVNULL
+    )
+    said = re.search(r"Capture: the governor acted [^<]*?\.(?= |<)", page.read_text(encoding="utf-8"))
+    return html.unescape(said[0]) if said else ""
 
 
 def captured_percent(
@@ -272,6 +287,7 @@ def one_round(
         else:
             accounted = governed_percent(run, settled, step_ms)
             extra = captured_percent(captured, watched.steps_ns, turn, settled, None, step_ms)
+            ratios.thinned.append(report_says_thinned(run))
         ratios.plain_ms.append(step_ms)
         ratios.cycles.append(cycles)
         ratios.steps_ns.append({name: trainer.steps_ns for name, trainer in trainers.items()})
@@ -505,6 +521,8 @@ def main() -> int:
                 [value + beside for value in values] for values in (ratios.watched, ratios.calm, ratios.whole)
             )
             said = verdict(watched, ratios.plain, limit) if threads == 1 else "beside"
+            if unsaid := sum(not words for words in ratios.thinned):
+                said = "FAIL"
             said_all.add(said)
             print(
                 f"{name:<12} {threads:>7} {statistics.median(ratios.plain_ms):>6.2f} ms"
@@ -520,6 +538,12 @@ def main() -> int:
                     f"  a busy core beside a training slows it by {statistics.median(ratios.busy):.1f} %:"
                     f" of telltale's figures {beside:.2f} % are that, by the helpers' share"
                 )
+            if unsaid:
+                print(
+                    f"  the report of {unsaid} of {len(ratios.thinned)} rounds does not say what was thinned"
+                )
+            elif ratios.thinned:
+                print(f"  the last round's report: {ratios.thinned[-1]}")
             if options.level == DEFAULT_LEVEL and (thinned := sum(stretch > 1 for stretch in ratios.stretch)):
                 print(
                     f"  in {thinned} of {len(ratios.stretch)} rounds the governor thinned the statistics at the end"
