@@ -29,11 +29,13 @@ def test_cv(run):
 
 def test_the_scikit_learn_api(run):
     pytest.importorskip("sklearn")
-    cases.check_sklearn(run(cases.SKLEARN).assert_clean())
+    recorded = run(cases.SKLEARN, cases.EVERYTHING, options=WHATEVER_IT_COSTS).assert_clean()
+    cases.check_sklearn(recorded.folder, recorded)
 
 
 def test_a_loop_of_the_users_own(run):
-    cases.check_loop(run(cases.LOOP).assert_clean())
+    recorded = run(cases.LOOP, cases.EVERYTHING, options=WHATEVER_IT_COSTS).assert_clean()
+    cases.check_loop(recorded.folder, recorded)
 
 
 def test_trainings_are_bit_identical(run):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,19 @@ EVERYTHING = """
 take = ["values", "statistics"]
 interval = 1
 """
+
+# All that docs/guide/xgboost.md has.
+COLLECTIONS = {
+    "metrics",
+    "losses",
+    "hyperparameters",
+    "predictions",
+    "labels",
+    "feature_importance",
+    "full_shap",
+    "average_shap",
+    "trees",
+}
 
 # The wait is the test's alone, for the first round is to be in the records whatever the machine does meanwhile.
 DATA = """
@@ -45,67 +59,125 @@ dtrain = xgb.DMatrix(X, y, feature_names=NAMES)
 dvalid = xgb.DMatrix(X_valid, y_valid, feature_names=NAMES)
 """
 
-# Each round of the finished model is computed once more, from the model cut after it.
+# What XGBoost itself gives of each round of a finished model, computed from the model cut after it.
+TELL = """
+KINDS = ("weight", "gain", "cover", "total_gain", "total_cover")
+
+def tell(step, collection, name, value):
+    if not isinstance(value, (int, float, np.ndarray)):
+        value = np.frombuffer(str(value).encode(), np.uint8)
+    value = np.asarray(value)
+    told = {"step": step, "collection": collection, "name": name}
+    print("TOLD " + json.dumps({**told, "dtype": value.dtype.str, "values": value.tolist()}))
+
+def tell_metric(name, values):
+    for step, value in enumerate(values):
+        tell(step, "metrics" if name.endswith("-auc") else "losses", name, value)
+
+def tell_model(booster, given, train, evaluated, features=NAMES, fold=""):
+    for step in range(booster.num_boosted_rounds()):
+        model = booster[: step + 1]
+        for name, value in given.items():
+            tell(step, "hyperparameters", f"{fold}hyperparameters/{name}", value)
+        tell(step, "predictions", f"{fold}predictions", model.predict(evaluated))
+        tell(step, "labels", f"{fold}labels", evaluated.get_label())
+        for kind in KINDS:
+            scores = model.get_score(importance_type=kind)
+            for name in features:
+                share = scores.get(name, 0.0) / sum(scores.values())
+                tell(step, "feature_importance", f"{fold}feature_importance/{kind}/{name}", share)
+        # The feature called bias keeps its name.
+        columns = [*features, "(bias)" if "bias" in features else "bias"]
+        for name, column in zip(columns, model.predict(train, pred_contribs=True).T):
+            tell(step, "full_shap", f"{fold}full_shap/{name}", column)
+            tell(step, "average_shap", f"{fold}average_shap/{name}", np.abs(column).mean(dtype=np.float64))
+        tree = booster[step : step + 1].get_dump(with_stats=True, dump_format="json")[0]
+        tell(step, "trees", f"{fold}trees/json", f'{{"first_tree": {step}, "trees": [{tree}]}}')
+"""
+
 TRAIN = (
     DATA
+    + TELL
     + """
-ROUNDS = 6
 params = {
     "objective": "binary:logistic", "eval_metric": ["auc", "logloss"], "eta": 0.25, "max_depth": 3, "nthread": 1,
     "tree_method": "exact",
 }
 result = {}
 booster = xgb.train(
-    params, dtrain, ROUNDS, evals=[(dtrain, "train"), (dvalid, "valid")], evals_result=result, verbose_eval=False
+    params, dtrain, 6, evals=[(dtrain, "train"), (dvalid, "valid")], evals_result=result, verbose_eval=False
 )
-rounds = []
-for i in range(ROUNDS):
-    model = booster[: i + 1]
-    shap = model.predict(dtrain, pred_contribs=True)
-    scores = {}
-    for kind in ("weight", "gain", "cover", "total_gain", "total_cover"):
-        score = model.get_score(importance_type=kind)
-        total = sum(score.values())
-        scores[kind] = [score.get(name, 0.0) / total for name in NAMES]
-    rounds.append({
-        "predictions": model.predict(dvalid).tolist(),
-        "importance": scores,
-        "shap": shap.tolist(),
-        "tree": json.loads(booster[i : i + 1].get_dump(with_stats=True, dump_format="json")[0]),
-    })
-print(json.dumps({"result": result, "rounds": rounds, "labels": y_valid.tolist()}))
+for data in result:
+    for metric in result[data]:
+        tell_metric(f"{data}-{metric}", result[data][metric])
+tell_model(booster, params, dtrain, dvalid)
 """
 )
 
 CV = (
     DATA
+    + TELL
     + """
+class Keep(xgb.callback.TrainingCallback):
+    def before_training(self, model): self.folds = model.cvfolds; return model
+keep = Keep()
 params = {"objective": "reg:squarederror", "eta": 0.5, "max_depth": 2, "nthread": 1}
-table = xgb.cv(params, dtrain, 5, nfold=3, metrics=["rmse", "mae"], seed=3, as_pandas=False)
+metrics = ["rmse", "mae", "auc"]
+table = xgb.cv(params, dtrain, 5, nfold=3, metrics=metrics, seed=3, as_pandas=False, callbacks=[keep])
+for data in ("train", "test"):
+    for metric in metrics:
+        tell_metric(f"{data}-{metric}", table[f"{data}-{metric}-mean"])
+for number, fold in enumerate(keep.folds):
+    tell_model(fold.bst, {**params, "eval_metric": metrics}, fold.dtrain, fold.dtest, fold=f"fold{number}/")
 print(json.dumps(table))
 """
 )
 
 SKLEARN = (
     DATA
+    + TELL
     + """
 import pickle
-model = xgb.XGBClassifier(n_estimators=40, max_depth=2, learning_rate=0.5, n_jobs=1, early_stopping_rounds=3)
+model = xgb.XGBClassifier(n_estimators=40, max_depth=2, learning_rate=0.5, n_jobs=1, early_stopping_rounds=3,
+                          eval_metric=["auc", "logloss"])
 model.fit(X, y, eval_set=[(X, y), (X_valid, y_valid)], verbose=False)
 restored = pickle.loads(pickle.dumps(model))
 assert (restored.predict_proba(X) == model.predict_proba(X)).all()
-print(json.dumps({"result": model.evals_result(), "best": model.best_iteration}))
+result, booster = model.evals_result(), model.get_booster()
+for data in result:
+    for metric in result[data]:
+        tell_metric(f"{data}-{metric}", result[data][metric])
+given = {name: value for name, value in model.get_xgb_params().items() if value is not None}
+features = [f"f{i}" for i in range(4)]
+tell_model(booster, given, xgb.DMatrix(X), xgb.DMatrix(X_valid, y_valid), features)
+rounds = booster.num_boosted_rounds()
+importances = {}
+for kind in KINDS:
+    model.importance_type = kind
+    importances[kind] = dict(zip(features, model.feature_importances_.tolist()))
+print(json.dumps({
+    "rounds": rounds, "best": model.best_iteration, "importances": importances,
+    "probabilities": model.predict_proba(X_valid, iteration_range=(0, rounds))[:, 1].tolist(),
+}))
 """
 )
 
 # A loop of the user's own, without train or cv.
 LOOP = (
     DATA
+    + TELL
     + """
-booster = xgb.Booster({"objective": "reg:squarederror", "eta": 0.3, "max_depth": 2, "nthread": 1}, [dtrain, dvalid])
+params = {"objective": "reg:squarederror", "eta": 0.3, "max_depth": 2, "nthread": 1, "eval_metric": ["auc", "rmse"]}
+booster = xgb.Booster(params, [dtrain, dvalid])
+result = {}
 for i in range(4):
     booster.update(dtrain, i)
-    print(booster.eval_set([(dtrain, "train"), (dvalid, "valid")], i))
+    for field in booster.eval_set([(dtrain, "train"), (dvalid, "valid")], i).split()[1:]:
+        name, value = field.split(":")
+        result.setdefault(name, []).append(float(value))
+for name in result:
+    tell_metric(name, result[name])
+tell_model(booster, params, dtrain, dtrain)
 """
 )
 
@@ -180,20 +252,26 @@ def values(folder: Path, row: dict[str, Any]) -> Any:
     raise AssertionError(f"no file of {row}")
 
 
+def by_name_and_step(rows: Iterable[dict[str, Any]]) -> dict[tuple[str, int], dict[str, Any]]:
+    found: dict[tuple[str, int], dict[str, Any]] = {}
+    for row in rows:
+        key = row["name"], row["step"]
+        assert key not in found, key
+        found[key] = row
+    return found
+
+
 class Tensors:
     """The values that a run holds, by name and step."""
 
     def __init__(self, folder: Path, recorded: Any):
         self._folder = folder
-        self._rows = {(row["name"], row["step"]): row for row in recorded.table("tensors")}
         # Besides the tensors there is a row for the header of each file.
-        self.names = {name for name, _ in self._rows if name != "__header__"}
+        self.rows = by_name_and_step(row for row in recorded.table("tensors") if row["name"] != "__header__")
+        self.names = {name for name, _ in self.rows}
 
     def __call__(self, name: str, step: int) -> Any:
-        return values(self._folder, self._rows[(name, step)])
-
-    def row(self, name: str, step: int) -> dict[str, Any]:
-        return self._rows[(name, step)]
+        return values(self._folder, self.rows[(name, step)])
 
 
 def train_steps(recorded: Any) -> list[dict[str, Any]]:
@@ -207,62 +285,49 @@ def series(recorded: Any, name: str) -> list[float]:
 
 
 def check_train(folder: Path, recorded: Any) -> None:
-    """Of TRAIN under EVERYTHING: steps, metrics, and each collection against XGBoost's own values."""
-    truth = json.loads(recorded.out.splitlines()[-1])
-    rounds = truth["rounds"]
-    check_steps(recorded, len(rounds))
-    for data in ("train", "valid"):
-        for metric in ("auc", "logloss"):
-            assert series(recorded, f"{data}-{metric}") == truth["result"][data][metric]
+    """Of TRAIN under EVERYTHING."""
+    check_steps(recorded, 6)
+    check_told(folder, recorded)
     # AUC comes first and is no loss.
-    assert series(recorded, "loss") == truth["result"]["train"]["logloss"]
+    assert series(recorded, "loss") == series(recorded, "train-logloss")
     assert series(recorded, "lr")[0] == 0.25
+
+
+def check_told(folder: Path, recorded: Any) -> None:
+    """The run holds the tensors that the script told of, and no others."""
+    told = by_name_and_step(
+        json.loads(line[5:]) for line in recorded.out.splitlines() if line.startswith("TOLD ")
+    )
     tensors = Tensors(folder, recorded)
-    features = ["age", "bias", "height", "unused"]
-    for step, expected in enumerate(rounds):
-        check_round(tensors, step, expected, features)
-        assert tensors("train-auc", step) == truth["result"]["train"]["auc"][step]
-        assert tensors.row("train-auc", step)["collection"] == "metrics"
-        assert tensors.row("valid-logloss", step)["collection"] == "losses"
-        assert tensors("labels", step).tolist() == truth["labels"]
-        assert tensors("hyperparameters/max_depth", step) == 3
-        assert tensors("hyperparameters/eta", step) == 0.25
-        assert bytes(tensors("hyperparameters/objective", step)) == b"binary:logistic"
-    check_statistics(recorded, tensors)
+    statistics = by_name_and_step(recorded.table("statistics"))
+    assert {row["collection"] for row in told.values()} == COLLECTIONS
+    assert told.keys() == tensors.rows.keys(), told.keys() ^ tensors.rows.keys()
+    assert told.keys() == statistics.keys(), told.keys() ^ statistics.keys()
+    for key, expected in told.items():
+        array, found = numpy.array(expected["values"], expected["dtype"]), tensors(*key)
+        assert (found.dtype, found.shape) == (array.dtype, array.shape), key
+        numpy.testing.assert_allclose(found, array, rtol=1e-6, err_msg=str(key))
+        for row in (tensors.rows[key], statistics[key]):
+            assert (row["collection"], row["mode"]) == (expected["collection"], "TRAIN"), key
+        assert statistics[key]["dtype"] == array.dtype.name
+        check_statistics(statistics[key], array)
+    for name in {row["name"] for row in told.values() if row["collection"] in ("metrics", "losses")}:
+        of_name = [told[key]["values"] for key in sorted(told) if key[0] == name]
+        assert series(recorded, name) == of_name
 
 
-def check_round(tensors: Tensors, step: int, expected: dict[str, Any], features: list[str]) -> None:
-    predictions = tensors("predictions", step)
-    assert predictions.dtype == numpy.float32
-    numpy.testing.assert_allclose(predictions, expected["predictions"], rtol=1e-5)
-    for kind, shares in expected["importance"].items():
-        found = [tensors(f"feature_importance/{kind}/{feature}", step) for feature in features]
-        assert all(each.shape == () for each in found)
-        numpy.testing.assert_allclose(found, shares, rtol=1e-5)
-        assert sum(found) == pytest.approx(1)
-    shap = numpy.array(expected["shap"])
-    # One column each; the feature called bias keeps its name.
-    for column, name in enumerate([*features, "(bias)"]):
-        full = tensors(f"full_shap/{name}", step)
-        assert full.dtype == numpy.float32 and full.shape == (200,)
-        numpy.testing.assert_allclose(full, shap[:, column], rtol=1e-4, atol=1e-6)
-        average = tensors(f"average_shap/{name}", step)
-        assert average.dtype == numpy.float64 and average.shape == ()
-        numpy.testing.assert_allclose(average, numpy.abs(shap[:, column]).mean(), rtol=1e-4, atol=1e-7)
-    added = json.loads(bytes(tensors("trees/json", step)))
-    assert added == {"first_tree": step, "trees": [expected["tree"]]}
-
-
-def check_statistics(recorded: Any, tensors: Tensors) -> None:
-    """Each statistic against numpy over the recorded values."""
-    rows = recorded.table("statistics", mode="TRAIN")
-    assert {row["name"] for row in rows} == tensors.names
-    for row in rows:
-        array = tensors(row["name"], row["step"]).astype(numpy.float64)
-        assert row["count"] == array.size and row["zero_count"] == int((array == 0).sum())
-        assert math.isclose(row["mean"], array.mean(), rel_tol=1e-9, abs_tol=1e-6 * float(abs(array).mean()))
-        assert math.isclose(row["l2"], math.sqrt(float((array**2).sum())), rel_tol=1e-5, abs_tol=1e-12)
-        assert row["min"] == array.min() and row["max"] == array.max()
+def check_statistics(row: dict[str, Any], array: Any) -> None:
+    """Counts exact, the mean within 1e-6 of mean|x|, other moments within 1e-5 of themselves."""
+    what = row["name"], row["step"]
+    x = array.astype(numpy.float64)
+    assert (row["count"], row["zero_count"]) == (x.size, int((x == 0).sum())), what
+    assert row["nan_count"] == row["inf_count"] == 0, what
+    l1, l2 = float(abs(x).sum()), math.sqrt(float((x * x).sum()))
+    mean_abs = l1 / x.size
+    assert abs(row["mean"] - x.mean()) <= 1e-6 * mean_abs, what
+    moments = {"min": x.min(), "max": x.max(), "std": x.std(), "l1": l1, "l2": l2}
+    for moment, expected in moments.items():
+        assert math.isclose(row[moment], expected, rel_tol=1e-5), (what, moment, expected)
 
 
 def check_steps(recorded: Any, rounds: int) -> None:
@@ -279,46 +344,37 @@ def check_cv(folder: Path, recorded: Any) -> None:
     """Of CV under EVERYTHING: means and deviations of the metrics, and tensors of each fold."""
     table = json.loads(recorded.out.splitlines()[-1])
     check_steps(recorded, 5)
-    for name in ("train-rmse", "test-rmse", "train-mae", "test-mae"):
-        assert series(recorded, name) == pytest.approx(table[f"{name}-mean"])
+    check_told(folder, recorded)
+    for name in ("train-rmse", "test-rmse", "train-mae", "test-mae", "train-auc", "test-auc"):
         assert series(recorded, f"{name}-std") == pytest.approx(table[f"{name}-std"])
     assert series(recorded, "loss") == series(recorded, "train-rmse")
-    tensors = Tensors(folder, recorded)
-    for fold in range(3):
-        test_rows = tensors(f"fold{fold}/labels", 0).size
-        assert test_rows in (66, 67)
-        assert tensors(f"fold{fold}/predictions", 4).shape == (test_rows,)
-        assert tensors(f"fold{fold}/full_shap/age", 4).shape == (200 - test_rows,)
-        assert json.loads(bytes(tensors(f"fold{fold}/trees/json", 4)))["first_tree"] == 4
-        # The metric of the fold, from its predictions and labels.
-    errors = [tensors(f"fold{i}/predictions", 2) - tensors(f"fold{i}/labels", 2) for i in range(3)]
-    rmse = [math.sqrt(float((error.astype(numpy.float64) ** 2).mean())) for error in errors]
-    assert series(recorded, "test-rmse")[2] == pytest.approx(numpy.mean(rmse), rel=1e-4)
     begun = recorded.events("boosting.start")
     assert [event["facts"]["api"] for event in begun] == ["cv"]
     assert begun[0]["facts"]["folds"] == 3 and begun[0]["facts"]["hyperparameters"]["max_depth"] == 2
 
 
-def check_sklearn(recorded: Any) -> None:
-    """Of SKLEARN: early stopping, and metrics under the names that XGBoost gives the sets."""
+def check_sklearn(folder: Path, recorded: Any) -> None:
+    """Of SKLEARN under EVERYTHING: early stopping, and what the estimator itself gives of its last round."""
     told = json.loads(recorded.out.splitlines()[-1])
-    rounds = len(told["result"]["validation_0"]["logloss"])
+    rounds = told["rounds"]
     assert 3 < rounds < 40 and told["best"] == rounds - 4
     check_steps(recorded, rounds)
-    for name, of_set in told["result"].items():
-        assert series(recorded, f"{name}-logloss") == of_set["logloss"]
-    assert series(recorded, "loss") == told["result"]["validation_0"]["logloss"]
+    check_told(folder, recorded)
+    assert series(recorded, "loss") == series(recorded, "validation_0-logloss")
+    tensors = Tensors(folder, recorded)
+    numpy.testing.assert_allclose(tensors("predictions", rounds - 1), told["probabilities"], rtol=1e-6)
+    for kind, shares in told["importances"].items():
+        found = {name: float(tensors(f"feature_importance/{kind}/{name}", rounds - 1)) for name in shares}
+        assert found == pytest.approx(shares)
     facts = recorded.events("boosting.start")[0]["facts"]
     assert facts["rows"] == 200 and facts["features"] == 4 and facts["training"] == 1
     assert facts["evaluation_sets"] == ["validation_0", "validation_1"]
     assert facts["hyperparameters"]["learning_rate"] == 0.5
 
 
-def check_loop(recorded: Any) -> None:
-    """Of LOOP: each update a step, what eval_set gave its metrics."""
+def check_loop(folder: Path, recorded: Any) -> None:
+    """Of LOOP under EVERYTHING: each update a step, what eval_set gave its metrics."""
     check_steps(recorded, 4)
-    lines = [line.split() for line in recorded.out.splitlines()]
-    for at, name in ((1, "train-rmse"), (2, "valid-rmse")):
-        assert series(recorded, name) == [float(line[at].split(":")[1]) for line in lines]
+    check_told(folder, recorded)
     assert series(recorded, "loss") == series(recorded, "train-rmse")
     assert [event["facts"]["api"] for event in recorded.events("boosting.start")] == ["update"]
