@@ -47,14 +47,15 @@ def by_turns(model: str, cycles: int) -> None:
         folder = pathlib.Path(name)
         commands = {"plain": plain, "plain2": plain}
         commands |= {level: watched(level, folder / f"run-{level}", plain) for level in LEVELS}
-        trainers = []
-        for trainer, command in commands.items():
-            kind = WatchedTrainer if trainer in LEVELS else Trainer
-            trainers.append(stack.enter_context(kind(trainer, command, 1, folder)))
-            trainers[-1].answer()
-            if isinstance(trainers[-1], WatchedTrainer):
-                trainers[-1].pause()
-                stack.callback(trainers[-1].resume)
+        trainers: list[Trainer] = []
+        for kind, command in commands.items():
+            make = WatchedTrainer if kind in LEVELS else Trainer
+            trainer = stack.enter_context(make(kind, command, 1, folder))
+            trainer.answer()
+            if isinstance(trainer, WatchedTrainer):
+                trainer.pause()
+                stack.callback(trainer.resume)
+            trainers.append(trainer)
         turns: dict[str, list[int]] = {trainer.name: [] for trainer in trainers}
         for _ in range(cycles):
             for trainer in trainers:

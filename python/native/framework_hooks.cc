@@ -33,7 +33,9 @@ PyObject* g_unscaled = nullptr;
 bool g_scale_pending = false;
 
 SeenCache g_roots;
+/// Optimizers that were told of since g_optimizers_epoch: a forked trainer tells of its own.
 SeenCache g_optimizers;
+std::uint32_t g_optimizers_epoch = 0;
 
 /// Counts a call on the thread's stack.
 class Depth {
@@ -258,6 +260,10 @@ std::uint64_t OptimizerId(const PyObject* optimizer) {
 
 /// What is done once a step before an optimizer changes the weights.
 void BeforeOptimizer(PyObject* optimizer) {
+  if (g_optimizers_epoch != g_epoch) {
+    g_optimizers.Clear();
+    g_optimizers_epoch = g_epoch;
+  }
   if (g_optimizers.Insert(optimizer)) {
     CallAdapter(g_adapter.on_optimizer, optimizer, "on_optimizer");
   }

@@ -23,7 +23,30 @@ std::vector<std::string> ShedWords(std::uint32_t shed) {
   return {plan::kShedOrder.begin(), end};
 }
 
-std::string Message(const plan::Governor::Decision& decision, double budget) {
+/// Which collections are taken less often, with the interval that holds and the planned one.
+std::string Stretched(std::span<const plan::PlannedInterval> intervals, std::uint32_t stretch) {
+  constexpr std::size_t kShown = 8;
+  const auto shown = intervals.first(std::min(intervals.size(), kShown));
+  std::string words;
+  for (std::size_t i = 0; i < shown.size(); ++i) {
+    const auto& [collection, mode, steps] = shown[i];
+    words += collection;
+    const bool last = i + 1 == shown.size();
+    if (!last && shown[i + 1].mode == mode && shown[i + 1].steps == steps) {
+      words += ", ";
+      continue;
+    }
+    if (mode) words += fmt::format(" in {}", kModes[*mode]);
+    words += fmt::format(" each {} steps instead of {}{}", plan::Stretched(steps, stretch), steps,
+                         last ? "" : "; ");
+  }
+  if (shown.empty()) return {};
+  const std::size_t more = intervals.size() - shown.size();
+  return fmt::format(" ({}{})", words, more > 0 ? fmt::format("; and {} more", more) : "");
+}
+
+std::string Message(const plan::Governor::Decision& decision,
+                    std::span<const plan::PlannedInterval> intervals, double budget) {
   const std::string cost =
       fmt::format("Telltale costs {:.2f} % of step time, the budget is {:.2f} %",
                   decision.share * 100, budget * 100);
@@ -31,8 +54,8 @@ std::string Message(const plan::Governor::Decision& decision, double budget) {
   std::string done;
   const auto add = [&](const std::string& text) { done += (done.empty() ? "" : ", ") + text; };
   if (decision.thinning.stretch > 1) {
-    add(fmt::format("tensors are taken {} times less often than planned",
-                    decision.thinning.stretch));
+    add(fmt::format("tensors are taken {} times less often than planned{}",
+                    decision.thinning.stretch, Stretched(intervals, decision.thinning.stretch)));
   }
   if (decision.thinning.shed > 0) {
     std::string words;
@@ -74,7 +97,7 @@ void Budget::Say(const plan::Governor::Decision& decision, std::int64_t now_ns, 
     event.severity = "medium";
   }
   event.subject = "plan";
-  event.message = Message(decision, share_);
+  event.message = Message(decision, intervals_, share_);
   event.data = JsonText(nlohmann::ordered_json{{"stretch", decision.thinning.stretch},
                                                {"shed", ShedWords(decision.thinning.shed)},
                                                {"sampling_stretch", decision.sampling_stretch},

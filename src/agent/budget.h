@@ -7,10 +7,12 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "agent/outbox.h"
 #include "format/batch.h"
+#include "plan/compiler.h"
 #include "plan/governor.h"
 
 namespace telltale::agent {
@@ -21,8 +23,9 @@ std::optional<unsigned> ModeOf(std::string_view mode);
 class Budget {
  public:
   /// `share` is a fraction of step time.
-  Budget(double share, std::span<const plan::PlannedRule> rules)
-      : share_(share), governor_(share, rules) {}
+  Budget(double share, std::span<const plan::PlannedRule> rules,
+         std::vector<plan::PlannedInterval> intervals = {})
+      : share_(share), governor_(share, rules), intervals_(std::move(intervals)) {}
 
   /// Steps of the batch that the journal is given next.
   void Offer(const std::vector<format::StepRow>& steps);
@@ -34,7 +37,11 @@ class Budget {
   void OwnCost(double share, std::int64_t now_ns, Outbox* outbox);
 
   /// Another plan.
-  void Restart(std::span<const plan::PlannedRule> rules) { governor_.SetRules(rules); }
+  void Restart(std::span<const plan::PlannedRule> rules,
+               std::vector<plan::PlannedInterval> intervals) {
+    governor_.SetRules(rules);
+    intervals_ = std::move(intervals);
+  }
   /// The rules, thinned as thinning() says, went to the producers.
   void Published(std::int64_t now_ns) { governor_.Published(now_ns); }
   const plan::Thinning& thinning() const { return governor_.thinning(); }
@@ -52,6 +59,7 @@ class Budget {
 
   const double share_;
   plan::Governor governor_;
+  std::vector<plan::PlannedInterval> intervals_;
   std::int64_t strained_until_ns_ = 0;
   std::vector<plan::StepCost> offered_;
 };

@@ -74,6 +74,35 @@ TEST(Budget, StepsThatTheJournalRefusesCountOnce) {
   EXPECT_NE(said[0].message.find("times less often"), std::string::npos) << said[0].message;
 }
 
+TEST(Budget, WhatIsTakenLessOftenIsNamed) {
+  std::vector<plan::PlannedInterval> intervals = {
+      {"weights", {}, 100}, {"gradients", {}, 100}, {"losses", 0, 10}, {"losses", 1, 1}};
+  Budget budget(0.01, EveryStep(), intervals);
+  Outbox outbox;
+  budget.Offer(Steps(8));
+  budget.Commit(0, &outbox);
+  const auto stretch = budget.thinning().stretch;
+  const auto each = [&](std::uint32_t planned) {
+    return " each " + std::to_string(planned * stretch) + " steps instead of " +
+           std::to_string(planned);
+  };
+  const auto said = Said(&outbox);
+  ASSERT_EQ(said.size(), 1U);
+  EXPECT_TRUE(said[0].message.ends_with("than planned (weights, gradients" + each(100) +
+                                        "; losses in TRAIN" + each(10) + "; losses in EVAL" +
+                                        each(1) + ")"))
+      << said[0].message;
+
+  intervals.resize(11, {"more", {}, 1});
+  budget.Restart(EveryStep(), intervals);
+  budget.Published(800 * kMs);
+  budget.Offer(Steps(8, 8));
+  budget.Commit(0, &outbox);
+  const auto again = Said(&outbox);
+  ASSERT_EQ(again.size(), 1U);
+  EXPECT_TRUE(again[0].message.ends_with("; and 3 more)")) << again[0].message;
+}
+
 TEST(Budget, ThatItCannotBeKeptIsSaidOnce) {
   Budget budget(0.01, {});
   Outbox outbox;

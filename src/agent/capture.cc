@@ -59,7 +59,7 @@ Capture::Capture(CaptureOptions options, Answered answered, plan::Compiled compi
       plan_(options_.plan),
       compiled_(std::move(compiled)),
       windows_(std::move(windows)),
-      budget_(options_.overhead_budget, compiled_.planned()),
+      budget_(options_.overhead_budget, compiled_.planned(), compiled_.intervals()),
       requests_(options_.run) {}
 
 void Capture::SayPlan(const std::string& who, const std::string& id, std::int64_t now_ns,
@@ -104,7 +104,7 @@ Result<plan::CapturePlan> Capture::PlanOf(const std::string& body, std::int64_t 
     }
     return base == "current" ? plan::Union(plan_, asked) : asked;
   } catch (const std::exception& error) {
-    return Status(Code::kUsage, fmt::format("the request cannot be read: {}", error.what()));
+    return Status(Code::kUsage, fmt::format("the request cannot be read: {}", JsonTrouble(error)));
   }
 }
 
@@ -120,7 +120,7 @@ Status Capture::Edit(plan::CapturePlan plan) {
   plan_ = std::move(plan);
   compiled_ = std::move(compiled);
   windows_ = std::move(windows);
-  budget_.Restart(compiled_.planned());
+  budget_.Restart(compiled_.planned(), compiled_.intervals());
   ++epoch_;
   edited_ = true;
   return {};
@@ -158,7 +158,7 @@ Status Capture::EditWindows(const store::Request& request, std::string* windows)
     ForgetOldWindows(&all.windows);
     return Edit(std::move(all));
   } catch (const std::exception& error) {
-    return Status(Code::kUsage, fmt::format("the request cannot be read: {}", error.what()));
+    return Status(Code::kUsage, fmt::format("the request cannot be read: {}", JsonTrouble(error)));
   }
 }
 

@@ -133,7 +133,7 @@ Status Stopper::Take(const store::Request& request, std::int64_t now_ns, Outbox*
     stop.checkpoint_ns = *checkpoint;
     stop.grace_ns = *grace;
   } catch (const std::exception& error) {
-    return {Code::kUsage, fmt::format("the request cannot be read: {}", error.what())};
+    return {Code::kUsage, fmt::format("the request cannot be read: {}", JsonTrouble(error))};
   }
   stop.begun_ns = now_ns;
   // Of an agent before us: whom it has signalled their marks say.

@@ -23,4 +23,10 @@ std::string JsonText(const nlohmann::ordered_json& json) {
   return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
+std::string JsonTrouble(const std::exception& error) {
+  std::string_view words = error.what();
+  if (words.starts_with("[json.exception.")) words.remove_prefix(words.find("] ") + 2);
+  return std::string(words);
+}
+
 }  // namespace telltale

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdint>
-#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -179,16 +178,8 @@ int Advise(const Args& args) {
   KeepFreedMemoryOfReading();
   RunsOrTraces traces;
   std::string run = args.run;
-  if (const Status opened = traces.Open("advise", &run); !opened.ok()) {
+  if (const Status opened = traces.OpenRun("advise", &run); !opened.ok()) {
     return Fail("advise", opened);
-  }
-  std::error_code error;
-  if (!std::filesystem::exists(std::filesystem::path(run) / "run.json", error)) {
-    return Fail("advise",
-                {Code::kUnusable,
-                 fmt::format("{} is no run directory and no trace: give one that `telltale run` or "
-                             "`telltale import` made, or a profiler's trace",
-                             args.run)});
   }
   const auto advice = advice::Advise(run, options);
   if (!advice.ok()) return Fail("advise", advice.status());

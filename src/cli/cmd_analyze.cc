@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <charconv>
-#include <filesystem>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -103,15 +102,7 @@ int Analyze(const AnalyzeArgs& args) {
   std::string against = args.against;
   for (std::string* const path : {&run, &against}) {
     if (path->empty()) continue;
-    const std::string given = *path;
-    if (const Status opened = traces.Open("analyze", path); !opened.ok()) return fail(opened);
-    std::error_code error;
-    if (!std::filesystem::exists(std::filesystem::path(*path) / "run.json", error)) {
-      return fail({Code::kUnusable,
-                   fmt::format("{} is no run directory and no trace: give one that `telltale run` "
-                               "or `telltale import` made, or a profiler's trace",
-                               given)});
-    }
+    if (const Status opened = traces.OpenRun("analyze", path); !opened.ok()) return fail(opened);
   }
   options.against = against;
   auto source = TraceSource::Open(run, options.ranks, analysis->trace);

@@ -190,7 +190,7 @@ int Compare(const CompareFlags& flags) {
   std::string run_a = flags.a;
   std::string run_b = flags.b;
   for (std::string* const path : {&run_a, &run_b}) {
-    if (const Status opened = traces.Open("compare", path); !opened.ok()) {
+    if (const Status opened = traces.OpenRun("compare", path); !opened.ok()) {
       return Fail("compare", opened);
     }
   }

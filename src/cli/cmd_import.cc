@@ -236,7 +236,7 @@ void RegisterImport(CLI::App& app, Context* context) {
       "The format shows by the content; --format, or its name before the files, says it.\n"
       "smdebug: tensors that SageMaker Debugger's library saved; the hook's out_dir." +
           lines,
-      {0, 3, 7, 9});
+      {0, 3, 7, 8, 9});
   auto args = std::make_shared<Args>();
   AddOption(command, "FILES", args->paths, "Files or folders of one format, a file a rank");
   AddOption(command, "-o,--output", args->run, "Run directory to make");

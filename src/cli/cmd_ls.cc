@@ -110,6 +110,7 @@ int Ls(const std::string& path, bool json) {
   std::vector<Line> lines;
   std::vector<std::string> broken;
   std::vector<std::string> damaged;
+  Code code = Code::kPartial;
   for (const fs::path& run : found) {
     const auto data = server::ReadCard(run);
     if (data.ok()) {
@@ -117,6 +118,8 @@ int Ls(const std::string& path, bool json) {
       if (!lines.back().damage.empty()) damaged.push_back(lines.back().damage);
     } else {
       broken.push_back(data.status().message());
+      // Of a run that is all there is to list nothing was used.
+      if (run == path) code = data.status().code();
     }
   }
   std::stable_sort(lines.begin(), lines.end(),
@@ -136,17 +139,18 @@ int Ls(const std::string& path, bool json) {
   if (broken.empty() && damaged.empty()) return 0;
   if (!json) {
     for (const auto* messages : {&broken, &damaged}) {
-      for (const std::string& message : *messages) Fail("ls", Status(Code::kPartial, message));
+      for (const std::string& message : *messages) Fail("ls", Status(code, message));
     }
   }
-  return static_cast<int>(Code::kPartial);
+  return static_cast<int>(code);
 }
 
 }  // namespace
 
 void RegisterLs(CLI::App& app, Context* context) {
-  CLI::App* command = AddCommand(app, "ls", "List the runs below a folder",
-                                 "  telltale ls telltale-runs\n  telltale ls . --json", {0, 3, 7});
+  CLI::App* command =
+      AddCommand(app, "ls", "List the runs below a folder",
+                 "  telltale ls telltale-runs\n  telltale ls . --json", {0, 3, 7, 8});
   auto path = std::make_shared<std::string>(".");
   auto json = std::make_shared<bool>(false);
   AddOption(command, "PATH", *path, "Folder (default: the current one)");

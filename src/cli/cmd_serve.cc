@@ -21,6 +21,7 @@
 #include "cli/run_or_trace.h"
 #include "cli/window_request.h"
 #include "server/http_server.h"
+#include "store/run_info.h"
 
 namespace telltale::cli {
 namespace {
@@ -71,6 +72,7 @@ int Serve(Args args) {
                                 "no PATH: name a run or a folder that holds runs: "
                                 "telltale serve telltale-runs"));
   }
+  const bool beside = args.link_fd >= 0;
   for (const std::string& path : args.paths) {
     std::error_code error;
     if (!std::filesystem::is_directory(path, error)) {
@@ -79,8 +81,12 @@ int Serve(Args args) {
                                                       "folder that holds runs",
                                                       path)));
     }
+    // One in a folder is listed as unreadable beside the others.
+    if (beside || !std::filesystem::exists(std::filesystem::path(path) / "run.json", error)) {
+      continue;
+    }
+    if (const auto info = store::ReadRunInfo(path); !info.ok()) return Fail("serve", info.status());
   }
-  const bool beside = args.link_fd >= 0;
   if (beside) {
     // It must never outlive its supervisor, nor take from the training what that needs.
     ::prctl(PR_SET_PDEATHSIG, SIGTERM);
@@ -140,7 +146,7 @@ void RegisterServe(CLI::App& app, Context* context) {
       "http://127.0.0.1:8080/api/runs\n"
       "The first line on stdout is a link. It opens one browser, within 10 minutes; later "
       "sign in with what --print-token prints.",
-      {0, 3, 6});
+      {0, 3, 6, 8});
   auto args = std::make_shared<Args>();
   AddOption(command, "PATH", args->paths, "Runs, folders that hold runs, or traces");
   AddOption(command, "--bind", args->bind, "Address to listen at").Default("127.0.0.1");

@@ -15,6 +15,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "cli/command.h"
 #include "cli/output.h"
@@ -34,6 +35,43 @@ std::string ProgramPath(const char* argv0) {
 std::string Named(const CLI::App& app) {
   for (const CLI::App* command : app.get_subcommands()) return command->get_name();
   return {};
+}
+
+/// The innermost command that was given, with its words before it.
+const CLI::App* Innermost(const CLI::App* app, std::string* words) {
+  while (!app->get_subcommands().empty()) {
+    app = app->get_subcommands().front();
+    *words += (words->empty() ? "" : " ") + app->get_name();
+  }
+  return app;
+}
+
+/// "run, capture, ...": the commands below this one.
+std::string Commands(const CLI::App& app) {
+  std::string out;
+  for (const CLI::App* one :
+       app.get_subcommands([](const CLI::App* command) { return !command->get_group().empty(); })) {
+    out += (out.empty() ? "" : ", ") + one->get_name();
+  }
+  return out;
+}
+
+/// What is wrong where something required is missing: a word that nobody knows says more than what
+/// the parser wanted in its place.
+std::string WhatIsMissing(const CLI::App& app, const CLI::RequiredError& error) {
+  std::string words;
+  const CLI::App* command = Innermost(&app, &words);
+  const std::vector<std::string> unknown = command->remaining();
+  std::string what = error.what();
+  if (!unknown.empty() && unknown.front().starts_with('-')) {
+    what = fmt::format("no option '{}'", unknown.front());
+  } else if (command->get_require_subcommand_min() > 0) {
+    what = unknown.empty() ? "no command" : fmt::format("no command '{}'", unknown.front());
+  }
+  if (command->get_require_subcommand_min() == 0) return what;
+  return fmt::format("{}: {} are {}", what,
+                     words.empty() ? "commands" : fmt::format("commands of `telltale {}`", words),
+                     Commands(*command));
 }
 
 int Main(int argc, char** argv) {
@@ -65,8 +103,9 @@ int Main(int argc, char** argv) {
   }
   const auto named = [&](const CLI::App* command) { return command->check_name(argv[1]); };
   if (argv[1][0] != '-' && std::as_const(app).get_subcommands(named).empty()) {
-    return Fail("usage", Status(Code::kUsage,
-                                fmt::format("no command '{}': see `telltale --help`", argv[1])));
+    return Fail("usage", Status(Code::kUsage, fmt::format("no command '{}': commands are {}: see "
+                                                          "`telltale --help`",
+                                                          argv[1], Commands(app))));
   }
   try {
     app.parse(argc, argv);
@@ -90,8 +129,12 @@ int Main(int argc, char** argv) {
     const std::string command = Named(app);
     const std::string help =
         command.empty() ? "telltale --help" : "telltale " + command + " --help";
+    const auto* const required = dynamic_cast<const CLI::RequiredError*>(&error);
     return Fail(command.empty() ? "usage" : command,
-                Status(Code::kUsage, fmt::format("{}: see `{}`", error.what(), help)));
+                Status(Code::kUsage, fmt::format("{}: see `{}`",
+                                                 required != nullptr ? WhatIsMissing(app, *required)
+                                                                     : error.what(),
+                                                 help)));
   }
   return context.exit_code;
 }

@@ -11,6 +11,7 @@
 #include "cli/command.h"
 #include "cli/output.h"
 #include "interchange/importer.h"
+#include "store/run_info.h"
 
 namespace telltale::cli {
 
@@ -38,6 +39,22 @@ Status RunsOrTraces::Open(std::string_view command, std::string* path) {
   return {};
 }
 
+Status RunsOrTraces::OpenRun(std::string_view command, std::string* path) {
+  TELLTALE_RETURN_IF_ERROR(Open(command, path));
+  const std::filesystem::path run = *path;
+  std::error_code error;
+  if (!std::filesystem::exists(run / "run.json", error) && !error) {
+    return {Code::kUnusable,
+            fmt::format("{} {}: name a run that `telltale run` or `telltale import` made, or a "
+                        "profiler's trace",
+                        *path,
+                        std::filesystem::exists(run, error)
+                            ? "holds no run.json and is no profiler's trace"
+                            : "does not exist")};
+  }
+  return store::ReadRunInfo(run).status();
+}
+
 int RunsOrTraces::ExitCode(std::string_view command, int code) const {
   if (code != 0 || partial_.empty()) return code;
   return Fail(
@@ -50,7 +67,9 @@ int RunsOrTraces::ExitCode(std::string_view command, int code) const {
 int WithRun(std::string_view command, std::string* path, const std::function<int()>& body) {
   KeepFreedMemoryOfReading();
   RunsOrTraces runs;
-  if (const Status opened = runs.Open(command, path); !opened.ok()) return Fail(command, opened);
+  if (const Status opened = runs.OpenRun(command, path); !opened.ok()) {
+    return Fail(command, opened);
+  }
   return runs.ExitCode(command, body());
 }
 

@@ -18,6 +18,9 @@ class RunsOrTraces {
  public:
   /// Replaces what is a recording by the run made of it. Notes of the import go to stderr.
   Status Open(std::string_view command, std::string* path);
+  /// The same where nothing but a run or a recording will do, and of a run only one whose run.json
+  /// this version can read.
+  Status OpenRun(std::string_view command, std::string* path);
   /// The command's exit code: that of a partial import where it had no other to say.
   int ExitCode(std::string_view command, int code) const;
 

@@ -154,7 +154,7 @@ Result<Index> ReadIndex(const fs::path& path) {
     }
     return index;
   } catch (const std::exception& error) {
-    return {Code::kPartial, fmt::format("{}: {}", path.string(), error.what())};
+    return {Code::kPartial, fmt::format("{}: {}", path.string(), JsonTrouble(error))};
   }
 }
 

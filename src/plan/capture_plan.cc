@@ -431,7 +431,8 @@ Result<CapturePlan> FromJson(std::string_view text) {
     }
     return plan;
   } catch (const std::exception& error) {
-    return Status(Code::kUsage, fmt::format("capture plan: cannot be read: {}", error.what()));
+    return Status(Code::kUsage,
+                  fmt::format("capture plan: cannot be read: {}", JsonTrouble(error)));
   }
 }
 
@@ -543,7 +544,7 @@ Result<Collection> ParseCollect(std::string_view text) {
       return wrong_text(fmt::format("{} {}", wrong->key, wrong->what));
     }
   } catch (const std::exception& error) {
-    return wrong_text(error.what());
+    return wrong_text(JsonTrouble(error));
   }
   return collection;
 }

@@ -205,6 +205,24 @@ std::vector<format::ControlRule> Compiled::rules(const PassedSteps& passed) cons
   return out;
 }
 
+std::vector<PlannedInterval> Compiled::intervals() const {
+  std::vector<PlannedInterval> out;
+  for (const Member& member : members_) {
+    const std::size_t first = out.size();
+    bool alike = true;
+    for (std::size_t mode = 0; mode < member.collection.when.size(); ++mode) {
+      const When& when = member.collection.when[mode];
+      if (when.interval == 0 || when.end <= when.start) continue;
+      out.push_back({member.collection.name, mode, when.interval});
+      alike = alike && when.interval == out[first].steps;
+    }
+    if (!alike || out.size() == first) continue;
+    out.resize(first + 1);
+    out[first].mode.reset();
+  }
+  return out;
+}
+
 std::uint32_t Compiled::MaskOf(std::string_view collection, std::string_view name) const {
   std::uint32_t mask = 0;
   for (const Member& member : members_) {

@@ -4,9 +4,12 @@
 // safety: none of its own; const calls may run together.
 #pragma once
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -20,6 +23,16 @@ namespace telltale::plan {
 
 /// The newest step of each mode that is known to have passed; -1: none.
 using PassedSteps = std::array<std::int64_t, 4>;
+
+/// How often a collection is taken, as the plan has it.
+struct PlannedInterval {
+  std::string collection;
+  /// Its tt_mode; none: in every mode that takes it at intervals.
+  std::optional<std::size_t> mode;
+  std::uint32_t steps = 0;
+
+  friend bool operator==(const PlannedInterval&, const PlannedInterval&) = default;
+};
 
 class Compiled {
  public:
@@ -50,6 +63,8 @@ class Compiled {
   const Thinning& thinning() const { return thinning_; }
   /// As the plan has them, in the order of the mask's bits.
   std::span<const PlannedRule> planned() const { return planned_; }
+  /// What thinning stretches: of each collection in the plan's order.
+  std::vector<PlannedInterval> intervals() const;
 
  private:
   struct Member;  ///< A collection with its patterns.

@@ -8,6 +8,7 @@
 #include <numeric>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "plan/collections.h"
 
@@ -195,6 +196,17 @@ TEST(Compiled, LongListsFollowTheSteps) {
   when = compiled->rules({98, -1, -1, -1})[0].when[0];
   EXPECT_EQ(when.listed, 1U);
   EXPECT_EQ(when.list[0], 99);
+}
+
+TEST(Compiled, IntervalsAreThoseThatAreStretched) {
+  using Intervals = std::vector<PlannedInterval>;
+  EXPECT_EQ(Compiled::Create(DefaultPlan())->intervals(),
+            (Intervals{{"weights", {}, 100}, {"biases", {}, 100}, {"gradients", {}, 100}}));
+  const Compiled mixed = Compile(R"({"collections": {
+      "a": {"interval": 7, "eval": {"interval": 2}, "predict": {"interval": 0}},
+      "b": {"steps": [1, 2]}, "c": {"interval": 5, "end": 0},
+      "d": {"train": {"interval": 3, "steps": [4]}}}})");
+  EXPECT_EQ(mixed.intervals(), (Intervals{{"a", 0, 7}, {"a", 1, 2}, {"a", 3, 7}, {"d", {}, 3}}));
 }
 
 TEST(Compiled, ThinningStretchesAndSheds) {

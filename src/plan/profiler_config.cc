@@ -171,7 +171,7 @@ Result<std::vector<Window>> WindowsOfProfilerConfig(std::string_view text) {
     }
     return out;
   } catch (const std::exception& error) {
-    return WrongConfig(fmt::format("cannot be read: {}", error.what()));
+    return WrongConfig(fmt::format("cannot be read: {}", JsonTrouble(error)));
   }
 }
 

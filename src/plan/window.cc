@@ -389,7 +389,7 @@ Result<Window> ParseWindow(std::string_view text) {
       return wrong_text(fmt::format("{} {}", wrong->key, wrong->what));
     }
   } catch (const std::exception& error) {
-    return wrong_text(error.what());
+    return wrong_text(JsonTrouble(error));
   }
   return window;
 }

@@ -360,7 +360,7 @@ Result<RuleSet> RuleSetFromJson(std::string_view text) {
                     fmt::format("{} {}", wrong->key.empty() ? "it" : wrong->key, wrong->what));
     }
   } catch (const std::exception& error) {
-    return Status(Code::kUsage, fmt::format("the rules cannot be read: {}", error.what()));
+    return Status(Code::kUsage, fmt::format("the rules cannot be read: {}", JsonTrouble(error)));
   }
   return set;
 }
@@ -375,7 +375,7 @@ Result<RuleSet> RuleSetFromToml(std::string_view text, std::string_view where) {
                                               wrong->key.empty() ? "it" : wrong->key, wrong->what));
     }
   } catch (const std::exception& error) {
-    return Status(Code::kUsage, fmt::format("{}: cannot be read: {}", where, error.what()));
+    return Status(Code::kUsage, fmt::format("{}: cannot be read: {}", where, JsonTrouble(error)));
   }
   return set;
 }

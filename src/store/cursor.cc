@@ -546,7 +546,7 @@ Result<Admission> AdmissionFromJson(std::string_view json) {
     in.at("from_seq").get_to(admission.from_seq);
     return admission;
   } catch (const std::exception& error) {
-    return {Code::kUnusable, std::string("not an admission: ") + error.what()};
+    return {Code::kUnusable, "not an admission: " + JsonTrouble(error)};
   }
 }
 

@@ -120,7 +120,8 @@ Result<RunInfo> ReadRunInfo(const std::filesystem::path& run) {
   }
   try {
     // Throws where it is no JSON: its words say the place, which ParseJson does not.
-    RunInfo info = FromJson(json::parse(*text));
+    const json in = json::parse(*text);
+    RunInfo info = FromJson(in.is_object() ? in : json::object());
     if (info.format_major > kRunFormatMajor) {
       return {Code::kVersion,
               fmt::format("{} was written by format {}, this telltale reads up to {}: install a "
@@ -135,7 +136,7 @@ Result<RunInfo> ReadRunInfo(const std::filesystem::path& run) {
     return info;
   } catch (const std::exception& error) {
     return {Code::kUnusable, fmt::format("{} cannot be read: {}; restore it from a copy",
-                                         path.string(), error.what())};
+                                         path.string(), JsonTrouble(error))};
   }
 }
 

@@ -98,6 +98,20 @@ TEST(RunInfo, ThatIsNoJsonIsSaidWithItsPlace) {
   EXPECT_NE(status.message().find("line 1, column"), std::string::npos) << status.message();
 }
 
+TEST(RunInfo, ThatIsDamagedIsSaidInWordsForPeople) {
+  const TempFolder temp;
+  for (const char* text : {"", "{ not json", "[1]", "3", "{\"format\": {\"major\": \"one\"}}",
+                           "{\"format\": {\"major\": 1}, \"attempts\": 3}"}) {
+    std::ofstream(temp.path() / "run.json") << text;
+    const Status status = ReadRunInfo(temp.path()).status();
+    EXPECT_EQ(status.code(), Code::kUnusable) << text;
+    EXPECT_NE(status.message().find("restore it from a copy"), std::string::npos)
+        << status.message();
+    EXPECT_EQ(status.message().find("json.exception"), std::string::npos) << status.message();
+    EXPECT_EQ(status.message().find('\n'), std::string::npos) << status.message();
+  }
+}
+
 TEST(RunInfo, ThatCannotBeWrittenIsAnErrorOfTheNewFile) {
   TempFolder temp;
   const Status status = WriteRunInfo(temp.path() / "not-there", {});

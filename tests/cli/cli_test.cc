@@ -11,9 +11,11 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <regex>
 #include <set>
 #include <sstream>
 #include <string>
+#include <utility>
 
 #include "base/json.h"
 #include "support/sample_run.h"
@@ -122,6 +124,25 @@ TEST_F(CliTest, ARunOfAFutureVersionIsEight) {
     EXPECT_EQ(outcome.code, 8) << outcome.err;
     ExpectOneLine(outcome, command);
   }
+}
+
+/// Of several runs the rest is listed: what `ls` of the folder gives is 7.
+TEST_F(CliTest, LsOfARunThatCannotBeReadSaysWhyWithItsCode) {
+  WriteSample("one", true);
+  WriteSample("future");
+  std::ifstream in(dir_ / "future" / "run.json");
+  json info = json::parse(in);
+  info["format"]["major"] = 99;
+  std::ofstream(dir_ / "future" / "run.json") << info;
+  fs::create_directories(dir_ / "damaged");
+  std::ofstream(dir_ / "damaged" / "run.json") << "{ not json";
+  for (const auto& [run, code] : {std::pair("future", 8), std::pair("damaged", 3)}) {
+    const Outcome outcome = Run(std::string("ls ") + run);
+    EXPECT_EQ(outcome.code, code) << outcome.err;
+    ExpectOneLine(outcome, "ls");
+    EXPECT_EQ(Run(std::string("ls --json ") + run).code, code);
+  }
+  EXPECT_EQ(Run("ls .").code, 7);
 }
 
 TEST_F(CliTest, FailOnDecidesTheExitCode) {
@@ -472,6 +493,33 @@ TEST_F(CliTest, CodeThatARunNamesRunsOnlyWhereTheUserHasAskedForIt) {
   ASSERT_EQ(setenv("TELLTALE_PYTHON_RULES", "on", 1), 0);
   EXPECT_TRUE(runs("rules status r"));
   ASSERT_EQ(unsetenv("TELLTALE_PYTHON_RULES"), 0);
+}
+
+TEST_F(CliTest, ARunWithoutAFolderGetsOneOfItsOwn) {
+  const auto runs = [&] {
+    std::set<std::string> names;
+    for (const auto& entry : fs::directory_iterator(dir_ / "telltale-runs")) {
+      names.insert(entry.path().filename().string());
+    }
+    return names;
+  };
+  ASSERT_EQ(Run("run --quiet -- true").code, 0);
+  const auto first = runs();
+  ASSERT_EQ(first.size(), 1U);
+  EXPECT_TRUE(std::regex_match(*first.begin(), std::regex(R"(\d{8}-\d{6}-true)")))
+      << *first.begin();
+  EXPECT_TRUE(fs::exists(dir_ / "telltale-runs" / *first.begin() / "run.json"));
+  EXPECT_EQ(Run("check telltale-runs/" + *first.begin()).code, 0);
+
+  // Without --quiet the first line names it.
+  const Outcome said = Run("run --no-serve -- true");
+  EXPECT_EQ(said.code, 0) << said.err;
+  auto second = runs();
+  ASSERT_EQ(second.size(), 2U) << "one is made a run, also within a second";
+  second.erase(*first.begin());
+  EXPECT_NE(said.err.substr(0, said.err.find('\n')).find("telltale-runs/" + *second.begin()),
+            std::string::npos)
+      << said.err;
 }
 
 TEST_F(CliTest, ARuleScriptThatDoesNotHoldIsTenAndSaysItsLine) {

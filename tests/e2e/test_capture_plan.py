@@ -169,8 +169,25 @@ def test_the_training_asks_itself(telltale: Telltale) -> None:
     assert "telltale.capture" in taken_up["who"]
 
 
+def stretches(live: Live) -> list[int]:
+    """By how much the governor has stretched the plan's intervals, decision by decision."""
+    found = [json.loads(row["data"])["stretch"] for row in live.events("governor")]
+    return [stretch for stretch in found if stretch > 1]
+
+
 def test_too_much_is_thinned_and_said(telltale: Telltale) -> None:
     with Live(telltale, "--level", "all", overhead="1%") as live:
-        live.wait_for(lambda: live.events("governor"))
-    assert "Capture: the governor acted" in telltale("check", live.run).stdout
-    assert "Capture: what was thinned" in (live.run / "report.html").read_text()
+        live.wait_for(lambda: stretches(live))
+    stretch = stretches(live)[0]
+    words = (
+        "the budget is 1.00 %: "
+        f"tensors are taken {stretch} times less often than planned (all each {stretch} steps instead of 1)"
+    )
+    # Its lines are as wide as the terminal.
+    said = " ".join(telltale("check", live.run).stdout.split())
+    kinds = ("governor", "budget.exceeded")
+    *_, last = (row for row in telltale.rows(live.run, "events") if row["kind"] in kinds)
+    assert "Capture: the governor acted" in said and last["message"] in said
+    page = (live.run / "report.html").read_text()
+    section = page[page.index("<h2>Capture: what was thinned</h2>") :].partition("</section>")[0]
+    assert "Nothing was thinned" not in section and words in section

@@ -2,13 +2,16 @@
 """What a user meets when something is wrong: one line, the table's exit code, no stack trace."""
 
 import json
+import re
 import subprocess
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 
 import pyarrow.parquet
 import pytest
 from conftest import Telltale
+from test_cli_page import REFERENCE, arguments, help_of, section
 
 READERS = ["check", "report", "verify", "query", "rules status"]
 
@@ -22,41 +25,101 @@ def assert_one_line(stderr: str, *needles: str) -> None:
     lines = [line for line in stderr.splitlines() if line.strip()]
     assert len(lines) == 1, stderr
     assert lines[0].startswith("telltale"), stderr
-    for trace in ("terminate called", "what():", "Traceback", "#0 "):
+    for trace in ("terminate called", "what():", "Traceback", "#0 ", "[json.exception"):
         assert trace not in stderr
     for needle in needles:
         assert needle in stderr, f"{needle!r} is not in {stderr!r}"
 
 
-@pytest.mark.parametrize("command", READERS)
-def test_missing_run(telltale: Telltale, tmp_path: Path, command: str) -> None:
-    missing = tmp_path / "no-such-run"
-    done = telltale(*reader_args(command, missing))
-    assert done.returncode == 3
-    assert_one_line(done.stderr, str(missing))
+# What takes a run, by the page of the command line, which has every command: test_cli_page.py.
+RUN_ARGUMENTS = {"RUN", "A", "B", "PATH"}
+TAKE_RUNS = [
+    *(
+        name
+        for name, (names, _, _) in REFERENCE.items()
+        if RUN_ARGUMENTS & set(re.findall(r"`(\w+)`", names))
+    ),
+    "import --windows",
+]
+LOOK_BELOW = {"ls", "serve"}  # A folder that is no run may hold some.
+OF_NO_RUN = {"prometheus-rules", "grafana"}
 
 
-@pytest.mark.parametrize("command", READERS)
-def test_folder_that_is_no_run(telltale: Telltale, tmp_path: Path, command: str) -> None:
+def calls(telltale: Telltale, command: str, run: Path, good: Path, out: Path) -> list[list[object]]:
+    """All ways to name the run to the command. A command with another argument fails here: say what it is."""
+    words = command.split()
+    if command == "import --windows":
+        return [[*words, run]]
+    text = help_of(telltale, command)
+    names = arguments(text)
+    if names == ["A", "B"]:
+        return [[*words, run, good], [*words, good, run]]
+    formats = re.search(r"FORMAT TEXT:\{([^}]*)\}", text)
+    choices: dict[str, list[object]] = {
+        "RUN": [run],
+        "PATH": [run],
+        "TABLE": ["steps"],
+        "ANALYSIS": [line.split()[0] for line in section(text, "Analyses")],
+        "FORMAT": [one for one in formats.group(1).split(",") if one not in OF_NO_RUN] if formats else [],
+    }
+    found = [[*words, *one] for one in product(*(choices[name] for name in names))]
+    if command == "analyze":
+        found.append([*words, good, "diff", "--against", run])
+    if command == "export":
+        options = ["-o", out, "--table", "steps", "--endpoint", "http://127.0.0.1:9", "--region", "x"]
+        found = [[*call, *options] for call in found]
+    assert found
+    return found
+
+
+def assert_refused(telltale: Telltale, command: str, run: Path, good: Path, code: int, *needles: str) -> None:
+    """Each call of the command ends so, with one line that names the run, and changes nothing."""
+    out = run.parent / "out"
+    [codes] = [codes for name, (_, _, codes) in REFERENCE.items() if name == command.split(" --")[0]]
+    assert str(code) in codes.split()
+    before = sorted((p, p.stat().st_size) for p in run.rglob("*"))
+    for call in calls(telltale, command, run, good, out):
+        done = telltale(*call, env={"XDG_STATE_HOME": str(run.parent / "state")}, timeout=60)
+        assert done.returncode == code, (call, done.stderr)
+        assert_one_line(done.stderr, str(run), *needles)
+        assert done.stdout == "", call
+        assert not out.exists(), call
+    assert sorted((p, p.stat().st_size) for p in run.rglob("*")) == before
+
+
+@pytest.mark.parametrize("command", TAKE_RUNS)
+def test_missing_run(telltale: Telltale, tmp_path: Path, finished_run: Path, command: str) -> None:
+    assert_refused(telltale, command, tmp_path / "no-such-run", finished_run, 3)
+
+
+@pytest.mark.parametrize("command", [name for name in TAKE_RUNS if name not in LOOK_BELOW])
+def test_folder_that_is_no_run(telltale: Telltale, tmp_path: Path, finished_run: Path, command: str) -> None:
     (tmp_path / "plain").mkdir()
-    done = telltale(*reader_args(command, tmp_path / "plain"))
-    assert done.returncode == 3
-    assert_one_line(done.stderr, "run.json")
+    assert_refused(telltale, command, tmp_path / "plain", finished_run, 3, "run.json")
 
 
-@pytest.mark.parametrize("command", READERS)
-def test_future_version(telltale: Telltale, copy_of_run: Path, command: str) -> None:
-    path = copy_of_run / "run.json"
-    info = json.loads(path.read_text())
-    for key in info:
-        if key in ("format", "format_major"):
-            info[key] = {**info[key], "major": 99} if isinstance(info[key], dict) else 99
-    path.write_text(json.dumps(info))
-    before = sorted((p, p.stat().st_size) for p in copy_of_run.rglob("*"))
-    done = telltale(*reader_args(command, copy_of_run))
-    assert done.returncode == 8, done.stderr
-    assert_one_line(done.stderr, "99")
-    assert sorted((p, p.stat().st_size) for p in copy_of_run.rglob("*")) == before
+@pytest.mark.parametrize("command", TAKE_RUNS)
+def test_future_version(telltale: Telltale, copy_of_run: Path, finished_run: Path, command: str) -> None:
+    info = json.loads((copy_of_run / "run.json").read_text())
+    info["format"]["major"] = 99
+    (copy_of_run / "run.json").write_text(json.dumps(info))
+    assert_refused(telltale, command, copy_of_run, finished_run, 8, "99", "newer telltale")
+
+
+@pytest.mark.parametrize("command", [name for name in TAKE_RUNS if name != "verify"])
+def test_damaged_run_json(telltale: Telltale, copy_of_run: Path, finished_run: Path, command: str) -> None:
+    (copy_of_run / "run.json").write_text("{ not json")
+    assert_refused(
+        telltale, command, copy_of_run, finished_run, 3, "run.json", "line 1", "restore it from a copy"
+    )
+
+
+def test_damaged_run_json_is_a_problem_that_verify_lists(telltale: Telltale, copy_of_run: Path) -> None:
+    (copy_of_run / "run.json").write_text("{ not json")
+    done = telltale("verify", copy_of_run)
+    assert (done.returncode, done.stderr) == (7, "")
+    [problem] = [line for line in done.stdout.splitlines() if line.startswith("run.json:")]
+    assert "line 1" in problem and "json.exception" not in problem
 
 
 def test_future_version_in_the_list(telltale: Telltale, copy_of_run: Path) -> None:
@@ -95,6 +158,31 @@ def test_wrong_usage(telltale: Telltale, args: list[str]) -> None:
     assert done.returncode == 2, done.stderr
     assert_one_line(done.stderr)
     assert done.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("args", "needles"),
+    [
+        (["frobnicate"], ["no command 'frobnicate'", "capture", "telltale --help"]),
+        (["--frobnicate"], ["no option '--frobnicate'", "capture", "telltale --help"]),
+        (["rules"], ["no command", "list, show, status, test", "telltale rules --help"]),
+        (["rules", "nope"], ["no command 'nope'", "list, show, status, test", "telltale rules --help"]),
+        (["rules", "--nope"], ["no option '--nope'", "list, show, status, test"]),
+        (["rules", "show", "--nope"], ["no option '--nope'", "telltale rules --help"]),
+        (["check", "--nope"], ["no option '--nope'", "telltale check --help"]),
+        (["check", "x", "--nope"], ["--nope", "telltale check --help"]),
+        (["check"], ["RUN is required", "telltale check --help"]),
+    ],
+    ids=lambda value: " ".join(value),
+)
+def test_the_wrong_word_is_named_and_others_are_suggested(
+    telltale: Telltale, args: list[str], needles: list[str]
+) -> None:
+    done = telltale(*args)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert_one_line(done.stderr, *needles)
+    for hidden in ("agent", "stacks"):
+        assert hidden not in done.stderr
 
 
 def test_unknown_table_names_the_known_ones(telltale: Telltale, finished_run: Path) -> None:
@@ -177,13 +265,6 @@ def test_damaged_run_is_served_and_named(
     assert listed.returncode == 7
     [run] = json.loads(listed.stdout)["runs"]
     assert run["id"] == "run" and str(copy_of_run) in run["damaged"]
-
-
-def test_damaged_run_json(telltale: Telltale, copy_of_run: Path) -> None:
-    (copy_of_run / "run.json").write_text("{ not json")
-    done = telltale("check", copy_of_run)
-    assert done.returncode == 3
-    assert_one_line(done.stderr, "run.json")
 
 
 def test_a_run_that_is_running_refuses_a_second_writer(telltale: Telltale, tmp_path: Path) -> None:

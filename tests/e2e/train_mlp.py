@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A training of ten million parameters that prints the memory it holds: train_mlp.py STEPS.
 
-The last line is JSON: bytes of its resident memory by kind, at its end.
+The last line is JSON: bytes of its resident memory by kind, at its end, and of the peak of all.
 """
 
 import json
@@ -13,10 +13,10 @@ from torch import nn
 
 
 def resident() -> dict[str, int]:
-    """Bytes by kind, of /proc/self/status."""
+    """Bytes by kind, and their peak, of /proc/self/status."""
     fields = {}
     for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
-        if line.startswith(("RssAnon", "RssShmem", "RssFile")):
+        if line.startswith(("RssAnon", "RssShmem", "RssFile", "VmHWM")):
             name, value = line.split(":")
             fields[name] = int(value.split()[0]) * 1024
     return fields

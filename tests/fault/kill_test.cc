@@ -8,11 +8,15 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
+#include <cmath>
 #include <csignal>
 #include <cstdlib>
+#include <ctime>
 #include <fstream>
 #include <functional>
+#include <limits>
 #include <map>
 #include <optional>
 #include <random>
@@ -22,36 +26,60 @@
 #include <thread>
 #include <tuple>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
+#include "base/json.h"
 #include "base/process.h"
+#include "base/units.h"
 #include "harness.h"
 #include "rules/replay.h"
+#include "store/folder.h"
+#include "store/journal_reader.h"
 #include "store/run_info.h"
 #include "store/verify.h"
 
 namespace telltale::fault {
 namespace {
 
-using std::chrono::milliseconds;
-using std::chrono::steady_clock;
-
 constexpr const char* kForever = "1000000";
 
-int Rounds() {
+int Rounds(int otherwise = 3) {
   const char* text = ::getenv("TELLTALE_FAULT_ROUNDS");
-  return text != nullptr ? std::max(1, std::atoi(text)) : 3;
+  return text != nullptr ? std::max(1, std::atoi(text)) : otherwise;
 }
 
-/// The promise of the design, not a wish of the test.
-constexpr std::chrono::seconds kBackWithin(5);
+/// The promise of the design, not a wish of the test. It is held against what the product and the
+/// kernel have noted, not against when a test that has much beside it comes to see it; and the
+/// median has to keep it, for a machine may always be late once.
+constexpr std::int64_t kBackWithinNs = 5 * kSecond;
 
 /// No step of a millisecond takes so long, not even on a machine that has much else to do; one that
 /// waits for a helper to come back, or for a lock that a dead one holds, does.
 constexpr std::int64_t kLongestStepNs = 2'000'000'000;
 
+std::int64_t NowNs(clockid_t clock = CLOCK_MONOTONIC) {
+  timespec now{};
+  ::clock_gettime(clock, &now);
+  return now.tv_sec * kSecond + now.tv_nsec;
+}
+
+template <class T>
+T MedianOf(std::vector<T> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return values.empty() ? T() : *middle;
+}
+
 class KillTest : public ::testing::Test {
  protected:
+  static void TearDownTestSuite() {
+    for (const auto& [killed, took] : back_ns_) {
+      EXPECT_LE(MedianOf(took), kBackWithinNs) << killed << ", median of " << took.size();
+      RecordProperty(killed + "_back_ms", static_cast<int>(MedianOf(took) / kMs));
+    }
+    back_ns_.clear();
+  }
   /// Starts a run of `steps` steps of a millisecond and waits for a random one.
   void Start(const char* steps, const char* end = "0", const char* phase = "") {
     std::random_device random;
@@ -119,30 +147,39 @@ class KillTest : public ::testing::Test {
     });
     return has;
   }
+  /// What the watcher adds to the kernel's clock in its records.
+  std::int64_t WatchersClockNs() const {
+    const auto folder = store::ListFolder(run_ / "watch");
+    if (!folder.ok() || folder->journals.empty()) return 0;
+    const auto journal =
+        store::JournalFile::Open(run_ / "watch" / store::JournalFileName(folder->journals.back()));
+    StringPool pool;
+    store::JournalChunk chunk;
+    if (!journal.ok() || !(*journal)->Read(false, 4096, &pool, &chunk).ok()) return 0;
+    return chunk.header ? chunk.header->monotonic_to_run_ns : 0;
+  }
   /// Kills the helper and waits until another does its work and the training has gone on beside it.
   void KillAndAwaitSuccessor(std::string_view kind) {
     const pid_t old = Helper(kind);
+    std::int64_t clock_ns = 0;
     if (kind == "watch") {
       ASSERT_TRUE(Await([&] { return HasWatched(old); })) << started_.Err();
+      ASSERT_TRUE(Await([&] { return (clock_ns = WatchersClockNs()) != 0; }));
     }
     const std::uint64_t before = oracle_->committed;
-    const auto begin = steady_clock::now();
+    const std::int64_t killed_ns = NowNs() + clock_ns;
     ASSERT_EQ(::kill(old, SIGKILL), 0);
-    pid_t successor = 0;
+    const auto unseen = static_cast<std::int64_t>(oracle_->committed.load());
     ASSERT_TRUE(Await([&] {
-      successor = FindHelper(kind, run_);
-      return successor != 0 && successor != old;
-    })) << started_.Err();
-    EXPECT_LE(steady_clock::now() - begin, kBackWithin);
-    ASSERT_TRUE(Await([&] {
-      if (kind == "agent") return NewestMark() > static_cast<std::int64_t>(before);
+      if (kind == "agent") return NewestMark() > unseen;
       // The one found first may be a child that the old one had, or the new one has, forked for an
       // import.
-      successor = FindHelper(kind, run_);
-      return successor != old && HasWatched(successor);
-    })) << "the new one does nothing: "
+      const pid_t successor = FindHelper(kind, run_);
+      if (successor == 0 || successor == old || !HasWatched(successor)) return false;
+      new_watchers_.emplace_back(successor, killed_ns);
+      return true;
+    })) << "no new one does its work: "
         << started_.Err();
-    worked_again_.push_back(steady_clock::now() - begin);
     ASSERT_TRUE(Await([&] { return oracle_->committed >= before + 300; }));
     const std::int64_t median_before = MedianStepNs(0, before);
     const std::int64_t median_after = MedianStepNs(before, oracle_->committed);
@@ -161,10 +198,33 @@ class KillTest : public ::testing::Test {
       ASSERT_TRUE(Await([&] { return FindHelper(kind, run_) == 0; })) << kind;
     }
     ReadRun(run_, &recorded_);
+    NoteHowSoonBack();
     const auto report = store::Verify(run_);
     ASSERT_TRUE(report.ok()) << report.status().message();
     for (const store::Problem& problem : report->problems) {
       ADD_FAILURE() << problem.file << ": " << problem.what;
+    }
+  }
+
+  /// From each death of an agent that the supervisor saw to the start of the next; from each kill
+  /// of a watcher to when the next had read records of the run and written so.
+  void NoteHowSoonBack() {
+    std::string test = ::testing::UnitTest::GetInstance()->current_test_info()->name();
+    test.resize(std::min(test.find('/'), test.size()));
+    for (const format::EventRow& event : recorded_.rows.events) {
+      if (event.kind != "gap") continue;
+      const auto gap = ParseJson(event.data);
+      back_ns_[test + "_agent"].push_back(gap.at("to_ns").get<std::int64_t>() -
+                                          gap.at("from_ns").get<std::int64_t>());
+    }
+    for (const auto& [pid, killed_ns] : new_watchers_) {
+      std::int64_t first_ns = std::numeric_limits<std::int64_t>::max();
+      for (const format::LedgerRow& row : recorded_.rows.ledger) {
+        if (row.name != "watch.records_read" || row.pid != pid || row.value == 0) continue;
+        first_ns = std::min(first_ns, row.time_ns);
+      }
+      EXPECT_GT(first_ns, killed_ns) << "the clocks are not the same";
+      back_ns_[test + "_watch"].push_back(first_ns - killed_ns);
     }
   }
 
@@ -203,18 +263,13 @@ class KillTest : public ::testing::Test {
   Oracle* oracle_ = nullptr;
   Started started_;
   Recorded recorded_;
-  /// From each kill to the first work of the successor.
-  std::vector<steady_clock::duration> worked_again_;
+  /// That followed one that was killed, and when that was by the clock of the records.
+  std::vector<std::pair<pid_t, std::int64_t>> new_watchers_;
+  /// By test and helper, of all rounds.
+  inline static std::map<std::string, std::vector<std::int64_t>> back_ns_;
 };
 
 class Kill : public KillTest, public ::testing::WithParamInterface<int> {};
-
-template <class T>
-T MedianOf(std::vector<T> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return values.empty() ? T() : *middle;
-}
 
 TEST_P(Kill, TheTraining) {
   Start(kForever);
@@ -271,7 +326,6 @@ TEST_P(Kill, TheAgentAgainAndAgain) {
     ASSERT_NO_FATAL_FAILURE(KillAndAwaitSuccessor("agent"));
     AwaitNewMark();
   }
-  EXPECT_LE(MedianOf(worked_again_), kBackWithin);
   EndTraining();
   EXPECT_EQ(started_.Wait(), -SIGTERM) << started_.Err();
   Read();
@@ -294,6 +348,9 @@ TEST_P(Kill, TrainingAndAgentTogether) {
   EXPECT_EQ(recorded_.state, "killed");
   EXPECT_EQ(CheckOnce(recorded_, oracle_->committed), "") << started_.Err();
   EXPECT_EQ(CountEvents(recorded_, "process.exit"), 1U);
+  // One that outlived the training may have written all of it by the time it was killed.
+  const std::size_t gaps = CountEvents(recorded_, "gap");
+  EXPECT_TRUE(gaps == 1 || (gaps == 0 && !agent_first)) << gaps << ": " << started_.Err();
 }
 
 /// Rule, subject, severity, state, first and last step, cause, cost: the design's sense of equal.
@@ -363,7 +420,6 @@ TEST_P(Kill, TheWatcher) {
 TEST_P(Kill, TheWatcherAgainAndAgain) {
   Start(kForever, "0", "wait");
   for (int i = 0; i < 3; ++i) ASSERT_NO_FATAL_FAILURE(KillAndAwaitSuccessor("watch"));
-  EXPECT_LE(MedianOf(worked_again_), kBackWithin);
   EndTraining();
   EXPECT_EQ(started_.Wait(), -SIGTERM) << started_.Err();
   Read();
@@ -456,62 +512,96 @@ TEST_P(Kill, ARealTorchTrainingAndItsAgent) {
 }
 
 /// From the seventh death on, each a short time after its start, the pause is the longest there is.
-/// What else the machine does may add to one of them.
 TEST_F(KillTest, AHelperThatDiesManyTimesIsBackWithinFiveSeconds) {
+  const std::int64_t tick_ns = kSecond / ::sysconf(_SC_CLK_TCK);
+  const auto started_ns = [&](pid_t pid) {
+    return static_cast<std::int64_t>(ProcessStartTicks(pid)) * tick_ns;
+  };
   Start(kForever);
   pid_t watcher = Helper("watch");
   ASSERT_GT(watcher, 0);
-  steady_clock::duration shortest = steady_clock::duration::max();
+  std::vector<std::int64_t> longest;
   for (int deaths = 1; deaths <= 9; ++deaths) {
     const pid_t old = watcher;
-    const auto begin = steady_clock::now();
+    const std::int64_t killed_ns = NowNs(CLOCK_BOOTTIME);
     ASSERT_EQ(::kill(old, SIGKILL), 0);
     ASSERT_TRUE(Await([&] {
       watcher = FindHelper("watch", run_);
-      return watcher != 0 && watcher != old;
+      // A child of the old one is none of the new.
+      return watcher != 0 && watcher != old && started_ns(watcher) > killed_ns;
     })) << deaths
         << started_.Err();
-    if (deaths >= 7) shortest = std::min(shortest, steady_clock::now() - begin);
+    if (deaths >= 7) longest.push_back(started_ns(watcher) - killed_ns);
   }
-  EXPECT_LE(shortest, kBackWithin);
-  EXPECT_GE(shortest, kBackWithin / 2) << "the pause is no longer the longest: nothing was tried";
+  EXPECT_LE(MedianOf(longest), kBackWithinNs);
+  EXPECT_GE(MedianOf(longest), kBackWithinNs / 2)
+      << "the pause is no longer the longest: nothing was tried";
   EndTraining();
   EXPECT_EQ(started_.Wait(), -SIGTERM) << started_.Err();
 }
 
-/// A training whose steps compute, beside a twin that nobody records: what slows both is the
-/// machine's. Medians, before a kill and from it on, of the steps' time and of what they took of
-/// the processor.
+/// A training whose steps compute, beside a twin that nobody records and around which nothing dies:
+/// what slows both is the machine's. In each round the median step of either before a kill and from
+/// it on, by the clock and of the processor: the training's change in parts of the twin's. What
+/// chance makes of that is seen in the same from the first half of the time before to the second.
 class KillAndSteps : public KillTest, public ::testing::WithParamInterface<const char*> {
  protected:
   static constexpr const char* kStepUs = "2000";
   static constexpr std::uint64_t kFirst = 200;  ///< Everything of ours has started by then.
   static constexpr std::uint64_t kSteps = 400;
-  static constexpr double kSlowed = 1.3;
-  static constexpr double kMachineSlowed = 1.15;
-  static constexpr int kRounds = 5;
+  /// Above this it was slowed, where chance does nothing...
+  static constexpr double kSlowed = 1.05;
+  /// ...and above that in any case: where chance may do more the machine is too noisy to tell.
+  static constexpr double kTelling = 1.3;
+  /// So many standard deviations of the median of the rounds, in mean deviations of one.
+  static constexpr double kSure = 3 * 1.25 * 1.25;
 
-  struct Window {
-    std::int64_t from_ns, to_ns;
-  };
+  /// Of two windows before the kill and one after it.
+  using Three = std::array<double, 3>;
   struct Medians {
-    double wall_ns = 0, cpu_ns = 0;
+    Three wall_ns, cpu_ns;
   };
 
-  static Medians Of(const Oracle& oracle, Window window) {
-    std::vector<std::int64_t> wall;
-    std::vector<std::int64_t> cpu;
+  static Medians Of(const Oracle& oracle, const std::array<std::int64_t, 4>& times_ns) {
+    Medians out{};
     const std::uint64_t committed = std::min<std::uint64_t>(oracle.committed, Oracle::kMaxSteps);
-    for (std::uint64_t i = 1; i < committed; ++i) {
-      if (oracle.end_ns[i - 1] < window.from_ns || oracle.end_ns[i] > window.to_ns) continue;
-      wall.push_back(oracle.end_ns[i] - oracle.end_ns[i - 1]);
-      cpu.push_back(oracle.cpu_ns[i] - oracle.cpu_ns[i - 1]);
+    for (std::size_t window = 0; window < 3; ++window) {
+      std::vector<std::int64_t> wall;
+      std::vector<std::int64_t> cpu;
+      for (std::uint64_t i = 1; i < committed; ++i) {
+        if (oracle.end_ns[i - 1] < times_ns[window] || oracle.end_ns[i] > times_ns[window + 1]) {
+          continue;
+        }
+        wall.push_back(oracle.end_ns[i] - oracle.end_ns[i - 1]);
+        cpu.push_back(oracle.cpu_ns[i] - oracle.cpu_ns[i - 1]);
+      }
+      out.wall_ns[window] = static_cast<double>(MedianOf(wall));
+      out.cpu_ns[window] = static_cast<double>(MedianOf(cpu));
     }
-    return {static_cast<double>(MedianOf(wall)), static_cast<double>(MedianOf(cpu))};
+    return out;
   }
-  static std::int64_t NowNs() {
-    return std::chrono::nanoseconds(steady_clock::now().time_since_epoch()).count();
-  }
+
+  /// Of one kind of time, a round each.
+  struct Changes {
+    std::vector<double> by_chance, by_kill;
+
+    void Add(const Three& training, const Three& twin) {
+      by_chance.push_back(training[1] / training[0] / (twin[1] / twin[0]));
+      by_kill.push_back(training[2] / training[1] / (twin[2] / twin[1]));
+    }
+    double slowed() const { return MedianOf(by_kill); }
+    double limit() const {
+      double deviations = 0;
+      for (const double change : by_chance) deviations += std::abs(std::log(change));
+      const auto rounds = static_cast<double>(by_chance.size());
+      return kSlowed * std::exp(kSure * deviations / rounds / std::sqrt(rounds));
+    }
+    std::string text() const {
+      return fmt::format("{:.3f} (at most {:.3f}) of {:.3f}; by chance {:.3f}", slowed(), limit(),
+                         fmt::join(by_kill, " "), fmt::join(by_chance, " "));
+    }
+  };
+
   static Started StartTwin(const std::string& oracle) {
     Started twin;
     const std::string program = TrainerPath();
@@ -550,40 +640,40 @@ class KillAndSteps : public KillTest, public ::testing::WithParamInterface<const
 };
 
 TEST_P(KillAndSteps, AreNotSlowed) {
-  bool machine_alone = true;
-  std::string seen;
-  for (int round = 0; round < kRounds; ++round) {
+  const int rounds = Rounds(5);
+  Changes wall;
+  Changes cpu;
+  for (int round = 0; round < rounds; ++round) {
     const std::string twin_file = scratch_ / fmt::format("twin{}", round);
     const Oracle* twin = Oracle::Map(twin_file.c_str());
     ASSERT_NE(twin, nullptr);
     const Started twin_process = StartTwin(twin_file);
     ASSERT_NO_FATAL_FAILURE(StartUpTo(kFirst, kForever, kStepUs, "0", "compute"));
-    const std::int64_t begin = NowNs();
-    ASSERT_TRUE(Await([&] { return oracle_->committed >= kFirst + kSteps; }));
-    const std::uint64_t at = oracle_->committed;
-    const std::int64_t kill = NowNs();
-    ASSERT_NO_FATAL_FAILURE(KillIt());
-    ASSERT_TRUE(Await([&] { return oracle_->committed >= at + kSteps; }));
-    const std::int64_t end = NowNs();
-    EXPECT_LE(LongestStepNs(at, oracle_->committed), kLongestStepNs);
-    const Medians before = Of(*oracle_, {begin, kill});
-    const Medians after = Of(*oracle_, {kill, end});
-    const double wall = after.wall_ns / before.wall_ns;
-    const double cpu = after.cpu_ns / before.cpu_ns;
-    const double twins = Of(*twin, {kill, end}).wall_ns / Of(*twin, {begin, kill}).wall_ns;
-    ASSERT_NO_FATAL_FAILURE(EndRound());
-    seen += fmt::format(
-        "a step {:.2f} ms, after the kill {:.2f} times that, {:.2f} of the "
-        "processor's; of the twin's {:.2f}; ",
-        before.wall_ns / 1e6, wall, cpu, twins);
-    if (wall <= kSlowed && cpu <= kSlowed) {
-      RecordProperty("seen", seen);
-      return;
+    std::array<std::int64_t, 4> times_ns{NowNs()};
+    std::uint64_t before = 0;
+    for (std::size_t window = 0; window < 3; ++window) {
+      before = oracle_->committed;
+      if (window == 2) {
+        ASSERT_NO_FATAL_FAILURE(KillIt());
+      }
+      ASSERT_TRUE(Await([&] { return oracle_->committed >= before + kSteps; }));
+      times_ns[window + 1] = NowNs();
     }
-    machine_alone = machine_alone && twins > kMachineSlowed;
+    EXPECT_LE(LongestStepNs(before, oracle_->committed), kLongestStepNs);
+    const Medians training = Of(*oracle_, times_ns);
+    const Medians alone = Of(*twin, times_ns);
+    wall.Add(training.wall_ns, alone.wall_ns);
+    cpu.Add(training.cpu_ns, alone.cpu_ns);
+    ASSERT_NO_FATAL_FAILURE(EndRound());
   }
-  if (machine_alone) GTEST_SKIP() << "the machine slows its twin too: " << seen;
-  ADD_FAILURE() << seen;
+  bool too_noisy = false;
+  for (const auto& [name, changes] : {std::pair("wall", &wall), std::pair("cpu", &cpu)}) {
+    RecordProperty(name, changes->text());
+    if (changes->slowed() <= std::min(changes->limit(), kTelling)) continue;
+    EXPECT_GT(changes->limit(), kTelling) << name << ": " << changes->text();
+    too_noisy = true;
+  }
+  if (too_noisy && !HasFailure()) GTEST_SKIP() << "chance may do more here: " << wall.text();
 }
 
 INSTANTIATE_TEST_SUITE_P(Of, KillAndSteps, ::testing::Values("agent", "watch", "supervisor"),

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Telltale adds to the memory of trainings with TensorFlow and Keras on JAX, where tensors that are due are far larger
-than it may add; and that what such tensors have is recorded, or counted as left out.
+"""What Telltale adds to the memory of trainings: with TensorFlow and Keras on JAX, where tensors that are due are far larger
+than it may add, and that what such tensors have is recorded, or counted as left out; with torch, where all are due.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import json
 import math
 
 import pytest
-from conftest import AWAIT_PLAN, TOLD, what_was_told
+from conftest import AWAIT_PLAN, ROOT, TOLD, what_was_told
 
 MEBI = 1 << 20
 LIMIT = 64 * MEBI
@@ -210,6 +210,24 @@ for step in range(3):
     assert event["message"].startswith("gradient/net/large/kernel: ")
     assert skipped(recorded, "keras.jax_memory") == 3
     assert len(recorded.events("capture.compiled")) == 3
+
+
+SLAB = 128 * MEBI
+RAW = f'slab_bytes = {SLAB}\n[collections.all]\ninterval = 1\ntake = ["statistics", "raw"]\n'
+
+
+@pytest.mark.parametrize(
+    ("plan", "table", "pool"),
+    [(EVERYTHING, "histograms", 0), (RAW, "tensors", SLAB)],
+    ids=["statistics", "raw"],
+)
+def test_a_training_with_torch_has_a_bounded_peak(run, plan, table, pool):
+    script = PEAK + (ROOT / "tests" / "e2e" / "train_mlp.py").read_text() + "tell_peak()\n"
+    recorded = run(script, plan=plan, arguments=("40",))
+    assert recorded.code == 0, recorded.err
+    assert recorded.table(table), "the plan took nothing"
+    added = peak(recorded.out) - peak(run.plain(script, arguments=("40",)).stdout)
+    assert added <= LIMIT + pool, f"{added / MEBI:.0f} MiB more"
 
 
 def test_what_torch_would_copy_whole_is_read_in_pieces(run):

@@ -52,20 +52,37 @@ COMPILED = {
     "in place": "model = net; net.compile(backend='aot_eager', fullgraph=True)",
     "sequence": "model = torch.compile(nn.Sequential(net), backend='aot_eager', fullgraph=True)",
     "a part": "model = net; net.second = torch.compile(net.second, backend='aot_eager', fullgraph=True)",
+    "by the default": "model = torch.compile(net, fullgraph=True)",
     "with a break": "Block.forward = lambda self, x: (torch._dynamo.graph_break(), x + self.act(self.line(x)))[1]\n"
     "model = torch.compile(net, backend='aot_eager')",
 }
 
 
+def needs_inductor() -> None:
+    builder = pytest.importorskip("torch._inductor.cpp_builder")
+    from torch._inductor.exc import InvalidCxxCompiler
+
+    try:
+        builder.get_cpp_compiler()
+    except InvalidCxxCompiler as why:
+        pytest.skip(f"inductor: {why}")
+
+
 @pytest.mark.parametrize("what", COMPILED)
 def test_a_compiled_model_has_the_same_graphs_as_without_us(lab, what):
+    if what == "by the default":
+        needs_inductor()
+        lab.environment["TORCHINDUCTOR_CACHE_DIR"] = str(lab.folder / "inductor")
+    # Collected inside a compiled part, garbage counts as a frame of it.
     script = f"""{MLP}
-import json
+import gc, json
+gc.disable()
 {COMPILED[what]}
 opt = make(); model.train(); told = []
 for _ in range(5):
-    opt.zero_grad(); out = model(x); crit(out, y).backward()
-    told.append([out.tolist(), {{k: (p.tolist(), p.grad.tolist()) for k, p in net.named_parameters()}}])
+    opt.zero_grad(); out = model(x); loss = crit(out, y); loss.backward()
+    told.append([x.tolist(), out.tolist(), y.tolist(), loss.item(),
+        {{k: (p.tolist(), p.grad.tolist()) for k, p in net.named_parameters()}}])
     opt.step()
 print(json.dumps(told))
 from torch._dynamo.utils import counters
@@ -77,16 +94,22 @@ print(dict(counters["stats"]), dict(counters["graph_break"]), counters["frames"]
     from torch_numbers import row
 
     truth = {}
-    for step, (output, parameters) in enumerate(json.loads(captured.out.splitlines()[0])):
-        values = [("outputs", "output", output)]
+    for step, (x, output, y, loss, parameters) in enumerate(json.loads(captured.out.splitlines()[0])):
+        values = [
+            ("inputs", "input.0", x),
+            ("outputs", "output", output),
+            ("labels", "CrossEntropyLoss.target", y),
+            ("losses", "CrossEntropyLoss.output", loss),
+            ("losses", "loss", loss),
+        ]
         for path, (value, gradient) in parameters.items():
             name = ("0." if what == "sequence" else "") + path.replace("_orig_mod.", "")
             values.append(("biases" if "bias" in name else "weights", name, value))
             values.append(("gradients", "gradient/" + name, gradient))
         for collection, name, value in values:
             truth[name, "TRAIN", step] = row(collection, name, "TRAIN", step, torch.tensor(value))
-    # The outermost output, six parameters and their gradients.
-    assert compare(captured, truth) == 5 * (1 + 2 * 6)
+    # What the model takes and gives, target and loss, six parameters and their gradients.
+    assert compare(captured, truth) == 5 * (2 + 3 + 2 * 6)
     rows = captured.statistics()
     names = captured.names()
     assert not any("_orig_mod" in name for name in names)
@@ -213,8 +236,14 @@ for _ in range(4):
     opt.zero_grad(); scaler.scale(crit(net(x), y)).backward(); scaler.step(opt); scaler.update()
 """
     captured = lab.run(script)
-    truth = {key: row for key, row in lab.truth(script).items() if key[0].startswith("gradient/")}
+    # The loss is the one before it was scaled.
+    truth = {
+        key: row
+        for key, row in lab.truth(script).items()
+        if row["collection"] in ("weights", "biases", "gradients", "losses")
+    }
     compare(captured, truth)
+    assert captured.scalars("loss") == {step: truth["loss", "TRAIN", step]["mean"] for step in range(4)}
 
 
 def test_a_fused_optimizer_with_a_scaler_has_the_gradients_that_it_steps_by(lab):
@@ -365,30 +394,47 @@ class Module(lightning.LightningModule):
     def training_step(self, batch, i):
         loss = self.crit(self(batch[0]), batch[1]); self.log("train_loss", loss); return loss
     def validation_step(self, batch, i):
-        out = self(batch[0])
-        self.log("val_loss", self.crit(out, batch[1])); self.log("accuracy", (out.argmax(1) == batch[1]).float().mean())
+        out = self(batch[0]); told = dict(val_loss=self.crit(out, batch[1]), accuracy=(out.argmax(1) == batch[1]).float().mean())
+        for name, value in told.items(): self.log(name, value)
+        return told
     def configure_optimizers(self): return torch.optim.SGD(self.parameters(), lr=0.05)
 data = torch.utils.data.TensorDataset(torch.randn(24, 8), torch.randint(0, 4, (24,)))
 loader = torch.utils.data.DataLoader(data, batch_size=6)
-trainer = lightning.Trainer(max_epochs=2, accelerator="cpu", logger=False, enable_checkpointing=False,
+class Told(lightning.Callback):
+    train, evaluation, epochs = [], [], []
+    def on_train_batch_end(self, trainer, *_): self.train.append(trainer.callback_metrics["train_loss"].item())
+    def on_validation_batch_end(self, trainer, module, outputs, *_):
+        self.evaluation.append({{name: value.item() for name, value in outputs.items()}})
+    def on_validation_end(self, trainer, module):
+        self.epochs.append({{name: trainer.callback_metrics[name].item() for name in ("val_loss", "accuracy")}})
+trainer = lightning.Trainer(max_epochs=2, accelerator="cpu", logger=False, enable_checkpointing=False, callbacks=[Told()],
     enable_progress_bar=False, enable_model_summary=False, num_sanity_val_steps=0)
 trainer.fit(Module(), loader, loader)
 print(digest())
+import json
+print(json.dumps([Told.train, Told.evaluation, Told.epochs]))
 """
-    captured = lab.run(script)
-    assert captured.out == lab.plain(script)
-    assert captured.steps() == list(range(8)) and len(captured.steps("EVAL")) == 8
-    # Of each step six parameters, their gradients and what nine modules give; of an evaluation the last.
-    assert compare(captured, lab.truth(script)) == 8 * (6 + 6 + 9) + 8 * 9
+    captured, plain, truth = lab.run(script), lab.plain(script), lab.truth(script)
+    assert captured.out == plain
+    assert captured.steps() == captured.steps("EVAL") == list(range(8))
+    # Of each step six parameters, their gradients, what nine modules take and give, a target, its loss and that at its
+    # backward; of an evaluation what modules take and give, target and loss.
+    assert compare(captured, truth) == 8 * (6 + 6 + 2 * 9 + 3) + 8 * (2 * 9 + 2)
     rows = captured.statistics()
     steps = {step for name, mode, step in rows if (name, mode) == ("gradient/net.head.weight", "TRAIN")}
     assert steps == set(range(8))
     assert {"net.first.act.output", "net.head.output", "output"} <= captured.names()
-    losses = captured.scalars("loss")
-    logged = captured.scalars("train_loss")
-    assert losses.keys() == logged.keys() == set(range(8))
-    assert all(logged[step] == pytest.approx(losses[step]) for step in losses)
-    assert len(captured.scalars("val_loss", "EVAL")) == len(captured.scalars("accuracy", "EVAL")) == 8
+    train, evaluation, epochs = json.loads(plain.splitlines()[-1])
+    assert len(train) == len(evaluation) == 8 and len(epochs) == 2
+    assert captured.scalars("loss") == captured.scalars("train_loss") == dict(enumerate(train))
+    for step, loss in enumerate(train):
+        assert truth["loss", "TRAIN", step]["mean"] == loss
+    for name in ("val_loss", "accuracy"):
+        logged = captured.scalars(name, "EVAL")
+        assert logged == {step: told[name] for step, told in enumerate(evaluation)}
+        for epoch, told in enumerate(epochs):
+            mean = sum(logged[step] for step in range(4 * epoch, 4 * epoch + 4)) / 4
+            assert mean == pytest.approx(told[name], rel=1e-6)
 
 
 def test_a_loop_of_the_hugging_face_trainer(lab):
@@ -408,12 +454,14 @@ trainer = transformers.Trainer(net, arguments, train_dataset=data, eval_dataset=
 trainer.remove_callback(transformers.PrinterCallback)
 trainer.train()
 print([p.double().sum().item() for p in net.parameters()])
+import json
+kept = ("step", "loss", "eval_loss", "eval_accuracy")
+print(json.dumps([{k: v for k, v in log.items() if k in kept} for log in trainer.state.log_history]))
 """
-    captured = lab.run(script)
-    assert captured.out == lab.plain(script)
-    assert captured.steps() == list(range(6))
-    truth = lab.truth(script)
-    assert compare(captured, truth) > 500
+    captured, plain, truth = lab.run(script), lab.plain(script), lab.truth(script)
+    assert captured.out == plain
+    assert captured.steps() == captured.steps("EVAL") == list(range(6))
+    assert compare(captured, truth) > 1000
     assert {("output.logits", "TRAIN", 5), ("output.logits", "EVAL", 5)} <= set(truth)
     rows = captured.statistics()
     gradient = {step for name, mode, step in rows if (name, mode) == ("gradient/classifier.weight", "TRAIN")}
@@ -424,7 +472,18 @@ print([p.double().sum().item() for p in net.parameters()])
         "output.loss",
         "bert.encoder.layer.0.output.dense.output",
     } <= captured.names()
-    assert (
-        len(captured.scalars("eval_loss", "EVAL")) == 2
-        and len(captured.scalars("eval_accuracy", "EVAL")) == 2
-    )
+    logs = json.loads(plain.splitlines()[-1])
+    evaluations = [log for log in logs if "eval_loss" in log]
+    assert [log["step"] for log in evaluations] == [3, 6]
+    # Each at the last of its three batches.
+    for name in ("eval_loss", "eval_accuracy"):
+        assert captured.scalars(name, "EVAL") == {
+            step: log[name] for step, log in zip((2, 5), evaluations, strict=True)
+        }
+    losses = captured.scalars("loss")
+    assert losses == {step: truth["loss", "TRAIN", step]["mean"] for step in range(6)}
+    # The Trainer logs the mean of two steps, with four digits.
+    means = [log for log in logs if "loss" in log]
+    assert [log["step"] for log in means] == [2, 4, 6]
+    for log in means:
+        assert log["loss"] == pytest.approx((losses[log["step"] - 2] + losses[log["step"] - 1]) / 2, abs=1e-4)

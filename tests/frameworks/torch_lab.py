@@ -180,9 +180,7 @@ def check(row: dict[str, Any], truth: dict[str, Any]) -> None:
         truth["mean"],
     )
     for name in ("std", "l1", "l2"):
-        # A deviation far below the values' size is rounding in either.
-        bound = 1e-5 * truth[name] + 1e-7 * truth["mean_abs"]
-        assert abs(row[name] - truth[name]) <= bound, (what, name, row[name], truth[name])
+        assert abs(row[name] - truth[name]) <= 1e-5 * truth[name], (what, name, row[name], truth[name])
 
 
 def compare(captured: Captured, truth: Truth, **match: Any) -> int:

@@ -120,22 +120,26 @@ def test_a_missing_script_is_pythons_own_error(telltale):
     assert (run.code, run.out, run.err) == (plain.returncode, plain.stdout, plain.stderr)
 
 
-def test_a_virtual_environment_with_its_own_sitecustomize(telltale, tmp_path):
-    venv = tmp_path / "venv"
-    subprocess.run([str(versions()[-1]), "-m", "venv", "--without-pip", str(venv)], check=True)
-    (site,) = (venv / "lib").glob("python*/site-packages")
+def virtual_environment(python: Path | str, folder: Path) -> tuple[str, Path]:
+    """One with its own sitecustomize, which sets sys.theirs: its interpreter, and that file."""
+    subprocess.run([str(python), "-m", "venv", "--without-pip", str(folder)], check=True)
+    (site,) = (folder / "lib").glob("python*/site-packages")
     theirs = site / "sitecustomize.py"
     theirs.write_text("import sys; sys.theirs = __file__\n")
     # Debian's interpreter has one of its own in the standard library, which hides that of any venv
     # that is not in front of it.
     in_front = "import os, sys; at = sys.path.index(os.path.dirname(os.__file__))"
     (site / "in_front.pth").write_text(f"{in_front}; sys.path.insert(at, {str(site)!r})\n")
+    return str(folder / "bin" / "python"), theirs
+
+
+def test_a_virtual_environment_with_its_own_sitecustomize(telltale, tmp_path):
+    python, theirs = virtual_environment(versions()[-1], tmp_path / "venv")
     text = "import sys, sitecustomize, telltale; print(telltale.active())\n"
     text += "print(sys.theirs, sitecustomize.__file__)"
-    command = [str(venv / "bin" / "python"), telltale.script(text)]
-    plain = telltale.plain([command[0], "-c", "import sitecustomize; print(sitecustomize.__file__)"])
+    plain = telltale.plain([python, "-c", "import sitecustomize; print(sitecustomize.__file__)"])
     assert plain.stdout.strip() == str(theirs)
-    run = telltale.run(command).assert_clean()
+    run = telltale.run([python, telltale.script(text)]).assert_clean()
     assert run.out.split() == ["True", str(theirs), str(theirs)]
 
 
@@ -210,6 +214,25 @@ def test_children_that_train_are_trainers_of_their_own(telltale, method):
     )
     assert counts == ([2, 3, 4] if method == "fork" else [3, 4])
     assert all(process["kind"] == 0 for process in run.processes())
+
+
+def test_a_forked_trainer_tells_of_an_optimizer_that_its_parent_has_told_of(telltale):
+    run = telltale.python(
+        """
+        import os, torch
+        net = torch.nn.Linear(4, 2); opt = torch.optim.SGD(net.parameters(), lr=0.1)
+        def train(): net(torch.ones(1, 4)).sum().backward(); opt.step()
+        train()
+        pid = os.fork()
+        train(); train()
+        if pid != 0: os.waitpid(pid, 0)
+        """
+    ).assert_clean()
+    assert {event["pid"] for event in run.events("optimizer")} == {
+        process["pid"] for process in run.processes()
+    }
+    assert len(run.events("optimizer")) == 2
+    assert {event["facts"]["lr"] for event in run.events("optimizer")} == {0.1}
 
 
 def test_a_fork_while_threads_record_neither_hangs_nor_mixes(telltale):

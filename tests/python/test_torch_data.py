@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 LOADER = """
-import sys
+import sys, threading
 import torch, torch.nn as nn
 
 class Data(torch.utils.data.Dataset):
@@ -24,6 +24,9 @@ def main(workers, context, **options):
             opt.zero_grad()
             nn.functional.cross_entropy(net(x), y).backward()
             opt.step()
+    # The end of the process would stop one that is giving up its semaphore: "leaked", multiprocessing says then.
+    for thread in threading.enumerate():
+        if thread.name == "QueueFeederThread": thread.join()
 """
 
 

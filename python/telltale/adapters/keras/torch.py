@@ -85,6 +85,8 @@ class _Function:
         if epoch != self._epoch:
             self._epoch = epoch
             self._wanted = frozenset(name for name in FORWARD if probe.wanted(name))
+            if "labels" in self._wanted or probe.wanted("losses"):
+                _hook_losses()
         wanted = self._wanted
         if wanted and self._compiled:
             for name in sorted(wanted):
@@ -187,15 +189,18 @@ def _nothing() -> None:
 # Around each call of a model's function, for what was reduced on a device.
 _begin_device: Callable[[], Any] = _nothing
 _end_device: Callable[[], Any] = _nothing
+# Has the adapter for torch look at torch's own functions of losses, from the first step on.
+_hook_losses: Callable[[], Any] = _nothing
 
 
 def _install_device() -> None:
     """What lies on a device is the business of the adapter for torch. It is imported only where torch is."""
-    global _begin_device, _end_device
-    from ..torch import device, tensors
+    global _begin_device, _end_device, _hook_losses
+    from ..torch import device, loss, tensors
 
     _begin_device = tensors.careful(device.begin_forward)
     _end_device = tensors.careful(device.end_step)
+    _hook_losses = tensors.careful(loss.hook_functions)
     values.take_on_device = tensors.record
     # It launches what waits, whatever it is put around.
     values.launch_device = tensors.careful(_nothing)
