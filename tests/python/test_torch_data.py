@@ -25,8 +25,9 @@ def main(workers, context, **options):
             nn.functional.cross_entropy(net(x), y).backward()
             opt.step()
     # The end of the process would stop one that is giving up its semaphore: "leaked", multiprocessing says then.
+    del loader
     for thread in threading.enumerate():
-        if thread.name == "QueueFeederThread": thread.join()
+        if thread.name == "QueueFeederThread": thread.join(60)
 """
 
 
