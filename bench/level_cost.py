@@ -17,12 +17,14 @@ usage: level_cost.py [--models LIST] [--cycles N]   exit code 2: could not measu
 
 import argparse
 import contextlib
+import itertools
 import json
 import pathlib
 import statistics
 import sys
 import tempfile
 
+from overhead import orders
 from turns import STEP, TELLTALE, Trainer, WatchedTrainer, fail, median_interval, query
 
 LEVELS = ("system", "steps", "tensors", "operators")
@@ -57,11 +59,11 @@ def by_turns(model: str, cycles: int) -> None:
                 stack.callback(trainer.resume)
             trainers.append(trainer)
         turns: dict[str, list[int]] = {trainer.name: [] for trainer in trainers}
-        for _ in range(cycles):
-            for trainer in trainers:
-                trainer.turn_ms(0)
-                turns[trainer.name].append(sum(trainer.steps_ns[-PERIOD:]))
-            trainers.reverse()
+        by_name = {trainer.name: trainer for trainer in trainers}
+        for order in itertools.islice(orders(list(by_name), seed=0), cycles):
+            for name in order:
+                by_name[name].turn_ms(0)
+                turns[name].append(sum(by_name[name].steps_ns[-PERIOD:]))
         stack.pop_all().close()
     base = [(a + b) / 2 for a, b in zip(turns["plain"], turns["plain2"], strict=True)]
     step_us = statistics.median(base) / PERIOD / 1000

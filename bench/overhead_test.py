@@ -24,6 +24,23 @@ import slices
 import turns
 
 
+class ThinnedWords(unittest.TestCase):
+    def test_the_last_that_names_what_is_taken_less_often(self) -> None:
+        words = "tensors are taken {} times less often than planned (all each {} steps instead of 1)"
+        page = f"<p>Capture: {words.format(3, 3)}.</p><li>{words.format(7, 7)}</li><li>nothing is left</li>"
+        self.assertEqual(overhead.thinned_words(page), words.format(7, 7))
+
+    def test_what_is_not_taken_at_all(self) -> None:
+        self.assertEqual(
+            overhead.thinned_words("<li>not taken any more: raw, all</li>"), "not taken any more: raw, all"
+        )
+
+    def test_that_nothing_is_left_names_nothing(self) -> None:
+        self.assertEqual(
+            overhead.thinned_words("the governor acted once; last: nothing is left to take less often"), ""
+        )
+
+
 class MedianInterval(unittest.TestCase):
     def test_twenty_pairs_leave_out_five_at_each_end(self) -> None:
         # The tables of order statistics: ranks 6 and 15 hold the median of 20 with 95.9 %.

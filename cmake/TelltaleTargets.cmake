@@ -48,6 +48,7 @@ function(telltale_test name)
   # Compiled once and run once: the third of the compiler's time that -O2 costs is not won back.
   target_compile_options(${name} PRIVATE $<$<CONFIG:RelWithDebInfo>:-O1>)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  set(others)
   if(ARG_ALONE)
     gtest_discover_tests(${name} TEST_FILTER ${ARG_ALONE} TEST_LIST ${name}_alone
                          PROPERTIES TIMEOUT 300 RUN_SERIAL TRUE DISCOVERY_TIMEOUT 120)

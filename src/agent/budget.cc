@@ -23,14 +23,26 @@ std::vector<std::string> ShedWords(std::uint32_t shed) {
   return {plan::kShedOrder.begin(), end};
 }
 
+/// What the plan takes at intervals and shedding has left.
+std::vector<plan::PlannedInterval> StillTaken(std::span<const plan::PlannedInterval> intervals,
+                                              std::uint32_t shed) {
+  std::vector<plan::PlannedInterval> left;
+  std::copy_if(intervals.begin(), intervals.end(), std::back_inserter(left),
+               [&](const plan::PlannedInterval& interval) {
+                 return (interval.take & plan::Allowed(shed, interval.core)) != 0;
+               });
+  return left;
+}
+
 /// Which collections are taken less often, with the interval that holds and the planned one.
 std::string Stretched(std::span<const plan::PlannedInterval> intervals, std::uint32_t stretch) {
   constexpr std::size_t kShown = 8;
   const auto shown = intervals.first(std::min(intervals.size(), kShown));
   std::string words;
   for (std::size_t i = 0; i < shown.size(); ++i) {
-    const auto& [collection, mode, steps] = shown[i];
-    words += collection;
+    const std::uint32_t steps = shown[i].steps;
+    const auto& mode = shown[i].mode;
+    words += shown[i].collection;
     const bool last = i + 1 == shown.size();
     if (!last && shown[i + 1].mode == mode && shown[i + 1].steps == steps) {
       words += ", ";
@@ -40,7 +52,6 @@ std::string Stretched(std::span<const plan::PlannedInterval> intervals, std::uin
     words += fmt::format(" each {} steps instead of {}{}", plan::Stretched(steps, stretch), steps,
                          last ? "" : "; ");
   }
-  if (shown.empty()) return {};
   const std::size_t more = intervals.size() - shown.size();
   return fmt::format(" ({}{})", words, more > 0 ? fmt::format("; and {} more", more) : "");
 }
@@ -53,9 +64,10 @@ std::string Message(const plan::Governor::Decision& decision,
   if (decision.exceeded) return cost + ": nothing is left to take less often";
   std::string done;
   const auto add = [&](const std::string& text) { done += (done.empty() ? "" : ", ") + text; };
-  if (decision.thinning.stretch > 1) {
+  const auto taken = StillTaken(intervals, decision.thinning.shed);
+  if (decision.thinning.stretch > 1 && !taken.empty()) {
     add(fmt::format("tensors are taken {} times less often than planned{}",
-                    decision.thinning.stretch, Stretched(intervals, decision.thinning.stretch)));
+                    decision.thinning.stretch, Stretched(taken, decision.thinning.stretch)));
   }
   if (decision.thinning.shed > 0) {
     std::string words;

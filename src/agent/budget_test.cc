@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -51,7 +52,7 @@ std::vector<PendingEvent> Said(Outbox* outbox) {
 }
 
 TEST(Budget, StepsThatTheJournalRefusesCountOnce) {
-  Budget budget(0.01, EveryStep());
+  Budget budget(0.01, EveryStep(), {{"weights", {}, 1, plan::kStats, true}});
   Outbox outbox;
   for (int i = 0; i < 1000; ++i) {
     budget.Offer(Steps(4));
@@ -75,8 +76,10 @@ TEST(Budget, StepsThatTheJournalRefusesCountOnce) {
 }
 
 TEST(Budget, WhatIsTakenLessOftenIsNamed) {
-  std::vector<plan::PlannedInterval> intervals = {
-      {"weights", {}, 100}, {"gradients", {}, 100}, {"losses", 0, 10}, {"losses", 1, 1}};
+  std::vector<plan::PlannedInterval> intervals = {{"weights", {}, 100, plan::kStats, true},
+                                                  {"gradients", {}, 100, plan::kStats, true},
+                                                  {"losses", 0, 10, plan::kRaw, true},
+                                                  {"losses", 1, 1, plan::kRaw, true}};
   Budget budget(0.01, EveryStep(), intervals);
   Outbox outbox;
   budget.Offer(Steps(8));
@@ -93,7 +96,7 @@ TEST(Budget, WhatIsTakenLessOftenIsNamed) {
                                         each(1) + ")"))
       << said[0].message;
 
-  intervals.resize(11, {"more", {}, 1});
+  intervals.resize(11, {"more", {}, 1, plan::kStats});
   budget.Restart(EveryStep(), intervals);
   budget.Published(800 * kMs);
   budget.Offer(Steps(8, 8));
@@ -101,6 +104,38 @@ TEST(Budget, WhatIsTakenLessOftenIsNamed) {
   const auto again = Said(&outbox);
   ASSERT_EQ(again.size(), 1U);
   EXPECT_TRUE(again[0].message.ends_with("; and 3 more)")) << again[0].message;
+
+  // So dear that one thing after another is shed: what is not taken at all is not taken less often.
+  intervals = {{"losses", {}, 1, plan::kRaw, true},
+               {"outputs", {}, 1, plan::kStats | plan::kHistogram},
+               {"gradients", {}, 1, plan::kStats, true}};
+  std::vector<plan::PlannedRule> rules(intervals.size());
+  for (std::size_t i = 0; i < rules.size(); ++i) {
+    rules[i].take = intervals[i].take;
+    rules[i].core = intervals[i].core;
+    rules[i].when[0].interval = 1;
+  }
+  budget.Restart(rules, intervals);
+  std::map<std::uint32_t, std::string> by_shed;
+  std::int64_t time_ns = 1600 * kMs;
+  for (std::int64_t step = 0; step < 400 && budget.thinning().shed < 5; ++step) {
+    budget.Published(time_ns);
+    auto rows = Steps(1, step * 1024);  // Due however far it is stretched.
+    rows[0].time_ns = time_ns;
+    rows[0].probe_ns = 99 * kMs;
+    budget.Offer(rows);
+    budget.Commit(time_ns, &outbox);
+    time_ns += 100 * kMs;
+    for (const PendingEvent& event : Said(&outbox)) {
+      if (event.kind == "governor") by_shed[budget.thinning().shed] = event.message;
+    }
+  }
+  ASSERT_EQ(budget.thinning(), (plan::Thinning{1024, 5}));
+  const std::string each_1024 = " each 1024 steps instead of 1), not taken any more: values";
+  EXPECT_NE(by_shed[1].find("(outputs, gradients" + each_1024), std::string::npos) << by_shed[1];
+  EXPECT_NE(by_shed[2].find("(outputs, gradients" + each_1024), std::string::npos) << by_shed[2];
+  EXPECT_NE(by_shed[4].find("(gradients" + each_1024), std::string::npos) << by_shed[4];
+  EXPECT_NE(by_shed[5].find("1.00 %: not taken any more: values"), std::string::npos) << by_shed[5];
 }
 
 TEST(Budget, ThatItCannotBeKeptIsSaidOnce) {

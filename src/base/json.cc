@@ -25,7 +25,10 @@ std::string JsonText(const nlohmann::ordered_json& json) {
 
 std::string JsonTrouble(const std::exception& error) {
   std::string_view words = error.what();
-  if (words.starts_with("[json.exception.")) words.remove_prefix(words.find("] ") + 2);
+  const std::size_t tag_ends = words.find("] ");
+  if (words.starts_with("[json.exception.") && tag_ends != std::string_view::npos) {
+    words.remove_prefix(tag_ends + 2);
+  }
   return std::string(words);
 }
 

@@ -208,12 +208,13 @@ std::vector<format::ControlRule> Compiled::rules(const PassedSteps& passed) cons
 std::vector<PlannedInterval> Compiled::intervals() const {
   std::vector<PlannedInterval> out;
   for (const Member& member : members_) {
+    const PlannedRule& rule = planned_[member.rule];
     const std::size_t first = out.size();
     bool alike = true;
     for (std::size_t mode = 0; mode < member.collection.when.size(); ++mode) {
       const When& when = member.collection.when[mode];
       if (when.interval == 0 || when.end <= when.start) continue;
-      out.push_back({member.collection.name, mode, when.interval});
+      out.push_back({member.collection.name, mode, when.interval, rule.take, rule.core});
       alike = alike && when.interval == out[first].steps;
     }
     if (!alike || out.size() == first) continue;

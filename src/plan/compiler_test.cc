@@ -201,12 +201,22 @@ TEST(Compiled, LongListsFollowTheSteps) {
 TEST(Compiled, IntervalsAreThoseThatAreStretched) {
   using Intervals = std::vector<PlannedInterval>;
   EXPECT_EQ(Compiled::Create(DefaultPlan())->intervals(),
-            (Intervals{{"weights", {}, 100}, {"biases", {}, 100}, {"gradients", {}, 100}}));
+            (Intervals{{"weights", {}, 100, kStats, true},
+                       {"biases", {}, 100, kStats, true},
+                       {"gradients", {}, 100, kStats, true}}));
   const Compiled mixed = Compile(R"({"collections": {
       "a": {"interval": 7, "eval": {"interval": 2}, "predict": {"interval": 0}},
       "b": {"steps": [1, 2]}, "c": {"interval": 5, "end": 0},
       "d": {"train": {"interval": 3, "steps": [4]}}}})");
-  EXPECT_EQ(mixed.intervals(), (Intervals{{"a", 0, 7}, {"a", 1, 2}, {"a", 3, 7}, {"d", {}, 3}}));
+  EXPECT_EQ(
+      mixed.intervals(),
+      (Intervals{
+          {"a", 0, 7, kStats}, {"a", 1, 2, kStats}, {"a", 3, 7, kStats}, {"d", {}, 3, kStats}}));
+  const Compiled takes = Compile(R"({"collections": {
+      "losses": {"take": ["values"], "interval": 1},
+      "outputs": {"take": ["values", "histogram"], "interval": 1}}})");
+  EXPECT_EQ(takes.intervals(), (Intervals{{"losses", {}, 1, kRaw, true},
+                                          {"outputs", {}, 1, kRaw | kHistogram | kStats}}));
 }
 
 TEST(Compiled, ThinningStretchesAndSheds) {

@@ -85,7 +85,7 @@ class _Function:
         if epoch != self._epoch:
             self._epoch = epoch
             self._wanted = frozenset(name for name in FORWARD if probe.wanted(name))
-            if "labels" in self._wanted or probe.wanted("losses"):
+            if not self._compiled and ("labels" in self._wanted or probe.wanted("losses")):
                 _hook_losses()
         wanted = self._wanted
         if wanted and self._compiled:

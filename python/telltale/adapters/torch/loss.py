@@ -208,7 +208,7 @@ def hook_functions() -> None:
     """
     global _functions_hooked
     torch = _torch
-    if _functions_hooked:
+    if _functions_hooked or torch is None:
         return
     _functions_hooked = True
     builtins: Any = torch.jit._builtins
