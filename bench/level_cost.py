@@ -10,6 +10,9 @@ Networks of long steps: what a level takes at some steps alone is told within on
 more than the median of the twenty before and after that take nothing, spread over all. What it takes at every step
 is bench/overhead.py's to tell.
 
+Where the interpreter's torch cannot record operators (Debian's), that is said in place of a figure: run it with
+.venv-frameworks/bin/python then.
+
 Level `all` is not here: it takes what --overhead allows (`make overhead OVERHEAD_ARGS="--level all"`).
 
 usage: level_cost.py [--models LIST] [--cycles N]   exit code 2: could not measure
@@ -65,15 +68,24 @@ def by_turns(model: str, cycles: int) -> None:
                 by_name[name].turn_ms(0)
                 turns[name].append(sum(by_name[name].steps_ns[-PERIOD:]))
         stack.pop_all().close()
+        why = {level: refused(folder / f"run-{level}") for level in LEVELS}
     base = [(a + b) / 2 for a, b in zip(turns["plain"], turns["plain2"], strict=True)]
     step_us = statistics.median(base) / PERIOD / 1000
     print(f"{model}: a step of {step_us:.0f} us, {cycles} cycles of turns of {PERIOD} steps")
     for level in LEVELS:
+        if why[level]:
+            print(f"  {level:<10} not taken: {why[level]}")
+            continue
         percent = [100 * (ns / plain_ns - 1) for ns, plain_ns in zip(turns[level], base, strict=True)]
         middle, half = median_interval(percent)
         print(f"  {level:<10} {middle:+6.2f} +- {half:.2f} %  {middle * step_us / 100:+7.1f} us a step")
     same = [100 * (b / a - 1) for a, b in zip(turns["plain"], turns["plain2"], strict=True)]
     print("  {:<10} {:+6.2f} +- {:.2f} %".format("A/A", *median_interval(same)), flush=True)
+
+
+def refused(run: pathlib.Path) -> str:
+    """Why what the level asks for was not taken, as the run says; "" where it was."""
+    return next((said for kind, said in query(run, "events", "kind,message") if kind == "window.refused"), "")
 
 
 def taken_steps(run: pathlib.Path) -> set[int]:
@@ -110,6 +122,9 @@ def within(model: str, warmup: int = 50) -> None:
                 trainer.answer()
                 trainer.go()
                 steps_ns = trainer.answer()
+            if why := refused(run):
+                print(f"  {level:<10} not taken: {why}")
+                continue
             taken = {step for step in taken_steps(run) if warmup <= step < warmup + PERIOD}
             if not taken:
                 fail(f"level {level} took nothing of {PERIOD} steps of {model}")
