@@ -29,7 +29,7 @@ window.fetch = async (...args) => {
   window.waiting++;
   try {
     const answer = await real(...args);
-    const body = await answer.text();
+    const body = await answer.arrayBuffer();
     return new Response(body, { status: answer.status, headers: answer.headers });
   } finally {
     window.waiting--;
