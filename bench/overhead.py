@@ -14,8 +14,8 @@ core after the warm-up; agent and watcher run where they like, as a rule on anot
 them. All get their large blocks in huge pages: with small ones two plain processes differ by 2 % for as long as they
 live (measured here: 0.9 % then), by the luck of the pages they got.
 
-Where a step is long, what the machine does changes within it, and whole steps are too long a turn: under the default
-plan the trainings of "resnet18" and "transformer" make their steps in slices of 5 ms (slices.py), in which only one of
+Where a step is long, what the machine does changes within it, and whole steps are too long a turn: the trainings of
+"resnet18", "transformer" and "mlp" make their steps in slices of 5 ms (slices.py), in which only one of
 them runs; a step's time is what it had of its process's slices, a cycle the same step of each. They warm up all at once.
 What is left of a step is 2 to 4 % (standard deviation) that two processes differ by, another one at the next step, and
 some 0.5 % for as long as they live, so a turn is of many steps. smdebug is in every third round. All that is Telltale's
@@ -42,10 +42,12 @@ says by itself (probe_ns of a step, and the statistics' share): it is what the p
 caches are not in it. "Helpers": what Telltale's own processes take of a core in the watched one's turns.
 
 With --level all everything is asked for at every step, and the governor has to keep it inside its budget of 1 %:
-what capturing took is then measured on the steps that captured, beside the watched process's others. The watched one's
-warm-up is then long enough for the governor to settle; "stretch" is where it has, and each round's report has to say
-so. Turns are of two steps at least: a
-step ends where the next begins, so the last of a turn holds the others' turns.
+what capturing took is then measured on the steps that captured, beside the watched process's others. These trainings
+go by slices too. The governor's clock is the wall's, so by slices a step is three times as long for it, and so is, on
+average, what a capture takes of it, which lasts several slices: the share is the same. What a step of hooks alone
+costs, some microseconds, is seldom cut by a slice's end, so it seems a third to it, and captures have the rest: what is measured is
+if anything too much. All warm up together, for long enough for it to settle among them; "stretch" is where it has, and each
+round's report has to say so.
 
 All of Telltale's own processes are stopped (SIGSTOP) while it is not the watched one's turn, so that the plain
 ones are as without it.
@@ -100,7 +102,6 @@ class Model:
     turn: int  # Steps of a turn.
     skip: int  # First steps of a turn that do not count.
     cycles: int
-    settle: int = 0  # The watched one's warm-up where it is longer.
     sliced: bool = False  # One turn, in slices within its steps: slices.py.
 
 
@@ -112,13 +113,15 @@ MODELS = {
 }
 # With --level all, where the governor has to thin out: it may take its budget of 1 % and a fifth.
 GOVERNED_LIMIT_PERCENT = 1.2
-# It takes back at most once in five seconds of steps: so long as some five times.
+# All warm up for as long as the governor takes to settle: it takes back at most once in five seconds of steps.
 GOVERNED = {
-    "mlp": Model(limit_percent=GOVERNED_LIMIT_PERCENT, warmup=100, turn=3, skip=1, cycles=80, settle=400),
+    "mlp": Model(limit_percent=GOVERNED_LIMIT_PERCENT, warmup=300, turn=200, skip=0, cycles=1, sliced=True),
     "transformer": Model(
-        limit_percent=GOVERNED_LIMIT_PERCENT, warmup=100, turn=3, skip=1, cycles=60, settle=400
+        limit_percent=GOVERNED_LIMIT_PERCENT, warmup=300, turn=200, skip=0, cycles=1, sliced=True
     ),
-    "resnet18": Model(limit_percent=GOVERNED_LIMIT_PERCENT, warmup=60, turn=2, skip=0, cycles=40, settle=120),
+    "resnet18": Model(
+        limit_percent=GOVERNED_LIMIT_PERCENT, warmup=120, turn=80, skip=0, cycles=1, sliced=True
+    ),
 }
 
 
@@ -175,10 +178,15 @@ def governor_says(run: pathlib.Path) -> tuple[float, int]:
     return float(stretches[-1]) if stretches else 1.0, sum(kind == "budget.exceeded" for kind, _ in rows)
 
 
-def governed_percent(run: pathlib.Path, warmup: int, step_ms: float) -> float:
-    """What the probe says it took of a step, on average over the steps after the warm-up."""
-    probe = [int(ns) for step, ns in query(run, "steps", "step,probe_ns") if int(step) >= warmup]
-    return 100 * statistics.mean(probe) / (step_ms * 1e6)
+def governed_percent(run: pathlib.Path, warmup: int) -> float:
+    """What the probe says it took of the steps after the warm-up, as the governor sees it: of the time by the wall
+    clock, in which the others' slices are both in the steps and in what the probe did."""
+    rows = query(run, "steps", "step,duration_ns,probe_ns")
+    steps = sorted((int(step), int(duration), int(probe)) for step, duration, probe in rows)
+    counted = [
+        one for one in steps[:-1] if one[0] >= warmup
+    ]  # The last one lasts until the others are done too.
+    return 100 * sum(probe for _, _, probe in counted) / sum(duration for _, duration, _ in counted)
 
 
 def report_of(run: pathlib.Path) -> str:
@@ -255,20 +263,16 @@ def one_round(
             commands["smdebug"] = [smdebug, *arguments, "--smdebug", str(folder / "smdebug")]
         if model.sliced and number < BUSY_ROUNDS:
             commands["busy"] = plain
-        settled = max(model.warmup, model.settle)
         trainers: dict[str, Trainer] = {}
         # Which memory a process finds for the rest of its life must not hang on what it is.
         for one in start_order(list(commands), number):
             if one == "watched":
-                command = [*commands[one], "--warmup", str(settled)]
-                trainers[one] = watched = WatchedTrainer(one, command, threads, folder)
+                trainers[one] = watched = WatchedTrainer(one, commands[one], threads, folder)
             else:
                 kind = BusyTrainer if one == "busy" else Trainer
                 trainers[one] = kind(one, commands[one], threads, folder)
             stack.enter_context(trainers[one])
             if not model.sliced:
-                # One after the other: the governor is not to start from what capturing costs while two trainings wait
-                # for the same core.
                 ready(trainers[one], stack)
         if model.sliced:
             for trainer in trainers.values():
@@ -291,10 +295,10 @@ def one_round(
             accounted = accounted_percent(run, step_ms)
             # Where the governor has stretched that, none may be in the turns, and the line below says so.
             every = round(STATISTICS_EVERY * governor_says(run)[0])
-            extra = captured_percent(captured, watched.steps_ns, turn, settled, every, step_ms)
+            extra = captured_percent(captured, watched.steps_ns, turn, model.warmup, every, step_ms)
         else:
-            accounted = governed_percent(run, settled, step_ms)
-            extra = captured_percent(captured, watched.steps_ns, turn, settled, None, step_ms)
+            accounted = governed_percent(run, model.warmup)
+            extra = captured_percent(captured, watched.steps_ns, turn, model.warmup, None, step_ms)
             if governor_says(run)[0] > 1:
                 ratios.thinned.append(thinned_words(report_of(run)))
         ratios.plain_ms.append(step_ms)
@@ -316,7 +320,7 @@ def one_round(
         ratios.calm_plain.append(100 * (calm["plain2"] / calm["plain"] - 1))
         of_turns = {name: trainer.steps_ns for name, trainer in trainers.items()}
         if model.sliced:  # One turn, which would hold `extra` already.
-            plan_took = [step - settled for step in captured]
+            plan_took = [step - model.warmup for step in captured]
             of_turns = {name: without(times, plan_took) for name, times in of_turns.items()}
             turn = len(of_turns["plain"])
         whole = {name: whole_turns(times, turn) for name, times in of_turns.items()}
