@@ -43,11 +43,12 @@ caches are not in it. "Helpers": what Telltale's own processes take of a core in
 
 With --level all everything is asked for at every step, and the governor has to keep it inside its budget of 1 %:
 what capturing took is then measured on the steps that captured, beside the watched process's others. These trainings
-go by slices too. The governor's clock is the wall's, so by slices a step is three times as long for it, and so is, on
-average, what a capture takes of it, which lasts several slices: the share is the same. What a step of hooks alone
-costs, some microseconds, is seldom cut by a slice's end, so it seems a third to it, and captures have the rest: what is measured is
-if anything too much. All warm up together, for long enough for it to settle among them; "stretch" is where it has, and each
-round's report has to say so.
+go by slices too, but warm up one after the other, and the watched one for long enough for the governor to settle: what
+it finds while others have the core by turns, it gives back only over hundreds of steps. In the slices its clock is the
+wall's, so a step is three times as long for it, and so is, on average, what a capture takes of it, which lasts several slices:
+the share is the same. What a step of hooks alone costs, some microseconds, is seldom cut by a slice's end, so it seems a third to it, and
+so do at first the captures of before: it may take back once, and what is measured is if anything too much. "Stretch" is
+where it ends, to be held against a run by itself, and each round's report has to say so.
 
 All of Telltale's own processes are stopped (SIGSTOP) while it is not the watched one's turn, so that the plain
 ones are as without it.
@@ -102,6 +103,7 @@ class Model:
     turn: int  # Steps of a turn.
     skip: int  # First steps of a turn that do not count.
     cycles: int
+    settle: int = 0  # The watched one's warm-up where it is longer; all warm up one after the other then.
     sliced: bool = False  # One turn, in slices within its steps: slices.py.
 
 
@@ -113,15 +115,13 @@ MODELS = {
 }
 # With --level all, where the governor has to thin out: it may take its budget of 1 % and a fifth.
 GOVERNED_LIMIT_PERCENT = 1.2
-# All warm up for as long as the governor takes to settle: it takes back at most once in five seconds of steps.
+# It takes back at most once in five seconds of steps: so long as some five times.
 GOVERNED = {
-    "mlp": Model(limit_percent=GOVERNED_LIMIT_PERCENT, warmup=300, turn=200, skip=0, cycles=1, sliced=True),
+    "mlp": Model(GOVERNED_LIMIT_PERCENT, warmup=100, turn=150, skip=0, cycles=1, settle=400, sliced=True),
     "transformer": Model(
-        limit_percent=GOVERNED_LIMIT_PERCENT, warmup=300, turn=200, skip=0, cycles=1, sliced=True
+        GOVERNED_LIMIT_PERCENT, warmup=100, turn=150, skip=0, cycles=1, settle=400, sliced=True
     ),
-    "resnet18": Model(
-        limit_percent=GOVERNED_LIMIT_PERCENT, warmup=120, turn=80, skip=0, cycles=1, sliced=True
-    ),
+    "resnet18": Model(GOVERNED_LIMIT_PERCENT, warmup=60, turn=80, skip=0, cycles=1, settle=160, sliced=True),
 }
 
 
@@ -263,18 +263,23 @@ def one_round(
             commands["smdebug"] = [smdebug, *arguments, "--smdebug", str(folder / "smdebug")]
         if model.sliced and number < BUSY_ROUNDS:
             commands["busy"] = plain
+        settled = max(model.warmup, model.settle)
+        together = model.sliced and not model.settle
         trainers: dict[str, Trainer] = {}
         # Which memory a process finds for the rest of its life must not hang on what it is.
         for one in start_order(list(commands), number):
             if one == "watched":
-                trainers[one] = watched = WatchedTrainer(one, commands[one], threads, folder)
+                command = [*commands[one], "--warmup", str(settled)]
+                trainers[one] = watched = WatchedTrainer(one, command, threads, folder)
             else:
                 kind = BusyTrainer if one == "busy" else Trainer
                 trainers[one] = kind(one, commands[one], threads, folder)
             stack.enter_context(trainers[one])
-            if not model.sliced:
+            if not together:
+                # One after the other: the governor is not to start from what capturing costs while two trainings wait
+                # for the same core.
                 ready(trainers[one], stack)
-        if model.sliced:
+        if together:
             for trainer in trainers.values():
                 ready(trainer, stack)
         cycles: dict[str, list[float]] = {"watched": [], "plain": [], "smdebug": [], "busy": []}
@@ -295,10 +300,10 @@ def one_round(
             accounted = accounted_percent(run, step_ms)
             # Where the governor has stretched that, none may be in the turns, and the line below says so.
             every = round(STATISTICS_EVERY * governor_says(run)[0])
-            extra = captured_percent(captured, watched.steps_ns, turn, model.warmup, every, step_ms)
+            extra = captured_percent(captured, watched.steps_ns, turn, settled, every, step_ms)
         else:
-            accounted = governed_percent(run, model.warmup)
-            extra = captured_percent(captured, watched.steps_ns, turn, model.warmup, None, step_ms)
+            accounted = governed_percent(run, settled)
+            extra = captured_percent(captured, watched.steps_ns, turn, settled, None, step_ms)
             if governor_says(run)[0] > 1:
                 ratios.thinned.append(thinned_words(report_of(run)))
         ratios.plain_ms.append(step_ms)
@@ -320,7 +325,7 @@ def one_round(
         ratios.calm_plain.append(100 * (calm["plain2"] / calm["plain"] - 1))
         of_turns = {name: trainer.steps_ns for name, trainer in trainers.items()}
         if model.sliced:  # One turn, which would hold `extra` already.
-            plan_took = [step - model.warmup for step in captured]
+            plan_took = [step - settled for step in captured]
             of_turns = {name: without(times, plan_took) for name, times in of_turns.items()}
             turn = len(of_turns["plain"])
         whole = {name: whole_turns(times, turn) for name, times in of_turns.items()}
