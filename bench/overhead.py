@@ -16,7 +16,8 @@ live (measured here: 0.9 % then), by the luck of the pages they got.
 
 Where a step is long, what the machine does changes within it, and whole steps are too long a turn: the trainings of
 "resnet18", "transformer" and "mlp" make their steps in slices of 5 ms (slices.py), in which only one of
-them runs; a step's time is what it had of its process's slices, a cycle the same step of each. They warm up all at once.
+them runs; a step's time is what it had of its process's slices, a cycle the same step of each. Under the
+default plan they warm up all at once.
 What is left of a step is 2 to 4 % (standard deviation) that two processes differ by, another one at the next step, and
 some 0.5 % for as long as they live, so a turn is of many steps. smdebug is in every third round. All that is Telltale's
 runs beside all of them there, and what it slows a training down by is added: its share of a core times what a core that
@@ -183,9 +184,8 @@ def governed_percent(run: pathlib.Path, warmup: int) -> float:
     clock, in which the others' slices are both in the steps and in what the probe did."""
     rows = query(run, "steps", "step,duration_ns,probe_ns")
     steps = sorted((int(step), int(duration), int(probe)) for step, duration, probe in rows)
-    counted = [
-        one for one in steps[:-1] if one[0] >= warmup
-    ]  # The last one lasts until the others are done too.
+    # The last one lasts until the others are done too.
+    counted = [one for one in steps[:-1] if one[0] >= warmup]
     return 100 * sum(probe for _, _, probe in counted) / sum(duration for _, duration, _ in counted)
 
 
