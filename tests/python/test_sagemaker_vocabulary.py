@@ -560,6 +560,40 @@ def test_a_job_can_be_stopped(estimator, tmp_path):
     job.wait()
 
 
+# Its loss stays as it is; it goes on until it is stopped, but not for ever.
+STUCK = """
+import time
+import telltale
+for _ in range(20_000):
+    time.sleep(0.005)
+    telltale.log(loss=1.0)
+    telltale.step()
+"""
+
+
+def test_a_job_that_a_rule_stops_is_stopped_and_not_failed(estimator, tmp_path):
+    (tmp_path / "source" / "train_it.py").write_text(STUCK)
+    stuck = Rule.sagemaker(
+        rule_configs.loss_not_decreasing(),
+        name="stuck",
+        rule_parameters={"num_steps": 2, "patience_steps": 8},
+        actions=ActionList(StopTraining()),
+    )
+    made = estimator(rules=[stuck])
+    with pytest.warns(UserWarning, match="stopped by the rule stuck: "):
+        made.fit(logs=False)
+    job = made.latest_training_job
+    assert job.status() == job.describe()["TrainingJobStatus"] == "Stopped"
+    assert [each["RuleEvaluationStatus"] for each in made.rule_job_summary()] == ["IssuesFound"]
+
+
+def test_a_stop_that_comes_too_late_leaves_the_job_as_it_ended(estimator):
+    made = estimator()
+    made.fit(logs=False)
+    made.latest_training_job.stop()
+    assert made.latest_training_job.status() == "Completed"
+
+
 @pytest.mark.parametrize(
     "options",
     [

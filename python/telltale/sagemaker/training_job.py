@@ -4,8 +4,11 @@
 from __future__ import annotations
 
 import datetime
+import functools
+import json
 import signal
 import subprocess
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -40,7 +43,7 @@ class LocalTrainingJob:
         self._rules = list(rules)
         self._hook_config = hook_config
         self._log = log
-        self._stopped = False
+        self._asked_to_stop = False
 
     @property
     def job_name(self) -> str:
@@ -51,10 +54,18 @@ class LocalTrainingJob:
         """Until the training has ended, and its report is written.
 
         Raises:
-            TrainingError: it failed; not where stop() ended it.
+            TrainingError: it failed; not where stop(), a rule or a person ended it.
+
+        Warns:
+            UserWarning: a rule or a person ended it.
         """
         code = self._process.wait()
-        if code == 0 or self._stopped:
+        if self._stopped_by:
+            warnings.warn(
+                f"the training {self.name} was stopped by {self._stopped_by}: its records are in {self.run}",
+                stacklevel=2,
+            )
+        if code == 0 or self._asked_to_stop or self._stopped_by:
             return
         ended = f"by signal {signal.Signals(-code).name}" if code < 0 else f"with code {code}"
         printed = "" if self._log is None else f"; {_last_line(self._log)} (all it printed is in {self._log})"
@@ -66,8 +77,8 @@ class LocalTrainingJob:
 
     def stop(self) -> None:
         """Asks the training to end (SIGTERM) and waits until it has."""
-        self._stopped = True
         if self._process.poll() is None:
+            self._asked_to_stop = True
             self._process.terminate()
         self._process.wait()
 
@@ -76,9 +87,14 @@ class LocalTrainingJob:
         code = self._process.poll()
         if code is None:
             return "InProgress"
-        if self._stopped:
+        if self._asked_to_stop or self._stopped_by:
             return "Stopped"
         return "Completed" if code == 0 else "Failed"
+
+    @functools.cached_property
+    def _stopped_by(self) -> str:
+        """Which rule or person has stopped the training, and why; "": none. To be asked once it has ended."""
+        return _stopped_by(self.run)
 
     def rule_job_summary(self) -> list[dict[str, Any]]:
         """What the rules that the estimator was given say so far.
@@ -131,6 +147,21 @@ class LocalTrainingJob:
 
     def __repr__(self) -> str:
         return f"<LocalTrainingJob {self.name}: {self.status()}>"
+
+
+def _stopped_by(run: Path) -> str:
+    try:
+        ends = _command.ask(
+            *("query", str(run), "events", "--columns", "data"), *("--where", "kind = 'run.attempt_end'")
+        )
+    except ReadError:
+        return ""  # No record says it.
+    for end in ends:
+        stopped = json.loads(end["data"]).get("stopped")
+        if stopped:
+            # The word of a rule begins with its name.
+            return f"the rule {stopped['why']}" if stopped["rule"] else f"{stopped['who']}: {stopped['why']}"
+    return ""
 
 
 def _last_line(log: Path) -> str:
