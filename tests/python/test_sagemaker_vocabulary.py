@@ -16,6 +16,7 @@ PACKAGE = Path(__file__).parents[2] / "python"
 sys.path.insert(0, str(PACKAGE))
 sys.path.insert(0, str(Path(__file__).parents[1] / "frameworks"))
 
+from smdebug_lab import Lab as SmdebugLab  # noqa: E402
 from telltale import TelltaleError  # noqa: E402
 from telltale.errors import ConfigError, TrainingError, UnsupportedError  # noqa: E402
 from telltale.sagemaker import LocalEstimator, rule_configs, support  # noqa: E402
@@ -505,7 +506,8 @@ def test_a_job_runs_with_its_hyperparameters_and_sagemakers_environment(estimato
     assert int(variables["SM_NUM_GPUS"]) >= 0 and Path(variables["SM_INPUT_CONFIG_DIR"]).is_dir()
     request = json.loads(Path(variables["SMDEBUG_CONFIG_FILE_PATH"]).read_text())
     assert request["HookParameters"] == {"save_interval": "20"}
-    assert request["CollectionConfigurations"] == [{"CollectionName": "weights"}]
+    of_rule = {"CollectionName": "losses", "CollectionParameters": {"save_interval": "500"}}
+    assert request["CollectionConfigurations"] == [{"CollectionName": "weights"}, of_rule]
     summary = made.rule_job_summary()
     assert [each["RuleConfigurationName"] for each in summary] == ["falls", "ProfilerReport"]
     assert [each["RuleEvaluationStatus"] for each in summary] == ["NoData", "NoIssuesFound"]
@@ -705,3 +707,54 @@ def test_the_plan_is_one_that_telltale_takes(estimator):
     assert explained.returncode == 0, explained.stderr
     for name in ("weights", "mine", "losses", "default"):
         assert name in explained.stdout
+
+
+OWN_HOOK = """
+import torch
+import smdebug.pytorch as smd
+hook = smd.Hook.create_from_json_file()
+net = torch.nn.Linear(3, 1)
+hook.register_module(net)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for _ in range(3):
+    optimizer.zero_grad()
+    net(torch.ones(2, 3)).sum().backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("said", "gradients", "weights"),
+    [
+        (None, [0], []),
+        ([CollectionConfig("weights", {"save_interval": "2"})], [0], [0, 2]),
+        ([CollectionConfig("gradients", {"save_steps": "1"})], [0, 1], []),
+    ],
+)
+def test_a_hook_of_the_script_has_the_collections_of_the_rules(estimator, tmp_path, said, gradients, weights):
+    (tmp_path / "source" / "train_it.py").write_text(OWN_HOOK)
+    made = estimator(
+        rules=[Rule.sagemaker(rule_configs.vanishing_gradient())],
+        debugger_hook_config=said and DebuggerHookConfig(collection_configs=said),
+    )
+    made.fit(logs=False)
+    saved = SmdebugLab(tmp_path)
+    saved.out = Path(f"{made.latest_job_debugger_artifacts_path()}.job") / "tensors"
+    of_trial = "tell({name: trial.tensor(name).steps() for name in trial.tensor_names()})"
+    steps = saved.read(of_trial)
+    assert steps["gradient/Linear_weight"] == gradients
+    assert steps.get("Linear_weight", []) == weights
+    told = [
+        each["CollectionName"]
+        for each in made.latest_training_job.describe()["DebugHookConfig"]["CollectionConfigurations"]
+    ]
+    assert told == list(dict.fromkeys([*(config.name for config in said or ()), "gradients"]))
+
+
+def test_no_hook_configuration_is_there_where_none_is_wanted(estimator):
+    made = estimator(debugger_hook_config=False)
+    made.fit(logs=False)
+    job = made.latest_training_job
+    assert "DebugHookConfig" not in job.describe()
+    model = Path(job.describe()["ModelArtifacts"]["S3ModelArtifacts"])
+    assert "SMDEBUG_CONFIG_FILE_PATH" not in json.loads((model / "seen.json").read_text())["variables"]

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError, UnsupportedError
-from .hook_config import DebuggerHookConfig, TensorBoardOutputConfig
+from .hook_config import TensorBoardOutputConfig
 from .profiler import FrameworkProfile
 
 _DEVICE = re.compile(r"nvidia\d+")
@@ -66,7 +66,7 @@ def environment_of(
     files: Path,
     hyperparameters: Mapping[str, Any],
     inputs: Any,
-    hook_config: DebuggerHookConfig | bool | None,
+    hook_request: Mapping[str, Any] | None,
     tensorboard: TensorBoardOutputConfig | None,
     profile: FrameworkProfile | None,
     more: Mapping[str, str],
@@ -106,9 +106,9 @@ def environment_of(
         **{f"SM_CHANNEL_{channel.upper()}": path for channel, path in channels.items()},
         **{f"SM_HP_{name.upper()}": str(value) for name, value in hyperparameters.items()},
     }
-    if isinstance(hook_config, DebuggerHookConfig):
+    if hook_request is not None:
         # For a hook that the script itself makes by create_from_json_file.
-        request = {**hook_config.to_request(), "LocalPath": str(files / "tensors")}
+        request = {**hook_request, "LocalPath": str(files / "tensors")}
         variables["SMDEBUG_CONFIG_FILE_PATH"] = _write(files / "debughookconfig.json", request)
     if tensorboard is not None:
         request = {**tensorboard.to_request(), "LocalPath": str(files / "tensorboard-of-the-script")}

@@ -22,7 +22,7 @@ from ..errors import ConfigError, ReadError, UnsupportedError
 from . import _command, support
 from .environment import argument_list, environment_of
 from .hook_config import DebuggerHookConfig, TensorBoardOutputConfig
-from .plan import hook_config_of, plan_of, saves_nothing, to_toml
+from .plan import hook_config_of, hook_request_of, plan_of, saves_nothing, to_toml
 from .profiler import FrameworkProfile, ProfilerConfig
 from .rule_set import rule_set_of
 from .rules import ProfilerRule, Rule, RuleBase
@@ -173,6 +173,7 @@ class LocalEstimator:
                 f"fit: job_name {name!r}: there is a run of this name in {folder}: write another"
             )
         rules = rule_set_of(self.rules, self._available, self._captures, name)
+        hook_request = hook_request_of(self.debugger_hook_config, self.rules)
         # Beside the run, since its directory has to be empty before the run begins.
         files = folder / f"{name}.job"
         environment = environment_of(
@@ -180,7 +181,7 @@ class LocalEstimator:
             files=files,
             hyperparameters=self._hyperparameters,
             inputs=inputs,
-            hook_config=self.debugger_hook_config,
+            hook_request=hook_request,
             tensorboard=self.tensorboard_output_config,
             profile=self._framework_profile(),
             more=self.environment,
@@ -202,9 +203,7 @@ class LocalEstimator:
         finally:
             if log is not None:
                 log.close()
-        job = LocalTrainingJob(
-            name, run, process, self.rules, self.debugger_hook_config, files / "log" if quiet else None
-        )
+        job = LocalTrainingJob(name, run, process, self.rules, hook_request, files / "log" if quiet else None)
         self.latest_training_job = job
         self.jobs.append(job)
         if wait:

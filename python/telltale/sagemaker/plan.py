@@ -78,6 +78,29 @@ def saves_nothing(hook_config: DebuggerHookConfig | bool | None) -> bool:
     return flag("dry_run", (hook_config.hook_parameters or {}).get("dry_run", False))
 
 
+def hook_request_of(
+    hook_config: DebuggerHookConfig | bool | None, rules: Iterable[RuleBase]
+) -> dict[str, Any] | None:
+    """SageMaker's debughookconfig.json, with the collections of the rules that it does not name itself; None where
+    no hook is wanted.
+    """
+    if hook_config is False:
+        return None
+    given = hook_config if isinstance(hook_config, DebuggerHookConfig) else DebuggerHookConfig()
+    of_rules = [
+        config for rule in rules for config in (*rule.collection_configs, *rule.default_collection_configs)
+    ]
+    collections: dict[str, CollectionConfig] = {}
+    for config in (*(given.collection_configs or ()), *of_rules):
+        collections.setdefault(config.name, config)
+    return DebuggerHookConfig(
+        given.s3_output_path,
+        given.container_local_output_path,
+        given.hook_parameters,
+        list(collections.values()) or given.collection_configs,
+    ).to_request()
+
+
 def plan_of(
     hook_config: DebuggerHookConfig | bool | None,
     rules: Iterable[RuleBase] = (),

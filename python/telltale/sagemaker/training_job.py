@@ -9,13 +9,12 @@ import json
 import signal
 import subprocess
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ..errors import ReadError, TrainingError
 from . import _command
-from .hook_config import DebuggerHookConfig
 from .rule_set import REPORT
 from .rules import RuleBase
 
@@ -34,14 +33,14 @@ class LocalTrainingJob:
         run: Path,
         process: subprocess.Popen[bytes],
         rules: Sequence[RuleBase],
-        hook_config: DebuggerHookConfig | bool | None,
+        hook_request: Mapping[str, Any] | None,
         log: Path | None,
     ) -> None:
         self.name = name
         self.run = run
         self._process = process
         self._rules = list(rules)
-        self._hook_config = hook_config
+        self._hook_request = hook_request
         self._log = log
         self._asked_to_stop = False
 
@@ -141,8 +140,8 @@ class LocalTrainingJob:
             "DebugRuleEvaluationStatuses": self.rule_job_summary(),
             "ModelArtifacts": {"S3ModelArtifacts": str(self.run.parent / f"{self.name}.job" / "model")},
         }
-        if isinstance(self._hook_config, DebuggerHookConfig):
-            facts["DebugHookConfig"] = self._hook_config.to_request()
+        if self._hook_request is not None:
+            facts["DebugHookConfig"] = dict(self._hook_request)
         return facts
 
     def __repr__(self) -> str:
