@@ -107,6 +107,14 @@ def test_every_rule_of_sagemaker_has_its_name():
     assert get_default_profiler_rule().rule == "ProfilerReport"
 
 
+def test_where_a_rule_would_run_is_taken_and_not_used():
+    place = {"instance_type": "ml.t3.medium", "volume_size_in_gb": 10}
+    rule = ProfilerRule.sagemaker(rule_configs.CPUBottleneck(), **place)
+    assert rule.rule == "CPUBottleneck" and rule.given_parameters == {}
+    for made in (Rule.custom("mine", "image", **place), ProfilerRule.custom("mine", "image", **place)):
+        assert made.name == "mine" and made.given_parameters == {}
+
+
 def test_a_rule_takes_a_name_parameters_collections_and_actions():
     rule = Rule.sagemaker(
         rule_configs.loss_not_decreasing(),

@@ -158,6 +158,8 @@ class ProfilerRule(RuleBase):
         name: str | None = None,
         container_local_output_path: str | None = None,
         s3_output_path: str | None = None,
+        instance_type: str | None = None,
+        volume_size_in_gb: int | None = None,
     ) -> ProfilerRule:
         """A rule of SageMaker's.
 
