@@ -35,7 +35,7 @@ from telltale.sagemaker.debugger import (  # noqa: E402
     get_default_profiler_rule,
 )
 from telltale.sagemaker.debugger import rule_configs as exported_rule_configs  # noqa: E402
-from telltale.sagemaker.environment import gpu_count  # noqa: E402
+from telltale.sagemaker.environment import environment_of, gpu_count  # noqa: E402
 from telltale.sagemaker.plan import plan_of, to_toml  # noqa: E402
 from telltale.sagemaker.rule_configs import SMS, ActionList, Email, StopTraining  # noqa: E402
 from telltale.sagemaker.rule_set import rule_set_of  # noqa: E402
@@ -528,6 +528,21 @@ def test_a_job_runs_with_its_hyperparameters_and_sagemakers_environment(estimato
     assert board.is_dir() and made.latest_job_tensorboard_artifacts_path() == str(board)
 
 
+def test_hyperparameters_are_what_sagemakers_containers_make_of_them(tmp_path):
+    given = {"layers": [64, 32], "more": {"b": 1, "a": [True]}, "warm": True, "none": None, "data": tmp_path}
+    variables = environment_of("job", tmp_path / "job", given, None, None, None, None, {}, ())
+    of_json = {**given, "data": str(tmp_path)}
+    assert json.loads(variables["SM_HPS"]) == of_json
+    assert json.loads(variables["SM_TRAINING_ENV"]) == {"job_name": "job", "hyperparameters": of_json}
+    assert variables["SM_HP_LAYERS"] == "[64,32]" and variables["SM_HP_MORE"] == '{"a":[true],"b":1}'
+    assert variables["SM_HP_WARM"] == "true" and variables["SM_HP_NONE"] == ""
+    assert variables["SM_HP_DATA"] == str(tmp_path)
+    assert json.loads(variables["SM_USER_ARGS"]) == [
+        *("--layers", "[64, 32]", "--more", "a=[True],b=1", "--warm", "True", "--none", ""),
+        *("--data", str(tmp_path)),
+    ]
+
+
 def test_gpus_are_counted_as_cuda_sees_them(tmp_path, monkeypatch):
     for name in ("nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm", "null"):
         (tmp_path / name).touch()
@@ -615,12 +630,31 @@ def test_a_stop_that_comes_too_late_leaves_the_job_as_it_ended(estimator):
             )
         },
         {"instance_count": 2},
+        {"train_instance_count": 2},
+        {"distribution": {"torch_distributed": {"enabled": True}}},
+        {"distributions": {"mpi": {"enabled": True}}},
+        {"instance_groups": ["group"]},
     ],
 )
 def test_the_estimator_refuses_before_anything_runs(estimator, tmp_path, options):
     with pytest.raises(UnsupportedError):
         estimator(**options)
     assert not (tmp_path / "runs").exists()
+
+
+def test_what_a_job_is_spread_over_is_refused_by_its_name(estimator):
+    with pytest.raises(UnsupportedError, match=r"instance_count=2: .*: leave it out"):
+        estimator(train_instance_count=2)
+    with pytest.raises(UnsupportedError, match=r"distribution=\{'mpi': .*: leave it out"):
+        estimator(distribution={"mpi": {"enabled": True}})
+
+
+def test_where_in_the_cloud_a_job_runs_is_taken_by_the_names_of_both_versions(estimator):
+    renamed = {"instance_count": 1, "instance_type": "ml.m5.xlarge", "volume_size": 30, "volume_kms_key": "x"}
+    renamed |= {"max_run": 60, "max_wait": 60, "use_spot_instances": True}
+    estimator(role="x", image_uri="x", distribution=None, **renamed)
+    old = {f"train_{name}": value for name, value in renamed.items()}
+    estimator(role="x", image_name="x", distributions=None, enable_cloudwatch_metrics=True, **old)
 
 
 def test_wrong_arguments_of_the_estimator(estimator, tmp_path):

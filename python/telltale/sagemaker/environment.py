@@ -24,7 +24,9 @@ def argument_list(hyperparameters: Mapping[str, Any]) -> list[str]:
     """The hyper-parameters as a command line, as SageMaker's containers write it."""
     out = []
     for name, value in hyperparameters.items():
-        out += [f"-{name}" if len(name) == 1 else f"--{name}", str(value)]
+        if isinstance(value, Mapping):
+            value = ",".join(f"{key}={value[key]}" for key in sorted(value))
+        out += [f"-{name}" if len(name) == 1 else f"--{name}", "" if value is None else str(value)]
     return out
 
 
@@ -87,7 +89,7 @@ def environment_of(
     host = socket.gethostname() or "algo-1"
     variables = {
         "TRAINING_JOB_NAME": job,
-        "SM_TRAINING_ENV": json.dumps({"job_name": job, "hyperparameters": _plain(hyperparameters)}),
+        "SM_TRAINING_ENV": _json({"job_name": job, "hyperparameters": dict(hyperparameters)}),
         "SM_MODEL_DIR": str(files / "model"),
         "SM_INPUT_DIR": str(files / "input"),
         "SM_INPUT_CONFIG_DIR": str(files / "input" / "config"),
@@ -96,7 +98,7 @@ def environment_of(
         "SM_OUTPUT_INTERMEDIATE_DIR": str(files / "output" / "intermediate"),
         "SM_USER_ARGS": json.dumps(argument_list(hyperparameters)),
         "SM_LOG_LEVEL": "20",
-        "SM_HPS": json.dumps(_plain(hyperparameters)),
+        "SM_HPS": _json(dict(hyperparameters)),
         "SM_CHANNELS": json.dumps(sorted(channels)),
         "SM_HOSTS": json.dumps([host]),
         "SM_CURRENT_HOST": host,
@@ -104,7 +106,7 @@ def environment_of(
         "SM_NUM_CPUS": str(len(os.sched_getaffinity(0))),
         "SM_NUM_GPUS": str(gpu_count()),
         **{f"SM_CHANNEL_{channel.upper()}": path for channel, path in channels.items()},
-        **{f"SM_HP_{name.upper()}": str(value) for name, value in hyperparameters.items()},
+        **{f"SM_HP_{name.upper()}": _variable(value) for name, value in hyperparameters.items()},
     }
     if hook_request is not None:
         # For a hook that the script itself makes by create_from_json_file.
@@ -136,12 +138,16 @@ def gpu_count(devices: str = "/dev") -> int:
         return 0
 
 
-def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
-    """As JSON has them; what it has no word for as text."""
-    return {
-        name: value if isinstance(value, (bool, int, float, str)) or value is None else str(value)
-        for name, value in values.items()
-    }
+def _variable(value: Any) -> str:
+    """A hyper-parameter as SageMaker's containers write it into a variable."""
+    if isinstance(value, (bool, int, float, list, tuple, Mapping)):
+        return json.dumps(value, default=str, sort_keys=True, separators=(",", ":"))
+    return "" if value is None else str(value)
+
+
+def _json(value: Any) -> str:
+    """What JSON has no word for is a text in it."""
+    return json.dumps(value, default=str)
 
 
 def _write(path: Path, content: Mapping[str, Any]) -> str:

@@ -35,13 +35,24 @@ _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9\-]*[A-Za-z0-9])?")
 _OF_THE_CLOUD = frozenset(
     """
     checkpoint_local_path checkpoint_s3_uri code_location container_log_level disable_output_compression
-    enable_network_isolation enable_sagemaker_metrics encrypt_inter_container_traffic
+    enable_infra_check enable_network_isolation enable_remote_debug enable_sagemaker_metrics
+    enable_session_tag_chaining encrypt_inter_container_traffic
     environment_variables framework_version git_config image_uri input_mode instance_type
-    keep_alive_period_in_seconds max_retry_attempts max_run max_wait metric_definitions model_uri
-    output_kms_key py_version role sagemaker_session script_mode security_group_ids subnets tags
-    train_instance_count train_instance_type use_spot_instances volume_kms_key volume_size
+    keep_alive_period_in_seconds max_retry_attempts max_run max_wait metric_definitions model_channel_name
+    model_uri output_kms_key py_version role sagemaker_session script_mode security_group_ids subnets tags
+    training_plan training_repository_access_mode training_repository_credentials_provider_arn
+    use_spot_instances volume_kms_key volume_size
     """.split()
 )
+# What these were called before version 2 of its SDK.
+_OF_THE_OLD_CLOUD = frozenset(
+    """
+    enable_cloudwatch_metrics image_name train_instance_count train_instance_type train_max_run train_max_wait
+    train_use_spot_instances train_volume_kms_key train_volume_size
+    """.split()
+)
+# How a job is spread over instances and processes, also by its name of before: taken where it says nothing.
+_OF_SEVERAL = ("distribution", "distributions", "instance_groups")
 
 
 class LocalEstimator:
@@ -67,11 +78,13 @@ class LocalEstimator:
         run_options: further options of `telltale run`, for example ("--overhead", "2%").
         disable_profiler: as ProfilerConfig(disable_profiler=True).
         cloud: arguments of SageMaker's estimators that say where in the cloud a job runs (role,
-            instance_type, image_uri, ...): taken, and not used.
+            instance_type, image_uri, ..., also as version 1 of its SDK called them: train_instance_type):
+            taken, and not used.
 
     Raises:
         ConfigError: something that cannot be meant.
-        UnsupportedError: a rule, an action or a profile that Telltale has not; several instances.
+        UnsupportedError: a rule, an action or a profile that Telltale has not; several instances; a
+            distribution.
         TypeError: an argument that no estimator has.
     """
 
@@ -91,19 +104,14 @@ class LocalEstimator:
         framework: str | None = None,
         python: str | None = None,
         run_options: Sequence[str] = (),
-        instance_count: int = 1,
+        instance_count: int | None = 1,
         disable_profiler: bool = False,
         **cloud: Any,
     ) -> None:
-        unknown = sorted(set(cloud) - _OF_THE_CLOUD)
+        unknown = sorted(set(cloud) - _OF_THE_CLOUD - _OF_THE_OLD_CLOUD - set(_OF_SEVERAL))
         if unknown:
             raise TypeError(f"LocalEstimator: no argument {', '.join(unknown)}")
-        if instance_count != 1 or cloud.get("train_instance_count", 1) != 1:
-            raise UnsupportedError(
-                f"LocalEstimator: instance_count={instance_count}",
-                "the training runs on this machine alone",
-                "leave it out; several processes here: let the script, or entry_point, start them",
-            )
+        _refuse_several(cloud.get("train_instance_count", instance_count), cloud)
         debugger_hook_config = hook_config_of(debugger_hook_config)
         if disable_profiler:
             profiler_config = ProfilerConfig(disable_profiler=True)
@@ -305,6 +313,18 @@ class LocalEstimator:
             path.write_text(json.dumps(rules), encoding="utf-8")
             options += ["--rules", str(path)]
         return options
+
+
+def _refuse_several(instances: int | None, cloud: Mapping[str, Any]) -> None:
+    given = [] if instances in (1, None) else [f"instance_count={instances!r}"]
+    given += [f"{name}={cloud[name]!r}" for name in _OF_SEVERAL if cloud.get(name)]
+    if given:
+        raise UnsupportedError(
+            f"LocalEstimator: {', '.join(given)}",
+            "one process of this machine is started",
+            "leave it out; several processes here: let the script start them, or an entry_point such as "
+            "train.sh with torchrun in it",
+        )
 
 
 def _rules(rules: Iterable[RuleBase] | None) -> list[RuleBase]:
