@@ -399,7 +399,10 @@ def test_rules_become_a_rules_file():
                 "rule": "SimilarAcrossRuns",
                 "parameters": {"other_trials": "runs/a,runs/b"},
             },
-            "mine": {"python": f"{code}:Mine", "parameters": {"limit": "3"}},
+            "mine": {
+                "python": f"{code}:Mine",
+                "parameters": {"host_python": sys.executable, "limit": "3"},
+            },
             "StepOutlier": {"rule": "StepOutlier"},
             "report": {"rule": "ProfilerReport"},
             "CPUBottleneck": {"rule": "CPUBottleneck", "parameters": {"threshold": "60"}},
@@ -594,6 +597,26 @@ for _ in range(20_000):
     telltale.log(loss=1.0)
     telltale.step()
 """
+
+
+def test_a_rule_of_ones_own_runs_in_the_interpreter_of_the_training_and_says_why_it_does_not(
+    estimator, tmp_path, monkeypatch
+):
+    monkeypatch.delenv("TELLTALE_PYTHON", raising=False)
+    (tmp_path / "rule.py").write_text(
+        "import sys\nimport telltale\nclass Mine(telltale.Rule):\n"
+        "    def __init__(self): raise RuntimeError(f'not in {sys.executable}')\n"
+    )
+    python = tmp_path / "python"
+    python.symlink_to(sys.executable)
+    made = estimator(
+        rules=[Rule.custom("mine", source=str(tmp_path / "rule.py"), rule_to_invoke="Mine")],
+        python=str(python),
+    )
+    made.fit(logs=False)
+    (summary,) = made.rule_job_summary()
+    assert summary["RuleEvaluationStatus"] == "Error"
+    assert f"not in {python}" in summary["StatusDetails"]
 
 
 def test_a_job_that_a_rule_stops_is_stopped_and_not_failed(estimator, tmp_path):

@@ -74,7 +74,8 @@ class LocalEstimator:
         dependencies: folders put on the training's PYTHONPATH.
         framework: "pytorch", "tensorflow" or "xgboost": how often is saved where nothing is said (each 500
             steps, for XGBoost each 10).
-        python: the interpreter, of None this one; not used where entry_point is a shell script.
+        python: the interpreter, of None this one; not used where entry_point is a shell script. That of
+            custom rules too, which without it is TELLTALE_PYTHON where that is set.
         run_options: further options of `telltale run`, for example ("--overhead", "2%").
         disable_profiler: as ProfilerConfig(disable_profiler=True).
         cloud: arguments of SageMaker's estimators that say where in the cloud a job runs (role,
@@ -117,6 +118,8 @@ class LocalEstimator:
             profiler_config = ProfilerConfig(disable_profiler=True)
         self.rules = _rules(rules)
         self._available = _available_rules(self.rules)
+        # That of the training has what the user's own rules import.
+        self._rule_python = python or os.environ.get("TELLTALE_PYTHON") or sys.executable
         rule_set_of(self.rules, self._available)
         self.interval_ms = support.sampling_interval_ms(profiler_config)
         self.plan = plan_of(
@@ -180,7 +183,7 @@ class LocalEstimator:
             raise ConfigError(
                 f"fit: job_name {name!r}: there is a run of this name in {folder}: write another"
             )
-        rules = rule_set_of(self.rules, self._available, self._captures, name)
+        rules = rule_set_of(self.rules, self._available, self._captures, name, self._rule_python)
         hook_request = hook_request_of(self.debugger_hook_config, self.rules)
         # Beside the run, since its directory has to be empty before the run begins.
         files = folder / f"{name}.job"

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -16,7 +17,11 @@ _TRIAL = "other_trial_"
 
 
 def rule_set_of(
-    rules: Iterable[RuleBase], available: Mapping[str, Mapping[str, Any]], capture: bool = True, job: str = ""
+    rules: Iterable[RuleBase],
+    available: Mapping[str, Mapping[str, Any]],
+    capture: bool = True,
+    job: str = "",
+    python: str = sys.executable,
 ) -> dict[str, Any]:
     """The rules, beside those that run in any case.
 
@@ -25,6 +30,7 @@ def rule_set_of(
         available: rule name -> the rule as `telltale rules list --json` tells it.
         capture: what the rules need of tensors is captured.
         job: name of the job that is to run; "": not known yet.
+        python: interpreter of rules that are the user's own.
 
     Returns:
         The content of a rules file in JSON.
@@ -37,7 +43,7 @@ def rule_set_of(
     of_report: dict[str, dict[str, str]] = {}
     for rule in rules:
         if rule.custom_source:
-            spec = _custom(rule)
+            spec = _custom(rule, python)
         else:
             spec = {"rule": rule.rule}
             if rule.rule not in available and rule.rule != REPORT:
@@ -68,7 +74,7 @@ def rule_set_of(
     return {"capture": capture, "off": off, "rules": specs}
 
 
-def _custom(rule: RuleBase) -> dict[str, Any]:
+def _custom(rule: RuleBase, python: str) -> dict[str, Any]:
     source = str(rule.rule_parameters.get("source_s3_uri", ""))
     if not source or "://" in source:
         raise UnsupportedError(
@@ -78,11 +84,11 @@ def _custom(rule: RuleBase) -> dict[str, Any]:
         )
     if not os.path.isfile(source):
         raise ConfigError(f"the rule {rule.name}: source: no file {source}")
-    spec: dict[str, Any] = {"python": f"{os.path.abspath(source)}:{rule.rule}"}
-    parameters = {key: _text(value) for key, value in rule.given_parameters.items()}
-    if parameters:
-        spec["parameters"] = parameters
-    return spec
+    given = {key: _text(value) for key, value in rule.given_parameters.items()}
+    return {
+        "python": f"{os.path.abspath(source)}:{rule.rule}",
+        "parameters": {"host_python": python, **given},
+    }
 
 
 def _parameters(rule: str, given: Mapping[str, Any], description: Mapping[str, Any]) -> dict[str, str]:

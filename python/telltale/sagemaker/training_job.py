@@ -103,8 +103,8 @@ class LocalTrainingJob:
             job), RuleEvaluationStatus (NoIssuesFound, IssuesFound,
             InProgress, Stopped, Error, and Telltale's NoData: what the rule needs was not recorded;
             NotApplicable: the run is none that it is about; Suspended), StatusDetails (of
-            IssuesFound: message and advice of the finding that costs most), LastModifiedTime. While the run
-            has no records yet: InProgress.
+            IssuesFound: message and advice of the finding that costs most; of Error and Suspended: why),
+            LastModifiedTime. While the run has no records yet: InProgress.
 
         Raises:
             ReadError: the run cannot be read.
@@ -177,11 +177,14 @@ def _status_of(rule: RuleBase, document: Any) -> tuple[str, str]:
         return "InProgress", ""
     findings = [f for f in document["findings"] if rule.rule == REPORT or f["rule"] == rule.name]
     running = document["run"]["state"] == "running"
+    details = ""
     if rule.rule == REPORT:
         status = "IssuesFound" if findings else "InProgress" if running else "NoIssuesFound"
     else:
-        status = next((each["status"] for each in document["rules"] if each["name"] == rule.name), "NoData")
-    if not findings:
-        return status, ""
+        states = (each for each in document["rules"] if each["name"] == rule.name)
+        state = next(states, {"status": "NoData"})
+        status, details = state["status"], state.get("error", "")
+    if details or not findings:
+        return status, details
     worst = findings[0]
     return status, f"RuleEvaluationConditionMet: {worst['message']}. {worst['cause']} {worst['advice']}"
