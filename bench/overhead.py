@@ -17,7 +17,7 @@ live (measured here: 0.9 % then), by the luck of the pages they got.
 Where a step is long, what the machine does changes within it, and whole steps are too long a turn: the trainings of
 "resnet18", "transformer" and "mlp" make their steps in slices of 5 ms (slices.py), in which only one of
 them runs; a step's time is what it had of its process's slices, a cycle the same step of each. Under the
-default plan they warm up all at once.
+default plan the agent runs all through.
 What is left of a step is 2 to 4 % (standard deviation) that two processes differ by, another one at the next step, and
 some 0.5 % for as long as they live, so a turn is of many steps. smdebug is in every third round. All that is Telltale's
 runs beside all of them there, and what it slows a training down by is added: its share of a core times what a core that
@@ -44,12 +44,12 @@ caches are not in it. "Helpers": what Telltale's own processes take of a core in
 
 With --level all everything is asked for at every step, and the governor has to keep it inside its budget of 1 %:
 what capturing took is then measured on the steps that captured, beside the watched process's others. These trainings
-go by slices too, but warm up one after the other, and the watched one for long enough for the governor to settle: what
-it finds while others have the core by turns, it gives back only over hundreds of steps. In the slices its clock is the
-wall's, so a step is three times as long for it, and so is, on average, what a capture takes of it, which lasts several slices:
-the share is the same. What a step of hooks alone costs, some microseconds, is seldom cut by a slice's end, so it seems a third to it, and
-so do at first the captures of before: it may take back once, and what is measured is if anything too much. "Stretch" is
-where it ends, to be held against a run by itself, and each round's report has to say so.
+go by slices too. They warm up under the default plan; then the watched one alone is asked for everything by `telltale
+capture`, and goes on by itself for some turns, for the governor to settle: what it finds while others have the core
+too, it would give back only over hundreds of steps. Then the agent is stopped until the slices are over: in them a step
+is three times as long by the clock, beside captures that it knows from before, and it would take them twice as often.
+What it left holds in the slices ("stretch"; each round's report has to say what was thinned), and what a capture takes
+is spread over so many steps. A round without a capture in its slices is taken again, which leaves out the cheapest. "Helpers" is of the turns by itself.
 
 All of Telltale's own processes are stopped (SIGSTOP) while it is not the watched one's turn, so that the plain
 ones are as without it.
@@ -74,10 +74,12 @@ import pathlib
 import random
 import re
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -89,11 +91,13 @@ CPUINFO = pathlib.Path("/proc/cpuinfo")
 BLAS = pathlib.Path("/usr/lib/x86_64-linux-gnu/libblas.so.3")
 MAX_HALF_WIDTH = 0.5
 MIN_ROUNDS = 20
+MAX_AGAIN = 20
 
 
 DEFAULT_LEVEL = "steps"
 STATISTICS_EVERY = 100  # Steps; the default plan's.
 SMDEBUG_EVERY = 3
+HELPER = "telltale-stats\n"
 BUSY_ROUNDS = 6  # With a training beside a busy core, where they go by slices.
 
 
@@ -101,10 +105,10 @@ BUSY_ROUNDS = 6  # With a training beside a busy core, where they go by slices.
 class Model:
     limit_percent: float
     warmup: int
-    turn: int  # Steps of a turn.
+    turn: int  # Steps of a turn; of GOVERNED's more than lie between two captures as a rule.
     skip: int  # First steps of a turn that do not count.
     cycles: int
-    settle: int = 0  # The watched one's warm-up where it is longer; all warm up one after the other then.
+    settle: int = 0  # Turns that the watched one takes by itself, under --level, before those that count.
     sliced: bool = False  # One turn, in slices within its steps: slices.py.
 
 
@@ -116,13 +120,10 @@ MODELS = {
 }
 # With --level all, where the governor has to thin out: it may take its budget of 1 % and a fifth.
 GOVERNED_LIMIT_PERCENT = 1.2
-# It takes back at most once in five seconds of steps: so long as some five times.
 GOVERNED = {
-    "mlp": Model(GOVERNED_LIMIT_PERCENT, warmup=100, turn=150, skip=0, cycles=1, settle=400, sliced=True),
-    "transformer": Model(
-        GOVERNED_LIMIT_PERCENT, warmup=100, turn=150, skip=0, cycles=1, settle=400, sliced=True
-    ),
-    "resnet18": Model(GOVERNED_LIMIT_PERCENT, warmup=60, turn=80, skip=0, cycles=1, settle=160, sliced=True),
+    "mlp": Model(GOVERNED_LIMIT_PERCENT, warmup=50, turn=75, skip=0, cycles=1, settle=6, sliced=True),
+    "transformer": Model(GOVERNED_LIMIT_PERCENT, warmup=50, turn=75, skip=0, cycles=1, settle=6, sliced=True),
+    "resnet18": Model(GOVERNED_LIMIT_PERCENT, warmup=20, turn=50, skip=0, cycles=1, settle=3, sliced=True),
 }
 
 
@@ -142,6 +143,7 @@ class Ratios:
     calm_ms: list[float] = field(default_factory=list)
     whole: list[float] = field(default_factory=list)  # As `watched`, by whole turns.
     stretch: list[float] = field(default_factory=list)  # The governor's, at the end.
+    again: int = 0  # Rounds that were taken again: with --level all, what costs less than the others.
     exceeded: list[int] = field(default_factory=list)  # How often it had nothing left to stretch.
     thinned: list[str] = field(default_factory=list)  # What the report says of that; with --level all alone.
     # Of each round: what the medians are of.
@@ -255,7 +257,7 @@ def one_round(
         commands = {
             "plain": plain,
             "plain2": plain,
-            "watched": [str(TELLTALE), "run", "--level", level, "-o", str(run), "--", *plain],
+            "watched": [str(TELLTALE), "run", "-o", str(run), "--", *plain],
         }
         number = len(ratios.watched)
         # Of rounds by slices there are many, and what is beside them needs no interval as narrow.
@@ -263,25 +265,23 @@ def one_round(
             commands["smdebug"] = [smdebug, *arguments, "--smdebug", str(folder / "smdebug")]
         if model.sliced and number < BUSY_ROUNDS:
             commands["busy"] = plain
-        settled = max(model.warmup, model.settle)
-        together = model.sliced and not model.settle
+        settled = model.warmup + model.settle * model.turn
         trainers: dict[str, Trainer] = {}
         # Which memory a process finds for the rest of its life must not hang on what it is.
         for one in start_order(list(commands), number):
             if one == "watched":
-                command = [*commands[one], "--warmup", str(settled)]
-                trainers[one] = watched = WatchedTrainer(one, command, threads, folder)
+                trainers[one] = watched = WatchedTrainer(one, commands[one], threads, folder)
             else:
                 kind = BusyTrainer if one == "busy" else Trainer
                 trainers[one] = kind(one, commands[one], threads, folder)
             stack.enter_context(trainers[one])
-            if not together:
-                # One after the other: the governor is not to start from what capturing costs while two trainings wait
-                # for the same core.
+            if not model.sliced:
                 ready(trainers[one], stack)
-        if together:
+        if model.sliced:
             for trainer in trainers.values():
                 ready(trainer, stack)
+        if level != DEFAULT_LEVEL:
+            stretch = settle(watched, run, level, model.settle)
         cycles: dict[str, list[float]] = {"watched": [], "plain": [], "smdebug": [], "busy": []}
         plain_ms = []
         for ms in cycles_ms(model, trainers, seed=number):
@@ -303,8 +303,15 @@ def one_round(
             extra = captured_percent(captured, watched.steps_ns, turn, settled, every, step_ms)
         else:
             accounted = governed_percent(run, settled)
-            extra = captured_percent(captured, watched.steps_ns, turn, settled, None, step_ms)
-            if governor_says(run)[0] > 1:
+            every = round(stretch)
+            extra = captured_percent(captured, watched.steps_ns, turn, settled, every, step_ms)
+            if not any(step >= settled for step in captured):
+                print(
+                    f"  a round is taken again: it took something each {every} steps, none of them its turn's"
+                )
+                ratios.again += 1
+                return
+            if stretch > 1:
                 ratios.thinned.append(thinned_words(report_of(run)))
         ratios.plain_ms.append(step_ms)
         ratios.cycles.append(cycles)
@@ -312,8 +319,8 @@ def one_round(
         ratios.statistics.append(extra)
         ratios.accounted.append(accounted)
         ratios.helpers.append(100 * watched.helpers_ns / (watched.turns_s * 1e9))
-        stretch, exceeded = governor_says(run)
-        ratios.stretch.append(stretch)
+        at_last, exceeded = governor_says(run)
+        ratios.stretch.append(at_last if level == DEFAULT_LEVEL else stretch)
         ratios.exceeded.append(exceeded)
         ratios.watched.append(statistics.median(cycles["watched"]) + extra)
         ratios.plain.append(statistics.median(cycles["plain"]))
@@ -357,6 +364,38 @@ def ready(trainer: Trainer, stack: contextlib.ExitStack) -> None:
         stack.callback(trainer.resume)
 
 
+def settle(watched: WatchedTrainer, run: pathlib.Path, level: str, turns: int) -> float:
+    """Asks the watched one for another level, and lets it go on by itself for so many turns: until the governor is where
+    it would be without the others. Gives the stretch that it leaves."""
+    watched.resume()
+    command = [str(TELLTALE), "capture", str(run), "--level", level]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        fail(f"{' '.join(command)}: {done.stderr.strip()}")
+    free = False
+    for _ in range(turns):
+        watched.go()
+        while not watched.has_answered():
+            free = free or free_helper(watched)
+            time.sleep(0.002)
+        watched.answer()
+    if not free:
+        fail(f"{run} has no thread that makes histograms, after {turns} turns under --level {level}")
+    watched.turn_ends(watched.resumed_at)
+    return governor_says(run)[0]
+
+
+def free_helper(watched: WatchedTrainer) -> bool:
+    """Lets the thread that makes histograms run where it likes, as it does where it is there before train_step.py keeps
+    its main thread, and so the threads that this one makes, on a core; False: it is not there yet."""
+    for task in (task for pid in watched.processes() for task in pathlib.Path(f"/proc/{pid}/task").glob("*")):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            if (task / "comm").read_text(encoding="utf-8") == HELPER:
+                os.sched_setaffinity(int(task.name), os.sched_getaffinity(0))
+                return True
+    return False
+
+
 def beside_percent(ratios: Ratios) -> float:
     """What Telltale's own processes slow a training down by that runs beside them, where that is not in the rounds'
     ratios: percent of a step."""
@@ -371,7 +410,7 @@ def cycles_ms(
         for order in itertools.islice(orders(list(trainers), seed), model.cycles):
             yield {name: trainers[name].turn_ms(model.skip) for name in order}
         return
-    take_slices(trainers, seed)
+    take_slices(trainers, seed, watching=model.settle == 0)
     for times in zip(*(trainer.steps_ns for trainer in trainers.values()), strict=True):
         yield {name: ns / 1e6 for name, ns in zip(trainers, times, strict=True)}
 
@@ -431,6 +470,8 @@ def measure(name: str, threads: int, options: argparse.Namespace, smdebug: str |
         if sys.stdout.isatty():
             print(f"\r  {name}, {threads} thread(s): round {number + 1}", end="", flush=True)
         one_round(model, arguments, threads, options.level, smdebug, ratios)
+        if ratios.again > MAX_AGAIN:
+            fail(f"{ratios.again} rounds of {name} took no tensor in their turns: is the machine quiet?")
         keep(ratios)
     if sys.stdout.isatty():
         print("\r\x1b[K", end="")
@@ -490,7 +531,10 @@ def main() -> int:
     )
     parser.add_argument("--models", help="comma-separated: " + ", ".join({**MODELS, **GOVERNED}))
     parser.add_argument(
-        "--level", default=DEFAULT_LEVEL, help=f"capture level; all: limit {GOVERNED_LIMIT_PERCENT:g} %%"
+        "--level",
+        choices=[DEFAULT_LEVEL, "all"],
+        default=DEFAULT_LEVEL,
+        help=f"capture level; all: limit {GOVERNED_LIMIT_PERCENT:g} %%",
     )
     parser.add_argument("--threads", default="1,2", help="torch threads; limits hold for 1")
     parser.add_argument("--threads-rounds", type=int, help="rounds where threads is not 1; default a third")
@@ -501,6 +545,8 @@ def main() -> int:
         "--go-on", action="store_true", help="with the rounds that --json has from a run before"
     )
     options = parser.parse_args()
+    # Its trainings are stopped or wait: they are to end with it.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     if options.quick:
         options.rounds = options.max_rounds = min(options.rounds, 6)
     check_can_measure()

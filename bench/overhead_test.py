@@ -215,6 +215,12 @@ class Accounted(unittest.TestCase):
         with mock.patch.object(overhead, "query", lambda run, table, columns: tables[table]):
             self.assertAlmostEqual(overhead.accounted_percent(pathlib.Path("run"), 0.1), 2.0)
 
+    def test_of_a_governed_run_it_is_of_the_steps_after_the_warm_up_but_the_last(self) -> None:
+        # The last one lasts until the others are done too.
+        steps = [["11", "300", "1"], ["9", "100", "50"], ["10", "100", "3"], ["12", "9000", "2"]]
+        with mock.patch.object(overhead, "query", lambda run, table, columns: steps):
+            self.assertAlmostEqual(overhead.governed_percent(pathlib.Path("run"), 10), 1.0)
+
 
 class GoingOn(unittest.TestCase):
     def rounds(self, apart: float = 100.0, **options: object) -> tuple[int, int]:
@@ -243,6 +249,20 @@ class GoingOn(unittest.TestCase):
             kept = str(pathlib.Path(folder) / "kept.json")
             self.assertEqual(self.rounds(apart=0.01, json=kept, max_rounds=12), (8, 8))
             self.assertEqual(self.rounds(apart=0.25, json=kept, max_rounds=12), (12, 12))
+
+    def test_it_does_not_go_on_for_ever_where_no_round_counts(self) -> None:
+        def none_counts(*arguments: Any) -> None:
+            arguments[-1].again += 1
+
+        with (
+            mock.patch.object(overhead, "one_round", none_counts),
+            self.assertRaises(SystemExit) as ended,
+            contextlib.redirect_stderr(io.StringIO()) as said,
+        ):
+            options = argparse.Namespace(rounds=8, max_rounds=0, level="all", go_on=False)
+            overhead.measure("transformer", 1, options, None, lambda ratios: None)
+        self.assertEqual(ended.exception.code, 2)
+        self.assertIn("took no tensor in their turns", said.getvalue())
 
     def test_kept_rounds_are_not_measured_again(self) -> None:
         with tempfile.TemporaryDirectory() as folder:

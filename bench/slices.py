@@ -10,7 +10,7 @@ What watches one of them (agent, watcher, server, supervisor) is not stopped bet
 200 times a second costs each of these processes 2 to 8 % of a core, ten times what it takes by itself. It runs all
 through the slices, on the other cores, beside all of the trainings alike, so what it takes of the machine's caches and of
 a core that two virtual ones share is not in their difference. What that is at most, a BusyTrainer tells: a plain training
-in whose slices another core computes all the time.
+in whose slices another core computes all the time. Where what it decides must not hang on the slices, it stays stopped.
 """
 
 import bisect
@@ -120,14 +120,15 @@ def _ahead_of_all(core: int) -> Iterator[None]:
         os.sched_setaffinity(0, cores)
 
 
-def take_slices(trainers: dict[str, Trainer], seed: int) -> None:
+def take_slices(trainers: dict[str, Trainer], seed: int, *, watching: bool = True) -> None:
     """Each makes its steps once (`--steps`), in slices of 0.7 to 1.3 times SLICE_MS, in an order that is drawn for
     every cycle of slices. The steps' times go to each trainer's steps_ns and counted_ns. All of them are in one piece,
-    waiting for their turn, at the beginning and at the end; a watched one is stopped at both (pause()).
+    waiting for their turn, at the beginning and at the end; a watched one is stopped at both (pause()). With `watching`
+    what watches it runs all through.
     """
     core = max(os.sched_getaffinity(0))  # train_step.py's, with one thread.
     drawn = random.Random(seed)
-    watched = [trainer for trainer in trainers.values() if isinstance(trainer, WatchedTrainer)]
+    watched = [one for one in trainers.values() if watching and isinstance(one, WatchedTrainer)]
     for one in watched:
         one.resume()
     slicers = {name: _Slicer(trainer, core) for name, trainer in trainers.items()}
