@@ -375,14 +375,14 @@ bool Capture::TakesHistograms() const {
 
 void Capture::Introduce(Producer* producer) const {
   producer->PublishWindows(windows_);
-  producer->Publish(compiled_, plan_.slab_bytes, Producer::Names::kAgain);
+  producer->Publish(compiled_, plan_.SlabBytes(), Producer::Names::kAgain);
 }
 
 bool Capture::AnswerNames(Producer* producer) const {
   // The edit is published next: until then a probe has rules that the new answers do not fit.
   if (edited_) return true;
   const bool any = producer->AnswerNames(compiled_);
-  return (compiled_.slides() && producer->Slide(compiled_, plan_.slab_bytes)) || any;
+  return (compiled_.slides() && producer->Slide(compiled_, plan_.SlabBytes())) || any;
 }
 
 void Capture::Publish(const Producers& producers, const std::function<std::int64_t()>& run_now) {
@@ -392,7 +392,7 @@ void Capture::Publish(const Producers& producers, const std::function<std::int64
   const auto names = edited_ ? Producer::Names::kAgain : Producer::Names::kKept;
   for (const auto& producer : producers) {
     producer->PublishWindows(windows_);
-    producer->Publish(compiled_, plan_.slab_bytes, names);
+    producer->Publish(compiled_, plan_.SlabBytes(), names);
   }
   const std::int64_t now_ns = run_now();
   budget_.Published(now_ns);

@@ -41,7 +41,7 @@ class CaptureTest : public ::testing::Test {
   std::unique_ptr<Capture> Open(std::int64_t attempt_start_ns = 0) {
     CaptureOptions options;
     options.run = run_;
-    options.plan = plan::DefaultPlan();
+    options.plan = plan_;
     options.attempt_start_ns = attempt_start_ns;
     options.profiler_config = config_;
     auto capture = Capture::Create(
@@ -87,6 +87,7 @@ class CaptureTest : public ::testing::Test {
   }
 
   std::filesystem::path run_;
+  plan::CapturePlan plan_ = plan::DefaultPlan();
   std::filesystem::path config_;  ///< Of SageMaker.
   std::set<store::RequestId> answered_;
   Outbox outbox_;
@@ -123,6 +124,26 @@ TEST_F(CaptureTest, AnAdditionKeepsWhatIsThere) {
   const auto said = Take();
   ASSERT_FALSE(said.empty());
   EXPECT_EQ(said[0].data["plan"]["collections"].size(), 4U);
+}
+
+TEST_F(CaptureTest, AnAdditionLeavesTheBoundOnRawValues) {
+  plan_.slab_bytes = 1 << 20;
+  auto capture = Open();
+  Ask(R"({"windows": {"": {"next": 5}}})", "profile");
+  Ask(R"({"base": "current", "plan": {"collections": {"losses": {"interval": 1}}}})");
+  Ask(R"({"base": "current", "toml": "level = 'tensors'"})");
+  Tick(capture.get(), 1 * kMs);
+  auto said = Take();
+  ASSERT_GE(said.size(), 3U);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(said[i].kind, "plan");
+    EXPECT_EQ(said[i].data["plan"]["slab_bytes"], 1 << 20);
+  }
+  Ask(R"({"base": "current", "plan": {"slab_bytes": 4096, "collections": {}}})");
+  Tick(capture.get(), 2 * kMs);
+  said = Take();
+  ASSERT_FALSE(said.empty());
+  EXPECT_EQ(said[0].data["plan"]["slab_bytes"], 4096);
 }
 
 TEST_F(CaptureTest, AWindowIsAddedToThePlanAndNamedAfterWhoAskedForIt) {

@@ -264,13 +264,13 @@ int Run(const Args& args, std::vector<std::string> training, const std::string& 
   }
   auto registry = run::Registry::Create(
       directory->attempt(),
-      [&, slab_bytes = plan->slab_bytes](channel::ControlPage* page) {
+      [&, slab_bytes = plan->SlabBytes()](channel::ControlPage* page) {
         page->SetRules(compiled->rules(kNothingPassed), compiled->unanswered_mask(), slab_bytes,
                        compiled->collections());
         page->SetWindows(*windows);
         page->PublishEpoch();
       },
-      plan->slab_bytes);
+      plan->SlabBytes());
   if (!registry.ok()) {
     directory->Abandon();
     return StartUnrecorded(registry.status(), training, options.signals);

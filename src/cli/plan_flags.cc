@@ -138,7 +138,6 @@ Result<plan::CapturePlan> PlanOf(const PlanFlags& flags, const plan::CapturePlan
     TELLTALE_ASSIGN_OR_RETURN(plan, plan::PlanOfLevel(flags.level));
   }
   plan::CapturePlan more;
-  more.slab_bytes = plan.slab_bytes;
   for (const std::string& text : flags.collect) {
     TELLTALE_ASSIGN_OR_RETURN(plan::Collection collection, plan::ParseCollect(text));
     more.collections.push_back(std::move(collection));

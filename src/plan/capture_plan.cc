@@ -310,7 +310,6 @@ Check ReadWindows(const ordered_json& in, CapturePlan* out) {
     return Wrong("windows", fmt::format("is not a table of at most {} windows", kMaxWindows));
   }
   CapturePlan more;
-  more.slab_bytes = out->slab_bytes;
   for (const auto& [name, value] : in.items()) {
     Window window;
     if (auto wrong = WindowFromJson(name, value, "windows." + name, &window); wrong) return wrong;
@@ -342,10 +341,11 @@ Check PlanFromJson(const ordered_json& in, CapturePlan* out) {
   for (const auto& [key, value] : in.items()) {
     if (key == "level") continue;
     if (key == "slab_bytes") {
-      if (auto wrong = ReadNumber(value, key, &out->slab_bytes, kMaxSlabBytes, "268435456");
-          wrong) {
+      std::uint64_t bytes = 0;
+      if (auto wrong = ReadNumber(value, key, &bytes, kMaxSlabBytes, "268435456"); wrong) {
         return wrong;
       }
+      out->slab_bytes = bytes;
     } else if (key == "windows") {
       if (auto wrong = ReadWindows(value, out); wrong) return wrong;
     } else if (key != "collections") {
@@ -358,7 +358,6 @@ Check PlanFromJson(const ordered_json& in, CapturePlan* out) {
                  fmt::format("is not a table of at most {} collections", kMaxCollections));
   }
   CapturePlan more;
-  more.slab_bytes = out->slab_bytes;
   for (const auto& [name, value] : collections->items()) {
     Collection collection;
     if (auto wrong = CollectionFromJson(name, value, "collections." + name, &collection); wrong) {
@@ -375,8 +374,9 @@ ordered_json PlanToJson(const CapturePlan& plan) {
   for (const Collection& collection : plan.collections) {
     collections[collection.name] = CollectionToJson(collection);
   }
-  ordered_json out = {
-      {"level", plan.level}, {"slab_bytes", plan.slab_bytes}, {"collections", collections}};
+  ordered_json out = {{"level", plan.level}};
+  if (plan.slab_bytes) out["slab_bytes"] = *plan.slab_bytes;
+  out["collections"] = collections;
   if (!plan.windows.empty()) {
     ordered_json windows = ordered_json::object();
     for (const Window& window : plan.windows) windows[window.name] = WindowToJson(window);
@@ -410,7 +410,7 @@ bool PutByName(const std::vector<Named>& more, std::vector<Named>* all) {
 CapturePlan Union(CapturePlan plan, const CapturePlan& more) {
   const bool collections = PutByName(more.collections, &plan.collections);
   const bool windows = PutByName(more.windows, &plan.windows);
-  plan.slab_bytes = std::max(plan.slab_bytes, more.slab_bytes);
+  if (more.slab_bytes) plan.slab_bytes = more.slab_bytes;
   if (collections || windows) plan.level = "custom";
   return plan;
 }

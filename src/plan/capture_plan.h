@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -23,6 +24,7 @@ inline constexpr std::uint32_t kRaw = 4;
 inline constexpr std::uint32_t kShape = 8;
 inline constexpr std::uint32_t kMore = 16;
 
+inline constexpr std::uint64_t kDefaultSlabBytes = 256ULL << 20;
 inline constexpr std::int64_t kNoEnd = std::numeric_limits<std::int64_t>::max();
 
 /// A step of `steps` is due, and one of [start, end) that `interval` divides (0: none).
@@ -69,7 +71,10 @@ struct CapturePlan {
   std::string level = "steps";  ///< system, steps, tensors, operators, all; or custom.
   std::vector<Collection> collections;
   std::vector<Window> windows;
-  std::uint64_t slab_bytes = 256ULL << 20;  ///< Bound on raw values on their way to the disk.
+  std::optional<std::uint64_t> slab_bytes;  ///< As SlabBytes(); none: nothing is said of it.
+
+  /// Bound on raw values on their way to the disk.
+  std::uint64_t SlabBytes() const { return slab_bytes.value_or(kDefaultSlabBytes); }
 
   friend bool operator==(const CapturePlan&, const CapturePlan&) = default;
 };
@@ -79,8 +84,8 @@ struct CapturePlan {
 CapturePlan DefaultPlan();
 /// The plan of a named level. kUsage names the levels.
 Result<CapturePlan> PlanOfLevel(std::string_view level);
-/// Both: a collection or window that both name is as `more` has it. The bound on raw values is the
-/// larger.
+/// Both: a collection or window that both name, and a bound on raw values that both say, is as
+/// `more` has it.
 CapturePlan Union(CapturePlan plan, const CapturePlan& more);
 /// `NAME[:key=value,...]` of --collect: keys as in a plan file, `+` between the items of a list, a
 /// mode's own keys as `eval.interval=1`, and what is taken also without a key:

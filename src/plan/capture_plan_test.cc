@@ -210,6 +210,21 @@ TEST(Union, TheLaterWordHolds) {
   EXPECT_EQ(Union(DefaultPlan(), DefaultPlan()), DefaultPlan());
 }
 
+TEST(Union, TheBoundOnRawValuesIsThatOfWhoSaysOne) {
+  const auto with = [](const char* json) { return FromJson(json).value(); };
+  const CapturePlan small = with(R"({"slab_bytes": 1048576})");
+  EXPECT_EQ(small.SlabBytes(), 1U << 20);
+  EXPECT_EQ(DefaultPlan().SlabBytes(), 256U << 20);
+  // Whatever is added goes over JSON on its way to the agent.
+  for (const CapturePlan& silent :
+       {with(R"({"level": "tensors"})"), with(R"({"collections": {"losses": {}}})"),
+        with(R"({"windows": {"w": {"next": 5}}})")}) {
+    EXPECT_EQ(Union(small, with(ToJson(silent).c_str())).SlabBytes(), 1U << 20);
+  }
+  EXPECT_EQ(Union(small, with(R"({"slab_bytes": 4096})")).SlabBytes(), 4096U);
+  EXPECT_EQ(Union(small, with(R"({"slab_bytes": 268435456})")).SlabBytes(), 256U << 20);
+}
+
 /// The blocks of a language on a page.
 std::vector<std::string> Blocks(const std::string& page, const std::string& language) {
   std::ifstream in(std::string(TELLTALE_SOURCE_DIR) + "/docs/" + page);
