@@ -619,6 +619,23 @@ def test_a_rule_of_ones_own_runs_in_the_interpreter_of_the_training_and_says_why
     assert f"not in {python}" in summary["StatusDetails"]
 
 
+def test_the_report_has_no_issues_where_another_rule_has_one(estimator, monkeypatch):
+    made = estimator(rules=[Rule.sagemaker(rule_configs.overfit()), get_default_profiler_rule()])
+    made.fit(logs=False)
+    overfit, report = (rule.name for rule in made.rules)
+    finding = {"rule": overfit, "message": "It overfits", "cause": "Too large.", "advice": "Stop earlier."}
+    said = {
+        "run": {"state": "finished"},
+        "rules": [{"name": overfit, "status": "IssuesFound"}, {"name": report, "status": "NoIssuesFound"}],
+        "findings": [finding],
+    }
+    monkeypatch.setattr("telltale.sagemaker._command.ask", lambda *_: said)
+    assert [(each["RuleEvaluationStatus"], each["StatusDetails"]) for each in made.rule_job_summary()] == [
+        ("IssuesFound", "RuleEvaluationConditionMet: It overfits. Too large. Stop earlier."),
+        ("NoIssuesFound", ""),
+    ]
+
+
 def test_a_job_that_a_rule_stops_is_stopped_and_not_failed(estimator, tmp_path):
     (tmp_path / "source" / "train_it.py").write_text(STUCK)
     stuck = Rule.sagemaker(

@@ -15,7 +15,6 @@ from typing import Any
 
 from ..errors import ReadError, TrainingError
 from . import _command
-from .rule_set import REPORT
 from .rules import RuleBase
 
 
@@ -175,16 +174,9 @@ def _status_of(rule: RuleBase, document: Any) -> tuple[str, str]:
     """(status, details) of one rule by the document of `telltale check --json`."""
     if document is None:
         return "InProgress", ""
-    findings = [f for f in document["findings"] if rule.rule == REPORT or f["rule"] == rule.name]
-    running = document["run"]["state"] == "running"
-    details = ""
-    if rule.rule == REPORT:
-        status = "IssuesFound" if findings else "InProgress" if running else "NoIssuesFound"
-    else:
-        states = (each for each in document["rules"] if each["name"] == rule.name)
-        state = next(states, {"status": "NoData"})
-        status, details = state["status"], state.get("error", "")
-    if details or not findings:
-        return status, details
-    worst = findings[0]
-    return status, f"RuleEvaluationConditionMet: {worst['message']}. {worst['cause']} {worst['advice']}"
+    state = next((each for each in document["rules"] if each["name"] == rule.name), {"status": "NoData"})
+    worst = next((finding for finding in document["findings"] if finding["rule"] == rule.name), None)
+    if worst is None or "error" in state:
+        return state["status"], state.get("error", "")
+    met = f"RuleEvaluationConditionMet: {worst['message']}. {worst['cause']} {worst['advice']}"
+    return state["status"], met
