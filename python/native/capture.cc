@@ -170,12 +170,21 @@ PyObject* Encoded(PyObject* text) {
   return PyUnicode_AsEncodedString(text, "utf-8", "backslashreplace");
 }
 
-/// False with an exception set.
-bool TensorId(PyObject* collection, PyObject* name, std::uint32_t* id) {
-  if (PyUnicode_Check(collection) == 0 || PyUnicode_Check(name) == 0) {
-    PyErr_SetString(PyExc_TypeError, "a tensor's collection and name must be str");
-    return false;
-  }
+/// The id that the cache has of a tensor, 0: none. False with an exception set.
+bool KeptId(PyObject* collection, PyObject* name, std::uint32_t* id) {
+  *id = 0;
+  if (g_tensor_ids == nullptr) return true;
+  PyObject* names = PyDict_GetItemWithError(g_tensor_ids, collection);  // Borrowed.
+  PyObject* known = names == nullptr ? nullptr : PyDict_GetItemWithError(names, name);
+  if (known == nullptr) return PyErr_Occurred() == nullptr;
+  *id = static_cast<std::uint32_t>(PyLong_AsUnsignedLongMask(known));
+  return true;
+}
+
+/// Bounded: a name made anew at each call must not grow the training's memory. False with an
+/// exception set.
+bool KeepId(PyObject* collection, PyObject* name, std::uint32_t id) {
+  if (g_tensor_count >= kMaxNames) return true;
   if (g_tensor_ids == nullptr && (g_tensor_ids = PyDict_New()) == nullptr) return false;
   PyObject* names = PyDict_GetItemWithError(g_tensor_ids, collection);  // Borrowed.
   if (names == nullptr) {
@@ -184,14 +193,20 @@ bool TensorId(PyObject* collection, PyObject* name, std::uint32_t* id) {
     if (!made || PyDict_SetItem(g_tensor_ids, collection, made.get()) != 0) return false;
     names = made.get();  // The dict keeps it.
   }
-  PyObject* known = PyDict_GetItemWithError(names, name);
-  if (known != nullptr) {
-    *id = static_cast<std::uint32_t>(PyLong_AsUnsignedLongMask(known));
-    return true;
+  ++g_tensor_count;
+  const Ref number(PyLong_FromUnsignedLong(id));
+  return number && PyDict_SetItem(names, name, number.get()) == 0;
+}
+
+/// False with an exception set.
+bool TensorId(PyObject* collection, PyObject* name, std::uint32_t* id) {
+  if (PyUnicode_Check(collection) == 0 || PyUnicode_Check(name) == 0) {
+    PyErr_SetString(PyExc_TypeError, "a tensor's collection and name must be str");
+    return false;
   }
-  if (PyErr_Occurred() != nullptr) return false;
-  Py_INCREF(names);
-  const Ref kept(names);  // Encoding may run code that clears the cache.
+  const bool keep = MayKeep(collection) && MayKeep(name);
+  if (keep && !KeptId(collection, name, id)) return false;
+  if (keep && *id != 0) return true;
   const Ref collection_bytes(Encoded(collection));
   const Ref name_bytes(Encoded(name));
   if (!collection_bytes || !name_bytes) return false;
@@ -199,11 +214,8 @@ bool TensorId(PyObject* collection, PyObject* name, std::uint32_t* id) {
                   static_cast<std::size_t>(PyBytes_Size(collection_bytes.get())),
                   PyBytes_AsString(name_bytes.get()),
                   static_cast<std::size_t>(PyBytes_Size(name_bytes.get())));
-  // Bounded: a name made anew at each call must not grow the training's memory.
-  if (g_tensor_count >= kMaxNames) return true;
-  ++g_tensor_count;
-  const Ref number(PyLong_FromUnsignedLong(*id));
-  return number && PyDict_SetItem(kept.get(), name, number.get()) == 0;
+  // None is not for ever: the table of names may only have been busy.
+  return !keep || *id == 0 || KeepId(collection, name, *id);
 }
 
 PyObject* Tensor(PyObject*, PyObject* const* args, Py_ssize_t count, PyObject* kwnames) {

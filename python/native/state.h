@@ -86,6 +86,12 @@ inline void Skipped(std::string_view reason) {
 /// Text to name id, for names given by the user. A new process starts with an empty one.
 extern PyObject* g_name_ids;
 
+/// Whether a cache may keep a name. What is long, or more than a str, is looked up each time: the
+/// cache would keep all of it.
+inline bool MayKeep(PyObject* text) {
+  constexpr Py_ssize_t kMaxLength = 256;
+  return Py_TYPE(text) == &PyUnicode_Type && PyUnicode_GetLength(text) <= kMaxLength;
+}
 /// Id of a name, through the cache. False with an exception set where `text` is not a str.
 bool NameId(PyObject* text, std::uint32_t* id);
 

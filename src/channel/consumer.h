@@ -35,7 +35,7 @@ struct ProducerInfo {
 struct ProducerCounters {
   std::uint64_t produced = 0;           ///< Records that the probe tried to write.
   std::uint64_t dropped = 0;            ///< Of those, not written: ring full or no ring left.
-  std::uint64_t names_folded = 0;       ///< Names that did not fit the table.
+  std::uint64_t names_folded = 0;       ///< Names that did not fit: cut, or without an id.
   std::uint64_t foreign_thread = 0;     ///< Step-machine calls from a second thread.
   std::uint64_t skipped = 0;            ///< Wanted and not recorded (tt_count_skipped and plan).
   std::uint64_t spans_thinned = 0;      ///< Spans left out by the span budgets.

@@ -109,7 +109,10 @@ std::uint32_t NameTable::Fold() {
 }
 
 std::uint32_t NameTable::Intern(const char* text, std::size_t length) {
-  length = CutText(text, length);
+  if (const std::size_t cut = CutText(text, length); cut != length) {
+    length = cut;
+    Fold();
+  }
   const std::uint32_t hash = Hash(text, length);
   std::size_t slot = 0;
   if (const std::uint32_t id = Find(text, length, hash, &slot); id != 0) return id;

@@ -21,7 +21,7 @@ class NameTable {
   bool Open(format::ArenaHeader* header, char* area);
   /// Gives back what Open has mapped, if anything. REQUIRES: no thread is inside, or comes.
   void Close();
-  /// Id of the text, cut to kMaxTextBytes; 0 "(folded)" where the table is full (counted).
+  /// Id of the text, cut to kMaxTextBytes; 0 "(folded)" where the table is full. Both are counted.
   std::uint32_t Intern(const char* text, std::size_t length);
   /// Whether an id that Intern gave stands for a tensor (format::kTensorMark).
   bool IsTensor(std::uint32_t id) const;

@@ -120,6 +120,8 @@ class Producer {
     header_->histogram_dropped.fetch_add(n, std::memory_order_relaxed);
   }
   void CountUnanswered() { header_->unanswered.fetch_add(1, std::memory_order_relaxed); }
+  /// A name that did not fit, but for those that Intern counts.
+  void CountNameFolded() { header_->names_folded.fetch_add(1, std::memory_order_relaxed); }
   void CountForeignThread() { header_->foreign_thread.fetch_add(1, std::memory_order_relaxed); }
 
   /// Changes with each edit of the rules; odd while one is being written. 0: no control page yet,

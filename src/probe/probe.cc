@@ -433,6 +433,7 @@ uint32_t tt_tensor(const char* collection, size_t collection_len, const char* na
   // A collection is a word of an adapter; one that is longer is cut.
   constexpr std::size_t kMaxCollection = 256;
   constexpr std::size_t kRoom = telltale::format::kMaxTextBytes + 1;
+  if (collection_len > kMaxCollection) probe->producer.CountNameFolded();
   char text[kRoom];
   std::size_t used = 0;
   text[used++] = kMark;

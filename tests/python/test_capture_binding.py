@@ -159,6 +159,37 @@ def test_what_no_plan_asks_for_is_not_taken(telltale):
     assert run.processes()[0]["skipped"] == 0
 
 
+def test_names_made_anew_at_each_call_keep_no_memory(telltale):
+    script = """
+        import pathlib, telltale
+        telltale.step()
+        def resident():
+            return int(pathlib.Path("/proc/self/statm").read_text().split()[1]) << 12
+        def grows(name, collection, count):
+            before = resident()
+            for i in range(count):
+                telltale.save_tensor(f"{name}{i}", None, collection=f"{collection}{i}")
+                telltale.log(**{f"{name}{i}": "no number"})
+            return resident() - before
+        for name, collection, count in (("x" * (1 << 20), "mine", 300), ("x", "mine", 400_000)):
+            grown = grows(name, collection, count)
+            assert grown < 64 << 20, (grown, count)
+    """
+    telltale.python(script).assert_clean()
+
+
+def test_a_name_that_is_cut_is_counted(telltale):
+    script = """
+        import telltale
+        telltale.step()
+        for name in ("x" * 5000 + "1", "x" * 5000 + "2", "x"):
+            telltale.save_tensor(name, [1.0], collection="mine")
+        telltale.save_tensor("x", [1.0], collection="y" * 300)
+    """
+    run = telltale.python(script, stats_every=f"1:{STATS}:{ALL_MODES}").assert_clean()
+    assert run.processes()[0]["names_folded"] == 3
+
+
 def test_the_binding_takes_buffers_addresses_and_nonsense(telltale):
     script = f"""
         import array, ctypes, time
