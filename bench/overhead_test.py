@@ -259,7 +259,7 @@ class GoingOn(unittest.TestCase):
             self.assertRaises(SystemExit) as ended,
             contextlib.redirect_stderr(io.StringIO()) as said,
         ):
-            options = argparse.Namespace(rounds=8, max_rounds=0, level="all", go_on=False)
+            options = argparse.Namespace(rounds=8, max_rounds=0, level="all", go_on=False, json="")
             overhead.measure("transformer", 1, options, None, lambda ratios: None)
         self.assertEqual(ended.exception.code, 2)
         self.assertIn("took no tensor in their turns", said.getvalue())
