@@ -35,7 +35,7 @@ class ControlPage {
   Result<UniqueFd> ReadOnlyFd() const;
 
   /// Begins an edit whose parts must appear together: names, then SetRules, which ends it. A probe
-  /// goes by the rules it has until then.
+  /// goes by the rules, and their answers, that it has until then.
   void BeginRules();
   /// Answers a name: format::kNameNo, or kNameYes | mask << kNameMaskShift. Ids past the page are
   /// ignored (and so stay unanswered).

@@ -126,11 +126,12 @@ std::uint32_t NameTable::Intern(const char* text, std::size_t length) {
   }
   stuck_.store(0, std::memory_order_relaxed);
   std::uint32_t id = Find(text, length, hash, &slot);
-  if (id == 0 && count_ < limit_ && used_ + EntryBytes(length) <= capacity_) {
+  if (id == 0 && count() < limit_ && used_ + EntryBytes(length) <= capacity_) {
     const auto bytes = static_cast<std::uint32_t>(length);
     std::memcpy(area_ + used_, &bytes, sizeof bytes);
     if (length > 0) std::memcpy(area_ + used_ + 4, text, length);
-    id = ++count_;
+    id = count() + 1;
+    count_.store(id, std::memory_order_relaxed);
     entries_[id] = {static_cast<std::uint32_t>(used_ + 4), bytes};
     used_ += EntryBytes(length);
     // The consumer sees the text before any record that can name it.

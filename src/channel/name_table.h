@@ -25,6 +25,8 @@ class NameTable {
   std::uint32_t Intern(const char* text, std::size_t length);
   /// Whether an id that Intern gave stands for a tensor (format::kTensorMark).
   bool IsTensor(std::uint32_t id) const;
+  /// Names so far: the ids 1 to this one.
+  std::uint32_t count() const { return count_.load(std::memory_order_relaxed); }
   /// Of an id that Intern gave; empty for any other.
   std::string_view Text(std::uint32_t id) const;
 
@@ -50,9 +52,9 @@ class NameTable {
   std::uint32_t limit_;
   std::atomic<std::uint32_t> lock_;
   std::atomic<std::uint32_t>
-      stuck_;            ///< A wait for the lock was in vain: nobody waits again for it.
-  std::uint32_t count_;  ///< Under lock_.
-  std::uint64_t used_;   ///< Bytes of the area; under lock_.
+      stuck_;  ///< A wait for the lock was in vain: nobody waits again for it.
+  std::atomic<std::uint32_t> count_;  ///< Set under lock_.
+  std::uint64_t used_;                ///< Bytes of the area; under lock_.
 };
 
 /// `length` cut to kMaxTextBytes, not inside a UTF-8 sequence.

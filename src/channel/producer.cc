@@ -6,6 +6,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <iterator>
@@ -346,8 +347,8 @@ int Producer::KnownCollection(std::uint32_t name, bool* whole) const {
 }
 
 std::uint64_t Producer::ReadRules(format::ControlRule* out, std::uint32_t* unanswered_mask,
-                                  std::uint64_t* slab_bytes,
-                                  format::ControlCollection* collections) const {
+                                  std::uint64_t* slab_bytes, format::ControlCollection* collections,
+                                  std::uint32_t* words, std::uint32_t room) const {
   const std::uint64_t sequence = RulesSequence();
   if (sequence == 0 || sequence % 2 != 0) return 0;
   // Acquire, each: the sequence is read again only after all of them. `out` may be read meanwhile.
@@ -363,6 +364,10 @@ std::uint64_t Producer::ReadRules(format::ControlRule* out, std::uint32_t* unans
     for (std::size_t i = 0; i < format::kControlCollections; ++i) {
       __atomic_store_n(&known[i], __atomic_load_n(&from[i], __ATOMIC_ACQUIRE), __ATOMIC_RELAXED);
     }
+  }
+  const std::uint32_t names = std::min({names_.count() + 1, word_count_, room});
+  for (std::uint32_t i = 0; i < names; ++i) {
+    __atomic_store_n(&words[i], words_[i].load(std::memory_order_acquire), __ATOMIC_RELAXED);
   }
   const format::ControlHeader* control = control_.load(std::memory_order_relaxed);
   __atomic_store_n(unanswered_mask, control->unanswered_mask.load(std::memory_order_acquire),

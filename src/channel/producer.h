@@ -130,10 +130,12 @@ class Producer {
   /// Copies the rules as of the sequence number that it returns; 0: they are being written, or
   /// there are none, and `out` holds nothing of use. Stores atomically, word by word: a thread that
   /// reads `out` so meanwhile gets old words and new ones.
-  /// `collections`: kControlCollections of them, or null.
+  /// `collections`: kControlCollections of them, or null. `words`: room for those of the names below
+  /// `room`, or null; of a name that is not there yet none is stored.
   std::uint64_t ReadRules(format::ControlRule* out, std::uint32_t* unanswered_mask,
                           std::uint64_t* slab_bytes,
-                          format::ControlCollection* collections = nullptr) const;
+                          format::ControlCollection* collections = nullptr,
+                          std::uint32_t* words = nullptr, std::uint32_t room = 0) const;
   /// Of a tensor's name id: the place of its collection in format::kKnownCollections, or -1;
   /// `whole` is true where it stands for the collection as such (its name is empty).
   int KnownCollection(std::uint32_t name, bool* whole) const;

@@ -93,13 +93,14 @@ void Capture::Update() {
 
 void Capture::UpdateOnce() {
   std::uint64_t index = now_.load(std::memory_order_relaxed) >> 32;
-  if (producer_->RulesSequence() != sequence_.load(std::memory_order_relaxed)) {
+  if (producer_->RulesSequence() != sequence()) {
     Rules& other = rules_[1 - index];
-    const std::uint64_t sequence = producer_->ReadRules(other.rules, &other.unanswered_mask,
-                                                        &other.slab_bytes, other.collections);
-    if (sequence != 0) {
+    const std::uint64_t copied =
+        producer_->ReadRules(other.rules, &other.unanswered_mask, &other.slab_bytes,
+                             other.collections, other.words, kWords);
+    if (copied != 0) {
       index = 1 - index;
-      sequence_.store(sequence, std::memory_order_release);
+      other.sequence.store(copied, std::memory_order_relaxed);
     }
   }
   const Rules& rules = rules_[index];
@@ -110,8 +111,18 @@ void Capture::UpdateOnce() {
   any_due_.store(TakeOfMask(rules.rules, due), std::memory_order_relaxed);
 }
 
-bool Capture::MaskOf(std::uint32_t tensor, const Rules& rules, std::uint32_t* mask) const {
+std::uint32_t Capture::WordOf(std::uint32_t tensor, const Rules& rules) const {
+  const std::uint32_t copied =
+      tensor < kWords ? Relaxed(rules.words[tensor]) : format::kNameUnanswered;
+  if (copied != format::kNameUnanswered) return copied;
+  // Answered since, if at all; as soon as other rules are being written it may be a word of theirs.
   const std::uint32_t word = producer_->NameWord(tensor);
+  const bool same = producer_->RulesSequence() == rules.sequence.load(std::memory_order_relaxed);
+  return same ? word : format::kNameUnanswered;
+}
+
+bool Capture::MaskOf(std::uint32_t tensor, const Rules& rules, std::uint32_t* mask) const {
+  const std::uint32_t word = WordOf(tensor, rules);
   if (word == format::kNameUnanswered) {
     *mask = Relaxed(rules.unanswered_mask);
     bool whole = false;
@@ -119,7 +130,7 @@ bool Capture::MaskOf(std::uint32_t tensor, const Rules& rules, std::uint32_t* ma
     if (known < 0) return false;
     // Copied rules of no page are zeros: nothing is known then.
     const std::uint32_t could = Relaxed(rules.collections[known].could);
-    if (sequence_.load(std::memory_order_relaxed) == 0 || could == format::kCouldUnknown) {
+    if (rules.sequence.load(std::memory_order_relaxed) == 0 || could == format::kCouldUnknown) {
       return false;
     }
     const std::uint32_t takes = Relaxed(rules.collections[known].takes);
@@ -140,7 +151,7 @@ std::uint32_t Capture::TakeOf(std::uint32_t tensor, const Rules& rules, std::uin
 }
 
 std::uint32_t Capture::DueNow(std::uint32_t tensor) {
-  if (sequence_.load(std::memory_order_relaxed) == 0) LookForNewRules();
+  if (sequence() == 0) LookForNewRules();
   const std::uint64_t now = now_.load(std::memory_order_acquire);
   return TakeOf(tensor, InUse(now), static_cast<std::uint32_t>(now));
 }
@@ -162,7 +173,7 @@ std::uint32_t Capture::Wanted(std::uint32_t tensor) {
 
 std::uint64_t Capture::epoch() {
   LookForNewRules();
-  return sequence_.load(std::memory_order_acquire);
+  return sequence();
 }
 
 std::uint32_t Capture::SampleSize(std::uint32_t tensor, std::int64_t step,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the plan asks of tensors, and taking it: a private copy of the control page's rules, which
-// of them are due at the open step, and the records of a tensor that was given.
+// What the plan asks of tensors, and taking it: a private copy of the control page's rules and of
+// its words for names, which of the rules are due at the open step, and the records of a tensor
+// that was given.
 //
 // Thread safety: all of it may be called from any thread. The rules are copied by one thread at a
 // time (`busy_`); nobody waits for it: who finds it busy leaves word (`dirty_`) and goes by the
@@ -33,7 +34,7 @@ class Capture {
   /// TT_TAKE_ bits that any tensor is asked for at the open step. The first rules are taken up
   /// within a step: a process registers as its first step begins, and that step is of most plans.
   std::uint32_t any_due() {
-    if (sequence_.load(std::memory_order_relaxed) == 0) LookForNewRules();
+    if (sequence() == 0) LookForNewRules();
     return any_due_.load(std::memory_order_relaxed);
   }
   /// Of one tensor, at the open step.
@@ -65,19 +66,29 @@ class Capture {
   void Flush() { histograms_.Flush(); }
 
  private:
+  /// Words that a copy has room for: those of the largest arena.
+  static constexpr std::uint32_t kWords = channel::kTrainerPlan.name_limit + 1;
   struct Rules {
+    std::atomic<std::uint64_t> sequence;  ///< 0: none were copied.
     format::ControlRule rules[format::kControlRules];
     std::uint32_t unanswered_mask;
     std::uint64_t slab_bytes;
     format::ControlCollection collections[format::kControlCollections];
+    std::uint32_t words[kWords];  ///< As they were with the rules; kNameUnanswered: none by then.
   };
 
   void Update();
   void UpdateOnce();
   void LookForNewRules() {
-    if (producer_->RulesSequence() != sequence_.load(std::memory_order_acquire)) Update();
+    if (producer_->RulesSequence() != sequence()) Update();
   }
   const Rules& InUse(std::uint64_t now) const { return rules_[now >> 32]; }
+  /// Of the copy in use.
+  std::uint64_t sequence() const {
+    return InUse(now_.load(std::memory_order_acquire)).sequence.load(std::memory_order_relaxed);
+  }
+  /// The plan's word for the tensor, as far as it is one of these rules.
+  std::uint32_t WordOf(std::uint32_t tensor, const Rules& rules) const;
   /// Rules that the tensor's name has been answered with, or that its collection leaves no doubt
   /// of; false: not answered (and the mask is that of rules that take it whatever its name).
   bool MaskOf(std::uint32_t tensor, const Rules& rules, std::uint32_t* mask) const;
@@ -91,8 +102,7 @@ class Capture {
   /// Index of the copy in use << 32 | mask of its rules that are due at the open step.
   std::atomic<std::uint64_t> now_;
   std::atomic<std::uint32_t> any_due_;
-  std::atomic<std::uint64_t> sequence_;  ///< Of the copy in use; 0: none yet.
-  std::atomic<std::int64_t> step_;       ///< The open step.
+  std::atomic<std::int64_t> step_;  ///< The open step.
   std::atomic<std::uint32_t> mode_;
   std::atomic<std::uint32_t> dirty_, busy_;
 };

@@ -208,6 +208,32 @@ TEST_F(CaptureTest, AnEditIsTakenUpWithTheNextStep) {
   EXPECT_EQ(capture_->DueAt(a, 7, TT_MODE_PREDICT), std::uint32_t{TT_TAKE_RAW});
 }
 
+TEST_F(CaptureTest, NewAnswersGoWithNewRulesAlone) {
+  const std::uint32_t early = Tensor("early"), late = Tensor("late");
+  Answer(early, 0b01);
+  SetRules({ControlPage::EveryStep(TT_TAKE_STATS, 1), ControlPage::EveryStep(TT_TAKE_RAW, 1)});
+  capture_->StepChanged(0, TT_MODE_TRAIN);
+  Answer(late, 0b01);
+  EXPECT_EQ(capture_->DueNow(early), std::uint32_t{TT_TAKE_STATS});
+  EXPECT_EQ(capture_->DueNow(late), std::uint32_t{TT_TAKE_STATS});
+  // In the new plan the second bit is of statistics, and "early" is not taken.
+  page_->BeginRules();
+  Answer(early, 0);
+  Answer(late, 0b10);
+  EXPECT_EQ(capture_->DueNow(early), std::uint32_t{TT_TAKE_STATS})
+      << "its answer under the old one";
+  EXPECT_EQ(capture_->DueNow(late), 0u) << "its old answer is lost";
+  EXPECT_EQ(consumer_->counters().unanswered, 1u);
+  EXPECT_EQ(capture_->Wanted(late), TT_TAKE_UNKNOWN);
+  SetRules({ControlPage::EveryStep(TT_TAKE_SHAPE, 1), ControlPage::EveryStep(TT_TAKE_STATS, 1)});
+  EXPECT_EQ(capture_->DueNow(early), std::uint32_t{TT_TAKE_STATS}) << "within the step";
+  EXPECT_EQ(capture_->DueNow(late), 0u);
+  capture_->StepChanged(1, TT_MODE_TRAIN);
+  EXPECT_EQ(capture_->DueNow(early), 0u);
+  EXPECT_EQ(capture_->DueNow(late), std::uint32_t{TT_TAKE_STATS});
+  EXPECT_EQ(consumer_->counters().unanswered, 2u);
+}
+
 TEST_F(CaptureTest, EditsWhileThreadsAskLeaveWholeRules) {
   const std::uint32_t a = Tensor("a");
   Answer(a, 1);
