@@ -260,10 +260,9 @@ void Agent::SayStart() {
   event.message = again ? "the agent was started again" : "the agent records";
   event.data = JsonText(ordered_json{{"pid", ::getpid()}, {"again", again}});
   outbox_.Add(event);
-  if (!again) {
-    capture_->SayPlan(RunNow(), &outbox_);
-    return;
-  }
+  if (!again) capture_->SayPlan(RunNow(), &outbox_);
+  if (Marked({}, kThinnedMarkRing, 1)) capture_->SayThinningEnded(RunNow(), &outbox_);
+  if (!again) return;
   // Records waited in the rings; only what the agent itself would have sampled is missing.
   PendingEvent gap;
   gap.time_ns = RunNow();

@@ -56,12 +56,14 @@ std::string Stretched(std::span<const plan::PlannedInterval> intervals, std::uin
   return fmt::format(" ({}{})", words, more > 0 ? fmt::format("; and {} more", more) : "");
 }
 
-std::string Message(const plan::Governor::Decision& decision,
-                    std::span<const plan::PlannedInterval> intervals, double budget) {
-  const std::string cost =
-      fmt::format("Telltale costs {:.2f} % of step time, the budget is {:.2f} %",
-                  decision.share * 100, budget * 100);
-  if (decision.exceeded) return cost + ": nothing is left to take less often";
+/// Whether it is less than what is planned.
+bool Thinned(const plan::Governor::Decision& decision) {
+  return decision.thinning != plan::Thinning{} || decision.sampling_stretch > 1;
+}
+
+/// What the decision comes to.
+std::string Done(const plan::Governor::Decision& decision,
+                 std::span<const plan::PlannedInterval> intervals) {
   std::string done;
   const auto add = [&](const std::string& text) { done += (done.empty() ? "" : ", ") + text; };
   const auto taken = StillTaken(intervals, decision.thinning.shed);
@@ -79,8 +81,7 @@ std::string Message(const plan::Governor::Decision& decision,
   if (decision.sampling_stretch > 1) {
     add(fmt::format("the machine is sampled {} times less often", decision.sampling_stretch));
   }
-  if (done.empty()) done = "everything is taken as planned again";
-  return cost + ": " + done;
+  return done.empty() ? "everything is taken as planned again" : done;
 }
 
 }  // namespace
@@ -99,24 +100,52 @@ void Budget::Offer(const std::vector<format::StepRow>& steps) {
   }
 }
 
-void Budget::Say(const plan::Governor::Decision& decision, std::int64_t now_ns, Outbox* outbox) {
+PendingEvent Budget::EventOf(const plan::Governor::Decision& decision, std::string message,
+                             bool costs, std::int64_t now_ns) {
+  said_ = decision;
   PendingEvent event;
   event.time_ns = now_ns;
   event.kind = "governor";
+  event.subject = "plan";
+  event.message = std::move(message);
+  nlohmann::ordered_json data = {{"stretch", decision.thinning.stretch},
+                                 {"shed", ShedWords(decision.thinning.shed)},
+                                 {"sampling_stretch", decision.sampling_stretch}};
+  if (costs) {
+    data["share"] = decision.share;
+    data["own_share"] = decision.own_share;
+  }
+  data["budget"] = share_;
+  event.data = JsonText(data);
+  event.marks = {{{}, kThinnedMarkRing, Thinned(decision) ? 1U : 0U}};
+  return event;
+}
+
+void Budget::Say(const plan::Governor::Decision& decision, std::int64_t now_ns, Outbox* outbox) {
+  const std::string done =
+      decision.exceeded ? "nothing is left to take less often" : Done(decision, intervals_);
+  PendingEvent event =
+      EventOf(decision,
+              fmt::format("Telltale costs {:.2f} % of step time, the budget is {:.2f} %: {}",
+                          decision.share * 100, share_ * 100, done),
+              true, now_ns);
   if (decision.exceeded) {
     strained_until_ns_ = now_ns + kStrainNs;
     event.kind = "budget.exceeded";
     event.severity = "medium";
   }
-  event.subject = "plan";
-  event.message = Message(decision, intervals_, share_);
-  event.data = JsonText(nlohmann::ordered_json{{"stretch", decision.thinning.stretch},
-                                               {"shed", ShedWords(decision.thinning.shed)},
-                                               {"sampling_stretch", decision.sampling_stretch},
-                                               {"share", decision.share},
-                                               {"own_share", decision.own_share},
-                                               {"budget", share_}});
   outbox->Add(std::move(event));
+}
+
+void Budget::SayAgain(std::string_view after, std::int64_t now_ns, Outbox* outbox, bool thinned) {
+  if (!thinned && !Thinned(said_)) return;
+  plan::Governor::Decision now = said_;
+  now.thinning = governor_.thinning();
+  now.sampling_stretch = governor_.sampling_stretch();
+  now.exceeded = false;
+  // What it cost is still so where it goes on.
+  const bool costs = Thinned(said_) && now.thinning == said_.thinning;
+  outbox->Add(EventOf(now, fmt::format("{}: {}", after, Done(now, intervals_)), costs, now_ns));
 }
 
 void Budget::Commit(std::int64_t now_ns, Outbox* outbox) {

@@ -36,12 +36,16 @@ class Budget {
   /// What Telltale's own processes take from the training, as a share of step time.
   void OwnCost(double share, std::int64_t now_ns, Outbox* outbox);
 
-  /// Another plan.
+  /// Another plan of tensors: nothing is thinned, and what it costs is learnt anew.
   void Restart(std::span<const plan::PlannedRule> rules,
                std::vector<plan::PlannedInterval> intervals) {
     governor_.SetRules(rules);
     intervals_ = std::move(intervals);
   }
+  /// The journal gets another plan, or another agent has the run: readers take what was said of
+  /// thinning as over. Says what of it holds on and, where none does, that. `thinned`: a
+  /// predecessor has thinned something.
+  void SayAgain(std::string_view after, std::int64_t now_ns, Outbox* outbox, bool thinned = false);
   /// The rules, thinned as thinning() says, went to the producers.
   void Published(std::int64_t now_ns) { governor_.Published(now_ns); }
   const plan::Thinning& thinning() const { return governor_.thinning(); }
@@ -54,12 +58,17 @@ class Budget {
 
  private:
   void Say(const plan::Governor::Decision& decision, std::int64_t now_ns, Outbox* outbox);
+  /// `costs`: the decision's shares are of now.
+  PendingEvent EventOf(const plan::Governor::Decision& decision, std::string message, bool costs,
+                       std::int64_t now_ns);
 
   static constexpr std::int64_t kStrainNs = 60'000'000'000;
 
   const double share_;
   plan::Governor governor_;
   std::vector<plan::PlannedInterval> intervals_;
+  /// The newest that was said.
+  plan::Governor::Decision said_;
   std::int64_t strained_until_ns_ = 0;
   std::vector<plan::StepCost> offered_;
 };

@@ -151,6 +151,34 @@ TEST(Budget, ThatItCannotBeKeptIsSaidOnce) {
   EXPECT_EQ(said[0].severity, "medium");
 }
 
+TEST(Budget, WhatIsThinnedIsMarkedForTheAgentThatComesNext) {
+  const auto mark = [](Outbox* outbox) {
+    format::Batch batch;
+    outbox->AddTo(1, &batch);
+    outbox->Sent();
+    EXPECT_EQ(batch.positions.size(), 1U);
+    EXPECT_EQ(batch.positions.at(0).producer, format::RingPosition{}.producer);
+    EXPECT_EQ(batch.positions.at(0).ring, kThinnedMarkRing);
+    return batch.positions.at(0).position;
+  };
+  Outbox outbox;
+  Budget budget(0.01, EveryStep());
+  budget.SayAgain("Another plan", 0, &outbox);
+  EXPECT_TRUE(outbox.empty()) << "nothing was thinned";
+  budget.Offer(Steps(8));
+  budget.Commit(0, &outbox);
+  EXPECT_EQ(mark(&outbox), 1U);
+  Budget next(0.01, EveryStep());
+  next.SayAgain("Another agent", 0, &outbox, true);
+  EXPECT_EQ(mark(&outbox), 0U);
+  next.SayAgain("Another agent", 0, &outbox, true);
+  const auto said = Said(&outbox);
+  ASSERT_EQ(said.size(), 1U);
+  EXPECT_EQ(said[0].kind, "governor");
+  EXPECT_EQ(said[0].message, "Another agent: everything is taken as planned again");
+  EXPECT_FALSE(ParseJson(said[0].data).contains("share"));
+}
+
 TEST(Budget, OwnProcessesAreSaidToo) {
   Budget budget(0.01, EveryStep());
   Outbox outbox;

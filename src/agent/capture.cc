@@ -63,7 +63,7 @@ Capture::Capture(CaptureOptions options, Answered answered, plan::Compiled compi
       requests_(options_.run) {}
 
 void Capture::SayPlan(const std::string& who, const std::string& id, std::int64_t now_ns,
-                      Outbox* outbox) const {
+                      Outbox* outbox) {
   PendingEvent event;
   event.time_ns = now_ns;
   event.kind = "plan";
@@ -74,6 +74,7 @@ void Capture::SayPlan(const std::string& who, const std::string& id, std::int64_
   data["plan"] = ParseOrderedJson(plan::ToJson(plan_));
   event.data = JsonText(data);
   outbox->Add(std::move(event));
+  budget_.SayAgain("Another plan", now_ns, outbox);
 }
 
 /// {"plan": {...}} or {"toml": "...", "where": "plan.toml"}, with "base": "current" where it is
@@ -117,10 +118,16 @@ Status Capture::Edit(const std::string& body, std::int64_t asked_ns) {
 Status Capture::Edit(plan::CapturePlan plan) {
   TELLTALE_ASSIGN_OR_RETURN(plan::Compiled compiled, plan::Compiled::Create(plan));
   TELLTALE_ASSIGN_OR_RETURN(std::string windows, plan::WindowsText(plan.windows));
+  // What the governor knows is of the tensors that are taken: a window changes nothing of it.
+  const bool same_tensors = plan.collections == plan_.collections;
   plan_ = std::move(plan);
   compiled_ = std::move(compiled);
   windows_ = std::move(windows);
-  budget_.Restart(compiled_.planned(), compiled_.intervals());
+  if (same_tensors) {
+    compiled_.Apply(budget_.thinning());
+  } else {
+    budget_.Restart(compiled_.planned(), compiled_.intervals());
+  }
   ++epoch_;
   edited_ = true;
   return {};

@@ -49,6 +49,10 @@ class Capture {
 
   /// The event `plan` of the start.
   void SayPlan(std::int64_t now_ns, Outbox* outbox) { SayPlan("telltale run", {}, now_ns, outbox); }
+  /// An agent before had thinned the plan, this one begins without.
+  void SayThinningEnded(std::int64_t now_ns, Outbox* outbox) {
+    budget_.SayAgain("Another agent", now_ns, outbox, true);
+  }
 
   /// Looks for requests and for answers that are due. `now_ns`: run clock.
   void Poll(std::int64_t now_ns, Outbox* outbox);
@@ -106,8 +110,8 @@ class Capture {
   /// A request of kind "profile". `windows`: names of what it asks for.
   Status EditWindows(const store::Request& request, std::string* windows);
   void Take(const store::Request& request, std::int64_t now_ns, Outbox* outbox);
-  void SayPlan(const std::string& who, const std::string& id, std::int64_t now_ns,
-               Outbox* outbox) const;
+  /// And what of it is thinned, where anything was.
+  void SayPlan(const std::string& who, const std::string& id, std::int64_t now_ns, Outbox* outbox);
   void Refuse(const store::RequestId& id, const std::string& who, const std::string& why,
               std::int64_t now_ns, Outbox* outbox) const;
   void Done(const Open& open, const SeenStep* step, std::int64_t now_ns, Outbox* outbox) const;

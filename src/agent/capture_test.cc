@@ -27,6 +27,15 @@ namespace {
 
 using nlohmann::json;
 
+/// Of the first rule in TRAIN, as the probe has it.
+std::uint32_t IntervalOf(channel::TestProducer& probe) {
+  format::ControlRule rules[format::kControlRules];
+  std::uint32_t unanswered = 0;
+  std::uint64_t slab_bytes = 0;
+  EXPECT_NE(probe->ReadRules(rules, &unanswered, &slab_bytes), 0U);
+  return rules[0].when[0].interval;
+}
+
 class CaptureTest : public ::testing::Test {
  protected:
   CaptureTest() {
@@ -84,6 +93,34 @@ class CaptureTest : public ::testing::Test {
     capture->Poll(now_ns, &outbox_);
     capture->Settle(true, now_ns, &outbox_);
     capture->Publish({}, [now_ns] { return now_ns; });
+  }
+
+  /// The probe's process as the agent has it.
+  static Capture::Producers Adopt(channel::TestProducer* probe, int control) {
+    Uuid uuid{};
+    std::copy_n((*probe)->uuid(), uuid.size(), uuid.begin());
+    auto adopted = Producer::Adopt(uuid, probe->Fd(), UniqueFd(::dup(control)), UniqueFd());
+    EXPECT_TRUE(adopted.ok()) << adopted.status().message();
+    Capture::Producers producers;
+    producers.push_back(std::move(adopted).value());
+    return producers;
+  }
+
+  /// Twenty steps of 10 ms, a fifth of which is ours.
+  void TrainDear(Capture* capture) {
+    format::Rows rows;
+    for (int i = 0; i < 20; ++i) {
+      format::StepRow row;
+      row.mode = "TRAIN";
+      row.step = i;
+      row.time_ns = i * 10 * kMs;
+      row.duration_ns = 10 * kMs;
+      row.probe_ns = 2 * kMs;
+      rows.steps.push_back(row);
+    }
+    capture->Offer(rows);
+    capture->Settle(true, 300 * kMs, &outbox_);
+    capture->Publish({}, [] { return 301 * kMs; });
   }
 
   std::filesystem::path run_;
@@ -286,12 +323,7 @@ TEST_F(CaptureTest, AnEditReachesAProbeAsAWhole) {
   auto page = channel::ControlPage::Create(100);
   ASSERT_TRUE(page.ok());
   ASSERT_TRUE(probe->UseControlPage(page->ReadOnlyFd()->release()));
-  Uuid uuid{};
-  std::copy_n(probe->uuid(), uuid.size(), uuid.begin());
-  auto adopted = Producer::Adopt(uuid, probe.Fd(), UniqueFd(::dup(page->fd())), UniqueFd());
-  ASSERT_TRUE(adopted.ok()) << adopted.status().message();
-  Capture::Producers producers;
-  producers.push_back(std::move(adopted).value());
+  const Capture::Producers producers = Adopt(&probe, page->fd());
   auto capture = Open();
   capture->Introduce(producers[0].get());
   const std::uint64_t before = probe->RulesSequence();
@@ -323,24 +355,9 @@ TEST_F(CaptureTest, AnEditReachesAProbeAsAWhole) {
 }
 
 TEST_F(CaptureTest, TheGovernorsWordIsPublished) {
-  CaptureOptions options;
-  options.run = run_;
-  options.plan = plan::PlanOfLevel("all").value();
-  auto capture = Capture::Create(options, [](const store::RequestId&) { return false; });
-  ASSERT_TRUE(capture.ok());
-  format::Rows rows;
-  for (int i = 0; i < 20; ++i) {
-    format::StepRow row;
-    row.mode = "TRAIN";
-    row.step = i;
-    row.time_ns = i * 10 * kMs;
-    row.duration_ns = 10 * kMs;
-    row.probe_ns = 2 * kMs;
-    rows.steps.push_back(row);
-  }
-  (*capture)->Offer(rows);
-  (*capture)->Settle(true, 300 * kMs, &outbox_);
-  (*capture)->Publish({}, [] { return 301 * kMs; });
+  plan_ = plan::PlanOfLevel("all").value();
+  auto capture = Open();
+  TrainDear(capture.get());
   const auto said = Take();
   ASSERT_EQ(said.size(), 1U);
   EXPECT_EQ(said[0].kind, "governor");
@@ -349,6 +366,45 @@ TEST_F(CaptureTest, TheGovernorsWordIsPublished) {
   EXPECT_NE(said[0].message.find("(all each " + std::to_string(stretch) + " steps instead of 1)"),
             std::string::npos)
       << said[0].message;
+}
+
+TEST_F(CaptureTest, AWindowLeavesThinnedWhatTheGovernorHasThinned) {
+  plan_ = plan::PlanOfLevel("all").value();
+  auto capture = Open();
+  channel::TestProducer probe;
+  auto page = channel::ControlPage::Create(16);
+  ASSERT_TRUE(page.ok());
+  ASSERT_TRUE(probe->UseControlPage(page->ReadOnlyFd()->release()));
+  const auto producers = Adopt(&probe, page->fd());
+  capture->Introduce(producers[0].get());
+  TrainDear(capture.get());
+  const auto stretch = Take().at(0).data["stretch"];
+  Ask(R"({"windows": {"": {"next": 5}}})", "profile");
+  capture->Poll(400 * kMs, &outbox_);
+  capture->Settle(true, 400 * kMs, &outbox_);
+  capture->Publish(producers, [] { return 400 * kMs; });
+  auto said = Take();
+  ASSERT_EQ(said.size(), 2U);
+  EXPECT_EQ(said[0].kind, "plan");
+  EXPECT_EQ(said[1].kind, "governor") << "the newest word is not that nothing is thinned";
+  EXPECT_EQ(said[1].data["stretch"], stretch);
+  EXPECT_TRUE(said[1].message.starts_with("Another plan: tensors are taken ")) << said[1].message;
+  EXPECT_EQ(IntervalOf(probe), stretch);
+
+  // Other tensors: what they cost is not known yet.
+  Ask(R"({"base": "current", "plan": {"collections": {"losses": {"interval": 1}}}})");
+  capture->Poll(500 * kMs, &outbox_);
+  capture->Publish(producers, [] { return 500 * kMs; });
+  said = Take();
+  ASSERT_GE(said.size(), 2U);
+  EXPECT_EQ(said[0].kind, "plan");
+  EXPECT_EQ(said[1].kind, "governor");
+  EXPECT_EQ(said[1].data["stretch"], 1);
+  EXPECT_EQ(said[1].message, "Another plan: everything is taken as planned again");
+  EXPECT_EQ(IntervalOf(probe), 1U);
+  Ask(R"({"windows": {"": {"next": 6}}})", "profile");
+  capture->Poll(600 * kMs, &outbox_);
+  for (const Said& one : Take()) EXPECT_NE(one.kind, "governor") << "nothing was thinned";
 }
 
 }  // namespace

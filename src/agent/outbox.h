@@ -21,6 +21,8 @@ inline constexpr std::uint16_t kAttemptMarkRing = 0xfffe;  ///< Of producer 0: a
 inline constexpr std::uint16_t kDisabledMarkRing = 0xfffd;  ///< Of a producer: 1 probe.disabled.
 // 0xfffc is format::kReleasedRing.
 // 0xfff7 is kStopMarkRing (agent/stopper.h).
+/// Of producer 0: 1 while less is taken than planned, as the newest event `governor` says.
+inline constexpr std::uint16_t kThinnedMarkRing = 0xfff6;
 inline constexpr std::uint16_t kLeftMarkRing = 0xfff8;     ///< Of a producer: 1 producer.left.
 inline constexpr std::uint16_t kRequestMarkRing = 0xfffb;  ///< Of a request's id: 1 answered.
 /// Of producer 0: tensors whose values were taken out of rings, and what became of them is known.
