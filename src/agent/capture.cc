@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <exception>
@@ -367,10 +366,7 @@ void Capture::Settle(bool taken, std::int64_t now_ns, Outbox* outbox) {
 }
 
 void Capture::CountOwn(std::uint64_t cpu_ns, std::int64_t now_ns, Outbox* outbox) {
-  const auto cores = static_cast<unsigned>(std::max(1L, ::sysconf(_SC_NPROCESSORS_ONLN)));
-  if (const auto share = own_cpu_.Share(cpu_ns, now_ns, cores)) {
-    budget_.OwnCost(*share, now_ns, outbox);
-  }
+  if (const auto share = own_cpu_.Share(cpu_ns, now_ns)) budget_.OwnCost(*share, now_ns, outbox);
 }
 
 bool Capture::TakesHistograms() const {

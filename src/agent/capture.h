@@ -62,7 +62,7 @@ class Capture {
   void Settle(bool taken, std::int64_t now_ns, Outbox* outbox);
   /// The newest sample of the machine, and every few seconds the processor time of all that is
   /// ours.
-  void See(std::span<const format::MetricRow> sample) { own_cpu_.See(sample); }
+  void See(std::span<const format::MetricRow> sample) { own_cpu_.See(sample, AllowedCores()); }
   void CountOwn(std::uint64_t cpu_ns, std::int64_t now_ns, Outbox* outbox);
 
   /// A producer that was adopted: publishes the plan to it.
