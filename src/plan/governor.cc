@@ -108,7 +108,8 @@ void Governor::Learn(const StepCost& cost, Mode* mode) {
   const bool warm_up = mode->seen < kWarmUpSteps || cost.step < kWarmUpSteps;
   ++mode->seen;
   ++mode->steps;
-  mode->newest = std::max(mode->newest, cost.step);
+  mode->numbers.Add(cost.step);
+  mode->newest = mode->numbers.max();
   const std::int64_t probe = std::clamp<std::int64_t>(cost.probe_ns, 0, cost.duration_ns);
   if (!warm_up) mode->work.Add(cost.duration_ns - probe);
   since_ns_ += std::min(static_cast<double>(cost.duration_ns),
@@ -166,8 +167,9 @@ Governor::Estimate Governor::EstimateOf(const Mode& mode, std::size_t which) con
   if (mode.work.count() < kMinWork) return out;
   const double work = std::max(mode.work.mean_up_to(kPause * mode.work.median()), 1.0);
   const double base = mode.base.mean();
-  const double listed =
-      mode.steps >= kMinListedSteps ? mode.listed_ns / static_cast<double>(mode.steps) : 0;
+  const double listed = mode.steps >= kMinListedSteps && ListsGoOn(mode, which)
+                            ? mode.listed_ns / static_cast<double>(mode.steps)
+                            : 0;
   double planned = 0;  // A step, at no stretch.
   double lasting = 0;
   double dearest = 0;
@@ -199,6 +201,14 @@ Governor::Estimate Governor::EstimateOf(const Mode& mode, std::size_t which) con
       std::max(work * (budget_ - own_share_) - base - listed, work * budget_ * kFloor / kTarget);
   out.acts = planned / most;
   return out;
+}
+
+bool Governor::ListsGoOn(const Mode& mode, std::size_t which) const {
+  return std::any_of(rules_.begin(), rules_.end(), [&](const PlannedRule& rule) {
+    const std::vector<std::int64_t>& steps = rule.when[which].steps;
+    return (rule.take & Allowed(thinning_.shed, rule.core)) != 0 && !steps.empty() &&
+           steps.back() > mode.newest;
+  });
 }
 
 bool Governor::KnowsAll() const {

@@ -56,6 +56,11 @@ class Newest {
     std::nth_element(sorted.begin(), middle, sorted.begin() + static_cast<std::ptrdiff_t>(n));
     return static_cast<double>(*middle);
   }
+  /// 0: nothing was added.
+  std::int64_t max() const {
+    const auto end = values_.begin() + static_cast<std::ptrdiff_t>(std::min(count_, N));
+    return end == values_.begin() ? 0 : *std::max_element(values_.begin(), end);
+  }
   /// The mean of those that are no more than `limit`.
   double mean_up_to(double limit) const {
     const std::size_t n = std::min(count_, N);
@@ -116,7 +121,10 @@ class Governor {
   };
   struct Mode {
     std::int64_t seen = 0;
-    std::int64_t newest = -1;  ///< Number of its newest step.
+    /// Numbers of its newest steps: of ranks that are not abreast, and of workers that were started
+    /// again and begin anew.
+    Newest<32> numbers;
+    std::int64_t newest = -1;  ///< The largest of them.
     Newest<32> work;           ///< Duration without the probe.
     Newest<32> base;           ///< Probe where nothing was due.
     std::vector<Extra> extra;  ///< By rule.
@@ -142,6 +150,8 @@ class Governor {
   /// What a step cost above the usual is the cost of the rarest rule that was due.
   void LearnExtra(const StepCost& cost, double extra, bool warm_up, std::size_t rarest, Mode* mode);
   Estimate EstimateOf(const Mode& mode, std::size_t which) const;
+  /// Some list still names a step to come.
+  bool ListsGoOn(const Mode& mode, std::size_t which) const;
   /// Every rule that can still come due was seen twice.
   bool KnowsAll() const;
   bool Sheddable(std::uint32_t stage) const;

@@ -49,7 +49,8 @@ struct Training {
       std::int64_t probe = base_ns;
       for (const PlannedRule& rule : rules) {
         const std::uint32_t interval = Stretched(rule.when[0].interval, thinning.stretch);
-        const bool due = (interval != 0 && step % interval == 0) || rule.when[0].Listed(step);
+        const bool due = (interval != 0 && step < rule.when[0].end && step % interval == 0) ||
+                         rule.when[0].Listed(step);
         if (due) probe += cost(rule.take & Allowed(thinning.shed, rule.core));
       }
       const StepCost one{0, step, now_ns, work(step) + probe, probe};
@@ -388,6 +389,32 @@ TEST(Governor, WhereStretchingIsNotEnoughItShedsInOrder) {
   EXPECT_EQ(training.governor.thinning().shed, 2U) << "values, then histograms, and no more";
   ASSERT_EQ(training.decisions.size(), 2U);
   EXPECT_EQ(training.decisions[0].thinning.shed, 1U);
+}
+
+TEST(Governor, AListThatIsOverShedsNothing) {
+  PlannedRule listed = Every(0, kRaw | kHistogram | kStats);
+  for (std::int64_t i = 0; i < 16; ++i) listed.when[0].steps.push_back(i);
+  Training training(0.01, {listed, Every(100)}, 0);
+  training.cost = [](std::uint32_t take) { return (take & kRaw) != 0 ? 4 * kMs : 10 * kUs; };
+  training.Run(5000);
+  EXPECT_TRUE(training.decisions.empty()) << "it could not be cheaper any more";
+  // The last steps of a list are not judged by what those before have cost either.
+  for (std::int64_t i = 16; i < 40; ++i) listed.when[0].steps.push_back(i);
+  Training longer(0.01, {listed}, 4 * kMs);
+  longer.Run(300);
+  EXPECT_EQ(longer.governor.thinning().shed, 1U) << "while steps were to come, and not after";
+}
+
+TEST(Governor, StepsThatAreCountedAnewAreDueAgain) {
+  PlannedRule first = Every(1);
+  first.when[0].end = 200;
+  Training training(0.01, {first}, 10 * kUs);
+  training.Run(300);
+  EXPECT_TRUE(training.decisions.empty());
+  training.cost = [](std::uint32_t) { return 4 * kMs; };
+  training.step = 0;  // The workers were started again.
+  training.Run(60);
+  EXPECT_GT(training.governor.thinning().stretch, 1U);
 }
 
 TEST(Governor, WhatWasShedComesBackAfterAMinuteOfRoom) {
