@@ -690,7 +690,7 @@ bool Agent::Tick(bool ledger) {
       }
       look_back_.Offer(drained.details, &drained.rows);
       StampAttempt(attempt_, &drained.rows);
-      producer->See(drained.rows.steps);
+      producer->See(drained.rows, drained.tensors);
       capture_->Offer(drained.rows);
       batch.rows = std::move(drained.rows);
       batch.positions = std::move(drained.positions);

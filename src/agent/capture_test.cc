@@ -27,13 +27,13 @@ namespace {
 
 using nlohmann::json;
 
-/// Of the first rule in TRAIN, as the probe has it.
-std::uint32_t IntervalOf(channel::TestProducer& probe) {
+/// The first rule as the probe has it.
+format::ControlRule RuleOf(channel::TestProducer& probe) {
   format::ControlRule rules[format::kControlRules];
   std::uint32_t unanswered = 0;
   std::uint64_t slab_bytes = 0;
   EXPECT_NE(probe->ReadRules(rules, &unanswered, &slab_bytes), 0U);
-  return rules[0].when[0].interval;
+  return rules[0];
 }
 
 class CaptureTest : public ::testing::Test {
@@ -339,10 +339,11 @@ TEST_F(CaptureTest, AnEditReachesAProbeAsAWhole) {
   StringPool pool;
   channel::Drained drained;
   EXPECT_FALSE(producers[0]->consumer().Drain(1 << 20, 0, &pool, &drained));
-  format::StepRow step;
-  step.mode = "TRAIN";
-  step.step = 5;
-  producers[0]->See({step});
+  format::Rows rows;
+  rows.steps.emplace_back();
+  rows.steps[0].mode = "TRAIN";
+  rows.steps[0].step = 5;
+  producers[0]->See(rows);
 
   capture->Poll(1 * kMs, &outbox_);
   capture->AnswerNames(producers[0].get());
@@ -352,6 +353,42 @@ TEST_F(CaptureTest, AnEditReachesAProbeAsAWhole) {
   capture->AnswerNames(producers[0].get());
   EXPECT_GT(probe->RulesSequence(), before);
   EXPECT_NE(probe->NameWord(name), format::kNameUnanswered);
+}
+
+TEST_F(CaptureTest, ALongListFollowsAProgramThatNumbersItsOwnSteps) {
+  std::string steps = "0";
+  for (int i = 1; i < 100; ++i) steps += "," + std::to_string(i);
+  plan_ = plan::FromJson(R"({"collections": {"losses": {"steps": [)" + steps + "]}}}").value();
+  auto capture = Open();
+  channel::TestProducer probe;
+  auto page = channel::ControlPage::Create(16);
+  ASSERT_TRUE(page.ok());
+  ASSERT_TRUE(probe->UseControlPage(page->ReadOnlyFd()->release()));
+  const auto producers = Adopt(&probe, page->fd());
+  capture->Introduce(producers[0].get());
+  constexpr std::size_t kGlobal = 3;
+  const auto first = [&] { return RuleOf(probe).when[kGlobal].list[0]; };
+  EXPECT_EQ(first(), 0);
+  const auto see = [&](const format::Rows& rows,
+                       const std::vector<channel::DrainedTensor>& tensors = {}) {
+    producers[0]->See(rows, tensors);
+    capture->AnswerNames(producers[0].get());
+  };
+  const auto at = [](auto row, std::int64_t step) {
+    row.mode = "GLOBAL";
+    row.step = step;
+    return row;
+  };
+  format::Rows rows;
+  rows.statistics.push_back(at(format::StatisticRow(), 10));
+  see(rows);
+  EXPECT_EQ(first(), 10) << "more of that step may come";
+  rows.scalars.push_back(at(format::ScalarRow(), 20));
+  see(rows);
+  EXPECT_EQ(first(), 20);
+  see({}, {at(channel::DrainedTensor(), 40)});
+  EXPECT_EQ(first(), 40);
+  EXPECT_EQ(RuleOf(probe).when[0].list[0], 0) << "each mode by its own steps";
 }
 
 TEST_F(CaptureTest, TheGovernorsWordIsPublished) {
@@ -389,7 +426,7 @@ TEST_F(CaptureTest, AWindowLeavesThinnedWhatTheGovernorHasThinned) {
   EXPECT_EQ(said[1].kind, "governor") << "the newest word is not that nothing is thinned";
   EXPECT_EQ(said[1].data["stretch"], stretch);
   EXPECT_TRUE(said[1].message.starts_with("Another plan: tensors are taken ")) << said[1].message;
-  EXPECT_EQ(IntervalOf(probe), stretch);
+  EXPECT_EQ(RuleOf(probe).when[0].interval, stretch);
 
   // Other tensors: what they cost is not known yet.
   Ask(R"({"base": "current", "plan": {"collections": {"losses": {"interval": 1}}}})");
@@ -401,7 +438,7 @@ TEST_F(CaptureTest, AWindowLeavesThinnedWhatTheGovernorHasThinned) {
   EXPECT_EQ(said[1].kind, "governor");
   EXPECT_EQ(said[1].data["stretch"], 1);
   EXPECT_EQ(said[1].message, "Another plan: everything is taken as planned again");
-  EXPECT_EQ(IntervalOf(probe), 1U);
+  EXPECT_EQ(RuleOf(probe).when[0].interval, 1U);
   Ask(R"({"windows": {"": {"next": 6}}})", "profile");
   capture->Poll(600 * kMs, &outbox_);
   for (const Said& one : Take()) EXPECT_NE(one.kind, "governor") << "nothing was thinned";

@@ -96,10 +96,22 @@ bool Producer::AnswerNames(const plan::Compiled& compiled) {
   return any;
 }
 
-void Producer::See(const std::vector<format::StepRow>& steps) {
-  for (const format::StepRow& row : steps) {
-    if (const auto mode = ModeOf(row.mode)) passed_[*mode] = std::max(passed_[*mode], row.step);
-  }
+void Producer::Pass(std::string_view mode, std::int64_t step) {
+  if (const auto known = ModeOf(mode)) passed_[*known] = std::max(passed_[*known], step);
+}
+
+void Producer::See(const format::Rows& rows, const std::vector<channel::DrainedTensor>& tensors) {
+  for (const format::StepRow& row : rows.steps) Pass(row.mode, row.step);
+  // More of the same step may come.
+  const auto begun = [this](const auto& records) {
+    for (const auto& record : records) {
+      if (record.step > 0) Pass(record.mode, record.step - 1);
+    }
+  };
+  begun(rows.statistics);
+  begun(rows.histograms);
+  begun(rows.scalars);
+  begun(tensors);
 }
 
 bool Producer::Slide(const plan::Compiled& compiled, std::uint64_t slab_bytes) {
@@ -259,7 +271,10 @@ void Producer::CountInto(Ledger* ledger) {
     ledger->Set({name, subject_}, value, {"tensors", true, info.rank, info.pid});
   };
   tensors("probe.raw_dropped", counters.raw_dropped);
-  tensors("probe.histogram_dropped", counters.histogram_dropped);
+  // What waits has been lost with the process, or comes when nothing is recorded any more.
+  const bool over = ended_ || left_said_;
+  tensors("probe.histogram_dropped",
+          counters.histogram_dropped + (over ? counters.histograms_waiting : 0));
   tensors("probe.unanswered", counters.unanswered);
 }
 

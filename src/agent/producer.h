@@ -48,8 +48,9 @@ class Producer {
   }
   /// The names whose answers the plan owes; cheap where none is new. True where one was.
   bool AnswerNames(const plan::Compiled& compiled);
-  /// Steps that it has made: lists of steps that are longer than a rule follow them.
-  void See(const std::vector<format::StepRow>& steps);
+  /// Records of its steps: lists of steps that are longer than a rule follow them. What a program
+  /// that numbers its own steps has recorded says how far it is.
+  void See(const format::Rows& rows, const std::vector<channel::DrainedTensor>& tensors = {});
   /// Publishes the next part of such lists where steps have passed since.
   bool Slide(const plan::Compiled& compiled, std::uint64_t slab_bytes);
 
@@ -91,6 +92,7 @@ class Producer {
 
  private:
   Producer() = default;
+  void Pass(std::string_view mode, std::int64_t step);
   /// An event of this process, with the mark that keeps it from being said twice.
   PendingEvent NewEvent(std::string kind, std::uint16_t mark_ring, std::uint64_t mark,
                         std::int64_t now_ns);
@@ -106,7 +108,7 @@ class Producer {
   bool left_said_ = false;
   QuietWatch quiet_;
   std::uint32_t answered_ = 0;                   ///< Names up to this one have their answer.
-  plan::PassedSteps passed_{-1, -1, -1, -1};     ///< Newest step of each mode that has ended.
+  plan::PassedSteps passed_{-1, -1, -1, -1};     ///< Newest step of each mode that is over.
   plan::PassedSteps published_{-1, -1, -1, -1};  ///< As the rules were last written with.
   std::string subject_;                          ///< proc:PID:UUID, of its ledger rows.
 };
