@@ -179,11 +179,20 @@ plan::CapturePlan Nothing() {
 }
 
 std::vector<std::string> LikelySlips(const plan::CapturePlan& plan) {
+  constexpr std::size_t kGlobal = 3;    // In Collection::when.
   constexpr std::size_t kShortest = 4;  // Shorter names are all alike.
   constexpr std::size_t kNear = 2;
   std::vector<std::string> out;
   for (const plan::Collection& collection : plan.collections) {
     const std::string& name = collection.name;
+    const auto& when = collection.when;
+    if (!when[kGlobal].Never() && std::all_of(when.begin(), when.begin() + kGlobal,
+                                              [](const plan::When& w) { return w.Never(); })) {
+      out.push_back(
+          fmt::format("The collection '{}' is taken in GLOBAL steps alone, which only C and C++ "
+                      "programs record: for those of a framework write train, eval or predict.",
+                      Printable(name)));
+    }
     const bool by_name_alone =
         collection.include.empty() && collection.tensors.empty() && collection.modules.empty();
     if (!by_name_alone || name.size() < kShortest || name.size() > 64) continue;

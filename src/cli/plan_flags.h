@@ -40,7 +40,8 @@ Result<plan::CapturePlan> PlanOf(const PlanFlags& flags, const plan::CapturePlan
                                  const std::vector<rules::Need>& needs,
                                  const plan::CapturePlan& holds = Nothing());
 
-/// One line for each collection that is called nearly as a built-in one and names no tensors.
+/// One line for each collection that is called nearly as a built-in one and names no tensors, and
+/// for each that is taken in GLOBAL alone.
 std::vector<std::string> LikelySlips(const plan::CapturePlan& plan);
 
 /// A table as comments and the plan as TOML: a plan file. `needs`: of the rules that run.

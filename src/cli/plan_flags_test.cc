@@ -249,6 +249,19 @@ TEST(PlanOptions, ANameThatIsNearlyABuiltInOneIsSaid) {
   EXPECT_NE(ExplainPlan(plan, {}).find("write 'gradients'"), std::string::npos);
 }
 
+TEST(PlanOptions, ThatNoAdapterHasGlobalStepsIsSaid) {
+  const auto said_of = [](const char* collect) {
+    plan::CapturePlan plan = Nothing();
+    plan.collections.push_back(plan::ParseCollect(collect).value());
+    return ExplainPlan(plan, {}).find("taken in GLOBAL steps alone") != std::string::npos;
+  };
+  EXPECT_TRUE(said_of("losses:global.interval=1"));
+  EXPECT_TRUE(said_of("mine:include=x,global.steps=3"));
+  EXPECT_FALSE(said_of("losses"));
+  EXPECT_FALSE(said_of("losses:global.interval=1,eval.interval=1"));
+  EXPECT_FALSE(said_of("losses:interval=0"));
+}
+
 TEST(PlanOptions, AWrongPatternOfAFileNamesTheFile) {
   const store::TempFolder folder;
   const std::string file = (folder.path() / "plan.toml").string();
