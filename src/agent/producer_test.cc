@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The slots of the slab over the death of an agent: what comes back, what is still read.
+// The slots of the slab over the death of an agent: what comes back, what is still read. What is
+// lost with a process.
 #include "agent/producer.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -49,13 +52,13 @@ class ProducerSlots : public ::testing::Test {
     ASSERT_TRUE(process_->Tensor(record, &size, nullptr));
   }
   /// The process as a new agent gets it.
-  std::unique_ptr<Producer> Adopt() {
+  std::unique_ptr<Producer> Adopt(pid_t pid = ::getpid()) {
     Uuid uuid;
     std::copy_n(process_->uuid(), uuid.size(), uuid.begin());
     auto page = channel::ControlPage::Create(16);
     EXPECT_TRUE(page.ok());
     auto producer =
-        Producer::Adopt(uuid, process_.Fd(), UniqueFd(::dup(page->fd())), OpenPidfd(::getpid()));
+        Producer::Adopt(uuid, process_.Fd(), UniqueFd(::dup(page->fd())), OpenPidfd(pid));
     EXPECT_TRUE(producer.ok()) << producer.status().message();
     (*producer)->AttachSlab(UniqueFd(::dup(slab_.get())));
     return std::move(producer).value();
@@ -128,6 +131,47 @@ TEST_F(ProducerSlots, WhatTheJournalRefusedKeepsItsSlots) {
   const channel::Drained again = Drain(agent.get());
   ASSERT_EQ(again.tensors.size(), 1U);
   EXPECT_EQ(agent->slab()->Data(again.tensors[0].slot.value(), 3 * kSlot).size(), 3 * kSlot);
+}
+
+class HistogramsUnderWay : public ProducerSlots {
+ protected:
+  std::uint64_t Dropped(Producer* producer) {
+    Ledger ledger;
+    producer->CountInto(&ledger);
+    format::Batch batch;
+    ledger.AddTo(1, 0, &batch);
+    for (const auto& row : batch.rows.ledger) {
+      if (row.name == "probe.histogram_dropped") return row.value;
+    }
+    return 0;
+  }
+};
+
+TEST_F(HistogramsUnderWay, AreDroppedWithTheirProcess) {
+  process_->CountHistogramsDropped(1);
+  for (int i = 0; i < 3; ++i) process_->CountHistogramTaken();
+  process_->CountHistogramDone();
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::pause();
+    ::_exit(0);
+  }
+  ASSERT_GT(child, 0);
+  const auto agent = Adopt(child);
+  EXPECT_FALSE(agent->PollEnded());
+  EXPECT_EQ(Dropped(agent.get()), 1U);
+  ASSERT_EQ(::kill(child, SIGKILL), 0);
+  ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+  EXPECT_TRUE(agent->PollEnded());
+  EXPECT_EQ(Dropped(agent.get()), 3U);
+}
+
+TEST_F(HistogramsUnderWay, AreDroppedWhereTheRecordingEndsBeforeTheProcess) {
+  process_->CountHistogramTaken();
+  const auto agent = Adopt();
+  EXPECT_EQ(Dropped(agent.get()), 0U);
+  EXPECT_TRUE(agent->LeftEvent(0).has_value());
+  EXPECT_EQ(Dropped(agent.get()), 1U);
 }
 
 }  // namespace

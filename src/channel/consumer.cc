@@ -161,6 +161,10 @@ ProducerCounters ArenaConsumer::counters() {
   c.spans_thinned = h.spans_thinned.load(std::memory_order_relaxed);
   c.raw_dropped = h.raw_dropped.load(std::memory_order_relaxed);
   c.histogram_dropped = h.histogram_dropped.load(std::memory_order_relaxed);
+  // Done before taken: what is done was taken before.
+  const std::uint64_t done = h.histograms_done.load(std::memory_order_acquire);
+  const std::uint64_t taken = h.histograms_taken.load(std::memory_order_relaxed);
+  c.histograms_waiting = taken > done ? taken - done : 0;
   c.unanswered = h.unanswered.load(std::memory_order_relaxed);
   c.malformed = malformed_ + malformed_now_;
   return c;

@@ -33,14 +33,15 @@ struct ProducerInfo {
 
 /// Cumulative counters of one producer; sum(taken + dropped) == produced holds at rest.
 struct ProducerCounters {
-  std::uint64_t produced = 0;           ///< Records that the probe tried to write.
-  std::uint64_t dropped = 0;            ///< Of those, not written: ring full or no ring left.
-  std::uint64_t names_folded = 0;       ///< Names that did not fit: cut, or without an id.
-  std::uint64_t foreign_thread = 0;     ///< Step-machine calls from a second thread.
-  std::uint64_t skipped = 0;            ///< Wanted and not recorded (tt_count_skipped and plan).
-  std::uint64_t spans_thinned = 0;      ///< Spans left out by the span budgets.
-  std::uint64_t raw_dropped = 0;        ///< Values of tensors that found no room on their way.
-  std::uint64_t histogram_dropped = 0;  ///< Histograms likewise.
+  std::uint64_t produced = 0;            ///< Records that the probe tried to write.
+  std::uint64_t dropped = 0;             ///< Of those, not written: ring full or no ring left.
+  std::uint64_t names_folded = 0;        ///< Names that did not fit: cut, or without an id.
+  std::uint64_t foreign_thread = 0;      ///< Step-machine calls from a second thread.
+  std::uint64_t skipped = 0;             ///< Wanted and not recorded (tt_count_skipped and plan).
+  std::uint64_t spans_thinned = 0;       ///< Spans left out by the span budgets.
+  std::uint64_t raw_dropped = 0;         ///< Values of tensors that found no room on their way.
+  std::uint64_t histogram_dropped = 0;   ///< Histograms likewise.
+  std::uint64_t histograms_waiting = 0;  ///< To be computed yet: lost where the process has ended.
   std::uint64_t unanswered = 0;  ///< Tensors that were due before the plan had answered them.
   std::uint64_t malformed = 0;   ///< Found by the consumer.
   /// Of `skipped`, by reason. A reason whose name no drain has seen yet is not in it.

@@ -119,6 +119,10 @@ class Producer {
   void CountHistogramsDropped(std::uint64_t n) {
     header_->histogram_dropped.fetch_add(n, std::memory_order_relaxed);
   }
+  /// A sample for a histogram waits; what never becomes a record is lost with the process.
+  void CountHistogramTaken() { header_->histograms_taken.fetch_add(1, std::memory_order_relaxed); }
+  /// Its record was given.
+  void CountHistogramDone() { header_->histograms_done.fetch_add(1, std::memory_order_release); }
   void CountUnanswered() { header_->unanswered.fetch_add(1, std::memory_order_relaxed); }
   /// A name that did not fit, but for those that Intern counts.
   void CountNameFolded() { header_->names_folded.fetch_add(1, std::memory_order_relaxed); }
@@ -130,8 +134,8 @@ class Producer {
   /// Copies the rules as of the sequence number that it returns; 0: they are being written, or
   /// there are none, and `out` holds nothing of use. Stores atomically, word by word: a thread that
   /// reads `out` so meanwhile gets old words and new ones.
-  /// `collections`: kControlCollections of them, or null. `words`: room for those of the names below
-  /// `room`, or null; of a name that is not there yet none is stored.
+  /// `collections`: kControlCollections of them, or null. `words`: room for those of the names
+  /// below `room`, or null; of a name that is not there yet none is stored.
   std::uint64_t ReadRules(format::ControlRule* out, std::uint32_t* unanswered_mask,
                           std::uint64_t* slab_bytes,
                           format::ControlCollection* collections = nullptr,

@@ -311,10 +311,13 @@ TEST_F(RecordReaderTest, SizesThatALiesAboutItsRecordCannotReachPastIt) {
 TEST_F(RecordReaderTest, CountersOfTheHeaderComeThrough) {
   producer_->CountRawDropped();
   producer_->CountHistogramsDropped(2);
+  for (int i = 0; i < 5; ++i) producer_->CountHistogramTaken();
+  producer_->CountHistogramDone();
   for (int i = 0; i < 3; ++i) producer_->CountUnanswered();
   const ProducerCounters counters = consumer_->counters();
   EXPECT_EQ(counters.raw_dropped, 1u);
   EXPECT_EQ(counters.histogram_dropped, 2u);
+  EXPECT_EQ(counters.histograms_waiting, 4u);
   EXPECT_EQ(counters.unanswered, 3u);
 }
 

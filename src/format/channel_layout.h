@@ -226,9 +226,11 @@ struct ArenaHeader {
   alignas(64) char disabled_reason[kMaxReasonBytes];
   // Since 1.1: what the plan asked for and was not recorded.
   alignas(64) std::atomic<std::uint64_t> raw_dropped;  ///< Values: no room on their way.
-  std::atomic<std::uint64_t> histogram_dropped;        ///< No room, no helper, no time.
-  std::atomic<std::uint64_t> unanswered;     ///< The plan had not answered the tensor's name.
-  std::atomic<std::uint64_t> skipped_other;  ///< Of `skipped`: without a reason, or beyond them.
+  std::atomic<std::uint64_t> histogram_dropped;        ///< No room, no helper.
+  std::atomic<std::uint64_t> unanswered;        ///< The plan had not answered the tensor's name.
+  std::atomic<std::uint64_t> skipped_other;     ///< Of `skipped`: without a reason, or beyond them.
+  std::atomic<std::uint64_t> histograms_taken;  ///< Samples that found room, ...
+  std::atomic<std::uint64_t> histograms_done;   ///< ... and those of them that became records.
   alignas(64) SkipReason skip_reasons[kSkipReasons];  ///< In use from the first on.
 };
 /// sizeof(ArenaHeader) of 1.0. The page is zero behind it, so what 1.1 added reads as 0.
@@ -317,7 +319,8 @@ static_assert(offsetof(ArenaHeader, uuid) == 64 && offsetof(ArenaHeader, pid) ==
               offsetof(ArenaHeader, anchor_ticks) == 112 &&
               offsetof(ArenaHeader, names_published) == 128 &&
               offsetof(ArenaHeader, disabled_reason) == 192);
-static_assert(offsetof(ArenaHeader, raw_dropped) == kArenaHeaderBytesMin);
+static_assert(offsetof(ArenaHeader, raw_dropped) == kArenaHeaderBytesMin &&
+              offsetof(ArenaHeader, histograms_taken) == 736);
 static_assert(sizeof(SkipReason) == 16 && offsetof(ArenaHeader, skip_reasons) == 768);
 static_assert(sizeof(ArenaHeader) == 1792 && sizeof(ArenaHeader) <= kPageBytes);
 static_assert(sizeof(ControlRule) % sizeof(std::uint64_t) == 0 && sizeof(SlabHeader) == 16);

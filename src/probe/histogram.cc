@@ -301,6 +301,7 @@ bool HistogramPool::Add(const ArrayView& view, std::uint32_t most,
   if (helper_.load(std::memory_order_acquire) != kRuns && !StartHelper()) return false;
   Job* job = Claim(count * value_bytes);
   if (job == nullptr) return false;
+  producer_->CountHistogramTaken();
   job->count = count;
   job->wide = wide;
   job->name = record.header.name;
@@ -361,6 +362,7 @@ HistogramPool::Work HistogramPool::WorkOne() {
         ComputeHistogram(reinterpret_cast<float*>(pool + job.offset), job.count, scratch, &record);
       }
       producer_->Histogram(record);
+      producer_->CountHistogramDone();
       job.state.store(kEmpty, std::memory_order_relaxed);
       pool_tail_.store(job.end, std::memory_order_release);
       tail_.store(tail + 1, std::memory_order_release);
@@ -376,7 +378,7 @@ std::uint64_t HistogramPool::Left() const {
   return claimed_.load(std::memory_order_acquire) - tail;
 }
 
-void HistogramPool::Flush() {
+bool HistogramPool::Flush() {
   // No more than is there now: other threads may go on adding.
   const std::uint64_t until = claimed_.load(std::memory_order_acquire);
   const auto done = [&] { return tail_.load(std::memory_order_acquire) >= until; };
@@ -390,16 +392,8 @@ void HistogramPool::Flush() {
     ++pauses;
   }
   flushing_.fetch_sub(1, std::memory_order_seq_cst);
-  if (!done()) GiveUp(until);
   Wake();  // For what came meanwhile, and where it was not the end after all.
-}
-
-void HistogramPool::GiveUp(std::uint64_t until) {
-  std::uint64_t before = given_up_.load(std::memory_order_relaxed);
-  while (before < until && !given_up_.compare_exchange_weak(before, until)) {
-  }
-  const std::uint64_t from = std::max(before, tail_.load(std::memory_order_acquire));
-  if (from < until) producer_->CountHistogramsDropped(until - from);
+  return done();
 }
 
 void HistogramPool::AwaitRoom() {

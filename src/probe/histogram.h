@@ -53,9 +53,9 @@ class HistogramPool {
   /// name), time, step, count, dtype, min, max. False: no room, or no helper.
   bool Add(const ArrayView& view, std::uint32_t most, const format::HistogramRecord& record);
   /// Computes what is there, on this thread: at the end of the process. Waits for what another
-  /// thread is at, 0.2 s of sleep in all; what is left then is counted as dropped, once, also where
-  /// it is recorded after all since the process goes on.
-  void Flush();
+  /// thread is at, 0.2 s of sleep in all. False: some is left then, which is recorded where the
+  /// process goes on.
+  bool Flush();
   /// A thread is in Flush; the helper leaves all to it.
   bool flushing() const { return flushing_.load(std::memory_order_seq_cst) != 0; }
 
@@ -89,7 +89,6 @@ class HistogramPool {
   Work WorkOne();
   void Wake();
   std::uint64_t Left() const;  ///< Samples that wait, or that somebody is at.
-  [[gnu::cold]] void GiveUp(std::uint64_t until);
 
   channel::Producer* producer_;
   std::atomic<char*> pool_;
@@ -104,7 +103,6 @@ class HistogramPool {
   std::atomic<std::uint32_t> wake_;              ///< The futex: counts the samples.
   std::atomic<std::uint32_t> sleeping_;
   std::atomic<std::uint32_t> flushing_;  ///< Threads in Flush.
-  std::atomic<std::uint64_t> given_up_;  ///< Of claimed_: those before it are done or counted.
 };
 
 }  // namespace telltale::probe

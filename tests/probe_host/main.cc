@@ -187,6 +187,7 @@ class Host {
                                                 {"spans_thinned", counters.spans_thinned},
                                                 {"raw_dropped", counters.raw_dropped},
                                                 {"histogram_dropped", counters.histogram_dropped},
+                                                {"histograms_waiting", counters.histograms_waiting},
                                                 {"unanswered", counters.unanswered},
                                                 {"malformed", counters.malformed},
                                                 {"disabled", peer->consumer->disabled_reason()}})
