@@ -37,8 +37,9 @@ void BlockPortable(const unsigned char* data, std::size_t count, BlockStats* out
     sum += x;
     l1 += std::fabs(x);
   }
-  double m2 = 0, mean = 0;
-  if (finite > 0) {
+  // Of equal values, to the bit: the rounding of their sum is no deviation.
+  double m2 = 0, mean = finite > 0 ? low : 0;
+  if (low < high) {
     mean = sum / static_cast<double>(finite);
     for (std::size_t i = 0; i < count; ++i) {
       const double x = at(i);

@@ -204,6 +204,14 @@ TEST_P(StatsKernels, Float64) {
   Check(values, TT_DTYPE_F64);
 }
 
+TEST_P(StatsKernels, EqualValuesDeviateByNothing) {
+  const std::vector<double> values(10'000, 0.1);
+  tt_stats stats;
+  ASSERT_EQ(ComputeStats(values.data(), values.size(), TT_DTYPE_F64, kernels_, &stats), 0);
+  EXPECT_EQ(stats.mean, 0.1);
+  EXPECT_EQ(stats.std, 0);
+}
+
 TEST_P(StatsKernels, Bfloat16) {
   const std::vector<float> source = Normal(5003, 0, 2);
   std::vector<std::uint16_t> bits;
