@@ -24,6 +24,7 @@
 #include "cli/output.h"
 #include "cli/plan_flags.h"
 #include "cli/rule_flags.h"
+#include "cli/rule_needs.h"
 #include "cli/window_request.h"
 #include "plan/capture_plan.h"
 #include "plan/compiler.h"
@@ -314,17 +315,20 @@ int Capture(const Args& args) {
   const auto asked = RuleSetOf(args.rules);
   if (!asked.ok()) return fail(asked.status());
   const std::vector<rules::Need> needs = NeedsOfAsked(*asked, false);
-  const auto plan =
-      PlanOf(args.plan, args.plan.whole() || !current.ok() ? Nothing() : *current, needs);
+  const plan::CapturePlan holds = args.plan.whole() || !current.ok() ? Nothing() : *current;
+  const auto plan = PlanOf(args.plan, holds, needs, holds);
   if (!plan.ok()) return fail(plan.status());
   for (const std::string& line : LikelySlips(*plan)) Say("telltale capture: {}\n", line);
+  const auto compiled = plan::Compiled::Create(*plan);
+  if (!compiled.ok()) return fail(compiled.status());
+  for (const std::string& line : Unserved(*compiled, needs)) Say("telltale capture: {}\n", line);
   ordered_json body;
   if (args.plan.whole()) {
     body = {{"base", "none"}};
     body["plan"] = ParseOrderedJson(plan::ToJson(*plan));
   } else {
     // Added by the agent to the plan that holds when it looks: two that ask at once undo nothing.
-    const auto added = PlanOf(args.plan, Nothing(), needs, current.ok() ? *current : Nothing());
+    const auto added = PlanOf(args.plan, Nothing(), needs, holds);
     if (!added.ok()) return fail(added.status());
     body = {{"base", "current"}};
     body["plan"] = ParseOrderedJson(plan::ToJson(*added));

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/printable.h"
+#include "base/toml_tree.h"
 #include "cli/rule_flags.h"
 #include "cli/rule_needs.h"
 #include "plan/collections.h"
@@ -73,6 +74,15 @@ std::string OfWords(const plan::Collection& collection) {
   return plan::FindBuiltIn(collection.name) != nullptr ? "built in" : "as the program names it";
 }
 
+/// Names of the collections that a plan file itself has. REQUIRES: it is one.
+std::set<std::string> NamesOf(const std::string& text, const std::string& file) {
+  std::set<std::string> names;
+  const auto tree = TomlTree::Parse(text, file, "docs/formats/plan.md");
+  if (!tree.ok() || !tree->root().contains("collections")) return names;
+  for (const auto& [name, ignored] : tree->root().at("collections").items()) names.insert(name);
+  return names;
+}
+
 /// So many characters are to be changed, added or left out to make the one of the other.
 std::size_t Distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> row(b.size() + 1);
@@ -120,6 +130,7 @@ Result<plan::CapturePlan> PlanOf(const PlanFlags& flags, const plan::CapturePlan
                               flags.level, flags.file));
   }
   plan::CapturePlan plan = base;
+  std::set<std::string> said;
   if (!flags.file.empty()) {
     const auto text = store::ReadWholeFile(flags.file, kMaxFileBytes);
     if (!text.ok()) {
@@ -128,6 +139,7 @@ Result<plan::CapturePlan> PlanOf(const PlanFlags& flags, const plan::CapturePlan
                                       flags.file, text.status().message()));
     }
     TELLTALE_ASSIGN_OR_RETURN(plan, plan::FromToml(*text, flags.file));
+    said = NamesOf(*text, flags.file);
     // Before the other options, whose patterns are not of the file.
     if (const auto of_file = plan::Compiled::Create(plan); !of_file.ok()) {
       return Status(of_file.status().code(),
@@ -140,6 +152,7 @@ Result<plan::CapturePlan> PlanOf(const PlanFlags& flags, const plan::CapturePlan
   plan::CapturePlan more;
   for (const std::string& text : flags.collect) {
     TELLTALE_ASSIGN_OR_RETURN(plan::Collection collection, plan::ParseCollect(text));
+    said.insert(collection.name);
     more.collections.push_back(std::move(collection));
   }
   for (const std::string& text : flags.windows) {
@@ -155,8 +168,6 @@ Result<plan::CapturePlan> PlanOf(const PlanFlags& flags, const plan::CapturePlan
     more.windows.push_back(std::move(window));
   }
   plan = plan::Union(std::move(plan), more);
-  std::set<std::string> said;
-  for (const plan::Collection& collection : plan.collections) said.insert(collection.name);
   TELLTALE_RETURN_IF_ERROR(AddNeeds(needs, holds, said, &plan));
   const auto compiled = plan::Compiled::Create(plan);
   if (!compiled.ok()) return compiled.status();

@@ -93,6 +93,51 @@ TEST(RuleNeeds, OfTheMostEagerRuleHoldWhereNobodySaidWhen) {
   EXPECT_EQ(NeededBy(needs, "gradients"), "A, B");
 }
 
+TEST(RuleNeeds, AreTakenAsOftenAsTheRuleNeedsThemWhereALevelSaysWhen) {
+  const rules::RuleSet eager = Only({"NonFiniteOrigin"});
+  const std::vector<rules::Need> needs = rules::NeedsOf(eager);
+  ASSERT_FALSE(needs.empty());
+  ASSERT_LT(needs[0].interval, 100U);
+  const store::TempFolder folder;
+  const std::string file = (folder.path() / "plan.toml").string();
+  std::ofstream(file) << "level = 'steps'\n[collections.mine]\ninterval = 1\n";
+  for (const auto& plan : {PlanOfRun({.level = "steps"}, eager), PlanOfRun({.file = file}, eager),
+                           PlanOf({}, Nothing(), needs, plan::DefaultPlan())}) {
+    ASSERT_TRUE(plan.ok()) << plan.status().message();
+    for (const rules::Need& need : needs) {
+      ASSERT_NE(Find(*plan, need.collection), nullptr) << need.collection;
+      EXPECT_EQ(Find(*plan, need.collection)->when[0].interval, need.interval) << need.collection;
+    }
+    EXPECT_TRUE(cli::Unserved(*plan::Compiled::Create(*plan), needs).empty());
+  }
+  // A file's own word stays, and so does one that a run has been told.
+  std::ofstream(file) << "level = 'steps'\n[collections.gradients]\ninterval = 70\n";
+  EXPECT_EQ(Find(*PlanOfRun({.file = file}, eager), "gradients")->when[0].interval, 70U);
+  plan::CapturePlan holds = plan::DefaultPlan();
+  holds.collections[2].when[0].interval = 70;
+  EXPECT_EQ(Find(*PlanOf({}, holds, needs, holds), "gradients")->when[0].interval, 70U);
+}
+
+TEST(RuleNeeds, WhatIsTakenTooSeldomIsAPart) {
+  const std::vector<rules::Need> needs = {{"A", "gradients", "", "statistics", 10}};
+  const auto lines_of = [&](const char* collect) {
+    plan::CapturePlan plan = Nothing();
+    plan.collections.push_back(plan::ParseCollect(collect).value());
+    return cli::Unserved(*plan::Compiled::Create(plan), needs);
+  };
+  for (const char* seldom : {"gradients", "gradients:interval=11", "gradients:steps=0+10",
+                             "gradients:interval=1,end=500", "gradients:interval=1,start=5"}) {
+    const auto lines = lines_of(seldom);
+    ASSERT_EQ(lines.size(), 1U) << seldom;
+    EXPECT_NE(lines[0].find("A will see a part only: it needs statistics of gradients each 10 "
+                            "steps in TRAIN steps"),
+              std::string::npos)
+        << lines[0];
+  }
+  EXPECT_TRUE(lines_of("gradients:interval=10").empty());
+  EXPECT_TRUE(lines_of("gradients:interval=3").empty());
+}
+
 TEST(RuleNeeds, SurviveACollectionThatTakesAnotherThing) {
   const auto plan = PlanOfRun({.collect = {"gradients:values,interval=10"}}, Two());
   ASSERT_TRUE(plan.ok()) << plan.status().message();

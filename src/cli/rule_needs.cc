@@ -36,9 +36,16 @@ void Widen(const rules::Need& need, plan::Collection* collection) {
   }
 }
 
-enum class Served : std::uint8_t { kNothing, kSome, kAll };
+/// As often as is needed, and at no time less.
+bool IsInTime(const rules::Need& need, const plan::When& when) {
+  return when.interval > 0 && (need.interval == 0 || when.interval <= need.interval) &&
+         when.start == 0 && when.end == plan::kNoEnd;
+}
 
-/// What a plan takes for a need: of each tensor of the collection, or of some that it names.
+enum class Served : std::uint8_t { kNothing, kSome, kSeldom, kAll };
+
+/// What a plan takes for a need: of each tensor of the collection as often as is needed, or less
+/// often or not at all times, or of some that it names.
 Served ServedBy(const plan::Compiled& plan, const rules::Need& need) {
   const auto wanted = CollectionOf(need);
   if (!wanted.ok()) return Served::kNothing;
@@ -55,8 +62,13 @@ Served ServedBy(const plan::Compiled& plan, const rules::Need& need) {
     const plan::PlannedRule& rule = plan.planned()[i];
     const bool takes = (rule.take & wanted->take) == wanted->take && !rule.when[kTrain].Never();
     if (!takes) continue;
-    if ((all >> i & 1U) != 0) return Served::kAll;
-    if ((some >> i & 1U) != 0) served = Served::kSome;
+    const bool whole = (all >> i & 1U) != 0;
+    if (whole && IsInTime(need, rule.when[kTrain])) return Served::kAll;
+    if (whole) {
+      served = Served::kSeldom;
+    } else if ((some >> i & 1U) != 0) {
+      served = std::max(served, Served::kSome);
+    }
   }
   return served;
 }
@@ -82,8 +94,9 @@ Status AddNeeds(const std::vector<rules::Need>& needs, const plan::CapturePlan& 
           std::find(there->include.begin(), there->include.end(), pattern) != there->include.end();
       if (!has) there->include.push_back(pattern);
     }
-    const bool held = std::any_of(holds.collections.begin(), holds.collections.end(), is_it);
-    if (!held && !said.contains(need.collection)) Widen(need, &*there);
+    const auto held = std::find_if(holds.collections.begin(), holds.collections.end(), is_it);
+    const bool free = held == holds.collections.end() || plan::IsAsOfALevel(*held);
+    if (free && !said.contains(need.collection)) Widen(need, &*there);
     // It is the level's plan only where the level takes all of this.
     if (fresh || !(*there == before)) plan->level = "custom";
   }
@@ -104,6 +117,7 @@ std::vector<std::string> Unserved(const plan::Compiled& plan,
     bool whole = true;
     bool any = false;
     std::string lacking;
+    bool seldom = false;  ///< Of something, not often enough.
   };
   std::map<std::string_view, Of> by_rule;
   for (const rules::Need& need : needs) {
@@ -114,14 +128,18 @@ std::vector<std::string> Unserved(const plan::Compiled& plan,
     of.whole = false;
     of.lacking +=
         fmt::format("{}{} of {}", of.lacking.empty() ? "" : ", ", need.take, need.collection);
+    if (served != Served::kSeldom) continue;
+    of.lacking += fmt::format(" each {} steps", need.interval);
+    of.seldom = true;
   }
   std::vector<std::string> out;
   for (const auto& [name, of] : by_rule) {
     if (of.whole) continue;
     out.push_back(fmt::format(
         "The rule {} will {}: it needs {} in TRAIN steps: --rule {} adds what the plan does not "
-        "mention.",
-        name, of.any ? "see a part only" : "have no data", of.lacking, name));
+        "mention{}.",
+        name, of.any ? "see a part only" : "have no data", of.lacking, name,
+        of.seldom ? "; when it takes what it mentions, you say yourself" : ""));
   }
   return out;
 }

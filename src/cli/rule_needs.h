@@ -17,7 +17,8 @@ namespace telltale::cli {
 /// Adds to `plan` what the rules need, in TRAIN steps. A collection of it that `said` names takes
 /// what is needed too, when it is due stays as it was said: the user's word. Another one is taken
 /// as often as the most eager of the rules needs it. One that `plan` has not, but `holds` has, is
-/// added as there, with what is needed. kUsage: what a rule needs is no collection.
+/// added as there, with what is needed; who said when it is due there is not known: where that is
+/// as in a level, nobody. kUsage: what a rule needs is no collection.
 Status AddNeeds(const std::vector<rules::Need>& needs, const plan::CapturePlan& holds,
                 const std::set<std::string>& said, plan::CapturePlan* plan);
 

@@ -84,6 +84,8 @@ struct CapturePlan {
 CapturePlan DefaultPlan();
 /// The plan of a named level. kUsage names the levels.
 Result<CapturePlan> PlanOfLevel(std::string_view level);
+/// A level takes the collection of this name at these times.
+bool IsAsOfALevel(const Collection& collection);
 /// Both: a collection or window that both name, and a bound on raw values that both say, is as
 /// `more` has it.
 CapturePlan Union(CapturePlan plan, const CapturePlan& more);

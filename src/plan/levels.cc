@@ -2,6 +2,7 @@
 // The named levels: docs/guide/capture.md says what each takes and what it costs.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -71,6 +72,15 @@ CapturePlan DefaultPlan() {
     plan.collections.push_back(Every(name, kInterval, kStats, false));
   }
   return plan;
+}
+
+bool IsAsOfALevel(const Collection& collection) {
+  const CapturePlan levels[] = {DefaultPlan(), Tensors(), All()};
+  return std::any_of(std::begin(levels), std::end(levels), [&](const CapturePlan& level) {
+    return std::any_of(level.collections.begin(), level.collections.end(), [&](const auto& own) {
+      return own.name == collection.name && own.when == collection.when;
+    });
+  });
 }
 
 Result<CapturePlan> PlanOfLevel(std::string_view level) {
