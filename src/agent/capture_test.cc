@@ -383,12 +383,19 @@ TEST_F(CaptureTest, ALongListFollowsAProgramThatNumbersItsOwnSteps) {
   rows.statistics.push_back(at(format::StatisticRow(), 10));
   see(rows);
   EXPECT_EQ(first(), 10) << "more of that step may come";
-  rows.scalars.push_back(at(format::ScalarRow(), 20));
+  rows.histograms.push_back(at(format::HistogramRow(), 20));
   see(rows);
   EXPECT_EQ(first(), 20);
   see({}, {at(channel::DrainedTensor(), 40)});
   EXPECT_EQ(first(), 40);
   EXPECT_EQ(RuleOf(probe).when[0].list[0], 0) << "each mode by its own steps";
+  // Where there are steps they alone say it.
+  format::StepRow step;
+  step.mode = "GLOBAL";
+  step.step = 4;
+  rows.steps.push_back(step);
+  see(rows);
+  EXPECT_EQ(first(), 5);
 }
 
 TEST_F(CaptureTest, TheGovernorsWordIsPublished) {

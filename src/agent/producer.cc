@@ -96,22 +96,24 @@ bool Producer::AnswerNames(const plan::Compiled& compiled) {
   return any;
 }
 
-void Producer::Pass(std::string_view mode, std::int64_t step) {
-  if (const auto known = ModeOf(mode)) passed_[*known] = std::max(passed_[*known], step);
+void Producer::Begin(std::string_view mode, std::int64_t step) {
+  const auto known = ModeOf(mode);
+  // Beside steps it may be numbered otherwise, as smdebug counts.
+  if (known && !has_steps_[*known] && step > 0) {
+    passed_[*known] = std::max(passed_[*known], step - 1);
+  }
 }
 
 void Producer::See(const format::Rows& rows, const std::vector<channel::DrainedTensor>& tensors) {
-  for (const format::StepRow& row : rows.steps) Pass(row.mode, row.step);
-  // More of the same step may come.
-  const auto begun = [this](const auto& records) {
-    for (const auto& record : records) {
-      if (record.step > 0) Pass(record.mode, record.step - 1);
-    }
-  };
-  begun(rows.statistics);
-  begun(rows.histograms);
-  begun(rows.scalars);
-  begun(tensors);
+  for (const format::StepRow& row : rows.steps) {
+    const auto mode = ModeOf(row.mode);
+    if (!mode) continue;
+    const bool first = !std::exchange(has_steps_[*mode], true);
+    passed_[*mode] = first ? row.step : std::max(passed_[*mode], row.step);
+  }
+  for (const format::StatisticRow& row : rows.statistics) Begin(row.mode, row.step);
+  for (const format::HistogramRow& row : rows.histograms) Begin(row.mode, row.step);
+  for (const channel::DrainedTensor& tensor : tensors) Begin(tensor.mode, tensor.step);
 }
 
 bool Producer::Slide(const plan::Compiled& compiled, std::uint64_t slab_bytes) {

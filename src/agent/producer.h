@@ -48,8 +48,8 @@ class Producer {
   }
   /// The names whose answers the plan owes; cheap where none is new. True where one was.
   bool AnswerNames(const plan::Compiled& compiled);
-  /// Records of its steps: lists of steps that are longer than a rule follow them. What a program
-  /// that numbers its own steps has recorded says how far it is.
+  /// Records of its steps: lists of steps that are longer than a rule follow them. In a mode
+  /// without steps, of a program that numbers its own, what the plan has taken says how far it is.
   void See(const format::Rows& rows, const std::vector<channel::DrainedTensor>& tensors = {});
   /// Publishes the next part of such lists where steps have passed since.
   bool Slide(const plan::Compiled& compiled, std::uint64_t slab_bytes);
@@ -92,7 +92,8 @@ class Producer {
 
  private:
   Producer() = default;
-  void Pass(std::string_view mode, std::int64_t step);
+  /// Of what the plan has taken: the steps before it are over.
+  void Begin(std::string_view mode, std::int64_t step);
   /// An event of this process, with the mark that keeps it from being said twice.
   PendingEvent NewEvent(std::string kind, std::uint16_t mark_ring, std::uint64_t mark,
                         std::int64_t now_ns);
@@ -108,6 +109,7 @@ class Producer {
   bool left_said_ = false;
   QuietWatch quiet_;
   std::uint32_t answered_ = 0;                   ///< Names up to this one have their answer.
+  std::array<bool, 4> has_steps_{};              ///< By mode.
   plan::PassedSteps passed_{-1, -1, -1, -1};     ///< Newest step of each mode that is over.
   plan::PassedSteps published_{-1, -1, -1, -1};  ///< As the rules were last written with.
   std::string subject_;                          ///< proc:PID:UUID, of its ledger rows.
