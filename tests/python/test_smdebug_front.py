@@ -963,3 +963,82 @@ tell([trial.steps(modes.TRAIN), trial.steps(modes.EVAL), trial.global_step(modes
         *((name, True) for name in ("min", "mean")),
     }
     assert told[6] is True
+
+
+XGBOOST = """
+import hashlib, json, sys
+import numpy as np
+import xgboost as xgb
+from smdebug.xgboost import Hook, SaveConfig
+
+rng = np.random.default_rng(5)
+features = rng.normal(size=(200, 4)).astype(np.float32)
+data = xgb.DMatrix(features, label=features[:, 0] + features[:, 1] ** 2)
+hook = Hook(
+    out_dir=sys.argv[1],
+    save_config=SaveConfig(save_interval=1),
+    include_collections=["hyperparameters", "losses", "predictions", "labels", "feature_importance", "average_shap",
+                         "full_shap", "trees"],
+    train_data=data, validation_data=data,
+    hyperparameters={"interaction_constraints": [[0, 1], [2]], "groups": [None, "a"], "eta": 0.3, "depths": [2, 3]},
+)
+params = {"max_depth": 3, "num_parallel_tree": 2, "subsample": 0.6, "colsample_bytree": 0.6, "seed": 5, "nthread": 1}
+first = None
+for method in ("hist", "exact", "approx"):
+    callbacks = [hook] if method == "approx" else []
+    first = xgb.train({**params, "tree_method": method}, data, 6, evals=[(data, "train")], callbacks=callbacks,
+                      verbose_eval=False)
+    print(method, hashlib.sha256(repr(first.get_dump(with_stats=True)).encode()).hexdigest())
+first.trees_to_dataframe().to_json("first.json")
+if len(sys.argv) > 2:
+    hook.close()
+    hook = Hook(out_dir=sys.argv[2], save_config=SaveConfig(save_interval=1), include_collections=["trees"])
+    more = xgb.train({**params, "tree_method": "approx"}, data, 3, xgb_model=first, callbacks=[hook])
+    more.trees_to_dataframe().to_json("more.json")
+hook.close()
+"""
+
+
+def test_a_training_of_xgboost_is_the_same(lab: Lab) -> None:
+    pytest.importorskip("xgboost")
+    pytest.importorskip("pandas")
+    plain = lab.plain(XGBOOST)
+    assert plain.returncode == 0, plain.stderr
+    assert lab.train(XGBOOST).stdout == plain.stdout
+    told = lab.read("""
+values = {name: trial.tensor("hyperparameters/" + name).value(0).tolist()
+          for name in ("interaction_constraints", "groups", "eta", "depths")}
+tell([trial.tensor("predictions").steps(), values])
+""")
+    # What is no array is there as text.
+    assert told[0] == list(range(6))
+    assert told[1] == {
+        "interaction_constraints": ["[[0, 1], [2]]"],
+        "groups": ["[None, 'a']"],
+        "eta": [0.3],
+        "depths": [2, 3],
+    }
+
+
+def test_trees_of_a_continued_training_are_the_new_ones(lab: Lab) -> None:
+    pytest.importorskip("xgboost")
+    pytest.importorskip("pandas")
+    more = lab.folder / "more"
+    lab.train(XGBOOST, more)
+    told = lab.read(
+        """
+def check(trial, path, before):
+    true = json.load(open(path))
+    for step in trial.steps():
+        trees = {before + 2 * step, before + 2 * step + 1}
+        rows = [row for row, tree in true["Tree"].items() if tree in trees]
+        rows.sort(key=lambda row: (true["Tree"][row], true["Node"][row]))
+        for column in ("Tree", "Node", "ID", "Feature"):
+            saved = trial.tensor("trees/" + column).value(step).tolist()
+            assert saved == [true[column][row] for row in rows], (path, step, column)
+    return trial.steps()
+tell([check(trial, "first.json", 0), check(create_trial(sys.argv[2]), "more.json", 12)])
+""",
+        more,
+    )
+    assert told == [list(range(6)), list(range(3))]

@@ -50,6 +50,15 @@ def _matrix(data):
     return xgboost.DMatrix(f"{path}?format={_FORMATS[content]}{label}")
 
 
+def _array_of(values):
+    """Of a list, as one text where it is of no one type or shape."""
+    try:
+        array = np.array(values)
+    except ValueError:
+        return np.array([str(values)])
+    return np.array([str(values)]) if array.dtype.kind == "O" else array
+
+
 class Hook(BaseHook, xgboost.callback.TrainingCallback):
     """
     hook = Hook(out_dir="out", train_data=dtrain, validation_data=dvalid, hyperparameters=params)
@@ -230,7 +239,7 @@ class Hook(BaseHook, xgboost.callback.TrainingCallback):
         if isinstance(value, (str, bytes)):
             value = np.array([value])
         elif isinstance(value, (list, tuple)):
-            value = np.array(value)
+            value = _array_of(value)
         if isinstance(value, np.ndarray) and value.dtype.kind in "US":
             self._save_texts(name, value)
         elif value is not None:

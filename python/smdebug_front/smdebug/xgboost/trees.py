@@ -36,9 +36,13 @@ def columns_of(booster, iteration):
     """{column: numpy array} of the trees that the round added, by tree and node: Tree, Node (int64); Split,
     Gain (of a leaf its value), Cover (float64); ID, Feature, Yes, No, Missing, Category (texts).
     """
-    dumps = booster[iteration : iteration + 1].get_dump(with_stats=True, dump_format="json")
-    first = iteration * len(dumps)
-    rows = [node for number, dump in enumerate(dumps, first) for node in _nodes(json.loads(dump), number)]
+    # All of them, for XGBoost 1.7 trains on differently after it has cut a model (tree_method approx).
+    dumps = booster.get_dump(with_stats=True, dump_format="json")
+    # A continued training counts its rounds from 0, beside those of the model that it began with.
+    rounds = booster.num_boosted_rounds() if hasattr(booster, "num_boosted_rounds") else iteration + 1
+    first = len(dumps) - len(dumps) // rounds
+    added = enumerate(dumps[first:], first)
+    rows = [node for number, dump in added for node in _nodes(json.loads(dump), number)]
     rows.sort(key=lambda row: (row["Tree"], row["Node"]))
     columns = {}
     for name in (*_NUMBERS, *_TEXTS):
