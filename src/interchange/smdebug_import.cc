@@ -459,9 +459,10 @@ class Import {
         none.dtype = LongName(dtype);
         at = step->reduced.emplace(reduction->tensor, none).first;
       }
-      // What was computed of the values themselves has all of them already. What has no column is
-      // kept under the name that smdebug gave it.
-      if (at->second.count == 0 && !Enter(reduction->reduction, number, &at->second)) {
+      // What was computed of the values themselves has all of them already. What has no column, and
+      // NaN, which in a column is what was not saved, is kept under the name that smdebug gave it.
+      if (at->second.count == 0 &&
+          (!Enter(reduction->reduction, number, &at->second) || std::isnan(number))) {
         AddScalar(name, number, step);
       }
       return {};
@@ -535,7 +536,8 @@ class Import {
       if (bytes > kMaxTextBytes) break;
       values.push_back(std::string(text));
     }
-    const nlohmann::json data = {{"values", values}, {"count", value.texts.size()}};
+    const nlohmann::json data = {
+        {"values", values}, {"count", value.texts.size()}, {"mode", step->mode}};
     format::EventRow row;
     row.time_ns = row.ord_ns = step->time_ns;
     row.kind = "smdebug.text";

@@ -244,7 +244,8 @@ TEST_F(SmdebugImport, MakesARunThatVerifies) {
   EXPECT_EQ(losses, 20U) << "the one tensor among the losses";
   EXPECT_EQ(accuracies, 20U);
   ASSERT_EQ(all->rows.steps.size(), 40U);
-  EXPECT_EQ(all->rows.events.size(), 20U);
+  ASSERT_EQ(all->rows.events.size(), 20U);
+  EXPECT_EQ(all->rows.events[0].data, R"({"count":1,"mode":"TRAIN","values":["gbtree"]})");
 }
 
 TEST_F(SmdebugImport, KeepsReductionsThatHaveNoColumn) {
@@ -264,6 +265,19 @@ TEST_F(SmdebugImport, KeepsReductionsThatHaveNoColumn) {
                                                     {"smdebug/reductions/abs_max/b", 3}}));
   ASSERT_EQ(all->rows.statistics.size(), 2U) << "b too is a tensor of which something is known";
   EXPECT_EQ(all->rows.statistics[0].mean, 1);
+}
+
+TEST_F(SmdebugImport, AReductionThatIsNanIsNotOneThatWasNotSaved) {
+  const float nan = std::nanf("");
+  recording_.Add("smdebug/reductions/mean/a", {nan});
+  recording_.Add("smdebug/reductions/l2/a", {2});
+  recording_.Write(0, "TRAIN", 0, "worker_0");
+  ASSERT_TRUE(ImportSmdebug(from_, run_).ok());
+  const auto all = store::ReadEverything(run_);
+  ASSERT_EQ(all->rows.scalars.size(), 1U);
+  EXPECT_EQ(all->rows.scalars[0].name, "smdebug/reductions/mean/a");
+  EXPECT_TRUE(std::isnan(all->rows.scalars[0].value));
+  EXPECT_EQ(all->rows.statistics[0].l2, 2);
 }
 
 TEST_F(SmdebugImport, GivesEachWorkerARankOfItsOwn) {

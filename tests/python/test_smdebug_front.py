@@ -6,6 +6,9 @@ steps, modes and values, and a trial reads it.
 from __future__ import annotations
 
 import json
+import math
+import shutil
+import struct
 import subprocess
 from pathlib import Path
 
@@ -1042,3 +1045,97 @@ tell([check(trial, "first.json", 0), check(create_trial(sys.argv[2]), "more.json
         more,
     )
     assert told == [list(range(6)), list(range(3))]
+
+
+def test_an_imported_folder_with_nan_texts_and_damage(lab: Lab) -> None:
+    lab.out = lab.folder / "recording"
+    shutil.copytree(RECORDING, lab.out)
+    (index,) = lab.out.glob("index/*/000000000000_worker_0.json")
+    fields = json.loads(index.read_text())
+    events = lab.out / fields["meta"]["event_file_name"]
+    content = events.read_bytes()
+    name = "gradient/Sequential_0.weight"
+    added = {
+        "hyperparameters/booster": _texts(["gbtree", "f\u00fcnf"]),
+        "hyperparameters/long": _texts(["x" * 3000] * 2),
+        "smdebug/reductions/max/odd": _floats([math.nan]),
+        "smdebug/reductions/l2/odd": _floats([2.0]),
+        "whole": _floats([1.0, -math.inf]),
+    }
+    for tensor, value in added.items():
+        record = _record(tensor, value)
+        place = {"tensorname": tensor, "start_idx": len(content), "length": len(record)}
+        fields["tensor_payload"].append(place)
+        content += record
+    events.write_bytes(content)
+    index.write_text(json.dumps(fields))
+    for number, damage in enumerate(
+        (
+            "[]",
+            '{"meta": []}',
+            '{"meta": {"mode": 3, "mode_step": 0}}',
+            '{"meta": {"mode": "TRAIN", "mode_step": null}}',
+        )
+    ):
+        (index.parent / f"{100 + number:012}_worker_0.json").write_text(damage)
+    collections = next(lab.out.glob("collections/*/*.json"))
+    (collections.parent / "a_collections.json").write_text('{"collections": [1]}')
+    told = lab.read(f"""
+def value(name):
+    try:
+        return trial.tensor(name).value(0).tolist()
+    except TensorUnavailableForStep:
+        return None
+odd, whole = trial.tensor("odd"), trial.tensor("whole")
+tell([trial.steps(), value("hyperparameters/booster"), value("hyperparameters/long"),
+      trial.tensor("hyperparameters/long").shape(0), bool(np.isnan(odd.reduction_value(0, "max"))),
+      odd.reduction_value(0, "l2"), [float(whole.reduction_value(0, kind)) for kind in ("min", "max", "mean")],
+      trial.tensor_names(collection="last_layer") != [], trial.has_tensor({name!r})])
+""")
+    assert told[:4] == [[0, 2, 3], ["gbtree", "f\u00fcnf"], None, [2]]
+    assert told[4:6] == [True, 2.0]
+    # Of what is not finite the values tell.
+    assert told[6] == [-math.inf, 1.0, -math.inf]
+    assert told[7:] == [True, True]
+
+
+def _field(number: int, content: bytes) -> bytes:
+    size, length = len(content), b""
+    while True:
+        length += bytes([size & 0x7F | (0x80 if size > 0x7F else 0)])
+        size >>= 7
+        if not size:
+            return bytes([number << 3 | 2]) + length + content
+
+
+def _texts(texts: list[str]) -> bytes:
+    """A TensorProto."""
+    shape = _field(2, b"\x08" + bytes([len(texts)]))
+    return b"\x08\x07" + _field(2, shape) + b"".join(_field(8, text.encode()) for text in texts)
+
+
+def _floats(values: list[float]) -> bytes:
+    shape = b"" if len(values) == 1 else _field(2, b"\x08" + bytes([len(values)]))
+    return b"\x08\x01" + _field(2, shape) + _field(4, struct.pack(f"<{len(values)}f", *values))
+
+
+def _record(name: str, tensor: bytes) -> bytes:
+    """A record of an event file, with the checksum of its payload that smdebug writes, whatever that is."""
+    event = (
+        b"\x09"
+        + struct.pack("<d", 1.6e9)
+        + _field(5, _field(1, _field(1, name.encode()) + _field(8, tensor)))
+    )
+    length = struct.pack("<Q", len(event))
+    return length + struct.pack("<I", _masked(length)) + event + struct.pack("<I", _masked(b"0x12345678"))
+
+
+def _masked(content: bytes) -> int:
+    """CRC-32C, as such records have it."""
+    crc = 0xFFFFFFFF
+    for byte in content:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    crc ^= 0xFFFFFFFF
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF

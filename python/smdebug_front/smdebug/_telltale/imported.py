@@ -23,12 +23,21 @@ _INDEX_FILE = re.compile(r"^(\d+)_(.+)\.json$")
 # What the import keeps under the name that smdebug gave it, since no column of `statistics` is that.
 _REDUCTIONS = "smdebug/reductions/"
 _PARTIAL = 7
+# What a damaged file raises: it may be any JSON.
+_DAMAGE = (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
 
 
 def _files(folder):
     for root, _, names in os.walk(folder):
         for name in names:
             yield os.path.join(root, name), name
+
+
+def _read(path):
+    if not os.path.isfile(path):  # A pipe would hold us up.
+        raise OSError(f"{path} is no file")
+    with open(path, encoding="utf-8") as file:
+        return json.load(file)
 
 
 def _import(folder):
@@ -56,10 +65,9 @@ class ImportedSource:
             if match is None:
                 continue
             try:
-                with open(path, encoding="utf-8") as file:
-                    meta = json.load(file)["meta"]
+                meta = _read(path)["meta"]
                 where = _MODES[meta["mode"].rpartition(".")[2]], int(meta["mode_step"])
-            except (OSError, ValueError, KeyError):  # The import counts and names it.
+            except _DAMAGE:  # The import counts and names it.
                 continue
             self._steps[where] = int(match.group(1))
             workers.add(match.group(2))
@@ -67,11 +75,9 @@ class ImportedSource:
         self._collections = CollectionManager()
         for path, _ in sorted(_files(os.path.join(folder, "collections"))):
             try:
-                with open(path, encoding="utf-8") as file:
-                    fields = json.load(file)["collections"]
-                self._collections = CollectionManager.from_json_dict(fields)
+                self._collections = CollectionManager.from_json_dict(_read(path)["collections"])
                 break
-            except (OSError, ValueError, KeyError):
+            except _DAMAGE:
                 continue
         there, self._run = _import(folder)
         weakref.finalize(self, shutil.rmtree, there, ignore_errors=True)
@@ -104,6 +110,8 @@ class ImportedSource:
                     self._take(sink, table, batch)
             for batch in run.reader("scalars", where=f"name like '{_REDUCTIONS}%'"):
                 self._take_reductions(sink, batch)
+            for batch in run.reader("events", where="kind = 'smdebug.text'"):
+                self._take_texts(sink, batch)
 
     def _worker(self, rank):
         worker = f"worker_{rank}"
@@ -130,3 +138,13 @@ class ImportedSource:
             worker = self._worker(rank)
             saved = sink.add_row(name, _MODES[mode], step, worker, lambda: Saved(self._run, False))
             saved.set_reduction(reduction, value)
+
+    def _take_texts(self, sink, batch):
+        columns = (batch.column(c).to_pylist() for c in ("subject", "data", "step", "rank"))
+        for name, data, step, rank in zip(*columns):
+            data = json.loads(data)
+            if data["mode"] not in _MODES:
+                continue
+            worker = self._worker(rank)
+            saved = sink.add_row(name, _MODES[data["mode"]], step, worker, lambda: Saved(self._run, False))
+            saved.set_texts(data["values"], data["count"])

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from ..core.reductions import of_statistics
+from ..core.reductions import get_numpy_reduction, of_statistics
 from ..exceptions import IndexReaderException
 
 # safetensors' names of types that numpy has.
@@ -85,7 +85,7 @@ def decode(raw, dtype, shape):
 class Saved:
     """Rows are (record batch, number of the row): nothing of them is copied before it is asked for."""
 
-    __slots__ = ("_named", "_of_sample", "_run", "_scalar", "_statistics", "_tensor")
+    __slots__ = ("_named", "_of_sample", "_run", "_scalar", "_statistics", "_tensor", "_texts")
 
     def __init__(self, run, of_sample):
         self._run = run
@@ -94,10 +94,17 @@ class Saved:
         self._statistics = None
         self._scalar = None
         self._named = None
+        self._texts = None
 
     def set_reduction(self, name, value):
-        """A reduction that the table `statistics` has no column for: "sum", "abs_max", "abs_mean"."""
+        """A reduction that the table `statistics` has no column for ("sum", "abs_max", "abs_mean"), or that is
+        NaN, which there is what was not saved.
+        """
         self._named = {**(self._named or {}), name: value}
+
+    def set_texts(self, values, count):
+        """Texts of an imported tensor of `count`: all, or the first of them."""
+        self._texts = (values, count)
 
     def set(self, table, batch, row):
         """A row of `tensors`, `statistics` or `scalars`; a later one goes before an earlier."""
@@ -126,6 +133,8 @@ class Saved:
             shape, collection = self._fields(self._tensor, "shape", "collection")
             shape = tuple(json.loads(shape))
             return shape[:-1] if collection.endswith(_TEXT) else shape
+        if self._texts is not None:
+            return (self._texts[1],)
         return () if self._scalar is not None else None
 
     def value(self):
@@ -137,9 +146,22 @@ class Saved:
                 raw = _bytes_of(os.path.join(self._run, writer, file), offset, length)
                 array = decode(np.array(raw), dtype, json.loads(shape))
                 return _texts(array) if collection.endswith(_TEXT) else array
+        if self._texts is not None:
+            values, count = self._texts
+            return np.array(values) if len(values) == count else None
         if self._scalar is not None:
             return np.array(self._fields(self._scalar, "value")[0])
         return None
+
+    def _reduction_of_values(self, name, absolute):
+        try:
+            values = self.value()
+        except IndexReaderException:
+            return None
+        if values is None:
+            return None
+        with np.errstate(invalid="ignore"):
+            return get_numpy_reduction(name, values, absolute)
 
     def reduction(self, name, absolute):
         """A reduction that the recorded statistics tell, or None."""
@@ -150,6 +172,11 @@ class Saved:
             *("more", "abs_min", "abs_std", "prod"),
         )
         row = dict(zip(fields, self._fields(self._statistics, *fields)))
+        if row["nan_count"] or row["inf_count"]:
+            # Of what is not finite the statistics tell little.
+            value = self._reduction_of_values(name, absolute)
+            if value is not None:
+                return value
         value = of_statistics(name, row, absolute, self._of_sample)
         if value is None and self._named is not None:
             named = self._named.get(f"abs_{name}" if absolute else name)
