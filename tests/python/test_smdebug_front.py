@@ -1139,3 +1139,28 @@ def _masked(content: bytes) -> int:
             crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
     crc ^= 0xFFFFFFFF
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def test_a_newer_attempt_goes_before_an_older_one(lab: Lab) -> None:
+    text = """
+import sys
+import torch
+attempt = int(sys.argv[2])
+net = torch.nn.Linear(1, 1, bias=False)
+torch.nn.init.constant_(net.weight, float(attempt))
+optimizer = torch.optim.SGD(net.parameters(), lr=0.0)
+for step in range(8 - 2 * attempt):
+    loss = torch.nn.MSELoss()(net(torch.ones(1, 1)), torch.zeros(1, 1))
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+    lab.train(text, 1)
+    lab.train(text, 2)
+    lab.out = lab.run
+    told = lab.read("""
+loss = trial.tensor("loss")
+tell([trial.workers(), [float(value) for value in loss.values(modes.TRAIN).values()]])
+""")
+    # Each loss is the weight's square.
+    assert told == [["worker_0"], [4.0] * 4 + [1.0] * 2]

@@ -85,16 +85,27 @@ def decode(raw, dtype, shape):
 class Saved:
     """Rows are (record batch, number of the row): nothing of them is copied before it is asked for."""
 
-    __slots__ = ("_named", "_of_sample", "_run", "_scalar", "_statistics", "_tensor", "_texts")
+    __slots__ = ("_attempt", "_named", "_of_sample", "_run", "_scalar", "_statistics", "_tensor", "_texts")
 
     def __init__(self, run, of_sample):
         self._run = run
         self._of_sample = of_sample
+        self._attempt = 0
+        self._forget()
+
+    def _forget(self):
         self._tensor = None
         self._statistics = None
         self._scalar = None
         self._named = None
         self._texts = None
+
+    def is_of(self, attempt):
+        """Whether rows of an attempt are to be set: none of a newer one were. Those of older ones are forgotten."""
+        if attempt > self._attempt:
+            self._attempt = attempt
+            self._forget()
+        return attempt == self._attempt
 
     def set_reduction(self, name, value):
         """A reduction that the table `statistics` has no column for ("sum", "abs_max", "abs_mean"), or that is

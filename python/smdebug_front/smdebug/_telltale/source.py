@@ -221,12 +221,14 @@ def _is_running(pointer, folder):
 
 class RunSource:
     """A run directory as Telltale records it by itself: its own names, a worker a rank, TRAIN, EVAL and
-    PREDICT steps as Telltale counts them, scalars as tensors of no dimension.
+    PREDICT steps as Telltale counts them, scalars as tensors of no dimension. What a newer attempt recorded
+    goes before what an older one did at the same step.
     """
 
     def __init__(self, path):
         self._path = path
         self._follower = package.telltale().open(path).follow("steps", "scalars", "statistics", "tensors")
+        # (attempt, rank, pid) -> worker
         self._workers = {}
         self._manager = CollectionManager()
         self._homes = {}
@@ -238,7 +240,7 @@ class RunSource:
 
     @property
     def workers(self):
-        return sorted(self._workers.values()) or ["worker_0"]
+        return sorted(set(self._workers.values())) or ["worker_0"]
 
     def collections(self):
         for name in sorted(set(self._homes.values()) | {"default", "all"}):
@@ -270,11 +272,12 @@ class RunSource:
         """Whether every worker that added a row has closed the step."""
         return all(self._closed.get(worker, {}).get(mode, -1) >= step for worker in rows)
 
-    def _worker(self, rank, pid):
-        worker = self._workers.get((rank, pid))
+    def _worker(self, attempt, rank, pid):
+        worker = self._workers.get((attempt, rank, pid))
         if worker is None:
-            taken = f"worker_{rank}" in self._workers.values()
-            worker = self._workers[(rank, pid)] = f"worker_{rank}_pid{pid}" if taken else f"worker_{rank}"
+            taken = any(known[:2] == (attempt, rank) for known in self._workers)
+            worker = f"worker_{rank}_pid{pid}" if taken else f"worker_{rank}"
+            self._workers[(attempt, rank, pid)] = worker
         return worker
 
     def _number(self, sink, mode, step):
@@ -284,12 +287,12 @@ class RunSource:
             sink.add_step(mode, step, self._global[(mode, step)])
 
     def _take_steps(self, sink, batch):
-        columns = (batch.column(c).to_pylist() for c in ("mode", "step", "rank", "pid"))
-        for mode, step, rank, pid in zip(*columns):
+        columns = (batch.column(c).to_pylist() for c in ("mode", "step", "attempt", "rank", "pid"))
+        for mode, step, attempt, rank, pid in zip(*columns):
             mode = _MODES[mode]
             self._number(sink, mode, step)
             self._unnumbered.pop((mode, step), None)
-            closed = self._closed.setdefault(self._worker(rank, pid), {})
+            closed = self._closed.setdefault(self._worker(attempt, rank, pid), {})
             closed[mode] = max(step, closed.get(mode, -1))
 
     def _take_rows(self, sink, table, batch):
@@ -298,17 +301,18 @@ class RunSource:
             homes = ["losses" if _is_loss(name) else "metrics" for name in names]
         else:
             homes = batch.column("collection").to_pylist()
-        columns = (batch.column(c).to_pylist() for c in ("mode", "step", "rank", "pid"))
-        for row, (name, home, mode, step, rank, pid) in enumerate(zip(names, homes, *columns)):
+        columns = (batch.column(c).to_pylist() for c in ("mode", "step", "attempt", "rank", "pid"))
+        for row, (name, home, mode, step, attempt, rank, pid) in enumerate(zip(names, homes, *columns)):
             # What hooks saved is opened by their own folder.
             front = home if table != "scalars" else name
             if step < 0 or name == HEADER_ROW or front.startswith(("smdebug/", "smdebug#")):
                 continue
             mode = _MODES[mode]
             self._homes.setdefault(name, home)
-            worker = self._worker(rank, pid)
+            worker = self._worker(attempt, rank, pid)
             saved = sink.add_row(name, mode, step, worker, lambda: Saved(self._path, False))
-            saved.set(table, batch, row)
+            if saved.is_of(attempt):
+                saved.set(table, batch, row)
             if (mode, step) in self._global:
                 self._number(sink, mode, step)
             else:
