@@ -1164,3 +1164,12 @@ tell([trial.workers(), [float(value) for value in loss.values(modes.TRAIN).value
 """)
     # Each loss is the weight's square.
     assert told == [["worker_0"], [4.0] * 4 + [1.0] * 2]
+
+
+def test_the_run_of_a_job_whose_script_has_a_hook(lab: Lab) -> None:
+    lab.out = lab.folder / "run.job" / "tensors"
+    lab.train(LOOP + "for _ in range(3):\n    step()\nhook.close()\n")
+    told = lab.read(
+        "tell([create_trial(sys.argv[2]).tensor_names() == trial.tensor_names(), trial.steps()])", lab.run
+    )
+    assert told == [True, [0, 2]]

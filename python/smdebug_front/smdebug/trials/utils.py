@@ -14,6 +14,14 @@ def _is_run(path):
     return os.path.isfile(os.path.join(path, "run.json"))
 
 
+def _folder_of_script(run):
+    """The out_dir of a hook that the script of a LocalEstimator's job made of its configuration; None: it
+    made none.
+    """
+    folder = os.path.join(f"{run}.job", "tensors")
+    return folder if pointers(folder) else None
+
+
 def _of_smdebug(path):
     """Whether the library smdebug of Amazon wrote this folder."""
     return not pointers(path) and os.path.isdir(os.path.join(path, "collections"))
@@ -23,7 +31,8 @@ def create_trial(
     path, name=None, profiler=False, output_dir="/opt/ml/processing/outputs/", range_steps=None, **kwargs
 ):
     """A trial of what was saved at `path`: the out_dir of a hook, a run directory of Telltale, or a folder that
-    Amazon's smdebug wrote. While the training goes on the trial grows. Waits until the hook has begun.
+    Amazon's smdebug wrote. Of the run of a LocalEstimator's job whose script has a hook of its own: what that
+    saved. While the training goes on the trial grows. Waits until the hook has begun.
 
     Args:
         path: of a local folder.
@@ -48,7 +57,8 @@ def create_trial(
     path = os.path.abspath(os.path.expanduser(path))
     name = name if name is not None else os.path.basename(path)
     if _is_run(path):
-        source = RunSource(path)
+        folder = _folder_of_script(path)
+        source = RunSource(path) if folder is None else HookSource(folder)
     elif _of_smdebug(path):
         source = ImportedSource(path)
     else:
