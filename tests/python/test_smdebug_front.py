@@ -920,9 +920,15 @@ def test_paths_that_cannot_be_read(lab: Lab) -> None:
 import sys
 from smdebug.exceptions import SMDebugError
 from smdebug.trials import create_trial
-for path, more in (("s3://bucket/prefix", {}), ("x", {"profiler": True})):
+from smdebug.trials import ProfilerTrial, S3Trial
+for make, path, more in (
+    (create_trial, "s3://bucket/prefix", {}),
+    (create_trial, "x", {"profiler": True}),
+    (S3Trial, "name", {"bucket_name": "bucket", "prefix_name": "prefix"}),
+    (ProfilerTrial, "name", {"trial_dir": "x"}),
+):
     try:
-        create_trial(path, **more)
+        make(path, **more)
     except SMDebugError as error:
         print(type(error).__name__, len(str(error).splitlines()))
 try:
@@ -931,7 +937,7 @@ except ImportError as error:
     print("Telltale" in str(error))
 """
     done = lab.plain(text)
-    assert done.stdout == "SMDebugNotImplementedError 1\n" * 2 + "True\n", done.stderr
+    assert done.stdout == "SMDebugNotImplementedError 1\n" * 4 + "True\n", done.stderr
 
 
 RECORDING = Path(__file__).resolve().parents[1] / "data" / "smdebug" / "recording"
