@@ -191,7 +191,7 @@ hook = smd.KerasHook(
     out_dir=sys.argv[1],
     save_config=smd.SaveConfig({smd.modes.TRAIN: smd.SaveConfigMode(save_interval=4),
                                 smd.modes.EVAL: smd.SaveConfigMode(save_interval=1)}),
-    include_collections=["weights", "biases", "gradients", "layers", "optimizer_variables"],
+    include_collections=["weights", "biases", "gradients", "layers", "optimizer_variables", "inputs", "outputs"],
 )
 model.compile(optimizer=tf.keras.optimizers.SGD(0.1, momentum=0.9), metrics=["accuracy"],
               run_eagerly=sys.argv[2] == "eager", jit_compile=sys.argv[2] == "xla",
@@ -211,7 +211,7 @@ predictions = model.predict(x, callbacks=[hook], verbose=0)
 hook.close()
 model.save("after.keras")
 model.export("after", verbose=False)
-json.dump({"weights": told.weights, "logs": told.logs, "before": before, "x": x.tolist(),
+json.dump({"weights": told.weights, "logs": told.logs, "before": before, "x": x.tolist(), "y": y.tolist(),
            "predictions": predictions.tolist()}, open(sys.argv[3], "w"))
 """
 
@@ -253,6 +253,15 @@ def inside():
         assert np.allclose(gradient.value(0, modes.TRAIN), slope, atol=1e-5), name
         assert gradient.steps(modes.TRAIN) == [0, 4, 8] and gradient.steps(modes.EVAL) == [], name
     outputs = trial.tensor("second/outputs")
+    for step in (0, 4, 8):
+        for name, same in (("inputs", "first/inputs"), ("predictions", "second/outputs")):
+            value = trial.tensor(name).value(step, modes.TRAIN)
+            assert np.array_equal(value, trial.tensor(same).value(step, modes.TRAIN)), (name, step)
+    given = trial.inputs(0, modes.TRAIN)[0]
+    rows = [int(np.flatnonzero((x == row).all(axis=1))[0]) for row in given]
+    assert trial.labels(0, modes.TRAIN)[0].ravel().tolist() == [true["y"][row] for row in rows]
+    assert len(trial.predictions(0, modes.EVAL)) == len(trial.labels(0, modes.EVAL)) == 1
+    assert trial.labels(0, modes.PREDICT) == []
     predicted = outputs.value(0, modes.PREDICT)
     assert np.allclose(predicted, np.float32(true["predictions"])[:len(predicted)], atol=1e-6)
     return [outputs.steps(mode) for mode in (modes.TRAIN, modes.EVAL, modes.PREDICT)]
@@ -277,7 +286,7 @@ tell({
     if kind == "xla":
         # Where nothing can be had the hook says so, once, and what to do.
         assert told["gradients"] == told["layers"] == []
-        assert done.stderr.count("gradients and layers are not saved") == 1
+        assert done.stderr.count("gradients, layers, inputs and outputs are not saved") == 1
         assert "compile(jit_compile=False)" in done.stderr
         return
     assert "smdebug (Telltale)" not in done.stderr, done.stderr
@@ -365,6 +374,51 @@ for step in range(6):
 tell([trial.tensor(name).steps(modes.TRAIN) for name in ("only/outputs", "gradients/only/kernelGrad")])
 """)
     assert told == [list(range(6))] * 2
+
+
+FREED = """
+import gc, sys, weakref
+import numpy as np
+import tensorflow as tf
+import smdebug.tensorflow as smd
+
+given = []
+
+class Told(tf.keras.layers.Dense):
+    def call(self, inputs):
+        outputs = super().call(inputs)
+        given.append(weakref.ref(outputs))
+        return outputs
+
+def living():
+    gc.collect()
+    return sum(each() is not None for each in given)
+
+class Tell(tf.keras.callbacks.Callback):
+    def on_train_batch_begin(self, batch, logs=None):
+        print(living())
+
+model = tf.keras.Sequential([tf.keras.layers.Input((2,)), Told(1), tf.keras.layers.ReLU()])
+optimizer = tf.keras.optimizers.SGD(0.1)
+model.compile(optimizer=optimizer, loss="mse", run_eagerly=True)
+x, y = np.ones((8, 2), "float32"), np.ones((8, 1), "float32")
+hook = smd.KerasHook(out_dir=sys.argv[1], save_config=smd.SaveConfig(save_interval=2), include_collections=["layers"])
+given.clear()
+model.fit(x, y, batch_size=2, verbose=0, callbacks=[hook, Tell()])
+hook.register_model(model)
+for step in range(4, 8):
+    with hook.wrap_tape(tf.GradientTape()) as tape:
+        loss = tf.reduce_mean(tf.square(model(x)))
+    gradients = tape.gradient(loss, model.trainable_variables)
+    del tape, loss
+    print(living())
+"""
+
+
+def test_a_hook_keeps_nothing_that_a_step_does_not_save(lab: Lab) -> None:
+    pytest.importorskip("tensorflow")
+    assert lab.train(FREED, **QUIET).stdout.split() == ["0"] * 8
+    assert lab.read("tell(trial.tensor_names(collection='layers'))") != []
 
 
 TAPE = """

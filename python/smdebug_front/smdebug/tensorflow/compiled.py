@@ -68,7 +68,7 @@ class GraphValues:
         graph = tf.compat.v1.get_default_graph()
         reason = _why_not(graph)
         if reason is not None:
-            hook._say_once(f"gradients and layers are not saved, since {reason}")
+            hook._say_once(f"gradients, layers, inputs and outputs are not saved, since {reason}")
             return
         names, tensors = [], []
         for name, tensor in found:

@@ -11,21 +11,25 @@ import tensorflow as tf
 
 from .._telltale.guard import harmless
 from ..core.collection import CollectionKeys
-from .values import flat, is_eager, name_of_variable
+from .values import flat, is_eager, name_of_variable, numbered
 
 _MARK = "_smdebug_hook"
 
 
 class LayerValues:
-    """The newest inputs and outputs of each layer of a model, until they are saved."""
+    """Of a step that is saved the newest inputs and outputs of each layer of a model, and of the model itself with its
+    labels, until they are saved.
+    """
 
     def __init__(self, hook, model):
         self.model = model
         self._hook = weakref.ref(hook)
         self._newest = {}
-        self._is_whole = False
+        # Name without a number -> (collection, value)
+        self._of_model = {}
         for layer in getattr(model, "layers", ()):
             self._wrap(layer)
+        self._wrap_model()
 
     def _wrap(self, layer):
         call = layer.call
@@ -38,24 +42,44 @@ class LayerValues:
                 newest[name] = (args[0], outputs)
             return outputs
 
-        _set_call(layer, recording_call)
+        _set(layer, "call", recording_call)
 
-    def watch_model(self):
-        """Where a call of the model is traced, the values of its layers come out of the graph."""
-        if self._is_whole:
-            return
-        self._is_whole = True
-        call, own = self.model.call, self._hook
+    def _wrap_model(self):
+        """Where a call of the model is traced, these values come out of the graph."""
+        call, compute_loss = getattr(self.model, "call", None), getattr(self.model, "compute_loss", None)
 
-        @functools.wraps(call)
         def recording_call(*args, **kwargs):
             outputs = call(*args, **kwargs)
-            hook = own()
-            if _is_traced(hook):
-                _trace_layers(hook, self)
+            if args:
+                self._take(
+                    {
+                        "inputs": (CollectionKeys.INPUTS, args[0]),
+                        "predictions": (CollectionKeys.OUTPUTS, outputs),
+                    }
+                )
             return outputs
 
-        _set_call(self.model, recording_call)
+        def recording_loss(*args, **kwargs):
+            labels = kwargs["y"] if "y" in kwargs else args[1] if len(args) > 1 else None
+            self._take({"labels": (CollectionKeys.OUTPUTS, labels)})
+            return compute_loss(*args, **kwargs)
+
+        if call is not None:
+            _set(self.model, "call", functools.wraps(call)(recording_call))
+        if compute_loss is not None:
+            _set(self.model, "compute_loss", functools.wraps(compute_loss)(recording_loss))
+
+    def _take(self, of_model):
+        hook = self._hook()
+        if _is_looked_at(hook, self.model):
+            self._of_model.update(of_model)
+            if _is_traced(hook):
+                _trace_layers(hook, self)
+
+    def forget(self):
+        """Lets go of what is not saved."""
+        self._newest.clear()
+        self._of_model.clear()
 
     def save(self, hook):
         """Saves them at the open step."""
@@ -66,37 +90,43 @@ class LayerValues:
         """(name, value) of those that are wanted; all are forgotten. The collection of layers has those of them that
         the user's patterns of it do not leave out.
         """
-        newest = dict(self._newest)
-        self._newest.clear()
+        newest, of_model = dict(self._newest), dict(self._of_model)
+        self.forget()
+        for prefix, (home, values) in of_model.items():
+            for tensor, value in numbered(prefix, values):
+                if wanted(value):
+                    hook.get_collection(home).add_tensor_name(tensor)
+                    yield tensor, value
         collection = hook.get_collection(CollectionKeys.LAYERS)
         # Patterns of the user's say which layers, where there are any.
         some = bool(collection.include_regex)
         for name, (inputs, outputs) in newest.items():
-            for kind, values in (("inputs", flat(inputs)), ("outputs", flat(outputs))):
-                for number, value in enumerate(values):
+            for kind, values in (("inputs", inputs), ("outputs", outputs)):
+                for tensor, value in numbered(f"{name}/{kind}", values):
                     if not wanted(value):
                         continue
-                    tensor = f"{name}/{kind}" if len(values) == 1 else f"{name}/{kind}_{number}"
                     if not some or collection.matches(name):
                         collection.add_tensor_name(tensor)
                     yield tensor, value
 
 
-def _set_call(layer, call):
+def _set(layer, name, method):
     try:
-        layer.call = call
+        setattr(layer, name, method)
     except Exception:  # A layer that lets nobody set anything keeps its values to itself.
         pass
 
 
 def _is_looked_at(hook, model):
-    """Whether what a layer of the model gives now is the hook's: of a compiled model what is traced, not what somebody
-    else calls beside its steps.
+    """Whether what a layer of the model gives now is the hook's: of a step that is saved; of a compiled model what is
+    traced, not what somebody else calls beside its steps.
     """
     if hook is None or not hook._live:
         return False
     if not tf.executing_eagerly():
         return _is_traced(hook)
+    if not hook._due:
+        return False
     return getattr(hook, "_graph", None) is None or bool(getattr(model, "run_eagerly", False))
 
 

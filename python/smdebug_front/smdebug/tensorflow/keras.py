@@ -17,9 +17,11 @@ from ..core.singleton_utils import set_hook
 from .collection import CollectionManager
 from .compiled import GraphValues
 from .eager import LayerValues, attach_optimizer, wrap_tape_of
-from .values import flat, name_of_variable, to_numpy
+from .values import name_of_variable, numbered, to_numpy
 
 _LOSSES = ("loss", "val_loss")
+# Collections whose tensors are inside a step.
+_INSIDE = (CollectionKeys.GRADIENTS, CollectionKeys.INPUTS, CollectionKeys.LAYERS, CollectionKeys.OUTPUTS)
 
 
 def _why_not_inside(model, kind):
@@ -176,8 +178,6 @@ class KerasHook(BaseHook, tf.keras.callbacks.Callback):
         if not getattr(model, "run_eagerly", False) and not self._look_inside(model, kind):
             return
         self._attach_layers(model)
-        if self._graph is not None:
-            self._layers.watch_model()
         optimizer = getattr(model, "optimizer", None)
         if optimizer is not None:
             attach_optimizer(self, optimizer)
@@ -192,7 +192,9 @@ class KerasHook(BaseHook, tf.keras.callbacks.Callback):
             return False
         reason = _why_not_inside(model, kind)
         if reason is not None:
-            self._say_once(f"{', '.join(sorted(self._inside))}: gradients and layers are not saved, {reason}")
+            self._say_once(
+                f"{', '.join(sorted(self._inside))}: gradients, layers, inputs and outputs are not saved, {reason}"
+            )
             return False
         if self._graph is None:
             self._graph = GraphValues(self, self._inside)
@@ -203,18 +205,20 @@ class KerasHook(BaseHook, tf.keras.callbacks.Callback):
         return True
 
     def _collections_inside(self, model):
-        """Names of the collections to save that gradients or layers of the model belong to."""
+        """Names of the collections to save that gradients or layers of the model, or what it is given and gives, belong
+        to.
+        """
         if not self.prepared_collections:
             self._prepare()
         if not self._writes:
             return frozenset()
         names = [f"gradients/{name_of_variable(v, model)}Grad" for v in model.trainable_variables]
         names += [f"{layer.name}/{kind}" for layer in model.layers for kind in ("inputs", "outputs")]
+        names += ["inputs", "labels", "predictions"]
         return frozenset(
             collection.name
             for collection in self._to_save
-            if collection.name in (CollectionKeys.GRADIENTS, CollectionKeys.LAYERS)
-            or any(collection.matches(name) for name in names)
+            if collection.name in _INSIDE or any(collection.matches(name) for name in names)
         )
 
     def _make_again(self, model, kind):
@@ -222,11 +226,18 @@ class KerasHook(BaseHook, tf.keras.callbacks.Callback):
         try:
             getattr(model, f"make_{kind}_function")(force=True)
         except TypeError:  # One of the user's own, that takes no `force`.
-            self._say_once(f"gradients and layers are not saved: the {kind} function was traced before")
+            self._say_once(
+                f"gradients, layers, inputs and outputs are not saved: the {kind} function was traced before"
+            )
 
     def _current_model(self):
         """The model, without the work of bringing its variables up to date; older Keras has one attribute."""
         return getattr(self, "_model", None) or getattr(self, "model", None)
+
+    def _end_step(self):
+        super()._end_step()
+        if self._layers is not None:
+            self._layers.forget()
 
     @harmless()
     def _begin_batch(self, mode):
@@ -305,9 +316,7 @@ class KerasHook(BaseHook, tf.keras.callbacks.Callback):
             self._save(name, variable)
 
     def _save_all(self, prefix, values, home):
-        values = flat(values)
-        for number, value in enumerate(values):
-            name = prefix if len(values) == 1 else f"{prefix}_{number}"
+        for name, value in numbered(prefix, values):
             self.get_collection(home).add_tensor_name(name)
             self._save(name, value)
 

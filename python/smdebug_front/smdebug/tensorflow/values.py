@@ -63,3 +63,10 @@ def flat(values):
     if isinstance(values, (list, tuple)):
         return [leaf for part in values for leaf in flat(part)]
     return [] if values is None else [values]
+
+
+def numbered(name, values):
+    """(name, array) of each array of a nested structure: with a number behind the name where there are several."""
+    values = flat(values)
+    for number, value in enumerate(values):
+        yield name if len(values) == 1 else f"{name}_{number}", value
