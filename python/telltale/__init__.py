@@ -21,6 +21,7 @@ Thread safety: all functions may be called from any thread; step() belongs on th
 
 from __future__ import annotations
 
+import operator
 import sys
 from typing import TYPE_CHECKING, Any, Callable, TypeVar
 
@@ -193,8 +194,13 @@ def window(
         manager().add(wanted)
 
 
-def save_tensor(name: str, value: Any, collection: str = "default") -> bool:
-    """Gives the capture plan a tensor of your own at the current step.
+_MODES = ("TRAIN", "EVAL", "PREDICT", "GLOBAL")
+
+
+def save_tensor(
+    name: str, value: Any, collection: str = "default", *, step: int | None = None, mode: str | None = None
+) -> bool:
+    """Gives the capture plan a tensor of your own, at the current step or at one that you number.
 
     What is recorded of it (statistics, histogram, values, shape), and at which steps, the plan says
     for its collection and its name: nothing where no plan asks, and then this costs next to nothing.
@@ -205,21 +211,28 @@ def save_tensor(name: str, value: Any, collection: str = "default") -> bool:
             copied, where it is due), a list of numbers, a number. Any shape; float16 to float64,
             bfloat16, float8, integers, bool, complex. It is read before the call returns.
         collection: the set of tensors that it belongs to, by which plans ask.
+        step: whose tensor it is, from 0; None: the open step.
+        mode: "TRAIN", "EVAL", "PREDICT", or "GLOBAL" for what is of none of them; None: that of the open step.
 
     Returns:
         Whether the plan asked for it and it was given.
 
     Raises:
-        TypeError: `name` or `collection` is not a str.
+        TypeError: `name` or `collection` is not a str, or `step` no int.
+        ValueError: `mode` is none of these.
     """
     if not isinstance(name, str) or not isinstance(collection, str):
         raise TypeError("telltale.save_tensor: name and collection must be str")
+    if step is not None:
+        step = operator.index(step)
+    if mode is not None and mode not in _MODES:
+        raise ValueError(f"telltale.save_tensor: mode must be one of {', '.join(_MODES)}")
     if _probe is None:
         return False
     from ._capture import save
 
     try:
-        return save(collection, name, value)
+        return save(collection, name, value, step=step, mode=None if mode is None else _MODES.index(mode))
     except Exception:
         _probe.count_skipped("save_tensor.failed", 1)
         return False

@@ -9,6 +9,7 @@ import pathlib
 import runpy
 import time
 
+import telltale
 import torch
 from telltale import _capture
 from telltale._native import probe
@@ -40,7 +41,7 @@ for epoch in range(8):
         optimizer.zero_grad()
         criterion(net(x), y).backward()
         optimizer.step()
-        _capture.save("own", "whole", x, step=step, mode=_capture.GLOBAL)
+        telltale.save_tensor("whole", x, "own", step=step, mode="GLOBAL")
         step += 1
     net.eval()
     with torch.no_grad():

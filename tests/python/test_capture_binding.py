@@ -142,6 +142,24 @@ def test_values_and_shapes_come_through_in_c_order(telltale):
     }
 
 
+def test_a_tensor_of_a_step_and_a_mode_that_the_script_names(telltale):
+    script = """
+        import time, telltale
+        from telltale._native import probe
+        telltale.step()
+        while probe.plan_epoch() == 0: time.sleep(0.001)
+        print(telltale.save_tensor("a", 1.0, step=4, mode="GLOBAL"))
+        print(telltale.save_tensor("a", 1.0, step=5, mode="EVAL"))
+        print(telltale.save_tensor("a", 1.0, mode="PREDICT"))
+        for wrong in ({"step": "4"}, {"mode": "global"}, {"mode": 3}):
+            try: telltale.save_tensor("a", 1.0, **wrong)
+            except (TypeError, ValueError) as error: print(type(error).__name__)
+    """
+    run = telltale.python(script, stats_every=f"2:{STATS}:{ALL_MODES}").assert_clean()
+    assert run.out == "True\nFalse\nTrue\nTypeError\nValueError\nValueError\n"
+    assert [(row["step"], row["mode"]) for row in run.table("statistics")] == [(4, "GLOBAL"), (0, "PREDICT")]
+
+
 def test_what_no_plan_asks_for_is_not_taken(telltale):
     script = """
         import telltale
