@@ -17,7 +17,7 @@ class Collection {
 
   /// Whether any tensor of it is asked for at some step or other.
   bool Wanted() {
-    if (epoch_ != g_epoch) {
+    if (epoch_ != g_epoch || id_ == 0) {
       id_ = tt_tensor(name_.data(), name_.size(), "", 0);
       epoch_ = g_epoch;
     }
@@ -27,7 +27,7 @@ class Collection {
  private:
   std::string_view name_;
   std::uint32_t id_ = 0;
-  std::uint32_t epoch_ = 0;  ///< g_epoch for which `id_` holds; 0: never.
+  std::uint32_t epoch_ = 0;  ///< g_epoch for which `id_`, if any, holds; 0: never.
 };
 
 }  // namespace telltale::native

@@ -202,7 +202,7 @@ PyObject* CountSkipped(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   if (PyErr_Occurred() != nullptr) return nullptr;
   std::uint32_t reason = 0;
   if (g_recording != Recording::kOn) return None();
-  if (!NameId(args[0], &reason)) return nullptr;
+  if (args[0] != Py_None && !NameId(args[0], &reason)) return nullptr;
   tt_count_skipped(reason, n);
   return None();
 }
@@ -303,7 +303,8 @@ PyMethodDef g_functions[] = {
     {"step", Step, METH_NOARGS, "Closes the open step."},
     {"finish", Finish, METH_NOARGS, "Closes what is open, at exit."},
     {"name", Fast(Name), METH_FASTCALL, "name(text): announces a name, for the plan to answer it"},
-    {"count_skipped", Fast(CountSkipped), METH_FASTCALL, "count_skipped(reason, n)"},
+    {"count_skipped", Fast(CountSkipped), METH_FASTCALL,
+     "count_skipped(reason, n); None: without a reason"},
     {"compute_stats", Fast(ComputeStats), METH_FASTCALL, "compute_stats(address, count, dtype)"},
     {"hook_totals", HookTotals, METH_O, "hook_totals(hook) -> (calls, bytes, ns)"},
     {"copy_totals", CopyTotalsOf, METH_O, "copy_totals(to_host) -> (calls, bytes, ns)"},

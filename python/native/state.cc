@@ -63,7 +63,7 @@ bool NameId(PyObject* text, std::uint32_t* id) {
   if (PyBytes_AsStringAndSize(bytes.get(), &data, &size) != 0) return false;
   *id = tt_name(data, static_cast<std::size_t>(size));
   // Bounded: a name made anew at each call must not grow the training's memory.
-  if (!keep || PyDict_Size(g_name_ids) >= 65536) return true;
+  if (!keep || *id == 0 || PyDict_Size(g_name_ids) >= 65536) return true;
   Ref number(PyLong_FromUnsignedLong(*id));
   return number && PyDict_SetItem(g_name_ids, text, number.get()) == 0;
 }

@@ -239,6 +239,15 @@ def give(tensor: int, value: Any, take: int, step: int | None = None, mode: int 
     return give_array(tensor, value, take, step, mode)
 
 
+def nameless(collection: str, number: int = 1, step: int | None = None, mode: int | None = None) -> int:
+    """Of tensors whose names found no room nothing is taken, 0: they are counted as skipped where their collection
+    is due.
+    """
+    if number and probe.due(probe.tensor(collection, ""), step, OPEN if mode is None else mode):
+        probe.count_skipped(None, number)
+    return 0
+
+
 def save(
     collection: str,
     name: str,
@@ -255,7 +264,7 @@ def save(
         return False
     tensor = probe.tensor(collection, name)
     if tensor == 0:
-        return False
+        return bool(nameless(collection, 1, step, mode))
     if take is None:
         take = probe.due(tensor, step, OPEN if mode is None else mode)
     return bool(take) and give(tensor, array, take, step, mode)

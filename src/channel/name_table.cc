@@ -60,6 +60,7 @@ bool NameTable::Open(format::ArenaHeader* header, char* area) {
   area_ = area;
   capacity_ = header->names_bytes;
   limit_ = header->name_limit;
+  left_.store(capacity_, std::memory_order_relaxed);
   std::size_t slots = 64;
   while (slots < std::size_t{limit_} * 2) slots *= 2;
   slot_mask_ = slots - 1;
@@ -117,6 +118,9 @@ std::uint32_t NameTable::Intern(const char* text, std::size_t length) {
   std::size_t slot = 0;
   if (const std::uint32_t id = Find(text, length, hash, &slot); id != 0) return id;
 
+  // It only becomes less: a name that finds none takes no lock.
+  const auto has_room = [&] { return EntryBytes(length) <= left_.load(std::memory_order_relaxed); };
+  if (!has_room()) return Fold();
   for (int tries = 0; lock_.exchange(1, std::memory_order_acquire) != 0;) {
     if (++tries > kLockTries || stuck_.load(std::memory_order_relaxed) != 0) {
       stuck_.store(1, std::memory_order_relaxed);
@@ -126,7 +130,7 @@ std::uint32_t NameTable::Intern(const char* text, std::size_t length) {
   }
   stuck_.store(0, std::memory_order_relaxed);
   std::uint32_t id = Find(text, length, hash, &slot);
-  if (id == 0 && count() < limit_ && used_ + EntryBytes(length) <= capacity_) {
+  if (id == 0 && has_room()) {
     const auto bytes = static_cast<std::uint32_t>(length);
     std::memcpy(area_ + used_, &bytes, sizeof bytes);
     if (length > 0) std::memcpy(area_ + used_ + 4, text, length);
@@ -134,6 +138,7 @@ std::uint32_t NameTable::Intern(const char* text, std::size_t length) {
     count_.store(id, std::memory_order_relaxed);
     entries_[id] = {static_cast<std::uint32_t>(used_ + 4), bytes};
     used_ += EntryBytes(length);
+    left_.store(id == limit_ ? 0 : capacity_ - used_, std::memory_order_relaxed);
     // The consumer sees the text before any record that can name it.
     header_->names_published.store(used_, std::memory_order_release);
     slots_[slot].store(std::uint64_t{hash} << 32 | id, std::memory_order_release);

@@ -55,6 +55,7 @@ class NameTable {
       stuck_;  ///< A wait for the lock was in vain: nobody waits again for it.
   std::atomic<std::uint32_t> count_;  ///< Set under lock_.
   std::uint64_t used_;                ///< Bytes of the area; under lock_.
+  std::atomic<std::uint64_t> left_;   ///< Of those, for another name; set under lock_.
 };
 
 /// `length` cut to kMaxTextBytes, not inside a UTF-8 sequence.

@@ -7,6 +7,7 @@ import json
 import math
 
 import pytest
+from conftest import AWAIT_PLAN
 
 np = pytest.importorskip("numpy")
 
@@ -206,6 +207,56 @@ def test_a_name_that_is_cut_is_counted(telltale):
     """
     run = telltale.python(script, stats_every=f"1:{STATS}:{ALL_MODES}").assert_clean()
     assert run.processes()[0]["names_folded"] == 3
+
+
+FILL = """
+from telltale._native import probe
+at = 0
+while probe.tensor("fill", str(at)):
+    at += 1
+"""
+
+
+def test_what_has_no_name_is_counted_at_each_step_where_it_is_due(telltale):
+    script = (
+        SAVE
+        + FILL
+        + """
+for step in range(4):
+    assert not telltale.save_tensor("late", [1.0], collection="mine")
+    telltale.step()
+"""
+    )
+    run = telltale.python(script, stats_every=f"2:{STATS}").assert_clean()
+    assert run.table("statistics", name="late") == []
+    assert run.processes()[0]["skipped"] == 2
+
+
+def test_a_model_without_names_is_counted_at_each_step(telltale):
+    pytest.importorskip("torch")
+    script = (
+        "import torch\n"
+        + AWAIT_PLAN
+        + """
+def train(parts):
+    net = torch.nn.Sequential()
+    for name in parts:
+        net.add_module(name, torch.nn.Linear(4, 4))
+    optimizer = torch.optim.Adam(net.parameters())
+    for _ in range(3):
+        optimizer.zero_grad(); net(torch.ones(2, 4)).mean().backward(); optimizer.step()
+train("ab")
+"""
+        + "{fill}"
+        + """
+train("cd")
+"""
+    )
+    whole = telltale.python(script.format(fill=""), stats_every=f"1:{STATS}").assert_clean()
+    run = telltale.python(script.format(fill=FILL), stats_every=f"1:{STATS}").assert_clean()
+    missing = len(whole.table("statistics")) - len(run.table("statistics"))
+    assert missing > 3 * 2 * 2 * 2
+    assert [process["skipped"] for process in whole.processes() + run.processes()] == [0, missing]
 
 
 def test_the_binding_takes_buffers_addresses_and_nonsense(telltale):

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from types import ModuleType
 from typing import Any, Callable
 
-from ..._capture import TRAIN
+from ..._capture import TRAIN, nameless
 from ..._native import probe
 from ..._session import on_wake
 from . import modules, parameters, tensors
@@ -90,8 +90,10 @@ class _Entry:
                 probe.count_skipped("capture.names", 1)
                 continue
             if name_id is None:
-                name_id = self.ids[key] = probe.tensor(collection, self._name(what + suffix, number))
-            take = probe.due(name_id) if name_id else 0
+                name_id = probe.tensor(collection, self._name(what + suffix, number))
+                if name_id:
+                    self.ids[key] = name_id
+            take = probe.due(name_id) if name_id else nameless(collection)
             if take:
                 tensors.record(tensor, name_id, take)
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from types import ModuleType
 from typing import Any, Callable
 
+from ..._capture import nameless
 from ..._native import probe
 from ..._session import on_wake
 from . import device, modules, shards, tensors
@@ -26,14 +27,16 @@ class _Named:
 
     def __init__(self, parameters: list[Any], told: list[str]) -> None:
         self.told = told
-        self.ids = [
-            (probe.tensor(_collection(name), name), probe.tensor("gradients", "gradient/" + name))
-            for name in told
-        ]
-        self.table = self._pack(parameters, True)
-        self._without_gradients: bytearray | None = None
+        self._find_ids(parameters)
         # Nothing was left for us to see to when they were recorded last.
         self.plain = False
+
+    def _find_ids(self, parameters: list[Any]) -> None:
+        self.ids = [_ids_of(name) for name in self.told]
+        # Positions of which one has found no room.
+        self._nameless = [position for position, ids in enumerate(self.ids) if not all(ids)]
+        self.table = self._pack(parameters, True)
+        self._without_gradients: bytearray | None = None
 
     def _pack(self, parameters: list[Any], gradients: bool) -> bytearray:
         packed = bytearray()
@@ -49,12 +52,25 @@ class _Named:
                 self._without_gradients = self._pack(parameters, False)
             table = self._without_gradients
         refused = probe.record_parameters(parameters, table)
-        self.plain = refused is None
+        self.plain = refused is None and not self._nameless
         if refused is False:
             return False
         if refused:
             self.see_to(parameters, refused)
+        if self._nameless:
+            self._count_nameless(parameters, gradients)
         return True
+
+    def _count_nameless(self, parameters: list[Any], gradients: bool) -> None:
+        """Counts what is due of those without an id, and asks for room again."""
+        for collection in ("weights", "biases"):
+            of_it = [at for at in self._nameless if _collection(self.told[at]) == collection]
+            nameless(collection, sum(not self.ids[at][0] for at in of_it))
+        if gradients:
+            without = (at for at in self._nameless if not self.ids[at][1])
+            nameless("gradients", sum(parameters[at].grad is not None for at in without))
+        if all(_ids_of(self.told[self._nameless[0]])):
+            self._find_ids(parameters)
 
     def see_to(self, parameters: list[Any], refused: list[tuple[int, bool, int, int]]) -> None:
         """Records, or counts, what the binding has refused."""
@@ -83,6 +99,11 @@ _known: dict[int, _Known] = {}
 def _collection(name: str) -> str:
     last = name.partition(".shard.")[0].rpartition(".")[2]
     return "biases" if "bias" in last else "weights"
+
+
+def _ids_of(name: str) -> tuple[int, int]:
+    """Of a parameter and its gradient."""
+    return probe.tensor(_collection(name), name), probe.tensor("gradients", "gradient/" + name)
 
 
 def _name_all(groups: Iterable[list[Any]]) -> list[_Named]:
@@ -183,9 +204,11 @@ def _scaled_gradients(groups: list[list[Any]], known: _Known, scale: Any) -> Non
     with tensors.undisturbed():
         for named, parameters in zip(known.groups, groups):
             for parameter, (_, gradient_id) in zip(parameters, named.ids):
-                take = probe.due(gradient_id) if gradient_id else 0
-                gradient = parameter.grad if take else None
+                gradient = parameter.grad
                 if gradient is None:
+                    continue
+                take = probe.due(gradient_id) if gradient_id else nameless("gradients")
+                if not take:
                     continue
                 if readable:
                     tensors.record_scaled(gradient, gradient_id, take, scale)
@@ -221,10 +244,16 @@ def _state(optimizer: Any, groups: list[list[Any]], known: _Known) -> None:
                 if not isinstance(value, tensors.tensor_type):
                     continue
                 name_id = ids.get(key)
-                if name_id is None and len(ids) < _MAX_STATE:
-                    name_id = ids[key] = probe.tensor("optimizer_state", f"{named.told[position]}.{key}")
-                take = probe.due(name_id) if name_id else 0
-                if name_id and take:
+                if name_id is None:
+                    if len(ids) >= _MAX_STATE:
+                        continue
+                    name_id = probe.tensor("optimizer_state", f"{named.told[position]}.{key}")
+                    if not name_id:
+                        nameless("optimizer_state")
+                        continue
+                    ids[key] = name_id
+                take = probe.due(name_id)
+                if take:
                     tensors.record(value, name_id, take)
 
 
@@ -233,7 +262,8 @@ def on_evaluation(root: Any) -> None:
     parameters = list(root.parameters())
     known = _known.get(id(root))
     if known is not None and known.owner() is root and known.version == modules.version():
-        if not any(value and probe.due(value) for value, _ in known.groups[0].ids):
+        # Of what has no id: whether anything is due.
+        if not any(probe.due(value) for value, _ in known.groups[0].ids):
             return
     _record(root, [parameters], False)
 

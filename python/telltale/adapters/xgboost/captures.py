@@ -11,6 +11,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, Callable
 
+from ..._capture import nameless
 from ..._native import probe
 from . import events, hyperparameters, values
 
@@ -141,7 +142,7 @@ class Subject:
         found = []
         for index, name in enumerate(names):
             tensor = self._tensor(collection, name)
-            take = probe.due(tensor) if tensor else 0
+            take = probe.due(tensor) if tensor else nameless(collection)
             if take:
                 found.append((index, take))
         return found

@@ -9,6 +9,7 @@ import functools
 import re
 from typing import Any
 
+from ..._capture import nameless
 from ..._native import probe
 
 # Metrics that a training makes smaller: XGBoost's own, and custom ones called a loss or an error.
@@ -76,7 +77,7 @@ def _record_as_tensor(name: str, collection: str, value: float) -> None:
         if not probe.wanted(wanted):
             continue
         tensor = probe.tensor(wanted, name)
-        take = probe.due(tensor) if tensor else 0
+        take = probe.due(tensor) if tensor else nameless(wanted)
         if take:
             import numpy
 
