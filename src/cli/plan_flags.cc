@@ -200,8 +200,9 @@ std::vector<std::string> LikelySlips(const plan::CapturePlan& plan) {
     if (!when[kGlobal].Never() && std::all_of(when.begin(), when.begin() + kGlobal,
                                               [](const plan::When& w) { return w.Never(); })) {
       out.push_back(
-          fmt::format("The collection '{}' is taken in GLOBAL steps alone, which only C and C++ "
-                      "programs record: for those of a framework write train, eval or predict.",
+          fmt::format("The collection '{}' is taken in GLOBAL steps alone, which no framework has: "
+                      "it gets what the program saves in that mode; else write train, eval or "
+                      "predict.",
                       Printable(name)));
     }
     const bool by_name_alone =
