@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import array as _array
+import contextlib
 import math
 import sys
 from typing import Any, Callable
@@ -236,6 +237,9 @@ def give(tensor: int, value: Any, take: int, step: int | None = None, mode: int 
         numpy = sys.modules.get("numpy")
         if numpy is not None and (hasattr(value, "__array__") or isinstance(value, (list, tuple))):
             value = numpy.asarray(value)
+        elif isinstance(value, (list, tuple)):
+            with contextlib.suppress(TypeError, OverflowError):  # Nested, or no numbers: counted as skipped.
+                value = _array.array("q" if all(type(one) is int for one in value) else "d", value)
     return give_array(tensor, value, take, step, mode)
 
 

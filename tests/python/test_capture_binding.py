@@ -161,6 +161,21 @@ def test_a_tensor_of_a_step_and_a_mode_that_the_script_names(telltale):
     assert [(row["step"], row["mode"]) for row in run.table("statistics")] == [(4, "GLOBAL"), (0, "PREDICT")]
 
 
+def test_lists_of_numbers_need_no_numpy(telltale):
+    script = """
+        import sys, time, telltale
+        from telltale._native import probe
+        telltale.step()
+        while probe.plan_epoch() == 0: time.sleep(0.001)
+        for value in ([1.0, 3], (1, 2, 3), [], [[1.0]], ["a"]):
+            print(telltale.save_tensor("a", value, step=2))
+        print("numpy" in sys.modules)
+    """
+    run = telltale.python(script, stats_every=f"2:{STATS | SHAPE}:{ALL_MODES}").assert_clean()
+    assert run.out == "True\nTrue\nTrue\nFalse\nFalse\nFalse\n"
+    assert [(row["count"], row["mean"]) for row in run.table("statistics")][:2] == [(2, 2.0), (3, 2.0)]
+
+
 def test_what_no_plan_asks_for_is_not_taken(telltale):
     script = """
         import telltale
