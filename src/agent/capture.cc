@@ -90,12 +90,14 @@ Result<plan::CapturePlan> Capture::PlanOf(const std::string& body, std::int64_t 
     if (const auto trouble = json.find("trouble"); trouble != json.end() && trouble->is_string()) {
       return wrong(trouble->get<std::string>());
     }
+    const plan::Stands stands = base == "current" ? plan::Stands::kAdded : plan::Stands::kAlone;
     plan::CapturePlan asked;
     if (const auto plan = json.find("plan"); plan != json.end()) {
-      TELLTALE_ASSIGN_OR_RETURN(asked, plan::FromJson(JsonText(*plan)));
+      TELLTALE_ASSIGN_OR_RETURN(asked, plan::FromJson(JsonText(*plan), stands));
     } else if (const auto toml = json.find("toml"); toml != json.end() && toml->is_string()) {
-      TELLTALE_ASSIGN_OR_RETURN(asked, plan::FromToml(toml->get<std::string>(),
-                                                      json.value("where", std::string("plan"))));
+      TELLTALE_ASSIGN_OR_RETURN(
+          asked, plan::FromToml(toml->get<std::string>(), json.value("where", std::string("plan")),
+                                stands));
     } else {
       return wrong("the request holds neither plan nor toml");
     }

@@ -183,6 +183,21 @@ TEST_F(CaptureTest, AnAdditionLeavesTheBoundOnRawValues) {
   EXPECT_EQ(said[0].data["plan"]["slab_bytes"], 4096);
 }
 
+TEST_F(CaptureTest, AnAdditionWithoutCollectionsLeavesThoseThatAreHeld) {
+  auto capture = Open();
+  Ask(R"({"plan": {"collections": {"gradients": {"interval": 7}}}})");
+  Ask(R"({"base": "current", "plan": {"windows": {"w": {"steps": [9]}}}})");
+  Ask(R"({"base": "current", "toml": "[windows.v]\nsteps = [9]"})");
+  Tick(capture.get(), 1 * kMs);
+  auto said = Take();
+  ASSERT_GE(said.size(), 3U);
+  for (int i = 1; i < 3; ++i) {
+    ASSERT_EQ(said[i].kind, "plan") << said[i].message;
+    EXPECT_EQ(said[i].data["plan"]["windows"].size(), i);
+    EXPECT_EQ(said[i].data["plan"]["collections"], said[0].data["plan"]["collections"]);
+  }
+}
+
 TEST_F(CaptureTest, AWindowIsAddedToThePlanAndNamedAfterWhoAskedForIt) {
   auto capture = Open();
   const auto id = Ask(R"({"windows": {"": {"next": 5, "detail": ["ops"]}}})", "profile",

@@ -321,7 +321,7 @@ Check ReadWindows(const ordered_json& in, CapturePlan* out) {
 
 }  // namespace
 
-Check PlanFromJson(const ordered_json& in, CapturePlan* out) {
+Check PlanFromJson(const ordered_json& in, Stands stands, CapturePlan* out) {
   if (!in.is_object()) return Wrong("", "is not an object: write {\"level\": \"tensors\"}");
   const auto level = in.find("level");
   const auto collections = in.find("collections");
@@ -335,7 +335,7 @@ Check PlanFromJson(const ordered_json& in, CapturePlan* out) {
       if (!plan.ok()) return Wrong("level", "cannot be used: " + plan.status().message());
       *out = std::move(plan).value();
     }
-  } else if (collections == in.end()) {
+  } else if (collections == in.end() && stands == Stands::kAlone) {
     *out = DefaultPlan();
   }
   for (const auto& [key, value] : in.items()) {
@@ -417,12 +417,12 @@ CapturePlan Union(CapturePlan plan, const CapturePlan& more) {
 
 std::string ToJson(const CapturePlan& plan) { return JsonText(PlanToJson(plan)); }
 
-Result<CapturePlan> FromJson(std::string_view text) {
+Result<CapturePlan> FromJson(std::string_view text, Stands stands) {
   try {
     const auto json = ParseOrderedJson(text);
     CapturePlan plan;
     const auto wrong =
-        json.is_discarded() ? Check(Wrong("", "is not JSON")) : PlanFromJson(json, &plan);
+        json.is_discarded() ? Check(Wrong("", "is not JSON")) : PlanFromJson(json, stands, &plan);
     if (wrong) {
       return Status(Code::kUsage,
                     wrong->key.empty()

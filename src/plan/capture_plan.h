@@ -98,12 +98,15 @@ std::string TakeWords(std::uint32_t take, std::string_view separator = ", ");
 
 /// The plan as a JSON object with the keys of a plan file, for the run and for requests. FromJson
 /// reads it back: without a key `level` the plan is what the collections say, with it they are
-/// added to the level's; without both it is DefaultPlan(). kUsage says which key is wrong and what
+/// added to the level's; without both it is DefaultPlan(), or nothing of a plan that is added to
+/// another. kUsage says which key is wrong and what
 /// to write. Whether the patterns are any, Compiled::Create finds.
 std::string ToJson(const CapturePlan& plan);
-Result<CapturePlan> FromJson(std::string_view text);
+enum class Stands { kAlone, kAdded };
+Result<CapturePlan> FromJson(std::string_view text, Stands stands = Stands::kAlone);
 /// A plan file; docs/formats/plan.md. `where`: its name, for messages, which name the line.
-Result<CapturePlan> FromToml(std::string_view text, std::string_view where);
+Result<CapturePlan> FromToml(std::string_view text, std::string_view where,
+                             Stands stands = Stands::kAlone);
 std::string ToToml(const CapturePlan& plan);
 
 }  // namespace telltale::plan

@@ -11,7 +11,7 @@
 namespace telltale::plan {
 
 /// They may throw what nlohmann::json does; their callers turn that into a Status.
-Check PlanFromJson(const nlohmann::ordered_json& in, CapturePlan* out);
+Check PlanFromJson(const nlohmann::ordered_json& in, Stands stands, CapturePlan* out);
 Check CollectionFromJson(const std::string& name, const nlohmann::ordered_json& in,
                          const std::string& path, Collection* out);
 nlohmann::ordered_json PlanToJson(const CapturePlan& plan);

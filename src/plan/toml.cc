@@ -52,12 +52,12 @@ void WriteKeys(const ordered_json& table, std::string* out) {
 
 }  // namespace
 
-Result<CapturePlan> FromToml(std::string_view text, std::string_view where) {
+Result<CapturePlan> FromToml(std::string_view text, std::string_view where, Stands stands) {
   TELLTALE_ASSIGN_OR_RETURN(const TomlTree tree,
                             TomlTree::Parse(text, where, "docs/formats/plan.md"));
   try {
     CapturePlan plan;
-    if (const auto wrong = PlanFromJson(tree.root(), &plan); wrong) {
+    if (const auto wrong = PlanFromJson(tree.root(), stands, &plan); wrong) {
       return Status(Code::kUsage, fmt::format("{}: {} {}", tree.PlaceOf(wrong->key),
                                               wrong->key.empty() ? "it" : wrong->key, wrong->what));
     }
