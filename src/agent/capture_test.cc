@@ -106,6 +106,16 @@ class CaptureTest : public ::testing::Test {
     return producers;
   }
 
+  /// Gives the probe a control page, and its process to `capture`.
+  static Capture::Producers Watch(Capture* capture, channel::TestProducer* probe) {
+    auto page = channel::ControlPage::Create(16);
+    EXPECT_TRUE(page.ok());
+    EXPECT_TRUE((*probe)->UseControlPage(page->ReadOnlyFd()->release()));
+    Capture::Producers producers = Adopt(probe, page->fd());
+    capture->Introduce(producers[0].get());
+    return producers;
+  }
+
   /// Twenty steps of 10 ms, a fifth of which is ours.
   void TrainDear(Capture* capture) {
     format::Rows rows;
@@ -376,11 +386,7 @@ TEST_F(CaptureTest, ALongListFollowsAProgramThatNumbersItsOwnSteps) {
   plan_ = plan::FromJson(R"({"collections": {"losses": {"steps": [)" + steps + "]}}}").value();
   auto capture = Open();
   channel::TestProducer probe;
-  auto page = channel::ControlPage::Create(16);
-  ASSERT_TRUE(page.ok());
-  ASSERT_TRUE(probe->UseControlPage(page->ReadOnlyFd()->release()));
-  const auto producers = Adopt(&probe, page->fd());
-  capture->Introduce(producers[0].get());
+  const auto producers = Watch(capture.get(), &probe);
   constexpr std::size_t kGlobal = 3;
   const auto first = [&] { return RuleOf(probe).when[kGlobal].list[0]; };
   EXPECT_EQ(first(), 0);
@@ -431,11 +437,7 @@ TEST_F(CaptureTest, AWindowLeavesThinnedWhatTheGovernorHasThinned) {
   plan_ = plan::PlanOfLevel("all").value();
   auto capture = Open();
   channel::TestProducer probe;
-  auto page = channel::ControlPage::Create(16);
-  ASSERT_TRUE(page.ok());
-  ASSERT_TRUE(probe->UseControlPage(page->ReadOnlyFd()->release()));
-  const auto producers = Adopt(&probe, page->fd());
-  capture->Introduce(producers[0].get());
+  const auto producers = Watch(capture.get(), &probe);
   TrainDear(capture.get());
   const auto stretch = Take().at(0).data["stretch"];
   Ask(R"({"windows": {"": {"next": 5}}})", "profile");
