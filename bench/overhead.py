@@ -85,7 +85,18 @@ from typing import Any
 
 from slices import BusyTrainer, take_slices
 from smdebug_peer import smdebug_python
-from turns import ROOT, STEP, TELLTALE, Trainer, WatchedTrainer, calm_ms, fail, median_interval, query
+from turns import (
+    ROOT,
+    STEP,
+    TELLTALE,
+    Trainer,
+    WatchedTrainer,
+    calm_ms,
+    fail,
+    histogram_threads,
+    median_interval,
+    query,
+)
 
 CPUINFO = pathlib.Path("/proc/cpuinfo")
 BLAS = pathlib.Path("/usr/lib/x86_64-linux-gnu/libblas.so.3")
@@ -97,7 +108,6 @@ MAX_AGAIN = 20
 DEFAULT_LEVEL = "steps"
 STATISTICS_EVERY = 100  # Steps; the default plan's.
 SMDEBUG_EVERY = 3
-HELPER = "telltale-stats\n"
 BUSY_ROUNDS = 6  # With a training beside a busy core, where they go by slices.
 
 
@@ -142,7 +152,9 @@ class Ratios:
     calm_plain: list[float] = field(default_factory=list)
     calm_ms: list[float] = field(default_factory=list)
     whole: list[float] = field(default_factory=list)  # As `watched`, by whole turns.
-    stretch: list[float] = field(default_factory=list)  # The governor's, at the end.
+    stretch: list[float] = field(
+        default_factory=list
+    )  # The governor's, at the end; with --level all in the slices.
     again: int = 0  # Rounds that were taken again: with --level all, what costs less than the others.
     exceeded: list[int] = field(default_factory=list)  # How often it had nothing left to stretch.
     thinned: list[str] = field(default_factory=list)  # What the report says of that; with --level all alone.
@@ -388,11 +400,10 @@ def settle(watched: WatchedTrainer, run: pathlib.Path, level: str, turns: int) -
 def free_helper(watched: WatchedTrainer) -> bool:
     """Lets the thread that makes histograms run where it likes, as it does where it is there before train_step.py keeps
     its main thread, and so the threads that this one makes, on a core; False: it is not there yet."""
-    for task in (task for pid in watched.processes() for task in pathlib.Path(f"/proc/{pid}/task").glob("*")):
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            if (task / "comm").read_text(encoding="utf-8") == HELPER:
-                os.sched_setaffinity(int(task.name), os.sched_getaffinity(0))
-                return True
+    for task in (task for pid in watched.processes() for task in histogram_threads(pid)):
+        with contextlib.suppress(ProcessLookupError):
+            os.sched_setaffinity(int(task.name), os.sched_getaffinity(0))
+            return True
     return False
 
 

@@ -16,6 +16,7 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from typing import NoReturn
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -130,6 +131,14 @@ def cpu_ns(pid: int) -> int:
     return spent
 
 
+def histogram_threads(pid: int) -> Iterator[pathlib.Path]:
+    """/proc's folder of the thread of a training that makes its histograms, where there is one."""
+    for task in pathlib.Path(f"/proc/{pid}/task").glob("*"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            if (task / "comm").read_text(encoding="utf-8") == "telltale-stats\n":
+                yield task
+
+
 class WatchedTrainer(Trainer):
     """The one under `telltale run`. Between its turns nothing of Telltale runs; with `keep_grandchildren` what a helper
     has started (an import of a window) goes on."""
@@ -158,12 +167,9 @@ class WatchedTrainer(Trainer):
 
     @staticmethod
     def helper_runs(pid: int) -> bool:
-        for task in (
-            pathlib.Path(f"/proc/{pid}/task").iterdir() if pathlib.Path(f"/proc/{pid}").exists() else ()
-        ):
+        for task in histogram_threads(pid):
             with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-                name, _, rest = (task / "stat").read_text(encoding="utf-8").rpartition(") ")
-                if name.endswith("(telltale-stats") and rest.startswith("R"):
+                if (task / "stat").read_text(encoding="utf-8").rpartition(") ")[2].startswith("R"):
                     return True
         return False
 
