@@ -204,13 +204,14 @@ def _scaled_gradients(groups: list[list[Any]], known: _Known, scale: Any) -> Non
     with tensors.undisturbed():
         for named, parameters in zip(known.groups, groups):
             for parameter, (_, gradient_id) in zip(parameters, named.ids):
-                gradient = parameter.grad
+                # Of what has no id: whether anything is due.
+                take = probe.due(gradient_id)
+                gradient = parameter.grad if take else None
                 if gradient is None:
                     continue
-                take = probe.due(gradient_id) if gradient_id else nameless("gradients")
-                if not take:
-                    continue
-                if readable:
+                if not gradient_id:
+                    nameless("gradients")
+                elif readable:
                     tensors.record_scaled(gradient, gradient_id, take, scale)
                 else:
                     probe.count_skipped("capture.scaled_gradients", 1)
