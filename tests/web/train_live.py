@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A training that goes on until the file STOP is there: train_live.py STOP."""
+"""A training that goes on until the file STOP is there: train_live.py STOP. The garbage collector stops it once for
+milliseconds, so that a scalar `gc_ms` is there which does not move.
+"""
 
+import gc
 import os
 import sys
 
@@ -14,9 +17,13 @@ data = torch.utils.data.TensorDataset(torch.randn(512, 64), torch.randint(0, 10,
 loader = torch.utils.data.DataLoader(data, batch_size=32, shuffle=True)
 optimizer = torch.optim.SGD(net.parameters(), lr=0.05)
 criterion = nn.CrossEntropyLoss()
+garbage: list[list[int]] | None = [[] for _ in range(300_000)]
 while not os.path.exists(sys.argv[1]):
     for x, y in loader:
         optimizer.zero_grad()
         loss = criterion(net(x), y)
         loss.backward()
         optimizer.step()
+        if garbage:
+            gc.collect()
+            garbage = None
