@@ -32,9 +32,10 @@ QUIET_ENV = {
     "OMP_NUM_THREADS": "1",
     "TF_CPP_MIN_LOG_LEVEL": "3",
     "TF_ENABLE_ONEDNN_OPTS": "0",
-    "CUDA_VISIBLE_DEVICES": "",
     "PYTHONHASHSEED": "0",
 }
+if "TELLTALE_TEST_CUDA" not in os.environ:
+    QUIET_ENV["CUDA_VISIBLE_DEVICES"] = ""
 
 
 class Recorded:

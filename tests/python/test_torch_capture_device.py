@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import math
 import sys
 from pathlib import Path
@@ -45,12 +46,16 @@ class Probe:
         self.slab = 256 << 20
         # By id: the memory is read as of this tensor's dtype.
         self.like: dict = {}
+        self.kept: list = []
 
     def current(self):
         return self.moment
 
     def count_skipped(self, reason, n):
         self.skipped[reason] = self.skipped.get(reason, 0) + n
+
+    def keep_forever(self, thing):
+        self.kept.append(thing)
 
     def sample_size(self, name_id):
         return self.most
@@ -278,6 +283,65 @@ def test_a_step_is_one_copy_and_nobody_waits(probe):
     assert cuda.calls[begin : begin + 4] == ["begin", "hold", "end", "release"]
     device.end_step()
     assert {step for _, step in probe.rows} == {7, 8, 9, 10} and probe.skipped == {}
+
+
+def test_what_many_callbacks_give_is_reduced_once_a_step(probe):
+    def launched(parts):
+        operations = Operations()
+        with operations:
+            for part in parts:
+                for name_id, tensor in part:
+                    assert device.add(tensor, name_id, 0, None, STATS | MORE)
+                device.launch()
+            device.end_step()
+        return sum(
+            name.startswith("aten.vector_norm") or "linalg_vector_norm" in name for name in operations.seen
+        )
+
+    torch.manual_seed(0)
+    tensors = [torch.randn(50 * number, 30) for number in range(1, 41)]
+    numbered = [(name_id, tensor.as_subclass(OnDevice)) for name_id, tensor in enumerate(tensors, 1)]
+    together = launched([numbered])
+    probe.moment = (8, 0)
+    assert launched([[one] for one in numbered]) == together > 0
+    device.end_step()
+    for step in (7, 8):
+        for name_id, tensor in enumerate(tensors, 1):
+            check(probe.rows[name_id, step], tensor)
+    assert len(probe.rows) == 80 and probe.skipped == {}
+
+
+def test_results_of_an_end_that_come_soon_are_waited_for(probe, monkeypatch):
+    asked = 0
+
+    def soon(_):
+        nonlocal asked
+        asked += 1
+        return asked > 5
+
+    monkeypatch.setattr(Event, "query", soon)
+    give([torch.ones(3)])
+    device._drain_last()
+    assert probe.rows.keys() == {(1, 7)} and probe.skipped == {}
+
+
+def test_an_end_frees_nothing(probe):
+    """After an error of the device a call into CUDA, as which pinned memory is freed, ends the process."""
+    give_and_record([torch.ones(1 << 18)], take=STATS | RAW)
+    (known,) = device._devices.values()
+    device._drain_last()
+    (kept,) = probe.kept
+    assert list(kept.values()) == [known] and device._devices == {}
+
+    def broken(_):
+        raise RuntimeError("CUDA error: device-side assert triggered")
+
+    give([torch.ones(3)])
+    (known,) = device._devices.values()
+    known.cuda.event = functools.partial(broken, None)
+    with pytest.raises(RuntimeError):
+        device._drain_last()
+    assert list(probe.kept[1].values()) == [known] and device._devices == {}
 
 
 def test_results_that_are_late_keep_the_step_of_their_time(probe, monkeypatch):
@@ -542,8 +606,8 @@ def test_more_is_asked_of_the_device_only_where_the_plan_asks(probe):
         operations = Operations()
         with operations:
             give(tensors, take=take)
+            device.end_step()
         seen.append(operations.seen)
-        device.end_step()
     device.end_step()
     assert not any("frexp" in name for name in seen[0]) and any("frexp" in name for name in seen[1])
     assert len(seen[0]) < len(seen[1])
@@ -838,15 +902,18 @@ def test_values_that_are_lost_give_their_memory_back(probe, monkeypatch):
         device.end_step()
     assert probe.skipped == {"capture.device_late": 10 - device._BUFFERS}
     assert probe.shapes.keys() == {(1, step) for step in range(device._BUFFERS, 10)}
+    pools = only().pools
     device._drain_last()
     assert probe.skipped == {"capture.device_late": 10} and len(probe.shapes) == 10
+    assert not any(block.live for pool in (pools._values, pools._samples) for block in pool._blocks)
+    monkeypatch.setattr(device_values, "_pinned", {})
     monkeypatch.setattr(Event, "done", True)
 
     def broken(*arguments):
         raise RuntimeError("out of memory")
 
     with monkeypatch.context() as patch:
-        patch.setattr(device, "_chunks", broken)
+        patch.setattr(device, "_copy_tables", broken)
         for step in range(10, 30):
             probe.moment = (step, 0)
             with pytest.raises(RuntimeError):
@@ -911,12 +978,38 @@ def test_what_a_callback_added_before_it_failed_is_not_kept(probe):
     assert not device.waiting() and probe.skipped == {"capture.failed": 1}
 
 
+def test_what_a_failure_leaves_of_a_step_is_counted(probe, monkeypatch):
+    """Whose rows are whose is not known any more; the next step is whole."""
+    with monkeypatch.context() as patch:
+        give([torch.ones(3), torch.ones(4)])
+
+        def fail(*_):
+            raise RuntimeError("CUDA out of memory")
+
+        patch.setattr(device, "_table", fail)
+        with pytest.raises(RuntimeError):
+            give([torch.ones(3), torch.ones(3)])
+        assert probe.skipped == {"capture.failed": 2 + 1}
+    for where in ("_row_statistics", "_sum_up"):
+        probe.skipped.clear()
+        give([torch.ones(3), torch.ones(4)])
+        with monkeypatch.context() as patch:
+            patch.setattr(device, where, fail)
+            with pytest.raises(RuntimeError):
+                device.end_step()
+        assert probe.skipped == {"capture.failed": 1}
+    assert probe.rows == {}
+    probe.moment = (8, 0)
+    give_and_record([torch.ones(3), torch.ones(4)])
+    assert probe.rows.keys() == {(1, 8), (2, 8)}
+
+
 def test_what_a_failure_leaves_of_a_batch_is_counted(probe, monkeypatch):
     def fail(*_):
         raise RuntimeError("CUDA out of memory")
 
     give_and_record([torch.ones(3)])
-    monkeypatch.setattr(device, "_reduce", fail)
+    monkeypatch.setattr(device, "_take", fail)
     with pytest.raises(RuntimeError):
         give(
             [

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Statistics of tensors on CUDA devices, without ever waiting for one.
 
-What is due of one callback is reduced in one batch a dtype, on a side stream: the tensors are copied one
-behind the other into rows of one matrix (a chunk at most 4 Mi elements), each reduction is one kernel over all
-rows, and the rows of a tensor are summed up in float64. The user's stream waits, on the device, until the
-tensors have been copied, since it may change them next; the host waits for nothing. Of a large model no more
-than 256 MiB are copied at a time, values (device_values.py) included: the device's memory is the training's.
+What is due of one callback is copied, on a side stream, into rows of a table (the tensors one behind the other, at
+most 4 Mi elements), since the user may change it next: the user's stream waits, on the device, until that is done;
+the host waits for nothing. At the end of the step all tables of one dtype are reduced in one batch, each reduction
+one kernel over all rows, and the rows of a tensor are summed up in float64. Of a large model no more than 64 MiB
+wait so, or are copied at a time, beside as much of values (device_values.py): the device's memory is the training's.
 The results of a step are copied once, to pinned memory of a bounded pool, and recorded, at the step and mode of
 their time, when an event says that the copy is done. Where the pool is empty they are counted as skipped.
 
@@ -16,10 +16,11 @@ from __future__ import annotations
 
 import math
 import os
+import time
 from collections import deque
 from collections.abc import Iterator
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any, Callable, NamedTuple
 
 from ..._capture import TAKE_HISTOGRAM, TAKE_MORE, TAKE_RAW, TAKE_STATS
 from ..._native import probe
@@ -29,8 +30,8 @@ from . import device_values
 _ROW = 2048
 _CHUNK_ROWS = 2048
 # Copies that wait for their reduction. Beside them: the chunk that ends them, what of it was converted (each at
-# most 32 MiB, of float64) and 64 MiB of values.
-_MAX_COPIED_BYTES = 128 << 20
+# most 32 MiB, of float64), what a reduction makes of a chunk on its way, and 64 MiB of values.
+_MAX_COPIED_BYTES = 64 << 20
 # A copy of a whole tensor, where its elements are no block of memory.
 _MAX_WHOLE_BYTES = 128 << 20
 # What is known of each row: NaN, finite and zero elements, smallest, largest, sum, sum of absolute values, of
@@ -48,6 +49,8 @@ _REDUCED = TAKE_STATS | TAKE_MORE | TAKE_HISTOGRAM
 _CAPACITY = 8192
 _BUFFERS = 4
 _MAX_LAYOUTS = 64
+# So long the end of a process waits in all for what is on its way: what a training did last is what its end is about.
+_LAST_WAIT_S = 0.25
 
 _torch: Any = None
 
@@ -126,14 +129,39 @@ class _Meta:
         self.width = width
         self.values = values
 
+    def lose_values(self) -> None:
+        if self.values is not None:
+            self.values.lose()
+
+
+class _Group:
+    """Tensors of a step that are reduced together: of one dtype, with the same statistics and the same scale."""
+
+    __slots__ = ("inverse", "lengths", "metas", "more", "tables", "whole")
+
+    def __init__(self, more: bool, inverse: Any) -> None:
+        self.more = more
+        # What their values are multiplied by, one element on the device, or None.
+        self.inverse = inverse
+        self.metas: list[_Meta] = []
+        # Rows of each tensor.
+        self.lengths: list[int] = []
+        # Copies that wait for their reduction, and what is known of the rows before them.
+        self.tables: list[Any] = []
+        self.whole: list[Any] = []
+
 
 class _Device:
-    """One device: its stream, its results that have not been copied, its copies on their way."""
+    """One device: its stream, what of the step has not been copied to the host, its copies on their way."""
 
     def __init__(self, cuda: Any) -> None:
         self.cuda = cuda
-        self.results: list[tuple[Any, list[_Meta]]] = []
-        # Numbers in them.
+        self.groups: dict[tuple[Any, bool, int], _Group] = {}
+        # Bytes of the groups' tables.
+        self.copied = 0
+        # Those of which values alone are on their way.
+        self.alone: list[_Meta] = []
+        # Numbers that the results will be.
         self.held = 0
         self.flying: deque[tuple[Any, Any, list[_Meta]]] = deque()
         self.free: list[Any] = []
@@ -142,10 +170,32 @@ class _Device:
         self.pools = device_values.Pools(cuda)
         self.moment: tuple[int, int] | None = None
 
+    def step_metas(self) -> list[_Meta]:
+        """Of the step whose results have not been copied yet."""
+        return [meta for group in self.groups.values() for meta in group.metas] + self.alone
+
+    def forget_step(self) -> None:
+        self.groups = {}
+        self.alone = []
+        self.copied = self.held = 0
+
 
 # Held only while a callback runs.
 _waiting: list[_Item] = []
 _devices: dict[Any, _Device] = {}
+# Of the end of the process, once it has come.
+_deadline: float | None = None
+
+
+def await_last(arrived: Callable[[], bool]) -> None:
+    """At the end of the process: asks until all has arrived, or the time for that is over. A device that hangs must
+    not hold up the end.
+    """
+    global _deadline
+    if _deadline is None:
+        _deadline = time.monotonic() + _LAST_WAIT_S
+    while not arrived() and time.monotonic() < _deadline:
+        time.sleep(0.0005)
 
 
 def add(tensor: Any, name_id: int, dtype: int, scale: Any = None, take: int = TAKE_STATS) -> bool:
@@ -180,7 +230,7 @@ def in_use() -> bool:
 
 
 def launch() -> None:
-    """Starts the reductions of all that was added."""
+    """Starts the copies of all that was added."""
     items = list(_waiting)
     _waiting.clear()
     if Cuda.capturing():
@@ -197,7 +247,7 @@ def launch() -> None:
             if known is None:
                 known = _devices[device] = _Device(Cuda(device))
             _drain(known)
-            _reduce(known, group, probe.current())
+            _take(known, group, probe.current())
             left -= len(group)
     except Exception:
         # One of them is the caller's to count.
@@ -215,7 +265,7 @@ def _refuse(reason: str, items: list[_Item]) -> None:
 
 
 def end_step() -> None:
-    """Starts the copy of a step's results, and records those that have arrived."""
+    """Starts the reductions of a step and the copy of their results, and records those that have arrived."""
     if not _devices or Cuda.capturing():
         return
     for device in _devices.values():
@@ -249,8 +299,8 @@ def _widened(piece: Any) -> Any:
     return piece.to(_torch.float64)
 
 
-def _reduce(device: _Device, items: list[_Item], moment: tuple[int, int]) -> None:
-    """Starts the reduction of tensors of one dtype that have the same scale, and the copies of their values."""
+def _take(device: _Device, items: list[_Item], moment: tuple[int, int]) -> None:
+    """Starts the copies of tensors of one dtype that have the same scale, and of their values."""
     more = bool(items[0].take & TAKE_MORE)
     width = _COLUMNS + _MORE_COLUMNS if more else _COLUMNS
     reduced = [item for item in items if item.take & _REDUCED]
@@ -262,7 +312,6 @@ def _reduce(device: _Device, items: list[_Item], moment: tuple[int, int]) -> Non
     if not reduced and not alone:
         return
     scale = items[0].scale
-    matrix = None
     with device.cuda.side():
         # Before the user's stream goes on: the scaler frees it after the step.
         inverse = None if scale is None else _inverse(scale, items[0].tensor.device)
@@ -272,17 +321,15 @@ def _reduce(device: _Device, items: list[_Item], moment: tuple[int, int]) -> Non
             taken = [_Meta(item, moment, 0, batch.add(item)) for item in alone]
             batch.gather()
             if metas:
-                matrix = _chunks(device, (item.tensor.detach() for item in reduced), metas, more)
-                if inverse is not None:
-                    matrix = _divided(matrix, inverse)
-            else:
-                device.cuda.hold_user()
+                _copy_rows(device, (items[0].tensor.dtype, more), inverse, reduced, metas)
+            # All has been copied; what follows reads our own memory.
+            device.cuda.hold_user()
             batch.send()
         except BaseException:
             batch.fail()
             raise
     device.cuda.release_user()
-    device.results.append((matrix, metas + [meta for meta in taken if meta.values is not None]))
+    device.alone += [meta for meta in taken if meta.values is not None]
     device.held += width * len(metas)
     device.moment = moment
 
@@ -307,41 +354,51 @@ def _divided(matrix: Any, inverse: Any) -> Any:
     return matrix
 
 
-def _chunks(device: _Device, tensors: Iterator[Any], metas: list[_Meta], more: bool) -> Any:
-    """One row of results for each tensor."""
+def _copy_rows(
+    device: _Device, kind: tuple[Any, bool], inverse: Any, items: list[_Item], metas: list[_Meta]
+) -> None:
+    """Adds the rows of tensors to the group of their kind (dtype, whether _MORE_COLUMNS are asked for)."""
+    # Each scale of a callback is a tensor of its own.
+    key = (*kind, id(inverse))
+    group = device.groups.setdefault(key, _Group(kind[1], inverse))
+    try:
+        lengths = _copy_tables(device, group, items, metas)
+    except BaseException:
+        # Of the group it is not known any more which rows are whose.
+        del device.groups[key]
+        device.held -= sum(meta.width for meta in group.metas)
+        _lose("capture.failed", group.metas)
+        raise
+    group.metas += metas
+    group.lengths += lengths
+
+
+def _copy_tables(device: _Device, group: _Group, items: list[_Item], metas: list[_Meta]) -> list[int]:
+    """Copies tensors into tables of the group; returns how many rows each has."""
     chunk: list[Any] = []
     lengths: list[int] = []
     rows = 0
     filler: Any = None
-    tables: list[Any] = []
-    # Bytes of the tables, and of copies that are in them or in the chunk.
-    copied = 0
-    # Of the copy that is being cut.
-    own = 0
-    whole: list[Any] = []
-
-    def reduce_tables() -> None:
-        nonlocal copied
-        whole.extend(_all_statistics(table) if more else _row_statistics(table) for table in tables)
-        tables.clear()
-        copied = 0
+    # Bytes of copies of whole tensors: of the one that is being cut, and of those that are in the chunk.
+    own = loose = 0
 
     def close_chunk() -> None:
-        nonlocal rows, copied
+        nonlocal rows, loose
         table = _table(chunk, rows)
-        tables.append(table)
+        group.tables.append(table)
         chunk.clear()
-        rows = 0
-        copied += table.numel() * table.element_size()
-        if copied + own > _MAX_COPIED_BYTES:
-            reduce_tables()
+        rows = loose = 0
+        device.copied += table.numel() * table.element_size()
+        if device.copied + own > _MAX_COPIED_BYTES:
+            _reduce_tables(device)
 
-    for tensor, meta in zip(tensors, metas):
+    for item, meta in zip(items, metas):
+        tensor = item.tensor.detach()
         own = device_values.whole_bytes(tensor)
-        if own and copied + own > _MAX_COPIED_BYTES:
+        if own and device.copied + loose + own > _MAX_COPIED_BYTES:
             if chunk:
                 close_chunk()
-            reduce_tables()
+            _reduce_tables(device)
         elements = device_values.flat(tensor)
         count = meta.count
         at = 0
@@ -363,16 +420,49 @@ def _chunks(device: _Device, tensors: Iterator[Any], metas: list[_Meta], more: b
             if rows >= _CHUNK_ROWS:
                 close_chunk()
         lengths.append(total)
-        # The rest of it lives as long as the chunk.
-        copied += own
+        if chunk:
+            # The rest of it lives as long as the chunk.
+            loose += own
         own = 0
         del elements, piece
     if chunk:
         close_chunk()
-    # All has been copied; what follows reads our own memory.
-    device.cuda.hold_user()
-    reduce_tables()
-    return _sum_up(whole[0] if len(whole) == 1 else _torch.cat(whole), _layout(device, lengths))
+    return lengths
+
+
+def _reduce_tables(device: _Device) -> None:
+    """Starts the reductions of all copies that wait for theirs: their memory is free again then."""
+    for group in device.groups.values():
+        for table in _joined(group.tables):
+            group.whole.append(_all_statistics(table) if group.more else _row_statistics(table))
+        group.tables.clear()
+    device.copied = 0
+
+
+def _joined(tables: list[Any]) -> Iterator[Any]:
+    """Small tables as one, of a chunk's rows at most: each reduction is as many kernels, however few its rows."""
+    part: list[Any] = []
+    rows = 0
+    for table in tables:
+        if part and rows + table.shape[0] > _CHUNK_ROWS:
+            yield part[0] if len(part) == 1 else _torch.cat(part)
+            part = []
+            rows = 0
+        part.append(table)
+        rows += table.shape[0]
+    if part:
+        yield part[0] if len(part) == 1 else _torch.cat(part)
+
+
+def _results(device: _Device) -> list[Any]:
+    """Of each group a row of results for each tensor."""
+    _reduce_tables(device)
+    found: list[Any] = []
+    for group in device.groups.values():
+        whole = group.whole[0] if len(group.whole) == 1 else _torch.cat(group.whole)
+        matrix = _sum_up(whole, _layout(device, group.lengths))
+        found.append(matrix if group.inverse is None else _divided(matrix, group.inverse))
+    return found
 
 
 def _table(chunk: list[Any], rows: int) -> Any:
@@ -401,29 +491,35 @@ def _layout(device: _Device, lengths: list[int]) -> Any:
 
 def _row_statistics(table: Any) -> Any:
     """(rows, _ROW) of any float dtype -> (rows, _COLUMNS) float64."""
+    return _statistics(table, table.to(_torch.float64))
+
+
+def _statistics(table: Any, x: Any) -> Any:
+    """`x`: the table as float64. A sum of another dtype would copy what it sums each time."""
     t = _torch
-    x = table if table.dtype in (t.float32, t.float64) else table.to(t.float32)
-    double = {"dtype": t.float64}
-    finite = t.isfinite(x)
-    number = finite.sum(1, **double)
+    norm = t.linalg.vector_norm
+    inf = math.inf
     # Zero where not finite, so that nothing below has to look again.
-    clean = t.where(finite, x, t.zeros((), dtype=x.dtype, device=x.device))
-    total = clean.sum(1, **double)
-    mean = (total / number.clamp(min=1)).to(x.dtype)
-    off = t.where(finite, x - mean[:, None], t.zeros((), dtype=x.dtype, device=x.device))
-    off_sum = off.sum(1, **double)
-    # The mean was rounded: what it is off by is taken back.
-    spread = t.linalg.vector_norm(off, 2, dim=1, **double).square() - off_sum.square() / number.clamp(min=1)
-    infinity = t.full((), math.inf, dtype=x.dtype, device=x.device)
+    clean = x.nan_to_num(0.0, 0.0, 0.0)
+    # The norm of order 0 is the number of those that are not 0, NaN among them.
+    not_zero = norm(x, 0, dim=1)
+    number = _ROW - not_zero + norm(clean, 0, dim=1)
+    at_least_one = number.clamp(min=1)
+    total = clean.sum(1)
+    # Rounded as the elements are, so that equal ones deviate by nothing; what it is off by is taken back.
+    exact = t.float64 if table.dtype == t.float64 else t.float32
+    mean = (total / at_least_one).to(exact).to(t.float64)
+    off = (x - mean[:, None]).nan_to_num(0.0, 0.0, 0.0)
+    spread = norm(off, 2, dim=1).square() - off.sum(1).square() / at_least_one
     columns = (
-        t.isnan(x).sum(1, **double),
+        not_zero - norm(x.nan_to_num(0.0, 1.0, 1.0), 0, dim=1),
         number,
-        (x == 0).sum(1, **double),
-        t.where(finite, x, infinity).amin(1).to(t.float64),
-        t.where(finite, x, -infinity).amax(1).to(t.float64),
+        _ROW - not_zero,
+        x.nan_to_num(inf, inf, inf).amin(1),
+        x.nan_to_num(-inf, -inf, -inf).amax(1),
         total,
-        t.linalg.vector_norm(clean, 1, dim=1, **double),
-        t.linalg.vector_norm(clean, 2, dim=1, **double).square(),
+        norm(clean, 1, dim=1),
+        norm(clean, 2, dim=1).square(),
         spread.clamp(min=0),
     )
     return t.stack(columns, 1)
@@ -432,27 +528,28 @@ def _row_statistics(table: Any) -> Any:
 def _all_statistics(table: Any) -> Any:
     """As _row_statistics, and what _MORE_COLUMNS are."""
     t = _torch
-    x = table if table.dtype in (t.float32, t.float64) else table.to(t.float32)
-    double = {"dtype": t.float64}
-    finite = t.isfinite(x)
-    number = finite.sum(1, **double).clamp(min=1)
-    zero, one = (t.full((), value, dtype=x.dtype, device=x.device) for value in (0.0, 1.0))
-    size = t.where(finite, x.abs(), zero)
-    mean = (size.sum(1, **double) / number).to(x.dtype)
-    off = t.where(finite, size - mean[:, None], zero)
-    spread = t.linalg.vector_norm(off, 2, dim=1, **double).square() - off.sum(1, **double).square() / number
-    infinity = t.full((), math.inf, dtype=x.dtype, device=x.device)
+    x = table.to(t.float64)
+    base = _statistics(table, x)
+    number = base[:, 1].clamp(min=1)
+    size = x.abs()
+    exact = t.float64 if table.dtype == t.float64 else t.float32
+    mean = (base[:, 6] / number).to(exact).to(t.float64)
+    off = (size - mean[:, None]).nan_to_num(0.0, 0.0, 0.0)
+    spread = t.linalg.vector_norm(off, 2, dim=1).square() - off.sum(1).square() / number
+    del off
+    least = size.nan_to_num(math.inf, math.inf, math.inf).amin(1)
     # Factors by mantissa, from 1/2 to 1, and exponent; what is no factor is 1.
-    mantissa, exponent = t.frexp(t.where(size == 0, one, size))
-    part, shift = t.frexp(mantissa.reshape(-1, _ROW // _FACTORS, _FACTORS).prod(2, **double))
+    factors = size.nan_to_num(1.0, 1.0, 1.0)
+    mantissa, exponent = t.frexp(factors.masked_fill_(factors == 0, 1.0))
+    part, shift = t.frexp(mantissa.reshape(-1, _ROW // _FACTORS, _FACTORS).prod(2))
     columns = (
-        t.where(finite, size, infinity).amin(1).to(t.float64),
+        least,
         spread.clamp(min=0),
-        (finite & (x < 0)).sum(1, **double),
-        exponent.sum(1, **double) + shift.sum(1, **double),
+        t.linalg.vector_norm(x.nan_to_num(0.0, 0.0, 0.0).clamp_(max=0), 0, dim=1),
+        exponent.to(t.float64).sum(1) + shift.to(t.float64).sum(1),
         part.prod(1).log2(),
     )
-    return t.cat((_row_statistics(table), t.stack(columns, 1)), 1)
+    return t.cat((base, t.stack(columns, 1)), 1)
 
 
 def _sum_up(rows: Any, lengths: Any) -> Any:
@@ -484,31 +581,37 @@ def _lose(reason: str, metas: list[_Meta]) -> None:
     """Results that will not be recorded."""
     probe.count_skipped(reason, len(metas))
     for meta in metas:
-        if meta.values is not None:
-            meta.values.lose()
+        meta.lose_values()
 
 
 def _copy(device: _Device) -> None:
-    """Starts the one copy of all results that the device holds."""
-    if not device.results:
-        return
-    results, device.results = device.results, []
-    device.held = 0
-    metas = [meta for _, of_batch in results for meta in of_batch]
+    """Starts the reductions of the step and the one copy of all their results."""
+    metas = device.step_metas()
     if not metas:
         return
     if len(device.flying) >= _BUFFERS:
+        device.forget_step()
         _lose("capture.device_late", metas)
         return
-    matrices = [matrix.reshape(-1) for matrix, _ in results if matrix is not None]
     buffer: Any = None
-    if matrices:
-        buffer = device.free.pop() if device.free else device.cuda.pinned(_CAPACITY)
-    with device.cuda.side():
-        if matrices:
-            numbers = matrices[0] if len(matrices) == 1 else _torch.cat(matrices)
-            buffer.view(-1)[: numbers.numel()].copy_(numbers, non_blocking=True)
-        done = device.cuda.event()
+    try:
+        with device.cuda.side():
+            results = [matrix.reshape(-1) for matrix in _results(device)]
+            if results:
+                buffer = device.free.pop() if device.free else device.cuda.pinned(_CAPACITY)
+                numbers = results[0] if len(results) == 1 else _torch.cat(results)
+                buffer.view(-1)[: numbers.numel()].copy_(numbers, non_blocking=True)
+            done = device.cuda.event()
+    except Exception:
+        if buffer is not None:
+            device.free.append(buffer)
+        # One of them is the caller's to count.
+        probe.count_skipped("capture.failed", len(metas) - 1)
+        for meta in metas:
+            meta.lose_values()
+        raise
+    finally:
+        device.forget_step()
     device.flying.append((done, buffer, metas))
 
 
@@ -586,27 +689,41 @@ def _power_of_two(exponent: float, fraction: float) -> float:
         return math.inf
 
 
+def _all_arrived() -> bool:
+    drain()
+    return not any(device.flying for device in _devices.values())
+
+
 def _drain_last() -> None:
-    """Records what has arrived and counts the rest: a device that hangs must not hold up the end."""
-    asked = bool(_devices) and not Cuda.capturing()
-    for device in _devices.values():
-        if asked:
-            _copy(device)
-            _drain(device)
-        late = [meta for _, of_batch in device.results for meta in of_batch]
-        for _, _, metas in device.flying:
-            late += metas
-        if late:
-            _lose("capture.device_late", late)
-        device.flying.clear()
+    """Records what arrives by the end and counts the rest."""
+    try:
+        if _devices and not Cuda.capturing():
+            for device in _devices.values():
+                _copy(device)
+            await_last(_all_arrived)
+    finally:
+        for device in _devices.values():
+            late = device.step_metas()
+            for _, _, metas in device.flying:
+                late += metas
+            if late:
+                _lose("capture.device_late", late)
+            device.forget_step()
+        leak()
 
 
-def _after_fork() -> None:
+def leak() -> None:
+    """Nothing of ours is freed any more. To free pinned memory is a call into CUDA: after an error of the device, or in
+    a child of the process whose it is, that ends the process.
+    """
     global _devices
-    # To free an event or pinned memory of the parent's in this child is a call into CUDA, which fails here.
     if _devices:
         probe.keep_forever(_devices)
     _devices = {}
+
+
+def _after_fork() -> None:
+    leak()
     _waiting.clear()
     device_values.after_fork()
 

@@ -69,20 +69,24 @@ class Arriving:
             _, copy, tell = self._pending.popleft()
             tell(copy.item())
 
-    def drain_last(self) -> None:
-        """Tells those that have arrived and counts the others: a device that hangs must not hold up the end of
-        the process.
-        """
+    def _all_arrived(self) -> bool:
         self.drain()
-        if self._pending:
-            probe.count_skipped(self._late, len(self._pending))
-            self._pending.clear()
+        return not self._pending
 
-    def after_fork(self) -> None:
-        """In a forked child."""
-        # The copies on their way are the parent's. To free an event or a pinned copy here, now, in a child of
-        # this child or as the interpreter ends, is a call into CUDA, which fails in a forked process: they
-        # are leaked. A list would not do: the end of the interpreter empties it.
+    def drain_last(self) -> None:
+        """Tells those that arrive by the end of the process and counts the others."""
+        try:
+            device.await_last(self._all_arrived)
+        finally:
+            if self._pending:
+                probe.count_skipped(self._late, len(self._pending))
+            self.leak()
+
+    def leak(self) -> None:
+        """In a forked child the copies on their way are the parent's; at the end the device may have failed. To free an
+        event or a pinned copy is a call into CUDA then, now, in a child of this child or as the interpreter ends, which
+        ends the process. A list would not do: the end of the interpreter empties it.
+        """
         probe.keep_forever(self._pending)
         self._pending = deque()
 
@@ -100,15 +104,17 @@ def drain() -> None:
 
 
 def _drain_last() -> None:
-    losses.drain_last()
-    metrics.drain_last()
+    try:
+        losses.drain_last()
+    finally:
+        metrics.drain_last()
 
 
 def _after_fork() -> None:
     global _device_seen
     _device_seen = False
-    losses.after_fork()
-    metrics.after_fork()
+    losses.leak()
+    metrics.leak()
 
 
 def _start_copy(tensor: Any) -> tuple[Any, Any] | None:
