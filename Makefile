@@ -6,6 +6,7 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 
 PYTHON := .venv/bin/python
+GPU_PYTHON := .venv-frameworks/bin/python
 JOBS := $(shell nproc)
 # Tests wait more than they compute.
 TEST_JOBS := $(shell expr $(JOBS) + 1)
@@ -13,7 +14,7 @@ TELLTALE := build/release/bin/telltale
 # Compilers' output is worth showing only where something fails.
 QUIET := tools/quiet
 
-.PHONY: help setup page build demo planted test test-frameworks bench overhead level-cost window-cost check asan tsan fuzz fault clean-clone clean
+.PHONY: help setup page build demo planted test test-frameworks test-gpu bench overhead level-cost window-cost check asan tsan fuzz fault clean-clone clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -54,6 +55,11 @@ test-frameworks: ## the adapters on today's torch, Keras, TensorFlow, JAX, XGBoo
 	@failed=(); for file in tests/frameworks/test_*.py; do \
 	  .venv-frameworks/bin/python -m pytest -q "$$file" || { [ $$? -ne 2 ] || exit 2; failed+=("$$file"); }; done; \
 	  if [ "$${#failed[@]}" -gt 0 ]; then echo "failed: $${failed[*]}" >&2; exit 1; fi
+
+test-gpu: ## what is captured on a CUDA device, with GPU_PYTHON's torch and jax (those of test-frameworks); skipped where there is none
+	@[ "$(GPU_PYTHON)" != .venv-frameworks/bin/python ] || tools/setup frameworks
+	@$(MAKE) build
+	@TELLTALE_TEST_CUDA=1 XLA_PYTHON_CLIENT_PREALLOCATE=false $(GPU_PYTHON) -m pytest -q tests/gpu tests/frameworks/test_jax.py
 
 fault: ## each kind of kill 20 times; hangs, full disks, terminals, limits, the page over eight hours
 	@tools/setup test

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """What capturing on a CUDA device adds to a step, of trainings that take turns on one device.
 
-For each model: two plain processes, and one under `telltale run` for each wish, of which none but the last is thinned:
-the default level; all reductions of all weights and gradients at every step; histograms of them; everything
-(`--level all`) under a budget of 1 %. One takes its turn at a time, whole turns between two waits for the device, in an
-order that is turned round each cycle; what one adds is its turn less the mean of the plain ones' of the same cycle, and
-the second plain one beside the first says how far that can be believed (A/A). Beside it stands the physical limit: one
-read of the weights and gradients by torch's sum.
+For each model: two plain processes, and one under `telltale run` for each wish: the default plan and everything
+(`--level all`), both under the default's budget of 1 %; and without a budget, so that nothing is thinned, at every step
+all reductions of all weights and gradients, and histograms of them. One takes its turn at a time, whole turns between
+two waits for the device, in an order that is turned round each cycle; what one adds is its turn less the mean of the
+plain ones' of the same cycle, and the second plain one beside the first says how far that can be believed (A/A). Beside
+it stands the physical limit: one read of the weights and gradients by torch's sum.
 
 Runs in the Python whose torch has a device. TELLTALE_BIN names the binary, by default that of build/release.
 
@@ -29,7 +29,7 @@ from turns import ROOT, Trainer, fail, median_interval
 
 TELLTALE = pathlib.Path(os.environ.get("TELLTALE_BIN", ROOT / "build/release/bin/telltale"))
 # Steps of a turn, and of the warm-up, in which the governor settles too.
-MODELS = {"resnet50": (20, 100), "transformer": (20, 100), "mlp": (300, 3000)}
+MODELS = {"resnet50": (20, 60), "transformer": (20, 60), "mlp": (300, 1500)}
 TAKES = {"reductions": '["statistics", "more"]', "histograms": '["statistics", "histogram"]'}
 
 
@@ -189,7 +189,7 @@ def measure(model: str, cycles: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--models", default=",".join(MODELS))
-    parser.add_argument("--cycles", type=int, default=15)
+    parser.add_argument("--cycles", type=int, default=9)
     parser.add_argument("--child", choices=MODELS, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:

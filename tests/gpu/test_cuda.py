@@ -116,6 +116,14 @@ def test_the_numbers_are_those_of_torch(lab, what):
     assert sorted(captured.scalars("loss")) == list(range(6))
 
 
+def test_a_training_after_an_evaluation_in_inference_mode(lab):
+    script = NET + "net.eval()\nwith torch.inference_mode(): net(x)\nnet.train()\n" + TRAININGS["sgd"]
+    plan = '[collections.all]\ninterval = 1\ntake = ["statistics", "shape", "histogram", "values"]\n'
+    captured = lab.run(script, plan=plan)
+    assert compare(captured, lab.truth(script)) > 6 * 20
+    assert captured.losses() == {}
+
+
 def test_results_are_the_same_with_and_without_us(lab):
     script = NET + TRAININGS["adam"] + "print(digest(), torch.randn(2, device='cuda').tolist())\n"
     plan = '[collections.all]\ninterval = 1\ntake = ["statistics", "more", "histogram", "values"]\n'

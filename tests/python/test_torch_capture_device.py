@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import functools
 import math
 import sys
 from pathlib import Path
@@ -174,6 +173,7 @@ def probe(monkeypatch):
     monkeypatch.setattr(device, "Cuda", Cuda)
     monkeypatch.setattr(device, "_torch", torch)
     monkeypatch.setattr(device, "_devices", {})
+    monkeypatch.setattr(device, "_deadline", None)
     monkeypatch.setattr(device_values, "_bits", {})
     monkeypatch.setattr(device_values, "_pinned", {})
     monkeypatch.setattr(device_values, "_torch", None)
@@ -317,12 +317,51 @@ def test_results_of_an_end_that_come_soon_are_waited_for(probe, monkeypatch):
     def soon(_):
         nonlocal asked
         asked += 1
-        return asked > 5
+        return asked % 6 == 0
 
     monkeypatch.setattr(Event, "query", soon)
     give([torch.ones(3)])
     device._drain_last()
     assert probe.rows.keys() == {(1, 7)} and probe.skipped == {}
+    device._drain_last()
+    assert len(probe.rows) == 1 and probe.skipped == {}
+
+
+def test_an_end_waits_for_no_device_that_hangs(probe, monkeypatch):
+    """And gives it nothing more to do."""
+    monkeypatch.setattr(Event, "done", False)
+    now = 0.0
+
+    def passes(seconds):
+        nonlocal now
+        now += seconds
+
+    monkeypatch.setattr(device.time, "monotonic", lambda: now)
+    monkeypatch.setattr(device.time, "sleep", passes)
+    give([torch.ones(3)])
+    device.end_step()
+    probe.moment = (8, 0)
+    give([torch.ones(3), torch.ones(4)])
+    (known,) = device._devices.values()
+    operations = Operations()
+    with operations:
+        device._drain_last()
+    assert probe.skipped == {"capture.device_late": 3} and probe.rows == {} and operations.seen == []
+    assert device._LAST_WAIT_S <= now < 2 * device._LAST_WAIT_S
+    assert list(probe.kept[0].values()) == [known]
+
+
+def test_an_interrupt_ends_the_wait_and_not_the_end(probe, monkeypatch):
+    monkeypatch.setattr(Event, "done", False)
+
+    def interrupted(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(device.time, "sleep", interrupted)
+    give([torch.ones(3)])
+    device.end_step()
+    device._drain_last()
+    assert probe.skipped == {"capture.device_late": 1}
 
 
 def test_an_end_frees_nothing(probe):
@@ -333,15 +372,15 @@ def test_an_end_frees_nothing(probe):
     (kept,) = probe.kept
     assert list(kept.values()) == [known] and device._devices == {}
 
-    def broken(_):
+    def broken():
         raise RuntimeError("CUDA error: device-side assert triggered")
 
-    give([torch.ones(3)])
+    give([torch.ones(3), torch.ones(4)])
     (known,) = device._devices.values()
-    known.cuda.event = functools.partial(broken, None)
-    with pytest.raises(RuntimeError):
-        device._drain_last()
+    known.cuda.event = broken
+    device._drain_last()
     assert list(probe.kept[1].values()) == [known] and device._devices == {}
+    assert sum(probe.skipped.values()) == 2
 
 
 def test_results_that_are_late_keep_the_step_of_their_time(probe, monkeypatch):
@@ -814,6 +853,7 @@ def test_pinned_memory_for_samples_is_bounded(probe, monkeypatch):
 
 def test_a_device_that_comes_later_has_pinned_memory_too(monkeypatch):
     monkeypatch.setattr(device_values, "_pinned", {})
+    monkeypatch.setattr(device_values, "_torch", torch)
 
     class Memory:
         @staticmethod
@@ -978,18 +1018,79 @@ def test_what_a_callback_added_before_it_failed_is_not_kept(probe):
     assert not device.waiting() and probe.skipped == {"capture.failed": 1}
 
 
-def test_what_a_failure_leaves_of_a_step_is_counted(probe, monkeypatch):
-    """Whose rows are whose is not known any more; the next step is whole."""
+FAILING = [
+    (device, "_table"),
+    (device, "_row_statistics"),
+    (device_values.Batch, "gather"),
+    (device_values.Batch, "send"),
+    (Cuda, "hold_user"),
+    (Cuda, "release_user"),
+]
+
+
+@pytest.mark.parametrize("owner, what", FAILING, ids=[what for _, what in FAILING])
+def test_a_failure_between_loses_the_step_once(probe, monkeypatch, owner, what):
+    """Whose rows are whose is not known any more; what is lost is counted once, the next step is whole."""
+    monkeypatch.setattr(device, "_MAX_COPIED_BYTES", 0 if what == "_row_statistics" else 1 << 20)
+    doubles = [torch.ones(3, dtype=torch.float64), torch.ones(4, dtype=torch.float64)]
+    floats = [torch.ones(5), torch.ones(1 << 18)]
+    if what != "_row_statistics":
+        give(doubles, take=STATS | HISTOGRAM | RAW)
+
+    def fail(*_):
+        raise RuntimeError("CUDA out of memory")
+
     with monkeypatch.context() as patch:
-        give([torch.ones(3), torch.ones(4)])
-
-        def fail(*_):
-            raise RuntimeError("CUDA out of memory")
-
-        patch.setattr(device, "_table", fail)
+        patch.setattr(owner, what, fail)
         with pytest.raises(RuntimeError):
-            give([torch.ones(3), torch.ones(3)])
-        assert probe.skipped == {"capture.failed": 2 + 1}
+            give(floats, take=STATS | HISTOGRAM | RAW)
+    before = 0 if what == "_row_statistics" else 2
+    # The caller counts one.
+    assert probe.skipped == {"capture.failed": before + 1} and not device.waiting()
+    device.end_step()
+    device.end_step()
+    assert probe.rows == {} and probe.values == {} and probe.samples == {}
+    for pool in (only().pools._values, only().pools._samples):
+        assert not any(block.live for block in pool._blocks)
+    probe.moment = (8, 0)
+    give_and_record(doubles + floats, take=STATS | HISTOGRAM | RAW)
+    assert probe.rows.keys() == {(number, 8) for number in range(1, 5)} == probe.values.keys()
+    assert probe.skipped == {"capture.failed": before + 1}
+
+
+def test_a_reduction_that_fails_half_way_reduces_nothing_twice(probe, monkeypatch):
+    """The memory is full when the copies of another dtype are to make room."""
+    monkeypatch.setattr(device, "_CHUNK_ROWS", 2)
+    large = [torch.randn(9000, dtype=torch.float64)]
+    give(large)
+    reduce = device._row_statistics
+    calls = 0
+
+    def second_fails(table):
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            raise RuntimeError("CUDA out of memory")
+        return reduce(table)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(device, "_row_statistics", second_fails)
+        patch.setattr(device, "_MAX_COPIED_BYTES", 0)
+        with pytest.raises(RuntimeError):
+            give([torch.ones(3)])
+    device.end_step()
+    device.end_step()
+    assert calls == 2 and probe.rows == {} and probe.skipped == {"capture.failed": 1}
+    assert only().copied == only().held == 0
+    probe.moment = (8, 0)
+    give_and_record(large)
+    check(probe.rows[1, 8], large[0])
+
+
+def test_what_a_failure_leaves_of_the_end_of_a_step_is_counted(probe, monkeypatch):
+    def fail(*_):
+        raise RuntimeError("CUDA out of memory")
+
     for where in ("_row_statistics", "_sum_up"):
         probe.skipped.clear()
         give([torch.ones(3), torch.ones(4)])
@@ -1002,6 +1103,20 @@ def test_what_a_failure_leaves_of_a_step_is_counted(probe, monkeypatch):
     probe.moment = (8, 0)
     give_and_record([torch.ones(3), torch.ones(4)])
     assert probe.rows.keys() == {(1, 8), (2, 8)}
+
+
+def test_an_evaluation_in_inference_mode_spoils_nothing(probe):
+    with torch.inference_mode():
+        give_and_record([torch.ones(9), torch.arange(9, dtype=torch.uint8)], take=STATS | HISTOGRAM | RAW)
+    for step in (8, 9):
+        probe.moment = (step, 0)
+        give_and_record([torch.ones(9), torch.arange(9, dtype=torch.uint8)], take=STATS | HISTOGRAM | RAW)
+    assert (
+        probe.rows.keys()
+        == {(number, step) for number in (1, 2) for step in (7, 8, 9)}
+        == probe.values.keys()
+    )
+    assert probe.skipped == {}
 
 
 def test_what_a_failure_leaves_of_a_batch_is_counted(probe, monkeypatch):

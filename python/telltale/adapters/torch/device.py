@@ -23,7 +23,7 @@ from types import ModuleType
 from typing import Any, Callable, NamedTuple
 
 from ..._capture import TAKE_HISTOGRAM, TAKE_MORE, TAKE_RAW, TAKE_STATS
-from ..._native import probe
+from ..._native import note, probe
 from ..._session import at_end
 from . import device_values
 
@@ -174,10 +174,17 @@ class _Device:
         """Of the step whose results have not been copied yet."""
         return [meta for group in self.groups.values() for meta in group.metas] + self.alone
 
-    def forget_step(self) -> None:
+    def group(self, dtype: Any, more: bool, inverse: Any) -> _Group:
+        # Each scale of a callback is a tensor of its own, which its group keeps.
+        return self.groups.setdefault((dtype, more, id(inverse)), _Group(more, inverse))
+
+    def forget_step(self) -> list[_Meta]:
+        """Returns whose results there will not be."""
+        metas = self.step_metas()
         self.groups = {}
         self.alone = []
         self.copied = self.held = 0
+        return metas
 
 
 # Held only while a callback runs.
@@ -187,15 +194,26 @@ _devices: dict[Any, _Device] = {}
 _deadline: float | None = None
 
 
-def await_last(arrived: Callable[[], bool]) -> None:
+def await_last(arrived: Callable[[], bool]) -> bool:
     """At the end of the process: asks until all has arrived, or the time for that is over. A device that hangs must
     not hold up the end.
+
+    Returns:
+        Whether it has arrived.
     """
     global _deadline
     if _deadline is None:
         _deadline = time.monotonic() + _LAST_WAIT_S
-    while not arrived() and time.monotonic() < _deadline:
-        time.sleep(0.0005)
+    try:
+        while not arrived():
+            if time.monotonic() >= _deadline:
+                return False
+            time.sleep(0.0005)
+    except KeyboardInterrupt:
+        # Who is in such a hurry: what is left of the end goes on, without a wait.
+        _deadline = 0.0
+        return False
+    return True
 
 
 def add(tensor: Any, name_id: int, dtype: int, scale: Any = None, take: int = TAKE_STATS) -> bool:
@@ -275,7 +293,7 @@ def end_step() -> None:
 
 def drain() -> None:
     """Records what has arrived. Not to be called while a graph is captured."""
-    for device in _devices.values():
+    for device in list(_devices.values()):
         _drain(device)
 
 
@@ -312,23 +330,33 @@ def _take(device: _Device, items: list[_Item], moment: tuple[int, int]) -> None:
     if not reduced and not alone:
         return
     scale = items[0].scale
-    with device.cuda.side():
-        # Before the user's stream goes on: the scaler frees it after the step.
-        inverse = None if scale is None else _inverse(scale, items[0].tensor.device)
-        batch = device_values.Batch(device.pools, moment, inverse)
-        try:
+    group = None
+    lengths: list[int] = []
+    batch = None
+    try:
+        with device.cuda.side():
+            # Before the user's stream goes on: the scaler frees it after the step.
+            inverse = None if scale is None else _inverse(scale, items[0].tensor.device)
+            batch = device_values.Batch(device.pools, moment, inverse)
             metas = [_Meta(item, moment, width, batch.add(item)) for item in reduced]
             taken = [_Meta(item, moment, 0, batch.add(item)) for item in alone]
             batch.gather()
             if metas:
-                _copy_rows(device, (items[0].tensor.dtype, more), inverse, reduced, metas)
+                group = device.group(items[0].tensor.dtype, more, inverse)
+                lengths = _copy_tables(device, group, reduced, metas)
             # All has been copied; what follows reads our own memory.
             device.cuda.hold_user()
             batch.send()
-        except BaseException:
+        device.cuda.release_user()
+    except BaseException:
+        # Which rows are whose is not known any more, nor what the user's stream has overwritten.
+        if batch is not None:
             batch.fail()
-            raise
-    device.cuda.release_user()
+        _lose("capture.failed", device.forget_step())
+        raise
+    if group is not None:
+        group.metas += metas
+        group.lengths += lengths
     device.alone += [meta for meta in taken if meta.values is not None]
     device.held += width * len(metas)
     device.moment = moment
@@ -352,25 +380,6 @@ def _divided(matrix: Any, inverse: Any) -> Any:
         # Each finite element is a factor of the product.
         matrix[:, 12].add_(matrix[:, 1] * inverse.log2())
     return matrix
-
-
-def _copy_rows(
-    device: _Device, kind: tuple[Any, bool], inverse: Any, items: list[_Item], metas: list[_Meta]
-) -> None:
-    """Adds the rows of tensors to the group of their kind (dtype, whether _MORE_COLUMNS are asked for)."""
-    # Each scale of a callback is a tensor of its own.
-    key = (*kind, id(inverse))
-    group = device.groups.setdefault(key, _Group(kind[1], inverse))
-    try:
-        lengths = _copy_tables(device, group, items, metas)
-    except BaseException:
-        # Of the group it is not known any more which rows are whose.
-        del device.groups[key]
-        device.held -= sum(meta.width for meta in group.metas)
-        _lose("capture.failed", group.metas)
-        raise
-    group.metas += metas
-    group.lengths += lengths
 
 
 def _copy_tables(device: _Device, group: _Group, items: list[_Item], metas: list[_Meta]) -> list[int]:
@@ -406,12 +415,11 @@ def _copy_tables(device: _Device, group: _Group, items: list[_Item], metas: list
         while at < count or total == 0:
             take = min(count - at, (_CHUNK_ROWS - rows) * _ROW)
             need = max(1, -(-take // _ROW))
-            piece = _widened(elements[at : at + take])
-            chunk.append(piece)
+            chunk.append(_widened(elements[at : at + take]))
             padding = need * _ROW - take
             if padding:
                 if filler is None:
-                    filler = _filler(device, piece)
+                    filler = _filler(device, chunk[-1])
                 chunk.append(filler[:padding])
                 meta.padding += padding
             at += take
@@ -424,7 +432,7 @@ def _copy_tables(device: _Device, group: _Group, items: list[_Item], metas: list
             # The rest of it lives as long as the chunk.
             loose += own
         own = 0
-        del elements, piece
+        del elements
     if chunk:
         close_chunk()
     return lengths
@@ -433,9 +441,9 @@ def _copy_tables(device: _Device, group: _Group, items: list[_Item], metas: list
 def _reduce_tables(device: _Device) -> None:
     """Starts the reductions of all copies that wait for theirs: their memory is free again then."""
     for group in device.groups.values():
-        for table in _joined(group.tables):
+        tables, group.tables = group.tables, []
+        for table in _joined(tables):
             group.whole.append(_all_statistics(table) if group.more else _row_statistics(table))
-        group.tables.clear()
     device.copied = 0
 
 
@@ -495,34 +503,37 @@ def _row_statistics(table: Any) -> Any:
 
 
 def _statistics(table: Any, x: Any) -> Any:
-    """`x`: the table as float64. A sum of another dtype would copy what it sums each time."""
+    """`x`: the table as float64. A sum of another dtype would copy what it sums each time. What is made of a chunk
+    lives no longer than it is needed: of those below three at a time.
+    """
     t = _torch
     norm = t.linalg.vector_norm
     inf = math.inf
-    # Zero where not finite, so that nothing below has to look again.
-    clean = x.nan_to_num(0.0, 0.0, 0.0)
     # The norm of order 0 is the number of those that are not 0, NaN among them.
     not_zero = norm(x, 0, dim=1)
+    no_nan = norm(x.nan_to_num(0.0, 1.0, 1.0), 0, dim=1)
+    low = x.nan_to_num(inf, inf, inf).amin(1)
+    high = x.nan_to_num(-inf, -inf, -inf).amax(1)
+    # Zero where not finite, so that no sum has to look again.
+    clean = x.nan_to_num(0.0, 0.0, 0.0)
     number = _ROW - not_zero + norm(clean, 0, dim=1)
     at_least_one = number.clamp(min=1)
     total = clean.sum(1)
+    sizes = norm(clean, 1, dim=1)
+    squares = norm(clean, 2, dim=1).square_()
+    del clean
+    spread = _spread(table, x, total / at_least_one, at_least_one)
+    return t.stack((not_zero - no_nan, number, _ROW - not_zero, low, high, total, sizes, squares, spread), 1)
+
+
+def _spread(table: Any, x: Any, mean: Any, number: Any) -> Any:
+    """The sum of the squared deviations of the finite elements of each row from their mean."""
+    t = _torch
     # Rounded as the elements are, so that equal ones deviate by nothing; what it is off by is taken back.
     exact = t.float64 if table.dtype == t.float64 else t.float32
-    mean = (total / at_least_one).to(exact).to(t.float64)
-    off = (x - mean[:, None]).nan_to_num(0.0, 0.0, 0.0)
-    spread = norm(off, 2, dim=1).square() - off.sum(1).square() / at_least_one
-    columns = (
-        not_zero - norm(x.nan_to_num(0.0, 1.0, 1.0), 0, dim=1),
-        number,
-        _ROW - not_zero,
-        x.nan_to_num(inf, inf, inf).amin(1),
-        x.nan_to_num(-inf, -inf, -inf).amax(1),
-        total,
-        norm(clean, 1, dim=1),
-        norm(clean, 2, dim=1).square(),
-        spread.clamp(min=0),
-    )
-    return t.stack(columns, 1)
+    off = (x - mean.to(exact).to(t.float64)[:, None]).nan_to_num_(0.0, 0.0, 0.0)
+    squares = t.linalg.vector_norm(off, 2, dim=1).square_()
+    return (squares - off.sum(1).square_() / number).clamp_(min=0)
 
 
 def _all_statistics(table: Any) -> Any:
@@ -530,26 +541,20 @@ def _all_statistics(table: Any) -> Any:
     t = _torch
     x = table.to(t.float64)
     base = _statistics(table, x)
-    number = base[:, 1].clamp(min=1)
+    negative = t.linalg.vector_norm(x.nan_to_num(0.0, 0.0, 0.0).clamp_(max=0), 0, dim=1)
     size = x.abs()
-    exact = t.float64 if table.dtype == t.float64 else t.float32
-    mean = (base[:, 6] / number).to(exact).to(t.float64)
-    off = (size - mean[:, None]).nan_to_num(0.0, 0.0, 0.0)
-    spread = t.linalg.vector_norm(off, 2, dim=1).square() - off.sum(1).square() / number
-    del off
+    del x
     least = size.nan_to_num(math.inf, math.inf, math.inf).amin(1)
+    number = base[:, 1].clamp(min=1)
+    spread = _spread(table, size, base[:, 6] / number, number)
     # Factors by mantissa, from 1/2 to 1, and exponent; what is no factor is 1.
-    factors = size.nan_to_num(1.0, 1.0, 1.0)
+    factors = size.nan_to_num_(1.0, 1.0, 1.0)
     mantissa, exponent = t.frexp(factors.masked_fill_(factors == 0, 1.0))
+    del size, factors
     part, shift = t.frexp(mantissa.reshape(-1, _ROW // _FACTORS, _FACTORS).prod(2))
-    columns = (
-        least,
-        spread.clamp(min=0),
-        t.linalg.vector_norm(x.nan_to_num(0.0, 0.0, 0.0).clamp_(max=0), 0, dim=1),
-        exponent.to(t.float64).sum(1) + shift.to(t.float64).sum(1),
-        part.prod(1).log2(),
-    )
-    return t.cat((base, t.stack(columns, 1)), 1)
+    del mantissa
+    power = exponent.to(t.float64).sum(1) + shift.to(t.float64).sum(1)
+    return t.cat((base, t.stack((least, spread, negative, power, part.prod(1).log2()), 1)), 1)
 
 
 def _sum_up(rows: Any, lengths: Any) -> Any:
@@ -586,33 +591,34 @@ def _lose(reason: str, metas: list[_Meta]) -> None:
 
 def _copy(device: _Device) -> None:
     """Starts the reductions of the step and the one copy of all their results."""
-    metas = device.step_metas()
-    if not metas:
+    if not device.step_metas():
         return
     if len(device.flying) >= _BUFFERS:
-        device.forget_step()
-        _lose("capture.device_late", metas)
+        _lose("capture.device_late", device.forget_step())
         return
     buffer: Any = None
     try:
         with device.cuda.side():
             results = [matrix.reshape(-1) for matrix in _results(device)]
             if results:
-                buffer = device.free.pop() if device.free else device.cuda.pinned(_CAPACITY)
+                buffer = device.free.pop() if device.free else _buffer(device)
                 numbers = results[0] if len(results) == 1 else _torch.cat(results)
                 buffer.view(-1)[: numbers.numel()].copy_(numbers, non_blocking=True)
             done = device.cuda.event()
-    except Exception:
-        if buffer is not None:
-            device.free.append(buffer)
-        # One of them is the caller's to count.
-        probe.count_skipped("capture.failed", len(metas) - 1)
+    except BaseException as error:
+        metas = device.forget_step()
+        # One of them is the caller's to count, who sees no more than a failure.
+        probe.count_skipped("capture.failed", len(metas) - isinstance(error, Exception))
         for meta in metas:
             meta.lose_values()
         raise
-    finally:
-        device.forget_step()
-    device.flying.append((done, buffer, metas))
+    device.flying.append((done, buffer, device.forget_step()))
+
+
+def _buffer(device: _Device) -> Any:
+    # An evaluation in torch.inference_mode() may be the first, and nobody else could write to what was made there.
+    with _torch.inference_mode(False):
+        return device.cuda.pinned(_CAPACITY)
 
 
 def _drain(device: _Device) -> None:
@@ -691,24 +697,37 @@ def _power_of_two(exponent: float, fraction: float) -> float:
 
 def _all_arrived() -> bool:
     drain()
-    return not any(device.flying for device in _devices.values())
+    return not any(device.flying for device in list(_devices.values()))
+
+
+def _copy_last(device: _Device) -> None:
+    """At the end of the process: nothing more is given to a device that has not done what it was given before."""
+    try:
+        with device.cuda.side():
+            reached = device.cuda.event()
+        if await_last(reached.query):
+            _copy(device)
+    except Exception as error:
+        if not device.step_metas():
+            probe.count_skipped("capture.failed", 1)  # The one that _copy left.
+        note(f"torch: the last results: {type(error).__name__}: {error}")
 
 
 def _drain_last() -> None:
     """Records what arrives by the end and counts the rest."""
     try:
         if _devices and not Cuda.capturing():
-            for device in _devices.values():
-                _copy(device)
+            for device in list(_devices.values()):
+                if device.step_metas():
+                    _copy_last(device)
             await_last(_all_arrived)
     finally:
-        for device in _devices.values():
-            late = device.step_metas()
+        for device in list(_devices.values()):
+            late = device.forget_step()
             for _, _, metas in device.flying:
                 late += metas
             if late:
                 _lose("capture.device_late", late)
-            device.forget_step()
         leak()
 
 

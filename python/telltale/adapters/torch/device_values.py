@@ -128,7 +128,9 @@ class Pool:
         if self._refused or made + size > limit:
             return None
         try:
-            memory = self._cuda.pinned_bytes(size)
+            # Not as what only an evaluation in torch.inference_mode() may write to.
+            with _torch.inference_mode(False):
+                memory = self._cuda.pinned_bytes(size)
         except RuntimeError:
             # The system pins no more: not asked for again.
             self._refused = True
