@@ -156,6 +156,11 @@ def read_limit(model: str) -> tuple[float, float, int]:
     return float(ms), float(megabytes), int(tensors)
 
 
+def part(ratio: float) -> str:
+    """1/N; where the plain ones were no faster there is nothing to tell."""
+    return f"1/{1 / ratio:.1f}" if ratio > 0 else "nothing told"
+
+
 def measure(name: str, row: Row, rounds: int, smdebug: str) -> bool:
     read_ms, megabytes, tensors = read_limit(row.model)
     base, ours, theirs, lows, lost, wrong = [], [], [], [], 0, 0
@@ -178,8 +183,7 @@ def measure(name: str, row: Row, rounds: int, smdebug: str) -> bool:
         f"   telltale +{statistics.median(ours):8.3f} ms ({per_tensor:7.1f} us a tensor,"
         f" {1000 * statistics.median(lows) / tensors:.1f} at the tenth percentile of the steps)"
         f"   smdebug +{statistics.median(theirs):9.2f} ms ({1000 * statistics.median(theirs) / tensors:8.1f} us)"
-        f"   1/{1 / ratio if ratio > 0 else float('inf'):5.1f} [1/{1 / max(ratios[-1], 1e-9):.1f}"
-        f" .. 1/{1 / max(ratios[0], 1e-9):.1f}]"
+        f"   {part(ratio)} [{part(ratios[-1])} .. {part(ratios[0])}]"
         f"   one read of {megabytes:.1f} MB {read_ms:.2f} ms   {tensors} tensors, lost {lost}, missing {wrong}"
         f"   {'pass' if good else 'FAIL'} (limit {limits})",
         flush=True,
