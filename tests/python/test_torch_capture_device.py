@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "python"))
 from telltale.adapters import sharing  # noqa: E402
-from telltale.adapters.torch import device, device_values  # noqa: E402
+from telltale.adapters.torch import device, device_statistics, device_values  # noqa: E402
 
 STATS, HISTOGRAM, RAW, SHAPE, MORE = 1, 2, 4, 8, 16
 SAMPLE = 65536
@@ -144,7 +144,7 @@ class Cuda:
 
     def pinned(self, rows):
         self.calls.append("pinned")
-        return torch.empty((rows, device._COLUMNS), dtype=torch.float64)
+        return torch.empty((rows, device_statistics.COLUMNS), dtype=torch.float64)
 
     def pinned_bytes(self, size):
         self.calls.append(f"pinned {size}")
@@ -172,6 +172,7 @@ def probe(monkeypatch):
         monkeypatch.setattr(module, "probe", found)
     monkeypatch.setattr(device, "Cuda", Cuda)
     monkeypatch.setattr(device, "_torch", torch)
+    monkeypatch.setattr(device_statistics, "_torch", torch)
     monkeypatch.setattr(device, "_devices", {})
     monkeypatch.setattr(device, "_deadline", None)
     monkeypatch.setattr(device_values, "_bits", {})
@@ -456,7 +457,7 @@ def test_copies_are_bounded_and_the_numbers_the_same(probe, monkeypatch, limit):
     """A large model is not copied as a whole: what is copied is reduced before the next is."""
     monkeypatch.setattr(device, "_MAX_COPIED_BYTES", limit)
     waiting = most = 0
-    make, reduce = device._table, device._row_statistics
+    make, reduce = device._table, device_statistics.row_statistics
 
     def made(*arguments):
         nonlocal waiting, most
@@ -471,7 +472,7 @@ def test_copies_are_bounded_and_the_numbers_the_same(probe, monkeypatch, limit):
         return reduce(table)
 
     monkeypatch.setattr(device, "_table", made)
-    monkeypatch.setattr(device, "_row_statistics", reduced)
+    monkeypatch.setattr(device_statistics, "row_statistics", reduced)
     monkeypatch.setattr(device, "_CHUNK_ROWS", 16)
     torch.manual_seed(0)
     tensors = [torch.randn(90_000), torch.randn(3), torch.randn(300, 500).t(), torch.randn(70_000)]
@@ -545,7 +546,7 @@ def test_a_copy_of_a_whole_tensor_counts_among_the_copies(probe, monkeypatch, li
     monkeypatch.setattr(device, "_MAX_COPIED_BYTES", limit)
     monkeypatch.setattr(device, "_CHUNK_ROWS", 8)
     waiting = alive = most = 0
-    make, reduce, flat = device._table, device._row_statistics, device_values.flat
+    make, reduce, flat = device._table, device_statistics.row_statistics, device_values.flat
 
     def flattened(tensor):
         nonlocal alive, most
@@ -567,7 +568,7 @@ def test_a_copy_of_a_whole_tensor_counts_among_the_copies(probe, monkeypatch, li
 
     monkeypatch.setattr(device_values, "flat", flattened)
     monkeypatch.setattr(device, "_table", made)
-    monkeypatch.setattr(device, "_row_statistics", reduced)
+    monkeypatch.setattr(device_statistics, "row_statistics", reduced)
     torch.manual_seed(0)
     tensors = [torch.randn(100, 400)[:, ::2] for _ in range(20)] + [torch.randn(40_000)]
     give_and_record(tensors)
@@ -1020,7 +1021,7 @@ def test_what_a_callback_added_before_it_failed_is_not_kept(probe):
 
 FAILING = [
     (device, "_table"),
-    (device, "_row_statistics"),
+    (device_statistics, "row_statistics"),
     (device_values.Batch, "gather"),
     (device_values.Batch, "send"),
     (Cuda, "hold_user"),
@@ -1031,10 +1032,10 @@ FAILING = [
 @pytest.mark.parametrize("owner, what", FAILING, ids=[what for _, what in FAILING])
 def test_a_failure_between_loses_the_step_once(probe, monkeypatch, owner, what):
     """Whose rows are whose is not known any more; what is lost is counted once, the next step is whole."""
-    monkeypatch.setattr(device, "_MAX_COPIED_BYTES", 0 if what == "_row_statistics" else 1 << 20)
+    monkeypatch.setattr(device, "_MAX_COPIED_BYTES", 0 if what == "row_statistics" else 1 << 20)
     doubles = [torch.ones(3, dtype=torch.float64), torch.ones(4, dtype=torch.float64)]
     floats = [torch.ones(5), torch.ones(1 << 18)]
-    if what != "_row_statistics":
+    if what != "row_statistics":
         give(doubles, take=STATS | HISTOGRAM | RAW)
 
     def fail(*_):
@@ -1044,7 +1045,7 @@ def test_a_failure_between_loses_the_step_once(probe, monkeypatch, owner, what):
         patch.setattr(owner, what, fail)
         with pytest.raises(RuntimeError):
             give(floats, take=STATS | HISTOGRAM | RAW)
-    before = 0 if what == "_row_statistics" else 2
+    before = 0 if what == "row_statistics" else 2
     # The caller counts one.
     assert probe.skipped == {"capture.failed": before + 1} and not device.waiting()
     device.end_step()
@@ -1063,7 +1064,7 @@ def test_a_reduction_that_fails_half_way_reduces_nothing_twice(probe, monkeypatc
     monkeypatch.setattr(device, "_CHUNK_ROWS", 2)
     large = [torch.randn(9000, dtype=torch.float64)]
     give(large)
-    reduce = device._row_statistics
+    reduce = device_statistics.row_statistics
     calls = 0
 
     def second_fails(table):
@@ -1074,7 +1075,7 @@ def test_a_reduction_that_fails_half_way_reduces_nothing_twice(probe, monkeypatc
         return reduce(table)
 
     with monkeypatch.context() as patch:
-        patch.setattr(device, "_row_statistics", second_fails)
+        patch.setattr(device_statistics, "row_statistics", second_fails)
         patch.setattr(device, "_MAX_COPIED_BYTES", 0)
         with pytest.raises(RuntimeError):
             give([torch.ones(3)])
@@ -1091,11 +1092,11 @@ def test_what_a_failure_leaves_of_the_end_of_a_step_is_counted(probe, monkeypatc
     def fail(*_):
         raise RuntimeError("CUDA out of memory")
 
-    for where in ("_row_statistics", "_sum_up"):
+    for where in ("row_statistics", "sum_up"):
         probe.skipped.clear()
         give([torch.ones(3), torch.ones(4)])
         with monkeypatch.context() as patch:
-            patch.setattr(device, where, fail)
+            patch.setattr(device_statistics, where, fail)
             with pytest.raises(RuntimeError):
                 device.end_step()
         assert probe.skipped == {"capture.failed": 1}

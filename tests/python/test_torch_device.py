@@ -306,7 +306,7 @@ class Cuda:
     def hold_user(self): pass
     release_user = hold_user
     def event(self): return Event()
-    def pinned(self, rows): return torch.empty((rows, device._COLUMNS), dtype=torch.float64)
+    def pinned(self, rows): return torch.empty((rows, device.COLUMNS), dtype=torch.float64)
     def pinned_bytes(self, size): return torch.empty(size, dtype=torch.uint8)
     def integers(self, values): return torch.tensor(values)
 device.Cuda = Cuda

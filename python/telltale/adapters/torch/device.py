@@ -25,24 +25,15 @@ from typing import Any, Callable, NamedTuple
 from ..._capture import TAKE_HISTOGRAM, TAKE_MORE, TAKE_RAW, TAKE_STATS
 from ..._native import note, probe
 from ..._session import at_end
-from . import device_values
+from . import device_statistics, device_values
+from .device_statistics import COLUMNS, MORE_COLUMNS, ROW
 
-_ROW = 2048
 _CHUNK_ROWS = 2048
 # Copies that wait for their reduction. Beside them: the chunk that ends them, what of it was converted (each at
 # most 32 MiB, of float64), what a reduction makes of a chunk on its way, and 64 MiB of values.
 _MAX_COPIED_BYTES = 64 << 20
 # A copy of a whole tensor, where its elements are no block of memory.
 _MAX_WHOLE_BYTES = 128 << 20
-# What is known of each row: NaN, finite and zero elements, smallest, largest, sum, sum of absolute values, of
-# squares, of squared deviations from the row's mean.
-_COLUMNS = 9
-# Where it is asked for: smallest absolute value; squared deviations of the absolute values from their mean;
-# negative elements; the product of those that are not zero as two parts of its binary logarithm, of which the
-# first has whole numbers, in which nothing is lost.
-_MORE_COLUMNS = 5
-# Factors whose mantissas, from 1/2 on, are multiplied without leaving the range of float64.
-_FACTORS = 512
 # Statistics that rows are needed for.
 _REDUCED = TAKE_STATS | TAKE_MORE | TAKE_HISTOGRAM
 # Tensors of one copy, and copies that may be on their way.
@@ -91,7 +82,7 @@ class Cuda:
     @staticmethod
     def pinned(rows: int) -> Any:
         # The default device or tensor type may be the user's CUDA device.
-        return _torch.empty((rows, _COLUMNS), dtype=_torch.float64, device="cpu", pin_memory=True)
+        return _torch.empty((rows, COLUMNS), dtype=_torch.float64, device="cpu", pin_memory=True)
 
     @staticmethod
     def pinned_bytes(size: int) -> Any:
@@ -308,21 +299,12 @@ def begin_forward() -> None:
         _drain(device)
 
 
-def _widened(piece: Any) -> Any:
-    """Elements as float32, float64 or a half type: absolute values of complex ones."""
-    if piece.is_complex():
-        return piece.abs()
-    if piece.is_floating_point():
-        return piece.to(_torch.float32) if piece.element_size() == 1 else piece
-    return piece.to(_torch.float64)
-
-
 def _take(device: _Device, items: list[_Item], moment: tuple[int, int]) -> None:
     """Starts the copies of tensors of one dtype that have the same scale, and of their values."""
     more = bool(items[0].take & TAKE_MORE)
-    width = _COLUMNS + _MORE_COLUMNS if more else _COLUMNS
+    width = COLUMNS + MORE_COLUMNS if more else COLUMNS
     reduced = [item for item in items if item.take & _REDUCED]
-    room = max((_CAPACITY * _COLUMNS - device.held) // width, 0)
+    room = max((_CAPACITY * COLUMNS - device.held) // width, 0)
     if len(reduced) > room:
         _refuse("capture.device_room", reduced[room:])
         reduced = reduced[:room]
@@ -336,7 +318,7 @@ def _take(device: _Device, items: list[_Item], moment: tuple[int, int]) -> None:
     try:
         with device.cuda.side():
             # Before the user's stream goes on: the scaler frees it after the step.
-            inverse = None if scale is None else _inverse(scale, items[0].tensor.device)
+            inverse = None if scale is None else device_statistics.inverse_of(scale, items[0].tensor.device)
             batch = device_values.Batch(device.pools, moment, inverse)
             metas = [_Meta(item, moment, width, batch.add(item)) for item in reduced]
             taken = [_Meta(item, moment, 0, batch.add(item)) for item in alone]
@@ -360,26 +342,6 @@ def _take(device: _Device, items: list[_Item], moment: tuple[int, int]) -> None:
     device.alone += [meta for meta in taken if meta.values is not None]
     device.held += width * len(metas)
     device.moment = moment
-
-
-def _inverse(scale: Any, device: Any) -> Any:
-    """What is to be multiplied by, one element on the device."""
-    inverse = scale.detach().to(device=device, dtype=_torch.float64, non_blocking=True)
-    return inverse.reshape(()).reciprocal()
-
-
-def _divided(matrix: Any, inverse: Any) -> Any:
-    """Of the statistics of scaled values those of the values."""
-    one, square = _torch.ones_like(inverse), inverse.square()
-    factors = [one] * 3 + [inverse] * 4 + [square] * 2
-    more = matrix.shape[1] > _COLUMNS
-    if more:
-        factors += [inverse, square, one, one, one]
-    matrix = matrix * _torch.stack(factors)
-    if more:
-        # Each finite element is a factor of the product.
-        matrix[:, 12].add_(matrix[:, 1] * inverse.log2())
-    return matrix
 
 
 def _copy_tables(device: _Device, group: _Group, items: list[_Item], metas: list[_Meta]) -> list[int]:
@@ -413,10 +375,10 @@ def _copy_tables(device: _Device, group: _Group, items: list[_Item], metas: list
         at = 0
         total = 0
         while at < count or total == 0:
-            take = min(count - at, (_CHUNK_ROWS - rows) * _ROW)
-            need = max(1, -(-take // _ROW))
-            chunk.append(_widened(elements[at : at + take]))
-            padding = need * _ROW - take
+            take = min(count - at, (_CHUNK_ROWS - rows) * ROW)
+            need = max(1, -(-take // ROW))
+            chunk.append(device_statistics.widened(elements[at : at + take]))
+            padding = need * ROW - take
             if padding:
                 if filler is None:
                     filler = _filler(device, chunk[-1])
@@ -443,7 +405,11 @@ def _reduce_tables(device: _Device) -> None:
     for group in device.groups.values():
         tables, group.tables = group.tables, []
         for table in _joined(tables):
-            group.whole.append(_all_statistics(table) if group.more else _row_statistics(table))
+            group.whole.append(
+                device_statistics.all_statistics(table)
+                if group.more
+                else device_statistics.row_statistics(table)
+            )
     device.copied = 0
 
 
@@ -468,20 +434,20 @@ def _results(device: _Device) -> list[Any]:
     found: list[Any] = []
     for group in device.groups.values():
         whole = group.whole[0] if len(group.whole) == 1 else _torch.cat(group.whole)
-        matrix = _sum_up(whole, _layout(device, group.lengths))
-        found.append(matrix if group.inverse is None else _divided(matrix, group.inverse))
+        matrix = device_statistics.sum_up(whole, _layout(device, group.lengths))
+        found.append(matrix if group.inverse is None else device_statistics.divided(matrix, group.inverse))
     return found
 
 
 def _table(chunk: list[Any], rows: int) -> Any:
-    return _torch.cat(chunk).reshape(rows, _ROW)
+    return _torch.cat(chunk).reshape(rows, ROW)
 
 
 def _filler(device: _Device, like: Any) -> Any:
     filler = device.fillers.get(like.dtype)
     if filler is None:
         filler = device.fillers[like.dtype] = _torch.full(
-            (_ROW,), math.nan, dtype=like.dtype, device=like.device
+            (ROW,), math.nan, dtype=like.dtype, device=like.device
         )
     return filler
 
@@ -495,91 +461,6 @@ def _layout(device: _Device, lengths: list[int]) -> Any:
             device.layouts.clear()
         known = device.layouts[key] = device.cuda.integers(lengths)
     return known
-
-
-def _row_statistics(table: Any) -> Any:
-    """(rows, _ROW) of any float dtype -> (rows, _COLUMNS) float64."""
-    return _statistics(table, table.to(_torch.float64))
-
-
-def _statistics(table: Any, x: Any) -> Any:
-    """`x`: the table as float64. A sum of another dtype would copy what it sums each time. What is made of a chunk
-    lives no longer than it is needed: of those below three at a time.
-    """
-    t = _torch
-    norm = t.linalg.vector_norm
-    inf = math.inf
-    # The norm of order 0 is the number of those that are not 0, NaN among them.
-    not_zero = norm(x, 0, dim=1)
-    no_nan = norm(x.nan_to_num(0.0, 1.0, 1.0), 0, dim=1)
-    low = x.nan_to_num(inf, inf, inf).amin(1)
-    high = x.nan_to_num(-inf, -inf, -inf).amax(1)
-    # Zero where not finite, so that no sum has to look again.
-    clean = x.nan_to_num(0.0, 0.0, 0.0)
-    number = _ROW - not_zero + norm(clean, 0, dim=1)
-    at_least_one = number.clamp(min=1)
-    total = clean.sum(1)
-    sizes = norm(clean, 1, dim=1)
-    squares = norm(clean, 2, dim=1).square_()
-    del clean
-    spread = _spread(table, x, total / at_least_one, at_least_one)
-    return t.stack((not_zero - no_nan, number, _ROW - not_zero, low, high, total, sizes, squares, spread), 1)
-
-
-def _spread(table: Any, x: Any, mean: Any, number: Any) -> Any:
-    """The sum of the squared deviations of the finite elements of each row from their mean."""
-    t = _torch
-    # Rounded as the elements are, so that equal ones deviate by nothing; what it is off by is taken back.
-    exact = t.float64 if table.dtype == t.float64 else t.float32
-    off = (x - mean.to(exact).to(t.float64)[:, None]).nan_to_num_(0.0, 0.0, 0.0)
-    squares = t.linalg.vector_norm(off, 2, dim=1).square_()
-    return (squares - off.sum(1).square_() / number).clamp_(min=0)
-
-
-def _all_statistics(table: Any) -> Any:
-    """As _row_statistics, and what _MORE_COLUMNS are."""
-    t = _torch
-    x = table.to(t.float64)
-    base = _statistics(table, x)
-    negative = t.linalg.vector_norm(x.nan_to_num(0.0, 0.0, 0.0).clamp_(max=0), 0, dim=1)
-    size = x.abs()
-    del x
-    least = size.nan_to_num(math.inf, math.inf, math.inf).amin(1)
-    number = base[:, 1].clamp(min=1)
-    spread = _spread(table, size, base[:, 6] / number, number)
-    # Factors by mantissa, from 1/2 to 1, and exponent; what is no factor is 1.
-    factors = size.nan_to_num_(1.0, 1.0, 1.0)
-    mantissa, exponent = t.frexp(factors.masked_fill_(factors == 0, 1.0))
-    del size, factors
-    part, shift = t.frexp(mantissa.reshape(-1, _ROW // _FACTORS, _FACTORS).prod(2))
-    del mantissa
-    power = exponent.to(t.float64).sum(1) + shift.to(t.float64).sum(1)
-    return t.cat((base, t.stack((least, spread, negative, power, part.prod(1).log2()), 1)), 1)
-
-
-def _sum_up(rows: Any, lengths: Any) -> Any:
-    """Of the rows of tensors the tensors'; `lengths`: rows of each, on the device."""
-
-    def segments(data: Any, how: str) -> Any:
-        # Unsafe: it would ask the device whether the lengths fit.
-        return _torch.segment_reduce(data, how, lengths=lengths, axis=0, unsafe=True)
-
-    low = segments(rows[:, 3:4].contiguous(), "min")
-    high = segments(rows[:, 4:5].contiguous(), "max")
-    sums = segments(rows.contiguous(), "sum")
-    number = rows[:, 1]
-
-    def spread(within: int, of: int) -> Any:
-        """The parallel variance: within the rows, and of the rows' means about the tensor's."""
-        mean = sums[:, of] / sums[:, 1].clamp(min=1)
-        means = _torch.repeat_interleave(mean, lengths, output_size=rows.shape[0])
-        between = number * (rows[:, of] / number.clamp(min=1) - means).square()
-        return (sums[:, within] + segments(between[:, None].contiguous(), "sum")[:, 0])[:, None]
-
-    columns = [sums[:, :3], low, high, sums[:, 5:8], spread(8, 5)]
-    if rows.shape[1] > _COLUMNS:
-        columns += [segments(rows[:, 9:10].contiguous(), "min"), spread(10, 6), sums[:, 11:]]
-    return _torch.cat(columns, 1)
 
 
 def _lose(reason: str, metas: list[_Meta]) -> None:
@@ -637,62 +518,11 @@ def _drain(device: _Device) -> None:
 def _record(meta: _Meta, row: list[float]) -> None:
     low = high = math.nan
     if row:
-        low, high = _record_statistics(meta, row)
+        values, more = device_statistics.summary(row, meta.count, meta.padding)
+        probe.record_computed(meta.name_id, meta.dtype, *values, meta.step, meta.mode, **more)
+        _, _, _, _, low, high, *_ = values
     if meta.values is not None:
         meta.values.record(low, high)
-
-
-def _record_statistics(meta: _Meta, row: list[float]) -> tuple[float, float]:
-    """Returns the smallest and the largest finite element."""
-    nan, finite, zero, low, high, total, l1, squares, spread = row[:_COLUMNS]
-    nan -= meta.padding
-    infinite = meta.count - finite - nan
-    if finite > 0:
-        mean, std, l2 = total / finite, math.sqrt(spread / finite), math.sqrt(squares)
-    else:
-        low = high = mean = std = l1 = l2 = math.nan
-    more = {}
-    if len(row) > _COLUMNS:
-        abs_min, abs_spread, negative, exponent, fraction = row[_COLUMNS:]
-        more = {"abs_min": math.nan, "abs_std": math.nan, "prod": math.nan}
-        if finite > 0:
-            product = 0.0 if zero > 0 else _power_of_two(exponent, fraction)
-            more = {
-                "abs_min": abs_min,
-                "abs_std": math.sqrt(abs_spread / finite),
-                "prod": -product if negative % 2 and not zero else product,
-            }
-    probe.record_computed(
-        meta.name_id,
-        meta.dtype,
-        meta.count,
-        int(nan),
-        int(infinite),
-        int(zero),
-        low,
-        high,
-        mean,
-        std,
-        l1,
-        l2,
-        meta.step,
-        meta.mode,
-        **more,
-    )
-    return low, high
-
-
-def _power_of_two(exponent: float, fraction: float) -> float:
-    """2 to the power of the sum of both; infinite or 0 where it leaves the range of float64."""
-    if not math.isfinite(exponent) or not math.isfinite(fraction):
-        return math.nan
-    whole = math.floor(exponent)
-    rest = exponent - whole + fraction
-    carried = math.floor(rest)
-    try:
-        return math.ldexp(2.0 ** (rest - carried), max(whole + carried, -1100))
-    except OverflowError:
-        return math.inf
 
 
 def _all_arrived() -> bool:
@@ -750,6 +580,7 @@ def _after_fork() -> None:
 def install(torch: ModuleType) -> None:
     global _torch
     _torch = torch
+    device_statistics.install(torch)
     device_values.install(torch)
     at_end(_drain_last)
     os.register_at_fork(after_in_child=_after_fork)
