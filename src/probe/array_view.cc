@@ -66,7 +66,11 @@ void CopyRun(const unsigned char* from, std::int64_t stride, std::uint32_t eleme
 }  // namespace
 
 bool MakeView(const tt_array& array, ArrayView* out) {
-  const std::size_t element_bytes = format::DtypeBytes(static_cast<std::uint32_t>(array.dtype));
+  // Callers in other languages give any number: as an enumerator it may not even be read.
+  std::uint32_t dtype = 0;
+  static_assert(sizeof dtype == sizeof array.dtype);
+  std::memcpy(&dtype, &array.dtype, sizeof dtype);
+  const std::size_t element_bytes = format::DtypeBytes(dtype);
   if (element_bytes == 0 || array.ndim > TT_MAX_DIMS ||
       (array.ndim > 0 && array.shape == nullptr)) {
     return false;
