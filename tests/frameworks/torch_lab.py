@@ -66,7 +66,8 @@ class Captured:
         return {row["name"] for row in rows if not collections or row["collection"] in collections}
 
     def shapes(self, **match: Any) -> dict[tuple[str, str, int], list[int]]:
-        rows = self.table("tensors", **match)
+        # Each file of values has a row of its own.
+        rows = [row for row in self.table("tensors", **match) if row["name"] != "__header__"]
         return {
             (row["name"], row["mode"], row["step"]): [int(n) for n in _shape(row["shape"])] for row in rows
         }
