@@ -56,7 +56,7 @@ test-frameworks: ## the adapters on today's torch, Keras, TensorFlow, JAX, XGBoo
 	  .venv-frameworks/bin/python -m pytest -q "$$file" || { [ $$? -ne 2 ] || exit 2; failed+=("$$file"); }; done; \
 	  if [ "$${#failed[@]}" -gt 0 ]; then echo "failed: $${failed[*]}" >&2; exit 1; fi
 
-test-gpu: ## what is captured on a CUDA device, with GPU_PYTHON's torch and jax (those of test-frameworks); skipped where there is none
+test-gpu: ## what is captured on a CUDA device, with GPU_PYTHON's torch and jax (those of test-frameworks); without one JAX's rows alone, on the CPU
 	@[ "$(GPU_PYTHON)" != .venv-frameworks/bin/python ] || tools/setup frameworks
 	@$(MAKE) build
 	@TELLTALE_TEST_CUDA=1 XLA_PYTHON_CLIENT_PREALLOCATE=false $(GPU_PYTHON) -m pytest -q tests/gpu tests/frameworks/test_jax.py

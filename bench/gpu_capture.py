@@ -15,6 +15,7 @@ usage: gpu_capture.py [--models A,B] [--cycles N]       exit code 2: nothing cou
 
 import argparse
 import contextlib
+import importlib.util
 import json
 import os
 import pathlib
@@ -201,7 +202,15 @@ def main() -> None:
         fail("no torch in this Python")
     if not torch.cuda.is_available():
         fail("no CUDA device that torch knows")
-    for model in options.models.split(","):
+    models = options.models.split(",")
+    unknown = [model for model in models if model not in MODELS]
+    if unknown:
+        fail(f"--models: no model {', '.join(unknown)}: choose of {', '.join(MODELS)}")
+    if "resnet50" in models and importlib.util.find_spec("torchvision") is None:
+        fail(
+            "resnet50 is torchvision's, which this Python has not: install it, or name --models transformer,mlp"
+        )
+    for model in models:
         measure(model, options.cycles)
 
 

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from torch_lab import Lab, compare, ranks
+from torch_lab import Lab, compare, giving, ranks
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "python"))
 from test_torch_capture import *  # noqa: F403  The same rows, with this torch.
@@ -205,24 +205,7 @@ NEW_DTYPES = {
 
 
 def test_dtypes_of_torch_2(lab):
-    script = f"""
-import torch, torch.nn as nn
-torch.manual_seed(0)
-class Give(nn.Module):
-    def __init__(self, tensor): super().__init__(); self.tensor = tensor
-    def forward(self, x): return self.tensor
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__(); self.line = nn.Linear(2, 1)
-        for name, text in {NEW_DTYPES!r}.items(): self.add_module("a " + name, Give(eval(text)))
-    def forward(self, x):
-        for name, module in self.named_children():
-            if name != "line": module(x)
-        return self.line(x)
-net = Net(); opt = torch.optim.SGD(net.parameters(), lr=0.1)
-for _ in range(2):
-    opt.zero_grad(); net(torch.ones(1, 2)).sum().backward(); opt.step()
-"""
+    script = 'where = "cpu"\n' + giving(NEW_DTYPES)
     captured = lab.run(script)
     compare(captured, lab.truth(script))
 

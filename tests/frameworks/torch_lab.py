@@ -156,6 +156,30 @@ class Lab:
         )
 
 
+def giving(kinds: dict[str, str]) -> str:
+    """A training of two steps whose modules `a KIND` give the tensors of these expressions. It wants a device's name in
+    `where`.
+    """
+    return f"""
+import torch, torch.nn as nn
+torch.manual_seed(0)
+class Give(nn.Module):
+    def __init__(self, tensor): super().__init__(); self.tensor = tensor
+    def forward(self, x): return self.tensor
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__(); self.line = nn.Linear(2, 1)
+        for name, text in {kinds!r}.items(): self.add_module("a " + name, Give(eval(text).to(where)))
+    def forward(self, x):
+        for name, module in self.named_children():
+            if name != "line": module(x)
+        return self.line(x)
+net = Net().to(where); opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for _ in range(2):
+    opt.zero_grad(); net(torch.ones(1, 2, device=where)).sum().backward(); opt.step()
+"""
+
+
 def check(row: dict[str, Any], truth: dict[str, Any]) -> None:
     """One tensor at one step: counts exact, the mean within 1e-6 of mean|x|, the rest within 1e-5."""
     what = (row["name"], row["mode"], row["step"])

@@ -15,7 +15,7 @@ import pytest
 
 sys.path[:0] = [str(Path(__file__).parents[1] / folder) for folder in ("frameworks", "python")]
 torch = pytest.importorskip("torch", minversion="2.0")
-from torch_lab import EVERYTHING, TELLTALE, Lab, compare, ranks  # noqa: E402
+from torch_lab import EVERYTHING, TELLTALE, Lab, compare, giving, ranks  # noqa: E402
 from torch_numbers import row  # noqa: E402
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
@@ -209,22 +209,7 @@ KINDS = {
     "expanded": "torch.randn(1, 50).to(where).expand(40, 50)",
     "long": "torch.randn(9_000_000)",
 }  # fmt: skip
-GIVES = f"""{SAME}
-class Give(nn.Module):
-    def __init__(self, tensor): super().__init__(); self.tensor = tensor
-    def forward(self, x): return self.tensor
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__(); self.line = nn.Linear(2, 1)
-        for name, text in {KINDS!r}.items(): self.add_module("a " + name, Give(eval(text).to(where)))
-    def forward(self, x):
-        for name, module in self.named_children():
-            if name != "line": module(x)
-        return self.line(x)
-net = Net().to(where); opt = torch.optim.SGD(net.parameters(), lr=0.1)
-for _ in range(2):
-    opt.zero_grad(); net(torch.ones(1, 2, device=where)).sum().backward(); opt.step()
-"""
+GIVES = SAME + giving(KINDS)
 
 
 def test_each_dtype_and_order_of_memory(lab):
@@ -411,7 +396,6 @@ while time.monotonic() < end:
     for sampled in captured.table("metrics"):
         if sampled["name"].startswith("gpu."):
             found.setdefault(sampled["name"], []).append(sampled["value"])
-    print({name: (min(values), max(values), len(values)) for name, values in sorted(found.items())})
     total = torch.cuda.get_device_properties(0).total_memory
     assert max(found["gpu.utilization"]) > 50
     assert 100 << 20 < max(found["gpu.memory_used"]) < found["gpu.memory_total"][0]
