@@ -13,6 +13,8 @@ TEST_JOBS := $(shell expr $(JOBS) + 1)
 TELLTALE := build/release/bin/telltale
 # Compilers' output is worth showing only where something fails.
 QUIET := tools/quiet
+# Under .ci/run each is timed.
+PHASE := tools/phase
 
 .PHONY: help setup page build demo planted test test-frameworks test-gpu bench overhead level-cost window-cost check asan tsan fuzz fault clean-clone clean
 
@@ -42,11 +44,11 @@ planted: ## trainings with one planted defect each, and cured: the table of what
 	@$(PYTHON) tests/e2e/planted_table.py --telltale $(TELLTALE)
 
 test: ## build everything and run the tests (the slow ones: make fault)
-	@tools/setup test
-	@$(MAKE) page
-	@$(QUIET) build/release.log cmake --preset release
-	@$(QUIET) build/release.log cmake --build build/release
-	@ctest --preset release -j $(TEST_JOBS) -LE slow
+	@$(PHASE) setup tools/setup test
+	@$(PHASE) page $(MAKE) page
+	@$(PHASE) configure $(QUIET) build/release.log cmake --preset release
+	@$(PHASE) build $(QUIET) build/release.log cmake --build build/release
+	@$(PHASE) tests ctest --preset release -j $(TEST_JOBS) -LE slow --output-junit $(CURDIR)/build/release/tests.xml
 
 test-frameworks: ## the adapters on today's torch, Keras, TensorFlow, JAX, XGBoost, Lightning, Transformers; 8 GB
 	@tools/setup frameworks
