@@ -32,6 +32,13 @@ class CleanClone(unittest.TestCase):
         self.git("add", "--all")
         self.git("commit", "--quiet", "--message", "x")
 
+    def ci(self, script: str) -> None:
+        path = self.root / ".ci/run"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f"#!/bin/bash\n{script}\n")
+        path.chmod(0o755)
+        self.commit()
+
     def run_it(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         command = [str(self.root / "tools/clean_clone"), *arguments]
         return subprocess.run(command, capture_output=True, text=True, check=False)
@@ -45,6 +52,17 @@ class CleanClone(unittest.TestCase):
         self.assertRegex(done.stdout, r"make demo: \d+ s   limit 900 s\nmake test: \d+ s\n$")
         self.assertIn("what is not committed is not in the clone", done.stderr)
         self.assertFalse((self.root / "demo-ran").exists())
+
+    def test_ci_runs_in_place_of_both(self) -> None:
+        for script, code in (("echo table of times", 0), ("exit 3", 1)):
+            self.ci(script)
+            done = self.run_it("--ci")
+            self.assertEqual(done.returncode, code, done.stderr)
+            self.assertNotIn("demo-ran", done.stdout)
+            if code == 0:
+                self.assertRegex(done.stdout, r"table of times\n\.ci/run: \d+ s   limit 2700 s\n$")
+            else:
+                self.assertIn(".ci/run failed after", done.stderr)
 
     def test_a_demo_above_its_limit_fails(self) -> None:
         done = self.run_it("--demo-limit", "-1")
