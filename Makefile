@@ -16,7 +16,7 @@ QUIET := tools/quiet
 # Under .ci/run each is timed.
 PHASE := tools/phase
 
-.PHONY: help setup page build demo planted test test-frameworks test-gpu bench overhead level-cost window-cost check asan tsan fuzz fault clean-clone clean
+.PHONY: help setup page build demo planted test test-frameworks test-gpu bench overhead level-cost window-cost check asan tsan fuzz fault clean-clone nightly clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -55,7 +55,7 @@ test-frameworks: ## the adapters on today's torch, Keras, TensorFlow, JAX, XGBoo
 	@$(MAKE) build
 	@# A process each: TensorFlow and Triton have an LLVM each, and a process with both aborts.
 	@failed=(); for file in tests/frameworks/test_*.py; do \
-	  .venv-frameworks/bin/python -m pytest -q "$$file" || { [ $$? -ne 2 ] || exit 2; failed+=("$$file"); }; done; \
+	  .venv-frameworks/bin/python -m pytest "$$file" || { [ $$? -ne 2 ] || exit 2; failed+=("$$file"); }; done; \
 	  if [ "$${#failed[@]}" -gt 0 ]; then echo "failed: $${failed[*]}" >&2; exit 1; fi
 
 test-gpu: ## what is captured on a CUDA device, with GPU_PYTHON's torch and jax (those of test-frameworks); without one JAX's rows alone, on the CPU
@@ -121,6 +121,9 @@ check: ## format, clang-tidy, layers, ruff, mypy, tsc
 
 clean-clone: ## demo and tests in a fresh clone of HEAD; the demo within 15 minutes
 	@tools/clean_clone $(CLEAN_CLONE_ARGS)
+
+nightly: ## what is too slow for .ci/run, PART=name: at most 100 minutes, a row of docs/nightly.md; alone: the parts
+	@tools/nightly $(PART)
 
 clean: ## remove what the targets above made, the virtual environment too
 	rm -rf build web/dist web/node_modules web/src/records.gen.ts .venv .venv-frameworks .venv-hta .venv-smdebug demo-out
