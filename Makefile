@@ -16,7 +16,7 @@ QUIET := tools/quiet
 # Under .ci/run each is timed.
 PHASE := tools/phase
 
-.PHONY: help setup page build demo planted test test-frameworks test-gpu bench overhead level-cost window-cost check asan tsan fuzz fault clean-clone nightly clean
+.PHONY: help setup page build demo planted verdicts test test-frameworks test-gpu bench overhead level-cost window-cost check asan tsan fuzz fault clean-clone nightly clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -42,6 +42,11 @@ planted: ## trainings with one planted defect each, and cured: the table of what
 	@tools/setup test
 	@$(MAKE) build
 	@$(PYTHON) tests/e2e/planted_table.py --telltale $(TELLTALE)
+
+verdicts: ## programs with a known right verdict: input, expected, said, cause right, and the figures (tests/verdicts; 8 GB, an hour)
+	@tools/setup frameworks
+	@$(MAKE) build
+	@$(PYTHON) tests/verdicts/run.py --telltale $(TELLTALE) $(VERDICTS_ARGS)
 
 test: ## build everything and run the tests (the slow ones: make fault)
 	@$(PHASE) setup tools/setup test
