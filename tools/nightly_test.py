@@ -80,16 +80,16 @@ class Nightly(unittest.TestCase):
         self.makefile(
             "asan:\n\t@echo '100% tests passed, 0 tests failed out of 2100'\n"
             "fuzz:\n\t@echo 'chrome   Done 20 runs in 61 second(s)'\n\t@echo 'plan   Done 22 runs in 61 second(s)'\n"
-            "verdicts:\n\t@echo 'counts: mutations 1'\n\t@echo 'counts: mutations 120, missed 3'\n"
+            "check:\n\t@echo 'counts: mutations 1'\n\t@echo 'counts: mutations 120, missed 3'\n"
         )
-        for part in ("asan", "fuzz", "verdicts"):
+        for part in ("asan", "fuzz", "tidy"):
             code, output = self.run_it(part)
             self.assertEqual(code, 0, output)
         head = self.git("rev-parse", "--short", "HEAD")
         rows = self.rows()
         # The Makefile is not as it was committed.
         self.assertEqual(
-            [row[1:3] for row in rows], [[f"{head}+", part] for part in ("asan", "fuzz", "verdicts")]
+            [row[1:3] for row in rows], [[f"{head}+", part] for part in ("asan", "fuzz", "tidy")]
         )
         self.assertEqual({row[5] for row in rows}, {"passed"})
         self.assertEqual(
@@ -100,7 +100,7 @@ class Nightly(unittest.TestCase):
         self.assertRegex(rows[0][4], r"^\d+\.\d of 100$")
 
     def test_the_table_itself_is_no_change_of_the_commit(self) -> None:
-        self.makefile("tidy:\n\t@true\n")
+        self.makefile("check:\n\t@true\n")
         self.run_it("tidy")
         who = ["-c", "user.name=test", "-c", "user.email=test@localhost"]
         self.git("add", "Makefile", "docs")
