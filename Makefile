@@ -44,7 +44,7 @@ planted: ## trainings with one planted defect each, and cured: the table of what
 	@$(PYTHON) tests/e2e/planted_table.py --telltale $(TELLTALE)
 
 verdicts: ## programs with a known right verdict: input, expected, said, cause right, and the figures (tests/verdicts; 8 GB, an hour)
-	@tools/setup frameworks
+	@tools/setup verdicts
 	@$(MAKE) build
 	@$(PYTHON) tests/verdicts/run.py --telltale $(TELLTALE) $(VERDICTS_ARGS)
 
@@ -131,4 +131,4 @@ nightly: ## what is too slow for .ci/run, PART=name: at most 100 minutes, a row 
 	@tools/nightly $(PART)
 
 clean: ## remove what the targets above made, the virtual environment too
-	rm -rf build web/dist web/node_modules web/src/records.gen.ts .venv .venv-frameworks .venv-hta .venv-smdebug demo-out
+	rm -rf build web/dist web/node_modules web/src/records.gen.ts .venv .venv-frameworks .venv-verdicts .venv-hta .venv-smdebug demo-out

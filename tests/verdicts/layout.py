@@ -16,6 +16,8 @@ HERE = Path(__file__).resolve().parent
 REPO = HERE.parents[1]
 SEALED = HERE / "sealed"
 KINDS = ("loop", "numerics", "input", "speed", "end", "memory", "ranks", "hang")
+# Threads that wait for each other on cores that others use would make times of seconds out of milliseconds.
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 # What `python` of a file may be, and the interpreter that it names.
 PYTHONS = {
     "debian": REPO / ".venv/bin/python",

@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from layout import HERE, PYTHONS, REPO, Input
+from layout import HERE, ONE_THREAD, PYTHONS, REPO, Input
 
 Rows = list[dict[str, Any]]
 FIELDS = ("steps", "losses", "learning rates", "modes", "batch sizes")
@@ -36,7 +36,7 @@ def run_twin(one: Input) -> dict[str, Any]:
             done = subprocess.run(
                 command,
                 cwd=work,
-                env={**env, **one.env},
+                env={**env, **ONE_THREAD, **one.env},
                 capture_output=True,
                 text=True,
                 check=False,

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from layout import HERE, PYTHONS, Input, refuse_sealed
+from layout import HERE, ONE_THREAD, PYTHONS, Input, refuse_sealed
 from prepare import PREPARE
 
 # With a /dev/shm of its own of 16 MB: a container's, small. Wants root.
@@ -55,7 +55,7 @@ class Runner:
             plain.update(
                 PYTHONPATH=str(package), TELLTALE_BIN=str(self.telltale), TELLTALE=str(self.telltale)
             )
-        return {**plain, "PATH": path, **one.env}
+        return {**plain, **ONE_THREAD, "PATH": path, **one.env}
 
     def _files(self, one: Input) -> Path:
         """The folder of what the input reads; made once."""
