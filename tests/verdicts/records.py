@@ -29,8 +29,8 @@ def run_twin(one: Input) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="twin-") as folder:
         work, counts = Path(folder) / "work", Path(folder) / "counts.json"
         shutil.copytree(one.folder, work)
-        command = [str(PYTHONS[one.python]), str(HERE / "twin.py"), str(work), "--json", str(counts)]
-        command += ["--patch", str(one.twin.get("patch", "torch")), "--", *one.command[1:]]
+        command = [str(PYTHONS[one.python]), str(HERE / "twin.py"), str(work), *one.command[1:]]
+        command += ["--json", str(counts), "--patch", str(one.twin.get("patch", "torch"))]
         env = {name: value for name, value in os.environ.items() if not name.startswith("TELLTALE_")}
         try:
             done = subprocess.run(
@@ -108,17 +108,24 @@ def _torch(twin: dict[str, Any], steps: Rows, scalars: Rows, settings: dict[str,
         groups.append(updates[begin : begin + row["optimizer_calls"]])
         begin += row["optimizer_calls"]
     numbers = [row["step"] for row in train]
-    differences = []
-    for index in range(max((len(group) for group in groups), default=0)):
-        name = "loss" if index == 0 else f"loss.{index}"
-        expected = [mean(group[index]["losses"]) if index < len(group) else None for group in groups]
-        differences.append(first_difference(name, expected, _scalar(scalars, name, numbers)))
-    found["losses"] = next((text for text in differences if text), "")
-    rates = [group[0]["lr"][0] if group and group[0]["lr"] else None for group in groups]
-    found["learning rates"] = first_difference("lr", rates, _lasting(_scalar(scalars, "lr", numbers)))
-    where = str(
-        settings.get("batch", "batches")
-    )  # batches: what models were called with; fetched: what loaders gave
+    # An optimizer's losses and rates are named by the order in which optimizers first stepped: loss, loss.1, ...
+    losses, rates = [], []
+    for index in range(1 + max((update["optimizer"] for update in updates), default=-1)):
+        suffix = f".{index}" if index else ""
+        of_one = [[update for update in group if update["optimizer"] == index] for group in groups]
+        expected = [mean([loss for update in one for loss in update["losses"]]) for one in of_one]
+        losses.append(first_difference(f"loss{suffix}", expected, _scalar(scalars, f"loss{suffix}", numbers)))
+        first = [one[0]["lr"][0] if one and one[0]["lr"] else None for one in of_one]
+        # A rate is recorded where it changes.
+        said = _lasting(_scalar(scalars, f"lr{suffix}", numbers))
+        at = [place for place, value in enumerate(first) if value is not None]
+        rates.append(
+            first_difference(f"lr{suffix}", [first[place] for place in at], [said[place] for place in at])
+        )
+    found["losses"] = next((text for text in losses if text), "")
+    found["learning rates"] = next((text for text in rates if text), "")
+    # batches: what models were called with; fetched: what loaders gave.
+    where = str(settings.get("batch", "batches"))
     sizes = [sum(sum(update[where]) for update in group) for group in groups]
     found["batch sizes"] = first_difference("batch size", sizes, [row["batch_size"] for row in train])
     passes = sum(row["micro_steps"] for row in [*_in_mode(steps, "EVAL"), *_in_mode(steps, "PREDICT")])

@@ -147,6 +147,10 @@ class Runner:
                 # A program that hangs is ended by its user, and the verdict is read then.
                 if one.kind != "hang":
                     ran.problem = f"took above {one.timeout_s:.0f} s"
+            except BaseException:
+                # Ctrl-C reaches us alone: the program has a session of its own.
+                _end(process)
+                raise
             ran.seconds = time.monotonic() - begun
             for file, name in ((stdout, "stdout"), (stderr, "stderr")):
                 file.seek(0)
@@ -164,7 +168,11 @@ class Runner:
 
     def check(self, ran: Ran, *words: str) -> None:
         """Reads the verdict of a run into it; words: more options of `telltale check`."""
-        done = self._ask("check", str(ran.out), "--json", *words)
+        try:
+            done = self._ask("check", str(ran.out), "--json", *words)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            ran.problem = f"telltale check: {error}"
+            return
         # 7: salvaged, with a verdict on what was there.
         if done.returncode not in (0, 7):
             ran.problem = f"telltale check: {_last_line(done.stderr)}"

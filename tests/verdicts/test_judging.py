@@ -171,8 +171,8 @@ def scalars_of(name: str, *values: float) -> list[dict[str, Any]]:
 
 
 UPDATES = [
-    {"losses": [2.0, 4.0], "lr": [0.1], "batches": [8], "fetched": [], "modes": [True]},
-    {"losses": [float("nan")], "lr": [0.1], "batches": [4], "fetched": [], "modes": [True]},
+    {"optimizer": 0, "losses": [2.0, 4.0], "lr": [0.1], "batches": [8], "fetched": [], "modes": [True]},
+    {"optimizer": 0, "losses": [float("nan")], "lr": [0.1], "batches": [4], "fetched": [], "modes": [True]},
 ]
 TWIN = {"updates": UPDATES, "evaluations": []}
 
@@ -195,7 +195,11 @@ def test_records_that_differ_say_where() -> None:
 def test_optimizers_that_take_turns_are_one_step_with_a_loss_each() -> None:
     steps = [{**steps_of(12)[0], "optimizer_calls": 2}]
     scalars = [*scalars_of("loss", 3.0), *scalars_of("loss.1", float("nan")), *scalars_of("lr", 0.1)]
-    assert records.differences(one(), TWIN, steps, scalars) == []
+    scalars += scalars_of("lr.1", 0.1)
+    twin = {**TWIN, "updates": [UPDATES[0], {**UPDATES[1], "optimizer": 1}]}
+    assert records.differences(one(), twin, steps, scalars) == []
+    wrong = records.differences(one(), twin, steps, scalars[:1])
+    assert [text.split(":")[0] for text in wrong] == ["loss.1", "lr"]
 
 
 def test_what_is_called_uncovered_must_stand_on_a_page() -> None:

@@ -30,7 +30,8 @@ class Counts:
     def __init__(self) -> None:
         self.updates: list[dict[str, Any]] = []
         self.losses: list[float | None] = []  # handed to backward since the newest update
-        self.batches: list[int] = []  # samples of each forward in training since then
+        self.called: list[int] = []  # samples of each forward in training since the newest backward pass
+        self.batches: list[int] = []  # of each backward pass since then: the largest of those
         self.fetched: list[int] = []  # samples that loaders gave since then
         self.evaluations: list[int] = []  # samples of each forward of a root outside of training
         self.modes: list[bool] = []  # `training` of the roots that were called since the newest update
@@ -39,9 +40,10 @@ class Counts:
         self.rounds: list[dict[str, float]] = []  # of boosting
         self.keras: dict[str, list[Any]] = {"train": [], "test": [], "predict": [], "lr": [], "loss": []}
 
-    def update(self, rates: list[float]) -> None:
+    def update(self, optimizer: int, rates: list[float]) -> None:
         self.updates.append(
             {
+                "optimizer": optimizer,
                 "losses": self.losses,
                 "lr": rates,
                 "batches": self.batches,
@@ -96,10 +98,15 @@ def patch_torch(counts: Counts) -> None:
         return [float(group["lr"]) for group in optimizer.param_groups if "lr" in group]
 
     patched: set[type] = set()
+    # In the order of their first update; kept, as the id of one that is gone may come again.
+    optimizers: list[Any] = []
 
     def of_step(optimizer: Any, *_: Any, **__: Any) -> Callable[[], None]:
         before = rates(optimizer)
-        return lambda: counts.update(before)
+        known = [index for index, one in enumerate(optimizers) if one is optimizer]
+        if not known:
+            optimizers.append(optimizer)
+        return lambda: counts.update(known[0] if known else len(optimizers) - 1, before)
 
     def patch_class(cls: type) -> None:
         for base in cls.__mro__:
@@ -124,6 +131,9 @@ def patch_torch(counts: Counts) -> None:
             root = root[0]
         single = isinstance(root, torch.Tensor) and root.numel() == 1
         counts.losses.append(float(root.detach()) if single else None)
+        # A model and a guide, or real and made samples, are called with the same batch: it counts once.
+        counts.batches.append(max(counts.called, default=0))
+        counts.called.clear()
         return nothing
 
     torch.autograd.backward = outermost(torch.autograd.backward, of_backward)
@@ -135,7 +145,7 @@ def patch_torch(counts: Counts) -> None:
             return nothing
         size = first_size([args, kwargs], torch)
         if torch.is_grad_enabled() and module.training:
-            counts.batches.append(size)
+            counts.called.append(size)
         else:
             counts.evaluations.append(size)
         counts.modes.append(bool(module.training))
