@@ -38,14 +38,13 @@ def alive(pid: int) -> bool:
 
 
 def processes() -> dict[int, list[str]]:
-    """Command lines by pid; each may end while it is looked at, and one that has ended has none."""
+    """Command lines by pid; each may end while it is looked at. One that ends has none any more, but still its locks."""
     found = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
             with contextlib.suppress(OSError):
                 words = Path(f"/proc/{name}/cmdline").read_bytes().decode(errors="replace").split("\0")
-                if len(words) > 1:
-                    found[int(name)] = words
+                found[int(name)] = words[:-1]
     return found
 
 
@@ -54,7 +53,7 @@ def children(parent: int) -> dict[int, list[str]]:
     found = {}
     for pid, words in processes().items():
         with contextlib.suppress(OSError):
-            if int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]) == parent:
+            if words and int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]) == parent:
                 found[pid] = words
     return found
 
@@ -64,10 +63,18 @@ def await_helpers(run: Path) -> None:
     and its watcher behind, to end by themselves.
     """
     ours = (str(run), os.path.realpath(run))
+    kinds = (["agent"], ["watch"], ["stacks"], ["import"], ["export"])
+
+    def helps(pid: int, words: list[str]) -> bool:
+        if words:
+            return words[1:2] in kinds and any(each in words[2:] for each in ours)
+        # It may be one that ends.
+        try:
+            return "(telltale)" in Path(f"/proc/{pid}/stat").read_text() and alive(pid)
+        except OSError:
+            return False
+
     wait_until(
         f"the end of the helpers of {run}",
-        lambda: not any(
-            words[1] in ("agent", "watch", "stacks", "import", "export") and any(r in words[2:] for r in ours)
-            for words in processes().values()
-        ),
+        lambda: not any(helps(pid, words) for pid, words in processes().items()),
     )
