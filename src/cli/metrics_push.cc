@@ -27,7 +27,7 @@ using Clk = std::chrono::steady_clock;
 constexpr int kBesideTraining = 10;  ///< Niceness.
 constexpr milliseconds kSlice(200);
 constexpr std::int64_t kTimeoutMs = 10'000;
-/// Of the last push of one whose time is over.
+/// Of the last push where a person ends it, who waits for that.
 constexpr std::int64_t kLastTimeoutMs = 3'000;
 /// A single push is tried so often, and the last of a run that was followed.
 constexpr int kTries = 4;
@@ -35,8 +35,10 @@ constexpr std::int64_t kRetryMs = 1'000;
 /// The run is over: so long the watcher's last word is waited for.
 constexpr milliseconds kLastWords(10'000);
 constexpr std::int64_t kLookMs = 1'000;
-/// Of what is new, before a last push.
+/// Of what is new, before that.
 constexpr milliseconds kLastRead(1'500);
+/// The same where the run is over: nobody waits for us, and beside other programs we get little.
+constexpr milliseconds kLastReadOfRun(30'000);
 
 /// Waits for a signal to end, which is blocked; true where one came.
 bool StopWithin(std::int64_t ms) {
@@ -119,9 +121,11 @@ class Push {
   }
 
   Result<PushReport> Last() {
-    TELLTALE_ASSIGN_OR_RETURN(const bool more, metrics_.Advance(Clk::now() + kLastRead));
+    const bool of_run = options_.parent != 0;
+    TELLTALE_ASSIGN_OR_RETURN(const bool more,
+                              metrics_.Advance(Clk::now() + (of_run ? kLastReadOfRun : kLastRead)));
     if (more) return report_;
-    const telemetry::Sent sent = Send(kLastTimeoutMs);
+    const telemetry::Sent sent = Send(of_run ? kTimeoutMs : kLastTimeoutMs);
     if (sent.status.ok()) return report_;
     return sent.status;
   }

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from waiting import PATIENCE_S, await_helpers
 
 REPO = Path(__file__).resolve().parents[2]
 BINARY = Path(os.environ.get("TELLTALE_BIN", REPO / "build/release/bin/telltale"))
@@ -29,15 +30,18 @@ def environment(tmp_path: Path) -> dict[str, str]:
 @pytest.fixture
 def telltale(environment: dict[str, str], tmp_path: Path) -> Say:
     def say(*args: object, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
+        done = subprocess.run(
             [str(BINARY), *map(str, args)],
             capture_output=True,
             text=True,
-            timeout=240,
+            timeout=2 * PATIENCE_S,
             check=False,
             cwd=tmp_path,
             env={**environment, **(env or {})},
         )
+        if args[0] == "run" and "-o" in args:
+            await_helpers(Path(str(args[args.index("-o") + 1])))
+        return done
 
     return say
 
@@ -96,5 +100,7 @@ class Receiver:
 @pytest.fixture
 def receiver() -> Iterator[Receiver]:
     one = Receiver()
-    yield one
-    one.close()
+    try:
+        yield one
+    finally:
+        one.close()

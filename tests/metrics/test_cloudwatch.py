@@ -5,12 +5,12 @@ import importlib
 import json
 import re
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from conftest import PYTHON, Receiver, Say
+from waiting import PATIENCE_S, wait_until
 
 KEYS = {"AWS_ACCESS_KEY_ID": "AKIDEXAMPLE", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "eu-central-1"}
 
@@ -24,18 +24,11 @@ def moto(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             [PYTHON, "-m", "moto.server", "-H", "127.0.0.1", "-p", "0"], stdout=out, stderr=out
         )
     try:
-        deadline = time.monotonic() + 120
-        found = None
-        while found is None and time.monotonic() < deadline:
-            assert server.poll() is None, log.read_text()
-            found = re.search(r"http://127\.0\.0\.1:(\d+)", log.read_text())
-            if found is None:
-                time.sleep(0.05)
-        assert found is not None, log.read_text()
-        yield found.group(0)
+        address = re.compile(r"http://127\.0\.0\.1:(\d+)")
+        yield wait_until("moto's address", lambda: address.search(log.read_text()), server).group(0)
     finally:
         server.terminate()
-        server.wait(timeout=30)
+        server.wait(timeout=PATIENCE_S)
 
 
 def test_cloudwatch_has_the_metrics(telltale: Say, sample: Path, moto: str) -> None:

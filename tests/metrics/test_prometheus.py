@@ -6,7 +6,6 @@ import os
 import shutil
 import socket
 import subprocess
-import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -18,6 +17,7 @@ import pytest
 from conftest import BINARY, PYTHON, REPO, Say
 from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
+from waiting import PATIENCE_S, wait_until
 
 TOOLS = f"{Path(PYTHON).parent}{os.pathsep}{os.environ.get('PATH', '')}"
 PROMTOOL = shutil.which("promtool", path=TOOLS)
@@ -43,13 +43,13 @@ class Server:
     def scrape(self, accept: str = "") -> str:
         headers = {"Authorization": f"Bearer {self.token}", **({"Accept": accept} if accept else {})}
         request = urllib.request.Request(f"{self.address}/metrics", headers=headers)
-        with urllib.request.urlopen(request, timeout=30) as answer:
+        with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
             text: str = answer.read().decode()
         return text
 
     def close(self) -> None:
         self.process.terminate()
-        self.process.wait(timeout=30)
+        self.process.wait(timeout=PATIENCE_S)
         if self.process.stdout is not None:
             self.process.stdout.close()
 
@@ -66,8 +66,10 @@ def server(tmp_path: Path, environment: dict[str, str], telltale: Say) -> Iterat
     info = json.loads(path.read_text())
     path.write_text(json.dumps({**info, "name": 'a "name"\n\\ of\tmine'}))
     one = Server(tmp_path / "runs", environment)
-    yield one
-    one.close()
+    try:
+        yield one
+    finally:
+        one.close()
 
 
 def test_the_text_format_is_prometheus(server: Server) -> None:
@@ -108,7 +110,7 @@ def test_promtool_takes_the_answer(server: Server) -> None:
         input=server.scrape(),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert done.returncode in (0, 3), done.stderr  # 3: matters of taste alone.
@@ -125,20 +127,22 @@ def test_a_run_that_goes_on_is_followed(tmp_path: Path, environment: dict[str, s
         env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     try:
-        seen: list[float] = []
-        deadline = time.monotonic() + 120
-        while len(seen) < 3 and time.monotonic() < deadline:
-            for family in text_string_to_metric_families(server.scrape()):
-                if family.name != "telltale_steps":
-                    continue
-                value = sum(s.value for s in family.samples)
-                if not seen or value > seen[-1]:
-                    seen.append(value)
-        assert len(seen) == 3, seen
+        seen = [0.0]
+
+        def more() -> bool:
+            families = text_string_to_metric_families(server.scrape())
+            steps = sum(s.value for f in families if f.name == "telltale_steps" for s in f.samples)
+            if steps > seen[-1]:
+                seen.append(steps)
+            return len(seen) == 4
+
+        wait_until("a third number of steps", more, training)
     finally:
         stop.touch()
-        training.wait(timeout=120)
-        server.close()
+        try:
+            training.wait(timeout=PATIENCE_S)
+        finally:
+            server.close()
 
 
 @pytest.mark.skipif(
@@ -152,7 +156,7 @@ def test_prometheus_scrapes_it_and_evaluates_the_alert_rules(
     assert telltale("export", "prometheus-rules", "-o", tmp_path / "alerts.yml").returncode == 0
     (tmp_path / "token").write_text(server.token)
     config = {
-        "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
+        "global": {"scrape_interval": "5s", "scrape_timeout": "5s", "evaluation_interval": "1s"},
         "scrape_configs": [
             {
                 "job_name": "telltale",
@@ -175,23 +179,19 @@ def test_prometheus_scrapes_it_and_evaluates_the_alert_rules(
     )  # fmt: skip
 
     def ask(path: str) -> dict[str, Any]:
-        with urllib.request.urlopen(f"http://{address}/api/v1/{path}", timeout=30) as answer:
+        with urllib.request.urlopen(f"http://{address}/api/v1/{path}", timeout=PATIENCE_S) as answer:
             data: dict[str, Any] = json.load(answer)["data"]
         return data
 
     def until(path: str, good: Callable[[dict[str, Any]], bool]) -> None:
-        deadline = time.monotonic() + 120
-        data: dict[str, Any] = {}
-        while time.monotonic() < deadline:
-            assert process.poll() is None, (tmp_path / "prometheus.log").read_text()
+        def there() -> bool:
             try:
                 data = ask(path)
             except (urllib.error.URLError, ConnectionError):
-                data = {}  # It begins.
-            if data and good(data):
-                return
-            time.sleep(0.1)
-        raise AssertionError(data)
+                return False  # It begins.
+            return bool(data) and good(data)
+
+        wait_until(f"{path}, see {tmp_path}/prometheus.log,", there, process)
 
     try:
         steps = urllib.parse.quote('telltale_steps_total{run="try-1",mode="TRAIN",rank="0"}')
@@ -206,7 +206,7 @@ def test_prometheus_scrapes_it_and_evaluates_the_alert_rules(
         until("rules", evaluated)
     finally:
         process.terminate()
-        process.wait(timeout=60)
+        process.wait(timeout=PATIENCE_S)
         log.close()
 
 
@@ -219,7 +219,7 @@ def test_promtool_takes_the_alert_rules(telltale: Say, tmp_path: Path) -> None:
         [PROMTOOL, "check", "rules", str(tmp_path / "alerts.yml")],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert checked.returncode == 0, checked.stdout + checked.stderr
@@ -285,7 +285,7 @@ def test_an_alert_fires_and_no_other(telltale: Say, tmp_path: Path) -> None:
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
