@@ -103,26 +103,31 @@ class AllZero final : public TensorRule {
 }  // namespace
 
 const RuleDesc kAllZeroDesc{
-    "AllZero",
-    "A tensor holds nothing but zeros.",
-    "100 × zeros / elements ≥ threshold, of each tensor that collection_names or tensor_regex "
-    "names, or of all where neither is given; NaN is no zero. From statistics, else from values of"
-    " up to 4 Mi elements. A tensor is ill after patience captures in a row (what begins at zero "
-    "may come to life) and well after two that are not so; over where none is ill or the process "
-    "ends. High where half of the tensors are ill; else medium. Cost = time of the steps, less "
-    "waits for data, × the share of the judged elements that are such zeros, on the assumption "
-    "that what they cost is lost.",
-    "Gradients: look for dead units, a detach(), a branch that the loss does not use. Weights: "
-    "look at the initialization, weight decay, masks. Outputs: look at what goes in.",
-    store::MaskOf(format::TableId::kStatistics) | store::MaskOf(format::TableId::kTensors) |
-        store::MaskOf(format::TableId::kSteps) | store::MaskOf(format::TableId::kEvents),
-    true,
-    kParameters,
-    kCaptures,
-    Family::kModel,
-    false,
-    "Weights set to zero by `nn.init.zeros_(layer.weight)` in two layers that follow each other: "
-    "neither gets a gradient, both stay zero."};
+    .name = "AllZero",
+    .summary = "A tensor holds nothing but zeros.",
+    .formula =
+        "100 × zeros / elements ≥ threshold, of each tensor that collection_names or tensor_regex "
+        "names, or of all where neither is given; NaN is no zero. From statistics, else from "
+        "values of up to 4 Mi elements. A tensor is ill after patience captures in a row (what "
+        "begins at zero may come to life) and well after two that are not so; over where none is "
+        "ill or the process ends. High where half of the tensors are ill; else medium. Cost = time "
+        "of the steps, less waits for data, × the share of the judged elements that are such "
+        "zeros, on the assumption that what they cost is lost.",
+    .how_to_fix =
+        "Gradients: look for dead units, a detach(), a branch that the loss does not use. Weights: "
+        "look at the initialization, weight decay, masks. Outputs: look at what goes in.",
+    .table_mask = store::MaskOf(format::TableId::kStatistics) |
+                  store::MaskOf(format::TableId::kTensors) |
+                  store::MaskOf(format::TableId::kSteps) | store::MaskOf(format::TableId::kEvents),
+    .wrong_result = true,
+    .parameters = kParameters,
+    .captures = kCaptures,
+    .family = Family::kModel,
+    .by_default = false,
+    .example =
+        "Weights set to zero by `nn.init.zeros_(layer.weight)` in two layers that follow each "
+        "other: neither gets a gradient, both stay zero.",
+};
 
 std::unique_ptr<Rule> MakeAllZero(const Parameters& parameters) {
   return std::make_unique<AllZero>(parameters);

@@ -236,23 +236,25 @@ class BatchSize final : public Rule {
 }  // namespace
 
 const RuleDesc kBatchSizeDesc{
-    "BatchSize",
-    "Cores, GPUs and their memory are little used, and the training waits for nothing.",
-    "Of each node, over the newest `window` samples between which its TRAIN steps took at least "
-    "half of the time: p95(load of all cores) < cpu_threshold_p95, and of every GPU that was used "
-    "p95(utilization) < gpu_threshold_p95 and p95(memory, percent of its bytes) < "
-    "gpu_memory_threshold_p95, and data wait + comm wait ≤ 20 % of the steps' time (else a larger "
-    "batch mends nothing: InputBound's, Straggler's). Judged once `patience` samples of an attempt "
-    "were seen; over where one of them is 5 points beyond, or the attempt ends. Low; cost 0, since "
-    "LowGPUUtilization counts the idle time.",
-    "Enlarge the batch (and adapt the learning rate), or use a smaller machine.",
-    NodeSampler::kTables,
-    false,
-    kParameters,
-    {},
-    Family::kProfiler,
-    false,
-    "Batches of 8 small images on a GPU with 80 GB."};
+    .name = "BatchSize",
+    .summary = "Cores, GPUs and their memory are little used, and the training waits for nothing.",
+    .formula =
+        "Of each node, over the newest `window` samples between which its TRAIN steps took at "
+        "least half of the time: p95(load of all cores) < cpu_threshold_p95, and of every GPU that "
+        "was used p95(utilization) < gpu_threshold_p95 and p95(memory, percent of its bytes) < "
+        "gpu_memory_threshold_p95, and data wait + comm wait ≤ 20 % of the steps' time (else a "
+        "larger batch mends nothing: InputBound's, Straggler's). Judged once `patience` samples of "
+        "an attempt were seen; over where one of them is 5 points beyond, or the attempt ends. "
+        "Low; cost 0, since LowGPUUtilization counts the idle time.",
+    .how_to_fix = "Enlarge the batch (and adapt the learning rate), or use a smaller machine.",
+    .table_mask = NodeSampler::kTables,
+    .wrong_result = false,
+    .parameters = kParameters,
+    .captures = {},
+    .family = Family::kProfiler,
+    .by_default = false,
+    .example = "Batches of 8 small images on a GPU with 80 GB.",
+};
 
 std::unique_ptr<Rule> MakeBatchSize(const Parameters& parameters) {
   return std::make_unique<BatchSize>(parameters);

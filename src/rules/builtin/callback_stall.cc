@@ -417,31 +417,34 @@ class CallbackStall final : public Rule {
 }  // namespace
 
 const RuleDesc kCallbackStallDesc{
-    "CallbackStall",
-    "At a regular distance the training stands still for an evaluation, a checkpoint or a log.",
-    "All times without those of our own probe. Stall = time between two TRAIN steps + (the phase "
-    "other of the step − its median over the "
-    "newest 100 steps). It counts where it is above ratio × the median step. With n_stalls of them "
-    "(of the newest 32) of which 70 % have the same distance in steps: share = Σ stalls / time "
-    "from the first to the newest, without that one; low from low_share, medium from medium_share, "
-    "high from high_share. "
-    "Evaluations (EVAL steps in more than half of the stalls' time) are low, from "
-    "evaluation_share on. What it lines up with: the evaluation; the span, of the program or of "
-    "the framework, that lies "
-    "in 80 % of the stalls and makes half of each (reading of files is left out: it is in the wait "
-    "for data too); writes of the process of 1 MB a stall. Over "
-    "when "
-    "none came for three times the distance, and where its process ends. Cost = Σ stalls.",
-    "Do it less often, or on a thread while the next steps run: asynchronous checkpoints, logging "
-    "from a queue, evaluation in another process from checkpoints.",
-    store::MaskOf(format::TableId::kSteps) | store::MaskOf(format::TableId::kSpans) |
-        store::MaskOf(format::TableId::kMetrics) | store::MaskOf(format::TableId::kEvents),
-    false,
-    kParameters,
-    {},
-    Family::kOwn,
-    true,
-    "if step % 50 == 0:\n    torch.save(model.state_dict(), path)"};
+    .name = "CallbackStall",
+    .summary =
+        "At a regular distance the training stands still for an evaluation, a checkpoint or a log.",
+    .formula =
+        "All times without those of our own probe. Stall = time between two TRAIN steps + (the "
+        "phase other of the step − its median over the newest 100 steps). It counts where it is "
+        "above ratio × the median step. With n_stalls of them (of the newest 32) of which 70 % "
+        "have the same distance in steps: share = Σ stalls / time from the first to the newest, "
+        "without that one; low from low_share, medium from medium_share, high from high_share. "
+        "Evaluations (EVAL steps in more than half of the stalls' time) are low, from "
+        "evaluation_share on. What it lines up with: the evaluation; the span, of the program or "
+        "of the framework, that lies in 80 % of the stalls and makes half of each (reading of "
+        "files is left out: it is in the wait for data too); writes of the process of 1 MB a "
+        "stall. Over when none came for three times the distance, and where its process ends. Cost "
+        "= Σ stalls.",
+    .how_to_fix =
+        "Do it less often, or on a thread while the next steps run: asynchronous checkpoints, "
+        "logging from a queue, evaluation in another process from checkpoints.",
+    .table_mask = store::MaskOf(format::TableId::kSteps) | store::MaskOf(format::TableId::kSpans) |
+                  store::MaskOf(format::TableId::kMetrics) |
+                  store::MaskOf(format::TableId::kEvents),
+    .wrong_result = false,
+    .parameters = kParameters,
+    .captures = {},
+    .family = Family::kOwn,
+    .by_default = true,
+    .example = "if step % 50 == 0:\n    torch.save(model.state_dict(), path)",
+};
 
 std::unique_ptr<Rule> MakeCallbackStall(const Parameters& parameters) {
   return std::make_unique<CallbackStall>(parameters);

@@ -695,42 +695,42 @@ class CPUBottleneck final : public Rule {
 }  // namespace
 
 const RuleDesc kCPUBottleneckDesc{
-    "CPUBottleneck",
-    "The training thread waits while cores or workers are saturated, and no GPU is busy.",
-    "For each time between two samples that TRAIN steps cover by half, the first three of an "
-    "attempt apart: cores are saturated where "
-    "their mean is busy by cpu_threshold, or where the run takes "
-    "cpu_threshold of the cores that it may use (those of the machine, of its affinity, of the "
-    "limit of its control group, whichever are fewest) or its control group that share of its "
-    "limit, or where the limit held the group back in half of the scheduler's periods; workers "
-    "where each takes cpu_threshold of a "
-    "core. lack = share of forward, backward and optimizer − cores that the training process got, "
-    "where cores are saturated and others take at least a quarter of one (where only the limit is "
-    "reached: others in its group); where cores had room for 20 steps "
-    "before, at least 1 − (work of a step then / now, × its CPU time now / then where that grew). "
-    "wait = lack + share of data wait, where "
-    "workers make the batches. A sample is a bottleneck where wait ≥ medium_share and, where the "
-    "training uses a GPU, the least busy of those that were ever used is below gpu_threshold, "
-    "whose "
-    "busy share is taken off lack. With patience "
-    "samples in window_seconds (longer where they are so far apart), more than threshold of them "
-    "bottlenecks: medium where the mean "
-    "wait is at least medium_share, high from high_share; low where other programs take more than"
-    " the rest of the run does. Over below half of threshold, and where its process ends. A "
-    "training that fills the cores itself, or that loads in its own process, is no bottleneck; "
-    "where a GPU is used and its load is not recorded nothing is said. Cost = Σ lack × time; the "
-    "waits for data are InputBound's.",
-    "Give the training a core: fewer loader workers than cores, one thread in each worker, other "
-    "processes of the run at another time or niced, other programs elsewhere. Prepare batches "
-    "once, before training.",
-    store::MaskOf(format::TableId::kMetrics) | store::MaskOf(format::TableId::kSteps) |
-        store::MaskOf(format::TableId::kEvents),
-    false,
-    kParameters,
-    {},
-    Family::kProfiler,
-    true,
-    "Two helper processes a core compress files while the training runs."};
+    .name = "CPUBottleneck",
+    .summary =
+        "The training thread waits while cores or workers are saturated, and no GPU is busy.",
+    .formula =
+        "For each time between two samples that TRAIN steps cover by half, the first three of an "
+        "attempt apart: cores are saturated where their mean is busy by cpu_threshold, or where "
+        "the run takes cpu_threshold of the cores that it may use (those of the machine, of its "
+        "affinity, of the limit of its control group, whichever are fewest) or its control group "
+        "that share of its limit, or where the limit held the group back in half of the "
+        "scheduler's periods; workers where each takes cpu_threshold of a core. lack = share of "
+        "forward, backward and optimizer − cores that the training process got, where cores are "
+        "saturated and others take at least a quarter of one (where only the limit is reached: "
+        "others in its group); where cores had room for 20 steps before, at least 1 − (work of a "
+        "step then / now, × its CPU time now / then where that grew). wait = lack + share of data "
+        "wait, where workers make the batches. A sample is a bottleneck where wait ≥ medium_share "
+        "and, where the training uses a GPU, the least busy of those that were ever used is below "
+        "gpu_threshold, whose busy share is taken off lack. With patience samples in "
+        "window_seconds (longer where they are so far apart), more than threshold of them "
+        "bottlenecks: medium where the mean wait is at least medium_share, high from high_share; "
+        "low where other programs take more than the rest of the run does. Over below half of "
+        "threshold, and where its process ends. A training that fills the cores itself, or that "
+        "loads in its own process, is no bottleneck; where a GPU is used and its load is not "
+        "recorded nothing is said. Cost = Σ lack × time; the waits for data are InputBound's.",
+    .how_to_fix =
+        "Give the training a core: fewer loader workers than cores, one thread in each worker, "
+        "other processes of the run at another time or niced, other programs elsewhere. Prepare "
+        "batches once, before training.",
+    .table_mask = store::MaskOf(format::TableId::kMetrics) |
+                  store::MaskOf(format::TableId::kSteps) | store::MaskOf(format::TableId::kEvents),
+    .wrong_result = false,
+    .parameters = kParameters,
+    .captures = {},
+    .family = Family::kProfiler,
+    .by_default = true,
+    .example = "Two helper processes a core compress files while the training runs.",
+};
 
 std::unique_ptr<Rule> MakeCPUBottleneck(const Parameters& parameters) {
   return std::make_unique<CPUBottleneck>(parameters);

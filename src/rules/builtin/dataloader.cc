@@ -358,29 +358,31 @@ class Dataloader final : public Rule {
 }  // namespace
 
 const RuleDesc kDataloaderDesc{
-    "Dataloader",
-    "Too few loader workers while the training waits, or far more than cores.",
-    "workers = median, over the newest 60 seconds in which TRAIN steps of a node ended (at least "
-    "`patience` of them, the first three steps of an attempt apart), of the loader workers that "
-    "live; cores = those of the node, of the affinity of its training processes together, of the "
-    "limit of its control group, whichever are fewest. Too few: workers < cores × min_threshold, "
-    "and "
-    "data wait ≥ data_wait of the steps' time (half of it once open): medium. Too many: workers > "
-    "cores × max_threshold: medium where the training waits so, else low. Over where neither "
-    "holds, "
-    "or the node's training processes or the attempt end. Advised are as many workers as cores, "
-    "within both bounds. Cost 0: the waits are InputBound's, which by default says the same of "
-    "too few workers.",
-    "Set num_workers so that all workers of a node are about as many as its cores; "
-    "persistent_workers=True, pin_memory=True with a GPU.",
-    store::MaskOf(format::TableId::kSteps) | store::MaskOf(format::TableId::kSpans) |
-        store::MaskOf(format::TableId::kEvents) | store::MaskOf(format::TableId::kMetrics),
-    false,
-    kParameters,
-    {},
-    Family::kProfiler,
-    false,
-    "num_workers=64 in a container that may use 4 cores."};
+    .name = "Dataloader",
+    .summary = "Too few loader workers while the training waits, or far more than cores.",
+    .formula =
+        "workers = median, over the newest 60 seconds in which TRAIN steps of a node ended (at "
+        "least `patience` of them, the first three steps of an attempt apart), of the loader "
+        "workers that live; cores = those of the node, of the affinity of its training processes "
+        "together, of the limit of its control group, whichever are fewest. Too few: workers < "
+        "cores × min_threshold, and data wait ≥ data_wait of the steps' time (half of it once "
+        "open): medium. Too many: workers > cores × max_threshold: medium where the training waits "
+        "so, else low. Over where neither holds, or the node's training processes or the attempt "
+        "end. Advised are as many workers as cores, within both bounds. Cost 0: the waits are "
+        "InputBound's, which by default says the same of too few workers.",
+    .how_to_fix =
+        "Set num_workers so that all workers of a node are about as many as its cores; "
+        "persistent_workers=True, pin_memory=True with a GPU.",
+    .table_mask = store::MaskOf(format::TableId::kSteps) | store::MaskOf(format::TableId::kSpans) |
+                  store::MaskOf(format::TableId::kEvents) |
+                  store::MaskOf(format::TableId::kMetrics),
+    .wrong_result = false,
+    .parameters = kParameters,
+    .captures = {},
+    .family = Family::kProfiler,
+    .by_default = false,
+    .example = "num_workers=64 in a container that may use 4 cores.",
+};
 
 std::unique_ptr<Rule> MakeDataloader(const Parameters& parameters) {
   return std::make_unique<Dataloader>(parameters);

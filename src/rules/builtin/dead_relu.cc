@@ -173,32 +173,37 @@ class DeadRelu final : public TensorRule {
 }  // namespace
 
 const RuleDesc kDeadReluDesc{
-    "DeadRelu",
-    "Most units of a ReLU layer give zero whatever the sample.",
-    "A unit (a feature, a channel) is active in a sample where one of its outputs is above zero, "
-    "and dead where it is active in less than threshold_inactivity % of the samples. Counted from "
-    "the values of the outputs, over captures until there were 100 / threshold_inactivity samples "
-    "(at most 32 captures). A layer is dead where more than threshold_layer % of its units are. "
-    "Where values were not taken, the share of outputs above zero gives the least share of dead "
-    "ones that there must be, each place of a channel by itself: 1 − share / "
-    "(threshold_inactivity / 100). ReLU layers are those "
-    "that tensor_regex names (relu_output also as relu.output) and, with the default, activations "
-    "that have zeros, nothing below zero and are no softmax. Ill after patience verdicts in a row,"
-    " well after two good ones; over where no layer is ill or the process ends. High where half of"
-    " the layers are ill, or one wholly; else medium. Cost = time of the steps, less waits for "
-    "data, × the share of the judged outputs whose units are dead, on the assumption that what "
-    "dead units cost is lost.",
-    "Look at the bias and the initialization before the layer (Kaiming, bias zero), lower the "
-    "learning rate or warm it up, normalize the inputs; LeakyReLU, GELU or SiLU cannot die.",
-    store::MaskOf(format::TableId::kStatistics) | store::MaskOf(format::TableId::kTensors) |
-        store::MaskOf(format::TableId::kSteps) | store::MaskOf(format::TableId::kEvents),
-    true,
-    kParameters,
-    kCaptures,
-    Family::kModel,
-    false,
-    "`nn.init.constant_(layer.bias, -10)` before an `nn.ReLU()`: its output is zero for every "
-    "sample, and so is the gradient of all that lies before it."};
+    .name = "DeadRelu",
+    .summary = "Most units of a ReLU layer give zero whatever the sample.",
+    .formula =
+        "A unit (a feature, a channel) is active in a sample where one of its outputs is above "
+        "zero, and dead where it is active in less than threshold_inactivity % of the samples. "
+        "Counted from the values of the outputs, over captures until there were 100 / "
+        "threshold_inactivity samples (at most 32 captures). A layer is dead where more than "
+        "threshold_layer % of its units are. Where values were not taken, the share of outputs "
+        "above zero gives the least share of dead ones that there must be, each place of a channel "
+        "by itself: 1 − share / (threshold_inactivity / 100). ReLU layers are those that "
+        "tensor_regex names (relu_output also as relu.output) and, with the default, activations "
+        "that have zeros, nothing below zero and are no softmax. Ill after patience verdicts in a "
+        "row, well after two good ones; over where no layer is ill or the process ends. High where "
+        "half of the layers are ill, or one wholly; else medium. Cost = time of the steps, less "
+        "waits for data, × the share of the judged outputs whose units are dead, on the assumption "
+        "that what dead units cost is lost.",
+    .how_to_fix =
+        "Look at the bias and the initialization before the layer (Kaiming, bias zero), lower the "
+        "learning rate or warm it up, normalize the inputs; LeakyReLU, GELU or SiLU cannot die.",
+    .table_mask = store::MaskOf(format::TableId::kStatistics) |
+                  store::MaskOf(format::TableId::kTensors) |
+                  store::MaskOf(format::TableId::kSteps) | store::MaskOf(format::TableId::kEvents),
+    .wrong_result = true,
+    .parameters = kParameters,
+    .captures = kCaptures,
+    .family = Family::kModel,
+    .by_default = false,
+    .example =
+        "`nn.init.constant_(layer.bias, -10)` before an `nn.ReLU()`: its output is zero for every "
+        "sample, and so is the gradient of all that lies before it.",
+};
 
 std::unique_ptr<Rule> MakeDeadRelu(const Parameters& parameters) {
   return std::make_unique<DeadRelu>(parameters);

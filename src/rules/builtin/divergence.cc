@@ -357,33 +357,35 @@ class Divergence final : public Rule {
 }  // namespace
 
 const RuleDesc kDivergenceDesc{
-    "Divergence",
-    "From some step on the training loss goes up and stays up.",
-    "median and σ = scaled median absolute deviation (at least 1 % of the median) of the newest 60 "
-    "losses before the change. A cumulative sum S = max(0, S + z − 1), z = (loss − median) / σ "
-    "held "
-    "between −5 and 5; the change is the loss at which S left 0. It diverges where S > 60 after "
-    "patience_steps, and the median of the newest 15 losses exceeds the level before by more than "
-    "rise_percent of it, by more than least_percent of the first losses, by more than stddev × "
-    "σ and, where all of the 60 are above 0, its logarithm theirs by more than log_stddev of their "
-    "deviations. Also where in the first 3 × patience_steps, patience_steps losses in a row are "
-    "above twice "
-    "the start (median of the first three). High where the level is above the start, or more than "
-    "half of what was gained is lost, or the loss became NaN or Inf (then three losses above do); "
-    "else medium. Not judged where "
-    "there are several losses (a GAN: what one model gains the other loses). Over where the level "
-    "is back within 30 % of the rise, and where its process ends. Cost = time of the steps since "
-    "the change, less waits for data.",
-    "Go back to a checkpoint before the step that is named. Lower the learning rate, warm it up "
-    "over more steps, clip gradients. A cyclic schedule that restarts raises the loss by design.",
-    store::MaskOf(format::TableId::kScalars) | store::MaskOf(format::TableId::kSteps) |
-        store::MaskOf(format::TableId::kEvents),
-    true,
-    kParameters,
-    {},
-    Family::kOwn,
-    true,
-    "A scheduler multiplies the learning rate by 1.01 in each step, without end."};
+    .name = "Divergence",
+    .summary = "From some step on the training loss goes up and stays up.",
+    .formula =
+        "median and σ = scaled median absolute deviation (at least 1 % of the median) of the "
+        "newest 60 losses before the change. A cumulative sum S = max(0, S + z − 1), z = (loss − "
+        "median) / σ held between −5 and 5; the change is the loss at which S left 0. It diverges "
+        "where S > 60 after patience_steps, and the median of the newest 15 losses exceeds the "
+        "level before by more than rise_percent of it, by more than least_percent of the first "
+        "losses, by more than stddev × σ and, where all of the 60 are above 0, its logarithm "
+        "theirs by more than log_stddev of their deviations. Also where in the first 3 × "
+        "patience_steps, patience_steps losses in a row are above twice the start (median of the "
+        "first three). High where the level is above the start, or more than half of what was "
+        "gained is lost, or the loss became NaN or Inf (then three losses above do); else medium. "
+        "Not judged where there are several losses (a GAN: what one model gains the other loses). "
+        "Over where the level is back within 30 % of the rise, and where its process ends. Cost = "
+        "time of the steps since the change, less waits for data.",
+    .how_to_fix =
+        "Go back to a checkpoint before the step that is named. Lower the learning rate, warm it "
+        "up over more steps, clip gradients. A cyclic schedule that restarts raises the loss by "
+        "design.",
+    .table_mask = store::MaskOf(format::TableId::kScalars) |
+                  store::MaskOf(format::TableId::kSteps) | store::MaskOf(format::TableId::kEvents),
+    .wrong_result = true,
+    .parameters = kParameters,
+    .captures = {},
+    .family = Family::kOwn,
+    .by_default = true,
+    .example = "A scheduler multiplies the learning rate by 1.01 in each step, without end.",
+};
 
 std::unique_ptr<Rule> MakeDivergence(const Parameters& parameters) {
   return std::make_unique<Divergence>(parameters);

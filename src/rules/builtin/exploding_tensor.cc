@@ -461,31 +461,34 @@ class ExplodingTensor final : public LoopedRule<ExplodingTensor> {
 }  // namespace
 
 const RuleDesc kExplodingTensorDesc{
-    "ExplodingTensor",
-    "A weight or gradient holds NaN or Inf, or grew out of all proportion.",
-    "High where a captured tensor (of those that collection_names or tensor_regex names, where "
-    "either is given) has a NaN, or an Inf unless only_nan. Of inputs, labels and the state of "
-    "optimizers that are not so named NaN alone counts: a mask holds Inf, a count of steps grows. "
-    "Gradients of a step that a gradient scaler skipped do not count. size = root mean square of "
-    "the finite elements; "
-    "normal = the largest size of the tensor in its first normal_captures, and at least what is "
-    "usual in its collection: the median of the weights, the largest of the gradients. A tensor "
-    "explodes where size > growth_factor × normal: medium for a gradient, else high. Over"
-    " where each tensor that was bad was well in two of its captures, or stays away for four times "
-    "the widest distance of its captures; and where its process ends. The tensor named is the "
-    "first of the forward pass, else the one "
-    "nearest the loss, for NaN and Inf, else the weight that grew most, then the gradient. Cost = "
-    "time of the steps since the first bad "
-    "capture, less waits for data, and less those whose loss is no number (LossNotDecreasing's).",
-    "Go back to the last checkpoint in which all was finite. Look for a division, square root, "
-    "norm or logarithm at 0; lower the learning rate; clip gradients; with float16 use a gradient"
-    " scaler or bfloat16.",
-    store::MaskOf(format::TableId::kStatistics) | store::MaskOf(format::TableId::kSteps) |
+    .name = "ExplodingTensor",
+    .summary = "A weight or gradient holds NaN or Inf, or grew out of all proportion.",
+    .formula =
+        "High where a captured tensor (of those that collection_names or tensor_regex names, where "
+        "either is given) has a NaN, or an Inf unless only_nan. Of inputs, labels and the state of "
+        "optimizers that are not so named NaN alone counts: a mask holds Inf, a count of steps "
+        "grows. Gradients of a step that a gradient scaler skipped do not count. size = root mean "
+        "square of the finite elements; normal = the largest size of the tensor in its first "
+        "normal_captures, and at least what is usual in its collection: the median of the weights, "
+        "the largest of the gradients. A tensor explodes where size > growth_factor × normal: "
+        "medium for a gradient, else high. Over where each tensor that was bad was well in two of "
+        "its captures, or stays away for four times the widest distance of its captures; and where "
+        "its process ends. The tensor named is the first of the forward pass, else the one nearest "
+        "the loss, for NaN and Inf, else the weight that grew most, then the gradient. Cost = time "
+        "of the steps since the first bad capture, less waits for data, and less those whose loss "
+        "is no number (LossNotDecreasing's).",
+    .how_to_fix =
+        "Go back to the last checkpoint in which all was finite. Look for a division, square root, "
+        "norm or logarithm at 0; lower the learning rate; clip gradients; with float16 use a "
+        "gradient scaler or bfloat16.",
+    .table_mask =
+        store::MaskOf(format::TableId::kStatistics) | store::MaskOf(format::TableId::kSteps) |
         store::MaskOf(format::TableId::kScalars) | store::MaskOf(format::TableId::kEvents),
-    true,
-    kParameters,
-    kCaptures,
-    Family::kModel};
+    .wrong_result = true,
+    .parameters = kParameters,
+    .captures = kCaptures,
+    .family = Family::kModel,
+};
 
 std::unique_ptr<Rule> MakeExplodingTensor(const Parameters& parameters) {
   return std::make_unique<ExplodingTensor>(parameters);

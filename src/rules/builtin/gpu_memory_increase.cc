@@ -226,25 +226,27 @@ class GPUMemoryIncrease final : public Rule {
 }  // namespace
 
 const RuleDesc kGPUMemoryIncreaseDesc{
-    "GPUMemoryIncrease",
-    "The memory of a GPU goes on growing while the training makes steps.",
-    "m = gpu.memory_used / gpu.memory_total, in percent (gpu.memory_percent where the bytes are "
-    "not "
-    "known), between TRAIN steps. Once `patience` samples of an attempt were seen, the newest "
-    "2·window of them (all, where there are fewer) are halved into windows of one length: "
-    "mean(newer) − mean(older) > increase, and the growth goes on: of the means of 6 "
-    "equal parts all but one are above the one before by a quarter of an even growth, so that one "
-    "jump is none. Over where the difference is below half of increase, or the attempt ends. High "
-    "where at this rate it is full within 10 minutes or 95 % are used, else medium. Cost 0: the "
-    "time is lost when it ends. Beside MemoryForecast, which speaks of the host too.",
-    "Let go of what is kept from step to step; a larger GPU only puts it off.",
-    NodeSampler::kTables,
-    false,
-    kParameters,
-    {},
-    Family::kProfiler,
-    false,
-    "losses.append(loss) in the loop: every graph stays in memory."};
+    .name = "GPUMemoryIncrease",
+    .summary = "The memory of a GPU goes on growing while the training makes steps.",
+    .formula =
+        "m = gpu.memory_used / gpu.memory_total, in percent (gpu.memory_percent where the bytes "
+        "are not known), between TRAIN steps. Once `patience` samples of an attempt were seen, the "
+        "newest 2·window of them (all, where there are fewer) are halved into windows of one "
+        "length: mean(newer) − mean(older) > increase, and the growth goes on: of the means of 6 "
+        "equal parts all but one are above the one before by a quarter of an even growth, so that "
+        "one jump is none. Over where the difference is below half of increase, or the attempt "
+        "ends. High where at this rate it is full within 10 minutes or 95 % are used, else medium. "
+        "Cost 0: the time is lost when it ends. Beside MemoryForecast, which speaks of the host "
+        "too.",
+    .how_to_fix = "Let go of what is kept from step to step; a larger GPU only puts it off.",
+    .table_mask = NodeSampler::kTables,
+    .wrong_result = false,
+    .parameters = kParameters,
+    .captures = {},
+    .family = Family::kProfiler,
+    .by_default = false,
+    .example = "losses.append(loss) in the loop: every graph stays in memory.",
+};
 
 std::unique_ptr<Rule> MakeGPUMemoryIncrease(const Parameters& parameters) {
   return std::make_unique<GPUMemoryIncrease>(parameters);

@@ -506,35 +506,37 @@ class HungTraining final : public Rule {
 }  // namespace
 
 const RuleDesc kHungTrainingDesc{
-    "HungTraining",
-    "The training lives and makes no progress; which rank holds up the others.",
-    "Progress is the end of a step of any mode, of a phase, of a span of the program, or a loss. A "
-    "process is silent where the newest sample of the machine came more than max(min_seconds, "
-    "factor × its longest silence so far) after its newest progress; three times that where it is "
-    "alone and uses more than busy_cpu of a core (it may compute what nobody records: medium, else "
-    "high). Where there are several ranks, all that live must be silent. Its first three steps set "
-    "no measure, and before them nothing is said (MaxInitializationTime's); nor in a notebook. "
-    "Time between two samples that are further apart than half of min_seconds (a machine that "
-    "slept) is no silence. "
-    "Named is a rank that has ended within a minute before the silence; else the rank with the "
-    "fewest steps; "
-    "then that with the fewest collectives ended in the open step, where they differ; then the one "
-    "heard of first. Threads are those of the events process.stacks and process.python. Over with "
-    "the next progress of "
-    "any rank, and where its process ends. Cost = the silence.",
-    "Look at the rank that is named: its Python lines (in the evidence, else py-spy dump --pid "
-    "PID), a lock that two "
-    "threads take in different order, a collective that not every rank calls, ranks with different "
-    "numbers of batches, a file system that does not answer. Give process groups a timeout.",
-    store::MaskOf(format::TableId::kSteps) | store::MaskOf(format::TableId::kSpans) |
-        store::MaskOf(format::TableId::kScalars) | store::MaskOf(format::TableId::kMetrics) |
-        store::MaskOf(format::TableId::kEvents),
-    true,
-    kParameters,
-    {},
-    Family::kOwn,
-    true,
-    "if rank == 0:\n    dist.all_reduce(loss)  # the other ranks never come"};
+    .name = "HungTraining",
+    .summary = "The training lives and makes no progress; which rank holds up the others.",
+    .formula =
+        "Progress is the end of a step of any mode, of a phase, of a span of the program, or a "
+        "loss. A process is silent where the newest sample of the machine came more than "
+        "max(min_seconds, factor × its longest silence so far) after its newest progress; three "
+        "times that where it is alone and uses more than busy_cpu of a core (it may compute what "
+        "nobody records: medium, else high). Where there are several ranks, all that live must be "
+        "silent. Its first three steps set no measure, and before them nothing is said "
+        "(MaxInitializationTime's); nor in a notebook. Time between two samples that are further "
+        "apart than half of min_seconds (a machine that slept) is no silence. Named is a rank that "
+        "has ended within a minute before the silence; else the rank with the fewest steps; then "
+        "that with the fewest collectives ended in the open step, where they differ; then the one "
+        "heard of first. Threads are those of the events process.stacks and process.python. Over "
+        "with the next progress of any rank, and where its process ends. Cost = the silence.",
+    .how_to_fix =
+        "Look at the rank that is named: its Python lines (in the evidence, else py-spy dump --pid "
+        "PID), a lock that two threads take in different order, a collective that not every rank "
+        "calls, ranks with different numbers of batches, a file system that does not answer. Give "
+        "process groups a timeout.",
+    .table_mask = store::MaskOf(format::TableId::kSteps) | store::MaskOf(format::TableId::kSpans) |
+                  store::MaskOf(format::TableId::kScalars) |
+                  store::MaskOf(format::TableId::kMetrics) |
+                  store::MaskOf(format::TableId::kEvents),
+    .wrong_result = true,
+    .parameters = kParameters,
+    .captures = {},
+    .family = Family::kOwn,
+    .by_default = true,
+    .example = "if rank == 0:\n    dist.all_reduce(loss)  # the other ranks never come",
+};
 
 std::unique_ptr<Rule> MakeHungTraining(const Parameters& parameters) {
   return std::make_unique<HungTraining>(parameters);

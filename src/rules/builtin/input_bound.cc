@@ -479,32 +479,30 @@ class InputBound final : public Rule {
 }  // namespace
 
 const RuleDesc kInputBoundDesc{
-    "InputBound",
-    "The model waits for its next batch for too large a share of the step.",
-    "share = Σ data_wait / Σ duration over the newest TRAIN steps of one rank: window_steps of "
-    "them, "
-    "or as many as span min_seconds; at least min_steps. The first warmup_steps of an attempt do "
-    "not "
-    "count. Medium from medium_share, high from high_share; an incident keeps its highest "
-    "severity, "
-    "begins where the excess over medium_share is largest when looking back, and is over when the "
-    "share of a window falls below close_share or its process ends. Cost = Σ data_wait since "
-    "it began. Expected step time = max(compute, fetch / workers), and not below (fetch + compute) "
-    "/ cores where compute "
-    "and "
-    "loading share the cores. Single items are the cause where the workers are fast enough and an "
-    "event dataloader.slow_item took longer than a step waits. Confidence = 0.5 + 0.25 × min(1, "
-    "steps / window_steps) + 0.25 if the "
-    "cause is known.",
-    "Make batches beside the model, not before it: num_workers > 0, persistent_workers=True, "
-    "pin_memory=True with a GPU. Make a batch cheaper: vectorise the transform, decode once, keep "
-    "the "
-    "data on a local disk or in memory.",
-    store::MaskOf(format::TableId::kSteps) | store::MaskOf(format::TableId::kSpans) |
-        store::MaskOf(format::TableId::kEvents) | store::MaskOf(format::TableId::kMetrics),
-    false,
-    kParameters,
-    {}};
+    .name = "InputBound",
+    .summary = "The model waits for its next batch for too large a share of the step.",
+    .formula =
+        "share = Σ data_wait / Σ duration over the newest TRAIN steps of one rank: window_steps of "
+        "them, or as many as span min_seconds; at least min_steps. The first warmup_steps of an "
+        "attempt do not count. Medium from medium_share, high from high_share; an incident keeps "
+        "its highest severity, begins where the excess over medium_share is largest when looking "
+        "back, and is over when the share of a window falls below close_share or its process ends. "
+        "Cost = Σ data_wait since it began. Expected step time = max(compute, fetch / workers), "
+        "and not below (fetch + compute) / cores where compute and loading share the cores. Single "
+        "items are the cause where the workers are fast enough and an event dataloader.slow_item "
+        "took longer than a step waits. Confidence = 0.5 + 0.25 × min(1, steps / window_steps) + "
+        "0.25 if the cause is known.",
+    .how_to_fix =
+        "Make batches beside the model, not before it: num_workers > 0, persistent_workers=True, "
+        "pin_memory=True with a GPU. Make a batch cheaper: vectorise the transform, decode once, "
+        "keep the data on a local disk or in memory.",
+    .table_mask = store::MaskOf(format::TableId::kSteps) | store::MaskOf(format::TableId::kSpans) |
+                  store::MaskOf(format::TableId::kEvents) |
+                  store::MaskOf(format::TableId::kMetrics),
+    .wrong_result = false,
+    .parameters = kParameters,
+    .captures = {},
+};
 std::unique_ptr<Rule> MakeInputBound(const Parameters& parameters) {
   return std::make_unique<InputBound>(parameters);
 }

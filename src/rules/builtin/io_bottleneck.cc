@@ -268,25 +268,29 @@ class IOBottleneck final : public Rule {
 }  // namespace
 
 const RuleDesc kIOBottleneckDesc{
-    "IOBottleneck",
-    "The training waits for batches while tasks of the node wait for storage.",
-    "Of each node, over its newest `patience` samples between which TRAIN steps took at least half "
-    "of the time. A sample is a bottleneck where max(Σ I/O wait of all cores in percent of one, "
-    "psi.io.some10) > io_threshold, and data wait ≥ data_wait of the steps' time, and, where GPUs "
-    "were ever busy, one of these is for less than gpu_threshold. An incident where more than "
-    "threshold of the samples are bottlenecks; over below half of that, or where the attempt ends. "
-    "Medium where the run's processes fetch at least 0.1 MB/s from storage, else low: then it is "
-    "another program, or a file system that is not seen here. Cost 0: the waits are InputBound's.",
-    "Prefetch (more workers, prefetch_factor), pack samples into large binary files, keep them on "
-    "a "
-    "local disk or in memory.",
-    NodeSampler::kTables,
-    false,
-    kParameters,
-    {},
-    Family::kProfiler,
-    true,
-    "Ten thousand small JPEG files on a network disk, read in random order with one worker."};
+    .name = "IOBottleneck",
+    .summary = "The training waits for batches while tasks of the node wait for storage.",
+    .formula =
+        "Of each node, over its newest `patience` samples between which TRAIN steps took at least "
+        "half of the time. A sample is a bottleneck where max(Σ I/O wait of all cores in percent "
+        "of one, psi.io.some10) > io_threshold, and data wait ≥ data_wait of the steps' time, and, "
+        "where GPUs were ever busy, one of these is for less than gpu_threshold. An incident where "
+        "more than threshold of the samples are bottlenecks; over below half of that, or where the "
+        "attempt ends. Medium where the run's processes fetch at least 0.1 MB/s from storage, else "
+        "low: then it is another program, or a file system that is not seen here. Cost 0: the "
+        "waits are InputBound's.",
+    .how_to_fix =
+        "Prefetch (more workers, prefetch_factor), pack samples into large binary files, keep them "
+        "on a local disk or in memory.",
+    .table_mask = NodeSampler::kTables,
+    .wrong_result = false,
+    .parameters = kParameters,
+    .captures = {},
+    .family = Family::kProfiler,
+    .by_default = true,
+    .example =
+        "Ten thousand small JPEG files on a network disk, read in random order with one worker.",
+};
 
 std::unique_ptr<Rule> MakeIOBottleneck(const Parameters& parameters) {
   return std::make_unique<IOBottleneck>(parameters);

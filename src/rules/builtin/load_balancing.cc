@@ -251,25 +251,27 @@ class LoadBalancing final : public Rule {
 }  // namespace
 
 const RuleDesc kLoadBalancingDesc{
-    "LoadBalancing",
-    "GPUs of one run are not equally used.",
-    "Histograms of each GPU's utilization, in 50 bins of 2 % (the last holds 100), over its newest "
-    "`window` samples between which TRAIN steps of its node took at least half of the time. For "
-    "every pair with `patience` samples each, of one node or two: √((KL(p‖m) + KL(q‖m)) / 2), m = "
-    "(p + q) / 2, natural logarithm, so 0 to 0.833. An incident where a pair's distance > "
-    "threshold "
-    "and its means differ by at least mean_difference; one incident for all pairs. Over where no "
-    "pair is above 0.8 × threshold with half of that difference, or the attempt ends. A GPU below "
-    "2 % in all samples is not used and not compared. Medium. Cost 0: who waits for whom, "
-    "Straggler says.",
-    "Use DistributedDataParallel instead of DataParallel, shards and batches of one size.",
-    NodeSampler::kTables,
-    false,
-    kParameters,
-    {},
-    Family::kProfiler,
-    true,
-    "torch.nn.DataParallel, whose first GPU gathers all outputs and computes the loss."};
+    .name = "LoadBalancing",
+    .summary = "GPUs of one run are not equally used.",
+    .formula =
+        "Histograms of each GPU's utilization, in 50 bins of 2 % (the last holds 100), over its "
+        "newest `window` samples between which TRAIN steps of its node took at least half of the "
+        "time. For every pair with `patience` samples each, of one node or two: √((KL(p‖m) + "
+        "KL(q‖m)) / 2), m = (p + q) / 2, natural logarithm, so 0 to 0.833. An incident where a "
+        "pair's distance > threshold and its means differ by at least mean_difference; one "
+        "incident for all pairs. Over where no pair is above 0.8 × threshold with half of that "
+        "difference, or the attempt ends. A GPU below 2 % in all samples is not used and not "
+        "compared. Medium. Cost 0: who waits for whom, Straggler says.",
+    .how_to_fix =
+        "Use DistributedDataParallel instead of DataParallel, shards and batches of one size.",
+    .table_mask = NodeSampler::kTables,
+    .wrong_result = false,
+    .parameters = kParameters,
+    .captures = {},
+    .family = Family::kProfiler,
+    .by_default = true,
+    .example = "torch.nn.DataParallel, whose first GPU gathers all outputs and computes the loss.",
+};
 
 std::unique_ptr<Rule> MakeLoadBalancing(const Parameters& parameters) {
   return std::make_unique<LoadBalancing>(parameters);

@@ -872,52 +872,48 @@ class LossNotDecreasing final : public Rule {
 }  // namespace
 
 const RuleDesc kLossNotDecreasingDesc{
-    "LossNotDecreasing",
-    "The training loss is flat, diverges, went up again, or is not a number.",
-    "Losses are the scalars `loss` that the framework reports, of TRAIN steps, and what "
-    "collection_names and tensor_regex name besides; of evaluations with mode=EVAL. (SageMaker "
-    "Debugger looks at EVAL first, where a loss that rises is Overfit's.) "
-    "Losses of a step are averaged, num_steps of them make a block, a block is its median m. "
-    "Each process has its own series; where a rank had losses in one process alone, its process of "
-    "the next attempt goes on with them. "
-    "σ = scaled median absolute deviation of the losses in a block, noise = 1.25 × σ / √num_steps. "
-    "start = the smaller of the first loss of the run and the median of its first three. A block "
-    "is "
-    "progress where best − m > max(diff_percent × |best|, noise), or where the newer half of the "
-    "last patience_steps is lower than the older half by more than max(diff_percent × |m|, 2 × "
-    "noise). level = median of the newer half. drop = fall of the line through all blocks since "
-    "the "
-    "start (median of the slopes of all pairs), error = its standard error = noise of a block × "
-    "√(12 / blocks). With no progress for patience_steps: high where the loss is flat, level ≥ "
-    "start − max(flat_percent × |start|, 2 × σ) and max(0, drop) + 3 × error < flat_percent × "
-    "|start| × "
-    "min(1, steps / 200), so a noisy loss is judged only after as many steps as the drop needs to "
-    "show; high and called diverging where level > start + max(increase_threshold_percent × "
-    "|start|, 4 × σ), "
-    "without the σ where drop + 4 × error < −increase_threshold_percent × |start|; medium where "
-    "the loss "
-    "rose "
-    "again by more than half of its drop, level > lowest level + max((start − "
-    "lowest level) / 2, 5 × noise). Never "
-    "where 0 ≤ level < converged_below, nor while the learning rate rises (warm-up), nor where "
-    "several optimizers have each a loss of its own (a GAN: what one model gains the other loses). "
-    "NaN and Inf are "
-    "high at once and are over after a block of finite losses. Over when the level is below start "
-    "by "
-    "twice the tolerance, or by less and falling; and where its process ends. Cost = time of "
-    "the training loop since the last progress (since the first step where the loss never got "
-    "below its start), less the waits for data, which are InputBound's.",
-    "Lower the learning rate and look at the first 100 steps. If the loss stays flat at any "
-    "learning rate: check that the optimizer holds the model's parameters, that labels belong to "
-    "inputs, and that gradients reach the first layers. A training that goes on from a checkpoint "
-    "where it had converged is flat from its first step, and no loss by itself says which of the "
-    "two it is: record it as the next attempt of the earlier run (-o), whose start is the measure.",
-    store::MaskOf(format::TableId::kScalars) | store::MaskOf(format::TableId::kEvents) |
-        store::MaskOf(format::TableId::kSteps),
-    true,
-    kParameters,
-    {},
-    Family::kModel};
+    .name = "LossNotDecreasing",
+    .summary = "The training loss is flat, diverges, went up again, or is not a number.",
+    .formula =
+        "Losses are the scalars `loss` that the framework reports, of TRAIN steps, and what "
+        "collection_names and tensor_regex name besides; of evaluations with mode=EVAL. (SageMaker "
+        "Debugger looks at EVAL first, where a loss that rises is Overfit's.) Losses of a step are "
+        "averaged, num_steps of them make a block, a block is its median m. Each process has its "
+        "own series; where a rank had losses in one process alone, its process of the next attempt "
+        "goes on with them. σ = scaled median absolute deviation of the losses in a block, noise = "
+        "1.25 × σ / √num_steps. start = the smaller of the first loss of the run and the median of "
+        "its first three. A block is progress where best − m > max(diff_percent × |best|, noise), "
+        "or where the newer half of the last patience_steps is lower than the older half by more "
+        "than max(diff_percent × |m|, 2 × noise). level = median of the newer half. drop = fall of "
+        "the line through all blocks since the start (median of the slopes of all pairs), error = "
+        "its standard error = noise of a block × √(12 / blocks). With no progress for "
+        "patience_steps: high where the loss is flat, level ≥ start − max(flat_percent × |start|, "
+        "2 × σ) and max(0, drop) + 3 × error < flat_percent × |start| × min(1, steps / 200), so a "
+        "noisy loss is judged only after as many steps as the drop needs to show; high and called "
+        "diverging where level > start + max(increase_threshold_percent × |start|, 4 × σ), without "
+        "the σ where drop + 4 × error < −increase_threshold_percent × |start|; medium where the "
+        "loss rose again by more than half of its drop, level > lowest level + max((start − lowest "
+        "level) / 2, 5 × noise). Never where 0 ≤ level < converged_below, nor while the learning "
+        "rate rises (warm-up), nor where several optimizers have each a loss of its own (a GAN: "
+        "what one model gains the other loses). NaN and Inf are high at once and are over after a "
+        "block of finite losses. Over when the level is below start by twice the tolerance, or by "
+        "less and falling; and where its process ends. Cost = time of the training loop since the "
+        "last progress (since the first step where the loss never got below its start), less the "
+        "waits for data, which are InputBound's.",
+    .how_to_fix =
+        "Lower the learning rate and look at the first 100 steps. If the loss stays flat at any "
+        "learning rate: check that the optimizer holds the model's parameters, that labels belong "
+        "to inputs, and that gradients reach the first layers. A training that goes on from a "
+        "checkpoint where it had converged is flat from its first step, and no loss by itself says "
+        "which of the two it is: record it as the next attempt of the earlier run (-o), whose "
+        "start is the measure.",
+    .table_mask = store::MaskOf(format::TableId::kScalars) |
+                  store::MaskOf(format::TableId::kEvents) | store::MaskOf(format::TableId::kSteps),
+    .wrong_result = true,
+    .parameters = kParameters,
+    .captures = {},
+    .family = Family::kModel,
+};
 
 std::unique_ptr<Rule> MakeLossNotDecreasing(const Parameters& parameters) {
   return std::make_unique<LossNotDecreasing>(parameters);

@@ -267,28 +267,32 @@ class LossSpike final : public Rule {
 }  // namespace
 
 const RuleDesc kLossSpikeDesc{
-    "LossSpike",
-    "The training loss jumps far above where it was, and comes back.",
-    "median and σ = scaled median absolute deviation (at least 0.1 % of the median) of the newest "
-    "window_steps losses that are in no spike. A loss is a spike where it exceeds the median by "
-    "more than stddev × σ, by more than twice the largest excess in the window, by more than "
-    "least_percent of the first losses, is above ratio × median and, where all in the window are "
-    "above 0, its logarithm exceeds theirs by log_stddev deviations. It is back where it is at most"
-    " max(3 × σ, a tenth of the jump) above the median; what is not back after max_steps has a new "
-    "level (Divergence's) and is no spike. Told when it is back: low, medium from three spikes on "
-    "or 20 steps until it was back. Over where none came for forget_steps, and where the process "
-    "ends. Cost = time of the steps from each jump until it was back, less waits for data.",
-    "Look at the batches of the steps that are named. Clip gradients, so that one batch cannot "
-    "move the weights far; skip batches whose loss is far from the median; warm the learning rate "
-    "up more slowly.",
-    store::MaskOf(format::TableId::kScalars) | store::MaskOf(format::TableId::kSteps) |
-        store::MaskOf(format::TableId::kEvents),
-    false,
-    kParameters,
-    {},
-    Family::kOwn,
-    true,
-    "One batch of 5,000 has inputs that were never normalized."};
+    .name = "LossSpike",
+    .summary = "The training loss jumps far above where it was, and comes back.",
+    .formula =
+        "median and σ = scaled median absolute deviation (at least 0.1 % of the median) of the "
+        "newest window_steps losses that are in no spike. A loss is a spike where it exceeds the "
+        "median by more than stddev × σ, by more than twice the largest excess in the window, by "
+        "more than least_percent of the first losses, is above ratio × median and, where all in "
+        "the window are above 0, its logarithm exceeds theirs by log_stddev deviations. It is back "
+        "where it is at most max(3 × σ, a tenth of the jump) above the median; what is not back "
+        "after max_steps has a new level (Divergence's) and is no spike. Told when it is back: "
+        "low, medium from three spikes on or 20 steps until it was back. Over where none came for "
+        "forget_steps, and where the process ends. Cost = time of the steps from each jump until "
+        "it was back, less waits for data.",
+    .how_to_fix =
+        "Look at the batches of the steps that are named. Clip gradients, so that one batch cannot "
+        "move the weights far; skip batches whose loss is far from the median; warm the learning "
+        "rate up more slowly.",
+    .table_mask = store::MaskOf(format::TableId::kScalars) |
+                  store::MaskOf(format::TableId::kSteps) | store::MaskOf(format::TableId::kEvents),
+    .wrong_result = false,
+    .parameters = kParameters,
+    .captures = {},
+    .family = Family::kOwn,
+    .by_default = true,
+    .example = "One batch of 5,000 has inputs that were never normalized.",
+};
 
 std::unique_ptr<Rule> MakeLossSpike(const Parameters& parameters) {
   return std::make_unique<LossSpike>(parameters);

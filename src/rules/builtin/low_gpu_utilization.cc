@@ -255,28 +255,31 @@ class LowGPUUtilization final : public Rule {
 }  // namespace
 
 const RuleDesc kLowGPUUtilizationDesc{
-    "LowGPUUtilization",
-    "A GPU that the training uses is not busy, or busy only in bursts.",
-    "Of each GPU, over the newest `window` samples between which TRAIN steps of its node took at "
-    "least half of the time: low where p95(utilization) < threshold_p95; else uneven where "
-    "p5(utilization) < threshold_p5. Percentiles are linear between samples. Judged once "
-    "`patience` "
-    "samples of an attempt were seen; over where the percentile is 5 points beyond its threshold, "
-    "or the attempt ends. A GPU whose utilization was 0 in the whole window is not used and "
-    "IdleAccelerators'. The cause is the wait that takes at least 10 % of the steps' time (data, "
-    "other ranks), else cores that are 70 % busy, else not found. Medium where low with a known "
-    "cause, else low. Cost = Σ time × max(0, 1 − utilization / threshold_p95 − data wait − comm "
-    "wait): assumes that the work would fill the GPU to threshold_p95; the waits are counted where "
-    "they are found.",
-    "Look for bottlenecks (input, other ranks, the host inside the step), remove calls that wait "
-    "for the GPU, then enlarge the batch or take a smaller GPU.",
-    NodeSampler::kTables,
-    false,
-    kParameters,
-    {},
-    Family::kProfiler,
-    true,
-    "A small model on a large GPU with num_workers=0: the GPU works 5 ms and waits 45 ms."};
+    .name = "LowGPUUtilization",
+    .summary = "A GPU that the training uses is not busy, or busy only in bursts.",
+    .formula =
+        "Of each GPU, over the newest `window` samples between which TRAIN steps of its node took "
+        "at least half of the time: low where p95(utilization) < threshold_p95; else uneven where "
+        "p5(utilization) < threshold_p5. Percentiles are linear between samples. Judged once "
+        "`patience` samples of an attempt were seen; over where the percentile is 5 points beyond "
+        "its threshold, or the attempt ends. A GPU whose utilization was 0 in the whole window is "
+        "not used and IdleAccelerators'. The cause is the wait that takes at least 10 % of the "
+        "steps' time (data, other ranks), else cores that are 70 % busy, else not found. Medium "
+        "where low with a known cause, else low. Cost = Σ time × max(0, 1 − utilization / "
+        "threshold_p95 − data wait − comm wait): assumes that the work would fill the GPU to "
+        "threshold_p95; the waits are counted where they are found.",
+    .how_to_fix =
+        "Look for bottlenecks (input, other ranks, the host inside the step), remove calls that "
+        "wait for the GPU, then enlarge the batch or take a smaller GPU.",
+    .table_mask = NodeSampler::kTables,
+    .wrong_result = false,
+    .parameters = kParameters,
+    .captures = {},
+    .family = Family::kProfiler,
+    .by_default = true,
+    .example =
+        "A small model on a large GPU with num_workers=0: the GPU works 5 ms and waits 45 ms.",
+};
 
 std::unique_ptr<Rule> MakeLowGPUUtilization(const Parameters& parameters) {
   return std::make_unique<LowGPUUtilization>(parameters);

@@ -383,32 +383,34 @@ class MaxInitializationTime final : public Rule {
 }  // namespace
 
 const RuleDesc kMaxInitializationTimeDesc{
-    "MaxInitializationTime",
-    "No step is made for many minutes after the start.",
-    "Time from the start of an attempt (event run.attempt_start, else the first sample of the "
-    "machine) to the newest record, while the attempt has begun no step of any mode (event "
-    "run.first_forward, else its first step); an incident above `threshold` minutes, over when the "
-    "first step begins, closed where the attempt ends. "
-    "The cause is what was done meanwhile: what the spans of a process say (download, "
-    "checkpoint.load, read, model.build, compile, import) where one of these is at least 30 % of "
-    "the "
-    "time; they are known once the process's first step begins. Else the mean rate of bytes "
-    "received (all interfaces but the "
-    "loopback) where it is at least 1 MB/s and above that of bytes fetched from storage, else the "
-    "latter from 1 MB/s, else processor time from half a core, else not found. Medium; low and "
-    "without cost where the attempt ended with exit code 0, had made no step, and no framework "
-    "that is recorded began: then its steps are what nobody sees. Cost = time beyond the "
-    "threshold: assumes that so much is needed.",
-    "Read data while training instead of before it, keep prepared data in a file, cache what is "
-    "compiled.",
-    store::MaskOf(format::TableId::kMetrics) | store::MaskOf(format::TableId::kSteps) |
-        store::MaskOf(format::TableId::kSpans) | store::MaskOf(format::TableId::kEvents),
-    false,
-    kParameters,
-    {},
-    Family::kProfiler,
-    true,
-    "A script that copies 300 GB from a bucket before its first step."};
+    .name = "MaxInitializationTime",
+    .summary = "No step is made for many minutes after the start.",
+    .formula =
+        "Time from the start of an attempt (event run.attempt_start, else the first sample of the "
+        "machine) to the newest record, while the attempt has begun no step of any mode (event "
+        "run.first_forward, else its first step); an incident above `threshold` minutes, over when "
+        "the first step begins, closed where the attempt ends. The cause is what was done "
+        "meanwhile: what the spans of a process say (download, checkpoint.load, read, model.build, "
+        "compile, import) where one of these is at least 30 % of the time; they are known once the "
+        "process's first step begins. Else the mean rate of bytes received (all interfaces but the "
+        "loopback) where it is at least 1 MB/s and above that of bytes fetched from storage, else "
+        "the latter from 1 MB/s, else processor time from half a core, else not found. Medium; low "
+        "and without cost where the attempt ended with exit code 0, had made no step, and no "
+        "framework that is recorded began: then its steps are what nobody sees. Cost = time beyond "
+        "the threshold: assumes that so much is needed.",
+    .how_to_fix =
+        "Read data while training instead of before it, keep prepared data in a file, cache what "
+        "is compiled.",
+    .table_mask = store::MaskOf(format::TableId::kMetrics) |
+                  store::MaskOf(format::TableId::kSteps) | store::MaskOf(format::TableId::kSpans) |
+                  store::MaskOf(format::TableId::kEvents),
+    .wrong_result = false,
+    .parameters = kParameters,
+    .captures = {},
+    .family = Family::kProfiler,
+    .by_default = true,
+    .example = "A script that copies 300 GB from a bucket before its first step.",
+};
 
 std::unique_ptr<Rule> MakeMaxInitializationTime(const Parameters& parameters) {
   return std::make_unique<MaxInitializationTime>(parameters);

@@ -502,31 +502,33 @@ class NonFiniteOrigin final : public LoopedRule<NonFiniteOrigin> {
 }  // namespace
 
 const RuleDesc kNonFiniteOriginDesc{
-    "NonFiniteOrigin",
-    "The first module, step and rank in which NaN or Inf appeared.",
-    "The first capture that has a NaN, or an Inf in a weight, a gradient or a loss (in what "
-    "modules "
-    "take and give only where the loss is not finite too: masks are made of Inf). Gradients of a "
-    "step that a gradient scaler skipped do not count. Of all ranks that with the smallest step, "
-    "then the earliest stage, then the earliest time; another rank is waited for while it is at "
-    "most 5 steps behind. Within it: a bad batch; bad weights, lost before; the first bad input or "
-    "output of a module, in the order of computing; the loss; the last parameter of the model "
-    "whose "
-    "gradient is bad, for backward begins there. Always high. Over where each rank had "
-    "recovered_captures captures without any, and where its process ends. Cost = time of the steps "
-    "since, less waits for data.",
-    "Look at the module that is named for a logarithm, division, square root or norm at 0, an "
-    "exponential of a large number, or float16 beyond 65504. A capture of inputs and outputs in "
-    "each step (interval = 1) names the module exactly; keep=inputs keeps the batch.",
-    store::MaskOf(format::TableId::kStatistics) | store::MaskOf(format::TableId::kSteps) |
+    .name = "NonFiniteOrigin",
+    .summary = "The first module, step and rank in which NaN or Inf appeared.",
+    .formula =
+        "The first capture that has a NaN, or an Inf in a weight, a gradient or a loss (in what "
+        "modules take and give only where the loss is not finite too: masks are made of Inf). "
+        "Gradients of a step that a gradient scaler skipped do not count. Of all ranks that with "
+        "the smallest step, then the earliest stage, then the earliest time; another rank is "
+        "waited for while it is at most 5 steps behind. Within it: a bad batch; bad weights, lost "
+        "before; the first bad input or output of a module, in the order of computing; the loss; "
+        "the last parameter of the model whose gradient is bad, for backward begins there. Always "
+        "high. Over where each rank had recovered_captures captures without any, and where its "
+        "process ends. Cost = time of the steps since, less waits for data.",
+    .how_to_fix =
+        "Look at the module that is named for a logarithm, division, square root or norm at 0, an "
+        "exponential of a large number, or float16 beyond 65504. A capture of inputs and outputs "
+        "in each step (interval = 1) names the module exactly; keep=inputs keeps the batch.",
+    .table_mask =
+        store::MaskOf(format::TableId::kStatistics) | store::MaskOf(format::TableId::kSteps) |
         store::MaskOf(format::TableId::kScalars) | store::MaskOf(format::TableId::kTensors) |
         store::MaskOf(format::TableId::kEvents),
-    true,
-    kParameters,
-    kCaptures,
-    Family::kOwn,
-    false,
-    "return torch.log(torch.relu(x))  # 0 where x is below 0"};
+    .wrong_result = true,
+    .parameters = kParameters,
+    .captures = kCaptures,
+    .family = Family::kOwn,
+    .by_default = false,
+    .example = "return torch.log(torch.relu(x))  # 0 where x is below 0",
+};
 
 std::unique_ptr<Rule> MakeNonFiniteOrigin(const Parameters& parameters) {
   return std::make_unique<NonFiniteOrigin>(parameters);

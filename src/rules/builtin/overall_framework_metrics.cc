@@ -163,17 +163,20 @@ class OverallFrameworkMetrics final : public Rule {
 }  // namespace
 
 const RuleDesc kOverallFrameworkMetricsDesc{
-    "OverallFrameworkMetrics",
-    "Never fires: where the time of the steps went, for the report.",
-    "Shares of the time from the first step to the last of each process: steps of each mode, and "
-    "what lies between steps; of the steps of a mode, the six phases; of the spans of a category, "
-    "each name (those below 2 %, and beyond the first 12, together). Sums over all ranks.",
-    "Nothing to fix: sections 3 and 4 of the report read it.",
-    store::MaskOf(format::TableId::kSteps) | store::MaskOf(format::TableId::kSpans),
-    false,
-    {},
-    {},
-    Family::kProfiler};
+    .name = "OverallFrameworkMetrics",
+    .summary = "Never fires: where the time of the steps went, for the report.",
+    .formula =
+        "Shares of the time from the first step to the last of each process: steps of each mode, "
+        "and what lies between steps; of the steps of a mode, the six phases; of the spans of a "
+        "category, each name (those below 2 %, and beyond the first 12, together). Sums over all "
+        "ranks.",
+    .how_to_fix = "Nothing to fix: sections 3 and 4 of the report read it.",
+    .table_mask = store::MaskOf(format::TableId::kSteps) | store::MaskOf(format::TableId::kSpans),
+    .wrong_result = false,
+    .parameters = {},
+    .captures = {},
+    .family = Family::kProfiler,
+};
 
 std::unique_ptr<Rule> MakeOverallFrameworkMetrics(const Parameters& parameters) {
   return std::make_unique<OverallFrameworkMetrics>(parameters);

@@ -162,18 +162,20 @@ class OverallSystemUsage final : public Rule {
 }  // namespace
 
 const RuleDesc kOverallSystemUsageDesc{
-    "OverallSystemUsage",
-    "Never fires: how much of the machine the run used, for the report.",
-    "Of every node and device: max, p99, p95, p50 and min over all samples of the run, of the load "
-    "of all cores, I/O wait, memory (used / total), each GPU's utilization and memory (used / "
-    "total), network and disks. Quantiles are within 1 % of a value that occurred; min and max are "
-    "exact.",
-    "Nothing to fix: section 2 of the report reads it.",
-    store::MaskOf(format::TableId::kMetrics),
-    false,
-    {},
-    {},
-    Family::kProfiler};
+    .name = "OverallSystemUsage",
+    .summary = "Never fires: how much of the machine the run used, for the report.",
+    .formula =
+        "Of every node and device: max, p99, p95, p50 and min over all samples of the run, of the "
+        "load of all cores, I/O wait, memory (used / total), each GPU's utilization and memory "
+        "(used / total), network and disks. Quantiles are within 1 % of a value that occurred; min "
+        "and max are exact.",
+    .how_to_fix = "Nothing to fix: section 2 of the report reads it.",
+    .table_mask = store::MaskOf(format::TableId::kMetrics),
+    .wrong_result = false,
+    .parameters = {},
+    .captures = {},
+    .family = Family::kProfiler,
+};
 
 std::unique_ptr<Rule> MakeOverallSystemUsage(const Parameters& parameters) {
   return std::make_unique<OverallSystemUsage>(parameters);

@@ -337,31 +337,36 @@ class PoorWeightInitialization final : public LoopedRule<PoorWeightInitializatio
 }  // namespace
 
 const RuleDesc kPoorWeightInitializationDesc{
-    "PoorWeightInitialization",
-    "The weights begin so that layers hardly learn.",
-    "In the captures of the first `steps` TRAIN steps, the newest of each tensor: (a) the largest "
-    "variance of what goes into activations (activation_inputs_regex; relu_input also as "
-    "relu.input), over the smallest, > threshold; where fewer than two such inputs come, of the "
-    "outputs of activations that have zeros and nothing below zero. (b) The 5th and 95th "
-    "percentile of the gradient of some parameter that is no bias are less than distribution_range"
-    " apart; where no histogram comes, 3.29 × its standard deviation, as of a normal distribution."
-    " (c) The loss found no new least value in patience steps in a row. An incident where (a) or "
-    "(b); (c) alone is LossNotDecreasing's. High with (c), medium with (a), else low. Judged once, "
-    "when as many steps have passed; over where the loss has fallen by 10 % of its first value, "
-    "and where the process ends. Cost = time of the steps until then, less waits for data; 0 where"
-    " it had fallen when this was judged.",
-    "Initialize each layer for its activation (Kaiming before ReLU, Xavier before tanh and "
-    "sigmoid), biases with zero, normalize the inputs, put normalization between layers.",
-    store::MaskOf(format::TableId::kStatistics) | store::MaskOf(format::TableId::kHistograms) |
-        store::MaskOf(format::TableId::kScalars) | store::MaskOf(format::TableId::kSteps) |
-        store::MaskOf(format::TableId::kEvents),
-    true,
-    kParameters,
-    kCaptures,
-    Family::kModel,
-    false,
-    "`nn.init.normal_(layer.weight, std=0.01)` in every layer of a deep ReLU network: what comes "
-    "through shrinks from layer to layer, and so do the gradients."};
+    .name = "PoorWeightInitialization",
+    .summary = "The weights begin so that layers hardly learn.",
+    .formula =
+        "In the captures of the first `steps` TRAIN steps, the newest of each tensor: (a) the "
+        "largest variance of what goes into activations (activation_inputs_regex; relu_input also "
+        "as relu.input), over the smallest, > threshold; where fewer than two such inputs come, of "
+        "the outputs of activations that have zeros and nothing below zero. (b) The 5th and 95th "
+        "percentile of the gradient of some parameter that is no bias are less than "
+        "distribution_range apart; where no histogram comes, 3.29 × its standard deviation, as of "
+        "a normal distribution. (c) The loss found no new least value in patience steps in a row. "
+        "An incident where (a) or (b); (c) alone is LossNotDecreasing's. High with (c), medium "
+        "with (a), else low. Judged once, when as many steps have passed; over where the loss has "
+        "fallen by 10 % of its first value, and where the process ends. Cost = time of the steps "
+        "until then, less waits for data; 0 where it had fallen when this was judged.",
+    .how_to_fix =
+        "Initialize each layer for its activation (Kaiming before ReLU, Xavier before tanh and "
+        "sigmoid), biases with zero, normalize the inputs, put normalization between layers.",
+    .table_mask = store::MaskOf(format::TableId::kStatistics) |
+                  store::MaskOf(format::TableId::kHistograms) |
+                  store::MaskOf(format::TableId::kScalars) |
+                  store::MaskOf(format::TableId::kSteps) | store::MaskOf(format::TableId::kEvents),
+    .wrong_result = true,
+    .parameters = kParameters,
+    .captures = kCaptures,
+    .family = Family::kModel,
+    .by_default = false,
+    .example =
+        "`nn.init.normal_(layer.weight, std=0.01)` in every layer of a deep ReLU network: what "
+        "comes through shrinks from layer to layer, and so do the gradients.",
+};
 
 std::unique_ptr<Rule> MakePoorWeightInitialization(const Parameters& parameters) {
   return std::make_unique<PoorWeightInitialization>(parameters);

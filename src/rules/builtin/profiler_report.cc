@@ -234,24 +234,28 @@ class ProfilerReport final : public Rule {
 }  // namespace
 
 const RuleDesc kProfilerReportDesc{
-    "ProfilerReport",
-    "Runs SageMaker Debugger's other profiler rules, and says at the end which fired.",
-    "BatchSize, CPUBottleneck, Dataloader, GPUMemoryIncrease, IOBottleneck, LoadBalancing, "
-    "LowGPUUtilization, MaxInitializationTime, OverallFrameworkMetrics, OverallSystemUsage and "
-    "StepOutlier see every record, with parameters <Rule>_<parameter>. At the end, where any "
-    "of them had an incident: one finding, info, with the number of incidents of each rule (an "
-    "incident counts once, however long it lasted), and cause and advice of the worst: highest "
-    "severity, then highest cost. Cost 0. What each rule saw is in the report, whose sections are "
-    "those of `telltale report`. Run a rule by its own name to be told while the training runs.",
-    "Begin with the worst: its advice is the finding's.",
-    store::MaskOf(format::TableId::kMetrics) | store::MaskOf(format::TableId::kSteps) |
-        store::MaskOf(format::TableId::kSpans) | store::MaskOf(format::TableId::kEvents),
-    false,
-    AllParameters(),
-    {},
-    Family::kProfiler,
-    false,
-    "ProfilerReport(LowGPUUtilization_threshold_p95=50) in a SageMaker script."};
+    .name = "ProfilerReport",
+    .summary = "Runs SageMaker Debugger's other profiler rules, and says at the end which fired.",
+    .formula =
+        "BatchSize, CPUBottleneck, Dataloader, GPUMemoryIncrease, IOBottleneck, LoadBalancing, "
+        "LowGPUUtilization, MaxInitializationTime, OverallFrameworkMetrics, OverallSystemUsage and "
+        "StepOutlier see every record, with parameters <Rule>_<parameter>. At the end, where any "
+        "of them had an incident: one finding, info, with the number of incidents of each rule (an "
+        "incident counts once, however long it lasted), and cause and advice of the worst: highest "
+        "severity, then highest cost. Cost 0. What each rule saw is in the report, whose sections "
+        "are those of `telltale report`. Run a rule by its own name to be told while the training "
+        "runs.",
+    .how_to_fix = "Begin with the worst: its advice is the finding's.",
+    .table_mask = store::MaskOf(format::TableId::kMetrics) |
+                  store::MaskOf(format::TableId::kSteps) | store::MaskOf(format::TableId::kSpans) |
+                  store::MaskOf(format::TableId::kEvents),
+    .wrong_result = false,
+    .parameters = AllParameters(),
+    .captures = {},
+    .family = Family::kProfiler,
+    .by_default = false,
+    .example = "ProfilerReport(LowGPUUtilization_threshold_p95=50) in a SageMaker script.",
+};
 
 std::unique_ptr<Rule> MakeProfilerReport(const Parameters& parameters) {
   return std::make_unique<ProfilerReport>(parameters);

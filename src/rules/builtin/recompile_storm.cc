@@ -243,27 +243,27 @@ class RecompileStorm final : public Rule {
 }  // namespace
 
 const RuleDesc kRecompileStormDesc{
-    "RecompileStorm",
-    "The model is compiled again and again while it trains.",
-    "Events `compile` after warmup_steps. With n_compiles of them in the newest window_steps: "
-    "share "
-    "= Σ their durations / Σ duration of the TRAIN steps; low from low_share, medium from "
-    "medium_share, high from high_share. The cause is the batch size where more than two sizes "
-    "came "
-    "in them, and more than half as many as there were compilations. Over when there was none in "
-    "window_steps, and where the process ends. Cost = Σ their durations. Not applicable where "
-    "nothing is compiled.",
-    "Give all batches one shape (drop_last, padding to a few lengths), compile with dynamic=True, "
-    "and keep Python numbers that change in each step out of the model; TORCH_LOGS=recompiles "
-    "names "
-    "the guard that failed.",
-    store::MaskOf(format::TableId::kSteps) | store::MaskOf(format::TableId::kEvents),
-    false,
-    kParameters,
-    {},
-    Family::kOwn,
-    true,
-    "model = torch.compile(model, dynamic=False)  # and each batch has another length"};
+    .name = "RecompileStorm",
+    .summary = "The model is compiled again and again while it trains.",
+    .formula =
+        "Events `compile` after warmup_steps. With n_compiles of them in the newest window_steps: "
+        "share = Σ their durations / Σ duration of the TRAIN steps; low from low_share, medium "
+        "from medium_share, high from high_share. The cause is the batch size where more than two "
+        "sizes came in them, and more than half as many as there were compilations. Over when "
+        "there was none in window_steps, and where the process ends. Cost = Σ their durations. Not "
+        "applicable where nothing is compiled.",
+    .how_to_fix =
+        "Give all batches one shape (drop_last, padding to a few lengths), compile with "
+        "dynamic=True, and keep Python numbers that change in each step out of the model; "
+        "TORCH_LOGS=recompiles names the guard that failed.",
+    .table_mask = store::MaskOf(format::TableId::kSteps) | store::MaskOf(format::TableId::kEvents),
+    .wrong_result = false,
+    .parameters = kParameters,
+    .captures = {},
+    .family = Family::kOwn,
+    .by_default = true,
+    .example = "model = torch.compile(model, dynamic=False)  # and each batch has another length",
+};
 
 std::unique_ptr<Rule> MakeRecompileStorm(const Parameters& parameters) {
   return std::make_unique<RecompileStorm>(parameters);

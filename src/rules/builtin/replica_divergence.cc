@@ -432,29 +432,33 @@ class ReplicaDivergence final : public LoopedRule<ReplicaDivergence> {
 }  // namespace
 
 const RuleDesc kReplicaDivergenceDesc{
-    "ReplicaDivergence",
-    "Parameters that should be the same on each rank are not.",
-    "Of each weight and gradient that two ranks captured at the same step under one name and with "
-    "the same number of elements: norm, mean, smallest and largest element. They are the same "
-    "where "
-    "norms, smallest and largest differ by at most tolerance of themselves, and means by tolerance "
-    "× norm / √elements. Judged are parameters that were the same in an earlier capture, or whose "
-    "gradients were (those of tensor parallelism never are); a tensor whose elements are all one "
-    "value (zeros at the begin) proves nothing; parts (shards) are not judged. High where one "
-    "differs in patience captures in a row. Ranks that average their weights only now and then "
-    "(local SGD) differ between by design. Over where all are the same in a capture, and where the "
-    "ranks end. Cost = time of the steps since, less waits for data.",
-    "Broadcast the weights at the begin, call the model through DistributedDataParallel, average "
-    "gradients before the optimizer, and change parameters on all ranks alike. Go back to a "
-    "checkpoint of one rank from before the step that is named.",
-    store::MaskOf(format::TableId::kStatistics) | store::MaskOf(format::TableId::kSteps) |
-        store::MaskOf(format::TableId::kEvents),
-    true,
-    kParameters,
-    kCaptures,
-    Family::kOwn,
-    true,
-    "loss = model.module(inputs).mean()  # past DistributedDataParallel: nothing is averaged"};
+    .name = "ReplicaDivergence",
+    .summary = "Parameters that should be the same on each rank are not.",
+    .formula =
+        "Of each weight and gradient that two ranks captured at the same step under one name and "
+        "with the same number of elements: norm, mean, smallest and largest element. They are the "
+        "same where norms, smallest and largest differ by at most tolerance of themselves, and "
+        "means by tolerance × norm / √elements. Judged are parameters that were the same in an "
+        "earlier capture, or whose gradients were (those of tensor parallelism never are); a "
+        "tensor whose elements are all one value (zeros at the begin) proves nothing; parts "
+        "(shards) are not judged. High where one differs in patience captures in a row. Ranks that "
+        "average their weights only now and then (local SGD) differ between by design. Over where "
+        "all are the same in a capture, and where the ranks end. Cost = time of the steps since, "
+        "less waits for data.",
+    .how_to_fix =
+        "Broadcast the weights at the begin, call the model through DistributedDataParallel, "
+        "average gradients before the optimizer, and change parameters on all ranks alike. Go back "
+        "to a checkpoint of one rank from before the step that is named.",
+    .table_mask = store::MaskOf(format::TableId::kStatistics) |
+                  store::MaskOf(format::TableId::kSteps) | store::MaskOf(format::TableId::kEvents),
+    .wrong_result = true,
+    .parameters = kParameters,
+    .captures = kCaptures,
+    .family = Family::kOwn,
+    .by_default = true,
+    .example =
+        "loss = model.module(inputs).mean()  # past DistributedDataParallel: nothing is averaged",
+};
 
 std::unique_ptr<Rule> MakeReplicaDivergence(const Parameters& parameters) {
   return std::make_unique<ReplicaDivergence>(parameters);

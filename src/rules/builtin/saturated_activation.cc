@@ -247,35 +247,40 @@ class SaturatedActivation final : public TensorRule {
 }  // namespace
 
 const RuleDesc kSaturatedActivationDesc{
-    "SaturatedActivation",
-    "Most units of a tanh or sigmoid layer stand where it has no slope.",
-    "Of inputs of tanh those outside (threshold_tanh_min, threshold_tanh_max) have no gradient, of"
-    " sigmoid those outside (threshold_sigmoid_min, threshold_sigmoid_max); of outputs those "
-    "outside the function's values at these limits. A unit is saturated where it is inside in less"
-    " than threshold_inactivity % of the samples (inside in a sample: one of its elements is), "
-    "counted over captures until there were 100 / threshold_inactivity samples, at most 32 "
-    "captures; a layer where more than threshold_layer % of its units are. Where values were not "
-    "taken: the mean slope of the outputs (tanh: 1 − l2² / count; sigmoid: 4 × (mean − l2² / "
-    "count)) gives the least share with less than 1 % of the greatest slope, 1 − slope / 0.01; "
-    "inputs are saturated where all are beyond one limit. Layers are what tensor_regex (tanh_input"
-    " also as tanh.input, and the outputs of the same) and collection_names name and, with the "
-    "default, activations whose outputs lie within −1 and 1 (below zero somewhere: tanh) or within"
-    " 0 and 1 without zeros and are no softmax (sigmoid, by values alone). Ill after patience "
-    "verdicts in a row, well after two good ones; over where no layer is ill or the process ends. "
-    "High where half of the layers are ill; else medium. Cost = time of the steps, less waits for "
-    "data, × the share of the judged elements that is saturated, on the assumption that what they "
-    "cost is lost.",
-    "Scale the inputs, initialize by Xavier's rule, normalize before the activation, lower the "
-    "learning rate; or use ReLU or GELU.",
-    store::MaskOf(format::TableId::kStatistics) | store::MaskOf(format::TableId::kTensors) |
-        store::MaskOf(format::TableId::kSteps) | store::MaskOf(format::TableId::kEvents),
-    true,
-    kParameters,
-    kCaptures,
-    Family::kModel,
-    false,
-    "A tanh network on inputs in the thousands: every output is −1 or 1, whatever the weights "
-    "learn."};
+    .name = "SaturatedActivation",
+    .summary = "Most units of a tanh or sigmoid layer stand where it has no slope.",
+    .formula =
+        "Of inputs of tanh those outside (threshold_tanh_min, threshold_tanh_max) have no "
+        "gradient, of sigmoid those outside (threshold_sigmoid_min, threshold_sigmoid_max); of "
+        "outputs those outside the function's values at these limits. A unit is saturated where it "
+        "is inside in less than threshold_inactivity % of the samples (inside in a sample: one of "
+        "its elements is), counted over captures until there were 100 / threshold_inactivity "
+        "samples, at most 32 captures; a layer where more than threshold_layer % of its units are. "
+        "Where values were not taken: the mean slope of the outputs (tanh: 1 − l2² / count; "
+        "sigmoid: 4 × (mean − l2² / count)) gives the least share with less than 1 % of the "
+        "greatest slope, 1 − slope / 0.01; inputs are saturated where all are beyond one limit. "
+        "Layers are what tensor_regex (tanh_input also as tanh.input, and the outputs of the same) "
+        "and collection_names name and, with the default, activations whose outputs lie within −1 "
+        "and 1 (below zero somewhere: tanh) or within 0 and 1 without zeros and are no softmax "
+        "(sigmoid, by values alone). Ill after patience verdicts in a row, well after two good "
+        "ones; over where no layer is ill or the process ends. High where half of the layers are "
+        "ill; else medium. Cost = time of the steps, less waits for data, × the share of the "
+        "judged elements that is saturated, on the assumption that what they cost is lost.",
+    .how_to_fix =
+        "Scale the inputs, initialize by Xavier's rule, normalize before the activation, lower the "
+        "learning rate; or use ReLU or GELU.",
+    .table_mask = store::MaskOf(format::TableId::kStatistics) |
+                  store::MaskOf(format::TableId::kTensors) |
+                  store::MaskOf(format::TableId::kSteps) | store::MaskOf(format::TableId::kEvents),
+    .wrong_result = true,
+    .parameters = kParameters,
+    .captures = kCaptures,
+    .family = Family::kModel,
+    .by_default = false,
+    .example =
+        "A tanh network on inputs in the thousands: every output is −1 or 1, whatever the weights "
+        "learn.",
+};
 
 std::unique_ptr<Rule> MakeSaturatedActivation(const Parameters& parameters) {
   return std::make_unique<SaturatedActivation>(parameters);

@@ -648,34 +648,37 @@ class StepOutlier final : public Rule {
 }  // namespace
 
 const RuleDesc kStepOutlierDesc{
-    "StepOutlier",
-    "Single steps take far longer than the others, and what is different in them.",
-    "All times without those of our own probe. Median and σ = 1.4826 × median absolute deviation "
-    "(at least 2 % of the median) of the newest"
-    " normal_steps steps (of `mode`, TRAIN if not said) of one rank, the first three of an attempt "
-    "apart. A step is an "
-    "outlier where duration > median + stddev × σ and > ratio × median; ten in a row are a new "
-    "level and do not count. share = Σ (duration − median) of the outliers / Σ duration over the "
-    "newest window_steps. With n_outliers of them: low from low_share, medium from medium_share, "
-    "high from high_share; no more than low where they come at no fixed distance (a busy machine, "
-    "inputs of many lengths). Nothing where the difference is data wait in more than 10 % "
-    "of the steps (InputBound's). What differs: each phase, span, batch size, and the samples of "
-    "cores, disks and network beside outliers, against those beside normal steps. Described are "
-    "the outliers that make the loss (at least a third of the excess of the one at half of the "
-    "sum), since noise makes small ones. Over when no outlier came for three times the usual "
-    "distance, at least 100 steps, and where its process ends. Cost = Σ (duration − median) "
-    "less the data wait in it.",
-    "Look at what differs. Other: move checkpoints, logging and evaluation out of the loop. Data "
-    "wait: slow samples, a blocked read. Forward and backward: inputs of many lengths. Cores "
-    "busy: other programs on the machine.",
-    store::MaskOf(format::TableId::kSteps) | store::MaskOf(format::TableId::kSpans) |
-        store::MaskOf(format::TableId::kMetrics) | store::MaskOf(format::TableId::kEvents),
-    false,
-    kParameters,
-    {},
-    Family::kProfiler,
-    true,
-    "torch.save(model.state_dict(), path) in each 50th step of the loop."};
+    .name = "StepOutlier",
+    .summary = "Single steps take far longer than the others, and what is different in them.",
+    .formula =
+        "All times without those of our own probe. Median and σ = 1.4826 × median absolute "
+        "deviation (at least 2 % of the median) of the newest normal_steps steps (of `mode`, TRAIN "
+        "if not said) of one rank, the first three of an attempt apart. A step is an outlier where "
+        "duration > median + stddev × σ and > ratio × median; ten in a row are a new level and do "
+        "not count. share = Σ (duration − median) of the outliers / Σ duration over the newest "
+        "window_steps. With n_outliers of them: low from low_share, medium from medium_share, high "
+        "from high_share; no more than low where they come at no fixed distance (a busy machine, "
+        "inputs of many lengths). Nothing where the difference is data wait in more than 10 % of "
+        "the steps (InputBound's). What differs: each phase, span, batch size, and the samples of "
+        "cores, disks and network beside outliers, against those beside normal steps. Described "
+        "are the outliers that make the loss (at least a third of the excess of the one at half of "
+        "the sum), since noise makes small ones. Over when no outlier came for three times the "
+        "usual distance, at least 100 steps, and where its process ends. Cost = Σ (duration − "
+        "median) less the data wait in it.",
+    .how_to_fix =
+        "Look at what differs. Other: move checkpoints, logging and evaluation out of the loop. "
+        "Data wait: slow samples, a blocked read. Forward and backward: inputs of many lengths. "
+        "Cores busy: other programs on the machine.",
+    .table_mask = store::MaskOf(format::TableId::kSteps) | store::MaskOf(format::TableId::kSpans) |
+                  store::MaskOf(format::TableId::kMetrics) |
+                  store::MaskOf(format::TableId::kEvents),
+    .wrong_result = false,
+    .parameters = kParameters,
+    .captures = {},
+    .family = Family::kProfiler,
+    .by_default = true,
+    .example = "torch.save(model.state_dict(), path) in each 50th step of the loop.",
+};
 
 std::unique_ptr<Rule> MakeStepOutlier(const Parameters& parameters) {
   return std::make_unique<StepOutlier>(parameters);

@@ -314,28 +314,32 @@ class StepTimeDrift final : public Rule {
 }  // namespace
 
 const RuleDesc kStepTimeDriftDesc{
-    "StepTimeDrift",
-    "Steps take longer and longer.",
-    "time = duration − waits for other ranks of a TRAIN step, the first ten apart; where batch "
-    "sizes are known, of a batch of the first size. Cells of 20 steps, each the median; of 32 "
-    "cells "
-    "each two become one. τ = Kendall's, of time over the cells; growth = median of the last "
-    "quarter / median of the first − 1. Told from 8 cells and min_steps on where τ ≥ min_tau, the "
-    "median of all slopes is above 0, and growth ≥ low_percent: low, medium from medium_percent, "
-    "high from high_percent. A step to a new level has τ of about 0.5 and is none. A cause is "
-    "named where one phase makes 80 % of the growth. Over where growth or τ is below half of its "
-    "threshold, and where its process ends. Cost = Σ (time − median of the first quarter).",
-    "Look for what grows: a list that is gone through in each step, losses that are kept with "
-    "their graph, a hidden state that is not detached, a log file that is read again, inputs that "
-    "become longer; then at clocks and temperatures.",
-    store::MaskOf(format::TableId::kSteps) | store::MaskOf(format::TableId::kMetrics) |
-        store::MaskOf(format::TableId::kEvents),
-    false,
-    kParameters,
-    {},
-    Family::kOwn,
-    true,
-    "losses.append(loss.item()); mean = sum(losses) / len(losses)"};
+    .name = "StepTimeDrift",
+    .summary = "Steps take longer and longer.",
+    .formula =
+        "time = duration − waits for other ranks of a TRAIN step, the first ten apart; where batch "
+        "sizes are known, of a batch of the first size. Cells of 20 steps, each the median; of 32 "
+        "cells each two become one. τ = Kendall's, of time over the cells; growth = median of the "
+        "last quarter / median of the first − 1. Told from 8 cells and min_steps on where τ ≥ "
+        "min_tau, the median of all slopes is above 0, and growth ≥ low_percent: low, medium from "
+        "medium_percent, high from high_percent. A step to a new level has τ of about 0.5 and is "
+        "none. A cause is named where one phase makes 80 % of the growth. Over where growth or τ "
+        "is below half of its threshold, and where its process ends. Cost = Σ (time − median of "
+        "the first quarter).",
+    .how_to_fix =
+        "Look for what grows: a list that is gone through in each step, losses that are kept with "
+        "their graph, a hidden state that is not detached, a log file that is read again, inputs "
+        "that become longer; then at clocks and temperatures.",
+    .table_mask = store::MaskOf(format::TableId::kSteps) |
+                  store::MaskOf(format::TableId::kMetrics) |
+                  store::MaskOf(format::TableId::kEvents),
+    .wrong_result = false,
+    .parameters = kParameters,
+    .captures = {},
+    .family = Family::kOwn,
+    .by_default = true,
+    .example = "losses.append(loss.item()); mean = sum(losses) / len(losses)",
+};
 
 std::unique_ptr<Rule> MakeStepTimeDrift(const Parameters& parameters) {
   return std::make_unique<StepTimeDrift>(parameters);

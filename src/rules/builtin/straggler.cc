@@ -349,30 +349,33 @@ class Straggler final : public Rule {
 }  // namespace
 
 const RuleDesc kStragglerDesc{
-    "Straggler",
-    "One rank is slower than the others, which wait for it in each step.",
-    "Of each rank the median of each phase over window_steps TRAIN steps, the first three apart. "
-    "own = data wait + forward + backward + optimizer + other, without waits for other ranks; "
-    "where "
-    "the step times of all ranks differ by less than 10 % (lockstep) the backward of each is taken "
-    "as that of the rank with the least, for in it the others wait. lost = own − median of the "
-    "others. A rank is slow in a window where median of the others / own < relative_score, lost > "
-    "least_share of the step, and, from four ranks on, 0.6745 × (own − median of all) / MAD > "
-    "zscore, MAD at least 2 % of the median. Told after patience such windows in a row: medium, "
-    "high where lost ≥ 30 % of the step. Chronic where its own fastest window / own ≥ "
-    "relative_score too, else it became slow. A cause is named where one phase makes 80 % of the "
-    "difference. Over after patience windows in which it is not, and where its process ends. Cost "
-    "= Σ lost over its slow windows: what all ranks would gain in time of the run.",
-    "Look at the rank that is named: longer samples, logging or evaluation that only it does, its "
-    "loader and storage, other programs and clocks of its machine. Where a machine stays slow, "
-    "take it out.",
-    store::MaskOf(format::TableId::kSteps) | store::MaskOf(format::TableId::kEvents),
-    false,
-    kParameters,
-    {},
-    Family::kOwn,
-    true,
-    "Rank 3 alone writes a log of each sample."};
+    .name = "Straggler",
+    .summary = "One rank is slower than the others, which wait for it in each step.",
+    .formula =
+        "Of each rank the median of each phase over window_steps TRAIN steps, the first three "
+        "apart. own = data wait + forward + backward + optimizer + other, without waits for other "
+        "ranks; where the step times of all ranks differ by less than 10 % (lockstep) the backward "
+        "of each is taken as that of the rank with the least, for in it the others wait. lost = "
+        "own − median of the others. A rank is slow in a window where median of the others / own < "
+        "relative_score, lost > least_share of the step, and, from four ranks on, 0.6745 × (own − "
+        "median of all) / MAD > zscore, MAD at least 2 % of the median. Told after patience such "
+        "windows in a row: medium, high where lost ≥ 30 % of the step. Chronic where its own "
+        "fastest window / own ≥ relative_score too, else it became slow. A cause is named where "
+        "one phase makes 80 % of the difference. Over after patience windows in which it is not, "
+        "and where its process ends. Cost = Σ lost over its slow windows: what all ranks would "
+        "gain in time of the run.",
+    .how_to_fix =
+        "Look at the rank that is named: longer samples, logging or evaluation that only it does, "
+        "its loader and storage, other programs and clocks of its machine. Where a machine stays "
+        "slow, take it out.",
+    .table_mask = store::MaskOf(format::TableId::kSteps) | store::MaskOf(format::TableId::kEvents),
+    .wrong_result = false,
+    .parameters = kParameters,
+    .captures = {},
+    .family = Family::kOwn,
+    .by_default = true,
+    .example = "Rank 3 alone writes a log of each sample.",
+};
 
 std::unique_ptr<Rule> MakeStraggler(const Parameters& parameters) {
   return std::make_unique<Straggler>(parameters);

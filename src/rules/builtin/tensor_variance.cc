@@ -127,25 +127,30 @@ class TensorVariance final : public TensorRule {
 }  // namespace
 
 const RuleDesc kTensorVarianceDesc{
-    "TensorVariance",
-    "The variance of a tensor is beyond a limit that you gave.",
-    "variance = std² over the finite elements (population), of each tensor that collection_names "
-    "or tensor_regex names, or of all where neither is given, with at least two elements. Bad "
-    "where variance > max_threshold, or variance < min_threshold; a threshold of 0 is none, and "
-    "without either nothing is judged. A tensor is ill after patience captures in a row and well "
-    "after two that are not so; over where none is ill or the process ends. Medium. "
-    "Cost: 0, it does not follow from a variance.",
-    "Too large: look at the initialization and at the scale of the inputs, normalize, lower the "
-    "learning rate. Too small: look whether what goes in differs from sample to sample.",
-    store::MaskOf(format::TableId::kStatistics) | store::MaskOf(format::TableId::kTensors) |
-        store::MaskOf(format::TableId::kSteps) | store::MaskOf(format::TableId::kEvents),
-    true,
-    kParameters,
-    kCaptures,
-    Family::kModel,
-    false,
-    "`--rule TensorVariance:collection_names=weights,max_threshold=10` on a layer initialized by "
-    "`nn.init.normal_(layer.weight, std=5)`."};
+    .name = "TensorVariance",
+    .summary = "The variance of a tensor is beyond a limit that you gave.",
+    .formula =
+        "variance = std² over the finite elements (population), of each tensor that "
+        "collection_names or tensor_regex names, or of all where neither is given, with at least "
+        "two elements. Bad where variance > max_threshold, or variance < min_threshold; a "
+        "threshold of 0 is none, and without either nothing is judged. A tensor is ill after "
+        "patience captures in a row and well after two that are not so; over where none is ill or "
+        "the process ends. Medium. Cost: 0, it does not follow from a variance.",
+    .how_to_fix =
+        "Too large: look at the initialization and at the scale of the inputs, normalize, lower "
+        "the learning rate. Too small: look whether what goes in differs from sample to sample.",
+    .table_mask = store::MaskOf(format::TableId::kStatistics) |
+                  store::MaskOf(format::TableId::kTensors) |
+                  store::MaskOf(format::TableId::kSteps) | store::MaskOf(format::TableId::kEvents),
+    .wrong_result = true,
+    .parameters = kParameters,
+    .captures = kCaptures,
+    .family = Family::kModel,
+    .by_default = false,
+    .example =
+        "`--rule TensorVariance:collection_names=weights,max_threshold=10` on a layer initialized "
+        "by `nn.init.normal_(layer.weight, std=5)`.",
+};
 
 std::unique_ptr<Rule> MakeTensorVariance(const Parameters& parameters) {
   return std::make_unique<TensorVariance>(parameters);

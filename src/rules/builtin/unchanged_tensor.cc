@@ -178,30 +178,35 @@ class UnchangedTensor final : public TensorRule {
 }  // namespace
 
 const RuleDesc kUnchangedTensorDesc{
-    "UnchangedTensor",
-    "A tensor is the same in each capture.",
-    "Two captures are the same where |a − b| ≤ atol + rtol × |b| for every element (numpy.allclose;"
-    " NaN equals NaN with equal_nan alone); of tensors of more than 262,144 elements, and of all "
-    "beyond 4 Mi elements together, where their bytes are. Where values were not taken: where "
-    "count, least, greatest, mean, standard deviation, norms and numbers of zeros, NaN and Inf are "
-    "the same to the last digit. A tensor is ill after num_steps captures that are the same, one "
-    "after the other, and well after two that changed; over where none is ill or the process ends."
-    " Looked at are the tensors that collection_names or tensor_regex name, the weights where "
-    "neither is given. The number found is the largest change of an element (of statistics: of the"
-    " norm). High where half of the tensors are ill; else medium. Cost = time of the steps, less "
-    "waits for data, × the share of the judged elements that do not change, on the assumption that"
-    " they should.",
-    "Look whether it is meant to be frozen; if not, whether the loss reaches it, whether the "
-    "optimizer has it, and at the learning rate of its parameter group.",
-    store::MaskOf(format::TableId::kStatistics) | store::MaskOf(format::TableId::kTensors) |
-        store::MaskOf(format::TableId::kSteps) | store::MaskOf(format::TableId::kEvents),
-    true,
-    kParameters,
-    kCaptures,
-    Family::kModel,
-    false,
-    "`layer.requires_grad_(False)` that was left over from an earlier fine-tuning: the optimizer "
-    "has the layer, and never changes it."};
+    .name = "UnchangedTensor",
+    .summary = "A tensor is the same in each capture.",
+    .formula =
+        "Two captures are the same where |a − b| ≤ atol + rtol × |b| for every element "
+        "(numpy.allclose; NaN equals NaN with equal_nan alone); of tensors of more than 262,144 "
+        "elements, and of all beyond 4 Mi elements together, where their bytes are. Where values "
+        "were not taken: where count, least, greatest, mean, standard deviation, norms and numbers "
+        "of zeros, NaN and Inf are the same to the last digit. A tensor is ill after num_steps "
+        "captures that are the same, one after the other, and well after two that changed; over "
+        "where none is ill or the process ends. Looked at are the tensors that collection_names or "
+        "tensor_regex name, the weights where neither is given. The number found is the largest "
+        "change of an element (of statistics: of the norm). High where half of the tensors are "
+        "ill; else medium. Cost = time of the steps, less waits for data, × the share of the "
+        "judged elements that do not change, on the assumption that they should.",
+    .how_to_fix =
+        "Look whether it is meant to be frozen; if not, whether the loss reaches it, whether the "
+        "optimizer has it, and at the learning rate of its parameter group.",
+    .table_mask = store::MaskOf(format::TableId::kStatistics) |
+                  store::MaskOf(format::TableId::kTensors) |
+                  store::MaskOf(format::TableId::kSteps) | store::MaskOf(format::TableId::kEvents),
+    .wrong_result = true,
+    .parameters = kParameters,
+    .captures = kCaptures,
+    .family = Family::kModel,
+    .by_default = false,
+    .example =
+        "`layer.requires_grad_(False)` that was left over from an earlier fine-tuning: the "
+        "optimizer has the layer, and never changes it.",
+};
 
 std::unique_ptr<Rule> MakeUnchangedTensor(const Parameters& parameters) {
   return std::make_unique<UnchangedTensor>(parameters);

@@ -188,29 +188,33 @@ class UnusedParameters final : public TensorRule {
 }  // namespace
 
 const RuleDesc kUnusedParametersDesc{
-    "UnusedParameters",
-    "The optimizer has parameters that never receive a gradient, or only zeros.",
-    "A parameter is unused where none of its gradients was captured so far, or all their elements "
-    "were zero, in patience captures of the parameter; a capture is judged when the next one comes,"
-    " and only where some gradient was captured since; where the plan leaves gradients out, one "
-    "that never came says nothing. It is used from its first gradient on that "
-    "is not zero. Parameters without any gradient are no defect as far as there are as many that "
-    "were frozen (requires_grad) when the optimizer stepped first. Over two captures after all but "
-    "these are used, and where the process ends. Medium where it is known that none is frozen and "
-    "the unused ones have at least share % of the elements; else low. Cost = time of the steps, "
-    "less waits for data, × that share, on the assumption that what is not used costs what it "
-    "would cost in use.",
-    "Look for a branch that is never taken, a detach(), an output that the loss does not use; take "
-    "out what is not needed, or freeze it.",
-    store::MaskOf(format::TableId::kStatistics) | store::MaskOf(format::TableId::kSteps) |
-        store::MaskOf(format::TableId::kEvents),
-    true,
-    kParameters,
-    kCaptures,
-    Family::kOwn,
-    true,
-    "A second head of a model whose output the loss leaves out: its weights stay what they were "
-    "when it was made."};
+    .name = "UnusedParameters",
+    .summary = "The optimizer has parameters that never receive a gradient, or only zeros.",
+    .formula =
+        "A parameter is unused where none of its gradients was captured so far, or all their "
+        "elements were zero, in patience captures of the parameter; a capture is judged when the "
+        "next one comes, and only where some gradient was captured since; where the plan leaves "
+        "gradients out, one that never came says nothing. It is used from its first gradient on "
+        "that is not zero. Parameters without any gradient are no defect as far as there are as "
+        "many that were frozen (requires_grad) when the optimizer stepped first. Over two captures "
+        "after all but these are used, and where the process ends. Medium where it is known that "
+        "none is frozen and the unused ones have at least share % of the elements; else low. Cost "
+        "= time of the steps, less waits for data, × that share, on the assumption that what is "
+        "not used costs what it would cost in use.",
+    .how_to_fix =
+        "Look for a branch that is never taken, a detach(), an output that the loss does not use; "
+        "take out what is not needed, or freeze it.",
+    .table_mask = store::MaskOf(format::TableId::kStatistics) |
+                  store::MaskOf(format::TableId::kSteps) | store::MaskOf(format::TableId::kEvents),
+    .wrong_result = true,
+    .parameters = kParameters,
+    .captures = kCaptures,
+    .family = Family::kOwn,
+    .by_default = true,
+    .example =
+        "A second head of a model whose output the loss leaves out: its weights stay what they "
+        "were when it was made.",
+};
 
 std::unique_ptr<Rule> MakeUnusedParameters(const Parameters& parameters) {
   return std::make_unique<UnusedParameters>(parameters);

@@ -411,30 +411,34 @@ class VanishingGradient final : public LoopedRule<VanishingGradient> {
 }  // namespace
 
 const RuleDesc kVanishingGradientDesc{
-    "VanishingGradient",
-    "The gradients of some layers are too small to train them.",
-    "mean |g| = l1 / elements that are not zero, of each captured gradient but those of biases (a"
-    " bias before a normalization has none) and those with NaN or Inf (ExplodingTensor's). A "
-    "gradient is small where mean |g| < threshold and mean |g| < share_of_largest × the largest "
-    "of the same step; where all are below threshold, they are small unless 0 ≤ loss < "
-    "converged_below. It has vanished after patience captures in a row, and is back after two "
-    "that are not small, by twice the threshold. Only captures in which it is count for a "
-    "gradient (two models in turn); one that stays away for four times the widest distance of its"
-    " captures is no layer any more. Over where none has vanished any more, and where its process "
-    "ends. High where at least half of the layers have "
-    "vanished; low where they are fewer than a quarter and all elements zero (perhaps not used); "
-    "else medium. Cost = time of the steps, less waits for data, × the share of the weights that "
-    "do not learn. The evidence names of each gradient the mean of its first capture and the step "
-    "at which it fell.",
-    "Use activations that do not saturate (ReLU, GELU), Kaiming or Xavier initialization, "
-    "normalization between layers, residual connections. Where every element is zero: look for "
-    "dead units, a detach(), or a branch that the loss does not use.",
-    store::MaskOf(format::TableId::kStatistics) | store::MaskOf(format::TableId::kSteps) |
+    .name = "VanishingGradient",
+    .summary = "The gradients of some layers are too small to train them.",
+    .formula =
+        "mean |g| = l1 / elements that are not zero, of each captured gradient but those of biases "
+        "(a bias before a normalization has none) and those with NaN or Inf (ExplodingTensor's). A "
+        "gradient is small where mean |g| < threshold and mean |g| < share_of_largest × the "
+        "largest of the same step; where all are below threshold, they are small unless 0 ≤ loss < "
+        "converged_below. It has vanished after patience captures in a row, and is back after two "
+        "that are not small, by twice the threshold. Only captures in which it is count for a "
+        "gradient (two models in turn); one that stays away for four times the widest distance of "
+        "its captures is no layer any more. Over where none has vanished any more, and where its "
+        "process ends. High where at least half of the layers have vanished; low where they are "
+        "fewer than a quarter and all elements zero (perhaps not used); else medium. Cost = time "
+        "of the steps, less waits for data, × the share of the weights that do not learn. The "
+        "evidence names of each gradient the mean of its first capture and the step at which it "
+        "fell.",
+    .how_to_fix =
+        "Use activations that do not saturate (ReLU, GELU), Kaiming or Xavier initialization, "
+        "normalization between layers, residual connections. Where every element is zero: look for "
+        "dead units, a detach(), or a branch that the loss does not use.",
+    .table_mask =
+        store::MaskOf(format::TableId::kStatistics) | store::MaskOf(format::TableId::kSteps) |
         store::MaskOf(format::TableId::kScalars) | store::MaskOf(format::TableId::kEvents),
-    true,
-    kParameters,
-    kCaptures,
-    Family::kModel};
+    .wrong_result = true,
+    .parameters = kParameters,
+    .captures = kCaptures,
+    .family = Family::kModel,
+};
 
 std::unique_ptr<Rule> MakeVanishingGradient(const Parameters& parameters) {
   return std::make_unique<VanishingGradient>(parameters);

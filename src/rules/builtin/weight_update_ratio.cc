@@ -253,32 +253,38 @@ class WeightUpdateRatio final : public TensorRule {
 }  // namespace
 
 const RuleDesc kWeightUpdateRatioDesc{
-    "WeightUpdateRatio",
-    "Weights change too much, or not at all.",
-    "ratio = ‖w − w_before‖ / (‖w_before‖ + epsilon), Euclidean norms, between a capture and the "
-    "newest one at least num_steps steps before it (0: the one before; of a distance that holds "
-    "many captures some are left out), of each tensor of the "
-    "collection weights whose adapter does not call it a bias. From values of up to 262,144 "
-    "elements (4 Mi of all together); else from statistics: |‖w‖ − ‖w_before‖| is the least that "
-    "the numerator can be, and it is 0 where all statistics are the same to the last digit; "
-    "nothing in between. Too large: ratio > large_threshold, unless w_before is below 1e-4 in root"
-    " mean square (what starts at zero). Too small: ratio < small_threshold in two captures in a "
-    "row, while the gradient of the weight is not zero (where gradients are captured). Over where "
-    "each tensor was well in two captures, and where the process ends. High where any is too "
-    "large or half of them too small; else medium. Cost = time of the steps, less waits for data, "
-    "× the share of the judged elements that is ill, on the assumption that its training is lost.",
-    "Too large: lower the learning rate or warm it up, clip gradients. Too small: look at the "
-    "learning rate of the parameter group, at its schedule, and at updates that are lost in half "
-    "precision.",
-    store::MaskOf(format::TableId::kStatistics) | store::MaskOf(format::TableId::kTensors) |
-        store::MaskOf(format::TableId::kSteps) | store::MaskOf(format::TableId::kEvents),
-    true,
-    kParameters,
-    kCaptures,
-    Family::kModel,
-    false,
-    "`torch.optim.SGD(model.parameters(), lr=50)`: after the first hundred steps the weights are "
-    "ten times what they were."};
+    .name = "WeightUpdateRatio",
+    .summary = "Weights change too much, or not at all.",
+    .formula =
+        "ratio = ‖w − w_before‖ / (‖w_before‖ + epsilon), Euclidean norms, between a capture and "
+        "the newest one at least num_steps steps before it (0: the one before; of a distance that "
+        "holds many captures some are left out), of each tensor of the collection weights whose "
+        "adapter does not call it a bias. From values of up to 262,144 elements (4 Mi of all "
+        "together); else from statistics: |‖w‖ − ‖w_before‖| is the least that the numerator can "
+        "be, and it is 0 where all statistics are the same to the last digit; nothing in between. "
+        "Too large: ratio > large_threshold, unless w_before is below 1e-4 in root mean square "
+        "(what starts at zero). Too small: ratio < small_threshold in two captures in a row, while "
+        "the gradient of the weight is not zero (where gradients are captured). Over where each "
+        "tensor was well in two captures, and where the process ends. High where any is too large "
+        "or half of them too small; else medium. Cost = time of the steps, less waits for data, × "
+        "the share of the judged elements that is ill, on the assumption that its training is "
+        "lost.",
+    .how_to_fix =
+        "Too large: lower the learning rate or warm it up, clip gradients. Too small: look at the "
+        "learning rate of the parameter group, at its schedule, and at updates that are lost in "
+        "half precision.",
+    .table_mask = store::MaskOf(format::TableId::kStatistics) |
+                  store::MaskOf(format::TableId::kTensors) |
+                  store::MaskOf(format::TableId::kSteps) | store::MaskOf(format::TableId::kEvents),
+    .wrong_result = true,
+    .parameters = kParameters,
+    .captures = kCaptures,
+    .family = Family::kModel,
+    .by_default = false,
+    .example =
+        "`torch.optim.SGD(model.parameters(), lr=50)`: after the first hundred steps the weights "
+        "are ten times what they were.",
+};
 
 std::unique_ptr<Rule> MakeWeightUpdateRatio(const Parameters& parameters) {
   return std::make_unique<WeightUpdateRatio>(parameters);
