@@ -53,7 +53,9 @@ int Check(const CheckOptions& options) {
   if (options.json) {
     Print("{}\n", CheckDocument(data));
   } else {
-    WriteOut(report::FormatVerdict(data, report::VerdictOptions::For(stdout)));
+    report::VerdictOptions shown = report::VerdictOptions::For(stdout);
+    shown.all = true;
+    WriteOut(report::FormatVerdict(data, shown));
   }
 
   const auto limit = options.fail_on == "low"    ? rules::Severity::kLow

@@ -12,80 +12,19 @@
 #include <utility>
 
 #include "report/text.h"
+#include "rules/groups.h"
 
 namespace telltale::report {
 namespace {
 
 using Json = nlohmann::ordered_json;
+using rules::Theme;
 
 constexpr std::string_view kNotFound = "cause not found";
 /// Candidates that a sentence names.
 constexpr std::size_t kNamed = 3;
 /// Findings of one rule that a sentence names by their subject.
 constexpr std::size_t kSubjects = 3;
-
-/// What findings may speak of together.
-enum class Theme : std::uint8_t {
-  kNone,
-  kInput,
-  kRanks,
-  kPauses,
-  kMemory,
-  kNumbers,
-  kLayers,
-  kFit
-};
-
-struct Place {
-  std::string_view rule;
-  Theme theme;
-  int order;  ///< The lower explains the higher.
-};
-constexpr Place kPlaces[] = {
-    // The device waits for its data: from what is read to what is left idle.
-    {"SmallReads", Theme::kInput, 0},
-    {"NetworkBottleneck", Theme::kInput, 1},
-    {"IOBottleneck", Theme::kInput, 2},
-    {"Dataloader", Theme::kInput, 3},
-    {"InputBound", Theme::kInput, 4},
-    {"CPUBottleneck", Theme::kInput, 5},
-    {"LowGPUUtilization", Theme::kInput, 6},
-    {"IdleAccelerators", Theme::kInput, 7},
-    {"BatchSize", Theme::kInput, 8},
-    {"Underused", Theme::kInput, 9},
-    {"Straggler", Theme::kRanks, 0},
-    {"LoadBalancing", Theme::kRanks, 1},
-    {"CallbackStall", Theme::kPauses, 0},
-    {"StepOutlier", Theme::kPauses, 1},
-    {"GPUMemoryIncrease", Theme::kMemory, 0},
-    {"MemoryForecast", Theme::kMemory, 1},
-    {"NonFiniteOrigin", Theme::kNumbers, 0},
-    {"ExplodingTensor", Theme::kNumbers, 1},
-    {"Divergence", Theme::kNumbers, 2},
-    {"LossSpike", Theme::kNumbers, 3},
-    // Layers that learn nothing, from why to what is seen of it.
-    {"PoorWeightInitialization", Theme::kLayers, 0},
-    {"DeadRelu", Theme::kLayers, 1},
-    {"SaturatedActivation", Theme::kLayers, 2},
-    {"VanishingGradient", Theme::kLayers, 3},
-    {"AllZero", Theme::kLayers, 4},
-    {"UnchangedTensor", Theme::kLayers, 5},
-    {"Overfit", Theme::kFit, 0},
-    {"Overtraining", Theme::kFit, 1},
-};
-
-const Place* PlaceOf(const RunData& data, const rules::Finding& finding) {
-  const std::string_view rule = RuleOf(data, finding);
-  const auto* found = std::find_if(std::begin(kPlaces), std::end(kPlaces),
-                                   [&](const Place& place) { return place.rule == rule; });
-  return found == std::end(kPlaces) ? nullptr : found;
-}
-
-bool Overlap(const rules::Incident& a, const rules::Incident& b) {
-  return a.start_ns <= b.end_ns && b.start_ns <= a.end_ns;
-}
-
-bool Lasts(const rules::Finding& f) { return f.open || f.until_end; }
 
 /// Time in which speed was not normal; what makes a result wrong leaves steps as fast as they are.
 std::vector<analysis::Window> Windows(const RunData& data,
@@ -109,8 +48,7 @@ std::vector<analysis::Window> OtherTrouble(const RunData& data,
     if (i == which) continue;
     for (const std::size_t index : groups[i]) {
       const rules::Finding& f = data.replay.findings[index];
-      const Place* place = PlaceOf(data, f);
-      const bool pauses = place != nullptr && place->theme == Theme::kPauses;
+      const bool pauses = f.standing.theme == Theme::kPauses;
       if (!pauses && f.incident.cost_seconds > 0) findings.push_back(index);
     }
   }
@@ -122,8 +60,7 @@ void Compare(const RunData& data, const std::vector<std::vector<std::size_t>>& g
   const rules::Finding& first = data.replay.findings[out->findings.front()];
   const std::vector<analysis::Window> during = Windows(data, out->findings);
   if (first.wrong_result || during.empty()) return;
-  const Place* place = PlaceOf(data, first);
-  const Theme theme = place == nullptr ? Theme::kNone : place->theme;
+  const Theme theme = first.standing.theme;
   // Outliers are single steps: they are not in a window, they are between others in it.
   if (theme == Theme::kPauses) {
     out->contrast = data.trail.SlowSteps();
@@ -178,7 +115,6 @@ void Estimate(const RunData& data, Explanation* out) {
   out->gain_money = MoneyOf(data, 0);
   if (out->lost_seconds <= 0) return;
   out->gain_seconds = out->lost_seconds;
-  const Place* place = PlaceOf(data, first);
   if (first.wrong_result) {
     out->assumption = "assumes that the run is stopped where its result became wrong";
   } else if (out->basis == Basis::kWindows) {
@@ -188,7 +124,7 @@ void Estimate(const RunData& data, Explanation* out) {
                                         static_cast<double>(out->contrast.steps_during) / ranks);
     out->assumption = fmt::format("assumes that all steps take their normal {}",
                                   Time(out->contrast.step_ns_normal));
-  } else if (place != nullptr && place->theme == Theme::kInput) {
+  } else if (first.standing.theme == Theme::kInput) {
     out->assumption =
         "assumes that each batch is ready when the model asks for it, and that making it ready "
         "takes no time from the model";
@@ -227,44 +163,7 @@ std::string_view RuleOf(const RunData& data, const rules::Finding& finding) {
 }
 
 std::vector<std::vector<std::size_t>> GroupFindings(const RunData& data) {
-  const std::vector<rules::Finding>& findings = data.replay.findings;
-  std::vector<std::vector<std::size_t>> groups;
-  std::vector<Theme> themes;  // Of the groups.
-  std::vector<const Place*> places;
-  for (std::size_t i = 0; i < findings.size(); ++i) {
-    places.push_back(PlaceOf(data, findings[i]));
-    const Theme theme = places.back() == nullptr ? Theme::kNone : places.back()->theme;
-    const auto meets = [&](std::size_t g) {
-      return theme != Theme::kNone && themes[g] == theme &&
-             std::any_of(groups[g].begin(), groups[g].end(), [&](std::size_t other) {
-               return Overlap(findings[other].incident, findings[i].incident);
-             });
-    };
-    std::size_t into = 0;
-    while (into < groups.size() && !meets(into)) ++into;
-    if (into == groups.size()) {
-      groups.emplace_back();
-      themes.push_back(theme);
-    }
-    // It may overlap with two that do not overlap with each other: all of them are one.
-    for (std::size_t g = groups.size() - 1; g > into; --g) {
-      if (!meets(g)) continue;
-      groups[into].insert(groups[into].end(), groups[g].begin(), groups[g].end());
-      groups.erase(groups.begin() + static_cast<std::ptrdiff_t>(g));
-      themes.erase(themes.begin() + static_cast<std::ptrdiff_t>(g));
-    }
-    groups[into].push_back(i);
-  }
-  for (std::vector<std::size_t>& group : groups) {
-    std::sort(group.begin(), group.end());
-    // What is over explains nothing that lasts.
-    const auto key = [&](std::size_t i) {
-      return std::tuple(!Lasts(findings[i]), places[i] == nullptr ? 0 : places[i]->order);
-    };
-    std::stable_sort(group.begin(), group.end(),
-                     [&](std::size_t a, std::size_t b) { return key(a) < key(b); });
-  }
-  return groups;
+  return rules::Groups(data.replay.findings);
 }
 
 std::vector<Explanation> Explain(const RunData& data) {

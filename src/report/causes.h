@@ -19,9 +19,7 @@ namespace telltale::report {
 /// The registry's rule of a finding, whose own name may be that of an instance.
 std::string_view RuleOf(const RunData& data, const rules::Finding& finding);
 
-/// Indexes into the run's findings: groups in the order of their best-ranked member; in a group
-/// first the finding that explains the others (SmallReads before InputBound before
-/// LowGPUUtilization). What belongs to no common cause is a group of its own.
+/// Indexes into the run's findings, as rules::Groups has them.
 std::vector<std::vector<std::size_t>> GroupFindings(const RunData& data);
 
 /// What was compared to explain a group.

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "report/causes.h"
+#include "rules/advice/advise.h"
 
 namespace telltale::report {
 
@@ -26,7 +27,10 @@ Result<RunData> Load(const std::filesystem::path& run, std::int64_t until_ns,
     data.trail.OnRecord(record);
     data.usage.OnRecord(record);
   };
+  const bool defaults = !options.rules || options.rules->defaults;
   TELLTALE_ASSIGN_OR_RETURN(data.replay, rules::ReplayRun(run, options));
+  // A trace that cannot be read is told by the commands that read traces; the rest is as it is.
+  if (defaults && data.replay.ended) static_cast<void>(rules::advice::AddAdvice(run, &data.replay));
   return data;
 }
 
@@ -91,11 +95,6 @@ double LostByRank(const std::vector<Loss>& losses) {
 
 bool OfARank(const rules::Finding& f) { return f.incident.subject.starts_with("rank "); }
 
-/// What names a rank as the cause, and costs the time of all of them.
-bool OfAllRanks(std::string_view rule) {
-  return rule == "Straggler" || rule == "HungTraining" || rule == "NonFiniteOrigin";
-}
-
 }  // namespace
 
 double RunData::lost_seconds() const {
@@ -127,7 +126,7 @@ double RunData::lost_seconds_of(const std::vector<std::size_t>& findings) const 
       if (!counts(index) || (of_ranks && !OfARank(f))) continue;
       // Processes of one rank (a sweep) are trainings of their own.
       const bool of_all_ranks =
-          OfAllRanks(RuleOf(*this, f)) && f.incident.subject.find(',') == std::string::npos;
+          f.standing.all_ranks && f.incident.subject.find(',') == std::string::npos;
       const rules::Incident& incident = f.incident;
       const std::int64_t end_ns =
           std::max(incident.end_ns,

@@ -35,13 +35,6 @@ constexpr std::array<std::string_view, 8> kStatusWords = {
     "quiet",          "fired",     "watching", "without data",
     "not applicable", "suspended", "stopped",  "failed"};
 
-std::string Lower(std::string text) {
-  if (text.size() > 1 && std::islower(static_cast<unsigned char>(text[1])) != 0) {
-    text[0] = static_cast<char>(std::tolower(static_cast<unsigned char>(text[0])));
-  }
-  return text;
-}
-
 /// What an action does, in words.
 struct ActionPhrase {
   std::string_view kind, infinitive, past;
@@ -291,20 +284,16 @@ std::string Verdict(const RunData& data) {
                  rule.status == rules::RuleStatus::kInProgress;
         });
     if (rules == 0 && !data.replay.rules.empty()) return "No rule had anything to judge.";
-    return fmt::format("Nothing to report in {} {}.", rules, rules == 1 ? "rule" : "rules");
+    return fmt::format("Nothing to report: {} {} found no trouble.", rules,
+                       rules == 1 ? "rule" : "rules");
   }
-  const rules::Finding& first = findings.front();
-  const auto costliest = std::max_element(
-      findings.begin(), findings.end(), [](const rules::Finding& a, const rules::Finding& b) {
-        return a.incident.cost_seconds < b.incident.cost_seconds;
-      });
-  const std::string cost = fmt::format("{} of {}", Duration(costliest->incident.cost_seconds),
-                                       Duration(data.elapsed_seconds()));
-  if (&*costliest == &first) {
-    return costliest->incident.cost_seconds > 0 ? fmt::format("{}: {} lost.", Since(first), cost)
-                                                : Since(first) + ".";
-  }
-  return fmt::format("{}. Largest cost: {}, {}.", Since(first), Lower(Since(*costliest)), cost);
+  // The first of the list that every face shows, with the cost of its group.
+  const std::vector<std::size_t> group = GroupFindings(data).front();
+  const double cost =
+      group.size() == 1 ? findings.front().incident.cost_seconds : data.lost_seconds_of(group);
+  const std::string first = Since(findings.front());
+  if (!(cost > 0)) return first + ".";
+  return fmt::format("{}: {} of {} lost.", first, Duration(cost), Duration(data.elapsed_seconds()));
 }
 
 std::string StoppedWords(const RunData& data) {

@@ -7,6 +7,8 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <iterator>
+#include <utility>
 #include <vector>
 
 #include "base/given_name.h"
@@ -17,7 +19,14 @@
 namespace telltale::report {
 namespace {
 
-constexpr int kMaxLines = 24;
+/// Lines of one text: what is longer is cut.
+constexpr std::size_t kMostLines = 12;
+/// Lines about Telltale itself.
+constexpr std::size_t kOwnLines = 3;
+/// Lines of `telltale run` about what could not be judged.
+constexpr std::size_t kUnknownLines = 4;
+/// Column of a finding's text.
+constexpr std::size_t kTextColumn = 10;
 constexpr std::string_view kReset = "\x1b[0m";
 
 /// Columns that a text takes: code points, as everything here is narrow.
@@ -83,6 +92,84 @@ Mark MarkOf(rules::Severity severity) {
   return {"·", ""};
 }
 
+std::size_t Columns(const VerdictOptions& options) {
+  return static_cast<std::size_t>(std::max(40, options.width));
+}
+
+void Add(std::vector<std::string> more, std::vector<std::string>* lines) {
+  std::move(more.begin(), more.end(), std::back_inserter(*lines));
+}
+
+/// The text in lines that begin at `column`; after the first by `hang` columns more.
+std::vector<std::string> Paragraph(const std::string& text, std::size_t column, std::size_t hang,
+                                   std::size_t width) {
+  std::vector<std::string> out;
+  for (std::string& line : Wrap(Printable(text), width - column - hang - 1, kMostLines)) {
+    out.push_back(std::string(column + (out.empty() ? 0 : hang), ' ') + line);
+  }
+  return out;
+}
+
+/// What was found, its cost and the rule; why; what to do. `indent`: columns to the right, of what
+/// stands beneath another finding about the same thing.
+std::vector<std::string> FindingLines(const RunData& data, const rules::Finding& finding,
+                                      const std::string& cause, double cost_seconds,
+                                      std::size_t indent, const VerdictOptions& options) {
+  const rules::Incident& i = finding.incident;
+  const std::size_t width = Columns(options);
+  const std::size_t column = kTextColumn + indent;
+  const Mark mark = MarkOf(i.severity);
+  const bool color = options.color && !mark.color.empty();
+  const std::string cost = cost_seconds > 0 ? Printable(Duration(cost_seconds)) : std::string();
+  const std::string subject = SubjectOf(data, finding);
+  std::string heading = i.message + (subject.empty() ? "" : ": " + subject);
+  if (!finding.open && !finding.until_end) heading += " (closed)";
+  heading += fmt::format(" [{}]", finding.rule);
+  // The cost stands at the right of the first line.
+  const std::size_t room = width - column - 1 - (cost.empty() ? 0 : Width(cost) + 1);
+  std::vector<std::string> lines = Wrap(Printable(heading), room, kMostLines);
+  if (!cost.empty()) {
+    lines.front() += std::string(room - Width(lines.front()) + 1, ' ') + cost;
+  }
+  for (std::size_t n = 1; n < lines.size(); ++n) lines[n].insert(0, column, ' ');
+  lines.front() =
+      fmt::format(" {:{}}{}{} {:<6}{} {}", "", indent, color ? mark.color : "", mark.shape,
+                  rules::Name(i.severity), color ? kReset : "", lines.front());
+  if (!cause.empty()) Add(Paragraph(cause, column, 0, width), &lines);
+  if (!i.advice.empty()) Add(Paragraph("→ " + i.advice, column, 2, width), &lines);
+  return lines;
+}
+
+/// A group: the finding that explains the others, then those. `least`: less severe ones are counted
+/// in `left`.
+std::vector<std::string> GroupLines(const RunData& data, const Explanation& explanation,
+                                    rules::Severity least, const VerdictOptions& options,
+                                    std::size_t* left) {
+  const std::vector<rules::Finding>& findings = data.replay.findings;
+  std::vector<std::string> lines;
+  // Where no cause was found, the candidates.
+  std::string cause = explanation.cause_found || explanation.difference.empty()
+                          ? explanation.cause
+                          : explanation.cause + ": " + explanation.difference;
+  for (std::size_t n = 0; n < explanation.findings.size(); ++n) {
+    const rules::Finding& finding = findings[explanation.findings[n]];
+    // The first is why the others are there: it is shown with them, however severe it is.
+    if (finding.incident.severity < least && (n > 0 || explanation.severity < least)) {
+      ++*left;
+      continue;
+    }
+    Add(FindingLines(data, finding, n == 0 ? cause : finding.incident.cause,
+                     n == 0 ? explanation.lost_seconds : finding.incident.cost_seconds,
+                     n == 0 ? 0 : 2, options),
+        &lines);
+  }
+  if (lines.empty()) return lines;
+  if (const std::string did = ActionWords(data, explanation.findings); !did.empty()) {
+    Add(Paragraph(did, kTextColumn, 0, Columns(options)), &lines);
+  }
+  return lines;
+}
+
 }  // namespace
 
 VerdictOptions VerdictOptions::For(std::FILE* stream) {
@@ -101,7 +188,7 @@ VerdictOptions VerdictOptions::For(std::FILE* stream) {
 }
 
 std::string FormatVerdict(const RunData& data, const VerdictOptions& options) {
-  const auto width = static_cast<std::size_t>(std::max(40, options.width));
+  const std::size_t width = Columns(options);
   const rules::Replay& replay = data.replay;
   std::vector<std::string> head;
   std::vector<std::string> foot;
@@ -125,33 +212,48 @@ std::string FormatVerdict(const RunData& data, const VerdictOptions& options) {
   head.push_back(rule_line);
   head.push_back(Cut(title, width));
   head.emplace_back();
-  for (const std::string& line : Wrap(Printable(Verdict(data)), width - 2, 2)) {
-    head.push_back(" " + line);
-  }
+  Add(Paragraph(Verdict(data), 1, 0, width), &head);
   if (const std::string stopped = StoppedWords(data); !stopped.empty()) {
-    for (const std::string& line : Wrap(Printable(stopped), width - 2, 2)) {
-      head.push_back(" " + line);
-    }
+    Add(Paragraph(stopped, 1, 0, width), &head);
   }
   head.emplace_back();
 
-  std::size_t unknown_lines = 0;
-  for (const std::string& unknown : Unknowns(data)) {
-    if (++unknown_lines > 4) break;
-    foot.push_back(" " + Cut(Printable(unknown), width - 2));
+  const rules::Severity least = options.all ? rules::Severity::kInfo : rules::Severity::kMedium;
+  std::vector<std::string> body;
+  std::size_t left = 0;
+  for (const Explanation& explanation : Explain(data)) {
+    Add(GroupLines(data, explanation, least, options, &left), &body);
+  }
+  if (left > 0) {
+    Add(Paragraph(
+            fmt::format("and {} of low severity: telltale check {}",
+                        left == 1 ? std::string("1 finding") : fmt::format("{} findings", left),
+                        AsGiven(data.path.string())),
+            1, 2, width),
+        &body);
+  }
+  if (!body.empty()) body.emplace_back();
+
+  const std::vector<std::string> unknowns = Unknowns(data);
+  for (std::size_t n = 0; n < unknowns.size(); ++n) {
+    if (!options.all && n + 1 == kUnknownLines && unknowns.size() > kUnknownLines) {
+      foot.push_back(fmt::format(" and {} more that could not be judged: telltale check {}",
+                                 unknowns.size() - n, Printable(AsGiven(data.path.string()))));
+      break;
+    }
+    Add(Paragraph(unknowns[n], 1, 2, width), &foot);
   }
   if (!foot.empty()) foot.emplace_back();
   if (const std::string phases = WhereTheRunGoes(data); !phases.empty()) {
-    foot.push_back(" " + Cut(Printable(phases), width - 2));
+    Add(Paragraph(phases, 1, 2, width), &foot);
   }
-  for (const std::string& line : Wrap(Printable(OwnCost(data)), width - 2, 2)) {
+  // What was captured less often is never left unsaid.
+  const std::string capture = CaptureWords(data);
+  for (std::string& line :
+       Wrap(Printable(OwnCost(data)), width - 2, kOwnLines - (capture.empty() ? 0 : 1))) {
     foot.push_back(" " + line);
   }
-  // Never thinned without a word.
-  if (const std::string capture = CaptureWords(data); !capture.empty()) {
-    for (const std::string& line : Wrap(Printable(capture), width - 2, 2))
-      foot.push_back(" " + line);
-  }
+  if (!capture.empty()) foot.push_back(" " + Cut(Printable(capture), width - 2));
   std::error_code error;
   const std::filesystem::path html = data.path / "report.html";
   foot.push_back(" " + (std::filesystem::exists(html, error)
@@ -160,54 +262,6 @@ std::string FormatVerdict(const RunData& data, const VerdictOptions& options) {
                                           Printable(AsGiven(data.path.string())))));
   foot.push_back(fmt::format(" page    telltale serve {}", Printable(AsGiven(data.path.string()))));
   foot.push_back(rule_line);
-
-  // What is left belongs to the findings: three lines each, those of one cause together; the rest
-  // is counted.
-  std::vector<std::string> body;
-  std::size_t shown = 0;
-  for (const Explanation& explanation : Explain(data)) {
-    const rules::Finding& finding = replay.findings[explanation.findings.front()];
-    const rules::Incident& i = finding.incident;
-    std::vector<std::string> lines;
-    const Mark mark = MarkOf(explanation.severity);
-    const std::string subject = SubjectOf(data, finding);
-    const std::string cost = Printable(Duration(explanation.lost_seconds));
-    std::string heading = Printable(i.message) + (subject.empty() ? "" : ": " + Printable(subject));
-    if (!finding.open && !finding.until_end) heading += " (closed)";
-    heading = Cut(heading, width - 12 - Width(cost) - 2);
-    const std::string pad(width - 12 - Width(heading) - Width(cost) - 1, ' ');
-    const std::string word(rules::Name(explanation.severity));
-    lines.push_back(fmt::format(" {}{} {:<7}{} {}{}{}", options.color ? mark.color : "", mark.shape,
-                                word, options.color && !mark.color.empty() ? kReset : "", heading,
-                                pad, cost));
-    // Where no cause was found, the candidates.
-    const std::string cause = explanation.cause_found || explanation.difference.empty()
-                                  ? explanation.cause
-                                  : explanation.cause + ": " + explanation.difference;
-    for (const std::string& line : Wrap(Printable(cause), width - 12, 2)) {
-      lines.push_back(std::string(11, ' ') + line);
-    }
-    const std::vector<std::string> advice = Wrap("→ " + Printable(i.advice), width - 14, 2);
-    for (std::size_t n = 0; n < advice.size(); ++n) {
-      lines.push_back(std::string(n == 0 ? 11 : 13, ' ') + advice[n]);
-    }
-    if (const std::string beneath = BeneathWords(data, explanation); !beneath.empty()) {
-      lines.push_back(std::string(11, ' ') + Cut(Printable(beneath), width - 12));
-    }
-    if (const std::string did = ActionWords(data, explanation.findings); !did.empty()) {
-      lines.push_back(std::string(11, ' ') + Cut(Printable(did), width - 12));
-    }
-    const std::size_t more = replay.findings.size() - shown > explanation.findings.size() ? 1 : 0;
-    if (head.size() + body.size() + lines.size() + foot.size() + more + 1 > kMaxLines) break;
-    body.insert(body.end(), lines.begin(), lines.end());
-    shown += explanation.findings.size();
-  }
-  if (shown < replay.findings.size()) {
-    body.push_back(fmt::format(" and {} more: telltale check {} --json",
-                               replay.findings.size() - shown,
-                               Printable(AsGiven(data.path.string()))));
-  }
-  if (!body.empty()) body.emplace_back();
 
   std::string out;
   for (const auto* part : {&head, &body, &foot}) {

@@ -199,9 +199,7 @@ void Engine::CloseAll(const Slot& slot) {
       ++at;
       continue;
     }
-    findings_[at->second].open = false;
-    findings_[at->second].until_end = ending_;
-    Emit(at->second);
+    if (findings_[at->second].open) CloseNow(at->second, ending_);
     at = open_.erase(at);
   }
 }
@@ -235,7 +233,7 @@ void Engine::Deliver(Slot* slot, const Record& record) {
 }
 
 void Engine::Feed(const store::OrderedRecord& record) {
-  now_ns_ = std::max(now_ns_, record.ord_ns);
+  Advance(record.ord_ns);
   NoteLives(record);
   const auto table = static_cast<std::size_t>(record.table);
   if (table >= by_table_.size() || by_table_[table].empty()) return;
@@ -357,7 +355,7 @@ void Engine::FeedRun() {
   });
   auto said = said_.begin();
   for (std::uint32_t at = 0; at < run_size_; ++at) {
-    now_ns_ = std::max(now_ns_, run_[at].ord_ns);
+    Advance(run_[at].ord_ns);
     NoteLives(run_[at]);
     for (; said != said_.end() && said->at == at; ++said) Apply(*said);
   }
@@ -370,22 +368,46 @@ void Engine::End() {
   for (auto& slot : slots_) {
     Guard(slot.get(), [&](Reporter* reporter) { slot->rule->OnEnd(reporter); });
   }
-  // What a rule left open ends with the run.
-  const auto left = open_;
-  for (const auto& [key, index] : left) {
-    findings_[index].open = false;
-    findings_[index].until_end = true;
-    Emit(index);
+  // What a rule left open ends with the run; what it has closed was over.
+  for (const auto& [key, index] : open_) {
+    if (findings_[index].open) CloseNow(index, !courses_[index].closing());
   }
-  for (const auto& [key, index] : left) open_.erase(key);
+  open_.clear();
   for (const std::size_t index : lasted_) findings_[index].until_end = true;
   ended_ = true;
 }
 
-void Engine::Report(Slot* slot, const Incident& incident) {
+double Engine::elapsed_seconds() const {
+  return first_ns_ < 0 ? 0 : static_cast<double>(now_ns_ - first_ns_) / 1e9;
+}
+
+void Engine::Judge(const Slot& slot, const Severity* before, Incident* incident) const {
+  if (slot.desc->severity_by_cost && incident->severity != Severity::kInfo) {
+    incident->severity =
+        SeverityOfCost(incident->cost_seconds, elapsed_seconds(), incident->severity,
+                       before == nullptr ? std::nullopt : std::optional<Severity>(*before));
+  }
+  incident->cause = CauseOf(*incident);
+}
+
+void Engine::Report(Slot* slot, Incident incident) {
   const std::pair<std::string, std::string> key(slot->name, incident.subject);
-  const auto found = open_.find(key);
+  auto found = open_.find(key);
+  if (found != open_.end()) {
+    Finding& finding = findings_[found->second];
+    Course& course = courses_[found->second];
+    if (course.closing() || !finding.open) {
+      if (course.MayGoOn(now_ns_, settle_ns_) && AreAlike(course.last(), incident)) {
+        course.GoOn(now_ns_, finding.open);
+      } else {
+        if (finding.open) CloseNow(found->second, false);
+        open_.erase(found);
+        found = open_.end();
+      }
+    }
+  }
   if (found == open_.end()) {
+    Judge(*slot, nullptr, &incident);
     Finding finding;
     // What was over may begin again where it began: at a step that a window still holds.
     std::uint32_t before = 0;
@@ -394,41 +416,79 @@ void Engine::Report(Slot* slot, const Incident& incident) {
     } while (!ids_.insert(finding.id).second);
     finding.rule = slot->name;
     finding.wrong_result = slot->desc->wrong_result;
-    finding.incident = incident;
+    finding.standing = slot->desc->standing;
+    finding.incident = std::move(incident);
     findings_.push_back(std::move(finding));
-    emitted_ns_.push_back(0);
+    courses_.emplace_back().Open(now_ns_);
     open_.emplace(key, findings_.size() - 1);
     ++slot->incidents;
     Emit(findings_.size() - 1);
     return;
   }
   Finding& finding = findings_[found->second];
-  const bool news = SaysSomethingNew(finding.incident, incident);
+  Course& course = courses_[found->second];
+  course.Take(&incident);
+  Judge(*slot, &finding.incident.severity, &incident);
+  const bool news = !finding.open || SaysSomethingNew(finding.incident, incident);
   const bool numbers = NumbersChanged(finding.incident, incident);
-  finding.incident = incident;
-  if (news || (numbers && now_ns_ - emitted_ns_[found->second] >= kUpdateIntervalNs)) {
+  finding.open = true;
+  finding.incident = std::move(incident);
+  if (news || (numbers && now_ns_ - course.emitted_ns >= kUpdateIntervalNs)) {
     Emit(found->second);
   }
 }
 
-void Engine::Close(Slot* slot, const Incident& incident, bool over) {
-  const std::pair<std::string, std::string> key(slot->name, incident.subject);
-  const auto found = open_.find(key);
+void Engine::Close(Slot* slot, Incident incident, bool over) {
+  const auto found = open_.find({slot->name, incident.subject});
   if (found == open_.end()) return;
-  Finding& finding = findings_[found->second];
-  finding.incident = incident;
-  finding.open = false;
-  finding.until_end = ending_ && !over;
   const std::size_t index = found->second;
+  Finding& finding = findings_[index];
+  Course& course = courses_[index];
+  if (!finding.open || course.closing()) return;
+  course.Take(&incident);
+  Judge(*slot, &finding.incident.severity, &incident);
+  finding.incident = std::move(incident);
+  const std::int64_t close_ns = course.CloseAt(finding.incident, now_ns_, settle_ns_);
+  if (close_ns > now_ns_ && !ending_ && !process_ends_) {
+    next_close_ns_ = std::min(next_close_ns_, close_ns);
+    return;
+  }
   if (process_ends_ && !over) lasted_.push_back(index);
-  open_.erase(found);
+  CloseNow(index, ending_ && !over);
+  // A process that is gone does not go on.
+  if (ending_ || process_ends_) open_.erase(found);
+}
+
+void Engine::CloseNow(std::size_t index, bool until_end) {
+  courses_[index].Closed(now_ns_);
+  findings_[index].open = false;
+  findings_[index].until_end = until_end;
   Emit(index);
+}
+
+void Engine::CloseSettled() {
+  next_close_ns_ = std::numeric_limits<std::int64_t>::max();
+  for (auto at = open_.begin(); at != open_.end();) {
+    const std::size_t index = at->second;
+    const Course& course = courses_[index];
+    if (course.closing()) {
+      if (course.close_ns() <= now_ns_) {
+        CloseNow(index, false);
+      } else {
+        next_close_ns_ = std::min(next_close_ns_, course.close_ns());
+      }
+    } else if (!findings_[index].open && !course.MayGoOn(now_ns_, settle_ns_)) {
+      at = open_.erase(at);
+      continue;
+    }
+    ++at;
+  }
 }
 
 void Engine::Emit(std::size_t index) {
   Finding& finding = findings_[index];
   ++finding.revision;
-  emitted_ns_[index] = now_ns_;
+  courses_[index].emitted_ns = now_ns_;
   revisions_.push_back(finding);
 }
 
@@ -499,16 +559,6 @@ format::FindingRow ToRow(const Finding& finding) {
   row.advice = incident.advice;
   row.confidence = incident.confidence;
   return row;
-}
-
-std::vector<Finding> Ranked(std::vector<Finding> findings) {
-  const auto key = [](const Finding& f) {
-    return std::tuple(!(f.open || f.until_end), !f.wrong_result, -f.incident.cost_seconds,
-                      f.incident.start_ns, f.id);
-  };
-  std::stable_sort(findings.begin(), findings.end(),
-                   [&](const Finding& a, const Finding& b) { return key(a) < key(b); });
-  return findings;
 }
 
 }  // namespace telltale::rules

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Feeds ordered records to rules and keeps the incidents that they report. The result depends on
-// the records and their order alone, so a replay gives the same incidents and revisions.
+// Feeds ordered records to rules and keeps the incidents that they report: every incident of every
+// rule takes the one course of lifecycle.h. The result depends on the records and their order
+// alone, so a replay gives the same incidents and revisions.
 //
 // Thread safety: none. Memory: the rules' own, and one Finding an incident.
 #pragma once
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -18,6 +21,7 @@
 #include <vector>
 
 #include "format/records.gen.h"
+#include "rules/lifecycle.h"
 #include "rules/registry.h"
 #include "rules/rule.h"
 #include "rules/rule_set.h"
@@ -37,6 +41,7 @@ struct Finding {
   /// since.
   bool until_end = false;
   bool wrong_result = false;  ///< As the rule's description says.
+  Standing standing;          ///< Likewise.
   Incident incident;
 };
 
@@ -93,6 +98,10 @@ class Engine {
   /// Lends `context` to every rule. REQUIRES: before the first Feed.
   void Bind(const RuleContext& context);
 
+  /// Closes incidents as soon as their rules do, and lets none go on: what a rule itself says,
+  /// which rule scripts test. REQUIRES: before the first Feed.
+  void SettleAtOnce() { settle_ns_ = 0; }
+
   /// REQUIRES: records come in the order of the cursor; no call after End().
   void Feed(const store::OrderedRecord& record);
   /// The same of each of them in turn, with the same revisions, and faster: each rule sees some
@@ -132,9 +141,21 @@ class Engine {
   void FeedRun();
   void Apply(const Said& said);
 
-  void Report(Slot* slot, const Incident& incident);
+  void Report(Slot* slot, Incident incident);
   /// `over`: not only because nothing follows.
-  void Close(Slot* slot, const Incident& incident, bool over);
+  void Close(Slot* slot, Incident incident, bool over);
+  /// Sets severity and cause as lifecycle.h has them.
+  void Judge(const Slot& slot, const Severity* before, Incident* incident) const;
+  /// Time of the run until now.
+  double elapsed_seconds() const;
+  void Advance(std::int64_t ord_ns) {
+    if (first_ns_ < 0) first_ns_ = ord_ns;
+    now_ns_ = std::max(now_ns_, ord_ns);
+    if (now_ns_ >= next_close_ns_) CloseSettled();
+  }
+  /// Closes what its rule has closed long enough ago.
+  void CloseSettled();
+  void CloseNow(std::size_t index, bool until_end);
   /// Whether what closes at this record closes only because its process has ended.
   void NoteLives(const store::OrderedRecord& record) {
     process_ends_ = false;
@@ -175,12 +196,16 @@ class Engine {
   std::vector<Said> said_;
 
   std::vector<Finding> findings_;
-  std::set<std::string> ids_;             ///< Of findings_.
-  std::vector<std::int64_t> emitted_ns_;  ///< By index of findings_: time of the last revision.
+  std::set<std::string> ids_;    ///< Of findings_.
+  std::vector<Course> courses_;  ///< By index of findings_.
   std::vector<Finding> revisions_;
-  std::map<std::pair<std::string, std::string>, std::size_t> open_;  ///< (rule, subject) → index.
+  /// (rule, subject) → index of what is open, or was closed so shortly ago that it may go on.
+  std::map<std::pair<std::string, std::string>, std::size_t> open_;
+  std::int64_t next_close_ns_ = std::numeric_limits<std::int64_t>::max();
   std::vector<std::size_t> lasted_;  ///< Closed by the end of their process in this attempt.
   std::uint32_t attempt_ = 0;        ///< The newest that made a step.
+  std::int64_t settle_ns_ = kSettleNs;
+  std::int64_t first_ns_ = -1;
   std::int64_t now_ns_ = 0;
   bool process_ends_ = false;
   bool ending_ = false;
@@ -189,9 +214,5 @@ class Engine {
 
 /// The row of the findings table; views point into `finding`, which must outlive it.
 format::FindingRow ToRow(const Finding& finding);
-
-/// In the order in which people read them: those that last before those that are over; wrong
-/// results before slow ones; then severity, then cost.
-std::vector<Finding> Ranked(std::vector<Finding> findings);
 
 }  // namespace telltale::rules

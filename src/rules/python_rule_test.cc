@@ -181,6 +181,7 @@ TEST_F(PythonRuleTest, ManyReportsOfOneBatchAreOneRevision) {
 TEST_F(PythonRuleTest, WhatIsClosedStaysClosedAndMayComeAgain) {
   const std::string recover = R"(echo '{"recover":{"subject":"loss","end_ns":7}}' >&3; )";
   Start(Host(Report("loss") + Report("loss", R"(,"cause":"last")") + recover + recover + Done()));
+  engine_->SettleAtOnce();
   Scalar(1);
   Scalar(2);
   Scalar(3);

@@ -8,6 +8,8 @@
 #include <tuple>
 #include <utility>
 
+#include "rules/groups.h"
+
 namespace telltale::rules {
 namespace {
 

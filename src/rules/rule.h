@@ -52,6 +52,27 @@ struct CaptureNeed {
 enum class Family : std::uint8_t { kModel, kTree, kProfiler, kOwn };
 std::string_view Name(Family family);
 
+/// What findings of several rules may be about together. Findings of one theme that overlap in time
+/// are shown as one (groups.h).
+enum class Theme : std::uint8_t {
+  kNone,     ///< Each finding stands by itself.
+  kEnd,      ///< How the run ended: always the first of a list.
+  kInput,    ///< The device waits for its data.
+  kRanks,    ///< Ranks wait for each other.
+  kPauses,   ///< Single steps take long.
+  kMemory,   ///< Memory grows.
+  kNumbers,  ///< Values leave the range of numbers.
+  kLayers,   ///< Layers do not learn.
+  kFit,      ///< The model fits the training data alone.
+};
+
+/// Where the findings of a rule stand in the list of all findings.
+struct Standing {
+  Theme theme = Theme::kNone;
+  int order = 0;           ///< Within the theme: the lower explains the higher.
+  bool all_ranks = false;  ///< It names one rank as the cause, and all ranks lose the time.
+};
+
 /// What the docs page, `rules list|show` and the registry know of a rule.
 struct RuleDesc {
   std::string_view name;
@@ -68,6 +89,10 @@ struct RuleDesc {
   bool by_default = true;
   /// A training that has it, in a sentence or a few lines of code; for the page of the rule.
   std::string_view example = {};
+  Standing standing = {};
+  /// The findings are about time alone: how severe they are follows from the share of the run's
+  /// time that they cost (lifecycle.h), and the rule's own word counts for nothing but kInfo.
+  bool severity_by_cost = false;
 };
 
 /// The present state of an incident, as the rule sees it. The engine numbers revisions, writes
@@ -83,6 +108,9 @@ struct Incident {
   std::string evidence;  ///< JSON object.
   std::string cause;
   double cost_seconds = 0;
+  /// Of the cost, the seconds that the cause explains; negative: all of them. Where the cause
+  /// explains too little the engine says so in the cause (lifecycle.h).
+  double explained_seconds = -1;
   std::string advice;
   double confidence = 1;
 };

@@ -341,6 +341,7 @@ class Script {
     auto engine = Engine::Create(options_.rules.value_or(set), foreign_);
     if (!engine.ok()) throw std::runtime_error(engine.status().message());
     engine_ = std::make_unique<Engine>(std::move(engine).value());
+    engine_->SettleAtOnce();
     values_ = ScriptValues();
     engine_->Bind({&values_, ""});
     pending_.clear();

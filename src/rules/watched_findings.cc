@@ -7,12 +7,13 @@
 #include <utility>
 
 #include "base/json.h"
+#include "rules/groups.h"
 #include "rules/registry.h"
 
 namespace telltale::rules {
 namespace {
 
-rules::Severity SeverityOf(std::string_view name) {
+rules::Severity RowSeverity(std::string_view name) {
   for (const auto severity :
        {rules::Severity::kInfo, rules::Severity::kMedium, rules::Severity::kHigh}) {
     if (rules::Name(severity) == name) return severity;
@@ -47,7 +48,7 @@ void WatchedFindings::OnFinding(const format::FindingRow& row) {
   finding.open = row.state == "open";
   rules::Incident& incident = finding.incident;
   incident.subject = row.subject;
-  incident.severity = SeverityOf(row.severity);
+  incident.severity = RowSeverity(row.severity);
   incident.first_step = row.first_step;
   incident.last_step = row.last_step;
   incident.start_ns = row.start_ns;
@@ -117,6 +118,7 @@ std::vector<rules::Finding> WatchedFindings::findings() const {
     // A further attempt may have opened it again.
     out.back().until_end = !finding.open && until_end_.contains(id);
     out.back().wrong_result = IsWrongResult(finding.rule);
+    if (const RuleEntry* entry = EntryOf(finding.rule)) out.back().standing = entry->desc->standing;
   }
   return rules::Ranked(std::move(out));
 }
@@ -125,9 +127,14 @@ std::vector<rules::Finding> WatchedFindings::findings() const {
 bool WatchedFindings::IsWrongResult(const std::string& name) const {
   const auto state = rules_.find(name);
   if (state != rules_.end() && state->second.wrong_result) return true;  // One of the user's own.
-  const bool named = state != rules_.end() && !state->second.rule.empty();
-  const rules::RuleEntry* const entry = rules::FindRule(named ? state->second.rule : name);
+  const RuleEntry* const entry = EntryOf(name);
   return entry != nullptr && entry->desc->wrong_result;
+}
+
+const RuleEntry* WatchedFindings::EntryOf(const std::string& name) const {
+  const auto state = rules_.find(name);
+  const bool named = state != rules_.end() && !state->second.rule.empty();
+  return FindRule(named ? state->second.rule : name);
 }
 
 std::vector<rules::RuleState> WatchedFindings::rules() const {

@@ -39,6 +39,8 @@ class WatchedFindings {
   void OnLedger(const format::LedgerRow& row);
   void OnRunEnd(const format::EventRow& row);
   bool IsWrongResult(const std::string& name) const;
+  /// The built-in rule that runs by this name; null where it is one of the user's own.
+  const RuleEntry* EntryOf(const std::string& name) const;
 
   store::WatchLog log_;
   std::map<std::string, rules::Finding> findings_;  ///< By incident.

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/units.h"
 #include "report/html.h"
+#include "rules/groups.h"
 #include "rules/rule_set.h"
 #include "server/json_text.h"
 #include "server/overview.h"

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/json.h"
+#include "rules/groups.h"
 #include "rules/incident_id.h"
 #include "rules/replay.h"
 
@@ -187,6 +188,17 @@ Result<Advice> Advise(const std::filesystem::path& run, const AdviseOptions& opt
   for (RuleState& state : replay.rules) out.checks.push_back(std::move(state));
   if (!facts.has_trace) out.salvage = std::move(replay.salvage);
   return out;
+}
+
+Status AddAdvice(const std::filesystem::path& run, Replay* replay) {
+  TELLTALE_ASSIGN_OR_RETURN(const RunFacts facts, RunFactsOf(run, {}));
+  if (!facts.has_trace) return {};
+  Advice advice = AdviseOn(facts);
+  std::vector<Finding> all = std::move(replay->findings);
+  Join(std::move(advice.findings), &all);
+  replay->findings = Ranked(std::move(all));
+  for (RuleState& state : advice.checks) replay->rules.push_back(std::move(state));
+  return {};
 }
 
 }  // namespace telltale::rules::advice

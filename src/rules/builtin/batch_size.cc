@@ -254,6 +254,7 @@ const RuleDesc kBatchSizeDesc{
     .family = Family::kProfiler,
     .by_default = false,
     .example = "Batches of 8 small images on a GPU with 80 GB.",
+    .standing = {.theme = Theme::kInput, .order = 8},
 };
 
 std::unique_ptr<Rule> MakeBatchSize(const Parameters& parameters) {

@@ -444,6 +444,8 @@ const RuleDesc kCallbackStallDesc{
     .family = Family::kOwn,
     .by_default = true,
     .example = "if step % 50 == 0:\n    torch.save(model.state_dict(), path)",
+    .standing = {.theme = Theme::kPauses, .order = 0},
+    .severity_by_cost = true,
 };
 
 std::unique_ptr<Rule> MakeCallbackStall(const Parameters& parameters) {

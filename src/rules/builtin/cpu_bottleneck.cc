@@ -449,18 +449,11 @@ class CPUBottleneck final : public Rule {
       for (auto j = first; j != process->window.end(); ++j) Count(process, *j, 0, 0);
     }
     double wait = 0;
-    double own_run = 0;
-    double outside = 0;
     for (const Judged& j : process->window) {
-      if (!j.bottleneck) continue;
-      wait += j.wait();
-      own_run += j.at.workers + j.at.trainers + j.at.helpers;
-      outside += j.cores_full ? j.outside : 0;
+      if (j.bottleneck) wait += j.wait();
     }
     wait /= static_cast<double>(process->window.size());
-    // What other programs take is no defect of this run, and nothing in it can be changed.
-    const Severity now_severity = outside > own_run ? Severity::kLow
-                                  : wait >= high_   ? Severity::kHigh
+    const Severity now_severity = wait >= high_     ? Severity::kHigh
                                   : wait >= medium_ ? Severity::kMedium
                                                     : Severity::kLow;
     const Severity severity = std::max(process->incident.severity, now_severity);
@@ -713,8 +706,9 @@ const RuleDesc kCPUBottleneckDesc{
         "and, where the training uses a GPU, the least busy of those that were ever used is below "
         "gpu_threshold, whose busy share is taken off lack. With patience samples in "
         "window_seconds (longer where they are so far apart), more than threshold of them "
-        "bottlenecks: medium where the mean wait is at least medium_share, high from high_share; "
-        "low where other programs take more than the rest of the run does. Over below half of "
+        "bottlenecks: medium where the mean wait is at least medium_share, high from high_share. "
+        "Over "
+        "below half of "
         "threshold, and where its process ends. A training that fills the cores itself, or that "
         "loads in its own process, is no bottleneck; where a GPU is used and its load is not "
         "recorded nothing is said. Cost = Σ lack × time; the waits for data are InputBound's.",
@@ -730,6 +724,8 @@ const RuleDesc kCPUBottleneckDesc{
     .family = Family::kProfiler,
     .by_default = true,
     .example = "Two helper processes a core compress files while the training runs.",
+    .standing = {.theme = Theme::kInput, .order = 5},
+    .severity_by_cost = true,
 };
 
 std::unique_ptr<Rule> MakeCPUBottleneck(const Parameters& parameters) {

@@ -382,6 +382,8 @@ const RuleDesc kDataloaderDesc{
     .family = Family::kProfiler,
     .by_default = false,
     .example = "num_workers=64 in a container that may use 4 cores.",
+    .standing = {.theme = Theme::kInput, .order = 3},
+    .severity_by_cost = true,
 };
 
 std::unique_ptr<Rule> MakeDataloader(const Parameters& parameters) {

@@ -203,6 +203,7 @@ const RuleDesc kDeadReluDesc{
     .example =
         "`nn.init.constant_(layer.bias, -10)` before an `nn.ReLU()`: its output is zero for every "
         "sample, and so is the gradient of all that lies before it.",
+    .standing = {.theme = Theme::kLayers, .order = 1},
 };
 
 std::unique_ptr<Rule> MakeDeadRelu(const Parameters& parameters) {

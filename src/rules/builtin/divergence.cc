@@ -385,6 +385,7 @@ const RuleDesc kDivergenceDesc{
     .family = Family::kOwn,
     .by_default = true,
     .example = "A scheduler multiplies the learning rate by 1.01 in each step, without end.",
+    .standing = {.theme = Theme::kNumbers, .order = 2},
 };
 
 std::unique_ptr<Rule> MakeDivergence(const Parameters& parameters) {

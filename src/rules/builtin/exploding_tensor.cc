@@ -488,6 +488,7 @@ const RuleDesc kExplodingTensorDesc{
     .parameters = kParameters,
     .captures = kCaptures,
     .family = Family::kModel,
+    .standing = {.theme = Theme::kNumbers, .order = 1},
 };
 
 std::unique_ptr<Rule> MakeExplodingTensor(const Parameters& parameters) {

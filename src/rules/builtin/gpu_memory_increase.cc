@@ -246,6 +246,7 @@ const RuleDesc kGPUMemoryIncreaseDesc{
     .family = Family::kProfiler,
     .by_default = false,
     .example = "losses.append(loss) in the loop: every graph stays in memory.",
+    .standing = {.theme = Theme::kMemory, .order = 0},
 };
 
 std::unique_ptr<Rule> MakeGPUMemoryIncrease(const Parameters& parameters) {

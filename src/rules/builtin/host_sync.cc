@@ -315,6 +315,7 @@ const RuleDesc kHostSyncDesc{
     .parameters = kParameters,
     .family = Family::kOwn,
     .example = "`total_loss += loss.item()` in each step of a small model.",
+    .severity_by_cost = true,
 };
 
 std::unique_ptr<Rule> MakeHostSync(const Parameters& parameters) {

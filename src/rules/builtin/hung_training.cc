@@ -536,6 +536,7 @@ const RuleDesc kHungTrainingDesc{
     .family = Family::kOwn,
     .by_default = true,
     .example = "if rank == 0:\n    dist.all_reduce(loss)  # the other ranks never come",
+    .standing = {.all_ranks = true},
 };
 
 std::unique_ptr<Rule> MakeHungTraining(const Parameters& parameters) {

@@ -223,6 +223,7 @@ const RuleDesc kIdleAcceleratorsDesc{
     .parameters = kParameters,
     .family = Family::kOwn,
     .example = "A job of eight GPUs that was started with torchrun --nproc-per-node=4.",
+    .standing = {.theme = Theme::kInput, .order = 7},
 };
 
 std::unique_ptr<Rule> MakeIdleAccelerators(const Parameters& parameters) {

@@ -502,6 +502,8 @@ const RuleDesc kInputBoundDesc{
     .wrong_result = false,
     .parameters = kParameters,
     .captures = {},
+    .standing = {.theme = Theme::kInput, .order = 4},
+    .severity_by_cost = true,
 };
 std::unique_ptr<Rule> MakeInputBound(const Parameters& parameters) {
   return std::make_unique<InputBound>(parameters);

@@ -292,6 +292,7 @@ const RuleDesc kLossSpikeDesc{
     .family = Family::kOwn,
     .by_default = true,
     .example = "One batch of 5,000 has inputs that were never normalized.",
+    .standing = {.theme = Theme::kNumbers, .order = 3},
 };
 
 std::unique_ptr<Rule> MakeLossSpike(const Parameters& parameters) {

@@ -279,6 +279,7 @@ const RuleDesc kLowGPUUtilizationDesc{
     .by_default = true,
     .example =
         "A small model on a large GPU with num_workers=0: the GPU works 5 ms and waits 45 ms.",
+    .standing = {.theme = Theme::kInput, .order = 6},
 };
 
 std::unique_ptr<Rule> MakeLowGPUUtilization(const Parameters& parameters) {

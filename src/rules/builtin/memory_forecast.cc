@@ -512,6 +512,7 @@ const RuleDesc kMemoryForecastDesc{
     .parameters = kParameters,
     .family = Family::kOwn,
     .example = "`losses.append(loss)` in the loop: each loss keeps the whole graph of its step.",
+    .standing = {.theme = Theme::kMemory, .order = 1},
 };
 
 std::unique_ptr<Rule> MakeMemoryForecast(const Parameters& parameters) {

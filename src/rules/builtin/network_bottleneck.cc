@@ -310,6 +310,8 @@ const RuleDesc kNetworkBottleneckDesc{
     .example =
         "Images of 110 KB read from an object store over 1 Gbit/s: 1100 images a second, whatever "
         "the GPU could do.",
+    .standing = {.theme = Theme::kInput, .order = 1},
+    .severity_by_cost = true,
 };
 
 std::unique_ptr<Rule> MakeNetworkBottleneck(const Parameters& parameters) {

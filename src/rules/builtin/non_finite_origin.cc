@@ -528,6 +528,7 @@ const RuleDesc kNonFiniteOriginDesc{
     .family = Family::kOwn,
     .by_default = false,
     .example = "return torch.log(torch.relu(x))  # 0 where x is below 0",
+    .standing = {.theme = Theme::kNumbers, .order = 0, .all_ranks = true},
 };
 
 std::unique_ptr<Rule> MakeNonFiniteOrigin(const Parameters& parameters) {

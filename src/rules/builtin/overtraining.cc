@@ -217,7 +217,9 @@ const RuleDesc kOvertrainingDesc{
     .by_default = false,
     .example =
         "`xgboost.train(params, dtrain, num_boost_round=500, evals=[(dval, \"val\")])` "
-        "without early_stopping_rounds, where round 40 was the best."};
+        "without early_stopping_rounds, where round 40 was the best.",
+    .standing = {.theme = Theme::kFit, .order = 1},
+};
 
 std::unique_ptr<Rule> MakeOvertraining(const Parameters& parameters) {
   return std::make_unique<Overtraining>(parameters);

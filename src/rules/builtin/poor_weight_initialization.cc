@@ -366,6 +366,7 @@ const RuleDesc kPoorWeightInitializationDesc{
     .example =
         "`nn.init.normal_(layer.weight, std=0.01)` in every layer of a deep ReLU network: what "
         "comes through shrinks from layer to layer, and so do the gradients.",
+    .standing = {.theme = Theme::kLayers, .order = 0},
 };
 
 std::unique_ptr<Rule> MakePoorWeightInitialization(const Parameters& parameters) {

@@ -263,6 +263,7 @@ const RuleDesc kRecompileStormDesc{
     .family = Family::kOwn,
     .by_default = true,
     .example = "model = torch.compile(model, dynamic=False)  # and each batch has another length",
+    .severity_by_cost = true,
 };
 
 std::unique_ptr<Rule> MakeRecompileStorm(const Parameters& parameters) {

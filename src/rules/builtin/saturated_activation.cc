@@ -280,6 +280,7 @@ const RuleDesc kSaturatedActivationDesc{
     .example =
         "A tanh network on inputs in the thousands: every output is −1 or 1, whatever the weights "
         "learn.",
+    .standing = {.theme = Theme::kLayers, .order = 2},
 };
 
 std::unique_ptr<Rule> MakeSaturatedActivation(const Parameters& parameters) {

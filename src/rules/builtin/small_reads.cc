@@ -327,6 +327,8 @@ const RuleDesc kSmallReadsDesc{
     .example =
         "A data set of one file a sample: a batch of 256 opens, reads and closes 256 files of 5 "
         "KB.",
+    .standing = {.theme = Theme::kInput, .order = 0},
+    .severity_by_cost = true,
 };
 
 std::unique_ptr<Rule> MakeSmallReads(const Parameters& parameters) {

@@ -678,6 +678,8 @@ const RuleDesc kStepOutlierDesc{
     .family = Family::kProfiler,
     .by_default = true,
     .example = "torch.save(model.state_dict(), path) in each 50th step of the loop.",
+    .standing = {.theme = Theme::kPauses, .order = 1},
+    .severity_by_cost = true,
 };
 
 std::unique_ptr<Rule> MakeStepOutlier(const Parameters& parameters) {

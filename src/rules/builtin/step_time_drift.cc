@@ -339,6 +339,7 @@ const RuleDesc kStepTimeDriftDesc{
     .family = Family::kOwn,
     .by_default = true,
     .example = "losses.append(loss.item()); mean = sum(losses) / len(losses)",
+    .severity_by_cost = true,
 };
 
 std::unique_ptr<Rule> MakeStepTimeDrift(const Parameters& parameters) {

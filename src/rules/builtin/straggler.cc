@@ -375,6 +375,8 @@ const RuleDesc kStragglerDesc{
     .family = Family::kOwn,
     .by_default = true,
     .example = "Rank 3 alone writes a log of each sample.",
+    .standing = {.theme = Theme::kRanks, .order = 0, .all_ranks = true},
+    .severity_by_cost = true,
 };
 
 std::unique_ptr<Rule> MakeStraggler(const Parameters& parameters) {

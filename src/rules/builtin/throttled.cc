@@ -436,6 +436,7 @@ const RuleDesc kThrottledDesc{
     .example =
         "`docker run --cpus=2` on a machine of 64 cores: torch starts 64 threads, which use up the "
         "200 ms of CPU time of a period of 100 ms in its first 4 ms and then all stand still.",
+    .severity_by_cost = true,
 };
 
 std::unique_ptr<Rule> MakeThrottled(const Parameters& parameters) {

@@ -206,6 +206,7 @@ const RuleDesc kUnchangedTensorDesc{
     .example =
         "`layer.requires_grad_(False)` that was left over from an earlier fine-tuning: the "
         "optimizer has the layer, and never changes it.",
+    .standing = {.theme = Theme::kLayers, .order = 5},
 };
 
 std::unique_ptr<Rule> MakeUnchangedTensor(const Parameters& parameters) {

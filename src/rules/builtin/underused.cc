@@ -308,6 +308,7 @@ const RuleDesc kUnderusedDesc{
     .example =
         "Two workers that read from a network's file system and mostly wait for it, beside a GPU "
         "that is busy for 30 % of the time.",
+    .standing = {.theme = Theme::kInput, .order = 9},
 };
 
 std::unique_ptr<Rule> MakeUnderused(const Parameters& parameters) {
