@@ -2,11 +2,13 @@
 """`telltale run --stacks` on a real training with the real py-spy: the known hot function is where it must be."""
 
 import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import REPO, Telltale
+from waiting import PATIENCE_S, await_helpers, wait_until
 
 TRAINING = REPO / "tests/e2e/train_hot.py"
 
@@ -42,9 +44,31 @@ def sampled(binary: Path, python: str, tmp_path_factory: pytest.TempPathFactory)
     if stacks["finding"] == "limited":
         pytest.skip(f"no process may be read here: {stacks['found']}")
     run = telltale.tmp / "run"
-    done = telltale("run", "--quiet", "-o", run, "--stacks", "--", python, TRAINING, "3")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == "trained\n"
+    stop = telltale.tmp / "stop"
+    # Without a budget: on a busy machine some samples a second would be left.
+    options = ["--quiet", "--overhead", "100%", "-o", str(run), "--stacks"]
+    training = subprocess.Popen(
+        [binary, "run", *options, "--", python, TRAINING, stop],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+    def seen() -> bool:
+        """Whether enough was sampled to judge it; that comes in pieces of many seconds."""
+        done = telltale("export", "collapsed", run, "--phase", "forward")
+        if done.returncode != 0:
+            return False
+        forward = [line for line in done.stdout.splitlines() if line.startswith("main thread;")]
+        return sum(int(line.rpartition(" ")[2]) for line in forward) > 2e9
+
+    try:
+        wait_until("two seconds of forward passes", seen, training, look_s=0.5)
+    finally:
+        stop.touch()
+        out, err = training.communicate(timeout=PATIENCE_S)
+    assert (training.returncode, out) == (0, "trained\n"), err
+    await_helpers(run)
     assert not [row for row in events(telltale, run) if row["kind"] == "stacks.refused"]
     return telltale, run
 
