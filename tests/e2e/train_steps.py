@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A real training that goes on until a file appears: train_steps.py STOP-FILE [PLAN-AT STEP-AT].
+"""A real training that goes on until a file appears: train_steps.py STOP-FILE [PLAN-AT STEP-AT]. It sleeps in each step:
+others need the machine too.
 
 Where PLAN-AT is given, telltale.capture(PLAN-AT) is called in step STEP-AT.
 """
@@ -7,6 +8,7 @@ Where PLAN-AT is given, telltale.capture(PLAN-AT) is called in step STEP-AT.
 import pathlib
 import runpy
 import sys
+import time
 
 import telltale
 import torch
@@ -30,4 +32,5 @@ while not stop.exists():
         criterion(net(x), y).backward()
         optimizer.step()
         step += 1
+        time.sleep(0.005)
 print("trained", step)

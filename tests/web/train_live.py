@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """A training that goes on until the file STOP is there: train_live.py STOP. The garbage collector stops it once for
-milliseconds, so that a scalar `gc_ms` is there which does not move.
+milliseconds, so that a scalar `gc_ms` is there which does not move. It sleeps in each step: others need the machine too.
 """
 
 import gc
 import os
 import sys
+import time
 
 import torch
 from torch import nn
@@ -24,6 +25,7 @@ while not os.path.exists(sys.argv[1]):
         loss = criterion(net(x), y)
         loss.backward()
         optimizer.step()
+        time.sleep(0.005)
         if garbage:
             gc.collect()
             garbage = None
