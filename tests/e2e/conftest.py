@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import PATIENCE_S, await_helpers
 
 REPO = Path(__file__).resolve().parents[2]
 
@@ -25,9 +26,9 @@ class Telltale:
         self.tmp = tmp
 
     def __call__(
-        self, *args: object, env: dict[str, str] | None = None, timeout: float = 240, **kwargs: Any
+        self, *args: object, env: dict[str, str] | None = None, timeout: float = 2 * PATIENCE_S, **kwargs: Any
     ) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
+        done = subprocess.run(
             [str(self.binary), *map(str, args)],
             capture_output=True,
             text=True,
@@ -37,6 +38,9 @@ class Telltale:
             check=False,
             **kwargs,
         )
+        if args[0] == "run" and "-o" in args:
+            await_helpers(Path(str(args[args.index("-o") + 1])))
+        return done
 
     def run(self, out: Path, *cmd: object, **kwargs: Any) -> subprocess.CompletedProcess[str]:
         return self("run", "-o", out, "--", *cmd, **kwargs)

@@ -25,9 +25,9 @@ from typing import Any
 
 import pytest
 from conftest import REPO, Telltale
+from waiting import PATIENCE_S, children, wait_until
 
-LIMIT_S = 120
-
+# Told to end, it does so when the test says so: a second SIGTERM would come until then, or soon after.
 FOR_EVER = """
 import os, signal, sys, time
 import telltale
@@ -41,16 +41,12 @@ while not term:
     time.sleep(0.01)
     telltale.log(loss=1.0)
     telltale.step()
-time.sleep(0.5)  # A second SIGTERM would come now.
+open(out + "/told", "w").close()
+while not os.path.exists(out + "/release"):
+    time.sleep(0.01)
+time.sleep(0.5)
 open(out + "/terms", "w").write(str(len(term)))
 """
-
-
-def wait_for(path: Path, process: subprocess.Popen[bytes]) -> None:
-    end = time.monotonic() + LIMIT_S
-    while not path.exists():
-        assert process.poll() is None and time.monotonic() < end, f"{path} does not come"
-        time.sleep(0.05)
 
 
 def ask(run: Path, name: str, **body: Any) -> None:
@@ -74,8 +70,17 @@ def begin(telltale: Telltale, tmp: Path, *options: str) -> tuple[subprocess.Pope
         [str(telltale.binary), "run", "--quiet", "-o", str(run), *options,
          "--", telltale.python, str(script), str(tmp)]
     )  # fmt: skip
-    wait_for(tmp / "begun", process)
+    wait_until("the training", (tmp / "begun").exists, process)
     return process, run
+
+
+def helper(process: subprocess.Popen[bytes], kind: str, but: int = 0) -> int:
+    """Pid of the run's agent or watcher, or of the next one `but` the one that was killed."""
+
+    def there() -> list[int]:
+        return [pid for pid, words in children(process.pid).items() if words[1:2] == [kind] and pid != but]
+
+    return wait_until(f"its {kind}", there, process)[0]
 
 
 def facts(telltale: Telltale, run: Path, kind: str) -> list[dict[str, Any]]:
@@ -83,9 +88,10 @@ def facts(telltale: Telltale, run: Path, kind: str) -> list[dict[str, Any]]:
 
 
 def test_a_stop_saves_then_ends_and_the_run_says_who_and_why(telltale: Telltale, tmp_path: Path) -> None:
+    (tmp_path / "release").touch()
     process, run = begin(telltale, tmp_path)
     ask(run, "one", why="loss is NaN", rule="Divergence")
-    assert process.wait(LIMIT_S) == 0
+    assert process.wait(PATIENCE_S) == 0
     assert (tmp_path / "saved").read_text() == "loss is NaN\n"
     assert (tmp_path / "terms").read_text() == "1"
     (end,) = facts(telltale, run, "run.attempt_end")
@@ -94,11 +100,20 @@ def test_a_stop_saves_then_ends_and_the_run_says_who_and_why(telltale: Telltale,
 
 def test_an_agent_that_is_killed_repeats_no_stop(telltale: Telltale, tmp_path: Path) -> None:
     process, run = begin(telltale, tmp_path)
+    agent = helper(process, "agent")
     ask(run, "one", why="x")
-    (agent,) = {row["pid"] for row in telltale.rows(run, "events") if row["kind"] == "agent.start"}
+    wait_until("the stop", (tmp_path / "told").exists, process)
     os.kill(agent, signal.SIGKILL)
-    assert process.wait(LIMIT_S) == 0
+
+    def agents() -> set[int]:
+        return {row["pid"] for row in telltale.rows(run, "events") if row["kind"] == "agent.start"}
+
+    # The next one has taken the run up, and read what was asked of it.
+    wait_until("another agent", lambda: agents() - {agent}, process)
+    (tmp_path / "release").touch()
+    assert process.wait(PATIENCE_S) == 0
     assert (tmp_path / "terms").read_text() == "1"
+    assert len(facts(telltale, run, "stop.signal")) == 1
 
 
 def test_a_watcher_that_is_killed_between_decision_and_action_stops_once(
@@ -107,16 +122,14 @@ def test_a_watcher_that_is_killed_between_decision_and_action_stops_once(
     """It waits for others to tell of together, and is killed meanwhile: the next one goes on from there."""
     (tmp_path / "rules.toml").write_text(
         'defaults = false\n[rules.above]\nexpression = "scalar:loss > 0.5"\nseverity = "high"\n'
-        '[[rules.above.actions]]\nkind = "stop"\ndry_run = false\ngroup_wait = 5\n'
+        '[[rules.above.actions]]\nkind = "stop"\ndry_run = false\ngroup_wait = 20\n'
     )
+    (tmp_path / "release").touch()
     process, run = begin(telltale, tmp_path, "--rules", str(tmp_path / "rules.toml"))
-    end = time.monotonic() + LIMIT_S
-    while not facts(telltale, run, "action.decided"):
-        assert process.poll() is None and time.monotonic() < end, "nothing is decided"
-        time.sleep(0.05)
-    (watcher,) = {row["pid"] for row in telltale.rows(run, "ledger") if row["name"] == "watch.records_read"}
+    watcher = helper(process, "watch")
+    wait_until("a decision", lambda: facts(telltale, run, "action.decided"), process)
     os.kill(watcher, signal.SIGKILL)
-    assert process.wait(LIMIT_S) == 0
+    assert process.wait(PATIENCE_S) == 0
     assert (tmp_path / "terms").read_text() == "1"
     assert (tmp_path / "saved").read_text().count("\n") == 1
     asked = [json.loads(file.read_text())["kind"] for file in (run / "requests" / "watch").glob("*.json")]
@@ -144,8 +157,11 @@ def posts() -> Iterator[tuple[int, list[tuple[dict[str, str], bytes]]]]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield server.server_address[1], got
-    server.shutdown()
+    try:
+        yield server.server_address[1], got
+    finally:
+        server.shutdown()
+        server.server_close()
 
 
 def planted(telltale: Telltale, tmp: Path, action: str, **env: str) -> Path:

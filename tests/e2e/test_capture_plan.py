@@ -3,11 +3,11 @@
 
 import json
 import subprocess
-import time
 from pathlib import Path
 from typing import Any, Callable
 
 from conftest import REPO, Telltale
+from waiting import PATIENCE_S, wait_until
 
 SCRIPT = REPO / "tests/e2e/train_steps.py"
 
@@ -49,20 +49,14 @@ class Live:
     def __exit__(self, *_: object) -> None:
         self.stop.touch()
         try:
-            err = self.process.communicate(timeout=120)[1]
+            err = self.process.communicate(timeout=PATIENCE_S)[1]
         except subprocess.TimeoutExpired:
             self.process.kill()
             raise
         assert self.process.returncode == 0, err
 
     def wait_for(self, what: Callable[[], Any]) -> Any:
-        deadline = time.monotonic() + 120
-        while time.monotonic() < deadline:
-            assert self.process.poll() is None, self.process.communicate()
-            if (self.run / "run.json").exists() and (found := what()):
-                return found
-            time.sleep(0.2)
-        raise AssertionError("it did not come")
+        return wait_until("it", lambda: (self.run / "run.json").exists() and what(), self.process, look_s=0.3)
 
     def events(self, kind: str) -> list[dict[str, Any]]:
         return [row for row in self.telltale.rows(self.run, "events") if row["kind"] == kind]

@@ -12,6 +12,7 @@ import pyarrow.parquet
 import pytest
 from conftest import Telltale
 from test_cli_page import REFERENCE, arguments, help_of, section
+from waiting import PATIENCE_S
 
 READERS = ["check", "report", "verify", "query", "rules status"]
 
@@ -79,7 +80,7 @@ def assert_refused(telltale: Telltale, command: str, run: Path, good: Path, code
     assert str(code) in codes.split()
     before = sorted((p, p.stat().st_size) for p in run.rglob("*"))
     for call in calls(telltale, command, run, good, out):
-        done = telltale(*call, env={"XDG_STATE_HOME": str(run.parent / "state")}, timeout=60)
+        done = telltale(*call, env={"XDG_STATE_HOME": str(run.parent / "state")}, timeout=PATIENCE_S)
         assert done.returncode == code, (call, done.stderr)
         assert_one_line(done.stderr, str(run), *needles)
         assert done.stdout == "", call
@@ -208,7 +209,7 @@ def test_output_that_cannot_be_written(
             stdout=full,
             stderr=subprocess.PIPE,
             text=True,
-            timeout=240,
+            timeout=PATIENCE_S,
             check=False,
         )
     assert done.returncode == 5, done.stderr

@@ -59,7 +59,7 @@ def test_the_steps_just_gone_are_kept_when_somebody_asks(telltale: Telltale) -> 
     with Live(telltale, "--rules", str(rules), "--level", "tensors") as live:
         live.wait_for(lambda: live.statistics_from(0))
         assert steps_in(telltale, live.run) == {}
-        done = telltale("capture", live.run, "--keep-last", "10", "--wait", "60")
+        done = telltale("capture", live.run, "--keep-last", "10", "--wait", "300")
         assert done.returncode == 0, done.stderr
         answer, ending = done.stdout.splitlines()
         assert (

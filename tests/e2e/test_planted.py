@@ -31,7 +31,7 @@ ALSO = {"step_outlier": ["CallbackStall"]}
 
 def findings(telltale: Telltale, run: Path, script: str) -> list[dict[str, Any]]:
     env = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    done = telltale.run(run, telltale.python, PLANTED / script, env={**os.environ, **env}, timeout=600)
+    done = telltale.run(run, telltale.python, PLANTED / script, env={**os.environ, **env})
     assert done.returncode == 0, done.stderr
     checked = telltale.check(run)
     assert checked["run"]["state"] == "finished"
@@ -98,7 +98,7 @@ def test_cured_twin_is_left_alone(telltale: Telltale, tmp_path: Path, name: str)
 def test_healthy_demo_stays_silent(telltale: Telltale, tmp_path: Path) -> None:
     def train(run: str) -> list[dict[str, Any]]:
         script = REPO / "examples/demo/train_healthy.py"
-        done = telltale.run(tmp_path / run, telltale.python, script, timeout=600)
+        done = telltale.run(tmp_path / run, telltale.python, script)
         assert done.returncode == 0, done.stderr
         return of_the_training(telltale.check(tmp_path / run)["findings"])
 

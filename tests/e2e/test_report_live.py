@@ -6,34 +6,14 @@ import os
 import re
 import signal
 import subprocess
-import time
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from conftest import REPO, Telltale
+from waiting import PATIENCE_S, alive, children, wait_until
 
-PATIENCE_S = 150.0  # Of awaited conditions; never of a wait.
 TRAIN = REPO / "tests/web/train_live.py"
-
-
-def children(parent: int) -> dict[str, int]:
-    """Processes whose parent that is, by the word that names them."""
-    found = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):
-            if int(stat.read_text().rsplit(")", 1)[1].split()[1]) == parent:
-                words = (stat.parent / "cmdline").read_bytes().decode().split("\0")
-                found["train" if str(TRAIN) in words else words[1]] = int(stat.parent.name)
-    return found
-
-
-def wait_for(what: str, condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.05)
 
 
 class Live:
@@ -48,13 +28,22 @@ class Live:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-        wait_for("a training with its helpers", lambda: {"train", "agent", "watch"} <= set(self.pids()))
+        wait_until(
+            "a training with its helpers",
+            lambda: {"train", "agent", "watch"} <= set(self.pids()),
+            self.process,
+        )
 
     def pids(self) -> dict[str, int]:
-        return children(self.process.pid)
+        """Of the training and its helpers."""
+        return {
+            "train" if words[1] == str(TRAIN) else words[1]: pid
+            for pid, words in children(self.process.pid).items()
+            if len(words) > 1
+        }
 
     def kill(self, who: str) -> None:
-        os.kill(self.pids()[who], signal.SIGKILL)
+        os.kill(wait_until(who, lambda: self.pids().get(who), self.process), signal.SIGKILL)
 
     def read(self) -> str:
         """The report; never a part of it."""
@@ -72,7 +61,7 @@ class Live:
     def wait_for_another(self, what: str) -> None:
         """A report that is newer than what is there now."""
         before = self.report.stat().st_mtime_ns
-        wait_for(what, lambda: self.report.stat().st_mtime_ns > before)
+        wait_until(what, lambda: self.report.stat().st_mtime_ns > before)
 
     def end(self) -> int:
         self.stop_file.touch()
@@ -82,8 +71,10 @@ class Live:
 @pytest.fixture
 def live(telltale: Telltale, tmp_path: Path) -> Iterator[Live]:
     live = Live(telltale, tmp_path / "run")
-    yield live
-    live.end()
+    try:
+        yield live
+    finally:
+        live.end()
 
 
 def head(live: Live) -> str:
@@ -91,10 +82,10 @@ def head(live: Live) -> str:
 
 
 def test_it_is_there_while_the_run_goes_on_and_after_the_training_is_killed(live: Live) -> None:
-    wait_for("a first report", lambda: live.says("still running"))
+    wait_until("a first report", lambda: live.says("still running"))
     assert "Still running: this is what was recorded until " in live.read()
     first = live.steps()
-    wait_for("a second report", lambda: live.steps() > first >= 0)
+    wait_until("a second report", lambda: live.steps() > first >= 0)
     live.kill("train")
     assert live.process.wait(PATIENCE_S) == -signal.SIGKILL
     assert "killed, signal 9 (KILL)" in head(live)
@@ -103,7 +94,7 @@ def test_it_is_there_while_the_run_goes_on_and_after_the_training_is_killed(live
 
 
 def test_helpers_that_die_do_not_end_it(live: Live) -> None:
-    wait_for("a first report", lambda: live.says("still running"))
+    wait_until("a first report", lambda: live.says("still running"))
     for who in ("agent", "watch"):
         live.kill(who)
         live.wait_for_another(f"a report after the death of {who}")
@@ -113,12 +104,12 @@ def test_helpers_that_die_do_not_end_it(live: Live) -> None:
 
 
 def test_without_the_supervisor_the_watcher_writes_the_last_one(live: Live) -> None:
-    wait_for("a first report", lambda: live.says("still running"))
+    wait_until("a first report", lambda: live.says("still running"))
     helpers = live.pids()
     live.process.kill()
     live.process.wait()
     live.stop_file.touch()
-    wait_for("the end of all helpers", lambda: not any(Path(f"/proc/{p}").exists() for p in helpers.values()))
+    wait_until("the end of all helpers", lambda: not any(map(alive, helpers.values())))
     # How it ended nobody of ours saw, unless the kernel tells.
     assert re.search("finished|lost", head(live)), head(live)
     assert "till running" not in live.read()

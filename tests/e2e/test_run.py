@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from conftest import REPO, Telltale
+from waiting import PATIENCE_S
 
 TINY = REPO / "tests/e2e/train_tiny.py"
 
@@ -89,12 +90,12 @@ def test_a_log_gets_the_address_of_the_live_page_without_its_code(telltale: Tell
         data=json.dumps({"code": token}).encode(),
         headers={"Content-Type": "application/json"},
     )
-    with urllib.request.urlopen(request, timeout=60) as answer:
+    with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
         cookie = answer.headers["Set-Cookie"].split(";")[0]
     request = urllib.request.Request(address[0] + "api/runs", headers={"Cookie": cookie})
-    with urllib.request.urlopen(request, timeout=60) as answer:
+    with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
         assert [run["id"] for run in json.load(answer)["runs"]] == ["run"]
-    _, rest = process.communicate(timeout=60)
+    _, rest = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0, rest
     assert "code=" not in rest
 
@@ -112,9 +113,9 @@ def test_where_no_token_can_be_kept_the_log_gets_a_link_that_opens(
         data=json.dumps({"code": link[2]}).encode(),
         headers={"Content-Type": "application/json"},
     )
-    with urllib.request.urlopen(request, timeout=60) as answer:
+    with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
         assert answer.status == 200
-    _, rest = process.communicate(timeout=60)
+    _, rest = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0, rest
     assert "good for this server alone" in (tmp_path / "run/logs/serve.log").read_text()
 
@@ -169,7 +170,7 @@ def test_live_findings_equal_those_of_check(telltale: Telltale, tmp_path: Path) 
     """The slow demo has findings; those that the watcher wrote live are those of the replay."""
     run = tmp_path / "run"
     slow = REPO / "examples/demo/train_slow.py"
-    done = telltale.run(run, telltale.python, slow, env={"OMP_NUM_THREADS": "1"}, timeout=600)
+    done = telltale.run(run, telltale.python, slow, env={"OMP_NUM_THREADS": "1"})
     assert done.returncode == 0, done.stderr
     live: dict[str, dict] = {}
     for row in telltale.rows(run, "findings"):

@@ -7,14 +7,13 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from conftest import REPO, Telltale
 from sklearn.datasets import load_digits
+from waiting import PATIENCE_S, wait_until
 
-LIMIT_S = 120
 STOP = """
 {set}
 [rules.LossNotDecreasing]
@@ -73,16 +72,6 @@ def begin(telltale: Telltale, tmp: Path, text: str, *options: object) -> tuple[s
     return subprocess.Popen([str(telltale.binary), *map(str, words)]), run
 
 
-def wait_until(what: str, there: Callable[[], Any]) -> Any:
-    end = time.monotonic() + LIMIT_S
-    while True:
-        found = there()
-        if found:
-            return found
-        assert time.monotonic() < end, f"{what} does not come"
-        time.sleep(0.02)
-
-
 def rows(telltale: Telltale, run: Path, kind: str) -> list[dict[str, Any]]:
     """Events of a kind, with their data as an object."""
     found = [row for row in telltale.rows(run, "events") if row["kind"] == kind]
@@ -138,7 +127,7 @@ def test_a_rule_saves_a_checkpoint_and_ends_the_training_within_its_grace(
     (tmp_path / "rules.toml").write_text(ALONE)
     (tmp_path / "release").touch()
     process, run = begin(telltale, tmp_path, TRAIN, "--rules", tmp_path / "rules.toml")
-    assert process.wait(LIMIT_S) == 0
+    assert process.wait(PATIENCE_S) == 0
     assert (tmp_path / "saved").read_text() == "LossNotDecreasing\n"
     assert (tmp_path / "terms").read_text() == "1"
     (end,) = rows(telltale, run, "run.attempt_end")
@@ -179,7 +168,7 @@ def test_a_watcher_that_is_killed_after_its_decision_repeats_no_stop(
     wait_until("a watcher", lambda: set(watchers(run)) - killed)
     wait_until("the checkpoint", lambda: (tmp_path / "saved").exists())
     (tmp_path / "release").touch()
-    assert process.wait(LIMIT_S) == 0
+    assert process.wait(PATIENCE_S) == 0
     assert (tmp_path / "terms").read_text() == "1"
     assert (tmp_path / "saved").read_text() == "LossNotDecreasing\n"
     assert [d["held"] for d in decided(telltale, run)] == [""]
@@ -197,7 +186,7 @@ def test_who_does_not_obey_is_named_and_killed_only_where_that_is_asked(
     assert done["data"]["stopped"] is False and len(done["data"]["left"]) == 1
     assert process.poll() is None
     ask(run, why="y", grace_seconds=1.5, kill=True)
-    assert process.wait(LIMIT_S) == -signal.SIGKILL
+    assert process.wait(PATIENCE_S) == -signal.SIGKILL
     begun = rows(telltale, run, "stop.begun")[-1]
     kill = rows(telltale, run, "stop.signal")[-1]
     assert kill["data"]["signal"] == signal.SIGKILL
@@ -213,7 +202,7 @@ def test_a_dry_run_ends_nothing_and_is_shown(telltale: Telltale, tmp_path: Path)
     assert process.poll() is None
     (pid,) = {row["pid"] for row in telltale.rows(run, "steps")}
     os.kill(pid, signal.SIGTERM)
-    assert process.wait(LIMIT_S) == 0
+    assert process.wait(PATIENCE_S) == 0
     assert stops(run) == [] and not (tmp_path / "saved").exists()
     checked = telltale.check(run)
     assert "stopped" not in checked["run"]
@@ -226,7 +215,7 @@ def test_in_the_demo_it_saves_half_of_the_run(telltale: Telltale, tmp_path: Path
     run = tmp_path / "run"
     script = REPO / "examples/demo/train_slow.py"
     words = ["--rules", tmp_path / "rules.toml", "--no-serve", "-o", run, "--", telltale.python, script]
-    done = telltale("run", *words, timeout=600)
+    done = telltale("run", *words)
     assert done.returncode == -signal.SIGTERM, done.stderr
     (end,) = rows(telltale, run, "run.attempt_end")
     assert end["data"]["stopped"]["rule"] == "LossNotDecreasing"

@@ -48,7 +48,7 @@ def test_a_window_that_was_planned_is_in_the_run(telltale: Telltale) -> None:
 def test_a_window_that_is_asked_for_while_the_run_goes_on(telltale: Telltale) -> None:
     with Live(telltale) as live:
         live.wait_for(lambda: live.statistics_from(0))
-        done = telltale("capture", live.run, "--steps", "3", "--detail", "python", "--wait", "120")
+        done = telltale("capture", live.run, "--steps", "3", "--detail", "python", "--wait", "300")
         assert done.returncode == 0, done.stderr
         answer, ending = done.stdout.splitlines()
         name = answer.split()[1]
