@@ -102,6 +102,10 @@ def _torch(twin: dict[str, Any], steps: Rows, scalars: Rows, settings: dict[str,
     found = {}
     calls = sum(row["optimizer_calls"] for row in train)
     found["steps"] = "" if calls == len(updates) else f"steps: {calls} updates and not {len(updates)}"
+    # A last pass without an update is a step of its own; others are none.
+    without = sum(row["optimizer_calls"] == 0 for row in train)
+    if not found["steps"] and without > bool(twin.get("losses")):
+        found["steps"] = f"steps: {without} without an update"
     # Several optimizers that take turns make one step: a step has as many updates as it says.
     groups, begin = [], 0
     for row in train:

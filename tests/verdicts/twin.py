@@ -140,8 +140,7 @@ def patch_torch(counts: Counts) -> None:
     # Tensor.backward reads torch.autograd.backward at each call: it is counted there.
 
     def of_call(module: Any, *args: Any, **kwargs: Any) -> Callable[[], None]:
-        # What has no parameters is a loss or a transform, and no model.
-        if next(module.parameters(), None) is None:
+        if isinstance(module, torch.nn.modules.loss._Loss):
             return nothing
         size = first_size([args, kwargs], torch)
         if torch.is_grad_enabled() and module.training:
