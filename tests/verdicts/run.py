@@ -131,15 +131,14 @@ def main() -> int:
         for one in inputs:
             rows.append(row_of(runner, one))
             print(table.of_row(rows[-1]), flush=True)
-    figures = judging.figures(rows, everything=not options.match)
+            figures = judging.figures(rows, everything=not options.match)
+            # After each row: the table takes an hour, and who stops it keeps what there is.
+            if options.json:
+                options.json.write_text(
+                    json.dumps(table.document(rows, figures), indent=1) + "\n", encoding="utf-8"
+                )
     for figure in figures:
         print(f"{'   ' if figure.good else 'NO '}{figure.text}")
-    if options.json:
-        document = {
-            "rows": [table.of_json(row) for row in rows],
-            "figures": [{"text": figure.text, "good": figure.good} for figure in figures],
-        }
-        options.json.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     return 0 if all(figure.good for figure in figures) else 1
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from judging import Row
+from judging import Figure, Row
 from layout import Input
 
 HEADER = ("input", "expected", "said", "cause right")
@@ -61,6 +61,14 @@ def of_json(row: Row) -> dict[str, Any]:
         "answer": answer(row),
         "later": row.input.later,
         **document,
+    }
+
+
+def document(rows: list[Row], figures: list[Figure]) -> dict[str, Any]:
+    """What --json writes."""
+    return {
+        "rows": [of_json(row) for row in rows],
+        "figures": [{"text": figure.text, "good": figure.good} for figure in figures],
     }
 
 

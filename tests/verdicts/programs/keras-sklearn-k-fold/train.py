@@ -19,9 +19,5 @@ def build(X, y, loss):  # noqa: N803
 
 
 x, y = load_digits(return_X_y=True)
-model = SKLearnClassifier(
-    build,
-    model_kwargs={"loss": "categorical_crossentropy"},
-    fit_kwargs={"epochs": 15, "batch_size": 32, "verbose": 0},
-)
-print(cross_val_score(model, x / 16, y, cv=3))
+model = SKLearnClassifier(build, model_kwargs={"loss": "categorical_crossentropy"})
+print(cross_val_score(model, x / 16, y, cv=3, params={"epochs": 15, "batch_size": 32, "verbose": 0}))
