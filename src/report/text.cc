@@ -262,11 +262,16 @@ std::string ProcessLabel(const analysis::Summary& summary, std::string_view node
 }
 
 std::string SubjectOf(const RunData& data, const rules::Finding& finding) {
-  if (data.summary.ranks.size() <= 1 && finding.incident.subject.starts_with("rank ") &&
-      finding.incident.subject.find(',') == std::string::npos) {
-    return {};
-  }
-  return finding.incident.subject;
+  const std::string& subject = finding.incident.subject;
+  if (data.summary.ranks.size() > 1 || !subject.starts_with("rank ")) return subject;
+  const auto comma = subject.find(", ");
+  if (comma == std::string::npos) return {};
+  // What the message names already.
+  const std::string part = subject.substr(comma + 2);
+  const auto said = std::search(
+      finding.incident.message.begin(), finding.incident.message.end(), part.begin(), part.end(),
+      [](unsigned char a, unsigned char b) { return std::tolower(a) == std::tolower(b); });
+  return said == finding.incident.message.end() ? subject : std::string();
 }
 
 std::string Verdict(const RunData& data) {

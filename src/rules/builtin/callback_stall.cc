@@ -444,7 +444,7 @@ const RuleDesc kCallbackStallDesc{
     .family = Family::kOwn,
     .by_default = true,
     .example = "if step % 50 == 0:\n    torch.save(model.state_dict(), path)",
-    .standing = {.theme = Theme::kPauses, .order = 0},
+    .standing = {.theme = Theme::kPauses, .order = 1},
     .severity_by_cost = true,
 };
 

@@ -678,7 +678,7 @@ const RuleDesc kStepOutlierDesc{
     .family = Family::kProfiler,
     .by_default = true,
     .example = "torch.save(model.state_dict(), path) in each 50th step of the loop.",
-    .standing = {.theme = Theme::kPauses, .order = 1},
+    .standing = {.theme = Theme::kPauses, .order = 2},
     .severity_by_cost = true,
 };
 
