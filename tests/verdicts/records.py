@@ -166,7 +166,9 @@ def _keras(twin: dict[str, Any], steps: Rows, scalars: Rows) -> dict[str, str]:
         if passes != len(counts[name]):
             found["modes"] = f"modes: {passes} batches of {mode} and not {len(counts[name])}"
     numbers = [row["step"] for row in train]
-    found["losses"] = first_difference("loss", counts["loss"], _scalar(scalars, "loss", numbers))
+    # On torch the loss of each batch is recorded, which goes backward; elsewhere what Keras logs, a running mean.
+    losses = twin["losses"] or counts["loss"]
+    found["losses"] = first_difference("loss", losses, _scalar(scalars, "loss", numbers))
     rates = {round(value, 9) for value in counts["lr"]}
     seen = {round(row["value"], 9) for row in scalars if row["name"] in ("lr", "learning_rate")}
     if not rates <= seen:
@@ -179,7 +181,7 @@ def differences(one: Input, twin: dict[str, Any], steps: Rows, scalars: Rows) ->
     kind = str(one.twin.get("patch", "torch"))
     if kind == "xgboost":
         found = _xgboost(twin, steps, scalars)
-    elif kind == "keras":
+    elif kind.startswith("keras"):
         found = _keras(twin, steps, scalars)
     else:
         found = _torch(twin, steps, scalars, one.twin)

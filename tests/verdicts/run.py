@@ -13,6 +13,7 @@ import json
 import os
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import judging
@@ -44,7 +45,11 @@ def chosen(options: argparse.Namespace) -> list[Input]:
     for one in found:
         for path in (one.folder, one.folder / "train.py", one.folder / one.command[0]):
             layout.refuse_sealed(path)
-    return [one for one in found if options.match in one.name and (options.later or not one.later)]
+    return [
+        replace(one, timeout_s=one.timeout_s * options.patience)
+        for one in found
+        if options.match in one.name and (options.later or not one.later)
+    ]
 
 
 def told_by_command(runner: Runner, one: Input, ran: Ran) -> bool:
@@ -102,6 +107,13 @@ def main() -> int:
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="the rows and figures as a document")
     parser.add_argument("--jobs", type=int, choices=[1], default=1, help="one program at a time: times count")
+    parser.add_argument(
+        "--patience",
+        type=float,
+        default=1,
+        metavar="X",
+        help="limits of time so many times as long, on a busy machine",
+    )
     parser.add_argument("--later", action="store_true", help="also what belongs to a later issue")
     parser.add_argument("--telltale", type=Path, default=layout.REPO / "build/release/bin/telltale")
     parser.add_argument("--list", action="store_true", help="print the table of troubles for README.md")
