@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import sys
 import tempfile
 from dataclasses import replace
@@ -98,7 +99,14 @@ def row_of(runner: Runner, one: Input) -> Row:
     return row
 
 
+def _interrupted(number: int, frame: object) -> None:
+    raise KeyboardInterrupt
+
+
 def main() -> int:
+    # The program that runs has a session of its own; it is ended with us, also where we run in the background.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _interrupted)
     parser = argparse.ArgumentParser(description=str(__doc__).split("\n\n", 1)[0])
     parser.add_argument("--only", choices=PARTS)
     parser.add_argument("--match", default="", metavar="NAME", help="inputs that have this in their name")
@@ -155,4 +163,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)
