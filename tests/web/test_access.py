@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
-from conftest import Server, Watched, drawn
+from conftest import Live, Server, Watched, drawn
 from playwright.sync_api import Browser, Page, expect
 
 # Of the element that has the focus: what it is called, and what is wrong with its ring or its size.
@@ -23,10 +23,24 @@ FOCUSED = """() => {
     if (s.overflowX === "visible" || p === document.documentElement || p === document.body) continue;
     if (box.left - out < b.left - 0.5 || box.right + out > b.right + 0.5) wrong.push("ring cut by " + p.className);
   }
-  if (box.width < 24 || box.height < 24) wrong.push(`${box.width} x ${box.height}`);
+  const pressed = e.type === "checkbox" ? e.labels[0].getBoundingClientRect() : box;
+  if (pressed.width < 24 || pressed.height < 24) wrong.push(`${pressed.width} x ${pressed.height}`);
   if (box.bottom < 0 || box.top > innerHeight) wrong.push("not on the screen");
   const all = [...document.querySelectorAll("*")];
   return { at: all.indexOf(e), what: `${e.tagName} ${name.trim().slice(0, 40)}`, wrong };
+}"""
+
+# Of all that can be pressed, in letters of no width: what is too small, and how many there are.
+SMALL = """() => {
+  document.styleSheets[0].insertRule("* { font-size: 1px !important; line-height: 1px !important; }");
+  const all = [...document.querySelectorAll("a[href], button, select, input, summary")]
+    .filter((e) => e.checkVisibility());
+  const small = all.flatMap((e) => {
+    const { width, height } = (e.type === "checkbox" ? e.labels[0] : e).getBoundingClientRect();
+    return width < 24 || height < 24 ? [`${e.tagName} ${e.className} ${e.textContent}: ${width} x ${height}`] : [];
+  });
+  document.styleSheets[0].deleteRule(0);
+  return { small, count: all.length };
 }"""
 
 # Texts whose contrast with what is behind them is too low.
@@ -97,6 +111,40 @@ def test_the_tab_key_reaches_everything_in_order(late: Path, watched: Watched) -
         "a[href]:visible, button:visible, select:visible, input:visible, summary:visible"
     ).count()
     assert len(reached) == every
+
+
+def test_whatever_the_font_nothing_that_is_pressed_is_small(
+    late: Path, live: Live, server: Server, browser: Browser
+) -> None:
+    def look(least: int) -> None:
+        found = page.evaluate(SMALL)
+        assert found["small"] == [] and found["count"] >= least, found
+
+    context = browser.new_context()
+    page = context.new_page()
+    page.goto(server.origin)
+    expect(page.locator("h1")).to_contain_text("Sign in")
+    look(2)
+    page = context.new_page()
+    page.goto(server.link)
+    page.wait_for_selector("tr[data-run='late']")
+    look(5)
+    # One with findings, and one from which more can be asked, with all that unfolds.
+    for run, more in (("late", "[data-finding] summary"), (live.name, "form.closer")):
+        page.goto(f"{server.origin}/r/{run}")
+        drawn(page)
+        page.wait_for_selector(more)
+        page.evaluate("document.querySelectorAll('details').forEach((e) => { e.open = true; })")
+        page.keyboard.press("w")
+        page.keyboard.press("?")
+        expect(page.get_by_role("complementary", name="Keys")).to_be_visible()
+        page.keyboard.press("g")
+        expect(page.locator("#goto")).to_be_visible()
+        look(15)
+    page.goto(f"{server.origin}/r/nobody")
+    expect(page.locator("main a")).to_have_text("All runs")
+    look(3)
+    context.close()
 
 
 def test_it_has_landmarks_and_one_title(late: Path, watched: Watched) -> None:

@@ -89,8 +89,8 @@ function Ask({ run }: { run: string }) {
         />
       </label>
       {DETAILS.map(([name, what]) => (
-        <label class="s" key={name} title={what}>
-          <input type="checkbox" checked={chosen.includes(name)} onChange={() => toggle(name)} /> {name}
+        <label class="s tick" key={name} title={what}>
+          <input type="checkbox" checked={chosen.includes(name)} onChange={() => toggle(name)} />&nbsp;{name}
         </label>
       ))}
       <button class="btn">Record</button>
