@@ -5,7 +5,6 @@ TELLTALE_BIN names the binary, TELLTALE_PYTHON the interpreter with torch, TELLT
 browser; ctest sets all three.
 """
 
-import contextlib
 import json
 import os
 import shutil
@@ -18,6 +17,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, Request, expect, sync_playwright
+from waiting import PATIENCE_S, await_helpers, children, wait_until
 
 HERE = Path(__file__).resolve().parent
 REPO = HERE.parents[1]
@@ -25,7 +25,7 @@ sys.path.append(str(REPO / "tests/e2e"))
 from hostile import NAME  # noqa: E402
 
 PYTHON = os.environ.get("TELLTALE_PYTHON", str(REPO / ".venv/bin/python"))
-PATIENCE_MS = 150_000  # Of awaited conditions; never of a wait.
+PATIENCE_MS = 1000 * PATIENCE_S
 expect.set_options(timeout=PATIENCE_MS)
 
 
@@ -59,7 +59,8 @@ class Runs:
 
     def train(self, name: str, *training: object, options: tuple[str, ...] = ()) -> Path:
         command = self.command(name, *training, options=options)
-        subprocess.run(command, env=self.env, check=True, timeout=240, capture_output=True)
+        subprocess.run(command, env=self.env, check=True, timeout=2 * PATIENCE_S, capture_output=True)
+        await_helpers(self.folder / name)
         return self.folder / name
 
 
@@ -111,6 +112,7 @@ class Live:
 
     def __init__(self, runs: Runs, name: str, options: tuple[str, ...] = ()) -> None:
         self.name = name
+        self.folder = runs.folder / name
         self.stop_file = runs.folder / f"stop-{name}"
         self.process = subprocess.Popen(
             runs.command(name, HERE / "train_live.py", self.stop_file, options=options),
@@ -121,26 +123,27 @@ class Live:
 
     def stop(self) -> None:
         self.stop_file.touch()
-        assert self.process.wait(timeout=120) == 0
+        assert self.process.wait(timeout=PATIENCE_S) == 0
+        await_helpers(self.folder)
 
     def agent(self) -> int:
         """The agent's process id: a child of the supervisor."""
-        for stat in Path("/proc").glob("[0-9]*/stat"):
-            with contextlib.suppress(OSError):
-                parent = int(stat.read_text().rsplit(")", 1)[1].split()[1])
-                command = (stat.parent / "cmdline").read_bytes().split(b"\0")
-                if parent == self.process.pid and b"agent" in command[:2]:
-                    return int(stat.parent.name)
-        raise AssertionError("the run has no agent")
+
+        def agents() -> list[int]:
+            return [pid for pid, words in children(self.process.pid).items() if words[1:2] == ["agent"]]
+
+        return wait_until("the run's agent", agents, self.process)[0]
 
 
 @pytest.fixture
 def live(runs: Runs, request: pytest.FixtureRequest) -> Iterator[Live]:
     # No budget: where the machine is full the governor may leave minutes between statistics, and their chart still.
     live = Live(runs, f"live-{request.node.name.split('[')[0]}", ("--overhead", "100%"))
-    yield live
-    if live.process.poll() is None:
-        live.stop()
+    try:
+        yield live
+    finally:
+        if live.process.poll() is None:
+            live.stop()
 
 
 class Server:
@@ -165,16 +168,18 @@ class Server:
     def stop(self) -> None:
         if self.process is not None:
             self.process.terminate()
-            self.process.wait(timeout=30)
+            self.process.wait(timeout=PATIENCE_S)
             self.process = None
 
 
 @pytest.fixture
 def server(runs: Runs, finished: Path, binary: Path, state: dict[str, str]) -> Iterator[Server]:
     server = Server(binary, runs.folder, state)
-    server.start()
-    yield server
-    server.stop()
+    try:
+        server.start()
+        yield server
+    finally:
+        server.stop()
 
 
 @pytest.fixture(scope="session")
@@ -183,8 +188,18 @@ def browser() -> Iterator[Browser]:
     with sync_playwright() as playwright:
         # Without the sandbox of user namespaces, which containers and root do not have.
         browser = playwright.chromium.launch(executable_path=executable, args=["--no-sandbox"])
-        yield browser
-        browser.close()
+        made = browser.new_context
+
+        def patient(**options: Any) -> BrowserContext:
+            context = made(**options)
+            context.set_default_timeout(PATIENCE_MS)
+            return context
+
+        browser.new_context = patient  # type: ignore[method-assign]
+        try:
+            yield browser
+        finally:
+            browser.close()
 
 
 class Watched:
@@ -196,7 +211,6 @@ class Watched:
         self.errors: list[str] = []
         self.foreign: list[str] = []
         self.requests: list[str] = []
-        page.set_default_timeout(PATIENCE_MS)
         page.on("pageerror", lambda error: self.errors.append(str(error)))
         page.on(
             "console",
@@ -222,8 +236,10 @@ class Watched:
 @pytest.fixture
 def context(browser: Browser) -> Iterator[BrowserContext]:
     context = browser.new_context(viewport={"width": 1440, "height": 900}, color_scheme="light")
-    yield context
-    context.close()
+    try:
+        yield context
+    finally:
+        context.close()
 
 
 @pytest.fixture
