@@ -10,35 +10,27 @@ import os
 import shutil
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import PATIENCE_S, await_helpers
 
 REPO = Path(__file__).resolve().parents[2]
-LIMIT_S = 120
 
 
 def sh(*command: object, **options: Any) -> subprocess.CompletedProcess[str]:
     """Runs a command that must succeed."""
     done = subprocess.run(
-        list(map(str, command)), capture_output=True, text=True, timeout=600, check=False, **options
+        list(map(str, command)),
+        capture_output=True,
+        text=True,
+        timeout=4 * PATIENCE_S,
+        check=False,
+        **options,
     )
     assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
     return done
-
-
-def await_(condition: Callable[[], Any]) -> Any:
-    """Waits until a condition holds and gives its value."""
-    deadline = time.monotonic() + LIMIT_S
-    while True:
-        value = condition()
-        if value:
-            return value
-        assert time.monotonic() < deadline, "waited too long"
-        time.sleep(0.02)
 
 
 @pytest.fixture(scope="session")
@@ -68,6 +60,7 @@ def finished_run(prefix: Path, examples: Path, tmp_path_factory: pytest.TempPath
     run = tmp_path_factory.mktemp("runs") / "finished"
     done = sh(prefix / "bin" / "telltale", "run", "-o", run, "--", examples / "train", "300")
     assert done.stdout == "trained 300 steps\n"
+    await_helpers(run)
     return run
 
 
@@ -90,7 +83,7 @@ class Python:
             [sys.executable, "-c", code, *map(str, arguments)],
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=PATIENCE_S,
             check=False,
             env=self._environment(paths, env),
         )

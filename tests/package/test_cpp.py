@@ -7,7 +7,8 @@ import json
 import subprocess
 from pathlib import Path
 
-from conftest import LIMIT_S, await_, sh
+from conftest import sh
+from waiting import PATIENCE_S, wait_until
 
 
 def parse(text: str) -> tuple[list[int], list[int], dict, list]:
@@ -52,7 +53,7 @@ def test_follow_reads_a_live_run(prefix: Path, examples: Path, tmp_path: Path) -
         text=True,
     )
     try:
-        await_(lambda: (run / "run.json").exists())
+        wait_until("run.json", lambda: (run / "run.json").exists(), training)
         follower = subprocess.Popen([examples / "follow", run], stdout=subprocess.PIPE, text=True)
         try:
             assert training.stdin is not None
@@ -68,11 +69,11 @@ def test_follow_reads_a_live_run(prefix: Path, examples: Path, tmp_path: Path) -
             training.stdin.write("\n")
             training.stdin.close()
             steps, losses, info, _ = parse("".join(early) + follower.stdout.read())
-            assert follower.wait(LIMIT_S) == 0
+            assert follower.wait(PATIENCE_S) == 0
         finally:
             follower.kill()
             follower.wait()
-        assert training.wait(LIMIT_S) == 0
+        assert training.wait(PATIENCE_S) == 0
     finally:
         training.kill()
         training.wait()

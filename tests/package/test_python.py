@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import LIMIT_S, await_, sh
+from conftest import sh
+from waiting import PATIENCE_S, wait_until
 
 
 def test_tables_as_arrow_and_pandas(python: Any, finished_run: Path) -> None:
@@ -91,18 +92,18 @@ assert run.state == "finished"
         text=True,
     )
     try:
-        await_(lambda: (run / "run.json").exists())
+        wait_until("run.json", lambda: (run / "run.json").exists(), training)
         assert training.stdin is not None
         reader = python.popen(code, run)
         try:
             assert reader.stdout.readline() == "go\n", reader.stderr.read()
             training.stdin.write("\n")
             training.stdin.close()
-            assert reader.wait(LIMIT_S) == 0, reader.stderr.read()
+            assert reader.wait(PATIENCE_S) == 0, reader.stderr.read()
         finally:
             reader.kill()
             reader.wait()
-        assert training.wait(LIMIT_S) == 0
+        assert training.wait(PATIENCE_S) == 0
     finally:
         training.kill()
         training.wait()
@@ -124,7 +125,7 @@ assert run.state == "running"
         [prefix / "bin" / "telltale", "run", "-o", tmp_path / "run", "--", python.executable, "-c", code],
         capture_output=True,
         text=True,
-        timeout=LIMIT_S,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -220,7 +221,7 @@ assert len(trial.tensor("loss").values(modes.TRAIN)) == 300
         [sys.executable, "-c", code, finished_run],
         capture_output=True,
         text=True,
-        timeout=LIMIT_S,
+        timeout=PATIENCE_S,
         check=False,
         env={**os.environ, "PYTHONPATH": folder, "PATH": "/nowhere"},
     )
