@@ -43,7 +43,7 @@ planted: ## trainings with one planted defect each, and cured: the table of what
 	@$(MAKE) build
 	@$(PYTHON) tests/e2e/planted_table.py --telltale $(TELLTALE)
 
-verdicts: ## programs with a known right verdict: input, expected, said, cause right, and the figures (tests/verdicts; 8 GB, an hour)
+verdicts: ## programs with a known right verdict: input, expected, said, cause right, and the figures (tests/verdicts; 8 GB, slow)
 	@tools/setup verdicts
 	@$(MAKE) build
 	@$(PYTHON) tests/verdicts/run.py --telltale $(TELLTALE) $(VERDICTS_ARGS)

@@ -152,7 +152,7 @@ def main() -> int:
             rows.append(row_of(runner, one))
             print(table.of_row(rows[-1]), flush=True)
             figures = judging.figures(rows, everything=not options.match)
-            # After each row: the table takes an hour, and who stops it keeps what there is.
+            # After each row: the table takes long, and who stops it keeps what there is.
             if options.json:
                 options.json.write_text(
                     json.dumps(table.document(rows, figures), indent=1) + "\n", encoding="utf-8"
