@@ -24,7 +24,7 @@ extern "C" {
 #endif
 
 #define TT_ABI_MAJOR 1
-#define TT_ABI_MINOR 5
+#define TT_ABI_MINOR 6
 
 #if defined(__GNUC__)
 #define TT_API __attribute__((visibility("default")))
@@ -127,7 +127,9 @@ TT_API void tt_event(uint32_t kind, tt_severity severity, uint32_t subject, cons
 /* ---- the step machine (one a process, driven by the thread that trains) ----
  *
  * A step closes at the next data fetch or root forward after at least one optimizer call (or one
- * that a gradient scaler skipped); with several optimizers, when one comes round again. Phases nest
+ * that a gradient scaler skipped); with several optimizers, when one comes round again. Without an
+ * optimizer call it does so once its gradients are thrown away (tt_gradients_cleared) or were used
+ * by the program itself (tt_gradients_used). Phases nest
  * by exclusive time. Accumulated passes are micro-steps. EVAL and PREDICT have steps of their own:
  * each data fetch, or each root forward where there was no fetch, begins one. The
  * steps belong to one thread: the main thread if it calls first, else the first that calls
@@ -157,6 +159,16 @@ TT_API void tt_loss_arrived(uint64_t loss, double value);
 TT_API void tt_optimizer_begin(uint64_t optimizer);
 TT_API void tt_optimizer_end(uint64_t optimizer, int skipped,
                              double learning_rate); /* lr NaN: unknown */
+/* The gradients of `owner` (an optimizer, a model: any number that tells it from others) are about
+ * to be cleared. Where the same owner has cleared them before, with a forward and a backward in
+ * between and no optimizer call, that was computed for nothing: the step ends as one whose
+ * optimizer was skipped (scalar `optimizer.skipped`, 1), with its loss. `kept`: not so this time,
+ * the program has changed parameters or taken the gradients for something else. Since 1.6. */
+TT_API void tt_gradients_cleared(uint64_t owner, int kept);
+/* The gradients of the passes so far were used by the program itself (w -= lr * w.grad): a step,
+ * with its loss. Does nothing once an optimizer was called. Before tt_fetch_begin or
+ * tt_forward_begin, which then close it. Since 1.6. */
+TT_API void tt_gradients_used(void);
 /* A phase of any other kind, or of user code: nests like the ones above. */
 TT_API void tt_phase_begin(tt_phase phase);
 TT_API void tt_phase_end(tt_phase phase);

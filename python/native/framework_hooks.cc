@@ -13,6 +13,7 @@
 #include "spans.h"
 #include "state.h"
 #include "torch_capture.h"
+#include "torch_gradients.h"
 #include "values.h"
 #include "windows.h"
 
@@ -22,6 +23,7 @@ namespace {
 PyObject* g_training = nullptr;
 PyObject* g_enabled = nullptr;
 PyObject* g_is_cpu = nullptr;
+PyObject* g_growth_interval = nullptr;
 PyObject* g_device_to_host = nullptr;
 
 // The newest result of GradScaler.scale (by weak reference: its graph must not live longer for us)
@@ -31,6 +33,12 @@ PyObject* g_unscaled = nullptr;
 // A loss was scaled and the scaler has not stepped since: another tensor that goes backward may be
 // made from the scaled one, and its value is no loss.
 bool g_scale_pending = false;
+
+/// When the scale of a GradScaler changes.
+struct {
+  bool skipped = false;  ///< A step was, since it was looked at.
+  long long left = 0;    ///< Updates until it grows.
+} g_rescale;
 
 SeenCache g_roots;
 /// Optimizers that were told of since g_optimizers_epoch: a forked trainer tells of its own.
@@ -179,6 +187,7 @@ PyObject* RootForward(ThreadState* thread, PyObject* self, PyObject* const* args
       CallAdapter(g_adapter.on_eval, module, "on_eval");
     }
   }
+  RootForwardBegins(args, count);
   tt_forward_begin(train ? TT_MODE_TRAIN : TT_MODE_EVAL);
   StepBorder(Border::kForward, train ? TT_MODE_TRAIN : TT_MODE_EVAL);
   PhaseBorder(TT_PHASE_FORWARD, true);
@@ -245,12 +254,14 @@ PyObject* Backward(PyObject* self, PyObject* const* args, std::size_t nargsf, Py
   double loss = 0;
   const bool has_loss = ArgCount(nargsf) > 0 && TakeLoss(args[0], &loss);
   g_machine_owned = true;
+  BackwardBegins();
   own.Account();
   tt_backward_begin();
   PhaseBorder(TT_PHASE_BACKWARD, true);
   PyObject* result = CallOriginal(self, args, nargsf, kwnames);
   PhaseBorder(TT_PHASE_BACKWARD, false);
   tt_backward_end(has_loss ? 1 : 0, loss);
+  if (result != nullptr) BackwardEnded();
   return result;
 }
 
@@ -267,6 +278,7 @@ void BeforeOptimizer(PyObject* optimizer) {
   if (g_optimizers.Insert(optimizer)) {
     CallAdapter(g_adapter.on_optimizer, optimizer, "on_optimizer");
   }
+  OptimizerSteps();
   g_machine_owned = true;
 }
 
@@ -335,6 +347,7 @@ PyObject* Optimizer(PyObject* self, PyObject* const* args, std::size_t nargsf, P
   PyObject* result = CallOptimizer(self, optimizer, {args, nargsf, kwnames});
   PhaseBorder(TT_PHASE_OPTIMIZER, false);
   tt_optimizer_end(id, 0, lr);
+  if (result != nullptr) OptimizerStepped(optimizer);
   return result;
 }
 
@@ -363,6 +376,42 @@ PyObject* Scaler(PyObject* self, PyObject* const* args, std::size_t nargsf, PyOb
   PhaseBorder(TT_PHASE_OPTIMIZER, false);
   tt_optimizer_end(id, skipped ? 1 : 0, lr);
   thread.in_scaler = false;
+  if (skipped) {
+    g_rescale.skipped = true;
+  } else if (result != nullptr) {
+    OptimizerStepped(optimizer);
+  }
+  return result;
+}
+
+/// zero_grad of an optimizer or of a module.
+PyObject* Clear(PyObject* self, PyObject* const* args, std::size_t nargsf, PyObject* kwnames) {
+  const ThreadState& thread = ThisThread();
+  if (ArgCount(nargsf) > 0 && thread.optimizer_depth == 0 && thread.backward_depth == 0 &&
+      thread.next_depth == 0 && MayFetch() && MaySteps()) {
+    GradientsAreCleared(args[0]);
+  }
+  return CallOriginal(self, args, nargsf, kwnames);
+}
+
+/// GradScaler.update: the scale falls after a step that was skipped, and grows after so many that
+/// were not. To read it may mean to wait for a device, so it is only looked at then.
+PyObject* Rescale(PyObject* self, PyObject* const* args, std::size_t nargsf, PyObject* kwnames) {
+  PyObject* result = CallOriginal(self, args, nargsf, kwnames);
+  const std::size_t count = ArgCount(nargsf);
+  if (result == nullptr || count == 0 || g_adapter.on_scale == nullptr || !MaySteps() ||
+      !IsTrueAttr(args[0], g_enabled)) {
+    return result;
+  }
+  const bool given = count > 1 || (kwnames != nullptr && PyTuple_Size(kwnames) > 0);
+  if (!g_rescale.skipped && !given && --g_rescale.left > 0) return result;
+  g_rescale.skipped = false;
+  g_rescale.left = 1;
+  const Ref interval(PyObject_GetAttr(args[0], g_growth_interval));
+  const long long steps = interval ? PyLong_AsLongLong(interval.get()) : 0;
+  DropError();
+  if (steps > 0) g_rescale.left = steps;
+  CallAdapter(g_adapter.on_scale, args[0], "on_scale");
   return result;
 }
 
@@ -395,6 +444,7 @@ PyObject* Next(PyObject* self, PyObject* const* args, std::size_t nargsf, PyObje
   g_newest_fetch = tt_now();
   if (g_newest_fetch >= g_queue_due && ArgCount(nargsf) > 0) [[unlikely]]
     SampleQueue(args[0], g_newest_fetch);
+  FetchBegins();
   tt_fetch_begin();
   StepBorder(Border::kFetch);
   PhaseBorder(TT_PHASE_DATA_WAIT, true);
@@ -683,6 +733,10 @@ Vectorcall HookFunction(HookKind kind) {
       return Timed;
     case HookKind::kMove:
       return Move;
+    case HookKind::kClear:
+      return Clear;
+    case HookKind::kRescale:
+      return Rescale;
     case HookKind::kNewGroup:
     case HookKind::kCount:
       break;
@@ -694,9 +748,10 @@ bool InitFrameworkHooks() {
   g_training = PyUnicode_InternFromString("training");
   g_enabled = PyUnicode_InternFromString("_enabled");
   g_is_cpu = PyUnicode_InternFromString("is_cpu");
+  g_growth_interval = PyUnicode_InternFromString("_growth_interval");
   g_device_to_host = PyUnicode_InternFromString("device_to_host");
   return g_training != nullptr && g_enabled != nullptr && g_is_cpu != nullptr &&
-         g_device_to_host != nullptr && InitValues();
+         g_growth_interval != nullptr && g_device_to_host != nullptr && InitValues();
 }
 
 }  // namespace telltale::native

@@ -30,7 +30,9 @@ enum class HookKind : int {
   kTrace = 11,     ///< torch.jit's tracers
   kTimed = 12,     ///< anything that is worth a span of its own: writing a checkpoint
   kMove = 13,      ///< Tensor.to and its like: copies between the host and a device
-  kCount = 14,
+  kClear = 14,     ///< zero_grad of optimizers and modules
+  kRescale = 15,   ///< GradScaler.update
+  kCount = 16,
 };
 
 struct HookObject {

@@ -252,6 +252,8 @@ PyObject* Configure(PyObject*, PyObject*, PyObject* kwargs) {
       {"on_queue", &a.on_queue, nullptr},
       {"on_second", &a.on_second, nullptr},
       {"on_item", &a.on_item, nullptr},
+      {"on_manual", &a.on_manual, nullptr},
+      {"on_scale", &a.on_scale, nullptr},
       {"decorate", &a.decorate, nullptr},
       {"on_border", &a.on_border, nullptr},
       {"tensor_type", nullptr, &a.tensor_type},

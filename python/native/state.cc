@@ -12,6 +12,7 @@
 #include "items.h"
 #include "spans.h"
 #include "torch_capture.h"
+#include "torch_gradients.h"
 #include "windows.h"
 
 namespace telltale::native {
@@ -194,6 +195,7 @@ void AfterForkInChild() {
   ForgetSpans();
   ForgetItems();
   ForgetCopies();
+  ForgetGradients();
 }
 
 }  // namespace telltale::native

@@ -48,6 +48,9 @@ struct Adapter {
   PyObject* on_border = nullptr;     ///< (step, mode, said) a step begins; windows.h
   PyObject* on_queue = nullptr;      ///< (iterator) a batch is fetched; ten times a second at most
   PyObject* on_second = nullptr;     ///< (None) a step of training begins; once a second at most
+  PyObject* on_manual = nullptr;     ///< (root) -> [(weak reference to a module, name)]: parameters
+                                     ///< to look at, where no optimizer steps
+  PyObject* on_scale = nullptr;      ///< (scaler) its scale may have changed
   PyObject* on_item = nullptr;       ///< (facts) an item of a batch took far longer than others
   PyObject* decorate = nullptr;      ///< (name, function) -> function inside a span
   PyObject* on_device_loss = nullptr;  ///< (tensor) loss that is not in main memory

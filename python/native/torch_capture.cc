@@ -3,6 +3,7 @@
 
 #include "collection.h"
 #include "seen_cache.h"
+#include "torch_gradients.h"
 #include "torch_optimizer.h"
 #include "torch_read.h"
 
@@ -298,12 +299,13 @@ PyMethodDef g_torch_capture_functions[] = {
      "keep_optimizer(optimizer, tables): on_stats need not be told of it while nothing changes"},
     {"forget_optimizers", ForgetOptimizers, METH_NOARGS,
      "forget_optimizers(): on_stats is told of each again"},
+    {"watch_optimizer", WatchOptimizer, METH_O, "watch_optimizer(optimizer): it may step later"},
     {"tell_optimizer", TellOptimizerFunction, METH_O, "tell_optimizer(optimizer)"},
     {"configure_torch", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(ConfigureTorch)),
      METH_VARARGS | METH_KEYWORDS, "configure_torch(**values)"},
     {nullptr, nullptr, 0, nullptr},
 };
 
-bool InitTorchCapture() { return InitTorchRead() && InitTorchOptimizer(); }
+bool InitTorchCapture() { return InitTorchRead() && InitTorchOptimizer() && InitTorchGradients(); }
 
 }  // namespace telltale::native

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "torch_read.h"
 
+#include <algorithm>
 #include <array>
+#include <cstring>
 
 #include "attribute.h"
 #include "capture.h"
@@ -26,15 +28,18 @@ struct TensorClass {
   Attribute is_neg{"is_neg"};
   Attribute layout{"layout"};
   Attribute numel{"numel"};
+  Attribute requires_grad{"requires_grad"};
   Attribute shape{"shape"};
   Attribute storage{"storage"};  ///< Under the name that the adapter gives.
   Attribute storage_offset{"storage_offset"};
   Attribute stride{"stride"};
+  Attribute version{"_version"};
 
   template <class F>
   bool Each(F&& f) {
-    for (Attribute* each : {&data_ptr, &dtype, &grad, &is_conj, &is_contiguous, &is_cpu, &is_neg,
-                            &layout, &numel, &shape, &storage, &storage_offset, &stride}) {
+    for (Attribute* each :
+         {&data_ptr, &dtype, &grad, &is_conj, &is_contiguous, &is_cpu, &is_neg, &layout, &numel,
+          &requires_grad, &shape, &storage, &storage_offset, &stride, &version}) {
       if (!f(each)) return false;
     }
     return true;
@@ -254,6 +259,87 @@ Refusal Look(PyObject* tensor, std::uint32_t take, std::uint64_t* known, View* v
   return elements;
 }
 
+// ---- a glance at some elements ----
+
+constexpr std::uint32_t kMostLooked = 64;
+
+bool IsFinite(std::uint64_t bits, tt_dtype dtype) {
+  const auto all_ones = [bits](std::uint64_t exponent) { return (bits & exponent) == exponent; };
+  switch (dtype) {
+    case TT_DTYPE_F32:
+      return !all_ones(0x7f800000);
+    case TT_DTYPE_F64:
+      return !all_ones(0x7ff0000000000000);
+    case TT_DTYPE_F16:
+      return !all_ones(0x7c00);
+    case TT_DTYPE_BF16:
+      return !all_ones(0x7f80);
+    default:
+      return true;
+  }
+}
+
+bool IsFloating(tt_dtype dtype) { return dtype <= TT_DTYPE_BF16; }
+
+/// Where an element lies, in elements from the first.
+std::int64_t Place(const View& view, std::uint64_t index) {
+  if (view.array.strides == nullptr) return static_cast<std::int64_t>(index);
+  std::int64_t place = 0;
+  for (std::uint32_t i = view.array.ndim; i-- > 0;) {
+    const auto size = static_cast<std::uint64_t>(view.shape[i]);
+    place += static_cast<std::int64_t>(index % size) * view.strides[i];
+    index /= size;
+  }
+  return place;
+}
+
+/// Whether the elements tell one tensor from another: of few values, nearly all of them the same
+/// (a mask, padding, a border), many tensors have the same ones.
+bool Varies(const std::array<std::uint64_t, kMostLooked>& elements, std::uint32_t count,
+            tt_dtype dtype) {
+  if (count < (IsFloating(dtype) ? 4U : 16U)) return false;
+  // The one that most have, where one has the majority.
+  std::uint64_t common = 0;
+  std::uint32_t votes = 0;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    if (votes == 0) common = elements[i];
+    votes = elements[i] == common ? votes + 1 : votes - 1;
+  }
+  const auto others = static_cast<std::uint32_t>(
+      std::count_if(elements.begin(), elements.begin() + count,
+                    [common](std::uint64_t element) { return element != common; }));
+  return others >= std::min(8U, count / 4);
+}
+
+void LookAtSome(const View& view, std::uint64_t total, std::uint32_t most, Glance* out) {
+  const unsigned bytes = std::min(8U, ElementBytes(view.array.dtype));
+  const std::uint64_t width = ElementBytes(view.array.dtype);
+  const auto* memory = static_cast<const unsigned char*>(view.array.data);
+  const auto count = static_cast<std::uint32_t>(std::min<std::uint64_t>(total, most));
+  std::array<std::uint64_t, kMostLooked> elements{};
+  for (std::uint32_t i = 0; i < count; ++i) {
+    // Parts of the golden ratio: they keep step with no row or column.
+    const std::uint64_t part = (i + 1) * 0x9e3779b97f4a7c15ULL;
+    const std::uint64_t index =
+        count == total ? i : static_cast<std::uint64_t>((__uint128_t{part} * total) >> 64);
+    std::memcpy(&elements[i], memory + Place(view, index) * static_cast<std::int64_t>(width),
+                bytes);
+  }
+  std::uint64_t print = 0xcbf29ce484222325ULL ^ total;
+  std::uint64_t any = 0;
+  out->finite = true;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    print = (print ^ elements[i]) * 0x9fb21c651e98df25ULL;
+    print ^= print >> 29;
+    any |= elements[i];
+    out->finite = out->finite && IsFinite(elements[i], view.array.dtype);
+  }
+  out->memory = view.array.data;
+  out->print = print;
+  out->zero = any == 0;
+  out->varied = Varies(elements, count, view.array.dtype);
+}
+
 }  // namespace
 
 void TorchFactsChanged() {
@@ -302,6 +388,29 @@ Refusal RecordTensor(PyObject* tensor, std::uint32_t id, std::uint32_t take, Mom
   }
   Give(id, view.array, view.bytes, take, moment.step, moment.mode);
   return Refusal::kNone;
+}
+
+bool LookInto(PyObject* tensor, std::uint32_t most, std::uint64_t* known, Glance* out) {
+  View view;
+  const Refusal refusal = Look(tensor, TT_TAKE_STATS, known, &view);
+  DropError();
+  const unsigned width = ElementBytes(view.array.dtype);
+  if (refusal != Refusal::kNone || view.bytes < width) return false;
+  LookAtSome(view, view.bytes / width, std::min(most, kMostLooked), out);
+  return true;
+}
+
+std::int64_t VersionOf(PyObject* tensor) {
+  std::int64_t version = -1;
+  // What an inference made has none.
+  if (!Integer(Ref(g_tensor.version.Get(tensor)).get(), &version)) DropError();
+  return version;
+}
+
+bool RequiresGradient(PyObject* tensor) {
+  const Ref requires_grad(g_tensor.requires_grad.Get(tensor));
+  if (!requires_grad) DropError();
+  return requires_grad.get() == Py_True;
 }
 
 bool InitTorchRead() {

@@ -50,6 +50,22 @@ PyObject* GradientOf(PyObject* tensor);
 Refusal RecordTensor(PyObject* tensor, std::uint32_t id, std::uint32_t take, Moment moment,
                      std::uint64_t* known);
 
+/// A few elements of a tensor, spread over all of it, to tell whether it is another one by now.
+struct Glance {
+  const void* memory = nullptr;  ///< Of the first element.
+  std::uint64_t print = 0;       ///< Of the elements looked at and how many there are in all.
+  bool zero = false;             ///< All of them are zero.
+  bool finite = false;           ///< None is NaN or infinite.
+  bool varied = false;           ///< They differ enough from each other to tell two tensors apart.
+};
+/// Looks at `most` elements (64 at most) of a tensor that is plain and in main memory; false where
+/// it is not, or is empty. `known` as for RecordTensor. Leaves no exception.
+bool LookInto(PyObject* tensor, std::uint32_t most, std::uint64_t* known, Glance* out);
+/// Counts the changes of a plain tensor in place; -1 where torch does not say. No exception.
+std::int64_t VersionOf(PyObject* tensor);
+/// Whether a plain tensor takes part in backward passes. No exception.
+bool RequiresGradient(PyObject* tensor);
+
 /// Interns the names used here, once. False with an exception set.
 bool InitTorchRead();
 

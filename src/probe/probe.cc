@@ -357,6 +357,12 @@ void tt_optimizer_begin(uint64_t optimizer) {
 void tt_optimizer_end(uint64_t optimizer, int skipped, double learning_rate) {
   if (Probe* probe = Active()) probe->machine.OptimizerEnd(optimizer, skipped != 0, learning_rate);
 }
+void tt_gradients_cleared(uint64_t owner, int kept) {
+  if (Probe* probe = Active()) probe->machine.GradientsCleared(owner, kept != 0);
+}
+void tt_gradients_used(void) {
+  if (Probe* probe = Active()) probe->machine.GradientsUsed();
+}
 void tt_phase_begin(tt_phase phase) {
   if (Probe* probe = Active()) probe->machine.PhaseBegin(phase);
 }

@@ -71,9 +71,9 @@ void StepMachine::FetchBegin() {
     if (pending_.open) {
       current_ = &pending_;  // The fetch before it brought nothing that was used.
     } else {
-      if (train_.open && train_.optimizer_calls > 0 && !explicit_ && CycleDone()) {
-        Close(&train_, call.now());
-      }
+      const bool whole =
+          train_.ended != Ended::kNot || (train_.optimizer_calls > 0 && !explicit_ && CycleDone());
+      if (train_.open && whole) Close(&train_, call.now());
       OpenPending(call.now(), true, false);
     }
     Publish();
@@ -101,6 +101,7 @@ void StepMachine::TrainForward(std::uint64_t now) {
     ResolveTrain();
     return;
   }
+  if (train_.open && train_.ended != Ended::kNot) Close(&train_, now);
   if (!train_.open) {
     OpenTrain(now, false);
   } else if (train_.optimizer_calls > 0 && !explicit_) {
@@ -112,6 +113,7 @@ void StepMachine::TrainForward(std::uint64_t now) {
       OpenPending(now, false, true);
     }
   } else {
+    MarkPasses(now);
     current_ = &train_;
   }
 }
@@ -137,7 +139,8 @@ void StepMachine::EvalForward(std::uint8_t mode, std::uint64_t now) {
   if (eval_.open) {
     Close(&eval_, now);
   } else if (train_.open) {
-    const bool inside = explicit_ || train_.optimizer_calls == 0 || (learned_ && !CycleDone());
+    const bool inside =
+        explicit_ || !TrainEnded() || (learned_ && !CycleDone() && train_.ended == Ended::kNot);
     if (inside) {
       current_ = &train_;
       return;
@@ -165,6 +168,7 @@ void StepMachine::ForwardBegin(tt_mode mode) {
     } else {
       TrainForward(call.now());
     }
+    ++forwards_;
     current_->active = true;
     current_->batch_size += current_->fetched_batch;
     if (current_->fetched_batch != 0) current_->forward_batch_taken = true;
@@ -192,6 +196,7 @@ void StepMachine::BackwardBegin() {
   Charge(call.now());
   if (AtBoundary()) {
     if (eval_.open && current_ == &eval_) EvalToPending();
+    if (train_.open && train_.ended != Ended::kNot) Close(&train_, call.now());
     if (pending_.open) {
       ResolveTrain();
     } else if (!train_.open) {
@@ -214,6 +219,8 @@ void StepMachine::BackwardEnd(bool has_loss, double loss) {
   Charge(call.now());
   Pop(TT_PHASE_BACKWARD, call.now());
   if (current_ == nullptr) return;
+  ++backwards_;
+  marked_ = false;
   ++current_->micro_steps;
   current_->forward_batch_taken = false;
   if (has_loss) {
@@ -275,6 +282,8 @@ void StepMachine::OptimizerBegin(std::uint64_t optimizer) {
     train_.active = true;
     Publish();
   }
+  // Whatever was cleared before it: this step has an optimizer.
+  train_.ended = Ended::kNot;
   Push(TT_PHASE_OPTIMIZER, call.now());
 }
 
@@ -296,6 +305,50 @@ void StepMachine::OptimizerEnd(std::uint64_t optimizer, bool skipped, double lea
   together_.Add(optimizer);
   ++train_.optimizer_calls;
   train_.skipped = train_.skipped || skipped;
+  owner_count_ = 0;
+}
+
+/// The passes since the last call of an optimizer, if there are any, are a step of their own. It is
+/// closed at the next boundary, which may have been: its batch was fetched.
+void StepMachine::EndWithoutOptimizer(Ended how) {
+  if (pending_.open && pending_.train && pending_.micro_steps > 0) {
+    if (train_.open) Close(&train_, pending_.begin);
+    PendingToTrain();
+  }
+  if (!train_.open || train_.optimizer_calls > 0 || train_.micro_steps == 0) return;
+  train_.ended = how;
+  if (marked_) {
+    SplitAtMark();
+  } else if (pending_.open) {
+    Close(&train_, pending_.begin);
+  }
+}
+
+void StepMachine::GradientsCleared(std::uint64_t owner, bool kept) {
+  // A loop may begin with it, before any call that makes a thread the one that steps.
+  const std::uintptr_t steps = owner_.load(std::memory_order_relaxed);
+  if ((steps != 0 && steps != Self()) || explicit_ || !AtBoundary()) return;
+  const Call call(this);
+  Charge(call.now());
+  std::uint32_t at = 0;
+  while (at < owner_count_ && owners_[at].id != owner) ++at;
+  if (at == kMaxOwners) return;
+  if (at < owner_count_) {
+    // A loop without modules has no forwards.
+    const bool passed = forwards_ != owners_[at].forwards || !saw_forward_;
+    if (passed && backwards_ != owners_[at].backwards && !kept) {
+      EndWithoutOptimizer(Ended::kCleared);
+      Publish();
+    }
+  } else {
+    ++owner_count_;
+  }
+  owners_[at] = {owner, forwards_, backwards_};
+}
+
+void StepMachine::GradientsUsed() {
+  if (!Owned() || explicit_ || !AtBoundary() || known_.count > 0) return;
+  EndWithoutOptimizer(Ended::kUsed);
 }
 
 void StepMachine::PhaseBegin(tt_phase phase) {
@@ -345,6 +398,10 @@ void StepMachine::Finish() {
     current_ = nullptr;
   }
   if (train_.open && train_.active) {
+    if (train_.optimizer_calls == 0 && train_.micro_steps > 0 && train_.ended == Ended::kNot) {
+      // The last one of those that went without an optimizer.
+      train_.ended = known_.count == 0 && last_ended_ == Ended::kNot ? Ended::kUsed : last_ended_;
+    }
     Close(&train_, end > train_.begin ? end : call.now());
   }
   train_.open = false;

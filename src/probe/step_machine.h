@@ -6,6 +6,8 @@
 // known, or not complete, a boundary only opens a pending step, which becomes the next one when an
 // optimizer comes round again, and else is merged back. A pending step's mode is open too: it was
 // begun by a fetch, and the forward that follows says whether it is TRAIN or EVAL.
+// Without an optimizer's call a step ends where its gradients are thrown away, or were used by the
+// program itself (GradientsCleared, GradientsUsed): it closes at the next boundary.
 // Exclusive time: a tick belongs to the phase on top of the stack, else to `other`.
 //
 // Thread safety: one thread drives it (see Claim; others are counted and ignored, Finish,
@@ -41,6 +43,14 @@ class StepMachine {
   void LossArrived(std::uint64_t loss, double value);
   void OptimizerBegin(std::uint64_t optimizer);
   void OptimizerEnd(std::uint64_t optimizer, bool skipped, double learning_rate);
+  /// The gradients that `owner` (an optimizer, a model) has are cleared. Where it has cleared them
+  /// before, a forward and a backward lie in between and no call of an optimizer, those gradients
+  /// were computed for nothing: the step is one whose optimizer was skipped. `kept`: they were not,
+  /// or nobody can tell.
+  void GradientsCleared(std::uint64_t owner, bool kept);
+  /// The gradients of the passes so far were used by the program itself, where no optimizer is
+  /// known.
+  void GradientsUsed();
   void PhaseBegin(tt_phase phase);
   void PhaseEnd(tt_phase phase);
   void ExplicitStep();
@@ -63,6 +73,10 @@ class StepMachine {
   static constexpr std::uint32_t kMaxDepth = 32;
   static constexpr std::uint32_t kMaxHeld = 4;
   static constexpr std::uint32_t kMaxLate = 64;
+  static constexpr std::uint32_t kMaxOwners = 8;
+
+  /// What ended a step without a call of an optimizer.
+  enum class Ended : std::uint8_t { kNot, kCleared, kUsed };
 
   struct Optimizers {
     std::uint64_t ids[kMaxOptimizers];
@@ -81,6 +95,7 @@ class StepMachine {
     bool skipped;
     bool active;  ///< Anything happened in it.
     bool forward_batch_taken;
+    Ended ended;
     std::uint8_t mode;
     std::uint64_t begin;
     std::uint64_t phases[TT_PHASE_COUNT];
@@ -95,6 +110,11 @@ class StepMachine {
   struct Frame {
     std::uint64_t begin;
     std::uint8_t phase;
+  };
+  /// Who has cleared gradients since the last call of an optimizer.
+  struct Owner {
+    std::uint64_t id;
+    std::uint32_t forwards, backwards;  ///< Of forwards_ and backwards_, then.
   };
   struct LearningRate {
     std::uint64_t optimizer;
@@ -134,6 +154,9 @@ class StepMachine {
   void OpenPending(std::uint64_t now, bool by_fetch, bool train);
   void PendingToTrain();
   [[gnu::cold]] void MergePending();
+  [[gnu::cold]] void EndWithoutOptimizer(Ended how);
+  void MarkPasses(std::uint64_t now);
+  [[gnu::cold]] void SplitAtMark();
   [[gnu::cold]] void CloseAtPending();
   [[gnu::cold]] void EvalToPending();
   void ResolveTrain();
@@ -144,6 +167,9 @@ class StepMachine {
   void Close(OpenStep* step, std::uint64_t end);
   void Publish();
   std::int64_t PendingNumber() const;
+
+  /// Whether the open TRAIN step has all that makes one, but for the rest of a cycle.
+  bool TrainEnded() const { return train_.optimizer_calls > 0 || train_.ended != Ended::kNot; }
 
   void PhaseSpan(std::uint32_t name, std::uint64_t begin, std::uint64_t end, std::int64_t step,
                  std::uint8_t mode);
@@ -175,6 +201,17 @@ class StepMachine {
   bool saw_forward_;
   bool finished_;
   bool any_step_;
+  Ended last_ended_;  ///< Of the newest TRAIN step that has closed.
+
+  /// The open TRAIN step as its newest backward left it, where passes without one have followed:
+  /// if its gradients are cleared, these are the next step's.
+  OpenStep mark_;
+  std::uint64_t mark_end_;
+  bool marked_;
+
+  Owner owners_[kMaxOwners];
+  std::uint32_t owner_count_;
+  std::uint32_t forwards_, backwards_;  ///< Root forwards and backwards so far.
 
   double loss_sum_;
   std::uint32_t loss_count_;
@@ -184,6 +221,7 @@ class StepMachine {
   LateLosses late_[kMaxLate];  ///< By id % kMaxLate.
 
   std::uint32_t phase_names_[TT_PHASE_COUNT];
+  std::uint32_t skipped_name_;
   std::uint32_t loss_names_[kMaxOptimizers];
   std::uint32_t rate_names_[kMaxOptimizers];
 

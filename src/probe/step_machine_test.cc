@@ -236,6 +236,137 @@ TEST_F(StepMachineTest, ASkippedOptimizerClosesItsStepToo) {
   EXPECT_EQ(Steps(), (Lines{"TRAIN 0 m1 o1 b4", "TRAIN 1 m1 o1 b4 skipped", "TRAIN 2 m1 o1 b4"}));
 }
 
+TEST_F(StepMachineTest, AnIterationWhoseGradientsAreClearedUnusedIsASkippedStep) {
+  for (int i = 0; i < 5; ++i) {
+    machine_->GradientsCleared(1, false);
+    Forward();
+    Backward(i);
+    if (i < 2) Optimize();
+  }
+  machine_->Finish();
+  EXPECT_EQ(Steps(), (Lines{"TRAIN 0 m1 o1 b0", "TRAIN 1 m1 o1 b0", "TRAIN 2 m1 o0 b0 skipped",
+                            "TRAIN 3 m1 o0 b0 skipped", "TRAIN 4 m1 o0 b0 skipped"}));
+  EXPECT_EQ(
+      Scalars(drained_.rows),
+      (Lines{"loss@0=0.00", "loss@1=1.00", "loss@2=2.00", "optimizer.skipped@2=1.00", "loss@3=3.00",
+             "optimizer.skipped@3=1.00", "loss@4=4.00", "optimizer.skipped@4=1.00"}));
+}
+
+TEST_F(StepMachineTest, GradientsMayBeClearedAnywhereInTheLoop) {
+  enum class Where { kBehindTheFetch, kBehindTheForward, kAtTheEnd };
+  Lines expected;
+  for (const Where where : {Where::kBehindTheFetch, Where::kBehindTheForward, Where::kAtTheEnd}) {
+    for (int i = 0; i < 6; ++i) {
+      const bool steps = i == 0 || i == 3 || i == 5;
+      Fetch(4);
+      if (where == Where::kBehindTheFetch) machine_->GradientsCleared(1, false);
+      Forward();
+      if (where == Where::kBehindTheForward) machine_->GradientsCleared(1, false);
+      Backward(i);
+      if (steps) Optimize();
+      if (where == Where::kAtTheEnd) machine_->GradientsCleared(1, false);
+      expected.push_back("TRAIN " + std::to_string(expected.size()) +
+                         (steps ? " m1 o1 b4" : " m1 o0 b4 skipped"));
+    }
+  }
+  machine_->Finish();
+  EXPECT_EQ(Steps(), expected);
+}
+
+TEST_F(StepMachineTest, GradientsClearedByTwoBetweenTheirOptimizersCallsAreNoSkippedStep) {
+  for (int i = 0; i < 3; ++i) {
+    for (const std::uint64_t optimizer : {1, 2}) {
+      machine_->GradientsCleared(optimizer, false);
+      Forward();
+      Backward();
+    }
+    for (const std::uint64_t optimizer : {1, 2}) Optimize(optimizer);
+  }
+  machine_->Finish();
+  for (const std::string& step : Steps()) EXPECT_EQ(step.find("skipped"), std::string::npos);
+}
+
+TEST_F(StepMachineTest, GradientsClearedBetweenPassesOfOneForwardAreTaken) {
+  for (int i = 0; i < 3; ++i) {
+    machine_->GradientsCleared(1, false);
+    Forward();
+    for (int task = 0; task < 3; ++task) {
+      machine_->GradientsCleared(1, false);
+      Backward();
+    }
+    Optimize();
+  }
+  machine_->Finish();
+  EXPECT_EQ(Steps(), (Lines{"TRAIN 0 m3 o1 b0", "TRAIN 1 m3 o1 b0", "TRAIN 2 m3 o1 b0"}));
+}
+
+TEST_F(StepMachineTest, AStepBehindClearedGradientsHasItsOptimizer) {
+  for (int i = 0; i < 3; ++i) {
+    machine_->GradientsCleared(1, false);
+    Forward();
+    Backward();
+    machine_->GradientsCleared(1, false);
+    Optimize();
+  }
+  machine_->Finish();
+  EXPECT_EQ(Steps(), (Lines{"TRAIN 0 m1 o1 b0", "TRAIN 1 m1 o1 b0", "TRAIN 2 m1 o1 b0"}));
+}
+
+TEST_F(StepMachineTest, GradientsThatTheProgramHasUsedAreNoSkippedStep) {
+  for (int i = 0; i < 3; ++i) {
+    for (int pass = 0; pass < 2; ++pass) {
+      machine_->GradientsCleared(1, true);
+      Forward();
+      Backward();
+    }
+    Optimize();
+  }
+  machine_->Finish();
+  EXPECT_EQ(Steps(), (Lines{"TRAIN 0 m2 o1 b0", "TRAIN 1 m2 o1 b0", "TRAIN 2 m2 o1 b0"}));
+}
+
+TEST_F(StepMachineTest, WithoutAnOptimizerAStepIsWhatTheProgramSays) {
+  for (int i = 0; i < 4; ++i) {
+    // Gradients of two passes are used together.
+    for (int pass = 0; pass < 2; ++pass) {
+      if (pass == 0 && i > 0) machine_->GradientsUsed();
+      Fetch(4);
+      Forward();
+      Backward(i);
+    }
+  }
+  machine_->Finish();
+  EXPECT_EQ(Steps(), (Lines{"TRAIN 0 m2 o0 b8", "TRAIN 1 m2 o0 b8", "TRAIN 2 m2 o0 b8",
+                            "TRAIN 3 m2 o0 b8"}));
+  EXPECT_EQ(Scalars(drained_.rows),
+            (Lines{"loss@0=0.00", "loss@1=1.00", "loss@2=2.00", "loss@3=3.00"}));
+}
+
+TEST_F(StepMachineTest, AnEvaluationBehindGradientsThatWereUsedIsNoPartOfTheStep) {
+  for (int i = 0; i < 2; ++i) {
+    Forward();
+    Backward();
+    machine_->GradientsUsed();
+    Forward(TT_MODE_EVAL);
+  }
+  machine_->Finish();
+  EXPECT_EQ(Steps(),
+            (Lines{"TRAIN 0 m1 o0 b0", "EVAL 0 m1 o0 b0", "TRAIN 1 m1 o0 b0", "EVAL 1 m1 o0 b0"}));
+}
+
+TEST_F(StepMachineTest, OnceAnOptimizerIsKnownOnlyItsCallsMakeSteps) {
+  TrainBatch();
+  for (int i = 0; i < 4; ++i) {
+    machine_->GradientsUsed();
+    Fetch(4);
+    Forward();
+    Backward();
+    if (i == 3) Optimize();
+  }
+  machine_->Finish();
+  EXPECT_EQ(Steps(), (Lines{"TRAIN 0 m1 o1 b4", "TRAIN 1 m4 o1 b16"}));
+}
+
 TEST_F(StepMachineTest, EvaluationBetweenEpochsHasStepsOfItsOwn) {
   for (int epoch = 0; epoch < 2; ++epoch) {
     for (int i = 0; i < 2; ++i) TrainBatch();

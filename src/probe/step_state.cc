@@ -37,6 +37,7 @@ void StepMachine::Init(channel::Producer* producer, Capture* capture) {
   capture_ = capture;
   const auto intern = [&](const char* text) { return producer_->Intern(text, std::strlen(text)); };
   for (int i = 0; i < TT_PHASE_COUNT; ++i) phase_names_[i] = intern(kPhaseNames[i]);
+  skipped_name_ = intern("optimizer.skipped");
   loss_names_[0] = intern("loss");
   rate_names_[0] = intern("lr");
   // ns where the clock is CLOCK_MONOTONIC; for the TSC measured since the arena was made.
@@ -207,12 +208,40 @@ void StepMachine::ResolveTrain() {
   } else if (!train_.open) {
     PendingToTrain();
   } else if (train_.optimizer_calls == 0 || explicit_) {
+    MarkPasses(pending_.begin);
     MergePending();
   } else {
     pending_.train = true;
     FlushHeld(&pending_, PendingNumber(), TT_MODE_TRAIN);
     current_ = &pending_;
   }
+}
+
+/// A forward begins that may be the next step's.
+void StepMachine::MarkPasses(std::uint64_t now) {
+  if (marked_ || explicit_ || train_.micro_steps == 0 || train_.optimizer_calls > 0) return;
+  mark_ = train_;
+  mark_end_ = now;
+  marked_ = true;
+}
+
+/// The open TRAIN step ended where it was marked; what has followed is the next one.
+void StepMachine::SplitAtMark() {
+  OpenStep next = train_;
+  const Ended how = train_.ended;
+  next.ended = Ended::kNot;
+  next.by_fetch = train_.fetched_batch != 0 || train_.by_fetch;
+  next.begin = mark_end_;
+  next.micro_steps -= mark_.micro_steps;
+  next.batch_size -= mark_.batch_size;
+  next.probe -= mark_.probe;
+  for (int i = 0; i < TT_PHASE_COUNT; ++i) next.phases[i] -= mark_.phases[i];
+  train_ = mark_;
+  train_.fetched_batch = 0;
+  train_.ended = how;
+  Close(&train_, mark_end_);
+  train_ = next;
+  current_ = &train_;
 }
 
 /// The open TRAIN step was whole: the pending one is the next.
@@ -242,6 +271,13 @@ bool StepMachine::CycleBegun() const {
 }
 
 void StepMachine::Close(OpenStep* step, std::uint64_t end) {
+  if (step->ended != Ended::kNot) {
+    step->skipped = step->ended == Ended::kCleared;
+    EmitLoss(0);
+  }
+  if (step->skipped) {
+    producer_->Scalar(skipped_name_, 1, next_number_[step->mode], step->mode, last_);
+  }
   format::StepRecord record{};
   record.header.flags =
       static_cast<std::uint8_t>(step->mode | (step->skipped ? format::kSkippedFlag : 0));
@@ -257,7 +293,9 @@ void StepMachine::Close(OpenStep* step, std::uint64_t end) {
   if (step->mode == TT_MODE_TRAIN) {
     last_train_end_ = record.begin + record.duration;
     any_step_ = true;
+    last_ended_ = step->ended;
   }
+  if (step == &train_) marked_ = false;
   step->open = false;
   if (current_ == step) current_ = nullptr;
 }
@@ -298,11 +336,11 @@ void StepMachine::Publish() {
 
 /// The losses since the last call of an optimizer are this one's: those that were read are
 /// recorded, those that arrive later learn their name and step. `loss` is that of the optimizer
-/// seen first, whatever its turn in the step.
+/// seen first, whatever its turn in the step. 0: of no optimizer, which is `loss` too.
 void StepMachine::EmitLoss(std::uint64_t optimizer) {
   if (loss_count_ == 0 && late_open_ == 0) return;
   std::uint32_t order = 0;
-  while (order < known_.count && known_.ids[order] != optimizer) ++order;
+  while (optimizer != 0 && order < known_.count && known_.ids[order] != optimizer) ++order;
   if (order >= kMaxOptimizers) order = kMaxOptimizers - 1;
   if (loss_names_[order] == 0) {
     const char text[] = {'l', 'o', 's', 's', '.', static_cast<char>('0' + order)};

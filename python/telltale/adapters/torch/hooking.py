@@ -23,7 +23,9 @@ from ..._native import probe
     TRACE,
     TIMED,
     MOVE,
-) = range(14)
+    CLEAR,
+    RESCALE,
+) = range(16)
 
 
 def hook(owner: Any, name: str, kind: int, about: str | None = None) -> bool:

@@ -14,7 +14,7 @@ from typing import Any, Callable
 from ..._native import probe
 from ..._session import at_end
 from . import device, events, outputs, shards, tensors
-from .hooking import BACKWARD, LOSS, SCALE, SCALER, hook
+from .hooking import BACKWARD, LOSS, hook
 
 _torch: Any = None
 # The built-in functions beneath torch.nn.functional's losses, by the module that holds them.
@@ -179,6 +179,19 @@ def _take(tensor: Any, moment: tuple[int, int] | None) -> None:
         losses.drain()
 
 
+def tell_later(tensor: Any, tell: Callable[[float], None]) -> None:
+    """Calls `tell` with the one element of a tensor, once it is there; at once where it lies in main memory."""
+    if tensor.is_cpu:
+        tell(tensor.item())
+        return
+    if tensor.is_cuda and _torch.cuda.is_current_stream_capturing():
+        return
+    metrics.drain()
+    started = _start_copy(tensor) if metrics.has_room() else None
+    if started is not None:
+        metrics.put(*started, tell)
+
+
 def _tell_eval(step: int, mode: int, value: float) -> None:
     probe.scalar_at("loss", value, step, mode)
 
@@ -192,17 +205,6 @@ def _careful(tell: Callable[[Any], None]) -> Callable[[Any], None]:
             tell(tensor)
 
     return tensors.careful(undisturbed)
-
-
-def _scalers(torch: Any) -> list[Any]:
-    found: list[Any] = []
-    for path in ("amp.GradScaler", "amp.grad_scaler.GradScaler", "cuda.amp.GradScaler"):
-        owner: Any = torch
-        for part in path.split("."):
-            owner = getattr(owner, part, None)
-        if owner is not None and owner not in found:
-            found.append(owner)
-    return found
 
 
 def hook_functions() -> None:
@@ -232,9 +234,6 @@ def install(torch: ModuleType) -> None:
     _torch = torch
     # Tensor.backward calls it, with the tensor first.
     hook(torch.autograd, "backward", BACKWARD)
-    for scaler in _scalers(torch):
-        hook(scaler, "step", SCALER)
-        hook(scaler, "scale", SCALE)
     at_end(_drain_last)
     os.register_at_fork(after_in_child=_after_fork)
     probe.configure(

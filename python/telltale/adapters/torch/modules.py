@@ -18,7 +18,7 @@ from typing import Any, Callable
 from ..._native import probe
 from ..._session import on_wake
 from . import events, tensors
-from .hooking import FORWARD, TRACE, hook, hook_everywhere
+from .hooking import CLEAR, FORWARD, TRACE, hook, hook_everywhere
 
 # Class of a wrapper (of torch's, or of Lightning Fabric's) -> its attribute that holds what it wraps.
 _WRAPPERS = {
@@ -318,6 +318,7 @@ def _awake(_: int) -> None:
 def install(torch: ModuleType) -> None:
     module: Any = torch.nn.Module
     hook(module, "__call__", FORWARD)
+    hook(module, "zero_grad", CLEAR)
     for name in ("trace", "trace_module", "_get_trace_graph"):
         hook_everywhere((torch.jit._trace, torch.jit), name, TRACE)
     on_wake(_awake)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Optimizers: `step` is hooked once per class, when an optimizer of the class is made.
+"""Optimizers: `step`, and `zero_grad` where it has its own, is hooked once per class, when an optimizer of the class
+is made.
 
 The hook sits on the class, beneath what a scheduler puts on the instance, and keeps the attributes
 that torch looks for there (`hooked`). torch's own global step hooks (torch >= 2) are not used: they
@@ -12,17 +13,18 @@ import functools
 from types import ModuleType
 from typing import Any
 
-from ..._native import note
+from ..._native import note, probe
 from . import spans
-from .hooking import OPTIMIZER, hook
+from .hooking import CLEAR, OPTIMIZER, hook
 
 
 def hook_class(cls: type) -> None:
-    """Hooks `step` in each class of the hierarchy that defines one, the bare base apart."""
+    """Hooks both in each class of the hierarchy that defines them, the bare base apart."""
     for base in cls.__mro__[:-1]:
         if base.__module__ == "torch.optim.optimizer" and base.__name__ == "Optimizer":
             break
         hook(base, "step", OPTIMIZER)
+        hook(base, "zero_grad", CLEAR)
 
 
 def _watch(base: Any, name: str) -> None:
@@ -35,6 +37,7 @@ def _watch(base: Any, name: str) -> None:
         result = original(self, *args, **kwargs)
         try:
             hook_class(type(self))
+            probe.watch_optimizer(self)
             spans.model_built()
         except Exception as error:
             note(f"torch: optimizer {type(self).__name__} not hooked: {error}")
@@ -46,6 +49,7 @@ def _watch(base: Any, name: str) -> None:
 
 def install(torch: ModuleType) -> None:
     base = torch.optim.Optimizer
+    hook(base, "zero_grad", CLEAR)
     # Made by its constructor, or by unpickling.
     _watch(base, "__init__")
     _watch(base, "__setstate__")

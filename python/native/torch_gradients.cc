@@ -1,0 +1,526 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "torch_gradients.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <cstring>
+
+#include "state.h"
+#include "torch_capture.h"
+#include "torch_read.h"
+
+namespace telltale::native {
+namespace {
+
+PyObject* g_param_groups = nullptr;
+PyObject* g_params = nullptr;
+PyObject* g_parameters = nullptr;
+
+constexpr std::uint32_t kElements = 16;  ///< Of a tensor that are looked at.
+constexpr std::uint32_t kFirstLooks = 16;
+constexpr std::uint32_t kLookEvery = 16;
+/// So many looks in a row say the same before it is told.
+constexpr std::uint32_t kSure = 8;
+/// Parameters of an optimizer among which those to look at are chosen.
+constexpr std::size_t kChosenFrom = 1024;
+
+PyObject* None() {
+  Py_INCREF(Py_None);
+  return Py_None;
+}
+
+/// What a tensor held when it was looked at.
+struct Held {
+  bool there = false;  ///< There was a tensor.
+  bool read = false;   ///< `glance` is of its elements.
+  std::int64_t version = -1;
+  Glance glance;
+};
+
+Held Hold(PyObject* tensor, std::uint64_t* known) {
+  Held held;
+  if (tensor == nullptr || tensor == Py_None || !IsPlain(tensor)) return held;
+  held.there = true;
+  held.version = VersionOf(tensor);
+  held.read = LookInto(tensor, kElements, known, &held.glance);
+  return held;
+}
+
+/// The gradient of a parameter; null where there is none. New reference.
+PyObject* Gradient(PyObject* parameter) {
+  PyObject* gradient = IsPlain(parameter) ? GradientOf(parameter) : nullptr;
+  if (gradient == nullptr) DropError();
+  if (gradient == Py_None) Py_CLEAR(gradient);
+  return gradient;
+}
+
+enum class Fate { kUnknown, kCleared, kStays };
+
+/// What became of a gradient since it was looked at. Another tensor, or one that was changed in
+/// place, is not the one that was used; of one whose elements cannot be read nobody knows whether
+/// they were changed behind its version (`.data`).
+Fate FateOf(const Held& before, PyObject* gradient, std::uint64_t* known) {
+  if (!before.there) return Fate::kUnknown;
+  const Held now = Hold(gradient, known);
+  if (!now.there) return Fate::kCleared;
+  if (now.version != before.version) return Fate::kCleared;
+  if (!now.read || !before.read) return Fate::kUnknown;
+  if (now.glance.zero || now.glance.memory != before.glance.memory ||
+      now.glance.print != before.glance.print) {
+    return Fate::kCleared;
+  }
+  return Fate::kStays;
+}
+
+/// Whether a parameter has another value than when it was looked at.
+bool Changed(const Held& before, const Held& now) {
+  if (!before.there || !now.there || before.version != now.version) return true;
+  if (!before.read || !now.read) return before.read != now.read;
+  return before.glance.print != now.glance.print;
+}
+
+// ---- optimizers ----
+
+/// One parameter that is looked at.
+struct Sample {
+  Py_ssize_t group = 0, position = 0;
+  const PyObject* parameter = nullptr;  ///< Only compared.
+  std::uint64_t known = 0;              ///< Of its gradient; see LookInto.
+  Held gradient;
+};
+
+struct Watched {
+  PyObject* optimizer = nullptr;  ///< Owned weak reference; null: a free place.
+  std::uint32_t steps = 0;
+  std::array<Sample, 3> samples{};
+  std::size_t sample_count = 0;
+  std::uint64_t known_value = 0;
+  // Since its last step, where that is looked at:
+  bool looking = false;
+  bool passed = false;  ///< A backward has ended.
+  Fate fate = Fate::kUnknown;
+  // What the looks have said:
+  std::uint32_t looked = 0;
+  std::uint32_t run = 0;  ///< Of the newest looks say the same,
+  Fate says = Fate::kUnknown;
+  std::int64_t since = 0;  ///< from this step on.
+  Fate told = Fate::kUnknown;
+};
+std::array<Watched, 16> g_watched;
+std::size_t g_next_place = 0;
+/// The one that stepped last, else that came last; an index.
+std::size_t g_newest = 0;
+bool g_stepped = false;  ///< Any optimizer has, in this process.
+
+void Drop(Watched* watched) {
+  const Ref optimizer(watched->optimizer);
+  *watched = {};
+}
+
+bool IsOf(const Watched& watched, const PyObject* optimizer) {
+  return watched.optimizer != nullptr && PyWeakref_GetObject(watched.optimizer) == optimizer;
+}
+
+Watched* Find(PyObject* optimizer) {
+  if (IsOf(g_watched[g_newest], optimizer)) return &g_watched[g_newest];
+  for (Watched& watched : g_watched) {
+    if (IsOf(watched, optimizer)) return &watched;
+  }
+  return nullptr;
+}
+
+/// Null where it takes no weak reference.
+Watched* FindOrAdd(PyObject* optimizer) {
+  if (Watched* watched = Find(optimizer)) return watched;
+  // It may collect garbage, whose code may come here too.
+  PyObject* reference = PyWeakref_NewRef(optimizer, nullptr);
+  if (reference == nullptr) {
+    DropError();
+    return nullptr;
+  }
+  Watched* place = nullptr;
+  for (Watched& watched : g_watched) {
+    if (watched.optimizer == nullptr || IsOf(watched, Py_None)) place = &watched;
+  }
+  if (place == nullptr) place = &g_watched[g_next_place++ % g_watched.size()];
+  Drop(place);
+  place->optimizer = reference;
+  return place;
+}
+
+/// The list of parameters of a group; null where there is none. New reference.
+PyObject* ListOf(PyObject* optimizer, Py_ssize_t group) {
+  const Ref groups(PyObject_GetAttr(optimizer, g_param_groups));
+  PyObject* list = nullptr;
+  if (groups && PyList_Check(groups.get()) != 0 && group < PyList_Size(groups.get())) {
+    PyObject* entry = PyList_GetItem(groups.get(), group);
+    if (PyDict_Check(entry) != 0) list = PyDict_GetItemWithError(entry, g_params);
+  }
+  if (list != nullptr && PyList_Check(list) == 0) list = nullptr;
+  Py_XINCREF(list);
+  DropError();
+  return list;
+}
+
+/// New reference, or null.
+PyObject* ParameterAt(PyObject* optimizer, Py_ssize_t group, Py_ssize_t position) {
+  const Ref list(ListOf(optimizer, group));
+  if (!list || position >= PyList_Size(list.get())) return nullptr;
+  PyObject* parameter = PyList_GetItem(list.get(), position);
+  Py_INCREF(parameter);
+  return parameter;
+}
+
+/// Chooses the first, the middle and the last of the parameters that have a gradient.
+void Choose(PyObject* optimizer, Watched* watched) {
+  struct Found {
+    Py_ssize_t group, position;
+    const PyObject* parameter;
+  };
+  std::array<Found, kChosenFrom> found;
+  std::size_t count = 0;
+  for (Py_ssize_t group = 0; count < found.size(); ++group) {
+    const Ref list(ListOf(optimizer, group));
+    if (!list) break;
+    for (Py_ssize_t at = 0; at < PyList_Size(list.get()) && count < found.size(); ++at) {
+      PyObject* borrowed = PyList_GetItem(list.get(), at);
+      Py_INCREF(borrowed);
+      const Ref parameter(borrowed);
+      if (Ref(Gradient(borrowed))) found[count++] = {group, at, borrowed};
+    }
+  }
+  watched->sample_count = std::min(count, watched->samples.size());
+  for (std::size_t i = 0; i < watched->sample_count; ++i) {
+    const Found& one = found[i == 0 ? 0 : i * (count - 1) / (watched->sample_count - 1)];
+    watched->samples[i] =
+        Sample{.group = one.group, .position = one.position, .parameter = one.parameter};
+  }
+}
+
+/// Calls `with(sample, gradient or null)` for each sample that is still where it was. False where
+/// one is not.
+template <class F>
+bool EachSample(PyObject* optimizer, Watched* watched, F&& with) {
+  for (std::size_t i = 0; i < watched->sample_count; ++i) {
+    Sample& sample = watched->samples[i];
+    const Ref parameter(ParameterAt(optimizer, sample.group, sample.position));
+    if (parameter.get() != sample.parameter || !parameter) return false;
+    const Ref gradient(Gradient(parameter.get()));
+    with(&sample, gradient.get());
+  }
+  return true;
+}
+
+void Remember(PyObject* optimizer, Watched* watched) {
+  const auto hold = [](Sample* sample, PyObject* gradient) {
+    sample->gradient = Hold(gradient, &sample->known);
+  };
+  if (!EachSample(optimizer, watched, hold)) watched->sample_count = 0;
+}
+
+void Look(PyObject* optimizer, Watched* watched) {
+  bool cleared = false, stays = false;
+  const auto look = [&](Sample* sample, PyObject* gradient) {
+    const Fate fate = FateOf(sample->gradient, gradient, &sample->known);
+    cleared = cleared || fate == Fate::kCleared;
+    stays = stays || fate == Fate::kStays;
+  };
+  if (!EachSample(optimizer, watched, look)) watched->sample_count = 0;
+  if (cleared) {
+    watched->fate = Fate::kCleared;
+  } else if (stays) {
+    watched->fate = Fate::kStays;
+  }
+}
+
+/// The class's own name as bytes, or null without an exception.
+PyObject* ClassName(PyObject* object) {
+  const Ref name(PyObject_GetAttrString(reinterpret_cast<PyObject*>(Py_TYPE(object)), "__name__"));
+  PyObject* bytes = name ? PyUnicode_AsUTF8String(name.get()) : nullptr;
+  if (bytes == nullptr) DropError();
+  return bytes;
+}
+
+void Tell(PyObject* optimizer, Watched* watched) {
+  watched->told = watched->says;
+  const Ref name(ClassName(optimizer));
+  const char* text = name ? PyBytes_AsString(name.get()) : "";
+  // An identifier may have any letter, but nothing that JSON has to escape.
+  char data[400];
+  const int length = std::snprintf(
+      data, sizeof data, R"({"class":"%.200s","cleared":%s,"looked":%u,"since_step":%lld})", text,
+      watched->told == Fate::kCleared ? "true" : "false", watched->looked,
+      static_cast<long long>(watched->since));
+  tt_event(tt_name("loop.gradients", 14), TT_INFO, tt_name(text, std::strlen(text)), nullptr, 0,
+           data, static_cast<std::size_t>(length));
+}
+
+/// An optimizer steps again: what its looks have said.
+void Judge(PyObject* optimizer, Watched* watched) {
+  if (watched->fate == Fate::kUnknown) return;
+  ++watched->looked;
+  if (watched->fate != watched->says) {
+    watched->says = watched->fate;
+    watched->run = 0;
+    watched->since = tt_current_step();
+  }
+  if (++watched->run >= kSure && watched->told != watched->says) Tell(optimizer, watched);
+}
+
+// ---- gradients that are thrown away, or used by the program itself ----
+
+Held g_at_clear;                 ///< A parameter when gradients were cleared last.
+bool g_forward_awaited = false;  ///< None has come since.
+bool g_input_trains = false;     ///< That one was given something that takes part in the backward.
+PyObject* g_root = nullptr;      ///< Owned weak reference to the newest root, or null.
+int g_changes = 0;               ///< Passes in a row behind which parameters had changed.
+bool g_waits = false;            ///< A backward has ended, and neither fetch nor forward followed.
+/// Parameters of the root that are looked at: of modules, by name.
+struct Place {
+  PyObject* module = nullptr;  ///< Owned weak reference.
+  PyObject* name = nullptr;    ///< Owned.
+  std::uint64_t known_value = 0, known_gradient = 0;
+  Held value, gradient;
+};
+std::array<Place, 3> g_places;
+std::size_t g_place_count = 0;
+const void* g_places_of = nullptr;  ///< The root that they were chosen of; only compared.
+
+bool AnyOptimizer() {
+  return std::any_of(g_watched.begin(), g_watched.end(), [](const Watched& watched) {
+    return watched.optimizer != nullptr && !IsOf(watched, Py_None);
+  });
+}
+
+/// A parameter of the optimizer that stepped last.
+Held HoldNewest() {
+  Watched& watched = g_watched[g_newest];
+  if (watched.optimizer == nullptr) return {};
+  PyObject* borrowed = PyWeakref_GetObject(watched.optimizer);
+  if (borrowed == Py_None) return {};
+  Py_INCREF(borrowed);
+  const Ref optimizer(borrowed);
+  const Sample first = watched.sample_count > 0 ? watched.samples[0] : Sample{};
+  const Ref parameter(ParameterAt(borrowed, first.group, first.position));
+  return Hold(parameter.get(), &watched.known_value);
+}
+
+void ForgetPlaces() {
+  for (Place& place : g_places) {
+    const Ref module(place.module), name(place.name);
+    place = {};
+  }
+  g_place_count = 0;
+}
+
+/// Asks the adapter for places in a root: a list of (weak reference to a module, name).
+void ChoosePlaces(PyObject* root) {
+  ForgetPlaces();
+  g_places_of = root;
+  if (g_adapter.on_manual == nullptr) return;
+  const OutsideCompiler outside;
+  const Ref list(PyObject_CallFunctionObjArgs(g_adapter.on_manual, root, nullptr));
+  if (!list || PyList_Check(list.get()) == 0) {
+    DropError();
+    return;
+  }
+  for (Py_ssize_t i = 0; i < PyList_Size(list.get()) && g_place_count < g_places.size(); ++i) {
+    PyObject *module = nullptr, *name = nullptr;
+    if (PyArg_ParseTuple(PyList_GetItem(list.get(), i), "OO", &module, &name) == 0) break;
+    Py_INCREF(module);
+    Py_INCREF(name);
+    g_places[g_place_count].module = module;
+    g_places[g_place_count++].name = name;
+  }
+  DropError();
+}
+
+/// The parameter at a place; null where it has gone. New reference.
+PyObject* At(const Place& place) {
+  PyObject* module = PyWeakref_GetObject(place.module);
+  if (module == nullptr || module == Py_None) return nullptr;
+  Py_INCREF(module);
+  const Ref kept(module);
+  const Ref parameters(PyObject_GetAttr(module, g_parameters));
+  PyObject* parameter = parameters && PyDict_Check(parameters.get()) != 0
+                            ? PyDict_GetItemWithError(parameters.get(), place.name)
+                            : nullptr;
+  Py_XINCREF(parameter);
+  DropError();
+  return parameter;
+}
+
+PyObject* Root() {
+  PyObject* root = g_root != nullptr ? PyWeakref_GetObject(g_root) : nullptr;
+  return root == Py_None ? nullptr : root;
+}
+
+/// A backward has ended where no optimizer has ever stepped.
+void RememberManual() {
+  PyObject* root = Root();
+  if (root == nullptr) return;
+  Py_INCREF(root);
+  const Ref kept(root);
+  if (g_places_of != root || g_place_count == 0) ChoosePlaces(root);
+  for (std::size_t i = 0; i < g_place_count; ++i) {
+    Place& place = g_places[i];
+    const Ref parameter(At(place));
+    if (!parameter) {
+      ForgetPlaces();
+      break;
+    }
+    place.value = Hold(parameter.get(), &place.known_value);
+    place.gradient = Hold(Ref(Gradient(parameter.get())).get(), &place.known_gradient);
+  }
+}
+
+/// Whether the program has used the gradients that it had, by changing parameters or clearing them.
+/// Where it has neither they accumulate.
+bool HasUsed() {
+  bool changed = g_place_count == 0, cleared = changed;
+  for (std::size_t i = 0; i < g_place_count; ++i) {
+    Place& place = g_places[i];
+    const Ref parameter(At(place));
+    if (!parameter) {
+      changed = true;
+      break;
+    }
+    const Held now = Hold(parameter.get(), &place.known_value);
+    // NaN stays what it is, however it is changed.
+    changed = changed || Changed(place.value, now) || (now.read && !now.glance.finite);
+    const Ref gradient(Gradient(parameter.get()));
+    cleared =
+        cleared || FateOf(place.gradient, gradient.get(), &place.known_gradient) == Fate::kCleared;
+  }
+  if (!AnyOptimizer()) return changed || cleared;
+  // It may step yet: behind an accumulation, or behind a step aside (a sharpness-aware one).
+  g_changes = changed && g_place_count > 0 ? g_changes + 1 : 0;
+  return g_changes > 1;
+}
+
+/// A fetch or a forward follows a backward.
+void EndPasses() {
+  g_waits = false;
+  if (tt_owns_steps() == 0) return;
+  const ErrorGuard guard;
+  if (HasUsed()) tt_gradients_used();
+}
+
+}  // namespace
+
+PyObject* WatchOptimizer(PyObject*, PyObject* optimizer) {
+  if (g_recording == Recording::kOff) return None();
+  Watched* watched = FindOrAdd(optimizer);
+  if (watched != nullptr && !g_stepped) {
+    g_newest = static_cast<std::size_t>(watched - g_watched.data());
+  }
+  return None();
+}
+
+void OptimizerSteps() {
+  g_stepped = true;
+  g_waits = false;
+}
+
+void OptimizerStepped(PyObject* optimizer) {
+  const ErrorGuard guard;
+  Watched* watched = FindOrAdd(optimizer);
+  if (watched == nullptr) return;
+  g_newest = static_cast<std::size_t>(watched - g_watched.data());
+  if (watched->looking && watched->passed) Judge(optimizer, watched);
+  ++watched->steps;
+  watched->looking = watched->steps <= kFirstLooks || watched->steps % kLookEvery == 0;
+  if (!watched->looking) return;
+  watched->passed = false;
+  watched->fate = Fate::kUnknown;
+  if (watched->sample_count == 0) Choose(optimizer, watched);
+  Remember(optimizer, watched);
+}
+
+void GradientsAreCleared(PyObject* owner) {
+  const ErrorGuard guard;
+  if (Watched* watched = Find(owner)) {
+    if (watched->looking) watched->fate = Fate::kCleared;
+  }
+  if (g_machine_owned && tt_owns_steps() == 0) return;
+  // What an optimizer has not done yet, or has done otherwise than by its step, is not thrown away.
+  const Held now = HoldNewest();
+  const bool kept = g_input_trains || Changed(g_at_clear, now);
+  g_at_clear = now;
+  g_forward_awaited = true;
+  g_input_trains = false;
+  tt_gradients_cleared(reinterpret_cast<std::uintptr_t>(owner), kept ? 1 : 0);
+}
+
+void BackwardBegins() {
+  const ErrorGuard guard;
+  for (Watched& watched : g_watched) {
+    if (!watched.looking || watched.fate == Fate::kCleared) continue;
+    PyObject* optimizer = PyWeakref_GetObject(watched.optimizer);
+    if (optimizer == Py_None) continue;
+    Py_INCREF(optimizer);
+    const Ref kept(optimizer);
+    Look(optimizer, &watched);
+  }
+  // A loop without modules or loaders: one backward is one step.
+  if (g_waits && g_root == nullptr) EndPasses();
+}
+
+void BackwardEnded() {
+  const ErrorGuard guard;
+  for (Watched& watched : g_watched) {
+    if (!watched.looking) continue;
+    watched.passed = true;
+    if (watched.fate == Fate::kCleared) continue;
+    PyObject* optimizer = PyWeakref_GetObject(watched.optimizer);
+    if (optimizer == Py_None) continue;
+    Py_INCREF(optimizer);
+    const Ref kept(optimizer);
+    Remember(optimizer, &watched);
+  }
+  if (g_stepped || tt_owns_steps() == 0) return;
+  g_waits = true;
+  RememberManual();
+}
+
+void RootForwardBegins(PyObject* const* args, std::size_t count) {
+  if (g_forward_awaited) {
+    g_forward_awaited = false;
+    // An attack, or an input that is optimized, makes gradients that it does not need.
+    g_input_trains = count > 1 && IsPlain(args[1]) && RequiresGradient(args[1]);
+  }
+  if (g_stepped) return;
+  if (g_waits) EndPasses();
+  if (Root() == args[0]) return;
+  const ErrorGuard guard;
+  PyObject* old = g_root;
+  g_root = PyWeakref_NewRef(args[0], nullptr);
+  if (g_root == nullptr) DropError();
+  Py_XDECREF(old);
+}
+
+void FetchBegins() {
+  if (g_waits) EndPasses();
+}
+
+void ForgetGradients() {
+  // The optimizers are the child's too.
+  for (Watched& watched : g_watched) {
+    PyObject* optimizer = watched.optimizer;
+    watched = {};
+    watched.optimizer = optimizer;
+  }
+  g_stepped = g_waits = g_forward_awaited = g_input_trains = false;
+  g_at_clear = {};
+  g_changes = 0;
+}
+
+bool InitTorchGradients() {
+  g_param_groups = PyUnicode_InternFromString("param_groups");
+  g_params = PyUnicode_InternFromString("params");
+  g_parameters = PyUnicode_InternFromString("_parameters");
+  return g_param_groups != nullptr && g_params != nullptr && g_parameters != nullptr;
+}
+
+}  // namespace telltale::native
