@@ -14,6 +14,7 @@
 #include "state.h"
 #include "torch_capture.h"
 #include "torch_gradients.h"
+#include "torch_loop.h"
 #include "values.h"
 #include "windows.h"
 
@@ -169,7 +170,8 @@ PyObject* RootForward(ThreadState* thread, PyObject* self, PyObject* const* args
   if (g_roots.Insert(module)) CallAdapter(g_adapter.on_root, module, "on_root");
   // Only the main thread's forward makes the steps its own; see StepMachine.
   if (MayFetch()) g_machine_owned = true;
-  const bool train = GradEnabled() && IsTrueAttr(module, g_training);
+  const bool gradients = GradEnabled();
+  const bool train = gradients && IsTrueAttr(module, g_training);
   const std::int64_t size = g_fetch_seen ? 0 : InputSize(args, count);
   g_last_forward_trains = train;
   std::uint64_t evaluation = 0;
@@ -188,6 +190,7 @@ PyObject* RootForward(ThreadState* thread, PyObject* self, PyObject* const* args
     }
   }
   RootForwardBegins(args, count);
+  if (gradients) LoopForward(module);
   tt_forward_begin(train ? TT_MODE_TRAIN : TT_MODE_EVAL);
   StepBorder(Border::kForward, train ? TT_MODE_TRAIN : TT_MODE_EVAL);
   PhaseBorder(TT_PHASE_FORWARD, true);
@@ -255,6 +258,7 @@ PyObject* Backward(PyObject* self, PyObject* const* args, std::size_t nargsf, Py
   const bool has_loss = ArgCount(nargsf) > 0 && TakeLoss(args[0], &loss);
   g_machine_owned = true;
   BackwardBegins();
+  if (ArgCount(nargsf) > 0) LoopBackward({args, nargsf, kwnames}, IsNewestScaled(args[0]));
   own.Account();
   tt_backward_begin();
   PhaseBorder(TT_PHASE_BACKWARD, true);
@@ -340,6 +344,7 @@ PyObject* Optimizer(PyObject* self, PyObject* const* args, std::size_t nargsf, P
   g_scale_pending = false;
   ForgetScaled();
   BeforeOptimizer(optimizer);
+  LoopOptimizer(optimizer);
   const double lr = LearningRate(optimizer);
   const std::uint64_t id = OptimizerId(optimizer);
   tt_optimizer_begin(id);
@@ -363,6 +368,7 @@ PyObject* Scaler(PyObject* self, PyObject* const* args, std::size_t nargsf, PyOb
   ForgetScaled();
   PyObject* optimizer = args[1];
   BeforeOptimizer(optimizer);
+  LoopOptimizer(optimizer);
   const double lr = LearningRate(optimizer);
   const std::uint64_t id = OptimizerId(optimizer);
   thread.in_scaler = true;
@@ -690,6 +696,23 @@ PyObject* Trace(PyObject* self, PyObject* const* args, std::size_t nargsf, PyObj
   return result;
 }
 
+PyObject* Schedule(PyObject* self, PyObject* const* args, std::size_t nargsf, PyObject* kwnames) {
+  ThreadState& thread = ThisThread();
+  const Depth depth(&thread.schedule_depth);
+  PyObject* result = CallOriginal(self, args, nargsf, kwnames);
+  // What a scheduler calls itself, as it is made or since it is made of others, is no step.
+  if (result != nullptr && thread.schedule_depth == 1 && g_recording == Recording::kOn &&
+      !g_worker && reinterpret_cast<HookObject*>(self)->name == nullptr) {
+    LoopSchedule({args, nargsf, kwnames});
+  }
+  return result;
+}
+
+PyObject* Seen(PyObject* self, PyObject* const* args, std::size_t nargsf, PyObject* kwnames) {
+  ++reinterpret_cast<HookObject*>(self)->calls;
+  return CallOriginal(self, args, nargsf, kwnames);
+}
+
 PyObject* NewGroup(PyObject* self, PyObject* const* args, std::size_t nargsf, PyObject* kwnames) {
   PyObject* result = CallOriginal(self, args, nargsf, kwnames);
   if (result != nullptr && g_recording == Recording::kOn && g_adapter.on_group != nullptr) {
@@ -737,6 +760,10 @@ Vectorcall HookFunction(HookKind kind) {
       return Clear;
     case HookKind::kRescale:
       return Rescale;
+    case HookKind::kSchedule:
+      return Schedule;
+    case HookKind::kSeen:
+      return Seen;
     case HookKind::kNewGroup:
     case HookKind::kCount:
       break;

@@ -32,7 +32,9 @@ enum class HookKind : int {
   kMove = 13,      ///< Tensor.to and its like: copies between the host and a device
   kClear = 14,     ///< zero_grad of optimizers and modules
   kRescale = 15,   ///< GradScaler.update
-  kCount = 16,
+  kSchedule = 16,  ///< a scheduler's step; with a name: what calls it and is none
+  kSeen = 17,      ///< anything of which it is asked whether it was called
+  kCount = 18,
 };
 
 struct HookObject {

@@ -14,6 +14,7 @@
 #include "spans.h"
 #include "state.h"
 #include "torch_capture.h"
+#include "torch_loop.h"
 #include "values.h"
 #include "windows.h"
 
@@ -50,6 +51,15 @@ PyObject* HookTotals(PyObject*, PyObject* object) {
   }
   const auto* hook = reinterpret_cast<const HookObject*>(object);
   return hook->epoch == g_epoch ? Totals(hook->calls, hook->bytes, hook->ticks) : Totals(0, 0, 0);
+}
+
+/// hook_calls(hook) -> how often what a hook of kind kSeen stands around was called.
+PyObject* HookCalls(PyObject*, PyObject* object) {
+  if (Py_TYPE(object) != g_hook_type) {
+    PyErr_SetString(PyExc_TypeError, "_probe.hook_calls takes a Hook");
+    return nullptr;
+  }
+  return PyLong_FromUnsignedLongLong(reinterpret_cast<const HookObject*>(object)->calls);
 }
 
 /// copy_totals(to_host) -> (calls, bytes, ns) of the copies to the host, or to a device.
@@ -309,6 +319,7 @@ PyMethodDef g_functions[] = {
      "count_skipped(reason, n); None: without a reason"},
     {"compute_stats", Fast(ComputeStats), METH_FASTCALL, "compute_stats(address, count, dtype)"},
     {"hook_totals", HookTotals, METH_O, "hook_totals(hook) -> (calls, bytes, ns)"},
+    {"hook_calls", HookCalls, METH_O, "hook_calls(hook) -> int"},
     {"copy_totals", CopyTotalsOf, METH_O, "copy_totals(to_host) -> (calls, bytes, ns)"},
     {"configure", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(Configure)),
      METH_VARARGS | METH_KEYWORDS, "configure(**callbacks)"},
@@ -341,6 +352,7 @@ extern "C" __attribute__((visibility("default"))) PyObject* PyInit__probe() {
   if (hook == nullptr || span == nullptr || !AddCaptureFunctions(module) ||
       !AddWindowFunctions(module) || !AddSpanFunctions(module) || !InitItems() ||
       !InitTorchCapture() || PyModule_AddFunctions(module, g_torch_capture_functions) != 0 ||
+      PyModule_AddFunctions(module, g_torch_loop_functions) != 0 ||
       PyModule_AddObject(module, "Hook", hook) != 0 ||
       PyModule_AddObject(module, "Span", span) != 0) {
     Py_DECREF(module);

@@ -13,6 +13,7 @@
 #include "spans.h"
 #include "torch_capture.h"
 #include "torch_gradients.h"
+#include "torch_loop.h"
 #include "windows.h"
 
 namespace telltale::native {
@@ -188,7 +189,7 @@ void AfterForkInChild() {
   ThreadState& thread = ThisThread();
   thread.module_base = thread.module_depth;
   thread.backward_depth = thread.optimizer_depth = thread.next_depth = thread.wait_depth = 0;
-  thread.loss_depth = thread.move_depth = 0;
+  thread.loss_depth = thread.move_depth = thread.schedule_depth = 0;
   thread.in_scaler = false;
   thread.watching = 0;
   thread.timed_count = 0;
@@ -196,6 +197,7 @@ void AfterForkInChild() {
   ForgetItems();
   ForgetCopies();
   ForgetGradients();
+  ForgetLoop();
 }
 
 }  // namespace telltale::native

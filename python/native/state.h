@@ -27,6 +27,7 @@ struct ThreadState {
   bool trains = false;          ///< Has begun a backward, or called an optimizer, of its own.
   int next_depth = 0;
   int wait_depth = 0;
+  int schedule_depth = 0;
   int loss_depth = 0;  ///< Calls of loss modules on the stack.
   int move_depth = 0;  ///< Inside of Tensor.to, which a mode may call again, or of a tracer.
   int watching = 0;    ///< Inside a root's forward whose calls the adapter is told; kWatch bits.

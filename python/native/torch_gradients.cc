@@ -418,6 +418,13 @@ PyObject* WatchOptimizer(PyObject*, PyObject* optimizer) {
   return None();
 }
 
+bool StepsOf(PyObject* optimizer, std::uint32_t* steps) {
+  const Watched* watched = Find(optimizer);
+  if (watched == nullptr) return false;
+  *steps = watched->steps;
+  return true;
+}
+
 void OptimizerSteps() {
   g_stepped = true;
   g_waits = false;

@@ -19,6 +19,9 @@ void ForgetGradients();
 /// watch_optimizer(optimizer): there is one, which may step later.
 PyObject* WatchOptimizer(PyObject*, PyObject* optimizer);
 
+/// How often an optimizer has stepped; false where that is not known.
+bool StepsOf(PyObject* optimizer, std::uint32_t* steps);
+
 /// An optimizer begins its step.
 void OptimizerSteps();
 /// It has stepped: gradients are as they were used.

@@ -29,7 +29,8 @@ def _plain(value: Any) -> Any:
         return str(value)
 
 
-def _emit(kind: str, subject: str, facts: dict[str, Any]) -> None:
+def emit(kind: str, subject: str, facts: dict[str, Any]) -> None:
+    """Records an event."""
     facts = {
         key: str(value) if isinstance(value, float) and not math.isfinite(value) else value
         for key, value in facts.items()
@@ -56,7 +57,7 @@ def harmless(tell: Callable[[Any], None]) -> Callable[[Any], None]:
 
 def compiled(facts: dict[str, Any]) -> None:
     """Records the event `compile`."""
-    _emit("compile", str(facts["by"]), facts)
+    emit("compile", str(facts["by"]), facts)
 
 
 def not_hooked(part: str, error: Exception) -> None:
@@ -65,7 +66,7 @@ def not_hooked(part: str, error: Exception) -> None:
 
 
 def _tell_framework() -> None:
-    _emit(
+    emit(
         "framework",
         "torch",
         {
@@ -99,7 +100,7 @@ def _framework(kind: int) -> None:
 def model(module: Any, parameters: int, tensors: int, subject: str) -> None:
     """One root module: number of elements and of tensors."""
     kind = type(module)
-    _emit(
+    emit(
         "model",
         subject,
         {
@@ -117,7 +118,7 @@ def optimizer(optimizer_: Any) -> None:
     _optimizers.add(optimizer_)
     groups = optimizer_.param_groups
     lr = groups[0].get("lr") if groups else None
-    _emit(
+    emit(
         "optimizer",
         type(optimizer_).__name__,
         {
@@ -144,7 +145,7 @@ def loader(loader_: Any) -> None:
         length = len(dataset)
     except Exception:  # An iterable dataset has none.
         length = None
-    _emit(
+    emit(
         "dataloader",
         f"loader:{len(_loaders)}",
         {

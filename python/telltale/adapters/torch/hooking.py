@@ -25,7 +25,9 @@ from ..._native import probe
     MOVE,
     CLEAR,
     RESCALE,
-) = range(16)
+    SCHEDULE,
+    SEEN,
+) = range(18)
 
 
 def hook(owner: Any, name: str, kind: int, about: str | None = None) -> bool:

@@ -10,12 +10,22 @@ miss the end of a step that raises.
 from __future__ import annotations
 
 import functools
+import weakref
+from collections.abc import Iterable
 from types import ModuleType
 from typing import Any
 
 from ..._native import note, probe
 from . import spans
 from .hooking import CLEAR, OPTIMIZER, hook
+
+
+_made: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def living() -> Iterable[Any]:
+    """The optimizers of this process."""
+    return list(_made)
 
 
 def hook_class(cls: type) -> None:
@@ -37,6 +47,7 @@ def _watch(base: Any, name: str) -> None:
         result = original(self, *args, **kwargs)
         try:
             hook_class(type(self))
+            _made.add(self)
             probe.watch_optimizer(self)
             spans.model_built()
         except Exception as error:

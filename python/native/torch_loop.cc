@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "torch_loop.h"
+
+#include <array>
+#include <cstdio>
+
+#include "state.h"
+#include "torch_gradients.h"
+
+namespace telltale::native {
+namespace {
+
+struct Looks {
+  PyObject* on_mode = nullptr;           ///< (root, optimizer) it trains a root that has run
+  PyObject* on_parameters = nullptr;     ///< (optimizer) it is about to step
+  PyObject* on_loss_function = nullptr;  ///< (tensor, scaled: bool) a backward begins
+  PyObject* on_scheduler = nullptr;      ///< (scheduler, number, calls, epoch given: bool)
+};
+Looks g_looks;
+
+constexpr std::uint64_t kFirstLooks = 16;
+constexpr std::uint64_t kModeEvery = 16;
+/// A prime: of several losses that take turns it meets each.
+constexpr std::uint64_t kLossEvery = 61;
+
+PyObject* None() {
+  Py_INCREF(Py_None);
+  return Py_None;
+}
+
+/// Calls a callback of the adapter, outside of torch.compile. What it took is ours.
+[[gnu::cold]] void Call(PyObject* callback, const char* where,
+                        const std::array<PyObject*, 4>& arguments) {
+  if (callback == nullptr) return;
+  const ErrorGuard guard;
+  const OwnTime own;
+  {
+    const OutsideCompiler outside;
+    const Ref result(PyObject_CallFunctionObjArgs(callback, arguments[0], arguments[1],
+                                                  arguments[2], arguments[3], nullptr));
+    if (!result) DisableByException(where);
+  }
+  own.Account();
+}
+
+// ---- modes ----
+
+/// Roots whose forward ran with gradients since the last step, where that step is looked at.
+struct Candidate {
+  PyObject* root = nullptr;  ///< Owned weak reference.
+  bool backward = false;     ///< One has begun since.
+};
+std::array<Candidate, 4> g_candidates;
+std::size_t g_candidate_count = 0;
+bool g_mode_due = true;
+std::uint64_t g_optimizer_steps = 0;
+
+void ForgetCandidates() {
+  for (std::size_t i = 0; i < g_candidate_count; ++i) {
+    const Ref root(g_candidates[i].root);
+    g_candidates[i] = {};
+  }
+  g_candidate_count = 0;
+}
+
+[[gnu::cold]] void TellModes(PyObject* optimizer) {
+  for (std::size_t i = 0; i < g_candidate_count; ++i) {
+    PyObject* root = PyWeakref_GetObject(g_candidates[i].root);
+    if (!g_candidates[i].backward || root == nullptr || root == Py_None) continue;
+    Py_INCREF(root);
+    const Ref kept(root);
+    Call(g_looks.on_mode, "on_mode", {root, optimizer, nullptr, nullptr});
+  }
+}
+
+// ---- backward passes ----
+
+std::uint64_t g_backwards_seen = 0, g_retained = 0;
+std::uint64_t g_retained_told = 0;
+
+bool KeepsGraph(const CallArguments& call) {
+  const std::size_t count = ArgCount(call.nargsf);
+  // (tensors, gradients, retain_graph, ...), as Tensor.backward gives them.
+  if (count > 2) return call.args[2] == Py_True;
+  const Py_ssize_t named = call.kwnames == nullptr ? 0 : PyTuple_Size(call.kwnames);
+  for (Py_ssize_t i = 0; i < named; ++i) {
+    if (PyUnicode_CompareWithASCIIString(PyTuple_GetItem(call.kwnames, i), "retain_graph") == 0) {
+      return call.args[count + static_cast<std::size_t>(i)] == Py_True;
+    }
+  }
+  return false;
+}
+
+void TellRetained() {
+  g_retained_told = g_retained;
+  char data[96];
+  const int length = std::snprintf(data, sizeof data, R"({"calls":%llu,"backwards":%llu})",
+                                   static_cast<unsigned long long>(g_retained),
+                                   static_cast<unsigned long long>(g_backwards_seen));
+  tt_event(tt_name("backward.retained", 17), TT_INFO, 0, nullptr, 0, data,
+           static_cast<std::size_t>(length));
+}
+
+// ---- schedulers ----
+
+struct Scheduler {
+  PyObject* scheduler = nullptr;  ///< Owned weak reference; null: a free place.
+  std::uint64_t calls = 0;
+  bool epoch = false;  ///< It was given the epoch.
+};
+std::array<Scheduler, 8> g_schedulers;
+
+void TellScheduler(const Scheduler& scheduler, PyObject* object) {
+  const Ref number(PyLong_FromSsize_t(&scheduler - g_schedulers.data()));
+  const Ref calls(PyLong_FromUnsignedLongLong(scheduler.calls));
+  Call(g_looks.on_scheduler, "on_scheduler",
+       {object, number.get(), calls.get(), scheduler.epoch ? Py_True : Py_False});
+}
+
+/// finish_loop(): the process ends; what is told then.
+PyObject* FinishLoop(PyObject*, PyObject*) {
+  if (g_recording != Recording::kOn) return None();
+  if (g_retained > g_retained_told) TellRetained();
+  for (const Scheduler& scheduler : g_schedulers) {
+    if (scheduler.scheduler == nullptr || scheduler.calls == 0) continue;
+    PyObject* object = PyWeakref_GetObject(scheduler.scheduler);
+    Py_INCREF(object);
+    const Ref kept(object);
+    TellScheduler(scheduler, object);
+  }
+  return None();
+}
+
+/// optimizer_steps(optimizer) -> how often it has stepped, None where that is not known.
+PyObject* OptimizerSteps(PyObject*, PyObject* optimizer) {
+  std::uint32_t steps = 0;
+  return StepsOf(optimizer, &steps) ? PyLong_FromUnsignedLong(steps) : None();
+}
+
+struct Slot {
+  const char* name;
+  PyObject** object;
+};
+
+/// configure_loop(**callbacks): see Looks.
+PyObject* ConfigureLoop(PyObject*, PyObject*, PyObject* kwargs) {
+  const Slot slots[] = {
+      {"on_mode", &g_looks.on_mode},
+      {"on_parameters", &g_looks.on_parameters},
+      {"on_loss_function", &g_looks.on_loss_function},
+      {"on_scheduler", &g_looks.on_scheduler},
+  };
+  PyObject *key = nullptr, *value = nullptr;
+  Py_ssize_t position = 0;
+  while (kwargs != nullptr && PyDict_Next(kwargs, &position, &key, &value) != 0) {
+    const Slot* found = nullptr;
+    for (const Slot& slot : slots) {
+      if (PyUnicode_CompareWithASCIIString(key, slot.name) == 0) found = &slot;
+    }
+    if (found == nullptr) {
+      PyErr_Format(PyExc_TypeError, "_probe.configure_loop: cannot take %R", key);
+      return nullptr;
+    }
+    Py_INCREF(value);
+    PyObject* old = *found->object;
+    *found->object = value == Py_None ? nullptr : value;
+    Py_XDECREF(old);
+  }
+  return None();
+}
+
+}  // namespace
+
+void LoopForward(PyObject* module) {
+  if (!g_mode_due) return;
+  const ErrorGuard guard;
+  std::size_t at = 0;
+  while (at < g_candidate_count && PyWeakref_GetObject(g_candidates[at].root) != module) ++at;
+  if (at < g_candidate_count || at == g_candidates.size()) return;
+  PyObject* root = PyWeakref_NewRef(module, nullptr);
+  if (root == nullptr) {
+    DropError();
+    return;
+  }
+  g_candidates[g_candidate_count++] = {root, false};
+}
+
+void LoopBackward(const CallArguments& call, bool scaled) {
+  const std::uint64_t seen = g_backwards_seen++;
+  for (std::size_t i = 0; i < g_candidate_count; ++i) g_candidates[i].backward = true;
+  if (KeepsGraph(call)) [[unlikely]] {
+    if (g_retained++ == 0) TellRetained();
+  }
+  if (seen >= kFirstLooks && seen % kLossEvery != 0) return;
+  if (ArgCount(call.nargsf) == 0) return;
+  Call(g_looks.on_loss_function, "on_loss_function",
+       {call.args[0], scaled ? Py_True : Py_False, nullptr, nullptr});
+}
+
+void LoopOptimizer(PyObject* optimizer) {
+  std::uint32_t steps = 0;
+  // The first three, then each time that there are twice as many.
+  if (StepsOf(optimizer, &steps) && (steps < 3 || (steps >= 15 && (steps & (steps + 1)) == 0)))
+      [[unlikely]] {
+    Call(g_looks.on_parameters, "on_parameters", {optimizer, nullptr, nullptr, nullptr});
+  }
+  if (g_candidate_count > 0) {
+    TellModes(optimizer);
+    ForgetCandidates();
+  }
+  ++g_optimizer_steps;
+  g_mode_due = g_optimizer_steps < kFirstLooks || g_optimizer_steps % kModeEvery == 0;
+}
+
+void LoopSchedule(const CallArguments& call) {
+  const std::size_t count = ArgCount(call.nargsf);
+  if (count == 0) return;
+  const ErrorGuard guard;
+  PyObject* object = call.args[0];
+  Scheduler* scheduler = nullptr;
+  Scheduler* free = nullptr;
+  for (Scheduler& each : g_schedulers) {
+    PyObject* known = each.scheduler != nullptr ? PyWeakref_GetObject(each.scheduler) : nullptr;
+    if (known == object) scheduler = &each;
+    if (known == nullptr && free == nullptr) free = &each;
+  }
+  if (scheduler == nullptr) {
+    if (free == nullptr) return;
+    PyObject* reference = PyWeakref_NewRef(object, nullptr);
+    if (reference == nullptr) {
+      DropError();
+      return;
+    }
+    *free = {reference, 0, false};
+    scheduler = free;
+  }
+  ++scheduler->calls;
+  const Py_ssize_t named = call.kwnames == nullptr ? 0 : PyTuple_Size(call.kwnames);
+  for (Py_ssize_t i = 0; i < named; ++i) {
+    scheduler->epoch = scheduler->epoch || PyUnicode_CompareWithASCIIString(
+                                               PyTuple_GetItem(call.kwnames, i), "epoch") == 0;
+  }
+  // step(epoch), but step(metrics) of the one that waits for a plateau: its adapter knows which.
+  scheduler->epoch = scheduler->epoch || count > 1;
+  if (scheduler->calls == 1 || scheduler->calls == 10 || scheduler->calls == 100) {
+    TellScheduler(*scheduler, object);
+  }
+}
+
+void ForgetLoop() {
+  ForgetCandidates();
+  for (Scheduler& scheduler : g_schedulers) {
+    const Ref object(scheduler.scheduler);
+    scheduler = {};
+  }
+  g_mode_due = true;
+  g_optimizer_steps = g_backwards_seen = g_retained = g_retained_told = 0;
+}
+
+PyMethodDef g_torch_loop_functions[] = {
+    {"configure_loop", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(ConfigureLoop)),
+     METH_VARARGS | METH_KEYWORDS, "configure_loop(**callbacks)"},
+    {"finish_loop", FinishLoop, METH_NOARGS, "finish_loop(): the process ends"},
+    {"optimizer_steps", OptimizerSteps, METH_O, "optimizer_steps(optimizer) -> int or None"},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+}  // namespace telltale::native

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether an optimizer has the parameters that are trained: those of models that were called, and with a gradient."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+from ..._native import probe
+from ..._session import on_wake
+from . import events, modules, optim, tensors
+
+_MAX_EVENTS = 8
+_MAX_NAMES = 8
+# Looks before anything is told.
+_FEWEST = 3
+
+
+class _Known:
+    """What is known of an optimizer. No reference is held to a parameter."""
+
+    def __init__(self, optimizer: Any) -> None:
+        self.optimizer = weakref.ref(optimizer)
+        self.looks = 0
+        self.told = 0
+        self.facts: dict[str, Any] = {}
+        # id of each parameter that has had a gradient.
+        self.had: set[int] = set()
+
+
+# id(optimizer) -> what is known of it
+_known: dict[int, _Known] = {}
+
+
+def _parameters(optimizer: Any) -> Iterator[Any]:
+    for group in optimizer.param_groups:
+        parameters = group["params"]
+        # What can be gone through only once is left to the optimizer.
+        if iter(parameters) is not parameters:
+            yield from parameters
+
+
+def _of_models() -> dict[int, Any]:
+    """The parameters of models that were called, by id."""
+    found: dict[int, Any] = {}
+    for known in modules.roots():
+        root = known.reference()
+        if root is not None:
+            found.update((id(parameter), parameter) for parameter in root.parameters())
+    return found
+
+
+def _elements(parameters: list[Any]) -> int:
+    return sum(int(parameter.numel()) for parameter in parameters)
+
+
+def _names(parameters: list[Any]) -> list[str]:
+    names = modules.Names() if parameters else None
+    return [(names.of(parameter) if names else None) or "?" for parameter in parameters[:_MAX_NAMES]]
+
+
+def _facts(optimizer: Any, known: _Known) -> dict[str, Any]:
+    own = list(_parameters(optimizer))
+    of_models = _of_models()
+    owned = {id(parameter) for each in optim.living() for parameter in _parameters(each)}
+    owned.update(id(parameter) for parameter in own)
+    trainable = [parameter for parameter in of_models.values() if parameter.requires_grad]
+    frozen = [parameter for parameter in of_models.values() if not parameter.requires_grad]
+    outside = [each for each in trainable if id(each) not in owned and each.grad is not None]
+    return {
+        "class": type(optimizer).__name__,
+        "parameters": len(own),
+        "without_gradient": sum(id(parameter) not in known.had for parameter in own),
+        "in_called_models": sum(id(parameter) in of_models for parameter in own),
+        "model_parameters": len(trainable),
+        "outside": len(outside),
+        "outside_elements": _elements(outside),
+        "outside_names": _names(outside),
+        "frozen": len(frozen),
+        "frozen_names": _names(frozen),
+    }
+
+
+def on_parameters(optimizer: Any) -> None:
+    """An optimizer is about to step, for one of the first times, or as often again as when it was looked at last."""
+    known = _known.get(id(optimizer))
+    if known is None or known.optimizer() is not optimizer:
+        for key in [key for key, old in _known.items() if old.optimizer() is None]:
+            del _known[key]
+        known = _known[id(optimizer)] = _Known(optimizer)
+    if known.told >= _MAX_EVENTS:
+        return
+    known.looks += 1
+    with tensors.undisturbed():
+        living = set()
+        for parameter in _parameters(optimizer):
+            living.add(id(parameter))
+            if parameter.grad is not None:
+                known.had.add(id(parameter))
+        known.had &= living
+        if known.looks < _FEWEST:
+            return
+        facts = _facts(optimizer, known)
+    if facts == known.facts:
+        return
+    known.facts = facts
+    known.told += 1
+    events.emit("optimizer.parameters", facts["class"], {**facts, "looks": known.looks})
+
+
+def _awake(_: int) -> None:
+    _known.clear()
+
+
+def install(_: ModuleType) -> None:
+    on_wake(_awake)
+    probe.configure_loop(on_parameters=tensors.careful(on_parameters))
