@@ -43,6 +43,7 @@ def main() -> None:
         (nn.Module, "__call__"),
         (torch.autograd, "backward"),
         (torch.optim.SGD, "step"),
+        (torch.optim.Optimizer, "zero_grad"),
     ]
     hooks = [(owner, name, vars(owner)[name]) for owner, name in places]
     if any(type(hook).__name__ != "Hook" for _, _, hook in hooks):

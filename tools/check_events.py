@@ -24,7 +24,7 @@ WRITTEN_CXX = (
 )
 READ_CXX = (re.compile(r'\b(?:row|event)(?:\.|->)kind\s*[!=]=\s*"([^"]+)"'),)
 # The binding's calls that write a kind of their own.
-WRITTEN_NATIVE = (re.compile(r'"(plan\.request)"'),)
+WRITTEN_NATIVE = (re.compile(r'"(plan\.request)"'), re.compile(r'\btt_event\(\s*tt_name\("([^"]+)"'))
 WRITTEN_PYTHON = (re.compile(r'\b(?:probe\.event|_?emit|_say)\(\s*"([^"]+)"'),)
 
 

@@ -12,6 +12,7 @@
 #include "seen_cache.h"
 #include "spans.h"
 #include "state.h"
+#include "torch_batches.h"
 #include "torch_capture.h"
 #include "torch_gradients.h"
 #include "torch_loop.h"
@@ -456,10 +457,13 @@ PyObject* Next(PyObject* self, PyObject* const* args, std::size_t nargsf, PyObje
   PhaseBorder(TT_PHASE_DATA_WAIT, true);
   PyObject* batch = CallOriginal(self, args, nargsf, kwnames);
   PhaseBorder(TT_PHASE_DATA_WAIT, false);
-  if (batch != nullptr) {
-    tt_fetch_end(BatchSize(batch));
-  } else {
-    tt_fetch_end(PyErr_ExceptionMatches(PyExc_StopIteration) != 0 ? -1 : 0);
+  const std::int64_t size = batch != nullptr ? BatchSize(batch) : 0;
+  const bool ended = batch == nullptr && PyErr_ExceptionMatches(PyExc_StopIteration) != 0;
+  tt_fetch_end(ended ? -1 : size);
+  if (ArgCount(nargsf) > 0) {
+    const OwnTime own;
+    BatchComes(args[0], batch, size, ended);
+    own.Account();
   }
   return batch;
 }
@@ -474,6 +478,7 @@ PyObject* Iter(PyObject* self, PyObject* const* args, std::size_t nargsf, PyObje
   tt_phase_begin(TT_PHASE_DATA_WAIT);
   PyObject* iterator = CallOriginal(self, args, nargsf, kwnames);
   tt_phase_end(TT_PHASE_DATA_WAIT);
+  if (iterator != nullptr) LoaderIterates(args[0], iterator);
   return iterator;
 }
 

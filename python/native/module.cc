@@ -13,6 +13,7 @@
 #include "span.h"
 #include "spans.h"
 #include "state.h"
+#include "torch_batches.h"
 #include "torch_capture.h"
 #include "torch_loop.h"
 #include "values.h"
@@ -352,7 +353,8 @@ extern "C" __attribute__((visibility("default"))) PyObject* PyInit__probe() {
   if (hook == nullptr || span == nullptr || !AddCaptureFunctions(module) ||
       !AddWindowFunctions(module) || !AddSpanFunctions(module) || !InitItems() ||
       !InitTorchCapture() || PyModule_AddFunctions(module, g_torch_capture_functions) != 0 ||
-      PyModule_AddFunctions(module, g_torch_loop_functions) != 0 ||
+      PyModule_AddFunctions(module, g_torch_loop_functions) != 0 || !InitTorchBatches() ||
+      PyModule_AddFunctions(module, g_torch_batches_functions) != 0 ||
       PyModule_AddObject(module, "Hook", hook) != 0 ||
       PyModule_AddObject(module, "Span", span) != 0) {
     Py_DECREF(module);

@@ -11,6 +11,7 @@
 #include "hook.h"
 #include "items.h"
 #include "spans.h"
+#include "torch_batches.h"
 #include "torch_capture.h"
 #include "torch_gradients.h"
 #include "torch_loop.h"
@@ -196,6 +197,7 @@ void AfterForkInChild() {
   ForgetSpans();
   ForgetItems();
   ForgetCopies();
+  ForgetBatches();
   ForgetGradients();
   ForgetLoop();
 }

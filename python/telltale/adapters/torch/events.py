@@ -16,7 +16,9 @@ from ..._native import note, probe
 from ..._session import TRAINER, on_wake
 
 _torch: Any = None
-_loaders: weakref.WeakSet[Any] = weakref.WeakSet()
+# Loader -> its number, from 1
+_loaders: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+_loader_count = 0
 _optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
 _unhooked: list[str] = []
 
@@ -87,6 +89,7 @@ def device_seen() -> None:
 
 
 def _framework(kind: int) -> None:
+    global _loader_count
     if kind != TRAINER:
         return
     _tell_framework()
@@ -94,6 +97,7 @@ def _framework(kind: int) -> None:
         probe.event("adapter.part_missing", 1, "torch", reason[:1000], "")
     # A forked trainer tells of its own.
     _loaders.clear()
+    _loader_count = 0
     _optimizers.clear()
 
 
@@ -135,28 +139,38 @@ def optimizer(optimizer_: Any) -> None:
     )
 
 
+def length_of(dataset: Any) -> int | None:
+    """How many samples a data set has; None where it does not know."""
+    try:
+        return len(dataset)
+    except Exception:  # An iterable dataset has none.
+        return None
+
+
+def loader_id(loader_: Any) -> int:
+    """The number of a loader that was told of; 0: none."""
+    return _loaders.get(loader_, 0)
+
+
 def loader(loader_: Any) -> None:
     """The first iterator of a data loader."""
+    global _loader_count
     if loader_ in _loaders:
         return
-    _loaders.add(loader_)
-    dataset = loader_.dataset
-    try:
-        length = len(dataset)
-    except Exception:  # An iterable dataset has none.
-        length = None
+    _loader_count += 1
+    _loaders[loader_] = _loader_count
     emit(
         "dataloader",
-        f"loader:{len(_loaders)}",
+        f"loader:{_loader_count}",
         {
-            "loader_id": len(_loaders),
+            "loader_id": _loader_count,
             "workers": loader_.num_workers,
             "batch_size": loader_.batch_size,
             "pin_memory": bool(loader_.pin_memory),
             "prefetch_factor": loader_.prefetch_factor if loader_.num_workers else None,
             "persistent_workers": bool(loader_.persistent_workers),
-            "dataset": type(dataset).__name__,
-            "length": length,
+            "dataset": type(loader_.dataset).__name__,
+            "length": length_of(loader_.dataset),
         },
     )
 
