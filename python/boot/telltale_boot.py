@@ -180,7 +180,30 @@ def install():
         return
     _installed = True
     started_ns = _now()
+    _tell_at_exit()
     sys.meta_path.insert(0, _Finder(directory))
+
+
+def _tell_at_exit():
+    # Of a process that loads nothing of ours an exception that ends it is told too. First here, so that the
+    # program's own handlers run before, as they would without us.
+    import atexit
+
+    def tell():
+        if getattr(sys, "last_value", None) is None:
+            return
+        try:
+            package = _package()
+            if package + "._exceptions" in sys.modules:
+                return
+            __import__(package + "._exceptions")
+            exceptions = sys.modules[package + "._exceptions"]
+            exceptions.tell_last()
+            sys.modules[package + "._session"].finish()
+        except Exception as error:
+            note("exceptions: {}: {}".format(type(error).__name__, error))
+
+    atexit.register(tell)
 
 
 def route_children(boot_file):

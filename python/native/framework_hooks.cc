@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 
+#include "exceptions.h"
 #include "hook.h"
 #include "items.h"
 #include "module_spans.h"
@@ -769,6 +770,10 @@ Vectorcall HookFunction(HookKind kind) {
       return Schedule;
     case HookKind::kSeen:
       return Seen;
+    case HookKind::kCaught:
+      return Caught;
+    case HookKind::kMakesCaught:
+      return MakesCaught;
     case HookKind::kNewGroup:
     case HookKind::kCount:
       break;

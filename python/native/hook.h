@@ -16,25 +16,27 @@ namespace telltale::native {
 /// What is recorded around the call. The names are those of Python's
 /// Hook(original, kind, name=None, least_ns=0, tell=None).
 enum class HookKind : int {
-  kForward = 0,    ///< nn.Module.__call__
-  kBackward = 1,   ///< autograd.backward, which Tensor.backward calls
-  kOptimizer = 2,  ///< Optimizer.step of one class
-  kScaler = 3,     ///< GradScaler.step
-  kScale = 4,      ///< GradScaler.scale
-  kNext = 5,       ///< data loader iterator's __next__
-  kIter = 6,       ///< DataLoader.__iter__
-  kFetch = 7,      ///< dataset fetcher's fetch
-  kCommWait = 8,   ///< collectives
-  kNewGroup = 9,   ///< init_process_group
-  kLoss = 10,      ///< functional losses
-  kTrace = 11,     ///< torch.jit's tracers
-  kTimed = 12,     ///< anything that is worth a span of its own: writing a checkpoint
-  kMove = 13,      ///< Tensor.to and its like: copies between the host and a device
-  kClear = 14,     ///< zero_grad of optimizers and modules
-  kRescale = 15,   ///< GradScaler.update
-  kSchedule = 16,  ///< a scheduler's step; with a name: what calls it and is none
-  kSeen = 17,      ///< anything of which it is asked whether it was called
-  kCount = 18,
+  kForward = 0,       ///< nn.Module.__call__
+  kBackward = 1,      ///< autograd.backward, which Tensor.backward calls
+  kOptimizer = 2,     ///< Optimizer.step of one class
+  kScaler = 3,        ///< GradScaler.step
+  kScale = 4,         ///< GradScaler.scale
+  kNext = 5,          ///< data loader iterator's __next__
+  kIter = 6,          ///< DataLoader.__iter__
+  kFetch = 7,         ///< dataset fetcher's fetch
+  kCommWait = 8,      ///< collectives
+  kNewGroup = 9,      ///< init_process_group
+  kLoss = 10,         ///< functional losses
+  kTrace = 11,        ///< torch.jit's tracers
+  kTimed = 12,        ///< anything that is worth a span of its own: writing a checkpoint
+  kMove = 13,         ///< Tensor.to and its like: copies between the host and a device
+  kClear = 14,        ///< zero_grad of optimizers and modules
+  kRescale = 15,      ///< GradScaler.update
+  kSchedule = 16,     ///< a scheduler's step; with a name: what calls it and is none
+  kSeen = 17,         ///< anything of which it is asked whether it was called
+  kCaught = 18,       ///< a function that is called while an exception is handled
+  kMakesCaught = 19,  ///< a function that makes such a one
+  kCount = 20,
 };
 
 struct HookObject {
@@ -43,7 +45,8 @@ struct HookObject {
   PyObject* weak_references;  ///< torch.compile keeps some to the functions that it reads.
   PyObject* name;  ///< Owned, interned, or null: of the span; of kFetch the attribute that holds
                    ///< what items are taken of.
-  PyObject* tell;  ///< Owned or null: (args, kwargs, ns) after a call of kTimed.
+  PyObject* tell;  ///< Owned or null: (args, kwargs, ns) after a call of kTimed; (exception) before
+                   ///< one of kCaught.
   std::uint64_t least_ns;             ///< Of kTimed and kMove: what took less has no span.
   std::uint64_t calls, bytes, ticks;  ///< Of kCommWait: of this process so far.
   std::uint32_t epoch;                ///< g_epoch to which these belong; of another they are zero.

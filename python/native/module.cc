@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "capture.h"
+#include "exceptions.h"
 #include "hook.h"
 #include "items.h"
 #include "py_api.h"
@@ -321,6 +322,7 @@ PyMethodDef g_functions[] = {
     {"compute_stats", Fast(ComputeStats), METH_FASTCALL, "compute_stats(address, count, dtype)"},
     {"hook_totals", HookTotals, METH_O, "hook_totals(hook) -> (calls, bytes, ns)"},
     {"hook_calls", HookCalls, METH_O, "hook_calls(hook) -> int"},
+    {"on_uncaught", OnUncaught, METH_O, "on_uncaught(callback) -> bool; callback(exception)"},
     {"copy_totals", CopyTotalsOf, METH_O, "copy_totals(to_host) -> (calls, bytes, ns)"},
     {"configure", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(Configure)),
      METH_VARARGS | METH_KEYWORDS, "configure(**callbacks)"},

@@ -77,9 +77,10 @@ class _NoSpan:
 _NO_SPAN = _NoSpan()
 
 if _probe is not None:
-    from . import _session, _stacks
+    from . import _exceptions, _session, _stacks
 
     _session.start()
+    _exceptions.install()
     _stacks.install()
     span = _probe.span
 else:

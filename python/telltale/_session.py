@@ -8,7 +8,7 @@ import os
 import sys
 from typing import Any, Callable
 
-from . import _spans
+from . import _exceptions, _spans
 from ._native import note, probe
 
 TRAINER, WORKER, OTHER = 0, 1, 2
@@ -119,6 +119,7 @@ def _wake(hint: int, forked: int) -> int:
     util = sys.modules.get("multiprocessing.util")
     if util is not None:
         util.Finalize(None, finish, exitpriority=1)
+    _exceptions.watch_multiprocessing()
     return kind
 
 
@@ -139,6 +140,14 @@ def finish() -> None:
             note(f"finish failed: {error}")
 
 
+def _after_fork() -> None:
+    probe.after_fork()
+    try:
+        _exceptions.watch_multiprocessing()
+    except Exception as error:
+        note(f"after fork: {type(error).__name__}: {error}")
+
+
 def start() -> None:
     """Connects the binding with this process, once."""
     global _started
@@ -146,12 +155,13 @@ def start() -> None:
         return
     _started = True
     probe.configure(on_wake=_wake, on_awake=notify_awake, decorate=_decorate, on_border=_border)
-    os.register_at_fork(after_in_child=probe.after_fork)
+    os.register_at_fork(after_in_child=_after_fork)
     try:
         _spans.install(on_wake)
     except Exception as error:
         note(f"spans: {type(error).__name__}: {error}")
     atexit.register(finish)
+    atexit.register(_exceptions.at_exit)
 
 
 def _decorate(name: str, function: Any) -> Any:

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "agent/capture.h"
+#include "agent/exit_facts.h"
 #include "agent/outbox.h"
 #include "agent/own_cpu.h"
 #include "agent/producer.h"
@@ -100,7 +101,9 @@ class Agent {
         supervisor_(options_.supervisor != 0 ? options_.supervisor : ::getppid()),
         raw_(folder, writer_->RecoveredPositions()),
         look_back_(options_.look_back_bytes),
-        stopper_([this](const Uuid& uuid) { return StopMarkOf(uuid); }) {
+        stopper_([this](const Uuid& uuid) { return StopMarkOf(uuid); }),
+        exit_facts_(options_.system_root.empty() ? "/" : options_.system_root + "/",
+                    [this] { return sampler_->OomKills(); }) {
     for (const format::RingPosition& position : writer_->RecoveredPositions()) {
       recovered_[position.producer].push_back(position);
     }
@@ -180,6 +183,7 @@ class Agent {
   /// The supervisor hands them to no agent any more: the next batch drops their positions.
   std::vector<Uuid> released_;
 
+  ExitFacts exit_facts_;
   Outbox outbox_;
   Ledger ledger_;
   std::unique_ptr<StringPool> pool_ = std::make_unique<StringPool>();
@@ -457,6 +461,7 @@ void Agent::StartAttempt(std::uint32_t attempt, std::int32_t pid, std::int64_t t
   training_pid_ = pid;
   training_ticks_ = static_cast<std::uint64_t>(std::max<std::int64_t>(0, ticks));
   sampler_->SetRoots({pid});
+  exit_facts_.Begin();
   attempt_ended_ = Marked({}, kAttemptMarkRing, attempt * 2 + 1);
   if (Marked({}, kAttemptMarkRing, attempt * 2)) return;
   PendingEvent event;
@@ -492,6 +497,7 @@ void Agent::EndAttempt(const ProcessExit& exit, bool known) {
     event.message = fmt::format("attempt {} ended, how is not known", attempt_);
   }
   data["by_supervisor"] = known;
+  exit_facts_.AddTo(exit, &data);
   if (!stopper_.reason().empty()) {
     data["stopped"] = ParseOrderedJson(stopper_.reason());
     event.message += fmt::format(": stopped by {}: {}", data["stopped"].value("who", ""),
@@ -516,7 +522,8 @@ void Agent::CheckLives() {
     if (producer->ended() && !producer->exit_said) {
       const auto exit = producer->Exit();
       if (exit || now - producer->ended_at_ns > patience_ns || end_run_) {
-        outbox_.Add(producer->ExitEvent(exit, RunNow()));
+        outbox_.Add(
+            producer->ExitEvent(exit, producer->ended_at_ns + offset_ns_, RunNow(), exit_facts_));
       }
     }
     if (auto event = producer->DisabledEvent(RunNow())) outbox_.Add(*std::move(event));

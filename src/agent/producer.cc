@@ -184,13 +184,16 @@ PendingEvent Producer::StartEvent(std::int64_t monotonic_to_run_ns, std::int64_t
   return event;
 }
 
-PendingEvent Producer::ExitEvent(const std::optional<ProcessExit>& exit, std::int64_t now_ns) {
+PendingEvent Producer::ExitEvent(const std::optional<ProcessExit>& exit, std::int64_t ended_ns,
+                                 std::int64_t now_ns, const ExitFacts& facts) {
   const channel::ProducerInfo& info = consumer_->info();
   PendingEvent event = NewEvent("process.exit", kProcessMarkRing, 2, now_ns);
   event.message = fmt::format("{} {} ended", KindName(info.kind), info.pid);
   nlohmann::ordered_json data = {{"pid", info.pid}, {"uuid", Hex(info.uuid)}};
   if (exit && exit->exit_code) data["exit_code"] = *exit->exit_code;
   if (exit && exit->signal) data["signal"] = *exit->signal;
+  data["ended_ns"] = ended_ns;
+  if (exit) facts.AddTo(*exit, &data);
   event.data = Dump(data);
   exit_said = true;
   return event;

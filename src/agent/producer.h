@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "agent/exit_facts.h"
 #include "agent/outbox.h"
 #include "agent/quiet.h"
 #include "base/process.h"
@@ -70,7 +71,9 @@ class Producer {
   std::optional<ProcessExit> Exit() const { return PidfdExit(pidfd_.get()); }
 
   PendingEvent StartEvent(std::int64_t monotonic_to_run_ns, std::int64_t now_ns);
-  PendingEvent ExitEvent(const std::optional<ProcessExit>& exit, std::int64_t now_ns);
+  /// `ended_ns`: run clock, when the end was seen.
+  PendingEvent ExitEvent(const std::optional<ProcessExit>& exit, std::int64_t ended_ns,
+                         std::int64_t now_ns, const ExitFacts& facts);
   /// The event "probe.disabled", once, when the probe has switched itself off.
   std::optional<PendingEvent> DisabledEvent(std::int64_t now_ns);
   /// The event "producer.left", once: it lives on when the recording ends.

@@ -57,6 +57,7 @@ struct Args {
   bool quiet = false;
   bool json = false;
   bool no_serve = false;
+  bool no_exception_text = false;
   std::string otlp;
   StackFlags stacks;
   PlanFlags plan;
@@ -308,6 +309,7 @@ int Run(const Args& args, std::vector<std::string> training, const std::string& 
   options.look_back_bytes = look_back.value();
   options.quiet = args.quiet;
   options.serve = !args.no_serve;
+  options.exception_text = !args.no_exception_text;
   options.otlp = args.otlp;
   options.stacks = *stacks;
   std::error_code error;
@@ -358,6 +360,9 @@ void RegisterRun(CLI::App& app, Context* context) {
           "Write the document of `check --json` to RUN/verdict.json at the end; with "
           "--explain-plan and no command, print the plan as JSON");
   AddFlag(command, "--no-serve", args->no_serve, "Start no live page");
+  AddFlag(command, "--no-exception-text", args->no_exception_text,
+          "Of exceptions that end the training record type and line, not the text: it may hold "
+          "values");
   AddOption(command, "--otlp", args->otlp,
             "Push metrics to this OTLP/HTTP endpoint while the run goes on, as "
             "`export otlp --follow` does");

@@ -80,11 +80,12 @@ void CgroupSource::Resolve() {
   if (Watch(folder, second ? "memory.events" : "memory.failcnt", &memory_hits_)) {
     memory_hits_rate_ = {};
   }
-  Watch(second ? std::string() : folder, "memory.oom_control", &memory_kills_);
   Watch(second ? folder : std::string(), "memory.swap.current", &memory_swap_);
   Watch(FolderOf(tasks, places.pids), "pids.current", &tasks_);
-  // Version 1 keeps none.
   const std::string& own = FolderOf(std::nullopt, places.memory);
+  // It counts those of this group alone, whichever group has the limit.
+  Watch(second ? std::string() : own, "memory.oom_control", &memory_kills_);
+  // Version 1 keeps none.
   const auto watch_pressure = [&](const char* name, WatchedPressure* pressure) {
     if (Watch(second ? own : std::string(), name, &pressure->watched)) pressure->values.Reset();
   };
@@ -197,6 +198,12 @@ void CgroupSource::SampleMemory(std::string_view subject, bool slow, RowSink* si
     if (reading.ok) kills = Keyed(reading.text, "oom_kill");
   }
   if (kills) sink->Emit(MetricId::kCgroupOomKills, subject, static_cast<double>(*kills));
+}
+
+std::optional<std::uint64_t> CgroupSource::OomKills() {
+  if (memory_version_ == 0 || gone_) Resolve();
+  const Reading reading = Read(memory_version_ == 2 ? &memory_hits_ : &memory_kills_);
+  return reading.ok ? Keyed(reading.text, "oom_kill") : std::nullopt;
 }
 
 void CgroupSource::SampleTasks(std::string_view subject, RowSink* sink) {

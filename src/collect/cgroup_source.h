@@ -18,6 +18,9 @@ class CgroupSource final : public Source {
   /// Whose group; this process's own before the first call.
   void SetProcess(int pid);
   void Sample(RowSink* sink) override;
+  /// Processes of the group that the kernel's out-of-memory killer has ended so far; none where it
+  /// does not count them.
+  std::optional<std::uint64_t> OomKills();
 
  private:
   /// A file of one folder that stays open until the folder is another, or the group was: one that

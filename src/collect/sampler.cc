@@ -95,6 +95,10 @@ class SamplerImpl final : public Sampler {
     context_.counters.rows += out->size() - before;
   }
 
+  std::optional<std::uint64_t> OomKills() override {
+    return cgroup_ == nullptr ? std::nullopt : cgroup_->OomKills();
+  }
+
   std::vector<SystemEvent> TakeEvents() override { return std::exchange(context_.events, {}); }
 
   const SamplerCounters& counters() const override { return context_.counters; }

@@ -10,6 +10,7 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -72,6 +73,10 @@ class Sampler {
   /// `monotonic_to_run_ns`; seq is left 0. Strings of the rows are static or interned in `pool`.
   virtual void Sample(std::int64_t monotonic_to_run_ns, StringPool* pool,
                       std::vector<format::MetricRow>* out) = 0;
+
+  /// Processes of the training's control group that the kernel's out-of-memory killer has ended so
+  /// far, read now; none where the kernel does not count them.
+  virtual std::optional<std::uint64_t> OomKills() = 0;
 
   /// What has happened since the last call.
   virtual std::vector<SystemEvent> TakeEvents() = 0;

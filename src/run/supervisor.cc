@@ -200,7 +200,8 @@ std::vector<std::string> Supervisor::Environment() const {
     const std::string_view entry = *at;
     if (entry.starts_with("TELLTALE_SOCKET=") || entry.starts_with("TELLTALE_RUN=") ||
         entry.starts_with("TELLTALE_ATTEMPT=") || entry.starts_with("TELLTALE_PROBE_LOG=") ||
-        entry.starts_with("TELLTALE_PYTHON_DIR=") || entry.starts_with("TELLTALE_PTRACER=")) {
+        entry.starts_with("TELLTALE_PYTHON_DIR=") || entry.starts_with("TELLTALE_PTRACER=") ||
+        (!options_.exception_text && entry.starts_with("TELLTALE_EXCEPTION_TEXT="))) {
       continue;
     }
     if (constexpr std::string_view kKey = "PYTHONPATH="; entry.starts_with(kKey)) {
@@ -215,6 +216,7 @@ std::vector<std::string> Supervisor::Environment() const {
   out.push_back("TELLTALE_RUN=" + run_.path().string());
   out.push_back(fmt::format("TELLTALE_ATTEMPT={}", run_.attempt()));
   out.push_back("TELLTALE_PROBE_LOG=" + (run_.path() / "logs" / "probe.log").string());
+  if (!options_.exception_text) out.emplace_back("TELLTALE_EXCEPTION_TEXT=0");
   // Yama lets a process be read by its parents, or by whom it names and their children.
   if (!options_.stacks.empty() && YamaScope() == 1) {
     out.push_back(fmt::format("TELLTALE_PTRACER={}", ::getpid()));

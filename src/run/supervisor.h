@@ -23,6 +23,7 @@ struct SupervisorOptions {
   std::int64_t interval_ms = 500;
   double overhead_budget = 0.01;                ///< Fraction of step time.
   std::uint64_t look_back_bytes = 32ULL << 20;  ///< Of the agent's look-back ring; 0: none.
+  bool exception_text = true;                   ///< The texts of exceptions are recorded.
   bool quiet = false;
   std::string otlp;  ///< Endpoint that the watcher pushes metrics to; empty: none.
   /// Arguments of `telltale stacks` behind the run; empty: no stacks are sampled.

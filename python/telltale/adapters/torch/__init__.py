@@ -21,6 +21,7 @@ from . import (
     device_phases,
     epochs,
     events,
+    exceptions,
     gradients,
     kineto,
     loggers,
@@ -42,6 +43,7 @@ from . import (
 _PARTS = (
     process,
     events,
+    exceptions,
     tensors,
     device,
     modules,
