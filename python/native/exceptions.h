@@ -13,12 +13,12 @@
 
 namespace telltale::native {
 
-/// Calls the original while an exception is being handled, of which `tell` is told before.
+/// Calls the original while an exception is being handled; tells `tell` that exception before.
 PyObject* Caught(PyObject* self, PyObject* const* args, std::size_t nargsf, PyObject* kwnames);
 /// Calls the original, which makes such a function.
 PyObject* MakesCaught(PyObject* self, PyObject* const* args, std::size_t nargsf, PyObject* kwnames);
 
-/// on_uncaught(callback): it is called with each exception that nobody catches, before that is
+/// on_uncaught(callback): the callback is called with each uncaught exception, before that is
 /// printed. False where this interpreter does not tell.
 PyObject* OnUncaught(PyObject*, PyObject* callback);
 

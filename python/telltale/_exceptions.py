@@ -2,8 +2,8 @@
 """Exceptions that end a process, a thread or a worker: the event process.exception, for RunEnd.
 
 Nothing of the program is replaced that it could see: uncaught exceptions come by the interpreter's audit event
-(native/exceptions.h), those of threads by the function that each thread calls when it ends, those of children of
-multiprocessing by a finalizer, which runs while the exception is on its way. No exception, frame or traceback is
+(native/exceptions.h), exceptions of threads by the function that each thread calls when it ends, exceptions of
+children of multiprocessing by a finalizer, which runs while the exception is on its way. No exception, frame or traceback is
 kept, no variable is read, and no code of the program's is called: of its own types of exceptions only the name and
 those arguments are taken that are text or numbers. With TELLTALE_EXCEPTION_TEXT=0 no text is taken at all.
 
@@ -35,7 +35,7 @@ _READ = 64 << 10
 # An event's data of more than 4 KiB is left out as a whole.
 _MOST_BYTES = 3900
 _MOST_EVENTS = 20
-"""Of one process; what nobody catches at its end is told in any case."""
+"""Of one process; the uncaught exception that ends it is told in any case."""
 
 _worker_finders: list[Callable[[], int | None]] = []
 
@@ -58,7 +58,7 @@ _anchor = _Anchor()
 
 
 def find_worker_with(finder: Callable[[], int | None]) -> None:
-    """Lets an adapter say which worker of a data loader this process is (None: it is none)."""
+    """Lets an adapter say which worker of a data loader this process is (None: another process)."""
     _worker_finders.append(finder)
 
 
@@ -183,8 +183,9 @@ def original_of(text: str) -> dict[str, Any] | None:
         facts["message"] = (last.group("text") or "").rstrip()
     elif again.group("type"):
         facts["type"] = again.group("type")
-    facts["where"] = "spawn" if again.group("place") is None else "worker"
+    facts["where"] = "spawn" if again.group("place") is None else "thread"
     if again.group("worker"):
+        facts["where"] = "worker"
         facts["worker_id"] = int(again.group("worker"))
     return facts
 
@@ -269,7 +270,7 @@ def _tell(exception: BaseException, where: str, **more: Any) -> None:
 
 
 def uncaught(exception: BaseException) -> None:
-    """Nobody has caught it; it is about to be printed."""
+    """An uncaught exception, which is about to be printed."""
     _tell(exception, "main" if _thread()[1] else "thread")
 
 
@@ -285,13 +286,13 @@ def of_worker(exception: BaseException) -> None:
 
 
 def at_exit() -> None:
-    """Where the interpreter has not told what nobody catches: it keeps it until its end."""
+    """Where the interpreter does not tell of uncaught exceptions: it keeps the last one until its end."""
     if not _State.audited:
         tell_last()
 
 
 def tell_last() -> None:
-    """What nobody has caught, if anything, after it was printed."""
+    """The uncaught exception that the interpreter has printed, if there was one."""
     exception = getattr(sys, "last_value", None)
     if isinstance(exception, BaseException):
         _tell(exception, "main")
