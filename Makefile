@@ -16,7 +16,7 @@ QUIET := tools/quiet
 # Under .ci/run each is timed.
 PHASE := tools/phase
 
-.PHONY: help setup page build demo planted verdicts test test-frameworks test-gpu bench overhead level-cost window-cost check asan tsan fuzz fault clean-clone nightly clean
+.PHONY: mutants help setup page build demo planted verdicts test test-frameworks test-gpu bench overhead level-cost window-cost check asan tsan fuzz fault clean-clone nightly clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -67,6 +67,11 @@ test-gpu: ## what is captured on a CUDA device, with GPU_PYTHON's torch and jax 
 	@[ "$(GPU_PYTHON)" != .venv-frameworks/bin/python ] || tools/setup frameworks
 	@$(MAKE) build
 	@TELLTALE_TEST_CUDA=1 XLA_PYTHON_CLIENT_PREALLOCATE=false $(GPU_PYTHON) -m pytest -q tests/gpu tests/frameworks/test_jax.py
+
+mutants: ## comparisons and severities of the rules changed, one at a time: do the rule scripts see it
+	@tools/setup test
+	@$(MAKE) page
+	@tools/mutants $(MUTANTS_ARGS)
 
 fault: ## each kind of kill 20 times; hangs, full disks, terminals, limits, the page over eight hours
 	@tools/setup test

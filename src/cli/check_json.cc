@@ -70,7 +70,10 @@ std::string DocumentText(const nlohmann::ordered_json& document) {
 
 std::string CheckDocument(const report::RunData& data) {
   const rules::Replay& replay = data.replay;
-  nlohmann::ordered_json out = {{"run", RunJson(data)}};
+  nlohmann::ordered_json out = {{"run", RunJson(data)},
+                                {"verdict", report::Verdict(data)},
+                                {"elapsed_seconds", data.elapsed_seconds()},
+                                {"lost_seconds", data.lost_seconds()}};
   out["run_phases"] = nlohmann::ordered_json::array();
   const analysis::RunShares shares = data.summary.run_shares();
   for (std::size_t i = 0; i < analysis::kRunPhaseCount && shares.total > 0; ++i) {

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import soundness
 from waiting import PATIENCE_S, await_helpers
 
 REPO = Path(__file__).resolve().parents[2]
@@ -48,7 +49,9 @@ class Telltale:
     def check(self, run: Path) -> dict[str, Any]:
         done = self("check", run, "--json")
         assert done.returncode in (0, 7), done.stderr
-        return json.loads(done.stdout)
+        document: dict[str, Any] = json.loads(done.stdout)
+        assert soundness.faults(document) == []
+        return document
 
     def rows(self, run: Path, table: str, *args: str) -> list[dict[str, Any]]:
         done = self("query", run, table, "--format", "json", *args)
