@@ -665,6 +665,7 @@ const RuleDesc kRunEndDesc{
     .parameters = {},
     .family = Family::kOwn,
     .example = "The last batch of an epoch has one sample, and BatchNorm raises ValueError.",
+    .standing = {.theme = Theme::kEnd},
 };
 
 std::unique_ptr<Rule> MakeRunEnd(const Parameters&) { return std::make_unique<RunEnd>(); }
