@@ -70,6 +70,8 @@ std::string Phrase(const rules::ActionTaken& taken) {
 std::string Since(const rules::Finding& f) {
   const auto& i = f.incident;
   if (i.first_step <= 10 || i.message.find("since") != std::string::npos) return i.message;
+  // An end has its step in its message, and does not last.
+  if (f.standing.theme == rules::Theme::kEnd) return i.message;
   if (f.open || f.until_end) {
     return fmt::format("{} since step {}", i.message, Thousands(i.first_step));
   }
@@ -263,6 +265,7 @@ std::string ProcessLabel(const analysis::Summary& summary, std::string_view node
 
 std::string SubjectOf(const RunData& data, const rules::Finding& finding) {
   const std::string& subject = finding.incident.subject;
+  if (finding.standing.theme == rules::Theme::kEnd && subject == "run") return {};
   if (data.summary.ranks.size() > 1 || !subject.starts_with("rank ")) return subject;
   const auto comma = subject.find(", ");
   if (comma == std::string::npos) return {};
