@@ -163,8 +163,9 @@ TT_API void tt_optimizer_end(uint64_t optimizer, int skipped,
  * to be cleared. Where the same owner has cleared them before, with a forward and a backward in
  * between and no optimizer call, that was computed for nothing: the step ends as one whose
  * optimizer was skipped (scalar `optimizer.skipped`, 1), with its loss. `kept`: not so this time,
- * the program has changed parameters or taken the gradients for something else. Since 1.6. */
-TT_API void tt_gradients_cleared(uint64_t owner, int kept);
+ * the program has changed parameters or taken the gradients for something else. Returns 1 where the
+ * step ended so, or would have but for `kept`. Since 1.6. */
+TT_API int tt_gradients_cleared(uint64_t owner, int kept);
 /* The gradients of the passes so far were used by the program itself (w -= lr * w.grad): a step,
  * with its loss. Does nothing once an optimizer was called. Before tt_fetch_begin or
  * tt_forward_begin, which then close it. Since 1.6. */

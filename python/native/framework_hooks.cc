@@ -461,11 +461,7 @@ PyObject* Next(PyObject* self, PyObject* const* args, std::size_t nargsf, PyObje
   const std::int64_t size = batch != nullptr ? BatchSize(batch) : 0;
   const bool ended = batch == nullptr && PyErr_ExceptionMatches(PyExc_StopIteration) != 0;
   tt_fetch_end(ended ? -1 : size);
-  if (ArgCount(nargsf) > 0) {
-    const OwnTime own;
-    BatchComes(args[0], batch, size, ended);
-    own.Account();
-  }
+  if (ArgCount(nargsf) > 0) BatchComes(args[0], batch, size, ended);
   return batch;
 }
 

@@ -265,6 +265,7 @@ PyObject* Configure(PyObject*, PyObject*, PyObject* kwargs) {
       {"on_second", &a.on_second, nullptr},
       {"on_item", &a.on_item, nullptr},
       {"on_manual", &a.on_manual, nullptr},
+      {"on_gradient", &a.on_gradient, nullptr},
       {"on_scale", &a.on_scale, nullptr},
       {"decorate", &a.decorate, nullptr},
       {"on_border", &a.on_border, nullptr},

@@ -77,6 +77,7 @@ bool WakeUp(tt_process_kind hint) {
   long kind = hint;
   if (g_adapter.on_wake != nullptr) {
     ErrorGuard guard;
+    const OutsideCompiler outside;
     Ref result(PyObject_CallFunction(g_adapter.on_wake, "ii", static_cast<int>(hint),
                                      static_cast<int>(g_forked)));
     if (result) kind = PyLong_AsLong(result.get());

@@ -51,6 +51,7 @@ struct Adapter {
   PyObject* on_second = nullptr;     ///< (None) a step of training begins; once a second at most
   PyObject* on_manual = nullptr;     ///< (root) -> [(weak reference to a module, name)]: parameters
                                      ///< to look at, where no optimizer steps
+  PyObject* on_gradient = nullptr;   ///< (gradient, ticket) -> answer_gradient, later
   PyObject* on_scale = nullptr;      ///< (scaler) its scale may have changed
   PyObject* on_item = nullptr;       ///< (facts) an item of a batch took far longer than others
   PyObject* decorate = nullptr;      ///< (name, function) -> function inside a span

@@ -209,7 +209,9 @@ void LookAt(Loader* loader, PyObject* batch) {
   Pass& pass = loader->pass;
   Content* content = loader->content;
   if (content == nullptr) return;
+  const OwnTime own;
   const std::uint64_t print = PrintOf(batch, 0);
+  own.Account();
   if (pass.batches == 0) {
     if (print != 0 && loader->first_print != 0 && loader->first_of + 1 == loader->iterators) {
       ++loader->first_looked;

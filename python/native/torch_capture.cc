@@ -38,6 +38,10 @@ constinit Collection g_inputs{"inputs"};
 constinit Collection g_labels{"labels"};
 constinit Collection g_losses{"losses"};
 constinit Collection g_outputs{"outputs"};
+constinit Collection g_predictions{"predictions"};
+
+/// Whether anything is asked for that a loss takes or gives.
+bool WantsOfLosses() { return g_losses.Wanted() || g_labels.Wanted() || g_predictions.Wanted(); }
 
 /// Roots whose training forward was told since g_told_epoch.
 SeenCache g_told_roots;
@@ -220,7 +224,7 @@ int WatchForward(PyObject* module, bool train) {
   if (g_torch.on_forward == nullptr) return 0;
   // Of a training nothing else is to be done at a root's forward; an evaluation's parameters are.
   if (train && WasTold(module) && !g_outputs.Wanted() && !g_activations.Wanted() &&
-      !g_losses.Wanted() && !g_inputs.Wanted() && !g_labels.Wanted()) {
+      !g_inputs.Wanted() && !WantsOfLosses()) {
     return 0;
   }
   const Ref answer(Ask(g_torch.on_forward, "on_forward",
@@ -247,12 +251,12 @@ void TellModule(const CallArguments& call, PyObject* result) {
 }
 
 void TellLossModule(const CallArguments& call, PyObject* result) {
-  if (ArgCount(call.nargsf) == 0 || (!g_losses.Wanted() && !g_labels.Wanted())) return;
+  if (ArgCount(call.nargsf) == 0 || !WantsOfLosses()) return;
   TellCall(g_torch.on_loss, "on_loss", call.args[0], call, 1, result);
 }
 
 void TellLossFunction(PyObject* function, const CallArguments& call, PyObject* result) {
-  if (!g_losses.Wanted() && !g_labels.Wanted()) return;
+  if (!WantsOfLosses()) return;
   TellCall(g_torch.on_function, "on_function", function, call, 0, result);
 }
 
@@ -300,6 +304,7 @@ PyMethodDef g_torch_capture_functions[] = {
     {"forget_optimizers", ForgetOptimizers, METH_NOARGS,
      "forget_optimizers(): on_stats is told of each again"},
     {"watch_optimizer", WatchOptimizer, METH_O, "watch_optimizer(optimizer): it may step later"},
+    {"answer_gradient", AnswerGradient, METH_VARARGS, "answer_gradient(ticket, stays)"},
     {"tell_optimizer", TellOptimizerFunction, METH_O, "tell_optimizer(optimizer)"},
     {"configure_torch", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(ConfigureTorch)),
      METH_VARARGS | METH_KEYWORDS, "configure_torch(**values)"},

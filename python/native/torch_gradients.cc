@@ -58,8 +58,8 @@ PyObject* Gradient(PyObject* parameter) {
 enum class Fate { kUnknown, kCleared, kStays };
 
 /// What became of a gradient since it was looked at. Another tensor, or one that was changed in
-/// place, is not the one that was used; of one whose elements cannot be read nobody knows whether
-/// they were changed behind its version (`.data`).
+/// place, is not the one that was used; of one whose elements are not in main memory only its
+/// device knows whether they were changed behind its version (`.data`).
 Fate FateOf(const Held& before, PyObject* gradient, std::uint64_t* known) {
   if (!before.there) return Fate::kUnknown;
   const Held now = Hold(gradient, known);
@@ -100,6 +100,10 @@ struct Watched {
   bool looking = false;
   bool passed = false;  ///< A backward has ended.
   Fate fate = Fate::kUnknown;
+  std::uint32_t asked = 0;  ///< Ticket of what a device was asked; 0: nothing.
+  Fate answer = Fate::kUnknown;
+  /// Ticket of what one was asked before the last step, nothing having spoken against it; 0: none.
+  std::uint32_t late = 0;
   // What the looks have said:
   std::uint32_t looked = 0;
   std::uint32_t run = 0;  ///< Of the newest looks say the same,
@@ -109,12 +113,23 @@ struct Watched {
 };
 std::array<Watched, 16> g_watched;
 std::size_t g_next_place = 0;
-/// The one that stepped last, else that came last; an index.
-std::size_t g_newest = 0;
-bool g_stepped = false;  ///< Any optimizer has, in this process.
+std::uint32_t g_tickets = 0;
+
+/// What each step looks at, in one line of the cache.
+struct alignas(64) Hot {
+  /// Of the optimizers the one that stepped last, else that came last; an index.
+  std::size_t newest = 0;
+  std::uint32_t looking = 0;  ///< Optimizers whose gradients are looked at before they step again.
+  bool stepped = false;       ///< Any optimizer has, in this process.
+  bool waits = false;         ///< A backward has ended, and neither fetch nor forward followed.
+  bool forward_awaited = false;  ///< Whether its input takes part in the backward is to be seen.
+  bool input_trains = false;     ///< That of the first forward since gradients were cleared did.
+};
+Hot g_hot;
 
 void Drop(Watched* watched) {
   const Ref optimizer(watched->optimizer);
+  if (watched->looking) --g_hot.looking;
   *watched = {};
 }
 
@@ -123,7 +138,7 @@ bool IsOf(const Watched& watched, const PyObject* optimizer) {
 }
 
 Watched* Find(PyObject* optimizer) {
-  if (IsOf(g_watched[g_newest], optimizer)) return &g_watched[g_newest];
+  if (IsOf(g_watched[g_hot.newest], optimizer)) return &g_watched[g_hot.newest];
   for (Watched& watched : g_watched) {
     if (IsOf(watched, optimizer)) return &watched;
   }
@@ -219,18 +234,41 @@ void Remember(PyObject* optimizer, Watched* watched) {
   if (!EachSample(optimizer, watched, hold)) watched->sample_count = 0;
 }
 
+/// Has a device say whether a gradient is zero: it answers later.
+void Ask(Watched* watched, PyObject* gradient) {
+  if (g_adapter.on_gradient == nullptr || watched->asked != 0 || watched->late != 0) return;
+  watched->asked = ++g_tickets;
+  watched->answer = Fate::kUnknown;
+  const OutsideCompiler outside;
+  const Ref ticket(PyLong_FromUnsignedLong(watched->asked));
+  const Ref done(
+      ticket ? PyObject_CallFunctionObjArgs(g_adapter.on_gradient, gradient, ticket.get(), nullptr)
+             : nullptr);
+  DropError();
+}
+
 void Look(PyObject* optimizer, Watched* watched) {
   bool cleared = false, stays = false;
+  PyObject* unread = nullptr;
   const auto look = [&](Sample* sample, PyObject* gradient) {
     const Fate fate = FateOf(sample->gradient, gradient, &sample->known);
     cleared = cleared || fate == Fate::kCleared;
     stays = stays || fate == Fate::kStays;
+    if (fate != Fate::kUnknown || gradient == nullptr || !sample->gradient.there ||
+        unread != nullptr) {
+      return;
+    }
+    Py_INCREF(gradient);
+    unread = gradient;
   };
   if (!EachSample(optimizer, watched, look)) watched->sample_count = 0;
+  const Ref kept(unread);
   if (cleared) {
     watched->fate = Fate::kCleared;
   } else if (stays) {
     watched->fate = Fate::kStays;
+  } else if (unread != nullptr) {
+    Ask(watched, unread);
   }
 }
 
@@ -258,6 +296,11 @@ void Tell(PyObject* optimizer, Watched* watched) {
 
 /// An optimizer steps again: what its looks have said.
 void Judge(PyObject* optimizer, Watched* watched) {
+  if (watched->fate == Fate::kUnknown && watched->asked != 0) {
+    watched->fate = watched->answer;
+    if (watched->fate == Fate::kUnknown) watched->late = watched->asked;
+  }
+  watched->asked = 0;
   if (watched->fate == Fate::kUnknown) return;
   ++watched->looked;
   if (watched->fate != watched->says) {
@@ -270,12 +313,15 @@ void Judge(PyObject* optimizer, Watched* watched) {
 
 // ---- gradients that are thrown away, or used by the program itself ----
 
-Held g_at_clear;                 ///< A parameter when gradients were cleared last.
-bool g_forward_awaited = false;  ///< None has come since.
-bool g_input_trains = false;     ///< That one was given something that takes part in the backward.
-PyObject* g_root = nullptr;      ///< Owned weak reference to the newest root, or null.
-int g_changes = 0;               ///< Passes in a row behind which parameters had changed.
-bool g_waits = false;            ///< A backward has ended, and neither fetch nor forward followed.
+/// So many of the first clearings are looked at, and so many behind one that threw gradients away.
+constexpr int kFirstClearings = 16;
+constexpr int kMoreClearings = 64;
+
+int g_clearings = kFirstClearings;  ///< That are looked at yet.
+bool g_all_clearings = false;       ///< All are: this program clears gradients that it has used.
+Held g_at_clear;                    ///< A parameter when gradients were cleared last.
+PyObject* g_root = nullptr;         ///< Owned weak reference to the newest root, or null.
+int g_changes = 0;                  ///< Passes in a row behind which parameters had changed.
 /// Parameters of the root that are looked at: of modules, by name.
 struct Place {
   PyObject* module = nullptr;  ///< Owned weak reference.
@@ -295,7 +341,7 @@ bool AnyOptimizer() {
 
 /// A parameter of the optimizer that stepped last.
 Held HoldNewest() {
-  Watched& watched = g_watched[g_newest];
+  Watched& watched = g_watched[g_hot.newest];
   if (watched.optimizer == nullptr) return {};
   PyObject* borrowed = PyWeakref_GetObject(watched.optimizer);
   if (borrowed == Py_None) return {};
@@ -401,7 +447,7 @@ bool HasUsed() {
 
 /// A fetch or a forward follows a backward.
 void EndPasses() {
-  g_waits = false;
+  g_hot.waits = false;
   if (tt_owns_steps() == 0) return;
   const ErrorGuard guard;
   if (HasUsed()) tt_gradients_used();
@@ -412,8 +458,36 @@ void EndPasses() {
 PyObject* WatchOptimizer(PyObject*, PyObject* optimizer) {
   if (g_recording == Recording::kOff) return None();
   Watched* watched = FindOrAdd(optimizer);
-  if (watched != nullptr && !g_stepped) {
-    g_newest = static_cast<std::size_t>(watched - g_watched.data());
+  if (watched != nullptr && !g_hot.stepped) {
+    g_hot.newest = static_cast<std::size_t>(watched - g_watched.data());
+  }
+  return None();
+}
+
+PyObject* AnswerGradient(PyObject*, PyObject* args) {
+  unsigned int ticket = 0;
+  int stays = 0;
+  if (PyArg_ParseTuple(args, "Ip:answer_gradient", &ticket, &stays) == 0) return nullptr;
+  const Fate answer = stays != 0 ? Fate::kStays : Fate::kCleared;
+  for (Watched& watched : g_watched) {
+    if (ticket == 0 || watched.optimizer == nullptr) continue;
+    if (watched.asked == ticket) {
+      watched.answer = answer;
+    } else if (watched.late == ticket) {
+      watched.late = 0;
+      PyObject* optimizer = PyWeakref_GetObject(watched.optimizer);
+      if (optimizer == Py_None) continue;
+      Py_INCREF(optimizer);
+      const Ref kept(optimizer);
+      // That of the steps since is another matter.
+      const Fate now = watched.fate;
+      const std::uint32_t asked = watched.asked;
+      watched.fate = answer;
+      watched.asked = 0;
+      Judge(optimizer, &watched);
+      watched.fate = now;
+      watched.asked = asked;
+    }
   }
   return None();
 }
@@ -426,79 +500,108 @@ bool StepsOf(PyObject* optimizer, std::uint32_t* steps) {
 }
 
 void OptimizerSteps() {
-  g_stepped = true;
-  g_waits = false;
+  g_hot.stepped = true;
+  g_hot.waits = false;
 }
 
 void OptimizerStepped(PyObject* optimizer) {
   const ErrorGuard guard;
   Watched* watched = FindOrAdd(optimizer);
   if (watched == nullptr) return;
-  g_newest = static_cast<std::size_t>(watched - g_watched.data());
+  g_hot.newest = static_cast<std::size_t>(watched - g_watched.data());
   if (watched->looking && watched->passed) Judge(optimizer, watched);
   ++watched->steps;
-  watched->looking = watched->steps <= kFirstLooks || watched->steps % kLookEvery == 0;
-  if (!watched->looking) return;
+  const bool looking = watched->steps <= kFirstLooks || watched->steps % kLookEvery == 0;
+  if (looking != watched->looking) g_hot.looking += looking ? 1U : -1U;
+  watched->looking = looking;
+  if (!looking) return;
   watched->passed = false;
   watched->fate = Fate::kUnknown;
+  watched->asked = 0;
   if (watched->sample_count == 0) Choose(optimizer, watched);
   Remember(optimizer, watched);
 }
 
 void GradientsAreCleared(PyObject* owner) {
-  const ErrorGuard guard;
-  if (Watched* watched = Find(owner)) {
-    if (watched->looking) watched->fate = Fate::kCleared;
+  if (g_hot.looking > 0) {
+    Watched* watched = Find(owner);
+    if (watched != nullptr && watched->looking) watched->fate = Fate::kCleared;
   }
   if (g_machine_owned && tt_owns_steps() == 0) return;
-  // What an optimizer has not done yet, or has done otherwise than by its step, is not thrown away.
-  const Held now = HoldNewest();
-  const bool kept = g_input_trains || Changed(g_at_clear, now);
-  g_at_clear = now;
-  g_forward_awaited = true;
-  g_input_trains = false;
-  tt_gradients_cleared(reinterpret_cast<std::uintptr_t>(owner), kept ? 1 : 0);
-}
-
-void BackwardBegins() {
-  const ErrorGuard guard;
-  for (Watched& watched : g_watched) {
-    if (!watched.looking || watched.fate == Fate::kCleared) continue;
-    PyObject* optimizer = PyWeakref_GetObject(watched.optimizer);
-    if (optimizer == Py_None) continue;
-    Py_INCREF(optimizer);
-    const Ref kept(optimizer);
-    Look(optimizer, &watched);
+  const bool any = g_watched[g_hot.newest].optimizer != nullptr;
+  const bool look = any && (g_all_clearings || g_clearings > 0);
+  // Where there is no optimizer, or the program has changed parameters by itself, gradients were
+  // used. To look costs more than the rest of a step, so once a program is known it is not done.
+  bool kept = !any;
+  if (look) {
+    const ErrorGuard guard;
+    const Held now = HoldNewest();
+    kept = g_hot.input_trains || Changed(g_at_clear, now);
+    g_at_clear = now;
+    if (g_clearings > 0) --g_clearings;
   }
-  // A loop without modules or loaders: one backward is one step.
-  if (g_waits && g_root == nullptr) EndPasses();
+  g_hot.forward_awaited = look;
+  g_hot.input_trains = false;
+  if (tt_gradients_cleared(reinterpret_cast<std::uintptr_t>(owner), kept ? 1 : 0) == 0 || !any) {
+    return;
+  }
+  if (kept) {
+    g_all_clearings = true;
+  } else {
+    g_clearings = kMoreClearings;
+    if (look) return;
+    const ErrorGuard guard;
+    g_at_clear = HoldNewest();
+    g_hot.forward_awaited = true;
+  }
 }
 
-void BackwardEnded() {
+/// Calls `with(optimizer, watched)` for each optimizer whose gradients are looked at.
+template <class F>
+void EachLooking(F&& with) {
+  if (g_hot.looking == 0) [[likely]]
+    return;
   const ErrorGuard guard;
   for (Watched& watched : g_watched) {
     if (!watched.looking) continue;
-    watched.passed = true;
-    if (watched.fate == Fate::kCleared) continue;
     PyObject* optimizer = PyWeakref_GetObject(watched.optimizer);
-    if (optimizer == Py_None) continue;
+    if (optimizer == Py_None) {
+      Drop(&watched);
+      continue;
+    }
     Py_INCREF(optimizer);
     const Ref kept(optimizer);
-    Remember(optimizer, &watched);
+    with(optimizer, &watched);
   }
-  if (g_stepped || tt_owns_steps() == 0) return;
-  g_waits = true;
+}
+
+void BackwardBegins() {
+  EachLooking([](PyObject* optimizer, Watched* watched) {
+    if (watched->fate != Fate::kCleared) Look(optimizer, watched);
+  });
+  // A loop without modules or loaders: one backward is one step.
+  if (g_hot.waits && g_root == nullptr) EndPasses();
+}
+
+void BackwardEnded() {
+  EachLooking([](PyObject* optimizer, Watched* watched) {
+    watched->passed = true;
+    if (watched->fate != Fate::kCleared) Remember(optimizer, watched);
+  });
+  if (g_hot.stepped || tt_owns_steps() == 0) return;
+  const ErrorGuard guard;
+  g_hot.waits = true;
   RememberManual();
 }
 
 void RootForwardBegins(PyObject* const* args, std::size_t count) {
-  if (g_forward_awaited) {
-    g_forward_awaited = false;
+  if (g_hot.forward_awaited) {
+    g_hot.forward_awaited = false;
     // An attack, or an input that is optimized, makes gradients that it does not need.
-    g_input_trains = count > 1 && IsPlain(args[1]) && RequiresGradient(args[1]);
+    g_hot.input_trains = count > 1 && IsPlain(args[1]) && RequiresGradient(args[1]);
   }
-  if (g_stepped) return;
-  if (g_waits) EndPasses();
+  if (g_hot.stepped) return;
+  if (g_hot.waits) EndPasses();
   if (Root() == args[0]) return;
   const ErrorGuard guard;
   PyObject* old = g_root;
@@ -508,7 +611,7 @@ void RootForwardBegins(PyObject* const* args, std::size_t count) {
 }
 
 void FetchBegins() {
-  if (g_waits) EndPasses();
+  if (g_hot.waits) EndPasses();
 }
 
 void ForgetGradients() {
@@ -518,9 +621,11 @@ void ForgetGradients() {
     watched = {};
     watched.optimizer = optimizer;
   }
-  g_stepped = g_waits = g_forward_awaited = g_input_trains = false;
+  g_hot = {.newest = g_hot.newest};
   g_at_clear = {};
   g_changes = 0;
+  g_clearings = kFirstClearings;
+  g_all_clearings = false;
 }
 
 bool InitTorchGradients() {

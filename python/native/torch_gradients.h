@@ -19,6 +19,9 @@ void ForgetGradients();
 /// watch_optimizer(optimizer): there is one, which may step later.
 PyObject* WatchOptimizer(PyObject*, PyObject* optimizer);
 
+/// answer_gradient(ticket, stays): what on_gradient was asked; whether the gradient is not zero.
+PyObject* AnswerGradient(PyObject*, PyObject* args);
+
 /// How often an optimizer has stepped; false where that is not known.
 bool StepsOf(PyObject* optimizer, std::uint32_t* steps);
 

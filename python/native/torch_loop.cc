@@ -51,20 +51,25 @@ struct Candidate {
   bool backward = false;     ///< One has begun since.
 };
 std::array<Candidate, 4> g_candidates;
-std::size_t g_candidate_count = 0;
-bool g_mode_due = true;
-std::uint64_t g_optimizer_steps = 0;
+
+/// What each step looks at, in one line of the cache.
+struct alignas(64) Hot {
+  std::size_t candidates = 0;
+  std::uint64_t optimizer_steps = 0, backwards = 0, retained = 0;
+  bool mode_due = true;
+};
+Hot g_hot;
 
 void ForgetCandidates() {
-  for (std::size_t i = 0; i < g_candidate_count; ++i) {
+  for (std::size_t i = 0; i < g_hot.candidates; ++i) {
     const Ref root(g_candidates[i].root);
     g_candidates[i] = {};
   }
-  g_candidate_count = 0;
+  g_hot.candidates = 0;
 }
 
 [[gnu::cold]] void TellModes(PyObject* optimizer) {
-  for (std::size_t i = 0; i < g_candidate_count; ++i) {
+  for (std::size_t i = 0; i < g_hot.candidates; ++i) {
     PyObject* root = PyWeakref_GetObject(g_candidates[i].root);
     if (!g_candidates[i].backward || root == nullptr || root == Py_None) continue;
     Py_INCREF(root);
@@ -75,7 +80,6 @@ void ForgetCandidates() {
 
 // ---- backward passes ----
 
-std::uint64_t g_backwards_seen = 0, g_retained = 0;
 std::uint64_t g_retained_told = 0;
 
 bool KeepsGraph(const CallArguments& call) {
@@ -92,11 +96,11 @@ bool KeepsGraph(const CallArguments& call) {
 }
 
 void TellRetained() {
-  g_retained_told = g_retained;
+  g_retained_told = g_hot.retained;
   char data[96];
   const int length = std::snprintf(data, sizeof data, R"({"calls":%llu,"backwards":%llu})",
-                                   static_cast<unsigned long long>(g_retained),
-                                   static_cast<unsigned long long>(g_backwards_seen));
+                                   static_cast<unsigned long long>(g_hot.retained),
+                                   static_cast<unsigned long long>(g_hot.backwards));
   tt_event(tt_name("backward.retained", 17), TT_INFO, 0, nullptr, 0, data,
            static_cast<std::size_t>(length));
 }
@@ -120,7 +124,7 @@ void TellScheduler(const Scheduler& scheduler, PyObject* object) {
 /// finish_loop(): the process ends; what is told then.
 PyObject* FinishLoop(PyObject*, PyObject*) {
   if (g_recording != Recording::kOn) return None();
-  if (g_retained > g_retained_told) TellRetained();
+  if (g_hot.retained > g_retained_told) TellRetained();
   for (const Scheduler& scheduler : g_schedulers) {
     if (scheduler.scheduler == nullptr || scheduler.calls == 0) continue;
     PyObject* object = PyWeakref_GetObject(scheduler.scheduler);
@@ -172,24 +176,24 @@ PyObject* ConfigureLoop(PyObject*, PyObject*, PyObject* kwargs) {
 }  // namespace
 
 void LoopForward(PyObject* module) {
-  if (!g_mode_due) return;
+  if (!g_hot.mode_due) return;
   const ErrorGuard guard;
   std::size_t at = 0;
-  while (at < g_candidate_count && PyWeakref_GetObject(g_candidates[at].root) != module) ++at;
-  if (at < g_candidate_count || at == g_candidates.size()) return;
+  while (at < g_hot.candidates && PyWeakref_GetObject(g_candidates[at].root) != module) ++at;
+  if (at < g_hot.candidates || at == g_candidates.size()) return;
   PyObject* root = PyWeakref_NewRef(module, nullptr);
   if (root == nullptr) {
     DropError();
     return;
   }
-  g_candidates[g_candidate_count++] = {root, false};
+  g_candidates[g_hot.candidates++] = {root, false};
 }
 
 void LoopBackward(const CallArguments& call, bool scaled) {
-  const std::uint64_t seen = g_backwards_seen++;
-  for (std::size_t i = 0; i < g_candidate_count; ++i) g_candidates[i].backward = true;
+  const std::uint64_t seen = g_hot.backwards++;
+  for (std::size_t i = 0; i < g_hot.candidates; ++i) g_candidates[i].backward = true;
   if (KeepsGraph(call)) [[unlikely]] {
-    if (g_retained++ == 0) TellRetained();
+    if (g_hot.retained++ == 0) TellRetained();
   }
   if (seen >= kFirstLooks && seen % kLossEvery != 0) return;
   if (ArgCount(call.nargsf) == 0) return;
@@ -204,12 +208,12 @@ void LoopOptimizer(PyObject* optimizer) {
       [[unlikely]] {
     Call(g_looks.on_parameters, "on_parameters", {optimizer, nullptr, nullptr, nullptr});
   }
-  if (g_candidate_count > 0) {
+  if (g_hot.candidates > 0) {
     TellModes(optimizer);
     ForgetCandidates();
   }
-  ++g_optimizer_steps;
-  g_mode_due = g_optimizer_steps < kFirstLooks || g_optimizer_steps % kModeEvery == 0;
+  ++g_hot.optimizer_steps;
+  g_hot.mode_due = g_hot.optimizer_steps < kFirstLooks || g_hot.optimizer_steps % kModeEvery == 0;
 }
 
 void LoopSchedule(const CallArguments& call) {
@@ -253,8 +257,8 @@ void ForgetLoop() {
     const Ref object(scheduler.scheduler);
     scheduler = {};
   }
-  g_mode_due = true;
-  g_optimizer_steps = g_backwards_seen = g_retained = g_retained_told = 0;
+  g_hot = {};
+  g_retained_told = 0;
 }
 
 PyMethodDef g_torch_loop_functions[] = {

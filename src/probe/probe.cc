@@ -357,8 +357,9 @@ void tt_optimizer_begin(uint64_t optimizer) {
 void tt_optimizer_end(uint64_t optimizer, int skipped, double learning_rate) {
   if (Probe* probe = Active()) probe->machine.OptimizerEnd(optimizer, skipped != 0, learning_rate);
 }
-void tt_gradients_cleared(uint64_t owner, int kept) {
-  if (Probe* probe = Active()) probe->machine.GradientsCleared(owner, kept != 0);
+int tt_gradients_cleared(uint64_t owner, int kept) {
+  Probe* probe = Active();
+  return probe != nullptr && probe->machine.GradientsCleared(owner, kept != 0) ? 1 : 0;
 }
 void tt_gradients_used(void) {
   if (Probe* probe = Active()) probe->machine.GradientsUsed();

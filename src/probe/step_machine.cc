@@ -324,26 +324,29 @@ void StepMachine::EndWithoutOptimizer(Ended how) {
   }
 }
 
-void StepMachine::GradientsCleared(std::uint64_t owner, bool kept) {
+bool StepMachine::GradientsCleared(std::uint64_t owner, bool kept) {
   // A loop may begin with it, before any call that makes a thread the one that steps.
   const std::uintptr_t steps = owner_.load(std::memory_order_relaxed);
-  if ((steps != 0 && steps != Self()) || explicit_ || !AtBoundary()) return;
-  const Call call(this);
-  Charge(call.now());
+  if ((steps != 0 && steps != Self()) || explicit_ || !AtBoundary()) return false;
   std::uint32_t at = 0;
   while (at < owner_count_ && owners_[at].id != owner) ++at;
-  if (at == kMaxOwners) return;
-  if (at < owner_count_) {
+  if (at == kMaxOwners) return false;
+  bool unused = false;
+  if (at == owner_count_) {
+    ++owner_count_;
+  } else {
     // A loop without modules has no forwards.
     const bool passed = forwards_ != owners_[at].forwards || !saw_forward_;
-    if (passed && backwards_ != owners_[at].backwards && !kept) {
-      EndWithoutOptimizer(Ended::kCleared);
-      Publish();
-    }
-  } else {
-    ++owner_count_;
+    unused = passed && backwards_ != owners_[at].backwards;
   }
   owners_[at] = {owner, forwards_, backwards_};
+  if (unused && !kept) {
+    const Call call(this);
+    Charge(call.now());
+    EndWithoutOptimizer(Ended::kCleared);
+    Publish();
+  }
+  return unused;
 }
 
 void StepMachine::GradientsUsed() {

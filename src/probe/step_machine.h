@@ -46,8 +46,8 @@ class StepMachine {
   /// The gradients that `owner` (an optimizer, a model) has are cleared. Where it has cleared them
   /// before, a forward and a backward lie in between and no call of an optimizer, those gradients
   /// were computed for nothing: the step is one whose optimizer was skipped. `kept`: they were not,
-  /// or nobody can tell.
-  void GradientsCleared(std::uint64_t owner, bool kept);
+  /// or nobody can tell. True where the step ended so, or would have but for `kept`.
+  bool GradientsCleared(std::uint64_t owner, bool kept);
   /// The gradients of the passes so far were used by the program itself, where no optimizer is
   /// known.
   void GradientsUsed();

@@ -418,6 +418,59 @@ with torch.no_grad():
         }
 
 
+@pytest.mark.parametrize(
+    "loss, name",
+    [
+        ("crit(out, y)", "CrossEntropyLoss"),
+        ("torch.nn.functional.cross_entropy(out, target=y)", "cross_entropy"),
+        ("torch.nn.functional.nll_loss(out.log_softmax(1), y)", "nll_loss"),
+        ("torch.nn.functional.binary_cross_entropy_with_logits(out[:, 0], y.clamp(max=1).float())", None),
+        ("torch.nn.functional.mse_loss(out[:, 0], y.float())", ""),
+    ],
+)
+def test_what_a_classifier_predicted_and_its_labels(lab, loss, name):
+    """Under a plan that asks for them alone, as the rules ClassImbalance and Confusion make it."""
+    if name is None:
+        name = "binary_cross_entropy_with_logits"
+    script = (
+        MLP
+        + f"""
+for epoch in range(2):
+    net.train()
+    for _ in range(3):
+        opt.zero_grad(); out = net(x); {loss}.backward(); opt.step()
+    net.eval()
+    with torch.no_grad():
+        for _ in range(2): out = net(x); {loss}
+"""
+    )
+    captured = lab.run(
+        script,
+        plan='[collections]\nlabels = {take = ["values"], interval = 1}\n'
+        'predictions = {take = ["values"], interval = 1}\n',
+    )
+    taken = {
+        mode: {
+            (row["collection"], row["name"], tuple(row["shape"]))
+            for row in captured.table("tensors")
+            if row["mode"] == mode
+        }
+        for mode in ("TRAIN", "EVAL")
+    }
+    predicted = {key[1] for key in taken["TRAIN"] if key[0] == "predictions"}
+    assert predicted == ({f"{name}.input"} if name else set())
+    for mode in ("TRAIN", "EVAL"):
+        assert {key[1] for key in taken[mode] if key[0] == "labels"} == {f"{name or 'mse_loss'}.target"}
+    evaluated = {key[1] for key in taken["EVAL"] if key[0] == "predictions"}
+    # What the root gave is told once, also where the loss is given just that.
+    same = name in ("", "CrossEntropyLoss", "cross_entropy")
+    assert evaluated == ({"output"} if same else {"output", f"{name}.input"})
+    rows = [
+        row for row in captured.table("tensors") if row["mode"] == "TRAIN" and row["collection"] == "labels"
+    ]
+    assert sorted(row["step"] for row in rows) == list(range(6))
+
+
 def test_values_are_those_of_the_tensor(lab):
     script = (
         MLP

@@ -100,6 +100,44 @@ for i in range(20): lbfgs.step(closure)
     assert "LBFGS" in [facts["class"] for facts in told] and all(facts["cleared"] for facts in told)
 
 
+@pytest.mark.parametrize("arrives", ["at once", "later"])
+@pytest.mark.parametrize("clear", ["pass", "[p.grad.data.zero_() for p in net.parameters()]"])
+def test_of_gradients_that_cannot_be_read_their_device_is_asked(telltale, clear, arrives):
+    """A stand-in for the device: no tensor counts as one in main memory, and the answers come when the script says."""
+    run = telltale.python(
+        PRELUDE
+        + f"""
+from telltale._native import probe
+probe.configure_torch(strided=object())
+waiting = []
+def arrive():
+    while waiting: probe.answer_gradient(*waiting.pop())
+def on_gradient(gradient, ticket):
+    waiting.append((ticket, bool((gradient != 0).any())))
+    if {arrives!r} == "at once": arrive()
+probe.configure(on_gradient=on_gradient)
+for i in range(200):
+    F.cross_entropy(net(x), y).backward(); opt.step()
+    {clear}
+    if i % 3 == 0: arrive()
+"""
+    ).assert_clean()
+    facts = _one(run, "loop.gradients")
+    assert facts["cleared"] is (clear != "pass") and facts["looked"] >= 8
+
+
+def test_of_gradients_that_cannot_be_read_nothing_is_told_without_an_answer(telltale):
+    run = telltale.python(
+        PRELUDE
+        + """
+from telltale._native import probe
+probe.configure_torch(strided=object()); probe.configure(on_gradient=lambda gradient, ticket: None)
+for i in range(100): F.cross_entropy(net(x), y).backward(); opt.step()
+"""
+    ).assert_clean()
+    assert run.events("loop.gradients") == []
+
+
 # ---- modes ----
 
 
@@ -115,7 +153,9 @@ for i in range(96):
 """
     ).assert_clean()
     first, second = _facts(run, "loop.mode")
-    assert first["training"] and first["active"] == {"BatchNorm1d": 1, "Dropout": 1} and first["inactive"] == {}
+    assert (
+        first["training"] and first["active"] == {"BatchNorm1d": 1, "Dropout": 1} and first["inactive"] == {}
+    )
     assert first["step"] == 0
     assert not second["training"] and second["inactive"] == {"BatchNorm1d": 1, "Dropout": 1}
     assert second["inactive_names"] == ["1", "3"] and second["active"] == {} and second["step"] == 32
@@ -175,8 +215,23 @@ for i in range(40):
         of_class.setdefault(facts["class"], []).append(facts)
         assert facts["outside"] == 0 and facts["in_called_models"] == facts["parameters"]
     first, second = of_class["SGD"]
-    assert first["without_gradient"] == first["frozen"] == 2 and first["frozen_names"] == ["0.weight", "0.bias"]
+    assert first["without_gradient"] == first["frozen"] == 2 and first["frozen_names"] == [
+        "0.weight",
+        "0.bias",
+    ]
     assert second["without_gradient"] == second["frozen"] == 0
+
+
+def test_an_optimizer_whose_models_were_not_seen(telltale):
+    run = telltale.python(
+        """
+import torch
+w = torch.zeros(8, requires_grad=True); opt = torch.optim.SGD([w], lr=0.1)
+for i in range(8): opt.zero_grad(); (torch.ones(2, 8) @ w).sum().backward(); opt.step()
+"""
+    ).assert_clean()
+    facts = _one(run, "optimizer.parameters")
+    assert facts["without_gradient"] == 0 and facts["in_called_models"] is None
 
 
 def test_nothing_refers_to_parameters_of_a_loop(telltale):
@@ -234,7 +289,10 @@ LOSSES = {
     "((net(x) - torch.randn(6, 3)) ** 2).mean()": {"function": "mse", "reduction": "mean"},
     "F.l1_loss(net(x), torch.randn(6, 3))": {"function": "l1", "reduction": "mean"},
     "F.smooth_l1_loss(net(x), torch.randn(6, 3))": {"function": "smooth_l1"},
-    "F.binary_cross_entropy(net(x).sigmoid(), torch.rand(6, 3))": {"function": "bce", "input_from": "sigmoid"},
+    "F.binary_cross_entropy(net(x).sigmoid(), torch.rand(6, 3))": {
+        "function": "bce",
+        "input_from": "sigmoid",
+    },
     "F.binary_cross_entropy_with_logits(net(x).sigmoid(), torch.rand(6, 3), reduction='none').mean()": {
         "function": "bce_with_logits",
         "input_from": "sigmoid",
@@ -337,7 +395,9 @@ for epoch in range(4):
     for name in ("CosineAnnealingWarmRestarts", "ReduceLROnPlateau", "SequentialLR"):
         counts = [(facts["calls"], facts["optimizer_steps"]) for facts in told[name]]
         assert counts == [(1, 30), (4, 120)], name
-    assert [name for name, all_of in told.items() if all_of[0]["epoch_argument"]] == ["CosineAnnealingWarmRestarts"]
+    assert [name for name, all_of in told.items() if all_of[0]["epoch_argument"]] == [
+        "CosineAnnealingWarmRestarts"
+    ]
     assert set(told) == {"CosineAnnealingWarmRestarts", "ReduceLROnPlateau", "SequentialLR"}
 
 

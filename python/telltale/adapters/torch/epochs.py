@@ -36,7 +36,9 @@ def _shuffled(sampler: Any) -> bool | None:
     samplers = _torch.utils.data
     if isinstance(sampler, samplers.SequentialSampler):
         return False
-    if isinstance(sampler, (samplers.RandomSampler, samplers.SubsetRandomSampler, samplers.WeightedRandomSampler)):
+    if isinstance(
+        sampler, (samplers.RandomSampler, samplers.SubsetRandomSampler, samplers.WeightedRandomSampler)
+    ):
         return True
     if isinstance(sampler, samplers.DistributedSampler):
         return bool(sampler.shuffle)
@@ -46,7 +48,9 @@ def _shuffled(sampler: Any) -> bool | None:
 def on_loader(loader: Any, number: int) -> int:
     """The first iterator of a loader: how many workers it has."""
     iterable = isinstance(loader.dataset, _torch.utils.data.IterableDataset)
-    own = type(loader.batch_sampler) is not _torch.utils.data.BatchSampler and loader.batch_sampler is not None
+    own = (
+        type(loader.batch_sampler) is not _torch.utils.data.BatchSampler and loader.batch_sampler is not None
+    )
     sampler = None if iterable else loader.batch_sampler if own else loader.sampler
     _loaders[number] = {
         "loader_id": events.loader_id(loader),

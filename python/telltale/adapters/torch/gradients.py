@@ -1,16 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the binding looks at parameters while no optimizer has stepped: a loop that changes them by itself."""
+"""What the binding asks of parameters and gradients: where to look while no optimizer has stepped, in a loop that
+changes parameters by itself, and whether a gradient on a device is zero.
+"""
 
 from __future__ import annotations
 
+import functools
 import weakref
 from types import ModuleType
 from typing import Any
 
 from ..._native import probe
-from . import tensors
+from . import loss, tensors
 
 _MAX_MODULES = 256
+_MAX_ELEMENTS = 64
+
+_torch: Any = None
 
 
 def _with_gradient(root: Any) -> list[tuple[Any, str]]:
@@ -32,5 +38,22 @@ def places(root: Any) -> list[tuple[Any, str]]:
     return [(weakref.ref(found[at][0]), found[at][1]) for at in chosen]
 
 
-def install(_: ModuleType) -> None:
-    probe.configure(on_manual=tensors.careful(places))
+def _answer(ticket: int, value: float) -> None:
+    probe.answer_gradient(ticket, bool(value))
+
+
+def on_gradient(gradient: Any, ticket: int) -> None:
+    """Has its device say whether some elements of a gradient are not zero, without waiting for the answer."""
+    with tensors.undisturbed():
+        if not gradient.is_cuda or gradient.layout is not _torch.strided or not gradient.is_contiguous():
+            return
+        if _torch.cuda.is_current_stream_capturing():
+            return
+        some = gradient.detach().reshape(-1)[:_MAX_ELEMENTS]
+        loss.tell_later((some != 0).any(), functools.partial(_answer, ticket))
+
+
+def install(torch: ModuleType) -> None:
+    global _torch
+    _torch = torch
+    probe.configure(on_manual=tensors.careful(places), on_gradient=tensors.careful(on_gradient))

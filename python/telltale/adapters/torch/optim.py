@@ -19,7 +19,6 @@ from ..._native import note, probe
 from . import spans
 from .hooking import CLEAR, OPTIMIZER, hook
 
-
 _made: weakref.WeakSet[Any] = weakref.WeakSet()
 
 

@@ -63,16 +63,22 @@ def _names(parameters: list[Any]) -> list[str]:
 
 def _facts(optimizer: Any, known: _Known) -> dict[str, Any]:
     own = list(_parameters(optimizer))
+    facts: dict[str, Any] = {
+        "class": type(optimizer).__name__,
+        "parameters": len(own),
+        "without_gradient": sum(id(parameter) not in known.had for parameter in own),
+    }
     of_models = _of_models()
+    if not of_models:
+        # Functions alone, or a whole step that torch.compile runs.
+        return {**facts, "in_called_models": None, "model_parameters": None}
     owned = {id(parameter) for each in optim.living() for parameter in _parameters(each)}
     owned.update(id(parameter) for parameter in own)
     trainable = [parameter for parameter in of_models.values() if parameter.requires_grad]
     frozen = [parameter for parameter in of_models.values() if not parameter.requires_grad]
     outside = [each for each in trainable if id(each) not in owned and each.grad is not None]
     return {
-        "class": type(optimizer).__name__,
-        "parameters": len(own),
-        "without_gradient": sum(id(parameter) not in known.had for parameter in own),
+        **facts,
         "in_called_models": sum(id(parameter) in of_models for parameter in own),
         "model_parameters": len(trainable),
         "outside": len(outside),

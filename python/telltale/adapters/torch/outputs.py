@@ -38,6 +38,10 @@ _MAX_NAMES = 2048
 _MAX_REBUILDS = 4
 
 _loss_type: Any = ()
+# Classes of loss modules of a classifier
+_classifying: Any = ()
+# id of what the newest root whose modules are watched has given
+_root_gave = 0
 _hook_functions: Callable[[], None] | None = None
 # The open step and mode; another object whenever they change.
 _moment: tuple[int, int] | None = None
@@ -254,12 +258,12 @@ def on_forward(module: Any, train: bool) -> int:
         # A pass without gradients inside a step of training is none: the optimizer records them.
         if not train and probe.current()[1] != TRAIN and _wants("weights", "biases"):
             parameters.on_evaluation(root)
-    if _hook_functions is not None and _wants("labels", "losses"):
+    if _hook_functions is not None and _wants("labels", "losses", "predictions"):
         _hook_functions()
     watch = 0
     if _wants("outputs", "activations", "losses") or (_evaluation and _wants("predictions")):
         watch |= _RESULTS
-    if _wants("inputs", "labels"):
+    if _wants("inputs", "labels", "predictions"):
         # The results too: they end the call, which gives the next one its number.
         watch |= _RESULTS | _INPUTS
     if watch:
@@ -290,7 +294,7 @@ def on_inputs(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None,
     if entry is None or entry.wrapper:
         return
     if entry.collection == "losses":
-        _give_target(entry, args, kwargs)
+        _give_pair(entry, isinstance(module, _classifying), args, kwargs)
         return
     _give_arguments(entry, args, kwargs)
 
@@ -305,14 +309,25 @@ def _give_arguments(entry: _Entry, args: tuple[Any, ...], kwargs: dict[str, Any]
             entry.give(f"input.{key}", value, "inputs")
 
 
-def _give_target(entry: _Entry, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> None:
-    target = args[1] if len(args) > 1 else (kwargs or {}).get("target")
+def _argument(args: tuple[Any, ...], kwargs: dict[str, Any] | None, place: int, name: str) -> Any:
+    return args[place] if len(args) > place else (kwargs or {}).get(name)
+
+
+def _give_pair(entry: _Entry, classifies: bool, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> None:
+    """What a loss is given: its target, and of one that classifies what was predicted."""
+    if classifies:
+        predicted = _argument(args, kwargs, 0, "input")
+        # In an evaluation what the root gave is there already.
+        if predicted is not None and not (_evaluation and id(predicted) == _root_gave):
+            entry.give("input", predicted, "predictions")
+    target = _argument(args, kwargs, 1, "target")
     if target is not None:
         entry.give("target", target, "labels")
 
 
 def on_module(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, result: Any) -> None:
     """A module was called."""
+    global _root_gave
     entry = _entry(module)
     if entry is None:
         return
@@ -324,6 +339,8 @@ def on_module(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None,
         _give_arguments(inner, args, kwargs)
         entry = inner
     entry.last = id(result)
+    if not entry.path:
+        _root_gave = entry.last
     if _evaluation and not entry.path:
         entry.give("output", result, "predictions")
     else:
@@ -350,10 +367,10 @@ def _loss_entry(module: Any) -> _Entry:
 
 def on_loss(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, result: Any) -> None:
     """A loss module that belongs to no root was called."""
-    if owns() and _wants("losses", "labels"):
+    if owns() and _wants("losses", "labels", "predictions"):
         _now()
         entry = _loss_entry(module)
-        _give_target(entry, args, kwargs)
+        _give_pair(entry, isinstance(module, _classifying), args, kwargs)
         entry.give("output", result, "losses")
         entry.calls += 1
 
@@ -365,16 +382,20 @@ def _named(name: str) -> _Entry:
     return entry
 
 
+# Losses of a classifier: what they are given first are its predictions.
+_CLASSIFYING = frozenset(
+    ("cross_entropy_loss", "nll_loss_nd", "binary_cross_entropy", "binary_cross_entropy_with_logits")
+)
 _FUNCTIONS = {"cross_entropy_loss": "cross_entropy", "nll_loss_nd": "nll_loss"}
 
 
 def on_function(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, result: Any) -> None:
     """A functional loss was called, in no loss module."""
-    if owns() and _wants("losses", "labels"):
+    if owns() and _wants("losses", "labels", "predictions"):
         _now()
         name = getattr(function, "__name__", "loss")
         entry = _named(_FUNCTIONS.get(name, name))
-        _give_target(entry, args, kwargs)
+        _give_pair(entry, name in _CLASSIFYING, args, kwargs)
         entry.give("output", result, "losses")
         entry.calls += 1
 
@@ -416,8 +437,9 @@ def hook_functions_with(hook: Callable[[], None]) -> None:
 
 
 def install(torch: ModuleType) -> None:
-    global _loss_type, _script_type
+    global _loss_type, _classifying, _script_type
     _loss_type = torch.nn.modules.loss._Loss
+    _classifying = (torch.nn.CrossEntropyLoss, torch.nn.NLLLoss, torch.nn.BCELoss, torch.nn.BCEWithLogitsLoss)
     _script_type = torch.jit.ScriptModule
     on_wake(_awake)
     careful = tensors.careful

@@ -13,7 +13,17 @@ from . import events, tensors
 from .hooking import SCHEDULE, hook
 
 # What their classes call what they were made with.
-_SETTINGS = ("step_size", "gamma", "T_max", "T_0", "T_mult", "total_steps", "total_iters", "patience", "factor")
+_SETTINGS = (
+    "step_size",
+    "gamma",
+    "T_max",
+    "T_0",
+    "T_mult",
+    "total_steps",
+    "total_iters",
+    "patience",
+    "factor",
+)
 _MAX_LIST = 8
 
 _plateau: Any = ()
