@@ -234,6 +234,36 @@ for i in range(8): opt.zero_grad(); (torch.ones(2, 8) @ w).sum().backward(); opt
     assert facts["without_gradient"] == 0 and facts["in_called_models"] is None
 
 
+def test_modules_in_a_plain_list(telltale):
+    run = telltale.python(
+        PRELUDE
+        + """
+class Listed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(8, 8)
+        self.blocks = [nn.Linear(8, 8) for _ in range(3)]
+        self.heads = {"a": nn.Linear(8, 3)}
+        self.names = ["a", "b"]
+        # In another optimizer, and never used: both are as they should be.
+        self.other = (nn.Linear(8, 8), nn.Linear(8, 8))
+    def forward(self, x):
+        x = self.other[0](self.first(x))
+        for block in self.blocks: x = block(x)
+        return self.heads["a"](x)
+model = Listed()
+opt = torch.optim.SGD(model.parameters(), lr=0.1)
+opt2 = torch.optim.SGD(model.other[0].parameters(), lr=0.1)
+for i in range(10): opt.zero_grad(); F.cross_entropy(model(x), y).backward(); opt.step()
+"""
+    ).assert_clean()
+    facts = _one(run, "optimizer.parameters")
+    assert facts["parameters"] == facts["in_called_models"] == 2 and facts["outside"] == 0
+    assert facts["unregistered"] == 8 and facts["unregistered_elements"] == 3 * 72 + 27
+    assert facts["unregistered_names"][:2] == ["blocks[0].weight", "blocks[0].bias"]
+    assert facts["unregistered_names"][6:] == ["heads['a'].weight", "heads['a'].bias"]
+
+
 def test_nothing_refers_to_parameters_of_a_loop(telltale):
     text = (
         PRELUDE

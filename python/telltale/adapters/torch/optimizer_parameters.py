@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import weakref
 from collections.abc import Iterator
 from types import ModuleType
@@ -16,6 +17,13 @@ _MAX_EVENTS = 8
 _MAX_NAMES = 8
 # Looks before anything is told.
 _FEWEST = 3
+# Of a root, and of a list in it, that are looked through for modules that are not registered.
+_MAX_MODULES = 4096
+_MAX_ITEMS = 256
+
+_module_type: Any = ()
+# Attributes that each module has.
+_own_attributes: frozenset[str] = frozenset()
 
 
 class _Known:
@@ -52,6 +60,34 @@ def _of_models() -> dict[int, Any]:
     return found
 
 
+def _items(value: Any) -> Iterator[tuple[str, Any]]:
+    if type(value) is dict:
+        yield from itertools.islice(((f"[{key!r}]", item) for key, item in value.items()), _MAX_ITEMS)
+    elif type(value) in (list, tuple):
+        yield from itertools.islice(((f"[{at}]", item) for at, item in enumerate(value)), _MAX_ITEMS)
+
+
+def _unregistered(of_models: dict[int, Any]) -> dict[int, tuple[Any, str]]:
+    """Parameters, by id, and their names, of modules that models keep in a plain list, tuple or dict: the models do
+    not have them.
+    """
+    found: dict[int, tuple[Any, str]] = {}
+    for known in modules.roots():
+        root = known.reference()
+        for path, module in itertools.islice(modules.parts(root), _MAX_MODULES) if root is not None else ():
+            for name, value in list(vars(module).items()):
+                if name in _own_attributes:
+                    continue
+                for place, item in _items(value):
+                    if not isinstance(item, _module_type):
+                        break
+                    for inner, parameter in item.named_parameters():
+                        if id(parameter) not in of_models:
+                            told = f"{path}{'.' if path else ''}{name}{place}.{inner}"
+                            found.setdefault(id(parameter), (parameter, told))
+    return found
+
+
 def _elements(parameters: list[Any]) -> int:
     return sum(int(parameter.numel()) for parameter in parameters)
 
@@ -77,6 +113,11 @@ def _facts(optimizer: Any, known: _Known) -> dict[str, Any]:
     trainable = [parameter for parameter in of_models.values() if parameter.requires_grad]
     frozen = [parameter for parameter in of_models.values() if not parameter.requires_grad]
     outside = [each for each in trainable if id(each) not in owned and each.grad is not None]
+    apart = [
+        (each, name)
+        for each, name in _unregistered(of_models).values()
+        if each.requires_grad and each.grad is not None and id(each) not in owned
+    ]
     return {
         **facts,
         "in_called_models": sum(id(parameter) in of_models for parameter in own),
@@ -84,6 +125,9 @@ def _facts(optimizer: Any, known: _Known) -> dict[str, Any]:
         "outside": len(outside),
         "outside_elements": _elements(outside),
         "outside_names": _names(outside),
+        "unregistered": len(apart),
+        "unregistered_elements": _elements([each for each, _ in apart]),
+        "unregistered_names": [name for _, name in apart[:_MAX_NAMES]],
         "frozen": len(frozen),
         "frozen_names": _names(frozen),
     }
@@ -120,6 +164,9 @@ def _awake(_: int) -> None:
     _known.clear()
 
 
-def install(_: ModuleType) -> None:
+def install(torch: ModuleType) -> None:
+    global _module_type, _own_attributes
+    _module_type = torch.nn.Module
+    _own_attributes = frozenset(vars(torch.nn.Module()))
     on_wake(_awake)
     probe.configure_loop(on_parameters=tensors.careful(on_parameters))
