@@ -390,6 +390,7 @@ class Script {
       const std::int64_t slow = Duration(Option(line, "slow", "0"));
       const std::int64_t slow_every = std::stoll(Option(line, "slow_every", "1"));
       const std::string slow_phase = Option(line, "slow_phase", "other");
+      const std::string forward = Option(line, "forward", "");
       std::int64_t begin = at;
       for (std::int64_t i = 0; i < count; ++i) {
         format::StepRow row;
@@ -398,7 +399,7 @@ class Script {
         row.mode = pool_.Intern(mode);
         row.data_wait_ns = wait;
         row.other_ns = other;
-        row.forward_ns = (every - wait - other) / 2;
+        row.forward_ns = forward.empty() ? (every - wait - other) / 2 : Duration(forward);
         row.backward_ns = every - wait - other - row.forward_ns;
         row.duration_ns = every;
         row.skipped = Option(line, "skipped", "0") == "1";
