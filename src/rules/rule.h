@@ -55,15 +55,17 @@ std::string_view Name(Family family);
 /// What findings of several rules may be about together. Findings of one theme that overlap in time
 /// are shown as one (groups.h).
 enum class Theme : std::uint8_t {
-  kNone,     ///< Each finding stands by itself.
-  kEnd,      ///< How the run ended: always the first of a list.
-  kInput,    ///< The device waits for its data.
-  kRanks,    ///< Ranks wait for each other.
-  kPauses,   ///< Single steps take long.
-  kMemory,   ///< Memory grows.
-  kNumbers,  ///< Values leave the range of numbers.
-  kLayers,   ///< Layers do not learn.
-  kFit,      ///< The model fits the training data alone.
+  kNone,      ///< Each finding stands by itself.
+  kEnd,       ///< How the run ended: always the first of a list.
+  kInput,     ///< The device waits for its data.
+  kRanks,     ///< Ranks wait for each other.
+  kPauses,    ///< Single steps take long.
+  kMemory,    ///< Memory grows.
+  kNumbers,   ///< Values leave the range of numbers.
+  kLayers,    ///< Layers do not learn.
+  kFit,       ///< The model fits the training data alone.
+  kLearning,  ///< The loop does not train the model as it should.
+  kDrift,     ///< Steps take longer and longer.
 };
 
 /// Where the findings of a rule stand in the list of all findings.

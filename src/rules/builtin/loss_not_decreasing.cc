@@ -913,6 +913,7 @@ const RuleDesc kLossNotDecreasingDesc{
     .parameters = kParameters,
     .captures = {},
     .family = Family::kModel,
+    .standing = {.theme = Theme::kLearning, .order = 9},
 };
 
 std::unique_ptr<Rule> MakeLossNotDecreasing(const Parameters& parameters) {

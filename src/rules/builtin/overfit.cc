@@ -237,7 +237,7 @@ const RuleDesc kOverfitDesc{
     // A gap of 10 % is common in healthy trainings: who asks for the rule wants to hear of it.
     .by_default = false,
     .example = "A network of 100,000 weights trained for 200 epochs on 50 samples.",
-    .standing = {.theme = Theme::kFit, .order = 0},
+    .standing = {.theme = Theme::kFit, .order = 1},
 };
 
 std::unique_ptr<Rule> MakeOverfit(const Parameters& parameters) {

@@ -218,7 +218,7 @@ const RuleDesc kOvertrainingDesc{
     .example =
         "`xgboost.train(params, dtrain, num_boost_round=500, evals=[(dval, \"val\")])` "
         "without early_stopping_rounds, where round 40 was the best.",
-    .standing = {.theme = Theme::kFit, .order = 1},
+    .standing = {.theme = Theme::kFit, .order = 2},
 };
 
 std::unique_ptr<Rule> MakeOvertraining(const Parameters& parameters) {

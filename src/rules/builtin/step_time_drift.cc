@@ -339,6 +339,7 @@ const RuleDesc kStepTimeDriftDesc{
     .family = Family::kOwn,
     .by_default = true,
     .example = "losses.append(loss.item()); mean = sum(losses) / len(losses)",
+    .standing = {.theme = Theme::kDrift, .order = 1},
     .severity_by_cost = true,
 };
 
