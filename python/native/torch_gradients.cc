@@ -540,6 +540,11 @@ void GradientsAreCleared(PyObject* owner) {
     g_at_clear = now;
     if (g_clearings > 0) --g_clearings;
   }
+  // Gradients that no optimizer has used say why: what is due of them is recorded before they go.
+  if (!kept && g_hot.waits && !g_hot.input_trains && AnythingDue() && Find(owner) != nullptr) {
+    const ErrorGuard guard;
+    TellOptimizer(owner);
+  }
   g_hot.forward_awaited = look;
   g_hot.input_trains = false;
   if (tt_gradients_cleared(reinterpret_cast<std::uintptr_t>(owner), kept ? 1 : 0) == 0 || !any) {

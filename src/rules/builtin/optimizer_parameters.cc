@@ -69,7 +69,9 @@ class OptimizerParameters final : public LoopRule<Process> {
     }
     SeesData();
     const Facts facts = FactsOf(data);
-    if (facts.looks < min_looks_ || facts.own <= 0) return;
+    // Where no model was seen nothing is known.
+    const auto used = data.find("in_called_models");
+    if (facts.looks < min_looks_ || facts.own <= 0 || used == data.end() || used->is_null()) return;
     Incident incident = BeginAt(0, event.time_ns, Severity::kHigh);
     const bool found = Describe(facts, data, *process, &incident);
     if (!found) {
