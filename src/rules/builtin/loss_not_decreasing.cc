@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// LossNotDecreasing: the training loss is flat, diverges, went up again, or is not a number.
+// LossNotDecreasing: the training loss is flat, diverges, went up again, is not a number, or stands
+// although it had fallen.
 //
 // SageMaker Debugger's rule of this name compares two single losses, num_steps apart; on mini-batch
 // noise it fires on every healthy run sooner or later. Here blocks of num_steps losses are reduced
 // to their median, a block makes progress only where it is better than the best by more than
-// diff_percent and the noise, and no progress alone is no defect: the level must be bad too.
+// diff_percent and the noise, and no progress alone is no defect: the level must be bad too, or
+// something must keep the weights from moving. A loss that fell and has stood for as long since is
+// told as such, low. Why it is so: loss_cause.h.
 //
 // A series is the losses of one name in one process, for a run may hold several processes of one
 // rank (a sweep). Its incident ends with its process. The process of the next attempt goes on with
@@ -21,6 +24,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -30,8 +34,13 @@
 
 #include "base/json.h"
 #include "base/printable.h"
+#include "rules/builtin/captured_parameters.h"
+#include "rules/builtin/loss_cause.h"
+#include "rules/builtin/loss_fits.h"
 #include "rules/builtin/numbers.h"
 #include "rules/builtin/processes.h"
+#include "rules/builtin/reinforcement.h"
+#include "rules/builtin/training_facts.h"
 #include "rules/registry.h"
 #include "rules/tensor_pattern.h"
 
@@ -64,8 +73,6 @@ constexpr ParameterDesc kParameters[] = {
      "A loss between 0 and this has converged, whatever it did before."},
 };
 
-constexpr std::string_view kNotFound = "cause not found";
-
 /// The mean, each value held within two scaled deviations of the median: nearly as exact as the
 /// mean, and a spike does not move it.
 double Middle(const std::vector<double>& values, double median, double spread) {
@@ -80,8 +87,16 @@ double Middle(const std::vector<double>& values, double median, double spread) {
 constexpr std::size_t kCells = 48;
 /// A healthy loss falls by flat_percent in this many steps at least.
 constexpr double kSlowestSteps = 200;
-
-std::string Number(double value) { return fmt::format("{:.3g}", value); }
+/// Steps at chance level before it is said, and from which it is grave.
+constexpr std::int64_t kChanceSteps = 200;
+/// And samples of each class: a model of many classes leaves it later.
+constexpr std::int64_t kChanceSamples = 500;
+constexpr std::int64_t kUnknownBatch = 16;  ///< Samples of a step where nobody says.
+constexpr std::int64_t kLongChanceSteps = 500;
+/// A loss has left chance level where it is below this share of it.
+constexpr double kBelowChance = 0.9;
+/// Steps that a loss stands at least before that is said.
+constexpr std::int64_t kStandingSteps = 500;
 
 /// "TRAIN" of "TRAIN" and of SageMaker Debugger's "ModeKeys.TRAIN"; empty stays empty.
 std::string ModeOf(std::string_view text) {
@@ -95,7 +110,7 @@ std::string ModeOf(std::string_view text) {
   return std::string(mode);
 }
 
-class LossNotDecreasing final : public Rule {
+class LossNotDecreasing final : public LoopedRule<LossNotDecreasing> {
  public:
   explicit LossNotDecreasing(const Parameters& p)
       : selection_(p.Text("collection_names"), p.Text("tensor_regex")),
@@ -111,16 +126,19 @@ class LossNotDecreasing final : public Rule {
         converged_below_(p.Get("converged_below")) {}
 
   bool Wants(const rules::Series& of) override {
+    if (of.table == format::TableId::kStatistics) return CapturedParameters::Wants(of);
     if (of.table != format::TableId::kScalars) return true;
     Scalar scalar;
-    scalar.rate = of.name == "lr";
+    scalar.rate = of.mode != "EVAL" && LearningRates::IsRate(of.name);
+    scalar.reinforcement = ReinforcementSigns::IsName(of.name);
     scalar.further = of.mode == "TRAIN" && IsFurtherLoss(of.name);
+    scalar.evaluation = of.mode == "EVAL" && of.name == "loss";
     scalar.instead = mode_.empty() && of.mode == "GLOBAL";
     const bool in_mode = mode_.empty() ? of.mode == "TRAIN" || scalar.instead : of.mode == mode_;
     if (in_mode && !scalar.rate && IsLoss(of)) {
       scalar.loss = of.mode == "TRAIN" ? of.name : fmt::format("{} ({})", of.name, of.mode);
     }
-    if (!scalar.rate && !scalar.further && scalar.loss.empty()) return false;
+    if (!scalar.any()) return false;
     if (scalars_.size() <= of.id) scalars_.resize(of.id + 1);
     scalars_[of.id] = std::move(scalar);
     return true;
@@ -128,19 +146,15 @@ class LossNotDecreasing final : public Rule {
 
   void OnRecord(const Record& record, Reporter* reporter) override {
     writer_ = record.writer;
-    if (const auto* scalar = record.As<format::ScalarRow>()) {
+    if (const auto* statistic = record.As<format::StatisticRow>()) {
+      if (!exits_.Had(*statistic)) ProcessOf(*statistic).captured.See(*statistic, record.series);
+    } else if (const auto* scalar = record.As<format::ScalarRow>()) {
       if (record.series >= scalars_.size() || exits_.Had(*scalar)) return;
       OnScalar(*scalar, scalars_[record.series], reporter);
     } else if (const auto* event = record.As<format::EventRow>()) {
-      if (event->kind == "process.exit") {
-        OnProcessExit(*event, reporter);
-      } else if (event->kind == "optimizer" && !exits_.Had(*event)) {
-        OnOptimizer(*event);
-      } else if (event->kind == "plan") {
-        selection_.OnPlan(event->data);
-      }
+      OnEvent(*event, reporter);
     } else if (const auto* step = record.As<format::StepRow>()) {
-      if (step->mode == "TRAIN" && !exits_.Had(*step)) OnStep(*step);
+      if (!exits_.Had(*step)) OnStep(*step);
     }
   }
 
@@ -149,16 +163,27 @@ class LossNotDecreasing final : public Rule {
   }
 
   bool has_data() const override { return has_data_; }
+  bool applies() const override { return !reinforcement_; }
+  std::string Summary() const override {
+    if (!reinforcement_) return {};
+    nlohmann::ordered_json summary;
+    summary["not_judged"] = ReinforcementSigns::kWord;
+    return JsonText(summary);
+  }
 
  private:
-  enum class State { kHealthy, kFlat, kDiverged, kRegained, kNotFinite };
+  enum class State { kHealthy, kFlat, kDiverged, kRegained, kNotFinite, kStill, kChance, kStood };
 
   /// What a series of scalars is to the rule.
   struct Scalar {
     bool rate = false;
-    bool further = false;  ///< The loss of a further optimizer.
-    bool instead = false;  ///< Judged only where the process has no loss of TRAIN.
-    std::string loss;      ///< As findings name it: "loss", "loss (EVAL)"; empty: it is none.
+    bool reinforcement = false;  ///< Its name is one of reinforcement learning.
+    bool evaluation = false;     ///< The loss of evaluations.
+    bool further = false;        ///< The loss of a further optimizer.
+    bool instead = false;        ///< Judged only where the process has no loss of TRAIN.
+    std::string loss;            ///< As findings name it: "loss", "loss (EVAL)"; empty: it is none.
+
+    bool any() const { return rate || reinforcement || evaluation || further || !loss.empty(); }
   };
 
   struct Block {
@@ -168,7 +193,13 @@ class LossNotDecreasing final : public Rule {
     std::int64_t first_step;
     std::int64_t start_ns;
     double active_s;  ///< Time of the loop until its first loss, without waits for data.
-    double lr;
+    double lr;        ///< The largest learning rate in it.
+  };
+
+  /// A mean of blocks, and where the first of them began.
+  struct Cell {
+    double mean = 0;
+    TrainingMoment from;
   };
 
   /// How far the loss fell over all steps seen.
@@ -212,11 +243,12 @@ class LossNotDecreasing final : public Rule {
     double peak_lr = 0;
     double lowest = std::numeric_limits<double>::infinity();
 
-    std::vector<double> cells;  ///< Means of cell_width blocks each, over all steps.
+    std::vector<Cell> cells;  ///< Of cell_width blocks each, over all steps.
     std::size_t cell_width = 1;
     std::optional<Course> course;  ///< CourseOf the cells; none: they have changed.
     double cell_sum = 0;
     std::size_t cell_count = 0;
+    TrainingMoment cell_from;
     double spread_sum = 0;  ///< Of all blocks.
 
     std::vector<double> block;
@@ -237,15 +269,14 @@ class LossNotDecreasing final : public Rule {
     Incident incident;
     double cost_from_s = 0;
     double level = 0;
+    double newest = std::numeric_limits<double>::quiet_NaN();     ///< The newest finite loss.
     double best_level = std::numeric_limits<double>::infinity();  ///< Lowest level.
     Fall fall;
-    std::int64_t bad_step = -1;  ///< First NaN or Inf of the incident.
-    double bad_lr = 0;
-  };
-
-  struct Optimizer {
-    std::string name;
-    double lr = std::numeric_limits<double>::quiet_NaN();
+    std::int64_t bad_step = -1;            ///< First NaN or Inf of the incident.
+    std::optional<TrainingMoment> chance;  ///< Since when the loss has stood at chance level.
+    double chance_samples = 0;             ///< Of the process by then.
+    double stood_level = 0;                ///< Where it stood when that was said.
+    FitBorder border;
   };
 
   struct Process {
@@ -253,8 +284,13 @@ class LossNotDecreasing final : public Rule {
     std::int32_t rank = 0;
     std::int32_t pid = 0;
     std::uint32_t attempt = 0;
-    Optimizer optimizer;
+    TrainingFacts facts;
+    LearningRates rates;
+    CapturedParameters captured;
+    FitEvents fits;
+    ReinforcementSigns reinforcement;
     double waited_s = 0;                   ///< Data wait of its TRAIN steps so far.
+    double samples = 0;                    ///< Of its TRAIN steps so far.
     bool several_losses = false;           ///< One for each of several optimizers.
     bool trains = false;                   ///< It has had TRAIN steps or losses.
     std::map<std::string, Series> series;  ///< By name.
@@ -282,11 +318,26 @@ class LossNotDecreasing final : public Rule {
 
   void OnScalar(const format::ScalarRow& row, const Scalar& scalar, Reporter* reporter) {
     if (scalar.further) ProcessOf(row).several_losses = true;
+    if (scalar.reinforcement) ProcessOf(row).reinforcement.SeeName();
+    if (scalar.evaluation) ProcessOf(row).reinforcement.SeeEvaluation();
     if (scalar.rate) {
       OnLearningRate(row);
     } else if (!scalar.loss.empty()) {
       if (scalar.instead && ProcessOf(row).trains) return;
       OnLoss(row, scalar.loss, reporter);
+    }
+  }
+
+  void OnEvent(const format::EventRow& event, Reporter* reporter) {
+    if (event.kind == "process.exit") {
+      OnProcessExit(event, reporter);
+    } else if (event.kind == "plan") {
+      selection_.OnPlan(event.data);
+    } else if (!exits_.Had(event)) {
+      if (TrainingFacts::Wants(event.kind)) ProcessOf(event).facts.See(event);
+      if (FitEvents::Wants(event.kind) && ProcessOf(event).fits.See(event)) {
+        ProcessOf(event).rates.Renew();
+      }
     }
   }
 
@@ -391,8 +442,8 @@ class LossNotDecreasing final : public Rule {
       process.series = std::move(old.series);
       for (auto& [name, series] : process.series) series.process = &process;
       process.waited_s += old.waited_s;
-      if (process.optimizer.name.empty()) process.optimizer.name = old.optimizer.name;
-      if (!std::isfinite(process.optimizer.lr)) process.optimizer.lr = old.optimizer.lr;
+      if (process.facts.optimizer.empty()) process.facts.optimizer = old.facts.optimizer;
+      if (!std::isfinite(process.rates.now())) process.rates = old.rates;
     }
   }
 
@@ -432,24 +483,20 @@ class LossNotDecreasing final : public Rule {
 
   void OnStep(const format::StepRow& step) {
     Process& process = ProcessOf(step);
+    process.reinforcement.SeeStep(step);
+    if (step.mode != "TRAIN") return;
     process.trains = true;
+    process.samples += static_cast<double>(step.batch_size > 0 ? step.batch_size : kUnknownBatch);
     if (step.data_wait_ns > 0) process.waited_s += static_cast<double>(step.data_wait_ns) / 1e9;
   }
 
   void OnLearningRate(const format::ScalarRow& scalar) {
-    if (std::isfinite(scalar.value)) ProcessOf(scalar).optimizer.lr = scalar.value;
-  }
-
-  void OnOptimizer(const format::EventRow& event) {
-    const auto data = ParseJson(event.data);
-    if (!data.is_object()) return;
-    Optimizer& optimizer = ProcessOf(event).optimizer;
-    if (const auto name = data.find("class"); name != data.end() && name->is_string()) {
-      optimizer.name = name->get<std::string>();
+    Process& process = ProcessOf(scalar);
+    TrainingMoment now{scalar.step, scalar.time_ns, 0};
+    for (const auto& [name, series] : process.series) {
+      now.worked_s = std::max(now.worked_s, Worked(series));
     }
-    if (const auto lr = data.find("lr"); lr != data.end() && lr->is_number()) {
-      optimizer.lr = lr->get<double>();
-    }
+    process.rates.See(scalar.name, scalar.value, now);
   }
 
   void OnLoss(const format::ScalarRow& scalar, const std::string& name, Reporter* reporter) {
@@ -491,12 +538,9 @@ class LossNotDecreasing final : public Rule {
       series->cost_from_s = Worked(*series);
     }
     if (known) return;
-    const double lr = series->process->optimizer.lr;
     series->incident.severity = Severity::kHigh;
-    series->incident.message = std::isnan(series->bad_value) ? "Loss is NaN" : "Loss is infinite";
     series->incident.confidence = 1;
     series->bad_step = series->step;
-    series->bad_lr = lr;
     Describe(series);
     reporter->Report(series->incident);
   }
@@ -516,7 +560,10 @@ class LossNotDecreasing final : public Rule {
   }
 
   void AddLoss(Series* series, double loss, Reporter* reporter) {
+    series->process->reinforcement.SeeLoss(loss);
+    if (series->border.Begins(series->process->fits, loss)) BeginFit(series, reporter);
     series->lowest = std::min(series->lowest, loss);
+    series->newest = loss;
     if (series->first.size() < 3) {
       series->first.push_back(loss);
       // One loss is noise, so the median of three; but the second and third may have exploded.
@@ -525,16 +572,18 @@ class LossNotDecreasing final : public Rule {
     if (loss > series->peak) {
       series->peak = loss;
       series->peak_step = series->step;
-      series->peak_lr = series->process->optimizer.lr;
+      series->peak_lr = series->process->rates.now();
     }
     if (series->block.empty()) {
       series->building = {
-          0, 0, 0, series->step, series->time_ns, Worked(*series), series->process->optimizer.lr};
+          0, 0, 0, series->step, series->time_ns, Worked(*series), series->process->rates.now()};
       if (!series->has_progress) {
         series->progress = series->origin = series->building;
         series->has_progress = true;
       }
     }
+    const double lr = series->process->rates.now();
+    if (!(series->building.lr >= lr)) series->building.lr = lr;
     series->block.push_back(loss);
     if (series->block.size() < num_steps_) return;
     Block block = series->building;
@@ -545,6 +594,20 @@ class LossNotDecreasing final : public Rule {
     block.middle = Middle(series->block, block.median, block.spread);
     series->block.clear();
     AddBlock(series, block, reporter);
+  }
+
+  /// Another training begins in the process: what the loss did before says nothing of it.
+  void BeginFit(Series* series, Reporter* reporter) {
+    if (series->open) CloseIncident(series, true, reporter);
+    Series begun;
+    begun.process = series->process;
+    begun.name = std::move(series->name);
+    begun.step = series->step;
+    begun.time_ns = series->time_ns;
+    begun.active_s = series->active_s;
+    begun.border = series->border;
+    begun.closed = series->closed;
+    *series = std::move(begun);
   }
 
   void AddBlock(Series* series, const Block& block, Reporter* reporter) {
@@ -569,50 +632,96 @@ class LossNotDecreasing final : public Rule {
 
   static void AddCell(Series* series, const Block& block) {
     series->spread_sum += block.spread;
+    if (series->cell_count == 0) {
+      series->cell_from = {block.first_step, block.start_ns, block.active_s};
+    }
     series->cell_sum += block.middle;
     if (++series->cell_count < series->cell_width) return;
-    series->cells.push_back(series->cell_sum / static_cast<double>(series->cell_count));
+    series->cells.push_back(
+        {series->cell_sum / static_cast<double>(series->cell_count), series->cell_from});
     series->cell_sum = 0;
     series->cell_count = 0;
     series->course.reset();
     if (series->cells.size() < kCells) return;
     for (std::size_t i = 0; i < kCells / 2; ++i) {
-      series->cells[i] = (series->cells[2 * i] + series->cells[2 * i + 1]) / 2;
+      const Cell& first = series->cells[2 * i];
+      series->cells[i] = {(first.mean + series->cells[2 * i + 1].mean) / 2, first.from};
     }
     series->cells.resize(kCells / 2);
     series->cell_width *= 2;
   }
 
-  static Course CourseOf(const std::vector<double>& cells) {
+  static Course CourseOf(std::span<const Cell> cells) {
     const std::size_t n = cells.size();
     // Theil and Sen: the median of the slopes of all pairs, which an exploded block does not move.
     std::vector<double> slopes;
     slopes.reserve(n * (n - 1) / 2);
     for (std::size_t i = 0; i < n; ++i) {
       for (std::size_t k = i + 1; k < n; ++k) {
-        slopes.push_back((cells[k] - cells[i]) / static_cast<double>(k - i));
+        slopes.push_back((cells[k].mean - cells[i].mean) / static_cast<double>(k - i));
       }
     }
     std::vector<double> jumps;
-    for (std::size_t i = 1; i < n; ++i) jumps.push_back(std::abs(cells[i] - cells[i - 1]));
+    for (std::size_t i = 1; i < n; ++i)
+      jumps.push_back(std::abs(cells[i].mean - cells[i - 1].mean));
     return {MedianOf(std::move(slopes)), MedianOf(std::move(jumps))};
   }
 
   Fall FallOf(Series* of, const Newest& newest) const {
-    const Series& series = *of;
+    if (of->cells.size() < 4) return {};
+    if (!of->course) of->course = CourseOf(of->cells);
+    return FallOver(*of, newest, *of->course, of->cells.size());
+  }
+
+  /// Of the newest `n` cells, whose course is given.
+  Fall FallOver(const Series& series, const Newest& newest, const Course& course,
+                std::size_t n) const {
     Fall fall;
-    const std::size_t n = series.cells.size();
-    if (n < 4) return fall;
     const auto cells = static_cast<double>(n);
     fall.steps = cells * static_cast<double>(series.cell_width * num_steps_);
-    if (!of->course) of->course = CourseOf(series.cells);
-    fall.drop = -series.course->slope * cells;
+    fall.drop = -course.slope * cells;
     // The noise of a cell: from one cell to the next, and at least what the losses inside say.
-    const double between = 1.4826 * series.course->jump / std::sqrt(2.0);
-    const double within = 0.8 * Spread(series, newest) /
-                          std::sqrt(static_cast<double>(series.cell_width * num_steps_));
-    fall.error = std::max(between, within) * std::sqrt(12 / cells);
+    const double between = 1.4826 * course.jump / std::sqrt(2.0);
+    fall.error = std::max(between, CellNoise(series, newest)) * std::sqrt(12 / cells);
     return fall;
+  }
+
+  /// Standard error of a cell, as the spread of the losses inside says it.
+  double CellNoise(const Series& series, const Newest& newest) const {
+    return 0.8 * Spread(series, newest) /
+           std::sqrt(static_cast<double>(series.cell_width * num_steps_));
+  }
+
+  /// A change-point test: a cumulative sum over the cells from `first` on, of what each is above
+  /// the quarter of the way from `from` to `to`. The change is where it left 0 for the last time.
+  static std::optional<TrainingMoment> ChangeOf(std::span<const Cell> cells, double from,
+                                                double to) {
+    const double border = from + (to - from) / 4;
+    const double sign = to > from ? 1 : -1;
+    double sum = 0;
+    std::optional<TrainingMoment> change;
+    for (const Cell& cell : cells) {
+      const double next = std::max(0.0, sum + sign * (cell.mean - border));
+      if (sum == 0 && next > 0) change = cell.from;
+      if (next == 0) change.reset();
+      sum = next;
+    }
+    return change;
+  }
+
+  /// Where the loss came down to where it stands now: the same test, from the newest cell
+  /// backwards.
+  static std::size_t StandsFrom(const Series& series, double level, double noise) {
+    const std::vector<Cell>& cells = series.cells;
+    double sum = 0;
+    std::size_t from = cells.size();
+    for (std::size_t i = cells.size(); i-- > 0;) {
+      sum = std::max(0.0, sum + (cells[i].mean - level) / noise - 0.5);
+      if (sum == 0) from = i;
+      // Above for certain from here on back.
+      if (sum > 8) break;
+    }
+    return from;
   }
 
   /// Standard deviation of single losses, over all blocks; where some exploded, the newest.
@@ -658,8 +767,12 @@ class LossNotDecreasing final : public Rule {
       CloseIncident(series, true, reporter);
       return;
     }
+    if (series->process->reinforcement.Found()) {
+      reinforcement_ = true;
+      if (series->open) CloseIncident(series, true, reporter);
+      return;
+    }
     const double level = newest.level;
-    const double noise = Noise(newest);
     series->level = level;
     // Of whole halves: the lowest single block is the noisiest.
     if (series->blocks.size() >= patience_blocks_) {
@@ -669,68 +782,225 @@ class LossNotDecreasing final : public Rule {
     const double spread = Spread(*series, newest);
     // The start is a single loss, or the median of three: it has their noise.
     const double tolerance = std::max(flat_ * scale, 2 * spread);
-    const bool converged = series->lowest >= 0 && level < converged_below_;
     const bool stale = series->blocks.size() >= patience_blocks_ &&
                        index - series->best_index >= patience_blocks_ - 1;
-    const Fall fall = FallOf(series, newest);
-    series->fall = fall;
-    // Flat is what is too little beyond doubt; noise that hides a drop makes the rule wait.
-    const double least = flat_ * scale * std::min(1.0, fall.steps / kSlowestSteps);
-    const bool surely_flat =
-        series->process->optimizer.lr == 0 || std::max(0.0, fall.drop) + 3 * fall.error < least;
-    const bool surely_risen = -fall.drop - 4 * fall.error > increase_ * scale;
-
-    State now = State::kHealthy;
-    if (!converged) {
-      const double drop = series->start - series->best_level;
-      if (level > series->start + std::max(increase_ * scale, surely_risen ? 0 : 4 * spread)) {
-        now = State::kDiverged;
-      } else if (level >= series->start - tolerance && (series->open || surely_flat)) {
-        now = State::kFlat;
-      } else if (drop > std::max(tolerance, 5 * noise) && level > series->best_level + drop / 2 &&
-                 level > series->best_level + 5 * noise) {
-        now = State::kRegained;
-      }
-    }
+    series->fall = FallOf(series, newest);
+    NoteChance(series);
+    const State level_says = StateOfLevel(*series, newest, tolerance);
     if (!series->open) {
       // What one model gains the other loses: nobody can say from the losses which way it goes.
-      const bool opposed = series->opposed >= num_steps_;
-      if (now == State::kHealthy || !stale || opposed || WarmsUp(*series)) return;
-      series->open = true;
-      series->state = now;
-      series->incident = Incident();
-      series->incident.subject = Subject(*series);
-      // A loss that never got below its start has gained nothing since the first step.
-      const Block* from =
-          series->best >= series->start - tolerance ? &series->origin : &series->progress;
-      // What an earlier incident counted is not counted again.
-      if (from->start_ns < series->closed.start_ns) from = &series->closed;
-      const Block& since = *from;
-      series->incident.first_step = since.first_step;
-      series->incident.start_ns = since.start_ns;
-      series->cost_from_s = since.active_s;
-    } else if (now == State::kHealthy) {
-      // Hysteresis: over only when the loss goes down again or is clearly lower than it stood.
-      if (stale && level > series->start - 2 * tolerance && series->state != State::kRegained) {
-        now = series->state;
-      } else {
+      if (series->opposed >= num_steps_ || WarmsUp(*series)) return;
+      State found = stale ? level_says : State::kHealthy;
+      if (found == State::kHealthy) found = StateOfStanding(*series, newest, stale);
+      if (found == State::kHealthy) return;
+      Open(series, found, newest, tolerance);
+    } else if (IsStanding(series->state)) {
+      const bool worse = stale && level_says != State::kHealthy && series->state != State::kStill;
+      if (worse || !Stands(*series, newest)) {
         CloseIncident(series, true, reporter);
         return;
       }
+    } else if (level_says != State::kHealthy) {
+      series->state = level_says;
+    } else if (!(stale && level > series->start - 2 * tolerance &&
+                 series->state != State::kRegained)) {
+      // Hysteresis: over only when the loss goes down again or is clearly lower than it stood.
+      CloseIncident(series, true, reporter);
+      return;
     }
-    series->state = now;
     Incident& incident = series->incident;
-    const Severity severity = now == State::kRegained ? Severity::kMedium : Severity::kHigh;
-    incident.severity = std::max(incident.severity, severity);
-    incident.message = now == State::kFlat       ? "Loss does not decrease"
-                       : now == State::kDiverged ? "Loss does not decrease: it diverges"
-                                                 : "Loss lost over half of its drop";
+    incident.severity = std::max(incident.severity, SeverityOf(*series));
     // How many noise widths the level is from what a healthy loss would show, capped.
     incident.confidence =
         std::min(0.95, 0.6 + 0.05 * static_cast<double>(index - series->best_index) /
                                  static_cast<double>(patience_blocks_) * 3);
+    if (IsStanding(series->state)) incident.confidence = 0.95;
     Describe(series);
     reporter->Report(incident);
+  }
+
+  static bool IsStanding(State state) {
+    return state == State::kStill || state == State::kChance || state == State::kStood;
+  }
+
+  /// What the level says beside the start and the lowest level.
+  State StateOfLevel(const Series& series, const Newest& newest, double tolerance) const {
+    const double level = newest.level;
+    const double noise = Noise(newest);
+    const double scale = std::abs(series.start);
+    const double spread = Spread(series, newest);
+    const Fall& fall = series.fall;
+    if (series.lowest >= 0 && level < converged_below_) return State::kHealthy;
+    // Flat is what is too little beyond doubt; noise that hides a drop makes the rule wait.
+    const double least = flat_ * scale * std::min(1.0, fall.steps / kSlowestSteps);
+    const bool surely_flat =
+        RateOf(series) == 0 || std::max(0.0, fall.drop) + 3 * fall.error < least;
+    const bool surely_risen = -fall.drop - 4 * fall.error > increase_ * scale;
+    const double drop = series.start - series.best_level;
+    if (level > series.start + std::max(increase_ * scale, surely_risen ? 0 : 4 * spread)) {
+      return State::kDiverged;
+    }
+    if (level >= series.start - tolerance && (series.open || surely_flat)) return State::kFlat;
+    if (drop > std::max(tolerance, 5 * noise) && level > series.best_level + drop / 2 &&
+        level > series.best_level + 5 * noise) {
+      return State::kRegained;
+    }
+    return State::kHealthy;
+  }
+
+  /// The largest learning rate of the kept blocks; NaN: not known.
+  static double RateOf(const Series& series) {
+    double rate = std::nan("");
+    for (const Block& block : series.blocks) {
+      if (!(rate >= block.lr)) rate = block.lr;
+    }
+    return rate;
+  }
+
+  /// The loss fell, or is not what it was; it stands all the same.
+  State StateOfStanding(const Series& series, const Newest& newest, bool stale) const {
+    if (StillSince(series, stale)) return State::kStill;
+    if (ChanceLasts(series)) return State::kChance;
+    if (StoodFrom(series, newest, stale)) return State::kStood;
+    return State::kHealthy;
+  }
+
+  bool Stands(const Series& series, const Newest& newest) const {
+    switch (series.state) {
+      case State::kStill:
+        // A block that was lower by chance does not move the weights.
+        return series.process->rates.spent() || series.process->captured.still();
+      case State::kChance:
+        return newest.level > kBelowChance * ChanceLoss(series.process->facts.loss->classes);
+      default:
+        return newest.level > series.stood_level -
+                                  std::max(flat_ * std::abs(series.stood_level), 5 * Noise(newest));
+    }
+  }
+
+  /// Since when nothing moves the weights: the learning rate is spent, or each capture of every
+  /// weight is the same. A schedule may end so: it has to last for a tenth of the steps before it.
+  std::optional<TrainingMoment> StillSince(const Series& series, bool stale) const {
+    if (series.lowest >= 0 && series.level < converged_below_) return std::nullopt;
+    const LearningRates& rates = series.process->rates;
+    const auto lasts = [&](std::int64_t since) {
+      const std::int64_t steps = series.step - since;
+      const auto patience = static_cast<std::int64_t>(patience_blocks_ * num_steps_);
+      return steps >= std::max(patience, since / 10);
+    };
+    // The loss must be one that the optimizer makes.
+    if (rates.spent() && (rates.now() == 0 || stale) && lasts(rates.spent()->step)) {
+      TrainingMoment since = *rates.spent();
+      if (since.worked_s == 0) since.worked_s = MomentAt(series, since.step).worked_s;
+      return since;
+    }
+    const auto still = series.process->captured.still();
+    if (still && stale && lasts(still->from)) return MomentAt(series, still->from);
+    return std::nullopt;
+  }
+
+  /// Where the cell began that a step is of.
+  static TrainingMoment MomentAt(const Series& series, std::int64_t step) {
+    TrainingMoment found{series.origin.first_step, series.origin.start_ns, series.origin.active_s};
+    for (const Cell& cell : series.cells) {
+      if (cell.from.step <= step) found = cell.from;
+    }
+    for (const Block& block : series.blocks) {
+      if (block.first_step <= step && block.first_step >= found.step) {
+        found = {block.first_step, block.start_ns, block.active_s};
+      }
+    }
+    return found;
+  }
+
+  void NoteChance(Series* series) const {
+    const auto& loss = series->process->facts.loss;
+    const bool near = loss && loss->plain && loss->classes >= 2 &&
+                      std::abs(series->level / ChanceLoss(loss->classes) - 1) <= kNearChance;
+    if (!near) {
+      series->chance.reset();
+    } else if (!series->chance) {
+      const Block& block = series->blocks.front();
+      series->chance = {block.first_step, block.start_ns, block.active_s};
+      series->chance_samples = series->process->samples;
+    }
+  }
+
+  bool ChanceLasts(const Series& series) const {
+    if (!series.chance || series.step - series.chance->step < kChanceSteps) return false;
+    return series.process->samples - series.chance_samples >=
+           static_cast<double>(kChanceSamples * series.process->facts.loss->classes);
+  }
+
+  /// The cell from which on the loss has stood, for as long as all before it.
+  std::optional<TrainingMoment> StoodFrom(const Series& series, const Newest& newest,
+                                          bool stale) const {
+    // Looked at when a cell was added.
+    if (!stale || series.cells.size() < 12 || series.cell_count != 0) return std::nullopt;
+    const double noise = std::max(CellNoise(series, newest), 1e-3 * std::abs(newest.level));
+    const std::size_t at = StandsFrom(series, newest.level, std::max(noise, 1e-12));
+    if (at + 6 > series.cells.size()) return std::nullopt;
+    const std::int64_t since = series.cells[at].from.step;
+    const std::int64_t before = since - series.origin.first_step;
+    if (series.step - since < std::max(kStandingSteps, before)) return std::nullopt;
+    const std::span<const Cell> after = std::span(series.cells).subspan(at);
+    const Fall fall = FallOver(series, newest, CourseOf(after), after.size());
+    if (std::max(0.0, fall.drop) + 3 * fall.error >= flat_ * std::abs(newest.level)) {
+      return std::nullopt;
+    }
+    return series.cells[at].from;
+  }
+
+  void Open(Series* series, State state, const Newest& newest, double tolerance) {
+    series->open = true;
+    series->state = state;
+    series->incident = Incident();
+    series->incident.subject = Subject(*series);
+    TrainingMoment since = SinceOf(*series, state, newest, tolerance);
+    // What an earlier incident counted is not counted again.
+    if (since.ns < series->closed.start_ns) {
+      since = {series->closed.first_step, series->closed.start_ns, series->closed.active_s};
+    }
+    series->stood_level = newest.level;
+    series->incident.first_step = since.step;
+    series->incident.start_ns = since.ns;
+    series->cost_from_s = since.worked_s;
+  }
+
+  TrainingMoment SinceOf(const Series& series, State state, const Newest& newest,
+                         double tolerance) const {
+    const TrainingMoment origin{series.origin.first_step, series.origin.start_ns,
+                                series.origin.active_s};
+    const TrainingMoment progress{series.progress.first_step, series.progress.start_ns,
+                                  series.progress.active_s};
+    if (state == State::kStill) return *StillSince(series, true);
+    if (state == State::kChance) return *series.chance;
+    if (state == State::kStood) return *StoodFrom(series, newest, true);
+    // A loss that never got below its start has gained nothing since the first step.
+    const bool fell = series.best < series.start - tolerance;
+    if (state == State::kFlat && !fell) return origin;
+    const auto lowest =
+        std::min_element(series.cells.begin(), series.cells.end(),
+                         [](const Cell& a, const Cell& b) { return a.mean < b.mean; });
+    if (!fell) return ChangeOf(series.cells, series.start, newest.level).value_or(origin);
+    if (lowest == series.cells.end()) return progress;
+    return ChangeOf({lowest, series.cells.end()}, lowest->mean, newest.level).value_or(progress);
+  }
+
+  Severity SeverityOf(const Series& series) const {
+    const std::int64_t since = series.incident.first_step;
+    switch (series.state) {
+      case State::kStood:
+        return Severity::kLow;
+      case State::kRegained:
+        return Severity::kMedium;
+      case State::kStill:
+        return series.step - since >= since ? Severity::kHigh : Severity::kMedium;
+      case State::kChance:
+        return series.step - since >= kLongChanceSteps ? Severity::kHigh : Severity::kMedium;
+      default:
+        return Severity::kHigh;
+    }
   }
 
   /// `over`: not only because no loss follows.
@@ -749,13 +1019,88 @@ class LossNotDecreasing final : public Rule {
     return std::isfinite(then) && std::isfinite(now) && now > 1.01 * then;
   }
 
+  static std::string MessageOf(const Series& series) {
+    switch (series.state) {
+      case State::kNotFinite:
+        return std::isnan(series.bad_value) ? "Loss is NaN" : "Loss is infinite";
+      case State::kDiverged:
+        return "Loss does not decrease: it diverges";
+      case State::kRegained:
+        return "Loss lost over half of its drop";
+      case State::kStill:
+        return series.process->rates.spent() ? "Loss stands: the learning rate is spent"
+                                             : "Loss stands: the weights do not move";
+      case State::kChance:
+        return "Loss stands at chance level";
+      case State::kStood:
+        return fmt::format("Loss has stood at {} since step {}", Figure(series.stood_level),
+                           series.incident.first_step);
+      default:
+        return "Loss does not decrease";
+    }
+  }
+
+  static const char* KindOf(State state) {
+    switch (state) {
+      case State::kDiverged:
+        return "diverged";
+      case State::kRegained:
+        return "regained";
+      case State::kStill:
+        return "still";
+      case State::kChance:
+        return "chance";
+      case State::kStood:
+        return "stood";
+      default:
+        return "flat";
+    }
+  }
+
+  static LossTrouble TroubleOf(State state) {
+    switch (state) {
+      case State::kNotFinite:
+        return LossTrouble::kNotFinite;
+      case State::kDiverged:
+        return LossTrouble::kDiverged;
+      case State::kRegained:
+        return LossTrouble::kRegained;
+      case State::kStill:
+        return LossTrouble::kStill;
+      case State::kChance:
+        return LossTrouble::kChance;
+      case State::kStood:
+        return LossTrouble::kStood;
+      default:
+        return LossTrouble::kFlat;
+    }
+  }
+
   void Describe(Series* series) {
     Incident& incident = series->incident;
-    const Optimizer& optimizer = series->process->optimizer;
+    const Process& process = *series->process;
     incident.last_step = std::max(incident.first_step, series->step);
     incident.end_ns = std::max(incident.start_ns, series->time_ns);
     incident.cost_seconds = std::max(0.0, Worked(*series) - series->cost_from_s);
-    Explain(series, optimizer);
+    incident.message = MessageOf(*series);
+    LossView view;
+    view.trouble = TroubleOf(series->state);
+    view.first = series->first.empty() ? std::nan("") : series->first.front();
+    view.start = series->start;
+    view.level = series->level;
+    view.newest = series->newest;
+    view.peak = series->peak;
+    view.peak_step = series->peak_step;
+    view.peak_rate = series->peak_lr;
+    view.rate = RateOf(*series);
+    view.drop = series->fall.drop;
+    view.drop_error = series->fall.error;
+    view.steps = series->fall.steps;
+    view.since = incident.first_step;
+    view.bad_step = series->bad_step;
+    LossCause why = ExplainLoss(view, process.facts, process.rates, process.captured);
+    incident.cause = std::move(why.cause);
+    incident.advice = std::move(why.advice);
 
     nlohmann::ordered_json evidence;
     const auto put = [&](const char* key, double value) {
@@ -767,9 +1112,7 @@ class LossNotDecreasing final : public Rule {
           std::isnan(series->bad_value) ? "NaN" : (series->bad_value > 0 ? "Inf" : "-Inf");
       evidence["step"] = series->bad_step;
     } else {
-      evidence["kind"] = series->state == State::kDiverged   ? "diverged"
-                         : series->state == State::kRegained ? "regained"
-                                                             : "flat";
+      evidence["kind"] = KindOf(series->state);
       put("level", series->level);
       evidence["steps_without_progress"] =
           series->blocks_seen == 0 ? 0
@@ -782,72 +1125,11 @@ class LossNotDecreasing final : public Rule {
     put("best", series->best);
     put("peak", series->peak);
     if (series->peak_step >= 0) evidence["peak_step"] = series->peak_step;
-    put("learning_rate", optimizer.lr);
-    if (!optimizer.name.empty()) evidence["optimizer"] = optimizer.name;
+    put("learning_rate", process.rates.now());
+    put("largest_learning_rate", process.rates.largest());
+    if (series->chance) put("chance_level", ChanceLoss(process.facts.loss->classes));
+    if (!process.facts.optimizer.empty()) evidence["optimizer"] = process.facts.optimizer;
     incident.evidence = JsonText(evidence);
-  }
-
-  void Explain(Series* series, const Optimizer& optimizer) {
-    Incident& incident = series->incident;
-    const bool bad = series->state == State::kNotFinite;
-    const double lr = bad ? series->bad_lr : optimizer.lr;
-    const double start = series->start;
-    const bool rose = !series->first.empty() && start > 0 && series->peak > 2 * start;
-    if (std::isfinite(lr) && lr == 0) {
-      incident.cause = "The learning rate is 0: the weights do not change.";
-      incident.advice = "Set a learning rate above 0, or look at the scheduler.";
-      return;
-    }
-    const std::string at = std::isfinite(lr) ? fmt::format(" at learning rate {}", Number(lr)) : "";
-    const std::string lower = std::isfinite(lr)
-                                  ? fmt::format("Lower the learning rate from {} to {}", Number(lr),
-                                                Number(Suggested(optimizer.name, lr)))
-                                  : std::string("Lower the learning rate tenfold");
-    if (rose) {
-      incident.cause =
-          fmt::format("The loss rose from {} to {} by step {}{}: the steps are too large.",
-                      Number(start), Number(series->peak), series->peak_step,
-                      std::isfinite(series->peak_lr)
-                          ? fmt::format(" at learning rate {}", Number(series->peak_lr))
-                          : "");
-      incident.advice = lower + " and look whether the first 100 steps go down; clip gradients.";
-    } else if (!bad && std::isfinite(lr) && lr * 5 < Usual(optimizer.name)) {
-      incident.cause = fmt::format(
-          "Probably the learning rate: {} is {:.0f} times below the {} that {} "
-          "usually starts from.",
-          Number(lr), Usual(optimizer.name) / lr, Number(Usual(optimizer.name)),
-          optimizer.name.empty() ? "an optimizer" : optimizer.name);
-      incident.advice = fmt::format(
-          "Raise the learning rate from {} to {} and look whether the first "
-          "100 steps go down.",
-          Number(lr), Number(Usual(optimizer.name)));
-    } else if (std::isfinite(lr) && lr > Usual(optimizer.name)) {
-      incident.cause = fmt::format(
-          "Probably the learning rate: {} is {:.0f} times the {} that {} usually starts from.",
-          Number(lr), lr / Usual(optimizer.name), Number(Usual(optimizer.name)),
-          optimizer.name.empty() ? "an optimizer" : optimizer.name);
-      incident.advice = lower + " and look whether the first 100 steps go down.";
-    } else {
-      incident.cause = std::string(kNotFound);
-      incident.advice =
-          bad ? "Look at the batch of that step and at divisions and logarithms in the loss" + at +
-                    "."
-              : lower +
-                    "; if it stays flat, check the labels, and that the optimizer holds the "
-                    "model's parameters.";
-    }
-  }
-
-  /// Where people usually start; only for the words of a cause, never for the decision.
-  static double Usual(std::string_view optimizer) {
-    if (optimizer.find("Adam") != std::string_view::npos ||
-        optimizer.find("RMSprop") != std::string_view::npos) {
-      return 1e-3;
-    }
-    return 0.1;
-  }
-  static double Suggested(std::string_view optimizer, double lr) {
-    return lr > Usual(optimizer) ? Usual(optimizer) : lr / 10;
   }
 
   TensorSelection selection_;
@@ -867,13 +1149,14 @@ class LossNotDecreasing final : public Rule {
   std::uint32_t writer_ = 0;  ///< Of the record that is read.
   std::map<std::int32_t, Rank> ranks_;
   bool has_data_ = false;
+  bool reinforcement_ = false;  ///< A process has its signs: its losses are not judged.
 };
 
 }  // namespace
 
 const RuleDesc kLossNotDecreasingDesc{
     .name = "LossNotDecreasing",
-    .summary = "The training loss is flat, diverges, went up again, or is not a number.",
+    .summary = "The training loss is flat, stands, diverges, went up again, or is not a number.",
     .formula =
         "Losses are the scalars `loss` that the framework reports, of TRAIN steps, and what "
         "collection_names and tensor_regex name besides; of evaluations with mode=EVAL. (SageMaker "
@@ -893,22 +1176,38 @@ const RuleDesc kLossNotDecreasingDesc{
         "diverging where level > start + max(increase_threshold_percent × |start|, 4 × σ), without "
         "the σ where drop + 4 × error < −increase_threshold_percent × |start|; medium where the "
         "loss rose again by more than half of its drop, level > lowest level + max((start − lowest "
-        "level) / 2, 5 × noise). Never where 0 ≤ level < converged_below, nor while the learning "
-        "rate rises (warm-up), nor where several optimizers have each a loss of its own (a GAN: "
-        "what one model gains the other loses). NaN and Inf are high at once and are over after a "
+        "level) / 2, 5 × noise). Of a loss that had fallen: medium, "
+        "high once it has lasted as long as all before it, where nothing moves the weights for "
+        "patience_steps and a tenth of the steps before: the largest learning rate of all "
+        "optimizers and parameter groups is 0, or below 1/10,000 of the largest of the run and the "
+        "loss makes no progress, or all captures of all weights are the same; medium, high after "
+        "500 steps, where the loss stands within 3 % of ln(classes), what guessing gives, for 200 "
+        "steps and 500 samples of each class; low where it has stood for 500 steps and for as long "
+        "as all before, drop since then + 3 × error < flat_percent × level. Never where 0 ≤ level "
+        "< converged_below, nor while the learning rate rises (warm-up), nor where several "
+        "optimizers have each a loss of its own (a GAN: what one model gains the other loses), nor "
+        "in reinforcement learning (Divergence says by what it is known). Another fit in the "
+        "process begins anew (likewise). NaN and Inf are high at once and are over after a "
         "block of finite losses. Over when the level is below start by twice the tolerance, or by "
-        "less and falling; and where its process ends. Cost = time of the training loop since the "
-        "last progress (since the first step where the loss never got below its start), less the "
-        "waits for data, which are InputBound's.",
+        "less and falling; and where its process ends. It began "
+        "at the first step where the loss never got below its start and does not stand above it; "
+        "else where a cumulative sum of the means, less a quarter of the way to where they stand "
+        "now, left 0 for the last time; where the learning rate was spent or the weights stood "
+        "still, there. Cost = time of the training loop since then, less the waits for data, which "
+        "are InputBound's. The cause comes from what is known of this training alone: its loop, "
+        "its "
+        "learning rates, captures, the course of the loss; where that says nothing, neither does "
+        "the rule.",
     .how_to_fix =
-        "Lower the learning rate and look at the first 100 steps. If the loss stays flat at any "
-        "learning rate: check that the optimizer holds the model's parameters, that labels belong "
+        "Do what the finding says. If it says that no cause was found: check that the optimizer "
+        "holds the model's parameters, that labels belong "
         "to inputs, and that gradients reach the first layers. A training that goes on from a "
         "checkpoint where it had converged is flat from its first step, and no loss by itself says "
         "which of the two it is: record it as the next attempt of the earlier run (-o), whose "
         "start is the measure.",
     .table_mask = store::MaskOf(format::TableId::kScalars) |
-                  store::MaskOf(format::TableId::kEvents) | store::MaskOf(format::TableId::kSteps),
+                  store::MaskOf(format::TableId::kEvents) | store::MaskOf(format::TableId::kSteps) |
+                  store::MaskOf(format::TableId::kStatistics),
     .wrong_result = true,
     .parameters = kParameters,
     .captures = {},

@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: Apache-2.0
+// Why a loss does not fall, and what to do.
+#include "rules/builtin/loss_cause.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "rules/builtin/numbers.h"
+
+namespace telltale::rules {
+namespace {
+
+constexpr const char* kNotFound = "cause not found";
+constexpr const char* kOriginCommand =
+    "Run again with `--rule NonFiniteOrigin`: it names the first module and step that is not "
+    "finite.";
+/// A first loss of a new model above this: its inputs or targets are far from the size of 1.
+constexpr double kHugeLoss = 1e4;
+/// Of a weight in a step: less than this, all steps of a training leave it what it was.
+constexpr double kHardly = 1e-6;
+/// Of a weight between two captures: more than this, and no progress of the loss, is too much.
+constexpr double kGrown = 0.7;
+
+std::string AtRate(double rate) {
+  return std::isfinite(rate) ? fmt::format(" at learning rate {}", Figure(rate)) : std::string();
+}
+
+std::string Lower(double rate) {
+  return std::isfinite(rate)
+             ? fmt::format("Lower the learning rate from {} to {}", Figure(rate), Figure(rate / 10))
+             : std::string("Lower the learning rate tenfold");
+}
+
+std::string Raise(double rate) {
+  return std::isfinite(rate)
+             ? fmt::format(
+                   "Raise the learning rate from {} to {}, and further while the first 100 "
+                   "steps do not go down.",
+                   Figure(rate), Figure(10 * rate))
+             : std::string(
+                   "Raise the learning rate tenfold, and further while the first 100 steps "
+                   "do not go down.");
+}
+
+constexpr const char* kNormalize =
+    "Normalize the inputs and the targets (subtract the mean of each column, divide by its "
+    "standard deviation); then look at the first 100 steps.";
+
+LossCause ExplainNotFinite(const LossView& loss, const LearningRates& rates,
+                           const CapturedParameters& captured) {
+  const bool before = loss.bad_step > 0;
+  const auto& gradient = captured.bad_gradient();
+  if (gradient && gradient->step < loss.bad_step) {
+    return {fmt::format("In step {} the gradient of {} was not finite, while the loss of that step "
+                        "still was: the backward pass made it.",
+                        gradient->step, gradient->name),
+            fmt::format("Look between this parameter and the loss for a square root, norm or power "
+                        "at 0, whose derivative is infinite, and add an epsilon inside it. {}",
+                        kOriginCommand)};
+  }
+  if (std::isfinite(loss.first) && std::abs(loss.first) > kHugeLoss) {
+    return {fmt::format("The very first loss was {}, before any step of the optimizer: inputs or "
+                        "targets are far from the size of 1, and the first gradients as large.",
+                        Figure(loss.first)),
+            kNormalize};
+  }
+  const bool rose = before && loss.start > 0 && loss.peak > 10 * loss.start;
+  if (rose) {
+    return {
+        fmt::format("The loss rose from {} to {} by step {}{}, and then left the range of "
+                    "numbers: the steps are too large.",
+                    Figure(loss.start), Figure(loss.peak), loss.peak_step, AtRate(loss.peak_rate)),
+        fmt::format("{} and look whether the first 100 steps go down.",
+                    Lower(std::isfinite(loss.peak_rate) ? loss.peak_rate : rates.now()))};
+  }
+  if (!before) {
+    return {
+        "The first loss of all is not finite, before any step of the optimizer: the inputs, "
+        "the initial weights or the loss function make it.",
+        kOriginCommand};
+  }
+  return {fmt::format("{}: the loss was {} before step {}, and had not risen.", kNotFound,
+                      Figure(loss.newest), loss.bad_step),
+          kOriginCommand};
+}
+
+/// "StepLR is called at every step", as far as it is known.
+std::string ScheduleText(const TrainingFacts& facts, const LearningRates& rates) {
+  if (facts.schedules_each_step()) {
+    return fmt::format("; {} is called at every step: {} calls in {} steps",
+                       facts.scheduler->name.empty() ? "the scheduler" : facts.scheduler->name,
+                       facts.scheduler->calls, facts.scheduler->optimizer_steps);
+  }
+  const auto each = rates.each_step();
+  if (!each) return {};
+  if (each->factor > 0) {
+    return fmt::format(
+        "; in each of the steps {} to {} it was multiplied by {}: the scheduler steps per batch",
+        each->first, each->last, Figure(each->factor));
+  }
+  return fmt::format(
+      "; it was changed in each of the steps {} to {}: the scheduler steps per batch", each->first,
+      each->last);
+}
+
+LossCause ExplainSpent(const TrainingFacts& facts, const LearningRates& rates,
+                       const CapturedParameters& captured) {
+  const TrainingMoment& since = *rates.spent();
+  const std::string groups =
+      facts.groups > 1 ? fmt::format(" in all {} parameter groups", facts.groups) : std::string();
+  std::string still = "the weights do not move";
+  if (const auto seen = captured.still()) {
+    still = fmt::format("no weight changed from step {} to {}", seen->from, seen->to);
+  }
+  const std::string schedule = ScheduleText(facts, rates);
+  if (rates.largest() == 0) {
+    return {
+        fmt::format("The learning rate is 0{}, and was so from the start: {}{}.", groups, still,
+                    schedule),
+        "Set a learning rate above 0, or look at the scheduler: a warm-up that divides integers "
+        "stays at 0."};
+  }
+  LossCause out;
+  if (rates.now() == 0) {
+    out.cause = fmt::format("The learning rate is 0{} since step {} (it was {}): {}{}.", groups,
+                            since.step, Figure(rates.largest()), still, schedule);
+  } else {
+    out.cause = fmt::format(
+        "The learning rate fell from {} to {}{}, below 1/10,000 of its largest since step {}: "
+        "{}{}.",
+        Figure(rates.largest()), Figure(rates.now()), groups, since.step, still, schedule);
+  }
+  out.advice =
+      schedule.empty()
+          ? "Look at what sets the learning rate there. Give the schedule the length of the whole "
+            "training, or end the training where it ends."
+          : "Call scheduler.step() once an epoch, not per batch; or give the schedule its length "
+            "in "
+            "steps, so that it ends with the training.";
+  return out;
+}
+
+LossCause ExplainStill(const LossView& loss, const CapturedParameters& captured) {
+  const auto seen = captured.still();
+  const std::string moved = fmt::format(
+      "No weight changed from step {} to {}{}", seen->from, seen->to,
+      std::isfinite(loss.rate) ? fmt::format(", though the learning rate is {}", Figure(loss.rate))
+                               : std::string());
+  const bool alive = captured.alive_step() >= seen->from;
+  if (alive) {
+    return {moved +
+                " and gradients are there: what a step adds is too small for the weights to "
+                "hold.",
+            "Raise the learning rate, and keep weights in float32 where they are float16 or "
+            "bfloat16."};
+  }
+  if (captured.gradient_step() >= seen->from) {
+    return {
+        moved + ": all gradients are zero.",
+        "Look where the gradient is lost: an activation that gives only zeros, a loss that does "
+        "not depend on the outputs. Run again with `--rule DeadRelu --rule "
+        "SaturatedActivation`."};
+  }
+  return {moved + ", and no gradient of them was captured.",
+          "Look whether backward() reaches the parameters that the optimizer holds: an optimizer "
+          "that was made for another model, a detach(), no_grad(), .data, or a loss that was "
+          "computed in NumPy."};
+}
+
+LossCause ExplainChance(const LossView& loss, const TrainingFacts& facts,
+                        const CapturedParameters& captured) {
+  const std::int64_t classes = facts.loss->classes;
+  const std::string flow =
+      captured.alive_step() >= 0
+          ? ", while gradients flow (step " + std::to_string(captured.alive_step()) + ")"
+          : std::string();
+  return {fmt::format("The loss stands at {}, which is chance level: ln({}) = {} for {} classes{}. "
+                      "Inputs and labels do not belong together, or the model's outputs do not "
+                      "depend on its inputs.",
+                      Figure(loss.level), classes, Figure(ChanceLoss(classes)), classes, flow),
+          "Look at some pairs of input and label as they reach the model: both shuffled alike, no "
+          "shift by one, the right column. Then train on one batch alone: its loss must go to 0."};
+}
+
+}  // namespace
+
+double ChanceLoss(std::int64_t classes) { return std::log(static_cast<double>(classes)); }
+
+LossCause LoopCause(const TrainingFacts& facts) {
+  const auto& parameters = facts.parameters;
+  if (parameters && parameters->all > 0 && parameters->in_called_models == 0) {
+    return {fmt::format("None of the {} parameters of the optimizer belongs to a model that was "
+                        "called{}.",
+                        parameters->all,
+                        parameters->without_gradient == parameters->all
+                            ? ", and none ever had a gradient"
+                            : ""),
+            "Make the optimizer of the parameters of the model that is trained, after the model is "
+            "made, moved and wrapped for the last time."};
+  }
+  if (parameters && parameters->all > 0 && parameters->without_gradient == parameters->all) {
+    return {fmt::format("None of the {} parameters of the optimizer ever had a gradient.",
+                        parameters->all),
+            "Look for what cuts the loss from the model: detach(), no_grad(), .data, NumPy, "
+            "torch.tensor() of a result; and whether backward() is called."};
+  }
+  const auto& loss = facts.loss;
+  if (loss && loss->shapes_differ) {
+    return {fmt::format("{} compares outputs of shape ({}) with targets of shape ({}): it "
+                        "broadcasts them against each other, so that each output is compared with "
+                        "every target.",
+                        loss->name, loss->input_shape, loss->target_shape),
+            "Give both the same shape: squeeze() the outputs or unsqueeze() the targets."};
+  }
+  if (loss && loss->softmax_twice) {
+    return {
+        fmt::format("The model's outputs go through a softmax, and {} applies a softmax itself: "
+                    "twice, so that gradients are tiny.",
+                    loss->name.empty() ? "the loss function" : loss->name),
+        "Give the loss the raw scores (logits): take the softmax out of the model."};
+  }
+  if (facts.cleared && !*facts.cleared) {
+    return {
+        "Gradients are not cleared between two steps of the optimizer: each step adds those of "
+        "all steps before it.",
+        "Call optimizer.zero_grad() before each backward()."};
+  }
+  return {};
+}
+
+LossCause ExplainLoss(const LossView& loss, const TrainingFacts& facts, const LearningRates& rates,
+                      const CapturedParameters& captured) {
+  // What makes the loop wrong explains all that follows from it.
+  if (LossCause loop = LoopCause(facts); !loop.cause.empty()) {
+    if (loss.trouble != LossTrouble::kStood && !rates.spent()) return loop;
+  }
+  if (loss.trouble == LossTrouble::kNotFinite) return ExplainNotFinite(loss, rates, captured);
+  if (rates.spent() && !(loss.rate > 0 && loss.rate >= LearningRates::kSpent * rates.largest())) {
+    return ExplainSpent(facts, rates, captured);
+  }
+  if (loss.trouble == LossTrouble::kStood) {
+    return {fmt::format("It fell from {} to {} until step {}, and has stood there since, within "
+                        "its noise{}.",
+                        Figure(loss.start), Figure(loss.level), loss.since, AtRate(loss.rate)),
+            "The training could stop there. Where more is to be had: a lower learning rate, a "
+            "larger model, more data."};
+  }
+  if (captured.still() && loss.trouble != LossTrouble::kDiverged) {
+    return ExplainStill(loss, captured);
+  }
+  if (std::isfinite(loss.first) && std::abs(loss.first) > kHugeLoss && loss.peak > 2 * loss.start) {
+    return {fmt::format("The very first loss was {}, and the loss rose to {} by step {}: inputs or "
+                        "targets are far from the size of 1.",
+                        Figure(loss.first), Figure(loss.peak), loss.peak_step),
+            kNormalize};
+  }
+  const bool rose = loss.start > 0 && loss.peak > 2 * loss.start;
+  if (rose || loss.trouble == LossTrouble::kDiverged) {
+    const double rate = std::isfinite(loss.peak_rate) ? loss.peak_rate : loss.rate;
+    return {fmt::format("The loss rose from {} to {} by step {}{}: the steps are too large.",
+                        Figure(loss.start), Figure(loss.peak), loss.peak_step, AtRate(rate)),
+            fmt::format("{} and look whether the first 100 steps go down.", Lower(rate))};
+  }
+  const auto& grown = captured.grown();
+  if (grown.ratio > kGrown) {
+    return {fmt::format("From step {} to {} {} changed by at least {} times its own size{}: the "
+                        "steps are too large.",
+                        grown.from, grown.to, grown.name, Figure(grown.ratio), AtRate(loss.rate)),
+            fmt::format("{} and look whether the first 100 steps go down.", Lower(loss.rate))};
+  }
+  const auto& move = captured.newest_move();
+  const bool hardly = move.from >= 0 && captured.alive_step() >= move.from &&
+                      move.ratio < kHardly * static_cast<double>(move.to - move.from);
+  if ((loss.trouble == LossTrouble::kFlat || loss.trouble == LossTrouble::kChance) && hardly) {
+    return {fmt::format("Gradients are there, but the weights hardly move: from step {} to {} no "
+                        "norm and no extreme of a weight changed by more than {} of itself ({}){}. "
+                        "The steps are too small.",
+                        move.from, move.to, Figure(move.ratio), move.name, AtRate(loss.rate)),
+            Raise(loss.rate)};
+  }
+  // Where the weights move: else it is for that.
+  const bool moves = (move.from >= 0 && !hardly) || loss.start > (1 + kNearChance) * loss.level;
+  const bool chance = facts.loss && facts.loss->plain && facts.loss->classes >= 2 &&
+                      std::abs(loss.level / ChanceLoss(facts.loss->classes) - 1) <= kNearChance;
+  if (loss.trouble == LossTrouble::kChance ||
+      (chance && moves && loss.trouble == LossTrouble::kFlat)) {
+    return ExplainChance(loss, facts, captured);
+  }
+  if (loss.trouble == LossTrouble::kFlat && loss.drop > 4 * loss.drop_error && loss.drop > 0) {
+    return {fmt::format("The loss falls, steadily and very slowly: by {} % in {:.0f} steps{}. The "
+                        "steps are too small.",
+                        Figure(100 * loss.drop / std::max(std::abs(loss.start), 1e-300)),
+                        loss.steps, AtRate(loss.rate)),
+            Raise(loss.rate)};
+  }
+  if (loss.trouble == LossTrouble::kRegained) {
+    return {fmt::format("{}: the loss stands at {} since step {}.", kNotFound, Figure(loss.level),
+                        loss.since),
+            "Look at what changed at that step: the data, the learning rate, a resumed optimizer "
+            "without its state; and go back to a checkpoint before it."};
+  }
+  return {
+      fmt::format("{}: the loss neither rises nor falls{}.", kNotFound, AtRate(loss.rate)),
+      "Run again with `--rule PoorWeightInitialization --rule DeadRelu --rule "
+      "SaturatedActivation`, which look at what the layers give; and look whether labels belong "
+      "to their inputs."};
+}
+
+}  // namespace telltale::rules
