@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "rules/builtin/loss_cause.h"
 #include "rules/builtin/losses.h"
 #include "rules/builtin/numbers.h"
 #include "rules/registry.h"
@@ -86,7 +87,7 @@ class Divergence final : public Rule {
     } else if (const auto* step = record.As<format::StepRow>()) {
       traces_.OnStep(*step, record.writer, point, close);
     } else if (const auto* event = record.As<format::EventRow>()) {
-      if (event->kind == "process.exit") traces_.End(*event, record.writer, point, close);
+      traces_.OnEvent(*event, record.writer, point, close);
     }
   }
 
@@ -96,6 +97,13 @@ class Divergence final : public Rule {
   }
 
   bool has_data() const override { return has_data_; }
+  bool applies() const override { return !traces_.reinforcement(); }
+  std::string Summary() const override {
+    if (!traces_.reinforcement()) return {};
+    nlohmann::ordered_json summary;
+    summary["not_judged"] = ReinforcementSigns::kWord;
+    return JsonText(summary);
+  }
 
  private:
   void Close(Trace* trace, Reporter* reporter) {
@@ -302,7 +310,10 @@ class Divergence final : public Rule {
                     trace->went_bad ? fmt::format("; in step {} it was no number", trace->bad_step)
                                     : std::string());
     const std::string back = fmt::format("Go back to a checkpoint before step {}", change.step);
-    if (rate) {
+    if (LossCause loop = LoopCause(traces_.FactsOf(trace)); !loop.cause.empty()) {
+      incident.cause = fmt::format("{}. {}", rise, loop.cause);
+      incident.advice = std::move(loop.advice);
+    } else if (rate) {
       incident.cause = fmt::format("{}, while the learning rate rose from {} to {}.", rise,
                                    Figure(lr_before), Figure(p.lr));
       incident.advice =
@@ -318,15 +329,23 @@ class Divergence final : public Rule {
                                  "the steps are too large.",
                                  Figure(trace->start), Figure(now), p.step + 1);
       incident.advice = std::isfinite(p.lr)
-                            ? fmt::format("Lower the learning rate from {} to {}; clip gradients.",
-                                          Figure(p.lr), Figure(p.lr / 10))
-                            : std::string("Lower the learning rate tenfold; clip gradients.");
+                            ? fmt::format(
+                                  "Lower the learning rate from {} to {} and look whether the "
+                                  "first 100 steps go down.",
+                                  Figure(p.lr), Figure(p.lr / 10))
+                            : std::string(
+                                  "Lower the learning rate tenfold and look whether the first 100 "
+                                  "steps go down.");
     } else {
       incident.cause = "cause not found";
       incident.advice = fmt::format(
-          "{}, lower the learning rate and clip gradients; look at the batches of steps {} to {} "
-          "(an epoch's begin, another data set, a resumed optimizer without its state).",
-          back, change.step, change.step + 10);
+          "{}; look at the batches of steps {} to {} (an epoch's begin, another data set, a "
+          "resumed "
+          "optimizer without its state).{}",
+          back, change.step, change.step + 10,
+          trace->went_bad ? " Run again with `--rule NonFiniteOrigin`: it names the first module "
+                            "and step that is not finite."
+                          : "");
     }
     incident.confidence = trace->went_bad ? 1 : lost ? 0.95 : rate ? 0.75 : 0.85;
 
@@ -370,7 +389,11 @@ const RuleDesc kDivergenceDesc{
         "patience_steps, patience_steps losses in a row are above twice the start (median of the "
         "first three). High where the level is above the start, or more than half of what was "
         "gained is lost, or the loss became NaN or Inf (then three losses above do); else medium. "
-        "Not judged where there are several losses (a GAN: what one model gains the other loses). "
+        "Not judged where there are several losses (a GAN: what one model gains the other loses), "
+        "and in reinforcement learning (losses that change their sign again and again, rollouts "
+        "between the steps, scalars such as policy_loss). Another fit in the process begins anew: "
+        "another training of XGBoost's, or a new optimizer after which the loss is back above the "
+        "middle between its start and its best. "
         "Over where the level is back within 30 % of the rise, and where its process ends. Cost = "
         "time of the steps since the change, less waits for data.",
     .how_to_fix =

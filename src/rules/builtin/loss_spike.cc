@@ -85,7 +85,7 @@ class LossSpike final : public Rule {
     } else if (const auto* step = record.As<format::StepRow>()) {
       traces_.OnStep(*step, record.writer, point, close);
     } else if (const auto* event = record.As<format::EventRow>()) {
-      if (event->kind == "process.exit") traces_.End(*event, record.writer, point, close);
+      traces_.OnEvent(*event, record.writer, point, close);
     }
   }
 
@@ -98,6 +98,13 @@ class LossSpike final : public Rule {
   }
 
   bool has_data() const override { return has_data_; }
+  bool applies() const override { return !traces_.reinforcement(); }
+  std::string Summary() const override {
+    if (!traces_.reinforcement()) return {};
+    nlohmann::ordered_json summary;
+    summary["not_judged"] = ReinforcementSigns::kWord;
+    return JsonText(summary);
+  }
 
  private:
   void OnLoss(Trace* trace, const LossPoint& p, Reporter* reporter) {
@@ -276,7 +283,9 @@ const RuleDesc kLossSpikeDesc{
         "more than least_percent of the first losses, is above ratio × median and, where all in "
         "the window are above 0, its logarithm exceeds theirs by log_stddev deviations. It is back "
         "where it is at most max(3 × σ, a tenth of the jump) above the median; what is not back "
-        "after max_steps has a new level (Divergence's) and is no spike. Told when it is back: "
+        "after max_steps has a new level (Divergence's) and is no spike. Not judged in "
+        "reinforcement learning; another fit in the process begins anew (Divergence). Told when it "
+        "is back: "
         "low, medium from three spikes on or 20 steps until it was back. Over where none came for "
         "forget_steps, and where the process ends. Cost = time of the steps from each jump until "
         "it was back, less waits for data.",

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the rules that follow a training loss share: the losses of one name in one process, in
-// order, with the time and the learning rate of their step.
+// order, with the time and the learning rate of their step. Another fit in the same process begins
+// anew; losses of reinforcement learning are not told.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -14,8 +15,11 @@
 #include <vector>
 
 #include "format/records.gen.h"
+#include "rules/builtin/loss_fits.h"
 #include "rules/builtin/numbers.h"
 #include "rules/builtin/processes.h"
+#include "rules/builtin/reinforcement.h"
+#include "rules/builtin/training_facts.h"
 #include "rules/rule.h"
 
 namespace telltale::rules {
@@ -54,11 +58,13 @@ template <class Trace>
 class LossTraces {
  public:
   static bool Wants(const Series& series) {
-    if (series.table != format::TableId::kScalars || series.mode != "TRAIN") return false;
-    return series.name == "loss" || IsFurtherLoss(series.name) || series.name == "lr" ||
-           series.name == "learning_rate";
+    if (series.table != format::TableId::kScalars) return false;
+    if (ReinforcementSigns::IsName(series.name)) return true;
+    if (series.mode == "EVAL") return series.name == "loss";
+    if (series.mode != "TRAIN") return false;
+    return series.name == "loss" || IsFurtherLoss(series.name) ||
+           LearningRates::IsRate(series.name);
   }
-  static bool IsRate(std::string_view name) { return name == "lr" || name == "learning_rate"; }
 
   /// `point(trace, LossPoint)` is called with each step's loss once it is complete; `close(trace)`
   /// where the process is another's now.
@@ -66,8 +72,16 @@ class LossTraces {
   void OnScalar(const format::ScalarRow& row, std::uint32_t writer, Point&& point, Close&& close) {
     Of* of = Find(row, writer, close);
     if (of == nullptr) return;
-    if (IsRate(row.name)) {
-      of->lr = row.value;
+    if (ReinforcementSigns::IsName(row.name)) {
+      of->reinforcement.SeeName();
+      return;
+    }
+    if (row.mode != "TRAIN") {
+      of->reinforcement.SeeEvaluation();
+      return;
+    }
+    if (LearningRates::IsRate(row.name)) {
+      of->rates.See(row.name, row.value, {row.step, row.time_ns, of->worked_s});
       return;
     }
     auto found = of->traces.find(row.name);
@@ -82,8 +96,8 @@ class LossTraces {
     Waiting& waiting = found->second;
     if (row.step < waiting.point.step || row.step <= waiting.done) return;
     if (row.step > waiting.point.step) {
-      Complete(of, &waiting, point);
-      waiting.point = {row.step, row.time_ns, 0, of->lr, of->worked_s, true};
+      Complete(of, &waiting, point, close);
+      waiting.point = {row.step, row.time_ns, 0, of->rates.now(), of->worked_s, true};
     }
     waiting.point.value += row.value;
     ++waiting.count;
@@ -91,20 +105,36 @@ class LossTraces {
 
   template <class Point, class Close>
   void OnStep(const format::StepRow& row, std::uint32_t writer, Point&& point, Close&& close) {
-    if (row.mode != "TRAIN" || row.duration_ns <= 0) return;
+    if (row.duration_ns <= 0) return;
     Of* of = Find(row, writer, close);
-    if (of == nullptr || !of->BeginStep(row.step)) return;
+    if (of == nullptr) return;
+    if (row.mode != "TRAIN") {
+      of->reinforcement.SeeStep(row);
+      return;
+    }
+    if (!of->BeginStep(row.step)) return;
+    of->reinforcement.SeeStep(row);
     for (auto& [name, waiting] : of->traces) {
-      if (waiting.point.step <= row.step) Complete(of, &waiting, point);
+      if (waiting.point.step <= row.step) Complete(of, &waiting, point, close);
     }
     const std::int64_t waited = std::clamp<std::int64_t>(row.data_wait_ns, 0, row.duration_ns);
     of->worked_s += static_cast<double>(row.duration_ns - waited) / 1e9;
   }
 
-  /// On process.exit.
+  /// On any event: a process ends, or it says something of its loop.
   template <class Point, class Close>
-  void End(const format::EventRow& exit, std::uint32_t writer, Point&& point, Close&& close) {
-    processes_.End(exit, writer, [&](Of* of) { EndOne(of, point, close); });
+  void OnEvent(const format::EventRow& event, std::uint32_t writer, Point&& point, Close&& close) {
+    if (event.kind == "process.exit") {
+      processes_.End(event, writer, [&](Of* of) { EndOne(of, point, close); });
+      return;
+    }
+    const bool fit = FitEvents::Wants(event.kind);
+    const bool fact = TrainingFacts::Wants(event.kind);
+    if (!fit && !fact) return;
+    Of* of = Find(event, writer, close);
+    if (of == nullptr) return;
+    if (fit && of->fits.See(event)) of->rates.Renew();
+    if (fact) of->facts.See(event);
   }
   template <class Point, class Close>
   void EndAll(Point&& point, Close&& close) {
@@ -123,6 +153,17 @@ class LossTraces {
         if (name != "loss") trace->incident.subject += ", " + name;
       }
     }
+  }
+  /// Whether a process has the signs of reinforcement learning.
+  bool reinforcement() const { return reinforcement_; }
+  /// What is known of the loop of a trace.
+  const TrainingFacts& FactsOf(const Trace* trace) {
+    for (auto& [key, of] : processes_) {
+      for (auto& [name, waiting] : of.traces) {
+        if (&waiting.trace == trace) return of.facts;
+      }
+    }
+    return no_facts_;
   }
   /// Work of the process of a trace so far.
   double WorkedOf(const Trace* trace) {
@@ -143,10 +184,14 @@ class LossTraces {
     LossPoint point;
     std::int64_t count = 0;  ///< Losses of the step that comes in.
     std::int64_t done = -1;  ///< Step that was told.
+    FitBorder border;
   };
   struct Of : TrainingProcess {
     std::map<std::string, Waiting, std::less<>> traces;
-    double lr = std::numeric_limits<double>::quiet_NaN();
+    LearningRates rates;
+    TrainingFacts facts;
+    FitEvents fits;
+    ReinforcementSigns reinforcement;
     double worked_s = 0;
   };
 
@@ -172,22 +217,40 @@ class LossTraces {
   template <class Point, class Close>
   void EndOne(Of* of, Point&& point, Close&& close) {
     for (auto& [name, waiting] : of->traces) {
-      Complete(of, &waiting, point);
+      Complete(of, &waiting, point, close);
       if (waiting.trace.open) close(&waiting.trace);
     }
   }
-  template <class Point>
-  void Complete(Of* of, Waiting* waiting, Point&& point) {
+  template <class Point, class Close>
+  void Complete(Of* of, Waiting* waiting, Point&& point, Close&& close) {
     if (waiting->count == 0) return;
     LossPoint done = waiting->point;
     done.value /= static_cast<double>(waiting->count);
     done.alone = of->traces.size() == 1;
     waiting->count = 0;
     waiting->done = done.step;
-    point(&waiting->trace, done);
+    Trace* const trace = &waiting->trace;
+    of->reinforcement.SeeLoss(done.value);
+    const bool rises_by_nature = of->reinforcement.Found();
+    const bool begins = waiting->border.Begins(of->fits, done.value);
+    if ((rises_by_nature || begins) && trace->open) close(trace);
+    if (rises_by_nature) {
+      reinforcement_ = true;
+      return;
+    }
+    if (begins) {
+      Trace begun;
+      begun.rank = trace->rank;
+      begun.pid = trace->pid;
+      begun.attempt = trace->attempt;
+      *trace = std::move(begun);
+    }
+    point(trace, done);
   }
 
   ProcessTable<Of> processes_;
+  TrainingFacts no_facts_;
+  bool reinforcement_ = false;
 };
 
 }  // namespace telltale::rules
