@@ -394,8 +394,9 @@ class ExplodingTensor final : public LoopedRule<ExplodingTensor> {
             process->origin_step, what, before, weights, weights == 1 ? "weight" : "weights",
             gradients, gradients == 1 ? "gradient" : "gradients");
         incident.advice = fmt::format(
-            "Go back to a checkpoint{}, lower the learning rate and clip gradients "
-            "(clip_grad_norm_).",
+            "Go back to a checkpoint{}. Run again with `--rule NonFiniteOrigin`: it names the "
+            "first "
+            "module and step that is not finite.",
             process->good_step >= 0 ? fmt::format(" of step {} or before", process->good_step)
                                     : std::string());
       }
