@@ -35,6 +35,7 @@ std::optional<TensorRule::Verdict> TensorRule::OnValues(const Tensor&, Process*,
 
 void TensorRule::OnEvent(const format::EventRow&, Process*) {}
 void TensorRule::OnPlan(const format::EventRow&) {}
+void TensorRule::OnOther(const format::EventRow&) {}
 bool TensorRule::Matters(const Process&, const std::vector<const Tensor*>&) { return true; }
 
 bool TensorRule::Wants(const Series& series) {
@@ -242,6 +243,8 @@ void TensorRule::TakeEvent(const format::EventRow& event, std::uint32_t writer,
   } else if (event.kind == "optimizer") {
     Process* process = Find(event, writer, reporter);
     if (process != nullptr) OnEvent(event, process);
+  } else {
+    OnOther(event);
   }
 }
 

@@ -108,6 +108,8 @@ class TensorRule : public Rule {
   virtual void OnEvent(const format::EventRow& event, Process* process);
   /// Of any process; `plan`.
   virtual void OnPlan(const format::EventRow& event);
+  /// Of any process; an event of any other kind.
+  virtual void OnOther(const format::EventRow& event);
   /// Whether those that are ill (at least one) are an incident.
   virtual bool Matters(const Process& process, const std::vector<const Tensor*>& ill);
   /// Fills in severity (never lowered by the frame), message, cause, advice, confidence and more

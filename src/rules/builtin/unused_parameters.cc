@@ -2,7 +2,8 @@
 // UnusedParameters: the optimizer has parameters that never receive a gradient, or only zeros.
 //
 // That a gradient is absent shows only once its parameter is captured again without it, so a
-// capture is judged when the next one of the parameter comes. What was frozen on purpose (the
+// capture is judged when the next one of the parameter comes. That no gradient at all comes says
+// something only where each of them would be captured. What was frozen on purpose (the
 // adapter counts it when the optimizer first steps) is no defect.
 #include <fmt/format.h>
 
@@ -87,8 +88,10 @@ class UnusedParameters final : public TensorRule {
     Parameter& parameter = Beside(&parameters_, tensor);
     const std::int64_t before = parameter.step;
     parameter.step = row.step;
-    // Nothing is known where no gradient at all was captured since.
-    if (before < 0 || process->gradient_step < before) return std::nullopt;
+    if (before < 0) return std::nullopt;
+    // Where no gradient at all was captured since, mostly nothing is known.
+    if (process->gradient_step < 0 && WouldCome()) return Verdict{true, 0, 1};
+    if (process->gradient_step < before) return std::nullopt;
     const Gradient gradient = GradientOf(tensor);
     if (!gradient.came && !all_gradients_) return std::nullopt;
     return Verdict{!gradient.alive, gradient.alive ? 1.0 : 0.0, 1};
@@ -96,6 +99,25 @@ class UnusedParameters final : public TensorRule {
 
   void OnPlan(const format::EventRow& event) override {
     all_gradients_ = TakesAllGradients(event.data);
+    planned_ = true;
+  }
+
+  void OnOther(const format::EventRow& event) override {
+    if (event.kind == "framework") {
+      const auto facts = ParseJson(event.data);
+      const auto name = facts.is_object() ? facts.find("name") : facts.end();
+      torch_ = facts.is_object() && name != facts.end() && name->is_string() &&
+               name->get<std::string>() == "torch";
+    } else if (event.kind == "capture.unavailable") {
+      hidden_ = hidden_ || event.subject == "gradients";
+    } else if (event.kind == "governor" || event.kind == "budget.exceeded") {
+      // What it has given up does not come, whatever the training does.
+      const auto facts = ParseJson(event.data);
+      const auto shed = facts.is_object() ? facts.find("shed") : facts.end();
+      hidden_ = hidden_ || (facts.is_object() && shed != facts.end() && !shed->empty());
+    } else if (event.kind == "tensor.shard") {
+      hidden_ = true;  // Of a flat parameter of several the gradients are elsewhere.
+    }
   }
 
   void OnEvent(const format::EventRow& event, Process* process) override {
@@ -126,6 +148,24 @@ class UnusedParameters final : public TensorRule {
       }
     }
     const bool sure = process.frozen >= 0;
+    if (process.gradient_step < 0) {
+      incident->severity = Severity::kHigh;
+      incident->message = "No parameter of the optimizer gets a gradient";
+      incident->cause = fmt::format(
+          "In {} captures none of the {} parameters had a gradient: {} and {}.", first->bad_in_row,
+          ill.size(), first->name,
+          ill.size() > 1 ? fmt::format("{} more", ill.size() - 1) : std::string("no other"));
+      incident->advice =
+          "Look whether the optimizer holds the parameters of the model that is trained: it was "
+          "made before the model was made anew, moved or wrapped; and whether the loss reaches "
+          "them: detach(), no_grad(), .data, a loss that is computed in NumPy.";
+      incident->confidence = 0.95;
+      (*evidence)["unused"] = ill.size();
+      (*evidence)["zero"] = 0;
+      (*evidence)["absent"] = ill.size();
+      if (sure) (*evidence)["frozen"] = process.frozen;
+      return;
+    }
     incident->severity =
         process.frozen == 0 && process.share >= medium_share_ ? Severity::kMedium : Severity::kLow;
     incident->message = fmt::format("{} of {} parameters get no gradient", unused, Judged(process));
@@ -165,6 +205,9 @@ class UnusedParameters final : public TensorRule {
     std::size_t frozen = 0;  ///< On purpose.
   };
 
+  /// Whether each gradient that there is would be captured.
+  bool WouldCome() const { return torch_ && planned_ && all_gradients_ && !hidden_; }
+
   Gradient GradientOf(const Tensor& parameter) {
     const Tensor* gradient = GradientTensor(parameter);
     return gradient == nullptr ? Gradient() : Beside(&gradients_, *gradient);
@@ -181,6 +224,9 @@ class UnusedParameters final : public TensorRule {
 
   const double medium_share_;
   bool all_gradients_ = true;          ///< The plan takes them.
+  bool planned_ = false;               ///< There is a plan: no import of another tool's.
+  bool torch_ = false;                 ///< Whose adapter captures each gradient that there is.
+  bool hidden_ = false;                ///< Some do not come though they are there.
   std::vector<Gradient> gradients_;    ///< By id of the tensor.
   std::vector<Parameter> parameters_;  ///< By id of the tensor.
 };
@@ -193,11 +239,15 @@ const RuleDesc kUnusedParametersDesc{
     .formula =
         "A parameter is unused where none of its gradients was captured so far, or all their "
         "elements were zero, in patience captures of the parameter; a capture is judged when the "
-        "next one comes, and only where some gradient was captured since; where the plan leaves "
-        "gradients out, one that never came says nothing. It is used from its first gradient on "
+        "next one comes, and only where some gradient was captured since, or none at all would be: "
+        "the "
+        "adapter for PyTorch captures each gradient that there is, and the plan takes all of them; "
+        "where the plan leaves gradients out, or the governor has given them up, one that never "
+        "came says nothing. It is used from its first gradient on "
         "that is not zero. Parameters without any gradient are no defect as far as there are as "
         "many that were frozen (requires_grad) when the optimizer stepped first. Over two captures "
-        "after all but these are used, and where the process ends. Medium where it is known that "
+        "after all but these are used, and where the process ends. High where no parameter has a "
+        "gradient. Medium where it is known that "
         "none is frozen and the unused ones have at least share % of the elements; else low. Cost "
         "= time of the steps, less waits for data, × that share, on the assumption that what is "
         "not used costs what it would cost in use.",
