@@ -143,14 +143,17 @@ class WeightUpdateRatio final : public TensorRule {
     } else {
       incident->severity = ill.size() * 2 >= judged ? Severity::kHigh : Severity::kMedium;
       incident->message = fmt::format("{} of {} weights do not move", ill.size(), judged);
+      const bool alive = AliveStep(*worst) >= weight.from_step;
       incident->cause = fmt::format(
-          "From step {} to {} {} changed by {} times its own size, below {}, though it has a "
-          "gradient{}.",
-          weight.from_step, weight.to_step, worst->name, Figure(worst->value), Figure(small_),
+          "From step {} to {} {} changed by {} times its own size, below {}{}{}.", weight.from_step,
+          weight.to_step, worst->name, Figure(worst->value), Figure(small_),
+          alive ? ", though it has a gradient" : "; no gradient of it was captured",
           ill.size() > 1 ? fmt::format("; so did {} more", ill.size() - 1) : std::string());
       incident->advice =
-          "Look at the learning rate of its parameter group and its schedule, and whether updates "
-          "are lost in float16 or bfloat16 weights: keep them in float32.";
+          alive ? "Look at the learning rate of its parameter group and its schedule, and whether "
+                  "updates are lost in float16 or bfloat16 weights: keep them in float32."
+                : "Look whether backward() reaches it: an optimizer that was made for another "
+                  "model, a detach(), no_grad(); then at the learning rate of its parameter group.";
       incident->confidence = 0.85;
     }
     (*evidence)["too_large"] = large;
@@ -236,7 +239,8 @@ class WeightUpdateRatio final : public TensorRule {
     weight->from_step = steps.before;
     weight->to_step = steps.now;
     weight->large = ratio > large_ && size_before >= kNearlyZero;
-    // Without a gradient it is frozen or not used; where none is captured nothing is known of that.
+    // Without a gradient it is frozen or not used: UnusedParameters'. Where no gradient of any is
+    // captured nothing is known of that.
     const bool pulled = process.gradient_step < 0 || steps.alive >= steps.before;
     const bool small = exact && ratio < small_ && pulled && size_before > 0;
     int& in_row = weight->small_in_row[source];
@@ -280,10 +284,12 @@ const RuleDesc kWeightUpdateRatioDesc{
     .parameters = kParameters,
     .captures = kCaptures,
     .family = Family::kModel,
-    .by_default = false,
+    // What it needs is captured for others in any case.
+    .by_default = true,
     .example =
         "`torch.optim.SGD(model.parameters(), lr=50)`: after the first hundred steps the weights "
         "are ten times what they were.",
+    .standing = {.theme = Theme::kLayers, .order = 6},
 };
 
 std::unique_ptr<Rule> MakeWeightUpdateRatio(const Parameters& parameters) {
