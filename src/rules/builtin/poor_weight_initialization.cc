@@ -4,12 +4,15 @@
 // As in SageMaker Debugger's rule of this name, in the first steps: variances that differ from
 // layer to layer, gradients that are nearly all the same, a loss that does not fall. A loss alone
 // is not enough here: with a learning rate that is warmed up it stands still in every training, and
-// it says nothing of weights.
+// it says nothing of weights. Nor are weights alone: the initialization that PyTorch gives to a
+// plain network has variances that differ more than tenfold, and it trains well. So both are
+// needed: what the first captures show, and a loss that does not fall in the steps after them.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -23,6 +26,7 @@
 #include "rules/builtin/captures.h"
 #include "rules/builtin/numbers.h"
 #include "rules/builtin/processes.h"
+#include "rules/builtin/training_facts.h"
 #include "rules/registry.h"
 #include "rules/tensor_pattern.h"
 
@@ -56,6 +60,14 @@ constexpr std::size_t kNamed = 8;  ///< Layers that the evidence names.
 constexpr double kNormalSpread = 3.2897;
 /// A loss has fallen, and the incident is over, where it lost this share of its first value.
 constexpr double kFallen = 0.1;
+/// It falls where the newest losses are below the first ones by this share, and than by their
+/// noise.
+constexpr double kFalls = 0.02;
+constexpr std::size_t kFirstLosses = 10;
+constexpr std::size_t kNewestLosses = 20;
+/// Steps in which a loss of good weights falls; of a run that ends sooner, the fewest that tell.
+constexpr std::int64_t kPatienceSteps = 100;
+constexpr std::int64_t kFewestSteps = 30;
 /// Places of 0.05 and 0.95 in the column `quantiles`.
 constexpr std::size_t kLow = 1;
 constexpr std::size_t kHigh = 7;
@@ -91,7 +103,8 @@ class PoorWeightInitialization final : public LoopedRule<PoorWeightInitializatio
     } else if (const auto* histogram = record.As<format::HistogramRow>()) {
       if (histogram->step < steps_) OnHistogram(*histogram, record.writer, reporter);
     } else if (const auto* scalar = record.As<format::ScalarRow>()) {
-      OnLoss(*scalar, record.writer, reporter);
+      kinds_[record.series] == Kind::kRate ? OnRate(*scalar, record.writer, reporter)
+                                           : OnLoss(*scalar, record.writer, reporter);
     } else if (const auto* step = record.As<format::StepRow>()) {
       if (step->mode == "TRAIN") OnStep(*step, record.writer, reporter);
     } else if (const auto* event = record.As<format::EventRow>()) {
@@ -108,7 +121,7 @@ class PoorWeightInitialization final : public LoopedRule<PoorWeightInitializatio
   bool has_data() const override { return has_data_; }
 
  private:
-  enum class Kind : std::uint8_t { kNone, kInput, kOutput, kGradient, kLoss };
+  enum class Kind : std::uint8_t { kNone, kInput, kOutput, kGradient, kLoss, kRate };
 
   struct Found {
     std::string name;
@@ -128,13 +141,21 @@ class PoorWeightInitialization final : public LoopedRule<PoorWeightInitializatio
     std::int64_t worse_in_row = 0;
     bool flat = false;  ///< It did not fall for `patience` of the first steps.
 
-    bool judged = false;
+    bool judged = false;       ///< The captures of the first steps were.
+    bool suspected = false;    ///< They are ill: whether the loss falls is waited for.
+    std::int64_t from_ns = 0;  ///< Time of the newest of them.
     double share = 0;
+    std::vector<double> first;  ///< The first losses,
+    std::deque<double> newest;  ///< and the newest.
+    LearningRates rates;
+    double rate_before = 0;  ///< At the newest look whether it rises.
+    std::int64_t wait_until = 0;
   };
 
   Kind KindOf(const Series& series) const {
     if (series.mode != "TRAIN" && series.mode != "GLOBAL") return Kind::kNone;
     if (series.table == format::TableId::kScalars) {
+      if (LearningRates::IsRate(series.name)) return Kind::kRate;
       return series.name == "loss" ? Kind::kLoss : Kind::kNone;
     }
     const bool gradient = series.collection == "gradients" && !series.name.ends_with("bias");
@@ -197,6 +218,11 @@ class PoorWeightInitialization final : public LoopedRule<PoorWeightInitializatio
     process->spreads[name] = *spread;
   }
 
+  void OnRate(const format::ScalarRow& rate, std::uint32_t writer, Reporter* reporter) {
+    Process* process = Find(rate, writer, reporter);
+    if (process != nullptr) process->rates.See(rate.name, rate.value, {rate.step, rate.time_ns, 0});
+  }
+
   void OnLoss(const format::ScalarRow& loss, std::uint32_t writer, Reporter* reporter) {
     Process* process = Find(loss, writer, reporter);
     // Of several in one step (two models in turn) the first.
@@ -210,6 +236,11 @@ class PoorWeightInitialization final : public LoopedRule<PoorWeightInitializatio
     } else if (!first) {
       ++process->worse_in_row;
     }
+    if (std::isfinite(loss.value)) {
+      if (process->first.size() < kFirstLosses) process->first.push_back(loss.value);
+      process->newest.push_back(loss.value);
+      if (process->newest.size() > kNewestLosses) process->newest.pop_front();
+    }
     if (loss.step < steps_ && process->worse_in_row >= patience_) process->flat = true;
     if (process->open && Fallen(*process)) Close(process, true, reporter);
   }
@@ -219,12 +250,44 @@ class PoorWeightInitialization final : public LoopedRule<PoorWeightInitializatio
     return process.first_loss - process.best_loss > kFallen * std::abs(process.first_loss);
   }
 
+  /// The newest losses are below the first ones, by more than noise.
+  static bool Falls(const Process& process) {
+    if (process.first.empty()) return false;
+    const std::vector<double> newest(process.newest.begin(), process.newest.end());
+    const double before = MedianOf(process.first);
+    const double now = MedianOf(newest);
+    std::vector<double> apart;
+    for (const double value : newest) apart.push_back(std::abs(value - now));
+    const double noise = 1.2533 * 1.4826 * MedianOf(std::move(apart)) /
+                         std::sqrt(static_cast<double>(newest.size()));
+    return before - now > std::max(kFalls * std::abs(before), 2 * noise);
+  }
+
   void OnStep(const format::StepRow& step, std::uint32_t writer, Reporter* reporter) {
     Process* process = Find(step, writer, reporter);
     if (process == nullptr || !process->BeginStep(step)) return;
     process->CountWork(step);
     // One later: the loss and a histogram of a step may come behind it.
-    if (!process->judged && step.step >= steps_) Judge(process, reporter);
+    if (!process->judged && step.step >= steps_) Judge(process);
+    if (process->suspected && step.step >= process->wait_until) Wait(process, step.step, reporter);
+  }
+
+  /// Whether the loss falls shows only once there is a learning rate for it.
+  void Wait(Process* process, std::int64_t step, Reporter* reporter) {
+    const double rate = process->rates.now();
+    const bool rises = std::isfinite(rate) && rate > 1.01 * process->rate_before;
+    process->rate_before = std::isfinite(rate) ? rate : 0;
+    if (process->wait_until == 0 || rises) {
+      process->wait_until = step + kPatienceSteps;
+      return;
+    }
+    Decide(process, reporter);
+  }
+
+  void Decide(Process* process, Reporter* reporter) {
+    process->suspected = false;
+    if (Falls(*process) || Fallen(*process)) return;
+    Say(process, reporter);
   }
 
   static Found Extreme(const std::map<std::string, double, std::less<>>& values, bool largest) {
@@ -234,34 +297,56 @@ class PoorWeightInitialization final : public LoopedRule<PoorWeightInitializatio
     return {at->first, at->second};
   }
 
-  void Judge(Process* process, Reporter* reporter) {
+  void Judge(Process* process) {
     process->judged = true;
-    const bool by_inputs = process->inputs.size() >= 2;
-    const auto& variances = by_inputs ? process->inputs : process->outputs;
-    if (variances.size() < 2 && process->spreads.empty()) return;
-    has_data_ = true;
-    std::optional<double> ratio;
-    Found largest;
-    Found smallest;
-    if (variances.size() >= 2) {
-      largest = Extreme(variances, true);
-      smallest = Extreme(variances, false);
-      if (largest.value > 0) ratio = largest.value / std::max(smallest.value, 1e-300);
-    }
-    std::optional<Found> narrow;
-    if (!process->spreads.empty()) narrow = Extreme(process->spreads, false);
-    const bool differ = ratio && *ratio > threshold_;
-    const bool too_narrow = narrow && narrow->value < range_;
-    if (!differ && !too_narrow) return;
+    const Shown found = ShownBy(*process);
+    if (found.any) has_data_ = true;
+    process->suspected = found.differ || found.too_narrow;
+    process->from_ns = process->capture_ns;
+  }
 
-    processes_.Open(process, 0, process->capture_ns);
+  /// What the captures of the first steps show.
+  struct Shown {
+    bool any = false;  ///< There were such.
+    bool by_inputs = false;
+    bool differ = false;
+    bool too_narrow = false;
+    std::optional<double> ratio;
+    Found largest, smallest;
+    std::optional<Found> narrow;
+  };
+
+  Shown ShownBy(const Process& process) const {
+    Shown found;
+    found.by_inputs = process.inputs.size() >= 2;
+    const auto& variances = found.by_inputs ? process.inputs : process.outputs;
+    if (variances.size() < 2 && process.spreads.empty()) return found;
+    found.any = true;
+    if (variances.size() >= 2) {
+      found.largest = Extreme(variances, true);
+      found.smallest = Extreme(variances, false);
+      if (found.largest.value > 0) {
+        found.ratio = found.largest.value / std::max(found.smallest.value, 1e-300);
+      }
+    }
+    if (!process.spreads.empty()) found.narrow = Extreme(process.spreads, false);
+    found.differ = found.ratio && *found.ratio > threshold_;
+    found.too_narrow = found.narrow && found.narrow->value < range_;
+    return found;
+  }
+
+  void Say(Process* process, Reporter* reporter) {
+    const Shown found = ShownBy(*process);
+    const auto& variances = found.by_inputs ? process->inputs : process->outputs;
+    const auto& [any, by_inputs, differ, too_narrow, ratio, largest, smallest, narrow] = found;
+    processes_.Open(process, 0, process->from_ns);
     process->cost_from_s = 0;
-    process->share = Fallen(*process) ? 0 : 1;
+    process->share = 1;
     process->Extend(process->share);
     Incident& incident = process->incident;
-    incident.severity = process->flat ? Severity::kHigh
-                        : differ      ? Severity::kMedium
-                                      : Severity::kLow;
+    incident.severity = process->losses == 0 ? Severity::kLow
+                        : differ             ? Severity::kHigh
+                                             : Severity::kMedium;
     incident.message = differ ? "Variances of layers differ at the start"
                               : "Gradients are very narrow at the start";
     std::string cause;
@@ -276,16 +361,18 @@ class PoorWeightInitialization final : public LoopedRule<PoorWeightInitializatio
           "than {}",
           cause.empty() ? "The" : "; the", narrow->name, Figure(narrow->value), Figure(range_));
     }
-    if (process->flat) {
-      cause +=
-          fmt::format("; the loss did not fall for {} of the first {} steps", patience_, steps_);
+    if (process->losses > 0) {
+      cause += fmt::format("; the loss was {} in the first steps and is {} in step {}",
+                           Figure(MedianOf(process->first)),
+                           Figure(MedianOf({process->newest.begin(), process->newest.end()})),
+                           process->loss_step);
     }
     incident.cause = cause + ".";
     incident.advice =
         "Initialize each layer for its activation (nn.init.kaiming_normal_ before ReLU, "
         "xavier_normal_ before tanh and sigmoid), biases with zero; normalize the inputs; put "
         "normalization between the layers.";
-    incident.confidence = process->flat ? 0.9 : differ ? 0.75 : 0.5;
+    incident.confidence = process->losses == 0 ? 0.5 : differ ? 0.9 : 0.75;
     nlohmann::ordered_json evidence;
     evidence["steps"] = steps_;
     if (ratio) {
@@ -311,10 +398,11 @@ class PoorWeightInitialization final : public LoopedRule<PoorWeightInitializatio
     }
     incident.evidence = JsonText(evidence);
     reporter->Report(incident);
-    if (Fallen(*process)) Close(process, true, reporter);
   }
 
   void End(Process* process, Reporter* reporter) {
+    // A run that ended before its loss was waited for.
+    if (process->suspected && process->last_step >= kFewestSteps) Decide(process, reporter);
     if (process->open) Close(process, false, reporter);
   }
 
@@ -347,10 +435,12 @@ const RuleDesc kPoorWeightInitializationDesc{
         "percentile of the gradient of some parameter that is no bias are less than "
         "distribution_range apart; where no histogram comes, 3.29 × its standard deviation, as of "
         "a normal distribution. (c) The loss found no new least value in patience steps in a row. "
-        "An incident where (a) or (b); (c) alone is LossNotDecreasing's. High with (c), medium "
-        "with (a), else low. Judged once, when as many steps have passed; over where the loss has "
-        "fallen by 10 % of its first value, and where the process ends. Cost = time of the steps "
-        "until then, less waits for data; 0 where it had fallen when this was judged.",
+        "An incident where (a) or (b), and the loss does not fall in the 100 steps after them: the "
+        "median of its newest 20 values is not below that of its first 10 by 2 % and by twice its "
+        "standard error; 100 steps more while the learning rate rises (warm-up). Where the run "
+        "ends sooner, from 30 steps on. High with (a), medium with (b) alone; low where no loss "
+        "came. Over where the loss has fallen by 10 % of its first value, and where the process "
+        "ends. Cost = time of the steps until then, less waits for data.",
     .how_to_fix =
         "Initialize each layer for its activation (Kaiming before ReLU, Xavier before tanh and "
         "sigmoid), biases with zero, normalize the inputs, put normalization between layers.",
