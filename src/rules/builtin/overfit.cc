@@ -35,8 +35,10 @@ constexpr ParameterDesc kParameters[] = {
      "A validation loss between 0 and this is low enough, whatever the training loss is."},
 };
 
-/// The validation loss has risen where it is above its best by this share.
+/// The validation loss has risen where it is above its best by this share, in so many evaluations
+/// in a row: a single one is noisy.
 constexpr double kRisen = 0.05;
+constexpr std::int64_t kRisenInRow = 3;
 
 class Overfit final : public Rule {
  public:
@@ -81,6 +83,7 @@ class Overfit final : public Rule {
     std::int64_t points = 0;
     std::int64_t bad_in_row = 0;
     std::int64_t good_in_row = 0;
+    std::int64_t risen_in_row = 0;
     CoursePoint first_bad;  ///< Of those in a row.
     CoursePoint best;       ///< Lowest validation loss.
     double best_worked_s = 0;
@@ -103,7 +106,7 @@ class Overfit final : public Rule {
       Close(process, reporter);
       process->course = {};
       process->course.boosting = true;
-      process->points = process->bad_in_row = process->good_in_row = 0;
+      process->points = process->bad_in_row = process->good_in_row = process->risen_in_row = 0;
       process->best = process->newest = {};
     }
   }
@@ -117,6 +120,7 @@ class Overfit final : public Rule {
       process->best = point;
       process->best_worked_s = process->worked_s;
     }
+    process->risen_in_row = Rise(*process) > kRisen ? process->risen_in_row + 1 : 0;
     const bool converged = point.validation >= 0 && point.validation < converged_below_;
     const bool bad = !converged && Gap(point) > threshold_;
     if (bad && process->bad_in_row == 0) process->first_bad = point;
@@ -131,9 +135,16 @@ class Overfit final : public Rule {
     if (!process->open) {
       if (process->bad_in_row < patience_) return;
       processes_.Open(process, process->first_bad.step, process->first_bad.ns);
+      process->incident.severity = Severity::kInfo;  // It only ever rises.
     }
     Describe(process);
     reporter->Report(process->incident);
+  }
+
+  /// By which share the validation loss is above its lowest.
+  static double Rise(const Process& process) {
+    const double best = process.best.validation;
+    return best > 0 ? process.newest.validation / best - 1 : 0;
   }
 
   static double Gap(const CoursePoint& point) {
@@ -156,15 +167,19 @@ class Overfit final : public Rule {
     Incident& incident = process->incident;
     const CoursePoint& now = process->newest;
     const CoursePoint& best = process->best;
-    const double rise = best.validation > 0 ? now.validation / best.validation - 1 : 0;
-    const bool risen = rise > kRisen;
+    const double rise = Rise(*process);
+    const bool risen = process->risen_in_row >= kRisenInRow;
     const double gap = Gap(now);
     incident.last_step = std::max(incident.first_step, now.step);
     incident.end_ns = std::max(incident.start_ns, now.ns);
-    incident.severity = std::max(incident.severity, rise > 0.5 ? Severity::kHigh
-                                                    : risen    ? Severity::kMedium
-                                                               : Severity::kLow);
-    incident.message = fmt::format("Validation loss {} % above training loss", Plain(100 * gap));
+    incident.severity = std::max(incident.severity, !risen       ? Severity::kInfo
+                                                    : rise > 0.5 ? Severity::kHigh
+                                                                 : Severity::kMedium);
+    // A training loss near 0 makes any share of it.
+    incident.message =
+        gap < 10 ? fmt::format("Validation loss {} % above training loss", Plain(100 * gap))
+                 : fmt::format("Validation loss {}, training loss {}", Figure(now.validation),
+                               Figure(now.train));
     if (risen) {
       incident.cause = fmt::format(
           "The validation loss was lowest at step {}, {}, and is {} by now, while the training "
@@ -172,7 +187,7 @@ class Overfit final : public Rule {
           best.step, Figure(best.validation), Figure(now.validation), Figure(best.train),
           Figure(now.train));
       incident.advice = fmt::format(
-          "Keep the model of step {} (early stopping); then add weight decay, dropout, "
+          "Keep the model of step {}, the best (early stopping); then add weight decay, dropout, "
           "augmentation or data, or take a smaller model.",
           best.step);
     } else {
@@ -221,7 +236,8 @@ const RuleDesc kOverfitDesc{
         "first metric that is a loss, of the last evaluation set and of the training data. Bad "
         "where (v − t) / t > ratio_threshold, for t > 0, from start_step on, unless 0 ≤ v < "
         "converged_below. Open after patience points in a row, over after as many that are not. "
-        "Low while v is within 5 % of its lowest, medium above, high where it is 50 % above. Cost "
+        "Info while v is within 5 % of its lowest, a gap that is common in healthy trainings; "
+        "medium after 3 evaluations in a row above that, high where it is 50 % above. Cost "
         "= time of the TRAIN steps, less waits for data, since v was lowest, where it has risen "
         "by more than 5 %: the assumption is that its model is the one to keep.",
     .how_to_fix =
@@ -234,8 +250,6 @@ const RuleDesc kOverfitDesc{
     .parameters = kParameters,
     .captures = {},
     .family = Family::kModel,
-    // A gap of 10 % is common in healthy trainings: who asks for the rule wants to hear of it.
-    .by_default = false,
     .example = "A network of 100,000 weights trained for 200 epochs on 50 samples.",
     .standing = {.theme = Theme::kFit, .order = 1},
 };

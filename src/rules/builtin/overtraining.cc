@@ -154,9 +154,7 @@ class Overtraining final : public Rule {
     const bool risen = validation && best.newest > best.value + delta_;
     incident.last_step = std::max({incident.first_step, process->newest.step, process->last_step});
     incident.end_ns = std::max(incident.start_ns, process->newest.ns);
-    incident.severity = std::max(incident.severity, risen        ? Severity::kMedium
-                                                    : validation ? Severity::kLow
-                                                                 : Severity::kInfo);
+    incident.severity = std::max(incident.severity, risen ? Severity::kMedium : Severity::kLow);
     incident.message = fmt::format("{} loss no better since step {}",
                                    validation ? "Validation" : "Training", best.step);
     incident.cause = fmt::format(
@@ -201,7 +199,8 @@ const RuleDesc kOvertrainingDesc{
         "than the lowest before by more than delta (absolute). Open with patience_validation "
         "evaluations without progress: medium where the newest is above the lowest by more than "
         "delta, else low; or with patience_train points of the training loss without progress, "
-        "unless the newest evaluation was progress: info. Over with the next progress. Cost = time "
+        "unless the newest evaluation was progress: low too, so that actions, which act from low, "
+        "may stop it. Over with the next progress. Cost = time "
         "of the TRAIN steps since the lowest, less waits for data: the assumption is that its "
         "model is the one to keep.",
     .how_to_fix =
