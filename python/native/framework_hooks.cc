@@ -329,6 +329,28 @@ PyObject* CallOptimizer(PyObject* self, PyObject* optimizer, const CallArguments
   return CallOriginal(self, replaced.data(), count, call.kwnames);
 }
 
+/// Optimizers of several parameter groups whose largest rate is not that of the first one.
+struct LargestRate {
+  PyObject* optimizer = nullptr;  ///< As an address alone.
+  double value = 0;
+};
+constexpr std::size_t kMaxLargestRates = 4;
+LargestRate g_largest_rates[kMaxLargestRates];
+
+/// Records the largest rate of all groups where it has changed: the probe has that of the first.
+void TellLargestRate(PyObject* optimizer, double first) {
+  const double largest = LargestLearningRate(optimizer);
+  if (std::isnan(largest)) return;
+  for (LargestRate& rate : g_largest_rates) {
+    if (rate.optimizer == optimizer && rate.value == largest) return;
+    if (rate.optimizer != optimizer && rate.optimizer != nullptr) continue;
+    if (rate.optimizer == nullptr && largest == first) return;
+    rate = {optimizer, largest};
+    tt_scalar(tt_name("lr.largest", 10), largest);
+    return;
+  }
+}
+
 PyObject* Optimizer(PyObject* self, PyObject* const* args, std::size_t nargsf, PyObject* kwnames) {
   ThreadState& thread = ThisThread();
   if (ArgCount(nargsf) == 0 || !MaySteps()) return CallOriginal(self, args, nargsf, kwnames);
@@ -348,6 +370,7 @@ PyObject* Optimizer(PyObject* self, PyObject* const* args, std::size_t nargsf, P
   BeforeOptimizer(optimizer);
   LoopOptimizer(optimizer);
   const double lr = LearningRate(optimizer);
+  TellLargestRate(optimizer, lr);
   const std::uint64_t id = OptimizerId(optimizer);
   tt_optimizer_begin(id);
   PhaseBorder(TT_PHASE_OPTIMIZER, true);
@@ -372,6 +395,7 @@ PyObject* Scaler(PyObject* self, PyObject* const* args, std::size_t nargsf, PyOb
   BeforeOptimizer(optimizer);
   LoopOptimizer(optimizer);
   const double lr = LearningRate(optimizer);
+  TellLargestRate(optimizer, lr);
   const std::uint64_t id = OptimizerId(optimizer);
   thread.in_scaler = true;
   thread.scaler_stepped = false;

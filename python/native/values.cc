@@ -196,18 +196,14 @@ bool IsDeviceScalar(PyObject* tensor) {
          HasOneElement(tensor);
 }
 
-double LearningRate(PyObject* optimizer) {
-  const double unknown = std::numeric_limits<double>::quiet_NaN();
-  Ref groups(PyObject_GetAttr(optimizer, g_strings.param_groups));
-  if (!groups || PyList_Check(groups.get()) == 0 || PyList_Size(groups.get()) < 1) {
-    DropError();
-    return unknown;
-  }
-  PyObject* group = PyList_GetItem(groups.get(), 0);
-  if (group == nullptr || PyDict_Check(group) == 0) return unknown;
+namespace {
+
+/// Of one parameter group; NaN: not known.
+double RateOfGroup(PyObject* group) {
+  double value = std::numeric_limits<double>::quiet_NaN();
+  if (group == nullptr || PyDict_Check(group) == 0) return value;
   PyObject* lr = PyDict_GetItemWithError(group, g_strings.lr);
   if (lr != nullptr && Py_TYPE(lr) == &PyFloat_Type) return PyFloat_AsDouble(lr);
-  double value = unknown;
   if (lr != nullptr) {
     if (PyFloat_Check(lr) || PyLong_Check(lr)) {
       value = PyFloat_AsDouble(lr);
@@ -217,6 +213,34 @@ double LearningRate(PyObject* optimizer) {
   }
   DropError();
   return value;
+}
+
+/// A new reference to the list of them; null where there are none.
+PyObject* GroupsOf(PyObject* optimizer) {
+  PyObject* groups = PyObject_GetAttr(optimizer, g_strings.param_groups);
+  if (groups != nullptr && PyList_Check(groups) != 0 && PyList_Size(groups) > 0) return groups;
+  Py_XDECREF(groups);
+  DropError();
+  return nullptr;
+}
+
+}  // namespace
+
+double LearningRate(PyObject* optimizer) {
+  const Ref groups(GroupsOf(optimizer));
+  return groups ? RateOfGroup(PyList_GetItem(groups.get(), 0))
+                : std::numeric_limits<double>::quiet_NaN();
+}
+
+double LargestLearningRate(PyObject* optimizer) {
+  double largest = std::numeric_limits<double>::quiet_NaN();
+  const Ref groups(GroupsOf(optimizer));
+  if (!groups || PyList_Size(groups.get()) < 2) return largest;
+  for (Py_ssize_t i = 0; i < PyList_Size(groups.get()); ++i) {
+    const double rate = RateOfGroup(PyList_GetItem(groups.get(), i));
+    if (!(largest >= rate)) largest = rate;
+  }
+  return largest;
 }
 
 PyObject* Detached(PyObject* tensor) {

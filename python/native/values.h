@@ -24,6 +24,8 @@ bool HostScalar(PyObject* tensor, double* value);
 bool IsDeviceScalar(PyObject* tensor);
 /// Learning rate of an optimizer's first group, NaN where unknown.
 double LearningRate(PyObject* optimizer);
+/// The largest of all its parameter groups where it has several; NaN: it has one, or nobody knows.
+double LargestLearningRate(PyObject* optimizer);
 /// object.name is True; false on any failure.
 bool IsTrueAttr(PyObject* object, PyObject* name);
 /// tensor.detach(), or null without an exception.

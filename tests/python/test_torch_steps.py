@@ -46,6 +46,22 @@ for i in range(10):
     assert framework["facts"]["name"] == "torch"
 
 
+def test_the_largest_rate_of_several_groups_is_recorded_beside_that_of_the_first(telltale):
+    run = telltale.python(
+        PRELUDE
+        + """
+groups = [{"params": net[0].parameters(), "lr": 0.0}, {"params": net[2].parameters()}]
+opt = torch.optim.SGD(groups, lr=0.1)
+for i in range(6):
+    if i == 3:
+        opt.param_groups[1]["lr"] = 0.05
+    opt.zero_grad(); crit(net(x), y).backward(); opt.step()
+"""
+    ).assert_clean()
+    assert set(run.scalar("lr")) == {0.0}
+    assert run.scalar("lr.largest") == [0.1, 0.05]
+
+
 def test_epochs_with_a_loader_scheduler_and_evaluation(telltale):
     run = telltale.python(
         PRELUDE
