@@ -173,12 +173,12 @@ void Summary::OnScalar(const format::ScalarRow& row) {
     return;
   }
   if (row.mode != "TRAIN") return;
+  of.last_loss = row.value;
   if (!finite) {
     if (of.loss_not_finite++ == 0) of.loss_not_finite_step = row.step;
     return;
   }
   if (!of.first_loss) of.first_loss = row.value;
-  of.last_loss = row.value;
   of.loss.Add(row.step, row.value);
 }
 

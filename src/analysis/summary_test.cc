@@ -151,6 +151,9 @@ TEST(SummaryTest, ScalarsAreOfTheRankWhoseStepsAreShown) {
   step(2, 0);
   EXPECT_EQ(summary.shown_rank(), 2);
   EXPECT_EQ(summary.scalars().last_loss, 9);
+  scalar(2, 0, std::nan(""));
+  EXPECT_TRUE(std::isnan(summary.scalars().last_loss.value_or(0))) << "what it is now";
+  EXPECT_EQ(summary.scalars().first_loss, 9);
   step(1, 0);
   EXPECT_EQ(summary.shown_rank(), 1);
   EXPECT_EQ(summary.scalars().first_loss, 5) << "logged before its first step ended";

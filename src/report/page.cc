@@ -26,6 +26,7 @@
 #include "report/style.h"
 #include "report/svg.h"
 #include "report/text.h"
+#include "rules/builtin/numbers.h"
 #include "rules/registry.h"
 
 namespace telltale::report {
@@ -705,7 +706,9 @@ class Page {
       chart.dots_label = "eval";
       chart.sentence = fmt::format("Loss from {} at the first step to {} at the last.",
                                    Significant(scalars.first_loss.value_or(0)),
-                                   Significant(scalars.last_loss.value_or(0)));
+                                   std::isfinite(scalars.last_loss.value_or(0))
+                                       ? Significant(scalars.last_loss.value_or(0))
+                                       : rules::Figure(*scalars.last_loss));
       Add("<div><h3>Loss <small>TRAIN{}, by step{}{}</small></h3>{}", OfRank(),
           scalars.eval_loss.empty() ? "" : "; dots: EVAL",
           scalars.loss_not_finite > 0

@@ -17,6 +17,7 @@
 #include "base/json.h"
 #include "report/causes.h"
 #include "report/text.h"
+#include "rules/builtin/numbers.h"
 #include "rules/finding_json.h"
 
 namespace telltale::server {
@@ -62,7 +63,9 @@ class Overview {
     out["order_words"] = report::kOrderWords;
     out["throughput"] = Throughput();
     const analysis::RankScalars& scalars = s_.scalars();
-    out["loss"] = {{"last", scalars.last_loss ? OrNull(*scalars.last_loss) : Json(nullptr)},
+    const double last = scalars.last_loss.value_or(0);
+    out["loss"] = {{"last", scalars.last_loss ? OrNull(last) : Json(nullptr)},
+                   {"last_words", std::isfinite(last) ? Json(nullptr) : Json(rules::Figure(last))},
                    {"first", scalars.first_loss ? OrNull(*scalars.first_loss) : Json(nullptr)},
                    {"not_finite", scalars.loss_not_finite}};
     out["step_phases"] = StepPhases();

@@ -122,7 +122,7 @@ export interface Overview {
     samples_per_s: number | null;
     step_ms: Range | null;
   };
-  loss: { last: number | null; first: number | null; not_finite: number };
+  loss: { last: number | null; last_words: string | null; first: number | null; not_finite: number };
   step_phases: { name: string; share: number; ns: number; before_share: number | null }[];
   step_phases_since: number; // Where before and now part; 0 where all steps are together.
   run_phases: { name: string; start_ns: number | null; end_ns: number | null; share: number | null }[];

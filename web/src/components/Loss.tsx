@@ -26,7 +26,7 @@ export function Loss({ overview, ruler }: { overview: Overview; ruler: Series | 
   return (
     <div id="loss">
       <div class="figs">
-        <Figure id="loss" value={significant(overview.loss.last)} name="loss now" />
+        <Figure id="loss" value={overview.loss.last_words ?? significant(overview.loss.last)} name="loss now" />
         <Figure id="loss-first" value={significant(overview.loss.first)} name="at the start" />
         {overview.loss.not_finite > 0 && (
           <Figure id="not-finite" value={thousands(overview.loss.not_finite)} name="not a number, or infinite" />
