@@ -1028,8 +1028,9 @@ class LossNotDecreasing final : public LoopedRule<LossNotDecreasing> {
       case State::kRegained:
         return "Loss lost over half of its drop";
       case State::kStill:
-        return series.process->rates.spent() ? "Loss stands: the learning rate is spent"
-                                             : "Loss stands: the weights do not move";
+        if (!series.process->rates.spent()) return "Loss stands: the weights do not move";
+        return series.process->rates.now() == 0 ? "Loss stands: the learning rate is 0"
+                                                : "Loss stands: the learning rate is next to 0";
       case State::kChance:
         return "Loss stands at chance level";
       case State::kStood:
