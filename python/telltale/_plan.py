@@ -38,7 +38,7 @@ def request_of(plan: Plan, add: bool) -> str:
             file; or the text of one, which has a line break or an equals sign.
         add: to what is recorded now, instead of in its place.
     """
-    base = {"base": "current" if add else "none"}
+    base: dict[str, Any] = {"base": "current" if add else "none", "asked": True}
     try:
         text = _json({**base, **_body_of(plan)})
         if len(text) <= MAX_BYTES:

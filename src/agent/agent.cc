@@ -597,6 +597,9 @@ void Agent::CountOwn() {
   // The supervisor's count: no new agent begins it again, so it is of no process.
   ledger_.Set({"run.producers_refused", "run"}, producers_refused_, {"processes", true, 0, 0});
   set("agent.cpu_ns", CpuNs(), "ns", false);
+  set("agent.taken_ns", static_cast<std::uint64_t>(capture_->governor().own_ns()), "ns", false);
+  set("agent.taken_of_ns", static_cast<std::uint64_t>(capture_->governor().own_wall_ns()), "ns",
+      false);
   for (const auto& producer : producers_) producer->CountInto(&ledger_);
   raw_.CountInto(::getpid(), &ledger_);
   look_back_.CountInto(::getpid(), &ledger_);

@@ -23,9 +23,13 @@ std::optional<unsigned> ModeOf(std::string_view mode);
 class Budget {
  public:
   /// `share` is a fraction of step time.
+  /// `run_begin_ns`: by the run's clock; 0: not known.
   Budget(double share, std::span<const plan::PlannedRule> rules,
-         std::vector<plan::PlannedInterval> intervals = {})
-      : share_(share), governor_(share, rules), intervals_(std::move(intervals)) {}
+         std::vector<plan::PlannedInterval> intervals = {}, std::int64_t run_begin_ns = 0)
+      : share_(share),
+        governor_(share, rules, run_begin_ns),
+        rules_(rules.begin(), rules.end()),
+        intervals_(std::move(intervals)) {}
 
   /// Steps of the batch that the journal is given next.
   void Offer(const std::vector<format::StepRow>& steps);
@@ -34,12 +38,14 @@ class Budget {
   /// It has nothing of it.
   void Rollback() { offered_.clear(); }
   /// What Telltale's own processes take from the training, as a share of step time.
-  void OwnCost(double share, std::int64_t now_ns, Outbox* outbox);
+  /// For `wall_ns`.
+  void OwnCost(double share, std::int64_t wall_ns, std::int64_t now_ns, Outbox* outbox);
 
   /// Another plan of tensors: nothing is thinned, and what it costs is learnt anew.
   void Restart(std::span<const plan::PlannedRule> rules,
                std::vector<plan::PlannedInterval> intervals) {
     governor_.SetRules(rules);
+    rules_.assign(rules.begin(), rules.end());
     intervals_ = std::move(intervals);
   }
   /// The journal gets another plan, or another agent has the run: readers take what was said of
@@ -55,8 +61,11 @@ class Budget {
     return governor_.thinning().shed > 0 || now_ns < strained_until_ns_;
   }
   std::uint32_t sampling_stretch() const { return governor_.sampling_stretch(); }
+  const plan::Governor& governor() const { return governor_; }
 
  private:
+  /// What the decision comes to.
+  std::string Done(const plan::Governor::Decision& decision) const;
   void Say(const plan::Governor::Decision& decision, std::int64_t now_ns, Outbox* outbox);
   /// `costs`: the decision's shares are of now.
   PendingEvent EventOf(const plan::Governor::Decision& decision, std::string message, bool costs,
@@ -66,6 +75,7 @@ class Budget {
 
   const double share_;
   plan::Governor governor_;
+  std::vector<plan::PlannedRule> rules_;
   std::vector<plan::PlannedInterval> intervals_;
   /// The newest that was said.
   plan::Governor::Decision said_;

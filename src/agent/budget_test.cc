@@ -52,7 +52,7 @@ std::vector<PendingEvent> Said(Outbox* outbox) {
 }
 
 TEST(Budget, StepsThatTheJournalRefusesCountOnce) {
-  Budget budget(0.01, EveryStep(), {{"weights", {}, 1, plan::kStats, true}});
+  Budget budget(0.01, EveryStep(), {{"weights", {}, 1, 0}});
   Outbox outbox;
   for (int i = 0; i < 1000; ++i) {
     budget.Offer(Steps(4));
@@ -76,10 +76,10 @@ TEST(Budget, StepsThatTheJournalRefusesCountOnce) {
 }
 
 TEST(Budget, WhatIsTakenLessOftenIsNamed) {
-  std::vector<plan::PlannedInterval> intervals = {{"weights", {}, 100, plan::kStats, true},
-                                                  {"gradients", {}, 100, plan::kStats, true},
-                                                  {"losses", 0, 10, plan::kRaw, true},
-                                                  {"losses", 1, 1, plan::kRaw, true}};
+  std::vector<plan::PlannedInterval> intervals = {{"weights", {}, 100, 0},
+                                                  {"gradients", {}, 100, 0},
+                                                  {"losses", 0, 10, 0},
+                                                  {"losses", 1, 1, 0}};
   Budget budget(0.01, EveryStep(), intervals);
   Outbox outbox;
   budget.Offer(Steps(8));
@@ -96,7 +96,7 @@ TEST(Budget, WhatIsTakenLessOftenIsNamed) {
                                         each(1) + ")"))
       << said[0].message;
 
-  intervals.resize(11, {"more", {}, 1, plan::kStats});
+  intervals.resize(11, {"more", {}, 1, 0});
   budget.Restart(EveryStep(), intervals);
   budget.Published(800 * kMs);
   budget.Offer(Steps(8, 8));
@@ -106,15 +106,13 @@ TEST(Budget, WhatIsTakenLessOftenIsNamed) {
   EXPECT_TRUE(again[0].message.ends_with("; and 3 more)")) << again[0].message;
 
   // So dear that one thing after another is shed: what is not taken at all is not taken less often.
-  intervals = {{"losses", {}, 1, plan::kRaw, true},
-               {"outputs", {}, 1, plan::kStats | plan::kHistogram},
-               {"gradients", {}, 1, plan::kStats, true}};
-  std::vector<plan::PlannedRule> rules(intervals.size());
-  for (std::size_t i = 0; i < rules.size(); ++i) {
-    rules[i].take = intervals[i].take;
-    rules[i].core = intervals[i].core;
-    rules[i].when[0].interval = 1;
-  }
+  intervals = {{"losses", {}, 1, 0}, {"outputs", {}, 1, 1}, {"gradients", {}, 1, 2}};
+  std::vector<plan::PlannedRule> rules(3);
+  rules[0].take = plan::kRaw;
+  rules[1].take = plan::kStats | plan::kHistogram;
+  rules[2].take = plan::kStats;
+  rules[0].core = rules[2].core = true;
+  for (plan::PlannedRule& rule : rules) rule.when[0].interval = 1;
   budget.Restart(rules, intervals);
   std::map<std::uint32_t, std::string> by_shed;
   std::int64_t time_ns = 1600 * kMs;
@@ -182,11 +180,43 @@ TEST(Budget, WhatIsThinnedIsMarkedForTheAgentThatComesNext) {
 TEST(Budget, OwnProcessesAreSaidToo) {
   Budget budget(0.01, EveryStep());
   Outbox outbox;
-  budget.OwnCost(0.02, 0, &outbox);
+  budget.OwnCost(0.02, 5000 * kMs, 0, &outbox);
   EXPECT_GT(budget.sampling_stretch(), 1U);
   const auto said = Said(&outbox);
   ASSERT_EQ(said.size(), 1U);
   EXPECT_NE(said[0].message.find("sampled"), std::string::npos) << said[0].message;
+}
+
+TEST(Budget, WhatItSaysOfAllStepsIsTheShareOfAllSteps) {
+  // As the verdict has it at the end: the probe's time by the time of all steps, of every mode.
+  Budget budget(0.01, {});
+  Outbox outbox;
+  auto rows = Steps(200);
+  for (std::size_t i = 100; i < rows.size(); ++i) rows[i].mode = "EVAL";
+  for (std::size_t i = 0; i < rows.size(); i += 2) rows[i].probe_ns = 1 * kMs;
+  budget.Offer(rows);
+  budget.Commit(0, &outbox);
+  const auto said = Said(&outbox);
+  ASSERT_EQ(said.size(), 1U);
+  EXPECT_EQ(said[0].kind, "budget.exceeded");
+  EXPECT_NEAR(budget.governor().so_far(), 0.03, 1e-9);
+  EXPECT_NE(said[0].message.find("has cost 3."), std::string::npos) << said[0].message;
+}
+
+TEST(Budget, WhatIsAskedForAndTooDearIsSaidAtTheStart) {
+  std::vector<plan::PlannedRule> rules = EveryStep();
+  rules[0].asked = true;
+  Budget budget(0.01, rules, {{"weights", {}, 1, 0}});
+  Outbox outbox;
+  auto rows = Steps(8);
+  for (format::StepRow& row : rows) row.probe_ns = 90 * kMs;
+  budget.Offer(rows);
+  budget.Commit(0, &outbox);
+  const auto said = Said(&outbox);
+  ASSERT_FALSE(said.empty());
+  EXPECT_TRUE(said[0].message.starts_with("The first 20 captures of what was asked for by name"))
+      << said[0].message;
+  EXPECT_GT(ParseJson(said[0].data)["asked"]["stretch"], 1);
 }
 
 TEST(ModeOf, KnowsTheFour) {

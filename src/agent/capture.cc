@@ -7,12 +7,14 @@
 #include <algorithm>
 #include <exception>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string_view>
 #include <utility>
 
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/process.h"
+#include "base/toml_tree.h"
 #include "plan/profiler_config.h"
 #include "plan/window.h"
 #include "store/folder.h"
@@ -42,6 +44,23 @@ void ForgetOldWindows(std::vector<plan::Window>* windows) {
   });
 }
 
+/// Collections that the plan of a request itself names.
+std::set<std::string> NamesOf(const ordered_json& request) {
+  std::set<std::string> names;
+  const auto add = [&](const auto& plan) {
+    const auto found = plan.find("collections");
+    if (found == plan.end() || !found->is_object()) return;
+    for (const auto& [name, ignored] : found->items()) names.insert(name);
+  };
+  if (const auto plan = request.find("plan"); plan != request.end() && plan->is_object()) {
+    add(*plan);
+  } else if (const auto toml = request.find("toml"); toml != request.end() && toml->is_string()) {
+    const auto tree = TomlTree::Parse(toml->get<std::string>(), "plan", "docs/formats/plan.md");
+    if (tree.ok()) add(tree->root());
+  }
+  return names;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Capture>> Capture::Create(CaptureOptions options, Answered answered) {
@@ -58,7 +77,8 @@ Capture::Capture(CaptureOptions options, Answered answered, plan::Compiled compi
       plan_(options_.plan),
       compiled_(std::move(compiled)),
       windows_(std::move(windows)),
-      budget_(options_.overhead_budget, compiled_.planned(), compiled_.intervals()),
+      budget_(options_.overhead_budget, compiled_.planned(), compiled_.intervals(),
+              options_.attempt_start_ns),
       requests_(options_.run) {}
 
 void Capture::SayPlan(const std::string& who, const std::string& id, std::int64_t now_ns,
@@ -100,6 +120,13 @@ Result<plan::CapturePlan> Capture::PlanOf(const std::string& body, std::int64_t 
                                 stands));
     } else {
       return wrong("the request holds neither plan nor toml");
+    }
+    // From inside the training: what it names is asked for by name, what a level has is not.
+    if (json.value("asked", false)) {
+      const std::set<std::string> names = NamesOf(json);
+      for (plan::Collection& collection : asked.collections) {
+        if (names.contains(collection.name)) collection.asked = true;
+      }
     }
     for (plan::Window& window : asked.windows) {
       if (window.next != 0 && window.asked_ns == 0) window.asked_ns = asked_ns;
@@ -368,7 +395,9 @@ void Capture::Settle(bool taken, std::int64_t now_ns, Outbox* outbox) {
 }
 
 void Capture::CountOwn(std::uint64_t cpu_ns, std::int64_t now_ns, Outbox* outbox) {
-  if (const auto share = own_cpu_.Share(cpu_ns, now_ns)) budget_.OwnCost(*share, now_ns, outbox);
+  if (const auto share = own_cpu_.Share(cpu_ns, now_ns)) {
+    budget_.OwnCost(*share, own_cpu_.wall_ns(), now_ns, outbox);
+  }
 }
 
 bool Capture::TakesHistograms() const {

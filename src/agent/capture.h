@@ -78,6 +78,7 @@ class Capture {
   /// Some histogram is taken, so a helper thread may be at work in each producer.
   bool TakesHistograms() const;
   std::uint32_t sampling_stretch() const { return budget_.sampling_stretch(); }
+  const plan::Governor& governor() const { return budget_.governor(); }
   /// The budget left nothing, or little, of what was planned a short while ago.
   bool Strained(std::int64_t now_ns) const { return budget_.Strained(now_ns); }
 

@@ -152,6 +152,7 @@ std::optional<double> OwnCpu::Share(std::uint64_t cpu_ns, std::int64_t now_ns) {
   const double cores = std::exchange(cores_, 0) / std::max(samples, 1.0);
   cpu_ns_ = cpu_ns;
   since_ns_ = now_ns;
+  wall_ns_ = wall_ns;
   if (first || wall_ns <= 0) return {};
   if (samples == 0 || idle >= kIdleCores * std::min(cores, 1.0)) return 0.0;
   return static_cast<double>(spent_ns) / (static_cast<double>(wall_ns) * cores);

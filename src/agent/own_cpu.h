@@ -36,6 +36,8 @@ class OwnCpu {
   /// The share of step time that `cpu_ns` more since the last call come to, over these cores: all
   /// of it where hardly one was idle, else 0. None at the first call.
   std::optional<double> Share(std::uint64_t cpu_ns, std::int64_t now_ns);
+  /// Between the last two calls.
+  std::int64_t wall_ns() const { return wall_ns_; }
 
  private:
   // Sums over the samples since the last call.
@@ -44,6 +46,7 @@ class OwnCpu {
   double samples_ = 0;
   std::uint64_t cpu_ns_ = 0;
   std::int64_t since_ns_ = 0;
+  std::int64_t wall_ns_ = 0;
 };
 
 }  // namespace telltale::agent

@@ -316,8 +316,9 @@ int Capture(const Args& args) {
   if (!asked.ok()) return fail(asked.status());
   const std::vector<rules::Need> needs = NeedsOfAsked(*asked, false);
   const plan::CapturePlan holds = args.plan.whole() || !current.ok() ? Nothing() : *current;
-  const auto plan = PlanOf(args.plan, holds, needs, holds);
+  auto plan = PlanOf(args.plan, holds, needs, holds);
   if (!plan.ok()) return fail(plan.status());
+  MarkAsked(needs, &*plan);
   for (const std::string& line : LikelySlips(*plan)) Say("telltale capture: {}\n", line);
   const auto compiled = plan::Compiled::Create(*plan);
   if (!compiled.ok()) return fail(compiled.status());
@@ -328,8 +329,9 @@ int Capture(const Args& args) {
     body["plan"] = ParseOrderedJson(plan::ToJson(*plan));
   } else {
     // Added by the agent to the plan that holds when it looks: two that ask at once undo nothing.
-    const auto added = PlanOf(args.plan, Nothing(), needs, holds);
+    auto added = PlanOf(args.plan, Nothing(), needs, holds);
     if (!added.ok()) return fail(added.status());
+    MarkAsked(needs, &*added);
     body = {{"base", "current"}};
     body["plan"] = ParseOrderedJson(plan::ToJson(*added));
   }

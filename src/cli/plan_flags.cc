@@ -169,6 +169,9 @@ Result<plan::CapturePlan> PlanOf(const PlanFlags& flags, const plan::CapturePlan
   }
   plan = plan::Union(std::move(plan), more);
   TELLTALE_RETURN_IF_ERROR(AddNeeds(needs, holds, said, &plan));
+  for (plan::Collection& collection : plan.collections) {
+    if (said.contains(collection.name)) collection.asked = true;
+  }
   const auto compiled = plan::Compiled::Create(plan);
   if (!compiled.ok()) return compiled.status();
   return plan;
@@ -176,11 +179,18 @@ Result<plan::CapturePlan> PlanOf(const PlanFlags& flags, const plan::CapturePlan
 
 Result<plan::CapturePlan> PlanOfRun(const PlanFlags& flags, const rules::RuleSet& set) {
   // A whole plan is the user's word: of the rules only those that the user names add to it.
-  if (flags.whole()) return PlanOf(flags, Nothing(), NeedsOfAsked(set, false));
+  const std::vector<rules::Need> asked = NeedsOfAsked(set, false);
+  if (flags.whole()) {
+    TELLTALE_ASSIGN_OR_RETURN(plan::CapturePlan plan, PlanOf(flags, Nothing(), asked));
+    MarkAsked(asked, &plan);
+    return plan;
+  }
   const std::vector<rules::Need> needs = NeedsOfAsked(set, true);
   plan::CapturePlan base = plan::DefaultPlan();
   TELLTALE_RETURN_IF_ERROR(AddNeeds(needs, Nothing(), {}, &base));
-  return PlanOf(flags, base, needs);
+  TELLTALE_ASSIGN_OR_RETURN(plan::CapturePlan plan, PlanOf(flags, base, needs));
+  MarkAsked(asked, &plan);
+  return plan;
 }
 
 plan::CapturePlan Nothing() {

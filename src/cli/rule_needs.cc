@@ -103,6 +103,15 @@ Status AddNeeds(const std::vector<rules::Need>& needs, const plan::CapturePlan& 
   return {};
 }
 
+void MarkAsked(const std::vector<rules::Need>& needs, plan::CapturePlan* plan) {
+  for (plan::Collection& collection : plan->collections) {
+    collection.asked =
+        collection.asked || std::any_of(needs.begin(), needs.end(), [&](const rules::Need& need) {
+          return need.collection == collection.name;
+        });
+  }
+}
+
 std::string NeededBy(const std::vector<rules::Need>& needs, std::string_view collection) {
   std::set<std::string_view> names;
   for (const rules::Need& need : needs) {

@@ -22,6 +22,9 @@ namespace telltale::cli {
 Status AddNeeds(const std::vector<rules::Need>& needs, const plan::CapturePlan& holds,
                 const std::set<std::string>& said, plan::CapturePlan* plan);
 
+/// Marks what the rules need as asked for by name.
+void MarkAsked(const std::vector<rules::Need>& needs, plan::CapturePlan* plan);
+
 /// Names of the rules that need something of the collection, ", " between them.
 std::string NeededBy(const std::vector<rules::Need>& needs, std::string_view collection);
 

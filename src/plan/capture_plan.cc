@@ -69,8 +69,8 @@ constexpr Reduction kReductions[] = {{"min", kStats},
 
 constexpr std::string_view kModeKeys[] = {"train", "eval", "predict", "global"};
 constexpr std::string_view kWhenKeys[] = {"interval", "start", "end", "steps"};
-constexpr std::string_view kCollectionKeys[] = {"include", "exclude",      "tensors",   "modules",
-                                                "take",    "max_elements", "reductions"};
+constexpr std::string_view kCollectionKeys[] = {"include", "exclude", "tensors",      "modules",
+                                                "asked",   "take",    "max_elements", "reductions"};
 
 constexpr std::uint64_t kMaxStep =
     static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()) - 1;
@@ -230,6 +230,12 @@ Check CollectionFromJson(const std::string& name, const ordered_json& in, const 
         wrong = Wrong(where, fmt::format("is not a multiple of {} from {} to {}: write 65536",
                                          kSampleBlock, kSampleBlock, kMaxSample));
       }
+    } else if (key == "asked") {
+      if (!value.is_boolean()) {
+        wrong = Wrong(where, "is not true or false: write true, or leave it out");
+      } else {
+        out->asked = value.get<bool>();
+      }
     } else if (IsOneOf(kWhenKeys, key)) {
       flat[key] = value;
     } else if (IsOneOf(kModeKeys, key)) {
@@ -289,6 +295,7 @@ ordered_json CollectionToJson(const Collection& collection) {
   out["take"] = TakeList(collection.take);
   list("reductions", collection.reductions);
   if (collection.max_elements != 0) out["max_elements"] = collection.max_elements;
+  if (collection.asked) out["asked"] = true;
   const auto& when = collection.when;
   const bool same =
       std::all_of(when.begin(), when.end(), [&](const When& w) { return w == when[0]; });

@@ -54,6 +54,8 @@ struct Collection {
   std::uint32_t take = kStats;
   std::uint32_t max_elements = 0;  ///< Of a histogram's sample; 0: the default.
   std::array<When, 4> when;        ///< By tt_mode: TRAIN, EVAL, PREDICT, GLOBAL.
+  /// By name: the governor leaves it at least 20 captures (governor.h).
+  bool asked = false;
   /// What the user asked by name, for fronts that show no more than that; empty: all.
   std::vector<std::string> reductions;
 

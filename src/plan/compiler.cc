@@ -168,6 +168,7 @@ Result<Compiled> Compiled::Create(const CapturePlan& plan) {
     rule.max_elements = collection.max_elements;
     rule.when = collection.when;
     rule.core = member.built_in != nullptr && member.built_in->core;
+    rule.asked = collection.asked;
     auto same = std::find(out.planned_.begin(), out.planned_.end(), rule);
     if (same == out.planned_.end()) {
       if (out.planned_.size() == format::kControlRules) {
@@ -193,12 +194,14 @@ Result<Compiled> Compiled::Create(const CapturePlan& plan) {
 std::vector<format::ControlRule> Compiled::rules(const PassedSteps& passed) const {
   std::vector<format::ControlRule> out;
   out.reserve(planned_.size());
-  for (const PlannedRule& planned : planned_) {
+  for (std::size_t i = 0; i < planned_.size(); ++i) {
+    const PlannedRule& planned = planned_[i];
     format::ControlRule rule{};
-    rule.take = planned.take & Allowed(thinning_.shed, planned.core);
+    rule.take = Left(thinning_, planned, i);
     rule.max_elements = planned.max_elements;
     for (std::size_t mode = 0; mode < planned.when.size(); ++mode) {
-      rule.when[mode] = ControlWhenOf(planned.when[mode], thinning_.stretch, passed[mode]);
+      rule.when[mode] =
+          ControlWhenOf(planned.when[mode], thinning_.StretchOf(i, mode), passed[mode]);
     }
     out.push_back(rule);
   }
@@ -208,13 +211,12 @@ std::vector<format::ControlRule> Compiled::rules(const PassedSteps& passed) cons
 std::vector<PlannedInterval> Compiled::intervals() const {
   std::vector<PlannedInterval> out;
   for (const Member& member : members_) {
-    const PlannedRule& rule = planned_[member.rule];
     const std::size_t first = out.size();
     bool alike = true;
     for (std::size_t mode = 0; mode < member.collection.when.size(); ++mode) {
       const When& when = member.collection.when[mode];
       if (when.interval == 0 || when.end <= when.start) continue;
-      out.push_back({member.collection.name, mode, when.interval, rule.take, rule.core});
+      out.push_back({member.collection.name, mode, when.interval, member.rule});
       alike = alike && when.interval == out[first].steps;
     }
     if (!alike || out.size() == first) continue;

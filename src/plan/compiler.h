@@ -30,8 +30,7 @@ struct PlannedInterval {
   /// Its tt_mode; none: in every mode that takes it at intervals.
   std::optional<std::size_t> mode;
   std::uint32_t steps = 0;
-  std::uint32_t take = 0;  ///< As its rule has it.
-  bool core = false;       ///< As its rule has it.
+  std::size_t rule = 0;  ///< Its index in planned().
 
   friend bool operator==(const PlannedInterval&, const PlannedInterval&) = default;
 };

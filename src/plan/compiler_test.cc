@@ -200,23 +200,34 @@ TEST(Compiled, LongListsFollowTheSteps) {
 
 TEST(Compiled, IntervalsAreThoseThatAreStretched) {
   using Intervals = std::vector<PlannedInterval>;
-  EXPECT_EQ(Compiled::Create(DefaultPlan())->intervals(),
-            (Intervals{{"weights", {}, 100, kStats, true},
-                       {"biases", {}, 100, kStats, true},
-                       {"gradients", {}, 100, kStats, true}}));
+  EXPECT_EQ(
+      Compiled::Create(DefaultPlan())->intervals(),
+      (Intervals{{"weights", {}, 100, 0}, {"biases", {}, 100, 0}, {"gradients", {}, 100, 0}}));
   const Compiled mixed = Compile(R"({"collections": {
       "a": {"interval": 7, "eval": {"interval": 2}, "predict": {"interval": 0}},
       "b": {"steps": [1, 2]}, "c": {"interval": 5, "end": 0},
       "d": {"train": {"interval": 3, "steps": [4]}}}})");
-  EXPECT_EQ(
-      mixed.intervals(),
-      (Intervals{
-          {"a", 0, 7, kStats}, {"a", 1, 2, kStats}, {"a", 3, 7, kStats}, {"d", {}, 3, kStats}}));
+  EXPECT_EQ(mixed.intervals(),
+            (Intervals{{"a", 0, 7, 0}, {"a", 1, 2, 0}, {"a", 3, 7, 0}, {"d", {}, 3, 2}}));
   const Compiled takes = Compile(R"({"collections": {
       "losses": {"take": ["values"], "interval": 1},
       "outputs": {"take": ["values", "histogram"], "interval": 1}}})");
-  EXPECT_EQ(takes.intervals(), (Intervals{{"losses", {}, 1, kRaw, true},
-                                          {"outputs", {}, 1, kRaw | kHistogram | kStats}}));
+  EXPECT_EQ(takes.intervals(), (Intervals{{"losses", {}, 1, 0}, {"outputs", {}, 1, 1}}));
+}
+
+TEST(Compiled, WhatWasAskedForIsThinnedNoFurtherThanItIsKept) {
+  Compiled compiled = Compile(R"({"collections": {
+      "weights": {"take": ["values"], "interval": 10, "asked": true},
+      "outputs": {"take": ["values", "statistics"], "interval": 10}}})");
+  EXPECT_TRUE(compiled.planned()[0].asked);
+  EXPECT_FALSE(compiled.planned()[1].asked);
+  compiled.Apply({64, 1, {Kept{2, 64, 2, 2}, Kept{}}});
+  const auto rules = compiled.rules(kNone);
+  EXPECT_EQ(rules[0].take, kRaw);
+  EXPECT_EQ(rules[0].when[0].interval, 20U);
+  EXPECT_EQ(rules[0].when[1].interval, 640U);
+  EXPECT_EQ(rules[1].take, kStats);
+  EXPECT_EQ(rules[1].when[0].interval, 640U);
 }
 
 TEST(Compiled, ThinningStretchesAndSheds) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plan/governor.h"
 
+#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -69,13 +70,17 @@ bool DueByInterval(const When& when, std::uint32_t stretch, std::int64_t step) {
 
 }  // namespace
 
-Governor::Governor(double budget, std::span<const PlannedRule> rules) : budget_(budget) {
+Governor::Governor(double budget, std::span<const PlannedRule> rules, std::int64_t run_begin_ns)
+    : budget_(budget), run_begin_ns_(run_begin_ns) {
   Take(rules);
 }
 
 void Governor::Take(std::span<const PlannedRule> rules) {
   rules_.assign(rules.begin(), rules.end());
   thinning_ = {};
+  for (Mode& mode : modes_) mode.first = -1;
+  listed_.assign(rules_.size(), 0);
+  asked_stretch_ = 1;
   Forget();
   exceeded_ = {};
   capped_ = false;
@@ -98,6 +103,79 @@ void Governor::Forget() {
   since_ns_ = 0;
 }
 
+double Governor::so_far() const {
+  const double probe = all_ns_ > 0 ? probe_ns_ / all_ns_ : 0;
+  return probe + (own_wall_ns_ > 0 ? own_ns_ / own_wall_ns_ : 0);
+}
+
+double Governor::Work(const Mode& mode) const {
+  return std::max(mode.work.mean_up_to(kPause * mode.work.median()), 1.0);
+}
+
+/// The first kAskedCaptures come at the interval; from then on it grows with the steps that the
+/// process has made, so that as many captures lie in them, whatever they are.
+std::uint32_t Governor::Owed(std::size_t rule, std::size_t which) const {
+  const PlannedRule& planned = rules_[rule];
+  const When& when = planned.when[which];
+  if (!Exempt(rule)) return 0;
+  const Mode& mode = modes_[which];
+  const std::int64_t made = mode.newest - std::max(std::min(mode.first, mode.newest), when.start);
+  const std::int64_t interval =
+      std::max<std::int64_t>(1, Stretched(when.interval, asked_stretch_)) * kAskedCaptures;
+  const std::int64_t times = std::max<std::int64_t>(0, made) / interval;
+  const auto doubled = std::bit_ceil(static_cast<std::uint64_t>(times) + 1);
+  return static_cast<std::uint32_t>(std::min<std::uint64_t>(kMaxStretch, doubled * asked_stretch_));
+}
+
+bool Governor::KeepAsked() {
+  const bool any = std::any_of(rules_.begin(), rules_.end(), [](const auto& r) { return r.asked; });
+  if (!any || (thinning_.stretch == 1 && thinning_.shed == 0)) {
+    return !std::exchange(thinning_.kept, {}).empty();
+  }
+  std::vector<Kept> kept(rules_.size(), Kept{});
+  for (std::size_t i = 0; i < rules_.size(); ++i) {
+    for (std::size_t which = 0; which < modes_.size(); ++which) {
+      kept[i][which] = std::min(Owed(i, which), thinning_.stretch);
+    }
+  }
+  if (kept == thinning_.kept) return false;
+  thinning_.kept = std::move(kept);
+  return true;
+}
+
+std::optional<Governor::TooDear> Governor::LookAtAsked(std::size_t which, std::int64_t now_ns) {
+  const Mode& mode = modes_[which];
+  if (mode.work.count() < kMinWork || asked_stretch_ >= kMaxStretch) return {};
+  // Of steps that are due together one rule has the whole cost.
+  const auto cost_of = [&](std::size_t i) {
+    const Extra& extra = mode.extra[i];
+    if (!Exempt(i) || rules_[i].when[which].interval == 0 || extra.cost.count() == 0) return 0.0;
+    if (extra.warm_up) return extra.cost.median() / kPlainCold;
+    // One that was kept from its core says nothing of the others.
+    return extra.cost.count() < 2 ? 0.0 : extra.cost.median();
+  };
+  const double work = Work(mode);
+  const auto made = static_cast<double>(mode.newest - mode.first);
+  const auto passed = std::max(0.0, static_cast<double>(now_ns - run_begin_ns_));
+  const auto share_at = [&](std::uint32_t stretch) {
+    double share = 0;
+    for (std::size_t i = 0; i < rules_.size(); ++i) {
+      const double all_ns = cost_of(i) * kAskedCaptures;
+      const double steps =
+          static_cast<double>(Stretched(rules_[i].when[which].interval, stretch)) * kAskedCaptures;
+      share += all_ns / std::max(1.0, all_ns + passed + std::max(0.0, steps - made) * work);
+    }
+    return share;
+  };
+  const double most = std::max(kAskedShare, BudgetAt(work));
+  const std::uint32_t before = asked_stretch_;
+  while (asked_stretch_ < kMaxStretch && share_at(asked_stretch_) > most) asked_stretch_ *= 2;
+  if (asked_stretch_ == before) return {};
+  double capture_ns = 0;
+  for (std::size_t i = 0; i < rules_.size(); ++i) capture_ns += cost_of(i);
+  return TooDear{asked_stretch_, capture_ns, share_at(before)};
+}
+
 void Governor::Published(std::int64_t now_ns) {
   waiting_ = false;
   published_ns_ = now_ns;
@@ -110,6 +188,7 @@ void Governor::Learn(const StepCost& cost, Mode* mode) {
   ++mode->steps;
   mode->numbers.Add(cost.step);
   mode->newest = mode->numbers.max();
+  if (mode->first < 0 || mode->newest < mode->first) mode->first = mode->newest;
   const std::int64_t probe = std::clamp<std::int64_t>(cost.probe_ns, 0, cost.duration_ns);
   if (!warm_up) mode->work.Add(cost.duration_ns - probe);
   since_ns_ += std::min(static_cast<double>(cost.duration_ns),
@@ -119,13 +198,17 @@ void Governor::Learn(const StepCost& cost, Mode* mode) {
   // without it.
   std::size_t rarest = kNone;
   bool listed = false;
+  bool owed = true;  // Nothing but what is beyond the budget.
   for (std::size_t i = 0; i < rules_.size(); ++i) {
-    if ((rules_[i].take & Allowed(thinning_.shed, rules_[i].core)) == 0) continue;
+    if (Left(thinning_, rules_[i], i) == 0) continue;
     const When& when = rules_[i].when[cost.mode];
-    if (DueByInterval(when, thinning_.stretch, cost.step)) {
+    if (when.Listed(cost.step)) {
+      listed = true;
+      owed = owed && Owed(i, cost.mode) > 0;
+      ++listed_[i];
+    }
+    if (DueByInterval(when, thinning_.StretchOf(i, cost.mode), cost.step)) {
       if (rarest == kNone || when.interval > rules_[rarest].when[cost.mode].interval) rarest = i;
-    } else {
-      listed = listed || when.Listed(cost.step);
     }
   }
   if (rarest == kNone && !listed) {
@@ -134,7 +217,7 @@ void Governor::Learn(const StepCost& cost, Mode* mode) {
   }
   const double extra = std::max(0.0, static_cast<double>(probe) - mode->base.mean());
   if (rarest == kNone) {
-    mode->listed_ns += extra;
+    if (!owed) mode->listed_ns += extra;
     return;
   }
   LearnExtra(cost, extra, warm_up, rarest, mode);
@@ -146,7 +229,7 @@ void Governor::LearnExtra(const StepCost& cost, double extra, bool warm_up, std:
   for (std::size_t i = 0; i < rules_.size(); ++i) {
     const When& when = rules_[i].when[cost.mode];
     if (i == rarest || when.interval != interval ||
-        !DueByInterval(when, thinning_.stretch, cost.step)) {
+        !DueByInterval(when, thinning_.StretchOf(i, cost.mode), cost.step)) {
       continue;
     }
     ++mode->extra[i].beside;
@@ -165,7 +248,8 @@ void Governor::LearnExtra(const StepCost& cost, double extra, bool warm_up, std:
 Governor::Estimate Governor::EstimateOf(const Mode& mode, std::size_t which) const {
   Estimate out;
   if (mode.work.count() < kMinWork) return out;
-  const double work = std::max(mode.work.mean_up_to(kPause * mode.work.median()), 1.0);
+  const double work = Work(mode);
+  out.budget = BudgetAt(work);
   const double base = mode.base.mean();
   const double listed = mode.steps >= kMinListedSteps && ListsGoOn(mode, which)
                             ? mode.listed_ns / static_cast<double>(mode.steps)
@@ -173,13 +257,21 @@ Governor::Estimate Governor::EstimateOf(const Mode& mode, std::size_t which) con
   double planned = 0;  // A step, at no stretch.
   double lasting = 0;
   double dearest = 0;
+  double asked = 0;  // As it is taken now.
   for (std::size_t i = 0; i < rules_.size(); ++i) {
     const When& when = rules_[i].when[which];
     if (when.interval == 0 || mode.newest >= when.end) continue;
     const Extra& extra = mode.extra[i];
-    const double rate = extra.cost.mean() / when.interval;
+    // What is owed to what was asked for is no matter of the budget.
+    const std::uint32_t owed = Owed(i, which);
+    const double counts = owed == 0 ? 1 : 1 - 1.0 / owed;
+    const double rate = extra.cost.mean() / when.interval * counts;
     planned += rate;
-    lasting += std::max(extra.cost.mean(), extra.more.mean()) / when.interval;
+    lasting += std::max(extra.cost.mean(), extra.more.mean()) / when.interval * counts;
+    if (owed != 0) {
+      asked += extra.cost.mean() / when.interval / std::min(owed, thinning_.stretch) -
+               rate / thinning_.stretch;
+    }
     if (rate > dearest) {
       dearest = rate;
       out.sure = extra.cost.count() >= kSureTimes && !extra.warm_up;
@@ -188,27 +280,30 @@ Governor::Estimate Governor::EstimateOf(const Mode& mode, std::size_t which) con
     }
   }
   const double now = planned / thinning_.stretch;
-  const auto share = [&](double ns) { return ns / (work + base + listed + now); };
+  const auto share = [&](double ns) { return ns / (work + base + listed + now + asked); };
   out.seen = true;
   out.fixed = share(base);
   out.listed = share(listed);
   out.share = out.fixed + own_share_ + out.listed + share(now);
-  const double room =
-      std::max(work * (budget_ * kTarget - own_share_) - base - listed, work * budget_ * kFloor);
+  out.asked = share(asked);
+  const double room = std::max(work * (out.budget * kTarget - own_share_) - base - listed,
+                               work * out.budget * kFloor);
   out.needed = std::max(1.0, planned / room);
   out.lasting = std::max(1.0, lasting / room);
-  const double most =
-      std::max(work * (budget_ - own_share_) - base - listed, work * budget_ * kFloor / kTarget);
+  const double most = std::max(work * (out.budget - own_share_) - base - listed,
+                               work * out.budget * kFloor / kTarget);
   out.acts = planned / most;
   return out;
 }
 
 bool Governor::ListsGoOn(const Mode& mode, std::size_t which) const {
-  return std::any_of(rules_.begin(), rules_.end(), [&](const PlannedRule& rule) {
-    const std::vector<std::int64_t>& steps = rule.when[which].steps;
-    return (rule.take & Allowed(thinning_.shed, rule.core)) != 0 && !steps.empty() &&
-           steps.back() > mode.newest;
-  });
+  for (std::size_t i = 0; i < rules_.size(); ++i) {
+    const std::vector<std::int64_t>& steps = rules_[i].when[which].steps;
+    if (Left(thinning_, rules_[i], i) != 0 && !steps.empty() && steps.back() > mode.newest) {
+      return true;
+    }
+  }
+  return false;
 }
 
 bool Governor::KnowsAll() const {
@@ -221,7 +316,7 @@ bool Governor::KnowsAll() const {
     for (std::size_t i = 0; i < rules_.size(); ++i) {
       const When& when = rules_[i].when[which];
       if (when.interval == 0 || mode.newest < when.start || mode.newest >= when.end) continue;
-      if ((rules_[i].take & Allowed(thinning_.shed, rules_[i].core)) == 0) continue;
+      if (Left(thinning_, rules_[i], i) == 0) continue;
       const Extra& extra = mode.extra[i];
       if (static_cast<std::int64_t>(extra.cost.count()) + extra.beside < 2) return false;
     }
@@ -231,9 +326,14 @@ bool Governor::KnowsAll() const {
 
 /// Whether the plan has something that this stage gives up.
 bool Governor::Sheddable(std::uint32_t stage) const {
-  return std::any_of(rules_.begin(), rules_.end(), [&](const PlannedRule& rule) {
-    return (rule.take & Allowed(stage - 1, rule.core)) != (rule.take & Allowed(stage, rule.core));
-  });
+  for (std::size_t i = 0; i < rules_.size(); ++i) {
+    const PlannedRule& rule = rules_[i];
+    if (Exempt(i)) continue;
+    if ((rule.take & Allowed(stage - 1, rule.core)) != (rule.take & Allowed(stage, rule.core))) {
+      return true;
+    }
+  }
+  return false;
 }
 
 bool Governor::ShedNext() {
@@ -247,28 +347,53 @@ bool Governor::ShedNext() {
   return false;
 }
 
-Governor::Decision Governor::Say(double share, bool exceeded) const {
-  return {thinning_, sampling_stretch_, share, own_share_, exceeded};
+Governor::Decision Governor::Say(const Estimate& estimate, bool exceeded) const {
+  return {thinning_,
+          sampling_stretch_,
+          estimate.share + estimate.asked,
+          own_share_,
+          so_far(),
+          estimate.budget,
+          exceeded,
+          {}};
 }
 
 std::optional<Governor::Decision> Governor::Add(const StepCost& cost) {
-  if (waiting_ || cost.begin_ns < published_ns_ || cost.mode >= modes_.size() || cost.step < 0 ||
-      cost.duration_ns <= 0) {
-    return {};
-  }
+  if (cost.mode >= modes_.size() || cost.step < 0 || cost.duration_ns <= 0) return {};
+  probe_ns_ += static_cast<double>(cost.probe_ns);
+  all_ns_ += static_cast<double>(cost.duration_ns);
+  if (run_begin_ns_ == 0) run_begin_ns_ = cost.begin_ns;
+  if (waiting_ || cost.begin_ns < published_ns_) return {};
   Mode& mode = modes_[cost.mode];
   Learn(cost, &mode);
 
+  const auto too_dear = LookAtAsked(cost.mode, cost.begin_ns + cost.duration_ns);
+  auto decision = Decide(cost, mode);
+  if (too_dear && thinning_.stretch < asked_stretch_) {
+    thinning_.stretch = asked_stretch_;
+    waiting_ = true;
+  }
+  if (KeepAsked()) waiting_ = true;
+  if (too_dear) {
+    if (!decision) decision = Say(EstimateOf(mode, cost.mode), false);
+    decision->too_dear = too_dear;
+  }
+  if (decision) decision->thinning = thinning_;
+  return decision;
+}
+
+std::optional<Governor::Decision> Governor::Decide(const StepCost& cost, const Mode& mode) {
   const Estimate own = EstimateOf(mode, cost.mode);
   if (!own.seen) return {};
+  const double budget = own.budget;
   const Thinning before = thinning_;
   const double plain = own.cold ? kPlainCold : capped_ ? 1 : kPlain;
   // Lists are not stretched: where they alone are too dear, only shedding helps.
-  const bool lists = own.listed > budget_ * kMostListed;
+  const bool lists = own.listed > budget * kMostListed;
   // Plain by what is taken: the probe's fixed cost, which no thinning changes, proves nothing.
   const bool plainly =
-      own.acts > plain * thinning_.stretch || (lists && own.share > plain * budget_);
-  const bool above = own.share > budget_ && (own.sure || plainly);
+      own.acts > plain * thinning_.stretch || (lists && own.share > plain * budget);
+  const bool above = own.share > budget && (own.sure || plainly);
   if (above && (lists || own.acts > thinning_.stretch)) {
     const std::uint32_t most =
         own.steady ? kMaxStretch : std::min(kMaxStretch, kUnsureTimes * thinning_.stretch);
@@ -280,30 +405,32 @@ std::optional<Governor::Decision> Governor::Add(const StepCost& cost) {
       capped_ = own.needed > most && most < kMaxStretch;
       Forget();
       waiting_ = true;
-      return Say(own.share, false);
+      return Say(own, false);
     }
   }
 
   // What no thinning changes, or all that there is to thin is: said once.
   const bool fixed =
-      (own.fixed > budget_ && mode.base.count() >= kMinBase) || own_above_ >= kOwnTimes;
-  if (fixed || (above && (lists || own.acts > thinning_.stretch))) {
+      (own.fixed > budget && mode.base.count() >= kMinBase) || own_above_ >= kOwnTimes;
+  // By what the verdict says, too: not by the newest steps alone.
+  const bool nothing_left = fixed || (above && (lists || own.acts > thinning_.stretch));
+  if (nothing_left && so_far() > budget) {
     const bool said = std::find(exceeded_.begin(), exceeded_.end(), true) != exceeded_.end();
     exceeded_[cost.mode] = true;
-    if (!said) return Say(own.share, true);
-  } else if (own.share < budget_ * kClearlyInside) {
+    if (!said) return Say(own, true);
+  } else if (own.share < budget * kClearlyInside) {
     exceeded_[cost.mode] = false;
   }
 
   if (since_ns_ < kBackNs || (thinning_.stretch == 1 && thinning_.shed == 0)) return {};
   if (!KnowsAll()) return {};
   double needed = 1;
-  double share = 0;
   double taken = 0;
+  Estimate now = own;
   for (std::size_t which = 0; which < modes_.size(); ++which) {
     const Estimate estimate = EstimateOf(modes_[which], which);
     needed = std::max(needed, estimate.lasting);
-    share = std::max(share, estimate.share);
+    now.share = std::max(now.share, estimate.share);
     taken = std::max(taken, estimate.share - estimate.fixed - own_share_);
   }
   // Not by the share: where the probe alone is above the budget, what is taken has its part still.
@@ -314,7 +441,7 @@ std::optional<Governor::Decision> Governor::Add(const StepCost& cost) {
     if (needed > thinning_.stretch * kBackRoom || back >= thinning_.stretch) return {};
     thinning_.stretch = back;
   } else {
-    if (since_ns_ < unshed_ns_ || taken > budget_ * kUnshedShare) return {};
+    if (since_ns_ < unshed_ns_ || taken > budget * kUnshedShare) return {};
     // Back to the stage below it that gave something up.
     do {
       --thinning_.shed;
@@ -325,21 +452,26 @@ std::optional<Governor::Decision> Governor::Add(const StepCost& cost) {
   capped_ = false;
   Forget();
   waiting_ = true;
-  return Say(share, false);
+  return Say(now, false);
 }
 
-std::optional<Governor::Decision> Governor::AddOwn(double share) {
+std::optional<Governor::Decision> Governor::AddOwn(double share, std::int64_t wall_ns) {
   own_share_ = std::max(0.0, share);
-  own_above_ = own_share_ > budget_ ? own_above_ + 1 : 0;
+  own_ns_ += own_share_ * static_cast<double>(wall_ns);
+  own_wall_ns_ += static_cast<double>(wall_ns);
+  Estimate own;
+  own.share = own_share_;
+  own.budget = modes_[0].work.count() >= kMinWork ? BudgetAt(Work(modes_[0])) : budget_;
+  own_above_ = own_share_ > own.budget ? own_above_ + 1 : 0;
   const std::uint32_t before = sampling_stretch_;
-  if (own_share_ > budget_ * kOwnPart && sampling_stretch_ < kMaxSamplingStretch) {
-    const double wanted = std::ceil(sampling_stretch_ * own_share_ / (budget_ * kOwnTarget));
+  if (own_share_ > own.budget * kOwnPart && sampling_stretch_ < kMaxSamplingStretch) {
+    const double wanted = std::ceil(sampling_stretch_ * own_share_ / (own.budget * kOwnTarget));
     sampling_stretch_ = static_cast<std::uint32_t>(std::min<double>(kMaxSamplingStretch, wanted));
-  } else if (sampling_stretch_ > 1 && own_share_ * 2 < budget_ * kOwnTarget) {
+  } else if (sampling_stretch_ > 1 && own_share_ * 2 < own.budget * kOwnTarget) {
     sampling_stretch_ /= 2;
   }
   if (sampling_stretch_ == before) return {};
-  return Say(own_share_, false);
+  return Say(own, false);
 }
 
 }  // namespace telltale::plan

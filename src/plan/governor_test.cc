@@ -37,9 +37,11 @@ struct Training {
   std::int64_t worked_ns = 0;
   std::vector<Governor::Decision> decisions;
   int exceeded = 0;
+  int captures = 0;
 
-  Training(double budget, std::vector<PlannedRule> planned, std::int64_t capture_ns)
-      : governor(budget, planned),
+  Training(double budget, std::vector<PlannedRule> planned, std::int64_t capture_ns,
+           std::int64_t run_begin_ns = 0)
+      : governor(budget, planned, run_begin_ns),
         rules(std::move(planned)),
         cost([capture_ns](std::uint32_t take) { return take == 0 ? 0 : capture_ns; }) {}
 
@@ -47,11 +49,14 @@ struct Training {
     for (int i = 0; i < steps; ++i, ++step) {
       const Thinning thinning = governor.thinning();
       std::int64_t probe = base_ns;
-      for (const PlannedRule& rule : rules) {
-        const std::uint32_t interval = Stretched(rule.when[0].interval, thinning.stretch);
+      for (std::size_t which = 0; which < rules.size(); ++which) {
+        const PlannedRule& rule = rules[which];
+        const std::uint32_t interval =
+            Stretched(rule.when[0].interval, thinning.StretchOf(which, 0));
         const bool due = (interval != 0 && step < rule.when[0].end && step % interval == 0) ||
                          rule.when[0].Listed(step);
-        if (due) probe += cost(rule.take & Allowed(thinning.shed, rule.core));
+        captures += due ? 1 : 0;
+        if (due) probe += cost(Left(thinning, rule, which));
       }
       const StepCost one{0, step, now_ns, work(step) + probe, probe};
       now_ns += one.duration_ns;
@@ -60,9 +65,9 @@ struct Training {
       if (const auto decision = governor.Add(one)) {
         decisions.push_back(*decision);
         exceeded += decision->exceeded ? 1 : 0;
-        // As the agent does: what changes nothing is not published.
-        if (governor.thinning() != thinning) governor.Published(now_ns);
       }
+      // As the agent does: what changes nothing is not published.
+      if (governor.thinning() != thinning) governor.Published(now_ns);
     }
   }
   double Share() const { return static_cast<double>(spent_ns) / static_cast<double>(worked_ns); }
@@ -530,12 +535,12 @@ TEST(Governor, ItsOwnProcessesTakeFromTheBudgetAndAreSampledLess) {
   Training training(0.01, {Every(100)}, 15 * kMs);  // 0.75 %.
   training.Run(1000);
   EXPECT_TRUE(training.decisions.empty());
-  const auto decision = training.governor.AddOwn(0.008);
+  const auto decision = training.governor.AddOwn(0.008, 5000 * kMs);
   ASSERT_TRUE(decision.has_value());
   EXPECT_GT(decision->sampling_stretch, 1U);
   training.Run(1000);
   EXPECT_GT(training.governor.thinning().stretch, 1U);
-  for (int i = 0; i < 5; ++i) training.governor.AddOwn(0.0);
+  for (int i = 0; i < 5; ++i) training.governor.AddOwn(0.0, 5000 * kMs);
   EXPECT_EQ(training.governor.sampling_stretch(), 1U);
 }
 
@@ -546,6 +551,121 @@ TEST(Governor, IsDeterministic) {
     return training.decisions.size() * 10'000 + training.governor.thinning().stretch;
   };
   EXPECT_EQ(run(), run());
+}
+
+PlannedRule Asked(std::uint32_t interval, std::uint32_t take = kStats) {
+  PlannedRule rule = Every(interval, take);
+  rule.asked = true;
+  return rule;
+}
+
+/// How many steps of a training of `steps` are captured, of one rule.
+int CapturesOf(Training* training, int steps) {
+  const int before = training->captures;
+  training->Run(steps);
+  return training->captures - before;
+}
+
+TEST(Governor, AShortRunGetsWhatWasAskedFor) {
+  // 12 captures, each of 15 % of the time between two: without a word 2 of them would be taken.
+  Training training(0.01, {Asked(5)}, 15 * kMs);
+  EXPECT_EQ(CapturesOf(&training, 60), 12);
+  Training without(0.01, {Every(5)}, 15 * kMs);
+  EXPECT_LT(CapturesOf(&without, 60), 5);
+}
+
+TEST(Governor, WhatWasAskedForIsSpreadOverALongRun) {
+  // 20, and from then on ten each time that the steps have doubled, whatever the budget.
+  Training training(1e-9, {Asked(1)}, 3 * kMs);
+  EXPECT_EQ(CapturesOf(&training, 20), 20);
+  EXPECT_EQ(CapturesOf(&training, 20), 10);
+  EXPECT_EQ(CapturesOf(&training, 40), 10);
+  EXPECT_EQ(CapturesOf(&training, 80), 10);
+  EXPECT_EQ(CapturesOf(&training, 160), 10);
+}
+
+TEST(Governor, ALongRunKeepsItsBudgetWithWhatWasAskedFor) {
+  Training training(0.01, {Asked(1)}, 3 * kMs);
+  training.Run(2000);
+  training.Restart();
+  training.Run(8000);
+  EXPECT_LT(training.Share(), 0.012);
+  EXPECT_GT(training.Share(), 0.004) << "as much as the budget allows, not less";
+}
+
+TEST(Governor, WhatWasNotAskedForPaysForItselfAlone) {
+  // What is asked for costs 15 %, beyond the budget; the rest costs 0.5 % and stays as it is.
+  Training training(0.01, {Asked(100, kRaw), Every(10)}, 1);
+  training.cost = [](std::uint32_t take) {
+    return take == kRaw ? 300 * kMs : take != 0 ? 1 * kMs : 0;
+  };
+  training.Run(1900);
+  EXPECT_EQ(training.governor.thinning().stretch, 1U);
+}
+
+TEST(Governor, WhatWasAskedForTakesNoMoreThanAFifthOfTheRun) {
+  // Each capture takes as long as ten steps.
+  Training training(0.01, {Asked(1)}, 200 * kMs);
+  training.Run(400);
+  ASSERT_FALSE(training.decisions.empty());
+  const auto& said = training.decisions.front().too_dear;
+  ASSERT_TRUE(said.has_value()) << "what is taken instead is said as soon as it is known";
+  EXPECT_GT(said->share, 0.5);
+  EXPECT_NEAR(said->capture_ns, 200e6, 1e6);
+  EXPECT_GE(said->stretch, 32U);
+  training.Restart();
+  training.Run(1000);
+  EXPECT_LT(training.Share(), Governor::kAskedShare);
+}
+
+TEST(Governor, ASecondOfStartUpPaysForCapturesOfAShortRun) {
+  // A fifth of the run: 20 captures of 20 ms are 0.4 s, the run is as old as 5 s.
+  Training training(0.01, {Asked(1)}, 20 * kMs, 1);
+  training.now_ns = 5000 * kMs;
+  EXPECT_EQ(CapturesOf(&training, 20), 20);
+}
+
+TEST(Governor, OneCaptureThatWasKeptFromItsCoreTakesNothingFromTheOthers) {
+  Training training(0.01, {Asked(100)}, 2 * kMs);
+  training.cost = [&](std::uint32_t take) {
+    return take == 0 ? 0 : training.step == 100 ? 3000 * kMs : 2 * kMs;
+  };
+  EXPECT_EQ(CapturesOf(&training, 1200), 12);
+}
+
+TEST(Governor, WhatIsAskedForKeepsItsValuesWhereTheRestIsShed) {
+  Training training(0.01, {Asked(100, kRaw), Every(1, kRaw | kStats)}, 1);
+  training.cost = [](std::uint32_t take) {
+    return take == kRaw ? 10 * kMs : (take & kRaw) != 0 ? 60'000 * kMs : 0;
+  };
+  training.Run(1500);
+  const Thinning& thinning = training.governor.thinning();
+  ASSERT_GE(thinning.shed, 1U);
+  EXPECT_EQ(Left(thinning, training.rules[0], 0), kRaw);
+  EXPECT_EQ(Left(thinning, training.rules[1], 1) & kRaw, 0U);
+}
+
+TEST(Governor, TenMicrosecondsAStepAreNeverTooMuch) {
+  Training training(0.01, {}, 0);
+  training.work = [](std::int64_t) { return 200 * kUs; };
+  training.base_ns = 9 * kUs;  // 4.3 % of a step.
+  training.Run(10'000);
+  EXPECT_EQ(training.exceeded, 0);
+  training.base_ns = 12 * kUs;
+  training.Run(40'000);
+  EXPECT_EQ(training.exceeded, 1);
+}
+
+TEST(Governor, WhatIsExceededIsSoByTheShareOfAllSteps) {
+  // Dear steps at the end of a long cheap run: the verdict says that the run has cost little.
+  Training training(0.01, {}, 0);
+  training.Run(10'000);
+  training.base_ns = 400 * kUs;  // 2 %.
+  training.Run(1000);
+  EXPECT_EQ(training.exceeded, 0);
+  training.Run(20'000);
+  EXPECT_EQ(training.exceeded, 1);
+  EXPECT_GT(training.decisions.back().so_far, 0.01);
 }
 
 }  // namespace

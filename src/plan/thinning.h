@@ -3,16 +3,31 @@
 // (docs/guide/governor.md).
 #pragma once
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string_view>
+#include <vector>
 
 #include "plan/capture_plan.h"
 
 namespace telltale::plan {
 
+/// Of a rule, by tt_mode: what was asked for by name is stretched so many times at most and loses
+/// nothing of what is taken. 0: it is thinned as all others.
+using Kept = std::array<std::uint32_t, 4>;
+
 struct Thinning {
   std::uint32_t stretch = 1;  ///< Every interval is so many times the plan's.
   std::uint32_t shed = 0;     ///< So many of kShedOrder are not taken any more.
+  std::vector<Kept> kept;     ///< By rule; empty: of none.
+
+  std::uint32_t StretchOf(std::size_t rule, std::size_t mode) const {
+    const std::uint32_t most = rule < kept.size() ? kept[rule][mode] : 0;
+    return most == 0 || stretch < most ? stretch : most;
+  }
+  bool Sheds(std::size_t rule) const {
+    return shed > 0 && (rule >= kept.size() || kept[rule] == Kept{});
+  }
 
   friend bool operator==(const Thinning&, const Thinning&) = default;
 };
@@ -42,9 +57,15 @@ struct PlannedRule {
   std::uint32_t take = 0;
   std::uint32_t max_elements = 0;
   std::array<When, 4> when;
-  bool core = false;  ///< Of nothing but weights, biases, gradients and losses.
+  bool core = false;   ///< Of nothing but weights, biases, gradients and losses.
+  bool asked = false;  ///< By name.
 
   friend bool operator==(const PlannedRule&, const PlannedRule&) = default;
 };
+
+/// TT_TAKE_ bits that a rule of the plan still takes.
+inline std::uint32_t Left(const Thinning& thinning, const PlannedRule& rule, std::size_t which) {
+  return thinning.Sheds(which) ? rule.take & Allowed(thinning.shed, rule.core) : rule.take;
+}
 
 }  // namespace telltale::plan
