@@ -82,7 +82,10 @@ int RulesStatus(const std::string& run, bool json) {
     for (const auto& state : replay->rules) {
       Print("{:<28} {:<14} {} {}, {} records read{}\n", state.name, rules::Name(state.status),
             state.incidents, state.incidents == 1 ? "incident" : "incidents",
-            state.records.value_or(0), state.error.empty() ? "" : ": " + Printable(state.error));
+            state.records.value_or(0),
+            !state.error.empty()     ? ": " + Printable(state.error)
+            : !state.partial.empty() ? ": " + state.partial
+                                     : std::string());
     }
   }
   if (!replay->salvage.any()) return 0;

@@ -104,6 +104,9 @@ std::vector<JUnitCase> CasesOf(const report::RunData& data, rules::Severity limi
         case rules::RuleStatus::kNoData:
           one.skipped = "no data";
           break;
+        case rules::RuleStatus::kPartial:
+          one.skipped = "partial: " + state.partial;
+          break;
         case rules::RuleStatus::kNotApplicable:
           one.skipped = "not applicable";
           break;

@@ -643,6 +643,9 @@ class Page {
       if (!state.error.empty()) {
         parameters = state.error + (parameters.empty() ? "" : "; ") + parameters;
       }
+      if (!state.partial.empty()) {
+        parameters = state.partial + (parameters.empty() ? "" : "; ") + parameters;
+      }
       Add("<tr><td class=\"n\">{}</td><td class=\"m n\">{}</td><td class=\"r\">{}</td><td "
           "class=\"r\"{}>{}</td><td "
           "class=\"q\" style=\"padding-left:14px\">{}</td></tr>\n",

@@ -31,8 +31,8 @@ constexpr std::size_t kNamedWithoutData = 6;
 constexpr std::size_t kNamedReasons = 4;
 
 /// By rules::RuleStatus.
-constexpr std::array<std::string_view, 8> kStatusWords = {
-    "quiet",          "fired",     "watching", "without data",
+constexpr std::array<std::string_view, 9> kStatusWords = {
+    "quiet",          "fired",     "watching", "without data", "partial",
     "not applicable", "suspended", "stopped",  "failed"};
 
 /// What an action does, in words.
@@ -291,6 +291,10 @@ std::string Verdict(const RunData& data) {
                  rule.status == rules::RuleStatus::kIssuesFound ||
                  rule.status == rules::RuleStatus::kInProgress;
         });
+    const bool partial =
+        std::any_of(data.replay.rules.begin(), data.replay.rules.end(),
+                    [](const auto& rule) { return rule.status == rules::RuleStatus::kPartial; });
+    if (rules == 0 && partial) return "No rule saw as much as it had planned.";
     if (rules == 0 && !data.replay.rules.empty()) return "No rule had anything to judge.";
     return fmt::format("Nothing to report: {} {} found no trouble.", rules,
                        rules == 1 ? "rule" : "rules");
@@ -372,9 +376,14 @@ std::vector<std::string> Unknowns(const RunData& data) {
   if (!data.replay.rules_trouble.empty()) out.push_back(data.replay.rules_trouble);
   std::string no_data;
   std::size_t without = 0;
+  std::map<std::string_view, std::string> partial;
   for (const rules::RuleState& rule : data.replay.rules) {
     if (rule.status == rules::RuleStatus::kNoData && ++without <= kNamedWithoutData) {
       no_data += (no_data.empty() ? "" : ", ") + rule.name;
+    }
+    if (rule.status == rules::RuleStatus::kPartial) {
+      std::string& names = partial[rule.partial];
+      names += (names.empty() ? "" : ", ") + rule.name;
     }
     if (rule.status == rules::RuleStatus::kError) {
       out.push_back(fmt::format("The rule {} stopped: {}.", rule.name, rule.error));
@@ -387,6 +396,9 @@ std::vector<std::string> Unknowns(const RunData& data) {
     no_data += fmt::format(" and {} more", without - kNamedWithoutData);
   }
   if (!no_data.empty()) out.push_back(fmt::format("No data for: {}.", no_data));
+  for (const auto& [captures, names] : partial) {
+    out.push_back(fmt::format("Partial: {} for {}: nothing was found in these.", captures, names));
+  }
   for (const auto& [name, total] : s.ledger) {
     if (!total.loss || total.value == 0) continue;
     out.push_back(fmt::format("{}: {} {} lost{}.", name,
@@ -503,7 +515,7 @@ std::string OwnCost(const RunData& data) {
   std::string out;
   if (s.train_rank() >= 0) {
     // Not all that it costs: the dispatch of hooks, for one, is outside of what it can time.
-    out = fmt::format("Telltale accounts for {} of step time (budget {})", Percent(s.probe_share()),
+    out = fmt::format("Telltale accounts for {} of step time (budget {})", Percent(s.cost_share()),
                       Percent(data.replay.info.overhead_budget));
   } else {
     out = "Telltale accounts for no step time";

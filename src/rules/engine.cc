@@ -40,8 +40,8 @@ bool NumbersChanged(const Incident& before, const Incident& now) {
 }  // namespace
 
 std::string_view Name(RuleStatus status) {
-  constexpr std::array<std::string_view, 8> kNames = {
-      "NoIssuesFound", "IssuesFound", "InProgress", "NoData",
+  constexpr std::array<std::string_view, 9> kNames = {
+      "NoIssuesFound", "IssuesFound", "InProgress", "NoData", "Partial",
       "NotApplicable", "Suspended",   "Stopped",    "Error"};
   return kNames[static_cast<std::size_t>(status)];
 }
@@ -52,6 +52,7 @@ struct Engine::Slot {
   const RuleDesc* desc = nullptr;  ///< Null where the rule could not be made.
   std::unique_ptr<RuleDesc> owned_desc;
   std::unique_ptr<Rule> rule;
+  std::vector<Need> needs;
   std::uint64_t records = 0;
   std::uint32_t incidents = 0;
   bool failed = false;
@@ -89,7 +90,9 @@ class Engine::SlotReporter final : public Reporter {
 Engine::Engine() {
   for (const RuleEntry& entry : Registry()) {
     if (!entry.desc->by_default) continue;
-    Add(std::string(entry.desc->name), entry.desc, entry.make(Parameters(*entry.desc)));
+    const std::string name(entry.desc->name);
+    Add(name, entry.desc, entry.make(Parameters(*entry.desc)),
+        NeedsOf(RuleSpec{.name = name, .rule = name}));
   }
 }
 
@@ -108,7 +111,7 @@ Result<Engine> Engine::Create(const RuleSet& set, const ForeignMaker& foreign) {
       const RuleEntry* entry = FindRule(spec.rule);
       TELLTALE_ASSIGN_OR_RETURN(const Parameters parameters, ParametersOf(spec));
       try {
-        engine.Add(spec.name, entry->desc, entry->make(parameters));
+        engine.Add(spec.name, entry->desc, entry->make(parameters), NeedsOf(spec));
       } catch (const std::exception& error) {
         engine.Add(spec.name, nullptr, nullptr);
         engine.slots_.back()->failed = true;
@@ -134,12 +137,14 @@ Result<Engine> Engine::Create(const RuleSet& set, const ForeignMaker& foreign) {
   return engine;
 }
 
-void Engine::Add(std::string name, const RuleDesc* desc, std::unique_ptr<Rule> rule) {
+void Engine::Add(std::string name, const RuleDesc* desc, std::unique_ptr<Rule> rule,
+                 std::vector<Need> needs) {
   auto slot = std::make_unique<Slot>();
   slot->index = slots_.size();
   slot->name = std::move(name);
   slot->desc = desc;
   slot->rule = std::move(rule);
+  slot->needs = std::move(needs);
   for (const format::TableDesc& table : format::kTables) {
     if (desc == nullptr || (desc->table_mask & store::MaskOf(table.id)) == 0) continue;
     const auto at = static_cast<std::size_t>(table.id);
@@ -236,9 +241,11 @@ void Engine::Feed(const store::OrderedRecord& record) {
   Advance(record.ord_ns);
   NoteLives(record);
   const auto table = static_cast<std::size_t>(record.table);
-  if (table >= by_table_.size() || by_table_[table].empty()) return;
+  const bool read = table < by_table_.size() && !by_table_[table].empty();
   const std::uint64_t refused = series_.refused();
-  const Series* series = series_.Find(record);
+  const Series* series = read ? series_.Find(record) : nullptr;
+  captures_.See(record, series != nullptr ? series->id : kNoSeries);
+  if (!read) return;
   if (series != nullptr) {
     const Record known{record, series->id};
     for (Slot* slot : WantedBy(*series)) Deliver(slot, known);
@@ -357,6 +364,7 @@ void Engine::FeedRun() {
   for (std::uint32_t at = 0; at < run_size_; ++at) {
     Advance(run_[at].ord_ns);
     NoteLives(run_[at]);
+    captures_.See(run_[at], run_[at].series);
     for (; said != said_.end() && said->at == at; ++said) Apply(*said);
   }
   said_.clear();
@@ -504,6 +512,7 @@ std::vector<RuleState> Engine::rule_states(bool summaries) const {
                     slot->error,
                     {},
                     {},
+                    {},
                     slot->desc != nullptr && slot->desc->wrong_result};
     if (slot->desc != nullptr && slot->owned_desc == nullptr) state.rule = slot->desc->name;
     try {
@@ -516,7 +525,9 @@ std::vector<RuleState> Engine::rule_states(bool summaries) const {
       } else if (!slot->rule->has_data()) {
         state.status = RuleStatus::kNoData;
       } else if (ended_) {
-        state.status = RuleStatus::kNoIssuesFound;
+        const std::optional<Captures> captures = TooFewOf(*slot);
+        state.status = captures ? RuleStatus::kPartial : RuleStatus::kNoIssuesFound;
+        if (captures) state.partial = captures->Words();
       }
       if (summaries && !slot->failed) state.summary = slot->rule->Summary();
     } catch (const std::exception& error) {
@@ -529,10 +540,27 @@ std::vector<RuleState> Engine::rule_states(bool summaries) const {
   return out;
 }
 
+std::optional<Captures> Engine::TooFewOf(const Slot& slot) const {
+  if (slot.needs.empty()) return std::nullopt;
+  std::vector<const Series*> series;
+  for (std::uint32_t id = 0; id < wanted_.size(); ++id) {
+    const auto& wanted = wanted_[id];
+    if (std::find(wanted.begin(), wanted.end(), &slot) != wanted.end()) {
+      series.push_back(&series_[id]);
+    }
+  }
+  const std::optional<Captures> captures = captures_.Of(slot.needs, series);
+  return captures && captures->TooFew() ? captures : std::nullopt;
+}
+
 std::uint32_t Engine::table_mask() const {
   std::uint32_t mask = 0;
   for (const auto& slot : slots_) {
     if (slot->desc != nullptr) mask |= slot->desc->table_mask;
+    // How much of what it needs came is told by the plan and the steps.
+    if (!slot->needs.empty()) {
+      mask |= store::MaskOf(format::TableId::kEvents) | store::MaskOf(format::TableId::kSteps);
+    }
   }
   return mask;
 }

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "format/records.gen.h"
+#include "rules/capture_count.h"
 #include "rules/lifecycle.h"
 #include "rules/registry.h"
 #include "rules/rule.h"
@@ -51,6 +52,7 @@ enum class RuleStatus : std::uint8_t {
   kIssuesFound,
   kInProgress,
   kNoData,
+  kPartial,  ///< It found nothing, in less than it had planned to look at.
   kNotApplicable,
   kSuspended,
   kStopped,
@@ -64,6 +66,7 @@ struct RuleState {
   std::optional<std::uint64_t> records;  ///< Records that it was given; none: nobody said.
   std::uint32_t incidents = 0;           ///< Opened so far.
   std::string error;                     ///< Of kError and kSuspended: why.
+  std::string partial;                   ///< Of kPartial: "2 of 12 captures".
   std::string rule;                      ///< Of the registry; empty for a rule of the user's.
   std::string summary;                   ///< Rule::Summary.
   bool wrong_result = false;             ///< As its description says.
@@ -128,7 +131,10 @@ class Engine {
   /// What a slot said of which record of the run.
   struct Said;
 
-  void Add(std::string name, const RuleDesc* desc, std::unique_ptr<Rule> rule);
+  void Add(std::string name, const RuleDesc* desc, std::unique_ptr<Rule> rule,
+           std::vector<Need> needs = {});
+  /// Captures of what the rule needs that it was given, where those were too few.
+  std::optional<Captures> TooFewOf(const Slot& slot) const;
   /// The slots that want the records of a series.
   const std::vector<Slot*>& WantedBy(const Series& series);
   void Deliver(Slot* slot, const Record& record);
@@ -174,6 +180,7 @@ class Engine {
   std::vector<std::vector<Slot*>> by_table_;  ///< By TableId: the slots that read the table.
   SeriesTable series_;
   std::vector<std::vector<Slot*>> wanted_;  ///< By series.
+  CaptureCount captures_;
 
   // Of the run of records that rules look at:
   std::vector<Record> run_;               ///< Of which the first run_size_ are of it.

@@ -110,6 +110,7 @@ nlohmann::ordered_json ToJson(const RuleState& state) {
     if (summary.is_object()) out["summary"] = std::move(summary);
   }
   if (!state.error.empty()) out["error"] = state.error;
+  if (!state.partial.empty()) out["partial"] = state.partial;
   return out;
 }
 

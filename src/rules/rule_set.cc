@@ -456,17 +456,25 @@ void AddNeeds(const std::string& rule, const CaptureNeed& need, const Parameters
 
 }  // namespace
 
+std::vector<Need> NeedsOf(const RuleSpec& spec) {
+  std::vector<Need> out;
+  if (spec.source != RuleSource::kBuiltIn) return out;
+  const RuleEntry* const entry = FindRule(spec.rule);
+  const auto parameters = ParametersOf(spec);
+  if (entry == nullptr || !parameters.ok()) return out;
+  for (const CaptureNeed& need : entry->desc->captures) {
+    AddNeeds(spec.name, need, *parameters, &out);
+  }
+  return out;
+}
+
 std::vector<Need> NeedsOf(const RuleSet& set) {
   std::vector<Need> out;
   const auto specs = Resolve(set);
   if (!specs.ok()) return out;
   for (const RuleSpec& spec : *specs) {
-    if (spec.source != RuleSource::kBuiltIn) continue;
-    const auto parameters = ParametersOf(spec);
-    if (!parameters.ok()) continue;
-    for (const CaptureNeed& need : FindRule(spec.rule)->desc->captures) {
-      AddNeeds(spec.name, need, *parameters, &out);
-    }
+    std::vector<Need> needs = NeedsOf(spec);
+    std::move(needs.begin(), needs.end(), std::back_inserter(out));
   }
   return out;
 }

@@ -86,6 +86,8 @@ struct Need {
   std::string take;     ///< "statistics", ...
   std::uint32_t interval = 100;
 };
+/// What one rule needs captured; nothing where it is none of the built-in ones.
+std::vector<Need> NeedsOf(const RuleSpec& spec);
 /// What the rules of a set need captured. REQUIRES: Resolve(set) is ok.
 std::vector<Need> NeedsOf(const RuleSet& set);
 

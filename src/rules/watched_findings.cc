@@ -89,6 +89,7 @@ void WatchedFindings::OnStatus(const format::EventRow& row) {
   rule.name = text("rule");
   rule.status = StatusOf(text("status"));
   rule.error = text("error");
+  rule.partial = text("partial");
   rule.rule = text("of");
   const auto wrong = data.find("wrong_result");
   rule.wrong_result = wrong != data.end() && wrong->is_boolean() && wrong->get<bool>();

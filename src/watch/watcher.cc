@@ -215,6 +215,7 @@ void Watcher::NoteStatuses() {
                                    {"incidents", state.incidents},
                                    {"error", state.error},
                                    {"of", state.rule}};
+    if (!state.partial.empty()) data["partial"] = state.partial;
     // Of the built-in ones everybody knows it.
     if (state.rule.empty() && state.wrong_result) data["wrong_result"] = true;
     if (last_words) {
@@ -222,7 +223,8 @@ void Watcher::NoteStatuses() {
       if (summary.is_object()) data["summary"] = std::move(summary);
     }
     events_.push_back({"rule.status", "rule:" + state.name,
-                       fmt::format("{}: {}", state.name, rules::Name(state.status)),
+                       fmt::format("{}: {}{}{}", state.name, rules::Name(state.status),
+                                   state.partial.empty() ? "" : ": ", state.partial),
                        JsonText(data)});
   }
   summed_up_ = rules_.engine.ended();

@@ -112,6 +112,7 @@ export interface Overview {
     records: number | null;
     rule: string | null; // The built-in rule that it is.
     error?: string;
+    partial?: string; // "2 of 12 captures": what it looked at, of what it had planned.
     summary?: Record<string, unknown>; // What a rule that only reports has seen.
   }[];
   rank: number | null; // Whose steps and loss these are; null where there is no step yet.

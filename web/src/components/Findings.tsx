@@ -229,6 +229,7 @@ const STATUS_WORDS: Record<string, string> = {
   NoIssuesFound: "quiet",
   InProgress: "watching",
   NoData: "without data",
+  Partial: "partial",
   NotApplicable: "not applicable",
   Suspended: "suspended",
   Stopped: "stopped",
@@ -259,6 +260,7 @@ function Rules({ rules }: { rules: Overview["rules"] }) {
               <td class={r.status === "Suspended" || r.status === "Error" ? "warn" : ""}>
                 {STATUS_WORDS[r.status] ?? r.status}
                 {r.error && `: ${r.error}`}
+                {r.partial && `: ${r.partial}`}
               </td>
               <td class="r">{thousands(r.incidents)}</td>
               <td class="r">{r.records === null ? UNKNOWN : thousands(r.records)}</td>
