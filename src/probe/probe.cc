@@ -402,6 +402,7 @@ void tt_record_stats(uint32_t tensor, uint32_t collection, const void* data, uin
   Probe* probe = Active();
   if (probe == nullptr) return;
   const std::uint64_t begin = probe->producer.Now();
+  probe->machine.BeginOwn(begin);
   tt_stats stats;
   if (tt_compute_stats(data, count, dtype, &stats) != 0) {
     probe->producer.CountSkipped("capture.dtype", 1);
@@ -471,6 +472,7 @@ uint32_t tt_record_tensor(uint32_t tensor, const tt_array* array, uint32_t take,
   Probe* probe = Active();
   if (probe == nullptr || array == nullptr || take == 0) return 0;
   const std::uint64_t begin = probe->producer.Now();
+  probe->machine.BeginOwn(begin);
   const int saved = errno;
   const std::uint32_t recorded =
       probe->capture.Record(tensor, *array, take, StepOf(*probe, step), ModeOf(*probe, mode));
@@ -513,6 +515,7 @@ int tt_record_sample(uint32_t tensor, const tt_array* sample, const tt_stats* st
   Probe* probe = Active();
   if (probe == nullptr || sample == nullptr || stats == nullptr) return 0;
   const std::uint64_t begin = probe->producer.Now();
+  probe->machine.BeginOwn(begin);
   const int saved = errno;
   const bool taken = probe->capture.RecordSample(tensor, *sample, *stats, StepOf(*probe, step),
                                                  ModeOf(*probe, mode));

@@ -4,12 +4,16 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+
 namespace telltale::probe {
 namespace {
 
 /// One call of so many measures its own cost, for all of them. A prime, so that it meets each kind
 /// of call whatever the pattern of a step.
 constexpr std::uint32_t kSampleCalls = 17;
+/// A reading of the thread's core holds for so many times the longest call, 0.2 ms.
+constexpr std::uint64_t kReadAgain = 10;
 
 }  // namespace
 
@@ -20,8 +24,9 @@ class StepMachine::Call {
   ~Call() {
     if (++machine_->calls_ % kSampleCalls != 0 || machine_->current_ == nullptr) return;
     const std::uint64_t took = machine_->producer_->Now() - begin_;
-    // A long one was interrupted by the scheduler: that is no measure of the others.
-    machine_->current_->probe += took < machine_->longest_sample_ ? took * kSampleCalls : took;
+    // A long one was interrupted by the scheduler: that is no measure of the others, and no cost.
+    const std::uint64_t longest = machine_->longest_sample_;
+    machine_->current_->probe += took < longest ? took * kSampleCalls : longest;
   }
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
@@ -427,8 +432,33 @@ void StepMachine::Account(std::uint64_t begin) {
   if (owner != Self()) {
     elsewhere_.fetch_add(now - begin, std::memory_order_relaxed);
   } else if (current_ != nullptr) {
-    current_->probe += now - begin;
+    const std::uint64_t took = now - begin;
+    current_->probe += took - KeptFromCore(now, took);
   }
+}
+
+void StepMachine::BeginOwn(std::uint64_t now) {
+  if (owner_.load(std::memory_order_relaxed) != Self()) return;
+  // One reading is enough for captures that follow each other.
+  if (core_read_ != 0 && now - core_read_ < kReadAgain * longest_sample_) return;
+  core_read_ = ReadCoreTime(&core_) ? now : 0;
+}
+
+std::uint64_t StepMachine::KeptFromCore(std::uint64_t now, std::uint64_t took) {
+  // Short ones were not kept from it for long; and none that did not say when it began.
+  if (took < longest_sample_ || core_read_ == 0) return 0;
+  const std::uint64_t wall = now - core_read_;
+  if (wall > took + kReadAgain * longest_sample_) return 0;
+  CoreTime core;
+  if (!ReadCoreTime(&core)) return 0;
+  const double ns_per_tick = 20e3 / static_cast<double>(longest_sample_);
+  const auto ns = [&](std::uint64_t ticks) {
+    return static_cast<std::uint64_t>(static_cast<double>(ticks) * ns_per_tick);
+  };
+  const std::uint64_t kept = KeptFromCoreNs(core_, core, ns(wall), ns(took));
+  core_ = core;
+  core_read_ = now;
+  return std::min(took, static_cast<std::uint64_t>(static_cast<double>(kept) / ns_per_tick));
 }
 
 }  // namespace telltale::probe

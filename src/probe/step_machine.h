@@ -21,6 +21,7 @@
 #include <cstdint>
 
 #include "channel/producer.h"
+#include "probe/own_core.h"
 #include "telltale/probe.h"
 
 namespace telltale::probe {
@@ -58,6 +59,9 @@ class StepMachine {
   /// Time since `begin` was ours, on whatever thread: a framework may call us on threads of its own
   /// while the one that steps waits for them.
   void Account(std::uint64_t begin);
+  /// A capture of ours begins `now`, on this thread: until it is accounted for, what another
+  /// process takes of the core counts as no cost of it.
+  void BeginOwn(std::uint64_t now);
 
   /// Step and mode for records made now; -1 and GLOBAL before the first.
   std::int64_t step() const { return published_step_.load(std::memory_order_relaxed); }
@@ -143,6 +147,8 @@ class StepMachine {
   /// Tells this thread from the other living ones.
   static std::uintptr_t Self() { return static_cast<std::uintptr_t>(::pthread_self()); }
   [[gnu::cold]] bool ForeignOrClaims(Claim claim);
+  /// Ticks of the last `took` in which the thread was kept from its core.
+  std::uint64_t KeptFromCore(std::uint64_t now, std::uint64_t took);
   void Charge(std::uint64_t now);
   void Push(tt_phase phase, std::uint64_t now);
   bool Pop(tt_phase phase, std::uint64_t now);
@@ -231,6 +237,10 @@ class StepMachine {
   std::uint64_t bucket_time_;
   std::uint64_t longest_sample_;  ///< Ticks of 20 us: no call takes longer by itself.
   std::uint32_t calls_;
+
+  // The last reading of what the kernel counts of the thread that steps.
+  CoreTime core_;
+  std::uint64_t core_read_;  ///< When; 0: there is none.
 
   std::atomic<std::uint64_t> elsewhere_;  ///< Accounted for by other threads since a step closed.
   std::atomic<std::int64_t> published_step_, published_train_;
