@@ -188,6 +188,7 @@ class Agent {
   Ledger ledger_;
   std::unique_ptr<StringPool> pool_ = std::make_unique<StringPool>();
   std::vector<format::MetricRow> metrics_;
+  std::uint64_t samples_ = 0;
 
   std::uint32_t attempt_ = 1;
   bool attempt_known_ = false;
@@ -558,7 +559,11 @@ void Agent::Sample() {
     metrics_.clear();
   }
   const std::size_t before = metrics_.size();
-  sampler_->Sample(offset_ns_, pool_.get(), &metrics_);
+  // Thinned, the samples between carry what no rule can do without.
+  const bool whole = samples_ % capture_->sampling_stretch() == 0;
+  ++samples_;
+  sampler_->Sample(offset_ns_, pool_.get(), &metrics_,
+                   whole ? collect::Sampler::Part::kAll : collect::Sampler::Part::kVital);
   for (collect::SystemEvent& said : sampler_->TakeEvents()) {
     PendingEvent event;
     event.time_ns = said.monotonic_ns + offset_ns_;
@@ -851,7 +856,6 @@ Status Agent::Run() {
     if (ledger) {
       next_ledger = Now() + kLedgerPeriodNs;
       CountOwnCpu();
-      samples.SetInterval(options_.interval_ms * kMs * capture_->sampling_stretch());
     }
     const bool taken = Tick(ledger);
     TellReleases();

@@ -23,13 +23,11 @@ class SampleSchedule {
     next_ns_ = (late ? now : next_ns_) + interval_ns_;
     return true;
   }
-  /// From the next one on.
-  void SetInterval(std::int64_t interval_ns) { interval_ns_ = interval_ns; }
   /// CLOCK_MONOTONIC from which on one is due.
   std::int64_t next_ns() const { return next_ns_; }
 
  private:
-  std::int64_t interval_ns_;
+  const std::int64_t interval_ns_;
   const Clock* const clock_;
   std::int64_t next_ns_;
 };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collect/sampler.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -54,11 +55,13 @@ class SamplerImpl final : public Sampler {
     context_.patience_ns = options.patience_ns;
     if (!options.nvml.empty()) {
       sources_.push_back(std::make_unique<GpuSource>(&context_, options.nvml));
+      vital_.push_back(sources_.back().get());
     }
     sources_.push_back(std::make_unique<FileSystemSource>(&context_));
     sources_.push_back(MakeCpuSource(&context_));
     sources_.push_back(MakeFrequencySource(&context_));
     sources_.push_back(MakeMemorySource(&context_));
+    vital_.push_back(sources_.back().get());
     sources_.push_back(MakeDiskSource(&context_));
     sources_.push_back(MakeNetworkSource(&context_));
     if (!options.common_only) {
@@ -68,10 +71,12 @@ class SamplerImpl final : public Sampler {
       sources_.push_back(MakeNfsSource(&context_));
       auto cgroup = std::make_unique<CgroupSource>(&context_);
       cgroup_ = cgroup.get();
+      vital_.push_back(cgroup_);
       sources_.push_back(std::move(cgroup));
     }
     auto tree = std::make_unique<ProcessTree>(&context_);
     tree_ = tree.get();
+    vital_.push_back(tree_);
     sources_.push_back(std::move(tree));
   }
 
@@ -81,15 +86,20 @@ class SamplerImpl final : public Sampler {
   }
 
   void Sample(std::int64_t monotonic_to_run_ns, StringPool* pool,
-              std::vector<format::MetricRow>* out) override {
+              std::vector<format::MetricRow>* out, Part part) override {
     const std::size_t before = out->size();
     // One time for all rows of a sample, so that readers can join them.
     RowSink sink(context_.clock->MonotonicNs() + monotonic_to_run_ns, pool->Intern(node_), pool,
                  out);
-    for (const auto& source : sources_) source->Ask();
+    const auto wanted = [&](const Source* source) {
+      return part == Part::kAll || std::find(vital_.begin(), vital_.end(), source) != vital_.end();
+    };
+    for (const auto& source : sources_) {
+      if (wanted(source.get())) source->Ask();
+    }
     // Those that were asked come first in the list: they had the time of all the others.
     for (auto source = sources_.rbegin(); source != sources_.rend(); ++source) {
-      (*source)->Sample(&sink);
+      if (wanted(source->get())) (*source)->Sample(&sink);
     }
     ++context_.counters.samples;
     context_.counters.rows += out->size() - before;
@@ -107,7 +117,8 @@ class SamplerImpl final : public Sampler {
   std::string node_;
   SourceContext context_;
   std::vector<std::unique_ptr<Source>> sources_;
-  CgroupSource* cgroup_ = nullptr;  ///< Null where there is none.
+  std::vector<const Source*> vital_;  ///< Of these.
+  CgroupSource* cgroup_ = nullptr;    ///< Null where there is none.
   ProcessTree* tree_ = nullptr;
 };
 

@@ -71,8 +71,11 @@ class Sampler {
 
   /// Appends one row a metric. time_ns and ord_ns are CLOCK_MONOTONIC at reading plus
   /// `monotonic_to_run_ns`; seq is left 0. Strings of the rows are static or interned in `pool`.
+  /// kVital: memory, the control group, GPUs and the process tree alone, which show whether the
+  /// training lives and whether its memory lasts.
+  enum class Part : std::uint8_t { kAll, kVital };
   virtual void Sample(std::int64_t monotonic_to_run_ns, StringPool* pool,
-                      std::vector<format::MetricRow>* out) = 0;
+                      std::vector<format::MetricRow>* out, Part part = Part::kAll) = 0;
 
   /// Processes of the training's control group that the kernel's out-of-memory killer has ended so
   /// far, read now; none where the kernel does not count them.

@@ -41,6 +41,24 @@ TEST_F(SampledTree, SharesOfACoreAreOverTheInterval) {
   EXPECT_DOUBLE_EQ(v.at("node cpu.user"), 25);
 }
 
+TEST_F(SampledTree, BetweenWholeSamplesMemoryGoesOn) {
+  tree.Write("proc/stat", "cpu0 0 0 0 0 0 0 0 0\n");
+  tree.Write("proc/meminfo", "MemTotal: 1000 kB\nMemAvailable: 400 kB\n");
+  Sample();
+  clock.Advance(kSecond);
+  tree.Write("proc/stat", "cpu0 50 0 0 50 0 0 0 0\n");
+  rows.clear();
+  sampler->Sample(0, &pool, &rows, Sampler::Part::kVital);
+  std::set<std::string_view> names;
+  for (const format::MetricRow& row : rows) names.insert(row.name);
+  EXPECT_TRUE(names.contains("mem.available"));
+  EXPECT_FALSE(names.contains("cpu.user"));
+  // A rate goes on from the last whole sample.
+  clock.Advance(kSecond);
+  tree.Write("proc/stat", "cpu0 150 0 0 50 0 0 0 0\n");
+  EXPECT_DOUBLE_EQ(Sample().at("cpu:0 cpu.user"), 75);
+}
+
 TEST_F(SampledTree, ACoreThatComesBackBeginsAnew) {
   const auto write = [this](int zero, const std::string& one) {
     tree.Write("proc/stat", "cpu0 " + std::to_string(zero) + " 0 0 0 0 0 0 0\n" + one);
