@@ -94,13 +94,14 @@ class DeadRelu final : public TensorRule {
     }
     layer.activity.Add(*values, *shape, HasChannelsLast(tensor.name),
                        [](double value) { return value > 0; });
-    const auto counted = layer.activity.Take(least_ > 0 ? 1 / least_ : 1, least_);
-    if (!counted) return std::nullopt;
-    layer.units = counted->units;
-    layer.samples = counted->samples;
-    const double dead = counted->share();
-    return Verdict{100 * dead > threshold_layer_, 100 * dead, dead};
+    return VerdictOf(&layer, layer.activity.Take(least_ > 0 ? 1 / least_ : 1, least_));
   }
+
+  std::optional<Verdict> OnLast(const Tensor& tensor) override {
+    Layer& layer = Known(tensor);
+    return VerdictOf(&layer, layer.activity.Rest(least_));
+  }
+  bool JudgesShortRuns() const override { return true; }
 
   void Describe(const Process& process, const std::vector<const Tensor*>& ill, Incident* incident,
                 nlohmann::ordered_json* evidence) override {
@@ -148,6 +149,15 @@ class DeadRelu final : public TensorRule {
     std::size_t units = 0;
     std::uint64_t samples = 0;
   };
+
+  std::optional<Verdict> VerdictOf(Layer* layer,
+                                   const std::optional<UnitActivity::Counted>& counted) const {
+    if (!counted) return std::nullopt;
+    layer->units = counted->units;
+    layer->samples = counted->samples;
+    const double dead = counted->share();
+    return Verdict{100 * dead > threshold_layer_, 100 * dead, dead};
+  }
 
   Layer& Known(const Tensor& tensor) {
     Layer& layer = Beside(&layers_, tensor);

@@ -130,13 +130,14 @@ class SaturatedActivation final : public TensorRule {
     if (!limits) return std::nullopt;
     layer.activity.Add(*values, *shape, HasChannelsLast(tensor.name),
                        [&](double value) { return value > limits->min && value < limits->max; });
-    const auto counted = layer.activity.Take(least_ > 0 ? 1 / least_ : 1, least_);
-    if (!counted) return std::nullopt;
-    layer.units = counted->units;
-    layer.samples = counted->samples;
-    const double saturated = counted->share();
-    return Verdict{100 * saturated > threshold_layer_, 100 * saturated, saturated};
+    return VerdictOf(&layer, layer.activity.Take(least_ > 0 ? 1 / least_ : 1, least_));
   }
+
+  std::optional<Verdict> OnLast(const Tensor& tensor) override {
+    Layer& layer = Known(tensor);
+    return VerdictOf(&layer, layer.activity.Rest(least_));
+  }
+  bool JudgesShortRuns() const override { return true; }
 
   void Describe(const Process& process, const std::vector<const Tensor*>& ill, Incident* incident,
                 nlohmann::ordered_json* evidence) override {
@@ -191,6 +192,15 @@ class SaturatedActivation final : public TensorRule {
       out.replace(at, 6, "_output");
     }
     return out == regex ? std::string() : out;
+  }
+
+  std::optional<Verdict> VerdictOf(Layer* layer,
+                                   const std::optional<UnitActivity::Counted>& counted) const {
+    if (!counted) return std::nullopt;
+    layer->units = counted->units;
+    layer->samples = counted->samples;
+    const double saturated = counted->share();
+    return Verdict{100 * saturated > threshold_layer_, 100 * saturated, saturated};
   }
 
   Layer& Known(const Tensor& tensor) {

@@ -2,6 +2,8 @@
 // From verdicts on tensors to incidents of processes.
 #include "rules/builtin/tensor_rule.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string_view>
@@ -32,6 +34,8 @@ std::optional<TensorRule::Verdict> TensorRule::OnValues(const Tensor&, Process*,
                                                         const format::TensorRow&) {
   return std::nullopt;
 }
+
+std::optional<TensorRule::Verdict> TensorRule::OnLast(const Tensor&) { return std::nullopt; }
 
 void TensorRule::OnEvent(const format::EventRow&, Process*) {}
 void TensorRule::OnPlan(const format::EventRow&) {}
@@ -174,13 +178,17 @@ void TensorRule::TakeValues(Tensor* tensor, const Record& record, const format::
   tensor->values_step = row.step;
   if (const auto shape = ShapeOf(row.shape)) tensor->elements = ElementsOf(*shape);
   const auto verdict = OnValues(*tensor, process, record, row);
-  if (!verdict) return;
+  if (verdict) ApplyValues(tensor, process, row.step, row.time_ns, *verdict);
+}
+
+void TensorRule::ApplyValues(Tensor* tensor, Process* process, std::int64_t step, std::int64_t ns,
+                             const Verdict& verdict) {
   if (!tensor->by_values) {
     // What statistics said of the same steps does not count twice.
     tensor->by_values = true;
     tensor->bad_in_row = tensor->good_in_row = 0;
   }
-  Apply(tensor, process, row.step, row.time_ns, *verdict);
+  Apply(tensor, process, step, ns, verdict);
 }
 
 void TensorRule::Take(const Record& record, Reporter* reporter) {
@@ -303,6 +311,11 @@ void TensorRule::Open(Process* process, const std::vector<const Tensor*>& ill) {
 }
 
 void TensorRule::Say(Process* process, const std::vector<const Tensor*>& ill, Reporter* reporter) {
+  Prepare(process, ill);
+  reporter->Report(process->incident);
+}
+
+void TensorRule::Prepare(Process* process, const std::vector<const Tensor*>& ill) {
   process->share = ShareOf(*process);
   process->Extend(process->share);
   Incident& incident = process->incident;
@@ -334,7 +347,6 @@ void TensorRule::Say(Process* process, const std::vector<const Tensor*>& ill, Re
   Describe(*process, ill, &incident, &evidence);
   if (known) incident.severity = std::max(incident.severity, before);
   incident.evidence = JsonText(evidence);
-  reporter->Report(incident);
 }
 
 double TensorRule::ShareOf(const Process& process) const {
@@ -352,8 +364,39 @@ double TensorRule::ShareOf(const Process& process) const {
 }
 
 void TensorRule::End(Process* process, Reporter* reporter) {
+  for (const std::uint32_t id : process->tensors) {
+    Tensor& tensor = tensors_[id];
+    if (tensor.gone || tensor.values_step < 0) continue;
+    const auto verdict = OnLast(tensor);
+    if (verdict) ApplyValues(&tensor, process, tensor.values_step, process->capture_ns, *verdict);
+  }
   if (process->dirty) Look(process, reporter);
+  if (!process->open && JudgesShortRuns()) JudgeShortRun(process, reporter);
   if (process->open) Close(process, true, reporter);
+}
+
+/// More captures would have made sure; none follows.
+void TensorRule::JudgeShortRun(Process* process, Reporter* reporter) {
+  constexpr double kSureness = 0.7;
+  std::vector<const Tensor*> ill;
+  std::int64_t verdicts = 0;
+  for (const std::uint32_t id : process->tensors) {
+    const Tensor& tensor = tensors_[id];
+    if (tensor.gone || tensor.bad_in_row * 2 <= tensor.verdicts) continue;
+    ill.push_back(&tensor);
+    verdicts = std::max(verdicts, tensor.verdicts);
+  }
+  if (ill.empty() || !Matters(*process, ill)) return;
+  for (const Tensor* tensor : ill) tensors_[tensor->id].ill = true;
+  has_data_ = true;
+  Open(process, ill);
+  Prepare(process, ill);
+  Incident& incident = process->incident;
+  incident.severity = std::min(incident.severity, Severity::kMedium);
+  incident.confidence *= kSureness;
+  incident.cause += fmt::format(" The run ended after {} of the {} verdicts that make it sure.",
+                                verdicts, patience_);
+  reporter->Report(incident);
 }
 
 void TensorRule::Close(Process* process, bool still, Reporter* reporter) {

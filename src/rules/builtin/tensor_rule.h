@@ -104,6 +104,12 @@ class TensorRule : public Rule {
                                              const format::StatisticRow& row);
   virtual std::optional<Verdict> OnValues(const Tensor& tensor, Process* process,
                                           const Record& record, const format::TensorRow& row);
+  /// The process has ended: what the captures showed that came since the last verdict of values,
+  /// though they are fewer than one asks for.
+  virtual std::optional<Verdict> OnLast(const Tensor& tensor);
+  /// Whether less than `patience` bad verdicts count at the end of a run that has no more: where a
+  /// tensor may well look so at first (zeros of an initialization) they do not.
+  virtual bool JudgesShortRuns() const { return false; }
   /// Of a process that is known.
   virtual void OnEvent(const format::EventRow& event, Process* process);
   /// Of any process; `plan`.
@@ -163,12 +169,17 @@ class TensorRule : public Rule {
   void TakeEvent(const format::EventRow& event, std::uint32_t writer, Reporter* reporter);
   void Apply(Tensor* tensor, Process* process, std::int64_t step, std::int64_t ns,
              const Verdict& verdict);
+  void ApplyValues(Tensor* tensor, Process* process, std::int64_t step, std::int64_t ns,
+                   const Verdict& verdict);
   void Look(Process* process, Reporter* reporter);
   void LookForGone(Process* process, std::int64_t step, Reporter* reporter);
   void Open(Process* process, const std::vector<const Tensor*>& ill);
+  /// Makes the incident that is to be reported.
+  void Prepare(Process* process, const std::vector<const Tensor*>& ill);
   void Say(Process* process, const std::vector<const Tensor*>& ill, Reporter* reporter);
   double ShareOf(const Process& process) const;
   void End(Process* process, Reporter* reporter);
+  void JudgeShortRun(Process* process, Reporter* reporter);
   void Close(Process* process, bool still, Reporter* reporter);
 
   const std::int64_t patience_;

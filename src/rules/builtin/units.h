@@ -87,6 +87,11 @@ class UnitActivity {
     ++captures_;
   }
 
+  /// What was counted since the last call, where it says anything at all.
+  std::optional<Counted> Rest(double least) {
+    return Take(static_cast<double>(kLeastSamples), least);
+  }
+
   /// What was counted since the last call, once it is of `samples` or of kMostCaptures. A unit is
   /// inactive where it was active in less than `least` (a share) of the samples.
   std::optional<Counted> Take(double samples, double least) {
