@@ -456,14 +456,17 @@ RunShares Summary::run_shares() const {
   return out;
 }
 
-double Summary::probe_share() const {
+double Summary::cost_share() const {
   double probe = 0;
   double all = 0;
   for (const auto& [key, group] : steps) {
     probe += static_cast<double>(group.probe_ns);
     all += static_cast<double>(group.duration_ns);
   }
-  return all > 0 ? probe / all : 0;
+  // Where cores were scarce, what the processes beside the training took from it.
+  const auto taken = static_cast<double>(ledger_value("agent.taken_ns"));
+  const auto of = static_cast<double>(ledger_value("agent.taken_of_ns"));
+  return (all > 0 ? probe / all : 0) + (of > 0 ? taken / of : 0);
 }
 
 std::uint64_t Summary::ledger_value(std::string_view name) const {

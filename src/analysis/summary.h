@@ -238,8 +238,9 @@ class Summary {
   /// ends at the newest record.
   std::vector<RunInterval> run_intervals() const;
   RunShares run_shares() const;
-  /// Share of step time spent in the probe.
-  double probe_share() const;
+  /// Share of step time that Telltale has cost: what the probe took in all steps, and, where cores
+  /// were scarce, what its own processes did.
+  double cost_share() const;
   std::uint64_t ledger_value(std::string_view name) const;
   /// The facts of a process, as metrics name it; null where it has not registered.
   const ProcessFacts* ProcessAt(std::string_view node, std::int32_t pid) const;

@@ -119,7 +119,7 @@ TEST(SummaryTest, TheFirstStepOfAnAttemptCostsButDoesNotCountAsUsual) {
   EXPECT_EQ(group->steady_ns.max(), 10'000'000);
   EXPECT_EQ(summary.train_steps(), 101);
   EXPECT_EQ(group->samples, 101 * 8);
-  EXPECT_NEAR(summary.probe_share(), 0.01, 1e-9);
+  EXPECT_NEAR(summary.cost_share(), 0.01, 1e-9);
   const auto mean = summary.phases.Mean(0, 1000);
   ASSERT_TRUE(mean.has_value());
   EXPECT_NEAR((*mean)[0], 5'000'000, 1);

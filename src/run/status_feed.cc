@@ -77,6 +77,8 @@ void StatusFold::Add(const store::OrderedRecord& record) {
     if (row->subject == "proc:tree" && row->name == "proc.cpu") facts_.cpu_percent = row->value;
   }
   if (const auto* row = record.As<format::LedgerRow>()) {
+    if (row->name == "agent.taken_ns") taken_.ns = row->value;
+    if (row->name == "agent.taken_of_ns") taken_.of_ns = row->value;
     if (DropsRecords(*row) && row->attempt == attempt_) {
       std::uint64_t& known = dropped_[std::string(row->subject) + "/" + std::string(row->name)];
       facts_.dropped += row->value - std::min(known, row->value);
@@ -86,25 +88,30 @@ void StatusFold::Add(const store::OrderedRecord& record) {
 }
 
 void StatusFold::AddStep(const format::StepRow& row) {
+  // As the verdict has it at the end: of all steps so far.
+  all_duration_ns_ += static_cast<double>(row.duration_ns);
+  all_probe_ns_ += static_cast<double>(row.probe_ns);
+  if (all_duration_ns_ > 0) {
+    facts_.overhead_share =
+        all_probe_ns_ / all_duration_ns_ +
+        (taken_.of_ns > 0 ? static_cast<double>(taken_.ns) / static_cast<double>(taken_.of_ns) : 0);
+  }
   if (row.mode != "TRAIN" || row.attempt != attempt_) return;
   facts_.step = std::max(facts_.step, row.step);
   if (row.rank != 0) return;  // Rates are those of one rank; others keep its pace.
   const std::int64_t end_ns = row.time_ns + row.duration_ns;
-  recent_.push_back({end_ns, row.duration_ns, row.data_wait_ns, row.probe_ns});
+  recent_.push_back({end_ns, row.duration_ns, row.data_wait_ns});
   recent_duration_ns_ += row.duration_ns;
   recent_wait_ns_ += row.data_wait_ns;
-  recent_probe_ns_ += row.probe_ns;
   while (recent_.size() > kMinRecent && recent_.front().end_ns < end_ns - kRecentNs) {
     recent_duration_ns_ -= recent_.front().duration_ns;
     recent_wait_ns_ -= recent_.front().wait_ns;
-    recent_probe_ns_ -= recent_.front().probe_ns;
     recent_.pop_front();
   }
   if (recent_duration_ns_ <= 0) return;
   const auto total = static_cast<double>(recent_duration_ns_);
   facts_.steps_per_second = static_cast<double>(recent_.size()) * 1e9 / total;
   facts_.wait_share = static_cast<double>(recent_wait_ns_) / total;
-  facts_.overhead_share = static_cast<double>(recent_probe_ns_) / total;
 }
 
 void StatusFold::AddFinding(const format::FindingRow& row) {
@@ -136,6 +143,18 @@ void StatusFold::AddEvent(const format::EventRow& row) {
     facts_.stretch = 1;
     facts_.shed = false;
     return;
+  }
+  if (row.kind == "governor") {
+    // What was asked for by name and is not taken so, with what it would cost.
+    const auto asked = ParseJson(row.data);
+    if (asked.is_object() && asked.contains("asked")) {
+      FindingChange change;
+      change.time_ns = row.ord_ns;
+      change.step = facts_.step;
+      change.severity = "low";
+      change.message = Printable(row.message);
+      changes_.push_back(std::move(change));
+    }
   }
   if (row.kind == "stop.begun") {
     // Who looks on is told why the training is about to end.

@@ -56,7 +56,7 @@ class StatusFold {
 
  private:
   struct RecentStep {
-    std::int64_t end_ns, duration_ns, wait_ns, probe_ns;
+    std::int64_t end_ns, duration_ns, wait_ns;
   };
   void AddStep(const format::StepRow& row);
   void AddFinding(const format::FindingRow& row);
@@ -67,7 +67,13 @@ class StatusFold {
   std::deque<RecentStep> recent_;
   std::int64_t recent_duration_ns_ = 0;
   std::int64_t recent_wait_ns_ = 0;
-  std::int64_t recent_probe_ns_ = 0;
+  double all_duration_ns_ = 0;
+  double all_probe_ns_ = 0;
+  /// What Telltale's own processes took from the training, of how long.
+  struct Taken {
+    std::uint64_t ns = 0, of_ns = 0;
+  };
+  Taken taken_;
   std::map<std::string, std::uint64_t> dropped_;
   std::vector<FindingChange> changes_;
 };

@@ -50,6 +50,47 @@ TEST(StatusFold, FoldsStepsOfThisAttempt) {
   EXPECT_NEAR(facts.overhead_share, 0.005, 1e-6);
 }
 
+TEST(StatusFold, WhatTelltaleCostsIsOfAllStepsAndItsProcesses) {
+  // As the verdict has it: of every mode, from the first step on.
+  StatusFold fold(1);
+  for (std::int64_t i = 0; i < 1000; ++i) {
+    format::StepRow row = Step(i, 0);
+    row.probe_ns = i == 0 ? row.duration_ns / 2 : 0;
+    Add(&fold, row);
+  }
+  format::StepRow eval = Step(0, 0);
+  eval.mode = "EVAL";
+  eval.duration_ns *= 1000;
+  eval.probe_ns = 0;
+  Add(&fold, eval);
+  EXPECT_NEAR(fold.facts().overhead_share, 0.5 / 2000, 1e-9);
+  format::LedgerRow taken;
+  taken.name = "agent.taken_ns";
+  taken.value = 20;
+  Add(&fold, taken);
+  taken.name = "agent.taken_of_ns";
+  taken.value = 1000;
+  Add(&fold, taken);
+  Add(&fold, Step(1000, 0));
+  EXPECT_NEAR(fold.facts().overhead_share, 0.02, 0.001);
+}
+
+TEST(StatusFold, WhatWasAskedForAndIsTooDearIsALine) {
+  StatusFold fold(1);
+  format::EventRow row;
+  row.kind = "governor";
+  row.attempt = 1;
+  row.message = "it is taken 4 times less often";
+  row.data = R"({"stretch": 4, "shed": []})";
+  Add(&fold, row);
+  EXPECT_TRUE(fold.TakeChanges().empty());
+  row.data = R"({"stretch": 4, "shed": [], "asked": {"stretch": 4}})";
+  Add(&fold, row);
+  const auto changes = fold.TakeChanges();
+  ASSERT_EQ(changes.size(), 1U);
+  EXPECT_EQ(changes[0].message, row.message);
+}
+
 TEST(StatusFold, SaysOnlyChangesOfFindings) {
   StatusFold fold(1);
   Add(&fold, Finding("a", "medium", "open"));

@@ -318,7 +318,7 @@ class Overview {
         static_cast<double>(s_.ledger_value("agent.cpu_ns") + s_.ledger_value("stacks.cpu_ns") +
                             data_.replay.watch_cpu_ns);
     const double recorded = static_cast<double>(s_.last_ns - s_.first_ns);
-    return {{"probe_share", OrNull(s_.probe_share(), s_.train_rank() >= 0)},
+    return {{"probe_share", OrNull(s_.cost_share(), s_.train_rank() >= 0)},
             {"agent_cpu_share", OrNull(beside / recorded, beside > 0 && recorded > 0)},
             {"written_bytes",
              s_.ledger_value("agent.journal_bytes") + s_.ledger_value("agent.segment_bytes")},
