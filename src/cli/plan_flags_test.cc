@@ -145,6 +145,26 @@ TEST(RuleNeeds, SurviveACollectionThatTakesAnotherThing) {
   EXPECT_TRUE(Unserved(*plan).empty());
 }
 
+TEST(RuleNeeds, WhatIsNamedIsAskedFor) {
+  const auto asked = [](const Result<plan::CapturePlan>& plan) {
+    std::string names;
+    for (const auto& collection : plan->collections) {
+      if (collection.asked) names += (names.empty() ? "" : " ") + collection.name;
+    }
+    return names;
+  };
+  // What the default rules need is asked for by nobody's name.
+  EXPECT_EQ(asked(PlanOfRun({})), "");
+  EXPECT_EQ(asked(PlanOfRun({.level = "all"})), "");
+  EXPECT_EQ(asked(PlanOfRun({.collect = {"outputs:interval=5"}})), "outputs");
+  EXPECT_EQ(asked(PlanOfRun({.level = "tensors", .collect = {"gradients:interval=5"}})),
+            "gradients");
+  rules::RuleSet named;
+  named.rules.push_back({.name = "VanishingGradient", .rule = "VanishingGradient"});
+  EXPECT_EQ(asked(PlanOfRun({}, named)), "gradients");
+  EXPECT_EQ(asked(PlanOfRun({.level = "system"}, named)), "gradients");
+}
+
 TEST(RuleNeeds, OfARunThatGoesOnLeaveWhatHolds) {
   plan::CapturePlan holds = Nothing();
   holds.collections.push_back(plan::ParseCollect("gradients:values,interval=7").value());

@@ -146,7 +146,7 @@ def test_what_a_rule_needs_can_be_asked_for(telltale: Telltale) -> None:
         done = telltale("capture", live.run, "--rule", "VanishingGradient", "--json")
         assert done.returncode == 0, done.stderr
         asked = json.loads(done.stdout)["plan"]["collections"]
-        assert asked == {"gradients": {"take": ["statistics"], "train": {"interval": 100}}}
+        assert asked == {"gradients": {"take": ["statistics"], "asked": True, "train": {"interval": 100}}}
         assert telltale("capture", live.run, "--rule", "NoSuchRule").returncode == 2
         live.wait_for(lambda: live.statistics_from(0))
     assert {step % 100 for step in steps_of(telltale, live.run, "gradients")} == {0}
@@ -161,6 +161,15 @@ def test_the_training_asks_itself(telltale: Telltale) -> None:
     steps = steps_of(telltale, live.run, "weights")
     assert min(steps) > 20
     assert "telltale.capture" in taken_up["who"]
+
+
+def test_what_is_asked_for_by_name_comes_whatever_the_budget(telltale: Telltale) -> None:
+    with Live(telltale, "--collect", "gradients:histogram,interval=5", overhead="0.001%") as live:
+        live.wait_for(lambda: live.statistics_from(150))
+        live.wait_for(lambda: telltale.rows(live.run, "steps", "--where", "step = 200", "--limit", "1"))
+    steps = steps_of(telltale, live.run, "gradients")
+    assert set(range(0, 100, 5)) <= steps, "the first 20 at their interval"
+    assert len([step for step in steps if 100 <= step < 200]) >= 9, "and half as many up to the double of that"
 
 
 def stretches(live: Live) -> list[int]:

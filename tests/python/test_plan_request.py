@@ -25,17 +25,17 @@ def body(plan, add=False):
 
 
 def test_every_form_of_a_plan(tmp_path):
-    assert body("tensors") == {"base": "none", "plan": {"level": "tensors"}}
-    assert body({"level": "all"}, add=True) == {"base": "current", "plan": {"level": "all"}}
+    assert body("tensors") == {"base": "none", "asked": True, "plan": {"level": "tensors"}}
+    assert body({"level": "all"}, add=True) == {"base": "current", "asked": True, "plan": {"level": "all"}}
     assert body(MappingProxyType({"level": "all"}))["plan"] == {"level": "all"}
-    assert body(TEXT) == {"base": "none", "toml": TEXT}
+    assert body(TEXT) == {"base": "none", "asked": True, "toml": TEXT}
     assert body("level = 'all'")["toml"] == "level = 'all'"
     # An equals sign in a path is none of a text.
     file = tmp_path / "lr=0.1" / "plan.toml"
     file.parent.mkdir()
     file.write_text(TEXT, encoding="utf-8-sig")
     for path in (file, str(file)):
-        assert body(path) == {"base": "none", "toml": TEXT, "where": "plan.toml"}
+        assert body(path) == {"base": "none", "asked": True, "toml": TEXT, "where": "plan.toml"}
 
 
 def test_numbers_of_numpy_are_numbers():
@@ -67,7 +67,7 @@ def test_what_cannot_be_sent_becomes_a_refusal_and_no_exception(tmp_path):
         ("\U0001f600" * 300 + "\0", "no level"),
     ):
         sent = body(wrong, add=True)
-        assert set(sent) == {"base", "trouble"} and named in sent["trouble"], sent
+        assert set(sent) == {"base", "asked", "trouble"} and named in sent["trouble"], sent
 
 
 @pytest.mark.parametrize("wrong", [3, None, ["all"], b"all"])
