@@ -14,7 +14,7 @@ constexpr char kPlan[] = R"({"plan": {"collections": {
     "labels": {"take": ["values"], "interval": 10}}}})";
 
 /// A run of one process whose series are numbered as they are made.
-struct Run {
+struct Fed {
   CaptureCount count;
   std::vector<Series> series;
 
@@ -53,7 +53,7 @@ struct Run {
 const std::vector<Need> kGradients = {{"A", "gradients", "", "statistics", 100}};
 
 TEST(CaptureCount, ComparesWhatCameWithWhatThePlanHad) {
-  Run run;
+  Fed run;
   run.Plan(kPlan);
   run.Statistics("gradients", {0, 800});
   run.Steps(0, 1200);
@@ -64,7 +64,7 @@ TEST(CaptureCount, ComparesWhatCameWithWhatThePlanHad) {
 }
 
 TEST(CaptureCount, AllThatWasPlannedIsEnough) {
-  Run run;
+  Fed run;
   run.Plan(kPlan);
   // One tensor came in each capture, another seldom: a layer that is frozen now and then.
   run.Statistics("gradients", {0, 100, 200, 300, 400});
@@ -81,18 +81,18 @@ TEST(CaptureCount, OneThatIsMissingProvesNothing) {
 }
 
 TEST(CaptureCount, WhatNoPlanHasOrNoModelGivesIsNoPart) {
-  Run run;
+  Fed run;
   run.Plan(kPlan);
   run.Statistics("gradients", {0, 100, 200});
   run.Steps(0, 300);
   EXPECT_FALSE(run.Of({{"A", "outputs", "", "statistics", 100}}).has_value());
   EXPECT_FALSE(run.Of({{"A", "labels", "", "values", 10}}).has_value()) << "a model without labels";
   EXPECT_FALSE(run.Of({{"A", "gradients", "", "histogram", 100}}).has_value());
-  EXPECT_FALSE(Run().Of(kGradients).has_value());
+  EXPECT_FALSE(Fed().Of(kGradients).has_value());
 }
 
 TEST(CaptureCount, AnEditCountsFromItsStepsOn) {
-  Run run;
+  Fed run;
   run.Plan(R"({"plan": {"collections": {}}})");
   run.Steps(0, 1000);
   run.Plan(kPlan);
@@ -102,7 +102,7 @@ TEST(CaptureCount, AnEditCountsFromItsStepsOn) {
 }
 
 TEST(CaptureCount, ARuleNeedsNoMoreThanItsOwnInterval) {
-  Run run;
+  Fed run;
   run.Plan(R"({"plan": {"collections": {"all": {"take": ["statistics"], "interval": 1}}}})");
   run.Statistics("gradients", {0, 128, 256, 384, 512});
   run.Steps(0, 600);
@@ -110,7 +110,7 @@ TEST(CaptureCount, ARuleNeedsNoMoreThanItsOwnInterval) {
 }
 
 TEST(CaptureCount, OfSeveralProcessesTheOneWithTheLeastPartCounts) {
-  Run run;
+  Fed run;
   run.Plan(kPlan);
   run.Statistics("gradients", {0, 100, 200, 300}, 7);
   run.Statistics("gradients", {0}, 8);
@@ -120,7 +120,7 @@ TEST(CaptureCount, OfSeveralProcessesTheOneWithTheLeastPartCounts) {
 }
 
 TEST(CaptureCount, TimesOfAPlanAreReadAsItSaysThem) {
-  Run run;
+  Fed run;
   run.Plan(R"({"plan": {"collections": {"gradients": {"take": ["statistics"],
       "train": {"interval": 10, "start": 20, "end": 50, "steps": [3, 90]}}}}})");
   run.Statistics("gradients", {3, 20, 30, 40, 90});
