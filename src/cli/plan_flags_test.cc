@@ -47,7 +47,7 @@ TEST(RuleNeeds, WhereNothingIsSaidTheyMakeThePlan) {
   ASSERT_TRUE(plan.ok()) << plan.status().message();
   const auto compiled = plan::Compiled::Create(*plan);
   ASSERT_TRUE(compiled.ok());
-  EXPECT_TRUE(cli::Unserved(*compiled, rules::NeedsOf({})).empty());
+  EXPECT_TRUE(cli::Unserved(*compiled, rules::NeedsOf(rules::RuleSet())).empty());
   // The level `steps` says that it is this, and nothing more: no rule that runs where nobody asked
   // may cost more.
   EXPECT_EQ(*plan, plan::DefaultPlan());

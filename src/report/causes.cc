@@ -115,7 +115,9 @@ void Estimate(const RunData& data, Explanation* out) {
   out->gain_money = MoneyOf(data, 0);
   if (out->lost_seconds <= 0) return;
   out->gain_seconds = out->lost_seconds;
-  if (first.wrong_result) {
+  if (first.standing.theme == Theme::kEnd) {
+    out->assumption = "assumes that a checkpoint is saved right before the end";
+  } else if (first.wrong_result) {
     out->assumption = "assumes that the run is stopped where its result became wrong";
   } else if (out->basis == Basis::kWindows) {
     const auto ranks = static_cast<double>(std::max<std::size_t>(1, data.summary.ranks.size()));

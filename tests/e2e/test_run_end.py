@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import textwrap
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -43,15 +44,21 @@ class Ends:
         self.run = folder / "run"
 
     def __call__(
-        self, script: str, *options: str, prefix: tuple[str, ...] = (), env: dict[str, str] | None = None
+        self, script: str, *options: str, prefix: tuple[str, ...] = (), noisy: bool = False
     ) -> dict[str, Any]:
-        """The first finding of `train.py`, which is run twice; `prefix`: a command in front of both."""
+        """The first finding of `train.py`, which is run twice.
+
+        Args:
+            prefix: a command in front of both.
+            noisy: where the program was when a worker's death reached it is chance: of what it says on stderr
+                only the last line is compared.
+        """
         path = self.folder / "train.py"
         path.write_text(textwrap.dedent(script).lstrip())
         # Only what is recorded has telltale to import.
         package = str(self.telltale.binary.parents[1] / "lib/telltale/python")
         command = [*prefix, self.telltale.python, str(path)]
-        kept = {**os.environ, **(env or {})}
+        kept = dict(os.environ)
         alone = subprocess.run(
             command,
             capture_output=True,
@@ -71,7 +78,8 @@ class Ends:
         )
         assert with_us.returncode == alone.returncode
         assert with_us.stdout == alone.stdout
-        assert without_pids(with_us.stderr) == without_pids(alone.stderr)
+        said = last_line if noisy else without_pids
+        assert said(with_us.stderr) == said(alone.stderr)
         self.code = with_us.returncode
         return self.first()
 
@@ -81,6 +89,10 @@ class Ends:
         assert [each["rule"] for each in findings].count("RunEnd") == 1
         assert findings[0]["rule"] == "RunEnd"
         return findings[0]
+
+
+def last_line(text: bytes) -> bytes:
+    return without_pids(text.strip().rpartition(b"\n")[2])
 
 
 def without_pids(text: bytes) -> bytes:
@@ -207,9 +219,9 @@ def test_an_exception_in_a_worker(ends: Ends) -> None:
 
 
 def test_a_worker_that_is_killed(ends: Ends) -> None:
-    finding = ends(WORKER.format(fail="os.kill(os.getpid(), signal.SIGKILL)", more=""))
+    finding = ends(WORKER.format(fail="os.kill(os.getpid(), signal.SIGKILL)", more=""), noisy=True)
     assert ends.code == 1
-    assert finding["message"].startswith("DataLoader worker 0 was killed by SIGKILL in step ")
+    assert finding["message"].startswith("DataLoader worker 0 was killed by SIGKILL after step ")
     assert finding["severity"] == HIGH
 
 
@@ -242,7 +254,7 @@ if __name__ == "__main__":
     ("fail", "message"),
     [
         ("raise KeyError('x')", "KeyError in train.py:18, step 3: 'x'"),
-        ("os.kill(os.getpid(), signal.SIGSEGV)", "Rank 1 crashed with SIGSEGV in step 3"),
+        ("os.kill(os.getpid(), signal.SIGSEGV)", "Rank 1 crashed with SIGSEGV after step 2"),
     ],
 )
 def test_a_rank_that_dies_first(ends: Ends, fail: str, message: str) -> None:
@@ -260,15 +272,81 @@ def test_a_rank_that_dies_first(ends: Ends, fail: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("end", "code", "severity", "message"),
     [
-        ("sys.exit(3)", 3, MEDIUM, "The training ended with exit code 3 in step 4"),
-        ("os._exit(7)", 7, MEDIUM, "The training ended with exit code 7 in step 4"),
-        ("os.abort()", -6, HIGH, "The training aborted (SIGABRT) in step 4"),
-        ("ctypes.string_at(0)", -11, HIGH, "The training crashed with SIGSEGV in step 4"),
-        ("os.kill(os.getpid(), signal.SIGKILL)", -9, HIGH, "The training was killed by SIGKILL in step 4"),
-        ("os.kill(os.getpid(), signal.SIGTERM)", -15, MEDIUM, "The training was ended by SIGTERM in step 4"),
+        ("sys.exit(3)", 3, MEDIUM, "The training ended with exit code 3 after step 4"),
+        ("os._exit(7)", 7, MEDIUM, "The training ended with exit code 7 after step 4"),
+        ("os.abort()", -6, HIGH, "The training aborted (SIGABRT) after step 4"),
+        ("ctypes.string_at(0)", -11, HIGH, "The training crashed with SIGSEGV after step 4"),
+        ("os.kill(os.getpid(), signal.SIGKILL)", -9, HIGH, "The training was killed by SIGKILL after step 4"),
+        ("os.kill(os.getpid(), signal.SIGTERM)", -15, MEDIUM, "The training was ended by SIGTERM after step 4"),
         ("raise KeyboardInterrupt", -2, LOW, "KeyboardInterrupt in train.py:8, step 5"),
     ],
 )
 def test_other_ends(ends: Ends, end: str, code: int, severity: str, message: str) -> None:
     finding = ends(STEPS + f"train()\n{end}\n")
     assert (ends.code, finding["severity"], finding["message"]) == (code, severity, message)
+
+
+def as_root() -> None:
+    if os.geteuid() != 0:
+        pytest.skip("needs root: it makes a control group or mounts a file system")
+
+
+@pytest.fixture
+def control_group(tmp_path: Path) -> Iterator[Path]:
+    """A control group that has 300 MiB of memory."""
+    as_root()
+    name = f"telltale-test-{os.getpid()}"
+    second = Path("/sys/fs/cgroup/cgroup.controllers").exists()
+    group = Path("/sys/fs/cgroup") / name if second else Path("/sys/fs/cgroup/memory") / name
+    try:
+        if second:
+            Path("/sys/fs/cgroup/cgroup.subtree_control").write_text("+memory")
+        group.mkdir()
+        (group / ("memory.max" if second else "memory.limit_in_bytes")).write_text(str(300 << 20))
+    except OSError as error:
+        pytest.skip(f"no control group of memory can be made here: {error}")
+    yield group
+    group.rmdir()
+
+
+def test_the_kernels_out_of_memory_killer(ends: Ends, control_group: Path) -> None:
+    enter = ("sh", "-c", f'echo $$ > {control_group}/cgroup.procs; exec "$@"', "sh")
+    finding = ends(
+        STEPS
+        + """
+train()
+held = []
+while True:
+    held.append(b"x" * (8 << 20))
+    train(1)
+""",
+        prefix=enter,
+    )
+    assert ends.code == -9
+    assert finding["severity"] == HIGH
+    assert (
+        finding["message"]
+        == "The kernel's out-of-memory killer ended the training: the control group's limit is 300 MiB"
+    )
+    assert finding["evidence"]["oom_kills"] >= 1
+    assert "docker run --memory" in finding["advice"]
+
+
+def test_a_full_shared_memory(ends: Ends) -> None:
+    as_root()
+    small = ("unshare", "-m", "sh", "-c", 'mount -t tmpfs -o size=16m tmpfs /dev/shm && exec "$@"', "sh")
+    if subprocess.run([*small, "true"], capture_output=True, check=False).returncode != 0:
+        pytest.skip("no file system can be mounted here")
+    script = TORCH + """
+class Data(torch.utils.data.Dataset):
+    def __len__(self): return 400
+    def __getitem__(self, i): return torch.ones(3, 128, 128)
+if __name__ == "__main__":
+    for batch in torch.utils.data.DataLoader(Data(), 64, num_workers=1):
+        step(batch.flatten()[:4])
+"""
+    finding = ends(script, prefix=small, noisy=True)
+    assert ends.code == 1
+    assert finding["severity"] == HIGH
+    assert re.match(r"DataLoader worker 0 was killed by SIGBUS: /dev/shm \(16 MiB\) was (most likely )?full$", finding["message"])
+    assert "--shm-size" in finding["advice"] and "set_sharing_strategy" in finding["advice"]

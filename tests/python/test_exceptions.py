@@ -79,7 +79,7 @@ except KeyError as error:
 """,
     )
     (fact,) = facts(run)
-    assert (fact["type"], fact["caused_by"], fact["line"]) == ("ValueError", "KeyError", 12)
+    assert (fact["type"], fact["caused_by"], fact["line"]) == ("ValueError", "KeyError", 13)
 
 
 def test_an_endless_recursion_and_no_memory(telltale):

@@ -20,6 +20,7 @@
 #include "base/json.h"
 #include "base/string_pool.h"
 #include "rules/finding_json.h"
+#include "rules/groups.h"
 #include "rules/registry.h"
 #include "rules/replay.h"
 #include "rules/rule_set.h"

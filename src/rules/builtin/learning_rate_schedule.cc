@@ -38,6 +38,7 @@ struct Scheduler {
 struct Process : LoopProcess {
   // Of the learning rate, one value a step: the largest of those that were recorded in it.
   std::int64_t rate_step = -1;
+  bool rate_pending = false;  ///< The step of `rate` is not counted yet.
   double rate = 0;
   std::int64_t rate_ns = 0;
   double largest = 0;
@@ -87,7 +88,8 @@ class LearningRateSchedule final : public LoopRule<Process> {
   void OnEvent(const format::EventRow& event, const nlohmann::json& data,
                Process* process) override {
     if (event.kind == "optimizer") {
-      // Another phase of the training has another rate.
+      // Another phase of the training has another rate; the step before it is of the former.
+      Take(process);
       process->groups = std::max(process->groups, NumberIn(data, "groups", 1));
       process->largest = 0;
       process->small = 0;
@@ -116,6 +118,7 @@ class LearningRateSchedule final : public LoopRule<Process> {
       process->rate_step = row.step;
       process->rate = row.value;
       process->rate_ns = row.time_ns;
+      process->rate_pending = true;
     } else if (row.step == process->rate_step) {
       // Of several optimizers: the training goes on while one of them has a rate.
       process->rate = std::max(process->rate, row.value);
@@ -127,7 +130,8 @@ class LearningRateSchedule final : public LoopRule<Process> {
  private:
   /// The step that `rate` is of is over.
   void Take(Process* process) {
-    if (process->rate_step < 0) return;
+    if (!process->rate_pending) return;
+    process->rate_pending = false;
     const double rate = process->rate;
     ++process->count;
     if (process->first < 0) process->first = rate;
@@ -293,6 +297,7 @@ const RuleDesc kLearningRateScheduleDesc{
                   store::MaskOf(format::TableId::kScalars),
     .wrong_result = true,
     .parameters = kParameters,
+    .by_default = false,
     .example = "scheduler = StepLR(optimizer, step_size=1, gamma=0.9)  # and step() at each batch",
     .standing = {.theme = Theme::kLearning, .order = 2},
 };

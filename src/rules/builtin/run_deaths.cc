@@ -151,7 +151,7 @@ void RunDeaths::OnEvent(const format::EventRow& event, std::uint32_t writer) {
     any_ended_ = any_ended_ || end.known();
     stopped_ = stopped_ || DataOf(event).contains("stopped");
     // Of several machines the one where it failed.
-    if (!end_ || (!end_->failed() && end.failed())) end_ = end;
+    if (!end_ || (!end_->failed() && end.failed())) end_ = root_.end = end;
   } else if (event.kind == "process.start") {
     const nlohmann::json data = DataOf(event);
     // Another one that has its number by now.

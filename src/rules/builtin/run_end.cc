@@ -244,7 +244,7 @@ class RunEnd final : public Rule {
     if (attempt_.last_step >= 0) {
       words.cause += (words.cause.empty() ? "" : " ") + LostWords(lost);
     }
-    incident->subject = "run";
+    incident->subject = attempt_.number > 1 ? fmt::format("attempt {}", attempt_.number) : "run";
     incident->severity = words.severity;
     incident->first_step = step;
     incident->last_step = step;
@@ -267,7 +267,8 @@ class RunEnd final : public Rule {
     return true;
   }
 
-  /// The step in which it died; of a worker that of the process that it works for.
+  /// The step that an exception came in; else the last one that ended before. Of a worker the step
+  /// of the process that it works for.
   std::int64_t StepOf(const Death& death) const {
     if (death.exception != nullptr && death.exception->step >= 0) return death.exception->step;
     if (death.process->last_step >= 0) return death.process->last_step;
@@ -448,7 +449,7 @@ class RunEnd final : public Rule {
     if (first.process->kind == "worker") (*evidence)["worker"] = first.process->worker_id;
     const std::string followed = Followed(last, evidence);
     const std::int64_t step = StepOf(first);
-    const std::string in_step = step < 0 ? std::string() : fmt::format(" in step {}", step);
+    const std::string after = step < 0 ? std::string() : fmt::format(" after step {}", step);
     if (signal == SIGKILL && OfMemory(first)) return OfHostMemory(first, followed, evidence);
     if (signal == SIGBUS && first.process->end->shm_size) {
       Words words;
@@ -458,7 +459,7 @@ class RunEnd final : public Rule {
     Words words;
     words.message = fmt::format(
         "{} {}{}{}", Who(first),
-        known != nullptr ? std::string(known->what) : "was ended by " + SignalName(signal), in_step,
+        known != nullptr ? std::string(known->what) : "was ended by " + SignalName(signal), after,
         followed);
     if (known != nullptr) {
       words.cause = known->cause;
@@ -594,12 +595,12 @@ class RunEnd final : public Rule {
     const int code = first.process->end->code.value_or(1);
     (*evidence)["exit_code"] = code;
     const std::int64_t step = StepOf(first);
-    const std::string in_step = step < 0 ? std::string() : fmt::format(" in step {}", step);
+    const std::string after = step < 0 ? std::string() : fmt::format(" after step {}", step);
     const std::string followed = Followed(last, evidence);
     Words words;
     words.severity = Severity::kMedium;
     words.message =
-        fmt::format("{} ended with exit code {}{}{}", Who(first), code, in_step, followed);
+        fmt::format("{} ended with exit code {}{}{}", Who(first), code, after, followed);
     if (first.process->root && first.process->kind.empty() && (code == 126 || code == 127)) {
       words.cause = code == 127 ? "A command was not found." : "A file could not be executed.";
       words.advice = "Read the last lines of its output for the name.";

@@ -222,6 +222,7 @@ const RuleDesc kSkippedStepsDesc{
                   store::MaskOf(format::TableId::kStatistics),
     .wrong_result = true,
     .parameters = kParameters,
+    .by_default = false,
     .example = "if all(p.grad.isfinite().all() for p in model.parameters()): optimizer.step()",
     .standing = {.theme = Theme::kLearning, .order = 1},
 };
