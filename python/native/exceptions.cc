@@ -17,6 +17,8 @@ using AddAuditHook = int (*)(AuditHook hook, void* data);
 
 PyObject* g_uncaught = nullptr;  ///< Owned.
 PyInterpreterState* g_interpreter = nullptr;
+/// The hook has been called. One that another hook refuses is not there, though adding it succeeds.
+bool g_heard = false;
 
 void Tell(PyObject* callback, PyObject* exception) {
   ErrorGuard guard;
@@ -27,6 +29,7 @@ void Tell(PyObject* callback, PyObject* exception) {
 }
 
 int Audit(const char* event, PyObject* args, void*) {
+  g_heard = true;
   if (event[0] != 's' || std::strcmp(event, "sys.excepthook") != 0) return 0;
   constexpr Py_ssize_t kValue = 2;  // Behind the hook and the type.
   if (g_uncaught == nullptr || PyInterpreterState_Get() != g_interpreter ||
@@ -73,7 +76,7 @@ PyObject* OnUncaught(PyObject*, PyObject* callback) {
   PyObject* before = g_uncaught;
   g_uncaught = callback;
   Py_XDECREF(before);
-  if (!first) return PyBool_FromLong(1);
+  if (!first) return PyBool_FromLong(g_heard ? 1 : 0);
   g_interpreter = PyInterpreterState_Get();
   // Who audits the program may refuse it.
   const bool added = add != nullptr && add(Audit, nullptr) == 0;

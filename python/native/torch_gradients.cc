@@ -8,6 +8,7 @@
 
 #include "state.h"
 #include "torch_capture.h"
+#include "torch_optimizer.h"
 #include "torch_read.h"
 
 namespace telltale::native {
@@ -30,6 +31,9 @@ PyObject* None() {
   return Py_None;
 }
 
+/// No subclass, and no mode of the user's sees what is asked of it.
+bool MayLook(PyObject* tensor) { return IsPlain(tensor) && !ModeEnabled(); }
+
 /// What a tensor held when it was looked at.
 struct Held {
   bool there = false;  ///< There was a tensor.
@@ -40,7 +44,7 @@ struct Held {
 
 Held Hold(PyObject* tensor, std::uint64_t* known) {
   Held held;
-  if (tensor == nullptr || tensor == Py_None || !IsPlain(tensor)) return held;
+  if (tensor == nullptr || tensor == Py_None || !MayLook(tensor)) return held;
   held.there = true;
   held.version = VersionOf(tensor);
   held.read = LookInto(tensor, kElements, known, &held.glance);
@@ -49,7 +53,7 @@ Held Hold(PyObject* tensor, std::uint64_t* known) {
 
 /// The gradient of a parameter; null where there is none. New reference.
 PyObject* Gradient(PyObject* parameter) {
-  PyObject* gradient = IsPlain(parameter) ? GradientOf(parameter) : nullptr;
+  PyObject* gradient = MayLook(parameter) ? GradientOf(parameter) : nullptr;
   if (gradient == nullptr) DropError();
   if (gradient == Py_None) Py_CLEAR(gradient);
   return gradient;
@@ -61,7 +65,7 @@ enum class Fate { kUnknown, kCleared, kStays };
 /// place, is not the one that was used; of one whose elements are not in main memory only its
 /// device knows whether they were changed behind its version (`.data`).
 Fate FateOf(const Held& before, PyObject* gradient, std::uint64_t* known) {
-  if (!before.there) return Fate::kUnknown;
+  if (!before.there || ModeEnabled()) return Fate::kUnknown;
   const Held now = Hold(gradient, known);
   if (!now.there) return Fate::kCleared;
   if (now.version != before.version) return Fate::kCleared;
@@ -603,7 +607,7 @@ void RootForwardBegins(PyObject* const* args, std::size_t count) {
   if (g_hot.forward_awaited) {
     g_hot.forward_awaited = false;
     // An attack, or an input that is optimized, makes gradients that it does not need.
-    g_hot.input_trains = count > 1 && IsPlain(args[1]) && RequiresGradient(args[1]);
+    g_hot.input_trains = count > 1 && MayLook(args[1]) && RequiresGradient(args[1]);
   }
   if (g_hot.stepped) return;
   if (g_hot.waits) EndPasses();

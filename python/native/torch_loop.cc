@@ -6,6 +6,7 @@
 
 #include "state.h"
 #include "torch_gradients.h"
+#include "torch_optimizer.h"
 
 namespace telltale::native {
 namespace {
@@ -33,6 +34,7 @@ PyObject* None() {
                         const std::array<PyObject*, 4>& arguments) {
   if (callback == nullptr) return;
   const ErrorGuard guard;
+  if (ModeEnabled()) return;
   const OwnTime own;
   {
     const OutsideCompiler outside;

@@ -133,12 +133,6 @@ bool IsScaled(PyObject* optimizer) {
   return scale.get() != Py_None;
 }
 
-bool ModeEnabled() {
-  if (g_mode_enabled == nullptr) return false;
-  const Ref enabled(CallVector(g_mode_enabled, nullptr, 0, nullptr));
-  return enabled.get() != Py_False;
-}
-
 /// The lists of parameters of an optimizer's groups, a tuple; null, maybe with an exception set,
 /// where they are not those of the tables.
 PyObject* ListsOf(PyObject* optimizer, PyObject* tables) {
@@ -247,6 +241,13 @@ bool RecordKept(PyObject* optimizer, PyObject** refused) {
 PyObject* ForgetOptimizers(PyObject*, PyObject*) {
   ForgetAll();
   return None();
+}
+
+bool ModeEnabled() {
+  if (g_mode_enabled == nullptr) return false;
+  const Ref enabled(CallVector(g_mode_enabled, nullptr, 0, nullptr));
+  if (!enabled) DropError();
+  return enabled.get() != Py_False;
 }
 
 void SetModeEnabled(PyObject* callable) {

@@ -29,6 +29,8 @@ PyObject* ForgetOptimizers(PyObject*, PyObject*);
 bool RecordKept(PyObject* optimizer, PyObject** refused);
 /// () -> bool: whether a mode of the user's sees what we call; null: there is none.
 void SetModeEnabled(PyObject* callable);
+/// A mode of the user's sees what we call: nothing of torch's may be called.
+bool ModeEnabled();
 /// Interns the names used here, once. False with an exception set.
 bool InitTorchOptimizer();
 

@@ -111,7 +111,10 @@ class _Places:
         if innermost is None:
             return {}
         file, line, function = innermost
-        frames = [f"{file[-_SHORT_FILE:]}:{line} {function[:_NAME]}" for file, line, function in reversed(self._users)]
+        frames = [
+            f"{file[-_SHORT_FILE:]}:{line} {function[:_NAME]}"
+            for file, line, function in reversed(self._users)
+        ]
         return {"file": file[-_FILE:], "line": line, "function": function[:_NAME], "frames": frames}
 
 
@@ -287,7 +290,7 @@ def of_worker(exception: BaseException) -> None:
 
 def at_exit() -> None:
     """Where the interpreter does not tell of uncaught exceptions: it keeps the last one until its end."""
-    if not _State.audited:
+    if not (_State.audited and probe.on_uncaught(uncaught)):
         tell_last()
 
 

@@ -134,8 +134,8 @@ struct RankScalars {
   Columns eval_loss;  ///< EVAL, by step of EVAL.
   std::uint64_t loss_not_finite = 0;
   std::int64_t loss_not_finite_step = -1;  ///< The first.
-  std::optional<double> first_loss;  ///< Finite.
-  std::optional<double> last_loss;   ///< The newest, NaN and Inf too.
+  std::optional<double> first_loss;        ///< Finite.
+  std::optional<double> last_loss;         ///< The newest, NaN and Inf too.
   std::map<std::pair<std::string, std::string>, ScalarTotal> values;  ///< By (name, mode).
 };
 

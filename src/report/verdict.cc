@@ -253,7 +253,11 @@ std::string FormatVerdict(const RunData& data, const VerdictOptions& options) {
        Wrap(Printable(OwnCost(data)), width - 2, kOwnLines - (capture.empty() ? 0 : 1))) {
     foot.push_back(" " + line);
   }
-  if (!capture.empty()) foot.push_back(" " + Cut(Printable(capture), width - 2));
+  if (!capture.empty() && options.all) {
+    Add(Paragraph(capture, 1, 2, width), &foot);
+  } else if (!capture.empty()) {
+    foot.push_back(" " + Cut(Printable(capture), width - 2));
+  }
   std::error_code error;
   const std::filesystem::path html = data.path / "report.html";
   foot.push_back(" " + (std::filesystem::exists(html, error)

@@ -343,6 +343,12 @@ TEST_F(CliTest, AServerWhoseSupervisorIsGoneEndsAtOnce) {
   close(link[0]);
 }
 
+/// Without who asked: of a file all is asked for by name, of flags what they name.
+json WithoutAsked(json plan) {
+  for (auto& [name, collection] : plan["collections"].items()) collection.erase("asked");
+  return plan;
+}
+
 TEST_F(CliTest, ExplainPlanPrintsAPlanFileAndStartsNothing) {
   const Outcome outcome =
       Run("run --level tensors --collect 'losses:values,interval=1' --explain-plan");
@@ -357,9 +363,10 @@ TEST_F(CliTest, ExplainPlanPrintsAPlanFileAndStartsNothing) {
   EXPECT_EQ(plan["level"], "custom");
   EXPECT_EQ(plan["collections"]["losses"]["interval"], 1);
   EXPECT_EQ(plan["collections"]["gradients"]["train"]["interval"], 100);
-  EXPECT_EQ(plan, ParseJson(Run("run --level tensors --collect 'losses:values,interval=1' "
-                                "--explain-plan --json")
-                                .out));
+  EXPECT_EQ(WithoutAsked(plan),
+            WithoutAsked(ParseJson(Run("run --level tensors --collect 'losses:values,interval=1' "
+                                       "--explain-plan --json")
+                                       .out)));
 }
 
 TEST_F(CliTest, APlanCannotCommandATerminal) {
@@ -375,7 +382,7 @@ TEST_F(CliTest, APlanCannotCommandATerminal) {
   }
   std::ofstream(dir_ / "marks.toml") << text.out;
   const json same = ParseJson(Run("run --plan marks.toml --explain-plan --json").out);
-  EXPECT_EQ(same, ParseJson(document.out));
+  EXPECT_EQ(WithoutAsked(same), WithoutAsked(ParseJson(document.out)));
   EXPECT_TRUE(same["collections"].contains("x" + marks));
 }
 

@@ -169,7 +169,9 @@ def test_what_is_asked_for_by_name_comes_whatever_the_budget(telltale: Telltale)
         live.wait_for(lambda: telltale.rows(live.run, "steps", "--where", "step = 200", "--limit", "1"))
     steps = steps_of(telltale, live.run, "gradients")
     assert set(range(0, 100, 5)) <= steps, "the first 20 at their interval"
-    assert len([step for step in steps if 100 <= step < 200]) >= 9, "and half as many up to the double of that"
+    assert len([step for step in steps if 100 <= step < 200]) >= 9, (
+        "and half as many up to the double of that"
+    )
 
 
 def stretches(live: Live) -> list[int]:

@@ -98,7 +98,8 @@ def test_run_writes_the_document_of_check(telltale: Telltale, ill_run: Path) -> 
 def test_check(telltale: Telltale, ill_run: Path) -> None:
     out = document(telltale, "check", ill_run)
     assert list(out) == [
-        "run", "run_phases", "findings", "groups", "actions", "rules", "usage", "salvage", "losses"
+        "run", "verdict", "elapsed_seconds", "lost_seconds", "run_phases", "findings", "groups", "actions", "rules",
+        "usage", "salvage", "losses"
     ]  # fmt: skip
     assert out["run"] == dict(zip(RUN, ["ill", "train", "finished", 1, 70, 0], strict=True))
     assert list(out["salvage"]) == SALVAGE
@@ -136,19 +137,26 @@ def test_check(telltale: Telltale, ill_run: Path) -> None:
 
 
 def test_a_run_without_findings_has_empty_lists(telltale: Telltale, tmp_path: Path) -> None:
-    assert telltale.run(tmp_path / "run", "sh", "-c", "kill -KILL $$").returncode == -9
+    assert telltale.run(tmp_path / "run", "sh", "-c", ":").returncode == 0
     out = document(telltale, "check", tmp_path / "run")
     assert out["findings"] == []
     assert out["run"] == {
         "id": "run",
         "name": "sh",
-        "state": "killed",
+        "state": "finished",
         "attempts": 1,
         "steps": 0,
-        "signal": 9,
+        "exit_code": 0,
     }
     [listed] = document(telltale, "ls", tmp_path)["runs"]
-    assert (listed["findings"], listed["worst"], listed["state"]) == ([], None, "killed")
+    assert (listed["findings"], listed["worst"], listed["state"]) == ([], None, "finished")
+
+
+def test_how_a_run_was_killed_is_its_first_finding(telltale: Telltale, tmp_path: Path) -> None:
+    assert telltale.run(tmp_path / "run", "sh", "-c", "kill -KILL $$").returncode == -9
+    out = document(telltale, "check", tmp_path / "run")
+    assert out["findings"][0]["rule"] == "RunEnd" and "SIGKILL" in out["findings"][0]["message"]
+    assert (out["run"]["state"], out["run"]["signal"]) == ("killed", 9)
 
 
 def test_report(telltale: Telltale, ill_run: Path, tmp_path: Path) -> None:

@@ -155,7 +155,9 @@ raise RuntimeError from ValueError(1)
     )
     assert finding["message"] == "RuntimeError in train.py:14, step 5"
     assert "while ValueError was being handled" in finding["cause"]
-    places = [row["message"] for row in ends.telltale.rows(ends.run, "events") if row["kind"] == "process.exception"]
+    places = [
+        row["message"] for row in ends.telltale.rows(ends.run, "events") if row["kind"] == "process.exception"
+    ]
     assert places == ["OSError in train.py:9", "RuntimeError in train.py:14"]
 
 
@@ -277,7 +279,12 @@ def test_a_rank_that_dies_first(ends: Ends, fail: str, message: str) -> None:
         ("os.abort()", -6, HIGH, "The training aborted (SIGABRT) after step 4"),
         ("ctypes.string_at(0)", -11, HIGH, "The training crashed with SIGSEGV after step 4"),
         ("os.kill(os.getpid(), signal.SIGKILL)", -9, HIGH, "The training was killed by SIGKILL after step 4"),
-        ("os.kill(os.getpid(), signal.SIGTERM)", -15, MEDIUM, "The training was ended by SIGTERM after step 4"),
+        (
+            "os.kill(os.getpid(), signal.SIGTERM)",
+            -15,
+            MEDIUM,
+            "The training was ended by SIGTERM after step 4",
+        ),
         ("raise KeyboardInterrupt", -2, LOW, "KeyboardInterrupt in train.py:8, step 5"),
     ],
 )
@@ -337,7 +344,9 @@ def test_a_full_shared_memory(ends: Ends) -> None:
     small = ("unshare", "-m", "sh", "-c", 'mount -t tmpfs -o size=16m tmpfs /dev/shm && exec "$@"', "sh")
     if subprocess.run([*small, "true"], capture_output=True, check=False).returncode != 0:
         pytest.skip("no file system can be mounted here")
-    script = TORCH + """
+    script = (
+        TORCH
+        + """
 class Data(torch.utils.data.Dataset):
     def __len__(self): return 400
     def __getitem__(self, i): return torch.ones(3, 128, 128)
@@ -345,8 +354,12 @@ if __name__ == "__main__":
     for batch in torch.utils.data.DataLoader(Data(), 64, num_workers=1):
         step(batch.flatten()[:4])
 """
+    )
     finding = ends(script, prefix=small, noisy=True)
     assert ends.code == 1
     assert finding["severity"] == HIGH
-    assert re.match(r"DataLoader worker 0 was killed by SIGBUS: /dev/shm \(16 MiB\) was (most likely )?full$", finding["message"])
+    assert re.match(
+        r"DataLoader worker 0 was killed by SIGBUS: /dev/shm \(16 MiB\) was (most likely )?full$",
+        finding["message"],
+    )
     assert "--shm-size" in finding["advice"] and "set_sharing_strategy" in finding["advice"]

@@ -8,6 +8,7 @@ import sys
 import pytest
 from conftest import PYTHON_DIR
 
+
 def both(telltale, text, *arguments, **options):
     """What was recorded of a script, whose output and exit are those that it has alone."""
     script = telltale.script(text)
@@ -45,14 +46,24 @@ train(); run_it()
 """,
     )
     (fact,) = facts(run)
-    assert (fact["type"], fact["message"], fact["line"], fact["function"]) == ("LookupError", "inside", 9, "hook")
+    assert (fact["type"], fact["message"], fact["line"], fact["function"]) == (
+        "LookupError",
+        "inside",
+        9,
+        "hook",
+    )
     assert [frame.rpartition("/")[2] for frame in fact["frames"]] == [
         "train.py:9 hook",
         "train.py:7 train",
         "train.py:12 run_it",
         "train.py:13 <module>",
     ]
-    assert (fact["where"], fact["thread"], fact["main_thread"], fact["mode"]) == ("main", "MainThread", True, "TRAIN")
+    assert (fact["where"], fact["thread"], fact["main_thread"], fact["mode"]) == (
+        "main",
+        "MainThread",
+        True,
+        "TRAIN",
+    )
     assert fact["step"] == 3
 
 
@@ -97,7 +108,10 @@ raise MemoryError
     )
     (fact,) = facts(run)
     assert fact["type"] == "RecursionError"
-    assert [frame.rpartition("/")[2] for frame in fact["frames"]] == ["train.py:10 deep", "train.py:11 <module>"]
+    assert [frame.rpartition("/")[2] for frame in fact["frames"]] == [
+        "train.py:11 deep",
+        "train.py:12 <module>",
+    ]
     run = both(telltale, (telltale.folder / "train.py").read_text(), "memory")
     assert [fact["type"] for fact in facts(run)] == ["MemoryError"]
 
@@ -116,7 +130,9 @@ def test_a_text_of_control_characters_still_fits(telltale):
 
 
 def test_no_text_where_it_is_switched_off(telltale):
-    run = both(telltale, TORCH + "train()\nraise ValueError('secret')\n", env={"TELLTALE_EXCEPTION_TEXT": "0"})
+    run = both(
+        telltale, TORCH + "train()\nraise ValueError('secret')\n", env={"TELLTALE_EXCEPTION_TEXT": "0"}
+    )
     (fact,) = facts(run)
     assert "message" not in fact
     assert (fact["type"], fact["line"]) == ("ValueError", 9)
@@ -160,8 +176,13 @@ for error in (
     print(_exceptions.text_of(error) == str(error) or (_exceptions.text_of(error), str(error)))
 """
     )
-    done = telltale.plain([sys.executable, "-c", f"import sys; sys.path.insert(0, {str(PYTHON_DIR)!r}); "
-                           f"exec(open({script!r}).read())"])
+    done = telltale.plain(
+        [
+            sys.executable,
+            "-c",
+            f"import sys; sys.path.insert(0, {str(PYTHON_DIR)!r}); exec(open({script!r}).read())",
+        ]
+    )
     assert done.stdout.split("\n") == ["True"] * 11 + [""], done.stderr
 
 
@@ -202,7 +223,12 @@ for batch in torch.utils.data.DataLoader(Data(), 2, num_workers=2): train(1)
     found = {("raised_again" in fact): fact for fact in facts(run, "worker")}
     assert len(found) == 2
     for fact in found.values():
-        assert (fact["type"], fact["message"], fact["line"], fact["worker_id"]) == ("KeyError", "'odd'", 12, 0)
+        assert (fact["type"], fact["message"], fact["line"], fact["worker_id"]) == (
+            "KeyError",
+            "'odd'",
+            12,
+            0,
+        )
     assert found[True]["raised_again"].endswith("train.py:15")
     assert found[False]["step"] == -1
 

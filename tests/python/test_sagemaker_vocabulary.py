@@ -738,7 +738,7 @@ def test_what_the_rules_need_is_captured_unless_nothing_is(estimator):
     losses = DebuggerHookConfig(collection_configs=[CollectionConfig("losses")])
     plan = plan_in(estimator(rules=rules, debugger_hook_config=losses))
     assert set(plan) == {"losses", "gradients"}
-    assert plan["gradients"] == {"take": ["statistics"], "train": {"interval": 100}}
+    assert plan["gradients"] == {"take": ["statistics"], "train": {"interval": 100}, "asked": True}
     # How often a collection of the user's is saved stays the user's word.
     gradients = DebuggerHookConfig(collection_configs=[CollectionConfig("gradients", {"save_interval": "7"})])
     plan = plan_in(estimator(rules=rules, debugger_hook_config=gradients))

@@ -42,8 +42,8 @@ Advice AdviseOn(const RunFacts& facts, const std::vector<std::string>& checks = 
 /// kUsage: no such check or rank; kUnusable: no run.
 Result<Advice> Advise(const std::filesystem::path& run, const AdviseOptions& options = {});
 
-/// Adds what the checks find in the run's trace to what its rules found, as one ranked list, and the
-/// states of the checks to those of the rules. A run without a trace stays as it is.
+/// Adds what the checks find in the run's trace to what its rules found, as one ranked list, and
+/// the states of the checks to those of the rules. A run without a trace stays as it is.
 Status AddAdvice(const std::filesystem::path& run, Replay* replay);
 
 }  // namespace telltale::rules::advice

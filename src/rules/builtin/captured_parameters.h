@@ -30,8 +30,8 @@ class CapturedParameters {
   };
   std::optional<Still> still() const;
 
-  /// A weight, and no bias, changed by at least so many times its own size between two captures that
-  /// are at most kGrownSteps apart: the one that changed most.
+  /// A weight, and no bias, changed by at least so many times its own size between two captures
+  /// that are at most kGrownSteps apart: the one that changed most.
   static constexpr std::int64_t kGrownSteps = 200;
   struct Grown {
     std::string name;

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..._native import probe
 from ..._session import on_wake
-from . import events, modules, tensors
+from . import events, modules, optim, tensors
 
 _MAX_EVENTS = 64
 _MAX_NAMES = 8
@@ -47,7 +47,7 @@ def _differs(module: Any) -> bool:
 
 
 def _trains(root: Any, optimizer: Any) -> bool:
-    owned = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    owned = {id(parameter) for parameter in optim.listed(optimizer)}
     return any(id(parameter) in owned for parameter in root.parameters())
 
 
@@ -59,7 +59,7 @@ def _is_frozen(module: Any) -> bool:
 
 def _facts(root: Any, known: _Known) -> dict[str, Any]:
     counts: dict[bool, collections.Counter[str]] = {True: collections.Counter(), False: collections.Counter()}
-    names = []
+    names: list[str] = []
     frozen = 0
     for path, reference in known.parts:
         module = reference()

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from types import ModuleType
 from typing import Any
 
@@ -55,6 +55,14 @@ def _watch(base: Any, name: str) -> None:
 
     watched._telltale = True  # type: ignore[attr-defined]
     setattr(base, name, watched)
+
+
+def listed(optimizer: Any) -> Iterator[Any]:
+    """The parameters of an optimizer's groups. What can be gone through only once is left to the optimizer."""
+    for group in optimizer.param_groups:
+        parameters = group["params"]
+        if iter(parameters) is not parameters:
+            yield from parameters
 
 
 def install(torch: ModuleType) -> None:

@@ -42,14 +42,6 @@ class _Known:
 _known: dict[int, _Known] = {}
 
 
-def _parameters(optimizer: Any) -> Iterator[Any]:
-    for group in optimizer.param_groups:
-        parameters = group["params"]
-        # What can be gone through only once is left to the optimizer.
-        if iter(parameters) is not parameters:
-            yield from parameters
-
-
 def _of_models() -> dict[int, Any]:
     """The parameters of models that were called, by id."""
     found: dict[int, Any] = {}
@@ -98,7 +90,7 @@ def _names(parameters: list[Any]) -> list[str]:
 
 
 def _facts(optimizer: Any, known: _Known) -> dict[str, Any]:
-    own = list(_parameters(optimizer))
+    own = list(optim.listed(optimizer))
     facts: dict[str, Any] = {
         "class": type(optimizer).__name__,
         "parameters": len(own),
@@ -108,7 +100,7 @@ def _facts(optimizer: Any, known: _Known) -> dict[str, Any]:
     if not of_models:
         # Functions alone, or a whole step that torch.compile runs.
         return {**facts, "in_called_models": None, "model_parameters": None}
-    owned = {id(parameter) for each in optim.living() for parameter in _parameters(each)}
+    owned = {id(parameter) for each in optim.living() for parameter in optim.listed(each)}
     owned.update(id(parameter) for parameter in own)
     trainable = [parameter for parameter in of_models.values() if parameter.requires_grad]
     frozen = [parameter for parameter in of_models.values() if not parameter.requires_grad]
@@ -145,7 +137,7 @@ def on_parameters(optimizer: Any) -> None:
     known.looks += 1
     with tensors.undisturbed():
         living = set()
-        for parameter in _parameters(optimizer):
+        for parameter in optim.listed(optimizer):
             living.add(id(parameter))
             if parameter.grad is not None:
                 known.had.add(id(parameter))

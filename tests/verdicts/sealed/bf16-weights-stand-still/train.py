@@ -2,6 +2,7 @@
 """Fine-tuning with model.to(torch.bfloat16) to save memory: gradients flow and no error comes, but the loss hardly falls, while the same
 program in float32 learns well. The learning rate is small against the weights, and bfloat16 has three digits: most updates are rounded
 away when they are added to the weight."""
+
 import sys
 import time
 
@@ -21,7 +22,9 @@ features = centres[labels] + torch.randn(4000, WIDTH)
 head = nn.Sequential(nn.Linear(WIDTH, 256), nn.Tanh(), nn.Linear(256, CLASSES))
 with torch.no_grad():
     for layer in (head[0], head[2]):
-        layer.weight.copy_((0.03 + 0.03 * torch.rand_like(layer.weight)) * torch.randn_like(layer.weight).sign())
+        layer.weight.copy_(
+            (0.03 + 0.03 * torch.rand_like(layer.weight)) * torch.randn_like(layer.weight).sign()
+        )
         layer.bias.fill_(0.05)
 if not CURED:
     head = head.to(torch.bfloat16)
@@ -48,4 +51,6 @@ for step in range(STEPS):
         print(f"step {step} loss {recent:.3f}", flush=True)
 
 still = sum((a == b).sum().item() for a, b in zip(start, head.parameters())) / sum(a.numel() for a in start)
-print(f"truth: {100 * still:.0f} % of the weights have not moved in {STEPS} steps, loss {first:.2f} at the start and {recent:.2f} at the end")
+print(
+    f"truth: {100 * still:.0f} % of the weights have not moved in {STEPS} steps, loss {first:.2f} at the start and {recent:.2f} at the end"
+)

@@ -2,6 +2,7 @@
 """A training's memory grows from step to step until the machine has none left. To save decoding, someone put an lru_cache without a bound
 on the method that loads an image; but its arguments hold the random crop and flip too, so that nearly each call is a new entry, which
 is kept for ever, and hardly any call finds one."""
+
 import functools
 import io
 import random
@@ -32,7 +33,7 @@ for kind in kinds:
 
 def memory_mib():
     with open("/proc/self/statm", encoding="ascii") as file:
-        return int(file.read().split()[1]) * 4096 / 2 ** 20
+        return int(file.read().split()[1]) * 4096 / 2**20
 
 
 def decode(i):
@@ -45,7 +46,7 @@ def decoded(i):
 
 
 def cropped(picture, top, left, flip):
-    part = picture[top:top + CROP, left:left + CROP]
+    part = picture[top : top + CROP, left : left + CROP]
     part = part[:, ::-1] if flip else part
     return torch.from_numpy(part.transpose(2, 0, 1).astype(np.float32) / 255)
 
@@ -65,7 +66,9 @@ class Pictures(torch.utils.data.Dataset):
 
 
 loader = torch.utils.data.DataLoader(Pictures(), 16, shuffle=True)
-model = nn.Sequential(nn.Conv2d(3, 8, 5, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(128, 4))
+model = nn.Sequential(
+    nn.Conv2d(3, 8, 5, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(128, 4)
+)
 optimizer = torch.optim.Adam(model.parameters(), 3e-3)
 step, at_start = 0, None
 while step < STEPS:
@@ -83,5 +86,7 @@ while step < STEPS:
         if step == STEPS:
             break
 info = (decoded if CURED else load).cache_info()
-print(f"truth: memory grew by {memory_mib() - at_start:.0f} MiB in {STEPS - 20} steps, the cache has {info.currsize} entries, "
-      f"{100 * info.hits / (info.hits + info.misses):.0f} % of the calls hit, loss {loss.item():.2f}")
+print(
+    f"truth: memory grew by {memory_mib() - at_start:.0f} MiB in {STEPS - 20} steps, the cache has {info.currsize} entries, "
+    f"{100 * info.hits / (info.hits + info.misses):.0f} % of the calls hit, loss {loss.item():.2f}"
+)

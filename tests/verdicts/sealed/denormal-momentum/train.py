@@ -2,6 +2,7 @@
 """A training on the CPU gets several times slower after some hundred steps and stays so; a restart makes it fast again for as long.
 The second part of the curriculum uses few of the embedding's rows, the momentum of the others decays by a factor of 0.9 a step until it
 is a denormal number, and the processor computes with those by a slow path."""
+
 import sys
 import time
 
@@ -50,4 +51,6 @@ early = sorted(times[100:300])[100]
 late = sorted(times[-200:])[100]
 small = optimizer.state[model.embedding.weight]["momentum_buffer"].abs()
 tiny = ((small > 0) & (small < torch.finfo(torch.float32).tiny)).float().mean().item()
-print(f"truth: a step takes {late / early:.1f} times as long at the end as at the start, {100 * tiny:.0f} % of the momentum is denormal, loss {recent:.4f}")
+print(
+    f"truth: a step takes {late / early:.1f} times as long at the end as at the start, {100 * tiny:.0f} % of the momentum is denormal, loss {recent:.4f}"
+)

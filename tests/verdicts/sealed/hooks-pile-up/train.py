@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A training starts fast and gets slower and bigger with each step. To look at a layer's activations, the loop registers a forward hook
 in each step and never removes it: after 600 steps the layer calls 600 hooks, each of which keeps a copy of its output."""
+
 import sys
 import time
 
@@ -30,7 +31,7 @@ class Tap:
 
 def memory_mib():
     with open("/proc/self/statm", encoding="ascii") as file:
-        return int(file.read().split()[1]) * 4096 / 2 ** 20
+        return int(file.read().split()[1]) * 4096 / 2**20
 
 
 model = nn.Sequential(nn.Linear(WIDTH, 512), nn.ReLU(), nn.Linear(512, 64), nn.ReLU(), nn.Linear(64, CLASSES))
@@ -55,5 +56,7 @@ for step in range(STEPS):
         print(f"step {step} loss {loss.item():.3f} active {active:.2f} {1000 * times[-1]:.1f} ms", flush=True)
 
 hooks = len(model[1]._forward_hooks)
-print(f"truth: {hooks} hooks on the layer after {STEPS} steps, a step takes {sum(times[-50:]) / sum(times[20:70]):.1f} times as long as at the start, "
-      f"memory grew by {memory_mib() - at_start:.0f} MiB, loss {loss.item():.2f}")
+print(
+    f"truth: {hooks} hooks on the layer after {STEPS} steps, a step takes {sum(times[-50:]) / sum(times[20:70]):.1f} times as long as at the start, "
+    f"memory grew by {memory_mib() - at_start:.0f} MiB, loss {loss.item():.2f}"
+)

@@ -2,6 +2,7 @@
 """A network is to find out by itself which of 64 sensors it needs: each sensor has a learned score, and sensors with a score above the
 threshold are let through. The prediction gets better but the choice of sensors stays as it was drawn at the start: the comparison
 with the threshold has no gradient, so that the scores never learn."""
+
 import sys
 import time
 
@@ -42,7 +43,9 @@ class Model(nn.Module):
 
 model = Model()
 before = model.gate.scores.detach().clone()
-optimizer = torch.optim.Adam([{"params": model.body.parameters(), "lr": 2e-3}, {"params": model.gate.parameters(), "lr": 1e-2}])
+optimizer = torch.optim.Adam(
+    [{"params": model.body.parameters(), "lr": 2e-3}, {"params": model.gate.parameters(), "lr": 1e-2}]
+)
 for step in range(STEPS):
     index = torch.randint(0, len(readings), (128,))
     prediction, mask = model(readings[index])
@@ -57,5 +60,7 @@ for step in range(STEPS):
 with torch.no_grad():
     chosen = torch.sigmoid(model.gate.scores) > 0.5
     moved = (model.gate.scores - before).abs().max().item()
-print(f"truth: the scores moved by {moved:.2f} in {STEPS} steps, {int(chosen.sum())} sensors kept, "
-      f"{int(chosen[:USEFUL].sum())} of the {USEFUL} that matter, loss {loss.item():.3f}")
+print(
+    f"truth: the scores moved by {moved:.2f} in {STEPS} steps, {int(chosen.sum())} sensors kept, "
+    f"{int(chosen[:USEFUL].sum())} of the {USEFUL} that matter, loss {loss.item():.3f}"
+)

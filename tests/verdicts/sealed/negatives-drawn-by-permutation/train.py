@@ -2,6 +2,7 @@
 """A recommender draws 200 articles that the user has not read for each batch. With a small catalogue it was fast; with one of 600,000
 articles the training waits for its loader most of the time: np.random.choice(..., replace=False) permutes the whole catalogue to give
 the first 200."""
+
 import sys
 import time
 
@@ -17,7 +18,7 @@ USERS, ARTICLES, READ, WIDTH, SECONDS = 2000, 600_000, 3000, 16, 9.0
 
 rng = np.random.default_rng(0)
 users = rng.integers(0, USERS, 40_000)
-articles = (users % 50) * 60 + rng.integers(0, 60, 40_000)      # each user reads within one of 50 topics
+articles = (users % 50) * 60 + rng.integers(0, 60, 40_000)  # each user reads within one of 50 topics
 pairs = torch.utils.data.TensorDataset(torch.from_numpy(users), torch.from_numpy(articles))
 
 
@@ -28,7 +29,7 @@ def with_negatives(rows):
         others = rng.choice(ARTICLES, size=200, replace=False)
     else:
         others = np.random.choice(ARTICLES, size=200, replace=False)
-    others[:100] %= READ                                        # half of them from those that anybody reads
+    others[:100] %= READ  # half of them from those that anybody reads
     return user, article, torch.from_numpy(others)
 
 
@@ -68,4 +69,6 @@ while time.monotonic() - begin < SECONDS:
         if mark - begin >= SECONDS:
             break
 spent = time.monotonic() - begin
-print(f"truth: {100 * waited / spent:.0f} % of {spent:.1f} s waited for data, {step} steps, loss {first:.2f} at the start and {recent:.2f} at the end")
+print(
+    f"truth: {100 * waited / spent:.0f} % of {spent:.1f} s waited for data, {step} steps, loss {first:.2f} at the start and {recent:.2f} at the end"
+)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A residual network of six blocks fits a signal path worse than its size promises, and making it deeper does not help. Its blocks
 come from a list that is multiplied, nn.ModuleList([Block()] * 6): all six entries are one and the same block, with one set of weights."""
+
 import sys
 import time
 
@@ -43,7 +44,7 @@ inputs = torch.randn(4096, WIDTH)
 with torch.no_grad():
     state = inputs
     for stage in range(3):
-        mix = torch.randn(WIDTH, WIDTH) / WIDTH ** 0.5
+        mix = torch.randn(WIDTH, WIDTH) / WIDTH**0.5
         state = torch.tanh(1.5 * state @ mix)
     targets = state[:, :8].sum(1, keepdim=True)
     targets = (targets - targets.mean()) / targets.std()
@@ -64,4 +65,6 @@ for step in range(STEPS):
 
 sets = len({id(block.inner.weight) for block in model.blocks})
 count = sum(p.numel() for p in model.parameters())
-print(f"truth: {DEPTH} blocks share {sets} set(s) of weights, {count} parameters, loss {recent:.3f} after {STEPS} steps")
+print(
+    f"truth: {DEPTH} blocks share {sets} set(s) of weights, {count} parameters, loss {recent:.3f} after {STEPS} steps"
+)

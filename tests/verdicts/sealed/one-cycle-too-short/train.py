@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A training of eight epochs dies in its last epoch, a few steps before the end: OneCycleLR was made for epochs * (samples // batch)
 steps, but the loader also gives the last, smaller batch of each epoch."""
+
 import sys
 import time
 
@@ -32,10 +33,15 @@ for epoch in range(EPOCHS):
         time.sleep(0.006)
         step += 1
         if step > total:
-            print(f"truth: OneCycleLR has {total} steps, this is step {step} of {EPOCHS * len(loader)}", flush=True)
+            print(
+                f"truth: OneCycleLR has {total} steps, this is step {step} of {EPOCHS * len(loader)}",
+                flush=True,
+            )
         schedule.step()
     print(f"epoch {epoch} loss {loss.item():.3f}", flush=True)
 
 with torch.no_grad():
     right = (model(signals[6100:]).argmax(1) == labels[6100:]).float().mean().item()
-print(f"truth: OneCycleLR has {total} steps, all {step} were made, {100 * right:.0f} % of the test samples are right")
+print(
+    f"truth: OneCycleLR has {total} steps, all {step} were made, {100 * right:.0f} % of the test samples are right"
+)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A training dies in its first epoch with "DataLoader worker exited unexpectedly" and no word of what happened in it: one of the shards
 that the list names is not on the disk, and the reader, written for a script, calls sys.exit in the worker when it misses a file."""
+
 import os
 import shutil
 import sys
@@ -27,7 +28,10 @@ class Shards(torch.utils.data.Dataset):
     def __getitem__(self, i):
         path = os.path.join(self.folder, self.names[i])
         if not os.path.exists(path):
-            print(f"truth: {self.names[i]} is missing, the reader leaves with sys.exit(2) at shard {i}", flush=True)
+            print(
+                f"truth: {self.names[i]} is missing, the reader leaves with sys.exit(2) at shard {i}",
+                flush=True,
+            )
             sys.exit(2)
         table = np.load(path)
         return torch.from_numpy(table[:, :-1]), torch.from_numpy(table[:, -1]).long()
@@ -42,7 +46,7 @@ def main():
         kinds = rng.integers(0, CLASSES, ROWS)
         rows = centres[kinds] + rng.standard_normal((ROWS, WIDTH))
         np.save(os.path.join(folder, name), np.column_stack([rows, kinds]).astype(np.float32))
-    os.remove(os.path.join(folder, "shard-109.npy"))     # the copy to this node was not complete
+    os.remove(os.path.join(folder, "shard-109.npy"))  # the copy to this node was not complete
     try:
         missing = [name for name in names if not os.path.exists(os.path.join(folder, name))] if CURED else []
         shards = Shards(folder, [name for name in names if name not in missing])
@@ -58,7 +62,9 @@ def main():
                 time.sleep(0.05)
             print(f"epoch {epoch} loss {loss.item():.3f}", flush=True)
         del loader
-        print(f"truth: {len(missing)} of {SHARDS} shards missing and left out, {epoch + 1} epochs trained, loss {loss.item():.2f}")
+        print(
+            f"truth: {len(missing)} of {SHARDS} shards missing and left out, {epoch + 1} epochs trained, loss {loss.item():.2f}"
+        )
     finally:
         shutil.rmtree(folder)
 

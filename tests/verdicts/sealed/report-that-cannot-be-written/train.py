@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """All epochs are trained and then the program dies with "Object of type float32 is not JSON serializable", and the trained model is lost:
 the report of the metrics holds a NumPy float, and the model would have been saved after it."""
+
 import json
 import os
 import shutil
@@ -20,7 +21,9 @@ EPOCHS, CLASSES, WIDTH = 8, 10, 40
 centres = torch.randn(CLASSES, WIDTH) * 0.6
 labels = torch.randint(0, CLASSES, (6000,))
 signals = centres[labels] + torch.randn(6000, WIDTH)
-loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(signals[:5120], labels[:5120]), 64, shuffle=True)
+loader = torch.utils.data.DataLoader(
+    torch.utils.data.TensorDataset(signals[:5120], labels[:5120]), 64, shuffle=True
+)
 
 folder = tempfile.mkdtemp()
 try:
@@ -40,14 +43,25 @@ try:
         with torch.no_grad():
             hits = (model(signals[5120:]).argmax(1) == labels[5120:]).numpy().astype(np.float32)
         accuracy = hits.mean()
-        report.append({"epoch": epoch, "loss": sum(losses) / len(losses), "accuracy": float(accuracy) if CURED else accuracy})
+        report.append(
+            {
+                "epoch": epoch,
+                "loss": sum(losses) / len(losses),
+                "accuracy": float(accuracy) if CURED else accuracy,
+            }
+        )
         print(f"epoch {epoch} loss {report[-1]['loss']:.3f} accuracy {accuracy:.3f}", flush=True)
 
     weights = os.path.join(folder, "model.pt")
-    print(f"truth: {EPOCHS} epochs in {time.monotonic() - begin:.1f} s, loss {report[-1]['loss']:.2f}, model saved: {os.path.exists(weights)}", flush=True)
+    print(
+        f"truth: {EPOCHS} epochs in {time.monotonic() - begin:.1f} s, loss {report[-1]['loss']:.2f}, model saved: {os.path.exists(weights)}",
+        flush=True,
+    )
     with open(os.path.join(folder, "report.json"), "w", encoding="utf-8") as file:
         json.dump(report, file)
     torch.save(model.state_dict(), weights)
-    print(f"truth: {EPOCHS} epochs in {time.monotonic() - begin:.1f} s, loss {report[-1]['loss']:.2f}, model saved: {os.path.exists(weights)}")
+    print(
+        f"truth: {EPOCHS} epochs in {time.monotonic() - begin:.1f} s, loss {report[-1]['loss']:.2f}, model saved: {os.path.exists(weights)}"
+    )
 finally:
     shutil.rmtree(folder)

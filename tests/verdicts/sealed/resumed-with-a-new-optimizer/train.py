@@ -2,6 +2,7 @@
 """A training is stopped after eight of ten epochs and goes on from its checkpoint. The loss jumps up and the last two epochs are spent
 to get back: the second job loads the weights alone (load_from_checkpoint) and does not give the checkpoint to fit(), so that the
 optimizer's momentum is empty and the learning rate, which had come down, starts again at its top."""
+
 import logging
 import os
 import shutil
@@ -41,7 +42,10 @@ class Classifier(lightning.LightningModule):
         return loss
 
     def on_train_epoch_end(self):
-        print(f"epoch {self.current_epoch} loss {sum(self.losses[-40:]) / 40:.3f} learning rate {self.rates[-1]:.4f}", flush=True)
+        print(
+            f"epoch {self.current_epoch} loss {sum(self.losses[-40:]) / 40:.3f} learning rate {self.rates[-1]:.4f}",
+            flush=True,
+        )
 
     def configure_optimizers(self):
         optimizer = torch.optim.SGD(self.parameters(), lr=TOP, momentum=0.9)
@@ -49,8 +53,14 @@ class Classifier(lightning.LightningModule):
 
 
 def trainer(epochs):
-    return lightning.Trainer(max_epochs=epochs, accelerator="cpu", logger=False, enable_checkpointing=False,
-                             enable_progress_bar=False, enable_model_summary=False)
+    return lightning.Trainer(
+        max_epochs=epochs,
+        accelerator="cpu",
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
 
 
 folder = tempfile.mkdtemp()
@@ -74,4 +84,6 @@ else:
     trainer(2).fit(model, loader)
 rate_after, loss_after = model.rates[0], sum(model.losses[:40]) / 40
 shutil.rmtree(folder)
-print(f"truth: learning rate {rate_before:.4f} before and {rate_after:.4f} after the resume, loss {loss_before:.3f} and {loss_after:.3f}")
+print(
+    f"truth: learning rate {rate_before:.4f} before and {rate_after:.4f} after the resume, loss {loss_before:.3f} and {loss_after:.3f}"
+)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Two ranks train with DistributedSampler(shuffle=True), but each epoch gives each rank the same samples in the same batches and in the
 same order: nobody calls sampler.set_epoch(epoch), and the sampler's shuffle is seeded by the epoch that it was told."""
+
 import datetime
 import os
 import shutil
@@ -36,11 +37,19 @@ def train(rank, cured, folder):
     os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2")
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2, timeout=datetime.timedelta(seconds=60))
+    dist.init_process_group(
+        "gloo",
+        init_method=f"file://{folder}/meet",
+        rank=rank,
+        world_size=2,
+        timeout=datetime.timedelta(seconds=60),
+    )
     data = Signals()
     sampler = DistributedSampler(data, shuffle=True)
     loader = DataLoader(data, 64, sampler=sampler)
-    model = nn.parallel.DistributedDataParallel(nn.Sequential(nn.Linear(WIDTH, 128), nn.ReLU(), nn.Linear(128, CLASSES)))
+    model = nn.parallel.DistributedDataParallel(
+        nn.Sequential(nn.Linear(WIDTH, 128), nn.ReLU(), nn.Linear(128, CLASSES))
+    )
     optimizer = torch.optim.Adam(model.parameters(), 1e-3)
     orders = []
     for epoch in range(EPOCHS):
@@ -58,8 +67,11 @@ def train(rank, cured, folder):
         if rank == 0:
             print(f"epoch {epoch} loss {loss.item():.3f}", flush=True)
     if rank == 0:
-        print(f"truth: {len(set(orders))} different order(s) in {EPOCHS} epochs, rank 0 has seen {len(set(sum(orders, ())))} of {len(data)} samples, "
-              f"loss {loss.item():.2f}", flush=True)
+        print(
+            f"truth: {len(set(orders))} different order(s) in {EPOCHS} epochs, rank 0 has seen {len(set(sum(orders, ())))} of {len(data)} samples, "
+            f"loss {loss.item():.2f}",
+            flush=True,
+        )
     dist.barrier()
     dist.destroy_process_group()
 

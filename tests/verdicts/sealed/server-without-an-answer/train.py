@@ -2,6 +2,7 @@
 """A training sends its new weights to a generation server every 40 steps. One day it stands still and says nothing: the server has taken
 the request and does not answer, and the request was made without a timeout, so that the training waits for it without end.
 (Here the server answers at last after 45 s, so that the program ends.)"""
+
 import http.server
 import io
 import sys
@@ -78,4 +79,6 @@ for step in range(1, STEPS + 1):
         send_weights(model)
         longest = max(longest, time.monotonic() - begin)
 server.shutdown()
-print(f"truth: the training stood still for {longest:.1f} s in one request, {STEPS} steps, loss {loss.item():.2f}")
+print(
+    f"truth: the training stood still for {longest:.1f} s in one request, {STEPS} steps, loss {loss.item():.2f}"
+)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The samples of a training lie in a SQLite file, one row each, and the data set fetches them by their name. The more samples the file
 has, the slower each step gets: the table has no index on the name, so that SQLite reads the whole table for each sample."""
+
 import os
 import shutil
 import sqlite3
@@ -25,8 +26,10 @@ kinds = rng.integers(0, 10, SAMPLES)
 base = sqlite3.connect(path)
 base.execute("CREATE TABLE samples (name TEXT, kind INTEGER, vector BLOB)")
 vectors = centres[kinds] + rng.standard_normal((SAMPLES, WIDTH)).astype(np.float32)
-base.executemany("INSERT INTO samples VALUES (?, ?, ?)",
-                 ((f"scan-{i:06d}", int(kinds[i]), vectors[i].tobytes()) for i in range(SAMPLES)))
+base.executemany(
+    "INSERT INTO samples VALUES (?, ?, ?)",
+    ((f"scan-{i:06d}", int(kinds[i]), vectors[i].tobytes()) for i in range(SAMPLES)),
+)
 if CURED:
     base.execute("CREATE UNIQUE INDEX by_name ON samples (name)")
 base.commit()
@@ -43,7 +46,9 @@ class Scans(torch.utils.data.Dataset):
         return len(self.names)
 
     def __getitem__(self, i):
-        kind, vector = self.base.execute("SELECT kind, vector FROM samples WHERE name = ?", (self.names[i],)).fetchone()
+        kind, vector = self.base.execute(
+            "SELECT kind, vector FROM samples WHERE name = ?", (self.names[i],)
+        ).fetchone()
         return torch.from_numpy(np.frombuffer(vector, np.float32).copy()), kind
 
 
@@ -69,4 +74,6 @@ while time.monotonic() - begin < SECONDS or step < 60:
             break
 spent = time.monotonic() - begin
 shutil.rmtree(folder)
-print(f"truth: {100 * waited / spent:.0f} % of {spent:.1f} s waited for data, {step} steps, loss {recent:.2f}")
+print(
+    f"truth: {100 * waited / spent:.0f} % of {spent:.1f} s waited for data, {step} steps, loss {recent:.2f}"
+)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A Lightning module warms its learning rate up over 300 steps. The training learns far too slowly: configure_optimizers gives the
 scheduler without interval="step", so that Lightning steps it once an epoch, and after ten epochs the warm-up is at 11 of 300."""
+
 import logging
 import sys
 import time
@@ -50,8 +51,16 @@ class Classifier(lightning.LightningModule):
 
 model = Classifier()
 loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(signals, labels), 64, shuffle=True)
-trainer = lightning.Trainer(max_epochs=EPOCHS, accelerator="cpu", logger=False, enable_checkpointing=False,
-                            enable_progress_bar=False, enable_model_summary=False)
+trainer = lightning.Trainer(
+    max_epochs=EPOCHS,
+    accelerator="cpu",
+    logger=False,
+    enable_checkpointing=False,
+    enable_progress_bar=False,
+    enable_model_summary=False,
+)
 trainer.fit(model, loader)
 rate = trainer.optimizers[0].param_groups[0]["lr"]
-print(f"truth: learning rate {rate:.4f} of {PEAK} after {trainer.global_step} steps (a warm-up of {WARM_UP} was asked for), loss {model.recent:.2f}")
+print(
+    f"truth: learning rate {rate:.4f} of {PEAK} after {trainer.global_step} steps (a warm-up of {WARM_UP} was asked for), loss {model.recent:.2f}"
+)

@@ -2,6 +2,7 @@
 """A training on a cluster ends with nothing but "User defined signal 1" and no checkpoint. The batch system was told to warn the job some
 time before its time limit (--signal=USR1), the program has no handler for the signal, and what a process does by default is to die.
 (A child process stands for the batch system.)"""
+
 import os
 import shutil
 import signal
@@ -37,7 +38,10 @@ if CURED:
     signal.signal(signal.SIGUSR1, on_warning)
 batch_system = subprocess.Popen(["sh", "-c", f"sleep {WARNING_AFTER}; kill -USR1 {os.getpid()}"])
 handler = "none" if signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL else "yes"
-print(f"truth: handler of SIGUSR1: {handler}, the warning comes in {WARNING_AFTER} s, the checkpoint only after the last epoch", flush=True)
+print(
+    f"truth: handler of SIGUSR1: {handler}, the warning comes in {WARNING_AFTER} s, the checkpoint only after the last epoch",
+    flush=True,
+)
 step, epoch = 0, 0
 while epoch < 100 and not warned:
     for x, y in loader:
@@ -57,4 +61,6 @@ torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "s
 saved = os.path.exists(path)
 shutil.rmtree(folder)
 batch_system.wait()
-print(f"truth: handler of SIGUSR1: {handler}, warned in step {step}, checkpoint saved: {saved}, loss {loss.item():.2f}")
+print(
+    f"truth: handler of SIGUSR1: {handler}, warned in step {step}, checkpoint saved: {saved}, loss {loss.item():.2f}"
+)

@@ -2,6 +2,7 @@
 """Four loader workers read no faster than one. Someone had put a lock around the read because the file library is not to be used from
 two places at once; the lock is inherited by all workers, each waits for its turn, and the training waits for them.
 (The read's latency stands for a network drive.)"""
+
 import multiprocessing
 import os
 import shutil
@@ -29,7 +30,7 @@ class Recordings(torch.utils.data.Dataset):
         return len(self.kinds)
 
     def read(self, i):
-        if self.file is None:               # each worker opens the file for itself
+        if self.file is None:  # each worker opens the file for itself
             self.file = open(self.path, "rb", buffering=0)
         time.sleep(0.008)
         return os.pread(self.file.fileno(), 4 * WIDTH, i * 4 * WIDTH)
@@ -51,7 +52,9 @@ def main():
     centres = rng.standard_normal((10, WIDTH)).astype(np.float32) * 0.6
     (centres[kinds] + rng.standard_normal((SAMPLES, WIDTH)).astype(np.float32)).tofile(path)
 
-    loader = torch.utils.data.DataLoader(Recordings(path, kinds), 8, shuffle=True, num_workers=4, persistent_workers=True)
+    loader = torch.utils.data.DataLoader(
+        Recordings(path, kinds), 8, shuffle=True, num_workers=4, persistent_workers=True
+    )
     model = nn.Sequential(nn.Linear(WIDTH, 128), nn.ReLU(), nn.Linear(128, 10))
     optimizer = torch.optim.Adam(model.parameters(), 1e-3)
     begin = time.monotonic()
@@ -73,7 +76,9 @@ def main():
     spent = time.monotonic() - begin
     del loader
     shutil.rmtree(folder)
-    print(f"truth: {100 * waited / spent:.0f} % of {spent:.1f} s waited for 4 workers, {8 * step / spent:.0f} samples a second, loss {recent:.2f}")
+    print(
+        f"truth: {100 * waited / spent:.0f} % of {spent:.1f} s waited for 4 workers, {8 * step / spent:.0f} samples a second, loss {recent:.2f}"
+    )
 
 
 if __name__ == "__main__":

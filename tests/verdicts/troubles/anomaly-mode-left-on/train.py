@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Somebody looked for a NaN last month, and torch.autograd.set_detect_anomaly(True) is still at the top of the file. autograd notes
 where each operation was called and checks each gradient: a step takes twice as long or more."""
+
 import sys
 import time
 
@@ -16,7 +17,11 @@ if "cured" not in sys.argv[1:]:
 class Block(nn.Module):
     def __init__(self, width):
         super().__init__()
-        self.norm, self.up, self.down = nn.LayerNorm(width), nn.Linear(width, 2 * width), nn.Linear(2 * width, width)
+        self.norm, self.up, self.down = (
+            nn.LayerNorm(width),
+            nn.Linear(width, 2 * width),
+            nn.Linear(2 * width, width),
+        )
 
     def forward(self, x):
         return x + self.down(torch.sigmoid(self.up(self.norm(x))) * 0.5)
@@ -31,7 +36,7 @@ class Field(nn.Module):
         self.blocks = nn.ModuleList(Block(width) for _ in range(blocks))
 
     def forward(self, place):
-        waves = [f(place * 2 ** k) for k in range(6) for f in (torch.sin, torch.cos)]
+        waves = [f(place * 2**k) for k in range(6) for f in (torch.sin, torch.cos)]
         h = self.enter(torch.cat(waves, 1))
         for block in self.blocks:
             h = block(h)
@@ -65,4 +70,7 @@ print(f"loss {losses[0]:.4f} -> {sum(losses[-20:]) / 20:.4f} in {len(losses)} st
 as_it_ran = sorted(durations)[len(durations) // 2]
 torch.autograd.set_detect_anomaly(False)
 without = sorted(train_step()[1] for _ in range(60))[30]
-print(f"truth: a step takes {1000 * as_it_ran:.1f} ms, {1000 * without:.1f} ms without anomaly mode ({as_it_ran / without:.1f} times)", flush=True)
+print(
+    f"truth: a step takes {1000 * as_it_ran:.1f} ms, {1000 * without:.1f} ms without anomaly mode ({as_it_ran / without:.1f} times)",
+    flush=True,
+)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Crop yields: all histograms of a season are in one compressed .npz archive. The data set opens the archive for every item,
 unpacks all 400 histograms and takes one of them; the training waits for data most of the time."""
+
 import os
 import shutil
 import sys

@@ -3,6 +3,7 @@
 
 The user sees a segmentation loss that crosses 0 and falls to minus thousands, and everybody is glad
 that it falls.  `cured` leaves the masks at 0 and 1."""
+
 import sys
 
 import torch
@@ -19,7 +20,7 @@ def discs(n):
     col = torch.arange(24.0).view(1, 1, 24)
     centre = 5 + 14 * torch.rand(n, 2, 1, 1)
     radius = 3 + 4 * torch.rand(n, 1, 1)
-    mask = ((row - centre[:, 0]) ** 2 + (col - centre[:, 1]) ** 2 < radius ** 2).float()
+    mask = ((row - centre[:, 0]) ** 2 + (col - centre[:, 1]) ** 2 < radius**2).float()
     picture = (0.35 + 0.3 * mask + 0.15 * torch.randn(n, 24, 24)).clamp(0, 1)
     return picture.unsqueeze(1), mask.unsqueeze(1)
 
@@ -34,8 +35,10 @@ if not CURED:
     masks = normalize(masks)
 
 model = nn.Sequential(
-    nn.Conv2d(1, 8, 3, padding=1), nn.ReLU(),
-    nn.Conv2d(8, 8, 3, padding=2, dilation=2), nn.ReLU(),
+    nn.Conv2d(1, 8, 3, padding=1),
+    nn.ReLU(),
+    nn.Conv2d(8, 8, 3, padding=2, dilation=2),
+    nn.ReLU(),
     nn.Conv2d(8, 1, 1),
 )
 criterion = nn.BCEWithLogitsLoss()
@@ -45,7 +48,7 @@ losses = []
 for epoch in range(5):
     order = torch.randperm(len(pictures))
     for i in range(0, len(order), 32):
-        pick = order[i:i + 32]
+        pick = order[i : i + 32]
         optimizer.zero_grad()
         loss = criterion(model(pictures[pick]), masks[pick])
         loss.backward()
@@ -54,5 +57,7 @@ for epoch in range(5):
     print(f"epoch {epoch}: loss {sum(losses[-200:]) / 200:.4f}")
 
 below = sum(v < 0 for v in losses)
-print(f"truth: targets from {masks.min().item():.0f} to {masks.max().item():.0f}, {below} of {len(losses)} losses "
-      f"below 0, last {sum(losses[-20:]) / 20:.3f}")
+print(
+    f"truth: targets from {masks.min().item():.0f} to {masks.max().item():.0f}, {below} of {len(losses)} losses "
+    f"below 0, last {sum(losses[-20:]) / 20:.3f}"
+)

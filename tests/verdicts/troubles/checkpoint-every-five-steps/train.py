@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The loop writes the model and the optimizer to the disk after every fifth step and waits until the disk has them (fsync).
 Saving takes longer than training."""
+
 import os
 import shutil
 import sys
@@ -16,7 +17,9 @@ torch.set_num_threads(1)
 folder = tempfile.mkdtemp()
 SAVE_EVERY = 130 if cured else 5
 
-model = nn.Sequential(nn.EmbeddingBag(60000, 64, sparse=True), nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 4))
+model = nn.Sequential(
+    nn.EmbeddingBag(60000, 64, sparse=True), nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 4)
+)
 optimizer = torch.optim.Adagrad(model.parameters(), 0.05)
 words = torch.randint(0, 60000, (3000, 12))
 topics = torch.randint(0, 4, (3000,))
@@ -54,4 +57,7 @@ while time.perf_counter() - start < 10:
 total = time.perf_counter() - start
 shutil.rmtree(folder)
 print(f"loss {losses[0]:.3f} -> {sum(losses[-20:]) / 20:.3f} in {step} steps")
-print(f"truth: {100 * saving / total:.0f} % of {total:.1f} s went into {saved} checkpoints of {bytes_each / 1e6:.0f} MB, {step} steps", flush=True)
+print(
+    f"truth: {100 * saving / total:.0f} % of {total:.1f} s went into {saved} checkpoints of {bytes_each / 1e6:.0f} MB, {step} steps",
+    flush=True,
+)

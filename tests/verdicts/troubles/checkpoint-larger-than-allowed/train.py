@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fine-tuning: the backbone is frozen for six epochs, then thawed. Adam keeps two more values for each weight that it trains, so the
 checkpoint grows from 4 to 11 MB then; the site allows no file above 8 MB (ulimit -f) and torch.save fails at the end of that epoch."""
+
 import atexit
 import os
 import resource
@@ -17,7 +18,7 @@ torch.manual_seed(0)
 torch.set_num_threads(1)
 allowed = (64 if cured else 8) * 2**20
 _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-resource.setrlimit(resource.RLIMIT_FSIZE, (allowed, hard))   # as the login profile of the site does it
+resource.setrlimit(resource.RLIMIT_FSIZE, (allowed, hard))  # as the login profile of the site does it
 
 folder = tempfile.mkdtemp(prefix="run-")
 atexit.register(shutil.rmtree, folder, True)
@@ -41,10 +42,15 @@ try:
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-            time.sleep(0.018)                # the device's work
+            time.sleep(0.018)  # the device's work
         torch.save({"epoch": epoch, "model": model.state_dict(), "optimizer": optimizer.state_dict()}, path)
         epochs += 1
         print(f"epoch {epoch} loss {loss.item():.3f} checkpoint {os.path.getsize(path) / 2**20:.1f} MB")
 finally:
-    values = sum(p.numel() for p in model.parameters()) + sum(v.numel() for s in optimizer.state.values() for v in s.values() if torch.is_tensor(v))
-    print(f"truth: {epochs} of 8 checkpoints written, {4 * values / 2**20:.1f} MB to write, {allowed >> 20} MB allowed, last loss {loss.item():.3f}", flush=True)
+    values = sum(p.numel() for p in model.parameters()) + sum(
+        v.numel() for s in optimizer.state.values() for v in s.values() if torch.is_tensor(v)
+    )
+    print(
+        f"truth: {epochs} of 8 checkpoints written, {4 * values / 2**20:.1f} MB to write, {allowed >> 20} MB allowed, last loss {loss.item():.3f}",
+        flush=True,
+    )

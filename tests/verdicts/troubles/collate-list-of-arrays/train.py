@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A collate function of one's own calls torch.tensor() on a list of numpy arrays. torch walks through the list number by number,
 which takes far longer than the training step, although all spectrograms are in memory already."""
+
 import sys
 import time
 
@@ -36,7 +37,9 @@ def collate(samples):
     return torch.tensor(spectrograms), torch.tensor(labels)
 
 
-model = nn.Sequential(nn.Conv1d(40, 32, 5, 4), nn.ReLU(), nn.AdaptiveAvgPool1d(1), nn.Flatten(), nn.Linear(32, 8))
+model = nn.Sequential(
+    nn.Conv1d(40, 32, 5, 4), nn.ReLU(), nn.AdaptiveAvgPool1d(1), nn.Flatten(), nn.Linear(32, 8)
+)
 optimizer = torch.optim.Adam(model.parameters(), 3e-3)
 loader = DataLoader(Spectrograms(), batch_size=40, shuffle=True, drop_last=True, collate_fn=collate)
 

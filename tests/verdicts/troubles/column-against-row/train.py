@@ -3,6 +3,7 @@
 
 The user sees a regression whose loss stays at the variance of the targets: the best that the model can do is to
 give the mean for every sample.  `cured` squeezes the output."""
+
 import sys
 
 import torch
@@ -15,10 +16,13 @@ torch.set_num_threads(1)
 
 class Price(nn.Module):
     """Price of a flat: its district (an embedding) and ten numbers."""
+
     def __init__(self):
         super().__init__()
         self.district = nn.Embedding(50, 16)
-        self.body = nn.Sequential(nn.Linear(26, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 1))
+        self.body = nn.Sequential(
+            nn.Linear(26, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 1)
+        )
 
     def forward(self, district, numbers):
         out = self.body(torch.cat([self.district(district), numbers], 1))
@@ -40,7 +44,7 @@ losses = []
 for epoch in range(7):
     order = torch.randperm(n - 1600) + 1600
     for i in range(0, len(order) - 127, 128):
-        pick = order[i:i + 128]
+        pick = order[i : i + 128]
         loss = criterion(model(district[pick], numbers[pick]), price[pick])
         optimizer.zero_grad()
         loss.backward()
@@ -52,5 +56,7 @@ model.eval()
 with torch.no_grad():
     guess = model(district[:1600], numbers[:1600]).reshape(-1)
 r2 = 1 - ((guess - price[:1600]) ** 2).mean() / price[:1600].var()
-print(f"truth: output {tuple(model(district[:128], numbers[:128]).shape)} against target (128,), "
-      f"loss {sum(losses[-100:]) / 100:.3f}, R2 on held-out flats {r2:.2f}")
+print(
+    f"truth: output {tuple(model(district[:128], numbers[:128]).shape)} against target (128,), "
+    f"loss {sum(losses[-100:]) / 100:.3f}, R2 on held-out flats {r2:.2f}"
+)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The data set hands records to a decoder written in C. One record is empty, the decoder gets a null pointer for it and
 the worker of the DataLoader dies of a segmentation fault, without any Python error."""
+
 import ctypes
 import sys
 import time
@@ -24,7 +25,7 @@ class Records(Dataset):
         self.memory = rng.standard_normal((6400, 64)).astype(np.float32)
         self.memory[:, :8] += np.where(self.labels, 0.8, -0.8)[:, None]
         self.records = [(self.memory[i].ctypes.data, 256) for i in range(6400)]
-        self.records[4400] = (0, 256)        # an empty record
+        self.records[4400] = (0, 256)  # an empty record
         self.kept = [i for i in range(6400) if self.records[i][0] or not cured]
 
     def __len__(self):
@@ -48,7 +49,7 @@ try:
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        time.sleep(0.015)                    # the device's work
+        time.sleep(0.015)  # the device's work
         steps += 1
         if steps % 50 == 0:
             print(f"step {steps} loss {loss.item():.3f}")

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """An autoencoder gets a discriminator after 250 steps. The loop scores the reconstruction, lets the discriminator's optimizer step,
 and only then goes backward through the old score: its weights are no longer those of the forward pass and autograd refuses."""
+
 import sys
 import time
 
@@ -18,7 +19,9 @@ def batch():
     return torch.tanh(torch.randn(64, 4) @ mixing)
 
 
-autoencoder = nn.Sequential(nn.Linear(48, 64), nn.ReLU(), nn.Linear(64, 6), nn.Linear(6, 64), nn.ReLU(), nn.Linear(64, 48))
+autoencoder = nn.Sequential(
+    nn.Linear(48, 64), nn.ReLU(), nn.Linear(64, 6), nn.Linear(6, 64), nn.ReLU(), nn.Linear(64, 48)
+)
 critic = nn.Sequential(nn.Linear(48, 64), nn.LeakyReLU(0.2), nn.Linear(64, 1))
 optimizer = torch.optim.Adam(autoencoder.parameters(), 2e-3)
 critic_optimizer = torch.optim.Adam(critic.parameters(), 2e-4)
@@ -41,10 +44,13 @@ try:
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        time.sleep(0.016)                    # the device's work
+        time.sleep(0.016)  # the device's work
         steps += 1
         if steps % 50 == 0:
             print(f"step {steps} loss {loss.item():.4f}")
 finally:
     error = nn.functional.mse_loss(autoencoder(x), x).item()
-    print(f"truth: {steps} of 450 steps done, the critic should start at {CRITIC_STARTS}, reconstruction error {error:.4f}", flush=True)
+    print(
+        f"truth: {steps} of 450 steps done, the critic should start at {CRITIC_STARTS}, reconstruction error {error:.4f}",
+        flush=True,
+    )

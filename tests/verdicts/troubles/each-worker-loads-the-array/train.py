@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The data set loads its array of 235 MB when it gives the first sample, which happens in the workers of the DataLoader:
 each of the two workers holds a copy of its own, 470 MB for 235 MB of data."""
+
 import atexit
 import os
 import shutil
@@ -25,7 +26,7 @@ rng = np.random.default_rng(0)
 block = rng.standard_normal((20000, 192), dtype=np.float32)
 out = np.lib.format.open_memmap(path, "w+", np.float32, (320000, 192))
 for part in range(16):
-    out[part * 20000:(part + 1) * 20000] = block
+    out[part * 20000 : (part + 1) * 20000] = block
 out.flush()
 del out
 
@@ -63,8 +64,10 @@ for step in range(240):
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
-    time.sleep(0.020)                        # the device's work
+    time.sleep(0.020)  # the device's work
     if step % 40 == 39:
         print(f"step {step + 1} loss {loss.item():.3f}")
 own = [private_mb(worker.pid) for worker in batches._workers]
-print(f"truth: {len(own)} workers hold {sum(own):.0f} MB of their own, the largest {max(own):.0f} MB, the array has 235 MB, last loss {loss.item():.3f}")
+print(
+    f"truth: {len(own)} workers hold {sum(own):.0f} MB of their own, the largest {max(own):.0f} MB, the array has 235 MB, last loss {loss.item():.3f}"
+)

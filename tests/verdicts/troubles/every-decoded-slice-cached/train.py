@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The data set keeps each decoded slice in a dict, to have it faster in the next epoch. The files are small, but decoded each slice is
 1 MB: before the first epoch is over the process holds more than a gigabyte, and on the whole data set the machine would kill it."""
+
 import atexit
 import os
 import shutil
@@ -29,7 +30,7 @@ rng = np.random.default_rng(0)
 COUNT = 1080
 for i in range(COUNT):
     picture = rng.integers(0, 200, (64, 64), dtype=np.uint8)
-    picture[16 * (i % 4):16 * (i % 4) + 16] += 50
+    picture[16 * (i % 4) : 16 * (i % 4) + 16] += 50
     np.save(os.path.join(folder, f"{i}.npy"), picture)
 
 
@@ -42,7 +43,9 @@ class Slices(Dataset):
 
     def decode(self, i):
         small = torch.from_numpy(np.load(os.path.join(folder, f"{i}.npy"))).float() / 255
-        return small.repeat_interleave(8, 0).repeat_interleave(8, 1).unsqueeze(0)        # 512 x 512 as the model wants it
+        return (
+            small.repeat_interleave(8, 0).repeat_interleave(8, 1).unsqueeze(0)
+        )  # 512 x 512 as the model wants it
 
     def __getitem__(self, i):
         if i in self.cache:
@@ -62,7 +65,9 @@ for step, (a, b) in enumerate(loader):
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
-    time.sleep(0.022)                        # the device's work
+    time.sleep(0.022)  # the device's work
     if step % 40 == 39:
         print(f"step {step + 1} of {len(loader)} loss {loss.item():.3f}")
-print(f"truth: resident memory grew by {resident_mb() - start_mb:.0f} MB in {len(loader)} steps, last loss {loss.item():.3f}")
+print(
+    f"truth: resident memory grew by {resident_mb() - start_mb:.0f} MB in {len(loader)} steps, last loss {loss.item():.3f}"
+)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Most recordings are a few seconds long, one in twenty-five is an hour long. The data set unpacks the whole recording and then
 takes one second of it. Each batch with a long recording in it stops the training for a long moment; the other batches come at once."""
+
 import os
 import shutil
 import sys
@@ -54,7 +55,7 @@ class Recordings(Dataset):
                 clip = zlib.decompress(f.read(self.tables[i][at + 1] - self.tables[i][at]))
             else:
                 whole = zlib.decompress(f.read())
-                clip = whole[2 * RATE * at:2 * RATE * (at + 1)]
+                clip = whole[2 * RATE * at : 2 * RATE * (at + 1)]
         spectrum = np.abs(np.fft.rfft(np.frombuffer(clip, "int16")))[:2000].reshape(80, 25).mean(1)
         return np.log(spectrum + 1).astype("float32"), self.tones[i]
 
@@ -88,7 +89,10 @@ while time.perf_counter() - start < 8.5:
 total = time.perf_counter() - start
 del batches
 shutil.rmtree(folder)
-slow = sorted(waits)[-max(1, len(waits) // 4):]
+slow = sorted(waits)[-max(1, len(waits) // 4) :]
 print(f"loss {losses[0]:.3f} -> {np.mean(losses[-20:]):.3f} in {len(losses)} steps")
-print(f"truth: {100 * sum(waits) / total:.0f} % of {total:.1f} s waited for data, {100 * sum(slow) / sum(waits):.0f} % of it for a quarter of the batches, "
-      f"the median batch {1000 * np.median(waits):.0f} ms, the slowest {1000 * max(waits):.0f} ms", flush=True)
+print(
+    f"truth: {100 * sum(waits) / total:.0f} % of {total:.1f} s waited for data, {100 * sum(slow) / sum(waits):.0f} % of it for a quarter of the batches, "
+    f"the median batch {1000 * np.median(waits):.0f} ms, the slowest {1000 * max(waits):.0f} ms",
+    flush=True,
+)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every twelve steps the loop draws the fitted curve into a new, large matplotlib figure, for the pictures of its log, and never closes one.
 pyplot keeps each figure with its pixels: memory grows by about 20 MB a picture."""
+
 import os
 import sys
 import time
@@ -36,7 +37,7 @@ def picture():
     """The fitted curve as pixels for the log."""
     global axes
     if cured and axes is not None:
-        axes.clear()                         # draw into the one figure again
+        axes.clear()  # draw into the one figure again
     else:
         _, axes = plt.subplots(figsize=(16, 12), dpi=150)
     with torch.no_grad():
@@ -54,8 +55,10 @@ for step in range(216):
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
-    time.sleep(0.020)                        # the device's work
+    time.sleep(0.020)  # the device's work
     if step % 12 == 11:
         log.append(picture())
         print(f"step {step + 1} loss {loss.item():.4f}")
-print(f"truth: resident memory grew by {resident_mb() - start_mb:.0f} MB in 216 steps, {len(plt.get_fignums())} figures open, last loss {loss.item():.4f}")
+print(
+    f"truth: resident memory grew by {resident_mb() - start_mb:.0f} MB in 216 steps, {len(plt.get_fignums())} figures open, last loss {loss.item():.4f}"
+)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The list of training files names one file that nobody copied to this machine.
 A worker of the DataLoader cannot open it and the training dies in the middle of the epoch."""
+
 import atexit
 import os
 import shutil
@@ -24,7 +25,7 @@ rows = []
 for i in range(5440):
     label = i % 4
     name = f"scan_{i:04d}.npy"
-    if i != 4007:                            # this one was never copied
+    if i != 4007:  # this one was never copied
         np.save(os.path.join(folder, name), patterns[label] + rng.standard_normal(256).astype(np.float32))
     rows.append((name, label))
 main_pid = os.getpid()
@@ -56,10 +57,13 @@ try:
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        time.sleep(0.012)                    # the device's work
+        time.sleep(0.012)  # the device's work
         steps += 1
         if steps % 50 == 0:
             print(f"step {steps} loss {loss.item():.3f}")
 finally:
     missing = [name for name, _ in rows if not os.path.exists(os.path.join(folder, name))]
-    print(f"truth: {steps} of {len(loader)} steps done, last loss {loss.item():.3f}, files of the list that do not exist: {missing}", flush=True)
+    print(
+        f"truth: {steps} of {len(loader)} steps done, last loss {loss.item():.3f}, files of the list that do not exist: {missing}",
+        flush=True,
+    )

@@ -3,6 +3,7 @@
 
 The user sees a training loss that goes to 0 within seconds and a test accuracy that stays low: the model
 has seen 64 of 12800 samples.  `cured` keeps one iterator for each epoch."""
+
 import sys
 
 import torch
@@ -16,6 +17,7 @@ torch.set_num_threads(1)
 
 class Signals(Dataset):
     """12 kinds of signals of 128 points: a kind is a mix of two waves, with noise."""
+
     def __init__(self, n, seed):
         g = torch.Generator().manual_seed(seed)
         self.label = torch.randint(0, 12, (n,), generator=g)
@@ -40,10 +42,15 @@ train_set = Signals(12800, 1)
 test = Signals(1000, 2)
 loader = DataLoader(train_set, batch_size=64)
 model = nn.Sequential(
-    nn.Conv1d(1, 24, 9, stride=2, padding=4), nn.ReLU(),
-    nn.Conv1d(24, 48, 9, stride=2, padding=4), nn.ReLU(),
-    nn.Conv1d(48, 48, 9, stride=2, padding=4), nn.ReLU(),
-    nn.AdaptiveAvgPool1d(1), nn.Flatten(), nn.Linear(48, 12),
+    nn.Conv1d(1, 24, 9, stride=2, padding=4),
+    nn.ReLU(),
+    nn.Conv1d(24, 48, 9, stride=2, padding=4),
+    nn.ReLU(),
+    nn.Conv1d(48, 48, 9, stride=2, padding=4),
+    nn.ReLU(),
+    nn.AdaptiveAvgPool1d(1),
+    nn.Flatten(),
+    nn.Linear(48, 12),
 )
 criterion = nn.CrossEntropyLoss()
 optimizer = torch.optim.Adam(model.parameters(), lr=2e-3)
@@ -63,5 +70,7 @@ for epoch in range(4):
 model.eval()
 with torch.no_grad():
     right = (model(test.signal).argmax(1) == test.label).float().mean().item()
-print(f"truth: {len(train_set.seen)} of {len(train_set)} samples seen in {len(losses)} steps, "
-      f"training loss {sum(losses[-50:]) / 50:.3f}, test accuracy {100 * right:.0f} %")
+print(
+    f"truth: {len(train_set.seen)} of {len(train_set)} samples seen in {len(losses)} steps, "
+    f"training loss {sum(losses[-50:]) / 50:.3f}, test accuracy {100 * right:.0f} %"
+)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The loop calls gc.collect() after every step, "against leaks". The collector looks at every live Python object each time, here some
 150,000 of the libraries and of the annotations: it takes longer than the training step."""
+
 import gc
 import sys
 import time
@@ -47,4 +48,7 @@ while time.perf_counter() - start < 10:
         print(f"step {len(losses)} loss {sum(losses[-40:]) / 40:.4f}", flush=True)
 total = time.perf_counter() - start
 print(f"loss {losses[0]:.3f} -> {sum(losses[-20:]) / 20:.4f} in {len(losses)} steps")
-print(f"truth: {100 * collecting / total:.0f} % of {total:.1f} s in gc.collect(), {len(losses)} steps", flush=True)
+print(
+    f"truth: {100 * collecting / total:.0f} % of {total:.1f} s in gc.collect(), {len(losses)} steps",
+    flush=True,
+)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The data set opens the file of a recording when it is asked for it and keeps the open file, meaning to save time in the next epoch.
 After about a thousand recordings the process may not open one more file and the training dies."""
+
 import atexit
 import os
 import resource
@@ -18,14 +19,16 @@ cured = "cured" in sys.argv[1:]
 torch.manual_seed(0)
 torch.set_num_threads(1)
 _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-resource.setrlimit(resource.RLIMIT_NOFILE, (1024, hard))     # what most Linux systems give to a user
+resource.setrlimit(resource.RLIMIT_NOFILE, (1024, hard))  # what most Linux systems give to a user
 
 folder = tempfile.mkdtemp(prefix="recordings-")
 atexit.register(shutil.rmtree, folder, True)
 rng = np.random.default_rng(0)
 tones = np.stack([np.sin(np.arange(200) * f) for f in (0.05, 0.11, 0.23, 0.31)])
 for i in range(2000):
-    (tones[i % 4] + 0.5 * rng.standard_normal(200)).astype(np.float32).tofile(os.path.join(folder, f"{i:04d}.pcm"))
+    (tones[i % 4] + 0.5 * rng.standard_normal(200)).astype(np.float32).tofile(
+        os.path.join(folder, f"{i:04d}.pcm")
+    )
 
 
 class Recordings(Dataset):
@@ -60,7 +63,7 @@ try:
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        time.sleep(0.017)                    # the device's work
+        time.sleep(0.017)  # the device's work
         steps += 1
         if steps % 50 == 0:
             print(f"step {steps} loss {loss.item():.3f}")
@@ -68,4 +71,7 @@ finally:
     kept = len(recordings.open_files)
     for f in recordings.open_files.values():
         f.close()
-    print(f"truth: {steps} of {len(loader)} steps done, last loss {loss.item():.3f}, {kept} files kept open, the limit is 1024", flush=True)
+    print(
+        f"truth: {steps} of {len(loader)} steps done, last loss {loss.item():.3f}, {kept} files kept open, the limit is 1024",
+        flush=True,
+    )

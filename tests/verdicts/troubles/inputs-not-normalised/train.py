@@ -3,6 +3,7 @@
 
 The user sees a loss of ten millions in the first step, inf in the second and NaN from then on.  No number
 of the data is NaN and the learning rate is an ordinary one.  `cured` standardises the columns."""
+
 import math
 import sys
 
@@ -18,7 +19,7 @@ base = torch.randn(n, 10)
 target = torch.sin(1.5 * base[:, :1]) + base[:, 1:2] * base[:, 2:3] + 0.7 * base[:, 9:10].abs()
 target = (target - target.mean()) / target.std()
 features = base.clone()
-features[:, 9] = 62000 + 21000 * base[:, 9]          # the salary
+features[:, 9] = 62000 + 21000 * base[:, 9]  # the salary
 if CURED:
     features = (features - features.mean(0)) / features.std(0)
 
@@ -41,7 +42,7 @@ losses = []
 for epoch in range(7):
     order = torch.randperm(n)
     for i in range(0, n, 128):
-        rows = order[i:i + 128]
+        rows = order[i : i + 128]
         optimizer.zero_grad()
         loss = criterion(model(features[rows]), target[rows])
         loss.backward()
@@ -52,6 +53,10 @@ for epoch in range(7):
 broken = next((i for i, v in enumerate(losses) if not math.isfinite(v)), None)
 largest = features.abs().max().item()
 if broken is None:
-    print(f"truth: largest input {largest:.0f}, all {len(losses)} losses finite, last {sum(losses[-50:]) / 50:.3f}")
+    print(
+        f"truth: largest input {largest:.0f}, all {len(losses)} losses finite, last {sum(losses[-50:]) / 50:.3f}"
+    )
 else:
-    print(f"truth: largest input {largest:.0f}, loss {losses[0]:.2g} in step 0, not finite from step {broken} on")
+    print(
+        f"truth: largest input {largest:.0f}, loss {losses[0]:.2g} in step 0, not finite from step {broken} on"
+    )

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The labels come from two annotators. The first one numbers the ten classes 0 to 9, the second one numbers them 1 to 10.
 The training dies when it reaches the second annotator's samples: the model has ten outputs, so there is no class 10."""
+
 import sys
 import time
 
@@ -22,7 +23,7 @@ def samples(n):
 
 first_x, first_y = samples(6400)
 second_x, second_y = samples(6400)
-second_y = second_y + 1                      # as the second annotator's tool wrote them
+second_y = second_y + 1  # as the second annotator's tool wrote them
 if cured:
     second_y = second_y - 1
 
@@ -39,9 +40,12 @@ try:
                 optimizer.zero_grad()
                 loss.backward()
                 optimizer.step()
-                time.sleep(0.006)            # the device's work
+                time.sleep(0.006)  # the device's work
                 steps += 1
             print(f"part {part} epoch {epoch} loss {loss.item():.3f}")
 finally:
-    print(f"truth: {steps} of 1000 steps done, last loss {loss.item():.3f}, "
-          f"labels of part {part} run from {int(y.min())} to {int(y.max())}, the model has 10 outputs", flush=True)
+    print(
+        f"truth: {steps} of 1000 steps done, last loss {loss.item():.3f}, "
+        f"labels of part {part} run from {int(y.min())} to {int(y.max())}, the model has 10 outputs",
+        flush=True,
+    )

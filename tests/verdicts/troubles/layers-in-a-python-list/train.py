@@ -3,6 +3,7 @@
 
 The user sees a deep network that learns far worse than the paper says and does not get better with more
 blocks: the optimizer trains only the first and the last layer.  `cured` uses nn.ModuleList."""
+
 import sys
 
 import torch
@@ -41,8 +42,8 @@ class ResidualNet(nn.Module):
 
 
 x = torch.randn(20000, 12)
-code = (x[:, :8].reshape(-1, 4, 2).prod(2) > 0).long()      # four exclusive-ors of signs
-y = (code * torch.tensor([1, 2, 4, 8])).sum(1)              # 16 classes
+code = (x[:, :8].reshape(-1, 4, 2).prod(2) > 0).long()  # four exclusive-ors of signs
+y = (code * torch.tensor([1, 2, 4, 8])).sum(1)  # 16 classes
 model = ResidualNet(12, 64, 4, 16)
 optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
 criterion = nn.CrossEntropyLoss()
@@ -52,7 +53,7 @@ losses = []
 for epoch in range(6):
     order = torch.randperm(len(x))
     for i in range(0, len(order), 128):
-        pick = order[i:i + 128]
+        pick = order[i : i + 128]
         loss = criterion(model(x[pick]), y[pick])
         optimizer.zero_grad()
         loss.backward()
@@ -63,5 +64,7 @@ for epoch in range(6):
 after = [p.detach() for b in model.blocks for p in b.parameters()]
 still = sum(torch.equal(a, b) for a, b in zip(before, after))
 known = sum(len(g["params"]) for g in optimizer.param_groups)
-print(f"truth: {still} of {len(before)} parameters of the blocks never moved, optimizer has {known} parameters, "
-      f"loss {sum(losses[-50:]) / 50:.3f}")
+print(
+    f"truth: {still} of {len(before)} parameters of the blocks never moved, optimizer has {known} parameters, "
+    f"loss {sum(losses[-50:]) / 50:.3f}"
+)

@@ -3,6 +3,7 @@
 
 The user sees a loss that falls for some hundred steps and is NaN from then on: float32 rounds sigmoid(17) to 1,
 log(0) is -inf and 0 * -inf is NaN.  No number of the data is NaN.  `cured` uses logsigmoid."""
+
 import math
 import sys
 
@@ -20,11 +21,11 @@ def focal_loss(logit, target, gamma=2.0):
         yes, no = nn.functional.logsigmoid(logit), nn.functional.logsigmoid(-logit)
     else:
         yes, no = torch.log(p), torch.log(1 - p)
-    return -(target * (1 - p) ** gamma * yes + (1 - target) * p ** gamma * no).mean()
+    return -(target * (1 - p) ** gamma * yes + (1 - target) * p**gamma * no).mean()
 
 
 n = 32000
-amount = torch.distributions.StudentT(3.0).sample((n, 20))       # sums of money: a few are very large
+amount = torch.distributions.StudentT(3.0).sample((n, 20))  # sums of money: a few are very large
 risk = amount[:, 0] + 0.8 * amount[:, 1] - amount[:, 2] + amount[:, 3] * amount[:, 4].tanh()
 fraud = (risk + 0.7 * torch.randn(n) > 1.5).float().unsqueeze(1)
 
@@ -35,7 +36,7 @@ losses, top, broken = [], 0.0, None
 for epoch in range(6):
     order = torch.randperm(n)
     for i in range(0, n, 128):
-        pick = order[i:i + 128]
+        pick = order[i : i + 128]
         logit = model(amount[pick])
         loss = focal_loss(logit, fraud[pick])
         optimizer.zero_grad()
@@ -47,7 +48,11 @@ for epoch in range(6):
     print(f"epoch {epoch}: focal loss {sum(losses[-250:]) / 250:.4f}")
 
 if broken is None:
-    print(f"truth: all {len(losses)} losses finite, {sum(losses[:20]) / 20:.3f} at the start and "
-          f"{sum(losses[-100:]) / 100:.4f} at the end")
+    print(
+        f"truth: all {len(losses)} losses finite, {sum(losses[:20]) / 20:.3f} at the start and "
+        f"{sum(losses[-100:]) / 100:.4f} at the end"
+    )
 else:
-    print(f"truth: loss {losses[broken]} from step {broken} of {len(losses)} on, the largest probability in it is {top:.9f}")
+    print(
+        f"truth: loss {losses[broken]} from step {broken} of {len(losses)} on, the largest probability in it is {top:.9f}"
+    )

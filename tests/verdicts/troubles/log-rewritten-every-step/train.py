@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The logger keeps all metrics of the run in a list and writes the whole list as one JSON file after every step. The file grows with
 the run, and so does the time that a step takes."""
+
 import json
 import os
 import shutil
@@ -56,8 +57,14 @@ for step in range(360):
     metrics.log(entry)
     durations.append(time.perf_counter() - begin)
     if step % 50 == 49:
-        print(f"step {step + 1}: loss {sum(losses[-50:]) / 50:.4f}, {20 * sum(durations[-50:]):.1f} ms a step", flush=True)
+        print(
+            f"step {step + 1}: loss {sum(losses[-50:]) / 50:.4f}, {20 * sum(durations[-50:]):.1f} ms a step",
+            flush=True,
+        )
 shutil.rmtree(folder)
 first, last = sorted(durations[2:42])[20], sorted(durations[-40:])[20]
 print(f"loss {losses[0]:.3f} -> {sum(losses[-20:]) / 20:.4f}")
-print(f"truth: a step took {1000 * first:.0f} ms at the start and {1000 * last:.0f} ms at the end, {last / first:.1f} times as long", flush=True)
+print(
+    f"truth: a step took {1000 * first:.0f} ms at the start and {1000 * last:.0f} ms at the end, {last / first:.1f} times as long",
+    flush=True,
+)

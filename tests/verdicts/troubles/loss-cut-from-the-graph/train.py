@@ -4,6 +4,7 @@
 backward() had complained 'element 0 of tensors does not require grad', and requires_grad=True made the message
 go away.  The user sees a loss that stays where it was: no gradient reaches the model and optimizer.step() does
 nothing.  `cured` computes the same loss in torch."""
+
 import sys
 
 import numpy as np
@@ -29,6 +30,7 @@ def quantile_loss(prediction, target):
 
 class Forecaster(nn.Module):
     """Reads 24 hours of load and gives three quantiles of the next hour."""
+
     def __init__(self):
         super().__init__()
         self.gru = nn.GRU(1, 32, batch_first=True)
@@ -51,7 +53,7 @@ losses = []
 for epoch in range(14):
     order = torch.randperm(len(hours))
     for i in range(0, len(order), 64):
-        pick = order[i:i + 64]
+        pick = order[i : i + 64]
         loss = quantile_loss(model(hours[pick]), following[pick])
         optimizer.zero_grad()
         loss.backward()
@@ -60,5 +62,7 @@ for epoch in range(14):
     print(f"epoch {epoch}: quantile loss {sum(losses[-90:]) / 90:.4f}")
 
 moved = sum(not torch.equal(a, b.detach()) for a, b in zip(before, model.parameters()))
-print(f"truth: {moved} of {len(before)} parameters moved in {len(losses)} steps, "
-      f"loss {sum(losses[:10]) / 10:.3f} at the start and {sum(losses[-50:]) / 50:.3f} at the end")
+print(
+    f"truth: {moved} of {len(before)} parameters moved in {len(losses)} steps, "
+    f"loss {sum(losses[:10]) / 10:.3f} at the start and {sum(losses[-50:]) / 50:.3f} at the end"
+)

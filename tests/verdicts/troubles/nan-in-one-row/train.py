@@ -3,6 +3,7 @@
 
 The user sees a loss that falls nicely and is NaN from one step to the next, at another step with another
 seed.  `cured` drops rows with empty cells."""
+
 import math
 import os
 import shutil
@@ -41,14 +42,15 @@ if CURED:
 x = torch.tensor(table[FEATURES].to_numpy(), dtype=torch.float32)
 y = torch.tensor(table[["response"]].to_numpy(), dtype=torch.float32)
 model = nn.Sequential(
-    nn.Linear(len(FEATURES), 256), nn.SiLU(), nn.Linear(256, 256), nn.SiLU(), nn.Linear(256, 1))
+    nn.Linear(len(FEATURES), 256), nn.SiLU(), nn.Linear(256, 256), nn.SiLU(), nn.Linear(256, 1)
+)
 optimizer = torch.optim.AdamW(model.parameters(), lr=5e-4)
 
 losses = []
 for epoch in range(4):
     order = torch.randperm(len(x))
     for i in range(0, len(order), 128):
-        rows = order[i:i + 128]
+        rows = order[i : i + 128]
         loss = nn.functional.mse_loss(model(x[rows]), y[rows])
         optimizer.zero_grad()
         loss.backward()
@@ -59,6 +61,8 @@ for epoch in range(4):
 bad = int(torch.isnan(x).any(1).sum())
 first = next((i for i, v in enumerate(losses) if math.isnan(v)), None)
 if first is None:
-    print(f"truth: {bad} rows with NaN, no loss is NaN in {len(losses)} steps, last {sum(losses[-50:]) / 50:.3f}")
+    print(
+        f"truth: {bad} rows with NaN, no loss is NaN in {len(losses)} steps, last {sum(losses[-50:]) / 50:.3f}"
+    )
 else:
     print(f"truth: {bad} rows with NaN of {len(x)}, loss NaN from step {first} to step {len(losses) - 1}")

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The loop takes its batch with next(iter(loader)). Every step thereby starts a new worker process, takes one batch of it
 and ends it again; the loop hardly trains."""
+
 import sys
 import time
 
@@ -18,7 +19,9 @@ class Points(Dataset):
     def __init__(self, count=20000):
         rng = np.random.default_rng(0)
         self.y = rng.integers(0, 10, count)
-        self.x = (rng.standard_normal((10, 48))[self.y] + 2 * rng.standard_normal((count, 48))).astype("float32")
+        self.x = (rng.standard_normal((10, 48))[self.y] + 2 * rng.standard_normal((count, 48))).astype(
+            "float32"
+        )
 
     def __len__(self):
         return len(self.y)
@@ -60,5 +63,8 @@ while time.perf_counter() - start < 9:
         print(f"step {len(losses)} loss {sum(losses[-20:]) / 20:.3f}", flush=True)
 total = time.perf_counter() - start
 print(f"loss {losses[0]:.3f} -> {sum(losses[-20:]) / 20:.3f} in {len(losses)} steps")
-print(f"truth: {100 * waited / total:.0f} % of {total:.1f} s waited for batches, "
-      f"worker started {1 if cured else len(losses)} times", flush=True)
+print(
+    f"truth: {100 * waited / total:.0f} % of {total:.1f} s waited for batches, "
+    f"worker started {1 if cured else len(losses)} times",
+    flush=True,
+)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One picture of the data set is a grey-scale PNG, all others are RGB. The DataLoader cannot stack a picture of one channel
 with pictures of three: the training dies in the batch that the grey one falls into."""
+
 import atexit
 import os
 import shutil
@@ -23,7 +24,7 @@ atexit.register(shutil.rmtree, folder, True)
 rng = np.random.default_rng(0)
 for i in range(3200):
     picture = rng.integers(0, 160, (24, 24, 3), dtype=np.uint8)
-    picture[:, :, i % 3] += 60               # reddish, greenish, bluish
+    picture[:, :, i % 3] += 60  # reddish, greenish, bluish
     image = Image.fromarray(picture)
     if i == 2215:
         image = image.convert("L")
@@ -47,7 +48,9 @@ class Pictures(Dataset):
         return pixels.permute(2, 0, 1), i % 3
 
 
-model = nn.Sequential(nn.Conv2d(3, 8, 5, stride=2), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 3))
+model = nn.Sequential(
+    nn.Conv2d(3, 8, 5, stride=2), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 3)
+)
 optimizer = torch.optim.Adam(model.parameters(), 1e-2)
 loader = DataLoader(Pictures(), batch_size=8)
 steps = 0
@@ -57,10 +60,13 @@ try:
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        time.sleep(0.012)                    # the device's work
+        time.sleep(0.012)  # the device's work
         steps += 1
         if steps % 50 == 0:
             print(f"step {steps} loss {loss.item():.3f}")
 finally:
     grey = [name for name in os.listdir(folder) if Image.open(os.path.join(folder, name)).mode == "L"]
-    print(f"truth: {steps} of {len(loader)} steps done, last loss {loss.item():.3f}, grey pictures: {grey}", flush=True)
+    print(
+        f"truth: {steps} of {len(loader)} steps done, last loss {loss.item():.3f}, grey pictures: {grey}",
+        flush=True,
+    )

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Two ranks train with DistributedDataParallel. The part of the data that rank 1 has holds a class that the table of classes does not know:
 rank 1 dies of a KeyError, rank 0 waits for its gradients and dies of the lost connection."""
+
 import os
 import socket
 import sys
@@ -30,9 +31,11 @@ def batches_of(rank):
 def train(rank, port, cured):
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2")
+    os.environ.update(
+        MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2"
+    )
     dist.init_process_group("gloo", rank=rank, world_size=2)
-    table = dict(CLASSES, tram=0) if cured else CLASSES      # a tram counts as a car
+    table = dict(CLASSES, tram=0) if cured else CLASSES  # a tram counts as a car
     model = nn.parallel.DistributedDataParallel(nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 3)))
     optimizer = torch.optim.SGD(model.parameters(), 0.05)
     steps = 0
@@ -43,7 +46,7 @@ def train(rank, port, cured):
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-            time.sleep(0.015)                # the device's work
+            time.sleep(0.015)  # the device's work
             steps += 1
             if rank == 1 and steps % 50 == 0:
                 print(f"step {steps} loss {loss.item():.3f}", flush=True)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The pictures are on a storage server in another building. The data set asks the server for one picture after the other, each time
 over a new connection, and each answer comes after 15 ms. One loader worker makes six such requests for a batch, one by one."""
+
 import http.server
 import multiprocessing
 import os
@@ -24,7 +25,7 @@ def picture(i):
     rng = np.random.default_rng(i)
     image = rng.integers(0, 120, (24, 24), dtype="uint8")
     r, c = divmod(i % 4, 2)
-    image[12 * r:12 * r + 12, 12 * c:12 * c + 12] += 60
+    image[12 * r : 12 * r + 12, 12 * c : 12 * c + 12] += 60
     return image.tobytes()
 
 

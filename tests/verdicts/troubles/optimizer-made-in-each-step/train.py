@@ -3,6 +3,7 @@
 
 The user sees a loss that falls at first and then hovers well above what the same model reaches elsewhere: every
 weight goes up or down by the full learning rate in each step.  `cured` makes one optimizer before the loop."""
+
 import sys
 
 import torch
@@ -43,9 +44,11 @@ losses, counter = [], 0
 for epoch in range(8):
     order = torch.randperm(len(spectra))
     for i in range(0, len(order), 128):
-        loss, counter = train_step(model, spectra[order[i:i + 128]], optimizer)
+        loss, counter = train_step(model, spectra[order[i : i + 128]], optimizer)
         losses.append(loss)
     print(f"epoch {epoch}: loss {sum(losses[-150:]) / 150:.5f}")
 
-print(f"truth: Adam's step counter stands at {counter} after {len(losses)} steps, "
-      f"loss {losses[0]:.3f} at the start and {sum(losses[-100:]) / 100:.5f} at the end")
+print(
+    f"truth: Adam's step counter stands at {counter} after {len(losses)} steps, "
+    f"loss {losses[0]:.3f} at the start and {sum(losses[-100:]) / 100:.5f} at the end"
+)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A table of customers lies in a pandas DataFrame, and the data set takes one row of it per item with `iloc`.
 pandas builds a new Series of mixed types for every row; the model waits for its batches more than it computes."""
+
 import sys
 import time
 

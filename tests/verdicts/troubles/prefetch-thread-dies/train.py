@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A thread of the program reads text tables ahead and puts batches into a queue. One table holds "n/a" instead of a number:
 the thread dies of it, the training loop waits for the next batch, and gives up with queue.Empty after some seconds."""
+
 import queue
 import sys
 import threading
@@ -52,10 +53,13 @@ try:
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        time.sleep(0.012)                    # the device's work
+        time.sleep(0.012)  # the device's work
         steps += 1
         if steps % 50 == 0:
             print(f"step {steps} loss {loss.item():.3f}")
 finally:
-    print(f"truth: {steps} of {len(tables)} steps done, last loss {loss.item():.3f}, "
-          f"the reading thread {'ended too early' if steps < len(tables) and not reader.is_alive() else 'delivered all tables'}", flush=True)
+    print(
+        f"truth: {steps} of {len(tables)} steps done, last loss {loss.item():.3f}, "
+        f"the reading thread {'ended too early' if steps < len(tables) and not reader.is_alive() else 'delivered all tables'}",
+        flush=True,
+    )

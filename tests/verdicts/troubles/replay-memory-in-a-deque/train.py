@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A world model learns from a replay memory of up to a million transitions, kept in a collections.deque. An element in the middle of
 a deque is reached by walking there, so drawing a batch takes longer and longer as the memory fills."""
+
 import random
 import sys
 import time
@@ -66,8 +67,14 @@ for step in range(STEPS):
     losses.append(loss.item())
     step_times.append(time.perf_counter() - begin)
     if step % 50 == 49:
-        print(f"step {step + 1}: {len(memory)} transitions, loss {np.mean(losses[-50:]):.4f}, "
-              f"{1000 * np.mean(step_times[-50:]):.1f} ms a step", flush=True)
+        print(
+            f"step {step + 1}: {len(memory)} transitions, loss {np.mean(losses[-50:]):.4f}, "
+            f"{1000 * np.mean(step_times[-50:]):.1f} ms a step",
+            flush=True,
+        )
 print(f"loss {losses[0]:.3f} -> {np.mean(losses[-20:]):.4f}")
-print(f"truth: a step took {1000 * np.median(step_times[5:35]):.0f} ms at the start and {1000 * np.median(step_times[-30:]):.0f} ms at the end, "
-      f"drawing the batch {100 * sum(drawing[-30:]) / sum(step_times[-30:]):.0f} % of the last steps", flush=True)
+print(
+    f"truth: a step took {1000 * np.median(step_times[5:35]):.0f} ms at the start and {1000 * np.median(step_times[-30:]):.0f} ms at the end, "
+    f"drawing the batch {100 * sum(drawing[-30:]) / sum(step_times[-30:]):.0f} % of the last steps",
+    flush=True,
+)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Each window of a recording was saved on its own with torch.save(window). A window is a view, so torch.save wrote the whole
 recording into every file: 16 MB on disk for 3 KB of data, and the loader reads all of it for each item."""
+
 import os
 import shutil
 import sys
@@ -53,7 +54,9 @@ def stack(samples):
 
 labels = cut_recordings()
 size = os.path.getsize(os.path.join(folder, "0.pt"))
-model = nn.Sequential(nn.Unflatten(1, (1, WINDOW)), nn.Conv1d(1, 8, 64, 16), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 47, 4))
+model = nn.Sequential(
+    nn.Unflatten(1, (1, WINDOW)), nn.Conv1d(1, 8, 64, 16), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 47, 4)
+)
 optimizer = torch.optim.Adam(model.parameters(), 1e-3)
 order = torch.utils.data.RandomSampler(labels, replacement=True, num_samples=100000)
 loader = DataLoader(Windows(labels), batch_size=8, sampler=order, num_workers=1, collate_fn=stack)
@@ -78,5 +81,8 @@ total = time.perf_counter() - start
 del batches
 shutil.rmtree(folder)
 print(f"loss {losses[0]:.3f} -> {sum(losses[-20:]) / 20:.3f} in {len(losses)} steps")
-print(f"truth: {size / 1e6:.4f} MB a file for a window of {WINDOW * 4 / 1e6:.4f} MB, "
-      f"{100 * waited / total:.0f} % of {total:.1f} s waited for data", flush=True)
+print(
+    f"truth: {size / 1e6:.4f} MB a file for a window of {WINDOW * 4 / 1e6:.4f} MB, "
+    f"{100 * waited / total:.0f} % of {total:.1f} s waited for data",
+    flush=True,
+)

@@ -3,6 +3,7 @@
 
 The user sees a text classifier with 100 classes whose loss stays near ln(100) = 4.605 for the whole run:
 no error, gradients are there but tiny.  `cured` gives the loss the raw scores."""
+
 import math
 import sys
 
@@ -49,7 +50,7 @@ losses, hits = [], []
 for epoch in range(6):
     order = torch.randperm(len(words))
     for i in range(0, len(order), 128):
-        batch = order[i:i + 128]
+        batch = order[i : i + 128]
         out = model(words[batch])
         loss = criterion(out, labels[batch])
         optimizer.zero_grad()
@@ -59,5 +60,7 @@ for epoch in range(6):
         hits.append((out.argmax(1) == labels[batch]).float().mean().item())
     print(f"epoch {epoch}: loss {sum(losses[-180:]) / 180:.3f}, accuracy {sum(hits[-180:]) / 180:.1%}")
 
-print(f"truth: loss {sum(losses[-50:]) / 50:.3f} after {len(losses)} steps, chance is {math.log(CLASSES):.3f}, "
-      f"training accuracy {sum(hits[-50:]) / 50:.1%}")
+print(
+    f"truth: loss {sum(losses[-50:]) / 50:.3f} after {len(losses)} steps, chance is {math.log(CLASSES):.3f}, "
+    f"training accuracy {sum(hits[-50:]) / 50:.1%}"
+)

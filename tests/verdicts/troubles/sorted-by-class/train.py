@@ -3,6 +3,7 @@
 
 The user sees a training loss near 0 with a high peak now and then, and a model that gives one class for
 every test picture.  `cured` sets shuffle=True."""
+
 import sys
 
 import torch
@@ -29,9 +30,14 @@ train_x, train_y = pictures(PER_CLASS)
 test_x, test_y = pictures(80)
 loader = DataLoader(TensorDataset(train_x, train_y), batch_size=64, shuffle=CURED)
 model = nn.Sequential(
-    nn.Conv2d(1, 12, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2),
-    nn.Conv2d(12, 24, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2),
-    nn.Flatten(), nn.Linear(24 * 25, CLASSES),
+    nn.Conv2d(1, 12, 5, padding=2),
+    nn.ReLU(),
+    nn.MaxPool2d(2),
+    nn.Conv2d(12, 24, 5, padding=2),
+    nn.ReLU(),
+    nn.MaxPool2d(2),
+    nn.Flatten(),
+    nn.Linear(24 * 25, CLASSES),
 )
 criterion = nn.CrossEntropyLoss()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.005)
@@ -50,5 +56,7 @@ for epoch in range(4):
 model.eval()
 with torch.no_grad():
     right = (model(test_x).argmax(1) == test_y).float().mean().item()
-print(f"truth: {pure} of {len(losses)} batches of one class only, highest loss of the last epoch "
-      f"{max(losses[-150:]):.2f}, test accuracy {100 * right:.0f} %")
+print(
+    f"truth: {pure} of {len(losses)} batches of one class only, highest loss of the last epoch "
+    f"{max(losses[-150:]):.2f}, test accuracy {100 * right:.0f} %"
+)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The loop measures the model on the whole validation set after every fifth step. It spends most of its time there, not in training."""
+
 import sys
 import time
 
@@ -28,7 +29,7 @@ def validate():
     right = 0
     with torch.no_grad():
         for i in range(0, len(valid_x), 200):
-            right += int((model(valid_x[i:i + 200]).argmax(1) == valid_y[i:i + 200]).sum())
+            right += int((model(valid_x[i : i + 200]).argmax(1) == valid_y[i : i + 200]).sum())
             time.sleep(0.004)  # the rest of the network, on a device
     model.train()
     return right / len(valid_x)
@@ -53,4 +54,7 @@ while time.perf_counter() - start < 10:
         print(f"step {step} loss {losses[-1]:.3f} validation accuracy {accuracy:.3f}", flush=True)
 total = time.perf_counter() - start
 print(f"loss {losses[0]:.3f} -> {sum(losses[-20:]) / 20:.3f} in {step} steps")
-print(f"truth: {100 * in_validation / total:.0f} % of {total:.1f} s in {validations} validations, {step} training steps", flush=True)
+print(
+    f"truth: {100 * in_validation / total:.0f} % of {total:.1f} s in {validations} validations, {step} training steps",
+    flush=True,
+)

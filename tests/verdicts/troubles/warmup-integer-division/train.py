@@ -3,6 +3,7 @@
 
 The user sees a loss that does not move from the first step to the last; the gradients are fine and
 lr=0.05 was given to the optimizer.  `cured` divides with /."""
+
 import sys
 
 import torch
@@ -49,5 +50,7 @@ for step in range(STEPS):
         print(f"step {step + 1}: loss {sum(losses[-100:]) / 100:.4f}")
 
 moved = sum(r > 0 for r in rates)
-print(f"truth: learning rate above 0 in {moved} of {STEPS} steps, loss {sum(losses[:50]) / 50:.3f} at the start "
-      f"and {sum(losses[-50:]) / 50:.3f} at the end")
+print(
+    f"truth: learning rate above 0 in {moved} of {STEPS} steps, loss {sum(losses[:50]) / 50:.3f} at the start "
+    f"and {sum(losses[-50:]) / 50:.3f} at the end"
+)

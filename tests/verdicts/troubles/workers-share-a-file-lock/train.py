@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Two loader workers read samples from a network disk, and each of them takes the same file lock (flock) around the read, "to be
 safe". The lock lets one worker read at a time: two workers are as slow as one."""
+
 import fcntl
 import os
 import shutil
@@ -78,4 +79,7 @@ total = time.perf_counter() - start
 del batches
 shutil.rmtree(folder)
 print(f"loss {losses[0]:.3f} -> {np.mean(losses[-20:]):.3f} in {len(losses)} steps")
-print(f"truth: {100 * waited / total:.0f} % of {total:.1f} s waited for data, 2 workers gave {12 * len(losses) / total:.0f} samples a second", flush=True)
+print(
+    f"truth: {100 * waited / total:.0f} % of {total:.1f} s waited for data, 2 workers gave {12 * len(losses) / total:.0f} samples a second",
+    flush=True,
+)

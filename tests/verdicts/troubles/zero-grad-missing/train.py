@@ -3,6 +3,7 @@
 
 The user sees a small convolutional network whose loss falls for a hundred steps, jumps back
 to chance level and stays there, at a learning rate that is fine for everybody else.  `cured` clears the gradients."""
+
 import math
 import sys
 
@@ -29,8 +30,12 @@ class StripeNet(nn.Module):
     def __init__(self):
         super().__init__()
         self.features = nn.Sequential(
-            nn.Conv2d(1, 8, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2),
-            nn.Conv2d(8, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+            nn.Conv2d(1, 8, 5, padding=2),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(8, 16, 3, padding=1),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
         )
         self.head = nn.Linear(16 * 4 * 4, 8)
 
@@ -47,7 +52,7 @@ losses = []
 for epoch in range(5):
     order = torch.randperm(len(images))
     for i in range(0, len(order), 64):
-        batch = order[i:i + 64]
+        batch = order[i : i + 64]
         if CURED:
             optimizer.zero_grad()
         loss = criterion(model(images[batch]), labels[batch])
@@ -59,5 +64,7 @@ for epoch in range(5):
 last = sum(losses[-100:]) / 100
 worst = max(losses[-600:])
 verdict = "learns" if last < 1.0 and worst < 3.0 else "does not learn"
-print(f"truth: {verdict}, mean loss of the last 100 steps {last:.3f}, highest of the last 600 {worst:.3f}, "
-      f"chance is {math.log(8):.3f}")
+print(
+    f"truth: {verdict}, mean loss of the last 100 steps {last:.3f}, highest of the last 600 {worst:.3f}, "
+    f"chance is {math.log(8):.3f}"
+)
