@@ -157,7 +157,8 @@ sys.excepthook = lambda *_: None
 raise Plain(Loud(), "only this")
 """,
     )
-    assert [fact["message"] for fact in facts(run)] == ["a, 2", "only this"]
+    # Of two threads: which record is drained first is not said.
+    assert sorted(fact["message"] for fact in facts(run)) == ["a, 2", "only this"]
 
 
 def test_texts_of_the_interpreters_own(telltale):

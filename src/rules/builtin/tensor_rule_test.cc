@@ -170,7 +170,7 @@ TEST_F(TensorRuleTest, AHistogramSaysHowNarrowAGradientIs) {
     row.count = row.taken = 1000;
     row.quantiles = narrow ? "[-2,-1e-4,0,0,0,0,0,1e-4,2]" : "[-2,-1,0,0,0,0,0,1,2]";
     Feed(row);
-    Steps(0, 20);
+    Steps(0, 40);
     // A run that ends says it; while it goes on the rule waits whether the loss falls.
     engine_->End();
     ASSERT_EQ(engine_->findings().size(), narrow ? 1U : 0U);
