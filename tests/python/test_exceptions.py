@@ -218,7 +218,8 @@ class Data(torch.utils.data.Dataset):
         if i == 5: raise KeyError("odd")
         return torch.ones(4)
 train()
-for batch in torch.utils.data.DataLoader(Data(), 2, num_workers=2): train(1)
+# With more workers torch raises it at the one line or the other, as their batches come.
+for batch in torch.utils.data.DataLoader(Data(), 2, num_workers=1): train(1)
 """,
     )
     found = {("raised_again" in fact): fact for fact in facts(run, "worker")}
@@ -230,7 +231,7 @@ for batch in torch.utils.data.DataLoader(Data(), 2, num_workers=2): train(1)
             12,
             0,
         )
-    assert found[True]["raised_again"].endswith("train.py:15")
+    assert found[True]["raised_again"].endswith("train.py:16")
     assert found[False]["step"] == -1
 
 

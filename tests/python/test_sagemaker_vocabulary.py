@@ -742,7 +742,7 @@ def test_what_the_rules_need_is_captured_unless_nothing_is(estimator):
     # How often a collection of the user's is saved stays the user's word.
     gradients = DebuggerHookConfig(collection_configs=[CollectionConfig("gradients", {"save_interval": "7"})])
     plan = plan_in(estimator(rules=rules, debugger_hook_config=gradients))
-    assert plan["gradients"] == {"take": ["statistics", "values"], "interval": 7}
+    assert plan["gradients"] == {"take": ["statistics", "values"], "interval": 7, "asked": True}
     for nothing in (False, DebuggerHookConfig(hook_parameters={"dry_run": "true"})):
         assert plan_in(estimator(rules=rules, debugger_hook_config=nothing)) == {}
     # True is what nothing said is: Telltale's own plan; for TensorBoard with histograms, else the same.
