@@ -207,7 +207,7 @@ class Data(torch.utils.data.Dataset):
 def fail(i):
     {fail}
 if __name__ == "__main__":
-    for batch in torch.utils.data.DataLoader(Data(), 8, num_workers=2{more}):
+    for batch in torch.utils.data.DataLoader(Data(), 8, num_workers=1{more}):
         step(batch)
 """
 )
