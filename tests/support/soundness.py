@@ -63,7 +63,8 @@ def faults(document: dict[str, Any]) -> list[str]:
             out.append(f"{name} ends before it begins")
         for text in (finding["message"], finding["cause"]):
             out += [f"{name}: {share} % in '{text}'" for share in _percents(text) if share > 100]
-        if not finding["advice"] or not finding["cause"]:
+        # How a run ended is its own cause, and advice is given only where following it helps.
+        if finding["rule"] != "RunEnd" and not (finding["advice"] and finding["cause"]):
             out.append(f"{name} has no cause or no advice")
         for path, value in _numbers(finding["evidence"], "evidence"):
             if path.endswith(("share", "_share")) and not 0 <= value <= 1 + SLACK:
