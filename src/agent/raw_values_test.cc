@@ -75,7 +75,7 @@ class RawValuesTest : public ::testing::Test {
     raw_->Settle(taken, 1);
   }
   void TickUntil(const std::function<bool()>& done) {
-    for (int i = 0; i < 60'000 && !done(); ++i) {
+    for (int i = 0; i < 300'000 && !done(); ++i) {
       Tick(0, false);
       ::usleep(1000);
     }

@@ -43,7 +43,7 @@ class Gate {
   void Open() { Set(true); }
   bool AwaitSomebody() {
     std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, std::chrono::seconds(60), [&] { return waiting_ > 0; });
+    return changed_.wait_for(lock, std::chrono::minutes(5), [&] { return waiting_ > 0; });
   }
 
  private:
@@ -97,7 +97,7 @@ class TensorWriterTest : public ::testing::Test {
   }
   /// Journals rows until `done`, at most a generous while.
   bool JournalUntil(TensorWriter* writer, const std::function<bool()>& done) {
-    for (int i = 0; i < 60'000; ++i) {
+    for (int i = 0; i < 300'000; ++i) {
       Journal(writer);
       if (done()) return true;
       ::usleep(1000);
@@ -107,7 +107,7 @@ class TensorWriterTest : public ::testing::Test {
   void End(TensorWriter* writer) {
     writer->Finish();
     ASSERT_TRUE(JournalUntil(writer, [&] { return writer->finished() && !writer->HasRows(); }));
-    ASSERT_TRUE(writer->AwaitSeals(std::chrono::seconds(60)));
+    ASSERT_TRUE(writer->AwaitSeals(std::chrono::minutes(5)));
   }
   /// The run is sound; the values of each tensor row, as its file has them.
   std::vector<std::pair<std::string, std::string>> Stored() {
@@ -298,7 +298,7 @@ TEST_F(TensorWriterTest, RowsThatTheJournalDoesNotTakeAreBounded) {
   options.max_waiting_rows = 3;
   TensorWriter writer(folder_, options);
   const auto await = [&](std::uint64_t stored) {
-    for (int i = 0; i < 60'000 && writer.counters().stored < stored; ++i) ::usleep(1000);
+    for (int i = 0; i < 300'000 && writer.counters().stored < stored; ++i) ::usleep(1000);
     ASSERT_EQ(writer.counters().stored, stored);
   };
   for (int step = 0; step < 3; ++step) writer.Add(Tensor("a", step, "x"), nullptr, 3);
@@ -404,7 +404,7 @@ TEST_F(TensorWriterTest, FinishesWhatADeadOneLeft) {
     Journal(&dead);
     // Stored, but the kill comes before the row is in the journal.
     dead.Add(Tensor("a", 5, "lost"), nullptr, 3);
-    for (int i = 0; i < 60'000 && dead.counters().stored < 6; ++i) ::usleep(1000);
+    for (int i = 0; i < 300'000 && dead.counters().stored < 6; ++i) ::usleep(1000);
     ASSERT_EQ(dead.counters().stored, 6U);
   }
   ASSERT_TRUE(std::filesystem::exists(folder_ / "tensors/00000001.safetensors.part"));

@@ -189,7 +189,7 @@ TEST_F(RegistryTest, AnotherUsersProcessIsRefused) {
     const int fd = arena.get();
     if (channel::SendMessage(socket.get(), &hello, sizeof hello, &fd, 1) != 0) ::_exit(kConnected);
     pollfd wait{socket.get(), POLLIN, 0};
-    ::poll(&wait, 1, 60'000);
+    ::poll(&wait, 1, 300'000);
     const Answer answer = ReadAnswer(socket.get());
     ::_exit(answer.refused == RefuseReason::kForeignUser ? kRefused : kConnected);
   };

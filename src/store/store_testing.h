@@ -94,7 +94,7 @@ inline void ExpectScalars(const format::Rows& rows, std::size_t n) {
 /// Does what is due until `done()`, at most a generous while.
 template <class F>
 bool TickUntil(Writer* writer, F&& done) {
-  for (int i = 0; i < 30'000; ++i) {
+  for (int i = 0; i < 300'000; ++i) {
     EXPECT_TRUE(writer->Tick().ok());
     if (done()) return true;
     ::usleep(1000);

@@ -97,7 +97,10 @@ bool EndOfAnOrphanIsTold() {
   write_go.reset();
   if (!pidfd) return false;
   std::optional<ProcessExit> exit;
-  Await([&] { return (exit = PidfdExit(pidfd.get())).has_value(); }, std::chrono::seconds(5));
+  // Where it has been reaped and nothing was told, nothing will be.
+  Await([&] { return (exit = PidfdExit(pidfd.get())).has_value() || ::kill(orphan, 0) != 0; },
+        std::chrono::seconds(30));
+  if (!exit) exit = PidfdExit(pidfd.get());
   return exit && exit->exit_code == 7;
 }
 

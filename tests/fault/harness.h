@@ -21,7 +21,7 @@
 namespace telltale::fault {
 
 /// A generous limit for things that must happen; no test's verdict depends on how fast they do.
-inline constexpr std::chrono::seconds kPatience(60);
+inline constexpr std::chrono::seconds kPatience(300);
 
 /// Waits until `condition` holds; false after the patience is over.
 bool Await(const std::function<bool()>& condition, std::chrono::milliseconds limit = kPatience);

@@ -33,7 +33,7 @@ class Connection {
   /// One answer with a Content-Length.
   Reply Receive();
   /// Reads on until `text` has come; false at the end of the stream or after `limit`.
-  bool Await(std::string_view text, std::chrono::milliseconds limit = std::chrono::seconds(60));
+  bool Await(std::string_view text, std::chrono::milliseconds limit = std::chrono::minutes(5));
   /// All that came and was not taken.
   std::string& received() { return received_; }
   /// Reads what is there; false at the end of the stream.

@@ -32,7 +32,7 @@ using testing::RunningServer;
 
 /// What /api/runs says once `is` holds of it.
 json Listing(const RunningServer& server, const std::function<bool(const json&)>& is) {
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(5);
   while (true) {
     json listing = ParseJson(server.Get("/api/runs").body);
     if (is(listing)) return listing;
