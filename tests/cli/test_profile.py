@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build" / "release"
@@ -27,7 +28,7 @@ def profile(*arguments: object) -> subprocess.CompletedProcess[str]:
         [str(TELLTALE), "profile", *map(str, arguments)],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE_S,
         check=False,
     )
 
@@ -41,7 +42,7 @@ def document(*arguments: object) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("profile") / "run"
-    subprocess.run([str(MAKE_SLICE_RUN), str(path), "3"], check=True, timeout=60)
+    subprocess.run([str(MAKE_SLICE_RUN), str(path), "3"], check=True, timeout=PATIENCE_S)
     return path
 
 
@@ -117,7 +118,7 @@ def test_one_step_the_average_and_the_sum(run: Path) -> None:
 
 def test_live_recordings_have_scopes(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    subprocess.run([str(MAKE_SAMPLE_RUN), str(run), "healthy"], check=True, timeout=60)
+    subprocess.run([str(MAKE_SAMPLE_RUN), str(run), "healthy"], check=True, timeout=PATIENCE_S)
     root = document(run, "--view", "scope")["root"]
     assert root["total_cpu_exec_micros"] > 0
     empty = profile(run, "--view", "kernel")

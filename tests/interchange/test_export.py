@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build" / "release"
@@ -33,7 +34,7 @@ DEVICE_US = 440
 
 def telltale(*arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [str(TELLTALE), *map(str, arguments)], capture_output=True, text=True, timeout=120, check=False
+        [str(TELLTALE), *map(str, arguments)], capture_output=True, text=True, timeout=PATIENCE_S, check=False
     )
 
 
@@ -47,7 +48,7 @@ def export(*arguments: object) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def traced(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = tmp_path_factory.mktemp("traced") / "run"
-    subprocess.run([str(MAKE_SLICE_RUN), str(run), str(STEPS)], check=True, timeout=60)
+    subprocess.run([str(MAKE_SLICE_RUN), str(run), str(STEPS)], check=True, timeout=PATIENCE_S)
     return run
 
 
@@ -55,7 +56,7 @@ def traced(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run as the agent records it: spans, steps, metrics, scalars, no slices."""
     run = tmp_path_factory.mktemp("recorded") / "run"
-    subprocess.run([str(MAKE_SAMPLE_RUN), str(run), "healthy"], check=True, timeout=60)
+    subprocess.run([str(MAKE_SAMPLE_RUN), str(run), "healthy"], check=True, timeout=PATIENCE_S)
     return run
 
 
@@ -227,7 +228,7 @@ def test_pprof_opens_in_pprof(traced: Path, tmp_path: Path) -> None:
             [pprof, "-top", "-unit=us", f"-sample_index={sample}", str(tmp_path / "run.pb.gz")],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=PATIENCE_S,
             check=True,
             env={**os.environ, "PPROF_TMPDIR": str(tmp_path)},
         )
@@ -323,7 +324,7 @@ def test_collapsed_stacks_add_up(traced: Path) -> None:
 @pytest.fixture(scope="module")
 def sampled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = tmp_path_factory.mktemp("sampled") / "run"
-    subprocess.run([str(MAKE_SLICE_RUN), str(run), str(STEPS), "stacks"], check=True, timeout=60)
+    subprocess.run([str(MAKE_SLICE_RUN), str(run), str(STEPS), "stacks"], check=True, timeout=PATIENCE_S)
     return run
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from test_kineto import TELLTALE, mini, rows, telltale, write
+from waiting import PATIENCE_S
 
 CORPUS = Path(__file__).resolve().parents[1] / "fuzz" / "corpus"
 MIB = 1 << 20
@@ -242,7 +243,7 @@ def test_t66_what_is_no_recording(tmp_path: Path) -> None:
     command = [str(TELLTALE), "import", str(path), "-o", str(tmp_path / "run")]
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=60, check=False, preexec_fn=drop_rights
+            command, capture_output=True, text=True, timeout=PATIENCE_S, check=False, preexec_fn=drop_rights
         )
     except PermissionError:
         pytest.skip("who has no rights may not start the program here either")
@@ -274,7 +275,7 @@ def test_each_importer_bears_cut_damaged_and_huge_files(seed: str, form: str, tm
             [str(TELLTALE), "import", str(path), "-o", str(tmp_path / f"run{number}"), "--format", form],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=PATIENCE_S,
             check=False,
         )
         assert done.returncode in (0, 3, 7), done.stderr

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parents[2]
 TELLTALE = Path(os.environ.get("TELLTALE_BIN", ROOT / "build" / "release" / "bin" / "telltale"))
@@ -50,7 +51,7 @@ def figures(arguments: list[str], folder: Path) -> dict[str, Any]:
         env={**os.environ, "FIGURES": str(out)},
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=2 * PATIENCE_S,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]
@@ -70,7 +71,7 @@ class Ours:
             [str(TELLTALE), "import", *(str(DATA / file) for file in TRACES[name]), "-o", str(run)],
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=PATIENCE_S,
             check=False,
         )
         assert done.returncode == 0, done.stderr
@@ -84,7 +85,7 @@ class Ours:
                 [str(TELLTALE), "analyze", str(self.run(name)), *analysis, "--json"],
                 capture_output=True,
                 text=True,
-                timeout=120,
+                timeout=PATIENCE_S,
                 check=False,
             )
             assert done.returncode == 0, done.stderr

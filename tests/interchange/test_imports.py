@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from test_kineto import DATA, TELLTALE
+from waiting import PATIENCE_S
 
 SMDEBUG = DATA / "smdebug"
 needs_data = pytest.mark.skipif(not SMDEBUG.is_dir(), reason="the folder of real inputs is not there")
@@ -22,7 +23,7 @@ def import_of(path: Path, tmp_path: Path, *args: str, code: int = 0) -> dict[str
         [TELLTALE, "import", str(path), "-o", str(tmp_path / "run"), "--json", *args],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert done.returncode == code, done.stderr
@@ -46,13 +47,17 @@ def test_each_real_file_imports_and_is_judged(
     path: str, wanted: str, code: int | None, tmp_path: Path
 ) -> None:
     command = [str(TELLTALE), "import", str(DATA / path), "-o", str(tmp_path / "run"), "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode in ([code] if code is not None else [0, 7]), done.stderr
     said = json.loads(done.stdout)
     assert said["format"] == wanted
     assert said["slices"] + said["metrics"] > 0
     checked = subprocess.run(
-        [TELLTALE, "check", str(tmp_path / "run")], capture_output=True, text=True, timeout=120, check=False
+        [TELLTALE, "check", str(tmp_path / "run")],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
     )
     assert checked.returncode in (0, 3, 7), checked.stderr
 
@@ -139,12 +144,16 @@ def test_a_profile_folder_is_judged_by_the_rules_of_sagemaker(tmp_path: Path) ->
         [TELLTALE, "check", str(tmp_path / "run"), "--json"],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE_S,
         check=False,
     )
     findings = json.loads(checked.stdout)["findings"]
     assert "LowGPUUtilization" in {finding["rule"] for finding in findings}, checked.stdout[:2000]
     straight = subprocess.run(
-        [TELLTALE, "check", str(folder), "--json"], capture_output=True, text=True, timeout=120, check=False
+        [TELLTALE, "check", str(folder), "--json"],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
     )
     assert "LowGPUUtilization" in {finding["rule"] for finding in json.loads(straight.stdout)["findings"]}

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parents[2]
 TELLTALE = Path(os.environ.get("TELLTALE_BIN", ROOT / "build" / "release" / "bin" / "telltale"))
@@ -20,7 +21,7 @@ RECORDING = ROOT / "tests" / "data" / "smdebug" / "recording"
 
 def telltale(*arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [str(TELLTALE), *map(str, arguments)], capture_output=True, text=True, timeout=120, check=False
+        [str(TELLTALE), *map(str, arguments)], capture_output=True, text=True, timeout=PATIENCE_S, check=False
     )
 
 
