@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import PATIENCE_S
 
 BUILD = Path(os.environ.get("TELLTALE_BUILD_DIR", Path(__file__).parents[2] / "build" / "dev"))
 PYTHON_DIR = BUILD / "lib" / "telltale" / "python"
-LIMIT_S = 240
+LIMIT_S = PATIENCE_S
 # A line of a script, behind the import of its framework: from there on the plan is in force.
 AWAIT_PLAN = f"""
 __import__("runpy").run_path({str(Path(__file__).parents[1] / "support" / "await_plan.py")!r})

@@ -15,9 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import PYTHON_DIR
-
-LIMIT_S = 120
+from conftest import LIMIT_S, PYTHON_DIR
 
 
 class Host:

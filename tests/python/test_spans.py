@@ -292,10 +292,9 @@ def loaders(tmp_path_factory):
 @pytest.mark.parametrize("workers", [0, 2])
 def test_the_item_that_holds_a_batch_up_is_named(loaders, workers):
     part = Part(loaders, f"items {workers}")
-    # An item before it that the machine held up for 5 ms stands out too.
-    facts = part.facts("dataloader.slow_item")[-1]
-    # Of the subset it is the 43rd, of the data set behind it the 22nd.
-    assert facts["index"] == 42 and facts["file"] == "/data/21.jpg"
+    # Of the subset it is the 43rd, of the data set behind it the 22nd. One that the machine held up stands out too.
+    (facts,) = (each for each in part.facts("dataloader.slow_item") if each["index"] == 42)
+    assert facts["file"] == "/data/21.jpg"
     assert facts["position"] == 42 % 8 and facts["items"] == 8
     assert facts["worker_id"] == (None if workers == 0 else 42 // 8 % workers)
     assert facts["duration_ns"] >= 60_000_000 > facts["mean_ns"]
@@ -307,7 +306,8 @@ def test_the_item_that_holds_a_batch_up_is_named(loaders, workers):
 
 
 def test_items_of_an_iterator_have_a_position(loaders):
-    facts = Part(loaders, "iterator").facts("dataloader.slow_item")[-1]
+    told = Part(loaders, "iterator").facts("dataloader.slow_item")
+    facts = max(told, key=lambda each: each["duration_ns"])
     assert facts["position"] == 3 and "index" not in facts
 
 

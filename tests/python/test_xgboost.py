@@ -11,6 +11,7 @@ import sys
 import pytest
 import xgboost_cases as cases
 from conftest import BUILD, LIMIT_S
+from waiting import await_helpers
 
 pytest.importorskip("xgboost")
 TELLTALE = BUILD / "bin" / "telltale"
@@ -65,6 +66,7 @@ def run(telltale):
             cwd=telltale.folder,
             env={**os.environ, **ENVIRONMENT},
         )
+        await_helpers(folder)
         return Recorded(folder, process)
 
     return start

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 # Of awaited conditions, of programs that end by themselves and of answers; never of a wait.
-PATIENCE_S = 300.0
+PATIENCE_S = 600.0
 LOOK_S = 0.05
 Found = TypeVar("Found")
 
