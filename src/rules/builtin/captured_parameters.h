@@ -44,6 +44,13 @@ class CapturedParameters {
   /// greatest element: step -1 where none was compared. Where all of these of all weights hardly
   /// moved, the weights did not.
   const Grown& newest_move() const { return newest_move_; }
+  /// Of a weight in a step: less than this, all steps of a training leave it what it was.
+  static constexpr double kHardly = 1e-6;
+  /// Whether some weight moved between two captures that are not before `step`.
+  bool MovedSince(std::int64_t step) const {
+    return newest_move_.from >= step && newest_move_.from >= 0 &&
+           newest_move_.ratio >= kHardly * static_cast<double>(newest_move_.to - newest_move_.from);
+  }
 
   /// Newest capture of any gradient; -1: none was captured.
   std::int64_t gradient_step() const { return gradient_step_; }

@@ -17,8 +17,6 @@ constexpr const char* kOriginCommand =
     "finite.";
 /// A first loss of a new model above this: its inputs or targets are far from the size of 1.
 constexpr double kHugeLoss = 1e4;
-/// Of a weight in a step: less than this, all steps of a training leave it what it was.
-constexpr double kHardly = 1e-6;
 /// Of a weight between two captures: more than this, and no progress of the loss, is too much.
 constexpr double kGrown = 0.7;
 
@@ -236,7 +234,8 @@ LossCause ExplainLoss(const LossView& loss, const TrainingFacts& facts, const Le
     if (loss.trouble != LossTrouble::kStood && !rates.spent()) return loop;
   }
   if (loss.trouble == LossTrouble::kNotFinite) return ExplainNotFinite(loss, rates, captured);
-  if (rates.spent() && !(loss.rate > 0 && loss.rate >= LearningRates::kSpent * rates.largest())) {
+  if (rates.spent() && !captured.MovedSince(rates.spent()->step) &&
+      !(loss.rate > 0 && loss.rate >= LearningRates::kSpent * rates.largest())) {
     return ExplainSpent(facts, rates, captured);
   }
   if (loss.trouble == LossTrouble::kStood) {
@@ -270,8 +269,8 @@ LossCause ExplainLoss(const LossView& loss, const TrainingFacts& facts, const Le
             fmt::format("{} and look whether the first 100 steps go down.", Lower(loss.rate))};
   }
   const auto& move = captured.newest_move();
-  const bool hardly = move.from >= 0 && captured.alive_step() >= move.from &&
-                      move.ratio < kHardly * static_cast<double>(move.to - move.from);
+  const bool hardly =
+      move.from >= 0 && captured.alive_step() >= move.from && !captured.MovedSince(move.from);
   if ((loss.trouble == LossTrouble::kFlat || loss.trouble == LossTrouble::kChance) && hardly) {
     return {fmt::format("Gradients are there, but the weights hardly move: from step {} to {} no "
                         "norm and no extreme of a weight changed by more than {} of itself ({}){}. "

@@ -833,8 +833,8 @@ class LossNotDecreasing final : public LoopedRule<LossNotDecreasing> {
     if (series.lowest >= 0 && level < converged_below_) return State::kHealthy;
     // Flat is what is too little beyond doubt; noise that hides a drop makes the rule wait.
     const double least = flat_ * scale * std::min(1.0, fall.steps / kSlowestSteps);
-    const bool surely_flat =
-        RateOf(series) == 0 || std::max(0.0, fall.drop) + 3 * fall.error < least;
+    const bool surely_flat = (RateOf(series) == 0 && !series.process->captured.MovedSince(0)) ||
+                             std::max(0.0, fall.drop) + 3 * fall.error < least;
     const bool surely_risen = -fall.drop - 4 * fall.error > increase_ * scale;
     const double drop = series.start - series.best_level;
     if (level > series.start + std::max(increase_ * scale, surely_risen ? 0 : 4 * spread)) {
@@ -869,7 +869,9 @@ class LossNotDecreasing final : public LoopedRule<LossNotDecreasing> {
     switch (series.state) {
       case State::kStill:
         // A block that was lower by chance does not move the weights.
-        return series.process->rates.spent() || series.process->captured.still();
+        return (series.process->rates.spent() &&
+                !series.process->captured.MovedSince(series.process->rates.spent()->step)) ||
+               series.process->captured.still();
       case State::kChance:
         return newest.level > kBelowChance * ChanceLoss(series.process->facts.loss->classes);
       default:
@@ -888,8 +890,9 @@ class LossNotDecreasing final : public LoopedRule<LossNotDecreasing> {
       const auto patience = static_cast<std::int64_t>(patience_blocks_ * num_steps_);
       return steps >= std::max(patience, since / 10);
     };
-    // The loss must be one that the optimizer makes.
-    if (rates.spent() && (rates.now() == 0 || stale) && lasts(rates.spent()->step)) {
+    // Captures say more than a rate: one group of the optimizer may have another that nobody told.
+    if (rates.spent() && stale && lasts(rates.spent()->step) &&
+        !series.process->captured.MovedSince(rates.spent()->step)) {
       TrainingMoment since = *rates.spent();
       if (since.worked_s == 0) since.worked_s = MomentAt(series, since.step).worked_s;
       return since;
@@ -1180,8 +1183,9 @@ const RuleDesc kLossNotDecreasingDesc{
         "level) / 2, 5 × noise). Of a loss that had fallen: medium, "
         "high once it has lasted as long as all before it, where nothing moves the weights for "
         "patience_steps and a tenth of the steps before: the largest learning rate of all "
-        "optimizers and parameter groups is 0, or below 1/10,000 of the largest of the run and the "
-        "loss makes no progress, or all captures of all weights are the same; medium, high after "
+        "optimizers and parameter groups is 0 or below 1/10,000 of the largest of the run, and no "
+        "capture shows that a weight moved since; or all captures of all weights are the same; "
+        "medium, high after "
         "500 steps, where the loss stands within 3 % of ln(classes), what guessing gives, for 200 "
         "steps and 500 samples of each class; low where it has stood for 500 steps and for as long "
         "as all before, drop since then + 3 × error < flat_percent × level. Never where 0 ≤ level "
