@@ -389,6 +389,7 @@ const RuleDesc kDivergenceDesc{
         "patience_steps, patience_steps losses in a row are above twice the start (median of the "
         "first three). High where the level is above the start, or more than half of what was "
         "gained is lost, or the loss became NaN or Inf (then three losses above do); else medium. "
+        "Losses of steps that the optimizer did not take are left out. "
         "Not judged where there are several losses (a GAN: what one model gains the other loses), "
         "and in reinforcement learning (losses that change their sign again and again, rollouts "
         "between the steps, scalars such as policy_loss). Another fit in the process begins anew: "

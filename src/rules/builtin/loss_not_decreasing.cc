@@ -130,6 +130,7 @@ class LossNotDecreasing final : public LoopedRule<LossNotDecreasing> {
     if (of.table != format::TableId::kScalars) return true;
     Scalar scalar;
     scalar.rate = of.mode != "EVAL" && LearningRates::IsRate(of.name);
+    scalar.skipped = of.mode == "TRAIN" && of.name == "optimizer.skipped";
     scalar.reinforcement = ReinforcementSigns::IsName(of.name);
     scalar.further = of.mode == "TRAIN" && IsFurtherLoss(of.name);
     scalar.evaluation = of.mode == "EVAL" && of.name == "loss";
@@ -177,13 +178,16 @@ class LossNotDecreasing final : public LoopedRule<LossNotDecreasing> {
   /// What a series of scalars is to the rule.
   struct Scalar {
     bool rate = false;
+    bool skipped = false;        ///< The optimizer did not take the step.
     bool reinforcement = false;  ///< Its name is one of reinforcement learning.
     bool evaluation = false;     ///< The loss of evaluations.
     bool further = false;        ///< The loss of a further optimizer.
     bool instead = false;        ///< Judged only where the process has no loss of TRAIN.
     std::string loss;            ///< As findings name it: "loss", "loss (EVAL)"; empty: it is none.
 
-    bool any() const { return rate || reinforcement || evaluation || further || !loss.empty(); }
+    bool any() const {
+      return rate || skipped || reinforcement || evaluation || further || !loss.empty();
+    }
   };
 
   struct Block {
@@ -322,6 +326,13 @@ class LossNotDecreasing final : public LoopedRule<LossNotDecreasing> {
     if (scalar.evaluation) ProcessOf(row).reinforcement.SeeEvaluation();
     if (scalar.rate) {
       OnLearningRate(row);
+    } else if (scalar.skipped) {
+      // What the loss of this step is, nobody trained.
+      for (auto& [name, series] : ProcessOf(row).series) {
+        if (series.step != row.step) continue;
+        series.sum = 0;
+        series.count = 0;
+      }
     } else if (!scalar.loss.empty()) {
       if (scalar.instead && ProcessOf(row).trains) return;
       OnLoss(row, scalar.loss, reporter);
@@ -1165,7 +1176,8 @@ const RuleDesc kLossNotDecreasingDesc{
         "Losses are the scalars `loss` that the framework reports, of TRAIN steps, and what "
         "collection_names and tensor_regex name besides; of evaluations with mode=EVAL. (SageMaker "
         "Debugger looks at EVAL first, where a loss that rises is Overfit's.) Losses of a step are "
-        "averaged, num_steps of them make a block, a block is its median m. Each process has its "
+        "averaged, those of a step that the optimizer did not take left out, num_steps of them "
+        "make a block, a block is its median m. Each process has its "
         "own series; where a rank had losses in one process alone, its process of the next attempt "
         "goes on with them. σ = scaled median absolute deviation of the losses in a block, noise = "
         "1.25 × σ / √num_steps. start = the smaller of the first loss of the run and the median of "

@@ -62,7 +62,7 @@ class LossTraces {
     if (ReinforcementSigns::IsName(series.name)) return true;
     if (series.mode == "EVAL") return series.name == "loss";
     if (series.mode != "TRAIN") return false;
-    return series.name == "loss" || IsFurtherLoss(series.name) ||
+    return series.name == "loss" || IsFurtherLoss(series.name) || series.name == kSkipped ||
            LearningRates::IsRate(series.name);
   }
 
@@ -82,6 +82,13 @@ class LossTraces {
     }
     if (LearningRates::IsRate(row.name)) {
       of->rates.See(row.name, row.value, {row.step, row.time_ns, of->worked_s});
+      return;
+    }
+    if (row.name == kSkipped) {
+      // The optimizer did not take this step: what its loss is, nobody trained.
+      for (auto& [name, waiting] : of->traces) {
+        if (waiting.point.step == row.step) waiting.count = 0;
+      }
       return;
     }
     auto found = of->traces.find(row.name);
@@ -176,6 +183,8 @@ class LossTraces {
   }
 
  private:
+  /// The scalar that a step without a step of the optimizer has.
+  static constexpr std::string_view kSkipped = "optimizer.skipped";
   static constexpr std::size_t kMaxTraces = 16;
 
   struct Waiting {
