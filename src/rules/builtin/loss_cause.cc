@@ -129,13 +129,23 @@ LossCause ExplainSpent(const TrainingFacts& facts, const LearningRates& rates,
         "{}{}.",
         Figure(rates.largest()), Figure(rates.now()), groups, since.step, still, schedule);
   }
+  const auto each = rates.each_step();
+  const std::string name = facts.scheduler ? facts.scheduler->name : std::string();
+  const bool by_epochs = name == "StepLR" || name == "MultiStepLR" || name == "ExponentialLR" ||
+                         (name.empty() && each && each->factor > 0);
   out.advice =
       schedule.empty()
           ? "Look at what sets the learning rate there. Give the schedule the length of the whole "
             "training, or end the training where it ends."
-          : "Call scheduler.step() once an epoch, not per batch; or give the schedule its length "
+      : by_epochs
+          ? "Call scheduler.step() once an epoch, not per batch; or give the schedule its length "
             "in "
-            "steps, so that it ends with the training.";
+            "steps, so that it ends with the training."
+          : fmt::format(
+                "Look at what the schedule gives from step {} on: a length in epochs though "
+                "it is stepped per batch, a division of integers, or an end before that of "
+                "the training.",
+                since.step);
   return out;
 }
 
