@@ -38,21 +38,20 @@ struct Scheduler {
 struct Process : LoopProcess {
   // Of the learning rate, one value a step: the largest of those that were recorded in it.
   std::int64_t rate_step = -1;
-  bool rate_pending = false;  ///< The step of `rate` is not counted yet.
+  bool pending = false;  ///< Its step may have another one.
   double rate = 0;
   std::int64_t rate_ns = 0;
   double largest = 0;
-  double first = -1;
-  std::int64_t count = 0;      ///< Steps that had one.
-  std::int64_t zeros = 0;      ///< With 0.
-  std::int64_t zeros_row = 0;  ///< The newest of them, in a row.
+  std::int64_t count = 0;  ///< Steps that had one.
+  std::int64_t zeros = 0;  ///< With 0.
   std::int64_t first_zero = -1;
   std::int64_t first_zero_ns = 0;
   std::int64_t small = 0;  ///< Below `small` of the largest, in a row up to now.
   std::int64_t small_step = -1;
   std::int64_t small_ns = 0;
-  double groups =
-      1;  ///< Most groups of parameters of an optimizer; of the first the rate is known.
+  std::int64_t say_at = 0;  ///< Of `count`: when figures are said again.
+  /// Most groups of parameters of an optimizer; of the first the rate is known.
+  double groups = 1;
   std::map<std::string, Scheduler> schedulers;
 };
 
@@ -88,8 +87,8 @@ class LearningRateSchedule final : public LoopRule<Process> {
   void OnEvent(const format::EventRow& event, const nlohmann::json& data,
                Process* process) override {
     if (event.kind == "optimizer") {
-      // Another phase of the training has another rate; the step before it is of the former.
-      Take(process);
+      // Another phase of the training has another rate.
+      Take(process, process->last_step + 1);
       process->groups = std::max(process->groups, NumberIn(data, "groups", 1));
       process->largest = 0;
       process->small = 0;
@@ -114,42 +113,41 @@ class LearningRateSchedule final : public LoopRule<Process> {
     if (!std::isfinite(row.value) || row.value < 0) return;
     SeesData();
     if (row.step > process->rate_step) {
-      Take(process);
+      Take(process, row.step);
+      process->pending = true;
       process->rate_step = row.step;
       process->rate = row.value;
       process->rate_ns = row.time_ns;
-      process->rate_pending = true;
     } else if (row.step == process->rate_step) {
       // Of several optimizers: the training goes on while one of them has a rate.
       process->rate = std::max(process->rate, row.value);
     }
   }
 
-  void OnExit(Process* process) override { Take(process); }
+  void OnExit(Process* process) override { Take(process, process->last_step + 1); }
 
  private:
-  /// The step that `rate` is of is over.
-  void Take(Process* process) {
-    if (!process->rate_pending) return;
-    process->rate_pending = false;
+  /// The rate held until the step `next`: it is recorded where it changes, and now and then.
+  void Take(Process* process, std::int64_t next) {
+    if (!process->pending) return;
+    process->pending = false;
+    const std::int64_t held = std::max<std::int64_t>(1, next - process->rate_step);
     const double rate = process->rate;
-    ++process->count;
-    if (process->first < 0) process->first = rate;
+    process->count += held;
     process->largest = std::max(process->largest, rate);
     if (rate == 0) {
-      if (process->zeros++ == 0) {
+      if (process->zeros == 0) {
         process->first_zero = process->rate_step;
         process->first_zero_ns = process->rate_ns;
       }
-      ++process->zeros_row;
-    } else {
-      process->zeros_row = 0;
+      process->zeros += held;
     }
     if (rate < small_ * process->largest) {
-      if (process->small++ == 0) {
+      if (process->small == 0) {
         process->small_step = process->rate_step;
         process->small_ns = process->rate_ns;
       }
+      process->small += held;
     } else {
       process->small = 0;
     }
@@ -167,7 +165,7 @@ class LearningRateSchedule final : public LoopRule<Process> {
     if (IsSaid(*process, "zero") && zero < zero_share_ / 2) TakeBack(process, "zero");
     if (process->small >= min_steps_ &&
         static_cast<double>(process->small) >= small_share_ * count && !IsSaid(*process, "zero")) {
-      if (!IsSaid(*process, "") || process->count % kSayEvery == 0) SaySmall(process);
+      if (!IsSaid(*process, "") || process->count >= process->say_at) SaySmall(process);
     } else if (process->small == 0) {
       TakeBack(process, "");
     }
@@ -222,11 +220,12 @@ class LearningRateSchedule final : public LoopRule<Process> {
     }
     incident.confidence = sure ? 0.95 : 0.75;
     incident.evidence = EvidenceOf(*process, by_batch);
+    process->say_at = process->count + kSayEvery;
     Say(process, "", std::move(incident));
   }
 
   void SayZero(Process* process) {
-    if (IsSaid(*process, "zero") && process->count % kSayEvery != 0) return;
+    if (IsSaid(*process, "zero") && process->count < process->say_at) return;
     // A first group that is frozen by a rate of 0 is so on purpose.
     Incident incident =
         BeginAt(process->first_zero, process->first_zero_ns,
@@ -247,6 +246,7 @@ class LearningRateSchedule final : public LoopRule<Process> {
         "are over.";
     incident.confidence = 0.95;
     incident.evidence = EvidenceOf(*process, ByBatch(*process));
+    process->say_at = process->count + kSayEvery;
     Say(process, "zero", std::move(incident));
   }
 
@@ -297,7 +297,6 @@ const RuleDesc kLearningRateScheduleDesc{
                   store::MaskOf(format::TableId::kScalars),
     .wrong_result = true,
     .parameters = kParameters,
-    .by_default = false,
     .example = "scheduler = StepLR(optimizer, step_size=1, gamma=0.9)  # and step() at each batch",
     .standing = {.theme = Theme::kLearning, .order = 2},
 };

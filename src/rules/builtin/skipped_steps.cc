@@ -27,6 +27,9 @@ constexpr ParameterDesc kParameters[] = {
     {"medium_percent", 10, "%", "Share of them from which the finding is medium."},
 };
 
+/// A loss that went backward this many times larger than before was multiplied: float16 has no room
+/// for its gradients.
+constexpr double kOverflow = 1e4;
 /// Steps of a process in which a scaler looks for its scale.
 constexpr std::int64_t kStart = 50;
 
@@ -40,6 +43,9 @@ struct Process : LoopProcess {
   double scale = 0;        ///< Of a gradient scaler, now; 0: there is none.
   std::deque<bool> newest;
   std::int64_t newest_skipped = 0;
+  double loss = 0;                ///< The newest that went backward.
+  double loss_made = 0;           ///< That of the last step that the optimizer made.
+  double loss_risen = 0;          ///< One of a skipped step, far above that.
   std::int64_t broken_step = -1;  ///< The newest step with a gradient or loss that is no number.
   std::string broken;             ///< What was none.
 };
@@ -70,7 +76,9 @@ class SkippedSteps final : public LoopRule<Process> {
   void OnScalar(const format::ScalarRow& row, Process* process) override {
     if (row.name == "grad_scale") {
       process->scale = row.value;
-    } else if (!std::isfinite(row.value)) {
+    } else if (std::isfinite(row.value)) {
+      process->loss = std::abs(row.value);
+    } else {
       Broken(process, row.step, "the loss");
     }
   }
@@ -86,6 +94,8 @@ class SkippedSteps final : public LoopRule<Process> {
       process->stepped = row.step;
       process->in_row = 0;
       process->first_skipped = -1;
+      process->loss_made = process->loss;
+      process->loss_risen = 0;
       ++process->made;
       TakeBack(process, "");
     } else {
@@ -93,6 +103,9 @@ class SkippedSteps final : public LoopRule<Process> {
       if (process->in_row++ == 0) {
         process->first_skipped = row.step;
         process->first_ns = row.time_ns;
+      }
+      if (process->loss_made > 0 && process->loss > kOverflow * process->loss_made) {
+        process->loss_risen = process->loss;
       }
       if (process->in_row >= min_) SayNone(process);
     }
@@ -121,6 +134,12 @@ class SkippedSteps final : public LoopRule<Process> {
       why = fmt::format(" Gradients are not finite: {} held NaN or Inf in step {}.", process.broken,
                         process.broken_step);
     }
+    if (process.loss_risen > 0) {
+      why += fmt::format(
+          " The loss that goes backward rose from {} to {} as they began: a factor before it, at "
+          "which gradients overflow.",
+          Number(process.loss_made), Number(process.loss_risen));
+    }
     if (process.scale > 0) {
       why += fmt::format(" The scale of the gradient scaler is {}.", Number(process.scale));
     }
@@ -130,7 +149,7 @@ class SkippedSteps final : public LoopRule<Process> {
   void SayNone(Process* process) {
     const bool broken = process->broken_step >= process->first_skipped && process->broken_step >= 0;
     // Without either it may be on purpose: gradients for their own sake.
-    const bool known = broken || process->scale > 0;
+    const bool known = broken || process->scale > 0 || process->loss_risen > 0;
     Incident incident = BeginAt(process->first_skipped, process->first_ns,
                                 known ? Severity::kHigh : Severity::kLow);
     incident.message =
@@ -187,6 +206,10 @@ class SkippedSteps final : public LoopRule<Process> {
     evidence["skipped_in_row"] = process.in_row;
     evidence["skipped"] = process.total;
     evidence["steps"] = process.total + process.made;
+    if (process.loss_risen > 0) {
+      evidence["loss_before"] = process.loss_made;
+      evidence["loss_then"] = process.loss_risen;
+    }
     if (process.scale > 0) evidence["scale"] = process.scale;
     if (process.broken_step >= 0) {
       evidence["not_finite"] = process.broken;
@@ -208,8 +231,9 @@ const RuleDesc kSkippedStepsDesc{
     .formula =
         "A TRAIN step is skipped where a gradient scaler skipped the optimizer, or where its "
         "gradients were cleared before an optimizer had stepped. min_skipped of them in a row: "
-        "high where a captured gradient or the loss held NaN or Inf since they began, or where "
-        "there is a gradient scaler; else low, since gradients may be wanted for their own sake "
+        "high where a captured gradient or the loss held NaN or Inf since they began, where the "
+        "loss rose by 10,000 times as they began, or where there is a gradient scaler; else low, "
+        "since gradients may be wanted for their own sake "
         "(an attack, a saliency map). Over with the next step that the optimizer makes. Of a "
         "scaler, the first 50 steps apart: medium where medium_percent of the newest window_steps "
         "were skipped, and a gradient held NaN or Inf or the scale is below 1; over at half of it.",
@@ -222,7 +246,6 @@ const RuleDesc kSkippedStepsDesc{
                   store::MaskOf(format::TableId::kStatistics),
     .wrong_result = true,
     .parameters = kParameters,
-    .by_default = false,
     .example = "if all(p.grad.isfinite().all() for p in model.parameters()): optimizer.step()",
     .standing = {.theme = Theme::kLearning, .order = 1},
 };
