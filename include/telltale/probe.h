@@ -298,8 +298,9 @@ TT_API int tt_detail_pass(void);
 /* As tt_span, of a pass that is wanted. */
 TT_API void tt_detail_span(uint32_t name, uint64_t begin, uint64_t end, tt_span_category category);
 
-/* Time from `begin` (tt_now) to now was ours: adds it to the open step's probe_ns, or, on another
- * thread than the one that steps, to that of the step that closes next. */
+/* Time from `begin` (tt_now) to now was ours: adds it to the open step's probe_ns, and moves it from
+ * the open phase to TT_PHASE_OTHER; or, on another thread than the one that steps, adds it to the
+ * probe_ns of the step that closes next. */
 TT_API void tt_account(uint64_t begin);
 /* Counts something that was wanted and not recorded, by a reason (name id): the ledger has it in
  * `probe.skipped` and, of 64 reasons in a process, in `skipped.<reason>`. 0, and what is beyond

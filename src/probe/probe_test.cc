@@ -802,6 +802,33 @@ TEST_F(ProbeTest, AccountedTimeIsInTheStep) {
   EXPECT_LE(rows.steps[0].probe_ns, rows.steps[0].duration_ns);
 }
 
+TEST_F(ProbeTest, AccountedTimeIsTakenOffThePhaseThatItLayIn) {
+  ASSERT_TRUE(RunChild([] {
+    tt_init(TT_PROCESS_TRAINER, 0);
+    tt_step();
+    tt_fetch_begin();
+    const std::uint64_t begin = tt_now();
+    while (tt_now() - begin < 30'000'000) {
+    }
+    tt_account(begin);
+    tt_fetch_end(4);
+    tt_forward_begin(TT_MODE_TRAIN);
+    tt_forward_end(0);
+    tt_step();
+    tt_finish();
+    return true;
+  }));
+  const format::Rows rows = RowsOf(0);
+  ASSERT_EQ(rows.steps.size(), 1u);
+  const format::StepRow& step = rows.steps[0];
+  EXPECT_GT(step.probe_ns, 0);
+  EXPECT_GE(step.other_ns, step.probe_ns * 9 / 10);
+  EXPECT_LT(step.data_wait_ns, step.other_ns);
+  EXPECT_EQ(step.data_wait_ns + step.forward_ns + step.backward_ns + step.optimizer_ns +
+                step.comm_wait_ns + step.other_ns,
+            step.duration_ns);
+}
+
 TEST_F(ProbeTest, TimeOnAnotherThreadIsInTheStepThatClosesNext) {
   ASSERT_TRUE(RunChild([] {
     tt_init(TT_PROCESS_TRAINER, 0);

@@ -433,7 +433,15 @@ void StepMachine::Account(std::uint64_t begin) {
     elsewhere_.fetch_add(now - begin, std::memory_order_relaxed);
   } else if (current_ != nullptr) {
     const std::uint64_t took = now - begin;
-    current_->probe += took - KeptFromCore(now, took);
+    const std::uint64_t own = took - KeptFromCore(now, took);
+    current_->probe += own;
+    // A phase is what the training does: what is ours lies in `other`.
+    Charge(now);
+    if (depth_ == 0) return;
+    std::uint64_t* const phases = current_->phases;
+    const std::uint64_t taken = std::min(own, phases[stack_[depth_ - 1].phase]);
+    phases[stack_[depth_ - 1].phase] -= taken;
+    phases[TT_PHASE_OTHER] += taken;
   }
 }
 

@@ -8,7 +8,8 @@
 // begun by a fetch, and the forward that follows says whether it is TRAIN or EVAL.
 // Without an optimizer's call a step ends where its gradients are thrown away, or were used by the
 // program itself (GradientsCleared, GradientsUsed): it closes at the next boundary.
-// Exclusive time: a tick belongs to the phase on top of the stack, else to `other`.
+// Exclusive time: a tick belongs to the phase on top of the stack, else to `other`; what we account
+// for as our own always to `other`.
 //
 // Thread safety: one thread drives it (see Claim; others are counted and ignored, Finish,
 // LossArrived and Account apart). Where threads may follow each other so, the caller lets no two
@@ -57,7 +58,8 @@ class StepMachine {
   void ExplicitStep();
   void Finish();
   /// Time since `begin` was ours, on whatever thread: a framework may call us on threads of its own
-  /// while the one that steps waits for them.
+  /// while the one that steps waits for them. Of the thread that steps it is taken off the open
+  /// phase and lies in `other`.
   void Account(std::uint64_t begin);
   /// A capture of ours begins `now`, on this thread: until it is accounted for, what another
   /// process takes of the core counts as no cost of it.

@@ -23,6 +23,7 @@
 
 #include "base/json.h"
 #include "rules/builtin/numbers.h"
+#include "rules/builtin/own_time.h"
 #include "rules/builtin/processes.h"
 #include "rules/registry.h"
 
@@ -324,12 +325,13 @@ class CPUBottleneck final : public Rule {
     Process* process =
         processes_.Find(row, writer, [&](Process* former) { Close(former, reporter); });
     if (process == nullptr || !process->BeginStep(row.step)) return;
-    const auto duration = static_cast<double>(row.duration_ns);
+    const format::StepRow own = WithoutProbe(row);
+    const auto duration = static_cast<double>(std::max<std::int64_t>(1, own.duration_ns));
     const std::int64_t end_ns = row.time_ns + row.duration_ns;
     if (++process->seen > kWarmupSteps) {
       process->steps.push_back(
-          {row.step, row.time_ns, end_ns, static_cast<double>(row.data_wait_ns) / duration,
-           static_cast<double>(row.forward_ns + row.backward_ns + row.optimizer_ns) / duration});
+          {row.step, row.time_ns, end_ns, static_cast<double>(own.data_wait_ns) / duration,
+           static_cast<double>(own.forward_ns + own.backward_ns + own.optimizer_ns) / duration});
     }
     while (!process->queued.empty() && process->queued.front().to_ns <= end_ns) {
       const Interval interval = process->queued.front();

@@ -23,6 +23,7 @@
 #include "base/json.h"
 #include "base/units.h"
 #include "rules/builtin/numbers.h"
+#include "rules/builtin/own_time.h"
 #include "rules/registry.h"
 
 namespace telltale::rules::dataloader {
@@ -206,9 +207,10 @@ class Dataloader final : public Rule {
       node->second_start_ns = row.time_ns;
       node->step_ns = node->wait_ns = 0;
     }
-    node->step_ns += static_cast<double>(row.duration_ns);
+    const format::StepRow own = WithoutProbe(row);
+    node->step_ns += static_cast<double>(own.duration_ns);
     node->wait_ns +=
-        static_cast<double>(std::clamp<std::int64_t>(row.data_wait_ns, 0, row.duration_ns));
+        static_cast<double>(std::clamp<std::int64_t>(own.data_wait_ns, 0, own.duration_ns));
     node->last_step = row.step;
     node->last_ns = end_ns;
   }

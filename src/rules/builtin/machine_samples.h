@@ -23,6 +23,7 @@
 
 #include "format/records.gen.h"
 #include "rules/builtin/numbers.h"
+#include "rules/builtin/own_time.h"
 #include "rules/rule.h"
 #include "rules/series.h"
 #include "store/reader.h"
@@ -71,8 +72,9 @@ struct StepSums {
 
   void Add(const format::StepRow& row) {
     ns += static_cast<double>(row.duration_ns);
-    wait_ns += static_cast<double>(std::clamp<std::int64_t>(row.data_wait_ns, 0, row.duration_ns));
-    comm_ns += static_cast<double>(std::clamp<std::int64_t>(row.comm_wait_ns, 0, row.duration_ns));
+    const format::StepRow own = WithoutProbe(row);
+    wait_ns += static_cast<double>(std::clamp<std::int64_t>(own.data_wait_ns, 0, own.duration_ns));
+    comm_ns += static_cast<double>(std::clamp<std::int64_t>(own.comm_wait_ns, 0, own.duration_ns));
     count += 1;
     samples += static_cast<double>(std::max<std::int64_t>(0, row.batch_size));
     Span(row.step, row.step);

@@ -22,6 +22,7 @@
 #include "analysis/quantiles.h"
 #include "format/records.gen.h"
 #include "rules/builtin/numbers.h"
+#include "rules/builtin/own_time.h"
 #include "rules/rule.h"
 
 namespace telltale::rules {
@@ -302,10 +303,11 @@ class NodeSampler {
     state->longest_ns = std::max(state->longest_ns, row.duration_ns);
     Steps& steps = state->steps;
     steps.ns += static_cast<double>(row.duration_ns);
+    const format::StepRow own = WithoutProbe(row);
     steps.wait_ns +=
-        static_cast<double>(std::clamp<std::int64_t>(row.data_wait_ns, 0, row.duration_ns));
+        static_cast<double>(std::clamp<std::int64_t>(own.data_wait_ns, 0, own.duration_ns));
     steps.comm_ns +=
-        static_cast<double>(std::clamp<std::int64_t>(row.comm_wait_ns, 0, row.duration_ns));
+        static_cast<double>(std::clamp<std::int64_t>(own.comm_wait_ns, 0, own.duration_ns));
     if (steps.first < 0 || row.step < steps.first) steps.first = row.step;
     steps.last = std::max(steps.last, row.step);
     const std::pair process(row.rank, row.pid);

@@ -13,6 +13,7 @@
 
 #include "base/json.h"
 #include "rules/builtin/numbers.h"
+#include "rules/builtin/own_time.h"
 #include "rules/registry.h"
 
 namespace telltale::rules::overall_framework_metrics {
@@ -111,10 +112,11 @@ class OverallFrameworkMetrics final : public Rule {
     }
     Mode& mode = found->second;
     ++mode.steps;
-    mode.ns += static_cast<double>(row.duration_ns);
-    const std::array<std::int64_t, kPhaseCount> ns = {row.data_wait_ns, row.comm_wait_ns,
-                                                      row.forward_ns,   row.backward_ns,
-                                                      row.optimizer_ns, row.other_ns};
+    const format::StepRow own = WithoutProbe(row);
+    mode.ns += static_cast<double>(own.duration_ns);
+    const std::array<std::int64_t, kPhaseCount> ns = {own.data_wait_ns, own.comm_wait_ns,
+                                                      own.forward_ns,   own.backward_ns,
+                                                      own.optimizer_ns, own.other_ns};
     for (std::size_t i = 0; i < kPhaseCount; ++i) mode.phase_ns[i] += static_cast<double>(ns[i]);
     const std::int64_t end_ns = row.time_ns + row.duration_ns;
     const std::array<std::int64_t, 3> who = {row.rank, row.pid, row.attempt};

@@ -18,6 +18,7 @@
 
 #include "base/json.h"
 #include "rules/builtin/numbers.h"
+#include "rules/builtin/own_time.h"
 #include "rules/builtin/processes.h"
 #include "rules/registry.h"
 
@@ -122,7 +123,7 @@ class RecompileStorm final : public Rule {
     if (process == nullptr || row.duration_ns <= 0 || !process->BeginStep(row.step)) return;
     if (process->first_step < 0) process->first_step = row.step;
     if (row.step - process->first_step + 1 >= warmup_) has_data_ = compiles_;
-    process->steps.push_back({row.step, static_cast<double>(row.duration_ns)});
+    process->steps.push_back({row.step, static_cast<double>(WithoutProbe(row).duration_ns)});
     process->steps_ns += process->steps.back().ns;
     while (process->steps.front().step + window_ <= row.step) {
       process->steps_ns -= process->steps.front().ns;

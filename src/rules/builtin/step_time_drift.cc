@@ -17,6 +17,7 @@
 
 #include "base/json.h"
 #include "rules/builtin/numbers.h"
+#include "rules/builtin/own_time.h"
 #include "rules/builtin/processes.h"
 #include "rules/registry.h"
 
@@ -118,10 +119,11 @@ class StepTimeDrift final : public Rule {
     }
     cell.last_step = row.step;
     cell.end_ns = row.time_ns + row.duration_ns;
-    process->steps.push_back({std::max(0.0, ns(row.duration_ns - row.comm_wait_ns)),
+    const format::StepRow own = WithoutProbe(row);
+    process->steps.push_back({std::max(0.0, ns(own.duration_ns - own.comm_wait_ns)),
                               ns(row.batch_size),
-                              {ns(row.data_wait_ns), ns(row.forward_ns), ns(row.backward_ns),
-                               ns(row.optimizer_ns), ns(row.other_ns)}});
+                              {ns(own.data_wait_ns), ns(own.forward_ns), ns(own.backward_ns),
+                               ns(own.optimizer_ns), ns(own.other_ns)}});
     if (process->steps.size() < process->cell_steps) return;
     Complete(process);
     Judge(process, reporter);

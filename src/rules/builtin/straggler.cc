@@ -17,6 +17,7 @@
 
 #include "base/json.h"
 #include "rules/builtin/numbers.h"
+#include "rules/builtin/own_time.h"
 #include "rules/builtin/processes.h"
 #include "rules/registry.h"
 
@@ -126,10 +127,11 @@ class Straggler final : public Rule {
     process->window.last_step = row.step;
     process->window.end_ns = row.time_ns + row.duration_ns;
     const auto ns = [](std::int64_t v) { return static_cast<double>(v); };
-    process->durations.push_back(ns(row.duration_ns));
-    const double phases[kPhaseCount] = {ns(row.data_wait_ns), ns(row.forward_ns),
-                                        ns(row.backward_ns), ns(row.optimizer_ns),
-                                        ns(row.other_ns)};
+    const format::StepRow own = WithoutProbe(row);
+    process->durations.push_back(ns(own.duration_ns));
+    const double phases[kPhaseCount] = {ns(own.data_wait_ns), ns(own.forward_ns),
+                                        ns(own.backward_ns), ns(own.optimizer_ns),
+                                        ns(own.other_ns)};
     for (std::size_t i = 0; i < kPhaseCount; ++i) process->phases[i].push_back(phases[i]);
   }
 
