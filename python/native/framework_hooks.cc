@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "exceptions.h"
+#include "fetches.h"
 #include "hook.h"
 #include "items.h"
 #include "module_spans.h"
@@ -474,13 +475,17 @@ PyObject* Next(PyObject* self, PyObject* const* args, std::size_t nargsf, PyObje
   if (!MayFetch()) return CallOriginal(self, args, nargsf, kwnames);
   g_fetch_seen = true;
   g_newest_fetch = tt_now();
+  bool ready = false;
   if (g_newest_fetch >= g_queue_due && ArgCount(nargsf) > 0) [[unlikely]]
-    SampleQueue(args[0], g_newest_fetch);
+    ready = SampleQueue(args[0], g_newest_fetch);
   FetchBegins();
   tt_fetch_begin();
   StepBorder(Border::kFetch);
   PhaseBorder(TT_PHASE_DATA_WAIT, true);
+  const std::uint64_t begin = ready ? tt_now() : 0;
   PyObject* batch = CallOriginal(self, args, nargsf, kwnames);
+  if (ready && batch != nullptr) [[unlikely]]
+    TookHandOver(tt_now() - begin);
   PhaseBorder(TT_PHASE_DATA_WAIT, false);
   const std::int64_t size = batch != nullptr ? BatchSize(batch) : 0;
   const bool ended = batch == nullptr && PyErr_ExceptionMatches(PyExc_StopIteration) != 0;
@@ -508,11 +513,15 @@ PyObject* Fetch(PyObject* self, PyObject* const* args, std::size_t nargsf, PyObj
     return CallOriginal(self, args, nargsf, kwnames);
   }
   WatchedItems items(args[0], reinterpret_cast<HookObject*>(self)->name);
+  FetchCost cost;
   const std::uint64_t begin = tt_now();
   PyObject* result = CallOriginal(self, args, nargsf, kwnames);
   const std::uint64_t end = tt_now();
   tt_span(g_names.fetch, begin, end, TT_SPAN_DATA);
-  if (result != nullptr) items.Tell(begin, end);
+  if (result != nullptr) {
+    cost.End(begin, end, items, result);
+    items.Tell(begin, end);
+  }
   return result;
 }
 

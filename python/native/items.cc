@@ -17,11 +17,17 @@ constexpr std::uint64_t kFewestItems = 8;
 /// And at most one in this time, unless it is by half longer than the longest so far.
 constexpr std::uint64_t kTellEveryNs = 10'000'000'000;
 
+/// Of a data set about so many items are compared from epoch to epoch, of those that cost at least
+/// this.
+constexpr std::uint64_t kCompared = 16;
+constexpr std::uint64_t kLeastComparedNs = 200'000;
+
 struct ItemsObject {
   PyObject_HEAD PyObject* source;  ///< Owned: what the items are taken of.
   PyObject* longest_key;           ///< Owned, or null: an iterator has none.
   std::uint64_t last, longest, longest_end;
   std::uint64_t count, longest_position;
+  std::uint64_t size;  ///< Of the data set; 0: not known, none of its items is compared.
 };
 
 PyTypeObject* g_type = nullptr;
@@ -37,11 +43,54 @@ Known g_known;
 
 ItemsObject* AsItems(PyObject* self) { return reinterpret_cast<ItemsObject*>(self); }
 
-void Took(ItemsObject* items, PyObject* key) {
+/// Of the data set whose items were taken last: its size is asked once.
+const PyObject* g_sized = nullptr;
+std::uint64_t g_size = 0;
+
+std::uint64_t SizeOf(PyObject* source) {
+  if (source == g_sized) return g_size;
+  g_sized = source;
+  const Py_ssize_t size = PySequence_Check(source) != 0 ? PyObject_Size(source) : 0;
+  g_size = size > 0 ? static_cast<std::uint64_t>(size) : 0;
+  DropError();
+  return g_size;
+}
+
+/// Whether an index is one of those that are compared: the same in each process and epoch.
+bool IsCompared(std::uint64_t index, std::uint64_t size) {
+  const std::uint64_t every = std::max<std::uint64_t>(1, size / kCompared);
+  return (index * 0x9E3779B97F4A7C15u >> 32) % every == 0;
+}
+
+/// Tells on_again of one of the few items that are compared.
+void Compare(ItemsObject* items, PyObject* key, PyObject* item, std::uint64_t took) {
+  ErrorGuard guard;
+  const Ref index(PyNumber_Index(key));
+  const long long number = index ? PyLong_AsLongLong(index.get()) : -1;
+  if (PyErr_Occurred() != nullptr) DropError();
+  if (number < 0 || !IsCompared(static_cast<std::uint64_t>(number), items->size)) return;
+  const OwnTime own;
+  const Ref facts(Py_BuildValue("(LOKK)", number, item,
+                                static_cast<unsigned long long>(Nanoseconds(took)),
+                                static_cast<unsigned long long>(items->size)));
+  if (facts) {
+    CallAdapter(g_adapter.on_again, facts.get(), "on_again");
+  } else {
+    DropError();
+  }
+  own.Account();
+  items->last = tt_now();
+}
+
+void Took(ItemsObject* items, PyObject* key, PyObject* item) {
   const std::uint64_t now = tt_now();
   const std::uint64_t took = now - items->last;
   items->last = now;
   ++items->count;
+  if (key != nullptr && items->size != 0 && took >= Ticks(kLeastComparedNs) &&
+      g_adapter.on_again != nullptr) {
+    Compare(items, key, item, took);
+  }
   if (took <= items->longest) return;
   items->longest = took;
   items->longest_end = now;
@@ -54,7 +103,7 @@ void Took(ItemsObject* items, PyObject* key) {
 
 PyObject* Subscript(PyObject* self, PyObject* key) {
   PyObject* item = PyObject_GetItem(AsItems(self)->source, key);
-  if (item != nullptr) Took(AsItems(self), key);
+  if (item != nullptr) Took(AsItems(self), key, item);
   return item;
 }
 
@@ -65,7 +114,7 @@ PyObject* Next(PyObject* self) {
     return nullptr;
   }
   PyObject* item = PyIter_Next(AsItems(self)->source);
-  if (item != nullptr) Took(AsItems(self), nullptr);
+  if (item != nullptr) Took(AsItems(self), nullptr, item);
   return item;
 }
 
@@ -172,7 +221,10 @@ bool InitItems() {
   return g_type != nullptr;
 }
 
-void ForgetItems() { g_known = {}; }
+void ForgetItems() {
+  g_known = {};
+  g_sized = nullptr;
+}
 
 WatchedItems::WatchedItems(PyObject* fetcher, PyObject* name)
     : fetcher_(fetcher), name_(name), items_(nullptr) {
@@ -181,6 +233,9 @@ WatchedItems::WatchedItems(PyObject* fetcher, PyObject* name)
   // One that is there already is of a fetch that has not ended: nothing is put over it.
   if (source && source.get() != Py_None && Py_TYPE(source.get()) != g_type) {
     items_ = Make(source.get());
+    if (items_ != nullptr && g_adapter.on_again != nullptr) {
+      AsItems(items_)->size = SizeOf(source.get());
+    }
   }
   if (items_ != nullptr && PyObject_SetAttr(fetcher, name, items_) != 0) Py_CLEAR(items_);
   DropError();
@@ -197,6 +252,9 @@ WatchedItems::~WatchedItems() {
   Py_DECREF(items_);
   DropError();
 }
+
+std::uint64_t WatchedItems::count() const { return items_ == nullptr ? 0 : AsItems(items_)->count; }
+std::uint64_t WatchedItems::last() const { return items_ == nullptr ? 0 : AsItems(items_)->last; }
 
 void WatchedItems::Tell(std::uint64_t begin, std::uint64_t end) {
   if (items_ == nullptr) return;

@@ -7,6 +7,8 @@
 // Thread safety: everything here is touched with the GIL held.
 #pragma once
 
+#include <cstdint>
+
 #include "py_api.h"
 
 namespace telltale::native {
@@ -26,6 +28,10 @@ class WatchedItems {
   /// The fetch has ended well: records the span `sample` of its longest item where the fetch was
   /// long, and tells on_item of one that took far longer than items do.
   void Tell(std::uint64_t begin, std::uint64_t end);
+  /// Items that were taken so far; 0 where they are not seen one by one.
+  std::uint64_t count() const;
+  /// When the last of them was there, by tt_now.
+  std::uint64_t last() const;
 
  private:
   PyObject* fetcher_;  ///< Borrowed.

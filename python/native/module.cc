@@ -267,6 +267,8 @@ PyObject* Configure(PyObject*, PyObject*, PyObject* kwargs) {
       {"on_manual", &a.on_manual, nullptr},
       {"on_gradient", &a.on_gradient, nullptr},
       {"on_scale", &a.on_scale, nullptr},
+      {"on_again", &a.on_again, nullptr},
+      {"on_fetch", &a.on_fetch, nullptr},
       {"decorate", &a.decorate, nullptr},
       {"on_border", &a.on_border, nullptr},
       {"tensor_type", nullptr, &a.tensor_type},

@@ -218,6 +218,10 @@ std::uint64_t Ticks(std::uint64_t ns) {
   return static_cast<std::uint64_t>(static_cast<double>(ns) * TicksPerNs());
 }
 
+std::uint64_t Nanoseconds(std::uint64_t ticks) {
+  return static_cast<std::uint64_t>(static_cast<double>(ticks) / TicksPerNs());
+}
+
 void RecordSpan(PyObject* name, std::uint64_t begin, std::uint64_t end, tt_span_category category) {
   if (g_recording == Recording::kOff) return;
   if (g_recording == Recording::kCold) {
@@ -287,12 +291,24 @@ void EndEvaluation() {
   if (apart) tt_span(g_names.evaluation, g_evaluation.begin, g_evaluation.end, TT_SPAN_RUNTIME);
 }
 
-void SampleQueue(PyObject* iterator, std::uint64_t now) {
+bool SampleQueue(PyObject* iterator, std::uint64_t now) {
   g_queue_due = now + Ticks(kQueueEveryNs);
-  if (tt_owns_steps() == 0 && g_machine_owned) return;
+  if (tt_owns_steps() == 0 && g_machine_owned) return false;
+  if (g_adapter.on_queue == nullptr) return false;
   const OwnTime own;
-  CallAdapter(g_adapter.on_queue, iterator, "on_queue");
+  bool ready = false;
+  {
+    ErrorGuard guard;
+    const OutsideCompiler outside;
+    Ref answer(PyObject_CallFunctionObjArgs(g_adapter.on_queue, iterator, nullptr));
+    if (!answer) {
+      DisableByException("on_queue");
+    } else {
+      ready = answer.get() == Py_True;
+    }
+  }
   own.Account();
+  return ready;
 }
 
 void SampleSecond(std::uint64_t now) {

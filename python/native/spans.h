@@ -18,6 +18,7 @@ void RecordSpan(PyObject* name, std::uint64_t begin, std::uint64_t end, tt_span_
 
 /// The channel's clock, for so many nanoseconds. Exact to a thousandth once a second has passed.
 std::uint64_t Ticks(std::uint64_t ns);
+std::uint64_t Nanoseconds(std::uint64_t ticks);
 
 /// The process has registered: what was kept is recorded.
 void SpansAwake();
@@ -43,8 +44,9 @@ extern std::uint64_t g_newest_fetch;
 extern std::uint64_t g_queue_due;
 /// When on_second may be called next.
 extern std::uint64_t g_second_due;
-/// Calls on_queue(iterator) before a fetch; sets g_queue_due.
-[[gnu::cold]] void SampleQueue(PyObject* iterator, std::uint64_t now);
+/// Calls on_queue(iterator) before a fetch; sets g_queue_due. Returns whether the batch is
+/// ready.
+[[gnu::cold]] bool SampleQueue(PyObject* iterator, std::uint64_t now);
 /// Calls on_second() before the forward of a training step.
 [[gnu::cold]] void SampleSecond(std::uint64_t now);
 /// A sampler was set or taken away.

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "capture.h"
+#include "fetches.h"
 #include "hook.h"
 #include "items.h"
 #include "spans.h"
@@ -197,6 +198,7 @@ void AfterForkInChild() {
   thread.timed_count = 0;
   ForgetSpans();
   ForgetItems();
+  ForgetFetches();
   ForgetCopies();
   ForgetBatches();
   ForgetGradients();

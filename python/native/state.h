@@ -47,13 +47,17 @@ struct Adapter {
   PyObject* on_loader = nullptr;     ///< (loader) an iterator was asked for
   PyObject* on_group = nullptr;      ///< () a process group was made
   PyObject* on_border = nullptr;     ///< (step, mode, said) a step begins; windows.h
-  PyObject* on_queue = nullptr;      ///< (iterator) a batch is fetched; ten times a second at most
+  PyObject* on_queue = nullptr;      ///< (iterator) -> whether the batch is ready; one is
+                                     ///< fetched; ten times a second at most
   PyObject* on_second = nullptr;     ///< (None) a step of training begins; once a second at most
   PyObject* on_manual = nullptr;     ///< (root) -> [(weak reference to a module, name)]: parameters
                                      ///< to look at, where no optimizer steps
   PyObject* on_gradient = nullptr;   ///< (gradient, ticket) -> answer_gradient, later
   PyObject* on_scale = nullptr;      ///< (scaler) its scale may have changed
   PyObject* on_item = nullptr;       ///< (facts) an item of a batch took far longer than others
+  PyObject* on_again = nullptr;      ///< (facts) one of the few items that are compared was made
+  PyObject* on_fetch = nullptr;      ///< (begins: bool) a long fetch begins -> 1 where it is
+                                     ///< profiled; such a one has ended -> nanoseconds of ours
   PyObject* decorate = nullptr;      ///< (name, function) -> function inside a span
   PyObject* on_device_loss = nullptr;  ///< (tensor) loss that is not in main memory
   PyObject* on_device_eval = nullptr;  ///< (tensor) the same of an evaluation

@@ -13,6 +13,7 @@ from types import ModuleType
 from ... import _session
 from ..._native import note, probe
 from . import (
+    again,
     comm,
     compiles,
     copies,
@@ -23,6 +24,7 @@ from . import (
     events,
     exceptions,
     gradients,
+    holders,
     kineto,
     loggers,
     loop_mode,
@@ -59,6 +61,8 @@ _PARTS = (
     schedulers,
     data,
     epochs,
+    again,
+    holders,
     comm,
     loggers,
     compiles,

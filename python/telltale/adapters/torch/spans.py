@@ -186,13 +186,15 @@ def _slow_item(facts: tuple[Any, Any, int, int, int, int, int]) -> None:
         note(f"torch: a slow item is not told: {type(error).__name__}: {error}")
 
 
-def _queue(iterator: Any) -> None:
-    """How many batches the workers have made that the training has not taken."""
+def _queue(iterator: Any) -> bool:
+    """Tells how many batches the workers have made that the training has not taken. Returns whether the next one is
+    there for sure: all that were ordered are.
+    """
     try:
         facts = vars(iterator)
         tasks = facts.get("_task_info")
         if type(tasks) is not dict:
-            return  # Without workers there is no queue.
+            return False  # Without workers there is no queue.
         ready = sum(len(task) == 2 for task in tasks.values())
         made = facts["_worker_result_queue"]
         ready += made.qsize()
@@ -200,9 +202,11 @@ def _queue(iterator: Any) -> None:
         if given is not None and given is not made:
             ready += given.qsize()  # Of the thread that pins.
         probe.scalar("dataloader.queue", float(ready))
+        return 0 < facts["_tasks_outstanding"] <= ready
     except Exception as error:
         note(f"torch: the loader's queue is not told: {type(error).__name__}: {error}")
         probe.configure(on_queue=None)
+    return False
 
 
 def install(torch: ModuleType) -> None:

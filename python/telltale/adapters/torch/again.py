@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A few items of a data set, the same few in each worker and epoch: how long each took and what it was, so that work
+which is done again with the same result can be told from random transforms.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from types import ModuleType
+from typing import Any
+
+from ..._native import note, probe
+
+# Of a large array so many bytes, evenly spread, stand for the whole.
+_MOST_BYTES = 65536
+_MOST_PARTS = 64
+# In a process. A process that looks at 16 items has seen each four times by then.
+_MOST_LOOKS = 64
+
+_torch: Any = None
+_looks = 0
+
+
+class _Unknown(Exception):
+    """The item has a part that cannot be compared."""
+
+
+def _array(data: Any, known: int) -> tuple[int, int]:
+    """Checksum and bytes of a numpy array."""
+    known = zlib.crc32(f"{data.dtype}{data.shape}".encode(), known)
+    flat = data.reshape(-1)
+    step = max(1, flat.nbytes // _MOST_BYTES)
+    return zlib.crc32(flat[::step].tobytes(), known), int(data.nbytes)
+
+
+def _digest(item: Any, known: int = 0, depth: int = 3) -> tuple[int, int]:
+    """Checksum of an item, and its bytes."""
+    kind = type(item)
+    if kind is _torch.Tensor:
+        if item.device.type != "cpu" or item.layout is not _torch.strided:
+            raise _Unknown
+        return _array(item.detach().numpy(), known)
+    module = kind.__module__.partition(".")[0]
+    if module == "numpy":
+        if kind.__name__ == "ndarray" and item.dtype.kind in "biufc":
+            return _array(item, known)
+        return zlib.crc32(repr(item).encode(), known), 8
+    if module == "PIL":
+        data = item.tobytes()
+        return zlib.crc32(f"{item.mode}{item.size}".encode(), zlib.crc32(data, known)), len(data)
+    if kind in (bytes, bytearray):
+        return zlib.crc32(item, known), len(item)
+    if kind is str:
+        return zlib.crc32(item.encode(errors="replace"), known), len(item)
+    if kind in (int, float, bool, complex, type(None)):
+        return zlib.crc32(repr(item).encode(), known), 8
+    if depth == 0 or kind not in (tuple, list, dict) or len(item) > _MOST_PARTS:
+        raise _Unknown
+    parts = item
+    if kind is dict:
+        known = zlib.crc32(repr(list(item)).encode(), known)
+        parts = item.values()
+    size = 0
+    for part in parts:
+        known, part_size = _digest(part, known, depth - 1)
+        size += part_size
+    return known, size
+
+
+def _look(facts: tuple[int, Any, int, int]) -> None:
+    """An item of a map-style data set was made: its index, the item, nanoseconds, the data set's length."""
+    global _looks
+    try:
+        index, item, duration, length = facts
+        _looks += 1
+        told: dict[str, Any] = {"index": index, "of": length, "duration_ns": duration}
+        try:
+            told["digest"], told["bytes"] = _digest(item)
+        except Exception:  # A dtype or layout that NumPy has not, a part of no known form.
+            told["digest"] = None
+        probe.event("dataloader.item", 0, "loader", "", json.dumps(told))
+        if _looks >= _MOST_LOOKS:
+            probe.configure(on_again=None)
+    except Exception as error:
+        note(f"torch: items are not compared: {type(error).__name__}: {error}")
+        probe.configure(on_again=None)
+
+
+def install(torch: ModuleType) -> None:
+    global _torch
+    _torch = torch
+    probe.configure(on_again=_look)

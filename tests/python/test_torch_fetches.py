@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What batches cost where they are made: the events dataloader.fetches, .held_by, .item and .handover."""
+
+from __future__ import annotations
+
+import collections
+
+import pytest
+
+COSTS = """
+import hashlib, json, os, time, zlib
+import numpy as np, torch, torch.nn as nn
+torch.set_num_threads(1)
+
+def train(data, epochs=1, **options):
+    net = nn.Linear(8, 2); opt = torch.optim.SGD(net.parameters(), lr=0.01)
+    loader = torch.utils.data.DataLoader(data, **options)
+    for epoch in range(epochs):
+        for x in loader:
+            opt.zero_grad(); net(x.float()[:, :8]).sum().backward(); opt.step()
+
+class Data(torch.utils.data.Dataset):
+    def __init__(self, make, length=32): self.make, self.length = make, length
+    def __len__(self): return self.length
+    def __getitem__(self, i): return self.make(i)
+"""
+
+
+def sums(run, kind="dataloader.fetches"):
+    """The fields of all such events, added up."""
+    total = collections.Counter()
+    for event in run.events(kind):
+        total.update(event["facts"])
+    return total
+
+
+def test_a_fetch_that_sleeps_waits_and_does_not_compute(telltale):
+    run = telltale.python(
+        COSTS + "train(Data(lambda i: time.sleep(0.01) or torch.zeros(8)), batch_size=4)"
+    ).assert_clean()
+    told = sums(run)
+    assert told["fetches"] > 0 and told["items"] == 4 * told["fetches"]
+    assert told["items_ns"] >= 40_000_000 * told["fetches"]
+    assert told["items_ns"] + told["collate_ns"] == pytest.approx(told["wall_ns"], abs=10 * told["fetches"])
+    assert told["cpu_ns"] < told["wall_ns"] / 2
+    assert told["read_calls"] == told["read_bytes"] == 0
+    # Of each batch that was looked at: 4 x 8 numbers of 4 bytes.
+    assert told["batch_bytes"] == 128 * told["looked"] and told["batch_tensors"] == told["looked"]
+
+
+def test_a_fetch_that_computes_has_its_time_on_a_core(telltale):
+    run = telltale.python(
+        COSTS
+        + """
+def make(i):
+    end = time.thread_time() + 0.02
+    while time.thread_time() < end: pass
+    return torch.zeros(8)
+train(Data(make), batch_size=4)
+"""
+    ).assert_clean()
+    told = sums(run)
+    assert told["cpu_ns"] >= 80_000_000 * told["fetches"] > 0
+    assert told["looked_cpu_ns"] <= told["looked_wall_ns"]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_reads_of_files_are_those_of_the_fetch(telltale, workers):
+    # A worker reads pipes besides: its orders, and who asks for its batches.
+    run = telltale.python(
+        COSTS
+        + f"""
+path = os.path.join(os.path.dirname(__file__), "data.bin")
+open(path, "wb").write(os.urandom(8000))
+def make(i):
+    file = os.open(path, os.O_RDONLY); data = os.read(file, 8000); os.close(file)
+    return torch.frombuffer(bytearray(data[:8]), dtype=torch.uint8)
+train(Data(make, 64), batch_size=4, num_workers={workers})
+"""
+    ).assert_clean()
+    told = sums(run)
+    assert told["looked"] > 0
+    assert told["read_calls"] == 4 * told["looked"]
+    assert told["read_bytes"] == 4 * 8000 * told["looked"]
+
+
+def test_the_first_fetch_of_a_process_does_not_count(telltale):
+    run = telltale.python(
+        COSTS
+        + """
+seen = []
+def make(i):
+    if not seen: time.sleep(0.5)
+    seen.append(i)
+    return torch.zeros(8)
+train(Data(make), batch_size=4)
+"""
+    ).assert_clean()
+    told = sums(run)
+    assert told["fetches"] > 0 and told["wall_ns"] < 500_000_000
+
+
+def test_items_are_compared_across_epochs_and_workers(telltale):
+    run = telltale.python(
+        COSTS
+        + """
+def same(i):
+    time.sleep(0.001)
+    return torch.arange(8) + i
+train(Data(same), epochs=3, batch_size=4, num_workers=2)
+"""
+    ).assert_clean()
+    digests = collections.defaultdict(list)
+    for event in run.events("dataloader.item"):
+        digests[event["facts"]["index"]].append(event["facts"]["digest"])
+        assert event["facts"]["of"] == 32 and event["facts"]["bytes"] == 64
+        assert event["facts"]["duration_ns"] >= 1_000_000
+    assert 8 <= len(digests) <= 32
+    assert all(len(values) == 3 and len(set(values)) == 1 for values in digests.values())
+    assert len({values[0] for values in digests.values()}) == len(digests)
+
+
+def test_items_that_are_random_differ(telltale):
+    run = telltale.python(
+        COSTS
+        + """
+def make(i):
+    time.sleep(0.001)
+    return np.random.rand(8), {"label": i, "name": "x"}
+def collate(batch): return torch.tensor(np.stack([x for x, _ in batch]))
+train(Data(make), epochs=2, batch_size=4, collate_fn=collate)
+"""
+    ).assert_clean()
+    digests = collections.defaultdict(list)
+    for event in run.events("dataloader.item"):
+        digests[event["facts"]["index"]].append(event["facts"]["digest"])
+    assert digests and all(len(values) == 2 and values[0] != values[1] for values in digests.values())
+
+
+def test_cheap_items_and_those_without_a_form_are_not_compared(telltale):
+    run = telltale.python(
+        COSTS
+        + """
+train(Data(lambda i: torch.zeros(8)), epochs=2, batch_size=4)
+class Thing: pass
+def make(i):
+    time.sleep(0.001)
+    return Thing()
+train(Data(make), batch_size=4, collate_fn=lambda batch: torch.zeros(4, 8))
+"""
+    ).assert_clean()
+    events = run.events("dataloader.item")
+    assert events and all(event["facts"]["digest"] is None for event in events)
+
+
+@pytest.mark.parametrize(
+    "body, library, function",
+    [
+        ("time.sleep(0.005)", "time.sleep", "sleep"),
+        ("json.loads('[' + '1,' * 20000 + '1]')", "json", "loads"),
+        ("np.linalg.svd(np.ones((64, 64)))", "numpy", "svd"),
+        ("own(3000)", "", None),
+    ],
+)
+def test_the_library_that_holds_a_fetch_is_named(telltale, body, library, function):
+    run = telltale.python(
+        COSTS
+        + f"""
+def own(n):
+    total = 0
+    for i in range(n * 20): total += i * i
+    return total
+def make(i):
+    {body}
+    return torch.zeros(8)
+train(Data(make), batch_size=4, epochs=2)
+"""
+    ).assert_clean()
+    (event, *_) = run.events("dataloader.held_by")
+    facts = event["facts"]
+    assert facts["library"] == library, facts
+    assert facts["share"] > 0.5
+    assert facts["file"] == "train.py" and facts["line"] > 0
+    if function is not None:
+        assert facts["function"].endswith(function)
+
+
+def test_a_profiler_of_the_users_is_left_alone(telltale):
+    run = telltale.python(
+        COSTS
+        + """
+import sys
+calls = []
+def profile(frame, event, arg): calls.append(event)
+def make(i):
+    time.sleep(0.002)
+    assert sys.getprofile() is profile
+    return torch.zeros(8)
+sys.setprofile(profile)
+train(Data(make), batch_size=4)
+sys.setprofile(None)
+assert calls
+"""
+    ).assert_clean()
+    assert not run.events("dataloader.held_by")
+
+
+def test_no_profile_is_left_behind(telltale):
+    run = telltale.python(
+        COSTS
+        + """
+import sys
+def make(i):
+    time.sleep(0.002)
+    if i == 20: raise KeyError("bad item")
+    return torch.zeros(8)
+try: train(Data(make), batch_size=2)
+except KeyError: pass
+else: raise SystemExit("no error")
+assert sys.getprofile() is None
+"""
+    ).assert_clean()
+    assert run.events("dataloader.held_by")
+
+
+def test_handing_over_is_timed_where_batches_are_ready(telltale):
+    run = telltale.python(
+        COSTS
+        + """
+data = Data(lambda i: torch.zeros(8), 400)
+net = nn.Linear(8, 2); opt = torch.optim.SGD(net.parameters(), lr=0.01)
+for x in torch.utils.data.DataLoader(data, batch_size=4, num_workers=1):
+    opt.zero_grad(); net(x).sum().backward(); opt.step()
+    time.sleep(0.03)
+"""
+    ).assert_clean()
+    told = [event["facts"] for event in run.events("dataloader.handover")]
+    assert told and told[0]["batches"] == 8
+    assert 0 < told[0]["low_ns"] <= told[0]["median_ns"] < 1_000_000_000
