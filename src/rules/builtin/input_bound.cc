@@ -16,7 +16,11 @@
 #include <vector>
 
 #include "base/json.h"
+#include "rules/builtin/fetch_facts.h"
+#include "rules/builtin/loader_advice.h"
+#include "rules/builtin/loader_model.h"
 #include "rules/builtin/numbers.h"
+#include "rules/builtin/own_time.h"
 #include "rules/builtin/processes.h"
 #include "rules/registry.h"
 
@@ -26,8 +30,10 @@ namespace {
 constexpr ParameterDesc kParameters[] = {
     {"window_steps", 50, "steps",
      "Steps in the sliding window (more where they are short, so that it spans min_seconds)."},
-    {"min_steps", 20, "steps", "Fewer steps than this say nothing."},
+    {"min_steps", 20, "steps", "Fewer steps than this say nothing, unless they are long."},
     {"min_seconds", 2, "s", "Less time than this says nothing."},
+    {"few_steps", 8, "steps", "So few say enough where they took few_seconds."},
+    {"few_seconds", 10, "s", "Time after which few_steps are enough."},
     {"warmup_steps", 3, "steps", "First steps of each attempt that do not count."},
     {"medium_share", 5, "%", "Share of step time from which the finding is medium."},
     {"high_share", 20, "%", "Share from which it is high."},
@@ -52,9 +58,25 @@ struct LoaderFacts {
   bool known = false;
   int workers = -1;
   std::int64_t batch_size = 0;
+  std::int64_t length = 0;  ///< Items of the data set; 0: not known.
   bool pin_memory = false;
   bool persistent = false;
+  int made = 0;  ///< Loaders like this one: a script may make one for each epoch.
 };
+
+/// A mean over the newest samples.
+struct Recent {
+  double mean = 0;
+  bool known = false;
+  void Take(double value) {
+    if (!std::isfinite(value)) return;
+    mean = known ? mean + 0.1 * (value - mean) : value;
+    known = true;
+  }
+};
+
+/// A script that makes so many loaders of one kind makes one for each epoch.
+constexpr int kMadeAnew = 3;
 
 class InputBound final : public Rule {
  public:
@@ -63,10 +85,22 @@ class InputBound final : public Rule {
             static_cast<std::size_t>(std::max<std::int64_t>(1, p.GetInt("window_steps")))),
         min_steps_(static_cast<std::size_t>(std::max<std::int64_t>(1, p.GetInt("min_steps")))),
         min_ns_(static_cast<std::int64_t>(p.Get("min_seconds") * 1e9)),
+        few_steps_(static_cast<std::size_t>(std::max<std::int64_t>(1, p.GetInt("few_steps")))),
+        few_ns_(static_cast<std::int64_t>(p.Get("few_seconds") * 1e9)),
         warmup_steps_(p.GetInt("warmup_steps")),
         medium_(p.Get("medium_share") / 100),
         high_(p.Get("high_share") / 100),
         close_(p.Get("close_share") / 100) {}
+
+  bool Wants(const Series& series) override {
+    if (series.table == format::TableId::kSpans) {
+      return series.name == "fetch" && series.collection == "data";
+    }
+    if (series.table != format::TableId::kMetrics) return false;
+    return series.name == "cgroup.cpu_limit" || series.name == "proc.cpu" ||
+           (series.name == "cpu.busy" && series.collection == "node") ||
+           (series.name == "cpu.idle" && series.collection.starts_with("cpu:"));
+  }
 
   void OnRecord(const Record& record, Reporter* reporter) override {
     if (const auto* step = record.As<format::StepRow>()) {
@@ -76,11 +110,7 @@ class InputBound final : public Rule {
     } else if (const auto* event = record.As<format::EventRow>()) {
       OnEvent(*event, record.writer, reporter);
     } else if (const auto* metric = record.As<format::MetricRow>()) {
-      if (metric->name == "cpu.idle" && metric->subject.starts_with("cpu:")) {
-        cores_.emplace(metric->subject);
-      } else if (metric->name == "cgroup.cpu_limit" && std::isfinite(metric->value)) {
-        limit_ = metric->value;
-      }
+      OnMetric(*metric, record.writer);
     }
   }
 
@@ -106,8 +136,24 @@ class InputBound final : public Rule {
     std::int64_t steps = 0;
     std::int64_t time_ns = 0;
     std::int64_t wait_ns = 0;
-    std::int64_t start_up_wait_ns = 0;  ///< Of it: in steps during which workers began.
+    std::int64_t start_up_wait_ns = 0;   ///< Of it: in steps during which workers began.
+    std::int64_t start_ups = 0;          ///< Steps during which workers began.
+    Severity worst = Severity::kMedium;  ///< By its share of step time, so far.
   };
+
+  void OnMetric(const format::MetricRow& metric, std::uint32_t writer) {
+    if (metric.name == "cpu.idle") {
+      cores_.emplace(metric.subject);
+    } else if (metric.name == "cgroup.cpu_limit") {
+      if (std::isfinite(metric.value)) limit_ = metric.value;
+    } else if (metric.name == "cpu.busy") {
+      busy_[writer].Take(metric.value / 100);
+    } else if (metric.subject == "proc:tree") {
+      tree_[writer].Take(metric.value / 100);
+    } else if (const auto found = cpu_.find({writer, metric.pid}); found != cpu_.end()) {
+      found->second.Take(metric.value / 100);
+    }
+  }
 
   void OnExit(const format::EventRow& event, std::uint32_t writer, Reporter* reporter) {
     processes_.End(event, writer, [&](Process* process) { End(process, reporter); });
@@ -115,6 +161,9 @@ class InputBound final : public Rule {
     const Pid pid(writer, event.pid);
     loaders_.erase(pid);
     own_fetches_.erase(pid);
+    own_facts_.erase(pid);
+    hand_over_ns_.erase(pid);
+    cpu_.erase(pid);
     worker_pids_.erase(pid);
   }
 
@@ -129,15 +178,33 @@ class InputBound final : public Rule {
       worker_start_ns_ = std::max(worker_start_ns_, event.time_ns);
       return;
     }
-    const bool slow_item = event.kind == "dataloader.slow_item";
-    if (event.kind != "dataloader" && event.kind != "framework" && !slow_item) return;
+    if (event.kind != "framework" && !event.kind.starts_with("dataloader")) return;
     const auto data = ParseJson(event.data);
     if (!data.is_object()) return;
-    if (slow_item) {
+    const Pid pid(writer, event.pid);
+    if (event.kind == "dataloader.slow_item") {
       OnSlowItem(data);
       return;
     }
+    if (event.kind == "dataloader.item") {
+      repeated_[writer].Take(data);
+      return;
+    }
+    if (event.kind == "dataloader.handover") {
+      hand_over_ns_[pid] = NumberIn(data, "median_ns");
+      return;
+    }
+    if (event.kind == "dataloader.fetches" || event.kind == "dataloader.held_by") {
+      FetchFacts& facts = worker_pids_.contains(pid) ? worker_facts_[writer] : own_facts_[pid];
+      if (event.kind == "dataloader.fetches") {
+        facts.costs.Take(data);
+      } else {
+        facts.holders.Take(data);
+      }
+      return;
+    }
     if (event.kind == "framework") {
+      cpu_[pid];
       if (const auto cpus = data.find("cpus"); cpus != data.end() && cpus->is_number_integer()) {
         cpus_ = std::clamp(cpus->get<int>(), 0, 65536);
       }
@@ -147,8 +214,10 @@ class InputBound final : public Rule {
       }
       return;
     }
+    if (event.kind != "dataloader") return;
     LoaderFacts facts;
     facts.known = true;
+    facts.made = 1;
     const auto number = [&](const char* key, std::int64_t otherwise) {
       const auto found = data.find(key);
       return found != data.end() && found->is_number() ? found->get<std::int64_t>() : otherwise;
@@ -159,11 +228,13 @@ class InputBound final : public Rule {
     };
     facts.workers = static_cast<int>(std::clamp<std::int64_t>(number("workers", -1), -1, 4096));
     facts.batch_size = number("batch_size", 0);
+    facts.length = std::max<std::int64_t>(0, number("length", 0));
     facts.pin_memory = flag("pin_memory");
     facts.persistent = flag("persistent_workers");
     auto& loaders = loaders_[{writer, event.pid}];
     for (LoaderFacts& known : loaders) {
       if (known.batch_size == facts.batch_size && known.workers == facts.workers) {
+        facts.made = known.made + (known.length == facts.length ? 1 : 0);
         known = facts;
         return;
       }
@@ -179,6 +250,7 @@ class InputBound final : public Rule {
     };
     ++slow_items_;
     const double ns = number("duration_ns");
+    slow_items_ns_ += std::max(0.0, ns - number("mean_ns"));
     if (!(ns > slow_item_.ns)) return;
     slow_item_ = {ns, number("mean_ns"), {}};
     if (const auto file = data.find("file"); file != data.end() && file->is_string()) {
@@ -200,8 +272,9 @@ class InputBound final : public Rule {
     if (fetches.size() > kFetchesKept) fetches.pop_front();
   }
 
-  void OnStep(const format::StepRow& step, std::uint32_t writer, Reporter* reporter) {
-    if (step.mode != "TRAIN") return;
+  void OnStep(const format::StepRow& row, std::uint32_t writer, Reporter* reporter) {
+    if (row.mode != "TRAIN") return;
+    const format::StepRow step = WithoutProbe(row);
     if (step.duration_ns <= 0 || step.data_wait_ns < 0 || step.data_wait_ns > step.duration_ns) {
       return;  // Not a step that can be measured.
     }
@@ -217,15 +290,20 @@ class InputBound final : public Rule {
     if (++state.seen <= warmup_steps_) return;
 
     const bool workers_started =
-        worker_start_ns_ >= step.time_ns && worker_start_ns_ <= step.time_ns + step.duration_ns;
+        worker_start_ns_ >= row.time_ns && worker_start_ns_ <= row.time_ns + row.duration_ns;
     Push(&state, {step.step, step.time_ns, step.duration_ns, step.data_wait_ns, workers_started});
     if (state.open) {
       ++state.steps;
       state.time_ns += step.duration_ns;
       state.wait_ns += step.data_wait_ns;
-      if (workers_started) state.start_up_wait_ns += step.data_wait_ns;
+      if (workers_started) {
+        state.start_up_wait_ns += step.data_wait_ns;
+        ++state.start_ups;
+      }
     }
-    if (state.window.size() < min_steps_ || state.window_ns < min_ns_) return;
+    const bool enough = state.window.size() >= min_steps_ && state.window_ns >= min_ns_;
+    const bool few_long = state.window.size() >= few_steps_ && state.window_ns >= few_ns_;
+    if (!enough && !few_long) return;
     has_data_ = true;
     const double share =
         static_cast<double>(state.window_wait_ns) / static_cast<double>(state.window_ns);
@@ -240,14 +318,12 @@ class InputBound final : public Rule {
       return;
     }
     // Severity is the highest that the incident had: it does not flicker around a threshold.
-    const Severity severity =
-        std::max(state.incident.severity, share >= high_ ? Severity::kHigh : Severity::kMedium);
-    const std::int64_t end_ns = step.time_ns + step.duration_ns;
-    if (severity == state.incident.severity && end_ns < state.described_ns + kDescribeIntervalNs) {
-      return;
-    }
+    const Severity worst =
+        std::max(state.worst, share >= high_ ? Severity::kHigh : Severity::kMedium);
+    const std::int64_t end_ns = row.time_ns + row.duration_ns;
+    if (worst == state.worst && end_ns < state.described_ns + kDescribeIntervalNs) return;
     state.described_ns = end_ns;
-    state.incident.severity = severity;
+    state.worst = worst;
     Describe(&state);
     reporter->Report(state.incident);
   }
@@ -279,15 +355,18 @@ class InputBound final : public Rule {
       }
     }
     processes_.Open(state, state->window[begin].step, state->window[begin].start_ns);
-    state->incident.severity = Severity::kMedium;
+    state->worst = Severity::kMedium;
     state->described_ns = 0;
     state->steps = state->time_ns = state->wait_ns = state->start_up_wait_ns = 0;
+    state->start_ups = 0;
     for (std::size_t i = begin; i < state->window.size(); ++i) {
       const Sample& s = state->window[i];
       ++state->steps;
       state->time_ns += s.duration_ns;
       state->wait_ns += s.wait_ns;
-      if (s.workers_started) state->start_up_wait_ns += s.wait_ns;
+      if (!s.workers_started) continue;
+      state->start_up_wait_ns += s.wait_ns;
+      ++state->start_ups;
     }
   }
 
@@ -335,51 +414,13 @@ class InputBound final : public Rule {
     incident.message = fmt::format("Data loading takes {:.0f} % of step time", share * 100);
 
     const LoaderFacts loader = Loader(*state);
-    const bool in_process = loader.workers == 0 || (loader.workers < 0 && !workers_seen_);
-    const double fetch_ns = FetchNs(*state, in_process);
-    int cores = cpus_ > 0 ? cpus_ : static_cast<int>(cores_.size());
-    if (limit_ > 0 && (cores == 0 || limit_ < cores)) cores = std::max(1, static_cast<int>(limit_));
-
-    bool found = true;
-    if (in_process && (loader.known || fetch_ns > 0)) {
-      incident.cause = fmt::format(
-          "The loader runs in the training process (num_workers=0): every batch is made while the "
-          "model waits{}.",
-          fetch_ns > 0 ? fmt::format(", {} ms a batch", Millis(fetch_ns)) : "");
-      incident.advice = AdviseWorkers(0, fetch_ns, compute_ns, step_ns, cores, loader);
-    } else if (loader.workers > 0 && !loader.persistent &&
-               state->start_up_wait_ns * 2 > state->wait_ns) {
-      incident.cause = fmt::format(
-          "The loader starts its {} workers anew for each epoch, and the first batches wait for "
-          "them.",
-          loader.workers);
-      incident.advice = "Set persistent_workers=True in the DataLoader.";
-    } else if (loader.workers > 0 && fetch_ns > 0 && fetch_ns / loader.workers > compute_ns) {
-      incident.cause = fmt::format(
-          "{} {} make {} batches/s ({} ms a batch each), the model could take {}.", loader.workers,
-          loader.workers == 1 ? "worker" : "workers", Plain(loader.workers * 1e9 / fetch_ns),
-          Millis(fetch_ns), Plain(1e9 / std::max(1.0, compute_ns)));
-      incident.advice = AdviseWorkers(loader.workers, fetch_ns, compute_ns, step_ns, cores, loader);
-    } else if (loader.workers > 0 && slow_item_.ns > wait_ns) {
-      // In order: what a worker holds up waits in the others' queue.
-      incident.cause = fmt::format(
-          "The {} workers are fast enough on average, but single items hold all batches up: {} "
-          "took "
-          "{} ms, where others take {}.",
-          loader.workers, slow_item_.what, Millis(slow_item_.ns), Millis(slow_item_.mean_ns));
-      incident.advice =
-          "Look at these items (events dataloader.slow_item): shorten or convert them once, or set "
-          "a higher prefetch_factor, so that the other workers' batches bridge them.";
-    } else {
-      found = false;
-      incident.cause = "cause not found";
-      incident.advice =
-          loader.workers > 0
-              ? "Look at the fetch spans: the workers are fast enough on average, so single "
-                "batches "
-                "or the hand-over are slow."
-              : "Look at what the loop does between two steps: no DataLoader was seen.";
-    }
+    const LoaderCase of = CaseOf(*state, loader, step_ns, compute_ns);
+    LoaderAdvice advice = AdviseLoader(of);
+    incident.cause = std::move(advice.cause);
+    incident.advice = std::move(advice.advice);
+    incident.severity = advice.gains ? state->worst : Severity::kInfo;
+    const double fetch_ns = of.fetch_ns;
+    const bool found = advice.found;
 
     // Half for having seen it, a quarter each for a full window and for a known cause.
     incident.confidence =
@@ -401,7 +442,7 @@ class InputBound final : public Rule {
     evidence["compute_ms"] = rounded(compute_ns / 1e6);
     if (fetch_ns > 0) {
       evidence["fetch_ms"] = rounded(fetch_ns / 1e6);
-      evidence["fetch_in"] = in_process ? "training process" : "worker";
+      evidence["fetch_in"] = of.in_process ? "training process" : "worker";
       evidence["batches_per_s_one_worker"] = rounded(1e9 / fetch_ns);
       evidence["batches_per_s_model"] = rounded(1e9 / std::max(1.0, compute_ns));
     }
@@ -411,7 +452,27 @@ class InputBound final : public Rule {
       evidence["pin_memory"] = loader.pin_memory;
       evidence["persistent_workers"] = loader.persistent;
     }
-    if (cores > 0) evidence["cores"] = cores;
+    if (of.cores > 0) evidence["cores"] = of.cores;
+    if (of.load.others_cores > 0) evidence["others_cores"] = rounded(of.load.others_cores);
+    if (of.facts != nullptr && of.facts->costs.known()) {
+      const FetchCosts& costs = of.facts->costs;
+      evidence["fetch_computes"] = rounded(costs.computes());
+      evidence["fetch_waits"] = rounded(costs.waits());
+      evidence["fetch_waits_for_a_core"] = rounded(costs.delayed());
+      evidence["fetch_collates"] = rounded(costs.collates());
+      if (costs.storage_bytes() > 0) evidence["storage_bytes"] = Rounded(costs.storage_bytes());
+      evidence["batch_bytes"] = Rounded(costs.batch_bytes());
+      if (const auto top = of.facts->holders.Top(); top.share > 0) {
+        evidence["held_by"] = top.library.empty() ? "own code" : top.library;
+        evidence["held_share"] = rounded(top.share);
+      }
+    }
+    if (of.load.hand_over_ns > 0) evidence["hand_over_ms"] = rounded(of.load.hand_over_ns / 1e6);
+    if (of.repeated != nullptr && of.repeated->again() > 0) {
+      evidence["items_again"] = of.repeated->again();
+      evidence["items_same"] = of.repeated->same();
+    }
+    for (auto& [key, value] : advice.evidence.items()) evidence[key] = value;
     if (slow_items_ > 0) {
       evidence["slow_items"] = slow_items_;
       evidence["slowest_item"] = slow_item_.what;
@@ -420,34 +481,100 @@ class InputBound final : public Rule {
     incident.evidence = JsonText(evidence);
   }
 
-  /// The estimate: compute and loading overlap, so a step takes the longer of the two; without a
-  /// device both need the same cores, so it cannot take less than their sum over the cores.
-  std::string AdviseWorkers(int workers, double fetch_ns, double compute_ns, double step_ns,
-                            int cores, const LoaderFacts& loader) const {
-    std::string transform = " Vectorise the transform, or apply it once when the data set is made.";
-    if (cuda_ && loader.known && !loader.pin_memory)
-      transform = " Set pin_memory=True." + transform;
-    if (fetch_ns <= 0) return fmt::format("Set num_workers={} in the DataLoader.", 2) + transform;
-    const int limit = cores > 0 ? std::max(1, cuda_ ? cores - 1 : cores) : 16;
-    const int needed =
-        static_cast<int>(std::min(256.0, std::ceil(fetch_ns / std::max(1.0, compute_ns))));
-    const int suggested = std::clamp(needed, 1, limit);
-    double expected_ns = std::max(compute_ns, fetch_ns / suggested);
-    if (!cuda_ && cores > 0) expected_ns = std::max(expected_ns, (fetch_ns + compute_ns) / cores);
-    if (suggested <= workers || expected_ns >= step_ns) {
-      return fmt::format("Make a batch cheaper: {} ms each is too slow for {} {}.{}",
-                         Millis(fetch_ns), cores > 0 ? cores : workers,
-                         cores > 0 ? (cores == 1 ? "core" : "cores") : "workers", transform);
+  LoaderCase CaseOf(const Process& state, const LoaderFacts& loader, double step_ns,
+                    double compute_ns) const {
+    const Pid pid(state.writer, state.pid);
+    LoaderCase of;
+    of.loader_known = loader.known;
+    of.in_process = loader.workers == 0 || (loader.workers < 0 && !workers_seen_);
+    of.workers = std::max(0, loader.workers);
+    of.device = cuda_;
+    of.pin_memory = loader.pin_memory;
+    of.persistent = loader.persistent;
+    of.made_anew = loader.made >= kMadeAnew;
+    of.length = loader.length;
+    of.fetch_ns = FetchNs(state, of.in_process);
+    if (of.in_process) {
+      if (const auto own = own_facts_.find(pid); own != own_facts_.end()) of.facts = &own->second;
+    } else if (const auto all = worker_facts_.find(state.writer); all != worker_facts_.end()) {
+      of.facts = &all->second;
     }
-    return fmt::format(
-        "Set num_workers={} in the DataLoader: a step then takes about {} ms instead "
-        "of {}.{}",
-        suggested, Millis(expected_ns), Millis(step_ns), transform);
+    if (const auto found = repeated_.find(state.writer); found != repeated_.end()) {
+      of.repeated = &found->second;
+    }
+    of.steps = static_cast<double>(state.steps);
+    of.wait_ns = static_cast<double>(state.wait_ns);
+    of.start_up_wait_ns = static_cast<double>(state.start_up_wait_ns);
+    of.start_ups = static_cast<double>(state.start_ups);
+    of.slow_items = static_cast<double>(slow_items_);
+    of.slow_items_ns = slow_items_ns_;
+    of.slow_item = slow_item_.what;
+    of.slow_item_ns = slow_item_.ns;
+    of.slow_item_mean_ns = slow_item_.mean_ns;
+    of.cores = cpus_ > 0 ? cpus_ : static_cast<int>(cores_.size());
+    if (limit_ > 0 && (of.cores == 0 || limit_ < of.cores)) {
+      of.cores = std::max(1, static_cast<int>(limit_));
+    }
+    of.load = LoadOf(state, of, step_ns, compute_ns);
+    return of;
+  }
+
+  LoaderLoad LoadOf(const Process& state, const LoaderCase& of, double step_ns,
+                    double compute_ns) const {
+    LoaderLoad load;
+    load.step_ns = step_ns;
+    load.compute_ns = compute_ns;
+    const double computes = of.facts == nullptr ? 1 : of.facts->costs.computes();
+    const double delayed = of.facts == nullptr ? 0 : of.facts->costs.delayed();
+    load.fetch_cpu_ns = of.fetch_ns * computes;
+    load.fetch_delay_ns = of.fetch_ns * delayed;
+    load.fetch_wait_ns = std::max(0.0, of.fetch_ns - load.fetch_cpu_ns - load.fetch_delay_ns);
+    load.storage = of.facts != nullptr && of.facts->costs.storage_bytes() > 0;
+    load.batch_bytes = of.facts == nullptr ? 0 : of.facts->costs.batch_bytes();
+    if (const auto found = hand_over_ns_.find({state.writer, state.pid});
+        !of.in_process && found != hand_over_ns_.end()) {
+      load.hand_over_ns = found->second;
+    }
+    load.noise_ns = StandardError(state.window);
+    load.cores = of.cores;
+    // With a GPU the training's own thread waits for it and keeps a core busy all the same.
+    if (const auto cpu = cpu_.find({state.writer, state.pid});
+        cpu != cpu_.end() && cpu->second.known && compute_ns > 0) {
+      const double own_ns = cpu->second.mean * step_ns - (of.in_process ? load.fetch_cpu_ns : 0);
+      load.compute_cores = std::clamp(own_ns / compute_ns, 0.2, std::max(1.0, load.cores));
+    }
+    const auto busy = busy_.find(state.writer);
+    const auto tree = tree_.find(state.writer);
+    if (busy != busy_.end() && tree != tree_.end() && busy->second.known && tree->second.known) {
+      // Of cores that the training may not use nothing is lost to others.
+      const auto all = static_cast<double>(cores_.size());
+      const double beyond = std::max(0.0, all - load.cores);
+      load.others_cores =
+          std::clamp(busy->second.mean * all - tree->second.mean - beyond, 0.0, load.cores);
+    }
+    return load;
+  }
+
+  /// Of the mean of the newest steps.
+  static double StandardError(const std::deque<Sample>& window) {
+    if (window.size() < 3) return 0;
+    double sum = 0;
+    double squares = 0;
+    for (const Sample& sample : window) {
+      const auto ns = static_cast<double>(sample.duration_ns);
+      sum += ns;
+      squares += ns * ns;
+    }
+    const auto count = static_cast<double>(window.size());
+    const double mean = sum / count;
+    return std::sqrt(std::max(0.0, squares / count - mean * mean) / (count - 1));
   }
 
   const std::size_t window_steps_;
   const std::size_t min_steps_;
   const std::int64_t min_ns_;
+  const std::size_t few_steps_;
+  const std::int64_t few_ns_;
   const std::int64_t warmup_steps_;
   const double medium_;
   const double high_;
@@ -467,6 +594,13 @@ class InputBound final : public Rule {
   };
   SlowItem slow_item_;
   std::int64_t slow_items_ = 0;
+  double slow_items_ns_ = 0;             ///< Of all of them, beyond what the others take.
+  std::map<Pid, FetchFacts> own_facts_;  ///< Of training processes.
+  std::map<std::uint32_t, FetchFacts> worker_facts_;  ///< Of the workers of a node.
+  std::map<std::uint32_t, RepeatedItems> repeated_;   ///< Of a node.
+  std::map<Pid, double> hand_over_ns_;                ///< Of training processes.
+  std::map<Pid, Recent> cpu_;                         ///< Cores that training processes keep busy.
+  std::map<std::uint32_t, Recent> busy_, tree_;       ///< Of a node: share of all cores; cores.
   bool workers_seen_ = false;
   std::int64_t worker_start_ns_ = 0;
   std::set<std::string, std::less<>> cores_;

@@ -1,0 +1,349 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rules/builtin/loader_advice.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "rules/builtin/loader_cures.h"
+#include "rules/builtin/machine_samples.h"
+#include "rules/builtin/numbers.h"
+
+namespace telltale::rules {
+namespace {
+
+/// What an in-memory data set costs in Python, whatever is done about it.
+constexpr double kItemFloorNs = 50'000;
+constexpr double kBatchFloorNs = 300'000;
+/// An item whose result is kept: it is looked up and copied.
+constexpr double kKeptItemNs = 25'000;
+constexpr double kKeptNsPerByte = 0.5;
+/// To take a batch from a worker costs at most this, and a nanosecond a byte.
+constexpr double kMostHandOverNs = 10e6;
+/// Bytes of a fetch from storage from which it waits for that.
+constexpr double kStorageBytes = 65'536;
+
+double Items(const LoaderCase& of) { return of.facts == nullptr ? 0 : of.facts->costs.items(); }
+
+/// What most of a fetch is.
+struct Doing {
+  bool waits = false;
+  bool storage = false;
+  bool collates = false;
+  FetchHolders::Holder holder;
+  const LoaderCure* cure = nullptr;
+  double share = 0;
+};
+
+std::optional<Doing> DoingOf(const LoaderCase& of) {
+  if (of.facts == nullptr || !of.facts->costs.known()) return std::nullopt;
+  const FetchCosts& costs = of.facts->costs;
+  Doing doing;
+  doing.holder = of.facts->holders.known() ? of.facts->holders.Top() : FetchHolders::Holder();
+  doing.waits = costs.waits() > costs.computes();
+  const LoaderCure& named = CureOf(doing.holder.library, doing.waits);
+  const bool waiting = doing.holder.share > 0 && named.waits && !named.library.empty();
+  doing.storage = doing.waits && !waiting && costs.storage_bytes() >= kStorageBytes;
+  doing.collates = !doing.waits && costs.collates() >= 0.5;
+  doing.cure = &named;
+  if (doing.waits) {
+    doing.share = costs.waits();
+  } else {
+    doing.share = doing.collates           ? costs.collates()
+                  : doing.holder.share > 0 ? doing.holder.share
+                                           : costs.computes();
+  }
+  return doing;
+}
+
+/// "In 97 % of that NumPy computes (qr, repeat.py:11)."
+std::string WhyText(const LoaderCase& of) {
+  const std::optional<Doing> doing = DoingOf(of);
+  if (!doing) return {};
+  const FetchCosts& costs = of.facts->costs;
+  std::string what;
+  std::string where;
+  if (doing->storage) {
+    what = fmt::format("it waits for storage ({} a batch) and does not compute",
+                       Bytes(costs.storage_bytes()));
+  } else if (doing->collates) {
+    what = "the items are put together to a batch (collate_fn)";
+  } else {
+    what = doing->cure->does;
+    if (doing->waits && doing->cure->library.size() > 0) what += " and does not compute";
+  }
+  if (!doing->collates && doing->holder.share > 0) {
+    where = doing->holder.function;
+    if (!doing->holder.place.empty()) {
+      where = where.empty() ? doing->holder.place : where + ", " + doing->holder.place;
+    }
+    if (!where.empty()) where = " (" + where + ")";
+  }
+  std::string text = fmt::format(" In {:.0f} % of that {}{}.", 100 * doing->share, what, where);
+  if (costs.delayed() >= 0.2) {
+    text += fmt::format(" In {:.0f} % it waits for a core.", 100 * costs.delayed());
+  }
+  return text;
+}
+
+std::string_view CureText(const LoaderCase& of) {
+  const std::optional<Doing> doing = DoingOf(of);
+  if (!doing) return "Vectorise the transform, or apply it once when the data set is made.";
+  if (doing->storage) {
+    return "Read larger pieces in order, keep the data on a local disk or in memory, and read "
+           "ahead in more workers.";
+  }
+  if (doing->collates) {
+    return "Let the data set give whole batches (a sampler of lists of indices, batch_size=None), "
+           "of few large tensors.";
+  }
+  return doing->cure->cure;
+}
+
+std::string Expected(const LoaderCase& of, const LoaderForecast& forecast) {
+  return fmt::format("a step then takes about {} ms (± {}) instead of {}", Millis(forecast.step_ns),
+                     Millis(forecast.error_ns), Millis(of.load.step_ns));
+}
+
+/// "num_workers=4, persistent_workers=True".
+std::string Settings(const LoaderCase& of, int workers) {
+  std::string text = fmt::format("num_workers={}", workers);
+  if (workers > 0 && !of.persistent) text += ", persistent_workers=True";
+  if (of.device && of.loader_known && !of.pin_memory) text += ", pin_memory=True";
+  return text;
+}
+
+/// What would be gained by not doing the same work again.
+std::optional<LoaderForecast> KeptResults(const LoaderCase& of) {
+  if (of.repeated == nullptr || !of.repeated->SameWork() || Items(of) <= 0) return std::nullopt;
+  LoaderLoad load = of.load;
+  const double kept_ns =
+      load.slowness() * Items(of) * (kKeptItemNs + kKeptNsPerByte * of.repeated->bytes()) +
+      of.fetch_ns * of.facts->costs.collates();
+  if (kept_ns >= load.fetch_ns()) return std::nullopt;
+  load.fetch_cpu_ns = kept_ns;
+  load.fetch_wait_ns = load.fetch_delay_ns = 0;
+  LoaderForecast forecast = ForecastLoader(load, of.in_process ? 0 : of.workers);
+  forecast.error_ns = std::hypot(forecast.error_ns, 0.5 * kept_ns);
+  if (!Gains(of.load, forecast)) return std::nullopt;
+  return forecast;
+}
+
+std::string KeptText(const LoaderCase& of, const LoaderForecast& forecast) {
+  const double bytes = of.repeated->bytes() * static_cast<double>(of.length);
+  return fmt::format(
+      "An item costs the same again each epoch, with the same result ({} items were compared): do "
+      "the work once, ahead of the training, or cache the results{}: {}.",
+      of.repeated->again(), bytes > 0 ? fmt::format(" ({} in all)", Bytes(bytes)) : std::string(),
+      Expected(of, forecast));
+}
+
+/// Whether a batch costs more than Python's own price of one, by so much that the step feels it.
+bool MayBeCheaper(const LoaderCase& of) {
+  const double items = Items(of);
+  if (items <= 0) return true;
+  double spared_ns = of.load.fetch_ns() - items * kItemFloorNs - kBatchFloorNs -
+                     kKeptNsPerByte * of.load.batch_bytes;
+  if (!of.in_process) spared_ns /= std::max(1, of.workers);
+  spared_ns = std::min(spared_ns, of.load.step_ns - of.load.compute_ns);
+  return spared_ns > 0.05 * of.load.step_ns + of.load.noise_ns;
+}
+
+/// Workers, what is kept, a cheaper batch: whatever of these gains something.
+void AdviseBatches(const LoaderCase& of, int least_workers, LoaderAdvice* out) {
+  const LoaderForecast more = BestForecast(of.load, least_workers);
+  const std::optional<LoaderForecast> kept = KeptResults(of);
+  const std::optional<Doing> doing = DoingOf(of);
+  // What waits for a lock waits for it in every worker.
+  const bool locked = doing && doing->waits && doing->holder.library == "threading";
+  const bool by_workers = Gains(of.load, more) && !Crowded(of.load) && !locked;
+  const bool waits = doing && doing->waits;
+  std::string workers;
+  if (by_workers) {
+    workers =
+        of.made_anew
+            ? fmt::format("Make the DataLoader once, before the loop over epochs, with {}: {}.",
+                          Settings(of, more.workers), Expected(of, more))
+            : fmt::format("Set {} in the DataLoader: {}.", Settings(of, more.workers),
+                          Expected(of, more));
+    if (waits && of.cores > 0 && more.workers > of.cores) {
+      workers += " Those that wait need no core, so there may be more workers than cores.";
+    }
+    out->evidence["forecast_workers"] = more.workers;
+    out->evidence["forecast_step_ms"] = Rounded(more.step_ns / 1e6);
+    out->evidence["forecast_error_ms"] = Rounded(more.error_ns / 1e6);
+  }
+  std::string keep;
+  if (kept) {
+    keep = KeptText(of, *kept);
+    out->evidence["kept_step_ms"] = Rounded(kept->step_ns / 1e6);
+    out->evidence["kept_error_ms"] = Rounded(kept->error_ns / 1e6);
+  }
+  if (waits) {
+    out->advice = by_workers ? workers : keep;
+    if (by_workers && kept) out->advice += " " + keep;
+  } else {
+    out->advice = kept ? keep : workers;
+    if (by_workers && kept) out->advice += " Or: " + workers;
+  }
+  if (MayBeCheaper(of)) {
+    if (out->advice.empty()) {
+      out->advice = fmt::format("Make a batch cheaper, {} ms is too long", Millis(of.fetch_ns));
+      if (of.cores > 0 && !waits) {
+        out->advice += fmt::format(
+            ": more workers gain nothing that is sure on {} {}{}", of.cores,
+            of.cores == 1 ? "core" : "cores",
+            of.load.others_cores >= 0.3
+                ? fmt::format(", {} of them busy with other programs", Plain(of.load.others_cores))
+                : std::string());
+      }
+      out->advice += ".";
+    }
+    out->advice += " ";
+    out->advice += CureText(of);
+    if (!kept && of.repeated != nullptr && of.repeated->OtherResults()) {
+      out->advice +=
+          " Its results differ from epoch to epoch: only what comes before the random part can be "
+          "done once.";
+    }
+    return;
+  }
+  if (!out->advice.empty()) return;
+  out->gains = false;
+  out->advice = fmt::format(
+      "No change of the loader would gain more than it may cost: with {} {} {}. Larger batches, or "
+      "a data set that gives whole batches, have fewer of these waits.",
+      more.workers, more.workers == 1 ? "worker" : "workers", Expected(of, more));
+}
+
+void AdviseInProcess(const LoaderCase& of, LoaderAdvice* out) {
+  out->cause = fmt::format(
+      "The loader runs in the training process (num_workers=0): every batch is made while the "
+      "model waits{}.{}",
+      of.fetch_ns > 0 ? fmt::format(", {} ms a batch", Millis(of.fetch_ns)) : std::string(),
+      WhyText(of));
+  if (of.fetch_ns <= 0) {
+    out->advice = "Make batches beside the model (num_workers of the DataLoader), or cheaper.";
+    return;
+  }
+  out->explained_ns = std::min(of.wait_ns, of.fetch_ns * of.steps);
+  AdviseBatches(of, 1, out);
+}
+
+void AdviseStartUps(const LoaderCase& of, LoaderAdvice* out) {
+  out->cause = fmt::format(
+      "The loader starts its {} {} anew for each epoch, and the first batches wait for them ({} ms "
+      "each time).",
+      of.workers, of.workers == 1 ? "worker" : "workers",
+      Millis(of.start_up_wait_ns / std::max(1.0, of.start_ups)));
+  // The first batch of an epoch is still waited for.
+  const double left_ns = of.start_ups * (of.fetch_ns + HandOverNs(of.load));
+  const double spared_ns = std::max(0.0, of.start_up_wait_ns - left_ns) / std::max(1.0, of.steps);
+  LoaderForecast forecast;
+  forecast.workers = of.workers;
+  forecast.step_ns = of.load.step_ns - spared_ns;
+  forecast.error_ns = 0.2 * spared_ns + of.load.noise_ns / 2;
+  out->explained_ns = of.start_up_wait_ns;
+  const std::string how = of.made_anew
+                              ? "Make the DataLoader once, before the loop over epochs, with "
+                                "persistent_workers=True"
+                              : "Set persistent_workers=True in the DataLoader";
+  out->gains = Gains(of.load, forecast);
+  out->advice = out->gains ? fmt::format("{}: {}.", how, Expected(of, forecast)) : how + ".";
+  if (!out->gains) return;
+  out->evidence["forecast_workers"] = of.workers;
+  out->evidence["forecast_persistent"] = true;
+  out->evidence["forecast_step_ms"] = Rounded(forecast.step_ns / 1e6);
+  out->evidence["forecast_error_ms"] = Rounded(forecast.error_ns / 1e6);
+}
+
+void AdviseSlowWorkers(const LoaderCase& of, LoaderAdvice* out) {
+  const double compute_ns = std::max(1.0, of.load.compute_ns);
+  out->cause =
+      fmt::format("{} {} {} {} batches/s ({} ms a batch{}), the model could take {}.{}", of.workers,
+                  of.workers == 1 ? "worker" : "workers", of.workers == 1 ? "makes" : "make",
+                  Plain(of.workers * 1e9 / of.fetch_ns), Millis(of.fetch_ns),
+                  of.workers == 1 ? "" : " each", Plain(1e9 / compute_ns), WhyText(of));
+  if (of.cores > 0 && of.workers > of.cores && of.facts != nullptr &&
+      of.facts->costs.delayed() >= 0.3) {
+    out->cause += fmt::format(" {} workers share {} {}: fewer make as many batches.", of.workers,
+                              of.cores, of.cores == 1 ? "core" : "cores");
+  }
+  out->explained_ns =
+      std::clamp((of.fetch_ns / of.workers - of.load.compute_ns) * of.steps, 0.0, of.wait_ns);
+  AdviseBatches(of, of.workers + 1, out);
+}
+
+void AdviseSlowItems(const LoaderCase& of, LoaderAdvice* out) {
+  out->cause = fmt::format(
+      "The {} fast enough on average, but single items hold all batches up: {} took {} ms, where "
+      "others take {}.",
+      of.workers == 1 ? std::string("worker is") : fmt::format("{} workers are", of.workers),
+      of.slow_item, Millis(of.slow_item_ns), Millis(of.slow_item_mean_ns));
+  out->advice =
+      "Look at these items (events dataloader.slow_item): shorten or convert them once, or set a "
+      "higher prefetch_factor, so that the other workers' batches bridge them.";
+  out->explained_ns = std::min(of.wait_ns, of.slow_items_ns);
+}
+
+/// Batches are ready, and taking them is what costs.
+bool AdviseHandOver(const LoaderCase& of, LoaderAdvice* out) {
+  const double wait_ns = of.load.step_ns - of.load.compute_ns;
+  if (of.load.hand_over_ns < 0.5 * wait_ns) return false;
+  // So long as that it waits for something else: a core, the worker.
+  if (of.load.hand_over_ns > kMostHandOverNs + of.load.batch_bytes) return false;
+  out->cause = fmt::format(
+      "The workers' batches are ready, but taking one from a worker costs {} ms ({} a batch), "
+      "making it {}.",
+      Millis(of.load.hand_over_ns), Bytes(of.load.batch_bytes), Millis(of.fetch_ns));
+  out->explained_ns = std::min(of.wait_ns, of.load.hand_over_ns * of.steps);
+  const LoaderForecast without = ForecastLoader(of.load, 0);
+  out->gains = Gains(of.load, without);
+  if (out->gains) {
+    out->advice = fmt::format("Set num_workers=0 in the DataLoader: {}.", Expected(of, without));
+    out->evidence["forecast_workers"] = 0;
+    out->evidence["forecast_step_ms"] = Rounded(without.step_ns / 1e6);
+    out->evidence["forecast_error_ms"] = Rounded(without.error_ns / 1e6);
+  } else {
+    out->advice =
+        "No number of workers would gain more than it may cost: larger batches, of few large "
+        "tensors, are handed over less often.";
+  }
+  return true;
+}
+
+}  // namespace
+
+LoaderAdvice AdviseLoader(const LoaderCase& of) {
+  LoaderAdvice out;
+  const bool workers = of.workers > 0;
+  const bool slow = workers && of.fetch_ns > 0 && of.fetch_ns / of.workers > of.load.compute_ns;
+  const double wait_ns = of.load.step_ns - of.load.compute_ns;
+  if (of.in_process && (of.loader_known || of.fetch_ns > 0)) {
+    AdviseInProcess(of, &out);
+  } else if (workers && !of.persistent && of.start_ups >= 2 &&
+             of.start_up_wait_ns * 2 > of.wait_ns) {
+    AdviseStartUps(of, &out);
+  } else if (slow) {
+    AdviseSlowWorkers(of, &out);
+  } else if (workers && of.slow_items > 0 && of.slow_items_ns * 2 > of.wait_ns) {
+    AdviseSlowItems(of, &out);
+  } else if (workers && of.fetch_ns > 0 && AdviseHandOver(of, &out)) {
+    // It has said all.
+  } else if (workers && of.slow_item_ns > wait_ns) {
+    AdviseSlowItems(of, &out);
+  } else {
+    out.found = false;
+    out.cause = "cause not found";
+    out.advice = workers ? "Look at the fetch spans: the workers are fast enough on average, so "
+                           "single batches or the hand-over are slow."
+                         : "Look at what the loop does between two steps: no DataLoader was seen.";
+  }
+  return out;
+}
+
+}  // namespace telltale::rules
