@@ -120,6 +120,11 @@ level-cost: ## what each named capture level costs; wants a quiet machine
 	@$(MAKE) build
 	@$(PYTHON) bench/level_cost.py $(LEVEL_ARGS)
 
+loader-advice: ## whether advice about loaders helps: planted loaders before and after it, by turns; wants a quiet machine
+	@tools/setup test
+	@$(MAKE) build
+	@$(PYTHON) bench/loader_advice.py $(LOADER_ARGS)
+
 window-cost: ## what a window of detail does to the steps outside of it, with torch 2 (8 GB); wants a quiet machine
 	@tools/setup frameworks
 	@$(MAKE) build
