@@ -8,7 +8,7 @@ import collections
 import pytest
 
 COSTS = """
-import hashlib, json, os, time, zlib
+import hashlib, io, json, os, time, zlib
 import numpy as np, torch, torch.nn as nn
 torch.set_num_threads(1)
 
@@ -159,6 +159,7 @@ train(Data(make), batch_size=4, collate_fn=lambda batch: torch.zeros(4, 8))
         ("time.sleep(0.005)", "time.sleep", "sleep"),
         ("json.loads('[' + '1,' * 20000 + '1]')", "json", "loads"),
         ("np.linalg.svd(np.ones((64, 64)))", "numpy", "svd"),
+        ("torch.load(io.BytesIO(SAVED))", "torch.load", "load"),
         ("own(3000)", "", None),
     ],
 )
@@ -166,6 +167,7 @@ def test_the_library_that_holds_a_fetch_is_named(telltale, body, library, functi
     run = telltale.python(
         COSTS
         + f"""
+saved = io.BytesIO(); torch.save([torch.zeros(20000) for _ in range(20)], saved); SAVED = saved.getvalue()
 def own(n):
     total = 0
     for i in range(n * 20): total += i * i
@@ -237,3 +239,16 @@ for x in torch.utils.data.DataLoader(data, batch_size=4, num_workers=1):
     told = [event["facts"] for event in run.events("dataloader.handover")]
     assert told and told[0]["batches"] == 8
     assert 0 < told[0]["low_ns"] <= told[0]["median_ns"] < 1_000_000_000
+
+
+def test_what_a_library_calls_is_told_beside_it(telltale):
+    run = telltale.python(
+        COSTS
+        + """
+packed = io.BytesIO(); np.savez_compressed(packed, x=np.random.rand(64, 1000)); PACKED = packed.getvalue()
+train(Data(lambda i: torch.from_numpy(np.load(io.BytesIO(PACKED))["x"][0])), batch_size=4)
+"""
+    ).assert_clean()
+    (event, *_) = run.events("dataloader.held_by")
+    assert event["facts"]["library"].startswith("numpy")
+    assert event["facts"]["inner"] in ("zlib", "zipfile")

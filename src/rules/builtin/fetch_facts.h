@@ -120,6 +120,7 @@ class FetchHolders {
     std::string library;  ///< Empty: the user's own code.
     std::string function;
     std::string place;  ///< "train.py:12", or empty.
+    std::string inner;  ///< A library that it calls, where that has much of its time.
     double share = 0;
   };
 
@@ -136,6 +137,7 @@ class FetchHolders {
     const auto found = ns_.find(top);
     if (found == ns_.end()) return;
     found->second.function = TextIn(data, "function");
+    found->second.inner = TextIn(data, "inner");
     const std::string file = TextIn(data, "file");
     if (!file.empty()) {
       found->second.place =
@@ -147,17 +149,31 @@ class FetchHolders {
     Holder top;
     for (const auto& [library, of] : ns_) {
       const double share = of.ns / all_ns_;
-      if (share > top.share) top = {library, of.function, of.place, share};
+      if (share > top.share) top = HolderOf(library, of);
     }
     return top;
+  }
+  /// What waits for locks, where that is a good part of all: who holds one lets others wait.
+  Holder Locks() const {
+    for (const char* const library : {"fcntl", "threading"}) {
+      const auto found = ns_.find(library);
+      if (found == ns_.end() || found->second.ns < kLocks * all_ns_) continue;
+      return HolderOf(found->first, found->second);
+    }
+    return {};
   }
 
  private:
   static constexpr std::size_t kMost = 64;
+  static constexpr double kLocks = 0.25;
   struct Of {
     double ns = 0;
-    std::string function, place;
+    std::string function, place, inner;
   };
+
+  Holder HolderOf(const std::string& library, const Of& of) const {
+    return {library, of.function, of.place, of.inner, of.ns / all_ns_};
+  }
   std::map<std::string, Of> ns_;
   double all_ns_ = 0;
 };

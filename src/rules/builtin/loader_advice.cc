@@ -22,6 +22,8 @@ constexpr double kBatchFloorNs = 300'000;
 /// An item whose result is kept: it is looked up and copied.
 constexpr double kKeptItemNs = 25'000;
 constexpr double kKeptNsPerByte = 0.5;
+/// So many times the bytes of a batch are read for it where most of them are of no use.
+constexpr double kWasted = 8;
 /// To take a batch from a worker costs at most this, and a nanosecond a byte.
 constexpr double kMostHandOverNs = 10e6;
 /// Bytes of a fetch from storage from which it waits for that.
@@ -45,13 +47,17 @@ std::optional<Doing> DoingOf(const LoaderCase& of) {
   Doing doing;
   doing.holder = of.facts->holders.known() ? of.facts->holders.Top() : FetchHolders::Holder();
   doing.waits = costs.waits() > costs.computes();
-  const LoaderCure& named = CureOf(doing.holder.library, doing.waits);
+  if (const FetchHolders::Holder locks = of.facts->holders.Locks();
+      doing.waits && locks.share > 0) {
+    doing.holder = locks;
+  }
+  const LoaderCure& named = CureOf(doing.holder.library, doing.holder.inner, doing.waits);
   const bool waiting = doing.holder.share > 0 && named.waits && !named.library.empty();
   doing.storage = doing.waits && !waiting && costs.storage_bytes() >= kStorageBytes;
   doing.collates = !doing.waits && costs.collates() >= 0.5;
   doing.cure = &named;
   if (doing.waits) {
-    doing.share = costs.waits();
+    doing.share = named.locks ? std::min(costs.waits(), doing.holder.share) : costs.waits();
   } else {
     doing.share = doing.collates           ? costs.collates()
                   : doing.holder.share > 0 ? doing.holder.share
@@ -84,6 +90,13 @@ std::string WhyText(const LoaderCase& of) {
     if (!where.empty()) where = " (" + where + ")";
   }
   std::string text = fmt::format(" In {:.0f} % of that {}{}.", 100 * doing->share, what, where);
+  // A file that holds far more than the item is read whole.
+  const double items = std::max(1.0, costs.items());
+  if (costs.read_bytes() >= kWasted * std::max(1.0, costs.batch_bytes()) &&
+      costs.read_bytes() / items >= kStorageBytes) {
+    text += fmt::format(" It reads {} an item, of which the batch holds {}.",
+                        Bytes(costs.read_bytes() / items), Bytes(costs.batch_bytes() / items));
+  }
   if (costs.delayed() >= 0.2) {
     text += fmt::format(" In {:.0f} % it waits for a core.", 100 * costs.delayed());
   }
@@ -98,8 +111,10 @@ std::string_view CureText(const LoaderCase& of) {
            "ahead in more workers.";
   }
   if (doing->collates) {
-    return "Let the data set give whole batches (a sampler of lists of indices, batch_size=None), "
-           "of few large tensors.";
+    return "Put arrays together by np.stack and torch.from_numpy (torch.tensor converts a list of "
+           "arrays number by number), or let the data set give whole batches (a sampler of lists "
+           "of "
+           "indices, batch_size=None).";
   }
   return doing->cure->cure;
 }
@@ -159,7 +174,7 @@ void AdviseBatches(const LoaderCase& of, int least_workers, LoaderAdvice* out) {
   const std::optional<LoaderForecast> kept = KeptResults(of);
   const std::optional<Doing> doing = DoingOf(of);
   // What waits for a lock waits for it in every worker.
-  const bool locked = doing && doing->waits && doing->holder.library == "threading";
+  const bool locked = doing && doing->cure->locks;
   const bool by_workers = Gains(of.load, more) && !Crowded(of.load) && !locked;
   const bool waits = doing && doing->waits;
   std::string workers;
@@ -235,10 +250,14 @@ void AdviseInProcess(const LoaderCase& of, LoaderAdvice* out) {
 }
 
 void AdviseStartUps(const LoaderCase& of, LoaderAdvice* out) {
+  // next(iter(loader)) in a loop, say.
+  const bool each_step = of.start_ups > 0.5 * of.steps;
   out->cause = fmt::format(
-      "The loader starts its {} {} anew for each epoch, and the first batches wait for them ({} ms "
-      "each time).",
+      "{} its {} {} anew {}, and the first batches wait for {} ({} ms each time).",
+      each_step ? "Each step makes an iterator of the loader (iter(loader)), which starts"
+                : "The loader starts",
       of.workers, of.workers == 1 ? "worker" : "workers",
+      each_step ? "each time" : "for each epoch", of.workers == 1 ? "it" : "them",
       Millis(of.start_up_wait_ns / std::max(1.0, of.start_ups)));
   // The first batch of an epoch is still waited for.
   const double left_ns = of.start_ups * (of.fetch_ns + HandOverNs(of.load));
@@ -278,29 +297,46 @@ void AdviseSlowWorkers(const LoaderCase& of, LoaderAdvice* out) {
   AdviseBatches(of, of.workers + 1, out);
 }
 
-void AdviseSlowItems(const LoaderCase& of, LoaderAdvice* out) {
-  out->cause = fmt::format(
-      "The {} fast enough on average, but single items hold all batches up: {} took {} ms, where "
-      "others take {}.",
-      of.workers == 1 ? std::string("worker is") : fmt::format("{} workers are", of.workers),
-      of.slow_item, Millis(of.slow_item_ns), Millis(of.slow_item_mean_ns));
-  out->advice =
-      "Look at these items (events dataloader.slow_item): shorten or convert them once, or set a "
-      "higher prefetch_factor, so that the other workers' batches bridge them.";
-  out->explained_ns = std::min(of.wait_ns, of.slow_items_ns);
+/// A few batches take far longer than most: what they take beyond those is a good part of the wait.
+bool Uneven(const LoaderCase& of) {
+  const double wait_ns = of.load.step_ns - of.load.compute_ns;
+  return of.slow_items_ns * 2 > of.wait_ns || of.fetch_mean_ns - of.fetch_ns > 0.4 * wait_ns;
 }
 
-/// Batches are ready, and taking them is what costs.
+void AdviseSlowItems(const LoaderCase& of, LoaderAdvice* out) {
+  out->cause = fmt::format(
+      "The {} fast enough on average, but single items hold all batches up: {}",
+      of.workers == 1 ? std::string("worker is") : fmt::format("{} workers are", of.workers),
+      of.slow_item_ns > 0 ? fmt::format("{} took {} ms, where others take {}.", of.slow_item,
+                                        Millis(of.slow_item_ns), Millis(of.slow_item_mean_ns))
+                          : fmt::format("a batch takes {} ms in the median and {} in the mean.",
+                                        Millis(of.fetch_ns), Millis(of.fetch_mean_ns)));
+  out->advice =
+      "Look at these items (events dataloader.slow_item): shorten, split or convert them once, or "
+      "set "
+      "a higher prefetch_factor, so that the other workers' batches bridge them.";
+  const double tail_ns = std::max(0.0, of.fetch_mean_ns - of.fetch_ns) * of.steps;
+  out->explained_ns = std::min(of.wait_ns, std::max(of.slow_items_ns, tail_ns));
+}
+
+/// The workers are faster than the training: the way of a batch from a worker is what costs.
 bool AdviseHandOver(const LoaderCase& of, LoaderAdvice* out) {
   const double wait_ns = of.load.step_ns - of.load.compute_ns;
-  if (of.load.hand_over_ns < 0.5 * wait_ns) return false;
+  if (of.fetch_ns >= 0.5 * wait_ns) return false;
+  const double measured_ns = of.load.hand_over_ns;
   // So long as that it waits for something else: a core, the worker.
-  if (of.load.hand_over_ns > kMostHandOverNs + of.load.batch_bytes) return false;
+  const bool known =
+      measured_ns >= 0.5 * wait_ns && measured_ns <= kMostHandOverNs + of.load.batch_bytes;
   out->cause = fmt::format(
-      "The workers' batches are ready, but taking one from a worker costs {} ms ({} a batch), "
-      "making it {}.",
-      Millis(of.load.hand_over_ns), Bytes(of.load.batch_bytes), Millis(of.fetch_ns));
-  out->explained_ns = std::min(of.wait_ns, of.load.hand_over_ns * of.steps);
+      "The workers make a batch in {} ms, and the training waits {} ms for it: its way from the "
+      "worker (a queue, shared memory) costs more than making it{}.",
+      Millis(of.fetch_ns), Millis(wait_ns),
+      known ? fmt::format(", {} ms for {}", Millis(measured_ns), Bytes(of.load.batch_bytes))
+      : of.load.others_cores >= 0.5 * of.cores
+          ? fmt::format(", since other programs have {} of {} cores", Plain(of.load.others_cores),
+                        of.cores)
+          : std::string());
+  if (measured_ns > 0) out->explained_ns = std::min(of.wait_ns, measured_ns * of.steps);
   const LoaderForecast without = ForecastLoader(of.load, 0);
   out->gains = Gains(of.load, without);
   if (out->gains) {
@@ -330,7 +366,7 @@ LoaderAdvice AdviseLoader(const LoaderCase& of) {
     AdviseStartUps(of, &out);
   } else if (slow) {
     AdviseSlowWorkers(of, &out);
-  } else if (workers && of.slow_items > 0 && of.slow_items_ns * 2 > of.wait_ns) {
+  } else if (workers && Uneven(of)) {
     AdviseSlowItems(of, &out);
   } else if (workers && of.fetch_ns > 0 && AdviseHandOver(of, &out)) {
     // It has said all.

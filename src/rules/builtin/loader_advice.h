@@ -21,9 +21,10 @@ struct LoaderCase {
   bool device = false;
   bool pin_memory = false;
   bool persistent = false;
-  bool made_anew = false;   ///< A DataLoader is made for each epoch.
-  std::int64_t length = 0;  ///< Items of the data set; 0: not known.
-  double fetch_ns = 0;      ///< Of a batch where it is made; 0: no fetch was recorded.
+  bool made_anew = false;    ///< A DataLoader is made for each epoch.
+  std::int64_t length = 0;   ///< Items of the data set; 0: not known.
+  double fetch_ns = 0;       ///< Of a batch where it is made, in the median; 0: none was recorded.
+  double fetch_mean_ns = 0;  ///< The same in the mean.
   const FetchFacts* facts = nullptr;
   const RepeatedItems* repeated = nullptr;
 

@@ -26,86 +26,135 @@ constexpr std::string_view kChunks =
     "Open the file once in each worker, make its chunks as large as an item, and read the rows of "
     "a batch in one call.";
 
+constexpr std::string_view kFiles =
+    "Read few large files in place of many small ones, each in one call, and keep what is read "
+    "again in memory.";
+constexpr std::string_view kLock =
+    "Workers that share a lock work one at a time: read without it, or give each worker its own "
+    "handle, opened at its first item.";
+
 constexpr LoaderCure kCures[] = {
-    {"pandas", "pandas works on a table",
-     "Read the table once and not for each item, or convert it once to Arrow or NumPy arrays and "
-     "give each item by its row; Modin spreads what must stay in pandas over free cores."},
-    {"polars", "polars works on a table",
-     "Convert the table once to arrays, and give each item by "
-     "its row."},
-    {"pyarrow", "pyarrow works on a table",
-     "Read row groups once in each worker, and give each item by its row."},
-    {"PIL", "PIL decodes or changes images", kImages},
-    {"cv2", "OpenCV decodes or changes images", kImages},
-    {"imageio", "imageio decodes images", kImages},
-    {"skimage", "scikit-image changes images", kImages},
-    {"numpy", "NumPy computes", kArrays},
-    {"scipy", "SciPy computes", kArrays},
-    {"torch", "torch computes",
-     "Apply the transform to a whole batch and not to each item, or do it once ahead of time; with "
-     "a GPU, there."},
-    {"torchvision", "torchvision's transforms work",
-     "Do what is not random once, ahead of the training; apply the rest to a whole batch "
-     "(torchvision.transforms.v2), with a GPU there."},
-    {"torchaudio", "torchaudio decodes or changes sound", kSound},
-    {"librosa", "librosa decodes or changes sound", kSound},
-    {"soundfile", "soundfile decodes sound", kSound},
-    {"h5py", "h5py reads a file", kChunks},
-    {"zarr", "zarr reads a file", kChunks},
-    {"lmdb", "LMDB reads",
-     "Open the environment once in each worker, without a lock "
-     "(lock=False, readahead=False)."},
-    {"sqlite3", "SQLite answers queries",
-     "Add an index on what is asked for, ask for a whole batch in one query, and keep one "
-     "connection in each worker."},
-    {"zipfile", "an archive is unpacked", kArchive},
-    {"tarfile", "an archive is unpacked", kArchive},
-    {"gzip", "data are unpacked", kArchive},
-    {"bz2", "data are unpacked", kArchive},
-    {"lzma", "data are unpacked", kArchive},
-    {"zlib", "data are unpacked", kArchive},
-    {"pickle", "objects are unpickled",
-     "Load them once in each worker and not for each item, or keep arrays (NumPy, safetensors)."},
-    {"json", "JSON is parsed", kText},
-    {"csv", "text is parsed", kText},
-    {"xml", "XML is parsed", kText},
-    {"re", "regular expressions search text", kText},
-    {"tokenizers", "text is tokenized", kTokens},
-    {"transformers", "text is tokenized", kTokens},
-    {"spacy", "text is tokenized", kTokens},
-    {"nltk", "text is tokenized", kTokens},
-    {"subprocess", "other programs are started",
-     "Start one program in each worker and not one for each item, or convert the data once."},
-    {"time.sleep", "it sleeps",
-     "A loader that sleeps needs no core: more workers than cores are right.", true},
-    {"threading", "it waits for a lock or a thread",
-     "Keep one handle in each worker (opened at its first item), so that no lock is shared.", true},
-    {"requests", "it waits for a server", kServer, true},
-    {"urllib", "it waits for a server", kServer, true},
-    {"urllib3", "it waits for a server", kServer, true},
-    {"http", "it waits for a server", kServer, true},
-    {"socket", "it waits for a server", kServer, true},
-    {"ssl", "it waits for a server", kServer, true},
-    {"boto3", "it waits for a server", kServer, true},
-    {"botocore", "it waits for a server", kServer, true},
-    {"s3fs", "it waits for a server", kServer, true},
-    {"gcsfs", "it waits for a server", kServer, true},
-    {"fsspec", "it waits for a file system", kServer, true},
+    {.library = "pandas",
+     .does = "pandas works on a table",
+     .cure = "Read the table once and not for each item, or convert it once to NumPy or Arrow "
+             "arrays (to_numpy) and give each item by its row; Modin spreads what must stay in "
+             "pandas over free cores."},
+    {.library = "polars",
+     .does = "polars works on a table",
+     .cure = "Convert the table once to arrays, and give each item by its row."},
+    {.library = "pyarrow",
+     .does = "pyarrow works on a table",
+     .cure = "Read row groups once in each worker, and give each item by its row."},
+    {.library = "PIL", .does = "PIL decodes or changes images", .cure = kImages, .within = true},
+    {.library = "cv2", .does = "OpenCV decodes or changes images", .cure = kImages, .within = true},
+    {.library = "imageio", .does = "imageio decodes images", .cure = kImages},
+    {.library = "skimage", .does = "scikit-image changes images", .cure = kImages, .within = true},
+    {.library = "numpy", .does = "NumPy computes", .cure = kArrays},
+    {.library = "numpy.load",
+     .does = "numpy.load reads arrays",
+     .cure = "Load them once in each worker (in __init__ or at its first item) and not for each "
+             "item, or map them to memory (mmap_mode=\"r\", files of .npy)."},
+    {.library = "scipy", .does = "SciPy computes", .cure = kArrays},
+    {.library = "torch",
+     .does = "torch computes",
+     .cure = "Apply the transform to a whole batch and not to each item, or do it once ahead of "
+             "time; with a GPU, there."},
+    {.library = "torch.load",
+     .does = "torch.load reads files",
+     .cure = "Load them once in each worker and not for each item; torch.save of a view (a slice) "
+             "writes its whole storage, so save a clone of it."},
+    {.library = "torchvision",
+     .does = "torchvision's transforms work",
+     .cure = "Do what is not random once, ahead of the training; apply the rest to a whole batch "
+             "(torchvision.transforms.v2), with a GPU there."},
+    {.library = "torchaudio", .does = "torchaudio decodes or changes sound", .cure = kSound},
+    {.library = "librosa", .does = "librosa decodes or changes sound", .cure = kSound},
+    {.library = "soundfile", .does = "soundfile decodes sound", .cure = kSound},
+    {.library = "h5py", .does = "h5py reads a file", .cure = kChunks},
+    {.library = "zarr", .does = "zarr reads a file", .cure = kChunks},
+    {.library = "lmdb",
+     .does = "LMDB reads",
+     .cure =
+         "Open the environment once in each worker, without a lock (lock=False, readahead=False)."},
+    {.library = "sqlite3",
+     .does = "SQLite answers queries",
+     .cure = "Add an index on what is asked for, ask for a whole batch in one query, and keep one "
+             "connection in each worker."},
+    {.library = "zipfile", .does = "an archive is unpacked", .cure = kArchive, .within = true},
+    {.library = "tarfile", .does = "an archive is unpacked", .cure = kArchive, .within = true},
+    {.library = "gzip", .does = "data are unpacked", .cure = kArchive, .within = true},
+    {.library = "bz2", .does = "data are unpacked", .cure = kArchive, .within = true},
+    {.library = "lzma", .does = "data are unpacked", .cure = kArchive, .within = true},
+    {.library = "zlib", .does = "data are unpacked", .cure = kArchive, .within = true},
+    {.library = "pickle",
+     .does = "objects are unpickled",
+     .cure = "Load them once in each worker and not for each item, or keep arrays (NumPy, "
+             "safetensors)."},
+    {.library = "json", .does = "JSON is parsed", .cure = kText},
+    {.library = "csv", .does = "text is parsed", .cure = kText},
+    {.library = "xml", .does = "XML is parsed", .cure = kText},
+    {.library = "re", .does = "regular expressions search text", .cure = kText},
+    {.library = "tokenizers", .does = "text is tokenized", .cure = kTokens},
+    {.library = "transformers", .does = "text is tokenized", .cure = kTokens},
+    {.library = "spacy", .does = "text is tokenized", .cure = kTokens},
+    {.library = "nltk", .does = "text is tokenized", .cure = kTokens},
+    {.library = "os", .does = "files are read", .cure = kFiles},
+    {.library = "io", .does = "files are read", .cure = kFiles},
+    {.library = "subprocess",
+     .does = "other programs are started",
+     .cure =
+         "Start one program in each worker and not one for each item, or convert the data once.",
+     .within = true},
+    {.library = "time.sleep",
+     .does = "it sleeps",
+     .cure = "A fetch that sleeps needs no core: there may be more workers than cores.",
+     .waits = true},
+    {.library = "fcntl",
+     .does = "it waits for a lock of a file (flock)",
+     .cure = kLock,
+     .waits = true,
+     .locks = true},
+    {.library = "threading",
+     .does = "it waits for a lock or a thread",
+     .cure = kLock,
+     .waits = true,
+     .locks = true},
+    {.library = "requests", .does = "it waits for a server", .cure = kServer, .waits = true},
+    {.library = "urllib", .does = "it waits for a server", .cure = kServer, .waits = true},
+    {.library = "urllib3", .does = "it waits for a server", .cure = kServer, .waits = true},
+    {.library = "http", .does = "it waits for a server", .cure = kServer, .waits = true},
+    {.library = "socket", .does = "it waits for a server", .cure = kServer, .waits = true},
+    {.library = "ssl", .does = "it waits for a server", .cure = kServer, .waits = true},
+    {.library = "boto3", .does = "it waits for a server", .cure = kServer, .waits = true},
+    {.library = "botocore", .does = "it waits for a server", .cure = kServer, .waits = true},
+    {.library = "s3fs", .does = "it waits for a server", .cure = kServer, .waits = true},
+    {.library = "gcsfs", .does = "it waits for a server", .cure = kServer, .waits = true},
+    {.library = "fsspec", .does = "it waits for a file system", .cure = kServer, .waits = true},
 };
 
-constexpr LoaderCure kComputes = {"", "Python code of the data set computes",
-                                  "Vectorise it, or do it once ahead of time and keep the result."};
+constexpr LoaderCure kComputes = {
+    .library = "",
+    .does = "Python code of the data set computes",
+    .cure = "Vectorise it, or do it once ahead of time and keep the result."};
 constexpr LoaderCure kWaits = {
-    "", "it waits (a sleep, a lock or a server)",
-    "Make the waits of several items run beside each other, or keep what is waited for.", true};
+    .library = "",
+    .does = "it waits (a sleep, a lock or a server)",
+    .cure = "Make the waits of several items run beside each other, or keep what is waited for.",
+    .waits = true};
+
+const LoaderCure* Find(std::string_view library) {
+  for (const LoaderCure& cure : kCures) {
+    if (cure.library == library) return &cure;
+  }
+  return nullptr;
+}
 
 }  // namespace
 
-const LoaderCure& CureOf(std::string_view library, bool waits) {
-  for (const LoaderCure& cure : kCures) {
-    // A library that computes and one that is waited for have different cures.
-    if (cure.library == library && (cure.waits == waits || !waits)) return cure;
-  }
+const LoaderCure& CureOf(std::string_view library, std::string_view inner, bool waits) {
+  if (const LoaderCure* cure = Find(inner); cure != nullptr && cure->within) return *cure;
+  // What a library that computes waits for is not told by its name.
+  if (const LoaderCure* cure = Find(library); cure != nullptr && cure->waits == waits) return *cure;
   return waits ? kWaits : kComputes;
 }
 

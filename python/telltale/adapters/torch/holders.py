@@ -21,7 +21,8 @@ from ..._native import note, probe
 _KNOWN = frozenset(
     "pandas PIL cv2 numpy scipy skimage torchaudio librosa soundfile h5py zarr lmdb sqlite3 pyarrow polars requests "
     "urllib urllib3 http socket ssl boto3 botocore s3fs fsspec gcsfs zipfile tarfile gzip bz2 lzma zlib pickle json re "
-    "csv xml tokenizers transformers spacy nltk threading subprocess imageio decord av nibabel pydicom rasterio".split()
+    "csv xml tokenizers transformers spacy nltk threading fcntl subprocess imageio decord av nibabel pydicom rasterio "
+    "torch.load numpy.load".split()
 )
 # Modules of C, by the name under which a user knows them.
 _NAMES = {
@@ -50,6 +51,8 @@ _MOST_PROFILES = 16
 _LEAST_PAUSE_NS = 2_000_000_000
 _PAUSE_FACTOR = 200
 _EVENT_NS = 1500
+# Functions that are a cause of their own, by library and name.
+_FUNCTIONS = {("torch", "load"): "torch.load", ("numpy", "load"): "numpy.load"}
 _WORD = re.compile(r"\b[A-Za-z_]\w*\b")
 
 _package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
@@ -85,19 +88,21 @@ def _library(path: str) -> str:
 class _Frame:
     """A call on the stack: whose time it is, and the user's line below which it lies."""
 
-    __slots__ = ("owner", "line", "own", "in_c")
+    __slots__ = ("owner", "line", "own", "inner", "in_c")
 
-    def __init__(self, owner: tuple[str, str], line: tuple[str, int], own: bool, in_c: bool = False):
-        self.owner, self.line, self.own, self.in_c = owner, line, own, in_c
+    def __init__(self, owner: tuple[str, str], line: tuple[str, int], own: bool, inner: str, in_c: bool = False):
+        self.owner, self.line, self.own, self.inner, self.in_c = owner, line, own, inner, in_c
 
 
 class _Profile:
     def __init__(self) -> None:
         self.events = 0
         self.began = self.last = time.perf_counter_ns()
-        self.stack: list[_Frame] = [_Frame(("", ""), ("", 0), False)]
+        self.stack: list[_Frame] = [_Frame(("", ""), ("", 0), False, "")]
         # By owner, then by the user's line: nanoseconds.
         self.time: dict[tuple[tuple[str, str], tuple[str, int]], int] = {}
+        # By owner and the innermost known library that it calls.
+        self.inner: dict[tuple[str, str], int] = {}
         self.globals: dict[str, Any] = {}
         self.libraries: dict[CodeType, str] = {}
 
@@ -124,6 +129,9 @@ class _Profile:
         line = (frame.f_code.co_filename, frame.f_lineno) if top.own else top.line
         key = (top.owner, line)
         self.time[key] = self.time.get(key, 0) + took
+        if top.inner and top.inner != top.owner[0]:
+            within = (top.owner[0], top.inner)
+            self.inner[within] = self.inner.get(within, 0) + took
 
     def _called(self, frame: FrameType) -> _Frame:
         code = frame.f_code
@@ -145,8 +153,9 @@ class _Profile:
         elif own:
             owner = ("", "")
         else:
-            owner = (library, getattr(code, "co_qualname", code.co_name))
-        return _Frame(owner, line, own)
+            named = _FUNCTIONS.get((library, code.co_name), library) if parent.own else library
+            owner = (named, getattr(code, "co_qualname", code.co_name))
+        return _Frame(owner, line, own, library if library in _KNOWN else parent.inner)
 
     def _called_c(self, function: Any) -> _Frame:
         parent = self.stack[-1]
@@ -163,7 +172,7 @@ class _Profile:
             line = (frame.f_code.co_filename, frame.f_lineno)
         if owner[0] not in _KNOWN and library not in ("builtins", "NoneType"):
             owner = (library, getattr(function, "__name__", ""))
-        return _Frame(owner, line, False, True)
+        return _Frame(owner, line, False, library if library in _KNOWN else parent.inner, True)
 
 
 def _named_on(profile: _Profile, line: tuple[str, int]) -> str:
@@ -212,6 +221,11 @@ def _tell(profile: _Profile) -> None:
             name: round(took / whole, 3) for name, took in sorted(shares.items(), key=lambda e: -e[1])[:6]
         },
     }
+    within = {inner: took for (owner, inner), took in profile.inner.items() if owner == top}
+    if within:
+        inner = max(within, key=lambda name: within[name])
+        if within[inner] > 0.3 * shares[top]:
+            told["inner"] = inner
     if top in lines:
         path, number = max(lines[top], key=lambda line: lines[top][line])
         told["file"], told["line"] = os.path.basename(path)[:120], number

@@ -188,7 +188,7 @@ def _slow_item(facts: tuple[Any, Any, int, int, int, int, int]) -> None:
 
 def _queue(iterator: Any) -> bool:
     """Tells how many batches the workers have made that the training has not taken. Returns whether the next one is
-    there for sure: all that were ordered are.
+    in the queue for sure: all that were ordered are made.
     """
     try:
         facts = vars(iterator)
@@ -202,7 +202,9 @@ def _queue(iterator: Any) -> bool:
         if given is not None and given is not made:
             ready += given.qsize()  # Of the thread that pins.
         probe.scalar("dataloader.queue", float(ready))
-        return 0 < facts["_tasks_outstanding"] <= ready
+        # One that came out of turn was taken from the queue before.
+        queued = len(tasks.get(facts["_rcvd_idx"], ())) == 1
+        return queued and 0 < facts["_tasks_outstanding"] <= ready
     except Exception as error:
         note(f"torch: the loader's queue is not told: {type(error).__name__}: {error}")
         probe.configure(on_queue=None)
