@@ -14,19 +14,10 @@
 #include <utility>
 #include <vector>
 
+#include "rules/builtin/event_data.h"
 #include "rules/builtin/numbers.h"
 
 namespace telltale::rules {
-
-/// A number of a JSON object; `otherwise` where there is none.
-inline double NumberIn(const nlohmann::json& data, const char* key, double otherwise = 0) {
-  const auto found = data.find(key);
-  return found != data.end() && found->is_number() ? found->get<double>() : otherwise;
-}
-inline std::string TextIn(const nlohmann::json& data, const char* key) {
-  const auto found = data.find(key);
-  return found != data.end() && found->is_string() ? found->get<std::string>() : std::string();
-}
 
 /// Sums of the newest events `dataloader.fetches`; older ones fade.
 class FetchCosts {

@@ -83,7 +83,6 @@ const RuleDesc kGradientsNotClearedDesc{
     .table_mask = store::MaskOf(format::TableId::kSteps) | store::MaskOf(format::TableId::kEvents),
     .wrong_result = true,
     .parameters = kParameters,
-    .by_default = false,
     .example = "for x, y in loader: loss_of(model(x), y).backward(); optimizer.step()",
     .standing = {.theme = Theme::kLearning, .order = 0},
 };

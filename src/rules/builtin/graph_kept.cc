@@ -179,7 +179,6 @@ const RuleDesc kGraphKeptDesc{
     .table_mask = store::MaskOf(format::TableId::kSteps) | store::MaskOf(format::TableId::kEvents),
     .wrong_result = false,
     .parameters = kParameters,
-    .by_default = false,
     .example = "hidden = rnn(x, hidden); loss_of(hidden).backward(retain_graph=True)",
     .standing = {.theme = Theme::kDrift, .order = 0},
     .severity_by_cost = true,

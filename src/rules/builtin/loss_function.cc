@@ -273,7 +273,6 @@ const RuleDesc kLossFunctionDesc{
                   store::MaskOf(format::TableId::kScalars),
     .wrong_result = true,
     .parameters = kParameters,
-    .by_default = false,
     .example = "loss = nn.CrossEntropyLoss()(model(x).softmax(1), y)",
     .standing = {.theme = Theme::kLearning, .order = 1},
 };

@@ -206,7 +206,6 @@ const RuleDesc kOptimizerParametersDesc{
     .table_mask = store::MaskOf(format::TableId::kSteps) | store::MaskOf(format::TableId::kEvents),
     .wrong_result = true,
     .parameters = kParameters,
-    .by_default = false,
     .example = "optimizer = torch.optim.Adam(model.parameters()); model = make_model()",
     .standing = {.theme = Theme::kLearning, .order = 0},
 };

@@ -107,7 +107,6 @@ const RuleDesc kOptimizerRecreatedDesc{
     .table_mask = store::MaskOf(format::TableId::kSteps) | store::MaskOf(format::TableId::kEvents),
     .wrong_result = true,
     .parameters = kParameters,
-    .by_default = false,
     .example = "def train_step(x, y): optimizer = Adam(model.parameters()); ...",
     .standing = {.theme = Theme::kLearning, .order = 1},
 };

@@ -202,7 +202,6 @@ const RuleDesc kRepeatedBatchesDesc{
     .table_mask = store::MaskOf(format::TableId::kSteps) | store::MaskOf(format::TableId::kEvents),
     .wrong_result = true,
     .parameters = kParameters,
-    .by_default = false,
     .example = "for step in range(800): x, y = next(iter(loader))",
     .standing = {.theme = Theme::kFit, .order = 0},
 };

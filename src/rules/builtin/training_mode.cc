@@ -140,7 +140,6 @@ const RuleDesc kTrainingModeDesc{
     .table_mask = store::MaskOf(format::TableId::kSteps) | store::MaskOf(format::TableId::kEvents),
     .wrong_result = true,
     .parameters = kParameters,
-    .by_default = false,
     .example = "for epoch in range(9): train_epoch(model); model.eval(); evaluate(model)",
     .standing = {.theme = Theme::kLearning, .order = 1},
 };
