@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Callable
 
 import pytest
+from waiting import await_helpers
 
 ROOT = Path(__file__).resolve().parents[2]
 TELLTALE = Path(os.environ.get("TELLTALE_BIN", ROOT / "build" / "release" / "bin" / "telltale"))
@@ -141,6 +142,7 @@ class Runner:
             cwd=self.work,
             env=self._env(env),
         )
+        await_helpers(folder)
         return Recorded(folder, process)
 
     def plain(

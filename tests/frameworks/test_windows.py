@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from conftest import AWAIT_PLAN, LIMIT_S, QUIET_ENV, TELLTALE, Recorded
+from waiting import await_helpers, wait_until
 
 torch = pytest.importorskip("torch", minversion="2.0")
 
@@ -196,10 +197,9 @@ def test_a_window_of_a_run_that_goes_on(run, tmp_path: Path):
         env={**os.environ, **QUIET_ENV},
     )
     try:
-        while not list(folder.glob("agent-*/journal-*")):
-            assert process.poll() is None
+        wait_until("a journal", lambda: list(folder.glob("agent-*/journal-*")), process)
         asked = subprocess.run(
-            [str(TELLTALE), "capture", str(folder), "--steps", "3", "--detail", "ops", "--wait", "120"],
+            [str(TELLTALE), "capture", str(folder), "--steps", "3", "--detail", "ops", "--wait", "300"],
             capture_output=True,
             text=True,
             timeout=LIMIT_S,
@@ -207,6 +207,7 @@ def test_a_window_of_a_run_that_goes_on(run, tmp_path: Path):
     finally:
         done.touch()
         process.wait(timeout=LIMIT_S)
+    await_helpers(folder)
     assert asked.returncode == 0, asked.stderr
     assert "rank 0: window capture-" in asked.stdout
     recorded = Recorded(folder, subprocess.CompletedProcess([], 0, "", ""))

@@ -11,7 +11,7 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
-LIMIT_S = 240
+from waiting import PATIENCE_S, await_helpers
 
 
 def binary() -> Path:
@@ -57,11 +57,12 @@ class Lab:
             self.command(text, *arguments),
             capture_output=True,
             text=True,
-            timeout=LIMIT_S,
+            timeout=PATIENCE_S,
             cwd=self.folder,
             env=self.env(**env),
         )
         assert done.returncode == 0, done.stderr
+        await_helpers(self.run)
         return done
 
     def plain(self, text: str, *arguments: object, **env: str) -> subprocess.CompletedProcess[str]:
@@ -71,7 +72,7 @@ class Lab:
             [self.python, str(script), str(self.out), *map(str, arguments)],
             capture_output=True,
             text=True,
-            timeout=LIMIT_S,
+            timeout=PATIENCE_S,
             cwd=self.folder,
             env=self.env(**env),
         )

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from conftest import BUILD
+from waiting import wait_until
 
 PACKAGE = Path(__file__).parents[2] / "python"
 sys.path.insert(0, str(PACKAGE))
@@ -581,8 +582,8 @@ def test_a_job_can_be_stopped(estimator, tmp_path):
     made.fit(wait=False, logs=False)
     job = made.latest_training_job
     up = Path(job.describe()["ModelArtifacts"]["S3ModelArtifacts"]) / "up"
-    while not up.exists():
-        assert job.status() == "InProgress"
+    wait_until("the training", lambda: job.status() != "InProgress" or up.exists())
+    assert job.status() == "InProgress"
     job.stop()
     assert job.status() == "Stopped"
     job.wait()
@@ -749,7 +750,8 @@ def test_what_the_rules_need_is_captured_unless_nothing_is(estimator):
     own = plan_in(estimator())
     assert plan_in(estimator(debugger_hook_config=True)) == own != {}
     board = plan_in(estimator(tensorboard_output_config=TensorBoardOutputConfig("s3://bucket/board")))
-    assert board == {name: {**what, "take": ["statistics", "histogram"]} for name, what in own.items()}
+    histograms = {"take": ["statistics", "histogram"], "asked": True}
+    assert board == {name: {**what, **histograms} for name, what in own.items()}
 
 
 def test_a_rules_parameters_hold_in_the_run(estimator):

@@ -13,7 +13,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from smdebug_lab import LIMIT_S, Lab
+from smdebug_lab import Lab
+from waiting import PATIENCE_S
 
 # The documented script: a model, a loss module, a loop with training and evaluation. It ends by telling what it
 # computed itself, for the test to compare with.
@@ -523,12 +524,12 @@ print(json.dumps(Counts.asked), trial.loaded_all_steps)
             assert training.poll() is None
             training.stdin.write("\n")
             training.stdin.close()
-            out, err = rule.communicate(timeout=LIMIT_S)
+            out, err = rule.communicate(timeout=PATIENCE_S)
             assert rule.returncode == 0, err
         finally:
             rule.kill()
             rule.wait()
-        assert training.wait(LIMIT_S) == 0
+        assert training.wait(PATIENCE_S) == 0
     finally:
         training.kill()
         training.wait()
@@ -598,11 +599,11 @@ print(json.dumps(found))
                 [lab.python, lab.script(reader, "read.py"), lab.out],
                 capture_output=True,
                 text=True,
-                timeout=LIMIT_S,
+                timeout=PATIENCE_S,
                 env=lab.env(),
             )
             assert training.poll() is None
-            training.communicate("\n", timeout=LIMIT_S)
+            training.communicate("\n", timeout=PATIENCE_S)
             assert training.returncode == 0
         finally:
             training.kill()

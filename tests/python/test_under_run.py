@@ -17,6 +17,7 @@ from conftest import AWAIT_PLAN, BUILD, LIMIT_S
 from test_harmless import TRAINING
 from test_processes import TRAIN, virtual_environment
 from test_torch_data import LOADER
+from waiting import await_helpers
 
 TELLTALE = BUILD / "bin" / "telltale"
 
@@ -39,6 +40,7 @@ class Run:
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)  # A child that hangs holds the pipes.
                 raise
+        await_helpers(folder)
         self.process = subprocess.CompletedProcess(words, process.returncode, out, err)
 
     def table(self, name: str, where: str = "") -> list[dict]:

@@ -10,6 +10,7 @@ import pstats
 
 import pytest
 from conftest import AWAIT_PLAN
+from waiting import PATIENCE_S
 
 PRELUDE = f"""
 import json, os, sys, torch, torch.nn as nn
@@ -431,5 +432,7 @@ telltale.window()
     env.pop("TELLTALE_SOCKET", None)
     import subprocess
 
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, env=env, timeout=240)
+    done = subprocess.run(
+        [sys.executable, script], capture_output=True, text=True, env=env, timeout=PATIENCE_S
+    )
     assert (done.returncode, done.stdout.split(), done.stderr) == (0, ["refused"] * 4, "")
