@@ -36,7 +36,8 @@ constexpr ParameterDesc kParameters[] = {
     {"few_steps", 8, "steps", "So few say enough where they took few_seconds."},
     {"few_seconds", 10, "s", "Time after which few_steps are enough."},
     {"warmup_steps", 3, "steps", "First steps of each attempt that do not count."},
-    {"medium_share", 5, "%", "Share of step time from which the finding is medium."},
+    {"low_share", 5, "%", "Share of step time from which there is a finding."},
+    {"medium_share", 10, "%", "Share from which it is medium."},
     {"high_share", 20, "%", "Share from which it is high."},
     {"close_share", 4, "%", "Share of a window below which the incident is over."},
 };
@@ -89,6 +90,7 @@ class InputBound final : public Rule {
         few_steps_(static_cast<std::size_t>(std::max<std::int64_t>(1, p.GetInt("few_steps")))),
         few_ns_(static_cast<std::int64_t>(p.Get("few_seconds") * 1e9)),
         warmup_steps_(p.GetInt("warmup_steps")),
+        low_(p.Get("low_share") / 100),
         medium_(p.Get("medium_share") / 100),
         high_(p.Get("high_share") / 100),
         close_(p.Get("close_share") / 100) {}
@@ -137,9 +139,9 @@ class InputBound final : public Rule {
     std::int64_t steps = 0;
     std::int64_t time_ns = 0;
     std::int64_t wait_ns = 0;
-    std::int64_t start_up_wait_ns = 0;   ///< Of it: in steps during which workers began.
-    std::int64_t start_ups = 0;          ///< Steps during which workers began.
-    Severity worst = Severity::kMedium;  ///< By its share of step time, so far.
+    std::int64_t start_up_wait_ns = 0;  ///< Of it: in steps during which workers began.
+    std::int64_t start_ups = 0;         ///< Steps during which workers began.
+    Severity worst = Severity::kLow;    ///< By its share of step time, so far.
   };
 
   void OnMetric(const format::MetricRow& metric, std::uint32_t writer) {
@@ -309,7 +311,7 @@ class InputBound final : public Rule {
     const double share =
         static_cast<double>(state.window_wait_ns) / static_cast<double>(state.window_ns);
     if (!state.open) {
-      if (share < medium_) return;
+      if (share < low_) return;
       Open(&state);
     } else if (share < close_) {
       CloseIncident(&state, reporter);
@@ -319,8 +321,9 @@ class InputBound final : public Rule {
       return;
     }
     // Severity is the highest that the incident had: it does not flicker around a threshold.
-    const Severity worst =
-        std::max(state.worst, share >= high_ ? Severity::kHigh : Severity::kMedium);
+    const Severity worst = std::max(state.worst, share >= high_     ? Severity::kHigh
+                                                 : share >= medium_ ? Severity::kMedium
+                                                                    : Severity::kLow);
     const std::int64_t end_ns = row.time_ns + row.duration_ns;
     if (worst == state.worst && end_ns < state.described_ns + kDescribeIntervalNs) return;
     state.described_ns = end_ns;
@@ -349,14 +352,14 @@ class InputBound final : public Rule {
     std::size_t begin = 0;
     for (std::size_t i = state->window.size(); i-- > 0;) {
       const Sample& s = state->window[i];
-      excess += static_cast<double>(s.wait_ns) - medium_ * static_cast<double>(s.duration_ns);
+      excess += static_cast<double>(s.wait_ns) - low_ * static_cast<double>(s.duration_ns);
       if (excess >= best) {
         best = excess;
         begin = i;
       }
     }
     processes_.Open(state, state->window[begin].step, state->window[begin].start_ns);
-    state->worst = Severity::kMedium;
+    state->worst = Severity::kLow;
     state->described_ns = 0;
     state->steps = state->time_ns = state->wait_ns = state->start_up_wait_ns = 0;
     state->start_ups = 0;
@@ -398,6 +401,18 @@ class InputBound final : public Rule {
     return own == own_fetches_.end() ? nullptr : &own->second;
   }
 
+  /// By the share of the wait; where a change has a forecast, by what that saves: a wait of which
+  /// most stays is not worth an alarm.
+  Severity SeverityOf(const Process& state, const LoaderAdvice& advice, double step_ns) const {
+    if (!advice.gains) return Severity::kInfo;
+    if (advice.saved_ns < 0) return state.worst;
+    const double saved = advice.saved_ns / step_ns;
+    const Severity by_saving = saved >= high_     ? Severity::kHigh
+                               : saved >= medium_ ? Severity::kMedium
+                                                  : Severity::kLow;
+    return std::min(state.worst, by_saving);
+  }
+
   void Describe(Process* state) {
     Incident& incident = state->incident;
     if (!state->window.empty()) {
@@ -419,7 +434,7 @@ class InputBound final : public Rule {
     incident.cause = std::move(advice.cause);
     incident.advice = std::move(advice.advice);
     incident.explained_seconds = advice.explained_ns < 0 ? -1 : advice.explained_ns / 1e9;
-    incident.severity = advice.gains ? state->worst : Severity::kInfo;
+    incident.severity = SeverityOf(*state, advice, step_ns);
     const double fetch_ns = of.fetch_ns;
     const bool found = advice.found;
 
@@ -588,6 +603,7 @@ class InputBound final : public Rule {
   const std::size_t few_steps_;
   const std::int64_t few_ns_;
   const std::int64_t warmup_steps_;
+  const double low_;
   const double medium_;
   const double high_;
   const double close_;
@@ -632,9 +648,12 @@ const RuleDesc kInputBoundDesc{
         "taken "
         "off: window_steps of them, or as many as span min_seconds; at least min_steps and "
         "min_seconds, or few_steps and few_seconds. The first warmup_steps of an attempt do not "
-        "count. Medium from medium_share, high from high_share, and no more than its share of the "
-        "run's time gives; info where no change of the loader is expected to gain anything. It "
-        "begins where the excess over medium_share is largest when looking back, and is over when "
+        "count. Low from low_share, medium from medium_share, high from high_share; where a change "
+        "has "
+        "a forecast, by the share that it saves; no more than its share of the run's time gives; "
+        "info "
+        "where no change of the loader is expected to gain anything. It "
+        "begins where the excess over low_share is largest when looking back, and is over when "
         "the share of a window falls below close_share or its process ends. Cost = Σ data_wait "
         "since it began. A fetch computes, waits, or waits for a core, as the adapter measures. "
         "Expected step time with N workers = max(compute + hand-over, (fetch + sending) / N), and "
