@@ -413,8 +413,10 @@ class Script {
           if (line.options.contains("span")) {
             format::SpanRow span;
             fill(&span, begin);
-            span.duration_ns = slow;
-            span.ord_ns += slow;
+            span.duration_ns = line.options.contains("span_takes")
+                                   ? Duration(line.options.at("span_takes"))
+                                   : slow;
+            span.ord_ns += span.duration_ns;
             span.name = pool_.Intern(line.options.at("span"));
             span.category = "user";
             span.mode = row.mode;

@@ -334,11 +334,18 @@ class CallbackStall final : public Rule {
     const double mean = sum / count;
     // The span that most of them have in common.
     std::map<std::string, std::pair<double, std::int64_t>> spans;
+    std::map<std::string, std::pair<double, std::int64_t>> short_spans;
     std::int64_t runtime = 0;
     double written = 0;
     for (const Stall& s : process->stalls) {
       written += s.written;
-      if (s.span.empty() || s.span_ns < 0.5 * s.ns) continue;
+      if (s.span.empty()) continue;
+      if (s.span_ns < 0.5 * s.ns) {
+        auto& [ns, times] = short_spans[s.span];
+        ns += s.span_ns;
+        ++times;
+        continue;
+      }
       auto& [ns, times] = spans[s.span];
       ns += s.span_ns;
       ++times;
@@ -347,6 +354,14 @@ class CallbackStall final : public Rule {
     std::string span;
     for (const auto& [name, sums] : spans) {
       if (static_cast<double>(sums.second) >= 0.8 * count) span = name;
+    }
+    // One that is too short to be what takes the time comes with it all the same.
+    std::string beside;
+    for (const auto& [name, sums] : short_spans) {
+      // Short ones are not recorded each time.
+      if (sums.second < 3 || static_cast<double>(sums.second) < 0.3 * count) continue;
+      beside = fmt::format("{} ({} ms of it)", name,
+                           Millis(sums.first / static_cast<double>(sums.second)));
     }
     written /= count;
     const bool writes = written >= kMinWritten;
@@ -364,9 +379,14 @@ class CallbackStall final : public Rule {
     incident.cause =
         what.empty() ? fmt::format(
                            "Every {} steps {} ms pass outside data wait, forward, backward and "
-                           "optimizer, {} % of the time; no span, evaluation or write lies there, "
-                           "reading of files apart: the program's own code.",
-                           period, Millis(mean), Figure(100 * share))
+                           "optimizer, {} % of the time; {}.",
+                           period, Millis(mean), Figure(100 * share),
+                           beside.empty()
+                               ? std::string("no span, evaluation or write lies there, reading of "
+                                             "files apart: the program's own code")
+                               : fmt::format("the span {} lies there, the rest is the program's "
+                                             "own code around it",
+                                             beside))
                      : fmt::format("Every {} steps {} takes {} ms, {} % of the time.", period, what,
                                    Millis(mean), Figure(100 * share));
     incident.advice =
@@ -377,6 +397,10 @@ class CallbackStall final : public Rule {
                    "(torch.distributed.checkpoint.async_save)."
         : !span.empty()
             ? fmt::format("Do {} less often, or on a thread while the next steps run.", span)
+        : !beside.empty()
+            ? std::string(
+                  "Look at what the program does there; do it less often, or on a thread while the "
+                  "next steps run.")
             : std::string(
                   "Look at callbacks and logging of these steps; put telltale.span() "
                   "around them to have them named.");

@@ -22,6 +22,7 @@
 #include "base/json.h"
 #include "rules/builtin/numbers.h"
 #include "rules/builtin/processes.h"
+#include "rules/builtin/thread_waits.h"
 #include "rules/registry.h"
 
 namespace telltale::rules::hung_training {
@@ -321,43 +322,6 @@ class HungTraining final : public Rule {
     process->open = false;
   }
 
-  /// In a word what a thread waits for, from the agent's look into /proc.
-  static std::string WaitsFor(const nlohmann::json& thread) {
-    const std::string state = thread.value("state", "");
-    const std::string call = thread.value("syscall", "");
-    const std::string where = thread.value("wait", "");
-    if (state == "R") return "computes";
-    if (state == "D") {
-      return "waits in the kernel for a device or file system" +
-             (where.empty() ? std::string() : " (" + where + ")");
-    }
-    if (state == "T" || state == "t") return "is stopped";
-    const auto has = [&](std::string_view word) {
-      return call.find(word) != std::string::npos || where.find(word) != std::string::npos;
-    };
-    if (has("futex")) return "waits for a lock or another thread (futex)";
-    if (has("poll") || has("select")) return "waits for a socket or pipe (poll)";
-    if (has("recv") || has("tcp") || has("sk_wait")) return "waits for a socket";
-    if (has("pipe") || has("read")) return "waits to read from a pipe or file";
-    if (has("wait4") || has("waitid") || has("do_wait")) return "waits for a child process";
-    if (has("nanosleep")) return "sleeps";
-    if (!call.empty()) return "waits in the system call " + call;
-    if (!where.empty()) return "waits in the kernel in " + where;
-    return "waits";
-  }
-
-  /// The thread that trains: the first of the process.
-  static std::string MainWaits(const Process& process) {
-    const auto data = ParseJson(process.stacks);
-    if (!data.is_object()) return "";
-    const auto threads = data.find("threads");
-    if (threads == data.end() || !threads->is_array()) return "";
-    for (const auto& thread : *threads) {
-      if (thread.is_object() && thread.value("tid", 0) == process.pid) return WaitsFor(thread);
-    }
-    return "";
-  }
-
   /// Where the main thread stands in Python, innermost first; empty where nobody knows.
   static std::vector<std::string> MainLines(const Process& process) {
     const auto data = ParseJson(process.python);
@@ -398,7 +362,7 @@ class HungTraining final : public Rule {
     for (auto& [key, p] : processes_) {
       if (&p != process && (other == nullptr || Key(*other) < Key(p))) other = &p;
     }
-    const std::string waits = MainWaits(*process);
+    const std::string waits = MainThreadWaits(process->stacks, process->pid);
     const std::vector<std::string> lines = MainLines(*process);
     std::string thread = waits.empty() ? std::string() : fmt::format(" Its main thread {}.", waits);
     if (!lines.empty()) thread += fmt::format(" In Python it stands at {}.", lines.front());

@@ -21,9 +21,11 @@
 #include <vector>
 
 #include "base/json.h"
+#include "rules/builtin/machine_samples.h"
 #include "rules/builtin/numbers.h"
 #include "rules/builtin/own_time.h"
 #include "rules/builtin/processes.h"
+#include "rules/builtin/thread_waits.h"
 #include "rules/registry.h"
 
 namespace telltale::rules::step_outlier {
@@ -38,10 +40,20 @@ constexpr ParameterDesc kParameters[] = {
     {"low_share", 1, "%", "Share of the window's time that outliers lose, below it nothing."},
     {"medium_share", 5, "%", "Share from which the finding is medium."},
     {"high_share", 20, "%", "Share from which it is high."},
+    {"pause_seconds", 10, "s",
+     "A step that takes so much longer says enough alone, where it takes 100 medians."},
     {"mode", 0, "", "Mode of the steps that are judged: TRAIN, EVAL or PREDICT.", "TRAIN"},
 };
 
 constexpr std::int64_t kWarmupSteps = 3;
+/// A pause takes so many times the median step.
+constexpr double kPauseRatio = 100;
+/// A span that lies in this share of the outliers, and in less than that of the other steps, is
+/// what they do and others don't, however short it is itself. Short ones are not recorded each
+/// time.
+constexpr std::size_t kRareSpans = 4;
+constexpr double kInOutliers = 0.3;
+constexpr double kInNormal = 0.005;
 constexpr std::size_t kMinNormal = 50;
 /// So many outliers in a row are a new level of step time.
 constexpr std::int64_t kNewLevel = 10;
@@ -97,6 +109,7 @@ class StepOutlier final : public Rule {
         low_(p.Get("low_share") / 100),
         medium_(p.Get("medium_share") / 100),
         high_(p.Get("high_share") / 100),
+        pause_ns_(p.Get("pause_seconds") * 1e9),
         mode_(ModeOf(p.Text("mode"))) {}
 
   bool Wants(const Series& series) override {
@@ -120,6 +133,8 @@ class StepOutlier final : public Rule {
     } else if (const auto* event = record.As<format::EventRow>()) {
       if (event->kind == "process.exit") {
         processes_.End(*event, writer_, [&](Process* process) { End(process, reporter); });
+      } else if (event->kind == "process.stacks") {
+        OnStacks(*event);
       }
     }
   }
@@ -155,6 +170,8 @@ class StepOutlier final : public Rule {
     Phases excess;
     double batch;
     double normal_batch;
+    std::vector<std::pair<std::string, double>> rare_spans;  ///< That few other steps have, in ns.
+    std::string waits;  ///< For what the main thread waited in it, where the agent looked.
   };
 
   struct Process : TrainingProcess {
@@ -176,6 +193,9 @@ class StepOutlier final : public Rule {
     std::map<std::string, Sides, std::less<>> spans;        ///< ns in a step, by name.
     std::int64_t normals = 0;
     std::int64_t outlier_steps = 0;
+
+    std::int64_t looked_ns = 0;  ///< The agent's newest look at its threads,
+    std::string stacks;          ///< and what it saw.
 
     std::int64_t described_ns = 0;
     std::int64_t opened_outliers = 0;
@@ -200,6 +220,14 @@ class StepOutlier final : public Rule {
         found = process.open_spans.emplace(std::string(span.name), 0).first;
       }
       found->second += static_cast<double>(span.duration_ns);
+    }
+  }
+
+  void OnStacks(const format::EventRow& event) {
+    for (auto& [key, process] : processes_) {
+      if (key != std::pair(event.rank, event.pid)) continue;
+      process.looked_ns = event.time_ns;
+      process.stacks = event.data;
     }
   }
 
@@ -293,10 +321,11 @@ class StepOutlier final : public Rule {
       if (process->spans.size() >= kMaxNames && !process->spans.contains(name)) continue;
       Sides& sides = process->spans[name];
       (outlier ? sides.outlier : sides.normal) += time;
+      ++(outlier ? sides.outliers : sides.normals);
     }
     if (process->refreshed > 0) ++(outlier ? process->outlier_steps : process->normals);
     if (outlier) {
-      AddOutlier(process, step, row);
+      AddOutlier(process, step, row, spans);
       intervals_.emplace_back(row.time_ns, process->last_ns);
       if (intervals_.size() > kIntervalsKept) intervals_.pop_front();
     }
@@ -332,7 +361,8 @@ class StepOutlier final : public Rule {
     process->refreshed = process->seen;
   }
 
-  void AddOutlier(Process* process, const Step& step, const format::StepRow& row) {
+  void AddOutlier(Process* process, const Step& step, const format::StepRow& row,
+                  const std::map<std::string, double, std::less<>>& spans) {
     Outlier outlier{step.step,
                     process->seen,
                     row.time_ns,
@@ -340,7 +370,18 @@ class StepOutlier final : public Rule {
                     step.duration_ns - process->median,
                     {},
                     step.batch,
-                    0};
+                    0,
+                    {},
+                    {}};
+    for (const auto& [name, time] : spans) {
+      const auto known = process->spans.find(name);
+      if (known == process->spans.end() || outlier.rare_spans.size() == kRareSpans) continue;
+      if (static_cast<double>(known->second.normals) >
+          kInNormal * static_cast<double>(process->normals)) {
+        continue;
+      }
+      outlier.rare_spans.emplace_back(name, time);
+    }
     std::vector<double> values(process->normal.size());
     const auto median = [&](auto&& of) {
       std::transform(process->normal.begin(), process->normal.end(), values.begin(), of);
@@ -350,6 +391,9 @@ class StepOutlier final : public Rule {
       outlier.excess[i] = step.phases[i] - median([i](const Step& s) { return s.phases[i]; });
     }
     outlier.normal_batch = median([](const Step& s) { return s.batch; });
+    if (process->looked_ns > row.time_ns && process->looked_ns < process->last_ns) {
+      outlier.waits = MainThreadWaits(process->stacks, process->pid);
+    }
     process->outliers.push_back(outlier);
     if (process->open) {
       ++process->opened_outliers;
@@ -378,9 +422,11 @@ class StepOutlier final : public Rule {
         return;
       }
     }
-    if (!outlier || process->outliers.size() < n_outliers_ || share < low_) return;
+    if (!outlier || share < low_) return;
     const std::vector<const Outlier*> main = Main(*process);
-    if (Widest(main) == kDataWait &&
+    const bool pauses = ArePauses(*process, main);
+    if (!pauses && process->outliers.size() < n_outliers_) return;
+    if (!pauses && Widest(main) == kDataWait &&
         static_cast<double>(process->outliers.size()) >
             kMaxWaitingFraction * static_cast<double>(process->window.size())) {
       return;
@@ -392,7 +438,7 @@ class StepOutlier final : public Rule {
       for (const Outlier& o : process->outliers) process->cost_ns += CostOf(o);
       process->described_ns = 0;
     }
-    const Severity severity = std::max(process->incident.severity, SeverityOf(main, share));
+    const Severity severity = std::max(process->incident.severity, SeverityOf(main, pauses, share));
     if (severity == process->incident.severity &&
         process->last_ns < process->described_ns + kDescribeIntervalNs) {
       return;
@@ -404,9 +450,17 @@ class StepOutlier final : public Rule {
   }
 
   /// Without a fixed distance it is often the machine that is busy, or inputs of many lengths.
-  Severity SeverityOf(const std::vector<const Outlier*>& main, double share) const {
-    if (!Period(main)) return Severity::kLow;
+  Severity SeverityOf(const std::vector<const Outlier*>& main, bool pauses, double share) const {
+    if (!pauses && !Period(main)) return Severity::kLow;
     return share >= high_ ? Severity::kHigh : share >= medium_ ? Severity::kMedium : Severity::kLow;
+  }
+
+  /// Whether the training stood still in each of them, and not for its next batch alone.
+  bool ArePauses(const Process& process, const std::vector<const Outlier*>& main) const {
+    return Widest(main) != kDataWait &&
+           std::all_of(main.begin(), main.end(), [&](const Outlier* o) {
+             return CostOf(*o) >= pause_ns_ && CostOf(*o) >= kPauseRatio * process.median;
+           });
   }
 
   /// Those that make up the loss: among them are always some that the machine's noise made, which
@@ -498,7 +552,16 @@ class StepOutlier final : public Rule {
     const double typical = MedianOf(std::move(durations));
     const double batch = MedianOf(std::move(batches));
     const double factor = typical / std::max(1.0, process->median);
-    incident.message = fmt::format("Outlier steps take {} times the median", Figure(factor));
+    const bool pauses = ArePauses(*process, main);
+    if (!pauses) {
+      incident.message = fmt::format("Outlier steps take {} times the median", Plain(factor));
+    } else if (main.size() == 1) {
+      incident.message = fmt::format("The training stood still for {} in step {}",
+                                     Lasting(excess / 1e9), main.front()->step);
+    } else {
+      incident.message = fmt::format("The training stood still {} times, for {} in all",
+                                     main.size(), Lasting(excess / 1e9));
+    }
 
     const Phases sum = SumOfExcess(main);
     const Phase phase = Widest(main);
@@ -518,6 +581,7 @@ class StepOutlier final : public Rule {
     differ(kPhaseNames[phase], (usual_ns + sum[phase] / count) / 1e6, usual_ns / 1e6, "ms");
 
     std::string also;
+    std::string only;  // A short span that only outliers have.
     // The span that grew most, where it explains much of the difference.
     const std::string* name = nullptr;
     double grown = 0;
@@ -537,6 +601,23 @@ class StepOutlier final : public Rule {
       also += fmt::format(", {} ms of it in the span {}", Millis(grown), *name);
     } else {
       name = nullptr;
+      std::map<std::string, std::pair<double, std::int64_t>> rare;
+      for (const Outlier* o : main) {
+        for (const auto& [span, ns] : o->rare_spans) {
+          rare[span].first += ns;
+          ++rare[span].second;
+        }
+      }
+      for (const auto& [span, sums] : rare) {
+        if (sums.second < 3 || static_cast<double>(sums.second) < kInOutliers * count) continue;
+        const double in = sums.first / static_cast<double>(sums.second);
+        only = span;
+        also +=
+            fmt::format("; {} of {} such steps, and hardly another one, have the span {} ({} ms)",
+                        sums.second, main.size(), span, Millis(in));
+        differ("span " + span, in / 1e6, 0, "ms");
+        break;
+      }
     }
     if (last.normal_batch > 0 && std::abs(batch - last.normal_batch) > 0.2 * last.normal_batch) {
       differ("batch size", batch, last.normal_batch, "samples");
@@ -556,20 +637,29 @@ class StepOutlier final : public Rule {
                           Figure(out * kCompared[i].scale));
     }
 
+    const auto waits = std::find_if(main.rbegin(), main.rend(),
+                                    [](const Outlier* o) { return !o->waits.empty(); });
     const std::string steps =
-        period ? fmt::format("One step in {} takes {} ms instead of {}", *period, Millis(typical),
-                             Millis(process->median))
-               : fmt::format("{} of {} steps take {} ms instead of {}", main.size(),
-                             process->window.size(), Millis(typical), Millis(process->median));
+        pauses && main.size() == 1 ? fmt::format("Steps take {} ms in the median, this one {}",
+                                                 Millis(process->median), Lasting(typical / 1e9))
+        : period ? fmt::format("One step in {} takes {} ms instead of {}", *period, Millis(typical),
+                               Millis(process->median))
+                 : fmt::format("{} of {} steps take {} ms instead of {}", main.size(),
+                               process->window.size(), Millis(typical), Millis(process->median));
     if (part >= 0.5) {
-      incident.cause = fmt::format("{}: {} ms more {}{}.", steps, Millis(sum[phase] / count),
+      incident.cause = fmt::format("{}: {} more {}{}.", steps,
+                                   sum[phase] / count >= 1e10 ? Lasting(sum[phase] / count / 1e9)
+                                                              : Millis(sum[phase] / count) + " ms",
                                    Where(phase), also);
     } else if (!also.empty()) {
       incident.cause = fmt::format("{}, spread over the phases{}.", steps, also);
     } else {
       incident.cause = "cause not found";
     }
-    incident.advice = Advice(phase, part, period, name);
+    if (pauses && waits != main.rend()) {
+      incident.cause += fmt::format(" Its main thread {}.", (*waits)->waits);
+    }
+    incident.advice = Advice(phase, part, period, name, only);
     incident.confidence = 0.5 +
                           0.25 * std::min(1.0, count / (2 * static_cast<double>(n_outliers_))) +
                           (part >= 0.7 || name != nullptr ? 0.25 : 0);
@@ -596,7 +686,7 @@ class StepOutlier final : public Rule {
   }
 
   static std::string Advice(Phase phase, double part, const std::optional<std::int64_t>& period,
-                            const std::string* span) {
+                            const std::string* span, const std::string& only) {
     if (part < 0.5) {
       return "Look at what runs on this machine besides the training in these steps.";
     }
@@ -608,7 +698,9 @@ class StepOutlier final : public Rule {
       case kOther:
         return fmt::format(
             "Take {} out of the loop{}: do it less often, or on a thread while the next step runs.",
-            span != nullptr ? *span : std::string("what happens between optimizer and next batch"),
+            span != nullptr ? *span
+            : only.empty()  ? std::string("what happens between optimizer and next batch")
+                            : fmt::format("the {} and what comes with it", only),
             period ? fmt::format(" of every {} steps", *period) : std::string());
       case kDataWait:
         return "Look at the batches of these steps: single slow samples, or a read that blocks; "
@@ -633,6 +725,7 @@ class StepOutlier final : public Rule {
   const double low_;
   const double medium_;
   const double high_;
+  const double pause_ns_;
   const std::string mode_;
 
   ProcessTable<Process> processes_;
@@ -658,7 +751,9 @@ const RuleDesc kStepOutlierDesc{
         "not count. share = Σ (duration − median) of the outliers / Σ duration over the newest "
         "window_steps. With n_outliers of them: low from low_share, medium from medium_share, high "
         "from high_share; no more than low where they come at no fixed distance (a busy machine, "
-        "inputs of many lengths). Nothing where the difference is data wait in more than 10 % of "
+        "inputs of many lengths). One step is enough where it takes pause_seconds and 100 medians "
+        "longer, not for its batch, and most of the loss is of such steps: its severity is that of "
+        "its share. Nothing where the difference is data wait in more than 10 % of "
         "the steps (InputBound's). What differs: each phase, span, batch size, and the samples of "
         "cores, disks and network beside outliers, against those beside normal steps. Described "
         "are the outliers that make the loss (at least a third of the excess of the one at half of "
