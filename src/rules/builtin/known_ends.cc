@@ -60,6 +60,18 @@ constexpr KnownEnd kEnds[] = {
      "Make room there (quota -s), keep fewer checkpoints, or write them to another file system."},
     {"", "File too large", "A file would have become larger than the limit allows.",
      "Raise the limit (ulimit -f), or write the checkpoint in parts, to another file system."},
+    {"", "file write failed",
+     "torch.save could not write all of a file: the disk, the quota or the limit on the size of a "
+     "file (ulimit -f) was reached.",
+     "Make room there (df -h, quota -s), raise the limit (ulimit -f unlimited), or write "
+     "checkpoints "
+     "to another file system."},
+    {"", "unexpected pos",
+     "torch.save could not write all of a file: the disk, the quota or the limit on the size of a "
+     "file (ulimit -f) was reached.",
+     "Make room there (df -h, quota -s), raise the limit (ulimit -f unlimited), or write "
+     "checkpoints "
+     "to another file system."},
     {"", "Can't pickle local object",
      "Workers that are started by spawn are sent the Dataset and its functions, and a lambda or a "
      "function inside of a function cannot be sent.",
@@ -82,9 +94,12 @@ constexpr KnownEnd kEnds[] = {
      "Keep the Dataset on the CPU and move batches in the training loop, or give the DataLoader "
      "multiprocessing_context='spawn'."},
     {"", "modified by an inplace operation",
-     "A tensor that the backward pass needs was changed in place after the forward pass used it.",
-     "torch.autograd.set_detect_anomaly(True) names the line of the forward pass; write x = x + y "
-     "for x += y, and inplace=False."},
+     "A tensor that the backward pass needs was changed in place after the forward pass used it: a "
+     "weight by an optimizer's step() between the two, anything else by x += y or inplace=True.",
+     "Call backward() of every loss before any optimizer steps, or run the forward pass again "
+     "after "
+     "the step (as for the generator of a GAN). Else torch.autograd.set_detect_anomaly(True) names "
+     "the line of the forward pass: write x = x + y for x += y there."},
     {"", "backward through the graph a second time",
      "backward() came to a graph whose tensors the backward pass before had freed: a loss or a "
      "hidden state of an earlier step is still attached.",

@@ -226,6 +226,21 @@ std::vector<Death> RunDeaths::All() const {
   return deaths;
 }
 
+const SeenException* RunDeaths::ThreadBefore(const Death& death) {
+  if (death.exception == nullptr || !death.exception->main_thread) return nullptr;
+  std::string_view type = death.exception->type;
+  type.remove_prefix(type.rfind('.') == std::string_view::npos ? 0 : type.rfind('.') + 1);
+  if (type != "Empty" && type != "Full" && type != "TimeoutError" && type != "BrokenBarrierError") {
+    return nullptr;
+  }
+  const SeenException* found = nullptr;
+  for (const SeenException& seen : death.process->exceptions) {
+    const bool of_thread = seen.where == "thread" && !seen.main_thread && seen.raised_again.empty();
+    if (of_thread && seen.time_ns <= death.exception->time_ns) found = &seen;
+  }
+  return found;
+}
+
 bool RunDeaths::Descends(const SeenProcess& process, const SeenProcess& from) const {
   const SeenProcess* at = &process;
   for (int depth = 0; depth < 16 && at != nullptr; ++depth) {

@@ -340,11 +340,12 @@ class RunEnd final : public Rule {
 
   Words OfException(const Death& first, const std::vector<Death>& last,
                     nlohmann::ordered_json* evidence) const {
-    const SeenException& raised = *first.exception;
+    const SeenException* const thread = RunDeaths::ThreadBefore(first);
+    const SeenException& raised = thread != nullptr ? *thread : *first.exception;
     const SeenException& seen = *attempt_.deaths.OriginOf(raised);
     const std::string place = PlaceOf(seen);
     const std::string at = place.empty() ? std::string() : " in " + place;
-    const std::int64_t step = StepOf(first);
+    const std::int64_t step = thread != nullptr ? thread->step : StepOf(first);
     const std::string in_step = step < 0 ? std::string() : fmt::format(", step {}", step);
     const std::string text = FirstLine(seen.text);
     const std::string followed = Followed(last, evidence);
@@ -362,6 +363,12 @@ class RunEnd final : public Rule {
     Words words;
     words.message = fmt::format("{}{}{}{}{}{}{}", who, ShortType(seen.type), at, in_step,
                                 text.empty() ? "" : ": ", text, followed);
+    if (thread != nullptr) {
+      words.cause = fmt::format(
+          "The thread died, and the main thread waited for what it was to give, until it gave up: "
+          "{} in {}, step {}.",
+          ShortType(first.exception->type), PlaceOf(*first.exception), StepOf(first));
+    }
     Explain(first, raised, seen, &words);
 
     (*evidence)["type"] = seen.type;
