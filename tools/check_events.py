@@ -24,7 +24,10 @@ WRITTEN_CXX = (
 )
 READ_CXX = (re.compile(r'\b(?:row|event)(?:\.|->)kind\s*[!=]=\s*"([^"]+)"'),)
 # The binding's calls that write a kind of their own.
-WRITTEN_NATIVE = (re.compile(r'"(plan\.request)"'), re.compile(r'\btt_event\(\s*tt_name\("([^"]+)"'))
+WRITTEN_NATIVE = (
+    re.compile(r'"(plan\.request)"'),
+    re.compile(r'\b(?:tt_event\(\s*tt_name|TellEvent)\(\s*"([^"]+)"'),
+)
 WRITTEN_PYTHON = (re.compile(r'\b(?:probe\.event|_?emit|_say)\(\s*"([^"]+)"'),)
 
 

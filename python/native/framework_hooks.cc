@@ -262,6 +262,8 @@ PyObject* Backward(PyObject* self, PyObject* const* args, std::size_t nargsf, Py
   g_machine_owned = true;
   BackwardBegins();
   if (ArgCount(nargsf) > 0) LoopBackward({args, nargsf, kwnames}, IsNewestScaled(args[0]));
+  if (has_loss && !std::isfinite(loss)) [[unlikely]]
+    LoopNotFinite(args[0]);
   own.Account();
   tt_backward_begin();
   PhaseBorder(TT_PHASE_BACKWARD, true);

@@ -15,6 +15,8 @@ struct Looks {
   PyObject* on_mode = nullptr;           ///< (root, optimizer) it trains a root that has run
   PyObject* on_parameters = nullptr;     ///< (optimizer) it is about to step
   PyObject* on_loss_function = nullptr;  ///< (tensor, scaled: bool) a backward begins
+  PyObject* on_backward = nullptr;       ///< () likewise
+  PyObject* on_not_finite = nullptr;     ///< (tensor) a backward begins from a NaN or Inf
   PyObject* on_scheduler = nullptr;      ///< (scheduler, number, calls, epoch given: bool)
 };
 Looks g_looks;
@@ -83,6 +85,7 @@ void ForgetCandidates() {
 // ---- backward passes ----
 
 std::uint64_t g_retained_told = 0;
+bool g_not_finite_told = false;
 
 bool KeepsGraph(const CallArguments& call) {
   const std::size_t count = ArgCount(call.nargsf);
@@ -154,6 +157,8 @@ PyObject* ConfigureLoop(PyObject*, PyObject*, PyObject* kwargs) {
       {"on_mode", &g_looks.on_mode},
       {"on_parameters", &g_looks.on_parameters},
       {"on_loss_function", &g_looks.on_loss_function},
+      {"on_backward", &g_looks.on_backward},
+      {"on_not_finite", &g_looks.on_not_finite},
       {"on_scheduler", &g_looks.on_scheduler},
   };
   PyObject *key = nullptr, *value = nullptr;
@@ -198,9 +203,16 @@ void LoopBackward(const CallArguments& call, bool scaled) {
     if (g_hot.retained++ == 0) TellRetained();
   }
   if (seen >= kFirstLooks && seen % kLossEvery != 0) return;
+  Call(g_looks.on_backward, "on_backward", {});
   if (ArgCount(call.nargsf) == 0) return;
   Call(g_looks.on_loss_function, "on_loss_function",
        {call.args[0], scaled ? Py_True : Py_False, nullptr, nullptr});
+}
+
+void LoopNotFinite(PyObject* tensor) {
+  if (g_not_finite_told) return;
+  g_not_finite_told = true;
+  Call(g_looks.on_not_finite, "on_not_finite", {tensor, nullptr, nullptr, nullptr});
 }
 
 void LoopOptimizer(PyObject* optimizer) {
@@ -261,6 +273,7 @@ void ForgetLoop() {
   }
   g_hot = {};
   g_retained_told = 0;
+  g_not_finite_told = false;
 }
 
 PyMethodDef g_torch_loop_functions[] = {

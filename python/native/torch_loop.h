@@ -20,6 +20,8 @@ void ForgetLoop();
 void LoopForward(PyObject* module);
 /// A backward begins. `scaled`: from what a gradient scaler gave.
 void LoopBackward(const CallArguments& call, bool scaled);
+/// A backward begins from this tensor, whose value is NaN or Inf. The adapter looks at the first.
+void LoopNotFinite(PyObject* tensor);
 /// An optimizer begins its step, its gradients made.
 void LoopOptimizer(PyObject* optimizer);
 /// A scheduler has stepped.

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <cstdlib>
 
 #include "rules/builtin/numbers.h"
 
@@ -45,9 +46,74 @@ constexpr const char* kNormalize =
     "Normalize the inputs and the targets (subtract the mean of each column, divide by its "
     "standard deviation); then look at the first 100 steps.";
 
-LossCause ExplainNotFinite(const LossView& loss, const LearningRates& rates,
-                           const CapturedParameters& captured) {
+/// "1 of 64 rows, the first is row 17: 1 NaN".
+std::string BadRows(const TrainingFacts::NotFinite& from) {
+  std::string values;
+  if (from.nan > 0) values = fmt::format("{} NaN", from.nan);
+  if (from.inf > 0) values += fmt::format("{}{} Inf", values.empty() ? "" : " and ", from.inf);
+  if (from.rows <= 0 || from.of_rows <= 0) return values;
+  return fmt::format("{} in {} of {} rows, the first is row {}", values, from.rows, from.of_rows,
+                     from.row);
+}
+
+/// What the graph of the first loss that is not finite says. Empty where it says nothing.
+LossCause ExplainOrigin(const LossView& loss, const TrainingFacts::NotFinite& from) {
+  if (from.origin == "batch" || from.origin == "targets") {
+    const bool targets = from.origin == "targets";
+    return {
+        fmt::format("The {} of step {} {} not finite: {}. All {} weights were finite until then.",
+                    targets ? "targets" : "input data", from.step, targets ? "are" : "is",
+                    BadRows(from), from.weights),
+        "Find these samples (torch.isfinite over the whole data set, once before the training), "
+        "and "
+        "drop, fill or clean them. Weights that such a batch has touched are lost: go back to a "
+        "checkpoint before it."};
+  }
+  if (from.origin == "operation") {
+    const std::string given =
+        from.undefined > 0
+            ? fmt::format(" it was given {} {}, for which it has no finite result", from.undefined,
+                          from.operation.starts_with("log")
+                              ? (from.undefined == 1 ? "value that is zero or below"
+                                                     : "values that are zero or below")
+                          : from.undefined == 1 ? "zero or a value outside of its range"
+                                                : "zeros or values outside of its range")
+            : std::string(" it was given finite values");
+    const bool log = from.operation.starts_with("log");
+    return {
+        fmt::format("The forward pass of step {} made it in the operation {}:{}. Weights and "
+                    "inputs were finite.",
+                    from.step, from.operation, given),
+        log ? "Compute the loss from the raw scores (BCEWithLogitsLoss, CrossEntropyLoss, "
+              "logsigmoid, log_softmax), or clamp what goes into the log to at least an epsilon."
+            : "Keep what goes into it away from there: clamp it, or add an epsilon. "
+              "`--rule NonFiniteOrigin` names the module."};
+  }
+  if (from.origin == "weights" && loss.bad_step > 0 && std::isfinite(loss.newest)) {
+    return {
+        fmt::format(
+            "The loss of step {} was still finite ({}), and after that step {} of {} weights "
+            "{} not{}: its backward pass made gradients that are NaN or Inf.",
+            loss.bad_step - 1, Figure(loss.newest), from.bad_weights, from.weights,
+            from.bad_weights == 1 ? "is" : "are",
+            from.first.empty() ? std::string() : fmt::format(" ({})", from.first)),
+        fmt::format("Look in the loss and the model for a square root, norm, power or division at "
+                    "0, whose derivative is infinite, and add an epsilon inside it. {}",
+                    kOriginCommand)};
+  }
+  return {};
+}
+
+LossCause ExplainNotFinite(const LossView& loss, const TrainingFacts& facts,
+                           const LearningRates& rates, const CapturedParameters& captured) {
   const bool before = loss.bad_step > 0;
+  const auto& from = facts.not_finite;
+  // Of the first NaN of the process, and not of a later one.
+  const bool known = from && std::abs(from->step - loss.bad_step) <= 1;
+  const bool by_weights = known && from->origin == "weights";
+  if (known && !by_weights) {
+    if (LossCause origin = ExplainOrigin(loss, *from); !origin.cause.empty()) return origin;
+  }
   const auto& gradient = captured.bad_gradient();
   if (gradient && gradient->step < loss.bad_step) {
     return {fmt::format("In step {} the gradient of {} was not finite, while the loss of that step "
@@ -71,6 +137,9 @@ LossCause ExplainNotFinite(const LossView& loss, const LearningRates& rates,
                     Figure(loss.start), Figure(loss.peak), loss.peak_step, AtRate(loss.peak_rate)),
         fmt::format("{} and look whether the first 100 steps go down.",
                     Lower(std::isfinite(loss.peak_rate) ? loss.peak_rate : rates.now()))};
+  }
+  if (by_weights) {
+    if (LossCause origin = ExplainOrigin(loss, *from); !origin.cause.empty()) return origin;
   }
   if (!before) {
     return {
@@ -243,7 +312,8 @@ LossCause ExplainLoss(const LossView& loss, const TrainingFacts& facts, const Le
   if (LossCause loop = LoopCause(facts); !loop.cause.empty()) {
     if (loss.trouble != LossTrouble::kStood && !rates.spent()) return loop;
   }
-  if (loss.trouble == LossTrouble::kNotFinite) return ExplainNotFinite(loss, rates, captured);
+  if (loss.trouble == LossTrouble::kNotFinite)
+    return ExplainNotFinite(loss, facts, rates, captured);
   if (rates.spent() && !captured.MovedSince(rates.spent()->step) &&
       !(loss.rate > 0 && loss.rate >= LearningRates::kSpent * rates.largest())) {
     return ExplainSpent(facts, rates, captured);

@@ -118,7 +118,7 @@ std::optional<LearningRates::EachStep> LearningRates::each_step() const {
 
 bool TrainingFacts::Wants(std::string_view kind) {
   return kind == "optimizer" || kind == "scheduler" || kind == "loss.function" ||
-         kind == "optimizer.parameters" || kind == "loop.gradients";
+         kind == "optimizer.parameters" || kind == "loop.gradients" || kind == "loss.not_finite";
 }
 
 void TrainingFacts::See(const format::EventRow& event) {
@@ -151,6 +151,25 @@ void TrainingFacts::See(const format::EventRow& event) {
   } else if (event.kind == "optimizer.parameters") {
     parameters = Parameters{IntegerOf(data, "parameters"), IntegerOf(data, "without_gradient"),
                             IntegerOf(data, "in_called_models")};
+  } else if (event.kind == "loss.not_finite") {
+    NotFinite now;
+    now.step = event.step;
+    now.origin = TextOf(data, "origin");
+    now.operation = TextOf(data, "operation");
+    now.first = TextOf(data, "first");
+    now.weights = IntegerOf(data, "weights");
+    now.bad_weights = IntegerOf(data, "not_finite");
+    now.rows = IntegerOf(data, "rows");
+    now.row = IntegerOf(data, "row");
+    now.nan = IntegerOf(data, "nan");
+    now.inf = IntegerOf(data, "inf");
+    now.undefined = IntegerOf(data, "undefined");
+    if (const auto shape = data.find("shape"); shape != data.end() && shape->is_array() &&
+                                               !shape->empty() &&
+                                               shape->front().is_number_integer()) {
+      now.of_rows = shape->front().get<std::int64_t>();
+    }
+    not_finite = std::move(now);
   } else if (event.kind == "loop.gradients") {
     const auto now = TruthOf(data, "cleared");
     if (now) cleared = now;

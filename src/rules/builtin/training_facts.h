@@ -95,11 +95,24 @@ struct TrainingFacts {
     std::int64_t in_called_models = -1;
   };
 
+  /// Where the first loss that is NaN or Inf comes from.
+  struct NotFinite {
+    std::int64_t step = -1;
+    std::string origin;     ///< weights, batch, targets, operation; empty: not known.
+    std::string operation;  ///< That gave it: log, div.
+    std::string first;      ///< Name of a weight that is not finite.
+    std::int64_t weights = 0, bad_weights = 0;
+    std::int64_t rows = -1, of_rows = -1, row = -1;  ///< Of the batch.
+    std::int64_t nan = 0, inf = 0;
+    std::int64_t undefined = 0;  ///< Values for which the operation has no finite result.
+  };
+
   std::string optimizer;  ///< Class; empty: not known.
   std::int64_t groups = -1;
   std::optional<Scheduler> scheduler;
   std::optional<LossFunction> loss;
   std::optional<Parameters> parameters;
+  std::optional<NotFinite> not_finite;
   std::optional<bool> cleared;  ///< Gradients are, between two steps.
 
   /// True where the event is one of these.

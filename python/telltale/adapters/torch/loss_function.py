@@ -19,6 +19,11 @@ from .hooking import SEEN, hook
 
 _MAX_EVENTS = 16
 _MAX_NODES = 24
+# Labels of a batch that are looked at: fewer are of one class by chance, more are those of a text or of pixels.
+_FEWEST_LABELS = 8
+_MOST_LABELS = 4096
+# Of so many batches it is told what was seen.
+_LOOKS_TOLD = frozenset((20, 24, 32, 48, 64, 128, 256, 512))
 _REDUCTIONS = {0: "none", 1: "mean", 2: "sum"}
 # Nodes of one function each, and what it is called.
 _FUNCTIONS = {
@@ -38,7 +43,7 @@ _FUNCTIONS = {
     "MultilabelMarginLoss": "multilabel_margin",
 }
 # What takes shapes and types apart, and leaves values as they are.
-_SAME_VALUES = {
+SAME_VALUES = {
     "Alias",
     "AsStrided",
     "Clone",
@@ -64,17 +69,23 @@ _hook: Any = None
 _told: set[tuple[Any, ...]] = set()
 
 
-def _operation(node: Any) -> str:
+def uses_saved_hooks() -> bool:
+    """Whether the program has used hooks for saved tensors: to ask for one may then compute a forward again."""
+    return probe.hook_calls(_hook) > 0
+
+
+def operation_of(node: Any) -> str:
     """MseLoss of MseLossBackward0."""
     name: str = node.name()
     return name.rpartition("::")[2].partition("Backward")[0]
 
 
-def _inputs(node: Any) -> list[Any]:
+def inputs_of(node: Any) -> list[Any]:
+    """The nodes that gave what a node took."""
     return [each for each, _ in node.next_functions if each is not None]
 
 
-def _saved(node: Any, name: str) -> Any:
+def saved_of(node: Any, name: str) -> Any:
     """What a node has saved, None where it has no such thing or has freed it."""
     try:
         return getattr(node, "_saved_" + name, None)
@@ -98,53 +109,102 @@ def _shape(tensor: Any) -> list[int] | None:
 def _behind(node: Any) -> Any:
     """The first node that computes values, of those that a node takes first."""
     for _ in range(_MAX_NODES):
-        given = _inputs(node)
+        given = inputs_of(node)
         if not given:
             return None
         node = given[0]
-        if _operation(node) not in _SAME_VALUES:
+        if operation_of(node) not in SAME_VALUES:
             return node
     return None
 
 
 def _called(node: Any) -> str | None:
     """`softmax` of SoftmaxBackward0; None for a parameter, or nothing."""
-    name = _operation(node) if node is not None else ""
+    name = operation_of(node) if node is not None else ""
     return name.lower() if name and name != "AccumulateGrad" else None
 
 
 def _with_shapes(facts: dict[str, Any], node: Any) -> None:
-    given, target = _saved(node, "self"), _saved(node, "target")
+    given, target = saved_of(node, "self"), saved_of(node, "target")
     if given is None:
         return
     facts["input_shape"], facts["target_shape"] = _shape(given), _shape(target)
-    first = _inputs(node)
-    if first and _operation(first[0]) == "Expand":
-        sizes = _saved(first[0], "self_sym_sizes") or _saved(first[0], "self_sizes")
+    first = inputs_of(node)
+    if first and operation_of(first[0]) == "Expand":
+        sizes = saved_of(first[0], "self_sym_sizes") or saved_of(first[0], "self_sizes")
         facts["input_shape"] = [int(size) for size in sizes] if sizes is not None else None
     if facts["function"] in ("cross_entropy", "nll"):
         facts["classes"] = int(given.shape[1 if given.dim() > 1 else 0]) if given.dim() else None
-        facts["weighted"] = _saved(node, "weight") is not None
+        facts["weighted"] = saved_of(node, "weight") is not None
+
+
+class _Labels:
+    """Classes in the batches that a loss of classes was given, over the looks so far."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+        self.one_class = 0
+        self.samples = 0
+        # Those of batches of one class.
+        self.seen: set[int] = set()
+
+    def see(self, node: Any) -> None:
+        """Counts the classes of the batch that a node has been given, and tells of it now and then."""
+        target = saved_of(node, "target")
+        if target is None or not tensors.is_plain_here(target) or target.dim() != 1:
+            return
+        count = int(target.shape[0])
+        if not _FEWEST_LABELS <= count <= _MOST_LABELS or target.is_floating_point():
+            return
+        ignored = saved_of(node, "ignore_index")
+        if ignored is not None and ignored >> 63:
+            ignored -= 1 << 64
+        classes = set(target.tolist()) - {ignored}
+        self.looks += 1
+        self.samples += count
+        if len(classes) == 1:
+            self.one_class += 1
+            if len(self.seen) < _MOST_LABELS:
+                self.seen |= classes
+        if self.looks in _LOOKS_TOLD:
+            self.tell()
+
+    def tell(self) -> None:
+        events.emit(
+            "loss.labels",
+            "classes",
+            {
+                "looks": self.looks,
+                "one_class": self.one_class,
+                "classes_alone": len(self.seen),
+                "batch_size": self.samples / self.looks,
+            },
+        )
+
+
+_labels = _Labels()
 
 
 def _of_node(node: Any, operation: str) -> dict[str, Any]:
     """The facts of a node that is a loss by itself."""
     facts: dict[str, Any] = {
         "function": _FUNCTIONS[operation],
-        "reduction": _REDUCTIONS.get(_saved(node, "reduction")),
+        "reduction": _REDUCTIONS.get(saved_of(node, "reduction")),
     }
     source = _behind(node)
     if facts["function"] == "nll":
-        ignored = _saved(node, "ignore_index")
+        ignored = saved_of(node, "ignore_index")
         facts["ignore_index"] = ignored - (1 << 64) if ignored is not None and ignored >> 63 else ignored
-        if source is not None and _operation(source) == "LogSoftmax":
+        if source is not None and operation_of(source) == "LogSoftmax":
             facts["function"] = "cross_entropy"
             source = _behind(source)
     facts["input_from"] = _called(source)
     if facts["function"] == "cross_entropy":
         facts["softmax_twice"] = facts["input_from"] in ("softmax", "logsoftmax")
-    if probe.hook_calls(_hook) == 0:
+    if not uses_saved_hooks():
         _with_shapes(facts, node)
+        if facts["function"] in ("cross_entropy", "nll"):
+            _labels.see(node)
     return facts
 
 
@@ -152,14 +212,14 @@ def _by_hand(node: Any, operation: str) -> dict[str, Any] | None:
     """The facts of a loss of several nodes: a mean of squares, of absolute values, a cross entropy with shares as
     targets.
     """
-    given = _inputs(node)
+    given = inputs_of(node)
     if operation in ("Mean", "Sum") and len(given) == 1:
-        inner = _operation(given[0])
+        inner = operation_of(given[0])
         function = {"Pow": "mse", "Abs": "l1"}.get(inner)
-        if function is None or (inner == "Pow" and _saved(given[0], "exponent") != 2):
+        if function is None or (inner == "Pow" and saved_of(given[0], "exponent") != 2):
             return None
-        differences = _inputs(given[0])
-        if len(differences) != 1 or _operation(differences[0]) != "Sub":
+        differences = inputs_of(given[0])
+        if len(differences) != 1 or operation_of(differences[0]) != "Sub":
             return None
         source = _behind(differences[0])
         return {"function": function, "reduction": operation.lower(), "input_from": _called(source)}
@@ -181,11 +241,11 @@ def _chain(node: Any, operations: tuple[str, ...]) -> Any:
     """The last of nodes of these operations, each the only input of the one before; None where they are others."""
     for number, operation in enumerate(operations):
         if number:
-            given = _inputs(node)
+            given = inputs_of(node)
             if len(given) != 1:
                 return None
             node = given[0]
-        if _operation(node) != operation:
+        if operation_of(node) != operation:
             return None
     return node
 
@@ -200,14 +260,14 @@ def _find(root: Any, scaled: bool) -> dict[str, Any] | None:
         if not waiting:
             break
         node, alone, times = waiting.popleft()
-        operation = _operation(node)
+        operation = operation_of(node)
         facts = _of_node(node, operation) if operation in _FUNCTIONS else _by_hand(node, operation)
         if facts is not None:
             return {**facts, "alone": alone, "scaled": times}
-        given = _inputs(node)
+        given = inputs_of(node)
         if operation in _SCALES:
             times = times or not (scaled and node is root)
-        elif operation not in _SAME_VALUES and operation not in _JOINS and operation != "Mean":
+        elif operation not in SAME_VALUES and operation not in _JOINS and operation != "Mean":
             continue
         waiting.extend((each, alone and len(given) == 1 and operation != "Add", times) for each in given)
     return None
@@ -222,8 +282,6 @@ def _key(facts: dict[str, Any]) -> tuple[Any, ...]:
 
 def on_loss_function(tensor: Any, scaled: bool) -> None:
     """A backward begins from this tensor."""
-    if len(_told) >= _MAX_EVENTS:
-        return
     if isinstance(tensor, (list, tuple)) and tensor:
         tensor = tensor[0]
     if type(tensor) is not tensors.tensor_type or tensor.grad_fn is None:
@@ -233,14 +291,16 @@ def on_loss_function(tensor: Any, scaled: bool) -> None:
     if facts is None:
         return
     key = _key(facts)
-    if key in _told:
+    if key in _told or len(_told) >= _MAX_EVENTS:
         return
     _told.add(key)
     events.emit("loss.function", facts["function"], facts)
 
 
 def _awake(_: int) -> None:
+    global _labels
     _told.clear()
+    _labels = _Labels()
 
 
 def install(torch: ModuleType) -> None:

@@ -110,6 +110,16 @@ class _Undisturbed:
             _torch._C._set_torch_function_mode(_stack_mode())
 
 
+def is_plain_here(tensor: Any) -> bool:
+    """Whether it is a plain dense tensor in main memory, whose values can be asked for."""
+    return (
+        type(tensor) in _plain
+        and bool(tensor.is_cpu)
+        and tensor.layout is _torch.strided
+        and not tensor.is_quantized
+    )
+
+
 def undisturbed() -> _Undisturbed:
     """A context for our own calls of torch."""
     return _Undisturbed()
