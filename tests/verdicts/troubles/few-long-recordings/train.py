@@ -82,7 +82,7 @@ while time.perf_counter() - start < 8.5:
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
-    time.sleep(0.05)  # the rest of the network, on a device
+    time.sleep(0.03)  # the rest of the network, on a device
     losses.append(loss.item())
     if len(losses) % 25 == 0:
         print(f"step {len(losses)} loss {np.mean(losses[-25:]):.3f}", flush=True)

@@ -73,7 +73,7 @@ while time.perf_counter() - start < 9:
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
-    time.sleep(0.05)  # the rest of the network, on a device
+    time.sleep(0.02)  # the rest of the network, on a device
     losses.append(loss.item())
     if len(losses) % 50 == 0:
         print(f"step {len(losses)} loss {sum(losses[-50:]) / 50:.3f}", flush=True)
