@@ -267,13 +267,20 @@ void AdviseStartUps(const LoaderCase& of, LoaderAdvice* out) {
   LoaderForecast forecast;
   forecast.workers = of.workers;
   forecast.step_ns = of.load.step_ns - spared_ns;
-  forecast.error_ns = 0.2 * spared_ns + of.load.noise_ns / 2;
+  // What is spared was measured in these steps alone: how much the others vary says nothing of it.
+  forecast.error_ns = 0.2 * spared_ns;
   out->explained_ns = of.start_up_wait_ns;
   const std::string how = of.made_anew
                               ? "Make the DataLoader once, before the loop over epochs, with "
                                 "persistent_workers=True"
                               : "Set persistent_workers=True in the DataLoader";
   out->gains = Gains(of.load, forecast);
+  if (of.cores > 0 && of.workers > of.cores) {
+    out->cause += fmt::format(
+        " {} workers share {} {}: fewer start sooner, and make as many batches "
+        "where these compute.",
+        of.workers, of.cores, of.cores == 1 ? "core" : "cores");
+  }
   out->advice = out->gains ? fmt::format("{}: {}.", how, Expected(of, forecast)) : how + ".";
   if (!out->gains) return;
   out->evidence["forecast_workers"] = of.workers;

@@ -807,7 +807,9 @@ class LossNotDecreasing final : public LoopedRule<LossNotDecreasing> {
       Open(series, found, newest, tolerance);
     } else if (IsStanding(series->state)) {
       const bool worse = stale && level_says != State::kHealthy && series->state != State::kStill;
-      if (worse || !Stands(*series, newest)) {
+      // Flat at chance level is the same trouble, not another one.
+      const bool same = worse && level_says == State::kFlat && series->state == State::kChance;
+      if (!same && (worse || !Stands(*series, newest))) {
         CloseIncident(series, true, reporter);
         return;
       }
