@@ -26,6 +26,7 @@
 #include "base/string_pool.h"
 #include "rules/rule_pack.h"
 #include "rules/rule_set.h"
+#include "rules/script_run.h"
 #include "store/folder.h"
 #include "store/tensor_file.h"
 
@@ -292,10 +293,13 @@ class Script {
       Start(RulesFile(line.words.at(1)));
     } else if (verb == "load") {
       Load(line);
+    } else if (verb == "save") {
+      Save(line.words.at(1));
     } else if (verb == "end") {
       Flush();
       engine_->End();
       Keep();
+      Clear();
     } else if (verb == "expect") {
       Flush();
       ++out_.expectations;
@@ -340,13 +344,41 @@ class Script {
   void Start(const RuleSet& set) {
     auto engine = Engine::Create(options_.rules.value_or(set), foreign_);
     if (!engine.ok()) throw std::runtime_error(engine.status().message());
+    if (!engine_ && !pending_.empty()) throw std::runtime_error("records before the first rule");
     engine_ = std::make_unique<Engine>(std::move(engine).value());
     engine_->SettleAtOnce();
     values_ = ScriptValues();
-    engine_->Bind({&values_, ""});
+    engine_->Bind({&values_, runs_.own_folder()});
+    Clear();
+  }
+
+  void Clear() {
     pending_.clear();
     clock_ns_ = 0;
     next_step_.clear();
+  }
+
+  /// What was loaded and not fed yet is a run on disk.
+  void Save(const std::string& name) {
+    format::Rows rows;
+    for (Pending& pending : pending_) {
+      std::visit([&](const auto& row) { TableOf(&rows, row).push_back(row); }, pending.row);
+    }
+    const Status saved = runs_.Save(name, std::move(rows));
+    if (!saved.ok()) throw std::runtime_error(saved.message());
+    Clear();
+  }
+
+  template <class Row>
+  static std::vector<Row>& TableOf(format::Rows* rows, const Row& of) {
+    static_cast<void>(of);
+    std::vector<Row>* found = nullptr;
+    format::ForEachTable(*rows, [&](auto& table) {
+      if constexpr (std::is_same_v<std::remove_cvref_t<decltype(table)>, std::vector<Row>>) {
+        found = &table;
+      }
+    });
+    return *found;
   }
 
   static std::string Option(const Line& line, const std::string& key,
@@ -361,7 +393,6 @@ class Script {
   }
 
   void Load(const Line& line) {
-    if (!engine_) throw std::runtime_error("no rule yet");
     const std::string& kind = line.words.at(1);
     const std::int64_t at =
         line.options.contains("at") ? Duration(line.options.at("at")) : clock_ns_;
@@ -743,6 +774,7 @@ class Script {
   int number_ = 0;
   ScriptOutcome out_;
   ScriptValues values_;  ///< Before the engine, whose rules may hold it.
+  ScriptRuns runs_;
   std::unique_ptr<Engine> engine_;
   StringPool pool_;
   Noise noise_;

@@ -313,7 +313,10 @@ class SimilarAcrossRuns final : public Rule {
     incident.last_step = std::max(incident.first_step, process->last_step);
     incident.end_ns = std::max(incident.start_ns, process->ns);
     incident.severity = Severity::kMedium;
-    incident.message = fmt::format("{} tensors differ from the other run", process->order.size());
+    incident.message =
+        process->order.size() == 1
+            ? std::string("1 tensor differs from the other run")
+            : fmt::format("{} tensors differ from the other run", process->order.size());
     const bool at_once = process->step == process->first_compared;
     incident.cause = fmt::format(
         "{} is the first that differs from {}, at step {} ({}); {}.", process->tensor,
