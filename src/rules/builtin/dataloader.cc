@@ -288,22 +288,21 @@ class Dataloader final : public Rule {
       incident.severity = std::max(incident.severity, Severity::kMedium);
       incident.message = "Too few loader workers";
       incident.cause = fmt::format(
-          "{} loader {} for {} cores, while the training waits for batches in {:.0f} % of its "
-          "time.",
-          Figure(workers), workers == 1 ? "worker lives" : "workers live", Figure(cores),
+          "{} loader {} for {}, while the training waits for batches in {:.0f} % of its time.",
+          Figure(workers), workers == 1 ? "worker lives" : "workers live", CoresText(cores),
           100 * wait);
     } else {
       incident.severity =
           std::max(incident.severity, wait >= data_wait_ ? Severity::kMedium : Severity::kLow);
       incident.message = "Far more loader workers than cores";
       incident.cause = fmt::format(
-          "{} loader workers share {} cores: they take turns, and each holds a copy of the data "
-          "set's state and its prefetched batches.",
-          Figure(workers), Figure(cores));
+          "{} loader workers share {}: they take turns, and each holds a copy of the data set's "
+          "state and its prefetched batches.",
+          Figure(workers), CoresText(cores));
     }
     incident.advice = fmt::format(
-        "Use {} loader workers on this node, all ranks together (num_workers of each DataLoader).",
-        target);
+        "Use {} loader {} on this node, all ranks together (num_workers of each DataLoader).",
+        target, target == 1 ? "worker" : "workers");
     if (few && node->fetch_ns.count() > 0) {
       incident.cause +=
           fmt::format(" A batch takes {} ms to make (median).", Millis(node->fetch_ns.At(0.5)));
@@ -326,6 +325,10 @@ class Dataloader final : public Rule {
     }
     incident.evidence = JsonText(evidence);
     reporter->Report(incident);
+  }
+
+  static std::string CoresText(double cores) {
+    return fmt::format("{} {}", Figure(cores), cores == 1 ? "core" : "cores");
   }
 
   /// Counts in bins of equal width from 0 to the 99th percentile; the last holds what is longer.
@@ -385,7 +388,6 @@ const RuleDesc kDataloaderDesc{
     .by_default = false,
     .example = "num_workers=64 in a container that may use 4 cores.",
     .standing = {.theme = Theme::kInput, .order = 3},
-    .severity_by_cost = true,
 };
 
 std::unique_ptr<Rule> MakeDataloader(const Parameters& parameters) {

@@ -310,7 +310,6 @@ class HungTraining final : public Rule {
   void Tell(Process* process, Reporter* reporter) {
     if (!process->open) {
       processes_.Open(process, process->last_step + 1, process->progress_ns);
-      process->incident.severity = Severity::kHigh;
     }
     Describe(process);
     reporter->Report(process->incident);

@@ -291,7 +291,6 @@ const RuleDesc kIOBottleneckDesc{
     .example =
         "Ten thousand small JPEG files on a network disk, read in random order with one worker.",
     .standing = {.theme = Theme::kInput, .order = 2},
-    .severity_by_cost = true,
 };
 
 std::unique_ptr<Rule> MakeIOBottleneck(const Parameters& parameters) {

@@ -272,7 +272,6 @@ const RuleDesc kLoadBalancingDesc{
     .by_default = true,
     .example = "torch.nn.DataParallel, whose first GPU gathers all outputs and computes the loss.",
     .standing = {.theme = Theme::kRanks, .order = 1},
-    .severity_by_cost = true,
 };
 
 std::unique_ptr<Rule> MakeLoadBalancing(const Parameters& parameters) {

@@ -131,7 +131,6 @@ class Overtraining final : public Rule {
     const Best& best = validation ? process->validation : process->train;
     if (!process->open) {
       processes_.Open(process, std::max<std::int64_t>(0, best.step), best.ns);
-      process->incident.severity = Severity::kInfo;  // It only ever rises.
     }
     Describe(process, best, validation);
     reporter->Report(process->incident);

@@ -615,9 +615,9 @@ class RunEnd final : public Rule {
     }
     if (const int signal = SignalOfCode(code)) {
       const KnownSignal* known = FindKnownSignal(signal);
-      words.severity = std::max(Severity::kLow, SeverityOf(signal));
+      words.severity = SeverityOf(signal);
       words.cause =
-          fmt::format("This exit code is how a shell says that {} has ended a command of its.",
+          fmt::format("This exit code is how a shell says that {} has ended one of its commands.",
                       SignalName(signal));
       if (signal == SIGKILL && GroupKilled()) {
         words.message = fmt::format("The kernel's out-of-memory killer ended a process of {}{}",
