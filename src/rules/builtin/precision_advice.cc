@@ -241,9 +241,10 @@ class PrecisionAdvice final : public LoopedRule<PrecisionAdvice> {
     now.to_ns = end_ns;
     now.steps.Add(step);
     if (!watched.open) {
-      watched.Open(fmt::format("weights of rank {}", step.rank), now,
-                   machine.gpu ? Severity::kMedium : Severity::kLow);
+      watched.Open(fmt::format("weights of rank {}", step.rank), now, Severity::kLow);
     }
+    // The first sample of a GPU may come behind the first steps.
+    if (machine.gpu) watched.Raise(Severity::kMedium);
     watched.Extend(now);
     Incident& incident = watched.incident;
     incident.message = "Weights are float64";
