@@ -181,15 +181,18 @@ class Overfit final : public Rule {
                  : fmt::format("Validation loss {}, training loss {}", Figure(now.validation),
                                Figure(now.train));
     if (risen) {
+      const bool fell = now.train < best.train;
       incident.cause = fmt::format(
           "The validation loss was lowest at step {}, {}, and is {} by now, while the training "
-          "loss fell from {} to {}: the model learns its training data by heart.",
-          best.step, Figure(best.validation), Figure(now.validation), Figure(best.train),
-          Figure(now.train));
+          "loss "
+          "{} from {} to {}{}.",
+          best.step, Figure(best.validation), Figure(now.validation), fell ? "fell" : "went",
+          Figure(best.train), Figure(now.train),
+          fell ? ": the model learns its training data by heart" : ": it fell no further either");
       incident.advice = fmt::format(
-          "Keep the model of step {}, the best (early stopping); then add weight decay, dropout, "
-          "augmentation or data, or take a smaller model.",
-          best.step);
+          "Keep the model of step {}, the best (early stopping); then {}.", best.step,
+          fell ? "add weight decay, dropout, augmentation or data, or take a smaller model"
+               : "lower the learning rate");
     } else {
       incident.cause = fmt::format(
           "The validation loss is {}, the training loss {}; the validation loss has not risen yet.",
