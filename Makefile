@@ -70,7 +70,7 @@ test-gpu: ## what is captured on a CUDA device, with GPU_PYTHON's torch and jax 
 
 mutants: ## comparisons and severities of the rules changed, one at a time: do the rule scripts see it
 	@tools/setup test
-	@$(MAKE) page
+	@$(QUIET) build/release.log cmake --preset release
 	@tools/mutants $(MUTANTS_ARGS)
 
 fault: ## each kind of kill 20 times; hangs, full disks, terminals, limits, the page over eight hours

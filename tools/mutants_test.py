@@ -36,9 +36,13 @@ class MutantsTest(unittest.TestCase):
         found = [(m.line(RULE), m.old, m.to) for m in mutants.mutants_of("thing.cc", RULE)]
         self.assertEqual(found, [(7, ">=", "<"), (7, "kHigh", "kLow"), (8, "==", "!="), (8, "!=", "==")])
 
-    def test_a_mutant_changes_one_place(self) -> None:
-        first = mutants.mutants_of("thing.cc", RULE)[0]
-        self.assertEqual(first.apply(RULE), RULE.replace("a >= 3", "a < 3"))
+    def test_a_mutant_is_made_where_the_program_has_its_number(self) -> None:
+        comparison, severity = mutants.mutants_of("thing.cc", RULE)[:2]
+        self.assertEqual(
+            comparison.apply(RULE, 7), RULE.replace("a >= 3", "a >= ::telltale::mutant::Turn<7>() >= 3")
+        )
+        other = "::telltale::mutant::Other<8>(Severity::kHigh, Severity::kLow)"
+        self.assertEqual(severity.apply(RULE, 8), RULE.replace("Severity::kHigh", other))
 
     def test_the_seed_decides_the_order(self) -> None:
         orders = [
