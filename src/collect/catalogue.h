@@ -133,11 +133,12 @@ enum class MetricId : std::uint8_t {
   kProcVoluntarySwitches,
   kProcInvoluntarySwitches,
   kProcRunDelay,
+  kProcPrivate,
 };
 
 inline constexpr std::size_t kProcFirst = static_cast<std::size_t>(MetricId::kProcCpu);
 inline constexpr std::size_t kProcCount =
-    static_cast<std::size_t>(MetricId::kProcRunDelay) - kProcFirst + 1;
+    static_cast<std::size_t>(MetricId::kProcPrivate) - kProcFirst + 1;
 
 enum class MetricKind : std::uint8_t {
   kGauge,  ///< The value at the moment of reading.

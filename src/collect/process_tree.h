@@ -39,6 +39,9 @@ class ProcessTree final : public Source {
     KeptFile schedstat;
     std::array<RateCounter, kProcCount> rates;  ///< By metric; gauges use none.
     std::uint64_t sample = 0;                   ///< Number of the newest that it is in.
+    std::int64_t private_due_ns = 0;            ///< When proc.private may be read again.
+    double private_rss = -1;                    ///< At its newest reading; -1: none was.
+    double private_faulted = 0;                 ///< Likewise: bytes of all pages that came in.
   };
   /// Where the values of one process go: its rows, and the sum over the tree.
   struct Values;
@@ -55,6 +58,9 @@ class ProcessTree final : public Source {
   void SampleIo(Values* values);
   void SampleStatus(Values* values);
   void SampleRunDelay(Values* values);
+  /// Where it may have changed: the kernel walks through all pages for it. `rss`, `faulted`: bytes
+  /// that are resident, and of the pages that have come in so far.
+  void SamplePrivate(double rss, double faulted, Values* values);
 
   SourceContext* context_;
   const double ticks_per_second_;

@@ -305,6 +305,54 @@ TEST_F(ProcessTreeTest, WhatIsSlowIsReadEverySecondOfAllProcessesAtOnce) {
   EXPECT_DOUBLE_EQ(v.at("proc:tree proc.swap"), 2 * 4096);
 }
 
+class PrivateMemoryTest : public ProcessTreeTest {
+ protected:
+  /// 101 is the child of 100.
+  void Write(int megabytes, int faulted_megabytes, int private_megabytes) const {
+    WriteParentAndChild();
+    const std::int64_t pages = (std::int64_t{1} << 20) / ::sysconf(_SC_PAGESIZE);
+    tree.Write("proc/101/stat",
+               fmt::format("101 (x) S 100 1 1 0 -1 0 {} 0 0 0 0 0 0 0 20 0 3 0 77 1000 {} 1\n",
+                           faulted_megabytes * pages, megabytes * pages));
+    tree.Write("proc/101/smaps_rollup",
+               fmt::format("0-1 ---p 0 00:00 0 [rollup]\nRss: 9 kB\nPrivate_Clean: 7 kB\n"
+                           "Private_Dirty: {} kB\nSwap: 0 kB\nPrivate_Hugetlb: 0 kB\n",
+                           private_megabytes * 1024));
+  }
+  Values After(std::int64_t ns) {
+    clock.Advance(ns);
+    return Sample();
+  }
+  static constexpr const char* kName = "proc:101 proc.private";
+};
+
+TEST_F(PrivateMemoryTest, IsReadOfAChildAndAgainWherePagesHaveComeIn) {
+  Write(100, 1, 5);
+  const Values first = Watch(100);
+  EXPECT_DOUBLE_EQ(first.at(kName), 5 * 1048576.0);
+  EXPECT_EQ(first.count("proc:100 proc.private"), 0U) << "nobody of the tree has started it";
+  EXPECT_EQ(first.count("proc:tree proc.private"), 0U) << "they are read at different times";
+  EXPECT_EQ(After(3 * kSecond).count(kName), 0U) << "nothing has changed";
+  // Copied on write: as much is resident as before.
+  Write(100, 31, 35);
+  EXPECT_DOUBLE_EQ(After(kSecond).at(kName), 35 * 1048576.0);
+  Write(100, 61, 65);
+  EXPECT_EQ(After(kSecond).count(kName), 0U) << "a second ago it was read";
+  EXPECT_DOUBLE_EQ(After(kSecond).at(kName), 65 * 1048576.0);
+  // Large pages: few come in, and much is resident.
+  Write(140, 62, 105);
+  EXPECT_DOUBLE_EQ(After(2 * kSecond).at(kName), 105 * 1048576.0);
+}
+
+TEST_F(PrivateMemoryTest, IsLeftOutWhereTheProcessIsSmallOrTheKernelDoesNotTell) {
+  Write(20, 1, 5);
+  EXPECT_EQ(Watch(100).count(kName), 0U);
+  Write(100, 31, 35);
+  tree.Remove("proc/101/smaps_rollup");
+  EXPECT_EQ(After(2 * kSecond).count(kName), 0U);
+  EXPECT_EQ(sampler->counters().malformed, 0U);
+}
+
 TEST_F(ProcessTreeTest, WithoutPermissionForIoTheRestRemains) {
   WriteProcess(100, 1, 0, 0);
   tree.Remove("proc/100/io");
@@ -345,7 +393,8 @@ TEST(ProcessTree, WhatThisProcessDoesIsCounted) {
   EXPECT_GE(values.at("proc.voluntary_switches_rate"), 0);
   // Not every kernel keeps the time in the queue.
   const std::size_t missing = ::access("/proc/self/schedstat", R_OK) == 0 ? 0 : 1;
-  EXPECT_EQ(values.size(), kProcCount - missing) << "a metric of a process is missing";
+  // Private memory is told of those that it has started.
+  EXPECT_EQ(values.size(), kProcCount - 1 - missing) << "a metric of a process is missing";
 }
 
 TEST(ProcessTree, ARealChildIsSeenAndItsEndToo) {
