@@ -16,8 +16,9 @@ _TARGETS = {
     "xgboost": "adapters.xgboost",
 }  # type: dict[str, str | None]
 for _name in (
-    "accelerate datasets deepspeed diffusers flax lightning matplotlib numpy optax pandas pyarrow "
-    "pyarrow.parquet pytorch_lightning scipy sklearn sklearn.datasets timm torchaudio torchvision transformers wandb"
+    "accelerate boto3.s3.transfer datasets deepspeed diffusers flax fsspec.asyn httpcore lightning matplotlib numpy optax "
+    "pandas pyarrow pyarrow.parquet pytorch_lightning scipy sklearn sklearn.datasets tarfile timm torchaudio torchvision "
+    "transformers wandb zipfile"
 ).split():
     _TARGETS[_name] = None
 # When this interpreter came here, and (name, begin, end) of the imports since, by time.monotonic_ns;

@@ -13,7 +13,7 @@ import sys
 import time
 from typing import Any, Callable
 
-from . import _reads
+from . import _reads, _start_up
 from ._native import note, probe
 
 RUNTIME, DATA = 3, 2
@@ -129,6 +129,7 @@ def begin_loop() -> None:
     if initialized or not probe.active():
         return
     initialized = True
+    _start_up.end()
     for name in _reads.LIBRARIES:
         _reads.look(name, timed)  # Some tell nobody when they are loaded at last.
     if _began is not None:
@@ -168,6 +169,7 @@ def _imported(name: str, begin: int, end: int) -> None:
     if end - begin >= _LEAST_IMPORT_NS:
         probe.span_ns(f"import {name}", begin, end, RUNTIME)
     _reads.look(name, timed)
+    _start_up.look(timed)
     for listener in _import_listeners:
         listener()
 
@@ -185,6 +187,7 @@ def _forked() -> None:
     initialized = False
     _waiting.clear()
     _told.clear()
+    _start_up.forked()
 
 
 def install(on_wake: Callable[[Callable[[int], None]], None]) -> None:
@@ -203,3 +206,4 @@ def install(on_wake: Callable[[Callable[[int], None]], None]) -> None:
         boot.on_import = _imported
     for name in _reads.LIBRARIES:
         _reads.look(name, timed)
+    _start_up.look(timed)

@@ -236,6 +236,82 @@ def test_the_initialization_is_split(loop):
     assert model["time_ns"] + model["duration_ns"] + 30_000_000 <= whole["time_ns"] + whole["duration_ns"]
 
 
+# A start that fetches its data in all the ways of the standard library, and a server whose thread is not the main one.
+FETCHES = (
+    HEAD
+    + """
+import http.server, shutil, socket, subprocess, tarfile, threading, urllib.request
+folder = sys.argv[1]
+HOOKED = [(socket.SocketIO, "readinto"), (subprocess.Popen, "wait"), (subprocess.Popen, "communicate"),
+          (shutil, "_fastcopy_sendfile"), (tarfile.TarFile, "extractall")]
+class Slow(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.send_header("Content-Length", str(20 * 10_000))
+        self.end_headers()
+        for _ in range(20):
+            self.wfile.write(b"x" * 10_000)
+            time.sleep(0.01)
+    def log_message(self, *_): pass
+server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Slow)
+threading.Thread(target=server.serve_forever, daemon=True).start()
+url = f"http://127.0.0.1:{server.server_port}/"
+with telltale.span("fetching"):
+    with urllib.request.urlopen(url) as answer:
+        print(len(answer.read()))
+with telltale.span("aside"):
+    other = threading.Thread(target=lambda: urllib.request.urlopen(url).read())
+    other.start()
+    other.join()
+with open(folder + "/large", "wb") as file:
+    file.truncate(200_000_000)
+with telltale.span("copying"):
+    shutil.copyfile(folder + "/large", folder + "/copy")
+with tarfile.open(folder + "/a.tar", "w") as tar:
+    tar.add(folder + "/large", "large")
+with telltale.span("unpacking"):
+    with tarfile.open(folder + "/a.tar") as tar:
+        tar.extractall(folder + "/out")
+with telltale.span("waiting"):
+    print(subprocess.run([sys.executable, "-c", "import time; time.sleep(0.1); print(7)"], capture_output=True).stdout)
+print(os.path.getsize(folder + "/copy"), os.path.getsize(folder + "/out/large"))
+train()
+print([type(vars(owner)[name]).__name__ for owner, name in HOOKED])
+with urllib.request.urlopen(url) as answer:
+    print(len(answer.read()))
+subprocess.run([sys.executable, "-c", "import time; time.sleep(0.05)"])
+train()
+server.shutdown()
+"""
+)
+
+
+def test_what_a_start_fetches_is_told_and_nothing_of_it_after_the_first_step(telltale):
+    run = telltale.python(FETCHES, str(telltale.folder)).assert_clean()
+
+    def seconds(name, during):
+        part = Part(run, during)
+        return sum(row["duration_ns"] for row in part.spans(name)) / 1e9
+
+    # The server gives its answer in 20 parts, 10 ms apart.
+    assert seconds("network", "fetching") >= 0.15
+    assert seconds("network", "aside") == 0
+    assert seconds("copy", "copying") > 0 and seconds("unpack", "unpacking") > 0
+    assert seconds("program", "waiting") >= 0.1
+    told = [row for name in ("network", "copy", "unpack", "program") for row in run.table("spans", name=name)]
+    assert len(told) <= 4 * 256 and all(row["step"] == -1 and row["category"] == "runtime" for row in told)
+    (whole,) = run.table("spans", name="initialization")
+    assert all(within(row, whole) for row in told)
+    assert "['function', 'function', 'function', 'function', 'function']" in run.out
+    plain = FETCHES.replace("import telltale", "import contextlib, types").replace(
+        "torch.manual_seed(0)",
+        "telltale = types.SimpleNamespace(span=contextlib.nullcontext); torch.manual_seed(0)",
+    )
+    out = telltale.folder / "plain"
+    out.mkdir()
+    assert run.out == telltale.plain([sys.executable, telltale.script(plain), str(out)]).stdout
+
+
 def test_an_evaluation_of_a_loop_without_a_loader_is_one_span(loop):
     part = Part(loop, "evaluations")
     rows, steps = part.spans("evaluation"), part.steps("EVAL")
