@@ -60,7 +60,7 @@ int Show(const std::string& name, bool json, bool markdown) {
     }
     if (!desc.captures.empty()) Print("\nWhat it needs of tensors\n");
     for (const auto& need : desc.captures) {
-      Print("  {:<22} {}, each {} TRAIN steps{}\n", need.collection, need.take, need.interval,
+      Print("  {:<22} {}, each {}{}\n", need.collection, need.take, rules::StepsOf(need),
             need.include.empty() ? "" : fmt::format(", names with {}", need.include));
     }
     if (!desc.example.empty()) Print("\nExample\n  {}\n", desc.example);

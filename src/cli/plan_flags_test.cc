@@ -82,13 +82,18 @@ TEST(RuleNeeds, OfTheMostEagerRuleHoldWhereNobodySaidWhen) {
   plan::CapturePlan plan = plan::DefaultPlan();
   const std::vector<rules::Need> needs = {{"A", "gradients", "", "statistics", 10},
                                           {"B", "gradients", "", "histogram", 500},
-                                          {"C", "relu", "relu_\\d", "values", 50}};
+                                          {"C", "relu", "relu_\\d", "values", 50},
+                                          {"D", "labels", "", "values", 10, 7}};
   ASSERT_TRUE(AddNeeds(needs, Nothing(), {"weights"}, &plan).ok());
   EXPECT_EQ(Find(plan, "gradients")->when[0].interval, 10U);
   EXPECT_NE(Find(plan, "gradients")->take & plan::kHistogram, 0U);
   EXPECT_EQ(Find(plan, "weights")->when[0].interval, 100U);
   ASSERT_NE(Find(plan, "relu"), nullptr);
   EXPECT_EQ(Find(plan, "relu")->include, std::vector<std::string>{"relu_\\d"});
+  // Of an evaluation only what says so.
+  EXPECT_EQ(Find(plan, "labels")->when[0].interval, 10U);
+  EXPECT_EQ(Find(plan, "labels")->when[1].interval, 7U);
+  EXPECT_TRUE(Find(plan, "gradients")->when[1].Never());
   EXPECT_EQ(plan.level, "custom");
   EXPECT_EQ(NeededBy(needs, "gradients"), "A, B");
 }

@@ -16,13 +16,15 @@
 namespace telltale::cli {
 namespace {
 
-constexpr std::size_t kTrain = 0;  ///< In Collection::when.
+// In Collection::when.
+constexpr std::size_t kTrain = 0;
+constexpr std::size_t kEval = 1;
 
 /// As `--collect` would say it; a pattern may hold what separates options there.
 Result<plan::Collection> CollectionOf(const rules::Need& need) {
-  TELLTALE_ASSIGN_OR_RETURN(
-      plan::Collection out,
-      plan::ParseCollect(fmt::format("x:take={},train.interval={}", need.take, need.interval)));
+  std::string text = fmt::format("x:take={},train.interval={}", need.take, need.interval);
+  if (need.eval_interval > 0) text += fmt::format(",eval.interval={}", need.eval_interval);
+  TELLTALE_ASSIGN_OR_RETURN(plan::Collection out, plan::ParseCollect(text));
   out.name = need.collection;
   if (!need.include.empty()) out.include.push_back(need.include);
   return out;
@@ -30,10 +32,12 @@ Result<plan::Collection> CollectionOf(const rules::Need& need) {
 
 /// Of a collection that nobody but rules asked for: it serves this need too.
 void Widen(const rules::Need& need, plan::Collection* collection) {
-  plan::When& when = collection->when[kTrain];
-  if (need.interval > 0 && (when.interval == 0 || need.interval < when.interval)) {
-    when.interval = need.interval;
-  }
+  const auto widen = [&](std::size_t mode, std::uint32_t interval) {
+    plan::When& when = collection->when[mode];
+    if (interval > 0 && (when.interval == 0 || interval < when.interval)) when.interval = interval;
+  };
+  widen(kTrain, need.interval);
+  widen(kEval, need.eval_interval);
 }
 
 /// As often as is needed, and at no time less.

@@ -34,8 +34,8 @@ std::string Tables(std::uint32_t mask) {
 std::string Needs(const RuleDesc& desc) {
   std::string out;
   for (const CaptureNeed& need : desc.captures) {
-    out += fmt::format("{}`{}` ({}, each {} TRAIN steps{})", out.empty() ? " Of tensors: " : ", ",
-                       need.collection, need.take, need.interval,
+    out += fmt::format("{}`{}` ({}, each {}{})", out.empty() ? " Of tensors: " : ", ",
+                       need.collection, need.take, StepsOf(need),
                        need.include.empty() ? "" : fmt::format(", names with `{}`", need.include));
   }
   return out.empty() ? out : out + ".";
@@ -130,6 +130,7 @@ nlohmann::ordered_json ToJson(const RuleDesc& desc) {
     captures.push_back({{"collection", need.collection},
                         {"take", need.take},
                         {"interval", need.interval},
+                        {"eval_interval", need.eval_interval},
                         {"include", need.include}});
   }
   return {{"name", desc.name},
@@ -142,6 +143,12 @@ nlohmann::ordered_json ToJson(const RuleDesc& desc) {
           {"example", desc.example},
           {"parameters", parameters},
           {"captures", captures}};
+}
+
+std::string StepsOf(const CaptureNeed& need) {
+  std::string out = fmt::format("{} TRAIN steps", need.interval);
+  if (need.eval_interval > 0) out += fmt::format(" and {} EVAL steps", need.eval_interval);
+  return out;
 }
 
 std::string ToMarkdown(const RuleDesc& desc) {

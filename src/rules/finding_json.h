@@ -14,6 +14,9 @@ nlohmann::ordered_json ToJson(const Finding& finding);
 nlohmann::ordered_json ToJson(const RuleState& state);
 nlohmann::ordered_json ToJson(const RuleDesc& desc);
 
+/// "10 TRAIN steps and 7 EVAL steps": between two captures.
+std::string StepsOf(const CaptureNeed& need);
+
 /// The page of a rule, docs/rules/NAME.md.
 std::string ToMarkdown(const RuleDesc& desc);
 

@@ -35,17 +35,19 @@ struct ParameterDesc {
   std::optional<double> source = std::nullopt;
 };
 
-/// What a rule reads of tensors, in TRAIN: what makes the capture plan where the rule is enabled.
+/// What a rule reads of tensors: what makes the capture plan where the rule is enabled.
 struct CaptureNeed {
   /// As capture plans name it: a built-in collection, or a name of the rule's own for `include`;
   /// "{parameter}": those that the text of that parameter names, separated by commas. Empty: what
   /// `include` finds, in a collection of the rule's name, and nothing where that is empty.
   std::string_view collection;
-  std::string_view take;         ///< As they say it: "statistics", "histogram", "values", "shape".
-  std::uint32_t interval = 100;  ///< Steps between two captures that serve the rule well.
+  std::string_view take;  ///< As they say it: "statistics", "histogram", "values", "shape".
+  /// TRAIN steps between two captures that serve the rule well.
+  std::uint32_t interval = 100;
   /// RE2, found anywhere in the tensor's name, in SageMaker's spelling or ours (tensor_pattern.h);
   /// "{parameter}": the text of that parameter. Empty: what the collection's name says.
   std::string_view include = {};
+  std::uint32_t eval_interval = 0;  ///< The same of EVAL steps; 0: it needs none of them.
 };
 
 /// Which of SageMaker Debugger's lists a rule comes from, or our own.

@@ -438,7 +438,8 @@ void AddNeeds(const std::string& rule, const CaptureNeed& need, const Parameters
   const std::string include = WithOurNames(Filled(need.include, parameters));
   if (need.collection.empty()) {
     if (!include.empty()) {
-      out->push_back({rule, rule, include, std::string(need.take), need.interval});
+      out->push_back(
+          {rule, rule, include, std::string(need.take), need.interval, need.eval_interval});
     }
     return;
   }
@@ -450,7 +451,8 @@ void AddNeeds(const std::string& rule, const CaptureNeed& need, const Parameters
     while (name.starts_with(' ')) name.remove_prefix(1);
     while (name.ends_with(' ')) name.remove_suffix(1);
     if (name.empty()) continue;
-    out->push_back({rule, std::string(name), include, std::string(need.take), need.interval});
+    out->push_back({rule, std::string(name), include, std::string(need.take), need.interval,
+                    need.eval_interval});
   }
 }
 

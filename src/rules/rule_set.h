@@ -82,9 +82,10 @@ Result<RuleSpec> ParseRule(std::string_view text);
 struct Need {
   std::string rule;  ///< Instance that needs it.
   std::string collection;
-  std::string include;  ///< RE2 or empty.
-  std::string take;     ///< "statistics", ...
-  std::uint32_t interval = 100;
+  std::string include;              ///< RE2 or empty.
+  std::string take;                 ///< "statistics", ...
+  std::uint32_t interval = 100;     ///< Of TRAIN steps.
+  std::uint32_t eval_interval = 0;  ///< Of EVAL steps; 0: it needs none of them.
 };
 /// What one rule needs captured; nothing where it is none of the built-in ones.
 std::vector<Need> NeedsOf(const RuleSpec& spec);

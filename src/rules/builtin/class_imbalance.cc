@@ -13,9 +13,11 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "base/json.h"
@@ -47,13 +49,24 @@ constexpr ParameterDesc kParameters[] = {
      ".*predictions"},
 };
 
-constexpr CaptureNeed kCaptures[] = {{"labels", "values", 10}, {"predictions", "values", 10}};
+// Evaluations often have a round number of batches: each 10th of them would be the same ones.
+constexpr CaptureNeed kCaptures[] = {
+    {.collection = "labels", .take = "values", .interval = 10, .eval_interval = 7},
+    {.collection = "predictions", .take = "values", .interval = 10, .eval_interval = 7}};
 
 /// More classes than these are words of a vocabulary: their counts differ by nature.
 constexpr std::size_t kMostJudged = 1000;
 /// Labels of a class in a window that say something of it.
 constexpr std::uint64_t kLeastOfClass = 10;
 constexpr std::size_t kNamed = 16;  ///< Classes that the evidence names.
+/// Bits that the labels of a batch hold, from which on the same ones again are the same samples.
+constexpr double kNoChanceBits = 40;
+constexpr std::size_t kKnownBatches = 4096;
+/// How many times the variance that chance gives the count of a class in a batch may have.
+constexpr double kMixed = 4;
+/// Of samples that come in the order of their classes: how often a class comes anew before it is
+/// judged how often it comes.
+constexpr std::uint64_t kTurns = 3;
 
 class ClassImbalance final : public Rule {
  public:
@@ -87,13 +100,33 @@ class ClassImbalance final : public Rule {
   bool has_data() const override { return has_data_; }
 
  private:
+  /// How often a class came.
+  struct Came {
+    std::uint64_t labels = 0;
+    double squares = 0;        ///< Sum of the squares of its labels in each batch.
+    std::uint64_t turns = 0;   ///< Batches that have it, after one that has not.
+    std::uint64_t newest = 0;  ///< Number of the newest batch that has it, from 1.
+
+    /// Variance of the count of a batch, by the one that labels which are drawn by chance have.
+    double Dispersion(std::uint64_t batches) const {
+      if (batches < 2 || labels == 0) return 1;
+      const auto n = static_cast<double>(batches);
+      const double mean = static_cast<double>(labels) / n;
+      return (squares / n - mean * mean) * n / (n - 1) / mean;
+    }
+  };
+
   /// Labels of the training, or of evaluations.
   struct Side {
-    std::vector<std::uint64_t> counts;  ///< Of all labels, by class.
+    bool evaluation = false;
+    std::vector<Came> counts;  ///< Of all labels, by class.
     std::uint64_t labels = 0;
-    std::uint64_t next = 0;  ///< Labels at which the counts are looked at again.
-    std::string digest;      ///< Of the labels that were counted last.
+    std::uint64_t batches = 0;
+    std::uint64_t next = 0;                 ///< Labels at which the counts are looked at again.
+    std::unordered_set<std::string> known;  ///< Digests of labels that were counted.
     bool imbalanced = false;
+    bool open = false;  ///< The incident is.
+    Incident incident;
 
     std::vector<std::uint64_t> seen, wrong;  ///< By class, since it was judged last.
     std::uint64_t window = 0;                ///< Labels with predictions in the window,
@@ -105,7 +138,7 @@ class ClassImbalance final : public Rule {
   };
 
   struct Process : TrainingProcess {
-    std::array<Side, 2> sides;  ///< Training, evaluation.
+    std::array<Side, 2> sides{Side{}, Side{.evaluation = true}};
   };
 
   void OnTensor(const Record& record, const format::TensorRow& row, Reporter* reporter) {
@@ -122,24 +155,34 @@ class ClassImbalance final : public Rule {
     bool news = false;
     if (taken.labels) news = Count(side, *classes, batch.digest);
     if (taken.both()) news = Compare(side, *classes, batch) || news;
-    if (news) Judge(process, row, reporter);
+    if (news) Judge(process, side, row, reporter);
   }
 
-  static std::uint64_t& At(std::vector<std::uint64_t>* counts, std::int32_t of_class) {
+  template <class Of>
+  static Of& At(std::vector<Of>* all, std::int32_t of_class) {
     const auto at = static_cast<std::size_t>(of_class);
-    if (counts->size() <= at) counts->resize(at + 1);
-    return (*counts)[at];
+    if (all->size() <= at) all->resize(at + 1);
+    return (*all)[at];
   }
 
   /// True where the counts were looked at.
   bool Count(Side* side, const std::vector<std::int32_t>& classes, const std::string& digest) {
-    // In boosting the labels of an evaluation set are the same in each round.
-    if (!digest.empty() && digest == side->digest) return false;
-    side->digest = digest;
+    std::map<std::int32_t, std::uint64_t> batch;
+    std::uint64_t labels = 0;
     for (const std::int32_t c : classes) {
       if (c == kNoClass) continue;
-      ++At(&side->counts, c);
-      ++side->labels;
+      ++batch[c];
+      ++labels;
+    }
+    if (labels == 0 || IsKnown(side, batch, labels, digest)) return false;
+    ++side->batches;
+    side->labels += labels;
+    for (const auto& [of_class, count] : batch) {
+      Came& came = At(&side->counts, of_class);
+      came.labels += count;
+      came.squares += static_cast<double>(count) * static_cast<double>(count);
+      if (came.newest == 0 || came.newest + 1 != side->batches) ++came.turns;
+      came.newest = side->batches;
     }
     if (side->labels < std::max(samples_, side->next)) return false;
     side->next = side->labels + samples_;
@@ -151,25 +194,46 @@ class ClassImbalance final : public Rule {
     return true;
   }
 
+  /// The same samples again: those of an evaluation set come in each epoch, in boosting in each
+  /// round. Few labels, or such as are nearly all of one class, are the same by chance.
+  static bool IsKnown(Side* side, const std::map<std::int32_t, std::uint64_t>& batch,
+                      std::uint64_t labels, const std::string& digest) {
+    if (digest.empty()) return false;
+    double bits = 0;
+    for (const auto& [of_class, count] : batch) {
+      const auto n = static_cast<double>(count);
+      bits += n * std::log2(static_cast<double>(labels) / n);
+    }
+    if (bits < kNoChanceBits) return false;
+    if (side->known.contains(digest)) return true;
+    if (side->known.size() < kKnownBatches) side->known.insert(digest);
+    return false;
+  }
+
   struct Extremes {
     std::size_t classes = 0;
     std::size_t rarest = 0;
     std::size_t most = 0;
     double ratio = 1;
-    double least_ratio = 1;  ///< What it is beyond doubt: two standard deviations of each count.
+    /// What it is beyond doubt: two standard deviations of each count; 1: nothing is.
+    double least_ratio = 1;
   };
   static Extremes ExtremesOf(const Side& side) {
     Extremes out;
     for (std::size_t c = 0; c < side.counts.size(); ++c) {
-      if (side.counts[c] == 0) continue;
-      if (out.classes == 0 || side.counts[c] < side.counts[out.rarest]) out.rarest = c;
-      if (out.classes == 0 || side.counts[c] > side.counts[out.most]) out.most = c;
+      const std::uint64_t labels = side.counts[c].labels;
+      if (labels == 0) continue;
+      if (out.classes == 0 || labels < side.counts[out.rarest].labels) out.rarest = c;
+      if (out.classes == 0 || labels > side.counts[out.most].labels) out.most = c;
       ++out.classes;
     }
     if (out.classes < 2) return out;
-    const auto most = static_cast<double>(side.counts[out.most]);
-    const auto rarest = static_cast<double>(side.counts[out.rarest]);
+    const auto most = static_cast<double>(side.counts[out.most].labels);
+    const Came& rare = side.counts[out.rarest];
+    const auto rarest = static_cast<double>(rare.labels);
     out.ratio = most / rarest;
+    // Samples in the order of their classes: what came so far says little of what comes.
+    if (rare.Dispersion(side.batches) > kMixed && rare.turns < kTurns) return out;
     out.least_ratio = (most - 2 * std::sqrt(most)) / (rarest + 2 * std::sqrt(rarest) + 1);
     return out;
   }
@@ -212,49 +276,52 @@ class ClassImbalance final : public Rule {
                                  [&](std::int64_t windows) { return windows >= patience_; });
   }
 
-  void Judge(Process* process, const format::TensorRow& row, Reporter* reporter) {
-    const Side* ill = nullptr;
-    for (const Side& side : process->sides) {
-      if (ill == nullptr && (side.imbalanced || side.neglects)) ill = &side;
-    }
-    if (ill == nullptr) {
-      if (!process->open) return;
-      reporter->Recover(process->incident);
-      process->open = false;
+  void Judge(Process* process, Side* side, const format::TensorRow& row, Reporter* reporter) {
+    if (!side->imbalanced && !side->neglects) {
+      if (side->open) reporter->Recover(side->incident);
+      side->open = false;
       return;
     }
-    if (!process->open) processes_.Open(process, std::max<std::int64_t>(0, row.step), row.time_ns);
-    Describe(process, *ill, ill != process->sides.data());
-    process->incident.last_step = std::max(process->incident.first_step, process->last_step);
-    process->incident.end_ns = std::max(process->incident.start_ns, row.time_ns);
-    reporter->Report(process->incident);
+    if (!side->open) {
+      processes_.Open(process, std::max<std::int64_t>(0, row.step), row.time_ns);
+      side->open = true;
+      side->incident = process->incident;
+      if (side->evaluation) side->incident.subject += ", evaluation";
+    }
+    Describe(side);
+    side->incident.last_step = std::max(side->incident.first_step, process->last_step);
+    side->incident.end_ns = std::max(side->incident.start_ns, row.time_ns);
+    reporter->Report(side->incident);
   }
 
   void Close(Process* process, Reporter* reporter) {
-    if (!process->open) return;
-    reporter->Close(process->incident);
+    for (Side& side : process->sides) {
+      if (side.open) reporter->Close(side.incident);
+      side.open = false;
+    }
     process->open = false;
   }
 
-  void Describe(Process* process, const Side& side, bool evaluation) {
-    Incident& incident = process->incident;
+  void Describe(Side* of_side) {
+    const Side& side = *of_side;
+    Incident& incident = of_side->incident;
     const Extremes extremes = ExtremesOf(side);
     std::vector<std::size_t> behind;
     for (std::size_t c = 0; c < side.behind.size(); ++c) {
       if (side.behind[c] >= patience_) behind.push_back(c);
     }
-    const char* of = evaluation ? "evaluation" : "training";
+    const char* const of = side.evaluation ? "evaluation" : "training";
     std::string counts;
     if (extremes.classes >= 2) {
       counts = fmt::format("class {} has {} of {} labels of the {}, class {} has {}",
-                           extremes.rarest, side.counts[extremes.rarest], side.labels, of,
-                           extremes.most, side.counts[extremes.most]);
+                           extremes.rarest, side.counts[extremes.rarest].labels, side.labels, of,
+                           extremes.most, side.counts[extremes.most].labels);
     }
     if (side.neglects) {
       const std::size_t first = behind.front();
       incident.severity = Severity::kHigh;
-      incident.message = fmt::format("{} of {} classes left behind", behind.size(),
-                                     std::max(extremes.classes, behind.size()));
+      incident.message = fmt::format("{} of {} classes left behind in the {}", behind.size(),
+                                     std::max(extremes.classes, behind.size()), of);
       incident.cause =
           fmt::format("{} % of class {} is mispredicted, of all labels {} %{}.",
                       Plain(100 * (std::isnan(side.share[first]) ? 1 : side.share[first])), first,
@@ -265,12 +332,17 @@ class ClassImbalance final : public Rule {
                           : "Look at the labels of this class: its samples may be mislabelled, or "
                             "too much like those of another class.";
     } else {
-      incident.severity = std::max(incident.severity, Severity::kMedium);
-      incident.message = fmt::format("Classes are imbalanced: {} to 1", Plain(extremes.ratio));
+      // An evaluation may well be as the world is: then only one number must not be trusted.
+      incident.severity =
+          std::max(incident.severity, side.evaluation ? Severity::kLow : Severity::kMedium);
+      incident.message =
+          fmt::format("Classes are imbalanced in the {}: {} to 1", of, Plain(extremes.ratio));
       incident.cause = fmt::format("In the data: {}.", counts);
       incident.advice =
-          "Weight the loss by class or sample rare classes more often, and watch the recall of the "
-          "rare ones.";
+          side.evaluation
+              ? "Judge by recall of each class, not by accuracy, which hides the rare ones."
+              : "Weight the loss by class or sample rare classes more often, and watch the recall "
+                "of the rare ones.";
     }
     // Two standard deviations are already taken off where it opens.
     incident.confidence = 0.95;
@@ -281,7 +353,7 @@ class ClassImbalance final : public Rule {
     evidence["of"] = of;
     nlohmann::ordered_json by_class = nlohmann::ordered_json::object();
     for (std::size_t c = 0; c < side.counts.size() && by_class.size() < kNamed; ++c) {
-      if (side.counts[c] > 0) by_class[std::to_string(c)] = side.counts[c];
+      if (side.counts[c].labels > 0) by_class[std::to_string(c)] = side.counts[c].labels;
     }
     evidence["counts"] = std::move(by_class);
     if (!side.share.empty()) {
@@ -314,18 +386,22 @@ const RuleDesc kClassImbalanceDesc{
     .summary = "Some classes are far rarer than others, or the model leaves one behind.",
     .formula =
         "Labels of training and of evaluation are counted by class c, each apart, negative ones "
-        "(padding) left out; the same labels again (digest) count once. Each `samples` labels: "
+        "(padding) left out. The same labels again (digest) count once, where they hold more than "
+        "40 bits: fewer are the same by chance. Each `samples` labels: "
         "imbalanced where max n / min n > threshold_imbalance, over the classes seen, and, the "
         "first time, beyond doubt too: (max n − 2√max n) / (min n + 2√min n + 1) > "
-        "threshold_imbalance; never of more than 1000 classes, which are words of a vocabulary. "
+        "threshold_imbalance, and the rarest class is mixed with the others: the variance of its "
+        "count in a batch is at most 4 times the mean, or it came anew three times; never of more "
+        "than 1000 classes, which are words of a vocabulary. "
         "Predictions of the same step: the class of the largest score, or 1 where a probability is "
         "above 0.5. At the end of each window of `samples` labels with predictions, of the classes "
         "with at least 10 of them since they were judged last: left behind where the mispredicted "
         "share of the class is > "
         "threshold_misprediction while that of all labels is ≤ threshold_misprediction / 2, since "
         "at the begin of a training every class is mispredicted. High where a class was left "
-        "behind in patience windows in a row, medium where only counts are imbalanced. Over where "
-        "neither holds. Costs no time: the result is at stake.",
+        "behind in patience windows in a row, medium where only counts of the training are "
+        "imbalanced, low where those of evaluations are. Over where neither holds. Costs no time: "
+        "the result is at stake.",
     .how_to_fix =
         "Weight the loss by class (weight= of CrossEntropyLoss, class_weight of fit, "
         "scale_pos_weight of XGBoost), sample rare classes more often (WeightedRandomSampler), or "

@@ -38,7 +38,10 @@ constexpr ParameterDesc kParameters[] = {
     {"patience", 3, "matrices", "Matrices without progress before anything is said."},
 };
 
-constexpr CaptureNeed kCaptures[] = {{"labels", "values", 10}, {"predictions", "values", 10}};
+// Evaluations often have a round number of batches: each 10th of them would be the same ones.
+constexpr CaptureNeed kCaptures[] = {
+    {.collection = "labels", .take = "values", .interval = 10, .eval_interval = 7},
+    {.collection = "predictions", .take = "values", .interval = 10, .eval_interval = 7}};
 
 constexpr std::size_t kMostJudged = 256;  ///< Classes: the matrix has their square.
 constexpr double kProgress = 0.01;        ///< Of the share that is right.
@@ -106,9 +109,9 @@ class Confusion final : public Rule {
   bool has_data() const override { return has_data_; }
 
  private:
-  struct Process : TrainingProcess {
-    bool evaluation =
-        false;  ///< Its matrices are of evaluations, which count alone once there are.
+  /// Of the training, or of evaluations.
+  struct Side {
+    bool evaluation = false;
     Matrix growing, newest;
     std::int64_t first_step = -1;  ///< Of the growing one.
     std::int64_t first_ns = 0;
@@ -119,6 +122,14 @@ class Confusion final : public Rule {
     std::int64_t stale = 0;      ///< Matrices since then.
     std::int64_t bad_step = -1;  ///< Since when they are bad in a row.
     std::int64_t bad_ns = 0;
+    bool open = false;  ///< The incident is.
+    Incident incident;
+
+    bool IsGood() const { return newest_step >= 0 && !verdict.bad; }
+  };
+
+  struct Process : TrainingProcess {
+    Side training, evaluation{.evaluation = true};
   };
 
   void OnTensor(const Record& record, const format::TensorRow& row, Reporter* reporter) {
@@ -128,32 +139,28 @@ class Confusion final : public Rule {
     const LabelPairs::Taken taken = pairs_.Take(record, row);
     if (!taken.both()) return;
     const LabelBatch& batch = *taken.batch;
-    if (batch.evaluation && !process->evaluation) {
-      process->evaluation = true;
-      process->growing = {};
-    }
-    if (batch.evaluation != process->evaluation) return;
+    Side* const side = batch.evaluation ? &process->evaluation : &process->training;
     const auto labels = ClassesOf(*batch.labels);
     if (!labels) return;
     const auto predicted = PredictedClasses(*batch.predictions, *labels, batch.labels->count());
     if (!predicted) return;
-    if (process->growing.samples == 0) {
-      process->first_step = row.step;
-      process->first_ns = row.time_ns;
+    if (side->growing.samples == 0) {
+      side->first_step = row.step;
+      side->first_ns = row.time_ns;
     }
     const double most = categories_ > 0 ? std::min(categories_, double{kMostJudged}) : kMostJudged;
     for (std::size_t i = 0; i < labels->size(); ++i) {
       const std::int32_t label = (*labels)[i];
       const std::int32_t guess = (*predicted)[i];
       if (label == kNoClass || guess == kNoClass || label >= most || guess >= most) continue;
-      process->growing.Add(static_cast<std::size_t>(label), static_cast<std::size_t>(guess));
+      side->growing.Add(static_cast<std::size_t>(label), static_cast<std::size_t>(guess));
     }
-    if (process->growing.samples < samples_) return;
-    process->newest = std::exchange(process->growing, {});
-    process->newest_step = row.step;
-    process->newest_ns = row.time_ns;
+    if (side->growing.samples < samples_) return;
+    side->newest = std::exchange(side->growing, {});
+    side->newest_step = row.step;
+    side->newest_ns = row.time_ns;
     has_data_ = true;
-    Judge(process, reporter);
+    Judge(process, side, reporter);
   }
 
   Verdict Look(const Matrix& matrix) const {
@@ -193,83 +200,105 @@ class Confusion final : public Rule {
     return out;
   }
 
-  void Judge(Process* process, Reporter* reporter) {
-    const Verdict verdict = process->verdict = Look(process->newest);
-    if (verdict.right > process->best + kProgress) {
-      process->best = verdict.right;
-      process->stale = 0;
+  void Judge(Process* process, Side* side, Reporter* reporter) {
+    const Verdict verdict = side->verdict = Look(side->newest);
+    if (verdict.right > side->best + kProgress) {
+      side->best = verdict.right;
+      side->stale = 0;
     } else {
-      ++process->stale;
+      ++side->stale;
     }
     if (!verdict.bad) {
-      process->bad_step = -1;
-      if (process->open) reporter->Recover(process->incident);
-      process->open = false;
-      return;
+      side->bad_step = -1;
+      if (side->open) reporter->Recover(side->incident);
+      side->open = false;
+    } else {
+      if (side->bad_step < 0) {
+        side->bad_step = std::max<std::int64_t>(0, side->first_step);
+        side->bad_ns = side->first_ns;
+      }
+      if (side->open || side->stale >= patience_) Say(process, side, reporter);
     }
-    if (process->bad_step < 0) {
-      process->bad_step = std::max<std::int64_t>(0, process->first_step);
-      process->bad_ns = process->first_ns;
-    }
-    if (process->open || process->stale >= patience_) Say(process, reporter);
+    // What evaluations show says how much the training's matrix means.
+    if (side->evaluation && process->training.open) Say(process, &process->training, reporter);
   }
 
-  void Say(Process* process, Reporter* reporter) {
-    if (!process->open) processes_.Open(process, process->bad_step, process->bad_ns);
-    Describe(process);
-    reporter->Report(process->incident);
+  void Say(Process* process, Side* side, Reporter* reporter) {
+    if (!side->open) {
+      processes_.Open(process, side->bad_step, side->bad_ns);
+      side->open = true;
+      side->incident = process->incident;
+      if (side->evaluation) side->incident.subject += ", evaluation";
+    }
+    Describe(*process, side);
+    reporter->Report(side->incident);
   }
 
-  /// No record of the process follows: what the last matrix says is what the model can.
+  /// No record of the process follows: what the last matrices say is what the model can.
   void End(Process* process, Reporter* reporter) {
-    if (process->verdict.bad && process->newest_step >= 0) Say(process, reporter);
+    for (Side* side : {&process->training, &process->evaluation}) {
+      if (side->verdict.bad && side->newest_step >= 0) Say(process, side, reporter);
+    }
     Close(process, reporter);
   }
 
   void Close(Process* process, Reporter* reporter) {
-    if (!process->open) return;
-    reporter->Close(process->incident);
+    for (Side* side : {&process->training, &process->evaluation}) {
+      if (side->open) reporter->Close(side->incident);
+      side->open = false;
+    }
     process->open = false;
   }
 
-  void Describe(Process* process) {
-    Incident& incident = process->incident;
-    const Verdict& verdict = process->verdict;
-    const std::size_t classes = process->newest.counts.size();
-    incident.last_step = std::max(incident.first_step, process->newest_step);
-    incident.end_ns = std::max(incident.start_ns, process->newest_ns);
+  void Describe(const Process& process, Side* side) {
+    Incident& incident = side->incident;
+    const Verdict& verdict = side->verdict;
+    const std::size_t classes = side->newest.counts.size();
+    const char* const of = side->evaluation ? "evaluation" : "training";
+    incident.last_step = std::max(incident.first_step, side->newest_step);
+    incident.end_ns = std::max(incident.start_ns, side->newest_ns);
     incident.severity = verdict.right < min_diagonal_ / 2 ? Severity::kHigh
                         : verdict.right < min_diagonal_   ? Severity::kMedium
                                                           : Severity::kLow;
-    incident.message = fmt::format("{} of {} classes are confused", verdict.bad_classes, classes);
+    incident.message =
+        fmt::format("{} of {} classes are confused in the {}", verdict.bad_classes, classes, of);
     incident.cause =
         verdict.off_diagonal > 0
             ? fmt::format(
                   "Of what is predicted as class {}, {} % is of class {}; {} % of {} labels "
-                  "are predicted right.",
+                  "of the {} are predicted right.",
                   verdict.predicted, Plain(100 * verdict.off_diagonal), verdict.label,
-                  Plain(100 * verdict.right), process->newest.samples)
+                  Plain(100 * verdict.right), side->newest.samples, of)
             : fmt::format(
-                  "Nothing is predicted as class {}; {} % of {} labels are predicted right.",
-                  verdict.of_class, Plain(100 * verdict.right), process->newest.samples);
+                  "Nothing is predicted as class {}; {} % of {} labels of the {} are predicted "
+                  "right.",
+                  verdict.of_class, Plain(100 * verdict.right), side->newest.samples, of);
     incident.advice =
         verdict.right < min_diagonal_
             ? "Look at samples of these two classes and their labels; then a larger model, a "
               "longer "
               "training or better features."
             : "Look at the rare classes: weight the loss by class, or collect more of them.";
+    if (!side->evaluation && process.evaluation.IsGood()) {
+      // Dropout and augmentation make a training's predictions worse than the model is.
+      incident.severity = Severity::kLow;
+      incident.cause += " In the evaluation the model tells all classes apart.";
+      incident.advice =
+          "Where the training has neither dropout nor augmentation, look at the labels of its "
+          "samples of these two classes.";
+    }
     // A matrix of few labels may be bad by chance.
-    const auto samples = static_cast<double>(process->newest.samples);
+    const auto samples = static_cast<double>(side->newest.samples);
     incident.confidence = std::min(0.95, 0.5 + 0.5 * samples / (samples + 100));
     nlohmann::ordered_json evidence;
-    evidence["labels"] = process->newest.samples;
+    evidence["labels"] = side->newest.samples;
     evidence["classes"] = classes;
     evidence["right"] = Rounded(verdict.right);
     evidence["least_diagonal"] = Rounded(verdict.diagonal);
     evidence["greatest_off_diagonal"] = Rounded(verdict.off_diagonal);
-    evidence["without_progress"] = process->stale;
-    evidence["of"] = process->evaluation ? "evaluation" : "training";
-    if (classes <= kShown) evidence["confusion"] = process->newest.counts;
+    evidence["without_progress"] = side->stale;
+    evidence["of"] = of;
+    if (classes <= kShown) evidence["confusion"] = side->newest.counts;
     incident.evidence = JsonText(evidence);
   }
 
@@ -292,14 +321,17 @@ const RuleDesc kConfusionDesc{
     .summary = "A classifier takes some classes for others.",
     .formula =
         "conf[j][i] = labels j that are predicted as i, over captures of labels and predictions of "
-        "the same step until there are `samples` of them; of evaluations where there are any, else "
-        "of the training. A matrix is bad where conf[i][i] / Σ_j conf[j][i] < min_diag for a class "
+        "the same step until there are `samples` of them; of the training and of evaluations, each "
+        "apart. A matrix is bad where conf[i][i] / Σ_j conf[j][i] < min_diag for a class "
         "i, or conf[j][i] / Σ_j conf[j][i] > max_off_diag for a pair. (SageMaker Debugger divides "
         "the diagonal by its own sum, which says 1 / classes of a perfect model.) Nothing is said "
         "while the share that is predicted right grows by more than 0.01 within patience matrices; "
         "at the end of the process the last matrix counts as it is. High where less than min_diag "
-        "/ 2 is predicted right, medium below min_diag, else low. Over where a matrix is good. At "
-        "most 256 classes. Costs no time: the result is at stake.",
+        "/ 2 is predicted right, medium below min_diag, else low; of the training low at most "
+        "where "
+        "the newest matrix of evaluations is good. Over where a matrix is good. At most 256 "
+        "classes. "
+        "Costs no time: the result is at stake.",
     .how_to_fix =
         "Look at samples of the two classes that the cause names: wrong labels and classes that "
         "overlap are common. Then more of these samples, features that tell them apart, a larger "

@@ -190,7 +190,7 @@ bool LabelPairs::Wants(const Series& series) {
     group.batch.evaluation = series.mode == "EVAL" || series.mode == "PREDICT";
   }
   if (by_series_.size() <= series.id) by_series_.resize(series.id + 1);
-  by_series_[series.id] = {role, at};
+  by_series_[series.id] = {role, role == Role::kPredictions && IsRootOutput(series.name), at};
   return true;
 }
 
@@ -198,7 +198,8 @@ LabelPairs::Taken LabelPairs::Take(const Record& record, const format::TensorRow
   if (record.series >= by_series_.size()) return {};
   const Place place = by_series_[record.series];
   if (place.role == Role::kNone) return {};
-  LabelBatch& batch = groups_[place.group].batch;
+  Group& group = groups_[place.group];
+  LabelBatch& batch = group.batch;
   const bool labels = place.role == Role::kLabels;
   if (row.step != batch.step) {
     batch.step = row.step;
@@ -207,7 +208,10 @@ LabelPairs::Taken LabelPairs::Take(const Record& record, const format::TensorRow
   }
   // The second tensor of a kind within a step (a second head, a second call) is another one's.
   std::optional<Samples>& slot = labels ? batch.labels : batch.predictions;
-  if (slot) return {};
+  // What a loss is given beside its labels belongs to them rather than what the model gave.
+  const bool better = !labels && group.of_root && !place.root && !batch.labels;
+  if (slot && !better) return {};
+  if (!labels) group.of_root = place.root;
   slot = ReadSamples(record, row, values_, kMostElements);
   if (!slot) return {};
   batch.time_ns = row.time_ns;

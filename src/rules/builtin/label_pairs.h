@@ -86,9 +86,11 @@ class LabelPairs {
     std::int32_t pid = 0;
     std::uint32_t attempt = 0;
     LabelBatch batch;
+    bool of_root = false;  ///< Its predictions are what the model gave at its root.
   };
   struct Place {
     Role role = Role::kNone;
+    bool root = false;  ///< What a model gives at its root.
     std::size_t group = 0;
   };
   Role RoleOf(const Series& series) const;
