@@ -104,7 +104,7 @@ class ClassImbalance final : public Rule {
   struct Came {
     std::uint64_t labels = 0;
     double squares = 0;        ///< Sum of the squares of its labels in each batch.
-    std::uint64_t turns = 0;   ///< Batches that have it, after one that has not.
+    std::uint64_t turns = 0;   ///< Batches that have it, after one without it.
     std::uint64_t newest = 0;  ///< Number of the newest batch that has it, from 1.
 
     /// Variance of the count of a batch, by the one that labels which are drawn by chance have.
@@ -121,7 +121,8 @@ class ClassImbalance final : public Rule {
     bool evaluation = false;
     std::vector<Came> counts;  ///< Of all labels, by class.
     std::uint64_t labels = 0;
-    std::uint64_t batches = 0;
+    std::uint64_t batches = 0;              ///< That were counted.
+    std::uint64_t came = 0;                 ///< Batches, those that came again too.
     std::uint64_t next = 0;                 ///< Labels at which the counts are looked at again.
     std::unordered_set<std::string> known;  ///< Digests of labels that were counted.
     bool imbalanced = false;
@@ -174,24 +175,38 @@ class ClassImbalance final : public Rule {
       ++batch[c];
       ++labels;
     }
-    if (labels == 0 || IsKnown(side, batch, labels, digest)) return false;
+    if (labels == 0) return false;
+    ++side->came;
+    for (const auto& [of_class, count] : batch) {
+      Came& came = At(&side->counts, of_class);
+      if (came.newest == 0 || came.newest + 1 != side->came) ++came.turns;
+      came.newest = side->came;
+    }
+    if (IsKnown(side, batch, labels, digest)) {
+      // It adds nothing to the counts, but the samples may have come round by now.
+      return side->labels >= samples_ && !side->imbalanced && Look(side);
+    }
     ++side->batches;
     side->labels += labels;
     for (const auto& [of_class, count] : batch) {
       Came& came = At(&side->counts, of_class);
       came.labels += count;
       came.squares += static_cast<double>(count) * static_cast<double>(count);
-      if (came.newest == 0 || came.newest + 1 != side->batches) ++came.turns;
-      came.newest = side->batches;
     }
     if (side->labels < std::max(samples_, side->next)) return false;
     side->next = side->labels + samples_;
     has_data_ = true;
+    Look(side);
+    return true;
+  }
+
+  /// Whether the counts are imbalanced.
+  bool Look(Side* side) const {
     const Extremes extremes = ExtremesOf(*side);
     side->imbalanced = extremes.classes >= 2 && extremes.classes <= kMostJudged &&
                        extremes.ratio > imbalance_ &&
                        (side->imbalanced || extremes.least_ratio > imbalance_);
-    return true;
+    return side->imbalanced;
   }
 
   /// The same samples again: those of an evaluation set come in each epoch, in boosting in each
