@@ -4,7 +4,9 @@
 import importlib.machinery
 import importlib.util
 import pathlib
+import subprocess
 import sys
+import tempfile
 import unittest
 
 TOOL = pathlib.Path(__file__).resolve().parent / "mutants"
@@ -31,7 +33,37 @@ const RuleDesc kThingDesc{
 """
 
 
+PROGRAM = """\
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+enum class Severity { kLow, kHigh };
+int main(int, char** words) {
+  telltale::mutant::active = std::atoi(words[1]);
+  const std::string text = "b";
+  const Severity severity = text >= "a" && text != "c" ? Severity::kHigh : Severity::kLow;
+  std::printf("%s", severity == Severity::kHigh ? "high" : "low");
+}
+"""
+
+
 class MutantsTest(unittest.TestCase):
+    def test_a_program_makes_the_change_that_it_is_asked_for(self) -> None:
+        changed = PROGRAM
+        for number, mutant in reversed(list(enumerate(mutants.mutants_of("thing.cc", PROGRAM), start=1))):
+            changed = mutant.apply(changed, number)
+        with tempfile.TemporaryDirectory() as folder:
+            source, program = pathlib.Path(folder, "thing.cc"), pathlib.Path(folder, "thing")
+            header = TOOL.parent / "mutants_program/mutant.h"
+            source.write_text(f'#include "{header}"\n{changed}', encoding="utf-8")
+            subprocess.run(["c++", "-std=c++20", "-o", str(program), str(source)], check=True)
+            said = [
+                subprocess.run([program, str(number)], capture_output=True, text=True, check=True).stdout
+                for number in range(7)
+            ]
+        # As it is; >=, !=, the first kHigh, kLow (which is not reached), ==, the second kHigh.
+        self.assertEqual(said, ["high", "low", "low", "low", "high", "low", "low"])
+
     def test_places_are_comparisons_and_severities_of_code(self) -> None:
         found = [(m.line(RULE), m.old, m.to) for m in mutants.mutants_of("thing.cc", RULE)]
         self.assertEqual(found, [(7, ">=", "<"), (7, "kHigh", "kLow"), (8, "==", "!="), (8, "!=", "==")])
