@@ -206,6 +206,7 @@ PyObject* RootForward(ThreadState* thread, PyObject* self, PyObject* const* args
   thread->watching = 0;
   PhaseBorder(TT_PHASE_FORWARD, false);
   tt_forward_end(size);
+  if (gradients && result != nullptr) LoopForwardEnded(result);
   if (!train) EvaluationForward(evaluation, tt_now());
   return result;
 }
@@ -514,16 +515,23 @@ PyObject* Fetch(PyObject* self, PyObject* const* args, std::size_t nargsf, PyObj
   if (ArgCount(nargsf) == 0 || !Ready(TT_PROCESS_WORKER)) {
     return CallOriginal(self, args, nargsf, kwnames);
   }
-  WatchedItems items(args[0], reinterpret_cast<HookObject*>(self)->name);
-  FetchCost cost;
-  const std::uint64_t begin = tt_now();
-  PyObject* result = CallOriginal(self, args, nargsf, kwnames);
-  const std::uint64_t end = tt_now();
-  tt_span(g_names.fetch, begin, end, TT_SPAN_DATA);
-  if (result != nullptr) {
-    cost.End(begin, end, items, result);
-    items.Tell(begin, end);
+  std::uint64_t end = 0;
+  PyObject* result = nullptr;
+  {
+    WatchedItems items(args[0], reinterpret_cast<HookObject*>(self)->name);
+    FetchCost cost;
+    const std::uint64_t begin = tt_now();
+    result = CallOriginal(self, args, nargsf, kwnames);
+    end = tt_now();
+    tt_span(g_names.fetch, begin, end, TT_SPAN_DATA);
+    if (result != nullptr) {
+      cost.End(begin, end, items, result);
+      items.Tell(begin, end);
+    }
   }
+  // The fetcher has its data set again.
+  if (result != nullptr && end >= g_fetched_due) [[unlikely]]
+    SampleFetcher(args[0], end);
   return result;
 }
 

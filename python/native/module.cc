@@ -269,6 +269,7 @@ PyObject* Configure(PyObject*, PyObject*, PyObject* kwargs) {
       {"on_scale", &a.on_scale, nullptr},
       {"on_again", &a.on_again, nullptr},
       {"on_fetch", &a.on_fetch, nullptr},
+      {"on_fetched", &a.on_fetched, nullptr},
       {"decorate", &a.decorate, nullptr},
       {"on_border", &a.on_border, nullptr},
       {"tensor_type", nullptr, &a.tensor_type},

@@ -17,6 +17,7 @@ bool g_evaluating = false;
 std::uint64_t g_newest_fetch = 0;
 std::uint64_t g_queue_due = std::numeric_limits<std::uint64_t>::max();
 std::uint64_t g_second_due = std::numeric_limits<std::uint64_t>::max();
+std::uint64_t g_fetched_due = std::numeric_limits<std::uint64_t>::max();
 
 namespace {
 
@@ -319,7 +320,15 @@ void SampleSecond(std::uint64_t now) {
   own.Account();
 }
 
+void SampleFetcher(PyObject* fetcher, std::uint64_t now) {
+  g_fetched_due = now + Ticks(kSecondNs);
+  const OwnTime own;
+  CallAdapter(g_adapter.on_fetched, fetcher, "on_fetched");
+  own.Account();
+}
+
 void RenewSamplers() {
+  g_fetched_due = g_adapter.on_fetched != nullptr ? 0 : kNever;
   g_queue_due = g_adapter.on_queue != nullptr ? 0 : kNever;
   g_second_due = g_adapter.on_second != nullptr ? 0 : kNever;
 }

@@ -49,6 +49,10 @@ extern std::uint64_t g_second_due;
 [[gnu::cold]] bool SampleQueue(PyObject* iterator, std::uint64_t now);
 /// Calls on_second() before the forward of a training step.
 [[gnu::cold]] void SampleSecond(std::uint64_t now);
+/// When on_fetched may be called next.
+extern std::uint64_t g_fetched_due;
+/// Calls on_fetched(fetcher) behind a fetch.
+[[gnu::cold]] void SampleFetcher(PyObject* fetcher, std::uint64_t now);
 /// A sampler was set or taken away.
 void RenewSamplers();
 

@@ -58,6 +58,7 @@ struct Adapter {
   PyObject* on_again = nullptr;      ///< (facts) one of the few items that are compared was made
   PyObject* on_fetch = nullptr;      ///< (begins: bool) a long fetch begins -> 1 where it is
                                      ///< profiled; such a one has ended -> nanoseconds of ours
+  PyObject* on_fetched = nullptr;    ///< (fetcher) it has made a batch; once a second at most
   PyObject* decorate = nullptr;      ///< (name, function) -> function inside a span
   PyObject* on_device_loss = nullptr;  ///< (tensor) loss that is not in main memory
   PyObject* on_device_eval = nullptr;  ///< (tensor) the same of an evaluation

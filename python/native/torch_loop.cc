@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdio>
 
+#include "spans.h"
 #include "state.h"
 #include "torch_gradients.h"
 #include "torch_optimizer.h"
@@ -18,11 +19,16 @@ struct Looks {
   PyObject* on_backward = nullptr;       ///< () likewise
   PyObject* on_not_finite = nullptr;     ///< (tensor) a backward begins from a NaN or Inf
   PyObject* on_scheduler = nullptr;      ///< (scheduler, number, calls, epoch given: bool)
+  PyObject* on_graph = nullptr;          ///< (result) a root's forward with gradients has ended
 };
 Looks g_looks;
 
 constexpr std::uint64_t kFirstLooks = 16;
 constexpr std::uint64_t kModeEvery = 16;
+/// Of the forwards some in a row are looked at, then none for a while: of several in a step each is
+/// met.
+constexpr std::uint64_t kGraphsInARow = 4;
+constexpr std::uint64_t kGraphsEveryNs = 200'000'000;
 /// A prime: of several losses that take turns it meets each.
 constexpr std::uint64_t kLossEvery = 61;
 
@@ -61,6 +67,7 @@ struct alignas(64) Hot {
   std::size_t candidates = 0;
   std::uint64_t optimizer_steps = 0, backwards = 0, retained = 0;
   bool mode_due = true;
+  std::uint64_t graphs_left = 0, graphs_due = 0;
 };
 Hot g_hot;
 
@@ -160,6 +167,7 @@ PyObject* ConfigureLoop(PyObject*, PyObject*, PyObject* kwargs) {
       {"on_backward", &g_looks.on_backward},
       {"on_not_finite", &g_looks.on_not_finite},
       {"on_scheduler", &g_looks.on_scheduler},
+      {"on_graph", &g_looks.on_graph},
   };
   PyObject *key = nullptr, *value = nullptr;
   Py_ssize_t position = 0;
@@ -194,6 +202,19 @@ void LoopForward(PyObject* module) {
     return;
   }
   g_candidates[g_hot.candidates++] = {root, false};
+}
+
+void LoopForwardEnded(PyObject* result) {
+  if (g_looks.on_graph == nullptr) return;
+  if (g_hot.graphs_left == 0) {
+    const std::uint64_t now = tt_now();
+    if (now < g_hot.graphs_due) [[likely]]
+      return;
+    g_hot.graphs_due = now + Ticks(kGraphsEveryNs);
+    g_hot.graphs_left = kGraphsInARow;
+  }
+  --g_hot.graphs_left;
+  Call(g_looks.on_graph, "on_graph", {result, nullptr, nullptr, nullptr});
 }
 
 void LoopBackward(const CallArguments& call, bool scaled) {

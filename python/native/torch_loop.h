@@ -18,6 +18,8 @@ void ForgetLoop();
 
 /// A root's forward begins, with gradients.
 void LoopForward(PyObject* module);
+/// It has ended, with this result.
+void LoopForwardEnded(PyObject* result);
 /// A backward begins. `scaled`: from what a gradient scaler gave.
 void LoopBackward(const CallArguments& call, bool scaled);
 /// A backward begins from this tensor, whose value is NaN or Inf. The adapter looks at the first.

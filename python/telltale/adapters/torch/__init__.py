@@ -31,6 +31,7 @@ from . import (
     loop_mode,
     loss,
     loss_function,
+    memory,
     modules,
     not_finite,
     optim,
@@ -72,6 +73,7 @@ _PARTS = (
     compiles,
     copies,
     spans,
+    memory,
     device_phases,
     kineto,
 )
