@@ -51,9 +51,14 @@ class Runner:
         # A job starts `python` and `telltale` by itself.
         path = f"{PYTHONS[one.python].parent}:{self.telltale.parent}:{plain.get('PATH', '')}"
         if one.runner == "job":
-            package = HERE.parents[1] / "python"
+            # What it reads the run with, as docs/guide/smdebug.md says.
+            smdebug = subprocess.run(
+                [self.telltale, "smdebug-path"], capture_output=True, text=True, check=True
+            ).stdout.strip()
             plain.update(
-                PYTHONPATH=str(package), TELLTALE_BIN=str(self.telltale), TELLTALE=str(self.telltale)
+                PYTHONPATH=f"{HERE.parents[1] / 'python'}:{smdebug}",
+                TELLTALE_BIN=str(self.telltale),
+                TELLTALE=str(self.telltale),
             )
         return {**plain, **ONE_THREAD, "PATH": path, **one.env}
 
