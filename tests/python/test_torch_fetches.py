@@ -187,6 +187,24 @@ train(Data(make), batch_size=4, epochs=2)
         assert facts["function"].endswith(function)
 
 
+def test_time_before_a_call_is_that_of_the_line_which_calls(telltale):
+    """Not that of the function which is called: NumPy's dispatchers are made at run time, in no file."""
+    run = telltale.python(
+        COSTS
+        + """
+exec(compile("def made(): return 0", "<made>", "exec"))
+def make(i):
+    total = 0
+    for k in range(40000): total += k * k
+    made()
+    return torch.zeros(8)
+train(Data(make), batch_size=4, epochs=2)
+"""
+    ).assert_clean()
+    (event, *_) = run.events("dataloader.held_by")
+    assert (event["facts"]["library"], event["facts"]["file"]) == ("", "train.py"), event["facts"]
+
+
 def test_a_profiler_of_the_users_is_left_alone(telltale):
     run = telltale.python(
         COSTS

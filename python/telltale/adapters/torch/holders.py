@@ -110,7 +110,9 @@ class _Profile:
         try:
             now = time.perf_counter_ns()
             self.events += 1
-            self._charge(frame, now - self.last)
+            # What has passed until a call is the caller's, at its line.
+            caller = frame.f_back if event == "call" else None
+            self._charge(frame if caller is None else caller, now - self.last)
             if event == "call":
                 self.stack.append(self._called(frame))
             elif event == "c_call":
