@@ -24,7 +24,7 @@ extern "C" {
 #endif
 
 #define TT_ABI_MAJOR 1
-#define TT_ABI_MINOR 6
+#define TT_ABI_MINOR 7
 
 #if defined(__GNUC__)
 #define TT_API __attribute__((visibility("default")))
@@ -139,10 +139,14 @@ TT_API void tt_event(uint32_t kind, tt_severity severity, uint32_t subject, cons
 
 /* A fetch of the next batch. */
 TT_API void tt_fetch_begin(void);
-TT_API void tt_fetch_end(int64_t batch_size); /* 0 unknown, -1: the fetch ended the epoch */
-/* A root module's forward. `mode` as the framework says (gradients off or module in eval: EVAL). */
+/* 0 unknown, -1: the fetch ended the epoch. A loader may be ahead: each micro-step uses one of the
+ * batches that were fetched, of the size that the model is called with if there is one. */
+TT_API void tt_fetch_end(int64_t batch_size);
+/* A root module's forward. `mode` as the framework says (gradients off or module in eval: EVAL).
+ * GLOBAL, since 1.7: a pass without gradients of an agent, or of the network that it learns from.
+ * That is no evaluation, and begins and ends no step. */
 TT_API void tt_forward_begin(tt_mode mode);
-TT_API void tt_forward_end(int64_t batch_size); /* 0 unknown; used where no fetch told it */
+TT_API void tt_forward_end(int64_t batch_size); /* 0 unknown */
 TT_API void tt_backward_begin(void);
 /* `loss`: the value, where has_loss; recorded as scalar `loss` (mean over micro-steps) when the
  * optimizer steps; further losses before one optimizer are `loss.1`, `loss.2` by optimizer order.
@@ -156,6 +160,10 @@ TT_API uint64_t tt_loss_later(void);
 /* From any thread, but never while another call of the step machine runs. What another process
  * was given (a parent by fork) means nothing here. */
 TT_API void tt_loss_arrived(uint64_t loss, double value);
+/* An optimizer is made: any number that tells it from the living ones. Made when others have done
+ * their work, and called before they are again, it is that of another fit: its step is its own, and
+ * its loss and rate have the names that theirs had. Since 1.7. */
+TT_API void tt_optimizer_made(uint64_t optimizer);
 TT_API void tt_optimizer_begin(uint64_t optimizer);
 TT_API void tt_optimizer_end(uint64_t optimizer, int skipped,
                              double learning_rate); /* lr NaN: unknown */
@@ -170,6 +178,9 @@ TT_API int tt_gradients_cleared(uint64_t owner, int kept);
  * with its loss. Does nothing once an optimizer was called. Before tt_fetch_begin or
  * tt_forward_begin, which then close it. Since 1.6. */
 TT_API void tt_gradients_used(void);
+/* The environment of an agent goes on (it is reset or stepped): closes a TRAIN step whose
+ * optimizers were called. Since 1.7. */
+TT_API void tt_acts(void);
 /* A phase of any other kind, or of user code: nests like the ones above. */
 TT_API void tt_phase_begin(tt_phase phase);
 TT_API void tt_phase_end(tt_phase phase);
@@ -298,9 +309,9 @@ TT_API int tt_detail_pass(void);
 /* As tt_span, of a pass that is wanted. */
 TT_API void tt_detail_span(uint32_t name, uint64_t begin, uint64_t end, tt_span_category category);
 
-/* Time from `begin` (tt_now) to now was ours: adds it to the open step's probe_ns, and moves it from
- * the open phase to TT_PHASE_OTHER; or, on another thread than the one that steps, adds it to the
- * probe_ns of the step that closes next. */
+/* Time from `begin` (tt_now) to now was ours: adds it to the open step's probe_ns, and moves it
+ * from the open phase to TT_PHASE_OTHER; or, on another thread than the one that steps, adds it to
+ * the probe_ns of the step that closes next. */
 TT_API void tt_account(uint64_t begin);
 /* Counts something that was wanted and not recorded, by a reason (name id): the ledger has it in
  * `probe.skipped` and, of 64 reasons in a process, in `skipped.<reason>`. 0, and what is beyond

@@ -9,8 +9,11 @@ import sys
 # Module -> what is done once it has been imported: a function of the module, or the name of a module
 # of ours with such a function `install`; None: only the time of its import is of interest.
 _TARGETS = {
+    "gym": "adapters.environments",
+    "gymnasium": "adapters.environments",
     "jax": "adapters.jax_compiles",
     "keras": "adapters.keras",
+    "stable_baselines3": "adapters.environments",
     "tensorflow": "adapters.tensorflow",
     "torch": "adapters.torch",
     "xgboost": "adapters.xgboost",

@@ -18,6 +18,7 @@
 #include "torch_capture.h"
 #include "torch_gradients.h"
 #include "torch_loop.h"
+#include "torch_optimizer.h"
 #include "values.h"
 #include "windows.h"
 
@@ -78,8 +79,11 @@ class ModuleDepth {
   ThreadState* thread_;
 };
 
-// The newest root forward was one of training: a loss that follows it is read at its backward.
+// The newest root forward was no evaluation: a loss that follows one of training is read at its
+// backward.
 bool g_last_forward_trains = false;
+// A loader gave a batch since the newest forward of training.
+bool g_fetched = false;
 bool g_eval_seen = false;
 
 void ForgetScaled() {
@@ -163,6 +167,18 @@ PyObject* LossForward(PyObject* self, PyObject* const* args, std::size_t nargsf,
   return result;
 }
 
+/// Says once in a process that its model is an agent's.
+[[gnu::cold]] void TellActs() {
+  g_acts_untold = false;
+  tt_event(tt_name("environment", 11), TT_INFO, 0, nullptr, 0, "{}", 2);
+}
+
+/// What a root forward is. Without gradients, and without a batch of a loader's, an agent acts.
+tt_mode ModeOf(bool train) {
+  if (train) return TT_MODE_TRAIN;
+  return g_acts && !g_fetched ? TT_MODE_GLOBAL : TT_MODE_EVAL;
+}
+
 PyObject* RootForward(ThreadState* thread, PyObject* self, PyObject* const* args,
                       std::size_t nargsf, PyObject* kwnames) {
   ModuleDepth depth(thread);
@@ -175,17 +191,21 @@ PyObject* RootForward(ThreadState* thread, PyObject* self, PyObject* const* args
   if (MayFetch()) g_machine_owned = true;
   const bool gradients = GradEnabled();
   const bool train = gradients && IsTrueAttr(module, g_training);
-  const std::int64_t size = g_fetch_seen ? 0 : InputSize(args, count);
-  g_last_forward_trains = train;
+  const std::int64_t size = InputSize(args, count, kwnames);
+  if (g_acts_untold) [[unlikely]]
+    TellActs();
+  const tt_mode mode = ModeOf(train);
+  g_last_forward_trains = mode != TT_MODE_EVAL;
   std::uint64_t evaluation = 0;
   if (train) {
+    g_fetched = false;
     if (g_evaluating) [[unlikely]]
       EndEvaluation();
     if (g_adapter.on_second != nullptr) [[unlikely]] {
       const std::uint64_t now = tt_now();
       if (now >= g_second_due) SampleSecond(now);
     }
-  } else {
+  } else if (mode == TT_MODE_EVAL) {
     evaluation = tt_now();
     if (!g_eval_seen) {
       g_eval_seen = true;
@@ -194,8 +214,8 @@ PyObject* RootForward(ThreadState* thread, PyObject* self, PyObject* const* args
   }
   RootForwardBegins(args, count);
   if (gradients) LoopForward(module);
-  tt_forward_begin(train ? TT_MODE_TRAIN : TT_MODE_EVAL);
-  StepBorder(Border::kForward, train ? TT_MODE_TRAIN : TT_MODE_EVAL);
+  tt_forward_begin(mode);
+  StepBorder(Border::kForward, mode);
   PhaseBorder(TT_PHASE_FORWARD, true);
   thread->watching = (AnythingDue() ? WatchForward(module, train) : 0) | WatchSpans();
   if ((thread->watching & kWatchInputs) != 0) TellInputs({args, nargsf, kwnames});
@@ -207,7 +227,7 @@ PyObject* RootForward(ThreadState* thread, PyObject* self, PyObject* const* args
   PhaseBorder(TT_PHASE_FORWARD, false);
   tt_forward_end(size);
   if (gradients && result != nullptr) LoopForwardEnded(result);
-  if (!train) EvaluationForward(evaluation, tt_now());
+  if (mode == TT_MODE_EVAL) EvaluationForward(evaluation, tt_now());
   return result;
 }
 
@@ -273,10 +293,6 @@ PyObject* Backward(PyObject* self, PyObject* const* args, std::size_t nargsf, Py
   tt_backward_end(has_loss ? 1 : 0, loss);
   if (result != nullptr) BackwardEnded();
   return result;
-}
-
-std::uint64_t OptimizerId(const PyObject* optimizer) {
-  return static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(optimizer));
 }
 
 /// What is done once a step before an optimizer changes the weights.
@@ -491,6 +507,7 @@ PyObject* Next(PyObject* self, PyObject* const* args, std::size_t nargsf, PyObje
     TookHandOver(tt_now() - begin);
   PhaseBorder(TT_PHASE_DATA_WAIT, false);
   const std::int64_t size = batch != nullptr ? BatchSize(batch) : 0;
+  g_fetched = g_fetched || batch != nullptr;
   const bool ended = batch == nullptr && PyErr_ExceptionMatches(PyExc_StopIteration) != 0;
   tt_fetch_end(ended ? -1 : size);
   if (ArgCount(nargsf) > 0) BatchComes(args[0], batch, size, ended);

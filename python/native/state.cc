@@ -23,6 +23,8 @@ namespace telltale::native {
 Recording g_recording = Recording::kCold;
 bool g_forked = false;
 bool g_fetch_seen = false;
+bool g_acts = false;
+bool g_acts_untold = false;
 bool g_machine_owned = false;
 std::uint32_t g_epoch = 0;
 bool g_worker = false;
@@ -186,6 +188,7 @@ void AfterForkInChild() {
   g_recording = Recording::kCold;
   g_forked = true;
   g_fetch_seen = false;
+  g_acts_untold = g_acts;
   g_machine_owned = false;
   g_backwards = 0;
   g_main_thread = pthread_self();

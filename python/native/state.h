@@ -73,6 +73,8 @@ struct Adapter {
 extern Recording g_recording;
 extern bool g_forked;          ///< In a child by fork that has not registered yet.
 extern bool g_fetch_seen;      ///< A data loader tells batch sizes.
+extern bool g_acts;            ///< An agent acts in an environment.
+extern bool g_acts_untold;     ///< The event that says so is still to be written.
 extern bool g_machine_owned;   ///< A thread has begun to drive the step machine.
 extern std::uint32_t g_epoch;  ///< Changes whenever name ids become invalid.
 extern bool g_worker;          ///< A data loader's worker: spans only, no steps.

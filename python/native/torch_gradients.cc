@@ -461,6 +461,7 @@ void EndPasses() {
 
 PyObject* WatchOptimizer(PyObject*, PyObject* optimizer) {
   if (g_recording == Recording::kOff) return None();
+  tt_optimizer_made(OptimizerId(optimizer));
   Watched* watched = FindOrAdd(optimizer);
   if (watched != nullptr && !g_hot.stepped) {
     g_hot.newest = static_cast<std::size_t>(watched - g_watched.data());

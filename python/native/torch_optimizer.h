@@ -7,9 +7,16 @@
 // Everything here runs with the GIL held; it is released while a large tensor is read.
 #pragma once
 
+#include <cstdint>
+
 #include "py_api.h"
 
 namespace telltale::native {
+
+/// What an optimizer is called for the probe.
+inline std::uint64_t OptimizerId(const PyObject* optimizer) {
+  return static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(optimizer));
+}
 
 /// record_parameters(parameters: list, table: bytearray): records what is due of each parameter and
 /// its gradient. None: done; False: the table is not of these parameters, nothing was recorded; a

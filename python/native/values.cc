@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "values.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -92,6 +93,31 @@ std::int64_t BatchSizeNested(PyObject* batch, int nesting) {
   return 0;
 }
 
+/// Of the first tensor of the class of tensors itself in an argument; 0: there is none.
+std::int64_t InputSizeNested(PyObject* value, int nesting) {
+  if (Py_TYPE(value) == g_adapter.tensor_type) {
+    return FirstOf(Ref(g_tensor.shape.Get(value)).get());
+  }
+  std::int64_t size = 0;
+  if (nesting >= kMaxNesting) return size;
+  if (PyList_Check(value) != 0 || PyTuple_Check(value) != 0) {
+    const bool list = PyList_Check(value) != 0;
+    const Py_ssize_t length = list ? PyList_Size(value) : PyTuple_Size(value);
+    for (Py_ssize_t i = 0; i < std::min<Py_ssize_t>(length, 4) && size == 0; ++i) {
+      PyObject* each = list ? PyList_GetItem(value, i) : PyTuple_GetItem(value, i);
+      if (each == nullptr) break;
+      size = InputSizeNested(each, nesting + 1);
+    }
+  } else if (PyDict_Check(value) != 0) {
+    PyObject *key = nullptr, *each = nullptr;
+    Py_ssize_t position = 0;
+    while (size == 0 && PyDict_Next(value, &position, &key, &each) != 0) {
+      size = InputSizeNested(each, nesting + 1);
+    }
+  }
+  return size;
+}
+
 /// Whether the tensor is a DTensor, whose value other ranks may have to be asked for.
 bool IsDistributed(PyObject* tensor) {
   PyTypeObject* type = Py_TYPE(tensor);
@@ -161,9 +187,13 @@ bool IsTrueAttr(PyObject* object, PyObject* name) {
 
 std::int64_t BatchSize(PyObject* batch) { return BatchSizeNested(batch, 0); }
 
-std::int64_t InputSize(PyObject* const* args, std::size_t count) {
-  if (count < 2 || Py_TYPE(args[1]) != g_adapter.tensor_type) return 0;
-  return FirstOf(Ref(g_tensor.shape.Get(args[1])).get());
+std::int64_t InputSize(PyObject* const* args, std::size_t count, PyObject* kwnames) {
+  const std::size_t named =
+      kwnames == nullptr ? 0 : static_cast<std::size_t>(PyTuple_Size(kwnames));
+  std::int64_t size = 0;
+  // Behind the module itself.
+  for (std::size_t i = 1; i < count + named && size == 0; ++i) size = InputSizeNested(args[i], 0);
+  return size;
 }
 
 void TensorTypeChanged() {

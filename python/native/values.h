@@ -15,9 +15,9 @@ bool IsTensor(PyObject* object);
 /// Samples in a batch: first dimension of the first tensor in it, else the length of a list; 0
 /// where unknown.
 std::int64_t BatchSize(PyObject* batch);
-/// Samples in a module's first argument; 0 where unknown or where asking could run user code (a
-/// tensor subclass). REQUIRES: no graph is being traced.
-std::int64_t InputSize(PyObject* const* args, std::size_t count);
+/// Samples in a module's arguments, by the first tensor among them; 0 where unknown or where asking
+/// could run user code (a tensor subclass). REQUIRES: no graph is being traced.
+std::int64_t InputSize(PyObject* const* args, std::size_t count, PyObject* kwnames);
 /// The value of a one-element tensor in main memory. False where it is not one, or distributed.
 bool HostScalar(PyObject* tensor, double* value);
 /// True where the tensor has one element but lies on a device, or is distributed.

@@ -351,6 +351,9 @@ uint64_t tt_loss_later(void) {
 void tt_loss_arrived(uint64_t loss, double value) {
   if (Probe* probe = Active()) probe->machine.LossArrived(loss, value);
 }
+void tt_optimizer_made(uint64_t optimizer) {
+  if (Probe* probe = Active()) probe->machine.OptimizerMade(optimizer);
+}
 void tt_optimizer_begin(uint64_t optimizer) {
   if (Probe* probe = Active()) probe->machine.OptimizerBegin(optimizer);
 }
@@ -363,6 +366,9 @@ int tt_gradients_cleared(uint64_t owner, int kept) {
 }
 void tt_gradients_used(void) {
   if (Probe* probe = Active()) probe->machine.GradientsUsed();
+}
+void tt_acts(void) {
+  if (Probe* probe = Active()) probe->machine.Acts();
 }
 void tt_phase_begin(tt_phase phase) {
   if (Probe* probe = Active()) probe->machine.PhaseBegin(phase);

@@ -14,6 +14,8 @@ namespace {
 constexpr std::uint32_t kSampleCalls = 17;
 /// A reading of the thread's core holds for so many times the longest call, 0.2 ms.
 constexpr std::uint64_t kReadAgain = 10;
+/// An optimizer made behind fewer calls of others may belong to them.
+constexpr std::uint64_t kCallsOfAFit = 3;
 
 }  // namespace
 
@@ -91,7 +93,12 @@ void StepMachine::FetchEnd(std::int64_t batch_size) {
   const Call call(this);
   Charge(call.now());
   Pop(TT_PHASE_DATA_WAIT, call.now());
-  if (current_ != nullptr && AtBoundary() && batch_size > 0) current_->fetched_batch = batch_size;
+  // Behind the last batch the loader is ahead by none.
+  fetches_ended_ = batch_size < 0;
+  if (current_ == nullptr || !AtBoundary() || batch_size <= 0) return;
+  current_->fetched_batch = batch_size;
+  current_->fetches = true;
+  PutFetched(batch_size);
 }
 
 void StepMachine::TrainForward(std::uint64_t now) {
@@ -157,6 +164,26 @@ void StepMachine::EvalForward(std::uint8_t mode, std::uint64_t now) {
   current_ = &eval_;
 }
 
+void StepMachine::Acts() {
+  if (!Owned() || explicit_ || !AtBoundary()) return;
+  const Call call(this);
+  Charge(call.now());
+  if (!train_.open || train_.optimizer_calls == 0 || pending_.open) return;
+  cycle_ = train_.called;
+  learned_ = true;
+  Close(&train_, call.now());
+}
+
+/// A pass of an agent, or of the network that it learns from: it begins and ends no step.
+void StepMachine::ActForward(std::uint64_t now) {
+  if (eval_.open) Close(&eval_, now);
+  if (pending_.open) {
+    current_ = &pending_;
+  } else {
+    current_ = train_.open ? &train_ : nullptr;
+  }
+}
+
 void StepMachine::ForwardBegin(tt_mode mode) {
   if (Foreign()) return;
   const Call call(this);
@@ -168,16 +195,19 @@ void StepMachine::ForwardBegin(tt_mode mode) {
     producer_->Event(kind, TT_INFO, 0, nullptr, 0, nullptr, 0, -1, call.now());
   }
   if (AtBoundary()) {
-    if (mode == TT_MODE_EVAL || mode == TT_MODE_PREDICT) {
+    acting_ = mode == TT_MODE_GLOBAL;
+    if (acting_) {
+      ActForward(call.now());
+    } else if (mode == TT_MODE_EVAL || mode == TT_MODE_PREDICT) {
       EvalForward(static_cast<std::uint8_t>(mode), call.now());
     } else {
       TrainForward(call.now());
     }
     ++forwards_;
-    current_->active = true;
-    current_->batch_size += current_->fetched_batch;
-    if (current_->fetched_batch != 0) current_->forward_batch_taken = true;
-    current_->fetched_batch = 0;
+    if (current_ != nullptr) {
+      current_->active = true;
+      current_->forwards = current_->forwards || !acting_;
+    }
     if (current_ == &eval_) ++eval_.micro_steps;
     Publish();
   }
@@ -189,10 +219,9 @@ void StepMachine::ForwardEnd(std::int64_t batch_size) {
   const Call call(this);
   Charge(call.now());
   Pop(TT_PHASE_FORWARD, call.now());
-  if (current_ == nullptr || !AtBoundary() || batch_size <= 0) return;
+  if (current_ == nullptr || acting_ || (!AtBoundary() && !InOptimizer())) return;
   // Only the first forward of a micro-step tells its size.
-  if (!current_->forward_batch_taken) current_->batch_size += batch_size;
-  current_->forward_batch_taken = true;
+  if (!current_->forward_batch_taken) TakeBatch(current_, batch_size);
 }
 
 void StepMachine::BackwardBegin() {
@@ -227,6 +256,7 @@ void StepMachine::BackwardEnd(bool has_loss, double loss) {
   ++backwards_;
   marked_ = false;
   ++current_->micro_steps;
+  if (!current_->forwards && AtBoundary()) TakeBatch(current_, 0);  // A model without modules.
   current_->forward_batch_taken = false;
   if (has_loss) {
     loss_sum_ += loss;
@@ -254,22 +284,45 @@ void StepMachine::LossArrived(std::uint64_t loss, double value) {
   if (--late.missing == 0 && late.named) EmitLate(&late);
 }
 
+void StepMachine::OptimizerMade(std::uint64_t optimizer) {
+  for (std::uint32_t i = 0; i < known_.count; ++i) {
+    if (known_.ids[i] == optimizer) known_.ids[i] = 0;
+  }
+  std::uint32_t at = 0;
+  while (at < made_count_ && made_[at].id != optimizer) ++at;
+  if (at == kMaxMade) {
+    std::copy(made_ + 1, made_ + kMaxMade, made_);
+    at = --made_count_;
+  }
+  if (at == made_count_) ++made_count_;
+  made_[at] = {optimizer, calls_of_optimizers_};
+}
+
+const StepMachine::Made* StepMachine::FindMade(std::uint64_t optimizer) const {
+  const Made* const end = made_ + made_count_;
+  const Made* const found =
+      std::find_if(made_, end, [optimizer](const Made& made) { return made.id == optimizer; });
+  return found == end ? nullptr : found;
+}
+
+/// Whether the first call of an optimizer is that of another fit, and no part of the step before
+/// it: it was made when others had done their work, and none was called since.
+bool StepMachine::BeginsFit(std::uint64_t optimizer) const {
+  const Made* made = FindMade(optimizer);
+  return made != nullptr && made->calls >= kCallsOfAFit && made->calls == calls_of_optimizers_;
+}
+
 void StepMachine::OptimizerBegin(std::uint64_t optimizer) {
   if (Foreign(Claim::kTrains)) return;
   const Call call(this);
   Charge(call.now());
   if (AtBoundary()) {
-    if (eval_.open && current_ == &eval_) {
-      if (train_.open) {
-        Close(&eval_, call.now());
-      } else {
-        EvalToPending();
-      }
-    }
+    // Without a backward it was no pass of the training.
+    if (eval_.open && current_ == &eval_) Close(&eval_, call.now());
     if (pending_.open) {
       if (!train_.open) {
         PendingToTrain();
-      } else if (explicit_ || !train_.called.Contains(optimizer)) {
+      } else if (explicit_ || (!train_.called.Contains(optimizer) && !BeginsFit(optimizer))) {
         MergePending();
       } else {
         CloseAtPending();
@@ -298,9 +351,11 @@ void StepMachine::OptimizerEnd(std::uint64_t optimizer, bool skipped, double lea
   Charge(call.now());
   Pop(TT_PHASE_OPTIMIZER, call.now());
   if (!train_.open) return;
-  EmitLoss(optimizer);
-  EmitLearningRate(optimizer, learning_rate);
-  known_.Add(optimizer);
+  const std::uint32_t place = PlaceOf(optimizer);
+  EmitLoss(place);
+  EmitLearningRate(place, optimizer, learning_rate);
+  ++calls_of_optimizers_;
+  if (place < kMaxOptimizers) last_calls_[place] = calls_of_optimizers_;
   train_.called.Add(optimizer);
   if (learned_ && !together_.Contains(optimizer) && !CycleBegun()) {
     // Another training, with a cycle of its own.

@@ -43,6 +43,8 @@ class StepMachine {
   /// Before BackwardBegin, of a loss that is read later: what it is called then, or 0: not taken.
   std::uint64_t LossLater();
   void LossArrived(std::uint64_t loss, double value);
+  /// An optimizer of this id is made; one that had the id before is gone.
+  void OptimizerMade(std::uint64_t optimizer);
   void OptimizerBegin(std::uint64_t optimizer);
   void OptimizerEnd(std::uint64_t optimizer, bool skipped, double learning_rate);
   /// The gradients that `owner` (an optimizer, a model) has are cleared. Where it has cleared them
@@ -53,6 +55,8 @@ class StepMachine {
   /// The gradients of the passes so far were used by the program itself, where no optimizer is
   /// known.
   void GradientsUsed();
+  /// The environment of an agent goes on: a step whose optimizers were called has ended.
+  void Acts();
   void PhaseBegin(tt_phase phase);
   void PhaseEnd(tt_phase phase);
   void ExplicitStep();
@@ -80,6 +84,8 @@ class StepMachine {
   static constexpr std::uint32_t kMaxHeld = 4;
   static constexpr std::uint32_t kMaxLate = 64;
   static constexpr std::uint32_t kMaxOwners = 8;
+  static constexpr std::uint32_t kMaxFetched = 128;
+  static constexpr std::uint32_t kMaxMade = 16;
 
   /// What ended a step without a call of an optimizer.
   enum class Ended : std::uint8_t { kNot, kCleared, kUsed };
@@ -101,13 +107,16 @@ class StepMachine {
     bool skipped;
     bool active;  ///< Anything happened in it.
     bool forward_batch_taken;
+    bool forwards;  ///< A root forward was part of it.
+    bool fetches;   ///< A fetch that brought a batch was.
     Ended ended;
     std::uint8_t mode;
     std::uint64_t begin;
     std::uint64_t phases[TT_PHASE_COUNT];
     std::uint32_t micro_steps, optimizer_calls;
-    std::int64_t batch_size;     ///< Of the micro-steps so far.
-    std::int64_t fetched_batch;  ///< Of the fetch that no forward has used yet.
+    std::uint32_t fetched_batches;  ///< Fetched ones that its micro-steps have used.
+    std::int64_t batch_size;        ///< Of the micro-steps so far.
+    std::int64_t fetched_batch;     ///< Of its newest fetch, while no micro-step has used it.
     std::uint64_t probe;
     Optimizers called;
     Interval held[kMaxHeld];  ///< data_wait spans that wait for the step's mode and number.
@@ -121,6 +130,11 @@ class StepMachine {
   struct Owner {
     std::uint64_t id;
     std::uint32_t forwards, backwards;  ///< Of forwards_ and backwards_, then.
+  };
+  /// An optimizer that has not been called since it was made.
+  struct Made {
+    std::uint64_t id;
+    std::uint64_t calls;  ///< Of calls_of_optimizers_, then.
   };
   struct LearningRate {
     std::uint64_t optimizer;
@@ -156,6 +170,8 @@ class StepMachine {
   bool Pop(tt_phase phase, std::uint64_t now);
   void DropStale(bool whole_stack);
   bool AtBoundary() const { return machine_depth_ == 0; }
+  /// Whether a closure runs that an optimizer was given.
+  bool InOptimizer() const;
 
   void Reset(OpenStep* step, std::uint64_t now, bool by_fetch);
   void OpenTrain(std::uint64_t now, bool by_fetch);
@@ -170,6 +186,7 @@ class StepMachine {
   void ResolveTrain();
   void TrainForward(std::uint64_t now);
   [[gnu::cold]] void EvalForward(std::uint8_t mode, std::uint64_t now);
+  [[gnu::cold]] void ActForward(std::uint64_t now);
   bool CycleDone() const;
   bool CycleBegun() const;
   void Close(OpenStep* step, std::uint64_t end);
@@ -182,9 +199,17 @@ class StepMachine {
   void PhaseSpan(std::uint32_t name, std::uint64_t begin, std::uint64_t end, std::int64_t step,
                  std::uint8_t mode);
   void FlushHeld(OpenStep* step, std::int64_t number, std::uint8_t mode);
-  void EmitLoss(std::uint64_t optimizer);
+  void EmitLoss(std::uint32_t place);
   void EmitLate(LateLosses* late);
-  void EmitLearningRate(std::uint64_t optimizer, double value);
+  void EmitLearningRate(std::uint32_t place, std::uint64_t optimizer, double value);
+
+  void PutFetched(std::int64_t size);
+  void DropFetched(std::uint32_t at);
+  void TakeBatch(OpenStep* step, std::int64_t size);
+
+  const Made* FindMade(std::uint64_t optimizer) const;
+  bool BeginsFit(std::uint64_t optimizer) const;
+  std::uint32_t PlaceOf(std::uint64_t optimizer);
 
   channel::Producer* producer_;
   Capture* capture_;
@@ -200,13 +225,20 @@ class StepMachine {
   std::uint32_t lost_depth_;     ///< Frames past the stack's room.
   std::uint32_t machine_depth_;  ///< Frames of fetch, forward, backward, optimizer.
 
+  /// By place, which names its loss and rate: the first is `loss`. An optimizer of a later fit has
+  /// the place of the one that it follows. Id 0: that one is gone.
   Optimizers known_;
+  std::uint64_t last_calls_[kMaxOptimizers];  ///< By place: calls_of_optimizers_ at its newest.
+  std::uint64_t calls_of_optimizers_;
+  Made made_[kMaxMade];
+  std::uint32_t made_count_;
   Optimizers cycle_;
   Optimizers together_;  ///< Called since the first that had none of the cycle in its step.
   bool learned_;
   bool fetches_again_;  ///< Optimizers of one step have batches of their own.
   bool explicit_;
   bool saw_forward_;
+  bool acting_;  ///< The newest root forward was that of an agent that acts.
   bool finished_;
   bool any_step_;
   Ended last_ended_;  ///< Of the newest TRAIN step that has closed.
@@ -220,6 +252,13 @@ class StepMachine {
   Owner owners_[kMaxOwners];
   std::uint32_t owner_count_;
   std::uint32_t forwards_, backwards_;  ///< Root forwards and backwards so far.
+
+  /// Sizes of the batches that were fetched and that no micro-step has used, the oldest first: a
+  /// loader may be some batches ahead of the training.
+  std::int64_t fetched_[kMaxFetched];
+  std::uint32_t fetched_count_;
+  bool fetched_since_;  ///< A batch came since one was used.
+  bool fetches_ended_;  ///< The newest fetch ended an epoch.
 
   double loss_sum_;
   std::uint32_t loss_count_;

@@ -34,9 +34,9 @@ class StepMachineTest : public testing::Test {
     machine_->FetchBegin();
     machine_->FetchEnd(batch);
   }
-  void Forward(tt_mode mode = TT_MODE_TRAIN) {
+  void Forward(tt_mode mode = TT_MODE_TRAIN, std::int64_t batch = 0) {
     machine_->ForwardBegin(mode);
-    machine_->ForwardEnd(0);
+    machine_->ForwardEnd(batch);
   }
   void Backward(double loss = 1.0) {
     machine_->BackwardBegin();
@@ -140,6 +140,181 @@ TEST_F(StepMachineTest, AccumulatedPassesAreMicroSteps) {
   machine_->Finish();
   EXPECT_EQ(Steps(), (Lines{"TRAIN 0 m3 o1 b12", "TRAIN 1 m3 o1 b12"}));
   EXPECT_EQ(Scalars(drained_.rows), (Lines{"loss@0=1.00", "loss@1=4.00"}));
+}
+
+TEST_F(StepMachineTest, ALoaderThatIsOneBatchAheadGivesEachStepItsOwnBatch) {
+  const std::vector<std::int64_t> sizes = {8, 8, 8, 3};
+  Fetch(sizes[0]);
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    // It knows which batch is the last one since it has asked for one more.
+    Fetch(i + 1 < sizes.size() ? sizes[i + 1] : -1);
+    Forward();
+    Backward();
+    Optimize();
+  }
+  machine_->Finish();
+  EXPECT_EQ(Steps(), (Lines{"TRAIN 0 m1 o1 b8", "TRAIN 1 m1 o1 b8", "TRAIN 2 m1 o1 b8",
+                            "TRAIN 3 m1 o1 b3"}));
+}
+
+TEST_F(StepMachineTest, BatchesFetchedTogetherForOneUpdateAreAllCounted) {
+  // A loader that is one batch ahead, of which three batches are taken for each update; the last
+  // one has two.
+  Fetch(4);
+  for (const std::vector<std::int64_t>& next :
+       {std::vector<std::int64_t>{4, 4, 4}, {4, 4, 4}, {2, -1}}) {
+    for (const std::int64_t batch : next) Fetch(batch);
+    for (std::size_t i = 0; i < next.size(); ++i) {
+      Forward(TT_MODE_TRAIN, next.size() == 2 && i == 1 ? 2 : 4);
+      Backward();
+    }
+    Optimize();
+  }
+  machine_->Finish();
+  EXPECT_EQ(Steps(), (Lines{"TRAIN 0 m3 o1 b12", "TRAIN 1 m3 o1 b12", "TRAIN 2 m2 o1 b6"}));
+}
+
+TEST_F(StepMachineTest, AnEvaluationDoesNotUseTheBatchThatTheLoaderIsAheadBy) {
+  Fetch(8);
+  for (int i = 0; i < 3; ++i) {
+    Fetch(8);
+    Forward(TT_MODE_TRAIN, 8);
+    Backward();
+    Optimize();
+    Fetch(5);
+    Forward(TT_MODE_EVAL, 5);
+  }
+  machine_->Finish();
+  EXPECT_EQ(Steps(), (Lines{"TRAIN 0 m1 o1 b8", "EVAL 0 m1 o0 b5", "TRAIN 1 m1 o1 b8",
+                            "EVAL 1 m1 o0 b5", "TRAIN 2 m1 o1 b8", "EVAL 2 m1 o0 b5"}));
+}
+
+TEST_F(StepMachineTest, TheLoaderTellsTheSizeWhereTheModelIsCalledWithSomethingElse) {
+  for (int i = 0; i < 3; ++i) {
+    Fetch(4);
+    Forward(TT_MODE_TRAIN, 35);  // The sequence comes first.
+    Backward();
+    Optimize();
+  }
+  machine_->Finish();
+  EXPECT_EQ(Steps(), (Lines{"TRAIN 0 m1 o1 b4", "TRAIN 1 m1 o1 b4", "TRAIN 2 m1 o1 b4"}));
+}
+
+TEST_F(StepMachineTest, WithoutALoaderTheModelsInputTellsTheSizeAlsoBehindATrainingWithOne) {
+  for (int i = 0; i < 2; ++i) TrainBatch(4);
+  for (int i = 0; i < 2; ++i) {
+    for (int pass = 0; pass < 2; ++pass) {
+      Forward(TT_MODE_TRAIN, 16);
+      Backward();
+    }
+    Optimize();
+  }
+  machine_->Finish();
+  EXPECT_EQ(Steps(), (Lines{"TRAIN 0 m1 o1 b4", "TRAIN 1 m1 o1 b4", "TRAIN 2 m2 o1 b32",
+                            "TRAIN 3 m2 o1 b32"}));
+}
+
+TEST_F(StepMachineTest, AnOptimizerMadeForAnotherFitHasStepsOfItsOwnAndGoesOnWithTheLoss) {
+  for (std::uint64_t fit = 1; fit <= 3; ++fit) {
+    machine_->OptimizerMade(fit);
+    for (int i = 0; i < 4; ++i) {
+      Forward();
+      Backward(static_cast<double>(fit));
+      Optimize(fit, false, 0.5);
+    }
+  }
+  machine_->Finish();
+  const Lines steps = Steps();
+  ASSERT_EQ(steps.size(), 12u);
+  for (int i = 0; i < 12; ++i) EXPECT_EQ(steps[i], "TRAIN " + std::to_string(i) + " m1 o1 b0");
+  Lines expected;
+  for (int i = 0; i < 12; ++i) {
+    expected.push_back("loss@" + std::to_string(i) + "=" + std::to_string(1 + i / 4) + ".00");
+    // Each fit tells its rate anew.
+    if (i % 4 == 0) expected.push_back("lr@" + std::to_string(i) + "=0.50");
+  }
+  EXPECT_EQ(Scalars(drained_.rows), expected);
+}
+
+TEST_F(StepMachineTest, TheNextFitOfAGanHasItsTwoLossesByTheSameNames) {
+  for (std::uint64_t fit = 0; fit < 2; ++fit) {
+    const std::uint64_t critic = 2 * fit + 1, generator = critic + 1;
+    machine_->OptimizerMade(critic);
+    machine_->OptimizerMade(generator);
+    for (int i = 0; i < 2; ++i) {
+      for (const std::uint64_t optimizer : {critic, generator}) {
+        Forward();
+        Backward(static_cast<double>(optimizer));
+        Optimize(optimizer);
+      }
+    }
+  }
+  machine_->Finish();
+  EXPECT_EQ(Steps(), (Lines{"TRAIN 0 m2 o2 b0", "TRAIN 1 m2 o2 b0", "TRAIN 2 m2 o2 b0",
+                            "TRAIN 3 m2 o2 b0"}));
+  EXPECT_EQ(Scalars(drained_.rows),
+            (Lines{"loss@0=1.00", "loss.1@0=2.00", "loss@1=1.00", "loss.1@1=2.00", "loss@2=3.00",
+                   "loss.1@2=4.00", "loss@3=3.00", "loss.1@3=4.00"}));
+}
+
+TEST_F(StepMachineTest, OptimizersMadeAtTheirFirstUseInOneStepHaveLossesOfTheirOwn) {
+  for (int i = 0; i < 2; ++i) {
+    Forward();
+    Backward();
+    for (const std::uint64_t optimizer : {1, 2}) {
+      if (i == 0) machine_->OptimizerMade(optimizer);
+      Optimize(optimizer, false, 0.5);
+    }
+  }
+  machine_->Finish();
+  EXPECT_EQ(Steps(), (Lines{"TRAIN 0 m1 o2 b0", "TRAIN 1 m1 o2 b0"}));
+  EXPECT_EQ(Scalars(drained_.rows),
+            (Lines{"loss@0=1.00", "lr@0=0.50", "lr.1@0=0.50", "loss@1=1.00"}));
+}
+
+TEST_F(StepMachineTest, ALateOptimizerBesideAnotherThatGoesOnHasALossOfItsOwn) {
+  machine_->OptimizerMade(1);
+  machine_->OptimizerMade(2);
+  for (int i = 0; i < 8; ++i) {
+    Fetch(4);
+    Forward();
+    Backward(1);
+    Optimize(1);
+    if (i < 5) continue;
+    Forward();
+    Backward(2);
+    Optimize(2);
+  }
+  machine_->Finish();
+  const format::Rows& rows = Rows();
+  EXPECT_EQ(rows.steps.size(), 8u);
+  for (const format::ScalarRow& scalar : rows.scalars) {
+    EXPECT_EQ(scalar.name, scalar.value == 1 ? "loss" : "loss.1");
+  }
+}
+
+TEST_F(StepMachineTest, WhatAnAgentDoesLiesBetweenTheSteps) {
+  for (int i = 0; i < 3; ++i) {
+    for (int play = 0; play < 4; ++play) {
+      Forward(TT_MODE_GLOBAL, 1);
+      machine_->Acts();
+    }
+    for (int again = 0; again < 2; ++again) {
+      for (const std::uint64_t optimizer : {1, 2}) {
+        Forward(TT_MODE_GLOBAL, 64);  // Of the network that it learns from.
+        Forward(TT_MODE_TRAIN, 8);
+        Backward();
+        Optimize(optimizer);
+      }
+    }
+  }
+  machine_->Finish();
+  Lines expected;
+  for (int i = 0; i < 6; ++i) expected.push_back("TRAIN " + std::to_string(i) + " m2 o2 b16");
+  EXPECT_EQ(Steps(), expected);
+  // The last act ends the step, and the next one begins at a pass of the training.
+  const std::vector<format::StepRow>& steps = drained_.rows.steps;
+  EXPECT_GT(steps[2].time_ns, steps[1].time_ns + steps[1].duration_ns);
 }
 
 TEST_F(StepMachineTest, TwoOptimizersOfAGanAreOneStep) {
@@ -559,7 +734,7 @@ TEST_F(StepMachineTest, AnExceptionInForwardLeavesNothingBehind) {
   TrainBatch();
   TrainBatch();
   machine_->Finish();
-  EXPECT_EQ(Steps(), (Lines{"TRAIN 0 m1 o1 b4", "TRAIN 1 m1 o1 b4", "TRAIN 2 m1 o1 b8",
+  EXPECT_EQ(Steps(), (Lines{"TRAIN 0 m1 o1 b4", "TRAIN 1 m1 o1 b4", "TRAIN 2 m1 o1 b4",
                             "TRAIN 3 m1 o1 b4"}));
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The state between the calls: exclusive time and the stack, opening, merging and closing of steps,
 // and the records that come of them.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -16,6 +17,9 @@ constexpr std::int64_t kRateEvery = 50;
 
 constexpr const char* kPhaseNames[TT_PHASE_COUNT] = {"data_wait", "forward",   "backward",
                                                      "optimizer", "comm_wait", "other"};
+
+/// Batches by which a loader is taken to be ahead at most, from one step to the next.
+constexpr std::uint32_t kMostAhead = 4;
 
 bool IsMachinePhase(std::uint8_t phase) { return phase <= TT_PHASE_OPTIMIZER; }
 
@@ -108,6 +112,12 @@ bool StepMachine::Pop(tt_phase phase, std::uint64_t now) {
   return true;
 }
 
+bool StepMachine::InOptimizer() const {
+  if (machine_depth_ != 1) return false;
+  return std::any_of(stack_, stack_ + depth_,
+                     [](const Frame& frame) { return frame.phase == TT_PHASE_OPTIMIZER; });
+}
+
 /// Drops frames that an exception left behind: no fetch and no root forward begins inside them.
 void StepMachine::DropStale(bool whole_stack) {
   while (depth_ > 0) {
@@ -141,6 +151,66 @@ void StepMachine::FlushHeld(OpenStep* step, std::int64_t number, std::uint8_t mo
               mode);
   }
   step->held_count = 0;
+}
+
+// ---- batches ----
+
+void StepMachine::PutFetched(std::int64_t size) {
+  if (fetched_count_ == kMaxFetched) DropFetched(0);
+  fetched_[fetched_count_++] = size;
+  fetched_since_ = true;
+}
+
+void StepMachine::DropFetched(std::uint32_t at) {
+  std::copy(fetched_ + at + 1, fetched_ + fetched_count_, fetched_ + at);
+  --fetched_count_;
+}
+
+/// The batch of a micro-step: one that was fetched, of the size that the model was called with if
+/// there is one, else the oldest. A second pass over the same batch adds nothing, and the one batch
+/// by which the loader is ahead is not its. `size` 0: not known.
+void StepMachine::TakeBatch(OpenStep* step, std::int64_t size) {
+  const bool another =
+      step->fetched_batches == 0 || fetched_since_ || fetches_ended_ || fetched_count_ > 1;
+  if (fetched_count_ > 0 && another) {
+    std::uint32_t at = 0;
+    while (at < fetched_count_ && fetched_[at] != size) ++at;
+    if (at == fetched_count_) at = 0;
+    step->batch_size += fetched_[at];
+    DropFetched(at);
+    fetched_since_ = false;
+    ++step->fetched_batches;
+    step->fetched_batch = 0;
+    step->forward_batch_taken = true;
+  } else if (step->fetched_batches == 0 && size > 0) {
+    step->batch_size += size;
+    step->forward_batch_taken = true;
+  }
+}
+
+// ---- optimizers ----
+
+/// The place of an optimizer that was called; kMaxOptimizers: there is none left.
+std::uint32_t StepMachine::PlaceOf(std::uint64_t optimizer) {
+  std::uint32_t at = 0;
+  while (at < known_.count && known_.ids[at] != optimizer) ++at;
+  const Made* made = FindMade(optimizer);
+  if (at == known_.count && made != nullptr) {
+    // That of one which it follows: not called since this one was made, nor in this step.
+    const std::uint64_t before = calls_of_optimizers_ - train_.optimizer_calls;
+    for (std::uint32_t i = 0; i < known_.count && at == known_.count; ++i) {
+      if (last_calls_[i] <= std::min(made->calls, before)) at = i;
+    }
+  }
+  if (made != nullptr) {
+    if (at < kMaxOptimizers) rates_[at] = {};
+    std::copy(made + 1, static_cast<const Made*>(made_ + made_count_), made_ + (made - made_));
+    --made_count_;
+  }
+  if (at == kMaxOptimizers) return at;
+  known_.ids[at] = optimizer;
+  known_.count = std::max(known_.count, at + 1);
+  return at;
 }
 
 // ---- opening and closing ----
@@ -181,6 +251,9 @@ void StepMachine::MergePending() {
   for (int i = 0; i < TT_PHASE_COUNT; ++i) train_.phases[i] += pending_.phases[i];
   train_.micro_steps += pending_.micro_steps;
   train_.batch_size += pending_.batch_size;
+  train_.fetched_batches += pending_.fetched_batches;
+  train_.forwards = train_.forwards || pending_.forwards;
+  train_.fetches = train_.fetches || pending_.fetches;
   if (pending_.fetched_batch != 0) train_.fetched_batch = pending_.fetched_batch;
   train_.probe += pending_.probe;
   train_.by_fetch = train_.by_fetch || pending_.by_fetch;
@@ -234,6 +307,7 @@ void StepMachine::SplitAtMark() {
   next.begin = mark_end_;
   next.micro_steps -= mark_.micro_steps;
   next.batch_size -= mark_.batch_size;
+  next.fetched_batches -= mark_.fetched_batches;
   next.probe -= mark_.probe;
   for (int i = 0; i < TT_PHASE_COUNT; ++i) next.phases[i] -= mark_.phases[i];
   train_ = mark_;
@@ -273,7 +347,12 @@ bool StepMachine::CycleBegun() const {
 void StepMachine::Close(OpenStep* step, std::uint64_t end) {
   if (step->ended != Ended::kNot) {
     step->skipped = step->ended == Ended::kCleared;
-    EmitLoss(0);
+    EmitLoss(0);  // Of no optimizer, which is `loss` too.
+  }
+  if (step->batch_size == 0 && step->fetched_batch != 0) {
+    // What used the batch was not seen.
+    step->batch_size = step->fetched_batch;
+    if (fetched_count_ > 0) DropFetched(fetched_count_ - 1);
   }
   if (step->skipped) {
     producer_->Scalar(skipped_name_, 1, next_number_[step->mode], step->mode, last_);
@@ -287,7 +366,7 @@ void StepMachine::Close(OpenStep* step, std::uint64_t end) {
   for (int i = 0; i < TT_PHASE_OTHER; ++i) record.phases[i] = step->phases[i];
   record.micro_steps = step->micro_steps;
   record.optimizer_calls = step->optimizer_calls;
-  record.batch_size = step->batch_size + step->fetched_batch;
+  record.batch_size = step->batch_size;
   record.probe = step->probe + elsewhere_.exchange(0, std::memory_order_relaxed);
   producer_->Step(record);
   if (step->mode == TT_MODE_TRAIN) {
@@ -296,6 +375,9 @@ void StepMachine::Close(OpenStep* step, std::uint64_t end) {
     last_ended_ = step->ended;
   }
   if (step == &train_) marked_ = false;
+  // What is left over was not used and will not be.
+  const std::uint32_t ahead = step->fetches ? kMostAhead : 0;
+  while (step->mode == TT_MODE_TRAIN && fetched_count_ > ahead) DropFetched(0);
   step->open = false;
   if (current_ == step) current_ = nullptr;
 }
@@ -334,14 +416,11 @@ void StepMachine::Publish() {
 
 // ---- scalars ----
 
-/// The losses since the last call of an optimizer are this one's: those that were read are
-/// recorded, those that arrive later learn their name and step. `loss` is that of the optimizer
-/// seen first, whatever its turn in the step. 0: of no optimizer, which is `loss` too.
-void StepMachine::EmitLoss(std::uint64_t optimizer) {
+/// The losses since the last call of an optimizer are those of the one at `place`: those that were
+/// read are recorded, those that arrive later learn their name and step.
+void StepMachine::EmitLoss(std::uint32_t place) {
   if (loss_count_ == 0 && late_open_ == 0) return;
-  std::uint32_t order = 0;
-  while (optimizer != 0 && order < known_.count && known_.ids[order] != optimizer) ++order;
-  if (order >= kMaxOptimizers) order = kMaxOptimizers - 1;
+  const std::uint32_t order = std::min(place, kMaxOptimizers - 1);
   if (loss_names_[order] == 0) {
     const char text[] = {'l', 'o', 's', 's', '.', static_cast<char>('0' + order)};
     loss_names_[order] = producer_->Intern(text, sizeof text);
@@ -368,21 +447,18 @@ void StepMachine::EmitLate(LateLosses* late) {
   late->id = 0;
 }
 
-void StepMachine::EmitLearningRate(std::uint64_t optimizer, double value) {
-  if (std::isnan(value)) return;
+void StepMachine::EmitLearningRate(std::uint32_t place, std::uint64_t optimizer, double value) {
+  if (std::isnan(value) || place >= kMaxOptimizers) return;
   const std::int64_t step = next_number_[TT_MODE_TRAIN];
-  std::uint32_t at = 0;
-  while (at < known_.count && known_.ids[at] != optimizer) ++at;
-  if (at == kMaxOptimizers) return;
-  LearningRate& rate = rates_[at];
-  const bool first = at == known_.count;
+  LearningRate& rate = rates_[place];
+  const bool first = rate.optimizer != optimizer;
   if (!first && rate.value == value && step < rate.step + kRateEvery) return;
   rate = {optimizer, value, step};
-  if (rate_names_[at] == 0) {
-    const char text[] = {'l', 'r', '.', static_cast<char>('0' + at)};
-    rate_names_[at] = producer_->Intern(text, sizeof text);
+  if (rate_names_[place] == 0) {
+    const char text[] = {'l', 'r', '.', static_cast<char>('0' + place)};
+    rate_names_[place] = producer_->Intern(text, sizeof text);
   }
-  producer_->Scalar(rate_names_[at], value, step, TT_MODE_TRAIN, last_);
+  producer_->Scalar(rate_names_[place], value, step, TT_MODE_TRAIN, last_);
 }
 
 }  // namespace telltale::probe

@@ -383,3 +383,111 @@ for i in range(3):
     assert classes == ["torch.nn.modules.container.Sequential"]
     assert [(row["step"], row["micro_steps"]) for row in run.steps()] == [(0, 1), (1, 1), (2, 1)]
     assert [process["foreign_thread"] for process in run.processes()] == [0]
+
+
+def test_a_loader_that_is_one_batch_ahead_gives_each_step_its_own_batch(telltale):
+    run = telltale.python(
+        PRELUDE
+        + """
+data = torch.utils.data.TensorDataset(torch.randn(22, 8), torch.randint(0, 2, (22,)))
+def ahead(loader):
+    batches = iter(loader)
+    batch = next(batches)
+    for later in batches:
+        yield batch
+        batch = later
+    yield batch
+for epoch in range(2):
+    for a, b in ahead(torch.utils.data.DataLoader(data, batch_size=4)):
+        opt.zero_grad(); crit(net(a), b).backward(); opt.step()
+"""
+    ).assert_clean()
+    assert [row["batch_size"] for row in run.steps()] == [4, 4, 4, 4, 4, 2] * 2
+
+
+def test_batches_that_are_fetched_together_for_an_update_are_all_counted(telltale):
+    run = telltale.python(
+        PRELUDE
+        + """
+import itertools
+data = torch.utils.data.TensorDataset(torch.randn(22, 8), torch.randint(0, 2, (22,)))
+batches = iter(torch.utils.data.DataLoader(data, batch_size=4))
+newest = next(batches)
+while newest is not None:
+    group = [newest]
+    newest = None
+    for batch in batches:
+        if len(group) == 3:
+            newest = batch
+            break
+        group.append(batch)
+    opt.zero_grad()
+    for a, b in group:
+        crit(net(input=a), b).backward()
+    opt.step()
+"""
+    ).assert_clean()
+    assert [(row["micro_steps"], row["batch_size"]) for row in run.steps()] == [(3, 12), (3, 10)]
+
+
+def test_the_size_is_known_where_a_model_is_called_by_keywords(telltale):
+    run = telltale.python(
+        PRELUDE
+        + """
+for i in range(3):
+    opt.zero_grad(); crit(net(input=x), y).backward(); opt.step()
+"""
+    ).assert_clean()
+    assert [row["batch_size"] for row in run.steps()] == [4, 4, 4]
+
+
+def test_each_pass_in_a_closure_counts_its_samples(telltale):
+    run = telltale.python(
+        PRELUDE
+        + """
+lbfgs = torch.optim.LBFGS(net.parameters(), max_iter=3, tolerance_change=0, tolerance_grad=0)
+def closure():
+    lbfgs.zero_grad(); loss = crit(net(x), y); loss.backward(); return loss
+for i in range(2):
+    lbfgs.step(closure)
+"""
+    ).assert_clean()
+    assert len(run.steps()) == 2
+    for row in run.steps():
+        assert row["batch_size"] == 4 * row["micro_steps"] > 4
+
+
+def test_each_of_several_fits_has_its_own_steps_and_goes_on_with_the_names(telltale):
+    run = telltale.python(
+        PRELUDE
+        + """
+kept = []
+for fit in range(4):
+    opt = torch.optim.Adam(net.parameters(), lr=0.01 * (fit + 1))
+    if fit % 2:
+        kept.append(opt)
+    for i in range(5):
+        opt.zero_grad(); loss = crit(net(x), y); loss.backward(); opt.step()
+        print(repr(loss.item()))
+"""
+    ).assert_clean()
+    assert [row["optimizer_calls"] for row in run.steps()] == [1] * 20
+    assert run.scalar("loss") == [float(line) for line in run.out.split()]
+    assert run.scalar("lr") == [0.01, 0.02, 0.03, 0.04]
+    assert run.table("scalars", name="loss.1") == []
+
+
+def test_an_evaluation_before_an_optimizer_with_a_closure_is_one(telltale):
+    run = telltale.python(
+        PRELUDE
+        + """
+lbfgs = torch.optim.LBFGS(net.parameters(), max_iter=2)
+def closure():
+    lbfgs.zero_grad(); loss = crit(net(x), y); loss.backward(); return loss
+for i in range(3):
+    lbfgs.step(closure)
+    net.eval(); net(x); net.train()
+"""
+    ).assert_clean()
+    assert len(run.steps()) == 3
+    assert [row["batch_size"] for row in run.steps("EVAL")] == [4, 4, 4]
