@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where a process begins another fit: a second XGBoost training, the next fold, a model that is
-// made anew. Its loss begins again at the top, which is no divergence.
+// made anew, another task. Its loss begins again at the top, which is no divergence.
 //
 // Thread safety: none. Memory: a few numbers a process or loss.
 #pragma once
@@ -37,26 +37,37 @@ class FitEvents {
     return another;
   }
 
+  /// The optimizer did not take this step. Where it took none of many, the program did something
+  /// else with its gradients, and what follows may be another task.
+  void SeeSkipped(std::int64_t step) {
+    skipped_ = step == skipped_step_ + 1 ? skipped_ + 1 : 1;
+    skipped_step_ = step;
+    if (skipped_ == kLeastSteps) ++possible_;
+  }
+
   std::int64_t certain() const { return certain_; }
   std::int64_t possible() const { return possible_; }
 
  private:
   std::int64_t certain_ = 0;   ///< Fits that an event has announced.
-  std::int64_t possible_ = 0;  ///< Optimizers that were made anew.
+  std::int64_t possible_ = 0;  ///< Optimizers that were made anew, and rows of skipped steps.
   std::int64_t optimizer_step_ = -1;
+  std::int64_t skipped_ = 0;  ///< In a row.
+  std::int64_t skipped_step_ = -2;
 };
 
 /// Of one loss: whether the one that comes now is the first of another fit.
 class FitBorder {
  public:
-  /// With each loss, in order. A new optimizer alone may be the next stage of the same training: it
-  /// begins a fit where the loss is back above the middle between its start and its best.
+  /// With each loss, in order. A new optimizer alone may be the next stage of the same training,
+  /// and steps may be skipped for other reasons: it begins a fit where the loss is back above the
+  /// middle between its start and its best.
   bool Begins(const FitEvents& events, double loss) {
     bool begins = events.certain() > certain_ && losses_ > 0;
     if (events.possible() > possible_ && losses_ > 0) {
       begins = begins || (std::isfinite(loss) && loss > best_ + (start_ - best_) / 2 &&
                           start_ - best_ > 0.05 * std::abs(start_));
-      // What a new optimizer begins is seen within its first losses.
+      // What begins is seen within its first losses.
       if (begins || ++looked_ >= kFirstLosses) {
         possible_ = events.possible();
         looked_ = 0;

@@ -328,6 +328,7 @@ class LossNotDecreasing final : public LoopedRule<LossNotDecreasing> {
       OnLearningRate(row);
     } else if (scalar.skipped) {
       // What the loss of this step is, nobody trained.
+      ProcessOf(row).fits.SeeSkipped(row.step);
       for (auto& [name, series] : ProcessOf(row).series) {
         if (series.step != row.step) continue;
         series.sum = 0;
@@ -346,6 +347,7 @@ class LossNotDecreasing final : public LoopedRule<LossNotDecreasing> {
       selection_.OnPlan(event.data);
     } else if (!exits_.Had(event)) {
       if (TrainingFacts::Wants(event.kind)) ProcessOf(event).facts.See(event);
+      if (ReinforcementSigns::IsEvent(event.kind)) ProcessOf(event).reinforcement.SeeEvent();
       if (FitEvents::Wants(event.kind) && ProcessOf(event).fits.See(event)) {
         ProcessOf(event).rates.Renew();
       }

@@ -86,6 +86,7 @@ class LossTraces {
     }
     if (row.name == kSkipped) {
       // The optimizer did not take this step: what its loss is, nobody trained.
+      of->fits.SeeSkipped(row.step);
       for (auto& [name, waiting] : of->traces) {
         if (waiting.point.step == row.step) waiting.count = 0;
       }
@@ -137,9 +138,11 @@ class LossTraces {
     }
     const bool fit = FitEvents::Wants(event.kind);
     const bool fact = TrainingFacts::Wants(event.kind);
-    if (!fit && !fact) return;
+    const bool acts = ReinforcementSigns::IsEvent(event.kind);
+    if (!fit && !fact && !acts) return;
     Of* of = Find(event, writer, close);
     if (of == nullptr) return;
+    if (acts) of->reinforcement.SeeEvent();
     if (fit && of->fits.See(event)) of->rates.Renew();
     if (fact) of->facts.See(event);
   }

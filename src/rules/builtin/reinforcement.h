@@ -28,6 +28,10 @@ class ReinforcementSigns {
   }
   void SeeName() { named_ = true; }
 
+  /// The event by which a process says that its model acts in an environment.
+  static bool IsEvent(std::string_view kind) { return kind == "environment"; }
+  void SeeEvent() { named_ = true; }
+
   /// A loss of TRAIN, in order.
   void SeeLoss(double value) {
     if (!std::isfinite(value)) return;
@@ -73,7 +77,7 @@ class ReinforcementSigns {
   /// loss of them.
   bool Rollouts() const { return !evaluated_ && rollouts_ >= kLeast && few_ * 10 >= train_steps_; }
 
-  bool named_ = false;
+  bool named_ = false;  ///< A scalar or an event says so.
   bool evaluated_ = false;
   bool below_ = false;
   double largest_ = 0;
