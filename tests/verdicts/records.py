@@ -96,6 +96,24 @@ def _lasting(values: list[Any]) -> list[Any]:
     return lasting
 
 
+def _places(groups: list[Rows]) -> dict[int, int]:
+    """Optimizer -> the place that names its losses and rates: loss, loss.1, ... They have them in the order of their
+    first steps; one that comes when another has had its last step (the next fit) follows it in its place. `groups`: the
+    updates of each step.
+    """
+    last = {update["optimizer"]: step for step, group in enumerate(groups) for update in group}
+    holders: list[int] = []
+    places: dict[int, int] = {}
+    for step, group in enumerate(groups):
+        for optimizer in dict.fromkeys(update["optimizer"] for update in group):
+            if optimizer in places:
+                continue
+            free = [place for place, holder in enumerate(holders) if last[holder] < step]
+            places[optimizer] = free[0] if free else len(holders)
+            holders[places[optimizer] : places[optimizer] + 1] = [optimizer]
+    return places
+
+
 def _torch(twin: dict[str, Any], steps: Rows, scalars: Rows, settings: dict[str, Any]) -> dict[str, str]:
     train = sorted(_in_mode(steps, "TRAIN"), key=lambda row: row["step"])
     updates = twin["updates"]
@@ -112,11 +130,11 @@ def _torch(twin: dict[str, Any], steps: Rows, scalars: Rows, settings: dict[str,
         groups.append(updates[begin : begin + row["optimizer_calls"]])
         begin += row["optimizer_calls"]
     numbers = [row["step"] for row in train]
-    # An optimizer's losses and rates are named by the order in which optimizers first stepped: loss, loss.1, ...
     losses, rates = [], []
-    for index in range(1 + max((update["optimizer"] for update in updates), default=-1)):
+    places = _places(groups)
+    for index in range(1 + max(places.values(), default=-1)):
         suffix = f".{index}" if index else ""
-        of_one = [[update for update in group if update["optimizer"] == index] for group in groups]
+        of_one = [[update for update in group if places[update["optimizer"]] == index] for group in groups]
         expected = [mean([loss for update in one for loss in update["losses"]]) for one in of_one]
         losses.append(first_difference(f"loss{suffix}", expected, _scalar(scalars, f"loss{suffix}", numbers)))
         first = [one[0]["lr"][0] if one and one[0]["lr"] else None for one in of_one]

@@ -202,6 +202,15 @@ def test_optimizers_that_take_turns_are_one_step_with_a_loss_each() -> None:
     assert [text.split(":")[0] for text in wrong] == ["loss.1", "lr"]
 
 
+def test_the_optimizer_of_the_next_fit_goes_on_with_the_loss() -> None:
+    twin = {**TWIN, "updates": [{**UPDATES[0], "optimizer": index} for index in range(3)]}
+    scalars = [*scalars_of("loss", 3.0, 3.0, 3.0), *scalars_of("lr", 0.1)]
+    assert records.differences(one(), twin, steps_of(8, 8, 8), scalars) == []
+    scalars[1]["name"] = "loss.1"
+    (wrong,) = records.differences(one(), twin, steps_of(8, 8, 8), scalars)
+    assert wrong == "loss: None and not 3.0 at step 1 (1 of 3 differ)"
+
+
 def test_what_is_called_uncovered_must_stand_on_a_page() -> None:
     assert records.unsaid(one(uncovered={"losses": {"page": "README.md", "text": "Telltale"}})) == []
     assert records.unsaid(one(uncovered={"losses": {"page": "README.md", "text": "nobody says this"}}))

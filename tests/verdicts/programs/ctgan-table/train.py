@@ -7,6 +7,7 @@ import torch
 from ctgan import CTGAN
 
 torch.manual_seed(0)
+np.random.seed(0)  # By which CTGAN draws.
 rng = np.random.default_rng(0)
 kind = rng.choice(["a", "b", "c"], 2000, p=[0.5, 0.3, 0.2])
 table = pd.DataFrame(
