@@ -63,7 +63,10 @@ class WeightUpdateRatio final : public TensorRule {
                                      const format::StatisticRow& row) override {
     if (tensor.is_gradient) {
       process->gradient_step = std::max(process->gradient_step, row.step);
-      if (row.zero_count < row.count) Beside(&weights_, tensor).alive_step = row.step;
+      // What is not finite moves no weight: the step is left out, or the weight becomes NaN too.
+      if (row.zero_count + row.nan_count + row.inf_count < row.count) {
+        Beside(&weights_, tensor).alive_step = row.step;
+      }
       return std::nullopt;
     }
     if (row.nan_count + row.inf_count > 0) return std::nullopt;
@@ -172,7 +175,7 @@ class WeightUpdateRatio final : public TensorRule {
   enum Source : std::size_t { kByStatistics, kByValues };
   struct Steps {
     std::int64_t before, now;  ///< Of the two captures.
-    std::int64_t alive;        ///< Newest at which the gradient was not zero; -1: it has none.
+    std::int64_t alive;        ///< Newest at which the gradient could move it; -1: it has none.
   };
   struct Statistics {
     std::int64_t step;
@@ -188,7 +191,7 @@ class WeightUpdateRatio final : public TensorRule {
   struct Weight {
     std::vector<Statistics> statistics;  ///< Captures that may still be compared with: few.
     std::deque<Values> values;
-    std::int64_t alive_step = -1;       ///< Of a gradient: newest capture that is not all zero.
+    std::int64_t alive_step = -1;       ///< Of a gradient: newest capture that can move a weight.
     std::array<int, 2> small_in_row{};  ///< By Source.
     bool large = false;
     std::int64_t from_step = -1, to_step = -1;  ///< Of the newest verdict.
@@ -227,7 +230,8 @@ class WeightUpdateRatio final : public TensorRule {
     return captures.empty() || step - captures.back().step >= num_steps_ / kKept;
   }
 
-  /// Newest step at which the weight's gradient was not zero; -1: it has none.
+  /// Newest step at which an element of the weight's gradient was finite and not zero; -1: it has
+  /// none.
   std::int64_t AliveStep(const Tensor& parameter) {
     const Tensor* gradient = GradientTensor(parameter);
     return gradient == nullptr ? -1 : Beside(&weights_, *gradient).alive_step;
@@ -268,8 +272,9 @@ const RuleDesc kWeightUpdateRatioDesc{
         "be, and it is 0 where all statistics are the same to the last digit; nothing in between. "
         "Too large: ratio > large_threshold, unless w_before is below 1e-4 in root mean square "
         "(what starts at zero). Too small: ratio < small_threshold in two captures in a row, while "
-        "the gradient of the weight is not zero (where gradients are captured). Over where each "
-        "tensor was well in two captures, and where the process ends. High where any is too large "
+        "an element of its gradient is finite and not zero (where gradients are captured). Over "
+        "where each tensor was well in two captures, and where the process ends. High where any is "
+        "too large "
         "or half of them too small; else medium. Cost = time of the steps, less waits for data, × "
         "the share of the judged elements that is ill, on the assumption that its training is "
         "lost.",
