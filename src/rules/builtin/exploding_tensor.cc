@@ -339,11 +339,14 @@ class ExplodingTensor final : public LoopedRule<ExplodingTensor> {
 
   /// Whether a tensor says more of the cause. Of NaN the first that a module gives; else the one
   /// nearest the loss: they pass from there to the layers before it, in backward, and parameters
-  /// come in the order of the model. Of growth a weight, then the larger.
+  /// come in the order of the model. Of growth a weight, then an output, then the larger.
   static bool SaysMore(const Bad& bad, const Bad& than, bool not_finite) {
-    const bool weight = bad.collection != kGradients;
     if (not_finite) return than.collection != kForward && bad.collection != kWeights;
-    if (weight != (than.collection != kGradients)) return weight;
+    // What an output or a gradient is follows from the weights.
+    const auto follows = [](const Bad& b) {
+      return b.collection == kForward ? 1 : b.collection == kGradients ? 2 : 0;
+    };
+    if (follows(bad) != follows(than)) return follows(bad) < follows(than);
     return bad.size / bad.normal > than.size / than.normal;
   }
 
@@ -401,8 +404,8 @@ class ExplodingTensor final : public LoopedRule<ExplodingTensor> {
                                     : std::string());
       }
     } else {
-      const bool weight = source->collection != kGradients;
-      incident.severity = std::max(incident.severity, weight ? Severity::kHigh : Severity::kMedium);
+      const bool stays = source->collection == kWeights || source->collection == kOther;
+      incident.severity = std::max(incident.severity, stays ? Severity::kHigh : Severity::kMedium);
       const Bad* newest = source;
       for (const Bad& b : now) {
         if (b.name == source->name) newest = &b;
@@ -415,7 +418,10 @@ class ExplodingTensor final : public LoopedRule<ExplodingTensor> {
           process->origin.size() > 1 ? fmt::format("; {} tensors grew so", process->origin.size())
                                      : std::string());
       incident.advice =
-          weight
+          source->collection == kForward
+              ? "Look at what it is computed from: inputs of the model that grow (normalize them), "
+                "else the weights before it and the learning rate."
+          : stays
               ? "Look at what adds to this weight besides its gradient: the sign of a penalty or "
                 "decay, then the learning rate."
               : "Clip gradients (clip_grad_norm_) and lower the learning rate.";
@@ -472,10 +478,12 @@ const RuleDesc kExplodingTensorDesc{
         "square of the finite elements; normal = the largest size of the tensor in its first "
         "normal_captures, and at least what is usual in its collection: the median of the weights, "
         "the largest of the gradients. A tensor explodes where size > growth_factor × normal: "
-        "medium for a gradient, else high. Over where each tensor that was bad was well in two of "
-        "its captures, or stays away for four times the widest distance of its captures; and where "
+        "medium for a gradient and for what a layer is given or gives, else high. Over where each "
+        "tensor that was bad was well in two of its captures, or stays away for four times the "
+        "widest distance of its captures; and where "
         "its process ends. The tensor named is the first of the forward pass, else the one nearest "
-        "the loss, for NaN and Inf, else the weight that grew most, then the gradient. Cost = time "
+        "the loss, for NaN and Inf, else the weight that grew most, then the output, then the "
+        "gradient. Cost = time "
         "of the steps since the first bad capture, less waits for data, and less those whose loss "
         "is no number (LossNotDecreasing's).",
     .how_to_fix =
