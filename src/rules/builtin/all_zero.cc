@@ -127,7 +127,7 @@ const RuleDesc kAllZeroDesc{
     .example =
         "Weights set to zero by `nn.init.zeros_(layer.weight)` in two layers that follow each "
         "other: neither gets a gradient, both stay zero.",
-    .standing = {.theme = Theme::kLayers, .order = 4},
+    .standing = {.theme = Theme::kLayers, .order = 3},
 };
 
 std::unique_ptr<Rule> MakeAllZero(const Parameters& parameters) {

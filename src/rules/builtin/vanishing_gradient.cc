@@ -438,7 +438,7 @@ const RuleDesc kVanishingGradientDesc{
     .parameters = kParameters,
     .captures = kCaptures,
     .family = Family::kModel,
-    .standing = {.theme = Theme::kLayers, .order = 3},
+    .standing = {.theme = Theme::kLayers, .order = 4},
 };
 
 std::unique_ptr<Rule> MakeVanishingGradient(const Parameters& parameters) {
