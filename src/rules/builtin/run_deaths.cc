@@ -67,6 +67,15 @@ bool IsOwnFault(const Death& death) {
   }
 }
 
+/// A signal by which whoever started a process ends it.
+bool IsAsked(const Death& death) {
+  if (death.exception != nullptr || !death.process->end || !death.process->end->signal) {
+    return false;
+  }
+  const int signal = *death.process->end->signal;
+  return signal == SIGTERM || signal == SIGINT || signal == SIGHUP;
+}
+
 std::int64_t OrderOf(const Death& death) {
   return death.time_ns - (IsOwnFault(death) ? kSeenLateNs : 0);
 }
@@ -220,7 +229,10 @@ std::vector<Death> RunDeaths::All() const {
                          *process.end->signal != SIGTERM;
     if (fatal == nullptr && of_thread != nullptr && !crashed) fatal = of_thread;
     const bool at_end = fatal == nullptr || fatal == of_thread;
-    deaths.push_back({&process, fatal, at_end ? process.end->time_ns : fatal->time_ns});
+    const Death death{&process, fatal, at_end ? process.end->time_ns : fatal->time_ns};
+    // The process that it works for ends it with itself.
+    if (IsWorker(process) && !IsOwnFault(death)) continue;
+    deaths.push_back(death);
   }
   if (deaths.empty() && end_ && end_->failed()) deaths.push_back({&root_, nullptr, end_->time_ns});
   return deaths;
@@ -270,6 +282,14 @@ std::vector<Death> RunDeaths::Last() const {
       return !Trains(*death.process) && !death.process->root && !spawned;
     });
   }
+  // A process that calls sys.exit ends its children before it ends.
+  const std::vector<Death> all = deaths;
+  std::erase_if(deaths, [&](const Death& death) {
+    return IsAsked(death) && std::any_of(all.begin(), all.end(), [&](const Death& parent) {
+             return parent.exception == nullptr && !IsAsked(parent) &&
+                    Descends(*death.process, *parent.process);
+           });
+  });
   std::stable_sort(deaths.begin(), deaths.end(),
                    [](const Death& a, const Death& b) { return OrderOf(a) < OrderOf(b); });
   // From the last one back to those that it follows from.
@@ -281,6 +301,12 @@ std::vector<Death> RunDeaths::Last() const {
     if (related) last.push_back(*death);
   }
   std::reverse(last.begin(), last.end());
+  // A training that began after all of them went well: the command has failed by itself.
+  const bool later = !last.empty() && end_ && end_->failed() &&
+                     std::any_of(processes_.begin(), processes_.end(), [&](const auto& process) {
+                       return process.kind == "trainer" && process.start_ns > last.back().time_ns;
+                     });
+  if (later) return {{&root_, nullptr, end_->time_ns}};
   return last;
 }
 

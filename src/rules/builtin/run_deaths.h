@@ -82,6 +82,8 @@ class RunDeaths {
   /// where all ended well. What happened long before (a trial of a sweep that failed) and helpers
   /// whose failure had no consequence do not belong to it.
   std::vector<Death> Last() const;
+  /// All of them, whenever it was.
+  std::vector<Death> All() const;
   /// Of an exception that a worker raised and the main process raised again: the worker's own, with
   /// its frames; else the same.
   const SeenException* OriginOf(const SeenException& exception) const;
@@ -98,7 +100,6 @@ class RunDeaths {
  private:
   SeenProcess* Of(std::uint32_t writer, std::int32_t pid);
   void Forget();
-  std::vector<Death> All() const;
   bool Descends(const SeenProcess& process, const SeenProcess& from) const;
   bool Related(const Death& earlier, const Death& later) const;
 

@@ -633,6 +633,14 @@ class RunEnd final : public Rule {
       words.cause = "Programs say by this exit code that their arguments make no sense.";
     }
     words.advice = "Read the last lines of its output.";
+    // It may be what the command reports by its code.
+    for (const Death& death : attempt_.deaths.All()) {
+      if (death.exception == nullptr || death.time_ns > first.time_ns) continue;
+      const SeenException& seen = *attempt_.deaths.OriginOf(*death.exception);
+      words.cause += fmt::format(" Before it a process had failed: {}{}{}.", ShortType(seen.type),
+                                 seen.file.empty() ? "" : " in ", PlaceOf(seen));
+      break;
+    }
     return words;
   }
 
@@ -656,9 +664,14 @@ const RuleDesc kRunEndDesc{
         "before it; the finding names the earliest, the other ranks followed. A process that ended "
         "by SIGSEGV, SIGBUS, SIGILL, SIGFPE or the kernel's out-of-memory killer, or a worker that "
         "was killed, counts as 2 s earlier, because its end is seen later than the exception that "
-        "it causes elsewhere. A process ended by its uncaught exception (process.exception), else "
-        "by its signal or exit code. SIGKILL comes from the out-of-memory killer where the kernel "
-        "has counted such a kill since the attempt began. SIGBUS comes from a full /dev/shm where "
+        "it causes elsewhere. Not named: a worker that a signal has not crashed, since the "
+        "training process tells of it or has ended it; a process that SIGTERM, SIGINT or SIGHUP "
+        "has ended where a parent failed without an exception, since sys.exit ends the children "
+        "first; and trainings that failed before another one began that ended well, where it is "
+        "the command that failed. A process ended by its uncaught exception (process.exception), "
+        "else by its signal or exit code. SIGKILL comes from the out-of-memory killer where the "
+        "kernel has counted such a kill since the attempt began. SIGBUS comes from a full /dev/shm "
+        "where "
         "half of it was in use just after, or where a worker died and /dev/shm has at most 1 GiB. "
         "High; medium for an exit code without an exception and for SIGTERM, SIGHUP and the like; "
         "low for Ctrl-C. Cost = the time since the last checkpoint was saved, or without a "
