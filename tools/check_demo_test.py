@@ -22,6 +22,12 @@ def waiting(severity: str = "high", cost: float = 12.2, share: float = 0.609) ->
     return finding("InputBound", severity, cost, evidence=evidence, advice="a") | {"message": message}
 
 
+def busy(severity: str, other_programs: float) -> dict[str, Any]:
+    own = dict.fromkeys(("workers_cpu", "other_ranks_cpu", "other_processes_cpu"), 0.0)
+    evidence = {**own, "training_cpu": 90.0, "other_programs_cpu": other_programs}
+    return finding("CPUBottleneck", severity, 1 if severity == "low" else 20, evidence=evidence)
+
+
 LOSS = finding("LossNotDecreasing", "high", 7.9)
 
 
@@ -30,7 +36,7 @@ class Slow(unittest.TestCase):
         return "\n".join(check_demo.problems_of_slow(list(findings), verdict))
 
     def test_the_true_verdict_passes(self) -> None:
-        self.assertEqual(self.problems(LOSS, waiting(), finding("CPUBottleneck", "low", 1)), "")
+        self.assertEqual(self.problems(LOSS, waiting(), busy("low", 40)), "")
 
     def test_another_larger_cost_does_not(self) -> None:
         costly = {**LOSS, "cost_seconds": 20.0}
@@ -39,8 +45,17 @@ class Slow(unittest.TestCase):
     def test_a_missing_milder_or_further_finding_does_not(self) -> None:
         self.assertIn("LossNotDecreasing is not found", self.problems(waiting()))
         self.assertIn("InputBound is not found, or not high", self.problems(LOSS, waiting("medium")))
-        further = finding("CPUBottleneck", "medium", 0)
+        further = busy("medium", 40)
         self.assertIn("CPUBottleneck is medium", self.problems(LOSS, waiting(), further))
+
+    def test_what_other_programs_do_passes_where_they_had_the_cores(self) -> None:
+        crowd = (busy("high", 110), finding("StepOutlier", "high", 30))
+        said = "Loss does not decrease. Largest cost: training waits for busy cores."
+        self.assertEqual(self.problems(LOSS, waiting(), *crowd, verdict=said), "")
+        self.assertIn("LossNotDecreasing is not found", self.problems(waiting(), *crowd, verdict=said))
+        self.assertIn(
+            "LossSpike is high", self.problems(LOSS, waiting(), *crowd, finding("LossSpike", "high", 1))
+        )
 
     def test_dead_units_are_the_rates_doing(self) -> None:
         self.assertEqual(self.problems(LOSS, waiting(), finding("VanishingGradient", "high", 3.5)), "")
@@ -56,10 +71,15 @@ class Slow(unittest.TestCase):
 
 class Healthy(unittest.TestCase):
     def test_only_the_machines_own_low_findings_pass(self) -> None:
-        low = [finding("CPUBottleneck", "low", 1), finding("StepOutlier", "low", 1)]
+        low = [busy("low", 40), finding("StepOutlier", "low", 1)]
         self.assertEqual(check_demo.problems_of_healthy(low), [])
-        for wrong in (finding("CPUBottleneck", "medium", 1), finding("VanishingGradient", "low", 0)):
+        for wrong in (busy("medium", 40), finding("VanishingGradient", "low", 0)):
             self.assertEqual(len(check_demo.problems_of_healthy([*low, wrong])), 1)
+
+    def test_what_other_programs_do_passes_where_they_had_the_cores(self) -> None:
+        crowd = [busy("high", 110), finding("StepOutlier", "medium", 1)]
+        self.assertEqual(check_demo.problems_of_healthy(crowd), [])
+        self.assertEqual(len(check_demo.problems_of_healthy([*crowd, finding("InputBound", "medium", 1)])), 1)
 
 
 if __name__ == "__main__":

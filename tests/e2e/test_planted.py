@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from conftest import REPO, Telltale
-from planted_table import OF_THE_MACHINE
+from planted_table import OF_THE_MACHINE, crowded
 
 PLANTED = REPO / "examples/planted"
 RULES = {
@@ -48,13 +48,14 @@ def serious(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def of_the_training(found: list[dict[str, Any]], judged: str | None = None) -> list[dict[str, Any]]:
     """All but what the machine alone can be blamed for: other programs, single slow steps without a pattern.
-    Of the rule `judged` (None: of any) only what is low.
+    Of the rule `judged` (None: of any) only what is low, unless a finding says that other programs had the cores.
     """
+    beside_others = crowded(found)
     return [
         f
         for f in found
         if f["rule"] not in OF_THE_MACHINE
-        or (judged in (None, f["rule"]) and f["severity"] not in ("info", "low"))
+        or (not beside_others and judged in (None, f["rule"]) and f["severity"] not in ("info", "low"))
     ]
 
 
@@ -69,14 +70,16 @@ def again(first: list[dict[str, Any]], second: Callable[[], list[dict[str, Any]]
 @pytest.mark.parametrize("name", sorted(RULES))
 def test_planted_defect_fires_its_rule_alone(telltale: Telltale, tmp_path: Path, name: str) -> None:
     def train(run: str) -> list[dict[str, Any]]:
-        found = serious(findings(telltale, tmp_path / run, f"{name}.py"))
-        return [f for f in of_the_training(found, RULES[name]) if f["rule"] not in ALSO.get(name, [])]
+        return serious(findings(telltale, tmp_path / run, f"{name}.py"))
+
+    def others(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        expected = (RULES[name], *ALSO.get(name, []))
+        return [f for f in of_the_training(found, RULES[name]) if f["rule"] not in expected]
 
     found = train("run")
     meant = [f for f in found if f["rule"] == RULES[name]]
-    others = [f for f in found if f["rule"] != RULES[name]]
     assert len(meant) == 1, found
-    assert again(others, lambda: train("again")) == []
+    assert again(others(found), lambda: others(train("again"))) == []
     finding = meant[0]
     assert finding["cost_seconds"] > 0
     assert finding["evidence"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Words are counted for 15 s before the first step. With --cured the counts are there already."""
+"""Words are counted for 40 s before the first step. With --cured the counts are there already."""
 
 import sys
 import time
@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional as F
 
 STEPS = 400
-INITIALIZATION = 0 if "--cured" in sys.argv else 15
+INITIALIZATION = 0 if "--cured" in sys.argv else 40
 CLASSES = 4
 
 

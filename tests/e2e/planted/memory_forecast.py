@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The loop keeps what the hidden layer gave in every step: 2 MB a step, 20 steps a second.
+"""The loop keeps what the hidden layer gave in every step: 2 MB a step, 20 steps a second. Where steps take longer it
+keeps more of each: 40 MB a second on any machine.
 
-With --cured it keeps those of the newest 20 steps.
+With --cured it keeps the newest 20.
 """
 
 import collections
@@ -29,8 +30,16 @@ def main() -> None:
     model = nn.Sequential(first, nn.ReLU(), last)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     kept: collections.deque[torch.Tensor] = collections.deque(maxlen=20 if "--cured" in sys.argv else None)
-    first.register_forward_hook(lambda _module, _given, out: kept.append(out.detach()))
     begin = time.monotonic()
+    count = 0
+
+    def keep(_module: nn.Module, _given: object, out: torch.Tensor) -> None:
+        nonlocal count
+        while count * STEP_SECONDS <= time.monotonic() - begin:
+            kept.append(out.detach().clone())
+            count += 1
+
+    first.register_forward_hook(keep)
     step = 0
     while (now := time.monotonic() - begin) < SECONDS:
         batch = torch.arange(step * BATCH, step * BATCH + BATCH) % len(inputs)
