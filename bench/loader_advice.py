@@ -86,7 +86,9 @@ def main() -> int:
     rows: list[dict[str, Any]] = []
     bad = 0
     advised = set()
-    print(f"{'plant':19} {'change':36} {'before':>8} {'promised':>17} {'after':>8} {'ratio (95 %)':>20}  gain/promise")
+    print(
+        f"{'plant':19} {'change':36} {'before':>8} {'promised':>17} {'after':>8} {'ratio (95 %)':>20}  gain/promise"
+    )
     for name in arguments.names or PLANTS:
         said = finding(name, max(15.0, arguments.seconds))
         todo = changes(said)
@@ -95,9 +97,12 @@ def main() -> int:
             rows.append({"plant": name, "severity": said.get("severity"), "advice": said.get("advice")})
         for options, told, expected, error in todo:
             advised.add(name)
-            before, after = [], []
+            before: list[float] = []
+            after: list[float] = []
             for turn in range(arguments.pairs):
-                for ours, into in ((([], before), (options, after)) if turn % 2 == 0 else ((options, after), ([], before))):
+                for ours, into in (
+                    (([], before), (options, after)) if turn % 2 == 0 else ((options, after), ([], before))
+                ):
                     into.append(step_ms(name, ours, arguments.seconds))
             ratios = [new / old for old, new in zip(before, after)]
             low, high = interval(ratios)

@@ -59,7 +59,7 @@ def repeats(index: int) -> Any:
     return torch.from_numpy(result.reshape(-1)[:64].copy()).float()
 
 
-PACKED = zlib.compress(np.random.RandomState(0).bytes(1 << 16) + bytes(1 << 20))
+PACKED = zlib.compress(bytes(np.random.RandomState(0).bytes(1 << 16)) + bytes(1 << 20))
 
 
 def unpacks(index: int) -> Any:
@@ -92,7 +92,7 @@ def open_slowly(_: int) -> None:
     time.sleep(0.4)
 
 
-class Items(Dataset):  # type: ignore[type-arg]
+class Items(Dataset):
     def __init__(self, make: Callable[[int], Any], length: int, kept: bool) -> None:
         self.make, self.length = make, length
         self.items = [make(index) for index in range(length)] if kept else None
@@ -149,7 +149,12 @@ def main() -> None:
 
     def loader() -> Any:
         return DataLoader(
-            data, batch, shuffle=True, num_workers=workers, persistent_workers=persistent and workers > 0, **options
+            data,
+            batch,
+            shuffle=True,
+            num_workers=workers,
+            persistent_workers=persistent and workers > 0,
+            **options,
         )
 
     batches = loader()

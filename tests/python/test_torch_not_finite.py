@@ -46,7 +46,9 @@ ORIGINS = {
 
 @pytest.mark.parametrize("body, wanted", ORIGINS.values(), ids=ORIGINS)
 def test_where_a_loss_that_is_not_finite_comes_from(telltale, body, wanted):
-    run = telltale.python(PRELUDE + body + "\nfor i in range(3): step(F.cross_entropy(net(x), y))\n").assert_clean()
+    run = telltale.python(
+        PRELUDE + body + "\nfor i in range(3): step(F.cross_entropy(net(x), y))\n"
+    ).assert_clean()
     (event,) = run.events("loss.not_finite")
     assert wanted.items() <= event["facts"].items()
     assert event["step"] == 5

@@ -87,8 +87,8 @@ class RunDeaths {
   /// Of an exception that a worker raised and the main process raised again: the worker's own, with
   /// its frames; else the same.
   const SeenException* OriginOf(const SeenException& exception) const;
-  /// Of a main thread that gave up waiting (queue.Empty, TimeoutError): the exception that had ended
-  /// another thread of its process before; null where there was none.
+  /// Of a main thread that gave up waiting (queue.Empty, TimeoutError): the exception that had
+  /// ended another thread of its process before; null where there was none.
   static const SeenException* ThreadBefore(const Death& death);
 
   const std::list<SeenProcess>& processes() const { return processes_; }

@@ -22,7 +22,7 @@ _torch: Any = None
 _looks = 0
 
 
-class _Unknown(Exception):
+class _UnknownError(Exception):
     """The item has a part that cannot be compared."""
 
 
@@ -39,7 +39,7 @@ def _digest(item: Any, known: int = 0, depth: int = 3) -> tuple[int, int]:
     kind = type(item)
     if kind is _torch.Tensor:
         if item.device.type != "cpu" or item.layout is not _torch.strided:
-            raise _Unknown
+            raise _UnknownError
         return _array(item.detach().numpy(), known)
     module = kind.__module__.partition(".")[0]
     if module == "numpy":
@@ -56,7 +56,7 @@ def _digest(item: Any, known: int = 0, depth: int = 3) -> tuple[int, int]:
     if kind in (int, float, bool, complex, type(None)):
         return zlib.crc32(repr(item).encode(), known), 8
     if depth == 0 or kind not in (tuple, list, dict) or len(item) > _MOST_PARTS:
-        raise _Unknown
+        raise _UnknownError
     parts = item
     if kind is dict:
         known = zlib.crc32(repr(list(item)).encode(), known)

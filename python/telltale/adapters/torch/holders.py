@@ -88,9 +88,11 @@ def _library(path: str) -> str:
 class _Frame:
     """A call on the stack: whose time it is, and the user's line below which it lies."""
 
-    __slots__ = ("owner", "line", "own", "inner", "in_c")
+    __slots__ = ("in_c", "inner", "line", "own", "owner")
 
-    def __init__(self, owner: tuple[str, str], line: tuple[str, int], own: bool, inner: str, in_c: bool = False):
+    def __init__(
+        self, owner: tuple[str, str], line: tuple[str, int], own: bool, inner: str, in_c: bool = False
+    ):
         self.owner, self.line, self.own, self.inner, self.in_c = owner, line, own, inner, in_c
 
 
