@@ -401,16 +401,22 @@ class InputBound final : public Rule {
     return own == own_fetches_.end() ? nullptr : &own->second;
   }
 
-  /// By the share of the wait; where a change has a forecast, by what that saves: a wait of which
-  /// most stays is not worth an alarm.
+  /// By the share of the wait, as far as the cause explains it: on a machine that others keep busy
+  /// most of a wait is theirs. Where a change has a forecast, by what that saves too: a wait of
+  /// which most stays is not worth an alarm.
   Severity SeverityOf(const Process& state, const LoaderAdvice& advice, double step_ns) const {
     if (!advice.gains) return Severity::kInfo;
-    if (advice.saved_ns < 0) return state.worst;
-    const double saved = advice.saved_ns / step_ns;
-    const Severity by_saving = saved >= high_     ? Severity::kHigh
-                               : saved >= medium_ ? Severity::kMedium
-                                                  : Severity::kLow;
-    return std::min(state.worst, by_saving);
+    Severity severity = state.worst;
+    const auto by = [&](double share) {
+      severity = std::min(severity, share >= high_     ? Severity::kHigh
+                                    : share >= medium_ ? Severity::kMedium
+                                                       : Severity::kLow);
+    };
+    if (advice.explained_ns >= 0 && state.time_ns > 0) {
+      by(advice.explained_ns / static_cast<double>(state.time_ns));
+    }
+    if (advice.saved_ns >= 0) by(advice.saved_ns / step_ns);
+    return severity;
   }
 
   void Describe(Process* state) {
@@ -648,11 +654,12 @@ const RuleDesc kInputBoundDesc{
         "taken "
         "off: window_steps of them, or as many as span min_seconds; at least min_steps and "
         "min_seconds, or few_steps and few_seconds. The first warmup_steps of an attempt do not "
-        "count. Low from low_share, medium from medium_share, high from high_share; where a change "
-        "has "
-        "a forecast, by the share that it saves; no more than its share of the run's time gives; "
-        "info "
-        "where no change of the loader is expected to gain anything. It "
+        "count. Low from low_share, medium from medium_share, high from high_share; no more than "
+        "the "
+        "share that the cause explains, nor, where a change has a forecast, than what it saves, "
+        "nor "
+        "than its share of the run's time; info where no change of the loader is expected to gain "
+        "anything. It "
         "begins where the excess over low_share is largest when looking back, and is over when "
         "the share of a window falls below close_share or its process ends. Cost = Σ data_wait "
         "since it began. A fetch computes, waits, or waits for a core, as the adapter measures. "
