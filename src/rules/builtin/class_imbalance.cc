@@ -325,18 +325,21 @@ class ClassImbalance final : public Rule {
     for (std::size_t c = 0; c < side.behind.size(); ++c) {
       if (side.behind[c] >= patience_) behind.push_back(c);
     }
-    const char* const of = side.evaluation ? "evaluation" : "training";
+    // What is not of an evaluation is not always of the training: with XGBoost, whose steps are all
+    // TRAIN, it is of the evaluation set where there is one.
+    const char* const in = side.evaluation ? " in the evaluation" : "";
+    const char* const of = side.evaluation ? " of the evaluation" : "";
     std::string counts;
     if (extremes.classes >= 2) {
-      counts = fmt::format("class {} has {} of {} labels of the {}, class {} has {}",
-                           extremes.rarest, side.counts[extremes.rarest].labels, side.labels, of,
-                           extremes.most, side.counts[extremes.most].labels);
+      counts = fmt::format("class {} has {} of {} labels{}, class {} has {}", extremes.rarest,
+                           side.counts[extremes.rarest].labels, side.labels, of, extremes.most,
+                           side.counts[extremes.most].labels);
     }
     if (side.neglects) {
       const std::size_t first = behind.front();
       incident.severity = Severity::kHigh;
-      incident.message = fmt::format("{} of {} classes left behind in the {}", behind.size(),
-                                     std::max(extremes.classes, behind.size()), of);
+      incident.message = fmt::format("{} of {} classes left behind{}", behind.size(),
+                                     std::max(extremes.classes, behind.size()), in);
       incident.cause =
           fmt::format("{} % of class {} is mispredicted, of all labels {} %{}.",
                       Plain(100 * (std::isnan(side.share[first]) ? 1 : side.share[first])), first,
@@ -351,7 +354,7 @@ class ClassImbalance final : public Rule {
       incident.severity =
           std::max(incident.severity, side.evaluation ? Severity::kLow : Severity::kMedium);
       incident.message =
-          fmt::format("Classes are imbalanced in the {}: {} to 1", of, Plain(extremes.ratio));
+          fmt::format("Classes are imbalanced{}: {} to 1", in, Plain(extremes.ratio));
       incident.cause = fmt::format("In the data: {}.", counts);
       incident.advice =
           side.evaluation
@@ -365,7 +368,7 @@ class ClassImbalance final : public Rule {
     evidence["labels"] = side.labels;
     evidence["classes"] = extremes.classes;
     evidence["ratio"] = Rounded(extremes.ratio);
-    evidence["of"] = of;
+    evidence["of"] = side.evaluation ? "evaluation" : "training";
     nlohmann::ordered_json by_class = nlohmann::ordered_json::object();
     for (std::size_t c = 0; c < side.counts.size() && by_class.size() < kNamed; ++c) {
       if (side.counts[c].labels > 0) by_class[std::to_string(c)] = side.counts[c].labels;

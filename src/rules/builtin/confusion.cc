@@ -254,24 +254,26 @@ class Confusion final : public Rule {
     Incident& incident = side->incident;
     const Verdict& verdict = side->verdict;
     const std::size_t classes = side->newest.counts.size();
-    const char* const of = side->evaluation ? "evaluation" : "training";
+    // What is not of an evaluation is not always of the training: with XGBoost, whose steps are all
+    // TRAIN, it is of the evaluation set where there is one.
+    const char* const in = side->evaluation ? " in the evaluation" : "";
+    const char* const of = side->evaluation ? " of the evaluation" : "";
     incident.last_step = std::max(incident.first_step, side->newest_step);
     incident.end_ns = std::max(incident.start_ns, side->newest_ns);
     incident.severity = verdict.right < min_diagonal_ / 2 ? Severity::kHigh
                         : verdict.right < min_diagonal_   ? Severity::kMedium
                                                           : Severity::kLow;
     incident.message =
-        fmt::format("{} of {} classes are confused in the {}", verdict.bad_classes, classes, of);
+        fmt::format("{} of {} classes are confused{}", verdict.bad_classes, classes, in);
     incident.cause =
         verdict.off_diagonal > 0
             ? fmt::format(
-                  "Of what is predicted as class {}, {} % is of class {}; {} % of {} labels "
-                  "of the {} are predicted right.",
+                  "Of what is predicted as class {}, {} % is of class {}; {} % of {} labels{} are "
+                  "predicted right.",
                   verdict.predicted, Plain(100 * verdict.off_diagonal), verdict.label,
                   Plain(100 * verdict.right), side->newest.samples, of)
             : fmt::format(
-                  "Nothing is predicted as class {}; {} % of {} labels of the {} are predicted "
-                  "right.",
+                  "Nothing is predicted as class {}; {} % of {} labels{} are predicted right.",
                   verdict.of_class, Plain(100 * verdict.right), side->newest.samples, of);
     incident.advice =
         verdict.right < min_diagonal_
@@ -297,7 +299,7 @@ class Confusion final : public Rule {
     evidence["least_diagonal"] = Rounded(verdict.diagonal);
     evidence["greatest_off_diagonal"] = Rounded(verdict.off_diagonal);
     evidence["without_progress"] = side->stale;
-    evidence["of"] = of;
+    evidence["of"] = side->evaluation ? "evaluation" : "training";
     if (classes <= kShown) evidence["confusion"] = side->newest.counts;
     incident.evidence = JsonText(evidence);
   }
