@@ -111,3 +111,25 @@ def test_what_an_estimators_rules_plan_is_enough(telltale: Telltale, tmp_path: P
     )
     assert done.stdout == "['IssuesFound', 'IssuesFound']\n", done.stderr
     assert ("Confusion", EVALUATION) in found(telltale.check(tmp_path / "runs/job"))
+
+
+BOOSTED = """
+import numpy, xgboost
+random = numpy.random.RandomState(0)
+y = numpy.array([1] * 3 + [0] * 107)
+data = xgboost.DMatrix(random.randn(110, 4), y)
+xgboost.train({"objective": "binary:logistic", "nthread": 1}, data, 60, evals=[(data, "train")], verbose_eval=False)
+"""
+
+
+def test_labels_that_come_in_each_round_of_boosting_count_once(telltale: Telltale, tmp_path: Path) -> None:
+    """However few say so much that they cannot be the same by chance."""
+    pytest.importorskip("xgboost")
+    (tmp_path / "train.py").write_text(BOOSTED)
+    rule = ("--overhead", "100%", "--rule", "ClassImbalance:samples=100")
+    done = telltale("run", "-o", tmp_path / "run", *rule, "--", telltale.python, tmp_path / "train.py")
+    assert done.returncode == 0, done.stderr
+    said = found(telltale.check(tmp_path / "run"))
+    assert said["ClassImbalance", TRAINING]["cause"] == (
+        "In the data: class 1 has 3 of 110 labels, class 0 has 107."
+    )

@@ -125,6 +125,8 @@ class ClassImbalance final : public Rule {
     std::uint64_t came = 0;                 ///< Batches, those that came again too.
     std::uint64_t next = 0;                 ///< Labels at which the counts are looked at again.
     std::unordered_set<std::string> known;  ///< Digests of labels that were counted.
+    std::string first;                      ///< Digest of the first labels;
+    bool varied = false;                    ///< others have come.
     bool imbalanced = false;
     bool open = false;  ///< The incident is.
     Incident incident;
@@ -210,10 +212,18 @@ class ClassImbalance final : public Rule {
   }
 
   /// The same samples again: those of an evaluation set come in each epoch, in boosting in each
-  /// round. Few labels, or such as are nearly all of one class, are the same by chance.
+  /// round. Few labels, or such as are nearly all of one class, are the same by chance, unless no
+  /// others have come.
   static bool IsKnown(Side* side, const std::map<std::int32_t, std::uint64_t>& batch,
                       std::uint64_t labels, const std::string& digest) {
     if (digest.empty()) return false;
+    if (side->first.empty()) {
+      side->first = digest;
+    } else if (digest != side->first) {
+      side->varied = true;
+    } else if (!side->varied) {
+      return true;
+    }
     double bits = 0;
     for (const auto& [of_class, count] : batch) {
       const auto n = static_cast<double>(count);
@@ -404,8 +414,9 @@ const RuleDesc kClassImbalanceDesc{
     .summary = "Some classes are far rarer than others, or the model leaves one behind.",
     .formula =
         "Labels of training and of evaluation are counted by class c, each apart, negative ones "
-        "(padding) left out. The same labels again (digest) count once, where they hold more than "
-        "40 bits: fewer are the same by chance. Each `samples` labels: "
+        "(padding) left out. The same labels again (digest) count once, where no others have come "
+        "or "
+        "they hold more than 40 bits: fewer are the same by chance. Each `samples` labels: "
         "imbalanced where max n / min n > threshold_imbalance, over the classes seen, and, the "
         "first time, beyond doubt too: (max n − 2√max n) / (min n + 2√min n + 1) > "
         "threshold_imbalance, and the rarest class is mixed with the others: the variance of its "
