@@ -96,7 +96,7 @@ class LoopOverhead final : public Rule {
         Add(*span, kinds_[record.series], static_cast<double>(span->duration_ns));
       }
     } else if (const auto* scalar = record.As<format::ScalarRow>()) {
-      if (std::isfinite(scalar->value)) Add(*scalar, kGarbage, scalar->value * 1e6);
+      if (std::isfinite(scalar->value)) Collected(*scalar);
     } else if (const auto* event = record.As<format::EventRow>()) {
       if (event->kind == "process.exit") {
         processes_.End(*event, writer_, [&](Process* process) { End(process, reporter); });
@@ -124,8 +124,11 @@ class LoopOverhead final : public Rule {
     std::int64_t begin_ns = 0;  ///< Of the loop, warm-up left out.
     std::int64_t end_ns = 0;    ///< Of the newest TRAIN step.
     std::int64_t described_ns = 0;
+    std::int64_t newest_ns = 0;  ///< Duration of the newest TRAIN step.
     double eval_steps_ns = 0;
     std::int64_t eval_steps = 0;
+    std::int64_t collected_step = -1;  ///< A TRAIN step that is still open,
+    double collected_ns = 0;           ///< and the pauses of the garbage collector in it.
     std::array<Part, kKinds> parts;
 
     double loop_ns() const { return static_cast<double>(end_ns - begin_ns); }
@@ -141,6 +144,35 @@ class LoopOverhead final : public Rule {
       process.parts[kind].ns += ns;
       ++process.parts[kind].count;
     }
+  }
+
+  /// Pauses of the garbage collector are told later than they were, with their step: those before
+  /// the loop, and those behind its last step, are none of it.
+  void Collected(const format::ScalarRow& row) {
+    const double ns = row.value * 1e6;
+    if (row.mode != "TRAIN") {
+      Add(row, kGarbage, ns);
+      return;
+    }
+    for (auto& [key, process] : processes_) {
+      if (process.pid != row.pid || process.rank != row.rank || process.writer != writer_) continue;
+      if (process.begin_ns != 0 && row.step < process.first_step) continue;
+      if (row.step > process.last_step) {
+        process.collected_step = row.step;
+        process.collected_ns = ns;
+      } else if (process.begin_ns != 0) {
+        AddCollected(&process, row.step == process.last_step ? Bounded(process, ns) : ns);
+      }
+    }
+  }
+
+  static double Bounded(const Process& process, double ns) {
+    return std::min(ns, static_cast<double>(process.newest_ns));
+  }
+
+  static void AddCollected(Process* process, double ns) {
+    process->parts[kGarbage].ns += ns;
+    ++process->parts[kGarbage].count;
   }
 
   void OnStep(const format::StepRow& row, Reporter* reporter) {
@@ -165,6 +197,11 @@ class LoopOverhead final : public Rule {
       process->begin_ns = row.time_ns;
     }
     process->end_ns = row.time_ns + row.duration_ns;
+    process->newest_ns = row.duration_ns;
+    if (process->collected_step == row.step) {
+      AddCollected(process, Bounded(*process, process->collected_ns));
+      process->collected_step = -1;
+    }
     if (process->loop_ns() < min_ns_ || process->steps - kWarmupSteps < min_steps_) return;
     has_data_ = true;
     if (process->end_ns < process->described_ns + kDescribeIntervalNs) return;
@@ -268,7 +305,8 @@ const RuleDesc kLoopOverheadDesc{
         "The loop lasts from the fourth TRAIN step of a process to its newest. Share of a kind = "
         "its time / time of the loop. Evaluation: the larger of its spans and the EVAL and PREDICT "
         "steps; checkpoints, logging, callbacks: the framework's spans, callbacks without the "
-        "checkpoints and logging in them; garbage collector: the scalar gc_ms. Once the loop has "
+        "checkpoints and logging in them; garbage collector: the scalar gc_ms of the loop's steps, "
+        "of its newest one at most what that lasted. Once the loop has "
         "min_steps and min_seconds: medium from medium_share (evaluation from evaluation_share), "
         "high from high_share (evaluation_high_share). Over below 70 % of the share that opens it, "
         "and where the process ends. Cost = time of the kind.",
