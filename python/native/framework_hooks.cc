@@ -217,6 +217,9 @@ PyObject* RootForward(ThreadState* thread, PyObject* self, PyObject* const* args
   tt_forward_begin(mode);
   StepBorder(Border::kForward, mode);
   PhaseBorder(TT_PHASE_FORWARD, true);
+  const bool inside = thread->root_open;
+  thread->root_open = true;
+  thread->root_size = size;
   thread->watching = (AnythingDue() ? WatchForward(module, train) : 0) | WatchSpans();
   if ((thread->watching & kWatchInputs) != 0) TellInputs({args, nargsf, kwnames});
   PyObject* result = CallOriginal(self, args, nargsf, kwnames);
@@ -224,11 +227,23 @@ PyObject* RootForward(ThreadState* thread, PyObject* self, PyObject* const* args
     TellModule({args, nargsf, kwnames}, result);
   }
   thread->watching = 0;
-  PhaseBorder(TT_PHASE_FORWARD, false);
-  tt_forward_end(size);
-  if (gradients && result != nullptr) LoopForwardEnded(result);
-  if (mode == TT_MODE_EVAL) EvaluationForward(evaluation, tt_now());
+  if (thread->root_open) {
+    PhaseBorder(TT_PHASE_FORWARD, false);
+    tt_forward_end(size);
+    if (gradients && result != nullptr) LoopForwardEnded(result);
+    if (mode == TT_MODE_EVAL) EvaluationForward(evaluation, tt_now());
+  }
+  thread->root_open = inside;
   return result;
+}
+
+/// A backward begins in the forward of a root: that is no pass, it trains. What it calls from here
+/// on are roots.
+[[gnu::cold]] void RootTrains(ThreadState* thread) {
+  PhaseBorder(TT_PHASE_FORWARD, false);
+  tt_forward_end(thread->root_size);
+  thread->root_open = false;
+  thread->module_base = thread->module_depth;
 }
 
 /// A module inside a root whose calls the plan asks for.
@@ -273,6 +288,8 @@ PyObject* Backward(PyObject* self, PyObject* const* args, std::size_t nargsf, Py
     return CallOriginal(self, args, nargsf, kwnames);
   }
   thread.trains = true;
+  if (thread.root_open) [[unlikely]]
+    RootTrains(&thread);
   // Forward passes that run again inside (checkpointing) are part of the backward.
   ModuleDepth modules(&thread);
   Depth depth(&thread.backward_depth);

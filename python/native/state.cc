@@ -198,6 +198,7 @@ void AfterForkInChild() {
   thread.loss_depth = thread.move_depth = thread.schedule_depth = 0;
   thread.in_scaler = false;
   thread.watching = 0;
+  thread.root_open = false;
   thread.timed_count = 0;
   ForgetSpans();
   ForgetItems();

@@ -19,7 +19,10 @@ enum class Recording { kCold, kOn, kOff };
 /// Where the calling thread stands; each hook only acts at its outermost call.
 struct ThreadState {
   std::int64_t module_depth = 0;  ///< Module calls on the stack.
-  std::int64_t module_base = 0;   ///< Depth that counts as outside (raised by a fork inside one).
+  /// Depth that counts as outside (raised by a fork inside one, and where one trains).
+  std::int64_t module_base = 0;
+  std::int64_t root_size = 0;  ///< Samples in the root's forward that runs.
+  bool root_open = false;      ///< The forward of a root runs that has not begun a backward.
   int backward_depth = 0;
   int optimizer_depth = 0;
   bool in_scaler = false;       ///< Inside GradScaler.step, which records the optimizer's call.

@@ -491,3 +491,29 @@ for i in range(3):
     ).assert_clean()
     assert len(run.steps()) == 3
     assert [row["batch_size"] for row in run.steps("EVAL")] == [4, 4, 4]
+
+
+def test_a_module_that_trains_in_its_forward_makes_the_steps_of_its_loop(telltale):
+    run = telltale.python(
+        PRELUDE
+        + """
+class Explainer(nn.Module):
+    def forward(self, model, batch):
+        mask = nn.Parameter(torch.ones(8))
+        opt = torch.optim.Adam([mask], 0.1)
+        for i in range(5):
+            opt.zero_grad(); loss = model(batch * mask).pow(2).sum(); loss.backward(); opt.step()
+            print(repr(loss.item()))
+        return mask
+explain = Explainer()
+net.eval()
+for fit in range(3):
+    explain(net, x)
+"""
+    ).assert_clean()
+    steps = run.steps()
+    assert [(row["micro_steps"], row["optimizer_calls"], row["batch_size"]) for row in steps] == [(1, 1, 4)] * 15
+    for row in steps:
+        assert sum(row[phase] for phase in PHASES) == row["duration_ns"]
+        assert row["forward_ns"] > 0 and row["backward_ns"] > 0 and row["optimizer_ns"] > 0
+    assert run.scalar("loss") == [float(line) for line in run.out.split()]
