@@ -42,6 +42,10 @@ constexpr CaptureNeed kCaptures[] = {
 
 /// Weights that are smaller than this in root mean square start at zero, or nearly so (LayerScale).
 constexpr double kNearlyZero = 1e-4;
+/// So few numbers, of this root mean square at most, are where the data has sent them, wherever
+/// they started: a location, a scale, the weights of a linear model.
+constexpr std::uint64_t kFew = 64;
+constexpr double kOfDataSize = 2;
 /// Captures in a row before updates that are too small are said: a learning rate may start at 0.
 constexpr int kSmallInRow = 2;
 
@@ -74,6 +78,7 @@ class WeightUpdateRatio final : public TensorRule {
     // First the gradient's: what is found beside another tensor may move this one.
     const std::int64_t alive_step = AliveStep(tensor);
     Weight& weight = Beside(&weights_, tensor);
+    if (weight.first_step < 0) weight.first_step = row.step;
     const Statistics* before = Before(&weight.statistics, row.step);
     // What values were taken of is judged by them.
     std::optional<Verdict> verdict;
@@ -98,25 +103,32 @@ class WeightUpdateRatio final : public TensorRule {
     if (!values) return std::nullopt;
     const std::int64_t alive_step = AliveStep(tensor);
     Weight& weight = Beside(&weights_, tensor);
+    if (weight.first_step < 0) weight.first_step = row.step;
     for (const Values& old : weight.values) kept_elements_ -= old.values.size();
     const Values* before = Before(&weight.values, row.step);
     Values now{row.step, std::move(*values)};
     double change = 0;
     double norm = 0;
+    double norm_now = 0;
     const bool comparable = before != nullptr && before->values.size() == now.values.size();
     const std::int64_t before_step = before != nullptr ? before->step : -1;
     for (std::size_t i = 0; comparable && i < now.values.size(); ++i) {
       const double difference = now.values[i] - before->values[i];
       change += difference * difference;
       norm += before->values[i] * before->values[i];
+      norm_now += now.values[i] * now.values[i];
     }
-    const double count = static_cast<double>(now.values.size());
+    const std::uint64_t elements = now.values.size();
+    const double count = static_cast<double>(elements);
     if (kept_elements_ + now.values.size() <= kMostOfAll && Wanted(weight.values, row.step)) {
       weight.values.push_back(std::move(now));
     }
     for (const Values& kept : weight.values) kept_elements_ += kept.values.size();
     if (!comparable || !std::isfinite(change) || !std::isfinite(norm)) return std::nullopt;
     const double ratio = std::sqrt(change) / (std::sqrt(norm) + epsilon_);
+    if (ratio > large_ && IsArrival(weight, before_step, elements, std::sqrt(norm_now))) {
+      return Verdict{false, ratio, 1};
+    }
     return Judge(&weight, kByValues, *process, {before_step, row.step, alive_step}, ratio, true,
                  std::sqrt(norm / count));
   }
@@ -191,6 +203,7 @@ class WeightUpdateRatio final : public TensorRule {
   struct Weight {
     std::vector<Statistics> statistics;  ///< Captures that may still be compared with: few.
     std::deque<Values> values;
+    std::int64_t first_step = -1;       ///< Of its first capture.
     std::int64_t alive_step = -1;       ///< Of a gradient: newest capture that can move a weight.
     std::array<int, 2> small_in_row{};  ///< By Source.
     bool large = false;
@@ -220,6 +233,9 @@ class WeightUpdateRatio final : public TensorRule {
     const double size = ratio < small_ || ratio > large_
                             ? before.l2 / std::sqrt(static_cast<double>(before.count))
                             : 0;
+    if (ratio > large_ && IsArrival(*weight, before.step, now.count, now.l2)) {
+      return Verdict{false, ratio, 1};
+    }
     return Judge(weight, kByStatistics, process, {before.step, now.step, alive_step}, ratio, same,
                  size);
   }
@@ -235,6 +251,13 @@ class WeightUpdateRatio final : public TensorRule {
   std::int64_t AliveStep(const Tensor& parameter) {
     const Tensor* gradient = GradientTensor(parameter);
     return gradient == nullptr ? -1 : Beside(&weights_, *gradient).alive_step;
+  }
+
+  /// Whether few numbers have left where they started, and are no larger than data is.
+  static bool IsArrival(const Weight& weight, std::int64_t before_step, std::uint64_t count,
+                        double norm) {
+    return before_step == weight.first_step && count <= kFew &&
+           norm <= kOfDataSize * std::sqrt(static_cast<double>(count));
   }
 
   /// `exact`: the ratio is what it is, not only at least that.
@@ -271,10 +294,11 @@ const RuleDesc kWeightUpdateRatioDesc{
         "together); else from statistics: |‖w‖ − ‖w_before‖| is the least that the numerator can "
         "be, and it is 0 where all statistics are the same to the last digit; nothing in between. "
         "Too large: ratio > large_threshold, unless w_before is below 1e-4 in root mean square "
-        "(what starts at zero). Too small: ratio < small_threshold in two captures in a row, while "
-        "an element of its gradient is finite and not zero (where gradients are captured). Over "
-        "where each tensor was well in two captures, and where the process ends. High where any is "
-        "too large "
+        "(what starts at zero), or w has up to 64 elements, was captured the first time before, and "
+        "is up to 2 in root mean square now (a few numbers that the data sends where they belong). "
+        "Too small: ratio < small_threshold in two captures in a row, while an element of its "
+        "gradient is finite and not zero (where gradients are captured). Over where each tensor was "
+        "well in two captures, and where the process ends. High where any is too large "
         "or half of them too small; else medium. Cost = time of the steps, less waits for data, × "
         "the share of the judged elements that is ill, on the assumption that its training is "
         "lost.",
