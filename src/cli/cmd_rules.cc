@@ -85,6 +85,7 @@ int RulesStatus(const std::string& run, bool json) {
             state.records.value_or(0),
             !state.error.empty()     ? ": " + Printable(state.error)
             : !state.partial.empty() ? ": " + state.partial
+            : !state.missing.empty() ? ": " + state.missing
                                      : std::string());
     }
   }

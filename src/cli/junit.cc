@@ -53,6 +53,10 @@ JUnitCase CaseOf(const report::RunData& data, const std::string& rule, rules::Se
   return out;
 }
 
+std::string Skipped(std::string_view status, const std::string& missing) {
+  return fmt::format("{}{}{}", status, missing.empty() ? "" : ": ", missing);
+}
+
 }  // namespace
 
 std::string JUnitXml(std::string_view suite, const std::vector<JUnitCase>& cases) {
@@ -102,13 +106,13 @@ std::vector<JUnitCase> CasesOf(const report::RunData& data, rules::Severity limi
           one.error = state.error.empty() ? std::string("the rule was stopped") : state.error;
           break;
         case rules::RuleStatus::kNoData:
-          one.skipped = "no data";
+          one.skipped = Skipped("no data", state.missing);
           break;
         case rules::RuleStatus::kPartial:
           one.skipped = "partial: " + state.partial;
           break;
         case rules::RuleStatus::kNotApplicable:
-          one.skipped = "not applicable";
+          one.skipped = Skipped("not applicable", state.missing);
           break;
         case rules::RuleStatus::kStopped:
           one.skipped = "stopped";

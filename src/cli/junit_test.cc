@@ -34,13 +34,14 @@ TEST(JUnitTest, ARuleIsACaseAndAFindingAboveTheLimitAFailure) {
       State("A", rules::RuleStatus::kIssuesFound), State("B", rules::RuleStatus::kIssuesFound),
       State("C", rules::RuleStatus::kNoIssuesFound), State("D", rules::RuleStatus::kNoData),
       State("E", rules::RuleStatus::kError)};
+  data.replay.rules[3].missing = "no loss was recorded";
   const std::vector<JUnitCase> cases = CasesOf(data, rules::Severity::kMedium);
   ASSERT_EQ(cases.size(), 6U);
   EXPECT_NE(cases[0].failure.find("and 1 more"), std::string::npos) << cases[0].failure;
   EXPECT_TRUE(cases[1].failure.empty());
   EXPECT_FALSE(cases[1].text.empty()) << "below the limit: told, not failed";
   EXPECT_TRUE(cases[2].failure.empty() && cases[2].text.empty());
-  EXPECT_EQ(cases[3].skipped, "no data");
+  EXPECT_EQ(cases[3].skipped, "no data: no loss was recorded");
   EXPECT_FALSE(cases[4].error.empty());
   EXPECT_EQ(cases[5].name, "X") << "a rule without a state";
   EXPECT_TRUE(CasesOf(data, rules::Severity::kHigh)[5].failure.empty());

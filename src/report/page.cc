@@ -646,6 +646,9 @@ class Page {
       if (!state.partial.empty()) {
         parameters = state.partial + (parameters.empty() ? "" : "; ") + parameters;
       }
+      if (!state.missing.empty()) {
+        parameters = state.missing + (parameters.empty() ? "" : "; ") + parameters;
+      }
       Add("<tr><td class=\"n\">{}</td><td class=\"m n\">{}</td><td class=\"r\">{}</td><td "
           "class=\"r\"{}>{}</td><td "
           "class=\"q\" style=\"padding-left:14px\">{}</td></tr>\n",

@@ -25,8 +25,6 @@ constexpr std::size_t kMaxOperations = 12;
 
 /// Different outcomes of actions that are told of one finding.
 constexpr std::size_t kMostPhrases = 6;
-/// Rules that the line of those without data names.
-constexpr std::size_t kNamedWithoutData = 6;
 /// Reasons that the line of what was skipped names.
 constexpr std::size_t kNamedReasons = 4;
 
@@ -77,6 +75,40 @@ std::string Since(const rules::Finding& f) {
   }
   return fmt::format("{} from step {} to {}", i.message, Thousands(i.first_step),
                      Thousands(i.last_step));
+}
+
+/// "A, B and C".
+std::string Enumerated(const std::vector<std::string>& names) {
+  std::string out;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    out += fmt::format("{}{}", i == 0 ? "" : i + 1 == names.size() ? " and " : ", ", names[i]);
+  }
+  return out;
+}
+
+/// The rules of one status by why they are in it; those that most are in first. One sentence each:
+/// "No data for A and B: no gradients were captured."
+std::vector<std::string> ByWhatWasMissing(const RunData& data, rules::RuleStatus status,
+                                          std::string_view what) {
+  std::vector<std::pair<std::string_view, std::vector<std::string>>> groups;
+  for (const rules::RuleState& rule : data.replay.rules) {
+    if (rule.status != status) continue;
+    const auto same = std::find_if(groups.begin(), groups.end(),
+                                   [&](const auto& group) { return group.first == rule.missing; });
+    if (same == groups.end()) {
+      groups.push_back({rule.missing, {rule.name}});
+    } else {
+      same->second.push_back(rule.name);
+    }
+  }
+  std::stable_sort(groups.begin(), groups.end(),
+                   [](const auto& a, const auto& b) { return a.second.size() > b.second.size(); });
+  std::vector<std::string> out;
+  for (const auto& [missing, names] : groups) {
+    out.push_back(
+        fmt::format("{} {}{}{}.", what, Enumerated(names), missing.empty() ? "" : ": ", missing));
+  }
+  return out;
 }
 
 /// " (capture.subclass 40, log.not_a_number 2)", of what was skipped.
@@ -285,19 +317,29 @@ std::string Verdict(const RunData& data) {
                                : "No training step was recorded yet.";
     }
     // Those that had no data or gave up judged nothing; they are named among what cannot be said.
-    const auto rules =
-        std::count_if(data.replay.rules.begin(), data.replay.rules.end(), [](const auto& rule) {
-          return rule.status == rules::RuleStatus::kNoIssuesFound ||
-                 rule.status == rules::RuleStatus::kIssuesFound ||
-                 rule.status == rules::RuleStatus::kInProgress;
-        });
+    std::size_t rules = 0;
+    std::size_t others = 0;
+    for (const rules::RuleState& rule : data.replay.rules) {
+      switch (rule.status) {
+        case rules::RuleStatus::kNoIssuesFound:
+        case rules::RuleStatus::kIssuesFound:
+        case rules::RuleStatus::kInProgress:
+          ++rules;
+          break;
+        case rules::RuleStatus::kNotApplicable:
+          break;
+        default:
+          ++others;
+      }
+    }
     const bool partial =
         std::any_of(data.replay.rules.begin(), data.replay.rules.end(),
                     [](const auto& rule) { return rule.status == rules::RuleStatus::kPartial; });
     if (rules == 0 && partial) return "No rule saw as much as it had planned.";
     if (rules == 0 && !data.replay.rules.empty()) return "No rule had anything to judge.";
-    return fmt::format("Nothing to report: {} {} found no trouble.", rules,
-                       rules == 1 ? "rule" : "rules");
+    return fmt::format("Nothing to report: {} {} found no trouble{}.", rules,
+                       rules == 1 ? "rule" : "rules",
+                       others > 0 ? fmt::format("; {} could not judge", others) : "");
   }
   // The first of the list that every face shows, with the cost of its group.
   const std::vector<std::size_t> group = GroupFindings(data).front();
@@ -374,13 +416,8 @@ std::vector<std::string> Unknowns(const RunData& data) {
                       : "No training process registered: nothing is known of steps or loss.");
   }
   if (!data.replay.rules_trouble.empty()) out.push_back(data.replay.rules_trouble);
-  std::string no_data;
-  std::size_t without = 0;
   std::map<std::string_view, std::string> partial;
   for (const rules::RuleState& rule : data.replay.rules) {
-    if (rule.status == rules::RuleStatus::kNoData && ++without <= kNamedWithoutData) {
-      no_data += (no_data.empty() ? "" : ", ") + rule.name;
-    }
     if (rule.status == rules::RuleStatus::kPartial) {
       std::string& names = partial[rule.partial];
       names += (names.empty() ? "" : ", ") + rule.name;
@@ -392,10 +429,9 @@ std::vector<std::string> Unknowns(const RunData& data) {
       out.push_back(fmt::format("The rule {} is suspended: {}.", rule.name, rule.error));
     }
   }
-  if (without > kNamedWithoutData) {
-    no_data += fmt::format(" and {} more", without - kNamedWithoutData);
+  for (std::string& words : ByWhatWasMissing(data, rules::RuleStatus::kNoData, "No data for")) {
+    out.push_back(std::move(words));
   }
-  if (!no_data.empty()) out.push_back(fmt::format("No data for: {}.", no_data));
   for (const auto& [captures, names] : partial) {
     out.push_back(fmt::format("Partial: {} for {}: nothing was found in these.", captures, names));
   }
@@ -425,6 +461,10 @@ std::vector<std::string> Unknowns(const RunData& data) {
                               Thousands(static_cast<std::int64_t>(s.folded))));
   }
   return out;
+}
+
+std::vector<std::string> NotApplicableWords(const RunData& data) {
+  return ByWhatWasMissing(data, rules::RuleStatus::kNotApplicable, "Not for this run:");
 }
 
 std::string LostTime(const RunData& data) {

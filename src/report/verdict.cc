@@ -243,6 +243,11 @@ std::string FormatVerdict(const RunData& data, const VerdictOptions& options) {
     }
     Add(Paragraph(unknowns[n], 1, 2, width), &foot);
   }
+  if (options.all) {
+    for (const std::string& words : NotApplicableWords(data)) {
+      Add(Paragraph(words, 1, 2, width), &foot);
+    }
+  }
   if (!foot.empty()) foot.emplace_back();
   if (const std::string phases = WhereTheRunGoes(data); !phases.empty()) {
     Add(Paragraph(phases, 1, 2, width), &foot);

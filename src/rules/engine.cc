@@ -53,6 +53,7 @@ struct Engine::Slot {
   std::unique_ptr<RuleDesc> owned_desc;
   std::unique_ptr<Rule> rule;
   std::vector<Need> needs;
+  SeenByRule seen;
   std::uint64_t records = 0;
   std::uint32_t incidents = 0;
   bool failed = false;
@@ -214,6 +215,7 @@ void Engine::NoteEvent(const format::EventRow& event) {
 }
 
 void Engine::NoteStep(const format::StepRow& step) {
+  seen_.Add(step);
   if (step.attempt <= attempt_) return;
   // What was before a restart says nothing about now.
   attempt_ = step.attempt;
@@ -225,9 +227,12 @@ const std::vector<Engine::Slot*>& Engine::WantedBy(const Series& series) {
   std::vector<Slot*>& wanted = wanted_.emplace_back();
   for (Slot* slot : by_table_[static_cast<std::size_t>(series.table)]) {
     Guard(slot, [&](Reporter*) {
-      if (slot->rule->Wants(series)) wanted.push_back(slot);
+      if (!slot->rule->Wants(series)) return;
+      wanted.push_back(slot);
+      slot->seen.Add(series);
     });
   }
+  seen_.Add(series);
   return wanted;
 }
 
@@ -513,6 +518,7 @@ std::vector<RuleState> Engine::rule_states(bool summaries) const {
                     {},
                     {},
                     {},
+                    {},
                     slot->desc != nullptr && slot->desc->wrong_result};
     if (slot->desc != nullptr && slot->owned_desc == nullptr) state.rule = slot->desc->name;
     try {
@@ -522,8 +528,10 @@ std::vector<RuleState> Engine::rule_states(bool summaries) const {
         state.status = RuleStatus::kIssuesFound;
       } else if (ended_ && !slot->rule->applies()) {
         state.status = RuleStatus::kNotApplicable;
+        state.missing = MissingOf(*slot);
       } else if (!slot->rule->has_data()) {
         state.status = RuleStatus::kNoData;
+        state.missing = MissingOf(*slot);
       } else if (ended_) {
         const std::optional<Captures> captures = TooFewOf(*slot);
         state.status = captures ? RuleStatus::kPartial : RuleStatus::kNoIssuesFound;
@@ -538,6 +546,17 @@ std::vector<RuleState> Engine::rule_states(bool summaries) const {
     out.push_back(std::move(state));
   }
   return out;
+}
+
+std::string Engine::MissingOf(const Slot& slot) const {
+  std::string own = slot.rule->Missing();
+  if (!own.empty()) return own;
+  // What a rule of the user's needs only it knows.
+  if (slot.owned_desc != nullptr) {
+    return slot.records == 0 ? "nothing that it reads was recorded"
+                             : "what it was given was not enough";
+  }
+  return Missing(*slot.desc, slot.needs, slot.seen, seen_, elapsed_seconds());
 }
 
 std::optional<Captures> Engine::TooFewOf(const Slot& slot) const {

@@ -23,6 +23,7 @@
 #include "format/records.gen.h"
 #include "rules/capture_count.h"
 #include "rules/lifecycle.h"
+#include "rules/missing.h"
 #include "rules/registry.h"
 #include "rules/rule.h"
 #include "rules/rule_set.h"
@@ -67,9 +68,11 @@ struct RuleState {
   std::uint32_t incidents = 0;           ///< Opened so far.
   std::string error;                     ///< Of kError and kSuspended: why.
   std::string partial;                   ///< Of kPartial: "2 of 12 captures".
-  std::string rule;                      ///< Of the registry; empty for a rule of the user's.
-  std::string summary;                   ///< Rule::Summary.
-  bool wrong_result = false;             ///< As its description says.
+  /// Of kNoData and kNotApplicable: why it could not judge, "no gradients were captured".
+  std::string missing;
+  std::string rule;           ///< Of the registry; empty for a rule of the user's.
+  std::string summary;        ///< Rule::Summary.
+  bool wrong_result = false;  ///< As its description says.
 };
 
 /// A rule that is none of the registry: an expression, a process of the user's.
@@ -133,6 +136,8 @@ class Engine {
 
   void Add(std::string name, const RuleDesc* desc, std::unique_ptr<Rule> rule,
            std::vector<Need> needs = {});
+  /// Why a rule has not judged.
+  std::string MissingOf(const Slot& slot) const;
   /// Captures of what the rule needs that it was given, where those were too few.
   std::optional<Captures> TooFewOf(const Slot& slot) const;
   /// The slots that want the records of a series.
@@ -181,6 +186,7 @@ class Engine {
   SeriesTable series_;
   std::vector<std::vector<Slot*>> wanted_;  ///< By series.
   CaptureCount captures_;
+  Seen seen_;
 
   // Of the run of records that rules look at:
   std::vector<Record> run_;               ///< Of which the first run_size_ are of it.

@@ -111,6 +111,7 @@ nlohmann::ordered_json ToJson(const RuleState& state) {
   }
   if (!state.error.empty()) out["error"] = state.error;
   if (!state.partial.empty()) out["partial"] = state.partial;
+  if (!state.missing.empty()) out["missing"] = state.missing;
   return out;
 }
 

@@ -70,6 +70,23 @@ enum class Theme : std::uint8_t {
   kDrift,     ///< Steps take longer and longer.
 };
 
+/// What a run may lack of what a rule must see before it can judge, the most basic first
+/// (missing.h). Tensors are not here: CaptureNeed says them.
+enum class Datum : std::uint8_t {
+  kSamples,     ///< The machine, at any time.
+  kGpu,         ///< Any figure of a GPU.
+  kGpuLoad,     ///< Its utilization.
+  kGpuMemory,   ///< How full its memory is.
+  kSteps,       ///< TRAIN steps.
+  kRanks,       ///< More than one.
+  kLoss,        ///< A scalar that the rule wants.
+  kEvaluation,  ///< The same in mode EVAL.
+};
+template <class... Data>
+constexpr std::uint32_t DataMask(Data... data) {
+  return ((1U << static_cast<unsigned>(data)) | ... | 0U);
+}
+
 /// Where the findings of a rule stand in the list of all findings.
 struct Standing {
   Theme theme = Theme::kNone;
@@ -97,6 +114,8 @@ struct RuleDesc {
   /// The findings are about time alone: how severe they are follows from the share of the run's
   /// time that they cost (lifecycle.h), and the rule's own word counts for nothing but kInfo.
   bool severity_by_cost = false;
+  /// What must be there before it can judge; what is not is said where it has not judged.
+  std::uint32_t data_mask = 0;
 };
 
 /// The present state of an incident, as the rule sees it. The engine numbers revisions, writes
@@ -198,6 +217,9 @@ class Rule {
   /// False where the run is none that the rule is about (status NotApplicable), once the run has
   /// ended and nothing was found: no GPU, no workers, one rank.
   virtual bool applies() const { return true; }
+  /// What was missing, in the words of missing.h, where the rule knows better than these. Asked
+  /// where has_data() or applies() is false.
+  virtual std::string Missing() const { return {}; }
   /// What the report shows of a rule that only reports (OverallSystemUsage): a JSON object, empty
   /// where there is nothing. Valid at any time; asked seldom.
   virtual std::string Summary() const { return {}; }

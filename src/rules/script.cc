@@ -692,6 +692,12 @@ class Script {
     } else if (what == "status") {
       const RuleState state = StateOf(line.words.size() > 3 ? line.words[3] : "");
       if (Name(state.status) != line.words.at(2)) Complain("another status");
+      const bool blind = state.status == RuleStatus::kNoData ||
+                         (state.status == RuleStatus::kNotApplicable && engine_->ended());
+      if (blind && state.missing.empty()) Complain("it does not say what was missing");
+    } else if (what == "missing") {
+      const RuleState state = StateOf(line.words.size() > 3 ? line.words[3] : "");
+      if (state.missing != line.words.at(2)) Complain("missing: " + state.missing);
     } else if (what == "summary") {
       const auto summary = ParseJson(StateOf("").summary);
       for (const auto& [key, want] : line.given) {

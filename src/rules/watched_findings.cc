@@ -90,6 +90,7 @@ void WatchedFindings::OnStatus(const format::EventRow& row) {
   rule.status = StatusOf(text("status"));
   rule.error = text("error");
   rule.partial = text("partial");
+  rule.missing = text("missing");
   rule.rule = text("of");
   const auto wrong = data.find("wrong_result");
   rule.wrong_result = wrong != data.end() && wrong->is_boolean() && wrong->get<bool>();

@@ -207,7 +207,8 @@ void Watcher::NoteStatuses() {
   const bool last = rules_.engine.ended() && !summed_up_;
   for (const rules::RuleState& state : rules_.engine.rule_states(last)) {
     const auto [known, fresh] = statuses_.try_emplace(state.name, state.status);
-    const bool last_words = last && !state.summary.empty();
+    // What was missing may have changed since the status did.
+    const bool last_words = last && !(state.summary.empty() && state.missing.empty());
     if (!fresh && known->second == state.status && !last_words) continue;
     known->second = state.status;
     nlohmann::ordered_json data = {{"rule", state.name},
@@ -216,15 +217,17 @@ void Watcher::NoteStatuses() {
                                    {"error", state.error},
                                    {"of", state.rule}};
     if (!state.partial.empty()) data["partial"] = state.partial;
+    if (!state.missing.empty()) data["missing"] = state.missing;
     // Of the built-in ones everybody knows it.
     if (state.rule.empty() && state.wrong_result) data["wrong_result"] = true;
     if (last_words) {
       auto summary = ParseOrderedJson(state.summary);
       if (summary.is_object()) data["summary"] = std::move(summary);
     }
+    const std::string& why = state.partial.empty() ? state.missing : state.partial;
     events_.push_back({"rule.status", "rule:" + state.name,
                        fmt::format("{}: {}{}{}", state.name, rules::Name(state.status),
-                                   state.partial.empty() ? "" : ": ", state.partial),
+                                   why.empty() ? "" : ": ", why),
                        JsonText(data)});
   }
   summed_up_ = rules_.engine.ended();

@@ -523,7 +523,7 @@ def test_a_job_runs_with_its_hyperparameters_and_sagemakers_environment(estimato
     summary = made.rule_job_summary()
     assert [each["RuleConfigurationName"] for each in summary] == ["falls", "ProfilerReport"]
     assert [each["RuleEvaluationStatus"] for each in summary] == ["NoData", "NoIssuesFound"]
-    assert job.rule_job_summary()[0]["StatusDetails"] == ""
+    assert job.rule_job_summary()[0]["StatusDetails"] == "no loss was recorded"
     assert list(summary[0]) == [
         *("RuleConfigurationName", "RuleEvaluationJobArn", "RuleEvaluationStatus", "StatusDetails"),
         "LastModifiedTime",

@@ -130,11 +130,26 @@ TEST_F(ReportTest, AHealthyRunSaysSo) {
       data.replay.rules.begin(), data.replay.rules.end(),
       [](const auto& rule) { return rule.status == rules::RuleStatus::kNoIssuesFound; });
   EXPECT_GE(quiet, 3);
-  EXPECT_EQ(Verdict(data),
-            "Nothing to report: " + std::to_string(quiet) + " rules found no trouble.");
+  const auto blind =
+      std::count_if(data.replay.rules.begin(), data.replay.rules.end(),
+                    [](const auto& rule) { return rule.status == rules::RuleStatus::kNoData; });
+  EXPECT_GE(blind, 3);
+  EXPECT_EQ(Verdict(data), "Nothing to report: " + std::to_string(quiet) +
+                               " rules found no trouble; " + std::to_string(blind) +
+                               " could not judge.");
   const std::string verdict = FormatVerdict(data, {});
-  // The sample has no load of single processes, and no statistics.
-  EXPECT_NE(verdict.find("No data for: "), std::string::npos) << verdict;
+  const std::vector<std::string> unknowns = Unknowns(data);
+  // The sample has no load of single processes, and no statistics: each is said once, with its
+  // rules.
+  EXPECT_TRUE(std::any_of(unknowns.begin(), unknowns.end(), [](const std::string& words) {
+    return words.starts_with("No data for ") && words.ends_with(": no gradients were captured.") &&
+           words.find("VanishingGradient") != std::string::npos;
+  })) << verdict;
+  for (const rules::RuleState& rule : data.replay.rules) {
+    if (rule.status == rules::RuleStatus::kNoData) EXPECT_NE(rule.missing, "") << rule.name;
+  }
+  const std::string all = FormatVerdict(data, {.all = true});
+  EXPECT_NE(all.find("Not for this run: "), std::string::npos) << all;
   for (const rules::RuleState& rule : data.replay.rules) {
     if (rule.name != "CPUBottleneck" && rule.name != "ExplodingTensor" &&
         rule.name != "VanishingGradient") {

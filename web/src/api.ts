@@ -113,6 +113,7 @@ export interface Overview {
     rule: string | null; // The built-in rule that it is.
     error?: string;
     partial?: string; // "2 of 12 captures": what it looked at, of what it had planned.
+    missing?: string; // "no gradients were captured": why it could not judge.
     summary?: Record<string, unknown>; // What a rule that only reports has seen.
   }[];
   rank: number | null; // Whose steps and loss these are; null where there is no step yet.

@@ -103,7 +103,8 @@ class LocalTrainingJob:
             InProgress, Stopped, Error, and Telltale's NoData: what the rule needs was not recorded;
             Partial: it found nothing, in less than it had planned to look at; NotApplicable: the run is
             none that it is about; Suspended), StatusDetails (of IssuesFound: message and advice of the
-            finding that costs most; of Partial: how much it looked at; of Error and Suspended: why),
+            finding that costs most; of NoData and NotApplicable: what was missing; of Partial: how much it
+            looked at; of Error and Suspended: why),
             LastModifiedTime. While the run has no records yet: InProgress.
 
         Raises:
@@ -178,7 +179,7 @@ def _status_of(rule: RuleBase, document: Any) -> tuple[str, str]:
     state = next((each for each in document["rules"] if each["name"] == rule.name), {"status": "NoData"})
     worst = next((finding for finding in document["findings"] if finding["rule"] == rule.name), None)
     if worst is None or "error" in state:
-        details = f"Partial: {state['partial']}" if "partial" in state else ""
+        details = f"Partial: {state['partial']}" if "partial" in state else state.get("missing", "")
         return state["status"], state.get("error", details)
     met = f"RuleEvaluationConditionMet: {worst['message']}. {worst['cause']} {worst['advice']}"
     return state["status"], met

@@ -154,6 +154,9 @@ Advice AdviseOn(const RunFacts& facts, const std::vector<std::string>& checks) {
     state.status = check->look(facts, &findings);
     state.incidents = static_cast<std::uint32_t>(findings.size());
     if (state.incidents > 0) state.status = RuleStatus::kIssuesFound;
+    if (state.status == RuleStatus::kNoData || state.status == RuleStatus::kNotApplicable) {
+      state.missing = "the trace has none of what it looks at";
+    }
     for (Finding& one : findings.Take()) out.findings.push_back(std::move(one));
   }
   out.notes = facts.notes;

@@ -255,6 +255,8 @@ const RuleDesc kBatchSizeDesc{
     .by_default = false,
     .example = "Batches of 8 small images on a GPU with 80 GB.",
     .standing = {.theme = Theme::kInput, .order = 8},
+    .data_mask =
+        DataMask(Datum::kSamples, Datum::kGpu, Datum::kGpuLoad, Datum::kGpuMemory, Datum::kSteps),
 };
 
 std::unique_ptr<Rule> MakeBatchSize(const Parameters& parameters) {

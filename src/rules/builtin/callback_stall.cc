@@ -470,6 +470,7 @@ const RuleDesc kCallbackStallDesc{
     .example = "if step % 50 == 0:\n    torch.save(model.state_dict(), path)",
     .standing = {.theme = Theme::kPauses, .order = 1},
     .severity_by_cost = true,
+    .data_mask = DataMask(Datum::kSteps),
 };
 
 std::unique_ptr<Rule> MakeCallbackStall(const Parameters& parameters) {

@@ -728,6 +728,7 @@ const RuleDesc kCPUBottleneckDesc{
     .example = "Two helper processes a core compress files while the training runs.",
     .standing = {.theme = Theme::kInput, .order = 5},
     .severity_by_cost = true,
+    .data_mask = DataMask(Datum::kSamples, Datum::kSteps),
 };
 
 std::unique_ptr<Rule> MakeCPUBottleneck(const Parameters& parameters) {

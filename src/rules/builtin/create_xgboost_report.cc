@@ -135,6 +135,10 @@ class CreateXgboostReport final : public Rule {
                        [](const Report& report) { return report.boosting; });
   }
 
+  std::string Missing() const override {
+    return applies() ? std::string() : "no boosting was seen";
+  }
+
   std::string Summary() const override {
     ordered_json models = ordered_json::array();
     for (const Report& report : reports_) {

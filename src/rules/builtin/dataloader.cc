@@ -90,6 +90,9 @@ class Dataloader final : public Rule {
 
   bool has_data() const override { return has_data_; }
   bool applies() const override { return loader_seen_ || !steps_seen_; }
+  std::string Missing() const override {
+    return steps_seen_ && !loader_seen_ ? "no data loader was seen" : std::string();
+  }
 
   std::string Summary() const override {
     nlohmann::ordered_json out = nlohmann::ordered_json::object();
@@ -388,6 +391,7 @@ const RuleDesc kDataloaderDesc{
     .by_default = false,
     .example = "num_workers=64 in a container that may use 4 cores.",
     .standing = {.theme = Theme::kInput, .order = 3},
+    .data_mask = DataMask(Datum::kSteps),
 };
 
 std::unique_ptr<Rule> MakeDataloader(const Parameters& parameters) {

@@ -98,6 +98,9 @@ class Divergence final : public Rule {
 
   bool has_data() const override { return has_data_; }
   bool applies() const override { return !traces_.reinforcement(); }
+  std::string Missing() const override {
+    return applies() ? std::string() : std::string(ReinforcementSigns::kMissing);
+  }
   std::string Summary() const override {
     if (!traces_.reinforcement()) return {};
     nlohmann::ordered_json summary;
@@ -411,6 +414,7 @@ const RuleDesc kDivergenceDesc{
     .by_default = true,
     .example = "A scheduler multiplies the learning rate by 1.01 in each step, without end.",
     .standing = {.theme = Theme::kNumbers, .order = 2},
+    .data_mask = DataMask(Datum::kLoss),
 };
 
 std::unique_ptr<Rule> MakeDivergence(const Parameters& parameters) {

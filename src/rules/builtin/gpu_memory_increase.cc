@@ -247,6 +247,7 @@ const RuleDesc kGPUMemoryIncreaseDesc{
     .by_default = false,
     .example = "losses.append(loss) in the loop: every graph stays in memory.",
     .standing = {.theme = Theme::kMemory, .order = 0},
+    .data_mask = DataMask(Datum::kSamples, Datum::kGpu, Datum::kGpuMemory, Datum::kSteps),
 };
 
 std::unique_ptr<Rule> MakeGPUMemoryIncrease(const Parameters& parameters) {

@@ -23,6 +23,7 @@ class GradientsNotCleared final : public LoopRule<LoopProcess> {
   explicit GradientsNotCleared(const Parameters& p) : min_looks_(p.Get("min_looks")) {}
 
  protected:
+  std::string_view Lacks() const override { return "how gradients are cleared was not recorded"; }
   bool Reads(std::string_view kind) const override { return kind == "loop.gradients"; }
 
   void OnEvent(const format::EventRow& event, const nlohmann::json& data,
@@ -85,6 +86,7 @@ const RuleDesc kGradientsNotClearedDesc{
     .parameters = kParameters,
     .example = "for x, y in loader: loss_of(model(x), y).backward(); optimizer.step()",
     .standing = {.theme = Theme::kLearning, .order = 0},
+    .data_mask = DataMask(Datum::kSteps),
 };
 
 std::unique_ptr<Rule> MakeGradientsNotCleared(const Parameters& parameters) {

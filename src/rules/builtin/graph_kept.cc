@@ -57,6 +57,7 @@ class GraphKept final : public LoopRule<Process> {
         cell_steps_(static_cast<std::size_t>(std::max<std::int64_t>(2, p.GetInt("cell_steps")))) {}
 
  protected:
+  std::string_view Lacks() const override { return "no time of a backward pass was recorded"; }
   bool Reads(std::string_view kind) const override { return kind == "backward.retained"; }
 
   void OnEvent(const format::EventRow&, const nlohmann::json& data, Process* process) override {
@@ -182,6 +183,7 @@ const RuleDesc kGraphKeptDesc{
     .example = "hidden = rnn(x, hidden); loss_of(hidden).backward(retain_graph=True)",
     .standing = {.theme = Theme::kDrift, .order = 0},
     .severity_by_cost = true,
+    .data_mask = DataMask(Datum::kSteps),
 };
 
 std::unique_ptr<Rule> MakeGraphKept(const Parameters& parameters) {

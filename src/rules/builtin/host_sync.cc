@@ -316,6 +316,7 @@ const RuleDesc kHostSyncDesc{
     .family = Family::kOwn,
     .example = "`total_loss += loss.item()` in each step of a small model.",
     .severity_by_cost = true,
+    .data_mask = DataMask(Datum::kSamples, Datum::kGpu, Datum::kGpuLoad, Datum::kSteps),
 };
 
 std::unique_ptr<Rule> MakeHostSync(const Parameters& parameters) {

@@ -500,6 +500,7 @@ const RuleDesc kHungTrainingDesc{
     .by_default = true,
     .example = "if rank == 0:\n    dist.all_reduce(loss)  # the other ranks never come",
     .standing = {.all_ranks = true},
+    .data_mask = DataMask(Datum::kSamples, Datum::kSteps),
 };
 
 std::unique_ptr<Rule> MakeHungTraining(const Parameters& parameters) {

@@ -224,6 +224,7 @@ const RuleDesc kIdleAcceleratorsDesc{
     .family = Family::kOwn,
     .example = "A job of eight GPUs that was started with torchrun --nproc-per-node=4.",
     .standing = {.theme = Theme::kInput, .order = 7},
+    .data_mask = DataMask(Datum::kSamples, Datum::kGpu),
 };
 
 std::unique_ptr<Rule> MakeIdleAccelerators(const Parameters& parameters) {

@@ -692,6 +692,7 @@ const RuleDesc kInputBoundDesc{
     .captures = {},
     .standing = {.theme = Theme::kInput, .order = 4},
     .severity_by_cost = true,
+    .data_mask = DataMask(Datum::kSteps),
 };
 std::unique_ptr<Rule> MakeInputBound(const Parameters& parameters) {
   return std::make_unique<InputBound>(parameters);

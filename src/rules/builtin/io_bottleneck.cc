@@ -291,6 +291,7 @@ const RuleDesc kIOBottleneckDesc{
     .example =
         "Ten thousand small JPEG files on a network disk, read in random order with one worker.",
     .standing = {.theme = Theme::kInput, .order = 2},
+    .data_mask = DataMask(Datum::kSamples, Datum::kSteps),
 };
 
 std::unique_ptr<Rule> MakeIOBottleneck(const Parameters& parameters) {

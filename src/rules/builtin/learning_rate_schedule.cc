@@ -80,6 +80,7 @@ class LearningRateSchedule final : public LoopRule<Process> {
   }
 
  protected:
+  std::string_view Lacks() const override { return "no learning rate was recorded"; }
   bool Reads(std::string_view kind) const override {
     return kind == "scheduler" || kind == "optimizer";
   }
@@ -299,6 +300,7 @@ const RuleDesc kLearningRateScheduleDesc{
     .parameters = kParameters,
     .example = "scheduler = StepLR(optimizer, step_size=1, gamma=0.9)  # and step() at each batch",
     .standing = {.theme = Theme::kLearning, .order = 2},
+    .data_mask = DataMask(Datum::kSteps),
 };
 
 std::unique_ptr<Rule> MakeLearningRateSchedule(const Parameters& parameters) {

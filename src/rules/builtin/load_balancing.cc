@@ -89,6 +89,9 @@ class LoadBalancing final : public Rule {
 
   bool has_data() const override { return has_data_; }
   bool applies() const override { return gpus_.size() > 1 || has_data_ || !samples_seen_; }
+  std::string Missing() const override {
+    return gpus_.size() == 1 ? "one GPU was seen" : std::string();
+  }
 
   std::string Summary() const override {
     nlohmann::ordered_json out = nlohmann::ordered_json::object();
@@ -272,6 +275,7 @@ const RuleDesc kLoadBalancingDesc{
     .by_default = true,
     .example = "torch.nn.DataParallel, whose first GPU gathers all outputs and computes the loss.",
     .standing = {.theme = Theme::kRanks, .order = 1},
+    .data_mask = DataMask(Datum::kSamples, Datum::kGpu, Datum::kGpuLoad, Datum::kSteps),
 };
 
 std::unique_ptr<Rule> MakeLoadBalancing(const Parameters& parameters) {

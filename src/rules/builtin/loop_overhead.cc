@@ -324,6 +324,7 @@ const RuleDesc kLoopOverheadDesc{
     .example = "for batch in loader:\n    train(batch)\n    gc.collect()",
     .standing = {.theme = Theme::kPauses, .order = 0},
     .severity_by_cost = true,
+    .data_mask = DataMask(Datum::kSteps),
 };
 
 std::unique_ptr<Rule> MakeLoopOverhead(const Parameters& parameters) {

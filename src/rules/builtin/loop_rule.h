@@ -63,6 +63,7 @@ class LoopRule : public Rule {
     }
   }
   bool has_data() const final { return has_data_; }
+  std::string Missing() const final { return std::string(stepped_ ? Lacks() : ""); }
 
  protected:
   /// The kinds of events that OnEvent is given.
@@ -76,6 +77,8 @@ class LoopRule : public Rule {
   virtual void OnExit(Process*) {}
 
   void SeesData() { has_data_ = true; }
+  /// What has not come where steps came: a sentence of missing.h.
+  virtual std::string_view Lacks() const = 0;
 
   /// Opens the incident about `about`, or says its present state. Of `finding` the words, severity,
   /// evidence and costs count, and where it is new its begin.
@@ -120,6 +123,7 @@ class LoopRule : public Rule {
     Process* process = Find(row);
     if (process == nullptr || !process->BeginStep(row.step)) return;
     ++process->steps;
+    stepped_ = true;
     process->end_ns =
         std::max(process->end_ns, row.time_ns + std::max<std::int64_t>(0, row.duration_ns));
     OnStep(row, process);
@@ -166,6 +170,7 @@ class LoopRule : public Rule {
   Reporter* reporter_ = nullptr;  ///< Of the record that is read.
   std::uint32_t writer_ = 0;      ///< Likewise.
   bool has_data_ = false;
+  bool stepped_ = false;
 };
 
 /// An incident that begins at an event, without words.

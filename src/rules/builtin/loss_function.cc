@@ -100,6 +100,7 @@ class LossFunction final : public LoopRule<Process> {
   }
 
  protected:
+  std::string_view Lacks() const override { return "no loss function was recognized"; }
   bool Reads(std::string_view kind) const override { return kind == "loss.function"; }
 
   void OnEvent(const format::EventRow& event, const nlohmann::json& data,
@@ -275,6 +276,7 @@ const RuleDesc kLossFunctionDesc{
     .parameters = kParameters,
     .example = "loss = nn.CrossEntropyLoss()(model(x).softmax(1), y)",
     .standing = {.theme = Theme::kLearning, .order = 1},
+    .data_mask = DataMask(Datum::kSteps),
 };
 
 std::unique_ptr<Rule> MakeLossFunction(const Parameters& parameters) {

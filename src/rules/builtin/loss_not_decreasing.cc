@@ -165,6 +165,9 @@ class LossNotDecreasing final : public LoopedRule<LossNotDecreasing> {
 
   bool has_data() const override { return has_data_; }
   bool applies() const override { return !reinforcement_; }
+  std::string Missing() const override {
+    return applies() ? std::string() : std::string(ReinforcementSigns::kMissing);
+  }
   std::string Summary() const override {
     if (!reinforcement_) return {};
     nlohmann::ordered_json summary;
@@ -1234,6 +1237,7 @@ const RuleDesc kLossNotDecreasingDesc{
     .captures = {},
     .family = Family::kModel,
     .standing = {.theme = Theme::kLearning, .order = 9},
+    .data_mask = DataMask(Datum::kLoss),
 };
 
 std::unique_ptr<Rule> MakeLossNotDecreasing(const Parameters& parameters) {

@@ -99,6 +99,9 @@ class LossSpike final : public Rule {
 
   bool has_data() const override { return has_data_; }
   bool applies() const override { return !traces_.reinforcement(); }
+  std::string Missing() const override {
+    return applies() ? std::string() : std::string(ReinforcementSigns::kMissing);
+  }
   std::string Summary() const override {
     if (!traces_.reinforcement()) return {};
     nlohmann::ordered_json summary;
@@ -302,6 +305,7 @@ const RuleDesc kLossSpikeDesc{
     .by_default = true,
     .example = "One batch of 5,000 has inputs that were never normalized.",
     .standing = {.theme = Theme::kNumbers, .order = 3},
+    .data_mask = DataMask(Datum::kLoss),
 };
 
 std::unique_ptr<Rule> MakeLossSpike(const Parameters& parameters) {

@@ -280,6 +280,7 @@ const RuleDesc kLowGPUUtilizationDesc{
     .example =
         "A small model on a large GPU with num_workers=0: the GPU works 5 ms and waits 45 ms.",
     .standing = {.theme = Theme::kInput, .order = 6},
+    .data_mask = DataMask(Datum::kSamples, Datum::kGpu, Datum::kGpuLoad, Datum::kSteps),
 };
 
 std::unique_ptr<Rule> MakeLowGPUUtilization(const Parameters& parameters) {

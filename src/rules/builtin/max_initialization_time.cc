@@ -117,6 +117,7 @@ class MaxInitializationTime final : public Rule {
   }
 
   bool has_data() const override { return has_data_; }
+  std::string Missing() const override { return "the start of the training was not recorded"; }
 
   std::string Summary() const override {
     if (first_step_ns_ <= 0 || start_ns_ <= 0) return {};

@@ -513,6 +513,7 @@ const RuleDesc kMemoryForecastDesc{
     .family = Family::kOwn,
     .example = "`losses.append(loss)` in the loop: each loss keeps the whole graph of its step.",
     .standing = {.theme = Theme::kMemory, .order = 1},
+    .data_mask = DataMask(Datum::kSamples),
 };
 
 std::unique_ptr<Rule> MakeMemoryForecast(const Parameters& parameters) {

@@ -312,6 +312,7 @@ const RuleDesc kNetworkBottleneckDesc{
         "the GPU could do.",
     .standing = {.theme = Theme::kInput, .order = 1},
     .severity_by_cost = true,
+    .data_mask = DataMask(Datum::kSamples, Datum::kSteps),
 };
 
 std::unique_ptr<Rule> MakeNetworkBottleneck(const Parameters& parameters) {

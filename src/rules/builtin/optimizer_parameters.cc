@@ -53,6 +53,7 @@ class OptimizerParameters final : public LoopRule<Process> {
   explicit OptimizerParameters(const Parameters& p) : min_looks_(p.Get("min_looks")) {}
 
  protected:
+  std::string_view Lacks() const override { return "the parameters of no optimizer were recorded"; }
   bool Reads(std::string_view kind) const override {
     return kind == "optimizer.parameters" || kind == "loss.function";
   }
@@ -208,6 +209,7 @@ const RuleDesc kOptimizerParametersDesc{
     .parameters = kParameters,
     .example = "optimizer = torch.optim.Adam(model.parameters()); model = make_model()",
     .standing = {.theme = Theme::kLearning, .order = 0},
+    .data_mask = DataMask(Datum::kSteps),
 };
 
 std::unique_ptr<Rule> MakeOptimizerParameters(const Parameters& parameters) {

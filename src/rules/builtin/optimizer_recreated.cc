@@ -40,6 +40,7 @@ class OptimizerRecreated final : public LoopRule<Process> {
         steps_each_(p.Get("steps_each")) {}
 
  protected:
+  std::string_view Lacks() const override { return "no optimizer was recorded"; }
   bool Reads(std::string_view kind) const override { return kind == "optimizer"; }
 
   void OnEvent(const format::EventRow& event, const nlohmann::json& data,
@@ -109,6 +110,7 @@ const RuleDesc kOptimizerRecreatedDesc{
     .parameters = kParameters,
     .example = "def train_step(x, y): optimizer = Adam(model.parameters()); ...",
     .standing = {.theme = Theme::kLearning, .order = 1},
+    .data_mask = DataMask(Datum::kSteps),
 };
 
 std::unique_ptr<Rule> MakeOptimizerRecreated(const Parameters& parameters) {

@@ -178,6 +178,7 @@ const RuleDesc kOverallFrameworkMetricsDesc{
     .parameters = {},
     .captures = {},
     .family = Family::kProfiler,
+    .data_mask = DataMask(Datum::kSteps),
 };
 
 std::unique_ptr<Rule> MakeOverallFrameworkMetrics(const Parameters& parameters) {

@@ -175,6 +175,7 @@ const RuleDesc kOverallSystemUsageDesc{
     .parameters = {},
     .captures = {},
     .family = Family::kProfiler,
+    .data_mask = DataMask(Datum::kSamples),
 };
 
 std::unique_ptr<Rule> MakeOverallSystemUsage(const Parameters& parameters) {

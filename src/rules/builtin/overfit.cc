@@ -255,6 +255,7 @@ const RuleDesc kOverfitDesc{
     .family = Family::kModel,
     .example = "A network of 100,000 weights trained for 200 epochs on 50 samples.",
     .standing = {.theme = Theme::kFit, .order = 1},
+    .data_mask = DataMask(Datum::kLoss, Datum::kEvaluation),
 };
 
 std::unique_ptr<Rule> MakeOverfit(const Parameters& parameters) {

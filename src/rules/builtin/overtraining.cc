@@ -217,6 +217,7 @@ const RuleDesc kOvertrainingDesc{
         "`xgboost.train(params, dtrain, num_boost_round=500, evals=[(dval, \"val\")])` "
         "without early_stopping_rounds, where round 40 was the best.",
     .standing = {.theme = Theme::kFit, .order = 2},
+    .data_mask = DataMask(Datum::kLoss, Datum::kEvaluation),
 };
 
 std::unique_ptr<Rule> MakeOvertraining(const Parameters& parameters) {

@@ -305,6 +305,7 @@ const RuleDesc kPrecisionAdviceDesc{
     .example =
         "`torch.set_default_dtype(torch.float64)`, left over from a test of gradients; or a "
         "transformer in float32 on a GPU that has tensor cores.",
+    .data_mask = DataMask(Datum::kSamples, Datum::kGpu, Datum::kSteps),
 };
 
 std::unique_ptr<Rule> MakePrecisionAdvice(const Parameters& parameters) {

@@ -255,6 +255,7 @@ const RuleDesc kProfilerReportDesc{
     .family = Family::kProfiler,
     .by_default = false,
     .example = "ProfilerReport(LowGPUUtilization_threshold_p95=50) in a SageMaker script.",
+    .data_mask = DataMask(Datum::kSteps),
 };
 
 std::unique_ptr<Rule> MakeProfilerReport(const Parameters& parameters) {

@@ -66,6 +66,9 @@ class RecompileStorm final : public Rule {
 
   bool has_data() const override { return has_data_; }
   bool applies() const override { return compiles_; }
+  std::string Missing() const override {
+    return compiles_ ? std::string() : "no compiled model was seen";
+  }
 
  private:
   struct Compile {
@@ -265,6 +268,7 @@ const RuleDesc kRecompileStormDesc{
     .by_default = true,
     .example = "model = torch.compile(model, dynamic=False)  # and each batch has another length",
     .severity_by_cost = true,
+    .data_mask = DataMask(Datum::kSteps),
 };
 
 std::unique_ptr<Rule> MakeRecompileStorm(const Parameters& parameters) {

@@ -65,6 +65,9 @@ class ReinforcementSigns {
 
   static constexpr std::string_view kWord =
       "reinforcement learning: its losses may rise while it gets better";
+  /// Why a rule about losses has not judged.
+  static constexpr std::string_view kMissing =
+      "the losses of reinforcement learning may rise while it gets better";
 
  private:
   static constexpr std::int64_t kLeast = 20;

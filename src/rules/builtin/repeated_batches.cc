@@ -61,6 +61,7 @@ class RepeatedBatches final : public LoopRule<LoopProcess> {
       : min_batches_(p.Get("min_batches")), min_iterators_(p.Get("min_iterators")) {}
 
  protected:
+  std::string_view Lacks() const override { return "no epoch of a data loader has ended"; }
   bool Reads(std::string_view kind) const override { return kind == "dataloader.epoch"; }
 
   void OnEvent(const format::EventRow& event, const nlohmann::json& data,
@@ -204,6 +205,7 @@ const RuleDesc kRepeatedBatchesDesc{
     .parameters = kParameters,
     .example = "for step in range(800): x, y = next(iter(loader))",
     .standing = {.theme = Theme::kFit, .order = 0},
+    .data_mask = DataMask(Datum::kSteps),
 };
 
 std::unique_ptr<Rule> MakeRepeatedBatches(const Parameters& parameters) {

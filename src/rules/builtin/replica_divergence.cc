@@ -458,6 +458,7 @@ const RuleDesc kReplicaDivergenceDesc{
     .by_default = true,
     .example =
         "loss = model.module(inputs).mean()  # past DistributedDataParallel: nothing is averaged",
+    .data_mask = DataMask(Datum::kSteps, Datum::kRanks),
 };
 
 std::unique_ptr<Rule> MakeReplicaDivergence(const Parameters& parameters) {

@@ -524,6 +524,7 @@ const RuleDesc kRightSizeDesc{
         "A model that keeps one of eight cores and 6 of 64 GB busy: a machine of two cores trains "
         "it "
         "as fast for a quarter of the price.",
+    .data_mask = DataMask(Datum::kSamples, Datum::kSteps),
 };
 
 std::unique_ptr<Rule> MakeRightSize(const Parameters& parameters) {

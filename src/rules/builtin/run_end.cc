@@ -126,6 +126,9 @@ class RunEnd final : public Rule {
   bool has_data() const override { return has_data_ || attempt_.deaths.any_ended(); }
   /// A trace that was imported has no processes whose end could be known.
   bool applies() const override { return recorded_ || has_data(); }
+  std::string Missing() const override {
+    return recorded_ ? "the end of no process was recorded yet" : "no process was recorded";
+  }
 
  private:
   enum class Fact : std::uint8_t {

@@ -159,6 +159,9 @@ class SimilarAcrossRuns final : public Rule {
   bool has_data() const override { return compared_ > 0; }
   /// Nobody said with what to compare.
   bool applies() const override { return !others_.empty(); }
+  std::string Missing() const override {
+    return others_.empty() ? "no run to compare with was named" : std::string();
+  }
 
  private:
   struct Place {

@@ -70,6 +70,7 @@ class SkippedSteps final : public LoopRule<Process> {
   }
 
  protected:
+  std::string_view Lacks() const override { return "no call of an optimizer was recorded"; }
   bool Reads(std::string_view) const override { return false; }
   void OnEvent(const format::EventRow&, const nlohmann::json&, Process*) override {}
 
@@ -248,6 +249,7 @@ const RuleDesc kSkippedStepsDesc{
     .parameters = kParameters,
     .example = "if all(p.grad.isfinite().all() for p in model.parameters()): optimizer.step()",
     .standing = {.theme = Theme::kLearning, .order = 1},
+    .data_mask = DataMask(Datum::kSteps),
 };
 
 std::unique_ptr<Rule> MakeSkippedSteps(const Parameters& parameters) {

@@ -436,6 +436,7 @@ const RuleDesc kSmallReadsDesc{
         "KB.",
     .standing = {.theme = Theme::kInput, .order = 0},
     .severity_by_cost = true,
+    .data_mask = DataMask(Datum::kSamples, Datum::kSteps),
 };
 
 std::unique_ptr<Rule> MakeSmallReads(const Parameters& parameters) {

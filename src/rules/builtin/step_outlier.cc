@@ -775,6 +775,7 @@ const RuleDesc kStepOutlierDesc{
     .example = "torch.save(model.state_dict(), path) in each 50th step of the loop.",
     .standing = {.theme = Theme::kPauses, .order = 2},
     .severity_by_cost = true,
+    .data_mask = DataMask(Datum::kSteps),
 };
 
 std::unique_ptr<Rule> MakeStepOutlier(const Parameters& parameters) {

@@ -343,6 +343,7 @@ const RuleDesc kStepTimeDriftDesc{
     .example = "losses.append(loss.item()); mean = sum(losses) / len(losses)",
     .standing = {.theme = Theme::kDrift, .order = 1},
     .severity_by_cost = true,
+    .data_mask = DataMask(Datum::kSteps),
 };
 
 std::unique_ptr<Rule> MakeStepTimeDrift(const Parameters& parameters) {

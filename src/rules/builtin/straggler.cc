@@ -379,6 +379,7 @@ const RuleDesc kStragglerDesc{
     .example = "Rank 3 alone writes a log of each sample.",
     .standing = {.theme = Theme::kRanks, .order = 0, .all_ranks = true},
     .severity_by_cost = true,
+    .data_mask = DataMask(Datum::kSteps, Datum::kRanks),
 };
 
 std::unique_ptr<Rule> MakeStraggler(const Parameters& parameters) {

@@ -107,6 +107,9 @@ class Throttled final : public Rule {
   bool has_data() const override { return has_data_; }
   /// Neither a limit nor a GPU: nothing can be held back.
   bool applies() const override { return !groups_.empty() || !devices_.empty(); }
+  std::string Missing() const override {
+    return applies() ? std::string() : "neither a processor limit nor a GPU was seen";
+  }
 
  private:
   enum What : int {
@@ -437,6 +440,7 @@ const RuleDesc kThrottledDesc{
         "`docker run --cpus=2` on a machine of 64 cores: torch starts 64 threads, which use up the "
         "200 ms of CPU time of a period of 100 ms in its first 4 ms and then all stand still.",
     .severity_by_cost = true,
+    .data_mask = DataMask(Datum::kSamples),
 };
 
 std::unique_ptr<Rule> MakeThrottled(const Parameters& parameters) {

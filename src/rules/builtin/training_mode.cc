@@ -50,6 +50,7 @@ class TrainingMode final : public LoopRule<Process> {
   explicit TrainingMode(const Parameters& p) : min_steps_(p.GetInt("min_steps")) {}
 
  protected:
+  std::string_view Lacks() const override { return "the mode of the model was not recorded"; }
   bool Reads(std::string_view kind) const override { return kind == "loop.mode"; }
 
   void OnEvent(const format::EventRow& event, const nlohmann::json& data,
@@ -142,6 +143,7 @@ const RuleDesc kTrainingModeDesc{
     .parameters = kParameters,
     .example = "for epoch in range(9): train_epoch(model); model.eval(); evaluate(model)",
     .standing = {.theme = Theme::kLearning, .order = 1},
+    .data_mask = DataMask(Datum::kSteps),
 };
 
 std::unique_ptr<Rule> MakeTrainingMode(const Parameters& parameters) {

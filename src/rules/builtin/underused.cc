@@ -309,6 +309,7 @@ const RuleDesc kUnderusedDesc{
         "Two workers that read from a network's file system and mostly wait for it, beside a GPU "
         "that is busy for 30 % of the time.",
     .standing = {.theme = Theme::kInput, .order = 9},
+    .data_mask = DataMask(Datum::kSamples, Datum::kGpu, Datum::kGpuLoad, Datum::kSteps),
 };
 
 std::unique_ptr<Rule> MakeUnderused(const Parameters& parameters) {

@@ -261,6 +261,7 @@ function Rules({ rules }: { rules: Overview["rules"] }) {
                 {STATUS_WORDS[r.status] ?? r.status}
                 {r.error && `: ${r.error}`}
                 {r.partial && `: ${r.partial}`}
+                {r.missing && `: ${r.missing}`}
               </td>
               <td class="r">{thousands(r.incidents)}</td>
               <td class="r">{r.records === null ? UNKNOWN : thousands(r.records)}</td>

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// Why a rule could not judge a run: what of the data that it must see was not there, in a sentence
+// without capital and full stop. A rule says what it needs by its RuleDesc (data_mask, captures);
+// what there was is noted here as it comes.
+//
+// Thread safety: none. Memory: a name a collection.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "format/records.gen.h"
+#include "rules/rule.h"
+#include "rules/rule_set.h"
+#include "rules/series.h"
+
+namespace telltale::rules {
+
+/// What came of a run.
+class Seen {
+ public:
+  /// Once for each series.
+  void Add(const Series& series);
+  void Add(const format::StepRow& step) {
+    if (step.mode != "TRAIN") return;
+    ++steps_[step.rank];
+    data_ |= DataMask(Datum::kSteps);
+    if (steps_.size() > 1) data_ |= DataMask(Datum::kRanks);
+  }
+
+  std::uint32_t data() const { return data_; }
+  /// TRAIN steps of the rank that made most.
+  std::uint64_t steps() const;
+  /// Whether anything of the collection was captured in TRAIN, in any of these tables.
+  bool Captured(std::uint32_t tables, const std::string& collection) const;
+
+ private:
+  std::uint32_t data_ = 0;
+  std::map<std::int32_t, std::uint64_t> steps_;                    ///< By rank.
+  std::set<std::pair<format::TableId, std::string>> collections_;  ///< Of tensors.
+};
+
+/// What came of it that one rule wanted.
+class SeenByRule {
+ public:
+  /// A series that it wants.
+  void Add(const Series& series);
+  std::uint32_t data() const { return data_; }
+  /// Whether a tensor that it wants is in one of these tables.
+  bool Captured(std::uint32_t tables) const { return (tables_ & tables) != 0; }
+
+ private:
+  std::uint32_t data_ = 0;
+  std::uint32_t tables_ = 0;  ///< Of captured tensors.
+};
+
+/// Why a rule that has not judged could not: "no GPU was seen", "no gradients were captured", "8
+/// steps in 3.2 s are too few". `seconds`: of the run so far.
+std::string Missing(const RuleDesc& rule, const std::vector<Need>& needs, const SeenByRule& its,
+                    const Seen& run, double seconds);
+
+}  // namespace telltale::rules
