@@ -10,9 +10,11 @@
 #include <cctype>
 #include <charconv>
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
 
+#include "base/json.h"
 #include "format/ledger_names.h"
 #include "report/causes.h"
 
@@ -25,6 +27,9 @@ constexpr std::size_t kMaxOperations = 12;
 
 /// Different outcomes of actions that are told of one finding.
 constexpr std::size_t kMostPhrases = 6;
+/// A start is told in parts from this time, or from this share of the run on.
+constexpr double kLongStartSeconds = 60;
+constexpr double kLongStartShare = 0.1;
 /// Reasons that the line of what was skipped names.
 constexpr std::size_t kNamedReasons = 4;
 
@@ -75,6 +80,21 @@ std::string Since(const rules::Finding& f) {
   }
   return fmt::format("{} from step {} to {}", i.message, Thousands(i.first_step),
                      Thousands(i.last_step));
+}
+
+/// What a rule that only reports has seen; null: nothing, or it did not run.
+nlohmann::ordered_json SummaryOfRule(const RunData& data, std::string_view rule) {
+  for (const rules::RuleState& state : data.replay.rules) {
+    const std::string& is = state.rule.empty() ? state.name : state.rule;
+    if (is == rule && !state.summary.empty()) return ParseOrderedJson(state.summary);
+  }
+  return {};
+}
+
+std::string TextIn(const nlohmann::ordered_json& object, const char* key) {
+  if (!object.is_object()) return {};
+  const auto found = object.find(key);
+  return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
 }
 
 /// "A, B and C".
@@ -508,7 +528,13 @@ std::string WhereTheRunGoes(const RunData& data) {
                        Duration(seconds), Percent(shares.share_of(phase)));
   }
   out[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(out[0])));
-  return out + ".";
+  out += ".";
+  if (shares.seconds_of(RunPhase::kInitialization) >= kLongStartSeconds ||
+      shares.share_of(RunPhase::kInitialization) >= kLongStartShare) {
+    const std::string held = TextIn(SummaryOfRule(data, "MaxInitializationTime"), "held");
+    if (!held.empty()) out += fmt::format(" Of the start {}.", held);
+  }
+  return out;
 }
 
 std::string UsageWords(const RunData& data) {

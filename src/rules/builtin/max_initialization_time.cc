@@ -7,8 +7,10 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -23,6 +25,9 @@ namespace {
 
 constexpr ParameterDesc kParameters[] = {
     {"threshold", 20, "min", "Time from the start of an attempt to its first step."},
+    {"long_start", 60, "s",
+     "A start this long, or of `share` of the attempt, is told with what it held."},
+    {"share", 10, "%", "Share of the attempt that a start may take before that."},
 };
 
 constexpr std::int64_t kDescribeIntervalNs = 5'000'000'000;
@@ -40,33 +45,50 @@ constexpr std::array<Activity, 3> kActivities = {{
 enum : std::uint8_t { kNetwork, kStorage, kCores };
 
 /// What the spans of an initialization mean to people, and what to do; by the begin of their names.
+/// What lies within another one is told as the one that stands first here.
 struct Part {
   std::string_view span, what, advice;
+  bool saved = false;  ///< What a job before has fetched need not be fetched again.
 };
-constexpr std::array<Part, 6> kParts = {{
-    {"download", "downloads",
-     "Keep what is downloaded in a folder that outlives the job, or in its image."},
+constexpr std::string_view kKeepFetched =
+    "Keep what is fetched in a folder that outlives the job, or in its image.";
+constexpr std::array<Part, 10> kParts = {{
+    {"download", "downloads", kKeepFetched, true},
+    {"network", "receiving data over the network (downloads, answers of servers)", kKeepFetched,
+     true},
+    {"unpack", "unpacking archives", kKeepFetched, true},
+    {"copy", "copying files",
+     "Read the files where they are, or keep the copy on a disk that outlives the job.", true},
+    {"program", "waiting for other programs that it started",
+     "Look at what these programs do: what they prepare may be kept for the next job."},
     {"checkpoint.load", "reading a checkpoint",
      "Read it from a local disk, memory-mapped (torch.load with mmap=True), or on one rank that "
      "broadcasts it."},
     {"read", "reading data files",
      "Read the data when a step needs it, or keep what is made from it in one binary file that is "
      "mapped (numpy.load with mmap_mode)."},
-    {"model.build", "making the model and what stands between it and its optimizer",
-     "Make the model on its device or on \"meta\", without filling weights that a checkpoint "
-     "replaces, and data sets behind the loader's workers."},
     {"compile", "compiling the model", "Keep the compiler's cache between jobs."},
     {"import ", "importing libraries",
      "Import from a local disk: over a network file system each file is asked for; and leave out "
      "what is not used."},
+    {"model.build", "making the model and what stands between it and its optimizer",
+     "Make the model on its device or on \"meta\", without filling weights that a checkpoint "
+     "replaces, and data sets behind the loader's workers."},
 }};
 /// From this share of the time on a part is the cause.
 constexpr double kMostOf = 0.3;
+/// Smaller shares of the start are not named.
+constexpr double kNamedShare = 0.02;
+/// What could be saved is told from this share of the start and this time on.
+constexpr double kSavedShare = 0.1;
+constexpr double kLeastSavedS = 2;
 
 class MaxInitializationTime final : public Rule {
  public:
   explicit MaxInitializationTime(const Parameters& p)
-      : threshold_ns_(static_cast<std::int64_t>(std::clamp(p.Get("threshold"), 0.0, 1e6) * 60e9)) {}
+      : threshold_ns_(static_cast<std::int64_t>(std::clamp(p.Get("threshold"), 0.0, 1e6) * 60e9)),
+        long_start_s_(std::max(0.0, p.Get("long_start"))),
+        share_(std::max(0.0, p.Get("share")) / 100) {}
 
   bool Wants(const Series& series) override {
     if (series.table == format::TableId::kSpans) {
@@ -90,6 +112,7 @@ class MaxInitializationTime final : public Rule {
   }
 
   void OnRecord(const Record& record, Reporter* reporter) override {
+    newest_ns_ = std::max(newest_ns_, record.ord_ns);
     if (const auto* metric = record.As<format::MetricRow>()) {
       if (!initializing_ || record.series >= activity_.size()) return;
       if (start_ns_ == 0) Start(attempt_, metric->time_ns, true);
@@ -114,6 +137,7 @@ class MaxInitializationTime final : public Rule {
   void OnEnd(Reporter* reporter) override {
     if (initializing_ && last_ns_ > 0) Judge(last_ns_, reporter);
     Close(reporter);
+    TellStart(true, reporter);
   }
 
   bool has_data() const override { return has_data_; }
@@ -121,10 +145,12 @@ class MaxInitializationTime final : public Rule {
 
   std::string Summary() const override {
     if (first_step_ns_ <= 0 || start_ns_ <= 0) return {};
-    const nlohmann::ordered_json out = {
-        {"seconds", Rounded(static_cast<double>(first_step_ns_ - start_ns_) / 1e9)},
-        {"threshold_minutes", Rounded(static_cast<double>(threshold_ns_) / 60e9)},
-        {"attempt", attempt_}};
+    nlohmann::ordered_json out = {{"seconds", Rounded(StartSeconds())},
+                                  {"threshold_minutes", Rounded(minutes(threshold_ns_))},
+                                  {"attempt", attempt_}};
+    const std::vector<Held> held = HeldOf(StartSeconds());
+    for (const Held& one : held) out["parts"][Key(*one.part)] = Rounded(one.seconds);
+    if (!held.empty()) out["held"] = Words(held);
     return JsonText(out);
   }
 
@@ -163,12 +189,39 @@ class MaxInitializationTime final : public Rule {
       }
       known.emplace_back(begin, end);
     }
-    double Of(std::size_t part) const {
-      double sum = before[part];
-      for (const auto& [begin, end] : spans[part]) sum += static_cast<double>(end - begin);
-      return sum;
+    /// Seconds by part, each moment in one of them.
+    std::array<double, kParts.size()> Seconds() const {
+      std::array<double, kParts.size()> out{};
+      std::vector<std::pair<std::int64_t, std::int64_t>> all;
+      double known_ns = 0;
+      for (std::size_t part = 0; part < kParts.size(); ++part) {
+        all.insert(all.end(), spans[part].begin(), spans[part].end());
+        const double covered_ns = CoveredNs(&all);
+        out[part] = (before[part] + covered_ns - std::exchange(known_ns, covered_ns)) / 1e9;
+      }
+      return out;
     }
   };
+
+  /// A part of the start that is worth a word.
+  struct Held {
+    const Part* part;
+    double seconds;
+  };
+
+  static double CoveredNs(std::vector<std::pair<std::int64_t, std::int64_t>>* spans) {
+    std::sort(spans->begin(), spans->end());
+    double sum = 0;
+    std::int64_t until = std::numeric_limits<std::int64_t>::min();
+    for (const auto& [begin, end] : *spans) {
+      if (end <= until) continue;
+      sum += static_cast<double>(end - std::max(begin, until));
+      until = end;
+    }
+    return sum;
+  }
+
+  static double minutes(std::int64_t ns) { return static_cast<double>(ns) / 60e9; }
 
   static std::size_t PartOf(std::string_view span) {
     std::size_t at = 0;
@@ -188,16 +241,87 @@ class MaxInitializationTime final : public Rule {
     parts_[pid].Add(part, span.time_ns, span.time_ns + span.duration_ns);
   }
 
-  /// The part that took most of one process's initialization, and how long.
-  std::pair<const Part*, double> LongestPart() const {
-    std::pair<const Part*, double> out{nullptr, 0};
+  double StartSeconds() const { return static_cast<double>(first_step_ns_ - start_ns_) / 1e9; }
+  static std::string Key(const Part& part) {
+    std::string key(part.span == kImports ? "import" : part.span);
+    std::replace(key.begin(), key.end(), '.', '_');
+    return key;
+  }
+
+  /// What held `seconds` of the start, of the process of which most is known; the longest first.
+  std::vector<Held> HeldOf(double seconds) const {
+    std::array<double, kParts.size()> most{};
+    double most_s = 0;
     for (const auto& [pid, process] : parts_) {
-      for (std::size_t i = 0; i < kParts.size(); ++i) {
-        const double ns = process.Of(i);
-        if (ns > out.second) out = {&kParts[i], ns};
+      const auto of = process.Seconds();
+      const double sum = std::accumulate(of.begin(), of.end(), 0.0);
+      if (sum > most_s) {
+        most_s = sum;
+        most = of;
       }
     }
+    std::vector<Held> out;
+    for (std::size_t part = 0; part < kParts.size(); ++part) {
+      if (most[part] > 0 && most[part] >= kNamedShare * seconds) {
+        out.push_back({&kParts[part], most[part]});
+      }
+    }
+    std::stable_sort(out.begin(), out.end(),
+                     [](const Held& a, const Held& b) { return a.seconds > b.seconds; });
     return out;
+  }
+
+  /// "20.1 s went to downloads, 5.2 s to importing libraries".
+  static std::string Words(const std::vector<Held>& held) {
+    std::string out;
+    for (std::size_t i = 0; i < held.size(); ++i) {
+      out += fmt::format("{}{} s {}to {}",
+                         i == 0                 ? ""
+                         : i + 1 == held.size() ? " and "
+                                                : ", ",
+                         Figure(held[i].seconds), i == 0 ? "went " : "", held[i].part->what);
+    }
+    return out;
+  }
+
+  /// The first step has begun (how long the attempt lasts nobody knows then), or the attempt is
+  /// `over`: whether its start was long, and what of it need not be.
+  void TellStart(bool over, Reporter* reporter) {
+    if (first_step_ns_ <= start_ns_ || start_ns_ <= 0 || long_told_) return;
+    const double start_s = StartSeconds();
+    const double attempt_s = static_cast<double>(newest_ns_ - start_ns_) / 1e9;
+    const bool is_long = start_s >= long_start_s_ || (over && start_s >= share_ * attempt_s);
+    std::vector<Held> held;
+    double saved_s = 0;
+    const Part* most = nullptr;
+    if (is_long) held = HeldOf(start_s);
+    for (const Held& one : held) {
+      if (!one.part->saved) continue;
+      saved_s += one.seconds;
+      if (most == nullptr) most = one.part;
+    }
+    if (most == nullptr || saved_s < std::max(kLeastSavedS, kSavedShare * start_s)) return;
+    Incident incident;
+    incident.subject = attempt_ > 1 ? fmt::format("start, attempt {}", attempt_) : "start";
+    incident.severity = over ? Severity::kMedium : Severity::kLow;
+    incident.first_step = incident.last_step = 0;
+    incident.start_ns = start_ns_;
+    incident.end_ns = first_step_ns_;
+    incident.message = fmt::format("The start is held up by {}", most->what);
+    incident.cause = fmt::format("Of {} s before the first step {}.", Figure(start_s), Words(held));
+    incident.advice = std::string(most->advice);
+    incident.cost_seconds = saved_s;
+    incident.confidence = 0.8;
+    nlohmann::ordered_json evidence;
+    evidence["seconds"] = Rounded(start_s);
+    evidence["attempt"] = attempt_;
+    for (const Held& one : held) {
+      evidence["parts"][Key(*one.part)] = Rounded(one.seconds);
+    }
+    incident.evidence = JsonText(evidence);
+    reporter->Report(incident);
+    if (over) reporter->Recover(incident);
+    long_told_ = over;
   }
 
   /// `seen`: its start was, and not only its first step.
@@ -205,6 +329,7 @@ class MaxInitializationTime final : public Rule {
     attempt_ = attempt;
     start_ns_ = time_ns;
     first_step_ns_ = 0;
+    long_told_ = false;
     sums_ = {};
     parts_.clear();
     framework_ = unseen_ = false;
@@ -217,6 +342,7 @@ class MaxInitializationTime final : public Rule {
       // Each node's agent says it; the first counts.
       if (event.attempt > attempt_ || start_ns_ == 0) {
         Close(reporter);
+        TellStart(true, reporter);
         Start(event.attempt, event.time_ns, true);
       }
       return;
@@ -231,6 +357,7 @@ class MaxInitializationTime final : public Rule {
       if (initializing_ && start_ns_ > 0) Judge(event.time_ns, reporter);
       unseen_ = !framework_ && EndedWell(event);
       Close(reporter);
+      TellStart(true, reporter);
       initializing_ = false;
       return;
     }
@@ -258,7 +385,8 @@ class MaxInitializationTime final : public Rule {
     Judge(time_ns, reporter);
     initializing_ = false;
     first_step_ns_ = std::max(start_ns_, time_ns);
-    if (!open_) return;
+    if (!open_) return TellStart(false, reporter);
+    long_told_ = true;  // As what follows.
     open_ = false;
     incident_.last_step = incident_.first_step = step;
     incident_.end_ns = first_step_ns_;
@@ -298,11 +426,11 @@ class MaxInitializationTime final : public Rule {
     const std::string since =
         fmt::format("{} min after its start the training has made no step", Figure(minutes));
     bool known = true;
-    const auto [part, part_ns] = LongestPart();
-    if (part != nullptr && part_ns >= kMostOf * static_cast<double>(now_ns - start_ns_)) {
-      incident_.cause =
-          fmt::format("{}: {} min of it {} took.", since, Figure(part_ns / 60e9), part->what);
-      incident_.advice = std::string(part->advice);
+    const double start_s = static_cast<double>(now_ns - start_ns_) / 1e9;
+    const std::vector<Held> held = HeldOf(start_s);
+    if (!held.empty() && held.front().seconds >= kMostOf * start_s) {
+      incident_.cause = fmt::format("{}: {}.", since, Words(held));
+      incident_.advice = std::string(held.front().part->advice);
     } else if (unseen_) {
       known = false;
       incident_.severity = Severity::kLow;
@@ -348,9 +476,8 @@ class MaxInitializationTime final : public Rule {
       if (sums_[i].samples > 0)
         evidence[std::string(kActivities[i].key)] = Rounded(sums_[i].mean());
     }
-    if (part != nullptr) {
-      evidence["longest_part"] = part->span == kImports ? "import" : part->span;
-      evidence["longest_part_minutes"] = Rounded(part_ns / 60e9);
+    for (const Held& one : held) {
+      evidence["parts"][Key(*one.part)] = Rounded(one.seconds);
     }
     incident_.evidence = JsonText(evidence);
   }
@@ -363,6 +490,8 @@ class MaxInitializationTime final : public Rule {
   }
 
   const std::int64_t threshold_ns_;
+  const double long_start_s_;
+  const double share_;
 
   std::vector<std::uint8_t> activity_;  ///< By series: index of kActivities or kNone.
   std::array<Sum, kActivities.size()> sums_{};
@@ -371,6 +500,8 @@ class MaxInitializationTime final : public Rule {
   std::uint32_t attempt_ = 0;
   std::int64_t start_ns_ = 0;       ///< Of the attempt; 0: not seen.
   std::int64_t first_step_ns_ = 0;  ///< Begin of its first step.
+  std::int64_t newest_ns_ = 0;      ///< Of any record.
+  bool long_told_ = false;          ///< Its start, for the last time.
   std::int64_t last_ns_ = 0;
   std::int64_t described_ns_ = 0;
   bool initializing_ = true;
@@ -385,20 +516,28 @@ class MaxInitializationTime final : public Rule {
 
 const RuleDesc kMaxInitializationTimeDesc{
     .name = "MaxInitializationTime",
-    .summary = "No step is made for many minutes after the start.",
+    .summary =
+        "No step is made for many minutes after the start, or a long start is spent on fetching.",
     .formula =
         "Time from the start of an attempt (event run.attempt_start, else the first sample of the "
         "machine) to the newest record, while the attempt has begun no step of any mode (event "
         "run.first_forward, else its first step); an incident above `threshold` minutes, over when "
         "the first step begins, closed where the attempt ends. The cause is what was done "
-        "meanwhile: what the spans of a process say (download, checkpoint.load, read, model.build, "
-        "compile, import) where one of these is at least 30 % of the time; they are known once the "
-        "process's first step begins. Else the mean rate of bytes received (all interfaces but the "
+        "meanwhile: what the spans of a process say (download, network, unpack, copy, program, "
+        "checkpoint.load, read, compile, import, model.build; of those within each other the first "
+        "in this order counts) where one of these is at least 30 % of the time; they are known "
+        "once "
+        "the process's first step begins. Else the mean rate of bytes received (all interfaces but "
+        "the "
         "loopback) where it is at least 1 MB/s and above that of bytes fetched from storage, else "
         "the latter from 1 MB/s, else processor time from half a core, else not found. Medium; low "
         "and without cost where the attempt ended with exit code 0, had made no step, and no "
         "framework that is recorded began: then its steps are what nobody sees. Cost = time beyond "
-        "the threshold: assumes that so much is needed.",
+        "the threshold: assumes that so much is needed. A shorter start is told where it takes "
+        "`long_start` seconds or `share` of the attempt, and download, network, unpack and copy "
+        "together at least 10 % of it and 2 s: with the seconds of each part; cost = those of "
+        "these "
+        "four: assumes that the next job finds what this one has fetched.",
     .how_to_fix =
         "Read data while training instead of before it, keep prepared data in a file, cache what "
         "is compiled.",
@@ -411,6 +550,7 @@ const RuleDesc kMaxInitializationTimeDesc{
     .family = Family::kProfiler,
     .by_default = true,
     .example = "A script that copies 300 GB from a bucket before its first step.",
+    .severity_by_cost = true,
 };
 
 std::unique_ptr<Rule> MakeMaxInitializationTime(const Parameters& parameters) {
