@@ -437,6 +437,9 @@ class Page {
     out_ += "</tbody></table>\n";
     out_ += UsageVerdict(data_);
     Heat();
+    for (const std::string& words : ResourceWords(data_)) {
+      Add("<p class=\"s m\">{}</p>\n", Escape(words));
+    }
     if (const std::string words = UsageWords(data_); !words.empty()) {
       Add("<p class=\"s m\">{}</p>\n", Escape(words));
     }

@@ -27,6 +27,8 @@ constexpr std::size_t kMaxOperations = 12;
 
 /// Different outcomes of actions that are told of one finding.
 constexpr std::size_t kMostPhrases = 6;
+/// Nodes that are told of what they hold the run with.
+constexpr std::size_t kMostNodes = 4;
 /// A start is told in parts from this time, or from this share of the run on.
 constexpr double kLongStartSeconds = 60;
 constexpr double kLongStartShare = 0.1;
@@ -533,6 +535,25 @@ std::string WhereTheRunGoes(const RunData& data) {
       shares.share_of(RunPhase::kInitialization) >= kLongStartShare) {
     const std::string held = TextIn(SummaryOfRule(data, "MaxInitializationTime"), "held");
     if (!held.empty()) out += fmt::format(" Of the start {}.", held);
+  }
+  return out;
+}
+
+std::vector<std::string> ResourceWords(const RunData& data) {
+  std::vector<std::string> out;
+  const nlohmann::ordered_json summary = SummaryOfRule(data, "RightSize");
+  if (!summary.is_object() || !summary.contains("nodes") || !summary["nodes"].is_array())
+    return out;
+  const nlohmann::ordered_json& nodes = summary["nodes"];
+  for (const auto& node : nodes) {
+    if (out.size() == kMostNodes) {
+      out.push_back(fmt::format("{} more nodes are in the report.", nodes.size() - kMostNodes));
+      break;
+    }
+    const std::string words = TextIn(node, "words");
+    if (words.empty()) continue;
+    const std::string name = nodes.size() > 1 ? TextIn(node, "node") : std::string();
+    out.push_back(name.empty() ? words : fmt::format("{}: {}", name, words));
   }
   return out;
 }

@@ -252,6 +252,7 @@ std::string FormatVerdict(const RunData& data, const VerdictOptions& options) {
   if (const std::string phases = WhereTheRunGoes(data); !phases.empty()) {
     Add(Paragraph(phases, 1, 2, width), &foot);
   }
+  for (const std::string& words : ResourceWords(data)) Add(Paragraph(words, 1, 2, width), &foot);
   // What was captured less often is never left unsaid.
   const std::string capture = CaptureWords(data);
   for (std::string& line :

@@ -150,6 +150,9 @@ class Overview {
       out["sentences"].push_back(std::move(stopped));
     }
     out["sentences"].push_back(report::LostTime(data_));
+    for (std::string& sentence : report::ResourceWords(data_)) {
+      out["sentences"].push_back(std::move(sentence));
+    }
     out["sentences"].push_back(report::OwnCost(data_));
     for (std::string& sentence : report::Unknowns(data_)) {
       out["sentences"].push_back(std::move(sentence));

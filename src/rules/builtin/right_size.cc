@@ -366,6 +366,47 @@ class RightSize final : public Rule {
     return out;
   }
 
+  /// What bounds the run and what it takes of the node: "Its processor bounds the run: it is busy
+  /// to 97 %. It takes 1.98 of 2 cores, 3.1 GiB of 33 GiB of memory."
+  static std::string Words(const Machine& machine) {
+    const auto [bound, load] = Bound(machine);
+    std::string out;
+    if (bound == "gpu") {
+      out = fmt::format("Its GPUs bound the run: they are busy {:.0f} % of the time.", load);
+    } else if (bound == "cpu") {
+      out = fmt::format("Its processor bounds the run: it is busy to {:.0f} %.", load);
+    } else if (bound == "disk") {
+      out = fmt::format("Its disk bounds the run: it is busy {:.0f} % of the time.", load);
+    } else if (bound == "memory" || bound == "gpu_memory") {
+      out = fmt::format("{} bounds the run: it is full to {:.0f} %.",
+                        bound == "memory" ? "Its memory" : "The memory of its GPUs", load);
+    } else if (machine.steps.wait() >= kWaits) {
+      out = fmt::format("The run waits for data in {:.0f} % of its steps' time.",
+                        100 * machine.steps.wait());
+    } else if (machine.steps.comm() >= kWaits) {
+      out = fmt::format("The run waits for other ranks in {:.0f} % of its steps' time.",
+                        100 * machine.steps.comm());
+    } else {
+      out = "No resource that was seen bounds the run.";
+    }
+    out += fmt::format(" It takes {}", Figure(machine.cpu.At(0.95)));
+    if (machine.cores_allowed() > 0) out += fmt::format(" of {}", Figure(machine.cores_allowed()));
+    out += " cores";
+    if (machine.peak > 0) {
+      out += fmt::format(", {}", Bytes(machine.peak));
+      if (machine.memory_allowed() > 0)
+        out += fmt::format(" of {}", Bytes(machine.memory_allowed()));
+      out += " of memory";
+    }
+    if (!machine.gpus.empty()) {
+      out += fmt::format(", {} of {} {}", machine.used_gpus.size(), machine.gpus.size(),
+                         machine.gpus.size() == 1 ? "GPU" : "GPUs");
+      if (machine.gpu.count() > 0) out += fmt::format(" at {:.0f} %", machine.gpu.mean());
+      if (machine.gpu_peak > 0) out += fmt::format(" with {} of memory", Bytes(machine.gpu_peak));
+    }
+    return out + ".";
+  }
+
   nlohmann::ordered_json Show(const Machine& machine) const {
     nlohmann::ordered_json out;
     out["node"] = machine.node;
@@ -375,6 +416,7 @@ class RightSize final : public Rule {
                       : machine.steps.comm() >= kWaits ? std::string("waits for ranks")
                                                        : std::string("nothing that was seen");
     if (!bound.empty()) out["bound_load"] = Rounded(load);
+    out["words"] = Words(machine);
     out["headroom"] = Headroom(machine);
     nlohmann::ordered_json taken;
     taken["cores_p95"] = Rounded(machine.cpu.At(0.95));
@@ -511,7 +553,8 @@ const RuleDesc kRightSizeDesc{
         "the cheapest, where it costs least_saving less than the present machine, after `minutes`. "
         "Assumes that speed goes with cores × core_speed and with gpu_speed. Cost = 0: the run "
         "loses "
-        "money, not time.",
+        "money, not time. Verdict, page and report say of every run what bounds it and what it "
+        "takes; without a table only the machine and the saving are missing.",
     .how_to_fix =
         "Take the machine that is proposed, try it for a few hundred steps and compare the samples "
         "a "
