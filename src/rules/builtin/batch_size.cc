@@ -25,6 +25,10 @@ constexpr ParameterDesc kParameters[] = {
     {"cpu_threshold_p95", 70, "%", "The 95th percentile of the cores' load must be below this."},
     {"gpu_threshold_p95", 70, "%", "That of each GPU's utilization."},
     {"gpu_memory_threshold_p95", 70, "%", "That of each GPU's memory."},
+    {"room_margin", 10, "%",
+     "So much is added to gpu_threshold_p95 where the GPU's memory has room for a batch several "
+     "times as large: below `room_memory_p95`."},
+    {"room_memory_p95", 25, "%", "What the memory of such a GPU is filled to at most."},
     {"patience", 100, "samples", "Samples beside steps before anything is said.", nullptr, 1000},
     {"window", 500, "samples", "Newest samples that are judged."},
 };
@@ -39,6 +43,8 @@ class BatchSize final : public Rule {
       : cpu_(p.Get("cpu_threshold_p95")),
         gpu_(p.Get("gpu_threshold_p95")),
         memory_(p.Get("gpu_memory_threshold_p95")),
+        room_margin_(std::max(0.0, p.Get("room_margin"))),
+        room_memory_(p.Get("room_memory_p95")),
         patience_(std::max<std::int64_t>(1, p.GetInt("patience"))),
         window_(static_cast<std::size_t>(std::clamp<std::int64_t>(p.GetInt("window"), 2, 100'000))),
         judge_every_(std::clamp<std::int64_t>(patience_ / 10, 1, 10)) {}
@@ -161,7 +167,8 @@ class BatchSize final : public Rule {
       used = true;
       const double utilization = PercentileOf(std::move(values.first), 0.95);
       const double memory = PercentileOf(std::move(values.second), 0.95);
-      low = low && utilization < gpu_ + more && memory < memory_ + more;
+      const double most = gpu_ + (memory < room_memory_ ? room_margin_ : 0);
+      low = low && utilization < most + more && memory < memory_ + more;
       busiest = std::max(busiest, utilization);
       fullest = std::max(fullest, memory);
       by_gpu[fmt::format("gpu:{}", number)] = {{"utilization_p95", Rounded(utilization)},
@@ -221,6 +228,8 @@ class BatchSize final : public Rule {
   const double cpu_;
   const double gpu_;
   const double memory_;
+  const double room_margin_;
+  const double room_memory_;
   const std::int64_t patience_;
   const std::size_t window_;
   const std::int64_t judge_every_;
@@ -242,7 +251,10 @@ const RuleDesc kBatchSizeDesc{
         "Of each node, over the newest `window` samples between which its TRAIN steps took at "
         "least half of the time: p95(load of all cores) < cpu_threshold_p95, and of every GPU that "
         "was used p95(utilization) < gpu_threshold_p95 and p95(memory, percent of its bytes) < "
-        "gpu_memory_threshold_p95, and data wait + comm wait ≤ 20 % of the steps' time (else a "
+        "gpu_memory_threshold_p95 (where that of the memory is below room_memory_p95, a batch "
+        "several "
+        "times as large fits, and utilization may be room_margin points higher), and data wait + "
+        "comm wait ≤ 20 % of the steps' time (else a "
         "larger batch mends nothing: InputBound's, Straggler's). Judged once `patience` samples of "
         "an attempt were seen; over where one of them is 5 points beyond, or the attempt ends. "
         "Low; cost 0, since LowGPUUtilization counts the idle time.",
@@ -252,7 +264,7 @@ const RuleDesc kBatchSizeDesc{
     .parameters = kParameters,
     .captures = {},
     .family = Family::kProfiler,
-    .by_default = false,
+    .by_default = true,
     .example = "Batches of 8 small images on a GPU with 80 GB.",
     .standing = {.theme = Theme::kInput, .order = 8},
     .data_mask =
