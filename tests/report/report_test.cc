@@ -146,7 +146,9 @@ TEST_F(ReportTest, AHealthyRunSaysSo) {
            words.find("VanishingGradient") != std::string::npos;
   })) << verdict;
   for (const rules::RuleState& rule : data.replay.rules) {
-    if (rule.status == rules::RuleStatus::kNoData) EXPECT_NE(rule.missing, "") << rule.name;
+    if (rule.status == rules::RuleStatus::kNoData) {
+      EXPECT_NE(rule.missing, "") << rule.name;
+    }
   }
   const std::string all = FormatVerdict(data, {.all = true});
   EXPECT_NE(all.find("Not for this run: "), std::string::npos) << all;

@@ -67,6 +67,7 @@ class DebugMode final : public LoopRule<Process> {
       : min_steps_(std::max<std::int64_t>(1, p.GetInt("min_steps"))) {}
 
  protected:
+  std::string_view Lacks() const override { return "too few steps were recorded"; }
   bool Reads(std::string_view kind) const override { return kind == "debug.modes"; }
 
   void OnEvent(const format::EventRow& event, const nlohmann::json& data,
@@ -121,6 +122,7 @@ const RuleDesc kDebugModeDesc{
     .wrong_result = false,
     .parameters = kParameters,
     .example = "torch.autograd.set_detect_anomaly(True)",
+    .data_mask = DataMask(Datum::kSteps),
 };
 
 std::unique_ptr<Rule> MakeDebugMode(const Parameters& parameters) {

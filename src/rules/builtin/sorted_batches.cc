@@ -28,6 +28,7 @@ class SortedBatches final : public LoopRule<Process> {
       : min_batches_(p.Get("min_batches")), share_(p.Get("one_class_share") / 100) {}
 
  protected:
+  std::string_view Lacks() const override { return "no labels of a loss of classes were seen"; }
   bool Reads(std::string_view kind) const override { return kind == "loss.labels"; }
 
   void OnEvent(const format::EventRow& event, const nlohmann::json& data,
@@ -84,6 +85,7 @@ const RuleDesc kSortedBatchesDesc{
     .parameters = kParameters,
     .example = "DataLoader(ImageFolder(path), batch_size=32)  # no shuffle=True",
     .standing = {.theme = Theme::kLearning, .order = 1},
+    .data_mask = DataMask(Datum::kSteps),
 };
 
 std::unique_ptr<Rule> MakeSortedBatches(const Parameters& parameters) {
