@@ -70,9 +70,11 @@ LossCourses::Place LossCourses::PlaceOf(const Series& series) const {
   Place place;
   if (series.table != format::TableId::kScalars) return place;
   if (selected_ && !pattern_.Matches(series.name)) return place;
+  // The deviation over the folds of cross-validation is no loss: "test-logloss-std".
+  if (series.name.ends_with("-std")) return place;
   const bool training = series.mode == "TRAIN" || series.mode == "GLOBAL";
   const auto dash = series.name.find('-');
-  if (training && dash != std::string::npos && dash > 0 && !series.name.ends_with("-std")) {
+  if (training && dash != std::string::npos && dash > 0) {
     const std::string set = Lower(series.name.substr(0, dash));
     const std::string metric = Lower(series.name.substr(dash + 1));
     if (IsLossMetric(metric)) {
