@@ -325,6 +325,12 @@ LossCause ExplainLoss(const LossView& loss, const TrainingFacts& facts, const Le
             "The training could stop there. Where more is to be had: a lower learning rate, a "
             "larger model, more data."};
   }
+  if (loss.trouble == LossTrouble::kFlat && loss.whole_trees < kFewTrees) {
+    return {fmt::format("The learning rate (eta) is {}, the share at which each tree is added: the "
+                        "trees of {:.0f} rounds are together {} of one tree. It is too small.",
+                        Figure(loss.rate), loss.steps, Figure(loss.whole_trees)),
+            "Raise eta (learning_rate): 0.1 to 0.3 is usual, 0.01 with a thousand rounds or more."};
+  }
   if (captured.still() && loss.trouble != LossTrouble::kDiverged) {
     return ExplainStill(loss, captured);
   }

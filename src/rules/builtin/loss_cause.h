@@ -39,6 +39,8 @@ struct LossView {
   double drop = 0;        ///< Of the line through all losses since the start,
   double drop_error = 0;  ///< its standard error,
   double steps = 0;       ///< and over so many steps.
+  /// Of boosting: rounds times learning rate; NaN of anything else.
+  double whole_trees = std::numeric_limits<double>::quiet_NaN();
   std::int64_t since = -1;
   std::int64_t bad_step = -1;  ///< Of kNotFinite: the first.
 };
@@ -59,5 +61,8 @@ LossCause LoopCause(const TrainingFacts& facts);
 double ChanceLoss(std::int64_t classes);
 /// Share of ChanceLoss within which a loss stands at it.
 inline constexpr double kNearChance = 0.03;
+/// Where all trees of a boosted model together, each at its learning rate, make up less than this
+/// of one tree, they have hardly changed what the model says.
+inline constexpr double kFewTrees = 0.5;
 
 }  // namespace telltale::rules

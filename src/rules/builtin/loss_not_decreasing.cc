@@ -97,6 +97,9 @@ constexpr std::int64_t kLongChanceSteps = 500;
 constexpr double kBelowChance = 0.9;
 /// Steps that a loss stands at least before that is said.
 constexpr std::int64_t kStandingSteps = 500;
+/// Of boosting so many blocks without progress are enough where all trees together are next to
+/// nothing: rounds see all rows, so there is no noise to wait for.
+constexpr std::size_t kBoostingBlocks = 4;
 
 /// "TRAIN" of "TRAIN" and of SageMaker Debugger's "ModeKeys.TRAIN"; empty stays empty.
 std::string ModeOf(std::string_view text) {
@@ -798,9 +801,12 @@ class LossNotDecreasing final : public LoopedRule<LossNotDecreasing> {
     const double spread = Spread(*series, newest);
     // The start is a single loss, or the median of three: it has their noise.
     const double tolerance = std::max(flat_ * scale, 2 * spread);
-    const bool stale = series->blocks.size() >= patience_blocks_ &&
-                       index - series->best_index >= patience_blocks_ - 1;
     series->fall = FallOf(series, newest);
+    const std::size_t patience = WholeTrees(*series) < kFewTrees
+                                     ? std::min(kBoostingBlocks, patience_blocks_)
+                                     : patience_blocks_;
+    const bool stale =
+        series->blocks.size() >= patience && index - series->best_index >= patience - 1;
     NoteChance(series);
     const State level_says = StateOfLevel(*series, newest, tolerance);
     if (!series->open) {
@@ -873,6 +879,13 @@ class LossNotDecreasing final : public LoopedRule<LossNotDecreasing> {
       if (!(rate >= block.lr)) rate = block.lr;
     }
     return rate;
+  }
+
+  /// Of boosting: rounds times learning rate, what whole trees its rounds have added up to. NaN of
+  /// any other training, and where the rate is not known.
+  static double WholeTrees(const Series& series) {
+    if (series.process->fits.certain() == 0) return std::nan("");
+    return RateOf(series) * series.fall.steps;
   }
 
   /// The loss fell, or is not what it was; it stands all the same.
@@ -1118,6 +1131,7 @@ class LossNotDecreasing final : public LoopedRule<LossNotDecreasing> {
     view.drop = series->fall.drop;
     view.drop_error = series->fall.error;
     view.steps = series->fall.steps;
+    view.whole_trees = WholeTrees(*series);
     view.since = incident.first_step;
     view.bad_step = series->bad_step;
     LossCause why = ExplainLoss(view, process.facts, process.rates, process.captured);
@@ -1199,7 +1213,8 @@ const RuleDesc kLossNotDecreasingDesc{
         "diverging where level > start + max(increase_threshold_percent × |start|, 4 × σ), without "
         "the σ where drop + 4 × error < −increase_threshold_percent × |start|; medium where the "
         "loss rose again by more than half of its drop, level > lowest level + max((start − lowest "
-        "level) / 2, 5 × noise). Of a loss that had fallen: medium, "
+        "level) / 2, 5 × noise). Of boosting 4 blocks without progress are enough where rounds × "
+        "learning rate < 0.5. Of a loss that had fallen: medium, "
         "high once it has lasted as long as all before it, where nothing moves the weights for "
         "patience_steps and a tenth of the steps before: the largest learning rate of all "
         "optimizers and parameter groups is 0 or below 1/10,000 of the largest of the run, and no "
