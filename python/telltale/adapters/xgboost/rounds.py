@@ -23,6 +23,7 @@ from ..._session import TRAINER
 from . import events, hyperparameters, metrics
 from .captures import Subject
 from .hooking import replace
+from .review import Review, forget
 
 # What the step machine knows all boosters as: "xgboost" in ASCII, which is no address of an object.
 _OPTIMIZER = int.from_bytes(b"xgboost", "big")
@@ -36,6 +37,8 @@ class Training:
         self.subjects: list[Subject] = []
         self.data: Callable[[], Any] = lambda: None  # A weak reference to the training matrix.
         self.given: dict[str, Any] = {}  # Hyper-parameters of the (first) booster, as they are now.
+        self.review = Review()
+        self.sets: list[tuple[Callable[[], Any], str]] = []  # Weak references to the evaluation sets.
 
 
 class Round:
@@ -128,6 +131,7 @@ def _open(api: str, container: Any, model: Any, train: Any, evals: Any) -> None:
     probe.optimizer_begin(_OPTIMIZER)
     if training.number == 0:
         training.data = weakref.ref(train)
+        training.sets = [(weakref.ref(matrix), str(name)) for matrix, name in opened.evals]
         _begin_training(opened, api)
     for number, (subject, booster) in enumerate(zip(training.subjects, opened.boosters)):
         subject.announce(booster, train if opened.folds is None else opened.folds[number].dtrain)
@@ -182,15 +186,46 @@ def _record(opened: Round, begin: int) -> int:
     if opened.container is not None:
         trained_on = "train" if folds is not None else metrics.name_of(opened.train, opened.evals)
         metrics.record_history(opened.container.history, trained_on)
-    if not probe.due(0):
-        return begin
     probe.account(begin)
+    _review_round(opened)
+    if not probe.due(0):
+        return int(probe.now())
     for number, (subject, booster) in enumerate(zip(opened.training.subjects, opened.boosters)):
         if folds is not None:
             subject.capture(booster, folds[number].dtrain, folds[number].dtest)
         else:
             subject.capture(booster, opened.train, opened.evals[-1][0] if opened.evals else None)
     return int(probe.now())
+
+
+def _review_round(opened: Round) -> None:
+    history = None if opened.container is None else opened.container.history
+    review, number = opened.training.review, opened.training.number
+    if opened.folds is None:
+        review.round(opened.boosters[0], opened.train, opened.evals, history, number)
+    elif opened.folds:
+        fold = opened.folds[0]
+        review.round(fold.bst, fold.dtrain, [(fold.dtrain, "train"), (fold.dtest, "test")], history, number)
+
+
+def _end_training(container: Any, model: Any) -> None:
+    """CallbackContainer.after_training was called: no round follows."""
+    try:
+        training = _trainings.get(container)
+        if training is None or training.number == 0 or not _ours():
+            return
+        folds = getattr(model, "cvfolds", None)
+        if folds:
+            fold = folds[0]
+            sets = [(fold.dtrain, "train"), (fold.dtest, "test")]
+            training.review.end(fold.bst, fold.dtrain, sets, container.history, training.number)
+            return
+        train = training.data()
+        evals = [(matrix, name) for matrix, name in ((given(), name) for given, name in training.sets)]
+        if train is not None and all(matrix is not None for matrix, _ in evals):
+            training.review.end(model, train, evals, container.history, training.number)
+    except Exception as error:
+        events.failed("review", error)
 
 
 def _inside(original: Any, span: str, booster: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -235,6 +270,16 @@ def _after_iteration(original: Any) -> Any:
                 _close_harmlessly(failed)
 
     return after_iteration
+
+
+def _after_training(original: Any) -> Any:
+    def after_training(self: Any, *args: Any, **kwargs: Any) -> Any:
+        # Before callbacks cut the model to its best rounds.
+        if _local.depth == 0:
+            _end_training(self, _argument(0, "model", args, kwargs))
+        return _inside(original, "", self, args, kwargs)
+
+    return after_training
 
 
 def _update(original: Any) -> Any:
@@ -287,6 +332,7 @@ def _after_fork() -> None:
     _local.round = None
     _local.depth = 0
     _trainings.clear()
+    forget()
 
 
 def install(xgboost: ModuleType) -> None:
@@ -294,6 +340,7 @@ def install(xgboost: ModuleType) -> None:
     booster = xgboost.core.Booster
     replace(container, "before_iteration", _before_iteration)
     replace(container, "after_iteration", _after_iteration)
+    replace(container, "after_training", _after_training)
     for name in ("update", "boost"):
         replace(booster, name, _update)
     replace(booster, "eval_set", _eval_set)
