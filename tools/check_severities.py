@@ -27,6 +27,17 @@ NAMED = re.compile(
 )
 
 
+INCLUDED = re.compile(r'^#include "rules/builtin/(\w+)\.h"', re.M)
+
+
+def with_parts(path: pathlib.Path) -> str:
+    """The source of a rule, and of the files that it includes and that hold no rule of their own: they may decide for it."""
+    source = path.read_text(encoding="utf-8")
+    parts = [path.with_name(f"{name}.cc") for name in INCLUDED.findall(source) if name != path.stem]
+    texts = [part.read_text(encoding="utf-8") for part in parts if part.exists()]
+    return "\n".join([source, *(text for text in texts if not DESCRIBED.search(text))])
+
+
 def given(source: str) -> set[str]:
     """Severities that a rule with this source can give."""
     code = SAID.sub('""', source)
@@ -70,7 +81,7 @@ def main() -> int:
         source = path.read_text(encoding="utf-8")
         for rule in DESCRIBED.findall(source):
             rules += 1
-            can, has = given(source), wanted.get(rule, set())
+            can, has = given(with_parts(path)), wanted.get(rule, set())
             place = path.relative_to(root)
             problems += [
                 f"{place}: {rule} can give {level}, and no script of {SCRIPTS} expects it"

@@ -451,9 +451,6 @@ std::vector<std::string> Unknowns(const RunData& data) {
       out.push_back(fmt::format("The rule {} is suspended: {}.", rule.name, rule.error));
     }
   }
-  for (std::string& words : ByWhatWasMissing(data, rules::RuleStatus::kNoData, "No data for")) {
-    out.push_back(std::move(words));
-  }
   for (const auto& [captures, names] : partial) {
     out.push_back(fmt::format("Partial: {} for {}: nothing was found in these.", captures, names));
   }
@@ -477,6 +474,10 @@ std::vector<std::string> Unknowns(const RunData& data) {
   }
   if (std::string damage = Damage(data.replay.salvage); !damage.empty()) {
     out.push_back(std::move(damage));
+  }
+  // What was lost stands before what there never was.
+  for (std::string& words : ByWhatWasMissing(data, rules::RuleStatus::kNoData, "No data for")) {
+    out.push_back(std::move(words));
   }
   if (s.folded > 0) {
     out.push_back(fmt::format("{} names or subjects beyond the bounds of a report were left out.",
