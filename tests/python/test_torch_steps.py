@@ -512,7 +512,9 @@ for fit in range(3):
 """
     ).assert_clean()
     steps = run.steps()
-    assert [(row["micro_steps"], row["optimizer_calls"], row["batch_size"]) for row in steps] == [(1, 1, 4)] * 15
+    assert [(row["micro_steps"], row["optimizer_calls"], row["batch_size"]) for row in steps] == [
+        (1, 1, 4)
+    ] * 15
     for row in steps:
         assert sum(row[phase] for phase in PHASES) == row["duration_ns"]
         assert row["forward_ns"] > 0 and row["backward_ns"] > 0 and row["optimizer_ns"] > 0
