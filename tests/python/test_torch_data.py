@@ -73,7 +73,8 @@ def test_fetches_in_the_process_lie_inside_the_wait(telltale):
         ("(('text',) * 4, [x])", 4),
         ("['a', 'b', 'c']", 3),
         ("__import__('collections').UserDict(a=x)", 4),
-        ("object()", 0),
+        # Of a batch that says nothing the size is that of what the model is given.
+        ("object()", 4),
     ],
 )
 def test_the_batch_size_is_found_in_a_batch_of_any_form(telltale, batch, size):
