@@ -303,6 +303,15 @@ PyCFunction Fast(FastFunction function) {
   return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function));
 }
 
+/// Calls `callback`; an exception that comes out of it ends here. A signal handler of the program's
+/// (torch's, of a loader's worker that died) may raise in any line of Python: raised in ours at the
+/// end of the process, it would be printed as ours.
+PyObject* RunQuietly(PyObject*, PyObject* callback) {
+  const Ref result(PyObject_CallObject(callback, nullptr));
+  if (!result) PyErr_Clear();
+  return None();
+}
+
 PyMethodDef g_functions[] = {
     {"span", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(SpanFunction)),
      METH_FASTCALL | METH_KEYWORDS, "span(name) -> Span"},
@@ -327,6 +336,7 @@ PyMethodDef g_functions[] = {
     {"hook_totals", HookTotals, METH_O, "hook_totals(hook) -> (calls, bytes, ns)"},
     {"hook_calls", HookCalls, METH_O, "hook_calls(hook) -> int"},
     {"on_uncaught", OnUncaught, METH_O, "on_uncaught(callback) -> bool; callback(exception)"},
+    {"run_quietly", RunQuietly, METH_O, "run_quietly(callback): no exception comes out of it"},
     {"copy_totals", CopyTotalsOf, METH_O, "copy_totals(to_host) -> (calls, bytes, ns)"},
     {"configure", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(Configure)),
      METH_VARARGS | METH_KEYWORDS, "configure(**callbacks)"},

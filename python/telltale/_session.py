@@ -160,8 +160,8 @@ def start() -> None:
         _spans.install(on_wake)
     except Exception as error:
         note(f"spans: {type(error).__name__}: {error}")
-    atexit.register(finish)
-    atexit.register(_exceptions.at_exit)
+    atexit.register(probe.run_quietly, finish)
+    atexit.register(probe.run_quietly, _exceptions.at_exit)
 
 
 def _decorate(name: str, function: Any) -> Any:

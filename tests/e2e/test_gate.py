@@ -101,7 +101,7 @@ def test_a_run_that_failed_is_said_to_have(telltale: Telltale, runs: Path, tmp_p
 
 def test_a_threshold_above_the_change_lets_it_pass(telltale: Telltale, runs: Path) -> None:
     done = telltale(
-        "compare", runs / "before", runs / "slow", "--fail-on", "regression", "--threshold", "1000000"
+        "compare", runs / "before", runs / "slow", "--fail-on", "regression", "--threshold", "1000"
     )
     assert done.returncode == 0, done.stdout
     assert telltale("compare", runs / "before", runs / "slow", "--alpha", "2").returncode == 2
