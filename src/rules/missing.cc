@@ -18,12 +18,12 @@ using format::TableId;
 constexpr std::array<std::string_view, 8> kNone = {
     "the machine was not sampled",
     "no GPU was seen",
-    "the utilization of no GPU was recorded",
-    "the memory of no GPU was recorded",
+    "no GPU utilization was recorded",
+    "no GPU memory was recorded",
     "no training step was recorded",
-    "the training has one rank",
+    "the training has only one rank",
     "no loss was recorded",
-    "no loss of an evaluation was recorded",
+    "no evaluation loss was recorded",
 };
 /// Those that only a rule knows, by what it wants.
 constexpr std::uint32_t kOfRule = DataMask(Datum::kLoss, Datum::kEvaluation);
@@ -95,7 +95,7 @@ std::string TensorsMissing(const std::vector<Need>& needs, const SeenByRule& its
   }
   if (!out.empty()) return out + " were captured";
   if (named.empty() && patterns != 0 && !its.Captured(patterns)) {
-    return "no tensor of a name that it looks for was captured";
+    return "no tensor with a matching name was captured";
   }
   return {};
 }
@@ -141,13 +141,13 @@ std::string Missing(const RuleDesc& rule, const std::vector<Need>& needs, const 
   }
   if (std::string tensors = TensorsMissing(needs, its, run); !tensors.empty()) return tensors;
   if (!rule.captures.empty() && needs.empty() && !its.Captured(kTensorTables)) {
-    return "no tensor that it looks at was captured";  // Nobody has named any: it takes all.
+    return "no tensor to judge was captured";  // Nobody has named any: it takes all.
   }
-  if (run.steps() == 0) return fmt::format("{} are too short", Seconds(seconds));
+  if (run.steps() == 0) return fmt::format("the run was too short ({})", Seconds(seconds));
   if (run.steps() >= kManySteps && seconds >= kLongSeconds) {
     return (wanted & DataMask(Datum::kSamples)) != 0
-               ? "some of what it reads of the machine was not recorded"
-               : "some of what it reads was not recorded";
+               ? "some of the machine's metrics that are needed were not recorded"
+               : "some of the data that is needed was not recorded";
   }
   return fmt::format("{} {} in {} are too few", run.steps(), run.steps() == 1 ? "step" : "steps",
                      Seconds(seconds));

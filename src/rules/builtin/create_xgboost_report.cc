@@ -136,7 +136,7 @@ class CreateXgboostReport final : public Rule {
   }
 
   std::string Missing() const override {
-    return applies() ? std::string() : "no boosting was seen";
+    return applies() ? std::string() : "no XGBoost training was seen";
   }
 
   std::string Summary() const override {

@@ -90,7 +90,7 @@ class LoadBalancing final : public Rule {
   bool has_data() const override { return has_data_; }
   bool applies() const override { return gpus_.size() > 1 || has_data_ || !samples_seen_; }
   std::string Missing() const override {
-    return gpus_.size() == 1 ? "one GPU was seen" : std::string();
+    return gpus_.size() == 1 ? "only one GPU was seen" : std::string();
   }
 
   std::string Summary() const override {

@@ -127,7 +127,7 @@ class RunEnd final : public Rule {
   /// A trace that was imported has no processes whose end could be known.
   bool applies() const override { return recorded_ || has_data(); }
   std::string Missing() const override {
-    return recorded_ ? "the end of no process was recorded yet" : "no process was recorded";
+    return recorded_ ? "no process has ended yet" : "no process was recorded";
   }
 
  private:

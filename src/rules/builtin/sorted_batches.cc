@@ -28,7 +28,9 @@ class SortedBatches final : public LoopRule<Process> {
       : min_batches_(p.Get("min_batches")), share_(p.Get("one_class_share") / 100) {}
 
  protected:
-  std::string_view Lacks() const override { return "no labels of a loss of classes were seen"; }
+  std::string_view Lacks() const override {
+    return "no class labels of a cross-entropy loss were seen";
+  }
   bool Reads(std::string_view kind) const override { return kind == "loss.labels"; }
 
   void OnEvent(const format::EventRow& event, const nlohmann::json& data,

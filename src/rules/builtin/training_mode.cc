@@ -50,7 +50,9 @@ class TrainingMode final : public LoopRule<Process> {
   explicit TrainingMode(const Parameters& p) : min_steps_(p.GetInt("min_steps")) {}
 
  protected:
-  std::string_view Lacks() const override { return "the mode of the model was not recorded"; }
+  std::string_view Lacks() const override {
+    return "whether the model is in train or eval mode was not recorded";
+  }
   bool Reads(std::string_view kind) const override { return kind == "loop.mode"; }
 
   void OnEvent(const format::EventRow& event, const nlohmann::json& data,
