@@ -31,9 +31,10 @@ namespace {
 constexpr ParameterDesc kParameters[] = {
     {"window_steps", 50, "steps",
      "Steps in the sliding window (more where they are short, so that it spans min_seconds)."},
-    {"min_steps", 20, "steps", "Fewer steps than this say nothing, unless they are long."},
+    {"min_steps", 20, "steps",
+     "Fewer steps than this are not judged, unless they are long (few_steps)."},
     {"min_seconds", 2, "s", "Less time than this says nothing."},
-    {"few_steps", 8, "steps", "So few say enough where they took few_seconds."},
+    {"few_steps", 8, "steps", "As few steps as this are enough where they took few_seconds."},
     {"few_seconds", 10, "s", "Time after which few_steps are enough."},
     {"warmup_steps", 3, "steps", "First steps of each attempt that do not count."},
     {"low_share", 5, "%", "Share of step time from which there is a finding."},
@@ -679,11 +680,10 @@ const RuleDesc kInputBoundDesc{
         "wait. Confidence = 0.5 + 0.25 × min(1, steps / window_steps) + 0.25 if the cause is "
         "known.",
     .how_to_fix =
-        "Do what the fetch waits for or computes beside the model (num_workers, "
-        "persistent_workers), "
-        "once ahead of the training, or cheaper; the advice says which of it gains, and how much. "
-        "A "
-        "batch that costs less than handing it over is best made in the training process.",
+        "Make batches while the model computes (num_workers, persistent_workers), do their work "
+        "once ahead of the training, or make it cheaper; the advice says which of these gains, and "
+        "how much. A batch that costs less than handing it over is best made in the training "
+        "process.",
     .table_mask = store::MaskOf(format::TableId::kSteps) | store::MaskOf(format::TableId::kSpans) |
                   store::MaskOf(format::TableId::kEvents) |
                   store::MaskOf(format::TableId::kMetrics),

@@ -66,7 +66,7 @@ std::optional<Doing> DoingOf(const LoaderCase& of) {
   return doing;
 }
 
-/// "In 97 % of that NumPy computes (qr, repeat.py:11)."
+/// "In 97 % of a batch's time NumPy computes (qr, repeat.py:11)."
 std::string WhyText(const LoaderCase& of) {
   const std::optional<Doing> doing = DoingOf(of);
   if (!doing) return {};
@@ -89,12 +89,13 @@ std::string WhyText(const LoaderCase& of) {
     }
     if (!where.empty()) where = " (" + where + ")";
   }
-  std::string text = fmt::format(" In {:.0f} % of that {}{}.", 100 * doing->share, what, where);
+  std::string text =
+      fmt::format(" In {:.0f} % of a batch's time {}{}.", 100 * doing->share, what, where);
   // A file that holds far more than the item is read whole.
   const double items = std::max(1.0, costs.items());
   if (costs.read_bytes() >= kWasted * std::max(1.0, costs.batch_bytes()) &&
       costs.read_bytes() / items >= kStorageBytes) {
-    text += fmt::format(" It reads {} an item, of which the batch holds {}.",
+    text += fmt::format(" It reads {} for each item; in the batch an item takes {}.",
                         Bytes(costs.read_bytes() / items), Bytes(costs.batch_bytes() / items));
   }
   if (costs.delayed() >= 0.2) {
@@ -112,9 +113,8 @@ std::string_view CureText(const LoaderCase& of) {
   }
   if (doing->collates) {
     return "Put arrays together by np.stack and torch.from_numpy (torch.tensor converts a list of "
-           "arrays number by number), or let the data set give whole batches (a sampler of lists "
-           "of "
-           "indices, batch_size=None).";
+           "arrays number by number), or let the data set give whole batches "
+           "(sampler=BatchSampler(...), batch_size=None).";
   }
   return doing->cure->cure;
 }
@@ -151,8 +151,8 @@ std::optional<LoaderForecast> KeptResults(const LoaderCase& of) {
 std::string KeptText(const LoaderCase& of, const LoaderForecast& forecast) {
   const double bytes = of.repeated->bytes() * static_cast<double>(of.length);
   return fmt::format(
-      "An item costs the same again each epoch, with the same result ({} items were compared): do "
-      "the work once, ahead of the training, or cache the results{}: {}.",
+      "The work for an item is done again in each epoch, with the same result ({} items were "
+      "compared): do it once, ahead of the training, or cache the results{}: {}.",
       of.repeated->again(), bytes > 0 ? fmt::format(" ({} in all)", Bytes(bytes)) : std::string(),
       Expected(of, forecast));
 }
@@ -186,7 +186,7 @@ void AdviseBatches(const LoaderCase& of, int least_workers, LoaderAdvice* out) {
             : fmt::format("Set {} in the DataLoader: {}.", Settings(of, more.workers),
                           Expected(of, more));
     if (waits && of.cores > 0 && more.workers > of.cores) {
-      workers += " Those that wait need no core, so there may be more workers than cores.";
+      workers += " Workers that wait need no core, so there may be more workers than cores.";
     }
     out->evidence["forecast_workers"] = more.workers;
     out->evidence["forecast_step_ms"] = Rounded(more.step_ns / 1e6);
@@ -209,10 +209,11 @@ void AdviseBatches(const LoaderCase& of, int least_workers, LoaderAdvice* out) {
   }
   if (MayBeCheaper(of)) {
     if (out->advice.empty()) {
-      out->advice = fmt::format("Make a batch cheaper, {} ms is too long", Millis(of.fetch_ns));
+      out->advice =
+          fmt::format("Make batches cheaper: {} ms a batch is too long", Millis(of.fetch_ns));
       if (of.cores > 0 && !waits) {
         out->advice += fmt::format(
-            ": more workers gain nothing that is sure on {} {}{}", of.cores,
+            ", and more workers are not sure to gain anything on {} {}{}", of.cores,
             of.cores == 1 ? "core" : "cores",
             of.load.others_cores >= 0.3
                 ? fmt::format(", {} of them busy with other programs", Plain(of.load.others_cores))
@@ -232,8 +233,8 @@ void AdviseBatches(const LoaderCase& of, int least_workers, LoaderAdvice* out) {
   if (!out->advice.empty()) return;
   out->gains = false;
   out->advice = fmt::format(
-      "No change of the loader would gain more than it may cost: with {} {} {}. Larger batches, or "
-      "a data set that gives whole batches, have fewer of these waits.",
+      "No change of the loader is sure to gain anything: with {} {} {}. Larger batches, or a data "
+      "set that gives whole batches, make these waits fewer.",
       more.workers, more.workers == 1 ? "worker" : "workers", Expected(of, more));
 }
 
@@ -244,7 +245,9 @@ void AdviseInProcess(const LoaderCase& of, LoaderAdvice* out) {
       of.fetch_ns > 0 ? fmt::format(", {} ms a batch", Millis(of.fetch_ns)) : std::string(),
       WhyText(of));
   if (of.fetch_ns <= 0) {
-    out->advice = "Make batches beside the model (num_workers of the DataLoader), or cheaper.";
+    out->advice =
+        "Make batches while the model computes (num_workers of the DataLoader), or make them "
+        "cheaper.";
     return;
   }
   out->explained_ns = std::min(of.wait_ns, of.fetch_ns * of.steps);
@@ -277,8 +280,8 @@ void AdviseStartUps(const LoaderCase& of, LoaderAdvice* out) {
   out->gains = Gains(of.load, forecast);
   if (of.cores > 0 && of.workers > of.cores) {
     out->cause += fmt::format(
-        " {} workers share {} {}: fewer start sooner, and make as many batches "
-        "where these compute.",
+        " {} workers share {} {}: fewer workers start sooner, and make as many batches where a "
+        "batch is computing.",
         of.workers, of.cores, of.cores == 1 ? "core" : "cores");
   }
   out->advice = out->gains ? fmt::format("{}: {}.", how, Expected(of, forecast)) : how + ".";
@@ -299,8 +302,8 @@ void AdviseSlowWorkers(const LoaderCase& of, LoaderAdvice* out) {
                   of.workers == 1 ? "" : " each", Plain(1e9 / compute_ns), WhyText(of));
   if (of.cores > 0 && of.workers > of.cores && of.facts != nullptr &&
       of.facts->costs.delayed() >= 0.3) {
-    out->cause += fmt::format(" {} workers share {} {}: fewer make as many batches.", of.workers,
-                              of.cores, of.cores == 1 ? "core" : "cores");
+    out->cause += fmt::format(" {} workers share {} {}: fewer workers make as many batches.",
+                              of.workers, of.cores, of.cores == 1 ? "core" : "cores");
   }
   out->explained_ns =
       std::clamp((of.fetch_ns / of.workers - of.load.compute_ns) * of.steps, 0.0, of.wait_ns);
@@ -323,8 +326,7 @@ void AdviseSlowItems(const LoaderCase& of, LoaderAdvice* out) {
                                         Millis(of.fetch_ns), Millis(of.fetch_mean_ns)));
   out->advice =
       "Look at these items (events dataloader.slow_item): shorten, split or convert them once, or "
-      "set "
-      "a higher prefetch_factor, so that the other workers' batches bridge them.";
+      "set a higher prefetch_factor, so that the batches of the other workers bridge the gap.";
   const double tail_ns = std::max(0.0, of.fetch_mean_ns - of.fetch_ns) * of.steps;
   out->explained_ns = std::min(of.wait_ns, std::max(of.slow_items_ns, tail_ns));
 }
@@ -357,8 +359,8 @@ bool AdviseHandOver(const LoaderCase& of, LoaderAdvice* out) {
     out->evidence["forecast_error_ms"] = Rounded(without.error_ns / 1e6);
   } else {
     out->advice =
-        "No number of workers would gain more than it may cost: larger batches, of few large "
-        "tensors, are handed over less often.";
+        "No number of workers is sure to gain anything: larger batches, of few large tensors, are "
+        "handed over less often.";
   }
   return true;
 }

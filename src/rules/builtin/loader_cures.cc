@@ -6,11 +6,11 @@ namespace {
 
 constexpr std::string_view kImages =
     "Resize and convert the images once, ahead of the training, and keep them small (a random crop "
-    "may stay in the loader); Image.draft() decodes a JPEG at a smaller size; with a GPU decode "
-    "there (torchvision.io.decode_jpeg, DALI).";
+    "may stay in the loader); Image.draft() decodes a JPEG at a smaller size; where there is a "
+    "GPU, decode there (torchvision.io.decode_jpeg, DALI).";
 constexpr std::string_view kArrays =
-    "Vectorise it over the batch, or do it once ahead of time; with a GPU, CuPy or torch computes "
-    "it there.";
+    "Vectorise it over the batch, or do it once ahead of time; where there is a GPU, CuPy or torch "
+    "computes it there.";
 constexpr std::string_view kServer =
     "Ask for the next items while the model works (more workers, threads, asynchronous requests), "
     "keep connections open, or copy the data to a local disk once.";
@@ -57,16 +57,16 @@ constexpr LoaderCure kCures[] = {
     {.library = "scipy", .does = "SciPy computes", .cure = kArrays},
     {.library = "torch",
      .does = "torch computes",
-     .cure = "Apply the transform to a whole batch and not to each item, or do it once ahead of "
-             "time; with a GPU, there."},
+     .cure = "Apply the transform to a whole batch and not to each item, or once ahead of time; "
+             "where there is a GPU, apply it there."},
     {.library = "torch.load",
      .does = "torch.load reads files",
      .cure = "Load them once in each worker and not for each item; torch.save of a view (a slice) "
              "writes its whole storage, so save a clone of it."},
     {.library = "torchvision",
      .does = "torchvision's transforms work",
-     .cure = "Do what is not random once, ahead of the training; apply the rest to a whole batch "
-             "(torchvision.transforms.v2), with a GPU there."},
+     .cure = "Apply what is not random once, ahead of the training; apply the rest to a whole "
+             "batch (torchvision.transforms.v2), on a GPU where there is one."},
     {.library = "torchaudio", .does = "torchaudio decodes or changes sound", .cure = kSound},
     {.library = "librosa", .does = "librosa decodes or changes sound", .cure = kSound},
     {.library = "soundfile", .does = "soundfile decodes sound", .cure = kSound},
@@ -74,12 +74,12 @@ constexpr LoaderCure kCures[] = {
     {.library = "zarr", .does = "zarr reads a file", .cure = kChunks},
     {.library = "lmdb",
      .does = "LMDB reads",
-     .cure =
-         "Open the environment once in each worker, without a lock (lock=False, readahead=False)."},
+     .cure = "Open the environment once in each worker, to read only and without a lock "
+             "(readonly=True, lock=False; readahead=False for random reads)."},
     {.library = "sqlite3",
      .does = "SQLite answers queries",
-     .cure = "Add an index on what is asked for, ask for a whole batch in one query, and keep one "
-             "connection in each worker."},
+     .cure = "Add an index on the columns of the WHERE clause, ask for a whole batch in one query, "
+             "and keep one connection in each worker."},
     {.library = "zipfile", .does = "an archive is unpacked", .cure = kArchive, .within = true},
     {.library = "tarfile", .does = "an archive is unpacked", .cure = kArchive, .within = true},
     {.library = "gzip", .does = "data are unpacked", .cure = kArchive, .within = true},
@@ -106,7 +106,7 @@ constexpr LoaderCure kCures[] = {
          "Start one program in each worker and not one for each item, or convert the data once.",
      .within = true},
     {.library = "time.sleep",
-     .does = "it sleeps",
+     .does = "the fetch sleeps",
      .cure = "A fetch that sleeps needs no core: there may be more workers than cores.",
      .waits = true},
     {.library = "fcntl",
@@ -136,11 +136,12 @@ constexpr LoaderCure kComputes = {
     .library = "",
     .does = "Python code of the data set computes",
     .cure = "Vectorise it, or do it once ahead of time and keep the result."};
-constexpr LoaderCure kWaits = {
-    .library = "",
-    .does = "it waits (a sleep, a lock or a server)",
-    .cure = "Make the waits of several items run beside each other, or keep what is waited for.",
-    .waits = true};
+constexpr LoaderCure kWaits = {.library = "",
+                               .does = "it waits (a sleep, a lock or a server)",
+                               .cure =
+                                   "Let several items wait at the same time (more workers, "
+                                   "threads, asynchronous requests), or keep the results.",
+                               .waits = true};
 
 const LoaderCure* Find(std::string_view library) {
   for (const LoaderCure& cure : kCures) {
