@@ -147,7 +147,7 @@ def test_what_is_wrong_with_a_model_is_named(run):
     assert sorted((one["message"], one["severity"]) for one in recorded.found()) == [
         ("Class imbalance: class 3 has too few rows", "medium"),
         ("Classes 2 and 5 are taken for each other", "medium"),
-        ("The feature paid decides alone: it may know the target (a leak)", "medium"),
+        ("The feature paid alone decides the predictions: it may contain the target (a leak)", "medium"),
     ]
 
 

@@ -105,26 +105,28 @@ class BoostedModel final : public Rule {
 
 const RuleDesc kBoostedModelDesc{
     .name = "BoostedModel",
-    .summary = "A model of boosted trees has a leak, too deep trees, confused or rare classes.",
+    .summary =
+        "An XGBoost model has a feature that may leak the target, trees that are too deep, or "
+        "confused or rare classes.",
     .formula =
         "Judges the last event boosting.model of each training; medium each. Leak: one of at least "
         "4 features has 95 % of the total gain, and of at least 50 rows of the last evaluation set "
         "(without one, of the training data) 99 % are predicted right while no class has more than "
         "90 % of them. Depth: max_depth was set above 6, rows < 4 × 2^max_depth, 40 % of the "
         "leaves of the first round have 5 rows or fewer, the validation loss is above twice the "
-        "training loss, and with the same trees cut at max_depth / 2 splits the validation loss is "
-        "no higher; no depth by itself is a trouble. Confusion, of three classes or more and of an "
-        "evaluation set: of the rows of two classes (30, and 10 of each) 35 % are predicted as the "
-        "other one, beyond doubt 25 % (two standard errors), while 80 % of all other rows are "
-        "right. Classes: one has fewer than 20 rows of the training data and at most a tenth of "
-        "the median class, and rows are not weighted; the share alone is no trouble. Costs no "
-        "time: the result is at stake.",
+        "training loss, and with the same trees cut at depth max_depth / 2 the validation loss is "
+        "no higher; a large depth alone is not reported. Confusion, of three classes or more and "
+        "of an evaluation set: of the rows of two classes (30, and 10 of each) 35 % are predicted "
+        "as the other one, beyond doubt 25 % (two standard errors), while 80 % of all other rows "
+        "are right. Classes: one has fewer than 20 rows of the training data and at most a tenth "
+        "of the median class, and rows are not weighted; a small share alone is not reported. "
+        "Costs no time: the result is at stake.",
     .how_to_fix =
-        "Leak: take out what is not known when the model is asked. Depth: a smaller max_depth, a "
-        "larger min_child_weight. Confusion: look at the labels of the two classes, then at what "
-        "tells them apart. Classes: more rows, weights by class, or leave the class out. "
-        "FeatureImportanceOverweight, TreeDepth, Confusion and ClassImbalance look closer, with "
-        "thresholds of your own.",
+        "Leak: remove features that are not known at the time of prediction. Depth: a smaller "
+        "max_depth, a larger min_child_weight. Confusion: look at the labels of the two classes, "
+        "then at what tells them apart. Classes: more rows, weights by class, or leave the class "
+        "out. FeatureImportanceOverweight, TreeDepth, Confusion and ClassImbalance look closer, "
+        "with thresholds of your own.",
     .table_mask = store::MaskOf(format::TableId::kEvents),
     .wrong_result = true,
     .parameters = {},

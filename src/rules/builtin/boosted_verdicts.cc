@@ -156,16 +156,16 @@ Verdict LeakOf(const Model& model) {
   }
   Incident out;
   out.severity = Severity::kMedium;
-  out.message =
-      fmt::format("The feature {} decides alone: it may know the target (a leak)", feature);
+  out.message = fmt::format(
+      "The feature {} alone decides the predictions: it may contain the target (a leak)", feature);
   out.cause = fmt::format(
       "{} has {} % of the importance (total gain) of {} features, and {} of {} rows of the {} are "
       "predicted right, after {} rounds.",
       feature, Plain(100 * share), model.importance->features, seen.right, seen.rows, SetText(seen),
       model.rounds);
   out.advice = fmt::format(
-      "Look whether {} is known when the model is asked: an id, a date, or what is made of the "
-      "label is not. If so, take it out and train again.",
+      "Check whether {} is known at the time of prediction. If it is computed from the label, "
+      "recorded after the event, or an id that goes with the class, remove it and train again.",
       feature);
   out.confidence = 0.9;
   nlohmann::ordered_json evidence;
@@ -198,8 +198,8 @@ Verdict DeepTreesOf(const Model& model) {
       fmt::format("Trees are too deep for {} rows: max_depth is {}", trees.rows, trees.max_depth);
   out.cause = fmt::format(
       "max_depth={} allows {} leaves for {} rows: {} of {} leaves of the first round have {} rows "
-      "or fewer. The validation loss is {}, the training loss {}; with the same trees cut at {} "
-      "splits the validation loss is {}: what lies deeper learns single rows by heart.",
+      "or fewer. The validation loss is {}, the training loss {}; with the same trees cut at depth "
+      "{} the validation loss is {}: the deeper splits learn single rows by heart.",
       trees.max_depth, leaves, trees.rows, trees.few, trees.leaves, trees.few_rows,
       Figure(model.losses->validation), Figure(training), trees.cut_at, Figure(trees.cut_loss));
   out.advice = fmt::format(
@@ -240,14 +240,14 @@ Verdict ConfusedPairOf(const Model& model) {
     out.severity = Severity::kMedium;
     out.message = fmt::format("Classes {} and {} are taken for each other", pair.a, pair.b);
     out.cause = fmt::format(
-        "In the {} {} of {} rows of the classes {} and {} are predicted as the other one ({} as "
+        "In the {}, {} of {} rows of the classes {} and {} are predicted as the other one ({} as "
         "{}, {} as {}), while {} % of the other rows are predicted right.",
         SetText(seen), swapped, both, pair.a, pair.b, pair.a_as_b, pair.b, pair.b_as_a, pair.a,
         Plain(100 * others));
     out.advice =
-        "Look at rows of these two classes: labels that were mixed up are common. If the labels "
-        "are right, the features do not tell the two apart: add one that does, or make one class "
-        "of them.";
+        "Look at rows of these two classes: often their labels were mixed up. If the labels are "
+        "right, the features do not tell the two classes apart: add one that does, or merge the "
+        "classes.";
     out.confidence = 0.9;
     nlohmann::ordered_json evidence;
     evidence["classes"] = {pair.a, pair.b};
@@ -290,12 +290,12 @@ Verdict RareClassesOf(const Model& model) {
     counts[std::to_string(index)] = found->rows;
   }
   out.cause =
-      fmt::format("Of {} rows of the training data {}; half of the {} classes have {} or more.",
+      fmt::format("Of {} rows of the training data, {}; half of the {} classes have {} or more.",
                   labels.rows, each, labels.classes, labels.median);
   if (model.evaluation) {
     for (const Model::Class& one : model.evaluation->by_class) {
       if (std::find(rare.begin(), rare.end(), one.index) == rare.end()) continue;
-      out.cause += fmt::format(" In the {} {} of {} rows of class {} are predicted right.",
+      out.cause += fmt::format(" In the {}, {} of {} rows of class {} are predicted right.",
                                SetText(*model.evaluation), one.right, one.rows, one.index);
     }
   }

@@ -19,7 +19,8 @@ namespace telltale::rules::debug_mode {
 namespace {
 
 constexpr ParameterDesc kParameters[] = {
-    {"min_steps", 50, "steps", "A switch that is on for fewer TRAIN steps in a row is no trouble."},
+    {"min_steps", 50, "steps",
+     "A switch that is on for fewer TRAIN steps in a row is not reported."},
 };
 
 struct Mode {
@@ -32,21 +33,21 @@ constexpr Mode kModes[] = {
      "pass, "
      "and looks for NaN in each result of the backward pass: steps often take twice as long.",
      "Turn it off (set_detect_anomaly(False), or remove the context manager detect_anomaly; in "
-     "Lightning detect_anomaly=False), and on only to debug a NaN.",
+     "Lightning detect_anomaly=False). Turn it on only to find where a NaN comes from.",
      Severity::kMedium},
     {"launch_blocking", "CUDA_LAUNCH_BLOCKING is set",
-     "Each kernel is waited for before Python goes on, so that the GPU idles between any two of "
-     "them.",
-     "Unset CUDA_LAUNCH_BLOCKING, and set it only to find the line of a CUDA error.",
+     "Python waits for each CUDA kernel to end before it launches the next one, so the GPU idles "
+     "between any two kernels.",
+     "Unset CUDA_LAUNCH_BLOCKING; set it only to find the line that a CUDA error comes from.",
      Severity::kMedium},
     {"tracemalloc", "tracemalloc traces each allocation of Python",
-     "For each object that Python allocates its stack is kept: Python code often takes twice as "
-     "long, or more.",
-     "Call tracemalloc.stop(), or unset PYTHONTRACEMALLOC, once memory has been looked at.",
+     "It keeps the call stack of each allocation: Python code often takes twice as long, or more.",
+     "Call tracemalloc.stop(), or unset PYTHONTRACEMALLOC, once you have seen what takes the "
+     "memory.",
      Severity::kMedium},
-    {"trace", "A trace function looks at each line of Python",
-     "sys.settrace is in use, by a debugger or a tool that measures coverage: each line of Python "
-     "code calls it.",
+    {"trace", "A debugger or coverage tool traces each line of Python",
+     "A trace function is set (sys.settrace), as debuggers and tools that measure coverage do: "
+     "Python calls it for each line.",
      "Run the training without the debugger or the coverage tool.", Severity::kLow},
 };
 
@@ -117,7 +118,7 @@ const RuleDesc kDebugModeDesc{
         "(sys.settrace). What it costs is not known, since there are no steps without it to "
         "compare "
         "with. Over where an event says that it is off.",
-    .how_to_fix = "Turn the switch off, and on only while you look for a fault.",
+    .how_to_fix = "Turn the switch off; turn it on only while you look for a fault.",
     .table_mask = store::MaskOf(format::TableId::kSteps) | store::MaskOf(format::TableId::kEvents),
     .wrong_result = false,
     .parameters = kParameters,

@@ -31,12 +31,12 @@ namespace telltale::rules::memory_growth {
 namespace {
 
 constexpr ParameterDesc kParameters[] = {
-    {"least_mib", 128, "MiB", "Growth below this is none."},
+    {"least_mib", 128, "MiB", "Growth below this is not reported."},
     {"leak_mib", 256, "MiB", "Growth without a bound is medium from here on."},
     {"cache_mib", 512, "MiB", "Growth of a cache of the data set is medium from here on."},
-    {"limit_percent", 10, "%", "So is growth by this share of the memory there is."},
+    {"limit_percent", 10, "%", "Growth by this share of all memory is medium too."},
     {"explained", 0.5, "", "Share of the growth that a container accounts for at least."},
-    {"worker_mib", 96, "MiB", "Copied pages of one worker below this are none."},
+    {"worker_mib", 96, "MiB", "Copied pages of one worker below this do not count."},
 };
 
 constexpr double kMiB = 1048576;
@@ -406,20 +406,20 @@ class MemoryGrowth final : public Rule {
       end = fmt::format(" All {:.0f} entries would take {}, and {} are left.", all, Bytes(full),
                         Bytes(node.left()));
     }
-    const std::string owner = held.data_set ? "the data set keeps what it has made"
-                                            : "the program keeps what it has made";
+    const std::string owner =
+        held.data_set ? "the data set keeps its items" : "the program keeps objects";
     finding.message = fmt::format("{} in {}{}", owner, whose, held.name);
     finding.cause = fmt::format(
         "It grew by {}. The {} `{}` had {:.0f} entries at the first look and has {:.0f} now, each "
         "with {}{}.{}",
         growth.Words(), held.type, held.name, held.first, held.entries,
         held.holds.empty() ? "" : fmt::format("a {} of ", held.holds), Bytes(held.bytes_each), end);
-    finding.advice =
-        held.data_set
-            ? "Bound the cache (functools.lru_cache(maxsize=...)), keep what is small (the file's "
-              "bytes, uint8 instead of float32), or cache on disk (np.memmap)."
-            : "Keep of each step what is needed later only: numbers (.item()), copies of what is "
-              "small, a deque with maxlen.";
+    finding.advice = held.data_set
+                         ? "Bound the cache (keep only a part of the items: with shuffled samples "
+                           "a functools.lru_cache rarely hits), keep each item smaller (the file's "
+                           "bytes, uint8 instead of float32), or cache on disk (np.memmap)."
+                         : "Keep from each step only what is needed later: numbers (.item()), "
+                           "copies of small tensors, or a deque with maxlen.";
     finding.confidence = 0.9;
     finding.evidence["held_by"] = held.name;
     finding.evidence["entries"] = held.entries;
@@ -437,14 +437,15 @@ class MemoryGrowth final : public Rule {
     std::string list;
     for (const HeldFacts::Container& each : facts.containers) {
       if (each.graph && list.empty()) {
-        list = fmt::format(" The {} `{}` holds {:.0f} tensors with their graph.", each.type,
-                           each.name, each.entries);
+        list = fmt::format(" The {} `{}` holds {:.0f} tensors with their autograd graph.",
+                           each.type, each.name, each.entries);
       }
     }
-    finding.message = "graphs of earlier forward passes are kept";
+    finding.message = "autograd graphs of earlier forward passes are kept";
     finding.cause = fmt::format(
-        "It grew by {}. Of {:.0f} forward passes that were looked at the graphs of {:.0f} still "
-        "exist, from step {} on, and no backward has freed what they hold, each at least {}.{}{}",
+        "It grew by {}. Of {:.0f} forward passes that were looked at, the autograd graphs of "
+        "{:.0f} still exist, from step {} on, and no backward pass has freed the tensors that they "
+        "saved, at least {} each.{}{}",
         growth.Words(), graphs.looked, graphs.kept, graphs.since_step, Bytes(graphs.bytes_each),
         list, End(growth, node, &finding.severity));
     finding.advice =
@@ -481,14 +482,14 @@ class MemoryGrowth final : public Rule {
     finding.message = growth.Words();
     Severity end = Severity::kLow;
     finding.cause = fmt::format(
-        "It grew steadily, by {}. Neither the data set and the script's global names nor open "
-        "figures nor graphs account for it.{}",
+        "It grew steadily, by {}. It is not held by the data set, the script's global variables, "
+        "open figures or autograd graphs.{}",
         growth.Words(), End(growth, node, &end));
     const bool soon = end == Severity::kHigh && growth.seconds() >= kLongSeconds;
     finding.severity = soon ? Severity::kMedium : Severity::kLow;
     finding.advice =
-        "Look for what the loop keeps of each step: lists in functions, histories, caches of "
-        "libraries.";
+        "Look for what the training loop keeps from each step: lists in functions, histories, "
+        "caches of libraries.";
     finding.confidence = 0.6;
     finding.evidence["held_by"] = "unknown";
     return finding;
@@ -555,15 +556,15 @@ class MemoryGrowth final : public Rule {
         "Memory of the {} grows by copy on write: {}",
         count == 1 ? std::string("loader worker") : fmt::format("{} loader workers", count),
         Bytes(growth.bytes));
-    const std::string objects = container != nullptr
-                                    ? fmt::format("the {} `{}` ({:.0f} entries)", container->type,
-                                                  container->name, container->entries)
-                                    : std::string("Python objects");
+    const std::string objects =
+        container != nullptr ? fmt::format("Python objects in the {} `{}` ({:.0f} entries)",
+                                           container->type, container->name, container->entries)
+                             : std::string("Python objects");
     finding.cause = fmt::format(
-        "The workers copied {} in memory that they had shared with the training process: each "
-        "time that a worker touches one of the parent's objects, {}, Python changes its reference "
-        "count, and the kernel copies the page for the worker. The largest worker has {} of its "
-        "own by now, and would have {} with all of it copied; {} of memory are left.",
+        "The workers copied {} in memory that they had shared with the training process: each time "
+        "that a worker touches one of the parent's {}, Python changes its reference count, and the "
+        "kernel copies the page for the worker. The largest worker has {} of its own by now, and "
+        "would have {} with all of it copied; {} of memory are left.",
         growth.Words(), objects, Bytes(largest), Bytes(most_rss), Bytes(node->left()));
     finding.advice =
         "Keep the samples in one array or tensor instead of a list or dict of Python objects: "
@@ -613,15 +614,15 @@ class MemoryGrowth final : public Rule {
     finding.message = fmt::format("Each of the {} loader workers has a copy of its own of {}",
                                   copies.workers, copies.name);
     finding.cause = fmt::format(
-        "`{}` has {}, with the same content in each worker, and no worker shares its pages with "
+        "`{}` takes {}, with the same content in each worker, and no worker shares its pages with "
         "another process: {} together for {} of data. It was loaded in the workers, or sent to "
         "them, so memory grows with their number; {} of memory are left.",
         copies.name, Bytes(copies.bytes), Bytes(copies.all()), Bytes(copies.bytes),
         Bytes(node->left()));
     finding.advice =
         "Open the file as a memory map (np.load(path, mmap_mode=\"r\")), whose pages all workers "
-        "share; or load it once, in the data set's __init__ in the main process before the "
-        "workers are forked, or as a tensor with share_memory_().";
+        "share; or load it once, in the data set's __init__ in the main process before the workers "
+        "are forked (start method fork), or as a tensor with share_memory_().";
     finding.evidence["held_by"] = copies.name;
     finding.evidence["workers"] = copies.workers;
     finding.evidence["array_bytes"] = copies.bytes;
@@ -692,25 +693,26 @@ class MemoryGrowth final : public Rule {
 
 const RuleDesc kMemoryGrowthDesc{
     .name = "MemoryGrowth",
-    .summary = "Memory of the training process or of the loader's workers grows: what holds it.",
+    .summary =
+        "The memory of the training process or of the loader's workers grows; the finding names "
+        "what holds it.",
     .formula =
-        "Of each process the looks of the events `memory.held`; growth = its own memory (of no "
-        "file) at the newest look − at the first. From least_mib on a cause is told that "
-        "accounts for it: open figures (at least 4 more, in two looks, whose pixels are 30 % "
-        "of the growth); a list or dict, (entries − entries at the first look) × bytes of one "
-        "≥ `explained` × growth; marked graphs that still exist and had no backward (at least "
-        "8, and of the earlier half at least half the share of the later) and that have saved "
-        "a fifth of the growth. Medium from leak_mib, of a cache of the data set from "
-        "cache_mib, or from limit_percent of the memory; high where it will not fit, or the "
-        "end is less than 10 min and 10 times the time of the growth away. Figures are medium. "
-        "A bound that fits is no finding. Steady growth from leak_mib in 8 s that nothing "
-        "accounts for: low, medium where it has lasted 20 s and the end is so near. Workers: "
-        "copy on write = growth of proc.private − growth of proc.rss since the first reading, "
-        "of workers with worker_mib of it (3 × worker_mib where the data set has no container "
-        "of 50,000 entries that accounts for 30 % of it, and two rises), together leak_mib; "
-        "copies = the same array (checksum) in two or more workers, of which 80 % of the pages "
-        "are the worker's own, together leak_mib; both medium. Cost = 0: nothing is lost "
-        "before the end of the memory.",
+        "Each event `memory.held` is a look at a process; growth = memory of its own (that belongs "
+        "to no file) at the newest look − at the first. From least_mib on, what accounts for it is "
+        "named: open figures (at least 4 more, in two looks, whose pixels are 30 % of the growth); "
+        "a list or dict, (entries − entries at the first look) × bytes of one ≥ `explained` × "
+        "growth; marked graphs that still exist and had no backward (at least 8, and of the "
+        "earlier half at least half the share of the later) and that have saved a fifth of the "
+        "growth. Medium from leak_mib, of a cache of the data set from cache_mib, or from "
+        "limit_percent of the memory; high where it will not fit, or the end is less than 10 min "
+        "and 10 times the time of the growth away. Figures are medium. A bound that fits is no "
+        "finding. Steady growth from leak_mib in 8 s that nothing accounts for: low, medium where "
+        "it has lasted 20 s and the end is so near. Workers: copy on write = growth of "
+        "proc.private − growth of proc.rss since the first reading, of workers with worker_mib of "
+        "it (3 × worker_mib where the data set has no container of 50,000 entries that accounts "
+        "for 30 % of it, and two rises), together leak_mib; copies = the same array (checksum) in "
+        "two or more workers, of which 80 % of the pages are the worker's own, together leak_mib; "
+        "both medium. Cost = 0: nothing is lost before memory runs out.",
     .how_to_fix =
         "Keep numbers, not tensors with their graph; close figures; bound caches; hold samples in "
         "arrays, not in lists of objects; map large arrays.",

@@ -48,14 +48,15 @@ class SortedBatches final : public LoopRule<Process> {
     Incident incident = BeginAt(0, event.time_ns, Severity::kHigh);
     incident.message = "Each batch holds samples of a single class";
     incident.cause = fmt::format(
-        "{:.0f} of {:.0f} batches that were looked at, of {:.0f} samples each, had labels of one "
-        "class, and {:.0f} classes came so: the samples are sorted by class and not shuffled. Each "
-        "batch makes the model forget the classes of those before it, and the loss says little.",
+        "{:.0f} of {:.0f} batches that were looked at, of {:.0f} samples each, had labels of a "
+        "single class, and {:.0f} classes had such batches: the samples seem to be sorted by class "
+        "and not shuffled. Each batch makes the model forget the classes of the batches before it, "
+        "and the loss of a batch says little about the others.",
         one, looks, NumberIn(data, "batch_size"), classes);
     incident.advice =
-        "Set shuffle=True in the DataLoader. Where it reads a stream (IterableDataset), shuffle "
-        "the "
-        "files once, and samples in a buffer of some thousand.";
+        "Set shuffle=True in the DataLoader; where it has a sampler, shuffle there (RandomSampler, "
+        "DistributedSampler with shuffle=True). Where it reads a stream (IterableDataset), shuffle "
+        "the files once, and samples in a buffer of some thousand.";
     incident.confidence = 0.95;
     nlohmann::ordered_json evidence;
     evidence["batches"] = looks;
@@ -78,9 +79,8 @@ const RuleDesc kSortedBatchesDesc{
     .summary = "Each batch holds samples of one class: the data is sorted and not shuffled.",
     .formula =
         "Events `loss.labels`: of at least min_batches batches, of at least 8 samples each, "
-        "one_class_share had labels of one class, and at least two classes came so. High. Over "
-        "where "
-        "a later event says otherwise, and where the process ends.",
+        "one_class_share had labels of a single class, and at least two classes had such batches. "
+        "High. Over where a later event says otherwise, and where the process ends.",
     .how_to_fix = "Shuffle the samples: shuffle=True in the DataLoader.",
     .table_mask = store::MaskOf(format::TableId::kSteps) | store::MaskOf(format::TableId::kEvents),
     .wrong_result = true,
