@@ -392,15 +392,14 @@ const RuleDesc kDivergenceDesc{
         "patience_steps, patience_steps losses in a row are above twice the start (median of the "
         "first three). High where the level is above the start, or more than half of what was "
         "gained is lost, or the loss became NaN or Inf (then three losses above do); else medium. "
-        "Losses of steps that the optimizer did not take are left out. "
-        "Not judged where there are several losses (a GAN: what one model gains the other loses), "
-        "and in reinforcement learning (the event environment, losses that change their sign again "
-        "and again, rollouts between the steps, scalars such as policy_loss). Another fit in the "
-        "process begins anew: another training of XGBoost's; or a new optimizer, or 20 steps in a "
-        "row that the optimizer did not take, after which the loss is back above the middle "
-        "between its start and its best. "
-        "Over where the level is back within 30 % of the rise, and where its process ends. Cost = "
-        "time of the steps since the change, less waits for data.",
+        "Losses of steps that the optimizer skipped are left out. Not judged where there are "
+        "several losses (a GAN: what one model gains the other loses), and in reinforcement "
+        "learning (the event environment, losses that change their sign again and again, rollouts "
+        "between the steps, scalars such as policy_loss). Another fit in the process begins anew: "
+        "another training of XGBoost's; or a new optimizer, or 20 steps in a row that the "
+        "optimizer skipped, after which the loss is back above the middle between its start and "
+        "its best. Over where the level is back within 30 % of the rise, and where its process "
+        "ends. Cost = time of the steps since the change, less waits for data.",
     .how_to_fix =
         "Go back to a checkpoint before the step that is named. Lower the learning rate, warm it "
         "up over more steps, clip gradients. A cyclic schedule that restarts raises the loss by "

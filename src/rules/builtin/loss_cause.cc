@@ -46,13 +46,13 @@ constexpr const char* kNormalize =
     "Normalize the inputs and the targets (subtract the mean of each column, divide by its "
     "standard deviation); then look at the first 100 steps.";
 
-/// "1 of 64 rows, the first is row 17: 1 NaN".
+/// "1 NaN in 1 of 64 rows, first in row 17".
 std::string BadRows(const TrainingFacts::NotFinite& from) {
   std::string values;
   if (from.nan > 0) values = fmt::format("{} NaN", from.nan);
   if (from.inf > 0) values += fmt::format("{}{} Inf", values.empty() ? "" : " and ", from.inf);
   if (from.rows <= 0 || from.of_rows <= 0) return values;
-  return fmt::format("{} in {} of {} rows, the first is row {}", values, from.rows, from.of_rows,
+  return fmt::format("{} in {} of {} rows, first in row {}", values, from.rows, from.of_rows,
                      from.row);
 }
 
@@ -61,7 +61,7 @@ LossCause ExplainOrigin(const LossView& loss, const TrainingFacts::NotFinite& fr
   if (from.origin == "batch" || from.origin == "targets") {
     const bool targets = from.origin == "targets";
     return {
-        fmt::format("The {} of step {} {} not finite: {}. All {} weights were finite until then.",
+        fmt::format("The {} of step {} {} not finite: {}. All {} weights were still finite.",
                     targets ? "targets" : "input data", from.step, targets ? "are" : "is",
                     BadRows(from), from.weights),
         "Find these samples (torch.isfinite over the whole data set, once before the training), "
@@ -76,30 +76,30 @@ LossCause ExplainOrigin(const LossView& loss, const TrainingFacts::NotFinite& fr
                           from.operation.starts_with("log")
                               ? (from.undefined == 1 ? "value that is zero or below"
                                                      : "values that are zero or below")
-                          : from.undefined == 1 ? "zero or a value outside of its range"
-                                                : "zeros or values outside of its range")
+                          : from.undefined == 1 ? "value that is zero or outside of its range"
+                                                : "values that are zero or outside of its range")
             : std::string(" it was given finite values");
     const bool log = from.operation.starts_with("log");
     return {
-        fmt::format("The forward pass of step {} made it in the operation {}:{}. Weights and "
-                    "inputs were finite.",
+        fmt::format("In the forward pass of step {} the first NaN or Inf comes from the operation "
+                    "{}:{}. Weights and inputs were finite.",
                     from.step, from.operation, given),
         log ? "Compute the loss from the raw scores (BCEWithLogitsLoss, CrossEntropyLoss, "
               "logsigmoid, log_softmax), or clamp what goes into the log to at least an epsilon."
-            : "Keep what goes into it away from there: clamp it, or add an epsilon. "
-              "`--rule NonFiniteOrigin` names the module."};
+            : "Keep its input away from such values: clamp it, or add an epsilon. `--rule "
+              "NonFiniteOrigin` names the module."};
   }
   if (from.origin == "weights" && loss.bad_step > 0 && std::isfinite(loss.newest)) {
-    return {
-        fmt::format(
-            "The loss of step {} was still finite ({}), and after that step {} of {} weights "
-            "{} not{}: its backward pass made gradients that are NaN or Inf.",
-            loss.bad_step - 1, Figure(loss.newest), from.bad_weights, from.weights,
-            from.bad_weights == 1 ? "is" : "are",
-            from.first.empty() ? std::string() : fmt::format(" ({})", from.first)),
-        fmt::format("Look in the loss and the model for a square root, norm, power or division at "
-                    "0, whose derivative is infinite, and add an epsilon inside it. {}",
-                    kOriginCommand)};
+    return {fmt::format(
+                "The loss of step {} was still finite ({}), and after that step {} of {} weights "
+                "{} not{}: probably its backward pass made gradients that are NaN or Inf.",
+                loss.bad_step - 1, Figure(loss.newest), from.bad_weights, from.weights,
+                from.bad_weights == 1 ? "is" : "are",
+                from.first.empty() ? std::string() : fmt::format(" ({})", from.first)),
+            fmt::format("Look in the loss and the model for a square root, norm, power or division "
+                        "at 0, whose derivative is infinite, and add an epsilon inside it; with "
+                        "float16 weights an eps of 1e-8 (Adam) rounds to 0. {}",
+                        kOriginCommand)};
   }
   return {};
 }
@@ -327,7 +327,8 @@ LossCause ExplainLoss(const LossView& loss, const TrainingFacts& facts, const Le
   }
   if (loss.trouble == LossTrouble::kFlat && loss.whole_trees < kFewTrees) {
     return {fmt::format("The learning rate (eta) is {}, the share at which each tree is added: the "
-                        "trees of {:.0f} rounds are together {} of one tree. It is too small.",
+                        "trees of {:.0f} rounds add up to {} of one tree. It is too small, unless "
+                        "thousands of rounds are to follow.",
                         Figure(loss.rate), loss.steps, Figure(loss.whole_trees)),
             "Raise eta (learning_rate): 0.1 to 0.3 is usual, 0.01 with a thousand rounds or more."};
   }

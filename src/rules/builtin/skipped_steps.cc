@@ -137,8 +137,8 @@ class SkippedSteps final : public LoopRule<Process> {
     }
     if (process.loss_risen > 0) {
       why += fmt::format(
-          " The loss that goes backward rose from {} to {} as they began: a factor before it, at "
-          "which gradients overflow.",
+          " The loss that backward() is called on rose from {} to {} as they began: probably it is "
+          "multiplied by a large factor, and gradients overflow.",
           Number(process.loss_made), Number(process.loss_risen));
     }
     if (process.scale > 0) {
